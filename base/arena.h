@@ -1,0 +1,51 @@
+/* arena: tensors laid one after another in one block that somebody else allocated. While `base` is NULL an
+ * arena only counts, so the first run of a program's own code, with nothing computed, is the memory plan. */
+#ifndef BASE_ARENA_H
+#define BASE_ARENA_H
+
+#include "base/status.h"
+#include "base/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { ARENA_ALIGNMENT = 256, ARENA_CANARY_BYTES = 256, ARENA_CANARY_BYTE = 0xC5, ARENA_NAME_BYTES = 48 };
+
+typedef struct {
+    char name[ARENA_NAME_BYTES]; // "block.3.attention.lse"
+    size_t offset, bytes;
+} ArenaEntry;
+
+typedef struct {
+    const char *name;    // "saved activations"
+    char *base;          // NULL: counting only
+    size_t capacity;     // bytes at base
+    size_t used, peak;   // bytes, alignment and canaries included
+    bool canaries;       // leave ARENA_CANARY_BYTES behind every tensor
+    ArenaEntry *entries; // what lies in [0, used), in order
+    int count, room;
+    ArenaEntry *at_peak; // what lay there when `used` was largest
+    int at_peak_count, at_peak_room;
+} Arena;
+
+typedef struct {
+    size_t used;
+    int count;
+} ArenaMark;
+
+/* Takes the next tensor. ERROR_MEMORY when the arena's capacity does not suffice or the size overflows. The
+ * memory is not cleared. While counting, the tensor's data is an offset that must not be followed. */
+CHECKED Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor);
+
+/* What was taken since the mark is given back. */
+ArenaMark arena_mark(const Arena *arena);
+void arena_release(Arena *arena, ArenaMark mark);
+
+/* Frees the bookkeeping; the memory at base stays its owner's. */
+void arena_close(Arena *arena);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

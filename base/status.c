@@ -1,0 +1,59 @@
+#include "base/status.h"
+
+#include "base/memory.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct Error {
+    ErrorCode code;
+    char message[1000];
+};
+
+/* What fail() returns when not even an error can be allocated. */
+static Error out_of_memory = {ERROR_MEMORY, "out of host memory while reporting an error"};
+
+Status fail(ErrorCode code, const char *format, ...) {
+    Error *error = memory_allocate(sizeof *error);
+    if (!error) return &out_of_memory;
+    error->code = code;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error->message, sizeof error->message, format, arguments);
+    va_end(arguments);
+    return error;
+}
+
+Status fail_at(Status inner, const char *format, ...) {
+    if (!inner || inner == &out_of_memory) return inner;
+    char joined[sizeof inner->message];
+    va_list arguments;
+    va_start(arguments, format);
+    int used = vsnprintf(joined, sizeof joined, format, arguments);
+    va_end(arguments);
+    if (used >= 0 && (size_t)used < sizeof joined)
+        snprintf(joined + used, sizeof joined - (size_t)used, ": %s", inner->message);
+    memcpy(inner->message, joined, sizeof joined);
+    return inner;
+}
+
+ErrorCode status_code(Status status) {
+    return status ? status->code : (ErrorCode)0;
+}
+
+const char *status_message(Status status) {
+    return status ? status->message : "success";
+}
+
+void status_free(Status status) {
+    if (status != &out_of_memory) memory_free(status);
+}
+
+int status_exit(Status status, const char *program) {
+    if (!status) return 0;
+    int code = (int)status->code;
+    fprintf(stderr, "%s: %s\n", program, status->message);
+    status_free(status);
+    return code;
+}

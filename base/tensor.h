@@ -1,0 +1,70 @@
+/* tensor: a typed view of memory that belongs to somebody else (an arena, a mapped file). Row-major. */
+#ifndef BASE_TENSOR_H
+#define BASE_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { F32, F64, BF16, I32, DTYPE_COUNT } Dtype;
+
+typedef struct {
+    int rank;     // 0: no tensor at all
+    int64_t d[4]; // d[rank - 1] is the fastest axis
+} Shape;
+
+typedef struct {
+    void *data; // in the memory of the device that runs; never dereferenced while measuring
+    Dtype dtype;
+    Shape shape;
+    int64_t stride; // elements from one row (last axis) to the next; d[rank - 1] when dense
+} Tensor;
+
+size_t dtype_size(Dtype dtype);      // bytes
+const char *dtype_name(Dtype dtype); // "fp32", "fp64", "bf16", "i32"
+
+static inline Shape shape1(int64_t a) {
+    return (Shape){1, {a, 0, 0, 0}};
+}
+static inline Shape shape2(int64_t a, int64_t b) {
+    return (Shape){2, {a, b, 0, 0}};
+}
+static inline Shape shape3(int64_t a, int64_t b, int64_t c) {
+    return (Shape){3, {a, b, c, 0}};
+}
+static inline Shape shape4(int64_t a, int64_t b, int64_t c, int64_t d) {
+    return (Shape){4, {a, b, c, d}};
+}
+
+/* Elements of a shape; 0 for rank 0; -1 if a dimension is negative or the product overflows. */
+int64_t shape_count(Shape shape);
+bool shape_equal(Shape a, Shape b);
+
+/* A dense view of `data`. */
+Tensor tensor_view(void *data, Dtype dtype, Shape shape);
+
+/* Columns [first, first + count) of every row: the same memory, the same stride. */
+Tensor tensor_columns(Tensor t, int64_t first, int64_t count);
+
+/* The same dense memory in another shape of the same count. */
+Tensor tensor_reshape(Tensor t, Shape shape);
+
+static inline bool tensor_empty(Tensor t) {
+    return t.shape.rank == 0;
+}
+static inline int64_t tensor_width(Tensor t) {
+    return t.shape.d[t.shape.rank - 1];
+}
+int64_t tensor_count(Tensor t);
+int64_t tensor_rows(Tensor t); // product of all axes but the last
+bool tensor_dense(Tensor t);
+size_t tensor_bytes(Tensor t); // bytes of the elements, gaps between rows not counted
+
+#ifdef __cplusplus
+}
+#endif
+#endif

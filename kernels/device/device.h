@@ -1,0 +1,82 @@
+/* device: where tensors live and kernels run. One interface over the CPU (cpu.c) and one CUDA GPU (cuda.cu):
+ * memory, copies, the stream's order, events, ranges for outside profilers. All work of a device runs in one
+ * stream, in order. */
+#ifndef KERNELS_DEVICE_H
+#define KERNELS_DEVICE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { BACKEND_CPU, BACKEND_CUDA, BACKEND_COUNT } Backend;
+
+typedef struct Device Device;
+typedef struct Event Event; // a point in the device's stream
+
+struct Device {
+    Backend backend;
+    char name[128];   // "NVIDIA H200", "AMD EPYC 9B45, 2 threads"
+    char library[96]; // what computes the products: "cuBLASLt 13.1.0", "OpenBLAS 0.3.21 (SkylakeX)"
+    size_t memory;    // bytes in all
+    int64_t
+        launches; // kernels launched so far (a library's product counts as one); on the CPU, primitives run
+
+    /* The three allocators; ERROR_MEMORY when it does not suffice. `allocate` is for arenas, `pinned` for
+     * host buffers that are copied from and to. Contents are undefined. */
+    Status (*allocate)(Device *device, size_t bytes, void **memory) CHECKED;
+    void (*release)(Device *device, void *memory);
+    Status (*pinned)(Device *device, size_t bytes, void **memory) CHECKED;
+    void (*release_pinned)(Device *device, void *memory);
+    Status (*available)(Device *device, size_t *bytes) CHECKED;
+
+    /* In stream order. upload returns once `host` may be reused when it is pageable; a pinned `host` must
+     * stay until the copy is over. download waits until the bytes are there. */
+    Status (*fill)(Device *device, void *memory, int byte, size_t bytes) CHECKED;
+    Status (*upload)(Device *device, void *memory, const void *host, size_t bytes) CHECKED;
+    Status (*download)(Device *device, void *host, const void *memory, size_t bytes) CHECKED;
+    Status (*copy)(Device *device, void *to, const void *from, size_t bytes) CHECKED;
+
+    /* Waits for everything; reports an error that any earlier kernel raised. */
+    Status (*synchronize)(Device *device) CHECKED;
+    /* An error of the launches so far that is known without waiting. */
+    Status (*launched)(Device *device) CHECKED;
+
+    /* Timing: a device's event is a CUDA event, or a reading of the monotonic clock. elapsed waits for `end`.
+     */
+    Status (*event_create)(Device *device, Event **event) CHECKED;
+    void (*event_free)(Device *device, Event *event);
+    Status (*event_record)(Device *device, Event *event) CHECKED;
+    Status (*elapsed)(Device *device, Event *start, Event *end, double *milliseconds) CHECKED;
+
+    /* NVTX ranges in fusebox's domain; `name` must stay valid for the device's life (names are registered
+     * once). */
+    void (*range_push)(Device *device, const char *name);
+    void (*range_pop)(Device *device);
+
+    void (*close)(Device *device);
+};
+
+/* Opens the CPU with `threads` threads (0: what OpenMP says). */
+CHECKED Status device_open_cpu(int threads, Device **device);
+
+/* Opens CUDA device `index`. ERROR_DEVICE when there is no driver, no such GPU, or the kernels do not run on
+ * it. A weak symbol: NULL in a build without CUDA. */
+__attribute__((weak)) CHECKED Status device_open_cuda(int index, Device **device);
+
+/* choice: "cpu", "cuda", "cuda:N", or "auto" (a GPU that works, else the CPU). ERROR_USAGE for anything else.
+ */
+CHECKED Status device_open(const char *choice, Device **device);
+
+/* Seconds of the monotonic clock. */
+double device_clock(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

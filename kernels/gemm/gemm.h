@@ -1,0 +1,45 @@
+/* gemm: the matrix product, a primitive that the rooms share (it has no slot of its own at the door).
+ *
+ *     C[b] = alpha * op(A[b]) op(B[b]) + beta * C[b]        b = 0 .. batch-1, row-major
+ *
+ * op(A) is (m, k), op(B) is (k, n), C is (m, n). A is stored (m, k) with rows `lda` elements apart, or (k, m)
+ * when transpose_a; B (k, n) with rows `ldb` apart, or (n, k) when transpose_b. Batches lie `a_step` ...
+ * elements apart. CPU: OpenBLAS, all three of one dtype F32 or F64. CUDA: cuBLASLt, F32 (tf32 where
+ * ctx->tf32) or BF16 inputs with BF16 or F32 output; accumulation in fp32. beta = 0 never reads C. Empty
+ * products (m, n or batch 0) do nothing; k = 0 scales C by beta. */
+#ifndef KERNELS_GEMM_H
+#define KERNELS_GEMM_H
+
+#include "kernels/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    const void *a, *b;
+    void *c;
+    Dtype a_dtype, b_dtype, c_dtype;
+    int64_t m, n, k;
+    int64_t lda, ldb, ldc; // elements
+    bool transpose_a, transpose_b;
+    int64_t batch, a_step, b_step, c_step; // batch 0 means 1
+    double alpha, beta;
+} Gemm;
+
+CHECKED Status gemm(Ctx *ctx, const Gemm *g);
+CHECKED Status gemm_cpu(Ctx *ctx, const Gemm *g);
+__attribute__((weak)) CHECKED Status gemm_cuda(Ctx *ctx, const Gemm *g);
+
+/* Y (rows, out) = beta*Y + X (rows, in) W(out, in)^T: the forward product of a linear layer. Tensors may have
+ * strides. */
+Gemm gemm_forward(Tensor x, Tensor weight, Tensor y, double beta);
+/* dX (rows, in) = beta*dX + dY (rows, out) W (out, in). */
+Gemm gemm_dinput(Tensor dy, Tensor weight, Tensor dx, double beta);
+/* dW (out, in) = beta*dW + dY (rows, out)^T X (rows, in). */
+Gemm gemm_dweight(Tensor dy, Tensor x, Tensor dweight, double beta);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

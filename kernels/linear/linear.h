@@ -1,0 +1,45 @@
+/* linear: pre = x weight^T + bias;  y = activation(pre).  x (N, I), weight (O, I) as torch.nn.Linear stores
+ * it. Without an activation y is pre, and the pre tensor stays empty. GELU is the tanh form of GPT-2: gelu(z)
+ * = z/2 * (1 + tanh(sqrt(2/pi) * (z + 0.044715 z^3)))       Hendrycks, Gimpel 2016, section 2. Backward: dpre
+ * = dy * activation'(pre), or dy itself where dy_is_dpre says that the layer above has done it; dx = dpre
+ * weight;   dweight += dpre^T x;   dbias += sum over rows of dpre. Where x is the output of another linear
+ * with an activation, name that layer as `input`: dx then leaves as the gradient of that layer's pre, dx =
+ * (dpre weight) * activation'(input->pre), which a product's epilogue can do. dx is written, never
+ * accumulated. */
+#ifndef KERNELS_LINEAR_H
+#define KERNELS_LINEAR_H
+
+#include "kernels/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { ACTIVATION_NONE, ACTIVATION_GELU_TANH, ACTIVATION_COUNT } Activation;
+
+typedef struct {
+    Tensor x;      // (..., I)
+    Tensor weight; // (O, I)
+    Tensor bias;   // (O); may be empty
+    Tensor pre;    // (..., O): saved input of the activation; empty without one, or when not training
+    Tensor y;      // (..., O); fp32 allowed with bf16 inputs where bias and activation are absent (logits)
+    Activation activation;
+} LinearForward;
+
+typedef struct {
+    const LinearForward *forward;
+    const LinearForward *input; // the activated layer that made x, or NULL
+    Tensor dy;                  // (..., O)
+    bool dy_is_dpre;
+    Tensor dx;      // (..., I); may be empty
+    Tensor dweight; // (O, I) fp32, +=
+    Tensor dbias;   // (O) fp32, +=; empty where bias is
+} LinearBackward;
+
+CHECKED Status linear_forward(Ctx *ctx, const LinearForward *l);
+CHECKED Status linear_backward(Ctx *ctx, const LinearBackward *l);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+/* norm: r = x + skip;  y = (r - mean(r)) * rstd(r) * weight + bias, over the last axis, where mean and
+ * variance are those of the row (biased), rstd = 1 / sqrt(variance + eps). Ba, Kiros, Hinton 2016, eq. 3.
+ * With an empty skip, r is x itself: the caller leaves r empty and the backward pass reads x.
+ * Backward, with n = (r - mean) * rstd and g = dy * weight:
+ *     dr = rstd * (g - mean(g) - n * mean(g * n)),   dweight += sum of dy * n,   dbias += sum of dy.
+ * dr is the gradient of both x and skip; it is written (accumulate = false: first writer) or added to what
+ * later users of r have left there (accumulate = true). */
+#ifndef KERNELS_NORM_H
+#define KERNELS_NORM_H
+
+#include "kernels/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    Tensor x, skip;      // (..., C); skip may be empty
+    Tensor weight, bias; // (C)
+    Tensor r, y;         // (..., C); r empty where skip is
+    Tensor mean, rstd;   // (rows) fp32
+    double eps;
+} NormForward;
+
+typedef struct {
+    const NormForward *forward;
+    Tensor dy;             // (..., C)
+    Tensor dr;             // (..., C)
+    bool accumulate;       // dr += instead of dr =
+    Tensor dweight, dbias; // (C) fp32, +=
+} NormBackward;
+
+CHECKED Status norm_forward(Ctx *ctx, const NormForward *n);
+CHECKED Status norm_backward(Ctx *ctx, const NormBackward *n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
