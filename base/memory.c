@@ -1,15 +1,19 @@
 #define _GNU_SOURCE
 #include "base/memory.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-void *memory_allocate(size_t bytes) {
-    if (bytes > SIZE_MAX / 2) return NULL;
-    size_t rounded = (bytes + 63) / 64 * 64;
+void *memory_reserve(size_t bytes) {
     void *pointer = NULL;
-    if (posix_memalign(&pointer, 64, rounded ? rounded : 64) != 0) return NULL;
-    memset(pointer, 0, rounded);
+    if (bytes > SIZE_MAX / 2 || posix_memalign(&pointer, 64, bytes ? bytes : 1) != 0) return NULL;
+    return pointer;
+}
+
+void *memory_allocate(size_t bytes) {
+    void *pointer = memory_reserve(bytes);
+    if (pointer) memset(pointer, 0, bytes);
     return pointer;
 }
 

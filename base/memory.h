@@ -12,6 +12,9 @@ extern "C" {
 void *memory_allocate(size_t bytes);
 void memory_free(void *pointer);
 
+/* Memory that is not zeroed, 64-byte aligned, or NULL: for arenas. */
+void *memory_reserve(size_t bytes);
+
 /* `count` zeroed elements of `size` bytes, or NULL; NULL too if the product overflows. */
 void *memory_array(size_t count, size_t size);
 

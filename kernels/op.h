@@ -48,7 +48,11 @@ typedef struct Ctx {
     bool training;  // the forward pass saves what the backward pass needs
     uint32_t fuses; // bit `Operation` set: that operation runs fused
     Arena arenas[ARENA_COUNT];
-    int layer;                 // block that runs, 0-based; -1 outside the blocks
+    int layer;           // block that runs, 0-based; -1 outside the blocks
+    Operation operation; // what runs, in which pass and form: set by the door
+    Pass pass;
+    Form form;
+    bool marked;               // the running primitive is being recorded
     const char *place;         // which call this is: "attention.projection", "mlp.expand", ...
     struct Recorder *recorder; // NULL: timing per operation is off
     bool check;                // --check: outputs finite, canaries whole, after every operation
@@ -76,8 +80,7 @@ typedef Status (*OpFunction)(Ctx *ctx, const void *contract);
 
 CHECKED Status op_run(Ctx *ctx, const Call *call);
 
-/* The form that will run: fused if its fuse is set and all its slots are filled for this backend and dtype.
- */
+/* The form that will run: fused if its fuse is set and its slots are filled for this backend and dtype. */
 Form op_form(const Ctx *ctx, Operation operation);
 bool op_has(const Ctx *ctx, Operation operation, Form form);
 OpFunction op_function(Backend backend, Dtype dtype, Operation operation, Pass pass, Form form);
@@ -100,11 +103,14 @@ CHECKED Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Sh
 /* Marks what follows, one statement or block, as a primitive of the running operation:
  *     PRIMITIVE(ctx, "scale") TRY(scale(ctx, scores));
  * Skipped while measuring, so an implementation takes its scratch outside and computes only inside. Never
- * left by break or goto; leaving by return (TRY) ends the run. */
-#define PRIMITIVE(ctx, name)                                                                                 \
-    for (bool primitive_open_ = primitive_begin(ctx, name); primitive_open_;                                 \
+ * left by break or goto; leaving by return (TRY) ends the run. PRIMITIVE_OF names another pass than the
+ * operation's, for work that a form does early (the loss's gradient), so that each pass is given its own
+ * time. */
+#define PRIMITIVE(ctx, name) PRIMITIVE_OF(ctx, (ctx)->pass, name)
+#define PRIMITIVE_OF(ctx, pass, name)                                                                        \
+    for (bool primitive_open_ = primitive_begin(ctx, pass, name); primitive_open_;                           \
          primitive_open_ = primitive_end(ctx))
-bool primitive_begin(Ctx *ctx, const char *name);
+bool primitive_begin(Ctx *ctx, Pass pass, const char *name);
 bool primitive_end(Ctx *ctx);
 
 /* The slots. An implementation that is not linked in leaves its weak symbol NULL: an empty slot. */

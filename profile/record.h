@@ -18,9 +18,9 @@ typedef struct {
     const char *place;     // which call of the model: "attention.projection"
     int layer;             // -1 outside the blocks
     int64_t step;
-    int depth;                 // 0: operation, 1: primitive
+    int64_t parent;            // index of the operation that a primitive ran in; -1 for an operation
     double cpu_start, cpu_end; // seconds, monotonic clock
-    double device_ms;          // by device events; the CPU's own time there
+    double device_ms;          // between device events; the CPU's own time there
     int64_t launches;
     Work work; // of operations; zero for primitives
 } Record;
@@ -28,14 +28,15 @@ typedef struct {
 typedef struct Recorder Recorder;
 
 /* A recorder that holds up to `limit` records (0: a million); later ones are counted as dropped. With
- * `primitives` the naive forms' primitives are recorded too: more events, so a little more time. */
+ * `primitives` every primitive is recorded too: more events, so a little more time. Without, only those that
+ * run under another pass than their operation's, so that the passes' times stay true. */
 CHECKED Status recorder_open(Device *device, int64_t limit, bool primitives, Recorder **recorder);
 void recorder_close(Recorder *recorder);
-
-/* Called by the door. begin returns a handle for the matching end, or -1 when the record was dropped. */
-CHECKED Status record_begin(Recorder *recorder, const Record *what, int64_t *handle);
-CHECKED Status record_end(Recorder *recorder, int64_t handle);
 bool recorder_wants_primitives(const Recorder *recorder);
+
+/* Called by the door, properly nested. A failure to record is kept, and reported by recorder_read. */
+void record_begin(Recorder *recorder, const Record *what);
+void record_end(Recorder *recorder);
 
 /* Waits for the device, resolves the events and gives out the records in the order in which they began. They
  * stay valid until recorder_clear or recorder_close. */

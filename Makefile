@@ -1,0 +1,98 @@
+# fusebox: `make demo` and `make test` do everything on a fresh Debian or Ubuntu; `make help` lists the targets.
+
+# What the distribution must have. The one list of packages; `make packages` installs what is missing.
+PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev
+TEST_PACKAGES := libcmocka-dev
+FUZZ_PACKAGES := clang libclang-rt-dev
+
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(realpath $(shell command -v nvcc)) $(wildcard /usr/local/cuda/bin/nvcc)))
+CUDA ?= $(if $(CUDA_HOME),1,0)
+NVCC := $(CUDA_HOME)/bin/nvcc
+# The present GPU, or the two generations that most people have. Hopper's own instructions need the "a".
+GPU := $(if $(filter 1,$(CUDA)),$(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null))))
+GPU_TARGETS ?= $(or $(patsubst 90,90a,$(GPU)),80 90a)
+ARCH ?= native
+
+BUILD ?= build
+CFLAGS := -std=gnu11 -O3 -g1 -march=$(ARCH) -fopenmp -fno-math-errno -fno-trapping-math \
+    -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
+NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
+    -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -MMD -MP -I.
+LDLIBS := -lopenblas -ljansson -lpcre2-8 -lm -lpthread -fopenmp $(EXTRA)
+LINK := $(CC)
+
+SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c profile/*.c model/*.c)
+SPECIFICATION := $(filter %/cpu_naive.c,$(SOURCES))
+OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(SPECIFICATION),$(SOURCES))) \
+    $(foreach r,float double,$(patsubst %.c,$(BUILD)/%_$(r).o,$(SPECIFICATION)))
+ifeq ($(CUDA),1)
+OBJECTS += $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard kernels/*/*.cu optim/*.cu))
+LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt
+LINK := $(CXX)
+endif
+TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+MAKEFLAGS += -j$(shell nproc)
+
+.PHONY: all help packages demo test check tests sanitize fuzz format clean
+.SECONDARY:
+
+all: train infer  ## build ./train and ./infer (the default)
+	@$(if $(filter 0,$(CUDA)),echo "built for the CPU only: no nvcc was found, or CUDA=0",:)
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@echo 'variables: CUDA=0 (CPU only), GPU_TARGETS="80 90a", ARCH=native, BUILD=build'
+
+packages:
+	@tools/packages $(PACKAGES) $(EXTRA_PACKAGES)
+
+demo: packages  ## install what is missing, build, train a small GPT on this checkout and let it write
+	@$(MAKE) --no-print-directory all
+	@tools/demo
+
+test: EXTRA_PACKAGES := $(TEST_PACKAGES)
+test: packages  ## install what is missing, build, run every test
+	@$(MAKE) --no-print-directory check
+
+check: tests
+	@tests/run $(TESTS)
+
+tests: all $(TESTS)
+
+sanitize:  ## the same tests on the CPU under address and undefined-behaviour sanitizers
+	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/sanitize ARCH=$(ARCH) \
+	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O1" check
+
+train infer: %: $(BUILD)/%
+	@ln -sf $< $@
+
+$(BUILD)/train $(BUILD)/infer: $(BUILD)/%: $(BUILD)/%.o $(OBJECTS)
+	$(LINK) -o $@ $^ $(LDLIBS)
+
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(OBJECTS)
+	$(LINK) -o $@ $^ -lcmocka $(LDLIBS)
+
+$(BUILD)/%_float.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -DREAL=float -c -o $@ $<
+
+$(BUILD)/%_double.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -c -o $@ $<
+
+$(BUILD)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCCFLAGS) -c -o $@ $<
+
+format:  ## lay out the source with clang-format
+	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
+
+clean:  ## remove what was built
+	rm -rf $(BUILD) train infer
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

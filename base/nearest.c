@@ -1,0 +1,39 @@
+#include "base/nearest.h"
+
+#include <limits.h>
+#include <stddef.h>
+#include <string.h>
+
+enum { LONGEST = 64 }; // characters that are compared
+
+static int minimum(int a, int b) {
+    return a < b ? a : b;
+}
+
+static int distance(const char *a, const char *b) {
+    int columns = (int)strnlen(b, LONGEST), row[LONGEST + 1];
+    for (int j = 0; j <= columns; j++) row[j] = j;
+    for (int i = 0; i < LONGEST && a[i]; i++) {
+        int diagonal = row[0];
+        row[0] = i + 1;
+        for (int j = 0; j < columns; j++) {
+            int replaced = diagonal + (a[i] != b[j]);
+            diagonal = row[j + 1];
+            row[j + 1] = minimum(replaced, minimum(row[j], row[j + 1]) + 1);
+        }
+    }
+    return row[columns];
+}
+
+const char *nearest_name(const char *text, const char *const names[], int count) {
+    const char *nearest = NULL;
+    int least = INT_MAX;
+    for (int i = 0; i < count; i++) {
+        int d = distance(text, names[i]);
+        if (d < least) {
+            least = d;
+            nearest = names[i];
+        }
+    }
+    return nearest;
+}

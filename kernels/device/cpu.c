@@ -1,0 +1,150 @@
+#include "kernels/device/device.h"
+
+#include "base/memory.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cblas.h>
+
+struct Event {
+    double seconds;
+};
+
+double device_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static Status cpu_available(Device *device, size_t *bytes) {
+    (void)device;
+    /* MemAvailable counts what the kernel would give back from its caches; sysconf's free pages do not. */
+    FILE *file = fopen("/proc/meminfo", "r");
+    unsigned long long kilobytes = 0;
+    char line[128];
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1) break;
+    if (file) fclose(file);
+    *bytes = kilobytes ? (size_t)kilobytes * 1024
+                       : (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    return OK;
+}
+
+static Status cpu_allocate(Device *device, size_t bytes, void **memory) {
+    *memory = memory_reserve(bytes);
+    if (!*memory)
+        return fail(ERROR_MEMORY, "%s: cannot allocate %.1f MiB", device->name, (double)bytes / 1048576);
+    return OK;
+}
+
+static void cpu_release(Device *device, void *memory) {
+    (void)device;
+    memory_free(memory);
+}
+
+static Status cpu_fill(Device *device, void *memory, int byte, size_t bytes) {
+    (void)device;
+    if (bytes) memset(memory, byte, bytes);
+    return OK;
+}
+
+static Status cpu_upload(Device *device, void *memory, const void *host, size_t bytes) {
+    (void)device;
+    if (bytes) memcpy(memory, host, bytes);
+    return OK;
+}
+
+static Status cpu_download(Device *device, void *host, const void *memory, size_t bytes) {
+    return cpu_upload(device, host, memory, bytes);
+}
+
+static Status cpu_nothing(Device *device) {
+    (void)device;
+    return OK;
+}
+
+static Status cpu_event_create(Device *device, Event **event) {
+    (void)device;
+    *event = memory_allocate(sizeof **event);
+    return *event ? OK : fail(ERROR_MEMORY, "out of host memory for a timer");
+}
+
+static void cpu_event_free(Device *device, Event *event) {
+    (void)device;
+    memory_free(event);
+}
+
+static Status cpu_event_record(Device *device, Event *event) {
+    (void)device;
+    event->seconds = device_clock();
+    return OK;
+}
+
+static Status cpu_elapsed(Device *device, Event *start, Event *end, double *milliseconds) {
+    (void)device;
+    *milliseconds = 1e3 * (end->seconds - start->seconds);
+    return OK;
+}
+
+static void cpu_range_push(Device *device, const char *name) {
+    (void)device;
+    (void)name;
+}
+
+static void cpu_range_pop(Device *device) {
+    (void)device;
+}
+
+static void cpu_close(Device *device) {
+    memory_free(device);
+}
+
+static void describe(Device *device, int threads) {
+    char model[96] = "CPU", line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "model name : %95[^\n]", model) == 1) break;
+    if (file) fclose(file);
+    snprintf(device->name, sizeof device->name, "%s, %d thread%s", model, threads, threads == 1 ? "" : "s");
+
+    /* "OpenBLAS 0.3.21 NO_LAPACK ... " -> the name and the version alone. */
+    const char *config = openblas_get_config();
+    int length = 0;
+    for (int words = 0; config[length] && (config[length] != ' ' || ++words < 2);) length++;
+    snprintf(device->library, sizeof device->library, "%.*s (%s)", length, config, openblas_get_corename());
+}
+
+Status device_open_cpu(int threads, Device **device) {
+    Device *cpu = memory_allocate(sizeof *cpu);
+    if (!cpu) return fail(ERROR_MEMORY, "out of host memory for the device");
+    *cpu = (Device){.backend = BACKEND_CPU,
+                    .memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
+                    .allocate = cpu_allocate,
+                    .release = cpu_release,
+                    .pinned = cpu_allocate,
+                    .release_pinned = cpu_release,
+                    .available = cpu_available,
+                    .fill = cpu_fill,
+                    .upload = cpu_upload,
+                    .download = cpu_download,
+                    .copy = cpu_upload,
+                    .synchronize = cpu_nothing,
+                    .launched = cpu_nothing,
+                    .event_create = cpu_event_create,
+                    .event_free = cpu_event_free,
+                    .event_record = cpu_event_record,
+                    .elapsed = cpu_elapsed,
+                    .range_push = cpu_range_push,
+                    .range_pop = cpu_range_pop,
+                    .close = cpu_close};
+    if (threads > 0) omp_set_num_threads(threads);
+    threads = omp_get_max_threads();
+    openblas_set_num_threads(threads);
+    describe(cpu, threads);
+    *device = cpu;
+    return OK;
+}

@@ -1,0 +1,101 @@
+#include "kernels/guard.h"
+
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+Status guard_plant(Ctx *ctx, const Arena *arena, const ArenaEntry *entry) {
+    return ctx->device->fill(ctx->device, arena->base + entry->offset + entry->bytes, ARENA_CANARY_BYTE,
+                             ARENA_CANARY_BYTES);
+}
+
+static Status check_canaries(Ctx *ctx) {
+    unsigned char whole[ARENA_CANARY_BYTES], found[ARENA_CANARY_BYTES];
+    memset(whole, ARENA_CANARY_BYTE, sizeof whole);
+    for (int kind = 0; kind < ARENA_COUNT; kind++) {
+        const Arena *arena = &ctx->arenas[kind];
+        if (!arena->canaries) continue;
+        for (int i = 0; i < arena->count; i++) {
+            const ArenaEntry *entry = &arena->entries[i];
+            TRY(ctx->device->download(ctx->device, found, arena->base + entry->offset + entry->bytes,
+                                      sizeof found));
+            if (memcmp(found, whole, sizeof whole) != 0)
+                return fail(ERROR_INTERNAL, "--check: something wrote past the end of tensor %s (%s)",
+                            entry->name, arena->name);
+        }
+    }
+    return OK;
+}
+
+/* A dense copy of a tensor's rows in host memory. */
+static Status download(Ctx *ctx, Tensor t, unsigned char **bytes) {
+    size_t row = (size_t)tensor_width(t) * dtype_size(t.dtype);
+    *bytes = memory_allocate(tensor_bytes(t));
+    if (!*bytes)
+        return fail(ERROR_MEMORY, "out of host memory to look at a tensor of %zu bytes", tensor_bytes(t));
+    Status status = OK;
+    if (tensor_dense(t)) {
+        status = ctx->device->download(ctx->device, *bytes, t.data, tensor_bytes(t));
+    } else {
+        for (int64_t i = 0; i < tensor_rows(t) && !status; i++)
+            status =
+                ctx->device->download(ctx->device, *bytes + (size_t)i * row,
+                                      (char *)t.data + (size_t)(i * t.stride) * dtype_size(t.dtype), row);
+    }
+    if (status) memory_free(*bytes);
+    return status;
+}
+
+static bool finite_at(const unsigned char *bytes, Dtype dtype, int64_t i) {
+    if (dtype == F64) return isfinite(((const double *)(const void *)bytes)[i]);
+    if (dtype == F32) return isfinite(((const float *)(const void *)bytes)[i]);
+    if (dtype == BF16) return (((const uint16_t *)(const void *)bytes)[i] & 0x7F80) != 0x7F80;
+    return true;
+}
+
+static Status check_output(Ctx *ctx, const Output *output) {
+    unsigned char *bytes;
+    TRY(download(ctx, output->tensor, &bytes));
+    int64_t count = tensor_count(output->tensor), i = 0;
+    while (i < count && finite_at(bytes, output->tensor.dtype, i)) i++;
+    memory_free(bytes);
+    if (i == count) return OK;
+    return fail(ERROR_NONFINITE,
+                "--check: output %s of %s has a value that is not finite at element %" PRId64, output->name,
+                ctx->place ? ctx->place : operation_name(ctx->operation), i);
+}
+
+enum { OUTPUTS = sizeof((Call *)0)->outputs / sizeof(Output) };
+
+Status guard_check(Ctx *ctx, const Call *call) {
+    TRY(ctx->device->synchronize(ctx->device));
+    TRY(check_canaries(ctx));
+    for (int i = 0; i < OUTPUTS && !tensor_empty(call->outputs[i].tensor); i++)
+        TRY(check_output(ctx, &call->outputs[i]));
+    return OK;
+}
+
+/* FNV-1a, 64 bits. */
+static uint64_t hash_bytes(const unsigned char *bytes, size_t count) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < count; i++) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+Status guard_hash(Ctx *ctx, const Call *call) {
+    for (int i = 0; i < OUTPUTS && !tensor_empty(call->outputs[i].tensor); i++) {
+        const Output *output = &call->outputs[i];
+        unsigned char *bytes;
+        TRY(download(ctx, output->tensor, &bytes));
+        uint64_t hash = hash_bytes(bytes, tensor_bytes(output->tensor));
+        memory_free(bytes);
+        if (fprintf(ctx->hash_trace, "%" PRId64 "\t%d\t%s\t%s\t%s\t%s\t%016" PRIx64 "\n", ctx->step,
+                    ctx->layer, ctx->place ? ctx->place : "-", operation_name(call->operation),
+                    pass_name(call->pass), output->name, hash) < 0)
+            return fail(ERROR_FILE, "--hash-trace: cannot write; is the disk full?");
+    }
+    return OK;
+}
