@@ -1,0 +1,220 @@
+#include "data/tokenizer.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+#include "data/tokenizer_internal.h"
+
+#include <string.h>
+
+static Status fail_memory(void) {
+    return fail(ERROR_MEMORY, "no memory left for the tokenizer");
+}
+
+/* ---- opening ---- */
+
+static Status open_bytes(Tokenizer *tokenizer) {
+    tokenizer->bytes = true;
+    tokenizer->vocab = 256;
+    tokenizer->end_of_text = -1;
+    tokenizer->hash = 256;
+    tokenizer->pool = memory_allocate(256);
+    tokenizer->starts = memory_array(257, sizeof *tokenizer->starts);
+    if (!tokenizer->pool || !tokenizer->starts) return fail_memory();
+    for (int i = 0; i < 256; i++) tokenizer->pool[i] = (uint8_t)i;
+    for (int i = 0; i <= 256; i++) tokenizer->starts[i] = i;
+    return OK;
+}
+
+/* The files that may describe a tokenizer, with their folder before them. */
+typedef struct {
+    char *config, *vocab, *merges, *whole;
+} TokenizerPaths;
+
+static void paths_free(TokenizerPaths *paths) {
+    memory_free(paths->config);
+    memory_free(paths->vocab);
+    memory_free(paths->merges);
+    memory_free(paths->whole);
+}
+
+static Status paths_find(const char *folder, TokenizerPaths *paths) {
+    TRY(path_join(folder, "tokenizer_config.json", &paths->config));
+    TRY(path_join(folder, "vocab.json", &paths->vocab));
+    TRY(path_join(folder, "merges.txt", &paths->merges));
+    return path_join(folder, "tokenizer.json", &paths->whole);
+}
+
+static Status open_folder(Tokenizer *tokenizer, const char *folder, const TokenizerPaths *paths) {
+    bool bytes = false;
+    if (path_exists(paths->config)) TRY(load_is_bytes(paths->config, &bytes));
+    if (bytes) return open_bytes(tokenizer);
+    if (path_exists(paths->vocab) && path_exists(paths->merges))
+        TRY(load_vocab_and_merges(tokenizer, paths->vocab, paths->merges));
+    else if (path_exists(paths->whole))
+        TRY(load_tokenizer_json(tokenizer, paths->whole));
+    else
+        return fail(ERROR_FILE,
+                    "no tokenizer in %s: it should be \"bytes\" or a folder with vocab.json and merges.txt, "
+                    "or with tokenizer.json",
+                    folder);
+    TRY(splitter_open(&tokenizer->splitter));
+    tokenizer->cache = memory_array(CACHE_SLOTS, sizeof *tokenizer->cache);
+    return tokenizer->cache ? OK : fail_memory();
+}
+
+Status tokenizer_open(const char *path, Tokenizer **tokenizer) {
+    *tokenizer = NULL;
+    Tokenizer *t = memory_allocate(sizeof *t);
+    if (!t) return fail_memory();
+    Status status;
+    if (!path || strcmp(path, "bytes") == 0) {
+        status = open_bytes(t);
+    } else {
+        TokenizerPaths paths = {0};
+        status = paths_find(path, &paths);
+        if (!status) status = open_folder(t, path, &paths);
+        paths_free(&paths);
+    }
+    if (status)
+        tokenizer_free(t);
+    else
+        *tokenizer = t;
+    return status;
+}
+
+void tokenizer_free(Tokenizer *tokenizer) {
+    if (!tokenizer) return;
+    splitter_free(tokenizer->splitter);
+    memory_free(tokenizer->pairs.slots);
+    memory_free(tokenizer->pool);
+    memory_free(tokenizer->starts);
+    memory_free(tokenizer->spelled);
+    memory_free(tokenizer->merges);
+    memory_free(tokenizer->cache);
+    memory_free(tokenizer->scratch);
+    memory_free(tokenizer);
+}
+
+Status tokenizer_present(const char *folder, bool *present) {
+    TokenizerPaths paths = {0};
+    *present = false;
+    Status status = paths_find(folder, &paths);
+    if (!status && path_exists(paths.config)) status = load_is_bytes(paths.config, present);
+    if (!status && !*present)
+        *present = (path_exists(paths.vocab) && path_exists(paths.merges)) || path_exists(paths.whole);
+    paths_free(&paths);
+    return status;
+}
+
+int32_t tokenizer_vocab(const Tokenizer *tokenizer) {
+    return tokenizer->vocab;
+}
+int32_t tokenizer_end_of_text(const Tokenizer *tokenizer) {
+    return tokenizer->end_of_text;
+}
+uint64_t tokenizer_hash(const Tokenizer *tokenizer) {
+    return tokenizer->hash;
+}
+const char *tokenizer_name(const Tokenizer *tokenizer) {
+    return tokenizer->bytes ? "bytes" : "bpe";
+}
+
+/* ---- encoding ---- */
+
+void token_list_free(TokenList *list) {
+    memory_free(list->ids);
+    *list = (TokenList){0};
+}
+
+static Status append_bytes(const uint8_t *text, int64_t length, TokenList *list) {
+    TRY(token_list_reserve(list, length));
+    for (int64_t i = 0; i < length; i++) list->ids[list->count++] = text[i];
+    return OK;
+}
+
+/* The place of a short piece in the cache. `key` is the piece, zeros, and its length in the last byte. */
+static CachedPiece *cache_slot(const Tokenizer *tokenizer, const uint8_t key[CACHED_BYTES + 1]) {
+    uint64_t words[4], mixed = 0;
+    memcpy(words, key, sizeof words);
+    for (int i = 0; i < 4; i++) {
+        mixed = (mixed ^ words[i]) * 0x9E3779B97F4A7C15;
+        mixed ^= mixed >> 32;
+    }
+    return &tokenizer->cache[mixed % CACHE_SLOTS];
+}
+
+static Status append_piece(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
+    if (length > CACHED_BYTES) return merge_piece(tokenizer, piece, length, list);
+    uint8_t key[CACHED_BYTES + 1] = {0};
+    memcpy(key, piece, (size_t)length);
+    key[CACHED_BYTES] = (uint8_t)length;
+    CachedPiece *slot = cache_slot(tokenizer, key);
+    if (memcmp(slot, key, sizeof key) == 0) { /* the bytes and, right behind them, the length */
+        TRY(token_list_reserve(list, CACHED_IDS));
+        memcpy(list->ids + list->count, slot->ids, sizeof slot->ids);
+        list->count += slot->count;
+        return OK;
+    }
+    int64_t before = list->count;
+    TRY(merge_piece(tokenizer, piece, length, list));
+    int64_t count = list->count - before;
+    if (count > CACHED_IDS) return OK;
+    memcpy(slot, key, sizeof key);
+    slot->count = (int32_t)count;
+    memcpy(slot->ids, list->ids + before, (size_t)count * sizeof *slot->ids);
+    return OK;
+}
+
+/* The end of the run of bytes from `from` on that are not UTF-8. */
+static int64_t invalid_end(const uint8_t *text, int64_t from, int64_t length) {
+    int64_t end = from + 1;
+    while (end < length && end - from < PIECE_LIMIT && !utf8_character(text + end, length - end)) end++;
+    return end;
+}
+
+/* The end of the piece at the cursor, at most PIECE_LIMIT bytes on. */
+static Status piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end) {
+    const uint8_t *text = cursor->text;
+    int64_t from = cursor->offset;
+    if (cursor->valid <= from) cursor->valid = utf8_valid_end(text, from, cursor->length);
+    if (cursor->valid <= from) {
+        *end = invalid_end(text, from, cursor->length);
+        return OK;
+    }
+    TRY(splitter_next(tokenizer->splitter, text, cursor->valid, from, end));
+    if (*end - from > PIECE_LIMIT) {
+        *end = from + PIECE_LIMIT;
+        while ((text[*end] & 0xC0) == 0x80) --*end; /* not inside a character */
+    }
+    return OK;
+}
+
+Status tokenizer_encode_step(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t count, TokenList *list) {
+    const uint8_t *text = cursor->text;
+    int64_t target = list->count + count;
+    while (cursor->offset < cursor->length && list->count < target) {
+        int64_t from = cursor->offset, end;
+        if (tokenizer->bytes) {
+            end = cursor->length - from < count ? cursor->length : from + count;
+            TRY(append_bytes(text + from, end - from, list));
+            cursor->offset = end;
+            continue;
+        }
+        TRY(piece_end(tokenizer, cursor, &end));
+        TRY(append_piece(tokenizer, text + from, end - from, list));
+        cursor->offset = end;
+    }
+    return OK;
+}
+
+Status tokenizer_encode(Tokenizer *tokenizer, const void *text, int64_t length, TokenList *list) {
+    EncodeCursor cursor = {.text = text, .length = length};
+    return tokenizer_encode_step(tokenizer, &cursor, length, list);
+}
+
+const uint8_t *tokenizer_decode(const Tokenizer *tokenizer, int32_t id, int64_t *length) {
+    *length = 0;
+    if (id < 0 || id >= tokenizer->vocab) return NULL;
+    *length = tokenizer->starts[id + 1] - tokenizer->starts[id];
+    return tokenizer->pool + tokenizer->starts[id];
+}

@@ -1,0 +1,68 @@
+/* tokenizer: text to token ids and back. Two kinds:
+ *
+ *   bytes   ids 0..255 are the bytes themselves
+ *   BPE     GPT-2's byte-level byte-pair encoding (Radford et al. 2019; Sennrich, Haddow, Birch 2016): the
+ * text is cut into pieces by GPT-2's pattern, and in each piece the adjacent pair of lowest rank is merged
+ *           until no known pair is left
+ *
+ * Any bytes encode, and decoding gives the same bytes back. On valid UTF-8 the ids are those of the original;
+ * a run of bytes that is not UTF-8 is a piece of its own, and a piece of over 4 MiB is cut. Text is only
+ * text: "<|endoftext|>" written out in it is encoded letter by letter and never becomes the special token. A
+ * tokenizer remembers pieces it has met, so it must not encode in two threads at once. */
+#ifndef DATA_TOKENIZER_H
+#define DATA_TOKENIZER_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct Tokenizer Tokenizer;
+
+/* Opens NULL or "bytes", or a folder that holds one of
+ *   tokenizer_config.json with "fusebox_tokenizer": "bytes"   the byte tokenizer, as tokenizer_save marks it
+ *   vocab.json and merges.txt                                 GPT-2's files
+ *   tokenizer.json                                            Hugging Face's, if a byte-level BPE as GPT-2's
+ * is looked for in this order. The files are checked: every byte has its token, ids are 0..n-1 and each is
+ * used once, a merge's two sides and its product are tokens, no merge comes twice. ERROR_FILE or ERROR_FORMAT
+ * otherwise. */
+CHECKED Status tokenizer_open(const char *path, Tokenizer **tokenizer);
+void tokenizer_free(Tokenizer *tokenizer);
+
+/* Does `folder` hold a tokenizer's files, so that tokenizer_open would read them? */
+CHECKED Status tokenizer_present(const char *folder, bool *present);
+
+/* Writes vocab.json and merges.txt (BPE) and tokenizer_config.json into `folder`, which exists. */
+CHECKED Status tokenizer_save(const Tokenizer *tokenizer, const char *folder);
+
+int32_t tokenizer_vocab(const Tokenizer *tokenizer);       // ids are 0..vocab-1
+int32_t tokenizer_end_of_text(const Tokenizer *tokenizer); // the id of "<|endoftext|>", or -1
+uint64_t tokenizer_hash(const Tokenizer *tokenizer);       // equal for tokenizers that give equal ids
+const char *tokenizer_name(const Tokenizer *tokenizer);    // "bytes" or "bpe"
+
+/* A growing list of ids. Starts all-zero; the caller frees it. */
+typedef struct {
+    int32_t *ids;
+    int64_t count, room;
+} TokenList;
+void token_list_free(TokenList *list);
+
+/* Appends the ids of `length` bytes of text. */
+CHECKED Status tokenizer_encode(Tokenizer *tokenizer, const void *text, int64_t length, TokenList *list);
+
+/* The same in steps, for texts whose ids should not all be in memory: start with {text, length}; each step
+ * appends at least `count` ids or all that are left. The text is finished when offset == length. */
+typedef struct {
+    const void *text;
+    int64_t length; // bytes
+    int64_t offset; // of the first byte not encoded yet
+    int64_t valid;  // where the stretch of valid UTF-8 around the offset ends
+} EncodeCursor;
+CHECKED Status tokenizer_encode_step(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t count,
+                                     TokenList *list);
+
+/* The bytes of a token, which may be part of a UTF-8 character. They live as long as the tokenizer. NULL and
+ * length 0 for an id outside the vocabulary. */
+const uint8_t *tokenizer_decode(const Tokenizer *tokenizer, int32_t id, int64_t *length);
+
+#endif
