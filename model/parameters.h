@@ -1,0 +1,83 @@
+/* parameters: every weight of a model, by name and in one flat index space. Parameter i is
+ * [offset, offset + count) of the flat tensors `weight`, `master`, `gradient`, `m`, `v`; offsets are
+ * multiples of 64 elements, the gaps hold zeros, and those that weight decay applies to come first
+ * (optim/adamw.h). */
+#ifndef MODEL_PARAMETERS_H
+#define MODEL_PARAMETERS_H
+
+#include "kernels/op.h"
+#include "model/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A view into the flat tensors. The gradient is empty in a model that only infers. */
+typedef struct {
+    Tensor weight;   // dtype of the computation
+    Tensor gradient; // fp32, same shape
+} Parameter;
+
+typedef struct {
+    Parameter weight, bias;
+} Affine;
+
+typedef struct {
+    Affine norm1;      // (C)
+    Affine qkv;        // (C + 2*kv, C)
+    Affine projection; // (C, C)
+    Affine norm2;      // (C)
+    Affine expand;     // (hidden, C)
+    Affine contract;   // (C, hidden)
+} BlockParameters;
+
+typedef struct {
+    char name[64];         // Hugging Face's: "transformer.h.0.attn.c_attn.weight"
+    Shape shape;           // in memory: matrices (out, in), tables (padded rows, width)
+    int64_t rows;          // of the first axis that a file holds: shape.d[0] without the vocabulary's padding
+    bool transposed;       // a file holds (in, out), as GPT-2's Conv1D does
+    bool decayed;          // a matrix or a table
+    double constant;       // initial value where std is 0
+    double std;            // of the initial normal distribution
+    int64_t offset, count; // elements of the flat space
+    Parameter *parameter;
+} ParameterInfo;
+
+typedef struct {
+    int count;
+    ParameterInfo *info;                   // (count), decayed ones first
+    int64_t *offsets, *counts;             // (count), as adamw wants them
+    int64_t size, decayed;                 // elements of the flat space; of its first part that decays
+    Tensor weight, gradient, master, m, v; // (size) flat; the last four empty where they are not needed
+    Parameter token;                       // (padded vocab, C), the head too
+    Parameter position;                    // (context, C)
+    BlockParameters *blocks;               // (layers)
+    Affine final_norm;                     // (C)
+} Parameters;
+
+/* Lists the parameters of a config; no tensor has memory yet. */
+CHECKED Status parameters_open(const Config *config, Parameters *parameters);
+void parameters_close(Parameters *parameters);
+
+/* Takes the flat tensors from ctx's arenas and points every parameter into them. With `training` also
+ * gradients, moments and, for bf16, master weights. */
+CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
+
+/* GPT-2's initialization: N(0, init_std), projections into the residual stream divided by sqrt(2 * layers),
+ * norms 1, biases 0 (Radford et al. 2019, section 2.3). A pure function of the seed and the parameter's name.
+ */
+CHECKED Status parameters_initialize(Ctx *ctx, Parameters *parameters, uint64_t seed);
+
+/* Parameter i to or from `values`, (count) fp32 host memory in the layout of `shape`. Reading gives the
+ * master weight where there is one; writing sets both it and the weight. */
+CHECKED Status parameter_read(Ctx *ctx, const Parameters *parameters, int i, float *values);
+CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const float *values);
+
+/* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory. */
+CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
+CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
