@@ -1,0 +1,298 @@
+/* The CUDA backend of device.h: one GPU, one stream, cuBLASLt's handle and workspace. */
+#include "kernels/device/cuda.cuh"
+
+#include "base/memory.h"
+#include "kernels/gemm/cuda.cuh"
+
+#include <nvtx3/nvToolsExt.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WORKSPACE_BYTES = 64 * 1024 * 1024 };
+
+Status cuda_status(cudaError_t error, const char *what) {
+    if (error == cudaSuccess) return OK;
+    (void)cudaGetLastError(); // an error that can be survived is not reported twice
+    if (error == cudaErrorMemoryAllocation) {
+        return fail(ERROR_MEMORY, "%s: out of GPU memory; use a smaller batch or model", what);
+    }
+    return fail(ERROR_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+Status cublas_status(cublasStatus_t error, const char *what) {
+    if (error == CUBLAS_STATUS_SUCCESS) return OK;
+    ErrorCode code = error == CUBLAS_STATUS_ALLOC_FAILED ? ERROR_MEMORY : ERROR_DEVICE;
+    return fail(code, "%s: %s", what, cublasLtGetStatusString(error));
+}
+
+static CudaDevice *cuda_of(Device *device) {
+    return reinterpret_cast<CudaDevice *>(device);
+}
+
+/* ---- memory ---- */
+
+static Status cuda_allocate(Device *device, size_t bytes, void **memory) {
+    *memory = NULL;
+    if (bytes == 0) return OK;
+    CUDA_TRY(cudaSetDevice(cuda_of(device)->index));
+    cudaError_t error = cudaMalloc(memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return fail(ERROR_MEMORY, "%s: no room for %.2f GiB; use a smaller batch or model", device->name,
+                    (double)bytes / (1 << 30));
+    }
+    return cuda_status(error, "cudaMalloc");
+}
+
+static void cuda_release(Device *, void *memory) {
+    (void)cudaFree(memory);
+}
+
+static Status cuda_pinned(Device *device, size_t bytes, void **memory) {
+    *memory = NULL;
+    if (bytes == 0) return OK;
+    CUDA_TRY(cudaSetDevice(cuda_of(device)->index));
+    cudaError_t error = cudaMallocHost(memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return fail(ERROR_MEMORY, "no room for %.2f GiB of pinned host memory", (double)bytes / (1 << 30));
+    }
+    return cuda_status(error, "cudaMallocHost");
+}
+
+static void cuda_release_pinned(Device *, void *memory) {
+    (void)cudaFreeHost(memory);
+}
+
+static Status cuda_available(Device *, size_t *bytes) {
+    size_t all;
+    CUDA_TRY(cudaMemGetInfo(bytes, &all));
+    return OK;
+}
+
+static Status cuda_fill(Device *device, void *memory, int byte, size_t bytes) {
+    if (bytes == 0) return OK;
+    CUDA_TRY(cudaMemsetAsync(memory, byte, bytes, cuda_of(device)->stream));
+    return OK;
+}
+
+static Status cuda_upload(Device *device, void *memory, const void *host, size_t bytes) {
+    if (bytes == 0) return OK; // pageable memory is staged before the call returns
+    CUDA_TRY(cudaMemcpyAsync(memory, host, bytes, cudaMemcpyHostToDevice, cuda_of(device)->stream));
+    return OK;
+}
+
+static Status cuda_download(Device *device, void *host, const void *memory, size_t bytes) {
+    if (bytes == 0) return OK;
+    CUDA_TRY(cudaMemcpyAsync(host, memory, bytes, cudaMemcpyDeviceToHost, cuda_of(device)->stream));
+    CUDA_TRY(cudaStreamSynchronize(cuda_of(device)->stream));
+    return OK;
+}
+
+static Status cuda_copy(Device *device, void *to, const void *from, size_t bytes) {
+    if (bytes == 0) return OK;
+    CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda_of(device)->stream));
+    return OK;
+}
+
+/* ---- order and time ---- */
+
+static Status cuda_synchronize(Device *device) {
+    CUDA_TRY(cudaStreamSynchronize(cuda_of(device)->stream));
+    return OK;
+}
+
+static Status cuda_launched(Device *) {
+    return cuda_status(cudaGetLastError(), "an earlier launch");
+}
+
+static Status cuda_event_create(Device *, Event **event) {
+    cudaEvent_t created;
+    *event = NULL;
+    CUDA_TRY(cudaEventCreate(&created));
+    *event = reinterpret_cast<Event *>(created);
+    return OK;
+}
+
+static void cuda_event_free(Device *, Event *event) {
+    if (event) (void)cudaEventDestroy(reinterpret_cast<cudaEvent_t>(event));
+}
+
+static Status cuda_event_record(Device *device, Event *event) {
+    CUDA_TRY(cudaEventRecord(reinterpret_cast<cudaEvent_t>(event), cuda_of(device)->stream));
+    return OK;
+}
+
+static Status cuda_elapsed(Device *, Event *start, Event *end, double *milliseconds) {
+    float elapsed = 0;
+    CUDA_TRY(cudaEventSynchronize(reinterpret_cast<cudaEvent_t>(end)));
+    CUDA_TRY(cudaEventElapsedTime(&elapsed, reinterpret_cast<cudaEvent_t>(start),
+                                  reinterpret_cast<cudaEvent_t>(end)));
+    *milliseconds = elapsed;
+    return OK;
+}
+
+/* ---- NVTX ranges: a table from a name's address to its registered string ---- */
+
+struct RangeName {
+    const char *name;
+    nvtxStringHandle_t registered;
+};
+
+struct RangeNames {
+    nvtxDomainHandle_t domain; // NULL when no profiler listens
+    RangeName *slots;          // open addressing, a power of two, at most half full
+    size_t count, room;
+};
+
+static RangeName *range_slot(RangeName *slots, size_t room, const char *name) {
+    size_t i = ((uintptr_t)name * 0x9E3779B97F4A7C15ull >> 32) & (room - 1);
+    while (slots[i].name && slots[i].name != name) i = (i + 1) & (room - 1);
+    return &slots[i];
+}
+
+static bool range_grow(RangeNames *names) {
+    size_t room = names->room ? names->room * 2 : 64;
+    RangeName *slots = (RangeName *)memory_array(room, sizeof *slots);
+    if (!slots) return false;
+    for (size_t i = 0; i < names->room; i++) {
+        if (names->slots[i].name) *range_slot(slots, room, names->slots[i].name) = names->slots[i];
+    }
+    memory_free(names->slots);
+    names->slots = slots;
+    names->room = room;
+    return true;
+}
+
+static void cuda_range_push(Device *device, const char *name) {
+    RangeNames *names = cuda_of(device)->names;
+    if (!names->domain) return;
+    nvtxEventAttributes_t attributes = {};
+    attributes.version = NVTX_VERSION;
+    attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+    attributes.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    attributes.message.ascii = name; // kept when there is no memory for the table
+    if (names->count * 2 < names->room || range_grow(names)) {
+        RangeName *slot = range_slot(names->slots, names->room, name);
+        if (!slot->name) {
+            *slot = {name, nvtxDomainRegisterStringA(names->domain, name)};
+            names->count++;
+        }
+        attributes.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+        attributes.message.registered = slot->registered;
+    }
+    nvtxDomainRangePushEx(names->domain, &attributes);
+}
+
+static void cuda_range_pop(Device *device) {
+    RangeNames *names = cuda_of(device)->names;
+    if (names->domain) nvtxDomainRangePop(names->domain);
+}
+
+/* ---- opening and closing ---- */
+
+static void cuda_close(Device *device) {
+    if (!device) return;
+    CudaDevice *cuda = cuda_of(device);
+    if (cuda->stream) (void)cudaStreamSynchronize(cuda->stream);
+    gemm_plans_free(cuda->plans);
+    if (cuda->names) {
+        if (cuda->names->domain) nvtxDomainDestroy(cuda->names->domain);
+        memory_free(cuda->names->slots);
+        memory_free(cuda->names);
+    }
+    if (cuda->workspace) (void)cudaFree(cuda->workspace);
+    if (cuda->blas) (void)cublasLtDestroy(cuda->blas);
+    if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
+    memory_free(cuda);
+}
+
+__global__ static void probe_kernel() {}
+
+/* Fills in what the GPU is, and makes sure that it can run this binary's kernels. */
+static Status cuda_describe(CudaDevice *device) {
+    cudaDeviceProp properties;
+    CUDA_TRY(cudaGetDeviceProperties(&properties, device->index));
+    snprintf(device->base.name, sizeof device->base.name, "%.127s", properties.name);
+    device->base.memory = properties.totalGlobalMem;
+    device->multiprocessors = properties.multiProcessorCount;
+    device->capability = 10 * properties.major + properties.minor;
+    device->shared_bytes = properties.sharedMemPerBlockOptin;
+    device->l2_bytes = (size_t)properties.l2CacheSize;
+
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, probe_kernel);
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
+        error == cudaErrorUnsupportedPtxVersion) {
+        (void)cudaGetLastError();
+        return fail(
+            ERROR_DEVICE,
+            "this program holds no code for %s (sm_%d): rebuild it on that machine, or use --device=cpu",
+            device->base.name, device->capability);
+    }
+    return cuda_status(error, "cudaFuncGetAttributes");
+}
+
+static Status cuda_start(CudaDevice *device) {
+    CUDA_TRY(cudaSetDevice(device->index));
+    TRY(cuda_describe(device));
+    CUDA_TRY(cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking));
+    CUBLAS_TRY(cublasLtCreate(&device->blas));
+    size_t version = cublasLtGetVersion();
+    snprintf(device->base.library, sizeof device->base.library, "cuBLASLt %zu.%zu.%zu", version / 10000,
+             version / 100 % 100, version % 100);
+    device->workspace_bytes = WORKSPACE_BYTES;
+    CUDA_TRY(cudaMalloc(&device->workspace, device->workspace_bytes));
+    device->names = (RangeNames *)memory_allocate(sizeof *device->names);
+    if (!device->names) return fail(ERROR_MEMORY, "no host memory to open the GPU");
+    device->names->domain = nvtxDomainCreateA("fusebox");
+    return OK;
+}
+
+static void cuda_fill_interface(Device *base) {
+    base->backend = BACKEND_CUDA;
+    base->allocate = cuda_allocate;
+    base->release = cuda_release;
+    base->pinned = cuda_pinned;
+    base->release_pinned = cuda_release_pinned;
+    base->available = cuda_available;
+    base->fill = cuda_fill;
+    base->upload = cuda_upload;
+    base->download = cuda_download;
+    base->copy = cuda_copy;
+    base->synchronize = cuda_synchronize;
+    base->launched = cuda_launched;
+    base->event_create = cuda_event_create;
+    base->event_free = cuda_event_free;
+    base->event_record = cuda_event_record;
+    base->elapsed = cuda_elapsed;
+    base->range_push = cuda_range_push;
+    base->range_pop = cuda_range_pop;
+    base->close = cuda_close;
+}
+
+Status device_open_cuda(int index, Device **device) {
+    int count = 0;
+    *device = NULL;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    (void)cudaGetLastError();
+    if (error != cudaSuccess) {
+        return fail(ERROR_DEVICE, "no CUDA GPU can be used: %s; install a driver, or use --device=cpu",
+                    cudaGetErrorString(error));
+    }
+    if (index < 0 || index >= count) {
+        return fail(ERROR_DEVICE, "no CUDA GPU %d: this machine has %d, numbered from 0; use --device=cpu",
+                    index, count);
+    }
+    CudaDevice *cuda = (CudaDevice *)memory_allocate(sizeof *cuda);
+    if (!cuda) return fail(ERROR_MEMORY, "no host memory to open the GPU");
+    cuda->index = index;
+    cuda_fill_interface(&cuda->base);
+    Status status = cuda_start(cuda);
+    if (status) {
+        cuda_close(&cuda->base);
+        return status;
+    }
+    *device = &cuda->base;
+    return OK;
+}
