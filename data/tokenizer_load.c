@@ -1,5 +1,6 @@
 /* Reads a byte-level BPE's vocabulary and merges from files, trusting nothing in them. */
 #include "base/files.h"
+#include "data/hash.h"
 #include "data/tables.h"
 #include "data/tokenizer_internal.h"
 
@@ -224,16 +225,10 @@ static Status load_merge_array(Vocabulary *v, const json_t *merges) {
 
 /* ---- whole tokenizers ---- */
 
-/* FNV-1a (Fowler, Noll, Vo) over what decides the ids. */
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
-    const uint8_t *at = data;
-    for (size_t i = 0; i < bytes; i++) hash = (hash ^ at[i]) * 0x100000001B3;
-    return hash;
-}
-
+/* What decides the ids makes the hash. */
 static Status finish(Vocabulary *v) {
     Tokenizer *t = v->tokenizer;
-    uint64_t hash = hash_bytes(0xCBF29CE484222325, t->pool, (size_t)t->starts[t->vocab]);
+    uint64_t hash = hash_bytes(0, t->pool, (size_t)t->starts[t->vocab]);
     hash = hash_bytes(hash, t->starts, (size_t)t->vocab * sizeof *t->starts);
     hash = hash_bytes(hash, &t->end_of_text, sizeof t->end_of_text);
     t->hash = hash_bytes(hash, t->merges, (size_t)t->merge_count * sizeof *t->merges);

@@ -1,0 +1,274 @@
+#define _GNU_SOURCE
+#include "data/loader.h"
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "base/random.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+enum { LIMIT = 64 }; // of workers, and of batches held
+
+/* One batch of the ring. Batch number n lies in slot n % slot_count. */
+typedef struct {
+    int32_t *tokens; // (2, batch, seq): inputs, then targets
+    bool ready;
+    Status status;
+} Slot;
+
+struct Loader {
+    LoaderOptions options;
+    int64_t windows;
+    Slot *slots;
+    int slot_count;
+    int64_t base;        // the position of batch number 0; a seek moves it
+    int64_t handed;      // batches handed out since then: what `mutex` guards begins here
+    int64_t claimed;     // batches that a worker has begun
+    int reading;         // workers at a batch now
+    bool paused, ending; // paused: no batch is begun
+    pthread_mutex_t mutex;
+    pthread_cond_t room, filled; // workers wait for `room`, loader_next and loader_seek for `filled`
+    pthread_t *threads;
+    int started;
+    double waited, waited_last; // seconds
+};
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void pause_for(int64_t microseconds) {
+    struct timespec left = {microseconds / 1000000, microseconds % 1000000 * 1000};
+    while (microseconds > 0 && nanosleep(&left, &left) != 0 && errno == EINTR) {}
+}
+
+/* ---- reading one batch ---- */
+
+/* Window number `position` of the endless row of epochs, to row `row` of the batch. */
+static Status read_window(const Loader *loader, int64_t position, int64_t row, int32_t *tokens) {
+    const LoaderOptions *o = &loader->options;
+    int64_t epoch = position / loader->windows, window = position % loader->windows;
+    if (o->shuffle) window = random_permute(o->seed, (uint64_t)epoch, loader->windows, window);
+    int32_t *inputs = tokens + row * o->seq, *targets = inputs + o->batch * o->seq;
+    /* The targets are the inputs moved by one: only the last comes from beyond them. */
+    TRY(tokens_read(o->source, window * o->seq, o->seq, inputs));
+    memcpy(targets, inputs + 1, (size_t)(o->seq - 1) * sizeof *inputs);
+    return tokens_read(o->source, (window + 1) * o->seq, 1, targets + o->seq - 1);
+}
+
+static Status read_batch(const Loader *loader, int64_t position, int32_t *tokens) {
+    pause_for(loader->options.delay_us);
+    for (int64_t row = 0; row < loader->options.batch; row++)
+        TRY(read_window(loader, position + row, row, tokens));
+    return OK;
+}
+
+/* ---- workers ---- */
+
+/* The batches that keep their slots: those handed out and still held, at most `hold`. */
+static bool has_room(const Loader *loader) {
+    int64_t held = loader->handed < loader->options.hold ? loader->handed : loader->options.hold;
+    return loader->claimed < loader->handed - held + loader->slot_count;
+}
+
+static void *work(void *argument) {
+    Loader *loader = argument;
+    pthread_mutex_lock(&loader->mutex);
+    for (;;) {
+        while (!loader->ending && (loader->paused || !has_room(loader)))
+            pthread_cond_wait(&loader->room, &loader->mutex);
+        if (loader->ending) break;
+        int64_t number = loader->claimed++;
+        int64_t position = loader->base + number * loader->options.batch;
+        Slot *slot = &loader->slots[number % loader->slot_count];
+        loader->reading++;
+        pthread_mutex_unlock(&loader->mutex);
+        Status status = read_batch(loader, position, slot->tokens);
+        pthread_mutex_lock(&loader->mutex);
+        loader->reading--;
+        slot->status = status;
+        slot->ready = true;
+        pthread_cond_broadcast(&loader->filled);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return NULL;
+}
+
+static Status start_workers(Loader *loader) {
+    /* Signals are for the main thread: the workers start with all of them blocked. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = 0;
+    while (!error && loader->started < loader->options.workers) {
+        error = pthread_create(&loader->threads[loader->started], NULL, work, loader);
+        if (!error) loader->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error ? fail(ERROR_INTERNAL, "cannot start data worker %d: %s", loader->started, strerror(error))
+                 : OK;
+}
+
+/* ---- opening and closing ---- */
+
+static Status check_options(const LoaderOptions *o) {
+    int64_t tokens, bytes;
+    if (o->batch < 1 || o->seq < 1 || checked_multiply(o->batch, o->seq, &tokens) ||
+        checked_multiply(tokens, 2 * (int64_t)sizeof(int32_t), &bytes))
+        return fail(ERROR_USAGE, "batches of %lld x %lld tokens cannot be made", (long long)o->batch,
+                    (long long)o->seq);
+    if (o->workers < 0 || o->workers > LIMIT)
+        return fail(ERROR_USAGE, "%d data workers: 0 to %d are possible", o->workers, LIMIT);
+    if (o->hold < 0 || o->hold > LIMIT || o->delay_us < 0)
+        return fail(ERROR_USAGE, "the loader can hold 0 to %d batches and wait 0 us or more", LIMIT);
+    if (tokens_count(o->source) <= o->seq)
+        return fail(ERROR_FORMAT, "the data has %lld tokens, but one window of --seq=%lld needs %lld",
+                    (long long)tokens_count(o->source), (long long)o->seq, (long long)o->seq + 1);
+    return OK;
+}
+
+static void *allocate_default(void *context, size_t bytes) {
+    (void)context;
+    return memory_allocate(bytes);
+}
+
+static void release_default(void *context, void *pointer) {
+    (void)context;
+    memory_free(pointer);
+}
+
+static Status allocate(Loader *loader) {
+    LoaderOptions *o = &loader->options;
+    size_t bytes = (size_t)(2 * o->batch * o->seq) * sizeof(int32_t);
+    /* Beside the held ones: one for each worker to read into, and one ready meanwhile. */
+    loader->slot_count = o->hold + (o->workers ? o->workers + 1 : 0);
+    loader->slots = memory_array((size_t)loader->slot_count, sizeof *loader->slots);
+    loader->threads = memory_array((size_t)o->workers, sizeof *loader->threads);
+    bool complete = loader->slots && loader->threads;
+    for (int i = 0; complete && i < loader->slot_count; i++) {
+        loader->slots[i].tokens = o->buffers.allocate(o->buffers.context, bytes);
+        complete = loader->slots[i].tokens != NULL;
+    }
+    if (complete) return OK;
+    return fail(ERROR_MEMORY, "no memory left for %d batches of %lld x %lld tokens", loader->slot_count,
+                (long long)o->batch, (long long)o->seq);
+}
+
+Status loader_open(const LoaderOptions *options, Loader **loader) {
+    *loader = NULL;
+    TRY(check_options(options));
+    Loader *l = memory_allocate(sizeof *l);
+    if (!l) return fail(ERROR_MEMORY, "no memory left for the loader");
+    l->options = *options;
+    if (!l->options.hold) l->options.hold = 1;
+    if (!l->options.buffers.allocate)
+        l->options.buffers = (HostBuffers){allocate_default, release_default, NULL};
+    l->windows = (tokens_count(options->source) - 1) / options->seq;
+    pthread_mutex_init(&l->mutex, NULL);
+    pthread_cond_init(&l->room, NULL);
+    pthread_cond_init(&l->filled, NULL);
+    Status status = allocate(l);
+    if (!status) status = start_workers(l);
+    if (status)
+        loader_close(l);
+    else
+        *loader = l;
+    return status;
+}
+
+void loader_close(Loader *loader) {
+    if (!loader) return;
+    pthread_mutex_lock(&loader->mutex);
+    loader->ending = true;
+    pthread_cond_broadcast(&loader->room);
+    pthread_mutex_unlock(&loader->mutex);
+    for (int i = 0; i < loader->started; i++) pthread_join(loader->threads[i], NULL);
+    for (int i = 0; loader->slots && i < loader->slot_count; i++) {
+        status_free(loader->slots[i].status);
+        if (loader->slots[i].tokens)
+            loader->options.buffers.release(loader->options.buffers.context, loader->slots[i].tokens);
+    }
+    pthread_cond_destroy(&loader->filled);
+    pthread_cond_destroy(&loader->room);
+    pthread_mutex_destroy(&loader->mutex);
+    memory_free(loader->threads);
+    memory_free(loader->slots);
+    memory_free(loader);
+}
+
+/* ---- handing out ---- */
+
+int64_t loader_position(const Loader *loader) {
+    return loader->base + loader->handed * loader->options.batch;
+}
+
+int64_t loader_windows(const Loader *loader) {
+    return loader->windows;
+}
+double loader_waited_ms(const Loader *loader) {
+    return 1e3 * loader->waited;
+}
+double loader_waited_last_ms(const Loader *loader) {
+    return 1e3 * loader->waited_last;
+}
+
+/* Lets the workers finish what they are at, forgets all they have read, and begins anew at `position`. */
+static void restart(Loader *loader, int64_t position) {
+    pthread_mutex_lock(&loader->mutex);
+    loader->paused = true;
+    while (loader->reading > 0) pthread_cond_wait(&loader->filled, &loader->mutex);
+    for (int i = 0; i < loader->slot_count; i++) {
+        status_free(loader->slots[i].status);
+        loader->slots[i].status = OK;
+        loader->slots[i].ready = false;
+    }
+    loader->base = position;
+    loader->handed = loader->claimed = 0;
+    loader->paused = false;
+    pthread_cond_broadcast(&loader->room);
+    pthread_mutex_unlock(&loader->mutex);
+}
+
+Status loader_seek(Loader *loader, int64_t position) {
+    if (position < 0 || position > INT64_MAX / 2)
+        return fail(ERROR_FORMAT, "the data has no window %lld", (long long)position);
+    restart(loader, position);
+    return OK;
+}
+
+/* Waits until batch number `handed` is there, and takes its slot's status. */
+static Status take(Loader *loader, Slot *slot) {
+    if (!loader->started) return read_batch(loader, loader_position(loader), slot->tokens);
+    pthread_mutex_lock(&loader->mutex);
+    while (!slot->ready) pthread_cond_wait(&loader->filled, &loader->mutex);
+    Status status = slot->status;
+    slot->status = OK;
+    slot->ready = false;
+    pthread_mutex_unlock(&loader->mutex);
+    return status;
+}
+
+Status loader_next(Loader *loader, Batch *batch) {
+    double start = seconds();
+    Slot *slot = &loader->slots[loader->handed % loader->slot_count];
+    Status status = take(loader, slot);
+    loader->waited_last = seconds() - start;
+    loader->waited += loader->waited_last;
+    int64_t position = loader_position(loader);
+    if (status) {
+        restart(loader, position);
+        return status;
+    }
+    *batch = (Batch){slot->tokens, slot->tokens + loader->options.batch * loader->options.seq, position};
+    pthread_mutex_lock(&loader->mutex);
+    loader->handed++;
+    pthread_cond_broadcast(&loader->room);
+    pthread_mutex_unlock(&loader->mutex);
+    return OK;
+}
