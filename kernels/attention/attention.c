@@ -1,0 +1,117 @@
+#include "kernels/attention/attention.h"
+
+#include "kernels/check.h"
+
+static int64_t batch_of(const AttentionForward *a) {
+    return a->q.shape.d[0];
+}
+static int64_t queries_of(const AttentionForward *a) {
+    return a->q.shape.d[1];
+}
+/* Rows of the cache that take part, or of k. */
+static int64_t keys_of(const AttentionForward *a) {
+    return (tensor_empty(a->cache_k) ? 0 : a->past) + a->k.shape.d[1];
+}
+
+static Status check_heads(const AttentionForward *a) {
+    TRY(check_present("attention", "q", a->q));
+    TRY(check_present("attention", "k", a->k));
+    TRY(check_present("attention", "v", a->v));
+    TRY(check_that("attention", a->q.shape.rank == 3 && a->k.shape.rank == 3 && a->v.shape.rank == 3,
+                   "q is (B, T, heads*D), and k and v are (B, S, kv_heads*D)"));
+    TRY(check_that("attention", a->heads > 0 && a->kv_heads > 0 && a->heads % a->kv_heads == 0,
+                   "heads is a multiple of kv_heads"));
+    return check_that("attention", tensor_width(a->q) % a->heads == 0,
+                      "the width of q is a multiple of heads");
+}
+
+static Status check_cache(const Ctx *ctx, const AttentionForward *a, int64_t kv_width) {
+    TRY(check_that("attention", tensor_empty(a->cache_k) == tensor_empty(a->cache_v),
+                   "cache_k and cache_v come together"));
+    if (tensor_empty(a->cache_k)) return check_that("attention", a->past == 0, "past is 0 without a cache");
+    TRY(check_that("attention", !ctx->training, "a cache is for inference only"));
+    TRY(check_that("attention", a->cache_k.shape.rank == 3 && a->cache_k.shape.d[0] == batch_of(a),
+                   "the cache is (B, capacity, kv_heads*D)"));
+    int64_t capacity = a->cache_k.shape.d[1];
+    TRY(check_that("attention", a->past >= 0 && keys_of(a) <= capacity,
+                   "past + T is at most the capacity of the cache"));
+    TRY(check_dense("attention", "cache_k", a->cache_k, ctx->dtype, batch_of(a) * capacity, kv_width));
+    return check_dense("attention", "cache_v", a->cache_v, ctx->dtype, batch_of(a) * capacity, kv_width);
+}
+
+static Status check_forward(const Ctx *ctx, const AttentionForward *a) {
+    TRY(check_heads(a));
+    int64_t q_width = tensor_width(a->q), kv_width = q_width / a->heads * a->kv_heads;
+    int64_t q_rows = batch_of(a) * queries_of(a), kv_rows = batch_of(a) * a->k.shape.d[1];
+    TRY(check_view("attention", "q", a->q, ctx->dtype, q_rows, q_width));
+    TRY(check_view("attention", "k", a->k, ctx->dtype, kv_rows, kv_width));
+    TRY(check_view("attention", "v", a->v, ctx->dtype, kv_rows, kv_width));
+    TRY(check_dense("attention", "y", a->y, ctx->dtype, q_rows, q_width));
+    if (!tensor_empty(a->key_lengths))
+        TRY(check_dense("attention", "key_lengths", a->key_lengths, I32, 1, batch_of(a)));
+    return check_cache(ctx, a, kv_width);
+}
+
+/* Pairs of a query and a key that may see each other, for one head of one batch row. Key lengths are on the
+ * device and are not looked at. */
+static double visible_pairs(const AttentionForward *a) {
+    double queries = (double)queries_of(a), keys = (double)keys_of(a), offset = keys - queries;
+    if (!a->causal) return queries * keys;
+    /* Query i sees i + offset + 1 keys: an arithmetic series from the first query that sees any. */
+    double first = offset >= 0 ? 0 : -offset;
+    return first >= queries ? 0 : (queries - first) * (first + offset + 1 + keys) / 2;
+}
+
+/* Each product of the (T, S) kind, over all heads. */
+static double product_flops(const AttentionForward *a) {
+    return 2 * (double)batch_of(a) * (double)tensor_width(a->q) * visible_pairs(a);
+}
+
+Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
+    TRY(check_forward(ctx, a));
+    a->lse = a->probabilities = (Tensor){0};
+    int64_t batch = batch_of(a), queries = queries_of(a), keys = keys_of(a);
+    if (ctx->training)
+        TRY(take(ctx, saved, "attention.lse", wide_dtype(ctx), shape3(batch, a->heads, queries), &a->lse));
+    if (ctx->training && op_form(ctx, OP_ATTENTION) == FORM_NAIVE)
+        TRY(take(ctx, saved, "attention.probabilities", ctx->dtype, shape4(batch, a->heads, queries, keys),
+                 &a->probabilities));
+    size_t bytes = tensor_bytes(a->q) + tensor_bytes(a->y) + tensor_bytes(a->lse);
+    if (tensor_empty(a->cache_k))
+        bytes += tensor_bytes(a->k) + tensor_bytes(a->v);
+    else /* the new rows are read and written, those of the past read */
+        bytes += 4 * tensor_bytes(a->k) +
+                 2 * (size_t)(batch * a->past * tensor_width(a->k)) * dtype_size(ctx->dtype);
+    Call call = {.operation = OP_ATTENTION,
+                 .pass = PASS_FORWARD,
+                 .contract = a,
+                 .work = {.flops = 2 * product_flops(a), .bytes = (double)bytes},
+                 .outputs = {{"y", a->y}}};
+    return op_run(ctx, &call);
+}
+
+Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
+    const AttentionForward *a = b->forward;
+    TRY(check_forward(ctx, a));
+    int64_t batch = batch_of(a), queries = queries_of(a), keys = keys_of(a);
+    int64_t q_rows = batch * queries, q_width = tensor_width(a->q);
+    int64_t kv_rows = batch * keys, kv_width = tensor_width(a->k);
+    TRY(check_that("attention", tensor_empty(a->cache_k), "there is no backward pass through a cache"));
+    TRY(check_dense("attention", "lse", a->lse, wide_dtype(ctx), batch * a->heads, queries));
+    if (op_form(ctx, OP_ATTENTION) == FORM_NAIVE)
+        TRY(check_dense("attention", "probabilities", a->probabilities, ctx->dtype,
+                        batch * a->heads * queries, keys));
+    TRY(check_dense("attention", "dy", b->dy, ctx->dtype, q_rows, q_width));
+    TRY(check_view("attention", "dq", b->dq, ctx->dtype, q_rows, q_width));
+    TRY(check_view("attention", "dk", b->dk, ctx->dtype, kv_rows, kv_width));
+    TRY(check_view("attention", "dv", b->dv, ctx->dtype, kv_rows, kv_width));
+    size_t bytes = 4 * tensor_bytes(a->q) + 4 * tensor_bytes(a->k) + tensor_bytes(a->lse);
+    /* Five products: the scores once more (as flash attention must, and as the literature counts), dP, dV,
+     * dQ, dK. */
+    Call call = {.operation = OP_ATTENTION,
+                 .pass = PASS_BACKWARD,
+                 .contract = b,
+                 .work = {.flops = 5 * product_flops(a), .bytes = (double)bytes},
+                 .outputs = {{"dq", b->dq}, {"dk", b->dk}, {"dv", b->dv}}};
+    return op_run(ctx, &call);
+}

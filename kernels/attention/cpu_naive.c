@@ -1,0 +1,232 @@
+#include "kernels/attention/attention.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/real.h"
+
+#include <string.h>
+#include <tgmath.h>
+
+typedef struct {
+    int64_t batch, queries, keys, heads, kv_heads, size; // B, T, S, heads, kv_heads, D
+} Sizes;
+
+static Sizes sizes_of(const AttentionForward *a) {
+    int64_t past = tensor_empty(a->cache_k) ? 0 : a->past;
+    return (Sizes){a->q.shape.d[0], a->q.shape.d[1], past + a->k.shape.d[1],
+                   a->heads,        a->kv_heads,     a->q.shape.d[2] / a->heads};
+}
+
+static void append(Tensor x, int64_t past, Tensor cache) {
+    int64_t batch = x.shape.d[0], rows = x.shape.d[1], width = x.shape.d[2], capacity = cache.shape.d[1];
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t t = 0; t < rows; t++)
+            memcpy((real *)cache.data + (b * capacity + past + t) * width,
+                   (const real *)x.data + (b * rows + t) * x.stride, (size_t)width * sizeof(real));
+}
+
+/* (B, rows of x, heads*D) -> (B, heads, rows of split, D); a cache has more rows than take part. */
+static void split_heads(Tensor x, Tensor split) {
+    int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
+    real *out = split.data;
+    for (int64_t b = 0; b < split.shape.d[0]; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t t = 0; t < rows; t++, out += size)
+                memcpy(out, (const real *)x.data + (b * x.shape.d[1] + t) * x.stride + h * size,
+                       (size_t)size * sizeof(real));
+}
+
+static void merge_heads(Tensor split, Tensor y) {
+    int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
+    const real *in = split.data;
+    for (int64_t b = 0; b < split.shape.d[0]; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t t = 0; t < rows; t++, in += size)
+                memcpy((real *)y.data + (b * rows + t) * y.stride + h * size, in,
+                       (size_t)size * sizeof(real));
+}
+
+static Status take_heads(Ctx *ctx, const char *name, Dtype dtype, int64_t batch, int64_t heads, int64_t rows,
+                         int64_t size, Tensor *split) {
+    return take(ctx, ARENA_SCRATCH, name, dtype, shape4(batch, heads, rows, size), split);
+}
+
+/* The query heads that share a key head lie one behind the other, so their rows make one taller matrix:
+ * every product has kv_heads * B batches, of (group * T, D), (S, D) and (group * T, S) matrices. */
+static Gemm batched(Gemm g, const Sizes *s) {
+    g.batch = s->batch * s->kv_heads;
+    g.a_step = g.m * g.k;
+    g.b_step = g.k * g.n;
+    g.c_step = g.m * g.n;
+    return g;
+}
+
+static Tensor rows_of(Tensor t, int64_t rows) {
+    return tensor_view(t.data, t.dtype, shape2(rows, tensor_width(t)));
+}
+
+/* c (T, S) = a (T, D) b (S, D)^T */
+static Status scores_product(Ctx *ctx, const Sizes *s, Tensor a, Tensor b, Tensor c) {
+    int64_t rows = s->heads / s->kv_heads * s->queries;
+    Gemm g = batched(gemm_forward(rows_of(a, rows), rows_of(b, s->keys), rows_of(c, rows), 0), s);
+    return gemm(ctx, &g);
+}
+
+/* c (T, D) = p (T, S) b (S, D) */
+static Status values_product(Ctx *ctx, const Sizes *s, Tensor p, Tensor b, Tensor c) {
+    int64_t rows = s->heads / s->kv_heads * s->queries;
+    Gemm g = batched(gemm_dinput(rows_of(p, rows), rows_of(b, s->keys), rows_of(c, rows), 0), s);
+    return gemm(ctx, &g);
+}
+
+/* c (S, D) = p (T, S)^T a (T, D) */
+static Status transposed_product(Ctx *ctx, const Sizes *s, Tensor p, Tensor a, Tensor c) {
+    int64_t rows = s->heads / s->kv_heads * s->queries;
+    Gemm g = batched(gemm_dweight(rows_of(p, rows), rows_of(a, rows), rows_of(c, s->keys), 0), s);
+    return gemm(ctx, &g);
+}
+
+static void scale(real factor, int64_t count, real *x) {
+    for (int64_t i = 0; i < count; i++) x[i] *= factor;
+}
+
+static void mask(const AttentionForward *a, const Sizes *s, real *scores) {
+    const int32_t *key_lengths = tensor_empty(a->key_lengths) ? NULL : a->key_lengths.data;
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t row = 0; row < s->heads * s->queries; row++, scores += s->keys) {
+            int64_t i = row % s->queries;
+            for (int64_t j = 0; j < s->keys; j++)
+                if ((a->causal && j > i + s->keys - s->queries) || (key_lengths && j >= key_lengths[b]))
+                    scores[j] = -(real)INFINITY;
+        }
+}
+
+static void row_max(const real *scores, int64_t rows, int64_t width, real *max) {
+    for (int64_t i = 0; i < rows; i++) {
+        max[i] = -(real)INFINITY;
+        for (int64_t j = 0; j < width; j++) {
+            real score = scores[i * width + j];
+            max[i] = score > max[i] ? score : max[i];
+        }
+    }
+}
+
+/* A row that sees nothing has the maximum -inf, and gets zeros. */
+static void exponentials(const real *max, int64_t rows, int64_t width, real *scores) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = i * width; j < (i + 1) * width; j++)
+            scores[j] = max[i] == -(real)INFINITY ? 0 : exp(scores[j] - max[i]);
+}
+
+static void row_sum(const real *p, int64_t rows, int64_t width, real *sum) {
+    for (int64_t i = 0; i < rows; i++) {
+        sum[i] = 0;
+        for (int64_t j = 0; j < width; j++) sum[i] += p[i * width + j];
+    }
+}
+
+static void divide(const real *sum, int64_t rows, int64_t width, real *p) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = i * width; j < (i + 1) * width; j++) p[j] = sum[i] > 0 ? p[j] / sum[i] : 0;
+}
+
+static void log_sum(const real *max, const real *sum, int64_t rows, real *lse) {
+    for (int64_t i = 0; i < rows; i++) lse[i] = max[i] + log(sum[i]); /* -inf + log 0 where nothing is seen */
+}
+
+static Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes *s, real *p) {
+    int64_t rows = s->batch * s->heads * s->queries;
+    Tensor max, sum; // (B, heads, T)
+    TRY(take(ctx, ARENA_SCRATCH, "attention.max", a->q.dtype, shape1(rows), &max));
+    TRY(take(ctx, ARENA_SCRATCH, "attention.sum", a->q.dtype, shape1(rows), &sum));
+    PRIMITIVE (ctx, "softmax max") row_max(p, rows, s->keys, max.data);
+    PRIMITIVE (ctx, "softmax exp") exponentials(max.data, rows, s->keys, p);
+    PRIMITIVE (ctx, "softmax sum") row_sum(p, rows, s->keys, sum.data);
+    PRIMITIVE (ctx, "softmax divide") divide(sum.data, rows, s->keys, p);
+    if (!tensor_empty(a->lse))
+        PRIMITIVE (ctx, "log-sum-exp") log_sum(max.data, sum.data, rows, a->lse.data);
+    return OK;
+}
+
+Status SPEC(attention_forward)(Ctx *ctx, const void *contract) {
+    const AttentionForward *a = contract;
+    const Sizes s = sizes_of(a);
+    const Dtype dtype = a->q.dtype;
+    bool cached = !tensor_empty(a->cache_k);
+    Tensor p = a->probabilities; // (B, heads, T, S)
+    Tensor q, y, k, v;           // (B, heads, T, D) and (B, kv_heads, S, D)
+    if (tensor_empty(p))
+        TRY(take(ctx, ARENA_SCRATCH, "attention.probabilities", dtype,
+                 shape4(s.batch, s.heads, s.queries, s.keys), &p));
+    TRY(take_heads(ctx, "attention.q", dtype, s.batch, s.heads, s.queries, s.size, &q));
+    TRY(take_heads(ctx, "attention.y", dtype, s.batch, s.heads, s.queries, s.size, &y));
+    TRY(take_heads(ctx, "attention.k", dtype, s.batch, s.kv_heads, s.keys, s.size, &k));
+    TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
+    if (cached)
+        PRIMITIVE (ctx, "cache append") {
+            append(a->k, a->past, a->cache_k);
+            append(a->v, a->past, a->cache_v);
+        }
+    PRIMITIVE (ctx, "split heads") {
+        split_heads(a->q, q);
+        split_heads(cached ? a->cache_k : a->k, k);
+        split_heads(cached ? a->cache_v : a->v, v);
+    }
+    PRIMITIVE (ctx, "score product") TRY(scores_product(ctx, &s, q, k, p));
+    PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(p), p.data);
+    PRIMITIVE (ctx, "mask") mask(a, &s, p.data);
+    TRY(softmax(ctx, a, &s, p.data));
+    PRIMITIVE (ctx, "value product") TRY(values_product(ctx, &s, p, v, y));
+    PRIMITIVE (ctx, "merge heads") merge_heads(y, a->y);
+    return OK;
+}
+
+static void row_dot(const real *x, const real *y, int64_t rows, int64_t width, real *dot) {
+    for (int64_t i = 0; i < rows; i++) {
+        dot[i] = 0;
+        for (int64_t j = i * width; j < (i + 1) * width; j++) dot[i] += x[j] * y[j];
+    }
+}
+
+/* ds = p * (dp - delta), in place of dp. */
+static void softmax_gradient(const real *p, const real *delta, int64_t rows, int64_t width, real *dp) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = i * width; j < (i + 1) * width; j++) dp[j] = p[j] * (dp[j] - delta[i]);
+}
+
+Status SPEC(attention_backward)(Ctx *ctx, const void *contract) {
+    const AttentionBackward *b = contract;
+    const AttentionForward *a = b->forward;
+    const Sizes s = sizes_of(a);
+    const Dtype dtype = a->q.dtype;
+    const int64_t rows = s.batch * s.heads * s.queries;
+    Tensor p = a->probabilities, ds, delta; // (B, heads, T, S), (B, heads, T, S), (B, heads, T)
+    Tensor q, dy, dq;                       // (B, heads, T, D)
+    Tensor k, v, dk, dv;                    // (B, kv_heads, S, D)
+    TRY(take(ctx, ARENA_SCRATCH, "attention.ds", dtype, p.shape, &ds));
+    TRY(take(ctx, ARENA_SCRATCH, "attention.delta", dtype, shape1(rows), &delta));
+    TRY(take_heads(ctx, "attention.q", dtype, s.batch, s.heads, s.queries, s.size, &q));
+    TRY(take_heads(ctx, "attention.dy", dtype, s.batch, s.heads, s.queries, s.size, &dy));
+    TRY(take_heads(ctx, "attention.dq", dtype, s.batch, s.heads, s.queries, s.size, &dq));
+    TRY(take_heads(ctx, "attention.k", dtype, s.batch, s.kv_heads, s.keys, s.size, &k));
+    TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
+    TRY(take_heads(ctx, "attention.dk", dtype, s.batch, s.kv_heads, s.keys, s.size, &dk));
+    TRY(take_heads(ctx, "attention.dv", dtype, s.batch, s.kv_heads, s.keys, s.size, &dv));
+    PRIMITIVE (ctx, "split heads") {
+        split_heads(a->q, q);
+        split_heads(a->k, k);
+        split_heads(a->v, v);
+        split_heads(b->dy, dy);
+    }
+    PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, &s, p, dy, dv));
+    PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, &s, dy, v, ds));
+    PRIMITIVE (ctx, "softmax delta") row_dot(p.data, ds.data, rows, s.keys, delta.data);
+    PRIMITIVE (ctx, "softmax gradient") softmax_gradient(p.data, delta.data, rows, s.keys, ds.data);
+    PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(ds), ds.data);
+    PRIMITIVE (ctx, "query gradient") TRY(values_product(ctx, &s, ds, k, dq));
+    PRIMITIVE (ctx, "key gradient") TRY(transposed_product(ctx, &s, ds, q, dk));
+    PRIMITIVE (ctx, "merge heads") {
+        merge_heads(dq, b->dq);
+        merge_heads(dk, b->dk);
+        merge_heads(dv, b->dv);
+    }
+    return OK;
+}

@@ -1,0 +1,68 @@
+#include "kernels/embed/embed.h"
+
+#include "kernels/check.h"
+
+static const char *const OPERATION_NAME = "embed";
+
+static Status check_forward(const Ctx *ctx, const EmbedForward *e) {
+    TRY(check_present(OPERATION_NAME, "tokens", e->tokens));
+    TRY(check_present(OPERATION_NAME, "token", e->token));
+    int64_t batch = tensor_rows(e->tokens), columns = tensor_width(e->tokens);
+    int64_t width = tensor_width(e->token);
+    TRY(check_dense(OPERATION_NAME, "tokens", e->tokens, I32, batch, columns));
+    TRY(check_dense(OPERATION_NAME, "token", e->token, ctx->dtype, tensor_rows(e->token), width));
+    TRY(check_dense(OPERATION_NAME, "y", e->y, ctx->dtype, batch * columns, width));
+    if (tensor_empty(e->position)) return OK;
+    int64_t positions = tensor_rows(e->position);
+    TRY(check_dense(OPERATION_NAME, "position", e->position, ctx->dtype, positions, width));
+    return check_that(OPERATION_NAME, e->past >= 0 && e->past + columns <= positions,
+                      "past + T is at most the number of positions");
+}
+
+/* Rows of the token table that the batch can touch, at most. */
+static double touched_rows(const EmbedForward *e) {
+    int64_t tokens = tensor_count(e->tokens), vocabulary = tensor_rows(e->token);
+    return (double)(tokens < vocabulary ? tokens : vocabulary);
+}
+
+Status embed_forward(Ctx *ctx, const EmbedForward *e) {
+    TRY(check_forward(ctx, e));
+    double size = (double)dtype_size(ctx->dtype), width = (double)tensor_width(e->y);
+    double elements = (double)tensor_count(e->y);
+    bool learned = !tensor_empty(e->position);
+    double position_rows = learned ? (double)tensor_width(e->tokens) : 0;
+    Call call = {.operation = OP_EMBED,
+                 .pass = PASS_FORWARD,
+                 .contract = e,
+                 .work = {.flops = learned ? elements : 0,
+                          .bytes = (double)tensor_bytes(e->tokens) +
+                                   size * (width * (touched_rows(e) + position_rows) + elements)},
+                 .outputs = {{"y", e->y}}};
+    return op_run(ctx, &call);
+}
+
+Status embed_backward(Ctx *ctx, const EmbedBackward *e) {
+    const EmbedForward *f = e->forward;
+    TRY(check_forward(ctx, f));
+    bool learned = !tensor_empty(f->position);
+    int64_t width = tensor_width(f->y);
+    TRY(check_dense(OPERATION_NAME, "dy", e->dy, ctx->dtype, tensor_rows(f->y), width));
+    TRY(check_dense(OPERATION_NAME, "dtoken", e->dtoken, wide_dtype(ctx), tensor_rows(f->token), width));
+    TRY(check_that(OPERATION_NAME, learned == !tensor_empty(e->dposition),
+                   "dposition is there exactly where position is"));
+    if (learned)
+        TRY(check_dense(OPERATION_NAME, "dposition", e->dposition, wide_dtype(ctx), tensor_rows(f->position),
+                        width));
+    double size = (double)dtype_size(ctx->dtype), wide = (double)dtype_size(wide_dtype(ctx));
+    double elements = (double)tensor_count(e->dy);
+    double position_rows = learned ? (double)tensor_width(f->tokens) : 0;
+    double accumulated = (double)width * (touched_rows(f) + position_rows);
+    Call call = {
+        .operation = OP_EMBED,
+        .pass = PASS_BACKWARD,
+        .contract = e,
+        .work = {.flops = elements * (learned ? 2 : 1),
+                 .bytes = (double)tensor_bytes(f->tokens) + size * elements + 2 * wide * accumulated},
+        .outputs = {{"dtoken", e->dtoken}, {"dposition", e->dposition}}};
+    return op_run(ctx, &call);
+}

@@ -1,0 +1,70 @@
+#include "kernels/gemm/gemm.h"
+#include "kernels/linear/linear.h"
+#include "kernels/real.h"
+
+#include <tgmath.h>
+
+static const real SQRT_2_OVER_PI = (real)0.79788456080286535588;
+static const real CUBIC = (real)0.044715;
+
+static void add_bias(const real *bias, int64_t rows, int64_t width, real *y) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < width; c++) y[i * width + c] += bias[c];
+}
+
+static void gelu(const real *pre, int64_t count, real *y) {
+    for (int64_t i = 0; i < count; i++) {
+        real z = pre[i];
+        y[i] = z / 2 * (1 + tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z)));
+    }
+}
+
+/* dpre = dy * gelu'(pre); in place where dpre is dy. */
+static void gelu_gradient(const real *pre, const real *dy, int64_t count, real *dpre) {
+    for (int64_t i = 0; i < count; i++) {
+        real z = pre[i];
+        real t = tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z));
+        real slope = SQRT_2_OVER_PI * (1 + 3 * CUBIC * z * z);
+        dpre[i] = dy[i] * ((1 + t) / 2 + z / 2 * (1 - t * t) * slope);
+    }
+}
+
+Status SPEC(linear_forward)(Ctx *ctx, const void *contract) {
+    const LinearForward *l = contract;
+    int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
+    Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
+    Gemm product = gemm_forward(l->x, l->weight, pre, 0);
+    PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
+    if (!tensor_empty(l->bias))
+        PRIMITIVE (ctx, "bias add") add_bias(l->bias.data, rows, width, pre.data);
+    if (l->activation == ACTIVATION_GELU_TANH)
+        PRIMITIVE (ctx, "GELU") gelu(pre.data, rows * width, l->y.data);
+    return OK;
+}
+
+static void add_columns(const real *x, int64_t rows, int64_t width, real *sum) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < width; c++) sum[c] += x[i * width + c];
+}
+
+Status SPEC(linear_backward)(Ctx *ctx, const void *contract) {
+    const LinearBackward *l = contract;
+    const LinearForward *f = l->forward;
+    int64_t rows = tensor_rows(l->dy), width = tensor_width(l->dy);
+    Tensor dpre = l->dy;
+    if (f->activation == ACTIVATION_GELU_TANH && !l->dy_is_dpre) {
+        TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
+        PRIMITIVE (ctx, "GELU gradient") gelu_gradient(f->pre.data, l->dy.data, rows * width, dpre.data);
+    }
+    Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
+    PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
+    if (!tensor_empty(l->dbias))
+        PRIMITIVE (ctx, "bias gradient") add_columns(dpre.data, rows, width, l->dbias.data);
+    if (tensor_empty(l->dx)) return OK;
+    Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, 0);
+    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &input_gradient));
+    if (l->input)
+        PRIMITIVE (ctx, "GELU gradient")
+            gelu_gradient(l->input->pre.data, l->dx.data, tensor_count(l->dx), l->dx.data);
+    return OK;
+}

@@ -1,0 +1,82 @@
+#include "kernels/linear/linear.h"
+
+#include "kernels/check.h"
+
+static Status check_forward(const Ctx *ctx, const LinearForward *l) {
+    TRY(check_present("linear", "x", l->x));
+    TRY(check_present("linear", "weight", l->weight));
+    int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
+    bool bias = !tensor_empty(l->bias), active = l->activation != ACTIVATION_NONE;
+    TRY(check_dense("linear", "x", l->x, ctx->dtype, rows, in));
+    TRY(check_dense("linear", "weight", l->weight, ctx->dtype, out, in));
+    if (bias) TRY(check_dense("linear", "bias", l->bias, ctx->dtype, 1, out));
+    TRY(check_that("linear", l->activation >= 0 && l->activation < ACTIVATION_COUNT,
+                   "the activation is a known one"));
+    bool plain_product = !bias && !active;
+    Dtype y_dtype = plain_product && l->y.dtype == F32 && ctx->dtype == BF16 ? F32 : ctx->dtype;
+    TRY(check_dense("linear", "y", l->y, y_dtype, rows, out));
+    if (tensor_empty(l->pre))
+        return check_that("linear", !active || !ctx->training, "training saves an activation's input in pre");
+    TRY(check_that("linear", active, "pre is empty without an activation"));
+    return check_dense("linear", "pre", l->pre, ctx->dtype, rows, out);
+}
+
+/* A GELU is counted as 8 operations, its derivative as 12. */
+Status linear_forward(Ctx *ctx, const LinearForward *l) {
+    TRY(check_forward(ctx, l));
+    double rows = (double)tensor_rows(l->x), in = (double)tensor_width(l->weight);
+    double out = (double)tensor_rows(l->weight);
+    double elementwise = (tensor_empty(l->bias) ? 0 : 1) + (l->activation == ACTIVATION_NONE ? 0 : 8);
+    size_t bytes = tensor_bytes(l->x) + tensor_bytes(l->weight) + tensor_bytes(l->bias) + tensor_bytes(l->y) +
+                   tensor_bytes(l->pre);
+    Call call = {.operation = OP_LINEAR,
+                 .pass = PASS_FORWARD,
+                 .contract = l,
+                 .work = {.flops = rows * out * (2 * in + elementwise), .bytes = (double)bytes},
+                 .outputs = {{"y", l->y}, {"pre", l->pre}}};
+    return op_run(ctx, &call);
+}
+
+static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
+    const LinearForward *f = l->forward;
+    TRY(check_forward(ctx, f));
+    int64_t rows = tensor_rows(f->x), in = tensor_width(f->weight), out = tensor_rows(f->weight);
+    TRY(check_dense("linear", "dy", l->dy, ctx->dtype, rows, out));
+    TRY(check_dense("linear", "dweight", l->dweight, wide_dtype(ctx), out, in));
+    TRY(check_that("linear", tensor_empty(l->dbias) == tensor_empty(f->bias),
+                   "dbias is there exactly where bias is"));
+    if (!tensor_empty(l->dbias)) TRY(check_dense("linear", "dbias", l->dbias, wide_dtype(ctx), 1, out));
+    if (!tensor_empty(l->dx)) TRY(check_dense("linear", "dx", l->dx, ctx->dtype, rows, in));
+    TRY(check_that("linear", f->activation == ACTIVATION_NONE || l->dy_is_dpre || !tensor_empty(f->pre),
+                   "an activation's backward pass has its saved input pre"));
+    if (!l->input) return OK;
+    TRY(check_that("linear", l->input->activation != ACTIVATION_NONE,
+                   "the layer named as input has an activation"));
+    return check_dense("linear", "input.pre", l->input->pre, ctx->dtype, rows, in);
+}
+
+Status linear_backward(Ctx *ctx, const LinearBackward *l) {
+    TRY(check_backward(ctx, l));
+    const LinearForward *f = l->forward;
+    double rows = (double)tensor_rows(f->x), in = (double)tensor_width(f->weight);
+    double out = (double)tensor_rows(f->weight);
+    bool active = f->activation != ACTIVATION_NONE && !l->dy_is_dpre, dx = !tensor_empty(l->dx);
+    double flops =
+        rows * out * (2 * in * (dx ? 2 : 1) + (tensor_empty(l->dbias) ? 0 : 1) + (active ? 12 : 0));
+    size_t bytes = tensor_bytes(l->dy) + tensor_bytes(f->x) + 2 * tensor_bytes(l->dweight) +
+                   2 * tensor_bytes(l->dbias) + (active ? tensor_bytes(f->pre) : 0);
+    if (dx) bytes += tensor_bytes(f->weight) + tensor_bytes(l->dx);
+    if (dx && l->input) {
+        flops += 12 * rows * in;
+        bytes += tensor_bytes(l->input->pre);
+    }
+    Call call = {.operation = OP_LINEAR,
+                 .pass = PASS_BACKWARD,
+                 .contract = l,
+                 .work = {.flops = flops, .bytes = (double)bytes}};
+    int outputs = 0;
+    if (dx) call.outputs[outputs++] = (Output){"dx", l->dx};
+    call.outputs[outputs++] = (Output){"dweight", l->dweight};
+    call.outputs[outputs] = (Output){"dbias", l->dbias};
+    return op_run(ctx, &call);
+}

@@ -1,0 +1,80 @@
+#include "kernels/gemm/gemm.h"
+#include "kernels/loss/loss.h"
+#include "kernels/real.h"
+
+#include <tgmath.h>
+
+/* In place; the columns from `vocab` to `stride` are padding and stay as they are. */
+static void log_softmax(int64_t rows, int64_t vocab, int64_t stride, real *logits) {
+    for (int64_t n = 0; n < rows; n++, logits += stride) {
+        real max = logits[0], sum = 0;
+        for (int64_t v = 1; v < vocab; v++) max = logits[v] > max ? logits[v] : max;
+        for (int64_t v = 0; v < vocab; v++) sum += exp(logits[v] - max);
+        real log_sum = log(sum);
+        for (int64_t v = 0; v < vocab; v++) logits[v] -= max + log_sum;
+    }
+}
+
+static void pick(const real *log_p, const int32_t *targets, int64_t rows, int64_t stride, real *losses) {
+    for (int64_t n = 0; n < rows; n++) losses[n] = targets[n] < 0 ? 0 : -log_p[n * stride + targets[n]];
+}
+
+static void sum_scaled(const real *losses, int64_t rows, real scale, real *loss) {
+    real sum = 0;
+    for (int64_t n = 0; n < rows; n++) sum += losses[n];
+    *loss += scale * sum;
+}
+
+/* The first `vocab` columns or rows of what is padded. */
+static Tensor vocab_rows(const Loss *l, Tensor t) {
+    t.shape = shape2(l->vocab, tensor_width(t));
+    return t;
+}
+
+Status SPEC(loss_forward)(Ctx *ctx, const void *contract) {
+    const Loss *l = contract;
+    int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
+    Tensor log_p = l->log_probabilities; // (N, Vp): logits, then their log-softmax
+    if (tensor_empty(log_p))
+        TRY(take(ctx, ARENA_SCRATCH, "loss.log_probabilities", l->losses.dtype, shape2(rows, padded),
+                 &log_p));
+    Gemm product = gemm_forward(l->hidden, vocab_rows(l, l->weight), log_p, 0);
+    PRIMITIVE (ctx, "logits product") TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "log-softmax") log_softmax(rows, l->vocab, padded, log_p.data);
+    PRIMITIVE (ctx, "pick") pick(log_p.data, l->targets.data, rows, padded, l->losses.data);
+    PRIMITIVE (ctx, "sum") sum_scaled(l->losses.data, rows, (real)l->scale, l->loss.data);
+    return OK;
+}
+
+static void exponential(const real *log_p, int64_t rows, int64_t vocab, int64_t stride, real *p) {
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] = exp(log_p[v]);
+}
+
+static void subtract_targets(const int32_t *targets, int64_t rows, int64_t stride, real *p) {
+    for (int64_t n = 0; n < rows; n++)
+        if (targets[n] >= 0) p[n * stride + targets[n]] -= 1;
+}
+
+static void scale_rows(const int32_t *targets, int64_t rows, int64_t vocab, int64_t stride, real scale,
+                       real *dlogits) {
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t v = n * stride; v < n * stride + vocab; v++)
+            dlogits[v] = targets[n] < 0 ? 0 : scale * dlogits[v];
+}
+
+Status SPEC(loss_backward)(Ctx *ctx, const void *contract) {
+    const Loss *l = contract;
+    int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
+    Tensor dlogits; // (N, Vp)
+    TRY(take(ctx, ARENA_SCRATCH, "loss.dlogits", l->hidden.dtype, shape2(rows, padded), &dlogits));
+    PRIMITIVE (ctx, "softmax") exponential(l->log_probabilities.data, rows, l->vocab, padded, dlogits.data);
+    PRIMITIVE (ctx, "subtract target") subtract_targets(l->targets.data, rows, padded, dlogits.data);
+    PRIMITIVE (ctx, "scale")
+        scale_rows(l->targets.data, rows, l->vocab, padded, (real)l->scale, dlogits.data);
+    Gemm hidden_gradient = gemm_dinput(dlogits, vocab_rows(l, l->weight), l->dhidden, 0);
+    PRIMITIVE (ctx, "hidden gradient") TRY(gemm(ctx, &hidden_gradient));
+    Gemm weight_gradient = gemm_dweight(tensor_columns(dlogits, 0, l->vocab), l->hidden, l->dweight, 1);
+    PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
+    return OK;
+}

@@ -1,0 +1,62 @@
+#include "kernels/loss/loss.h"
+
+#include "kernels/check.h"
+
+static Status check(const Ctx *ctx, const Loss *l) {
+    TRY(check_present("loss", "hidden", l->hidden));
+    TRY(check_present("loss", "weight", l->weight));
+    int64_t rows = tensor_rows(l->hidden), width = tensor_width(l->hidden), padded = tensor_rows(l->weight);
+    TRY(check_dense("loss", "hidden", l->hidden, ctx->dtype, rows, width));
+    TRY(check_dense("loss", "weight", l->weight, ctx->dtype, padded, width));
+    TRY(check_dense("loss", "targets", l->targets, I32, 1, rows));
+    TRY(check_dense("loss", "losses", l->losses, wide_dtype(ctx), 1, rows));
+    TRY(check_dense("loss", "loss", l->loss, wide_dtype(ctx), 1, 1));
+    TRY(check_that("loss", l->vocab > 0 && l->vocab <= padded,
+                   "vocab is at least 1 and at most the rows of weight"));
+    if (!ctx->training) return OK;
+    TRY(check_dense("loss", "dhidden", l->dhidden, ctx->dtype, rows, width));
+    return check_dense("loss", "dweight", l->dweight, wide_dtype(ctx), padded, width);
+}
+
+/* Bytes of the rows of the head that take part. */
+static double head_bytes(const Loss *l) {
+    return (double)l->vocab * (double)tensor_width(l->weight) * (double)dtype_size(l->weight.dtype);
+}
+
+Status loss_forward(Ctx *ctx, Loss *l) {
+    TRY(check(ctx, l));
+    l->log_probabilities = (Tensor){0};
+    int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
+    if (ctx->training && op_form(ctx, OP_LOSS) == FORM_NAIVE)
+        TRY(take(ctx, ARENA_SAVED, "loss.log_probabilities", wide_dtype(ctx), shape2(rows, padded),
+                 &l->log_probabilities));
+    double logits = (double)rows * (double)l->vocab, width = (double)tensor_width(l->hidden);
+    size_t bytes = tensor_bytes(l->hidden) + tensor_bytes(l->targets) + tensor_bytes(l->losses);
+    /* Per logit: the product; then maximum, subtraction, exponential, sum. */
+    Call call = {.operation = OP_LOSS,
+                 .pass = PASS_FORWARD,
+                 .contract = l,
+                 .work = {.flops = logits * (2 * width + 4), .bytes = (double)bytes + head_bytes(l)},
+                 .outputs = {{"losses", l->losses}, {"loss", l->loss}}};
+    return op_run(ctx, &call);
+}
+
+Status loss_backward(Ctx *ctx, const Loss *l) {
+    TRY(check(ctx, l));
+    TRY(check_that("loss", ctx->training, "the backward pass belongs to training"));
+    int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
+    if (op_form(ctx, OP_LOSS) == FORM_NAIVE)
+        TRY(check_dense("loss", "log_probabilities", l->log_probabilities, wide_dtype(ctx), rows, padded));
+    double logits = (double)rows * (double)l->vocab, width = (double)tensor_width(l->hidden);
+    double wide = (double)dtype_size(wide_dtype(ctx));
+    size_t bytes = 2 * tensor_bytes(l->hidden) + tensor_bytes(l->targets);
+    /* Per logit: two products; then exponential, subtraction, scale. The head's gradient is read and written.
+     */
+    Call call = {.operation = OP_LOSS,
+                 .pass = PASS_BACKWARD,
+                 .contract = l,
+                 .work = {.flops = logits * (4 * width + 3),
+                          .bytes = (double)bytes + head_bytes(l) + 2 * (double)l->vocab * width * wide},
+                 .outputs = {{"dhidden", l->dhidden}, {"dweight", l->dweight}}};
+    return op_run(ctx, &call);
+}

@@ -1,0 +1,56 @@
+#include "kernels/norm/norm.h"
+
+#include "kernels/check.h"
+
+static Status check_forward(const Ctx *ctx, const NormForward *n) {
+    TRY(check_present("norm", "x", n->x));
+    int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
+    TRY(check_dense("norm", "x", n->x, ctx->dtype, rows, width));
+    TRY(check_dense("norm", "weight", n->weight, ctx->dtype, 1, width));
+    TRY(check_dense("norm", "bias", n->bias, ctx->dtype, 1, width));
+    TRY(check_dense("norm", "y", n->y, ctx->dtype, rows, width));
+    TRY(check_dense("norm", "mean", n->mean, wide_dtype(ctx), 1, rows));
+    TRY(check_dense("norm", "rstd", n->rstd, wide_dtype(ctx), 1, rows));
+    TRY(check_that("norm", tensor_empty(n->skip) == tensor_empty(n->r), "r is there exactly where skip is"));
+    TRY(check_that("norm", n->eps >= 0, "eps is not negative"));
+    if (tensor_empty(n->skip)) return OK;
+    TRY(check_dense("norm", "skip", n->skip, ctx->dtype, rows, width));
+    return check_dense("norm", "r", n->r, ctx->dtype, rows, width);
+}
+
+Status norm_forward(Ctx *ctx, const NormForward *n) {
+    TRY(check_forward(ctx, n));
+    double size = (double)dtype_size(ctx->dtype), wide = (double)dtype_size(wide_dtype(ctx));
+    double elements = (double)tensor_count(n->x), rows = (double)tensor_rows(n->x);
+    bool skip = !tensor_empty(n->skip);
+    /* Per element: residual 1, mean 1, variance 3, normalize 2, scale and shift 2. */
+    Call call = {.operation = OP_NORM,
+                 .pass = PASS_FORWARD,
+                 .contract = n,
+                 .work = {.flops = elements * (skip ? 9 : 8),
+                          .bytes = size * (elements * (skip ? 4 : 2) + 2 * (double)tensor_width(n->x)) +
+                                   2 * wide * rows},
+                 .outputs = {{"y", n->y}, {"mean", n->mean}, {"rstd", n->rstd}, {"r", n->r}}};
+    return op_run(ctx, &call);
+}
+
+Status norm_backward(Ctx *ctx, const NormBackward *n) {
+    const NormForward *f = n->forward;
+    TRY(check_forward(ctx, f));
+    int64_t rows = tensor_rows(f->x), width = tensor_width(f->x);
+    TRY(check_dense("norm", "dy", n->dy, ctx->dtype, rows, width));
+    TRY(check_dense("norm", "dr", n->dr, ctx->dtype, rows, width));
+    TRY(check_dense("norm", "dweight", n->dweight, wide_dtype(ctx), 1, width));
+    TRY(check_dense("norm", "dbias", n->dbias, wide_dtype(ctx), 1, width));
+    double size = (double)dtype_size(ctx->dtype), wide = (double)dtype_size(wide_dtype(ctx));
+    double elements = (double)tensor_count(f->x);
+    /* Per element: n 2, g 1, two means 3, dr 4, dweight 2, dbias 1, accumulate 1. */
+    Call call = {.operation = OP_NORM,
+                 .pass = PASS_BACKWARD,
+                 .contract = n,
+                 .work = {.flops = elements * (n->accumulate ? 14 : 13),
+                          .bytes = size * (elements * (n->accumulate ? 4 : 3) + (double)width) +
+                                   wide * (2 * (double)rows + 4 * (double)width)},
+                 .outputs = {{"dr", n->dr}, {"dweight", n->dweight}, {"dbias", n->dbias}}};
+    return op_run(ctx, &call);
+}
