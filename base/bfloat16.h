@@ -1,0 +1,22 @@
+/* bfloat16: the upper half of an fp32, rounded to nearest, ties to even. A NaN stays a NaN. */
+#ifndef BASE_BFLOAT16_H
+#define BASE_BFLOAT16_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline float bfloat16_to_float(uint16_t half) {
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint16_t bfloat16_from_float(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+#endif
