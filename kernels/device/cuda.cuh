@@ -83,6 +83,15 @@ static inline unsigned grid_stride_blocks(const Ctx *ctx, int64_t items, int thr
     return (unsigned)(blocks < most ? blocks : most);
 }
 
+/* Of a one-dimensional grid. for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) walks
+ * `count` elements in packs of N. */
+__device__ inline int64_t thread_index() {
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+__device__ inline int64_t thread_count() {
+    return (int64_t)gridDim.x * blockDim.x;
+}
+
 /* ---- dtypes ---- */
 
 typedef __nv_bfloat16 bf16;
