@@ -1,0 +1,27 @@
+/* What tests of fallible functions need: statuses checked in one line, and a folder to write in. */
+#ifndef TESTS_SUPPORT_EXPECT_H
+#define TESTS_SUPPORT_EXPECT_H
+
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+/* Fails the test, with the status's message, unless it is OK. Frees it. */
+void expect_ok(Status status);
+/* Fails the test unless the status has this code and its message holds `part`. Frees it. */
+void expect_error(Status status, ErrorCode code, const char *part);
+
+/* For cmocka_unit_test_setup_teardown: *state is the path of an empty folder, removed afterwards. */
+int scratch_setup(void **state);
+int scratch_teardown(void **state);
+
+/* "folder/name", in a buffer that the next 16 calls leave alone. */
+const char *inside(const char *folder, const char *name);
+void write_bytes(const char *path, const void *data, size_t bytes);
+void write_text(const char *path, const char *text);
+
+#endif

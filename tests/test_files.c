@@ -1,0 +1,306 @@
+/* base/files and base/random. */
+#include "base/files.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "tests/support/expect.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- files ---- */
+
+static void maps_files(void **state) {
+    FileMap map;
+    write_text(inside(*state, "full"), "some text");
+    expect_ok(file_map(inside(*state, "full"), &map));
+    assert_int_equal(map.size, 9);
+    assert_memory_equal(map.data, "some text", 9);
+    file_unmap(&map);
+    assert_null(map.data);
+    write_text(inside(*state, "empty"), "");
+    expect_ok(file_map(inside(*state, "empty"), &map));
+    assert_int_equal(map.size, 0);
+    assert_non_null(map.data);
+    file_unmap(&map);
+    expect_error(file_map(inside(*state, "none"), &map), ERROR_FILE, "none: No such file");
+    expect_error(file_map(*state, &map), ERROR_FILE, "not a regular file");
+}
+
+static void reads_up_to_a_limit(void **state) {
+    char *text, large[100000];
+    int64_t length;
+    memset(large, 'x', sizeof large);
+    write_bytes(inside(*state, "large"), large, sizeof large);
+    expect_ok(file_read(inside(*state, "large"), sizeof large, &text, &length));
+    assert_int_equal(length, sizeof large);
+    assert_memory_equal(text, large, sizeof large);
+    assert_int_equal(text[length], 0);
+    memory_free(text);
+    expect_error(file_read(inside(*state, "large"), sizeof large - 1, &text, &length), ERROR_FORMAT,
+                 "larger than");
+    assert_null(text);
+    expect_error(file_read(inside(*state, "none"), 10, &text, &length), ERROR_FILE, "No such file");
+    expect_error(file_read(*state, 10, &text, &length), ERROR_FILE, "directory");
+    write_text(inside(*state, "empty"), "");
+    expect_ok(file_read(inside(*state, "empty"), 0, &text, &length));
+    assert_int_equal(length, 0);
+    memory_free(text);
+}
+
+static void expect_text(const char *path, const char *expected) {
+    char *text;
+    int64_t length;
+    expect_ok(file_read(path, 1 << 20, &text, &length));
+    assert_string_equal(text, expected);
+    memory_free(text);
+}
+
+static void expect_entries(const char *folder, int64_t count) {
+    PathList list;
+    expect_ok(directory_list(folder, &list));
+    assert_int_equal(list.count, count);
+    path_list_free(&list);
+}
+
+static void writes_atomically(void **state) {
+    const char *path = inside(*state, "file");
+    FileWriter *writer, *other;
+    expect_ok(file_write(path, "old", 3));
+    expect_ok(file_writer_open(path, &writer));
+    expect_ok(file_writer_append(writer, "....", 4));
+    expect_ok(file_writer_append(writer, "tail", 4));
+    expect_ok(file_writer_write_at(writer, 0, "head", 4));
+    expect_text(path, "old"); /* until the close */
+    expect_ok(file_writer_open(path, &other));
+    expect_ok(file_writer_append(other, "never", 5));
+    file_writer_abandon(other);
+    expect_text(path, "old");
+    expect_ok(file_writer_close(writer));
+    expect_text(path, "headtail");
+    expect_entries(*state, 1); /* no temporary file is left */
+    expect_ok(file_writer_close(NULL));
+    file_writer_abandon(NULL);
+}
+
+static void reports_failed_writes(void **state) {
+    FileWriter *writer;
+    expect_error(file_writer_open(inside(*state, "no/such/file"), &writer), ERROR_FILE, "No such file");
+    assert_null(writer);
+    expect_ok(directory_make(inside(*state, "folder")));
+    expect_error(file_write(inside(*state, "folder"), "x", 1), ERROR_FILE, "directory");
+    expect_entries(*state, 1);
+}
+
+static void joins_and_examines_paths(void **state) {
+    char *path;
+    const char *cases[][3] = {
+        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"a", "/b", "/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_ok(path_join(cases[i][0], cases[i][1], &path));
+        assert_string_equal(path, cases[i][2]);
+        memory_free(path);
+    }
+    assert_string_equal(path_name("a/b/c.txt"), "c.txt");
+    assert_string_equal(path_name("c.txt"), "c.txt");
+    assert_true(path_ends_with("x.bin", ".bin"));
+    assert_false(path_ends_with("in", ".bin"));
+    assert_true(path_exists(*state) && path_is_directory(*state));
+    assert_false(path_exists(inside(*state, "none")) || path_is_directory(inside(*state, "none")));
+}
+
+static void makes_lists_and_removes_folders(void **state) {
+    expect_ok(directory_make(inside(*state, "a/b//c/")));
+    expect_ok(directory_make(inside(*state, "a/b/c")));
+    write_text(inside(*state, "a/2.txt"), "");
+    write_text(inside(*state, "a/10.txt"), "");
+    write_text(inside(*state, "a/.hidden"), "");
+    expect_error(directory_make(inside(*state, "a/2.txt")), ERROR_FILE, "exists");
+    expect_error(directory_make(inside(*state, "a/2.txt/x")), ERROR_FILE, "2.txt");
+    PathList list;
+    expect_ok(directory_list(inside(*state, "a"), &list));
+    assert_int_equal(list.count, 3);
+    assert_string_equal(list.paths[0], inside(*state, "a/10.txt"));
+    assert_string_equal(list.paths[2], inside(*state, "a/b"));
+    path_list_free(&list);
+    expect_ok(path_glob(inside(*state, "a/*.txt"), &list));
+    assert_int_equal(list.count, 2);
+    assert_string_equal(list.paths[1], inside(*state, "a/2.txt"));
+    path_list_free(&list);
+    expect_ok(path_glob(inside(*state, "*.none"), &list));
+    assert_int_equal(list.count, 0);
+    expect_error(directory_list(inside(*state, "none"), &list), ERROR_FILE, "No such file");
+    /* A link is removed, not what it points to. */
+    write_text(inside(*state, "kept"), "kept");
+    assert_int_equal(symlink("../kept", inside(*state, "a/link")), 0);
+    expect_ok(directory_remove(inside(*state, "a")));
+    assert_false(path_exists(inside(*state, "a")));
+    expect_text(inside(*state, "kept"), "kept");
+    expect_ok(directory_remove(inside(*state, "a")));
+}
+
+/* Publishes a folder whose two files both hold `version`. */
+static Status publish(const char *target, int version) {
+    char *stage, *path, text[32];
+    snprintf(text, sizeof text, "%d", version);
+    TRY(directory_stage(target, &stage));
+    TRY(path_join(stage, "one", &path));
+    TRY(file_write(path, text, (int64_t)strlen(text)));
+    memory_free(path);
+    TRY(path_join(stage, "two", &path));
+    TRY(file_write(path, text, (int64_t)strlen(text)));
+    memory_free(path);
+    Status status = directory_publish(stage, target);
+    memory_free(stage);
+    return status;
+}
+
+static void publishes_folders(void **state) {
+    const char *target = inside(*state, "target");
+    expect_ok(publish(target, 1));
+    expect_text(inside(target, "one"), "1");
+    write_text(inside(target, "stray"), "");
+    expect_ok(publish(inside(*state, "target/"), 2)); /* a trailing slash makes no difference */
+    expect_text(inside(target, "two"), "2");
+    assert_false(path_exists(inside(target, "stray")));
+    expect_entries(*state, 1);
+    char *stage;
+    expect_ok(directory_stage(target, &stage));
+    write_text(inside(stage, "left"), "over");
+    memory_free(stage);
+    expect_ok(publish(target, 3)); /* what an interrupted process left is in nobody's way */
+    expect_entries(target, 2);
+    expect_entries(*state, 1);
+    expect_error(directory_publish(inside(*state, "none"), inside(*state, "new")), ERROR_FILE,
+                 "No such file");
+}
+
+/* Killed at any moment, the target is whole. */
+static void publishing_survives_kill(void **state) {
+    char *target = strdup(inside(*state, "target"));
+    int last = 0;
+    for (int round = 0; round < 20; round++) {
+        pid_t child = fork();
+        if (child == 0)
+            for (int version = last + 1;; version++)
+                if (publish(target, version)) _exit(1);
+        usleep((useconds_t)(3000 + 1700 * round));
+        kill(child, SIGKILL);
+        int how;
+        waitpid(child, &how, 0);
+        assert_true(WIFSIGNALED(how));
+        if (!path_exists(target) && last == 0) continue;
+        char *one, *two;
+        int64_t length;
+        expect_ok(file_read(inside(target, "one"), 100, &one, &length));
+        expect_ok(file_read(inside(target, "two"), 100, &two, &length));
+        assert_string_equal(one, two);
+        assert_true(atoi(one) >= last);
+        last = atoi(one);
+        memory_free(one);
+        memory_free(two);
+    }
+    assert_true(last > 0);
+    free(target);
+}
+
+/* ---- random numbers ---- */
+
+/* The known answers that Random123 publishes for philox4x32-10. */
+static void philox_matches_known_answers(void **state) {
+    (void)state;
+    static const struct {
+        RandomBlock counter;
+        uint32_t key[2];
+        RandomBlock answer;
+    } known[] = {
+        {{{0, 0, 0, 0}}, {0, 0}, {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}},
+        {{{~0u, ~0u, ~0u, ~0u}}, {~0u, ~0u}, {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}}},
+        {{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}},
+         {0xa4093822, 0x299f31d0},
+         {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        RandomBlock block = random_philox(known[i].counter, known[i].key[0], known[i].key[1]);
+        assert_memory_equal(&block, &known[i].answer, sizeof block);
+    }
+    RandomBlock block = random_block(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88);
+    assert_memory_equal(&block, &known[2].answer, sizeof block);
+}
+
+static void numbers_are_distributed_as_named(void **state) {
+    (void)state;
+    enum { COUNT = 100000, CELLS = 10 };
+    double sum = 0, squares = 0, fourth = 0, product = 0, cells[CELLS] = {0}, fair[7] = {0};
+    for (uint64_t i = 0; i < COUNT; i++) {
+        double u = random_uniform(1, 2, i), z = random_normal(1, 3, i);
+        assert_true(0 <= u && u < 1);
+        cells[(int)(CELLS * u)]++;
+        sum += z;
+        squares += z * z;
+        fourth += z * z * z * z;
+        product += z * random_normal(1, 3, i + 1);
+        fair[random_below(1, 4, i, 7)]++;
+    }
+    /* Each bound is about five standard deviations. */
+    assert_true(fabs(sum / COUNT) < 0.016 && fabs(squares / COUNT - 1) < 0.023);
+    assert_true(fabs(fourth / COUNT - 3) < 0.16 && fabs(product / COUNT) < 0.016);
+    for (int i = 0; i < CELLS; i++) assert_true(fabs(cells[i] - COUNT / 10.0) < 475);
+    for (int i = 0; i < 7; i++) assert_true(fabs(fair[i] - COUNT / 7.0) < 555);
+    float many[9];
+    for (uint64_t first = 0; first < 2; first++) {
+        random_normals(1, 3, first, 0.5f, many, 9);
+        for (uint64_t i = 0; i < 9; i++)
+            assert_true(many[i] == (float)(0.5 * random_normal(1, 3, first + i)));
+    }
+    assert_int_equal(random_below(1, 1, 1, 1), 0);
+    for (uint64_t i = 0; i < 100; i++) assert_true(random_below(1, 5, i, UINT64_MAX - 1) < UINT64_MAX - 1);
+    assert_true(random_uniform(1, 2, 3) != random_uniform(2, 2, 3));
+    assert_true(random_uniform(1, 2, 3) != random_uniform(1, 3, 3));
+}
+
+static void permutations_visit_each_once(void **state) {
+    (void)state;
+    const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 16, 17, 64, 65, 100, 1000, 4096, 4097};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int64_t n = sizes[s], fixed = 0, other = 0;
+        bool *seen = calloc((size_t)n, sizeof *seen);
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = random_permute(7, 0, n, i);
+            assert_true(0 <= at && at < n && !seen[at]);
+            seen[at] = true;
+            fixed += at == i;
+            other += at == random_permute(7, 1, n, i);
+        }
+        if (n >= 64) assert_true(fixed < 10 && other < 10); /* one each is what a random permutation has */
+        free(seen);
+    }
+    int64_t large = (int64_t)1 << 62;
+    assert_true(random_permute(1, 1, large, 5) < large);
+    /* Where the first lands, over many epochs: each place equally often. */
+    double places[5] = {0};
+    for (uint64_t epoch = 0; epoch < 10000; epoch++) places[random_permute(3, epoch, 5, 0)]++;
+    for (int i = 0; i < 5; i++) assert_true(fabs(places[i] - 2000) < 200);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(maps_files, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(reads_up_to_a_limit, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(writes_atomically, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(reports_failed_writes, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(joins_and_examines_paths, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(makes_lists_and_removes_folders, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(publishes_folders, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(publishing_survives_kill, scratch_setup, scratch_teardown),
+        cmocka_unit_test(philox_matches_known_answers),
+        cmocka_unit_test(numbers_are_distributed_as_named),
+        cmocka_unit_test(permutations_visit_each_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
