@@ -30,8 +30,7 @@ static Status check_canaries(Ctx *ctx) {
     return OK;
 }
 
-/* A dense copy of a tensor's rows in host memory. */
-static Status download(Ctx *ctx, Tensor t, unsigned char **bytes) {
+Status guard_download(Ctx *ctx, Tensor t, void **bytes) {
     size_t row = (size_t)tensor_width(t) * dtype_size(t.dtype);
     *bytes = memory_allocate(tensor_bytes(t));
     if (!*bytes)
@@ -42,23 +41,23 @@ static Status download(Ctx *ctx, Tensor t, unsigned char **bytes) {
     } else {
         for (int64_t i = 0; i < tensor_rows(t) && !status; i++)
             status =
-                ctx->device->download(ctx->device, *bytes + (size_t)i * row,
+                ctx->device->download(ctx->device, (char *)*bytes + (size_t)i * row,
                                       (char *)t.data + (size_t)(i * t.stride) * dtype_size(t.dtype), row);
     }
     if (status) memory_free(*bytes);
     return status;
 }
 
-static bool finite_at(const unsigned char *bytes, Dtype dtype, int64_t i) {
-    if (dtype == F64) return isfinite(((const double *)(const void *)bytes)[i]);
-    if (dtype == F32) return isfinite(((const float *)(const void *)bytes)[i]);
-    if (dtype == BF16) return (((const uint16_t *)(const void *)bytes)[i] & 0x7F80) != 0x7F80;
+static bool finite_at(const void *bytes, Dtype dtype, int64_t i) {
+    if (dtype == F64) return isfinite(((const double *)bytes)[i]);
+    if (dtype == F32) return isfinite(((const float *)bytes)[i]);
+    if (dtype == BF16) return (((const uint16_t *)bytes)[i] & 0x7F80) != 0x7F80;
     return true;
 }
 
 static Status check_output(Ctx *ctx, const Output *output) {
-    unsigned char *bytes;
-    TRY(download(ctx, output->tensor, &bytes));
+    void *bytes;
+    TRY(guard_download(ctx, output->tensor, &bytes));
     int64_t count = tensor_count(output->tensor), i = 0;
     while (i < count && finite_at(bytes, output->tensor.dtype, i)) i++;
     memory_free(bytes);
@@ -88,13 +87,13 @@ static uint64_t hash_bytes(const unsigned char *bytes, size_t count) {
 Status guard_hash(Ctx *ctx, const Call *call) {
     for (int i = 0; i < OUTPUTS && !tensor_empty(call->outputs[i].tensor); i++) {
         const Output *output = &call->outputs[i];
-        unsigned char *bytes;
-        TRY(download(ctx, output->tensor, &bytes));
+        void *bytes;
+        TRY(guard_download(ctx, output->tensor, &bytes));
         uint64_t hash = hash_bytes(bytes, tensor_bytes(output->tensor));
         memory_free(bytes);
-        if (fprintf(ctx->hash_trace, "%" PRId64 "\t%d\t%s\t%s\t%s\t%s\t%016" PRIx64 "\n", ctx->step,
-                    ctx->layer, ctx->place ? ctx->place : "-", operation_name(call->operation),
-                    pass_name(call->pass), output->name, hash) < 0)
+        if (fprintf(ctx->observer, "%" PRId64 "\t%d\t%s\t%s\t%s\t%s\t%016" PRIx64 "\n", ctx->step, ctx->layer,
+                    ctx->place ? ctx->place : "-", operation_name(call->operation), pass_name(call->pass),
+                    output->name, hash) < 0)
             return fail(ERROR_FILE, "--hash-trace: cannot write; is the disk full?");
     }
     return OK;

@@ -16,9 +16,12 @@ CHECKED Status guard_plant(Ctx *ctx, const Arena *arena, const ArenaEntry *entry
  * broken. */
 CHECKED Status guard_check(Ctx *ctx, const Call *call);
 
-/* Writes one line: step, layer, place, operation, pass, output, hash. Two runs part at the first line that
- * differs. */
+/* --hash-trace, an observer (Ctx.observe) whose Ctx.observer is a FILE: writes one line an output, with step,
+ * layer, place, operation, pass, name and hash. Two runs part at the first line that differs. */
 CHECKED Status guard_hash(Ctx *ctx, const Call *call);
+
+/* A dense copy of a tensor in host memory, to be freed with memory_free. Waits. */
+CHECKED Status guard_download(Ctx *ctx, Tensor t, void **bytes);
 
 #ifdef __cplusplus
 }

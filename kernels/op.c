@@ -104,7 +104,7 @@ static Status compute(Ctx *ctx, const Call *call, OpFunction run) {
     if (ctx->recorder) record_end(ctx->recorder);
     TRY(device->launched(device));
     if (ctx->check) TRY(guard_check(ctx, call));
-    if (ctx->hash_trace) TRY(guard_hash(ctx, call));
+    if (ctx->observe) TRY(ctx->observe(ctx, call));
     return OK;
 }
 

@@ -39,6 +39,7 @@ typedef struct {
 } Work;
 
 struct Recorder; // profile/record.h
+struct Call;
 
 typedef struct Ctx {
     Device *device;
@@ -56,19 +57,20 @@ typedef struct Ctx {
     const char *place;         // which call this is: "attention.projection", "mlp.expand", ...
     struct Recorder *recorder; // NULL: timing per operation is off
     bool check;                // --check: outputs finite, canaries whole, after every operation
-    void *hash_trace;          // FILE * of --hash-trace, or NULL
-    int64_t step;              // for messages
-    int threads;               // CPU threads
+    Status (*observe)(struct Ctx *ctx, const struct Call *call); // called after every operation, or NULL
+    void *observer;                                              // what observe works with
+    int64_t step;                                                // for messages
+    int threads;                                                 // CPU threads
 } Ctx;
 
-/* A tensor that an operation reads or writes, for --check and --hash-trace. */
+/* A tensor that an operation writes: what is checked, hashed and compared. */
 typedef struct {
     const char *name;
     Tensor tensor;
 } Output;
 
 /* One operation, checked and counted, on its way through the door. */
-typedef struct {
+typedef struct Call {
     Operation operation;
     Pass pass;
     const void *contract; // NormForward, ...: what the implementation casts it back to

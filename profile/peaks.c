@@ -1,0 +1,159 @@
+#include "profile/peaks.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+#include "kernels/gemm/gemm.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPEATS = 8, CACHE_LIMIT = 1 << 20, PATTERN = 1 << 20 };
+
+static double least(const double *values, int count) {
+    double smallest = values[0];
+    for (int i = 1; i < count; i++) smallest = fmin(smallest, values[i]);
+    return smallest;
+}
+
+/* Fills device memory with numbers in [1, 2): zeros would let a GPU run faster than data does. */
+static Status fill_pattern(Device *device, void *memory, size_t bytes, Dtype dtype) {
+    unsigned char *pattern = memory_reserve(PATTERN);
+    if (!pattern) return fail(ERROR_MEMORY, "out of host memory to measure the machine");
+    uint64_t state = 88172645463325252u; // xorshift64 (Marsaglia 2003)
+    for (size_t i = 0; i < PATTERN / 4; i++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        if (dtype == F32) {
+            ((uint32_t *)(void *)pattern)[i] = 0x3F800000u | (uint32_t)(state & 0x7FFFFF);
+        } else if (dtype == BF16) {
+            ((uint32_t *)(void *)pattern)[i] = 0x3F803F80u | (uint32_t)(state & 0x007F007F);
+        } else if (i % 2 == 0) {
+            ((uint64_t *)(void *)pattern)[i / 2] = 0x3FF0000000000000u | (state >> 12);
+        }
+    }
+    Status status = OK;
+    for (size_t done = 0; done < bytes && !status; done += PATTERN) {
+        size_t n = bytes - done < PATTERN ? bytes - done : PATTERN;
+        status = device->upload(device, (char *)memory + done, pattern, n);
+    }
+    if (!status) status = device->synchronize(device);
+    memory_free(pattern);
+    return status;
+}
+
+static Status time_runs(Ctx *ctx, const Gemm *product, void *to, const void *from, size_t bytes,
+                        double *seconds) {
+    Device *device = ctx->device;
+    Event *start, *end;
+    TRY(device->event_create(device, &start));
+    TRY(device->event_create(device, &end));
+    double times[REPEATS];
+    Status status = OK;
+    for (int i = -2; i < REPEATS && !status; i++) { // two runs to warm up
+        double ms = 0;
+        status = device->event_record(device, start);
+        if (!status) status = product ? gemm(ctx, product) : device->copy(device, to, from, bytes);
+        if (!status) status = device->event_record(device, end);
+        if (!status) status = device->elapsed(device, start, end, &ms);
+        if (i >= 0) times[i] = 1e-3 * ms;
+    }
+    device->event_free(device, start);
+    device->event_free(device, end);
+    *seconds = status ? 0 : least(times, REPEATS);
+    return status;
+}
+
+static Status measure(Ctx *ctx, Peaks *peaks) {
+    Device *device = ctx->device;
+    bool gpu = device->backend == BACKEND_CUDA;
+    int64_t n = !gpu ? 1024 : ctx->dtype == BF16 ? 8192 : 4096;
+    size_t matrix = (size_t)(n * n) * dtype_size(ctx->dtype), copied = (size_t)(gpu ? 512 : 64) << 20;
+    size_t bytes = 3 * matrix > 2 * copied ? 3 * matrix : 2 * copied;
+    void *memory;
+    TRY(device->allocate(device, bytes, &memory));
+    char *at = memory;
+    Gemm product = {.a = at,
+                    .b = at + matrix,
+                    .c = at + 2 * matrix,
+                    .a_dtype = ctx->dtype,
+                    .b_dtype = ctx->dtype,
+                    .c_dtype = ctx->dtype,
+                    .m = n,
+                    .n = n,
+                    .k = n,
+                    .lda = n,
+                    .ldb = n,
+                    .ldc = n,
+                    .alpha = 1};
+    double seconds = 0;
+    Status status = fill_pattern(device, memory, bytes, ctx->dtype);
+    if (!status) status = time_runs(ctx, &product, NULL, NULL, 0, &seconds);
+    peaks->flops = 2.0 * (double)n * (double)n * (double)n / seconds;
+    if (!status) status = time_runs(ctx, NULL, at + bytes / 2, at, copied, &seconds);
+    peaks->bandwidth = 2.0 * (double)copied / seconds;
+    device->release(device, memory);
+    return status;
+}
+
+/* The path of the cache, or NULL when there is nowhere to keep one. */
+static char *cache_path(bool make) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char folder[4000];
+    if (cache && *cache)
+        snprintf(folder, sizeof folder, "%s/fusebox", cache);
+    else if (home && *home)
+        snprintf(folder, sizeof folder, "%s/.cache/fusebox", home);
+    else
+        return NULL;
+    if (make) status_free(directory_make(folder));
+    char *path = NULL;
+    status_free(path_join(folder, "peaks.json", &path));
+    return path;
+}
+
+static json_t *cache_load(void) {
+    char *path = cache_path(false), *text = NULL;
+    int64_t length;
+    json_t *cache = NULL;
+    Status status = path ? file_read(path, CACHE_LIMIT, &text, &length) : OK;
+    if (path && !status) cache = json_loadb(text, (size_t)length, 0, NULL);
+    if (!status) memory_free(text);
+    status_free(status);
+    memory_free(path);
+    if (!json_is_object(cache)) {
+        json_decref(cache);
+        cache = json_object();
+    }
+    return cache;
+}
+
+static void cache_store(json_t *cache) {
+    char *path = cache_path(true), *text = json_dumps(cache, JSON_INDENT(1) | JSON_SORT_KEYS);
+    if (path && text) status_free(file_write(path, text, (int64_t)strlen(text)));
+    memory_free(path);
+    free(text); // jansson's own
+}
+
+Status peaks_measure(Ctx *ctx, Peaks *peaks) {
+    char key[400];
+    snprintf(key, sizeof key, "%s | %s | %s", ctx->device->name, ctx->device->library,
+             ctx->tf32 ? "tf32" : dtype_name(ctx->dtype));
+    json_t *cache = cache_load(), *found = json_object_get(cache, key);
+    peaks->flops = json_number_value(json_object_get(found, "flops"));
+    peaks->bandwidth = json_number_value(json_object_get(found, "bandwidth"));
+    peaks->cached =
+        isfinite(peaks->flops) && isfinite(peaks->bandwidth) && peaks->flops > 1e6 && peaks->bandwidth > 1e6;
+    Status status = OK;
+    if (!peaks->cached) {
+        status = measure(ctx, peaks);
+        if (!status) {
+            json_object_set_new(
+                cache, key, json_pack("{s:f, s:f}", "flops", peaks->flops, "bandwidth", peaks->bandwidth));
+            cache_store(cache);
+        }
+    }
+    json_decref(cache);
+    return status;
+}
