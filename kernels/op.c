@@ -145,6 +145,14 @@ bool primitive_end(Ctx *ctx) {
     return false;
 }
 
+void scope_begin(Ctx *ctx, const char *name) {
+    if (!ctx->measuring) ctx->device->range_push(ctx->device, name);
+}
+
+void scope_end(Ctx *ctx) {
+    if (!ctx->measuring) ctx->device->range_pop(ctx->device);
+}
+
 Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
     char full[ARENA_NAME_BYTES];
     if (ctx->layer >= 0) {

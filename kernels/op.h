@@ -115,6 +115,11 @@ CHECKED Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Sh
 bool primitive_begin(Ctx *ctx, Pass pass, const char *name);
 bool primitive_end(Ctx *ctx);
 
+/* A named range around part of the program (step, forward, layer, ...), for outside profilers. `name` must
+ * live as long as the device. Nothing happens while measuring. */
+void scope_begin(Ctx *ctx, const char *name);
+void scope_end(Ctx *ctx);
+
 /* The slots. An implementation that is not linked in leaves its weak symbol NULL: an empty slot. */
 #define OPERATION(name, NAME)
 #define ENTRY(operation, pass, NAME, PASS)                                                                   \

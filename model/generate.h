@@ -3,7 +3,6 @@
 #ifndef MODEL_GENERATE_H
 #define MODEL_GENERATE_H
 
-#include "model/sampler.h"
 #include "model/transformer.h"
 
 #ifdef __cplusplus

@@ -3,20 +3,27 @@
 #include "base/memory.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 Status transformer_open(const Config *config, Transformer *model) {
     TRY(config_validate(config));
     *model = (Transformer){.config = *config};
     TRY(parameters_open(config, &model->parameters));
     model->blocks = memory_array((size_t)config->layers, sizeof *model->blocks);
-    if (model->blocks) return OK;
-    transformer_close(model);
-    return fail(ERROR_MEMORY, "out of host memory for the model's blocks");
+    model->layer_names = memory_array((size_t)config->layers, sizeof *model->layer_names);
+    if (!model->blocks || !model->layer_names) {
+        transformer_close(model);
+        return fail(ERROR_MEMORY, "out of host memory for the model's blocks");
+    }
+    for (int i = 0; i < config->layers; i++)
+        snprintf(model->layer_names[i], sizeof *model->layer_names, "layer %d", i);
+    return OK;
 }
 
 void transformer_close(Transformer *model) {
     parameters_close(&model->parameters);
     memory_free(model->blocks);
+    memory_free(model->layer_names);
     *model = (Transformer){0};
 }
 
@@ -159,7 +166,9 @@ static Status backward_block(Ctx *ctx, Transformer *model, int64_t layer, Tensor
         TRY(run_block(ctx, model, layer, &input));
     }
     ctx->layer = (int)layer;
+    scope_begin(ctx, model->layer_names[layer]);
     TRY(block_backward(ctx, &model->parameters.blocks[layer], block, d));
+    scope_end(ctx);
     ctx->layer = -1;
     arena_release(scratch, mark);
     return OK;

@@ -19,6 +19,8 @@ typedef struct {
     int64_t length; // tokens in it
 } Cache;
 
+typedef char LayerName[16];
+
 typedef struct {
     Config config;
     Parameters parameters;

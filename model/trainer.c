@@ -1,0 +1,136 @@
+#include "model/trainer.h"
+
+Status trainer_open(Trainer *t, Device *device, const Config *config) {
+    *t = (Trainer){.accum = 1};
+    ctx_open(&t->ctx, device);
+    Status status = transformer_open(config, &t->model);
+    if (!status) status = generator_open(&t->model, true, &t->generator);
+    if (status) trainer_close(t);
+    return status;
+}
+
+void trainer_close(Trainer *t) {
+    generator_close(&t->generator);
+    transformer_close(&t->model);
+    if (t->ctx.device) ctx_close(&t->ctx);
+}
+
+static Status take_lasting(Trainer *t) {
+    Ctx *ctx = &t->ctx;
+    TRY(transformer_take(ctx, &t->model, true));
+    TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(t->batch, t->seq), &t->tokens));
+    return take(ctx, ARENA_SAVED, "targets", I32, shape2(t->batch, t->seq), &t->targets);
+}
+
+static double scale(const Trainer *t) {
+    return 1 / ((double)t->batch * (double)t->seq * (double)t->accum);
+}
+
+static Status micro_step(Trainer *t) {
+    Arena *saved = &t->ctx.arenas[ARENA_SAVED];
+    ArenaMark mark = arena_mark(saved);
+    t->ctx.training = true;
+    scope_begin(&t->ctx, "forward");
+    TRY(transformer_forward(&t->ctx, &t->model, t->tokens, NULL));
+    TRY(transformer_loss(&t->ctx, &t->model, t->targets, scale(t)));
+    scope_end(&t->ctx);
+    scope_begin(&t->ctx, "backward");
+    TRY(transformer_backward(&t->ctx, &t->model));
+    scope_end(&t->ctx);
+    arena_release(saved, mark);
+    return OK;
+}
+
+static Status evaluate_batch(Trainer *t, double weight) {
+    Arena *saved = &t->ctx.arenas[ARENA_SAVED];
+    ArenaMark mark = arena_mark(saved);
+    t->ctx.training = false;
+    TRY(transformer_forward(&t->ctx, &t->model, t->tokens, NULL));
+    TRY(transformer_loss(&t->ctx, &t->model, t->targets, weight));
+    arena_release(saved, mark);
+    return OK;
+}
+
+static Status rehearse(Ctx *ctx, void *program) {
+    Trainer *t = program;
+    TRY(take_lasting(t));
+    TRY(micro_step(t));
+    TRY(transformer_update(ctx, &t->model, &t->update));
+    TRY(evaluate_batch(t, 1));
+    return t->samples ? generator_take(ctx, &t->generator) : OK;
+}
+
+Status trainer_measure(Trainer *t) {
+    return plan_measure(&t->ctx, rehearse, t);
+}
+
+Status trainer_allocate(Trainer *t) {
+    TRY(plan_allocate(&t->ctx));
+    return take_lasting(t);
+}
+
+/* Uploads in stream order: the kernels that still read the last micro-batch come first. */
+static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) {
+    Device *device = t->ctx.device;
+    MicroBatch batch;
+    TRY(fetch(source, index, &batch));
+    TRY(device->upload(device, t->tokens.data, batch.inputs, tensor_bytes(t->tokens)));
+    return device->upload(device, t->targets.data, batch.targets, tensor_bytes(t->targets));
+}
+
+Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
+    TRY(transformer_zero(&t->ctx, &t->model));
+    for (int64_t i = 0; i < t->accum; i++) {
+        TRY(upload(t, fetch, source, i));
+        TRY(micro_step(t));
+    }
+    return OK;
+}
+
+Status trainer_update(Trainer *t, double learning_rate) {
+    float rate = (float)learning_rate;
+    TRY(values_write(&t->ctx, t->model.state, ADAMW_LEARNING_RATE, 1, &rate));
+    scope_begin(&t->ctx, "optimizer");
+    TRY(transformer_update(&t->ctx, &t->model, &t->update));
+    scope_end(&t->ctx);
+    return OK;
+}
+
+Status trainer_result(Trainer *t, StepResult *result) {
+    float loss, state[ADAMW_STATE_SIZE];
+    TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &loss));
+    TRY(trainer_read_state(t, state));
+    *result = (StepResult){.loss = loss, .norm = state[ADAMW_NORM], .skipped = state[ADAMW_SKIPPED] != 0};
+    return OK;
+}
+
+Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_rate, StepResult *result) {
+    scope_begin(&t->ctx, "step");
+    TRY(trainer_gradients(t, fetch, source));
+    TRY(trainer_update(t, learning_rate));
+    TRY(trainer_result(t, result));
+    scope_end(&t->ctx);
+    return OK;
+}
+
+Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, double *loss) {
+    Device *device = t->ctx.device;
+    TRY(device->fill(device, t->model.loss_sum.data, 0, tensor_bytes(t->model.loss_sum)));
+    double weight = 1 / ((double)t->batch * (double)t->seq * (double)batches);
+    for (int64_t i = 0; i < batches; i++) {
+        TRY(upload(t, fetch, source, i));
+        TRY(evaluate_batch(t, weight));
+    }
+    float sum;
+    TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &sum));
+    *loss = sum;
+    return OK;
+}
+
+Status trainer_read_state(Trainer *t, float *state) {
+    return values_read(&t->ctx, t->model.state, 0, ADAMW_STATE_SIZE, state);
+}
+
+Status trainer_write_state(Trainer *t, const float *state) {
+    return values_write(&t->ctx, t->model.state, 0, ADAMW_STATE_SIZE, state);
+}
