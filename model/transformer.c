@@ -62,10 +62,11 @@ static ArenaKind inner_arena(const Ctx *ctx, const Transformer *model) {
 
 static Status run_block(Ctx *ctx, Transformer *model, int64_t layer, const BlockInput *input) {
     ctx->layer = (int)layer;
-    Status status =
-        block_forward(ctx, &model->config, &model->parameters.blocks[layer], input, &model->blocks[layer]);
+    scope_begin(ctx, model->layer_names[layer]);
+    TRY(block_forward(ctx, &model->config, &model->parameters.blocks[layer], input, &model->blocks[layer]));
+    scope_end(ctx);
     ctx->layer = -1;
-    return status;
+    return OK;
 }
 
 /* x and skip alternate between two pairs of tensors when only inferring; training keeps a pair for each

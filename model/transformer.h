@@ -28,8 +28,9 @@ typedef struct {
 
     /* Of the last forward pass. */
     EmbedForward embed;
-    Block *blocks; // (layers)
-    Tensor hidden; // (B, T, C): what the head sees
+    Block *blocks;          // (layers)
+    LayerName *layer_names; // (layers) "layer 0", ...: outside profilers keep pointers to them
+    Tensor hidden;          // (B, T, C): what the head sees
     NormForward final_norm;
     Loss loss;
 
