@@ -236,6 +236,21 @@ static inline bool walks_in_packs(int n, std::initializer_list<int64_t> extents,
         }                                                                                                    \
     } while (0)
 
+/* Launches kernel<T, N>(...), with N = VECTOR<T> where `packed`, else 1. Yields a Status. */
+#define LAUNCH_PACKED(ctx, kernel, T, packed, grid, block, ...)                                              \
+    ((packed) ? LAUNCH(ctx, (kernel<T, VECTOR<T>>), grid, block, 0, __VA_ARGS__)                             \
+              : LAUNCH(ctx, (kernel<T, 1>), grid, block, 0, __VA_ARGS__))
+
+/* The same for a kernel that walks `count` elements with thread_index() and thread_count(). */
+#define LAUNCH_ELEMENTS(ctx, kernel, T, packed, count, ...)                                                  \
+    LAUNCH_PACKED(ctx, kernel, T, packed,                                                                    \
+                  grid_stride_blocks(ctx, divide_up(count, (packed) ? VECTOR<T> : 1), 256), 256,             \
+                  __VA_ARGS__)
+
+/* And for one that gives each of `rows` rows to a warp: row = thread_index() / 32, += thread_count() / 32. */
+#define LAUNCH_ROWS(ctx, kernel, T, packed, rows, ...)                                                       \
+    LAUNCH_PACKED(ctx, kernel, T, packed, grid_stride_blocks(ctx, (rows)*32, 256), 256, __VA_ARGS__)
+
 /* ---- reductions: the same bits in every lane and in every run ---- */
 
 struct Sum {

@@ -1,0 +1,14 @@
+/* columns: sums over the rows of a matrix, in a fixed order: the naive gradients of biases and norm weights.
+ */
+#ifndef KERNELS_DEVICE_COLUMNS_CUH
+#define KERNELS_DEVICE_COLUMNS_CUH
+
+#include "kernels/op.h"
+
+/* Takes the scratch that columns_add needs for x. */
+CHECKED Status columns_take(Ctx *ctx, Tensor x, Tensor *partials);
+
+/* sum[c] += sum over rows of x[row, c]. x (..., C) dense, fp32 or bf16; sum (C) fp32. */
+CHECKED Status columns_add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum);
+
+#endif

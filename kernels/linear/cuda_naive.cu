@@ -1,0 +1,114 @@
+/* linear as eager frameworks run it: a product, then one kernel for the bias and one for the activation. */
+#include "kernels/linear/linear.h"
+
+#include "kernels/device/columns.cuh"
+#include "kernels/device/cuda.cuh"
+#include "kernels/gemm/gemm.h"
+
+static constexpr float SQRT_2_OVER_PI = 0.79788456080286535588f;
+static constexpr float CUBIC = 0.044715f;
+
+/* reads and writes y */
+template <class T, int N>
+static __global__ void add_bias(const T *bias, int64_t count, int64_t width, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float sum[N], b[N];
+        load_floats(y + i, sum);
+        load_floats(bias + i % width, b);
+#pragma unroll
+        for (int e = 0; e < N; e++) sum[e] += b[e];
+        store_floats(y + i, sum);
+    }
+}
+
+/* reads pre, writes y */
+template <class T, int N>
+static __global__ void gelu(const T *pre, int64_t count, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float z[N];
+        load_floats(pre + i, z);
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            z[e] = 0.5f * z[e] * (1.0f + tanhf(SQRT_2_OVER_PI * (z[e] + CUBIC * z[e] * z[e] * z[e])));
+        }
+        store_floats(y + i, z);
+    }
+}
+
+/* dpre = dy * gelu'(pre); in place where dpre is dy. reads pre and dy, writes dpre */
+template <class T, int N>
+static __global__ void gelu_gradient(const T *pre, const T *dy, int64_t count, T *dpre) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float zs[N], gradient[N];
+        load_floats(pre + i, zs);
+        load_floats(dy + i, gradient);
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            float z = zs[e];
+            float t = tanhf(SQRT_2_OVER_PI * (z + CUBIC * z * z * z));
+            float slope = SQRT_2_OVER_PI * (1.0f + 3.0f * CUBIC * z * z);
+            gradient[e] *= 0.5f * (1.0f + t) + 0.5f * z * (1.0f - t * t) * slope;
+        }
+        store_floats(dpre + i, gradient);
+    }
+}
+
+template <class T>
+static Status launch_gelu_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
+    int64_t count = tensor_count(dy);
+    bool packed = walks_in_packs(VECTOR<T>, {count}, {pre.data, dy.data, dpre.data});
+    return LAUNCH_ELEMENTS(ctx, gelu_gradient, T, packed, count, data_of<T>(pre), data_of<T>(dy), count,
+                           data_of<T>(dpre));
+}
+
+template <class T>
+static Status forward(Ctx *ctx, const LinearForward *l) {
+    int64_t count = tensor_count(l->y), width = tensor_width(l->y);
+    Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
+    Gemm product = gemm_forward(l->x, l->weight, pre, 0);
+    PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
+    if (!tensor_empty(l->bias)) {
+        bool packed = walks_in_packs(VECTOR<T>, {width}, {l->bias.data, pre.data});
+        PRIMITIVE (ctx, "bias add")
+            TRY(LAUNCH_ELEMENTS(ctx, add_bias, T, packed, count, data_of<T>(l->bias), count, width,
+                                data_of<T>(pre)));
+    }
+    if (l->activation == ACTIVATION_GELU_TANH) {
+        bool packed = walks_in_packs(VECTOR<T>, {count}, {pre.data, l->y.data});
+        PRIMITIVE (ctx, "GELU")
+            TRY(LAUNCH_ELEMENTS(ctx, gelu, T, packed, count, data_of<T>(pre), count, data_of<T>(l->y)));
+    }
+    return OK;
+}
+
+Status linear_forward_cuda_naive(Ctx *ctx, const void *contract) {
+    const LinearForward *l = static_cast<const LinearForward *>(contract);
+    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, l));
+}
+
+template <class T>
+static Status backward(Ctx *ctx, const LinearBackward *l) {
+    const LinearForward *f = l->forward;
+    Tensor dpre = l->dy, partials;
+    if (f->activation == ACTIVATION_GELU_TANH && !l->dy_is_dpre) {
+        TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
+        PRIMITIVE (ctx, "GELU gradient") TRY(launch_gelu_gradient<T>(ctx, f->pre, l->dy, dpre));
+    }
+    Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
+    PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
+    if (!tensor_empty(l->dbias)) {
+        TRY(columns_take(ctx, dpre, &partials));
+        PRIMITIVE (ctx, "bias gradient") TRY(columns_add(ctx, dpre, partials, l->dbias));
+    }
+    if (tensor_empty(l->dx)) return OK;
+    Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, 0);
+    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &input_gradient));
+    if (l->input)
+        PRIMITIVE (ctx, "GELU gradient") TRY(launch_gelu_gradient<T>(ctx, l->input->pre, l->dx, l->dx));
+    return OK;
+}
+
+Status linear_backward_cuda_naive(Ctx *ctx, const void *contract) {
+    const LinearBackward *l = static_cast<const LinearBackward *>(contract);
+    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, l));
+}
