@@ -1,0 +1,290 @@
+#include "data/safetensors.h"
+
+#include "base/checked.h"
+#include "base/files.h"
+#include "base/memory.h"
+#include "data/safetensors_internal.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEADER_LIMIT = 100000000 };
+
+static const struct {
+    const char *name;
+    int64_t size;
+} types[SAFE_TYPE_COUNT] = {
+    [SAFE_BOOL] = {"BOOL", 1},       [SAFE_U8] = {"U8", 1},           [SAFE_I8] = {"I8", 1},
+    [SAFE_F8_E4M3] = {"F8_E4M3", 1}, [SAFE_F8_E5M2] = {"F8_E5M2", 1}, [SAFE_F8_E8M0] = {"F8_E8M0", 1},
+    [SAFE_I16] = {"I16", 2},         [SAFE_U16] = {"U16", 2},         [SAFE_F16] = {"F16", 2},
+    [SAFE_BF16] = {"BF16", 2},       [SAFE_I32] = {"I32", 4},         [SAFE_U32] = {"U32", 4},
+    [SAFE_F32] = {"F32", 4},         [SAFE_I64] = {"I64", 8},         [SAFE_U64] = {"U64", 8},
+    [SAFE_F64] = {"F64", 8},         [SAFE_C64] = {"C64", 8},
+};
+
+const char *safetensors_type_name(SafetensorsType type) {
+    return types[type].name;
+}
+
+int64_t safetensors_type_size(SafetensorsType type) {
+    return types[type].size;
+}
+
+static Status fail_memory(const char *path) {
+    return fail(ERROR_MEMORY, "no memory left for the header of %s", path);
+}
+
+/* ---- one tensor of a header ---- */
+
+static Status parse_type(const json_t *value, const SafetensorsPart *part, SafetensorsEntry *entry) {
+    const char *text = json_string_value(value);
+    for (int i = 0; text && i < SAFE_TYPE_COUNT; i++) {
+        if (strcmp(text, types[i].name) != 0) continue;
+        entry->type = (SafetensorsType)i;
+        return OK;
+    }
+    return fail(ERROR_FORMAT, "%s: tensor '%.80s' has %s%.20s%s, which is not known", part->path, entry->name,
+                text ? "dtype '" : "no dtype", text ? text : "", text ? "'" : "");
+}
+
+static Status parse_shape(const json_t *value, const SafetensorsPart *part, SafetensorsEntry *entry) {
+    size_t rank = json_array_size(value);
+    if (!json_is_array(value) || rank > SAFETENSORS_RANK_LIMIT)
+        return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no shape of at most %d axes", part->path,
+                    entry->name, SAFETENSORS_RANK_LIMIT);
+    entry->rank = (int)rank;
+    entry->count = 1;
+    bool overflow = false;
+    for (size_t i = 0; i < rank; i++) {
+        const json_t *axis = json_array_get(value, i);
+        entry->d[i] = json_integer_value(axis);
+        if (!json_is_integer(axis) || entry->d[i] < 0)
+            return fail(ERROR_FORMAT, "%s: axis %zu of tensor '%.80s' is not a length", part->path, i,
+                        entry->name);
+        overflow |= checked_multiply(entry->count, entry->d[i], &entry->count);
+    }
+    if (overflow || checked_multiply(entry->count, types[entry->type].size, &entry->bytes))
+        return fail(ERROR_FORMAT, "%s: the shape of tensor '%.80s' is too large to be true", part->path,
+                    entry->name);
+    return OK;
+}
+
+static Status parse_offsets(const json_t *value, const SafetensorsPart *part, SafetensorsEntry *entry) {
+    const json_t *first = json_array_get(value, 0), *second = json_array_get(value, 1);
+    if (json_array_size(value) != 2 || !json_is_integer(first) || !json_is_integer(second))
+        return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no data_offsets of two integers", part->path,
+                    entry->name);
+    int64_t begin = json_integer_value(first), end = json_integer_value(second);
+    if (begin < 0 || end < begin || end > part->data_size)
+        return fail(
+            ERROR_FORMAT,
+            "%s: tensor '%.80s' claims bytes %lld to %lld, but the file holds 0 to %lld; is it truncated?",
+            part->path, entry->name, (long long)begin, (long long)end, (long long)part->data_size);
+    if (end - begin != entry->bytes)
+        return fail(ERROR_FORMAT, "%s: tensor '%.80s' has %lld bytes, but its dtype and shape need %lld",
+                    part->path, entry->name, (long long)(end - begin), (long long)entry->bytes);
+    entry->data = part->data + begin;
+    return OK;
+}
+
+static Status parse_entry(const char *name, const json_t *value, const SafetensorsPart *part,
+                          SafetensorsEntry *entry) {
+    *entry = (SafetensorsEntry){.name = name};
+    if (!json_is_object(value))
+        return fail(ERROR_FORMAT, "%s: the header's entry '%.80s' is not an object", part->path, name);
+    TRY(parse_type(json_object_get(value, "dtype"), part, entry));
+    TRY(parse_shape(json_object_get(value, "shape"), part, entry));
+    return parse_offsets(json_object_get(value, "data_offsets"), part, entry);
+}
+
+/* ---- a header ---- */
+
+static Status parse_notes(Safetensors *file, const json_t *metadata, const SafetensorsPart *part) {
+    if (!metadata) return OK;
+    if (!json_is_object(metadata)) return fail(ERROR_FORMAT, "%s: __metadata__ is not an object", part->path);
+    size_t room = (size_t)file->note_count + json_object_size(metadata);
+    SafetensorsNote *notes = memory_resize(file->notes, room * sizeof *notes);
+    if (!notes) return fail_memory(part->path);
+    file->notes = notes;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
+        if (!json_is_string(value))
+            return fail(ERROR_FORMAT, "%s: __metadata__ '%.80s' is not a string", part->path, key);
+        notes[file->note_count++] = (SafetensorsNote){key, json_string_value(value)};
+    }
+    return OK;
+}
+
+/* Empty tensors lie anywhere between others, so they come before the one that begins where they do. */
+static int compare_places(const void *a, const void *b) {
+    const SafetensorsEntry *x = a, *y = b;
+    if (x->data != y->data) return x->data < y->data ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Sorts a part's entries by place and demands that they cover its bytes exactly. */
+static Status check_cover(SafetensorsEntry *entries, int64_t count, const SafetensorsPart *part) {
+    if (count) qsort(entries, (size_t)count, sizeof *entries, compare_places);
+    int64_t covered = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t begin = entries[i].data - part->data;
+        if (begin < covered)
+            return fail(ERROR_FORMAT, "%s: tensors '%.80s' and '%.80s' overlap", part->path,
+                        entries[i - 1].name, entries[i].name);
+        if (begin > covered)
+            return fail(ERROR_FORMAT, "%s: a hole of %lld bytes lies before tensor '%.80s'", part->path,
+                        (long long)(begin - covered), entries[i].name);
+        covered += entries[i].bytes;
+    }
+    if (covered == part->data_size) return OK;
+    return fail(ERROR_FORMAT, "%s: %lld bytes at the end belong to no tensor", part->path,
+                (long long)(part->data_size - covered));
+}
+
+static Status parse_entries(Safetensors *file, SafetensorsPart *part) {
+    const json_t *metadata = json_object_get(part->header, "__metadata__");
+    TRY(parse_notes(file, metadata, part));
+    size_t room = (size_t)file->count + json_object_size(part->header);
+    SafetensorsEntry *entries = memory_resize(file->entries, room * sizeof *entries);
+    if (!entries) return fail_memory(part->path);
+    file->entries = entries;
+    int64_t first = file->count;
+    const char *name;
+    json_t *value;
+    json_object_foreach(part->header, name, value) {
+        if (value == metadata) continue;
+        TRY(parse_entry(name, value, part, &entries[file->count]));
+        file->count++;
+    }
+    return check_cover(entries + first, file->count - first, part);
+}
+
+static Status parse_header(SafetensorsPart *part, const uint8_t *data, int64_t size) {
+    uint64_t length = 0;
+    if (size < 8)
+        return fail(ERROR_FORMAT, "%s has %lld bytes: too short for safetensors", part->path,
+                    (long long)size);
+    for (int i = 0; i < 8; i++) length |= (uint64_t)data[i] << 8 * i;
+    if (length > HEADER_LIMIT)
+        return fail(ERROR_FORMAT,
+                    "%s: the header claims %llu bytes; at most %d are allowed. Is it safetensors?",
+                    part->path, (unsigned long long)length, HEADER_LIMIT);
+    if ((int64_t)length > size - 8)
+        return fail(ERROR_FORMAT, "%s: the header of %llu bytes exceeds the file; is it truncated?",
+                    part->path, (unsigned long long)length);
+    if (length == 0 || data[8] != '{')
+        return fail(ERROR_FORMAT, "%s: the header does not begin with '{'", part->path);
+    json_error_t error;
+    part->header = json_loadb((const char *)data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    if (!part->header)
+        return fail(ERROR_FORMAT, "%s: header, byte %d: %s", part->path, error.position, error.text);
+    part->data = data + 8 + length;
+    part->data_size = size - 8 - (int64_t)length;
+    return OK;
+}
+
+Status safetensors_add(Safetensors *file, const uint8_t *data, int64_t size, const char *path) {
+    SafetensorsPart *parts = memory_resize(file->parts, ((size_t)file->part_count + 1) * sizeof *parts);
+    if (!parts) return fail_memory(path);
+    file->parts = parts;
+    SafetensorsPart *part = &parts[file->part_count];
+    *part = (SafetensorsPart){.path = memory_text(path)};
+    file->part_count++;
+    if (!part->path) return fail_memory(path);
+    TRY(parse_header(part, data, size));
+    return parse_entries(file, part);
+}
+
+Status safetensors_add_file(Safetensors *file, const char *path) {
+    FileMap map;
+    TRY(file_map(path, &map));
+    int before = file->part_count;
+    Status status = safetensors_add(file, map.data, map.size, path);
+    if (file->part_count > before)
+        file->parts[before].map = map;
+    else
+        file_unmap(&map);
+    return status;
+}
+
+/* ---- a file ---- */
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const SafetensorsEntry *)a)->name, ((const SafetensorsEntry *)b)->name);
+}
+
+Status safetensors_finish(Safetensors *file, const char *path) {
+    if (file->count) qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_names);
+    for (int64_t i = 1; i < file->count; i++)
+        if (strcmp(file->entries[i - 1].name, file->entries[i].name) == 0)
+            return fail(ERROR_FORMAT, "%s: tensor '%.80s' lies in two shards", path, file->entries[i].name);
+    return OK;
+}
+
+Status safetensors_new(Safetensors **file, const char *path) {
+    *file = memory_allocate(sizeof **file);
+    return *file ? OK : fail_memory(path);
+}
+
+Status safetensors_parse(const uint8_t *data, int64_t size, const char *name, Safetensors **file) {
+    TRY(safetensors_new(file, name));
+    Status status = safetensors_add(*file, data, size, name);
+    if (!status) status = safetensors_finish(*file, name);
+    if (!status) return OK;
+    safetensors_close(*file);
+    *file = NULL;
+    return status;
+}
+
+Status safetensors_open(const char *path, Safetensors **file) {
+    TRY(safetensors_new(file, path));
+    Status status = safetensors_add_file(*file, path);
+    if (!status) status = safetensors_finish(*file, path);
+    if (!status) return OK;
+    safetensors_close(*file);
+    *file = NULL;
+    return status;
+}
+
+void safetensors_close(Safetensors *file) {
+    if (!file) return;
+    for (int i = 0; i < file->part_count; i++) {
+        json_decref(file->parts[i].header);
+        file_unmap(&file->parts[i].map);
+        memory_free(file->parts[i].path);
+    }
+    memory_free(file->parts);
+    memory_free(file->entries);
+    memory_free(file->notes);
+    memory_free(file);
+}
+
+int64_t safetensors_count(const Safetensors *file) {
+    return file->count;
+}
+
+const SafetensorsEntry *safetensors_entry(const Safetensors *file, int64_t index) {
+    return &file->entries[index];
+}
+
+const SafetensorsEntry *safetensors_find(const Safetensors *file, const char *name) {
+    SafetensorsEntry wanted = {.name = name};
+    if (!file->count) return NULL;
+    return bsearch(&wanted, file->entries, (size_t)file->count, sizeof wanted, compare_names);
+}
+
+int64_t safetensors_note_count(const Safetensors *file) {
+    return file->note_count;
+}
+
+SafetensorsNote safetensors_note(const Safetensors *file, int64_t index) {
+    return file->notes[index];
+}
+
+const char *safetensors_note_value(const Safetensors *file, const char *key) {
+    for (int64_t i = 0; i < file->note_count; i++)
+        if (strcmp(file->notes[i].key, key) == 0) return file->notes[i].value;
+    return NULL;
+}

@@ -1,0 +1,100 @@
+/* safetensors: named tensors in a file: an 8-byte little-endian length, that many bytes of JSON, then the
+ * elements (github.com/huggingface/safetensors, "Format"). The reader trusts nothing and accepts a file only
+ * if, as that text demands,
+ *   - the header has at most 100 MB, begins with '{', is UTF-8 JSON and names nothing twice;
+ *   - each tensor has a known dtype, a shape whose product does not overflow, and data_offsets that lie in
+ * the file and span exactly as many bytes as dtype and shape say;
+ *   - the tensors cover all bytes behind the header: no overlap, no hole, nothing left at the end;
+ *   - __metadata__ maps strings to strings.
+ * Beyond it, a tensor has at most 8 axes. Every violation is an ERROR_FORMAT that names file and tensor. */
+#ifndef DATA_SAFETENSORS_H
+#define DATA_SAFETENSORS_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum {
+    SAFE_BOOL,
+    SAFE_U8,
+    SAFE_I8,
+    SAFE_F8_E4M3,
+    SAFE_F8_E5M2,
+    SAFE_F8_E8M0,
+    SAFE_I16,
+    SAFE_U16,
+    SAFE_F16,
+    SAFE_BF16,
+    SAFE_I32,
+    SAFE_U32,
+    SAFE_F32,
+    SAFE_I64,
+    SAFE_U64,
+    SAFE_F64,
+    SAFE_C64,
+    SAFE_TYPE_COUNT
+} SafetensorsType;
+
+enum { SAFETENSORS_RANK_LIMIT = 8 };
+
+typedef struct {
+    const char *name;
+    SafetensorsType type;
+    int rank; // 0: a scalar
+    int64_t d[SAFETENSORS_RANK_LIMIT];
+    int64_t count;       // elements
+    int64_t bytes;       // count * safetensors_type_size(type)
+    const uint8_t *data; // in the mapped file, of any alignment
+} SafetensorsEntry;
+
+typedef struct {
+    const char *key, *value;
+} SafetensorsNote; // an entry of __metadata__
+
+typedef struct Safetensors Safetensors;
+
+/* Parses `size` bytes that stay the caller's and must outlive the result; errors call them `name`. */
+CHECKED Status safetensors_parse(const uint8_t *data, int64_t size, const char *name, Safetensors **file);
+
+/* Maps one file. */
+CHECKED Status safetensors_open(const char *path, Safetensors **file);
+
+/* Maps folder/model.safetensors or, where only that is there, the shards that
+ * folder/model.safetensors.index.json lists, as if they were one file. A shard's name must be a plain file
+ * name in the same folder, and shards and index must agree on who holds what. */
+CHECKED Status safetensors_open_folder(const char *folder, Safetensors **file);
+
+void safetensors_close(Safetensors *file); // NULL is fine
+
+/* Entries by index, sorted by name, or by name (NULL if there is none). They live as long as the file. */
+int64_t safetensors_count(const Safetensors *file);
+const SafetensorsEntry *safetensors_entry(const Safetensors *file, int64_t index);
+const SafetensorsEntry *safetensors_find(const Safetensors *file, const char *name);
+
+/* Metadata by index, or a value by its key (NULL if there is none). */
+int64_t safetensors_note_count(const Safetensors *file);
+SafetensorsNote safetensors_note(const Safetensors *file, int64_t index);
+const char *safetensors_note_value(const Safetensors *file, const char *key);
+
+const char *safetensors_type_name(SafetensorsType type); // "F32", as in the file
+int64_t safetensors_type_size(SafetensorsType type);     // bytes
+
+/* Elements [first, first + count), which lie in the entry, as fp32. ERROR_FORMAT unless the entry holds F32,
+ * F64, BF16 or F16. F64 is rounded to nearest. */
+CHECKED Status safetensors_read(const SafetensorsEntry *entry, int64_t first, int64_t count, float *values);
+
+/* Writes a file in order: open takes name, type, rank and d of each entry (the rest is ignored) and writes
+ * the header, padded with spaces to a multiple of 8 bytes; append takes the elements of all entries one after
+ * another, in pieces of any size; close publishes the file (base/files.h: until then `path` is as it was). A
+ * close before the last byte, or an append beyond it, is an ERROR_INTERNAL. Exactly one of close and abandon
+ * ends a writer. */
+typedef struct SafetensorsWriter SafetensorsWriter;
+CHECKED Status safetensors_writer_open(const char *path, const SafetensorsEntry *entries, int64_t count,
+                                       const SafetensorsNote *notes, int64_t note_count,
+                                       SafetensorsWriter **writer);
+CHECKED Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, int64_t bytes);
+CHECKED Status safetensors_writer_close(SafetensorsWriter *writer);
+void safetensors_writer_abandon(SafetensorsWriter *writer); // NULL is fine
+
+#endif

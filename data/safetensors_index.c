@@ -1,0 +1,104 @@
+/* A model in several files: model.safetensors.index.json says which tensor lies in which. */
+#include "base/memory.h"
+#include "data/safetensors_internal.h"
+
+#include <string.h>
+
+enum { INDEX_LIMIT = 64 << 20 /* bytes */, SHARD_LIMIT = 1024 };
+
+static Status load_index(const char *path, json_t **root) {
+    char *text;
+    int64_t length;
+    TRY(file_read(path, INDEX_LIMIT, &text, &length));
+    json_error_t error;
+    *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    memory_free(text);
+    return *root ? OK : fail(ERROR_FORMAT, "%s, line %d: %s", path, error.line, error.text);
+}
+
+/* A shard is a file beside the index and nothing else: no path leads out of the folder. */
+static bool plain_name(const char *name) {
+    return name && name[0] != 0 && name[0] != '.' && !strchr(name, '/') &&
+           path_ends_with(name, ".safetensors");
+}
+
+/* The distinct shards that the map names, in the order in which they first come. */
+static Status collect_shards(const json_t *map, const char *path, const char **shards, int *count) {
+    const char *name;
+    json_t *value;
+    *count = 0;
+    json_object_foreach((json_t *)(uintptr_t)map, name, value) {
+        const char *shard = json_string_value(value);
+        if (!plain_name(shard))
+            return fail(ERROR_FORMAT, "%s: tensor '%.80s' is not in a .safetensors file of the same folder",
+                        path, name);
+        int i = 0;
+        while (i < *count && strcmp(shards[i], shard) != 0) i++;
+        if (i < *count) continue;
+        if (i == SHARD_LIMIT) return fail(ERROR_FORMAT, "%s names more than %d files", path, SHARD_LIMIT);
+        shards[(*count)++] = shard;
+    }
+    return OK;
+}
+
+/* Adds one shard; each of its tensors must be said to be there. */
+static Status add_shard(Safetensors *file, const json_t *map, const char *folder, const char *shard) {
+    char *path;
+    TRY(path_join(folder, shard, &path));
+    int64_t first = file->count;
+    Status status = safetensors_add_file(file, path);
+    for (int64_t i = first; !status && i < file->count; i++) {
+        const char *said = json_string_value(json_object_get(map, file->entries[i].name));
+        if (!said || strcmp(said, shard) != 0)
+            status = fail(ERROR_FORMAT, "%s holds tensor '%.80s', but the index does not say so", path,
+                          file->entries[i].name);
+    }
+    memory_free(path);
+    return status;
+}
+
+static Status add_shards(Safetensors *file, const json_t *map, const char *folder, const char *index) {
+    if (!json_is_object(map)) return fail(ERROR_FORMAT, "%s has no weight_map", index);
+    const char **shards = memory_array(SHARD_LIMIT, sizeof *shards);
+    if (!shards) return fail(ERROR_MEMORY, "no memory left for %s", index);
+    int count;
+    Status status = collect_shards(map, index, shards, &count);
+    for (int i = 0; !status && i < count; i++) status = add_shard(file, map, folder, shards[i]);
+    memory_free(shards);
+    if (!status) status = safetensors_finish(file, index);
+    if (status) return status;
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)map, name, value) {
+        if (!safetensors_find(file, name))
+            return fail(ERROR_FORMAT, "%s: tensor '%.80s' is not in %.80s", index, name,
+                        json_string_value(value));
+    }
+    return OK;
+}
+
+static Status open_index(const char *folder, const char *path, Safetensors **file) {
+    json_t *root = NULL;
+    TRY(load_index(path, &root));
+    Status status = safetensors_new(file, path);
+    if (!status) status = add_shards(*file, json_object_get(root, "weight_map"), folder, path);
+    json_decref(root);
+    if (!status) return OK;
+    safetensors_close(*file);
+    *file = NULL;
+    return status;
+}
+
+Status safetensors_open_folder(const char *folder, Safetensors **file) {
+    *file = NULL;
+    char *single = NULL, *index = NULL;
+    Status status = path_join(folder, "model.safetensors", &single);
+    if (!status) status = path_join(folder, "model.safetensors.index.json", &index);
+    if (!status && !path_exists(single) && path_exists(index))
+        status = open_index(folder, index, file);
+    else if (!status)
+        status = safetensors_open(single, file);
+    memory_free(single);
+    memory_free(index);
+    return status;
+}

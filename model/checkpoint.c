@@ -1,0 +1,168 @@
+#include "model/checkpoint.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+#include "model/checkpoint_internal.h"
+#include "model/config_file.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char config_name[] = "config.json", weights_name[] = "model.safetensors",
+                  index_name[] = "model.safetensors.index.json", state_name[] = "training_state.safetensors";
+
+/* ---- a folder ---- */
+
+static Status write_config(const char *folder, const Config *config, const Tokenizer *tokenizer) {
+    char *path;
+    TRY(path_join(folder, config_name, &path));
+    Status status = config_write(path, config, tokenizer ? tokenizer_end_of_text(tokenizer) : -1);
+    memory_free(path);
+    return status;
+}
+
+static Status write_weights(Ctx *ctx, const char *folder, const Parameters *parameters) {
+    char *path;
+    TRY(path_join(folder, weights_name, &path));
+    Status status = weights_save(ctx, path, parameters);
+    memory_free(path);
+    return status;
+}
+
+static Status write_state(Ctx *ctx, const char *folder, const Parameters *parameters,
+                          const TrainingState *state) {
+    char *path;
+    TRY(path_join(folder, state_name, &path));
+    Status status = training_state_save(ctx, path, parameters, state);
+    memory_free(path);
+    return status;
+}
+
+Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config, const Parameters *parameters,
+                       const Tokenizer *tokenizer, const TrainingState *state) {
+    char *stage;
+    TRY(directory_stage(folder, &stage));
+    Status status = write_config(stage, config, tokenizer);
+    if (!status) status = write_weights(ctx, stage, parameters);
+    if (!status && tokenizer) status = tokenizer_save(tokenizer, stage);
+    if (!status && state) status = write_state(ctx, stage, parameters, state);
+    if (!status) status = directory_publish(stage, folder);
+    if (status) status_free(directory_remove(stage)); /* the first error is the one to report */
+    memory_free(stage);
+    return status;
+}
+
+Status checkpoint_config(const char *folder, Config *config) {
+    char *path;
+    TRY(path_join(folder, config_name, &path));
+    Status status = config_read(path, config);
+    memory_free(path);
+    return status;
+}
+
+Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters) {
+    return weights_load(ctx, folder, parameters);
+}
+
+Status checkpoint_load_state(Ctx *ctx, const char *folder, Parameters *parameters, TrainingState *state) {
+    char *path;
+    TRY(path_join(folder, state_name, &path));
+    Status status = training_state_load(ctx, path, parameters, state);
+    memory_free(path);
+    return status;
+}
+
+/* ---- the step folders of a run ---- */
+
+Status checkpoint_step_folder(const char *out, int64_t step, char **folder) {
+    char name[40];
+    snprintf(name, sizeof name, "step-%08" PRId64, step);
+    return path_join(out, name, folder);
+}
+
+/* The step of ".../step-00000100" followed by `ending`, or -1. */
+static int64_t step_of(const char *path, const char *ending) {
+    const char *name = path_name(path);
+    if (strncmp(name, "step-", 5) != 0) return -1;
+    size_t digits = strspn(name + 5, "0123456789");
+    if (digits < 8 || digits > 18 || strcmp(name + 5 + digits, ending) != 0) return -1;
+    return strtoll(name + 5, NULL, 10);
+}
+
+static bool holds(const char *folder, const char *name) {
+    char *path;
+    Status status = path_join(folder, name, &path);
+    bool exists = !status && path_exists(path);
+    if (!status) memory_free(path);
+    status_free(status);
+    return exists;
+}
+
+static bool complete(const char *folder) {
+    return holds(folder, config_name) && (holds(folder, weights_name) || holds(folder, index_name));
+}
+
+Status checkpoint_latest(const char *out, char **folder) {
+    *folder = NULL;
+    if (!path_exists(out)) return OK;
+    PathList list;
+    TRY(directory_list(out, &list));
+    int64_t newest = -1;
+    const char *found = NULL;
+    for (int64_t i = 0; i < list.count; i++) {
+        int64_t step = step_of(list.paths[i], "");
+        if (step <= newest || !complete(list.paths[i])) continue;
+        newest = step;
+        found = list.paths[i];
+    }
+    Status status = OK;
+    if (found && !(*folder = memory_text(found))) status = fail(ERROR_MEMORY, "no memory left at %s", out);
+    path_list_free(&list);
+    return status;
+}
+
+/* Is it what an interrupted directory_publish left of a step folder? An old folder is removed only where the
+ * new one has taken its place. */
+static Status is_leftover(const char *out, const char *path, bool *leftover) {
+    *leftover = step_of(path, ".tmp") >= 0;
+    int64_t step = step_of(path, ".old");
+    if (step < 0) return OK;
+    char *target;
+    TRY(checkpoint_step_folder(out, step, &target));
+    *leftover = complete(target);
+    memory_free(target);
+    return OK;
+}
+
+static int later_first(const void *a, const void *b) {
+    int64_t x = step_of(*(char *const *)a, ""), y = step_of(*(char *const *)b, "");
+    return (x < y) - (x > y);
+}
+
+static Status prune(const char *out, PathList *list, int64_t keep) {
+    for (int64_t i = 0; i < list->count; i++) {
+        bool leftover;
+        TRY(is_leftover(out, list->paths[i], &leftover));
+        if (leftover) TRY(directory_remove(list->paths[i]));
+    }
+    if (keep <= 0) return OK;
+    if (list->count) qsort(list->paths, (size_t)list->count, sizeof *list->paths, later_first);
+    for (int64_t i = 0; i < list->count && step_of(list->paths[i], "") >= 0; i++) {
+        bool whole = complete(list->paths[i]);
+        if (keep > 0 && whole)
+            keep--;
+        else
+            TRY(directory_remove(list->paths[i]));
+    }
+    return OK;
+}
+
+Status checkpoint_prune(const char *out, int64_t keep) {
+    PathList list;
+    TRY(directory_list(out, &list));
+    Status status = prune(out, &list, keep);
+    path_list_free(&list);
+    return status;
+}

@@ -1,0 +1,82 @@
+/* checkpoint: a model as a Hugging Face folder, and what training needs to go on from it.
+ *
+ *   config.json                 the Config (model/config_file.h)
+ *   model.safetensors           fp32 weights, the master weights where there are any, in GPT-2's names and
+ * layouts: matrices (in, out), the tables without the vocabulary's padding, the tied head not repeated the
+ * tokenizer's files       (data/tokenizer.h) training_state.safetensors  moments "m.<parameter>",
+ * "v.<parameter>" in fp32 and in memory's layout; the TrainingState as metadata
+ *
+ * A folder is published as a whole: killed at any time, its name is the old folder or the new one. Beside the
+ * weights themselves, saving and loading need host memory for the largest matrix and some 16 MiB. */
+#ifndef MODEL_CHECKPOINT_H
+#define MODEL_CHECKPOINT_H
+
+#include "data/tokenizer.h"
+#include "model/parameters.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TRAINING_FIELDS = 64 };
+
+typedef struct {
+    char key[40];
+    char value[216];
+} TrainingField;
+
+/* Where training stands. All-zero is a valid start. What has no member of its own goes into the fields. */
+typedef struct {
+    int64_t step;      // steps done, skipped updates included
+    int64_t updates;   // updates applied: adamw's count
+    int64_t tokens;    // seen
+    int64_t position;  // of the training loader: windows handed out
+    uint64_t seed;     // of everything random
+    char schedule[16]; // "cosine", ...
+    int64_t steps, warmup;
+    double learning_rate, min_learning_rate;
+    int field_count;
+    TrainingField fields[TRAINING_FIELDS]; // UTF-8
+} TrainingState;
+
+/* Sets a field, new or known, printf-style. ERROR_INTERNAL where key or value is too long or the fields are
+ * full. */
+CHECKED Status training_state_set(TrainingState *state, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A field's value, or NULL. */
+const char *training_state_get(const TrainingState *state, const char *key);
+
+/* Writes `folder`, in the place of one that is there. The tokenizer may be NULL; the state is NULL when there
+ * is nothing to resume. */
+CHECKED Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config,
+                               const Parameters *parameters, const Tokenizer *tokenizer,
+                               const TrainingState *state);
+
+CHECKED Status checkpoint_config(const char *folder, Config *config);
+
+/* Loads the weights of a folder that fusebox or transformers saved: one file or shards; F32, BF16, F16 or
+ * F64; names with or without "transformer."; the attention's mask buffers and a copy of the tied head are
+ * passed over. Master weights take the file's values, bf16 weights their rounding. ERROR_FORMAT names what is
+ * missing, left over or of another shape. */
+CHECKED Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters);
+
+/* Loads moments and state. The caller restores the optimizer's count from state->updates (optim/adamw.h).
+ * ERROR_FORMAT unless the moments are those of exactly these parameters. */
+CHECKED Status checkpoint_load_state(Ctx *ctx, const char *folder, Parameters *parameters,
+                                     TrainingState *state);
+
+/* ---- the step folders of a run: <out>/step-00000100 ---- */
+
+CHECKED Status checkpoint_step_folder(const char *out, int64_t step, char **folder);
+
+/* The complete step folder with the largest step, or NULL where there is none, also where `out` does not
+ * exist. Folders that an interrupted save left are never taken. */
+CHECKED Status checkpoint_latest(const char *out, char **folder);
+
+/* Removes all step folders but the `keep` latest (none where keep is 0), and what interrupted saves left. */
+CHECKED Status checkpoint_prune(const char *out, int64_t keep);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,16 @@
+/* checkpoint_internal: the two safetensors files of a checkpoint. */
+#ifndef MODEL_CHECKPOINT_INTERNAL_H
+#define MODEL_CHECKPOINT_INTERNAL_H
+
+#include "model/checkpoint.h"
+
+enum { CHECKPOINT_CHUNK = 1 << 22 }; // fp32 values that pass at once
+
+CHECKED Status weights_save(Ctx *ctx, const char *path, const Parameters *parameters);
+CHECKED Status weights_load(Ctx *ctx, const char *folder, Parameters *parameters);
+
+CHECKED Status training_state_save(Ctx *ctx, const char *path, const Parameters *parameters,
+                                   const TrainingState *state);
+CHECKED Status training_state_load(Ctx *ctx, const char *path, Parameters *parameters, TrainingState *state);
+
+#endif

@@ -1,0 +1,245 @@
+/* training_state.safetensors: moments as tensors, everything else as metadata. */
+#include "base/files.h"
+#include "base/memory.h"
+#include "data/safetensors.h"
+#include "model/checkpoint_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- fields ---- */
+
+/* Metadata of our own is kept apart from the caller's fields by its keys. */
+static const char own_prefix[] = "fusebox.", version_key[] = "fusebox.version", version[] = "1";
+
+static bool own_key(const char *key) {
+    return strcmp(key, "format") == 0 || strncmp(key, own_prefix, sizeof own_prefix - 1) == 0;
+}
+
+static const TrainingField *find_field(const TrainingState *state, const char *key) {
+    for (int i = 0; i < state->field_count; i++)
+        if (strcmp(state->fields[i].key, key) == 0) return &state->fields[i];
+    return NULL;
+}
+
+const char *training_state_get(const TrainingState *state, const char *key) {
+    const TrainingField *field = find_field(state, key);
+    return field ? field->value : NULL;
+}
+
+Status training_state_set(TrainingState *state, const char *key, const char *format, ...) {
+    const TrainingField *old = find_field(state, key);
+    int64_t index = old ? old - state->fields : state->field_count;
+    TrainingField field = {0};
+    if (index == TRAINING_FIELDS || strlen(key) >= sizeof field.key || own_key(key))
+        return fail(ERROR_INTERNAL, "the training state has no place for the field '%.80s'", key);
+    strcpy(field.key, key);
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(field.value, sizeof field.value, format, arguments);
+    va_end(arguments);
+    if (length < 0 || length >= (int)sizeof field.value)
+        return fail(ERROR_INTERNAL, "the value of the training state's field '%s' is too long", key);
+    state->fields[index] = field;
+    if (!old) state->field_count++;
+    return OK;
+}
+
+/* ---- members ---- */
+
+typedef enum { MEMBER_COUNT, MEMBER_SEED, MEMBER_REAL, MEMBER_TEXT } MemberType;
+
+static const struct {
+    const char *key;
+    MemberType type;
+    size_t offset;
+} members[] = {
+    {"fusebox.step", MEMBER_COUNT, offsetof(TrainingState, step)},
+    {"fusebox.updates", MEMBER_COUNT, offsetof(TrainingState, updates)},
+    {"fusebox.tokens", MEMBER_COUNT, offsetof(TrainingState, tokens)},
+    {"fusebox.position", MEMBER_COUNT, offsetof(TrainingState, position)},
+    {"fusebox.seed", MEMBER_SEED, offsetof(TrainingState, seed)},
+    {"fusebox.schedule", MEMBER_TEXT, offsetof(TrainingState, schedule)},
+    {"fusebox.steps", MEMBER_COUNT, offsetof(TrainingState, steps)},
+    {"fusebox.warmup", MEMBER_COUNT, offsetof(TrainingState, warmup)},
+    {"fusebox.learning_rate", MEMBER_REAL, offsetof(TrainingState, learning_rate)},
+    {"fusebox.min_learning_rate", MEMBER_REAL, offsetof(TrainingState, min_learning_rate)},
+};
+enum { MEMBERS = sizeof members / sizeof *members, FORMAT_NOTES = 2 };
+
+static void print_member(const TrainingState *state, int i, char *text, size_t size) {
+    const void *place = (const char *)state + members[i].offset;
+    switch (members[i].type) {
+    case MEMBER_COUNT: snprintf(text, size, "%" PRId64, *(const int64_t *)place); break;
+    case MEMBER_SEED: snprintf(text, size, "%" PRIu64, *(const uint64_t *)place); break;
+    case MEMBER_REAL: snprintf(text, size, "%.17g", *(const double *)place); break; /* exact */
+    case MEMBER_TEXT: snprintf(text, size, "%s", (const char *)place); break;
+    }
+}
+
+static Status parse_member(const char *path, const char *text, int i, TrainingState *state) {
+    void *place = (char *)state + members[i].offset;
+    char *end = NULL;
+    errno = 0;
+    bool digits = text && text[0] >= '0' && text[0] <= '9'; /* strtoll would pass over blanks */
+    switch (members[i].type) {
+    case MEMBER_COUNT:
+        if (digits) *(int64_t *)place = strtoll(text, &end, 10);
+        break;
+    case MEMBER_SEED:
+        if (digits) *(uint64_t *)place = strtoull(text, &end, 10);
+        break;
+    case MEMBER_REAL:
+        if (digits) *(double *)place = strtod(text, &end);
+        break;
+    case MEMBER_TEXT:
+        if (!text || strlen(text) >= sizeof state->schedule) break;
+        strcpy(place, text);
+        return OK;
+    }
+    if (end && *end == 0 && errno == 0) return OK;
+    return fail(ERROR_FORMAT, "%s: the metadata '%s' is missing or malformed", path, members[i].key);
+}
+
+static Status parse_metadata(const Safetensors *file, const char *path, TrainingState *state) {
+    *state = (TrainingState){0};
+    const char *found = safetensors_note_value(file, version_key);
+    if (!found || strcmp(found, version) != 0)
+        return fail(ERROR_FORMAT, "%s: format version '%.40s' is not known; version %s is", path,
+                    found ? found : "", version);
+    for (int i = 0; i < MEMBERS; i++)
+        TRY(parse_member(path, safetensors_note_value(file, members[i].key), i, state));
+    for (int64_t i = 0; i < safetensors_note_count(file); i++) {
+        SafetensorsNote note = safetensors_note(file, i);
+        if (own_key(note.key)) continue;
+        Status status = training_state_set(state, note.key, "%s", note.value);
+        if (!status) continue;
+        status_free(status);
+        return fail(ERROR_FORMAT, "%s: the metadata '%.80s' is too long, or one too many", path, note.key);
+    }
+    return OK;
+}
+
+/* ---- moments ---- */
+
+typedef struct {
+    char text[72]; // "m.transformer.h.0.attn.c_attn.weight"
+} MomentName;
+
+/* The entry of parameter i in the first (0) or second (1) moment. */
+static SafetensorsEntry describe(const Parameters *p, int i, int moment, MomentName *name) {
+    const ParameterInfo *info = &p->info[i];
+    snprintf(name->text, sizeof name->text, "%c.%s", "mv"[moment], info -> name);
+    SafetensorsEntry entry = {.name = name->text, .type = SAFE_F32, .rank = info->shape.rank};
+    memcpy(entry.d, info->shape.d, sizeof info->shape.d);
+    return entry;
+}
+
+static Tensor moments(const Parameters *p, int moment) {
+    return moment ? p->v : p->m;
+}
+
+static Status save_moments(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, float *chunk) {
+    for (int moment = 0; moment < 2; moment++) {
+        for (int i = 0; i < p->count; i++) {
+            for (int64_t first = 0; first < p->counts[i]; first += CHECKPOINT_CHUNK) {
+                int64_t left = p->counts[i] - first, n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
+                TRY(values_read(ctx, moments(p, moment), p->offsets[i] + first, n, chunk));
+                TRY(safetensors_writer_append(writer, chunk, n * (int64_t)sizeof *chunk));
+            }
+        }
+    }
+    return OK;
+}
+
+static Status open_writer(const char *path, const Parameters *p, const TrainingState *state,
+                          SafetensorsWriter **writer) {
+    char texts[MEMBERS][32];
+    SafetensorsNote notes[FORMAT_NOTES + MEMBERS + TRAINING_FIELDS] = {{"format", "pt"},
+                                                                       {version_key, version}};
+    int64_t count = FORMAT_NOTES;
+    for (int i = 0; i < MEMBERS; i++) {
+        print_member(state, i, texts[i], sizeof texts[i]);
+        notes[count++] = (SafetensorsNote){members[i].key, texts[i]};
+    }
+    for (int i = 0; i < state->field_count; i++)
+        notes[count++] = (SafetensorsNote){state->fields[i].key, state->fields[i].value};
+    size_t entry_count = 2 * (size_t)p->count;
+    SafetensorsEntry *entries = memory_array(entry_count, sizeof *entries);
+    MomentName *names = memory_array(entry_count, sizeof *names);
+    Status status =
+        entries && names ? OK : fail(ERROR_MEMORY, "out of host memory for the header of %s", path);
+    for (int i = 0; !status && i < (int)entry_count; i++)
+        entries[i] = describe(p, i % p->count, i / p->count, &names[i]);
+    if (!status) status = safetensors_writer_open(path, entries, (int64_t)entry_count, notes, count, writer);
+    memory_free(entries);
+    memory_free(names);
+    return status;
+}
+
+Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, const TrainingState *state) {
+    float *chunk = memory_reserve(CHECKPOINT_CHUNK * sizeof *chunk);
+    if (!chunk) return fail(ERROR_MEMORY, "out of host memory to save %s", path);
+    SafetensorsWriter *writer = NULL;
+    Status status = open_writer(path, p, state, &writer);
+    if (!status) status = save_moments(ctx, writer, p, chunk);
+    memory_free(chunk);
+    if (!status) return safetensors_writer_close(writer);
+    safetensors_writer_abandon(writer);
+    return status;
+}
+
+static Status find_moment(const Safetensors *file, const char *path, const SafetensorsEntry *wanted,
+                          const SafetensorsEntry **entry) {
+    *entry = safetensors_find(file, wanted->name);
+    bool fits = *entry && (*entry)->type == wanted->type && (*entry)->rank == wanted->rank;
+    for (int axis = 0; fits && axis < wanted->rank; axis++) fits = (*entry)->d[axis] == wanted->d[axis];
+    if (fits) return OK;
+    return fail(ERROR_FORMAT, "%s: tensor '%s' is %s; the state belongs to another model", path, wanted->name,
+                *entry ? "of another shape" : "missing");
+}
+
+static Status load_moment(Ctx *ctx, const SafetensorsEntry *entry, Tensor flat, int64_t offset,
+                          float *chunk) {
+    for (int64_t first = 0; first < entry->count; first += CHECKPOINT_CHUNK) {
+        int64_t left = entry->count - first, n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
+        TRY(safetensors_read(entry, first, n, chunk));
+        TRY(values_write(ctx, flat, offset + first, n, chunk));
+    }
+    return OK;
+}
+
+/* Checks all before it loads any. */
+static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, Parameters *p, float *chunk) {
+    if (safetensors_count(file) != 2 * (int64_t)p->count)
+        return fail(ERROR_FORMAT, "%s holds %lld tensors, but this model's moments are %d", path,
+                    (long long)safetensors_count(file), 2 * p->count);
+    for (int load = 0; load < 2; load++) {
+        for (int i = 0; i < 2 * p->count; i++) {
+            MomentName name;
+            const SafetensorsEntry *entry;
+            SafetensorsEntry wanted = describe(p, i % p->count, i / p->count, &name);
+            TRY(find_moment(file, path, &wanted, &entry));
+            Tensor flat = moments(p, i / p->count);
+            if (load) TRY(load_moment(ctx, entry, flat, p->offsets[i % p->count], chunk));
+        }
+    }
+    return OK;
+}
+
+Status training_state_load(Ctx *ctx, const char *path, Parameters *p, TrainingState *state) {
+    Safetensors *file;
+    TRY(safetensors_open(path, &file));
+    float *chunk = memory_reserve(CHECKPOINT_CHUNK * sizeof *chunk);
+    Status status = chunk ? OK : fail(ERROR_MEMORY, "out of host memory to load %s", path);
+    if (!status) status = parse_metadata(file, path, state);
+    if (!status) status = load_moments(ctx, file, path, p, chunk);
+    memory_free(chunk);
+    safetensors_close(file);
+    return status;
+}

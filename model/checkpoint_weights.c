@@ -1,0 +1,231 @@
+/* model.safetensors: the weights in GPT-2's names and layouts, streamed in and out. */
+#include "base/files.h"
+#include "base/memory.h"
+#include "data/safetensors.h"
+#include "model/checkpoint_internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char prefix[] = "transformer.";
+
+/* Host memory that the values pass through. */
+typedef struct {
+    float *chunk;  // (CHECKPOINT_CHUNK)
+    float *matrix; // the largest matrix that is stored transposed
+} Staging;
+
+static Status staging_open(const Parameters *p, Staging *staging) {
+    int64_t largest = 1;
+    for (int i = 0; i < p->count; i++)
+        if (p->info[i].transposed && p->info[i].count > largest) largest = p->info[i].count;
+    staging->chunk = memory_reserve(CHECKPOINT_CHUNK * sizeof(float));
+    staging->matrix = memory_reserve((size_t)largest * sizeof(float));
+    if (staging->chunk && staging->matrix) return OK;
+    memory_free(staging->chunk);
+    memory_free(staging->matrix);
+    return fail(ERROR_MEMORY, "out of host memory for the %lld values of the largest matrix",
+                (long long)largest);
+}
+
+static void staging_close(Staging *staging) {
+    memory_free(staging->chunk);
+    memory_free(staging->matrix);
+}
+
+/* to[j][i] = from[i][j] for rows x columns values, in tiles that fit the first cache. */
+static void transpose(const float *from, int64_t from_stride, int64_t rows, int64_t columns, float *to,
+                      int64_t to_stride) {
+    enum { TILE = 32 };
+    for (int64_t i0 = 0; i0 < rows; i0 += TILE)
+        for (int64_t j0 = 0; j0 < columns; j0 += TILE)
+            for (int64_t i = i0; i < rows && i < i0 + TILE; i++)
+                for (int64_t j = j0; j < columns && j < j0 + TILE; j++)
+                    to[j * to_stride + i] = from[i * from_stride + j];
+}
+
+static int64_t row_size(const ParameterInfo *info) {
+    return info->count / info->shape.d[0];
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* What a file says of the parameter. */
+static SafetensorsEntry describe(const ParameterInfo *info) {
+    SafetensorsEntry entry = {.name = info->name, .type = SAFE_F32, .rank = info->shape.rank};
+    for (int i = 0; i < entry.rank; i++) entry.d[i] = info->shape.d[i];
+    entry.d[0] = info->rows;
+    if (info->transposed) {
+        entry.d[0] = info->shape.d[1];
+        entry.d[1] = info->shape.d[0];
+    }
+    return entry;
+}
+
+/* ---- saving ---- */
+
+static Status save_rows(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, const ParameterInfo *info,
+                        const Staging *staging) {
+    Tensor from = tensor_empty(p->master) ? p->weight : p->master;
+    int64_t count = info->rows * row_size(info);
+    for (int64_t first = 0; first < count; first += CHECKPOINT_CHUNK) {
+        int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
+        TRY(values_read(ctx, from, info->offset + first, n, staging->chunk));
+        TRY(safetensors_writer_append(writer, staging->chunk, n * (int64_t)sizeof(float)));
+    }
+    return OK;
+}
+
+static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, int index,
+                              const Staging *staging) {
+    int64_t out = p->info[index].shape.d[0], in = p->info[index].shape.d[1];
+    int64_t most = CHECKPOINT_CHUNK / out; /* rows of the file at once */
+    assert(most > 0);
+    TRY(parameter_read(ctx, p, index, staging->matrix));
+    for (int64_t first = 0; first < in; first += most) {
+        int64_t rows = smaller(in - first, most);
+        transpose(staging->matrix + first, in, out, rows, staging->chunk, out);
+        TRY(safetensors_writer_append(writer, staging->chunk, rows * out * (int64_t)sizeof(float)));
+    }
+    return OK;
+}
+
+static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const SafetensorsEntry *entries,
+                       const Staging *staging) {
+    SafetensorsNote note = {"format", "pt"}; /* without it transformers refuses the file */
+    SafetensorsWriter *writer;
+    TRY(safetensors_writer_open(path, entries, p->count, &note, 1, &writer));
+    Status status = OK;
+    for (int i = 0; !status && i < p->count; i++)
+        status = p->info[i].transposed ? save_transposed(ctx, writer, p, i, staging)
+                                       : save_rows(ctx, writer, p, &p->info[i], staging);
+    if (!status) return safetensors_writer_close(writer);
+    safetensors_writer_abandon(writer);
+    return status;
+}
+
+Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
+    Staging staging;
+    TRY(staging_open(p, &staging));
+    SafetensorsEntry *entries = memory_array((size_t)p->count, sizeof *entries);
+    Status status = entries ? OK : fail(ERROR_MEMORY, "out of host memory for the header of %s", path);
+    for (int i = 0; !status && i < p->count; i++) entries[i] = describe(&p->info[i]);
+    if (!status) status = save_all(ctx, path, p, entries, &staging);
+    memory_free(entries);
+    staging_close(&staging);
+    return status;
+}
+
+/* ---- loading ---- */
+
+static const SafetensorsEntry *find(const Safetensors *file, const ParameterInfo *info) {
+    const SafetensorsEntry *entry = safetensors_find(file, info->name);
+    return entry ? entry : safetensors_find(file, info->name + sizeof prefix - 1);
+}
+
+/* The causal mask that older files repeat in each layer, and the head, which is the token table. */
+static bool ignored(const char *name) {
+    return path_ends_with(name, ".attn.bias") || path_ends_with(name, ".attn.masked_bias") ||
+           strcmp(name, "lm_head.weight") == 0;
+}
+
+static bool known(const Parameters *p, const Safetensors *file, const SafetensorsEntry *entry) {
+    for (int i = 0; i < p->count; i++)
+        if (find(file, &p->info[i]) == entry) return true;
+    return false;
+}
+
+static void print_shape(char text[120], int rank, const int64_t *d) {
+    int used = snprintf(text, 120, "(");
+    for (int i = 0; i < rank && used < 90; i++)
+        used += snprintf(text + used, 120 - (size_t)used, "%s%lld", i ? ", " : "", (long long)d[i]);
+    snprintf(text + used, 120 - (size_t)used, ")");
+}
+
+static Status check_shape(const char *folder, const SafetensorsEntry *entry, const ParameterInfo *info) {
+    SafetensorsEntry wanted = describe(info);
+    bool equal = entry->rank == wanted.rank;
+    for (int i = 0; equal && i < entry->rank; i++) equal = entry->d[i] == wanted.d[i];
+    if (equal) return OK;
+    char has[120], needs[120];
+    print_shape(has, entry->rank, entry->d);
+    print_shape(needs, wanted.rank, wanted.d);
+    return fail(ERROR_FORMAT, "%s: tensor '%s' has the shape %s, but by config.json it is %s", folder,
+                entry->name, has, needs);
+}
+
+/* Every parameter is there in its shape, and nothing else is. */
+static Status check_names(const char *folder, const Safetensors *file, const Parameters *p) {
+    for (int i = 0; i < p->count; i++) {
+        const SafetensorsEntry *entry = find(file, &p->info[i]);
+        if (!entry)
+            return fail(ERROR_FORMAT, "%s: the weights lack '%s', which a model of this config.json has",
+                        folder, p->info[i].name);
+        TRY(check_shape(folder, entry, &p->info[i]));
+    }
+    /* At most p->count entries are known, so a long list of strange names ends at the first. */
+    for (int64_t i = 0; i < safetensors_count(file); i++) {
+        const SafetensorsEntry *entry = safetensors_entry(file, i);
+        if (!ignored(entry->name) && !known(p, file, entry))
+            return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no place in a model of this config.json",
+                        folder, entry->name);
+    }
+    return OK;
+}
+
+static Status write_values(Ctx *ctx, const Parameters *p, int64_t first, int64_t count, const float *values) {
+    TRY(values_write(ctx, p->weight, first, count, values));
+    return tensor_empty(p->master) ? OK : values_write(ctx, p->master, first, count, values);
+}
+
+static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const ParameterInfo *info,
+                        const Staging *staging) {
+    for (int64_t first = 0; first < info->count; first += CHECKPOINT_CHUNK) {
+        int64_t n = smaller(info->count - first, CHECKPOINT_CHUNK);
+        int64_t held = entry->count > first ? smaller(entry->count - first, n) : 0;
+        TRY(safetensors_read(entry, first, held, staging->chunk));
+        /* The vocabulary's padding rows are zeros. */
+        memset(staging->chunk + held, 0, (size_t)(n - held) * sizeof(float));
+        TRY(write_values(ctx, p, info->offset + first, n, staging->chunk));
+    }
+    return OK;
+}
+
+static Status load_transposed(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, int index,
+                              const Staging *staging) {
+    int64_t out = p->info[index].shape.d[0], in = p->info[index].shape.d[1];
+    int64_t most = CHECKPOINT_CHUNK / out; /* rows of the file at once */
+    assert(most > 0);
+    for (int64_t first = 0; first < in; first += most) {
+        int64_t rows = smaller(in - first, most);
+        TRY(safetensors_read(entry, first * out, rows * out, staging->chunk));
+        transpose(staging->chunk, out, rows, out, staging->matrix + first, in);
+    }
+    return parameter_write(ctx, p, index, staging->matrix);
+}
+
+static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Parameters *p,
+                       const Staging *staging) {
+    TRY(check_names(folder, file, p));
+    for (int i = 0; i < p->count; i++) {
+        const SafetensorsEntry *entry = find(file, &p->info[i]);
+        Status status = p->info[i].transposed ? load_transposed(ctx, entry, p, i, staging)
+                                              : load_rows(ctx, entry, p, &p->info[i], staging);
+        if (status) return fail_at(status, "%s", folder);
+    }
+    return OK;
+}
+
+Status weights_load(Ctx *ctx, const char *folder, Parameters *p) {
+    Staging staging;
+    TRY(staging_open(p, &staging));
+    Safetensors *file = NULL;
+    Status status = safetensors_open_folder(folder, &file);
+    if (!status) status = load_all(ctx, folder, file, p, &staging);
+    safetensors_close(file);
+    staging_close(&staging);
+    return status;
+}
