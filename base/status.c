@@ -14,6 +14,12 @@ struct Error {
 /* What fail() returns when not even an error can be allocated. */
 static Error out_of_memory = {ERROR_MEMORY, "out of host memory while reporting an error"};
 
+/* Text from files reaches messages: no line break or escape sequence in it may reach the terminal. */
+static void make_one_line(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 127) *text = '?';
+}
+
 Status fail(ErrorCode code, const char *format, ...) {
     Error *error = memory_allocate(sizeof *error);
     if (!error) return &out_of_memory;
@@ -22,6 +28,7 @@ Status fail(ErrorCode code, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(error->message, sizeof error->message, format, arguments);
     va_end(arguments);
+    make_one_line(error->message);
     return error;
 }
 
@@ -34,6 +41,7 @@ Status fail_at(Status inner, const char *format, ...) {
     va_end(arguments);
     if (used >= 0 && (size_t)used < sizeof joined)
         snprintf(joined + used, sizeof joined - (size_t)used, ": %s", inner->message);
+    make_one_line(joined);
     memcpy(inner->message, joined, sizeof joined);
     return inner;
 }
