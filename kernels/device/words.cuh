@@ -6,7 +6,7 @@
 
 #include "kernels/device/cuda.cuh"
 
-struct Words {
+struct alignas(16) Words {
     uint32_t w[4];
 };
 

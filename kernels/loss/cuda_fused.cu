@@ -1,0 +1,226 @@
+#include "kernels/loss/loss.h"
+
+#include "kernels/device/cuda.cuh"
+#include "kernels/device/words.cuh"
+#include "kernels/gemm/gemm.h"
+
+#include <math.h>
+
+/* The logits exist one chunk of rows at a time. For each chunk: the product; one kernel that makes of each
+ * row its loss and, in place, its gradient; the two products of the backward pass while the chunk is still
+ * there. So loss_backward has nothing left to do. Logits have the dtype of the computation, statistics are
+ * fp32. */
+namespace {
+
+/* A larger chunk reads and writes dweight less often, a smaller one takes less memory: at GPT-2's 50,304 x
+ * 768 in bf16, 512 MiB hold 5,248 rows, and dweight's traffic is a tenth of the chunk's products' time. */
+constexpr int64_t CHUNK_BYTES = 512ll << 20;
+constexpr int64_t CHUNK_ROWS = 128; // chunks are multiples of this: whole tiles of the products
+
+constexpr int FEW_THREADS = 128, MANY_THREADS = 512; // of a row's block
+constexpr int FEW_PACKS = 8 * FEW_THREADS;           // up to here few threads do
+constexpr int BATCH = 4;                             // packs that a thread has on their way at once
+constexpr int SUM_THREADS = 1024;
+constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+__device__ __forceinline__ float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); // relative error 2^-22
+    return y;
+}
+
+template <typename T>
+struct Rows {
+    T *logits; // (rows, stride): the logits, then their gradient
+    int64_t stride;
+    const int32_t *targets; // (rows)
+    float *losses;          // (rows)
+    int vocab, columns;     // columns from vocab on are padding
+    float scale;
+};
+
+/* sum over the logits x seen so far of 2^(x log2(e) - top), where top is the largest exponent. */
+struct ExponentialSum {
+    float top = -INFINITY, sum = 0.f;
+
+    template <int N>
+    __device__ __forceinline__ void add(const float (&x)[N]) {
+        float largest = x[0];
+#pragma unroll
+        for (int e = 1; e < N; e++) largest = fmaxf(largest, x[e]);
+        largest *= LOG2_E;
+        if (largest > top) {
+            sum *= power_of_2(top - largest);
+            top = largest;
+        }
+#pragma unroll
+        for (int e = 0; e < N; e++) sum += power_of_2(fmaf(x[e], LOG2_E, -top));
+    }
+};
+
+/* Writes scale * (softmax - target) over the row x. A thread reads and writes what was its own before, so no
+ * barrier is needed. */
+template <typename T, int THREADS, bool CACHED>
+__device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Words *cache, int target,
+                                               float log_sum) {
+    constexpr int WIDTH = VECTOR<T>;
+    const int whole = r.vocab / WIDTH;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < whole; i += THREADS) {
+        float values[WIDTH];
+        unpack<T>(CACHED ? cache[i] : load_words(x + (int64_t)i * WIDTH), values);
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++) values[e] = r.scale * power_of_2(fmaf(values[e], LOG2_E, -log_sum));
+        if (i == target / WIDTH) {
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++)
+                if (e == target % WIDTH) values[e] -= r.scale;
+        }
+        store_words(x + (int64_t)i * WIDTH, packed<T>(values));
+    }
+    for (int c = whole * WIDTH + threadIdx.x; c < r.columns; c += THREADS) {
+        const float p = c < r.vocab ? power_of_2(fmaf(to_float(x[c]), LOG2_E, -log_sum)) : 0.f;
+        x[c] = from_float<T>(r.scale * (p - (c == target ? 1.f : 0.f)));
+    }
+}
+
+/* A block makes of a row of logits its loss and, with GRADIENT, writes scale * (softmax - target) over it.
+ * CACHED keeps the row in shared memory, so that it is read once; two such blocks share a multiprocessor.
+ * Floor: rows * columns * sizeof(T) bytes read, and as many written with GRADIENT. */
+template <typename T, int THREADS, bool GRADIENT, bool CACHED>
+__global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Rows<T> r) {
+    constexpr int WIDTH = VECTOR<T>;
+    extern __shared__ Words cache[]; // (whole) where CACHED
+    T *x = r.logits + blockIdx.x * r.stride;
+    const int target = r.targets[blockIdx.x], whole = r.vocab / WIDTH;
+    if (target < 0) { // ignored: no loss, no gradient
+        if (threadIdx.x == 0) r.losses[blockIdx.x] = 0.f;
+        if constexpr (GRADIENT)
+            for (int c = threadIdx.x; c < r.columns; c += THREADS) x[c] = from_float<T>(0.f);
+        return;
+    }
+
+    ExponentialSum mine;
+    for (int first = threadIdx.x; first < whole; first += BATCH * THREADS) {
+        Words words[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++)
+            if (first + b * THREADS < whole)
+                words[b] = load_words(x + (int64_t)(first + b * THREADS) * WIDTH);
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            if (first + b * THREADS >= whole) continue;
+            if (CACHED) cache[first + b * THREADS] = words[b];
+            float values[WIDTH];
+            unpack<T>(words[b], values);
+            mine.add(values);
+        }
+    }
+    for (int c = whole * WIDTH + threadIdx.x; c < r.vocab; c += THREADS) mine.add({to_float(x[c])});
+    const float chosen = to_float(x[target]); // before anybody writes
+    const float top = block_max<THREADS>(mine.top);
+    const float sum = block_sum<THREADS>(mine.sum * power_of_2(mine.top - top));
+    const float log_sum = top + log2f(sum); // of the exponentials, to base 2
+    if (threadIdx.x == 0) r.losses[blockIdx.x] = log_sum * LN_2 - chosen;
+    if constexpr (GRADIENT) write_gradient<T, THREADS, CACHED>(r, x, cache, target, log_sum);
+}
+
+/* loss[0] += scale * sum of losses: one block, so that the order is fixed. */
+__global__ void __launch_bounds__(SUM_THREADS)
+    add_losses(const float *losses, int64_t rows, float scale, float *loss) {
+    float sum = 0.f;
+#pragma unroll 4
+    for (int64_t n = threadIdx.x; n < rows; n += SUM_THREADS) sum += losses[n];
+    sum = block_sum<SUM_THREADS>(sum);
+    if (threadIdx.x == 0) loss[0] += scale * sum;
+}
+
+template <typename T, int THREADS>
+Status launch_rows(Ctx *ctx, const Rows<T> &r, int64_t rows) {
+    const size_t row_bytes = (size_t)(r.vocab / VECTOR<T>)*sizeof(Words), own = 1024; // own: the reductions'
+    if (!ctx->training)
+        return LAUNCH(ctx, (softmax_rows<T, THREADS, false, false>), (unsigned)rows, THREADS, 0, r);
+    if (row_bytes + own > cuda_device(ctx)->shared_bytes)
+        return LAUNCH(ctx, (softmax_rows<T, THREADS, true, false>), (unsigned)rows, THREADS, 0, r);
+    return LAUNCH(ctx, (softmax_rows<T, THREADS, true, true>), (unsigned)rows, THREADS, row_bytes, r);
+}
+
+/* Rows of the contract from `first` on. */
+Tensor rows_from(Tensor t, int64_t first, int64_t count) {
+    t.data = (char *)t.data + (size_t)(first * t.stride) * dtype_size(t.dtype);
+    t.shape = shape2(count, tensor_width(t));
+    return t;
+}
+
+int64_t chunk_rows(int64_t rows, int64_t row_bytes) {
+    int64_t most = CHUNK_BYTES / row_bytes / CHUNK_ROWS * CHUNK_ROWS;
+    if (most < CHUNK_ROWS) most = CHUNK_ROWS;
+    if (rows <= most) return rows;
+    const int64_t even = divide_up(rows, divide_up(rows, most)); // chunks of about the same size
+    return divide_up(even, CHUNK_ROWS) * CHUNK_ROWS;
+}
+
+/* Padding rows of the head take part in the products, whose shapes are then whole tiles, with logits that
+ * nobody reads and gradients of zero. */
+template <typename T>
+Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
+    const int64_t rows = tensor_rows(logits);
+    const Tensor hidden = rows_from(l->hidden, first, rows);
+    const Rows<T> r = {data_of<T>(logits),
+                       logits.stride,
+                       data_of<const int32_t>(l->targets) + first,
+                       data_of<float>(l->losses) + first,
+                       (int)l->vocab,
+                       (int)tensor_rows(l->weight),
+                       (float)l->scale};
+    PRIMITIVE (ctx, "logits product") {
+        const Gemm product = gemm_forward(hidden, l->weight, logits, 0);
+        TRY(gemm(ctx, &product));
+    }
+    PRIMITIVE (ctx, "softmax cross-entropy") {
+        if (r.vocab <= FEW_PACKS * VECTOR<T>)
+            TRY((launch_rows<T, FEW_THREADS>(ctx, r, rows)));
+        else
+            TRY((launch_rows<T, MANY_THREADS>(ctx, r, rows)));
+    }
+    if (!ctx->training) return OK;
+    PRIMITIVE_OF(ctx, PASS_BACKWARD, "hidden gradient") {
+        const Gemm product = gemm_dinput(logits, l->weight, rows_from(l->dhidden, first, rows), 0);
+        TRY(gemm(ctx, &product));
+    }
+    PRIMITIVE_OF(ctx, PASS_BACKWARD, "weight gradient") {
+        const Gemm product = gemm_dweight(logits, hidden, l->dweight, 1);
+        TRY(gemm(ctx, &product));
+    }
+    return OK;
+}
+
+template <typename T>
+Status forward(Ctx *ctx, const Loss *l) {
+    const int64_t rows = tensor_rows(l->hidden), columns = tensor_rows(l->weight);
+    const int64_t stride = divide_up(columns, VECTOR<T>) * VECTOR<T>; // rows start at 16-byte addresses
+    const int64_t most = chunk_rows(rows, stride * (int64_t)sizeof(T));
+    Tensor logits; // (most, columns)
+    TRY(take(ctx, ARENA_SCRATCH, "loss.logits", DtypeOf<T>::value, shape2(most, stride), &logits));
+    for (int64_t first = 0; first < rows; first += most) {
+        const int64_t count = rows - first < most ? rows - first : most;
+        logits.shape = shape2(count, columns);
+        TRY(chunk<T>(ctx, l, logits, first));
+    }
+    PRIMITIVE (ctx, "sum") {
+        TRY(LAUNCH(ctx, add_losses, 1, SUM_THREADS, 0, data_of<float>(l->losses), rows, l->scale,
+                   data_of<float>(l->loss)));
+    }
+    return OK;
+}
+
+} // namespace
+
+Status loss_forward_cuda_fused(Ctx *ctx, const void *contract) {
+    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, (const Loss *)contract));
+}
+
+/* The forward pass has written dhidden and added to dweight. */
+Status loss_backward_cuda_fused(Ctx *, const void *) {
+    return OK;
+}
