@@ -62,7 +62,7 @@ struct ExponentialSum {
  * barrier is needed. */
 template <typename T, int THREADS, bool CACHED>
 __device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Words *cache, int target,
-                                               float log_sum) {
+                                               float chosen, float log_sum) {
     constexpr int WIDTH = VECTOR<T>;
     const int whole = r.vocab / WIDTH;
 #pragma unroll 4
@@ -71,17 +71,15 @@ __device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Wor
         unpack<T>(CACHED ? cache[i] : load_words(x + (int64_t)i * WIDTH), values);
 #pragma unroll
         for (int e = 0; e < WIDTH; e++) values[e] = r.scale * power_of_2(fmaf(values[e], LOG2_E, -log_sum));
-        if (i == target / WIDTH) {
-#pragma unroll
-            for (int e = 0; e < WIDTH; e++)
-                if (e == target % WIDTH) values[e] -= r.scale;
-        }
         store_words(x + (int64_t)i * WIDTH, packed<T>(values));
     }
     for (int c = whole * WIDTH + threadIdx.x; c < r.columns; c += THREADS) {
         const float p = c < r.vocab ? power_of_2(fmaf(to_float(x[c]), LOG2_E, -log_sum)) : 0.f;
-        x[c] = from_float<T>(r.scale * (p - (c == target ? 1.f : 0.f)));
+        x[c] = from_float<T>(r.scale * p);
     }
+    const int owner = target < whole * WIDTH ? target / WIDTH : target - whole * WIDTH;
+    if ((int)threadIdx.x == owner % THREADS)
+        x[target] = from_float<T>(r.scale * (power_of_2(fmaf(chosen, LOG2_E, -log_sum)) - 1.f));
 }
 
 /* A block makes of a row of logits its loss and, with GRADIENT, writes scale * (softmax - target) over it.
@@ -122,7 +120,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
     const float sum = block_sum<THREADS>(mine.sum * power_of_2(mine.top - top));
     const float log_sum = top + log2f(sum); // of the exponentials, to base 2
     if (threadIdx.x == 0) r.losses[blockIdx.x] = log_sum * LN_2 - chosen;
-    if constexpr (GRADIENT) write_gradient<T, THREADS, CACHED>(r, x, cache, target, log_sum);
+    if constexpr (GRADIENT) write_gradient<T, THREADS, CACHED>(r, x, cache, target, chosen, log_sum);
 }
 
 /* loss[0] += scale * sum of losses: one block, so that the order is fixed. */
