@@ -27,15 +27,32 @@ void ctx_close(Ctx *ctx) {
     }
 }
 
-Status plan_measure(Ctx *ctx, Rehearsal rehearse, void *program) {
-    for (int i = 0; i < ARENA_COUNT; i++) {
-        ctx->arenas[i].canaries = ctx->check;
-        arena_release(&ctx->arenas[i], (ArenaMark){0, 0});
+/* Starts an arena's plan anew; what it was before is returned. */
+static Arena begin_plan(Arena *arena, bool canaries) {
+    Arena before = *arena;
+    *arena = (Arena){.name = before.name, .canaries = canaries};
+    return before;
+}
+
+/* Keeps the larger of two plans of one arena. */
+static void keep_larger(Arena *arena, Arena before) {
+    if (before.peak > arena->peak) {
+        Arena smaller = *arena;
+        *arena = before;
+        before = smaller;
     }
+    arena_close(&before);
+    arena_release(arena, (ArenaMark){0, 0});
+}
+
+Status plan_measure(Ctx *ctx, Rehearsal rehearse, void *program, size_t *bytes) {
+    Arena before[ARENA_COUNT];
+    for (int i = 0; i < ARENA_COUNT; i++) before[i] = begin_plan(&ctx->arenas[i], ctx->check);
     ctx->measuring = true;
     Status status = rehearse(ctx, program);
     ctx->measuring = false;
-    for (int i = 0; i < ARENA_COUNT; i++) arena_release(&ctx->arenas[i], (ArenaMark){0, 0});
+    if (bytes) *bytes = plan_bytes(ctx);
+    for (int i = 0; i < ARENA_COUNT; i++) keep_larger(&ctx->arenas[i], before[i]);
     return status;
 }
 

@@ -20,9 +20,9 @@ void ctx_close(Ctx *ctx);
 /* Everything the program will ever take, once each; called with ctx->measuring set. */
 typedef Status (*Rehearsal)(Ctx *ctx, void *program);
 
-/* Runs the rehearsal and leaves each arena's peak and what lay there. May be called again (for another form).
- */
-CHECKED Status plan_measure(Ctx *ctx, Rehearsal rehearse, void *program);
+/* Runs the rehearsal and leaves each arena's peak and what lay there. May be called again, for another form:
+ * the peaks are then the larger ones; `bytes`, unless NULL, gets the sum of this rehearsal's own. */
+CHECKED Status plan_measure(Ctx *ctx, Rehearsal rehearse, void *program, size_t *bytes);
 
 /* Allocates the arenas at the peaks of all plan_measure calls so far. ERROR_MEMORY, before anything has run,
  * if the device has not that much left; the message names the largest arena. */

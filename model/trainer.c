@@ -60,8 +60,8 @@ static Status rehearse(Ctx *ctx, void *program) {
     return t->samples ? generator_take(ctx, &t->generator) : OK;
 }
 
-Status trainer_measure(Trainer *t) {
-    return plan_measure(&t->ctx, rehearse, t);
+Status trainer_measure(Trainer *t, size_t *bytes) {
+    return plan_measure(&t->ctx, rehearse, t, bytes);
 }
 
 Status trainer_allocate(Trainer *t) {

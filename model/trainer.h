@@ -42,8 +42,9 @@ CHECKED Status trainer_open(Trainer *trainer, Device *device, const Config *conf
 void trainer_close(Trainer *trainer);
 
 /* Measures one training step, one validation batch and one sample in the form that ctx.fuses names now,
- * without allocating: the arenas' peaks afterwards are the maximum over all calls. */
-CHECKED Status trainer_measure(Trainer *trainer);
+ * without allocating: the arenas' peaks afterwards are the maximum over all calls. `bytes`, unless NULL, gets
+ * what this form needs alone. */
+CHECKED Status trainer_measure(Trainer *trainer, size_t *bytes);
 
 /* Allocates at the measured peaks and takes what lasts: weights are undefined until initialized or loaded. */
 CHECKED Status trainer_allocate(Trainer *trainer);

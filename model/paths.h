@@ -1,0 +1,36 @@
+/* paths: runs the naive and the fused path of a trainer in alternation, on the same batches from the same
+ * state, and measures both (--compare). */
+#ifndef MODEL_PATHS_H
+#define MODEL_PATHS_H
+
+#include "model/trainer.h"
+#include "profile/compare.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Called after each finished round, for a progress bar. */
+typedef void (*PathsProgress)(void *context, int64_t round, int64_t rounds);
+
+typedef struct {
+    uint32_t fuses[FORM_COUNT]; // of the two paths: usually none, and those of --fused
+    int64_t warmup, rounds;     // rounds is at least 1
+    double learning_rate;
+    FetchBatch fetch; // must give the same micro-batches for the same index whenever it is called
+    void *source;
+    PathsProgress progress; // may be NULL
+    void *progress_context;
+} PathsOptions;
+
+/* Measures both paths' memory: in the place of trainer_measure, before trainer_allocate. */
+CHECKED Status paths_measure(Trainer *trainer, const PathsOptions *options, size_t bytes[FORM_COUNT]);
+
+/* Runs the comparison and leaves the trainer's state as it was. Fills `paths` and `differences`; step times
+ * come from rounds of their own, with nothing else on. Needs a second copy of the state for its duration. */
+CHECKED Status paths_run(Trainer *trainer, const PathsOptions *options, Comparison *comparison);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
