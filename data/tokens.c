@@ -154,8 +154,8 @@ static const TokenPart *find_part(const TokenSource *source, int64_t offset) {
 
 Status tokens_read(const TokenSource *source, int64_t offset, int64_t count, int32_t *out) {
     if (offset < 0 || count < 0 || offset > source->count - count)
-        return fail(ERROR_INTERNAL, "tokens %lld to %lld asked for, of %lld", (long long)offset,
-                    (long long)(offset + count), (long long)source->count);
+        return fail(ERROR_INTERNAL, "%lld tokens asked for from %lld on, of %lld", (long long)count,
+                    (long long)offset, (long long)source->count);
     while (count > 0) {
         const TokenPart *part = find_part(source, offset);
         int64_t from = offset - part->first;

@@ -1,0 +1,282 @@
+/* data/loader. */
+#include "data/loader.h"
+#include "data/tokens.h"
+#include "tests/support/expect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A shard of `count` tokens first, first + 1, .. */
+static void write_shard(const char *path, int count, int first) {
+    int32_t header[256] = {SHARD_MAGIC, SHARD_VERSION, count};
+    uint8_t *bytes = malloc(sizeof header + 2 * (size_t)count);
+    memcpy(bytes, header, sizeof header);
+    for (int i = 0; i < count; i++)
+        memcpy(bytes + sizeof header + 2 * i, &(uint16_t){(uint16_t)(first + i)}, 2);
+    write_bytes(path, bytes, sizeof header + 2 * (size_t)count);
+    free(bytes);
+}
+
+static TokenSource *open_tokens(const char *path, const TokenOptions *options) {
+    TokenSource *source;
+    expect_ok(tokens_open(path, options, &source));
+    return source;
+}
+
+/* Tokens 0..count-1: a token is its own place. */
+static TokenSource *open_numbers(const char *folder, int count) {
+    write_shard(inside(folder, "numbers.bin"), count, 0);
+    return open_tokens(inside(folder, "numbers.bin"), &(TokenOptions){0});
+}
+
+static Loader *open_loader(const LoaderOptions *options) {
+    Loader *loader;
+    expect_ok(loader_open(options, &loader));
+    return loader;
+}
+
+static void expect_batch(Loader *loader, const int32_t *first_inputs, int64_t batch, int64_t seq) {
+    Batch got;
+    int64_t before = loader_position(loader);
+    expect_ok(loader_next(loader, &got));
+    assert_int_equal(got.position, before);
+    assert_int_equal(loader_position(loader), before + batch);
+    for (int64_t row = 0; row < batch; row++)
+        for (int64_t i = 0; i < seq; i++) {
+            assert_int_equal(got.inputs[row * seq + i], first_inputs[row] + i);
+            assert_int_equal(got.targets[row * seq + i], first_inputs[row] + i + 1);
+        }
+}
+
+static void windows_in_the_rows_order(void **state) {
+    TokenSource *source = open_numbers(*state, 24); /* 23 / 5: four windows, and three tokens left over */
+    for (int workers = 0; workers < 3; workers++) {
+        Loader *loader =
+            open_loader(&(LoaderOptions){.source = source, .batch = 3, .seq = 5, .workers = workers});
+        assert_int_equal(loader_windows(loader), 4);
+        expect_batch(loader, (int32_t[]){0, 5, 10}, 3, 5);
+        expect_batch(loader, (int32_t[]){15, 0, 5}, 3, 5);
+        expect_batch(loader, (int32_t[]){10, 15, 0}, 3, 5);
+        expect_ok(loader_seek(loader, 7));
+        expect_batch(loader, (int32_t[]){15, 0, 5}, 3, 5);
+        loader_close(loader);
+    }
+    tokens_close(source);
+    loader_close(NULL);
+}
+
+/* Sources with exactly one window, and one token too few. */
+static void sources_that_are_too_short(void **state) {
+    Loader *loader;
+    TokenSource *source = open_numbers(*state, 9);
+    loader =
+        open_loader(&(LoaderOptions){.source = source, .batch = 2, .seq = 8, .shuffle = true, .workers = 1});
+    expect_batch(loader, (int32_t[]){0, 0}, 2, 8);
+    loader_close(loader);
+    expect_error(loader_open(&(LoaderOptions){.source = source, .batch = 1, .seq = 9}, &loader), ERROR_FORMAT,
+                 "the data has 9 tokens, but one window of --seq=9 needs 10");
+    assert_null(loader);
+    static const LoaderOptions wrong[] = {{.batch = 0, .seq = 1},
+                                          {.batch = 1, .seq = 0},
+                                          {.batch = INT64_MAX / 2, .seq = 8},
+                                          {.batch = 1, .seq = 1, .workers = 65},
+                                          {.batch = 1, .seq = 1, .workers = -1},
+                                          {.batch = 1, .seq = 1, .hold = 65},
+                                          {.batch = 1, .seq = 1, .delay_us = -1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        LoaderOptions options = wrong[i];
+        options.source = source;
+        expect_error(loader_open(&options, &loader), ERROR_USAGE, "");
+    }
+    loader = open_loader(&(LoaderOptions){.source = source, .batch = 1, .seq = 8});
+    expect_error(loader_seek(loader, -1), ERROR_FORMAT, "no window -1");
+    expect_error(loader_seek(loader, INT64_MAX), ERROR_FORMAT, "no window");
+    loader_close(loader);
+    tokens_close(source);
+}
+
+static void epochs_visit_each_window_once(void **state) {
+    enum { WINDOWS = 100, SEQ = 4 };
+    TokenSource *source = open_numbers(*state, WINDOWS * SEQ + 1);
+    LoaderOptions options = {
+        .source = source, .batch = 10, .seq = SEQ, .shuffle = true, .seed = 5, .workers = 2};
+    int order[3][WINDOWS], same = 0, in_place = 0;
+    for (int run = 0; run < 2; run++) {
+        Loader *loader = open_loader(&options);
+        for (int epoch = 0; epoch < 2; epoch++) {
+            bool seen[WINDOWS] = {0};
+            for (int i = 0; i < WINDOWS; i += 10) {
+                Batch batch;
+                expect_ok(loader_next(loader, &batch));
+                for (int row = 0; row < 10; row++) {
+                    int window = batch.inputs[row * SEQ] / SEQ;
+                    assert_false(seen[window]);
+                    seen[window] = true;
+                    order[run ? 2 : epoch][i + row] = window;
+                }
+            }
+            if (run) break;
+        }
+        loader_close(loader);
+        options.seed = 6;
+    }
+    for (int i = 0; i < WINDOWS; i++) {
+        same += (order[0][i] == order[1][i]) + (order[0][i] == order[2][i]);
+        in_place += order[0][i] == i;
+    }
+    assert_true(same < 15 && in_place < 10);
+    tokens_close(source);
+}
+
+/* The inputs of `batches` batches from a position on. */
+static void collect(LoaderOptions options, int workers, int64_t position, int batches, int32_t *out) {
+    options.workers = workers;
+    Loader *loader = open_loader(&options);
+    if (position) expect_ok(loader_seek(loader, position));
+    size_t tokens = (size_t)(options.batch * options.seq);
+    for (int i = 0; i < batches; i++) {
+        Batch batch;
+        expect_ok(loader_next(loader, &batch));
+        memcpy(out + (size_t)i * tokens, batch.inputs, tokens * sizeof *out);
+    }
+    loader_close(loader);
+}
+
+static void order_depends_on_position_alone(void **state) {
+    enum { BATCHES = 60, BATCH = 3, SEQ = 7, TOKENS = BATCH * SEQ };
+    TokenSource *source = open_numbers(*state, 50 * SEQ + 3);
+    LoaderOptions options = {.source = source, .batch = BATCH, .seq = SEQ, .shuffle = true, .seed = 9};
+    static int32_t expected[BATCHES * TOKENS], got[BATCHES * TOKENS];
+    collect(options, 0, 0, BATCHES, expected);
+    const int workers[] = {1, 4};
+    for (int w = 0; w < 2; w++) {
+        collect(options, workers[w], 0, BATCHES, got);
+        assert_memory_equal(got, expected, sizeof got);
+    }
+    for (int from = 1; from < 40; from += 13)
+        for (int w = 0; w < 5; w += 4) {
+            collect(options, w, (int64_t)from * BATCH, BATCHES - from, got);
+            assert_memory_equal(got, expected + from * TOKENS,
+                                (size_t)(BATCHES - from) * TOKENS * sizeof *got);
+        }
+    /* There and back again, with workers in full run. */
+    options.workers = 4;
+    Loader *loader = open_loader(&options);
+    for (int i = 0; i < 200; i++) {
+        int64_t number = i * 7 % 50;
+        Batch batch;
+        if (i % 3 == 0)
+            expect_ok(loader_seek(loader, number * BATCH));
+        else
+            number = loader_position(loader) / BATCH;
+        expect_ok(loader_next(loader, &batch));
+        assert_memory_equal(batch.inputs, expected + number * TOKENS, TOKENS * sizeof *expected);
+    }
+    loader_close(loader);
+    tokens_close(source);
+}
+
+static void batches_stay_while_held(void **state) {
+    TokenSource *source = open_numbers(*state, 1001);
+    for (int workers = 0; workers < 5; workers += 2) {
+        LoaderOptions options = {.source = source, .batch = 1, .seq = 10, .workers = workers, .hold = 3};
+        Loader *loader = open_loader(&options);
+        Batch batches[50];
+        for (int i = 0; i < 50; i++) {
+            expect_ok(loader_next(loader, &batches[i]));
+            for (int back = 0; back < 3 && back <= i; back++)
+                assert_int_equal(batches[i - back].inputs[0], 10 * (i - back));
+        }
+        loader_close(loader);
+    }
+    tokens_close(source);
+}
+
+/* ---- buffers, errors, time ---- */
+
+typedef struct {
+    int allowed, live;
+} Budget;
+
+static void *budget_allocate(void *context, size_t bytes) {
+    Budget *budget = context;
+    if (budget->allowed-- == 0) return NULL;
+    budget->live++;
+    return malloc(bytes);
+}
+
+static void budget_release(void *context, void *pointer) {
+    ((Budget *)context)->live--;
+    free(pointer);
+}
+
+static void buffers_come_from_the_caller(void **state) {
+    TokenSource *source = open_numbers(*state, 100);
+    for (int allowed = 0; allowed < 5; allowed++) {
+        Budget budget = {allowed, 0};
+        LoaderOptions options = {.source = source,
+                                 .batch = 2,
+                                 .seq = 4,
+                                 .workers = 2,
+                                 .buffers = {budget_allocate, budget_release, &budget}};
+        Loader *loader;
+        Status status = loader_open(&options, &loader);
+        if (allowed < 4) {
+            expect_error(status, ERROR_MEMORY, "no memory left for");
+        } else {
+            expect_ok(status);
+            expect_batch(loader, (int32_t[]){0, 4}, 2, 4);
+            loader_close(loader);
+        }
+        assert_int_equal(budget.live, 0);
+    }
+    tokens_close(source);
+}
+
+static void errors_come_in_their_turn(void **state) {
+    write_shard(inside(*state, "numbers.bin"), 101, 0);
+    TokenSource *source = open_tokens(*state, &(TokenOptions){.vocab = 55});
+    for (int workers = 0; workers < 4; workers++) {
+        Batch batch;
+        Loader *loader =
+            open_loader(&(LoaderOptions){.source = source, .batch = 1, .seq = 10, .workers = workers});
+        for (int i = 0; i < 5; i++) expect_ok(loader_next(loader, &batch));
+        for (int again = 0; again < 3; again++)
+            expect_error(loader_next(loader, &batch), ERROR_FORMAT, "numbers.bin: token 55 is 55");
+        assert_int_equal(loader_position(loader), 5);
+        expect_ok(loader_seek(loader, 4));
+        expect_ok(loader_next(loader, &batch));
+        loader_close(loader);
+    }
+    tokens_close(source);
+}
+
+static void waiting_is_measured(void **state) {
+    TokenSource *source = open_numbers(*state, 100);
+    for (int workers = 0; workers < 2; workers++) {
+        LoaderOptions options = {
+            .source = source, .batch = 1, .seq = 4, .workers = workers, .delay_us = 20000};
+        Loader *loader = open_loader(&options);
+        Batch batch;
+        for (int i = 0; i < 4; i++) expect_ok(loader_next(loader, &batch));
+        assert_true(loader_waited_ms(loader) > 40 && loader_waited_last_ms(loader) > 5);
+        assert_true(loader_waited_last_ms(loader) < loader_waited_ms(loader));
+        loader_close(loader); /* while a worker is at a batch */
+    }
+    tokens_close(source);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(windows_in_the_rows_order, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(sources_that_are_too_short, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(epochs_visit_each_window_once, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(order_depends_on_position_alone, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(batches_stay_while_held, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(buffers_come_from_the_caller, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(errors_come_in_their_turn, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(waiting_is_measured, scratch_setup, scratch_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
