@@ -1,0 +1,99 @@
+/* embed as eager frameworks run it: two gathers and an addition; backward a sort, then sums in row order. */
+#include "kernels/embed/embed.h"
+
+#include "kernels/device/cuda.cuh"
+#include "kernels/embed/cuda_sort.cuh"
+
+/* y[n,:] = table[tokens[n],:] */
+template <class T, int N>
+static __global__ void gather(const T *table, const int32_t *tokens, int64_t count, int64_t width, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width, column = i - row * width;
+        store_pack(y + i, load_pack<N>(table + tokens[row] * width + column));
+    }
+}
+
+/* y[b,t,:] = table[t,:]: `period` elements over and over. */
+template <class T, int N>
+static __global__ void gather_positions(const T *table, int64_t count, int64_t period, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        store_pack(y + i, load_pack<N>(table + i % period));
+    }
+}
+
+/* y += x */
+template <class T, int N>
+static __global__ void add(const T *x, int64_t count, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float a[N], b[N];
+        load_floats(y + i, a);
+        load_floats(x + i, b);
+#pragma unroll
+        for (int e = 0; e < N; e++) a[e] += b[e];
+        store_floats(y + i, a);
+    }
+}
+
+template <class T>
+static Status forward(Ctx *ctx, const EmbedForward *e) {
+    int64_t count = tensor_count(e->y), width = tensor_width(e->y);
+    int64_t period = tensor_width(e->tokens) * width;
+    bool packed = walks_in_packs(VECTOR<T>, {width}, {e->token.data, e->y.data});
+    PRIMITIVE (ctx, "token gather")
+        TRY(LAUNCH_ELEMENTS(ctx, gather, T, packed, count, data_of<T>(e->token), data_of<int32_t>(e->tokens),
+                            count, width, data_of<T>(e->y)));
+    if (tensor_empty(e->position)) return OK;
+    Tensor positions; // (B, T, C)
+    TRY(take(ctx, ARENA_SCRATCH, "embed.positions", e->y.dtype, e->y.shape, &positions));
+    const T *first = data_of<T>(e->position) + e->past * width;
+    bool position_packed = packed && walks_in_packs(1, {}, {first});
+    PRIMITIVE (ctx, "position gather")
+        TRY(LAUNCH_ELEMENTS(ctx, gather_positions, T, position_packed, count, first, count, period,
+                            data_of<T>(positions)));
+    PRIMITIVE (ctx, "add")
+        TRY(LAUNCH_ELEMENTS(ctx, add, T, packed, count, data_of<T>(positions), count, data_of<T>(e->y)));
+    return OK;
+}
+
+Status embed_forward_cuda_naive(Ctx *ctx, const void *contract) {
+    const EmbedForward *e = static_cast<const EmbedForward *>(contract);
+    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, e));
+}
+
+/* dposition[i] += sum over b of dy[b,i], for the `period` elements i of one batch row. */
+template <class T, int N>
+static __global__ void sum_batches(const T *dy, int64_t batch, int64_t period, float *dposition) {
+    for (int64_t i = thread_index() * N; i < period; i += thread_count() * N) {
+        float sum[N], value[N];
+        load_floats(dposition + i, sum);
+        for (int64_t b = 0; b < batch; b++) {
+            load_floats(dy + b * period + i, value);
+#pragma unroll
+            for (int e = 0; e < N; e++) sum[e] += value[e];
+        }
+        store_floats(dposition + i, sum);
+    }
+}
+
+template <class T>
+static Status position_sum(Ctx *ctx, const EmbedBackward *e) {
+    const EmbedForward *f = e->forward;
+    int64_t width = tensor_width(f->y), period = tensor_width(f->tokens) * width;
+    float *dposition = data_of<float>(e->dposition) + f->past * width;
+    bool packed = walks_in_packs(VECTOR<T>, {period}, {e->dy.data, dposition});
+    return LAUNCH_ELEMENTS(ctx, sum_batches, T, packed, period, data_of<T>(e->dy), tensor_rows(f->tokens),
+                           period, dposition);
+}
+
+Status embed_backward_cuda_naive(Ctx *ctx, const void *contract) {
+    const EmbedBackward *e = static_cast<const EmbedBackward *>(contract);
+    const EmbedForward *f = e->forward;
+    int64_t vocabulary = tensor_rows(f->token);
+    TokenSort sort;
+    TRY(token_sort_take(ctx, tensor_count(f->tokens), vocabulary, tensor_width(f->y), &sort));
+    PRIMITIVE (ctx, "token sort") TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
+    PRIMITIVE (ctx, "token scatter add") TRY(token_scatter_add(ctx, &sort, e->dy, e->dtoken));
+    if (tensor_empty(f->position)) return OK;
+    PRIMITIVE (ctx, "position sum") DISPATCH_FLOAT(ctx->dtype, T, TRY(position_sum<T>(ctx, e)));
+    return OK;
+}

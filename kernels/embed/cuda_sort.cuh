@@ -1,0 +1,26 @@
+/* The gradient of a table that is read by token: rows of dy that met the same token are added in row order,
+ * without atomics. Positions are sorted by token, stably; equal tokens are then neighbours, and are added in
+ * pieces of at most PIECE positions, then piece after piece. */
+#ifndef KERNELS_EMBED_CUDA_SORT_CUH
+#define KERNELS_EMBED_CUDA_SORT_CUH
+
+#include "kernels/op.h"
+
+typedef struct {
+    Tensor order;     // (N) i32: 0 .. N-1
+    Tensor tokens;    // (N) i32, ascending
+    Tensor rows;      // (N) i32: where each token stood
+    Tensor temporary; // of the sort
+    Tensor partials;  // (pieces, C) fp32: sums of the pieces that go on from the piece before
+} TokenSort;
+
+/* Takes the scratch for `count` tokens below `vocabulary` and rows of `width`. Computes nothing. */
+CHECKED Status token_sort_take(Ctx *ctx, int64_t count, int64_t vocabulary, int64_t width, TokenSort *sort);
+
+/* tokens (..) i32, as many as were taken for. */
+CHECKED Status token_sort(Ctx *ctx, Tensor tokens, int64_t vocabulary, const TokenSort *sort);
+
+/* dtoken[tokens[n],:] += dy[n,:].   dy (.., C) fp32 or bf16, dtoken (V, C) fp32. After token_sort. */
+CHECKED Status token_scatter_add(Ctx *ctx, const TokenSort *sort, Tensor dy, Tensor dtoken);
+
+#endif
