@@ -28,6 +28,7 @@ static Status check(const Ctx *ctx, const Adamw *a) {
 
 Status adamw_update(Ctx *ctx, const Adamw *a) {
     TRY(check(ctx, a));
+    if (a->count == 0) return OK;
     double elements = 0;
     for (int i = 0; i < a->count; i++) elements += (double)a->counts[i];
     double wide = (double)dtype_size(wide_dtype(ctx));

@@ -45,13 +45,15 @@ static void scale(const real *x, real factor, int64_t count, real *y) {
     for (int64_t i = 0; i < count; i++) y[i] = factor * x[i];
 }
 
-static void first_moment(const Slice *s, real beta) {
-    for (int64_t i = 0; i < s->count; i++) s->m[i] = beta * s->m[i] + (1 - beta) * s->clipped[i];
+/* 1 - beta comes from fp64: in fp32, 1 - 0.999 has lost three digits. */
+static void first_moment(const Slice *s, double beta) {
+    const real keep = (real)beta, take_in = (real)(1 - beta);
+    for (int64_t i = 0; i < s->count; i++) s->m[i] = keep * s->m[i] + take_in * s->clipped[i];
 }
 
-static void second_moment(const Slice *s, real beta) {
-    for (int64_t i = 0; i < s->count; i++)
-        s->v[i] = beta * s->v[i] + (1 - beta) * s->clipped[i] * s->clipped[i];
+static void second_moment(const Slice *s, double beta) {
+    const real keep = (real)beta, take_in = (real)(1 - beta);
+    for (int64_t i = 0; i < s->count; i++) s->v[i] = keep * s->v[i] + take_in * s->clipped[i] * s->clipped[i];
 }
 
 static void decay(const Slice *s, real factor, int64_t decayed) {
@@ -66,8 +68,8 @@ static void update(const Slice *s, real learning_rate, real eps) {
 static void step(Ctx *ctx, const Adamw *a, const Slice *s) {
     const real *state = a->state.data;
     PRIMITIVE (ctx, "clip") scale(s->gradient, state[ADAMW_FACTOR], s->count, s->clipped);
-    PRIMITIVE (ctx, "first moment") first_moment(s, (real)a->beta1);
-    PRIMITIVE (ctx, "second moment") second_moment(s, (real)a->beta2);
+    PRIMITIVE (ctx, "first moment") first_moment(s, a->beta1);
+    PRIMITIVE (ctx, "second moment") second_moment(s, a->beta2);
     PRIMITIVE (ctx, "bias correction") {
         double t = (double)state[ADAMW_UPDATES] + 1;
         scale(s->m, (real)(1 / (1 - pow(a->beta1, t))), s->count, s->m_hat);

@@ -76,6 +76,7 @@ Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     if (ctx->training && op_form(ctx, OP_ATTENTION) == FORM_NAIVE)
         TRY(take(ctx, saved, "attention.probabilities", ctx->dtype, shape4(batch, a->heads, queries, keys),
                  &a->probabilities));
+    if (batch * queries == 0) return OK;
     size_t bytes = tensor_bytes(a->q) + tensor_bytes(a->y) + tensor_bytes(a->lse);
     if (tensor_empty(a->cache_k))
         bytes += tensor_bytes(a->k) + tensor_bytes(a->v);
@@ -105,6 +106,7 @@ Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
     TRY(check_view("attention", "dq", b->dq, ctx->dtype, q_rows, q_width));
     TRY(check_view("attention", "dk", b->dk, ctx->dtype, kv_rows, kv_width));
     TRY(check_view("attention", "dv", b->dv, ctx->dtype, kv_rows, kv_width));
+    if (batch == 0) return OK;
     size_t bytes = 4 * tensor_bytes(a->q) + 4 * tensor_bytes(a->k) + tensor_bytes(a->lse);
     /* Five products: the scores once more (as flash attention must, and as the literature counts), dP, dV,
      * dQ, dK. */

@@ -27,6 +27,7 @@ static double touched_rows(const EmbedForward *e) {
 
 Status embed_forward(Ctx *ctx, const EmbedForward *e) {
     TRY(check_forward(ctx, e));
+    if (tensor_count(e->tokens) == 0) return OK;
     double size = (double)dtype_size(ctx->dtype), width = (double)tensor_width(e->y);
     double elements = (double)tensor_count(e->y);
     bool learned = !tensor_empty(e->position);
@@ -53,6 +54,7 @@ Status embed_backward(Ctx *ctx, const EmbedBackward *e) {
     if (learned)
         TRY(check_dense(OPERATION_NAME, "dposition", e->dposition, wide_dtype(ctx), tensor_rows(f->position),
                         width));
+    if (tensor_count(f->tokens) == 0) return OK;
     double size = (double)dtype_size(ctx->dtype), wide = (double)dtype_size(wide_dtype(ctx));
     double elements = (double)tensor_count(e->dy);
     double position_rows = learned ? (double)tensor_width(f->tokens) : 0;

@@ -24,6 +24,7 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
 /* A GELU is counted as 8 operations, its derivative as 12. */
 Status linear_forward(Ctx *ctx, const LinearForward *l) {
     TRY(check_forward(ctx, l));
+    if (tensor_rows(l->x) == 0) return OK;
     double rows = (double)tensor_rows(l->x), in = (double)tensor_width(l->weight);
     double out = (double)tensor_rows(l->weight);
     double elementwise = (tensor_empty(l->bias) ? 0 : 1) + (l->activation == ACTIVATION_NONE ? 0 : 8);
@@ -57,6 +58,7 @@ static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
 
 Status linear_backward(Ctx *ctx, const LinearBackward *l) {
     TRY(check_backward(ctx, l));
+    if (tensor_rows(l->dy) == 0) return OK;
     const LinearForward *f = l->forward;
     double rows = (double)tensor_rows(f->x), in = (double)tensor_width(f->weight);
     double out = (double)tensor_rows(f->weight);

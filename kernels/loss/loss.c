@@ -30,6 +30,7 @@ Status loss_forward(Ctx *ctx, Loss *l) {
     if (ctx->training && op_form(ctx, OP_LOSS) == FORM_NAIVE)
         TRY(take(ctx, ARENA_SAVED, "loss.log_probabilities", wide_dtype(ctx), shape2(rows, padded),
                  &l->log_probabilities));
+    if (rows == 0) return OK;
     double logits = (double)rows * (double)l->vocab, width = (double)tensor_width(l->hidden);
     size_t bytes = tensor_bytes(l->hidden) + tensor_bytes(l->targets) + tensor_bytes(l->losses);
     /* Per logit: the product; then maximum, subtraction, exponential, sum. */
@@ -47,6 +48,7 @@ Status loss_backward(Ctx *ctx, const Loss *l) {
     int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
     if (op_form(ctx, OP_LOSS) == FORM_NAIVE)
         TRY(check_dense("loss", "log_probabilities", l->log_probabilities, wide_dtype(ctx), rows, padded));
+    if (rows == 0) return OK;
     double logits = (double)rows * (double)l->vocab, width = (double)tensor_width(l->hidden);
     double wide = (double)dtype_size(wide_dtype(ctx));
     size_t bytes = 2 * tensor_bytes(l->hidden) + tensor_bytes(l->targets);

@@ -20,6 +20,7 @@ static Status check_forward(const Ctx *ctx, const NormForward *n) {
 
 Status norm_forward(Ctx *ctx, const NormForward *n) {
     TRY(check_forward(ctx, n));
+    if (tensor_rows(n->x) == 0) return OK;
     double size = (double)dtype_size(ctx->dtype), wide = (double)dtype_size(wide_dtype(ctx));
     double elements = (double)tensor_count(n->x), rows = (double)tensor_rows(n->x);
     bool skip = !tensor_empty(n->skip);
@@ -42,6 +43,7 @@ Status norm_backward(Ctx *ctx, const NormBackward *n) {
     TRY(check_dense("norm", "dr", n->dr, ctx->dtype, rows, width));
     TRY(check_dense("norm", "dweight", n->dweight, wide_dtype(ctx), 1, width));
     TRY(check_dense("norm", "dbias", n->dbias, wide_dtype(ctx), 1, width));
+    if (rows == 0) return OK;
     double size = (double)dtype_size(ctx->dtype), wide = (double)dtype_size(wide_dtype(ctx));
     double elements = (double)tensor_count(f->x);
     /* Per element: n 2, g 1, two means 3, dr 4, dweight 2, dbias 1, accumulate 1. */

@@ -1,0 +1,69 @@
+/* rig: runs an operation on one backend, form and dtype, from host numbers to host numbers, so that one test
+ * serves the specification, the fused CPU code and a GPU. What it proves on the way, for every operation:
+ * memory is poisoned with NaN (0xFF bytes) before each run, so that an output that was not written, or
+ * scratch that was read first, is seen; nothing is written between tensors; a second run gives the same bits;
+ * and the measuring pass has asked for as much memory as the run uses. */
+#ifndef TESTS_SUPPORT_RIG_H
+#define TESTS_SUPPORT_RIG_H
+
+#include "kernels/op.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+typedef struct {
+    const char *name; // "cuda fused bf16"
+    Backend backend;
+    Form form;
+    Dtype dtype;
+    bool tf32;
+} Variant;
+
+extern const Variant specification; // cpu naive fp64
+enum { VARIANT_COUNT = 8 };
+extern const Variant variants[VARIANT_COUNT];
+
+/* One cmocka test for each variant; the test starts with test_variant(state, operation). */
+#define ON_VARIANT(test, index, name)                                                                        \
+    { #test ", " name, test, NULL, test_end, (void *)&variants[index] }
+#define ON_EACH_VARIANT(test)                                                                                \
+    ON_VARIANT(test, 0, "cpu naive fp32"), ON_VARIANT(test, 1, "cpu fused fp32"),                            \
+        ON_VARIANT(test, 2, "cuda naive fp32"), ON_VARIANT(test, 3, "cuda naive tf32"),                      \
+        ON_VARIANT(test, 4, "cuda naive bf16"), ON_VARIANT(test, 5, "cuda fused fp32"),                      \
+        ON_VARIANT(test, 6, "cuda fused tf32"), ON_VARIANT(test, 7, "cuda fused bf16")
+#define ONCE(test)                                                                                           \
+    { #test, test, NULL, test_end, NULL }
+
+/* The variant of this test; skips the test where there is no such device or no such form. */
+const Variant *test_variant(void **state, Operation operation);
+int test_end(void **state);    // teardown of each test: frees its arrays
+int devices_end(void **state); // teardown of a program: closes the devices
+
+typedef struct {
+    Ctx ctx;
+    const Variant *variant;
+} Rig;
+
+/* Builds tensors in the rig, runs operations, reads results. Called once measuring and twice running. */
+typedef void (*Body)(Rig *rig, const void *what, double *const *in, double *const *out);
+void rig_run(const Variant *variant, Body body, const void *what, double *const *in, double *const *out);
+/* Without the second run and the checks: for the many runs of a finite difference. */
+void rig_run_once(const Variant *variant, Body body, const void *what, double *const *in, double *const *out);
+
+/* Inside a body. `values` are rounded to the dtype on their way; an empty shape gives an empty tensor. */
+Tensor rig_put(Rig *rig, const char *name, Dtype dtype, Shape shape, const double *values);
+Tensor rig_put_ints(Rig *rig, const char *name, Shape shape, const int32_t *values);
+Tensor rig_blank(Rig *rig, const char *name, Dtype dtype, Shape shape); // stays poisoned
+void rig_get(Rig *rig, Tensor t, double *values);                       // a view is gathered
+void expect_ok(Status status);
+
+/* Host numbers: freed by test_end, and made anew in the same order with the same values. */
+double *zeros(int64_t count);
+double *normals(int64_t count, double scale, Dtype dtype); // rounded to dtype
+int32_t *integers(int64_t count, int32_t below);           // [0, below)
+double rounded(Dtype dtype, double value);
+
+#endif
