@@ -1,0 +1,443 @@
+/* attention as eager frameworks run it: the scores stand in memory, (B, heads, T, S) in the computation's
+ * dtype, and each step of the formula passes over them. The keys that a query may see are always a prefix of
+ * its row, so steps after the mask read only that prefix. In units of B*heads*T*S elements, causal with T = S
+ * (half are seen), the passes are forward:  product 1, scale 1, mask 0.5, max 0.5, exp 1.5, sum 0.5, divide
+ * 1, value product 1:        7 backward: two products 2, delta 1, gradient 2, scale 1, two products 2: 8
+ * where PyTorch eager in fp32 makes 8 (its softmax is one kernel) and 11. */
+#include "kernels/attention/attention.h"
+
+#include "kernels/device/cuda.cuh"
+#include "kernels/gemm/gemm.h"
+
+#include <math_constants.h>
+
+namespace {
+
+struct Sizes {
+    int64_t batch, queries, keys, heads, kv_heads, size; // B, T, S, heads, kv_heads, D
+    int64_t rows;                                        // B * heads * T
+};
+
+Sizes sizes_of(const AttentionForward *a) {
+    int64_t past = tensor_empty(a->cache_k) ? 0 : a->past;
+    int64_t batch = a->q.shape.d[0], queries = a->q.shape.d[1];
+    return {batch,
+            queries,
+            past + a->k.shape.d[1],
+            a->heads,
+            a->kv_heads,
+            a->q.shape.d[2] / a->heads,
+            batch * a->heads * queries};
+}
+
+/* Which keys a row of the scores may see: the first seen(row). */
+struct Mask {
+    const int32_t *key_lengths; // (B), or NULL
+    int64_t rows_per_batch, queries, keys;
+    bool causal;
+
+    __device__ int64_t seen(int64_t row) const {
+        int64_t seen = keys;
+        if (key_lengths) seen = min(seen, (int64_t)key_lengths[row / rows_per_batch]);
+        if (causal) seen = min(seen, row % queries + 1 + keys - queries);
+        return max(seen, (int64_t)0);
+    }
+};
+
+Mask mask_of(const AttentionForward *a, const Sizes &s) {
+    return {data_of<int32_t>(a->key_lengths), s.heads * s.queries, s.queries, s.keys, a->causal};
+}
+
+/* ---- heads ---- */
+
+/* A (B, rows, heads*D) matrix whose rows lie `stride` apart and whose batches `batch_rows` rows. */
+template <class T>
+struct Merged {
+    T *data;
+    int64_t stride, batch_rows;
+};
+
+template <class T>
+Merged<T> merged(const Tensor &t, int64_t batch_rows) {
+    return {data_of<T>(t), t.stride, batch_rows};
+}
+
+template <class T>
+bool heads_in_packs(const Tensor &t, int64_t size) {
+    return walks_in_packs(VECTOR<T>, {size, t.stride}, {t.data});
+}
+
+/* (B, rows, heads*D) -> (B, heads, rows, D). One thread moves one pack of one head of one row. */
+template <class T, int N>
+__global__ void split_heads(Merged<T> x, int64_t count, int64_t heads, int64_t rows, int64_t size, T *split) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t above = i / size, d = i - above * size; // above = (b * heads + h) * rows + t
+        int64_t outer = above / rows, t = above - outer * rows;
+        int64_t b = outer / heads, h = outer - b * heads;
+        const T *from = x.data + (b * x.batch_rows + t) * x.stride + h * size + d;
+        store_pack(split + i, load_pack<N>(from));
+    }
+}
+
+/* (B, heads, rows, D) -> (B, rows, heads*D) */
+template <class T, int N>
+__global__ void merge_heads(const T *split, int64_t count, int64_t heads, int64_t rows, int64_t size,
+                            Merged<T> y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t above = i / size, d = i - above * size;
+        int64_t outer = above / rows, t = above - outer * rows;
+        int64_t b = outer / heads, h = outer - b * heads;
+        T *to = y.data + (b * y.batch_rows + t) * y.stride + h * size + d;
+        store_pack(to, load_pack<N>(split + i));
+    }
+}
+
+/* Rows of x (B, rows, width) become rows past .. past + rows of the cache. */
+template <class T, int N>
+__global__ void append(Merged<T> x, int64_t count, int64_t rows, int64_t width, int64_t past,
+                       Merged<T> cache) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width, column = i - row * width; // row = b * rows + t
+        int64_t b = row / rows, t = row - b * rows;
+        store_pack(cache.data + (b * cache.batch_rows + past + t) * cache.stride + column,
+                   load_pack<N>(x.data + row * x.stride + column));
+    }
+}
+
+template <class T>
+Status split(Ctx *ctx, Tensor x, Tensor split) {
+    int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
+    bool packed = heads_in_packs<T>(x, size);
+    int64_t count = tensor_count(split);
+    return LAUNCH_ELEMENTS(ctx, split_heads, T, packed, count, merged<T>(x, x.shape.d[1]), count, heads, rows,
+                           size, data_of<T>(split));
+}
+
+template <class T>
+Status merge(Ctx *ctx, Tensor split, Tensor y) {
+    int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
+    bool packed = heads_in_packs<T>(y, size);
+    int64_t count = tensor_count(split);
+    return LAUNCH_ELEMENTS(ctx, merge_heads, T, packed, count, data_of<T>(split), count, heads, rows, size,
+                           merged<T>(y, rows));
+}
+
+template <class T>
+Status append_rows(Ctx *ctx, Tensor x, int64_t past, Tensor cache) {
+    int64_t count = tensor_count(x), width = tensor_width(x);
+    bool packed = heads_in_packs<T>(x, width) && heads_in_packs<T>(cache, width);
+    return LAUNCH_ELEMENTS(ctx, append, T, packed, count, merged<T>(x, x.shape.d[1]), count, x.shape.d[1],
+                           width, past, merged<T>(cache, cache.shape.d[1]));
+}
+
+/* ---- rows of scores: one warp each ---- */
+
+#define FOR_EACH_ROW(row, rows)                                                                              \
+    for (int64_t row = thread_index() / 32; row < (rows); row += thread_count() / 32)
+#define FOR_EACH_PACK(j, from, to)                                                                           \
+    for (int64_t j = (from) / N * N + threadIdx.x % 32 * N; j < (to); j += 32 * N)
+
+/* Scores before the mask, gradients after it: x *= factor where the query sees the key. */
+template <class T, int N>
+__global__ void scale(int64_t rows, Mask mask, float factor, T *x) {
+    FOR_EACH_ROW(row, rows) {
+        T *at = x + row * mask.keys;
+        int64_t seen = mask.seen(row);
+        FOR_EACH_PACK(j, 0, seen) {
+            float value[N];
+            load_floats(at + j, value);
+#pragma unroll
+            for (int e = 0; e < N; e++) value[e] *= factor;
+            store_floats(at + j, value);
+        }
+    }
+}
+
+template <class T, int N>
+__global__ void hide(int64_t rows, Mask mask, T *scores) {
+    FOR_EACH_ROW(row, rows) {
+        T *at = scores + row * mask.keys;
+        int64_t seen = mask.seen(row);
+        FOR_EACH_PACK(j, seen, mask.keys) {
+            float value[N] = {};
+            if (j < seen) load_floats(at + j, value);
+#pragma unroll
+            for (int e = 0; e < N; e++) value[e] = j + e < seen ? value[e] : -CUDART_INF_F;
+            store_floats(at + j, value);
+        }
+    }
+}
+
+template <class T, int N>
+__global__ void row_max(const T *scores, int64_t rows, Mask mask, float *maxima) {
+    FOR_EACH_ROW(row, rows) {
+        const T *at = scores + row * mask.keys;
+        int64_t seen = mask.seen(row);
+        float most = -CUDART_INF_F;
+        FOR_EACH_PACK(j, 0, seen) {
+            float value[N];
+            load_floats(at + j, value);
+#pragma unroll
+            for (int e = 0; e < N; e++) most = fmaxf(most, value[e]);
+        }
+        most = warp_max(most);
+        if (threadIdx.x % 32 == 0) maxima[row] = most;
+    }
+}
+
+/* x = exp(x - max), and 0 for the keys that are not seen. */
+template <class T, int N>
+__global__ void exponentials(const float *maxima, int64_t rows, Mask mask, T *x) {
+    FOR_EACH_ROW(row, rows) {
+        T *at = x + row * mask.keys;
+        int64_t seen = mask.seen(row);
+        float most = maxima[row];
+        FOR_EACH_PACK(j, 0, mask.keys) {
+            float value[N] = {};
+            if (j < seen) {
+                load_floats(at + j, value);
+#pragma unroll
+                for (int e = 0; e < N; e++) value[e] = expf(value[e] - most);
+            }
+            store_floats(at + j, value);
+        }
+    }
+}
+
+template <class T, int N>
+__global__ void row_sum(const T *p, int64_t rows, Mask mask, float *sums) {
+    FOR_EACH_ROW(row, rows) {
+        const T *at = p + row * mask.keys;
+        int64_t seen = mask.seen(row);
+        float sum = 0.0f;
+        FOR_EACH_PACK(j, 0, seen) {
+            float value[N];
+            load_floats(at + j, value);
+#pragma unroll
+            for (int e = 0; e < N; e++) sum += value[e];
+        }
+        sum = warp_sum(sum);
+        if (threadIdx.x % 32 == 0) sums[row] = sum;
+    }
+}
+
+template <class T, int N>
+__global__ void divide(const float *sums, int64_t rows, Mask mask, T *p) {
+    FOR_EACH_ROW(row, rows) {
+        T *at = p + row * mask.keys;
+        int64_t seen = mask.seen(row);
+        float sum = sums[row];
+        FOR_EACH_PACK(j, 0, seen) {
+            float value[N];
+            load_floats(at + j, value);
+#pragma unroll
+            for (int e = 0; e < N; e++) value[e] /= sum;
+            store_floats(at + j, value);
+        }
+    }
+}
+
+/* -inf + log 0 = -inf where nothing is seen. */
+__global__ void log_sum(const float *maxima, const float *sums, int64_t rows, float *lse) {
+    for (int64_t i = thread_index(); i < rows; i += thread_count()) lse[i] = maxima[i] + logf(sums[i]);
+}
+
+/* delta = sum over j of p * dp */
+template <class T, int N>
+__global__ void row_dot(const T *p, const T *dp, int64_t rows, Mask mask, float *delta) {
+    FOR_EACH_ROW(row, rows) {
+        int64_t seen = mask.seen(row);
+        float sum = 0.0f;
+        FOR_EACH_PACK(j, 0, seen) {
+            float x[N], y[N];
+            load_floats(p + row * mask.keys + j, x);
+            load_floats(dp + row * mask.keys + j, y);
+#pragma unroll
+            for (int e = 0; e < N; e++) sum += x[e] * y[e];
+        }
+        sum = warp_sum(sum);
+        if (threadIdx.x % 32 == 0) delta[row] = sum;
+    }
+}
+
+/* ds = p * (dp - delta), in place of dp; 0 for the keys that are not seen. */
+template <class T, int N>
+__global__ void softmax_gradient(const T *p, const float *delta, int64_t rows, Mask mask, T *dp) {
+    FOR_EACH_ROW(row, rows) {
+        int64_t seen = mask.seen(row);
+        float center = delta[row];
+        FOR_EACH_PACK(j, 0, mask.keys) {
+            float x[N], y[N] = {};
+            if (j < seen) {
+                load_floats(p + row * mask.keys + j, x);
+                load_floats(dp + row * mask.keys + j, y);
+#pragma unroll
+                for (int e = 0; e < N; e++) y[e] = x[e] * (y[e] - center);
+            }
+            store_floats(dp + row * mask.keys + j, y);
+        }
+    }
+}
+
+/* ---- products ---- */
+
+/* The query heads that share a key head lie one behind the other, so their rows make one taller matrix: every
+ * product has B * kv_heads batches, of (group * T, D), (S, D) and (group * T, S) matrices. */
+Status batched_product(Ctx *ctx, const Sizes &s, Gemm g) {
+    g.batch = s.batch * s.kv_heads;
+    g.a_step = g.m * g.k;
+    g.b_step = g.k * g.n;
+    g.c_step = g.m * g.n;
+    return gemm(ctx, &g);
+}
+
+Tensor rows_of(const Tensor &t, int64_t rows) {
+    return tensor_view(t.data, t.dtype, shape2(rows, tensor_width(t)));
+}
+
+int64_t tall(const Sizes &s) {
+    return s.heads / s.kv_heads * s.queries;
+}
+
+/* c (T, S) = a (T, D) b (S, D)^T */
+Status scores_product(Ctx *ctx, const Sizes &s, Tensor a, Tensor b, Tensor c) {
+    return batched_product(ctx, s,
+                           gemm_forward(rows_of(a, tall(s)), rows_of(b, s.keys), rows_of(c, tall(s)), 0));
+}
+
+/* c (T, D) = p (T, S) b (S, D) */
+Status values_product(Ctx *ctx, const Sizes &s, Tensor p, Tensor b, Tensor c) {
+    return batched_product(ctx, s,
+                           gemm_dinput(rows_of(p, tall(s)), rows_of(b, s.keys), rows_of(c, tall(s)), 0));
+}
+
+/* c (S, D) = p (T, S)^T a (T, D) */
+Status transposed_product(Ctx *ctx, const Sizes &s, Tensor p, Tensor a, Tensor c) {
+    return batched_product(ctx, s,
+                           gemm_dweight(rows_of(p, tall(s)), rows_of(a, tall(s)), rows_of(c, s.keys), 0));
+}
+
+/* ---- the passes ---- */
+
+Status take_heads(Ctx *ctx, const char *name, const Sizes &s, int64_t heads, int64_t rows, Tensor *split) {
+    return take(ctx, ARENA_SCRATCH, name, ctx->dtype, shape4(s.batch, heads, rows, s.size), split);
+}
+
+template <class T>
+Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes &s, T *p) {
+    Tensor max, sum; // (B, heads, T)
+    TRY(take(ctx, ARENA_SCRATCH, "attention.max", F32, shape1(s.rows), &max));
+    TRY(take(ctx, ARENA_SCRATCH, "attention.sum", F32, shape1(s.rows), &sum));
+    float *maxima = data_of<float>(max), *sums = data_of<float>(sum);
+    Mask mask = mask_of(a, s);
+    bool packed = walks_in_packs(VECTOR<T>, {s.keys}, {p});
+    PRIMITIVE (ctx, "softmax max") TRY(LAUNCH_ROWS(ctx, row_max, T, packed, s.rows, p, s.rows, mask, maxima));
+    PRIMITIVE (ctx, "softmax exp")
+        TRY(LAUNCH_ROWS(ctx, exponentials, T, packed, s.rows, maxima, s.rows, mask, p));
+    PRIMITIVE (ctx, "softmax sum") TRY(LAUNCH_ROWS(ctx, row_sum, T, packed, s.rows, p, s.rows, mask, sums));
+    PRIMITIVE (ctx, "softmax divide") TRY(LAUNCH_ROWS(ctx, divide, T, packed, s.rows, sums, s.rows, mask, p));
+    if (!tensor_empty(a->lse))
+        PRIMITIVE (ctx, "log-sum-exp")
+            TRY(LAUNCH(ctx, log_sum, grid_stride_blocks(ctx, s.rows, 256), 256, 0, maxima, sums, s.rows,
+                       data_of<float>(a->lse)));
+    return OK;
+}
+
+template <class T>
+Status forward(Ctx *ctx, const AttentionForward *a) {
+    const Sizes s = sizes_of(a);
+    bool cached = !tensor_empty(a->cache_k);
+    Tensor p = a->probabilities; // (B, heads, T, S)
+    Tensor q, y, k, v;           // (B, heads, T, D) and (B, kv_heads, S, D)
+    if (tensor_empty(p))
+        TRY(take(ctx, ARENA_SCRATCH, "attention.probabilities", ctx->dtype,
+                 shape4(s.batch, s.heads, s.queries, s.keys), &p));
+    TRY(take_heads(ctx, "attention.q", s, s.heads, s.queries, &q));
+    TRY(take_heads(ctx, "attention.y", s, s.heads, s.queries, &y));
+    TRY(take_heads(ctx, "attention.k", s, s.kv_heads, s.keys, &k));
+    TRY(take_heads(ctx, "attention.v", s, s.kv_heads, s.keys, &v));
+    if (cached)
+        PRIMITIVE (ctx, "cache append") {
+            TRY(append_rows<T>(ctx, a->k, a->past, a->cache_k));
+            TRY(append_rows<T>(ctx, a->v, a->past, a->cache_v));
+        }
+    PRIMITIVE (ctx, "split heads") {
+        TRY(split<T>(ctx, a->q, q));
+        TRY(split<T>(ctx, cached ? a->cache_k : a->k, k));
+        TRY(split<T>(ctx, cached ? a->cache_v : a->v, v));
+    }
+    Mask mask = mask_of(a, s);
+    bool packed = walks_in_packs(VECTOR<T>, {s.keys}, {p.data});
+    T *scores = data_of<T>(p);
+    PRIMITIVE (ctx, "score product") TRY(scores_product(ctx, s, q, k, p));
+    PRIMITIVE (ctx, "scale") TRY(LAUNCH_ROWS(ctx, scale, T, packed, s.rows, s.rows, mask, a->scale, scores));
+    PRIMITIVE (ctx, "mask") TRY(LAUNCH_ROWS(ctx, hide, T, packed, s.rows, s.rows, mask, scores));
+    TRY(softmax<T>(ctx, a, s, scores));
+    PRIMITIVE (ctx, "value product") TRY(values_product(ctx, s, p, v, y));
+    PRIMITIVE (ctx, "merge heads") TRY(merge<T>(ctx, y, a->y));
+    return OK;
+}
+
+/* ds of p: dp = dy v^T, then through the softmax and the scale, in place. */
+template <class T>
+Status score_gradient(Ctx *ctx, const AttentionForward *a, const Sizes &s, Tensor dy, Tensor v, Tensor ds) {
+    Tensor delta; // (B, heads, T)
+    TRY(take(ctx, ARENA_SCRATCH, "attention.delta", F32, shape1(s.rows), &delta));
+    Mask mask = mask_of(a, s);
+    bool packed = walks_in_packs(VECTOR<T>, {s.keys}, {a->probabilities.data, ds.data});
+    const T *p = data_of<T>(a->probabilities);
+    T *gradient = data_of<T>(ds);
+    PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, s, dy, v, ds));
+    PRIMITIVE (ctx, "softmax delta")
+        TRY(LAUNCH_ROWS(ctx, row_dot, T, packed, s.rows, p, gradient, s.rows, mask, data_of<float>(delta)));
+    PRIMITIVE (ctx, "softmax gradient")
+        TRY(LAUNCH_ROWS(ctx, softmax_gradient, T, packed, s.rows, p, data_of<float>(delta), s.rows, mask,
+                        gradient));
+    PRIMITIVE (ctx, "scale")
+        TRY(LAUNCH_ROWS(ctx, scale, T, packed, s.rows, s.rows, mask, a->scale, gradient));
+    return OK;
+}
+
+template <class T>
+Status backward(Ctx *ctx, const AttentionBackward *b) {
+    const AttentionForward *a = b->forward;
+    const Sizes s = sizes_of(a);
+    Tensor p = a->probabilities, ds; // (B, heads, T, S)
+    Tensor q, k, v, dy, dq, dk, dv;  // (B, heads, T, D) and (B, kv_heads, S, D)
+    TRY(take(ctx, ARENA_SCRATCH, "attention.ds", ctx->dtype, p.shape, &ds));
+    TRY(take_heads(ctx, "attention.q", s, s.heads, s.queries, &q));
+    TRY(take_heads(ctx, "attention.k", s, s.kv_heads, s.keys, &k));
+    TRY(take_heads(ctx, "attention.v", s, s.kv_heads, s.keys, &v));
+    TRY(take_heads(ctx, "attention.dy", s, s.heads, s.queries, &dy));
+    TRY(take_heads(ctx, "attention.dq", s, s.heads, s.queries, &dq));
+    TRY(take_heads(ctx, "attention.dk", s, s.kv_heads, s.keys, &dk));
+    TRY(take_heads(ctx, "attention.dv", s, s.kv_heads, s.keys, &dv));
+    PRIMITIVE (ctx, "split heads") {
+        TRY(split<T>(ctx, a->q, q));
+        TRY(split<T>(ctx, a->k, k));
+        TRY(split<T>(ctx, a->v, v));
+        TRY(split<T>(ctx, b->dy, dy));
+    }
+    PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, s, p, dy, dv));
+    TRY(score_gradient<T>(ctx, a, s, dy, v, ds));
+    PRIMITIVE (ctx, "query gradient") TRY(values_product(ctx, s, ds, k, dq));
+    PRIMITIVE (ctx, "key gradient") TRY(transposed_product(ctx, s, ds, q, dk));
+    PRIMITIVE (ctx, "merge heads") {
+        TRY(merge<T>(ctx, dq, b->dq));
+        TRY(merge<T>(ctx, dk, b->dk));
+        TRY(merge<T>(ctx, dv, b->dv));
+    }
+    return OK;
+}
+
+} // namespace
+
+Status attention_forward_cuda_naive(Ctx *ctx, const void *contract) {
+    const AttentionForward *a = static_cast<const AttentionForward *>(contract);
+    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, a));
+}
+
+Status attention_backward_cuda_naive(Ctx *ctx, const void *contract) {
+    const AttentionBackward *b = static_cast<const AttentionBackward *>(contract);
+    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, b));
+}
