@@ -1,0 +1,222 @@
+#include "kernels/embed/embed.h"
+
+#include "kernels/device/cuda.cuh"
+#include "kernels/device/words.cuh"
+#include "kernels/embed/cuda_sort.cuh"
+
+/* Rows are walked in packs of N elements: 16 bytes, or one element where width or addresses are odd. */
+namespace {
+
+constexpr int WARP = 32;
+constexpr int ROWS = 8;      // rows or pieces of a block, one warp each
+constexpr int PIECE = WARP;  // sorted positions that one warp adds up: a lane keeps each one's token and row
+constexpr int BATCH = 4;     // rows of dy that a warp has on their way at once
+constexpr int RUN_LANES = 8; // threads that share the pieces of a long run
+
+template <typename T, int N>
+__device__ __forceinline__ Words fetch(const T *from) {
+    if constexpr (N == VECTOR<T>) return load_words(from);
+    return {{__float_as_uint(to_float(*from))}};
+}
+
+template <typename T, int N>
+__device__ __forceinline__ void add_to(float (&sum)[N], const Words &words) {
+    if constexpr (N == VECTOR<T>) {
+        float x[N];
+        unpack<T>(words, x);
+#pragma unroll
+        for (int e = 0; e < N; e++) sum[e] += x[e];
+    } else {
+        sum[0] += __uint_as_float(words.w[0]);
+    }
+}
+
+/* Floor: read the rows of both tables, write y: 3 * rows * C * sizeof(T) bytes, less what caches keep. */
+template <typename T, int N>
+__global__ void __launch_bounds__(ROWS *WARP)
+    gather_rows(const int32_t *__restrict__ tokens, const T *__restrict__ token,
+                const T *__restrict__ position, int64_t rows, int64_t columns, int64_t width,
+                T *__restrict__ y) {
+    const int64_t row = (int64_t)blockIdx.x * ROWS + threadIdx.y;
+    if (row >= rows) return;
+    const T *from = token + tokens[row] * width, *place = position + row % columns * width;
+#pragma unroll 4
+    for (int64_t c = threadIdx.x * N; c < width; c += WARP * N) {
+        float sum[N] = {};
+        add_to<T, N>(sum, fetch<T, N>(from + c));
+        if (position) add_to<T, N>(sum, fetch<T, N>(place + c));
+        store_floats(y + row * width + c, sum);
+    }
+}
+
+/* Writes the sum over `to`, or adds it to what is there; then the sum starts anew. */
+template <int N>
+__device__ __forceinline__ void flush(float (&sum)[N], float *to, bool add) {
+    if (add) {
+        float before[N];
+        load_floats(to, before);
+#pragma unroll
+        for (int e = 0; e < N; e++) sum[e] += before[e];
+    }
+    store_floats(to, sum);
+#pragma unroll
+    for (int e = 0; e < N; e++) sum[e] = 0.f;
+}
+
+/* A warp adds the sorted positions of one piece, over one tile of columns. A run of equal tokens that begins in
+ * the piece goes to the table, where no other warp adds at this time; what only goes on from the piece before
+ * goes to partials. Floor: rows * C * sizeof(T) bytes read, and 8 bytes for each element of a row of the table
+ * that is met. */
+template <typename T, int N>
+__global__ void __launch_bounds__(ROWS *WARP)
+    add_pieces(const int32_t *__restrict__ tokens, const int32_t *__restrict__ rows, const T *__restrict__ dy,
+               int64_t count, int64_t width, float *__restrict__ dtoken, float *__restrict__ partials) {
+    const int lane = threadIdx.x;
+    const int64_t piece = (int64_t)blockIdx.x * ROWS + threadIdx.y, first = piece * PIECE;
+    const int64_t column = ((int64_t)blockIdx.y * WARP + lane) * N;
+    if (first >= count) return; // whole warps
+    const int length = (int)(count - first < PIECE ? count - first : PIECE);
+    const int my_token = lane < length ? tokens[first + lane] : -1;
+    const int my_row = lane < length ? rows[first + lane] : 0;
+    const int before = first > 0 ? tokens[first - 1] : -1;
+
+    float sum[N] = {};
+    for (int start = 0; start < length; start += BATCH) {
+        Words words[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            const int64_t row = __shfl_sync(0xffffffffu, my_row, start + b);
+            if (start + b < length && column < width) words[b] = fetch<T, N>(dy + row * width + column);
+        }
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            const int at = start + b, token = __shfl_sync(0xffffffffu, my_token, at);
+            const int next = __shfl_sync(0xffffffffu, my_token, (at + 1) % WARP);
+            if (at >= length || column >= width) continue;
+            add_to<T, N>(sum, words[b]);
+            if (at + 1 < length && next == token) continue;
+            const bool begins = token != before; // sorted: only the first run can go on from before
+            flush(sum, begins ? dtoken + token * width + column : partials + piece * width + column, begins);
+        }
+    }
+}
+
+/* The first piece after `piece` that begins with another token, or `pieces`. */
+__device__ __forceinline__ int64_t run_end(const int32_t *tokens, int64_t piece, int64_t pieces) {
+    const int token = tokens[piece * PIECE];
+    int64_t inside = piece;
+    while (pieces - inside > 1) {
+        const int64_t middle = inside + (pieces - inside) / 2;
+        if (tokens[middle * PIECE] == token)
+            inside = middle;
+        else
+            pieces = middle;
+    }
+    return pieces;
+}
+
+/* A block adds, over one tile of columns, the partials of the run that first goes on in piece blockIdx.x; other
+ * blocks have nothing to do. Lane y takes every RUN_LANES-th piece, then the lanes are added in order. */
+template <int N>
+__global__ void __launch_bounds__(RUN_LANES *WARP)
+    add_runs(const int32_t *__restrict__ tokens, int64_t count, int64_t width, float *__restrict__ dtoken,
+             const float *__restrict__ partials) {
+    const int64_t piece = (int64_t)blockIdx.x + 1, first = piece * PIECE;
+    const int token = tokens[first];
+    if (tokens[first - 1] != token || (piece > 1 && tokens[first - PIECE - 1] == token)) return;
+    __shared__ float sums[RUN_LANES][WARP][N + 1];
+    const int64_t column = ((int64_t)blockIdx.y * WARP + threadIdx.x) * N;
+    const int64_t end = column < width ? run_end(tokens, piece, divide_up(count, PIECE)) : 0;
+    float sum[N] = {};
+#pragma unroll 4
+    for (int64_t p = piece + threadIdx.y; p < end; p += RUN_LANES) {
+        float x[N];
+        load_floats(partials + p * width + column, x);
+#pragma unroll
+        for (int e = 0; e < N; e++) sum[e] += x[e];
+    }
+#pragma unroll
+    for (int e = 0; e < N; e++) sums[threadIdx.y][threadIdx.x][e] = sum[e];
+    __syncthreads();
+    if (threadIdx.y > 0 || column >= width) return;
+    for (int lane = 1; lane < RUN_LANES; lane++)
+#pragma unroll
+        for (int e = 0; e < N; e++) sum[e] += sums[lane][threadIdx.x][e];
+    flush(sum, dtoken + token * width + column, true);
+}
+
+/* dposition[i] += sum over b of dy[b,i], in the order of b. Floor: rows * C * sizeof(T) bytes. */
+template <typename T, int N>
+__global__ void __launch_bounds__(ROWS *WARP)
+    add_batches(const T *__restrict__ dy, int64_t batch, int64_t period, float *__restrict__ dposition) {
+    const int64_t i = (int64_t)(blockIdx.x * blockDim.x + threadIdx.x) * N;
+    if (i >= period) return;
+    float sum[N] = {};
+#pragma unroll 8
+    for (int64_t b = 0; b < batch; b++) add_to<T, N>(sum, fetch<T, N>(dy + b * period + i));
+    flush(sum, dposition + i, true);
+}
+
+template <typename T>
+Status forward(Ctx *ctx, const EmbedForward *e) {
+    const int64_t rows = tensor_count(e->tokens), width = tensor_width(e->y);
+    const T *token = data_of<T>(e->token), *position = nullptr;
+    T *y = data_of<T>(e->y);
+    if (!tensor_empty(e->position)) position = data_of<T>(e->position) + e->past * width;
+    const unsigned blocks = (unsigned)divide_up(rows, ROWS);
+    PRIMITIVE (ctx, "gather and add") {
+        DISPATCH_PACK(
+            walks_in_packs(VECTOR<T>, {width}, {token, position, y}), T, N,
+            TRY(LAUNCH(ctx, (gather_rows<T, N>), blocks, dim3(WARP, ROWS), 0, data_of<int32_t>(e->tokens),
+                       token, position, rows, tensor_width(e->tokens), width, y)));
+    }
+    return OK;
+}
+
+template <typename T, int N>
+Status scatter(Ctx *ctx, const EmbedBackward *e, const TokenSort *sort) {
+    constexpr int NARROW = N == 1 ? 1 : VECTOR<float>; // of a run: fp32 only
+    const int64_t count = tensor_count(sort->tokens), width = tensor_width(e->dy);
+    const int32_t *tokens = data_of<int32_t>(sort->tokens), *rows = data_of<int32_t>(sort->rows);
+    float *partials = data_of<float>(sort->partials), *dtoken = data_of<float>(e->dtoken);
+    const int64_t pieces = divide_up(count, PIECE);
+    if (pieces == 0) return OK;
+    const dim3 grid((unsigned)divide_up(pieces, ROWS), (unsigned)divide_up(width, WARP * N));
+    TRY(LAUNCH(ctx, (add_pieces<T, N>), grid, dim3(WARP, ROWS), 0, tokens, rows, data_of<T>(e->dy), count,
+               width, dtoken, partials));
+    const dim3 runs((unsigned)(pieces - 1), (unsigned)divide_up(width, WARP * NARROW));
+    return LAUNCH(ctx, add_runs<NARROW>, runs, dim3(WARP, RUN_LANES), 0, tokens, count, width, dtoken,
+                  partials);
+}
+
+template <typename T>
+Status backward(Ctx *ctx, const EmbedBackward *e) {
+    const EmbedForward *f = e->forward;
+    const int64_t width = tensor_width(e->dy), vocabulary = tensor_rows(e->dtoken);
+    const int64_t period = tensor_width(f->tokens) * width;
+    TokenSort sort;
+    TRY(token_sort_take(ctx, tensor_count(f->tokens), vocabulary, width, &sort));
+    const bool packs = walks_in_packs(VECTOR<T>, {width}, {e->dy.data, e->dtoken.data, sort.partials.data});
+    PRIMITIVE (ctx, "token sort") TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
+    PRIMITIVE (ctx, "token scatter add") DISPATCH_PACK(packs, T, N, TRY((scatter<T, N>(ctx, e, &sort))));
+    if (tensor_empty(f->position)) return OK;
+
+    const T *dy = data_of<T>(e->dy);
+    float *dposition = data_of<float>(e->dposition) + f->past * width;
+    PRIMITIVE (ctx, "position sum") {
+        DISPATCH_PACK(walks_in_packs(VECTOR<T>, {period}, {dy, dposition}), T, N,
+                      TRY(LAUNCH(ctx, (add_batches<T, N>), (unsigned)divide_up(period, N * ROWS * WARP),
+                                 ROWS * WARP, 0, dy, tensor_rows(f->tokens), period, dposition)));
+    }
+    return OK;
+}
+
+} // namespace
+
+Status embed_forward_cuda_fused(Ctx *ctx, const void *contract) {
+    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, (const EmbedForward *)contract));
+}
+
+Status embed_backward_cuda_fused(Ctx *ctx, const void *contract) {
+    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, (const EmbedBackward *)contract));
+}
