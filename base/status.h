@@ -25,7 +25,8 @@ typedef Error *Status;
 #define CHECKED __attribute__((warn_unused_result))
 
 /* Returns a new error; printf-style. Never returns OK, even when memory has run out. */
-CHECKED Status fail(ErrorCode code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+CHECKED Status fail(ErrorCode code, const char *format, ...)
+    __attribute__((format(printf, 2, 3), returns_nonnull));
 
 /* Puts "where: " before the message of `inner`, which it takes over. Returns OK for OK. */
 CHECKED Status fail_at(Status inner, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -5,7 +5,7 @@
 /* A norm over `x + skip` into `y`; r is taken unless the caller has it. */
 static Status norm(Ctx *ctx, const Config *c, const Affine *parameters, ArenaKind inner, const char *name,
                    Tensor x, Tensor skip, Tensor r, NormForward *n) {
-    Shape rows = shape2(x.shape.d[0], x.shape.d[1]);
+    Shape rows = shape1(tensor_rows(x));
     *n = (NormForward){.x = x,
                        .skip = skip,
                        .r = r,

@@ -123,8 +123,8 @@ Status transformer_forward(Ctx *ctx, Transformer *model, Tensor tokens, Cache *c
                        .bias = p->final_norm.bias.weight};
     TRY(take(ctx, ARENA_SAVED, "final residual", ctx->dtype, stream, &n->r));
     TRY(take(ctx, ARENA_SAVED, "final norm", ctx->dtype, stream, &n->y));
-    TRY(take(ctx, ARENA_SAVED, "final norm.mean", wide_dtype(ctx), shape2(B, T), &n->mean));
-    TRY(take(ctx, ARENA_SAVED, "final norm.rstd", wide_dtype(ctx), shape2(B, T), &n->rstd));
+    TRY(take(ctx, ARENA_SAVED, "final norm.mean", wide_dtype(ctx), shape1(B * T), &n->mean));
+    TRY(take(ctx, ARENA_SAVED, "final norm.rstd", wide_dtype(ctx), shape1(B * T), &n->rstd));
     ctx->place = "final norm";
     TRY(norm_forward(ctx, n));
     model->hidden = n->y;
