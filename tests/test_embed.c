@@ -1,0 +1,217 @@
+#include "tests/support/compare.h"
+
+#include "kernels/embed/embed.h"
+
+#include <math.h>
+
+typedef struct {
+    int64_t batch, columns, vocabulary, width, positions, past; // positions 0: none are learned
+} Case;
+
+enum { TOKEN, POSITION, DY, DTOKEN, DPOSITION, INPUTS };
+enum { OUT_Y, OUT_DTOKEN, OUT_DPOSITION, OUTPUTS };
+
+static const Case cases[] = {
+    {1, 1, 1, 1, 1, 0},       {1, 1, 5, 3, 0, 0},        {2, 3, 1, 7, 3, 0},       {1, 17, 11, 8, 17, 0},
+    {3, 5, 13, 13, 8, 2},     {2, 2, 2, 16, 2, 0},       {4, 7, 31, 24, 64, 57},   {1, 64, 3, 33, 64, 0},
+    {5, 13, 65, 64, 0, 0},    {2, 65, 128, 65, 65, 0},   {7, 11, 97, 96, 11, 0},   {1, 130, 257, 100, 131, 1},
+    {3, 33, 256, 128, 40, 0}, {2, 127, 50, 130, 127, 0}, {8, 16, 17, 192, 16, 0},  {1, 3, 1000, 255, 9, 6},
+    {2, 31, 300, 256, 31, 0}, {3, 9, 257, 257, 0, 0},    {2, 19, 101, 384, 19, 0}, {1, 23, 71, 768, 24, 0},
+    {2, 5, 37, 769, 5, 0},    {1, 7, 19, 1600, 8, 1},    {16, 64, 128, 32, 64, 0},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+typedef struct {
+    Case size;
+    const int32_t *tokens;
+} Batch;
+
+static int64_t count_of(const Case *c, int input) {
+    int64_t tokens = c->batch * c->columns;
+    return c->width * (input == DY                         ? tokens
+                       : input == TOKEN || input == DTOKEN ? c->vocabulary
+                                                           : c->positions);
+}
+
+static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Batch *batch = what;
+    const Case *c = &batch->size;
+    Ctx *ctx = &rig->ctx;
+    const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
+    const Shape token = shape2(c->vocabulary, c->width), output = shape3(c->batch, c->columns, c->width);
+    const Shape position = c->positions ? shape2(c->positions, c->width) : (Shape){0};
+    ctx->training = true;
+    EmbedForward f = {.tokens = rig_put_ints(rig, "tokens", shape2(c->batch, c->columns), batch->tokens),
+                      .token = rig_put(rig, "token", dtype, token, in[TOKEN]),
+                      .position = rig_put(rig, "position", dtype, position, in[POSITION]),
+                      .y = rig_blank(rig, "y", dtype, output),
+                      .past = c->past};
+    EmbedBackward b = {.forward = &f,
+                       .dy = rig_put(rig, "dy", dtype, output, in[DY]),
+                       .dtoken = rig_put(rig, "dtoken", wide, token, in[DTOKEN]),
+                       .dposition = rig_put(rig, "dposition", wide, position, in[DPOSITION])};
+    expect_ok(embed_forward(ctx, &f));
+    expect_ok(embed_backward(ctx, &b));
+    rig_get(rig, f.y, out[OUT_Y]);
+    rig_get(rig, b.dtoken, out[OUT_DTOKEN]);
+    rig_get(rig, b.dposition, out[OUT_DPOSITION]);
+}
+
+static void make_inputs(const Case *c, Dtype dtype, Batch *batch, double **in) {
+    batch->size = *c;
+    batch->tokens = integers(c->batch * c->columns, (int32_t)c->vocabulary);
+    for (int i = 0; i < INPUTS; i++)
+        in[i] = normals(count_of(c, i), 1, i < DTOKEN ? dtype : dtype == F64 ? F64 : F32);
+}
+
+static void make_outputs(const Case *c, double **out) {
+    static const int like[OUTPUTS] = {DY, TOKEN, POSITION};
+    for (int o = 0; o < OUTPUTS; o++) out[o] = zeros(count_of(c, like[o]));
+}
+
+/* One addition and one store forward; backward a sum of as many terms as there are tokens, at most. A row that
+ * no token names has no error at all. */
+static void model(const Batch *batch, Units u, double *const *in, double **want, double **bound) {
+    const Case *c = &batch->size;
+    const int64_t tokens = c->batch * c->columns, width = c->width;
+    const double sum = sum_error(u.wide, tokens + 1);
+    make_outputs(c, want);
+    make_outputs(c, bound);
+    for (int64_t i = 0; i < c->vocabulary * width; i++) want[OUT_DTOKEN][i] = in[DTOKEN][i];
+    for (int64_t i = 0; i < c->positions * width; i++) want[OUT_DPOSITION][i] = in[DPOSITION][i];
+    for (int64_t n = 0; n < tokens; n++)
+        for (int64_t k = 0; k < width; k++) {
+            int64_t at = n * width + k, row = batch->tokens[n] * width + k;
+            int64_t place = (c->past + n % c->columns) * width + k;
+            double dy = in[DY][at];
+            want[OUT_Y][at] = in[TOKEN][row] + (c->positions ? in[POSITION][place] : 0);
+            bound[OUT_Y][at] = c->positions ? (u.storage + u.wide) * fabs(want[OUT_Y][at]) : 0;
+            if (bound[OUT_DTOKEN][row] == 0) bound[OUT_DTOKEN][row] = sum * fabs(in[DTOKEN][row]);
+            want[OUT_DTOKEN][row] += dy;
+            bound[OUT_DTOKEN][row] += sum * fabs(dy);
+            if (!c->positions) continue;
+            if (bound[OUT_DPOSITION][place] == 0)
+                bound[OUT_DPOSITION][place] = sum * fabs(in[DPOSITION][place]);
+            want[OUT_DPOSITION][place] += dy;
+            bound[OUT_DPOSITION][place] += sum * fabs(dy);
+        }
+}
+
+static void compare(const Case *c, const char *variant, double **got, double **want, double **bound) {
+    static const char *const names[OUTPUTS] = {"y", "dtoken", "dposition"};
+    static const int like[OUTPUTS] = {DY, TOKEN, POSITION};
+    for (int o = 0; o < OUTPUTS; o++)
+        expect_close(got[o], want[o], bound[o], count_of(c, like[o]),
+                     "%s: embed B=%lld T=%lld V=%lld C=%lld, %s", variant, (long long)c->batch,
+                     (long long)c->columns, (long long)c->vocabulary, (long long)c->width, names[o]);
+}
+
+static void follow(const Variant *variant, bool formula) {
+    for (int i = 0; i < CASES; i++) {
+        Batch batch;
+        double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS], *bound[OUTPUTS];
+        make_inputs(&cases[i], variant->dtype, &batch, in);
+        make_outputs(&cases[i], got);
+        model(&batch, units_of(variant), in, want, bound);
+        if (!formula) rig_run_once(&specification, run, &batch, in, want);
+        rig_run(variant, run, &batch, in, got);
+        compare(&cases[i], variant->name, got, want, bound);
+    }
+}
+
+static void specification_follows_the_formula(void **state) {
+    (void)state;
+    follow(&specification, true);
+}
+
+static void form_follows_the_specification(void **state) {
+    follow(test_variant(state, OP_EMBED), false);
+}
+
+/* All columns of a batch name one token: the longest chain of sums, where float atomics would show. */
+static void one_token_repeated(void **state) {
+    const Variant *variant = test_variant(state, OP_EMBED);
+    const Case c = {8, 257, 5, 40, 257, 0};
+    Batch batch;
+    double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS], *bound[OUTPUTS];
+    make_inputs(&c, variant->dtype, &batch, in);
+    int32_t *tokens = integers(c.batch * c.columns, 1);
+    for (int64_t i = 0; i < c.batch * c.columns; i++) tokens[i] = 3;
+    batch.tokens = tokens;
+    make_outputs(&c, got);
+    model(&batch, units_of(variant), in, want, bound);
+    rig_run(variant, run, &batch, in, got);
+    compare(&c, variant->name, got, want, bound);
+}
+
+static void no_tokens_are_harmless(void **state) {
+    const Variant *variant = test_variant(state, OP_EMBED);
+    const Case c = {0, 4, 5, 8, 4, 0};
+    Batch batch;
+    double *in[INPUTS], *got[OUTPUTS];
+    make_inputs(&c, variant->dtype, &batch, in);
+    make_outputs(&c, got);
+    rig_run(variant, run, &batch, in, got);
+    expect_equal(got[OUT_DTOKEN], in[DTOKEN], c.vocabulary * c.width, "dtoken");
+    expect_equal(got[OUT_DPOSITION], in[DPOSITION], c.positions * c.width, "dposition");
+}
+
+static void differentiate_forward(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Case *c = &((const Batch *)what)->size;
+    double *all_in[INPUTS] = {in[TOKEN], in[POSITION], zeros(count_of(c, DY)), zeros(count_of(c, DTOKEN)),
+                              zeros(count_of(c, DPOSITION))};
+    double *all_out[OUTPUTS] = {out[0], zeros(count_of(c, DTOKEN)), zeros(count_of(c, DPOSITION))};
+    run(rig, what, all_in, all_out);
+}
+
+static void differentiate_backward(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Case *c = &((const Batch *)what)->size;
+    double *all_in[INPUTS] = {in[TOKEN], in[POSITION], in[2], zeros(count_of(c, DTOKEN)),
+                              zeros(count_of(c, DPOSITION))};
+    double *all_out[OUTPUTS] = {zeros(count_of(c, DY)), out[TOKEN], out[POSITION]};
+    run(rig, what, all_in, all_out);
+}
+
+static void gradients_are_slopes(void **state) {
+    (void)state;
+    const Case tiny[] = {{2, 3, 4, 3, 4, 1}, {3, 5, 2, 9, 5, 0}};
+    for (int i = 0; i < 2; i++) {
+        Batch batch;
+        double *in[INPUTS];
+        make_inputs(&tiny[i], F64, &batch, in);
+        Differentiable d = {2,
+                            1,
+                            {count_of(&tiny[i], TOKEN), count_of(&tiny[i], POSITION)},
+                            {count_of(&tiny[i], DY)},
+                            differentiate_forward,
+                            differentiate_backward};
+        expect_gradients(&d, &batch, in, "embed");
+    }
+}
+
+static void wrong_contracts_are_refused(void **state) {
+    (void)state;
+    Ctx ctx = {.dtype = F32, .measuring = true};
+    const EmbedForward right = {.tokens = tensor_view(NULL, I32, shape2(2, 3)),
+                                .token = tensor_view(NULL, F32, shape2(7, 8)),
+                                .position = tensor_view(NULL, F32, shape2(4, 8)),
+                                .y = tensor_view(NULL, F32, shape3(2, 3, 8))};
+    EmbedForward wrong[4] = {right, right, right, right};
+    wrong[0].past = 2; // 2 + 3 > 4
+    wrong[1].tokens.dtype = F32;
+    wrong[2].y = (Tensor){0};
+    wrong[3].position = tensor_view(NULL, F32, shape2(4, 9));
+    for (int i = 0; i < 4; i++) {
+        Status status = embed_forward(&ctx, &wrong[i]);
+        assert_int_equal(status_code(status), ERROR_INTERNAL);
+        status_free(status);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ONCE(specification_follows_the_formula), ONCE(gradients_are_slopes),
+        ONCE(wrong_contracts_are_refused),       ON_EACH_VARIANT(form_follows_the_specification),
+        ON_EACH_VARIANT(one_token_repeated),     ON_EACH_VARIANT(no_tokens_are_harmless)};
+    return cmocka_run_group_tests(tests, NULL, devices_end);
+}
