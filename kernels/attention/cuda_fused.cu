@@ -1,0 +1,160 @@
+/* Fused attention: nothing of size T x S reaches memory, in either pass. What is here: the contract turned
+ * into a Problem, the rows of the cache, the statistics of the backward pass, and the choice of a kernel. */
+#include "kernels/attention/cuda_problem.cuh"
+
+#include <climits>
+
+namespace attention {
+namespace {
+
+constexpr int THREADS = 256;
+
+/* A view's rows as (b, i, c). `bytes` is of one head's columns. */
+Rows make_rows(const Tensor &t, int64_t head_columns) {
+    const int64_t rows = t.shape.d[1], size = (int64_t)dtype_size(t.dtype);
+    const bool vector =
+        walks_in_packs(16, {head_columns * size, t.stride * size}, {static_cast<const void *>(t.data)});
+    return {t.data, rows * t.stride, t.stride, vector};
+}
+
+Status make_problem(const AttentionForward *a, Problem *p) {
+    const Tensor &k = tensor_empty(a->cache_k) ? a->k : a->cache_k;
+    const Tensor &v = tensor_empty(a->cache_v) ? a->v : a->cache_v;
+    const int64_t keys = tensor_empty(a->cache_k) ? k.shape.d[1] : a->past + a->k.shape.d[1];
+    const int64_t batch = a->q.shape.d[0], queries = a->q.shape.d[1], width = tensor_width(a->q) / a->heads;
+    // a block for every query of every head is the largest grid; positions are ints in the kernels
+    if (queries > INT_MAX / 2 || keys > INT_MAX / 2 ||
+        (double)batch * (double)a->heads * (double)(queries > keys ? queries : keys) > INT_MAX)
+        return fail(ERROR_USAGE,
+                    "attention: batch %lld x heads %lld x length %lld is more than one launch takes; use a "
+                    "smaller batch",
+                    (long long)batch, (long long)a->heads, (long long)(queries > keys ? queries : keys));
+    *p = Problem{};
+    p->q = make_rows(a->q, width);
+    p->k = make_rows(k, width);
+    p->v = make_rows(v, width);
+    p->y = make_rows(a->y, width);
+    p->key_lengths = data_of<int>(a->key_lengths);
+    p->lse = data_of<float>(a->lse);
+    p->batch = (int)batch;
+    p->queries = (int)queries;
+    p->keys = (int)keys;
+    p->heads = (int)a->heads;
+    p->kv_heads = (int)a->kv_heads;
+    p->group = (int)(a->heads / a->kv_heads);
+    p->width = (int)width;
+    p->causal = a->causal;
+    p->scale = (float)a->scale;
+    p->dtype = a->q.dtype;
+    return OK;
+}
+
+/* Rows of k and v to rows [past, past + T) of the caches: blockIdx.y 0 is k, 1 is v. */
+template <class T, int N>
+__global__ void append_kernel(Rows k, Rows v, Rows cache_k, Rows cache_v, int64_t past, int64_t rows,
+                              int64_t columns, int64_t batch) {
+    const Rows from = blockIdx.y ? v : k, to = blockIdx.y ? cache_v : cache_k;
+    const int64_t packs = columns / N, count = batch * rows * packs;
+    for (int64_t index = blockIdx.x * (int64_t)THREADS + threadIdx.x; index < count;
+         index += (int64_t)gridDim.x * THREADS) {
+        const int64_t column = index % packs * N, i = index / packs % rows, b = index / packs / rows;
+        const T *source = static_cast<const T *>(from.data) + b * from.batch + i * from.row + column;
+        T *target = static_cast<T *>(to.data) + b * to.batch + (past + i) * to.row + column;
+        store_pack<N>(target, load_pack<N>(source));
+    }
+}
+
+Status append_to_cache(Ctx *ctx, const AttentionForward *a) {
+    const int64_t batch = a->k.shape.d[0], rows = a->k.shape.d[1], columns = tensor_width(a->k);
+    const Rows k = make_rows(a->k, columns), v = make_rows(a->v, columns);
+    const Rows cache_k = make_rows(a->cache_k, columns), cache_v = make_rows(a->cache_v, columns);
+    const bool packed = k.vector && v.vector && cache_k.vector && cache_v.vector;
+    DISPATCH_FLOAT(a->k.dtype, T, DISPATCH_PACK(packed, T, N, {
+                       const dim3 grid(grid_stride_blocks(ctx, batch * rows * columns / N, THREADS), 2);
+                       return LAUNCH(ctx, (append_kernel<T, N>), grid, THREADS, 0, k, v, cache_k, cache_v,
+                                     a->past, rows, columns, batch);
+                   }));
+}
+
+/* lse in base 2 and delta = dy . y of every query and head; 8 threads a row, 8 columns of it at a time. */
+template <class T>
+__global__ void __launch_bounds__(THREADS) statistics_kernel(const __grid_constant__ Problem p) {
+    constexpr int LANES = 8, N = 8;
+    const int64_t row = (blockIdx.x * (int64_t)THREADS + threadIdx.x) / LANES; // (b, i, head)
+    const int64_t rows = (int64_t)p.batch * p.queries * p.heads;
+    const int lane = (int)threadIdx.x % LANES;
+    const int head = (int)(row % p.heads), i = (int)(row / p.heads % p.queries);
+    const int b = (int)(row / p.heads / p.queries);
+    float delta = 0.0f;
+    if (row < rows) {
+        const T *y = head_rows<T>(p, p.y, b, head) + i * p.y.row;
+        const T *dy = head_rows<T>(p, p.dy, b, head) + i * p.dy.row;
+        for (int column = lane * N; column < p.width; column += LANES * N) {
+            float left[N], right[N];
+            load_columns<N>(y + column, p.width - column, p.y.vector, left);
+            load_columns<N>(dy + column, p.width - column, p.dy.vector, right);
+#pragma unroll
+            for (int e = 0; e < N; e++) delta = fmaf(left[e], right[e], delta);
+        }
+    }
+#pragma unroll
+    for (int distance = LANES / 2; distance > 0; distance /= 2)
+        delta += __shfl_xor_sync(0xffffffffu, delta, distance);
+    if (row >= rows || lane != 0) return;
+    const int64_t to = ((int64_t)b * p.heads + head) * p.queries + i;
+    const float lse = p.lse[to];
+    // a query that saw nothing: 2^(score - inf) = 0 makes all its probabilities 0
+    p.statistics[to] = make_float2(lse == -INFINITY ? INFINITY : lse * LOG2_E, delta);
+}
+
+Status statistics(Ctx *ctx, const Problem &p) {
+    const int64_t blocks = divide_up((int64_t)p.batch * p.queries * p.heads, THREADS / 8);
+    DISPATCH_FLOAT(p.dtype, T, return LAUNCH(ctx, statistics_kernel<T>, blocks, THREADS, 0, p));
+}
+
+/* bf16 heads of up to TENSOR_WIDTH, where the device has the shared memory for the tiles. */
+bool fits_tensor_cores(const Ctx *ctx, const Problem &p) {
+    return p.dtype == BF16 && p.width <= TENSOR_WIDTH &&
+           cuda_device(ctx)->shared_bytes >= tensor_shared_bytes(p.width);
+}
+
+/* The choice of a kernel. */
+Status forward(Ctx *ctx, const Problem *p) {
+    if (p->queries <= DECODE_QUERIES && p->width <= DECODE_WIDTH) return forward_decode(ctx, p);
+    if (fits_tensor_cores(ctx, *p)) return forward_tensor(ctx, p);
+    return forward_exact(ctx, p);
+}
+
+Status backward(Ctx *ctx, const Problem *p) {
+    return fits_tensor_cores(ctx, *p) ? backward_tensor(ctx, p) : backward_exact(ctx, p);
+}
+
+} // namespace
+} // namespace attention
+
+extern "C" Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
+    const AttentionForward *a = static_cast<const AttentionForward *>(contract);
+    attention::Problem p;
+    TRY(attention::make_problem(a, &p));
+    if (!tensor_empty(a->cache_k))
+        PRIMITIVE (ctx, "append to cache") TRY(attention::append_to_cache(ctx, a));
+    PRIMITIVE (ctx, "flash forward") TRY(attention::forward(ctx, &p));
+    return OK;
+}
+
+extern "C" Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) {
+    const AttentionBackward *a = static_cast<const AttentionBackward *>(contract);
+    attention::Problem p;
+    TRY(attention::make_problem(a->forward, &p));
+    p.dy = attention::make_rows(a->dy, p.width);
+    p.dq = attention::make_rows(a->dq, p.width);
+    p.dk = attention::make_rows(a->dk, p.width);
+    p.dv = attention::make_rows(a->dv, p.width);
+    Tensor statistics;
+    TRY(take(ctx, ARENA_SCRATCH, "attention.statistics", F32, shape4(p.batch, p.heads, p.queries, 2),
+             &statistics));
+    p.statistics = static_cast<float2 *>(statistics.data);
+    PRIMITIVE (ctx, "delta") TRY(attention::statistics(ctx, p));
+    PRIMITIVE (ctx, "flash backward") TRY(attention::backward(ctx, &p));
+    return OK;
+}

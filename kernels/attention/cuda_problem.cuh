@@ -1,0 +1,95 @@
+/* cuda_problem: one attention as its CUDA kernels see it, and the kernels' launchers. A Problem goes to a
+ * kernel by value. Every kernel masks what lies beyond T, S, D and the key lengths: nothing outside is read
+ * or written, and rows of k and v at or beyond a batch row's key length are taken as zero. */
+#ifndef KERNELS_ATTENTION_CUDA_PROBLEM_CUH
+#define KERNELS_ATTENTION_CUDA_PROBLEM_CUH
+
+#include "kernels/attention/attention.h"
+#include "kernels/device/cuda.cuh"
+
+#include <cuda_bf16.h>
+
+namespace attention {
+
+/* Rows of a view: element (b, i, c) lies at b * batch + i * row + c. */
+struct Rows {
+    void *data;
+    int64_t batch, row; // elements
+    bool vector;        // every head's columns start at 16 bytes and are whole 16-byte vectors
+};
+
+struct Problem {
+    Rows q, k, v, y;                   // (B, T, heads*D), (B, S, kv_heads*D) twice, (B, T, heads*D)
+    Rows dy, dq, dk, dv;               // backward only
+    const int *key_lengths;            // (B), or NULL
+    float *lse;                        // (B, heads, T), or NULL when nothing is saved
+    float2 *statistics;                // (B, heads, T): lse in base 2 (+inf for -inf), delta; backward only
+    int batch, queries, keys;          // B, T, S
+    int heads, kv_heads, group, width; // group = heads / kv_heads; width = D
+    bool causal;
+    float scale;
+    Dtype dtype; // of q, k, v, y and their gradients
+};
+
+constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+/* Keys that count in batch row b: in [0, S]. */
+__device__ inline int key_length(const Problem &p, int b) {
+    return p.key_lengths ? max(0, min(p.key_lengths[b], p.keys)) : p.keys;
+}
+
+/* Keys that query i may see, of `length` that count: the first so many. */
+__device__ inline int keys_seen(const Problem &p, int length, int i) {
+    return p.causal ? max(0, min(length, i + p.keys - p.queries + 1)) : length;
+}
+
+/* The first query that may see key j; it may lie beyond the last query. */
+__device__ inline int first_query(const Problem &p, int j) {
+    return p.causal ? max(0, j - (p.keys - p.queries)) : 0;
+}
+
+/* Row 0 of the columns of `head` in batch row b. */
+template <typename T>
+__device__ inline T *head_rows(const Problem &p, const Rows &rows, int b, int head) {
+    return static_cast<T *>(rows.data) + b * rows.batch + int64_t(head) * p.width;
+}
+
+/* N neighbours of a row as fp32, zero from `count` on (which may be negative). */
+template <int N, class T>
+__device__ inline void load_columns(const T *from, int count, bool vector, float (&x)[N]) {
+    if (count >= N && vector) {
+        load_floats<N>(from, x);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) x[i] = i < count ? to_float(from[i]) : 0.0f;
+}
+
+/* Which tile of which head a block works on: tiles run fastest, so that the blocks of a head share its keys
+ * and values in the L2 cache; under a causal mask the longest tile of a head comes first. */
+struct Place {
+    int tile, head, b;
+};
+
+__device__ inline Place block_place(int tiles, int heads) {
+    int rest = int(blockIdx.x) / tiles;
+    return {int(blockIdx.x) % tiles, rest % heads, rest / heads};
+}
+
+/* The launchers: bf16 through tensor cores; anything (fp32, bf16, any D) by fused multiply-adds in fp32; a
+ * few queries against many keys. All write p->lse if it is there. */
+constexpr int TENSOR_WIDTH = 128, DECODE_WIDTH = 256, DECODE_QUERIES = 4;
+
+/* Shared memory that is enough for any of the tensor kernels. */
+constexpr size_t tensor_shared_bytes(int width) {
+    return (width <= 64 ? 56 : 104) * 1024;
+}
+CHECKED Status forward_tensor(Ctx *ctx, const Problem *p);
+CHECKED Status backward_tensor(Ctx *ctx, const Problem *p);
+CHECKED Status forward_exact(Ctx *ctx, const Problem *p);
+CHECKED Status backward_exact(Ctx *ctx, const Problem *p);
+CHECKED Status forward_decode(Ctx *ctx, const Problem *p);
+
+} // namespace attention
+
+#endif

@@ -1,0 +1,171 @@
+/* Flash attention forward in bf16 through tensor cores. Dao 2023 (FlashAttention-2), algorithm 1: a block
+ * keeps 128 queries and passes over the keys, 64 at a time, with an online softmax; a warp owns 32 queries,
+ * so that what it reads of the keys and values serves two products. Scores stay in registers. The next keys
+ * and values are on their way while a tile is worked on: one barrier for each tile. */
+#include "kernels/attention/cuda_problem.cuh"
+#include "kernels/attention/cuda_tile.cuh"
+
+namespace attention {
+namespace {
+
+constexpr int M = 2, QUERIES = 16 * M * WARPS, KEYS = 64;
+
+template <int WIDTH>
+constexpr size_t shared_bytes() {
+    return sizeof(bf16) * PITCH<WIDTH> * (QUERIES + 4 * KEYS);
+}
+
+/* One query row's running softmax, for the rows that this thread holds: row 16 m + 8 half + g. `sum` covers
+ * this thread's columns only until the end. */
+struct Softmax {
+    float maximum[M][2], sum[M][2];
+};
+
+/* What a lane sees masked: scores of keys at or beyond the number that its row may see become -inf. */
+__device__ inline void mask(float (&s)[M][KEYS / 8][4], const Problem &p, int length, int row, int key) {
+    const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int seen = keys_seen(p, length, row + 16 * m + 8 * half + g) - key - 2 * t;
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    if (8 * n + i >= seen) s[m][n][2 * half + i] = -INFINITY;
+        }
+}
+
+/* Turns scores into exp(score - maximum) and corrects what was accumulated under the old maximum. */
+template <int WIDTH>
+__device__ inline void softmax_step(Softmax &state, float (&s)[M][KEYS / 8][4], float (&o)[M][WIDTH / 8][4],
+                                    float scale) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float maximum = state.maximum[m][half];
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+                maximum = fmaxf(maximum, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
+            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
+            // a row that has seen nothing yet has maximum -inf, and all its exponentials must be 0
+            const float base = maximum == -INFINITY ? 0.0f : maximum * scale;
+            const float correction = power_of_two(state.maximum[m][half] * scale - base);
+            state.maximum[m][half] = maximum;
+            float sum = state.sum[m][half] * correction;
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; i++) {
+                    s[m][n][i] = power_of_two(s[m][n][i] * scale - base);
+                    sum += s[m][n][i];
+                }
+            state.sum[m][half] = sum;
+#pragma unroll
+            for (int n = 0; n < WIDTH / 8; n++) {
+                o[m][n][2 * half] *= correction;
+                o[m][n][2 * half + 1] *= correction;
+            }
+        }
+}
+
+/* Divides by the sums and writes lse. A row that saw no key becomes 0; one that saw a NaN stays NaN. */
+template <int WIDTH>
+__device__ inline void finish(const Problem &p, Softmax &state, float (&o)[M][WIDTH / 8][4], float *lse,
+                              int row, float scale) {
+    const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = state.sum[m][half];
+            sum += __shfl_xor_sync(~0u, sum, 1);
+            sum += __shfl_xor_sync(~0u, sum, 2);
+            const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+#pragma unroll
+            for (int n = 0; n < WIDTH / 8; n++) {
+                o[m][n][2 * half] *= inverse;
+                o[m][n][2 * half + 1] *= inverse;
+            }
+            const int i = row + 16 * m + 8 * half + g;
+            if (lse && t == 0 && i < p.queries)
+                lse[i] = sum == 0.0f ? -INFINITY : (state.maximum[m][half] * scale + log2f(sum)) * LN_2;
+        }
+}
+
+template <int WIDTH>
+__global__ void __launch_bounds__(THREADS, 2) forward_kernel(const __grid_constant__ Problem p) {
+    extern __shared__ uint4 shared_memory[];
+    constexpr int TILE = KEYS * PITCH<WIDTH>;
+    bf16 *const queries = reinterpret_cast<bf16 *>(shared_memory); // (128, D)
+    bf16 *const keys = queries + QUERIES * PITCH<WIDTH>;           // 2 of (64, D)
+    bf16 *const values = keys + 2 * TILE;                          // 2 of (64, D)
+
+    const int tiles = (p.queries + QUERIES - 1) / QUERIES;
+    const Place place = block_place(tiles, p.heads);
+    const int first = (tiles - 1 - place.tile) * QUERIES; // the longest first
+    const int warp = int(threadIdx.x) / 32, row = first + 16 * M * warp;
+    const int length = key_length(p, place.b);
+    const int last = min(first + QUERIES, p.queries) - 1;
+    const int steps = (keys_seen(p, length, last) + KEYS - 1) / KEYS;
+    const int unmasked = keys_seen(p, length, first) / KEYS; // tiles that every row sees whole
+    const bf16 *const k = head_rows<bf16>(p, p.k, place.b, place.head / p.group);
+    const bf16 *const v = head_rows<bf16>(p, p.v, place.b, place.head / p.group);
+    const float scale = p.scale * LOG2_E;
+
+    load_tile<QUERIES, WIDTH>(queries, head_rows<bf16>(p, p.q, place.b, place.head), p.q.row, first,
+                              p.queries, p.width, p.q.vector);
+    load_tile<KEYS, WIDTH>(keys, k, p.k.row, 0, length, p.width, p.k.vector);
+    load_tile<KEYS, WIDTH>(values, v, p.v.row, 0, length, p.width, p.v.vector);
+
+    bf16 *const own = queries + 16 * M * warp * PITCH<WIDTH>;
+    float o[M][WIDTH / 8][4];
+    Softmax state;
+    clear(o);
+    for (int m = 0; m < M; m++)
+        for (int half = 0; half < 2; half++) state.maximum[m][half] = -INFINITY, state.sum[m][half] = 0.0f;
+
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
+        copy_async_wait();
+        __syncthreads(); // this tile has arrived, and all warps are done with the one before
+        if (step + 1 < steps) {
+            const int next = (step + 1) % 2 * TILE;
+            load_tile<KEYS, WIDTH>(keys + next, k, p.k.row, (step + 1) * KEYS, length, p.width, p.k.vector);
+            load_tile<KEYS, WIDTH>(values + next, v, p.v.row, (step + 1) * KEYS, length, p.width, p.v.vector);
+        }
+        float s[M][KEYS / 8][4];
+        uint32_t probabilities[M][KEYS / 16][4];
+        clear(s);
+        multiply_transposed<M, KEYS / 8, WIDTH>(s, own, keys + step % 2 * TILE);
+        if (step >= unmasked) mask(s, p, length, row, step * KEYS);
+        softmax_step<WIDTH>(state, s, o, scale);
+        pack_left<M, KEYS / 8>(probabilities, s);
+        multiply_rows<M, KEYS / 16, WIDTH>(o, probabilities, values + step % 2 * TILE);
+    }
+
+    copy_async_wait();
+    __syncthreads(); // with no step at all, the queries are still on their way to where the output is staged
+    float *const lse = p.lse ? p.lse + (int64_t(place.b) * p.heads + place.head) * p.queries : nullptr;
+    finish<WIDTH>(p, state, o, lse, row, scale);
+    store_rows<M, WIDTH>(o, own, head_rows<bf16>(p, p.y, place.b, place.head), p.y.row, row, p.queries,
+                         p.width, p.y.vector);
+}
+
+template <int WIDTH>
+Status launch(Ctx *ctx, const Problem &p) {
+    static_assert(shared_bytes<WIDTH>() <= tensor_shared_bytes(WIDTH), "as the choice of a kernel assumes");
+    const int64_t blocks = divide_up(p.queries, QUERIES) * p.heads * p.batch;
+    return LAUNCH(ctx, forward_kernel<WIDTH>, blocks, THREADS, shared_bytes<WIDTH>(), p);
+}
+
+} // namespace
+
+Status forward_tensor(Ctx *ctx, const Problem *p) {
+    return p->width <= 64 ? launch<64>(ctx, *p) : launch<128>(ctx, *p);
+}
+
+} // namespace attention

@@ -1,0 +1,171 @@
+/* cuda_tile: bf16 tiles in shared memory and products of them by one warp's tensor cores (sm_80 and later).
+ * The fragments are those of mma.m16n8k16 (PTX ISA, "Matrix fragments for mma.m16n8k16"): with g = lane / 4
+ * and t = lane % 4, an accumulator holds c[0], c[1] at row g and c[2], c[3] at row g + 8, columns 2t and
+ * 2t + 1, so that two neighbouring accumulators, rounded and packed, are a left operand of 16 x 16.
+ * A tile's rows lie WIDTH + 8 elements apart: the odd number of 16-byte vectors keeps the eight rows that
+ * ldmatrix reads together in different banks. */
+#ifndef KERNELS_ATTENTION_CUDA_TILE_CUH
+#define KERNELS_ATTENTION_CUDA_TILE_CUH
+
+#include "kernels/attention/cuda_instructions.cuh"
+#include "kernels/device/cuda.cuh"
+
+namespace attention {
+
+constexpr int WARPS = 4, THREADS = 32 * WARPS;
+
+template <int WIDTH>
+constexpr int PITCH = WIDTH + 8;
+
+/* Copies rows [first, first + ROWS) of `from`, its rows `stride` apart, to a tile; rows from `end` and
+ * columns from `width` on become zero. Asynchronous where `vector` allows: to be committed and awaited. */
+template <int ROWS, int WIDTH>
+__device__ inline void load_tile(bf16 *tile, const bf16 *from, int64_t stride, int first, int end, int width,
+                                 bool vector) {
+    if (vector) {
+        constexpr int VECTORS = WIDTH / 8;
+        static_assert(ROWS * VECTORS % THREADS == 0, "every thread copies as many vectors");
+#pragma unroll
+        for (int i = 0; i < ROWS * VECTORS / THREADS; i++) {
+            int index = i * THREADS + int(threadIdx.x);
+            int row = index / VECTORS, column = index % VECTORS * 8;
+            bool inside = first + row < end && column < width;
+            const bf16 *source = inside ? from + (first + row) * stride + column : from;
+            copy_async_16(tile + row * PITCH<WIDTH> + column, source, inside);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int index = int(threadIdx.x); index < ROWS * WIDTH; index += THREADS) {
+        int row = index / WIDTH, column = index % WIDTH;
+        bool inside = first + row < end && column < width;
+        tile[row * PITCH<WIDTH> + column] =
+            inside ? from[(first + row) * stride + column] : __float2bfloat16(0.0f);
+    }
+}
+
+/* Writes a warp's accumulators of 16 * M rows to rows [first, end) of `to`, through its own rows of shared
+ * memory, so that they leave as whole vectors. */
+template <int M, int WIDTH>
+__device__ inline void store_rows(const float (&rows)[M][WIDTH / 8][4], bf16 *staging, bf16 *to,
+                                  int64_t stride, int first, int end, int width, bool vector) {
+    const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < WIDTH / 8; n++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                *reinterpret_cast<uint32_t *>(staging + (16 * m + 8 * half + g) * PITCH<WIDTH> + 8 * n +
+                                              2 * t) = pack(rows[m][n][2 * half], rows[m][n][2 * half + 1]);
+    __syncwarp();
+    const int step = vector ? 8 : 1;
+#pragma unroll 1
+    for (int index = lane * step; index < 16 * M * WIDTH; index += 32 * step) {
+        int row = index / WIDTH, column = index % WIDTH;
+        if (first + row >= end || column >= width) continue;
+        const bf16 *from = staging + row * PITCH<WIDTH> + column;
+        bf16 *target = to + (first + row) * stride + column;
+        if (vector)
+            *reinterpret_cast<uint4 *>(target) = *reinterpret_cast<const uint4 *>(from);
+        else
+            *target = *from;
+    }
+}
+
+/* The 16 x 16 left operand at `tile` for 16 rows and 16 columns. */
+template <int WIDTH>
+__device__ inline void load_left(uint32_t (&left)[4], const bf16 *tile) {
+    const int lane = int(threadIdx.x) % 32;
+    load_matrices(left, tile + lane % 16 * PITCH<WIDTH> + lane / 16 * 8);
+}
+
+/* c += a b^T: a has 16 * M rows, b 8 * N rows, both WIDTH columns. */
+template <int M, int N, int WIDTH>
+__device__ inline void multiply_transposed(float (&c)[M][N][4], const bf16 *a, const bf16 *b) {
+    const int lane = int(threadIdx.x) % 32;
+    const bf16 *b_lane = b + (lane % 8 + lane / 16 * 8) * PITCH<WIDTH> + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int k = 0; k < WIDTH; k += 16) {
+        uint32_t left[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) load_left<WIDTH>(left[m], a + 16 * m * PITCH<WIDTH> + k);
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            uint32_t right[4];
+            load_matrices(right, b_lane + 8 * n * PITCH<WIDTH> + k);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply(c[m][n], left[m], right[0], right[1]);
+                multiply(c[m][n + 1], left[m], right[2], right[3]);
+            }
+        }
+    }
+}
+
+/* The same with a in registers already: left[m][k] holds its columns [16 k, 16 k + 16). */
+template <int M, int N, int WIDTH>
+__device__ inline void multiply_transposed(float (&c)[M][N][4], const uint32_t (&left)[M][WIDTH / 16][4],
+                                           const bf16 *b) {
+    const int lane = int(threadIdx.x) % 32;
+    const bf16 *b_lane = b + (lane % 8 + lane / 16 * 8) * PITCH<WIDTH> + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int k = 0; k < WIDTH / 16; k++)
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            uint32_t right[4];
+            load_matrices(right, b_lane + 8 * n * PITCH<WIDTH> + 16 * k);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply(c[m][n], left[m][k], right[0], right[1]);
+                multiply(c[m][n + 1], left[m][k], right[2], right[3]);
+            }
+        }
+}
+
+/* Rounds accumulators of 16 * M rows and 8 * N columns to left operands. */
+template <int M, int N>
+__device__ inline void pack_left(uint32_t (&left)[M][N / 2][4], const float (&c)[M][N][4]) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int k = 0; k < N / 2; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                left[m][k][i] = pack(c[m][2 * k + i / 2][2 * (i % 2)], c[m][2 * k + i / 2][2 * (i % 2) + 1]);
+}
+
+/* c += a b: a in registers, 16 * M rows and 16 * K columns; b has 16 * K rows and WIDTH columns. */
+template <int M, int K, int WIDTH>
+__device__ inline void multiply_rows(float (&c)[M][WIDTH / 8][4], const uint32_t (&left)[M][K][4],
+                                     const bf16 *b) {
+    const int lane = int(threadIdx.x) % 32;
+    const bf16 *b_lane = b + lane % 16 * PITCH<WIDTH> + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < K; k++)
+#pragma unroll
+        for (int n = 0; n < WIDTH / 8; n += 2) {
+            uint32_t right[4];
+            load_matrices_transposed(right, b_lane + 16 * k * PITCH<WIDTH> + 8 * n);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply(c[m][n], left[m][k], right[0], right[1]);
+                multiply(c[m][n + 1], left[m][k], right[2], right[3]);
+            }
+        }
+}
+
+template <int M, int N>
+__device__ inline void clear(float (&c)[M][N][4]) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) c[m][n][i] = 0.0f;
+}
+
+} // namespace attention
+
+#endif
