@@ -1,0 +1,149 @@
+/* loss as eager frameworks run it: all logits in fp32, their log-softmax, the picked entries; backward the
+ * softmax, the one-hot target, the scale, and two products. */
+#include "kernels/loss/loss.h"
+
+#include "kernels/device/cuda.cuh"
+#include "kernels/gemm/gemm.h"
+
+#include <math_constants.h>
+
+static constexpr int THREADS = 512, SUM_THREADS = 1024;
+
+/* In place; one block for each row. The columns from `vocab` to `stride` are padding and stay as they are: at
+ * the seam a pack is written whole, with what it held. The running maximum and sum are those of Milakov and
+ * Gimelshein 2018, "Online normalizer calculation for softmax". */
+template <class T, int N>
+static __global__ void __launch_bounds__(THREADS) log_softmax(int64_t vocab, int64_t stride, T *logits) {
+    T *row = logits + blockIdx.x * stride;
+    float most = -CUDART_INF_F, sum = 0.0f; // sum of exp(x - most)
+    for (int64_t v = threadIdx.x * N; v < vocab; v += THREADS * N) {
+        float x[N], before = most, terms = 0.0f;
+        load_floats(row + v, x);
+#pragma unroll
+        for (int e = 0; e < N; e++) x[e] = v + e < vocab ? x[e] : -CUDART_INF_F;
+#pragma unroll
+        for (int e = 0; e < N; e++) most = fmaxf(most, x[e]);
+#pragma unroll
+        for (int e = 0; e < N; e++) terms += expf(x[e] - most);
+        sum = sum * expf(before - most) + terms;
+    }
+    float all = block_max<THREADS>(most);
+    sum = block_sum<THREADS>(sum > 0.0f ? sum * expf(most - all) : sum);
+    float log_sum_exp = all + logf(sum);
+    for (int64_t v = threadIdx.x * N; v < vocab; v += THREADS * N) {
+        float x[N];
+        load_floats(row + v, x);
+#pragma unroll
+        for (int e = 0; e < N; e++) x[e] = v + e < vocab ? x[e] - log_sum_exp : x[e];
+        store_floats(row + v, x);
+    }
+}
+
+static __global__ void pick(const float *log_p, const int32_t *targets, int64_t rows, int64_t stride,
+                            float *losses) {
+    for (int64_t n = thread_index(); n < rows; n += thread_count()) {
+        losses[n] = targets[n] < 0 ? 0.0f : -log_p[n * stride + targets[n]];
+    }
+}
+
+/* loss += scale * sum of losses; one block, in a fixed order. */
+static __global__ void __launch_bounds__(SUM_THREADS)
+    sum_scaled(const float *losses, int64_t rows, double scale, float *loss) {
+    double sum = 0.0;
+    for (int64_t n = threadIdx.x; n < rows; n += SUM_THREADS) sum += losses[n];
+    sum = block_sum<SUM_THREADS>(sum);
+    if (threadIdx.x == 0) *loss += (float)(scale * sum);
+}
+
+/* The first `vocab` rows of what is padded. */
+static Tensor vocab_rows(const Loss *l, Tensor t) {
+    t.shape = shape2(l->vocab, tensor_width(t));
+    return t;
+}
+
+Status loss_forward_cuda_naive(Ctx *ctx, const void *contract) {
+    const Loss *l = static_cast<const Loss *>(contract);
+    int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
+    Tensor log_p = l->log_probabilities; // (N, Vp) fp32: logits, then their log-softmax
+    if (tensor_empty(log_p))
+        TRY(take(ctx, ARENA_SCRATCH, "loss.log_probabilities", F32, shape2(rows, padded), &log_p));
+    Gemm product = gemm_forward(l->hidden, vocab_rows(l, l->weight), log_p, 0);
+    bool packed = walks_in_packs(VECTOR<float>, {padded}, {log_p.data});
+    PRIMITIVE (ctx, "logits product") TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "log-softmax")
+        TRY(LAUNCH_PACKED(ctx, log_softmax, float, packed, (unsigned)rows, THREADS, l->vocab, padded,
+                          data_of<float>(log_p)));
+    PRIMITIVE (ctx, "pick")
+        TRY(LAUNCH(ctx, pick, grid_stride_blocks(ctx, rows, 256), 256, 0, data_of<float>(log_p),
+                   data_of<int32_t>(l->targets), rows, padded, data_of<float>(l->losses)));
+    PRIMITIVE (ctx, "sum")
+        TRY(LAUNCH(ctx, sum_scaled, 1, SUM_THREADS, 0, data_of<float>(l->losses), rows, l->scale,
+                   data_of<float>(l->loss)));
+    return OK;
+}
+
+/* The backward steps take (N, Vp) as a whole: what they leave in the padding is read by nobody. */
+template <class T, int N>
+static __global__ void exponential(const float *log_p, int64_t count, T *p) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float x[N];
+        load_floats(log_p + i, x);
+#pragma unroll
+        for (int e = 0; e < N; e++) x[e] = expf(x[e]);
+        store_floats(p + i, x);
+    }
+}
+
+/* p - 1 at the target, from log p, so that a bf16 p near 1 is not rounded before the subtraction. */
+template <class T>
+static __global__ void subtract_targets(const float *log_p, const int32_t *targets, int64_t rows,
+                                        int64_t stride, T *p) {
+    for (int64_t n = thread_index(); n < rows; n += thread_count()) {
+        if (targets[n] < 0) continue;
+        int64_t at = n * stride + targets[n];
+        p[at] = from_float<T>(expm1f(log_p[at]));
+    }
+}
+
+template <class T, int N>
+static __global__ void scale_rows(const int32_t *targets, int64_t count, int64_t stride, float scale,
+                                  T *dlogits) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        bool ignored = targets[i / stride] < 0; // a pack does not cross rows
+        float x[N];
+        load_floats(dlogits + i, x);
+#pragma unroll
+        for (int e = 0; e < N; e++) x[e] = ignored ? 0.0f : scale * x[e];
+        store_floats(dlogits + i, x);
+    }
+}
+
+template <class T>
+static Status logits_gradient(Ctx *ctx, const Loss *l, Tensor dlogits) {
+    int64_t rows = tensor_rows(dlogits), padded = tensor_width(dlogits), count = rows * padded;
+    const int32_t *targets = data_of<int32_t>(l->targets);
+    const float *log_p = data_of<float>(l->log_probabilities);
+    T *gradient = data_of<T>(dlogits);
+    bool packed = walks_in_packs(VECTOR<T>, {padded}, {log_p, gradient});
+    PRIMITIVE (ctx, "softmax")
+        TRY(LAUNCH_ELEMENTS(ctx, exponential, T, packed, count, log_p, count, gradient));
+    PRIMITIVE (ctx, "subtract target")
+        TRY(LAUNCH(ctx, subtract_targets<T>, grid_stride_blocks(ctx, rows, 256), 256, 0, log_p, targets, rows,
+                   padded, gradient));
+    PRIMITIVE (ctx, "scale")
+        TRY(LAUNCH_ELEMENTS(ctx, scale_rows, T, packed, count, targets, count, padded, l->scale, gradient));
+    return OK;
+}
+
+Status loss_backward_cuda_naive(Ctx *ctx, const void *contract) {
+    const Loss *l = static_cast<const Loss *>(contract);
+    int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
+    Tensor dlogits; // (N, Vp)
+    TRY(take(ctx, ARENA_SCRATCH, "loss.dlogits", ctx->dtype, shape2(rows, padded), &dlogits));
+    DISPATCH_FLOAT(ctx->dtype, T, TRY(logits_gradient<T>(ctx, l, dlogits)));
+    Gemm hidden_gradient = gemm_dinput(dlogits, vocab_rows(l, l->weight), l->dhidden, 0);
+    PRIMITIVE (ctx, "hidden gradient") TRY(gemm(ctx, &hidden_gradient));
+    Gemm weight_gradient = gemm_dweight(tensor_columns(dlogits, 0, l->vocab), l->hidden, l->dweight, 1);
+    PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
+    return OK;
+}
