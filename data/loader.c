@@ -57,9 +57,10 @@ static Status read_window(const Loader *loader, int64_t position, int64_t row, i
     if (o->shuffle) window = random_permute(o->seed, (uint64_t)epoch, loader->windows, window);
     int32_t *inputs = tokens + row * o->seq, *targets = inputs + o->batch * o->seq;
     /* The targets are the inputs moved by one: only the last comes from beyond them. */
-    TRY(tokens_read(o->source, window * o->seq, o->seq, inputs));
+    int64_t first = o->first + window * o->seq;
+    TRY(tokens_read(o->source, first, o->seq, inputs));
     memcpy(targets, inputs + 1, (size_t)(o->seq - 1) * sizeof *inputs);
-    return tokens_read(o->source, (window + 1) * o->seq, 1, targets + o->seq - 1);
+    return tokens_read(o->source, first + o->seq, 1, targets + o->seq - 1);
 }
 
 static Status read_batch(const Loader *loader, int64_t position, int32_t *tokens) {
@@ -117,8 +118,13 @@ static Status start_workers(Loader *loader) {
 
 /* ---- opening and closing ---- */
 
+/* How many tokens of the source the windows are cut from. */
+static int64_t part_length(const LoaderOptions *o) {
+    return o->length ? o->length : tokens_count(o->source) - o->first;
+}
+
 static Status check_options(const LoaderOptions *o) {
-    int64_t tokens, bytes;
+    int64_t tokens, bytes, length = part_length(o);
     if (o->batch < 1 || o->seq < 1 || checked_multiply(o->batch, o->seq, &tokens) ||
         checked_multiply(tokens, 2 * (int64_t)sizeof(int32_t), &bytes))
         return fail(ERROR_USAGE, "batches of %lld x %lld tokens cannot be made", (long long)o->batch,
@@ -127,9 +133,12 @@ static Status check_options(const LoaderOptions *o) {
         return fail(ERROR_USAGE, "%d data workers: 0 to %d are possible", o->workers, LIMIT);
     if (o->hold < 0 || o->hold > LIMIT || o->delay_us < 0)
         return fail(ERROR_USAGE, "the loader can hold 0 to %d batches and wait 0 us or more", LIMIT);
-    if (tokens_count(o->source) <= o->seq)
+    if (o->first < 0 || o->length < 0 || length > tokens_count(o->source) - o->first)
+        return fail(ERROR_INTERNAL, "the part of the data from token %lld on, %lld tokens long, is not there",
+                    (long long)o->first, (long long)o->length);
+    if (length <= o->seq)
         return fail(ERROR_FORMAT, "the data has %lld tokens, but one window of --seq=%lld needs %lld",
-                    (long long)tokens_count(o->source), (long long)o->seq, (long long)o->seq + 1);
+                    (long long)length, (long long)o->seq, (long long)o->seq + 1);
     return OK;
 }
 
@@ -169,7 +178,7 @@ Status loader_open(const LoaderOptions *options, Loader **loader) {
     if (!l->options.hold) l->options.hold = 1;
     if (!l->options.buffers.allocate)
         l->options.buffers = (HostBuffers){allocate_default, release_default, NULL};
-    l->windows = (tokens_count(options->source) - 1) / options->seq;
+    l->windows = (part_length(options) - 1) / options->seq;
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->room, NULL);
     pthread_cond_init(&l->filled, NULL);

@@ -24,6 +24,7 @@ typedef struct {
 
 typedef struct {
     const TokenSource *source; // outlives the loader
+    int64_t first, length;     // the part of the source that is used: tokens; length 0: to its end
     int64_t batch, seq;
     bool shuffle;
     uint64_t seed;
