@@ -1,0 +1,335 @@
+/* attention, blocked over queries and keys with the softmax rescaled on the way (Dao et al. 2022, algorithms
+ * 1 and 4): nothing of size T x S is stored. Scores are held transposed, (keys, queries): a block's softmax
+ * then runs along vectors of queries, without sums across a vector. A block of queries, or of one key/value
+ * head in the backward pass, is one thread's work from beginning to end: the bits do not depend on the
+ * threads. */
+#include "kernels/attention/attention.h"
+#include "kernels/attention/cpu_tile.h"
+
+#include <omp.h>
+
+enum {
+    QUERY_BLOCK = 64,
+    KEY_BLOCK = 64,
+    FEW_QUERIES = 4, // up to here a block would be mostly empty: each query walks its keys alone
+};
+_Static_assert(QUERY_BLOCK % TILE_WIDTH == 0, "a block of queries is made of whole tiles");
+
+/* The contract, unpacked. Keys and values are those attended to: the cache's where there is one. */
+typedef struct {
+    const AttentionForward *a;
+    Tensor k, v;
+    int64_t batch, queries, keys; // B, T, S
+    int64_t key_rows;             // rows of k and v from one batch row to the next
+    int64_t heads, group;         // query heads; those that share a key/value head
+    int64_t size, padded;         // D; rounded up to whole tiles
+} Problem;
+
+static Problem unpack(const AttentionForward *a) {
+    bool cached = !tensor_empty(a->cache_k);
+    Problem p = {.a = a,
+                 .k = cached ? a->cache_k : a->k,
+                 .v = cached ? a->cache_v : a->v,
+                 .batch = a->q.shape.d[0],
+                 .queries = a->q.shape.d[1],
+                 .heads = a->heads,
+                 .group = a->heads / a->kv_heads,
+                 .size = tensor_width(a->q) / a->heads};
+    p.keys = cached ? a->past + p.queries : a->k.shape.d[1];
+    p.key_rows = p.k.shape.d[1];
+    p.padded = (p.size + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;
+    return p;
+}
+
+/* Row i of batch row b of a (B, T, heads*D) tensor, from the first column of head h on. */
+static float *query_row(const Problem *p, Tensor t, int64_t b, int64_t h, int64_t i) {
+    return float_row(t, b * p->queries + i) + h * p->size;
+}
+
+static float *key_row(const Problem *p, Tensor t, int64_t b, int64_t kv_head, int64_t j) {
+    return float_row(t, b * p->key_rows + j) + kv_head * p->size;
+}
+
+/* Keys that query i of batch row b sees: they are [0, visible). */
+static int64_t visible(const Problem *p, int64_t b, int64_t i) {
+    int64_t limit = p->keys;
+    if (!tensor_empty(p->a->key_lengths)) {
+        int64_t length = ((const int32_t *)p->a->key_lengths.data)[b];
+        limit = length < limit ? length : limit;
+    }
+    int64_t last = i + p->keys - p->queries + 1;
+    if (p->a->causal && last < limit) limit = last;
+    return limit > 0 ? limit : 0;
+}
+
+/* Hides what lies above the diagonal of scores (keys from j, queries from i). */
+static void mask_causal(const Problem *p, int64_t i, int64_t j, int64_t keys, float *scores) {
+    if (!p->a->causal) return;
+    for (int64_t key = 0; key < keys; key++) {
+        int64_t blind = j + key - (p->keys - p->queries) - i; // queries before this one do not see the key
+        for (int64_t query = 0; query < blind && query < QUERY_BLOCK; query++)
+            scores[key * QUERY_BLOCK + query] = -INFINITY;
+    }
+}
+
+/* Running softmax of a block of queries, one vector element for each. */
+typedef struct {
+    float maximum[QUERY_BLOCK], sum[QUERY_BLOCK], correction[QUERY_BLOCK];
+} Running;
+
+/* Turns scores (keys, QUERY_BLOCK) into exponentials relative to the new maximum; `correction` is what
+ * earlier sums are to be multiplied by. A query that has seen nothing yet keeps the maximum -inf and sums of
+ * 0. */
+static void softmax_step(Running *running, int64_t keys, float *scores) {
+    float maximum[QUERY_BLOCK], shift[QUERY_BLOCK];
+    memcpy(maximum, running->maximum, sizeof maximum);
+    for (int64_t j = 0; j < keys; j++) {
+        const float *row = scores + j * QUERY_BLOCK;
+#pragma omp simd
+        for (int i = 0; i < QUERY_BLOCK; i++) maximum[i] = row[i] > maximum[i] ? row[i] : maximum[i];
+    }
+#pragma omp simd
+    for (int i = 0; i < QUERY_BLOCK; i++) {
+        shift[i] = maximum[i] == -INFINITY ? 0 : maximum[i];
+        running->correction[i] = simd_exp(running->maximum[i] - shift[i]);
+        running->sum[i] *= running->correction[i];
+        running->maximum[i] = maximum[i];
+    }
+    for (int64_t j = 0; j < keys; j++) {
+        float *row = scores + j * QUERY_BLOCK;
+#pragma omp simd
+        for (int i = 0; i < QUERY_BLOCK; i++) {
+            row[i] = simd_exp(row[i] - shift[i]);
+            running->sum[i] += row[i];
+        }
+    }
+}
+
+static float *carve(float **rest, int64_t floats) {
+    float *piece = *rest;
+    *rest += floats;
+    return piece;
+}
+
+static int64_t forward_floats(const Problem *p) {
+    return QUERY_BLOCK * (p->size + KEY_BLOCK + 2 * p->padded);
+}
+
+/* Queries [first, first + QUERY_BLOCK) of head h in batch row b. */
+static void forward_block(const Problem *p, int64_t b, int64_t h, int64_t first, float *scratch) {
+    const AttentionForward *a = p->a;
+    int64_t count = p->queries - first < QUERY_BLOCK ? p->queries - first : QUERY_BLOCK, kv = h / p->group;
+    float *queries = carve(&scratch, p->size * QUERY_BLOCK);  // (D, queries), scaled
+    float *scores = carve(&scratch, KEY_BLOCK * QUERY_BLOCK); // (keys, queries)
+    float *values = carve(&scratch, KEY_BLOCK * p->padded);   // (keys, D)
+    float *sums = carve(&scratch, QUERY_BLOCK * p->padded);   // (queries, D)
+    Running running = {.sum = {0}};
+    for (int i = 0; i < QUERY_BLOCK; i++) running.maximum[i] = -INFINITY;
+    memset(sums, 0, (size_t)(QUERY_BLOCK * p->padded) * sizeof *sums);
+    tile_transpose(query_row(p, a->q, b, h, first), a->q.stride, count, p->size, (float)a->scale, queries,
+                   QUERY_BLOCK);
+    for (int64_t j = 0, end = visible(p, b, first + count - 1); j < end; j += KEY_BLOCK) {
+        int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
+        tile_product(keys, QUERY_BLOCK, p->size, (TileView){key_row(p, p->k, b, kv, j), p->k.stride, 1},
+                     queries, QUERY_BLOCK, scores, QUERY_BLOCK, false);
+        mask_causal(p, first, j, keys, scores);
+        softmax_step(&running, keys, scores);
+        for (int64_t i = 0; i < count; i++)
+#pragma omp simd
+            for (int64_t d = 0; d < p->padded; d++) sums[i * p->padded + d] *= running.correction[i];
+        tile_pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, values, p->padded);
+        tile_product(count, p->padded, keys, (TileView){scores, 1, QUERY_BLOCK}, values, p->padded, sums,
+                     p->padded, true);
+    }
+    float *lse = tensor_empty(a->lse) ? NULL : float_row(a->lse, b * p->heads + h) + first;
+    for (int64_t i = 0; i < count; i++) {
+        float *y = query_row(p, a->y, b, h, first + i);
+        float inverse = running.sum[i] == 0 ? 0 : 1 / running.sum[i];
+        for (int64_t d = 0; d < p->size; d++) y[d] = sums[i * p->padded + d] * inverse;
+        if (lse) lse[i] = running.maximum[i] + logf(running.sum[i]);
+    }
+}
+
+static float dot(const float *x, const float *y, int64_t count) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t d = 0; d < count; d++) sum += x[d] * y[d];
+    return sum;
+}
+
+/* One query against all its keys, as decoding does: keys and values pass once, scores (S) stay in cache. */
+static void forward_query(const Problem *p, int64_t b, int64_t h, int64_t i, float *scores) {
+    const AttentionForward *a = p->a;
+    const float *query = query_row(p, a->q, b, h, i);
+    int64_t end = visible(p, b, i), kv = h / p->group;
+    float maximum = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < end; j++) {
+        scores[j] = (float)a->scale * dot(query, key_row(p, p->k, b, kv, j), p->size);
+        maximum = scores[j] > maximum ? scores[j] : maximum;
+    }
+    float shift = maximum == -INFINITY ? 0 : maximum;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < end; j++) {
+        scores[j] = simd_exp(scores[j] - shift);
+        sum += scores[j];
+    }
+    float *y = query_row(p, a->y, b, h, i);
+    memset(y, 0, (size_t)p->size * sizeof *y);
+    for (int64_t j = 0; j < end; j++) {
+        const float *value = key_row(p, p->v, b, kv, j);
+        float weight = scores[j] / sum;
+#pragma omp simd
+        for (int64_t d = 0; d < p->size; d++) y[d] += weight * value[d];
+    }
+    if (!tensor_empty(a->lse)) float_row(a->lse, b * p->heads + h)[i] = maximum + logf(sum);
+}
+
+static void append(const Problem *p, Tensor from, Tensor cache) {
+    size_t bytes = (size_t)tensor_width(from) * sizeof(float);
+    for (int64_t b = 0; b < p->batch; b++)
+        for (int64_t t = 0; t < p->queries; t++)
+            memcpy(float_row(cache, b * p->key_rows + p->a->past + t), float_row(from, b * p->queries + t),
+                   bytes);
+}
+
+Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
+    const AttentionForward *a = contract;
+    const Problem p = unpack(a);
+    bool few = p.queries <= FEW_QUERIES;
+    int64_t blocks = few ? p.queries : (p.queries + QUERY_BLOCK - 1) / QUERY_BLOCK;
+    int64_t pairs = p.batch * p.heads;
+    Tensor scratch; // (threads, floats)
+    TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32,
+             shape2(cpu_threads(ctx), few ? p.keys : forward_floats(&p)), &scratch));
+    if (!tensor_empty(a->cache_k)) {
+        PRIMITIVE (ctx, "cache") {
+            append(&p, a->k, a->cache_k);
+            append(&p, a->v, a->cache_v);
+        }
+    }
+    PRIMITIVE (ctx, "flash attention") {
+        /* The last blocks see the most keys: they go first, so that no thread is left alone with one. */
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(dynamic)
+        for (int64_t item = 0; item < pairs * blocks; item++) {
+            int64_t block = blocks - 1 - item / pairs, b = item % pairs / p.heads, h = item % p.heads;
+            float *own = float_row(scratch, omp_get_thread_num());
+            if (few)
+                forward_query(&p, b, h, block, own);
+            else
+                forward_block(&p, b, h, block * QUERY_BLOCK, own);
+        }
+    }
+    return OK;
+}
+
+/* Scratch of one thread in the backward pass. */
+typedef struct {
+    float *queries, *queries_across; // (queries, D) and (D, queries), the latter scaled
+    float *dy, *dy_across;           // likewise, unscaled
+    float *weights, *dscores;        // (keys, queries)
+    float *keys, *dq;                // (keys, D), (queries, D)
+    float *dk, *dv;                  // (S, D), sums over all queries of the group
+    float *lse, *delta;              // (queries)
+} Backward;
+
+static int64_t backward_floats(const Problem *p) {
+    return QUERY_BLOCK * (2 * p->size + 2 * KEY_BLOCK + 4 * p->padded + 2) + 2 * p->keys * p->padded;
+}
+
+static Backward backward_scratch(const Problem *p, float *scratch) {
+    int64_t tile = QUERY_BLOCK * p->padded, across = p->size * QUERY_BLOCK, square = KEY_BLOCK * QUERY_BLOCK;
+    return (Backward){.queries = carve(&scratch, tile),
+                      .queries_across = carve(&scratch, across),
+                      .dy = carve(&scratch, tile),
+                      .dy_across = carve(&scratch, across),
+                      .weights = carve(&scratch, square),
+                      .dscores = carve(&scratch, square),
+                      .keys = carve(&scratch, tile),
+                      .dq = carve(&scratch, tile),
+                      .lse = carve(&scratch, QUERY_BLOCK),
+                      .delta = carve(&scratch, QUERY_BLOCK),
+                      .dk = carve(&scratch, p->keys * p->padded),
+                      .dv = carve(&scratch, p->keys * p->padded)};
+}
+
+/* weights = exp(scores - lse); dscores, which holds dy v^T, becomes scale * weights * (dy v^T - delta). */
+static void softmax_gradient(const Backward *s, int64_t keys, float scale) {
+    for (int64_t j = 0; j < keys; j++) {
+        float *weights = s->weights + j * QUERY_BLOCK, *dscores = s->dscores + j * QUERY_BLOCK;
+#pragma omp simd
+        for (int i = 0; i < QUERY_BLOCK; i++) {
+            weights[i] = simd_exp(weights[i] - s->lse[i]);
+            dscores[i] = scale * weights[i] * (dscores[i] - s->delta[i]);
+        }
+    }
+}
+
+/* A block of queries of head h: writes its dq and adds to dk and dv. */
+static void backward_block(const Problem *p, const AttentionBackward *g, int64_t b, int64_t h, int64_t first,
+                           const Backward *s) {
+    const AttentionForward *a = p->a;
+    int64_t count = p->queries - first < QUERY_BLOCK ? p->queries - first : QUERY_BLOCK, kv = h / p->group;
+    const float *q = query_row(p, a->q, b, h, first), *dy = query_row(p, g->dy, b, h, first);
+    tile_pack(q, a->q.stride, count, p->size, s->queries, p->padded);
+    tile_transpose(q, a->q.stride, count, p->size, (float)a->scale, s->queries_across, QUERY_BLOCK);
+    tile_pack(dy, g->dy.stride, count, p->size, s->dy, p->padded);
+    tile_transpose(dy, g->dy.stride, count, p->size, 1, s->dy_across, QUERY_BLOCK);
+    const float *lse = float_row(a->lse, b * p->heads + h) + first;
+    for (int64_t i = 0; i < QUERY_BLOCK; i++) {
+        /* Where a query sees nothing, or is none, exp(score - inf) = 0 leaves no trace. */
+        s->lse[i] = i < count && lse[i] != -INFINITY ? lse[i] : INFINITY;
+        s->delta[i] = i < count ? dot(query_row(p, g->dy, b, h, first + i),
+                                      query_row(p, a->y, b, h, first + i), p->size)
+                                : 0;
+    }
+    memset(s->dq, 0, (size_t)(QUERY_BLOCK * p->padded) * sizeof *s->dq);
+    for (int64_t j = 0, end = visible(p, b, first + count - 1); j < end; j += KEY_BLOCK) {
+        int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK, width = p->padded;
+        const TileView values = {key_row(p, p->v, b, kv, j), p->v.stride, 1};
+        tile_pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, s->keys, width);
+        tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->keys, width, 1}, s->queries_across,
+                     QUERY_BLOCK, s->weights, QUERY_BLOCK, false);
+        mask_causal(p, first, j, keys, s->weights);
+        tile_product(keys, QUERY_BLOCK, p->size, values, s->dy_across, QUERY_BLOCK, s->dscores, QUERY_BLOCK,
+                     false);
+        softmax_gradient(s, keys, (float)a->scale);
+        tile_product(keys, width, count, (TileView){s->weights, QUERY_BLOCK, 1}, s->dy, width,
+                     s->dv + j * width, width, true);
+        tile_product(keys, width, count, (TileView){s->dscores, QUERY_BLOCK, 1}, s->queries, width,
+                     s->dk + j * width, width, true);
+        tile_product(count, width, keys, (TileView){s->dscores, 1, QUERY_BLOCK}, s->keys, width, s->dq, width,
+                     true);
+    }
+    for (int64_t i = 0; i < count; i++)
+        memcpy(query_row(p, g->dq, b, h, first + i), s->dq + i * p->padded, (size_t)p->size * sizeof *s->dq);
+}
+
+/* All that one key/value head takes part in. */
+static void backward_head(const Problem *p, const AttentionBackward *g, int64_t b, int64_t kv,
+                          float *scratch) {
+    const Backward s = backward_scratch(p, scratch);
+    memset(s.dk, 0, (size_t)(p->keys * p->padded) * sizeof *s.dk);
+    memset(s.dv, 0, (size_t)(p->keys * p->padded) * sizeof *s.dv);
+    for (int64_t h = kv * p->group; h < (kv + 1) * p->group; h++)
+        for (int64_t first = 0; first < p->queries; first += QUERY_BLOCK)
+            backward_block(p, g, b, h, first, &s);
+    for (int64_t j = 0; j < p->keys; j++) {
+        memcpy(key_row(p, g->dk, b, kv, j), s.dk + j * p->padded, (size_t)p->size * sizeof *s.dk);
+        memcpy(key_row(p, g->dv, b, kv, j), s.dv + j * p->padded, (size_t)p->size * sizeof *s.dv);
+    }
+}
+
+Status attention_backward_cpu_fused(Ctx *ctx, const void *contract) {
+    const AttentionBackward *g = contract;
+    const Problem p = unpack(g->forward);
+    Tensor scratch; // (threads, floats)
+    TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32, shape2(cpu_threads(ctx), backward_floats(&p)),
+             &scratch));
+    int64_t kv_heads = p.heads / p.group;
+    PRIMITIVE (ctx, "flash attention") {
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(dynamic)
+        for (int64_t item = 0; item < p.batch * kv_heads; item++)
+            backward_head(&p, g, item / kv_heads, item % kv_heads, float_row(scratch, omp_get_thread_num()));
+    }
+    return OK;
+}

@@ -1,0 +1,35 @@
+/* cpu_tile: the small products inside the fused CPU attention, on tiles that lie in the first two caches. */
+#ifndef KERNELS_ATTENTION_CPU_TILE_H
+#define KERNELS_ATTENTION_CPU_TILE_H
+
+#include "kernels/simd.h"
+
+/* Rows and columns of the block of sums that one pass holds in registers. Columns of a product come in whole
+ * multiples of TILE_WIDTH; rows in any number. */
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { TILE_ROWS = 4, TILE_VECTORS = 4 }; // 16 of 32 registers: enough to hide a multiply-add's latency
+#else
+enum { TILE_ROWS = 4, TILE_VECTORS = 2 }; // 8 of 16
+#endif
+enum { TILE_WIDTH = TILE_VECTORS * LANES };
+
+/* A matrix by its element (i, p) = data[i * row + p * column]: rows of a tensor, or its transpose. */
+typedef struct {
+    const float *data;
+    int64_t row, column;
+} TileView;
+
+/* C (m, n) = A (m, k) B (k, n), or += with `accumulate`. B and C are row-major, rows ldb and ldc apart; n is
+ * a multiple of TILE_WIDTH. The sums over k run in order. */
+void tile_product(int64_t m, int64_t n, int64_t k, TileView a, const float *b, int64_t ldb, float *c,
+                  int64_t ldc, bool accumulate);
+
+/* to (width, stride) = scale * from (rows, width)^T. Columns from `rows` up to `stride` are zeroed. */
+void tile_transpose(const float *from, int64_t from_stride, int64_t rows, int64_t width, float scale,
+                    float *to, int64_t stride);
+
+/* to (rows, padded) = from (rows, width), the columns from `width` zeroed. */
+void tile_pack(const float *from, int64_t from_stride, int64_t rows, int64_t width, float *to,
+               int64_t padded);
+
+#endif

@@ -1,0 +1,58 @@
+/* embed, one pass: both tables' rows are added on the way from memory to memory. */
+#include "kernels/embed/embed.h"
+#include "kernels/simd.h"
+
+Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
+    const EmbedForward *e = contract;
+    int64_t rows = tensor_count(e->tokens), columns = tensor_width(e->tokens), width = tensor_width(e->y);
+    bool learned = !tensor_empty(e->position);
+    const int32_t *tokens = e->tokens.data;
+    PRIMITIVE (ctx, "gather and add") {
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+        for (int64_t n = 0; n < rows; n++) {
+            const float *token = float_row(e->token, tokens[n]);
+            const float *position = learned ? float_row(e->position, e->past + n % columns) : token;
+            float *y = float_row(e->y, n);
+            if (!learned) {
+                memcpy(y, token, (size_t)width * sizeof *y);
+                continue;
+            }
+#pragma omp simd
+            for (int64_t c = 0; c < width; c++) y[c] = token[c] + position[c];
+        }
+    }
+    return OK;
+}
+
+/* Columns [first, last) of every row of dy, in order. */
+static void scatter_columns(const EmbedBackward *e, int64_t first, int64_t last) {
+    const EmbedForward *f = e->forward;
+    int64_t rows = tensor_count(f->tokens), columns = tensor_width(f->tokens);
+    bool learned = !tensor_empty(f->position);
+    const int32_t *tokens = f->tokens.data;
+    for (int64_t n = 0; n < rows; n++) {
+        const float *dy = float_row(e->dy, n);
+        float *dtoken = float_row(e->dtoken, tokens[n]);
+#pragma omp simd
+        for (int64_t c = first; c < last; c++) dtoken[c] += dy[c];
+        if (!learned) continue;
+        float *dposition = float_row(e->dposition, f->past + n % columns);
+#pragma omp simd
+        for (int64_t c = first; c < last; c++) dposition[c] += dy[c];
+    }
+}
+
+/* Every thread owns columns, whole cache lines of them, and walks all rows: no two threads meet, and each
+ * sum runs in the order of the rows, whatever the number of threads. */
+Status embed_backward_cpu_fused(Ctx *ctx, const void *contract) {
+    const EmbedBackward *e = contract;
+    int64_t width = tensor_width(e->dy), threads = cpu_threads(ctx);
+    int64_t share =
+        ((width + threads - 1) / threads + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS;
+    PRIMITIVE (ctx, "scatter add") {
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static, 1)
+        for (int64_t first = 0; first < width; first += share)
+            scatter_columns(e, first, first + share < width ? first + share : width);
+    }
+    return OK;
+}

@@ -1,0 +1,118 @@
+/* linear: the bias is what the product is added to, so it costs no pass; activations and their derivatives
+ * are one vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over
+ * the weights. */
+#include "kernels/gemm/gemm.h"
+#include "kernels/linear/linear.h"
+#include "kernels/simd.h"
+
+enum {
+    FEW_ROWS = 4, // up to here reading the weights is the whole cost
+    SLAB = 256,   // columns of a bias gradient that one thread sums at a time
+    RUN = 128,    // rows summed in fp32 before they are added to the total
+};
+
+/* pre = bias in every row: the product then accumulates on top. */
+static void fill_bias(Ctx *ctx, Tensor bias, Tensor pre) {
+    int64_t rows = tensor_rows(pre);
+    size_t bytes = (size_t)tensor_width(pre) * sizeof(float);
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t i = 0; i < rows; i++) memcpy(float_row(pre, i), bias.data, bytes);
+}
+
+static void gelu(Ctx *ctx, const float *pre, int64_t count, float *y) {
+#pragma omp parallel for simd num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t i = 0; i < count; i++) y[i] = simd_gelu(pre[i]);
+}
+
+/* dx *= gelu'(pre) */
+static void gelu_gradient(Ctx *ctx, const float *pre, int64_t count, float *dx) {
+#pragma omp parallel for simd num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t i = 0; i < count; i++) dx[i] *= simd_gelu_slope(pre[i]);
+}
+
+/* One output of one row. */
+static float dot(const float *x, const float *weight, int64_t count) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < count; i++) sum += x[i] * weight[i];
+    return sum;
+}
+
+/* Every thread owns outputs and reads their weights once for all rows. */
+static void few_rows(Ctx *ctx, const LinearForward *l) {
+    int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
+    const float *bias = tensor_empty(l->bias) ? NULL : l->bias.data;
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t o = 0; o < out; o++)
+        for (int64_t n = 0; n < rows; n++) {
+            float pre = dot(float_row(l->x, n), float_row(l->weight, o), in) + (bias ? bias[o] : 0);
+            if (!tensor_empty(l->pre)) float_row(l->pre, n)[o] = pre;
+            float_row(l->y, n)[o] = l->activation == ACTIVATION_GELU_TANH ? simd_gelu(pre) : pre;
+        }
+}
+
+Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
+    const LinearForward *l = contract;
+    if (tensor_rows(l->x) <= FEW_ROWS) {
+        PRIMITIVE (ctx, "product, bias, activation") few_rows(ctx, l);
+        return OK;
+    }
+    Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
+    bool bias = !tensor_empty(l->bias);
+    if (bias)
+        PRIMITIVE (ctx, "bias") fill_bias(ctx, l->bias, pre);
+    Gemm product = gemm_forward(l->x, l->weight, pre, bias ? 1 : 0);
+    PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
+    if (l->activation == ACTIVATION_GELU_TANH)
+        PRIMITIVE (ctx, "GELU") gelu(ctx, pre.data, tensor_count(pre), l->y.data);
+    return OK;
+}
+
+/* Columns [first, last) of dpre = dy * gelu'(pre), where dpre is not dy itself, and of dbias. Sums over rows
+ * run in order, whatever the number of threads. */
+static void bias_slab(const LinearBackward *l, Tensor dpre, int64_t first, int64_t last) {
+    int64_t rows = tensor_rows(dpre), width = last - first;
+    float *dbias = tensor_empty(l->dbias) ? NULL : (float *)l->dbias.data + first;
+    for (int64_t top = 0; top < rows; top += RUN) {
+        float sum[SLAB] = {0};
+        for (int64_t n = top; n < rows && n < top + RUN; n++) {
+            const float *dy = float_row(l->dy, n) + first;
+            if (dpre.data != l->dy.data) {
+                const float *pre = float_row(l->forward->pre, n) + first;
+                float *out = float_row(dpre, n) + first;
+#pragma omp simd
+                for (int64_t c = 0; c < width; c++) out[c] = dy[c] * simd_gelu_slope(pre[c]);
+                dy = out;
+            }
+#pragma omp simd
+            for (int64_t c = 0; c < width; c++) sum[c] += dy[c];
+        }
+        if (!dbias) continue;
+#pragma omp simd
+        for (int64_t c = 0; c < width; c++) dbias[c] += sum[c];
+    }
+}
+
+Status linear_backward_cpu_fused(Ctx *ctx, const void *contract) {
+    const LinearBackward *l = contract;
+    const LinearForward *f = l->forward;
+    int64_t width = tensor_width(l->dy);
+    bool active = f->activation == ACTIVATION_GELU_TANH && !l->dy_is_dpre;
+    Tensor dpre = l->dy; // (..., O)
+    if (active) TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", F32, l->dy.shape, &dpre));
+    if (active || !tensor_empty(l->dbias))
+        PRIMITIVE (ctx, active ? "activation and bias gradient" : "bias gradient") {
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+            for (int64_t first = 0; first < width; first += SLAB)
+                bias_slab(l, dpre, first, first + SLAB < width ? first + SLAB : width);
+        }
+    Gemm dweight = gemm_dweight(dpre, f->x, l->dweight, 1);
+    PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &dweight));
+    if (tensor_empty(l->dx)) return OK;
+    Gemm dinput = gemm_dinput(dpre, f->weight, l->dx, 0);
+    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &dinput));
+    if (l->input)
+        PRIMITIVE (ctx, "GELU gradient")
+            gelu_gradient(ctx, l->input->pre.data, tensor_count(l->dx), l->dx.data);
+    return OK;
+}

@@ -1,0 +1,116 @@
+/* norm, one pass over memory: a row is read once, and stays in the first-level cache over the short loops
+ * that add, find its statistics and write it. */
+#include "kernels/norm/norm.h"
+#include "kernels/simd.h"
+
+/* Returns the sum of r = x + skip. */
+static float residual_sum(const float *x, const float *skip, int64_t width, float *r) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < width; c++) {
+        r[c] = x[c] + skip[c];
+        sum += r[c];
+    }
+    return sum;
+}
+
+static float row_sum(const float *x, int64_t width) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < width; c++) sum += x[c];
+    return sum;
+}
+
+/* The sum of squared distances from the mean: no cancellation, as sum r^2 - mean^2 would have. */
+static float row_spread(const float *r, float mean, int64_t width) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t c = 0; c < width; c++) sum += (r[c] - mean) * (r[c] - mean);
+    return sum;
+}
+
+static void normalize(const float *r, const float *weight, const float *bias, float mean, float rstd,
+                      int64_t width, float *y) {
+#pragma omp simd
+    for (int64_t c = 0; c < width; c++) y[c] = (r[c] - mean) * rstd * weight[c] + bias[c];
+}
+
+Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
+    const NormForward *n = contract;
+    int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
+    bool skip = !tensor_empty(n->skip);
+    float *means = n->mean.data, *rstds = n->rstd.data;
+    PRIMITIVE (ctx, "add, statistics, output") {
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+        for (int64_t i = 0; i < rows; i++) {
+            const float *x = float_row(n->x, i);
+            float *r = skip ? float_row(n->r, i) : NULL;
+            float sum = skip ? residual_sum(x, float_row(n->skip, i), width, r) : row_sum(x, width);
+            if (skip) x = r;
+            means[i] = sum / (float)width;
+            rstds[i] = 1 / sqrtf(row_spread(x, means[i], width) / (float)width + (float)n->eps);
+            normalize(x, n->weight.data, n->bias.data, means[i], rstds[i], width, float_row(n->y, i));
+        }
+    }
+    return OK;
+}
+
+/* One row of the backward pass; dweight and dbias are this thread's own sums. */
+static void backward_row(const NormBackward *b, int64_t row, float *dweight, float *dbias) {
+    const NormForward *f = b->forward;
+    int64_t width = tensor_width(f->x);
+    const float *r = float_row(tensor_empty(f->skip) ? f->x : f->r, row), *dy = float_row(b->dy, row);
+    const float *weight = f->weight.data;
+    float mean = ((const float *)f->mean.data)[row], rstd = ((const float *)f->rstd.data)[row];
+    float sum = 0, product = 0; // of g; of g * n
+#pragma omp simd reduction(+ : sum, product)
+    for (int64_t c = 0; c < width; c++) {
+        float n = (r[c] - mean) * rstd, g = dy[c] * weight[c];
+        sum += g;
+        product += g * n;
+        dweight[c] += dy[c] * n;
+        dbias[c] += dy[c];
+    }
+    sum /= (float)width;
+    product /= (float)width;
+    float *dr = float_row(b->dr, row);
+    if (b->accumulate) {
+#pragma omp simd
+        for (int64_t c = 0; c < width; c++)
+            dr[c] += rstd * (dy[c] * weight[c] - sum - (r[c] - mean) * rstd * product);
+    } else {
+#pragma omp simd
+        for (int64_t c = 0; c < width; c++)
+            dr[c] = rstd * (dy[c] * weight[c] - sum - (r[c] - mean) * rstd * product);
+    }
+}
+
+/* Each thread sums the parameters' gradients over its own block of rows; the blocks are then added in order.
+ * The split depends on the number of threads alone, so equal runs give equal bits. */
+Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
+    const NormBackward *b = contract;
+    int64_t rows = tensor_rows(b->dy), width = tensor_width(b->dy), threads = cpu_threads(ctx);
+    Tensor partial; // (threads, 2, C): dweight, dbias
+    TRY(take(ctx, ARENA_SCRATCH, "norm.partial", F32, shape3(threads, 2, width), &partial));
+    float *dweight = b->dweight.data, *dbias = b->dbias.data;
+    PRIMITIVE (ctx, "gradients") {
+#pragma omp parallel num_threads(cpu_threads(ctx))
+        {
+#pragma omp for schedule(static)
+            for (int64_t t = 0; t < threads; t++) {
+                float *own = float_row(partial, 2 * t);
+                memset(own, 0, 2 * (size_t)width * sizeof *own);
+                for (int64_t i = t * rows / threads; i < (t + 1) * rows / threads; i++)
+                    backward_row(b, i, own, own + width);
+            }
+#pragma omp for simd schedule(static)
+            for (int64_t c = 0; c < width; c++) {
+                for (int64_t t = 0; t < threads; t++) {
+                    dweight[c] += float_row(partial, 2 * t)[c];
+                    dbias[c] += float_row(partial, 2 * t + 1)[c];
+                }
+            }
+        }
+    }
+    return OK;
+}

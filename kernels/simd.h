@@ -1,0 +1,81 @@
+/* simd: what the fused CPU forms share. Functions of one number that GCC and Clang turn into vector code
+ * inside
+ * `#pragma omp simd` loops, on any instruction set; the vector type of this machine for the few loops that
+ * must hold their sums in registers; and rows of tensors. fp32 only. */
+#ifndef KERNELS_SIMD_H
+#define KERNELS_SIMD_H
+
+#include "kernels/op.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A vector register. LANES floats; memory behind a LanesView pointer need not be aligned. */
+#if defined(__AVX512F__)
+enum { LANES = 16 };
+#elif defined(__AVX__)
+enum { LANES = 8 };
+#else
+enum { LANES = 4 };
+#endif
+enum { CACHE_LINE_FLOATS = 16 };
+typedef float Lanes __attribute__((vector_size(LANES * sizeof(float))));
+typedef Lanes LanesView __attribute__((aligned(sizeof(float)), may_alias));
+
+/* Threads of a parallel region: what the device was opened with. */
+static inline int cpu_threads(const Ctx *ctx) {
+    return ctx->threads > 0 ? ctx->threads : 1;
+}
+
+static inline float *float_row(Tensor t, int64_t row) {
+    return (float *)t.data + row * t.stride;
+}
+
+static inline float float_of_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* exp(x), at most 1 ulp off; 0 below -104, inf above 88.73, NaN for NaN. x = n*ln2 + r with |r| <= ln2/2
+ * (Cody, Waite 1980), exp(r) as a polynomial whose relative error is below 4e-9. Adding 1.5 * 2^23 rounds to
+ * the integer n and leaves it in the low bits. 2^n is applied in two halves: either alone can be represented.
+ */
+static inline float simd_exp(float x) {
+    const float round = 12582912.0f;
+    x = x < -104.0f ? -104.0f : x;
+    x = x > 89.0f ? 89.0f : x;
+    float shifted = x * 1.44269504f + round, n = shifted - round;
+    float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
+    float p = 0.0013814539f;
+    p = p * r + 0.0083687454f;
+    p = p * r + 0.041668389f;
+    p = p * r + 0.16666521f;
+    p = p * r + 0.49999994f;
+    p = (p * r) * r + r + 1.0f;
+    uint32_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    uint32_t biased = bits - 0x4B400000u + 256u, half = biased >> 1; // n + 256, never negative
+    return p * float_of_bits((half - 1u) << 23) * float_of_bits((biased - half - 1u) << 23);
+}
+
+/* gelu(z) = z * sigmoid(2u), u = sqrt(2/pi) (z + 0.044715 z^3): the same function as z/2 * (1 + tanh u),
+ * without its cancellation where z is far below zero. This is exp(-2u). */
+static inline float simd_gelu_decay(float z) {
+    return simd_exp(z * (-1.59576912f - 0.0713548163f * z * z));
+}
+
+static inline float simd_gelu(float z) {
+    return z / (1.0f + simd_gelu_decay(z));
+}
+
+/* gelu'(z) = s + z s (1 - s) 2u' with s = sigmoid(2u), and 1 - s = exp(-2u) s. The slope is below 1e-31 left
+ * of -9.5 and 1 to the last bit right of 16. */
+static inline float simd_gelu_slope(float z) {
+    z = z < -9.5f ? -9.5f : z;
+    z = z > 16.0f ? 16.0f : z;
+    float decay = simd_gelu_decay(z), s = 1.0f / (1.0f + decay);
+    return s + z * (decay * s) * s * (1.59576912f + 0.214064449f * z * z);
+}
+
+#endif
