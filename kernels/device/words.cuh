@@ -49,6 +49,22 @@ __device__ __forceinline__ Words packed(const float (&x)[VECTOR<T>]) {
     return words;
 }
 
+/* The same for N elements: 16 bytes, or one element where width or addresses are odd, as its float. */
+template <typename T, int N>
+__device__ __forceinline__ Words load_words_of(const T *from) {
+    static_assert(N == VECTOR<T> || N == 1, "whole words or one element");
+    if constexpr (N == VECTOR<T>) return load_words(from);
+    return {{__float_as_uint(to_float(*from))}};
+}
+
+template <typename T, int N>
+__device__ __forceinline__ void unpack_of(const Words &words, float (&x)[N]) {
+    if constexpr (N == VECTOR<T>)
+        unpack<T>(words, x);
+    else
+        x[0] = __uint_as_float(words.w[0]);
+}
+
 /* Hides from the compiler that the words are still the same, so that it unpacks them anew rather than keeping
  * every float derived from them in a register over a reduction. */
 __device__ __forceinline__ void forget(Words &words) {

@@ -14,21 +14,11 @@ constexpr int BATCH = 4;     // rows of dy that a warp has on their way at once
 constexpr int RUN_LANES = 8; // threads that share the pieces of a long run
 
 template <typename T, int N>
-__device__ __forceinline__ Words fetch(const T *from) {
-    if constexpr (N == VECTOR<T>) return load_words(from);
-    return {{__float_as_uint(to_float(*from))}};
-}
-
-template <typename T, int N>
 __device__ __forceinline__ void add_to(float (&sum)[N], const Words &words) {
-    if constexpr (N == VECTOR<T>) {
-        float x[N];
-        unpack<T>(words, x);
+    float x[N];
+    unpack_of<T, N>(words, x);
 #pragma unroll
-        for (int e = 0; e < N; e++) sum[e] += x[e];
-    } else {
-        sum[0] += __uint_as_float(words.w[0]);
-    }
+    for (int e = 0; e < N; e++) sum[e] += x[e];
 }
 
 /* Floor: read the rows of both tables, write y: 3 * rows * C * sizeof(T) bytes, less what caches keep. */
@@ -43,8 +33,8 @@ __global__ void __launch_bounds__(ROWS *WARP)
 #pragma unroll 4
     for (int64_t c = threadIdx.x * N; c < width; c += WARP * N) {
         float sum[N] = {};
-        add_to<T, N>(sum, fetch<T, N>(from + c));
-        if (position) add_to<T, N>(sum, fetch<T, N>(place + c));
+        add_to<T, N>(sum, load_words_of<T, N>(from + c));
+        if (position) add_to<T, N>(sum, load_words_of<T, N>(place + c));
         store_floats(y + row * width + c, sum);
     }
 }
@@ -63,10 +53,10 @@ __device__ __forceinline__ void flush(float (&sum)[N], float *to, bool add) {
     for (int e = 0; e < N; e++) sum[e] = 0.f;
 }
 
-/* A warp adds the sorted positions of one piece, over one tile of columns. A run of equal tokens that begins in
- * the piece goes to the table, where no other warp adds at this time; what only goes on from the piece before
- * goes to partials. Floor: rows * C * sizeof(T) bytes read, and 8 bytes for each element of a row of the table
- * that is met. */
+/* A warp adds the sorted positions of one piece, over one tile of columns. A run of equal tokens that begins
+ * in the piece goes to the table, where no other warp adds at this time; what only goes on from the piece
+ * before goes to partials. Floor: rows * C * sizeof(T) bytes read, and 8 bytes for each element of a row of
+ * the table that is met. */
 template <typename T, int N>
 __global__ void __launch_bounds__(ROWS *WARP)
     add_pieces(const int32_t *__restrict__ tokens, const int32_t *__restrict__ rows, const T *__restrict__ dy,
@@ -86,7 +76,8 @@ __global__ void __launch_bounds__(ROWS *WARP)
 #pragma unroll
         for (int b = 0; b < BATCH; b++) {
             const int64_t row = __shfl_sync(0xffffffffu, my_row, start + b);
-            if (start + b < length && column < width) words[b] = fetch<T, N>(dy + row * width + column);
+            if (start + b < length && column < width)
+                words[b] = load_words_of<T, N>(dy + row * width + column);
         }
 #pragma unroll
         for (int b = 0; b < BATCH; b++) {
@@ -115,8 +106,9 @@ __device__ __forceinline__ int64_t run_end(const int32_t *tokens, int64_t piece,
     return pieces;
 }
 
-/* A block adds, over one tile of columns, the partials of the run that first goes on in piece blockIdx.x; other
- * blocks have nothing to do. Lane y takes every RUN_LANES-th piece, then the lanes are added in order. */
+/* A block adds, over one tile of columns, the partials of the run that first goes on in piece blockIdx.x + 1;
+ * other blocks have nothing to do. Lane y takes every RUN_LANES-th piece, then the lanes are added in order.
+ */
 template <int N>
 __global__ void __launch_bounds__(RUN_LANES *WARP)
     add_runs(const int32_t *__restrict__ tokens, int64_t count, int64_t width, float *__restrict__ dtoken,
@@ -153,7 +145,7 @@ __global__ void __launch_bounds__(ROWS *WARP)
     if (i >= period) return;
     float sum[N] = {};
 #pragma unroll 8
-    for (int64_t b = 0; b < batch; b++) add_to<T, N>(sum, fetch<T, N>(dy + b * period + i));
+    for (int64_t b = 0; b < batch; b++) add_to<T, N>(sum, load_words_of<T, N>(dy + b * period + i));
     flush(sum, dposition + i, true);
 }
 

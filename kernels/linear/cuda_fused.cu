@@ -1,0 +1,249 @@
+#include "kernels/linear/linear.h"
+
+#include "kernels/device/cuda.cuh"
+#include "kernels/device/partials.cuh"
+#include "kernels/device/words.cuh"
+#include "kernels/gemm/cuda.cuh"
+
+/* Bias, GELU and the GELU's gradient ride in a product's epilogue where cuBLASLt has one; else one kernel
+ * does what is left. Such a kernel walks a tile of columns down the rows: a thread stays with its N columns,
+ * 16 bytes or one element, so that a bias or a column's sum stays in registers. */
+namespace {
+
+constexpr int WARP = 32;
+constexpr int ROWS = 8;                // rows of a block at once, one warp each
+constexpr int RESIDENT = 4;            // blocks that a multiprocessor's registers hold
+constexpr int BLOCKS = 132 * RESIDENT; // a fixed number, so that the order of sums is fixed
+
+constexpr float SQRT_2_OVER_PI = 0.7978845608028654f, CUBIC = 0.044715f;
+
+/* gelu(z) = z/2 (1 + tanh(u)) = z s with s = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (z + 0.044715 z^3). */
+struct Sigmoid {
+    float s, complement; // complement = 1 - s, without cancellation
+
+    __device__ __forceinline__ explicit Sigmoid(float z) {
+        const float u = SQRT_2_OVER_PI * (z + CUBIC * z * z * z);
+        const float e = __expf(fminf(-2.f * u, 80.f)); // so that e s stays finite
+        s = __fdividef(1.f, 1.f + e);
+        complement = e * s;
+    }
+};
+
+__device__ __forceinline__ float gelu(float z) {
+    return z * Sigmoid(z).s;
+}
+
+__device__ __forceinline__ float gelu_slope(float z) {
+    const Sigmoid sigmoid(z);
+    const float two_du = 2.f * SQRT_2_OVER_PI * (1.f + 3.f * CUBIC * z * z);
+    return sigmoid.s * (1.f + z * sigmoid.complement * two_du);
+}
+
+/* What a thread has to do: N columns from `column` on, of the rows first, first + step, ... */
+struct Walk {
+    int64_t column, first, step;
+
+    __device__ explicit Walk(int n)
+        : column(((int64_t)blockIdx.x * WARP + threadIdx.x) * n),
+          first((int64_t)blockIdx.y * ROWS + threadIdx.y), step((int64_t)gridDim.y * ROWS) {}
+};
+
+/* pre = y + bias, y = activation(pre), in place; bias and pre may be NULL.
+ * Floor: read y, write y and pre: 2 (3) * rows * O * sizeof(T) bytes. */
+template <typename T, int N>
+__global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
+    bias_activation(const T *bias, bool activate, int64_t rows, int64_t width, T *pre, T *y) {
+    constexpr int BATCH = 4; // rows that a thread has on their way at once
+    const Walk walk(N);
+    if (walk.column >= width) return;
+    float added[N] = {};
+    if (bias) unpack_of<T, N>(load_words_of<T, N>(bias + walk.column), added);
+    for (int64_t start = walk.first; start < rows; start += BATCH * walk.step) {
+        Words words[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            const int64_t row = start + b * walk.step;
+            if (row < rows) words[b] = load_words_of<T, N>(y + row * width + walk.column);
+        }
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            const int64_t row = start + b * walk.step, at = row * width + walk.column;
+            if (row >= rows) break;
+            float z[N];
+            unpack_of<T, N>(words[b], z);
+#pragma unroll
+            for (int e = 0; e < N; e++) z[e] += added[e];
+            if (pre) store_floats(pre + at, z);
+#pragma unroll
+            for (int e = 0; e < N; e++) z[e] = activate ? gelu(z[e]) : z[e];
+            store_floats(y + at, z);
+        }
+    }
+}
+
+/* With GRADIENT dpre = dy * gelu'(pre), written; else dpre is dy. A block's sums of dpre over its rows go to
+ * row blockIdx.y of partials (blocks, O), which may be NULL. dpre may be dy.
+ * Floor: read dy (and pre, write dpre): 1 (3) * rows * O * sizeof(T) bytes. */
+template <typename T, int N, bool GRADIENT>
+__global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
+    column_sums(const T *dy, const T *pre, int64_t rows, int64_t width, T *dpre, float *partials) {
+    constexpr int BATCH = GRADIENT ? 2 : 4; // rows that a thread has on their way at once
+    const Walk walk(N);
+    float sum[N] = {};
+    for (int64_t start = walk.first; walk.column < width && start < rows; start += BATCH * walk.step) {
+        Words words[BATCH], inputs[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            const int64_t row = start + b * walk.step, at = row * width + walk.column;
+            if (row < rows) words[b] = load_words_of<T, N>(dy + at);
+            if (GRADIENT && row < rows) inputs[b] = load_words_of<T, N>(pre + at);
+        }
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            const int64_t row = start + b * walk.step;
+            if (row >= rows) break;
+            float d[N];
+            unpack_of<T, N>(words[b], d);
+            if constexpr (GRADIENT) {
+                float z[N];
+                unpack_of<T, N>(inputs[b], z);
+#pragma unroll
+                for (int e = 0; e < N; e++) d[e] = to_float(from_float<T>(d[e] * gelu_slope(z[e])));
+                store_floats(dpre + row * width + walk.column, d);
+            }
+#pragma unroll
+            for (int e = 0; e < N; e++) sum[e] += d[e];
+        }
+    }
+    if (!partials) return;
+    __shared__ float sums[ROWS][N][WARP];
+#pragma unroll
+    for (int e = 0; e < N; e++) sums[threadIdx.y][e][threadIdx.x] = sum[e];
+    __syncthreads();
+    for (int c = threadIdx.y * WARP + threadIdx.x; c < N * WARP; c += ROWS * WARP) {
+        const int64_t column = (int64_t)blockIdx.x * WARP * N + c;
+        if (column >= width) continue;
+        float total = 0.f;
+        for (int row = 0; row < ROWS; row++) total += sums[row][c % N][c / N];
+        partials[blockIdx.y * width + column] = total;
+    }
+}
+
+template <typename T, int N>
+dim3 walk_grid(int64_t rows, int64_t width) {
+    const int64_t tiles = divide_up(width, WARP * N), groups = divide_up(rows, ROWS);
+    const int64_t most = divide_up(BLOCKS, tiles);
+    return dim3((unsigned)tiles, (unsigned)(groups < most ? groups : most));
+}
+
+/* Whether the epilogue does it: it spares a pass over the output, so wherever cuBLASLt has a kernel for it.
+ * Nobody asks while measuring: neither way takes scratch. */
+bool in_epilogue(Ctx *ctx, const Gemm *product, const GemmEpilogue *epilogue) {
+    return !ctx->measuring && gemm_cuda_supports(ctx, product, epilogue);
+}
+
+template <typename T>
+Status forward(Ctx *ctx, const LinearForward *l) {
+    const Gemm product = gemm_forward(l->x, l->weight, l->y, 0);
+    const bool activate = l->activation == ACTIVATION_GELU_TANH;
+    const T *bias = data_of<T>(l->bias);
+    if (tensor_empty(l->bias) && !activate) {
+        PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
+        return OK;
+    }
+    GemmEpilogue epilogue = {};
+    epilogue.kind = !activate              ? EPILOGUE_BIAS
+                    : tensor_empty(l->pre) ? EPILOGUE_GELU_BIAS
+                                           : EPILOGUE_GELU_AUX_BIAS;
+    epilogue.bias = bias;
+    if (epilogue.kind == EPILOGUE_GELU_AUX_BIAS) {
+        epilogue.aux = l->pre.data;
+        epilogue.aux_ld = l->pre.stride;
+    }
+    if (!tensor_empty(l->bias) && in_epilogue(ctx, &product, &epilogue)) {
+        PRIMITIVE (ctx, activate ? "product, bias, GELU" : "product, bias")
+            TRY(gemm_cuda_epilogue(ctx, &product, &epilogue));
+        return OK;
+    }
+
+    const int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
+    T *pre = data_of<T>(l->pre), *y = data_of<T>(l->y);
+    PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, activate ? "bias, GELU" : "bias") {
+        DISPATCH_PACK(walks_in_packs(VECTOR<T>, {width}, {bias, pre, y}), T, N,
+                      TRY(LAUNCH(ctx, (bias_activation<T, N>), (walk_grid<T, N>(rows, width)),
+                                 dim3(WARP, ROWS), 0, bias, activate, rows, width, pre, y)));
+    }
+    return OK;
+}
+
+/* dpre = dy * gelu'(pre) where pre is not empty (dpre may be dy), and dbias += the sums of dpre over rows
+ * where dbias is not empty. */
+template <typename T, int N>
+Status gradient_and_sums(Ctx *ctx, Tensor dy, Tensor pre, Tensor dpre, Tensor dbias) {
+    const int64_t rows = tensor_rows(dy), width = tensor_width(dy);
+    const dim3 grid = walk_grid<T, N>(rows, width);
+    Tensor partials = {};
+    if (!tensor_empty(dbias))
+        TRY(take(ctx, ARENA_SCRATCH, "linear.partials", F32, shape2(grid.y, width), &partials));
+    float *sums = tensor_empty(dbias) ? nullptr : data_of<float>(partials);
+    PRIMITIVE (ctx, tensor_empty(pre) ? "bias gradient" : "GELU gradient") {
+        if (tensor_empty(pre))
+            TRY(LAUNCH(ctx, (column_sums<T, N, false>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy), nullptr,
+                       rows, width, nullptr, sums));
+        else
+            TRY(LAUNCH(ctx, (column_sums<T, N, true>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy),
+                       data_of<T>(pre), rows, width, data_of<T>(dpre), sums));
+        if (sums) TRY(partials_add(ctx, sums, grid.y, width, data_of<float>(dbias), width, nullptr));
+    }
+    return OK;
+}
+
+template <typename T>
+Status gradient_and_bias(Ctx *ctx, Tensor dy, Tensor pre, Tensor dpre, Tensor dbias) {
+    const bool packs = walks_in_packs(VECTOR<T>, {tensor_width(dy)}, {dy.data, pre.data, dpre.data});
+    DISPATCH_PACK(packs, T, N, return (gradient_and_sums<T, N>(ctx, dy, pre, dpre, dbias)));
+}
+
+template <typename T>
+Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
+    const Gemm product = gemm_dinput(dpre, l->forward->weight, l->dx, 0);
+    GemmEpilogue epilogue = {};
+    if (l->input) {
+        epilogue.kind = EPILOGUE_DGELU;
+        epilogue.aux = l->input->pre.data;
+        epilogue.aux_ld = l->input->pre.stride;
+        if (in_epilogue(ctx, &product, &epilogue)) {
+            PRIMITIVE (ctx, "input gradient, GELU gradient")
+                TRY(gemm_cuda_epilogue(ctx, &product, &epilogue));
+            return OK;
+        }
+    }
+    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &product));
+    return l->input ? gradient_and_bias<T>(ctx, l->dx, l->input->pre, l->dx, Tensor{}) : OK;
+}
+
+template <typename T>
+Status backward(Ctx *ctx, const LinearBackward *l) {
+    const LinearForward *f = l->forward;
+    const bool active = f->activation == ACTIVATION_GELU_TANH && !l->dy_is_dpre;
+    Tensor dpre = l->dy;
+    if (active) TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
+    if (active || !tensor_empty(l->dbias))
+        TRY(gradient_and_bias<T>(ctx, l->dy, active ? f->pre : Tensor{}, dpre, l->dbias));
+    PRIMITIVE (ctx, "weight gradient") {
+        const Gemm product = gemm_dweight(dpre, f->x, l->dweight, 1);
+        TRY(gemm(ctx, &product));
+    }
+    return tensor_empty(l->dx) ? OK : input_gradient<T>(ctx, l, dpre);
+}
+
+} // namespace
+
+Status linear_forward_cuda_fused(Ctx *ctx, const void *contract) {
+    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, (const LinearForward *)contract));
+}
+
+Status linear_backward_cuda_fused(Ctx *ctx, const void *contract) {
+    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, (const LinearBackward *)contract));
+}
