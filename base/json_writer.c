@@ -1,0 +1,148 @@
+#include "base/json_writer.h"
+
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void append(JsonWriter *w, const char *text, size_t length) {
+    if (w->failed) return;
+    if (length >= w->room - w->length) {
+        size_t room = 2 * (w->length + length) + 256;
+        char *larger = memory_resize(w->text, room);
+        if (!larger) {
+            w->failed = true;
+            return;
+        }
+        w->text = larger;
+        w->room = room;
+    }
+    if (length) memcpy(w->text + w->length, text, length);
+    w->length += length;
+    w->text[w->length] = 0;
+}
+
+static void append_text(JsonWriter *w, const char *text) {
+    append(w, text, strlen(text));
+}
+
+/* A comma is due after a value: whenever the text ends neither in an opening bracket nor in a colon nor in a
+ * comma. Strings end in their quote, so no string's content is mistaken for one of these. */
+static void separate(JsonWriter *w) {
+    size_t end = w->length;
+    while (end && (w->text[end - 1] == ' ' || w->text[end - 1] == '\n')) end--;
+    if (end && !strchr("{[:,", w->text[end - 1])) append_text(w, ",");
+}
+
+void json_write_open(JsonWriter *w, char bracket) {
+    separate(w);
+    append(w, &bracket, 1);
+}
+
+void json_write_close(JsonWriter *w, char bracket) {
+    append(w, &bracket, 1);
+}
+
+void json_write_key(JsonWriter *w, const char *key) {
+    json_write_string(w, key, (int64_t)strlen(key));
+    append_text(w, ":");
+}
+
+void json_write_integer(JsonWriter *w, int64_t value) {
+    char text[NUMBER_TEXT];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    json_write_json(w, text);
+}
+
+void json_write_boolean(JsonWriter *w, bool value) {
+    json_write_json(w, value ? "true" : "false");
+}
+
+void number_text(double value, char text[NUMBER_TEXT]) {
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, NUMBER_TEXT, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) return;
+    }
+}
+
+void json_write_number(JsonWriter *w, double value) {
+    char text[NUMBER_TEXT] = "null";
+    if (isfinite(value)) number_text(value, text);
+    json_write_json(w, text);
+}
+
+/* The length of the UTF-8 character that `text` begins with, or 0: overlong forms, surrogates and what lies
+ * beyond U+10FFFF are none (Unicode 15, table 3-7). */
+static int64_t character_length(const uint8_t *text, int64_t left) {
+    uint8_t first = text[0], low = 0x80, high = 0xBF;
+    if (first < 0x80) return 1;
+    int64_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+    if (first == 0xE0) low = 0xA0;
+    if (first == 0xED) high = 0x9F;
+    if (first == 0xF0) low = 0x90;
+    if (first == 0xF4) high = 0x8F;
+    if (length > left) return 0;
+    for (int64_t i = 1; i < length; i++) {
+        if (text[i] < low || text[i] > high) return 0;
+        low = 0x80;
+        high = 0xBF;
+    }
+    return length;
+}
+
+static void append_escaped(JsonWriter *w, uint8_t character) {
+    const char *plain = "\"\\\n\t\r", *letters = "\"\\ntr", *at = strchr(plain, character);
+    char text[8];
+    if (character && at)
+        snprintf(text, sizeof text, "\\%c", letters[at - plain]);
+    else
+        snprintf(text, sizeof text, "\\u%04x", character);
+    append_text(w, text);
+}
+
+void json_write_string(JsonWriter *w, const char *text, int64_t length) {
+    const uint8_t *bytes = (const uint8_t *)text;
+    separate(w);
+    append_text(w, "\"");
+    for (int64_t i = 0, n; i < length; i += n) {
+        n = character_length(bytes + i, length - i);
+        if (n == 0) {
+            append_text(w, "\xEF\xBF\xBD");
+            n = 1;
+        } else if (bytes[i] < 0x20 || bytes[i] == '"' || bytes[i] == '\\') {
+            append_escaped(w, bytes[i]);
+        } else {
+            append(w, text + i, (size_t)n);
+        }
+    }
+    append_text(w, "\"");
+}
+
+void json_write_line(JsonWriter *w, int spaces, bool before_value) {
+    char indent[64];
+    if (before_value) separate(w);
+    snprintf(indent, sizeof indent, "\n%*s", spaces, "");
+    append_text(w, indent);
+}
+
+void json_write_json(JsonWriter *w, const char *json) {
+    separate(w);
+    append_text(w, json);
+}
+
+Status json_writer_status(const JsonWriter *w) {
+    return w->failed ? fail(ERROR_MEMORY, "no memory left for %zu bytes of JSON", w->length) : OK;
+}
+
+void json_writer_clear(JsonWriter *w) {
+    w->length = 0;
+    w->failed = false;
+}
+
+void json_writer_free(JsonWriter *w) {
+    memory_free(w->text);
+    *w = (JsonWriter){0};
+}

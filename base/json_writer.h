@@ -1,0 +1,52 @@
+/* json_writer: builds JSON text in memory. What is written is always valid JSON, whatever the values are. */
+#ifndef BASE_JSON_WRITER_H
+#define BASE_JSON_WRITER_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* All zero: an empty text. Running out of memory is remembered, and told by json_writer_status. */
+typedef struct {
+    char *text; // zero-terminated once anything is written
+    size_t length, room;
+    bool failed;
+} JsonWriter;
+
+/* Values and keys put the comma before themselves where one is due. */
+void json_write_open(JsonWriter *writer, char bracket); // '{' or '['
+void json_write_close(JsonWriter *writer, char bracket);
+void json_write_key(JsonWriter *writer, const char *key);
+void json_write_integer(JsonWriter *writer, int64_t value);
+void json_write_boolean(JsonWriter *writer, bool value);
+
+/* The shortest digits that read back as the same double; null for what is not finite, which JSON lacks. */
+void json_write_number(JsonWriter *writer, double value);
+
+/* Bytes that are not UTF-8 become U+FFFD. */
+void json_write_string(JsonWriter *writer, const char *text, int64_t length);
+
+/* Starts a new line, for people: after the comma, if one is due, indented by `spaces`. */
+void json_write_line(JsonWriter *writer, int spaces, bool before_value);
+
+/* Text that is JSON already. */
+void json_write_json(JsonWriter *writer, const char *json);
+
+CHECKED Status json_writer_status(const JsonWriter *writer);
+void json_writer_clear(JsonWriter *writer); // forgets the text, keeps the memory
+void json_writer_free(JsonWriter *writer);
+
+/* The digits that json_write_number writes, for a finite value. */
+enum { NUMBER_TEXT = 32 };
+void number_text(double value, char text[NUMBER_TEXT]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,85 @@
+/* options: a program's options as one table, read from the command line (argp) and from a JSON file. The
+ * table says everything once: --help, validation, --config and --print-config follow from it. */
+#ifndef BASE_OPTIONS_H
+#define BASE_OPTIONS_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What an option's text means, and the type of the field that it goes to. */
+typedef enum {
+    OPTION_HEADING, // no option: `doc` stands above those that follow
+    OPTION_FLAG,    // bool: --name, --name=0, --name=1
+    OPTION_INTEGER, // int64_t in [least, most]
+    OPTION_NUMBER,  // double in [low, high], without the ends where `above` or `below` is set
+    OPTION_TEXT,    // const char *, never NULL
+    OPTION_LIST,    // OptionList, each number in [least, most], at least one
+    OPTION_CHOICE,  // an enum: the place of the text in `choices`
+} OptionKind;
+
+typedef struct {
+    int64_t *values;
+    int64_t count;
+} OptionList;
+
+typedef struct {
+    OptionKind kind;
+    const char *name;         // long, without dashes
+    char letter;              // short, or 0
+    const char *argument;     // how --help calls the value: "N"; NULL for flags and choices
+    const char *doc;          // one line; --help puts the default behind it
+    const char *default_text; // instead of the default value in --help; "" shows none
+    const char *bare;         // OPTION_TEXT: the value of --name with none given; NULL if it needs one
+    const char *choices;      // "cosine|linear"
+    int64_t least, most;
+    double low, high;
+    bool above, below;
+    bool command_line_only; // not a key of a --config file
+    size_t field;           // offset in the struct of values
+} Option;
+
+typedef enum { OPTION_SOURCE_DEFAULT, OPTION_SOURCE_FILE, OPTION_SOURCE_COMMAND_LINE } OptionSource;
+
+/* A table, the values it fills, and where each came from. The values that `values` holds at options_open are
+ * the defaults; texts and lists that are read later belong to the set until options_close. */
+typedef struct {
+    const char *program; // "train"
+    const char *version; // what --version prints
+    const char *summary; // what --help begins with
+    const Option *table;
+    int count;
+    void *values;
+    OptionSource *source; // (count)
+    void **owned;         // (count) the text or numbers behind values that were read
+} OptionSet;
+
+/* --help, --usage and --version are part of every set; a table must not name them. */
+CHECKED Status options_open(OptionSet *set, const char *program, const char *version, const char *summary,
+                            const Option *table, int count, void *values);
+void options_close(OptionSet *set);
+
+/* Reads the command line. The last of several of the same name wins; --name=VALUE and --name VALUE are the
+ * same; a name may be cut short while it stays unambiguous. `printed` tells that --help, --usage or --version
+ * was asked for and has been answered on standard output: nothing is left to do. Every error is an
+ * ERROR_USAGE that names the option, and for an unknown one the nearest. */
+CHECKED Status options_parse(OptionSet *set, int argc, char **argv, bool *printed);
+
+/* Fills what the command line left out from a JSON object of long names. ERROR_FILE, ERROR_FORMAT for what is
+ * not such an object, ERROR_USAGE for an unknown key or a value out of range. */
+CHECKED Status options_read_file(OptionSet *set, const char *path);
+
+/* All values, in the table's order, as a JSON object that options_read_file accepts: on one line, or with
+ * `lines` a line for each. The caller frees it with memory_free. */
+CHECKED Status options_json(const OptionSet *set, bool lines, char **json);
+
+/* Answers --print-config: prints options_json with lines on standard output. */
+CHECKED Status options_print(const OptionSet *set);
+
+/* Whether an option was asked for: it was on the command line, or a file gave it a value other than its
+ * default. `name` must be in the table. */
+bool options_given(const OptionSet *set, const char *name);
+
+#endif

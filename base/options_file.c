@@ -1,0 +1,138 @@
+#include "base/options_internal.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FILE_MOST = 1 << 20 }; // bytes of a configuration file
+
+/* Why a JSON value is not of the option's type. */
+static Status expect_type(OptionKind kind) {
+    switch (kind) {
+    case OPTION_FLAG: return fail(ERROR_USAGE, "expected true or false");
+    case OPTION_INTEGER: return fail(ERROR_USAGE, "expected a whole number");
+    case OPTION_NUMBER: return fail(ERROR_USAGE, "expected a number");
+    case OPTION_LIST: return fail(ERROR_USAGE, "expected an array of whole numbers");
+    default: return fail(ERROR_USAGE, "expected a string");
+    }
+}
+
+/* Writes the value as it would stand on a command line, so that one validation serves both. The writer's
+ * commas between values are those of a list. A text may be a bare number, as in "fused": 1. */
+static Status value_text(OptionKind kind, const json_t *value, JsonWriter *text) {
+    char digits[NUMBER_TEXT];
+    bool textual = kind == OPTION_TEXT || kind == OPTION_CHOICE;
+    if (kind == OPTION_FLAG && json_is_boolean(value)) {
+        json_write_integer(text, json_is_true(value));
+    } else if (json_is_integer(value) && kind != OPTION_FLAG && kind != OPTION_LIST) {
+        json_write_integer(text, json_integer_value(value));
+    } else if (kind == OPTION_NUMBER && json_is_real(value)) {
+        number_text(json_real_value(value), digits);
+        json_write_json(text, digits);
+    } else if (textual && json_is_string(value)) {
+        json_write_json(text, json_string_value(value));
+    } else if (kind == OPTION_LIST && json_is_array(value) && json_array_size(value) > 0) {
+        size_t i;
+        json_t *item;
+        json_array_foreach((json_t *)(uintptr_t)value, i, item) {
+            if (!json_is_integer(item)) return expect_type(kind);
+            json_write_integer(text, json_integer_value(item));
+        }
+    } else {
+        return expect_type(kind);
+    }
+    return json_writer_status(text);
+}
+
+/* Stores one value; its source becomes the file unless it says what is so anyway. */
+static Status read_value(OptionSet *set, int index, const json_t *value) {
+    JsonWriter text = {0}, before = {0}, after = {0};
+    option_write_json(set, index, &before);
+    Status status = value_text(set->table[index].kind, value, &text);
+    if (!status) {
+        status = option_store(set, index, text.text ? text.text : "");
+        if (status) status = fail_at(status, "%.100s", text.text ? text.text : "");
+    }
+    if (!status) {
+        option_write_json(set, index, &after);
+        status = json_writer_status(&before);
+        if (!status) status = json_writer_status(&after);
+    }
+    if (!status && strcmp(before.text, after.text) != 0) set->source[index] = OPTION_SOURCE_FILE;
+    json_writer_free(&text);
+    json_writer_free(&before);
+    json_writer_free(&after);
+    return status;
+}
+
+static Status read_object(OptionSet *set, const char *path, json_t *object) {
+    const char *key;
+    json_t *value;
+    if (!json_is_object(object))
+        return fail(ERROR_FORMAT, "%s: expected a JSON object of option names and values", path);
+    json_object_foreach(object, key, value) {
+        int index = option_find(set, key);
+        if (index < 0)
+            return fail(ERROR_USAGE, "%s: unknown key \"%.100s\"; did you mean \"%s\"?", path, key,
+                        option_nearest(set, key, true));
+        if (set->table[index].command_line_only)
+            return fail(ERROR_USAGE, "%s: \"%s\" belongs on the command line only", path, key);
+        if (set->source[index] == OPTION_SOURCE_COMMAND_LINE) continue;
+        TRY(fail_at(read_value(set, index, value), "%s: \"%s\"", path, key));
+    }
+    return OK;
+}
+
+Status options_read_file(OptionSet *set, const char *path) {
+    char *text;
+    int64_t length;
+    TRY(file_read(path, FILE_MOST, &text, &length));
+    json_error_t error;
+    json_t *object = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    memory_free(text);
+    if (!object)
+        return fail(ERROR_FORMAT, "%s:%d:%d: not valid JSON: %s", path, error.line, error.column, error.text);
+    Status status = read_object(set, path, object);
+    json_decref(object);
+    return status;
+}
+
+/* A list that nobody gave: a file cannot say "none" (an empty array is refused), so it says nothing. */
+static bool absent(const OptionSet *set, int index) {
+    const Option *option = &set->table[index];
+    const void *field = (const char *)set->values + option->field;
+    return option->kind == OPTION_LIST && ((const OptionList *)field)->count == 0;
+}
+
+Status options_json(const OptionSet *set, bool lines, char **json) {
+    JsonWriter writer = {0};
+    *json = NULL;
+    json_write_open(&writer, '{');
+    for (int i = 0; i < set->count; i++) {
+        if (set->table[i].kind == OPTION_HEADING || set->table[i].command_line_only || absent(set, i))
+            continue;
+        if (lines) json_write_line(&writer, 4, true);
+        json_write_key(&writer, set->table[i].name);
+        if (lines) json_write_json(&writer, " ");
+        option_write_json(set, i, &writer);
+    }
+    if (lines) json_write_line(&writer, 0, false);
+    json_write_close(&writer, '}');
+    Status status = json_writer_status(&writer);
+    if (status)
+        json_writer_free(&writer);
+    else
+        *json = writer.text;
+    return status;
+}
+
+Status options_print(const OptionSet *set) {
+    char *json;
+    TRY(options_json(set, true, &json));
+    int failed = puts(json) < 0 || fflush(stdout) != 0;
+    memory_free(json);
+    return failed ? fail(ERROR_FILE, "cannot write to standard output") : OK;
+}

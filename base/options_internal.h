@@ -1,0 +1,22 @@
+/* What the files of the option layer share. */
+#ifndef BASE_OPTIONS_INTERNAL_H
+#define BASE_OPTIONS_INTERNAL_H
+
+#include "base/json_writer.h"
+#include "base/options.h"
+
+/* Parses `text` as option `index`'s value and stores it. An error says what was expected, not where. */
+CHECKED Status option_store(OptionSet *set, int index, const char *text);
+
+/* The value as people write it on a command line. `text` is cut to `room` bytes. */
+void option_text(const OptionSet *set, int index, char *text, size_t room);
+
+void option_write_json(const OptionSet *set, int index, JsonWriter *writer);
+
+/* The place of the option in the table, or -1. */
+int option_find(const OptionSet *set, const char *name);
+
+/* The option's name that is nearest to `text`; with `file`, of those that a file may hold. */
+const char *option_nearest(const OptionSet *set, const char *text, bool file);
+
+#endif
