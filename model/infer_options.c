@@ -1,0 +1,143 @@
+#include "model/infer_options.h"
+
+#include <string.h>
+
+enum { SIZE_MOST = 1 << 24, RUNS_MOST = 1000000 };
+
+#define AT(member)               .field = offsetof(InferOptions, member)
+#define TEXT(name, what, member) OPTION_TEXT, name, .argument = what, AT(member)
+#define COUNT(name, from, to, member)                                                                        \
+    OPTION_INTEGER, name, .argument = "N", .least = from, .most = to, AT(member)
+#define NUMBER(name, from, to, member)                                                                       \
+    OPTION_NUMBER, name, .argument = "X", .low = from, .high = to, AT(member)
+#define LIST(name, from, to, member)                                                                         \
+    OPTION_LIST, name, .argument = "LIST", .least = from, .most = to, AT(member)
+#define FLAG(name, member) OPTION_FLAG, name, AT(member)
+#define HEADING(text)                                                                                        \
+    { OPTION_HEADING, .doc = text }
+
+static const Option table[] = {
+    HEADING("Model"),
+    {TEXT("model", "NAME", model),
+     .doc = "a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl) or a folder"},
+    {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with GPT-2's files",
+     .default_text = "by model"},
+    {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random"},
+    COMPUTE_ROWS(InferOptions),
+
+    HEADING("Profile: what happens without --prompt, --eval and --logits"),
+    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences at once; also for --eval"},
+    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval",
+     .default_text = "the context"},
+    {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batches, such as 1,8"},
+    {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "several lengths, such as 128,256"},
+    {COUNT("repeats", 1, RUNS_MOST, repeats), .doc = "timed runs"},
+    {COUNT("warmup-runs", 0, RUNS_MOST, warmup_runs), .doc = "runs before them"},
+    {FLAG("compare", compare), .doc = "run naive and fused side by side"},
+    {TEXT("json", "FILE", json), .doc = "write the profile as JSON too"},
+
+    HEADING("Generation"),
+    {TEXT("prompt", "TEXT", prompt), .doc = "text to go on from; - reads standard input"},
+    {COUNT("tokens", 1, SIZE_MOST, tokens), .doc = "most tokens to generate"},
+    {NUMBER("temperature", 0, 1000, temperature), .doc = "0 takes the likeliest token"},
+    {COUNT("top-k", 0, 1 << 28, top_k), .doc = "draw from the k likeliest; 0 from all"},
+    {NUMBER("top-p", 0, 1, top_p), .above = true, .doc = "draw from the likeliest that make up p"},
+    {TEXT("stop", "TEXT", stop), .doc = "end where this text appears"},
+    {FLAG("no-cache", no_cache), .doc = "compute every token anew, for comparison"},
+
+    HEADING("Evaluation"),
+    {TEXT("eval", "FILES", eval), .doc = "print the mean loss on text or .bin shards"},
+    {TEXT("logits", "FILE", logits), .doc = "write logits as safetensors; needs --ids"},
+    {LIST("ids", 0, (1 << 28) - 1, ids), .doc = "tokens to compute logits for, such as 1,2,3"},
+
+    HEADING("Output"),
+    {FLAG("quiet", quiet), .letter = 'q', .doc = "print results and errors only"},
+    {TEXT("config", "FILE", config), .doc = "options as a JSON object; the command line wins",
+     .command_line_only = true},
+    {FLAG("print-config", print_config), .doc = "print the options as such a file and stop",
+     .command_line_only = true},
+};
+
+static const InferOptions defaults = {
+    .model = "gpt2-nano",
+    .tokenizer = "",
+    .compute = COMPUTE_DEFAULTS,
+    .seed = 1,
+    .batch = 8,
+    .repeats = 20,
+    .warmup_runs = 3,
+    .json = "",
+    .prompt = "",
+    .tokens = 256,
+    .temperature = 0.8,
+    .top_p = 0.95,
+    .stop = "",
+    .eval = "",
+    .logits = "",
+    .config = "",
+};
+
+InferMode infer_options_mode(const InferOptions *o) {
+    return *o->prompt   ? INFER_GENERATE
+           : *o->eval   ? INFER_EVALUATE
+           : *o->logits ? INFER_LOGITS
+                        : INFER_PROFILE;
+}
+
+/* An option of another mode than the present one would be ignored in silence. */
+static Status check_modes(const InferOptions *o, const OptionSet *set) {
+    static const char *const generation[] = {"tokens", "temperature", "top-k", "top-p", "stop", "no-cache"};
+    static const char *const profile[] = {"batch-sizes", "seq-lens", "repeats",
+                                          "warmup-runs", "compare",  "json"};
+    static const char *const sizes[] = {"batch", "seq"};
+    InferMode mode = infer_options_mode(o);
+    TRY(options_exclude(set, "prompt", "eval"));
+    TRY(options_exclude(set, "prompt", "logits"));
+    TRY(options_exclude(set, "eval", "logits"));
+    for (size_t i = 0; i < sizeof generation / sizeof *generation; i++)
+        TRY(option_needs(set, generation[i], mode == INFER_GENERATE, "--prompt"));
+    for (size_t i = 0; i < sizeof profile / sizeof *profile; i++)
+        if (mode != INFER_PROFILE)
+            TRY(options_exclude(set, profile[i],
+                                mode == INFER_GENERATE   ? "prompt"
+                                : mode == INFER_EVALUATE ? "eval"
+                                                         : "logits"));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (mode == INFER_GENERATE || mode == INFER_LOGITS)
+            TRY(options_exclude(set, sizes[i], mode == INFER_GENERATE ? "prompt" : "logits"));
+    TRY(option_needs(set, "ids", mode == INFER_LOGITS, "--logits=FILE"));
+    if (mode == INFER_LOGITS && !o->ids.count)
+        return fail(ERROR_USAGE, "--logits needs the tokens to compute them for: --ids=1,2,3");
+    return OK;
+}
+
+Status infer_options_check(const InferOptions *o, const OptionSet *set) {
+    uint32_t fuses;
+    TRY(compute_options_check(&o->compute));
+    if (options_given(set, "prompt") && !*o->prompt)
+        return fail(ERROR_USAGE, "--prompt is empty; generation needs something to go on from");
+    TRY(check_modes(o, set));
+    TRY(options_exclude(set, "batch", "batch-sizes"));
+    TRY(options_exclude(set, "seq", "seq-lens"));
+    TRY(option_needs(set, "top-k", o->temperature > 0, "a --temperature above 0"));
+    TRY(option_needs(set, "top-p", o->temperature > 0, "a --temperature above 0"));
+    TRY(fuses_parse(o->compute.fused, &fuses));
+    if (o->compare && !fuses)
+        return fail(ERROR_USAGE, "--compare needs a fused path, but there is none with %s",
+                    o->compute.dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
+    return OK;
+}
+
+Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSet *set, bool *done) {
+    *options = defaults;
+    TRY(options_open(set, "infer", FUSEBOX_VERSION,
+                     "Runs a Transformer: profiles it, generates text, evaluates it.", table,
+                     sizeof table / sizeof *table, options));
+    TRY(options_parse(set, argc, argv, done));
+    if (*done) return OK;
+    if (*options->config) TRY(options_read_file(set, options->config));
+    compute_options_resolve(set, &options->compute);
+    TRY(infer_options_check(options, set));
+    *done = options->print_config;
+    return options->print_config ? options_print(set) : OK;
+}

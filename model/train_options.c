@@ -1,0 +1,184 @@
+#include "model/train_options.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { FROM_OTHERS = -1, SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
+
+#define AT(member)               .field = offsetof(TrainOptions, member)
+#define TEXT(name, what, member) OPTION_TEXT, name, .argument = what, AT(member)
+#define COUNT(name, from, to, member)                                                                        \
+    OPTION_INTEGER, name, .argument = "N", .least = from, .most = to, AT(member)
+#define NUMBER(name, from, to, member)                                                                       \
+    OPTION_NUMBER, name, .argument = "X", .low = from, .high = to, AT(member)
+#define FLAG(name, member) OPTION_FLAG, name, AT(member)
+#define HEADING(text)                                                                                        \
+    { OPTION_HEADING, .doc = text }
+
+static const Option table[] = {
+    HEADING("Model"),
+    {TEXT("model", "NAME", model),
+     .doc = "a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl) or a folder"},
+    {COUNT("layers", 0, 10000, layers), .doc = "blocks", .default_text = "the model's"},
+    {COUNT("heads", 0, 65536, heads), .doc = "attention heads", .default_text = "the model's"},
+    {COUNT("width", 0, 1 << 20, width), .doc = "channels", .default_text = "the model's"},
+    {COUNT("context", 0, SIZE_MOST, context), .doc = "positions", .default_text = "the model's"},
+    {COUNT("vocab", 0, 1 << 28, vocab), .doc = "tokens that exist", .default_text = "the model's"},
+
+    HEADING("Data"),
+    {TEXT("data", "FILES", data), .doc = "text, or .bin shards of tokens", .default_text = "this checkout"},
+    {TEXT("val-data", "FILES", val_data), .doc = "the same for validation",
+     .default_text = "a tenth of --data"},
+    {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with GPT-2's files",
+     .default_text = "by model"},
+    {COUNT("workers", 1, 256, workers), .doc = "threads that load data"},
+
+    COMPUTE_ROWS(TrainOptions),
+    {FLAG("recompute", recompute), .doc = "save memory: compute activations twice"},
+
+    HEADING("Training"),
+    {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps"},
+    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences in a micro-batch"},
+    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context"},
+    {COUNT("accum", 1, 1 << 20, accum), .doc = "micro-batches in a step"},
+    {NUMBER("lr", 0, HUGE_VAL, lr), .doc = "highest learning rate"},
+    {NUMBER("min-lr", 0, HUGE_VAL, min_lr), .doc = "learning rate of the last step",
+     .default_text = "a tenth of --lr"},
+    {COUNT("warmup", 0, STEPS_MOST, warmup), .doc = "steps of linear warm-up",
+     .default_text = "a tenth of --steps"},
+    {OPTION_CHOICE, "schedule", .choices = "cosine|linear|wsd|constant", .doc = "of the learning rate",
+     AT(schedule)},
+    {NUMBER("weight-decay", 0, HUGE_VAL, weight_decay), .doc = "AdamW's, of matrices"},
+    {NUMBER("beta1", 0, 1, beta1), .below = true, .doc = "AdamW's first moment"},
+    {NUMBER("beta2", 0, 1, beta2), .below = true, .doc = "AdamW's second moment"},
+    {NUMBER("eps", 0, 1, eps), .above = true, .doc = "AdamW's epsilon"},
+    {NUMBER("clip", 0, HUGE_VAL, clip), .doc = "largest gradient norm; 0 never clips"},
+    {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random"},
+
+    HEADING("Validation and samples"),
+    {COUNT("val-every", 0, STEPS_MOST, val_every), .doc = "steps between validations; 0 for none"},
+    {COUNT("val-steps", 1, STEPS_MOST, val_steps), .doc = "micro-batches in a validation"},
+    {COUNT("sample-every", 0, STEPS_MOST, sample_every), .doc = "steps between samples; 0 for none"},
+    {COUNT("sample-tokens", 1, SIZE_MOST, sample_tokens), .doc = "length of a sample"},
+    {TEXT("sample-prompt", "TEXT", sample_prompt), .doc = "what a sample begins with",
+     .default_text = "a newline"},
+
+    HEADING("Checkpoints"),
+    {TEXT("out", "FOLDER", out), .doc = "where to save; without it nothing is saved"},
+    {COUNT("save-every", 0, STEPS_MOST, save_every), .doc = "steps between saves; 0 saves at the end only"},
+    {COUNT("keep", 0, STEPS_MOST, keep), .doc = "newest checkpoints to keep; 0 keeps all"},
+    {TEXT("resume", "FOLDER", resume), .bare = "last", .doc = "go on from FOLDER, or the newest in --out"},
+
+    HEADING("Output"),
+    {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
+    {FLAG("compare", compare), .doc = "run naive and fused side by side, print a table"},
+    {FLAG("profile", profile), .doc = "time every operation, print a table"},
+    {FLAG("check", check), .doc = "stop at the first value that is not finite"},
+    {TEXT("hash-trace", "FILE", hash_trace), .doc = "write a hash of every operation's output"},
+    {FLAG("quiet", quiet), .letter = 'q', .doc = "print errors only"},
+    {TEXT("config", "FILE", config), .doc = "options as a JSON object; the command line wins",
+     .command_line_only = true},
+    {FLAG("print-config", print_config), .doc = "print the options as such a file and stop",
+     .command_line_only = true},
+};
+
+static const TrainOptions defaults = {
+    .model = "gpt2-nano",
+    .data = "",
+    .val_data = "",
+    .tokenizer = "",
+    .workers = 1,
+    .compute = COMPUTE_DEFAULTS,
+    .batch = 8,
+    .accum = 1,
+    .steps = 500,
+    .lr = 1e-3,
+    .min_lr = FROM_OTHERS,
+    .warmup = FROM_OTHERS,
+    .schedule = SCHEDULE_COSINE,
+    .weight_decay = 0.1,
+    .beta1 = 0.9,
+    .beta2 = 0.95,
+    .eps = 1e-8,
+    .clip = 1,
+    .val_every = 100,
+    .val_steps = 10,
+    .sample_every = 100,
+    .sample_tokens = 160,
+    .sample_prompt = "",
+    .out = "",
+    .keep = 2,
+    .resume = "",
+    .seed = 1,
+    .log = "",
+    .hash_trace = "",
+    .config = "",
+};
+
+static void resolve(const OptionSet *set, TrainOptions *o) {
+    compute_options_resolve(set, &o->compute);
+    if (o->warmup == FROM_OTHERS) o->warmup = o->steps / 10;
+    if (o->min_lr == FROM_OTHERS) o->min_lr = o->schedule == SCHEDULE_CONSTANT ? o->lr : o->lr / 10;
+}
+
+static Status check_sizes(const TrainOptions *o) {
+    if (o->heads && o->width && o->width % o->heads)
+        return fail(ERROR_USAGE, "--width=%" PRId64 " is not a multiple of --heads=%" PRId64, o->width,
+                    o->heads);
+    if (o->seq && o->context && o->seq > o->context)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than --context=%" PRId64, o->seq, o->context);
+    int64_t rows;
+    if (__builtin_mul_overflow(o->batch, o->seq ? o->seq : 1, &rows) || rows > INT32_MAX)
+        return fail(ERROR_USAGE,
+                    "--batch=%" PRId64 " times --seq=%" PRId64 " is more than 2^31 - 1 tokens; use --accum",
+                    o->batch, o->seq);
+    return OK;
+}
+
+static Status check_rates(const TrainOptions *o) {
+    if (o->min_lr > o->lr) return fail(ERROR_USAGE, "--min-lr=%g is above --lr=%g", o->min_lr, o->lr);
+    if (o->schedule == SCHEDULE_CONSTANT && o->min_lr != o->lr)
+        return fail(ERROR_USAGE, "--min-lr=%g has no effect with --schedule=constant", o->min_lr);
+    if (o->warmup > o->steps)
+        return fail(ERROR_USAGE, "--warmup=%" PRId64 " is longer than --steps=%" PRId64, o->warmup, o->steps);
+    return OK;
+}
+
+Status train_options_check(const TrainOptions *o, const OptionSet *set) {
+    uint32_t fuses;
+    TRY(compute_options_check(&o->compute));
+    TRY(check_sizes(o));
+    TRY(check_rates(o));
+    TRY(option_needs(set, "val-data", *o->data, "--data"));
+    TRY(option_needs(set, "val-data", o->val_every, "--val-every"));
+    TRY(option_needs(set, "val-steps", o->val_every, "--val-every"));
+    TRY(option_needs(set, "sample-tokens", o->sample_every, "--sample-every"));
+    TRY(option_needs(set, "sample-prompt", o->sample_every, "--sample-every"));
+    TRY(option_needs(set, "save-every", *o->out, "--out=FOLDER"));
+    TRY(option_needs(set, "keep", *o->out, "--out=FOLDER"));
+    if (strcmp(o->resume, "last") == 0 && !*o->out)
+        return fail(ERROR_USAGE, "--resume needs --out=FOLDER, or a checkpoint: --resume=FOLDER");
+    TRY(fuses_parse(o->compute.fused, &fuses));
+    if (o->compare && !fuses)
+        return fail(ERROR_USAGE, "--compare needs a fused path, but there is none with %s",
+                    o->compute.dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
+    return OK;
+}
+
+Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
+    *options = defaults;
+    TRY(options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text.", table,
+                     sizeof table / sizeof *table, options));
+    TRY(options_parse(set, argc, argv, done));
+    if (*done) return OK;
+    if (*options->config) TRY(options_read_file(set, options->config));
+    resolve(set, options);
+    TRY(train_options_check(options, set));
+    *done = options->print_config;
+    return options->print_config ? options_print(set) : OK;
+}
+
+Schedule train_options_schedule(const TrainOptions *o) {
+    return (Schedule){o->schedule, o->lr, o->min_lr, o->warmup, o->steps};
+}

@@ -1,0 +1,48 @@
+/* train_options: what ./train can be told. */
+#ifndef MODEL_TRAIN_OPTIONS_H
+#define MODEL_TRAIN_OPTIONS_H
+
+#include "model/compute_options.h"
+#include "optim/schedule.h"
+
+/* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
+typedef struct {
+    const char *model;                            // a preset, or a folder that holds a model
+    int64_t layers, heads, width, context, vocab; // 0: the model's
+    const char *data, *val_data; // a file or a pattern of files; data "": the checkout's text
+    const char *tokenizer;       // "bytes" or a folder; "": what suits the model
+    int64_t workers;             // threads that load data
+    ComputeOptions compute;
+    bool recompute;     // activations, in the backward pass
+    int64_t batch, seq; // of a micro-batch: rows, tokens in a row (0: the context)
+    int64_t accum;      // micro-batches in a step
+    int64_t steps;      // of the whole run, resumed or not
+    double lr, min_lr;  // the highest and the last learning rate
+    int64_t warmup;     // steps
+    ScheduleKind schedule;
+    double weight_decay, beta1, beta2, eps; // AdamW
+    double clip;                            // largest norm of the gradient; 0: never clipped
+    int64_t val_every, val_steps;           // val_every 0: never
+    int64_t sample_every, sample_tokens;    // sample_every 0: never
+    const char *sample_prompt;
+    const char *out;          // folder of checkpoints; "": nothing is saved
+    int64_t save_every, keep; // save_every 0: at the end only; keep 0: all
+    const char *resume;       // "": no; "last": the newest in `out`; else a checkpoint
+    int64_t seed;
+    const char *log, *hash_trace; // files; "": none
+    bool compare, profile, check, quiet;
+    const char *config;
+    bool print_config;
+} TrainOptions;
+
+/* Reads the command line and the --config file, fills in what depends on other options (warmup, min_lr,
+ * fused) and checks everything. `done` means that the answer has been printed (--help, --print-config, ...)
+ * and nothing is left to do. Texts belong to `set`; options_close it afterwards, also after an error. */
+CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
+
+/* The contradictions, as ERROR_USAGE. A pure function; train_options_read has called it. */
+CHECKED Status train_options_check(const TrainOptions *options, const OptionSet *set);
+
+Schedule train_options_schedule(const TrainOptions *options);
+
+#endif

@@ -1,0 +1,44 @@
+/* schedule: the learning rate of each step, a pure function of the step. */
+#ifndef OPTIM_SCHEDULE_H
+#define OPTIM_SCHEDULE_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    SCHEDULE_COSINE,
+    SCHEDULE_LINEAR,
+    SCHEDULE_WSD,
+    SCHEDULE_CONSTANT,
+    SCHEDULE_COUNT
+} ScheduleKind;
+
+typedef struct {
+    ScheduleKind kind;
+    double rate;    // the highest
+    double minimum; // the last step's; not used by the constant schedule
+    int64_t warmup; // steps before the highest rate
+    int64_t steps;  // in all
+} Schedule;
+
+/* The rate of step s, the first being 0, in a run of n steps of which w are warm-up:
+ *     s < w:   rate * (s + 1) / (w + 1), so that step w is the first with the full rate
+ *     s >= w:  minimum + (rate - minimum) * f(p)
+ * where p goes from 0 at the decay's first step, d, to 1 at step n - 1 (p = 0 when those are the same), and
+ *     cosine:    f = (1 + cos(pi p)) / 2,  d = w      Loshchilov and Hutter 2017, eq. 5, without restarts
+ *     linear:    f = 1 - p,                d = w
+ *     wsd:       f = 1 - sqrt(p),          d = max(w, n - 1 - n/5): warm-up, stable, decay over the last
+ *                fifth. Hu et al. 2024 (MiniCPM), section 4; the form of the decay from Hagele et al. 2024
+ *     constant:  f = 1
+ * After the end the last step's rate goes on. */
+double schedule_rate(const Schedule *schedule, int64_t step);
+
+const char *schedule_name(ScheduleKind kind);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
