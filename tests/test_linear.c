@@ -1,0 +1,390 @@
+#include "tests/support/compare.h"
+
+#include "kernels/linear/linear.h"
+
+#include <math.h>
+
+typedef struct {
+    int64_t rows, in, out;
+    bool bias, gelu, saves; // saves: pre is kept, and the backward pass follows
+    bool input;             // x = gelu(pre of a layer below), whose gradient is asked for
+    bool done;              // dy is dpre already
+    bool logits;            // y is fp32 whatever the rest is
+} Case;
+
+enum { X, WEIGHT, BIAS, DY, DWEIGHT, DBIAS, INPUT_PRE, INPUTS };
+enum { OUT_PRE, OUT_Y, OUT_DX, OUT_DWEIGHT, OUT_DBIAS, OUTPUTS };
+
+static const Case cases[] = {
+    {1, 1, 1, true, false, true, false, false, false},
+    {1, 5, 3, true, true, true, false, false, false},
+    {3, 7, 1, false, false, true, false, false, false},
+    {2, 8, 16, true, true, true, true, false, false},
+    {5, 13, 17, true, true, true, false, true, false},
+    {8, 16, 24, true, false, true, true, false, false},
+    {17, 31, 33, true, true, true, true, false, false},
+    {1, 64, 64, true, true, false, false, false, false},
+    {33, 64, 65, false, true, true, false, false, false},
+    {7, 65, 64, true, false, true, false, false, false},
+    {64, 48, 192, true, true, true, false, false, false},
+    {64, 192, 48, true, false, true, true, false, false},
+    {65, 40, 130, true, true, true, true, true, false},
+    {13, 127, 96, true, false, false, false, false, false},
+    {127, 24, 100, true, true, true, false, false, false},
+    {130, 128, 56, false, false, true, true, false, false},
+    {2, 300, 257, true, true, true, true, false, false},
+    {257, 72, 7, true, true, true, false, false, false},
+    {31, 256, 128, true, true, true, true, false, false},
+    {1000, 8, 11, true, false, true, false, false, false},
+    {3, 768, 40, true, true, true, false, false, false},
+    {128, 128, 128, true, true, true, true, false, false},
+    {11, 96, 384, true, true, false, false, false, false},
+    {4, 1031, 19, true, false, true, true, false, false},
+    {257, 129, 65, false, true, false, false, false, false},
+    {1, 64, 257, false, false, false, false, false, true},
+    {9, 96, 130, false, false, false, false, false, true},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static int64_t input_count(const Case *c, int i) {
+    const int64_t counts[INPUTS] = {c->rows * c->in, c->out * c->in, c->out,         c->rows * c->out,
+                                    c->out * c->in,  c->out,         c->rows * c->in};
+    return counts[i];
+}
+
+static int64_t output_count(const Case *c, int o) {
+    const int64_t counts[OUTPUTS] = {c->rows * c->out, c->rows * c->out, c->rows * c->in, c->out * c->in,
+                                     c->out};
+    return counts[o];
+}
+
+static Shape when(bool present, Shape shape) {
+    return present ? shape : (Shape){0};
+}
+
+static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Case *c = what;
+    Ctx *ctx = &rig->ctx;
+    const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
+    const Shape x = shape2(c->rows, c->in), weight = shape2(c->out, c->in), y = shape2(c->rows, c->out);
+    const Shape bias = when(c->bias, shape1(c->out));
+    ctx->training = c->saves;
+    LinearForward f = {.x = rig_put(rig, "x", dtype, x, in[X]),
+                       .weight = rig_put(rig, "weight", dtype, weight, in[WEIGHT]),
+                       .bias = rig_put(rig, "bias", dtype, bias, in[BIAS]),
+                       .pre = rig_blank(rig, "pre", dtype, when(c->gelu && c->saves, y)),
+                       .y = rig_blank(rig, "y", c->logits ? wide : dtype, y),
+                       .activation = c->gelu ? ACTIVATION_GELU_TANH : ACTIVATION_NONE};
+    expect_ok(linear_forward(ctx, &f));
+    rig_get(rig, f.y, out[OUT_Y]);
+    if (!c->saves) return;
+    LinearForward below = {.activation = ACTIVATION_GELU_TANH,
+                           .pre = rig_put(rig, "input.pre", dtype, when(c->input, x), in[INPUT_PRE])};
+    LinearBackward b = {.forward = &f,
+                        .input = c->input ? &below : NULL,
+                        .dy = rig_put(rig, "dy", dtype, y, in[DY]),
+                        .dy_is_dpre = c->done,
+                        .dx = rig_blank(rig, "dx", dtype, x),
+                        .dweight = rig_put(rig, "dweight", wide, weight, in[DWEIGHT]),
+                        .dbias = rig_put(rig, "dbias", wide, bias, in[DBIAS])};
+    expect_ok(linear_backward(ctx, &b));
+    rig_get(rig, f.pre, out[OUT_PRE]);
+    rig_get(rig, b.dx, out[OUT_DX]);
+    rig_get(rig, b.dweight, out[OUT_DWEIGHT]);
+    rig_get(rig, b.dbias, out[OUT_DBIAS]);
+}
+
+static void make_inputs(const Case *c, Dtype dtype, double **in) {
+    for (int i = 0; i < INPUTS; i++) {
+        bool wide = i == DWEIGHT || i == DBIAS;
+        double scale = i == WEIGHT ? 1.5 / sqrt((double)c->in) : 1;
+        in[i] = normals(input_count(c, i), scale, wide && dtype == BF16 ? F32 : dtype);
+    }
+}
+
+static void make_outputs(const Case *c, double **out) {
+    for (int o = 0; o < OUTPUTS; o++) out[o] = zeros(output_count(c, o));
+}
+
+static double gelu(double z) {
+    return z / 2 * (1 + tanh(sqrt(2 / M_PI) * (z + 0.044715 * z * z * z)));
+}
+
+static double gelu_slope(double z) {
+    double inner = sqrt(2 / M_PI) * (z + 0.044715 * z * z * z), t = tanh(inner);
+    return (1 + t) / 2 + z / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * z * z);
+}
+
+/* |gelu'| <= 1.13 and |gelu''| <= 1.13 everywhere. tanh itself may err by four units of the product's kind
+ * (a library's epilogue in tf32 and bf16 takes the hardware's tanh), which z/2 multiplies in gelu, and in the
+ * slope through t and t^2 at most 1/2 + |z| * 0.8 * (1 + 0.134 z^2) * (1 - t^2) < 2 times. */
+static const double STEEPEST = 1.13;
+
+static double tanh_error(Units u) {
+    return 4 * (u.product + u.wide);
+}
+
+static void model_forward(const Case *c, Units u, double *const *in, double **want, double **bound) {
+    const double error = product_error(u, c->in);
+    for (int64_t n = 0; n < c->rows; n++)
+        for (int64_t o = 0; o < c->out; o++) {
+            double pre = c->bias ? in[BIAS][o] : 0, size = fabs(pre);
+            for (int64_t i = 0; i < c->in; i++) {
+                double term = in[X][n * c->in + i] * in[WEIGHT][o * c->in + i];
+                pre += term;
+                size += fabs(term);
+            }
+            /* The product is stored, then the sum with the bias; size - |bias| bounds the product alone. */
+            double pre_error = error * size + u.storage * (size + fabs(pre));
+            int64_t at = n * c->out + o;
+            want[OUT_PRE][at] = pre;
+            bound[OUT_PRE][at] = pre_error;
+            want[OUT_Y][at] = c->gelu ? gelu(pre) : pre;
+            bound[OUT_Y][at] =
+                c->gelu ? STEEPEST * pre_error + tanh_error(u) * fabs(pre) + u.storage * fabs(want[OUT_Y][at])
+                        : pre_error;
+        }
+}
+
+static void model_backward(const Case *c, Units u, double *const *in, double **want, double **bound) {
+    double *dpre = zeros(c->rows * c->out), *dpre_error = zeros(c->rows * c->out);
+    for (int64_t at = 0; at < c->rows * c->out; at++) {
+        bool slope = c->gelu && !c->done;
+        dpre[at] = in[DY][at] * (slope ? gelu_slope(want[OUT_PRE][at]) : 1);
+        if (slope)
+            dpre_error[at] = fabs(in[DY][at]) * (STEEPEST * bound[OUT_PRE][at] + 2 * tanh_error(u)) +
+                             u.storage * fabs(dpre[at]);
+    }
+    const double error = product_error(u, c->out), sum = sum_error(u.wide, c->rows + 1);
+    for (int64_t n = 0; n < c->rows; n++)
+        for (int64_t i = 0; i < c->in; i++) {
+            int64_t at = n * c->in + i;
+            double dx = 0, size = 0, carried = 0;
+            for (int64_t o = 0; o < c->out; o++) {
+                double w = in[WEIGHT][o * c->in + i];
+                dx += dpre[n * c->out + o] * w;
+                size += fabs(dpre[n * c->out + o] * w);
+                carried += dpre_error[n * c->out + o] * fabs(w);
+            }
+            double dx_error = carried + error * size + u.storage * fabs(dx);
+            double slope = c->input ? gelu_slope(in[INPUT_PRE][at]) : 1;
+            want[OUT_DX][at] = dx * slope;
+            bound[OUT_DX][at] = dx_error * fabs(slope);
+            if (c->input) bound[OUT_DX][at] += 2 * tanh_error(u) * size + u.storage * fabs(dx * slope);
+        }
+    for (int64_t at = 0; at < c->out * c->in; at++) {
+        want[OUT_DWEIGHT][at] = in[DWEIGHT][at];
+        bound[OUT_DWEIGHT][at] = sum * fabs(in[DWEIGHT][at]);
+    }
+    for (int64_t o = 0; c->bias && o < c->out; o++) {
+        want[OUT_DBIAS][o] = in[DBIAS][o];
+        bound[OUT_DBIAS][o] = sum * fabs(in[DBIAS][o]);
+    }
+    for (int64_t n = 0; n < c->rows; n++)
+        for (int64_t o = 0; o < c->out; o++) {
+            double d = dpre[n * c->out + o], d_error = dpre_error[n * c->out + o];
+            for (int64_t i = 0; i < c->in; i++) {
+                double x = in[X][n * c->in + i];
+                want[OUT_DWEIGHT][o * c->in + i] += d * x;
+                bound[OUT_DWEIGHT][o * c->in + i] += d_error * fabs(x) + (2 * u.product + sum) * fabs(d * x);
+            }
+            if (!c->bias) continue;
+            want[OUT_DBIAS][o] += d;
+            bound[OUT_DBIAS][o] += d_error + sum * fabs(d);
+        }
+}
+
+static void model(const Case *c, Units u, double *const *in, double **want, double **bound) {
+    make_outputs(c, want);
+    make_outputs(c, bound);
+    model_forward(c, u, in, want, bound);
+    if (c->saves) model_backward(c, u, in, want, bound);
+    if (!c->gelu || !c->saves)
+        for (int64_t i = 0; i < c->rows * c->out; i++) want[OUT_PRE][i] = bound[OUT_PRE][i] = 0;
+}
+
+static void follow(const Variant *variant, bool formula) {
+    static const char *const names[OUTPUTS] = {"pre", "y", "dx", "dweight", "dbias"};
+    for (int k = 0; k < CASES; k++) {
+        const Case *c = &cases[k];
+        double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS], *bound[OUTPUTS];
+        make_inputs(c, variant->dtype, in);
+        make_outputs(c, got);
+        model(c, units_of(variant), in, want, bound);
+        if (!formula) rig_run_once(&specification, run, c, in, want);
+        rig_run(variant, run, c, in, got);
+        for (int o = 0; o < OUTPUTS; o++)
+            expect_close(got[o], want[o], bound[o], output_count(c, o),
+                         "%s: linear %lldx%lld->%lld%s%s%s, %s", variant->name, (long long)c->rows,
+                         (long long)c->in, (long long)c->out, c->bias ? " bias" : "", c->gelu ? " gelu" : "",
+                         c->input ? " after gelu" : "", names[o]);
+    }
+}
+
+static void specification_follows_the_formula(void **state) {
+    (void)state;
+    follow(&specification, true);
+}
+
+static void form_follows_the_specification(void **state) {
+    follow(test_variant(state, OP_LINEAR), false);
+}
+
+static void no_rows_are_harmless(void **state) {
+    const Variant *variant = test_variant(state, OP_LINEAR);
+    const Case c = {0, 16, 24, true, true, true, false, false, false};
+    double *in[INPUTS], *got[OUTPUTS];
+    make_inputs(&c, variant->dtype, in);
+    make_outputs(&c, got);
+    rig_run(variant, run, &c, in, got);
+    expect_equal(got[OUT_DWEIGHT], in[DWEIGHT], c.out * c.in, "dweight");
+    expect_equal(got[OUT_DBIAS], in[DBIAS], c.out, "dbias");
+}
+
+/* GELU far out: nothing may overflow into a NaN, where z^3 is huge and tanh is 1. */
+static void large_inputs_stay_finite(void **state) {
+    const Variant *variant = test_variant(state, OP_LINEAR);
+    const Case c = {8, 1, 8, true, true, true, false, false, false};
+    double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS];
+    make_inputs(&c, variant->dtype, in);
+    make_outputs(&c, got);
+    make_outputs(&c, want);
+    for (int i = 0; i < 8; i++) {
+        in[X][i] = i % 2 ? -4096 : 4096;
+        in[WEIGHT][i] = i < 4 ? 4096 : 1;
+    }
+    rig_run_once(&specification, run, &c, in, want);
+    rig_run(variant, run, &c, in, got);
+    for (int o = 0; o < OUTPUTS; o++) {
+        int64_t count = output_count(&c, o);
+        double *bound = zeros(count), largest = 0;
+        for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(want[o][i]));
+        for (int64_t i = 0; i < count; i++) bound[i] = 16 * units_of(variant).product * largest;
+        expect_close(got[o], want[o], bound, count, "%s: large inputs, output %d", variant->name, o);
+    }
+}
+
+/* Two layers, the lower with a GELU whose gradient the upper one's backward pass makes. */
+typedef struct {
+    int64_t rows, in, hidden, out;
+} Chain;
+
+static void chain(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Chain *c = what;
+    Ctx *ctx = &rig->ctx;
+    const Shape x = shape2(c->rows, c->in), hidden = shape2(c->rows, c->hidden), y = shape2(c->rows, c->out);
+    const Shape weight1 = shape2(c->hidden, c->in), weight2 = shape2(c->out, c->hidden);
+    ctx->training = true;
+    LinearForward lower = {.x = rig_put(rig, "x", F64, x, in[0]),
+                           .weight = rig_put(rig, "weight1", F64, weight1, in[1]),
+                           .bias = rig_put(rig, "bias1", F64, shape1(c->hidden), in[2]),
+                           .pre = rig_blank(rig, "pre", F64, hidden),
+                           .y = rig_blank(rig, "hidden", F64, hidden),
+                           .activation = ACTIVATION_GELU_TANH};
+    LinearForward upper = {.x = lower.y,
+                           .weight = rig_put(rig, "weight2", F64, weight2, in[3]),
+                           .bias = rig_put(rig, "bias2", F64, shape1(c->out), in[4]),
+                           .y = rig_blank(rig, "y", F64, y)};
+    expect_ok(linear_forward(ctx, &lower));
+    expect_ok(linear_forward(ctx, &upper));
+    if (!in[5]) {
+        rig_get(rig, upper.y, out[0]);
+        return;
+    }
+    double *nothing = zeros(c->hidden * (c->in + c->out + 1));
+    LinearBackward second = {.forward = &upper,
+                             .input = &lower,
+                             .dy = rig_put(rig, "dy", F64, y, in[5]),
+                             .dx = rig_blank(rig, "dpre", F64, hidden),
+                             .dweight = rig_put(rig, "dweight2", F64, weight2, nothing),
+                             .dbias = rig_put(rig, "dbias2", F64, shape1(c->out), nothing)};
+    LinearBackward first = {.forward = &lower,
+                            .dy = second.dx,
+                            .dy_is_dpre = true,
+                            .dx = rig_blank(rig, "dx", F64, x),
+                            .dweight = rig_put(rig, "dweight1", F64, weight1, nothing),
+                            .dbias = rig_put(rig, "dbias1", F64, shape1(c->hidden), nothing)};
+    expect_ok(linear_backward(ctx, &second));
+    expect_ok(linear_backward(ctx, &first));
+    const Tensor gradients[5] = {first.dx, first.dweight, first.dbias, second.dweight, second.dbias};
+    for (int i = 0; i < 5; i++) rig_get(rig, gradients[i], out[i]);
+}
+
+static void chain_forward(Rig *rig, const void *what, double *const *in, double *const *out) {
+    double *const inputs[6] = {in[0], in[1], in[2], in[3], in[4], NULL};
+    chain(rig, what, inputs, out);
+}
+
+static void gradients_are_slopes(void **state) {
+    (void)state;
+    const Chain chains[] = {{1, 2, 3, 2}, {4, 3, 5, 2}, {7, 11, 13, 5}};
+    for (int i = 0; i < 3; i++) {
+        const Chain *c = &chains[i];
+        Differentiable d = {5,
+                            1,
+                            {c->rows * c->in, c->hidden * c->in, c->hidden, c->out * c->hidden, c->out},
+                            {c->rows * c->out},
+                            chain_forward,
+                            chain};
+        double *in[5];
+        for (int k = 0; k < 5; k++) in[k] = normals(d.input_counts[k], 0.7, F64);
+        expect_gradients(&d, c, in, "linear, GELU, linear");
+    }
+}
+
+static void gelu_slope_for_itself(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Case *c = what;
+    double *all_in[INPUTS], *all_out[OUTPUTS];
+    make_outputs(c, all_out);
+    for (int i = 0; i < INPUTS; i++) all_in[i] = zeros(input_count(c, i));
+    all_in[X] = in[0];
+    all_in[WEIGHT] = in[1];
+    if (in[2]) all_in[DY] = in[2];
+    all_out[in[2] ? OUT_DX : OUT_Y] = out[0];
+    if (in[2]) all_out[OUT_DWEIGHT] = out[1];
+    run(rig, c, all_in, all_out);
+}
+
+static void gelu_alone(Rig *rig, const void *what, double *const *in, double *const *out) {
+    double *const inputs[3] = {in[0], in[1], NULL};
+    gelu_slope_for_itself(rig, what, inputs, out);
+}
+
+/* The same with the layer's own GELU gradient instead of the one in the layer above. */
+static void own_gradients_are_slopes(void **state) {
+    (void)state;
+    const Case c = {4, 5, 4, false, true, true, false, false, false};
+    double *in[2] = {normals(20, 1, F64), normals(20, 1, F64)};
+    Differentiable d = {2, 1, {20, 20}, {16}, gelu_alone, gelu_slope_for_itself};
+    expect_gradients(&d, &c, in, "linear with GELU");
+}
+
+static void wrong_contracts_are_refused(void **state) {
+    (void)state;
+    Ctx ctx = {.dtype = F32, .measuring = true, .training = true};
+    const LinearForward right = {.x = tensor_view(NULL, F32, shape2(4, 8)),
+                                 .weight = tensor_view(NULL, F32, shape2(6, 8)),
+                                 .y = tensor_view(NULL, F32, shape2(4, 6))};
+    LinearForward wrong[5] = {right, right, right, right, right};
+    wrong[0].x = tensor_view(NULL, F32, shape2(4, 7));
+    wrong[1].bias = tensor_view(NULL, F32, shape1(8));
+    wrong[2].activation = ACTIVATION_GELU_TANH; // training, and no pre
+    wrong[3].pre = right.y;                     // and no activation
+    wrong[4].activation = ACTIVATION_COUNT;
+    for (int i = 0; i < 5; i++) {
+        Status status = linear_forward(&ctx, &wrong[i]);
+        assert_int_equal(status_code(status), ERROR_INTERNAL);
+        status_free(status);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula),
+                                       ONCE(gradients_are_slopes),
+                                       ONCE(own_gradients_are_slopes),
+                                       ONCE(wrong_contracts_are_refused),
+                                       ON_EACH_VARIANT(form_follows_the_specification),
+                                       ON_EACH_VARIANT(no_rows_are_harmless),
+                                       ON_EACH_VARIANT(large_inputs_stay_finite)};
+    return cmocka_run_group_tests(tests, NULL, devices_end);
+}

@@ -1,0 +1,306 @@
+#include "tests/support/compare.h"
+
+#include "kernels/loss/loss.h"
+
+#include <math.h>
+
+typedef struct {
+    int64_t rows, width, vocab, padded;
+    int ignored;   // of three rows, how many have the target -1
+    bool training; // with the gradient
+    double scale;
+    double spread; // of the logits
+} Case;
+
+enum { HIDDEN, WEIGHT, LOSS, DWEIGHT, INPUTS };
+enum { OUT_LOSSES, OUT_LOSS, OUT_DHIDDEN, OUT_DWEIGHT, OUTPUTS };
+
+static const Case cases[] = {
+    {1, 1, 1, 1, 0, true, 1, 1},
+    {1, 3, 2, 8, 0, true, 1, 1},
+    {2, 8, 5, 128, 1, true, 0.5, 1},
+    {3, 7, 17, 17, 0, true, 0.25, 1},
+    {5, 16, 31, 32, 2, true, 0.2, 1},
+    {8, 24, 64, 64, 0, false, 0.125, 1},
+    {13, 33, 65, 128, 1, true, 0.1, 1},
+    {17, 64, 127, 128, 0, true, 0.05, 3},
+    {31, 48, 128, 128, 1, true, 0.03, 1},
+    {33, 65, 130, 256, 0, true, 0.03, 1},
+    {64, 32, 255, 256, 0, true, 0.015, 2},
+    {7, 96, 256, 256, 2, true, 0.1, 1},
+    {65, 40, 257, 384, 1, true, 0.015, 1},
+    {12, 128, 300, 384, 0, false, 0.1, 1},
+    {127, 8, 97, 128, 0, true, 0.01, 1},
+    {130, 72, 50, 128, 1, true, 0.01, 1},
+    {3, 257, 513, 640, 0, true, 0.3, 1},
+    {257, 16, 61, 64, 1, true, 0.004, 1},
+    {4, 384, 1000, 1024, 0, true, 0.25, 2},
+    {2, 768, 1031, 1152, 1, true, 0.5, 1},
+    {600, 12, 41, 128, 0, true, 0.002, 1},
+    {5, 56, 5003, 5120, 1, true, 0.2, 1},
+    {6, 64, 70, 128, 3, true, 0, 1},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+typedef struct {
+    Case size;
+    const int32_t *targets;
+} Batch;
+
+static int64_t input_count(const Case *c, int i) {
+    return i == HIDDEN ? c->rows * c->width : i == LOSS ? 1 : c->padded * c->width;
+}
+
+static int64_t output_count(const Case *c, int o) {
+    const int64_t counts[OUTPUTS] = {c->rows, 1, c->rows * c->width, c->padded * c->width};
+    return counts[o];
+}
+
+static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Batch *batch = what;
+    const Case *c = &batch->size;
+    Ctx *ctx = &rig->ctx;
+    const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
+    const Shape hidden = shape2(c->rows, c->width), weight = shape2(c->padded, c->width), none = {0};
+    ctx->training = c->training;
+    Loss l = {.hidden = rig_put(rig, "hidden", dtype, hidden, in[HIDDEN]),
+              .weight = rig_put(rig, "weight", dtype, weight, in[WEIGHT]),
+              .targets = rig_put_ints(rig, "targets", shape1(c->rows), batch->targets),
+              .vocab = c->vocab,
+              .scale = c->scale,
+              .losses = rig_blank(rig, "losses", wide, shape1(c->rows)),
+              .loss = rig_put(rig, "loss", wide, shape1(1), in[LOSS]),
+              .dhidden = rig_blank(rig, "dhidden", dtype, c->training ? hidden : none),
+              .dweight = rig_put(rig, "dweight", wide, c->training ? weight : none, in[DWEIGHT])};
+    expect_ok(loss_forward(ctx, &l));
+    rig_get(rig, l.losses, out[OUT_LOSSES]);
+    rig_get(rig, l.loss, out[OUT_LOSS]);
+    if (!c->training) return;
+    expect_ok(loss_backward(ctx, &l));
+    rig_get(rig, l.dhidden, out[OUT_DHIDDEN]);
+    rig_get(rig, l.dweight, out[OUT_DWEIGHT]);
+}
+
+/* The padding rows of the head are large, so that the least part they take shows. */
+static void make_inputs(const Case *c, Dtype dtype, Batch *batch, double **in) {
+    const Dtype wide = dtype == F64 ? F64 : F32;
+    int32_t *targets = integers(c->rows, (int32_t)c->vocab);
+    for (int64_t n = 0; n < c->rows; n++)
+        if (n % 3 < c->ignored) targets[n] = -1;
+    *batch = (Batch){*c, targets};
+    in[HIDDEN] = normals(input_count(c, HIDDEN), 1, dtype);
+    in[WEIGHT] = normals(input_count(c, WEIGHT), c->spread / sqrt((double)c->width), dtype);
+    in[LOSS] = normals(1, 1, wide);
+    in[DWEIGHT] = normals(input_count(c, DWEIGHT), 0.01, wide);
+    for (int64_t i = c->vocab * c->width; i < c->padded * c->width; i++) in[WEIGHT][i] = i % 2 ? 64 : -64;
+}
+
+static void make_outputs(const Case *c, double **out) {
+    for (int o = 0; o < OUTPUTS; o++) out[o] = zeros(output_count(c, o));
+}
+
+/* One row: its loss, and p and the error of every dlogit. A logit errs by the product's rounding (and by one
+ * rounding of the storage, where a form keeps its logits in it); p = exp(logit - lse) then errs relatively by
+ * twice the largest such error, and by the sum over the vocabulary. */
+static void model_row(const Batch *batch, Units u, double *const *in, int64_t n, double *dlogits,
+                      double *errors, double **want, double **bound) {
+    const Case *c = &batch->size;
+    const double *hidden = in[HIDDEN] + n * c->width;
+    const int32_t target = batch->targets[n];
+    double largest = -INFINITY, error = 0, sum = 0, magnitude = 0;
+    for (int64_t v = 0; v < c->vocab; v++) {
+        double size = 0;
+        dlogits[v] = 0;
+        for (int64_t i = 0; i < c->width; i++) {
+            double term = hidden[i] * in[WEIGHT][v * c->width + i];
+            dlogits[v] += term;
+            size += fabs(term);
+        }
+        largest = fmax(largest, dlogits[v]);
+        magnitude = fmax(magnitude, fabs(dlogits[v]));
+        error = fmax(error, product_error(u, c->width) * size + u.storage * fabs(dlogits[v]));
+    }
+    for (int64_t v = 0; v < c->vocab; v++) sum += exp(dlogits[v] - largest);
+    double lse = largest + log(sum), rounding = sum_error(u.wide, c->vocab) + 8 * u.wide * (1 + magnitude);
+    double relative = expm1(fmin(2 * error + rounding, 700));
+    want[OUT_LOSSES][n] = target < 0 ? 0 : lse - dlogits[target];
+    bound[OUT_LOSSES][n] = target < 0 ? 0 : 2 * error + rounding;
+    for (int64_t v = 0; v < c->vocab; v++) {
+        double p = exp(dlogits[v] - lse), slope = target < 0 ? 0 : p - (v == target);
+        dlogits[v] = c->scale * slope;
+        errors[v] =
+            target < 0 ? 0 : c->scale * (fmin(p * relative, 1) + (u.storage + 3 * u.wide) * fabs(slope));
+    }
+}
+
+static void model(const Batch *batch, Units u, double *const *in, double **want, double **bound) {
+    const Case *c = &batch->size;
+    const double sum = sum_error(u.wide, c->rows + 1), across = product_error(u, c->vocab);
+    double *dlogits = zeros(c->vocab), *errors = zeros(c->vocab);
+    make_outputs(c, want);
+    make_outputs(c, bound);
+    want[OUT_LOSS][0] = in[LOSS][0];
+    bound[OUT_LOSS][0] = sum * fabs(in[LOSS][0]);
+    for (int64_t i = 0; c->training && i < c->padded * c->width; i++) {
+        want[OUT_DWEIGHT][i] = in[DWEIGHT][i];
+        if (i < c->vocab * c->width) bound[OUT_DWEIGHT][i] = sum * fabs(in[DWEIGHT][i]);
+    }
+    for (int64_t n = 0; n < c->rows; n++) {
+        model_row(batch, u, in, n, dlogits, errors, want, bound);
+        double loss = c->scale * want[OUT_LOSSES][n];
+        want[OUT_LOSS][0] += loss;
+        bound[OUT_LOSS][0] += c->scale * bound[OUT_LOSSES][n] + (sum + 2 * u.wide) * fabs(loss);
+        for (int64_t v = 0; c->training && v < c->vocab; v++)
+            for (int64_t i = 0; i < c->width; i++) {
+                int64_t at = n * c->width + i, row = v * c->width + i;
+                double d = dlogits[v], w = fabs(in[WEIGHT][row]), h = fabs(in[HIDDEN][at]);
+                want[OUT_DHIDDEN][at] += d * in[WEIGHT][row];
+                bound[OUT_DHIDDEN][at] += (errors[v] + (across + u.storage) * fabs(d)) * w;
+                want[OUT_DWEIGHT][row] += d * in[HIDDEN][at];
+                bound[OUT_DWEIGHT][row] += (errors[v] + (2 * u.product + sum) * fabs(d)) * h;
+            }
+    }
+}
+
+static void compare(const Case *c, const char *variant, double **got, double **want, double **bound) {
+    static const char *const names[OUTPUTS] = {"losses", "loss", "dhidden", "dweight"};
+    for (int o = 0; o < OUTPUTS; o++)
+        expect_close(got[o], want[o], bound[o], output_count(c, o),
+                     "%s: loss N=%lld C=%lld V=%lld of %lld, %s", variant, (long long)c->rows,
+                     (long long)c->width, (long long)c->vocab, (long long)c->padded, names[o]);
+}
+
+static void follow(const Variant *variant, bool formula) {
+    for (int k = 0; k < CASES; k++) {
+        Batch batch;
+        double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS], *bound[OUTPUTS];
+        make_inputs(&cases[k], variant->dtype, &batch, in);
+        make_outputs(&cases[k], got);
+        model(&batch, units_of(variant), in, want, bound);
+        if (!formula) rig_run_once(&specification, run, &batch, in, want);
+        rig_run(variant, run, &batch, in, got);
+        compare(&cases[k], variant->name, got, want, bound);
+    }
+}
+
+static void specification_follows_the_formula(void **state) {
+    (void)state;
+    follow(&specification, true);
+}
+
+static void form_follows_the_specification(void **state) {
+    follow(test_variant(state, OP_LOSS), false);
+}
+
+/* Logits of +-1e4: exp overflows unless the maximum is taken off first. Some rows are certain and right (loss
+ * 0), some certain and wrong (loss 2e4). All numbers are powers of two, so that nothing rounds. */
+static void large_logits_stay_finite(void **state) {
+    const Variant *variant = test_variant(state, OP_LOSS);
+    const Case c = {8, 8, 40, 64, 0, true, 0.125, 1};
+    Batch batch;
+    double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS];
+    make_inputs(&c, variant->dtype, &batch, in);
+    make_outputs(&c, got);
+    make_outputs(&c, want);
+    int32_t *targets = integers(c.rows, 1);
+    for (int64_t n = 0; n < c.rows; n++) {
+        targets[n] = (int32_t)(n % 2 ? n : 39);
+        for (int64_t i = 0; i < c.width; i++) in[HIDDEN][n * c.width + i] = i == n ? 128 : 0;
+    }
+    for (int64_t v = 0; v < c.vocab; v++)
+        for (int64_t i = 0; i < c.width; i++) in[WEIGHT][v * c.width + i] = i == v ? 64 : -64;
+    batch.targets = targets;
+    rig_run_once(&specification, run, &batch, in, want);
+    rig_run(variant, run, &batch, in, got);
+    assert_true(want[OUT_LOSSES][0] == 16384 && want[OUT_LOSSES][1] == 0);
+    for (int o = 0; o < OUTPUTS; o++) {
+        double *bound = zeros(output_count(&c, o));
+        for (int64_t i = 0; i < output_count(&c, o); i++)
+            bound[i] = 4 * units_of(variant).wide * fmax(fabs(want[o][i]), o == OUT_DWEIGHT ? 16 : 0);
+        expect_close(got[o], want[o], bound, output_count(&c, o), "%s: large logits, output %d",
+                     variant->name, o);
+    }
+}
+
+static void no_rows_are_harmless(void **state) {
+    const Variant *variant = test_variant(state, OP_LOSS);
+    const Case c = {0, 16, 24, 32, 0, true, 1, 1};
+    Batch batch;
+    double *in[INPUTS], *got[OUTPUTS];
+    make_inputs(&c, variant->dtype, &batch, in);
+    make_outputs(&c, got);
+    rig_run(variant, run, &batch, in, got);
+    expect_equal(got[OUT_LOSS], in[LOSS], 1, "loss");
+    expect_equal(got[OUT_DWEIGHT], in[DWEIGHT], c.padded * c.width, "dweight");
+}
+
+static void differentiate(Rig *rig, const void *what, double *const *in, double *const *out, bool backward) {
+    const Batch *batch = what;
+    const Case *c = &batch->size;
+    double *all_in[INPUTS] = {in[0], in[1], zeros(1), zeros(c->padded * c->width)}, *all_out[OUTPUTS];
+    make_outputs(c, all_out);
+    if (backward) {
+        all_out[OUT_DHIDDEN] = out[0];
+        all_out[OUT_DWEIGHT] = out[1];
+    } else
+        all_out[OUT_LOSS] = out[0];
+    run(rig, what, all_in, all_out);
+    if (!backward || rig->ctx.measuring) return;
+    for (int64_t i = 0; i < c->rows * c->width; i++) out[0][i] *= in[2][0];
+    for (int64_t i = 0; i < c->padded * c->width; i++) out[1][i] *= in[2][0];
+}
+
+static void differentiate_forward(Rig *rig, const void *what, double *const *in, double *const *out) {
+    differentiate(rig, what, in, out, false);
+}
+
+static void differentiate_backward(Rig *rig, const void *what, double *const *in, double *const *out) {
+    differentiate(rig, what, in, out, true);
+}
+
+static void gradients_are_slopes(void **state) {
+    (void)state;
+    const Case tiny[] = {
+        {2, 3, 4, 4, 0, true, 0.5, 1}, {3, 2, 5, 8, 1, true, 1, 2}, {9, 7, 11, 16, 1, true, 0.2, 1}};
+    for (int k = 0; k < 3; k++) {
+        Batch batch;
+        double *in[INPUTS];
+        make_inputs(&tiny[k], F64, &batch, in);
+        Differentiable d = {2,
+                            1,
+                            {input_count(&tiny[k], HIDDEN), input_count(&tiny[k], WEIGHT)},
+                            {1},
+                            differentiate_forward,
+                            differentiate_backward};
+        expect_gradients(&d, &batch, in, "loss");
+    }
+}
+
+static void wrong_contracts_are_refused(void **state) {
+    (void)state;
+    Ctx ctx = {.dtype = F32, .measuring = true};
+    const Loss right = {.hidden = tensor_view(NULL, F32, shape2(4, 8)),
+                        .weight = tensor_view(NULL, F32, shape2(16, 8)),
+                        .targets = tensor_view(NULL, I32, shape1(4)),
+                        .vocab = 13,
+                        .losses = tensor_view(NULL, F32, shape1(4)),
+                        .loss = tensor_view(NULL, F32, shape1(1))};
+    Loss wrong[4] = {right, right, right, right};
+    wrong[0].vocab = 17;
+    wrong[1].targets.dtype = F32;
+    wrong[2].weight = tensor_view(NULL, F32, shape2(16, 9));
+    wrong[3].losses = (Tensor){0};
+    for (int i = 0; i < 4; i++) {
+        Status status = loss_forward(&ctx, &wrong[i]);
+        assert_int_equal(status_code(status), ERROR_INTERNAL);
+        status_free(status);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ONCE(specification_follows_the_formula),   ONCE(gradients_are_slopes),
+        ONCE(wrong_contracts_are_refused),         ON_EACH_VARIANT(form_follows_the_specification),
+        ON_EACH_VARIANT(large_logits_stay_finite), ON_EACH_VARIANT(no_rows_are_harmless)};
+    return cmocka_run_group_tests(tests, NULL, devices_end);
+}
