@@ -162,6 +162,7 @@ static void order_depends_on_position_alone(void **state) {
         }
     /* There and back again, with workers in full run. */
     options.workers = 4;
+    options.delay_us = 300;
     Loader *loader = open_loader(&options);
     for (int i = 0; i < 200; i++) {
         int64_t number = i * 7 % 50;

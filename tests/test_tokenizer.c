@@ -160,14 +160,20 @@ static void any_bytes_come_back(void **state) {
     }
 }
 
-/* A piece of over 4 MiB, the cut at its right place inside characters. */
+/* A piece of over 4 MiB is cut, but not inside a character. */
 static void huge_pieces_are_cut(void **state) {
     (void)state;
     Tokenizer *tokenizer = open_tokenizer(PLAIN);
-    int64_t length = 0, room = 4400000;
+    int64_t length = 2, room = 4400000;
     uint8_t *text = malloc((size_t)room + 8);
-    for (text[length++] = 'x'; length < room; length += 3) memcpy(text + length, "猫", 3);
+    for (memset(text, 'x', 2); length < room; length += 3) memcpy(text + length, "猫", 3);
     expect_round_trip(tokenizer, text, length);
+    TokenList list = {0};
+    EncodeCursor cursor = {.text = text, .length = length};
+    expect_ok(tokenizer_encode_step(tokenizer, &cursor, 1, &list));
+    assert_int_equal(cursor.offset, (4 << 20) - 2);
+    assert_int_equal(text[cursor.offset], 0xe7);
+    token_list_free(&list);
     memset(text, 0xff, (size_t)length);
     expect_round_trip(tokenizer, text, length);
     free(text);
