@@ -29,13 +29,16 @@ static void clip_factor(const Adamw *a, const double *partial, int64_t blocks) {
 
 /* The numbers that are the same for all elements. */
 typedef struct {
+    float rest1, rest2; // 1 - beta, rounded from fp64: in fp32, 1 - 0.999 has lost three digits
     float factor, beta1, beta2, m_correction, v_correction, rate, decay, eps;
 } Constants;
 
 static Constants constants_of(const Adamw *a) {
     const float *state = a->state.data;
     double t = (double)state[ADAMW_UPDATES] + 1;
-    return (Constants){.factor = state[ADAMW_FACTOR],
+    return (Constants){.rest1 = (float)(1 - a->beta1),
+                       .rest2 = (float)(1 - a->beta2),
+                       .factor = state[ADAMW_FACTOR],
                        .beta1 = (float)a->beta1,
                        .beta2 = (float)a->beta2,
                        .m_correction = (float)(1 / (1 - pow(a->beta1, t))),
@@ -53,8 +56,8 @@ static void update(const Adamw *a, Constants c, float decay, int64_t first, int6
 #pragma omp simd
     for (int64_t i = first; i < last; i++) {
         float g = c.factor * gradient[i];
-        m[i] = c.beta1 * m[i] + (1 - c.beta1) * g;
-        v[i] = c.beta2 * v[i] + (1 - c.beta2) * g * g;
+        m[i] = c.beta1 * m[i] + c.rest1 * g;
+        v[i] = c.beta2 * v[i] + c.rest2 * g * g;
         float w = weight[i] - decay * weight[i];
         weight[i] = w - c.rate * (m[i] * c.m_correction) / (sqrtf(v[i] * c.v_correction) + c.eps);
     }

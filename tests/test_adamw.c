@@ -1,0 +1,273 @@
+#include "tests/support/compare.h"
+
+#include "optim/adamw.h"
+
+#include <math.h>
+
+enum { LARGEST_COUNT = 12 };
+
+typedef struct {
+    int count;
+    int64_t counts[LARGEST_COUNT]; // elements of each parameter; they begin at multiples of 64
+    int decayed;                   // parameters, from the first
+    double clip, updates, gradient_scale, weight_decay;
+} Case;
+
+enum { WEIGHT, GRADIENT, M, V, LOSS, STATE, INPUTS };
+enum { OUT_WEIGHT, OUT_MASTER, OUT_M, OUT_V, OUT_STATE, OUTPUTS };
+static const double BETA1 = 0.9, BETA2 = 0.999, EPS = 1e-8, LEARNING_RATE = 3e-3;
+
+static const Case cases[] = {
+    {1, {1}, 1, 0, 0, 1, 0.1},
+    {1, {1}, 0, 1, 0, 10, 0.1},
+    {1, {7}, 1, 1, 1, 0.01, 0.1},
+    {2, {8, 3}, 1, 1, 5, 1, 0.1},
+    {2, {63, 64}, 2, 0.5, 0, 1, 0.01},
+    {2, {65, 1}, 0, 1, 2, 1, 0.1},
+    {3, {17, 31, 13}, 1, 1, 10, 2, 0},
+    {3, {128, 127, 129}, 2, 0, 100, 1, 0.1},
+    {3, {1, 1, 1}, 3, 1, 1000, 1, 0.1},
+    {4, {256, 5, 255, 11}, 2, 1, 3, 0.001, 0.1},
+    {4, {33, 1031, 2, 96}, 2, 1, 7, 3, 0.1},
+    {5, {40, 80, 120, 160, 200}, 3, 0.1, 0, 1, 1},
+    {5, {513, 511, 64, 9, 7}, 2, 1, 99999, 1, 0.1},
+    {6, {19, 23, 29, 37, 41, 43}, 4, 1, 1, 1e-6, 0.1},
+    {6, {300, 300, 300, 3, 3, 3}, 3, 1, 12, 1e3, 0.1},
+    {8, {1, 2, 3, 4, 5, 6, 7, 8}, 4, 1, 0, 1, 0.1},
+    {2, {5000, 77}, 1, 1, 20, 1, 0.1},
+    {12, {64, 1, 64, 1, 64, 1, 64, 1, 64, 1, 64, 1}, 6, 1, 50, 1, 0.1},
+    {1, {40001}, 1, 1, 400, 1, 0.1},
+    {3, {10007, 20011, 300}, 2, 100, 4, 1, 0.1},
+    {2, {97, 0}, 1, 1, 6, 1, 0.1},
+    {3, {1024, 2048, 4096}, 3, 1, 0, 0.1, 0.1},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+typedef struct {
+    const Case *c;
+    int64_t offsets[LARGEST_COUNT], elements, decayed;
+} Layout;
+
+static Layout layout_of(const Case *c) {
+    Layout layout = {.c = c};
+    for (int i = 0; i < c->count; i++) {
+        layout.offsets[i] = layout.elements;
+        layout.elements += (c->counts[i] + 63) / 64 * 64;
+        if (i + 1 == c->decayed) layout.decayed = layout.elements;
+    }
+    return layout;
+}
+
+static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Layout *layout = what;
+    const Case *c = layout->c;
+    Ctx *ctx = &rig->ctx;
+    const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
+    const Shape flat = shape1(layout->elements);
+    Adamw a = {.weight = rig_put(rig, "weight", dtype, flat, in[WEIGHT]),
+               .master = rig_put(rig, "master", wide, dtype == wide ? (Shape){0} : flat, in[WEIGHT]),
+               .gradient = rig_put(rig, "gradient", wide, flat, in[GRADIENT]),
+               .m = rig_put(rig, "m", wide, flat, in[M]),
+               .v = rig_put(rig, "v", wide, flat, in[V]),
+               .loss = rig_put(rig, "loss", wide, shape1(1), in[LOSS]),
+               .state = rig_put(rig, "state", wide, shape1(ADAMW_STATE_SIZE), in[STATE]),
+               .decayed = layout->decayed,
+               .count = c->count,
+               .offsets = layout->offsets,
+               .counts = c->counts,
+               .beta1 = BETA1,
+               .beta2 = BETA2,
+               .eps = EPS,
+               .weight_decay = c->weight_decay,
+               .clip = c->clip};
+    expect_ok(adamw_update(ctx, &a));
+    rig_get(rig, a.weight, out[OUT_WEIGHT]);
+    rig_get(rig, tensor_empty(a.master) ? a.weight : a.master, out[OUT_MASTER]);
+    rig_get(rig, a.m, out[OUT_M]);
+    rig_get(rig, a.v, out[OUT_V]);
+    rig_get(rig, a.state, out[OUT_STATE]);
+}
+
+static int64_t count_of(const Layout *layout, int o) {
+    return o == OUT_STATE ? ADAMW_STATE_SIZE : layout->elements;
+}
+
+static void make_outputs(const Layout *layout, double **out) {
+    for (int o = 0; o < OUTPUTS; o++) out[o] = zeros(count_of(layout, o));
+}
+
+/* Weights, gradients and moments as after `updates` steps; the gaps between parameters are zero. */
+static void make_inputs(const Layout *layout, Dtype dtype, double **in) {
+    const Case *c = layout->c;
+    const Dtype wide = dtype == F64 ? F64 : F32;
+    const int64_t n = layout->elements;
+    double *weight = normals(n, 1, wide), *gradient = normals(n, c->gradient_scale, wide);
+    double *m = normals(n, 0.1, wide), *v = normals(n, 0.1, wide);
+    for (int i = 0; i < INPUTS; i++) in[i] = zeros(i < LOSS ? n : ADAMW_STATE_SIZE);
+    for (int p = 0; p < c->count; p++)
+        for (int64_t i = layout->offsets[p]; i < layout->offsets[p] + c->counts[p]; i++) {
+            in[WEIGHT][i] = weight[i];
+            in[GRADIENT][i] = gradient[i];
+            in[M][i] = c->updates > 0 ? m[i] : 0;
+            in[V][i] = c->updates > 0 ? rounded(wide, v[i] * v[i]) : 0;
+        }
+    in[LOSS][0] = 3.25;
+    in[STATE][ADAMW_LEARNING_RATE] = rounded(wide, LEARNING_RATE);
+    in[STATE][ADAMW_UPDATES] = c->updates;
+    in[STATE][ADAMW_SKIPPED] = 7; // stale
+}
+
+/* The header's formulas. The norm's sum of squares errs by sum_error, its root by half of that; m and v err by
+ * a few roundings and by the factor's error, once and twice; the step by the moments' errors and a few roundings.
+ * 1 - beta and 1 - beta^t are small differences, so that a form has to take them in fp64 and round them then. */
+static void model(const Layout *layout, Units u, double *const *in, double **want, double **bound) {
+    const Case *c = layout->c;
+    make_outputs(layout, want);
+    make_outputs(layout, bound);
+    double squares = 0, t = c->updates + 1, rate = in[STATE][ADAMW_LEARNING_RATE];
+    for (int64_t i = 0; i < layout->elements; i++) squares += in[GRADIENT][i] * in[GRADIENT][i];
+    double norm = sqrt(squares), factor = c->clip > 0 ? fmin(1, c->clip / (norm + 1e-6)) : 1;
+    double norm_error = sum_error(u.wide, layout->elements) / 2 + 4 * u.wide;
+    double factor_error = c->clip > 0 ? norm_error + 4 * u.wide : 0;
+    for (int64_t i = 0; i < layout->elements; i++) {
+        double g = factor * in[GRADIENT][i], w = in[WEIGHT][i];
+        double m = BETA1 * in[M][i] + (1 - BETA1) * g, v = BETA2 * in[V][i] + (1 - BETA2) * g * g;
+        double m_error = 4 * u.wide * (fabs(BETA1 * in[M][i]) + fabs((1 - BETA1) * g)) +
+                         factor_error * fabs((1 - BETA1) * g);
+        double v_error = 4 * u.wide * v + 2 * factor_error * (1 - BETA2) * g * g;
+        double decay = i < layout->decayed ? rate * c->weight_decay : 0;
+        double root = sqrt(v / (1 - pow(BETA2, t))) + EPS, step = rate / (1 - pow(BETA1, t)) / root;
+        want[OUT_M][i] = m;
+        want[OUT_V][i] = v;
+        want[OUT_MASTER][i] = w - decay * w - step * m;
+        bound[OUT_M][i] = m_error;
+        bound[OUT_V][i] = v_error;
+        double relative = (v > 0 ? v_error / v / 2 : 0) + 8 * u.wide;
+        bound[OUT_MASTER][i] = 3 * u.wide * fabs(w) + step * (m_error + relative * fabs(m));
+    }
+    want[OUT_STATE][ADAMW_LEARNING_RATE] = rate;
+    want[OUT_STATE][ADAMW_UPDATES] = t;
+    want[OUT_STATE][ADAMW_NORM] = norm;
+    want[OUT_STATE][ADAMW_FACTOR] = factor;
+    bound[OUT_STATE][ADAMW_NORM] = norm_error * norm;
+    bound[OUT_STATE][ADAMW_FACTOR] = factor_error * factor;
+}
+
+static void compare(const Layout *layout, const Variant *variant, double **got, double **want,
+                    double **bound) {
+    static const char *const names[OUTPUTS] = {NULL, "weight", "m", "v", "state"};
+    for (int o = OUT_MASTER; o < OUTPUTS; o++)
+        expect_close(got[o], want[o], bound[o], count_of(layout, o), "%s: adamw, case of %lld elements, %s",
+                     variant->name, (long long)layout->elements, names[o]);
+    for (int64_t i = 0; i < layout->elements; i++)
+        assert_true(got[OUT_WEIGHT][i] == rounded(variant->dtype, got[OUT_MASTER][i]));
+}
+
+static void follow(const Variant *variant, bool formula) {
+    for (int k = 0; k < CASES; k++) {
+        Layout layout = layout_of(&cases[k]);
+        double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS], *bound[OUTPUTS];
+        make_inputs(&layout, variant->dtype, in);
+        make_outputs(&layout, got);
+        model(&layout, units_of(variant), in, want, bound);
+        if (!formula) rig_run_once(&specification, run, &layout, in, want);
+        rig_run(variant, run, &layout, in, got);
+        /* The state's unused elements stay as they are. */
+        for (int i = ADAMW_SKIPPED + 1; i < ADAMW_STATE_SIZE; i++) got[OUT_STATE][i] = want[OUT_STATE][i] = 0;
+        compare(&layout, variant, got, want, bound);
+    }
+}
+
+static void specification_follows_the_formula(void **state) {
+    (void)state;
+    follow(&specification, true);
+}
+
+static void form_follows_the_specification(void **state) {
+    follow(test_variant(state, OP_ADAMW), false);
+}
+
+/* A gradient or loss that is not finite leaves every bit as it was, and says so. */
+static void nonfinite_step_is_skipped(void **state) {
+    const Variant *variant = test_variant(state, OP_ADAMW);
+    const double bad[3] = {NAN, INFINITY, -INFINITY};
+    const int where[4] = {0, 70, 1050, -1}; // gradient elements, of three parameters; the loss
+    const Case c = {3, {64, 1000, 9}, 1, 1, 5, 1, 0.1};
+    Layout layout = layout_of(&c);
+    for (int k = 0; k < 12; k++) {
+        double *in[INPUTS], *got[OUTPUTS];
+        make_inputs(&layout, variant->dtype, in);
+        make_outputs(&layout, got);
+        for (int64_t i = 0; i < layout.elements; i++) in[WEIGHT][i] = rounded(variant->dtype, in[WEIGHT][i]);
+        if (where[k / 3] >= 0)
+            in[GRADIENT][where[k / 3]] = bad[k % 3];
+        else
+            in[LOSS][0] = bad[k % 3];
+        rig_run(variant, run, &layout, in, got);
+        assert_true(got[OUT_STATE][ADAMW_SKIPPED] == 1);
+        assert_true(got[OUT_STATE][ADAMW_UPDATES] == c.updates);
+        expect_equal(got[OUT_WEIGHT], in[WEIGHT], layout.elements, "weight of a skipped step");
+        expect_equal(got[OUT_MASTER], in[WEIGHT], layout.elements, "master of a skipped step");
+        expect_equal(got[OUT_M], in[M], layout.elements, "m of a skipped step");
+        expect_equal(got[OUT_V], in[V], layout.elements, "v of a skipped step");
+    }
+}
+
+/* Several steps, one after another: the update count and the moments are carried on. */
+static void steps_follow_one_another(void **state) {
+    const Variant *variant = test_variant(state, OP_ADAMW);
+    const Case c = {2, {130, 7}, 1, 1, 0, 1, 0.1};
+    Layout layout = layout_of(&c);
+    double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS], *bound[OUTPUTS];
+    make_inputs(&layout, variant->dtype, in);
+    make_outputs(&layout, got);
+    for (int step = 0; step < 5; step++) {
+        Case now = c;
+        now.updates = step;
+        Layout same = layout;
+        same.c = &now;
+        model(&same, units_of(variant), in, want, bound);
+        rig_run(variant, run, &same, in, got);
+        for (int i = ADAMW_SKIPPED + 1; i < ADAMW_STATE_SIZE; i++) got[OUT_STATE][i] = 0;
+        compare(&same, variant, got, want, bound);
+        in[WEIGHT] = got[OUT_MASTER];
+        in[M] = got[OUT_M];
+        in[V] = got[OUT_V];
+        in[STATE] = got[OUT_STATE];
+        make_outputs(&layout, got);
+    }
+}
+
+static void wrong_contracts_are_refused(void **state) {
+    (void)state;
+    Ctx ctx = {.dtype = F32, .measuring = true};
+    const int64_t offsets[2] = {0, 64}, counts[2] = {60, 30}, overlapping[2] = {0, 32};
+    Tensor flat = tensor_view(NULL, F32, shape1(128)), one = tensor_view(NULL, F32, shape1(1));
+    const Adamw right = {.weight = flat,
+                         .gradient = flat,
+                         .m = flat,
+                         .v = flat,
+                         .loss = one,
+                         .state = tensor_view(NULL, F32, shape1(ADAMW_STATE_SIZE)),
+                         .count = 2,
+                         .offsets = offsets,
+                         .counts = counts};
+    Adamw wrong[4] = {right, right, right, right};
+    wrong[0].master = flat;
+    wrong[1].offsets = overlapping;
+    wrong[2].decayed = 129;
+    wrong[3].m = one;
+    for (int i = 0; i < 4; i++) {
+        Status status = adamw_update(&ctx, &wrong[i]);
+        assert_int_equal(status_code(status), ERROR_INTERNAL);
+        status_free(status);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        ONCE(specification_follows_the_formula), ONCE(wrong_contracts_are_refused),
+        ON_EACH_VARIANT(form_follows_the_specification), ON_EACH_VARIANT(nonfinite_step_is_skipped),
+        ON_EACH_VARIANT(steps_follow_one_another)};
+    return cmocka_run_group_tests(tests, NULL, devices_end);
+}
