@@ -1,6 +1,6 @@
-/* adamw as eager frameworks run it: tensor by tensor, each elementwise step its own kernel. Whether the update
- * is skipped is known on the device only: every step looks at the state and returns where it is, so the host
- * never waits. */
+/* adamw as eager frameworks run it: tensor by tensor, each elementwise step its own kernel. Whether the
+ * update is skipped is known on the device only: every step looks at the state and returns where it is, so
+ * the host never waits. */
 #include "optim/adamw.h"
 
 #include "kernels/device/cuda.cuh"
