@@ -277,7 +277,8 @@ Status device_open_cuda(int index, Device **device) {
     cudaError_t error = cudaGetDeviceCount(&count);
     (void)cudaGetLastError();
     if (error != cudaSuccess) {
-        return fail(ERROR_DEVICE, "no CUDA GPU can be used: %s; install a driver, or use --device=cpu",
+        return fail(ERROR_DEVICE,
+                    "no CUDA GPU can be used: %s; install or update its driver, or use --device=cpu",
                     cudaGetErrorString(error));
     }
     if (index < 0 || index >= count) {
