@@ -25,14 +25,15 @@ static const json_t *value_of(const File *file, const char *key) {
 
 /* "x.json: "key" is <value>; <expected>" */
 static Status fail_value(const File *file, const char *key, const char *expected) {
-    char shown[SHOWN + 1] = "missing";
+    const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII;
     const json_t *value = value_of(file, key);
-    if (value) {
-        size_t length = json_dumpb(value, shown, SHOWN, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
-        if (length > SHOWN) memcpy(shown + SHOWN - 3, "...", 3);
-        shown[length < SHOWN ? length : SHOWN] = 0;
-    }
-    return fail(ERROR_FORMAT, "%s: \"%s\" is %s; %s", file->name, key, shown, expected);
+    size_t length = value ? json_dumpb(value, NULL, 0, flags) : 0;
+    char *text = memory_allocate(length + 1);
+    if (text && value) json_dumpb(value, text, length, flags);
+    Status status = fail(ERROR_FORMAT, "%s: \"%s\" is %.*s%s; %s", file->name, key, SHOWN,
+                         value && text ? text : "missing", length > SHOWN ? "..." : "", expected);
+    memory_free(text);
+    return status;
 }
 
 /* ---- reading ---- */

@@ -1,0 +1,202 @@
+/* model/config, model/config_file: presets, what fits together, and config.json both ways. */
+#include "base/files.h"
+#include "base/memory.h"
+#include "model/config_file.h"
+#include "tests/support/expect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* GPT-2 as small as a file can say it. */
+#define SIZES                                                                                                \
+    "\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_layer\":2,\"n_head\":3,\"n_embd\":24,\"n_positions\":16"
+
+static Config preset(const char *name) {
+    Config config;
+    expect_ok(config_preset(name, &config));
+    return config;
+}
+
+static Status parse(const char *text, Config *config) {
+    return config_parse(text, (int64_t)strlen(text), "config.json", config);
+}
+
+static void expect_malformed(const char *text, const char *part) {
+    Config config;
+    Status status = parse(text, &config);
+    assert_non_null(status);
+    assert_non_null(strstr(status_message(status), "config.json"));
+    expect_error(status, ERROR_FORMAT, part);
+}
+
+/* Parameters of the models as released (Radford et al. 2019, table 2, and the released files). */
+static void presets_have_their_sizes(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t parameters;
+    } sizes[] = {
+        {"gpt2", 124439808}, {"gpt2-medium", 354823168}, {"gpt2-large", 774030080}, {"gpt2-xl", 1557611200}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        Config config = preset(sizes[i].name);
+        assert_int_equal(config_parameters(&config), sizes[i].parameters);
+        assert_int_equal(config_padded_vocab(&config), 50304);
+        assert_int_equal(config_head_size(&config), 64);
+    }
+    for (int i = 0; config_preset_name(i); i++) {
+        Config config = preset(config_preset_name(i));
+        expect_ok(config_validate(&config));
+    }
+    Config config;
+    expect_error(config_preset("gpt2-smal", &config), ERROR_USAGE, "gpt2");
+}
+
+static void sizes_must_fit_together(void **state) {
+    (void)state;
+    Config config = preset("gpt2");
+    config.heads = config.kv_heads = 7;
+    expect_error(config_validate(&config), ERROR_USAGE, "width 768");
+    config = preset("gpt2");
+    config.kv_heads = 5;
+    expect_error(config_validate(&config), ERROR_USAGE, "key/value heads 5");
+    config = preset("gpt2");
+    config.layers = 0;
+    expect_error(config_validate(&config), ERROR_USAGE, "layers");
+    config = preset("gpt2");
+    config.vocab = INT64_MAX;
+    expect_error(config_validate(&config), ERROR_USAGE, "vocab");
+    config = preset("gpt2");
+    config.norm_eps = 0;
+    expect_error(config_validate(&config), ERROR_USAGE, "epsilon");
+    config = preset("gpt2");
+    config.layers = 10000;
+    config.width = 1 << 20;
+    config.heads = config.kv_heads = 1 << 10;
+    expect_error(config_validate(&config), ERROR_USAGE, "2^40");
+}
+
+static void what_is_written_is_read(void **state) {
+    const char *path = inside(*state, "config.json");
+    for (int i = 0; config_preset_name(i); i++) {
+        Config config = preset(config_preset_name(i)), again;
+        expect_ok(config_write(path, &config, 50256));
+        expect_ok(config_read(path, &again));
+        assert_memory_equal(&config, &again, sizeof config);
+    }
+    Config config = preset("gpt2"), again;
+    config.hidden = 1234;
+    config.norm_eps = 0.1 + 0.2;
+    config.init_std = 1.0 / 3;
+    expect_ok(config_write(path, &config, -1));
+    expect_ok(config_read(path, &again));
+    assert_string_equal(again.name, "custom");
+    assert_int_equal(again.hidden, 1234);
+    assert_true(again.norm_eps == 0.1 + 0.2 && again.init_std == 1.0 / 3);
+    config.kv_heads = 6;
+    expect_error(config_write(path, &config, -1), ERROR_USAGE, "not GPT-2");
+}
+
+static void numbers_are_written_short(void **state) {
+    const char *path = inside(*state, "config.json");
+    Config config = preset("gpt2");
+    expect_ok(config_write(path, &config, -1));
+    char *text;
+    int64_t length;
+    expect_ok(file_read(path, 1 << 20, &text, &length));
+    assert_non_null(strstr(text, "\"layer_norm_epsilon\": 1e-05,"));
+    assert_non_null(strstr(text, "\"initializer_range\": 0.02,"));
+    assert_non_null(strstr(text, "\"bos_token_id\": null,"));
+    assert_non_null(strstr(text, "\"n_inner\": null,"));
+    memory_free(text);
+}
+
+static void transformers_files_are_read(void **state) {
+    (void)state;
+    Config config;
+    expect_ok(config_read("tests/fixtures/gpt2/model/config.json", &config));
+    assert_int_equal(config.layers, 2);
+    assert_int_equal(config.heads, 3);
+    assert_int_equal(config.kv_heads, 3);
+    assert_int_equal(config.width, 24);
+    assert_int_equal(config.hidden, 96);
+    assert_int_equal(config.context, 24);
+    assert_int_equal(config.vocab, 97);
+    assert_true(config.norm_eps == 1e-5 && config.init_std == 0.02);
+    assert_int_equal(config.activation, ACTIVATION_GELU_TANH);
+}
+
+static void defaults_are_gpt2s(void **state) {
+    (void)state;
+    Config config;
+    expect_ok(parse("{" SIZES ",\"n_inner\":null,\"activation_function\":null}", &config));
+    assert_int_equal(config.hidden, 96);
+    assert_true(config.norm_eps == 1e-5);
+    expect_ok(parse("{" SIZES ",\"n_inner\":50,\"n_ctx\":16,\"activation_function\":\"gelu_pytorch_tanh\"}",
+                    &config));
+    assert_int_equal(config.hidden, 50);
+    expect_ok(parse(
+        "{\"model_type\":\"gpt2\",\"vocab_size\":9,\"n_layer\":1,\"n_head\":1,\"n_embd\":2,\"n_ctx\":8}",
+        &config));
+    assert_int_equal(config.context, 8);
+}
+
+static void other_models_are_turned_away(void **state) {
+    (void)state;
+    expect_malformed("{\"model_type\":\"llama\"}", "\"model_type\" is \"llama\"; only \"gpt2\"");
+    expect_malformed("{}", "\"model_type\" is missing");
+    expect_malformed("{" SIZES ",\"activation_function\":\"relu\"}", "\"relu\"; \"gelu_new\"");
+    expect_malformed("{" SIZES ",\"tie_word_embeddings\":false}", "tie_word_embeddings");
+    expect_malformed("{" SIZES ",\"scale_attn_weights\":false}", "only true");
+    expect_malformed("{" SIZES ",\"scale_attn_by_inverse_layer_idx\":true}", "only false");
+    expect_malformed("{" SIZES ",\"add_cross_attention\":1}", "only false");
+}
+
+static void malformed_files_are_named(void **state) {
+    expect_malformed("", "line");
+    expect_malformed("[]", "no JSON object");
+    expect_malformed("{" SIZES ",\"n_embd\":24}", "duplicate");
+    expect_malformed("{" SIZES ",\"layer_norm_epsilon\":NaN}", "line 1");
+    expect_malformed("{" SIZES ",\"layer_norm_epsilon\":1e999}", "line 1");
+    expect_malformed("{" SIZES ",\"layer_norm_epsilon\":\"1e-5\"}", "a number is needed");
+    expect_malformed("{" SIZES ",\"layer_norm_epsilon\":-1}", "epsilon");
+    expect_malformed("{" SIZES ",\"n_inner\":9223372036854775807}", "feed-forward");
+    expect_malformed("{" SIZES ",\"n_ctx\":17}", "\"n_ctx\" is 17; it must equal \"n_positions\"");
+    expect_malformed("{\"model_type\":\"gpt2\"}", "\"vocab_size\" is missing; a positive integer");
+    expect_malformed("{\"model_type\":\"gpt2\",\"vocab_size\":9.5}", "\"vocab_size\" is 9.5");
+    expect_malformed("{\"model_type\":\"gpt2\",\"vocab_size\":-1}", "\"vocab_size\" is -1");
+    expect_malformed("{\"model_type\":\"gpt2\",\"vocab_size\":99999999999999999999}", "line 1");
+    expect_malformed("{\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_layer\":2,\"n_head\":5,\"n_embd\":24,"
+                     "\"n_positions\":16}",
+                     "width 24 is not a multiple of heads 5");
+    expect_malformed("{\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_layer\":2,\"n_head\":1,"
+                     "\"n_embd\":9223372036854775807,\"n_positions\":16}",
+                     "width");
+    Config config;
+    expect_error(config_read(inside(*state, "none.json"), &config), ERROR_FILE, "none.json");
+}
+
+static void long_values_are_cut(void **state) {
+    (void)state;
+    char text[400];
+    snprintf(text, sizeof text, "{\"model_type\":\"%0200d\"}", 1);
+    expect_malformed(text, "000...; only");
+    expect_malformed("{\"model_type\":\"a\\nb\xC3\xBC\"}", "a\\nb\\u00FC");
+}
+
+#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(presets_have_their_sizes),
+        cmocka_unit_test(sizes_must_fit_together),
+        IN_SCRATCH(what_is_written_is_read),
+        IN_SCRATCH(numbers_are_written_short),
+        cmocka_unit_test(transformers_files_are_read),
+        cmocka_unit_test(defaults_are_gpt2s),
+        cmocka_unit_test(other_models_are_turned_away),
+        IN_SCRATCH(malformed_files_are_named),
+        cmocka_unit_test(long_values_are_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
