@@ -3,13 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-Status device_open(const char *choice, Device **device) {
-    if (strcmp(choice, "cpu") == 0) return device_open_cpu(0, device);
+Status device_open(const char *choice, int threads, Device **device) {
+    if (strcmp(choice, "cpu") == 0) return device_open_cpu(threads, device);
     if (strcmp(choice, "auto") == 0) {
         Status status = device_open_cuda ? device_open_cuda(0, device) : OK;
         if (device_open_cuda && !status) return OK;
         status_free(status);
-        return device_open_cpu(0, device);
+        return device_open_cpu(threads, device);
     }
     if (strncmp(choice, "cuda", 4) != 0 || (choice[4] != '\0' && choice[4] != ':'))
         return fail(ERROR_USAGE, "--device=%s: there is cpu, cuda, cuda:N and auto", choice);

@@ -1,0 +1,77 @@
+#include "model/session.h"
+
+#include "base/files.h"
+#include "model/checkpoint.h"
+
+enum { BYTES = 256 };
+
+static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
+    s->folder = path_is_directory(model) ? model : NULL;
+    TRY(s->folder ? checkpoint_config(model, &s->config) : config_preset(model, &s->config));
+    Config *c = &s->config;
+    if (!sizes || !(sizes->layers || sizes->heads || sizes->width || sizes->context || sizes->vocab))
+        return OK;
+    if (s->folder)
+        return fail(ERROR_USAGE,
+                    "--layers, --heads, --width, --context and --vocab change a preset, not the model in %s",
+                    model);
+    if (sizes->layers) c->layers = sizes->layers;
+    if (sizes->heads) c->heads = c->kv_heads = sizes->heads;
+    if (sizes->width) {
+        c->width = sizes->width;
+        c->hidden = 4 * sizes->width;
+    }
+    if (sizes->context) c->context = sizes->context;
+    if (sizes->vocab) c->vocab = sizes->vocab;
+    return OK;
+}
+
+static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
+    const char *path = name;
+    if (!*name) {
+        bool present = false;
+        if (s->folder) TRY(tokenizer_present(s->folder, &present));
+        if (present)
+            path = s->folder;
+        else if (s->config.vocab <= BYTES)
+            path = "bytes";
+        else
+            return OK;
+    }
+    TRY(tokenizer_open(path, &s->tokenizer));
+    int64_t vocab = tokenizer_vocab(s->tokenizer);
+    if (*name && !s->folder && !vocab_given) s->config.vocab = vocab;
+    if (vocab > s->config.vocab)
+        return fail(ERROR_USAGE, "the tokenizer %s has %lld tokens, but the model only %lld", path,
+                    (long long)vocab, (long long)s->config.vocab);
+    return OK;
+}
+
+Status session_open(Session *s, const char *model, const ConfigSizes *sizes, const char *tokenizer,
+                    const ComputeOptions *compute) {
+    *s = (Session){0};
+    Status status = open_config(s, model, sizes);
+    if (!status) status = open_tokenizer(s, tokenizer, sizes && sizes->vocab);
+    if (!status) status = config_validate(&s->config);
+    if (!status) status = fuses_parse(compute->fused, &s->fuses);
+    if (!status) status = device_open(compute->device, (int)compute->threads, &s->device);
+    if (!status) status = compute_options_dtype(compute, s->device->backend, &s->dtype, &s->tf32);
+    if (status) session_close(s);
+    return status;
+}
+
+void session_close(Session *s) {
+    tokenizer_free(s->tokenizer);
+    if (s->device) s->device->close(s->device);
+    *s = (Session){0};
+}
+
+void session_prepare(const Session *s, Ctx *ctx) {
+    ctx->dtype = s->dtype;
+    ctx->tf32 = s->tf32;
+    ctx->fuses = s->fuses;
+}
+
+const char *session_dtype_name(const Session *s) {
+    return s->tf32 ? "tf32" : dtype_name(s->dtype);
+}
