@@ -32,13 +32,6 @@ static struct {
     uint64_t stream;
 } held;
 
-void expect_ok(Status status) {
-    if (!status) return;
-    print_error("unexpected error: %s\n", status_message(status));
-    status_free(status);
-    fail();
-}
-
 static Device *device_of(Backend backend) {
     if (held.tried[backend]) return held.devices[backend];
     held.tried[backend] = true;

@@ -7,12 +7,7 @@
 #define TESTS_SUPPORT_RIG_H
 
 #include "kernels/op.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/support/expect.h"
 
 typedef struct {
     const char *name; // "cuda fused bf16"
@@ -58,7 +53,6 @@ Tensor rig_put(Rig *rig, const char *name, Dtype dtype, Shape shape, const doubl
 Tensor rig_put_ints(Rig *rig, const char *name, Shape shape, const int32_t *values);
 Tensor rig_blank(Rig *rig, const char *name, Dtype dtype, Shape shape); // stays poisoned
 void rig_get(Rig *rig, Tensor t, double *values);                       // a view is gathered
-void expect_ok(Status status);
 
 /* Host numbers: freed by test_end, and made anew in the same order with the same values. */
 double *zeros(int64_t count);
