@@ -1,0 +1,136 @@
+#include "profile/events.h"
+
+#include "base/json_writer.h"
+#include "base/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct Events {
+    int descriptor;
+    bool open; // between begin and end
+    char *path;
+    JsonWriter line;
+};
+
+static Status fail_file(const char *doing, const char *path) {
+    return fail(ERROR_FILE, "cannot %s the log %s: %s", doing, path, strerror(errno));
+}
+
+/* Cuts what follows the last newline. Pipes and terminals have nothing to cut. */
+static Status cut_half_line(const Events *events) {
+    char block[4096];
+    struct stat about;
+    if (fstat(events->descriptor, &about) != 0) return fail_file("examine", events->path);
+    if (!S_ISREG(about.st_mode)) return OK;
+    off_t end = about.st_size, keep = 0;
+    while (end > 0 && keep == 0) {
+        off_t start = end > (off_t)sizeof block ? end - (off_t)sizeof block : 0;
+        ssize_t got = pread(events->descriptor, block, (size_t)(end - start), start);
+        if (got != end - start) return fail_file("read", events->path);
+        while (got > 0 && block[got - 1] != '\n') got--;
+        if (got > 0) keep = start + got;
+        end = start;
+    }
+    if (keep < about.st_size && ftruncate(events->descriptor, keep) != 0)
+        return fail_file("cut", events->path);
+    return OK;
+}
+
+Status events_open(const char *path, bool append, Events **events) {
+    *events = NULL;
+    Events *e = memory_allocate(sizeof *e);
+    if (e) {
+        e->descriptor = -1;
+        e->path = memory_text(path);
+    }
+    Status status = e && e->path ? OK : fail(ERROR_MEMORY, "no memory left for the log %s", path);
+    if (!status) {
+        /* A pipe can be written but not read back. */
+        struct stat about;
+        bool readable = append && stat(path, &about) == 0 && S_ISREG(about.st_mode);
+        int flags = (readable ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+        e->descriptor = open(path, flags, 0666);
+        if (e->descriptor < 0)
+            status = fail_file("open", path);
+        else if (readable)
+            status = cut_half_line(e);
+    }
+    if (status)
+        events_close(e);
+    else
+        *events = e;
+    return status;
+}
+
+void events_close(Events *events) {
+    if (!events) return;
+    if (events->descriptor >= 0) close(events->descriptor);
+    json_writer_free(&events->line);
+    memory_free(events->path);
+    memory_free(events);
+}
+
+/* Starts a field. False without a log. */
+static bool field(Events *events, const char *key) {
+    if (!events) return false;
+    assert(events->open);
+    json_write_key(&events->line, key);
+    return true;
+}
+
+void events_begin(Events *events, const char *event) {
+    if (!events) return;
+    assert(!events->open);
+    events->open = true;
+    json_writer_clear(&events->line);
+    json_write_open(&events->line, '{');
+    events_text(events, "event", event);
+}
+
+void events_integer(Events *events, const char *key, int64_t value) {
+    if (field(events, key)) json_write_integer(&events->line, value);
+}
+
+void events_number(Events *events, const char *key, double value) {
+    if (field(events, key)) json_write_number(&events->line, value);
+}
+
+void events_boolean(Events *events, const char *key, bool value) {
+    if (field(events, key)) json_write_boolean(&events->line, value);
+}
+
+void events_text(Events *events, const char *key, const char *text) {
+    events_bytes(events, key, text, (int64_t)strlen(text));
+}
+
+void events_bytes(Events *events, const char *key, const void *bytes, int64_t count) {
+    if (field(events, key)) json_write_string(&events->line, bytes, count);
+}
+
+void events_json(Events *events, const char *key, const char *json) {
+    if (field(events, key)) json_write_json(&events->line, json);
+}
+
+Status events_end(Events *events) {
+    if (!events) return OK;
+    assert(events->open);
+    events->open = false;
+    JsonWriter *line = &events->line;
+    json_write_close(line, '}');
+    TRY(json_writer_status(line));
+    /* Newlines inside are blanks of a value that was JSON already: strings have theirs escaped. */
+    for (char *at = line->text; (at = strchr(at, '\n'));) *at = ' ';
+    line->text[line->length] = '\n'; /* in the place of the zero, which nobody reads here */
+    for (size_t done = 0; done < line->length + 1;) {
+        ssize_t wrote = write(events->descriptor, line->text + done, line->length + 1 - done);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote < 0) return fail_file("write", events->path);
+        done += (size_t)wrote;
+    }
+    return OK;
+}
