@@ -33,8 +33,8 @@ CHECKED Status file_writer_open(const char *path, FileWriter **writer);
 CHECKED Status file_writer_append(FileWriter *writer, const void *data, int64_t bytes);
 /* Writes at an absolute offset, without moving the place where append goes on; gaps read as zeros. */
 CHECKED Status file_writer_write_at(FileWriter *writer, int64_t offset, const void *data, int64_t bytes);
-CHECKED Status
-file_writer_close(FileWriter *writer); // on an error the temporary file is gone, `path` as it was
+/* On an error the temporary file is gone, and `path` is as it was. */
+CHECKED Status file_writer_close(FileWriter *writer);
 void file_writer_abandon(FileWriter *writer);
 
 /* Opens, appends and closes in one. */

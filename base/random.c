@@ -52,11 +52,15 @@ double random_normal(uint64_t seed, uint64_t stream, uint64_t index) {
 }
 
 void random_normals(uint64_t seed, uint64_t stream, uint64_t first, float scale, float *out, int64_t count) {
-    double z[2];
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t index = first + (uint64_t)i;
-        if (i == 0 || index % 2 == 0) normal_pair(seed, stream, index / 2, z);
-        out[i] = (float)(scale * z[index % 2]);
+    int64_t pairs = count > 0 ? (int64_t)((first + (uint64_t)count + 1) / 2 - first / 2) : 0;
+#pragma omp parallel for schedule(static) if (pairs > 10000)
+    for (int64_t pair = 0; pair < pairs; pair++) {
+        double z[2];
+        normal_pair(seed, stream, first / 2 + (uint64_t)pair, z);
+        for (int half = 0; half < 2; half++) {
+            int64_t i = 2 * pair + half - (int64_t)(first % 2);
+            if (0 <= i && i < count) out[i] = (float)(scale * z[half]);
+        }
     }
 }
 

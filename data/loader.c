@@ -133,7 +133,7 @@ static Status check_options(const LoaderOptions *o) {
         return fail(ERROR_USAGE, "%d data workers: 0 to %d are possible", o->workers, LIMIT);
     if (o->hold < 0 || o->hold > LIMIT || o->delay_us < 0)
         return fail(ERROR_USAGE, "the loader can hold 0 to %d batches and wait 0 us or more", LIMIT);
-    if (o->first < 0 || o->length < 0 || length > tokens_count(o->source) - o->first)
+    if (o->first < 0 || length < 0 || length > tokens_count(o->source) - o->first)
         return fail(ERROR_INTERNAL, "the part of the data from token %lld on, %lld tokens long, is not there",
                     (long long)o->first, (long long)o->length);
     if (length <= o->seq)

@@ -46,8 +46,8 @@ CHECKED Status loader_open(const LoaderOptions *options, Loader **loader);
 void loader_close(Loader *loader); // ends the workers; NULL is fine
 
 /* The next batch, valid until `hold` more have been asked for, or a seek, or the close. An error that a
- * worker met comes here, in its turn; the position then stays, and the next call tries the same batch again.
- */
+ * worker met comes here, in its turn; the position then stays, and the next call tries the same batch
+ * again. */
 CHECKED Status loader_next(Loader *loader, Batch *batch);
 
 int64_t loader_position(const Loader *loader);                // windows handed out

@@ -24,9 +24,10 @@ typedef struct {
 
 /* From a pair of ids to the merge's rank; open addressing, a power of two of slots, rank -1 where empty. */
 typedef struct {
-    struct PairSlot {
-        int32_t left, right, rank, product;
-    } * slots;
+    int32_t left, right, rank, product;
+} PairSlot;
+typedef struct {
+    PairSlot *slots;
     uint64_t mask;
 } PairTable;
 
@@ -62,8 +63,8 @@ struct Tokenizer {
 uint32_t alphabet_code_point(uint8_t byte);
 /* Writes the stand-in of `byte` in UTF-8; returns its 1 or 2 bytes. */
 int alphabet_write(uint8_t byte, char out[2]);
-/* Reads a token's text back into bytes (at most strlen(text) of them); -1 if a letter is not of the alphabet.
- */
+/* Reads a token's text back into bytes (at most strlen(text) of them); -1 if a letter is not of the
+ * alphabet. */
 int64_t alphabet_read(const char *text, uint8_t *bytes);
 
 /* ---- tokenizer_split.c ---- */

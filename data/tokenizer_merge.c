@@ -20,9 +20,9 @@ static uint64_t pair_place(int32_t left, int32_t right) {
 }
 
 /* The slot of a pair, or the empty one where it belongs. */
-static struct PairSlot *pair_find(const PairTable *pairs, int32_t left, int32_t right) {
+static PairSlot *pair_find(const PairTable *pairs, int32_t left, int32_t right) {
     for (uint64_t place = pair_place(left, right);; place++) {
-        struct PairSlot *slot = &pairs->slots[place & pairs->mask];
+        PairSlot *slot = &pairs->slots[place & pairs->mask];
         if (slot->rank < 0 || (slot->left == left && slot->right == right)) return slot;
     }
 }
@@ -41,10 +41,10 @@ Status pair_table_build(Tokenizer *tokenizer) {
     for (uint64_t i = 0; i < slots; i++) tokenizer->pairs.slots[i].rank = -1;
     for (int64_t rank = 0; rank < tokenizer->merge_count; rank++) {
         const Merge *merge = &tokenizer->merges[rank];
-        struct PairSlot *slot = pair_find(&tokenizer->pairs, merge->left, merge->right);
+        PairSlot *slot = pair_find(&tokenizer->pairs, merge->left, merge->right);
         if (slot->rank >= 0)
             return fail(ERROR_FORMAT, "merge %lld repeats merge %d", (long long)rank, slot->rank);
-        *slot = (struct PairSlot){merge->left, merge->right, (int32_t)rank, merge->product};
+        *slot = (PairSlot){merge->left, merge->right, (int32_t)rank, merge->product};
     }
     return OK;
 }
@@ -115,8 +115,8 @@ static void push_pair(const Tokenizer *tokenizer, LongPiece *p, int32_t left) {
     if (rank != NO_RANK) heap_push(p, (uint64_t)rank << 32 | (uint32_t)left);
 }
 
-/* One pass: every pair of the heap's lowest rank. New pairs wait until it ends, as they do in the original.
- */
+/* One pass: every pair of the heap's lowest rank. New pairs wait until it ends, as they do in the
+ * original. */
 static void merge_pass(const Tokenizer *tokenizer, LongPiece *p) {
     uint64_t rank = p->heap[0] >> 32;
     const Merge *merge = &tokenizer->merges[rank];

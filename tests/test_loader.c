@@ -66,6 +66,29 @@ static void windows_in_the_rows_order(void **state) {
     loader_close(NULL);
 }
 
+static void windows_of_a_part(void **state) {
+    TokenSource *source = open_numbers(*state, 24);
+    LoaderOptions options = {.source = source, .first = 8, .length = 11, .batch = 2, .seq = 5, .workers = 1};
+    Loader *loader = open_loader(&options);
+    assert_int_equal(loader_windows(loader), 2);
+    expect_batch(loader, (int32_t[]){8, 13}, 2, 5);
+    loader_close(loader);
+    options.length = 0; /* to the end */
+    loader = open_loader(&options);
+    assert_int_equal(loader_windows(loader), 3);
+    loader_close(loader);
+    static const int64_t wrong[][2] = {{-1, 0}, {8, 17}, {25, 0}, {0, -1}, {0, INT64_MAX}, {INT64_MAX, 1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        options.first = wrong[i][0];
+        options.length = wrong[i][1];
+        expect_error(loader_open(&options, &loader), ERROR_INTERNAL, "is not there");
+    }
+    options.first = 20;
+    options.length = 0;
+    expect_error(loader_open(&options, &loader), ERROR_FORMAT, "has 4 tokens");
+    tokens_close(source);
+}
+
 /* Sources with exactly one window, and one token too few. */
 static void sources_that_are_too_short(void **state) {
     Loader *loader;
@@ -271,6 +294,7 @@ static void waiting_is_measured(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(windows_in_the_rows_order, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(windows_of_a_part, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(sources_that_are_too_short, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(epochs_visit_each_window_once, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(order_depends_on_position_alone, scratch_setup, scratch_teardown),

@@ -300,8 +300,8 @@ static void hostile_merges(void **state) {
     tokenizer_free(tokenizer);
 }
 
-/* Sets root[outer][inner] (or root[outer], without `inner`) of the fixture to the JSON text, and writes it.
- */
+/* Sets root[outer][inner] (or root[outer], without `inner`) of the fixture to the JSON text, and writes
+ * it. */
 static void change_whole(const char *folder, const char *outer, const char *inner, const char *text) {
     json_t *root = fixture(WHOLE "/tokenizer.json"), *value = json_loads(text, JSON_DECODE_ANY, NULL);
     json_object_set_new(inner ? json_object_get(root, outer) : root, inner ? inner : outer, value);
