@@ -82,7 +82,7 @@ constexpr int TENSOR_WIDTH = 128, DECODE_WIDTH = 256, DECODE_QUERIES = 4;
 
 /* Shared memory that is enough for any of the tensor kernels. */
 constexpr size_t tensor_shared_bytes(int width) {
-    return (width <= 64 ? 56 : 104) * 1024;
+    return (width <= 64 ? 74 : 104) * 1024;
 }
 CHECKED Status forward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status backward_tensor(Ctx *ctx, const Problem *p);

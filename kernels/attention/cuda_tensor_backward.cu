@@ -10,19 +10,20 @@
 namespace attention {
 namespace {
 
-/* The tiles that fit the registers. Keys kernel: 16 * M keys a warp, QUERIES queries a step. */
+/* The tiles that fit the registers. Keys kernel: 16 * M keys a warp; QUERIES queries arrive at a time, and PART
+ * of them are worked on at a time. */
 template <int WIDTH>
 struct KeysTile {
-    static constexpr int M = WIDTH <= 64 ? 2 : 1, KEYS = 16 * M * WARPS, QUERIES = WIDTH <= 64 ? 32 : 64;
+    static constexpr int M = WIDTH <= 64 ? 2 : 1, KEYS = 16 * M * WARPS, QUERIES = 64, PART = 64 / M;
     static constexpr size_t shared =
         sizeof(bf16) * PITCH<WIDTH> * (2 * KEYS + 4 * QUERIES) + sizeof(float2) * 2 * QUERIES;
 };
 
-/* Queries kernel: 16 * M queries a warp, KEYS keys a step; IN_REGISTERS: of q and dy. */
+/* Queries kernel: 16 * M queries a warp; KEYS keys arrive at a time. */
 template <int WIDTH>
 struct QueriesTile {
-    static constexpr int M = 2, QUERIES = 16 * M * WARPS, KEYS = 32;
-    static constexpr bool IN_REGISTERS = WIDTH <= 64;
+    static constexpr int M = 2, QUERIES = 16 * M * WARPS, KEYS = WIDTH <= 64 ? 64 : 32, PART = 32;
+    static constexpr bool IN_REGISTERS = WIDTH <= 64; // q and dy
     static constexpr size_t shared = sizeof(bf16) * PITCH<WIDTH> * (2 * QUERIES + 4 * KEYS);
 };
 
@@ -41,27 +42,65 @@ __device__ inline void load_queries(const Problem &p, bf16 *q, bf16 *dy, float2 
     copy_async_8(statistics + i, inside ? from + first + i : from, inside);
 }
 
-/* Scores, transposed, to probabilities. `key` and `query` are the warp's and the tile's first. */
+/* Scores, transposed, to probabilities. `key` and `query` are the first of the rows and columns. */
 template <int M, int N>
 __device__ inline void probabilities_transposed(const Problem &p, float (&s)[M][N][4],
-                                                const float2 *statistics, int key, int query, bool masked) {
+                                                const float2 *statistics, int key, int query) {
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
     const float scale = p.scale * LOG2_E;
+    const bool masked = first_query(p, key + 16 * M - 1) > query;
+    const int seen =
+        query + 2 * t + p.keys - p.queries - key - g; // the last row that column 2 t sees, less g
 #pragma unroll
-    for (int n = 0; n < N; n++)
+    for (int n = 0; n < N; n++) {
+        const float4 two = *reinterpret_cast<const float4 *>(statistics + 8 * n + 2 * t);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float lse = statistics[8 * n + 2 * t + i].x;
-            const int from_query = query + 8 * n + 2 * t + i + p.keys - p.queries;
+        for (int m = 0; m < M; m++)
 #pragma unroll
-            for (int m = 0; m < M; m++)
+            for (int i = 0; i < 4; i++)
+                s[m][n][i] = power_of_two(s[m][n][i] * scale - (i % 2 ? two.z : two.x));
+    }
+    if (!masked) return;
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    float &x = s[m][n][2 * half + i];
-                    x = power_of_two(x * scale - lse);
-                    if (masked && key + 16 * m + 8 * half + g > from_query) x = 0.0f;
-                }
-        }
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (16 * m + i / 2 * 8 > seen + 8 * n + i % 2) s[m][n][i] = 0.0f;
+}
+
+/* dp^T starts from -delta of its column. */
+struct FromDelta {
+    const float2 *statistics; // of column 2 t
+    __device__ inline void operator()(int, int n, float (&start)[4]) const {
+        const float4 two = *reinterpret_cast<const float4 *>(statistics + 8 * n);
+        start[0] = start[2] = -two.y;
+        start[1] = start[3] = -two.w;
+    }
+};
+
+/* Adds to dk (not yet times scale) and dv of a warp's keys what 8 * N queries pass. */
+template <int M, int N, int WIDTH>
+__device__ inline void
+add_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4], float (&dv)[M][WIDTH / 8][4], const bf16 *keys,
+            const bf16 *values, const bf16 *q, const bf16 *dy, const float2 *statistics, int key, int query) {
+    const Left<M, WIDTH, false> k(keys), v(values);
+    float s[M][N][4], dp[M][N][4];
+    uint32_t left[M][N / 2][4];
+    multiply_transposed(s, k, q, FromZero());
+    probabilities_transposed(p, s, statistics, key, query);
+    pack_left<M, N>(left, s);
+    multiply_rows<M, N / 2, WIDTH>(dv, left, dy);
+    multiply_transposed(dp, v, dy, FromDelta{statistics + 2 * (threadIdx.x % 4)});
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) s[m][n][i] *= dp[m][n][i];
+    pack_left<M, N>(left, s);
+    multiply_rows<M, N / 2, WIDTH>(dk, left, q);
 }
 
 /* dk and dv of one tile of keys. Queries beyond T are zeros with dy = 0 and pass nothing; keys at or beyond
@@ -69,7 +108,7 @@ __device__ inline void probabilities_transposed(const Problem &p, float (&s)[M][
 template <int WIDTH>
 __global__ void __launch_bounds__(THREADS, 2) keys_kernel(const __grid_constant__ Problem p) {
     using Tile = KeysTile<WIDTH>;
-    constexpr int M = Tile::M, N = Tile::QUERIES / 8, STAGE = Tile::QUERIES * PITCH<WIDTH>;
+    constexpr int M = Tile::M, STAGE = Tile::QUERIES * PITCH<WIDTH>;
     extern __shared__ uint4 shared_memory[];
     bf16 *const keys = reinterpret_cast<bf16 *>(shared_memory);
     bf16 *const values = keys + Tile::KEYS * PITCH<WIDTH>;
@@ -80,61 +119,45 @@ __global__ void __launch_bounds__(THREADS, 2) keys_kernel(const __grid_constant_
     const Place place = block_place((p.keys + Tile::KEYS - 1) / Tile::KEYS, p.kv_heads);
     const int first = place.tile * Tile::KEYS, length = key_length(p, place.b);
     const int own = 16 * M * (int(threadIdx.x) / 32); // this warp's rows of the tile
+    // all tiles of queries of the group's first head, then of its second, and so on
     const int first_tile = first_query(p, first) / Tile::QUERIES;
-    const int tiles = max(0, (p.queries + Tile::QUERIES - 1) / Tile::QUERIES - first_tile);
-    const int steps = first < length ? tiles * p.group : 0; // all tiles of the group's first head, and so on
+    const int last_tile = (p.queries - 1) / Tile::QUERIES;
+    const int steps = first < length ? max(0, last_tile - first_tile + 1) * p.group : 0;
+    int tile = first_tile, head = place.head * p.group;
 
     load_tile<Tile::KEYS, WIDTH>(keys, head_rows<bf16>(p, p.k, place.b, place.head), p.k.row, first, length,
                                  p.width, p.k.vector);
     load_tile<Tile::KEYS, WIDTH>(values, head_rows<bf16>(p, p.v, place.b, place.head), p.v.row, first, length,
                                  p.width, p.v.vector);
+    if (steps > 0)
+        load_queries<WIDTH, Tile::QUERIES>(p, queries, dys, statistics, place.b, head, tile * Tile::QUERIES);
     float dk[M][WIDTH / 8][4], dv[M][WIDTH / 8][4];
     clear(dk);
     clear(dv);
 
 #pragma unroll 1
-    for (int step = -1; step < steps; step++) {
-        const int stage = step & 1, next = step + 1;
-        if (step >= 0) {
-            copy_async_wait();
-            __syncthreads(); // this tile has arrived, and all warps are done with the one before
+    for (int step = 0; step < steps; step++) {
+        copy_async_wait();
+        __syncthreads(); // this tile has arrived, and all warps are done with the one before
+        const int stage = step % 2, next = (step + 1) % 2, query = tile * Tile::QUERIES;
+        if (tile++ == last_tile) tile = first_tile, head++;
+        if (step + 1 < steps)
+            load_queries<WIDTH, Tile::QUERIES>(p, queries + next * STAGE, dys + next * STAGE,
+                                               statistics + next * Tile::QUERIES, place.b, head,
+                                               tile * Tile::QUERIES);
+#pragma unroll 1
+        for (int part = 0; part < Tile::QUERIES; part += Tile::PART) {
+            const bool any = first_query(p, first + own) < min(query + part + Tile::PART, p.queries);
+            const int at = stage * STAGE + part * PITCH<WIDTH>;
+            if (any && first + own < length)
+                add_queries<M, Tile::PART / 8, WIDTH>(
+                    p, dk, dv, keys + own * PITCH<WIDTH>, values + own * PITCH<WIDTH>, queries + at, dys + at,
+                    statistics + stage * Tile::QUERIES + part, first + own, query + part);
         }
-        if (next < steps)
-            load_queries<WIDTH, Tile::QUERIES>(p, queries + (next & 1) * STAGE, dys + (next & 1) * STAGE,
-                                               statistics + (next & 1) * Tile::QUERIES, place.b,
-                                               place.head * p.group + next / tiles,
-                                               (first_tile + next % tiles) * Tile::QUERIES);
-        if (step < 0) continue;
-
-        const int query = (first_tile + step % tiles) * Tile::QUERIES;
-        const bool masked = p.causal && first_query(p, first + Tile::KEYS - 1) > query;
-        const bf16 *const q = queries + stage * STAGE, *const dy = dys + stage * STAGE;
-        const float2 *const statistic = statistics + stage * Tile::QUERIES;
-        float s[M][N][4], dp[M][N][4];
-        uint32_t left[M][N / 2][4];
-        clear(s);
-        multiply_transposed<M, N, WIDTH>(s, keys + own * PITCH<WIDTH>, q);
-        probabilities_transposed<M, N>(p, s, statistic, first + own, query, masked);
-        pack_left<M, N>(left, s);
-        multiply_rows<M, N / 2, WIDTH>(dv, left, dy);
-        clear(dp);
-        multiply_transposed<M, N, WIDTH>(dp, values + own * PITCH<WIDTH>, dy);
-        const int t = int(threadIdx.x) % 4;
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float delta = statistic[8 * n + 2 * t + i % 2].y;
-#pragma unroll
-                for (int m = 0; m < M; m++) s[m][n][i] *= dp[m][n][i] - delta;
-            }
-        pack_left<M, N>(left, s);
-        multiply_rows<M, N / 2, WIDTH>(dk, left, q);
     }
 
     copy_async_wait();
-    __syncthreads(); // with no step at all, keys and values are still on their way to where results are
-                     // staged
+    __syncthreads(); // with no step at all, the keys are still on their way to where results are staged
     const int g = int(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -152,35 +175,18 @@ __global__ void __launch_bounds__(THREADS, 2) keys_kernel(const __grid_constant_
                          p.dv.row, first + own, p.keys, p.width, p.dv.vector);
 }
 
-/* What the queries kernel multiplies from the left: a warp's rows of q or dy, in registers or read again from
- * shared memory for every tile. */
-template <int M, int WIDTH, bool IN_REGISTERS>
-struct Left {
-    uint32_t fragments[IN_REGISTERS ? M : 1][IN_REGISTERS ? WIDTH / 16 : 1][4];
-    const bf16 *tile;
-
-    __device__ inline void load(const bf16 *rows) {
-        tile = rows;
-        if constexpr (IN_REGISTERS) {
+/* dp starts from -delta of its row. */
+template <int M>
+struct FromRowDelta {
+    const float2 (&statistics)[M][2];
+    __device__ inline void operator()(int m, int, float (&start)[4]) const {
 #pragma unroll
-            for (int m = 0; m < M; m++)
-#pragma unroll
-                for (int k = 0; k < WIDTH / 16; k++)
-                    load_left<WIDTH>(fragments[m][k], rows + 16 * m * PITCH<WIDTH> + 16 * k);
-        }
-    }
-
-    template <int N>
-    __device__ inline void multiply(float (&c)[M][N][4], const bf16 *right) const {
-        clear(c);
-        if constexpr (IN_REGISTERS)
-            multiply_transposed<M, N, WIDTH>(c, fragments, right);
-        else
-            multiply_transposed<M, N, WIDTH>(c, tile, right);
+        for (int i = 0; i < 4; i++) start[i] = -statistics[m][i / 2].y;
     }
 };
 
-/* ds = p (dp - delta) into s, with p = 2^(s scale - lse) where the key may be seen and 0 elsewhere. */
+/* ds = p (dp - delta) into s, with p = 2^(s scale - lse) where the key may be seen and 0 elsewhere; dp comes less
+ * delta. */
 template <int M, int N>
 __device__ inline void score_gradients(const Problem &p, float (&s)[M][N][4], const float (&dp)[M][N][4],
                                        const float2 (&statistics)[M][2], int length, int row, int key,
@@ -190,17 +196,21 @@ __device__ inline void score_gradients(const Problem &p, float (&s)[M][N][4], co
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[m][n][i] = power_of_two(s[m][n][i] * scale - statistics[m][i / 2].x) * dp[m][n][i];
+    if (!masked) return;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
         for (int half = 0; half < 2; half++) {
             const int seen = keys_seen(p, length, row + 16 * m + 8 * half + g) - key - 2 * t;
-            const float2 statistic = statistics[m][half];
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    float &x = s[m][n][2 * half + i];
-                    x = power_of_two(x * scale - statistic.x) * (dp[m][n][2 * half + i] - statistic.y);
-                    if (masked && 8 * n + i >= seen) x = 0.0f;
-                }
+                for (int i = 0; i < 2; i++)
+                    if (8 * n + i >= seen) s[m][n][2 * half + i] = 0.0f;
         }
 }
 
@@ -208,7 +218,7 @@ __device__ inline void score_gradients(const Problem &p, float (&s)[M][N][4], co
 template <int WIDTH>
 __global__ void __launch_bounds__(THREADS, 2) queries_kernel(const __grid_constant__ Problem p) {
     using Tile = QueriesTile<WIDTH>;
-    constexpr int M = Tile::M, N = Tile::KEYS / 8, STAGE = Tile::KEYS * PITCH<WIDTH>;
+    constexpr int M = Tile::M, N = Tile::PART / 8, STAGE = Tile::KEYS * PITCH<WIDTH>;
     extern __shared__ uint4 shared_memory[];
     bf16 *const queries = reinterpret_cast<bf16 *>(shared_memory);
     bf16 *const dys = queries + Tile::QUERIES * PITCH<WIDTH>;
@@ -219,10 +229,11 @@ __global__ void __launch_bounds__(THREADS, 2) queries_kernel(const __grid_consta
     const Place place = block_place(tiles, p.heads);
     const int first = (tiles - 1 - place.tile) * Tile::QUERIES; // the longest first
     const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, row = first + 16 * M * warp;
-    const int length = key_length(p, place.b);
-    const int last = min(first + Tile::QUERIES, p.queries) - 1;
-    const int steps = (keys_seen(p, length, last) + Tile::KEYS - 1) / Tile::KEYS;
-    const int unmasked = keys_seen(p, length, first) / Tile::KEYS; // tiles that every row sees whole
+    const int length = key_length(p, place.b), last = p.queries - 1;
+    const int steps =
+        (keys_seen(p, length, min(first + Tile::QUERIES - 1, last)) + Tile::KEYS - 1) / Tile::KEYS;
+    const int seen = keys_seen(p, length, min(row + 16 * M - 1, last)); // by the last row of this warp
+    const int whole = keys_seen(p, length, row);                        // by its first row
     const bf16 *const k = head_rows<bf16>(p, p.k, place.b, place.head / p.group);
     const bf16 *const v = head_rows<bf16>(p, p.v, place.b, place.head / p.group);
 
@@ -245,9 +256,8 @@ __global__ void __launch_bounds__(THREADS, 2) queries_kernel(const __grid_consta
         }
     copy_async_wait();
     __syncthreads();
-    Left<M, WIDTH, Tile::IN_REGISTERS> q, dy;
-    q.load(queries + 16 * M * warp * PITCH<WIDTH>);
-    dy.load(dys + 16 * M * warp * PITCH<WIDTH>);
+    bf16 *const own = queries + 16 * M * warp * PITCH<WIDTH>;
+    const Left<M, WIDTH, Tile::IN_REGISTERS> q(own), dy(dys + 16 * M * warp * PITCH<WIDTH>);
     float dq[M][WIDTH / 8][4];
     clear(dq);
 
@@ -261,13 +271,18 @@ __global__ void __launch_bounds__(THREADS, 2) queries_kernel(const __grid_consta
             load_tile<Tile::KEYS, WIDTH>(keys + next, k, p.k.row, key, length, p.width, p.k.vector);
             load_tile<Tile::KEYS, WIDTH>(values + next, v, p.v.row, key, length, p.width, p.v.vector);
         }
-        float s[M][N][4], dp[M][N][4];
-        uint32_t left[M][N / 2][4];
-        q.multiply(s, keys + stage);
-        dy.multiply(dp, values + stage);
-        score_gradients<M, N>(p, s, dp, statistics, length, row, step * Tile::KEYS, step >= unmasked);
-        pack_left<M, N>(left, s);
-        multiply_rows<M, N / 2, WIDTH>(dq, left, keys + stage);
+#pragma unroll 1
+        for (int part = 0; part < Tile::KEYS; part += Tile::PART) {
+            const int key = step * Tile::KEYS + part;
+            if (key >= seen) continue;
+            float s[M][N][4], dp[M][N][4];
+            uint32_t left[M][N / 2][4];
+            multiply_transposed(s, q, keys + stage + part * PITCH<WIDTH>, FromZero());
+            multiply_transposed(dp, dy, values + stage + part * PITCH<WIDTH>, FromRowDelta<M>{statistics});
+            score_gradients<M, N>(p, s, dp, statistics, length, row, key, key + Tile::PART > whole);
+            pack_left<M, N>(left, s);
+            multiply_rows<M, N / 2, WIDTH>(dq, left, keys + stage + part * PITCH<WIDTH>);
+        }
     }
 
 #pragma unroll
@@ -276,9 +291,8 @@ __global__ void __launch_bounds__(THREADS, 2) queries_kernel(const __grid_consta
         for (int n = 0; n < WIDTH / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) dq[m][n][i] *= p.scale;
-    store_rows<M, WIDTH>(dq, queries + 16 * M * warp * PITCH<WIDTH>,
-                         head_rows<bf16>(p, p.dq, place.b, place.head), p.dq.row, row, p.queries, p.width,
-                         p.dq.vector);
+    store_rows<M, WIDTH>(dq, own, head_rows<bf16>(p, p.dq, place.b, place.head), p.dq.row, row, p.queries,
+                         p.width, p.dq.vector);
 }
 
 template <int WIDTH>

@@ -97,7 +97,8 @@ __device__ inline void finish(const Problem &p, Softmax &state, float (&o)[M][WI
 }
 
 template <int WIDTH>
-__global__ void __launch_bounds__(THREADS, 2) forward_kernel(const __grid_constant__ Problem p) {
+__global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
+    forward_kernel(const __grid_constant__ Problem p) {
     extern __shared__ uint4 shared_memory[];
     constexpr int TILE = KEYS * PITCH<WIDTH>;
     bf16 *const queries = reinterpret_cast<bf16 *>(shared_memory); // (128, D)
@@ -108,10 +109,10 @@ __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const __grid_consta
     const Place place = block_place(tiles, p.heads);
     const int first = (tiles - 1 - place.tile) * QUERIES; // the longest first
     const int warp = int(threadIdx.x) / 32, row = first + 16 * M * warp;
-    const int length = key_length(p, place.b);
-    const int last = min(first + QUERIES, p.queries) - 1;
-    const int steps = (keys_seen(p, length, last) + KEYS - 1) / KEYS;
-    const int unmasked = keys_seen(p, length, first) / KEYS; // tiles that every row sees whole
+    const int length = key_length(p, place.b), last = p.queries - 1;
+    const int steps = (keys_seen(p, length, min(first + QUERIES - 1, last)) + KEYS - 1) / KEYS;
+    const int seen = keys_seen(p, length, min(row + 16 * M - 1, last)); // by the last row of this warp
+    const int unmasked = keys_seen(p, length, row) / KEYS;              // tiles that all its rows see whole
     const bf16 *const k = head_rows<bf16>(p, p.k, place.b, place.head / p.group);
     const bf16 *const v = head_rows<bf16>(p, p.v, place.b, place.head / p.group);
     const float scale = p.scale * LOG2_E;
@@ -122,6 +123,7 @@ __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const __grid_consta
     load_tile<KEYS, WIDTH>(values, v, p.v.row, 0, length, p.width, p.v.vector);
 
     bf16 *const own = queries + 16 * M * warp * PITCH<WIDTH>;
+    const Left<M, WIDTH, false> q(own);
     float o[M][WIDTH / 8][4];
     Softmax state;
     clear(o);
@@ -137,10 +139,10 @@ __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const __grid_consta
             load_tile<KEYS, WIDTH>(keys + next, k, p.k.row, (step + 1) * KEYS, length, p.width, p.k.vector);
             load_tile<KEYS, WIDTH>(values + next, v, p.v.row, (step + 1) * KEYS, length, p.width, p.v.vector);
         }
+        if (step * KEYS >= seen) continue;
         float s[M][KEYS / 8][4];
         uint32_t probabilities[M][KEYS / 16][4];
-        clear(s);
-        multiply_transposed<M, KEYS / 8, WIDTH>(s, own, keys + step % 2 * TILE);
+        multiply_transposed(s, q, keys + step % 2 * TILE, FromZero());
         if (step >= unmasked) mask(s, p, length, row, step * KEYS);
         softmax_step<WIDTH>(state, s, o, scale);
         pack_left<M, KEYS / 8>(probabilities, s);

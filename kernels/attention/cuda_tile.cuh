@@ -23,16 +23,15 @@ template <int ROWS, int WIDTH>
 __device__ inline void load_tile(bf16 *tile, const bf16 *from, int64_t stride, int first, int end, int width,
                                  bool vector) {
     if (vector) {
-        constexpr int VECTORS = WIDTH / 8;
-        static_assert(ROWS * VECTORS % THREADS == 0, "every thread copies as many vectors");
+        constexpr int VECTORS = WIDTH / 8, STEP = THREADS / VECTORS; // a thread keeps its column
+        static_assert(THREADS % VECTORS == 0 && ROWS % STEP == 0, "every thread copies as many vectors");
+        const int row = int(threadIdx.x) / VECTORS, column = int(threadIdx.x) % VECTORS * 8;
+        const int rows = column < width ? end - first - row : 0;
+        const bf16 *source = from + (first + row) * stride + column;
+        bf16 *const to = tile + row * PITCH<WIDTH> + column;
 #pragma unroll
-        for (int i = 0; i < ROWS * VECTORS / THREADS; i++) {
-            int index = i * THREADS + int(threadIdx.x);
-            int row = index / VECTORS, column = index % VECTORS * 8;
-            bool inside = first + row < end && column < width;
-            const bf16 *source = inside ? from + (first + row) * stride + column : from;
-            copy_async_16(tile + row * PITCH<WIDTH> + column, source, inside);
-        }
+        for (int i = 0; i < ROWS; i += STEP, source += STEP * stride)
+            copy_async_16(to + i * PITCH<WIDTH>, source, i < rows);
         return;
     }
 #pragma unroll 1
@@ -81,47 +80,68 @@ __device__ inline void load_left(uint32_t (&left)[4], const bf16 *tile) {
     load_matrices(left, tile + lane % 16 * PITCH<WIDTH> + lane / 16 * 8);
 }
 
-/* c += a b^T: a has 16 * M rows, b 8 * N rows, both WIDTH columns. */
-template <int M, int N, int WIDTH>
-__device__ inline void multiply_transposed(float (&c)[M][N][4], const bf16 *a, const bf16 *b) {
-    const int lane = int(threadIdx.x) % 32;
-    const bf16 *b_lane = b + (lane % 8 + lane / 16 * 8) * PITCH<WIDTH> + lane / 8 % 2 * 8;
+/* What a warp multiplies from the left in several products: 16 * M rows of a tile, in registers or read again
+ * for each product. */
+template <int M, int WIDTH, bool IN_REGISTERS>
+struct Left {
+    uint32_t fragments[IN_REGISTERS ? M : 1][IN_REGISTERS ? WIDTH / 16 : 1][4];
+    const bf16 *rows;
+
+    /* The rows must have arrived if they go to registers. */
+    __device__ inline Left(const bf16 *rows) : rows(rows) {
+        if constexpr (IN_REGISTERS) {
 #pragma unroll
-    for (int k = 0; k < WIDTH; k += 16) {
-        uint32_t left[M][4];
+            for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int m = 0; m < M; m++) load_left<WIDTH>(left[m], a + 16 * m * PITCH<WIDTH> + k);
+                for (int k = 0; k < WIDTH / 16; k++)
+                    load_left<WIDTH>(fragments[m][k], rows + 16 * m * PITCH<WIDTH> + 16 * k);
+        }
+    }
+
+    __device__ inline void get(uint32_t (&left)[M][4], int k) const {
 #pragma unroll
-        for (int n = 0; n < N; n += 2) {
-            uint32_t right[4];
-            load_matrices(right, b_lane + 8 * n * PITCH<WIDTH> + k);
+        for (int m = 0; m < M; m++) {
+            if constexpr (IN_REGISTERS) {
 #pragma unroll
-            for (int m = 0; m < M; m++) {
-                multiply(c[m][n], left[m], right[0], right[1]);
-                multiply(c[m][n + 1], left[m], right[2], right[3]);
+                for (int i = 0; i < 4; i++) left[m][i] = fragments[m][k][i];
+            } else {
+                load_left<WIDTH>(left[m], rows + 16 * m * PITCH<WIDTH> + 16 * k);
             }
         }
     }
-}
+};
 
-/* The same with a in registers already: left[m][k] holds its columns [16 k, 16 k + 16). */
-template <int M, int N, int WIDTH>
-__device__ inline void multiply_transposed(float (&c)[M][N][4], const uint32_t (&left)[M][WIDTH / 16][4],
-                                           const bf16 *b) {
+/* The start of sums, for any accumulator m, n. */
+struct FromZero {
+    __device__ inline void operator()(int, int, float (&start)[4]) const {
+        start[0] = start[1] = start[2] = start[3] = 0.0f;
+    }
+};
+
+/* c = start + a b^T: a has 16 * M rows, b 8 * N rows, both WIDTH columns. */
+template <int M, int N, int WIDTH, bool IN_REGISTERS, class Start>
+__device__ inline void multiply_transposed(float (&c)[M][N][4], const Left<M, WIDTH, IN_REGISTERS> &a,
+                                           const bf16 *b, Start start) {
     const int lane = int(threadIdx.x) % 32;
     const bf16 *b_lane = b + (lane % 8 + lane / 16 * 8) * PITCH<WIDTH> + lane / 8 % 2 * 8;
 #pragma unroll
-    for (int k = 0; k < WIDTH / 16; k++)
+    for (int k = 0; k < WIDTH / 16; k++) {
+        uint32_t left[M][4];
+        a.get(left, k);
 #pragma unroll
         for (int n = 0; n < N; n += 2) {
             uint32_t right[4];
             load_matrices(right, b_lane + 8 * n * PITCH<WIDTH> + 16 * k);
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                multiply(c[m][n], left[m][k], right[0], right[1]);
-                multiply(c[m][n + 1], left[m][k], right[2], right[3]);
+                float first[2][4];
+                start(m, n, first[0]);
+                start(m, n + 1, first[1]);
+                multiply(c[m][n], left[m], right[0], right[1], k == 0 ? first[0] : c[m][n]);
+                multiply(c[m][n + 1], left[m], right[2], right[3], k == 0 ? first[1] : c[m][n + 1]);
             }
         }
+    }
 }
 
 /* Rounds accumulators of 16 * M rows and 8 * N columns to left operands. */
@@ -150,8 +170,8 @@ __device__ inline void multiply_rows(float (&c)[M][WIDTH / 8][4], const uint32_t
             load_matrices_transposed(right, b_lane + 16 * k * PITCH<WIDTH> + 8 * n);
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                multiply(c[m][n], left[m][k], right[0], right[1]);
-                multiply(c[m][n + 1], left[m][k], right[2], right[3]);
+                multiply(c[m][n], left[m][k], right[0], right[1], c[m][n]);
+                multiply(c[m][n + 1], left[m][k], right[2], right[3], c[m][n + 1]);
             }
         }
 }
