@@ -1,0 +1,83 @@
+#include "tests/support/model.h"
+
+#include "base/random.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+Config model_small(void) {
+    Config config;
+    expect_ok(config_preset("gpt2-nano", &config));
+    config.layers = 2;
+    config.heads = config.kv_heads = 3;
+    config.width = 24;
+    config.hidden = 50; // not 4C
+    config.context = 17;
+    config.vocab = 131; // padded to 256
+    memset(config.name, 0, sizeof config.name);
+    strcpy(config.name, "custom"); // as a file gives it
+    return config;
+}
+
+void model_open(Model *model, const Config *config, Dtype dtype, bool training) {
+    *model = (Model){.config = *config, .ctx = {.dtype = dtype, .layer = -1, .measuring = true}};
+    Ctx *ctx = &model->ctx;
+    expect_ok(device_open_cpu(1, &ctx->device));
+    expect_ok(parameters_open(config, &model->parameters));
+    for (int i = 0; i < ARENA_COUNT; i++) ctx->arenas[i] = (Arena){.name = "test"};
+    expect_ok(parameters_take(ctx, &model->parameters, training));
+    for (int i = 0; i < ARENA_COUNT; i++) {
+        Arena *arena = &ctx->arenas[i];
+        void *memory = NULL;
+        arena_release(arena, (ArenaMark){0, 0});
+        if (arena->peak) expect_ok(ctx->device->allocate(ctx->device, arena->peak, &memory));
+        arena->base = memory;
+        arena->capacity = arena->peak;
+    }
+    ctx->measuring = false;
+    expect_ok(parameters_take(ctx, &model->parameters, training));
+}
+
+void model_close(Model *model) {
+    for (int i = 0; i < ARENA_COUNT; i++) {
+        if (model->ctx.arenas[i].base)
+            model->ctx.device->release(model->ctx.device, model->ctx.arenas[i].base);
+        arena_close(&model->ctx.arenas[i]);
+    }
+    parameters_close(&model->parameters);
+    model->ctx.device->close(model->ctx.device);
+}
+
+void model_fill(Model *model, Tensor flat, uint64_t stream) {
+    for (int i = 0; i < model->parameters.count; i++) {
+        const ParameterInfo *info = &model->parameters.info[i];
+        int64_t count = info->rows * (info->count / info->shape.d[0]);
+        float *values = malloc((size_t)count * sizeof *values);
+        random_normals(7, stream, (uint64_t)info->offset, 1, values, count);
+        expect_ok(values_write(&model->ctx, flat, info->offset, count, values));
+        free(values);
+    }
+}
+
+void model_fill_all(Model *model) {
+    Parameters *p = &model->parameters;
+    Tensor flats[] = {tensor_empty(p->master) ? p->weight : p->master, p->m, p->v};
+    for (int i = 0; i < 3; i++) model_fill(model, flats[i], (uint64_t)i);
+}
+
+TrainingState state_sample(void) {
+    TrainingState state = {.step = 123,
+                           .updates = 120,
+                           .tokens = INT64_C(1) << 40,
+                           .position = 77,
+                           .seed = UINT64_MAX,
+                           .schedule = "cosine",
+                           .steps = 1000,
+                           .warmup = 10,
+                           .learning_rate = 1.0 / 3,
+                           .min_learning_rate = 1e-300};
+    expect_ok(training_state_set(&state, "data", "a file, %s", "ünï"));
+    expect_ok(training_state_set(&state, "beta1", "%.17g", 0.9));
+    expect_ok(training_state_set(&state, "data", "another"));
+    return state;
+}

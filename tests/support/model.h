@@ -1,0 +1,27 @@
+/* A model's parameters on the CPU with memory of their own, for tests of what stores them. */
+#ifndef TESTS_SUPPORT_MODEL_H
+#define TESTS_SUPPORT_MODEL_H
+
+#include "model/checkpoint.h"
+#include "tests/support/expect.h"
+
+typedef struct {
+    Config config;
+    Ctx ctx;
+    Parameters parameters;
+} Model;
+
+/* Two blocks with sizes that are no powers of two, and padding in the vocabulary. */
+Config model_small(void);
+
+void model_open(Model *model, const Config *config, Dtype dtype, bool training);
+void model_close(Model *model);
+
+/* Random numbers in every element of a flat tensor that is not padding; in weights and moments. */
+void model_fill(Model *model, Tensor flat, uint64_t stream);
+void model_fill_all(Model *model);
+
+/* A state with every member set, and two fields. */
+TrainingState state_sample(void);
+
+#endif

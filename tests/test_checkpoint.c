@@ -1,0 +1,355 @@
+/* model/checkpoint: folders both ways, the step folders of a run, and kills at any time. */
+#include "base/bfloat16.h"
+#include "base/files.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "data/safetensors.h"
+#include "tests/support/model.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FIXTURE "tests/fixtures/gpt2"
+
+enum { KILLS = 25 };
+
+static void expect_same_tensor(Tensor a, Tensor b) {
+    assert_int_equal(tensor_bytes(a), tensor_bytes(b));
+    if (tensor_bytes(a)) assert_memory_equal(a.data, b.data, tensor_bytes(a));
+}
+
+static void expect_same(const Parameters *a, const Parameters *b) {
+    expect_same_tensor(a->weight, b->weight);
+    expect_same_tensor(a->master, b->master);
+    expect_same_tensor(a->m, b->m);
+    expect_same_tensor(a->v, b->v);
+}
+
+/* ---- both ways ---- */
+
+static void a_folder_comes_back_to_the_bit(void **scratch) {
+    const char *folder = inside(*scratch, "model");
+    Config config = model_small(), again;
+    Model saved, loaded;
+    model_open(&saved, &config, F32, true);
+    model_open(&loaded, &config, F32, true);
+    model_fill_all(&saved);
+    memset(loaded.parameters.weight.data, 0, tensor_bytes(loaded.parameters.weight));
+    TrainingState state = state_sample(), resumed;
+    expect_ok(checkpoint_save(&saved.ctx, folder, &config, &saved.parameters, NULL, &state));
+    expect_ok(checkpoint_config(folder, &again));
+    assert_memory_equal(&config, &again, sizeof config);
+    expect_ok(checkpoint_load(&loaded.ctx, folder, &loaded.parameters));
+    expect_ok(checkpoint_load_state(&loaded.ctx, folder, &loaded.parameters, &resumed));
+    expect_same(&saved.parameters, &loaded.parameters);
+
+    assert_int_equal(resumed.step, state.step);
+    assert_int_equal(resumed.updates, state.updates);
+    assert_int_equal(resumed.tokens, state.tokens);
+    assert_int_equal(resumed.position, state.position);
+    assert_true(resumed.seed == state.seed);
+    assert_string_equal(resumed.schedule, state.schedule);
+    assert_int_equal(resumed.steps, state.steps);
+    assert_int_equal(resumed.warmup, state.warmup);
+    assert_true(resumed.learning_rate == state.learning_rate);
+    assert_true(resumed.min_learning_rate == state.min_learning_rate);
+    assert_int_equal(resumed.field_count, 2);
+    assert_string_equal(training_state_get(&resumed, "data"), "another");
+    assert_string_equal(training_state_get(&resumed, "beta1"), "0.90000000000000002");
+    assert_null(training_state_get(&resumed, "beta2"));
+    model_close(&saved);
+    model_close(&loaded);
+}
+
+/* The master weights are what is saved; the bf16 weights are their rounding. */
+static void bf16_comes_back_to_the_bit(void **scratch) {
+    const char *folder = inside(*scratch, "model");
+    Config config = model_small();
+    Model saved, loaded, plain;
+    model_open(&saved, &config, BF16, true);
+    model_open(&loaded, &config, BF16, true);
+    model_open(&plain, &config, F32, false);
+    model_fill_all(&saved);
+    TrainingState state = state_sample();
+    expect_ok(checkpoint_save(&saved.ctx, folder, &config, &saved.parameters, NULL, &state));
+    expect_ok(checkpoint_load(&loaded.ctx, folder, &loaded.parameters));
+    expect_ok(checkpoint_load_state(&loaded.ctx, folder, &loaded.parameters, &state));
+    expect_same_tensor(saved.parameters.master, loaded.parameters.master);
+    expect_same_tensor(saved.parameters.m, loaded.parameters.m);
+    expect_same_tensor(saved.parameters.v, loaded.parameters.v);
+    const float *master = saved.parameters.master.data;
+    const uint16_t *weight = loaded.parameters.weight.data;
+    for (int64_t i = 0; i < saved.parameters.size; i++)
+        assert_int_equal(weight[i], bfloat16_from_float(master[i]));
+    expect_ok(checkpoint_load(&plain.ctx, folder, &plain.parameters)); /* to infer in fp32 */
+    expect_same_tensor(saved.parameters.master, plain.parameters.weight);
+    model_close(&saved);
+    model_close(&loaded);
+    model_close(&plain);
+}
+
+/* GPT-2's names and layouts, read without the code that wrote them. */
+static void the_layout_is_hugging_faces(void **scratch) {
+    const char *folder = inside(*scratch, "model");
+    Config config = model_small();
+    Model model;
+    model_open(&model, &config, F32, false);
+    model_fill(&model, model.parameters.weight, 0);
+    expect_ok(checkpoint_save(&model.ctx, folder, &config, &model.parameters, NULL, NULL));
+    assert_false(path_exists(inside(folder, "training_state.safetensors")));
+    Safetensors *file;
+    expect_ok(safetensors_open(inside(folder, "model.safetensors"), &file));
+    assert_string_equal(safetensors_note_value(file, "format"), "pt");
+    assert_int_equal(safetensors_count(file), 2 * 12 + 4);
+    assert_null(safetensors_find(file, "lm_head.weight"));
+    const SafetensorsEntry *table = safetensors_find(file, "transformer.wte.weight");
+    assert_int_equal(table->d[0], 131);
+    assert_int_equal(table->d[1], 24);
+    const SafetensorsEntry *matrix = safetensors_find(file, "transformer.h.1.mlp.c_fc.weight");
+    assert_int_equal(matrix->d[0], 24);
+    assert_int_equal(matrix->d[1], 50);
+    const float *in_memory = model.parameters.blocks[1].expand.weight.weight.data,
+                *token = model.parameters.token.weight.data;
+    for (int64_t in = 0; in < 24; in++)
+        for (int64_t out = 0; out < 50; out++) {
+            float value;
+            expect_ok(safetensors_read(matrix, in * 50 + out, 1, &value));
+            assert_true(value == in_memory[out * 24 + in]);
+        }
+    assert_memory_equal(table->data, token, 131 * 24 * sizeof(float));
+    safetensors_close(file);
+    model_close(&model);
+}
+
+static void transformers_shards_are_read(void **state) {
+    (void)state;
+    Config config;
+    Model model;
+    expect_ok(checkpoint_config(FIXTURE "/start", &config));
+    model_open(&model, &config, F32, false);
+    expect_ok(checkpoint_load(&model.ctx, FIXTURE "/start", &model.parameters));
+    /* As GPT-2 starts: norms 1, biases 0, tables of deviation 0.02. */
+    const float *norm = model.parameters.final_norm.weight.weight.data,
+                *table = model.parameters.token.weight.data;
+    double squares = 0;
+    int64_t count = config.vocab * config.width;
+    for (int64_t i = 0; i < config.width; i++) assert_true(norm[i] == 1);
+    for (int64_t i = 0; i < count; i++) squares += (double)table[i] * (double)table[i];
+    assert_true(fabs(sqrt(squares / (double)count) - 0.02) < 0.001);
+    model_close(&model);
+}
+
+static void a_tokenizer_goes_with_the_model(void **scratch) {
+    const char *folder = inside(*scratch, "model");
+    Config config = model_small();
+    Model model;
+    Tokenizer *tokenizer, *again;
+    model_open(&model, &config, F32, false);
+    expect_ok(tokenizer_open("bytes", &tokenizer));
+    expect_ok(checkpoint_save(&model.ctx, folder, &config, &model.parameters, tokenizer, NULL));
+    expect_ok(tokenizer_open(folder, &again));
+    assert_true(tokenizer_hash(tokenizer) == tokenizer_hash(again));
+    tokenizer_free(tokenizer);
+    tokenizer_free(again);
+    model_close(&model);
+}
+
+static void a_failed_save_leaves_nothing(void **scratch) {
+    Config config = model_small();
+    Model model;
+    model_open(&model, &config, F32, false);
+    write_text(inside(*scratch, "file"), "in the way");
+    expect_error(
+        checkpoint_save(&model.ctx, inside(*scratch, "file/model"), &config, &model.parameters, NULL, NULL),
+        ERROR_FILE, "file");
+    config.kv_heads = 1;
+    expect_error(
+        checkpoint_save(&model.ctx, inside(*scratch, "model"), &config, &model.parameters, NULL, NULL),
+        ERROR_USAGE, "not GPT-2");
+    PathList list;
+    expect_ok(directory_list(*scratch, &list));
+    assert_int_equal(list.count, 1);
+    path_list_free(&list);
+    model_close(&model);
+}
+
+/* ---- step folders ---- */
+
+static void make_step(const char *out, const char *name, bool whole) {
+    const char *folder = inside(out, name);
+    expect_ok(directory_make(folder));
+    write_text(inside(folder, "config.json"), "{}");
+    if (whole) write_text(inside(folder, "model.safetensors"), "");
+}
+
+static void expect_latest(const char *out, const char *name) {
+    char *folder;
+    expect_ok(checkpoint_latest(out, &folder));
+    if (name) {
+        assert_non_null(folder);
+        assert_string_equal(path_name(folder), name);
+    } else {
+        assert_null(folder);
+    }
+    memory_free(folder);
+}
+
+static void the_latest_is_found_and_the_rest_pruned(void **scratch) {
+    const char *out = *scratch;
+    char *folder;
+    expect_ok(checkpoint_step_folder(out, 100, &folder));
+    assert_string_equal(path_name(folder), "step-00000100");
+    memory_free(folder);
+    expect_latest(inside(out, "nowhere"), NULL);
+    expect_latest(out, NULL);
+    make_step(out, "step-00000009", true);
+    make_step(out, "step-00000100", true);
+    make_step(out, "step-00000020", true);
+    expect_latest(out, "step-00000100");
+    make_step(out, "step-123456789", true); /* longer, and larger though "less" as text */
+    expect_latest(out, "step-123456789");
+    make_step(out, "step-223456789", false);
+    make_step(out, "step-323456789.tmp", true);
+    make_step(out, "step-423456789x", true);
+    make_step(out, "step-5", true);
+    make_step(out, "step-00000020.old", true);
+    make_step(out, "step-00000021.old", true); /* the only copy: stays */
+    make_step(out, "best", true);
+    expect_latest(out, "step-123456789");
+    expect_ok(checkpoint_prune(out, 2));
+    static const char *const left[] = {"best",           "step-00000021.old", "step-00000100",
+                                       "step-123456789", "step-423456789x",   "step-5"};
+    PathList list;
+    expect_ok(directory_list(out, &list));
+    assert_int_equal(list.count, sizeof left / sizeof *left);
+    for (int64_t i = 0; i < list.count; i++) assert_string_equal(path_name(list.paths[i]), left[i]);
+    path_list_free(&list);
+    expect_ok(checkpoint_prune(out, 0));
+    expect_latest(out, "step-123456789");
+    assert_true(path_exists(inside(out, "step-00000100")));
+}
+
+/* ---- kills ---- */
+
+static void set_all(Model *model, float value) {
+    for (int i = 0; i < model->parameters.count; i++) {
+        int64_t count = model->parameters.counts[i];
+        float *values = malloc((size_t)count * sizeof *values);
+        for (int64_t j = 0; j < count; j++) values[j] = value;
+        expect_ok(parameter_write(&model->ctx, &model->parameters, i, values));
+        expect_ok(
+            values_write(&model->ctx, model->parameters.m, model->parameters.offsets[i], count, values));
+        free(values);
+    }
+}
+
+/* Saves a step in its folder and, in the place of what is there, in `same`. Tells the pipe in between. */
+static void save_step(Model *model, const char *out, int64_t step, int report) {
+    char *folder;
+    TrainingState state = {.step = step};
+    set_all(model, (float)step);
+    expect_ok(checkpoint_step_folder(out, step, &folder));
+    expect_ok(checkpoint_save(&model->ctx, folder, &model->config, &model->parameters, NULL, &state));
+    memory_free(folder);
+    if (report >= 0 && write(report, &step, sizeof step) != sizeof step) _exit(1);
+    const char *same = inside(out, "same");
+    expect_ok(checkpoint_save(&model->ctx, same, &model->config, &model->parameters, NULL, &state));
+    expect_ok(checkpoint_prune(out, 2));
+}
+
+static void save_until_killed(Model *model, const char *out, int64_t step, int report) {
+    for (;; step++) save_step(model, out, step, report);
+}
+
+/* The folder holds one step, whole. Returns it. */
+static int64_t expect_whole(Model *model, const char *folder) {
+    TrainingState state;
+    expect_ok(checkpoint_load(&model->ctx, folder, &model->parameters));
+    expect_ok(checkpoint_load_state(&model->ctx, folder, &model->parameters, &state));
+    for (int i = 0; i < model->parameters.count; i++) {
+        const ParameterInfo *info = &model->parameters.info[i];
+        const float *weight = info->parameter->weight.data;
+        const float *m = (const float *)model->parameters.m.data + info->offset;
+        for (int64_t j = 0; j < info->count; j++) {
+            bool padding = j >= info->rows * (info->count / info->shape.d[0]);
+            assert_true(weight[j] == (padding ? 0 : (float)state.step));
+            assert_true(m[j] == (float)state.step);
+        }
+    }
+    return state.step;
+}
+
+/* Lets a child save from `step` on and kills it within `longest` seconds. Returns the last step that it reported. */
+static int64_t save_and_kill(Model *model, const char *out, int64_t step, uint64_t round, double longest) {
+    int report[2], how;
+    assert_int_equal(pipe(report), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(report[0]);
+        save_until_killed(model, out, step, report[1]);
+    }
+    close(report[1]);
+    usleep((useconds_t)(1e6 * longest * random_uniform(1, 0, round)));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFSIGNALED(how)); /* and has not met an error of its own */
+    int64_t reported, last = step - 1;
+    while (read(report[0], &reported, sizeof reported) == sizeof reported) last = reported;
+    close(report[0]);
+    return last;
+}
+
+/* What a killed save leaves: the last reported step, or the next, published before it could be reported. */
+static int64_t expect_nothing_lost(Model *model, const char *out, int64_t reported) {
+    char *latest;
+    expect_ok(checkpoint_latest(out, &latest));
+    assert_non_null(latest);
+    int64_t step = expect_whole(model, latest), same = expect_whole(model, inside(out, "same"));
+    assert_true(step == reported || step == reported + 1);
+    assert_true(same <= step); /* rounds that were killed between the two let it fall behind */
+    memory_free(latest);
+    return step;
+}
+
+static void kills_lose_nothing(void **scratch) {
+    const char *out = *scratch;
+    Config config = model_small();
+    Model model;
+    model_open(&model, &config, F32, true);
+    double start = device_clock();
+    save_step(&model, out, 1, -1);
+    double round_trip = device_clock() - start;
+    int64_t step = 1;
+    for (uint64_t round = 0; round < KILLS; round++) {
+        int64_t reported = save_and_kill(&model, out, step + 1, round, 2 * round_trip);
+        step = expect_nothing_lost(&model, out, reported);
+    }
+    assert_true(step > 1);
+    save_step(&model, out, step + 1, -1); /* what kills left is in nobody's way, */
+    PathList list;
+    expect_ok(directory_list(out, &list));
+    assert_int_equal(list.count, 2 + 1); /* and gone: two steps, and `same` */
+    path_list_free(&list);
+    model_close(&model);
+}
+
+#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_SCRATCH(a_folder_comes_back_to_the_bit),
+        IN_SCRATCH(bf16_comes_back_to_the_bit),
+        IN_SCRATCH(the_layout_is_hugging_faces),
+        cmocka_unit_test(transformers_shards_are_read),
+        IN_SCRATCH(a_tokenizer_goes_with_the_model),
+        IN_SCRATCH(a_failed_save_leaves_nothing),
+        IN_SCRATCH(the_latest_is_found_and_the_rest_pruned),
+        IN_SCRATCH(kills_lose_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

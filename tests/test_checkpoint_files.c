@@ -1,0 +1,227 @@
+/* model/checkpoint: files that others write, and files that do not fit. */
+#include "base/bfloat16.h"
+#include "base/files.h"
+#include "data/safetensors.h"
+#include "tests/support/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FIXTURE "tests/fixtures/gpt2"
+
+/* ---- files of other kinds, and files that do not fit ---- */
+
+/* What differs from the fixture's file in a rewritten copy. */
+typedef struct {
+    bool bare; // names without "transformer."
+    SafetensorsType type;
+    const char *without; // an entry that is left out
+    const char *extra;   // an entry of one value that is added
+    const char *scalar;  // an entry whose shape becomes ()
+} Change;
+
+static uint16_t half_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    int exponent = (int)(bits >> 23 & 255) - 112;
+    if (exponent <= 0) return (uint16_t)(bits >> 16 & 0x8000); /* too small: zero will do */
+    return (uint16_t)((bits >> 16 & 0x8000) | (uint32_t)exponent << 10 | (bits >> 13 & 1023));
+}
+
+static void append_values(SafetensorsWriter *writer, const SafetensorsEntry *entry, int64_t count,
+                          SafetensorsType type) {
+    for (int64_t i = 0; i < count; i++) {
+        float value;
+        expect_ok(safetensors_read(entry, i, 1, &value));
+        uint16_t half = type == SAFE_F16 ? half_of(value) : bfloat16_from_float(value);
+        expect_ok(type == SAFE_F32 ? safetensors_writer_append(writer, &value, 4)
+                                   : safetensors_writer_append(writer, &half, 2));
+    }
+}
+
+static void rewrite_fixture(const char *folder, Change change) {
+    Safetensors *file;
+    SafetensorsEntry entries[64], sources[64];
+    int64_t count = 0;
+    expect_ok(directory_make(folder));
+    expect_ok(safetensors_open(FIXTURE "/model/model.safetensors", &file));
+    for (int64_t i = 0; i < safetensors_count(file); i++) {
+        SafetensorsEntry entry = *safetensors_entry(file, i);
+        if (change.without && strcmp(entry.name, change.without) == 0) continue;
+        sources[count] = entry;
+        if (change.scalar && strcmp(entry.name, change.scalar) == 0) sources[count].count = 1, entry.rank = 0;
+        entry.type = change.type;
+        if (change.bare) entry.name += strlen("transformer.");
+        entries[count++] = entry;
+    }
+    if (change.extra) {
+        sources[count] = (SafetensorsEntry){
+            .name = "zero", .type = SAFE_F32, .count = 1, .data = (const uint8_t *)"\0\0\0"};
+        entries[count++] = (SafetensorsEntry){.name = change.extra, .type = change.type};
+    }
+    SafetensorsWriter *writer;
+    expect_ok(safetensors_writer_open(inside(folder, "model.safetensors"), entries, count, NULL, 0, &writer));
+    for (int64_t i = 0; i < count; i++) append_values(writer, &sources[i], sources[i].count, change.type);
+    expect_ok(safetensors_writer_close(writer));
+    safetensors_close(file);
+}
+
+static void open_fixture(Model *model, const char *folder, Dtype dtype) {
+    Config config;
+    expect_ok(checkpoint_config(FIXTURE "/model", &config));
+    model_open(model, &config, dtype, false);
+    expect_ok(checkpoint_load(&model->ctx, folder, &model->parameters));
+}
+
+static void names_and_dtypes_vary(void **scratch) {
+    const char *folder = inside(*scratch, "model");
+    static const Change changes[] = {{.bare = true, .type = SAFE_F32},
+                                     {.type = SAFE_F32, .extra = "lm_head.weight"},
+                                     {.bare = true, .type = SAFE_F32, .extra = "h.0.attn.bias"},
+                                     {.type = SAFE_F32, .extra = "transformer.h.1.attn.masked_bias"},
+                                     {.type = SAFE_BF16},
+                                     {.type = SAFE_F16}};
+    Model original;
+    open_fixture(&original, FIXTURE "/model", F32);
+    const float *want = original.parameters.weight.data;
+    for (size_t c = 0; c < sizeof changes / sizeof *changes; c++) {
+        Model model;
+        rewrite_fixture(folder, changes[c]);
+        open_fixture(&model, folder, F32);
+        const float *got = model.parameters.weight.data;
+        /* bf16 is rounded to nearest, half_of cuts off, and drops what is below 2^-14. */
+        double unit = changes[c].type == SAFE_BF16 ? 0x1p-8 : changes[c].type == SAFE_F16 ? 0x1p-10 : 0;
+        double least = changes[c].type == SAFE_F16 ? 0x1p-14 : 0;
+        for (int64_t i = 0; i < original.parameters.size; i++)
+            assert_true(fabs((double)got[i] - (double)want[i]) <= unit * fabs((double)want[i]) + least);
+        model_close(&model);
+    }
+    model_close(&original);
+}
+
+static void weights_that_do_not_fit_are_named(void **scratch) {
+    const char *folder = inside(*scratch, "model");
+    static const struct {
+        Change change;
+        const char *part;
+    } cases[] = {
+        {{.type = SAFE_F32, .without = "transformer.h.1.attn.c_attn.bias"},
+         "lack 'transformer.h.1.attn.c_attn.bias'"},
+        {{.type = SAFE_F32, .extra = "transformer.h.2.ln_1.bias"},
+         "'transformer.h.2.ln_1.bias' has no place"},
+        {{.type = SAFE_F32, .extra = "wte.weight"}, "'wte.weight' has no place"},
+        {{.type = SAFE_F32, .scalar = "transformer.ln_f.bias"},
+         "the shape (), but by config.json it is (24)"},
+    };
+    Model model;
+    open_fixture(&model, FIXTURE "/model", F32);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        rewrite_fixture(folder, cases[c].change);
+        expect_error(checkpoint_load(&model.ctx, folder, &model.parameters), ERROR_FORMAT, cases[c].part);
+    }
+    expect_error(checkpoint_load(&model.ctx, FIXTURE "/start", &model.parameters), ERROR_FORMAT, "shape");
+    expect_error(checkpoint_load(&model.ctx, *scratch, &model.parameters), ERROR_FILE, "model.safetensors");
+    expect_error(checkpoint_config(*scratch, &model.config), ERROR_FILE, "config.json");
+    model_close(&model);
+}
+
+/* Writes a training state that holds one tensor and these notes. */
+static void write_state(const char *folder, const SafetensorsNote *notes, int64_t count) {
+    SafetensorsWriter *writer;
+    SafetensorsEntry entry = {.name = "m.x", .type = SAFE_F32, .rank = 1, .d = {1}};
+    expect_ok(safetensors_writer_open(inside(folder, "training_state.safetensors"), &entry, 1, notes, count,
+                                      &writer));
+    expect_ok(safetensors_writer_append(writer, "1234", 4));
+    expect_ok(safetensors_writer_close(writer));
+}
+
+static void states_that_do_not_fit_are_named(void **scratch) {
+    const char *folder = inside(*scratch, "model");
+    Config config = model_small(), other = model_small();
+    other.hidden = 51;
+    Model saved, loaded;
+    model_open(&saved, &config, F32, true);
+    model_open(&loaded, &other, F32, true);
+    model_fill_all(&saved);
+    TrainingState state = state_sample();
+    expect_ok(checkpoint_save(&saved.ctx, folder, &config, &saved.parameters, NULL, &state));
+    expect_error(checkpoint_load_state(&loaded.ctx, folder, &loaded.parameters, &state), ERROR_FORMAT,
+                 "belongs to another model");
+    const float *m = loaded.parameters.m.data; /* nothing was loaded */
+    for (int64_t i = 0; i < loaded.parameters.size; i++) assert_true(m[i] == 0);
+
+    SafetensorsNote notes[] = {{"fusebox.version", "1"},
+                               {"fusebox.step", "1"},
+                               {"fusebox.updates", "1"},
+                               {"fusebox.tokens", "1"},
+                               {"fusebox.position", "1"},
+                               {"fusebox.seed", "1"},
+                               {"fusebox.schedule", "wsd"},
+                               {"fusebox.steps", "1"},
+                               {"fusebox.warmup", "1"},
+                               {"fusebox.learning_rate", "1"},
+                               {"fusebox.min_learning_rate", "0"},
+                               {"field", "value"}};
+    enum { NOTES = sizeof notes / sizeof *notes };
+    write_state(folder, notes, NOTES);
+    expect_error(checkpoint_load_state(&saved.ctx, folder, &saved.parameters, &state), ERROR_FORMAT,
+                 "holds 1 tensors");
+    static const struct {
+        int note;
+        const char *value, *part;
+    } wrong[] = {{0, "2", "version '2'"},     {1, "", "fusebox.step"},
+                 {1, "-1", "fusebox.step"},   {1, "1x", "fusebox.step"},
+                 {1, " 1", "fusebox.step"},   {1, "99999999999999999999", "fusebox.step"},
+                 {5, "1.5", "fusebox.seed"},  {6, "a schedule that nobody knows", "fusebox.schedule"},
+                 {9, "nan", "learning_rate"}, {9, "1e999", "learning_rate"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const char *kept = notes[wrong[i].note].value;
+        notes[wrong[i].note].value = wrong[i].value;
+        write_state(folder, notes, NOTES);
+        expect_error(checkpoint_load_state(&saved.ctx, folder, &saved.parameters, &state), ERROR_FORMAT,
+                     wrong[i].part);
+        notes[wrong[i].note].value = kept;
+    }
+    notes[NOTES - 1].key = "a key that is longer than any key of a training state may be";
+    write_state(folder, notes, NOTES);
+    expect_error(checkpoint_load_state(&saved.ctx, folder, &saved.parameters, &state), ERROR_FORMAT,
+                 "too long");
+    write_state(folder, notes, 5);
+    expect_error(checkpoint_load_state(&saved.ctx, folder, &saved.parameters, &state), ERROR_FORMAT,
+                 "fusebox.seed");
+    model_close(&saved);
+    model_close(&loaded);
+}
+
+static void fields_are_bounded(void **unused) {
+    (void)unused;
+    TrainingState state = {0};
+    char text[400];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    expect_error(training_state_set(&state, text, "1"), ERROR_INTERNAL, "no place");
+    expect_error(training_state_set(&state, "a", "%s", text), ERROR_INTERNAL, "too long");
+    expect_error(training_state_set(&state, "format", "1"), ERROR_INTERNAL, "no place");
+    expect_error(training_state_set(&state, "fusebox.step", "1"), ERROR_INTERNAL, "no place");
+    assert_int_equal(state.field_count, 0);
+    for (int i = 0; i < TRAINING_FIELDS; i++) {
+        snprintf(text, sizeof text, "field %d", i);
+        expect_ok(training_state_set(&state, text, "%d", i));
+    }
+    expect_error(training_state_set(&state, "one more", "1"), ERROR_INTERNAL, "no place");
+    expect_ok(training_state_set(&state, "field 3", "again"));
+    assert_string_equal(training_state_get(&state, "field 3"), "again");
+}
+
+#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_SCRATCH(names_and_dtypes_vary),
+        IN_SCRATCH(weights_that_do_not_fit_are_named),
+        IN_SCRATCH(states_that_do_not_fit_are_named),
+        cmocka_unit_test(fields_are_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
