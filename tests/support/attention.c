@@ -1,0 +1,234 @@
+#include "tests/support/attention.h"
+
+#include <math.h>
+
+static int64_t q_width(const AttentionCase *c) {
+    return c->heads * c->size;
+}
+static int64_t kv_width(const AttentionCase *c) {
+    return c->kv_heads * c->size;
+}
+static int64_t packed_width(const AttentionCase *c) {
+    return q_width(c) + 2 * kv_width(c) + c->gap;
+}
+
+int64_t attention_output_count(const AttentionCase *c, int output) {
+    if (output == ATTENTION_LSE) return c->batch * c->heads * c->queries;
+    if (output == ATTENTION_DK || output == ATTENTION_DV) return c->batch * c->keys * kv_width(c);
+    return c->batch * c->queries * q_width(c);
+}
+
+void attention_inputs(const AttentionCase *c, Dtype dtype, double spread, AttentionBatch *batch,
+                      double **in) {
+    int32_t *lengths = integers(c->batch, (int32_t)c->keys + 1);
+    if (c->batch) lengths[0] = 0;
+    *batch = (AttentionBatch){*c, c->lengths ? lengths : NULL, 1 / sqrt((double)c->size), false};
+    in[ATTENTION_Q] = normals(attention_output_count(c, ATTENTION_DQ), spread, dtype);
+    in[ATTENTION_K] = normals(attention_output_count(c, ATTENTION_DK), spread, dtype);
+    in[ATTENTION_V] = normals(attention_output_count(c, ATTENTION_DV), 1, dtype);
+    in[ATTENTION_DY] = normals(attention_output_count(c, ATTENTION_Y), 1, dtype);
+}
+
+void attention_outputs(const AttentionCase *c, double **out) {
+    for (int o = 0; o < ATTENTION_OUTPUTS; o++) out[o] = zeros(attention_output_count(c, o));
+}
+
+/* q, k, v (or their gradients) as three tensors, or as columns of one. Where `values` is NULL they stay blank. */
+static Tensor put_projections(Rig *rig, const AttentionCase *c, double *const *values, Tensor parts[3]) {
+    const int64_t widths[3] = {q_width(c), kv_width(c), kv_width(c)};
+    const Dtype dtype = rig->ctx.dtype;
+    if (!c->packed) {
+        for (int i = 0; i < 3; i++) {
+            Shape shape = shape3(c->batch, i == 0 ? c->queries : c->keys, widths[i]);
+            parts[i] = values ? rig_put(rig, "projection", dtype, shape, values[i])
+                              : rig_blank(rig, "projection gradient", dtype, shape);
+        }
+        return (Tensor){0};
+    }
+    const int64_t rows = c->batch * c->queries, width = packed_width(c);
+    const Shape shape = shape3(c->batch, c->queries, width);
+    double *together = zeros(rows * width);
+    for (int64_t i = 0; i < rows * width; i++) together[i] = NAN;
+    for (int64_t row = 0; values && row < rows; row++)
+        for (int64_t i = 0, column = 0; i < 3; column += widths[i++])
+            for (int64_t k = 0; k < widths[i]; k++)
+                together[row * width + column + k] = values[i][row * widths[i] + k];
+    Tensor packed = rig_put(rig, values ? "qkv" : "dqkv", dtype, shape, together);
+    for (int64_t i = 0, column = 0; i < 3; column += widths[i++])
+        parts[i] = tensor_columns(packed, column, widths[i]);
+    return packed;
+}
+
+static void expect_gap_untouched(Rig *rig, const AttentionCase *c, Tensor packed) {
+    if (tensor_empty(packed) || rig->ctx.measuring) return;
+    const int64_t width = packed_width(c);
+    double *all = zeros(tensor_count(packed));
+    rig_get(rig, packed, all);
+    for (int64_t i = 0; i < tensor_count(packed); i++)
+        if (i % width >= width - c->gap) assert_true(isnan(all[i]));
+}
+
+void attention_run(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const AttentionBatch *batch = what;
+    const AttentionCase *c = &batch->size;
+    Ctx *ctx = &rig->ctx;
+    const Shape y = shape3(c->batch, c->queries, q_width(c));
+    Tensor qkv[3], gradients[3];
+    ctx->training = !batch->inference;
+    put_projections(rig, c, in, qkv);
+    AttentionForward f = {.q = qkv[0],
+                          .k = qkv[1],
+                          .v = qkv[2],
+                          .y = rig_blank(rig, "y", ctx->dtype, y),
+                          .heads = c->heads,
+                          .kv_heads = c->kv_heads,
+                          .causal = c->causal,
+                          .scale = batch->scale};
+    if (batch->key_lengths)
+        f.key_lengths = rig_put_ints(rig, "key_lengths", shape1(c->batch), batch->key_lengths);
+    expect_ok(attention_forward(ctx, &f, ARENA_SAVED));
+    rig_get(rig, f.y, out[ATTENTION_Y]);
+    if (batch->inference) {
+        assert_true(tensor_empty(f.lse) && tensor_empty(f.probabilities));
+        return;
+    }
+    Tensor packed = put_projections(rig, c, NULL, gradients);
+    AttentionBackward b = {.forward = &f,
+                           .dy = rig_put(rig, "dy", ctx->dtype, y, in[ATTENTION_DY]),
+                           .dq = gradients[0],
+                           .dk = gradients[1],
+                           .dv = gradients[2]};
+    expect_ok(attention_backward(ctx, &b));
+    rig_get(rig, f.lse, out[ATTENTION_LSE]);
+    for (int i = 0; i < 3; i++) rig_get(rig, gradients[i], out[ATTENTION_DQ + i]);
+    expect_gap_untouched(rig, c, packed);
+}
+
+/* One query of one head: where its numbers lie. */
+typedef struct {
+    const AttentionBatch *batch;
+    Units u;
+    double *const *in;
+    double **want, **bound;
+    int64_t b, h, i;
+    double *p, *error; // (S): probabilities, and how far they may be off
+} Query;
+
+static int64_t visible_keys(const Query *q) {
+    const AttentionCase *c = &q->batch->size;
+    int64_t seen = q->batch->key_lengths ? q->batch->key_lengths[q->b] : c->keys;
+    int64_t causal = q->i + c->keys - c->queries + 1;
+    if (c->causal && causal < seen) seen = causal;
+    return seen < 0 ? 0 : seen;
+}
+
+static int64_t query_at(const Query *q) {
+    const AttentionCase *c = &q->batch->size;
+    return ((q->b * c->queries + q->i) * c->heads + q->h) * c->size;
+}
+
+static int64_t key_at(const Query *q, int64_t j) {
+    const AttentionCase *c = &q->batch->size;
+    return ((q->b * c->keys + j) * c->kv_heads + q->h / (c->heads / c->kv_heads)) * c->size;
+}
+
+static double dot(const double *x, const double *y, int64_t count, double *size) {
+    double sum = 0;
+    *size = 0;
+    for (int64_t d = 0; d < count; d++) {
+        sum += x[d] * y[d];
+        *size += fabs(x[d] * y[d]);
+    }
+    return sum;
+}
+
+/* A score errs by the product's rounding, and by three stores (product, scaled, masked); p = exp(s - lse) errs
+ * relatively by twice the largest error of a score, by the sum, by the rounding of s - max and of exp, and by
+ * two stores; but never by more than 1. Returns the number of keys seen. */
+static int64_t model_probabilities(const Query *q) {
+    const AttentionCase *c = &q->batch->size;
+    const int64_t seen = visible_keys(q), lse = (q->b * c->heads + q->h) * c->queries + q->i;
+    const double *query = q->in[ATTENTION_Q] + query_at(q);
+    double largest = -INFINITY, error = 0, magnitude = 0, sum = 0;
+    for (int64_t j = 0; j < seen; j++) {
+        double size;
+        q->p[j] = q->batch->scale * dot(query, q->in[ATTENTION_K] + key_at(q, j), c->size, &size);
+        largest = fmax(largest, q->p[j]);
+        magnitude = fmax(magnitude, fabs(q->p[j]));
+        error = fmax(error, product_error(q->u, c->size) * q->batch->scale * size +
+                                (3 * q->u.storage + 2 * q->u.wide) * fabs(q->p[j]));
+    }
+    for (int64_t j = 0; j < seen; j++) sum += exp(q->p[j] - largest);
+    const double rounding = sum_error(q->u.wide, c->keys) + 8 * q->u.wide * (1 + magnitude);
+    const double relative = expm1(fmin(2 * error + rounding, 700)) + 2 * q->u.storage;
+    for (int64_t j = 0; j < seen; j++) {
+        q->p[j] = exp(q->p[j] - largest) / sum;
+        q->error[j] = fmin(q->p[j] * relative, 1);
+    }
+    q->want[ATTENTION_LSE][lse] = largest + log(sum); // -inf + log 0 where nothing is seen
+    q->bound[ATTENTION_LSE][lse] = error + rounding;
+    return seen;
+}
+
+static void model_output(const Query *q, int64_t seen) {
+    const AttentionCase *c = &q->batch->size;
+    double *y = q->want[ATTENTION_Y] + query_at(q), *bound = q->bound[ATTENTION_Y] + query_at(q);
+    for (int64_t j = 0; j < seen; j++)
+        for (int64_t d = 0; d < c->size; d++) {
+            double v = q->in[ATTENTION_V][key_at(q, j) + d];
+            y[d] += q->p[j] * v;
+            bound[d] += (q->error[j] + product_error(q->u, c->keys) * q->p[j]) * fabs(v);
+        }
+    for (int64_t d = 0; d < c->size; d++) bound[d] += 2 * q->u.storage * fabs(y[d]);
+}
+
+/* ds = p (dp - delta), where dp = dy.v and delta = sum of p dp = dy.y. With A the sum of the magnitudes in dp and
+ * a = sum of p A that in delta, ds errs by (error of p) (A + a), and by p times the errors of dp and delta, which
+ * are the products' rounding of A and a, the error of p in delta, and a few stores. */
+static void model_gradients(const Query *q, int64_t seen) {
+    const AttentionCase *c = &q->batch->size;
+    const Units u = q->u;
+    const double *dy = q->in[ATTENTION_DY] + query_at(q), *query = q->in[ATTENTION_Q] + query_at(q);
+    double delta = 0, delta_size = 0, delta_error = 0;
+    for (int64_t j = 0; j < seen; j++) {
+        double size, dp = dot(dy, q->in[ATTENTION_V] + key_at(q, j), c->size, &size);
+        delta += q->p[j] * dp;
+        delta_size += q->p[j] * size;
+        delta_error += q->error[j] * size;
+    }
+    const double stores = 3 * u.storage + 4 * u.wide;
+    delta_error += (product_error(u, c->size) + sum_error(u.wide, c->keys) + stores) * delta_size;
+    const double group = (double)(c->heads / c->kv_heads);
+    const double across_keys = product_error(u, c->keys) + stores;
+    const double across_queries = product_error(u, c->queries * (int64_t)group) + stores;
+    for (int64_t j = 0; j < seen; j++) {
+        const int64_t key = key_at(q, j);
+        double size, dp = dot(dy, q->in[ATTENTION_V] + key, c->size, &size), p = q->p[j];
+        double ds = q->batch->scale * p * (dp - delta), ds_size = q->batch->scale * p * (size + delta_size);
+        double error = q->batch->scale * (q->error[j] * (size + delta_size) +
+                                          p * ((product_error(u, c->size) + stores) * size + delta_error));
+        for (int64_t d = 0; d < c->size; d++) {
+            double k = q->in[ATTENTION_K][key + d];
+            q->want[ATTENTION_DQ][query_at(q) + d] += ds * k;
+            q->bound[ATTENTION_DQ][query_at(q) + d] += (error + across_keys * ds_size) * fabs(k);
+            q->want[ATTENTION_DK][key + d] += ds * query[d];
+            q->bound[ATTENTION_DK][key + d] += (error + across_queries * ds_size) * fabs(query[d]);
+            q->want[ATTENTION_DV][key + d] += p * dy[d];
+            q->bound[ATTENTION_DV][key + d] += (q->error[j] + across_queries * p) * fabs(dy[d]);
+        }
+    }
+}
+
+void attention_model(const AttentionBatch *batch, Units u, double *const *in, double **want, double **bound) {
+    const AttentionCase *c = &batch->size;
+    attention_outputs(c, want);
+    attention_outputs(c, bound);
+    Query q = {batch, u, in, want, bound, 0, 0, 0, zeros(c->keys), zeros(c->keys)};
+    for (q.b = 0; q.b < c->batch; q.b++)
+        for (q.h = 0; q.h < c->heads; q.h++)
+            for (q.i = 0; q.i < c->queries; q.i++) {
+                int64_t seen = model_probabilities(&q);
+                model_output(&q, seen);
+                model_gradients(&q, seen);
+            }
+}

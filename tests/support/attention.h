@@ -1,0 +1,34 @@
+/* attention: random attention problems, how they run in a rig, and how far rounding may take them. */
+#ifndef TESTS_SUPPORT_ATTENTION_H
+#define TESTS_SUPPORT_ATTENTION_H
+
+#include "kernels/attention/attention.h"
+#include "tests/support/compare.h"
+
+typedef struct {
+    int64_t batch, queries, keys, heads, kv_heads, size;
+    bool causal;
+    bool lengths; // a length for each batch row: 0 for the first, any up to S for the others
+    bool packed;  // q, k and v are columns of one buffer, and so are dq, dk and dv (T = S)
+    int64_t gap;  // columns behind them in the buffer: never read (they are NaN), never written
+} AttentionCase;
+
+typedef struct {
+    AttentionCase size;
+    const int32_t *key_lengths;
+    double scale;
+    bool inference;
+} AttentionBatch;
+
+/* Arrays are dense: q and y and their gradients (B, T, heads*D), k and v (B, S, kv_heads*D), lse (B, heads, T). */
+enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_DY, ATTENTION_INPUTS };
+enum { ATTENTION_Y, ATTENTION_LSE, ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV, ATTENTION_OUTPUTS };
+
+int64_t attention_output_count(const AttentionCase *c, int output);
+/* Scores have the standard deviation spread^2. */
+void attention_inputs(const AttentionCase *c, Dtype dtype, double spread, AttentionBatch *batch, double **in);
+void attention_outputs(const AttentionCase *c, double **out);
+void attention_run(Rig *rig, const void *batch, double *const *in, double *const *out); // a Body
+void attention_model(const AttentionBatch *batch, Units u, double *const *in, double **want, double **bound);
+
+#endif

@@ -1,0 +1,253 @@
+#include "tests/support/attention.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static const AttentionCase cases[] = {
+    /* B, T, S, heads, kv_heads, D, causal, lengths, packed, gap */
+    {1, 1, 1, 1, 1, 1, true, false, false, 0},       {1, 1, 1, 2, 2, 8, false, false, true, 0},
+    {2, 2, 2, 1, 1, 16, true, false, true, 3},       {1, 3, 3, 3, 1, 33, true, false, true, 0},
+    {2, 17, 17, 2, 2, 8, false, true, false, 0},     {1, 63, 63, 1, 1, 64, true, false, true, 0},
+    {1, 64, 64, 2, 2, 64, true, false, true, 0},     {2, 65, 65, 2, 1, 64, true, false, true, 8},
+    {1, 127, 127, 1, 1, 80, true, false, true, 0},   {3, 130, 130, 2, 2, 64, true, true, true, 0},
+    {1, 257, 257, 1, 1, 64, true, false, true, 0},   {1, 257, 257, 1, 1, 128, true, false, true, 8},
+    {1, 130, 130, 1, 1, 128, false, false, true, 0}, {2, 64, 64, 1, 1, 128, false, true, true, 0},
+    {2, 17, 64, 4, 2, 16, true, false, false, 0},    {1, 65, 130, 2, 2, 64, false, false, false, 0},
+    {1, 130, 65, 2, 2, 64, true, false, false, 0},   {1, 3, 127, 2, 1, 80, true, false, false, 0},
+    {3, 1, 65, 2, 2, 64, false, true, false, 0},     {2, 127, 63, 1, 1, 33, false, true, false, 0},
+    {1, 64, 257, 1, 1, 64, true, false, false, 0},   {2, 65, 17, 6, 2, 8, false, false, false, 0},
+    {1, 130, 130, 4, 4, 1, true, false, true, 1},    {1, 128, 128, 2, 2, 64, true, false, true, 0},
+    {1, 192, 192, 1, 1, 128, true, false, true, 0},  {4, 17, 17, 3, 3, 128, true, true, true, 0},
+    {1, 200, 72, 1, 1, 16, true, true, false, 0},    {2, 2, 257, 2, 1, 128, true, false, false, 0},
+    {1, 63, 1, 2, 2, 64, false, false, false, 0},    {2, 127, 130, 4, 1, 64, true, true, false, 0},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static void describe(const AttentionCase *c, char text[96]) {
+    snprintf(text, 96, "attention B=%d T=%d S=%d heads=%d/%d D=%d%s%s%s", (int)c->batch, (int)c->queries,
+             (int)c->keys, (int)c->heads, (int)c->kv_heads, (int)c->size, c->causal ? " causal" : "",
+             c->lengths ? " lengths" : "", c->packed ? " packed" : "");
+}
+
+static void check(const Variant *variant, const AttentionCase *c, double spread, bool formula) {
+    static const char *const names[ATTENTION_OUTPUTS] = {"y", "lse", "dq", "dk", "dv"};
+    AttentionBatch batch;
+    double *in[ATTENTION_INPUTS], *got[ATTENTION_OUTPUTS], *want[ATTENTION_OUTPUTS],
+        *bound[ATTENTION_OUTPUTS];
+    char text[96];
+    describe(c, text);
+    attention_inputs(c, variant->dtype, spread, &batch, in);
+    attention_outputs(c, got);
+    attention_model(&batch, units_of(variant), in, want, bound);
+    if (!formula) rig_run_once(&specification, attention_run, &batch, in, want);
+    rig_run(variant, attention_run, &batch, in, got);
+    for (int o = 0; o < ATTENTION_OUTPUTS; o++)
+        expect_close(got[o], want[o], bound[o], attention_output_count(c, o), "%s: %s, %s", variant->name,
+                     text, names[o]);
+}
+
+static void specification_follows_the_formula(void **state) {
+    (void)state;
+    for (int i = 0; i < CASES; i++) check(&specification, &cases[i], 1, true);
+}
+
+static void form_follows_the_specification(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    for (int i = 0; i < CASES; i++) check(variant, &cases[i], 1, false);
+}
+
+/* Scores of 1e4 and more: exp overflows unless the maximum is taken off first. */
+static void large_scores_stay_finite(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    const AttentionCase large[] = {{1, 65, 65, 2, 2, 64, true, false, true, 0},
+                                   {2, 17, 33, 2, 1, 16, false, true, false, 0},
+                                   {1, 130, 130, 1, 1, 128, true, false, true, 0}};
+    for (int i = 0; i < 3; i++) check(variant, &large[i], 100, false);
+}
+
+/* Without training nothing is saved, and y is the same. */
+static void inference_agrees_with_training(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    for (int i = 0; i < CASES; i += 3) {
+        AttentionBatch batch;
+        double *in[ATTENTION_INPUTS], *got[ATTENTION_OUTPUTS], *want[ATTENTION_OUTPUTS],
+            *bound[ATTENTION_OUTPUTS];
+        char text[96];
+        describe(&cases[i], text);
+        attention_inputs(&cases[i], variant->dtype, 1, &batch, in);
+        attention_outputs(&cases[i], got);
+        attention_model(&batch, units_of(variant), in, want, bound);
+        batch.inference = true;
+        rig_run(variant, attention_run, &batch, in, got);
+        expect_close(got[0], want[0], bound[0], attention_output_count(&cases[i], 0), "%s: %s, inference",
+                     variant->name, text);
+    }
+}
+
+static void no_rows_are_harmless(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    const AttentionCase c = {0, 8, 8, 2, 2, 16, true, false, false, 0};
+    AttentionBatch batch;
+    double *in[ATTENTION_INPUTS], *got[ATTENTION_OUTPUTS];
+    attention_inputs(&c, variant->dtype, 1, &batch, in);
+    attention_outputs(&c, got);
+    rig_run(variant, attention_run, &batch, in, got);
+}
+
+/* Rows [first, first + count) of each batch row of a (B, T, width) array. */
+static double *rows_of(const double *x, int64_t batch, int64_t rows, int64_t width, int64_t first,
+                       int64_t count) {
+    double *part = zeros(batch * count * width);
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t i = 0; i < count * width; i++)
+            part[b * count * width + i] = x[(b * rows + first) * width + i];
+    return part;
+}
+
+/* A prompt of 5, then pieces of 1, 1, 3, ...: out[0] is y of all of them, out[1] and out[2] the caches. */
+enum { PIECES = 7, CAPACITY = 80 };
+static const int64_t pieces[PIECES] = {5, 1, 1, 3, 1, 60, 1};
+
+static void run_cached(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const AttentionBatch *batch = what;
+    const AttentionCase *c = &batch->size;
+    const Dtype dtype = rig->ctx.dtype;
+    const int64_t q_width = c->heads * c->size, kv_width = c->kv_heads * c->size;
+    const Shape capacity = shape3(c->batch, CAPACITY, kv_width);
+    Tensor cache_k = rig_blank(rig, "cache_k", dtype, capacity),
+           cache_v = rig_blank(rig, "cache_v", dtype, capacity);
+    for (int64_t piece = 0, past = 0; piece < PIECES; past += pieces[piece++]) {
+        int64_t rows = pieces[piece];
+        const Shape q = shape3(c->batch, rows, q_width), kv = shape3(c->batch, rows, kv_width);
+        AttentionForward a = {
+            .q = rig_put(rig, "q", dtype, q, rows_of(in[0], c->batch, c->queries, q_width, past, rows)),
+            .k = rig_put(rig, "k", dtype, kv, rows_of(in[1], c->batch, c->keys, kv_width, past, rows)),
+            .v = rig_put(rig, "v", dtype, kv, rows_of(in[2], c->batch, c->keys, kv_width, past, rows)),
+            .y = rig_blank(rig, "y", dtype, q),
+            .heads = c->heads,
+            .kv_heads = c->kv_heads,
+            .causal = true,
+            .scale = batch->scale,
+            .cache_k = cache_k,
+            .cache_v = cache_v,
+            .past = past};
+        expect_ok(attention_forward(&rig->ctx, &a, ARENA_SAVED));
+        double *y = zeros(c->batch * rows * q_width);
+        rig_get(rig, a.y, y);
+        for (int64_t b = 0; b < c->batch; b++)
+            for (int64_t i = 0; i < rows * q_width; i++)
+                out[0][(b * c->queries + past) * q_width + i] = y[b * rows * q_width + i];
+    }
+    rig_get(rig, cache_k, out[1]);
+    rig_get(rig, cache_v, out[2]);
+}
+
+static void expect_cache(const double *cache, const double *x, const AttentionCase *c) {
+    const int64_t width = c->kv_heads * c->size;
+    for (int64_t b = 0; b < c->batch; b++) {
+        expect_equal(cache + b * CAPACITY * width, x + b * c->keys * width, c->keys * width, "cache");
+        for (int64_t i = c->keys * width; i < CAPACITY * width; i++)
+            assert_true(isnan(cache[b * CAPACITY * width + i])); // not touched
+    }
+}
+
+static void cached_pieces_agree_with_the_whole(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    const AttentionCase wholes[] = {{2, 72, 72, 4, 2, 64, true, false, false, 0},
+                                    {1, 72, 72, 3, 3, 33, true, false, false, 0},
+                                    {2, 72, 72, 2, 2, 128, true, false, false, 0}};
+    for (int i = 0; i < 3; i++) {
+        const AttentionCase *c = &wholes[i];
+        AttentionBatch batch;
+        double *in[ATTENTION_INPUTS], *want[ATTENTION_OUTPUTS], *bound[ATTENTION_OUTPUTS];
+        attention_inputs(c, variant->dtype, 1, &batch, in);
+        attention_model(&batch, units_of(variant), in, want, bound);
+        int64_t cache = c->batch * CAPACITY * c->kv_heads * c->size, count = attention_output_count(c, 0);
+        double *got[3] = {zeros(count), zeros(cache), zeros(cache)};
+        rig_run(variant, run_cached, &batch, in, got);
+        expect_close(got[0], want[0], bound[0], count, "%s: attention with a cache, D=%d", variant->name,
+                     (int)c->size);
+        expect_cache(got[1], in[1], c);
+        expect_cache(got[2], in[2], c);
+    }
+}
+
+static void differentiate(Rig *rig, const void *what, double *const *in, double *const *out, bool backward) {
+    const AttentionBatch *batch = what;
+    const AttentionCase *c = &batch->size;
+    double *all_out[ATTENTION_OUTPUTS];
+    attention_outputs(c, all_out);
+    double *all_in[ATTENTION_INPUTS] = {in[0], in[1], in[2],
+                                        backward ? in[3] : zeros(attention_output_count(c, 0))};
+    if (backward)
+        for (int i = 0; i < 3; i++) all_out[2 + i] = out[i];
+    else
+        all_out[0] = out[0];
+    attention_run(rig, batch, all_in, all_out);
+}
+
+static void differentiate_forward(Rig *rig, const void *what, double *const *in, double *const *out) {
+    differentiate(rig, what, in, out, false);
+}
+
+static void differentiate_backward(Rig *rig, const void *what, double *const *in, double *const *out) {
+    differentiate(rig, what, in, out, true);
+}
+
+static void gradients_are_slopes(void **state) {
+    (void)state;
+    const AttentionCase tiny[] = {{1, 3, 3, 1, 1, 2, true, false, true, 0},
+                                  {2, 4, 2, 2, 1, 3, true, false, false, 0},
+                                  {3, 5, 7, 4, 2, 4, false, true, false, 0}};
+    for (int i = 0; i < 3; i++) {
+        const AttentionCase *c = &tiny[i];
+        AttentionBatch batch;
+        double *in[ATTENTION_INPUTS];
+        attention_inputs(c, F64, 1, &batch, in);
+        Differentiable d = {
+            3,
+            1,
+            {attention_output_count(c, 2), attention_output_count(c, 3), attention_output_count(c, 4)},
+            {attention_output_count(c, 0)},
+            differentiate_forward,
+            differentiate_backward};
+        expect_gradients(&d, &batch, in, "attention");
+    }
+}
+
+static void wrong_contracts_are_refused(void **state) {
+    (void)state;
+    Ctx ctx = {.dtype = F32, .measuring = true};
+    const AttentionForward right = {.q = tensor_view(NULL, F32, shape3(2, 3, 24)),
+                                    .k = tensor_view(NULL, F32, shape3(2, 5, 12)),
+                                    .v = tensor_view(NULL, F32, shape3(2, 5, 12)),
+                                    .y = tensor_view(NULL, F32, shape3(2, 3, 24)),
+                                    .heads = 4,
+                                    .kv_heads = 2};
+    AttentionForward wrong[7] = {right, right, right, right, right, right, right};
+    wrong[0].kv_heads = 3;
+    wrong[1].heads = 5;
+    wrong[2].k = tensor_view(NULL, F32, shape3(2, 5, 24));
+    wrong[3].y.stride = 25;
+    wrong[4].past = 1; // and no cache
+    wrong[5].key_lengths = tensor_view(NULL, I32, shape1(3));
+    wrong[6].cache_k = wrong[6].cache_v = tensor_view(NULL, F32, shape3(2, 7, 12));
+    wrong[6].past = 3; // 3 + 5 > 7
+    for (int i = 0; i < 7; i++) {
+        Status status = attention_forward(&ctx, &wrong[i], ARENA_SAVED);
+        assert_int_equal(status_code(status), ERROR_INTERNAL);
+        status_free(status);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula),
+                                       ONCE(gradients_are_slopes),
+                                       ONCE(wrong_contracts_are_refused),
+                                       ON_EACH_VARIANT(form_follows_the_specification),
+                                       ON_EACH_VARIANT(large_scores_stay_finite),
+                                       ON_EACH_VARIANT(inference_agrees_with_training),
+                                       ON_EACH_VARIANT(cached_pieces_agree_with_the_whole),
+                                       ON_EACH_VARIANT(no_rows_are_harmless)};
+    return cmocka_run_group_tests(tests, NULL, devices_end);
+}
