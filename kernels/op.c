@@ -112,6 +112,8 @@ Status op_run(Ctx *ctx, const Call *call) {
     ctx->operation = call->operation;
     ctx->pass = call->pass;
     ctx->form = op_form(ctx, call->operation);
+    ctx->work.flops += call->work.flops;
+    ctx->work.bytes += call->work.bytes;
     OpFunction run = op_function(ctx->device->backend, ctx->dtype, call->operation, call->pass, ctx->form);
     if (!run)
         return fail(ERROR_INTERNAL, "%s %s has no %s form for %s on this device",

@@ -56,8 +56,7 @@ Status generator_take(Ctx *ctx, Generator *g) {
     return OK;
 }
 
-Status generator_start(Ctx *ctx, Generator *g, const int32_t *tokens, int64_t count) {
-    (void)ctx;
+Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
     int64_t context = g->model->config.context;
     if (count < 1) return fail(ERROR_USAGE, "the prompt is empty; give at least one token to go on from");
     if (count > context) {

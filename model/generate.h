@@ -29,7 +29,7 @@ CHECKED Status generator_take(Ctx *ctx, Generator *generator);
 
 /* Forgets everything and starts with `count` >= 1 tokens; of a longer prompt than the context the end is
  * kept. */
-CHECKED Status generator_start(Ctx *ctx, Generator *generator, const int32_t *tokens, int64_t count);
+CHECKED Status generator_start(Generator *generator, const int32_t *tokens, int64_t count);
 
 /* Logits of the next token after all tokens so far: (vocab) fp32 host memory, valid until the next call.
  * Waits. */

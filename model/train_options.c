@@ -179,6 +179,14 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
     return options->print_config ? options_print(set) : OK;
 }
 
+Status train_options_go_on(const char *path, TrainOptions *options, OptionSet *set) {
+    if (!options_given(set, "warmup")) options->warmup = FROM_OTHERS;
+    if (!options_given(set, "min-lr")) options->min_lr = FROM_OTHERS;
+    TRY(options_read_file(set, path));
+    resolve(set, options);
+    return train_options_check(options, set);
+}
+
 Schedule train_options_schedule(const TrainOptions *o) {
     return (Schedule){o->schedule, o->lr, o->min_lr, o->warmup, o->steps};
 }

@@ -54,8 +54,13 @@ static Status evaluate_batch(Trainer *t, double weight) {
 static Status rehearse(Ctx *ctx, void *program) {
     Trainer *t = program;
     TRY(take_lasting(t));
+    ctx->work = (Work){0};
     TRY(micro_step(t));
+    t->work = (Work){ctx->work.flops * (double)t->accum, ctx->work.bytes * (double)t->accum};
+    ctx->work = (Work){0};
     TRY(transformer_update(ctx, &t->model, &t->update));
+    t->work.flops += ctx->work.flops;
+    t->work.bytes += ctx->work.bytes;
     TRY(evaluate_batch(t, 1));
     return t->samples ? generator_take(ctx, &t->generator) : OK;
 }

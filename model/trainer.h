@@ -19,6 +19,7 @@ typedef struct {
     int64_t accum;       // micro-batches of a step
     UpdateOptions update;
     Tensor tokens, targets; // (batch, seq) i32, device memory
+    Work work;              // of one step: measured with the memory
 } Trainer;
 
 /* What a step reports. */

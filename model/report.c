@@ -1,0 +1,177 @@
+#include "model/report.h"
+
+#include "base/memory.h"
+#include "profile/summary.h"
+
+#include <inttypes.h>
+
+Status report_open(Report *r, const char *log, bool append, int64_t done, int64_t steps, bool quiet) {
+    r->steps = steps;
+    TRY(progress_open(stdout, stderr, done, steps, quiet, &r->progress));
+    return *log ? events_open(log, append, &r->events) : OK;
+}
+
+void report_close(Report *r) {
+    progress_close(r->progress);
+    events_close(r->events);
+    memory_free(r->ms);
+}
+
+static double tokens_per_step(const Trainer *t) {
+    return (double)t->batch * (double)t->seq * (double)t->accum;
+}
+
+static double share_of_peak(const Report *r, const Trainer *t, double ms) {
+    return ms > 0 ? t->work.flops / (1e-3 * ms) / r->peaks.flops : 0;
+}
+
+static void print_forms(const Trainer *t) {
+    printf("  %-18s", "fused");
+    for (int i = 0; i < OP_COUNT; i++) {
+        bool asked = t->ctx.fuses >> i & 1, has = op_form(&t->ctx, (Operation)i) == FORM_FUSED;
+        printf(" %s%s", operation_name((Operation)i),
+               has     ? ""
+               : asked ? " (naive: no fused form here)"
+                       : " (naive)");
+        if (i + 1 < OP_COUNT) printf(",");
+    }
+    printf("\n");
+}
+
+static void print_configuration(const Report *r, const Session *s, const Trainer *t, int64_t data_tokens) {
+    const Config *c = &s->config;
+    printf("configuration\n");
+    printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", context %" PRId64
+           ", vocab %" PRId64 " (%" PRId64 " with padding), %.2fM parameters\n",
+           "model", s->folder ? s->folder : c->name, c->layers, c->heads, c->width, c->context, c->vocab,
+           config_padded_vocab(c), 1e-6 * (double)config_parameters(c));
+    printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
+    printf("  %-18s %s\n", "precision", session_dtype_name(s));
+    print_forms(t);
+    printf("  %-18s %" PRId64 " tokens (%s)\n", "data", data_tokens,
+           s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+    printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64
+           " = %.0f tokens (batch x seq x accum), %.3g GFLOP\n",
+           "step", t->batch, t->seq, t->accum, tokens_per_step(t), 1e-9 * t->work.flops);
+    printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured%s)\n", "limits", 1e-12 * r->peaks.flops,
+           1e-12 * r->peaks.bandwidth, r->peaks.cached ? " earlier" : "");
+}
+
+Status report_start(Report *r, const Session *s, const Trainer *t, int64_t data_tokens, const char *options,
+                    bool quiet) {
+    if (!quiet) {
+        print_configuration(r, s, t, data_tokens);
+        plan_print(&t->ctx, 0, stdout);
+        fflush(stdout);
+    }
+    events_begin(r->events, "config");
+    events_text(r->events, "device", s->device->name);
+    events_text(r->events, "library", s->device->library);
+    events_text(r->events, "dtype", session_dtype_name(s));
+    events_integer(r->events, "parameters", config_parameters(&s->config));
+    events_integer(r->events, "data_tokens", data_tokens);
+    events_number(r->events, "step_flops", t->work.flops);
+    events_number(r->events, "peak_flops", r->peaks.flops);
+    events_number(r->events, "peak_bandwidth", r->peaks.bandwidth);
+    events_json(r->events, "options", options);
+    TRY(events_end(r->events));
+    events_begin(r->events, "plan");
+    for (int i = 0; i < ARENA_COUNT; i++)
+        events_integer(r->events, t->ctx.arenas[i].name, (int64_t)t->ctx.arenas[i].peak);
+    events_integer(r->events, "total", (int64_t)plan_bytes(&t->ctx));
+    return events_end(r->events);
+}
+
+static Status keep_time(Report *r, double ms) {
+    if (r->count == r->room) {
+        int64_t room = 2 * r->room + 1024;
+        double *moved = memory_resize(r->ms, (size_t)room * sizeof *moved);
+        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the step times");
+        r->ms = moved;
+        r->room = room;
+    }
+    r->ms[r->count++] = ms;
+    return OK;
+}
+
+Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
+                   double ms, double waited_ms) {
+    double rate = tokens_per_step(t) / (1e-3 * ms), mfu = share_of_peak(r, t, ms);
+    TRY(keep_time(r, ms));
+    r->waited_ms += waited_ms;
+    if (result->skipped)
+        progress_line(r->progress,
+                      "step %" PRId64 ": loss %g or norm %g is not finite; the update is skipped", step,
+                      result->loss, result->norm);
+    progress_line(r->progress,
+                  "step %5" PRId64 "/%" PRId64
+                  " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s | MFU "
+                  "%.1f%%",
+                  step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
+                  learning_rate, ms, rate, 100 * mfu);
+    progress_step(r->progress, step, 1e-3 * ms);
+    events_begin(r->events, result->skipped ? "skip" : "step");
+    events_integer(r->events, "step", step);
+    events_number(r->events, "loss", result->loss);
+    events_number(r->events, "norm", result->norm);
+    events_number(r->events, "lr", learning_rate);
+    events_number(r->events, "ms", ms);
+    events_number(r->events, "data_ms", waited_ms);
+    events_number(r->events, "tokens_per_s", rate);
+    events_number(r->events, "mfu", mfu);
+    return events_end(r->events);
+}
+
+Status report_validation(Report *r, int64_t step, double loss) {
+    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f", step, r->steps,
+                  loss);
+    events_begin(r->events, "val");
+    events_integer(r->events, "step", step);
+    events_number(r->events, "loss", loss);
+    return events_end(r->events);
+}
+
+Status report_sample(Report *r, int64_t step, const char *text, int64_t length) {
+    progress_line(r->progress, "---- sample at step %" PRId64, step);
+    progress_line(r->progress, "%.*s", (int)length, text);
+    progress_line(r->progress, "----");
+    events_begin(r->events, "sample");
+    events_integer(r->events, "step", step);
+    events_bytes(r->events, "text", text, length);
+    return events_end(r->events);
+}
+
+Status report_save(Report *r, int64_t step, const char *folder) {
+    progress_line(r->progress, "saved %s", folder);
+    events_begin(r->events, "save");
+    events_integer(r->events, "step", step);
+    events_text(r->events, "folder", folder);
+    return events_end(r->events);
+}
+
+Status report_end(Report *r, const Trainer *t, int64_t step, const char *reason) {
+    /* The first half warms up: caches, clocks, plans. */
+    int64_t late = r->count - r->count / 2;
+    double *ms = r->ms + r->count / 2, middle = median(ms, late); // sorts the late half
+    progress_hide(r->progress);
+    if (late) {
+        progress_line(r->progress,
+                      "%s: median of the last %" PRId64
+                      " steps %.2f ms (%.2f to %.2f), %.0f tok/s, MFU %.1f%%; waited "
+                      "%.1f ms for data in all",
+                      reason, late, middle, ms[0], ms[late - 1], tokens_per_step(t) / (1e-3 * middle),
+                      100 * share_of_peak(r, t, middle), r->waited_ms);
+    }
+    events_begin(r->events, "end");
+    events_integer(r->events, "step", step);
+    events_text(r->events, "reason", reason);
+    if (late) {
+        events_number(r->events, "median_ms", middle);
+        events_number(r->events, "low_ms", ms[0]);
+        events_number(r->events, "high_ms", ms[late - 1]);
+        events_number(r->events, "tokens_per_s", tokens_per_step(t) / (1e-3 * middle));
+        events_number(r->events, "mfu", share_of_peak(r, t, middle));
+        events_number(r->events, "data_ms", r->waited_ms);
+    }
+    return events_end(r->events);
+}

@@ -1,0 +1,36 @@
+/* writer: text from a model: prompt in, bytes out as they come. */
+#ifndef MODEL_WRITER_H
+#define MODEL_WRITER_H
+
+#include "data/tokenizer.h"
+#include "model/generate.h"
+#include "model/sampler.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    const char *prompt; // empty: the tokenizer's end of text, or a newline
+    int64_t prompt_length;
+    int64_t tokens;   // to write at most
+    const char *stop; // writing ends before this text; "" for never
+    SamplerOptions sampler;
+} WriteOptions;
+
+typedef struct {
+    int64_t prompt_tokens, tokens;
+    double prefill_seconds, decode_seconds; // until the first token; for all others
+    bool stopped;                           // by the stop text or the end of text
+} WriteStats;
+
+/* Gets the text piece by piece; a piece may end inside a UTF-8 character. */
+typedef Status (*WriteSink)(void *context, const void *bytes, int64_t count);
+
+CHECKED Status write_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *options,
+                          WriteSink sink, void *context, WriteStats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

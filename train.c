@@ -1,0 +1,424 @@
+/* train: trains a Transformer. Options in, calls down, report out; what a step is stands in model/trainer.c. */
+#include "base/memory.h"
+#include "data/feed.h"
+#include "kernels/guard.h"
+#include "model/checkpoint.h"
+#include "model/paths.h"
+#include "model/report.h"
+#include "model/train_options.h"
+#include "model/writer.h"
+#include "profile/summary.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    SKIPS_ALLOWED = 5,  // updates skipped in a row before the run is given up
+    COMPARE_WARMUP = 3, // rounds of --compare
+    COMPARE_ROUNDS = 10,
+    PROFILE_SKIP = 3, // steps of --profile that are not recorded, and that are
+    PROFILE_STEPS = 20,
+    HELD_BATCHES = 32, // micro-batches that may be on their way to the device
+};
+
+typedef struct {
+    TrainOptions options;
+    OptionSet set;
+    Session session;
+    Feed feed;
+    Trainer trainer;
+    Report report;
+    Recorder *recorder;
+    FILE *hash_trace;
+    char *resume;        // the checkpoint that the run goes on from, or NULL
+    TrainingState state; // where it stands
+    int skips;           // updates skipped in a row
+} Run;
+
+/* The only thing that a signal may touch. A second one ends the program at once. */
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number) {
+    if (interrupted) _exit(128 + number);
+    interrupted = 1;
+}
+
+static void catch_signals(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- batches ---- */
+
+static Status fetch(void *source, int64_t index, MicroBatch *micro) {
+    Run *run = source;
+    Device *device = run->session.device;
+    Batch batch;
+    /* A batch's memory is read by a copy that waits its turn in the stream. */
+    if (index && index % (HELD_BATCHES - 1) == 0) TRY(device->synchronize(device));
+    TRY(loader_next(run->feed.train, &batch));
+    *micro = (MicroBatch){batch.inputs, batch.targets};
+    return OK;
+}
+
+static Status fetch_validation(void *source, int64_t index, MicroBatch *micro) {
+    Run *run = source;
+    Batch batch;
+    if (index) TRY(run->session.device->synchronize(run->session.device));
+    TRY(loader_next(run->feed.val, &batch));
+    *micro = (MicroBatch){batch.inputs, batch.targets};
+    return OK;
+}
+
+/* The same index gives the same batch every time: --compare runs each twice. */
+static Status fetch_again(void *source, int64_t index, MicroBatch *micro) {
+    Run *run = source;
+    TRY(run->session.device->synchronize(run->session.device));
+    TRY(loader_seek(run->feed.train, index * run->options.batch));
+    return fetch(source, 0, micro);
+}
+
+/* ---- setting up ---- */
+
+/* A resumed run keeps what the command line leaves out: the options of the first run lie beside its checkpoints. */
+static Status read_resume(Run *run) {
+    TrainOptions *o = &run->options;
+    if (!*o->resume) return OK;
+    if (strcmp(o->resume, "last") == 0) {
+        TRY(checkpoint_latest(o->out, &run->resume));
+        if (!run->resume)
+            return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", o->out);
+    } else if (!(run->resume = memory_text(o->resume))) {
+        return fail(ERROR_MEMORY, "out of host memory");
+    }
+    char *options = NULL;
+    TRY(path_join(run->resume, "../options.json", &options));
+    Status status = path_exists(options) ? train_options_go_on(options, &run->options, &run->set) : OK;
+    memory_free(options);
+    return status;
+}
+
+static Status open_session(Run *run) {
+    TrainOptions *o = &run->options;
+    ConfigSizes sizes = {o->layers, o->heads, o->width, o->context, o->vocab};
+    const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
+    TRY(session_open(&run->session, run->resume ? run->resume : o->model, run->resume ? NULL : &sizes,
+                     tokenizer, &o->compute));
+    if (!o->seq) o->seq = run->session.config.context;
+    if (o->seq > run->session.config.context)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
+                    run->session.config.context);
+    return OK;
+}
+
+static Status open_data(Run *run) {
+    TrainOptions *o = &run->options;
+    char *cache = NULL;
+    if (*o->out) TRY(path_join(o->out, "cache", &cache));
+    FeedOptions feed = {.data = o->data,
+                        .val_data = o->val_data,
+                        .validate = o->val_every > 0 && !o->compare,
+                        .tokenizer = run->session.tokenizer,
+                        .vocab = run->session.config.vocab,
+                        .cache = cache,
+                        .batch = o->batch,
+                        .seq = o->seq,
+                        .seed = (uint64_t)o->seed,
+                        .workers = (int)o->workers,
+                        .hold = HELD_BATCHES,
+                        .device = run->session.device};
+    Status status = feed_open(&feed, &run->feed);
+    memory_free(cache);
+    return status;
+}
+
+static Status open_trainer(Run *run) {
+    TrainOptions *o = &run->options;
+    Trainer *t = &run->trainer;
+    TRY(trainer_open(t, run->session.device, &run->session.config));
+    session_prepare(&run->session, &t->ctx);
+    t->ctx.check = o->check;
+    t->model.recompute = o->recompute;
+    t->batch = o->batch;
+    t->seq = o->seq;
+    t->accum = o->accum;
+    t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare;
+    t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
+    return peaks_measure(&t->ctx, &run->report.peaks);
+}
+
+static Status open_observers(Run *run) {
+    TrainOptions *o = &run->options;
+    if (o->profile) TRY(recorder_open(run->session.device, 0, true, &run->recorder));
+    if (!*o->hash_trace) return OK;
+    run->hash_trace = fopen(o->hash_trace, "w");
+    if (!run->hash_trace) return fail(ERROR_FILE, "--hash-trace: cannot write %s", o->hash_trace);
+    run->trainer.ctx.observe = guard_hash;
+    run->trainer.ctx.observer = run->hash_trace;
+    return OK;
+}
+
+/* Weights and state: from a checkpoint, a folder of weights, or new. */
+static Status start_state(Run *run) {
+    Trainer *t = &run->trainer;
+    TrainingState *s = &run->state;
+    if (run->resume) {
+        TRY(checkpoint_load(&t->ctx, run->resume, &t->model.parameters));
+        TRY(checkpoint_load_state(&t->ctx, run->resume, &t->model.parameters, s));
+        float state[ADAMW_STATE_SIZE] = {[ADAMW_UPDATES] = (float)s->updates};
+        TRY(trainer_write_state(t, state));
+        return loader_seek(run->feed.train, s->position);
+    }
+    s->seed = (uint64_t)run->options.seed;
+    if (run->session.folder) return checkpoint_load(&t->ctx, run->session.folder, &t->model.parameters);
+    return parameters_initialize(&t->ctx, &t->model.parameters, s->seed);
+}
+
+static Status write_options(Run *run) {
+    if (!*run->options.out) return OK;
+    char *path = NULL, *json = NULL;
+    TRY(directory_make(run->options.out));
+    TRY(path_join(run->options.out, "options.json", &path));
+    Status status = options_json(&run->set, true, &json);
+    if (!status) status = file_write(path, json, (int64_t)strlen(json));
+    memory_free(json);
+    memory_free(path);
+    return status;
+}
+
+static Status start_report(Run *run) {
+    TrainOptions *o = &run->options;
+    char *json = NULL;
+    int64_t steps = o->compare ? 2 * COMPARE_ROUNDS : o->steps;
+    TRY(report_open(&run->report, o->log, run->resume != NULL, run->state.step, steps, o->quiet));
+    TRY(options_json(&run->set, false, &json));
+    Status status = report_start(&run->report, &run->session, &run->trainer, tokens_count(run->feed.source),
+                                 json, o->quiet);
+    memory_free(json);
+    return status;
+}
+
+/* ---- during the run ---- */
+
+static Status save(Run *run) {
+    TrainOptions *o = &run->options;
+    Trainer *t = &run->trainer;
+    TrainingState *s = &run->state;
+    if (!*o->out) return OK;
+    float state[ADAMW_STATE_SIZE];
+    TRY(trainer_read_state(t, state));
+    s->updates = (int64_t)state[ADAMW_UPDATES];
+    s->position = loader_position(run->feed.train);
+    snprintf(s->schedule, sizeof s->schedule, "%s", schedule_name(o->schedule));
+    s->steps = o->steps;
+    s->warmup = o->warmup;
+    s->learning_rate = o->lr;
+    s->min_learning_rate = o->min_lr;
+    char *folder = NULL;
+    TRY(checkpoint_step_folder(o->out, s->step, &folder));
+    Status status =
+        checkpoint_save(&t->ctx, folder, &t->model.config, &t->model.parameters, run->session.tokenizer, s);
+    if (!status) status = checkpoint_prune(o->out, o->keep);
+    if (!status) status = report_save(&run->report, s->step, folder);
+    memory_free(folder);
+    return status;
+}
+
+typedef struct {
+    char text[1 << 16];
+    int64_t length;
+} SampleText;
+
+static Status collect(void *context, const void *bytes, int64_t count) {
+    SampleText *sample = context;
+    int64_t left = (int64_t)sizeof sample->text - sample->length, n = count < left ? count : left;
+    memcpy(sample->text + sample->length, bytes, (size_t)n);
+    sample->length += n;
+    return OK;
+}
+
+static Status sample(Run *run) {
+    Trainer *t = &run->trainer;
+    const TrainOptions *o = &run->options;
+    SampleText *text = memory_allocate(sizeof *text);
+    if (!text) return fail(ERROR_MEMORY, "out of host memory for a sample");
+    WriteOptions options = {.prompt = o->sample_prompt,
+                            .prompt_length = (int64_t)strlen(o->sample_prompt),
+                            .tokens = o->sample_tokens,
+                            .stop = "",
+                            .sampler = {.temperature = 0.8,
+                                        .top_k = 40,
+                                        .top_p = 1,
+                                        .seed = (uint64_t)o->seed,
+                                        .sequence = (uint64_t)run->state.step}};
+    WriteStats stats;
+    ArenaMark mark = arena_mark(&t->ctx.arenas[ARENA_SAVED]);
+    Status status = generator_take(&t->ctx, &t->generator);
+    if (!status)
+        status = write_text(&t->ctx, &t->generator, run->session.tokenizer, &options, collect, text, &stats);
+    arena_release(&t->ctx.arenas[ARENA_SAVED], mark);
+    if (!status) status = report_sample(&run->report, run->state.step, text->text, text->length);
+    memory_free(text);
+    return status;
+}
+
+static Status validate(Run *run) {
+    double loss;
+    TRY(loader_seek(run->feed.val, 0));
+    TRY(trainer_evaluate(&run->trainer, fetch_validation, run, run->options.val_steps, &loss));
+    return report_validation(&run->report, run->state.step, loss);
+}
+
+static bool every(int64_t step, int64_t period) {
+    return period > 0 && step % period == 0;
+}
+
+static Status one_step(Run *run) {
+    Trainer *t = &run->trainer;
+    int64_t step = run->state.step;
+    Schedule schedule = train_options_schedule(&run->options);
+    double rate = schedule_rate(&schedule, step), waited = loader_waited_ms(run->feed.train);
+    StepResult result;
+    t->ctx.step = step + 1;
+    int64_t here = run->report.count; // steps of this process
+    bool recorded = run->recorder && here >= PROFILE_SKIP && here < PROFILE_SKIP + PROFILE_STEPS;
+    t->ctx.recorder = recorded ? run->recorder : NULL;
+    double start = device_clock();
+    TRY(trainer_step(t, fetch, run, rate, &result));
+    double ms = 1e3 * (device_clock() - start);
+    t->ctx.recorder = NULL;
+    run->state.step++;
+    run->state.tokens += t->batch * t->seq * t->accum;
+    run->skips = result.skipped ? run->skips + 1 : 0;
+    return report_step(&run->report, t, run->state.step, &result, rate, ms,
+                       loader_waited_ms(run->feed.train) - waited);
+}
+
+static Status loop(Run *run, const char **reason) {
+    const TrainOptions *o = &run->options;
+    *reason = "done";
+    while (run->state.step < o->steps) {
+        TRY(one_step(run));
+        bool last = run->state.step == o->steps;
+        if (run->skips == SKIPS_ALLOWED) {
+            *reason = "diverged";
+            return OK;
+        }
+        if (interrupted) {
+            *reason = "interrupted";
+            return save(run);
+        }
+        if (run->feed.val && (every(run->state.step, o->val_every) || last)) TRY(validate(run));
+        if (run->trainer.samples && (every(run->state.step, o->sample_every) || last)) TRY(sample(run));
+        if (every(run->state.step, o->save_every) || last) TRY(save(run));
+    }
+    return OK;
+}
+
+static Status print_profile(Run *run) {
+    const Record *records;
+    int64_t count, dropped;
+    Summary summary;
+    TRY(recorder_read(run->recorder, &records, &count, &dropped));
+    if (!count) return OK;
+    int64_t first = records[0].step, steps = records[count - 1].step - first + 1;
+    TRY(summary_make(records, count, first, steps, true, &summary));
+    printf("operations, median of %" PRId64
+           " steps; timing each costs time, so their sum is above the step's\n",
+           steps);
+    summary_print(&summary, &run->report.peaks, stdout);
+    summary_free(&summary);
+    return OK;
+}
+
+static Status train(Run *run) {
+    const char *reason;
+    catch_signals();
+    TRY(loop(run, &reason));
+    TRY(report_end(&run->report, &run->trainer, run->state.step, reason));
+    if (run->recorder) TRY(print_profile(run));
+    if (strcmp(reason, "diverged") != 0) return OK;
+    return fail(ERROR_NONFINITE,
+                "%d steps in a row had a loss or gradient that is not finite; lower --lr, or look for "
+                "the cause with --check",
+                SKIPS_ALLOWED);
+}
+
+static void compare_progress(void *context, int64_t round, int64_t rounds) {
+    (void)rounds;
+    progress_step(context, round, 0);
+}
+
+static Status compare(Run *run, PathsOptions *paths, size_t bytes[FORM_COUNT]) {
+    const TrainOptions *o = &run->options;
+    Comparison c = {.batch = o->batch, .seq = o->seq, .rounds = paths->rounds, .peaks = run->report.peaks};
+    snprintf(c.device, sizeof c.device, "%s", run->session.device->name);
+    snprintf(c.library, sizeof c.library, "%s", run->session.device->library);
+    snprintf(c.dtype, sizeof c.dtype, "%s", session_dtype_name(&run->session));
+    snprintf(c.model, sizeof c.model, "%s", run->session.config.name);
+    for (int form = 0; form < FORM_COUNT; form++) c.paths[form].peak_bytes = bytes[form];
+    paths->progress = compare_progress;
+    paths->progress_context = run->report.progress;
+    Status status = paths_run(&run->trainer, paths, &c);
+    progress_hide(run->report.progress);
+    char *path = NULL;
+    if (!status) compare_print(&c, stdout);
+    if (!status && *o->out) status = path_join(o->out, "compare.json", &path);
+    if (!status && path) status = compare_write(&c, path);
+    memory_free(path);
+    compare_free(&c);
+    return status;
+}
+
+static Status start(Run *run, int argc, char **argv, bool *done) {
+    TRY(train_options_read(argc, argv, &run->options, &run->set, done));
+    if (*done) return OK;
+    TRY(read_resume(run));
+    TRY(open_session(run));
+    TRY(open_data(run));
+    TRY(open_trainer(run));
+    TRY(open_observers(run));
+    return write_options(run);
+}
+
+static Status run_all(Run *run, int argc, char **argv) {
+    bool done = false;
+    TRY(start(run, argc, argv, &done));
+    if (done) return OK;
+    Trainer *t = &run->trainer;
+    size_t bytes[FORM_COUNT];
+    PathsOptions paths = {.fuses = {[FORM_FUSED] = run->session.fuses},
+                          .warmup = COMPARE_WARMUP,
+                          .rounds = COMPARE_ROUNDS,
+                          .learning_rate = run->options.lr,
+                          .fetch = fetch_again,
+                          .source = run};
+    TRY(run->options.compare ? paths_measure(t, &paths, bytes) : trainer_measure(t, NULL));
+    TRY(trainer_allocate(t));
+    TRY(start_state(run));
+    TRY(start_report(run));
+    return run->options.compare ? compare(run, &paths, bytes) : train(run);
+}
+
+static void close_all(Run *run) {
+    report_close(&run->report);
+    recorder_close(run->recorder);
+    if (run->hash_trace) fclose(run->hash_trace);
+    trainer_close(&run->trainer);
+    feed_close(&run->feed);
+    session_close(&run->session);
+    options_close(&run->set);
+    memory_free(run->resume);
+}
+
+int main(int argc, char **argv) {
+    static Run run; // zero, and too large for some stacks
+    Status status = run_all(&run, argc, argv);
+    close_all(&run);
+    return status_exit(status, "train");
+}
