@@ -252,8 +252,7 @@ static Status answer(const OptionSet *set, int builtin, struct argp_option *opti
         print_help(set, options, docs);
         memory_free(docs);
     }
-    fflush(stdout);
-    return OK;
+    return fflush(stdout) || ferror(stdout) ? fail(ERROR_FILE, "cannot write to standard output") : OK;
 }
 
 Status options_parse(OptionSet *set, int argc, char **argv, bool *printed) {

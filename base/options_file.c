@@ -53,8 +53,9 @@ static Status read_value(OptionSet *set, int index, const json_t *value) {
     option_write_json(set, index, &before);
     Status status = value_text(set->table[index].kind, value, &text);
     if (!status) {
-        status = option_store(set, index, text.text ? text.text : "");
-        if (status) status = fail_at(status, "%.100s", text.text ? text.text : "");
+        char shown[100] = "";
+        json_dumpb(value, shown, sizeof shown - 1, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+        status = fail_at(option_store(set, index, text.text), "%s", shown);
     }
     if (!status) {
         option_write_json(set, index, &after);
@@ -68,6 +69,16 @@ static Status read_value(OptionSet *set, int index, const json_t *value) {
     return status;
 }
 
+/* A message is one line, so whatever the key holds is written as JSON. */
+static Status fail_key(const OptionSet *set, const char *path, const char *key) {
+    JsonWriter shown = {0};
+    json_write_string(&shown, key, (int64_t)strlen(key));
+    Status status = fail(ERROR_USAGE, "%s: unknown key %.100s; did you mean \"%s\"?", path,
+                         shown.failed ? "" : shown.text, option_nearest(set, key, true));
+    json_writer_free(&shown);
+    return status;
+}
+
 static Status read_object(OptionSet *set, const char *path, json_t *object) {
     const char *key;
     json_t *value;
@@ -75,9 +86,7 @@ static Status read_object(OptionSet *set, const char *path, json_t *object) {
         return fail(ERROR_FORMAT, "%s: expected a JSON object of option names and values", path);
     json_object_foreach(object, key, value) {
         int index = option_find(set, key);
-        if (index < 0)
-            return fail(ERROR_USAGE, "%s: unknown key \"%.100s\"; did you mean \"%s\"?", path, key,
-                        option_nearest(set, key, true));
+        if (index < 0) return fail_key(set, path, key);
         if (set->table[index].command_line_only)
             return fail(ERROR_USAGE, "%s: \"%s\" belongs on the command line only", path, key);
         if (set->source[index] == OPTION_SOURCE_COMMAND_LINE) continue;
@@ -132,7 +141,7 @@ Status options_json(const OptionSet *set, bool lines, char **json) {
 Status options_print(const OptionSet *set) {
     char *json;
     TRY(options_json(set, true, &json));
-    int failed = puts(json) < 0 || fflush(stdout) != 0;
+    bool failed = puts(json) < 0 || fflush(stdout) != 0;
     memory_free(json);
     return failed ? fail(ERROR_FILE, "cannot write to standard output") : OK;
 }

@@ -17,8 +17,8 @@ extern "C" {
 typedef struct Progress Progress;
 
 /* A run of `total` steps, of which `done` are behind already (a resumed run). Lines go to `lines`; the bar
- * goes to `bar`, the same stream or another (stdout and stderr), if that is a terminal. `quiet` prints nothing
- * at all. */
+ * goes to `bar`, the same stream or another (stdout and stderr), if that is a terminal. `quiet` prints
+ * nothing at all. */
 CHECKED Status progress_open(FILE *lines, FILE *bar, int64_t done, int64_t total, bool quiet,
                              Progress **progress);
 

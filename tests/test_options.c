@@ -132,7 +132,7 @@ static void test_forms(void **state) {
     OptionSet set;
     Values v;
     open_set(&set, &v);
-    /* Cut short, twice (the last wins), letters together and with a value, a value like an option, the end. */
+    /* Cut short, twice (the last wins), letters together, a value like an option, the end. */
     assert_null(parse(&set, "--bat=1 --ba 3 -qv -s7 --data --quiet --resume=x --"));
     assert_int_equal(v.batch, 3);
     assert_int_equal(v.seed, 7);
@@ -286,8 +286,9 @@ static void test_bad_file(void **state) {
     refuse_file("{\"sizes\": [1, \"2\"]}", ERROR_USAGE, ": \"sizes\": expected an array of whole numbers");
     refuse_file("{\"sizes\": []}", ERROR_USAGE, ": \"sizes\": expected an array of whole numbers");
     refuse_file("{\"colour\": \"gren\"}", ERROR_USAGE,
-                ": \"colour\": gren: expected red|green|blue; did you mean 'green'?");
+                ": \"colour\": \"gren\": expected red|green|blue; did you mean 'green'?");
     refuse_file("{\"bach\": 1}", ERROR_USAGE, ": unknown key \"bach\"; did you mean \"batch\"?");
+    refuse_file("{\"a\\nb\": 1}", ERROR_USAGE, ": unknown key \"a\\nb\"; did you mean \"rate\"?");
     refuse_file("{\"config\": \"x\"}", ERROR_USAGE, ": \"config\" belongs on the command line only");
     refuse_file("[1]", ERROR_FORMAT, ": expected a JSON object of option names and values");
     refuse_file("{\"seed\": 1, \"seed\": 2}", ERROR_FORMAT,
