@@ -67,8 +67,8 @@ void options_close(OptionSet *set);
  * ERROR_USAGE that names the option, and for an unknown one the nearest. */
 CHECKED Status options_parse(OptionSet *set, int argc, char **argv, bool *printed);
 
-/* Fills what the command line left out from a JSON object of long names. ERROR_FILE, ERROR_FORMAT for what is
- * not such an object, ERROR_USAGE for an unknown key or a value out of range. */
+/* Fills what the command line, and files read before, left out, from a JSON object of long names. ERROR_FILE,
+ * ERROR_FORMAT for what is not such an object, ERROR_USAGE for an unknown key or a value out of range. */
 CHECKED Status options_read_file(OptionSet *set, const char *path);
 
 /* All values, in the table's order, as a JSON object that options_read_file accepts: on one line, or with

@@ -89,7 +89,7 @@ static Status read_object(OptionSet *set, const char *path, json_t *object) {
         if (index < 0) return fail_key(set, path, key);
         if (set->table[index].command_line_only)
             return fail(ERROR_USAGE, "%s: \"%s\" belongs on the command line only", path, key);
-        if (set->source[index] == OPTION_SOURCE_COMMAND_LINE) continue;
+        if (set->source[index] != OPTION_SOURCE_DEFAULT) continue;
         TRY(fail_at(read_value(set, index, value), "%s: \"%s\"", path, key));
     }
     return OK;

@@ -114,7 +114,7 @@ static Status find_maximum(const float *logits, int64_t vocab, int64_t index, in
     return OK;
 }
 
-/* The candidate at which the running sum of weights first exceeds `target`. What weighs nothing never does. */
+/* The candidate at which the running sum of weights first exceeds `target`: never one that weighs nothing. */
 static int32_t pick(const Sampler *s, int64_t count, bool ordered, double target) {
     double sum = 0;
     int32_t chosen = 0;

@@ -40,7 +40,7 @@ typedef struct {
  * and nothing is left to do. Texts belong to `set`; options_close it afterwards, also after an error. */
 CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
 
-/* A resumed run: what the command line left out comes from the first run's options, a file as --print-config writes. */
+/* A resumed run: what was not given comes from the first run's options, a file as --print-config writes. */
 CHECKED Status train_options_go_on(const char *path, TrainOptions *options, OptionSet *set);
 
 /* The contradictions, as ERROR_USAGE. A pure function; train_options_read has called it. */

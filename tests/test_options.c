@@ -272,6 +272,9 @@ static void test_file(void **state) {
     assert_int_equal(v.sizes.count, 2);
     assert_true(options_given(&set, "data"));
     assert_false(options_given(&set, "seed")); /* its default, said again */
+    assert_null(read_text(&set, "{\"data\": \"later\", \"seed\": 5}"));
+    assert_string_equal(v.data, "a b"); /* the first file wins */
+    assert_int_equal(v.seed, 5);
     options_close(&set);
 }
 
