@@ -41,11 +41,11 @@ __device__ inline void load_tile(float *tile, const T *from, const Rows &rows, i
     __syncthreads();
 }
 
-/* c[i][j] += a[4 y + i] . b[x + 16 j] over COLUMNS columns. */
+/* c[i][j] += a[4 y + i] . b[x + 16 j] over `columns` columns, and zeros to the next multiple of 4. */
 template <int COLUMNS>
-__device__ inline void multiply_transposed(float (&c)[4][4], const float *a, const float *b) {
+__device__ inline void multiply_transposed(float (&c)[4][4], const float *a, const float *b, int columns) {
 #pragma unroll 4
-    for (int k = 0; k < COLUMNS; k += 4) {
+    for (int k = 0; k < columns; k += 4) {
         float left[4][4], right[4][4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -103,7 +103,7 @@ __device__ inline void score_tile(float (&c)[4][4], float *a, const T *a_from, c
     for (int column = 0; column < width; column += COLUMNS) {
         load_tile<T, COLUMNS>(a, a_from, a_rows, a_first, a_end, column, width);
         load_tile<T, COLUMNS>(b, b_from, b_rows, b_first, b_end, column, width);
-        multiply_transposed<COLUMNS>(c, a, b);
+        multiply_transposed<COLUMNS>(c, a, b, min(COLUMNS, width - column));
     }
 }
 

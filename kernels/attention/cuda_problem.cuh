@@ -84,6 +84,11 @@ constexpr int TENSOR_WIDTH = 128, DECODE_WIDTH = 256, DECODE_QUERIES = 4;
 constexpr size_t tensor_shared_bytes(int width) {
     return (width <= 64 ? 74 : 104) * 1024;
 }
+/* Whether tiles of 128 rows, `rows` for each of `heads`, are enough blocks to keep a device busy. */
+static inline bool fills_device(const Ctx *ctx, int64_t heads, int64_t rows) {
+    return divide_up(rows, 128) * heads >= 3 * int64_t(cuda_device(ctx)->multiprocessors);
+}
+
 CHECKED Status forward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status backward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status forward_exact(Ctx *ctx, const Problem *p);

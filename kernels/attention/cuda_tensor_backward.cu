@@ -10,19 +10,21 @@
 namespace attention {
 namespace {
 
-/* The tiles that fit the registers. Keys kernel: 16 * M keys a warp; QUERIES queries arrive at a time, and PART
- * of them are worked on at a time. */
-template <int WIDTH>
+/* The tiles that fit the registers; M is 2, or 1 where that would make too few blocks to fill the device.
+ * Keys kernel: 16 * M keys a warp; QUERIES queries arrive at a time, PART of them are worked on at a time. */
+template <int WIDTH, int ROWS>
 struct KeysTile {
-    static constexpr int M = WIDTH <= 64 ? 2 : 1, KEYS = 16 * M * WARPS, QUERIES = 64, PART = 64 / M;
+    static constexpr int M = ROWS, KEYS = 16 * M * WARPS, QUERIES = 64, PART = 64 / M;
+    static constexpr int BLOCKS = WIDTH <= 64 ? 4 - M : 2; // on a multiprocessor
     static constexpr size_t shared =
         sizeof(bf16) * PITCH<WIDTH> * (2 * KEYS + 4 * QUERIES) + sizeof(float2) * 2 * QUERIES;
 };
 
 /* Queries kernel: 16 * M queries a warp; KEYS keys arrive at a time. */
-template <int WIDTH>
+template <int WIDTH, int ROWS>
 struct QueriesTile {
-    static constexpr int M = 2, QUERIES = 16 * M * WARPS, KEYS = WIDTH <= 64 ? 64 : 32, PART = 32;
+    static constexpr int M = ROWS, QUERIES = 16 * M * WARPS, KEYS = WIDTH <= 64 ? 64 : 32, PART = 32;
+    static constexpr int BLOCKS = WIDTH <= 64 ? 4 - M : 2;
     static constexpr bool IN_REGISTERS = WIDTH <= 64; // q and dy
     static constexpr size_t shared = sizeof(bf16) * PITCH<WIDTH> * (2 * QUERIES + 4 * KEYS);
 };
@@ -105,9 +107,8 @@ add_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4], float (&dv)[M][WIDTH
 
 /* dk and dv of one tile of keys. Queries beyond T are zeros with dy = 0 and pass nothing; keys at or beyond
  * the key length are computed from zeros and written as 0. */
-template <int WIDTH>
-__global__ void __launch_bounds__(THREADS, 2) keys_kernel(const __grid_constant__ Problem p) {
-    using Tile = KeysTile<WIDTH>;
+template <int WIDTH, class Tile>
+__global__ void __launch_bounds__(THREADS, Tile::BLOCKS) keys_kernel(const __grid_constant__ Problem p) {
     constexpr int M = Tile::M, STAGE = Tile::QUERIES * PITCH<WIDTH>;
     extern __shared__ uint4 shared_memory[];
     bf16 *const keys = reinterpret_cast<bf16 *>(shared_memory);
@@ -185,8 +186,8 @@ struct FromRowDelta {
     }
 };
 
-/* ds = p (dp - delta) into s, with p = 2^(s scale - lse) where the key may be seen and 0 elsewhere; dp comes less
- * delta. */
+/* ds = p (dp - delta) into s, with p = 2^(s scale - lse) where the key may be seen and 0 elsewhere; dp comes
+ * less delta. */
 template <int M, int N>
 __device__ inline void score_gradients(const Problem &p, float (&s)[M][N][4], const float (&dp)[M][N][4],
                                        const float2 (&statistics)[M][2], int length, int row, int key,
@@ -215,9 +216,8 @@ __device__ inline void score_gradients(const Problem &p, float (&s)[M][N][4], co
 }
 
 /* dq of one tile of queries. */
-template <int WIDTH>
-__global__ void __launch_bounds__(THREADS, 2) queries_kernel(const __grid_constant__ Problem p) {
-    using Tile = QueriesTile<WIDTH>;
+template <int WIDTH, class Tile>
+__global__ void __launch_bounds__(THREADS, Tile::BLOCKS) queries_kernel(const __grid_constant__ Problem p) {
     constexpr int M = Tile::M, N = Tile::PART / 8, STAGE = Tile::KEYS * PITCH<WIDTH>;
     extern __shared__ uint4 shared_memory[];
     bf16 *const queries = reinterpret_cast<bf16 *>(shared_memory);
@@ -295,21 +295,37 @@ __global__ void __launch_bounds__(THREADS, 2) queries_kernel(const __grid_consta
                          p.width, p.dq.vector);
 }
 
+template <int WIDTH, int ROWS>
+Status launch_keys(Ctx *ctx, const Problem &p) {
+    using Tile = KeysTile<WIDTH, ROWS>;
+    static_assert(Tile::shared <= tensor_shared_bytes(WIDTH), "as the choice of a kernel assumes");
+    const int64_t blocks = divide_up(p.keys, Tile::KEYS) * p.kv_heads * p.batch;
+    return LAUNCH(ctx, (keys_kernel<WIDTH, Tile>), blocks, THREADS, Tile::shared, p);
+}
+
+template <int WIDTH, int ROWS>
+Status launch_queries(Ctx *ctx, const Problem &p) {
+    using Tile = QueriesTile<WIDTH, ROWS>;
+    static_assert(Tile::shared <= tensor_shared_bytes(WIDTH), "as the choice of a kernel assumes");
+    const int64_t blocks = divide_up(p.queries, Tile::QUERIES) * p.heads * p.batch;
+    return LAUNCH(ctx, (queries_kernel<WIDTH, Tile>), blocks, THREADS, Tile::shared, p);
+}
+
 template <int WIDTH>
 Status launch(Ctx *ctx, const Problem &p) {
-    static_assert(KeysTile<WIDTH>::shared <= tensor_shared_bytes(WIDTH), "as the choice of a kernel assumes");
-    static_assert(QueriesTile<WIDTH>::shared <= tensor_shared_bytes(WIDTH), "likewise");
-    const int64_t key_tiles = divide_up(p.keys, KeysTile<WIDTH>::KEYS);
-    const int64_t query_tiles = divide_up(p.queries, QueriesTile<WIDTH>::QUERIES);
-    TRY(LAUNCH(ctx, keys_kernel<WIDTH>, key_tiles * p.kv_heads * p.batch, THREADS, KeysTile<WIDTH>::shared,
-               p));
-    return LAUNCH(ctx, queries_kernel<WIDTH>, query_tiles * p.heads * p.batch, THREADS,
-                  QueriesTile<WIDTH>::shared, p);
+    constexpr int MOST = WIDTH <= 64 ? 2 : 1; // what the registers hold of dk and dv
+    if (fills_device(ctx, int64_t(p.kv_heads) * p.batch, p.keys))
+        TRY((launch_keys<WIDTH, MOST>(ctx, p)));
+    else
+        TRY((launch_keys<WIDTH, 1>(ctx, p)));
+    return fills_device(ctx, int64_t(p.heads) * p.batch, p.queries) ? launch_queries<WIDTH, 2>(ctx, p)
+                                                                    : launch_queries<WIDTH, 1>(ctx, p);
 }
 
 } // namespace
 
 Status backward_tensor(Ctx *ctx, const Problem *p) {
+    if (p->width <= 32) return launch<32>(ctx, *p);
     return p->width <= 64 ? launch<64>(ctx, *p) : launch<128>(ctx, *p);
 }
 

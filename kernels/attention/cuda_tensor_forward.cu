@@ -1,6 +1,7 @@
 /* Flash attention forward in bf16 through tensor cores. Dao 2023 (FlashAttention-2), algorithm 1: a block
- * keeps 128 queries and passes over the keys, 64 at a time, with an online softmax; a warp owns 32 queries,
- * so that what it reads of the keys and values serves two products. Scores stay in registers. The next keys
+ * keeps 128 queries and passes over the keys, 64 at a time, with an online softmax; a warp owns 32 queries
+ * (M = 2), so that what it reads of the keys and values serves two products. Where that makes too few blocks
+ * to fill the device, a block keeps 64 queries (M = 1). Scores stay in registers. The next keys
  * and values are on their way while a tile is worked on: one barrier for each tile. */
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/attention/cuda_tile.cuh"
@@ -8,20 +9,20 @@
 namespace attention {
 namespace {
 
-constexpr int M = 2, QUERIES = 16 * M * WARPS, KEYS = 64;
+constexpr int KEYS = 64;
 
-template <int WIDTH>
-constexpr size_t shared_bytes() {
-    return sizeof(bf16) * PITCH<WIDTH> * (QUERIES + 4 * KEYS);
-}
+template <int WIDTH, int M>
+constexpr size_t SHARED = sizeof(bf16) * PITCH<WIDTH> *(16 * M * WARPS + 4 * KEYS);
 
 /* One query row's running softmax, for the rows that this thread holds: row 16 m + 8 half + g. `sum` covers
  * this thread's columns only until the end. */
+template <int M>
 struct Softmax {
     float maximum[M][2], sum[M][2];
 };
 
 /* What a lane sees masked: scores of keys at or beyond the number that its row may see become -inf. */
+template <int M>
 __device__ inline void mask(float (&s)[M][KEYS / 8][4], const Problem &p, int length, int row, int key) {
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -38,9 +39,9 @@ __device__ inline void mask(float (&s)[M][KEYS / 8][4], const Problem &p, int le
 }
 
 /* Turns scores into exp(score - maximum) and corrects what was accumulated under the old maximum. */
-template <int WIDTH>
-__device__ inline void softmax_step(Softmax &state, float (&s)[M][KEYS / 8][4], float (&o)[M][WIDTH / 8][4],
-                                    float scale) {
+template <int WIDTH, int M>
+__device__ inline void softmax_step(Softmax<M> &state, float (&s)[M][KEYS / 8][4],
+                                    float (&o)[M][WIDTH / 8][4], float scale) {
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -73,8 +74,8 @@ __device__ inline void softmax_step(Softmax &state, float (&s)[M][KEYS / 8][4], 
 }
 
 /* Divides by the sums and writes lse. A row that saw no key becomes 0; one that saw a NaN stays NaN. */
-template <int WIDTH>
-__device__ inline void finish(const Problem &p, Softmax &state, float (&o)[M][WIDTH / 8][4], float *lse,
+template <int WIDTH, int M>
+__device__ inline void finish(const Problem &p, Softmax<M> &state, float (&o)[M][WIDTH / 8][4], float *lse,
                               int row, float scale) {
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -96,12 +97,12 @@ __device__ inline void finish(const Problem &p, Softmax &state, float (&o)[M][WI
         }
 }
 
-template <int WIDTH>
-__global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
+template <int WIDTH, int M>
+__global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
     forward_kernel(const __grid_constant__ Problem p) {
     extern __shared__ uint4 shared_memory[];
-    constexpr int TILE = KEYS * PITCH<WIDTH>;
-    bf16 *const queries = reinterpret_cast<bf16 *>(shared_memory); // (128, D)
+    constexpr int QUERIES = 16 * M * WARPS, TILE = KEYS * PITCH<WIDTH>;
+    bf16 *const queries = reinterpret_cast<bf16 *>(shared_memory); // (16 M * WARPS, D)
     bf16 *const keys = queries + QUERIES * PITCH<WIDTH>;           // 2 of (64, D)
     bf16 *const values = keys + 2 * TILE;                          // 2 of (64, D)
 
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
     bf16 *const own = queries + 16 * M * warp * PITCH<WIDTH>;
     const Left<M, WIDTH, false> q(own);
     float o[M][WIDTH / 8][4];
-    Softmax state;
+    Softmax<M> state;
     clear(o);
     for (int m = 0; m < M; m++)
         for (int half = 0; half < 2; half++) state.maximum[m][half] = -INFINITY, state.sum[m][half] = 0.0f;
@@ -157,17 +158,20 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 3 : 2)
                          p.width, p.y.vector);
 }
 
-template <int WIDTH>
+template <int WIDTH, int M>
 Status launch(Ctx *ctx, const Problem &p) {
-    static_assert(shared_bytes<WIDTH>() <= tensor_shared_bytes(WIDTH), "as the choice of a kernel assumes");
-    const int64_t blocks = divide_up(p.queries, QUERIES) * p.heads * p.batch;
-    return LAUNCH(ctx, forward_kernel<WIDTH>, blocks, THREADS, shared_bytes<WIDTH>(), p);
+    static_assert(SHARED<WIDTH, M> <= tensor_shared_bytes(WIDTH), "as the choice of a kernel assumes");
+    const int64_t blocks = divide_up(p.queries, 16 * M * WARPS) * p.heads * p.batch;
+    return LAUNCH(ctx, (forward_kernel<WIDTH, M>), blocks, THREADS, (SHARED<WIDTH, M>), p);
 }
 
 } // namespace
 
 Status forward_tensor(Ctx *ctx, const Problem *p) {
-    return p->width <= 64 ? launch<64>(ctx, *p) : launch<128>(ctx, *p);
+    const bool large = fills_device(ctx, int64_t(p->heads) * p->batch, p->queries);
+    if (p->width <= 32) return large ? launch<32, 2>(ctx, *p) : launch<32, 1>(ctx, *p);
+    if (p->width <= 64) return large ? launch<64, 2>(ctx, *p) : launch<64, 1>(ctx, *p);
+    return large ? launch<128, 2>(ctx, *p) : launch<128, 1>(ctx, *p);
 }
 
 } // namespace attention
