@@ -144,7 +144,8 @@ static double dot(const double *x, const double *y, int64_t count, double *size)
 
 /* A score errs by the product's rounding, and by three stores (product, scaled, masked); p = exp(s - lse) errs
  * relatively by twice the largest error of a score, by the sum, by the rounding of s - max and of exp, and by
- * two stores; but never by more than 1. Returns the number of keys seen. */
+ * two stores; but never by more than 1. lse sums exponentials that may have been stored, once. Returns the
+ * number of keys seen. */
 static int64_t model_probabilities(const Query *q) {
     const AttentionCase *c = &q->batch->size;
     const int64_t seen = visible_keys(q), lse = (q->b * c->heads + q->h) * c->queries + q->i;
@@ -166,7 +167,7 @@ static int64_t model_probabilities(const Query *q) {
         q->error[j] = fmin(q->p[j] * relative, 1);
     }
     q->want[ATTENTION_LSE][lse] = largest + log(sum); // -inf + log 0 where nothing is seen
-    q->bound[ATTENTION_LSE][lse] = error + rounding;
+    q->bound[ATTENTION_LSE][lse] = error + rounding + q->u.storage;
     return seen;
 }
 
