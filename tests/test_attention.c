@@ -9,17 +9,17 @@ static const AttentionCase cases[] = {
     {2, 2, 2, 1, 1, 16, true, false, true, 3},       {1, 3, 3, 3, 1, 33, true, false, true, 0},
     {2, 17, 17, 2, 2, 8, false, true, false, 0},     {1, 63, 63, 1, 1, 64, true, false, true, 0},
     {1, 64, 64, 2, 2, 64, true, false, true, 0},     {2, 65, 65, 2, 1, 64, true, false, true, 8},
-    {1, 127, 127, 1, 1, 80, true, false, true, 0},   {3, 130, 130, 2, 2, 64, true, true, true, 0},
+    {1, 127, 127, 1, 1, 80, true, false, true, 0},   {2, 130, 130, 2, 2, 64, true, true, true, 0},
     {1, 257, 257, 1, 1, 64, true, false, true, 0},   {1, 257, 257, 1, 1, 128, true, false, true, 8},
     {1, 130, 130, 1, 1, 128, false, false, true, 0}, {2, 64, 64, 1, 1, 128, false, true, true, 0},
-    {2, 17, 64, 4, 2, 16, true, false, false, 0},    {1, 65, 130, 2, 2, 64, false, false, false, 0},
-    {1, 130, 65, 2, 2, 64, true, false, false, 0},   {1, 3, 127, 2, 1, 80, true, false, false, 0},
+    {2, 17, 64, 4, 2, 16, true, false, false, 0},    {1, 65, 130, 1, 1, 64, false, false, false, 0},
+    {1, 130, 65, 2, 1, 64, true, false, false, 0},   {1, 3, 127, 2, 1, 80, true, false, false, 0},
     {3, 1, 65, 2, 2, 64, false, true, false, 0},     {2, 127, 63, 1, 1, 33, false, true, false, 0},
-    {1, 64, 257, 1, 1, 64, true, false, false, 0},   {2, 65, 17, 6, 2, 8, false, false, false, 0},
+    {1, 33, 257, 1, 1, 64, true, false, false, 0},   {2, 65, 17, 6, 2, 8, false, false, false, 0},
     {1, 130, 130, 4, 4, 1, true, false, true, 1},    {1, 128, 128, 2, 2, 64, true, false, true, 0},
     {1, 192, 192, 1, 1, 128, true, false, true, 0},  {4, 17, 17, 3, 3, 128, true, true, true, 0},
     {1, 200, 72, 1, 1, 16, true, true, false, 0},    {2, 2, 257, 2, 1, 128, true, false, false, 0},
-    {1, 63, 1, 2, 2, 64, false, false, false, 0},    {2, 127, 130, 4, 1, 64, true, true, false, 0},
+    {1, 63, 1, 2, 2, 64, false, false, false, 0},    {2, 127, 130, 2, 1, 64, true, true, false, 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
