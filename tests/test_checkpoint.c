@@ -162,7 +162,7 @@ static void a_failed_save_leaves_nothing(void **scratch) {
     Config config = model_small();
     Model model;
     model_open(&model, &config, F32, false);
-    write_text(inside(*scratch, "file"), "in the way");
+    write_text_file(inside(*scratch, "file"), "in the way");
     expect_error(
         checkpoint_save(&model.ctx, inside(*scratch, "file/model"), &config, &model.parameters, NULL, NULL),
         ERROR_FILE, "file");
@@ -182,8 +182,8 @@ static void a_failed_save_leaves_nothing(void **scratch) {
 static void make_step(const char *out, const char *name, bool whole) {
     const char *folder = inside(out, name);
     expect_ok(directory_make(folder));
-    write_text(inside(folder, "config.json"), "{}");
-    if (whole) write_text(inside(folder, "model.safetensors"), "");
+    write_text_file(inside(folder, "config.json"), "{}");
+    if (whole) write_text_file(inside(folder, "model.safetensors"), "");
 }
 
 static void expect_latest(const char *out, const char *name) {

@@ -17,13 +17,13 @@
 
 static void maps_files(void **state) {
     FileMap map;
-    write_text(inside(*state, "full"), "some text");
+    write_text_file(inside(*state, "full"), "some text");
     expect_ok(file_map(inside(*state, "full"), &map));
     assert_int_equal(map.size, 9);
     assert_memory_equal(map.data, "some text", 9);
     file_unmap(&map);
     assert_null(map.data);
-    write_text(inside(*state, "empty"), "");
+    write_text_file(inside(*state, "empty"), "");
     expect_ok(file_map(inside(*state, "empty"), &map));
     assert_int_equal(map.size, 0);
     assert_non_null(map.data);
@@ -47,7 +47,7 @@ static void reads_up_to_a_limit(void **state) {
     assert_null(text);
     expect_error(file_read(inside(*state, "none"), 10, &text, &length), ERROR_FILE, "No such file");
     expect_error(file_read(*state, 10, &text, &length), ERROR_FILE, "directory");
-    write_text(inside(*state, "empty"), "");
+    write_text_file(inside(*state, "empty"), "");
     expect_ok(file_read(inside(*state, "empty"), 0, &text, &length));
     assert_int_equal(length, 0);
     memory_free(text);
@@ -117,9 +117,9 @@ static void joins_and_examines_paths(void **state) {
 static void makes_lists_and_removes_folders(void **state) {
     expect_ok(directory_make(inside(*state, "a/b//c/")));
     expect_ok(directory_make(inside(*state, "a/b/c")));
-    write_text(inside(*state, "a/2.txt"), "");
-    write_text(inside(*state, "a/10.txt"), "");
-    write_text(inside(*state, "a/.hidden"), "");
+    write_text_file(inside(*state, "a/2.txt"), "");
+    write_text_file(inside(*state, "a/10.txt"), "");
+    write_text_file(inside(*state, "a/.hidden"), "");
     expect_error(directory_make(inside(*state, "a/2.txt")), ERROR_FILE, "exists");
     expect_error(directory_make(inside(*state, "a/2.txt/x")), ERROR_FILE, "2.txt");
     PathList list;
@@ -136,7 +136,7 @@ static void makes_lists_and_removes_folders(void **state) {
     assert_int_equal(list.count, 0);
     expect_error(directory_list(inside(*state, "none"), &list), ERROR_FILE, "No such file");
     /* A link is removed, not what it points to. */
-    write_text(inside(*state, "kept"), "kept");
+    write_text_file(inside(*state, "kept"), "kept");
     assert_int_equal(symlink("../kept", inside(*state, "a/link")), 0);
     expect_ok(directory_remove(inside(*state, "a")));
     assert_false(path_exists(inside(*state, "a")));
@@ -164,14 +164,14 @@ static void publishes_folders(void **state) {
     const char *target = inside(*state, "target");
     expect_ok(publish(target, 1));
     expect_text(inside(target, "one"), "1");
-    write_text(inside(target, "stray"), "");
+    write_text_file(inside(target, "stray"), "");
     expect_ok(publish(inside(*state, "target/"), 2)); /* a trailing slash makes no difference */
     expect_text(inside(target, "two"), "2");
     assert_false(path_exists(inside(target, "stray")));
     expect_entries(*state, 1);
     char *stage;
     expect_ok(directory_stage(target, &stage));
-    write_text(inside(stage, "left"), "over");
+    write_text_file(inside(stage, "left"), "over");
     memory_free(stage);
     expect_ok(publish(target, 3)); /* what an interrupted process left is in nobody's way */
     expect_entries(target, 2);

@@ -359,7 +359,7 @@ static void write_shard(const char *path, const char *name, float value) {
 }
 
 static void expect_index_error(const char *folder, const char *index, ErrorCode code, const char *part) {
-    write_text(inside(folder, "model.safetensors.index.json"), index);
+    write_text_file(inside(folder, "model.safetensors.index.json"), index);
     Safetensors *file;
     expect_error(safetensors_open_folder(folder, &file), code, part);
     assert_null(file);
@@ -368,9 +368,9 @@ static void expect_index_error(const char *folder, const char *index, ErrorCode 
 static void shards_are_one_file(void **state) {
     write_shard(inside(*state, "one.safetensors"), "b", 1);
     write_shard(inside(*state, "two.safetensors"), "a", 2);
-    write_text(inside(*state, "model.safetensors.index.json"),
-               "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"a\":\"two.safetensors\",\"b\":\"one."
-               "safetensors\"}}");
+    write_text_file(inside(*state, "model.safetensors.index.json"),
+                    "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"a\":\"two.safetensors\",\"b\":\"one."
+                    "safetensors\"}}");
     Safetensors *file;
     expect_ok(safetensors_open_folder(*state, &file));
     assert_int_equal(safetensors_count(file), 2);
@@ -405,7 +405,7 @@ static void an_index_is_checked(void **state) {
                        "does not say so");
     expect_index_error(folder, "{\"weight_map\":{\"a\":\"two.safetensors\",\"b\":\"again.safetensors\"}}",
                        ERROR_FORMAT, "does not say so");
-    write_text(inside(folder, "two.safetensors"), "garbage, though long enough");
+    write_text_file(inside(folder, "two.safetensors"), "garbage, though long enough");
     expect_index_error(folder, "{\"weight_map\":{\"a\":\"two.safetensors\"}}", ERROR_FORMAT,
                        "two.safetensors");
 }

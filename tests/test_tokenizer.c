@@ -218,7 +218,7 @@ static void missing_files(void **state) {
     Tokenizer *tokenizer;
     expect_error(tokenizer_open(inside(*state, "none"), &tokenizer), ERROR_FILE, "no tokenizer in");
     expect_error(tokenizer_open(*state, &tokenizer), ERROR_FILE, "vocab.json and merges.txt");
-    write_text(inside(*state, "merges.txt"), "");
+    write_text_file(inside(*state, "merges.txt"), "");
     expect_error(tokenizer_open(*state, &tokenizer), ERROR_FILE, "no tokenizer in");
 }
 
@@ -234,7 +234,7 @@ static void hostile_vocabularies(void **state) {
         {"a", "null", "is no integer"},   {"more", "7570000", "ids are 0 to 757"},
         {"", "757", "has 0 bytes"},
     };
-    write_text(inside(*state, "merges.txt"), "#version: 0.2\nt h\n");
+    write_text_file(inside(*state, "merges.txt"), "#version: 0.2\nt h\n");
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         json_t *vocab = fixture(PLAIN "/vocab.json");
         json_object_set_new(vocab, changes[i].token, json_loads(changes[i].id, JSON_DECODE_ANY, NULL));
@@ -262,7 +262,7 @@ static void hostile_vocabularies(void **state) {
         {"{\"x\": 0}", "for the byte"}, {"{\"x\": 99999999999999999999}", "too big"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        write_text(inside(*state, "vocab.json"), texts[i][0]);
+        write_text_file(inside(*state, "vocab.json"), texts[i][0]);
         expect_refused(*state, texts[i][1]);
     }
 }
@@ -281,7 +281,7 @@ static void hostile_merges(void **state) {
     };
     write_json(*state, "vocab.json", fixture(PLAIN "/vocab.json"));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        write_text(inside(*state, "merges.txt"), texts[i][0]);
+        write_text_file(inside(*state, "merges.txt"), texts[i][0]);
         expect_refused(*state, texts[i][1]);
     }
     write_bytes(inside(*state, "merges.txt"), "t h\0x\n", 6);
@@ -290,11 +290,11 @@ static void hostile_merges(void **state) {
     memset(large, 'x', 20002);
     large[10000] = ' ';
     large[20002] = 0;
-    write_text(inside(*state, "merges.txt"), large);
+    write_text_file(inside(*state, "merges.txt"), large);
     expect_refused(*state, "longer than any token");
     free(large);
     /* No merges at all are fine: every byte is a token. */
-    write_text(inside(*state, "merges.txt"), "");
+    write_text_file(inside(*state, "merges.txt"), "");
     Tokenizer *tokenizer = open_tokenizer(*state);
     expect_round_trip(tokenizer, (const uint8_t *)"the box", 7);
     tokenizer_free(tokenizer);
@@ -336,9 +336,9 @@ static void other_kinds_of_tokenizer(void **state) {
         change_whole(*state, changes[i][0], changes[i][1], changes[i][2]);
         expect_refused(*state, changes[i][3]);
     }
-    write_text(inside(*state, "tokenizer_config.json"), "{\"fusebox_tokenizer\": \"words\"}");
+    write_text_file(inside(*state, "tokenizer_config.json"), "{\"fusebox_tokenizer\": \"words\"}");
     expect_refused(*state, "can only be \"bytes\"");
-    write_text(inside(*state, "tokenizer_config.json"), "{\"fusebox_tokenizer\": ");
+    write_text_file(inside(*state, "tokenizer_config.json"), "{\"fusebox_tokenizer\": ");
     expect_refused(*state, "tokenizer_config.json, line");
 }
 

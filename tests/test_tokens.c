@@ -124,12 +124,12 @@ static void sources_that_cannot_be(void **state) {
     expect_error(tokens_open(inside(*state, "none.txt"), &options, &source), ERROR_FILE, "no such file");
     expect_error(tokens_open(inside(*state, "*.none"), &options, &source), ERROR_FILE, "no such file");
     expect_error(tokens_open(*state, &options, &source), ERROR_FILE, "no such file");
-    write_text(inside(*state, "a.txt"), "text");
+    write_text_file(inside(*state, "a.txt"), "text");
     expect_error(tokens_open(inside(*state, "a.txt"), &(TokenOptions){0}, &source), ERROR_USAGE,
                  "tokenizer is needed");
     write_shard(inside(*state, "b.bin"), 4, 0);
     expect_error(tokens_open(*state, &options, &source), ERROR_USAGE, "both");
-    write_text(inside(*state, "[x].txt"), "odd");
+    write_text_file(inside(*state, "[x].txt"), "odd");
     source = open_tokens(inside(*state, "[x].txt"), &options);
     expect_text_tokens(source, "odd");
     tokens_close(source);
@@ -150,7 +150,7 @@ static void texts_are_kept_as_shards(void **state) {
     Tokenizer *bytes = open_tokenizer(NULL), *pairs = open_tokenizer("tests/fixtures/tokenizer/plain");
     char *cache = strdup(inside(*state, "run/cache")), *path = strdup(inside(*state, "words.txt"));
     const TokenOptions options = {.tokenizer = bytes, .cache = cache};
-    write_text(path, "the box and the door");
+    write_text_file(path, "the box and the door");
     for (int round = 0; round < 2; round++) {
         TokenSource *source = open_tokens(path, &options);
         expect_text_tokens(source, "the box and the door");
@@ -178,7 +178,7 @@ static void texts_are_kept_as_shards(void **state) {
     }
     free(kept);
     /* Another text, and another tokenizer, have their own. */
-    write_text(path, "the box and the Door");
+    write_text_file(path, "the box and the Door");
     TokenSource *source = open_tokens(path, &options);
     expect_text_tokens(source, "the box and the Door");
     tokens_close(source);
@@ -189,7 +189,7 @@ static void texts_are_kept_as_shards(void **state) {
     expect_ok(directory_list(cache, &list));
     assert_int_equal(list.count, 3);
     path_list_free(&list);
-    write_text(inside(*state, "file"), "");
+    write_text_file(inside(*state, "file"), "");
     expect_error(
         tokens_open(path, &(TokenOptions){.tokenizer = bytes, .cache = inside(*state, "file")}, &source),
         ERROR_FILE, "file");
@@ -201,9 +201,9 @@ static void texts_are_kept_as_shards(void **state) {
 
 static void documents_are_separated(void **state) {
     Tokenizer *bytes = open_tokenizer(NULL), *pairs = open_tokenizer("tests/fixtures/tokenizer/plain");
-    write_text(inside(*state, "1.txt"), "one");
-    write_text(inside(*state, "2.txt"), "");
-    write_text(inside(*state, "3.txt"), "two");
+    write_text_file(inside(*state, "1.txt"), "one");
+    write_text_file(inside(*state, "2.txt"), "");
+    write_text_file(inside(*state, "3.txt"), "two");
     TokenSource *source = open_tokens(inside(*state, "*.txt"), &(TokenOptions){.tokenizer = bytes});
     expect_text_tokens(source, "one\n\ntwo");
     assert_int_equal(tokens_text_bytes(source), 6);

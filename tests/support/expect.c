@@ -46,6 +46,6 @@ void write_bytes(const char *path, const void *data, size_t bytes) {
     fclose(file);
 }
 
-void write_text(const char *path, const char *text) {
+void write_text_file(const char *path, const char *text) {
     write_bytes(path, text, strlen(text));
 }

@@ -22,6 +22,6 @@ int scratch_teardown(void **state);
 /* "folder/name", in a buffer that the next 16 calls leave alone. */
 const char *inside(const char *folder, const char *name);
 void write_bytes(const char *path, const void *data, size_t bytes);
-void write_text(const char *path, const char *text);
+void write_text_file(const char *path, const char *text);
 
 #endif
