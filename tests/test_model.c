@@ -7,14 +7,12 @@
  * disturbed inputs (Higham 2002, section 1.5); its path through a block rounds about ten times, so ALLOWED times what
  * one disturbance does is the bound. */
 #include "base/random.h"
-#include "data/safetensors.h"
 #include "model/checkpoint.h"
 #include "model/transformer.h"
 #include "tests/support/compare.h"
-#include "tests/support/expect.h"
+#include "tests/support/fixture.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #define FIXTURE "tests/fixtures/gpt2/"
@@ -173,38 +171,6 @@ static void training_body(Rig *rig, const void *what, double *const *in, double 
 }
 
 /* ---- the fixtures ---- */
-
-static double *doubles_of(const Safetensors *file, const char *name) {
-    const SafetensorsEntry *entry = safetensors_find(file, name);
-    assert_non_null(entry);
-    double *values = zeros(entry->count);
-    if (entry->type == SAFE_F64)
-        memcpy(values, entry->data, (size_t)entry->bytes);
-    else
-        for (int64_t i = 0; i < entry->count; i++) {
-            float value;
-            expect_ok(safetensors_read(entry, i, 1, &value));
-            values[i] = (double)value;
-        }
-    return values;
-}
-
-/* All parameters' values, named prefix + name in the file, in the flat layout of memory. */
-static double *flat_of(const Safetensors *file, const char *prefix, const Parameters *p) {
-    double *flat = zeros(p->size);
-    for (int i = 0; i < p->count; i++) {
-        const ParameterInfo *info = &p->info[i];
-        char name[100];
-        snprintf(name, sizeof name, "%s%s", prefix, info->name);
-        const double *values = doubles_of(file, name);
-        int64_t columns = info->count / info->shape.d[0];
-        for (int64_t row = 0; row < info->rows; row++)
-            for (int64_t column = 0; column < columns; column++)
-                flat[info->offset + row * columns + column] =
-                    values[info->transposed ? column * info->rows + row : row * columns + column];
-    }
-    return flat;
-}
 
 static void read_options(Task *task, const Safetensors *file) {
     const double *o = doubles_of(file, "options");
