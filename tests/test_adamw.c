@@ -117,9 +117,10 @@ static void make_inputs(const Layout *layout, Dtype dtype, double **in) {
     in[STATE][ADAMW_SKIPPED] = 7; // stale
 }
 
-/* The header's formulas. The norm's sum of squares errs by sum_error, its root by half of that; m and v err by
- * a few roundings and by the factor's error, once and twice; the step by the moments' errors and a few roundings.
- * 1 - beta and 1 - beta^t are small differences, so that a form has to take them in fp64 and round them then. */
+/* The header's formulas. The norm's sum of squares errs by sum_error, its root by half of that; m and v err
+ * by a few roundings and by the factor's error, once and twice; the step by the moments' errors and a few
+ * roundings. 1 - beta and 1 - beta^t are small differences, so that a form has to take them in fp64 and
+ * round them then. */
 static void model(const Layout *layout, Units u, double *const *in, double **want, double **bound) {
     const Case *c = layout->c;
     make_outputs(layout, want);

@@ -33,7 +33,8 @@ void attention_outputs(const AttentionCase *c, double **out) {
     for (int o = 0; o < ATTENTION_OUTPUTS; o++) out[o] = zeros(attention_output_count(c, o));
 }
 
-/* q, k, v (or their gradients) as three tensors, or as columns of one. Where `values` is NULL they stay blank. */
+/* q, k, v (or their gradients) as three tensors, or as columns of one. Where `values` is NULL they stay
+ * blank. */
 static Tensor put_projections(Rig *rig, const AttentionCase *c, double *const *values, Tensor parts[3]) {
     const int64_t widths[3] = {q_width(c), kv_width(c), kv_width(c)};
     const Dtype dtype = rig->ctx.dtype;
@@ -142,10 +143,10 @@ static double dot(const double *x, const double *y, int64_t count, double *size)
     return sum;
 }
 
-/* A score errs by the product's rounding, and by three stores (product, scaled, masked); p = exp(s - lse) errs
- * relatively by twice the largest error of a score, by the sum, by the rounding of s - max and of exp, and by
- * two stores; but never by more than 1. lse sums exponentials that may have been stored, once. Returns the
- * number of keys seen. */
+/* A score errs by the product's rounding, and by three stores (product, scaled, masked); p = exp(s - lse)
+ * errs relatively by twice the largest error of a score, by the sum, by the rounding of s - max and of
+ * exp, and by two stores; but never by more than 1. lse sums exponentials that may have been stored, once.
+ * Returns the number of keys seen. */
 static int64_t model_probabilities(const Query *q) {
     const AttentionCase *c = &q->batch->size;
     const int64_t seen = visible_keys(q), lse = (q->b * c->heads + q->h) * c->queries + q->i;
@@ -183,9 +184,9 @@ static void model_output(const Query *q, int64_t seen) {
     for (int64_t d = 0; d < c->size; d++) bound[d] += 2 * q->u.storage * fabs(y[d]);
 }
 
-/* ds = p (dp - delta), where dp = dy.v and delta = sum of p dp = dy.y. With A the sum of the magnitudes in dp and
- * a = sum of p A that in delta, ds errs by (error of p) (A + a), and by p times the errors of dp and delta, which
- * are the products' rounding of A and a, the error of p in delta, and a few stores. */
+/* ds = p (dp - delta), where dp = dy.v and delta = sum of p dp = dy.y. With A the sum of the magnitudes in dp
+ * and a = sum of p A that in delta, ds errs by (error of p) (A + a), and by p times the errors of dp and
+ * delta, which are the products' rounding of A and a, the error of p in delta, and a few stores. */
 static void model_gradients(const Query *q, int64_t seen) {
     const AttentionCase *c = &q->batch->size;
     const Units u = q->u;

@@ -20,7 +20,8 @@ typedef struct {
     bool inference;
 } AttentionBatch;
 
-/* Arrays are dense: q and y and their gradients (B, T, heads*D), k and v (B, S, kv_heads*D), lse (B, heads, T). */
+/* Arrays are dense: q and y and their gradients (B, T, heads*D), k and v (B, S, kv_heads*D), lse (B, heads,
+ * T). */
 enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_DY, ATTENTION_INPUTS };
 enum { ATTENTION_Y, ATTENTION_LSE, ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV, ATTENTION_OUTPUTS };
 
