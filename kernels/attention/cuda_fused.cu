@@ -22,13 +22,15 @@ Status make_problem(const AttentionForward *a, Problem *p) {
     const Tensor &v = tensor_empty(a->cache_v) ? a->v : a->cache_v;
     const int64_t keys = tensor_empty(a->cache_k) ? k.shape.d[1] : a->past + a->k.shape.d[1];
     const int64_t batch = a->q.shape.d[0], queries = a->q.shape.d[1], width = tensor_width(a->q) / a->heads;
-    // a block for every query of every head is the largest grid; positions are ints in the kernels
-    if (queries > INT_MAX / 2 || keys > INT_MAX / 2 ||
-        (double)batch * (double)a->heads * (double)(queries > keys ? queries : keys) > INT_MAX)
+    const int64_t longest = queries > keys ? queries : keys;
+    // positions are ints in the kernels; the largest grids have a block for 32 rows of a head, or for each of a
+    // few queries
+    const double blocks = (double)batch * (double)a->heads * (double)(longest / 32 + DECODE_QUERIES);
+    if (longest > INT_MAX / 2 || blocks > INT_MAX)
         return fail(ERROR_USAGE,
                     "attention: batch %lld x heads %lld x length %lld is more than one launch takes; use a "
                     "smaller batch",
-                    (long long)batch, (long long)a->heads, (long long)(queries > keys ? queries : keys));
+                    (long long)batch, (long long)a->heads, (long long)longest);
     *p = Problem{};
     p->q = make_rows(a->q, width);
     p->k = make_rows(k, width);
