@@ -23,8 +23,8 @@ Status make_problem(const AttentionForward *a, Problem *p) {
     const int64_t keys = tensor_empty(a->cache_k) ? k.shape.d[1] : a->past + a->k.shape.d[1];
     const int64_t batch = a->q.shape.d[0], queries = a->q.shape.d[1], width = tensor_width(a->q) / a->heads;
     const int64_t longest = queries > keys ? queries : keys;
-    // positions are ints in the kernels; the largest grids have a block for 32 rows of a head, or for each of a
-    // few queries
+    // positions are ints in the kernels; the largest grids have a block for 32 rows of a head, or for each
+    // of a few queries
     const double blocks = (double)batch * (double)a->heads * (double)(longest / 32 + DECODE_QUERIES);
     if (longest > INT_MAX / 2 || blocks > INT_MAX)
         return fail(ERROR_USAGE,
