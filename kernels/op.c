@@ -128,13 +128,13 @@ Status op_run(Ctx *ctx, const Call *call) {
 
 bool primitive_begin(Ctx *ctx, Pass pass, const char *name) {
     if (ctx->measuring) return false;
-    if (ctx->device->backend == BACKEND_CPU) ctx->device->launches++;
     ctx->marked = ctx->recorder && (pass != ctx->pass || recorder_wants_primitives(ctx->recorder));
     if (ctx->marked) {
         Record record = record_of(ctx, pass, name, (Work){0});
         record_begin(ctx->recorder, &record);
         ctx->device->range_push(ctx->device, name);
     }
+    if (ctx->device->backend == BACKEND_CPU) ctx->device->launches++;
     return true;
 }
 

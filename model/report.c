@@ -53,8 +53,8 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64
            " = %.0f tokens (batch x seq x accum), %.3g GFLOP\n",
            "step", t->batch, t->seq, t->accum, tokens_per_step(t), 1e-9 * t->work.flops);
-    printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured%s)\n", "limits", 1e-12 * r->peaks.flops,
-           1e-12 * r->peaks.bandwidth, r->peaks.cached ? " earlier" : "");
+    printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
+           1e-12 * r->peaks.bandwidth);
 }
 
 Status report_start(Report *r, const Session *s, const Trainer *t, int64_t data_tokens, const char *options,

@@ -141,18 +141,17 @@ Status peaks_measure(Ctx *ctx, Peaks *peaks) {
     snprintf(key, sizeof key, "%s | %s | %s", ctx->device->name, ctx->device->library,
              ctx->tf32 ? "tf32" : dtype_name(ctx->dtype));
     json_t *cache = cache_load(), *found = json_object_get(cache, key);
-    peaks->flops = json_number_value(json_object_get(found, "flops"));
-    peaks->bandwidth = json_number_value(json_object_get(found, "bandwidth"));
-    peaks->cached =
-        isfinite(peaks->flops) && isfinite(peaks->bandwidth) && peaks->flops > 1e6 && peaks->bandwidth > 1e6;
-    Status status = OK;
-    if (!peaks->cached) {
-        status = measure(ctx, peaks);
-        if (!status) {
-            json_object_set_new(
-                cache, key, json_pack("{s:f, s:f}", "flops", peaks->flops, "bandwidth", peaks->bandwidth));
-            cache_store(cache);
-        }
+    double flops = json_number_value(json_object_get(found, "flops"));
+    double bandwidth = json_number_value(json_object_get(found, "bandwidth"));
+    Status status = measure(ctx, peaks);
+    if (!status && !(flops >= peaks->flops && bandwidth >= peaks->bandwidth)) {
+        peaks->flops = fmax(flops, peaks->flops);
+        peaks->bandwidth = fmax(bandwidth, peaks->bandwidth);
+        json_object_set_new(cache, key,
+                            json_pack("{s:f, s:f}", "flops", peaks->flops, "bandwidth", peaks->bandwidth));
+        cache_store(cache);
+    } else if (!status) {
+        *peaks = (Peaks){flops, bandwidth};
     }
     json_decref(cache);
     return status;

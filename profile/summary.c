@@ -136,22 +136,22 @@ double work_share(Work work, double ms, const Peaks *peaks, char *limit) {
 
 void summary_print(const Summary *s, const Peaks *peaks, FILE *file) {
     double total = summary_pass_ms(s, PASS_COUNT);
-    fprintf(file, "%-22s %-8s %-5s %10s %6s %9s %8s %7s %8s\n", "operation", "pass", "form", "ms", "%",
+    fprintf(file, "%-26s %-8s %-5s %10s %6s %9s %8s %7s %8s\n", "operation", "pass", "form", "ms", "%",
             "launches", "TFLOP/s", "TB/s", "of limit");
     for (int i = 0; i < s->count; i++) {
         const SummaryRow *r = &s->rows[i];
         if (r->primitive) {
-            fprintf(file, "  %-20s %-8s %-5s %10.3f %6.1f %9.0f\n", r->primitive, pass_name(r->pass),
+            fprintf(file, "  %-24s %-8s %-5s %10.3f %6.1f %9.0f\n", r->primitive, pass_name(r->pass),
                     form_name(r->form), r->ms, total > 0 ? 100 * r->ms / total : 0, r->launches);
             continue;
         }
         char limit;
         double share = work_share(r->work, r->ms, peaks, &limit), seconds = 1e-3 * r->ms;
-        fprintf(file, "%-22s %-8s %-5s %10.3f %6.1f %9.0f %8.2f %7.3f %6.1f%%%c\n", r->place,
+        fprintf(file, "%-26s %-8s %-5s %10.3f %6.1f %9.0f %8.2f %7.3f %6.1f%%%c\n", r->place,
                 pass_name(r->pass), form_name(r->form), r->ms, total > 0 ? 100 * r->ms / total : 0,
                 r->launches, seconds > 0 ? 1e-12 * r->work.flops / seconds : 0,
                 seconds > 0 ? 1e-12 * r->work.bytes / seconds : 0, 100 * share, limit);
     }
-    fprintf(file, "%-37s %10.3f  (limits: m %.1f TFLOP/s, b %.3f TB/s, measured)\n", "sum of operations",
+    fprintf(file, "%-41s %10.3f  (limits: m %.4g TFLOP/s, b %.3g TB/s, measured)\n", "sum of operations",
             total, 1e-12 * peaks->flops, 1e-12 * peaks->bandwidth);
 }

@@ -1,0 +1,287 @@
+/* infer: runs a model forward. Options in, calls down, report out: a profile of the forward pass, generated text, the
+ * loss on a text, or logits. */
+#include "base/memory.h"
+#include "data/loader.h"
+#include "data/safetensors.h"
+#include "model/checkpoint.h"
+#include "model/forward.h"
+#include "model/infer_options.h"
+#include "model/session.h"
+#include "model/writer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PROMPT_LIMIT = 64 << 20 }; // bytes
+
+typedef struct {
+    InferOptions options;
+    OptionSet set;
+    Session session;
+    Inference inference;
+    ForwardReport report;
+} Run;
+
+static Status load(Run *run) {
+    Parameters *p = &run->inference.model.parameters;
+    if (run->session.folder) return checkpoint_load(&run->inference.ctx, run->session.folder, p);
+    return parameters_initialize(&run->inference.ctx, p, (uint64_t)run->options.seed);
+}
+
+/* Memory for the largest pass, in the forms of `fuses`; then weights. */
+static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
+    Inference *in = &run->inference;
+    TRY(inference_open(in, run->session.device, &run->session.config, !run->options.no_cache));
+    session_prepare(&run->session, &in->ctx);
+    in->use = use;
+    in->batch = batch;
+    in->seq = seq;
+    in->logits_dtype = use == INFERENCE_LOGITS && *run->options.logits ? wide_dtype(&in->ctx) : in->ctx.dtype;
+    if (use == INFERENCE_LOGITS && !*run->options.logits) TRY(peaks_measure(&in->ctx, &run->report.peaks));
+    if (run->options.compare) {
+        in->ctx.fuses = 0;
+        TRY(inference_measure(in, NULL));
+        in->ctx.fuses = run->session.fuses;
+    }
+    TRY(inference_measure(in, NULL));
+    TRY(inference_allocate(in));
+    return load(run);
+}
+
+/* ---- profile ---- */
+
+static int64_t largest(OptionList list, int64_t otherwise) {
+    int64_t most = list.count ? list.values[0] : otherwise;
+    for (int64_t i = 1; i < list.count; i++)
+        if (list.values[i] > most) most = list.values[i];
+    return most;
+}
+
+static Status profile_size(Run *run, const int32_t *tokens, int64_t batch, int64_t seq) {
+    Inference *in = &run->inference;
+    const InferOptions *o = &run->options;
+    for (int form = o->compare ? FORM_NAIVE : FORM_FUSED; form <= FORM_FUSED; form++) {
+        ForwardProfile what = {.label = o->compare ? form_name((Form)form) : "",
+                               .batch = batch,
+                               .seq = seq,
+                               .repeats = o->repeats};
+        in->ctx.fuses = form == FORM_NAIVE ? 0 : run->session.fuses;
+        TRY(forward_measure(in, tokens, o->warmup_runs, &what, &run->report, o->quiet ? NULL : stdout));
+    }
+    return OK;
+}
+
+static Status profile_sizes(Run *run, const int32_t *tokens) {
+    InferOptions *o = &run->options;
+    OptionList batches = o->batch_sizes.count ? o->batch_sizes : (OptionList){&o->batch, 1};
+    OptionList seqs = o->seq_lens.count ? o->seq_lens : (OptionList){&o->seq, 1};
+    for (int64_t i = 0; i < batches.count; i++)
+        for (int64_t j = 0; j < seqs.count; j++)
+            TRY(profile_size(run, tokens, batches.values[i], seqs.values[j]));
+    return OK;
+}
+
+static Status profile(Run *run) {
+    const InferOptions *o = &run->options;
+    const Session *s = &run->session;
+    int64_t batch = largest(o->batch_sizes, o->batch), seq = largest(o->seq_lens, o->seq);
+    TRY(prepare(run, INFERENCE_LOGITS, batch, seq));
+    int32_t *tokens = memory_array((size_t)(batch * seq), sizeof *tokens);
+    if (!tokens) return fail(ERROR_MEMORY, "out of host memory for the tokens");
+    forward_fill_tokens(tokens, batch * seq, s->config.vocab, (uint64_t)o->seed);
+    if (!o->quiet)
+        printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
+               s->device->library);
+    Status status = profile_sizes(run, tokens);
+    memory_free(tokens);
+    TRY(status);
+    forward_print(&run->report, stdout);
+    if (!*o->json) return OK;
+    return forward_write(&run->report, s->device, session_dtype_name(s), o->model, o->json);
+}
+
+/* ---- generate ---- */
+
+static Status print_text(void *context, const void *bytes, int64_t count) {
+    (void)context;
+    if (fwrite(bytes, 1, (size_t)count, stdout) != (size_t)count || fflush(stdout) != 0)
+        return fail(ERROR_FILE, "cannot write the text to standard output");
+    return OK;
+}
+
+static Status read_prompt(const char *option, char **prompt, int64_t *length) {
+    if (strcmp(option, "-") == 0) return file_read("/dev/stdin", PROMPT_LIMIT, prompt, length);
+    *prompt = memory_text(option);
+    *length = (int64_t)strlen(option);
+    return *prompt ? OK : fail(ERROR_MEMORY, "out of host memory for the prompt");
+}
+
+static Status generate(Run *run) {
+    const InferOptions *o = &run->options;
+    Inference *in = &run->inference;
+    if (!run->session.tokenizer)
+        return fail(ERROR_USAGE,
+                    "--prompt needs a tokenizer, and %s has none; name one with --tokenizer=FOLDER",
+                    o->model);
+    TRY(prepare(run, INFERENCE_GENERATE, 1, 1));
+    char *prompt = NULL;
+    WriteStats stats;
+    WriteOptions options = {
+        .tokens = o->tokens,
+        .stop = o->stop,
+        .sampler = {
+            .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = (uint64_t)o->seed}};
+    TRY(read_prompt(o->prompt, &prompt, &options.prompt_length));
+    options.prompt = prompt;
+    Status status = o->quiet ? OK : print_text(NULL, prompt, options.prompt_length);
+    if (!status)
+        status =
+            write_text(&in->ctx, &in->generator, run->session.tokenizer, &options, print_text, NULL, &stats);
+    memory_free(prompt);
+    TRY(status);
+    TRY(print_text(NULL, "\n", 1));
+    if (o->quiet) return OK;
+    double prefill = stats.prefill_seconds, decode = stats.decode_seconds;
+    fprintf(stderr,
+            "prefill %" PRId64 " tokens in %.2f ms (%.0f tok/s); decode %" PRId64 " tokens in %.2f ms (%.0f "
+            "tok/s)%s\n",
+            stats.prompt_tokens, 1e3 * prefill, prefill > 0 ? (double)stats.prompt_tokens / prefill : 0,
+            stats.tokens, 1e3 * decode,
+            stats.tokens > 1 && decode > 0 ? (double)(stats.tokens - 1) / decode : 0,
+            o->no_cache ? ", without a cache" : "");
+    return OK;
+}
+
+/* ---- evaluate ---- */
+
+typedef struct {
+    double sum;    // of losses, natural logarithm
+    int64_t count; // of tokens
+} Losses;
+
+/* Every window once. The last batch runs on into the next epoch: its targets there do not count. */
+static Status sum_losses(Run *run, Loader *loader, Losses *losses) {
+    Inference *in = &run->inference;
+    int64_t B = in->batch, T = in->seq, windows = loader_windows(loader);
+    int32_t *targets = memory_array((size_t)(B * T), sizeof *targets);
+    if (!targets) return fail(ERROR_MEMORY, "out of host memory for the targets");
+    Status status = OK;
+    for (int64_t first = 0; first < windows && !status; first += B) {
+        Batch batch;
+        double sum = 0;
+        int64_t counted = (windows - first < B ? windows - first : B) * T;
+        status = loader_next(loader, &batch);
+        if (status) break;
+        for (int64_t i = 0; i < B * T; i++) targets[i] = i < counted ? batch.targets[i] : -1;
+        status = inference_loss(in, batch.inputs, targets, B, T, &sum);
+        losses->sum += sum;
+        losses->count += counted;
+    }
+    memory_free(targets);
+    return status;
+}
+
+static Status print_losses(const InferOptions *o, const Losses *losses, const TokenSource *source) {
+    double mean = losses->sum / (double)losses->count;
+    printf("%s: %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", o->eval, losses->count, mean,
+           exp(mean));
+    int64_t bytes = tokens_text_bytes(source);
+    if (bytes > 0)
+        printf(", %.4f bits per byte", mean / log(2.0) * (double)tokens_count(source) / (double)bytes);
+    printf("\n");
+    if (isfinite(mean)) return OK;
+    return fail(ERROR_NONFINITE, "the mean loss on %s is not finite", o->eval);
+}
+
+static Status evaluate(Run *run) {
+    const InferOptions *o = &run->options;
+    TokenSource *source = NULL;
+    Loader *loader = NULL;
+    Losses losses = {0};
+    TokenOptions tokens = {.tokenizer = run->session.tokenizer, .vocab = run->session.config.vocab};
+    TRY(tokens_open(o->eval, &tokens, &source));
+    LoaderOptions options = {.source = source, .batch = o->batch, .seq = o->seq};
+    Status status = loader_open(&options, &loader);
+    if (!status) status = prepare(run, INFERENCE_LOSS, o->batch, o->seq);
+    if (!status) status = sum_losses(run, loader, &losses);
+    if (!status) status = print_losses(o, &losses, source);
+    loader_close(loader);
+    tokens_close(source);
+    return status;
+}
+
+/* ---- logits ---- */
+
+static Status write_logits(Run *run, int64_t count) {
+    Inference *in = &run->inference;
+    int64_t vocab = in->model.config.vocab, padded = config_padded_vocab(&in->model.config);
+    float *row = memory_array((size_t)vocab, sizeof *row);
+    if (!row) return fail(ERROR_MEMORY, "out of host memory for the logits");
+    SafetensorsEntry entry = {.name = "logits", .type = SAFE_F32, .rank = 2, .d = {count, vocab}};
+    SafetensorsWriter *writer = NULL;
+    Status status = safetensors_writer_open(run->options.logits, &entry, 1, NULL, 0, &writer);
+    for (int64_t i = 0; i < count && !status; i++) {
+        status = values_read(&in->ctx, in->logits, i * padded, vocab, row);
+        if (!status) status = safetensors_writer_append(writer, row, vocab * (int64_t)sizeof *row);
+    }
+    memory_free(row);
+    if (!status) return safetensors_writer_close(writer);
+    safetensors_writer_abandon(writer);
+    return status;
+}
+
+static Status logits(Run *run) {
+    OptionList ids = run->options.ids;
+    const Config *c = &run->session.config;
+    if (ids.count > c->context)
+        return fail(ERROR_USAGE, "--ids has %" PRId64 " tokens, but the model's context is %" PRId64,
+                    ids.count, c->context);
+    for (int64_t i = 0; i < ids.count; i++)
+        if (ids.values[i] >= c->vocab)
+            return fail(ERROR_USAGE, "--ids: token %" PRId64 " is outside the vocabulary of %" PRId64,
+                        ids.values[i], c->vocab);
+    TRY(prepare(run, INFERENCE_LOGITS, 1, ids.count));
+    int32_t *tokens = memory_array((size_t)ids.count, sizeof *tokens);
+    if (!tokens) return fail(ERROR_MEMORY, "out of host memory for the tokens");
+    for (int64_t i = 0; i < ids.count; i++) tokens[i] = (int32_t)ids.values[i];
+    Status status = inference_logits(&run->inference, tokens, 1, ids.count);
+    memory_free(tokens);
+    TRY(status);
+    return write_logits(run, ids.count);
+}
+
+static Status check_lengths(Run *run) {
+    InferOptions *o = &run->options;
+    int64_t context = run->session.config.context;
+    if (!o->seq) o->seq = context;
+    int64_t seq = largest(o->seq_lens, o->seq);
+    if (seq <= context) return OK;
+    return fail(ERROR_USAGE, "%" PRId64 " tokens in a sequence are more than the model's context of %" PRId64,
+                seq, context);
+}
+
+static Status run_all(Run *run, int argc, char **argv) {
+    bool done = false;
+    TRY(infer_options_read(argc, argv, &run->options, &run->set, &done));
+    if (done) return OK;
+    TRY(session_open(&run->session, run->options.model, NULL, run->options.tokenizer, &run->options.compute));
+    TRY(check_lengths(run));
+    switch (infer_options_mode(&run->options)) {
+    case INFER_GENERATE: return generate(run);
+    case INFER_EVALUATE: return evaluate(run);
+    case INFER_LOGITS: return logits(run);
+    default: return profile(run);
+    }
+}
+
+int main(int argc, char **argv) {
+    static Run run;
+    Status status = run_all(&run, argc, argv);
+    forward_free(&run.report);
+    inference_close(&run.inference);
+    session_close(&run.session);
+    options_close(&run.set);
+    return status_exit(status, "infer");
+}

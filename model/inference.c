@@ -1,0 +1,85 @@
+#include "model/inference.h"
+
+#include <assert.h>
+
+Status inference_open(Inference *in, Device *device, const Config *config, bool cached) {
+    *in = (Inference){0};
+    ctx_open(&in->ctx, device);
+    Status status = transformer_open(config, &in->model);
+    if (!status) status = generator_open(&in->model, cached, &in->generator);
+    if (status) inference_close(in);
+    return status;
+}
+
+void inference_close(Inference *in) {
+    generator_close(&in->generator);
+    transformer_close(&in->model);
+    if (in->ctx.device) ctx_close(&in->ctx);
+}
+
+/* The pass at hand, in a mark of its own: only the logits outlive it. */
+static Status pass(Inference *in, int64_t batch, int64_t seq) {
+    Ctx *ctx = &in->ctx;
+    Shape shape = shape2(batch, seq);
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    ctx->work = (Work){0};
+    scope_begin(ctx, "forward");
+    TRY(transformer_forward(ctx, &in->model, tensor_view(in->tokens.data, I32, shape), NULL));
+    if (in->use == INFERENCE_LOSS) {
+        TRY(transformer_loss(ctx, &in->model, tensor_view(in->targets.data, I32, shape), 1));
+    } else {
+        int64_t vocab = config_padded_vocab(&in->model.config);
+        TRY(take(ctx, ARENA_SAVED, "logits", in->logits_dtype, shape3(batch, seq, vocab), &in->logits));
+        TRY(transformer_logits(ctx, &in->model, in->model.hidden, in->logits));
+    }
+    scope_end(ctx);
+    in->work = ctx->work;
+    arena_release(&ctx->arenas[ARENA_SAVED], mark);
+    return OK;
+}
+
+static Status take_lasting(Inference *in) {
+    Ctx *ctx = &in->ctx;
+    TRY(transformer_take(ctx, &in->model, false));
+    if (in->use == INFERENCE_GENERATE) return generator_take(ctx, &in->generator);
+    TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(in->batch, in->seq), &in->tokens));
+    return take(ctx, ARENA_SAVED, "targets", I32, shape2(in->batch, in->seq), &in->targets);
+}
+
+static Status rehearse(Ctx *ctx, void *program) {
+    (void)ctx;
+    Inference *in = program;
+    TRY(take_lasting(in));
+    return in->use == INFERENCE_GENERATE ? OK : pass(in, in->batch, in->seq);
+}
+
+Status inference_measure(Inference *in, size_t *bytes) {
+    return plan_measure(&in->ctx, rehearse, in, bytes);
+}
+
+Status inference_allocate(Inference *in) {
+    TRY(plan_allocate(&in->ctx));
+    return take_lasting(in);
+}
+
+static Status upload(Inference *in, Tensor t, const int32_t *values, int64_t batch, int64_t seq) {
+    assert(batch * seq <= tensor_count(t));
+    return in->ctx.device->upload(in->ctx.device, t.data, values, (size_t)(batch * seq) * sizeof *values);
+}
+
+Status inference_logits(Inference *in, const int32_t *tokens, int64_t batch, int64_t seq) {
+    TRY(upload(in, in->tokens, tokens, batch, seq));
+    return pass(in, batch, seq);
+}
+
+Status inference_loss(Inference *in, const int32_t *tokens, const int32_t *targets, int64_t batch,
+                      int64_t seq, double *sum) {
+    float loss;
+    TRY(transformer_zero(&in->ctx, &in->model));
+    TRY(upload(in, in->tokens, tokens, batch, seq));
+    TRY(upload(in, in->targets, targets, batch, seq));
+    TRY(pass(in, batch, seq));
+    TRY(values_read(&in->ctx, in->model.loss_sum, 0, 1, &loss));
+    *sum = loss;
+    return OK;
+}
