@@ -121,7 +121,7 @@ static void forward_block(const Problem *p, int64_t b, int64_t h, int64_t first,
     int64_t count = p->queries - first < QUERY_BLOCK ? p->queries - first : QUERY_BLOCK, kv = h / p->group;
     float *queries = carve(&scratch, p->size * QUERY_BLOCK);  // (D, queries), scaled
     float *scores = carve(&scratch, KEY_BLOCK * QUERY_BLOCK); // (keys, queries)
-    float *values = carve(&scratch, KEY_BLOCK * p->padded);   // (keys, D)
+    float *block = carve(&scratch, KEY_BLOCK * p->padded);    // (keys, D): keys, then values
     float *sums = carve(&scratch, QUERY_BLOCK * p->padded);   // (queries, D)
     Running running = {.sum = {0}};
     for (int i = 0; i < QUERY_BLOCK; i++) running.maximum[i] = -INFINITY;
@@ -130,15 +130,16 @@ static void forward_block(const Problem *p, int64_t b, int64_t h, int64_t first,
                    QUERY_BLOCK);
     for (int64_t j = 0, end = visible(p, b, first + count - 1); j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
-        tile_product(keys, QUERY_BLOCK, p->size, (TileView){key_row(p, p->k, b, kv, j), p->k.stride, 1},
-                     queries, QUERY_BLOCK, scores, QUERY_BLOCK, false);
+        tile_pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, block, p->padded);
+        tile_product(keys, QUERY_BLOCK, p->size, (TileView){block, p->padded, 1}, queries, QUERY_BLOCK,
+                     scores, QUERY_BLOCK, false);
         mask_causal(p, first, j, keys, scores);
         softmax_step(&running, keys, scores);
         for (int64_t i = 0; i < count; i++)
 #pragma omp simd
             for (int64_t d = 0; d < p->padded; d++) sums[i * p->padded + d] *= running.correction[i];
-        tile_pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, values, p->padded);
-        tile_product(count, p->padded, keys, (TileView){scores, 1, QUERY_BLOCK}, values, p->padded, sums,
+        tile_pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, block, p->padded);
+        tile_product(count, p->padded, keys, (TileView){scores, 1, QUERY_BLOCK}, block, p->padded, sums,
                      p->padded, true);
     }
     float *lse = tensor_empty(a->lse) ? NULL : float_row(a->lse, b * p->heads + h) + first;
@@ -227,13 +228,13 @@ typedef struct {
     float *queries, *queries_across; // (queries, D) and (D, queries), the latter scaled
     float *dy, *dy_across;           // likewise, unscaled
     float *weights, *dscores;        // (keys, queries)
-    float *keys, *dq;                // (keys, D), (queries, D)
+    float *keys, *values, *dq;       // (keys, D), (keys, D), (queries, D)
     float *dk, *dv;                  // (S, D), sums over all queries of the group
     float *lse, *delta;              // (queries)
 } Backward;
 
 static int64_t backward_floats(const Problem *p) {
-    return QUERY_BLOCK * (2 * p->size + 2 * KEY_BLOCK + 4 * p->padded + 2) + 2 * p->keys * p->padded;
+    return QUERY_BLOCK * (2 * p->size + 2 * KEY_BLOCK + 5 * p->padded + 2) + 2 * p->keys * p->padded;
 }
 
 static Backward backward_scratch(const Problem *p, float *scratch) {
@@ -245,6 +246,7 @@ static Backward backward_scratch(const Problem *p, float *scratch) {
                       .weights = carve(&scratch, square),
                       .dscores = carve(&scratch, square),
                       .keys = carve(&scratch, tile),
+                      .values = carve(&scratch, tile),
                       .dq = carve(&scratch, tile),
                       .lse = carve(&scratch, QUERY_BLOCK),
                       .delta = carve(&scratch, QUERY_BLOCK),
@@ -285,13 +287,13 @@ static void backward_block(const Problem *p, const AttentionBackward *g, int64_t
     memset(s->dq, 0, (size_t)(QUERY_BLOCK * p->padded) * sizeof *s->dq);
     for (int64_t j = 0, end = visible(p, b, first + count - 1); j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK, width = p->padded;
-        const TileView values = {key_row(p, p->v, b, kv, j), p->v.stride, 1};
         tile_pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, s->keys, width);
+        tile_pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, s->values, width);
         tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->keys, width, 1}, s->queries_across,
                      QUERY_BLOCK, s->weights, QUERY_BLOCK, false);
         mask_causal(p, first, j, keys, s->weights);
-        tile_product(keys, QUERY_BLOCK, p->size, values, s->dy_across, QUERY_BLOCK, s->dscores, QUERY_BLOCK,
-                     false);
+        tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->values, width, 1}, s->dy_across, QUERY_BLOCK,
+                     s->dscores, QUERY_BLOCK, false);
         softmax_gradient(s, keys, (float)a->scale);
         tile_product(keys, width, count, (TileView){s->weights, QUERY_BLOCK, 1}, s->dy, width,
                      s->dv + j * width, width, true);

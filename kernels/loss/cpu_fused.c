@@ -4,9 +4,9 @@
 #include "kernels/loss/loss.h"
 #include "kernels/simd.h"
 
-/* Floats of a chunk of logits, 32 MiB, and the fewest rows of one: each chunk reads the whole head, so
+/* Floats of a chunk of logits, 64 MiB, and the fewest rows of one: each chunk reads the whole head, so
  * a chunk of few rows would spend its time on that. */
-enum { CHUNK_FLOATS = 8 << 20, FEWEST_ROWS = 64 };
+enum { CHUNK_FLOATS = 16 << 20, FEWEST_ROWS = 64 };
 
 static float row_maximum(const float *x, int64_t count) {
     float maximum = -INFINITY;
