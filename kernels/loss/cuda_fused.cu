@@ -39,7 +39,8 @@ struct Rows {
     float scale;
 };
 
-/* sum over the logits x seen so far of 2^(x log2(e) - top), where top is the largest exponent. */
+/* Of the logits x seen so far: the largest, top, and the sum of exp(x - top). The top is taken off before the
+ * change to powers of 2: scaled first, a large logit's rounding would stay in the loss. */
 struct ExponentialSum {
     float top = -INFINITY, sum = 0.f;
 
@@ -48,13 +49,12 @@ struct ExponentialSum {
         float largest = x[0];
 #pragma unroll
         for (int e = 1; e < N; e++) largest = fmaxf(largest, x[e]);
-        largest *= LOG2_E;
         if (largest > top) {
-            sum *= power_of_2(top - largest);
+            sum *= power_of_2((top - largest) * LOG2_E);
             top = largest;
         }
 #pragma unroll
-        for (int e = 0; e < N; e++) sum += power_of_2(fmaf(x[e], LOG2_E, -top));
+        for (int e = 0; e < N; e++) sum += power_of_2((x[e] - top) * LOG2_E);
     }
 };
 
@@ -62,24 +62,24 @@ struct ExponentialSum {
  * barrier is needed. */
 template <typename T, int THREADS, bool CACHED>
 __device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Words *cache, int target,
-                                               float chosen, float log_sum) {
+                                               float chosen, float top, float log_sum) {
     constexpr int WIDTH = VECTOR<T>;
     const int whole = r.vocab / WIDTH;
+    const auto softmax = [=](float logit) { return power_of_2(fmaf(logit - top, LOG2_E, -log_sum)); };
 #pragma unroll 4
     for (int i = threadIdx.x; i < whole; i += THREADS) {
         float values[WIDTH];
         unpack<T>(CACHED ? cache[i] : load_words(x + (int64_t)i * WIDTH), values);
 #pragma unroll
-        for (int e = 0; e < WIDTH; e++) values[e] = r.scale * power_of_2(fmaf(values[e], LOG2_E, -log_sum));
+        for (int e = 0; e < WIDTH; e++) values[e] = r.scale * softmax(values[e]);
         store_words(x + (int64_t)i * WIDTH, packed<T>(values));
     }
     for (int c = whole * WIDTH + threadIdx.x; c < r.columns; c += THREADS) {
-        const float p = c < r.vocab ? power_of_2(fmaf(to_float(x[c]), LOG2_E, -log_sum)) : 0.f;
+        const float p = c < r.vocab ? softmax(to_float(x[c])) : 0.f;
         x[c] = from_float<T>(r.scale * p);
     }
     const int owner = target < whole * WIDTH ? target / WIDTH : target - whole * WIDTH;
-    if ((int)threadIdx.x == owner % THREADS)
-        x[target] = from_float<T>(r.scale * (power_of_2(fmaf(chosen, LOG2_E, -log_sum)) - 1.f));
+    if ((int)threadIdx.x == owner % THREADS) x[target] = from_float<T>(r.scale * (softmax(chosen) - 1.f));
 }
 
 /* A block makes of a row of logits its loss and, with GRADIENT, writes scale * (softmax - target) over it.
@@ -117,10 +117,10 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
     for (int c = whole * WIDTH + threadIdx.x; c < r.vocab; c += THREADS) mine.add({to_float(x[c])});
     const float chosen = to_float(x[target]); // before anybody writes
     const float top = block_max<THREADS>(mine.top);
-    const float sum = block_sum<THREADS>(mine.sum * power_of_2(mine.top - top));
-    const float log_sum = top + log2f(sum); // of the exponentials, to base 2
-    if (threadIdx.x == 0) r.losses[blockIdx.x] = log_sum * LN_2 - chosen;
-    if constexpr (GRADIENT) write_gradient<T, THREADS, CACHED>(r, x, cache, target, chosen, log_sum);
+    const float sum = block_sum<THREADS>(mine.sum * power_of_2((mine.top - top) * LOG2_E));
+    const float log_sum = log2f(sum); // of exp(x - top), to base 2
+    if (threadIdx.x == 0) r.losses[blockIdx.x] = top - chosen + log_sum * LN_2;
+    if constexpr (GRADIENT) write_gradient<T, THREADS, CACHED>(r, x, cache, target, chosen, top, log_sum);
 }
 
 /* loss[0] += scale * sum of losses: one block, so that the order is fixed. */
