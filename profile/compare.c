@@ -37,13 +37,15 @@ static double ratio(double naive, double fused) {
     return fused > 0 ? naive / fused : 0;
 }
 
-/* Rate towards the limit that binds: TFLOP/s, or TB/s. */
+/* Rate towards the limit that binds: TF/s or GF/s of arithmetic, TB/s or GB/s of memory. */
 static void print_rate(const SummaryRow *r, const Peaks *peaks, FILE *file) {
     char limit;
     double share = work_share(r->work, r->ms, peaks, &limit), seconds = 1e-3 * r->ms;
     double amount = limit == 'm' ? r->work.flops : r->work.bytes;
-    fprintf(file, " %9.3f %6.0f %7.2f %s %5.1f%% |", r->ms, r->launches,
-            seconds > 0 ? 1e-12 * amount / seconds : 0, limit == 'm' ? "TF/s" : "TB/s", 100 * share);
+    double rate = seconds > 0 ? amount / seconds : 0;
+    bool large = rate >= 1e11; // tera or giga
+    fprintf(file, " %9.3f %6.0f %7.2f %c%s/s %5.1f%% |", r->ms, r->launches, rate * (large ? 1e-12 : 1e-9),
+            large ? 'T' : 'G', limit == 'm' ? "F" : "B", 100 * share);
 }
 
 static void print_row(const Comparison *c, const SummaryRow *naive, FILE *file) {
@@ -91,7 +93,7 @@ void compare_print(const Comparison *c, FILE *file) {
             ratio((double)naive->peak_bytes, (double)fused->peak_bytes));
     fprintf(
         file,
-        "limits measured here: %.2f TFLOP/s (products), %.3f TB/s (copy); calls: kernels and library calls\n",
+        "limits measured here: %.4g TFLOP/s (products), %.3g TB/s (copy); calls: kernels and library calls\n",
         1e-12 * c->peaks.flops, 1e-12 * c->peaks.bandwidth);
 }
 
