@@ -136,10 +136,13 @@ dim3 walk_grid(int64_t rows, int64_t width) {
     return dim3((unsigned)tiles, (unsigned)(groups < most ? groups : most));
 }
 
-/* Whether the epilogue does it: it spares a pass over the output, so wherever cuBLASLt has a kernel for it.
+/* Whether the epilogue does it: it spares a pass over the output, so wherever cuBLASLt has a kernel for it;
+ * but its GELU takes the hardware's tanh, right to 2^-11, which is not good enough for fp32 proper.
  * Nobody asks while measuring: neither way takes scratch. */
 bool in_epilogue(Ctx *ctx, const Gemm *product, const GemmEpilogue *epilogue) {
-    return !ctx->measuring && gemm_cuda_supports(ctx, product, epilogue);
+    const bool exact = product->c_dtype == F32 && !ctx->tf32;
+    if (ctx->measuring || (exact && epilogue->kind != EPILOGUE_BIAS)) return false;
+    return gemm_cuda_supports(ctx, product, epilogue);
 }
 
 template <typename T>
