@@ -161,6 +161,30 @@ struct Row {
     }
 };
 
+/* The block's row of partials: dweight, then dbias. The warps add up in shared memory, one after another; a
+ * block of one row has nothing to add. */
+template <int PACKS, int WIDTH, bool ONE_WARP>
+__device__ __forceinline__ void write_partials(const float (&dweight)[PACKS][WIDTH],
+                                               const float (&dbias)[PACKS][WIDTH], int columns, float *shared,
+                                               float *partials) {
+    const int lanes = ONE_WARP ? WARP : (int)blockDim.x, lane = (int)threadIdx.x % lanes;
+    float *sums = ONE_WARP ? shared : partials;
+    for (int turn = 0; turn < (ONE_WARP ? ROWS_THREADS / WARP : 1); turn++) {
+#pragma unroll
+        for (int i = 0; i < PACKS; i++) {
+            const int c = (lane + i * lanes) * WIDTH;
+            if (c >= columns || (int)threadIdx.x / lanes != turn) continue;
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) {
+                sums[c + e] = dweight[i][e] + (turn ? sums[c + e] : 0.f);
+                sums[columns + c + e] = dbias[i][e] + (turn ? sums[columns + c + e] : 0.f);
+            }
+        }
+        if (ONE_WARP) __syncthreads();
+    }
+    for (int c = threadIdx.x; ONE_WARP && c < 2 * columns; c += ROWS_THREADS) partials[c] = sums[c];
+}
+
 /* Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T) bytes. */
 template <typename T, int PACKS, bool ONE_WARP>
 __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS,
@@ -235,26 +259,9 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS,
         row = next;
     }
 
-    /* The warps of the block add up one after another; a block of one row has nothing to add. */
-    extern __shared__ float block_sums[]; // (2C) where ONE_WARP
-    float *sums = ONE_WARP ? block_sums : b.partials + (int64_t)blockIdx.x * 2 * b.columns;
-    for (int turn = 0; turn < (ONE_WARP ? ROWS_THREADS / WARP : 1); turn++) {
-        if (!ONE_WARP || (int)threadIdx.x / WARP == turn) {
-#pragma unroll
-            for (int i = 0; i < PACKS; i++) {
-                const int c = (lane + i * lanes) * WIDTH;
-                if (c >= b.columns) continue;
-#pragma unroll
-                for (int e = 0; e < WIDTH; e++) {
-                    sums[c + e] = dweight[i][e] + (turn ? sums[c + e] : 0.f);
-                    sums[b.columns + c + e] = dbias[i][e] + (turn ? sums[b.columns + c + e] : 0.f);
-                }
-            }
-        }
-        if (ONE_WARP) __syncthreads();
-    }
-    for (int c = threadIdx.x; ONE_WARP && c < 2 * b.columns; c += ROWS_THREADS)
-        b.partials[(int64_t)blockIdx.x * 2 * b.columns + c] = sums[c];
+    extern __shared__ float shared_sums[]; // (2C) where ONE_WARP
+    write_partials<PACKS, WIDTH, ONE_WARP>(dweight, dbias, b.columns, shared_sums,
+                                           b.partials + (int64_t)blockIdx.x * 2 * b.columns);
 }
 
 /* The same for any number of columns. A thread keeps to its columns, so it may use its part of the block's
