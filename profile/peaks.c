@@ -1,7 +1,9 @@
 #include "profile/peaks.h"
 
+#include "base/bfloat16.h"
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "kernels/gemm/gemm.h"
 
 #include <jansson.h>
@@ -18,28 +20,27 @@ static double least(const double *values, int count) {
     return smallest;
 }
 
-/* Fills device memory with numbers in [1, 2): zeros would let a GPU run faster than data does. */
-static Status fill_pattern(Device *device, void *memory, size_t bytes, Dtype dtype) {
-    unsigned char *pattern = memory_reserve(PATTERN);
-    if (!pattern) return fail(ERROR_MEMORY, "out of host memory to measure the machine");
-    uint64_t state = 88172645463325252u; // xorshift64 (Marsaglia 2003)
-    for (size_t i = 0; i < PATTERN / 4; i++) {
-        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-        if (dtype == F32) {
-            ((uint32_t *)(void *)pattern)[i] = 0x3F800000u | (uint32_t)(state & 0x7FFFFF);
-        } else if (dtype == BF16) {
-            ((uint32_t *)(void *)pattern)[i] = 0x3F803F80u | (uint32_t)(state & 0x007F007F);
-        } else if (i % 2 == 0) {
-            ((uint64_t *)(void *)pattern)[i / 2] = 0x3FF0000000000000u | (state >> 12);
-        }
+/* Fills device memory with normal random numbers: zeros, or numbers alike, would let a GPU run faster than data does. */
+static Status fill_random(Device *device, void *memory, size_t bytes, Dtype dtype) {
+    float *normal = memory_array(PATTERN, sizeof *normal);
+    void *values = memory_array(PATTERN, sizeof(double));
+    Status status = normal && values ? OK : fail(ERROR_MEMORY, "out of host memory to measure the machine");
+    if (!status) random_normals(0, 0, 0, 1, normal, PATTERN);
+    for (int64_t i = 0; i < PATTERN && !status; i++) {
+        if (dtype == BF16)
+            ((uint16_t *)values)[i] = bfloat16_from_float(normal[i]);
+        else if (dtype == F64)
+            ((double *)values)[i] = (double)normal[i];
+        else
+            ((float *)values)[i] = normal[i];
     }
-    Status status = OK;
-    for (size_t done = 0; done < bytes && !status; done += PATTERN) {
-        size_t n = bytes - done < PATTERN ? bytes - done : PATTERN;
-        status = device->upload(device, (char *)memory + done, pattern, n);
-    }
+    size_t piece = PATTERN * dtype_size(dtype);
+    for (size_t done = 0; done < bytes && !status; done += piece)
+        status = device->upload(device, (char *)memory + done, values,
+                                bytes - done < piece ? bytes - done : piece);
     if (!status) status = device->synchronize(device);
-    memory_free(pattern);
+    memory_free(normal);
+    memory_free(values);
     return status;
 }
 
@@ -88,7 +89,7 @@ static Status measure(Ctx *ctx, Peaks *peaks) {
                     .ldc = n,
                     .alpha = 1};
     double seconds = 0;
-    Status status = fill_pattern(device, memory, bytes, ctx->dtype);
+    Status status = fill_random(device, memory, bytes, ctx->dtype);
     if (!status) status = time_runs(ctx, &product, NULL, NULL, 0, &seconds);
     peaks->flops = 2.0 * (double)n * (double)n * (double)n / seconds;
     if (!status) status = time_runs(ctx, NULL, at + bytes / 2, at, copied, &seconds);
