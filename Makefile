@@ -38,7 +38,7 @@ MAKEFLAGS += -j$(shell nproc)
 .SECONDARY:
 
 all: train infer  ## build ./train and ./infer (the default)
-	@$(if $(filter 0,$(CUDA)),echo "built for the CPU only: no nvcc was found, or CUDA=0",:)
+	@$(if $(filter 0,$(CUDA)),echo "built for the CPU only (no nvcc here or CUDA=0)",:)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
