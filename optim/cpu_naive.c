@@ -24,10 +24,11 @@ static Slice slice_of(const Adamw *a, int parameter, const Tensor scratch[3]) {
                    .v_hat = scratch[2].data};
 }
 
+/* In fp64: past 2^24 equal terms an fp32 sum stands still, and GPT-2's token table has twice as many. */
 static real sum_of_squares(const real *x, int64_t count) {
-    real sum = 0;
-    for (int64_t i = 0; i < count; i++) sum += x[i] * x[i];
-    return sum;
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)x[i] * (double)x[i];
+    return (real)sum;
 }
 
 /* Writes norm, factor and skipped to the state. */
