@@ -1,0 +1,276 @@
+#define _GNU_SOURCE
+#include "tests/support/program.h"
+
+#include "base/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { COMMAND = 4096, PATIENCE_MS = 60000, KEPT = 4 };
+
+/* ---- the folder ---- */
+
+static void write_words(const char *path, size_t bytes, uint32_t state) {
+    static const char *const words[] = {"one", "token", "after", "another", "makes",
+                                        "a",   "text",  "of",    "words"};
+    char *text = calloc(bytes + 16, 1);
+    for (size_t length = 0; length < bytes; length = strlen(text)) {
+        state = state * 1664525 + 1013904223; // Numerical Recipes' generator
+        const char *word = words[(state >> 16) % 9];
+        snprintf(text + length, 16, "%s%s", word, (state >> 28) == 0 ? ".\n" : " ");
+    }
+    write_bytes(path, text, bytes);
+    free(text);
+}
+
+int program_setup(void **state) {
+    if (scratch_setup(state) != 0) return -1;
+    write_words(inside(*state, "text.txt"), 20000, 1);
+    write_words(inside(*state, "validation.txt"), 257, 2);
+    return 0;
+}
+
+/* ---- running ---- */
+
+/* The folder with the programs: this test is <build>/tests/test_<area>. */
+static void build_folder(char *path, size_t room) {
+    ssize_t length = readlink("/proc/self/exe", path, room - 1);
+    if (length < 0) length = 0;
+    path[length] = 0;
+    for (int i = 0; i < 2; i++) {
+        char *slash = strrchr(path, '/');
+        if (slash) *slash = 0;
+    }
+}
+
+/* In the child: never returns. */
+static void become_shell(const char *folder, const char *command) {
+    char build[2048], path[4096];
+    const char *old = getenv("PATH");
+    build_folder(build, sizeof build);
+    snprintf(path, sizeof path, "%s:%s", build, old ? old : "");
+    setenv("PATH", path, 1);
+    if (chdir(folder) != 0) _exit(126);
+    /* Nothing of these runs stays outside the folder. Idle threads that spin would starve the others of a busy
+     * machine. */
+    char *here = get_current_dir_name();
+    setenv("XDG_CACHE_HOME", here, 1);
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    int input = open("/dev/null", O_RDONLY),
+        output = open("standard-output", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int error = open("standard-error", O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(error, 2) < 0) _exit(126);
+    execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    _exit(126);
+}
+
+static pid_t start(const char *folder, const char *format, va_list arguments) {
+    char command[COMMAND];
+    int length = vsnprintf(command, sizeof command, format, arguments);
+    assert_true(length > 0 && length < COMMAND);
+    fflush(NULL);
+    pid_t program = fork();
+    assert_true(program >= 0);
+    if (program == 0) become_shell(folder, command);
+    return program;
+}
+
+static void read_text(const char *path, char *text, size_t room) {
+    FILE *file = fopen(path, "rb");
+    size_t length = file ? fread(text, 1, room - 1, file) : 0;
+    text[length] = 0;
+    if (file) fclose(file);
+}
+
+const Ran *program_end(const char *folder, pid_t program) {
+    static Ran rans[KEPT];
+    static int next;
+    Ran *ran = &rans[next++ % KEPT];
+    int status = 0;
+    while (waitpid(program, &status, 0) < 0) assert_int_equal(errno, EINTR);
+    ran->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    read_text(inside(folder, "standard-output"), ran->output, sizeof ran->output);
+    read_text(inside(folder, "standard-error"), ran->error, sizeof ran->error);
+    return ran;
+}
+
+pid_t program_start(const char *folder, const char *format, ...) {
+    char command[COMMAND] = "exec ";
+    strncat(command, format, sizeof command - strlen(command) - 1);
+    va_list arguments;
+    va_start(arguments, format);
+    pid_t program = start(folder, command, arguments);
+    va_end(arguments);
+    return program;
+}
+
+const Ran *program_run(const char *folder, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    pid_t program = start(folder, format, arguments);
+    va_end(arguments);
+    return program_end(folder, program);
+}
+
+const Ran *program_succeeds(const char *folder, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    pid_t program = start(folder, format, arguments);
+    va_end(arguments);
+    const Ran *ran = program_end(folder, program);
+    if (ran->code != 0) fail_msg("exit code %d of: %s\n%s", ran->code, format, ran->error);
+    return ran;
+}
+
+const Ran *program_refuses(const char *folder, ErrorCode code, const char *part, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    pid_t program = start(folder, format, arguments);
+    va_end(arguments);
+    const Ran *ran = program_end(folder, program);
+    if (ran->code != (int)code)
+        fail_msg("exit code %d, not %d, of: %s\n%s", ran->code, (int)code, format, ran->error);
+    size_t length = strlen(ran->error);
+    assert_true(length > 0 && ran->error[length - 1] == '\n');
+    const char *line = ran->error + length - 1;
+    while (line > ran->error && line[-1] != '\n') line--;
+    if (line != ran->error && code != ERROR_MEMORY) fail_msg("more than one line: %s", ran->error);
+    bool named = strncmp(line, "train: ", 7) == 0 || strncmp(line, "infer: ", 7) == 0;
+    if (!named || !strstr(line, part)) fail_msg("\"%s\" is not in: %s", part, ran->error);
+    return ran;
+}
+
+void wait_ms(int ms) {
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&time, NULL);
+}
+
+bool program_runs(pid_t program) {
+    siginfo_t about = {0};
+    assert_int_equal(waitid(P_PID, (id_t)program, &about, WEXITED | WNOHANG | WNOWAIT), 0);
+    return about.si_pid == 0;
+}
+
+void program_wait_handler(pid_t program, int number) {
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)program);
+    for (int waited = 0; waited < PATIENCE_MS; waited += 5) {
+        read_text(path, text, sizeof text);
+        const char *caught = strstr(text, "SigCgt:");
+        if (caught && strtoull(caught + 7, NULL, 16) >> (number - 1) & 1) return;
+        if (!program_runs(program)) break;
+        wait_ms(5);
+    }
+    fail_msg("the program never caught signal %d", number);
+}
+
+/* ---- logs ---- */
+
+json_t *log_read(const char *folder, const char *log, bool running) {
+    json_t *events = json_array();
+    FILE *file = fopen(inside(folder, log), "rb");
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    while (file && (length = getline(&line, &room, file)) > 0) {
+        json_error_t error;
+        bool whole = line[length - 1] == '\n';
+        json_t *event = json_loadb(line, (size_t)length, 0, &error);
+        if (!event && running && !whole) break;
+        if (!event || !whole || !json_string_value(json_object_get(event, "event")))
+            fail_msg("%s: no event: %s", log, line);
+        json_array_append_new(events, event);
+    }
+    free(line);
+    if (file) fclose(file);
+    return events;
+}
+
+static bool is_event(const json_t *event, const char *name) {
+    return strcmp(json_string_value(json_object_get(event, "event")), name) == 0;
+}
+
+const json_t *log_last(const json_t *events, const char *event) {
+    for (size_t i = json_array_size(events); i-- > 0;)
+        if (is_event(json_array_get(events, i), event)) return json_array_get(events, i);
+    return NULL;
+}
+
+int64_t log_step(const json_t *event) {
+    return event ? json_integer_value(json_object_get(event, "step")) : -1;
+}
+
+void log_wait(const char *folder, const char *log, pid_t program, const char *event, int64_t step) {
+    for (int waited = 0; waited < PATIENCE_MS; waited += 5) {
+        bool runs = program_runs(program);
+        json_t *events = log_read(folder, log, true);
+        bool there = log_step(log_last(events, event)) >= step;
+        json_decref(events);
+        if (there) return;
+        if (!runs) fail_msg("the program ended: %s", program_end(folder, program)->error);
+        wait_ms(5);
+    }
+    fail_msg("no event \"%s\" at step %" PRId64, event, step);
+}
+
+int log_losses(const char *folder, const char *log, const char *event, int64_t after, double *losses,
+               int most) {
+    int count = 0;
+    json_t *events = log_read(folder, log, false), *e;
+    size_t i;
+    json_array_foreach(events, i, e) {
+        if (!is_event(e, event) || log_step(e) <= after || count == most) continue;
+        losses[count++] = json_number_value(json_object_get(e, "loss"));
+    }
+    json_decref(events);
+    return count;
+}
+
+const char *log_numbers(const char *folder, const char *log, int64_t after) {
+    static char texts[KEPT][1 << 16];
+    static int next;
+    char *text = texts[next++ % KEPT];
+    size_t length = 0, room = sizeof texts[0];
+    json_t *events = log_read(folder, log, false), *e;
+    size_t i;
+    text[0] = 0;
+    json_array_foreach(events, i, e) {
+        const char *name = json_string_value(json_object_get(e, "event"));
+        bool counts = is_event(e, "step") || is_event(e, "skip") || is_event(e, "val");
+        if (!counts || log_step(e) <= after) continue;
+        const double loss = json_number_value(json_object_get(e, "loss"));
+        const double norm = json_number_value(json_object_get(e, "norm"));
+        const double rate = json_number_value(json_object_get(e, "lr"));
+        length +=
+            (size_t)snprintf(text + length, room - length, "%s %" PRId64 " loss %.17g norm %.17g lr %.17g\n",
+                             name, log_step(e), loss, norm, rate);
+        assert_true(length < room);
+    }
+    json_decref(events);
+    return text;
+}
+
+/* ---- comparing ---- */
+
+void expect_same_file(const char *folder, const char *one, const char *other) {
+    FileMap a, b;
+    expect_ok(file_map(inside(folder, one), &a));
+    expect_ok(file_map(inside(folder, other), &b));
+    if (a.size != b.size || memcmp(a.data, b.data, (size_t)a.size) != 0)
+        fail_msg("%s and %s differ", one, other);
+    file_unmap(&a);
+    file_unmap(&b);
+}
+
+void expect_text(const char *text, const char *part) {
+    if (!strstr(text, part)) fail_msg("\"%s\" is not in:\n%s", part, text);
+}

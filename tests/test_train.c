@@ -1,0 +1,283 @@
+/* The program train as its users see it: its log, its options as a file, runs that must be equal and runs that must
+ * agree, --compare, a run that diverges. */
+#include "tests/support/program.h"
+
+#include "base/files.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 12 };
+#define RUN                                                                                                  \
+    TINY " --val-data=validation.txt --val-every=6 --val-steps=4 --sample-every=6 --sample-tokens=8 "        \
+         "--steps=12 "
+
+/* A run that the tests compare theirs with. */
+static int setup(void **state) {
+    if (program_setup(state) != 0) return -1;
+    program_succeeds(*state, "train " RUN "--lr=1e-2 --out=first --save-every=6 --log=first.jsonl "
+                             "--hash-trace=first.trace");
+    return 0;
+}
+
+static void expect_equal_run(const char *folder, const char *log) {
+    assert_string_equal(log_numbers(folder, log, 0), log_numbers(folder, "first.jsonl", 0));
+}
+
+/* ---- what it tells ---- */
+
+typedef struct {
+    const char *event;
+    int count;
+    const char *fields; // separated by blanks
+} Expected;
+
+static void expect_fields(const json_t *event, const char *fields) {
+    char copy[256], *place = NULL;
+    snprintf(copy, sizeof copy, "%s", fields);
+    for (char *name = strtok_r(copy, " ", &place); name; name = strtok_r(NULL, " ", &place)) {
+        const json_t *value = json_object_get(event, name);
+        if (!value || json_is_null(value)) fail_msg("an event without %s", name);
+        if (json_is_real(value)) assert_true(isfinite(json_real_value(value)));
+    }
+}
+
+static void test_log(void **state) {
+    static const Expected expected[] = {
+        {"config", 1,
+         "device library dtype parameters data_tokens step_flops peak_flops peak_bandwidth options"},
+        {"plan", 1, "parameters gradients total"},
+        {"step", STEPS, "step loss norm lr ms data_ms tokens_per_s mfu"},
+        {"val", 2, "step loss"},
+        {"sample", 2, "step text"},
+        {"save", 2, "step folder"},
+        {"end", 1, "step reason median_ms low_ms high_ms tokens_per_s mfu data_ms"},
+    };
+    json_t *events = log_read(*state, "first.jsonl", false), *e;
+    size_t i, total = 0;
+    for (size_t k = 0; k < sizeof expected / sizeof *expected; k++) {
+        int count = 0;
+        json_array_foreach(events, i, e) {
+            if (strcmp(json_string_value(json_object_get(e, "event")), expected[k].event) != 0) continue;
+            count++;
+            expect_fields(e, expected[k].fields);
+        }
+        assert_int_equal(count, expected[k].count);
+        total += (size_t)count;
+    }
+    assert_int_equal(json_array_size(events), total);
+    assert_int_equal(log_step(log_last(events, "end")), STEPS);
+    assert_string_equal(json_string_value(json_object_get(log_last(events, "end"), "reason")), "done");
+    assert_string_equal(json_string_value(json_object_get(log_last(events, "save"), "folder")),
+                        "first/step-00000012");
+    double first = json_number_value(json_object_get(json_array_get(events, 2), "loss"));
+    assert_true(fabs(first - log(256)) < 0.5); // knows nothing yet
+    double last = json_number_value(json_object_get(log_last(events, "val"), "loss"));
+    assert_true(last < first - 1);
+    json_decref(events);
+}
+
+static void test_terminal(void **state) {
+    const Ran *ran = program_succeeds(*state, "train " RUN "--lr=1e-2");
+    static const char *const parts[] = {"configuration\n",
+                                        "memory plan\n",
+                                        "step     1/12",
+                                        "step    12/12",
+                                        "validation loss",
+                                        "sample at step 12",
+                                        "done: median of the last 6"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->output, parts[i]);
+    assert_string_equal(ran->error, "");
+}
+
+static void test_quiet(void **state) {
+    const Ran *ran = program_succeeds(*state, "train " RUN "--quiet --profile --out=quiet");
+    assert_string_equal(ran->output, "");
+    assert_string_equal(ran->error, "");
+    ran = program_succeeds(*state, "train " TINY " --quiet --compare");
+    assert_string_equal(ran->output, "");
+}
+
+static void test_profile(void **state) {
+    const Ran *ran = program_succeeds(*state, "train " RUN "--profile --fused=0");
+    expect_text(ran->output, "operations, median of");
+    expect_text(ran->output, "split heads ");
+    expect_text(ran->output, "softmax delta ");
+}
+
+/* ---- runs that are equal to the last bit ---- */
+
+static void test_same_seed(void **state) {
+    program_succeeds(*state, "train " RUN "--lr=1e-2 --out=second --save-every=6 --log=second.jsonl "
+                             "--hash-trace=second.trace -q");
+    expect_equal_run(*state, "second.jsonl");
+    expect_same_file(*state, "first.trace", "second.trace");
+    static const char *const files[] = {"config.json", "model.safetensors", "training_state.safetensors"};
+    for (int i = 0; i < 3; i++) {
+        char one[64], other[64];
+        snprintf(one, sizeof one, "first/step-00000012/%s", files[i]);
+        snprintf(other, sizeof other, "second/step-00000012/%s", files[i]);
+        expect_same_file(*state, one, other);
+    }
+    FileMap trace;
+    expect_ok(file_map(inside(*state, "first.trace"), &trace));
+    assert_true(trace.size > 10000);
+    file_unmap(&trace);
+}
+
+static void test_other_seed(void **state) {
+    program_succeeds(*state, "train " RUN "--lr=1e-2 --seed=2 --log=other.jsonl -q");
+    assert_string_not_equal(log_numbers(*state, "other.jsonl", 0), log_numbers(*state, "first.jsonl", 0));
+}
+
+static void test_workers(void **state) {
+    program_succeeds(*state, "train " RUN "--lr=1e-2 --workers=4 --log=workers.jsonl -q");
+    expect_equal_run(*state, "workers.jsonl");
+}
+
+static void test_recompute(void **state) {
+    program_succeeds(*state, "train " RUN "--lr=1e-2 --recompute --log=recompute.jsonl -q");
+    expect_equal_run(*state, "recompute.jsonl");
+}
+
+static void test_check(void **state) {
+    program_succeeds(*state, "train " RUN "--lr=1e-2 --check --log=check.jsonl -q");
+    expect_equal_run(*state, "check.jsonl");
+}
+
+static void test_print_config(void **state) {
+    program_succeeds(*state, "train " RUN "--lr=1e-2 --print-config >config.json && "
+                             "train --config=config.json --log=config.jsonl -q");
+    expect_equal_run(*state, "config.jsonl");
+    program_succeeds(*state, "train --config=config.json --print-config >config2.json");
+    expect_same_file(*state, "config.json", "config2.json");
+}
+
+/* ---- runs that agree but for rounding ---- */
+
+/* Rounding is amplified from step to step, by how much is the model's own affair. Naive fp32 shows it: its
+ * distance from naive fp64, the specification, from the same start on the same batches. The fused path rounds as
+ * often or less, so it may end no farther away than a few times that; a wrong formula would part by far more. */
+static void test_paths(void **state) {
+    enum { MOST = 30 };
+    double wide[MOST], naive[MOST], fused[MOST], allowed = 0;
+    const char *folder = *state, *run = "train " TINY " --steps=30 --val-every=0 --sample-every=0 -q";
+    program_succeeds(folder, "%s --dtype=fp64 --log=wide.jsonl", run);
+    program_succeeds(folder, "%s --fused=0 --log=naive.jsonl --device=cpu", run);
+    program_succeeds(folder, "%s --fused=1 --log=fused.jsonl --device=cpu", run);
+    assert_int_equal(log_losses(folder, "wide.jsonl", "step", 0, wide, MOST), MOST);
+    assert_int_equal(log_losses(folder, "naive.jsonl", "step", 0, naive, MOST), MOST);
+    assert_int_equal(log_losses(folder, "fused.jsonl", "step", 0, fused, MOST), MOST);
+    bool equal = true;
+    for (int i = 0; i < MOST; i++) {
+        double distance = fabs(naive[i] - wide[i]), rounding = 0x1p-23 * wide[i];
+        allowed = fmax(allowed, 4 * (distance + rounding));
+        if (!(fabs(fused[i] - wide[i]) <= allowed))
+            fail_msg("step %d: fused %.9g, naive %.9g, fp64 %.9g, allowed %.3g", i + 1, fused[i], naive[i],
+                     wide[i], allowed);
+        equal = equal && fused[i] == naive[i];
+    }
+    assert_false(equal); // the fused path has run at all
+}
+
+/* A step of two micro-batches of one row sees what a step of one of two sees: the mean differs by the order of its
+ * sum. In fp64 that is far below the fp32 in which a step reports its loss. */
+static void test_accumulation(void **state) {
+    double whole[STEPS], halves[STEPS];
+    const char *folder = *state,
+               *run = "train " TINY " --steps=12 --val-every=0 --sample-every=0 --dtype=fp64 -q";
+    program_succeeds(folder, "%s --log=whole.jsonl", run);
+    program_succeeds(folder, "%s --batch=1 --accum=2 --log=halves.jsonl", run);
+    assert_int_equal(log_losses(folder, "whole.jsonl", "step", 0, whole, STEPS), STEPS);
+    assert_int_equal(log_losses(folder, "halves.jsonl", "step", 0, halves, STEPS), STEPS);
+    for (int i = 0; i < STEPS; i++)
+        if (!(fabs(whole[i] - halves[i]) <= 0x1p-23 * whole[i]))
+            fail_msg("step %d: %.9g, in halves %.9g", i + 1, whole[i], halves[i]);
+}
+
+/* ---- compare ---- */
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) fail_msg("no number \"%s\"", key);
+    assert_true(isfinite(json_number_value(value)));
+    return json_number_value(value);
+}
+
+static void test_compare(void **state) {
+    const Ran *ran = program_succeeds(*state, "train " TINY " --compare --out=compared");
+    expect_text(ran->output, "ratio  difference");
+    expect_text(ran->output, "backward (sum)");
+    expect_text(ran->output, "whole step, timed with nothing else on");
+    expect_text(ran->output, "peak memory: naive");
+    json_t *root = json_load_file(inside(*state, "compared/compare.json"), 0, NULL), *row;
+    assert_non_null(root);
+    static const char *const numbers[] = {"flops", "least_bytes", "ratio"};
+    static const char *const path[] = {"ms",     "ms_low", "ms_high",       "launches",
+                                       "tflops", "tbps",   "share_of_limit"};
+    static const char *const whole[] = {"forward_ms", "backward_ms", "optimizer_ms", "step_ms", "peak_bytes"};
+    static const char *const forms[] = {"naive", "fused"};
+    double launches[2] = {0};
+    size_t i;
+    const json_t *rows = json_object_get(root, "operations");
+    assert_true(json_array_size(rows) >= 20); // ten places, forward and backward
+    json_array_foreach(rows, i, row) {
+        for (int k = 0; k < 3; k++) number(row, numbers[k]);
+        for (int form = 0; form < 2; form++) {
+            for (int k = 0; k < 7; k++) assert_true(number(json_object_get(row, forms[form]), path[k]) >= 0);
+            launches[form] += number(json_object_get(row, forms[form]), "launches");
+        }
+        const json_t *difference = json_object_get(row, "difference");
+        if (json_is_number(difference)) assert_true(number(row, "difference") < 1e-2);
+    }
+    assert_true(launches[0] > launches[1]);
+    for (int form = 0; form < 2; form++)
+        for (int k = 0; k < 5; k++) assert_true(number(json_object_get(root, forms[form]), whole[k]) > 0);
+    json_decref(root);
+}
+
+/* ---- divergence ---- */
+
+/* A first update of 1e30 in size: every loss after it is infinite or no number, and nothing more is learned. */
+static void test_divergence(void **state) {
+    const Ran *ran =
+        program_refuses(*state, ERROR_NONFINITE, "5 steps in a row",
+                        "train " RUN "--warmup=0 --lr=1e30 --out=diverged --save-every=1 --keep=0 "
+                        "--log=diverged.jsonl");
+    expect_text(ran->output, "the update is skipped");
+    json_t *events = log_read(*state, "diverged.jsonl", false);
+    assert_int_equal(log_step(log_last(events, "skip")), 6);
+    assert_true(json_is_null(json_object_get(log_last(events, "skip"), "loss")));
+    assert_string_equal(json_string_value(json_object_get(log_last(events, "end"), "reason")), "diverged");
+    json_decref(events);
+    expect_same_file(*state, "diverged/step-00000001/model.safetensors",
+                     "diverged/step-00000005/model.safetensors");
+}
+
+static void test_divergence_checked(void **state) {
+    program_refuses(*state, ERROR_NONFINITE, "--check: output",
+                    "train " RUN "--warmup=0 --lr=1e30 --check -q");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_same_seed),
+        cmocka_unit_test(test_other_seed),
+        cmocka_unit_test(test_workers),
+        cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_print_config),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_divergence_checked),
+    };
+    return cmocka_run_group_tests(tests, setup, scratch_teardown);
+}
