@@ -95,6 +95,8 @@ static Status read_resume(Run *run) {
             return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", o->out);
     } else if (!(run->resume = memory_text(o->resume))) {
         return fail(ERROR_MEMORY, "out of host memory");
+    } else if (!path_is_directory(run->resume)) {
+        return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", run->resume);
     }
     char *options = NULL;
     TRY(path_join(run->resume, "../options.json", &options));
@@ -341,7 +343,7 @@ static Status train(Run *run) {
     catch_signals();
     TRY(loop(run, &reason));
     TRY(report_end(&run->report, &run->trainer, run->state.step, reason));
-    if (run->recorder) TRY(print_profile(run));
+    if (run->recorder && !run->options.quiet) TRY(print_profile(run));
     if (strcmp(reason, "diverged") != 0) return OK;
     return fail(ERROR_NONFINITE,
                 "%d steps in a row had a loss or gradient that is not finite; lower --lr, or look for "
@@ -367,7 +369,7 @@ static Status compare(Run *run, PathsOptions *paths, size_t bytes[FORM_COUNT]) {
     Status status = paths_run(&run->trainer, paths, &c);
     progress_hide(run->report.progress);
     char *path = NULL;
-    if (!status) compare_print(&c, stdout);
+    if (!status && !o->quiet) compare_print(&c, stdout);
     if (!status && *o->out) status = path_join(o->out, "compare.json", &path);
     if (!status && path) status = compare_write(&c, path);
     memory_free(path);
