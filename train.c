@@ -105,6 +105,19 @@ static Status read_resume(Run *run) {
     return status;
 }
 
+/* A new run does not mix its checkpoints with another's: the newest would be the wrong one. */
+static Status check_out(const Run *run) {
+    if (!*run->options.out || run->resume) return OK;
+    char *latest = NULL;
+    TRY(checkpoint_latest(run->options.out, &latest));
+    if (!latest) return OK;
+    Status status =
+        fail(ERROR_USAGE, "--out=%s already holds %s; go on from it with --resume, or name another folder",
+             run->options.out, path_name(latest));
+    memory_free(latest);
+    return status;
+}
+
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
     ConfigSizes sizes = {o->layers, o->heads, o->width, o->context, o->vocab};
@@ -381,6 +394,7 @@ static Status start(Run *run, int argc, char **argv, bool *done) {
     TRY(train_options_read(argc, argv, &run->options, &run->set, done));
     if (*done) return OK;
     TRY(read_resume(run));
+    TRY(check_out(run));
     TRY(open_session(run));
     TRY(open_data(run));
     TRY(open_trainer(run));

@@ -1,13 +1,28 @@
 #include "model/session.h"
 
 #include "base/files.h"
+#include "base/memory.h"
 #include "model/checkpoint.h"
 
 enum { BYTES = 256 };
 
+/* The model's folder: `model` itself, or the latest checkpoint in it; NULL where it is no folder. */
+static Status find_folder(const char *model, char **folder) {
+    *folder = NULL;
+    if (!path_is_directory(model)) return OK;
+    char *config = NULL;
+    TRY(path_join(model, "config.json", &config));
+    bool whole = path_exists(config);
+    memory_free(config);
+    if (!whole) TRY(checkpoint_latest(model, folder));
+    if (*folder) return OK;
+    *folder = memory_text(model);
+    return *folder ? OK : fail(ERROR_MEMORY, "out of host memory");
+}
+
 static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
-    s->folder = path_is_directory(model) ? model : NULL;
-    TRY(s->folder ? checkpoint_config(model, &s->config) : config_preset(model, &s->config));
+    TRY(find_folder(model, &s->folder));
+    TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
     Config *c = &s->config;
     if (!sizes || !(sizes->layers || sizes->heads || sizes->width || sizes->context || sizes->vocab))
         return OK;
@@ -62,6 +77,7 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
 
 void session_close(Session *s) {
     tokenizer_free(s->tokenizer);
+    memory_free(s->folder);
     if (s->device) s->device->close(s->device);
     *s = (Session){0};
 }

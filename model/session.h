@@ -16,7 +16,7 @@ typedef struct {
     bool tf32;
     uint32_t fuses;
     Config config;
-    const char *folder;   // that the model comes from; NULL for a preset
+    char *folder;         // that the model comes from; NULL for a preset
     Tokenizer *tokenizer; // NULL where none is known: only shards can be read, and nothing can be written out
 } Session;
 
@@ -25,7 +25,8 @@ typedef struct {
     int64_t layers, heads, width, context, vocab;
 } ConfigSizes;
 
-/* Opens the device, then reads the model's description (a preset's name, or a folder) and the tokenizer: the named
+/* Opens the device, then reads the model's description (a preset's name, a folder, or
+ * a run's folder, of which the latest checkpoint is taken) and the tokenizer: the named
  * one, else the folder's own, else bytes for a model of at most 256 tokens. A preset whose --vocab is not given gets
  * the vocabulary of a named tokenizer. ERROR_USAGE for a tokenizer with more tokens than the model. */
 CHECKED Status session_open(Session *session, const char *model, const ConfigSizes *sizes,
