@@ -1,0 +1,179 @@
+/* Runs that stop and go on: after a saved step, after a signal, after a kill. What they compute must be equal, to the
+ * last bit, to a run that never stopped. */
+#include "tests/support/program.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+#include "model/checkpoint.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN                                                                                                  \
+    TINY " --val-data=validation.txt --val-every=3 --val-steps=4 --sample-every=4 --sample-tokens=4 "        \
+         "--lr=1e-2 "
+/* Signals come at any step: a learning rate that does not depend on how many there will be. */
+#define ENDLESS TINY " --val-every=0 --sample-every=0 --lr=1e-2 --schedule=constant --warmup=0 "
+
+/* ---- from a saved step ---- */
+
+static void expect_resumes(const char *folder, const char *name, const char *flags) {
+    char part[64], whole[64], part_weights[128], whole_weights[128];
+    snprintf(part, sizeof part, "%s-part.jsonl", name);
+    snprintf(whole, sizeof whole, "%s-whole.jsonl", name);
+    snprintf(part_weights, sizeof part_weights, "%s-part/step-00000010", name);
+    snprintf(whole_weights, sizeof whole_weights, "%s-whole/step-00000010", name);
+    program_succeeds(folder, "train " RUN "--steps=10 --save-every=5 --out=%s-whole --log=%s %s -q", name,
+                     whole, flags);
+    /* The rest is gone, as if the run had ended at step 5; what it was told stays beside its checkpoints. */
+    program_succeeds(folder, "cp -r %s-whole %s-part && rm -r %s", name, name, part_weights);
+    program_succeeds(folder, "train --resume=%s-part/step-00000005 --out=%s-part --log=%s -q", name, name,
+                     part);
+    const char *numbers = log_numbers(folder, part, 0);
+    assert_int_equal(strncmp(numbers, "step 6 ", 7), 0);
+    assert_string_equal(numbers, log_numbers(folder, whole, 5));
+    char one[192], other[192];
+    static const char *const files[] = {"config.json", "model.safetensors", "training_state.safetensors"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(one, sizeof one, "%s/%s", part_weights, files[i]);
+        snprintf(other, sizeof other, "%s/%s", whole_weights, files[i]);
+        expect_same_file(folder, one, other);
+    }
+}
+
+static void test_resume_fused(void **state) {
+    expect_resumes(*state, "fused", "--fused=1 --workers=2");
+}
+
+static void test_resume_naive(void **state) {
+    expect_resumes(*state, "naive", "--fused=0 --accum=2");
+}
+
+/* --resume alone takes the newest in --out and goes on with its log. */
+static void test_resume_last(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder, "train " RUN "--steps=8 --log=whole.jsonl --schedule=constant -q");
+    program_succeeds(folder, "train " RUN
+                             "--steps=5 --log=last.jsonl --schedule=constant --save-every=2 --out=last -q");
+    program_succeeds(folder, "rm -r last/step-00000004");
+    program_succeeds(folder, "train --resume --out=last --steps=8 -q");
+    assert_string_equal(log_numbers(folder, "last.jsonl", 5), log_numbers(folder, "whole.jsonl", 5));
+    program_refuses(folder, ERROR_FILE, "no complete checkpoint in empty",
+                    "train " RUN "--resume --out=empty");
+}
+
+/* ---- signals ---- */
+
+static void expect_saves(const char *folder, int number) {
+    program_succeeds(folder, "rm -rf halted halted.jsonl");
+    pid_t program = program_start(folder, "train " ENDLESS "--steps=1000000 --out=halted --log=halted.jsonl");
+    log_wait(folder, "halted.jsonl", program, "step", 3);
+    assert_int_equal(kill(program, number), 0);
+    const Ran *ran = program_end(folder, program);
+    assert_int_equal(ran->code, 0);
+    expect_text(ran->output, "interrupted: median of");
+    json_t *events = log_read(folder, "halted.jsonl", false);
+    int64_t step = log_step(log_last(events, "step"));
+    assert_int_equal(log_step(log_last(events, "save")), step);
+    assert_int_equal(log_step(log_last(events, "end")), step);
+    assert_string_equal(json_string_value(json_object_get(log_last(events, "end"), "reason")), "interrupted");
+    json_decref(events);
+    program_succeeds(folder, "train --resume --out=halted --steps=%" PRId64 " -q", step + 4);
+    program_succeeds(folder, "train " ENDLESS "--steps=%" PRId64 " --log=through.jsonl -q", step + 4);
+    /* Long runs are compared near the signal only. */
+    int64_t after = step > 100 ? step - 100 : 0;
+    assert_string_equal(log_numbers(folder, "halted.jsonl", after),
+                        log_numbers(folder, "through.jsonl", after));
+}
+
+static void test_interrupt(void **state) {
+    expect_saves(*state, SIGINT);
+}
+
+static void test_terminate(void **state) {
+    expect_saves(*state, SIGTERM);
+}
+
+/* One step of many micro-batches takes far longer than this test waits. */
+static void expect_ends_at_once(const char *folder, int number) {
+    program_succeeds(folder, "rm -rf long");
+    pid_t program = program_start(folder, "train " ENDLESS "--steps=2 --accum=1000000 --out=long -q");
+    program_wait_handler(program, number);
+    assert_int_equal(kill(program, number), 0);
+    wait_ms(100);
+    assert_true(program_runs(program));
+    /* Two that come at the same time count as one. */
+    for (int tries = 0; tries < 100 && program_runs(program); tries++) {
+        kill(program, number);
+        wait_ms(50);
+    }
+    assert_false(program_runs(program));
+    assert_int_equal(program_end(folder, program)->code, 128 + number);
+    assert_false(path_exists(inside(folder, "long/step-00000001")));
+}
+
+static void test_second_interrupt(void **state) {
+    expect_ends_at_once(*state, SIGINT);
+}
+
+static void test_second_terminate(void **state) {
+    expect_ends_at_once(*state, SIGTERM);
+}
+
+/* ---- kill -9 ---- */
+
+static int64_t latest_step(const char *folder, const char *out) {
+    char *latest;
+    expect_ok(checkpoint_latest(inside(folder, out), &latest));
+    int64_t step = latest ? strtoll(strrchr(latest, '-') + 1, NULL, 10) : -1;
+    memory_free(latest);
+    return step;
+}
+
+/* A run that saves after every step is killed at any time, again and again: each time the newest checkpoint is at
+ * least the last one that the log names, and the run goes on from it as if nothing had happened. */
+static void test_kill(void **state) {
+    enum { KILLS = 5 };
+    const char *folder = *state;
+    char log[32];
+    int64_t step = 0;
+    for (int i = 0; i < KILLS; i++) {
+        snprintf(log, sizeof log, "killed%d.jsonl", i);
+        pid_t program =
+            i == 0 ? program_start(folder,
+                                   "train " ENDLESS "--steps=1000000 --save-every=1 --out=killed --log=%s -q",
+                                   log)
+                   : program_start(folder, "train --resume --out=killed --log=%s -q", log);
+        log_wait(folder, log, program, "save", step + 2);
+        wait_ms(7 * i);
+        assert_int_equal(kill(program, SIGKILL), 0);
+        assert_int_equal(program_end(folder, program)->code, 128 + SIGKILL);
+        json_t *events = log_read(folder, log, true);
+        step = latest_step(folder, "killed");
+        assert_true(step >= log_step(log_last(events, "save")));
+        json_decref(events);
+    }
+    program_succeeds(folder, "train --resume --out=killed --steps=%" PRId64 " --log=survived.jsonl -q",
+                     step + 2);
+    program_succeeds(folder, "train " ENDLESS "--steps=%" PRId64 " --log=never.jsonl -q", step + 2);
+    const char *numbers = log_numbers(folder, "survived.jsonl", 0);
+    assert_true(strlen(numbers) > 0);
+    assert_string_equal(numbers, log_numbers(folder, "never.jsonl", step));
+    /* Two are kept, and nothing is left of the saves that were cut off. */
+    const Ran *ran =
+        program_succeeds(folder, "cd killed && ls -A | grep -v -e cache -e options.json | wc -l");
+    assert_int_equal(strtol(ran->output, NULL, 10), 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resume_fused),     cmocka_unit_test(test_resume_naive),
+        cmocka_unit_test(test_resume_last),      cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_terminate),        cmocka_unit_test(test_second_interrupt),
+        cmocka_unit_test(test_second_terminate), cmocka_unit_test(test_kill),
+    };
+    return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
+}
