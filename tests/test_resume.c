@@ -52,6 +52,16 @@ static void test_resume_naive(void **state) {
     expect_resumes(*state, "naive", "--fused=0 --accum=2");
 }
 
+static void test_resume_cuda_fused(void **state) {
+    program_needs_gpu(*state);
+    expect_resumes(*state, "cuda-fused", "--device=cuda --dtype=bf16 --fused=1");
+}
+
+static void test_resume_cuda_naive(void **state) {
+    program_needs_gpu(*state);
+    expect_resumes(*state, "cuda-naive", "--device=cuda --dtype=bf16 --fused=0 --accum=2");
+}
+
 /* --resume alone takes the newest in --out and goes on with its log. */
 static void test_resume_last(void **state) {
     const char *folder = *state;
@@ -170,10 +180,11 @@ static void test_kill(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resume_fused),     cmocka_unit_test(test_resume_naive),
-        cmocka_unit_test(test_resume_last),      cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_terminate),        cmocka_unit_test(test_second_interrupt),
-        cmocka_unit_test(test_second_terminate), cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_resume_fused),      cmocka_unit_test(test_resume_naive),
+        cmocka_unit_test(test_resume_cuda_fused), cmocka_unit_test(test_resume_cuda_naive),
+        cmocka_unit_test(test_resume_last),       cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_terminate),         cmocka_unit_test(test_second_interrupt),
+        cmocka_unit_test(test_second_terminate),  cmocka_unit_test(test_kill),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

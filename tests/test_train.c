@@ -147,6 +147,17 @@ static void test_check(void **state) {
     expect_equal_run(*state, "check.jsonl");
 }
 
+static void test_same_seed_cuda(void **state) {
+    program_needs_gpu(*state);
+    for (int i = 0; i < 2; i++)
+        program_succeeds(*state, "train " RUN "--device=cuda --log=cuda%d.jsonl --hash-trace=cuda%d.trace -q",
+                         i, i);
+    assert_string_equal(log_numbers(*state, "cuda0.jsonl", 0), log_numbers(*state, "cuda1.jsonl", 0));
+    expect_same_file(*state, "cuda0.trace", "cuda1.trace");
+    program_succeeds(*state, "train " RUN "--device=cuda --recompute --log=cuda2.jsonl -q");
+    assert_string_equal(log_numbers(*state, "cuda0.jsonl", 0), log_numbers(*state, "cuda2.jsonl", 0));
+}
+
 static void test_print_config(void **state) {
     program_succeeds(*state, "train " RUN "--lr=1e-2 --print-config >config.json && "
                              "train --config=config.json --log=config.jsonl -q");
@@ -165,8 +176,8 @@ static void test_paths(void **state) {
     double wide[MOST], naive[MOST], fused[MOST], allowed = 0;
     const char *folder = *state, *run = "train " TINY " --steps=30 --val-every=0 --sample-every=0 -q";
     program_succeeds(folder, "%s --dtype=fp64 --log=wide.jsonl", run);
-    program_succeeds(folder, "%s --fused=0 --log=naive.jsonl --device=cpu", run);
-    program_succeeds(folder, "%s --fused=1 --log=fused.jsonl --device=cpu", run);
+    program_succeeds(folder, "%s --fused=0 --log=naive.jsonl", run);
+    program_succeeds(folder, "%s --fused=1 --log=fused.jsonl", run);
     assert_int_equal(log_losses(folder, "wide.jsonl", "step", 0, wide, MOST), MOST);
     assert_int_equal(log_losses(folder, "naive.jsonl", "step", 0, naive, MOST), MOST);
     assert_int_equal(log_losses(folder, "fused.jsonl", "step", 0, fused, MOST), MOST);
@@ -278,6 +289,7 @@ int main(void) {
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_divergence),
         cmocka_unit_test(test_divergence_checked),
+        cmocka_unit_test(test_same_seed_cuda),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);
 }

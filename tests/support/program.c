@@ -73,10 +73,13 @@ static void become_shell(const char *folder, const char *command) {
     _exit(126);
 }
 
-static pid_t start(const char *folder, const char *format, va_list arguments) {
-    char command[COMMAND];
-    int length = vsnprintf(command, sizeof command, format, arguments);
-    assert_true(length > 0 && length < COMMAND);
+static void command_text(char *command, const char *before, const char *format, va_list arguments) {
+    size_t length = strlen(strcpy(command, before));
+    int more = vsnprintf(command + length, COMMAND - length, format, arguments);
+    assert_true(more > 0 && (size_t)more < COMMAND - length);
+}
+
+static pid_t start(const char *folder, const char *command) {
     fflush(NULL);
     pid_t program = fork();
     assert_true(program >= 0);
@@ -104,41 +107,43 @@ const Ran *program_end(const char *folder, pid_t program) {
 }
 
 pid_t program_start(const char *folder, const char *format, ...) {
-    char command[COMMAND] = "exec ";
-    strncat(command, format, sizeof command - strlen(command) - 1);
+    char command[COMMAND];
     va_list arguments;
     va_start(arguments, format);
-    pid_t program = start(folder, command, arguments);
+    command_text(command, "exec ", format, arguments);
     va_end(arguments);
-    return program;
+    return start(folder, command);
 }
 
 const Ran *program_run(const char *folder, const char *format, ...) {
+    char command[COMMAND];
     va_list arguments;
     va_start(arguments, format);
-    pid_t program = start(folder, format, arguments);
+    command_text(command, "", format, arguments);
     va_end(arguments);
-    return program_end(folder, program);
+    return program_end(folder, start(folder, command));
 }
 
 const Ran *program_succeeds(const char *folder, const char *format, ...) {
+    char command[COMMAND];
     va_list arguments;
     va_start(arguments, format);
-    pid_t program = start(folder, format, arguments);
+    command_text(command, "", format, arguments);
     va_end(arguments);
-    const Ran *ran = program_end(folder, program);
-    if (ran->code != 0) fail_msg("exit code %d of: %s\n%s", ran->code, format, ran->error);
+    const Ran *ran = program_end(folder, start(folder, command));
+    if (ran->code != 0) fail_msg("exit code %d of: %s\n%s", ran->code, command, ran->error);
     return ran;
 }
 
 const Ran *program_refuses(const char *folder, ErrorCode code, const char *part, const char *format, ...) {
+    char command[COMMAND];
     va_list arguments;
     va_start(arguments, format);
-    pid_t program = start(folder, format, arguments);
+    command_text(command, "", format, arguments);
     va_end(arguments);
-    const Ran *ran = program_end(folder, program);
+    const Ran *ran = program_end(folder, start(folder, command));
     if (ran->code != (int)code)
-        fail_msg("exit code %d, not %d, of: %s\n%s", ran->code, (int)code, format, ran->error);
+        fail_msg("exit code %d, not %d, of: %s\n%s", ran->code, (int)code, command, ran->error);
     size_t length = strlen(ran->error);
     assert_true(length > 0 && ran->error[length - 1] == '\n');
     const char *line = ran->error + length - 1;
@@ -147,6 +152,13 @@ const Ran *program_refuses(const char *folder, ErrorCode code, const char *part,
     bool named = strncmp(line, "train: ", 7) == 0 || strncmp(line, "infer: ", 7) == 0;
     if (!named || !strstr(line, part)) fail_msg("\"%s\" is not in: %s", part, ran->error);
     return ran;
+}
+
+void program_needs_gpu(const char *folder) {
+    const Ran *ran =
+        program_run(folder, "train " TINY " --device=cuda --steps=1 --val-every=0 --sample-every=0 -q");
+    if (ran->code == ERROR_DEVICE) skip();
+    assert_int_equal(ran->code, 0);
 }
 
 void wait_ms(int ms) {

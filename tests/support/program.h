@@ -15,8 +15,8 @@ typedef struct {
     char error[1 << 14];  // the same
 } Ran;
 
-/* What the runs of these tests have in common: a model that takes milliseconds. */
-#define TINY "--layers=2 --width=32 --heads=2 --context=32 --batch=2 --data=text.txt"
+/* What the runs of these tests have in common: a model that takes milliseconds. A later --device wins. */
+#define TINY "--layers=2 --width=32 --heads=2 --context=32 --batch=2 --data=text.txt --device=cpu"
 
 /* For cmocka_run_group_tests: *state is the path of a scratch folder with text.txt, 20,000 bytes of words, and
  * validation.txt, 257 bytes: eight windows of 32 and the target of the last. */
@@ -33,6 +33,9 @@ const Ran *program_succeeds(const char *folder, const char *format, ...)
  * and a message that holds `part`, and it is the only one (but for ERROR_MEMORY, which shows the plan first). */
 const Ran *program_refuses(const char *folder, ErrorCode code, const char *part, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* Skips the test where train finds no GPU. */
+void program_needs_gpu(const char *folder);
 
 /* Starts one and leaves it running; program_end waits for it. */
 pid_t program_start(const char *folder, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,0 +1,207 @@
+/* The program infer as its users see it: the profile of a forward pass, text, losses, logits. */
+#include "tests/support/program.h"
+
+#include "data/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "--model=runs/step-00000040 --device=cpu "
+
+/* A model that has learned some of the words. */
+static int setup(void **state) {
+    if (program_setup(state) != 0) return -1;
+    program_succeeds(*state, "train " TINY " --steps=40 --lr=1e-2 --val-data=validation.txt --val-every=40 "
+                             "--val-steps=4 --sample-every=0 --out=runs --log=log.jsonl -q");
+    return 0;
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) fail_msg("no number \"%s\"", key);
+    assert_true(isfinite(json_number_value(value)));
+    return json_number_value(value);
+}
+
+/* ---- profile ---- */
+
+static void test_profile(void **state) {
+    const Ran *ran = program_succeeds(*state, "infer " MODEL "--batch=2 --repeats=2 --json=profile.json");
+    expect_text(ran->output, "forward pass of runs/step-00000040");
+    expect_text(ran->output, "batch 2, seq 32: operations, medians of 2 passes");
+    expect_text(ran->output, "sum of operations");
+    expect_text(ran->output, "tok/s");
+    json_t *root = json_load_file(inside(*state, "profile.json"), 0, NULL), *row;
+    const json_t *profiles = json_object_get(root, "profiles"), *profile = json_array_get(profiles, 0);
+    assert_int_equal(json_array_size(profiles), 1);
+    assert_true(number(root, "peak_flops") > 0);
+    static const char *const numbers[] = {"ms", "ms_low", "ms_high", "tokens_per_s", "flops", "least_bytes"};
+    for (int i = 0; i < 6; i++) assert_true(number(profile, numbers[i]) > 0);
+    assert_int_equal(number(profile, "batch"), 2);
+    size_t i;
+    const json_t *rows = json_object_get(profile, "operations");
+    assert_true(json_array_size(rows) >= 10);
+    json_array_foreach(rows, i, row) assert_true(number(row, "ms") >= 0 && number(row, "launches") >= 1);
+    json_decref(root);
+}
+
+static void test_sweep(void **state) {
+    static const char *const paths[] = {"naive", "fused"};
+    program_succeeds(*state,
+                     "infer " MODEL "--batch-sizes=1,3 --seq-lens=8,32 --compare --repeats=2 --warmup-runs=1 "
+                     "--json=sweep.json -q");
+    json_t *root = json_load_file(inside(*state, "sweep.json"), 0, NULL), *profile;
+    const json_t *profiles = json_object_get(root, "profiles");
+    assert_int_equal(json_array_size(profiles), 8);
+    size_t i;
+    json_array_foreach(profiles, i, profile) {
+        assert_int_equal(number(profile, "batch"), i < 4 ? 1 : 3);
+        assert_int_equal(number(profile, "seq"), i % 4 < 2 ? 8 : 32);
+        assert_string_equal(json_string_value(json_object_get(profile, "form")), paths[i % 2]);
+    }
+    json_decref(root);
+}
+
+/* ---- generation ---- */
+
+/* A cache changes the order of no sum that decides here, also where the text outgrows the context of 32. */
+static void test_cache(void **state) {
+    static const char *const draws[] = {"--temperature=0", "--temperature=0.7 --top-k=20 --seed=7"};
+    for (int i = 0; i < 2; i++) {
+        const Ran *cached =
+            program_succeeds(*state, "infer " MODEL "--prompt='one token' --tokens=90 %s", draws[i]);
+        const Ran *without = program_succeeds(
+            *state, "infer " MODEL "--prompt='one token' --tokens=90 %s --no-cache", draws[i]);
+        assert_string_equal(cached->output, without->output);
+        assert_int_equal(strncmp(cached->output, "one token", 9), 0);
+        assert_int_equal(strlen(cached->output), 9 + 90 + 1);
+        expect_text(cached->error, "prefill 9 tokens");
+        expect_text(cached->error, "decode 90 tokens");
+        expect_text(without->error, "without a cache");
+    }
+}
+
+static void test_cache_cuda(void **state) {
+    program_needs_gpu(*state);
+    const char *folder = *state,
+               *command = "infer " MODEL "--device=cuda --dtype=fp32 --prompt=one --tokens=90 -q";
+    const Ran *cached = program_succeeds(folder, "%s --temperature=0", command);
+    const Ran *without = program_succeeds(folder, "%s --temperature=0 --no-cache", command);
+    const Ran *cpu = program_succeeds(folder, "%s --temperature=0 --device=cpu", command);
+    assert_string_equal(cached->output, without->output);
+    assert_string_equal(cached->output, cpu->output);
+}
+
+static void test_forms_agree(void **state) {
+    const Ran *naive =
+        program_succeeds(*state, "infer " MODEL "--prompt=one --temperature=0 --tokens=40 --fused=0 -q");
+    const Ran *fused =
+        program_succeeds(*state, "infer " MODEL "--prompt=one --temperature=0 --tokens=40 --fused=1 -q");
+    assert_string_equal(naive->output, fused->output);
+}
+
+static void test_long_prompt(void **state) {
+    const Ran *ran =
+        program_succeeds(*state, "infer " MODEL "--prompt=- --tokens=5 --temperature=0 <text.txt >long.txt");
+    expect_text(ran->error, "prefill 20000 tokens");
+    program_succeeds(*state, "head -c 20000 long.txt | cmp - text.txt");
+    /* Only the last 32 of them are seen. */
+    program_succeeds(*state, "tail -c 32 text.txt >end.txt && tail -c 6 long.txt >tail.txt");
+    program_succeeds(*state,
+                     "infer " MODEL "--prompt=- --tokens=5 --temperature=0 -q <end.txt | cmp - tail.txt");
+}
+
+static void test_seeds(void **state) {
+    const char *folder = *state, *command = "infer " MODEL "--prompt=one --tokens=60 -q --temperature=1";
+    const Ran *first = program_succeeds(folder, "%s --seed=1", command);
+    const Ran *again = program_succeeds(folder, "%s --seed=1", command);
+    const Ran *other = program_succeeds(folder, "%s --seed=2", command);
+    assert_string_equal(first->output, again->output);
+    assert_string_not_equal(first->output, other->output);
+}
+
+static void test_stop(void **state) {
+    const char *folder = *state,
+               *command = "infer " MODEL "--prompt='one t' --tokens=60 -q --temperature=0.5";
+    const Ran *whole = program_succeeds(folder, "%s", command);
+    char stop[3] = {0};
+    for (size_t i = 5; i + 2 < strlen(whole->output) && !*stop; i++)
+        if (strspn(whole->output + i, "abcdefghijklmnopqrstuvwxyz") >= 2) memcpy(stop, whole->output + i, 2);
+    assert_true(*stop);
+    const Ran *stopped = program_succeeds(folder, "%s --stop=%s", command, stop);
+    size_t length = (size_t)(strstr(whole->output, stop) - whole->output);
+    assert_int_equal(strlen(stopped->output), length + 1);
+    assert_memory_equal(stopped->output, whole->output, length);
+}
+
+/* ---- evaluation ---- */
+
+/* Training's validation saw the same eight windows: the losses differ by the seven digits that are printed, and by
+ * how their fp32 sums were taken: four sums of 64 terms, or one of 256. */
+static void test_eval(void **state) {
+    double trained, loss = 0, perplexity = 0, bits = 0;
+    long tokens = 0;
+    assert_int_equal(log_losses(*state, "log.jsonl", "val", 0, &trained, 1), 1);
+    for (int batch = 2; batch <= 8; batch += 3) { // 5: the last batch is not full
+        const Ran *ran = program_succeeds(*state, "infer " MODEL "--eval=validation.txt --batch=%d", batch);
+        int read = sscanf(ran->output,
+                          "validation.txt: %ld tokens, mean loss %lf, perplexity %lf, %lf bits per byte",
+                          &tokens, &loss, &perplexity, &bits);
+        assert_int_equal(read, 4);
+        assert_int_equal(tokens, 256);
+        double rounding = 0x1p-24 * 256 * trained, printed = 0.5e-6;
+        if (!(fabs(loss - trained) <= printed + rounding)) fail_msg("%.9g, not %.9g", loss, trained);
+        assert_true(fabs(perplexity - exp(loss)) <= 0.5e-4 + exp(loss) * printed);
+        assert_true(fabs(bits - loss / log(2)) <= 0.5e-4 + printed); // a token is a byte here
+    }
+}
+
+/* ---- logits ---- */
+
+static void read_logits(const char *path, int rows, float *logits) {
+    Safetensors *file;
+    expect_ok(safetensors_open(path, &file));
+    const SafetensorsEntry *entry = safetensors_find(file, "logits");
+    assert_non_null(entry);
+    assert_true(entry->type == SAFE_F32 && entry->rank == 2 && entry->d[0] == rows && entry->d[1] == 256);
+    expect_ok(safetensors_read(entry, 0, entry->count, logits));
+    safetensors_close(file);
+}
+
+/* What comes later changes nothing before it. */
+static void test_logits(void **state) {
+    static float few[3 * 256], more[5 * 256];
+    program_succeeds(*state, "infer " MODEL "--logits=few.safetensors --ids=111,110,101 --fused=0");
+    program_succeeds(*state, "infer " MODEL "--logits=more.safetensors --ids=111,110,101,32,116 --fused=0");
+    read_logits(inside(*state, "few.safetensors"), 3, few);
+    read_logits(inside(*state, "more.safetensors"), 5, more);
+    double largest = 0, difference = 0;
+    for (int i = 0; i < 3 * 256; i++) {
+        assert_true(isfinite(few[i]));
+        largest = fmax(largest, fabs((double)few[i]));
+        difference = fmax(difference, fabs((double)few[i] - (double)more[i]));
+    }
+    assert_true(largest > 1);
+    /* Products of other sizes may sum in another order: sums of 32 to 128 terms, two blocks of some ten roundings. */
+    assert_true(difference <= 0x1p-24 * 128 * 20 * largest);
+    assert_true(memcmp(few, few + 256, 256 * sizeof *few) != 0);
+    int likeliest = 0;
+    for (int i = 0; i < 256; i++)
+        if (few[2 * 256 + i] > few[2 * 256 + likeliest]) likeliest = i;
+    const Ran *ran =
+        program_succeeds(*state, "infer " MODEL "--prompt=one --tokens=1 --temperature=0 --fused=0 -q");
+    assert_int_equal((unsigned char)ran->output[0], likeliest);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_profile),     cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_cache),       cmocka_unit_test(test_cache_cuda),
+        cmocka_unit_test(test_forms_agree), cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_seeds),       cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_eval),        cmocka_unit_test(test_logits),
+    };
+    return cmocka_run_group_tests(tests, setup, scratch_teardown);
+}
