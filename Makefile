@@ -31,10 +31,15 @@ LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart
 LINK := $(CXX)
 endif
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config%,$(OBJECTS))
+FUZZ_SECONDS ?= 20
 SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
+endif
 
-.PHONY: all help packages demo test check tests sanitize fuzz format clean
+.PHONY: all help packages demo test check tests sanitize fuzz fuzzers format clean
 .SECONDARY:
 
 all: train infer  ## build ./train and ./infer (the default)
@@ -53,16 +58,24 @@ demo: packages  ## install what is missing, build, train a small GPT on this che
 
 test: EXTRA_PACKAGES := $(TEST_PACKAGES)
 test: packages  ## install what is missing, build, run every test
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory all check
 
 check: tests
 	@tests/run $(TESTS)
 
-tests: all $(TESTS)
+tests: $(BUILD)/train $(BUILD)/infer $(TESTS)
 
 sanitize:  ## the same tests on the CPU under address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/sanitize ARCH=$(ARCH) \
 	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O1" check
+
+fuzz: EXTRA_PACKAGES := $(FUZZ_PACKAGES)
+fuzz: packages  ## feed mutated files to each reader of foreign files, FUZZ_SECONDS=20 each
+	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/fuzz CC=clang FUZZ_SECONDS=$(FUZZ_SECONDS) fuzzers \
+	    EXTRA="-Wno-unknown-warning-option -fno-openmp -O1 -fno-sanitize-recover=all -fsanitize=fuzzer-no-link,address,undefined"
+
+fuzzers: $(FUZZERS)
+	@tests/fuzz/run $(FUZZ_SECONDS) $(FUZZERS)
 
 train infer: %: $(BUILD)/%
 	@ln -sf $< $@
@@ -72,6 +85,9 @@ $(BUILD)/train $(BUILD)/infer: $(BUILD)/%: $(BUILD)/%.o $(OBJECTS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(OBJECTS)
 	$(LINK) -o $@ $^ -lcmocka $(LDLIBS)
+
+$(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZED)
+	$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
 $(BUILD)/%_float.o: %.c
 	@mkdir -p $(@D)
