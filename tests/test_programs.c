@@ -183,7 +183,8 @@ static void test_bad_checkpoint(void **state) {
     expect_damaged(folder, "training_state.safetensors", "truncate -s 1000 training_state.safetensors",
                    resume);
     expect_damaged(folder, "training_state.safetensors",
-                   "sed -i 's/fusebox.step\":\"2\"/fusebox.step\":\"x\"/' training_state.safetensors", resume);
+                   "sed -i 's/fusebox.step\":\"2\"/fusebox.step\":\"x\"/' training_state.safetensors",
+                   resume);
     assert_false(path_exists(inside(folder, "bad/step-00000003")));
 }
 
