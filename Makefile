@@ -18,7 +18,7 @@ CFLAGS := -std=gnu11 -O3 -g1 -march=$(ARCH) -fopenmp -fno-math-errno -fno-trappi
     -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
 NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
     -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -MMD -MP -I.
-LDLIBS := -ljansson -lpcre2-8 -lm -lpthread -ldl -fopenmp $(EXTRA)
+LDLIBS := -lopenblas -ljansson -lpcre2-8 -lm -lpthread -fopenmp $(EXTRA)
 LINK := $(CC)
 
 SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c profile/*.c model/*.c)
@@ -27,7 +27,7 @@ OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(SPECIFICATION),$(SOURCES))
     $(foreach r,float double,$(patsubst %.c,$(BUILD)/%_$(r).o,$(SPECIFICATION)))
 ifeq ($(CUDA),1)
 OBJECTS += $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard kernels/*/*.cu optim/*.cu))
-LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -lrt
+LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt
 LINK := $(CXX)
 endif
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))

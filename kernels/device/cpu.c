@@ -1,14 +1,14 @@
-#include "kernels/device/cpu.h"
+#include "kernels/device/device.h"
 
 #include "base/memory.h"
 
-#include <dlfcn.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <cblas.h>
 
 struct Event {
     double seconds;
@@ -99,88 +99,52 @@ static void cpu_range_pop(Device *device) {
     (void)device;
 }
 
-/* The library stays loaded: its threads may still be waiting inside it. */
 static void cpu_close(Device *device) {
     memory_free(device);
 }
 
-static void describe_processor(Device *device, int threads) {
+static void describe(Device *device, int threads) {
     char model[96] = "CPU", line[256];
     FILE *file = fopen("/proc/cpuinfo", "r");
     while (file && fgets(line, sizeof line, file))
         if (sscanf(line, "model name : %95[^\n]", model) == 1) break;
     if (file) fclose(file);
     snprintf(device->name, sizeof device->name, "%s, %d thread%s", model, threads, threads == 1 ? "" : "s");
-}
-
-static void prefer_wide_kernels(void) {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
-#endif
-}
-
-/* A function of the library, stored through a pointer of its own type (POSIX makes dlsym return void *). */
-static bool find(void *library, const char *name, void *function) {
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
-static Status open_library(CpuDevice *cpu, int threads) {
-    __typeof__(openblas_set_num_threads) *set_threads;
-    __typeof__(openblas_get_config) *get_config;
-    __typeof__(openblas_get_corename) *get_corename;
-    prefer_wide_kernels();
-    cpu->library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
-    if (!cpu->library)
-        return fail(ERROR_DEVICE, "the CPU's products need OpenBLAS: %s; install libopenblas0", dlerror());
-    if (!find(cpu->library, "cblas_sgemm", &cpu->sgemm) || !find(cpu->library, "cblas_dgemm", &cpu->dgemm) ||
-        !find(cpu->library, "openblas_set_num_threads", &set_threads) ||
-        !find(cpu->library, "openblas_get_config", &get_config) ||
-        !find(cpu->library, "openblas_get_corename", &get_corename))
-        return fail(ERROR_DEVICE, "libopenblas.so.0 lacks a function: %s", dlerror());
-    set_threads(threads);
 
     /* "OpenBLAS 0.3.21 NO_LAPACK ... " -> the name and the version alone. */
-    const char *config = get_config();
+    const char *config = openblas_get_config();
     int length = 0;
     for (int words = 0; config[length] && (config[length] != ' ' || ++words < 2);) length++;
-    snprintf(cpu->base.library, sizeof cpu->base.library, "%.*s (%s)", length, config, get_corename());
-    return OK;
+    snprintf(device->library, sizeof device->library, "%.*s (%s)", length, config, openblas_get_corename());
 }
 
 Status device_open_cpu(int threads, Device **device) {
-    CpuDevice *cpu = memory_allocate(sizeof *cpu);
+    Device *cpu = memory_allocate(sizeof *cpu);
     if (!cpu) return fail(ERROR_MEMORY, "out of host memory for the device");
-    cpu->base = (Device){.backend = BACKEND_CPU,
-                         .memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
-                         .allocate = cpu_allocate,
-                         .release = cpu_release,
-                         .pinned = cpu_allocate,
-                         .release_pinned = cpu_release,
-                         .available = cpu_available,
-                         .fill = cpu_fill,
-                         .upload = cpu_upload,
-                         .download = cpu_download,
-                         .copy = cpu_upload,
-                         .synchronize = cpu_nothing,
-                         .launched = cpu_nothing,
-                         .event_create = cpu_event_create,
-                         .event_free = cpu_event_free,
-                         .event_record = cpu_event_record,
-                         .elapsed = cpu_elapsed,
-                         .range_push = cpu_range_push,
-                         .range_pop = cpu_range_pop,
-                         .close = cpu_close};
+    *cpu = (Device){.backend = BACKEND_CPU,
+                    .memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
+                    .allocate = cpu_allocate,
+                    .release = cpu_release,
+                    .pinned = cpu_allocate,
+                    .release_pinned = cpu_release,
+                    .available = cpu_available,
+                    .fill = cpu_fill,
+                    .upload = cpu_upload,
+                    .download = cpu_download,
+                    .copy = cpu_upload,
+                    .synchronize = cpu_nothing,
+                    .launched = cpu_nothing,
+                    .event_create = cpu_event_create,
+                    .event_free = cpu_event_free,
+                    .event_record = cpu_event_record,
+                    .elapsed = cpu_elapsed,
+                    .range_push = cpu_range_push,
+                    .range_pop = cpu_range_pop,
+                    .close = cpu_close};
     if (threads > 0) omp_set_num_threads(threads);
     threads = omp_get_max_threads();
-    describe_processor(&cpu->base, threads);
-    Status status = open_library(cpu, threads);
-    if (status)
-        memory_free(cpu);
-    else
-        *device = &cpu->base;
-    return status;
+    openblas_set_num_threads(threads);
+    describe(cpu, threads);
+    *device = cpu;
+    return OK;
 }

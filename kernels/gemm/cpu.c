@@ -1,8 +1,7 @@
 /* The product on the CPU: OpenBLAS, one call for each matrix of a batch. */
 #include "kernels/gemm/gemm.h"
 
-#include "kernels/device/cpu.h"
-
+#include <cblas.h>
 #include <inttypes.h>
 #include <limits.h>
 
@@ -11,7 +10,7 @@ static bool fits(int64_t value) {
 }
 
 Status gemm_cpu(Ctx *ctx, const Gemm *g) {
-    const CpuDevice *cpu = (const CpuDevice *)ctx->device;
+    (void)ctx;
     if (g->a_dtype != g->c_dtype || g->b_dtype != g->c_dtype || (g->c_dtype != F32 && g->c_dtype != F64))
         return fail(ERROR_INTERNAL, "gemm: the CPU multiplies fp32 or fp64 of one kind, not %s by %s into %s",
                     dtype_name(g->a_dtype), dtype_name(g->b_dtype), dtype_name(g->c_dtype));
@@ -27,13 +26,13 @@ Status gemm_cpu(Ctx *ctx, const Gemm *g) {
     const int lda = g->lda ? (int)g->lda : 1, ldb = g->ldb ? (int)g->ldb : 1, ldc = (int)g->ldc;
     for (int64_t b = 0; b < (g->batch ? g->batch : 1); b++) {
         if (g->c_dtype == F32)
-            cpu->sgemm(CblasRowMajor, ta, tb, m, n, k, (float)g->alpha, (const float *)g->a + b * g->a_step,
-                       lda, (const float *)g->b + b * g->b_step, ldb, (float)g->beta,
-                       (float *)g->c + b * g->c_step, ldc);
+            cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, (float)g->alpha, (const float *)g->a + b * g->a_step,
+                        lda, (const float *)g->b + b * g->b_step, ldb, (float)g->beta,
+                        (float *)g->c + b * g->c_step, ldc);
         else
-            cpu->dgemm(CblasRowMajor, ta, tb, m, n, k, g->alpha, (const double *)g->a + b * g->a_step, lda,
-                       (const double *)g->b + b * g->b_step, ldb, g->beta, (double *)g->c + b * g->c_step,
-                       ldc);
+            cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, g->alpha, (const double *)g->a + b * g->a_step, lda,
+                        (const double *)g->b + b * g->b_step, ldb, g->beta, (double *)g->c + b * g->c_step,
+                        ldc);
     }
     return OK;
 }
