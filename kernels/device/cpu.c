@@ -84,6 +84,12 @@ static Status cpu_event_record(Device *device, Event *event) {
     return OK;
 }
 
+static Status cpu_event_wait(Device *device, Event *event) {
+    (void)device;
+    (void)event;
+    return OK;
+}
+
 static Status cpu_elapsed(Device *device, Event *start, Event *end, double *milliseconds) {
     (void)device;
     *milliseconds = 1e3 * (end->seconds - start->seconds);
@@ -137,6 +143,7 @@ Status device_open_cpu(int threads, Device **device) {
                     .event_create = cpu_event_create,
                     .event_free = cpu_event_free,
                     .event_record = cpu_event_record,
+                    .event_wait = cpu_event_wait,
                     .elapsed = cpu_elapsed,
                     .range_push = cpu_range_push,
                     .range_pop = cpu_range_pop,

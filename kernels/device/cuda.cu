@@ -123,6 +123,11 @@ static Status cuda_event_record(Device *device, Event *event) {
     return OK;
 }
 
+static Status cuda_event_wait(Device *, Event *event) {
+    CUDA_TRY(cudaEventSynchronize(reinterpret_cast<cudaEvent_t>(event)));
+    return OK;
+}
+
 static Status cuda_elapsed(Device *, Event *start, Event *end, double *milliseconds) {
     float elapsed = 0;
     CUDA_TRY(cudaEventSynchronize(reinterpret_cast<cudaEvent_t>(end)));
@@ -130,6 +135,54 @@ static Status cuda_elapsed(Device *, Event *start, Event *end, double *milliseco
                                   reinterpret_cast<cudaEvent_t>(end)));
     *milliseconds = elapsed;
     return OK;
+}
+
+/* ---- graphs ---- */
+
+struct Graph {
+    cudaGraphExec_t executable;
+    int64_t launches;
+};
+
+/* Thread-local: what other threads do meanwhile (the loader's pinned memory) does not disturb the capture. */
+static Status cuda_capture_begin(Device *device) {
+    CUDA_TRY(cudaStreamBeginCapture(cuda_of(device)->stream, cudaStreamCaptureModeThreadLocal));
+    cuda_of(device)->before_capture = device->launches;
+    return OK;
+}
+
+static Status cuda_capture_end(Device *device, Graph **graph) {
+    CudaDevice *cuda = cuda_of(device);
+    const int64_t launches = device->launches - cuda->before_capture;
+    device->launches = cuda->before_capture; // nothing has run
+    *graph = NULL;
+    cudaGraph_t captured = NULL;
+    CUDA_TRY(cudaStreamEndCapture(cuda->stream, &captured));
+    Graph *made = (Graph *)memory_allocate(sizeof *made);
+    Status status = made ? OK : fail(ERROR_MEMORY, "no host memory for a graph");
+    if (!status)
+        status = cuda_status(cudaGraphInstantiate(&made->executable, captured, 0), "cudaGraphInstantiate");
+    (void)cudaGraphDestroy(captured);
+    if (status) {
+        memory_free(made);
+        return status;
+    }
+    made->launches = launches;
+    *graph = made;
+    return OK;
+}
+
+static Status cuda_graph_launch(Device *device, Graph *graph) {
+    CUDA_TRY(cudaGraphLaunch(graph->executable, cuda_of(device)->stream));
+    device->launches += graph->launches;
+    return OK;
+}
+
+static void cuda_graph_free(Device *device, Graph *graph) {
+    if (!graph) return;
+    (void)cudaStreamSynchronize(cuda_of(device)->stream); // it may be running
+    (void)cudaGraphExecDestroy(graph->executable);
+    memory_free(graph);
 }
 
 /* ---- NVTX ranges: a table from a name's address to its registered string ---- */
@@ -230,7 +283,9 @@ static Status cuda_describe(CudaDevice *device) {
             "this program holds no code for %s (sm_%d): rebuild it on that machine, or use --device=cpu",
             device->base.name, device->capability);
     }
-    return cuda_status(error, "cudaFuncGetAttributes");
+    TRY(cuda_status(error, "cudaFuncGetAttributes"));
+    device->early_launches = attributes.ptxVersion >= 90 && attributes.binaryVersion >= 90;
+    return OK;
 }
 
 static Status cuda_start(CudaDevice *device) {
@@ -265,7 +320,12 @@ static void cuda_fill_interface(Device *base) {
     base->event_create = cuda_event_create;
     base->event_free = cuda_event_free;
     base->event_record = cuda_event_record;
+    base->event_wait = cuda_event_wait;
     base->elapsed = cuda_elapsed;
+    base->capture_begin = cuda_capture_begin;
+    base->capture_end = cuda_capture_end;
+    base->graph_launch = cuda_graph_launch;
+    base->graph_free = cuda_graph_free;
     base->range_push = cuda_range_push;
     base->range_pop = cuda_range_pop;
     base->close = cuda_close;

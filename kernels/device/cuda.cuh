@@ -23,9 +23,11 @@ struct CudaDevice {
     size_t workspace_bytes;
     int multiprocessors;
     int capability;      // 10 * major + minor: 90 for Hopper
+    bool early_launches; // LAUNCH_EARLY means something: the GPU has it, and the kernels are built for it
     size_t shared_bytes; // that one block can ask for
     size_t l2_bytes;
-    GemmPlans *plans; // made by the first product, freed by gemm_plans_free
+    int64_t before_capture; // base.launches when the capture at hand began
+    GemmPlans *plans;       // made by the first product, freed by gemm_plans_free
     RangeNames *names;
 };
 
@@ -49,9 +51,15 @@ CHECKED Status cublas_status(cublasStatus_t error, const char *what);
 #define LAUNCH(ctx, kernel, grid, block, shared, ...)                                                        \
     cuda_launch(cuda_device(ctx), #kernel, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__)
 
+/* The same for a kernel that may start while the one before it in the stream still runs (Hopper's
+ * programmatic dependent launch): it must call wait_for_previous() before it reads what any kernel has written
+ * that could still be running, and before it writes anything. */
+#define LAUNCH_EARLY(ctx, kernel, grid, block, shared, ...)                                                  \
+    cuda_launch<true>(cuda_device(ctx), #kernel, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__)
+
 enum { SHARED_WITHOUT_ASKING = 48 * 1024 };
 
-template <class... Formal, class... Actual>
+template <bool Early = false, class... Formal, class... Actual>
 CHECKED Status cuda_launch(CudaDevice *device, const char *name, void (*kernel)(Formal...), dim3 grid,
                            dim3 block, size_t shared, Actual... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return OK;
@@ -64,9 +72,29 @@ CHECKED Status cuda_launch(CudaDevice *device, const char *name, void (*kernel)(
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = device->stream;
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &early;
+    config.numAttrs = Early && device->early_launches ? 1 : 0;
     TRY(cuda_status(cudaLaunchKernelEx(&config, kernel, static_cast<Formal>(arguments)...), name));
     device->base.launches++;
     return OK;
+}
+
+/* Waits until all kernels before this one in the stream are over and what they wrote can be seen. Does nothing
+ * in a kernel that was not launched early. */
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* From here on a kernel behind this one that is launched early may take the place that blocks leave free. */
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 /* ---- sizes ---- */

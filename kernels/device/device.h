@@ -18,6 +18,7 @@ typedef enum { BACKEND_CPU, BACKEND_CUDA, BACKEND_COUNT } Backend;
 
 typedef struct Device Device;
 typedef struct Event Event; // a point in the device's stream
+typedef struct Graph Graph; // captured work
 
 struct Device {
     Backend backend;
@@ -52,7 +53,19 @@ struct Device {
     Status (*event_create)(Device *device, Event **event) CHECKED;
     void (*event_free)(Device *device, Event *event);
     Status (*event_record)(Device *device, Event *event) CHECKED;
+    Status (*event_wait)(Device *device, Event *event) CHECKED; // the host waits until it is over
     Status (*elapsed)(Device *device, Event *start, Event *end, double *milliseconds) CHECKED;
+
+    /* Captured work; all four NULL on a device that has no graphs (the CPU). Between capture_begin and
+     * capture_end what this thread puts into the stream is noted and not done: kernels, device copies and
+     * fills with their addresses and arguments, but nothing that waits, allocates, or copies from or to the
+     * host. graph_launch puts all of it into the stream, as often as wanted. capture_end must follow every
+     * capture_begin, also where noting failed, and gives NULL then, and an error. A launch counts as the
+     * launches in the graph. */
+    Status (*capture_begin)(Device *device) CHECKED;
+    Status (*capture_end)(Device *device, Graph **graph) CHECKED;
+    Status (*graph_launch)(Device *device, Graph *graph) CHECKED;
+    void (*graph_free)(Device *device, Graph *graph);
 
     /* NVTX ranges in fusebox's domain; `name` must stay valid for the device's life (names are registered
      * once). */
