@@ -47,6 +47,13 @@ static void test_profile(void **state) {
     json_decref(root);
 }
 
+/* A run's folder stands for its latest checkpoint. */
+static void test_run_folder(void **state) {
+    const Ran *step = program_succeeds(*state, "infer " MODEL "--eval=validation.txt");
+    const Ran *run = program_succeeds(*state, "infer --model=runs --device=cpu --eval=validation.txt");
+    assert_string_equal(step->output, run->output);
+}
+
 static void test_sweep(void **state) {
     static const char *const paths[] = {"naive", "fused"};
     program_succeeds(*state,
@@ -197,11 +204,12 @@ static void test_logits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_profile),     cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_cache),       cmocka_unit_test(test_cache_cuda),
-        cmocka_unit_test(test_forms_agree), cmocka_unit_test(test_long_prompt),
-        cmocka_unit_test(test_seeds),       cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_eval),        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_profile),     cmocka_unit_test(test_run_folder),
+        cmocka_unit_test(test_sweep),       cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_cache_cuda),  cmocka_unit_test(test_forms_agree),
+        cmocka_unit_test(test_long_prompt), cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_stop),        cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_logits),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);
 }

@@ -78,6 +78,7 @@ static void test_usage(void **state) {
         {"--compare needs a fused path", "train --compare --fused=0"},
         {"--save-every has no effect without --out", "train --save-every=5"},
         {"--resume needs --out", "train --resume"},
+        {"already holds step-00000002", "train " TINY " --steps=3 --out=runs"},
         {"--dtype=bf16", "train --dtype=bf16 --device=cpu"},
         {"--device=gpu", "train --device=gpu"},
         {"change a preset, not the model", "train " MODEL "--layers=3 --data=text.txt"},
