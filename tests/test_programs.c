@@ -218,7 +218,7 @@ static void test_no_gpu(void **state) {
 }
 
 static void test_no_such_gpu(void **state) {
-    program_refuses(*state, ERROR_DEVICE, "--device=cuda:99", "train " TINY " --device=cuda:99 --steps=1");
+    program_refuses(*state, ERROR_DEVICE, "CUDA", "train " TINY " --device=cuda:99 --steps=1");
 }
 
 /* 7, divergence, is in test_train.c and here for infer: weights that are not finite give no finite loss. */
