@@ -123,6 +123,7 @@ bool fits_tensor_cores(const Ctx *ctx, const Problem &p) {
 /* The choice of a kernel. */
 Status forward(Ctx *ctx, const Problem *p) {
     if (p->queries <= DECODE_QUERIES && p->width <= DECODE_WIDTH) return forward_decode(ctx, p);
+    if (fits_hopper_forward(ctx, *p)) return forward_hopper(ctx, p);
     if (fits_tensor_cores(ctx, *p)) return forward_tensor(ctx, p);
     return forward_exact(ctx, p);
 }

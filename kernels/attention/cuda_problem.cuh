@@ -24,6 +24,8 @@ struct Problem {
     const int *key_lengths;            // (B), or NULL
     float *lse;                        // (B, heads, T), or NULL when nothing is saved
     float2 *statistics;                // (B, heads, T): lse in base 2 (+inf for -inf), delta; backward only
+    float *dq_sums;                    // scratch of backward_hopper, as is `turns`; else NULL
+    int *turns;
     int batch, queries, keys;          // B, T, S
     int heads, kv_heads, group, width; // group = heads / kv_heads; width = D
     bool causal;
@@ -89,6 +91,13 @@ static inline bool fills_device(const Ctx *ctx, int64_t heads, int64_t rows) {
     return divide_up(rows, 128) * heads >= 3 * int64_t(cuda_device(ctx)->multiprocessors);
 }
 
+/* The same through Hopper's own instructions, where fits_hopper_forward. */
+bool fits_hopper_forward(const Ctx *ctx, const Problem &p);
+CHECKED Status forward_hopper(Ctx *ctx, const Problem *p);
+/* The backward, where fits_hopper_backward; take_hopper_backward sets dq_sums and turns. */
+bool fits_hopper_backward(const Ctx *ctx, const Problem &p);
+CHECKED Status take_hopper_backward(Ctx *ctx, Problem *p);
+CHECKED Status backward_hopper(Ctx *ctx, const Problem *p);
 CHECKED Status forward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status backward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status forward_exact(Ctx *ctx, const Problem *p);
