@@ -5,6 +5,9 @@
 
 #include <inttypes.h>
 
+/* Fast steps do not flood the terminal; the log has them all. */
+#define LINE_SECONDS 0.5
+
 Status report_open(Report *r, const char *log, bool append, int64_t done, int64_t steps, bool quiet) {
     r->steps = steps;
     TRY(progress_open(stdout, stderr, done, steps, quiet, &r->progress));
@@ -99,16 +102,19 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     double rate = tokens_per_step(t) / (1e-3 * ms), mfu = share_of_peak(r, t, ms);
     TRY(keep_time(r, ms));
     r->waited_ms += waited_ms;
+    bool due = device_clock() >= r->next_line || step == r->steps;
+    if (due) r->next_line = device_clock() + LINE_SECONDS;
     if (result->skipped)
         progress_line(r->progress,
                       "step %" PRId64 ": loss %g or norm %g is not finite; the update is skipped", step,
                       result->loss, result->norm);
-    progress_line(r->progress,
-                  "step %5" PRId64 "/%" PRId64
-                  " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s | MFU "
-                  "%.1f%%",
-                  step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                  learning_rate, ms, rate, 100 * mfu);
+    if (due)
+        progress_line(r->progress,
+                      "step %5" PRId64 "/%" PRId64
+                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s | MFU "
+                      "%.1f%%",
+                      step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
+                      learning_rate, ms, rate, 100 * mfu);
     progress_step(r->progress, step, 1e-3 * ms);
     events_begin(r->events, result->skipped ? "skip" : "step");
     events_integer(r->events, "step", step);

@@ -19,6 +19,7 @@ typedef struct {
     int64_t steps; // of the whole run
     double *ms;    // (room) times of the steps of this process, in order
     int64_t count, room;
+    double next_line; // when the next step's line is due: seconds of device_clock
     double waited_ms; // for data, in all
 } Report;
 
