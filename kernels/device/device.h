@@ -82,8 +82,8 @@ CHECKED Status device_open_cpu(int threads, Device **device);
  * it. A weak symbol: NULL in a build without CUDA. */
 __attribute__((weak)) CHECKED Status device_open_cuda(int index, Device **device);
 
-/* `threads` is for the CPU, 0: all. choice: "cpu", "cuda", "cuda:N", or "auto" (a GPU that works, else the CPU). ERROR_USAGE for anything else.
- */
+/* choice: "cpu", "cuda", "cuda:N", or "auto" (a GPU that works, else the CPU). `threads` is for the CPU, 0: all.
+ * ERROR_USAGE for anything else. */
 CHECKED Status device_open(const char *choice, int threads, Device **device);
 
 /* Seconds of the monotonic clock. */
