@@ -4,6 +4,8 @@
 #include "kernels/device/partials.cuh"
 #include "kernels/device/words.cuh"
 #include "kernels/gemm/cuda.cuh"
+#include "kernels/linear/cuda_gelu.cuh"
+#include "kernels/linear/cuda_rows.cuh"
 
 /* Bias, GELU and the GELU's gradient ride in a product's epilogue where cuBLASLt has one; else one kernel
  * does what is left. Such a kernel walks a tile of columns down the rows: a thread stays with its N columns,
@@ -14,30 +16,6 @@ constexpr int WARP = 32;
 constexpr int ROWS = 8;                // rows of a block at once, one warp each
 constexpr int RESIDENT = 4;            // blocks that a multiprocessor's registers hold
 constexpr int BLOCKS = 132 * RESIDENT; // a fixed number, so that the order of sums is fixed
-
-constexpr float SQRT_2_OVER_PI = 0.7978845608028654f, CUBIC = 0.044715f;
-
-/* gelu(z) = z/2 (1 + tanh(u)) = z s with s = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (z + 0.044715 z^3). */
-struct Sigmoid {
-    float s, complement; // complement = 1 - s, without cancellation
-
-    __device__ __forceinline__ explicit Sigmoid(float z) {
-        const float u = SQRT_2_OVER_PI * (z + CUBIC * z * z * z);
-        const float e = __expf(fminf(-2.f * u, 80.f)); // so that e s stays finite
-        s = __fdividef(1.f, 1.f + e);
-        complement = e * s;
-    }
-};
-
-__device__ __forceinline__ float gelu(float z) {
-    return z * Sigmoid(z).s;
-}
-
-__device__ __forceinline__ float gelu_slope(float z) {
-    const Sigmoid sigmoid(z);
-    const float two_du = 2.f * SQRT_2_OVER_PI * (1.f + 3.f * CUBIC * z * z);
-    return sigmoid.s * (1.f + z * sigmoid.complement * two_du);
-}
 
 /* What a thread has to do: N columns from `column` on, of the rows first, first + step, ... */
 struct Walk {
@@ -147,6 +125,10 @@ bool in_epilogue(Ctx *ctx, const Gemm *product, const GemmEpilogue *epilogue) {
 
 template <typename T>
 Status forward(Ctx *ctx, const LinearForward *l) {
+    if (linear_rows_suit(l)) {
+        PRIMITIVE (ctx, "few rows") TRY(linear_rows(ctx, l));
+        return OK;
+    }
     const Gemm product = gemm_forward(l->x, l->weight, l->y, 0);
     const bool activate = l->activation == ACTIVATION_GELU_TANH;
     const T *bias = data_of<T>(l->bias);

@@ -1,0 +1,112 @@
+#include "kernels/linear/cuda_rows.cuh"
+
+#include "kernels/device/cuda.cuh"
+#include "kernels/device/words.cuh"
+#include "kernels/linear/cuda_gelu.cuh"
+
+/* A warp makes a few outputs, each the dot product of a row of weights with every row of x. The weights of the first
+ * round are on their way before the kernel that makes x is over: they do not depend on it. */
+namespace {
+
+constexpr int FEW = 4; // rows
+constexpr int WARP = 32, WARPS = 4;
+constexpr int MANY_OUTPUTS = 16384; // from here on a warp makes more than one: x is then read less often
+
+template <typename T, typename Y>
+struct Layer {
+    const T *x, *weight, *bias; // (rows, in), (out, in), (out) or NULL
+    T *pre;                     // (rows, out) or NULL
+    Y *y;                       // (rows, out)
+    int rows, in, out;
+    bool activate;
+};
+
+/* Floor: out * in * sizeof(T) bytes. ROUND 16-byte words of each row of weights are on their way at once. */
+template <typename T, typename Y, int ROWS, int OUTPUTS, int ROUND>
+__global__ void __launch_bounds__(WARP *WARPS) multiply_rows(const Layer<T, Y> l) {
+    constexpr int N = VECTOR<T>;
+    const int lane = threadIdx.x, vectors = l.in / N;
+    const int first = (blockIdx.x * WARPS + threadIdx.y) * OUTPUTS;
+    float sum[OUTPUTS][ROWS] = {};
+    let_next_start();
+    for (int start = lane; start - lane < vectors; start += ROUND * WARP) {
+        Words words[OUTPUTS][ROUND];
+#pragma unroll
+        for (int o = 0; o < OUTPUTS; o++)
+#pragma unroll
+            for (int i = 0; i < ROUND; i++) {
+                const int v = start + i * WARP;
+                words[o][i] = {};
+                if (v < vectors && first + o < l.out)
+                    words[o][i] = load_words(l.weight + (int64_t)(first + o) * l.in + v * N);
+            }
+        if (start == lane) wait_for_previous();
+#pragma unroll
+        for (int i = 0; i < ROUND; i++) {
+            const int v = start + i * WARP;
+            if (v >= vectors) break;
+#pragma unroll
+            for (int m = 0; m < ROWS; m++) {
+                if (m >= l.rows) break;
+                float x[N];
+                unpack<T>(load_words(l.x + (int64_t)m * l.in + v * N), x);
+#pragma unroll
+                for (int o = 0; o < OUTPUTS; o++) {
+                    float w[N];
+                    unpack<T>(words[o][i], w);
+#pragma unroll
+                    for (int e = 0; e < N; e++) sum[o][m] = fmaf(x[e], w[e], sum[o][m]);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int o = 0; o < OUTPUTS; o++)
+#pragma unroll
+        for (int m = 0; m < ROWS; m++) {
+            const float total = warp_sum(sum[o][m]);
+            if (lane != o * ROWS + m || m >= l.rows || first + o >= l.out) continue;
+            const int64_t at = (int64_t)m * l.out + first + o;
+            const float z = total + (l.bias ? to_float(l.bias[first + o]) : 0.f);
+            if (l.pre) l.pre[at] = from_float<T>(z);
+            l.y[at] = from_float<Y>(l.activate ? gelu(z) : z);
+        }
+}
+
+template <typename T, typename Y, int ROWS>
+Status launch(Ctx *ctx, const Layer<T, Y> &l) {
+    constexpr int OUTPUTS = 4, ROUND = 12; // registers: 4 * ROUND, for one row of weights or for four
+    const dim3 block(WARP, WARPS);
+    if (l.out >= MANY_OUTPUTS)
+        return LAUNCH_EARLY(ctx, (multiply_rows<T, Y, ROWS, OUTPUTS, ROUND / OUTPUTS>),
+                            (unsigned)divide_up(l.out, WARPS * OUTPUTS), block, 0, l);
+    return LAUNCH_EARLY(ctx, (multiply_rows<T, Y, ROWS, 1, ROUND>), (unsigned)divide_up(l.out, WARPS), block,
+                        0, l);
+}
+
+template <typename T, typename Y>
+Status multiply(Ctx *ctx, const LinearForward *l) {
+    const Layer<T, Y> layer = {data_of<T>(l->x),
+                               data_of<T>(l->weight),
+                               data_of<T>(l->bias),
+                               data_of<T>(l->pre),
+                               data_of<Y>(l->y),
+                               (int)tensor_rows(l->x),
+                               (int)tensor_width(l->weight),
+                               (int)tensor_rows(l->weight),
+                               l->activation == ACTIVATION_GELU_TANH};
+    return layer.rows == 1 ? launch<T, Y, 1>(ctx, layer) : launch<T, Y, FEW>(ctx, layer);
+}
+
+} // namespace
+
+bool linear_rows_suit(const LinearForward *l) {
+    const int64_t in = tensor_width(l->weight), out = tensor_rows(l->weight), most = INT32_MAX / 2;
+    return tensor_rows(l->x) <= FEW && in > 0 && in < most && out < most &&
+           walks_in_packs(16 / (int)dtype_size(l->x.dtype), {in}, {l->x.data, l->weight.data});
+}
+
+Status linear_rows(Ctx *ctx, const LinearForward *l) {
+    if (l->x.dtype == F32) return multiply<float, float>(ctx, l);
+    return l->y.dtype == F32 ? multiply<bf16, float>(ctx, l) : multiply<bf16, bf16>(ctx, l);
+}
