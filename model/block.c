@@ -54,7 +54,8 @@ Status block_forward(Ctx *ctx, const Config *c, const BlockParameters *p, const 
                                       .scale = 1 / sqrt((double)config_head_size(c)),
                                       .cache_k = in->cache_k,
                                       .cache_v = in->cache_v,
-                                      .past = in->past};
+                                      .past = in->past,
+                                      .past_on_device = in->past_on_device};
     TRY(take(ctx, in->inner, "attention", in->x.dtype, in->x.shape, &b->attention.y));
     ctx->place = "attention";
     TRY(attention_forward(ctx, &b->attention, in->inner));

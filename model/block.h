@@ -31,6 +31,7 @@ typedef struct {
     Tensor r2, m;            // (B, T, C): the outputs, taken by the caller
     Tensor cache_k, cache_v; // (B, capacity, kv) of this layer; empty without a cache
     int64_t past;            // tokens already in the cache
+    Tensor past_on_device;   // (1) i32 or empty: see attention.h
     bool again;              // recomputing for the backward pass: m is not computed
 } BlockInput;
 

@@ -42,7 +42,7 @@ Status transformer_take_cache(Ctx *ctx, const Transformer *model, int64_t batch,
                               Cache *cache) {
     const Config *c = &model->config;
     Shape shape = shape4(c->layers, batch, capacity, c->kv_heads * config_head_size(c));
-    cache->length = 0;
+    *cache = (Cache){0};
     ctx->layer = -1;
     TRY(take(ctx, ARENA_SAVED, "cache.keys", ctx->dtype, shape, &cache->k));
     return take(ctx, ARENA_SAVED, "cache.values", ctx->dtype, shape, &cache->v);
@@ -87,6 +87,7 @@ static Status forward_blocks(Ctx *ctx, Transformer *model, Cache *cache, Tensor 
             input.cache_k = cache_layer(cache->k, layer);
             input.cache_v = cache_layer(cache->v, layer);
             input.past = cache->length;
+            input.past_on_device = cache->place;
         }
         ArenaMark mark = arena_mark(scratch);
         TRY(run_block(ctx, model, layer, &input));
@@ -107,6 +108,7 @@ Status transformer_forward(Ctx *ctx, Transformer *model, Tensor tokens, Cache *c
 
     model->embed = (EmbedForward){
         .tokens = tokens, .token = p->token.weight, .position = p->position.weight, .past = past};
+    if (cache) model->embed.past_on_device = cache->place;
     TRY(take(ctx, ARENA_SAVED, "embedding", ctx->dtype, stream, &model->embed.y));
     ctx->place = "embed";
     TRY(embed_forward(ctx, &model->embed));

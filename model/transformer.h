@@ -17,6 +17,7 @@ extern "C" {
 typedef struct {
     Tensor k, v;    // (layers, B, capacity, kv_heads*D)
     int64_t length; // tokens in it
+    Tensor place;   // (1) i32 or empty: `length` in device memory (embed.h, attention.h)
 } Cache;
 
 typedef char LayerName[16];

@@ -32,6 +32,8 @@ static Status check_cache(const Ctx *ctx, const AttentionForward *a, int64_t kv_
     TRY(check_that("attention", !ctx->training, "a cache is for inference only"));
     TRY(check_that("attention", a->cache_k.shape.rank == 3 && a->cache_k.shape.d[0] == batch_of(a),
                    "the cache is (B, capacity, kv_heads*D)"));
+    if (!tensor_empty(a->past_on_device))
+        TRY(check_dense("attention", "past_on_device", a->past_on_device, I32, 1, 1));
     int64_t capacity = a->cache_k.shape.d[1];
     TRY(check_that("attention", a->past >= 0 && keys_of(a) <= capacity,
                    "past + T is at most the capacity of the cache"));

@@ -18,6 +18,8 @@
 extern "C" {
 #endif
 
+enum { ATTENTION_FEW = 4, ATTENTION_WIDTH = 256 };
+
 typedef struct {
     Tensor q;           // (B, T, heads*D) view
     Tensor k, v;        // (B, S, kv_heads*D) views
@@ -28,8 +30,12 @@ typedef struct {
     double scale;            // 1/sqrt(D)
     Tensor cache_k, cache_v; // (B, capacity, kv_heads*D) dense; empty: no cache
     int64_t past;            // rows already in the cache
-    Tensor lse;              // (B, heads, T) fp32; taken by attention_forward when training
-    Tensor probabilities;    // (B, heads, T, S): taken when training and the form is naive
+    Tensor
+        past_on_device; // (1) i32, or empty: of up to ATTENTION_FEW queries with D up to ATTENTION_WIDTH the
+                        // fused CUDA form reads past here instead, so that captured work can go on; the
+                        // caller has checked that it is at most capacity - T
+    Tensor lse;         // (B, heads, T) fp32; taken by attention_forward when training
+    Tensor probabilities; // (B, heads, T, S): taken when training and the form is naive
 } AttentionForward;
 
 typedef struct {

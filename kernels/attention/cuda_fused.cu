@@ -5,17 +5,17 @@
 #include <climits>
 
 namespace attention {
-namespace {
 
-constexpr int THREADS = 256;
-
-/* A view's rows as (b, i, c). `bytes` is of one head's columns. */
 Rows make_rows(const Tensor &t, int64_t head_columns) {
     const int64_t rows = t.shape.d[1], size = (int64_t)dtype_size(t.dtype);
     const bool vector =
         walks_in_packs(16, {head_columns * size, t.stride * size}, {static_cast<const void *>(t.data)});
     return {t.data, rows * t.stride, t.stride, vector};
 }
+
+namespace {
+
+constexpr int THREADS = 256;
 
 Status make_problem(const AttentionForward *a, Problem *p) {
     const Tensor &k = tensor_empty(a->cache_k) ? a->k : a->cache_k;
@@ -120,9 +120,12 @@ bool fits_tensor_cores(const Ctx *ctx, const Problem &p) {
            cuda_device(ctx)->shared_bytes >= tensor_shared_bytes(p.width);
 }
 
+bool suits_decode(const Problem &p) {
+    return p.queries <= DECODE_QUERIES && p.width <= DECODE_WIDTH;
+}
+
 /* The choice of a kernel. */
 Status forward(Ctx *ctx, const Problem *p) {
-    if (p->queries <= DECODE_QUERIES && p->width <= DECODE_WIDTH) return forward_decode(ctx, p);
     if (fits_hopper_forward(ctx, *p)) return forward_hopper(ctx, p);
     if (fits_tensor_cores(ctx, *p)) return forward_tensor(ctx, p);
     return forward_exact(ctx, p);
@@ -139,6 +142,10 @@ extern "C" Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const AttentionForward *a = static_cast<const AttentionForward *>(contract);
     attention::Problem p;
     TRY(attention::make_problem(a, &p));
+    if (attention::suits_decode(p)) {
+        PRIMITIVE (ctx, "decode") TRY(attention::forward_decode(ctx, &p, a));
+        return OK;
+    }
     if (!tensor_empty(a->cache_k))
         PRIMITIVE (ctx, "append to cache") TRY(attention::append_to_cache(ctx, a));
     PRIMITIVE (ctx, "flash forward") TRY(attention::forward(ctx, &p));

@@ -80,7 +80,7 @@ __device__ inline Place block_place(int tiles, int heads) {
 
 /* The launchers: bf16 through tensor cores; anything (fp32, bf16, any D) by fused multiply-adds in fp32; a
  * few queries against many keys. All write p->lse if it is there. */
-constexpr int TENSOR_WIDTH = 128, DECODE_WIDTH = 256, DECODE_QUERIES = 4;
+constexpr int TENSOR_WIDTH = 128, DECODE_WIDTH = ATTENTION_WIDTH, DECODE_QUERIES = ATTENTION_FEW;
 
 /* Shared memory that is enough for any of the tensor kernels. */
 constexpr size_t tensor_shared_bytes(int width) {
@@ -102,7 +102,11 @@ CHECKED Status forward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status backward_tensor(Ctx *ctx, const Problem *p);
 CHECKED Status forward_exact(Ctx *ctx, const Problem *p);
 CHECKED Status backward_exact(Ctx *ctx, const Problem *p);
-CHECKED Status forward_decode(Ctx *ctx, const Problem *p);
+/* Appends to the cache too. */
+CHECKED Status forward_decode(Ctx *ctx, const Problem *p, const AttentionForward *a);
+
+/* A view's rows as (b, i, c), with heads of so many columns. */
+Rows make_rows(const Tensor &t, int64_t head_columns);
 
 } // namespace attention
 

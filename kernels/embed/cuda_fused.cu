@@ -24,12 +24,15 @@ __device__ __forceinline__ void add_to(float (&sum)[N], const Words &words) {
 /* Floor: read the rows of both tables, write y: 3 * rows * C * sizeof(T) bytes, less what caches keep. */
 template <typename T, int N>
 __global__ void __launch_bounds__(ROWS *WARP)
-    gather_rows(const int32_t *__restrict__ tokens, const T *__restrict__ token,
-                const T *__restrict__ position, int64_t rows, int64_t columns, int64_t width,
-                T *__restrict__ y) {
+    gather_rows(const int32_t *tokens, const T *token,
+                const T *position, int64_t past, const int32_t *past_on_device,
+                int64_t rows, int64_t columns, int64_t width, T *y) {
+    wait_for_previous();
+    let_next_start();
+    if (past_on_device) past = *past_on_device;
     const int64_t row = (int64_t)blockIdx.x * ROWS + threadIdx.y;
     if (row >= rows) return;
-    const T *from = token + tokens[row] * width, *place = position + row % columns * width;
+    const T *from = token + tokens[row] * width, *place = position + (past + row % columns) * width;
 #pragma unroll 4
     for (int64_t c = threadIdx.x * N; c < width; c += WARP * N) {
         float sum[N] = {};
@@ -154,13 +157,14 @@ Status forward(Ctx *ctx, const EmbedForward *e) {
     const int64_t rows = tensor_count(e->tokens), width = tensor_width(e->y);
     const T *token = data_of<T>(e->token), *position = nullptr;
     T *y = data_of<T>(e->y);
-    if (!tensor_empty(e->position)) position = data_of<T>(e->position) + e->past * width;
+    if (!tensor_empty(e->position)) position = data_of<T>(e->position);
     const unsigned blocks = (unsigned)divide_up(rows, ROWS);
     PRIMITIVE (ctx, "gather and add") {
         DISPATCH_PACK(
             walks_in_packs(VECTOR<T>, {width}, {token, position, y}), T, N,
-            TRY(LAUNCH(ctx, (gather_rows<T, N>), blocks, dim3(WARP, ROWS), 0, data_of<int32_t>(e->tokens),
-                       token, position, rows, tensor_width(e->tokens), width, y)));
+            TRY(LAUNCH_EARLY(ctx, (gather_rows<T, N>), blocks, dim3(WARP, ROWS), 0,
+                             data_of<int32_t>(e->tokens), token, position, e->past,
+                             data_of<int32_t>(e->past_on_device), rows, tensor_width(e->tokens), width, y)));
     }
     return OK;
 }

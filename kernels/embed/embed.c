@@ -12,6 +12,8 @@ static Status check_forward(const Ctx *ctx, const EmbedForward *e) {
     TRY(check_dense(OPERATION_NAME, "tokens", e->tokens, I32, batch, columns));
     TRY(check_dense(OPERATION_NAME, "token", e->token, ctx->dtype, tensor_rows(e->token), width));
     TRY(check_dense(OPERATION_NAME, "y", e->y, ctx->dtype, batch * columns, width));
+    if (!tensor_empty(e->past_on_device))
+        TRY(check_dense(OPERATION_NAME, "past_on_device", e->past_on_device, I32, 1, 1));
     if (tensor_empty(e->position)) return OK;
     int64_t positions = tensor_rows(e->position);
     TRY(check_dense(OPERATION_NAME, "position", e->position, ctx->dtype, positions, width));

@@ -12,11 +12,13 @@ extern "C" {
 #endif
 
 typedef struct {
-    Tensor tokens;   // (B, T) i32, device memory
-    Tensor token;    // (V, C)
-    Tensor position; // (P, C); may be empty
-    Tensor y;        // (B, T, C)
-    int64_t past;    // position of the first column of tokens: 0, or the tokens already in a cache
+    Tensor tokens;         // (B, T) i32, device memory
+    Tensor token;          // (V, C)
+    Tensor position;       // (P, C); may be empty
+    Tensor y;              // (B, T, C)
+    int64_t past;          // position of the first column of tokens: 0, or the tokens already in a cache
+    Tensor past_on_device; // (1) i32, or empty: the fused CUDA form reads past here instead, so that captured
+                           // work can go on; the caller has checked that it is at most P - T
 } EmbedForward;
 
 typedef struct {
