@@ -2,9 +2,7 @@
 #ifndef MODEL_SAMPLER_H
 #define MODEL_SAMPLER_H
 
-#include "base/status.h"
-
-#include <stdint.h>
+#include "kernels/sample/sample.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -25,12 +23,16 @@ typedef struct Sampler Sampler;
 CHECKED Status sampler_open(int64_t vocab, const SamplerOptions *options, Sampler **sampler);
 void sampler_close(Sampler *sampler);
 
-/* Draws a token from the softmax of logits / temperature, restricted to the k largest and then to the nucleus
- * (Holtzman, Buys, Du, Forbes and Choi 2020, section 3.1). `logits` are (vocab) in host memory, without the
+/* Draws a token from the softmax of logits / temperature, restricted to the k largest and then to the nucleus, as
+ * kernels/sample/sample.h says. `logits` are (vocab) in host memory, without the
  * vocabulary's padding. The draw is a pure function of the logits, the options and `index`, the token's place
  * in the sequence. Greedy takes the first of equal maxima. A logit of -inf is never drawn; NaN, +inf, or no
  * logit above -inf is ERROR_NONFINITE. */
 CHECKED Status sampler_next(Sampler *sampler, const float *logits, int64_t index, int32_t *token);
+
+/* What a device needs to draw the same tokens: the rule, and the uniform number of each `index`. */
+SampleRule sampler_rule(const Sampler *sampler);
+double sampler_uniform(const Sampler *sampler, int64_t index);
 
 #ifdef __cplusplus
 }
