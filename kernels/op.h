@@ -47,6 +47,7 @@ typedef struct Ctx {
     bool tf32;      // fp32 products may round their inputs to tf32 (CUDA)
     bool measuring; // the door is closed: arenas count, nothing is computed
     bool training;  // the forward pass saves what the backward pass needs
+    bool graphs;    // work that repeats may be captured and launched as a whole (model/replay.h)
     uint32_t fuses; // bit `Operation` set: that operation runs fused
     Arena arenas[ARENA_COUNT];
     int layer;           // block that runs, 0-based; -1 outside the blocks

@@ -14,13 +14,14 @@ typedef struct {
     const char *device; // "auto", "cpu", "cuda", "cuda:N": for device_open
     DtypeChoice dtype;
     const char *fused; // for fuses_parse
+    bool graphs;       // launch what repeats as one CUDA graph, where all of it runs fused
     int64_t threads;   // of the CPU; 0: one for each core
 } ComputeOptions;
 
 /* Their rows of an option table, for a struct whose member `compute` they fill; and their defaults. */
 #define COMPUTE_ROWS(Struct)                                                                                 \
     {OPTION_HEADING, .doc = "Computing"}, COMPUTE_DEVICE(Struct), COMPUTE_DTYPE(Struct),                     \
-        COMPUTE_FUSED(Struct), COMPUTE_THREADS(Struct)
+        COMPUTE_FUSED(Struct), COMPUTE_GRAPHS(Struct), COMPUTE_THREADS(Struct)
 #define COMPUTE_DEVICE(Struct)                                                                               \
     {                                                                                                        \
         OPTION_TEXT, "device", 0, "NAME", "auto, cpu, cuda or cuda:N",                                       \
@@ -37,13 +38,19 @@ typedef struct {
         OPTION_TEXT, "fused", 0, "0|1|LIST", "run fused: none, all, or as in 1,-attention",                  \
             .field = offsetof(Struct, compute.fused)                                                         \
     }
+#define COMPUTE_GRAPHS(Struct)                                                                               \
+    {                                                                                                        \
+        OPTION_FLAG, "graphs",                                                                               \
+            .doc = "launch a step as one CUDA graph if all is fused; --graphs=0 does not",                   \
+            .field = offsetof(Struct, compute.graphs)                                                        \
+    }
 #define COMPUTE_THREADS(Struct)                                                                              \
     {                                                                                                        \
         OPTION_INTEGER, "threads", 0, "N", "threads on the CPU", "all",                                      \
             .least = 0, .most = 4096, .field = offsetof(Struct, compute.threads)                             \
     }
 #define COMPUTE_DEFAULTS                                                                                     \
-    { .device = "auto", .dtype = DTYPE_AUTO, .fused = "1" }
+    { .device = "auto", .dtype = DTYPE_AUTO, .fused = "1", .graphs = true }
 
 /* Turns the fuses off for fp64, which has no fused path, where --fused was not given. */
 void compute_options_resolve(const OptionSet *set, ComputeOptions *options);

@@ -5,19 +5,39 @@
 #include <inttypes.h>
 #include <string.h>
 
-Status generator_open(Transformer *model, bool cached, Generator *g) {
+static Status open_drawing(Generator *g) {
+    size_t context = (size_t)g->model->config.context;
+    void *told;
+    TRY(g->device->pinned(g->device, context * sizeof *g->told, &told));
+    g->told = told;
+    TRY(g->device->event_create(g->device, &g->drawn[0]));
+    return g->device->event_create(g->device, &g->drawn[1]);
+}
+
+Status generator_open(Device *device, Transformer *model, bool cached, Generator *g) {
+    size_t context = (size_t)model->config.context;
     *g = (Generator){.model = model,
                      .cached = cached,
-                     .history = memory_array((size_t)model->config.context, sizeof *g->history),
-                     .row = memory_array((size_t)config_padded_vocab(&model->config), sizeof *g->row)};
-    if (g->history && g->row) return OK;
-    generator_close(g);
-    return fail(ERROR_MEMORY, "out of host memory to generate");
+                     .device = device,
+                     .history = memory_array(context, sizeof *g->history),
+                     .row = memory_array((size_t)config_padded_vocab(&model->config), sizeof *g->row),
+                     .numbers = memory_array(context, sizeof *g->numbers)};
+    Status status = g->history && g->row && g->numbers ? open_drawing(g)
+                                                       : fail(ERROR_MEMORY, "out of host memory to generate");
+    if (status) generator_close(g);
+    return status;
 }
 
 void generator_close(Generator *g) {
     memory_free(g->history);
     memory_free(g->row);
+    memory_free(g->numbers);
+    if (g->device) {
+        replay_close(g->device, &g->step);
+        if (g->told) g->device->release_pinned(g->device, g->told);
+        for (int i = 0; i < 2; i++)
+            if (g->drawn[i]) g->device->event_free(g->device, g->drawn[i]);
+    }
     *g = (Generator){0};
 }
 
@@ -42,10 +62,91 @@ static Status run(Ctx *ctx, Generator *g, int64_t count) {
     return OK;
 }
 
+/* ---- drawing on the device ---- */
+
+static bool draws_on_device(const Ctx *ctx, const Generator *g) {
+    return sample_cuda && g->cached && replay_allowed(ctx) && ctx->device->backend == BACKEND_CUDA &&
+           config_head_size(&g->model->config) <= ATTENTION_WIDTH;
+}
+
+static Status draw(Ctx *ctx, Generator *g, SampleRule rule) {
+    Sample sample = {.rule = rule,
+                     .logits = g->logits,
+                     .vocab = g->model->config.vocab,
+                     .uniforms = g->uniforms,
+                     .place = g->place,
+                     .token = tensor_view(g->tokens.data, I32, shape1(1)),
+                     .told = g->told};
+    return sample_cuda(ctx, &sample);
+}
+
+typedef struct {
+    Generator *generator;
+    SampleRule rule;
+} Step;
+
+/* From the token that the last step has drawn to the next: can be captured. Where the host counts, it takes the last
+ * step of a window, which is the longest. */
+static Status step_work(Ctx *ctx, void *program) {
+    const Step *step = program;
+    Generator *g = step->generator;
+    g->cache.length = g->model->config.context - 1;
+    g->cache.place = g->place;
+    Status status = run(ctx, g, 1);
+    g->cache.place = (Tensor){0};
+    return status ? status : draw(ctx, g, step->rule);
+}
+
+/* The window's tokens at once, and the random numbers of its places. */
+static Status begin_window(Ctx *ctx, Generator *g, const Sampler *sampler) {
+    Device *device = ctx->device;
+    int64_t context = g->model->config.context, first = g->length - 1;
+    int32_t place = (int32_t)first;
+    for (int64_t i = first; i < context; i++) g->numbers[i] = sampler_uniform(sampler, g->draws + i - first);
+    TRY(device->upload(device, g->uniforms.data, g->numbers, (size_t)context * sizeof *g->numbers));
+    TRY(device->upload(device, g->place.data, &place, sizeof place));
+    TRY(device->upload(device, g->tokens.data, g->history, (size_t)g->length * sizeof *g->history));
+    g->cache.length = 0;
+    TRY(run(ctx, g, g->length));
+    return draw(ctx, g, sampler_rule(sampler));
+}
+
+/* Puts the drawing of one more token into the stream. */
+static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
+    if (!g->launched) {
+        TRY(begin_window(ctx, g, sampler));
+        g->launched = g->length;
+    } else {
+        Step step = {g, sampler_rule(sampler)};
+        const SampleRule *r = &step.rule;
+        const double terms[REPLAY_TERMS] = {r->greedy, (double)r->sharpness, (double)r->top_k, r->top_p};
+        TRY(replay_run(ctx, &g->step, terms, step_work, &step));
+        g->launched++;
+    }
+    return ctx->device->event_record(ctx->device, g->drawn[(g->launched - 1) % 2]);
+}
+
+/* While the host has to do with one token, the device makes the next. */
+static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int32_t *token) {
+    int64_t place = g->length - 1;
+    while (g->launched < place + 2 && g->launched < g->model->config.context)
+        TRY(launch_draw(ctx, g, sampler));
+    TRY(ctx->device->event_wait(ctx->device, g->drawn[place % 2]));
+    *token = g->told[place];
+    g->fed = g->length;
+    if (*token >= 0) return OK;
+    return fail(ERROR_NONFINITE,
+                "a logit at position %" PRId64 " is infinite or not a number, or all are -inf", g->draws);
+}
+
+/* ---- the generator ---- */
+
 Status generator_take(Ctx *ctx, Generator *g) {
     const Config *c = &g->model->config;
     TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape2(1, c->context), &g->tokens));
     TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(1, config_padded_vocab(c)), &g->logits));
+    TRY(take(ctx, ARENA_SAVED, "place", I32, shape1(1), &g->place));
+    TRY(take(ctx, ARENA_SAVED, "random numbers", F64, shape1(c->context), &g->uniforms));
     if (g->cached) TRY(transformer_take_cache(ctx, g->model, 1, c->context, &g->cache));
     if (!ctx->measuring) return OK;
     TRY(run(ctx, g, c->context)); // the longest prefill
@@ -53,7 +154,7 @@ Status generator_take(Ctx *ctx, Generator *g) {
     g->cache.length = c->context - 1; // the last step of decoding
     TRY(run(ctx, g, 1));
     g->cache.length = 0;
-    return OK;
+    return sample_cuda && ctx->device->backend == BACKEND_CUDA ? draw(ctx, g, (SampleRule){0}) : OK;
 }
 
 Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
@@ -65,7 +166,7 @@ Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
     }
     memcpy(g->history, tokens, (size_t)count * sizeof *tokens);
     g->length = count;
-    g->fed = g->cache.length = 0;
+    g->fed = g->cache.length = g->launched = g->draws = 0;
     return OK;
 }
 
@@ -89,8 +190,20 @@ Status generator_add(Generator *g, int32_t token) {
         int64_t kept = context / 2;
         memmove(g->history, g->history + context - kept, (size_t)kept * sizeof *g->history);
         g->length = kept;
-        g->fed = g->cache.length = 0;
+        g->fed = g->cache.length = g->launched = 0;
     }
     g->history[g->length++] = token;
     return OK;
+}
+
+Status generator_next(Ctx *ctx, Generator *g, Sampler *sampler, int32_t *token) {
+    if (draws_on_device(ctx, g)) {
+        TRY(next_on_device(ctx, g, sampler, token));
+    } else {
+        const float *logits;
+        TRY(generator_logits(ctx, g, &logits));
+        TRY(sampler_next(sampler, logits, g->draws, token));
+    }
+    g->draws++;
+    return generator_add(g, *token);
 }

@@ -6,34 +6,51 @@ Status inference_open(Inference *in, Device *device, const Config *config, bool 
     *in = (Inference){0};
     ctx_open(&in->ctx, device);
     Status status = transformer_open(config, &in->model);
-    if (!status) status = generator_open(&in->model, cached, &in->generator);
+    if (!status) status = generator_open(device, &in->model, cached, &in->generator);
     if (status) inference_close(in);
     return status;
 }
 
 void inference_close(Inference *in) {
+    replay_close(in->ctx.device, &in->replay);
     generator_close(&in->generator);
     transformer_close(&in->model);
     if (in->ctx.device) ctx_close(&in->ctx);
 }
 
-/* The pass at hand, in a mark of its own: only the logits outlive it. */
-static Status pass(Inference *in, int64_t batch, int64_t seq) {
-    Ctx *ctx = &in->ctx;
-    Shape shape = shape2(batch, seq);
-    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+/* A pass of one size. */
+typedef struct {
+    Inference *inference;
+    Shape shape; // (batch, seq)
+} PassSize;
+
+/* The device's part of a pass: can be captured. */
+static Status pass_work(Ctx *ctx, void *program) {
+    const PassSize *p = program;
+    Inference *in = p->inference;
     ctx->work = (Work){0};
     scope_begin(ctx, "forward");
-    TRY(transformer_forward(ctx, &in->model, tensor_view(in->tokens.data, I32, shape), NULL));
-    if (in->use == INFERENCE_LOSS) {
-        TRY(transformer_loss(ctx, &in->model, tensor_view(in->targets.data, I32, shape), 1));
-    } else {
-        int64_t vocab = config_padded_vocab(&in->model.config);
-        TRY(take(ctx, ARENA_SAVED, "logits", in->logits_dtype, shape3(batch, seq, vocab), &in->logits));
+    TRY(transformer_forward(ctx, &in->model, tensor_view(in->tokens.data, I32, p->shape), NULL));
+    if (in->use == INFERENCE_LOSS)
+        TRY(transformer_loss(ctx, &in->model, tensor_view(in->targets.data, I32, p->shape), 1));
+    else
         TRY(transformer_logits(ctx, &in->model, in->model.hidden, in->logits));
-    }
     scope_end(ctx);
     in->work = ctx->work;
+    return OK;
+}
+
+/* A pass in a mark of its own: only the logits outlive it. */
+static Status pass(Inference *in, int64_t batch, int64_t seq) {
+    Ctx *ctx = &in->ctx;
+    PassSize p = {in, shape2(batch, seq)};
+    const double terms[REPLAY_TERMS] = {(double)in->use, (double)batch, (double)seq, in->logits_dtype};
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    if (in->use != INFERENCE_LOSS) {
+        Shape shape = shape3(batch, seq, config_padded_vocab(&in->model.config));
+        TRY(take(ctx, ARENA_SAVED, "logits", in->logits_dtype, shape, &in->logits));
+    }
+    TRY(replay_run(ctx, &in->replay, terms, pass_work, &p));
     arena_release(&ctx->arenas[ARENA_SAVED], mark);
     return OK;
 }

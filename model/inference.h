@@ -4,6 +4,7 @@
 
 #include "model/generate.h"
 #include "model/plan.h"
+#include "model/replay.h"
 #include "model/transformer.h"
 
 #ifdef __cplusplus
@@ -25,7 +26,8 @@ typedef struct {
     int64_t batch, seq;     // the largest that will be run; not of INFERENCE_GENERATE
     Tensor tokens, targets; // (batch, seq) i32, device memory
     Tensor logits;          // (batch, seq, padded vocab) of the last inference_logits
-    Work work;              // of one pass at the largest batch and seq
+    Work work;              // of the last pass
+    Replay replay;          // the pass as a graph
 } Inference;
 
 /* `cached` is for generation: use the KV cache. Then set ctx.dtype, fuses, use, batch, seq and inference_measure. */

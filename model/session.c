@@ -64,7 +64,7 @@ static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
 
 Status session_open(Session *s, const char *model, const ConfigSizes *sizes, const char *tokenizer,
                     const ComputeOptions *compute) {
-    *s = (Session){0};
+    *s = (Session){.graphs = compute->graphs};
     Status status = open_config(s, model, sizes);
     if (!status) status = open_tokenizer(s, tokenizer, sizes && sizes->vocab);
     if (!status) status = config_validate(&s->config);
@@ -86,6 +86,7 @@ void session_prepare(const Session *s, Ctx *ctx) {
     ctx->dtype = s->dtype;
     ctx->tf32 = s->tf32;
     ctx->fuses = s->fuses;
+    ctx->graphs = s->graphs;
 }
 
 const char *session_dtype_name(const Session *s) {

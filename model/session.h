@@ -15,6 +15,7 @@ typedef struct {
     Dtype dtype;
     bool tf32;
     uint32_t fuses;
+    bool graphs;
     Config config;
     char *folder;         // that the model comes from; NULL for a preset
     Tokenizer *tokenizer; // NULL where none is known: only shards can be read, and nothing can be written out
@@ -33,7 +34,7 @@ CHECKED Status session_open(Session *session, const char *model, const ConfigSiz
                             const char *tokenizer, const ComputeOptions *compute);
 void session_close(Session *session);
 
-/* Copies dtype, tf32 and fuses into a Ctx. */
+/* Copies dtype, tf32, fuses and graphs into a Ctx. */
 void session_prepare(const Session *session, Ctx *ctx);
 
 /* "fp32", "tf32", "bf16", "fp64" */

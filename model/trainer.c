@@ -4,12 +4,14 @@ Status trainer_open(Trainer *t, Device *device, const Config *config) {
     *t = (Trainer){.accum = 1};
     ctx_open(&t->ctx, device);
     Status status = transformer_open(config, &t->model);
-    if (!status) status = generator_open(&t->model, true, &t->generator);
+    if (!status) status = generator_open(device, &t->model, true, &t->generator);
     if (status) trainer_close(t);
     return status;
 }
 
 void trainer_close(Trainer *t) {
+    replay_close(t->ctx.device, &t->micro);
+    replay_close(t->ctx.device, &t->updated);
     generator_close(&t->generator);
     transformer_close(&t->model);
     if (t->ctx.device) ctx_close(&t->ctx);
@@ -26,18 +28,27 @@ static double scale(const Trainer *t) {
     return 1 / ((double)t->batch * (double)t->seq * (double)t->accum);
 }
 
-static Status micro_step(Trainer *t) {
-    Arena *saved = &t->ctx.arenas[ARENA_SAVED];
+static Status micro_step(Ctx *ctx, void *program) {
+    Trainer *t = program;
+    Arena *saved = &ctx->arenas[ARENA_SAVED];
     ArenaMark mark = arena_mark(saved);
-    t->ctx.training = true;
-    scope_begin(&t->ctx, "forward");
-    TRY(transformer_forward(&t->ctx, &t->model, t->tokens, NULL));
-    TRY(transformer_loss(&t->ctx, &t->model, t->targets, scale(t)));
-    scope_end(&t->ctx);
-    scope_begin(&t->ctx, "backward");
-    TRY(transformer_backward(&t->ctx, &t->model));
-    scope_end(&t->ctx);
+    ctx->training = true;
+    scope_begin(ctx, "forward");
+    TRY(transformer_forward(ctx, &t->model, t->tokens, NULL));
+    TRY(transformer_loss(ctx, &t->model, t->targets, scale(t)));
+    scope_end(ctx);
+    scope_begin(ctx, "backward");
+    TRY(transformer_backward(ctx, &t->model));
+    scope_end(ctx);
     arena_release(saved, mark);
+    return OK;
+}
+
+static Status update(Ctx *ctx, void *program) {
+    Trainer *t = program;
+    scope_begin(ctx, "optimizer");
+    TRY(transformer_update(ctx, &t->model, &t->update));
+    scope_end(ctx);
     return OK;
 }
 
@@ -55,10 +66,10 @@ static Status rehearse(Ctx *ctx, void *program) {
     Trainer *t = program;
     TRY(take_lasting(t));
     ctx->work = (Work){0};
-    TRY(micro_step(t));
+    TRY(micro_step(ctx, t));
     t->work = (Work){ctx->work.flops * (double)t->accum, ctx->work.bytes * (double)t->accum};
     ctx->work = (Work){0};
-    TRY(transformer_update(ctx, &t->model, &t->update));
+    TRY(update(ctx, t));
     t->work.flops += ctx->work.flops;
     t->work.bytes += ctx->work.bytes;
     TRY(evaluate_batch(t, 1));
@@ -84,21 +95,21 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) 
 }
 
 Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
+    const double terms[REPLAY_TERMS] = {(double)t->batch, (double)t->seq, scale(t), t->model.recompute};
     TRY(transformer_zero(&t->ctx, &t->model));
     for (int64_t i = 0; i < t->accum; i++) {
         TRY(upload(t, fetch, source, i));
-        TRY(micro_step(t));
+        TRY(replay_run(&t->ctx, &t->micro, terms, micro_step, t));
     }
     return OK;
 }
 
 Status trainer_update(Trainer *t, double learning_rate) {
     float rate = (float)learning_rate;
+    const UpdateOptions *u = &t->update;
+    const double terms[REPLAY_TERMS] = {u->beta1, u->beta2, u->eps, u->weight_decay, u->clip};
     TRY(values_write(&t->ctx, t->model.state, ADAMW_LEARNING_RATE, 1, &rate));
-    scope_begin(&t->ctx, "optimizer");
-    TRY(transformer_update(&t->ctx, &t->model, &t->update));
-    scope_end(&t->ctx);
-    return OK;
+    return replay_run(&t->ctx, &t->updated, terms, update, t);
 }
 
 Status trainer_result(Trainer *t, StepResult *result) {

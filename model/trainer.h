@@ -4,6 +4,7 @@
 
 #include "model/generate.h"
 #include "model/plan.h"
+#include "model/replay.h"
 #include "model/transformer.h"
 
 #ifdef __cplusplus
@@ -20,6 +21,7 @@ typedef struct {
     UpdateOptions update;
     Tensor tokens, targets; // (batch, seq) i32, device memory
     Work work;              // of one step: measured with the memory
+    Replay micro, updated;  // a micro-batch's forward and backward pass, and the update, as graphs
 } Trainer;
 
 /* What a step reports. */

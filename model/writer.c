@@ -55,10 +55,8 @@ static Status write_tokens(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
                            Sampler *sampler, Gate *gate, WriteStats *stats) {
     double start = device_clock(), prefilled = start;
     for (int64_t i = 0; i < o->tokens && !gate->stopped; i++) {
-        const float *logits;
         int32_t token;
-        TRY(generator_logits(ctx, generator, &logits));
-        TRY(sampler_next(sampler, logits, i, &token));
+        TRY(generator_next(ctx, generator, sampler, &token));
         if (i == 0) prefilled = device_clock();
         if (token == tokenizer_end_of_text(tokenizer)) {
             stats->stopped = true;
@@ -69,7 +67,6 @@ static Status write_tokens(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
         const uint8_t *bytes = tokenizer_decode(tokenizer, token, &length);
         /* A model may have more tokens than its tokenizer: those have no text. */
         if (length) TRY(gate_add(gate, bytes, length));
-        TRY(generator_add(generator, token));
     }
     stats->prefill_seconds = prefilled - start;
     stats->decode_seconds = device_clock() - prefilled;
