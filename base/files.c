@@ -240,6 +240,19 @@ bool path_ends_with(const char *path, const char *ending) {
     return length >= tail && memcmp(path + length - tail, ending, tail) == 0;
 }
 
+char *path_in_cache(const char *name, bool make) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool own = cache && *cache;
+    char *folder = NULL, *path = NULL;
+    if (!own && !(home && *home)) return NULL;
+    Status status = path_join(own ? cache : home, own ? "fusebox" : ".cache/fusebox", &folder);
+    if (!status && make) status = directory_make(folder);
+    if (!status) status = path_join(folder, name, &path);
+    memory_free(folder);
+    status_free(status);
+    return path;
+}
+
 static int compare_paths(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }

@@ -98,24 +98,8 @@ static Status measure(Ctx *ctx, Peaks *peaks) {
     return status;
 }
 
-/* The path of the cache, or NULL when there is nowhere to keep one. */
-static char *cache_path(bool make) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char folder[4000];
-    if (cache && *cache)
-        snprintf(folder, sizeof folder, "%s/fusebox", cache);
-    else if (home && *home)
-        snprintf(folder, sizeof folder, "%s/.cache/fusebox", home);
-    else
-        return NULL;
-    if (make) status_free(directory_make(folder));
-    char *path = NULL;
-    status_free(path_join(folder, "peaks.json", &path));
-    return path;
-}
-
 static json_t *cache_load(void) {
-    char *path = cache_path(false), *text = NULL;
+    char *path = path_in_cache("peaks.json", false), *text = NULL;
     int64_t length;
     json_t *cache = NULL;
     Status status = path ? file_read(path, CACHE_LIMIT, &text, &length) : OK;
@@ -131,7 +115,7 @@ static json_t *cache_load(void) {
 }
 
 static void cache_store(json_t *cache) {
-    char *path = cache_path(true), *text = json_dumps(cache, JSON_INDENT(1) | JSON_SORT_KEYS);
+    char *path = path_in_cache("peaks.json", true), *text = json_dumps(cache, JSON_INDENT(1) | JSON_SORT_KEYS);
     if (path && text) status_free(file_write(path, text, (int64_t)strlen(text)));
     memory_free(path);
     free(text); // jansson's own

@@ -1,253 +1,7 @@
 /* Products on CUDA. cuBLASLt thinks in columns: our row-major C (m, n) is its column-major matrix of n rows
  * and m columns, the transpose. So it is asked for C^T = op(B)^T op(A)^T, with our B as its A and our A as
  * its B. */
-#include "kernels/gemm/cuda.cuh"
-
-#include "base/memory.h"
-
-#include <string.h>
-
-/* All that the choice of an algorithm depends on, as words so that keys are hashed and compared plainly. */
-struct PlanKey {
-    int64_t m, n, k, lda, ldb, ldc, batch, a_step, b_step, c_step, aux_ld;
-    int64_t types;      // dtypes, transposes, tf32, accumulation
-    int64_t epilogue;   // GemmEpilogueKind
-    int64_t alignments; // log2 of the addresses' alignments: a, b, c, aux, bias
-};
-
-struct Plan {
-    PlanKey key;
-    cublasLtMatmulDesc_t product;
-    cublasLtMatrixLayout_t a, b, c;
-    cublasLtMatmulAlgo_t algorithm;
-    bool found; // false: cuBLASLt has nothing for this key
-};
-
-struct GemmPlans {
-    Plan **slots; // open addressing, a power of two, at most half full
-    size_t count, room;
-};
-
-/* ---- the table ---- */
-
-static Plan **plan_slot(Plan **slots, size_t room, const PlanKey *key) {
-    uint64_t words[sizeof *key / sizeof(uint64_t)], hash = 0;
-    memcpy(words, key, sizeof words);
-    for (uint64_t word : words) hash = (hash ^ word) * 0x9E3779B97F4A7C15ull, hash ^= hash >> 29;
-    size_t i = hash & (room - 1);
-    while (slots[i] && memcmp(&slots[i]->key, key, sizeof *key) != 0) i = (i + 1) & (room - 1);
-    return &slots[i];
-}
-
-static Status plans_grow(GemmPlans *plans) {
-    size_t room = plans->room ? plans->room * 2 : 128;
-    Plan **slots = (Plan **)memory_array(room, sizeof *slots);
-    if (!slots) return fail(ERROR_MEMORY, "no host memory for the plans of the products");
-    for (size_t i = 0; i < plans->room; i++) {
-        if (plans->slots[i]) *plan_slot(slots, room, &plans->slots[i]->key) = plans->slots[i];
-    }
-    memory_free(plans->slots);
-    plans->slots = slots;
-    plans->room = room;
-    return OK;
-}
-
-static void plan_free(Plan *plan) {
-    if (!plan) return;
-    if (plan->product) (void)cublasLtMatmulDescDestroy(plan->product);
-    if (plan->a) (void)cublasLtMatrixLayoutDestroy(plan->a);
-    if (plan->b) (void)cublasLtMatrixLayoutDestroy(plan->b);
-    if (plan->c) (void)cublasLtMatrixLayoutDestroy(plan->c);
-    memory_free(plan);
-}
-
-void gemm_plans_free(GemmPlans *plans) {
-    if (!plans) return;
-    for (size_t i = 0; i < plans->room; i++) plan_free(plans->slots[i]);
-    memory_free(plans->slots);
-    memory_free(plans);
-}
-
-/* ---- making a plan ---- */
-
-/* Alignments beyond 256 bytes make no difference to cuBLASLt. */
-static int64_t alignment_log2(const void *pointer) {
-    return __builtin_ctzll((uint64_t)(uintptr_t)pointer | 256);
-}
-
-enum { ALIGN_A, ALIGN_B, ALIGN_C, ALIGN_AUX, ALIGN_BIAS };
-
-static uint32_t alignment_of(const PlanKey *key, int which) {
-    return 1u << (key->alignments >> (4 * which) & 15);
-}
-
-static const void *bias_of(const GemmEpilogue *e) {
-    return e->bias ? e->bias : e->dbias;
-}
-
-static PlanKey plan_key(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
-    PlanKey key = {};
-    key.m = g->m, key.n = g->n, key.k = g->k;
-    key.lda = g->lda, key.ldb = g->ldb, key.ldc = g->ldc;
-    key.batch = g->batch > 1 ? g->batch : 1;
-    if (key.batch > 1) key.a_step = g->a_step, key.b_step = g->b_step, key.c_step = g->c_step;
-    key.types = (int64_t)g->a_dtype | (int64_t)g->b_dtype << 4 | (int64_t)g->c_dtype << 8 |
-                (int64_t)g->transpose_a << 12 | (int64_t)g->transpose_b << 13 | (int64_t)ctx->tf32 << 14 |
-                (int64_t)(g->beta != 0) << 15;
-    key.epilogue = e->kind;
-    key.alignments = alignment_log2(g->a) << (4 * ALIGN_A) | alignment_log2(g->b) << (4 * ALIGN_B) |
-                     alignment_log2(g->c) << (4 * ALIGN_C);
-    if (e->kind != EPILOGUE_NONE) {
-        key.aux_ld = e->aux_ld;
-        key.alignments |= alignment_log2(e->aux) << (4 * ALIGN_AUX) | alignment_log2(bias_of(e))
-                                                                          << (4 * ALIGN_BIAS);
-    }
-    return key;
-}
-
-static cudaDataType_t cuda_type(Dtype dtype) {
-    return dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
-}
-
-static cublasLtEpilogue_t cublas_epilogue(GemmEpilogueKind kind) {
-    switch (kind) {
-    case EPILOGUE_NONE: return CUBLASLT_EPILOGUE_DEFAULT;
-    case EPILOGUE_BIAS: return CUBLASLT_EPILOGUE_BIAS;
-    case EPILOGUE_GELU_BIAS: return CUBLASLT_EPILOGUE_GELU_BIAS;
-    case EPILOGUE_GELU_AUX_BIAS: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case EPILOGUE_DGELU: return CUBLASLT_EPILOGUE_DGELU;
-    case EPILOGUE_DGELU_BGRAD: return CUBLASLT_EPILOGUE_DGELU_BGRAD;
-    case EPILOGUE_BGRAD_A: return CUBLASLT_EPILOGUE_BGRADB; // our A is its B
-    case EPILOGUE_BGRAD_B: return CUBLASLT_EPILOGUE_BGRADA;
-    }
-    return CUBLASLT_EPILOGUE_DEFAULT;
-}
-
-/* A matrix of `rows` rows of `width` elements, as cuBLASLt sees it: `width` high. */
-static Status make_layout(cublasLtMatrixLayout_t *layout, Dtype dtype, int64_t rows, int64_t width,
-                          int64_t ld, int64_t batch, int64_t step) {
-    if (ld < width) ld = width; // a single row's stride is never used, but must pass cuBLASLt's check
-    CUBLAS_TRY(cublasLtMatrixLayoutCreate(layout, cuda_type(dtype), (uint64_t)width, (uint64_t)rows, ld));
-    if (batch == 1) return OK;
-    int32_t count = (int32_t)batch;
-    CUBLAS_TRY(
-        cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
-    CUBLAS_TRY(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
-                                                sizeof step));
-    return OK;
-}
-
-static Status set_product(Plan *plan, cublasLtMatmulDescAttributes_t attribute, const void *value,
-                          size_t bytes) {
-    CUBLAS_TRY(cublasLtMatmulDescSetAttribute(plan->product, attribute, value, bytes));
-    return OK;
-}
-
-/* The addresses change from call to call, under one plan. */
-static Status set_addresses(Plan *plan, const GemmEpilogue *e) {
-    const void *bias = bias_of(e);
-    if (bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
-    if (e->aux) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e->aux, sizeof e->aux));
-    return OK;
-}
-
-static Status describe(Plan *plan, const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
-    const PlanKey *key = &plan->key;
-    bool tf32 = ctx->tf32 && g->a_dtype == F32;
-    CUBLAS_TRY(cublasLtMatmulDescCreate(
-        &plan->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    cublasOperation_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasOperation_t second = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    TRY(set_product(plan, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
-    TRY(set_product(plan, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
-    if (e->kind != EPILOGUE_NONE) {
-        cublasLtEpilogue_t epilogue = cublas_epilogue(e->kind);
-        int32_t type = cuda_type(g->c_dtype);
-        TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-        if (bias_of(e)) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
-        if (e->aux)
-            TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &e->aux_ld, sizeof e->aux_ld));
-        TRY(set_addresses(plan, e));
-    }
-    int64_t b_rows = g->transpose_b ? g->n : g->k, b_width = g->transpose_b ? g->k : g->n;
-    int64_t a_rows = g->transpose_a ? g->k : g->m, a_width = g->transpose_a ? g->m : g->k;
-    TRY(make_layout(&plan->a, g->b_dtype, b_rows, b_width, g->ldb, key->batch, key->b_step));
-    TRY(make_layout(&plan->b, g->a_dtype, a_rows, a_width, g->lda, key->batch, key->a_step));
-    return make_layout(&plan->c, g->c_dtype, g->m, g->n, g->ldc, key->batch, key->c_step);
-}
-
-static Status set_preferences(cublasLtMatmulPreference_t preference, const CudaDevice *device,
-                              const Plan *plan, Dtype c_dtype) {
-    const struct {
-        cublasLtMatmulPreferenceAttributes_t attribute;
-        uint32_t value;
-    } settings[] = {
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(&plan->key, ALIGN_B)},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(&plan->key, ALIGN_A)},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(&plan->key, ALIGN_C)},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(&plan->key, ALIGN_C)},
-        // Parts of a split k are added in fp32 only, never as rounded bf16.
-        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, c_dtype == BF16
-                                                         ? (uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                                                         : (uint32_t)CUBLASLT_REDUCTION_SCHEME_MASK},
-    };
-    for (const auto &s : settings) {
-        CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, s.attribute, &s.value, sizeof s.value));
-    }
-    CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                    &device->workspace_bytes,
-                                                    sizeof device->workspace_bytes));
-    return OK;
-}
-
-/* Takes the heuristic's first algorithm. That there is none is no error here: `found` stays false. */
-static Status choose_algorithm(CudaDevice *device, Plan *plan, Dtype c_dtype) {
-    cublasLtMatmulPreference_t preference;
-    CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
-    Status status = set_preferences(preference, device, plan, c_dtype);
-    if (!status) {
-        cublasLtMatmulHeuristicResult_t result = {};
-        int count = 0;
-        cublasStatus_t answer = cublasLtMatmulAlgoGetHeuristic(
-            device->blas, plan->product, plan->a, plan->b, plan->c, plan->c, preference, 1, &result, &count);
-        plan->found = answer == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
-        plan->algorithm = result.algo;
-        if (answer != CUBLAS_STATUS_SUCCESS && answer != CUBLAS_STATUS_NOT_SUPPORTED &&
-            answer != CUBLAS_STATUS_INVALID_VALUE) {
-            status = cublas_status(answer, "cublasLtMatmulAlgoGetHeuristic");
-        }
-    }
-    (void)cublasLtMatmulPreferenceDestroy(preference);
-    return status;
-}
-
-static Status find_plan(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e, Plan **found) {
-    CudaDevice *device = cuda_device(ctx);
-    if (!device->plans) device->plans = (GemmPlans *)memory_allocate(sizeof *device->plans);
-    GemmPlans *plans = device->plans;
-    if (!plans) return fail(ERROR_MEMORY, "no host memory for the plans of the products");
-    if (plans->count * 2 >= plans->room) TRY(plans_grow(plans));
-
-    PlanKey key = plan_key(ctx, g, e);
-    Plan **slot = plan_slot(plans->slots, plans->room, &key);
-    if (!*slot) {
-        Plan *plan = (Plan *)memory_allocate(sizeof *plan);
-        if (!plan) return fail(ERROR_MEMORY, "no host memory for the plans of the products");
-        plan->key = key;
-        Status status = describe(plan, ctx, g, e);
-        if (!status) status = choose_algorithm(device, plan, g->c_dtype);
-        if (status) {
-            plan_free(plan);
-            return status;
-        }
-        *slot = plan;
-        plans->count++;
-    }
-    *found = *slot;
-    return OK;
-}
-
-/* ---- products ---- */
+#include "kernels/gemm/cuda_plan.cuh"
 
 /* C = beta * C, where k = 0 leaves nothing else to do. */
 template <class T>
@@ -281,9 +35,9 @@ bool gemm_cuda_supports(Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
     if (g->batch > 1 && e->kind != EPILOGUE_BIAS) return false;
     bool aux =
         e->kind == EPILOGUE_GELU_AUX_BIAS || e->kind == EPILOGUE_DGELU || e->kind == EPILOGUE_DGELU_BGRAD;
-    if (aux && (e->aux_ld % 8 != 0 || e->aux_ld < g->n || alignment_log2(e->aux) < 4)) return false;
+    if (aux && (e->aux_ld % 8 != 0 || e->aux_ld < g->n || (uintptr_t)e->aux % 16 != 0)) return false;
     Plan *plan;
-    Status status = find_plan(ctx, g, e, &plan);
+    Status status = plan_find(ctx, g, e, &plan);
     bool found = !status && plan->found;
     status_free(status);
     return found;
@@ -300,17 +54,15 @@ Status gemm_cuda_epilogue(Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
         DISPATCH_FLOAT(g->c_dtype, T, return empty_product<T>(ctx, g, batch));
     }
     Plan *plan;
-    TRY(find_plan(ctx, g, e, &plan));
+    TRY(plan_find(ctx, g, e, &plan));
     if (!plan->found) {
         return fail(ERROR_DEVICE, "cuBLASLt has no kernel for a product of %lld x %lld x %lld in %s",
                     (long long)g->m, (long long)g->n, (long long)g->k, dtype_name(g->a_dtype));
     }
-    if (e->kind != EPILOGUE_NONE) TRY(set_addresses(plan, e));
+    if (e->kind != EPILOGUE_NONE) TRY(plan_bind(plan, e));
+    if (!plan->settled) TRY(plan_tune(ctx, plan, g));
     CudaDevice *device = cuda_device(ctx);
-    const float alpha = (float)g->alpha, beta = (float)g->beta;
-    CUBLAS_TRY(cublasLtMatmul(device->blas, plan->product, &alpha, g->b, plan->a, g->a, plan->b, &beta, g->c,
-                              plan->c, g->c, plan->c, &plan->algorithm, device->workspace,
-                              device->workspace_bytes, device->stream));
+    TRY(plan_run(device, plan, &plan->algorithm, g, g->c));
     device->base.launches++;
     return OK;
 }

@@ -1,0 +1,64 @@
+/* plans: what a product's cuBLASLt call needs beyond its addresses, made once for each set of properties:
+ * descriptors, and the algorithm. Which algorithm is fastest only a clock knows: at its first run a product
+ * is timed over what the library proposes, and the choice is kept in a file (cuda_choices.cu), so that a
+ * later process runs the same algorithms and computes the same bits. */
+#ifndef KERNELS_GEMM_CUDA_PLAN_CUH
+#define KERNELS_GEMM_CUDA_PLAN_CUH
+
+#include "kernels/gemm/cuda.cuh"
+
+/* All that the choice of an algorithm depends on, as words so that keys are hashed and compared plainly. */
+struct PlanKey {
+    int64_t m, n, k, lda, ldb, ldc, batch, a_step, b_step, c_step, aux_ld;
+    int64_t types;      // dtypes, transposes, tf32, accumulation
+    int64_t epilogue;   // GemmEpilogueKind
+    int64_t alignments; // log2 of the addresses' alignments: a, b, c, aux, bias
+};
+
+enum { PLAN_KEY_WORDS = sizeof(PlanKey) / sizeof(int64_t) };
+
+struct Plan {
+    PlanKey key;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+    bool found;         // false: cuBLASLt has nothing for this key
+    bool settled;       // the algorithm stays; until then it is the library's first proposal
+    float microseconds; // what the algorithm took when it was chosen; 0: never timed
+};
+
+/* The plan of a product; made, and looked up among the kept choices, but not timed, if it is new. */
+CHECKED Status plan_find(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e, Plan **found);
+/* Binds the epilogue's addresses, which change from call to call under one plan. */
+CHECKED Status plan_bind(Plan *plan, const GemmEpilogue *e);
+/* The product itself, with any algorithm, into any C. */
+CHECKED Status plan_run(const CudaDevice *device, const Plan *plan, const cublasLtMatmulAlgo_t *algorithm,
+                        const Gemm *g, void *c);
+
+/* What cuBLASLt proposes for a plan, best guess first; `count` 0 when there is nothing. */
+enum { PLAN_PROPOSALS = 32 };
+CHECKED Status plan_proposals(const CudaDevice *device, const Plan *plan,
+                              cublasLtMatmulHeuristicResult_t *proposals, int *count);
+/* Tells algorithms apart. */
+uint64_t algorithm_fingerprint(const cublasLtMatmulAlgo_t *algorithm);
+
+/* Times the proposals on the product's own operands, settles the plan on the fastest and keeps the choice.
+ * C is left alone where the product adds to it, else undefined, as is what the epilogue writes. Leaves the
+ * plan as it is while a graph is being captured. */
+CHECKED Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g);
+
+/* ---- kept choices ---- */
+
+struct Choice {
+    uint64_t fingerprint;
+    float microseconds;
+};
+
+/* Whether choices are made by the clock at all: not with FUSEBOX_TUNE=0, nor where there is no folder to keep
+ * them in, since two processes might then choose differently. */
+bool choices_wanted();
+bool choice_find(const CudaDevice *device, const PlanKey *key, Choice *choice);
+/* Adds a choice to the file. That it cannot be written is no error: the next process will choose anew. */
+void choice_keep(const CudaDevice *device, const PlanKey *key, const Choice *choice);
+
+#endif
