@@ -5,16 +5,23 @@
 #include "kernels/device/words.cuh"
 
 /* A row is read once and kept in registers, in 16-byte packs dealt out to the threads of its group in turn:
- * one warp up to 8 (backward 2) packs a thread, beyond that one block. Rows that are longer still, or not
+ * forward one warp up to 8 packs a thread, beyond that one block; backward as many warps as give each thread
+ * one pack of a row, and two rows at a time, so that enough is on its way. Rows that are longer still, or not
  * whole packs, take the *_any kernels, which read a row more than once. */
 namespace {
 
 constexpr int WARP = 32;
-constexpr int ROWS_THREADS = 128;    // four rows at once, a warp each
-constexpr int BLOCK_THREADS = 256;   // one row at once
-constexpr int MULTIPROCESSORS = 132; // fixed, so that the order of the backward pass's sums is fixed too
-constexpr int WARP_RESIDENT = 3;     // blocks that a multiprocessor's registers shall hold, backward,
-constexpr int BLOCK_RESIDENT = 4;    // and blocks of one row, of one pack a thread
+constexpr int ROWS_THREADS = 128;     // four rows at once, a warp each
+constexpr int BLOCK_THREADS = 256;    // one row at once
+constexpr int MULTIPROCESSORS = 132;  // fixed, so that the order of the backward pass's sums is fixed too
+constexpr int BACKWARD_THREADS = 256; // one row or several at once
+constexpr int ANY_RESIDENT = 4;       // blocks of a multiprocessor for rows of any length, backward
+constexpr int MOST_PACKS = 4;         // of a row that a thread holds, backward
+
+/* Blocks of BACKWARD_THREADS that a multiprocessor's registers shall hold. */
+constexpr int backward_resident(int packs) {
+    return packs == 1 ? 3 : packs == 2 ? 2 : 1;
+}
 
 /* The sum of a and of b over the row's group, to all its threads. `slot` alternates between calls, so that
  * one barrier is enough: nobody writes a slot that somebody may still read. */
@@ -141,127 +148,151 @@ struct BackwardRows {
     bool accumulate;
 };
 
-/* A row of dy and r (and of dr, to add to), loaded one row ahead of its use. */
-template <typename T, int PACKS>
-struct Row {
-    Words dy[PACKS], r[PACKS], before[PACKS];
-    float mean, rstd;
+/* A thread's packs of ROWS rows of dy and r (and of dr, to add to). What lies beyond a row or beyond the last
+ * row is zero, and adds nothing to any sum. */
+template <typename T, int PACKS, int ROWS>
+struct Tile {
+    Words dy[ROWS][PACKS], r[ROWS][PACKS], before[ROWS][PACKS];
+    float mean[ROWS], rstd[ROWS];
 
-    __device__ __forceinline__ void load(const BackwardRows<T> &b, int64_t row, int lane, int lanes) {
-        mean = b.mean[row];
-        rstd = b.rstd[row];
+    __device__ __forceinline__ void load(const BackwardRows<T> &b, int64_t first) {
 #pragma unroll
-        for (int i = 0; i < PACKS; i++) {
-            const int c = (lane + i * lanes) * VECTOR<T>;
-            if (c >= b.columns) continue;
-            dy[i] = load_words(b.dy + row * b.columns + c);
-            r[i] = load_words(b.r + row * b.columns + c);
-            if (b.accumulate) before[i] = load_words(b.dr + row * b.columns + c);
+        for (int n = 0; n < ROWS; n++) {
+            const bool there = first + n < b.rows;
+            mean[n] = there ? b.mean[first + n] : 0.f;
+            rstd[n] = there ? b.rstd[first + n] : 0.f;
+#pragma unroll
+            for (int i = 0; i < PACKS; i++) {
+                const int c = (threadIdx.x + i * blockDim.x) * VECTOR<T>;
+                const int64_t at = (first + n) * b.columns + c;
+                dy[n][i] = r[n][i] = before[n][i] = {};
+                if (!there || c >= b.columns) continue;
+                dy[n][i] = load_words(b.dy + at);
+                r[n][i] = load_words(b.r + at);
+                if (b.accumulate) before[n][i] = load_words(b.dr + at);
+            }
         }
     }
 };
 
-/* The block's row of partials: dweight, then dbias. The warps add up in shared memory, one after another; a
- * block of one row has nothing to add. */
-template <int PACKS, int WIDTH, bool ONE_WARP>
-__device__ __forceinline__ void write_partials(const float (&dweight)[PACKS][WIDTH],
-                                               const float (&dbias)[PACKS][WIDTH], int columns, float *shared,
-                                               float *partials) {
-    const int lanes = ONE_WARP ? WARP : (int)blockDim.x, lane = (int)threadIdx.x % lanes;
-    float *sums = ONE_WARP ? shared : partials;
-    for (int turn = 0; turn < (ONE_WARP ? ROWS_THREADS / WARP : 1); turn++) {
+/* Of each row, the sums over its group of g and of g times the normalized r, to all threads of the group.
+ * `slot` alternates between calls: see group_sum. */
+template <int ROWS>
+__device__ __forceinline__ void tile_sums(float2 (&sums)[ROWS], int slot) {
+    __shared__ float2 of_warp[2][BACKWARD_THREADS / WARP][ROWS];
+    const int warps = blockDim.x / WARP, group = threadIdx.y * warps;
 #pragma unroll
-        for (int i = 0; i < PACKS; i++) {
-            const int c = (lane + i * lanes) * WIDTH;
-            if (c >= columns || (int)threadIdx.x / lanes != turn) continue;
+    for (int n = 0; n < ROWS; n++) sums[n] = make_float2(warp_sum(sums[n].x), warp_sum(sums[n].y));
+    if (warps == 1) return;
+    if (threadIdx.x % WARP == 0) {
 #pragma unroll
-            for (int e = 0; e < WIDTH; e++) {
-                sums[c + e] = dweight[i][e] + (turn ? sums[c + e] : 0.f);
-                sums[columns + c + e] = dbias[i][e] + (turn ? sums[columns + c + e] : 0.f);
-            }
-        }
-        if (ONE_WARP) __syncthreads();
+        for (int n = 0; n < ROWS; n++) of_warp[slot][group + threadIdx.x / WARP][n] = sums[n];
     }
-    for (int c = threadIdx.x; ONE_WARP && c < 2 * columns; c += ROWS_THREADS) partials[c] = sums[c];
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < ROWS; n++) {
+        sums[n] = of_warp[slot][group][n];
+        for (int w = 1; w < warps; w++) {
+            sums[n].x += of_warp[slot][group + w][n].x;
+            sums[n].y += of_warp[slot][group + w][n].y;
+        }
+    }
 }
 
-/* Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T) bytes. */
-template <typename T, int PACKS, bool ONE_WARP>
-__global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS,
-                                  ONE_WARP ? WARP_RESIDENT : BLOCK_RESIDENT / PACKS)
+/* The block's row of partials: dweight, then dbias. Its groups add up in shared memory, one after another. */
+template <int PACKS, int WIDTH>
+__device__ __forceinline__ void write_partials(const float (&dweight)[PACKS][WIDTH],
+                                               const float (&dbias)[PACKS][WIDTH], int columns,
+                                               float *partials) {
+    extern __shared__ float shared_sums[]; // (2, columns) where there are several groups
+    for (unsigned turn = 0; turn < blockDim.y; turn++) {
+        float *sums = turn + 1 < blockDim.y ? shared_sums : partials;
+        if (turn > 0) __syncthreads();
+        if (threadIdx.y != turn) continue;
+#pragma unroll
+        for (int i = 0; i < PACKS; i++) {
+            const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
+            if (c >= columns) continue;
+            float w[WIDTH], b[WIDTH];
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) {
+                w[e] = dweight[i][e] + (turn ? shared_sums[c + e] : 0.f);
+                b[e] = dbias[i][e] + (turn ? shared_sums[columns + c + e] : 0.f);
+            }
+            store_floats(sums + c, w);
+            store_floats(sums + columns + c, b);
+        }
+    }
+}
+
+/* A group of blockDim.x threads, whole warps, takes ROWS rows at a time; a block has blockDim.y groups.
+ * Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T) bytes. */
+template <typename T, int PACKS, int ROWS>
+__global__ void __launch_bounds__(BACKWARD_THREADS, backward_resident(PACKS))
     norm_rows_backward(const BackwardRows<T> b) {
     constexpr int WIDTH = VECTOR<T>;
-    const int lanes = ONE_WARP ? WARP : (int)blockDim.x;
-    const int lane = ONE_WARP ? (int)threadIdx.x % WARP : (int)threadIdx.x;
-    const int64_t groups = ONE_WARP ? gridDim.x * (int64_t)(ROWS_THREADS / WARP) : gridDim.x;
     const float per_column = 1.f / b.columns;
+    const int64_t step = (int64_t)gridDim.x * blockDim.y * ROWS;
     float dweight[PACKS][WIDTH] = {}, dbias[PACKS][WIDTH] = {};
-
-    Row<T, PACKS> row = {}; // packs beyond the row stay zero, and add nothing to any sum
     Words weights[PACKS] = {};
-    int64_t n = ONE_WARP ? blockIdx.x * (int64_t)(ROWS_THREADS / WARP) + threadIdx.x / WARP : blockIdx.x;
-    if (n < b.rows) row.load(b, n, lane, lanes);
 #pragma unroll
     for (int i = 0; i < PACKS; i++) {
-        const int c = (lane + i * lanes) * WIDTH;
+        const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
         if (c < b.columns) weights[i] = load_words(b.weight + c);
     }
-    for (int slot = 0; n < b.rows; n += groups, slot ^= 1) {
-        Row<T, PACKS> next = {};
-        if (n + groups < b.rows) next.load(b, n + groups, lane, lanes);
+    int slot = 0;
+    for (int64_t of_block = (int64_t)blockIdx.x * blockDim.y * ROWS; of_block < b.rows; of_block += step) {
+        const int64_t first = of_block + threadIdx.y * ROWS;
+        Tile<T, PACKS, ROWS> tile;
+        tile.load(b, first);
+        float2 sums[ROWS];
 #pragma unroll
-        for (int i = 0; i < PACKS; i++) forget(weights[i]);
-
-        float sum_g = 0.f, sum_gn = 0.f;
+        for (int n = 0; n < ROWS; n++) {
+            sums[n] = make_float2(0.f, 0.f);
 #pragma unroll
-        for (int i = 0; i < PACKS; i++) {
-            float w[WIDTH], d[WIDTH], r[WIDTH];
-            unpack<T>(weights[i], w);
-            unpack<T>(row.dy[i], d);
-            unpack<T>(row.r[i], r);
+            for (int i = 0; i < PACKS; i++) {
+                forget(weights[i]);
+                float w[WIDTH], d[WIDTH], r[WIDTH];
+                unpack<T>(weights[i], w);
+                unpack<T>(tile.dy[n][i], d);
+                unpack<T>(tile.r[n][i], r);
 #pragma unroll
-            for (int e = 0; e < WIDTH; e++) {
-                const float normalized = (r[e] - row.mean) * row.rstd, g = d[e] * w[e];
-                sum_g += g;
-                sum_gn += g * normalized;
-                dweight[i][e] += d[e] * normalized;
-                dbias[i][e] += d[e];
+                for (int e = 0; e < WIDTH; e++) {
+                    const float normalized = (r[e] - tile.mean[n]) * tile.rstd[n], g = d[e] * w[e];
+                    sums[n].x += g;
+                    sums[n].y += g * normalized;
+                    dweight[i][e] += d[e] * normalized;
+                    dbias[i][e] += d[e];
+                }
             }
         }
-        const float2 sums = group_sum<ONE_WARP>(sum_g, sum_gn, slot);
-        const float mean_g = sums.x * per_column, mean_gn = sums.y * per_column;
+        tile_sums(sums, slot);
+        slot ^= 1;
 #pragma unroll
-        for (int i = 0; i < PACKS; i++) {
-            forget(row.dy[i]);
-            forget(row.r[i]);
-            forget(weights[i]);
-        }
+        for (int n = 0; n < ROWS; n++) {
+            const float mean_g = sums[n].x * per_column, mean_gn = sums[n].y * per_column;
 #pragma unroll
-        for (int i = 0; i < PACKS; i++) {
-            const int c = (lane + i * lanes) * WIDTH;
-            if (c >= b.columns) continue;
-            float w[WIDTH], d[WIDTH], r[WIDTH];
-            unpack<T>(weights[i], w);
-            unpack<T>(row.dy[i], d);
-            unpack<T>(row.r[i], r);
+            for (int i = 0; i < PACKS; i++) {
+                const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
+                forget(tile.dy[n][i]);
+                forget(tile.r[n][i]);
+                forget(weights[i]);
+                if (c >= b.columns || first + n >= b.rows) continue;
+                float w[WIDTH], d[WIDTH], r[WIDTH], sum[WIDTH];
+                unpack<T>(weights[i], w);
+                unpack<T>(tile.dy[n][i], d);
+                unpack<T>(tile.r[n][i], r);
+                unpack<T>(tile.before[n][i], sum);
 #pragma unroll
-            for (int e = 0; e < WIDTH; e++) {
-                const float normalized = (r[e] - row.mean) * row.rstd;
-                d[e] = row.rstd * (d[e] * w[e] - mean_g - normalized * mean_gn);
+                for (int e = 0; e < WIDTH; e++) {
+                    const float normalized = (r[e] - tile.mean[n]) * tile.rstd[n];
+                    sum[e] += tile.rstd[n] * (d[e] * w[e] - mean_g - normalized * mean_gn);
+                }
+                store_words(b.dr + (first + n) * b.columns + c, packed<T>(sum));
             }
-            if (b.accumulate) {
-                unpack<T>(row.before[i], r);
-#pragma unroll
-                for (int e = 0; e < WIDTH; e++) d[e] += r[e];
-            }
-            store_words(b.dr + n * b.columns + c, packed<T>(d));
         }
-        row = next;
     }
-
-    extern __shared__ float shared_sums[]; // (2C) where ONE_WARP
-    write_partials<PACKS, WIDTH, ONE_WARP>(dweight, dbias, b.columns, shared_sums,
-                                           b.partials + (int64_t)blockIdx.x * 2 * b.columns);
+    write_partials<PACKS, WIDTH>(dweight, dbias, b.columns, b.partials + (int64_t)blockIdx.x * 2 * b.columns);
 }
 
 /* The same for any number of columns. A thread keeps to its columns, so it may use its part of the block's
@@ -299,21 +330,22 @@ int block_threads(int64_t row_packs, int packs) {
 }
 
 /* What to launch for a row of row_packs packs; no kernel where a row is too long. */
-template <typename Kernel>
-struct Plan {
-    Kernel kernel;
+template <typename T>
+struct ForwardPlan {
+    void (*kernel)(const T *, const T *, const T *, const T *, T *, T *, float *, float *, int64_t, int,
+                   float);
     int threads, rows; // of a block
-    int64_t most = 0;  // blocks that run at once, backward: each leaves one row of partial sums
+};
+template <typename T>
+struct BackwardPlan {
+    void (*kernel)(BackwardRows<T>);
+    dim3 threads;
+    int rows;     // that a block takes at once
+    int64_t most; // blocks that run at once: each leaves one row of partial sums
 };
 
 template <typename T>
-using ForwardKernel = void (*)(const T *, const T *, const T *, const T *, T *, T *, float *, float *,
-                               int64_t, int, float);
-template <typename T>
-using BackwardKernel = void (*)(BackwardRows<T>);
-
-template <typename T>
-Plan<ForwardKernel<T>> forward_plan(int64_t row_packs) {
+ForwardPlan<T> forward_plan(int64_t row_packs) {
     const int rows = ROWS_THREADS / WARP;
     switch (divide_up(row_packs, WARP)) {
     case 1: return {norm_rows<T, 1, true>, ROWS_THREADS, rows};
@@ -331,27 +363,20 @@ Plan<ForwardKernel<T>> forward_plan(int64_t row_packs) {
     return {nullptr, BLOCK_THREADS, 1};
 }
 
-template <typename T, int PACKS>
-Plan<BackwardKernel<T>> backward_warp_plan() {
-    return {norm_rows_backward<T, PACKS, true>, ROWS_THREADS, ROWS_THREADS / WARP,
-            MULTIPROCESSORS * WARP_RESIDENT};
-}
-
-template <typename T, int PACKS>
-Plan<BackwardKernel<T>> backward_block_plan(int64_t row_packs) {
-    const int threads = block_threads(row_packs, PACKS);
-    const int resident = BLOCK_RESIDENT * BLOCK_THREADS / (PACKS * threads);
-    return {norm_rows_backward<T, PACKS, false>, threads, 1, MULTIPROCESSORS * resident};
+/* A group's threads hold a row; a block has as many groups as fit. */
+template <typename T, int PACKS, int ROWS>
+BackwardPlan<T> backward_plan_of(int64_t row_packs) {
+    const int lanes = (int)divide_up(row_packs, PACKS * WARP) * WARP, groups = BACKWARD_THREADS / lanes;
+    const int resident = backward_resident(PACKS) * BACKWARD_THREADS / (lanes * groups);
+    return {norm_rows_backward<T, PACKS, ROWS>, dim3(lanes, groups), groups * ROWS,
+            MULTIPROCESSORS * resident};
 }
 
 template <typename T>
-Plan<BackwardKernel<T>> backward_plan(int64_t row_packs) {
-    if (row_packs <= 1 * WARP) return backward_warp_plan<T, 1>();
-    if (row_packs <= 2 * WARP) return backward_warp_plan<T, 2>();
-    if (row_packs <= 1 * BLOCK_THREADS) return backward_block_plan<T, 1>(row_packs);
-    if (row_packs <= 2 * BLOCK_THREADS) return backward_block_plan<T, 2>(row_packs);
-    if (row_packs <= 4 * BLOCK_THREADS) return backward_block_plan<T, 4>(row_packs);
-    return {nullptr, BLOCK_THREADS, 1};
+BackwardPlan<T> backward_plan(int64_t row_packs) {
+    if (row_packs <= 1 * BACKWARD_THREADS) return backward_plan_of<T, 1, 2>(row_packs);
+    if (row_packs <= 2 * BACKWARD_THREADS) return backward_plan_of<T, 2, 1>(row_packs);
+    return backward_plan_of<T, MOST_PACKS, 1>(row_packs);
 }
 
 template <typename T>
@@ -361,7 +386,7 @@ Status forward(Ctx *ctx, const NormForward *n) {
     const T *weight = data_of<T>(n->weight), *bias = data_of<T>(n->bias);
     T *r = data_of<T>(n->r), *y = data_of<T>(n->y);
     float *mean = data_of<float>(n->mean), *rstd = data_of<float>(n->rstd);
-    Plan<ForwardKernel<T>> plan = {nullptr, BLOCK_THREADS, 1};
+    ForwardPlan<T> plan = {nullptr, BLOCK_THREADS, 1};
     if (walks_in_packs(VECTOR<T>, {columns}, {x, skip, weight, bias, r, y}))
         plan = forward_plan<T>(columns / VECTOR<T>);
     const unsigned blocks = (unsigned)divide_up(rows, plan.rows);
@@ -392,12 +417,14 @@ Status backward(Ctx *ctx, const NormBackward *n) {
                          rows,
                          (int)columns,
                          n->accumulate};
-    Plan<BackwardKernel<T>> plan = {nullptr, BLOCK_THREADS, 1};
-    if (walks_in_packs(VECTOR<T>, {columns}, {b.dy, b.r, b.weight, b.dr}))
-        plan = backward_plan<T>(columns / VECTOR<T>);
-    if (!plan.kernel) plan = {norm_rows_backward_any<T>, BLOCK_THREADS, 1, MULTIPROCESSORS * BLOCK_RESIDENT};
-    const int64_t groups = divide_up(rows, plan.rows), blocks = groups < plan.most ? groups : plan.most;
-    const size_t shared = plan.rows > 1 ? (size_t)columns * 2 * sizeof(float) : 0;
+    BackwardPlan<T> plan = {norm_rows_backward_any<T>, dim3(BLOCK_THREADS), 1,
+                            MULTIPROCESSORS * ANY_RESIDENT};
+    const int64_t packs = columns / VECTOR<T>;
+    if (packs <= MOST_PACKS * BACKWARD_THREADS &&
+        walks_in_packs(VECTOR<T>, {columns}, {b.dy, b.r, b.weight, b.dr}))
+        plan = backward_plan<T>(packs);
+    const int64_t tiles = divide_up(rows, plan.rows), blocks = tiles < plan.most ? tiles : plan.most;
+    const size_t shared = plan.threads.y > 1 ? (size_t)columns * 2 * sizeof(float) : 0;
 
     Tensor partials;
     TRY(take(ctx, ARENA_SCRATCH, "norm.partials", F32, shape2(blocks, 2 * columns), &partials));
