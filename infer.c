@@ -1,5 +1,5 @@
-/* infer: runs a model forward. Options in, calls down, report out: a profile of the forward pass, generated text, the
- * loss on a text, or logits. */
+/* infer: runs a model forward. Options in, calls down, report out: a profile of the forward pass,
+ * generated text, the loss on a text, or logits. */
 #include "base/memory.h"
 #include "data/loader.h"
 #include "data/safetensors.h"

@@ -1,4 +1,5 @@
-/* train: trains a Transformer. Options in, calls down, report out; what a step is stands in model/trainer.c. */
+/* train: trains a Transformer. Options in, calls down, report out; what a step is stands in
+ * model/trainer.c. */
 #include "base/memory.h"
 #include "data/feed.h"
 #include "kernels/guard.h"
@@ -85,7 +86,8 @@ static Status fetch_again(void *source, int64_t index, MicroBatch *micro) {
 
 /* ---- setting up ---- */
 
-/* A resumed run keeps what the command line leaves out: the options of the first run lie beside its checkpoints. */
+/* A resumed run keeps what the command line leaves out: the options of the first run lie beside its
+ * checkpoints. */
 static Status read_resume(Run *run) {
     TrainOptions *o = &run->options;
     if (!*o->resume) return OK;

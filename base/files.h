@@ -48,8 +48,8 @@ bool path_exists(const char *path);
 bool path_is_directory(const char *path);
 bool path_ends_with(const char *path, const char *ending);
 
-/* The path of a file in the user's cache, $XDG_CACHE_HOME/fusebox or ~/.cache/fusebox, which the caller frees;
- * `make` makes the folder. NULL when there is nowhere to keep one. */
+/* The path of a file in the user's cache, $XDG_CACHE_HOME/fusebox or ~/.cache/fusebox, which the caller
+ * frees; `make` makes the folder. NULL when there is nowhere to keep one. */
 char *path_in_cache(const char *name, bool make);
 
 typedef struct {

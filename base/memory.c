@@ -15,7 +15,8 @@ void *memory_reserve(size_t bytes) {
     if (bytes > SIZE_MAX / 2 ||
         posix_memalign(&pointer, large ? HUGE_PAGE : CACHE_LINE, bytes ? bytes : 1) != 0)
         return NULL;
-    /* Fewer page faults and address translations: 2 to 6% of a training step on the CPU. No matter if refused. */
+    /* Fewer page faults and address translations: 2 to 6% of a training step on the CPU. No matter if
+     * refused. */
     if (large) (void)madvise(pointer, bytes, MADV_HUGEPAGE);
     return pointer;
 }

@@ -26,7 +26,8 @@ double random_normal(uint64_t seed, uint64_t stream,
 uint64_t random_below(uint64_t seed, uint64_t stream, uint64_t index,
                       uint64_t n); // [0, n), n >= 1, without bias
 
-/* out[i] = scale * random_normal(seed, stream, first + i), in half the time of single calls and on all cores. */
+/* out[i] = scale * random_normal(seed, stream, first + i), in half the time of single calls and on all
+ * cores. */
 void random_normals(uint64_t seed, uint64_t stream, uint64_t first, float scale, float *out, int64_t count);
 
 /* A shuffle without a table: for each (seed, epoch), i -> random_permute(.., n, i) is a permutation of [0,

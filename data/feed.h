@@ -1,4 +1,5 @@
-/* feed: what a run reads, opened from its options: a source and a loader for training, and one for validation. */
+/* feed: what a run reads, opened from its options: a source and a loader for training, and one for
+ * validation. */
 #ifndef DATA_FEED_H
 #define DATA_FEED_H
 

@@ -1,14 +1,15 @@
 /* tokenizer: text to token ids and back. Two kinds:
  *
  *   bytes   ids 0..255 are the bytes themselves
- *   BPE     GPT-2's byte-level byte-pair encoding (Radford et al. 2019; Sennrich, Haddow, Birch 2016): the text
+ *   BPE     GPT-2's byte-level byte-pair encoding (Radford et al. 2019; Sennrich, Haddow, Birch 2016): the
+ *   text
  *           is cut into pieces by GPT-2's pattern, and in each piece the adjacent pair of lowest rank is
  *           merged until no known pair is left
  *
  * Any bytes encode, and decoding gives the same bytes back. On valid UTF-8 the ids are those of the original
- * (what is a letter or a number is looked up in PCRE2's tables: Unicode 14 in version 10.42). A run of bytes that
- * is not UTF-8 is a piece of its own, and a piece of over 4 MiB is cut. Text is only text: "<|endoftext|>"
- * written out in it is encoded letter by letter and never becomes the special token.
+ * (what is a letter or a number is looked up in PCRE2's tables: Unicode 14 in version 10.42). A run of
+ * bytes that is not UTF-8 is a piece of its own, and a piece of over 4 MiB is cut. Text is only text:
+ * "<|endoftext|>" written out in it is encoded letter by letter and never becomes the special token.
  *
  * A tokenizer remembers pieces it has met, so it must not encode in two threads at once. */
 #ifndef DATA_TOKENIZER_H

@@ -1,6 +1,7 @@
 /* tokens: one long row of token ids, wherever it comes from:
  *
- *   .bin    token shards in llm.c's format: 256 int32 of header (20240520, version 1, the count of tokens, then
+ *   .bin    token shards in llm.c's format: 256 int32 of header (20240520, version 1, the count of tokens,
+ *   then
  *           anything), and the tokens as uint16; little-endian. Memory-mapped. Several are taken one after
  *           the other.
  *   texts   any other files: tokenized once and, given a folder for it, kept there as a shard named after the

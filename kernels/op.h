@@ -61,8 +61,7 @@ typedef struct Ctx {
     Status (*observe)(struct Ctx *ctx, const struct Call *call); // called after every operation, or NULL
     void *observer;                                              // what observe works with
     int64_t step;                                                // for messages
-    Work work;   // of all operations so far, while measuring too: the caller clears it
-    int threads; // CPU threads
+    Work work; // of all operations so far, while measuring too: the caller clears it
 } Ctx;
 
 /* A tensor that an operation writes: what is checked, hashed and compared. */

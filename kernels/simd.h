@@ -24,7 +24,7 @@ typedef Lanes LanesView __attribute__((aligned(sizeof(float)), may_alias));
 
 /* Threads of a parallel region: what the device was opened with. */
 static inline int cpu_threads(const Ctx *ctx) {
-    return ctx->threads > 0 ? ctx->threads : 1;
+    return ctx->device->threads;
 }
 
 static inline float *float_row(Tensor t, int64_t row) {

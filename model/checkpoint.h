@@ -1,11 +1,13 @@
 /* checkpoint: a model as a Hugging Face folder, and what training needs to go on from it.
  *
  *   config.json                     the Config (model/config_file.h)
- *   model.safetensors               fp32 weights, the master weights where there are any, in GPT-2's names and
+ *   model.safetensors               fp32 weights, the master weights where there are any, in GPT-2's names
+ *   and
  *                                   layouts: matrices (in, out), the tables without the vocabulary's padding,
  *                                   the tied head not repeated
  *   the tokenizer's files           (data/tokenizer.h)
- *   training_state.safetensors      moments "m.<parameter>", "v.<parameter>" in fp32 and in memory's layout; the
+ *   training_state.safetensors      moments "m.<parameter>", "v.<parameter>" in fp32 and in memory's
+ *   layout; the
  *                                   TrainingState as metadata
  *
  * A folder is published as a whole: killed at any time, its name is the old folder or the new one. Beside the

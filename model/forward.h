@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-/* One size in one form. The pass's time is taken with timing per operation off, that of the operations apart. */
+/* One size in one form. The pass's time is taken with timing per operation off, that of the operations
+ * apart. */
 typedef struct {
     const char *label; // "naive", "fused", or "" for what --fused says
     int64_t batch, seq, repeats;
@@ -27,8 +28,8 @@ typedef struct {
 /* Token ids that are spread over the vocabulary, the same for the same seed. */
 void forward_fill_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed);
 
-/* Runs batch x seq of `tokens` warmup + repeats times, and repeats times more with every operation timed; adds a
- * profile to the report and prints its table to `file`, unless that is NULL. */
+/* Runs batch x seq of `tokens` warmup + repeats times, and repeats times more with every operation timed;
+ * adds a profile to the report and prints its table to `file`, unless that is NULL. */
 CHECKED Status forward_measure(Inference *inference, const int32_t *tokens, int64_t warmup,
                                const ForwardProfile *what, ForwardReport *report, FILE *file);
 

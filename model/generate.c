@@ -85,8 +85,8 @@ typedef struct {
     SampleRule rule;
 } Step;
 
-/* From the token that the last step has drawn to the next: can be captured. Where the host counts, it takes the last
- * step of a window, which is the longest. */
+/* From the token that the last step has drawn to the next: can be captured. Where the host counts, it
+ * takes the last step of a window, which is the longest. */
 static Status step_work(Ctx *ctx, void *program) {
     const Step *step = program;
     Generator *g = step->generator;

@@ -1,8 +1,8 @@
 /* generate: text from a model, token by token. One sequence; a KV cache, or none for comparison. When the
  * model's context is full, the later half of it is read again and generation goes on.
- * Where a step can be captured (model/replay.h) it is one graph that needs nothing from the host: the token is
- * drawn on the device and read there by the next step, and the host, which is told each token, stays a step
- * behind. */
+ * Where a step can be captured (model/replay.h) it is one graph that needs nothing from the host: the
+ * token is drawn on the device and read there by the next step, and the host, which is told each token,
+ * stays a step behind. */
 #ifndef MODEL_GENERATE_H
 #define MODEL_GENERATE_H
 
@@ -50,8 +50,8 @@ CHECKED Status generator_start(Generator *generator, const int32_t *tokens, int6
 /* Draws the next token with the sampler and adds it. Waits for it. ERROR_NONFINITE as sampler_next. */
 CHECKED Status generator_next(Ctx *ctx, Generator *generator, Sampler *sampler, int32_t *token);
 
-/* The two halves of that, on the host. Logits of the next token after all tokens so far: (vocab) fp32 host memory, valid until the next call.
- * Waits. */
+/* The two halves of that, on the host. Logits of the next token after all tokens so far: (vocab) fp32 host
+ * memory, valid until the next call. Waits. */
 CHECKED Status generator_logits(Ctx *ctx, Generator *generator, const float **logits);
 
 /* Adds a token that was chosen. */

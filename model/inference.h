@@ -30,7 +30,8 @@ typedef struct {
     Replay replay;          // the pass as a graph
 } Inference;
 
-/* `cached` is for generation: use the KV cache. Then set ctx.dtype, fuses, use, batch, seq and inference_measure. */
+/* `cached` is for generation: use the KV cache. Then set ctx.dtype, fuses, use, batch, seq and
+ * inference_measure. */
 CHECKED Status inference_open(Inference *inference, Device *device, const Config *config, bool cached);
 void inference_close(Inference *inference);
 
@@ -38,7 +39,8 @@ void inference_close(Inference *inference);
 CHECKED Status inference_measure(Inference *inference, size_t *bytes);
 CHECKED Status inference_allocate(Inference *inference);
 
-/* A forward pass over host tokens (batch, seq), no larger than planned: logits stay on the device. Does not wait. */
+/* A forward pass over host tokens (batch, seq), no larger than planned: logits stay on the device. Does
+ * not wait. */
 CHECKED Status inference_logits(Inference *inference, const int32_t *tokens, int64_t batch, int64_t seq);
 
 /* Sum of the losses of one batch; targets of -1 do not count. Waits. */

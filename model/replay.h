@@ -1,5 +1,5 @@
-/* replay: the device's work of one function, captured as a graph once it has run twice, and from then on launched
- * as a whole: a step of hundreds of kernels then costs the host one launch. */
+/* replay: the device's work of one function, captured as a graph once it has run twice, and from then on
+ * launched as a whole: a step of hundreds of kernels then costs the host one launch. */
 #ifndef MODEL_REPLAY_H
 #define MODEL_REPLAY_H
 
@@ -25,17 +25,18 @@ typedef struct {
     Graph *graph;
 } Replay;
 
-/* Work that can be captured: puts the same kernels into the stream whenever it is called with the same terms, and
- * waits for nothing, copies nothing from or to the host. A replay does not call it: what else it does on the host
- * must still hold from the last time. */
+/* Work that can be captured: puts the same kernels into the stream whenever it is called with the same
+ * terms, and waits for nothing, copies nothing from or to the host. A replay does not call it: what else
+ * it does on the host must still hold from the last time. */
 typedef Status (*ReplayWork)(Ctx *ctx, void *program);
 
-/* Whether work is captured: ctx->graphs is set, the device has graphs, everything runs fused (the naive path stays
- * what people know: launch by launch), and nobody looks at single operations (recorder, --check, --hash-trace). */
+/* Whether work is captured: ctx->graphs is set, the device has graphs, everything runs fused (the naive
+ * path stays what people know: launch by launch), and nobody looks at single operations (recorder,
+ * --check, --hash-trace). */
 bool replay_allowed(const Ctx *ctx);
 
-/* Runs the work: twice as it is, so that what is set up at the first use is there; then captured; then as a graph.
- * Where replay_allowed says no it runs as it is, and the graph is kept for later. */
+/* Runs the work: twice as it is, so that what is set up at the first use is there; then captured; then as
+ * a graph. Where replay_allowed says no it runs as it is, and the graph is kept for later. */
 CHECKED Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], ReplayWork work,
                           void *program);
 

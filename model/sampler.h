@@ -23,8 +23,8 @@ typedef struct Sampler Sampler;
 CHECKED Status sampler_open(int64_t vocab, const SamplerOptions *options, Sampler **sampler);
 void sampler_close(Sampler *sampler);
 
-/* Draws a token from the softmax of logits / temperature, restricted to the k largest and then to the nucleus, as
- * kernels/sample/sample.h says. `logits` are (vocab) in host memory, without the
+/* Draws a token from the softmax of logits / temperature, restricted to the k largest and then to the
+ * nucleus, as kernels/sample/sample.h says. `logits` are (vocab) in host memory, without the
  * vocabulary's padding. The draw is a pure function of the logits, the options and `index`, the token's place
  * in the sequence. Greedy takes the first of equal maxima. A logit of -inf is never drawn; NaN, +inf, or no
  * logit above -inf is ERROR_NONFINITE. */

@@ -1,4 +1,5 @@
-/* session: what ./train and ./infer both begin with: a device, a precision, a model's description, its tokenizer. */
+/* session: what ./train and ./infer both begin with: a device, a precision, a model's description, its
+ * tokenizer. */
 #ifndef MODEL_SESSION_H
 #define MODEL_SESSION_H
 
@@ -28,8 +29,9 @@ typedef struct {
 
 /* Opens the device, then reads the model's description (a preset's name, a folder, or
  * a run's folder, of which the latest checkpoint is taken) and the tokenizer: the named
- * one, else the folder's own, else bytes for a model of at most 256 tokens. A preset whose --vocab is not given gets
- * the vocabulary of a named tokenizer. ERROR_USAGE for a tokenizer with more tokens than the model. */
+ * one, else the folder's own, else bytes for a model of at most 256 tokens. A preset whose --vocab is not
+ * given gets the vocabulary of a named tokenizer. ERROR_USAGE for a tokenizer with more tokens than the
+ * model. */
 CHECKED Status session_open(Session *session, const char *model, const ConfigSizes *sizes,
                             const char *tokenizer, const ComputeOptions *compute);
 void session_close(Session *session);

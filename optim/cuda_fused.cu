@@ -33,6 +33,7 @@ struct Moments {
  * Floor: 4 * P bytes. */
 __global__ void __launch_bounds__(NORM_THREADS)
     sum_squares(const float *gradient, int64_t count, double *partials) {
+    let_next_start();
     const int64_t stride = (int64_t)gridDim.x * NORM_THREADS;
     const int64_t first = (int64_t)blockIdx.x * NORM_THREADS + threadIdx.x;
     double sum = 0;
@@ -52,6 +53,8 @@ __global__ void __launch_bounds__(NORM_THREADS)
 __global__ void __launch_bounds__(NORM_THREADS)
     prepare_step(const double *partials, int blocks, const float *loss, const Hyperparameters h, float *state,
                  Step *step) {
+    wait_for_previous();
+    let_next_start();
     double sum = 0;
     for (int i = threadIdx.x; i < blocks; i += NORM_THREADS) sum += partials[i];
     sum = block_sum<NORM_THREADS>(sum);
@@ -109,6 +112,7 @@ __device__ __forceinline__ void update(const Parameters<T> &p, int64_t first, co
 template <typename T>
 __global__ void __launch_bounds__(UPDATE_THREADS)
     update_parameters(const Parameters<T> p, const Step *prepared, const Moments moments) {
+    wait_for_previous();
     const Step step = *prepared;
     if (step.skipped != 0.f) return;
     const int64_t thread = (int64_t)blockIdx.x * UPDATE_THREADS + threadIdx.x, whole = p.count / WIDTH;
@@ -141,13 +145,13 @@ Status update_all(Ctx *ctx, const Adamw *a) {
     Step *step = data_of<Step>(prepared);
     PRIMITIVE (ctx, "gradient norm") {
         TRY(LAUNCH(ctx, sum_squares, blocks, NORM_THREADS, 0, p.gradient, count, data_of<double>(partials)));
-        TRY(LAUNCH(ctx, prepare_step, 1, NORM_THREADS, 0, data_of<double>(partials), blocks,
-                   data_of<float>(a->loss), h, data_of<float>(a->state), step));
+        TRY(LAUNCH_EARLY(ctx, prepare_step, 1, NORM_THREADS, 0, data_of<double>(partials), blocks,
+                         data_of<float>(a->loss), h, data_of<float>(a->state), step));
     }
     PRIMITIVE (ctx, "update") {
         const int64_t threads = count / WIDTH + count % WIDTH;
-        TRY(LAUNCH(ctx, update_parameters<T>, (unsigned)divide_up(threads, UPDATE_THREADS), UPDATE_THREADS, 0,
-                   p, step, moments));
+        TRY(LAUNCH_EARLY(ctx, update_parameters<T>, (unsigned)divide_up(threads, UPDATE_THREADS),
+                         UPDATE_THREADS, 0, p, step, moments));
     }
     return OK;
 }

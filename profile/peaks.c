@@ -20,7 +20,8 @@ static double least(const double *values, int count) {
     return smallest;
 }
 
-/* Fills device memory with normal random numbers: zeros, or numbers alike, would let a GPU run faster than data does. */
+/* Fills device memory with normal random numbers: zeros, or numbers alike, would let a GPU run faster than
+ * data does. */
 static Status fill_random(Device *device, void *memory, size_t bytes, Dtype dtype) {
     float *normal = memory_array(PATTERN, sizeof *normal);
     void *values = memory_array(PATTERN, sizeof(double));
@@ -115,7 +116,8 @@ static json_t *cache_load(void) {
 }
 
 static void cache_store(json_t *cache) {
-    char *path = path_in_cache("peaks.json", true), *text = json_dumps(cache, JSON_INDENT(1) | JSON_SORT_KEYS);
+    char *path = path_in_cache("peaks.json", true),
+         *text = json_dumps(cache, JSON_INDENT(1) | JSON_SORT_KEYS);
     if (path && text) status_free(file_write(path, text, (int64_t)strlen(text)));
     memory_free(path);
     free(text); // jansson's own

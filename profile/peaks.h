@@ -1,6 +1,6 @@
-/* peaks: what this machine can do at most, measured: the rate of a large matrix product and the bandwidth of a large
- * copy. Measured at every start; the best that was ever seen of a device, library and dtype is kept in
- * $XDG_CACHE_HOME/fusebox (or ~/.cache/fusebox), so that a busy moment does not lower the limits. */
+/* peaks: what this machine can do at most, measured: the rate of a large matrix product and the bandwidth
+ * of a large copy. Measured at every start; the best that was ever seen of a device, library and dtype is
+ * kept in $XDG_CACHE_HOME/fusebox (or ~/.cache/fusebox), so that a busy moment does not lower the limits. */
 #ifndef PROFILE_PEAKS_H
 #define PROFILE_PEAKS_H
 
@@ -15,8 +15,8 @@ typedef struct {
     double bandwidth; // bytes/s of a copy, read and written bytes both counted
 } Peaks;
 
-/* Takes under a second. Before the arenas are allocated: it needs up to 1.5 GiB on a GPU for a moment. A file that
- * cannot be read or written is no error. */
+/* Takes under a second. Before the arenas are allocated: it needs up to 1.5 GiB on a GPU for a moment. A
+ * file that cannot be read or written is no error. */
 CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);
 
 #ifdef __cplusplus

@@ -283,7 +283,8 @@ static int64_t expect_whole(Model *model, const char *folder) {
     return state.step;
 }
 
-/* Lets a child save from `step` on and kills it within `longest` seconds. Returns the last step that it reported. */
+/* Lets a child save from `step` on and kills it within `longest` seconds. Returns the last step that it
+ * reported. */
 static int64_t save_and_kill(Model *model, const char *out, int64_t step, uint64_t round, double longest) {
     int report[2], how;
     assert_int_equal(pipe(report), 0);

@@ -145,8 +145,8 @@ static void test_stop(void **state) {
 
 /* ---- evaluation ---- */
 
-/* Training's validation saw the same eight windows: the losses differ by the seven digits that are printed, and by
- * how their fp32 sums were taken: four sums of 64 terms, or one of 256. */
+/* Training's validation saw the same eight windows: the losses differ by the seven digits that are
+ * printed, and by how their fp32 sums were taken: four sums of 64 terms, or one of 256. */
 static void test_eval(void **state) {
     double trained, loss = 0, perplexity = 0, bits = 0;
     long tokens = 0;
@@ -191,7 +191,8 @@ static void test_logits(void **state) {
         difference = fmax(difference, fabs((double)few[i] - (double)more[i]));
     }
     assert_true(largest > 1);
-    /* Products of other sizes may sum in another order: sums of 32 to 128 terms, two blocks of some ten roundings. */
+    /* Products of other sizes may sum in another order: sums of 32 to 128 terms, two blocks of some ten
+     * roundings. */
     assert_true(difference <= 0x1p-24 * 128 * 20 * largest);
     assert_true(memcmp(few, few + 256, 256 * sizeof *few) != 0);
     int likeliest = 0;

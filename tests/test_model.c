@@ -1,11 +1,12 @@
-/* model/transformer against PyTorch (fixtures/make_gpt2.py): logits, loss, every gradient, the parameters after five
- * AdamW steps with clipping and decay, and a curve of a hundred losses; for the specification in double precision, and
- * for each form, dtype and device. Gradients of the whole model against central differences.
+/* model/transformer against PyTorch (fixtures/make_gpt2.py): logits, loss, every gradient, the parameters
+ * after five AdamW steps with clipping and decay, and a curve of a hundred losses; for the specification
+ * in double precision, and for each form, dtype and device. Gradients of the whole model against central
+ * differences.
  *
- * How far a form may be off is measured, not tuned: the specification is run again with the weights disturbed, anew in
- * each step, by relative noise of the dtype's unit roundoff. A stable computation gives the exact result of slightly
- * disturbed inputs (Higham 2002, section 1.5); its path through a block rounds about ten times, so ALLOWED times what
- * one disturbance does is the bound. */
+ * How far a form may be off is measured, not tuned: the specification is run again with the weights
+ * disturbed, anew in each step, by relative noise of the dtype's unit roundoff. A stable computation gives
+ * the exact result of slightly disturbed inputs (Higham 2002, section 1.5); its path through a block
+ * rounds about ten times, so ALLOWED times what one disturbance does is the bound. */
 #include "base/random.h"
 #include "model/checkpoint.h"
 #include "model/transformer.h"
@@ -404,8 +405,8 @@ static double slope(Task *task, const double *direction, double h) {
     return (up - down) / (2 * h);
 }
 
-/* The slope of the loss along a direction, extrapolated from two central differences, is the gradient's product with
- * it. What the second difference changed is more than what the extrapolation leaves. */
+/* The slope of the loss along a direction, extrapolated from two central differences, is the gradient's
+ * product with it. What the second difference changed is more than what the extrapolation leaves. */
 static void expect_slope(Task *task, const double *direction, const double *gradient, int64_t size,
                          const char *name) {
     const double h = 1e-3;

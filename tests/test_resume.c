@@ -1,5 +1,5 @@
-/* Runs that stop and go on: after a saved step, after a signal, after a kill. What they compute must be equal, to the
- * last bit, to a run that never stopped. */
+/* Runs that stop and go on: after a saved step, after a signal, after a kill. What they compute must be
+ * equal, to the last bit, to a run that never stopped. */
 #include "tests/support/program.h"
 
 #include "base/files.h"
@@ -143,8 +143,9 @@ static int64_t latest_step(const char *folder, const char *out) {
     return step;
 }
 
-/* A run that saves after every step is killed at any time, again and again: each time the newest checkpoint is at
- * least the last one that the log names, and the run goes on from it as if nothing had happened. */
+/* A run that saves after every step is killed at any time, again and again: each time the newest
+ * checkpoint is at least the last one that the log names, and the run goes on from it as if nothing had
+ * happened. */
 static void test_kill(void **state) {
     enum { KILLS = 5 };
     const char *folder = *state;

@@ -1,5 +1,5 @@
-/* The program train as its users see it: its log, its options as a file, runs that must be equal and runs that must
- * agree, --compare, a run that diverges. */
+/* The program train as its users see it: its log, its options as a file, runs that must be equal and runs
+ * that must agree, --compare, a run that diverges. */
 #include "tests/support/program.h"
 
 #include "base/files.h"
@@ -169,8 +169,9 @@ static void test_print_config(void **state) {
 /* ---- runs that agree but for rounding ---- */
 
 /* Rounding is amplified from step to step, by how much is the model's own affair. Naive fp32 shows it: its
- * distance from naive fp64, the specification, from the same start on the same batches. The fused path rounds as
- * often or less, so it may end no farther away than a few times that; a wrong formula would part by far more. */
+ * distance from naive fp64, the specification, from the same start on the same batches. The fused path
+ * rounds as often or less, so it may end no farther away than a few times that; a wrong formula would part
+ * by far more. */
 static void test_paths(void **state) {
     enum { MOST = 30 };
     double wide[MOST], naive[MOST], fused[MOST], allowed = 0;
@@ -193,8 +194,8 @@ static void test_paths(void **state) {
     assert_false(equal); // the fused path has run at all
 }
 
-/* A step of two micro-batches of one row sees what a step of one of two sees: the mean differs by the order of its
- * sum. In fp64 that is far below the fp32 in which a step reports its loss. */
+/* A step of two micro-batches of one row sees what a step of one of two sees: the mean differs by the
+ * order of its sum. In fp64 that is far below the fp32 in which a step reports its loss. */
 static void test_accumulation(void **state) {
     double whole[STEPS], halves[STEPS];
     const char *folder = *state,
@@ -251,7 +252,8 @@ static void test_compare(void **state) {
 
 /* ---- divergence ---- */
 
-/* A first update of 1e30 in size: every loss after it is infinite or no number, and nothing more is learned. */
+/* A first update of 1e30 in size: every loss after it is infinite or no number, and nothing more is
+ * learned. */
 static void test_divergence(void **state) {
     const Ran *ran =
         program_refuses(*state, ERROR_NONFINITE, "5 steps in a row",

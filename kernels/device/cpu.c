@@ -150,6 +150,7 @@ Status device_open_cpu(int threads, Device **device) {
                     .close = cpu_close};
     if (threads > 0) omp_set_num_threads(threads);
     threads = omp_get_max_threads();
+    cpu->threads = threads;
     openblas_set_num_threads(threads);
     describe(cpu, threads);
     *device = cpu;

@@ -255,6 +255,7 @@ static void cuda_close(Device *device) {
         memory_free(cuda->names);
     }
     if (cuda->workspace) (void)cudaFree(cuda->workspace);
+    if (cuda->tickets) (void)cudaFree(cuda->tickets);
     if (cuda->blas) (void)cublasLtDestroy(cuda->blas);
     if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
     memory_free(cuda);
@@ -298,6 +299,8 @@ static Status cuda_start(CudaDevice *device) {
              version / 100 % 100, version % 100);
     device->workspace_bytes = WORKSPACE_BYTES;
     CUDA_TRY(cudaMalloc(&device->workspace, device->workspace_bytes));
+    CUDA_TRY(cudaMalloc(&device->tickets, TICKETS * sizeof *device->tickets));
+    CUDA_TRY(cudaMemset(device->tickets, 0, TICKETS * sizeof *device->tickets));
     device->names = (RangeNames *)memory_allocate(sizeof *device->names);
     if (!device->names) return fail(ERROR_MEMORY, "no host memory to open the GPU");
     device->names->domain = nvtxDomainCreateA("fusebox");

@@ -14,6 +14,8 @@
 struct GemmPlans;  // kernels/gemm/cuda.cu
 struct RangeNames; // kernels/device/cuda.cu
 
+enum { TICKETS = 1024 };
+
 struct CudaDevice {
     Device base; // first, so that a Device * is a CudaDevice *
     int index;
@@ -21,6 +23,7 @@ struct CudaDevice {
     cublasLtHandle_t blas;
     void *workspace; // of cuBLASLt; calls of one stream may share it
     size_t workspace_bytes;
+    int *tickets; // (TICKETS) zeros, for blocks that wait for one another's parts; kernels leave them zero
     int multiprocessors;
     int capability;      // 10 * major + minor: 90 for Hopper
     bool early_launches; // LAUNCH_EARLY means something: the GPU has it, and the kernels are built for it
@@ -52,8 +55,8 @@ CHECKED Status cublas_status(cublasStatus_t error, const char *what);
     cuda_launch(cuda_device(ctx), #kernel, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__)
 
 /* The same for a kernel that may start while the one before it in the stream still runs (Hopper's
- * programmatic dependent launch): it must call wait_for_previous() before it reads what any kernel has written
- * that could still be running, and before it writes anything. */
+ * programmatic dependent launch): it must call wait_for_previous() before it reads what any kernel has
+ * written that could still be running, and before it writes anything. */
 #define LAUNCH_EARLY(ctx, kernel, grid, block, shared, ...)                                                  \
     cuda_launch<true>(cuda_device(ctx), #kernel, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__)
 
@@ -82,8 +85,8 @@ CHECKED Status cuda_launch(CudaDevice *device, const char *name, void (*kernel)(
     return OK;
 }
 
-/* Waits until all kernels before this one in the stream are over and what they wrote can be seen. Does nothing
- * in a kernel that was not launched early. */
+/* Waits until all kernels before this one in the stream are over and what they wrote can be seen. Does
+ * nothing in a kernel that was not launched early. */
 __device__ __forceinline__ void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

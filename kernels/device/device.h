@@ -25,8 +25,9 @@ struct Device {
     char name[128];   // "NVIDIA H200", "AMD EPYC 9B45, 2 threads"
     char library[96]; // what computes the products: "cuBLASLt 13.1.0", "OpenBLAS 0.3.21 (SkylakeX)"
     size_t memory;    // bytes in all
-    int64_t
-        launches; // kernels launched so far (a library's product counts as one); on the CPU, primitives run
+    int threads;      // of a parallel region on the CPU; 0 on a GPU
+    /* Kernels launched so far (a library's product counts as one); on the CPU, primitives run. */
+    int64_t launches;
 
     /* The three allocators; ERROR_MEMORY when it does not suffice. `allocate` is for arenas, `pinned` for
      * host buffers that are copied from and to. Contents are undefined. */
@@ -82,8 +83,8 @@ CHECKED Status device_open_cpu(int threads, Device **device);
  * it. A weak symbol: NULL in a build without CUDA. */
 __attribute__((weak)) CHECKED Status device_open_cuda(int index, Device **device);
 
-/* choice: "cpu", "cuda", "cuda:N", or "auto" (a GPU that works, else the CPU). `threads` is for the CPU, 0: all.
- * ERROR_USAGE for anything else. */
+/* choice: "cpu", "cuda", "cuda:N", or "auto" (a GPU that works, else the CPU). `threads` is for the CPU,
+ * 0: all. ERROR_USAGE for anything else. */
 CHECKED Status device_open(const char *choice, int threads, Device **device);
 
 /* Seconds of the monotonic clock. */

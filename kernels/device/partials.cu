@@ -8,6 +8,8 @@ static constexpr int LANES = 32; // columns of a tile, and threads that share a 
 static __global__ void add_partials(const float *partials, int64_t parts, int64_t width, float *first,
                                     int64_t first_width, float *second) {
     __shared__ float sums[LANES][LANES + 1];
+    wait_for_previous();
+    let_next_start();
     const int64_t column = (int64_t)blockIdx.x * LANES + threadIdx.x;
     float sum = 0.f;
     if (column < width) {
@@ -27,6 +29,6 @@ static __global__ void add_partials(const float *partials, int64_t parts, int64_
 Status partials_add(Ctx *ctx, const float *partials, int64_t parts, int64_t width, float *first,
                     int64_t first_width, float *second) {
     const unsigned tiles = (unsigned)divide_up(width, LANES);
-    return LAUNCH(ctx, add_partials, tiles, dim3(LANES, LANES), 0, partials, parts, width, first, first_width,
-                  second);
+    return LAUNCH_EARLY(ctx, add_partials, tiles, dim3(LANES, LANES), 0, partials, parts, width, first,
+                        first_width, second);
 }

@@ -24,9 +24,8 @@ __device__ __forceinline__ void add_to(float (&sum)[N], const Words &words) {
 /* Floor: read the rows of both tables, write y: 3 * rows * C * sizeof(T) bytes, less what caches keep. */
 template <typename T, int N>
 __global__ void __launch_bounds__(ROWS *WARP)
-    gather_rows(const int32_t *tokens, const T *token,
-                const T *position, int64_t past, const int32_t *past_on_device,
-                int64_t rows, int64_t columns, int64_t width, T *y) {
+    gather_rows(const int32_t *tokens, const T *token, const T *position, int64_t past,
+                const int32_t *past_on_device, int64_t rows, int64_t columns, int64_t width, T *y) {
     wait_for_previous();
     let_next_start();
     if (past_on_device) past = *past_on_device;

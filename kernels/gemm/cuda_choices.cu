@@ -1,6 +1,6 @@
-/* The file of choices: one line for each product, its key, the algorithm's fingerprint and time. Nothing in it
- * is believed: a line only picks one among the library's own proposals for the very same product, so that a
- * damaged file costs time at worst. */
+/* The file of choices: one line for each product, its key, the algorithm's fingerprint and time. Nothing
+ * in it is believed: a line only picks one among the library's own proposals for the very same product, so
+ * that a damaged file costs time at worst. */
 #include "kernels/gemm/cuda_plan.cuh"
 
 #include "base/files.h"

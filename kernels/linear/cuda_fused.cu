@@ -33,6 +33,8 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     bias_activation(const T *bias, bool activate, int64_t rows, int64_t width, T *pre, T *y) {
     constexpr int BATCH = 4; // rows that a thread has on their way at once
     const Walk walk(N);
+    wait_for_previous();
+    let_next_start();
     if (walk.column >= width) return;
     float added[N] = {};
     if (bias) unpack_of<T, N>(load_words_of<T, N>(bias + walk.column), added);
@@ -68,6 +70,8 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     constexpr int BATCH = GRADIENT ? 2 : 4; // rows that a thread has on their way at once
     const Walk walk(N);
     float sum[N] = {};
+    wait_for_previous();
+    let_next_start();
     for (int64_t start = walk.first; walk.column < width && start < rows; start += BATCH * walk.step) {
         Words words[BATCH], inputs[BATCH];
 #pragma unroll
@@ -156,8 +160,8 @@ Status forward(Ctx *ctx, const LinearForward *l) {
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
     PRIMITIVE (ctx, activate ? "bias, GELU" : "bias") {
         DISPATCH_PACK(walks_in_packs(VECTOR<T>, {width}, {bias, pre, y}), T, N,
-                      TRY(LAUNCH(ctx, (bias_activation<T, N>), (walk_grid<T, N>(rows, width)),
-                                 dim3(WARP, ROWS), 0, bias, activate, rows, width, pre, y)));
+                      TRY(LAUNCH_EARLY(ctx, (bias_activation<T, N>), (walk_grid<T, N>(rows, width)),
+                                       dim3(WARP, ROWS), 0, bias, activate, rows, width, pre, y)));
     }
     return OK;
 }
@@ -174,11 +178,11 @@ Status gradient_and_sums(Ctx *ctx, Tensor dy, Tensor pre, Tensor dpre, Tensor db
     float *sums = tensor_empty(dbias) ? nullptr : data_of<float>(partials);
     PRIMITIVE (ctx, tensor_empty(pre) ? "bias gradient" : "GELU gradient") {
         if (tensor_empty(pre))
-            TRY(LAUNCH(ctx, (column_sums<T, N, false>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy), nullptr,
-                       rows, width, nullptr, sums));
+            TRY(LAUNCH_EARLY(ctx, (column_sums<T, N, false>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy),
+                             nullptr, rows, width, nullptr, sums));
         else
-            TRY(LAUNCH(ctx, (column_sums<T, N, true>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy),
-                       data_of<T>(pre), rows, width, data_of<T>(dpre), sums));
+            TRY(LAUNCH_EARLY(ctx, (column_sums<T, N, true>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy),
+                             data_of<T>(pre), rows, width, data_of<T>(dpre), sums));
         if (sums) TRY(partials_add(ctx, sums, grid.y, width, data_of<float>(dbias), width, nullptr));
     }
     return OK;

@@ -4,8 +4,8 @@
 #include "kernels/device/words.cuh"
 #include "kernels/linear/cuda_gelu.cuh"
 
-/* A warp makes a few outputs, each the dot product of a row of weights with every row of x. The weights of the first
- * round are on their way before the kernel that makes x is over: they do not depend on it. */
+/* A warp makes a few outputs, each the dot product of a row of weights with every row of x. The weights of
+ * the first round are on their way before the kernel that makes x is over: they do not depend on it. */
 namespace {
 
 constexpr int FEW = 4; // rows

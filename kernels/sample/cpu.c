@@ -8,8 +8,8 @@ typedef struct {
     int64_t count, mass;
 } Reach;
 
-/* Where what is kept ends: all from `high` up, and of those from `low` up to it the first `ties` ids. They weigh
- * the same, or there is only one. */
+/* Where what is kept ends: all from `high` up, and of those from `low` up to it the first `ties` ids. They
+ * weigh the same, or there is only one. */
 typedef struct {
     int32_t low, high;
     Reach above; // from high up
@@ -27,8 +27,8 @@ static Reach reach(const int32_t *weights, int64_t vocab, int32_t least) {
     return (Reach){count, mass};
 }
 
-/* Bisects for the fewest weights, heaviest first, that make up `count` and `mass`, of those from `low` up, which
- * do. */
+/* Bisects for the fewest weights, heaviest first, that make up `count` and `mass`, of those from `low` up,
+ * which do. */
 static Cut cut(const int32_t *weights, int64_t vocab, int32_t low, Reach at_low, int64_t count,
                int64_t mass) {
     int32_t high = SAMPLE_ONE + 1;

@@ -1,12 +1,12 @@
 /* sample: draws a token from a row of logits. No part of the model, so it has no slot at the door; the room's
  * functions are called as gemm's are.
  *
- * Every logit gets an integer weight, w = round(2^30 exp((logit - largest) / temperature)), so that no sum depends
- * on its order and every device draws the same token. Kept are the top_k heaviest (the lower id first among
- * equals), and of these the fewest, heaviest first, that weigh at least top_p of all that top_k kept (the nucleus:
- * Holtzman, Buys, Du, Forbes and Choi 2020, section 3.1). Drawn is the first kept id, in the order of ids, at which
- * the running sum of the kept weights exceeds uniform * their sum. Greedy takes the largest logit, the lowest id
- * among equals. */
+ * Every logit gets an integer weight, w = round(2^30 exp((logit - largest) / temperature)), so that no sum
+ * depends on its order and every device draws the same token. Kept are the top_k heaviest (the lower id
+ * first among equals), and of these the fewest, heaviest first, that weigh at least top_p of all that
+ * top_k kept (the nucleus: Holtzman, Buys, Du, Forbes and Choi 2020, section 3.1). Drawn is the first kept
+ * id, in the order of ids, at which the running sum of the kept weights exceeds uniform * their sum.
+ * Greedy takes the largest logit, the lowest id among equals. */
 #ifndef KERNELS_SAMPLE_H
 #define KERNELS_SAMPLE_H
 
@@ -28,15 +28,16 @@ typedef struct {
 /* `temperature` 0 is greedy, and so is top_k = 1. */
 SampleRule sample_rule(double temperature, int64_t top_k, double top_p);
 
-/* On the host: logits (vocab), none of them NaN or +inf, the largest finite and named by `best`; `weights`, (vocab),
- * is scratch. */
+/* On the host: logits (vocab), none of them NaN or +inf, the largest finite and named by `best`;
+ * `weights`, (vocab), is scratch. */
 int32_t sample_host(const SampleRule *rule, const float *logits, int64_t vocab, int32_t best, double uniform,
                     int32_t *weights);
 
-/* On the device, as a part of work that repeats without the host: the token goes where the next step reads it. */
+/* On the device, as a part of work that repeats without the host: the token goes where the next step reads
+ * it. */
 typedef struct {
     SampleRule rule;
-    Tensor logits;   // (1, padded vocab) fp32
+    Tensor logits;   // (1, padded vocab) fp32, at a 16-byte address
     int64_t vocab;   // columns that count
     Tensor uniforms; // (n) fp64, each in [0, 1)
     Tensor place;    // (1) i32: which of them is used; counted up by 1

@@ -1,5 +1,5 @@
-/* A safetensors file from bytes. What is accepted must keep the format's promises, and come back the same when it is
- * written and read again. */
+/* A safetensors file from bytes. What is accepted must keep the format's promises, and come back the same
+ * when it is written and read again. */
 #include "data/safetensors.h"
 
 #include "base/files.h"

@@ -1,6 +1,6 @@
-/* Tokenizer files and texts from bytes. The first byte says what the rest is: 'v' a vocab.json, a zero byte and
- * a merges.txt; 'w' a tokenizer.json; else a text for the fixture's tokenizer. Whatever opens must give any
- * bytes back. */
+/* Tokenizer files and texts from bytes. The first byte says what the rest is: 'v' a vocab.json, a zero
+ * byte and a merges.txt; 'w' a tokenizer.json; else a text for the fixture's tokenizer. Whatever opens
+ * must give any bytes back. */
 #define _GNU_SOURCE
 #include "data/tokenizer.h"
 

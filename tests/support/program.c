@@ -60,8 +60,8 @@ static void become_shell(const char *folder, const char *command) {
     snprintf(path, sizeof path, "%s:%s", build, old ? old : "");
     setenv("PATH", path, 1);
     if (chdir(folder) != 0) _exit(126);
-    /* Nothing of these runs stays outside the folder. Idle threads that spin would starve the others of a busy
-     * machine. */
+    /* Nothing of these runs stays outside the folder. Idle threads that spin would starve the others of a
+     * busy machine. */
     char *here = get_current_dir_name();
     setenv("XDG_CACHE_HOME", here, 1);
     setenv("OMP_WAIT_POLICY", "passive", 1);

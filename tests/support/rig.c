@@ -3,7 +3,6 @@
 #include "base/random.h"
 
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,8 +54,7 @@ static Ctx context_of(const Variant *variant) {
                  .dtype = variant->dtype,
                  .tf32 = variant->tf32,
                  .fuses = variant->form == FORM_FUSED ? (1u << OP_COUNT) - 1 : 0,
-                 .layer = -1,
-                 .threads = omp_get_max_threads()};
+                 .layer = -1};
 }
 
 const Variant *test_variant(void **state, Operation operation) {
