@@ -1,0 +1,278 @@
+#include "kernels/norm/norm.h"
+
+#include "kernels/device/partials.cuh"
+#include "kernels/device/words.cuh"
+#include "kernels/norm/cuda_group.cuh"
+
+/* A row is read once and kept in registers, in 16-byte packs, by as many warps as give each thread one pack
+ * (up to four where it is long), two rows at a time, so that enough is on its way. Rows that are longer still,
+ * or not whole packs, take norm_rows_backward_any, which reads a row twice. */
+namespace {
+
+constexpr int MULTIPROCESSORS = 132; // fixed, so that the order of the sums over rows is fixed too
+constexpr int THREADS = 256;         // of a block: one row or several at once
+constexpr int ANY_RESIDENT = 4;      // blocks of a multiprocessor for rows of any length
+constexpr int MOST_PACKS = 4;        // of a row that a thread holds
+
+/* Blocks of THREADS that a multiprocessor's registers shall hold. */
+constexpr int resident_blocks(int packs) {
+    return packs == 1 ? 3 : packs == 2 ? 2 : 1;
+}
+
+template <typename T>
+struct BackwardRows {
+    const T *dy, *r, *weight; // (rows, C), (rows, C), (C)
+    const float *mean, *rstd; // (rows)
+    T *dr;                    // (rows, C)
+    float *partials;          // (blocks, 2C): the block's part of dweight, then of dbias
+    int64_t rows;
+    int columns;
+    bool accumulate;
+};
+
+/* A thread's packs of ROWS rows of dy and r (and of dr, to add to). What lies beyond a row or beyond the last
+ * row is zero, and adds nothing to any sum. */
+template <typename T, int PACKS, int ROWS>
+struct Tile {
+    Words dy[ROWS][PACKS], r[ROWS][PACKS], before[ROWS][PACKS];
+    float mean[ROWS], rstd[ROWS];
+
+    __device__ __forceinline__ void load(const BackwardRows<T> &b, int64_t first) {
+#pragma unroll
+        for (int n = 0; n < ROWS; n++) {
+            const bool there = first + n < b.rows;
+            mean[n] = there ? b.mean[first + n] : 0.f;
+            rstd[n] = there ? b.rstd[first + n] : 0.f;
+#pragma unroll
+            for (int i = 0; i < PACKS; i++) {
+                const int c = (threadIdx.x + i * blockDim.x) * VECTOR<T>;
+                const int64_t at = (first + n) * b.columns + c;
+                dy[n][i] = r[n][i] = before[n][i] = {};
+                if (!there || c >= b.columns) continue;
+                dy[n][i] = load_words(b.dy + at);
+                r[n][i] = load_words(b.r + at);
+                if (b.accumulate) before[n][i] = load_words(b.dr + at);
+            }
+        }
+    }
+};
+
+/* Of each row, the sums over its group of g and of g times the normalized r, to all threads of the group.
+ * `slot` alternates between calls: see group_sum. */
+template <int ROWS>
+__device__ __forceinline__ void tile_sums(float2 (&sums)[ROWS], int slot) {
+    __shared__ float2 of_warp[2][THREADS / WARP][ROWS];
+    const int warps = blockDim.x / WARP, group = threadIdx.y * warps;
+#pragma unroll
+    for (int n = 0; n < ROWS; n++) sums[n] = make_float2(warp_sum(sums[n].x), warp_sum(sums[n].y));
+    if (warps == 1) return;
+    if (threadIdx.x % WARP == 0) {
+#pragma unroll
+        for (int n = 0; n < ROWS; n++) of_warp[slot][group + threadIdx.x / WARP][n] = sums[n];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < ROWS; n++) {
+        sums[n] = of_warp[slot][group][n];
+        for (int w = 1; w < warps; w++) {
+            sums[n].x += of_warp[slot][group + w][n].x;
+            sums[n].y += of_warp[slot][group + w][n].y;
+        }
+    }
+}
+
+/* The block's row of partials: dweight, then dbias. Its groups add up in shared memory, one after another. */
+template <int PACKS, int WIDTH>
+__device__ __forceinline__ void write_partials(const float (&dweight)[PACKS][WIDTH],
+                                               const float (&dbias)[PACKS][WIDTH], int columns,
+                                               float *partials) {
+    extern __shared__ float shared_sums[]; // (2, columns) where there are several groups
+    for (unsigned turn = 0; turn < blockDim.y; turn++) {
+        float *sums = turn + 1 < blockDim.y ? shared_sums : partials;
+        if (turn > 0) __syncthreads();
+        if (threadIdx.y != turn) continue;
+#pragma unroll
+        for (int i = 0; i < PACKS; i++) {
+            const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
+            if (c >= columns) continue;
+            float w[WIDTH], b[WIDTH];
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) {
+                w[e] = dweight[i][e] + (turn ? shared_sums[c + e] : 0.f);
+                b[e] = dbias[i][e] + (turn ? shared_sums[columns + c + e] : 0.f);
+            }
+            store_floats(sums + c, w);
+            store_floats(sums + columns + c, b);
+        }
+    }
+}
+
+/* A group of blockDim.x threads, whole warps, takes ROWS rows at a time; a block has blockDim.y groups.
+ * Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T) bytes. */
+template <typename T, int PACKS, int ROWS>
+__global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
+    norm_rows_backward(const BackwardRows<T> b) {
+    constexpr int WIDTH = VECTOR<T>;
+    const float per_column = 1.f / b.columns;
+    const int64_t step = (int64_t)gridDim.x * blockDim.y * ROWS;
+    float dweight[PACKS][WIDTH] = {}, dbias[PACKS][WIDTH] = {};
+    wait_for_previous();
+    let_next_start();
+    Words weights[PACKS] = {};
+#pragma unroll
+    for (int i = 0; i < PACKS; i++) {
+        const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
+        if (c < b.columns) weights[i] = load_words(b.weight + c);
+    }
+    int slot = 0;
+    for (int64_t of_block = (int64_t)blockIdx.x * blockDim.y * ROWS; of_block < b.rows; of_block += step) {
+        const int64_t first = of_block + threadIdx.y * ROWS;
+        Tile<T, PACKS, ROWS> tile;
+        tile.load(b, first);
+        float2 sums[ROWS];
+#pragma unroll
+        for (int n = 0; n < ROWS; n++) {
+            sums[n] = make_float2(0.f, 0.f);
+#pragma unroll
+            for (int i = 0; i < PACKS; i++) {
+                forget(weights[i]);
+                float w[WIDTH], d[WIDTH], r[WIDTH];
+                unpack<T>(weights[i], w);
+                unpack<T>(tile.dy[n][i], d);
+                unpack<T>(tile.r[n][i], r);
+#pragma unroll
+                for (int e = 0; e < WIDTH; e++) {
+                    const float normalized = (r[e] - tile.mean[n]) * tile.rstd[n], g = d[e] * w[e];
+                    sums[n].x += g;
+                    sums[n].y += g * normalized;
+                    dweight[i][e] += d[e] * normalized;
+                    dbias[i][e] += d[e];
+                }
+            }
+        }
+        tile_sums(sums, slot);
+        slot ^= 1;
+#pragma unroll
+        for (int n = 0; n < ROWS; n++) {
+            const float mean_g = sums[n].x * per_column, mean_gn = sums[n].y * per_column;
+#pragma unroll
+            for (int i = 0; i < PACKS; i++) {
+                const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
+                forget(tile.dy[n][i]);
+                forget(tile.r[n][i]);
+                forget(weights[i]);
+                if (c >= b.columns || first + n >= b.rows) continue;
+                float w[WIDTH], d[WIDTH], r[WIDTH], sum[WIDTH];
+                unpack<T>(weights[i], w);
+                unpack<T>(tile.dy[n][i], d);
+                unpack<T>(tile.r[n][i], r);
+                unpack<T>(tile.before[n][i], sum);
+#pragma unroll
+                for (int e = 0; e < WIDTH; e++) {
+                    const float normalized = (r[e] - tile.mean[n]) * tile.rstd[n];
+                    sum[e] += tile.rstd[n] * (d[e] * w[e] - mean_g - normalized * mean_gn);
+                }
+                store_words(b.dr + (first + n) * b.columns + c, packed<T>(sum));
+            }
+        }
+    }
+    write_partials<PACKS, WIDTH>(dweight, dbias, b.columns, b.partials + (int64_t)blockIdx.x * 2 * b.columns);
+}
+
+/* The same for any number of columns. A thread keeps to its columns, so it may use its part of the block's
+ * row of partials as accumulators. */
+template <typename T>
+__global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_backward_any(const BackwardRows<T> b) {
+    float *dweight = b.partials + (int64_t)blockIdx.x * 2 * b.columns, *dbias = dweight + b.columns;
+    wait_for_previous();
+    let_next_start();
+    for (int c = threadIdx.x; c < b.columns; c += BLOCK_THREADS) dweight[c] = dbias[c] = 0.f;
+    int slot = 0;
+    for (int64_t n = blockIdx.x; n < b.rows; n += gridDim.x, slot ^= 1) {
+        const T *dy = b.dy + n * b.columns, *r = b.r + n * b.columns;
+        T *dr = b.dr + n * b.columns;
+        const float mean = b.mean[n], rstd = b.rstd[n];
+        float sum_g = 0.f, sum_gn = 0.f;
+        for (int c = threadIdx.x; c < b.columns; c += BLOCK_THREADS) {
+            const float d = to_float(dy[c]), normalized = (to_float(r[c]) - mean) * rstd;
+            sum_g += d * to_float(b.weight[c]);
+            sum_gn += d * to_float(b.weight[c]) * normalized;
+            dweight[c] += d * normalized;
+            dbias[c] += d;
+        }
+        const float2 sums = group_sum<false>(sum_g, sum_gn, slot);
+        for (int c = threadIdx.x; c < b.columns; c += BLOCK_THREADS) {
+            const float g = to_float(dy[c]) * to_float(b.weight[c]);
+            const float normalized = (to_float(r[c]) - mean) * rstd;
+            const float d = rstd * (g - (sums.x + normalized * sums.y) / b.columns);
+            dr[c] = from_float<T>(b.accumulate ? to_float(dr[c]) + d : d);
+        }
+    }
+}
+
+/* What to launch for a row of some packs. */
+template <typename T>
+struct BackwardPlan {
+    void (*kernel)(BackwardRows<T>);
+    dim3 threads;
+    int rows;     // that a block takes at once
+    int64_t most; // blocks that run at once: each leaves one row of partial sums
+};
+
+/* A group's threads hold a row; a block has as many groups as fit. */
+template <typename T, int PACKS, int ROWS>
+BackwardPlan<T> backward_plan_of(int64_t row_packs) {
+    const int lanes = (int)divide_up(row_packs, PACKS * WARP) * WARP, groups = THREADS / lanes;
+    const int resident = resident_blocks(PACKS) * THREADS / (lanes * groups);
+    return {norm_rows_backward<T, PACKS, ROWS>, dim3(lanes, groups), groups * ROWS,
+            MULTIPROCESSORS * resident};
+}
+
+template <typename T>
+BackwardPlan<T> backward_plan(int64_t row_packs) {
+    if (row_packs <= 1 * THREADS) return backward_plan_of<T, 1, 2>(row_packs);
+    if (row_packs <= 2 * THREADS) return backward_plan_of<T, 2, 1>(row_packs);
+    return backward_plan_of<T, MOST_PACKS, 1>(row_packs);
+}
+
+template <typename T>
+Status backward(Ctx *ctx, const NormBackward *n) {
+    const NormForward *f = n->forward;
+    const Tensor r = tensor_empty(f->skip) ? f->x : f->r;
+    const int64_t rows = tensor_rows(r), columns = tensor_width(r);
+    BackwardRows<T> b = {data_of<T>(n->dy),
+                         data_of<T>(r),
+                         data_of<T>(f->weight),
+                         data_of<float>(f->mean),
+                         data_of<float>(f->rstd),
+                         data_of<T>(n->dr),
+                         nullptr,
+                         rows,
+                         (int)columns,
+                         n->accumulate};
+    BackwardPlan<T> plan = {norm_rows_backward_any<T>, dim3(BLOCK_THREADS), 1,
+                            MULTIPROCESSORS * ANY_RESIDENT};
+    const int64_t packs = columns / VECTOR<T>;
+    if (packs <= MOST_PACKS * THREADS && walks_in_packs(VECTOR<T>, {columns}, {b.dy, b.r, b.weight, b.dr}))
+        plan = backward_plan<T>(packs);
+    const int64_t tiles = divide_up(rows, plan.rows), blocks = tiles < plan.most ? tiles : plan.most;
+    const size_t shared = plan.threads.y > 1 ? (size_t)columns * 2 * sizeof(float) : 0;
+
+    Tensor partials;
+    TRY(take(ctx, ARENA_SCRATCH, "norm.partials", F32, shape2(blocks, 2 * columns), &partials));
+    b.partials = data_of<float>(partials);
+    PRIMITIVE (ctx, "norm gradient") {
+        TRY(LAUNCH_EARLY(ctx, plan.kernel, (unsigned)blocks, plan.threads, shared, b));
+    }
+    PRIMITIVE (ctx, "weight and bias gradient") {
+        TRY(partials_add(ctx, b.partials, blocks, 2 * columns, data_of<float>(n->dweight), columns,
+                         data_of<float>(n->dbias)));
+    }
+    return OK;
+}
+
+} // namespace
+
+Status norm_backward_cuda_fused(Ctx *ctx, const void *contract) {
+    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, (const NormBackward *)contract));
+}
