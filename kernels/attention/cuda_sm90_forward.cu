@@ -1,31 +1,41 @@
 /* Flash attention forward in bf16 for Hopper: Shah et al. 2024 (FlashAttention-3), algorithms 1 and 2. One
  * warp of a block, the producer, copies tiles of queries, keys and values to shared memory; the others are
- * warpgroups with 64 queries each, the consumers. A consumer has two products under way while it works on a
- * softmax: the scores of the next keys were issued before the values' product of the last, and the
- * probabilities stay in registers. Blocks are as many as are resident, and each goes from one tile of queries
- * to the next, so that the producer already loads the next one's while the last one's output is written. */
+ * warpgroups with 64 queries each, the consumers. A step of a consumer multiplies the next keys and,
+ * behind them, the last values by probabilities that stay in registers; the tensor cores work on one while
+ * the softmax of another consumer, or of the same, goes on. There is one block for each multiprocessor,
+ * which goes from tile to tile, so that the producer already loads the next queries while the last output
+ * is written. */
 #include "kernels/attention/cuda_hopper.cuh"
 
 namespace attention {
 namespace hopper_forward { // not an anonymous one: in a build for other GPUs much of it is not used
 
-/* GROUPS consumers of 64 queries, KEYS keys a step, STAGES steps under way in shared memory, RESIDENT blocks on
- * a multiprocessor. ORDERED: the consumers take turns at the tensor cores, so that while one multiplies the
- * other is at its softmax. */
-template <int WIDTH_, int GROUPS_, int KEYS_, int STAGES_, int RESIDENT_, int REGISTERS_, bool ORDERED_>
+/* A tile of queries, as the producer tells the consumers: its first row, head and batch row, the keys that
+ * count and the steps that they take. */
+struct Tile {
+    int first, head, b, length, steps;
+};
+
+/* GROUPS consumers of 64 queries, KEYS keys a step, STAGES steps under way in shared memory; REGISTERS of a
+ * consumer's thread. ORDERED: the consumers take turns at the tensor cores, so that while one multiplies the
+ * others are at their softmax. OVERLAPPED: a consumer's softmax overlaps with its own product of the values;
+ * with four consumers the others' products do as well. */
+template <int WIDTH_, int GROUPS_, int KEYS_, int STAGES_, int REGISTERS_, bool ORDERED_>
 struct Tiling {
     static constexpr int WIDTH = WIDTH_, GROUPS = GROUPS_, KEYS = KEYS_, STAGES = STAGES_;
-    static constexpr int RESIDENT = RESIDENT_, QUERIES = 64 * GROUPS, CONSUMER_WARPS = 4 * GROUPS;
+    static constexpr int QUERIES = 64 * GROUPS, CONSUMER_WARPS = 4 * GROUPS;
     static constexpr int THREADS = (GROUPS + 1) * WARPGROUP, REGISTERS = REGISTERS_;
-    static constexpr bool ORDERED = ORDERED_;
+    static constexpr bool ORDERED = ORDERED_, OVERLAPPED = GROUPS == 2;
 
     struct Shared {
         bf16 queries[2][QUERIES * WIDTH];
         bf16 keys[STAGES][KEYS * WIDTH], values[STAGES][KEYS * WIDTH];
+        Tile tiles[2];
         uint64_t queries_here[2], queries_free[2];
         uint64_t keys_here[STAGES], keys_free[STAGES], values_here[STAGES], values_free[STAGES];
     };
-    static constexpr size_t SHARED = sizeof(Shared) + 1024; // its start is rounded up for the swizzle
+    static constexpr size_t SHARED = sizeof(Shared);
+    static_assert(SHARED <= 227 * 1024, "what a block of a Hopper can have");
 };
 
 struct Maps {
@@ -33,8 +43,8 @@ struct Maps {
 };
 
 /* A block's tiles of queries: unit blockIdx.x, and every gridDim.x after it. A unit is one tile or, where
- * `paired`, two, the i-th longest and the i-th shortest of a head, so that under a causal mask all units are
- * as much work. */
+ * `paired`, two, the i-th longest and the i-th shortest of a head, so that under a causal mask all units
+ * are as much work. */
 struct Schedule {
     int tiles, per_head, units;
     bool paired;
@@ -43,15 +53,17 @@ struct Schedule {
         : tiles((p.queries + rows - 1) / rows), per_head(paired ? (tiles + 1) / 2 : tiles),
           units(per_head * p.heads * p.batch), paired(paired) {}
 
-    /* The block's `turn`-th tile, if there is one: tile < 0 where a pair has only one, false at the end. */
-    __device__ bool get(const Problem &p, int turn, Place &place) const {
+    /* How many tiles the block has. */
+    __device__ int turns() const {
+        return (units - int(blockIdx.x) + int(gridDim.x) - 1) / int(gridDim.x) * (paired ? 2 : 1);
+    }
+
+    /* The block's `turn`-th tile; beyond the queries where the longest and the shortest are the same. */
+    __device__ Place get(const Problem &p, int turn) const {
         const int unit = (paired ? turn / 2 : turn) * int(gridDim.x) + int(blockIdx.x);
-        if (unit >= units) return false;
         const int i = unit % per_head, head = unit / per_head;
         const bool second = paired && turn % 2;
-        place = {second ? i : tiles - 1 - i, head % p.heads, head / p.heads};
-        if (second && 2 * i == tiles - 1) place.tile = -1;
-        return true;
+        return {second ? (2 * i == tiles - 1 ? tiles : i) : tiles - 1 - i, head % p.heads, head / p.heads};
     }
 };
 
@@ -67,18 +79,18 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Schedul
                                typename F::Shared &shared) {
     constexpr int BLOCKS = F::WIDTH / BLOCK_COLUMNS;
     Ring<F::STAGES> ring;
-    Ring<2> tile;
-    Place place;
-    for (int turn = 0; schedule.get(p, turn, place); turn++) {
-        if (place.tile < 0) continue;
-        const int first = place.tile * F::QUERIES, kv_block = place.head / p.group * BLOCKS;
-        const int steps = steps_of<F::KEYS>(p, key_length(p, place.b), first, F::QUERIES);
-        if (steps == 0) continue;
-        wait(&shared.queries_free[tile.stage], tile.parity ^ 1);
-        arrive_expecting(&shared.queries_here[tile.stage], sizeof(shared.queries[tile.stage]));
-        load_tile_async(shared.queries[tile.stage], maps.q, first, place.head * BLOCKS, place.b,
-                        &shared.queries_here[tile.stage]);
-        tile.advance();
+    Ring<2> tiles;
+    for (int turn = 0, turns = schedule.turns(); turn < turns; turn++) {
+        const Place place = schedule.get(p, turn);
+        const int first = place.tile * F::QUERIES, length = key_length(p, place.b);
+        const int kv_block = place.head / p.group * BLOCKS;
+        const int steps = steps_of<F::KEYS>(p, length, first, F::QUERIES);
+        uint64_t *const here = &shared.queries_here[tiles.stage];
+        wait(&shared.queries_free[tiles.stage], tiles.parity ^ 1);
+        shared.tiles[tiles.stage] = {first, place.head, place.b, length, steps};
+        arrive_expecting(here, sizeof(shared.queries[0]));
+        load_tile_async(shared.queries[tiles.stage], maps.q, first, place.head * BLOCKS, place.b, here);
+        tiles.advance();
         for (int step = 0; step < steps; step++, ring.advance()) {
             const int s = ring.stage, row = step * F::KEYS;
             wait(&shared.keys_free[s], ring.parity ^ 1);
@@ -91,40 +103,44 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Schedul
     }
 }
 
-/* One query row's running softmax, for the rows g and g + 8 of a warp that this thread holds. `sum` covers this
- * thread's columns only until the end. */
+/* One query row's running softmax, for the rows g and g + 8 of a warp that this thread holds. `sum` covers
+ * this thread's columns only until the end. */
 struct Softmax {
     float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 
-    /* Turns scores into exp(score - maximum); `correction` is for what was accumulated before. */
+    /* Turns scores into exp(score - maximum); `correction` is for what was accumulated before. Maxima and
+     * sums are taken in two chains, since each link waits for the one before. */
     template <int N>
     __device__ inline void step(float (&s)[N][4], float scale, float (&correction)[2]) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float most = maximum[half];
+            float most[2] = {maximum[half], maximum[half]};
 #pragma unroll
-            for (int n = 0; n < N; n++) most = fmaxf(most, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+            for (int n = 0; n < N; n++)
+                most[n % 2] = fmaxf(most[n % 2], fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+            float largest = fmaxf(most[0], most[1]);
+            largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
+            largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
             // a row that has seen nothing yet has maximum -inf, and all its exponentials must be 0
-            const float base = most == -INFINITY ? 0.0f : most * scale;
+            const float base = largest == -INFINITY ? 0.0f : largest * scale;
             correction[half] = power_of_two(maximum[half] * scale - base);
-            maximum[half] = most;
-            float total = sum[half] * correction[half];
+            maximum[half] = largest;
+            float total[2] = {sum[half] * correction[half], 0.0f};
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
-                for (int i = 2 * half; i < 2 * half + 2; i++) {
-                    s[n][i] = power_of_two(s[n][i] * scale - base);
-                    total += s[n][i];
+                for (int i = 0; i < 2; i++) {
+                    float &score = s[n][2 * half + i];
+                    score = power_of_two(score * scale - base);
+                    total[i] += score;
                 }
-            sum[half] = total;
+            sum[half] = total[0] + total[1];
         }
     }
 };
 
-/* Scores of keys at or beyond the number that their row may see become -inf. `row` and `key` are this thread's
- * first. */
+/* Scores of keys at or beyond the number that their row may see become -inf. `row` and `key` are this
+ * thread's first. */
 template <int N>
 __device__ inline void mask(float (&s)[N][4], const Problem &p, int length, int row, int key) {
 #pragma unroll
@@ -159,8 +175,8 @@ __device__ inline void zero_rows(bf16 *values, int count, int group) {
     named_wait(1 + F::GROUPS + group, WARPGROUP);
 }
 
-/* Rows of accumulators to rows of y. Four lanes hold a row, two neighbours of every eight columns each; they
- * exchange them so that each stores eight neighbours. `row` is this thread's first. */
+/* Rows of accumulators to rows of y. Four lanes hold a row, two neighbours of every eight columns each;
+ * they exchange them so that each stores eight neighbours. `row` is this thread's first. */
 template <int N>
 __device__ inline void store_output(const float (&o)[N][4], bf16 *y, int64_t stride, int row, int end) {
     const int t = int(threadIdx.x) % 4;
@@ -187,17 +203,43 @@ __device__ inline void store_output(const float (&o)[N][4], bf16 *y, int64_t str
         }
 }
 
+/* Divides by the sums and writes the output and lse. A row that saw no key becomes 0; one that saw a NaN
+ * stays NaN. `row` is this thread's first. */
+template <int N>
+__device__ inline void finish(const Problem &p, const Tile &tile, int row, const Softmax &softmax,
+                              float (&o)[N][4]) {
+    float inverse[2];
+    float *const lse = p.lse ? p.lse + (int64_t(tile.b) * p.heads + tile.head) * p.queries : nullptr;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int i = row + 8 * half;
+        float sum = softmax.sum[half];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        inverse[half] = sum == 0.0f ? 0.0f : __fdividef(1.0f, sum);
+        const float base = softmax.maximum[half] * (p.scale * LOG2_E);
+        if (lse && threadIdx.x % 4 == 0 && i < p.queries)
+            lse[i] = sum == 0.0f ? -INFINITY : (base + __log2f(sum)) * LN_2;
+    }
+    scale_rows(o, inverse);
+    store_output(o, head_rows<bf16>(p, p.y, tile.b, tile.head), p.y.row, row, p.queries);
+}
+
 /* What a consumer knows of its place in the block. */
 template <class F>
 struct Consumer {
     typename F::Shared &shared;
     Ring<F::STAGES> ring; // the keys and values
-    Ring<2> tile;         // the queries
-    int group, lane, row; // row: this thread's first of the block's
+    Ring<2> tiles;        // the queries
+    int group, lane;
 
     __device__ Consumer(typename F::Shared &shared)
-        : shared(shared), group(int(threadIdx.x) / WARPGROUP), lane(int(threadIdx.x) % 32),
-          row(int(threadIdx.x) / 32 * 16 + lane / 4) {}
+        : shared(shared), group(__shfl_sync(~0u, int(threadIdx.x) / WARPGROUP, 0)),
+          lane(int(threadIdx.x) % 32) {}
+
+    /* Which 64 of a tile's queries: in every second tile the other way round, since under a causal mask
+     * the last take the most steps. */
+    __device__ int part() const { return tiles.stage ? F::GROUPS - 1 - group : group; }
 
     __device__ void release(uint64_t &barrier) const {
         if (lane == 0) arrive(&barrier);
@@ -210,7 +252,7 @@ struct Consumer {
     }
 
     __device__ void issue_scores(float (&s)[F::KEYS / 8][4], int stage) const {
-        const uint64_t q = rows_operand(shared.queries[tile.stage] + group * 64 * 64);
+        const uint64_t q = rows_operand(shared.queries[tiles.stage] + part() * 64 * 64);
         const uint64_t k = rows_operand(shared.keys[stage]);
         products_begin();
 #pragma unroll
@@ -239,12 +281,12 @@ __device__ inline void pack_rows(uint32_t (&left)[N / 2][4], const float (&c)[N]
             left[k][i] = pack(c[2 * k + i / 2][2 * (i % 2)], c[2 * k + i / 2][2 * (i % 2) + 1]);
 }
 
-/* One tile of queries: the consumer's 64 rows of it from `first` on. */
+/* One tile of queries: the consumer's 64 rows of it. */
 template <class F>
-__device__ inline void attend(Consumer<F> &own, const Problem &p, const Place &place, int steps) {
-    const int first = place.tile * F::QUERIES + 64 * own.group, length = key_length(p, place.b);
-    const int row = place.tile * F::QUERIES + own.row, column = own.lane % 4 * 2;
-    const int own_steps = steps_of<F::KEYS>(p, length, first, 64);
+__device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &tile) {
+    const int first = tile.first + 64 * own.part(), column = own.lane % 4 * 2;
+    const int row = first + int(threadIdx.x) % WARPGROUP / 32 * 16 + own.lane / 4; // this thread's first
+    const int length = tile.length, own_steps = steps_of<F::KEYS>(p, length, first, 64);
     const int unmasked = keys_seen(p, length, first) / F::KEYS; // steps that all rows see whole
     const int ragged = p.key_lengths && length % F::KEYS ? length / F::KEYS : -1;
     const float scale = p.scale * LOG2_E;
@@ -252,7 +294,6 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Place &p
     uint32_t probabilities[F::KEYS / 16][4];
     Softmax softmax;
 
-    if (steps > 0) wait(&own.shared.queries_here[own.tile.stage], own.tile.parity);
     if (own_steps > 0) {
         wait(&own.shared.keys_here[own.ring.stage], own.ring.parity);
         own.begin_turn();
@@ -280,17 +321,17 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Place &p
         own.release(own.shared.keys_free[own.ring.stage]);
         if (step >= unmasked) mask(s, p, length, row, step * F::KEYS + column);
         softmax.step(s, scale, correction);
-        hold(s); // the softmax comes before the wait, not after
+        if constexpr (F::OVERLAPPED) { // never true, but the compiler does not move the wait before it
+            if (softmax.sum[0] + softmax.sum[1] < 0.0f) __nanosleep(1);
+        }
         products_wait<0>();
         hold(o);
         own.release(own.shared.values_free[last.stage]);
         scale_rows(o, correction);
         pack_rows(probabilities, s);
     }
-    if (steps > 0) {
-        own.release(own.shared.queries_free[own.tile.stage]);
-        own.tile.advance();
-    }
+    own.release(own.shared.queries_free[own.tiles.stage]);
+    own.tiles.advance();
     if (own_steps > 0) {
         wait(&own.shared.values_here[own.ring.stage], own.ring.parity);
         if (own_steps - 1 == ragged)
@@ -301,7 +342,7 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Place &p
         own.release(own.shared.values_free[own.ring.stage]);
         own.ring.advance();
     }
-    for (int step = own_steps; step < steps; step++, own.ring.advance()) { // the other consumers' steps
+    for (int step = own_steps; step < tile.steps; step++, own.ring.advance()) { // the other consumers' steps
         own.begin_turn();
         own.end_turn();
         wait(&own.shared.keys_here[own.ring.stage], own.ring.parity);
@@ -309,44 +350,34 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Place &p
         wait(&own.shared.values_here[own.ring.stage], own.ring.parity);
         own.release(own.shared.values_free[own.ring.stage]);
     }
+    finish(p, tile, row, softmax, o);
+}
 
-    // divides by the sums; a row that saw no key becomes 0, one that saw a NaN stays NaN
-    float inverse[2];
-    float *const lse = p.lse ? p.lse + (int64_t(place.b) * p.heads + place.head) * p.queries : nullptr;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float sum = softmax.sum[half];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        inverse[half] = sum == 0.0f ? 0.0f : 1.0f / sum;
-        if (lse && column == 0 && row + 8 * half < p.queries)
-            lse[row + 8 * half] =
-                sum == 0.0f ? -INFINITY : (softmax.maximum[half] * scale + log2f(sum)) * LN_2;
-    }
-    scale_rows(o, inverse);
-    store_output(o, head_rows<bf16>(p, p.y, place.b, place.head), p.y.row, row, p.queries);
+/* The same value in all lanes, as the compiler can see. */
+__device__ inline int uniform(int x) {
+    return __shfl_sync(~0u, x, 0);
 }
 
 template <class F>
-__device__ inline void consume(const Problem &p, const Schedule &schedule, typename F::Shared &shared) {
+__device__ inline void consume(const Problem &p, int turns, typename F::Shared &shared) {
     Consumer<F> own(shared);
-    Place place;
     if (own.group == F::GROUPS - 1) own.end_turn(); // the first's turn
-    for (int turn = 0; schedule.get(p, turn, place); turn++) {
-        if (place.tile < 0) continue;
-        attend(own, p, place,
-               steps_of<F::KEYS>(p, key_length(p, place.b), place.tile * F::QUERIES, F::QUERIES));
+    for (int turn = 0; turn < turns; turn++) {
+        wait(&shared.queries_here[own.tiles.stage], own.tiles.parity);
+        const Tile &next = shared.tiles[own.tiles.stage];
+        const Tile tile = {uniform(next.first), uniform(next.head), uniform(next.b), uniform(next.length),
+                           uniform(next.steps)};
+        attend(own, p, tile);
     }
     if (own.group == 0) own.begin_turn(); // the last has been given back
 }
 
 template <class F>
-__global__ void __launch_bounds__(F::THREADS, F::RESIDENT)
+__global__ void __launch_bounds__(F::THREADS, 1)
     hopper_forward_kernel(const __grid_constant__ Problem p, const __grid_constant__ Maps maps, bool paired) {
     if constexpr (HOPPER) {
-        extern __shared__ uint8_t shared_memory[];
-        typename F::Shared &shared = *reinterpret_cast<typename F::Shared *>(
-            shared_memory + (1024 - shared_address(shared_memory) % 1024) % 1024);
+        extern __shared__ __align__(1024) uint8_t shared_memory[]; // whole swizzled groups of 8 rows
+        typename F::Shared &shared = *reinterpret_cast<typename F::Shared *>(shared_memory);
         if (threadIdx.x == 0) {
             for (int s = 0; s < 2; s++) {
                 barrier_init(&shared.queries_here[s], 1);
@@ -367,7 +398,7 @@ __global__ void __launch_bounds__(F::THREADS, F::RESIDENT)
             if (threadIdx.x % WARPGROUP == 0) produce<F>(p, maps, schedule, shared);
         } else {
             more_registers<F::REGISTERS>();
-            consume<F>(p, schedule, shared);
+            consume<F>(p, schedule.turns(), shared);
         }
     }
 }
@@ -378,11 +409,12 @@ Status launch(Ctx *ctx, const Problem &p) {
     TRY(tensor_map(p.q, p.batch, p.queries, int64_t(p.heads) * p.width, F::QUERIES, F::WIDTH, &maps.q));
     TRY(tensor_map(p.k, p.batch, p.keys, int64_t(p.kv_heads) * p.width, F::KEYS, F::WIDTH, &maps.k));
     TRY(tensor_map(p.v, p.batch, p.keys, int64_t(p.kv_heads) * p.width, F::KEYS, F::WIDTH, &maps.v));
-    const int resident = F::RESIDENT * cuda_device(ctx)->multiprocessors;
+    // pairs that are too few to share out evenly: a block for each tile, and the hardware shares them out
+    const int resident = cuda_device(ctx)->multiprocessors;
     const bool paired = p.causal && Schedule(p, F::QUERIES, true).units >= 4 * resident;
     const int units = Schedule(p, F::QUERIES, paired).units;
-    return LAUNCH(ctx, hopper_forward_kernel<F>, units < resident ? units : resident, F::THREADS, F::SHARED,
-                  p, maps, paired);
+    const int blocks = units < resident || (p.causal && !paired) ? units : resident;
+    return LAUNCH(ctx, hopper_forward_kernel<F>, blocks, F::THREADS, F::SHARED, p, maps, paired);
 }
 
 } // namespace hopper_forward
@@ -397,8 +429,12 @@ bool fits_hopper_forward(const Ctx *ctx, const Problem &p) {
 
 Status forward_hopper(Ctx *ctx, const Problem *p) {
     using namespace hopper_forward;
-    if (p->width == 64) return launch<Tiling<64, 4, 64, 8, 1, 112, false>>(ctx, *p);
-    return launch<Tiling<128, 2, 128, 2, 1, 240, true>>(ctx, *p);
+    if (p->width == 128) return launch<Tiling<128, 2, 128, 2, 240, false>>(ctx, *p);
+    const int64_t tiles = divide_up(p->queries, 256) * p->heads * p->batch;
+    if (p->queries > 256 && tiles < 2 * cuda_device(ctx)->multiprocessors) // smaller tiles for more blocks
+        return launch<Tiling<64, 2, 128, 4, 240, true>>(ctx, *p);
+    return p->causal ? launch<Tiling<64, 4, 64, 8, 112, false>>(ctx, *p)
+                     : launch<Tiling<64, 4, 64, 8, 112, true>>(ctx, *p);
 }
 
 } // namespace attention
