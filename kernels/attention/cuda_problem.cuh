@@ -19,12 +19,12 @@ struct Rows {
 };
 
 struct Problem {
-    Rows q, k, v, y;                   // (B, T, heads*D), (B, S, kv_heads*D) twice, (B, T, heads*D)
-    Rows dy, dq, dk, dv;               // backward only
-    const int *key_lengths;            // (B), or NULL
-    float *lse;                        // (B, heads, T), or NULL when nothing is saved
-    float2 *statistics;                // (B, heads, T): lse in base 2 (+inf for -inf), delta; backward only
-    float *dq_sums;                    // scratch of backward_hopper, as is `turns`; else NULL
+    Rows q, k, v, y;        // (B, T, heads*D), (B, S, kv_heads*D) twice, (B, T, heads*D)
+    Rows dy, dq, dk, dv;    // backward only
+    const int *key_lengths; // (B), or NULL
+    float *lse;             // (B, heads, T), or NULL when nothing is saved
+    float2 *statistics;     // (B, heads, T): lse in base 2 (+inf for -inf), delta; backward only
+    float *dq_sums;         // scratch of backward_hopper, as is `turns`; else NULL
     int *turns;
     int batch, queries, keys;          // B, T, S
     int heads, kv_heads, group, width; // group = heads / kv_heads; width = D
