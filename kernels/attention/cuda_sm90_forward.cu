@@ -61,10 +61,7 @@ struct Schedule {
     /* The block's `turn`-th tile; beyond the queries where the longest and the shortest are the same. */
     __device__ Place get(const Problem &p, int turn) const {
         const int unit = (paired ? turn / 2 : turn) * int(gridDim.x) + int(blockIdx.x);
-        const bool by_length = p.causal && !paired; // the longest of all heads first
-        const int all_heads = p.heads * p.batch;
-        const int i = by_length ? unit / all_heads : unit % per_head;
-        const int head = by_length ? unit % all_heads : unit / per_head;
+        const int i = unit % per_head, head = unit / per_head;
         const bool second = paired && turn % 2;
         return {second ? (2 * i == tiles - 1 ? tiles : i) : tiles - 1 - i, head % p.heads, head / p.heads};
     }
