@@ -1,0 +1,356 @@
+/* Generation and training as the programs run them: with and without a cache, past the end of the context, drawn on the
+ * host and on the device, launch by launch and as graphs. What must not change anything is compared bit by bit. */
+#include "base/random.h"
+#include "kernels/sample/sample.h"
+#include "model/inference.h"
+#include "model/trainer.h"
+#include "tests/support/expect.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PROMPT = 5,
+    TOKENS = 70,
+    CONTEXT = 24,
+    STEPS = 7,
+    BATCH = 2,
+    SEQ = 16,
+    ACCUM = 2,
+    ALL = (1 << OP_COUNT) - 1
+};
+
+typedef struct {
+    Backend backend;
+    Dtype dtype;
+    uint32_t fuses;
+    bool graphs;
+} How;
+
+static const How cpu_naive = {BACKEND_CPU, F32, 0, false}, cpu_fused = {BACKEND_CPU, F32, ALL, true};
+static const How eager = {BACKEND_CUDA, F32, ALL, false}, graph = {BACKEND_CUDA, F32, ALL, true};
+static const How eager_bf16 = {BACKEND_CUDA, BF16, ALL, false}, graph_bf16 = {BACKEND_CUDA, BF16, ALL, true};
+static const SamplerOptions greedy = {.temperature = 0, .top_p = 1};
+
+/* The devices; no GPU is NULL. */
+static Device *devices[BACKEND_COUNT];
+
+static int open_devices(void **state) {
+    (void)state;
+    expect_ok(device_open_cpu(0, &devices[BACKEND_CPU]));
+    if (!device_open_cuda) return 0;
+    Status status = device_open_cuda(0, &devices[BACKEND_CUDA]);
+    if (status) devices[BACKEND_CUDA] = NULL;
+    status_free(status);
+    return 0;
+}
+
+static int close_devices(void **state) {
+    (void)state;
+    for (int i = 0; i < BACKEND_COUNT; i++)
+        if (devices[i]) devices[i]->close(devices[i]);
+    return 0;
+}
+
+static void need_gpu(void) {
+    if (!devices[BACKEND_CUDA]) skip();
+}
+
+static Config small(void) {
+    Config config;
+    expect_ok(config_preset("gpt2-nano", &config));
+    config.layers = 3;
+    config.heads = config.kv_heads = 4;
+    config.width = 128;
+    config.hidden = 512;
+    config.context = CONTEXT;
+    config.vocab = 131;    // padded
+    config.init_std = 0.3; // far from flat, so that a wrong number changes a token
+    return config;
+}
+
+static void set_up(Ctx *ctx, const How *how) {
+    ctx->dtype = how->dtype;
+    ctx->fuses = how->fuses;
+    ctx->graphs = how->graphs;
+}
+
+/* ---- generation ---- */
+
+static void generate(const How *how, bool cached, SamplerOptions options, int32_t tokens[TOKENS]) {
+    static const int32_t prompt[PROMPT] = {3, 1, 4, 1, 5};
+    Config config = small();
+    Inference in;
+    Sampler *sampler;
+    expect_ok(inference_open(&in, devices[how->backend], &config, cached));
+    set_up(&in.ctx, how);
+    in.use = INFERENCE_GENERATE;
+    expect_ok(inference_measure(&in, NULL));
+    expect_ok(inference_allocate(&in));
+    expect_ok(parameters_initialize(&in.ctx, &in.model.parameters, 11));
+    expect_ok(sampler_open(config.vocab, &options, &sampler));
+    for (int run = 0; run < 2; run++) { // starting anew forgets everything
+        int32_t again[TOKENS];
+        expect_ok(generator_start(&in.generator, prompt, PROMPT));
+        for (int i = 0; i < TOKENS; i++)
+            expect_ok(generator_next(&in.ctx, &in.generator, sampler, run ? &again[i] : &tokens[i]));
+        if (run) assert_memory_equal(tokens, again, sizeof again);
+    }
+    bool captured = in.generator.step.graph != NULL;
+    assert_int_equal(captured, cached && how->backend == BACKEND_CUDA && how->graphs && how->fuses == ALL);
+    sampler_close(sampler);
+    inference_close(&in);
+}
+
+static void expect_same_text(const How *a, bool a_cached, const How *b, bool b_cached,
+                             SamplerOptions options) {
+    int32_t first[TOKENS], second[TOKENS];
+    generate(a, a_cached, options, first);
+    generate(b, b_cached, options, second);
+    for (int i = 0; i < TOKENS; i++) assert_in_range(first[i], 0, 130);
+    assert_memory_equal(first, second, sizeof first);
+}
+
+/* Three windows of the context: what slides out of it is forgotten with and without a cache. */
+static void test_cache(void **state) {
+    (void)state;
+    expect_same_text(&cpu_naive, true, &cpu_naive, false, greedy);
+    expect_same_text(&cpu_fused, true, &cpu_fused, false, greedy);
+    expect_same_text(&cpu_naive, true, &cpu_fused, true, greedy);
+}
+
+static void test_cache_cuda(void **state) {
+    (void)state;
+    need_gpu();
+    expect_same_text(&graph, true, &eager, false, greedy);
+    expect_same_text(&graph, true, &cpu_naive, true, greedy);
+}
+
+static const SamplerOptions draws[] = {
+    {.temperature = 0, .top_p = 1},
+    {.temperature = 1, .top_p = 1, .seed = 1},
+    {.temperature = 2, .top_p = 0.9, .seed = 2},
+    {.temperature = 3, .top_k = 20, .top_p = 0.8, .seed = 3},
+};
+
+static void test_graph(void **state) {
+    (void)state;
+    need_gpu();
+    for (size_t i = 0; i < sizeof draws / sizeof *draws; i++) {
+        expect_same_text(&eager, true, &graph, true, draws[i]);
+        expect_same_text(&eager_bf16, true, &graph_bf16, true, draws[i]);
+    }
+}
+
+static void test_seeds(void **state) {
+    (void)state;
+    int32_t first[TOKENS], other[TOKENS];
+    const How *how = devices[BACKEND_CUDA] ? &graph : &cpu_fused;
+    SamplerOptions options = {.temperature = 2, .top_p = 1, .seed = 1};
+    expect_same_text(how, true, how, true, options);
+    generate(how, true, options, first);
+    options.seed = 2;
+    generate(how, true, options, other);
+    assert_memory_not_equal(first, other, sizeof first);
+}
+
+/* ---- drawing ---- */
+
+typedef struct {
+    Device *device;
+    Ctx ctx;
+    Tensor logits, uniforms, place, token;
+    int32_t *told;
+} Drawing;
+
+static Tensor on_device(Drawing *d, Dtype dtype, int64_t count) {
+    void *memory;
+    expect_ok(d->device->allocate(d->device, (size_t)count * dtype_size(dtype), &memory));
+    return tensor_view(memory, dtype, shape2(1, count));
+}
+
+static void open_drawing(Drawing *d, int64_t vocab) {
+    void *told;
+    *d = (Drawing){.device = devices[BACKEND_CUDA]};
+    d->ctx = (Ctx){.device = d->device, .layer = -1};
+    Arena *scratch = &d->ctx.arenas[ARENA_SCRATCH];
+    scratch->name = "scratch";
+    scratch->base = on_device(d, I32, vocab + 256).data;
+    scratch->capacity = (size_t)(vocab + 256) * sizeof(int32_t);
+    d->logits = on_device(d, F32, vocab);
+    d->uniforms = on_device(d, F64, 1);
+    d->place = on_device(d, I32, 1);
+    d->token = on_device(d, I32, 1);
+    expect_ok(d->device->pinned(d->device, sizeof *d->told, &told));
+    d->told = told;
+}
+
+static void close_drawing(Drawing *d) {
+    void *memory[] = {d->ctx.arenas[ARENA_SCRATCH].base, d->logits.data, d->uniforms.data, d->place.data,
+                      d->token.data};
+    for (int i = 0; i < 5; i++) d->device->release(d->device, memory[i]);
+    d->device->release_pinned(d->device, d->told);
+    arena_close(&d->ctx.arenas[ARENA_SCRATCH]);
+}
+
+static int32_t draw(Drawing *d, SampleRule rule, const float *logits, int64_t vocab, double uniform) {
+    int32_t place = 0, token;
+    Sample sample = {rule, d->logits, vocab, d->uniforms, d->place, d->token, d->told};
+    expect_ok(d->device->upload(d->device, d->logits.data, logits, (size_t)vocab * sizeof *logits));
+    expect_ok(d->device->upload(d->device, d->uniforms.data, &uniform, sizeof uniform));
+    expect_ok(d->device->upload(d->device, d->place.data, &place, sizeof place));
+    expect_ok(sample_cuda(&d->ctx, &sample));
+    arena_release(&d->ctx.arenas[ARENA_SCRATCH], (ArenaMark){0, 0});
+    expect_ok(d->device->download(d->device, &token, d->token.data, sizeof token));
+    expect_ok(d->device->download(d->device, &place, d->place.data, sizeof place));
+    assert_int_equal(place, 1);
+    assert_int_equal(token, *d->told < 0 ? 0 : *d->told);
+    return *d->told;
+}
+
+/* Logits that are spread, and such that many are equal. */
+static void fill_logits(float *logits, int64_t vocab, uint64_t stream, bool coarse) {
+    random_normals(5, stream, 0, 2, logits, vocab);
+    for (int64_t i = 0; coarse && i < vocab; i++) logits[i] = roundf(4 * logits[i]) / 4;
+}
+
+static int32_t host_draw(SampleRule rule, const float *logits, int64_t vocab, double uniform) {
+    int32_t best = 0, *weights = malloc((size_t)vocab * sizeof *weights);
+    for (int64_t i = 1; i < vocab; i++)
+        if (logits[i] > logits[best]) best = (int32_t)i;
+    int32_t token = sample_host(&rule, logits, vocab, best, uniform, weights);
+    free(weights);
+    return token;
+}
+
+static void test_same_draws(void **state) {
+    (void)state;
+    need_gpu();
+    static const int64_t vocabs[] = {1,    2,     33,
+                                     1025, 50257, 131072}; // the last is too large for shared memory
+    static const struct {
+        double temperature;
+        int64_t top_k;
+        double top_p;
+    } rules[] = {{0, 0, 1},   {1, 1, 1},    {1, 0, 1},       {0.7, 40, 1},  {0.8, 0, 0.95}, {2, 100, 0.5},
+                 {1, 0, 0.1}, {1, 0, 1e-9}, {1e-300, 0, .9}, {1e6, 0, 0.9}, {1e6, 7, 0.999}};
+    for (size_t v = 0; v < sizeof vocabs / sizeof *vocabs; v++) {
+        Drawing d;
+        float *logits = malloc((size_t)vocabs[v] * sizeof *logits);
+        open_drawing(&d, vocabs[v]);
+        for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
+            for (uint64_t i = 0; i < 8; i++) {
+                SampleRule rule = sample_rule(rules[r].temperature, rules[r].top_k, rules[r].top_p);
+                double uniform = i == 0 ? 0 : i == 1 ? 1 - 0x1p-53 : random_uniform(6, r, i);
+                fill_logits(logits, vocabs[v], i, i % 2);
+                if (i > 3 && vocabs[v] > 2) logits[i % 3] = -INFINITY;
+                assert_int_equal(draw(&d, rule, logits, vocabs[v], uniform),
+                                 host_draw(rule, logits, vocabs[v], uniform));
+            }
+        free(logits);
+        close_drawing(&d);
+    }
+}
+
+static void test_bad_rows(void **state) {
+    (void)state;
+    need_gpu();
+    static const float rows[][3] = {
+        {1, NAN, 2}, {1, -NAN, 2}, {1, 2, INFINITY}, {-INFINITY, -INFINITY, -INFINITY}};
+    Drawing d;
+    open_drawing(&d, 3);
+    for (int greedily = 0; greedily < 2; greedily++)
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(draw(&d, sample_rule(greedily ? 0 : 1, 0, 1), rows[i], 3, 0.5), -1);
+    close_drawing(&d);
+}
+
+/* ---- training and forward passes ---- */
+
+static Status fetch(void *source, int64_t index, MicroBatch *batch) {
+    int64_t *step = source;
+    static int32_t tokens[ACCUM][BATCH * SEQ + 1];
+    for (int64_t i = 0; i <= BATCH * SEQ; i++)
+        tokens[index][i] = (int32_t)random_below(3, (uint64_t)(*step * ACCUM + index), (uint64_t)i, 131);
+    *batch = (MicroBatch){tokens[index], tokens[index] + 1};
+    return OK;
+}
+
+static void train(const How *how, bool recompute, double losses[STEPS]) {
+    Config config = small();
+    Trainer t;
+    expect_ok(trainer_open(&t, devices[how->backend], &config));
+    set_up(&t.ctx, how);
+    t.batch = BATCH;
+    t.seq = SEQ;
+    t.accum = ACCUM;
+    t.model.recompute = recompute;
+    t.update = (UpdateOptions){0.9, 0.95, 1e-8, 0.1, 1};
+    expect_ok(trainer_measure(&t, NULL));
+    expect_ok(trainer_allocate(&t));
+    expect_ok(parameters_initialize(&t.ctx, &t.model.parameters, 1));
+    for (int64_t step = 0; step < STEPS; step++) {
+        StepResult result;
+        expect_ok(trainer_step(&t, fetch, &step, 1e-3 * (double)(step + 1), &result));
+        losses[step] = result.loss + result.norm;
+        if (step == 4) expect_ok(trainer_evaluate(&t, fetch, &step, 1, &result.loss));
+    }
+    bool captured = how->graphs && how->backend == BACKEND_CUDA;
+    assert_int_equal(t.micro.graph && t.updated.graph, captured);
+    trainer_close(&t);
+}
+
+static void test_training(void **state) {
+    (void)state;
+    need_gpu();
+    for (int recompute = 0; recompute < 2; recompute++) {
+        double one[STEPS], other[STEPS];
+        train(&eager, recompute, one);
+        train(&graph, recompute, other);
+        assert_memory_equal(one, other, sizeof one);
+        train(&eager_bf16, recompute, one);
+        train(&graph_bf16, recompute, other);
+        assert_memory_equal(one, other, sizeof one);
+    }
+}
+
+static void forward(const How *how, float *values, int64_t count) {
+    Config config = small();
+    Inference in;
+    int32_t tokens[BATCH * SEQ];
+    expect_ok(inference_open(&in, devices[how->backend], &config, false));
+    set_up(&in.ctx, how);
+    in.use = INFERENCE_LOGITS;
+    in.batch = BATCH;
+    in.seq = SEQ;
+    in.logits_dtype = F32;
+    expect_ok(inference_measure(&in, NULL));
+    expect_ok(inference_allocate(&in));
+    expect_ok(parameters_initialize(&in.ctx, &in.model.parameters, 1));
+    for (int run = 0; run < 5; run++) {
+        for (int i = 0; i < BATCH * SEQ; i++) tokens[i] = (i * 7 + run) % 131;
+        expect_ok(inference_logits(&in, tokens, BATCH, SEQ));
+    }
+    expect_ok(values_read(&in.ctx, in.logits, 0, count, values));
+    inference_close(&in);
+}
+
+static void test_forward(void **state) {
+    (void)state;
+    need_gpu();
+    enum { COUNT = BATCH * SEQ * 256 };
+    static float one[COUNT], other[COUNT];
+    forward(&eager_bf16, one, COUNT);
+    forward(&graph_bf16, other, COUNT);
+    assert_memory_equal(one, other, sizeof one);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cache),    cmocka_unit_test(test_cache_cuda), cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_seeds),    cmocka_unit_test(test_same_draws), cmocka_unit_test(test_bad_rows),
+        cmocka_unit_test(test_training), cmocka_unit_test(test_forward),
+    };
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}
