@@ -346,7 +346,7 @@ static Status print_profile(Run *run) {
     int64_t first = records[0].step, steps = records[count - 1].step - first + 1;
     TRY(summary_make(records, count, first, steps, true, &summary));
     printf("operations, median of %" PRId64
-           " steps; timing each costs time, so their sum is above the step's\n",
+           " steps; launched and timed one by one, so their sum is above the step's\n",
            steps);
     summary_print(&summary, &run->report.peaks, stdout);
     summary_free(&summary);

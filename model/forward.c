@@ -68,7 +68,9 @@ Status forward_measure(Inference *in, const int32_t *tokens, int64_t warmup, con
     TRY(measure(in, tokens, warmup, p));
     report->count++;
     if (!file) return OK;
-    fprintf(file, "\nbatch %" PRId64 ", seq %" PRId64 "%s%s: operations, medians of %" PRId64 " passes\n",
+    fprintf(file,
+            "\nbatch %" PRId64 ", seq %" PRId64 "%s%s: operations, medians of %" PRId64
+            " passes, launched one by one\n",
             p->batch, p->seq, *p->label ? ", " : "", p->label, p->repeats);
     summary_print(&p->operations, &report->peaks, file);
     return OK;

@@ -86,7 +86,8 @@ template <class T, int LANES>
 __global__ void __launch_bounds__(THREADS)
     decode_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh) {
     constexpr int GROUPS = THREADS / LANES;
-    __shared__ float maxima[WARPS], sums[WARPS], ys[WARPS][LANES * COLUMNS];
+    __shared__ float maxima[WARPS], sums[WARPS];
+    __shared__ alignas(16) float ys[WARPS][LANES * COLUMNS];
 
     const Place place = block_place(p.queries, p.heads);
     const int lane = int(threadIdx.x) % LANES, group = int(threadIdx.x) / LANES;
