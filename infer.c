@@ -203,8 +203,8 @@ static Status evaluate(Run *run) {
     TokenOptions tokens = {.tokenizer = run->session.tokenizer, .vocab = run->session.config.vocab};
     TRY(tokens_open(o->eval, &tokens, &source));
     LoaderOptions options = {.source = source, .batch = o->batch, .seq = o->seq};
-    Status status = loader_open(&options, &loader);
-    if (!status) status = prepare(run, INFERENCE_LOSS, o->batch, o->seq);
+    Status status = prepare(run, INFERENCE_LOSS, o->batch, o->seq);
+    if (!status) status = loader_open(&options, &loader);
     if (!status) status = sum_losses(run, loader, &losses);
     if (!status) status = print_losses(o, &losses, source);
     loader_close(loader);

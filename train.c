@@ -398,10 +398,8 @@ static Status start(Run *run, int argc, char **argv, bool *done) {
     TRY(read_resume(run));
     TRY(check_out(run));
     TRY(open_session(run));
-    TRY(open_data(run));
     TRY(open_trainer(run));
-    TRY(open_observers(run));
-    return write_options(run);
+    return open_observers(run);
 }
 
 static Status run_all(Run *run, int argc, char **argv) {
@@ -418,6 +416,8 @@ static Status run_all(Run *run, int argc, char **argv) {
                           .source = run};
     TRY(run->options.compare ? paths_measure(t, &paths, bytes) : trainer_measure(t, NULL));
     TRY(trainer_allocate(t));
+    TRY(open_data(run)); // after the plan: a batch that is too large must not be pinned first
+    TRY(write_options(run));
     TRY(start_state(run));
     TRY(start_report(run));
     return run->options.compare ? compare(run, &paths, bytes) : train(run);
