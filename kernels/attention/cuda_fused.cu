@@ -132,6 +132,7 @@ Status forward(Ctx *ctx, const Problem *p) {
 }
 
 Status backward(Ctx *ctx, const Problem *p) {
+    if (p->dq_sums) return backward_hopper(ctx, p);
     return fits_tensor_cores(ctx, *p) ? backward_tensor(ctx, p) : backward_exact(ctx, p);
 }
 
@@ -164,6 +165,7 @@ extern "C" Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) 
     TRY(take(ctx, ARENA_SCRATCH, "attention.statistics", F32, shape4(p.batch, p.heads, p.queries, 2),
              &statistics));
     p.statistics = static_cast<float2 *>(statistics.data);
+    if (attention::fits_hopper_backward(ctx, p)) TRY(attention::take_hopper_backward(ctx, &p));
     PRIMITIVE (ctx, "delta") TRY(attention::statistics(ctx, p));
     PRIMITIVE (ctx, "flash backward") TRY(attention::backward(ctx, &p));
     return OK;

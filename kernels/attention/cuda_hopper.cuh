@@ -67,6 +67,31 @@ __device__ inline void wait_stores_read() {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
+/* Waits until what this thread's committed groups wrote is there, and not only read. */
+__device__ inline void wait_stores() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+/* Plain runs of `bytes` (a multiple of 16) between shared and global memory; stores and additions belong to
+ * groups, as above. */
+__device__ inline void load_bytes_async(void *to, const void *from, int bytes, uint64_t *barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
+}
+__device__ inline void store_bytes_async(void *to, const void *from, int bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+__device__ inline void add_floats_async(float *to, const float *from, int bytes) {
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+
 /* Where element (row, column) of a 64-column block lies, in bytes from the block's start. */
 __device__ inline int swizzled(int row, int column) {
     return row * ROW_BYTES + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2;
@@ -76,6 +101,34 @@ __device__ inline int swizzled(int row, int column) {
  * has ordered them. */
 __device__ inline void fence_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Orders copies of global memory by this thread against other threads' that a flag has announced, or is to. */
+__device__ inline void fence_async_global() {
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+/* A flag between blocks. */
+__device__ inline int load_acquire(const int *flag) {
+    int value;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+__device__ inline void store_release(int *flag, int value) {
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
+/* Waits until the flag has come to `value`, and orders this thread's later copies behind what it announces. */
+__device__ inline void wait_flag(const int *flag, int value) {
+    while (load_acquire(flag) < value) {}
+    fence_async_global();
+}
+
+/* The way back of load_matrices: lane 8 m + r gives the address of row r of matrix m. */
+__device__ inline void store_matrices(const uint32_t (&from)[4], void *row) {
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+        "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+        : "memory");
 }
 
 /* ---- barriers in shared memory: a phase ends when all arrivals and all announced bytes are there ---- */
@@ -95,6 +148,11 @@ __device__ inline void arrive(uint64_t *barrier) {
 __device__ inline void arrive_expecting(uint64_t *barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                  "r"(bytes)
+                 : "memory");
+}
+/* Arrives once this thread's copies so far (copy_async_16, copy_async_8) are there. */
+__device__ inline void arrive_when_copied(uint64_t *barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
                  : "memory");
 }
 /* Waits until the phase of this parity has ended: of a new barrier, the phase before the first (parity 1) has,
@@ -252,6 +310,47 @@ __device__ inline void multiply_async(float (&c)[N][4], const uint32_t (&a)[4], 
         MULTIPLY_REGISTERS("96", REGISTERS_48, ACCUMULATORS_12, "%48, %49, %50, %51", "%52", "%53", "%54");
     else
         MULTIPLY_REGISTERS("128", REGISTERS_64, ACCUMULATORS_16, "%64, %65, %66, %67", "%68", "%69", "%70");
+}
+
+/* Accumulators, rounded and packed, as left operands of the next product. */
+template <int N>
+__device__ inline void pack_rows(uint32_t (&left)[N / 2][4], const float (&c)[N][4]) {
+#pragma unroll
+    for (int k = 0; k < N / 2; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            left[k][i] = pack(c[2 * k + i / 2][2 * (i % 2)], c[2 * k + i / 2][2 * (i % 2) + 1]);
+}
+
+/* Rows of accumulators, times `scale` and rounded, to rows of a tensor whose vectors are whole (Rows). Four
+ * lanes hold a row, two neighbours of every eight columns each; they exchange them so that each stores eight
+ * neighbours. `row` is this thread's first. */
+template <int N>
+__device__ inline void store_rows(const float (&c)[N][4], bf16 *to, int64_t stride, int row, int end,
+                                  float scale = 1.0f) {
+    const int t = int(threadIdx.x) % 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int n = 0; n < N; n += 4) {
+            uint32_t word[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                word[i] = pack(c[n + i][2 * half] * scale, c[n + i][2 * half + 1] * scale);
+#pragma unroll
+            for (int distance = 1; distance <= 2; distance *= 2) // transposes 2 x 2, then 2 x 2 of those
+#pragma unroll
+                for (int pair = 0; pair < 2; pair++) {
+                    const int low = distance == 1 ? 2 * pair : pair;
+                    const bool upper = t & distance;
+                    const uint32_t sent = upper ? word[low] : word[low + distance];
+                    const uint32_t received = __shfl_xor_sync(~0u, sent, distance);
+                    (upper ? word[low] : word[low + distance]) = received;
+                }
+            if (row + 8 * half < end)
+                *reinterpret_cast<uint4 *>(to + (row + 8 * half) * stride + 8 * (n + t)) =
+                    make_uint4(word[0], word[1], word[2], word[3]);
+        }
 }
 
 } // namespace attention

@@ -175,34 +175,6 @@ __device__ inline void zero_rows(bf16 *values, int count, int group) {
     named_wait(1 + F::GROUPS + group, WARPGROUP);
 }
 
-/* Rows of accumulators to rows of y. Four lanes hold a row, two neighbours of every eight columns each;
- * they exchange them so that each stores eight neighbours. `row` is this thread's first. */
-template <int N>
-__device__ inline void store_output(const float (&o)[N][4], bf16 *y, int64_t stride, int row, int end) {
-    const int t = int(threadIdx.x) % 4;
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-#pragma unroll
-        for (int n = 0; n < N; n += 4) {
-            uint32_t word[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) word[i] = pack(o[n + i][2 * half], o[n + i][2 * half + 1]);
-#pragma unroll
-            for (int distance = 1; distance <= 2; distance *= 2) // transposes 2 x 2, then 2 x 2 of those
-#pragma unroll
-                for (int pair = 0; pair < 2; pair++) {
-                    const int low = distance == 1 ? 2 * pair : pair;
-                    const bool upper = t & distance;
-                    const uint32_t sent = upper ? word[low] : word[low + distance];
-                    const uint32_t received = __shfl_xor_sync(~0u, sent, distance);
-                    (upper ? word[low] : word[low + distance]) = received;
-                }
-            if (row + 8 * half < end)
-                *reinterpret_cast<uint4 *>(y + (row + 8 * half) * stride + 8 * (n + t)) =
-                    make_uint4(word[0], word[1], word[2], word[3]);
-        }
-}
-
 /* Divides by the sums and writes the output and lse. A row that saw no key becomes 0; one that saw a NaN
  * stays NaN. `row` is this thread's first. */
 template <int N>
@@ -222,7 +194,7 @@ __device__ inline void finish(const Problem &p, const Tile &tile, int row, const
             lse[i] = sum == 0.0f ? -INFINITY : (base + __log2f(sum)) * LN_2;
     }
     scale_rows(o, inverse);
-    store_output(o, head_rows<bf16>(p, p.y, tile.b, tile.head), p.y.row, row, p.queries);
+    store_rows(o, head_rows<bf16>(p, p.y, tile.b, tile.head), p.y.row, row, p.queries);
 }
 
 /* What a consumer knows of its place in the block. */
@@ -271,15 +243,6 @@ struct Consumer {
         products_commit();
     }
 };
-
-template <int N>
-__device__ inline void pack_rows(uint32_t (&left)[N / 2][4], const float (&c)[N][4]) {
-#pragma unroll
-    for (int k = 0; k < N / 2; k++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            left[k][i] = pack(c[2 * k + i / 2][2 * (i % 2)], c[2 * k + i / 2][2 * (i % 2) + 1]);
-}
 
 /* One tile of queries: the consumer's 64 rows of it. */
 template <class F>

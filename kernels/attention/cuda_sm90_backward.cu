@@ -1,0 +1,463 @@
+/* Flash attention backward in bf16 for Hopper, five products for every pair of tiles. Dao 2023
+ * (FlashAttention-2), algorithm 2; Shah et al. 2024 (FlashAttention-3), section 3. A block owns a tile of keys
+ * at a time and passes over the tiles of queries that see it. Scores are computed transposed (keys x queries),
+ * so that p^T and ds^T are left operands of dv = p^T dy and dk = ds^T q as they leave the registers. ds goes
+ * through shared memory for dq = ds k, which sums over the blocks that own keys: they take turns, the last key
+ * tile first, so every sum has one order and the results are the same bits in every run.
+ *
+ * Roles: one warp, the producer, copies tiles to shared memory; one, the adder, adds the blocks' shares of dq
+ * in global memory; two warpgroups, the consumers, have 64 keys each and compute.
+ *
+ * Turns: blocks draw their units of work (a tile of keys of one head) in order, the last tile of keys of a
+ * head first, and wait only for units drawn earlier; so the earliest unfinished one never waits, and none does
+ * forever. Under a causal mask a unit begins with its diagonal tile of queries, whose first share it adds: in
+ * step, every share finds its predecessor already there. */
+#include "kernels/attention/cuda_hopper.cuh"
+
+namespace attention {
+namespace {
+
+constexpr int CONSUMERS = 2, CONSUMER_THREADS = CONSUMERS * WARPGROUP, CONSUMER_WARPS = CONSUMER_THREADS / 32;
+constexpr int BLOCK_THREADS = CONSUMER_THREADS + WARPGROUP, KEYS = 64 * CONSUMERS, STAGES = 2;
+constexpr int SHARE = 64 * 128; // numbers of dq in a tile of queries: 128 x 64 or 64 x 128
+
+template <int WIDTH_>
+struct Tile {
+    static constexpr int WIDTH = WIDTH_, QUERIES = SHARE / WIDTH;
+
+    struct Shared {
+        bf16 keys[KEYS * WIDTH], values[KEYS * WIDTH];
+        bf16 q[STAGES][QUERIES * WIDTH], dy[STAGES][QUERIES * WIDTH];
+        bf16 ds[STAGES][QUERIES * KEYS]; // rows are keys, in blocks of 64 queries
+        float dq[SHARE];                 // as the consumers' accumulators lie
+        float2 statistics[STAGES][QUERIES];
+        uint64_t keys_here, keys_free, q_here[STAGES], q_free[STAGES], dq_free, dq_here;
+        int unit; // the one that `keys` and `values` are of
+    };
+    static constexpr size_t SHARED = sizeof(Shared) + 1024; // its start is rounded up for the swizzle
+};
+
+template <class F>
+constexpr int BLOCKS = F::WIDTH / BLOCK_COLUMNS; // of a head's columns
+
+struct Maps {
+    CUtensorMap q, k, v, dy;
+};
+
+/* The units of work. */
+struct Units {
+    int per_head, count, query_tiles;
+};
+
+/* Unit `number`: keys [first, first + KEYS) of a key/value head, against the tiles of queries from first_tile
+ * on of every head of its group. */
+template <class F>
+struct Unit {
+    int tile, kv_head, b, first, length, first_tile, steps;
+
+    __device__ inline Unit(const Problem &p, const Units &units, int number) {
+        tile = units.per_head - 1 - number % units.per_head;
+        kv_head = number / units.per_head % p.kv_heads;
+        b = number / units.per_head / p.kv_heads;
+        first = tile * KEYS;
+        length = key_length(p, b);
+        // the first tile of keys also writes dq of queries that see none
+        first_tile = tile == 0 ? 0 : first_query(p, first) / F::QUERIES;
+        const int passes = tile == 0 || first < length ? max(0, units.query_tiles - first_tile) : 0;
+        steps = passes * p.group;
+    }
+};
+
+/* A unit's present step: a tile of queries of one head. */
+template <class F>
+struct Step {
+    int head, tile;
+
+    __device__ inline Step(const Problem &p, const Unit<F> &unit)
+        : head(unit.kv_head * p.group), tile(unit.first_tile) {}
+
+    __device__ inline void advance(const Units &units, const Unit<F> &unit) {
+        if (++tile == units.query_tiles) tile = unit.first_tile, head++;
+    }
+    /* Units that add to this tile's dq before the unit of tile 0 does. */
+    __device__ inline int others(const Problem &p, int length) const {
+        return max(0, (keys_seen(p, length, (tile + 1) * F::QUERIES - 1) - 1) / KEYS);
+    }
+    __device__ inline int64_t number(const Problem &p, const Units &units, int b) const {
+        return (int64_t(b) * p.heads + head) * units.query_tiles + tile;
+    }
+};
+
+/* ---- the producer ---- */
+
+template <class F>
+__device__ inline void produce(const Problem &p, const Maps &maps, const Units &units, int *ticket,
+                               typename F::Shared &shared) {
+    const int lane = int(threadIdx.x) % 32;
+    Ring<STAGES> ring;
+    for (uint32_t parity = 1;; parity ^= 1) {
+        int number = 0;
+        if (lane == 0) number = atomicAdd(ticket, 1);
+        number = __shfl_sync(~0u, number, 0);
+        wait(&shared.keys_free, parity);
+        if (lane == 0) shared.unit = number;
+        if (number >= units.count) {
+            if (lane == 0) arrive(&shared.keys_here);
+            return;
+        }
+        const Unit<F> unit(p, units, number);
+        if (lane == 0) {
+            if (unit.steps > 0) {
+                arrive_expecting(&shared.keys_here, sizeof(shared.keys) + sizeof(shared.values));
+                load_tile_async(shared.keys, maps.k, unit.first, unit.kv_head * BLOCKS<F>, unit.b,
+                                &shared.keys_here);
+                load_tile_async(shared.values, maps.v, unit.first, unit.kv_head * BLOCKS<F>, unit.b,
+                                &shared.keys_here);
+            } else {
+                arrive(&shared.keys_here);
+            }
+        }
+        Step<F> at(p, unit);
+        for (int step = 0; step < unit.steps; step++, at.advance(units, unit), ring.advance()) {
+            const int s = ring.stage, row = at.tile * F::QUERIES;
+            uint64_t *const here = &shared.q_here[s];
+            wait(&shared.q_free[s], ring.parity ^ 1);
+            if (lane == 0) {
+                arrive_expecting(here, sizeof(shared.q[s]) + sizeof(shared.dy[s]));
+                load_tile_async(shared.q[s], maps.q, row, at.head * BLOCKS<F>, unit.b, here);
+                load_tile_async(shared.dy[s], maps.dy, row, at.head * BLOCKS<F>, unit.b, here);
+            }
+            // rows beyond the last are zeros, as q and dy are: then p = 1, dp = ds = 0, and nothing is passed
+            const float2 *const from = p.statistics + (int64_t(unit.b) * p.heads + at.head) * p.queries;
+#pragma unroll
+            for (int i = lane; i < F::QUERIES; i += 32)
+                copy_async_8(&shared.statistics[s][i], row + i < p.queries ? from + row + i : from,
+                             row + i < p.queries);
+            arrive_when_copied(here);
+        }
+    }
+}
+
+/* ---- the adder ---- */
+
+/* One thread. A unit's share of dq goes from shared to global memory: stored by the first, added by the later
+ * ones. For the unit of tile 0, the last, the sum so far comes to shared memory, and the consumers finish it. */
+template <class F>
+__device__ inline void add_shares(const Problem &p, const Units &units, typename F::Shared &shared) {
+    uint32_t parity = 0;
+    for (uint32_t keys_parity = 0;; keys_parity ^= 1) {
+        wait(&shared.keys_here, keys_parity);
+        const int number = shared.unit;
+        arrive(&shared.keys_free);
+        if (number >= units.count) return;
+        const Unit<F> unit(p, units, number);
+        Step<F> at(p, unit);
+        for (int step = 0; step < unit.steps; step++, at.advance(units, unit), parity ^= 1) {
+            const int64_t tile = at.number(p, units, unit.b);
+            const int others = at.others(p, unit.length);
+            float *const sum = p.dq_sums + tile * SHARE;
+            if (unit.tile == 0 && others > 0) {
+                wait_flag(p.turns + tile, others);
+                arrive_expecting(&shared.dq_free, sizeof(shared.dq));
+                load_bytes_async(shared.dq, sum, sizeof(shared.dq), &shared.dq_free);
+            } else {
+                arrive(&shared.dq_free);
+            }
+            wait(&shared.dq_here, parity);
+            if (unit.tile == 0) continue;
+            const int before = others - unit.tile;
+            if (before > 0) {
+                wait_flag(p.turns + tile, before);
+                add_floats_async(sum, shared.dq, sizeof(shared.dq));
+            } else {
+                store_bytes_async(sum, shared.dq, sizeof(shared.dq));
+            }
+            commit_stores();
+            wait_stores();
+            fence_async_global();
+            store_release(p.turns + tile, before + 1);
+        }
+    }
+}
+
+/* ---- the consumers ---- */
+
+template <class F>
+struct Consumer {
+    static constexpr int COLUMNS = F::QUERIES / 8, WIDE = F::WIDTH / 8, NARROW = 8;
+    static constexpr int KEY_BYTES = KEYS * ROW_BYTES, QUERY_BYTES = F::QUERIES * ROW_BYTES; // of a block
+    const Problem &p;
+    typename F::Shared &shared;
+    Ring<STAGES> ring;
+    uint32_t dq_parity = 0;
+    int group, thread, lane, row; // row: this thread's first of the warpgroup's
+
+    __device__ inline Consumer(const Problem &p, typename F::Shared &shared)
+        : p(p), shared(shared), group(int(threadIdx.x) / WARPGROUP), thread(int(threadIdx.x) % WARPGROUP),
+          lane(int(threadIdx.x) % 32), row(thread / 32 * 16 + lane / 4) {}
+
+    __device__ inline void release(uint64_t &barrier) const {
+        __syncwarp();
+        if (lane == 0) arrive(&barrier);
+    }
+
+    /* c = a b^T: the warpgroup's rows of a tile of keys (or values) by a tile of queries (or dy). */
+    __device__ inline void issue_transposed(float (&c)[COLUMNS][4], const bf16 *keys, const bf16 *q) const {
+        const uint64_t a = rows_operand(keys + group * 64 * BLOCK_COLUMNS), b = rows_operand(q);
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < F::WIDTH; k += 16)
+            multiply_async<false, false>(c, advance(a, k / 64 * KEY_BYTES + k % 64 * 2),
+                                         advance(b, k / 64 * QUERY_BYTES + k % 64 * 2), k > 0);
+        products_commit();
+    }
+    /* c += a b: p^T or ds^T by the tile of dy or of queries. */
+    __device__ inline void issue_rows(float (&c)[WIDE][4], const uint32_t (&a)[COLUMNS / 2][4],
+                                      const bf16 *q) const {
+        const uint64_t b = columns_operand(q, QUERY_BYTES);
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < COLUMNS / 2; k++)
+            multiply_async<true>(c, a[k], advance(b, 16 * k * ROW_BYTES), true);
+        products_commit();
+    }
+    /* The warpgroup's part of ds k: its 64 queries, or, where the tile has only 64, its 64 columns. */
+    __device__ inline void issue_share(float (&c)[NARROW][4], const bf16 *ds) const {
+        constexpr bool BY_QUERIES = F::QUERIES == 2 * 64;
+        const uint64_t a = columns_operand(ds + (BY_QUERIES ? group * KEYS * 64 : 0), KEY_BYTES);
+        const uint64_t b = columns_operand(shared.keys + (BY_QUERIES ? 0 : group * KEYS * 64), KEY_BYTES);
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < KEYS; k += 16)
+            multiply_async<true, true>(c, advance(a, k * ROW_BYTES), advance(b, k * ROW_BYTES), k > 0);
+        products_commit();
+    }
+
+    /* Scores, transposed, to probabilities. A column below visible[half] does not see the row. */
+    __device__ inline void probabilities(float (&s)[COLUMNS][4], const float2 *statistics,
+                                         const int (&visible)[2], bool masked) const {
+        const float scale = p.scale * LOG2_E;
+#pragma unroll
+        for (int n = 0; n < COLUMNS; n++) {
+            const float4 two = *reinterpret_cast<const float4 *>(statistics + 8 * n + lane % 4 * 2);
+#pragma unroll
+            for (int i = 0; i < 4; i++) s[n][i] = power_of_two(s[n][i] * scale - (i % 2 ? two.z : two.x));
+        }
+        if (!masked) return;
+#pragma unroll
+        for (int n = 0; n < COLUMNS; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (8 * n + i % 2 < visible[i / 2]) s[n][i] = 0.0f;
+    }
+
+    /* ds = p (dp - delta) into s. */
+    __device__ inline void score_gradients(float (&s)[COLUMNS][4], const float (&dp)[COLUMNS][4],
+                                           const float2 *statistics) const {
+#pragma unroll
+        for (int n = 0; n < COLUMNS; n++) {
+            const float4 two = *reinterpret_cast<const float4 *>(statistics + 8 * n + lane % 4 * 2);
+#pragma unroll
+            for (int i = 0; i < 4; i++) s[n][i] *= dp[n][i] - (i % 2 ? two.w : two.y);
+        }
+    }
+
+    /* ds^T to shared memory: 16 keys x 16 queries at a time. */
+    __device__ inline void store_gradients(const uint32_t (&left)[COLUMNS / 2][4], bf16 *ds) const {
+        const int key = 64 * group + thread / 32 * 16 + lane % 16;
+        uint8_t *const to = reinterpret_cast<uint8_t *>(ds);
+#pragma unroll
+        for (int k = 0; k < COLUMNS / 2; k++)
+            store_matrices(left[k], to + k / 4 * KEY_BYTES + swizzled(key, k % 4 * 16 + lane / 16 * 8));
+    }
+
+    /* The warpgroup's part of dq to shared memory, or, by the unit of tile 0, added to what is there and then
+     * to dq. */
+    __device__ inline void hand_over(float (&share)[NARROW][4], const Unit<F> &unit, const Step<F> &at) {
+        float4 *const staged = reinterpret_cast<float4 *>(shared.dq) + group * (SHARE / 8) + thread;
+        wait(&shared.dq_free, dq_parity);
+        dq_parity ^= 1;
+        if (unit.tile > 0) {
+#pragma unroll
+            for (int n = 0; n < NARROW; n++)
+                staged[n * WARPGROUP] = make_float4(share[n][0], share[n][1], share[n][2], share[n][3]);
+            fence_async();
+            release(shared.dq_here);
+            return;
+        }
+        if (at.others(p, unit.length) > 0) {
+#pragma unroll
+            for (int n = 0; n < NARROW; n++) {
+                const float4 sum = staged[n * WARPGROUP];
+                share[n][0] += sum.x, share[n][1] += sum.y, share[n][2] += sum.z, share[n][3] += sum.w;
+            }
+        }
+        release(shared.dq_here);
+        constexpr bool BY_QUERIES = F::QUERIES == 2 * 64;
+        store_rows(share,
+                   head_rows<bf16>(p, p.dq, unit.b, at.head) + (BY_QUERIES ? 0 : group * BLOCK_COLUMNS),
+                   p.dq.row, at.tile * F::QUERIES + (BY_QUERIES ? group * 64 : 0) + row, p.queries, p.scale);
+    }
+
+    __device__ inline void step(float (&dk)[WIDE][4], float (&dv)[WIDE][4], const Unit<F> &unit,
+                                const Step<F> &at) {
+        const int stage = ring.stage, query = at.tile * F::QUERIES;
+        const float2 *const statistics = shared.statistics[stage];
+        float s[COLUMNS][4], dp[COLUMNS][4], share[NARROW][4];
+        uint32_t left[COLUMNS / 2][4];
+
+        wait(&shared.q_here[stage], ring.parity);
+        issue_transposed(s, shared.keys, shared.q[stage]);
+        issue_transposed(dp, shared.values, shared.dy[stage]);
+        int visible[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int key = unit.first + 64 * group + row + 8 * half;
+            visible[half] = key < unit.length ? first_query(p, key) - query - lane % 4 * 2 : F::QUERIES;
+        }
+        const bool masked =
+            unit.first + KEYS > unit.length || first_query(p, unit.first + 64 * group + 63) > query;
+        products_wait<1>();
+        hold(s);
+        probabilities(s, statistics, visible, masked);
+        pack_rows(left, s);
+        issue_rows(dv, left, shared.dy[stage]);
+        products_wait<1>();
+        hold(dp);
+        score_gradients(s, dp, statistics);
+        uint32_t gradients[COLUMNS / 2][4];
+        pack_rows(gradients, s);
+        store_gradients(gradients, shared.ds[stage]);
+        fence_async();
+        named_wait(1, CONSUMER_THREADS); // ds is whole; the other stage's ds has been used by all
+        issue_share(share, shared.ds[stage]);
+        issue_rows(dk, gradients, shared.q[stage]);
+        products_wait<1>();
+        hold(share);
+        hold(dv);
+        hand_over(share, unit, at);
+        products_wait<0>();
+        hold(dk);
+        release(shared.q_free[stage]);
+        ring.advance();
+    }
+
+    /* Zeros the rows from `count` on of both tiles: 0 times what lies there might be NaN. */
+    __device__ inline void zero_rows(int count) const {
+        const uint4 zero = make_uint4(0, 0, 0, 0);
+        for (int i = int(threadIdx.x); i < (KEYS - count) * F::WIDTH / 8; i += CONSUMER_THREADS) {
+            const int vector = i / BLOCKS<F> + (i % BLOCKS<F> * KEYS + count) * 8; // block by block
+            reinterpret_cast<uint4 *>(shared.keys)[vector] = zero;
+            reinterpret_cast<uint4 *>(shared.values)[vector] = zero;
+        }
+        fence_async();
+        named_wait(1, CONSUMER_THREADS);
+    }
+
+    __device__ inline void run(const Units &units) {
+        for (uint32_t parity = 0;; parity ^= 1) {
+            wait(&shared.keys_here, parity);
+            const int number = shared.unit;
+            if (number >= units.count) return;
+            const Unit<F> unit(p, units, number);
+            float dk[WIDE][4] = {}, dv[WIDE][4] = {};
+            if (unit.steps > 0 && unit.first + KEYS > unit.length)
+                zero_rows(max(0, unit.length - unit.first));
+            Step<F> at(p, unit);
+#pragma unroll 1
+            for (int i = 0; i < unit.steps; i++, at.advance(units, unit)) step(dk, dv, unit, at);
+            release(shared.keys_free);
+            const int key = unit.first + 64 * group + row;
+#pragma unroll
+            for (int n = 0; n < WIDE; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (key + i / 2 * 8 >= unit.length) dk[n][i] = dv[n][i] = 0.0f;
+            store_rows(dk, head_rows<bf16>(p, p.dk, unit.b, unit.kv_head), p.dk.row, key, p.keys, p.scale);
+            store_rows(dv, head_rows<bf16>(p, p.dv, unit.b, unit.kv_head), p.dv.row, key, p.keys);
+        }
+    }
+};
+
+template <class F>
+__global__ void __launch_bounds__(BLOCK_THREADS, 1)
+    hopper_backward_kernel(const __grid_constant__ Problem p, const __grid_constant__ Maps maps,
+                           const Units units, int *ticket) {
+    if constexpr (HOPPER) {
+        extern __shared__ uint8_t shared_memory[];
+        typename F::Shared &shared = *reinterpret_cast<typename F::Shared *>(
+            shared_memory + (1024 - shared_address(shared_memory) % 1024) % 1024);
+        if (threadIdx.x == 0) {
+            barrier_init(&shared.keys_here, 1);
+            barrier_init(&shared.keys_free, CONSUMER_WARPS + 1);
+            for (int s = 0; s < STAGES; s++) {
+                barrier_init(&shared.q_here[s], 1 + 32);
+                barrier_init(&shared.q_free[s], CONSUMER_WARPS);
+            }
+            barrier_init(&shared.dq_free, 1);
+            barrier_init(&shared.dq_here, CONSUMER_WARPS);
+            fence_barrier_init();
+        }
+        __syncthreads();
+        if (threadIdx.x >= CONSUMER_THREADS) {
+            fewer_registers<40>();
+            if (threadIdx.x < CONSUMER_THREADS + 32)
+                produce<F>(p, maps, units, ticket, shared);
+            else if (threadIdx.x == CONSUMER_THREADS + 32)
+                add_shares<F>(p, units, shared);
+        } else {
+            more_registers<232>();
+            Consumer<F>(p, shared).run(units);
+        }
+    }
+}
+
+int64_t query_tiles(const Problem &p) {
+    return divide_up(p.queries, SHARE / p.width) * p.heads * p.batch;
+}
+
+template <class F>
+Status launch(Ctx *ctx, const Problem &p) {
+    const int64_t columns = int64_t(p.heads) * p.width, kv_columns = int64_t(p.kv_heads) * p.width;
+    Maps maps;
+    TRY(tensor_map(p.q, p.batch, p.queries, columns, F::QUERIES, F::WIDTH, &maps.q));
+    TRY(tensor_map(p.dy, p.batch, p.queries, columns, F::QUERIES, F::WIDTH, &maps.dy));
+    TRY(tensor_map(p.k, p.batch, p.keys, kv_columns, KEYS, F::WIDTH, &maps.k));
+    TRY(tensor_map(p.v, p.batch, p.keys, kv_columns, KEYS, F::WIDTH, &maps.v));
+    Units units;
+    units.per_head = int(divide_up(p.keys, KEYS));
+    units.count = units.per_head * p.kv_heads * p.batch;
+    units.query_tiles = int(divide_up(p.queries, F::QUERIES));
+    const int64_t turns = query_tiles(p);
+    TRY(ctx->device->fill(ctx->device, p.turns, 0, size_t(turns + 1) * sizeof(int)));
+    const int resident = cuda_device(ctx)->multiprocessors;
+    return LAUNCH(ctx, hopper_backward_kernel<F>, units.count < resident ? units.count : resident,
+                  BLOCK_THREADS, F::SHARED, p, maps, units, p.turns + turns);
+}
+
+} // namespace
+
+bool fits_hopper_backward(const Ctx *ctx, const Problem &p) {
+    const int64_t columns = int64_t(p.heads) * p.width, kv_columns = int64_t(p.kv_heads) * p.width;
+    return cuda_device(ctx)->capability == 90 && p.dtype == BF16 && (p.width == 64 || p.width == 128) &&
+           p.dq.vector && p.dk.vector && p.dv.vector && tensor_map_fits(p.q, p.batch, p.queries, columns) &&
+           tensor_map_fits(p.dy, p.batch, p.queries, columns) &&
+           tensor_map_fits(p.k, p.batch, p.keys, kv_columns) &&
+           tensor_map_fits(p.v, p.batch, p.keys, kv_columns);
+}
+
+Status take_hopper_backward(Ctx *ctx, Problem *p) {
+    const int64_t tiles = query_tiles(*p);
+    Tensor sums, turns;
+    TRY(take(ctx, ARENA_SCRATCH, "attention.dq_sums", F32, shape2(tiles, SHARE), &sums));
+    TRY(take(ctx, ARENA_SCRATCH, "attention.turns", I32, shape1(tiles + 1), &turns));
+    p->dq_sums = data_of<float>(sums);
+    p->turns = data_of<int>(turns);
+    return OK;
+}
+
+Status backward_hopper(Ctx *ctx, const Problem *p) {
+    return p->width == 64 ? launch<Tile<64>>(ctx, *p) : launch<Tile<128>>(ctx, *p);
+}
+
+} // namespace attention
