@@ -3,23 +3,18 @@
  * at a time and passes over the tiles of queries that see it. Scores are computed transposed (keys x queries),
  * so that p^T and ds^T are left operands of dv = p^T dy and dk = ds^T q as they leave the registers. ds goes
  * through shared memory for dq = ds k, which sums over the blocks that own keys: they take turns, the last key
- * tile first, so every sum has one order and the results are the same bits in every run.
+ * tile first, so every sum has one order and the results are the same bits in every run
+ * (cuda_sm90_backward.cuh).
  *
  * Roles: one warp, the producer, copies tiles to shared memory; one, the adder, adds the blocks' shares of dq
- * in global memory; two warpgroups, the consumers, have 64 keys each and compute.
- *
- * Turns: blocks draw their units of work (a tile of keys of one head) in order, the last tile of keys of a
- * head first, and wait only for units drawn earlier; so the earliest unfinished one never waits, and none does
- * forever. Under a causal mask a unit begins with its diagonal tile of queries, whose first share it adds: in
- * step, every share finds its predecessor already there. */
-#include "kernels/attention/cuda_hopper.cuh"
+ * in global memory; two warpgroups, the consumers, have 64 keys each and compute. */
+#include "kernels/attention/cuda_sm90_backward.cuh"
 
 namespace attention {
 namespace {
 
-constexpr int CONSUMERS = 2, CONSUMER_THREADS = CONSUMERS * WARPGROUP, CONSUMER_WARPS = CONSUMER_THREADS / 32;
-constexpr int BLOCK_THREADS = CONSUMER_THREADS + WARPGROUP, KEYS = 64 * CONSUMERS, STAGES = 2;
-constexpr int SHARE = 64 * 128; // numbers of dq in a tile of queries: 128 x 64 or 64 x 128
+constexpr int CONSUMER_THREADS = KEYS / 64 * WARPGROUP, CONSUMER_WARPS = CONSUMER_THREADS / 32;
+constexpr int BLOCK_THREADS = CONSUMER_THREADS + WARPGROUP, STAGES = 2;
 
 template <int WIDTH_>
 struct Tile {
@@ -42,50 +37,6 @@ constexpr int BLOCKS = F::WIDTH / BLOCK_COLUMNS; // of a head's columns
 
 struct Maps {
     CUtensorMap q, k, v, dy;
-};
-
-/* The units of work. */
-struct Units {
-    int per_head, count, query_tiles;
-};
-
-/* Unit `number`: keys [first, first + KEYS) of a key/value head, against the tiles of queries from first_tile
- * on of every head of its group. */
-template <class F>
-struct Unit {
-    int tile, kv_head, b, first, length, first_tile, steps;
-
-    __device__ inline Unit(const Problem &p, const Units &units, int number) {
-        tile = units.per_head - 1 - number % units.per_head;
-        kv_head = number / units.per_head % p.kv_heads;
-        b = number / units.per_head / p.kv_heads;
-        first = tile * KEYS;
-        length = key_length(p, b);
-        // the first tile of keys also writes dq of queries that see none
-        first_tile = tile == 0 ? 0 : first_query(p, first) / F::QUERIES;
-        const int passes = tile == 0 || first < length ? max(0, units.query_tiles - first_tile) : 0;
-        steps = passes * p.group;
-    }
-};
-
-/* A unit's present step: a tile of queries of one head. */
-template <class F>
-struct Step {
-    int head, tile;
-
-    __device__ inline Step(const Problem &p, const Unit<F> &unit)
-        : head(unit.kv_head * p.group), tile(unit.first_tile) {}
-
-    __device__ inline void advance(const Units &units, const Unit<F> &unit) {
-        if (++tile == units.query_tiles) tile = unit.first_tile, head++;
-    }
-    /* Units that add to this tile's dq before the unit of tile 0 does. */
-    __device__ inline int others(const Problem &p, int length) const {
-        return max(0, (keys_seen(p, length, (tile + 1) * F::QUERIES - 1) - 1) / KEYS);
-    }
-    __device__ inline int64_t number(const Problem &p, const Units &units, int b) const {
-        return (int64_t(b) * p.heads + head) * units.query_tiles + tile;
-    }
 };
 
 /* ---- the producer ---- */
