@@ -1,5 +1,6 @@
-/* base/files and base/random. */
+/* base/files, base/gzip and base/random. */
 #include "base/files.h"
+#include "base/gzip.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "tests/support/expect.h"
@@ -12,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zlib.h>
 
 /* ---- files ---- */
 
@@ -86,6 +88,34 @@ static void writes_atomically(void **state) {
     expect_entries(*state, 1); /* no temporary file is left */
     expect_ok(file_writer_close(NULL));
     file_writer_abandon(NULL);
+}
+
+/* More than one piece of what gzip_write hands to zlib at a time, and not a whole number of them. */
+static void compresses_by_name(void **state) {
+    enum { BYTES = 700001 };
+    unsigned char *data = memory_allocate(BYTES), *back = memory_allocate(BYTES);
+    assert_non_null(data);
+    assert_non_null(back);
+    for (int64_t i = 0; i < BYTES; i++) data[i] = (unsigned char)(i * i >> 7);
+    for (int compressed = 0; compressed < 2; compressed++) {
+        const char *path = inside(*state, compressed ? "squares.gz" : "squares");
+        expect_ok(gzip_write(path, data, BYTES));
+        gzFile file = gzopen(path, "rb");
+        assert_non_null(file);
+        assert_int_equal(gzread(file, back, BYTES), BYTES);
+        assert_int_equal(gzdirect(file), !compressed);
+        assert_int_equal(gzgetc(file), -1);
+        assert_int_equal(gzclose(file), Z_OK);
+        assert_memory_equal(back, data, BYTES);
+    }
+    expect_ok(gzip_write(inside(*state, "empty.gz"), "", 0));
+    gzFile file = gzopen(inside(*state, "empty.gz"), "rb");
+    assert_int_equal(gzread(file, back, BYTES), 0);
+    assert_int_equal(gzdirect(file), 0);
+    assert_int_equal(gzclose(file), Z_OK);
+    expect_error(gzip_write(inside(*state, "none/a.gz"), data, BYTES), ERROR_FILE, "none/a.gz");
+    memory_free(data);
+    memory_free(back);
 }
 
 static void reports_failed_writes(void **state) {
@@ -301,6 +331,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(maps_files, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(reads_up_to_a_limit, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(writes_atomically, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(compresses_by_name, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(reports_failed_writes, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(joins_and_examines_paths, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(makes_lists_and_removes_folders, scratch_setup, scratch_teardown),

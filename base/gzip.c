@@ -1,0 +1,50 @@
+#include "base/gzip.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+
+#include <zlib.h>
+
+enum { PIECE = 1 << 18, GZIP_WINDOW = 15 + 16, MEMORY_LEVEL = 8 }; // 16 asks for a gzip header
+
+/* Hands zlib the input in pieces that fit its 32-bit counts, and appends what comes out. */
+static Status deflate_all(z_stream *stream, const unsigned char *data, int64_t bytes, unsigned char *out,
+                          FileWriter *writer) {
+    int answer = Z_OK;
+    while (answer != Z_STREAM_END) {
+        if (stream->avail_in == 0 && bytes > 0) {
+            uInt piece = (uInt)(bytes < PIECE ? bytes : PIECE);
+            stream->next_in = (unsigned char *)data;
+            stream->avail_in = piece;
+            data += piece;
+            bytes -= piece;
+        }
+        stream->next_out = out;
+        stream->avail_out = PIECE;
+        answer = deflate(stream, bytes > 0 ? Z_NO_FLUSH : Z_FINISH);
+        if (answer == Z_STREAM_ERROR) return fail(ERROR_INTERNAL, "zlib refuses to compress");
+        TRY(file_writer_append(writer, out, PIECE - (int64_t)stream->avail_out));
+    }
+    return OK;
+}
+
+static Status write_compressed(const char *path, const void *data, int64_t bytes) {
+    FileWriter *writer = NULL;
+    z_stream stream = {0};
+    unsigned char *out = memory_allocate(PIECE);
+    int ready = out ? deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP_WINDOW, MEMORY_LEVEL,
+                                   Z_DEFAULT_STRATEGY)
+                    : Z_MEM_ERROR;
+    Status status = ready == Z_OK ? OK : fail(ERROR_MEMORY, "out of host memory to compress %s", path);
+    if (!status) status = file_writer_open(path, &writer);
+    if (!status) status = deflate_all(&stream, data, bytes, out, writer);
+    if (ready == Z_OK) deflateEnd(&stream);
+    memory_free(out);
+    if (!status) return file_writer_close(writer);
+    file_writer_abandon(writer);
+    return status;
+}
+
+Status gzip_write(const char *path, const void *data, int64_t bytes) {
+    return path_ends_with(path, ".gz") ? write_compressed(path, data, bytes) : file_write(path, data, bytes);
+}
