@@ -1,0 +1,90 @@
+/* table: rows and columns of a report, and their forms: text for terminals, Markdown, JSON, CSV. */
+#ifndef PROFILE_TABLE_H
+#define PROFILE_TABLE_H
+
+#include "base/json_writer.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a cell is, in base units: a time in nanoseconds, a size in bytes, a share from 0 to 1. JSON and CSV
+ * hold these; text and Markdown scale them for people. */
+typedef enum {
+    CELL_TEXT,
+    CELL_COUNT,  // a whole number
+    CELL_NUMBER, // any other
+    CELL_TIME,   // ns
+    CELL_BYTES,
+    CELL_SHARE, // 0.25 is shown as 25.00%
+    CELL_FLOPS, // FLOP
+    CELL_FLOP_RATE,
+    CELL_BYTE_RATE
+} CellKind;
+
+typedef struct {
+    const char *key, *title; // "self_device_ns" in JSON and CSV, "Self device" for people
+    CellKind kind;
+} TableColumn;
+
+typedef struct {
+    const char *text; // of CELL_TEXT, owned by the table; NULL: an empty cell
+    double number;    // of all others; not finite: an empty cell
+} Cell;
+
+typedef enum { UNIT_AUTO, UNIT_SECONDS, UNIT_MILLISECONDS, UNIT_MICROSECONDS, UNIT_NANOSECONDS } TimeUnit;
+
+/* How a table is to be shown. */
+typedef struct {
+    TimeUnit unit;
+    int64_t limit;    // rows at most; 0: all
+    const char *sort; // key of a column; NULL or "": as the table is. Numbers fall, texts rise
+    bool full_names;  // in text, names are otherwise cut to about 55 bytes
+} TableView;
+
+typedef struct {
+    const char *key, *title; // "operations", "Operations"
+    const TableColumn *columns;
+    int column_count;
+    Cell *cells; // (rows, columns)
+    int64_t rows, room;
+    char **notes; // lines of the footer
+    int note_count;
+} Table;
+
+/* An empty table; `columns` must live as long as it does. */
+Table table_make(const char *key, const char *title, const TableColumn *columns, int column_count);
+void table_free(Table *table);
+
+/* Adds a row of empty cells, then fills it with table_set... by column. ERROR_MEMORY. */
+CHECKED Status table_add_row(Table *table);
+CHECKED Status table_set_text(Table *table, int column, const char *text); // of the last row; copied
+void table_set(Table *table, int column, double number);                   // of the last row
+CHECKED Status table_note(Table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whether some column has this key: what --sort may name. */
+bool table_has_column(const Table *table, const char *key);
+
+/* Sorts and cuts the rows as `view` says; a note tells how many were left out. */
+CHECKED Status table_arrange(Table *table, const TableView *view);
+
+/* `view` gives units and the length of names; NULL: automatic. */
+void table_print_text(const Table *table, const TableView *view, FILE *file);
+void table_print_markdown(const Table *table, const TableView *view, FILE *file);
+void table_print_csv(const Table *table, FILE *file);
+/* {"key":..., "title":..., "columns":[{"key","title","kind"}...], "rows":[[...]...], "notes":[...]} */
+void table_write_json(const Table *table, JsonWriter *writer);
+
+/* A cell as people read it, "1.234 ms", in `text`. */
+enum { CELL_TEXT_BYTES = 64 };
+void cell_format(CellKind kind, double number, TimeUnit unit, char text[CELL_TEXT_BYTES]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,32 @@
+/* tables: what a trace says, as tables. */
+#ifndef PROFILE_TABLES_H
+#define PROFILE_TABLES_H
+
+#include "profile/table.h"
+#include "profile/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TABLES_MOST = 20 };
+
+/* In the order of the report; `key` says which one it is: "overview", "model", "operations", "kernels",
+ * "categories", "work", "memory", "copies", "ranges", "device", "distribution", "perf". */
+typedef struct {
+    Table tables[TABLES_MOST];
+    int count;
+} Tables;
+
+/* All tables of a finished trace. `torch` names the naive path's primitives as PyTorch does, in its columns'
+ * order. ERROR_MEMORY. */
+CHECKED Status tables_make(const Trace *trace, bool torch, Tables *tables);
+void tables_free(Tables *tables);
+
+/* By key; NULL where there is no such table. */
+const Table *tables_find(const Tables *tables, const char *key);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

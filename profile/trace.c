@@ -1,0 +1,280 @@
+#include "profile/trace.h"
+
+#include "base/memory.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Names are kept once, in a hash table of open addressing. */
+struct TraceStore {
+    char **names;
+    size_t name_count, name_room; // a power of two, at most half full
+    int64_t event_room, memory_room, tensor_room, finding_room;
+    bool failed;
+};
+
+Status trace_open(Trace **trace) {
+    Trace *t = memory_allocate(sizeof *t);
+    if (t) t->store = memory_allocate(sizeof *t->store);
+    if (!t || !t->store) {
+        memory_free(t);
+        return fail(ERROR_MEMORY, "out of host memory for the profile");
+    }
+    t->run = (TraceRun){.source = SOURCE_CLOCK,
+                        .source_note = "",
+                        .device = "",
+                        .library = "",
+                        .host = "",
+                        .device_count = 1,
+                        .model = "",
+                        .dtype = "",
+                        .program = "",
+                        .window = "",
+                        .process_cpu = -1,
+                        .system_cpu = -1,
+                        .gpu_busy = -1,
+                        .counters = {-1, -1, -1, -1}};
+    *trace = t;
+    return OK;
+}
+
+void trace_close(Trace *t) {
+    if (!t) return;
+    for (size_t i = 0; i < t->store->name_room; i++) memory_free(t->store->names[i]);
+    memory_free(t->store->names);
+    memory_free(t->store);
+    memory_free(t->events);
+    memory_free(t->memory);
+    memory_free(t->tensors);
+    memory_free(t->findings);
+    memory_free(t->run.step_ms);
+    memory_free(t->run.reader_ms);
+    memory_free(t->run.traced_ms);
+    memory_free(t);
+}
+
+/* ---- names ---- */
+
+/* Fowler, Noll, Vo: FNV-1a, 64 bits. */
+static uint64_t hash_text(const char *text) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    return hash;
+}
+
+static char **name_slot(char **names, size_t room, const char *text) {
+    size_t i = hash_text(text) & (room - 1);
+    while (names[i] && strcmp(names[i], text) != 0) i = (i + 1) & (room - 1);
+    return &names[i];
+}
+
+static bool grow_names(struct TraceStore *s) {
+    size_t room = s->name_room ? 2 * s->name_room : 256;
+    char **names = memory_array(room, sizeof *names);
+    if (!names) return false;
+    for (size_t i = 0; i < s->name_room; i++)
+        if (s->names[i]) *name_slot(names, room, s->names[i]) = s->names[i];
+    memory_free(s->names);
+    s->names = names;
+    s->name_room = room;
+    return true;
+}
+
+const char *trace_name(Trace *trace, const char *text) {
+    struct TraceStore *s = trace->store;
+    if (!text) return NULL;
+    if (2 * s->name_count < s->name_room || grow_names(s)) {
+        char **slot = name_slot(s->names, s->name_room, text);
+        if (!*slot && (*slot = memory_text(text))) s->name_count++;
+        if (*slot) return *slot;
+    }
+    s->failed = true;
+    return NULL;
+}
+
+/* ---- adding ---- */
+
+/* Room for one more; the array's element size in bytes. */
+static Status make_room(Trace *trace, void *array, int64_t count, int64_t *room, size_t size) {
+    void **at = array;
+    if (trace->store->failed) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    if (count < *room) return OK;
+    int64_t larger = 2 * *room + 256;
+    void *moved = memory_resize(*at, (size_t)larger * size);
+    if (!moved) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    *at = moved;
+    *room = larger;
+    return OK;
+}
+
+TraceEvent trace_event(Trace *trace, TraceKind kind, const char *name) {
+    return (TraceEvent){.kind = kind,
+                        .name = trace_name(trace, name),
+                        .thread = -1,
+                        .stream = -1,
+                        .parent = -1,
+                        .launch = -1,
+                        .instance = -1,
+                        .step = -1,
+                        .phase = PHASE_OTHER,
+                        .layer = -1};
+}
+
+Status trace_add(Trace *t, const TraceEvent *event, int64_t *index) {
+    TRY(make_room(t, &t->events, t->count, &t->store->event_room, sizeof *event));
+    if (index) *index = t->count;
+    t->events[t->count++] = *event;
+    return OK;
+}
+
+Status trace_add_memory(Trace *t, TraceMemory memory) {
+    TRY(make_room(t, &t->memory, t->memory_count, &t->store->memory_room, sizeof memory));
+    t->memory[t->memory_count++] = memory;
+    return OK;
+}
+
+Status trace_add_tensor(Trace *t, TraceTensor tensor) {
+    TRY(make_room(t, &t->tensors, t->tensor_count, &t->store->tensor_room, sizeof tensor));
+    t->tensors[t->tensor_count++] = tensor;
+    return OK;
+}
+
+Status trace_add_finding(Trace *t, const char *name, bool passed, const char *format, ...) {
+    char detail[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(detail, sizeof detail, format, arguments);
+    va_end(arguments);
+    TraceFinding finding = {trace_name(t, name), passed, trace_name(t, detail)};
+    TRY(make_room(t, &t->findings, t->finding_count, &t->store->finding_room, sizeof finding));
+    t->findings[t->finding_count++] = finding;
+    return OK;
+}
+
+static bool copy_times(double **to, const double *from, int64_t count) {
+    memory_free(*to);
+    *to = memory_array((size_t)(count ? count : 1), sizeof **to);
+    if (*to && from && count) memcpy(*to, from, (size_t)count * sizeof **to);
+    return *to != NULL;
+}
+
+Status trace_set_times(Trace *trace, const double *step_ms, const double *reader_ms, int64_t steps,
+                       const double *traced_ms, int64_t traced) {
+    TraceRun *run = &trace->run;
+    if (!copy_times(&run->step_ms, step_ms, steps) || !copy_times(&run->reader_ms, reader_ms, steps) ||
+        !copy_times(&run->traced_ms, traced_ms, traced))
+        return fail(ERROR_MEMORY, "out of host memory for the profile");
+    run->step_count = steps;
+    run->traced_count = traced;
+    return OK;
+}
+
+/* ---- finishing ---- */
+
+static int earlier_memory(const void *a, const void *b) {
+    const TraceMemory *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+static int larger_tensor(const void *a, const void *b) {
+    const TraceTensor *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static Status check(const Trace *t, int64_t i) {
+    const TraceEvent *e = &t->events[i];
+    if (e->parent < -1 || e->parent >= i)
+        return fail(ERROR_INTERNAL, "profile: event %lld (%s) stands before what encloses it", (long long)i,
+                    e->name);
+    if (e->end < e->begin)
+        return fail(ERROR_INTERNAL, "profile: event %lld (%s) ends before it begins", (long long)i, e->name);
+    if (e->launch < -1 || e->launch >= t->count ||
+        (e->launch >= 0 && t->events[e->launch].kind != TRACE_RUNTIME))
+        return fail(ERROR_INTERNAL, "profile: event %lld (%s) was launched by no call", (long long)i,
+                    e->name);
+    return OK;
+}
+
+static void inherit(TraceEvent *e, const TraceEvent *from) {
+    e->step = from->step;
+    e->phase = from->phase;
+    e->layer = from->layer;
+    e->in_operation = from->in_operation;
+    e->operation = from->operation;
+    e->pass = from->pass;
+    e->form = from->form;
+    e->place = from->place;
+    e->category = from->category;
+    e->source = from->source;
+}
+
+Status trace_finish(Trace *t) {
+    if (t->store->failed) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    for (int64_t i = 0; i < t->count; i++) {
+        TraceEvent *e = &t->events[i];
+        TRY(check(t, i));
+        bool device = trace_on_device(e);
+        if (device && e->parent >= 0) inherit(e, &t->events[e->parent]);
+        e->self = device ? 0 : trace_length(e);
+        e->device_self = e->device_total = device ? trace_length(e) : 0;
+        e->device_count = 0;
+    }
+    for (int64_t i = t->count - 1; i >= 0; i--) { // children before their parents
+        const TraceEvent *e = &t->events[i];
+        if (e->parent < 0) continue;
+        TraceEvent *parent = &t->events[e->parent];
+        if (!trace_on_device(e) && e->kind != TRACE_RUNTIME) parent->self -= trace_length(e);
+        if (trace_on_device(e)) parent->device_self += trace_length(e);
+        parent->device_total += e->device_total;
+        parent->device_count += e->device_count + trace_on_device(e);
+    }
+    if (t->memory_count) qsort(t->memory, (size_t)t->memory_count, sizeof *t->memory, earlier_memory);
+    if (t->tensor_count) qsort(t->tensors, (size_t)t->tensor_count, sizeof *t->tensors, larger_tensor);
+    return OK;
+}
+
+int64_t trace_above(const Trace *trace, int64_t event, TraceKind kind) {
+    while (event >= 0 && trace->events[event].kind != kind) event = trace->events[event].parent;
+    return event;
+}
+
+/* ---- words ---- */
+
+const char *trace_kind_name(TraceKind kind) {
+    static const char *const names[TRACE_KIND_COUNT] = {
+        "step", "phase", "scope", "operation", "primitive", "runtime call", "kernel", "copy", "fill"};
+    return names[kind];
+}
+
+const char *phase_name(Phase phase) {
+    static const char *const names[PHASE_COUNT] = {"reader", "forward", "backward", "optimizer", "others"};
+    return names[phase];
+}
+
+const char *category_name(Category category) {
+    static const char *const names[CATEGORY_COUNT] = {"matrix",    "normalization", "activation", "attention",
+                                                      "embedding", "elementwise",   "memory",     "loss",
+                                                      "optimizer", "communication"};
+    return names[category];
+}
+
+const char *copy_name(CopyDirection direction) {
+    static const char *const names[COPY_COUNT] = {"host to device", "device to host", "device to device",
+                                                  "device to another device", "other"};
+    return names[direction];
+}
+
+const char *memory_class_name(MemoryClass class_) {
+    static const char *const names[MEMORY_CLASS_COUNT] = {"parameters", "gradients", "optimizer", "saved",
+                                                          "scratch",    "cache",     "workspace"};
+    return names[class_];
+}
+
+const char *source_name(TraceSource source) {
+    static const char *const names[] = {"CUPTI activity records", "CUDA events", "CPU clock"};
+    return names[source];
+}

@@ -1,0 +1,216 @@
+/* trace: one profiled run as a flat list of events on one clock. Every table, file and answer is computed from
+ * it, and from nothing else; where the events came from (CUPTI, CUDA events, the CPU's clock) no longer
+ * matters here. Filled by profile/collect.c, or by hand. */
+#ifndef PROFILE_TRACE_H
+#define PROFILE_TRACE_H
+
+#include "profile/peaks.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    TRACE_STEP,      // a whole recorded step of training, or one forward run
+    TRACE_PHASE,     // a part of a step: see Phase
+    TRACE_SCOPE,     // a named range of the program: a layer, PROFILE_SCOPE("name")
+    TRACE_OPERATION, // a contract at the door
+    TRACE_PRIMITIVE, // a part of an operation
+    TRACE_RUNTIME,   // a call of the CUDA runtime or driver
+    TRACE_KERNEL,    // on a device; on the CPU a library's product, or a primitive that called none
+    TRACE_COPY,
+    TRACE_FILL,
+    TRACE_KIND_COUNT
+} TraceKind;
+
+typedef enum { PHASE_READER, PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_OTHER, PHASE_COUNT } Phase;
+
+typedef enum {
+    CATEGORY_MATRIX,
+    CATEGORY_NORMALIZATION,
+    CATEGORY_ACTIVATION,
+    CATEGORY_ATTENTION,
+    CATEGORY_EMBEDDING,
+    CATEGORY_ELEMENTWISE,
+    CATEGORY_MEMORY,
+    CATEGORY_LOSS,
+    CATEGORY_OPTIMIZER,
+    CATEGORY_COMMUNICATION,
+    CATEGORY_COUNT
+} Category;
+
+typedef enum {
+    COPY_HOST_TO_DEVICE,
+    COPY_DEVICE_TO_HOST,
+    COPY_DEVICE_TO_DEVICE,
+    COPY_PEER,
+    COPY_OTHER,
+    COPY_COUNT
+} CopyDirection;
+
+/* Of a kernel. All zero where the source does not tell (CUDA events, the CPU). */
+typedef struct {
+    int32_t grid[3], block[3];
+    int32_t registers;                            // per thread
+    int32_t shared_static, shared_dynamic, local; // bytes: per block, per block, per thread
+    double occupancy; // resident warps over the most possible, theoretical, 0 to 1
+} KernelShape;
+
+/* Of a copy or a fill. */
+typedef struct {
+    CopyDirection direction;
+    bool pageable; // a side of it is host memory that is not pinned
+    int64_t bytes;
+} CopyShape;
+
+/* One event. Host events (up to TRACE_RUNTIME) have a thread, device events (from TRACE_KERNEL) a stream. On
+ * the CPU a "kernel" has stream 0 and lies inside the primitive that it is. */
+typedef struct {
+    TraceKind kind;
+    const char *name;   // trace_name(): of a kernel as the source tells it (demangled), else as written
+    int64_t begin, end; // ns since the trace's origin
+    int32_t thread;     // of the host, 0-based; -1 for device events
+    int32_t stream;     // of the device, 0-based; -1 for host events
+    /* Index of what encloses it, before this event in the list; -1: nothing. A device event's is the innermost
+     * host event (but TRACE_RUNTIME) that was open when it was launched: what it served. */
+    int64_t parent;
+    int64_t launch;   // device events: index of the TRACE_RUNTIME that launched it; -1 where not known
+    int64_t instance; // of operations and primitives: number of the call, what CUPTI's correlation carries
+
+    /* What it belongs to; on device events inherited from the parent. */
+    int64_t step; // number of the step; -1 outside
+    Phase phase;
+    int32_t layer;       // -1 outside the blocks
+    bool in_operation;   // the four below mean something
+    Operation operation; // also of primitives: that they are part of
+    Pass pass;
+    Form form;
+    const char *place; // which call of the model: "attention.projection"
+    Category category;
+    const char *source; // "kernels/norm/cuda_fused.cu:120", where it is implemented; NULL where not known
+
+    Work work;          // of operations: the least that the contract demands
+    KernelShape kernel; // of TRACE_KERNEL
+    CopyShape copy;     // of TRACE_COPY and TRACE_FILL
+
+    /* Computed by trace_finish. */
+    int64_t self;         // host events: ns in no child of step, phase, scope, operation or primitive kind
+    int64_t device_self;  // ns of the device events whose parent it is; of a device event its own length
+    int64_t device_total; // the same with all that is below it
+    int64_t device_count; // device events, all that are below it
+} TraceEvent;
+
+typedef enum {
+    MEMORY_PARAMETERS,
+    MEMORY_GRADIENTS,
+    MEMORY_OPTIMIZER,
+    MEMORY_SAVED,
+    MEMORY_SCRATCH,
+    MEMORY_CACHE,     // keys and values of generation
+    MEMORY_WORKSPACE, // of libraries
+    MEMORY_CLASS_COUNT
+} MemoryClass;
+
+/* From `at` on, the class holds `bytes`. */
+typedef struct {
+    int64_t at; // ns
+    MemoryClass class_;
+    int64_t bytes;
+    int64_t event; // the host event that was open; -1
+} TraceMemory;
+
+/* A tensor that lay in memory when its class was fullest. */
+typedef struct {
+    const char *name; // "block.3.attention.lse"
+    MemoryClass class_;
+    int64_t bytes;
+} TraceTensor;
+
+/* A check of the report by itself, or a remark. */
+typedef struct {
+    const char *name; // "records = launches"
+    bool passed;
+    const char *detail; // one line with the figures
+} TraceFinding;
+
+typedef enum { SOURCE_CUPTI, SOURCE_EVENTS, SOURCE_CLOCK } TraceSource;
+
+typedef struct {
+    TraceSource source;
+    const char *source_note; // why not a better one; "" if it is the best. "nsys holds CUPTI", ...
+    const char *device, *library, *host;
+    int32_t device_count, threads;
+    Peaks measured, sheet;                    // limits; sheet all 0 where the device is not known
+    const char *model, *dtype, *program;      // "train" or "infer"
+    int64_t batch, seq, accum;                // of a step: batch * seq * accum tokens
+    int64_t layers, heads, width, parameters; // of the model
+    int64_t first_step, steps;                // recorded
+    const char *window;                       // "skip 3, ready 2, record 5, segment 1 of 2"
+    /* Of the same steps, but taken with tracing off; ms, in order. Then with tracing on, for the overhead. */
+    double *step_ms, *traced_ms;
+    int64_t step_count, traced_count;
+    double *reader_ms;                        // (step_count) of it waited for the reader
+    double process_cpu, system_cpu, gpu_busy; // shares, 0 to 1, of the untraced pass; -1 not known
+    int64_t launches;   // kernels launched in the window, counted apart from the records
+    int64_t dropped;    // records
+    double counters[4]; // cycles, instructions, cache misses, branch misses of the recorded steps; -1 unknown
+} TraceRun;
+
+typedef struct {
+    TraceRun run;
+    TraceEvent *events; // a parent before its children; host events of one thread in the order of `begin`
+    int64_t count;
+    TraceMemory *memory; // in the order of `at`
+    int64_t memory_count;
+    TraceTensor *tensors; // of all classes, largest first
+    int64_t tensor_count;
+    TraceFinding *findings;
+    int64_t finding_count;
+    struct TraceStore *store; // names and room; the trace's own
+} Trace;
+
+/* An empty trace: nothing known, source CPU clock. ERROR_MEMORY. */
+CHECKED Status trace_open(Trace **trace);
+void trace_close(Trace *trace);
+
+/* A copy of `text` that lives as long as the trace, the same pointer for the same text. NULL stays NULL, and
+ * is the answer when there is no memory, which the next trace_add_... reports. */
+const char *trace_name(Trace *trace, const char *text);
+
+/* An event with nothing but a kind and a name: parent, launch, thread, stream, step, layer -1. */
+TraceEvent trace_event(Trace *trace, TraceKind kind, const char *name);
+
+CHECKED Status trace_add(Trace *trace, const TraceEvent *event, int64_t *index); // index may be NULL
+CHECKED Status trace_add_memory(Trace *trace, TraceMemory memory);
+CHECKED Status trace_add_tensor(Trace *trace, TraceTensor tensor);
+CHECKED Status trace_add_finding(Trace *trace, const char *name, bool passed, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+CHECKED Status trace_set_times(Trace *trace, const double *step_ms, const double *reader_ms, int64_t steps,
+                               const double *traced_ms, int64_t traced); // copies; reader_ms may be NULL
+
+/* Lets device events inherit from their parents and computes self and device times; sorts memory and tensors.
+ * ERROR_INTERNAL for events that cannot be: a parent that does not come before, an end before its begin. */
+CHECKED Status trace_finish(Trace *trace);
+
+/* The nearest of `kind` from the event upwards, itself included; -1: none. */
+int64_t trace_above(const Trace *trace, int64_t event, TraceKind kind);
+
+/* The words of reports. */
+const char *trace_kind_name(TraceKind kind);
+const char *phase_name(Phase phase);
+const char *category_name(Category category);
+const char *copy_name(CopyDirection direction); // "host to device"
+const char *memory_class_name(MemoryClass class_);
+const char *source_name(TraceSource source); // "CUPTI activity records", "CUDA events", "CPU clock"
+
+static inline bool trace_on_device(const TraceEvent *event) {
+    return event->kind >= TRACE_KERNEL;
+}
+static inline int64_t trace_length(const TraceEvent *event) {
+    return event->end - event->begin;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
