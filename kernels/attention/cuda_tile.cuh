@@ -7,10 +7,12 @@
 #ifndef KERNELS_ATTENTION_CUDA_TILE_CUH
 #define KERNELS_ATTENTION_CUDA_TILE_CUH
 
-#include "kernels/attention/cuda_instructions.cuh"
 #include "kernels/device/cuda.cuh"
+#include "kernels/device/instructions.cuh"
 
 namespace attention {
+
+using namespace gpu;
 
 constexpr int WARPS = 4, THREADS = 32 * WARPS;
 

@@ -1,11 +1,12 @@
-/* cuda_instructions: the machine's instructions that the attention tiles are made of, one function each. */
-#ifndef KERNELS_ATTENTION_CUDA_INSTRUCTIONS_CUH
-#define KERNELS_ATTENTION_CUDA_INSTRUCTIONS_CUH
+/* instructions: what tiles in shared memory and products of them are made of on every GPU from sm_80 on, one
+ * function for each instruction. Hopper's own are in hopper.cuh. */
+#ifndef KERNELS_DEVICE_INSTRUCTIONS_CUH
+#define KERNELS_DEVICE_INSTRUCTIONS_CUH
 
 #include <cuda_bf16.h>
 #include <stdint.h>
 
-namespace attention {
+namespace gpu {
 
 __device__ inline uint32_t shared_address(const void *pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
@@ -70,6 +71,6 @@ __device__ inline float power_of_two(float x) {
     return y;
 }
 
-} // namespace attention
+} // namespace gpu
 
 #endif
