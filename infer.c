@@ -39,7 +39,9 @@ static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     in->batch = batch;
     in->seq = seq;
     in->logits_dtype = use == INFERENCE_LOGITS && *run->options.logits ? wide_dtype(&in->ctx) : in->ctx.dtype;
-    if (use == INFERENCE_LOGITS && !*run->options.logits) TRY(peaks_measure(&in->ctx, &run->report.peaks));
+    bool profiled = use == INFERENCE_LOGITS && !*run->options.logits;
+    if (profiled && run->options.compute.peaks) TRY(peaks_measure(&in->ctx, &run->report.peaks));
+    if (profiled && !run->options.compute.peaks) peaks_remember(&in->ctx, &run->report.peaks);
     if (run->options.compare) {
         in->ctx.fuses = 0;
         TRY(inference_measure(in, NULL));

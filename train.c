@@ -166,7 +166,9 @@ static Status open_trainer(Run *run) {
     t->accum = o->accum;
     t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare;
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
-    return peaks_measure(&t->ctx, &run->report.peaks);
+    if (o->compute.peaks) return peaks_measure(&t->ctx, &run->report.peaks);
+    peaks_remember(&t->ctx, &run->report.peaks);
+    return OK;
 }
 
 static Status open_observers(Run *run) {

@@ -15,13 +15,14 @@ typedef struct {
     DtypeChoice dtype;
     const char *fused; // for fuses_parse
     bool graphs;       // launch what repeats as one CUDA graph, where all of it runs fused
+    bool peaks;        // measure the machine's limits first
     int64_t threads;   // of the CPU; 0: one for each core
 } ComputeOptions;
 
 /* Their rows of an option table, for a struct whose member `compute` they fill; and their defaults. */
 #define COMPUTE_ROWS(Struct)                                                                                 \
     {OPTION_HEADING, .doc = "Computing"}, COMPUTE_DEVICE(Struct), COMPUTE_DTYPE(Struct),                     \
-        COMPUTE_FUSED(Struct), COMPUTE_GRAPHS(Struct), COMPUTE_THREADS(Struct)
+        COMPUTE_FUSED(Struct), COMPUTE_GRAPHS(Struct), COMPUTE_PEAKS(Struct), COMPUTE_THREADS(Struct)
 #define COMPUTE_DEVICE(Struct)                                                                               \
     {                                                                                                        \
         OPTION_TEXT, "device", 0, "NAME", "auto, cpu, cuda or cuda:N",                                       \
@@ -44,13 +45,18 @@ typedef struct {
             .doc = "launch a step as one CUDA graph if all is fused; --graphs=0 does not",                   \
             .field = offsetof(Struct, compute.graphs)                                                        \
     }
+#define COMPUTE_PEAKS(Struct)                                                                                \
+    {                                                                                                        \
+        OPTION_FLAG, "peaks", .doc = "measure the machine's limits first; --peaks=0: as seen before",        \
+                              .field = offsetof(Struct, compute.peaks)                                       \
+    }
 #define COMPUTE_THREADS(Struct)                                                                              \
     {                                                                                                        \
         OPTION_INTEGER, "threads", 0, "N", "threads on the CPU", "all",                                      \
             .least = 0, .most = 4096, .field = offsetof(Struct, compute.threads)                             \
     }
 #define COMPUTE_DEFAULTS                                                                                     \
-    { .device = "auto", .dtype = DTYPE_AUTO, .fused = "1", .graphs = true }
+    { .device = "auto", .dtype = DTYPE_AUTO, .fused = "1", .graphs = true, .peaks = true }
 
 /* Turns the fuses off for fp64, which has no fused path, where --fused was not given. */
 void compute_options_resolve(const OptionSet *set, ComputeOptions *options);

@@ -90,9 +90,10 @@ void forward_print(const ForwardReport *report, FILE *file) {
     for (int i = 0; i < report->count; i++) {
         const ForwardProfile *p = &report->profiles[i];
         double rate = p->work.flops / seconds(p);
+        double share = report->peaks.flops > 0 ? rate / report->peaks.flops : 0;
         fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %5.1f%%\n", p->batch,
                 p->seq, *p->label ? p->label : "-", p->ms, p->low, p->high, tokens_per_second(p),
-                1e-12 * rate, 100 * rate / report->peaks.flops);
+                1e-12 * rate, 100 * share);
     }
 }
 

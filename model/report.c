@@ -4,6 +4,7 @@
 #include "profile/summary.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 /* Fast steps do not flood the terminal; the log has them all. */
 #define LINE_SECONDS 0.5
@@ -24,8 +25,21 @@ static double tokens_per_step(const Trainer *t) {
     return (double)t->batch * (double)t->seq * (double)t->accum;
 }
 
+/* NaN where the peaks are unknown: a log writes it as null. */
 static double share_of_peak(const Report *r, const Trainer *t, double ms) {
+    if (r->peaks.flops <= 0) return NAN;
     return ms > 0 ? t->work.flops / (1e-3 * ms) / r->peaks.flops : 0;
+}
+
+typedef struct {
+    char text[24];
+} Share;
+
+/* ", MFU 48.0%", or nothing where the share is unknown. */
+static Share share_text(const char *before, double share) {
+    Share s = {""};
+    if (!isnan(share)) snprintf(s.text, sizeof s.text, "%sMFU %.1f%%", before, 100 * share);
+    return s;
 }
 
 static void print_forms(const Trainer *t) {
@@ -56,8 +70,9 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64
            " = %.0f tokens (batch x seq x accum), %.3g GFLOP\n",
            "step", t->batch, t->seq, t->accum, tokens_per_step(t), 1e-9 * t->work.flops);
-    printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
-           1e-12 * r->peaks.bandwidth);
+    if (r->peaks.flops > 0)
+        printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
+               1e-12 * r->peaks.bandwidth);
 }
 
 Status report_start(Report *r, const Session *s, const Trainer *t, int64_t data_tokens, const char *options,
@@ -111,10 +126,9 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     if (due)
         progress_line(r->progress,
                       "step %5" PRId64 "/%" PRId64
-                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s | MFU "
-                      "%.1f%%",
+                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s%s",
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                      learning_rate, ms, rate, 100 * mfu);
+                      learning_rate, ms, rate, share_text(" | ", mfu).text);
     progress_step(r->progress, step, 1e-3 * ms);
     events_begin(r->events, result->skipped ? "skip" : "step");
     events_integer(r->events, "step", step);
@@ -162,11 +176,10 @@ Status report_end(Report *r, const Trainer *t, int64_t step, const char *reason)
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,
-                      "%s: median of the last %" PRId64
-                      " steps %.2f ms (%.2f to %.2f), %.0f tok/s, MFU %.1f%%; waited "
+                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f tok/s%s; waited "
                       "%.1f ms for data in all",
                       reason, late, middle, ms[0], ms[late - 1], tokens_per_step(t) / (1e-3 * middle),
-                      100 * share_of_peak(r, t, middle), r->waited_ms);
+                      share_text(", ", share_of_peak(r, t, middle)).text, r->waited_ms);
     }
     events_begin(r->events, "end");
     events_integer(r->events, "step", step);

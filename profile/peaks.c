@@ -123,22 +123,37 @@ static void cache_store(json_t *cache) {
     free(text); // jansson's own
 }
 
-Status peaks_measure(Ctx *ctx, Peaks *peaks) {
-    char key[400];
-    snprintf(key, sizeof key, "%s | %s | %s", ctx->device->name, ctx->device->library,
+/* What was seen of this device, library and dtype before. */
+static void find(const Ctx *ctx, const json_t *cache, char key[400], Peaks *peaks) {
+    snprintf(key, 400, "%s | %s | %s", ctx->device->name, ctx->device->library,
              ctx->tf32 ? "tf32" : dtype_name(ctx->dtype));
-    json_t *cache = cache_load(), *found = json_object_get(cache, key);
+    const json_t *found = json_object_get(cache, key);
     double flops = json_number_value(json_object_get(found, "flops"));
     double bandwidth = json_number_value(json_object_get(found, "bandwidth"));
+    *peaks = flops > 0 && bandwidth > 0 ? (Peaks){flops, bandwidth} : (Peaks){0};
+}
+
+void peaks_remember(const Ctx *ctx, Peaks *peaks) {
+    char key[400];
+    json_t *cache = cache_load();
+    find(ctx, cache, key, peaks);
+    json_decref(cache);
+}
+
+Status peaks_measure(Ctx *ctx, Peaks *peaks) {
+    char key[400];
+    Peaks before;
+    json_t *cache = cache_load();
+    find(ctx, cache, key, &before);
     Status status = measure(ctx, peaks);
-    if (!status && !(flops >= peaks->flops && bandwidth >= peaks->bandwidth)) {
-        peaks->flops = fmax(flops, peaks->flops);
-        peaks->bandwidth = fmax(bandwidth, peaks->bandwidth);
-        json_object_set_new(cache, key,
-                            json_pack("{s:f, s:f}", "flops", peaks->flops, "bandwidth", peaks->bandwidth));
-        cache_store(cache);
-    } else if (!status) {
-        *peaks = (Peaks){flops, bandwidth};
+    if (!status) {
+        bool better = peaks->flops > before.flops || peaks->bandwidth > before.bandwidth;
+        *peaks = (Peaks){fmax(before.flops, peaks->flops), fmax(before.bandwidth, peaks->bandwidth)};
+        if (better) {
+            json_object_set_new(
+                cache, key, json_pack("{s:f, s:f}", "flops", peaks->flops, "bandwidth", peaks->bandwidth));
+            cache_store(cache);
+        }
     }
     json_decref(cache);
     return status;

@@ -13,11 +13,14 @@ extern "C" {
 typedef struct {
     double flops;     // FLOP/s of a product in the dtype of the Ctx
     double bandwidth; // bytes/s of a copy, read and written bytes both counted
-} Peaks;
+} Peaks;              // zeros: unknown
 
 /* Takes under a second. Before the arenas are allocated: it needs up to 1.5 GiB on a GPU for a moment. A
  * file that cannot be read or written is no error. */
 CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);
+
+/* The best that was seen before, unknown where nothing was: nothing is measured, nothing runs. */
+void peaks_remember(const Ctx *ctx, Peaks *peaks);
 
 #ifdef __cplusplus
 }

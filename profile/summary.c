@@ -129,7 +129,8 @@ double summary_pass_ms(const Summary *s, Pass pass) {
 }
 
 double work_share(Work work, double ms, const Peaks *peaks, char *limit) {
-    double matrix = work.flops / peaks->flops, memory = work.bytes / peaks->bandwidth;
+    double matrix = peaks->flops > 0 ? work.flops / peaks->flops : 0;
+    double memory = peaks->bandwidth > 0 ? work.bytes / peaks->bandwidth : 0;
     *limit = matrix >= memory ? 'm' : 'b';
     return ms > 0 ? 1e3 * fmax(matrix, memory) / ms : 0;
 }

@@ -40,7 +40,7 @@ void summary_free(Summary *summary);
 double summary_pass_ms(const Summary *summary, Pass pass);
 
 /* The share of the machine's limit: least possible time of the work over ms; the binding limit's letter, 'm'
- * matrix rate or 'b' bandwidth. */
+ * matrix rate or 'b' bandwidth. 0 where the peaks are unknown. */
 double work_share(Work work, double ms, const Peaks *peaks, char *limit);
 
 /* One table: operation, pass, form, ms, share of the total, launches, TFLOP/s, TB/s, share of the limit. */
