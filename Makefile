@@ -31,6 +31,7 @@ LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart
 LINK := $(CXX)
 endif
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+BENCHES := $(if $(filter 1,$(CUDA)),$(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c)))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config%,$(OBJECTS))
 FUZZ_SECONDS ?= 20
@@ -39,7 +40,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo test check tests sanitize fuzz fuzzers format clean
+.PHONY: all help packages demo test check tests bench sanitize fuzz fuzzers format clean
 .SECONDARY:
 
 all: train infer  ## build ./train and ./infer (the default)
@@ -65,6 +66,10 @@ check: tests
 
 tests: $(BUILD)/train $(BUILD)/infer $(TESTS)
 
+# ARGS, such as --only=step124,attention --out=FILE: tests/bench/run --help. LLMC=PATH names a train_gpt2cu of llm.c.
+bench: $(BUILD)/train $(BUILD)/infer $(BENCHES)  ## time everything that has a target; PEERS=1: PyTorch too; ARGS=--help
+	@tests/bench/run --build=$(BUILD) $(if $(filter-out 0,$(PEERS)),--peers) $(if $(LLMC),--llmc=$(LLMC)) $(ARGS)
+
 sanitize:  ## the same tests on the CPU under address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/sanitize ARCH=$(ARCH) \
 	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O1" check
@@ -85,6 +90,10 @@ $(BUILD)/train $(BUILD)/infer: $(BUILD)/%: $(BUILD)/%.o $(OBJECTS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(OBJECTS)
 	$(LINK) -o $@ $^ -lcmocka $(LDLIBS)
+
+$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS)
+	@mkdir -p $(@D)
+	$(LINK) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZED)
 	$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)

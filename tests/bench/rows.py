@@ -1,0 +1,149 @@
+"""The rows of `make bench`: what is run, against what, and what is asked for; how results are judged and printed.
+
+A target is the least ratio peer's best / our best (of the fastest peer), except where `least` or `most` says that
+it is an absolute rate, memory or share."""
+import statistics
+
+LAYERS = {"gpt2": dict(layers=12, heads=12, width=768), "gpt2-medium": dict(layers=24, heads=16, width=1024),
+          "gpt2-xl": dict(layers=48, heads=25, width=1600)}
+
+
+def row(name, group, what, work, peers=(), **values):
+    sizes = LAYERS.get(values.get("model"), {})
+    return {"name": name, "group": group, "what": what, "work": work, "peers": peers, "dtype": "bf16", "sizes": sizes,
+            "steps": 20, **values}
+
+
+def small(batch, seq):
+    sizes = dict(model="gpt2", batch=batch, seq=seq, steps=60, target=1.5)
+    return [row(f"small-step-{batch}x{seq}", "small", f"full step, 124M, B={batch}, T={seq}", "train", ["compiled"], **sizes),
+            row(f"small-forward-{batch}x{seq}", "small", f"forward, 124M, B={batch}, T={seq}", "forward", ["compiled"], **sizes)]
+
+
+GPU = [
+    row("step124", "step", "full step, 124M, B=64", "train", ["llm.c", "compiled"], model="gpt2", batch=64, seq=1024,
+        target=1.10),
+    row("step350", "step", "full step, 350M, B=32", "train", ["llm.c", "compiled"], model="gpt2-medium", batch=32,
+        seq=1024, steps=12, target=1.05),
+    row("step1558", "step", "full step, 1558M, B=16", "train", ["llm.c", "compiled"], model="gpt2-xl", batch=16,
+        seq=1024, steps=8, target=1.05),
+    row("forward124", "forward", "forward with logits, 124M, B=64", "forward", ["compiled"], model="gpt2", batch=64,
+        seq=1024, steps=30, target=1.15),
+    row("naive124", "naive", "naive step, 124M, B=16, fp32", "train", ["naive"], model="gpt2", batch=16, seq=1024,
+        steps=5, dtype="fp32", options=["--fused=0"], target=1.0),
+    row("attention64", "attention", "attention d=64, B=64, H=12, causal", "attention", ["cudnn"], batch=64, heads=12,
+        seq=1024, size=64, steps=60, target=1.0),
+    row("attention128", "attention", "attention d=128, B=16, H=16, T=2048, causal", "attention", ["cudnn"], batch=16,
+        heads=16, seq=2048, size=128, steps=40, target=0.9),
+    row("decode124", "decode", "decode, 124M, B=1", "decode", ["compiled"], model="gpt2", batch=1, seq=1024, steps=512,
+        least=3500),
+    *small(1, 128), *small(4, 512), *small(8, 1024),
+    row("recompute124", "memory", "full step, 124M, B=64, recomputing", "train", model="gpt2", batch=64, seq=1024,
+        options=["--recompute"]),
+]
+
+CPU = [
+    row("cpu-step124", "step", "full step, 124M, B=4, T=64, fp32", "train", ["eager"], model="gpt2", batch=4, seq=64,
+        dtype="fp32", steps=6, target=1.0),
+    row("cpu-step-width384", "step", "full step, 6 layers, width 384, T=256, fp32", "train", ["eager"], model="gpt2",
+        layers=6, heads=6, width=384, context=256, batch=4, seq=256, dtype="fp32", steps=6, target=1.0),
+    row("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64, fp32", "forward", ["eager"], model="gpt2",
+        batch=1, seq=64, dtype="fp32", steps=10),
+]
+
+GIB = 2**30
+MEMORY_MOST, RECOMPUTE_SHARE, RECOMPUTE_TIME = 24.0, 0.60, 1.08
+
+
+def attention_flops(spec, name):
+    """Two products forward, five backward, over the causal half."""
+    forward = 2 * spec["batch"] * spec["heads"] * spec["seq"] ** 2 * spec["size"]
+    return forward if name == "forward" else 2.5 * forward
+
+
+def flops_of(spec, ours, name):
+    return attention_flops(spec, name) if spec["work"] == "attention" else ours.flops
+
+
+def spread(samples):
+    return {"best": min(samples), "median": statistics.median(samples), "worst": max(samples), "samples": len(samples)}
+
+
+def judge(spec, line):
+    """Adds target and verdict; verdict is None where there is nothing to compare with."""
+    if "least" in spec:
+        line.update(target=spec["least"], value=1e3 / line["ours"]["best"], unit="tok/s")
+        line["passed"] = line["value"] >= spec["least"]
+    elif spec.get("target") and line["peers"]:
+        line.update(target=spec["target"], passed=line["ratio"] >= spec["target"])
+    else:
+        line.update(target=spec.get("target"), passed=None)
+
+
+def result(spec, ours, peers, bench):
+    lines = []
+    for name, samples in ours.times.items():
+        line = {"row": spec["name"] + (f"-{name}" if name else ""), "what": spec["what"] + (f", {name}" if name else ""),
+                "ours": spread(samples), "memory": ours.memory, "peers": {}}
+        for peer in peers:
+            line["peers"][peer.name] = {**spread(peer.times[name]), "memory": peer.memory}
+        if line["peers"]:
+            line["ratio"] = min(p["best"] for p in line["peers"].values()) / line["ours"]["best"]
+        flops, limit = flops_of(spec, ours, name), bench.limits.get(spec["dtype"])
+        if flops:
+            line["tflops"] = 1e-9 * flops / line["ours"]["best"]
+            if limit:
+                line["share_of_limit"] = 1e12 * line["tflops"] / limit[0]
+        judge(spec, line)
+        lines.append(line)
+    return lines
+
+
+def memory_lines(results):
+    """Peak memory of the plain and the recomputing step, and what recomputing costs."""
+    by_name = {line["row"]: line for line in results if "ours" in line}
+    plain, less = by_name.get("step124"), by_name.get("recompute124")
+    rows_of_memory = []
+    if plain:
+        rows_of_memory.append(("peak memory, 124M, B=64, GiB", plain["memory"] / GIB, MEMORY_MOST))
+    if plain and less:
+        rows_of_memory.append(("peak memory, recomputing, share", less["memory"] / plain["memory"], RECOMPUTE_SHARE))
+        rows_of_memory.append(("time, recomputing, share", less["ours"]["best"] / plain["ours"]["best"], RECOMPUTE_TIME))
+    return [{"row": what.replace(", ", "-").replace(" ", "-"), "what": what, "value": value, "most": most,
+             "passed": value <= most} for what, value, most in rows_of_memory]
+
+
+def mark(passed):
+    return {True: "pass", False: "SHORT", None: "-"}[passed]
+
+
+def print_line(line):
+    if "error" in line:
+        print(f"{line['what']:46} {line['error']}")
+        return
+    if "ours" not in line:
+        print(f"{line['what']:46} {line['value']:9.3f} {'':60} <= {line['most']:5.2f} {mark(line['passed'])}")
+        return
+    ours, peers = line["ours"], line["peers"]
+    rate = f"{line['tflops']:7.1f}" if "tflops" in line else 7 * " "
+    share = f"{100 * line['share_of_limit']:5.1f}%" if "share_of_limit" in line else 6 * " "
+    others = ", ".join(f"{name} {p['best']:.3f} / {p['median']:.3f}" for name, p in peers.items()) or "-"
+    ratio = f"{line['ratio']:5.2f}" if "ratio" in line else 5 * " "
+    target = f">= {line['target']:5.2f}" if line["target"] and "value" not in line else 8 * " "
+    print(f"{line['what']:46} {ours['best']:9.3f} {ours['median']:9.3f} {ours['worst']:9.3f} {rate} {share}  {others:42}"
+          f" {ratio} {target} {mark(line['passed'])}")
+    if "value" in line:
+        print(f"{'':46} {line['value']:9.0f} {line['unit']:60}    >= {line['target']:5.0f} {mark(line['passed'])}")
+
+
+def print_table(facts, results, limits):
+    print(f"\n{facts['gpu'] or facts['cpu']}, {facts.get('library', '')}, "
+          + (f"PyTorch {facts['torch']}, " if "torch" in facts else "")
+          + f"commit {facts['commit']}, {facts['date']}\ncommand: {facts['command']}")
+    for dtype, (flops, bandwidth) in limits.items():
+        print(f"limits, {dtype}: {1e-12 * flops:.1f} TFLOP/s (product), {1e-12 * bandwidth:.2f} TB/s (copy), measured")
+    print("times in ms; ratio: the fastest peer's best / our best\n")
+    print(f"{'what':46} {'best':>9} {'median':>9} {'worst':>9} {'TFLOP/s':>7} {'limit':>6}  {'peers, best / median':42}"
+          f" ratio   target")
+    for line in results:
+        print_line(line)

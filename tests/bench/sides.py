@@ -1,0 +1,241 @@
+"""The sides of a row: a program of fusebox, PyTorch (tests/peers/), llm.c. A side's run() adds samples, in
+milliseconds, to its `times`: {"": [...]}, or by name where one run times several things."""
+import array
+import json
+import os
+import random
+import re
+import select
+import shlex
+import subprocess
+import time
+
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VOCAB, SHARD_TOKENS, SHARD_MAGIC = 50257, 1 << 20, 20240520
+WARMUP = 6  # steps of ./train that are not counted: the first are launched one by one, then captured
+READY_SECONDS, TURN_SECONDS = 400, 300
+
+
+class Failed(Exception):
+    """A side that could not be timed, and why."""
+
+
+class Bench:
+    """What the rows of one run share: options, the synthetic data, what was learnt of the machine."""
+
+    def __init__(self, options, folder, gpu):
+        self.build, self.python, self.llmc = options.build, options.python, options.llmc
+        self.peers, self.rounds, self.folder, self.gpu = options.peers, options.rounds, folder, gpu
+        self.facts, self.limits = {"commands": []}, {}
+
+    def program(self, name):
+        path = os.path.join(self.build, name)
+        if not os.path.exists(path):
+            raise Failed(f"{path} is not built")
+        return path
+
+    def shard(self):
+        """Tokens at random, in llm.c's format, which llm.c itself and ./train both read."""
+        path = os.path.join(self.folder, "tokens.bin")
+        if not os.path.exists(path):
+            tokens = array.array("H", random.Random(0).randbytes(2 * SHARD_TOKENS))
+            header = array.array("i", [SHARD_MAGIC, 1, SHARD_TOKENS] + 253 * [0])
+            with open(path, "wb") as file:
+                header.tofile(file)
+                array.array("H", (token % VOCAB for token in tokens)).tofile(file)
+        return path
+
+    def tokenizer(self):
+        """A tokenizer of GPT-2's size that merges nothing: decoding must only be able to spell what it draws."""
+        folder = os.path.join(self.folder, "tokenizer")
+        if not os.path.exists(folder):
+            os.mkdir(folder)
+            letters = [chr(code) for code in [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324)]]
+            pairs = [a + b for a in letters for b in letters][: VOCAB - 257]
+            with open(os.path.join(folder, "vocab.json"), "w", encoding="utf-8") as file:
+                json.dump({text: i for i, text in enumerate([*letters, *pairs, "<|endoftext|>"])}, file)
+            with open(os.path.join(folder, "merges.txt"), "w", encoding="utf-8") as file:
+                file.write("#version: 0.2\n")
+        return folder
+
+    def note(self, command):
+        text = shlex.join(command).replace(self.folder, "FOLDER")
+        if text not in self.facts["commands"]:
+            self.facts["commands"].append(text)
+
+    def call(self, command):
+        self.note(command)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TURN_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{command[0]} took longer than {TURN_SECONDS} s") from None
+        if done.returncode:
+            raise Failed(f"{shlex.join(command)}: exit status {done.returncode}: {last_line(done.stderr)}")
+        return done
+
+
+def last_line(text):
+    return (text.strip().splitlines() or ["nothing was said"])[-1][:300]
+
+
+def model_options(row):
+    return [f"--{key}={row[key]}" for key in ("model", "layers", "heads", "width", "context") if key in row]
+
+
+class Ours:
+    """A program of fusebox: a process for each turn."""
+
+    name = "fusebox"
+
+    def __init__(self, row, bench):
+        self.row, self.bench = row, bench
+        self.times, self.memory, self.flops = {}, 0, 0
+
+    def add(self, name, samples):
+        self.times.setdefault(name, []).extend(samples)
+
+    def learn(self, dtype, library, flops, bandwidth):
+        self.bench.facts["library"] = library
+        if flops and bandwidth:
+            self.bench.limits[dtype] = (flops, bandwidth)
+
+    def common(self):
+        known = self.row["dtype"] in self.bench.limits  # measured once for each dtype; later runs remember them
+        return [f"--dtype={self.row['dtype']}", "--quiet", *(["--peaks=0"] if known else []),
+                *([] if self.bench.gpu else ["--device=cpu"]), *self.row.get("options", [])]
+
+
+class Train(Ours):
+    def run(self):
+        row, log = self.row, os.path.join(self.bench.folder, "log.json")
+        self.bench.call([self.bench.program("train"), *model_options(row), f"--data={self.bench.shard()}",
+                         f"--batch={row['batch']}", f"--seq={row['seq']}", f"--steps={row['steps'] + WARMUP}",
+                         "--val-every=0", "--sample-every=0", f"--log={log}", *self.common()])
+        with open(log, encoding="utf-8") as file:
+            events = [json.loads(line) for line in file]
+        config, plan = ([e for e in events if e["event"] == kind][0] for kind in ("config", "plan"))
+        self.learn(row["dtype"], config["library"], config["peak_flops"], config["peak_bandwidth"])
+        self.flops, self.memory = config["step_flops"], plan["total"]
+        self.add("", [e["ms"] for e in events if e["event"] == "step"][WARMUP:])
+
+
+class Forward(Ours):
+    def run(self):
+        row, path = self.row, os.path.join(self.bench.folder, "forward.json")
+        self.bench.call([self.bench.program("infer"), *model_options(row), f"--batch={row['batch']}",
+                         f"--seq={row['seq']}", f"--repeats={row['steps']}", "--warmup-runs=5", f"--json={path}",
+                         *self.common()])
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        profile = report["profiles"][0]
+        self.learn(row["dtype"], report["library"], report["peak_flops"], report["peak_bandwidth"])
+        self.flops = profile["flops"]
+        self.add("", [profile["ms_low"], profile["ms"], profile["ms_high"]])
+
+
+class Decode(Ours):
+    def run(self):
+        command = [self.bench.program("infer"), *model_options(self.row), f"--tokenizer={self.bench.tokenizer()}",
+                   "--prompt=The", f"--tokens={self.row['steps']}", f"--dtype={self.row['dtype']}"]
+        said = self.bench.call(command).stderr
+        found = re.search(r"decode \d+ tokens in [\d.]+ ms \((\d+) tok/s\)", said)
+        if not found:
+            raise Failed(f"no rate in what infer said: {last_line(said)}")
+        self.add("", [1e3 / float(found.group(1))])
+
+
+class Attention(Ours):
+    def run(self):
+        row = self.row
+        sizes = [str(row[key]) for key in ("batch", "heads", "seq", "size", "steps")]
+        times = json.loads(self.bench.call([self.bench.program("bench/attention"), *sizes]).stdout)
+        for name, samples in times.items():
+            self.add(name, samples)
+
+
+OURS = {"train": Train, "forward": Forward, "decode": Decode, "attention": Attention}
+
+
+class Torch:
+    """A worker of tests/peers/, which stays and is asked for each turn."""
+
+    def __init__(self, row, bench, script, *options):
+        self.name, self.row, self.times, self.memory = "PyTorch", row, {}, 0
+        command = [bench.python, os.path.join(TESTS, "peers", script), *options]
+        bench.note(command)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            bench.facts["torch"] = self.answer(READY_SECONDS)["torch"]
+        except Failed:
+            self.close()
+            raise
+
+    def answer(self, seconds):
+        """The next line that is an object; libraries may print their own."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if not select.select([self.process.stdout], [], [], 1)[0]:
+                continue
+            line = self.process.stdout.readline()
+            if not line:
+                raise Failed("the worker ended early")
+            if line.startswith("{"):
+                return json.loads(line)
+        raise Failed(f"no answer in {seconds} s")
+
+    def run(self):
+        self.process.stdin.write(f"{self.row['steps']}\n")
+        self.process.stdin.flush()
+        answer = self.answer(TURN_SECONDS)
+        self.memory = answer.pop("memory")
+        for name, samples in answer.items():
+            self.times.setdefault("" if name == "ms" else name, []).extend(samples)
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Llmc:
+    """llm.c's trainer, a process for each turn."""
+
+    NAMES = {"gpt2": "d12", "gpt2-medium": "d24", "gpt2-large": "d36", "gpt2-xl": "d48"}
+
+    def __init__(self, row, bench):
+        self.name, self.row, self.bench, self.times, self.memory = "llm.c", row, bench, {}, 0
+
+    def run(self):
+        row, shard = self.row, self.bench.shard()
+        said = self.bench.call([self.bench.llmc, "-e", self.NAMES[row["model"]], "-b", str(row["batch"]), "-t",
+                                str(row["seq"]), "-d", str(row["batch"] * row["seq"]), "-x", str(row["steps"] + WARMUP),
+                                "-i", shard, "-j", shard, "-v", "0", "-s", "0", "-h", "0"]).stdout
+        samples = [float(ms) for ms in re.findall(r"\| *([\d.]+) ms \|", said)]
+        if len(samples) <= WARMUP:
+            raise Failed(f"no times in what llm.c said: {last_line(said)}")
+        self.times.setdefault("", []).extend(samples[WARMUP:])
+
+    def close(self):
+        pass
+
+
+def torch_options(row):
+    keys = ("layers", "heads", "width", "batch", "seq", "threads")
+    sizes = {**row.get("sizes", {}), **row}
+    return [f"--{key}={sizes[key]}" for key in keys if key in sizes]
+
+
+def open_peer(kind, row, bench):
+    """None where this run does not want it."""
+    if kind == "llm.c":
+        return Llmc(row, bench) if bench.llmc else None
+    if not bench.peers:
+        return None
+    if row["work"] == "attention":
+        sizes = [f"--{key}={row[key]}" for key in ("batch", "heads", "seq", "size")]
+        return Torch(row, bench, "attention.py", f"--backend={kind}", *sizes)
+    return Torch(row, bench, "gpt2.py", f"--work={row['work']}", f"--path={kind}", f"--dtype={row['dtype']}",
+                 *torch_options(row))

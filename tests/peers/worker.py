@@ -1,0 +1,48 @@
+"""What the peer scripts share. A peer builds its work once, says that it is ready, and then times it as often as it
+is asked to, so that fusebox and its peers can run in turns on one machine:
+
+    peer -> {"ready": true, "torch": "2.11.0", "device": "NVIDIA H200", ...}
+    <- 20                                    (a line: how often to run)
+    peer -> {"ms": [36.1, 36.0, ...], "memory": 30601641984}
+
+It ends at the end of its input.
+"""
+import json
+import sys
+import time
+
+import torch
+
+
+def say(**values):
+    print(json.dumps(values), flush=True)
+
+
+def times(work, count):
+    """Milliseconds of `count` runs of `work`, which are not waited for one by one: a GPU is given its next run early."""
+    if not torch.cuda.is_available():
+        marks = [time.perf_counter()]
+        for _ in range(count):
+            work()
+            marks.append(time.perf_counter())
+        return [1e3 * (after - before) for before, after in zip(marks, marks[1:])]
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    torch.cuda.synchronize()
+    events[0].record()
+    for event in events[1:]:
+        work()
+        event.record()
+    torch.cuda.synchronize()
+    return [before.elapsed_time(after) for before, after in zip(events, events[1:])]
+
+
+def serve(work, warmup=5, **facts):
+    """Runs the protocol over `work`, a function, or over several by name: {"forward": ..., "backward": ...}."""
+    works = work if isinstance(work, dict) else {"ms": work}
+    for one in works.values():
+        times(one, warmup)
+    cuda = torch.cuda.is_available()
+    say(ready=True, torch=torch.__version__, device=torch.cuda.get_device_name() if cuda else "CPU", **facts)
+    for line in sys.stdin:
+        results = {name: times(one, int(line)) for name, one in works.items()}
+        say(memory=torch.cuda.max_memory_allocated() if cuda else 0, **results)
