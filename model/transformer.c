@@ -107,7 +107,7 @@ Status transformer_forward(Ctx *ctx, Transformer *model, Tensor tokens, Cache *c
     ctx->layer = -1;
 
     model->embed = (EmbedForward){
-        .tokens = tokens, .token = p->token.weight, .position = p->position.weight, .past = past};
+        .tokens = tokens, .token = p->token.weight, .position = p->position.weight, .scale = 1, .past = past};
     if (cache) model->embed.past_on_device = cache->place;
     TRY(take(ctx, ARENA_SAVED, "embedding", ctx->dtype, stream, &model->embed.y));
     ctx->place = "embed";

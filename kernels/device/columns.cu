@@ -5,9 +5,11 @@
 
 static constexpr int ROW_LANES = 8, ROWS_PER_LANE = 8, MOST_PARTS = 256;
 
-/* Block (x, y) sums rows y, y + gridDim.y, ... (ROW_LANES at a time) of 32 packs of columns. */
+/* Block (x, y) sums rows y, y + gridDim.y, ... (ROW_LANES at a time) of 32 packs of columns.
+ * With `kinds`, only the rows of one kind. */
 template <class T, int N>
-static __global__ void sum_columns(const T *x, int64_t rows, int64_t width, float *partials) {
+static __global__ void sum_columns(const T *x, const int32_t *kinds, int kind, int64_t rows, int64_t width,
+                                   float *partials) {
     __shared__ float sums[ROW_LANES][32 * N];
     int64_t first = (int64_t)blockIdx.x * 32 * N, column = first + threadIdx.x * N;
     float sum[N] = {};
@@ -15,6 +17,7 @@ static __global__ void sum_columns(const T *x, int64_t rows, int64_t width, floa
 #pragma unroll 4
         for (int64_t row = (int64_t)blockIdx.y * ROW_LANES + threadIdx.y; row < rows;
              row += gridDim.y * ROW_LANES) {
+            if (kinds && kinds[row] != kind) continue;
             float value[N];
             load_floats(x + row * width + column, value);
 #pragma unroll
@@ -38,15 +41,20 @@ Status columns_take(Ctx *ctx, Tensor x, Tensor *partials) {
 }
 
 template <class T>
-static Status add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum) {
+static Status add(Ctx *ctx, Tensor x, Tensor kinds, int kind, Tensor partials, Tensor sum) {
     int64_t rows = tensor_rows(x), width = tensor_width(x), parts = tensor_rows(partials);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {x.data});
     dim3 grid((unsigned)divide_up(width, 32 * (packed ? VECTOR<T> : 1)), (unsigned)parts);
-    TRY(LAUNCH_PACKED(ctx, sum_columns, T, packed, grid, dim3(32, ROW_LANES), data_of<T>(x), rows, width,
-                      data_of<float>(partials)));
+    TRY(LAUNCH_PACKED(ctx, sum_columns, T, packed, grid, dim3(32, ROW_LANES), data_of<T>(x),
+                      data_of<int32_t>(kinds), kind, rows, width, data_of<float>(partials)));
     return partials_add(ctx, data_of<float>(partials), parts, width, data_of<float>(sum), width, nullptr);
 }
 
 Status columns_add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum) {
-    DISPATCH_FLOAT(x.dtype, T, return add<T>(ctx, x, partials, sum));
+    DISPATCH_FLOAT(x.dtype, T, return add<T>(ctx, x, Tensor{}, 0, partials, sum));
+}
+
+Status columns_add_kind(Ctx *ctx, Tensor x, Tensor kinds, int kind, Tensor partials, Tensor sum) {
+    if (tensor_empty(kinds) && kind != 0) return OK;
+    DISPATCH_FLOAT(x.dtype, T, return add<T>(ctx, x, kinds, kind, partials, sum));
 }

@@ -11,4 +11,7 @@ CHECKED Status columns_take(Ctx *ctx, Tensor x, Tensor *partials);
 /* sum[c] += sum over rows of x[row, c]. x (..., C) dense, fp32 or bf16; sum (C) fp32. */
 CHECKED Status columns_add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum);
 
+/* The same over the rows whose kind, kinds[row], is `kind`. kinds (rows) i32; empty: all are of kind 0. */
+CHECKED Status columns_add_kind(Ctx *ctx, Tensor x, Tensor kinds, int kind, Tensor partials, Tensor sum);
+
 #endif

@@ -1,24 +1,27 @@
-/* embed, one pass: both tables' rows are added on the way from memory to memory. */
+/* embed, one pass: all tables' rows are added on the way from memory to memory. */
 #include "kernels/embed/embed.h"
 #include "kernels/simd.h"
 
 Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const EmbedForward *e = contract;
     int64_t rows = tensor_count(e->tokens), columns = tensor_width(e->tokens), width = tensor_width(e->y);
-    bool learned = !tensor_empty(e->position);
-    const int32_t *tokens = e->tokens.data;
+    bool placed = !tensor_empty(e->position), segmented = !tensor_empty(e->segment);
+    const int32_t *tokens = e->tokens.data, *segments = tensor_empty(e->segments) ? NULL : e->segments.data;
+    float scale = (float)e->scale;
     PRIMITIVE (ctx, "gather and add") {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t n = 0; n < rows; n++) {
             const float *token = float_row(e->token, tokens[n]);
-            const float *position = learned ? float_row(e->position, e->past + n % columns) : token;
-            float *y = float_row(e->y, n);
-            if (!learned) {
+            const float *position = placed ? float_row(e->position, e->past + n % columns) : token;
+            const float *segment = segmented ? float_row(e->segment, segments ? segments[n] : 0) : token;
+            float *y = float_row(e->y, n), with_position = placed, with_segment = segmented;
+            if (!placed && !segmented && scale == 1) {
                 memcpy(y, token, (size_t)width * sizeof *y);
                 continue;
             }
 #pragma omp simd
-            for (int64_t c = 0; c < width; c++) y[c] = token[c] + position[c];
+            for (int64_t c = 0; c < width; c++)
+                y[c] = scale * token[c] + with_position * position[c] + with_segment * segment[c];
         }
     }
     return OK;
@@ -28,17 +31,23 @@ Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
 static void scatter_columns(const EmbedBackward *e, int64_t first, int64_t last) {
     const EmbedForward *f = e->forward;
     int64_t rows = tensor_count(f->tokens), columns = tensor_width(f->tokens);
-    bool learned = !tensor_empty(f->position);
-    const int32_t *tokens = f->tokens.data;
+    bool learned = !tensor_empty(e->dposition), segmented = !tensor_empty(e->dsegment);
+    const int32_t *tokens = f->tokens.data, *segments = tensor_empty(f->segments) ? NULL : f->segments.data;
+    float scale = (float)f->scale;
     for (int64_t n = 0; n < rows; n++) {
         const float *dy = float_row(e->dy, n);
         float *dtoken = float_row(e->dtoken, tokens[n]);
 #pragma omp simd
-        for (int64_t c = first; c < last; c++) dtoken[c] += dy[c];
-        if (!learned) continue;
-        float *dposition = float_row(e->dposition, f->past + n % columns);
+        for (int64_t c = first; c < last; c++) dtoken[c] += scale * dy[c];
+        if (learned) {
+            float *dposition = float_row(e->dposition, f->past + n % columns);
 #pragma omp simd
-        for (int64_t c = first; c < last; c++) dposition[c] += dy[c];
+            for (int64_t c = first; c < last; c++) dposition[c] += dy[c];
+        }
+        if (!segmented) continue;
+        float *dsegment = float_row(e->dsegment, segments ? segments[n] : 0);
+#pragma omp simd
+        for (int64_t c = first; c < last; c++) dsegment[c] += dy[c];
     }
 }
 

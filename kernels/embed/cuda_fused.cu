@@ -14,29 +14,40 @@ constexpr int BATCH = 4;     // rows of dy that a warp has on their way at once
 constexpr int RUN_LANES = 8; // threads that share the pieces of a long run
 
 template <typename T, int N>
-__device__ __forceinline__ void add_to(float (&sum)[N], const Words &words) {
+__device__ __forceinline__ void add_to(float (&sum)[N], const Words &words, float factor = 1.f) {
     float x[N];
     unpack_of<T, N>(words, x);
 #pragma unroll
-    for (int e = 0; e < N; e++) sum[e] += x[e];
+    for (int e = 0; e < N; e++) sum[e] = fmaf(factor, x[e], sum[e]);
 }
 
-/* Floor: read the rows of both tables, write y: 3 * rows * C * sizeof(T) bytes, less what caches keep. */
+/* What is added up for y: rows of one to three tables. */
+template <typename T>
+struct Tables {
+    const int32_t *tokens, *segments;    // (rows) each; segments NULL: all 0
+    const T *token, *position, *segment; // the last two NULL where there is none
+    float scale;
+    int64_t past;
+    const int32_t *past_on_device; // NULL: past
+};
+
+/* Floor: read the rows of the tables, write y: up to 4 * rows * C * sizeof(T) bytes, less what caches keep. */
 template <typename T, int N>
 __global__ void __launch_bounds__(ROWS *WARP)
-    gather_rows(const int32_t *tokens, const T *token, const T *position, int64_t past,
-                const int32_t *past_on_device, int64_t rows, int64_t columns, int64_t width, T *y) {
+    gather_rows(const Tables<T> t, int64_t rows, int64_t columns, int64_t width, T *y) {
     wait_for_previous();
     let_next_start();
-    if (past_on_device) past = *past_on_device;
+    const int64_t past = t.past_on_device ? *t.past_on_device : t.past;
     const int64_t row = (int64_t)blockIdx.x * ROWS + threadIdx.y;
     if (row >= rows) return;
-    const T *from = token + tokens[row] * width, *place = position + (past + row % columns) * width;
+    const T *from = t.token + t.tokens[row] * width, *place = t.position + (past + row % columns) * width;
+    const T *kind = t.segment + (t.segments ? t.segments[row] : 0) * width;
 #pragma unroll 4
     for (int64_t c = threadIdx.x * N; c < width; c += WARP * N) {
         float sum[N] = {};
-        add_to<T, N>(sum, load_words_of<T, N>(from + c));
-        if (position) add_to<T, N>(sum, load_words_of<T, N>(place + c));
+        add_to<T, N>(sum, load_words_of<T, N>(from + c), t.scale);
+        if (t.position) add_to<T, N>(sum, load_words_of<T, N>(place + c));
+        if (t.segment) add_to<T, N>(sum, load_words_of<T, N>(kind + c));
         store_floats(y + row * width + c, sum);
     }
 }
@@ -62,7 +73,8 @@ __device__ __forceinline__ void flush(float (&sum)[N], float *to, bool add) {
 template <typename T, int N>
 __global__ void __launch_bounds__(ROWS *WARP)
     add_pieces(const int32_t *__restrict__ tokens, const int32_t *__restrict__ rows, const T *__restrict__ dy,
-               int64_t count, int64_t width, float *__restrict__ dtoken, float *__restrict__ partials) {
+               int64_t count, int64_t width, float scale, float *__restrict__ dtoken,
+               float *__restrict__ partials) {
     const int lane = threadIdx.x;
     const int64_t piece = (int64_t)blockIdx.x * ROWS + threadIdx.y, first = piece * PIECE;
     const int64_t column = ((int64_t)blockIdx.y * WARP + lane) * N;
@@ -86,7 +98,7 @@ __global__ void __launch_bounds__(ROWS *WARP)
             const int at = start + b, token = __shfl_sync(0xffffffffu, my_token, at);
             const int next = __shfl_sync(0xffffffffu, my_token, (at + 1) % WARP);
             if (at >= length || column >= width) continue;
-            add_to<T, N>(sum, words[b]);
+            add_to<T, N>(sum, words[b], scale);
             if (at + 1 < length && next == token) continue;
             const bool begins = token != before; // sorted: only the first run can go on from before
             flush(sum, begins ? dtoken + token * width + column : partials + piece * width + column, begins);
@@ -154,17 +166,21 @@ __global__ void __launch_bounds__(ROWS *WARP)
 template <typename T>
 Status forward(Ctx *ctx, const EmbedForward *e) {
     const int64_t rows = tensor_count(e->tokens), width = tensor_width(e->y);
-    const T *token = data_of<T>(e->token), *position = nullptr;
+    const Tables<T> tables = {data_of<int32_t>(e->tokens),
+                              data_of<int32_t>(e->segments),
+                              data_of<T>(e->token),
+                              data_of<T>(e->position),
+                              data_of<T>(e->segment),
+                              (float)e->scale,
+                              e->past,
+                              data_of<int32_t>(e->past_on_device)};
     T *y = data_of<T>(e->y);
-    if (!tensor_empty(e->position)) position = data_of<T>(e->position);
+    const bool packs = walks_in_packs(VECTOR<T>, {width}, {tables.token, tables.position, tables.segment, y});
     const unsigned blocks = (unsigned)divide_up(rows, ROWS);
-    PRIMITIVE (ctx, "gather and add") {
-        DISPATCH_PACK(
-            walks_in_packs(VECTOR<T>, {width}, {token, position, y}), T, N,
-            TRY(LAUNCH_EARLY(ctx, (gather_rows<T, N>), blocks, dim3(WARP, ROWS), 0,
-                             data_of<int32_t>(e->tokens), token, position, e->past,
-                             data_of<int32_t>(e->past_on_device), rows, tensor_width(e->tokens), width, y)));
-    }
+    PRIMITIVE (ctx, "gather and add")
+        DISPATCH_PACK(packs, T, N,
+                      TRY(LAUNCH_EARLY(ctx, (gather_rows<T, N>), blocks, dim3(WARP, ROWS), 0, tables, rows,
+                                       tensor_width(e->tokens), width, y)));
     return OK;
 }
 
@@ -178,7 +194,7 @@ Status scatter(Ctx *ctx, const EmbedBackward *e, const TokenSort *sort) {
     if (pieces == 0) return OK;
     const dim3 grid((unsigned)divide_up(pieces, ROWS), (unsigned)divide_up(width, WARP * N));
     TRY(LAUNCH(ctx, (add_pieces<T, N>), grid, dim3(WARP, ROWS), 0, tokens, rows, data_of<T>(e->dy), count,
-               width, dtoken, partials));
+               width, (float)e->forward->scale, dtoken, partials));
     const dim3 runs((unsigned)(pieces - 1), (unsigned)divide_up(width, WARP * NARROW));
     return LAUNCH(ctx, add_runs<NARROW>, runs, dim3(WARP, RUN_LANES), 0, tokens, count, width, dtoken,
                   partials);
@@ -194,16 +210,16 @@ Status backward(Ctx *ctx, const EmbedBackward *e) {
     const bool packs = walks_in_packs(VECTOR<T>, {width}, {e->dy.data, e->dtoken.data, sort.partials.data});
     PRIMITIVE (ctx, "token sort") TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
     PRIMITIVE (ctx, "token scatter add") DISPATCH_PACK(packs, T, N, TRY((scatter<T, N>(ctx, e, &sort))));
-    if (tensor_empty(f->position)) return OK;
-
-    const T *dy = data_of<T>(e->dy);
-    float *dposition = data_of<float>(e->dposition) + f->past * width;
-    PRIMITIVE (ctx, "position sum") {
-        DISPATCH_PACK(walks_in_packs(VECTOR<T>, {period}, {dy, dposition}), T, N,
-                      TRY(LAUNCH(ctx, (add_batches<T, N>), (unsigned)divide_up(period, N * ROWS * WARP),
-                                 ROWS * WARP, 0, dy, tensor_rows(f->tokens), period, dposition)));
+    if (!tensor_empty(e->dposition)) {
+        const T *dy = data_of<T>(e->dy);
+        float *dposition = data_of<float>(e->dposition) + f->past * width;
+        PRIMITIVE (ctx, "position sum") {
+            DISPATCH_PACK(walks_in_packs(VECTOR<T>, {period}, {dy, dposition}), T, N,
+                          TRY(LAUNCH(ctx, (add_batches<T, N>), (unsigned)divide_up(period, N * ROWS * WARP),
+                                     ROWS * WARP, 0, dy, tensor_rows(f->tokens), period, dposition)));
+        }
     }
-    return OK;
+    return tensor_empty(e->dsegment) ? OK : segment_sums(ctx, e->dy, f->segments, e->dsegment);
 }
 
 } // namespace

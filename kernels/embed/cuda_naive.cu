@@ -1,4 +1,4 @@
-/* embed as eager frameworks run it: two gathers and an addition; backward a sort, then sums in row order. */
+/* embed as eager frameworks run it: a gather for each table, and additions; backward a sort, then sums in row order. */
 #include "kernels/embed/embed.h"
 
 #include "kernels/device/cuda.cuh"
@@ -18,6 +18,28 @@ template <class T, int N>
 static __global__ void gather_positions(const T *table, int64_t count, int64_t period, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
         store_pack(y + i, load_pack<N>(table + i % period));
+    }
+}
+
+/* y[n,:] = table[segments[n],:]; segments NULL: all 0. */
+template <class T, int N>
+static __global__ void gather_segments(const T *table, const int32_t *segments, int64_t count, int64_t width,
+                                       T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width, column = i - row * width;
+        store_pack(y + i, load_pack<N>(table + (segments ? segments[row] : 0) * width + column));
+    }
+}
+
+/* y *= factor */
+template <class T, int N>
+static __global__ void scale(float factor, int64_t count, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float x[N];
+        load_floats(y + i, x);
+#pragma unroll
+        for (int e = 0; e < N; e++) x[e] *= factor;
+        store_floats(y + i, x);
     }
 }
 
@@ -42,16 +64,29 @@ static Status forward(Ctx *ctx, const EmbedForward *e) {
     PRIMITIVE (ctx, "token gather")
         TRY(LAUNCH_ELEMENTS(ctx, gather, T, packed, count, data_of<T>(e->token), data_of<int32_t>(e->tokens),
                             count, width, data_of<T>(e->y)));
-    if (tensor_empty(e->position)) return OK;
-    Tensor positions; // (B, T, C)
-    TRY(take(ctx, ARENA_SCRATCH, "embed.positions", e->y.dtype, e->y.shape, &positions));
-    const T *first = data_of<T>(e->position) + e->past * width;
-    bool position_packed = packed && walks_in_packs(1, {}, {first});
-    PRIMITIVE (ctx, "position gather")
-        TRY(LAUNCH_ELEMENTS(ctx, gather_positions, T, position_packed, count, first, count, period,
-                            data_of<T>(positions)));
+    if (e->scale != 1)
+        PRIMITIVE (ctx, "scale")
+            TRY(LAUNCH_ELEMENTS(ctx, scale, T, packed, count, (float)e->scale, count, data_of<T>(e->y)));
+    if (!tensor_empty(e->position)) {
+        Tensor positions; // (B, T, C)
+        TRY(take(ctx, ARENA_SCRATCH, "embed.positions", e->y.dtype, e->y.shape, &positions));
+        const T *first = data_of<T>(e->position) + e->past * width;
+        bool position_packed = packed && walks_in_packs(1, {}, {first});
+        PRIMITIVE (ctx, "position gather")
+            TRY(LAUNCH_ELEMENTS(ctx, gather_positions, T, position_packed, count, first, count, period,
+                                data_of<T>(positions)));
+        PRIMITIVE (ctx, "add")
+            TRY(LAUNCH_ELEMENTS(ctx, add, T, packed, count, data_of<T>(positions), count, data_of<T>(e->y)));
+    }
+    if (tensor_empty(e->segment)) return OK;
+    Tensor kinds; // (B, T, C)
+    TRY(take(ctx, ARENA_SCRATCH, "embed.segments", e->y.dtype, e->y.shape, &kinds));
+    bool segment_packed = packed && walks_in_packs(1, {}, {e->segment.data});
+    PRIMITIVE (ctx, "segment gather")
+        TRY(LAUNCH_ELEMENTS(ctx, gather_segments, T, segment_packed, count, data_of<T>(e->segment),
+                            data_of<int32_t>(e->segments), count, width, data_of<T>(kinds)));
     PRIMITIVE (ctx, "add")
-        TRY(LAUNCH_ELEMENTS(ctx, add, T, packed, count, data_of<T>(positions), count, data_of<T>(e->y)));
+        TRY(LAUNCH_ELEMENTS(ctx, add, T, packed, count, data_of<T>(kinds), count, data_of<T>(e->y)));
     return OK;
 }
 
@@ -92,8 +127,8 @@ Status embed_backward_cuda_naive(Ctx *ctx, const void *contract) {
     TokenSort sort;
     TRY(token_sort_take(ctx, tensor_count(f->tokens), vocabulary, tensor_width(f->y), &sort));
     PRIMITIVE (ctx, "token sort") TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
-    PRIMITIVE (ctx, "token scatter add") TRY(token_scatter_add(ctx, &sort, e->dy, e->dtoken));
-    if (tensor_empty(f->position)) return OK;
-    PRIMITIVE (ctx, "position sum") DISPATCH_FLOAT(ctx->dtype, T, TRY(position_sum<T>(ctx, e)));
-    return OK;
+    PRIMITIVE (ctx, "token scatter add") TRY(token_scatter_add(ctx, &sort, e->dy, f->scale, e->dtoken));
+    if (!tensor_empty(e->dposition))
+        PRIMITIVE (ctx, "position sum") DISPATCH_FLOAT(ctx->dtype, T, TRY(position_sum<T>(ctx, e)));
+    return tensor_empty(e->dsegment) ? OK : segment_sums(ctx, e->dy, f->segments, e->dsegment);
 }

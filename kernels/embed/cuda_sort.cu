@@ -1,5 +1,6 @@
 #include "kernels/embed/cuda_sort.cuh"
 
+#include "kernels/device/columns.cuh"
 #include "kernels/device/cuda.cuh"
 
 #include <cub/device/device_radix_sort.cuh>
@@ -15,7 +16,8 @@ static __global__ void count_up(int32_t *order, int64_t count) {
 template <class T, int N>
 static __global__ void __launch_bounds__(THREADS)
     add_pieces(const int32_t *__restrict__ tokens, const int32_t *__restrict__ rows, const T *__restrict__ dy,
-               int64_t count, int64_t width, float *__restrict__ dtoken, float *__restrict__ partials) {
+               int64_t count, int64_t width, float scale, float *__restrict__ dtoken,
+               float *__restrict__ partials) {
     int64_t first = (int64_t)blockIdx.x * PIECE, end = first + PIECE < count ? first + PIECE : count;
     bool goes_on = first > 0 && tokens[first - 1] == tokens[first];
     for (int64_t column = threadIdx.x * N; column < width; column += THREADS * N) {
@@ -25,7 +27,7 @@ static __global__ void __launch_bounds__(THREADS)
             float value[N];
             load_floats(dy + rows[p] * width + column, value);
 #pragma unroll
-            for (int e = 0; e < N; e++) sum[e] += value[e];
+            for (int e = 0; e < N; e++) sum[e] = fmaf(scale, value[e], sum[e]);
             if (p + 1 < end && tokens[p + 1] == token) continue;
             if (goes_on && token == tokens[first]) {
                 store_floats(partials + blockIdx.x * width + column, sum);
@@ -104,18 +106,31 @@ Status token_sort(Ctx *ctx, Tensor tokens, int64_t vocabulary, const TokenSort *
 }
 
 template <class T>
-static Status scatter_add(Ctx *ctx, const TokenSort *sort, Tensor dy, Tensor dtoken) {
+static Status scatter_add(Ctx *ctx, const TokenSort *sort, Tensor dy, double scale, Tensor dtoken) {
     int64_t count = tensor_count(sort->tokens), width = tensor_width(dy);
     const int32_t *tokens = data_of<int32_t>(sort->tokens), *rows = data_of<int32_t>(sort->rows);
     float *partials = data_of<float>(sort->partials);
     unsigned pieces = (unsigned)divide_up(count, PIECE);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {dy.data, dtoken.data, partials});
     TRY(LAUNCH_PACKED(ctx, add_pieces, T, packed, pieces, THREADS, tokens, rows, data_of<T>(dy), count, width,
-                      data_of<float>(dtoken), partials));
+                      (float)scale, data_of<float>(dtoken), partials));
     return LAUNCH_PACKED(ctx, add_runs, T, packed, pieces, THREADS, tokens, count, width,
                          data_of<float>(dtoken), partials);
 }
 
-Status token_scatter_add(Ctx *ctx, const TokenSort *sort, Tensor dy, Tensor dtoken) {
-    DISPATCH_FLOAT(dy.dtype, T, return scatter_add<T>(ctx, sort, dy, dtoken));
+Status token_scatter_add(Ctx *ctx, const TokenSort *sort, Tensor dy, double scale, Tensor dtoken) {
+    DISPATCH_FLOAT(dy.dtype, T, return scatter_add<T>(ctx, sort, dy, scale, dtoken));
+}
+
+Status segment_sums(Ctx *ctx, Tensor dy, Tensor segments, Tensor dsegment) {
+    int64_t width = tensor_width(dsegment);
+    Tensor partials;
+    TRY(columns_take(ctx, dy, &partials));
+    for (int kind = 0; kind < (int)tensor_rows(dsegment); kind++) {
+        Tensor sum = dsegment; // one row
+        sum.data = data_of<float>(dsegment) + kind * width;
+        sum.shape = shape1(width);
+        PRIMITIVE (ctx, "segment sum") TRY(columns_add_kind(ctx, dy, segments, kind, partials, sum));
+    }
+    return OK;
 }

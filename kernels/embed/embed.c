@@ -14,6 +14,13 @@ static Status check_forward(const Ctx *ctx, const EmbedForward *e) {
     TRY(check_dense(OPERATION_NAME, "y", e->y, ctx->dtype, batch * columns, width));
     if (!tensor_empty(e->past_on_device))
         TRY(check_dense(OPERATION_NAME, "past_on_device", e->past_on_device, I32, 1, 1));
+    TRY(check_that(OPERATION_NAME, e->scale != 0, "scale is not 0: 1 leaves the token's row as it is"));
+    if (!tensor_empty(e->segments))
+        TRY(check_dense(OPERATION_NAME, "segments", e->segments, I32, batch, columns));
+    if (!tensor_empty(e->segment))
+        TRY(check_dense(OPERATION_NAME, "segment", e->segment, ctx->dtype, tensor_rows(e->segment), width));
+    TRY(check_that(OPERATION_NAME, tensor_empty(e->segments) || !tensor_empty(e->segment),
+                   "segments come with a table"));
     if (tensor_empty(e->position)) return OK;
     int64_t positions = tensor_rows(e->position);
     TRY(check_dense(OPERATION_NAME, "position", e->position, ctx->dtype, positions, width));
@@ -32,14 +39,15 @@ Status embed_forward(Ctx *ctx, const EmbedForward *e) {
     if (tensor_count(e->tokens) == 0) return OK;
     double size = (double)dtype_size(ctx->dtype), width = (double)tensor_width(e->y);
     double elements = (double)tensor_count(e->y);
-    bool learned = !tensor_empty(e->position);
-    double position_rows = learned ? (double)tensor_width(e->tokens) : 0;
+    bool placed = !tensor_empty(e->position), segmented = !tensor_empty(e->segment);
+    double rows = touched_rows(e) + (placed ? (double)tensor_width(e->tokens) : 0) +
+                  (segmented ? (double)tensor_rows(e->segment) : 0);
     Call call = {.operation = OP_EMBED,
                  .pass = PASS_FORWARD,
                  .contract = e,
-                 .work = {.flops = learned ? elements : 0,
-                          .bytes = (double)tensor_bytes(e->tokens) +
-                                   size * (width * (touched_rows(e) + position_rows) + elements)},
+                 .work = {.flops = elements * (placed + segmented + (e->scale != 1)),
+                          .bytes = (double)tensor_bytes(e->tokens) + (double)tensor_bytes(e->segments) +
+                                   size * (width * rows + elements)},
                  .outputs = {{"y", e->y}}};
     return op_run(ctx, &call);
 }
@@ -47,26 +55,35 @@ Status embed_forward(Ctx *ctx, const EmbedForward *e) {
 Status embed_backward(Ctx *ctx, const EmbedBackward *e) {
     const EmbedForward *f = e->forward;
     TRY(check_forward(ctx, f));
-    bool learned = !tensor_empty(f->position);
+    bool learned = !tensor_empty(e->dposition), segmented = !tensor_empty(f->segment);
     int64_t width = tensor_width(f->y);
     TRY(check_dense(OPERATION_NAME, "dy", e->dy, ctx->dtype, tensor_rows(f->y), width));
     TRY(check_dense(OPERATION_NAME, "dtoken", e->dtoken, wide_dtype(ctx), tensor_rows(f->token), width));
-    TRY(check_that(OPERATION_NAME, learned == !tensor_empty(e->dposition),
-                   "dposition is there exactly where position is"));
+    TRY(check_that(OPERATION_NAME, !learned || !tensor_empty(f->position),
+                   "dposition is there only where position is"));
+    TRY(check_that(OPERATION_NAME, segmented == !tensor_empty(e->dsegment),
+                   "dsegment is there exactly where segment is"));
+    if (segmented)
+        TRY(check_dense(OPERATION_NAME, "dsegment", e->dsegment, wide_dtype(ctx), tensor_rows(f->segment),
+                        width));
     if (learned)
         TRY(check_dense(OPERATION_NAME, "dposition", e->dposition, wide_dtype(ctx), tensor_rows(f->position),
                         width));
     if (tensor_count(f->tokens) == 0) return OK;
     double size = (double)dtype_size(ctx->dtype), wide = (double)dtype_size(wide_dtype(ctx));
     double elements = (double)tensor_count(e->dy);
-    double position_rows = learned ? (double)tensor_width(f->tokens) : 0;
-    double accumulated = (double)width * (touched_rows(f) + position_rows);
-    Call call = {
-        .operation = OP_EMBED,
-        .pass = PASS_BACKWARD,
-        .contract = e,
-        .work = {.flops = elements * (learned ? 2 : 1),
-                 .bytes = (double)tensor_bytes(f->tokens) + size * elements + 2 * wide * accumulated},
-        .outputs = {{"dtoken", e->dtoken}, {"dposition", e->dposition}}};
+    double rows = touched_rows(f) + (learned ? (double)tensor_width(f->tokens) : 0) +
+                  (segmented ? (double)tensor_rows(f->segment) : 0);
+    double accumulated = (double)width * rows;
+    Call call = {.operation = OP_EMBED,
+                 .pass = PASS_BACKWARD,
+                 .contract = e,
+                 .work = {.flops = elements * (1 + learned + segmented + (f->scale != 1)),
+                          .bytes = (double)tensor_bytes(f->tokens) + (double)tensor_bytes(f->segments) +
+                                   size * elements + 2 * wide * accumulated},
+                 .outputs = {{"dtoken", e->dtoken}}};
+    int outputs = 1;
+    if (learned) call.outputs[outputs++] = (Output){"dposition", e->dposition};
+    if (segmented) call.outputs[outputs] = (Output){"dsegment", e->dsegment};
     return op_run(ctx, &call);
 }

@@ -1,7 +1,10 @@
-/* embed: y[b,t,:] = token[tokens[b,t],:] + position[past + t,:].
- * Backward: dtoken[tokens[b,t],:] += dy[b,t,:];  dposition[past + t,:] += sum over b of dy[b,t,:].
- * The sums run in a fixed order (no float atomics): the same batch gives the same bits. The caller has
- * checked that every token lies in [0, V) and past + T <= P. Radford et al. 2019 (GPT-2), section 2.3. */
+/* embed: y[b,t,:] = scale * token[tokens[b,t],:] + position[past + t,:] + segment[segments[b,t],:].
+ * Backward: dtoken[tokens[b,t],:] += scale * dy[b,t,:];  dposition[past + t,:] += sum over b of dy[b,t,:];
+ * dsegment[segments[b,t],:] += dy[b,t,:]. The sums run in a fixed order (no float atomics): the same batch
+ * gives the same bits. The caller has checked that every token lies in [0, V), every segment in [0, S), and
+ * past + T <= P. Positions may be learned (Radford et al. 2019, section 2.3) or a fixed table without a
+ * gradient (Vaswani et al. 2017, section 3.5, where scale is sqrt(C), section 3.4); segments are BERT's
+ * (Devlin et al. 2019, figure 2). */
 #ifndef KERNELS_EMBED_H
 #define KERNELS_EMBED_H
 
@@ -15,6 +18,9 @@ typedef struct {
     Tensor tokens;         // (B, T) i32, device memory
     Tensor token;          // (V, C)
     Tensor position;       // (P, C); may be empty
+    Tensor segments;       // (B, T) i32, device memory; empty: all 0
+    Tensor segment;        // (S, C); may be empty
+    double scale;          // of the token's row: 1, or sqrt(C)
     Tensor y;              // (B, T, C)
     int64_t past;          // position of the first column of tokens: 0, or the tokens already in a cache
     Tensor past_on_device; // (1) i32, or empty: the fused CUDA form reads past here instead, so that captured
@@ -25,7 +31,8 @@ typedef struct {
     const EmbedForward *forward;
     Tensor dy;        // (B, T, C)
     Tensor dtoken;    // (V, C) fp32, +=
-    Tensor dposition; // (P, C) fp32, +=; empty where position is
+    Tensor dposition; // (P, C) fp32, +=; empty where position is, or where it is fixed
+    Tensor dsegment;  // (S, C) fp32, +=; empty where segment is
 } EmbedBackward;
 
 CHECKED Status embed_forward(Ctx *ctx, const EmbedForward *e);

@@ -9,6 +9,7 @@ enum {
     FEW_ROWS = 4, // up to here reading the weights is the whole cost
     SLAB = 256,   // columns of a bias gradient that one thread sums at a time
     RUN = 128,    // rows summed in fp32 before they are added to the total
+    PIECE = 4096, // elements of an activation that a thread does at a time
 };
 
 /* pre = bias in every row: the product then accumulates on top. */
@@ -19,15 +20,44 @@ static void fill_bias(Ctx *ctx, Tensor bias, Tensor pre) {
     for (int64_t i = 0; i < rows; i++) memcpy(float_row(pre, i), bias.data, bytes);
 }
 
-static void gelu(Ctx *ctx, const float *pre, int64_t count, float *y) {
-#pragma omp parallel for simd num_threads(cpu_threads(ctx)) schedule(static)
-    for (int64_t i = 0; i < count; i++) y[i] = simd_gelu(pre[i]);
+#define FOR_EACH(value)                                                                                      \
+    _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = value;                                    \
+    return
+
+/* A loop for each activation, so that each is vector code. */
+static void activate_run(Activation activation, const float *pre, int64_t count, float *y) {
+    switch (activation) {
+    case ACTIVATION_GELU_TANH: FOR_EACH(simd_gelu(pre[i]));
+    case ACTIVATION_GELU: FOR_EACH(simd_gelu_erf(pre[i]));
+    case ACTIVATION_RELU: FOR_EACH(pre[i] > 0 ? pre[i] : 0);
+    case ACTIVATION_TANH: FOR_EACH(simd_tanh(pre[i]));
+    default: FOR_EACH(pre[i]);
+    }
 }
 
-/* dx *= gelu'(pre) */
-static void gelu_gradient(Ctx *ctx, const float *pre, int64_t count, float *dx) {
-#pragma omp parallel for simd num_threads(cpu_threads(ctx)) schedule(static)
-    for (int64_t i = 0; i < count; i++) dx[i] *= simd_gelu_slope(pre[i]);
+/* y = dy * activation'(pre); y may be dy. */
+static void slope_run(Activation activation, const float *pre, const float *dy, int64_t count, float *y) {
+    switch (activation) {
+    case ACTIVATION_GELU_TANH: FOR_EACH(dy[i] * simd_gelu_slope(pre[i]));
+    case ACTIVATION_GELU: FOR_EACH(dy[i] * simd_gelu_erf_slope(pre[i]));
+    case ACTIVATION_RELU: FOR_EACH(pre[i] > 0 ? dy[i] : 0);
+    case ACTIVATION_TANH: FOR_EACH(dy[i] * (1 - simd_tanh(pre[i]) * simd_tanh(pre[i])));
+    default: FOR_EACH(dy[i]);
+    }
+}
+
+static void activate(Ctx *ctx, Activation activation, const float *pre, int64_t count, float *y) {
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t first = 0; first < count; first += PIECE)
+        activate_run(activation, pre + first, first + PIECE < count ? PIECE : count - first, y + first);
+}
+
+/* dx *= activation'(pre) */
+static void activation_gradient(Ctx *ctx, Activation activation, const float *pre, int64_t count, float *dx) {
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t first = 0; first < count; first += PIECE)
+        slope_run(activation, pre + first, dx + first, first + PIECE < count ? PIECE : count - first,
+                  dx + first);
 }
 
 /* One output of one row. */
@@ -47,7 +77,7 @@ static void few_rows(Ctx *ctx, const LinearForward *l) {
         for (int64_t n = 0; n < rows; n++) {
             float pre = dot(float_row(l->x, n), float_row(l->weight, o), in) + (bias ? bias[o] : 0);
             if (!tensor_empty(l->pre)) float_row(l->pre, n)[o] = pre;
-            float_row(l->y, n)[o] = l->activation == ACTIVATION_GELU_TANH ? simd_gelu(pre) : pre;
+            activate_run(l->activation, &pre, 1, float_row(l->y, n) + o);
         }
 }
 
@@ -63,12 +93,13 @@ Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
         PRIMITIVE (ctx, "bias") fill_bias(ctx, l->bias, pre);
     Gemm product = gemm_forward(l->x, l->weight, pre, bias ? 1 : 0);
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
-    if (l->activation == ACTIVATION_GELU_TANH)
-        PRIMITIVE (ctx, "GELU") gelu(ctx, pre.data, tensor_count(pre), l->y.data);
+    if (l->activation != ACTIVATION_NONE)
+        PRIMITIVE (ctx, activation_name(l->activation))
+            activate(ctx, l->activation, pre.data, tensor_count(pre), l->y.data);
     return OK;
 }
 
-/* Columns [first, last) of dpre = dy * gelu'(pre), where dpre is not dy itself, and of dbias. Sums over rows
+/* Columns [first, last) of dpre = dy * activation'(pre), where dpre is not dy itself, and of dbias. Sums over rows
  * run in order, whatever the number of threads. */
 static void bias_slab(const LinearBackward *l, Tensor dpre, int64_t first, int64_t last) {
     int64_t rows = tensor_rows(dpre), width = last - first;
@@ -80,8 +111,7 @@ static void bias_slab(const LinearBackward *l, Tensor dpre, int64_t first, int64
             if (dpre.data != l->dy.data) {
                 const float *pre = float_row(l->forward->pre, n) + first;
                 float *out = float_row(dpre, n) + first;
-#pragma omp simd
-                for (int64_t c = 0; c < width; c++) out[c] = dy[c] * simd_gelu_slope(pre[c]);
+                slope_run(l->forward->activation, pre, dy, width, out);
                 dy = out;
             }
 #pragma omp simd
@@ -97,7 +127,7 @@ Status linear_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const LinearBackward *l = contract;
     const LinearForward *f = l->forward;
     int64_t width = tensor_width(l->dy);
-    bool active = f->activation == ACTIVATION_GELU_TANH && !l->dy_is_dpre;
+    bool active = f->activation != ACTIVATION_NONE && !l->dy_is_dpre;
     Tensor dpre = l->dy; // (..., O)
     if (active) TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", F32, l->dy.shape, &dpre));
     if (active || !tensor_empty(l->dbias))
@@ -109,10 +139,11 @@ Status linear_backward_cpu_fused(Ctx *ctx, const void *contract) {
     Gemm dweight = gemm_dweight(dpre, f->x, l->dweight, 1);
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &dweight));
     if (tensor_empty(l->dx)) return OK;
-    Gemm dinput = gemm_dinput(dpre, f->weight, l->dx, 0);
+    Gemm dinput = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
     PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &dinput));
     if (l->input)
-        PRIMITIVE (ctx, "GELU gradient")
-            gelu_gradient(ctx, l->input->pre.data, tensor_count(l->dx), l->dx.data);
+        PRIMITIVE (ctx, activation_gradient_name(l->input->activation))
+            activation_gradient(ctx, l->input->activation, l->input->pre.data, tensor_count(l->dx),
+                                l->dx.data);
     return OK;
 }

@@ -4,29 +4,50 @@
 
 #include <tgmath.h>
 
-static const real SQRT_2_OVER_PI = (real)0.79788456080286535588;
-static const real CUBIC = (real)0.044715;
-
 static void add_bias(const real *bias, int64_t rows, int64_t width, real *y) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++) y[i * width + c] += bias[c];
 }
 
-static void gelu(const real *pre, int64_t count, real *y) {
-    for (int64_t i = 0; i < count; i++) {
-        real z = pre[i];
-        y[i] = z / 2 * (1 + tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z)));
+static const real SQRT_2_OVER_PI = (real)0.79788456080286535588;
+static const real SQRT_1_2 = (real)0.70710678118654752440;
+static const real SQRT_1_OVER_2_PI = (real)0.39894228040143267794;
+static const real CUBIC = (real)0.044715;
+
+static real value(Activation activation, real z) {
+    switch (activation) {
+    case ACTIVATION_GELU_TANH: return z / 2 * (1 + tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z)));
+    case ACTIVATION_GELU: return z / 2 * erfc(-z * SQRT_1_2);
+    case ACTIVATION_RELU: return z > 0 ? z : 0;
+    case ACTIVATION_TANH: return tanh(z);
+    default: return z;
     }
 }
 
-/* dpre = dy * gelu'(pre); in place where dpre is dy. */
-static void gelu_gradient(const real *pre, const real *dy, int64_t count, real *dpre) {
-    for (int64_t i = 0; i < count; i++) {
-        real z = pre[i];
-        real t = tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z));
-        real slope = SQRT_2_OVER_PI * (1 + 3 * CUBIC * z * z);
-        dpre[i] = dy[i] * ((1 + t) / 2 + z / 2 * (1 - t * t) * slope);
+static real gelu_tanh_slope(real z) {
+    real t = tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z));
+    real inner = SQRT_2_OVER_PI * (1 + 3 * CUBIC * z * z);
+    return (1 + t) / 2 + z / 2 * (1 - t * t) * inner;
+}
+
+static real slope(Activation activation, real z) {
+    switch (activation) {
+    case ACTIVATION_GELU_TANH: return gelu_tanh_slope(z);
+    case ACTIVATION_GELU: return erfc(-z * SQRT_1_2) / 2 + z * exp(-z * z / 2) * SQRT_1_OVER_2_PI;
+    case ACTIVATION_RELU: return z > 0 ? 1 : 0;
+    case ACTIVATION_TANH: return 1 - tanh(z) * tanh(z);
+    default: return 1;
     }
+}
+
+static void activate(Activation activation, const real *pre, int64_t count, real *y) {
+    for (int64_t i = 0; i < count; i++) y[i] = value(activation, pre[i]);
+}
+
+/* dpre = dy * activation'(pre); in place where dpre is dy. */
+static void activation_gradient(Activation activation, const real *pre, const real *dy, int64_t count,
+                                real *dpre) {
+    for (int64_t i = 0; i < count; i++) dpre[i] = dy[i] * slope(activation, pre[i]);
 }
 
 Status SPEC(linear_forward)(Ctx *ctx, const void *contract) {
@@ -37,8 +58,9 @@ Status SPEC(linear_forward)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias))
         PRIMITIVE (ctx, "bias add") add_bias(l->bias.data, rows, width, pre.data);
-    if (l->activation == ACTIVATION_GELU_TANH)
-        PRIMITIVE (ctx, "GELU") gelu(pre.data, rows * width, l->y.data);
+    if (l->activation != ACTIVATION_NONE)
+        PRIMITIVE (ctx, activation_name(l->activation))
+            activate(l->activation, pre.data, rows * width, l->y.data);
     return OK;
 }
 
@@ -52,19 +74,21 @@ Status SPEC(linear_backward)(Ctx *ctx, const void *contract) {
     const LinearForward *f = l->forward;
     int64_t rows = tensor_rows(l->dy), width = tensor_width(l->dy);
     Tensor dpre = l->dy;
-    if (f->activation == ACTIVATION_GELU_TANH && !l->dy_is_dpre) {
+    if (f->activation != ACTIVATION_NONE && !l->dy_is_dpre) {
         TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
-        PRIMITIVE (ctx, "GELU gradient") gelu_gradient(f->pre.data, l->dy.data, rows * width, dpre.data);
+        PRIMITIVE (ctx, activation_gradient_name(f->activation))
+            activation_gradient(f->activation, f->pre.data, l->dy.data, rows * width, dpre.data);
     }
     Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
     if (!tensor_empty(l->dbias))
         PRIMITIVE (ctx, "bias gradient") add_columns(dpre.data, rows, width, l->dbias.data);
     if (tensor_empty(l->dx)) return OK;
-    Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, 0);
+    Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
     PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &input_gradient));
     if (l->input)
-        PRIMITIVE (ctx, "GELU gradient")
-            gelu_gradient(l->input->pre.data, l->dx.data, tensor_count(l->dx), l->dx.data);
+        PRIMITIVE (ctx, activation_gradient_name(l->input->activation))
+            activation_gradient(l->input->activation, l->input->pre.data, l->dx.data, tensor_count(l->dx),
+                                l->dx.data);
     return OK;
 }

@@ -4,10 +4,10 @@
 #include "kernels/device/partials.cuh"
 #include "kernels/device/words.cuh"
 #include "kernels/gemm/cuda.cuh"
-#include "kernels/linear/cuda_gelu.cuh"
+#include "kernels/linear/cuda_activation.cuh"
 #include "kernels/linear/cuda_rows.cuh"
 
-/* Bias, GELU and the GELU's gradient ride in a product's epilogue where cuBLASLt has one; else one kernel
+/* Bias, tanh-GELU and its gradient ride in a product's epilogue where cuBLASLt has one; else one kernel
  * does what is left. Such a kernel walks a tile of columns down the rows: a thread stays with its N columns,
  * 16 bytes or one element, so that a bias or a column's sum stays in registers. */
 namespace {
@@ -28,9 +28,9 @@ struct Walk {
 
 /* pre = y + bias, y = activation(pre), in place; bias and pre may be NULL.
  * Floor: read y, write y and pre: 2 (3) * rows * O * sizeof(T) bytes. */
-template <typename T, int N>
+template <typename T, int N, Activation A>
 __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
-    bias_activation(const T *bias, bool activate, int64_t rows, int64_t width, T *pre, T *y) {
+    bias_activation(const T *bias, int64_t rows, int64_t width, T *pre, T *y) {
     constexpr int BATCH = 4; // rows that a thread has on their way at once
     const Walk walk(N);
     wait_for_previous();
@@ -55,18 +55,19 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
             for (int e = 0; e < N; e++) z[e] += added[e];
             if (pre) store_floats(pre + at, z);
 #pragma unroll
-            for (int e = 0; e < N; e++) z[e] = activate ? gelu(z[e]) : z[e];
+            for (int e = 0; e < N; e++) z[e] = activated<A>(z[e]);
             store_floats(y + at, z);
         }
     }
 }
 
-/* With GRADIENT dpre = dy * gelu'(pre), written; else dpre is dy. A block's sums of dpre over its rows go to
+/* With an activation A dpre = dy * activation'(pre), written; else dpre is dy. A block's sums of dpre over its rows go to
  * row blockIdx.y of partials (blocks, O), which may be NULL. dpre may be dy.
  * Floor: read dy (and pre, write dpre): 1 (3) * rows * O * sizeof(T) bytes. */
-template <typename T, int N, bool GRADIENT>
+template <typename T, int N, Activation A>
 __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     column_sums(const T *dy, const T *pre, int64_t rows, int64_t width, T *dpre, float *partials) {
+    constexpr bool GRADIENT = A != ACTIVATION_NONE;
     constexpr int BATCH = GRADIENT ? 2 : 4; // rows that a thread has on their way at once
     const Walk walk(N);
     float sum[N] = {};
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
                 float z[N];
                 unpack_of<T, N>(inputs[b], z);
 #pragma unroll
-                for (int e = 0; e < N; e++) d[e] = to_float(from_float<T>(d[e] * gelu_slope(z[e])));
+                for (int e = 0; e < N; e++) d[e] = to_float(from_float<T>(d[e] * slope_of<A>(z[e])));
                 store_floats(dpre + row * width + walk.column, d);
             }
 #pragma unroll
@@ -134,7 +135,7 @@ Status forward(Ctx *ctx, const LinearForward *l) {
         return OK;
     }
     const Gemm product = gemm_forward(l->x, l->weight, l->y, 0);
-    const bool activate = l->activation == ACTIVATION_GELU_TANH;
+    const bool activate = l->activation != ACTIVATION_NONE;
     const T *bias = data_of<T>(l->bias);
     if (tensor_empty(l->bias) && !activate) {
         PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
@@ -149,7 +150,8 @@ Status forward(Ctx *ctx, const LinearForward *l) {
         epilogue.aux = l->pre.data;
         epilogue.aux_ld = l->pre.stride;
     }
-    if (!tensor_empty(l->bias) && in_epilogue(ctx, &product, &epilogue)) {
+    const bool known = !activate || l->activation == ACTIVATION_GELU_TANH; // to cuBLASLt
+    if (!tensor_empty(l->bias) && known && in_epilogue(ctx, &product, &epilogue)) {
         PRIMITIVE (ctx, activate ? "product, bias, GELU" : "product, bias")
             TRY(gemm_cuda_epilogue(ctx, &product, &epilogue));
         return OK;
@@ -158,47 +160,49 @@ Status forward(Ctx *ctx, const LinearForward *l) {
     const int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
     T *pre = data_of<T>(l->pre), *y = data_of<T>(l->y);
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
-    PRIMITIVE (ctx, activate ? "bias, GELU" : "bias") {
-        DISPATCH_PACK(walks_in_packs(VECTOR<T>, {width}, {bias, pre, y}), T, N,
-                      TRY(LAUNCH_EARLY(ctx, (bias_activation<T, N>), (walk_grid<T, N>(rows, width)),
-                                       dim3(WARP, ROWS), 0, bias, activate, rows, width, pre, y)));
+    const bool packs = walks_in_packs(VECTOR<T>, {width}, {bias, pre, y});
+    PRIMITIVE (ctx, activate ? "bias, activation" : "bias") {
+        DISPATCH_ACTIVATION(
+            l->activation, A,
+            DISPATCH_PACK(packs, T, N,
+                          TRY(LAUNCH_EARLY(ctx, (bias_activation<T, N, A>), (walk_grid<T, N>(rows, width)),
+                                           dim3(WARP, ROWS), 0, bias, rows, width, pre, y))));
     }
     return OK;
 }
 
-/* dpre = dy * gelu'(pre) where pre is not empty (dpre may be dy), and dbias += the sums of dpre over rows
- * where dbias is not empty. */
+/* dpre = dy * activation'(pre) where there is an activation (dpre may be dy), and dbias += the sums of dpre
+ * over rows where dbias is not empty. */
 template <typename T, int N>
-Status gradient_and_sums(Ctx *ctx, Tensor dy, Tensor pre, Tensor dpre, Tensor dbias) {
+Status gradient_and_sums(Ctx *ctx, Activation activation, Tensor dy, Tensor pre, Tensor dpre, Tensor dbias) {
     const int64_t rows = tensor_rows(dy), width = tensor_width(dy);
     const dim3 grid = walk_grid<T, N>(rows, width);
     Tensor partials = {};
     if (!tensor_empty(dbias))
         TRY(take(ctx, ARENA_SCRATCH, "linear.partials", F32, shape2(grid.y, width), &partials));
     float *sums = tensor_empty(dbias) ? nullptr : data_of<float>(partials);
-    PRIMITIVE (ctx, tensor_empty(pre) ? "bias gradient" : "GELU gradient") {
-        if (tensor_empty(pre))
-            TRY(LAUNCH_EARLY(ctx, (column_sums<T, N, false>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy),
-                             nullptr, rows, width, nullptr, sums));
-        else
-            TRY(LAUNCH_EARLY(ctx, (column_sums<T, N, true>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy),
-                             data_of<T>(pre), rows, width, data_of<T>(dpre), sums));
+    const char *name = activation == ACTIVATION_NONE ? "bias gradient" : activation_gradient_name(activation);
+    PRIMITIVE (ctx, name) {
+        DISPATCH_ACTIVATION(
+            activation, A,
+            TRY(LAUNCH_EARLY(ctx, (column_sums<T, N, A>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy),
+                             data_of<T>(pre), rows, width, data_of<T>(dpre), sums)));
         if (sums) TRY(partials_add(ctx, sums, grid.y, width, data_of<float>(dbias), width, nullptr));
     }
     return OK;
 }
 
 template <typename T>
-Status gradient_and_bias(Ctx *ctx, Tensor dy, Tensor pre, Tensor dpre, Tensor dbias) {
+Status gradient_and_bias(Ctx *ctx, Activation activation, Tensor dy, Tensor pre, Tensor dpre, Tensor dbias) {
     const bool packs = walks_in_packs(VECTOR<T>, {tensor_width(dy)}, {dy.data, pre.data, dpre.data});
-    DISPATCH_PACK(packs, T, N, return (gradient_and_sums<T, N>(ctx, dy, pre, dpre, dbias)));
+    DISPATCH_PACK(packs, T, N, return (gradient_and_sums<T, N>(ctx, activation, dy, pre, dpre, dbias)));
 }
 
 template <typename T>
 Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
-    const Gemm product = gemm_dinput(dpre, l->forward->weight, l->dx, 0);
+    const Gemm product = gemm_dinput(dpre, l->forward->weight, l->dx, l->accumulate);
     GemmEpilogue epilogue = {};
-    if (l->input) {
+    if (l->input && l->input->activation == ACTIVATION_GELU_TANH) {
         epilogue.kind = EPILOGUE_DGELU;
         epilogue.aux = l->input->pre.data;
         epilogue.aux_ld = l->input->pre.stride;
@@ -209,17 +213,19 @@ Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
         }
     }
     PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &product));
-    return l->input ? gradient_and_bias<T>(ctx, l->dx, l->input->pre, l->dx, Tensor{}) : OK;
+    if (!l->input) return OK;
+    return gradient_and_bias<T>(ctx, l->input->activation, l->dx, l->input->pre, l->dx, Tensor{});
 }
 
 template <typename T>
 Status backward(Ctx *ctx, const LinearBackward *l) {
     const LinearForward *f = l->forward;
-    const bool active = f->activation == ACTIVATION_GELU_TANH && !l->dy_is_dpre;
+    const bool active = f->activation != ACTIVATION_NONE && !l->dy_is_dpre;
     Tensor dpre = l->dy;
     if (active) TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
     if (active || !tensor_empty(l->dbias))
-        TRY(gradient_and_bias<T>(ctx, l->dy, active ? f->pre : Tensor{}, dpre, l->dbias));
+        TRY(gradient_and_bias<T>(ctx, active ? f->activation : ACTIVATION_NONE, l->dy,
+                                 active ? f->pre : Tensor{}, dpre, l->dbias));
     PRIMITIVE (ctx, "weight gradient") {
         const Gemm product = gemm_dweight(dpre, f->x, l->dweight, 1);
         TRY(gemm(ctx, &product));

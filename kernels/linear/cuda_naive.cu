@@ -4,9 +4,7 @@
 #include "kernels/device/columns.cuh"
 #include "kernels/device/cuda.cuh"
 #include "kernels/gemm/gemm.h"
-
-static constexpr float SQRT_2_OVER_PI = 0.79788456080286535588f;
-static constexpr float CUBIC = 0.044715f;
+#include "kernels/linear/cuda_activation.cuh"
 
 /* reads and writes y */
 template <class T, int N>
@@ -21,44 +19,68 @@ static __global__ void add_bias(const T *bias, int64_t count, int64_t width, T *
     }
 }
 
+template <Activation A>
+static __device__ float value(float z) {
+    if constexpr (A == ACTIVATION_GELU_TANH)
+        return 0.5f * z * (1.0f + tanhf(SQRT_2_OVER_PI * (z + CUBIC * z * z * z)));
+    return activated<A>(z);
+}
+
+template <Activation A>
+static __device__ float slope(float z) {
+    if constexpr (A == ACTIVATION_GELU_TANH) {
+        float t = tanhf(SQRT_2_OVER_PI * (z + CUBIC * z * z * z));
+        return 0.5f * (1.0f + t) + 0.5f * z * (1.0f - t * t) * SQRT_2_OVER_PI * (1.0f + 3.0f * CUBIC * z * z);
+    }
+    return slope_of<A>(z);
+}
+
 /* reads pre, writes y */
-template <class T, int N>
-static __global__ void gelu(const T *pre, int64_t count, T *y) {
+template <class T, int N, Activation A>
+static __global__ void activate(const T *pre, int64_t count, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
         float z[N];
         load_floats(pre + i, z);
 #pragma unroll
-        for (int e = 0; e < N; e++) {
-            z[e] = 0.5f * z[e] * (1.0f + tanhf(SQRT_2_OVER_PI * (z[e] + CUBIC * z[e] * z[e] * z[e])));
-        }
+        for (int e = 0; e < N; e++) z[e] = value<A>(z[e]);
         store_floats(y + i, z);
     }
 }
 
-/* dpre = dy * gelu'(pre); in place where dpre is dy. reads pre and dy, writes dpre */
-template <class T, int N>
-static __global__ void gelu_gradient(const T *pre, const T *dy, int64_t count, T *dpre) {
+/* dpre = dy * activation'(pre); in place where dpre is dy. reads pre and dy, writes dpre */
+template <class T, int N, Activation A>
+static __global__ void activation_gradient(const T *pre, const T *dy, int64_t count, T *dpre) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        float zs[N], gradient[N];
-        load_floats(pre + i, zs);
+        float z[N], gradient[N];
+        load_floats(pre + i, z);
         load_floats(dy + i, gradient);
 #pragma unroll
-        for (int e = 0; e < N; e++) {
-            float z = zs[e];
-            float t = tanhf(SQRT_2_OVER_PI * (z + CUBIC * z * z * z));
-            float slope = SQRT_2_OVER_PI * (1.0f + 3.0f * CUBIC * z * z);
-            gradient[e] *= 0.5f * (1.0f + t) + 0.5f * z * (1.0f - t * t) * slope;
-        }
+        for (int e = 0; e < N; e++) gradient[e] *= slope<A>(z[e]);
         store_floats(dpre + i, gradient);
     }
 }
 
 template <class T>
-static Status launch_gelu_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
+static Status launch_activation(Ctx *ctx, Activation activation, Tensor pre, Tensor y) {
+    int64_t count = tensor_count(y);
+    bool packed = walks_in_packs(VECTOR<T>, {count}, {pre.data, y.data});
+    int blocks = grid_stride_blocks(ctx, divide_up(count, packed ? VECTOR<T> : 1), 256);
+    DISPATCH_ACTIVATION(activation, A,
+                        DISPATCH_PACK(packed, T, N,
+                                      return (LAUNCH(ctx, (activate<T, N, A>), blocks, 256, 0,
+                                                     data_of<T>(pre), count, data_of<T>(y)))));
+}
+
+template <class T>
+static Status launch_gradient(Ctx *ctx, Activation activation, Tensor pre, Tensor dy, Tensor dpre) {
     int64_t count = tensor_count(dy);
     bool packed = walks_in_packs(VECTOR<T>, {count}, {pre.data, dy.data, dpre.data});
-    return LAUNCH_ELEMENTS(ctx, gelu_gradient, T, packed, count, data_of<T>(pre), data_of<T>(dy), count,
-                           data_of<T>(dpre));
+    int blocks = grid_stride_blocks(ctx, divide_up(count, packed ? VECTOR<T> : 1), 256);
+    DISPATCH_ACTIVATION(
+        activation, A,
+        DISPATCH_PACK(packed, T, N,
+                      return (LAUNCH(ctx, (activation_gradient<T, N, A>), blocks, 256, 0, data_of<T>(pre),
+                                     data_of<T>(dy), count, data_of<T>(dpre)))));
 }
 
 template <class T>
@@ -73,11 +95,9 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
             TRY(LAUNCH_ELEMENTS(ctx, add_bias, T, packed, count, data_of<T>(l->bias), count, width,
                                 data_of<T>(pre)));
     }
-    if (l->activation == ACTIVATION_GELU_TANH) {
-        bool packed = walks_in_packs(VECTOR<T>, {count}, {pre.data, l->y.data});
-        PRIMITIVE (ctx, "GELU")
-            TRY(LAUNCH_ELEMENTS(ctx, gelu, T, packed, count, data_of<T>(pre), count, data_of<T>(l->y)));
-    }
+    if (l->activation != ACTIVATION_NONE)
+        PRIMITIVE (ctx, activation_name(l->activation))
+            TRY(launch_activation<T>(ctx, l->activation, pre, l->y));
     return OK;
 }
 
@@ -90,9 +110,10 @@ template <class T>
 static Status backward(Ctx *ctx, const LinearBackward *l) {
     const LinearForward *f = l->forward;
     Tensor dpre = l->dy, partials;
-    if (f->activation == ACTIVATION_GELU_TANH && !l->dy_is_dpre) {
+    if (f->activation != ACTIVATION_NONE && !l->dy_is_dpre) {
         TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
-        PRIMITIVE (ctx, "GELU gradient") TRY(launch_gelu_gradient<T>(ctx, f->pre, l->dy, dpre));
+        PRIMITIVE (ctx, activation_gradient_name(f->activation))
+            TRY(launch_gradient<T>(ctx, f->activation, f->pre, l->dy, dpre));
     }
     Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
@@ -101,10 +122,11 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
         PRIMITIVE (ctx, "bias gradient") TRY(columns_add(ctx, dpre, partials, l->dbias));
     }
     if (tensor_empty(l->dx)) return OK;
-    Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, 0);
+    Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
     PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &input_gradient));
     if (l->input)
-        PRIMITIVE (ctx, "GELU gradient") TRY(launch_gelu_gradient<T>(ctx, l->input->pre, l->dx, l->dx));
+        PRIMITIVE (ctx, activation_gradient_name(l->input->activation))
+            TRY(launch_gradient<T>(ctx, l->input->activation, l->input->pre, l->dx, l->dx));
     return OK;
 }
 

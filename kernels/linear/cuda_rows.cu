@@ -2,7 +2,7 @@
 
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/words.cuh"
-#include "kernels/linear/cuda_gelu.cuh"
+#include "kernels/linear/cuda_activation.cuh"
 
 /* A warp makes a few outputs, each the dot product of a row of weights with every row of x. The weights of
  * the first round are on their way before the kernel that makes x is over: they do not depend on it. */
@@ -18,7 +18,7 @@ struct Layer {
     T *pre;                     // (rows, out) or NULL
     Y *y;                       // (rows, out)
     int rows, in, out;
-    bool activate;
+    Activation activation;
 };
 
 /* Floor: out * in * sizeof(T) bytes. ROUND 16-byte words of each row of weights are on their way at once. */
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(WARP *WARPS) multiply_rows(const Layer<T, Y> l
             const int64_t at = (int64_t)m * l.out + first + o;
             const float z = total + (l.bias ? to_float(l.bias[first + o]) : 0.f);
             if (l.pre) l.pre[at] = from_float<T>(z);
-            l.y[at] = from_float<Y>(l.activate ? gelu(z) : z);
+            DISPATCH_ACTIVATION(l.activation, A, l.y[at] = from_float<Y>(activated<A>(z)));
         }
 }
 
@@ -86,15 +86,10 @@ Status launch(Ctx *ctx, const Layer<T, Y> &l) {
 
 template <typename T, typename Y>
 Status multiply(Ctx *ctx, const LinearForward *l) {
-    const Layer<T, Y> layer = {data_of<T>(l->x),
-                               data_of<T>(l->weight),
-                               data_of<T>(l->bias),
-                               data_of<T>(l->pre),
-                               data_of<Y>(l->y),
-                               (int)tensor_rows(l->x),
-                               (int)tensor_width(l->weight),
-                               (int)tensor_rows(l->weight),
-                               l->activation == ACTIVATION_GELU_TANH};
+    const Layer<T, Y> layer = {
+        data_of<T>(l->x), data_of<T>(l->weight),  data_of<T>(l->bias),          data_of<T>(l->pre),
+        data_of<Y>(l->y), (int)tensor_rows(l->x), (int)tensor_width(l->weight), (int)tensor_rows(l->weight),
+        l->activation};
     return layer.rows == 1 ? launch<T, Y, 1>(ctx, layer) : launch<T, Y, FEW>(ctx, layer);
 }
 

@@ -2,6 +2,17 @@
 
 #include "kernels/check.h"
 
+const char *activation_name(Activation activation) {
+    static const char *const names[ACTIVATION_COUNT] = {"identity", "GELU", "GELU", "ReLU", "tanh"};
+    return names[activation];
+}
+
+const char *activation_gradient_name(Activation activation) {
+    static const char *const names[ACTIVATION_COUNT] = {"identity", "GELU gradient", "GELU gradient",
+                                                        "ReLU gradient", "tanh gradient"};
+    return names[activation];
+}
+
 static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     TRY(check_present("linear", "x", l->x));
     TRY(check_present("linear", "weight", l->weight));
@@ -21,7 +32,7 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     return check_dense("linear", "pre", l->pre, ctx->dtype, rows, out);
 }
 
-/* A GELU is counted as 8 operations, its derivative as 12. */
+/* An activation is counted as GELU's 8 operations, its derivative as 12. */
 Status linear_forward(Ctx *ctx, const LinearForward *l) {
     TRY(check_forward(ctx, l));
     if (tensor_rows(l->x) == 0) return OK;
@@ -50,6 +61,8 @@ static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     if (!tensor_empty(l->dx)) TRY(check_dense("linear", "dx", l->dx, ctx->dtype, rows, in));
     TRY(check_that("linear", f->activation == ACTIVATION_NONE || l->dy_is_dpre || !tensor_empty(f->pre),
                    "an activation's backward pass has its saved input pre"));
+    TRY(check_that("linear", !l->accumulate || (!tensor_empty(l->dx) && !l->input),
+                   "only a dx that is no activated layer's gradient is accumulated"));
     if (!l->input) return OK;
     TRY(check_that("linear", l->input->activation != ACTIVATION_NONE,
                    "the layer named as input has an activation"));
@@ -67,7 +80,7 @@ Status linear_backward(Ctx *ctx, const LinearBackward *l) {
         rows * out * (2 * in * (dx ? 2 : 1) + (tensor_empty(l->dbias) ? 0 : 1) + (active ? 12 : 0));
     size_t bytes = tensor_bytes(l->dy) + tensor_bytes(f->x) + 2 * tensor_bytes(l->dweight) +
                    2 * tensor_bytes(l->dbias) + (active ? tensor_bytes(f->pre) : 0);
-    if (dx) bytes += tensor_bytes(f->weight) + tensor_bytes(l->dx);
+    if (dx) bytes += tensor_bytes(f->weight) + tensor_bytes(l->dx) * (l->accumulate ? 2 : 1);
     if (dx && l->input) {
         flops += 12 * rows * in;
         bytes += tensor_bytes(l->input->pre);

@@ -1,0 +1,79 @@
+/* cuda_activation: the activations and their slopes (linear.h), each a type of its own that kernels are
+ * instantiated with. */
+#ifndef KERNELS_LINEAR_CUDA_ACTIVATION_CUH
+#define KERNELS_LINEAR_CUDA_ACTIVATION_CUH
+
+#include "kernels/linear/linear.h"
+
+namespace {
+
+constexpr float SQRT_2_OVER_PI = 0.7978845608028654f, CUBIC = 0.044715f;
+constexpr float SQRT_1_OVER_2_PI = 0.3989422804014327f;
+
+/* gelu(z) = z/2 (1 + tanh(u)) = z s with s = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (z + 0.044715 z^3). */
+struct Sigmoid {
+    float s, complement; // complement = 1 - s, without cancellation
+
+    __device__ __forceinline__ explicit Sigmoid(float z) {
+        const float u = SQRT_2_OVER_PI * (z + CUBIC * z * z * z);
+        const float e = __expf(fminf(-2.f * u, 80.f)); // so that e s stays finite
+        s = __fdividef(1.f, 1.f + e);
+        complement = e * s;
+    }
+};
+
+template <Activation A>
+__device__ __forceinline__ float activated(float z) {
+    if constexpr (A == ACTIVATION_GELU_TANH) return z * Sigmoid(z).s;
+    if constexpr (A == ACTIVATION_GELU) return z * normcdff(z);
+    if constexpr (A == ACTIVATION_RELU) return fmaxf(z, 0.f);
+    if constexpr (A == ACTIVATION_TANH) return tanhf(z);
+    return z;
+}
+
+template <Activation A>
+__device__ __forceinline__ float slope_of(float z) {
+    if constexpr (A == ACTIVATION_GELU_TANH) {
+        const Sigmoid sigmoid(z);
+        const float two_du = 2.f * SQRT_2_OVER_PI * (1.f + 3.f * CUBIC * z * z);
+        return sigmoid.s * (1.f + z * sigmoid.complement * two_du);
+    }
+    if constexpr (A == ACTIVATION_GELU) return normcdff(z) + z * SQRT_1_OVER_2_PI * __expf(-0.5f * z * z);
+    if constexpr (A == ACTIVATION_RELU) return z > 0.f ? 1.f : 0.f;
+    if constexpr (A == ACTIVATION_TANH) {
+        const float t = tanhf(z);
+        return 1.f - t * t;
+    }
+    return 1.f;
+}
+
+} // namespace
+
+/* Runs the statements with the constant A = activation. */
+#define DISPATCH_ACTIVATION(activation, A, ...)                                                              \
+    do {                                                                                                     \
+        switch (activation) {                                                                                \
+        case ACTIVATION_GELU_TANH: {                                                                         \
+            constexpr Activation A = ACTIVATION_GELU_TANH;                                                   \
+            __VA_ARGS__;                                                                                     \
+        } break;                                                                                             \
+        case ACTIVATION_GELU: {                                                                              \
+            constexpr Activation A = ACTIVATION_GELU;                                                        \
+            __VA_ARGS__;                                                                                     \
+        } break;                                                                                             \
+        case ACTIVATION_RELU: {                                                                              \
+            constexpr Activation A = ACTIVATION_RELU;                                                        \
+            __VA_ARGS__;                                                                                     \
+        } break;                                                                                             \
+        case ACTIVATION_TANH: {                                                                              \
+            constexpr Activation A = ACTIVATION_TANH;                                                        \
+            __VA_ARGS__;                                                                                     \
+        } break;                                                                                             \
+        default: {                                                                                           \
+            constexpr Activation A = ACTIVATION_NONE;                                                        \
+            __VA_ARGS__;                                                                                     \
+        } break;                                                                                             \
+        }                                                                                                    \
+    } while (0)
+
+#endif
