@@ -173,7 +173,7 @@ static Status open_trainer(Run *run) {
 
 static Status open_observers(Run *run) {
     TrainOptions *o = &run->options;
-    if (o->profile) TRY(recorder_open(run->session.device, 0, true, &run->recorder));
+    if (o->profile) TRY(recorder_open(run->session.device, &(RecorderOptions){.primitives = true, .timed = true}, &run->recorder));
     if (!*o->hash_trace) return OK;
     run->hash_trace = fopen(o->hash_trace, "w");
     if (!run->hash_trace) return fail(ERROR_FILE, "--hash-trace: cannot write %s", o->hash_trace);

@@ -80,21 +80,22 @@ Form op_form(const Ctx *ctx, Operation operation) {
     return fused ? FORM_FUSED : FORM_NAIVE;
 }
 
-static Record record_of(const Ctx *ctx, Pass pass, const char *primitive, Work work) {
-    return (Record){.operation = ctx->operation,
+static Record record_of(const Ctx *ctx, RecordKind kind, Pass pass, const char *name) {
+    return (Record){.kind = kind,
+                    .operation = ctx->operation,
                     .pass = pass,
                     .form = ctx->form,
-                    .primitive = primitive,
+                    .name = name,
                     .place = ctx->place ? ctx->place : operation_names[ctx->operation],
                     .layer = ctx->layer,
-                    .step = ctx->step,
-                    .work = work};
+                    .step = ctx->step};
 }
 
 static Status compute(Ctx *ctx, const Call *call, OpFunction run) {
     Device *device = ctx->device;
     if (ctx->recorder) {
-        Record record = record_of(ctx, ctx->pass, NULL, call->work);
+        Record record = record_of(ctx, RECORD_OPERATION, ctx->pass, NULL);
+        record.work = call->work;
         record_begin(ctx->recorder, &record);
     }
     device->range_push(device, operation_names[ctx->operation]);
@@ -122,15 +123,17 @@ Status op_run(Ctx *ctx, const Call *call) {
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
     Status status = ctx->measuring ? run(ctx, call->contract) : compute(ctx, call, run);
     arena_release(&ctx->arenas[ARENA_SCRATCH], mark);
+    if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas);
     return fail_at(status, "%s %s %s, layer %d", form_name(ctx->form), operation_names[call->operation],
                    pass_name(call->pass), ctx->layer);
 }
 
-bool primitive_begin(Ctx *ctx, Pass pass, const char *name) {
+bool primitive_begin(Ctx *ctx, Pass pass, const char *name, const char *source) {
     if (ctx->measuring) return false;
-    ctx->marked = ctx->recorder && (pass != ctx->pass || recorder_wants_primitives(ctx->recorder));
+    ctx->marked = ctx->recorder && (pass != ctx->pass || recorder_wants(ctx->recorder, RECORD_PRIMITIVE));
     if (ctx->marked) {
-        Record record = record_of(ctx, pass, name, (Work){0});
+        Record record = record_of(ctx, RECORD_PRIMITIVE, pass, name);
+        record.source = source;
         record_begin(ctx->recorder, &record);
         ctx->device->range_push(ctx->device, name);
     }
@@ -147,12 +150,35 @@ bool primitive_end(Ctx *ctx) {
     return false;
 }
 
-void scope_begin(Ctx *ctx, const char *name) {
-    if (!ctx->measuring) ctx->device->range_push(ctx->device, name);
+bool scope_begin(Ctx *ctx, const char *name) {
+    if (ctx->measuring) return true;
+    if (ctx->recorder && recorder_wants(ctx->recorder, RECORD_SCOPE)) {
+        Record record = record_of(ctx, RECORD_SCOPE, PASS_FORWARD, name);
+        record_memory(ctx->recorder, ctx->arenas);
+        record_begin(ctx->recorder, &record);
+    }
+    ctx->device->range_push(ctx->device, name);
+    return true;
 }
 
-void scope_end(Ctx *ctx) {
-    if (!ctx->measuring) ctx->device->range_pop(ctx->device);
+bool scope_end(Ctx *ctx) {
+    if (ctx->measuring) return false;
+    ctx->device->range_pop(ctx->device);
+    if (ctx->recorder && recorder_wants(ctx->recorder, RECORD_SCOPE)) {
+        record_end(ctx->recorder);
+        record_memory(ctx->recorder, ctx->arenas);
+    }
+    return false;
+}
+
+void library_begin(Ctx *ctx, const char *name) {
+    if (!ctx->recorder || !recorder_wants(ctx->recorder, RECORD_LIBRARY)) return;
+    Record record = record_of(ctx, RECORD_LIBRARY, ctx->pass, name);
+    record_begin(ctx->recorder, &record);
+}
+
+void library_end(Ctx *ctx) {
+    if (ctx->recorder && recorder_wants(ctx->recorder, RECORD_LIBRARY)) record_end(ctx->recorder);
 }
 
 Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
@@ -163,6 +189,7 @@ Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shap
     }
     Arena *a = &ctx->arenas[arena];
     TRY(arena_take(a, name, dtype, shape, tensor));
+    if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas);
     return a->canaries && a->base ? guard_plant(ctx, a, &a->entries[a->count - 1]) : OK;
 }
 

@@ -111,15 +111,26 @@ CHECKED Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Sh
  * time. */
 #define PRIMITIVE(ctx, name) PRIMITIVE_OF(ctx, (ctx)->pass, name)
 #define PRIMITIVE_OF(ctx, pass, name)                                                                        \
-    for (bool primitive_open_ = primitive_begin(ctx, pass, name); primitive_open_;                           \
+    for (bool primitive_open_ = primitive_begin(ctx, pass, name, SOURCE_LINE); primitive_open_;              \
          primitive_open_ = primitive_end(ctx))
-bool primitive_begin(Ctx *ctx, Pass pass, const char *name);
+bool primitive_begin(Ctx *ctx, Pass pass, const char *name, const char *source);
 bool primitive_end(Ctx *ctx);
+#define SOURCE_LINE                SOURCE_LINE_OF(__FILE__, __LINE__) // "kernels/norm/cpu_naive.c:71"
+#define SOURCE_LINE_OF(file, line) file ":" SOURCE_LINE_TEXT(line)
+#define SOURCE_LINE_TEXT(line)     #line
 
-/* A named range around part of the program (step, forward, layer, ...), for outside profilers. `name` must
- * live as long as the device. Nothing happens while measuring. */
-void scope_begin(Ctx *ctx, const char *name);
-void scope_end(Ctx *ctx);
+/* A named range around part of the program (step, forward, layer, ...): in the profile, and an NVTX range for
+ * outside profilers. `name` must live as long as the device. Nothing happens while measuring. As a
+ * statement, never left by break or goto:
+ *     PROFILE_SCOPE(ctx, "sort by length") { ... }                                                        */
+#define PROFILE_SCOPE(ctx, name)                                                                             \
+    for (bool scope_open_ = scope_begin(ctx, name); scope_open_; scope_open_ = scope_end(ctx))
+bool scope_begin(Ctx *ctx, const char *name); // true
+bool scope_end(Ctx *ctx);                     // false
+
+/* Around a library's call on the CPU, where no profiler can see it: it is a kernel of the profile. */
+void library_begin(Ctx *ctx, const char *name);
+void library_end(Ctx *ctx);
 
 /* The slots. An implementation that is not linked in leaves its weak symbol NULL: an empty slot. */
 #define OPERATION(name, NAME)

@@ -46,8 +46,9 @@ static Status time_operations(Inference *in, const int32_t *tokens, Recorder *re
 }
 
 static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, ForwardProfile *p) {
+    const RecorderOptions options = {.primitives = true, .timed = true};
     TRY(time_passes(in, tokens, warmup, p));
-    TRY(recorder_open(in->ctx.device, 0, true, &in->ctx.recorder));
+    TRY(recorder_open(in->ctx.device, &options, &in->ctx.recorder));
     Status status = time_operations(in, tokens, in->ctx.recorder, p);
     recorder_close(in->ctx.recorder);
     in->ctx.recorder = NULL;

@@ -112,7 +112,7 @@ static Status time_operations(Trainer *t, const PathsOptions *o, const Snapshot 
     Recorder *recorders[FORM_COUNT] = {0};
     Status status = OK;
     for (int form = 0; form < FORM_COUNT && !status; form++)
-        status = recorder_open(t->ctx.device, 0, false, &recorders[form]);
+        status = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true}, &recorders[form]);
     if (!status) status = rounds(t, o, s, recorders, NULL);
     for (int form = 0; form < FORM_COUNT && !status; form++)
         status = summarize(recorders[form], o->rounds, &c->paths[form].summary);

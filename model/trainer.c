@@ -89,9 +89,12 @@ Status trainer_allocate(Trainer *t) {
 static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) {
     Device *device = t->ctx.device;
     MicroBatch batch;
+    scope_begin(&t->ctx, "reader");
     TRY(fetch(source, index, &batch));
     TRY(device->upload(device, t->tokens.data, batch.inputs, tensor_bytes(t->tokens)));
-    return device->upload(device, t->targets.data, batch.targets, tensor_bytes(t->targets));
+    TRY(device->upload(device, t->targets.data, batch.targets, tensor_bytes(t->targets)));
+    scope_end(&t->ctx);
+    return OK;
 }
 
 Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {

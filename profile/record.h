@@ -9,39 +9,70 @@
 extern "C" {
 #endif
 
-/* One run of an operation, or of a primitive inside it. */
+typedef enum {
+    RECORD_SCOPE,     // a range of the program: step, forward, a layer
+    RECORD_OPERATION, // a contract
+    RECORD_PRIMITIVE, // a part of an operation
+    RECORD_LIBRARY,   // a library's call on the CPU
+} RecordKind;
+
+/* What ran once. */
 typedef struct {
+    RecordKind kind;
     Operation operation;
     Pass pass;
     Form form;
-    const char *primitive; // NULL: the operation as a whole
-    const char *place;     // which call of the model: "attention.projection"
-    int layer;             // -1 outside the blocks
+    const char *name;   // of all but operations
+    const char *place;  // which call of the model: "attention.projection"
+    const char *source; // of primitives: "kernels/norm/cpu_naive.c:71"
+    int layer;          // -1 outside the blocks
     int64_t step;
-    int64_t parent;            // index of the operation that a primitive ran in; -1 for an operation
+    int64_t parent;            // index of the record that was open when it began; -1: none
     double cpu_start, cpu_end; // seconds, monotonic clock
+    double device_start;       // seconds of device time after the start of the outermost record
     double device_ms;          // between device events; the CPU's own time there
     int64_t launches;
-    Work work; // of operations; zero for primitives
+    Work work; // of operations; zero for all others
 } Record;
+
+/* From `at` on, `used` bytes of the arena are taken. */
+typedef struct {
+    double at; // seconds, monotonic clock
+    ArenaKind arena;
+    size_t used;
+    int64_t record; // the innermost that was open; -1: none
+} RecordMemory;
 
 typedef struct Recorder Recorder;
 
-/* A recorder that holds up to `limit` records (0: a million); later ones are counted as dropped. With
- * `primitives` every primitive is recorded too: more events, so a little more time. Without, only those that
- * run under another pass than their operation's, so that the passes' times stay true. */
-CHECKED Status recorder_open(Device *device, int64_t limit, bool primitives, Recorder **recorder);
+typedef struct {
+    int64_t limit;   // records that are kept, 0: a million; later ones are counted as dropped
+    bool primitives; // record them all; else only those that run under another pass than their operation's,
+                     // so that the passes' times stay true
+    bool whole;      // scopes, library calls and memory too: what a trace needs
+    bool timed;      // with device events around each record; else device_start and device_ms stay 0
+    /* Called as a record begins, with its index, and ends: for another profiler's correlation. NULL: none. */
+    void (*mark)(void *marker, int64_t record);
+    void (*unmark)(void *marker);
+    void *marker;
+} RecorderOptions;
+
+CHECKED Status recorder_open(Device *device, const RecorderOptions *options, Recorder **recorder);
 void recorder_close(Recorder *recorder);
-bool recorder_wants_primitives(const Recorder *recorder);
+bool recorder_wants(const Recorder *recorder, RecordKind kind);
 
 /* Called by the door, properly nested. A failure to record is kept, and reported by recorder_read. */
 void record_begin(Recorder *recorder, const Record *what);
 void record_end(Recorder *recorder);
+void record_memory(Recorder *recorder, const Arena arenas[ARENA_COUNT]); // notes what has changed
 
 /* Waits for the device, resolves the events and gives out the records in the order in which they began. They
  * stay valid until recorder_clear or recorder_close. */
 CHECKED Status recorder_read(Recorder *recorder, const Record **records, int64_t *count, int64_t *dropped);
 void recorder_clear(Recorder *recorder);
+
+/* The changes of memory since the last clear, in order. */
+const RecordMemory *recorder_memory(const Recorder *recorder, int64_t *count);
 
 #ifdef __cplusplus
 }

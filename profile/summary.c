@@ -66,7 +66,8 @@ static Status add_time(Fold *fold, const Record *r, Pass pass, const char *primi
 
 static Status fold_record(Fold *fold, const Record *records, const Record *r, bool primitives) {
     int index;
-    if (r->parent < 0) {
+    if (r->kind != RECORD_OPERATION && r->kind != RECORD_PRIMITIVE) return OK;
+    if (r->kind == RECORD_OPERATION) {
         TRY(add_time(fold, r, r->pass, NULL, 1, &index));
         SummaryRow *row = &fold->rows[index];
         row->calls += 1;
@@ -80,7 +81,7 @@ static Status fold_record(Fold *fold, const Record *records, const Record *r, bo
         TRY(add_time(fold, r, r->pass, NULL, 1, &index));
     }
     if (!primitives) return OK;
-    TRY(add_time(fold, r, r->pass, r->primitive, 1, &index));
+    TRY(add_time(fold, r, r->pass, r->name, 1, &index));
     fold->rows[index].calls += 1;
     return OK;
 }

@@ -105,6 +105,11 @@ static void cpu_range_pop(Device *device) {
     (void)device;
 }
 
+static void cpu_outside_profiler(Device *device, bool record) {
+    (void)device;
+    (void)record;
+}
+
 static void cpu_close(Device *device) {
     memory_free(device);
 }
@@ -147,6 +152,7 @@ Status device_open_cpu(int threads, Device **device) {
                     .elapsed = cpu_elapsed,
                     .range_push = cpu_range_push,
                     .range_pop = cpu_range_pop,
+                    .outside_profiler = cpu_outside_profiler,
                     .close = cpu_close};
     if (threads > 0) omp_set_num_threads(threads);
     threads = omp_get_max_threads();

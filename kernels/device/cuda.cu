@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "kernels/gemm/cuda.cuh"
 
+#include <cuda_profiler_api.h>
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
 #include <string.h>
@@ -242,6 +243,10 @@ static void cuda_range_pop(Device *device) {
     if (names->domain) nvtxDomainRangePop(names->domain);
 }
 
+static void cuda_outside_profiler(Device *, bool record) {
+    (void)(record ? cudaProfilerStart() : cudaProfilerStop()); // nobody listening is no error
+}
+
 /* ---- opening and closing ---- */
 
 static void cuda_close(Device *device) {
@@ -273,6 +278,9 @@ static Status cuda_describe(CudaDevice *device) {
     device->capability = 10 * properties.major + properties.minor;
     device->shared_bytes = properties.sharedMemPerBlockOptin;
     device->l2_bytes = (size_t)properties.l2CacheSize;
+    device->base.limits = {properties.maxThreadsPerMultiProcessor / properties.warpSize,
+                           properties.maxBlocksPerMultiProcessor, properties.regsPerMultiprocessor,
+                           properties.sharedMemPerMultiprocessor, properties.reservedSharedMemPerBlock};
 
     cudaFuncAttributes attributes;
     cudaError_t error = cudaFuncGetAttributes(&attributes, probe_kernel);
@@ -298,6 +306,7 @@ static Status cuda_start(CudaDevice *device) {
     snprintf(device->base.library, sizeof device->base.library, "cuBLASLt %zu.%zu.%zu", version / 10000,
              version / 100 % 100, version % 100);
     device->workspace_bytes = WORKSPACE_BYTES;
+    device->base.workspace = WORKSPACE_BYTES + TICKETS * sizeof *device->tickets;
     CUDA_TRY(cudaMalloc(&device->workspace, device->workspace_bytes));
     CUDA_TRY(cudaMalloc(&device->tickets, TICKETS * sizeof *device->tickets));
     CUDA_TRY(cudaMemset(device->tickets, 0, TICKETS * sizeof *device->tickets));
@@ -331,6 +340,7 @@ static void cuda_fill_interface(Device *base) {
     base->graph_free = cuda_graph_free;
     base->range_push = cuda_range_push;
     base->range_pop = cuda_range_pop;
+    base->outside_profiler = cuda_outside_profiler;
     base->close = cuda_close;
 }
 

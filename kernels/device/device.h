@@ -20,6 +20,12 @@ typedef struct Device Device;
 typedef struct Event Event; // a point in the device's stream
 typedef struct Graph Graph; // captured work
 
+/* What one multiprocessor of a GPU holds at most: what a kernel's occupancy is a share of. */
+typedef struct {
+    int warps, blocks, registers;
+    size_t shared, shared_reserved; // bytes; reserved: of each block, besides its own
+} MultiprocessorLimits;
+
 struct Device {
     Backend backend;
     char name[128];   // "NVIDIA H200", "AMD EPYC 9B45, 2 threads"
@@ -28,6 +34,8 @@ struct Device {
     int threads;      // of a parallel region on the CPU; 0 on a GPU
     /* Kernels launched so far (a library's product counts as one); on the CPU, primitives run. */
     int64_t launches;
+    size_t workspace;            // bytes that libraries and kernels keep beside the arenas
+    MultiprocessorLimits limits; // zero on the CPU
 
     /* The three allocators; ERROR_MEMORY when it does not suffice. `allocate` is for arenas, `pinned` for
      * host buffers that are copied from and to. Contents are undefined. */
@@ -72,6 +80,9 @@ struct Device {
      * once). */
     void (*range_push)(Device *device, const char *name);
     void (*range_pop)(Device *device);
+
+    /* Tells outside profilers that what follows is to be recorded, or no longer (cudaProfilerStart, Stop). */
+    void (*outside_profiler)(Device *device, bool record);
 
     void (*close)(Device *device);
 };

@@ -10,7 +10,6 @@ static bool fits(int64_t value) {
 }
 
 Status gemm_cpu(Ctx *ctx, const Gemm *g) {
-    (void)ctx;
     if (g->a_dtype != g->c_dtype || g->b_dtype != g->c_dtype || (g->c_dtype != F32 && g->c_dtype != F64))
         return fail(ERROR_INTERNAL, "gemm: the CPU multiplies fp32 or fp64 of one kind, not %s by %s into %s",
                     dtype_name(g->a_dtype), dtype_name(g->b_dtype), dtype_name(g->c_dtype));
@@ -24,6 +23,10 @@ Status gemm_cpu(Ctx *ctx, const Gemm *g) {
     const int m = (int)g->m, n = (int)g->n, k = (int)g->k;
     /* BLAS refuses a leading dimension of 0, which an empty k has. */
     const int lda = g->lda ? (int)g->lda : 1, ldb = g->ldb ? (int)g->ldb : 1, ldc = (int)g->ldc;
+    static const char *const names[2][2][2] = {
+        {{"cblas_sgemm NN", "cblas_sgemm NT"}, {"cblas_sgemm TN", "cblas_sgemm TT"}},
+        {{"cblas_dgemm NN", "cblas_dgemm NT"}, {"cblas_dgemm TN", "cblas_dgemm TT"}}};
+    library_begin(ctx, names[g->c_dtype == F64][g->transpose_a][g->transpose_b]);
     for (int64_t b = 0; b < (g->batch ? g->batch : 1); b++) {
         if (g->c_dtype == F32)
             cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, (float)g->alpha, (const float *)g->a + b * g->a_step,
@@ -34,5 +37,6 @@ Status gemm_cpu(Ctx *ctx, const Gemm *g) {
                         (const double *)g->b + b * g->b_step, ldb, g->beta, (double *)g->c + b * g->c_step,
                         ldc);
     }
+    library_end(ctx);
     return OK;
 }
