@@ -1,0 +1,256 @@
+#include "profile/chrome.h"
+
+#include "base/gzip.h"
+#include "base/memory.h"
+#include "profile/spans.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Process ids of the file: a row of tracks for each. */
+enum { HOST = 1, DEVICE = 2 };
+
+/* Tracks of a stream: the operations, and below them what ran. */
+static int64_t operation_track(int32_t stream) {
+    return 2 * (int64_t)stream;
+}
+
+static int64_t stream_track(int32_t stream) {
+    return 2 * (int64_t)stream + 1;
+}
+
+static void write_key_text(JsonWriter *w, const char *key, const char *text) {
+    json_write_key(w, key);
+    json_write_string(w, text, (int64_t)strlen(text));
+}
+
+static void write_key_integer(JsonWriter *w, const char *key, int64_t value) {
+    json_write_key(w, key);
+    json_write_integer(w, value);
+}
+
+static void write_key_number(JsonWriter *w, const char *key, double value) {
+    json_write_key(w, key);
+    json_write_number(w, value);
+}
+
+/* Nanoseconds as microseconds, exactly: a double would round long runs' times. */
+static void write_key_time(JsonWriter *w, const char *key, int64_t ns) {
+    char text[48];
+    snprintf(text, sizeof text, "%" PRId64 ".%03d", ns / 1000, (int)(ns % 1000));
+    json_write_key(w, key);
+    json_write_json(w, text);
+}
+
+/* Begins an event; the caller adds the rest and closes the object. */
+static void begin_event(JsonWriter *w, const char *phase, int process, int64_t track) {
+    json_write_line(w, 0, true);
+    json_write_open(w, '{');
+    write_key_text(w, "ph", phase);
+    write_key_integer(w, "pid", process);
+    write_key_integer(w, "tid", track);
+}
+
+/* ---- names of tracks ---- */
+
+static void name_track(JsonWriter *w, const char *what, int process, int64_t track, const char *name) {
+    begin_event(w, "M", process, track);
+    write_key_text(w, "name", what);
+    json_write_key(w, "args");
+    json_write_open(w, '{');
+    write_key_text(w, "name", name);
+    json_write_close(w, '}');
+    json_write_close(w, '}');
+}
+
+static void name_tracks(JsonWriter *w, const Trace *t) {
+    int32_t threads = 0, streams = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        if (t->events[i].thread >= threads) threads = t->events[i].thread + 1;
+        if (t->events[i].stream >= streams) streams = t->events[i].stream + 1;
+    }
+    char name[256];
+    snprintf(name, sizeof name, "host: %s", t->run.host);
+    name_track(w, "process_name", HOST, 0, name);
+    for (int32_t i = 0; i < threads; i++) {
+        snprintf(name, sizeof name, i ? "thread %d" : "main thread", i);
+        name_track(w, "thread_name", HOST, i, name);
+    }
+    if (!streams) return;
+    snprintf(name, sizeof name, "device: %s", t->run.device);
+    name_track(w, "process_name", DEVICE, 0, name);
+    for (int32_t i = 0; i < streams; i++) {
+        snprintf(name, sizeof name, "stream %d: operations", i);
+        name_track(w, "thread_name", DEVICE, operation_track(i), name);
+        snprintf(name, sizeof name, "stream %d: kernels and copies", i);
+        name_track(w, "thread_name", DEVICE, stream_track(i), name);
+    }
+}
+
+/* ---- events ---- */
+
+static void write_kernel(JsonWriter *w, const KernelShape *k) {
+    if (!k->block[0]) return;
+    char text[64];
+    snprintf(text, sizeof text, "%d x %d x %d", k->grid[0], k->grid[1], k->grid[2]);
+    write_key_text(w, "grid", text);
+    snprintf(text, sizeof text, "%d x %d x %d", k->block[0], k->block[1], k->block[2]);
+    write_key_text(w, "block", text);
+    write_key_integer(w, "registers", k->registers);
+    write_key_integer(w, "shared bytes", (int64_t)k->shared_static + k->shared_dynamic);
+    write_key_number(w, "occupancy", k->occupancy);
+}
+
+static void write_arguments(JsonWriter *w, const TraceEvent *e) {
+    json_write_key(w, "args");
+    json_write_open(w, '{');
+    if (e->step >= 0) write_key_integer(w, "step", e->step);
+    write_key_text(w, "phase", phase_name(e->phase));
+    if (e->layer >= 0) write_key_integer(w, "layer", e->layer);
+    if (e->in_operation) {
+        write_key_text(w, "operation", operation_name(e->operation));
+        write_key_text(w, "pass", pass_name(e->pass));
+        write_key_text(w, "form", form_name(e->form));
+        if (e->place) write_key_text(w, "place", e->place);
+        write_key_text(w, "category", category_name(e->category));
+    }
+    if (e->source) write_key_text(w, "source", e->source);
+    if (e->kind == TRACE_OPERATION) {
+        write_key_number(w, "GFLOP", 1e-9 * e->work.flops);
+        write_key_number(w, "least MB", 1e-6 * e->work.bytes);
+        write_key_number(w, "device us", 1e-3 * (double)e->device_total);
+    }
+    if (e->kind == TRACE_KERNEL) write_kernel(w, &e->kernel);
+    if (e->kind == TRACE_COPY) write_key_text(w, "direction", copy_name(e->copy.direction));
+    if (e->kind == TRACE_COPY) write_key_text(w, "host memory", e->copy.pageable ? "pageable" : "pinned");
+    if (e->kind == TRACE_COPY || e->kind == TRACE_FILL) write_key_integer(w, "bytes", e->copy.bytes);
+    json_write_close(w, '}');
+}
+
+static void write_slice(JsonWriter *w, const TraceEvent *e, int process, int64_t track, int64_t begin,
+                        int64_t end) {
+    begin_event(w, "X", process, track);
+    write_key_text(w, "cat", trace_kind_name(e->kind));
+    write_key_text(w, "name", e->kind == TRACE_OPERATION && e->place ? e->place : e->name);
+    write_key_time(w, "ts", begin);
+    write_key_time(w, "dur", end - begin);
+    write_arguments(w, e);
+    json_write_close(w, '}');
+}
+
+/* An arrow: its two ends bind to the slices that are open on their tracks at their times. */
+static void write_arrow(JsonWriter *w, const Trace *t, const TraceEvent *kernel, int64_t id) {
+    const TraceEvent *call = &t->events[kernel->launch];
+    for (int last = 0; last < 2; last++) {
+        if (last)
+            begin_event(w, "f", DEVICE, stream_track(kernel->stream));
+        else
+            begin_event(w, "s", HOST, call->thread);
+        write_key_text(w, "cat", "launch");
+        write_key_text(w, "name", "launch");
+        write_key_integer(w, "id", id);
+        write_key_time(w, "ts", last ? kernel->begin : call->begin);
+        if (last) write_key_text(w, "bp", "e");
+        json_write_close(w, '}');
+    }
+}
+
+/* ---- counters ---- */
+
+static void write_counter(JsonWriter *w, const char *name, int64_t at) {
+    begin_event(w, "C", HOST, 0);
+    write_key_text(w, "name", name);
+    write_key_time(w, "ts", at);
+    json_write_key(w, "args");
+    json_write_open(w, '{');
+}
+
+static void end_counter(JsonWriter *w) {
+    json_write_close(w, '}');
+    json_write_close(w, '}');
+}
+
+/* All classes at each change: the viewers stack them. Of the changes at one time only the last is shown. */
+static void write_memory(JsonWriter *w, const Trace *t) {
+    int64_t bytes[MEMORY_CLASS_COUNT] = {0};
+    for (int64_t i = 0; i < t->memory_count; i++) {
+        const TraceMemory *m = &t->memory[i];
+        bytes[m->class_] = m->bytes;
+        if (i + 1 < t->memory_count && t->memory[i + 1].at == m->at) continue;
+        write_counter(w, "memory, MiB", m->at);
+        for (int c = 0; c < MEMORY_CLASS_COUNT; c++)
+            write_key_number(w, memory_class_name((MemoryClass)c), (double)bytes[c] / 1048576);
+        end_counter(w);
+    }
+}
+
+static void write_speed(JsonWriter *w, const Trace *t) {
+    double tokens = (double)t->run.batch * (double)t->run.seq * (double)t->run.accum;
+    int64_t end = -1;
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        if (e->kind != TRACE_STEP || trace_length(e) <= 0) continue;
+        write_counter(w, "tokens per second", e->begin);
+        write_key_number(w, "tokens per second", 1e9 * tokens / (double)trace_length(e));
+        end_counter(w);
+        end = e->end;
+    }
+    if (end < 0) return;
+    write_counter(w, "tokens per second", end);
+    write_key_number(w, "tokens per second", 0);
+    end_counter(w);
+}
+
+/* ---- the file ---- */
+
+static void write_about(JsonWriter *w, const TraceRun *r) {
+    json_write_key(w, "otherData");
+    json_write_open(w, '{');
+    write_key_text(w, "program", r->program);
+    write_key_text(w, "model", r->model);
+    write_key_text(w, "dtype", r->dtype);
+    write_key_text(w, "device", r->device);
+    write_key_text(w, "library", r->library);
+    write_key_text(w, "source", source_name(r->source));
+    write_key_text(w, "window", r->window);
+    write_key_integer(w, "batch", r->batch);
+    write_key_integer(w, "seq", r->seq);
+    json_write_close(w, '}');
+}
+
+Status chrome_render(const Trace *t, JsonWriter *w) {
+    Span *spans;
+    TRY(spans_make(t, &spans));
+    json_write_open(w, '{');
+    write_key_text(w, "displayTimeUnit", "ms");
+    write_about(w, &t->run);
+    json_write_key(w, "traceEvents");
+    json_write_open(w, '[');
+    name_tracks(w, t);
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        if (trace_on_device(e)) {
+            write_slice(w, e, DEVICE, stream_track(e->stream), e->begin, e->end);
+            if (e->launch >= 0) write_arrow(w, t, e, i);
+            continue;
+        }
+        write_slice(w, e, HOST, e->thread, e->begin, e->end);
+        if (spans[i].stream >= 0)
+            write_slice(w, e, DEVICE, operation_track(spans[i].stream), spans[i].begin, spans[i].end);
+    }
+    memory_free(spans);
+    write_memory(w, t);
+    write_speed(w, t);
+    json_write_close(w, ']');
+    json_write_close(w, '}');
+    return json_writer_status(w);
+}
+
+Status chrome_write(const Trace *trace, const char *path) {
+    JsonWriter writer = {0};
+    Status status = chrome_render(trace, &writer);
+    if (!status) status = gzip_write(path, writer.text, (int64_t)writer.length);
+    json_writer_free(&writer);
+    return status;
+}

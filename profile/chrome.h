@@ -1,0 +1,22 @@
+/* chrome: a trace in the Trace Event Format of chrome://tracing and Perfetto: host threads, device streams with
+ * operations over their kernels, an arrow from each launch to its kernel, counters of memory and speed. */
+#ifndef PROFILE_CHROME_H
+#define PROFILE_CHROME_H
+
+#include "base/json_writer.h"
+#include "profile/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The whole file as one JSON object. Times are microseconds since the trace's origin, to the nanosecond. */
+CHECKED Status chrome_render(const Trace *trace, JsonWriter *writer);
+
+/* Writes it; compressed when `path` ends in ".gz". */
+CHECKED Status chrome_write(const Trace *trace, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,87 @@
+/* figures: a trace folded into what reports speak of: operations, kernels, phases, each as a mean over the recorded
+ * steps. The files, the questions and the audit all read these; times are of the device. */
+#ifndef PROFILE_FIGURES_H
+#define PROFILE_FIGURES_H
+
+#include "profile/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What ran inside an operation: a primitive, or a kernel that no primitive marks. Per step. */
+typedef struct {
+    const char *name;
+    Category category;
+    double ns, calls, launches;
+} InsideRow;
+
+/* One call of the model in one pass; layers are added up. Its identity is place, operation and pass. Per step. */
+typedef struct {
+    const char *place;
+    const char *source; // "kernels/norm/cuda_fused.cu:120"; NULL where not known
+    Operation operation;
+    Pass pass;
+    Form form;
+    Category category;
+    double ns, low, high; // of its device events: mean, least, most of the steps
+    double host_ns;       // between its begin and its end on the host
+    double calls, launches;
+    Work work; // the least that the contract demands
+    InsideRow *inside;
+    int inside_count, inside_room;
+} OperationRow;
+
+/* A kernel, a copy or a fill, by name. Per step. */
+typedef struct {
+    const char *name;
+    TraceKind kind;
+    Category category; // of what it served most recently; CATEGORY_MEMORY outside operations
+    const char *place; // NULL outside operations
+    double ns[PASS_COUNT], calls[PASS_COUNT];
+} KernelRow;
+
+/* A phase of the step on the device: from the end of what ran before it, so waiting for its first kernel is its own.
+ * An operation's pass decides, where there is one: a gradient that the forward pass computes is backward. */
+typedef struct {
+    double ns;
+    double categories[CATEGORY_COUNT]; // of device events; the rest of `ns` is waiting
+} PhaseRow;
+
+typedef struct {
+    const Trace *trace;
+    OperationRow *rows; // in the order in which they first ran
+    int row_count, row_room;
+    KernelRow *kernels;
+    int kernel_count, kernel_room;
+    PhaseRow phases[PHASE_COUNT];
+    int64_t steps;
+    double step_ns; // a recorded step, tracing on
+    double step_ms, low,
+        high;          // tracing off: median and range. Of the recorded steps where there are no others
+    double reader_ms;  // of it waited for the reader, mean
+    double overhead;   // of tracing: median with over median without, less 1; 0 where not known
+    double covered_ns; // of step_ns lies in an operation's span, in a reader's wait or in a copy
+    double device_ns, launches; // of all device events; per step
+    double tokens;              // of a step
+    int64_t peak_bytes;         // of all classes together, and then the share of each
+    int64_t peak_classes[MEMORY_CLASS_COUNT];
+} Figures;
+
+/* Of a finished trace, which must outlive them. ERROR_FORMAT for one without a recorded step. */
+CHECKED Status figures_make(const Trace *trace, Figures *figures);
+void figures_free(Figures *figures);
+
+/* The row of this identity; NULL: none. `place` is compared as text, so it may come from another trace. */
+const OperationRow *figures_find(const Figures *figures, const char *place, Operation operation, Pass pass);
+
+/* Device time of a pass; PASS_COUNT: of all. Per step. */
+double figures_pass_ns(const Figures *figures, Pass pass);
+
+/* The phase in which a device event counts. */
+Phase figures_phase(const TraceEvent *event);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

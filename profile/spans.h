@@ -1,0 +1,32 @@
+/* spans: when an operation ran on its device, which is later than when the host launched it. */
+#ifndef PROFILE_SPANS_H
+#define PROFILE_SPANS_H
+
+#include "profile/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* From the first to the last device event below a host event: what lies between them, the waiting of one kernel for
+ * the next, is the operation's own. */
+typedef struct {
+    int64_t begin, end; // ns
+    int32_t stream;     // of the first; -1: nothing below it ran on a device
+} Span;
+
+/* A span for each event of `trace`, filled for its operations; to be freed with memory_free. */
+CHECKED Status spans_make(const Trace *trace, Span **spans);
+
+/* An interval of time. */
+typedef struct {
+    int64_t begin, end;
+} Interval;
+
+/* The time that is in at least one of the intervals, which this sorts: overlaps count once. */
+int64_t intervals_union(Interval *intervals, int64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
