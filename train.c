@@ -7,6 +7,7 @@
 #include "model/paths.h"
 #include "model/report.h"
 #include "model/train_options.h"
+#include "model/train_tokenizer.h"
 #include "model/writer.h"
 #include "profile/summary.h"
 
@@ -397,6 +398,8 @@ static Status compare(Run *run, PathsOptions *paths, size_t bytes[FORM_COUNT]) {
 static Status start(Run *run, int argc, char **argv, bool *done) {
     TRY(train_options_read(argc, argv, &run->options, &run->set, done));
     if (*done) return OK;
+    *done = run->options.train_tokenizer > 0;
+    if (*done) return train_tokenizer(&run->options);
     TRY(read_resume(run));
     TRY(check_out(run));
     TRY(open_session(run));

@@ -1,9 +1,7 @@
 #define _GNU_SOURCE
-#include "data/loader.h"
-
 #include "base/checked.h"
 #include "base/memory.h"
-#include "base/random.h"
+#include "data/loader_internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,14 +13,15 @@ enum { LIMIT = 64 }; // of workers, and of batches held
 
 /* One batch of the ring. Batch number n lies in slot n % slot_count. */
 typedef struct {
-    int32_t *tokens; // (2, batch, seq): inputs, then targets
+    void *memory;
+    Batch batch;
     bool ready;
     Status status;
 } Slot;
 
 struct Loader {
     LoaderOptions options;
-    int64_t windows;
+    BatchMaker maker;
     Slot *slots;
     int slot_count;
     int64_t base;        // the position of batch number 0; a seek moves it
@@ -48,26 +47,12 @@ static void pause_for(int64_t microseconds) {
     while (microseconds > 0 && nanosleep(&left, &left) != 0 && errno == EINTR) {}
 }
 
-/* ---- reading one batch ---- */
+/* ---- making one batch ---- */
 
-/* Window number `position` of the endless row of epochs, to row `row` of the batch. */
-static Status read_window(const Loader *loader, int64_t position, int64_t row, int32_t *tokens) {
-    const LoaderOptions *o = &loader->options;
-    int64_t epoch = position / loader->windows, window = position % loader->windows;
-    if (o->shuffle) window = random_permute(o->seed, (uint64_t)epoch, loader->windows, window);
-    int32_t *inputs = tokens + row * o->seq, *targets = inputs + o->batch * o->seq;
-    /* The targets are the inputs moved by one: only the last comes from beyond them. */
-    int64_t first = o->first + window * o->seq;
-    TRY(tokens_read(o->source, first, o->seq, inputs));
-    memcpy(targets, inputs + 1, (size_t)(o->seq - 1) * sizeof *inputs);
-    return tokens_read(o->source, first + o->seq, 1, targets + o->seq - 1);
-}
-
-static Status read_batch(const Loader *loader, int64_t position, int32_t *tokens) {
+static Status make_batch(const Loader *loader, int64_t position, Slot *slot) {
     pause_for(loader->options.delay_us);
-    for (int64_t row = 0; row < loader->options.batch; row++)
-        TRY(read_window(loader, position + row, row, tokens));
-    return OK;
+    slot->batch = (Batch){.position = position};
+    return loader->maker.make(loader->maker.context, position, slot->memory, &slot->batch);
 }
 
 /* ---- workers ---- */
@@ -90,7 +75,7 @@ static void *work(void *argument) {
         Slot *slot = &loader->slots[number % loader->slot_count];
         loader->reading++;
         pthread_mutex_unlock(&loader->mutex);
-        Status status = read_batch(loader, position, slot->tokens);
+        Status status = make_batch(loader, position, slot);
         pthread_mutex_lock(&loader->mutex);
         loader->reading--;
         slot->status = status;
@@ -118,27 +103,17 @@ static Status start_workers(Loader *loader) {
 
 /* ---- opening and closing ---- */
 
-/* How many tokens of the source the windows are cut from. */
-static int64_t part_length(const LoaderOptions *o) {
-    return o->length ? o->length : tokens_count(o->source) - o->first;
-}
-
-static Status check_options(const LoaderOptions *o) {
-    int64_t tokens, bytes, length = part_length(o);
+Status loader_check(const LoaderOptions *o, int tensors, int64_t *bytes) {
+    int64_t tokens, ids;
     if (o->batch < 1 || o->seq < 1 || checked_multiply(o->batch, o->seq, &tokens) ||
-        checked_multiply(tokens, 2 * (int64_t)sizeof(int32_t), &bytes))
+        checked_multiply(tokens, tensors, &ids) || checked_add(ids, 2 * o->batch, &ids) ||
+        checked_multiply(ids, (int64_t)sizeof(int32_t), bytes))
         return fail(ERROR_USAGE, "batches of %lld x %lld tokens cannot be made", (long long)o->batch,
                     (long long)o->seq);
     if (o->workers < 0 || o->workers > LIMIT)
         return fail(ERROR_USAGE, "%d data workers: 0 to %d are possible", o->workers, LIMIT);
     if (o->hold < 0 || o->hold > LIMIT || o->delay_us < 0)
         return fail(ERROR_USAGE, "the loader can hold 0 to %d batches and wait 0 us or more", LIMIT);
-    if (o->first < 0 || length < 0 || length > tokens_count(o->source) - o->first)
-        return fail(ERROR_INTERNAL, "the part of the data from token %lld on, %lld tokens long, is not there",
-                    (long long)o->first, (long long)o->length);
-    if (length <= o->seq)
-        return fail(ERROR_FORMAT, "the data has %lld tokens, but one window of --seq=%lld needs %lld",
-                    (long long)length, (long long)o->seq, (long long)o->seq + 1);
     return OK;
 }
 
@@ -154,31 +129,32 @@ static void release_default(void *context, void *pointer) {
 
 static Status allocate(Loader *loader) {
     LoaderOptions *o = &loader->options;
-    size_t bytes = (size_t)(2 * o->batch * o->seq) * sizeof(int32_t);
     /* Beside the held ones: one for each worker to read into, and one ready meanwhile. */
     loader->slot_count = o->hold + (o->workers ? o->workers + 1 : 0);
     loader->slots = memory_array((size_t)loader->slot_count, sizeof *loader->slots);
     loader->threads = memory_array((size_t)o->workers, sizeof *loader->threads);
     bool complete = loader->slots && loader->threads;
     for (int i = 0; complete && i < loader->slot_count; i++) {
-        loader->slots[i].tokens = o->buffers.allocate(o->buffers.context, bytes);
-        complete = loader->slots[i].tokens != NULL;
+        loader->slots[i].memory = o->buffers.allocate(o->buffers.context, (size_t)loader->maker.bytes);
+        complete = loader->slots[i].memory != NULL;
     }
     if (complete) return OK;
     return fail(ERROR_MEMORY, "no memory left for %d batches of %lld x %lld tokens", loader->slot_count,
                 (long long)o->batch, (long long)o->seq);
 }
 
-Status loader_open(const LoaderOptions *options, Loader **loader) {
+Status loader_start(const LoaderOptions *options, BatchMaker maker, Loader **loader) {
     *loader = NULL;
-    TRY(check_options(options));
     Loader *l = memory_allocate(sizeof *l);
-    if (!l) return fail(ERROR_MEMORY, "no memory left for the loader");
+    if (!l) {
+        maker.release(maker.context);
+        return fail(ERROR_MEMORY, "no memory left for the loader");
+    }
+    l->maker = maker;
     l->options = *options;
     if (!l->options.hold) l->options.hold = 1;
     if (!l->options.buffers.allocate)
         l->options.buffers = (HostBuffers){allocate_default, release_default, NULL};
-    l->windows = (part_length(options) - 1) / options->seq;
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->room, NULL);
     pthread_cond_init(&l->filled, NULL);
@@ -200,9 +176,10 @@ void loader_close(Loader *loader) {
     for (int i = 0; i < loader->started; i++) pthread_join(loader->threads[i], NULL);
     for (int i = 0; loader->slots && i < loader->slot_count; i++) {
         status_free(loader->slots[i].status);
-        if (loader->slots[i].tokens)
-            loader->options.buffers.release(loader->options.buffers.context, loader->slots[i].tokens);
+        if (loader->slots[i].memory)
+            loader->options.buffers.release(loader->options.buffers.context, loader->slots[i].memory);
     }
+    loader->maker.release(loader->maker.context);
     pthread_cond_destroy(&loader->filled);
     pthread_cond_destroy(&loader->room);
     pthread_mutex_destroy(&loader->mutex);
@@ -218,7 +195,7 @@ int64_t loader_position(const Loader *loader) {
 }
 
 int64_t loader_windows(const Loader *loader) {
-    return loader->windows;
+    return loader->maker.windows;
 }
 double loader_waited_ms(const Loader *loader) {
     return 1e3 * loader->waited;
@@ -253,7 +230,7 @@ Status loader_seek(Loader *loader, int64_t position) {
 
 /* Waits until batch number `handed` is there, and takes its slot's status. */
 static Status take(Loader *loader, Slot *slot) {
-    if (!loader->started) return read_batch(loader, loader_position(loader), slot->tokens);
+    if (!loader->started) return make_batch(loader, loader_position(loader), slot);
     pthread_mutex_lock(&loader->mutex);
     while (!slot->ready) pthread_cond_wait(&loader->filled, &loader->mutex);
     Status status = slot->status;
@@ -274,7 +251,7 @@ Status loader_next(Loader *loader, Batch *batch) {
         restart(loader, position);
         return status;
     }
-    *batch = (Batch){slot->tokens, slot->tokens + loader->options.batch * loader->options.seq, position};
+    *batch = slot->batch;
     pthread_mutex_lock(&loader->mutex);
     loader->handed++;
     pthread_cond_broadcast(&loader->room);

@@ -1,14 +1,19 @@
-/* loader: batches of token windows, read ahead by worker threads.
+/* loader: batches, read ahead by worker threads. Three kinds:
  *
- * The row of tokens is cut into windows of seq + 1 tokens with stride seq: a window's inputs are its first
- * seq tokens, its targets its last seq. An epoch visits each window once, in an order shuffled by (seed,
- * epoch), or in the order of the row; batches run on over the end of an epoch. All state is the position, the
- * number of windows handed out since the start: the same position gives the same batches, whatever the number
- * of workers. */
+ *   windows   the row of tokens is cut into windows of seq + 1 tokens with stride seq: a window's inputs are its
+ *             first seq tokens, its targets its last seq
+ *   masked    windows of seq - 2 tokens between a begin and an end token, some hidden behind the mask: the
+ *             targets are what they were, -1 elsewhere (Devlin et al. 2019, section 3.1)
+ *   pairs     a source and a target sentence in each row, padded to the longest of the batch (data/pairs.h)
+ *
+ * An epoch visits each window or pair once, in an order shuffled by (seed, epoch), or in the data's order;
+ * batches of windows run on over the end of an epoch. All state is the position, the number of rows handed
+ * out since the start: the same position gives the same batches, whatever the number of workers. */
 #ifndef DATA_LOADER_H
 #define DATA_LOADER_H
 
 #include "base/status.h"
+#include "data/pairs.h"
 #include "data/tokens.h"
 
 #include <stdbool.h>
@@ -23,8 +28,9 @@ typedef struct {
 } HostBuffers;
 
 typedef struct {
-    const TokenSource *source; // outlives the loader
-    int64_t first, length;     // the part of the source that is used: tokens; length 0: to its end
+    const TokenSource *source; // of windows; outlives the loader
+    const PairSource *pairs;   // of pairs; outlives the loader
+    int64_t first, length;     // the part that is used: tokens or pairs; length 0: to its end
     int64_t batch, seq;
     bool shuffle;
     uint64_t seed;
@@ -34,15 +40,34 @@ typedef struct {
     HostBuffers buffers; // all-zero: memory_allocate's
 } LoaderOptions;
 
+/* What an objective has no use for is NULL or 0. All of a batch's arrays lie in one block. */
 typedef struct {
-    const int32_t *inputs, *targets; // (batch, seq)
-    int64_t position;                // of its first window
+    const int32_t *inputs, *targets; // (batch, seq); a target of -1 does not count
+    const int32_t *source;           // (batch, source_seq) of pairs
+    const int32_t *lengths;          // (batch) inputs in each row that are no padding; NULL: all
+    const int32_t *source_lengths;   // (batch) the same of the source
+    int64_t seq, source_seq;         // of this batch: pairs vary, up to the options' seq
+    int64_t position;                // of its first row
+    int64_t tokens;                  // targets that count
 } Batch;
 
 typedef struct Loader Loader;
 
 /* ERROR_FORMAT where the source is too short for one window. */
 CHECKED Status loader_open(const LoaderOptions *options, Loader **loader);
+
+/* The tokens that masking puts in. In each row of n tokens, max(1, round(0.15 n)) places are drawn: 80% become
+ * the mask, 10% a token drawn from the whole vocabulary, 10% stay. Which, follows from seed and position. */
+typedef struct {
+    int32_t begin, end, mask; // [CLS], [SEP], [MASK]
+    int64_t vocab;
+} MaskRule;
+CHECKED Status loader_open_masked(const LoaderOptions *options, const MaskRule *rule, Loader **loader);
+
+/* Batches of pairs of similar length: with `shuffle`, each epoch's shuffled pairs are sorted by their lengths
+ * in steps of PAIR_STEP, cut into batches, and the batches shuffled. The last batch of an epoch may have rows
+ * that are all padding: their lengths are 0. ERROR_FORMAT where no pair fits. */
+CHECKED Status loader_open_pairs(const LoaderOptions *options, Loader **loader);
 void loader_close(Loader *loader); // ends the workers; NULL is fine
 
 /* The next batch, valid until `hold` more have been asked for, or a seek, or the close. An error that a
@@ -50,9 +75,9 @@ void loader_close(Loader *loader); // ends the workers; NULL is fine
  * again. */
 CHECKED Status loader_next(Loader *loader, Batch *batch);
 
-int64_t loader_position(const Loader *loader);                // windows handed out
-CHECKED Status loader_seek(Loader *loader, int64_t position); // the next batch begins with this window
-int64_t loader_windows(const Loader *loader);                 // of one epoch
+int64_t loader_position(const Loader *loader);                // rows handed out
+CHECKED Status loader_seek(Loader *loader, int64_t position); // the next batch begins with this row
+int64_t loader_windows(const Loader *loader);                 // rows of one epoch
 
 /* How long loader_next has waited for batches, in milliseconds: since the opening, and the last time. */
 double loader_waited_ms(const Loader *loader);

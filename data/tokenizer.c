@@ -13,7 +13,7 @@ static Status fail_memory(void) {
 /* ---- opening ---- */
 
 static Status open_bytes(Tokenizer *tokenizer) {
-    tokenizer->bytes = true;
+    tokenizer->kind = TOKENIZER_BYTES;
     tokenizer->vocab = 256;
     tokenizer->end_of_text = -1;
     tokenizer->hash = 256;
@@ -66,6 +66,7 @@ Status tokenizer_open(const char *path, Tokenizer **tokenizer) {
     *tokenizer = NULL;
     Tokenizer *t = memory_allocate(sizeof *t);
     if (!t) return fail_memory();
+    special_clear(t);
     Status status;
     if (!path || strcmp(path, "bytes") == 0) {
         status = open_bytes(t);
@@ -116,10 +117,34 @@ uint64_t tokenizer_hash(const Tokenizer *tokenizer) {
     return tokenizer->hash;
 }
 const char *tokenizer_name(const Tokenizer *tokenizer) {
-    return tokenizer->bytes ? "bytes" : "bpe";
+    static const char *const names[] = {"bytes", "bpe", "wordpiece"};
+    return names[tokenizer->kind];
+}
+
+/* ---- special tokens ---- */
+
+int32_t tokenizer_special(const Tokenizer *tokenizer, SpecialToken token) {
+    return tokenizer->special[token];
+}
+
+void special_clear(Tokenizer *tokenizer) {
+    for (int i = 0; i < SPECIAL_COUNT; i++) tokenizer->special[i] = -1;
+}
+
+void special_take(Tokenizer *tokenizer, const char *name, int32_t id) {
+    static const char *const names[SPECIAL_COUNT][2] = {
+        {"[PAD]", "<pad>"}, {"[CLS]", "<s>"}, {"[SEP]", "</s>"}, {"[UNK]", "<unk>"}, {"[MASK]", "<mask>"}};
+    for (int i = 0; i < SPECIAL_COUNT; i++)
+        if (strcmp(name, names[i][0]) == 0 || strcmp(name, names[i][1]) == 0) tokenizer->special[i] = id;
 }
 
 /* ---- encoding ---- */
+
+Status token_list_add(TokenList *list, int32_t id) {
+    TRY(token_list_reserve(list, 1));
+    list->ids[list->count++] = id;
+    return OK;
+}
 
 void token_list_free(TokenList *list) {
     memory_free(list->ids);
@@ -172,8 +197,7 @@ static int64_t invalid_end(const uint8_t *text, int64_t from, int64_t length) {
     return end;
 }
 
-/* The end of the piece at the cursor, at most PIECE_LIMIT bytes on. */
-static Status piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end) {
+Status piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end) {
     const uint8_t *text = cursor->text;
     int64_t from = cursor->offset;
     if (cursor->valid <= from) cursor->valid = utf8_valid_end(text, from, cursor->length);
@@ -194,7 +218,7 @@ Status tokenizer_encode_step(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t
     int64_t target = list->count + count;
     while (cursor->offset < cursor->length && list->count < target) {
         int64_t from = cursor->offset, end;
-        if (tokenizer->bytes) {
+        if (tokenizer->kind == TOKENIZER_BYTES) {
             end = cursor->length - from < count ? cursor->length : from + count;
             TRY(append_bytes(text + from, end - from, list));
             cursor->offset = end;

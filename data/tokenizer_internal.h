@@ -38,11 +38,15 @@ typedef struct {
 } CachedPiece;
 
 typedef struct Splitter Splitter;
+typedef struct WordPiece WordPiece;
+
+typedef enum { TOKENIZER_BYTES, TOKENIZER_BPE, TOKENIZER_WORDPIECE } TokenizerKind;
 
 struct Tokenizer {
-    bool bytes; // the byte tokenizer: no merges, no pieces
+    TokenizerKind kind;
     int32_t vocab;
-    int32_t end_of_text; // or -1
+    int32_t end_of_text;            // or -1
+    int32_t special[SPECIAL_COUNT]; // or -1
     uint64_t hash;
     uint8_t *pool;   // all tokens' bytes, one after the other
     int64_t *starts; // (vocab + 1) where each begins in the pool
@@ -56,6 +60,15 @@ struct Tokenizer {
     void *scratch;      // for merging one piece
     int64_t scratch_bytes;
 };
+
+/* ---- tokenizer.c ---- */
+
+/* Makes `special` all -1. */
+void special_clear(Tokenizer *tokenizer);
+/* Takes a token as one of the special ones, if its name is one of theirs. */
+void special_take(Tokenizer *tokenizer, const char *name, int32_t id);
+/* The end of the piece at the cursor, at most PIECE_LIMIT bytes on. */
+CHECKED Status piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end);
 
 /* ---- tokenizer_alphabet.c: GPT-2's printable stand-ins for the 256 bytes ---- */
 
@@ -87,6 +100,9 @@ CHECKED Status merge_piece(Tokenizer *tokenizer, const uint8_t *piece, int64_t l
 CHECKED Status token_list_reserve(TokenList *list, int64_t more);
 
 /* ---- tokenizer_load.c ---- */
+
+/* When vocabulary and merges are there: the hash, and the pair table. `name` is for messages. */
+CHECKED Status finish_bpe(Tokenizer *tokenizer, const char *name);
 
 /* Fills vocabulary and merges from files; the paths serve as names in messages. */
 CHECKED Status load_vocab_and_merges(Tokenizer *tokenizer, const char *vocab_path, const char *merges_path);

@@ -121,6 +121,8 @@ static Status load_vocabulary(Vocabulary *v, json_t *vocab, json_t *added) {
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *entry = json_array_get(added, i);
         text = json_string_value(json_object_get(entry, "content"));
+        if (json_is_true(json_object_get(entry, "special")))
+            special_take(t, text, (int32_t)json_integer_value(json_object_get(entry, "id")));
         if (json_object_get(vocab, text)) continue;
         if (shgeti(v->names, text) >= 0)
             return fail(ERROR_FORMAT, "%s: token \"%.40s\" is added twice", v->path, text);
@@ -128,7 +130,7 @@ static Status load_vocabulary(Vocabulary *v, json_t *vocab, json_t *added) {
     }
     t->vocab = (int32_t)count; /* count ids below count, each used once: so none is missing */
     ptrdiff_t end = shgeti(v->names, "<|endoftext|>");
-    t->end_of_text = end < 0 ? -1 : v->names[end].value;
+    t->end_of_text = end < 0 ? t->special[TOKEN_END] : v->names[end].value;
     for (int byte = 0; byte < 256; byte++) {
         char letter[3] = {0};
         alphabet_write((uint8_t)byte, letter);
@@ -226,13 +228,13 @@ static Status load_merge_array(Vocabulary *v, const json_t *merges) {
 /* ---- whole tokenizers ---- */
 
 /* What decides the ids makes the hash. */
-static Status finish(Vocabulary *v) {
-    Tokenizer *t = v->tokenizer;
+Status finish_bpe(Tokenizer *t, const char *name) {
+    t->kind = TOKENIZER_BPE;
     uint64_t hash = hash_bytes(0, t->pool, (size_t)t->starts[t->vocab]);
     hash = hash_bytes(hash, t->starts, (size_t)t->vocab * sizeof *t->starts);
     hash = hash_bytes(hash, &t->end_of_text, sizeof t->end_of_text);
     t->hash = hash_bytes(hash, t->merges, (size_t)t->merge_count * sizeof *t->merges);
-    return fail_at(pair_table_build(t), "%s", v->path);
+    return fail_at(pair_table_build(t), "%s", name);
 }
 
 static void vocabulary_free(Vocabulary *v) {
@@ -250,7 +252,7 @@ Status load_vocab_and_merges(Tokenizer *tokenizer, const char *vocab_path, const
     v.path = merges_path;
     if (!status) status = file_read(merges_path, FILE_LIMIT, &merges, &length);
     if (!status) status = load_merge_lines(&v, merges, length);
-    if (!status) status = finish(&v);
+    if (!status) status = finish_bpe(tokenizer, v.path);
     memory_free(merges);
     vocabulary_free(&v);
     json_decref(vocab);
@@ -304,7 +306,7 @@ Status load_tokenizer_json(Tokenizer *tokenizer, const char *path) {
     if (!status)
         status = load_vocabulary(&v, json_object_get(model, "vocab"), json_object_get(root, "added_tokens"));
     if (!status) status = load_merge_array(&v, json_object_get(model, "merges"));
-    if (!status) status = finish(&v);
+    if (!status) status = finish_bpe(tokenizer, v.path);
     vocabulary_free(&v);
     json_decref(root);
     return status;

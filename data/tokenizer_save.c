@@ -49,7 +49,58 @@ static void put_vocab(TextFile *file, const Tokenizer *tokenizer) {
         snprintf(number, sizeof number, "\": %d", id);
         put_text(file, number);
     }
-    put_text(file, "}\n");
+    put_text(file, "}");
+}
+
+static bool is_special(const Tokenizer *tokenizer, int32_t id) {
+    for (int i = 0; i < SPECIAL_COUNT; i++)
+        if (tokenizer->special[i] == id) return true;
+    return false;
+}
+
+static bool has_special(const Tokenizer *tokenizer) {
+    for (int i = 0; i < SPECIAL_COUNT; i++)
+        if (tokenizer->special[i] >= 0) return true;
+    return false;
+}
+
+static void put_added(TextFile *file, const Tokenizer *tokenizer) {
+    char number[32];
+    const char *comma = "";
+    for (int32_t id = 0; id < tokenizer->vocab; id++) {
+        if (!is_special(tokenizer, id)) continue;
+        snprintf(number, sizeof number, "%s\n{\"id\": %d", comma, id);
+        put_text(file, number);
+        put_text(file, ", \"content\": \"");
+        put_token(file, tokenizer, id, true);
+        put_text(file, "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+                       "\"normalized\": false, \"special\": true}");
+        comma = ",";
+    }
+}
+
+/* Everything in one file, as Hugging Face's tokenizers does. */
+static void put_whole(TextFile *file, const Tokenizer *tokenizer) {
+    put_text(file, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [");
+    put_added(file, tokenizer);
+    put_text(file, "],\n\"normalizer\": null, \"post_processor\": null,\n"
+                   "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+                   "\"trim_offsets\": true, \"use_regex\": true},\n"
+                   "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
+                   "\"trim_offsets\": true, \"use_regex\": true},\n"
+                   "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+                   "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, "
+                   "\"fuse_unk\": false, \"byte_fallback\": false,\n\"vocab\": ");
+    put_vocab(file, tokenizer);
+    put_text(file, ", \"merges\": [");
+    for (int64_t rank = 0; rank < tokenizer->merge_count; rank++) {
+        put_text(file, rank ? ",\n\"" : "\n\"");
+        put_token(file, tokenizer, tokenizer->merges[rank].left, true);
+        put(file, " ", 1);
+        put_token(file, tokenizer, tokenizer->merges[rank].right, true);
+        put(file, "\"", 1);
+    }
+    put_text(file, "]}}\n");
 }
 
 static void put_merges(TextFile *file, const Tokenizer *tokenizer) {
@@ -62,10 +113,34 @@ static void put_merges(TextFile *file, const Tokenizer *tokenizer) {
     }
 }
 
+/* The names of the special tokens, as a config's last keys. */
+static void put_special(TextFile *file, const Tokenizer *tokenizer) {
+    static const char *const keys[SPECIAL_COUNT][2] = {{"pad_token", NULL},
+                                                       {"cls_token", "bos_token"},
+                                                       {"sep_token", "eos_token"},
+                                                       {"unk_token", NULL},
+                                                       {"mask_token", NULL}};
+    bool wordpiece = tokenizer->kind == TOKENIZER_WORDPIECE;
+    for (int i = 0; i < SPECIAL_COUNT; i++) {
+        if (tokenizer->special[i] < 0) continue;
+        put_text(file, ", \"");
+        put_text(file, wordpiece || !keys[i][1] ? keys[i][0] : keys[i][1]);
+        put_text(file, "\": \"");
+        put_token(file, tokenizer, tokenizer->special[i], true);
+        put_text(file, "\"");
+    }
+}
+
 static void put_config(TextFile *file, const Tokenizer *tokenizer) {
-    put_text(file, tokenizer->bytes
-                       ? "{\"fusebox_tokenizer\": \"bytes\"}\n"
-                       : "{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_prefix_space\": false}\n");
+    if (tokenizer->kind == TOKENIZER_BYTES)
+        put_text(file, "{\"fusebox_tokenizer\": \"bytes\"");
+    else if (!has_special(tokenizer))
+        put_text(file, "{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_prefix_space\": false");
+    else
+        put_text(file, "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
+                       "\"clean_up_tokenization_spaces\": false");
+    put_special(file, tokenizer);
+    put_text(file, "}\n");
 }
 
 typedef void PutContents(TextFile *file, const Tokenizer *tokenizer);
@@ -92,7 +167,9 @@ static Status save_file(const Tokenizer *tokenizer, const char *folder, const ch
 }
 
 Status tokenizer_save(const Tokenizer *tokenizer, const char *folder) {
-    if (!tokenizer->bytes) {
+    if (tokenizer->kind == TOKENIZER_BPE && has_special(tokenizer)) {
+        TRY(save_file(tokenizer, folder, "tokenizer.json", put_whole));
+    } else if (tokenizer->kind == TOKENIZER_BPE) {
         TRY(save_file(tokenizer, folder, "vocab.json", put_vocab));
         TRY(save_file(tokenizer, folder, "merges.txt", put_merges));
     }

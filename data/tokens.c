@@ -87,7 +87,7 @@ Status tokens_open_texts(const PathList *texts, const char *name, const TokenOpt
     return status;
 }
 
-static Status find_files(const char *path, PathList *files) {
+Status tokens_find_files(const char *path, PathList *files) {
     TRY(path_is_directory(path) ? directory_list(path, files) : path_glob(path, files));
     if (files->count == 0 && path_exists(path)) { /* a name with brackets that is no pattern */
         files->paths = memory_array(1, sizeof *files->paths);
@@ -110,7 +110,7 @@ Status tokens_open(const char *path, const TokenOptions *options, TokenSource **
     *source = NULL;
     PathList files = {0};
     TokenSource *s = NULL;
-    Status status = find_files(path, &files);
+    Status status = tokens_find_files(path, &files);
     int64_t shards = 0;
     for (int64_t i = 0; i < files.count; i++) shards += path_ends_with(files.paths[i], ".bin");
     if (!status && shards > 0 && shards < files.count)

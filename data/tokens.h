@@ -34,6 +34,9 @@ CHECKED Status tokens_open_texts(const PathList *texts, const char *name, const 
                                  TokenSource **source);
 void tokens_close(TokenSource *source);
 
+/* What a file, a pattern or a folder stands for, sorted; folders are left out. ERROR_FILE for nothing. */
+CHECKED Status tokens_find_files(const char *path, PathList *files);
+
 int64_t tokens_count(const TokenSource *source);
 int64_t tokens_text_bytes(const TokenSource *source); // of the texts; -1 for shards, whose texts are unknown
 

@@ -71,9 +71,10 @@ static Status tokenize(TextJob *job, TokenList *list) {
     int32_t end = tokenizer_end_of_text(job->tokenizer);
     for (int64_t i = 0; i < job->files->count; i++) {
         EncodeCursor cursor = {.text = job->maps[i].data, .length = job->maps[i].size};
-        if (i > 0) TRY(tokenizer_encode(job->tokenizer, "\n", 1, list));
         if (i > 0 && end >= 0)
-            list->ids[list->count - 1] = end; /* instead of the newline, which is one token */
+            TRY(token_list_add(list, end));
+        else if (i > 0)
+            TRY(tokenizer_encode(job->tokenizer, "\n", 1, list));
         do {
             TRY(tokenizer_encode_step(job->tokenizer, &cursor, STEP_TOKENS, list));
             TRY(put_tokens(job, list));

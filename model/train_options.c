@@ -32,6 +32,8 @@ static const Option table[] = {
      .default_text = "a tenth of --data"},
     {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with GPT-2's files",
      .default_text = "by model"},
+    {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
+     .doc = "train only a tokenizer of N tokens on --data=TEXT[,TEXT], into --out"},
     {COUNT("workers", 1, 256, workers), .doc = "threads that load data"},
 
     COMPUTE_ROWS(TrainOptions),
@@ -155,6 +157,8 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
     TRY(option_needs(set, "val-steps", o->val_every, "--val-every"));
     TRY(option_needs(set, "sample-tokens", o->sample_every, "--sample-every"));
     TRY(option_needs(set, "sample-prompt", o->sample_every, "--sample-every"));
+    if (o->train_tokenizer && !*o->out)
+        return fail(ERROR_USAGE, "--train-tokenizer needs --out=FOLDER, where the tokenizer goes");
     TRY(option_needs(set, "save-every", *o->out, "--out=FOLDER"));
     TRY(option_needs(set, "keep", *o->out, "--out=FOLDER"));
     if (strcmp(o->resume, "last") == 0 && !*o->out)

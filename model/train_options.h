@@ -11,6 +11,7 @@ typedef struct {
     int64_t layers, heads, width, context, vocab; // 0: the model's
     const char *data, *val_data; // a file or a pattern of files; data "": the checkout's text
     const char *tokenizer;       // "bytes" or a folder; "": what suits the model
+    int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
     int64_t workers;             // threads that load data
     ComputeOptions compute;
     bool recompute;     // activations, in the backward pass

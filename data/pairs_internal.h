@@ -1,0 +1,13 @@
+/* pairs_internal: what the reader of pairs and their batch maker share. */
+#ifndef DATA_PAIRS_INTERNAL_H
+#define DATA_PAIRS_INTERNAL_H
+
+#include "data/pairs.h"
+
+typedef struct {
+    int32_t pad, begin, end;
+} PairTokens;
+
+PairTokens pairs_special(const PairSource *pairs);
+
+#endif

@@ -1,0 +1,283 @@
+/* Training a byte-level BPE. Each distinct piece of the texts is a word with a count. Every pair of neighbouring
+ * tokens knows its count and the words that may hold it, so that a merge visits only those. */
+#include "base/memory.h"
+#include "data/tables.h"
+#include "data/tokenizer_train.h"
+
+#include <string.h>
+
+enum { TOKEN_BYTES = 256 }; // a trained token's most bytes: a run of a million spaces makes no token
+
+typedef struct {
+    uint64_t key; // left id, right id
+    int32_t value;
+} PairPlace; // an entry of an stb_ds table
+
+/* Two neighbouring tokens. */
+typedef struct {
+    int32_t left, right;
+    int64_t count;  // in the texts, as of now
+    int32_t *words; // where it stood at some time; an stb_ds array
+    int64_t merge;  // the last one that put it on the heap
+} Pair;
+
+/* A pair on the heap, with the count that it had when it was put there. */
+typedef struct {
+    int64_t count;
+    int32_t left, right, pair;
+} Candidate;
+
+typedef struct {
+    Tokenizer *tokenizer;
+    const Words *words;
+    Pair *pairs; // an stb_ds array
+    PairPlace *places;
+    Candidate *heap; // an stb_ds array, the best first
+    int32_t *ids;    // (words->symbols) the words' tokens; those of a word shrink in place
+    int32_t *lengths;
+    struct {
+        char *key;
+        int32_t value;
+    } * names; // tokens by their letters, an stb_ds table
+    int64_t pool_room;
+} Training;
+
+static Status fail_memory(void) {
+    return fail(ERROR_MEMORY, "no memory left to train a tokenizer");
+}
+
+/* ---- the heap: the most frequent pair, among equals the one of the lowest ids ---- */
+
+static bool goes_before(const Candidate *a, const Candidate *b) {
+    if (a->count != b->count) return a->count > b->count;
+    return a->left != b->left ? a->left < b->left : a->right < b->right;
+}
+
+static void heap_push(Training *t, int32_t pair) {
+    const Pair *p = &t->pairs[pair];
+    Candidate entry = {p->count, p->left, p->right, pair};
+    arrput(t->heap, entry);
+    ptrdiff_t at = arrlen(t->heap) - 1;
+    for (; at > 0 && goes_before(&entry, &t->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        t->heap[at] = t->heap[(at - 1) / 2];
+    t->heap[at] = entry;
+}
+
+static Candidate heap_pop(Training *t) {
+    Candidate best = t->heap[0], last = arrpop(t->heap);
+    ptrdiff_t at = 0, count = arrlen(t->heap);
+    if (count == 0) return best;
+    for (ptrdiff_t child = 1; child < count; child = 2 * at + 1) {
+        if (child + 1 < count && goes_before(&t->heap[child + 1], &t->heap[child])) child++;
+        if (!goes_before(&t->heap[child], &last)) break;
+        t->heap[at] = t->heap[child];
+        at = child;
+    }
+    t->heap[at] = last;
+    return best;
+}
+
+/* ---- counting ---- */
+
+static int32_t pair_of(Training *t, int32_t left, int32_t right) {
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    ptrdiff_t found = hmgeti(t->places, key);
+    if (found >= 0) return t->places[found].value;
+    int32_t pair = (int32_t)arrlen(t->pairs);
+    Pair new = {.left = left, .right = right, .merge = -1};
+    arrput(t->pairs, new);
+    hmput(t->places, key, pair);
+    return pair;
+}
+
+/* Counts the pairs of a word in (sign 1) or out (-1). Those with `product` in them are told where they stand,
+ * and go on the heap when `merge`, the number of the merge under way, is over: they are put in `fresh`. */
+static void count_word(Training *t, int32_t word, int sign, int32_t product, int64_t merge, int32_t **fresh) {
+    const int32_t *ids = t->ids + t->words->list[word].first;
+    for (int32_t i = 0; i + 1 < t->lengths[word]; i++) {
+        int32_t pair = pair_of(t, ids[i], ids[i + 1]);
+        Pair *p = &t->pairs[pair];
+        p->count += sign * t->words->list[word].count;
+        if (sign < 0 || (product >= 0 && ids[i] != product && ids[i + 1] != product)) continue;
+        if (arrlen(p->words) == 0 || arrlast(p->words) != word) arrput(p->words, word);
+        if (p->merge == merge) continue;
+        p->merge = merge;
+        arrput(*fresh, pair);
+    }
+}
+
+static void push_fresh(Training *t, int32_t **fresh) {
+    for (ptrdiff_t i = 0; i < arrlen(*fresh); i++) heap_push(t, (*fresh)[i]);
+    arrfree(*fresh);
+}
+
+static bool holds(const int32_t *ids, int32_t length, int32_t left, int32_t right) {
+    for (int32_t i = 0; i + 1 < length; i++)
+        if (ids[i] == left && ids[i + 1] == right) return true;
+    return false;
+}
+
+static void merge_pair(Training *t, int32_t pair, int32_t product, int64_t merge) {
+    int32_t left = t->pairs[pair].left, right = t->pairs[pair].right, *fresh = NULL;
+    int32_t *words = t->pairs[pair].words;
+    t->pairs[pair].words = NULL; /* it may gain new ones meanwhile */
+    for (ptrdiff_t w = 0; w < arrlen(words); w++) {
+        int32_t word = words[w], kept = 0, length = t->lengths[word];
+        int32_t *ids = t->ids + t->words->list[word].first;
+        if (!holds(ids, length, left, right)) continue;
+        count_word(t, word, -1, product, merge, &fresh);
+        for (int32_t i = 0; i < length; kept++) {
+            bool merged = i + 1 < length && ids[i] == left && ids[i + 1] == right;
+            ids[kept] = merged ? product : ids[i];
+            i += merged ? 2 : 1;
+        }
+        t->lengths[word] = kept;
+        count_word(t, word, 1, product, merge, &fresh);
+    }
+    arrfree(words);
+    push_fresh(t, &fresh);
+}
+
+/* ---- the vocabulary ---- */
+
+static Status add_token(Training *t, const uint8_t *bytes, int64_t length, const char *letters, int32_t *id) {
+    Tokenizer *k = t->tokenizer;
+    int64_t used = k->starts[k->vocab];
+    if (used + length > t->pool_room) {
+        int64_t room = 2 * (used + length);
+        uint8_t *larger = memory_resize(k->pool, (size_t)room);
+        if (!larger) return fail_memory();
+        k->pool = larger;
+        t->pool_room = room;
+    }
+    memcpy(k->pool + used, bytes, (size_t)length);
+    k->starts[k->vocab + 1] = used + length;
+    shput(t->names, (char *)(uintptr_t)letters, k->vocab);
+    *id = k->vocab++;
+    return OK;
+}
+
+static Status start_vocabulary(Training *t, int64_t vocab) {
+    static const char *const special[] = {"<pad>", "<s>", "</s>"};
+    Tokenizer *k = t->tokenizer;
+    int32_t id;
+    k->starts = memory_array((size_t)vocab + 1, sizeof *k->starts);
+    k->spelled = memory_array((size_t)vocab, sizeof *k->spelled);
+    k->merges = memory_array((size_t)vocab, sizeof *k->merges);
+    if (!k->starts || !k->spelled || !k->merges) return fail_memory();
+    sh_new_arena(t->names);
+    for (int i = 0; i < 3; i++) {
+        TRY(add_token(t, (const uint8_t *)special[i], (int64_t)strlen(special[i]), special[i], &id));
+        k->spelled[id] = true;
+        special_take(k, special[i], id);
+    }
+    for (int byte = 0; byte < 256; byte++) {
+        char letter[3] = {0};
+        alphabet_write((uint8_t)byte, letter);
+        TRY(add_token(t, &(uint8_t){(uint8_t)byte}, 1, letter, &k->byte_ids[byte]));
+    }
+    k->end_of_text = k->special[TOKEN_END];
+    return OK;
+}
+
+/* The token that a pair makes: a new one, or one that another pair has made; -1 where there can be none,
+ * because it would be too long or is spelled like a special token. */
+static Status product_of(Training *t, int32_t left, int32_t right, int32_t *product) {
+    Tokenizer *k = t->tokenizer;
+    uint8_t bytes[2 * TOKEN_BYTES];
+    char letters[4 * TOKEN_BYTES + 1];
+    int64_t length = 0, written = 0;
+    for (int side = 0; side < 2; side++) {
+        int32_t id = side ? right : left;
+        int64_t size = k->starts[id + 1] - k->starts[id];
+        memcpy(bytes + length, k->pool + k->starts[id], (size_t)size);
+        length += size;
+    }
+    *product = -1;
+    if (length > TOKEN_BYTES) return OK;
+    for (int64_t i = 0; i < length; i++) written += alphabet_write(bytes[i], letters + written);
+    letters[written] = 0;
+    ptrdiff_t known = shgeti(t->names, letters);
+    if (known < 0) return add_token(t, bytes, length, letters, product);
+    if (!k->spelled[t->names[known].value]) *product = t->names[known].value;
+    return OK;
+}
+
+/* ---- training ---- */
+
+static Status start_words(Training *t) {
+    const Words *w = t->words;
+    int32_t *fresh = NULL;
+    t->ids = memory_array((size_t)w->symbols, sizeof *t->ids);
+    t->lengths = memory_array((size_t)w->count, sizeof *t->lengths);
+    if (!t->ids || !t->lengths) return fail_memory();
+    for (int64_t i = 0; i < w->symbols; i++) t->ids[i] = t->tokenizer->byte_ids[w->bytes[i]];
+    for (int64_t word = 0; word < w->count; word++) {
+        t->lengths[word] = w->list[word].length;
+        count_word(t, (int32_t)word, 1, -1, -2, &fresh);
+    }
+    push_fresh(t, &fresh);
+    return OK;
+}
+
+static Status merge_all(Training *t, int64_t vocab) {
+    Tokenizer *k = t->tokenizer;
+    while (k->vocab < vocab && arrlen(t->heap) > 0) {
+        Candidate best = heap_pop(t);
+        int64_t count = t->pairs[best.pair].count;
+        if (count != best.count && count >= 2) heap_push(t, best.pair); /* it has changed since */
+        if (count != best.count || count < 2) continue;
+        int32_t product;
+        TRY(product_of(t, best.left, best.right, &product));
+        if (product < 0) continue;
+        if (k->merge_count == vocab)
+            return fail(ERROR_INTERNAL, "training a tokenizer of %lld tokens makes more merges",
+                        (long long)vocab);
+        k->merges[k->merge_count] = (Merge){best.left, best.right, product};
+        merge_pair(t, best.pair, product, k->merge_count++);
+    }
+    return OK;
+}
+
+static void training_free(Training *t) {
+    for (ptrdiff_t i = 0; i < arrlen(t->pairs); i++) arrfree(t->pairs[i].words);
+    arrfree(t->pairs);
+    arrfree(t->heap);
+    hmfree(t->places);
+    shfree(t->names);
+    memory_free(t->ids);
+    memory_free(t->lengths);
+}
+
+static Status train(Tokenizer *tokenizer, const PathList *texts, int64_t vocab) {
+    Words words = {0};
+    Training t = {.tokenizer = tokenizer, .words = &words};
+    Status status = splitter_open(&tokenizer->splitter);
+    if (!status) status = words_count(tokenizer, texts, &words);
+    if (!status) status = start_vocabulary(&t, vocab);
+    if (!status) status = start_words(&t);
+    if (!status) status = merge_all(&t, vocab);
+    if (!status) status = finish_bpe(tokenizer, "the trained tokenizer");
+    training_free(&t);
+    words_free(&words);
+    if (status) return status;
+    tokenizer->cache = memory_array(CACHE_SLOTS, sizeof *tokenizer->cache);
+    return tokenizer->cache ? OK : fail_memory();
+}
+
+Status tokenizer_train(const PathList *texts, int64_t vocab, Tokenizer **tokenizer) {
+    *tokenizer = NULL;
+    if (vocab < TRAINED_LEAST || vocab > VOCAB_LIMIT)
+        return fail(ERROR_USAGE, "a tokenizer of %lld tokens cannot be trained: %d to %d are possible",
+                    (long long)vocab, TRAINED_LEAST, VOCAB_LIMIT);
+    Tokenizer *t = memory_allocate(sizeof *t);
+    if (!t) return fail_memory();
+    t->kind = TOKENIZER_BPE;
+    special_clear(t);
+    Status status = train(t, texts, vocab);
+    if (status)
+        tokenizer_free(t);
+    else
+        *tokenizer = t;
+    return status;
+}
