@@ -1,7 +1,7 @@
 /* loader: batches, read ahead by worker threads. Three kinds:
  *
- *   windows   the row of tokens is cut into windows of seq + 1 tokens with stride seq: a window's inputs are its
- *             first seq tokens, its targets its last seq
+ *   windows   the row of tokens is cut into windows of seq + 1 tokens with stride seq: a window's inputs are
+ *             its first seq tokens, its targets its last seq
  *   masked    windows of seq - 2 tokens between a begin and an end token, some hidden behind the mask: the
  *             targets are what they were, -1 elsewhere (Devlin et al. 2019, section 3.1)
  *   pairs     a source and a target sentence in each row, padded to the longest of the batch (data/pairs.h)
@@ -56,8 +56,9 @@ typedef struct Loader Loader;
 /* ERROR_FORMAT where the source is too short for one window. */
 CHECKED Status loader_open(const LoaderOptions *options, Loader **loader);
 
-/* The tokens that masking puts in. In each row of n tokens, max(1, round(0.15 n)) places are drawn: 80% become
- * the mask, 10% a token drawn from the whole vocabulary, 10% stay. Which, follows from seed and position. */
+/* The tokens that masking puts in. In each row of n tokens, max(1, round(0.15 n)) places are drawn: 80%
+ * become the mask, 10% a token drawn from the whole vocabulary, 10% stay. Which, follows from seed and
+ * position. */
 typedef struct {
     int32_t begin, end, mask; // [CLS], [SEP], [MASK]
     int64_t vocab;

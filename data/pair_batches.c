@@ -35,7 +35,7 @@ static int compare_keys(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* Sorts the epoch's shuffled pairs by length of target, then of source, in steps; the shuffle orders equals. */
+/* Sorts the epoch's shuffled pairs by length of target, then of source, in steps; equals stay shuffled. */
 static void plan_epoch(PairBatches *p, int64_t epoch) {
     const LoaderOptions *o = &p->options;
     for (int64_t place = 0; place < p->count; place++) {

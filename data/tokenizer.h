@@ -2,16 +2,16 @@
  *
  *   bytes   ids 0..255 are the bytes themselves
  *   BPE     GPT-2's byte-level byte-pair encoding (Radford et al. 2019; Sennrich, Haddow, Birch 2016): the
- *   text
- *           is cut into pieces by GPT-2's pattern, and in each piece the adjacent pair of lowest rank is
- *           merged until no known pair is left
- *   WordPiece  BERT's (Devlin et al. 2019): the text is cleaned, cut at spaces and punctuation, lower-cased,
+ *           text is cut into pieces by GPT-2's pattern, and in each piece the adjacent pair of lowest rank
+ *           is merged until no known pair is left
+ *   WordPiece   BERT's (Devlin et al. 2019): the text is cleaned, cut at spaces and punctuation, lower-cased,
  *           freed of accents, and each word cut into the longest known parts from the left
  *
- * Bytes and BPE encode any bytes, and decoding gives the same bytes back. On valid UTF-8 the ids are those of the original
- * (what is a letter or a number is looked up in PCRE2's tables: Unicode 14 in version 10.42). A run of
- * bytes that is not UTF-8 is a piece of its own, and a piece of over 4 MiB is cut. Text is only text:
- * "<|endoftext|>" written out in it is encoded letter by letter and never becomes the special token.
+ * Bytes and BPE encode any bytes, and decoding gives the same bytes back. On valid UTF-8 the ids are those
+ * of the original (what is a letter or a number is looked up in PCRE2's tables: Unicode 14 in version
+ * 10.42). A run of bytes that is not UTF-8 is a piece of its own, and a piece of over 4 MiB is cut. Text is
+ * only text: "<|endoftext|>" written out in it is encoded letter by letter and never becomes the special
+ * token.
  *
  * A tokenizer remembers pieces it has met, so it must not encode in two threads at once. */
 #ifndef DATA_TOKENIZER_H
@@ -51,7 +51,7 @@ int32_t tokenizer_end_of_text(const Tokenizer *tokenizer); // of "<|endoftext|>"
 uint64_t tokenizer_hash(const Tokenizer *tokenizer);       // equal for tokenizers that give equal ids
 const char *tokenizer_name(const Tokenizer *tokenizer);    // "bytes", "bpe", "wordpiece"
 
-/* Tokens that stand for no text. A tokenizer.json must mark them as special; in a vocab.txt their names do. */
+/* Tokens that stand for no text. A tokenizer.json must mark them as special, a vocab.txt by their names. */
 typedef enum {
     TOKEN_PAD,     // "[PAD]" or "<pad>"
     TOKEN_BEGIN,   // "[CLS]" or "<s>"

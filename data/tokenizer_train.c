@@ -1,5 +1,5 @@
-/* Training a byte-level BPE. Each distinct piece of the texts is a word with a count. Every pair of neighbouring
- * tokens knows its count and the words that may hold it, so that a merge visits only those. */
+/* Training a byte-level BPE. Each distinct piece of the texts is a word with a count. Every pair of
+ * neighbouring tokens knows its count and the words that may hold it, so that a merge visits only those. */
 #include "base/memory.h"
 #include "data/tables.h"
 #include "data/tokenizer_train.h"

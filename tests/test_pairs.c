@@ -296,8 +296,8 @@ static void masks_follow_the_rule(void **state) {
         }
         assert_true(seen[ROWS - 1]);
     }
-    /* 15000 draws: five standard deviations are 245 of 12000 and 184 of 1500; a random one is at times the same
-     * or the mask. */
+    /* 15000 draws: five standard deviations are 245 of 12000 and 184 of 1500; a random one is at times the
+     * same or the mask. */
     assert_in_range(masked, 12000 - 245, 12000 + 245 + 30);
     assert_in_range(kept, 1500 - 184, 1500 + 184 + 30);
     assert_in_range(random, 1500 - 184 - 60, 1500 + 184);
