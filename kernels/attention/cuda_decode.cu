@@ -1,20 +1,30 @@
 /* Attention of a few queries to many keys, as decoding needs it: bound by reading k and v once. A block takes
  * one query of one head; LANES threads share a key, 8 columns each, and the block's groups of LANES go
  * through the keys side by side, UNROLL keys of each on the way at a time, every group with its own online
- * softmax. In the end the groups' results are merged in fixed order. New rows of k and v are read where the
- * projection left them, and go to the cache on the way: nobody reads them there in this launch. */
+ * softmax. In the end the groups' results are merged in fixed order. Many keys are split among blocks; the
+ * last of them to finish merges their results, in fixed order too (Dao, Haziza, Massa, Sizov 2023,
+ * "Flash-Decoding"). New rows of k and v are read where the projection left them, and go to the cache on the
+ * way: nobody reads them there in this launch. */
 #include "kernels/attention/cuda_problem.cuh"
 
 namespace attention {
 namespace {
 
-constexpr int THREADS = 512, WARPS = THREADS / 32, UNROLL = 4, COLUMNS = 8;
+constexpr int THREADS = 256, WARPS = THREADS / 32, UNROLL = 4, COLUMNS = 8;
+constexpr int SPLITS = 16, SPLIT_KEYS = 128; // most parts of the keys, and the least keys of a part
 
 /* Rows that are not in the cache yet, in which a Problem's k and v then lie; count = 0 without a cache. */
 struct Fresh {
     Rows k, v;
     int count;
     const int *past; // device memory: rows in the cache; NULL: keys - count
+};
+
+/* Where the blocks that share a query's keys leave what they have seen. */
+struct Splits {
+    int most;
+    float *partials; // (queries of all heads, most, D + 2): y not yet divided, maximum, sum
+    int *tickets;    // (queries of all heads) zero before and after
 };
 
 /* What one group has seen: y is not yet divided by `sum`. */
@@ -81,10 +91,72 @@ __device__ inline void append(const Problem &p, const Fresh &fresh, const Place 
     }
 }
 
+/* One column of what several have seen. */
+struct Seen {
+    float maximum, sum, y;
+};
+
+/* Other blocks' results lie in the L2 cache, whatever an older line of L1 says. */
+struct FromShared {
+    __device__ float operator()(const float *at) const { return *at; }
+};
+struct FromL2 {
+    __device__ float operator()(const float *at) const { return __ldcg(at); }
+};
+
+/* Merges `count` partials, whose maxima and sums lie `step` floats apart, and their ys `y_step`. */
+template <class Load>
+__device__ inline Seen merge_all(Load load, const float *maxima, const float *sums, const float *ys,
+                                 int count, int step, int y_step) {
+    Seen all = {-INFINITY, 0.0f, 0.0f};
+#pragma unroll 8
+    for (int i = 0; i < count; i++) all.maximum = fmaxf(all.maximum, load(maxima + i * step));
+    const float base = all.maximum == -INFINITY ? 0.0f : all.maximum;
+#pragma unroll 8
+    for (int i = 0; i < count; i++) {
+        const float weight = exp2f(load(maxima + i * step) - base);
+        all.sum = fmaf(weight, load(sums + i * step), all.sum);
+        all.y = fmaf(weight, load(ys + i * y_step), all.y);
+    }
+    return all;
+}
+
+template <class T>
+__device__ inline void write(const Problem &p, const Place &place, const Seen &all) {
+    T *const to = head_rows<T>(p, p.y, place.b, place.head) + place.tile * p.y.row;
+    to[threadIdx.x] = from_float<T>(all.sum == 0.0f ? 0.0f : all.y / all.sum);
+    if (p.lse && threadIdx.x == 0)
+        p.lse[(int64_t(place.b) * p.heads + place.head) * p.queries + place.tile] =
+            all.sum == 0.0f ? -INFINITY : (all.maximum + log2f(all.sum)) * LN_2;
+}
+
+/* Leaves the block's part; the last of `parts` blocks to do so merges all and writes. */
+template <class T>
+__device__ inline void write_together(const Problem &p, const Splits &splits, const Place &place,
+                                      const Seen &part, int parts) {
+    __shared__ bool last;
+    const int own = int(threadIdx.x), width = p.width, step = width + 2;
+    float *const all = splits.partials + int64_t(blockIdx.x) * splits.most * step;
+    float *const mine = all + int64_t(blockIdx.y) * step;
+    if (own < width) mine[own] = part.y;
+    if (own == 0) mine[width] = part.maximum, mine[width + 1] = part.sum;
+    __threadfence();
+    __syncthreads();
+    if (own == 0) {
+        last = atomicAdd(&splits.tickets[blockIdx.x], 1) == parts - 1;
+        if (last) splits.tickets[blockIdx.x] = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    if (last && own < width)
+        write<T>(p, place, merge_all(FromL2(), all + width, all + width + 1, all + own, parts, step, step));
+}
+
 /* Floor: 2 * keys * kv_heads * D * sizeof(T) bytes. */
 template <class T, int LANES>
 __global__ void __launch_bounds__(THREADS)
-    decode_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh) {
+    decode_kernel(const __grid_constant__ Problem p, const __grid_constant__ Fresh fresh,
+                  const __grid_constant__ Splits splits) {
     constexpr int GROUPS = THREADS / LANES;
     __shared__ float maxima[WARPS], sums[WARPS];
     __shared__ alignas(16) float ys[WARPS][LANES * COLUMNS];
@@ -97,6 +169,11 @@ __global__ void __launch_bounds__(THREADS)
     const int past = fresh.past ? *fresh.past : p.keys - fresh.count, keys = past + fresh.count;
     const int length = p.key_lengths ? max(0, min(p.key_lengths[place.b], keys)) : keys;
     const int seen = p.causal ? max(0, min(length, place.tile + keys - p.queries + 1)) : length;
+    /* This block's keys. How they are split depends on how many there are, and on nothing else. */
+    const int share = max(SPLIT_KEYS, (seen + splits.most - 1) / splits.most);
+    const int parts = max(1, (seen + share - 1) / share), part = int(blockIdx.y);
+    if (part >= parts) return;
+    const int begin = part * share, end = min(begin + share, seen);
     const T *const k = head_rows<T>(p, p.k, place.b, kv_head) + column;
     const T *const v = head_rows<T>(p, p.v, place.b, kv_head) + column;
     const T *const new_k = head_rows<T>(p, fresh.k, place.b, kv_head) + column;
@@ -110,15 +187,15 @@ __global__ void __launch_bounds__(THREADS)
 
     Partial partial = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
-    for (int first = group; first - group < seen; first += GROUPS * UNROLL) {
+    for (int first = begin + group; first - group < end; first += GROUPS * UNROLL) {
         float k_rows[UNROLL][COLUMNS], v_rows[UNROLL][COLUMNS], s[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             const int64_t key = first + u * GROUPS, row = key - past;
             const T *const from_k = row < 0 ? k + key * p.k.row : new_k + row * fresh.k.row;
             const T *const from_v = row < 0 ? v + key * p.v.row : new_v + row * fresh.v.row;
-            load_columns<COLUMNS>(from_k, key < seen ? count : 0, p.k.vector, k_rows[u]);
-            load_columns<COLUMNS>(from_v, key < seen ? count : 0, p.v.vector, v_rows[u]);
+            load_columns<COLUMNS>(from_k, key < end ? count : 0, p.k.vector, k_rows[u]);
+            load_columns<COLUMNS>(from_v, key < end ? count : 0, p.v.vector, v_rows[u]);
         }
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
@@ -128,40 +205,51 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int distance = LANES / 2; distance > 0; distance /= 2)
                 s[u] += __shfl_xor_sync(0xffffffffu, s[u], distance);
-            if (first + u * GROUPS >= seen) s[u] = -INFINITY;
+            if (first + u * GROUPS >= end) s[u] = -INFINITY;
         }
         add_keys(partial, s, v_rows);
     }
-    if (place.tile == 0 && place.head % p.group == 0) append<T>(p, fresh, place, past);
+    if (part == 0 && place.tile == 0 && place.head % p.group == 0) append<T>(p, fresh, place, past);
 
     merge_warp<LANES>(partial);
     const int warp = int(threadIdx.x) / 32;
     if (threadIdx.x % 32 == 0) maxima[warp] = partial.maximum, sums[warp] = partial.sum;
     if (int(threadIdx.x) % 32 < LANES) store_floats<COLUMNS>(&ys[warp][column], partial.y);
     __syncthreads();
-    float maximum = -INFINITY, sum = 0.0f, y = 0.0f;
-#pragma unroll
-    for (int other = 0; other < WARPS; other++) maximum = fmaxf(maximum, maxima[other]);
-    const float base = maximum == -INFINITY ? 0.0f : maximum;
-    const int own = int(threadIdx.x);
-    if (own >= p.width) return;
-#pragma unroll
-    for (int other = 0; other < WARPS; other++) {
-        const float weight = exp2f(maxima[other] - base);
-        sum = fmaf(weight, sums[other], sum);
-        y = fmaf(weight, ys[other][own], y);
-    }
-    T *const to = head_rows<T>(p, p.y, place.b, place.head) + place.tile * p.y.row;
-    to[own] = from_float<T>(sum == 0.0f ? 0.0f : y / sum);
-    if (p.lse && own == 0)
-        p.lse[(int64_t(place.b) * p.heads + place.head) * p.queries + place.tile] =
-            sum == 0.0f ? -INFINITY : (maximum + log2f(sum)) * LN_2;
+    const int own = min(int(threadIdx.x), p.width - 1);
+    const Seen all = merge_all(FromShared(), maxima, sums, &ys[0][own], WARPS, 1, LANES * COLUMNS);
+    if (parts > 1)
+        write_together<T>(p, splits, place, all, parts);
+    else if (int(threadIdx.x) < p.width)
+        write<T>(p, place, all);
 }
 
 template <class T, int LANES>
-Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh) {
-    const int64_t blocks = int64_t(p.queries) * p.heads * p.batch;
-    return LAUNCH_EARLY(ctx, (decode_kernel<T, LANES>), blocks, THREADS, 0, p, fresh);
+Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits) {
+    const dim3 blocks(unsigned(int64_t(p.queries) * p.heads * p.batch), unsigned(splits.most));
+    return LAUNCH_EARLY(ctx, (decode_kernel<T, LANES>), blocks, THREADS, 0, p, fresh, splits);
+}
+
+/* As many parts as the longest row of keys can make and the device has room for. */
+Status take_splits(Ctx *ctx, const Problem &p, int64_t longest, Splits *splits) {
+    const int64_t rows = int64_t(p.queries) * p.heads * p.batch, room = cuda_device(ctx)->multiprocessors;
+    int64_t most = divide_up(longest, SPLIT_KEYS);
+    if (most > SPLITS) most = SPLITS;
+    if (most > room / rows) most = room / rows;
+    if (most < 1 || rows > TICKETS) most = 1;
+    *splits = {int(most), nullptr, cuda_device(ctx)->tickets};
+    if (most == 1) return OK;
+    Tensor partials;
+    TRY(take(ctx, ARENA_SCRATCH, "attention.partials", F32, shape3(rows, most, p.width + 2), &partials));
+    splits->partials = data_of<float>(partials);
+    return OK;
+}
+
+template <class T>
+Status launch_width(Ctx *ctx, const Problem &p, const Fresh &fresh, const Splits &splits) {
+    if (p.width <= 64) return launch<T, 8>(ctx, p, fresh, splits);
+    if (p.width <= 128) return launch<T, 16>(ctx, p, fresh, splits);
+    return launch<T, 32>(ctx, p, fresh, splits);
 }
 
 } // namespace
@@ -169,17 +257,18 @@ Status launch(Ctx *ctx, const Problem &p, const Fresh &fresh) {
 Status forward_decode(Ctx *ctx, const Problem *problem, const AttentionForward *a) {
     Problem p = *problem;
     Fresh fresh = {p.k, p.v, 0, nullptr};
+    Splits splits;
+    int64_t longest = p.keys;
     if (!tensor_empty(a->cache_k)) {
         fresh = {make_rows(a->k, p.width), make_rows(a->v, p.width), int(a->k.shape.d[1]),
                  data_of<int>(a->past_on_device)};
         p.k.vector = p.k.vector && fresh.k.vector;
         p.v.vector = p.v.vector && fresh.v.vector;
+        longest = a->cache_k.shape.d[1];
     }
-    DISPATCH_FLOAT(p.dtype, T, {
-        if (p.width <= 64) return launch<T, 8>(ctx, p, fresh);
-        if (p.width <= 128) return launch<T, 16>(ctx, p, fresh);
-        return launch<T, 32>(ctx, p, fresh);
-    });
+    TRY(take_splits(ctx, p, longest, &splits));
+    PRIMITIVE (ctx, "decode") DISPATCH_FLOAT(p.dtype, T, TRY(launch_width<T>(ctx, p, fresh, splits)));
+    return OK;
 }
 
 } // namespace attention

@@ -143,10 +143,7 @@ extern "C" Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const AttentionForward *a = static_cast<const AttentionForward *>(contract);
     attention::Problem p;
     TRY(attention::make_problem(a, &p));
-    if (attention::suits_decode(p)) {
-        PRIMITIVE (ctx, "decode") TRY(attention::forward_decode(ctx, &p, a));
-        return OK;
-    }
+    if (attention::suits_decode(p)) return attention::forward_decode(ctx, &p, a);
     if (!tensor_empty(a->cache_k))
         PRIMITIVE (ctx, "append to cache") TRY(attention::append_to_cache(ctx, a));
     PRIMITIVE (ctx, "flash forward") TRY(attention::forward(ctx, &p));
