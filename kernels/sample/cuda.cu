@@ -34,8 +34,8 @@ __device__ Reach sum_of_warp(Reach own) {
     return {warp_sum((int)own.count), warp_sum(own.mass)};
 }
 
-/* The last stage is a warp's too: as many sums as there are warps, one after another, would take longer than the
- * row. */
+/* The last stage is a warp's too: as many sums as there are warps, one after another, would take longer than
+ * the row. */
 __device__ Reach sum_of_block(Reach own) {
     static_assert(WARPS == 32, "a lane for each warp");
     __shared__ Reach of_warp[WARPS];
@@ -113,8 +113,8 @@ __device__ int64_t sum_before(int64_t own) {
     return sum - own + warp_sum(lane < warp ? of_warp[lane] : 0);
 }
 
-/* The first kept id at which the running sum exceeds the target. Every thread has neighbouring ids; only one finds
- * the target among its own, and puts the answer into `chosen`. */
+/* The first kept id at which the running sum exceeds the target. Every thread has neighbouring ids; only one
+ * finds the target among its own, and puts the answer into `chosen`. */
 __device__ void pick(const Row &row, const Cut &c, int64_t target, int *chosen) {
     const int share = (row.vocab + THREADS - 1) / THREADS | 1; // odd: no two threads of a warp share a bank
     const int first = min((int)threadIdx.x * share, row.vocab), end = min(first + share, row.vocab);
@@ -152,8 +152,8 @@ struct Later {
     __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
 };
 
-/* The largest logit's id, or -1 where one is NaN or +inf, or all are -inf. With `keep` the logits' bits stay where
- * the weights will be. */
+/* The largest logit's id, or -1 where one is NaN or +inf, or all are -inf. With `keep` the logits' bits stay
+ * where the weights will be. */
 __device__ int find_best(const Row &row, bool keep) {
     uint64_t best = 0;
     bool bad = false;
