@@ -111,6 +111,20 @@ void record_begin(Recorder *r, const Record *what) {
     r->failure = r->depth < DEPTH_LIMIT ? begin(r, what) : fail(ERROR_INTERNAL, "records nest too deeply");
 }
 
+void record_transfer(Recorder *r, RecordKind kind, size_t bytes) {
+    static const char *const names[] = {[RECORD_UPLOAD] = "upload",
+                                        [RECORD_DOWNLOAD] = "download",
+                                        [RECORD_COPY] = "copy",
+                                        [RECORD_FILL] = "fill"};
+    int64_t parent = r->depth ? r->open[r->depth - 1] : -1;
+    Record record = {.layer = -1, .place = "", .step = -1};
+    if (parent >= 0) record = r->records[parent];
+    record.kind = kind;
+    record.name = names[kind];
+    record.work = (Work){0, (double)bytes};
+    record_begin(r, &record);
+}
+
 void record_end(Recorder *r) {
     if (r->failure) return;
     r->failure = r->depth > 0 ? end(r) : fail(ERROR_INTERNAL, "a record ends that never began");

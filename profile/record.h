@@ -14,6 +14,10 @@ typedef enum {
     RECORD_OPERATION, // a contract
     RECORD_PRIMITIVE, // a part of an operation
     RECORD_LIBRARY,   // a library's call on the CPU
+    RECORD_UPLOAD,    // host to device; this and the next three where profile/collect.c watches the device
+    RECORD_DOWNLOAD,
+    RECORD_COPY,
+    RECORD_FILL,
 } RecordKind;
 
 /* What ran once. */
@@ -32,7 +36,7 @@ typedef struct {
     double device_start;       // seconds of device time after the start of the outermost record
     double device_ms;          // between device events; the CPU's own time there
     int64_t launches;
-    Work work; // of operations; zero for all others
+    Work work; // of operations the least; of copies and fills the bytes; else zero
 } Record;
 
 /* From `at` on, `used` bytes of the arena are taken. */
@@ -63,6 +67,7 @@ bool recorder_wants(const Recorder *recorder, RecordKind kind);
 
 /* Called by the door, properly nested. A failure to record is kept, and reported by recorder_read. */
 void record_begin(Recorder *recorder, const Record *what);
+void record_transfer(Recorder *recorder, RecordKind kind, size_t bytes); // begins one, part of what is open
 void record_end(Recorder *recorder);
 void record_memory(Recorder *recorder, const Arena arenas[ARENA_COUNT]); // notes what has changed
 

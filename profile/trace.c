@@ -35,6 +35,7 @@ Status trace_open(Trace **trace) {
                         .process_cpu = -1,
                         .system_cpu = -1,
                         .gpu_busy = -1,
+                        .launches = -1,
                         .counters = {-1, -1, -1, -1}};
     *trace = t;
     return OK;
@@ -199,6 +200,7 @@ static Status check(const Trace *t, int64_t i) {
     return OK;
 }
 
+/* Copies and fills keep their category. */
 static void inherit(TraceEvent *e, const TraceEvent *from) {
     e->step = from->step;
     e->phase = from->phase;
@@ -208,7 +210,7 @@ static void inherit(TraceEvent *e, const TraceEvent *from) {
     e->pass = from->pass;
     e->form = from->form;
     e->place = from->place;
-    e->category = from->category;
+    if (e->kind == TRACE_KERNEL) e->category = from->category;
     e->source = from->source;
 }
 

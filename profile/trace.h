@@ -17,7 +17,7 @@ typedef enum {
     TRACE_OPERATION, // a contract at the door
     TRACE_PRIMITIVE, // a part of an operation
     TRACE_RUNTIME,   // a call of the CUDA runtime or driver
-    TRACE_KERNEL,    // on a device; on the CPU a library's product, or a primitive that called none
+    TRACE_KERNEL,    // on a device; without CUPTI a library's call, or a primitive that made none
     TRACE_COPY,
     TRACE_FILL,
     TRACE_KIND_COUNT
@@ -151,7 +151,7 @@ typedef struct {
     int64_t step_count, traced_count;
     double *reader_ms;                        // (step_count) of it waited for the reader
     double process_cpu, system_cpu, gpu_busy; // shares, 0 to 1, of the untraced pass; -1 not known
-    int64_t launches;   // kernels launched in the window, counted apart from the records
+    int64_t launches;   // kernels launched in the window, counted apart from the records; -1: not counted
     int64_t dropped;    // records
     double counters[4]; // cycles, instructions, cache misses, branch misses of the recorded steps; -1 unknown
 } TraceRun;

@@ -84,6 +84,9 @@ struct Device {
     /* Tells outside profilers that what follows is to be recorded, or no longer (cudaProfilerStart, Stop). */
     void (*outside_profiler)(Device *device, bool record);
 
+    /* For who puts wrappers in the place of fill, upload, download and copy (profile/watch.c). */
+    void *watcher;
+
     void (*close)(Device *device);
 };
 

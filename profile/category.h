@@ -1,0 +1,22 @@
+/* category: what kind of work an operation or a primitive is, and PyTorch's name for it. */
+#ifndef PROFILE_CATEGORY_H
+#define PROFILE_CATEGORY_H
+
+#include "profile/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of an operation, or with `primitive` of that part of it: attention's softmax is attention, its products are
+ * matrix products. */
+Category category_of(Operation operation, const char *primitive);
+
+/* What PyTorch's profiler calls the operation (primitive NULL) or primitive, "aten::bmm"; NULL where it has
+ * no such operation. */
+const char *torch_name(Operation operation, Pass pass, const char *primitive);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,358 @@
+#include "profile/collect.h"
+
+#include "base/memory.h"
+#include "profile/collect_internal.h"
+#include "profile/watch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+Status collector_open(Device *device, bool best, Collector **collector) {
+    Collector *c = memory_allocate(sizeof *c);
+    if (!c) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    *c = (Collector){.device = device, .source = SOURCE_CLOCK};
+    if (device->backend == BACKEND_CUDA) {
+        Status status = !best ? fail(ERROR_DEVICE, "CUPTI was not asked for")
+                        : !cupti_open
+                            ? fail(ERROR_DEVICE, "this build has no CUPTI: its headers were missing")
+                            : cupti_open(&c->cupti);
+        c->source = status ? SOURCE_EVENTS : SOURCE_CUPTI;
+        if (status) snprintf(c->note, sizeof c->note, "%s", status_message(status));
+        status_free(status);
+    }
+    RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti};
+    if (c->cupti) {
+        options.mark = c->cupti->mark;
+        options.unmark = c->cupti->unmark;
+        options.marker = c->cupti;
+    }
+    Status status = recorder_open(device, &options, &c->recorder);
+    if (status)
+        collector_close(c);
+    else
+        *collector = c;
+    return status;
+}
+
+void collector_close(Collector *c) {
+    if (!c) return;
+    watch_end(c->device);
+    recorder_close(c->recorder);
+    counters_close(&c->counters);
+    if (c->cupti) c->cupti->close(c->cupti);
+    memory_free(c);
+}
+
+Recorder *collector_recorder(const Collector *c) {
+    return c->recorder;
+}
+
+Status collector_begin(Collector *c) {
+    recorder_clear(c->recorder);
+    TRY(c->device->synchronize(c->device));
+    counters_open(&c->counters);
+    c->device->outside_profiler(c->device, true);
+    if (c->cupti) return c->cupti->start(c->cupti);
+    return watch_begin(c->device, c->recorder);
+}
+
+Status collector_end(Collector *c) {
+    TRY(c->device->synchronize(c->device));
+    watch_end(c->device);
+    if (c->cupti) TRY(c->cupti->stop(c->cupti, &c->activities));
+    c->device->outside_profiler(c->device, false);
+    counters_read(&c->counters, c->counts);
+    counters_close(&c->counters);
+    return recorder_read(c->recorder, &c->records, &c->count, &c->dropped);
+}
+
+/* ---- host events ---- */
+
+/* While a trace is made. */
+typedef struct {
+    const Collector *collector;
+    Trace *trace;
+    int64_t origin; // ns of the monotonic clock
+    int64_t *event; // (records) of each the event that stands for it, or for what it lies in; -1: none
+} Making;
+
+static int64_t nanoseconds(double seconds) {
+    return (int64_t)(seconds * 1e9 + 0.5);
+}
+
+static bool is_leaf(const Collector *c, int64_t i) {
+    return i + 1 == c->count || c->records[i + 1].parent != i;
+}
+
+static bool is_transfer(RecordKind kind) {
+    return kind >= RECORD_UPLOAD;
+}
+
+/* A scope right inside a step that bears a phase's name is that phase. */
+static Phase phase_of(const char *name) {
+    for (int phase = 0; phase < PHASE_OTHER; phase++)
+        if (strcmp(name, phase_name((Phase)phase)) == 0) return (Phase)phase;
+    return PHASE_OTHER;
+}
+
+static TraceKind kind_of(const Making *m, const Record *r, int64_t parent, Phase *phase) {
+    switch (r->kind) {
+    case RECORD_OPERATION: return TRACE_OPERATION;
+    case RECORD_PRIMITIVE: return TRACE_PRIMITIVE;
+    default: break;
+    }
+    if (parent < 0 && strcmp(r->name, "step") == 0) return TRACE_STEP;
+    bool inside = parent >= 0 && m->trace->events[parent].kind == TRACE_STEP;
+    if (!inside || (*phase = phase_of(r->name)) == PHASE_OTHER) return TRACE_SCOPE;
+    return TRACE_PHASE;
+}
+
+/* What the record's host event and its device events have in common. */
+static TraceEvent begin_event(const Making *m, int64_t i, TraceKind kind, const char *name) {
+    const Record *r = &m->collector->records[i];
+    TraceEvent e = trace_event(m->trace, kind, name);
+    e.begin = nanoseconds(r->cpu_start) - m->origin;
+    e.end = nanoseconds(r->cpu_end) - m->origin;
+    e.instance = i;
+    e.step = r->step;
+    e.layer = r->layer;
+    return e;
+}
+
+static Status add_host_event(Making *m, int64_t i) {
+    const Record *r = &m->collector->records[i];
+    int64_t parent = r->parent < 0 ? -1 : m->event[r->parent];
+    if (r->kind == RECORD_LIBRARY || is_transfer(r->kind)) {
+        m->event[i] = parent;
+        return OK;
+    }
+    bool operation = r->kind == RECORD_OPERATION || r->kind == RECORD_PRIMITIVE;
+    Phase phase = parent < 0 ? PHASE_OTHER : m->trace->events[parent].phase;
+    TraceKind kind = kind_of(m, r, parent, &phase);
+    TraceEvent e =
+        begin_event(m, i, kind, r->kind == RECORD_OPERATION ? operation_name(r->operation) : r->name);
+    e.thread = 0;
+    e.parent = parent;
+    e.phase = phase;
+    if (operation) {
+        e.in_operation = true;
+        e.operation = r->operation;
+        e.pass = r->pass;
+        e.form = r->form;
+        e.place = trace_name(m->trace, r->place);
+        e.category = category_of(r->operation, r->name);
+        e.source = trace_name(m->trace, r->source);
+        if (r->kind == RECORD_OPERATION) e.work = r->work;
+        /* An operation stands where the first of its parts does. */
+        if (e.source && parent >= 0 && !m->trace->events[parent].source)
+            m->trace->events[parent].source = e.source;
+    }
+    return trace_add(m->trace, &e, &m->event[i]);
+}
+
+/* ---- device events without CUPTI: what was innermost ---- */
+
+static TraceKind device_kind(RecordKind kind) {
+    return kind == RECORD_FILL ? TRACE_FILL : is_transfer(kind) ? TRACE_COPY : TRACE_KERNEL;
+}
+
+static CopyDirection direction_of(RecordKind kind) {
+    return kind == RECORD_UPLOAD     ? COPY_HOST_TO_DEVICE
+           : kind == RECORD_DOWNLOAD ? COPY_DEVICE_TO_HOST
+           : kind == RECORD_COPY     ? COPY_DEVICE_TO_DEVICE
+                                     : COPY_OTHER;
+}
+
+static Status add_innermost(Making *m) {
+    const Collector *c = m->collector;
+    double start = 0; // of the outermost record, whose device time is the clock's
+    for (int64_t i = 0; i < c->count; i++) {
+        const Record *r = &c->records[i];
+        if (r->parent < 0) start = r->cpu_start;
+        if (r->kind == RECORD_SCOPE || !is_leaf(c, i)) continue;
+        TraceEvent e =
+            begin_event(m, i, device_kind(r->kind), r->name ? r->name : operation_name(r->operation));
+        e.stream = 0;
+        e.parent = m->event[i];
+        if (c->source == SOURCE_EVENTS) {
+            e.begin = nanoseconds(start + r->device_start) - m->origin;
+            e.end = e.begin + nanoseconds(1e-3 * r->device_ms);
+        }
+        if (is_transfer(r->kind)) {
+            e.category = CATEGORY_MEMORY;
+            e.copy = (CopyShape){direction_of(r->kind), r->kind == RECORD_DOWNLOAD, (int64_t)r->work.bytes};
+        }
+        TRY(trace_add(m->trace, &e, NULL));
+    }
+    return OK;
+}
+
+/* ---- device events and calls from CUPTI ---- */
+
+/* For each correlation number, from the smallest on, the call's event. */
+typedef struct {
+    int64_t *call;
+    uint32_t first;
+    int64_t count;
+} Calls;
+
+static Status open_calls(const Activities *a, Calls *calls) {
+    uint32_t first = UINT32_MAX, last = 0;
+    for (int64_t i = 0; i < a->count; i++) {
+        uint32_t correlation = a->activities[i].correlation;
+        first = correlation < first ? correlation : first;
+        last = correlation > last ? correlation : last;
+    }
+    *calls = (Calls){.first = first, .count = a->count ? (int64_t)last - first + 1 : 0};
+    calls->call = memory_array((size_t)(calls->count ? calls->count : 1), sizeof *calls->call);
+    if (!calls->call) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    for (int64_t i = 0; i < calls->count; i++) calls->call[i] = -1;
+    return OK;
+}
+
+/* The system's numbers of threads or streams become 0, 1, ... in the order in which they appear. */
+enum { NUMBERS_MOST = 64 };
+typedef struct {
+    int64_t known[NUMBERS_MOST];
+    int32_t count;
+} Numbering;
+
+static int32_t number_of(Numbering *n, int64_t value) {
+    for (int32_t i = 0; i < n->count; i++)
+        if (n->known[i] == value) return i;
+    if (n->count == NUMBERS_MOST) return NUMBERS_MOST - 1;
+    n->known[n->count] = value;
+    return n->count++;
+}
+
+static int64_t marked_event(const Making *m, int64_t mark) {
+    return mark >= 0 && mark < m->collector->count ? m->event[mark] : -1;
+}
+
+static TraceEvent activity_event(const Making *m, const Activity *a, const char *name) {
+    TraceEvent e = trace_event(m->trace, a->kind, name);
+    e.begin = a->begin - m->origin;
+    e.end = a->end - m->origin;
+    e.parent = marked_event(m, a->mark);
+    e.step = e.parent >= 0 ? m->trace->events[e.parent].step : -1;
+    e.phase = e.parent >= 0 ? m->trace->events[e.parent].phase : PHASE_OTHER;
+    return e;
+}
+
+static Status add_call(Making *m, const Activity *a, Calls *calls, Numbering *threads) {
+    TraceEvent e = activity_event(m, a, a->name);
+    e.thread = number_of(threads, a->thread);
+    return trace_add(m->trace, &e, &calls->call[a->correlation - calls->first]);
+}
+
+static Status add_activity(Making *m, const Activity *a, const Calls *calls, Numbering *streams) {
+    const Device *device = m->collector->device;
+    char *demangled = a->kind == TRACE_KERNEL ? kernel_demangle(a->name) : NULL;
+    TraceEvent e = activity_event(m, a, demangled ? demangled : a->name);
+    memory_free(demangled);
+    e.stream = number_of(streams, a->stream);
+    e.launch = calls->call[a->correlation - calls->first];
+    e.kernel = a->kernel;
+    e.copy = a->copy;
+    if (a->kind == TRACE_KERNEL)
+        e.kernel.occupancy = kernel_occupancy(&device->limits, &a->kernel);
+    else
+        e.category = CATEGORY_MEMORY;
+    return trace_add(m->trace, &e, NULL);
+}
+
+static Status add_activities(Making *m) {
+    const Activities *a = &m->collector->activities;
+    Numbering threads = {0}, streams = {0};
+    Calls calls;
+    TRY(open_calls(a, &calls));
+    Status status = OK;
+    for (int64_t i = 0; i < a->count && !status; i++)
+        if (a->activities[i].kind == TRACE_RUNTIME) status = add_call(m, &a->activities[i], &calls, &threads);
+    for (int64_t i = 0; i < a->count && !status; i++)
+        if (a->activities[i].kind != TRACE_RUNTIME)
+            status = add_activity(m, &a->activities[i], &calls, &streams);
+    memory_free(calls.call);
+    return status;
+}
+
+/* ---- memory ---- */
+
+static const MemoryClass classes[ARENA_COUNT] = {
+    [ARENA_PARAMETERS] = MEMORY_PARAMETERS, [ARENA_GRADIENTS] = MEMORY_GRADIENTS,
+    [ARENA_OPTIMIZER] = MEMORY_OPTIMIZER,   [ARENA_SAVED] = MEMORY_SAVED,
+    [ARENA_SCRATCH] = MEMORY_SCRATCH,
+};
+
+static Status add_memory(Making *m, const Arena arenas[ARENA_COUNT]) {
+    int64_t count;
+    const RecordMemory *memory = recorder_memory(m->collector->recorder, &count);
+    size_t workspace = m->collector->device->workspace;
+    if (workspace) {
+        TRY(trace_add_memory(m->trace, (TraceMemory){0, MEMORY_WORKSPACE, (int64_t)workspace, -1}));
+        TRY(trace_add_tensor(m->trace, (TraceTensor){trace_name(m->trace, "workspace of libraries"),
+                                                     MEMORY_WORKSPACE, (int64_t)workspace}));
+    }
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = nanoseconds(memory[i].at) - m->origin;
+        TraceMemory sample = {at < 0 ? 0 : at, classes[memory[i].arena], (int64_t)memory[i].used,
+                              memory[i].record < 0 ? -1 : m->event[memory[i].record]};
+        TRY(trace_add_memory(m->trace, sample));
+    }
+    for (int arena = 0; arena < ARENA_COUNT; arena++)
+        for (int i = 0; i < arenas[arena].at_peak_count; i++) {
+            const ArenaEntry *entry = &arenas[arena].at_peak[i];
+            TraceTensor tensor = {trace_name(m->trace, entry->name), classes[arena], (int64_t)entry->bytes};
+            TRY(trace_add_tensor(m->trace, tensor));
+        }
+    return OK;
+}
+
+/* ---- the whole ---- */
+
+static void set_run(const Making *m, const TraceRun *run) {
+    const Collector *c = m->collector;
+    Trace *t = m->trace;
+    TraceRun *to = &t->run;
+    *to = *run;
+    to->step_ms = to->traced_ms = to->reader_ms = NULL;
+    to->step_count = to->traced_count = 0;
+    to->source = c->source;
+    to->source_note = trace_name(t, c->note);
+    to->device = trace_name(t, c->device->name);
+    to->library = trace_name(t, c->device->library);
+    to->host = trace_name(t, run->host ? run->host : "");
+    to->model = trace_name(t, run->model);
+    to->dtype = trace_name(t, run->dtype);
+    to->program = trace_name(t, run->program);
+    to->window = trace_name(t, run->window);
+    to->device_count = 1;
+    to->threads = c->device->threads;
+    to->launches = c->cupti ? c->activities.launches : -1;
+    to->dropped = c->dropped + (c->cupti ? c->activities.dropped : 0);
+    memcpy(to->counters, c->counts, sizeof to->counters);
+}
+
+static Status make(Making *m, const TraceRun *run, const Arena arenas[ARENA_COUNT]) {
+    const Collector *c = m->collector;
+    set_run(m, run);
+    for (int64_t i = 0; i < c->count; i++) TRY(add_host_event(m, i));
+    TRY(c->cupti ? add_activities(m) : add_innermost(m));
+    TRY(add_memory(m, arenas));
+    return trace_finish(m->trace);
+}
+
+Status collector_trace(const Collector *c, const TraceRun *run, const Arena arenas[ARENA_COUNT],
+                       Trace **trace) {
+    Making m = {.collector = c, .origin = c->count ? nanoseconds(c->records[0].cpu_start) : 0};
+    m.event = memory_array((size_t)(c->count ? c->count : 1), sizeof *m.event);
+    if (!m.event) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    Status status = trace_open(&m.trace);
+    if (!status) status = make(&m, run, arenas);
+    memory_free(m.event);
+    if (status)
+        trace_close(m.trace);
+    else
+        *trace = m.trace;
+    return status;
+}

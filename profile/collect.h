@@ -1,0 +1,33 @@
+/* collect: records a window of steps with the best source that this machine has, and makes a trace of it. */
+#ifndef PROFILE_COLLECT_H
+#define PROFILE_COLLECT_H
+
+#include "profile/record.h"
+#include "profile/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct Collector Collector;
+
+/* Chooses the source: CUPTI, else CUDA events; on the CPU its clock. `best` false does without CUPTI. */
+CHECKED Status collector_open(Device *device, bool best, Collector **collector);
+void collector_close(Collector *collector);
+
+/* Between begin and end, steps that run with ctx->recorder = the recorder are recorded. begin forgets what was
+ * recorded before; end waits for the device. cudaProfilerStart and Stop stand around. */
+CHECKED Status collector_begin(Collector *collector);
+Recorder *collector_recorder(const Collector *collector);
+CHECKED Status collector_end(Collector *collector);
+
+/* A finished trace of what was recorded. Of `run`, the caller gives what the collector cannot know (model,
+ * program, sizes, limits, window, ...), as texts of its own; times are set later by trace_set_times. `arenas`
+ * are the run's, for the tensors at their peak. */
+CHECKED Status collector_trace(const Collector *collector, const TraceRun *run,
+                               const Arena arenas[ARENA_COUNT], Trace **trace);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,33 @@
+/* counters: the CPU's own counts of what this process did, where the system allows it (perf_event_open). */
+#ifndef PROFILE_COUNTERS_H
+#define PROFILE_COUNTERS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    COUNTER_CYCLES,
+    COUNTER_INSTRUCTIONS,
+    COUNTER_CACHE_MISSES,
+    COUNTER_BRANCH_MISSES,
+    COUNTER_COUNT
+} CounterKind;
+
+enum { COUNTED_THREADS = 64 };
+
+/* Of each thread open descriptors, or -1 for a counter that cannot be had. All zero is closed. */
+typedef struct {
+    int descriptors[COUNTED_THREADS][COUNTER_COUNT];
+    int threads;
+} Counters;
+
+/* Starts counting what the process's threads do outside the kernel. Not being allowed is no error. */
+void counters_open(Counters *counters);
+void counters_read(const Counters *counters, double counts[COUNTER_COUNT]); // -1: not known
+void counters_close(Counters *counters);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

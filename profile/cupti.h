@@ -1,0 +1,50 @@
+/* cupti: what CUDA's own profiling interface records of kernels, copies, fills and calls. Opened at run time:
+ * a machine without libcupti, or where another profiler holds it, still runs. */
+#ifndef PROFILE_CUPTI_H
+#define PROFILE_CUPTI_H
+
+#include "profile/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One activity. Times are device_clock()'s, in ns. */
+typedef struct {
+    TraceKind kind;   // TRACE_RUNTIME, TRACE_KERNEL, TRACE_COPY, TRACE_FILL
+    const char *name; // of a kernel mangled; valid until cupti_close
+    int64_t begin, end;
+    uint32_t correlation;   // what was launched and the call that launched it bear the same
+    int64_t thread, stream; // the system's numbers
+    int64_t mark;           // what cupti_mark said last when it was called or launched; -1: nothing
+    KernelShape kernel;     // all but the occupancy
+    CopyShape copy;
+} Activity;
+
+typedef struct {
+    const Activity *activities; // valid until the next start
+    int64_t count;
+    int64_t launches; // kernel launches that CUPTI called us back for, however many records came
+    int64_t dropped;  // records that CUPTI had no room for
+} Activities;
+
+typedef struct Cupti Cupti;
+
+struct Cupti {
+    Status (*start)(Cupti *cupti) CHECKED;
+    /* Nothing may run on the device any more. */
+    Status (*stop)(Cupti *cupti, Activities *activities) CHECKED;
+    void (*mark)(void *cupti, int64_t mark); // nests; of the calling thread
+    void (*unmark)(void *cupti);
+    void (*close)(Cupti *cupti);
+};
+
+/* ERROR_DEVICE with the reason, for people, where CUPTI cannot be used: there is no such library, or somebody
+ * else holds it, who is then named. At most one may be open. A weak symbol: NULL in a build without CUPTI's
+ * headers. */
+__attribute__((weak)) CHECKED Status cupti_open(Cupti **cupti);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

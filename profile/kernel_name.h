@@ -1,0 +1,29 @@
+/* kernel_name: what a kernel's name and shape tell. */
+#ifndef PROFILE_KERNEL_NAME_H
+#define PROFILE_KERNEL_NAME_H
+
+#include "profile/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A C++ name as its programmer wrote it; the caller frees it with memory_free. NULL where `name` is no such
+ * name, nobody can tell, or memory has run out. */
+char *kernel_demangle(const char *name);
+
+/* The name without its return type, namespaces and parameters: "row_max<__nv_bfloat16, 8>". */
+enum { KERNEL_NAME_BYTES = 256 };
+void kernel_short_name(const char *name, char text[KERNEL_NAME_BYTES]);
+
+/* What is coded in the name: "sm90, bf16, tile 128x256x64, TNT, tensor cores"; "" where nothing is. */
+void kernel_decode(const char *name, char text[KERNEL_NAME_BYTES]);
+
+/* The share of the most warps that a multiprocessor can hold that it can hold of this kernel; 0 where the
+ * limits are not known. Registers are given to warps in units of 256, of four equal files. */
+double kernel_occupancy(const MultiprocessorLimits *limits, const KernelShape *shape);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

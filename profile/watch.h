@@ -1,0 +1,19 @@
+/* watch: records a device's copies and fills, for sources that do not see them by themselves. */
+#ifndef PROFILE_WATCH_H
+#define PROFILE_WATCH_H
+
+#include "profile/record.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* From watch_begin to watch_end the device's fill, upload, download and copy are records of `recorder`. A
+ * device has at most one watcher. */
+CHECKED Status watch_begin(Device *device, Recorder *recorder);
+void watch_end(Device *device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
