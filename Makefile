@@ -1,7 +1,7 @@
 # fusebox: `make demo` and `make test` do everything on a fresh Debian or Ubuntu; `make help` lists the targets.
 
 # What the distribution must have. The one list of packages; `make packages` installs what is missing.
-PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev zlib1g-dev
+PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev zlib1g-dev
 TEST_PACKAGES := libcmocka-dev
 FUZZ_PACKAGES := clang libclang-rt-dev
 
@@ -18,7 +18,7 @@ CFLAGS := -std=gnu11 -O3 -g1 -march=$(ARCH) -fopenmp -fno-math-errno -fno-trappi
     -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
 NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
     -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -MMD -MP -I.
-LDLIBS := -lopenblas -ljansson -lpcre2-8 -lz -lm -lpthread -fopenmp $(EXTRA)
+LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -lm -lpthread -fopenmp $(EXTRA)
 LINK := $(CC)
 
 SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c profile/*.c model/*.c)

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/tokenizer_internal.h"
+#include "data/wordpiece.h"
 
 #include <string.h>
 
@@ -27,7 +28,7 @@ static Status open_bytes(Tokenizer *tokenizer) {
 
 /* The files that may describe a tokenizer, with their folder before them. */
 typedef struct {
-    char *config, *vocab, *merges, *whole;
+    char *config, *vocab, *merges, *whole, *lines;
 } TokenizerPaths;
 
 static void paths_free(TokenizerPaths *paths) {
@@ -35,12 +36,14 @@ static void paths_free(TokenizerPaths *paths) {
     memory_free(paths->vocab);
     memory_free(paths->merges);
     memory_free(paths->whole);
+    memory_free(paths->lines);
 }
 
 static Status paths_find(const char *folder, TokenizerPaths *paths) {
     TRY(path_join(folder, "tokenizer_config.json", &paths->config));
     TRY(path_join(folder, "vocab.json", &paths->vocab));
     TRY(path_join(folder, "merges.txt", &paths->merges));
+    TRY(path_join(folder, "vocab.txt", &paths->lines));
     return path_join(folder, "tokenizer.json", &paths->whole);
 }
 
@@ -52,12 +55,14 @@ static Status open_folder(Tokenizer *tokenizer, const char *folder, const Tokeni
         TRY(load_vocab_and_merges(tokenizer, paths->vocab, paths->merges));
     else if (path_exists(paths->whole))
         TRY(load_tokenizer_json(tokenizer, paths->whole));
+    else if (path_exists(paths->lines))
+        TRY(load_vocab_lines(tokenizer, paths->lines, paths->config));
     else
         return fail(ERROR_FILE,
                     "no tokenizer in %s: it should be \"bytes\" or a folder with vocab.json and merges.txt, "
-                    "or with tokenizer.json",
+                    "with tokenizer.json or with vocab.txt",
                     folder);
-    TRY(splitter_open(&tokenizer->splitter));
+    if (tokenizer->kind == TOKENIZER_BPE) TRY(splitter_open(&tokenizer->splitter));
     tokenizer->cache = memory_array(CACHE_SLOTS, sizeof *tokenizer->cache);
     return tokenizer->cache ? OK : fail_memory();
 }
@@ -86,6 +91,7 @@ Status tokenizer_open(const char *path, Tokenizer **tokenizer) {
 void tokenizer_free(Tokenizer *tokenizer) {
     if (!tokenizer) return;
     splitter_free(tokenizer->splitter);
+    wordpiece_free(tokenizer->wordpiece);
     memory_free(tokenizer->pairs.slots);
     memory_free(tokenizer->pool);
     memory_free(tokenizer->starts);
@@ -102,7 +108,8 @@ Status tokenizer_present(const char *folder, bool *present) {
     Status status = paths_find(folder, &paths);
     if (!status && path_exists(paths.config)) status = load_is_bytes(paths.config, present);
     if (!status && !*present)
-        *present = (path_exists(paths.vocab) && path_exists(paths.merges)) || path_exists(paths.whole);
+        *present = (path_exists(paths.vocab) && path_exists(paths.merges)) || path_exists(paths.whole) ||
+                   path_exists(paths.lines);
     paths_free(&paths);
     return status;
 }
@@ -168,8 +175,13 @@ static CachedPiece *cache_slot(const Tokenizer *tokenizer, const uint8_t key[CAC
     return &tokenizer->cache[mixed % CACHE_SLOTS];
 }
 
+static Status encode_piece(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
+    return tokenizer->kind == TOKENIZER_BPE ? merge_piece(tokenizer, piece, length, list)
+                                            : wordpiece_encode(tokenizer, piece, length, list);
+}
+
 static Status append_piece(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
-    if (length > CACHED_BYTES) return merge_piece(tokenizer, piece, length, list);
+    if (length > CACHED_BYTES) return encode_piece(tokenizer, piece, length, list);
     uint8_t key[CACHED_BYTES + 1] = {0};
     memcpy(key, piece, (size_t)length);
     key[CACHED_BYTES] = (uint8_t)length;
@@ -181,9 +193,9 @@ static Status append_piece(Tokenizer *tokenizer, const uint8_t *piece, int64_t l
         return OK;
     }
     int64_t before = list->count;
-    TRY(merge_piece(tokenizer, piece, length, list));
+    TRY(encode_piece(tokenizer, piece, length, list));
     int64_t count = list->count - before;
-    if (count > CACHED_IDS) return OK;
+    if (count == 0 || count > CACHED_IDS) return OK;
     memcpy(slot, key, sizeof key);
     slot->count = (int32_t)count;
     memcpy(slot->ids, list->ids + before, (size_t)count * sizeof *slot->ids);
@@ -197,19 +209,28 @@ static int64_t invalid_end(const uint8_t *text, int64_t from, int64_t length) {
     return end;
 }
 
+/* Ends a piece that is too long earlier, not inside a character. */
+static void cut_piece(const uint8_t *text, int64_t from, int64_t *end) {
+    if (*end - from <= PIECE_LIMIT) return;
+    *end = from + PIECE_LIMIT;
+    for (int i = 0; i < 3 && (text[*end] & 0xC0) == 0x80; i++) --*end;
+}
+
 Status piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end) {
     const uint8_t *text = cursor->text;
     int64_t from = cursor->offset;
+    if (tokenizer->kind == TOKENIZER_WORDPIECE) {
+        *end = wordpiece_end(text, cursor->length, from);
+        cut_piece(text, from, end);
+        return OK;
+    }
     if (cursor->valid <= from) cursor->valid = utf8_valid_end(text, from, cursor->length);
     if (cursor->valid <= from) {
         *end = invalid_end(text, from, cursor->length);
         return OK;
     }
     TRY(splitter_next(tokenizer->splitter, text, cursor->valid, from, end));
-    if (*end - from > PIECE_LIMIT) {
-        *end = from + PIECE_LIMIT;
-        while ((text[*end] & 0xC0) == 0x80) --*end; /* not inside a character */
-    }
+    cut_piece(text, from, end);
     return OK;
 }
 

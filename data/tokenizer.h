@@ -51,7 +51,7 @@ int32_t tokenizer_end_of_text(const Tokenizer *tokenizer); // of "<|endoftext|>"
 uint64_t tokenizer_hash(const Tokenizer *tokenizer);       // equal for tokenizers that give equal ids
 const char *tokenizer_name(const Tokenizer *tokenizer);    // "bytes", "bpe", "wordpiece"
 
-/* Tokens that stand for no text. A tokenizer.json must mark them as special, a vocab.txt by their names. */
+/* Tokens that stand for no text, known by their names; a BPE's file must also mark them as special. */
 typedef enum {
     TOKEN_PAD,     // "[PAD]" or "<pad>"
     TOKEN_BEGIN,   // "[CLS]" or "<s>"
@@ -91,8 +91,8 @@ typedef struct {
 CHECKED Status tokenizer_encode_step(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t count,
                                      TokenList *list);
 
-/* The bytes of a token, which may be part of a UTF-8 character. They live as long as the tokenizer. NULL and
- * length 0 for an id outside the vocabulary. */
+/* The bytes of a token, which may be part of a UTF-8 character; a WordPiece's with its "##". They live as
+ * long as the tokenizer. NULL and length 0 for an id outside the vocabulary. */
 const uint8_t *tokenizer_decode(const Tokenizer *tokenizer, int32_t id, int64_t *length);
 
 #endif

@@ -55,9 +55,10 @@ struct Tokenizer {
     int64_t merge_count;
     int32_t byte_ids[256];
     PairTable pairs;
-    Splitter *splitter;
-    CachedPiece *cache; // (CACHE_SLOTS) direct-mapped
-    void *scratch;      // for merging one piece
+    Splitter *splitter;   // of BPE
+    WordPiece *wordpiece; // of WordPiece
+    CachedPiece *cache;   // (CACHE_SLOTS) direct-mapped
+    void *scratch;        // for merging one piece
     int64_t scratch_bytes;
 };
 

@@ -2,13 +2,10 @@
 #include "base/files.h"
 #include "data/hash.h"
 #include "data/tables.h"
-#include "data/tokenizer_internal.h"
+#include "data/tokenizer_json.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { FILE_LIMIT = 64 << 20 }; // bytes
 
 /* A token's text as the file spells it, to its id. The keys live in the JSON tree. */
 typedef struct {
@@ -28,11 +25,11 @@ static Status fail_memory(const char *path) {
     return fail(ERROR_MEMORY, "no memory left for %s", path);
 }
 
-static Status load_json(const char *path, json_t **root) {
+Status load_json(const char *path, json_t **root) {
     *root = NULL;
     char *text;
     int64_t length;
-    TRY(file_read(path, FILE_LIMIT, &text, &length));
+    TRY(file_read(path, TOKENIZER_FILE_LIMIT, &text, &length));
     json_error_t error;
     *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     memory_free(text);
@@ -250,7 +247,7 @@ Status load_vocab_and_merges(Tokenizer *tokenizer, const char *vocab_path, const
     int64_t length;
     Status status = load_vocabulary(&v, vocab, NULL);
     v.path = merges_path;
-    if (!status) status = file_read(merges_path, FILE_LIMIT, &merges, &length);
+    if (!status) status = file_read(merges_path, TOKENIZER_FILE_LIMIT, &merges, &length);
     if (!status) status = load_merge_lines(&v, merges, length);
     if (!status) status = finish_bpe(tokenizer, v.path);
     memory_free(merges);
@@ -259,14 +256,14 @@ Status load_vocab_and_merges(Tokenizer *tokenizer, const char *vocab_path, const
     return status;
 }
 
-static bool is_text(const json_t *value, const char *text) {
+bool json_is_text(const json_t *value, const char *text) {
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
 /* Absent, null, false or "": a feature that is off. */
 static bool is_off(const json_t *object, const char *name) {
     const json_t *value = json_object_get(object, name);
-    return !value || json_is_null(value) || json_is_false(value) || is_text(value, "");
+    return !value || json_is_null(value) || json_is_false(value) || json_is_text(value, "");
 }
 
 /* Refuses what would give other ids than GPT-2's way does. */
@@ -275,9 +272,9 @@ static Status check_kind(const json_t *root, const char *path) {
     const json_t *cutter = json_object_get(root, "pre_tokenizer");
     const json_t *pattern = json_object_get(cutter, "use_regex"); /* absent in old files, where it is meant */
     const char *wrong = NULL;
-    if (!is_text(json_object_get(model, "type"), "BPE"))
+    if (!json_is_text(json_object_get(model, "type"), "BPE"))
         wrong = "model.type is not BPE";
-    else if (!is_text(json_object_get(cutter, "type"), "ByteLevel"))
+    else if (!json_is_text(json_object_get(cutter, "type"), "ByteLevel"))
         wrong = "pre_tokenizer.type is not ByteLevel";
     else if (pattern && !json_is_true(pattern))
         wrong = "pre_tokenizer.use_regex is off";
@@ -302,6 +299,11 @@ Status load_tokenizer_json(Tokenizer *tokenizer, const char *path) {
     json_t *root;
     TRY(load_json(path, &root));
     const json_t *model = json_object_get(root, "model");
+    if (json_is_text(json_object_get(model, "type"), "WordPiece")) {
+        Status read = load_wordpiece_json(tokenizer, root, path);
+        json_decref(root);
+        return read;
+    }
     Status status = check_kind(root, path);
     if (!status)
         status = load_vocabulary(&v, json_object_get(model, "vocab"), json_object_get(root, "added_tokens"));
@@ -316,7 +318,7 @@ Status load_is_bytes(const char *path, bool *bytes) {
     json_t *root;
     TRY(load_json(path, &root));
     const json_t *kind = json_object_get(root, "fusebox_tokenizer");
-    *bytes = is_text(kind, "bytes");
+    *bytes = json_is_text(kind, "bytes");
     Status status = OK;
     if (kind && !*bytes) status = fail(ERROR_FORMAT, "%s: fusebox_tokenizer can only be \"bytes\"", path);
     json_decref(root);

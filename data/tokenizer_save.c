@@ -1,7 +1,7 @@
 /* Writes a tokenizer's files as GPT-2's are. */
 #include "base/files.h"
 #include "base/memory.h"
-#include "data/tokenizer_internal.h"
+#include "data/wordpiece.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -131,9 +131,33 @@ static void put_special(TextFile *file, const Tokenizer *tokenizer) {
     }
 }
 
+/* BERT's: a token in each line. */
+static void put_lines(TextFile *file, const Tokenizer *tokenizer) {
+    for (int32_t id = 0; id < tokenizer->vocab; id++) {
+        put_token(file, tokenizer, id, false);
+        put(file, "\n", 1);
+    }
+}
+
+static void put_flag(TextFile *file, const char *name, bool value) {
+    put_text(file, ", \"");
+    put_text(file, name);
+    put_text(file, value ? "\": true" : "\": false");
+}
+
+static void put_wordpiece(TextFile *file, const Tokenizer *tokenizer) {
+    WordPieceRule rule = wordpiece_rule(tokenizer);
+    put_text(file, "{\"tokenizer_class\": \"BertTokenizer\"");
+    put_flag(file, "do_lower_case", rule.lower);
+    put_flag(file, "strip_accents", rule.strip_accents);
+    put_flag(file, "tokenize_chinese_chars", rule.chinese);
+}
+
 static void put_config(TextFile *file, const Tokenizer *tokenizer) {
     if (tokenizer->kind == TOKENIZER_BYTES)
         put_text(file, "{\"fusebox_tokenizer\": \"bytes\"");
+    else if (tokenizer->kind == TOKENIZER_WORDPIECE)
+        put_wordpiece(file, tokenizer);
     else if (!has_special(tokenizer))
         put_text(file, "{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_prefix_space\": false");
     else
@@ -167,7 +191,9 @@ static Status save_file(const Tokenizer *tokenizer, const char *folder, const ch
 }
 
 Status tokenizer_save(const Tokenizer *tokenizer, const char *folder) {
-    if (tokenizer->kind == TOKENIZER_BPE && has_special(tokenizer)) {
+    if (tokenizer->kind == TOKENIZER_WORDPIECE) {
+        TRY(save_file(tokenizer, folder, "vocab.txt", put_lines));
+    } else if (tokenizer->kind == TOKENIZER_BPE && has_special(tokenizer)) {
         TRY(save_file(tokenizer, folder, "tokenizer.json", put_whole));
     } else if (tokenizer->kind == TOKENIZER_BPE) {
         TRY(save_file(tokenizer, folder, "vocab.json", put_vocab));

@@ -165,16 +165,19 @@ static Status start_vocabulary(Training *t, int64_t vocab) {
     k->spelled = memory_array((size_t)vocab, sizeof *k->spelled);
     k->merges = memory_array((size_t)vocab, sizeof *k->merges);
     if (!k->starts || !k->spelled || !k->merges) return fail_memory();
-    sh_new_arena(t->names);
+    sh_new_strdup(t->names);
     for (int i = 0; i < 3; i++) {
         TRY(add_token(t, (const uint8_t *)special[i], (int64_t)strlen(special[i]), special[i], &id));
         k->spelled[id] = true;
         special_take(k, special[i], id);
     }
-    for (int byte = 0; byte < 256; byte++) {
+    /* In the order of their letters, as in GPT-2's vocabulary. */
+    for (int i = 0; i < 512; i++) {
+        uint8_t byte = (uint8_t)i;
         char letter[3] = {0};
-        alphabet_write((uint8_t)byte, letter);
-        TRY(add_token(t, &(uint8_t){(uint8_t)byte}, 1, letter, &k->byte_ids[byte]));
+        if ((alphabet_code_point(byte) >= 256) != (i >= 256)) continue;
+        alphabet_write(byte, letter);
+        TRY(add_token(t, &byte, 1, letter, &k->byte_ids[byte]));
     }
     k->end_of_text = k->special[TOKEN_END];
     return OK;

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRS = 103, PAD = 0, BEGIN = 1, END = 2, BYTE = 3 };
+/* BYTE: the id of a letter less the letter */
+enum { PAIRS = 103, PAD = 0, BEGIN = 1, END = 2, BYTE = 3 - '!' };
 
-/* The trained tokenizer of the smallest vocabulary: a byte is a token, its id the byte + BYTE. */
+/* The trained tokenizer of the smallest vocabulary: a byte is a token. */
 static Tokenizer *byte_pairs(const char *folder) {
     const char *path = inside(folder, "letters.txt");
     write_text_file(path, "a b c");

@@ -1,0 +1,275 @@
+#include "data/wordpiece.h"
+
+#include "base/memory.h"
+#include "data/hash.h"
+#include "data/tables.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+/* A token's text to its id. */
+typedef struct {
+    char *key;
+    int32_t value;
+} Name;
+
+/* Bytes on their way through the steps. */
+typedef struct {
+    uint8_t *bytes;
+    int64_t count, room;
+} Buffer;
+
+struct WordPiece {
+    WordPieceRule rule;
+    Name *names;         // an stb_ds string table
+    Buffer run;          // what stands between two cuts, cleaned
+    Buffer word;         // the word being cut, as the vocabulary spells it
+    int64_t characters;  // of the word
+    int32_t *decomposed; // (room) the run's code points
+    int64_t room;
+};
+
+static Status fail_memory(void) {
+    return fail(ERROR_MEMORY, "no memory left for the tokenizer");
+}
+
+/* ---- characters ---- */
+
+static bool is_space(int32_t point) {
+    utf8proc_category_t category = utf8proc_category(point);
+    return (point >= '\t' && point <= '\r') || point == 0x85 || category == UTF8PROC_CATEGORY_ZS ||
+           category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
+}
+
+/* What cleaning takes away: control and format characters, private use, and the replacement character. */
+static bool is_dropped(int32_t point) {
+    if (point == '\t' || point == '\n' || point == '\r') return false;
+    utf8proc_category_t category = utf8proc_category(point);
+    return point == 0 || point == 0xFFFD || category == UTF8PROC_CATEGORY_CC ||
+           category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_CO;
+}
+
+/* Unicode's punctuation, and all of ASCII's that is neither letter, digit nor space ("$" is Unicode's
+ * currency). */
+static bool is_punctuation(int32_t point) {
+    if ((point >= 33 && point <= 47) || (point >= 58 && point <= 64) || (point >= 91 && point <= 96) ||
+        (point >= 123 && point <= 126))
+        return true;
+    utf8proc_category_t category = utf8proc_category(point);
+    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+}
+
+/* The blocks of Chinese characters, each of which is a word. */
+static bool is_chinese(int32_t point) {
+    static const int32_t blocks[][2] = {{0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF},
+                                        {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF},
+                                        {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        if (point >= blocks[i][0] && point <= blocks[i][1]) return true;
+    return false;
+}
+
+/* ---- words to ids ---- */
+
+static Status put(Buffer *buffer, const uint8_t *bytes, int64_t count) {
+    if (buffer->count + count >= buffer->room) { /* and room for a zero */
+        int64_t room = 2 * (buffer->count + count) + 64;
+        uint8_t *larger = memory_resize(buffer->bytes, (size_t)room);
+        if (!larger) return fail_memory();
+        buffer->bytes = larger;
+        buffer->room = room;
+    }
+    memcpy(buffer->bytes + buffer->count, bytes, (size_t)count);
+    buffer->count += count;
+    return OK;
+}
+
+/* The longest token that begins the text at `from`, with `prefix` bytes of the word before it overwritten by
+ * the prefix; -1 if there is none. `end` gets where it ends. */
+static int32_t longest(WordPiece *w, int64_t from, int64_t prefix, int64_t *end) {
+    uint8_t *bytes = w->word.bytes;
+    for (int64_t to = w->word.count; to > from; to--) {
+        if (to < w->word.count && (bytes[to] & 0xC0) == 0x80) continue; /* inside a character */
+        uint8_t after = bytes[to];
+        bytes[to] = 0;
+        ptrdiff_t found = shgeti(w->names, (char *)bytes + from - prefix);
+        bytes[to] = after;
+        *end = to;
+        if (found >= 0) return w->names[found].value;
+    }
+    return -1;
+}
+
+/* Ends the word: its ids, or the unknown token. The word's bytes begin with room for a prefix. */
+static Status end_word(Tokenizer *tokenizer, TokenList *list) {
+    WordPiece *w = tokenizer->wordpiece;
+    enum { ROOM = sizeof WORDPIECE_PREFIX - 1 };
+    int64_t before = list->count, characters = w->characters;
+    Status status = OK;
+    if (characters == 0) return OK;
+    bool known = characters <= WORD_CHARACTERS;
+    for (int64_t from = ROOM, end; known && !status && from < w->word.count; from = end) {
+        int64_t prefix = from > ROOM ? ROOM : 0;
+        uint8_t kept[ROOM];
+        memcpy(kept, w->word.bytes + from - ROOM, ROOM);
+        memcpy(w->word.bytes + from - ROOM, WORDPIECE_PREFIX, ROOM);
+        int32_t id = longest(w, from, prefix, &end);
+        memcpy(w->word.bytes + from - ROOM, kept, ROOM);
+        known = id >= 0;
+        if (known) status = token_list_add(list, id);
+    }
+    w->word.count = w->characters = 0;
+    if (known || status) return status;
+    list->count = before;
+    return token_list_add(list, tokenizer->special[TOKEN_UNKNOWN]);
+}
+
+static Status add_character(Tokenizer *tokenizer, int32_t point) {
+    WordPiece *w = tokenizer->wordpiece;
+    uint8_t bytes[4];
+    if (w->characters++ == 0) TRY(put(&w->word, (const uint8_t *)WORDPIECE_PREFIX, 2));
+    return put(&w->word, bytes, utf8proc_encode_char(point, bytes));
+}
+
+/* Lower-cases a character and cuts the words around it. U+0130 alone becomes two (SpecialCasing.txt). */
+static Status take_character(Tokenizer *tokenizer, int32_t point, TokenList *list) {
+    WordPieceRule rule = tokenizer->wordpiece->rule;
+    bool dotted = rule.lower && point == 0x130;
+    if (rule.lower) point = dotted ? 'i' : utf8proc_tolower(point);
+    bool alone = is_punctuation(point);
+    if (alone || is_space(point)) TRY(end_word(tokenizer, list));
+    if (is_space(point)) return OK;
+    TRY(add_character(tokenizer, point));
+    if (dotted) TRY(add_character(tokenizer, 0x307));
+    return alone ? end_word(tokenizer, list) : OK;
+}
+
+/* Decomposes the run into code points, canonically ordered. */
+static Status decompose(WordPiece *w, int64_t *count) {
+    int options = w->rule.strip_accents ? UTF8PROC_DECOMPOSE : 0;
+    for (;;) {
+        *count = utf8proc_decompose(w->run.bytes, w->run.count, w->decomposed, w->room, options);
+        if (*count < 0) return fail(ERROR_INTERNAL, "utf8proc cannot decompose: %s", utf8proc_errmsg(*count));
+        if (*count <= w->room) return OK;
+        int32_t *larger = memory_resize(w->decomposed, (size_t)*count * sizeof *larger);
+        if (!larger) return fail_memory();
+        w->decomposed = larger;
+        w->room = *count;
+    }
+}
+
+/* Ends the run: what is in it has neither spaces nor Chinese characters around. */
+static Status end_run(Tokenizer *tokenizer, TokenList *list) {
+    WordPiece *w = tokenizer->wordpiece;
+    int64_t count;
+    TRY(decompose(w, &count));
+    w->run.count = 0;
+    for (int64_t i = 0; i < count; i++) {
+        bool accent = w->rule.strip_accents && utf8proc_category(w->decomposed[i]) == UTF8PROC_CATEGORY_MN;
+        if (!accent) TRY(take_character(tokenizer, w->decomposed[i], list));
+    }
+    return end_word(tokenizer, list);
+}
+
+Status wordpiece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
+    WordPiece *w = tokenizer->wordpiece;
+    w->run.count = w->word.count = w->characters = 0;
+    for (int64_t at = 0; at < length;) {
+        int bytes = utf8_character(piece + at, length - at);
+        if (!bytes) {
+            at++;
+            continue;
+        }
+        int32_t point;
+        utf8proc_iterate(piece + at, bytes, &point);
+        bool alone = w->rule.chinese && is_chinese(point), space = is_space(point);
+        if (!is_dropped(point)) {
+            if (alone || space) TRY(end_run(tokenizer, list));
+            if (!space) TRY(put(&w->run, piece + at, bytes));
+            if (alone) TRY(end_run(tokenizer, list));
+        }
+        at += bytes;
+    }
+    return end_run(tokenizer, list);
+}
+
+static bool splits(uint8_t byte) {
+    return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
+}
+
+int64_t wordpiece_end(const uint8_t *text, int64_t length, int64_t from) {
+    int64_t end = from;
+    while (end < length && splits(text[end])) end++;
+    while (end < length && !splits(text[end])) end++;
+    return end;
+}
+
+/* ---- building ---- */
+
+static Status add_token(Tokenizer *tokenizer, const char *text, int32_t id, const char *path) {
+    WordPiece *w = tokenizer->wordpiece;
+    if (strlen(text) > TOKEN_TEXT_LIMIT)
+        return fail(ERROR_FORMAT, "%s: token %d has %zu bytes; at most %d are possible", path, id,
+                    strlen(text), TOKEN_TEXT_LIMIT);
+    ptrdiff_t found = shgeti(w->names, text);
+    if (found >= 0)
+        return fail(ERROR_FORMAT, "%s: tokens %d and %d are both \"%.40s\"", path, w->names[found].value, id,
+                    text);
+    shput(w->names, text, id);
+    special_take(tokenizer, text, id);
+    return OK;
+}
+
+static Status fill_pool(Tokenizer *t, const char *const *texts, const char *path) {
+    int64_t total = 0;
+    for (int32_t id = 0; id < t->vocab; id++) {
+        TRY(add_token(t, texts[id], id, path));
+        total += (int64_t)strlen(texts[id]);
+    }
+    t->pool = memory_allocate((size_t)total + 1);
+    t->starts = memory_array((size_t)t->vocab + 1, sizeof *t->starts);
+    t->spelled = memory_array((size_t)t->vocab, sizeof *t->spelled);
+    if (!t->pool || !t->starts || !t->spelled) return fail_memory();
+    for (int32_t id = 0; id < t->vocab; id++) {
+        size_t length = strlen(texts[id]);
+        memcpy(t->pool + t->starts[id], texts[id], length);
+        t->starts[id + 1] = t->starts[id] + (int64_t)length;
+        t->spelled[id] = true;
+    }
+    return OK;
+}
+
+Status wordpiece_build(Tokenizer *t, const char *const *texts, int64_t count, WordPieceRule rule,
+                       const char *path) {
+    if (count > VOCAB_LIMIT)
+        return fail(ERROR_FORMAT, "%s: %lld tokens are too many (at most %d)", path, (long long)count,
+                    VOCAB_LIMIT);
+    t->kind = TOKENIZER_WORDPIECE;
+    t->vocab = (int32_t)count;
+    t->wordpiece = memory_allocate(sizeof *t->wordpiece);
+    if (!t->wordpiece) return fail_memory();
+    t->wordpiece->rule = rule;
+    sh_new_strdup(t->wordpiece->names);
+    TRY(fill_pool(t, texts, path));
+    if (t->special[TOKEN_UNKNOWN] < 0)
+        return fail(ERROR_FORMAT, "%s has no [UNK], the token of unknown words", path);
+    t->end_of_text = t->special[TOKEN_END];
+    uint64_t hash = hash_bytes(3, t->pool, (size_t)t->starts[t->vocab]);
+    hash = hash_bytes(hash, t->starts, (size_t)t->vocab * sizeof *t->starts);
+    uint8_t flags[] = {rule.lower, rule.strip_accents, rule.chinese};
+    t->hash = hash_bytes(hash, flags, sizeof flags);
+    return OK;
+}
+
+void wordpiece_free(WordPiece *wordpiece) {
+    if (!wordpiece) return;
+    shfree(wordpiece->names);
+    memory_free(wordpiece->run.bytes);
+    memory_free(wordpiece->word.bytes);
+    memory_free(wordpiece->decomposed);
+    memory_free(wordpiece);
+}
+
+WordPieceRule wordpiece_rule(const Tokenizer *tokenizer) {
+    return tokenizer->wordpiece->rule;
+}
