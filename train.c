@@ -174,7 +174,9 @@ static Status open_trainer(Run *run) {
 
 static Status open_observers(Run *run) {
     TrainOptions *o = &run->options;
-    if (o->profile) TRY(recorder_open(run->session.device, &(RecorderOptions){.primitives = true, .timed = true}, &run->recorder));
+    if (o->profile)
+        TRY(recorder_open(run->session.device, &(RecorderOptions){.primitives = true, .timed = true},
+                          &run->recorder));
     if (!*o->hash_trace) return OK;
     run->hash_trace = fopen(o->hash_trace, "w");
     if (!run->hash_trace) return fail(ERROR_FILE, "--hash-trace: cannot write %s", o->hash_trace);
@@ -217,8 +219,8 @@ static Status start_report(Run *run) {
     int64_t steps = o->compare ? 2 * COMPARE_ROUNDS : o->steps;
     TRY(report_open(&run->report, o->log, run->resume != NULL, run->state.step, steps, o->quiet));
     TRY(options_json(&run->set, false, &json));
-    Status status = report_start(&run->report, &run->session, &run->trainer, tokens_count(run->feed.source),
-                                 json, o->quiet);
+    Status status =
+        report_start(&run->report, &run->session, &run->trainer, &run->feed.counts, json, o->quiet);
     memory_free(json);
     return status;
 }

@@ -1,5 +1,6 @@
 #include "data/feed.h"
 
+#include "base/memory.h"
 #include "data/corpus.h"
 
 static void *pinned(void *context, size_t bytes) {
@@ -26,33 +27,94 @@ static Status open_source(const FeedOptions *o, const char *data, TokenSource **
     return status;
 }
 
-static Status open_loader(const FeedOptions *o, const TokenSource *source, int64_t first, int64_t length,
-                          bool training, Loader **loader) {
-    LoaderOptions options = {.source = source,
-                             .first = first,
-                             .length = length,
+static Status open_pairs(const FeedOptions *o, const char *data, PairSource **pairs) {
+    char *source, *target;
+    if (!o->tokenizer)
+        return fail(ERROR_USAGE,
+                    "sentence pairs need a tokenizer; name one with --tokenizer=FOLDER, or train "
+                    "one with --train-tokenizer=N");
+    TRY(pairs_split_names(data, &source, &target));
+    Status status = pairs_open(&(PairOptions){source, target, o->tokenizer, o->seq}, pairs);
+    memory_free(source);
+    memory_free(target);
+    return status;
+}
+
+static Status masked_rule(const FeedOptions *o, MaskRule *rule) {
+    *rule = (MaskRule){.begin = -1, .end = -1, .mask = -1, .vocab = o->vocab};
+    if (o->tokenizer)
+        *rule = (MaskRule){tokenizer_special(o->tokenizer, TOKEN_BEGIN),
+                           tokenizer_special(o->tokenizer, TOKEN_END),
+                           tokenizer_special(o->tokenizer, TOKEN_MASK), tokenizer_vocab(o->tokenizer)};
+    if (rule->begin >= 0 && rule->end >= 0 && rule->mask >= 0) return OK;
+    return fail(ERROR_USAGE, "masked tokens need a tokenizer with [CLS], [SEP] and [MASK], such as BERT's "
+                             "vocab.txt; name its folder with --tokenizer=FOLDER");
+}
+
+/* Where a loader's rows come from, and which part of them: for training, or for validation. */
+typedef struct {
+    const TokenSource *source;
+    const PairSource *pairs;
+    int64_t first, length;
+    bool training;
+} Part;
+
+static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
+    LoaderOptions options = {.source = part.source,
+                             .pairs = part.pairs,
+                             .first = part.first,
+                             .length = part.length,
                              .batch = o->batch,
                              .seq = o->seq,
-                             .shuffle = training,
+                             .shuffle = part.training,
                              .seed = o->seed,
-                             .workers = training ? o->workers : 0,
+                             .workers = part.training ? o->workers : 0,
+                             .delay_us = part.training ? o->delay_us : 0,
                              .hold = o->hold,
                              .buffers = {pinned, release_pinned, o->device}};
-    return loader_open(&options, loader);
+    MaskRule rule;
+    switch (o->kind) {
+    case FEED_MASKED: TRY(masked_rule(o, &rule)); return loader_open_masked(&options, &rule, loader);
+    case FEED_PAIRS: return loader_open_pairs(&options, loader);
+    default: return loader_open(&options, loader);
+    }
+}
+
+/* A source or pairs, whichever the kind of feed has. */
+static Status open_data(const FeedOptions *o, const char *data, TokenSource **source, PairSource **pairs) {
+    return o->kind == FEED_PAIRS ? open_pairs(o, data, pairs) : open_source(o, data, source);
+}
+
+static Status count(const FeedOptions *o, Feed *feed) {
+    PairPadding padding;
+    feed->counts.tokens = feed->source ? tokens_count(feed->source) : 0;
+    if (!feed->pairs) return OK;
+    TRY(pairs_padding(feed->pairs, o->batch, o->seed, &padding));
+    feed->counts =
+        (FeedCounts){padding.tokens, pairs_count(feed->pairs), pairs_left_out(feed->pairs), padding.padded};
+    return OK;
 }
 
 static Status open_all(const FeedOptions *o, Feed *feed) {
-    TRY(open_source(o, o->data, &feed->source));
-    int64_t count = tokens_count(feed->source), length = 0;
+    TRY(open_data(o, o->data, &feed->source, &feed->pairs));
+    TRY(count(o, feed));
+    int64_t rows = feed->pairs ? feed->counts.pairs : feed->counts.tokens;
+    Part train = {feed->source, feed->pairs, 0, 0, true};
     if (o->validate && *o->val_data) {
-        TRY(open_source(o, o->val_data, &feed->val_source));
-        TRY(fail_at(open_loader(o, feed->val_source, 0, 0, false, &feed->val), "--val-data"));
+        TRY(open_data(o, o->val_data, &feed->val_source, &feed->val_pairs));
+        Part val = {feed->val_source, feed->val_pairs, 0, 0, false};
+        TRY(fail_at(open_loader(o, val, &feed->val), "--val-data"));
     } else if (o->validate) {
-        length = count - count / 10;
-        Status status = open_loader(o, feed->source, length, 0, false, &feed->val);
+        train.length = rows - rows / 10;
+        if (feed->pairs && train.length == rows)
+            return fail(ERROR_FORMAT,
+                        "a tenth of %lld pairs is none to validate on; name others with "
+                        "--val-data, or do without with --val-every=0",
+                        (long long)rows);
+        Status status = open_loader(o, (Part){feed->source, feed->pairs, train.length, 0, false}, &feed->val);
         TRY(fail_at(status, "the last tenth of --data, for validation (--val-every=0 does without)"));
     }
-    return open_loader(o, feed->source, 0, length, true, &feed->train);
+    return open_loader(o, train, &feed->train);
 }
 
 Status feed_open(const FeedOptions *options, Feed *feed) {
@@ -67,5 +129,7 @@ void feed_close(Feed *feed) {
     loader_close(feed->val);
     tokens_close(feed->source);
     tokens_close(feed->val_source);
+    pairs_close(feed->pairs);
+    pairs_close(feed->val_pairs);
     *feed = (Feed){0};
 }

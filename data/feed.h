@@ -6,8 +6,11 @@
 #include "data/loader.h"
 #include "kernels/device/device.h"
 
+typedef enum { FEED_WINDOWS, FEED_MASKED, FEED_PAIRS } FeedKind; // data/loader.h says what each is
+
 typedef struct {
-    const char *data;     // a file, pattern or folder; "": the built-in corpus
+    FeedKind kind;
+    const char *data;     // a file, pattern or folder, of pairs "SOURCE,TARGET"; "": the built-in corpus
     const char *val_data; // the same; "": the last tenth of data
     bool validate;        // a validation loader is wanted
     Tokenizer *tokenizer; // NULL: only shards can be read
@@ -16,13 +19,22 @@ typedef struct {
     int64_t batch, seq;
     uint64_t seed;
     int workers;
-    int hold;       // batches that stay valid (data/loader.h)
-    Device *device; // whose pinned memory the batches lie in
+    int64_t delay_us; // of every training batch, to study a starved loader; usually 0
+    int hold;         // batches that stay valid (data/loader.h)
+    Device *device;   // whose pinned memory the batches lie in
 } FeedOptions;
+
+/* What the data is, for reports. Of pairs, `tokens` counts both sides, and `padded` the same with the padding
+ * of an epoch's batches; else that is 0. */
+typedef struct {
+    int64_t tokens, pairs, left_out, padded;
+} FeedCounts;
 
 typedef struct {
     TokenSource *source, *val_source; // val_source NULL where validation uses a part of source
+    PairSource *pairs, *val_pairs;    // the same, of pairs
     Loader *train, *val;              // val NULL unless wanted
+    FeedCounts counts;
 } Feed;
 
 CHECKED Status feed_open(const FeedOptions *options, Feed *feed);

@@ -55,7 +55,16 @@ static void print_forms(const Trainer *t) {
     printf("\n");
 }
 
-static void print_configuration(const Report *r, const Session *s, const Trainer *t, int64_t data_tokens) {
+static void print_data(const Session *s, const FeedCounts *data) {
+    printf("  %-18s ", "data");
+    if (data->pairs)
+        printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% of their batches padding, ", data->pairs,
+               data->left_out, 100 - 100 * (double)data->tokens / (double)data->padded);
+    printf("%" PRId64 " tokens (%s)\n", data->tokens,
+           s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+}
+
+static void print_configuration(const Report *r, const Session *s, const Trainer *t, const FeedCounts *data) {
     const Config *c = &s->config;
     printf("configuration\n");
     printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", context %" PRId64
@@ -65,8 +74,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
     printf("  %-18s %s\n", "precision", session_dtype_name(s));
     print_forms(t);
-    printf("  %-18s %" PRId64 " tokens (%s)\n", "data", data_tokens,
-           s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+    print_data(s, data);
     printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64
            " = %.0f tokens (batch x seq x accum), %.3g GFLOP\n",
            "step", t->batch, t->seq, t->accum, tokens_per_step(t), 1e-9 * t->work.flops);
@@ -75,10 +83,10 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
                1e-12 * r->peaks.bandwidth);
 }
 
-Status report_start(Report *r, const Session *s, const Trainer *t, int64_t data_tokens, const char *options,
-                    bool quiet) {
+Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCounts *data,
+                    const char *options, bool quiet) {
     if (!quiet) {
-        print_configuration(r, s, t, data_tokens);
+        print_configuration(r, s, t, data);
         plan_print(&t->ctx, 0, stdout);
         fflush(stdout);
     }
@@ -87,7 +95,12 @@ Status report_start(Report *r, const Session *s, const Trainer *t, int64_t data_
     events_text(r->events, "library", s->device->library);
     events_text(r->events, "dtype", session_dtype_name(s));
     events_integer(r->events, "parameters", config_parameters(&s->config));
-    events_integer(r->events, "data_tokens", data_tokens);
+    events_integer(r->events, "data_tokens", data->tokens);
+    if (data->pairs) {
+        events_integer(r->events, "data_pairs", data->pairs);
+        events_integer(r->events, "data_pairs_left_out", data->left_out);
+        events_integer(r->events, "data_tokens_padded", data->padded);
+    }
     events_number(r->events, "step_flops", t->work.flops);
     events_number(r->events, "peak_flops", r->peaks.flops);
     events_number(r->events, "peak_bandwidth", r->peaks.bandwidth);

@@ -2,6 +2,7 @@
 #ifndef MODEL_REPORT_H
 #define MODEL_REPORT_H
 
+#include "data/feed.h"
 #include "model/session.h"
 #include "model/trainer.h"
 #include "profile/events.h"
@@ -30,7 +31,7 @@ void report_close(Report *report);
 
 /* The configuration table and the memory plan. `options` is the run's options as one line of JSON. */
 CHECKED Status report_start(Report *report, const Session *session, const Trainer *trainer,
-                            int64_t data_tokens, const char *options, bool quiet);
+                            const FeedCounts *data, const char *options, bool quiet);
 
 /* Step `step` (1 for the first) took `ms`, of which it waited `waited_ms` for data. */
 CHECKED Status report_step(Report *report, const Trainer *trainer, int64_t step, const StepResult *result,
