@@ -121,6 +121,31 @@ void json_write_string(JsonWriter *w, const char *text, int64_t length) {
     append_text(w, "\"");
 }
 
+void json_member_text(JsonWriter *w, const char *key, const char *text) {
+    json_write_key(w, key);
+    json_write_string(w, text ? text : "", text ? (int64_t)strlen(text) : 0);
+}
+
+void json_member_integer(JsonWriter *w, const char *key, int64_t value) {
+    json_write_key(w, key);
+    json_write_integer(w, value);
+}
+
+void json_member_number(JsonWriter *w, const char *key, double value) {
+    json_write_key(w, key);
+    json_write_number(w, value);
+}
+
+void json_member_boolean(JsonWriter *w, const char *key, bool value) {
+    json_write_key(w, key);
+    json_write_boolean(w, value);
+}
+
+void json_member_open(JsonWriter *w, const char *key, char bracket) {
+    json_write_key(w, key);
+    json_write_open(w, bracket);
+}
+
 void json_write_line(JsonWriter *w, int spaces, bool before_value) {
     char indent[64];
     if (before_value) separate(w);

@@ -32,6 +32,13 @@ void json_write_number(JsonWriter *writer, double value);
 /* Bytes that are not UTF-8 become U+FFFD. */
 void json_write_string(JsonWriter *writer, const char *text, int64_t length);
 
+/* A key and its value. `text` ends in a zero; NULL is an empty text. */
+void json_member_text(JsonWriter *writer, const char *key, const char *text);
+void json_member_integer(JsonWriter *writer, const char *key, int64_t value);
+void json_member_number(JsonWriter *writer, const char *key, double value);
+void json_member_boolean(JsonWriter *writer, const char *key, bool value);
+void json_member_open(JsonWriter *writer, const char *key, char bracket);
+
 /* Starts a new line, for people: after the comma, if one is due, indented by `spaces`. */
 void json_write_line(JsonWriter *writer, int spaces, bool before_value);
 

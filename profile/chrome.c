@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 /* Process ids of the file: a row of tracks for each. */
 enum { HOST = 1, DEVICE = 2 };
@@ -18,21 +17,6 @@ static int64_t operation_track(int32_t stream) {
 
 static int64_t stream_track(int32_t stream) {
     return 2 * (int64_t)stream + 1;
-}
-
-static void write_key_text(JsonWriter *w, const char *key, const char *text) {
-    json_write_key(w, key);
-    json_write_string(w, text, (int64_t)strlen(text));
-}
-
-static void write_key_integer(JsonWriter *w, const char *key, int64_t value) {
-    json_write_key(w, key);
-    json_write_integer(w, value);
-}
-
-static void write_key_number(JsonWriter *w, const char *key, double value) {
-    json_write_key(w, key);
-    json_write_number(w, value);
 }
 
 /* Nanoseconds as microseconds, exactly: a double would round long runs' times. */
@@ -47,19 +31,18 @@ static void write_key_time(JsonWriter *w, const char *key, int64_t ns) {
 static void begin_event(JsonWriter *w, const char *phase, int process, int64_t track) {
     json_write_line(w, 0, true);
     json_write_open(w, '{');
-    write_key_text(w, "ph", phase);
-    write_key_integer(w, "pid", process);
-    write_key_integer(w, "tid", track);
+    json_member_text(w, "ph", phase);
+    json_member_integer(w, "pid", process);
+    json_member_integer(w, "tid", track);
 }
 
 /* ---- names of tracks ---- */
 
 static void name_track(JsonWriter *w, const char *what, int process, int64_t track, const char *name) {
     begin_event(w, "M", process, track);
-    write_key_text(w, "name", what);
-    json_write_key(w, "args");
-    json_write_open(w, '{');
-    write_key_text(w, "name", name);
+    json_member_text(w, "name", what);
+    json_member_open(w, "args", '{');
+    json_member_text(w, "name", name);
     json_write_close(w, '}');
     json_write_close(w, '}');
 }
@@ -94,45 +77,44 @@ static void write_kernel(JsonWriter *w, const KernelShape *k) {
     if (!k->block[0]) return;
     char text[64];
     snprintf(text, sizeof text, "%d x %d x %d", k->grid[0], k->grid[1], k->grid[2]);
-    write_key_text(w, "grid", text);
+    json_member_text(w, "grid", text);
     snprintf(text, sizeof text, "%d x %d x %d", k->block[0], k->block[1], k->block[2]);
-    write_key_text(w, "block", text);
-    write_key_integer(w, "registers", k->registers);
-    write_key_integer(w, "shared bytes", (int64_t)k->shared_static + k->shared_dynamic);
-    write_key_number(w, "occupancy", k->occupancy);
+    json_member_text(w, "block", text);
+    json_member_integer(w, "registers", k->registers);
+    json_member_integer(w, "shared bytes", (int64_t)k->shared_static + k->shared_dynamic);
+    json_member_number(w, "occupancy", k->occupancy);
 }
 
 static void write_arguments(JsonWriter *w, const TraceEvent *e) {
-    json_write_key(w, "args");
-    json_write_open(w, '{');
-    if (e->step >= 0) write_key_integer(w, "step", e->step);
-    write_key_text(w, "phase", phase_name(e->phase));
-    if (e->layer >= 0) write_key_integer(w, "layer", e->layer);
+    json_member_open(w, "args", '{');
+    if (e->step >= 0) json_member_integer(w, "step", e->step);
+    json_member_text(w, "phase", phase_name(e->phase));
+    if (e->layer >= 0) json_member_integer(w, "layer", e->layer);
     if (e->in_operation) {
-        write_key_text(w, "operation", operation_name(e->operation));
-        write_key_text(w, "pass", pass_name(e->pass));
-        write_key_text(w, "form", form_name(e->form));
-        if (e->place) write_key_text(w, "place", e->place);
-        write_key_text(w, "category", category_name(e->category));
+        json_member_text(w, "operation", operation_name(e->operation));
+        json_member_text(w, "pass", pass_name(e->pass));
+        json_member_text(w, "form", form_name(e->form));
+        if (e->place) json_member_text(w, "place", e->place);
+        json_member_text(w, "category", category_name(e->category));
     }
-    if (e->source) write_key_text(w, "source", e->source);
+    if (e->source) json_member_text(w, "source", e->source);
     if (e->kind == TRACE_OPERATION) {
-        write_key_number(w, "GFLOP", 1e-9 * e->work.flops);
-        write_key_number(w, "least MB", 1e-6 * e->work.bytes);
-        write_key_number(w, "device us", 1e-3 * (double)e->device_total);
+        json_member_number(w, "GFLOP", 1e-9 * e->work.flops);
+        json_member_number(w, "least MB", 1e-6 * e->work.bytes);
+        json_member_number(w, "device us", 1e-3 * (double)e->device_total);
     }
     if (e->kind == TRACE_KERNEL) write_kernel(w, &e->kernel);
-    if (e->kind == TRACE_COPY) write_key_text(w, "direction", copy_name(e->copy.direction));
-    if (e->kind == TRACE_COPY) write_key_text(w, "host memory", e->copy.pageable ? "pageable" : "pinned");
-    if (e->kind == TRACE_COPY || e->kind == TRACE_FILL) write_key_integer(w, "bytes", e->copy.bytes);
+    if (e->kind == TRACE_COPY) json_member_text(w, "direction", copy_name(e->copy.direction));
+    if (e->kind == TRACE_COPY) json_member_text(w, "host memory", e->copy.pageable ? "pageable" : "pinned");
+    if (e->kind == TRACE_COPY || e->kind == TRACE_FILL) json_member_integer(w, "bytes", e->copy.bytes);
     json_write_close(w, '}');
 }
 
 static void write_slice(JsonWriter *w, const TraceEvent *e, int process, int64_t track, int64_t begin,
                         int64_t end) {
     begin_event(w, "X", process, track);
-    write_key_text(w, "cat", trace_kind_name(e->kind));
-    write_key_text(w, "name", e->kind == TRACE_OPERATION && e->place ? e->place : e->name);
+    json_member_text(w, "cat", trace_kind_name(e->kind));
+    json_member_text(w, "name", e->kind == TRACE_OPERATION && e->place ? e->place : e->name);
     write_key_time(w, "ts", begin);
     write_key_time(w, "dur", end - begin);
     write_arguments(w, e);
@@ -147,11 +129,11 @@ static void write_arrow(JsonWriter *w, const Trace *t, const TraceEvent *kernel,
             begin_event(w, "f", DEVICE, stream_track(kernel->stream));
         else
             begin_event(w, "s", HOST, call->thread);
-        write_key_text(w, "cat", "launch");
-        write_key_text(w, "name", "launch");
-        write_key_integer(w, "id", id);
+        json_member_text(w, "cat", "launch");
+        json_member_text(w, "name", "launch");
+        json_member_integer(w, "id", id);
         write_key_time(w, "ts", last ? kernel->begin : call->begin);
-        if (last) write_key_text(w, "bp", "e");
+        if (last) json_member_text(w, "bp", "e");
         json_write_close(w, '}');
     }
 }
@@ -160,10 +142,9 @@ static void write_arrow(JsonWriter *w, const Trace *t, const TraceEvent *kernel,
 
 static void write_counter(JsonWriter *w, const char *name, int64_t at) {
     begin_event(w, "C", HOST, 0);
-    write_key_text(w, "name", name);
+    json_member_text(w, "name", name);
     write_key_time(w, "ts", at);
-    json_write_key(w, "args");
-    json_write_open(w, '{');
+    json_member_open(w, "args", '{');
 }
 
 static void end_counter(JsonWriter *w) {
@@ -180,7 +161,7 @@ static void write_memory(JsonWriter *w, const Trace *t) {
         if (i + 1 < t->memory_count && t->memory[i + 1].at == m->at) continue;
         write_counter(w, "memory, MiB", m->at);
         for (int c = 0; c < MEMORY_CLASS_COUNT; c++)
-            write_key_number(w, memory_class_name((MemoryClass)c), (double)bytes[c] / 1048576);
+            json_member_number(w, memory_class_name((MemoryClass)c), (double)bytes[c] / 1048576);
         end_counter(w);
     }
 }
@@ -192,30 +173,29 @@ static void write_speed(JsonWriter *w, const Trace *t) {
         const TraceEvent *e = &t->events[i];
         if (e->kind != TRACE_STEP || trace_length(e) <= 0) continue;
         write_counter(w, "tokens per second", e->begin);
-        write_key_number(w, "tokens per second", 1e9 * tokens / (double)trace_length(e));
+        json_member_number(w, "tokens per second", 1e9 * tokens / (double)trace_length(e));
         end_counter(w);
         end = e->end;
     }
     if (end < 0) return;
     write_counter(w, "tokens per second", end);
-    write_key_number(w, "tokens per second", 0);
+    json_member_number(w, "tokens per second", 0);
     end_counter(w);
 }
 
 /* ---- the file ---- */
 
 static void write_about(JsonWriter *w, const TraceRun *r) {
-    json_write_key(w, "otherData");
-    json_write_open(w, '{');
-    write_key_text(w, "program", r->program);
-    write_key_text(w, "model", r->model);
-    write_key_text(w, "dtype", r->dtype);
-    write_key_text(w, "device", r->device);
-    write_key_text(w, "library", r->library);
-    write_key_text(w, "source", source_name(r->source));
-    write_key_text(w, "window", r->window);
-    write_key_integer(w, "batch", r->batch);
-    write_key_integer(w, "seq", r->seq);
+    json_member_open(w, "otherData", '{');
+    json_member_text(w, "program", r->program);
+    json_member_text(w, "model", r->model);
+    json_member_text(w, "dtype", r->dtype);
+    json_member_text(w, "device", r->device);
+    json_member_text(w, "library", r->library);
+    json_member_text(w, "source", source_name(r->source));
+    json_member_text(w, "window", r->window);
+    json_member_integer(w, "batch", r->batch);
+    json_member_integer(w, "seq", r->seq);
     json_write_close(w, '}');
 }
 
@@ -223,10 +203,9 @@ Status chrome_render(const Trace *t, JsonWriter *w) {
     Span *spans;
     TRY(spans_make(t, &spans));
     json_write_open(w, '{');
-    write_key_text(w, "displayTimeUnit", "ms");
+    json_member_text(w, "displayTimeUnit", "ms");
     write_about(w, &t->run);
-    json_write_key(w, "traceEvents");
-    json_write_open(w, '[');
+    json_member_open(w, "traceEvents", '[');
     name_tracks(w, t);
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];

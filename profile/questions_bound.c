@@ -1,0 +1,201 @@
+#include "profile/questions.h"
+
+#include "base/memory.h"
+#include "profile/summary.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double share(double part, double whole) {
+    return whole > 0 ? part / whole : 0;
+}
+
+/* ---- 5: what each fusion saves ---- */
+
+typedef struct {
+    const OperationRow *naive, *fused;
+} Pair;
+
+static int larger_saving(const void *a, const void *b) {
+    const Pair *x = a, *y = b;
+    double p = x->naive->ns - x->fused->ns, q = y->naive->ns - y->fused->ns;
+    return (p < q) - (p > q);
+}
+
+/* What an operation moved is not counted; but in its time no more can have been moved than a copy moves. */
+static Status saving(const Profile *profile, Pair pair, Answer *a) {
+    const OperationRow *n = pair.naive, *f = pair.fused;
+    double bandwidth = profile->paths[0].trace->run.measured.bandwidth;
+    const Difference *d = profile_difference(profile, n);
+    char difference[64] = "difference not taken";
+    if (d && isfinite(d->difference))
+        snprintf(difference, sizeof difference, "difference %.1e", d->difference);
+    if (f->form == FORM_NAIVE)
+        return answer_line(a, "%s %s: nothing, it has no fused form here", n->place, pass_name(n->pass));
+    return answer_line(
+        a,
+        "%s %s: %s of %s (%.2f times as fast), launches %.0f to %.0f, bytes at most %s to %s (least "
+        "%s), %s",
+        n->place, pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text,
+        in_words(CELL_TIME, n->ns).text, share(n->ns, f->ns), n->launches, f->launches,
+        in_words(CELL_BYTES, 1e-9 * n->ns * bandwidth).text,
+        in_words(CELL_BYTES, 1e-9 * f->ns * bandwidth).text, in_words(CELL_BYTES, n->work.bytes).text,
+        difference);
+}
+
+static Status savings_in_all(const Profile *profile, Answer *a) {
+    const Figures *n = &profile->paths[0].figures, *f = &profile->paths[1].figures;
+    const Difference *most = NULL;
+    for (int i = 0; i < profile->difference_count; i++) {
+        const Difference *d = &profile->differences[i];
+        if (isfinite(d->difference) && (!most || d->difference > most->difference)) most = d;
+    }
+    TRY(answer_line(
+        a,
+        "in all: the step %.3f to %.3f ms (%.2f times as fast), launches %.0f to %.0f, peak memory %s "
+        "to %s (saved activations %s to %s, scratch %s to %s)",
+        n->step_ms, f->step_ms, share(n->step_ms, f->step_ms), n->launches, f->launches,
+        in_words(CELL_BYTES, (double)n->peak_bytes).text, in_words(CELL_BYTES, (double)f->peak_bytes).text,
+        in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SAVED]).text,
+        in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SAVED]).text,
+        in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SCRATCH]).text,
+        in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SCRATCH]).text));
+    if (!most) return OK;
+    return answer_line(a, "largest difference of an output: %.1e, of %s %s", most->difference, most->place,
+                       pass_name(most->pass));
+}
+
+Status question_savings(const Profile *profile, Answer *a) {
+    if (profile->count < 2)
+        return answer_line(a, "only one path ran; --compare runs the naive and the fused one side by side");
+    const Figures *naive = &profile->paths[0].figures, *fused = &profile->paths[1].figures;
+    Pair *pairs = memory_array((size_t)naive->row_count + 1, sizeof *pairs);
+    if (!pairs) return fail(ERROR_MEMORY, "out of host memory for the answers");
+    int count = 0;
+    for (int i = 0; i < naive->row_count; i++) {
+        const OperationRow *n = &naive->rows[i], *f = figures_find(fused, n->place, n->operation, n->pass);
+        if (f) pairs[count++] = (Pair){n, f};
+    }
+    qsort(pairs, (size_t)count, sizeof *pairs, larger_saving);
+    Status status = OK;
+    for (int i = 0; i < count && !status; i++) status = saving(profile, pairs[i], a);
+    memory_free(pairs);
+    return status ? status : savings_in_all(profile, a);
+}
+
+/* ---- 6: what binds the step ---- */
+
+enum { TINY_NS = 5000 };
+static const double STARVED = 0.05, IDLE = 0.15; // shares of the step above which a cause is named
+
+typedef struct {
+    double reader, idle;   // shares of the step
+    double matrix, memory; // ns of operations that each limit binds
+    double least;          // ns that all operations need at this machine's limits
+    double kernels, tiny;  // a step
+    double waits, wait_ns; // calls of the host that wait for the device, a step
+    double copies, copied; // synchronous copies, and copies of pageable memory, a step
+    double pageable;
+    bool cpu;
+} Evidence;
+
+static void weigh_work(const ProfilePath *path, Evidence *e) {
+    const Figures *f = &path->figures;
+    const Peaks *peaks = &path->trace->run.measured;
+    if (!(peaks->flops > 0 && peaks->bandwidth > 0)) return;
+    for (int i = 0; i < f->row_count; i++) {
+        const OperationRow *r = &f->rows[i];
+        char limit;
+        double reached = work_share(r->work, 1e-6 * r->ns, peaks, &limit);
+        *(limit == 'm' ? &e->matrix : &e->memory) += r->ns;
+        e->least += reached * r->ns;
+    }
+}
+
+static void weigh_events(const ProfilePath *path, Evidence *e) {
+    const Trace *t = path->trace;
+    double steps = (double)path->figures.steps;
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *event = &t->events[i];
+        double ns = (double)trace_length(event);
+        if (event->step < 0) continue;
+        if (event->kind == TRACE_KERNEL) {
+            e->kernels += 1 / steps;
+            e->tiny += (ns < TINY_NS) / steps;
+        } else if (event->kind == TRACE_COPY) {
+            e->pageable += event->copy.pageable / steps;
+            e->copied += (double)event->copy.bytes / steps;
+        } else if (event->kind == TRACE_RUNTIME && strstr(event->name, "Synchronize")) {
+            e->waits += 1 / steps;
+            e->wait_ns += ns / steps;
+        } else if (event->kind == TRACE_RUNTIME && strstr(event->name, "Memcpy") &&
+                   !strstr(event->name, "Async")) {
+            e->copies += 1 / steps;
+        }
+    }
+}
+
+static Evidence weigh(const ProfilePath *path) {
+    const Figures *f = &path->figures;
+    Evidence e = {.cpu = path->trace->run.source == SOURCE_CLOCK};
+    e.reader = share(f->reader_ms, f->step_ms);
+    e.idle = fmax(0, 1 - share(1e-6 * f->device_ns, f->step_ms) - e.reader);
+    weigh_work(path, &e);
+    weigh_events(path, &e);
+    return e;
+}
+
+static Status verdict(const ProfilePath *path, const Evidence *e, Answer *a) {
+    bool naive = strcmp(path->label, "naive") == 0;
+    if (e->reader > STARVED)
+        return answer_line(
+            a,
+            "%s: by the reader. Try more --workers, a larger batch, or tokens in .bin shards in place "
+            "of text",
+            path->label);
+    if (e->idle > IDLE)
+        return answer_line(a, "%s: by the %s. Try %sa larger batch", path->label,
+                           e->cpu ? "program between the operations" : "host's launches",
+                           naive    ? "--fused=1, "
+                           : e->cpu ? ""
+                                    : "--graphs=1 (tracing turns it off), ");
+    if (e->memory > e->matrix)
+        return answer_line(
+            a, "%s: by memory. Try %s", path->label,
+            naive ? "--fused=1: its operations read and write what the naive ones pass through memory"
+                  : "a smaller dtype; the kernels are near what a copy reaches where their share of the "
+                    "limit is high");
+    return answer_line(a, "%s: by arithmetic. Try %s", path->label,
+                       strcmp(path->trace->run.dtype, "fp32") == 0 && !e->cpu
+                           ? "--dtype=bf16 or tf32, which use the tensor cores"
+                       : naive ? "--fused=1"
+                               : "the operations whose share of the limit is lowest");
+}
+
+Status question_bound(const Profile *profile, const ProfilePath *path, Answer *a) {
+    (void)profile;
+    const Figures *f = &path->figures;
+    Evidence e = weigh(path);
+    double ns = e.matrix + e.memory;
+    TRY(verdict(path, &e, a));
+    TRY(answer_line(a, "%s: the reader keeps the step waiting %.2f of %.3f ms (%.1f%%)", path->label,
+                    f->reader_ms, f->step_ms, 100 * e.reader));
+    TRY(answer_line(a, "%s: %s %.1f%% of the step without tracing; %.0f %s a step, %.0f of them under %d us",
+                    path->label, e.cpu ? "no operation runs in" : "the device idles", 100 * e.idle, e.kernels,
+                    e.cpu ? "primitives and products" : "kernels", e.tiny, TINY_NS / 1000));
+    if (ns > 0)
+        TRY(answer_line(
+            a,
+            "%s: of the operations' time %.1f%% is in those that arithmetic limits, %.1f%% in those that "
+            "memory limits; at the measured limits all would take %s of their %s",
+            path->label, 100 * e.matrix / ns, 100 * e.memory / ns, in_words(CELL_TIME, e.least).text,
+            in_words(CELL_TIME, ns).text));
+    if (e.cpu) return OK;
+    return answer_line(
+        a,
+        "%s: the host waits for the device %.1f times a step (%s); %.1f synchronous copies, %.1f of "
+        "pageable memory, %s copied",
+        path->label, e.waits, in_words(CELL_TIME, e.wait_ns).text, e.copies, e.pageable,
+        in_words(CELL_BYTES, e.copied).text);
+}
