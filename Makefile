@@ -106,6 +106,8 @@ $(BUILD)/%_double.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
 
+$(BUILD)/profile/page.o: $(wildcard profile/page/*)
+
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c -o $@ $<

@@ -44,7 +44,8 @@ function scaled(value, unit, step = 1000) {
 const bytes = value => scaled(value, 'B', 1024);
 const percent = share => Number.isFinite(share) ? (100 * share).toFixed(1) + ' %' : '–';
 
-function time(ms) {
+function time(ns) {
+    const ms = ns / 1e6;
     if (!Number.isFinite(ms)) return '–';
     if (Math.abs(ms) >= 1000) return digits(ms / 1000, 4) + ' s';
     if (Math.abs(ms) >= 1) return digits(ms, 4) + ' ms';

@@ -1,0 +1,179 @@
+#include "profile/diff.h"
+
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double NOISE = 0.01; // share of the time within which nothing is called slower or faster
+
+/* ---- limits ---- */
+
+Status diff_limit_parse(const char *text, DiffLimit *limit) {
+    size_t length = strcspn(text, "<>");
+    const char *sign = text + length, *number = *sign ? sign + 1 : sign;
+    char *end = NULL;
+    double percent = (*number == '+' || *number == '-') ? strtod(number, &end) : NAN;
+    while (length && text[length - 1] == ' ') length--;
+    *limit = (DiffLimit){.above = *sign == '>', .share = percent / 100};
+    bool right_sign = (*sign == '>') == (*number == '+');
+    if (!length || length >= sizeof limit->figure || !right_sign || !isfinite(percent) ||
+        strcmp(end, "%") != 0)
+        return fail(ERROR_USAGE, "--fail-if=%s: write a figure, > or <, and a signed percentage: step>+3%%",
+                    text);
+    memcpy(limit->figure, text, length);
+    return OK;
+}
+
+/* ---- rows ---- */
+
+static const BundleRow *find(const BundlePath *path, const BundleRow *row) {
+    for (int i = 0; i < path->row_count; i++) {
+        const BundleRow *r = &path->rows[i];
+        if (strcmp(r->place, row->place) == 0 && strcmp(r->operation, row->operation) == 0 &&
+            strcmp(r->pass, row->pass) == 0)
+            return r;
+    }
+    return NULL;
+}
+
+/* Growth as a share; from nothing to something is given as all of it. */
+static double growth(double before, double after) {
+    return before > 0 ? after / before - 1 : after > 0 ? 1 : 0;
+}
+
+static DiffKind judge(double before, double before_low, double before_high, double after, double after_low,
+                      double after_high) {
+    if (fabs(growth(before, after)) <= NOISE) return DIFF_SAME;
+    if (after_low > before_high) return DIFF_SLOWER;
+    if (after_high < before_low) return DIFF_FASTER;
+    return DIFF_SAME;
+}
+
+static const char *kind_name(DiffKind kind) {
+    static const char *const names[DIFF_KIND_COUNT] = {"added", "removed", "slower", "faster", "same"};
+    return names[kind];
+}
+
+static void print_row(const BundleRow *before, const BundleRow *after, DiffKind kind, FILE *file) {
+    const BundleRow *any = before ? before : after;
+    double a = before ? before->ns : 0, b = after ? after->ns : 0;
+    fprintf(file, "%-24.64s %-8.16s %12.4f %12.4f %+8.1f%%  %-8s launches %.0f to %.0f\n", any->place,
+            any->pass, 1e-6 * a, 1e-6 * b, 100 * growth(a, b), kind_name(kind), before ? before->launches : 0,
+            after ? after->launches : 0);
+}
+
+static void print_path(const BundlePath *before, const BundlePath *after, FILE *file) {
+    int counts[DIFF_KIND_COUNT] = {0};
+    fprintf(file, "%-24s %-8s %12s %12s %9s\n", before->label, "pass", "before, ms", "after, ms", "change");
+    for (int i = 0; i < before->row_count; i++) {
+        const BundleRow *a = &before->rows[i], *b = find(after, a);
+        DiffKind kind = b ? judge(a->ns, a->low, a->high, b->ns, b->low, b->high) : DIFF_REMOVED;
+        counts[kind]++;
+        print_row(a, b, kind, file);
+    }
+    for (int i = 0; i < after->row_count; i++) {
+        const BundleRow *b = &after->rows[i];
+        if (find(before, b)) continue;
+        counts[DIFF_ADDED]++;
+        print_row(NULL, b, DIFF_ADDED, file);
+    }
+    DiffKind step = judge(before->step_ms, before->low_ms, before->high_ms, after->step_ms, after->low_ms,
+                          after->high_ms);
+    fprintf(file, "%-33s %12.4f %12.4f %+8.1f%%  %-8s %.4f to %.4f, then %.4f to %.4f ms\n",
+            "step, tracing off", before->step_ms, after->step_ms,
+            100 * growth(before->step_ms, after->step_ms), kind_name(step), before->low_ms, before->high_ms,
+            after->low_ms, after->high_ms);
+    fprintf(file, "%-33s %8.1f MiB %8.1f MiB %+8.1f%%\n", "peak memory", before->peak_bytes / 1048576,
+            after->peak_bytes / 1048576, 100 * growth(before->peak_bytes, after->peak_bytes));
+    fprintf(file, "%d added, %d removed, %d slower, %d faster, %d the same within noise\n",
+            counts[DIFF_ADDED], counts[DIFF_REMOVED], counts[DIFF_SLOWER], counts[DIFF_FASTER],
+            counts[DIFF_SAME]);
+}
+
+/* ---- figures that limits name ---- */
+
+/* "attention", or "attention backward" */
+static bool names_row(const char *figure, const BundleRow *row) {
+    size_t place = strlen(row->place);
+    if (strncmp(figure, row->place, place) != 0) return false;
+    return figure[place] == 0 || (figure[place] == ' ' && strcmp(figure + place + 1, row->pass) == 0);
+}
+
+/* False: the path has no such figure. */
+static bool figure_of(const BundlePath *path, const char *name, double *value) {
+    *value = 0;
+    if (strcmp(name, "step") == 0)
+        *value = path->step_ms;
+    else if (strcmp(name, "memory") == 0)
+        *value = path->peak_bytes;
+    else if (strcmp(name, "launches") == 0)
+        *value = path->launches;
+    else {
+        bool found = false;
+        for (int i = 0; i < path->row_count; i++) {
+            if (!names_row(name, &path->rows[i])) continue;
+            *value += path->rows[i].ns;
+            found = true;
+        }
+        return found;
+    }
+    return true;
+}
+
+static bool passed_limit(const BundlePath *before, const BundlePath *after, const DiffLimit *limit,
+                         FILE *file, bool *known) {
+    double a, b;
+    bool there = figure_of(before, limit->figure, &a), here = figure_of(after, limit->figure, &b);
+    *known |= there || here;
+    double grown = growth(a, b);
+    bool exceeded = limit->above ? grown > limit->share : grown < limit->share;
+    if (exceeded)
+        fprintf(file, "FAIL %s: %s changed by %+.2f%%, the limit is %s%+.2f%%\n", after->label, limit->figure,
+                100 * grown, limit->above ? ">" : "<", 100 * limit->share);
+    return exceeded;
+}
+
+/* ---- all ---- */
+
+static const BundlePath *partner(const Bundle *before, const Bundle *after, const BundlePath *path) {
+    for (int i = 0; i < after->path_count; i++)
+        if (strcmp(after->paths[i].label, path->label) == 0) return &after->paths[i];
+    return before->path_count == 1 && after->path_count == 1 ? &after->paths[0] : NULL;
+}
+
+static void print_head(const Bundle *before, const Bundle *after, FILE *file) {
+    const Bundle *both[2] = {before, after};
+    for (int i = 0; i < 2; i++)
+        fprintf(file, "%s %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s\n",
+                i ? "after: " : "before:", both[i]->model, both[i]->batch, both[i]->seq, both[i]->dtype,
+                both[i]->device);
+}
+
+Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *limits, int limit_count,
+                    FILE *file, int *exceeded) {
+    int compared = 0;
+    *exceeded = 0;
+    bool *known = memory_array((size_t)limit_count + 1, sizeof *known);
+    if (!known) return fail(ERROR_MEMORY, "out of host memory to compare profiles");
+    print_head(before, after, file);
+    for (int i = 0; i < before->path_count; i++) {
+        const BundlePath *a = &before->paths[i], *b = partner(before, after, a);
+        if (!b) continue;
+        compared++;
+        fprintf(file, "\n");
+        print_path(a, b, file);
+        for (int k = 0; k < limit_count; k++) *exceeded += passed_limit(a, b, &limits[k], file, &known[k]);
+    }
+    Status status = compared ? OK : fail(ERROR_USAGE, "the two profiles have no path in common");
+    for (int k = 0; k < limit_count && !status; k++)
+        if (!known[k])
+            status = fail(ERROR_USAGE,
+                          "--fail-if: neither profile has a figure '%s'; there are step, memory, "
+                          "launches and the places of operations",
+                          limits[k].figure);
+    memory_free(known);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* output: a profile on the terminal and in files. */
+#ifndef PROFILE_OUTPUT_H
+#define PROFILE_OUTPUT_H
+
+#include "profile/profile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The source, the answers to the six questions if they are asked for, and the audit. */
+CHECKED Status profile_print(const Profile *profile, const ProfileOptions *options, FILE *file);
+
+/* Writes into `folder`, which is made: profiling_stats.json (the bundle), kernel_analysis_report.md (the digest),
+ * trace.json or trace.json.gz (of two paths trace_naive.json and trace_fused.json), profile.html. The options' suffix
+ * stands before the dot. */
+CHECKED Status profile_write(const Profile *profile, const char *folder, const ProfileOptions *options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

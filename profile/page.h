@@ -1,0 +1,19 @@
+/* page: a bundle as one HTML file that needs nothing else: no network, no other file. Its parts are profile/page/. */
+#ifndef PROFILE_PAGE_H
+#define PROFILE_PAGE_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Writes the page of a bundle's text, which bundle_render made or bundle_parse has checked. */
+CHECKED Status page_write(const char *bundle, int64_t length, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,318 @@
+/* A profile's bundle: written, read back, compared; and what is no bundle, refused. */
+#define _GNU_SOURCE
+#include "base/files.h"
+#include "base/memory.h"
+#include "profile/audit.h"
+#include "profile/bundle.h"
+#include "profile/bundle_schema.h"
+#include "profile/diff.h"
+#include "profile/output.h"
+#include "tests/support/expect.h"
+#include "tests/support/profile.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A profile of both paths, with a difference that was taken and one that is infinite. */
+typedef struct {
+    Trace *traces[FORM_COUNT];
+    Difference differences[2];
+    Profile profile;
+} Sample;
+
+static void sample_open(Sample *s, int count) {
+    for (int form = 0; form < FORM_COUNT; form++) s->traces[form] = sample_trace((Form)form, 1000);
+    s->differences[0] = (Difference){"attention", OP_ATTENTION, PASS_FORWARD, 3e-3};
+    s->differences[1] = (Difference){"mlp.expand", OP_LINEAR, PASS_FORWARD, INFINITY};
+    expect_ok(profile_make(s->traces, count, s->differences, count == 2 ? 2 : 0, &s->profile));
+}
+
+static void sample_close(Sample *s) {
+    profile_free(&s->profile);
+    for (int form = 0; form < FORM_COUNT; form++) trace_close(s->traces[form]);
+}
+
+static char *read_text(const char *path) {
+    char *text;
+    int64_t length;
+    expect_ok(file_read(path, 16 << 20, &text, &length));
+    return text;
+}
+
+static void expect_no_wild_number(const char *text) {
+    static const char *const words[] = {" inf", " nan", "-inf", "-nan", ":inf",
+                                        ":nan", "(inf", "(nan", "e+308"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(text, words[i])) fail_msg("a report holds \"%s\"", words[i]);
+}
+
+/* ---- writing and reading back ---- */
+
+static void writes_every_file(void **state) {
+    static const char *const files[] = {"profiling_stats_bs4_seq32.json",
+                                        "kernel_analysis_report_bs4_seq32.md", "trace_naive_bs4_seq32.json",
+                                        "trace_fused_bs4_seq32.json", "profile_bs4_seq32.html"};
+    Sample s;
+    sample_open(&s, 2);
+    ProfileOptions options = {.suffix = "_bs4_seq32"};
+    expect_ok(profile_write(&s.profile, inside(*state, "out/deep"), &options));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *text = read_text(inside(inside(*state, "out/deep"), files[i]));
+        expect_no_wild_number(text);
+        memory_free(text);
+    }
+    assert_int_equal(audit_failures(s.traces[0]) + audit_failures(s.traces[1]), 0);
+    Bundle bundle;
+    expect_ok(bundle_read(inside(inside(*state, "out/deep"), files[0]), &bundle));
+    assert_string_equal(bundle.model, "tiny");
+    assert_int_equal(bundle.batch, 4);
+    assert_int_equal(bundle.path_count, 2);
+    assert_string_equal(bundle.paths[1].label, "fused");
+    assert_int_equal(bundle.paths[0].row_count, 5);
+    assert_string_equal(bundle.paths[0].rows[1].place, "attention");
+    assert_true(fabs(bundle.paths[0].rows[1].ns - 135000) < 1e-6);
+    assert_true(fabs(bundle.paths[0].step_ms - s.profile.paths[0].figures.step_ms) < 1e-9);
+    bundle_free(&bundle);
+    sample_close(&s);
+}
+
+/* Names come from outside: of kernels, models, tensors. None may end the page's script or a Markdown cell. */
+static void names_stay_text(void **state) {
+    Sample s;
+    sample_open(&s, 1);
+    s.traces[0]->run.model = trace_name(s.traces[0], "</script><script>alert(1)</script>|\x01\xff\"\\");
+    ProfileOptions options = {0};
+    expect_ok(profile_write(&s.profile, *state, &options));
+    char *page = read_text(inside(*state, "profile.html"));
+    assert_null(strstr(page, "<script>alert"));
+    assert_non_null(strstr(page, "\\u003c/script>"));
+    int scripts = 0;
+    for (const char *at = page; (at = strstr(at, "</script>")); at++) scripts++;
+    assert_int_equal(scripts, 2);
+    memory_free(page);
+    Bundle bundle;
+    expect_ok(bundle_read(inside(*state, "profiling_stats.json"), &bundle));
+    assert_true(strncmp(bundle.model, "</script>", 9) == 0);
+    bundle_free(&bundle);
+    sample_close(&s);
+}
+
+static void documentation_names_every_key(const json_t *value, const char *document) {
+    const char *key;
+    json_t *item;
+    size_t i;
+    json_object_foreach((json_t *)value, key, item) {
+        char quoted[128];
+        snprintf(quoted, sizeof quoted, "`%s`", key);
+        if (!strstr(document, quoted)) fail_msg("docs/profile-schema.md does not explain %s", quoted);
+        documentation_names_every_key(item, document);
+    }
+    if (json_is_array(value))
+        json_array_foreach(value, i, item) documentation_names_every_key(item, document);
+}
+
+static char *rendered(const Sample *s) {
+    Answers answers;
+    JsonWriter writer = {0};
+    expect_ok(questions_answer(&s->profile, &answers));
+    expect_ok(bundle_render(&s->profile, &answers, &writer));
+    questions_free(&answers);
+    return writer.text;
+}
+
+static void is_documented(void **state) {
+    (void)state;
+    Sample s;
+    sample_open(&s, 2);
+    char *text = rendered(&s), *document = read_text("docs/profile-schema.md");
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(root);
+    documentation_names_every_key(root, document);
+    json_decref(root);
+    memory_free(document);
+    memory_free(text);
+    sample_close(&s);
+}
+
+/* ---- what is refused ---- */
+
+typedef struct {
+    const char *find, *replace, *message;
+} Fault;
+
+static char *replaced(const char *text, const char *find, const char *replace) {
+    const char *at = strstr(text, find);
+    if (!at) fail_msg("the bundle holds no %s", find);
+    size_t before = (size_t)(at - text), room = strlen(text) + strlen(replace) + 1;
+    char *made = memory_allocate(room);
+    snprintf(made, room, "%.*s%s%s", (int)before, text, replace, at + strlen(find));
+    return made;
+}
+
+static void refuses_what_is_wrong(void **state) {
+    (void)state;
+    static const Fault faults[] = {
+        {"fusebox-profile", "another-profile", "not a profile"},
+        {"\"version\":1", "\"version\":2", "version 2"},
+        {"\"version\":1", "\"version\":\"1\"", "version"},
+        {"\"batch\":4", "\"batch\":-4", "run.batch"},
+        {"\"batch\":4", "\"batch\":4.5", "run.batch"},
+        {"\"batch\":4", "\"batch\":1e999", "overflow"},
+        {"\"model\":\"tiny\"", "\"model\":7", "run.model"},
+        {"\"model\":\"tiny\"", "\"model\":\"tiny\",\"model\":\"tiny\"", "duplicate"},
+        {"\"flops\":", "\"flop\":", "peaks.measured.flops: missing"},
+        {"\"paths\":[", "\"paths\":[7,", "paths[0]: not an object"},
+        {"\"paths\":", "\"paths\":[],\"path\":", "paths: 0 of them"},
+        {"\"pass\":\"forward\"", "\"pass\":\"sideways\"", "sideways"},
+        {"\"operation\":\"attention\"", "\"operation\":\"convolution\"", "convolution"},
+        {"\"place\":\"attention\",\"operation\":\"attention\",\"pass\":\"backward\"",
+         "\"place\":\"attention\",\"operation\":\"attention\",\"pass\":\"forward\"", "are the same"},
+        {"\"low_ns\":", "\"low_ns\":1e12,\"was\":", "not between"},
+        {"\"events\":[[0,", "\"events\":[[99999,", "has no name"},
+        {"\"events\":[[0,", "\"events\":[[-1,", "not an event"},
+        {"\"passed\":true", "\"passed\":1", "audit[0].passed"},
+        {"\"answer\":[", "\"answer\":[null,", "answer[0]: not a text"},
+        {"\"source_note\":\"", "\"source_note\":\"\\u0000", "\\u0000"},
+    };
+    Sample s;
+    sample_open(&s, 2);
+    char *text = rendered(&s);
+    Bundle bundle;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        char *wrong = replaced(text, faults[i].find, faults[i].replace);
+        expect_error(bundle_parse(wrong, (int64_t)strlen(wrong), "wrong.json", &bundle), ERROR_FORMAT,
+                     faults[i].message);
+        memory_free(wrong);
+    }
+    memory_free(text);
+    sample_close(&s);
+}
+
+/* Cut anywhere, or with a byte changed anywhere, it is refused or read, and never crashes. */
+static void survives_any_damage(void **state) {
+    (void)state;
+    Sample s;
+    sample_open(&s, 1);
+    char *text = rendered(&s);
+    int64_t length = (int64_t)strlen(text);
+    Bundle bundle;
+    for (int64_t cut = 0; cut < length; cut += 1 + cut / 40)
+        expect_error(bundle_parse(text, cut, "cut.json", &bundle), ERROR_FORMAT, "cut.json");
+    uint32_t random = 1;
+    int refused = 0;
+    for (int i = 0; i < 400; i++) {
+        random = random * 1664525u + 1013904223u;
+        char *at = &text[(random >> 8) % (uint32_t)length], was = *at;
+        *at = "0-9\"[]{},:x\xff"[random >> 29];
+        Status status = bundle_parse(text, length, "changed.json", &bundle);
+        refused += status != OK;
+        if (status) assert_int_equal(status_code(status), ERROR_FORMAT);
+        status_free(status);
+        bundle_free(&bundle);
+        *at = was;
+    }
+    assert_true(refused > 0);
+    expect_ok(bundle_parse(text, length, "whole.json", &bundle));
+    bundle_free(&bundle);
+    memory_free(text);
+    sample_close(&s);
+}
+
+static void refuses_strange_files(void **state) {
+    Bundle bundle;
+    expect_error(bundle_read(inside(*state, "none.json"), &bundle), ERROR_FILE, "none.json");
+    expect_error(bundle_read(*state, &bundle), ERROR_FILE, "directory");
+    write_text_file(inside(*state, "empty.json"), "");
+    expect_error(bundle_read(inside(*state, "empty.json"), &bundle), ERROR_FORMAT, "empty.json");
+    char deep[20001];
+    memset(deep, '[', 20000);
+    deep[20000] = 0;
+    write_text_file(inside(*state, "deep.json"), deep);
+    expect_error(bundle_read(inside(*state, "deep.json"), &bundle), ERROR_FORMAT, "deep.json");
+}
+
+/* ---- diff ---- */
+
+static void reads_limits(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"",        "step", "step>",    "step>3%",    "step>-3%", "step<+3%",
+                                        "step>+3", ">+3%", "step>+x%", "step>+inf%", "step>+3%%"};
+    DiffLimit limit;
+    expect_ok(diff_limit_parse("step>+3%", &limit));
+    assert_string_equal(limit.figure, "step");
+    assert_true(limit.above && fabs(limit.share - 0.03) < 1e-12);
+    expect_ok(diff_limit_parse("attention backward<-2.5%", &limit));
+    assert_string_equal(limit.figure, "attention backward");
+    assert_true(!limit.above && fabs(limit.share + 0.025) < 1e-12);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect_error(diff_limit_parse(wrong[i], &limit), ERROR_USAGE, "step>+3%");
+}
+
+static BundleRow row(char *place, char *pass, double ns, double spread) {
+    return (BundleRow){.place = place,
+                       .operation = "linear",
+                       .pass = pass,
+                       .ns = ns,
+                       .low = ns * (1 - spread),
+                       .high = ns * (1 + spread),
+                       .launches = 1};
+}
+
+static void tells_what_changed(void **state) {
+    (void)state;
+    BundleRow a[] = {row("same", "forward", 100, 0.05), row("noisy", "forward", 100, 0.05),
+                     row("slow", "forward", 100, 0.01), row("fast", "forward", 100, 0.01),
+                     row("gone", "forward", 50, 0)},
+              b[] = {row("same", "forward", 100.5, 0), row("noisy", "forward", 104, 0.05),
+                     row("slow", "forward", 110, 0.01), row("fast", "forward", 90, 0.01),
+                     row("new", "forward", 60, 0)};
+    Bundle before = {.model = "m",
+                     .device = "d",
+                     .dtype = "fp32",
+                     .path_count = 1,
+                     .paths = {{.label = "fused",
+                                .step_ms = 100,
+                                .low_ms = 99,
+                                .high_ms = 101,
+                                .rows = a,
+                                .row_count = 5}}},
+           after = before;
+    after.paths[0].rows = b;
+    after.paths[0].step_ms = 104;
+    DiffLimit limits[4];
+    const char *const texts[4] = {"step>+3%", "step>+5%", "slow>+9%", "fast forward<-20%"};
+    for (int i = 0; i < 4; i++) expect_ok(diff_limit_parse(texts[i], &limits[i]));
+    char *text = NULL;
+    size_t length = 0;
+    FILE *file = open_memstream(&text, &length);
+    int exceeded;
+    expect_ok(diff_bundles(&before, &after, limits, 4, file, &exceeded));
+    fclose(file);
+    assert_int_equal(exceeded, 2);
+    assert_non_null(strstr(text, "1 added, 1 removed, 1 slower, 1 faster, 2 the same within noise"));
+    assert_non_null(strstr(text, "FAIL fused: step changed by +4.00%"));
+    assert_non_null(strstr(text, "FAIL fused: slow changed by +10.00%"));
+    expect_no_wild_number(text);
+    free(text);
+    expect_ok(diff_limit_parse("nothing>+1%", &limits[0]));
+    file = open_memstream(&text, &length);
+    expect_error(diff_bundles(&before, &after, limits, 1, file, &exceeded), ERROR_USAGE, "nothing");
+    fclose(file);
+    free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(writes_every_file, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(names_stay_text, scratch_setup, scratch_teardown),
+        cmocka_unit_test(is_documented),
+        cmocka_unit_test(refuses_what_is_wrong),
+        cmocka_unit_test(survives_any_damage),
+        cmocka_unit_test_setup_teardown(refuses_strange_files, scratch_setup, scratch_teardown),
+        cmocka_unit_test(reads_limits),
+        cmocka_unit_test(tells_what_changed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
