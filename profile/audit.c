@@ -63,8 +63,9 @@ static Status check_coverage(Trace *t, const Figures *f) {
 static Status check_records(Trace *t) {
     int64_t kernels = 0;
     for (int64_t i = 0; i < t->count; i++) kernels += t->events[i].kind == TRACE_KERNEL;
-    TRY(trace_add_finding(t, "records = launches", kernels == t->run.launches,
-                          "%" PRId64 " records, %" PRId64 " launches", kernels, t->run.launches));
+    if (t->run.launches >= 0)
+        TRY(trace_add_finding(t, "records = launches", kernels == t->run.launches,
+                              "%" PRId64 " records, %" PRId64 " launches", kernels, t->run.launches));
     return trace_add_finding(t, "no record dropped", t->run.dropped == 0, "%" PRId64 " dropped",
                              t->run.dropped);
 }

@@ -6,11 +6,11 @@ function drawHead() {
     document.title = `${run.model} ${run.program}: fusebox profile`;
     document.querySelector('#subtitle').textContent =
         `batch ${run.batch}, seq ${run.seq}, ${run.dtype}, on ${run.device} with ${run.library}`;
-    const figure = (value, text) => node('div', {class: 'figure'}, node('b', {}, value), node('span', {}, text));
+    const figure = (value, text, kind = '') => node('div', {class: 'figure ' + kind}, node('b', {}, value), node('span', {}, text));
     for (const path of paths) {
         const step = path.step, limit = safe(sum(path.operations, o => o.flops), step.ns / 1e9 * bundle.peaks.measured.flops);
         document.querySelector('header').append(node('div', {class: 'figures'},
-            figure(time(step.ns), `${path.label}: ${step.name}, ${time(step.low_ns)} to ${time(step.high_ns)}, tracing off`),
+            figure(time(step.ns), `${path.label}, ${step.name}: ${time(step.low_ns)} to ${time(step.high_ns)}, tracing off`, 'first'),
             figure(scaled(safe(1e9 * step.tokens, step.ns), ''), 'tokens a second'),
             figure(percent(limit), 'of the measured matrix rate (MFU)'),
             figure(bytes(path.memory.peak_bytes), 'peak memory'),

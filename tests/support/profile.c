@@ -184,6 +184,7 @@ static void describe(Trace *t) {
     run->layers = run->heads = 2;
     run->width = 64;
     run->steps = SAMPLE_STEPS;
+    run->launches = 0;
     for (int64_t i = 0; i < t->count; i++) run->launches += t->events[i].kind == TRACE_KERNEL;
 }
 
