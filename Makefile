@@ -33,7 +33,8 @@ endif
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 BENCHES := $(if $(filter 1,$(CUDA)),$(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c)))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config%,$(OBJECTS))
+FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config% $(BUILD)/profile/bundle_read% \
+    $(BUILD)/profile/bundle_schema%,$(OBJECTS))
 FUZZ_SECONDS ?= 20
 SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 ifeq ($(MAKELEVEL),0)
@@ -43,7 +44,7 @@ endif
 .PHONY: all help packages demo test check tests bench sanitize fuzz fuzzers format clean
 .SECONDARY:
 
-all: train infer  ## build ./train and ./infer (the default)
+all: train infer tools/profile  ## build ./train, ./infer and tools/profile (the default)
 	@$(if $(filter 0,$(CUDA)),echo "built for the CPU only (no nvcc here or CUDA=0)",:)
 
 help:  ## list the targets
@@ -64,7 +65,7 @@ test: packages  ## install what is missing, build, run every test
 check: tests
 	@tests/run $(TESTS)
 
-tests: $(BUILD)/train $(BUILD)/infer $(TESTS)
+tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(TESTS)
 
 # ARGS, such as --only=step124,attention --out=FILE: tests/bench/run --help. LLMC=PATH names a train_gpt2cu of llm.c.
 bench: $(BUILD)/train $(BUILD)/infer $(BENCHES)  ## time everything that has a target; PEERS=1: PyTorch too; ARGS=--help
@@ -85,7 +86,10 @@ fuzzers: $(FUZZERS)
 train infer: %: $(BUILD)/%
 	@ln -sf $< $@
 
-$(BUILD)/train $(BUILD)/infer: $(BUILD)/%: $(BUILD)/%.o $(OBJECTS)
+tools/profile: $(BUILD)/tools/profile
+	@ln -sf $(abspath $<) $@
+
+$(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o $(OBJECTS)
 	$(LINK) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(OBJECTS)
@@ -120,6 +124,6 @@ format:  ## lay out the source with clang-format
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 
 clean:  ## remove what was built
-	rm -rf $(BUILD) train infer
+	rm -rf $(BUILD) train infer tools/profile
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

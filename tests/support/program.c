@@ -54,10 +54,10 @@ static void build_folder(char *path, size_t room) {
 
 /* In the child: never returns. */
 static void become_shell(const char *folder, const char *command) {
-    char build[2048], path[4096];
+    char build[2048], path[8192];
     const char *old = getenv("PATH");
     build_folder(build, sizeof build);
-    snprintf(path, sizeof path, "%s:%s", build, old ? old : "");
+    snprintf(path, sizeof path, "%s:%s/tools:%s", build, build, old ? old : "");
     setenv("PATH", path, 1);
     if (chdir(folder) != 0) _exit(126);
     /* Nothing of these runs stays outside the folder. Idle threads that spin would starve the others of a
@@ -149,7 +149,8 @@ const Ran *program_refuses(const char *folder, ErrorCode code, const char *part,
     const char *line = ran->error + length - 1;
     while (line > ran->error && line[-1] != '\n') line--;
     if (line != ran->error && code != ERROR_MEMORY) fail_msg("more than one line: %s", ran->error);
-    bool named = strncmp(line, "train: ", 7) == 0 || strncmp(line, "infer: ", 7) == 0;
+    bool named = strncmp(line, "train: ", 7) == 0 || strncmp(line, "infer: ", 7) == 0 ||
+                 strncmp(line, "profile: ", 9) == 0;
     if (!named || !strstr(line, part)) fail_msg("\"%s\" is not in: %s", part, ran->error);
     return ran;
 }

@@ -1,0 +1,31 @@
+/* Feeds mutated profile bundles to their reader. */
+#include "profile/bundle.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(bool holds) {
+    if (!holds) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    Bundle bundle;
+    Status status = bundle_parse((const char *)data, (int64_t)size, "input", &bundle);
+    if (status) {
+        must(status_code(status) == ERROR_FORMAT);
+        must(!strpbrk(status_message(status), "\n\r\033"));
+        status_free(status);
+        return 0;
+    }
+    must(bundle.path_count >= 1 && bundle.path_count <= FORM_COUNT);
+    for (int i = 0; i < bundle.path_count; i++)
+        for (int k = 0; k < bundle.paths[i].row_count; k++) {
+            const BundleRow *row = &bundle.paths[i].rows[k];
+            must(isfinite(row->ns) && row->ns >= 0 && strlen(row->place) <= 4096);
+        }
+    bundle_free(&bundle);
+    return 0;
+}

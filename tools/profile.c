@@ -1,0 +1,105 @@
+/* profile: what can be done with the bundles that ./train and ./infer write. */
+#include "base/files.h"
+#include "base/memory.h"
+#include "profile/diff.h"
+#include "profile/page.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LIMITS_MOST = 32, BUNDLE_BYTES_MOST = 32 << 20, EXIT_EXCEEDED = 8 };
+
+static const char help[] =
+    "Usage: profile diff BEFORE.json AFTER.json [--fail-if LIMIT]...\n"
+    "       profile check FILE.json...\n"
+    "       profile page FILE.json PAGE.html\n"
+    "\n"
+    "  diff   compares two bundles: what was added or removed, is slower or faster, or the same within "
+    "noise.\n"
+    "         A LIMIT is \"step>+3%\", \"memory>+1%\", \"launches>+0%\", or the place of an operation, with "
+    "its pass or\n"
+    "         for all: \"attention backward>+5%\". \"<-3%\" asks for no gain. Exit code 8 if one is "
+    "exceeded.\n"
+    "  check  reads bundles and says what is wrong with them. Exit code 4 if anything is.\n"
+    "  page   makes the HTML page of a bundle, which needs no network and no other file.\n";
+
+/* "--fail-if LIMIT" or "--fail-if=LIMIT" at argv[*at]; moves *at to its last word. */
+static Status read_limit(int argc, char **argv, int *at, DiffLimit *limits, int *count) {
+    const char *text = argv[*at] + strlen("--fail-if");
+    if (*count == LIMITS_MOST) return fail(ERROR_USAGE, "more than %d --fail-if", LIMITS_MOST);
+    if (*text == '=')
+        text++;
+    else if (*text || *at + 1 == argc)
+        return fail(ERROR_USAGE, "%s: write --fail-if=\"step>+3%%\"", argv[*at]);
+    else
+        text = argv[++*at];
+    return diff_limit_parse(text, &limits[(*count)++]);
+}
+
+static Status diff(int argc, char **argv, int *code) {
+    DiffLimit limits[LIMITS_MOST];
+    const char *paths[2] = {NULL, NULL};
+    int limit_count = 0, path_count = 0, exceeded = 0;
+    for (int i = 0; i < argc; i++) {
+        if (strncmp(argv[i], "--fail-if", strlen("--fail-if")) == 0) {
+            TRY(read_limit(argc, argv, &i, limits, &limit_count));
+            continue;
+        }
+        if (argv[i][0] == '-') return fail(ERROR_USAGE, "diff has no option %s; it has --fail-if", argv[i]);
+        if (path_count == 2) return fail(ERROR_USAGE, "diff compares two files, and %s is a third", argv[i]);
+        paths[path_count++] = argv[i];
+    }
+    if (path_count < 2) return fail(ERROR_USAGE, "diff needs two files: profile diff BEFORE.json AFTER.json");
+    Bundle before, after;
+    TRY(bundle_read(paths[0], &before));
+    Status status = bundle_read(paths[1], &after);
+    if (!status) status = diff_bundles(&before, &after, limits, limit_count, stdout, &exceeded);
+    bundle_free(&before);
+    bundle_free(&after);
+    if (exceeded) *code = EXIT_EXCEEDED;
+    return status;
+}
+
+static Status check(int argc, char **argv) {
+    if (argc == 0) return fail(ERROR_USAGE, "check needs a file: profile check FILE.json");
+    for (int i = 0; i < argc; i++) {
+        Bundle bundle;
+        TRY(bundle_read(argv[i], &bundle));
+        printf("%s: %s, %s, on %s; %d path%s\n", argv[i], bundle.model, bundle.dtype, bundle.device,
+               bundle.path_count, bundle.path_count == 1 ? "" : "s");
+        bundle_free(&bundle);
+    }
+    return OK;
+}
+
+static Status page(int argc, char **argv) {
+    if (argc != 2)
+        return fail(ERROR_USAGE, "page needs a bundle and a file to write: profile page FILE.json PAGE.html");
+    char *text = NULL;
+    int64_t length;
+    Bundle bundle;
+    TRY(file_read(argv[0], BUNDLE_BYTES_MOST, &text, &length));
+    Status status = bundle_parse(text, length, argv[0], &bundle);
+    if (!status) status = page_write(text, length, argv[1]);
+    bundle_free(&bundle);
+    memory_free(text);
+    return status;
+}
+
+static Status run(int argc, char **argv, int *code) {
+    const char *verb = argc > 1 ? argv[1] : "--help";
+    if (strcmp(verb, "--help") == 0 || strcmp(verb, "help") == 0) {
+        fputs(help, stdout);
+        return OK;
+    }
+    if (strcmp(verb, "diff") == 0) return diff(argc - 2, argv + 2, code);
+    if (strcmp(verb, "check") == 0) return check(argc - 2, argv + 2);
+    if (strcmp(verb, "page") == 0) return page(argc - 2, argv + 2);
+    return fail(ERROR_USAGE, "there is no '%s'; there are diff, check and page", verb);
+}
+
+int main(int argc, char **argv) {
+    int code = 0;
+    Status status = run(argc, argv, &code);
+    return status ? status_exit(status, "profile") : code;
+}
