@@ -30,7 +30,9 @@ typedef struct {
 
 typedef struct {
     char *label;
-    double step_ms, low_ms, high_ms, peak_bytes, launches;
+    double step_ms, low_ms, high_ms; // tracing off
+    double overhead, device_ns, tokens, flops, launches, peak_bytes;
+    int audited, failed; // checks of the audit
     BundleRow *rows;
     int row_count;
 } BundlePath;
@@ -39,6 +41,7 @@ typedef struct {
 typedef struct {
     char *model, *device, *dtype;
     int64_t batch, seq;
+    double peak_flops; // measured
     BundlePath paths[FORM_COUNT];
     int path_count;
 } Bundle;

@@ -32,20 +32,32 @@ static bool read_row(const json_t *from, BundleRow *row) {
     return row->place && row->operation && row->pass;
 }
 
+static void read_audit(const json_t *audit, BundlePath *path) {
+    path->audited = (int)json_array_size(audit);
+    for (size_t i = 0; i < json_array_size(audit); i++)
+        path->failed += !json_is_true(json_object_get(json_array_get(audit, i), "passed"));
+}
+
 static bool read_path(const json_t *from, BundlePath *path) {
     const json_t *step = json_object_get(from, "step"), *rows = json_object_get(from, "operations");
     *path = (BundlePath){.label = copy_of(from, "label"),
                          .step_ms = 1e-6 * number_of(step, "ns"),
                          .low_ms = 1e-6 * number_of(step, "low_ns"),
                          .high_ms = 1e-6 * number_of(step, "high_ns"),
+                         .overhead = number_of(step, "overhead"),
+                         .device_ns = number_of(step, "device_ns"),
+                         .tokens = number_of(step, "tokens"),
                          .launches = number_of(step, "launches"),
                          .peak_bytes = number_of(json_object_get(from, "memory"), "peak_bytes")};
     int count = (int)json_array_size(rows);
+    read_audit(json_object_get(from, "audit"), path);
     path->rows = memory_array((size_t)count + 1, sizeof *path->rows);
     if (!path->rows || !path->label) return false;
     for (int i = 0; i < count; i++) {
         path->row_count = i + 1; // what a row that failed holds is freed too
-        if (!read_row(json_array_get(rows, (size_t)i), &path->rows[i])) return false;
+        const json_t *row = json_array_get(rows, (size_t)i);
+        if (!read_row(row, &path->rows[i])) return false;
+        path->flops += number_of(row, "flops");
     }
     return true;
 }
@@ -57,6 +69,7 @@ static Status read_checked(const json_t *root, Bundle *bundle) {
     bundle->dtype = copy_of(run, "dtype");
     bundle->batch = json_integer_value(json_object_get(run, "batch"));
     bundle->seq = json_integer_value(json_object_get(run, "seq"));
+    bundle->peak_flops = number_of(json_object_get(json_object_get(root, "peaks"), "measured"), "flops");
     bool good = bundle->model && bundle->device && bundle->dtype;
     int count = (int)json_array_size(paths);
     while (good && bundle->path_count < count) {

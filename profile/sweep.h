@@ -1,0 +1,28 @@
+/* sweep: the profiles of several sizes of a run, side by side. */
+#ifndef PROFILE_SWEEP_H
+#define PROFILE_SWEEP_H
+
+#include "profile/table.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SWEEP_SUFFIX_BYTES = 64 };
+
+/* "_bs8_seq128": what stands before the dot of a size's files. */
+void sweep_suffix(int64_t batch, int64_t seq, char suffix[SWEEP_SUFFIX_BYTES]);
+
+/* An empty comparison table; table_free it. */
+Table sweep_table(void);
+
+/* Adds a row for each path of the bundle that a size left in `folder`. */
+CHECKED Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq);
+
+/* Prints the table to `file`, unless that is NULL, and writes sweep.md and sweep.csv into `folder`. */
+CHECKED Status sweep_write(const Table *table, const char *folder, FILE *file);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
