@@ -212,7 +212,7 @@ class Llmc:
         row, shard = self.row, self.bench.shard()
         said = self.bench.call([self.bench.llmc, "-e", self.NAMES[row["model"]], "-b", str(row["batch"]), "-t",
                                 str(row["seq"]), "-d", str(row["batch"] * row["seq"]), "-x", str(row["steps"] + WARMUP),
-                                "-i", shard, "-j", shard, "-v", "0", "-s", "0", "-h", "0"]).stdout
+                                "-i", shard, "-j", shard, "-v", "1000000", "-m", "1", "-s", "0", "-h", "0"]).stdout
         samples = [float(ms) for ms in re.findall(r"\| *([\d.]+) ms \|", said)]
         if len(samples) <= WARMUP:
             raise Failed(f"no times in what llm.c said: {last_line(said)}")
