@@ -63,9 +63,9 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    def __init__(self, layers, heads, width, context, naive=False):
+    def __init__(self, layers, heads, width, context, naive=False, rows=PADDED):
         super().__init__()
-        self.token, self.position = nn.Embedding(PADDED, width), nn.Embedding(context, width)
+        self.token, self.position = nn.Embedding(rows, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads, context, naive) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         for parameter in self.parameters():
