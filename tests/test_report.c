@@ -1,8 +1,9 @@
-/* The profile's files: figures, the Chrome trace. From profiles made by hand. */
+/* What is made of a profile: figures, the audit, the answers, the Chrome trace. From profiles made by hand. */
 #include "base/files.h"
 #include "base/memory.h"
+#include "profile/audit.h"
 #include "profile/chrome.h"
-#include "profile/figures.h"
+#include "profile/questions.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
 
@@ -75,6 +76,161 @@ static void figures_need_a_step(void **state) {
     expect_ok(trace_finish(t));
     expect_error(figures_make(t, &f), ERROR_FORMAT, "no recorded step");
     trace_close(t);
+}
+
+/* ---- the audit ---- */
+
+/* The finding of this name of the trace's only audit. */
+static const TraceFinding *finding(const Trace *t, const char *name) {
+    for (int64_t i = 0; i < t->finding_count; i++)
+        if (strcmp(t->findings[i].name, name) == 0) return &t->findings[i];
+    fail_msg("there is no finding \"%s\"", name);
+    return NULL;
+}
+
+/* Spoils a sound profile in one way: the check of this name fails, and no other. */
+typedef struct {
+    const char *name;
+    void (*spoil)(Trace *trace, Figures *figures);
+} Spoiled;
+
+static void spoil_order(Trace *t, Figures *f) {
+    (void)t;
+    f->rows[2].low = 2 * f->rows[2].high;
+}
+
+static void spoil_self(Trace *t, Figures *f) {
+    (void)f;
+    t->events[1].self -= 5;
+}
+
+static void spoil_phases(Trace *t, Figures *f) {
+    (void)t;
+    f->phases[PHASE_FORWARD].ns *= 1.2;
+}
+
+static void spoil_coverage(Trace *t, Figures *f) {
+    (void)t;
+    f->covered_ns *= 0.97;
+}
+
+static void spoil_launches(Trace *t, Figures *f) {
+    (void)f;
+    t->run.launches++;
+}
+
+static void spoil_dropped(Trace *t, Figures *f) {
+    (void)f;
+    t->run.dropped = 3;
+}
+
+static void spoil_finite(Trace *t, Figures *f) {
+    (void)f;
+    t->run.reader_ms[1] = NAN;
+}
+
+static void spoil_limits(Trace *t, Figures *f) {
+    (void)f;
+    t->run.measured.flops = 50e12;
+}
+
+static void spoil_overhead(Trace *t, Figures *f) {
+    (void)t;
+    f->overhead = 0.11;
+}
+
+static void audit_finds_each_fault(void **state) {
+    (void)state;
+    static const Spoiled faults[] = {
+        {"minimum <= average <= maximum", spoil_order},
+        {"self times sum to the total", spoil_self},
+        {"phases sum to the step within 1%", spoil_phases},
+        {"at least 98% of the step is attributed", spoil_coverage},
+        {"records = launches", spoil_launches},
+        {"no record dropped", spoil_dropped},
+        {"every figure is finite", spoil_finite},
+        {"no operation above the measured limit", spoil_limits},
+        {"tracing costs under 10% of the step", spoil_overhead},
+    };
+    for (int i = -1; i < (int)(sizeof faults / sizeof *faults); i++) {
+        Trace *t = sample_trace(FORM_NAIVE, 1000);
+        Figures f;
+        expect_ok(figures_make(t, &f));
+        if (i >= 0) faults[i].spoil(t, &f);
+        expect_ok(audit_profile(t, &f));
+        assert_int_equal(audit_failures(t), i >= 0);
+        if (i >= 0) assert_false(finding(t, faults[i].name)->passed);
+        figures_free(&f);
+        trace_close(t);
+    }
+}
+
+/* ---- the questions ---- */
+
+static void expect_line(const Answers *answers, int question, const char *part) {
+    const Answer *a = &answers->answers[question - 1];
+    for (int i = 0; i < a->count; i++)
+        if (strstr(a->lines[i], part)) return;
+    for (int i = 0; i < a->count; i++) print_message("%s\n", a->lines[i]);
+    fail_msg("no line of answer %d holds \"%s\"", question, part);
+}
+
+/* Every figure is computed by hand from the tables in tests/support/profile.c. */
+static void questions_have_figures(void **state) {
+    (void)state;
+    Trace *traces[FORM_COUNT] = {sample_trace(FORM_NAIVE, 0), sample_trace(FORM_FUSED, 0)};
+    const Difference differences[] = {{"attention", OP_ATTENTION, PASS_FORWARD, 3e-3},
+                                      {"mlp.expand", OP_LINEAR, PASS_FORWARD, 1e-2}};
+    Profile profile;
+    Answers answers;
+    expect_ok(profile_make(traces, 2, differences, 2, &profile));
+    expect_ok(questions_answer(&profile, &answers));
+    /* 60 us of softmax, 60 us of products; 2 GFLOP of products over heads of 32: 5 / (4 x 32) */
+    expect_line(&answers, 1, "naive, forward: softmax 60.000 us, products 60.000 us of 135.000 us");
+    expect_line(&answers, 1, "time ratio 1.00");
+    expect_line(&answers, 1, "softmax 15.000 us, products 15.000 us");
+    expect_line(&answers, 1, "FLOP ratio 0.0391");
+    expect_line(&answers, 1, "fused, forward: attention is fused");
+    expect_line(&answers, 2, "naive: matrix products take 54.9% of the forward pass"); // 140 of 255
+    expect_line(&answers, 2, "naive: and 61.3% of the whole step");                    // 420 of 685
+    expect_line(&answers, 2, "optimizer 0.0% of forward, 13.1% of the step (+13.1 points)");
+    expect_line(&answers, 3, "naive: bias add: 20.000 us, 7.8% of forward, 1 calls, for mlp.expand");
+    expect_line(&answers, 4, "naive: product: 80.000 us, 31.4% of forward");
+    expect_line(&answers, 4, "naive: not the same as backward, where it is weight gradient");
+    expect_line(&answers, 5,
+                "attention forward: 95.000 us of 135.000 us (3.38 times as fast), launches 6 to 1");
+    expect_line(&answers, 5, "difference 3.0e-03");
+    expect_line(&answers, 5, "peak memory 5.00 MiB to 3.00 MiB");
+    expect_line(&answers, 5, "largest difference of an output: 1.0e-02, of mlp.expand forward");
+    expect_line(&answers, 6, "naive: by arithmetic");
+    questions_free(&answers);
+    profile_free(&profile);
+    for (int form = 0; form < FORM_COUNT; form++) trace_close(traces[form]);
+}
+
+static void expect_bound(Trace *t, const char *part) {
+    Profile profile;
+    Answers answers;
+    expect_ok(profile_make(&t, 1, NULL, 0, &profile));
+    expect_ok(questions_answer(&profile, &answers));
+    expect_line(&answers, 6, part);
+    expect_line(&answers, 5, "only one path ran");
+    questions_free(&answers);
+    profile_free(&profile);
+    trace_close(t);
+}
+
+static void questions_tell_the_bound(void **state) {
+    (void)state;
+    Trace *t = sample_trace(FORM_FUSED, 0);
+    for (int i = 0; i < 3; i++) t->run.reader_ms[i] = 0.3 * t->run.step_ms[i];
+    expect_bound(t, "fused: by the reader. Try more --workers");
+    t = sample_trace(FORM_FUSED, 0);
+    for (int i = 0; i < 3; i++) t->run.step_ms[i] *= 2;
+    expect_bound(t, "fused: by the host's launches. Try --graphs=1");
+    t = sample_trace(FORM_FUSED, 0);
+    t->run.measured.bandwidth = 1e9;
+    expect_bound(t, "fused: by memory.");
 }
 
 /* ---- the Chrome trace ---- */
@@ -167,6 +323,9 @@ int main(void) {
         cmocka_unit_test(figures_add_up),
         cmocka_unit_test(figures_keep_waiting_apart),
         cmocka_unit_test(figures_need_a_step),
+        cmocka_unit_test(audit_finds_each_fault),
+        cmocka_unit_test(questions_have_figures),
+        cmocka_unit_test(questions_tell_the_bound),
         cmocka_unit_test_setup_teardown(chrome_is_valid, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,13 +50,13 @@ function drawRoofline() {
     const chart = node('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'roofline'});
     for (let e = low; e <= high; e++)
         chart.append(node('line', {class: 'grid', x1: X(10 ** e), x2: X(10 ** e), y1: top, y2: height - bottom}),
-                     node('text', {class: 'soft', x: X(10 ** e), y: height - bottom + 18, 'text-anchor': 'middle'}, String(10 ** e)));
+                     node('text', {class: 'soft', x: X(10 ** e), y: height - bottom + 18, 'text-anchor': e === high ? 'end' : 'middle'}, String(10 ** e)));
     for (let e = floor; e <= ceiling; e++)
         chart.append(node('line', {class: 'grid', x1: left, x2: width - 16, y1: Y(10 ** e), y2: Y(10 ** e)}),
                      node('text', {class: 'soft', x: left - 8, y: Y(10 ** e) + 4, 'text-anchor': 'end'}, scaled(10 ** e, 'F/s')));
     const start = Math.max(10 ** low, 10 ** floor / peaks.bandwidth);
     chart.append(node('path', {class: 'roof', d: `M${X(start)},${Y(start * peaks.bandwidth)} L${X(ridge)},${Y(peaks.flops)} L${X(10 ** high)},${Y(peaks.flops)}`}),
-                 node('text', {x: X(10 ** high) - 4, y: Y(peaks.flops) - 7, 'text-anchor': 'end'}, `${scaled(peaks.flops, 'FLOP/s')} measured`),
+                 node('text', {x: X(10 ** high) - 4, y: Y(peaks.flops) - 24, 'text-anchor': 'end'}, `${scaled(peaks.flops, 'FLOP/s')} measured`),
                  node('text', {x: X(ridge) - 10, y: Y(peaks.flops) - 7, 'text-anchor': 'end'}, `${scaled(peaks.bandwidth, 'B/s')} measured`),
                  node('text', {class: 'soft', x: (left + width) / 2, y: height - 6, 'text-anchor': 'middle'}, 'FLOP for each byte that the contract demands'));
     const longest = Math.max(...points.map(p => p.o.ns));

@@ -28,6 +28,13 @@ function timelineView(timeline, canvas) {
     canvas.style.height = y + 'px';
     const at = x => state.from + (x - left) / (canvas.clientWidth - left) * (state.to - state.from);
 
+    function fitted(pen, text, room) {
+        if (pen.measureText(text).width <= room) return text;
+        let kept = Math.min(text.length - 1, Math.floor(room / 4));
+        while (kept > 0 && pen.measureText(text.slice(0, kept) + '…').width > room) kept--;
+        return kept > 1 ? text.slice(0, kept) + '…' : '';
+    }
+
     function drawEvents(pen, width) {
         const scale = (width - left) / (state.to - state.from);
         for (const {track, y: top} of lanes) {
@@ -43,7 +50,7 @@ function timelineView(timeline, canvas) {
                 level = depth;
                 if (right - x < 34) continue;
                 pen.fillStyle = '#fff';
-                pen.fillText(timeline.names[name], x + 4, top + depth * row + 13, right - x - 6);
+                pen.fillText(fitted(pen, timeline.names[name], right - x - 8), x + 4, top + depth * row + 13);
             }
         }
     }
