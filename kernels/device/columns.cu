@@ -9,7 +9,7 @@ static constexpr int ROW_LANES = 8, ROWS_PER_LANE = 8, MOST_PARTS = 256;
  * With `kinds`, only the rows of one kind. */
 template <class T, int N>
 static __global__ void sum_columns(const T *x, const int32_t *kinds, int kind, int64_t rows, int64_t width,
-                                   float *partials) {
+                                   int64_t stride, float *partials) {
     __shared__ float sums[ROW_LANES][32 * N];
     int64_t first = (int64_t)blockIdx.x * 32 * N, column = first + threadIdx.x * N;
     float sum[N] = {};
@@ -19,7 +19,7 @@ static __global__ void sum_columns(const T *x, const int32_t *kinds, int kind, i
              row += gridDim.y * ROW_LANES) {
             if (kinds && kinds[row] != kind) continue;
             float value[N];
-            load_floats(x + row * width + column, value);
+            load_floats(x + row * stride + column, value);
 #pragma unroll
             for (int e = 0; e < N; e++) sum[e] += value[e];
         }
@@ -43,10 +43,10 @@ Status columns_take(Ctx *ctx, Tensor x, Tensor *partials) {
 template <class T>
 static Status add(Ctx *ctx, Tensor x, Tensor kinds, int kind, Tensor partials, Tensor sum) {
     int64_t rows = tensor_rows(x), width = tensor_width(x), parts = tensor_rows(partials);
-    bool packed = walks_in_packs(VECTOR<T>, {width}, {x.data});
+    bool packed = walks_in_packs(VECTOR<T>, {width, x.stride}, {x.data});
     dim3 grid((unsigned)divide_up(width, 32 * (packed ? VECTOR<T> : 1)), (unsigned)parts);
     TRY(LAUNCH_PACKED(ctx, sum_columns, T, packed, grid, dim3(32, ROW_LANES), data_of<T>(x),
-                      data_of<int32_t>(kinds), kind, rows, width, data_of<float>(partials)));
+                      data_of<int32_t>(kinds), kind, rows, width, x.stride, data_of<float>(partials)));
     return partials_add(ctx, data_of<float>(partials), parts, width, data_of<float>(sum), width, nullptr);
 }
 

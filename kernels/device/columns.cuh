@@ -8,7 +8,7 @@
 /* Takes the scratch that columns_add needs for x. */
 CHECKED Status columns_take(Ctx *ctx, Tensor x, Tensor *partials);
 
-/* sum[c] += sum over rows of x[row, c]. x (..., C) dense, fp32 or bf16; sum (C) fp32. */
+/* sum[c] += sum over rows of x[row, c]. x (..., C), fp32 or bf16, whose rows may lie apart; sum (C) fp32. */
 CHECKED Status columns_add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum);
 
 /* The same over the rows whose kind, kinds[row], is `kind`. kinds (rows) i32; empty: all are of kind 0. */

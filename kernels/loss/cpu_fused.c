@@ -33,21 +33,67 @@ static double exponentials(float *x, float shift, int64_t count) {
     return total;
 }
 
+/* Of short runs, as above. */
+static double sum_of(const float *x, int64_t count) {
+    enum { RUN = 1024 };
+    double total = 0;
+    for (int64_t first = 0; first < count; first += RUN) {
+        int64_t last = first + RUN < count ? first + RUN : count;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t v = first; v < last; v++) sum += x[v];
+        total += (double)sum;
+    }
+    return total;
+}
+
+/* What a loss counts for. */
+static double scale_of(const Loss *l) {
+    if (tensor_empty(l->count)) return l->scale;
+    float count = *(const float *)l->count.data;
+    return count > 0 ? l->scale / (double)count : 0;
+}
+
 /* One row of logits: returns its loss and leaves the gradient in its place. */
-static float softmax_row(const Loss *l, float *logits, int32_t target, bool training) {
+static float softmax_row(const Loss *l, double scale, float *logits, int32_t target, bool training) {
     if (target < 0) {
         if (training) memset(logits, 0, (size_t)l->vocab * sizeof *logits);
         return 0;
     }
     float picked = logits[target], maximum = row_maximum(logits, l->vocab);
+    double expected = (double)picked; // of the logits under the smoothed target
+    if (l->smoothing > 0)
+        expected += l->smoothing * (sum_of(logits, l->vocab) / (double)l->vocab - (double)picked);
     double sum = exponentials(logits, maximum, l->vocab);
-    float loss = (float)(log(sum) + (double)maximum - (double)picked);
+    float loss = (float)(log(sum) + (double)maximum - expected);
     if (!training) return loss;
-    float factor = (float)(l->scale / sum);
+    float factor = (float)(scale / sum), everywhere = (float)(scale * l->smoothing / (double)l->vocab);
 #pragma omp simd
-    for (int64_t v = 0; v < l->vocab; v++) logits[v] *= factor;
-    logits[target] -= (float)l->scale;
+    for (int64_t v = 0; v < l->vocab; v++) logits[v] = factor * logits[v] - everywhere;
+    logits[target] -= (float)(scale * (1 - l->smoothing));
     return loss;
+}
+
+/* dbias += the sums over rows, each thread its own columns. */
+static void add_columns(Ctx *ctx, Tensor x, float *sum) {
+    enum { SLAB = 512 };
+    int64_t rows = tensor_rows(x), width = tensor_width(x);
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t first = 0; first < width; first += SLAB)
+        for (int64_t n = 0; n < rows; n++) {
+            const float *row = float_row(x, n);
+            int64_t last = first + SLAB < width ? first + SLAB : width;
+#pragma omp simd
+            for (int64_t v = first; v < last; v++) sum[v] += row[v];
+        }
+}
+
+/* Every row of the logits begins as the bias; the product adds to it. */
+static void fill_bias(Ctx *ctx, Tensor bias, Tensor logits) {
+    int64_t rows = tensor_rows(logits);
+    size_t bytes = (size_t)tensor_width(logits) * sizeof(float);
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t n = 0; n < rows; n++) memcpy(float_row(logits, n), bias.data, bytes);
 }
 
 static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
@@ -59,18 +105,22 @@ static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
 
 static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
     int64_t rows = tensor_rows(logits);
-    bool training = ctx->training;
+    bool training = ctx->training, bias = !tensor_empty(l->bias);
     float *losses = (float *)l->losses.data + first;
     const int32_t *targets = (const int32_t *)l->targets.data + first;
     Tensor hidden = rows_of(l->hidden, first, rows), head = rows_of(l->weight, 0, l->vocab);
-    Gemm product = gemm_forward(hidden, head, logits, 0);
+    Gemm product = gemm_forward(hidden, head, logits, bias ? 1 : 0);
+    if (bias)
+        PRIMITIVE (ctx, "bias") fill_bias(ctx, l->bias, logits);
     PRIMITIVE (ctx, "logits product") TRY(gemm(ctx, &product));
     PRIMITIVE (ctx, training ? "softmax, loss, gradient" : "softmax, loss") {
+        double scale = scale_of(l);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t n = 0; n < rows; n++)
-            losses[n] = softmax_row(l, float_row(logits, n), targets[n], training);
+            losses[n] = softmax_row(l, scale, float_row(logits, n), targets[n], training);
     }
     if (!training) return OK;
+    if (bias) PRIMITIVE_OF(ctx, PASS_BACKWARD, "bias gradient") add_columns(ctx, logits, l->dbias.data);
     Gemm dhidden = gemm_dinput(logits, head, rows_of(l->dhidden, first, rows), 0);
     PRIMITIVE_OF(ctx, PASS_BACKWARD, "hidden gradient") TRY(gemm(ctx, &dhidden));
     Gemm dweight = gemm_dweight(logits, hidden, rows_of(l->dweight, 0, l->vocab), 1);
@@ -91,7 +141,7 @@ Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "sum") {
         double sum = 0;
         for (int64_t n = 0; n < rows; n++) sum += (double)((const float *)l->losses.data)[n];
-        *(float *)l->loss.data += (float)(l->scale * sum);
+        *(float *)l->loss.data += (float)(scale_of(l) * sum);
     }
     return OK;
 }

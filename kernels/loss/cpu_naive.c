@@ -15,8 +15,30 @@ static void log_softmax(int64_t rows, int64_t vocab, int64_t stride, real *logit
     }
 }
 
+static void add_bias(const real *bias, int64_t rows, int64_t vocab, int64_t stride, real *logits) {
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t v = 0; v < vocab; v++) logits[n * stride + v] += bias[v];
+}
+
 static void pick(const real *log_p, const int32_t *targets, int64_t rows, int64_t stride, real *losses) {
     for (int64_t n = 0; n < rows; n++) losses[n] = targets[n] < 0 ? 0 : -log_p[n * stride + targets[n]];
+}
+
+/* losses = (1 - smoothing) * losses + smoothing * mean of -log p */
+static void smooth(const real *log_p, const int32_t *targets, int64_t rows, int64_t vocab, int64_t stride,
+                   real smoothing, real *losses) {
+    for (int64_t n = 0; n < rows; n++) {
+        real sum = 0;
+        for (int64_t v = 0; v < vocab; v++) sum -= log_p[n * stride + v];
+        if (targets[n] >= 0) losses[n] = (1 - smoothing) * losses[n] + smoothing * (sum / (real)vocab);
+    }
+}
+
+/* What a loss counts for. */
+static real scale_of(const Loss *l) {
+    if (tensor_empty(l->count)) return (real)l->scale;
+    real count = *(const real *)l->count.data;
+    return count > 0 ? (real)l->scale / count : 0;
 }
 
 static void sum_scaled(const real *losses, int64_t rows, real scale, real *loss) {
@@ -40,9 +62,14 @@ Status SPEC(loss_forward)(Ctx *ctx, const void *contract) {
                  &log_p));
     Gemm product = gemm_forward(l->hidden, vocab_rows(l, l->weight), log_p, 0);
     PRIMITIVE (ctx, "logits product") TRY(gemm(ctx, &product));
+    if (!tensor_empty(l->bias))
+        PRIMITIVE (ctx, "bias add") add_bias(l->bias.data, rows, l->vocab, padded, log_p.data);
     PRIMITIVE (ctx, "log-softmax") log_softmax(rows, l->vocab, padded, log_p.data);
     PRIMITIVE (ctx, "pick") pick(log_p.data, l->targets.data, rows, padded, l->losses.data);
-    PRIMITIVE (ctx, "sum") sum_scaled(l->losses.data, rows, (real)l->scale, l->loss.data);
+    if (l->smoothing > 0)
+        PRIMITIVE (ctx, "smoothing")
+            smooth(log_p.data, l->targets.data, rows, l->vocab, padded, (real)l->smoothing, l->losses.data);
+    PRIMITIVE (ctx, "sum") sum_scaled(l->losses.data, rows, scale_of(l), l->loss.data);
     return OK;
 }
 
@@ -51,9 +78,19 @@ static void exponential(const real *log_p, int64_t rows, int64_t vocab, int64_t 
         for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] = exp(log_p[v]);
 }
 
-static void subtract_targets(const int32_t *targets, int64_t rows, int64_t stride, real *p) {
+static void subtract_targets(const int32_t *targets, int64_t rows, int64_t stride, real share, real *p) {
     for (int64_t n = 0; n < rows; n++)
-        if (targets[n] >= 0) p[n * stride + targets[n]] -= 1;
+        if (targets[n] >= 0) p[n * stride + targets[n]] -= share;
+}
+
+static void subtract_all(int64_t rows, int64_t vocab, int64_t stride, real share, real *p) {
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] -= share;
+}
+
+static void add_columns(const real *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
+    for (int64_t n = 0; n < rows; n++)
+        for (int64_t v = 0; v < width; v++) sum[v] += x[n * stride + v];
 }
 
 static void scale_rows(const int32_t *targets, int64_t rows, int64_t vocab, int64_t stride, real scale,
@@ -69,9 +106,14 @@ Status SPEC(loss_backward)(Ctx *ctx, const void *contract) {
     Tensor dlogits; // (N, Vp)
     TRY(take(ctx, ARENA_SCRATCH, "loss.dlogits", l->hidden.dtype, shape2(rows, padded), &dlogits));
     PRIMITIVE (ctx, "softmax") exponential(l->log_probabilities.data, rows, l->vocab, padded, dlogits.data);
-    PRIMITIVE (ctx, "subtract target") subtract_targets(l->targets.data, rows, padded, dlogits.data);
-    PRIMITIVE (ctx, "scale")
-        scale_rows(l->targets.data, rows, l->vocab, padded, (real)l->scale, dlogits.data);
+    PRIMITIVE (ctx, "subtract target")
+        subtract_targets(l->targets.data, rows, padded, 1 - (real)l->smoothing, dlogits.data);
+    if (l->smoothing > 0)
+        PRIMITIVE (ctx, "smoothing")
+            subtract_all(rows, l->vocab, padded, (real)l->smoothing / (real)l->vocab, dlogits.data);
+    PRIMITIVE (ctx, "scale") scale_rows(l->targets.data, rows, l->vocab, padded, scale_of(l), dlogits.data);
+    if (!tensor_empty(l->dbias))
+        PRIMITIVE (ctx, "bias gradient") add_columns(dlogits.data, rows, l->vocab, padded, l->dbias.data);
     Gemm hidden_gradient = gemm_dinput(dlogits, vocab_rows(l, l->weight), l->dhidden, 0);
     PRIMITIVE (ctx, "hidden gradient") TRY(gemm(ctx, &hidden_gradient));
     Gemm weight_gradient = gemm_dweight(tensor_columns(dlogits, 0, l->vocab), l->hidden, l->dweight, 1);

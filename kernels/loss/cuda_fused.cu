@@ -1,5 +1,6 @@
 #include "kernels/loss/loss.h"
 
+#include "kernels/device/columns.cuh"
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/words.cuh"
 #include "kernels/gemm/gemm.h"
@@ -36,7 +37,14 @@ struct Rows {
     const int32_t *targets; // (rows)
     float *losses;          // (rows)
     int vocab, columns;     // columns from vocab on are padding
-    float scale;
+    double factor;          // what a loss counts for, but for `count`
+    const float *count;     // (1), or NULL
+    const T *bias;          // (columns), or NULL
+    float smoothing;
+
+    __device__ __forceinline__ float scale() const {
+        return (float)(!count ? factor : *count > 0.f ? factor / (double)*count : 0.);
+    }
 };
 
 /* Of the logits x seen so far: the largest, top, and the sum of exp(x - top). The top is taken off before the
@@ -58,6 +66,21 @@ struct ExponentialSum {
     }
 };
 
+/* x += bias at the columns from `column` on */
+template <typename T, int N>
+__device__ __forceinline__ void add_bias(const Rows<T> &r, int64_t column, float (&x)[N]) {
+    if (!r.bias) return;
+    float bias[N];
+    load_floats(r.bias + column, bias);
+#pragma unroll
+    for (int e = 0; e < N; e++) x[e] += bias[e];
+}
+
+template <typename T>
+__device__ __forceinline__ float logit_at(const Rows<T> &r, const T *x, int column) {
+    return to_float(x[column]) + (r.bias ? to_float(r.bias[column]) : 0.f);
+}
+
 /* Writes scale * (softmax - target) over the row x. A thread reads and writes what was its own before, so no
  * barrier is needed. */
 template <typename T, int THREADS, bool CACHED>
@@ -65,21 +88,24 @@ __device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Wor
                                                float chosen, float top, float log_sum) {
     constexpr int WIDTH = VECTOR<T>;
     const int whole = r.vocab / WIDTH;
+    const float scale = r.scale(), everywhere = r.smoothing / (float)r.vocab; // the smoothed target's
     const auto softmax = [=](float logit) { return power_of_2(fmaf(logit - top, LOG2_E, -log_sum)); };
 #pragma unroll 4
     for (int i = threadIdx.x; i < whole; i += THREADS) {
         float values[WIDTH];
         unpack<T>(CACHED ? cache[i] : load_words(x + (int64_t)i * WIDTH), values);
+        add_bias(r, (int64_t)i * WIDTH, values);
 #pragma unroll
-        for (int e = 0; e < WIDTH; e++) values[e] = r.scale * softmax(values[e]);
+        for (int e = 0; e < WIDTH; e++) values[e] = scale * (softmax(values[e]) - everywhere);
         store_words(x + (int64_t)i * WIDTH, packed<T>(values));
     }
     for (int c = whole * WIDTH + threadIdx.x; c < r.columns; c += THREADS) {
-        const float p = c < r.vocab ? softmax(to_float(x[c])) : 0.f;
-        x[c] = from_float<T>(r.scale * p);
+        const float p = c < r.vocab ? softmax(logit_at(r, x, c)) - everywhere : 0.f;
+        x[c] = from_float<T>(scale * p);
     }
     const int owner = target < whole * WIDTH ? target / WIDTH : target - whole * WIDTH;
-    if ((int)threadIdx.x == owner % THREADS) x[target] = from_float<T>(r.scale * (softmax(chosen) - 1.f));
+    const float aim = 1.f - r.smoothing + everywhere;
+    if ((int)threadIdx.x == owner % THREADS) x[target] = from_float<T>(scale * (softmax(chosen) - aim));
 }
 
 /* A block makes of a row of logits its loss and, with GRADIENT, writes scale * (softmax - target) over it.
@@ -99,6 +125,7 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
     }
 
     ExponentialSum mine;
+    float logits = 0.f; // their sum
     for (int first = threadIdx.x; first < whole; first += BATCH * THREADS) {
         Words words[BATCH];
 #pragma unroll
@@ -111,21 +138,32 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
             if (CACHED) cache[first + b * THREADS] = words[b];
             float values[WIDTH];
             unpack<T>(words[b], values);
+            add_bias(r, (int64_t)(first + b * THREADS) * WIDTH, values);
             mine.add(values);
+            if (r.smoothing > 0.f)
+#pragma unroll
+                for (int e = 0; e < WIDTH; e++) logits += values[e];
         }
     }
-    for (int c = whole * WIDTH + threadIdx.x; c < r.vocab; c += THREADS) mine.add({to_float(x[c])});
-    const float chosen = to_float(x[target]); // before anybody writes
+    for (int c = whole * WIDTH + threadIdx.x; c < r.vocab; c += THREADS) {
+        const float logit = logit_at(r, x, c);
+        mine.add({logit});
+        logits += logit;
+    }
+    const float chosen = logit_at(r, x, target); // before anybody writes
     const float top = block_max<THREADS>(mine.top);
     const float sum = block_sum<THREADS>(mine.sum * power_of_2((mine.top - top) * LOG2_E));
     const float log_sum = log2f(sum); // of exp(x - top), to base 2
-    if (threadIdx.x == 0) r.losses[blockIdx.x] = top - chosen + log_sum * LN_2;
+    const float mean = r.smoothing > 0.f ? block_sum<THREADS>(logits) / (float)r.vocab : chosen;
+    if (threadIdx.x == 0)
+        r.losses[blockIdx.x] = top - chosen + log_sum * LN_2 + r.smoothing * (chosen - mean);
     if constexpr (GRADIENT) write_gradient<T, THREADS, CACHED>(r, x, cache, target, chosen, top, log_sum);
 }
 
 /* loss[0] += scale * sum of losses: one block, so that the order is fixed. */
 __global__ void __launch_bounds__(SUM_THREADS)
-    add_losses(const float *losses, int64_t rows, float scale, float *loss) {
+    add_losses(const float *losses, int64_t rows, double factor, const float *count, float *loss) {
+    const float scale = (float)(!count ? factor : *count > 0.f ? factor / (double)*count : 0.);
     float sum = 0.f;
 #pragma unroll 4
     for (int64_t n = threadIdx.x; n < rows; n += SUM_THREADS) sum += losses[n];
@@ -170,7 +208,10 @@ Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
                        data_of<float>(l->losses) + first,
                        (int)l->vocab,
                        (int)tensor_rows(l->weight),
-                       (float)l->scale};
+                       l->scale,
+                       data_of<const float>(l->count),
+                       data_of<const T>(l->bias),
+                       (float)l->smoothing};
     PRIMITIVE (ctx, "logits product") {
         const Gemm product = gemm_forward(hidden, l->weight, logits, 0);
         TRY(gemm(ctx, &product));
@@ -182,6 +223,11 @@ Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
             TRY((launch_rows<T, MANY_THREADS>(ctx, r, rows)));
     }
     if (!ctx->training) return OK;
+    if (!tensor_empty(l->dbias)) {
+        Tensor partials;
+        TRY(columns_take(ctx, logits, &partials));
+        PRIMITIVE_OF(ctx, PASS_BACKWARD, "bias gradient") TRY(columns_add(ctx, logits, partials, l->dbias));
+    }
     PRIMITIVE_OF(ctx, PASS_BACKWARD, "hidden gradient") {
         const Gemm product = gemm_dinput(logits, l->weight, rows_from(l->dhidden, first, rows), 0);
         TRY(gemm(ctx, &product));
@@ -207,7 +253,7 @@ Status forward(Ctx *ctx, const Loss *l) {
     }
     PRIMITIVE (ctx, "sum") {
         TRY(LAUNCH(ctx, add_losses, 1, SUM_THREADS, 0, data_of<float>(l->losses), rows, l->scale,
-                   data_of<float>(l->loss)));
+                   data_of<const float>(l->count), data_of<float>(l->loss)));
     }
     return OK;
 }

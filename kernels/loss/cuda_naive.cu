@@ -2,6 +2,7 @@
  * softmax, the one-hot target, the scale, and two products. */
 #include "kernels/loss/loss.h"
 
+#include "kernels/device/columns.cuh"
 #include "kernels/device/cuda.cuh"
 #include "kernels/gemm/gemm.h"
 
@@ -39,6 +40,15 @@ static __global__ void __launch_bounds__(THREADS) log_softmax(int64_t vocab, int
     }
 }
 
+/* reads and writes the first `vocab` columns */
+template <class T>
+static __global__ void add_bias(const T *bias, int64_t rows, int64_t vocab, int64_t stride, float *logits) {
+    for (int64_t i = thread_index(); i < rows * vocab; i += thread_count()) {
+        int64_t row = i / vocab, v = i - row * vocab;
+        logits[row * stride + v] += to_float(bias[v]);
+    }
+}
+
 static __global__ void pick(const float *log_p, const int32_t *targets, int64_t rows, int64_t stride,
                             float *losses) {
     for (int64_t n = thread_index(); n < rows; n += thread_count()) {
@@ -46,9 +56,27 @@ static __global__ void pick(const float *log_p, const int32_t *targets, int64_t 
     }
 }
 
+/* losses = (1 - smoothing) * losses + smoothing * mean of -log p; one block for each row. */
+static __global__ void __launch_bounds__(THREADS)
+    smooth(const float *log_p, const int32_t *targets, int64_t vocab, int64_t stride, float smoothing,
+           float *losses) {
+    if (targets[blockIdx.x] < 0) return;
+    float sum = 0.0f;
+    for (int64_t v = threadIdx.x; v < vocab; v += THREADS) sum -= log_p[blockIdx.x * stride + v];
+    sum = block_sum<THREADS>(sum);
+    if (threadIdx.x == 0)
+        losses[blockIdx.x] = (1.0f - smoothing) * losses[blockIdx.x] + smoothing * (sum / (float)vocab);
+}
+
+/* What a loss counts for; count may be NULL. */
+static __device__ double counted(double scale, const float *count) {
+    return !count ? scale : *count > 0.0f ? scale / (double)*count : 0.0;
+}
+
 /* loss += scale * sum of losses; one block, in a fixed order. */
 static __global__ void __launch_bounds__(SUM_THREADS)
-    sum_scaled(const float *losses, int64_t rows, double scale, float *loss) {
+    sum_scaled(const float *losses, int64_t rows, double factor, const float *count, float *loss) {
+    const double scale = counted(factor, count);
     double sum = 0.0;
     for (int64_t n = threadIdx.x; n < rows; n += SUM_THREADS) sum += losses[n];
     sum = block_sum<SUM_THREADS>(sum);
@@ -70,15 +98,25 @@ Status loss_forward_cuda_naive(Ctx *ctx, const void *contract) {
     Gemm product = gemm_forward(l->hidden, vocab_rows(l, l->weight), log_p, 0);
     bool packed = walks_in_packs(VECTOR<float>, {padded}, {log_p.data});
     PRIMITIVE (ctx, "logits product") TRY(gemm(ctx, &product));
+    if (!tensor_empty(l->bias))
+        PRIMITIVE (ctx, "bias add")
+            DISPATCH_FLOAT(ctx->dtype, T,
+                           TRY(LAUNCH(ctx, add_bias<T>, grid_stride_blocks(ctx, rows * l->vocab, 256), 256, 0,
+                                      data_of<T>(l->bias), rows, l->vocab, padded, data_of<float>(log_p))));
     PRIMITIVE (ctx, "log-softmax")
         TRY(LAUNCH_PACKED(ctx, log_softmax, float, packed, (unsigned)rows, THREADS, l->vocab, padded,
                           data_of<float>(log_p)));
     PRIMITIVE (ctx, "pick")
         TRY(LAUNCH(ctx, pick, grid_stride_blocks(ctx, rows, 256), 256, 0, data_of<float>(log_p),
                    data_of<int32_t>(l->targets), rows, padded, data_of<float>(l->losses)));
+    if (l->smoothing > 0)
+        PRIMITIVE (ctx, "smoothing")
+            TRY(LAUNCH(ctx, smooth, (unsigned)rows, THREADS, 0, data_of<float>(log_p),
+                       data_of<int32_t>(l->targets), l->vocab, padded, (float)l->smoothing,
+                       data_of<float>(l->losses)));
     PRIMITIVE (ctx, "sum")
         TRY(LAUNCH(ctx, sum_scaled, 1, SUM_THREADS, 0, data_of<float>(l->losses), rows, l->scale,
-                   data_of<float>(l->loss)));
+                   data_of<float>(l->count), data_of<float>(l->loss)));
     return OK;
 }
 
@@ -94,20 +132,34 @@ static __global__ void exponential(const float *log_p, int64_t count, T *p) {
     }
 }
 
-/* p - 1 at the target, from log p, so that a bf16 p near 1 is not rounded before the subtraction. */
+/* p - 1 (+ smoothing) at the target, from log p, so that a bf16 p near 1 is not rounded before the
+ * subtraction. */
 template <class T>
 static __global__ void subtract_targets(const float *log_p, const int32_t *targets, int64_t rows,
-                                        int64_t stride, T *p) {
+                                        int64_t stride, float smoothing, T *p) {
     for (int64_t n = thread_index(); n < rows; n += thread_count()) {
         if (targets[n] < 0) continue;
         int64_t at = n * stride + targets[n];
-        p[at] = from_float<T>(expm1f(log_p[at]));
+        p[at] = from_float<T>(expm1f(log_p[at]) + smoothing);
+    }
+}
+
+/* p -= share */
+template <class T, int N>
+static __global__ void subtract_all(float share, int64_t count, T *p) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float x[N];
+        load_floats(p + i, x);
+#pragma unroll
+        for (int e = 0; e < N; e++) x[e] -= share;
+        store_floats(p + i, x);
     }
 }
 
 template <class T, int N>
-static __global__ void scale_rows(const int32_t *targets, int64_t count, int64_t stride, float scale,
-                                  T *dlogits) {
+static __global__ void scale_rows(const int32_t *targets, int64_t count, int64_t stride, double factor,
+                                  const float *counts, T *dlogits) {
+    const float scale = (float)counted(factor, counts);
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
         bool ignored = targets[i / stride] < 0; // a pack does not cross rows
         float x[N];
@@ -129,9 +181,14 @@ static Status logits_gradient(Ctx *ctx, const Loss *l, Tensor dlogits) {
         TRY(LAUNCH_ELEMENTS(ctx, exponential, T, packed, count, log_p, count, gradient));
     PRIMITIVE (ctx, "subtract target")
         TRY(LAUNCH(ctx, subtract_targets<T>, grid_stride_blocks(ctx, rows, 256), 256, 0, log_p, targets, rows,
-                   padded, gradient));
+                   padded, (float)l->smoothing, gradient));
+    if (l->smoothing > 0)
+        PRIMITIVE (ctx, "smoothing")
+            TRY(LAUNCH_ELEMENTS(ctx, subtract_all, T, packed, count, (float)(l->smoothing / (double)l->vocab),
+                                count, gradient));
     PRIMITIVE (ctx, "scale")
-        TRY(LAUNCH_ELEMENTS(ctx, scale_rows, T, packed, count, targets, count, padded, l->scale, gradient));
+        TRY(LAUNCH_ELEMENTS(ctx, scale_rows, T, packed, count, targets, count, padded, l->scale,
+                            data_of<float>(l->count), gradient));
     return OK;
 }
 
@@ -141,6 +198,11 @@ Status loss_backward_cuda_naive(Ctx *ctx, const void *contract) {
     Tensor dlogits; // (N, Vp)
     TRY(take(ctx, ARENA_SCRATCH, "loss.dlogits", ctx->dtype, shape2(rows, padded), &dlogits));
     DISPATCH_FLOAT(ctx->dtype, T, TRY(logits_gradient<T>(ctx, l, dlogits)));
+    if (!tensor_empty(l->dbias)) {
+        Tensor columns = tensor_columns(dlogits, 0, l->vocab), partials;
+        TRY(columns_take(ctx, columns, &partials));
+        PRIMITIVE (ctx, "bias gradient") TRY(columns_add(ctx, columns, partials, l->dbias));
+    }
     Gemm hidden_gradient = gemm_dinput(dlogits, vocab_rows(l, l->weight), l->dhidden, 0);
     PRIMITIVE (ctx, "hidden gradient") TRY(gemm(ctx, &hidden_gradient));
     Gemm weight_gradient = gemm_dweight(tensor_columns(dlogits, 0, l->vocab), l->hidden, l->dweight, 1);

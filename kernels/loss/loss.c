@@ -13,14 +13,26 @@ static Status check(const Ctx *ctx, const Loss *l) {
     TRY(check_dense("loss", "loss", l->loss, wide_dtype(ctx), 1, 1));
     TRY(check_that("loss", l->vocab > 0 && l->vocab <= padded,
                    "vocab is at least 1 and at most the rows of weight"));
+    TRY(check_that("loss", l->smoothing >= 0 && l->smoothing < 1, "smoothing is at least 0 and below 1"));
+    if (!tensor_empty(l->bias)) TRY(check_dense("loss", "bias", l->bias, ctx->dtype, 1, padded));
+    if (!tensor_empty(l->count)) TRY(check_dense("loss", "count", l->count, wide_dtype(ctx), 1, 1));
     if (!ctx->training) return OK;
+    TRY(check_that("loss", tensor_empty(l->dbias) == tensor_empty(l->bias),
+                   "dbias is there exactly where bias is"));
+    if (!tensor_empty(l->dbias)) TRY(check_dense("loss", "dbias", l->dbias, wide_dtype(ctx), 1, padded));
     TRY(check_dense("loss", "dhidden", l->dhidden, ctx->dtype, rows, width));
     return check_dense("loss", "dweight", l->dweight, wide_dtype(ctx), padded, width);
 }
 
-/* Bytes of the rows of the head that take part. */
+/* Bytes of the rows of the head that take part, and of its bias. */
 static double head_bytes(const Loss *l) {
-    return (double)l->vocab * (double)tensor_width(l->weight) * (double)dtype_size(l->weight.dtype);
+    double width = (double)tensor_width(l->weight) + !tensor_empty(l->bias);
+    return (double)l->vocab * width * (double)dtype_size(l->weight.dtype);
+}
+
+/* What bias and smoothing add per logit, in either pass. */
+static double extra_flops(const Loss *l) {
+    return !tensor_empty(l->bias) + (l->smoothing > 0);
 }
 
 Status loss_forward(Ctx *ctx, Loss *l) {
@@ -34,11 +46,12 @@ Status loss_forward(Ctx *ctx, Loss *l) {
     double logits = (double)rows * (double)l->vocab, width = (double)tensor_width(l->hidden);
     size_t bytes = tensor_bytes(l->hidden) + tensor_bytes(l->targets) + tensor_bytes(l->losses);
     /* Per logit: the product; then maximum, subtraction, exponential, sum. */
-    Call call = {.operation = OP_LOSS,
-                 .pass = PASS_FORWARD,
-                 .contract = l,
-                 .work = {.flops = logits * (2 * width + 4), .bytes = (double)bytes + head_bytes(l)},
-                 .outputs = {{"losses", l->losses}, {"loss", l->loss}}};
+    Call call = {
+        .operation = OP_LOSS,
+        .pass = PASS_FORWARD,
+        .contract = l,
+        .work = {.flops = logits * (2 * width + 4 + extra_flops(l)), .bytes = (double)bytes + head_bytes(l)},
+        .outputs = {{"losses", l->losses}, {"loss", l->loss}}};
     return op_run(ctx, &call);
 }
 
@@ -57,8 +70,8 @@ Status loss_backward(Ctx *ctx, const Loss *l) {
     Call call = {.operation = OP_LOSS,
                  .pass = PASS_BACKWARD,
                  .contract = l,
-                 .work = {.flops = logits * (4 * width + 3),
+                 .work = {.flops = logits * (4 * width + 3 + extra_flops(l)),
                           .bytes = (double)bytes + head_bytes(l) + 2 * (double)l->vocab * width * wide},
-                 .outputs = {{"dhidden", l->dhidden}, {"dweight", l->dweight}}};
+                 .outputs = {{"dhidden", l->dhidden}, {"dweight", l->dweight}, {"dbias", l->dbias}}};
     return op_run(ctx, &call);
 }
