@@ -10,46 +10,65 @@ typedef struct {
     bool input;             // x = gelu(pre of a layer below), whose gradient is asked for
     bool done;              // dy is dpre already
     bool logits;            // y is fp32 whatever the rest is
+    Activation kind;        // instead of GELU by tanh
+    bool accumulate;        // dx +=
 } Case;
 
-enum { X, WEIGHT, BIAS, DY, DWEIGHT, DBIAS, INPUT_PRE, INPUTS };
+enum { X, WEIGHT, BIAS, DY, DWEIGHT, DBIAS, INPUT_PRE, DX, INPUTS };
 enum { OUT_PRE, OUT_Y, OUT_DX, OUT_DWEIGHT, OUT_DBIAS, OUTPUTS };
 
 static const Case cases[] = {
-    {1, 1, 1, true, false, true, false, false, false},
-    {1, 5, 3, true, true, true, false, false, false},
-    {3, 7, 1, false, false, true, false, false, false},
-    {2, 8, 16, true, true, true, true, false, false},
-    {5, 13, 17, true, true, true, false, true, false},
-    {8, 16, 24, true, false, true, true, false, false},
-    {17, 31, 33, true, true, true, true, false, false},
-    {1, 64, 64, true, true, false, false, false, false},
-    {33, 64, 65, false, true, true, false, false, false},
-    {7, 65, 64, true, false, true, false, false, false},
-    {64, 48, 192, true, true, true, false, false, false},
-    {64, 192, 48, true, false, true, true, false, false},
-    {65, 40, 130, true, true, true, true, true, false},
-    {13, 127, 96, true, false, false, false, false, false},
-    {127, 24, 100, true, true, true, false, false, false},
-    {130, 128, 56, false, false, true, true, false, false},
-    {2, 300, 257, true, true, true, true, false, false},
-    {257, 72, 7, true, true, true, false, false, false},
-    {31, 256, 128, true, true, true, true, false, false},
-    {1000, 8, 11, true, false, true, false, false, false},
-    {3, 768, 40, true, true, true, false, false, false},
-    {128, 128, 128, true, true, true, true, false, false},
-    {11, 96, 384, true, true, false, false, false, false},
-    {4, 1031, 19, true, false, true, true, false, false},
-    {257, 129, 65, false, true, false, false, false, false},
-    {1, 64, 257, false, false, false, false, false, true},
-    {9, 96, 130, false, false, false, false, false, true},
+    {1, 1, 1, true, false, true, false, false, .logits = false},
+    {1, 5, 3, true, true, true, false, false, .logits = false},
+    {3, 7, 1, false, false, true, false, false, .logits = false},
+    {2, 8, 16, true, true, true, true, false, .logits = false},
+    {5, 13, 17, true, true, true, false, true, .logits = false},
+    {8, 16, 24, true, false, true, true, false, .logits = false},
+    {17, 31, 33, true, true, true, true, false, .logits = false},
+    {1, 64, 64, true, true, false, false, false, .logits = false},
+    {33, 64, 65, false, true, true, false, false, .logits = false},
+    {7, 65, 64, true, false, true, false, false, .logits = false},
+    {64, 48, 192, true, true, true, false, false, .logits = false},
+    {64, 192, 48, true, false, true, true, false, .logits = false},
+    {65, 40, 130, true, true, true, true, true, .logits = false},
+    {13, 127, 96, true, false, false, false, false, .logits = false},
+    {127, 24, 100, true, true, true, false, false, .logits = false},
+    {130, 128, 56, false, false, true, true, false, .logits = false},
+    {2, 300, 257, true, true, true, true, false, .logits = false},
+    {257, 72, 7, true, true, true, false, false, .logits = false},
+    {31, 256, 128, true, true, true, true, false, .logits = false},
+    {1000, 8, 11, true, false, true, false, false, .logits = false},
+    {3, 768, 40, true, true, true, false, false, .logits = false},
+    {128, 128, 128, true, true, true, true, false, .logits = false},
+    {11, 96, 384, true, true, false, false, false, .logits = false},
+    {4, 1031, 19, true, false, true, true, false, .logits = false},
+    {257, 129, 65, false, true, false, false, false, .logits = false},
+    {1, 64, 257, false, false, false, false, false, .logits = true},
+    {9, 96, 130, false, false, false, false, false, .logits = true},
+    {5, 13, 17, true, true, true, true, false, .kind = ACTIVATION_GELU},
+    {33, 64, 65, true, true, true, false, false, .kind = ACTIVATION_GELU},
+    {128, 96, 64, true, true, true, true, true, .kind = ACTIVATION_GELU},
+    {3, 40, 130, true, true, false, false, false, .kind = ACTIVATION_GELU},
+    {31, 65, 72, true, true, true, true, false, .kind = ACTIVATION_RELU},
+    {64, 48, 128, true, true, true, false, false, .kind = ACTIVATION_RELU},
+    {9, 17, 33, false, true, true, false, true, .kind = ACTIVATION_RELU},
+    {2, 72, 24, true, true, false, false, false, .kind = ACTIVATION_RELU},
+    {65, 24, 40, true, true, true, true, false, .kind = ACTIVATION_TANH},
+    {1, 24, 40, true, true, false, false, false, .kind = ACTIVATION_TANH},
+    {17, 31, 33, true, false, true, false, false, .accumulate = true},
+    {64, 128, 384, true, false, true, false, false, .accumulate = true},
+    {130, 24, 40, true, true, true, false, true, .accumulate = true},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
 static int64_t input_count(const Case *c, int i) {
-    const int64_t counts[INPUTS] = {c->rows * c->in, c->out * c->in, c->out,         c->rows * c->out,
-                                    c->out * c->in,  c->out,         c->rows * c->in};
+    const int64_t counts[INPUTS] = {c->rows * c->in, c->out * c->in, c->out,          c->rows * c->out,
+                                    c->out * c->in,  c->out,         c->rows * c->in, c->rows * c->in};
     return counts[i];
+}
+
+static Activation activation_of(const Case *c) {
+    return c->kind == ACTIVATION_NONE ? ACTIVATION_GELU_TANH : c->kind;
 }
 
 static int64_t output_count(const Case *c, int o) {
@@ -74,17 +93,19 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                        .bias = rig_put(rig, "bias", dtype, bias, in[BIAS]),
                        .pre = rig_blank(rig, "pre", dtype, when(c->gelu && c->saves, y)),
                        .y = rig_blank(rig, "y", c->logits ? wide : dtype, y),
-                       .activation = c->gelu ? ACTIVATION_GELU_TANH : ACTIVATION_NONE};
+                       .activation = c->gelu ? activation_of(c) : ACTIVATION_NONE};
     expect_ok(linear_forward(ctx, &f));
     rig_get(rig, f.y, out[OUT_Y]);
     if (!c->saves) return;
-    LinearForward below = {.activation = ACTIVATION_GELU_TANH,
+    LinearForward below = {.activation = activation_of(c),
                            .pre = rig_put(rig, "input.pre", dtype, when(c->input, x), in[INPUT_PRE])};
     LinearBackward b = {.forward = &f,
                         .input = c->input ? &below : NULL,
                         .dy = rig_put(rig, "dy", dtype, y, in[DY]),
                         .dy_is_dpre = c->done,
-                        .dx = rig_blank(rig, "dx", dtype, x),
+                        .dx = c->accumulate ? rig_put(rig, "dx", dtype, x, in[DX])
+                                            : rig_blank(rig, "dx", dtype, x),
+                        .accumulate = c->accumulate,
                         .dweight = rig_put(rig, "dweight", wide, weight, in[DWEIGHT]),
                         .dbias = rig_put(rig, "dbias", wide, bias, in[DBIAS])};
     expect_ok(linear_backward(ctx, &b));
@@ -106,18 +127,31 @@ static void make_outputs(const Case *c, double **out) {
     for (int o = 0; o < OUTPUTS; o++) out[o] = zeros(output_count(c, o));
 }
 
-static double gelu(double z) {
-    return z / 2 * (1 + tanh(sqrt(2 / M_PI) * (z + 0.044715 * z * z * z)));
+static double value(Activation activation, double z) {
+    switch (activation) {
+    case ACTIVATION_GELU_TANH: return z / 2 * (1 + tanh(sqrt(2 / M_PI) * (z + 0.044715 * z * z * z)));
+    case ACTIVATION_GELU: return z / 2 * (1 + erf(z / sqrt(2)));
+    case ACTIVATION_RELU: return fmax(z, 0);
+    default: return tanh(z);
+    }
 }
 
-static double gelu_slope(double z) {
+static double slope_of(Activation activation, double z) {
     double inner = sqrt(2 / M_PI) * (z + 0.044715 * z * z * z), t = tanh(inner);
-    return (1 + t) / 2 + z / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * z * z);
+    switch (activation) {
+    case ACTIVATION_GELU_TANH:
+        return (1 + t) / 2 + z / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * z * z);
+    case ACTIVATION_GELU: return (1 + erf(z / sqrt(2))) / 2 + z * exp(-z * z / 2) / sqrt(2 * M_PI);
+    case ACTIVATION_RELU: return z > 0;
+    default: return 1 - tanh(z) * tanh(z);
+    }
 }
 
 /* |gelu'| <= 1.13 and |gelu''| <= 1.13 everywhere. tanh itself may err by four units of the product's kind
  * (a library's epilogue in tf32 and bf16 takes the hardware's tanh), which z/2 multiplies in gelu, and in the
- * slope through t and t^2 at most 1/2 + |z| * 0.8 * (1 + 0.134 z^2) * (1 - t^2) < 2 times. */
+ * slope through t and t^2 at most 1/2 + |z| * 0.8 * (1 + 0.134 z^2) * (1 - t^2) < 2 times. These numbers serve
+ * the other activations too, which are no steeper and no harder; but a ReLU's slope is either 0 or 1 where the
+ * error reaches over 0. */
 static const double STEEPEST = 1.13;
 
 static double tanh_error(Units u) {
@@ -139,7 +173,7 @@ static void model_forward(const Case *c, Units u, double *const *in, double **wa
             int64_t at = n * c->out + o;
             want[OUT_PRE][at] = pre;
             bound[OUT_PRE][at] = pre_error;
-            want[OUT_Y][at] = c->gelu ? gelu(pre) : pre;
+            want[OUT_Y][at] = c->gelu ? value(activation_of(c), pre) : pre;
             bound[OUT_Y][at] =
                 c->gelu ? STEEPEST * pre_error + tanh_error(u) * fabs(pre) + u.storage * fabs(want[OUT_Y][at])
                         : pre_error;
@@ -150,8 +184,11 @@ static void model_backward(const Case *c, Units u, double *const *in, double **w
     double *dpre = zeros(c->rows * c->out), *dpre_error = zeros(c->rows * c->out);
     for (int64_t at = 0; at < c->rows * c->out; at++) {
         bool slope = c->gelu && !c->done;
-        dpre[at] = in[DY][at] * (slope ? gelu_slope(want[OUT_PRE][at]) : 1);
-        if (slope)
+        dpre[at] = in[DY][at] * (slope ? slope_of(activation_of(c), want[OUT_PRE][at]) : 1);
+        bool kink = activation_of(c) == ACTIVATION_RELU && fabs(want[OUT_PRE][at]) <= bound[OUT_PRE][at];
+        if (slope && kink)
+            dpre_error[at] = fabs(in[DY][at]);
+        else if (slope)
             dpre_error[at] = fabs(in[DY][at]) * (STEEPEST * bound[OUT_PRE][at] + 2 * tanh_error(u)) +
                              u.storage * fabs(dpre[at]);
     }
@@ -167,9 +204,13 @@ static void model_backward(const Case *c, Units u, double *const *in, double **w
                 carried += dpre_error[n * c->out + o] * fabs(w);
             }
             double dx_error = carried + error * size + u.storage * fabs(dx);
-            double slope = c->input ? gelu_slope(in[INPUT_PRE][at]) : 1;
+            double slope = c->input ? slope_of(activation_of(c), in[INPUT_PRE][at]) : 1;
             want[OUT_DX][at] = dx * slope;
             bound[OUT_DX][at] = dx_error * fabs(slope);
+            if (c->accumulate) {
+                want[OUT_DX][at] += in[DX][at];
+                bound[OUT_DX][at] += (u.storage + 2 * u.wide) * (fabs(in[DX][at]) + fabs(dx));
+            }
             if (c->input) bound[OUT_DX][at] += 2 * tanh_error(u) * size + u.storage * fabs(dx * slope);
         }
     for (int64_t at = 0; at < c->out * c->in; at++) {
@@ -215,9 +256,10 @@ static void follow(const Variant *variant, bool formula) {
         rig_run(variant, run, c, in, got);
         for (int o = 0; o < OUTPUTS; o++)
             expect_close(got[o], want[o], bound[o], output_count(c, o),
-                         "%s: linear %lldx%lld->%lld%s%s%s, %s", variant->name, (long long)c->rows,
-                         (long long)c->in, (long long)c->out, c->bias ? " bias" : "", c->gelu ? " gelu" : "",
-                         c->input ? " after gelu" : "", names[o]);
+                         "%s: linear %lldx%lld->%lld%s %s%s, %s", variant->name, (long long)c->rows,
+                         (long long)c->in, (long long)c->out, c->bias ? " bias" : "",
+                         c->gelu ? activation_name(activation_of(c)) : "", c->input ? " after it" : "",
+                         names[o]);
     }
 }
 
@@ -232,7 +274,7 @@ static void form_follows_the_specification(void **state) {
 
 static void no_rows_are_harmless(void **state) {
     const Variant *variant = test_variant(state, OP_LINEAR);
-    const Case c = {0, 16, 24, true, true, true, false, false, false};
+    const Case c = {0, 16, 24, true, true, true, false, false, .logits = false};
     double *in[INPUTS], *got[OUTPUTS];
     make_inputs(&c, variant->dtype, in);
     make_outputs(&c, got);
@@ -244,7 +286,7 @@ static void no_rows_are_harmless(void **state) {
 /* GELU far out: nothing may overflow into a NaN, where z^3 is huge and tanh is 1. */
 static void large_inputs_stay_finite(void **state) {
     const Variant *variant = test_variant(state, OP_LINEAR);
-    const Case c = {8, 1, 8, true, true, true, false, false, false};
+    const Case c = {8, 1, 8, true, true, true, false, false, .logits = false};
     double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS];
     make_inputs(&c, variant->dtype, in);
     make_outputs(&c, got);
@@ -332,7 +374,7 @@ static void gradients_are_slopes(void **state) {
     }
 }
 
-static void gelu_slope_for_itself(Rig *rig, const void *what, double *const *in, double *const *out) {
+static void slope_for_itself(Rig *rig, const void *what, double *const *in, double *const *out) {
     const Case *c = what;
     double *all_in[INPUTS], *all_out[OUTPUTS];
     make_outputs(c, all_out);
@@ -345,18 +387,20 @@ static void gelu_slope_for_itself(Rig *rig, const void *what, double *const *in,
     run(rig, c, all_in, all_out);
 }
 
-static void gelu_alone(Rig *rig, const void *what, double *const *in, double *const *out) {
+static void alone(Rig *rig, const void *what, double *const *in, double *const *out) {
     double *const inputs[3] = {in[0], in[1], NULL};
-    gelu_slope_for_itself(rig, what, inputs, out);
+    slope_for_itself(rig, what, inputs, out);
 }
 
-/* The same with the layer's own GELU gradient instead of the one in the layer above. */
+/* The same with the layer's own gradient instead of the one in the layer above, for each activation. */
 static void own_gradients_are_slopes(void **state) {
     (void)state;
-    const Case c = {4, 5, 4, false, true, true, false, false, false};
-    double *in[2] = {normals(20, 1, F64), normals(20, 1, F64)};
-    Differentiable d = {2, 1, {20, 20}, {16}, gelu_alone, gelu_slope_for_itself};
-    expect_gradients(&d, &c, in, "linear with GELU");
+    for (Activation kind = ACTIVATION_GELU_TANH; kind < ACTIVATION_COUNT; kind++) {
+        const Case c = {4, 5, 4, false, true, true, false, false, .kind = kind};
+        double *in[2] = {normals(20, 1, F64), normals(20, 1, F64)};
+        Differentiable d = {2, 1, {20, 20}, {16}, alone, slope_for_itself};
+        expect_gradients(&d, &c, in, activation_name(kind));
+    }
 }
 
 static void wrong_contracts_are_refused(void **state) {
