@@ -57,6 +57,17 @@ static void catch_signals(void) {
 
 /* ---- batches ---- */
 
+static MicroBatch micro_batch(const Batch *b) {
+    return (MicroBatch){.inputs = b->inputs,
+                        .targets = b->targets,
+                        .lengths = b->lengths,
+                        .source = b->source,
+                        .source_lengths = b->source_lengths,
+                        .seq = b->seq,
+                        .source_seq = b->source_seq,
+                        .tokens = b->tokens};
+}
+
 static Status fetch(void *source, int64_t index, MicroBatch *micro) {
     Run *run = source;
     Device *device = run->session.device;
@@ -64,7 +75,7 @@ static Status fetch(void *source, int64_t index, MicroBatch *micro) {
     /* A batch's memory is read by a copy that waits its turn in the stream. */
     if (index && index % (HELD_BATCHES - 1) == 0) TRY(device->synchronize(device));
     TRY(loader_next(run->feed.train, &batch));
-    *micro = (MicroBatch){batch.inputs, batch.targets};
+    *micro = micro_batch(&batch);
     return OK;
 }
 
@@ -73,7 +84,7 @@ static Status fetch_validation(void *source, int64_t index, MicroBatch *micro) {
     Batch batch;
     if (index) TRY(run->session.device->synchronize(run->session.device));
     TRY(loader_next(run->feed.val, &batch));
-    *micro = (MicroBatch){batch.inputs, batch.targets};
+    *micro = micro_batch(&batch);
     return OK;
 }
 

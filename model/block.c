@@ -2,132 +2,307 @@
 
 #include <math.h>
 
-/* A norm over `x + skip` into `y`; r is taken unless the caller has it. */
-static Status norm(Ctx *ctx, const Config *c, const Affine *parameters, ArenaKind inner, const char *name,
-                   Tensor x, Tensor skip, Tensor r, NormForward *n) {
-    Shape rows = shape1(tensor_rows(x));
-    *n = (NormForward){.x = x,
-                       .skip = skip,
+static const Tensor none = {0};
+
+/* A block's forward pass under way. */
+typedef struct {
+    Ctx *ctx;
+    const Config *config;
+    const BlockInput *in;
+    Tensor x, skip; // the stream
+} Run;
+
+/* A norm over the stream; r and y are taken unless the caller has them. */
+static Status norm(Run *run, const Affine *parameters, const char *name, Tensor r, Tensor y, NormForward *n) {
+    Ctx *ctx = run->ctx;
+    ArenaKind inner = run->in->inner;
+    Shape rows = shape1(tensor_rows(run->x)), shape = run->x.shape;
+    *n = (NormForward){.x = run->x,
+                       .skip = run->skip,
                        .r = r,
-                       .eps = c->norm_eps,
+                       .y = y,
+                       .eps = run->config->norm_eps,
                        .weight = parameters->weight.weight,
                        .bias = parameters->bias.weight};
-    if (!tensor_empty(skip) && tensor_empty(r)) TRY(take(ctx, inner, "residual", x.dtype, x.shape, &n->r));
-    TRY(take(ctx, inner, "norm", x.dtype, x.shape, &n->y));
+    if (!tensor_empty(n->skip) && tensor_empty(r))
+        TRY(take(ctx, inner, "residual", ctx->dtype, shape, &n->r));
+    if (tensor_empty(y)) TRY(take(ctx, inner, "norm", ctx->dtype, shape, &n->y));
     TRY(take(ctx, inner, "norm.mean", wide_dtype(ctx), rows, &n->mean));
     TRY(take(ctx, inner, "norm.rstd", wide_dtype(ctx), rows, &n->rstd));
     ctx->place = name;
     return norm_forward(ctx, n);
 }
 
-/* A linear layer; y is taken unless the caller has it. */
-static Status linear(Ctx *ctx, const Affine *parameters, ArenaKind inner, const char *name, Tensor x,
-                     Activation activation, Tensor y, LinearForward *l) {
-    int64_t out = parameters->weight.weight.shape.d[0];
-    Shape shape = shape3(x.shape.d[0], x.shape.d[1], out);
+/* Opens a branch: `u` is what it computes from. With the norm before, that is the norm of the stream, whose sum
+ * is made here; the last branch's goes to the block's output. */
+static Status enter(Run *run, const Affine *parameters, const char *name, bool last, NormForward *n,
+                    Tensor *u) {
+    *u = run->x;
+    if (run->config->norm_place == NORM_AFTER) return OK;
+    TRY(norm(run, parameters, name, last ? run->in->x_out : none, none, n));
+    if (!tensor_empty(run->skip)) run->x = n->r;
+    run->skip = none;
+    *u = n->y;
+    return OK;
+}
+
+/* Closes it: its result goes into the stream. */
+static Status leave(Run *run, const Affine *parameters, const char *name, bool last, Tensor result,
+                    NormForward *n) {
+    run->skip = result;
+    if (run->config->norm_place == NORM_BEFORE) return OK;
+    TRY(norm(run, parameters, name, none, last ? run->in->x_out : none, n));
+    run->x = n->y;
+    run->skip = none;
+    return OK;
+}
+
+/* A linear layer with some of the rows of `parameters`; y is taken unless the caller has it. */
+static Status linear(Run *run, const Affine *parameters, const char *name, Tensor x, Activation activation,
+                     Tensor y, LinearForward *l) {
+    Ctx *ctx = run->ctx;
+    Shape shape = shape3(x.shape.d[0], x.shape.d[1], parameters->weight.weight.shape.d[0]);
     *l = (LinearForward){.x = x,
                          .y = y,
                          .weight = parameters->weight.weight,
                          .bias = parameters->bias.weight,
                          .activation = activation};
     if (activation != ACTIVATION_NONE && ctx->training)
-        TRY(take(ctx, inner, "before activation", x.dtype, shape, &l->pre));
-    if (tensor_empty(y)) TRY(take(ctx, inner, name, x.dtype, shape, &l->y));
+        TRY(take(ctx, run->in->inner, "before activation", x.dtype, shape, &l->pre));
+    if (tensor_empty(y)) TRY(take(ctx, run->in->inner, name, x.dtype, shape, &l->y));
     ctx->place = name;
     return linear_forward(ctx, l);
 }
 
-Status block_forward(Ctx *ctx, const Config *c, const BlockParameters *p, const BlockInput *in, Block *b) {
-    const Tensor none = {0};
-    int64_t C = c->width, kv = c->kv_heads * config_head_size(c);
+static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
+    if (tensor_empty(t)) return t;
+    size_t bytes = (size_t)(first * t.stride) * dtype_size(t.dtype);
+    Shape shape = t.shape.rank == 1 ? shape1(count) : shape2(count, tensor_width(t));
+    if (t.shape.rank == 1) bytes = (size_t)first * dtype_size(t.dtype);
+    return tensor_view((void *)((uintptr_t)t.data + bytes), t.dtype, shape);
+}
 
-    TRY(norm(ctx, c, &p->norm1, in->inner, "norm1", in->x, in->skip, none, &b->norm1));
-    Tensor r1 = tensor_empty(in->skip) ? in->x : b->norm1.r;
-    TRY(linear(ctx, &p->qkv, in->inner, "attention.qkv", b->norm1.y, ACTIVATION_NONE, none, &b->qkv));
+static Parameter part(const Parameter *p, int64_t first, int64_t count) {
+    return (Parameter){rows_of(p->weight, first, count), rows_of(p->gradient, first, count)};
+}
 
-    b->attention = (AttentionForward){.q = tensor_columns(b->qkv.y, 0, C),
-                                      .k = tensor_columns(b->qkv.y, C, kv),
-                                      .v = tensor_columns(b->qkv.y, C + kv, kv),
-                                      .heads = c->heads,
-                                      .kv_heads = c->kv_heads,
-                                      .causal = c->mask == MASK_CAUSAL,
-                                      .scale = 1 / sqrt((double)config_head_size(c)),
+/* The rows of a packed layer that make the queries, and those that make keys and values. */
+static Affine query_rows(const Affine *packed) {
+    int64_t C = tensor_width(packed->weight.weight);
+    return (Affine){part(&packed->weight, 0, C), part(&packed->bias, 0, C)};
+}
+
+static Affine memory_rows(const Affine *packed) {
+    int64_t C = tensor_width(packed->weight.weight), rows = packed->weight.weight.shape.d[0] - C;
+    return (Affine){part(&packed->weight, C, rows), part(&packed->bias, C, rows)};
+}
+
+static Status attend(Run *run, const char *name, Tensor q, Tensor keys_and_values, AttentionForward *a) {
+    Ctx *ctx = run->ctx;
+    const Config *c = run->config;
+    int64_t kv = c->kv_heads * config_head_size(c);
+    a->q = q;
+    a->k = tensor_columns(keys_and_values, 0, kv);
+    a->v = tensor_columns(keys_and_values, kv, kv);
+    a->heads = c->heads;
+    a->kv_heads = c->kv_heads;
+    a->scale = 1 / sqrt((double)config_head_size(c));
+    TRY(take(ctx, run->in->inner, name, ctx->dtype, run->x.shape, &a->y));
+    ctx->place = name;
+    return attention_forward(ctx, a, run->in->inner);
+}
+
+static Status self_attention(Run *run, const BlockParameters *p, Block *b) {
+    const BlockInput *in = run->in;
+    int64_t C = run->config->width;
+    Tensor u;
+    TRY(enter(run, &p->norm1, "norm1", false, &b->norm1, &u));
+    TRY(linear(run, &p->qkv, "attention.qkv", u, ACTIVATION_NONE, none, &b->qkv));
+    b->attention = (AttentionForward){.key_lengths = in->lengths,
+                                      .causal = in->causal,
                                       .cache_k = in->cache_k,
                                       .cache_v = in->cache_v,
                                       .past = in->past,
                                       .past_on_device = in->past_on_device};
-    TRY(take(ctx, in->inner, "attention", in->x.dtype, in->x.shape, &b->attention.y));
-    ctx->place = "attention";
-    TRY(attention_forward(ctx, &b->attention, in->inner));
-
-    TRY(linear(ctx, &p->projection, in->inner, "attention.projection", b->attention.y, ACTIVATION_NONE, none,
+    Tensor keys_and_values = tensor_columns(b->qkv.y, C, tensor_width(b->qkv.y) - C);
+    TRY(attend(run, "attention", tensor_columns(b->qkv.y, 0, C), keys_and_values, &b->attention));
+    TRY(linear(run, &p->projection, "attention.projection", b->attention.y, ACTIVATION_NONE, none,
                &b->projection));
-    TRY(norm(ctx, c, &p->norm2, in->inner, "norm2", r1, b->projection.y, in->r2, &b->norm2));
-    TRY(linear(ctx, &p->expand, in->inner, "mlp.expand", b->norm2.y, c->activation, none, &b->expand));
-    if (in->again) {
-        b->contract.x = b->expand.y;
-        b->contract.weight = p->contract.weight.weight;
-        b->contract.bias = p->contract.bias.weight;
-        b->contract.y = in->m;
-        return OK;
-    }
-    return linear(ctx, &p->contract, in->inner, "mlp.contract", b->expand.y, ACTIVATION_NONE, in->m,
-                  &b->contract);
+    return leave(run, &p->norm1, "norm1", false, b->projection.y, &b->norm1);
 }
 
+static Status cross_attention(Run *run, const BlockParameters *p, Block *b) {
+    const BlockInput *in = run->in;
+    const Affine query = query_rows(&p->cross), memory = memory_rows(&p->cross);
+    Tensor u, keys_and_values = in->memory_cache;
+    TRY(enter(run, &p->cross_norm, "cross norm", false, &b->cross_norm, &u));
+    TRY(linear(run, &query, "cross.query", u, ACTIVATION_NONE, none, &b->cross_query));
+    if (tensor_empty(keys_and_values)) {
+        TRY(linear(run, &memory, "cross.memory", in->memory, ACTIVATION_NONE, none, &b->cross_memory));
+        keys_and_values = b->cross_memory.y;
+    }
+    b->cross = (AttentionForward){.key_lengths = in->memory_lengths};
+    TRY(attend(run, "cross attention", b->cross_query.y, keys_and_values, &b->cross));
+    TRY(linear(run, &p->cross_projection, "cross.projection", b->cross.y, ACTIVATION_NONE, none,
+               &b->cross_projection));
+    return leave(run, &p->cross_norm, "cross norm", false, b->cross_projection.y, &b->cross_norm);
+}
+
+static Status feed_forward(Run *run, const BlockParameters *p, Block *b) {
+    const BlockInput *in = run->in;
+    Tensor u, y = run->config->norm_place == NORM_BEFORE ? in->skip_out : none;
+    TRY(enter(run, &p->norm2, "norm2", true, &b->norm2, &u));
+    TRY(linear(run, &p->expand, "mlp.expand", u, run->config->activation, none, &b->expand));
+    if (in->again && run->config->norm_place == NORM_BEFORE) {
+        b->contract.x = b->expand.y; // the result is there from the first time
+        return OK;
+    }
+    TRY(linear(run, &p->contract, "mlp.contract", b->expand.y, ACTIVATION_NONE, y, &b->contract));
+    return leave(run, &p->norm2, "norm2", true, b->contract.y, &b->norm2);
+}
+
+Status block_forward(Ctx *ctx, const Config *c, const BlockParameters *p, const BlockInput *in, Block *b) {
+    Run run = {.ctx = ctx, .config = c, .in = in, .x = in->x, .skip = in->skip};
+    TRY(self_attention(&run, p, b));
+    if (!tensor_empty(in->memory) || !tensor_empty(in->memory_cache)) TRY(cross_attention(&run, p, b));
+    TRY(feed_forward(&run, p, b));
+    b->input = *in;
+    return OK;
+}
+
+Status block_memory(Ctx *ctx, const Config *c, const BlockParameters *p, Tensor memory,
+                    Tensor keys_and_values) {
+    const BlockInput in = {.inner = ARENA_SCRATCH};
+    const Affine rows = memory_rows(&p->cross);
+    Run run = {.ctx = ctx, .config = c, .in = &in};
+    LinearForward l;
+    return linear(&run, &rows, "cross.memory", memory, ACTIVATION_NONE, keys_and_values, &l);
+}
+
+/* ---- backward: from the last line to the first ---- */
+
 static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward, Tensor dy,
-                        Tensor dr) {
+                        Tensor dr, bool accumulate) {
     ctx->place = name;
     NormBackward n = {.forward = forward,
                       .dy = dy,
                       .dr = dr,
-                      .accumulate = true,
+                      .accumulate = accumulate,
                       .dweight = p->weight.gradient,
                       .dbias = p->bias.gradient};
     return norm_backward(ctx, &n);
 }
 
+/* Mirrors leave: g->branch is then the gradient of the branch's result. */
+static Status leave_back(Ctx *ctx, const Config *c, const Affine *p, const char *name,
+                         const NormForward *forward, StreamGradient *g) {
+    if (c->norm_place == NORM_BEFORE) return OK;
+    TRY(norm_back(ctx, p, name, forward, g->d, g->spare, false));
+    Tensor dr = g->spare;
+    g->spare = g->d;
+    g->d = g->branch = dr;
+    return OK;
+}
+
+/* Mirrors enter. With the norm after, the branch has added its input's gradient to g->d already. */
+static Status enter_back(Ctx *ctx, const Config *c, const Affine *p, const char *name,
+                         const NormForward *forward, Tensor du, StreamGradient *g) {
+    if (c->norm_place == NORM_AFTER) return OK;
+    TRY(norm_back(ctx, p, name, forward, du, g->d, true));
+    g->branch = g->d;
+    return OK;
+}
+
 static Status linear_back(Ctx *ctx, const Affine *p, const char *name, const LinearForward *forward,
-                          const LinearForward *input, Tensor dy, Tensor dx) {
+                          const LinearForward *input, Tensor dy, Tensor dx, bool accumulate) {
     ctx->place = name;
     /* Whoever consumes an activated layer returns the gradient before its activation: see `input`. */
     LinearBackward l = {.forward = forward,
                         .input = input,
                         .dy = dy,
                         .dx = dx,
+                        .accumulate = accumulate,
                         .dy_is_dpre = forward->activation != ACTIVATION_NONE,
                         .dweight = p->weight.gradient,
                         .dbias = p->bias.gradient};
     return linear_backward(ctx, &l);
 }
 
-/* Mirrors block_forward from its last line to its first. */
-Status block_backward(Ctx *ctx, const BlockParameters *p, const Block *b, Tensor d) {
-    Tensor dexpand, dnorm, dattention, dqkv;
+static Status attend_back(Ctx *ctx, const char *name, const AttentionForward *forward, Tensor dy, Tensor dq,
+                          Tensor dkeys_and_values) {
+    int64_t kv = tensor_width(forward->k);
+    AttentionBackward a = {.forward = forward,
+                           .dy = dy,
+                           .dq = dq,
+                           .dk = tensor_columns(dkeys_and_values, 0, kv),
+                           .dv = tensor_columns(dkeys_and_values, kv, kv)};
+    ctx->place = name;
+    return attention_backward(ctx, &a);
+}
+
+/* `d_inside` is a tensor for what lies inside a branch; the gradient of the branch's input goes there too, or
+ * with the norm after straight into the stream's. */
+static Status feed_forward_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
+                                Tensor d_inside, StreamGradient *g) {
+    bool after = c->norm_place == NORM_AFTER;
+    Tensor dexpand;
+    TRY(leave_back(ctx, c, &p->norm2, "norm2", &b->norm2, g));
+    Tensor du = after ? g->d : d_inside;
+    TRY(take(ctx, ARENA_SCRATCH, "d expand", ctx->dtype, b->expand.y.shape, &dexpand));
+    TRY(linear_back(ctx, &p->contract, "mlp.contract", &b->contract, &b->expand, g->branch, dexpand, false));
+    TRY(linear_back(ctx, &p->expand, "mlp.expand", &b->expand, NULL, dexpand, du, after));
+    return enter_back(ctx, c, &p->norm2, "norm2", &b->norm2, du, g);
+}
+
+static Status cross_attention_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
+                                   Tensor d_inside, StreamGradient *g) {
+    const Affine query = query_rows(&p->cross), memory = memory_rows(&p->cross);
+    bool after = c->norm_place == NORM_AFTER;
+    Tensor dq, dkeys_and_values;
+    TRY(leave_back(ctx, c, &p->cross_norm, "cross norm", &b->cross_norm, g));
+    Tensor du = after ? g->d : d_inside;
+    TRY(take(ctx, ARENA_SCRATCH, "d query", ctx->dtype, b->cross_query.y.shape, &dq));
+    TRY(take(ctx, ARENA_SCRATCH, "d memory", ctx->dtype, b->cross_memory.y.shape, &dkeys_and_values));
+    TRY(linear_back(ctx, &p->cross_projection, "cross.projection", &b->cross_projection, NULL, g->branch,
+                    d_inside, false));
+    TRY(attend_back(ctx, "cross attention", &b->cross, d_inside, dq, dkeys_and_values));
+    TRY(linear_back(ctx, &memory, "cross.memory", &b->cross_memory, NULL, dkeys_and_values, g->memory,
+                    g->memory_written));
+    g->memory_written = true;
+    TRY(linear_back(ctx, &query, "cross.query", &b->cross_query, NULL, dq, du, after));
+    return enter_back(ctx, c, &p->cross_norm, "cross norm", &b->cross_norm, du, g);
+}
+
+static Status self_attention_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
+                                  Tensor d_inside, StreamGradient *g) {
+    bool after = c->norm_place == NORM_AFTER;
+    int64_t C = c->width;
+    Tensor dqkv;
+    TRY(leave_back(ctx, c, &p->norm1, "norm1", &b->norm1, g));
+    Tensor du = after ? g->d : d_inside;
+    TRY(take(ctx, ARENA_SCRATCH, "d qkv", ctx->dtype, b->qkv.y.shape, &dqkv));
+    TRY(linear_back(ctx, &p->projection, "attention.projection", &b->projection, NULL, g->branch, d_inside,
+                    false));
+    TRY(attend_back(ctx, "attention", &b->attention, d_inside, tensor_columns(dqkv, 0, C),
+                    tensor_columns(dqkv, C, tensor_width(dqkv) - C)));
+    TRY(linear_back(ctx, &p->qkv, "attention.qkv", &b->qkv, NULL, dqkv, du, after));
+    return enter_back(ctx, c, &p->norm1, "norm1", &b->norm1, du, g);
+}
+
+Status block_backward(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
+                      StreamGradient *g) {
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark start = arena_mark(scratch);
-
-    TRY(take(ctx, ARENA_SCRATCH, "d norm", d.dtype, d.shape, &dnorm));
+    Tensor d_inside;
+    TRY(take(ctx, ARENA_SCRATCH, "d branch", ctx->dtype, g->d.shape, &d_inside));
     ArenaMark mark = arena_mark(scratch);
-    TRY(take(ctx, ARENA_SCRATCH, "d expand", d.dtype, b->expand.y.shape, &dexpand));
-    TRY(linear_back(ctx, &p->contract, "mlp.contract", &b->contract, &b->expand, d, dexpand));
-    TRY(linear_back(ctx, &p->expand, "mlp.expand", &b->expand, NULL, dexpand, dnorm));
-    TRY(norm_back(ctx, &p->norm2, "norm2", &b->norm2, dnorm, d));
+    TRY(feed_forward_back(ctx, c, p, b, d_inside, g));
     arena_release(scratch, mark);
-
-    dattention = dnorm;
-    TRY(take(ctx, ARENA_SCRATCH, "d qkv", d.dtype, b->qkv.y.shape, &dqkv));
-    TRY(linear_back(ctx, &p->projection, "attention.projection", &b->projection, NULL, d, dattention));
-    int64_t C = tensor_width(b->attention.q), kv = tensor_width(b->attention.k);
-    AttentionBackward attention = {.forward = &b->attention,
-                                   .dy = dattention,
-                                   .dq = tensor_columns(dqkv, 0, C),
-                                   .dk = tensor_columns(dqkv, C, kv),
-                                   .dv = tensor_columns(dqkv, C + kv, kv)};
-    ctx->place = "attention";
-    TRY(attention_backward(ctx, &attention));
-    TRY(linear_back(ctx, &p->qkv, "attention.qkv", &b->qkv, NULL, dqkv, dnorm));
-    TRY(norm_back(ctx, &p->norm1, "norm1", &b->norm1, dnorm, d));
+    if (!tensor_empty(b->input.memory)) {
+        TRY(cross_attention_back(ctx, c, p, b, d_inside, g));
+        arena_release(scratch, mark);
+    }
+    TRY(self_attention_back(ctx, c, p, b, d_inside, g));
     arena_release(scratch, start);
     return OK;
 }

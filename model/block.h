@@ -1,8 +1,9 @@
-/* block: one layer of a Transformer before its residual additions are made. A block takes the stream as two
- * tensors, x and skip, whose sum is due: the addition belongs to the next norm, which does it in the same
- * pass over memory. Pre-norm, as in GPT-2 (Radford et al. 2019, section 2.3): r1 = x + skip;   a =
- * projection(attention(qkv(norm1(r1)))); r2 = r1 + a;     m = contract(gelu(expand(norm2(r2))));      out: x
- * = r2, skip = m */
+/* block: one layer of a Transformer. It is made of branches: self-attention, in a stack with an encoder
+ * attention to the encoder's output (cross attention), and the feed-forward layers. With the norm before
+ * (GPT-2; Radford et al. 2019, section 2.3) or after (Vaswani et al. 2017, section 3.1) each branch f:
+ *     before: x = x + f(norm(x))      after: x = norm(x + f(x))
+ * Between branches the stream is two tensors, x and skip, whose sum is due: the addition belongs to the next
+ * norm, which does it in the same pass over memory. With the norm after, a block's output has no skip. */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
 
@@ -15,31 +16,56 @@
 extern "C" {
 #endif
 
+typedef struct {
+    Tensor x, skip;         // (B, T, C); skip may be empty
+    ArenaKind inner;        // where what lies inside the block is taken: ARENA_SAVED, or ARENA_SCRATCH
+    Tensor x_out, skip_out; // (B, T, C): the outputs, taken by the caller; skip_out only with the norm before
+    bool causal;            // of the self-attention
+    Tensor lengths;         // (B) i32: tokens of each row that can be attended to; empty: all
+    Tensor memory;          // (B, S, C): the encoder's output; empty where there is none
+    Tensor memory_lengths;  // (B) i32, or empty
+    Tensor memory_cache;    // (B, S, 2*kv): keys and values made from memory before; memory is then not read
+    Tensor cache_k, cache_v; // (B, capacity, kv) of this layer; empty without a cache
+    int64_t past;            // tokens already in the cache
+    Tensor past_on_device;   // (1) i32 or empty: see attention.h
+    bool again;              // recomputing for the backward pass: what only the block above needs is left out
+} BlockInput;
+
 /* What the forward pass leaves for the backward pass: the contracts themselves. */
 typedef struct {
+    BlockInput input;
     NormForward norm1;
     LinearForward qkv;
     AttentionForward attention;
     LinearForward projection;
+    NormForward cross_norm;
+    LinearForward cross_query, cross_memory; // from the stream; keys and values from the encoder's output
+    AttentionForward cross;
+    LinearForward cross_projection;
     NormForward norm2;
     LinearForward expand, contract;
 } Block;
 
+/* The gradient of the stream on its way down. */
 typedef struct {
-    Tensor x, skip;          // (B, T, C); skip empty in the first block
-    ArenaKind inner;         // where what lies inside the block is taken: ARENA_SAVED, or ARENA_SCRATCH
-    Tensor r2, m;            // (B, T, C): the outputs, taken by the caller
-    Tensor cache_k, cache_v; // (B, capacity, kv) of this layer; empty without a cache
-    int64_t past;            // tokens already in the cache
-    Tensor past_on_device;   // (1) i32 or empty: see attention.h
-    bool again;              // recomputing for the backward pass: m is not computed
-} BlockInput;
+    Tensor d;            // (B, T, C): of x + skip
+    Tensor branch;       // (B, T, C): of skip, which may be d itself
+    Tensor spare;        // (B, T, C): a second tensor for what cannot be done in place
+    Tensor memory;       // (B, S, C): of the encoder's output; empty where there is none
+    bool memory_written; // by a layer above, so that this one adds to it
+} StreamGradient;
 
 CHECKED Status block_forward(Ctx *ctx, const Config *config, const BlockParameters *parameters,
                              const BlockInput *input, Block *block);
 
-/* d, (B, T, C), comes in as the gradient of r2 + m and leaves as that of x + skip. */
-CHECKED Status block_backward(Ctx *ctx, const BlockParameters *parameters, const Block *block, Tensor d);
+/* The gradient comes in as that of x_out + skip_out and leaves as that of x + skip; `spare` and `d` may have
+ * changed places. */
+CHECKED Status block_backward(Ctx *ctx, const Config *config, const BlockParameters *parameters,
+                              const Block *block, StreamGradient *gradient);
+
+/* Keys and values for the cross attention, (B, S, 2*kv), from the encoder's output. */
+CHECKED Status block_memory(Ctx *ctx, const Config *config, const BlockParameters *parameters, Tensor memory,
+                            Tensor keys_and_values);
 
 #ifdef __cplusplus
 }

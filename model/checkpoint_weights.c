@@ -1,14 +1,14 @@
-/* model.safetensors: the weights in GPT-2's names and layouts, streamed in and out. */
+/* model.safetensors: the weights in the names and layouts of files (parameter_names.h), streamed in and out. A
+ * parameter in several parts is several tensors of a file. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
+#include "model/parameter_names.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-
-static const char prefix[] = "transformer.";
 
 /* Host memory that the values pass through. */
 typedef struct {
@@ -53,11 +53,39 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* What a file says of the parameter. */
-static SafetensorsEntry describe(const ParameterInfo *info) {
-    SafetensorsEntry entry = {.name = info->name, .type = SAFE_F32, .rank = info->shape.rank};
+/* One tensor of a file. */
+typedef struct {
+    const ParameterInfo *info;
+    int part;
+    int64_t rows, offset; // of memory: rows that the file holds, and where they begin in the flat space
+    char name[80];
+} Piece;
+
+static int64_t piece_count(const Parameters *p) {
+    int64_t count = 0;
+    for (int i = 0; i < p->count; i++) count += p->info[i].parts;
+    return count;
+}
+
+static Status list_pieces(const Parameters *p, Piece **pieces) {
+    Piece *piece = *pieces = memory_array((size_t)piece_count(p), sizeof **pieces);
+    if (!piece) return fail(ERROR_MEMORY, "out of host memory for the names of the weights");
+    for (int i = 0; i < p->count; i++)
+        for (int part = 0; part < p->info[i].parts; part++, piece++) {
+            const ParameterInfo *info = &p->info[i];
+            int64_t rows = info->rows / info->parts;
+            *piece = (Piece){info, part, rows, info->offset + part * rows * row_size(info), ""};
+            parameter_part_name(info, part, piece->name);
+        }
+    return OK;
+}
+
+/* What a file says of it. */
+static SafetensorsEntry describe(const Piece *piece) {
+    const ParameterInfo *info = piece->info;
+    SafetensorsEntry entry = {.name = piece->name, .type = SAFE_F32, .rank = info->shape.rank};
     for (int i = 0; i < entry.rank; i++) entry.d[i] = info->shape.d[i];
-    entry.d[0] = info->rows;
+    entry.d[0] = piece->rows;
     if (info->transposed) {
         entry.d[0] = info->shape.d[1];
         entry.d[1] = info->shape.d[0];
@@ -67,24 +95,28 @@ static SafetensorsEntry describe(const ParameterInfo *info) {
 
 /* ---- saving ---- */
 
-static Status save_rows(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, const ParameterInfo *info,
+static Status save_rows(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, const Piece *piece,
                         const Staging *staging) {
     Tensor from = tensor_empty(p->master) ? p->weight : p->master;
-    int64_t count = info->rows * row_size(info);
+    int64_t count = piece->rows * row_size(piece->info);
     for (int64_t first = 0; first < count; first += CHECKPOINT_CHUNK) {
         int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
-        TRY(values_read(ctx, from, info->offset + first, n, staging->chunk));
+        TRY(values_read(ctx, from, piece->offset + first, n, staging->chunk));
         TRY(safetensors_writer_append(writer, staging->chunk, n * (int64_t)sizeof(float)));
     }
     return OK;
 }
 
-static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, int index,
+static int index_of(const Parameters *p, const Piece *piece) {
+    return (int)(piece->info - p->info);
+}
+
+static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, const Piece *piece,
                               const Staging *staging) {
-    int64_t out = p->info[index].shape.d[0], in = p->info[index].shape.d[1];
+    int64_t out = piece->info->shape.d[0], in = piece->info->shape.d[1];
     int64_t most = CHECKPOINT_CHUNK / out; /* rows of the file at once */
     assert(most > 0);
-    TRY(parameter_read(ctx, p, index, staging->matrix));
+    TRY(parameter_read(ctx, p, index_of(p, piece), staging->matrix));
     for (int64_t first = 0; first < in; first += most) {
         int64_t rows = smaller(in - first, most);
         transpose(staging->matrix + first, in, out, rows, staging->chunk, out);
@@ -93,15 +125,16 @@ static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Paramet
     return OK;
 }
 
-static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const SafetensorsEntry *entries,
-                       const Staging *staging) {
+static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Piece *pieces,
+                       const SafetensorsEntry *entries, const Staging *staging) {
     SafetensorsNote note = {"format", "pt"}; /* without it transformers refuses the file */
     SafetensorsWriter *writer;
-    TRY(safetensors_writer_open(path, entries, p->count, &note, 1, &writer));
+    int64_t count = piece_count(p);
+    TRY(safetensors_writer_open(path, entries, count, &note, 1, &writer));
     Status status = OK;
-    for (int i = 0; !status && i < p->count; i++)
-        status = p->info[i].transposed ? save_transposed(ctx, writer, p, i, staging)
-                                       : save_rows(ctx, writer, p, &p->info[i], staging);
+    for (int64_t i = 0; !status && i < count; i++)
+        status = pieces[i].info->transposed ? save_transposed(ctx, writer, p, &pieces[i], staging)
+                                            : save_rows(ctx, writer, p, &pieces[i], staging);
     if (!status) return safetensors_writer_close(writer);
     safetensors_writer_abandon(writer);
     return status;
@@ -109,32 +142,35 @@ static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Sa
 
 Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
     Staging staging;
+    Piece *pieces = NULL;
     TRY(staging_open(p, &staging));
-    SafetensorsEntry *entries = memory_array((size_t)p->count, sizeof *entries);
+    int64_t count = piece_count(p);
+    SafetensorsEntry *entries = memory_array((size_t)count, sizeof *entries);
     Status status = entries ? OK : fail(ERROR_MEMORY, "out of host memory for the header of %s", path);
-    for (int i = 0; !status && i < p->count; i++) entries[i] = describe(&p->info[i]);
-    if (!status) status = save_all(ctx, path, p, entries, &staging);
+    if (!status) status = list_pieces(p, &pieces);
+    for (int64_t i = 0; !status && i < count; i++) entries[i] = describe(&pieces[i]);
+    if (!status) status = save_all(ctx, path, p, pieces, entries, &staging);
     memory_free(entries);
+    memory_free(pieces);
     staging_close(&staging);
     return status;
 }
 
 /* ---- loading ---- */
 
-static const SafetensorsEntry *find(const Safetensors *file, const ParameterInfo *info) {
-    const SafetensorsEntry *entry = safetensors_find(file, info->name);
-    return entry ? entry : safetensors_find(file, info->name + sizeof prefix - 1);
+static const SafetensorsEntry *find(const Safetensors *file, const Parameters *p, const Piece *piece) {
+    const char *optional = parameter_names(p->config.objective)->optional;
+    size_t length = strlen(optional);
+    const SafetensorsEntry *entry = safetensors_find(file, piece->name);
+    if (entry || strncmp(piece->name, optional, length) != 0) return entry;
+    return safetensors_find(file, piece->name + length);
 }
 
-/* The causal mask that older files repeat in each layer, and the head, which is the token table. */
-static bool ignored(const char *name) {
-    return path_ends_with(name, ".attn.bias") || path_ends_with(name, ".attn.masked_bias") ||
-           strcmp(name, "lm_head.weight") == 0;
-}
-
-static bool known(const Parameters *p, const Safetensors *file, const SafetensorsEntry *entry) {
-    for (int i = 0; i < p->count; i++)
-        if (find(file, &p->info[i]) == entry) return true;
+static bool known(const Parameters *p, const Safetensors *file, const Piece *pieces,
+                  const SafetensorsEntry *entry) {
+    int64_t count = piece_count(p);
+    for (int64_t i = 0; i < count; i++)
+        if (find(file, p, &pieces[i]) == entry) return true;
     return false;
 }
 
@@ -145,8 +181,8 @@ static void print_shape(char text[120], int rank, const int64_t *d) {
     snprintf(text + used, 120 - (size_t)used, ")");
 }
 
-static Status check_shape(const char *folder, const SafetensorsEntry *entry, const ParameterInfo *info) {
-    SafetensorsEntry wanted = describe(info);
+static Status check_shape(const char *folder, const SafetensorsEntry *entry, const Piece *piece) {
+    SafetensorsEntry wanted = describe(piece);
     bool equal = entry->rank == wanted.rank;
     for (int i = 0; equal && i < entry->rank; i++) equal = entry->d[i] == wanted.d[i];
     if (equal) return OK;
@@ -158,18 +194,20 @@ static Status check_shape(const char *folder, const SafetensorsEntry *entry, con
 }
 
 /* Every parameter is there in its shape, and nothing else is. */
-static Status check_names(const char *folder, const Safetensors *file, const Parameters *p) {
-    for (int i = 0; i < p->count; i++) {
-        const SafetensorsEntry *entry = find(file, &p->info[i]);
+static Status check_names(const char *folder, const Safetensors *file, const Parameters *p,
+                          const Piece *pieces) {
+    int64_t count = piece_count(p);
+    for (int64_t i = 0; i < count; i++) {
+        const SafetensorsEntry *entry = find(file, p, &pieces[i]);
         if (!entry)
             return fail(ERROR_FORMAT, "%s: the weights lack '%s', which a model of this config.json has",
-                        folder, p->info[i].name);
-        TRY(check_shape(folder, entry, &p->info[i]));
+                        folder, pieces[i].name);
+        TRY(check_shape(folder, entry, &pieces[i]));
     }
-    /* At most p->count entries are known, so a long list of strange names ends at the first. */
+    /* At most `count` entries are known, so a long list of strange names ends at the first. */
     for (int64_t i = 0; i < safetensors_count(file); i++) {
         const SafetensorsEntry *entry = safetensors_entry(file, i);
-        if (!ignored(entry->name) && !known(p, file, entry))
+        if (!parameter_name_ignored(&p->config, entry->name) && !known(p, file, pieces, entry))
             return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no place in a model of this config.json",
                         folder, entry->name);
     }
@@ -181,22 +219,24 @@ static Status write_values(Ctx *ctx, const Parameters *p, int64_t first, int64_t
     return tensor_empty(p->master) ? OK : values_write(ctx, p->master, first, count, values);
 }
 
-static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const ParameterInfo *info,
+static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
                         const Staging *staging) {
-    for (int64_t first = 0; first < info->count; first += CHECKPOINT_CHUNK) {
-        int64_t n = smaller(info->count - first, CHECKPOINT_CHUNK);
+    const ParameterInfo *info = piece->info;
+    int64_t count = info->count / info->parts;
+    for (int64_t first = 0; first < count; first += CHECKPOINT_CHUNK) {
+        int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
         int64_t held = entry->count > first ? smaller(entry->count - first, n) : 0;
         TRY(safetensors_read(entry, first, held, staging->chunk));
         /* The vocabulary's padding rows are zeros. */
         memset(staging->chunk + held, 0, (size_t)(n - held) * sizeof(float));
-        TRY(write_values(ctx, p, info->offset + first, n, staging->chunk));
+        TRY(write_values(ctx, p, piece->offset + first, n, staging->chunk));
     }
     return OK;
 }
 
-static Status load_transposed(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, int index,
+static Status load_transposed(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
                               const Staging *staging) {
-    int64_t out = p->info[index].shape.d[0], in = p->info[index].shape.d[1];
+    int64_t out = piece->info->shape.d[0], in = piece->info->shape.d[1];
     int64_t most = CHECKPOINT_CHUNK / out; /* rows of the file at once */
     assert(most > 0);
     for (int64_t first = 0; first < in; first += most) {
@@ -204,16 +244,17 @@ static Status load_transposed(Ctx *ctx, const SafetensorsEntry *entry, Parameter
         TRY(safetensors_read(entry, first * out, rows * out, staging->chunk));
         transpose(staging->chunk, out, rows, out, staging->matrix + first, in);
     }
-    return parameter_write(ctx, p, index, staging->matrix);
+    return parameter_write(ctx, p, index_of(p, piece), staging->matrix);
 }
 
 static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Parameters *p,
-                       const Staging *staging) {
-    TRY(check_names(folder, file, p));
-    for (int i = 0; i < p->count; i++) {
-        const SafetensorsEntry *entry = find(file, &p->info[i]);
-        Status status = p->info[i].transposed ? load_transposed(ctx, entry, p, i, staging)
-                                              : load_rows(ctx, entry, p, &p->info[i], staging);
+                       const Piece *pieces, const Staging *staging) {
+    TRY(check_names(folder, file, p, pieces));
+    int64_t count = piece_count(p);
+    for (int64_t i = 0; i < count; i++) {
+        const SafetensorsEntry *entry = find(file, p, &pieces[i]);
+        Status status = pieces[i].info->transposed ? load_transposed(ctx, entry, p, &pieces[i], staging)
+                                                   : load_rows(ctx, entry, p, &pieces[i], staging);
         if (status) return fail_at(status, "%s", folder);
     }
     return OK;
@@ -223,9 +264,12 @@ Status weights_load(Ctx *ctx, const char *folder, Parameters *p) {
     Staging staging;
     TRY(staging_open(p, &staging));
     Safetensors *file = NULL;
-    Status status = safetensors_open_folder(folder, &file);
-    if (!status) status = load_all(ctx, folder, file, p, &staging);
+    Piece *pieces = NULL;
+    Status status = list_pieces(p, &pieces);
+    if (!status) status = safetensors_open_folder(folder, &file);
+    if (!status) status = load_all(ctx, folder, file, p, pieces, &staging);
     safetensors_close(file);
+    memory_free(pieces);
     staging_close(&staging);
     return status;
 }

@@ -3,10 +3,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 
-#include <inttypes.h>
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { FILE_LIMIT = 16 << 20 /* bytes */, SHOWN = 60 /* bytes of a value in a message */ };
@@ -67,10 +64,37 @@ static Status check_flag(const File *file, const char *key, bool expected) {
     return fail_value(file, key, expected ? "only true is supported" : "only false is supported");
 }
 
+static Status read_flag(const File *file, const char *key, bool otherwise, bool *flag) {
+    const json_t *value = value_of(file, key);
+    if (value && !json_is_boolean(value)) return fail_value(file, key, "true or false is needed");
+    *flag = value ? json_is_true(value) : otherwise;
+    return OK;
+}
+
+/* A name among those of `names`, whose value is its place there. */
+static Status read_choice(const File *file, const char *key, const char *const names[], const char *otherwise,
+                          const char *expected, int *choice) {
+    const char *text = value_of(file, key) ? json_string_value(value_of(file, key)) : otherwise;
+    for (*choice = 0; text && names[*choice]; (*choice)++)
+        if (strcmp(text, names[*choice]) == 0) return OK;
+    return fail_value(file, key, expected);
+}
+
+static Status read_activation(const File *file, const char *key, const char *otherwise,
+                              Activation *activation) {
+    /* The last three are names of one formula, GELU by tanh. */
+    static const char *const names[] = {"gelu", "relu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", NULL};
+    int choice;
+    TRY(read_choice(file, key, names, otherwise, "\"gelu\", \"relu\" and \"gelu_new\" are supported",
+                    &choice));
+    *activation = choice == 0 ? ACTIVATION_GELU : choice == 1 ? ACTIVATION_RELU : ACTIVATION_GELU_TANH;
+    return OK;
+}
+
+/* ---- GPT-2 ---- */
+
 /* GPT-2's switches that change what is computed, each at the only value that fusebox knows. */
 static Status check_supported(const File *file) {
-    static const char *const types[] = {"gpt2", NULL};
-    TRY(check_text(file, "model_type", types, "only \"gpt2\" is supported"));
     /* Three names of the same formula, GELU by tanh. */
     static const char *const activations[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", NULL};
     if (value_of(file, "activation_function"))
@@ -93,7 +117,7 @@ static Status read_context(const File *file, int64_t *context) {
     return again == *context ? OK : fail_value(file, "n_ctx", "it must equal \"n_positions\"");
 }
 
-static Status read_sizes(const File *file, Config *config) {
+static Status read_gpt2_sizes(const File *file, Config *config) {
     TRY(read_length(file, "vocab_size", &config->vocab));
     TRY(read_length(file, "n_layer", &config->layers));
     TRY(read_length(file, "n_head", &config->heads));
@@ -105,12 +129,93 @@ static Status read_sizes(const File *file, Config *config) {
     return OK;
 }
 
+static Status read_gpt2(const File *file, Config *config) {
+    TRY(check_supported(file));
+    config->tied_head = true;
+    config->activation = ACTIVATION_GELU_TANH;
+    TRY(read_gpt2_sizes(file, config));
+    return read_real(file, "layer_norm_epsilon", 1e-5, &config->norm_eps);
+}
+
+/* ---- BERT ---- */
+
+/* Which heads the file's model has, by the class that transformers saved. */
+static Status read_heads(const File *file, Config *config) {
+    const json_t *classes = value_of(file, "architectures"), *name;
+    size_t i;
+    config->pooler = true;
+    if (classes && !json_is_array(classes)) return fail_value(file, "architectures", "a list is needed");
+    json_array_foreach(classes, i, name) {
+        const char *text = json_is_string(name) ? json_string_value(name) : "";
+        if (strcmp(text, "BertForMaskedLM") == 0) config->pooler = false;
+        if (strcmp(text, "BertForMaskedLM") == 0 || strcmp(text, "BertForPreTraining") == 0)
+            config->head_transform = true;
+    }
+    return OK;
+}
+
+static Status read_bert(const File *file, Config *config) {
+    static const char *const absolute[] = {"absolute", NULL};
+    config->mask = MASK_FULL;
+    config->norm_place = NORM_AFTER;
+    config->embedding_norm = config->tied_head = true;
+    TRY(check_flag(file, "is_decoder", false));
+    TRY(check_flag(file, "add_cross_attention", false));
+    TRY(check_flag(file, "tie_word_embeddings", true));
+    if (value_of(file, "position_embedding_type"))
+        TRY(check_text(file, "position_embedding_type", absolute, "only \"absolute\" is supported"));
+    TRY(read_activation(file, "hidden_act", "gelu", &config->activation));
+    TRY(read_heads(file, config));
+    TRY(read_length(file, "vocab_size", &config->vocab));
+    TRY(read_length(file, "num_hidden_layers", &config->layers));
+    TRY(read_length(file, "num_attention_heads", &config->heads));
+    TRY(read_length(file, "hidden_size", &config->width));
+    TRY(read_length(file, "intermediate_size", &config->hidden));
+    TRY(read_length(file, "max_position_embeddings", &config->context));
+    config->segments = 2;
+    if (value_of(file, "type_vocab_size")) TRY(read_length(file, "type_vocab_size", &config->segments));
+    config->kv_heads = config->heads;
+    return read_real(file, "layer_norm_eps", 1e-12, &config->norm_eps);
+}
+
+/* ---- the encoder-decoder ---- */
+
+static Status read_pairs(const File *file, Config *config) {
+    static const char *const places[] = {"before", "after", NULL}, *const kinds[] = {"learned", "sinusoid",
+                                                                                     NULL};
+    int place, kind;
+    TRY(read_choice(file, "norm", places, "after", "\"before\" or \"after\" is needed", &place));
+    TRY(read_choice(file, "positions", kinds, "sinusoid", "\"learned\" or \"sinusoid\" is needed", &kind));
+    config->norm_place = place == 0 ? NORM_BEFORE : NORM_AFTER;
+    config->positions = kind == 0 ? POSITIONS_LEARNED : POSITIONS_SINUSOID;
+    TRY(read_activation(file, "activation_function", "relu", &config->activation));
+    TRY(read_flag(file, "scale_embedding", true, &config->embedding_scale));
+    TRY(read_flag(file, "tie_encoder_decoder_embeddings", true, &config->tied_tables));
+    TRY(read_flag(file, "tie_word_embeddings", true, &config->tied_head));
+    TRY(read_length(file, "vocab_size", &config->vocab));
+    TRY(read_length(file, "encoder_layers", &config->encoder_layers));
+    TRY(read_length(file, "decoder_layers", &config->layers));
+    TRY(read_length(file, "attention_heads", &config->heads));
+    TRY(read_length(file, "d_model", &config->width));
+    TRY(read_length(file, "ffn_dim", &config->hidden));
+    TRY(read_length(file, "max_position_embeddings", &config->context));
+    config->kv_heads = config->heads;
+    return read_real(file, "layer_norm_eps", 1e-5, &config->norm_eps);
+}
+
+/* ---- all ---- */
+
 /* Is it the preset but for the name? */
 static bool equals(const Config *a, const Config *b) {
-    return a->mask == b->mask && a->activation == b->activation && a->layers == b->layers &&
-           a->heads == b->heads && a->kv_heads == b->kv_heads && a->width == b->width &&
-           a->hidden == b->hidden && a->context == b->context && a->vocab == b->vocab &&
-           a->norm_eps == b->norm_eps && a->init_std == b->init_std;
+    return a->objective == b->objective && a->mask == b->mask && a->activation == b->activation &&
+           a->norm_place == b->norm_place && a->positions == b->positions &&
+           a->embedding_norm == b->embedding_norm && a->embedding_scale == b->embedding_scale &&
+           a->tied_tables == b->tied_tables && a->tied_head == b->tied_head &&
+           a->head_transform == b->head_transform && a->pooler == b->pooler && a->segments == b->segments &&
+           a->layers == b->layers && a->encoder_layers == b->encoder_layers && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->width == b->width && a->hidden == b->hidden &&
+           a->context == b->context && a->vocab == b->vocab && a->norm_eps == b->norm_eps &&
+           a->init_std == b->init_std;
 }
 
 static Status name_config(Config *config) {
@@ -123,12 +228,16 @@ static Status name_config(Config *config) {
 }
 
 static Status read_root(const File *file, Config *config) {
+    /* In the order of Objective. */
+    static const char *const types[] = {"gpt2", "bert", CONFIG_PAIRS_TYPE, NULL};
+    static Status (*const readers[])(const File *, Config *) = {read_gpt2, read_bert, read_pairs};
+    int objective;
     if (!json_is_object(file->root)) return fail(ERROR_FORMAT, "%s holds no JSON object", file->name);
-    *config = (Config){.name = "custom", .mask = MASK_CAUSAL, .activation = ACTIVATION_GELU_TANH};
-    TRY(check_supported(file));
-    TRY(read_sizes(file, config));
-    TRY(read_real(file, "layer_norm_epsilon", 1e-5, &config->norm_eps));
-    TRY(read_real(file, "initializer_range", 0.02, &config->init_std));
+    TRY(read_choice(file, "model_type", types, NULL,
+                    "only \"gpt2\", \"bert\" and \"" CONFIG_PAIRS_TYPE "\" are supported", &objective));
+    *config = (Config){.name = "custom", .objective = (Objective)objective};
+    TRY(readers[objective](file, config));
+    TRY(read_real(file, "initializer_range", objective == OBJECTIVE_SEQUENCE ? 0 : 0.02, &config->init_std));
     Status status = config_validate(config);
     if (status) {
         Status wrong = fail(ERROR_FORMAT, "%s: %s", file->name, status_message(status));
@@ -155,56 +264,4 @@ Status config_read(const char *path, Config *config) {
     Status status = config_parse(text, length, path, config);
     memory_free(text);
     return status;
-}
-
-/* ---- writing ---- */
-
-/* The shortest decimal number that reads back as `value`. */
-static void write_real(char text[32], double value) {
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, 32, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) return;
-    }
-}
-
-static void write_integer(char text[32], int64_t value, bool null) {
-    snprintf(text, 32, "%" PRId64, value);
-    if (null) strcpy(text, "null");
-}
-
-Status config_write(const char *path, const Config *c, int64_t end_of_text) {
-    if (c->mask != MASK_CAUSAL || c->activation != ACTIVATION_GELU_TANH || c->kv_heads != c->heads)
-        return fail(ERROR_USAGE, "%s: a model that is not GPT-2 cannot be saved as one", path);
-    char inner[32], id[32], eps[32], std[32], text[2048];
-    write_integer(inner, c->hidden, c->hidden == 4 * c->width);
-    write_integer(id, end_of_text, end_of_text < 0);
-    write_real(eps, c->norm_eps);
-    write_real(std, c->init_std);
-    int length =
-        snprintf(text, sizeof text,
-                 "{\n"
-                 "  \"activation_function\": \"gelu_new\",\n"
-                 "  \"architectures\": [\n    \"GPT2LMHeadModel\"\n  ],\n"
-                 "  \"attn_pdrop\": 0.0,\n"
-                 "  \"bos_token_id\": %s,\n"
-                 "  \"embd_pdrop\": 0.0,\n"
-                 "  \"eos_token_id\": %s,\n"
-                 "  \"initializer_range\": %s,\n"
-                 "  \"layer_norm_epsilon\": %s,\n"
-                 "  \"model_type\": \"gpt2\",\n"
-                 "  \"n_ctx\": %" PRId64 ",\n"
-                 "  \"n_embd\": %" PRId64 ",\n"
-                 "  \"n_head\": %" PRId64 ",\n"
-                 "  \"n_inner\": %s,\n"
-                 "  \"n_layer\": %" PRId64 ",\n"
-                 "  \"n_positions\": %" PRId64 ",\n"
-                 "  \"resid_pdrop\": 0.0,\n"
-                 "  \"scale_attn_by_inverse_layer_idx\": false,\n"
-                 "  \"scale_attn_weights\": true,\n"
-                 "  \"tie_word_embeddings\": true,\n"
-                 "  \"torch_dtype\": \"float32\",\n"
-                 "  \"vocab_size\": %" PRId64 "\n"
-                 "}\n",
-                 id, id, std, eps, c->context, c->width, c->heads, inner, c->layers, c->context, c->vocab);
-    return file_write(path, text, length);
 }

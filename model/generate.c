@@ -51,7 +51,8 @@ static Status run(Ctx *ctx, Generator *g, int64_t count) {
     Arena *saved = &ctx->arenas[ARENA_SAVED];
     ArenaMark mark = arena_mark(saved);
     ctx->training = false;
-    TRY(transformer_forward(ctx, g->model, tokens_view(g, count), g->cached ? &g->cache : NULL));
+    const Inputs inputs = {.tokens = tokens_view(g, count)};
+    TRY(transformer_forward(ctx, g->model, &inputs, g->cached ? &g->cache : NULL));
     Tensor hidden = g->model->hidden;
     int64_t C = tensor_width(hidden);
     size_t before = (size_t)((count - 1) * C) * dtype_size(hidden.dtype);
@@ -147,7 +148,7 @@ Status generator_take(Ctx *ctx, Generator *g) {
     TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(1, config_padded_vocab(c)), &g->logits));
     TRY(take(ctx, ARENA_SAVED, "place", I32, shape1(1), &g->place));
     TRY(take(ctx, ARENA_SAVED, "random numbers", F64, shape1(c->context), &g->uniforms));
-    if (g->cached) TRY(transformer_take_cache(ctx, g->model, 1, c->context, &g->cache));
+    if (g->cached) TRY(transformer_take_cache(ctx, g->model, 1, c->context, 0, &g->cache));
     if (!ctx->measuring) return OK;
     TRY(run(ctx, g, c->context)); // the longest prefill
     if (!g->cached) return OK;

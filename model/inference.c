@@ -30,9 +30,11 @@ static Status pass_work(Ctx *ctx, void *program) {
     Inference *in = p->inference;
     ctx->work = (Work){0};
     scope_begin(ctx, "forward");
-    TRY(transformer_forward(ctx, &in->model, tensor_view(in->tokens.data, I32, p->shape), NULL));
+    const Inputs inputs = {.tokens = tensor_view(in->tokens.data, I32, p->shape)};
+    const Targets targets = {.targets = tensor_view(in->targets.data, I32, p->shape), .scale = 1};
+    TRY(transformer_forward(ctx, &in->model, &inputs, NULL));
     if (in->use == INFERENCE_LOSS)
-        TRY(transformer_loss(ctx, &in->model, tensor_view(in->targets.data, I32, p->shape), 1));
+        TRY(transformer_loss(ctx, &in->model, &targets));
     else
         TRY(transformer_logits(ctx, &in->model, in->model.hidden, in->logits));
     scope_end(ctx);

@@ -3,6 +3,7 @@
 #include "base/bfloat16.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "model/parameter_names.h"
 
 #include <assert.h>
 #include <math.h>
@@ -10,32 +11,35 @@
 #include <string.h>
 
 enum { FLAT_ALIGNMENT = 64, STAGING = 1 << 20 }; // elements
+enum { PARTS = 3 };                              // queries, keys, values
 
-enum { PER_BLOCK = 12, OUTSIDE = 4 }; // parameters
+/* At most: of a block with cross attention, and of a stack with all else. */
+enum { PER_BLOCK = 18, PER_STACK = 7, OF_HEADS = 8 };
 
 typedef struct {
     Parameters *parameters;
-    int layer;    // -1 outside the blocks
+    const Config *config;
+    const char *prefix; // of the block, with its number as %d, or ""
+    int layer;
     bool decayed; // the kind that this walk adds
 } Walk;
 
-static void add(Walk *walk, Parameter *parameter, const char *name, Shape shape, int64_t rows,
-                bool transposed, double constant, double std) {
+static void add(Walk *walk, Parameter *parameter, const char *name, const char *kind, Shape shape,
+                int64_t rows, double constant, double std) {
     bool decayed = shape.rank > 1;
     if (decayed != walk->decayed) return;
     Parameters *p = walk->parameters;
     ParameterInfo *info = &p->info[p->count];
     *info = (ParameterInfo){.shape = shape,
+                            .parts = strchr(name, '*') ? PARTS : 1,
                             .rows = rows,
-                            .transposed = transposed,
                             .decayed = decayed,
                             .constant = constant,
                             .std = std,
                             .parameter = parameter};
-    if (walk->layer < 0)
-        snprintf(info->name, sizeof info->name, "transformer.%s", name);
-    else
-        snprintf(info->name, sizeof info->name, "transformer.h.%d.%s", walk->layer, name);
+    info->transposed = decayed && *walk->prefix && parameter_names(walk->config->objective)->transposed;
+    int length = snprintf(info->name, sizeof info->name, walk->prefix, walk->layer);
+    snprintf(info->name + length, sizeof info->name - (size_t)length, "%s%s", name, kind);
     info->offset = p->size;
     info->count = shape_count(shape);
     p->offsets[p->count] = info->offset;
@@ -44,55 +48,95 @@ static void add(Walk *walk, Parameter *parameter, const char *name, Shape shape,
     p->count++;
 }
 
-static void add_affine(Walk *walk, Affine *affine, const char *name, int64_t out, int64_t in, double std) {
-    char full[64];
-    snprintf(full, sizeof full, "%s.weight", name);
-    if (in)
-        add(walk, &affine->weight, full, shape2(out, in), out, true, 0, std);
-    else
-        add(walk, &affine->weight, full, shape1(out), out, false, 1, 0);
-    snprintf(full, sizeof full, "%s.bias", name);
-    add(walk, &affine->bias, full, shape1(out), out, false, 0, 0);
+static void add_norm(Walk *walk, Affine *norm, const char *name) {
+    int64_t C = walk->config->width;
+    add(walk, &norm->weight, name, "weight", shape1(C), C, 1, 0);
+    add(walk, &norm->bias, name, "bias", shape1(C), C, 0, 0);
+}
+
+/* A linear layer whose rows are those of several of `part` outputs each. */
+static void add_linear(Walk *walk, Affine *linear, const char *name, int64_t out, int64_t part, int64_t in,
+                       double shrink) {
+    double std = walk->config->init_std;
+    if (std == 0) std = sqrt(2.0 / (double)(part + in));
+    add(walk, &linear->weight, name, "weight", shape2(out, in), out, 0, std * shrink);
+    add(walk, &linear->bias, name, "bias", shape1(out), out, 0, 0);
+}
+
+static void add_table(Walk *walk, Parameter *table, const char *name, int64_t padded, int64_t rows) {
+    double std = walk->config->init_std, C = (double)walk->config->width;
+    add(walk, table, name, "", shape2(padded, walk->config->width), rows, 0, std == 0 ? 1 / sqrt(C) : std);
+}
+
+static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
+    const Config *c = walk->config;
+    int64_t C = c->width, packed = C + 2 * c->kv_heads * config_head_size(c);
+    /* Each of GPT-2's blocks adds twice to the residual stream: its variance grows with 2 * layers. */
+    double shrink = c->objective == OBJECTIVE_NEXT_TOKEN ? 1 / sqrt(2.0 * (double)c->layers) : 1;
+    walk->prefix = n->prefix;
+    add_norm(walk, &b->norm1, n->norm1);
+    add_linear(walk, &b->qkv, n->qkv, packed, C, C, 1);
+    add_linear(walk, &b->projection, n->projection, C, C, C, shrink);
+    if (n->cross) {
+        add_norm(walk, &b->cross_norm, n->cross_norm);
+        add_linear(walk, &b->cross, n->cross, packed, C, C, 1);
+        add_linear(walk, &b->cross_projection, n->cross_projection, C, C, C, shrink);
+    }
+    add_norm(walk, &b->norm2, n->norm2);
+    add_linear(walk, &b->expand, n->expand, c->hidden, c->hidden, C, 1);
+    add_linear(walk, &b->contract, n->contract, C, C, c->hidden, shrink);
+    walk->prefix = "";
+}
+
+static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64_t layers, bool own_table) {
+    const Config *c = walk->config;
+    if (own_table) add_table(walk, &s->token, n->token, config_padded_vocab(c), c->vocab);
+    if (c->positions == POSITIONS_LEARNED) add_table(walk, &s->position, n->position, c->context, c->context);
+    if (c->segments) add_table(walk, &s->segment, n->segment, c->segments, c->segments);
+    if (c->embedding_norm) add_norm(walk, &s->embedding_norm, n->embedding_norm);
+    for (walk->layer = 0; walk->layer < layers; walk->layer++)
+        add_block(walk, &s->blocks[walk->layer], &n->block);
+    if (c->norm_place == NORM_BEFORE) add_norm(walk, &s->final_norm, n->final_norm);
 }
 
 static void add_all(Walk *walk, const Config *c) {
     Parameters *p = walk->parameters;
-    int64_t C = c->width, kv = c->kv_heads * config_head_size(c);
-    /* Each block adds twice to the residual stream: its variance grows with 2 * layers. */
-    double residual_std = c->init_std / sqrt(2.0 * (double)c->layers);
-    walk->layer = -1;
-    add(walk, &p->token, "wte.weight", shape2(config_padded_vocab(c), C), c->vocab, false, 0, c->init_std);
-    add(walk, &p->position, "wpe.weight", shape2(c->context, C), c->context, false, 0, c->init_std);
-    for (int i = 0; i < c->layers; i++) {
-        BlockParameters *b = &p->blocks[i];
-        walk->layer = i;
-        add_affine(walk, &b->norm1, "ln_1", C, 0, 0);
-        add_affine(walk, &b->qkv, "attn.c_attn", C + 2 * kv, C, c->init_std);
-        add_affine(walk, &b->projection, "attn.c_proj", C, C, residual_std);
-        add_affine(walk, &b->norm2, "ln_2", C, 0, 0);
-        add_affine(walk, &b->expand, "mlp.c_fc", c->hidden, C, c->init_std);
-        add_affine(walk, &b->contract, "mlp.c_proj", C, c->hidden, residual_std);
+    const ParameterNames *n = parameter_names(c->objective);
+    int64_t padded = config_padded_vocab(c);
+    if (c->encoder_layers) add_stack(walk, &p->encoder, &n->encoder, c->encoder_layers, !c->tied_tables);
+    add_stack(walk, &p->stack, &n->stack, c->layers, true);
+    if (!c->tied_head) add_table(walk, &p->head, n->head, padded, c->vocab);
+    if (c->head_transform) {
+        add_linear(walk, &p->transform, n->transform, c->width, c->width, c->width, 1);
+        add_norm(walk, &p->transform_norm, n->transform_norm);
+        add(walk, &p->head_bias, n->head_bias, "", shape1(padded), c->vocab, 0, 0);
     }
-    walk->layer = -1;
-    add_affine(walk, &p->final_norm, "ln_f", C, 0, 0);
+    if (c->pooler) add_linear(walk, &p->pooler, n->pooler, c->width, c->width, c->width, 1);
+}
+
+static size_t most_parameters(const Config *c) {
+    return (size_t)(c->layers + c->encoder_layers) * PER_BLOCK + 2 * PER_STACK + OF_HEADS;
 }
 
 Status parameters_open(const Config *config, Parameters *p) {
-    size_t count = (size_t)config->layers * PER_BLOCK + OUTSIDE;
+    size_t count = most_parameters(config);
     *p = (Parameters){.info = memory_array(count, sizeof *p->info),
                       .offsets = memory_array(count, sizeof *p->offsets),
                       .counts = memory_array(count, sizeof *p->counts),
-                      .blocks = memory_array((size_t)config->layers, sizeof *p->blocks)};
-    if (!p->info || !p->offsets || !p->counts || !p->blocks) {
+                      .config = *config,
+                      .stack.blocks = memory_array((size_t)config->layers, sizeof *p->stack.blocks),
+                      .encoder.blocks =
+                          memory_array((size_t)config->encoder_layers + 1, sizeof *p->encoder.blocks)};
+    if (!p->info || !p->offsets || !p->counts || !p->stack.blocks || !p->encoder.blocks) {
         parameters_close(p);
         return fail(ERROR_MEMORY, "out of host memory for the list of %zu parameters", count);
     }
-    Walk walk = {.parameters = p, .decayed = true};
+    Walk walk = {.parameters = p, .config = config, .prefix = "", .decayed = true};
     add_all(&walk, config);
     p->decayed = p->size;
     walk.decayed = false;
     add_all(&walk, config);
-    assert((size_t)p->count == count);
+    assert((size_t)p->count <= count);
     return OK;
 }
 
@@ -100,8 +144,18 @@ void parameters_close(Parameters *p) {
     memory_free(p->info);
     memory_free(p->offsets);
     memory_free(p->counts);
-    memory_free(p->blocks);
+    memory_free(p->stack.blocks);
+    memory_free(p->encoder.blocks);
     *p = (Parameters){0};
+}
+
+void parameter_part_name(const ParameterInfo *info, int part, char name[80]) {
+    static const char *const words[PARTS] = {"query", "key", "value"};
+    size_t start = strcspn(info->name, "*");
+    if (info->name[start])
+        snprintf(name, 80, "%.*s%s%s", (int)start, info->name, words[part], info->name + start + 1);
+    else
+        snprintf(name, 80, "%s", info->name);
 }
 
 static Tensor part(Tensor flat, const ParameterInfo *info) {
@@ -123,6 +177,8 @@ Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
         p->info[i].parameter->weight = part(p->weight, &p->info[i]);
         if (training) p->info[i].parameter->gradient = part(p->gradient, &p->info[i]);
     }
+    if (p->config.tied_tables) p->encoder.token = p->stack.token;
+    if (p->config.tied_head) p->head = p->stack.token;
     if (ctx->measuring) return OK;
     Tensor cleared[] = {p->weight, p->gradient, p->master, p->m, p->v}; // the gaps must hold zeros
     for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++)

@@ -23,22 +23,36 @@ typedef struct {
 } Affine;
 
 typedef struct {
-    Affine norm1;      // (C)
-    Affine qkv;        // (C + 2*kv, C)
-    Affine projection; // (C, C)
-    Affine norm2;      // (C)
-    Affine expand;     // (hidden, C)
-    Affine contract;   // (C, hidden)
+    Affine norm1;            // (C)
+    Affine qkv;              // (C + 2*kv, C)
+    Affine projection;       // (C, C)
+    Affine cross_norm;       // (C); this and the next two only where there is an encoder
+    Affine cross;            // (C + 2*kv, C): queries from the stack, then keys and values from the encoder
+    Affine cross_projection; // (C, C)
+    Affine norm2;            // (C)
+    Affine expand;           // (hidden, C)
+    Affine contract;         // (C, hidden)
 } BlockParameters;
 
+/* Empty where the config has no such thing. */
 typedef struct {
-    char name[64];         // Hugging Face's: "transformer.h.0.attn.c_attn.weight"
-    Shape shape;           // in memory: matrices (out, in), tables (padded rows, width)
-    int64_t rows;          // of the first axis that a file holds: shape.d[0] without the vocabulary's padding
-    bool transposed;       // a file holds (in, out), as GPT-2's Conv1D does
-    bool decayed;          // a matrix or a table
-    double constant;       // initial value where std is 0
-    double std;            // of the initial normal distribution
+    Parameter token;         // (padded vocab, C)
+    Parameter position;      // (context, C)
+    Parameter segment;       // (segments, C)
+    Affine embedding_norm;   // (C)
+    BlockParameters *blocks; // (layers)
+    Affine final_norm;       // (C)
+} StackParameters;
+
+typedef struct {
+    char name[72];   // of files (parameter_names.h): "transformer.h.0.attn.c_attn.weight"
+    int parts;       // tensors that a file holds it in, one below the other: 1, or 3 (parameter_part_name)
+    Shape shape;     // in memory: matrices (out, in), tables (padded rows, width)
+    int64_t rows;    // of the first axis that a file holds: shape.d[0] without the vocabulary's padding
+    bool transposed; // a file holds (in, out), as GPT-2's Conv1D does
+    bool decayed;    // a matrix or a table
+    double constant; // initial value where std is 0
+    double std;      // of the initial normal distribution
     int64_t offset, count; // elements of the flat space
     Parameter *parameter;
 } ParameterInfo;
@@ -49,11 +63,15 @@ typedef struct {
     int64_t *offsets, *counts;             // (count), as adamw wants them
     int64_t size, decayed;                 // elements of the flat space; of its first part that decays
     Tensor weight, gradient, master, m, v; // (size) flat; the last four empty where they are not needed
-    Parameter token;                       // (padded vocab, C), the head too
-    Parameter position;                    // (context, C)
-    BlockParameters *blocks;               // (layers)
-    Affine final_norm;                     // (C)
+    Config config;                         // whose parameters these are
+    StackParameters stack, encoder;        // with tied tables encoder.token is stack.token
+    Affine transform, transform_norm;      // (C, C), (C): of BERT's head
+    Parameter head, head_bias;             // (padded vocab, C), stack.token if tied; (padded vocab)
+    Affine pooler;                         // (C, C)
 } Parameters;
+
+/* The name of one part in a file: a name with a '*' gets "query", "key" or "value" in its place. */
+void parameter_part_name(const ParameterInfo *info, int part, char name[80]);
 
 /* Lists the parameters of a config; no tensor has memory yet. */
 CHECKED Status parameters_open(const Config *config, Parameters *parameters);
@@ -63,9 +81,10 @@ void parameters_close(Parameters *parameters);
  * gradients, moments and, for bf16, master weights. */
 CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
 
-/* GPT-2's initialization: N(0, init_std), projections into the residual stream divided by sqrt(2 * layers),
- * norms 1, biases 0 (Radford et al. 2019, section 2.3). A pure function of the seed and the parameter's name.
- */
+/* N(0, init_std), norms 1, biases 0; GPT-2's projections into the residual stream divided by sqrt(2 * layers)
+ * (Radford et al. 2019, section 2.3). With init_std 0 matrices have the variance 2 / (in + out) (Glorot,
+ * Bengio 2010, eq. 16) and tables 1 / C, which the embedding's scale makes 1. A pure function of the seed and
+ * the parameter's name. */
 CHECKED Status parameters_initialize(Ctx *ctx, Parameters *parameters, uint64_t seed);
 
 /* Parameter i to or from `values`, (count) fp32 host memory in the layout of `shape`. Reading gives the

@@ -125,10 +125,8 @@ static Status time_operations(Trainer *t, const PathsOptions *o, const Snapshot 
 static Status find_differences(Trainer *t, const PathsOptions *o, const Snapshot *s, Comparison *c) {
     Capture *capture;
     TRY(capture_open(&capture));
-    Tensor tokens = t->tokens, targets = t->targets;
     int64_t batch = t->batch, accum = t->accum;
     t->batch = t->accum = 1;
-    t->tokens.shape.d[0] = t->targets.shape.d[0] = 1;
     t->ctx.observe = capture_observe;
     t->ctx.observer = capture;
     Status status = OK;
@@ -139,8 +137,6 @@ static Status find_differences(Trainer *t, const PathsOptions *o, const Snapshot
     }
     t->ctx.observe = NULL;
     t->ctx.observer = NULL;
-    t->tokens = tokens;
-    t->targets = targets;
     t->batch = batch;
     t->accum = accum;
     if (!status) capture_take(capture, &c->differences, &c->difference_count);

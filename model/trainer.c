@@ -1,5 +1,9 @@
 #include "model/trainer.h"
 
+#include "base/memory.h"
+
+#include <math.h>
+
 Status trainer_open(Trainer *t, Device *device, const Config *config) {
     *t = (Trainer){.accum = 1};
     ctx_open(&t->ctx, device);
@@ -12,20 +16,89 @@ Status trainer_open(Trainer *t, Device *device, const Config *config) {
 void trainer_close(Trainer *t) {
     replay_close(t->ctx.device, &t->micro);
     replay_close(t->ctx.device, &t->updated);
+    memory_free(t->memory.compact);
     generator_close(&t->generator);
     transformer_close(&t->model);
     if (t->ctx.device) ctx_close(&t->ctx);
 }
 
-static Status take_lasting(Trainer *t) {
+/* Rows that have a target, at most, in a masked-token batch: BERT's masking takes this share of each row. */
+static int64_t masked_rows(const Trainer *t, int64_t seq) {
+    return t->batch * (int64_t)ceil(MASKED_SHARE * (double)seq);
+}
+
+static bool counts_targets(const Trainer *t) {
+    return t->model.config.objective != OBJECTIVE_NEXT_TOKEN;
+}
+
+static Status take_batch(Trainer *t) {
     Ctx *ctx = &t->ctx;
-    TRY(transformer_take(ctx, &t->model, true));
-    TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(t->batch, t->seq), &t->tokens));
-    return take(ctx, ARENA_SAVED, "targets", I32, shape2(t->batch, t->seq), &t->targets);
+    const Config *c = &t->model.config;
+    BatchMemory *m = &t->memory;
+    Shape rows = shape2(t->batch, t->seq), each = shape1(t->batch), targets = rows;
+    if (c->objective == OBJECTIVE_MASKED_TOKEN) targets = shape1(masked_rows(t, t->seq));
+    TRY(take(ctx, ARENA_SAVED, "tokens", I32, rows, &m->tokens));
+    TRY(take(ctx, ARENA_SAVED, "targets", I32, targets, &m->targets));
+    if (!counts_targets(t)) return OK;
+    TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
+    TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
+    if (c->segments) TRY(take(ctx, ARENA_SAVED, "segments", I32, rows, &m->segments));
+    if (c->objective == OBJECTIVE_MASKED_TOKEN) {
+        TRY(take(ctx, ARENA_SAVED, "places", I32, targets, &m->places));
+        if (!m->compact) m->compact = memory_array(2 * (size_t)shape_count(targets), sizeof *m->compact);
+        if (!m->compact) return fail(ERROR_MEMORY, "out of host memory for the places of masked tokens");
+    }
+    if (!c->encoder_layers) return OK;
+    TRY(take(ctx, ARENA_SAVED, "source lengths", I32, each, &m->source_lengths));
+    return take(ctx, ARENA_SAVED, "source", I32, shape2(t->batch, t->source_seq), &m->source);
+}
+
+static Status take_lasting(Trainer *t) {
+    if (!t->source_seq) t->source_seq = t->seq;
+    t->sizes = (BatchSizes){t->seq, t->source_seq, true, true, true};
+    TRY(transformer_take(&t->ctx, &t->model, true));
+    return take_batch(t);
 }
 
 static double scale(const Trainer *t) {
+    if (counts_targets(t)) return 1 / (double)t->accum;
     return 1 / ((double)t->batch * (double)t->seq * (double)t->accum);
+}
+
+/* The part of a tensor that this micro-batch fills: `rows` rows of `columns`; empty unless `present`. */
+static Tensor filled(Tensor t, bool present, Shape shape) {
+    return tensor_empty(t) || !present ? (Tensor){0} : tensor_view(t.data, t.dtype, shape);
+}
+
+static Inputs inputs_of(const Trainer *t) {
+    const BatchMemory *m = &t->memory;
+    const BatchSizes *s = &t->sizes;
+    Shape rows = shape2(t->batch, s->seq), each = shape1(t->batch);
+    /* A causal mask keeps every token from the padding behind it. */
+    bool lengths = s->lengths && t->model.config.mask == MASK_FULL;
+    return (Inputs){.tokens = filled(m->tokens, true, rows),
+                    .segments = filled(m->segments, s->segments, rows),
+                    .lengths = filled(m->lengths, lengths, each),
+                    .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
+                    .source_lengths = filled(m->source_lengths, s->source_lengths, each)};
+}
+
+static Targets targets_of(const Trainer *t, double factor) {
+    const BatchMemory *m = &t->memory;
+    bool masked = !tensor_empty(m->places);
+    Shape shape = masked ? shape1(masked_rows(t, t->sizes.seq)) : shape2(t->batch, t->sizes.seq);
+    return (Targets){.targets = filled(m->targets, true, shape),
+                     .places = filled(m->places, true, shape),
+                     .count = m->count,
+                     .scale = factor,
+                     .smoothing = t->ctx.training ? t->smoothing : 0};
+}
+
+static Status forward_and_loss(Trainer *t, double factor) {
+    const Inputs inputs = inputs_of(t);
+    const Targets targets = targets_of(t, factor);
+    TRY(transformer_forward(&t->ctx, &t->model, &inputs, NULL));
+    return transformer_loss(&t->ctx, &t->model, &targets);
 }
 
 static Status micro_step(Ctx *ctx, void *program) {
@@ -34,8 +107,7 @@ static Status micro_step(Ctx *ctx, void *program) {
     ArenaMark mark = arena_mark(saved);
     ctx->training = true;
     scope_begin(ctx, "forward");
-    TRY(transformer_forward(ctx, &t->model, t->tokens, NULL));
-    TRY(transformer_loss(ctx, &t->model, t->targets, scale(t)));
+    TRY(forward_and_loss(t, scale(t)));
     scope_end(ctx);
     scope_begin(ctx, "backward");
     TRY(transformer_backward(ctx, &t->model));
@@ -56,8 +128,7 @@ static Status evaluate_batch(Trainer *t, double weight) {
     Arena *saved = &t->ctx.arenas[ARENA_SAVED];
     ArenaMark mark = arena_mark(saved);
     t->ctx.training = false;
-    TRY(transformer_forward(&t->ctx, &t->model, t->tokens, NULL));
-    TRY(transformer_loss(&t->ctx, &t->model, t->targets, weight));
+    TRY(forward_and_loss(t, weight));
     arena_release(saved, mark);
     return OK;
 }
@@ -85,23 +156,71 @@ Status trainer_allocate(Trainer *t) {
     return take_lasting(t);
 }
 
+/* Leaves the targets of a masked-token batch and their rows side by side, with -1 to the end. */
+static Status compact_targets(Trainer *t, const int32_t *targets) {
+    int64_t room = masked_rows(t, t->sizes.seq), count = 0, places = t->batch * t->sizes.seq;
+    int32_t *kept = t->memory.compact, *rows = kept + room;
+    for (int64_t i = 0; i < places; i++) {
+        if (targets[i] < 0) continue;
+        if (count == room)
+            return fail(ERROR_INTERNAL, "a batch of %lld tokens has more than %lld masked ones",
+                        (long long)places, (long long)room);
+        kept[count] = targets[i];
+        rows[count++] = (int32_t)i;
+    }
+    for (; count < room; count++) kept[count] = rows[count] = -1;
+    return OK;
+}
+
+static Status put(Trainer *t, Tensor to, const int32_t *from, int64_t count) {
+    if (tensor_empty(to) || !from) return OK;
+    return t->ctx.device->upload(t->ctx.device, to.data, from, (size_t)count * sizeof *from);
+}
+
+static Status put_targets(Trainer *t, const MicroBatch *batch) {
+    BatchMemory *m = &t->memory;
+    int64_t all = t->batch * t->sizes.seq;
+    if (!counts_targets(t)) return put(t, m->targets, batch->targets, all);
+    float count = (float)batch->tokens;
+    TRY(values_write(&t->ctx, m->count, 0, 1, &count));
+    if (tensor_empty(m->places)) return put(t, m->targets, batch->targets, all);
+    TRY(compact_targets(t, batch->targets));
+    int64_t room = masked_rows(t, t->sizes.seq);
+    TRY(put(t, m->targets, m->compact, room));
+    return put(t, m->places, m->compact + room, room);
+}
+
 /* Uploads in stream order: the kernels that still read the last micro-batch come first. */
 static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) {
-    Device *device = t->ctx.device;
+    BatchMemory *m = &t->memory;
     MicroBatch batch;
     scope_begin(&t->ctx, "reader");
     TRY(fetch(source, index, &batch));
-    TRY(device->upload(device, t->tokens.data, batch.inputs, tensor_bytes(t->tokens)));
-    TRY(device->upload(device, t->targets.data, batch.targets, tensor_bytes(t->targets)));
+    int64_t seq = batch.seq ? batch.seq : t->seq;
+    int64_t source_seq = batch.source_seq ? batch.source_seq : t->source_seq;
+    if (seq > t->seq || source_seq > t->source_seq)
+        return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than what was planned for",
+                    (long long)seq, (long long)source_seq);
+    t->sizes = (BatchSizes){seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
+    TRY(put(t, m->tokens, batch.inputs, t->batch * seq));
+    TRY(put(t, m->segments, batch.segments, t->batch * seq));
+    TRY(put(t, m->lengths, batch.lengths, t->batch));
+    TRY(put(t, m->source, batch.source, t->batch * source_seq));
+    TRY(put(t, m->source_lengths, batch.source_lengths, t->batch));
+    TRY(put_targets(t, &batch));
     scope_end(&t->ctx);
     return OK;
 }
 
 Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
-    const double terms[REPLAY_TERMS] = {(double)t->batch, (double)t->seq, scale(t), t->model.recompute};
     TRY(transformer_zero(&t->ctx, &t->model));
     for (int64_t i = 0; i < t->accum; i++) {
         TRY(upload(t, fetch, source, i));
+        const BatchSizes *s = &t->sizes;
+        const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
+        const double terms[REPLAY_TERMS] = {
+            (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
+            scale(t),         t->model.recompute, t->smoothing};
         TRY(replay_run(&t->ctx, &t->micro, terms, micro_step, t));
     }
     return OK;
@@ -135,7 +254,7 @@ Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_
 Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, double *loss) {
     Device *device = t->ctx.device;
     TRY(device->fill(device, t->model.loss_sum.data, 0, tensor_bytes(t->model.loss_sum)));
-    double weight = 1 / ((double)t->batch * (double)t->seq * (double)batches);
+    double weight = scale(t) * (double)t->accum / (double)batches;
     for (int64_t i = 0; i < batches; i++) {
         TRY(upload(t, fetch, source, i));
         TRY(evaluate_batch(t, weight));

@@ -11,17 +11,37 @@
 extern "C" {
 #endif
 
+#define MASKED_SHARE 0.15
+
+typedef struct {
+    int64_t seq, source_seq;
+    bool segments, lengths, source_lengths; // which of these there are
+} BatchSizes;
+
+/* Device memory of a micro-batch, i32, for the largest. Empty what the objective does not have. */
+typedef struct {
+    Tensor tokens, segments;        // (batch, seq)
+    Tensor targets, places;         // (batch, seq); (rows) each in a masked-token batch
+    Tensor lengths, source_lengths; // (batch)
+    Tensor source;                  // (batch, source_seq)
+    Tensor count;                   // (1) fp32: targets that count
+    int32_t *compact;               // host memory: targets, then places, of a masked-token batch
+} BatchMemory;
+
 typedef struct {
     Ctx ctx;
     Transformer model;
     Generator generator; // for samples
     bool samples;        // memory for samples is wanted
-    int64_t batch, seq;  // of one micro-batch
+    int64_t batch, seq;  // of the largest micro-batch
+    int64_t source_seq;  // the same of its source; 0 without an encoder
     int64_t accum;       // micro-batches of a step
+    double smoothing;    // of the labels
     UpdateOptions update;
-    Tensor tokens, targets; // (batch, seq) i32, device memory
-    Work work;              // of one step: measured with the memory
-    Replay micro, updated;  // a micro-batch's forward and backward pass, and the update, as graphs
+    BatchMemory memory;
+    BatchSizes sizes;      // of the micro-batch at hand
+    Work work;             // of one step: measured with the memory
+    Replay micro, updated; // a micro-batch's forward and backward pass, and the update, as graphs
 } Trainer;
 
 /* What a step reports. */
@@ -31,9 +51,17 @@ typedef struct {
     bool skipped; // loss or norm was not finite: nothing was updated
 } StepResult;
 
-/* Host memory of one micro-batch, (batch, seq) each; it must stay valid until the step after has begun. */
+/* Host memory of one micro-batch; it must stay valid until the step after has begun. What an objective does not
+ * have is NULL or 0. In a masked-token batch at most MASKED_SHARE of a row's places, rounded up, have a target.
+ */
 typedef struct {
-    const int32_t *inputs, *targets;
+    const int32_t *inputs, *targets; // (batch, seq); targets of -1 do not count
+    const int32_t *segments;         // (batch, seq); NULL: all 0
+    const int32_t *lengths;          // (batch): tokens of each row that are there; NULL: all
+    const int32_t *source;           // (batch, source_seq)
+    const int32_t *source_lengths;   // (batch); NULL: all
+    int64_t seq, source_seq;         // at most the trainer's; 0: the trainer's
+    int64_t tokens;                  // targets that count; a next-token batch's all do
 } MicroBatch;
 
 /* Fetches micro-batch `index` of the step. */
@@ -52,14 +80,15 @@ CHECKED Status trainer_measure(Trainer *trainer, size_t *bytes);
 /* Allocates at the measured peaks and takes what lasts: weights are undefined until initialized or loaded. */
 CHECKED Status trainer_allocate(Trainer *trainer);
 
-/* One optimizer step over `accum` micro-batches. trainer_step = gradients, then update; waits at the end. */
+/* One optimizer step over `accum` micro-batches: its loss is the mean of theirs, each a mean over the targets
+ * that count. trainer_step = gradients, then update; waits at the end. */
 CHECKED Status trainer_gradients(Trainer *trainer, FetchBatch fetch, void *source);
 CHECKED Status trainer_update(Trainer *trainer, double learning_rate);
 CHECKED Status trainer_result(Trainer *trainer, StepResult *result);
 CHECKED Status trainer_step(Trainer *trainer, FetchBatch fetch, void *source, double learning_rate,
                             StepResult *result);
 
-/* Mean loss over `batches` batches; nothing is learned. */
+/* Mean loss of `batches` batches; nothing is learned. */
 CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source, int64_t batches,
                                 double *loss);
 

@@ -3,33 +3,62 @@
 #include "base/memory.h"
 
 #include <assert.h>
-#include <stdio.h>
+#include <math.h>
 
 Status transformer_open(const Config *config, Transformer *model) {
     TRY(config_validate(config));
     *model = (Transformer){.config = *config};
-    TRY(parameters_open(config, &model->parameters));
-    model->blocks = memory_array((size_t)config->layers, sizeof *model->blocks);
-    model->layer_names = memory_array((size_t)config->layers, sizeof *model->layer_names);
-    if (!model->blocks || !model->layer_names) {
+    Parameters *p = &model->parameters;
+    const Config *c = &model->config;
+    Status status = parameters_open(c, p);
+    if (!status) status = stack_open(c, &p->stack, c->layers, c->encoder_layers, "layer", &model->stack);
+    if (!status && c->encoder_layers)
+        status = stack_open(c, &p->encoder, c->encoder_layers, 0, "encoder layer", &model->encoder);
+    if (status) {
         transformer_close(model);
-        return fail(ERROR_MEMORY, "out of host memory for the model's blocks");
+        return status;
     }
-    for (int i = 0; i < config->layers; i++)
-        snprintf(model->layer_names[i], sizeof *model->layer_names, "layer %d", i);
+    model->stack.causal = c->mask == MASK_CAUSAL;
     return OK;
 }
 
 void transformer_close(Transformer *model) {
     parameters_close(&model->parameters);
-    memory_free(model->blocks);
-    memory_free(model->layer_names);
+    stack_close(&model->stack);
+    stack_close(&model->encoder);
     *model = (Transformer){0};
+}
+
+/* PE(t, 2i) = sin(t / 10000^(2i/C)), PE(t, 2i + 1) = cos of the same: Vaswani et al. 2017, section 3.5. */
+static Status fill_sinusoids(Ctx *ctx, Tensor table) {
+    int64_t C = tensor_width(table);
+    float *row = memory_array((size_t)C, sizeof *row);
+    if (!row) return fail(ERROR_MEMORY, "out of host memory for the table of positions");
+    Status status = OK;
+    for (int64_t t = 0; t < table.shape.d[0] && !status; t++) {
+        for (int64_t i = 0; i < C; i++) {
+            double angle = (double)t / pow(10000, (double)(i / 2 * 2) / (double)C);
+            row[i] = (float)(i % 2 ? cos(angle) : sin(angle));
+        }
+        status = values_write(ctx, table, t * C, C, row);
+    }
+    memory_free(row);
+    return status;
+}
+
+static Status take_sinusoids(Ctx *ctx, Transformer *model) {
+    const Config *c = &model->config;
+    if (c->positions != POSITIONS_SINUSOID) return OK;
+    Shape shape = shape2(c->context, c->width);
+    TRY(take(ctx, ARENA_PARAMETERS, "sinusoids", ctx->dtype, shape, &model->sinusoids));
+    model->stack.positions = model->encoder.positions = model->sinusoids;
+    return ctx->measuring ? OK : fill_sinusoids(ctx, model->sinusoids);
 }
 
 Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
     ctx->layer = -1;
     TRY(parameters_take(ctx, &model->parameters, training));
+    TRY(take_sinusoids(ctx, model));
     Dtype wide = wide_dtype(ctx);
     TRY(take(ctx, ARENA_OPTIMIZER, "loss", wide, shape1(1), &model->loss_sum));
     TRY(take(ctx, ARENA_OPTIMIZER, "optimizer state", wide, shape1(ADAMW_STATE_SIZE), &model->state));
@@ -39,168 +68,73 @@ Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
 }
 
 Status transformer_take_cache(Ctx *ctx, const Transformer *model, int64_t batch, int64_t capacity,
-                              Cache *cache) {
+                              int64_t source, Cache *cache) {
     const Config *c = &model->config;
-    Shape shape = shape4(c->layers, batch, capacity, c->kv_heads * config_head_size(c));
+    int64_t kv = c->kv_heads * config_head_size(c);
+    Shape shape = shape4(c->layers, batch, capacity, kv);
     *cache = (Cache){0};
     ctx->layer = -1;
     TRY(take(ctx, ARENA_SAVED, "cache.keys", ctx->dtype, shape, &cache->k));
-    return take(ctx, ARENA_SAVED, "cache.values", ctx->dtype, shape, &cache->v);
+    TRY(take(ctx, ARENA_SAVED, "cache.values", ctx->dtype, shape, &cache->v));
+    if (!source) return OK;
+    return take(ctx, ARENA_SAVED, "cache.memory", ctx->dtype, shape4(c->layers, batch, source, 2 * kv),
+                &cache->memory);
 }
 
-/* One layer's part of a cache: (B, capacity, kv). */
-static Tensor cache_layer(Tensor all, int64_t layer) {
-    Shape shape = shape3(all.shape.d[1], all.shape.d[2], all.shape.d[3]);
-    size_t bytes = (size_t)(layer * shape_count(shape)) * dtype_size(all.dtype);
-    return tensor_view((void *)((uintptr_t)all.data + bytes), all.dtype, shape);
-}
-
-/* Where a pass only infers, or recomputes, nothing inside a block outlives it. */
-static ArenaKind inner_arena(const Ctx *ctx, const Transformer *model) {
-    return ctx->training && !model->recompute ? ARENA_SAVED : ARENA_SCRATCH;
-}
-
-static Status run_block(Ctx *ctx, Transformer *model, int64_t layer, const BlockInput *input) {
-    ctx->layer = (int)layer;
-    scope_begin(ctx, model->layer_names[layer]);
-    TRY(block_forward(ctx, &model->config, &model->parameters.blocks[layer], input, &model->blocks[layer]));
-    scope_end(ctx);
-    ctx->layer = -1;
-    return OK;
-}
-
-/* x and skip alternate between two pairs of tensors when only inferring; training keeps a pair for each
- * layer. */
-static Status forward_blocks(Ctx *ctx, Transformer *model, Cache *cache, Tensor *x, Tensor *skip) {
-    Tensor pairs[2][2] = {0};
-    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
+Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memory, Tensor lengths,
+                                Cache *cache) {
+    Shape shape = cache->memory.shape;
+    assert(memory.shape.d[0] == shape.d[1] && shape_count(shape) <= tensor_count(cache->memory));
+    shape.d[2] = memory.shape.d[1]; // a shorter source than was planned for lies densely
+    cache->memory = tensor_view(cache->memory.data, ctx->dtype, shape);
+    cache->memory_lengths = lengths;
     for (int64_t layer = 0; layer < model->config.layers; layer++) {
-        Tensor *pair = pairs[layer % 2];
-        ctx->layer = (int)layer;
-        if (ctx->training || tensor_empty(pair[0])) {
-            TRY(take(ctx, ARENA_SAVED, "residual", ctx->dtype, x->shape, &pair[0]));
-            TRY(take(ctx, ARENA_SAVED, "branch", ctx->dtype, x->shape, &pair[1]));
-        }
-        BlockInput input = {
-            .x = *x, .skip = *skip, .inner = inner_arena(ctx, model), .r2 = pair[0], .m = pair[1]};
-        if (cache) {
-            input.cache_k = cache_layer(cache->k, layer);
-            input.cache_v = cache_layer(cache->v, layer);
-            input.past = cache->length;
-            input.past_on_device = cache->place;
-        }
-        ArenaMark mark = arena_mark(scratch);
-        TRY(run_block(ctx, model, layer, &input));
-        arena_release(scratch, mark);
-        *x = pair[0];
-        *skip = pair[1];
+        const BlockParameters *p = &model->parameters.stack.blocks[layer];
+        ctx->layer = (int)(model->stack.first_layer + layer);
+        TRY(block_memory(ctx, &model->config, p, memory, cache_layer(cache->memory, layer)));
     }
+    ctx->layer = -1;
     return OK;
 }
 
-Status transformer_forward(Ctx *ctx, Transformer *model, Tensor tokens, Cache *cache) {
-    const Config *c = &model->config;
-    Parameters *p = &model->parameters;
-    int64_t B = tokens.shape.d[0], T = tokens.shape.d[1], past = cache ? cache->length : 0;
-    assert(past + T <= c->context);
-    Shape stream = shape3(B, T, c->width);
-    ctx->layer = -1;
-
-    model->embed = (EmbedForward){
-        .tokens = tokens, .token = p->token.weight, .position = p->position.weight, .scale = 1, .past = past};
-    if (cache) model->embed.past_on_device = cache->place;
-    TRY(take(ctx, ARENA_SAVED, "embedding", ctx->dtype, stream, &model->embed.y));
-    ctx->place = "embed";
-    TRY(embed_forward(ctx, &model->embed));
-
-    Tensor x = model->embed.y, skip = {0};
-    TRY(forward_blocks(ctx, model, cache, &x, &skip));
-    if (cache) cache->length += T;
-
-    NormForward *n = &model->final_norm;
-    *n = (NormForward){.x = x,
-                       .skip = skip,
-                       .eps = c->norm_eps,
-                       .weight = p->final_norm.weight.weight,
-                       .bias = p->final_norm.bias.weight};
-    TRY(take(ctx, ARENA_SAVED, "final residual", ctx->dtype, stream, &n->r));
-    TRY(take(ctx, ARENA_SAVED, "final norm", ctx->dtype, stream, &n->y));
-    TRY(take(ctx, ARENA_SAVED, "final norm.mean", wide_dtype(ctx), shape1(B * T), &n->mean));
-    TRY(take(ctx, ARENA_SAVED, "final norm.rstd", wide_dtype(ctx), shape1(B * T), &n->rstd));
-    ctx->place = "final norm";
-    TRY(norm_forward(ctx, n));
-    model->hidden = n->y;
+Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor lengths) {
+    model->encoder.recompute = model->recompute;
+    TRY(stack_forward(ctx, &model->encoder, &(StackInput){.tokens = source, .lengths = lengths}));
+    model->memory = model->encoder.hidden;
     return OK;
 }
 
-Status transformer_loss(Ctx *ctx, Transformer *model, Tensor targets, double scale) {
-    int64_t rows = tensor_count(targets);
-    Parameters *p = &model->parameters;
-    Loss *l = &model->loss;
-    *l = (Loss){.hidden = tensor_reshape(model->hidden, shape2(rows, model->config.width)),
-                .weight = p->token.weight,
-                .targets = tensor_reshape(targets, shape1(rows)),
-                .vocab = model->config.vocab,
-                .scale = scale,
-                .loss = model->loss_sum};
-    ctx->layer = -1;
-    TRY(take(ctx, ARENA_SAVED, "losses", wide_dtype(ctx), shape1(rows), &l->losses));
-    if (ctx->training) {
-        TRY(take(ctx, ARENA_SAVED, "d hidden", ctx->dtype, l->hidden.shape, &l->dhidden));
-        l->dweight = p->token.gradient;
+Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache *cache) {
+    StackInput input = {.tokens = in->tokens,
+                        .segments = in->segments,
+                        .lengths = in->lengths,
+                        .memory = in->memory,
+                        .memory_lengths = in->source_lengths,
+                        .cache = cache};
+    if (!tensor_empty(in->source)) {
+        TRY(transformer_encode(ctx, model, in->source, in->source_lengths));
+        input.memory = model->memory;
     }
-    ctx->place = "head and loss";
-    return loss_forward(ctx, l);
+    model->stack.recompute = model->recompute;
+    TRY(stack_forward(ctx, &model->stack, &input));
+    model->hidden = model->stack.hidden;
+    return OK;
 }
 
-/* With recomputation a block's inside exists only here. Its input is what the layer below left, its outputs
- * are the tensors it wrote the first time. */
-static Status backward_block(Ctx *ctx, Transformer *model, int64_t layer, Tensor d) {
-    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
-    ArenaMark mark = arena_mark(scratch);
-    Block *block = &model->blocks[layer];
-    if (model->recompute) {
-        BlockInput input = {.x = block->norm1.x,
-                            .skip = block->norm1.skip,
-                            .inner = ARENA_SCRATCH,
-                            .again = true,
-                            .r2 = block->norm2.r,
-                            .m = block->contract.y};
-        TRY(run_block(ctx, model, layer, &input));
-    }
-    ctx->layer = (int)layer;
-    scope_begin(ctx, model->layer_names[layer]);
-    TRY(block_backward(ctx, &model->parameters.blocks[layer], block, d));
-    scope_end(ctx);
-    ctx->layer = -1;
-    arena_release(scratch, mark);
-    return OK;
+Status transformer_loss(Ctx *ctx, Transformer *model, const Targets *targets) {
+    return head_forward(ctx, &model->parameters, model->hidden, targets, model->loss_sum, &model->head);
 }
 
 Status transformer_backward(Ctx *ctx, Transformer *model) {
-    Parameters *p = &model->parameters;
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark mark = arena_mark(scratch);
-    ctx->layer = -1;
-    ctx->place = "head and loss";
-    TRY(loss_backward(ctx, &model->loss));
-
-    Tensor d; // the gradient of the residual stream, from the top to the embedding
-    TRY(take(ctx, ARENA_SCRATCH, "d residual", ctx->dtype, model->hidden.shape, &d));
-    NormBackward n = {.forward = &model->final_norm,
-                      .dy = tensor_reshape(model->loss.dhidden, model->hidden.shape),
-                      .dr = d,
-                      .dweight = p->final_norm.weight.gradient,
-                      .dbias = p->final_norm.bias.gradient};
-    ctx->place = "final norm";
-    TRY(norm_backward(ctx, &n));
-    for (int64_t layer = model->config.layers - 1; layer >= 0; layer--)
-        TRY(backward_block(ctx, model, layer, d));
-
-    EmbedBackward e = {
-        .forward = &model->embed, .dy = d, .dtoken = p->token.gradient, .dposition = p->position.gradient};
-    ctx->place = "embed";
-    TRY(embed_backward(ctx, &e));
+    StreamGradient g = {0};
+    TRY(head_backward(ctx, &model->parameters, &model->head, &g.d));
+    if (model->config.encoder_layers)
+        TRY(take(ctx, ARENA_SCRATCH, "d memory", ctx->dtype, model->memory.shape, &g.memory));
+    TRY(stack_backward(ctx, &model->stack, &g));
+    if (model->config.encoder_layers)
+        TRY(stack_backward(ctx, &model->encoder, &(StreamGradient){.d = g.memory}));
     arena_release(scratch, mark);
     return OK;
 }
@@ -237,8 +171,35 @@ Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *opt
 }
 
 Status transformer_logits(Ctx *ctx, const Transformer *model, Tensor hidden, Tensor logits) {
-    LinearForward head = {.x = hidden, .weight = model->parameters.token.weight, .y = logits};
+    return head_logits(ctx, &model->parameters, hidden, logits);
+}
+
+/* The first token of each row: a view of every T-th row would not be dense, so the rows are copied. */
+static Status first_tokens(Ctx *ctx, Tensor hidden, Tensor first) {
+    int64_t B = hidden.shape.d[0], T = hidden.shape.d[1];
+    size_t bytes = (size_t)tensor_width(hidden) * dtype_size(hidden.dtype);
+    if (ctx->measuring) return OK;
+    for (int64_t b = 0; b < B; b++)
+        TRY(ctx->device->copy(ctx->device, (char *)first.data + (size_t)b * bytes,
+                              (const char *)hidden.data + (size_t)(b * T) * bytes, bytes));
+    return OK;
+}
+
+Status transformer_pool(Ctx *ctx, const Transformer *model, Tensor hidden, Tensor pooled) {
+    const Parameters *p = &model->parameters;
+    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
+    ArenaMark mark = arena_mark(scratch);
+    Tensor first;
     ctx->layer = -1;
-    ctx->place = "head";
-    return linear_forward(ctx, &head);
+    TRY(take(ctx, ARENA_SCRATCH, "first tokens", ctx->dtype, pooled.shape, &first));
+    TRY(first_tokens(ctx, hidden, first));
+    LinearForward l = {.x = first,
+                       .weight = p->pooler.weight.weight,
+                       .bias = p->pooler.bias.weight,
+                       .y = pooled,
+                       .activation = ACTIVATION_TANH};
+    ctx->place = "pooler";
+    TRY(linear_forward(ctx, &l));
+    arena_release(scratch, mark);
+    return OK;
 }

@@ -1,72 +1,79 @@
-/* transformer: the stack, from token ids to hidden states, loss, gradients and logits. Knows no backend and
- * no form. A step is: transformer_forward, transformer_loss, transformer_backward, transformer_update, in one
- * Ctx. */
+/* transformer: a whole model, from token ids to hidden states, loss, gradients and logits: GPT-2, BERT, or the
+ * encoder-decoder. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
+ * transformer_backward, transformer_update, in one Ctx. */
 #ifndef MODEL_TRANSFORMER_H
 #define MODEL_TRANSFORMER_H
 
-#include "kernels/embed/embed.h"
-#include "kernels/loss/loss.h"
-#include "model/block.h"
+#include "model/head.h"
+#include "model/stack.h"
 #include "optim/adamw.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Keys and values of the tokens seen so far, layer by layer. */
-typedef struct {
-    Tensor k, v;    // (layers, B, capacity, kv_heads*D)
-    int64_t length; // tokens in it
-    Tensor place;   // (1) i32 or empty: `length` in device memory (embed.h, attention.h)
-} Cache;
-
-typedef char LayerName[16];
-
 typedef struct {
     Config config;
     Parameters parameters;
-    bool recompute; // blocks keep their inputs only, and run forward once more in the backward pass
+    Tensor sinusoids; // (context, C); empty where positions are learned
+    bool recompute;   // blocks keep their inputs only, and run forward once more in the backward pass
 
     /* Of the last forward pass. */
-    EmbedForward embed;
-    Block *blocks;          // (layers)
-    LayerName *layer_names; // (layers) "layer 0", ...: outside profilers keep pointers to them
-    Tensor hidden;          // (B, T, C): what the head sees
-    NormForward final_norm;
-    Loss loss;
+    Stack stack, encoder; // encoder: only where config.encoder_layers is not 0
+    Tensor memory;        // (B, S, C): the encoder's output
+    Tensor hidden;        // (B, T, C): what the head sees
+    Head head;
 
     Tensor loss_sum; // (1) fp32: the mean loss of the step, over its micro-batches
     Tensor state;    // (ADAMW_STATE_SIZE)
 } Transformer;
 
+/* What a pass reads, in device memory. Empty where the model has no such thing, or nothing to say. */
+typedef struct {
+    Tensor tokens;                 // (B, T) i32, each in [0, vocab): of the stack that the head reads
+    Tensor segments;               // (B, T) i32; empty: all 0
+    Tensor lengths;                // (B) i32: tokens of each row that are attended to; empty: all
+    Tensor source, source_lengths; // (B, S) i32 and (B) i32: the encoder runs first
+    Tensor memory;                 // (B, S, C): an encoder's output from before, instead of source
+} Inputs;
+
 typedef struct {
     double beta1, beta2, eps, weight_decay, clip;
 } UpdateOptions;
 
+/* The model must stay where it is: its stacks point into it. */
 CHECKED Status transformer_open(const Config *config, Transformer *model);
 void transformer_close(Transformer *model);
 
 /* Takes what lives as long as the model: parameters and, with `training`, gradients, optimizer state. */
 CHECKED Status transformer_take(Ctx *ctx, Transformer *model, bool training);
-/* Takes a cache from ARENA_SAVED. */
+/* Takes a cache from ARENA_SAVED; `source` is the longest source, 0 without an encoder. */
 CHECKED Status transformer_take_cache(Ctx *ctx, const Transformer *model, int64_t batch, int64_t capacity,
-                                      Cache *cache);
+                                      int64_t source, Cache *cache);
 
-/* tokens (B, T) i32 in device memory, each in [0, vocab), with past + T <= context. Leaves model->hidden.
- * Takes what it keeps from ARENA_SAVED: mark it before and release it after the step. `cache` may be NULL; it
- * grows by T. */
-CHECKED Status transformer_forward(Ctx *ctx, Transformer *model, Tensor tokens, Cache *cache);
+/* Leaves model->hidden, and model->memory where the encoder ran; past + T <= context. Takes what it keeps
+ * from ARENA_SAVED: mark it before and release it after the step. `cache` may be NULL; it grows by T, and
+ * its memory, if set, serves instead of source and memory. */
+CHECKED Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *inputs, Cache *cache);
 
-/* targets (B, T) i32, -1 ignored; loss_sum += scale * sum of losses. When training, backward may follow. */
-CHECKED Status transformer_loss(Ctx *ctx, Transformer *model, Tensor targets, double scale);
+/* The encoder alone: source (B, S) i32, lengths (B) i32 or empty. Leaves model->memory. */
+CHECKED Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor lengths);
+/* Every layer's keys and values of the encoder's output (B, S, C), once, into a cache taken for S or more. */
+CHECKED Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memory, Tensor lengths,
+                                        Cache *cache);
+
+CHECKED Status transformer_loss(Ctx *ctx, Transformer *model, const Targets *targets);
 CHECKED Status transformer_backward(Ctx *ctx, Transformer *model);
 
 /* Gradients and loss_sum to zero: before the first micro-batch of a step. */
 CHECKED Status transformer_zero(Ctx *ctx, Transformer *model);
 CHECKED Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *options);
 
-/* logits (..., padded vocab) of `hidden` rows, usually of the last position; dtype as given in the tensor. */
+/* logits (..., padded vocab) of `hidden` rows, usually of the last position; see head_logits. */
 CHECKED Status transformer_logits(Ctx *ctx, const Transformer *model, Tensor hidden, Tensor logits);
+
+/* BERT's pooler: tanh of a linear layer of each row's first token. hidden (B, T, C), pooled (B, C). */
+CHECKED Status transformer_pool(Ctx *ctx, const Transformer *model, Tensor hidden, Tensor pooled);
 
 #ifdef __cplusplus
 }

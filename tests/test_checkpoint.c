@@ -112,8 +112,8 @@ static void the_layout_is_hugging_faces(void **scratch) {
     const SafetensorsEntry *matrix = safetensors_find(file, "transformer.h.1.mlp.c_fc.weight");
     assert_int_equal(matrix->d[0], 24);
     assert_int_equal(matrix->d[1], 50);
-    const float *in_memory = model.parameters.blocks[1].expand.weight.weight.data,
-                *token = model.parameters.token.weight.data;
+    const float *in_memory = model.parameters.stack.blocks[1].expand.weight.weight.data,
+                *token = model.parameters.stack.token.weight.data;
     for (int64_t in = 0; in < 24; in++)
         for (int64_t out = 0; out < 50; out++) {
             float value;
@@ -133,8 +133,8 @@ static void transformers_shards_are_read(void **state) {
     model_open(&model, &config, F32, false);
     expect_ok(checkpoint_load(&model.ctx, FIXTURE "/start", &model.parameters));
     /* As GPT-2 starts: norms 1, biases 0, tables of deviation 0.02. */
-    const float *norm = model.parameters.final_norm.weight.weight.data,
-                *table = model.parameters.token.weight.data;
+    const float *norm = model.parameters.stack.final_norm.weight.weight.data,
+                *table = model.parameters.stack.token.weight.data;
     double squares = 0;
     int64_t count = config.vocab * config.width;
     for (int64_t i = 0; i < config.width; i++) assert_true(norm[i] == 1);

@@ -273,7 +273,7 @@ static Status fetch(void *source, int64_t index, MicroBatch *batch) {
     static int32_t tokens[ACCUM][BATCH * SEQ + 1];
     for (int64_t i = 0; i <= BATCH * SEQ; i++)
         tokens[index][i] = (int32_t)random_below(3, (uint64_t)(*step * ACCUM + index), (uint64_t)i, 131);
-    *batch = (MicroBatch){tokens[index], tokens[index] + 1};
+    *batch = (MicroBatch){.inputs = tokens[index], .targets = tokens[index] + 1};
     return OK;
 }
 

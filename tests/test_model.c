@@ -80,8 +80,10 @@ static double scale_of(const Task *task, int64_t step) {
 static void forward_and_loss(Session *s, Rig *rig, const Task *task, int64_t step) {
     Ctx *ctx = &rig->ctx;
     expect_ok(transformer_zero(ctx, &s->model));
-    expect_ok(transformer_forward(ctx, &s->model, batch_of(task, s->tokens, step), NULL));
-    expect_ok(transformer_loss(ctx, &s->model, batch_of(task, s->targets, step), scale_of(task, step)));
+    const Inputs inputs = {.tokens = batch_of(task, s->tokens, step)};
+    const Targets targets = {.targets = batch_of(task, s->targets, step), .scale = scale_of(task, step)};
+    expect_ok(transformer_forward(ctx, &s->model, &inputs, NULL));
+    expect_ok(transformer_loss(ctx, &s->model, &targets));
 }
 
 /* The logits of `hidden`, without the vocabulary's padding. */
@@ -130,10 +132,11 @@ static void cache_body(Rig *rig, const void *what, double *const *in, double *co
     Session s;
     Cache cache;
     session_open(&s, rig, task, false);
-    expect_ok(transformer_take_cache(&rig->ctx, &s.model, 1, task->config.context, &cache));
+    expect_ok(transformer_take_cache(&rig->ctx, &s.model, 1, task->config.context, 0, &cache));
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; done += pieces[i++]) {
-        Tensor tokens = tensor_view((int32_t *)s.tokens.data + done, I32, shape2(1, pieces[i]));
-        expect_ok(transformer_forward(&rig->ctx, &s.model, tokens, &cache));
+        const Inputs inputs = {.tokens =
+                                   tensor_view((int32_t *)s.tokens.data + done, I32, shape2(1, pieces[i]))};
+        expect_ok(transformer_forward(&rig->ctx, &s.model, &inputs, &cache));
         get_logits(&s, rig, out[0] + done * vocab);
     }
     assert_int_equal(done, task->seq);

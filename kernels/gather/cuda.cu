@@ -1,0 +1,63 @@
+/* gather is one primitive each way: both forms run the same kernels. */
+#include "kernels/gather/gather.h"
+
+#include "kernels/device/cuda.cuh"
+
+template <class T, int N>
+static __global__ void gather(const T *x, const int32_t *places, int64_t count, int64_t width, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width, column = i - row * width;
+        int64_t from = places[row];
+        Pack<T, N> pack = {};
+        if (from >= 0) pack = load_pack<N>(x + from * width + column);
+        store_pack(y + i, pack);
+    }
+}
+
+template <class T, int N>
+static __global__ void scatter(const T *dy, const int32_t *places, int64_t count, int64_t width, T *dx) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width, column = i - row * width;
+        int64_t to = places[row];
+        if (to >= 0) store_pack(dx + to * width + column, load_pack<N>(dy + i));
+    }
+}
+
+template <class T>
+static Status forward(Ctx *ctx, const GatherForward *g) {
+    int64_t count = tensor_count(g->y), width = tensor_width(g->y);
+    bool packed = walks_in_packs(VECTOR<T>, {width}, {g->x.data, g->y.data});
+    PRIMITIVE (ctx, "gather")
+        TRY(LAUNCH_ELEMENTS(ctx, gather, T, packed, count, data_of<T>(g->x), data_of<int32_t>(g->places),
+                            count, width, data_of<T>(g->y)));
+    return OK;
+}
+
+template <class T>
+static Status backward(Ctx *ctx, const GatherBackward *g) {
+    int64_t count = tensor_count(g->dy), width = tensor_width(g->dy);
+    const int32_t *places = data_of<int32_t>(g->forward->places);
+    bool packed = walks_in_packs(VECTOR<T>, {width}, {g->dy.data, g->dx.data});
+    PRIMITIVE (ctx, "clear") TRY(ctx->device->fill(ctx->device, g->dx.data, 0, tensor_bytes(g->dx)));
+    if (count == 0) return OK;
+    PRIMITIVE (ctx, "scatter")
+        TRY(LAUNCH_ELEMENTS(ctx, scatter, T, packed, count, data_of<T>(g->dy), places, count, width,
+                            data_of<T>(g->dx)));
+    return OK;
+}
+
+Status gather_forward_cuda_naive(Ctx *ctx, const void *contract) {
+    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, static_cast<const GatherForward *>(contract)));
+}
+
+Status gather_backward_cuda_naive(Ctx *ctx, const void *contract) {
+    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, static_cast<const GatherBackward *>(contract)));
+}
+
+Status gather_forward_cuda_fused(Ctx *ctx, const void *contract) {
+    return gather_forward_cuda_naive(ctx, contract);
+}
+
+Status gather_backward_cuda_fused(Ctx *ctx, const void *contract) {
+    return gather_backward_cuda_naive(ctx, contract);
+}

@@ -1,0 +1,131 @@
+#include "model/head.h"
+
+static Tensor as_rows(Tensor t) {
+    return tensor_reshape(t, shape2(tensor_rows(t), tensor_width(t)));
+}
+
+/* Linear, activation, norm: (M, C) to (M, C). Saved in training, else in scratch, where the caller marks. */
+static Status transform(Ctx *ctx, const Parameters *p, Tensor x, LinearForward *l, NormForward *n) {
+    ArenaKind arena = ctx->training ? ARENA_SAVED : ARENA_SCRATCH;
+    *l = (LinearForward){.x = x,
+                         .weight = p->transform.weight.weight,
+                         .bias = p->transform.bias.weight,
+                         .activation = p->config.activation};
+    if (ctx->training) TRY(take(ctx, arena, "before activation", ctx->dtype, x.shape, &l->pre));
+    TRY(take(ctx, arena, "head transform", ctx->dtype, x.shape, &l->y));
+    ctx->place = "head transform";
+    TRY(linear_forward(ctx, l));
+    *n = (NormForward){.x = l->y,
+                       .weight = p->transform_norm.weight.weight,
+                       .bias = p->transform_norm.bias.weight,
+                       .eps = p->config.norm_eps};
+    TRY(take(ctx, arena, "head norm", ctx->dtype, x.shape, &n->y));
+    TRY(take(ctx, arena, "norm.mean", wide_dtype(ctx), shape1(tensor_rows(x)), &n->mean));
+    TRY(take(ctx, arena, "norm.rstd", wide_dtype(ctx), shape1(tensor_rows(x)), &n->rstd));
+    ctx->place = "head norm";
+    return norm_forward(ctx, n);
+}
+
+static Status gather(Ctx *ctx, const Targets *t, Tensor *x, GatherForward *g) {
+    if (tensor_empty(t->places)) return OK;
+    *g = (GatherForward){.x = *x, .places = t->places};
+    TRY(take(ctx, ARENA_SAVED, "rows with a target", ctx->dtype,
+             shape2(tensor_count(t->places), tensor_width(*x)), &g->y));
+    ctx->place = "gather";
+    TRY(gather_forward(ctx, g));
+    *x = g->y;
+    return OK;
+}
+
+Status head_forward(Ctx *ctx, const Parameters *p, Tensor hidden, const Targets *t, Tensor loss_sum,
+                    Head *h) {
+    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
+    ArenaMark mark = arena_mark(scratch);
+    Tensor x = as_rows(hidden);
+    *h = (Head){.hidden = hidden.shape};
+    ctx->layer = -1;
+    TRY(gather(ctx, t, &x, &h->gather));
+    if (p->config.head_transform) {
+        TRY(transform(ctx, p, x, &h->transform, &h->norm));
+        x = h->norm.y;
+    }
+    int64_t rows = tensor_rows(x);
+    Loss *l = &h->loss;
+    *l = (Loss){.hidden = x,
+                .weight = p->head.weight,
+                .bias = p->head_bias.weight,
+                .targets = tensor_reshape(t->targets, shape1(rows)),
+                .vocab = p->config.vocab,
+                .scale = t->scale,
+                .count = t->count,
+                .smoothing = t->smoothing,
+                .loss = loss_sum};
+    TRY(take(ctx, ARENA_SAVED, "losses", wide_dtype(ctx), shape1(rows), &l->losses));
+    if (ctx->training) {
+        TRY(take(ctx, ARENA_SAVED, "d hidden", ctx->dtype, x.shape, &l->dhidden));
+        l->dweight = p->head.gradient;
+        l->dbias = p->head_bias.gradient;
+    }
+    ctx->place = "head and loss";
+    TRY(loss_forward(ctx, l));
+    arena_release(scratch, mark);
+    return OK;
+}
+
+/* Mirrors `transform`: the gradient of its output becomes that of its input, in a tensor of its own. */
+static Status transform_back(Ctx *ctx, const Parameters *p, const Head *h, Tensor dy, Tensor *dx) {
+    Tensor dr;
+    TRY(take(ctx, ARENA_SAVED, "d head norm", ctx->dtype, dy.shape, &dr));
+    TRY(take(ctx, ARENA_SAVED, "d head transform", ctx->dtype, dy.shape, dx));
+    NormBackward n = {.forward = &h->norm,
+                      .dy = dy,
+                      .dr = dr,
+                      .dweight = p->transform_norm.weight.gradient,
+                      .dbias = p->transform_norm.bias.gradient};
+    ctx->place = "head norm";
+    TRY(norm_backward(ctx, &n));
+    LinearBackward l = {.forward = &h->transform,
+                        .dy = dr,
+                        .dx = *dx,
+                        .dweight = p->transform.weight.gradient,
+                        .dbias = p->transform.bias.gradient};
+    ctx->place = "head transform";
+    return linear_backward(ctx, &l);
+}
+
+Status head_backward(Ctx *ctx, const Parameters *p, const Head *h, Tensor *dhidden) {
+    ctx->layer = -1;
+    ctx->place = "head and loss";
+    TRY(loss_backward(ctx, &h->loss));
+    Tensor d = h->loss.dhidden;
+    if (p->config.head_transform) TRY(transform_back(ctx, p, h, d, &d));
+    if (tensor_empty(h->gather.places)) {
+        *dhidden = tensor_reshape(d, h->hidden);
+        return OK;
+    }
+    TRY(take(ctx, ARENA_SAVED, "d all rows", ctx->dtype, h->hidden, dhidden));
+    GatherBackward g = {.forward = &h->gather, .dy = d, .dx = as_rows(*dhidden)};
+    ctx->place = "gather";
+    return gather_backward(ctx, &g);
+}
+
+Status head_logits(Ctx *ctx, const Parameters *p, Tensor hidden, Tensor logits) {
+    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
+    ArenaMark mark = arena_mark(scratch);
+    bool training = ctx->training;
+    Tensor x = as_rows(hidden);
+    ctx->layer = -1;
+    ctx->training = false;
+    if (p->config.head_transform) {
+        LinearForward l;
+        NormForward n;
+        TRY(transform(ctx, p, x, &l, &n));
+        x = n.y;
+    }
+    LinearForward head = {.x = x, .weight = p->head.weight, .bias = p->head_bias.weight, .y = logits};
+    ctx->place = "head";
+    TRY(linear_forward(ctx, &head));
+    ctx->training = training;
+    arena_release(scratch, mark);
+    return OK;
+}

@@ -1,0 +1,212 @@
+#include "model/stack.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+
+Status stack_open(const Config *config, const StackParameters *parameters, int64_t layers,
+                  int64_t first_layer, const char *name, Stack *s) {
+    *s = (Stack){.config = config,
+                 .parameters = parameters,
+                 .layers = layers,
+                 .first_layer = first_layer,
+                 .blocks = memory_array((size_t)layers, sizeof *s->blocks),
+                 .layer_names = memory_array((size_t)layers, sizeof *s->layer_names)};
+    if (!s->blocks || !s->layer_names) {
+        stack_close(s);
+        return fail(ERROR_MEMORY, "out of host memory for the model's blocks");
+    }
+    for (int64_t i = 0; i < layers; i++)
+        snprintf(s->layer_names[i], sizeof *s->layer_names, "%s %d", name, (int)i);
+    return OK;
+}
+
+void stack_close(Stack *s) {
+    memory_free(s->blocks);
+    memory_free(s->layer_names);
+    *s = (Stack){0};
+}
+
+Tensor cache_layer(Tensor all, int64_t layer) {
+    Shape shape = shape3(all.shape.d[1], all.shape.d[2], all.shape.d[3]);
+    size_t bytes = (size_t)(layer * shape_count(shape)) * dtype_size(all.dtype);
+    return tensor_view((void *)((uintptr_t)all.data + bytes), all.dtype, shape);
+}
+
+/* Where a pass only infers, or recomputes, nothing inside a block outlives it. */
+static ArenaKind inner_arena(const Ctx *ctx, const Stack *s) {
+    return ctx->training && !s->recompute ? ARENA_SAVED : ARENA_SCRATCH;
+}
+
+static Status run_block(Ctx *ctx, Stack *s, int64_t layer, const BlockInput *input) {
+    ctx->layer = (int)(s->first_layer + layer);
+    scope_begin(ctx, s->layer_names[layer]);
+    TRY(block_forward(ctx, s->config, &s->parameters->blocks[layer], input, &s->blocks[layer]));
+    scope_end(ctx);
+    ctx->layer = -1;
+    return OK;
+}
+
+/* A norm over a tensor that stays: of the embedding, or the last. */
+static Status norm(Ctx *ctx, const Stack *s, const Affine *parameters, const char *name, Tensor x,
+                   Tensor skip, NormForward *n) {
+    Shape rows = shape1(tensor_rows(x));
+    *n = (NormForward){.x = x,
+                       .skip = skip,
+                       .eps = s->config->norm_eps,
+                       .weight = parameters->weight.weight,
+                       .bias = parameters->bias.weight};
+    if (!tensor_empty(skip)) TRY(take(ctx, ARENA_SAVED, "last residual", ctx->dtype, x.shape, &n->r));
+    TRY(take(ctx, ARENA_SAVED, name, ctx->dtype, x.shape, &n->y));
+    TRY(take(ctx, ARENA_SAVED, "norm.mean", wide_dtype(ctx), rows, &n->mean));
+    TRY(take(ctx, ARENA_SAVED, "norm.rstd", wide_dtype(ctx), rows, &n->rstd));
+    ctx->place = name;
+    return norm_forward(ctx, n);
+}
+
+static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
+    const Config *c = s->config;
+    const StackParameters *p = s->parameters;
+    int64_t B = in->tokens.shape.d[0], T = in->tokens.shape.d[1], past = in->cache ? in->cache->length : 0;
+    assert(past + T <= c->context);
+    s->embed = (EmbedForward){.tokens = in->tokens,
+                              .token = p->token.weight,
+                              .position = tensor_empty(s->positions) ? p->position.weight : s->positions,
+                              .segments = in->segments,
+                              .segment = p->segment.weight,
+                              .scale = c->embedding_scale ? sqrt((double)c->width) : 1,
+                              .past = past};
+    if (in->cache) s->embed.past_on_device = in->cache->place;
+    TRY(take(ctx, ARENA_SAVED, "embedding", ctx->dtype, shape3(B, T, c->width), &s->embed.y));
+    ctx->place = "embed";
+    TRY(embed_forward(ctx, &s->embed));
+    *x = s->embed.y;
+    if (!c->embedding_norm) return OK;
+    TRY(norm(ctx, s, &p->embedding_norm, "embedding norm", *x, (Tensor){0}, &s->embedding_norm));
+    *x = s->embedding_norm.y;
+    return OK;
+}
+
+static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *in, int64_t layer) {
+    BlockInput b = {.inner = inner_arena(ctx, s),
+                    .causal = s->causal,
+                    .lengths = in->lengths,
+                    .memory = in->memory,
+                    .memory_lengths = in->memory_lengths};
+    const Cache *cache = in->cache;
+    if (!cache) return b;
+    b.cache_k = cache_layer(cache->k, layer);
+    b.cache_v = cache_layer(cache->v, layer);
+    b.past = cache->length;
+    b.past_on_device = cache->place;
+    if (tensor_empty(cache->memory)) return b;
+    b.memory_cache = cache_layer(cache->memory, layer);
+    b.memory_lengths = cache->memory_lengths;
+    return b;
+}
+
+/* x and skip alternate between two pairs of tensors when only inferring; training keeps a pair for each
+ * layer. */
+static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x, Tensor *skip) {
+    Tensor pairs[2][2] = {0};
+    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
+    bool before = s->config->norm_place == NORM_BEFORE;
+    for (int64_t layer = 0; layer < s->layers; layer++) {
+        Tensor *pair = pairs[layer % 2];
+        ctx->layer = (int)(s->first_layer + layer);
+        if (ctx->training || tensor_empty(pair[0])) {
+            TRY(take(ctx, ARENA_SAVED, "residual", ctx->dtype, x->shape, &pair[0]));
+            if (before) TRY(take(ctx, ARENA_SAVED, "branch", ctx->dtype, x->shape, &pair[1]));
+        }
+        BlockInput input = block_input(ctx, s, in, layer);
+        input.x = *x;
+        input.skip = *skip;
+        input.x_out = pair[0];
+        input.skip_out = pair[1];
+        ArenaMark mark = arena_mark(scratch);
+        TRY(run_block(ctx, s, layer, &input));
+        arena_release(scratch, mark);
+        *x = pair[0];
+        *skip = pair[1];
+    }
+    return OK;
+}
+
+Status stack_forward(Ctx *ctx, Stack *s, const StackInput *in) {
+    Tensor x, skip = {0};
+    ctx->layer = -1;
+    TRY(embed(ctx, s, in, &x));
+    TRY(forward_blocks(ctx, s, in, &x, &skip));
+    if (in->cache) in->cache->length += in->tokens.shape.d[1];
+    s->hidden = x;
+    if (s->config->norm_place == NORM_AFTER) return OK;
+    TRY(norm(ctx, s, &s->parameters->final_norm, "final norm", x, skip, &s->final_norm));
+    s->hidden = s->final_norm.y;
+    return OK;
+}
+
+/* ---- backward ---- */
+
+static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward, Tensor dy,
+                        Tensor dr) {
+    NormBackward n = {
+        .forward = forward, .dy = dy, .dr = dr, .dweight = p->weight.gradient, .dbias = p->bias.gradient};
+    ctx->place = name;
+    return norm_backward(ctx, &n);
+}
+
+/* The norm's gradient comes in g->d and leaves there. */
+static Status norm_back_through(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward,
+                                StreamGradient *g) {
+    TRY(norm_back(ctx, p, name, forward, g->d, g->spare));
+    Tensor dr = g->spare;
+    g->spare = g->d;
+    g->d = g->branch = dr;
+    return OK;
+}
+
+/* With recomputation a block's inside exists only here. Its input is what the layer below left, its outputs
+ * are the tensors it wrote the first time. */
+static Status backward_block(Ctx *ctx, Stack *s, int64_t layer, StreamGradient *g) {
+    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
+    ArenaMark mark = arena_mark(scratch);
+    Block *block = &s->blocks[layer];
+    if (s->recompute) {
+        BlockInput input = block->input;
+        input.inner = ARENA_SCRATCH;
+        input.again = true;
+        TRY(run_block(ctx, s, layer, &input));
+    }
+    ctx->layer = (int)(s->first_layer + layer);
+    scope_begin(ctx, s->layer_names[layer]);
+    TRY(block_backward(ctx, s->config, &s->parameters->blocks[layer], block, g));
+    scope_end(ctx);
+    ctx->layer = -1;
+    arena_release(scratch, mark);
+    return OK;
+}
+
+Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
+    const StackParameters *p = s->parameters;
+    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
+    ArenaMark mark = arena_mark(scratch);
+    ctx->layer = -1;
+    TRY(take(ctx, ARENA_SCRATCH, "d residual", ctx->dtype, g->d.shape, &g->spare));
+    g->branch = g->d;
+    if (s->config->norm_place == NORM_BEFORE)
+        TRY(norm_back_through(ctx, &p->final_norm, "final norm", &s->final_norm, g));
+    for (int64_t layer = s->layers - 1; layer >= 0; layer--) TRY(backward_block(ctx, s, layer, g));
+    if (s->config->embedding_norm)
+        TRY(norm_back_through(ctx, &p->embedding_norm, "embedding norm", &s->embedding_norm, g));
+    EmbedBackward e = {.forward = &s->embed,
+                       .dy = g->d,
+                       .dtoken = p->token.gradient,
+                       .dposition = p->position.gradient,
+                       .dsegment = p->segment.gradient};
+    ctx->place = "embed";
+    TRY(embed_backward(ctx, &e));
+    arena_release(scratch, mark);
+    return OK;
+}

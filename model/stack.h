@@ -1,0 +1,68 @@
+/* stack: tables, blocks and, with the norm before, a last norm: from token ids to hidden states. A GPT or a
+ * BERT is one stack; an encoder-decoder is two, where the blocks of the second attend to the output of the
+ * first. */
+#ifndef MODEL_STACK_H
+#define MODEL_STACK_H
+
+#include "kernels/embed/embed.h"
+#include "model/block.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Keys and values of the tokens seen so far, layer by layer, and those of the encoder's output. */
+typedef struct {
+    Tensor k, v;           // (layers, B, capacity, kv_heads*D)
+    int64_t length;        // tokens in it
+    Tensor place;          // (1) i32 or empty: `length` in device memory (embed.h, attention.h)
+    Tensor memory;         // (layers, B, S, 2*kv_heads*D); empty without an encoder
+    Tensor memory_lengths; // (B) i32, or empty
+} Cache;
+
+typedef char LayerName[24];
+
+typedef struct {
+    const Config *config;
+    const StackParameters *parameters;
+    int64_t layers, first_layer; // first_layer: the number of its first block in plans and profiles
+    bool causal;
+    bool recompute;   // blocks keep their inputs only, and run forward once more in the backward pass
+    Tensor positions; // (context, C): a fixed table; empty where positions are learned
+
+    /* Of the last forward pass. */
+    EmbedForward embed;
+    NormForward embedding_norm;
+    Block *blocks;          // (layers)
+    LayerName *layer_names; // (layers) "layer 0", ...: outside profilers keep pointers to them
+    NormForward final_norm;
+    Tensor hidden; // (B, T, C): the output
+} Stack;
+
+typedef struct {
+    Tensor tokens;                 // (B, T) i32, device memory, each in [0, vocab)
+    Tensor segments;               // (B, T) i32, or empty
+    Tensor lengths;                // (B) i32: keys at and beyond it are not attended to; empty: all are
+    Tensor memory, memory_lengths; // (B, S, C), (B) i32: of the encoder, for blocks with cross attention
+    Cache *cache;                  // or NULL; its memory, where there is one, goes before `memory`
+} StackInput;
+
+/* `name` is of a layer: "layer", "encoder layer". Tensors of `parameters` and `positions` may come later. */
+CHECKED Status stack_open(const Config *config, const StackParameters *parameters, int64_t layers,
+                          int64_t first_layer, const char *name, Stack *stack);
+void stack_close(Stack *stack);
+
+/* Leaves stack->hidden; takes what it keeps from ARENA_SAVED. past + T <= context. */
+CHECKED Status stack_forward(Ctx *ctx, Stack *stack, const StackInput *input);
+
+/* The gradient of `hidden` comes in g->d, which is left undefined; g->spare and g->branch are taken here.
+ * g->memory is written, where there is one. */
+CHECKED Status stack_backward(Ctx *ctx, Stack *stack, StreamGradient *gradient);
+
+/* One layer's part of a cache: (B, rows, columns). */
+Tensor cache_layer(Tensor all, int64_t layer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
