@@ -59,9 +59,9 @@ static inline float simd_exp(float x) {
     return p * float_of_bits((half - 1u) << 23) * float_of_bits((biased - half - 1u) << 23);
 }
 
-/* The lower tail of the normal distribution, Phi(-|z|) = exp(-z^2/2) * erfcx(|z|/sqrt 2) / 2, where erfcx is t times a
- * polynomial of t = 1 / (1 + 0.3 |z|), fitted to a relative error of 1e-7 on |z| <= 14.5. `decay` is
- * exp(-z^2/2). */
+/* The lower tail of the normal distribution, Phi(-|z|) = exp(-z^2/2) * erfcx(|z|/sqrt 2) / 2, where erfcx
+ * is t times a polynomial of t = 1 / (1 + 0.3 |z|), fitted to a relative error of 1e-7 on |z| <= 14.5.
+ * `decay` is exp(-z^2/2). */
 static inline float simd_normal_tail(float z, float decay) {
     float t = 1.0f / (1.0f + 0.3f * (z < 0 ? -z : z));
     float p = 0.0050058537f;
@@ -87,8 +87,8 @@ static inline float simd_gelu_erf_slope(float z) {
     return (z < 0 ? tail : 1.0f - tail) + z * decay * 0.39894228f;
 }
 
-/* tanh(z) = -expm1(-2|z|) / (1 + exp(-2|z|)), signed: near 0 the quotient loses relative accuracy, but no more
- * than an ulp of 1. */
+/* tanh(z) = -expm1(-2|z|) / (1 + exp(-2|z|)), signed: near 0 the quotient loses relative accuracy, but no
+ * more than an ulp of 1. */
 static inline float simd_tanh(float z) {
     float decay = simd_exp(z < 0 ? 2.0f * z : -2.0f * z), t = (1.0f - decay) / (1.0f + decay);
     return z < 0 ? -t : t;

@@ -33,8 +33,8 @@ static Status norm(Run *run, const Affine *parameters, const char *name, Tensor 
     return norm_forward(ctx, n);
 }
 
-/* Opens a branch: `u` is what it computes from. With the norm before, that is the norm of the stream, whose sum
- * is made here; the last branch's goes to the block's output. */
+/* Opens a branch: `u` is what it computes from. With the norm before, that is the norm of the stream,
+ * whose sum is made here; the last branch's goes to the block's output. */
 static Status enter(Run *run, const Affine *parameters, const char *name, bool last, NormForward *n,
                     Tensor *u) {
     *u = run->x;

@@ -1,5 +1,5 @@
-/* model.safetensors: the weights in the names and layouts of files (parameter_names.h), streamed in and out. A
- * parameter in several parts is several tensors of a file. */
+/* model.safetensors: the weights in the names and layouts of files (parameter_names.h), streamed in and
+ * out. A parameter in several parts is several tensors of a file. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/safetensors.h"

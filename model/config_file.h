@@ -1,7 +1,7 @@
-/* config_file: a Config as Hugging Face's config.json, and back. What fusebox computes is GPT-2 and BERT as
- * released, and the encoder-decoder of Vaswani et al. 2017, for which transformers has no class: its file is
- * fusebox's own. A file that asks for anything else is turned away rather than computed wrongly. Dropout rates
- * are ignored. */
+/* config_file: a Config as Hugging Face's config.json, and back. What fusebox computes is GPT-2 and BERT
+ * as released, and the encoder-decoder of Vaswani et al. 2017, for which transformers has no class: its
+ * file is fusebox's own. A file that asks for anything else is turned away rather than computed wrongly.
+ * Dropout rates are ignored. */
 #ifndef MODEL_CONFIG_FILE_H
 #define MODEL_CONFIG_FILE_H
 

@@ -9,8 +9,9 @@
 extern "C" {
 #endif
 
-/* Names within a block. What has a weight and a bias ends so that "weight" and "bias" can follow. A '*' stands
- * for "query", "key" and "value": the file holds the three one by one. NULL: the model has no such thing. */
+/* Names within a block. What has a weight and a bias ends so that "weight" and "bias" can follow. A '*'
+ * stands for "query", "key" and "value": the file holds the three one by one. NULL: the model has no such
+ * thing. */
 typedef struct {
     const char *prefix; // of the block, with its number
     const char *norm1, *qkv, *projection, *cross_norm, *cross, *cross_projection, *norm2, *expand, *contract;

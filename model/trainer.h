@@ -51,9 +51,9 @@ typedef struct {
     bool skipped; // loss or norm was not finite: nothing was updated
 } StepResult;
 
-/* Host memory of one micro-batch; it must stay valid until the step after has begun. What an objective does not
- * have is NULL or 0. In a masked-token batch at most MASKED_SHARE of a row's places, rounded up, have a target.
- */
+/* Host memory of one micro-batch; it must stay valid until the step after has begun. What an objective
+ * does not have is NULL or 0. In a masked-token batch at most MASKED_SHARE of a row's places, rounded up,
+ * have a target. / */
 typedef struct {
     const int32_t *inputs, *targets; // (batch, seq); targets of -1 do not count
     const int32_t *segments;         // (batch, seq); NULL: all 0

@@ -1,5 +1,5 @@
-/* transformer: a whole model, from token ids to hidden states, loss, gradients and logits: GPT-2, BERT, or the
- * encoder-decoder. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
+/* transformer: a whole model, from token ids to hidden states, loss, gradients and logits: GPT-2, BERT, or
+ * the encoder-decoder. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
  * transformer_backward, transformer_update, in one Ctx. */
 #ifndef MODEL_TRANSFORMER_H
 #define MODEL_TRANSFORMER_H

@@ -329,9 +329,10 @@ __device__ inline void hold(uint32_t (&a)[N][4]) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)),                        \
                    "n"(int(TRANSPOSED_B)))
 
-/* c (64 x 8N) = a b, or += if `add`, for 16 of the columns summed over; N = 8, 12, 16, 24 or 32. Both operands
- * in shared memory. Warp w of the warpgroup has rows 16w to 16w + 15 as in cuda_tile.cuh: with g = lane / 4 and
- * t = lane % 4, c[n][0], c[n][1] are row g, columns 8n + 2t and 8n + 2t + 1; c[n][2], c[n][3] row g + 8. */
+/* c (64 x 8N) = a b, or += if `add`, for 16 of the columns summed over; N = 8, 12, 16, 24 or 32. Both
+ * operands in shared memory. Warp w of the warpgroup has rows 16w to 16w + 15 as in cuda_tile.cuh: with g
+ * = lane / 4 and t = lane % 4, c[n][0], c[n][1] are row g, columns 8n + 2t and 8n + 2t + 1; c[n][2],
+ * c[n][3] row g + 8. */
 template <bool TRANSPOSED_A, bool TRANSPOSED_B, int N>
 __device__ inline void multiply_async(float (&c)[N][4], uint64_t a, uint64_t b, bool add) {
     static_assert(N == 8 || N == 12 || N == 16 || N == 24 || N == 32, "64, 96, 128, 192 or 256 columns");

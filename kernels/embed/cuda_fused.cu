@@ -31,7 +31,8 @@ struct Tables {
     const int32_t *past_on_device; // NULL: past
 };
 
-/* Floor: read the rows of the tables, write y: up to 4 * rows * C * sizeof(T) bytes, less what caches keep. */
+/* Floor: read the rows of the tables, write y: up to 4 * rows * C * sizeof(T) bytes, less what caches
+ * keep. */
 template <typename T, int N>
 __global__ void __launch_bounds__(ROWS *WARP)
     gather_rows(const Tables<T> t, int64_t rows, int64_t columns, int64_t width, T *y) {

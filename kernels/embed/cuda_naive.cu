@@ -1,4 +1,5 @@
-/* embed as eager frameworks run it: a gather for each table, and additions; backward a sort, then sums in row order. */
+/* embed as eager frameworks run it: a gather for each table, and additions; backward a sort, then sums in
+ * row order. */
 #include "kernels/embed/embed.h"
 
 #include "kernels/device/cuda.cuh"

@@ -23,7 +23,8 @@ CHECKED Status token_sort(Ctx *ctx, Tensor tokens, int64_t vocabulary, const Tok
 /* dtoken[tokens[n],:] += scale * dy[n,:].   dy (.., C) fp32 or bf16, dtoken (V, C) fp32. After token_sort. */
 CHECKED Status token_scatter_add(Ctx *ctx, const TokenSort *sort, Tensor dy, double scale, Tensor dtoken);
 
-/* dsegment[k,:] += sum of dy[n,:] over the rows n of segment k. segments may be empty: all 0. Takes scratch. */
+/* dsegment[k,:] += sum of dy[n,:] over the rows n of segment k. segments may be empty: all 0. Takes
+ * scratch. */
 CHECKED Status segment_sums(Ctx *ctx, Tensor dy, Tensor segments, Tensor dsegment);
 
 #endif

@@ -99,8 +99,8 @@ Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
     return OK;
 }
 
-/* Columns [first, last) of dpre = dy * activation'(pre), where dpre is not dy itself, and of dbias. Sums over rows
- * run in order, whatever the number of threads. */
+/* Columns [first, last) of dpre = dy * activation'(pre), where dpre is not dy itself, and of dbias. Sums
+ * over rows run in order, whatever the number of threads. */
 static void bias_slab(const LinearBackward *l, Tensor dpre, int64_t first, int64_t last) {
     int64_t rows = tensor_rows(dpre), width = last - first;
     float *dbias = tensor_empty(l->dbias) ? NULL : (float *)l->dbias.data + first;

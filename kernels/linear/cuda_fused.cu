@@ -61,9 +61,9 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     }
 }
 
-/* With an activation A dpre = dy * activation'(pre), written; else dpre is dy. A block's sums of dpre over its rows go to
- * row blockIdx.y of partials (blocks, O), which may be NULL. dpre may be dy.
- * Floor: read dy (and pre, write dpre): 1 (3) * rows * O * sizeof(T) bytes. */
+/* With an activation A dpre = dy * activation'(pre), written; else dpre is dy. A block's sums of dpre over
+ * its rows go to row blockIdx.y of partials (blocks, O), which may be NULL. dpre may be dy. Floor: read dy
+ * (and pre, write dpre): 1 (3) * rows * O * sizeof(T) bytes. */
 template <typename T, int N, Activation A>
 __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
     column_sums(const T *dy, const T *pre, int64_t rows, int64_t width, T *dpre, float *partials) {
