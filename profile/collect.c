@@ -7,19 +7,23 @@
 #include <stdio.h>
 #include <string.h>
 
-Status collector_open(Device *device, bool best, Collector **collector) {
+static void choose_source(Collector *c) {
+    Status status = cupti_open ? cupti_open(&c->cupti)
+                               : fail(ERROR_DEVICE, "this build has no CUPTI: its headers were missing");
+    c->source = status ? SOURCE_EVENTS : SOURCE_CUPTI;
+    if (status) snprintf(c->note, sizeof c->note, "%s", status_message(status));
+    status_free(status);
+}
+
+Status collector_open(Device *device, bool timers, Collector **collector) {
     Collector *c = memory_allocate(sizeof *c);
     if (!c) return fail(ERROR_MEMORY, "out of host memory for the profile");
     *c = (Collector){.device = device, .source = SOURCE_CLOCK};
-    if (device->backend == BACKEND_CUDA) {
-        Status status = !best ? fail(ERROR_DEVICE, "CUPTI was not asked for")
-                        : !cupti_open
-                            ? fail(ERROR_DEVICE, "this build has no CUPTI: its headers were missing")
-                            : cupti_open(&c->cupti);
-        c->source = status ? SOURCE_EVENTS : SOURCE_CUPTI;
-        if (status) snprintf(c->note, sizeof c->note, "%s", status_message(status));
-        status_free(status);
-    }
+    for (int i = 0; i < COUNTER_COUNT; i++) c->counts[i] = -1;
+    if (timers)
+        snprintf(c->note, sizeof c->note, "--timer-only: nothing is traced");
+    else if (device->backend == BACKEND_CUDA)
+        choose_source(c);
     RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti};
     if (c->cupti) {
         options.mark = c->cupti->mark;
@@ -327,6 +331,7 @@ static void set_run(const Making *m, const TraceRun *run) {
     to->program = trace_name(t, run->program);
     to->window = trace_name(t, run->window);
     to->device_count = 1;
+    to->first_step = -1;
     to->threads = c->device->threads;
     to->launches = c->cupti ? c->activities.launches : -1;
     to->dropped = c->dropped + (c->cupti ? c->activities.dropped : 0);
@@ -339,6 +344,8 @@ static Status make(Making *m, const TraceRun *run, const Arena arenas[ARENA_COUN
     for (int64_t i = 0; i < c->count; i++) TRY(add_host_event(m, i));
     TRY(c->cupti ? add_activities(m) : add_innermost(m));
     TRY(add_memory(m, arenas));
+    for (int64_t i = 0; i < m->trace->count && m->trace->run.first_step < 0; i++)
+        if (m->trace->events[i].kind == TRACE_STEP) m->trace->run.first_step = m->trace->events[i].step;
     return trace_finish(m->trace);
 }
 

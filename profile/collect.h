@@ -11,8 +11,9 @@ extern "C" {
 
 typedef struct Collector Collector;
 
-/* Chooses the source: CUPTI, else CUDA events; on the CPU its clock. `best` false does without CUPTI. */
-CHECKED Status collector_open(Device *device, bool best, Collector **collector);
+/* Chooses the source: CUPTI, else CUDA events; on the CPU its clock. With `timers` none: steps are timed from
+ * outside, and a trace has no events. */
+CHECKED Status collector_open(Device *device, bool timers, Collector **collector);
 void collector_close(Collector *collector);
 
 /* Between begin and end, steps that run with ctx->recorder = the recorder are recorded. begin forgets what was

@@ -11,8 +11,9 @@ extern "C" {
 
 enum { TABLES_MOST = 20 };
 
-/* In the order of the report; `key` says which one it is: "overview", "model", "operations", "kernels",
- * "categories", "work", "memory", "copies", "ranges", "device", "distribution", "perf". */
+/* In the order of the report; `key` says which one it is: "operations", "overview", "model", "device", "perf",
+ * "categories", "work", "kernels", "copies", "ranges", "distribution", "memory", "memory_timeline", "tensors",
+ * "sources". Of a trace without events only "device" and "perf". */
 typedef struct {
     Table tables[TABLES_MOST];
     int count;
@@ -25,6 +26,9 @@ void tables_free(Tables *tables);
 
 /* By key; NULL where there is no such table. */
 const Table *tables_find(const Tables *tables, const char *key);
+
+/* Whether some table has a column of this key: what --sort may name. */
+bool tables_have_column(const char *key);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,30 @@
+#include "model/profile_options.h"
+
+#include "model/compute_options.h"
+#include "profile/tables.h"
+#include "profile/window.h"
+
+#include <inttypes.h>
+
+Status profile_options_check(const ProfileOptions *o, const OptionSet *set, int64_t steps) {
+    static const char *const others[] = {"profile-out", "timer-only", "sort",        "limit",
+                                         "unit",        "full-names", "torch-compat"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        TRY(option_needs(set, others[i], *o->window, "--profile"));
+    if (!*o->window) return OK;
+    Window window;
+    TRY(window_parse(o->window, &window));
+    int64_t last = window_last_recorded(&window);
+    window_close(&window);
+    if (steps && last > steps)
+        return fail(ERROR_USAGE,
+                    "--profile=%.100s records up to step %" PRId64 ", but the run has only %" PRId64
+                    " steps; give --steps=%" PRId64 " or an earlier window",
+                    o->window, last, steps, last);
+    if (*o->sort && !tables_have_column(o->sort))
+        return fail(ERROR_USAGE,
+                    "--sort=%.100s: no table of the profile has such a column; try name, cpu_ns, device_ns, "
+                    "total_ns, calls or bytes",
+                    o->sort);
+    return OK;
+}

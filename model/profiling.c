@@ -1,0 +1,234 @@
+#include "model/profiling.h"
+
+#include "base/memory.h"
+#include "profile/collect.h"
+#include "profile/spans.h"
+#include "profile/summary.h"
+#include "profile/tables.h"
+#include "profile/window.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Times of steps, as many as came. */
+typedef struct {
+    double *ms, *reader_ms;
+    int64_t count, room;
+} StepTimes;
+
+/* What the machine's processors did up to a moment, in seconds. */
+typedef struct {
+    double wall, process, busy, all;
+} ProcessorTimes;
+
+struct Profiling {
+    const ProfileOptions *options;
+    TraceRun run;
+    FILE *file;
+    Window window;
+    Collector *collector;
+    bool graphs;     // what the Ctx had
+    int64_t number;  // of the present step, as the window counts
+    int64_t offset;  // of the run's numbers of steps over the window's
+    StepUse use;     // of the present step
+    int64_t segment; // at hand; -1: none yet
+    bool recording;  // the collector is between begin and end
+    Trace *trace;    // recorded, and waiting for its times
+    StepTimes traced, timed;
+    ProcessorTimes start; // of the timed pass
+    char window_text[128];
+};
+
+/* ---- opening ---- */
+
+Status profiling_open(const ProfileOptions *options, Ctx *ctx, const TraceRun *run, FILE *file,
+                      Profiling **profiling) {
+    Profiling *p = memory_allocate(sizeof *p);
+    if (!p) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    *p = (Profiling){.options = options, .run = *run, .file = file, .segment = -1, .graphs = ctx->graphs};
+    Status status = window_parse(options->window, &p->window);
+    if (!status) status = collector_open(ctx->device, options->timer_only, &p->collector);
+    if (status) {
+        profiling_close(p);
+        return status;
+    }
+    ctx->graphs = ctx->graphs && options->timer_only;
+    *profiling = p;
+    return OK;
+}
+
+static void free_times(StepTimes *times) {
+    memory_free(times->ms);
+    memory_free(times->reader_ms);
+    *times = (StepTimes){0};
+}
+
+void profiling_close(Profiling *p) {
+    if (!p) return;
+    trace_close(p->trace);
+    collector_close(p->collector);
+    window_close(&p->window);
+    free_times(&p->traced);
+    free_times(&p->timed);
+    memory_free(p);
+}
+
+/* ---- the processors ---- */
+
+static ProcessorTimes processor_times(void) {
+    ProcessorTimes now = {.wall = device_clock()};
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        now.process = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                      1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    FILE *file = fopen("/proc/stat", "r");
+    double user, nice, system, idle, wait;
+    if (file && fscanf(file, "cpu %lf %lf %lf %lf %lf", &user, &nice, &system, &idle, &wait) == 5) {
+        now.busy = user + nice + system;
+        now.all = now.busy + idle + wait;
+    }
+    if (file) fclose(file);
+    return now;
+}
+
+/* Shares of all processors. */
+static void set_processors(TraceRun *run, ProcessorTimes from) {
+    ProcessorTimes now = processor_times();
+    double processors = (double)sysconf(_SC_NPROCESSORS_ONLN), wall = (now.wall - from.wall) * processors;
+    run->process_cpu = wall > 0 ? (now.process - from.process) / wall : -1;
+    run->system_cpu = now.all > from.all ? (now.busy - from.busy) / (now.all - from.all) : -1;
+}
+
+/* The share of an untraced step in which the GPU has something to do; -1 on the CPU. */
+static Status measure_gpu_busy(Trace *t) {
+    Interval *intervals = memory_array((size_t)(t->count ? t->count : 1), sizeof *intervals);
+    if (!intervals) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    int64_t count = 0;
+    for (int64_t i = 0; i < t->count; i++)
+        if (trace_on_device(&t->events[i]) && t->events[i].step >= 0)
+            intervals[count++] = (Interval){t->events[i].begin, t->events[i].end};
+    double busy = (double)intervals_union(intervals, count), step_ms = 0;
+    memory_free(intervals);
+    for (int64_t i = 0; i < t->run.step_count; i++) step_ms += t->run.step_ms[i] / (double)t->run.step_count;
+    if (step_ms > 0 && t->run.steps > 0) {
+        double share = 1e-6 * busy / (double)t->run.steps / step_ms;
+        t->run.gpu_busy = share < 1 ? share : 1;
+    }
+    return OK;
+}
+
+/* ---- a segment's report ---- */
+
+static Status add_time(StepTimes *times, double ms, double reader_ms) {
+    if (times->count == times->room) {
+        int64_t room = 2 * times->room + 64;
+        double *grown = memory_resize(times->ms, (size_t)room * sizeof *grown);
+        if (grown) times->ms = grown;
+        double *reader = memory_resize(times->reader_ms, (size_t)room * sizeof *reader);
+        if (reader) times->reader_ms = reader;
+        if (!grown || !reader) return fail(ERROR_MEMORY, "out of host memory for the profile");
+        times->room = room;
+    }
+    times->ms[times->count] = ms;
+    times->reader_ms[times->count++] = reader_ms;
+    return OK;
+}
+
+static const WindowSegment *segment_of(const Profiling *p) {
+    return &p->window.segments[p->segment];
+}
+
+/* The recorded steps become a trace. */
+static Status take_trace(Profiling *p, Ctx *ctx) {
+    const WindowSegment *s = segment_of(p);
+    snprintf(p->window_text, sizeof p->window_text,
+             "steps %" PRId64 " to %" PRId64 " (%s), segment %" PRId64 " of %" PRId64, s->begin + p->offset,
+             s->begin + p->offset + p->traced.count - 1, p->options->window, p->segment + 1, p->window.count);
+    TraceRun run = p->run;
+    run.window = p->window_text;
+    run.steps = p->traced.count;
+    ctx->recorder = NULL;
+    if (p->recording) TRY(collector_end(p->collector));
+    p->recording = false;
+    return collector_trace(p->collector, &run, ctx->arenas, &p->trace);
+}
+
+static Status print_tables(const Profiling *p) {
+    const ProfileOptions *o = p->options;
+    const TableView view = {o->unit, o->limit, o->sort, o->full_names};
+    Tables tables;
+    TRY(tables_make(p->trace, o->torch, &tables));
+    Status status = OK;
+    for (int i = 0; i < tables.count && !status; i++) {
+        status = table_arrange(&tables.tables[i], &view);
+        if (!status) fputc('\n', p->file);
+        if (!status) table_print_text(&tables.tables[i], &view, p->file);
+    }
+    tables_free(&tables);
+    return status;
+}
+
+static Status report(Profiling *p) {
+    if (!p->trace) return OK;
+    Trace *t = p->trace;
+    TRY(trace_set_times(t, p->timed.ms, p->timed.reader_ms, p->timed.count, p->traced.ms,
+                        p->options->timer_only ? 0 : p->traced.count));
+    if (p->timed.count) set_processors(&t->run, p->start);
+    if (t->run.source != SOURCE_CLOCK) TRY(measure_gpu_busy(t));
+    Status status = p->file ? print_tables(p) : OK;
+    trace_close(t);
+    p->trace = NULL;
+    p->traced.count = p->timed.count = 0;
+    return status;
+}
+
+/* ---- around a step ---- */
+
+/* The steps that are timed with tracing off; where nothing is traced that is all of the window. */
+static StepUse timed_use(const Profiling *p) {
+    return p->options->timer_only ? STEP_RECORD : STEP_TIMED;
+}
+
+Status profiling_before(Profiling *p, Ctx *ctx, int64_t step, int64_t here) {
+    if (!p) return OK;
+    int64_t segment, before = p->segment, number = p->window.from_start ? here : step;
+    p->number = number;
+    p->offset = step - number;
+    StepUse use = window_use(&p->window, number, &segment);
+    bool record_begins = use == STEP_RECORD && (p->use != STEP_RECORD || segment != before);
+    bool ready_begins = use == STEP_READY && p->use != STEP_READY;
+    if (p->use == STEP_RECORD && (use != STEP_RECORD || record_begins)) TRY(take_trace(p, ctx));
+    if (p->trace && (use != STEP_TIMED || p->options->timer_only)) TRY(report(p));
+    if (use == timed_use(p) && p->use != use) p->start = processor_times();
+    p->use = use;
+    p->segment = segment;
+    if (!p->options->timer_only && (ready_begins || record_begins)) {
+        if (p->recording) TRY(collector_end(p->collector));
+        p->recording = true;
+        TRY(collector_begin(p->collector));
+    }
+    ctx->recorder = p->recording && use != STEP_TIMED ? collector_recorder(p->collector) : NULL;
+    if (number > window_last(&p->window)) ctx->graphs = p->graphs;
+    return OK;
+}
+
+Status profiling_after(Profiling *p, Ctx *ctx, double ms, double reader_ms) {
+    if (!p) return OK;
+    ctx->recorder = NULL;
+    if (p->use == STEP_RECORD) TRY(add_time(&p->traced, ms, reader_ms));
+    return p->use == timed_use(p) ? add_time(&p->timed, ms, reader_ms) : OK;
+}
+
+bool profiling_done(const Profiling *p) {
+    return !p ||
+           p->number >= (p->options->timer_only ? window_last_recorded(&p->window) : window_last(&p->window));
+}
+
+Status profiling_finish(Profiling *p, Ctx *ctx) {
+    if (!p) return OK;
+    if (p->use == STEP_RECORD) TRY(take_trace(p, ctx));
+    p->use = STEP_OUTSIDE;
+    return report(p);
+}

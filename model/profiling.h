@@ -1,0 +1,39 @@
+/* profiling: a run's profile: which of its steps are traced, when a report is due, and its printing. */
+#ifndef MODEL_PROFILING_H
+#define MODEL_PROFILING_H
+
+#include "kernels/op.h"
+#include "model/profile_options.h"
+#include "profile/trace.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct Profiling Profiling;
+
+/* `run` says what the collector cannot know: the model, sizes, limits, the program; its texts must live until
+ * profiling_close. Reports go to `file`, unless that is NULL, and into the folder that the options name. Steps
+ * run without graphs until the last report is made: what is launched as a whole cannot be told apart. */
+CHECKED Status profiling_open(const ProfileOptions *options, Ctx *ctx, const TraceRun *run, FILE *file,
+                              Profiling **profiling);
+
+/* Around step `step`, from 1, of which `here` (from 1) is the number in this process. Between them the caller
+ * runs the step with ctx, inside a scope named "step", and measures its time; of it it waited reader_ms. All
+ * do nothing for NULL. */
+CHECKED Status profiling_before(Profiling *profiling, Ctx *ctx, int64_t step, int64_t here);
+CHECKED Status profiling_after(Profiling *profiling, Ctx *ctx, double ms, double reader_ms);
+
+/* Nothing more will be recorded or timed. */
+bool profiling_done(const Profiling *profiling);
+
+/* Makes the report of a segment that the end of the run cut short. */
+CHECKED Status profiling_finish(Profiling *profiling, Ctx *ctx);
+void profiling_close(Profiling *profiling);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,269 @@
+/* Operations, and the categories and sources of them. */
+#include "profile/category.h"
+#include "profile/tables_internal.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+/* ---- operations ---- */
+
+/* What one row adds up. Self times of all rows are the whole. */
+typedef struct {
+    const char *name; // the trace's or a literal
+    double calls, self_cpu, cpu, self_device, device, self_memory, memory;
+} OperationSum;
+
+typedef struct {
+    Trace *names; // keeps the rows' names
+    OperationSum *rows;
+    int64_t count, room;
+    double *taken, *taken_below; // (events) bytes of arenas taken in it; with all that is below it
+} Operations;
+
+static Status row_of(Operations *o, const char *name, OperationSum **row) {
+    name = trace_name(o->names, name);
+    for (int64_t i = 0; i < o->count; i++)
+        if (o->rows[i].name == name) {
+            *row = &o->rows[i];
+            return OK;
+        }
+    if (o->count == o->room) {
+        int64_t room = 2 * o->room + 64;
+        OperationSum *moved = memory_resize(o->rows, (size_t)room * sizeof *moved);
+        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the profile's tables");
+        o->rows = moved;
+        o->room = room;
+    }
+    *row = &o->rows[o->count++];
+    **row = (OperationSum){.name = name};
+    return name ? OK : fail(ERROR_MEMORY, "out of host memory for the profile's tables");
+}
+
+/* What a host event is called: steps, phases and scopes are what lies between operations. */
+static void name_event(const Trace *t, const TraceEvent *e, bool torch, char text[2 * LABEL_BYTES]) {
+    char label[LABEL_BYTES];
+    const char *theirs =
+        torch && e->kind == TRACE_PRIMITIVE ? torch_name(e->operation, e->pass, e->name) : NULL;
+    operation_label(e, label);
+    if (e->kind == TRACE_RUNTIME)
+        snprintf(text, 2 * LABEL_BYTES, "%s", e->name);
+    else if (theirs)
+        snprintf(text, 2 * LABEL_BYTES, "%s", theirs);
+    else if (e->kind == TRACE_OPERATION)
+        snprintf(text, 2 * LABEL_BYTES, "%s%s", torch ? "fusebox::" : "", label);
+    else if (e->kind == TRACE_PRIMITIVE)
+        snprintf(text, 2 * LABEL_BYTES, "%s: %s", label, e->name);
+    else
+        snprintf(text, 2 * LABEL_BYTES, "(between operations)");
+    (void)t;
+}
+
+static Status sum_events(const Trace *t, bool torch, Operations *o) {
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        char name[2 * LABEL_BYTES];
+        OperationSum *row;
+        if (!in_step(e) || trace_on_device(e) || (e->kind == TRACE_RUNTIME && !torch)) continue;
+        name_event(t, e, torch, name);
+        TRY(row_of(o, name, &row));
+        bool between = e->kind < TRACE_OPERATION;
+        row->calls += between ? e->kind == TRACE_STEP : 1;
+        row->self_cpu += (double)e->self;
+        row->self_device += (double)e->device_self;
+        row->self_memory += o->taken[i];
+        row->cpu += between ? (double)e->self : (double)trace_length(e);
+        row->device += between ? (double)e->device_self : (double)e->device_total;
+        row->memory += between ? o->taken[i] : o->taken_below[i];
+        if (e->kind != TRACE_RUNTIME || e->parent < 0) continue;
+        name_event(t, &t->events[e->parent], torch, name); // there a call is no part of its caller's self
+        TRY(row_of(o, name, &row));
+        row->self_cpu -= (double)trace_length(e);
+    }
+    return OK;
+}
+
+/* What each event took from arenas; what was given back is not counted against it. */
+static void sum_memory(const Trace *t, Operations *o) {
+    int64_t held[MEMORY_CLASS_COUNT] = {0};
+    bool seen[MEMORY_CLASS_COUNT] = {false};
+    for (int64_t i = 0; i < t->memory_count; i++) {
+        const TraceMemory *m = &t->memory[i];
+        int64_t more = m->bytes - held[m->class_];
+        if (m->event >= 0 && more > 0 && seen[m->class_]) o->taken[m->event] += (double)more;
+        held[m->class_] = m->bytes;
+        seen[m->class_] = true;
+    }
+    for (int64_t i = t->count - 1; i >= 0; i--) {
+        o->taken_below[i] += o->taken[i];
+        if (t->events[i].parent >= 0) o->taken_below[t->events[i].parent] += o->taken_below[i];
+    }
+}
+
+static const TableColumn ours[] = {{"name", "Name", CELL_TEXT},
+                                   {"self_cpu_share", "Self CPU %", CELL_SHARE},
+                                   {"self_cpu_ns", "Self CPU", CELL_TIME},
+                                   {"cpu_share", "CPU total %", CELL_SHARE},
+                                   {"cpu_ns", "CPU total", CELL_TIME},
+                                   {"cpu_mean_ns", "CPU average", CELL_TIME},
+                                   {"self_device_share", "Self device %", CELL_SHARE},
+                                   {"self_device_ns", "Self device", CELL_TIME},
+                                   {"device_ns", "Device total", CELL_TIME},
+                                   {"device_mean_ns", "Device average", CELL_TIME},
+                                   {"cpu_memory_bytes", "CPU memory", CELL_BYTES},
+                                   {"self_cpu_memory_bytes", "Self CPU memory", CELL_BYTES},
+                                   {"device_memory_bytes", "Device memory", CELL_BYTES},
+                                   {"self_device_memory_bytes", "Self device memory", CELL_BYTES},
+                                   {"calls", "Calls", CELL_COUNT}};
+
+/* The titles, and the order of the two columns of self time on the device, that PyTorch's profiler prints. */
+static const TableColumn theirs[] = {{"name", "Name", CELL_TEXT},
+                                     {"self_cpu_share", "Self CPU %", CELL_SHARE},
+                                     {"self_cpu_ns", "Self CPU", CELL_TIME},
+                                     {"cpu_share", "CPU total %", CELL_SHARE},
+                                     {"cpu_ns", "CPU total", CELL_TIME},
+                                     {"cpu_mean_ns", "CPU time avg", CELL_TIME},
+                                     {"self_device_ns", "Self CUDA", CELL_TIME},
+                                     {"self_device_share", "Self CUDA %", CELL_SHARE},
+                                     {"device_ns", "CUDA total", CELL_TIME},
+                                     {"device_mean_ns", "CUDA time avg", CELL_TIME},
+                                     {"cpu_memory_bytes", "CPU Mem", CELL_BYTES},
+                                     {"self_cpu_memory_bytes", "Self CPU Mem", CELL_BYTES},
+                                     {"device_memory_bytes", "CUDA Mem", CELL_BYTES},
+                                     {"self_device_memory_bytes", "Self CUDA Mem", CELL_BYTES},
+                                     {"calls", "# of Calls", CELL_COUNT}};
+
+static Status add_row(const Trace *t, const OperationSum *r, bool torch, double steps, double device,
+                      Table *table) {
+    bool gpu = t->run.source != SOURCE_CLOCK;
+    TRY(table_add_row(table));
+    TRY(table_set_text(table, 0, r->name));
+    table_set(table, 1, share_of(r->self_cpu, steps));
+    table_set(table, 2, r->self_cpu);
+    table_set(table, 3, share_of(r->cpu, steps));
+    table_set(table, 4, r->cpu);
+    table_set(table, 5, share_of(r->cpu, r->calls));
+    table_set(table, torch ? 7 : 6, share_of(r->self_device, device));
+    table_set(table, torch ? 6 : 7, r->self_device);
+    table_set(table, 8, r->device);
+    table_set(table, 9, share_of(r->device, r->calls));
+    table_set(table, 10, gpu ? 0 : r->memory);
+    table_set(table, 11, gpu ? 0 : r->self_memory);
+    table_set(table, 12, gpu ? r->memory : 0);
+    table_set(table, 13, gpu ? r->self_memory : 0);
+    table_set(table, 14, r->calls);
+    return OK;
+}
+
+static Status fill_operations(const Trace *t, bool torch, Operations *o, Table *table) {
+    double steps = steps_length(t), device = device_length(t), self = 0, self_device = 0;
+    char text[CELL_TEXT_BYTES], text_device[CELL_TEXT_BYTES];
+    sum_memory(t, o);
+    TRY(sum_events(t, torch, o));
+    for (int64_t i = 0; i < o->count; i++) {
+        TRY(add_row(t, &o->rows[i], torch, steps, device, table));
+        self += o->rows[i].self_cpu;
+        self_device += o->rows[i].self_device;
+    }
+    TRY(table_arrange(table, &(TableView){.sort = "self_device_ns"}));
+    cell_format(CELL_TIME, self, UNIT_AUTO, text);
+    cell_format(CELL_TIME, self_device, UNIT_AUTO, text_device);
+    return table_note(table, "Self %s time total: %s; self %s time total: %s; of %lld steps", "CPU", text,
+                      torch ? "CUDA" : "device", text_device, (long long)t->run.steps);
+}
+
+Status table_operations(const Trace *t, bool torch, Table *table) {
+    size_t room = (size_t)(t->count ? t->count : 1);
+    Operations o = {.taken = memory_array(room, sizeof(double)),
+                    .taken_below = memory_array(room, sizeof(double))};
+    *table = torch ? table_make("operations", "Operations", COLUMNS(theirs))
+                   : table_make("operations", "Operations", COLUMNS(ours));
+    Status status = trace_open(&o.names);
+    if (!status && (!o.taken || !o.taken_below))
+        status = fail(ERROR_MEMORY, "out of host memory for the profile's tables");
+    if (!status) status = fill_operations(t, torch, &o, table);
+    trace_close(o.names);
+    memory_free(o.rows);
+    memory_free(o.taken);
+    memory_free(o.taken_below);
+    return status;
+}
+
+/* ---- categories ---- */
+
+Status table_categories(const Trace *t, Table *table) {
+    static const TableColumn columns[] = {{"category", "Category", CELL_TEXT},
+                                          {"device_ns", "Device time", CELL_TIME},
+                                          {"share", "Share", CELL_SHARE},
+                                          {"forward_ns", "Forward", CELL_TIME},
+                                          {"forward_share", "of forward", CELL_SHARE},
+                                          {"backward_ns", "Backward", CELL_TIME},
+                                          {"backward_share", "of backward", CELL_SHARE},
+                                          {"other_ns", "Optimizer, others", CELL_TIME},
+                                          {"events", "Kernels and copies", CELL_COUNT}};
+    enum { FORWARD, BACKWARD, OTHER, PARTS };
+    double ns[CATEGORY_COUNT][PARTS] = {{0}}, events[CATEGORY_COUNT] = {0}, sums[PARTS] = {0};
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        if (!trace_on_device(e) || !in_step(e)) continue;
+        int part = e->phase == PHASE_FORWARD ? FORWARD : e->phase == PHASE_BACKWARD ? BACKWARD : OTHER;
+        if (e->in_operation && part != OTHER) part = e->pass == PASS_BACKWARD ? BACKWARD : FORWARD;
+        ns[e->category][part] += (double)trace_length(e);
+        sums[part] += (double)trace_length(e);
+        events[e->category]++;
+    }
+    *table = table_make("categories", "Categories", COLUMNS(columns));
+    for (int i = 0; i < CATEGORY_COUNT; i++) {
+        double total = ns[i][FORWARD] + ns[i][BACKWARD] + ns[i][OTHER];
+        TRY(table_add_row(table));
+        TRY(table_set_text(table, 0, category_name((Category)i)));
+        table_set(table, 1, total);
+        table_set(table, 2, share_of(total, sums[FORWARD] + sums[BACKWARD] + sums[OTHER]));
+        table_set(table, 3, ns[i][FORWARD]);
+        table_set(table, 4, share_of(ns[i][FORWARD], sums[FORWARD]));
+        table_set(table, 5, ns[i][BACKWARD]);
+        table_set(table, 6, share_of(ns[i][BACKWARD], sums[BACKWARD]));
+        table_set(table, 7, ns[i][OTHER]);
+        table_set(table, 8, events[i]);
+    }
+    return OK;
+}
+
+/* ---- sources ---- */
+
+/* Whether an earlier event is of the same operation, pass and part of it, from the same line. */
+static bool listed(const Table *table, const char *operation, const char *part, const char *source) {
+    for (int64_t row = 0; row < table->rows; row++) {
+        const Cell *cells = &table->cells[row * table->column_count];
+        if (strcmp(cells[0].text, operation) == 0 && strcmp(cells[1].text, part) == 0 &&
+            strcmp(cells[4].text, source) == 0)
+            return true;
+    }
+    return false;
+}
+
+Status table_sources(const Trace *t, Table *table) {
+    static const TableColumn columns[] = {{"operation", "Operation", CELL_TEXT},
+                                          {"primitive", "Primitive", CELL_TEXT},
+                                          {"form", "Form", CELL_TEXT},
+                                          {"category", "Category", CELL_TEXT},
+                                          {"source", "Source", CELL_TEXT}};
+    *table = table_make("sources", "Where it is implemented", COLUMNS(columns));
+    const char *last = NULL;
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        char label[LABEL_BYTES];
+        if (e->kind != TRACE_PRIMITIVE || !in_step(e) || !e->source || e->source == last) continue;
+        if (e->step != t->run.first_step) break; // every step does the same
+        operation_label(e, label);
+        last = e->source;
+        if (listed(table, label, e->name, e->source)) continue;
+        TRY(table_add_row(table));
+        TRY(table_set_text(table, 0, label));
+        TRY(table_set_text(table, 1, e->name));
+        TRY(table_set_text(table, 2, form_name(e->form)));
+        TRY(table_set_text(table, 3, category_name(e->category)));
+        TRY(table_set_text(table, 4, e->source));
+    }
+    return OK;
+}
