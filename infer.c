@@ -61,6 +61,24 @@ static int64_t largest(OptionList list, int64_t otherwise) {
     return most;
 }
 
+/* --profile: the passes of one size and form, traced. */
+static Status trace_size(Run *run, const int32_t *tokens, int64_t batch, int64_t seq, Form form) {
+    const InferOptions *o = &run->options;
+    Inference *in = &run->inference;
+    const TraceRun facts = profiling_facts(&run->session, "infer", &run->report.peaks, batch, seq, 1);
+    Profiling *profiling = NULL;
+    char suffix[64] = "";
+    int used = 0;
+    if (o->batch_sizes.count || o->seq_lens.count)
+        used = snprintf(suffix, sizeof suffix, "_bs%" PRId64 "_seq%" PRId64, batch, seq);
+    if (o->compare) snprintf(suffix + used, sizeof suffix - (size_t)used, "_%s", form_name(form));
+    in->ctx.graphs = run->session.graphs;
+    TRY(profiling_open(&o->profiling, &in->ctx, &facts, suffix, o->quiet ? NULL : stdout, &profiling));
+    Status status = forward_trace(in, tokens, batch, seq, profiling);
+    profiling_close(profiling);
+    return status;
+}
+
 static Status profile_size(Run *run, const int32_t *tokens, int64_t batch, int64_t seq) {
     Inference *in = &run->inference;
     const InferOptions *o = &run->options;
@@ -70,6 +88,10 @@ static Status profile_size(Run *run, const int32_t *tokens, int64_t batch, int64
                                .seq = seq,
                                .repeats = o->repeats};
         in->ctx.fuses = form == FORM_NAIVE ? 0 : run->session.fuses;
+        if (*o->profiling.window) {
+            TRY(trace_size(run, tokens, batch, seq, (Form)form));
+            continue;
+        }
         TRY(forward_measure(in, tokens, o->warmup_runs, &what, &run->report, o->quiet ? NULL : stdout));
     }
     return OK;
@@ -99,6 +121,7 @@ static Status profile(Run *run) {
     Status status = profile_sizes(run, tokens);
     memory_free(tokens);
     TRY(status);
+    if (*o->profiling.window) return OK;
     forward_print(&run->report, stdout);
     if (!*o->json) return OK;
     return forward_write(&run->report, s->device, session_dtype_name(s), o->model, o->json);

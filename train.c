@@ -5,6 +5,7 @@
 #include "kernels/guard.h"
 #include "model/checkpoint.h"
 #include "model/paths.h"
+#include "model/profiling.h"
 #include "model/report.h"
 #include "model/train_options.h"
 #include "model/train_tokenizer.h"
@@ -21,8 +22,6 @@ enum {
     SKIPS_ALLOWED = 5,  // updates skipped in a row before the run is given up
     COMPARE_WARMUP = 3, // rounds of --compare
     COMPARE_ROUNDS = 10,
-    PROFILE_SKIP = 3, // steps of --profile that are not recorded, and that are
-    PROFILE_STEPS = 20,
     HELD_BATCHES = 32, // micro-batches that may be on their way to the device
 };
 
@@ -33,7 +32,7 @@ typedef struct {
     Feed feed;
     Trainer trainer;
     Report report;
-    Recorder *recorder;
+    Profiling *profiling;
     FILE *hash_trace;
     char *resume;        // the checkpoint that the run goes on from, or NULL
     TrainingState state; // where it stands
@@ -185,9 +184,12 @@ static Status open_trainer(Run *run) {
 
 static Status open_observers(Run *run) {
     TrainOptions *o = &run->options;
-    if (o->profile)
-        TRY(recorder_open(run->session.device, &(RecorderOptions){.primitives = true, .timed = true},
-                          &run->recorder));
+    if (*o->profiling.window) {
+        const TraceRun facts =
+            profiling_facts(&run->session, "train", &run->report.peaks, o->batch, o->seq, o->accum);
+        TRY(profiling_open(&o->profiling, &run->trainer.ctx, &facts, "", o->quiet ? NULL : stdout,
+                           &run->profiling));
+    }
     if (!*o->hash_trace) return OK;
     run->hash_trace = fopen(o->hash_trace, "w");
     if (!run->hash_trace) return fail(ERROR_FILE, "--hash-trace: cannot write %s", o->hash_trace);
@@ -318,18 +320,17 @@ static Status one_step(Run *run) {
     double rate = schedule_rate(&schedule, step), waited = loader_waited_ms(run->feed.train);
     StepResult result;
     t->ctx.step = step + 1;
-    int64_t here = run->report.count; // steps of this process
-    bool recorded = run->recorder && here >= PROFILE_SKIP && here < PROFILE_SKIP + PROFILE_STEPS;
-    t->ctx.recorder = recorded ? run->recorder : NULL;
+    if (run->profiling) progress_hide(run->report.progress);
+    TRY(profiling_before(run->profiling, &t->ctx, step + 1, run->report.count + 1));
     double start = device_clock();
     TRY(trainer_step(t, fetch, run, rate, &result));
     double ms = 1e3 * (device_clock() - start);
-    t->ctx.recorder = NULL;
+    waited = loader_waited_ms(run->feed.train) - waited;
+    TRY(profiling_after(run->profiling, &t->ctx, ms, waited));
     run->state.step++;
     run->state.tokens += t->batch * t->seq * t->accum;
     run->skips = result.skipped ? run->skips + 1 : 0;
-    return report_step(&run->report, t, run->state.step, &result, rate, ms,
-                       loader_waited_ms(run->feed.train) - waited);
+    return report_step(&run->report, t, run->state.step, &result, rate, ms, waited);
 }
 
 static Status loop(Run *run, const char **reason) {
@@ -353,28 +354,12 @@ static Status loop(Run *run, const char **reason) {
     return OK;
 }
 
-static Status print_profile(Run *run) {
-    const Record *records;
-    int64_t count, dropped;
-    Summary summary;
-    TRY(recorder_read(run->recorder, &records, &count, &dropped));
-    if (!count) return OK;
-    int64_t first = records[0].step, steps = records[count - 1].step - first + 1;
-    TRY(summary_make(records, count, first, steps, true, &summary));
-    printf("operations, median of %" PRId64
-           " steps; launched and timed one by one, so their sum is above the step's\n",
-           steps);
-    summary_print(&summary, &run->report.peaks, stdout);
-    summary_free(&summary);
-    return OK;
-}
-
 static Status train(Run *run) {
     const char *reason;
     catch_signals();
     TRY(loop(run, &reason));
     TRY(report_end(&run->report, &run->trainer, run->state.step, reason));
-    if (run->recorder && !run->options.quiet) TRY(print_profile(run));
+    TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     if (strcmp(reason, "diverged") != 0) return OK;
     return fail(ERROR_NONFINITE,
                 "%d steps in a row had a loss or gradient that is not finite; lower --lr, or look for "
@@ -443,7 +428,7 @@ static Status run_all(Run *run, int argc, char **argv) {
 
 static void close_all(Run *run) {
     report_close(&run->report);
-    recorder_close(run->recorder);
+    profiling_close(run->profiling);
     if (run->hash_trace) fclose(run->hash_trace);
     trainer_close(&run->trainer);
     feed_close(&run->feed);

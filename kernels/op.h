@@ -121,10 +121,10 @@ bool primitive_end(Ctx *ctx);
 
 /* A named range around part of the program (step, forward, layer, ...): in the profile, and an NVTX range for
  * outside profilers. `name` must live as long as the device. Nothing happens while measuring. As a
- * statement, never left by break or goto:
- *     PROFILE_SCOPE(ctx, "sort by length") { ... }                                                        */
-#define PROFILE_SCOPE(ctx, name)                                                                             \
-    for (bool scope_open_ = scope_begin(ctx, name); scope_open_; scope_open_ = scope_end(ctx))
+ * statement, never left by break or goto:  PROFILE_SCOPE(ctx, "sort by length") { ... }                   */
+#define PROFILE_SCOPE(ctx, name)  PROFILE_SCOPE_AT(ctx, name, __LINE__)
+#define PROFILE_SCOPE_AT(...)     PROFILE_SCOPE_AS(__VA_ARGS__)
+#define PROFILE_SCOPE_AS(c, s, n) for (bool in##n = scope_begin(c, s); in##n; in##n = scope_end(c))
 bool scope_begin(Ctx *ctx, const char *name); // true
 bool scope_end(Ctx *ctx);                     // false
 

@@ -77,6 +77,27 @@ Status forward_measure(Inference *in, const int32_t *tokens, int64_t warmup, con
     return OK;
 }
 
+/* One pass, waited for. */
+static Status traced_pass(Inference *in, const int32_t *tokens, int64_t batch, int64_t seq) {
+    scope_begin(&in->ctx, "step");
+    TRY(inference_logits(in, tokens, batch, seq));
+    TRY(in->ctx.device->synchronize(in->ctx.device));
+    scope_end(&in->ctx);
+    return OK;
+}
+
+Status forward_trace(Inference *in, const int32_t *tokens, int64_t batch, int64_t seq, Profiling *profiling) {
+    Ctx *ctx = &in->ctx;
+    for (int64_t pass = 1; !profiling_done(profiling); pass++) {
+        ctx->step = pass;
+        TRY(profiling_before(profiling, ctx, pass, pass));
+        double start = device_clock();
+        TRY(traced_pass(in, tokens, batch, seq));
+        TRY(profiling_after(profiling, ctx, 1e3 * (device_clock() - start), 0));
+    }
+    return profiling_finish(profiling, ctx);
+}
+
 static double seconds(const ForwardProfile *p) {
     return 1e-3 * p->ms;
 }

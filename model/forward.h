@@ -3,6 +3,7 @@
 #define MODEL_FORWARD_H
 
 #include "model/inference.h"
+#include "model/profiling.h"
 #include "profile/summary.h"
 
 #ifdef __cplusplus
@@ -32,6 +33,10 @@ void forward_fill_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t
  * adds a profile to the report and prints its table to `file`, unless that is NULL. */
 CHECKED Status forward_measure(Inference *inference, const int32_t *tokens, int64_t warmup,
                                const ForwardProfile *what, ForwardReport *report, FILE *file);
+
+/* Runs batch x seq of `tokens` until the profile is done, and makes its reports. */
+CHECKED Status forward_trace(Inference *inference, const int32_t *tokens, int64_t batch, int64_t seq,
+                             Profiling *profiling);
 
 /* One line for each profile: time, spread, tokens per second, TFLOP/s, share of the limit. */
 void forward_print(const ForwardReport *report, FILE *file);

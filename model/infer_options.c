@@ -35,6 +35,7 @@ static const Option table[] = {
     {COUNT("warmup-runs", 0, RUNS_MOST, warmup_runs), .doc = "runs before them"},
     {FLAG("compare", compare), .doc = "run naive and fused side by side"},
     {TEXT("json", "FILE", json), .doc = "write the profile as JSON too"},
+    PROFILING_ROWS(InferOptions),
 
     HEADING("Generation"),
     {TEXT("prompt", "TEXT", prompt), .doc = "text to go on from; - reads standard input"},
@@ -67,6 +68,7 @@ static const InferOptions defaults = {
     .repeats = 20,
     .warmup_runs = 3,
     .json = "",
+    .profiling = PROFILING_DEFAULTS,
     .prompt = "",
     .tokens = 256,
     .temperature = 0.8,
@@ -87,10 +89,11 @@ InferMode infer_options_mode(const InferOptions *o) {
 /* An option of another mode than the present one would be ignored in silence. */
 static Status check_modes(const InferOptions *o, const OptionSet *set) {
     static const char *const generation[] = {"tokens", "temperature", "top-k", "top-p", "stop", "no-cache"};
-    static const char *const profile[] = {"batch-sizes", "seq-lens", "repeats",
-                                          "warmup-runs", "compare",  "json"};
+    static const char *const profile[] = {"batch-sizes", "seq-lens", "repeats", "warmup-runs",
+                                          "compare",     "json",     "profile"};
     static const char *const sizes[] = {"batch", "seq"};
     InferMode mode = infer_options_mode(o);
+    TRY(options_exclude(set, "profile", "json"));
     TRY(options_exclude(set, "prompt", "eval"));
     TRY(options_exclude(set, "prompt", "logits"));
     TRY(options_exclude(set, "eval", "logits"));
@@ -105,6 +108,7 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (mode == INFER_GENERATE || mode == INFER_LOGITS)
             TRY(options_exclude(set, sizes[i], mode == INFER_GENERATE ? "prompt" : "logits"));
+    TRY(profiling_options_check(&o->profiling, set, 0));
     TRY(option_needs(set, "ids", mode == INFER_LOGITS, "--logits=FILE"));
     if (mode == INFER_LOGITS && !o->ids.count)
         return fail(ERROR_USAGE, "--logits needs the tokens to compute them for: --ids=1,2,3");

@@ -3,6 +3,7 @@
 #define MODEL_INFER_OPTIONS_H
 
 #include "model/compute_options.h"
+#include "model/profiling_options.h"
 
 /* What ./infer does follows from which of --prompt, --eval and --logits is there. */
 typedef enum { INFER_PROFILE, INFER_GENERATE, INFER_EVALUATE, INFER_LOGITS } InferMode;
@@ -18,6 +19,7 @@ typedef struct {
     int64_t repeats, warmup_runs;     // runs that are timed, and before them runs that are not
     bool compare;                     // naive and fused
     const char *json;                 // file for the profile
+    ProfilingOptions profiling;       // traced runs, besides
     const char *prompt;               // "-": standard input
     int64_t tokens;                   // to generate at most
     double temperature, top_p;        // temperature 0: greedy; top_p 1: all

@@ -83,7 +83,10 @@ Status inference_allocate(Inference *in) {
 
 static Status upload(Inference *in, Tensor t, const int32_t *values, int64_t batch, int64_t seq) {
     assert(batch * seq <= tensor_count(t));
-    return in->ctx.device->upload(in->ctx.device, t.data, values, (size_t)(batch * seq) * sizeof *values);
+    scope_begin(&in->ctx, "reader");
+    TRY(in->ctx.device->upload(in->ctx.device, t.data, values, (size_t)(batch * seq) * sizeof *values));
+    scope_end(&in->ctx);
+    return OK;
 }
 
 Status inference_logits(Inference *in, const int32_t *tokens, int64_t batch, int64_t seq) {

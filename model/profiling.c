@@ -2,6 +2,8 @@
 
 #include "base/memory.h"
 #include "profile/collect.h"
+#include "profile/output.h"
+#include "profile/sheet.h"
 #include "profile/spans.h"
 #include "profile/summary.h"
 #include "profile/tables.h"
@@ -24,8 +26,9 @@ typedef struct {
 } ProcessorTimes;
 
 struct Profiling {
-    const ProfileOptions *options;
-    TraceRun run;
+    const ProfilingOptions *options;
+    TraceRun facts;
+    const char *suffix;
     FILE *file;
     Window window;
     Collector *collector;
@@ -43,11 +46,39 @@ struct Profiling {
 
 /* ---- opening ---- */
 
-Status profiling_open(const ProfileOptions *options, Ctx *ctx, const TraceRun *run, FILE *file,
-                      Profiling **profiling) {
+TraceRun profiling_facts(const Session *s, const char *program, const Peaks *measured, int64_t batch,
+                         int64_t seq, int64_t accum) {
+    const Config *c = &s->config;
+    return (TraceRun){.source_note = "",
+                      .host = "",
+                      .measured = *measured,
+                      .sheet = sheet_peaks(s->device->name, s->dtype, s->tf32),
+                      .model = c->name,
+                      .dtype = session_dtype_name(s),
+                      .program = program,
+                      .batch = batch,
+                      .seq = seq,
+                      .accum = accum,
+                      .layers = c->layers,
+                      .heads = c->heads,
+                      .width = c->width,
+                      .parameters = config_parameters(c),
+                      .window = "",
+                      .process_cpu = -1,
+                      .system_cpu = -1,
+                      .gpu_busy = -1};
+}
+
+Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts, const char *suffix,
+                      FILE *file, Profiling **profiling) {
     Profiling *p = memory_allocate(sizeof *p);
     if (!p) return fail(ERROR_MEMORY, "out of host memory for the profile");
-    *p = (Profiling){.options = options, .run = *run, .file = file, .segment = -1, .graphs = ctx->graphs};
+    *p = (Profiling){.options = options,
+                     .facts = *facts,
+                     .suffix = suffix,
+                     .file = file,
+                     .segment = -1,
+                     .graphs = ctx->graphs};
     Status status = window_parse(options->window, &p->window);
     if (!status) status = collector_open(ctx->device, options->timer_only, &p->collector);
     if (status) {
@@ -146,7 +177,7 @@ static Status take_trace(Profiling *p, Ctx *ctx) {
     snprintf(p->window_text, sizeof p->window_text,
              "steps %" PRId64 " to %" PRId64 " (%s), segment %" PRId64 " of %" PRId64, s->begin + p->offset,
              s->begin + p->offset + p->traced.count - 1, p->options->window, p->segment + 1, p->window.count);
-    TraceRun run = p->run;
+    TraceRun run = p->facts;
     run.window = p->window_text;
     run.steps = p->traced.count;
     ctx->recorder = NULL;
@@ -155,29 +186,43 @@ static Status take_trace(Profiling *p, Ctx *ctx) {
     return collector_trace(p->collector, &run, ctx->arenas, &p->trace);
 }
 
-static Status print_tables(const Profiling *p) {
-    const ProfileOptions *o = p->options;
-    const TableView view = {o->unit, o->limit, o->sort, o->full_names};
+static Status print_tables(const Profiling *p, const TableView *view) {
     Tables tables;
-    TRY(tables_make(p->trace, o->torch, &tables));
+    TRY(tables_make(p->trace, p->options->torch, &tables));
     Status status = OK;
     for (int i = 0; i < tables.count && !status; i++) {
-        status = table_arrange(&tables.tables[i], &view);
+        status = table_arrange(&tables.tables[i], view);
         if (!status) fputc('\n', p->file);
-        if (!status) table_print_text(&tables.tables[i], &view, p->file);
+        if (!status) table_print_text(&tables.tables[i], view, p->file);
     }
     tables_free(&tables);
+    return status;
+}
+
+/* The findings and files of a trace with steps in it. */
+static Status write_profile(const Profiling *p, const TableView *view) {
+    Profile profile;
+    char suffix[64];
+    snprintf(suffix, sizeof suffix, "%s", p->suffix);
+    if (p->window.count > 1) snprintf(suffix, sizeof suffix, "%s_segment%" PRId64, p->suffix, p->segment + 1);
+    const ProfileOptions options = {.suffix = suffix, .view = *view};
+    TRY(profile_make(&p->trace, 1, NULL, 0, &profile));
+    Status status = p->file ? profile_print(&profile, &options, p->file) : OK;
+    if (!status && *p->options->out) status = profile_write(&profile, p->options->out, &options);
+    profile_free(&profile);
     return status;
 }
 
 static Status report(Profiling *p) {
     if (!p->trace) return OK;
     Trace *t = p->trace;
+    const TableView view = {p->options->unit, p->options->limit, p->options->sort, p->options->full_names};
     TRY(trace_set_times(t, p->timed.ms, p->timed.reader_ms, p->timed.count, p->traced.ms,
                         p->options->timer_only ? 0 : p->traced.count));
     if (p->timed.count) set_processors(&t->run, p->start);
     if (t->run.source != SOURCE_CLOCK) TRY(measure_gpu_busy(t));
-    Status status = p->file ? print_tables(p) : OK;
+    Status status = p->file ? print_tables(p, &view) : OK;
+    if (!status && t->count) status = write_profile(p, &view);
     trace_close(t);
     p->trace = NULL;
     p->traced.count = p->timed.count = 0;

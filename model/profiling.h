@@ -2,8 +2,8 @@
 #ifndef MODEL_PROFILING_H
 #define MODEL_PROFILING_H
 
-#include "kernels/op.h"
-#include "model/profile_options.h"
+#include "model/profiling_options.h"
+#include "model/session.h"
 #include "profile/trace.h"
 
 #include <stdio.h>
@@ -14,11 +14,16 @@ extern "C" {
 
 typedef struct Profiling Profiling;
 
-/* `run` says what the collector cannot know: the model, sizes, limits, the program; its texts must live until
- * profiling_close. Reports go to `file`, unless that is NULL, and into the folder that the options name. Steps
- * run without graphs until the last report is made: what is launched as a whole cannot be told apart. */
-CHECKED Status profiling_open(const ProfileOptions *options, Ctx *ctx, const TraceRun *run, FILE *file,
-                              Profiling **profiling);
+/* What a trace says of the session: model, precision, limits. Of a run of `program` over micro-batches
+ * (batch, seq), `accum` of them in a step. Its texts are the session's, or literals. */
+TraceRun profiling_facts(const Session *session, const char *program, const Peaks *measured, int64_t batch,
+                         int64_t seq, int64_t accum);
+
+/* Reports go to `file`, unless that is NULL, and into the folder that the options name, with `suffix` before
+ * the dot of the files' names. `facts` and its texts must live until profiling_close. Steps run without graphs
+ * until the last report is made: what is launched as a whole cannot be told apart. */
+CHECKED Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts,
+                              const char *suffix, FILE *file, Profiling **profiling);
 
 /* Around step `step`, from 1, of which `here` (from 1) is the number in this process. Between them the caller
  * runs the step with ctx, inside a scope named "step", and measures its time; of it it waited reader_ms. All

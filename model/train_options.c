@@ -75,7 +75,7 @@ static const Option table[] = {
     HEADING("Output"),
     {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
     {FLAG("compare", compare), .doc = "run naive and fused side by side, print a table"},
-    {FLAG("profile", profile), .doc = "time every operation, print a table"},
+    PROFILING_ROWS(TrainOptions),
     {FLAG("check", check), .doc = "stop at the first value that is not finite"},
     {TEXT("hash-trace", "FILE", hash_trace), .doc = "write a hash of every operation's output"},
     {FLAG("quiet", quiet), .letter = 'q', .doc = "print errors only"},
@@ -114,6 +114,7 @@ static const TrainOptions defaults = {
     .resume = "",
     .seed = 1,
     .log = "",
+    .profiling = PROFILING_DEFAULTS,
     .hash_trace = "",
     .config = "",
 };
@@ -152,6 +153,7 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
     TRY(compute_options_check(&o->compute));
     TRY(check_sizes(o));
     TRY(check_rates(o));
+    TRY(profiling_options_check(&o->profiling, set, o->steps));
     TRY(option_needs(set, "val-data", *o->data, "--data"));
     TRY(option_needs(set, "val-data", o->val_every, "--val-every"));
     TRY(option_needs(set, "val-steps", o->val_every, "--val-every"));

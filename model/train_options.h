@@ -3,6 +3,7 @@
 #define MODEL_TRAIN_OPTIONS_H
 
 #include "model/compute_options.h"
+#include "model/profiling_options.h"
 #include "optim/schedule.h"
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
@@ -31,7 +32,8 @@ typedef struct {
     const char *resume;       // "": no; "last": the newest in `out`; else a checkpoint
     int64_t seed;
     const char *log, *hash_trace; // files; "": none
-    bool compare, profile, check, quiet;
+    ProfilingOptions profiling;
+    bool compare, check, quiet;
     const char *config;
     bool print_config;
 } TrainOptions;

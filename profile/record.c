@@ -2,8 +2,6 @@
 
 #include "base/memory.h"
 
-#include <string.h>
-
 enum { DEPTH_LIMIT = 16, GROWTH = 4096 };
 
 typedef struct {
@@ -133,7 +131,8 @@ void record_end(Recorder *r) {
 void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT]) {
     if (r->failure || !r->options.whole) return;
     for (int i = 0; i < ARENA_COUNT; i++) {
-        if (arenas[i].used == r->used[i] || r->memory_count >= r->options.limit) continue;
+        bool first = r->memory_count <= i; // of each arena one, changed or not
+        if ((!first && arenas[i].used == r->used[i]) || r->memory_count >= r->options.limit) continue;
         if (r->memory_count == r->memory_room) {
             int64_t room = 2 * r->memory_room + GROWTH;
             RecordMemory *moved = memory_resize(r->memory, (size_t)room * sizeof *moved);
@@ -180,7 +179,6 @@ void recorder_clear(Recorder *r) {
     r->dropped = 0;
     r->depth = 0;
     r->memory_count = 0;
-    memset(r->used, 0, sizeof r->used);
 }
 
 const RecordMemory *recorder_memory(const Recorder *r, int64_t *count) {

@@ -1,6 +1,6 @@
-/* profile_options: how a program is profiled; the part of the options that ./train and ./infer share. */
-#ifndef MODEL_PROFILE_OPTIONS_H
-#define MODEL_PROFILE_OPTIONS_H
+/* profiling_options: how a program is profiled; the part of the options that ./train and ./infer share. */
+#ifndef MODEL_PROFILING_OPTIONS_H
+#define MODEL_PROFILING_OPTIONS_H
 
 #include "base/options.h"
 #include "profile/table.h"
@@ -13,46 +13,46 @@ typedef struct {
     int64_t limit;      // rows of a table; 0: all
     TimeUnit unit;
     bool full_names, torch;
-} ProfileOptions;
+} ProfilingOptions;
 
-/* Their rows of an option table, for a struct whose member `profile` they fill; and their defaults. */
-#define PROFILE_ROWS(Struct) PROFILE_WINDOW(Struct), PROFILE_OUTPUT(Struct), PROFILE_TABLES(Struct)
-#define PROFILE_WINDOW(Struct)                                                                               \
+/* Their rows of an option table, for a struct whose member `profiling` they fill; and their defaults. */
+#define PROFILING_ROWS(Struct) PROFILING_WINDOW(Struct), PROFILING_OUTPUT(Struct), PROFILING_TABLES(Struct)
+#define PROFILING_WINDOW(Struct)                                                                             \
     {                                                                                                        \
-        OPTION_TEXT, "profile", .argument = "WINDOW", .bare = "3,0,2,10,1",                                  \
+        OPTION_TEXT, "profile", .argument = "WINDOW", .bare = "3,0,1,5,1",                                   \
                                 .doc = "skip,closed,ready,record,repeat or [a,b): trace these steps",        \
-                                .field = offsetof(Struct, profile.window)                                    \
+                                .field = offsetof(Struct, profiling.window)                                  \
     }
-#define PROFILE_OUTPUT(Struct)                                                                               \
+#define PROFILING_OUTPUT(Struct)                                                                             \
     {OPTION_TEXT, "profile-out", .argument = "FOLDER", .doc = "write the profile's files there",             \
-     .field = offsetof(Struct, profile.out)},                                                                \
+     .field = offsetof(Struct, profiling.out)},                                                              \
     {                                                                                                        \
         OPTION_FLAG, "timer-only", .doc = "with --profile: time steps, trace nothing",                       \
-                                   .field = offsetof(Struct, profile.timer_only)                             \
+                                   .field = offsetof(Struct, profiling.timer_only)                           \
     }
-#define PROFILE_TABLES(Struct)                                                                               \
+#define PROFILING_TABLES(Struct)                                                                             \
     {OPTION_TEXT, "sort", .argument = "COLUMN", .doc = "sort the profile's tables by this column",           \
-     .field = offsetof(Struct, profile.sort)},                                                               \
+     .field = offsetof(Struct, profiling.sort)},                                                             \
         {OPTION_INTEGER,                                                                                     \
          "limit",                                                                                            \
          .argument = "N",                                                                                    \
          .least = 0,                                                                                         \
          .most = 1000000,                                                                                    \
          .doc = "rows of the profile's tables; 0 for all",                                                   \
-         .field = offsetof(Struct, profile.limit)},                                                          \
+         .field = offsetof(Struct, profiling.limit)},                                                        \
         {OPTION_CHOICE, "unit", .choices = "auto|s|ms|us|ns", .doc = "of the profile's times",               \
-         .field = offsetof(Struct, profile.unit)},                                                           \
+         .field = offsetof(Struct, profiling.unit)},                                                         \
         {OPTION_FLAG, "full-names", .doc = "do not cut long names in the profile",                           \
-         .field = offsetof(Struct, profile.full_names)},                                                     \
+         .field = offsetof(Struct, profiling.full_names)},                                                   \
     {                                                                                                        \
         OPTION_FLAG, "torch-compat", .doc = "name operations as PyTorch's profiler does",                    \
-                                     .field = offsetof(Struct, profile.torch)                                \
+                                     .field = offsetof(Struct, profiling.torch)                              \
     }
-#define PROFILE_DEFAULTS                                                                                     \
+#define PROFILING_DEFAULTS                                                                                   \
     { .window = "", .out = "", .sort = "", .limit = 25 }
 
 /* ERROR_USAGE for a window that cannot be, a column that no table has, options without --profile. A window
  * that records steps after `steps`, unless that is 0, cannot be. */
-CHECKED Status profile_options_check(const ProfileOptions *options, const OptionSet *set, int64_t steps);
+CHECKED Status profiling_options_check(const ProfilingOptions *options, const OptionSet *set, int64_t steps);
 
 #endif

@@ -1,4 +1,4 @@
-#include "model/profile_options.h"
+#include "model/profiling_options.h"
 
 #include "model/compute_options.h"
 #include "profile/tables.h"
@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-Status profile_options_check(const ProfileOptions *o, const OptionSet *set, int64_t steps) {
+Status profiling_options_check(const ProfilingOptions *o, const OptionSet *set, int64_t steps) {
     static const char *const others[] = {"profile-out", "timer-only", "sort",        "limit",
                                          "unit",        "full-names", "torch-compat"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)

@@ -1,0 +1,352 @@
+/* A real run on the CPU, traced: what its tables say, and the profile's options as their users see them. */
+#include "base/files.h"
+#include "base/memory.h"
+#include "model/trainer.h"
+#include "profile/collect.h"
+#include "profile/tables.h"
+#include "tests/support/program.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 3, LAYERS = 2, BATCH = 2, SEQ = 32 };
+
+/* ---- a trace of a few steps ---- */
+
+static int32_t tokens[BATCH * SEQ + 1];
+
+static Status fetch(void *source, int64_t index, MicroBatch *micro) {
+    (void)source;
+    (void)index;
+    *micro = (MicroBatch){tokens, tokens + 1};
+    return OK;
+}
+
+static void open_small(Trainer *t, Device *device, uint32_t fuses) {
+    Config config;
+    expect_ok(config_preset("gpt2-nano", &config));
+    config.layers = LAYERS;
+    config.width = 32;
+    config.heads = config.kv_heads = 2;
+    config.hidden = 128;
+    config.context = SEQ;
+    expect_ok(trainer_open(t, device, &config));
+    t->ctx.fuses = fuses;
+    t->batch = BATCH;
+    t->seq = SEQ;
+    t->update = (UpdateOptions){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+    expect_ok(trainer_measure(t, NULL));
+    expect_ok(trainer_allocate(t));
+    expect_ok(parameters_initialize(&t->ctx, &t->model.parameters, 1));
+}
+
+static void run_steps(Trainer *t, Recorder *recorder) {
+    StepResult result;
+    for (int64_t step = 1; step <= STEPS; step++) {
+        t->ctx.step = step;
+        t->ctx.recorder = recorder;
+        PROFILE_SCOPE(&t->ctx, "step") {
+            PROFILE_SCOPE(&t->ctx, "my range") expect_ok(trainer_gradients(t, fetch, NULL));
+            expect_ok(trainer_update(t, 1e-3));
+            expect_ok(trainer_result(t, &result));
+        }
+        t->ctx.recorder = NULL;
+    }
+}
+
+static Trace *traced(uint32_t fuses) {
+    Device *device;
+    Trainer t;
+    Collector *collector;
+    Trace *trace;
+    const double ms[STEPS] = {2, 3, 4}, reader[STEPS] = {0.1, 0.2, 0.3}, with[STEPS] = {3, 3, 3};
+    const TraceRun run = {.source_note = "",
+                          .host = "",
+                          .model = "small",
+                          .dtype = "fp32",
+                          .program = "test",
+                          .window = "",
+                          .batch = BATCH,
+                          .seq = SEQ,
+                          .accum = 1,
+                          .steps = STEPS,
+                          .measured = {1e11, 1e10},
+                          .process_cpu = 0.5,
+                          .system_cpu = 0.75};
+    for (int i = 0; i <= BATCH * SEQ; i++) tokens[i] = i * 7 % 256;
+    expect_ok(device_open_cpu(1, &device));
+    open_small(&t, device, fuses);
+    expect_ok(collector_open(device, false, &collector));
+    for (int window = 0; window < 2; window++) { // a second one must not remember the first
+        expect_ok(collector_begin(collector));
+        run_steps(&t, collector_recorder(collector));
+        expect_ok(collector_end(collector));
+    }
+    expect_ok(collector_trace(collector, &run, t.ctx.arenas, &trace));
+    expect_ok(trace_set_times(trace, ms, reader, STEPS, with, STEPS));
+    collector_close(collector);
+    trainer_close(&t);
+    device->close(device);
+    return trace;
+}
+
+static int open_traces(void **state) {
+    Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
+    traces[FORM_NAIVE] = traced(0);
+    traces[FORM_FUSED] = traced(~0u);
+    *state = traces;
+    return 0;
+}
+
+static int close_traces(void **state) {
+    Trace **traces = *state;
+    for (int form = 0; form < FORM_COUNT; form++) trace_close(traces[form]);
+    memory_free(traces);
+    return 0;
+}
+
+/* ---- cells ---- */
+
+static double cell(const Table *table, int64_t row, const char *key) {
+    for (int i = 0; i < table->column_count; i++)
+        if (strcmp(table->columns[i].key, key) == 0)
+            return table->cells[row * table->column_count + i].number;
+    fail_msg("table %s has no column %s", table->key, key);
+    return 0;
+}
+
+static int64_t find_row(const Table *table, const char *name) {
+    for (int64_t row = 0; row < table->rows; row++)
+        if (strcmp(table->cells[row * table->column_count].text, name) == 0) return row;
+    fail_msg("table %s has no row %s", table->key, name);
+    return -1;
+}
+
+static double sum_of(const Table *table, const char *key) {
+    double sum = 0;
+    for (int64_t row = 0; row < table->rows; row++) sum += cell(table, row, key);
+    return sum;
+}
+
+static void expect_about(double value, double expected) {
+    if (!(fabs(value - expected) <= 1e-9 * fabs(expected))) fail_msg("%.17g is not %.17g", value, expected);
+}
+
+static double steps_ns(const Trace *t) {
+    double sum = 0;
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].kind == TRACE_STEP) sum += (double)trace_length(&t->events[i]);
+    return sum;
+}
+
+static double device_ns(const Trace *t) {
+    double sum = 0;
+    for (int64_t i = 0; i < t->count; i++)
+        if (trace_on_device(&t->events[i])) sum += (double)trace_length(&t->events[i]);
+    return sum;
+}
+
+/* ---- the tables ---- */
+
+static void test_events(void **state) {
+    Trace **traces = *state;
+    for (int form = 0; form < FORM_COUNT; form++) {
+        const Trace *t = traces[form];
+        int64_t counts[TRACE_KIND_COUNT] = {0};
+        double covered = 0;
+        for (int64_t i = 0; i < t->count; i++) {
+            const TraceEvent *e = &t->events[i];
+            counts[e->kind]++;
+            assert_true(e->step >= 1 && e->step <= STEPS);
+            if (e->parent >= 0) {
+                const TraceEvent *parent = &t->events[e->parent];
+                assert_true(e->begin >= parent->begin && e->end <= parent->end);
+            } else {
+                assert_int_equal(e->kind, TRACE_STEP);
+            }
+            if (e->kind == TRACE_PRIMITIVE) assert_non_null(strstr(e->source, "cpu_"));
+            if (e->kind == TRACE_OPERATION) covered += (double)trace_length(e);
+            if (trace_on_device(e)) assert_true(e->self == 0 && e->device_self == trace_length(e));
+        }
+        /* Two norms, an attention and four linear layers in a block, embed, final norm, head: forward and
+         * backward; the update. */
+        assert_int_equal(counts[TRACE_STEP], STEPS);
+        assert_int_equal(counts[TRACE_PHASE], STEPS); // the others lie in "my range", so are scopes
+        assert_int_equal(counts[TRACE_OPERATION], STEPS * (2 * (7 * LAYERS + 3) + 1));
+        assert_int_equal(counts[TRACE_FILL], STEPS * 2);
+        assert_true(counts[TRACE_KERNEL] >= counts[TRACE_PRIMITIVE]);
+        assert_true(covered <= steps_ns(t));
+    }
+}
+
+static void test_operations(void **state) {
+    Trace **traces = *state;
+    for (int form = 0; form < FORM_COUNT; form++)
+        for (int torch = 0; torch < 2; torch++) {
+            Tables tables;
+            expect_ok(tables_make(traces[form], torch, &tables));
+            const Table *t = tables_find(&tables, "operations");
+            expect_about(sum_of(t, "self_cpu_ns"), steps_ns(traces[form]));
+            expect_about(sum_of(t, "self_device_ns"), device_ns(traces[form]));
+            expect_about(sum_of(t, "self_cpu_share"), 1);
+            expect_about(sum_of(t, "self_device_share"), 1);
+            for (int64_t row = 0; row < t->rows; row++) {
+                assert_true(cell(t, row, "self_cpu_ns") <= cell(t, row, "cpu_ns"));
+                assert_true(cell(t, row, "self_device_ns") <= cell(t, row, "device_ns"));
+            }
+            const char *name = torch ? "fusebox::linear forward" : "linear forward";
+            assert_true(cell(t, find_row(t, name), "calls") == STEPS * 4 * LAYERS);
+            if (form == FORM_NAIVE) { // split in 3 and merge, forward; 4 and 3 backward
+                int64_t bmm = find_row(t, torch ? "aten::bmm" : "attention forward: score product");
+                assert_true(cell(t, bmm, "calls") == STEPS * LAYERS * (torch ? 6 : 1));
+                int64_t scores = find_row(t, torch ? "fusebox::attention forward" : "attention forward");
+                assert_true(cell(t, scores, "cpu_memory_bytes") > BATCH * 2 * SEQ * 16 * 4 * 4);
+            }
+            tables_free(&tables);
+        }
+}
+
+static void test_kernels(void **state) {
+    Trace **traces = *state;
+    Tables tables;
+    expect_ok(tables_make(traces[FORM_NAIVE], false, &tables));
+    const Table *t = tables_find(&tables, "kernels");
+    expect_about(sum_of(t, "share"), 1);
+    for (int64_t row = 0; row < t->rows; row++) {
+        double least = cell(t, row, "least_ns"), mean = cell(t, row, "mean_ns");
+        assert_true(least <= mean && mean <= cell(t, row, "most_ns"));
+        assert_true(least <= cell(t, row, "median_ns"));
+        expect_about(mean * cell(t, row, "instances"), cell(t, row, "total_ns"));
+    }
+    int64_t row = find_row(t, "cblas_sgemm NT"); // linear layers and the head, scores
+    assert_true(cell(t, row, "instances") == STEPS * (4 * LAYERS + 1 + 2 * LAYERS));
+    tables_free(&tables);
+}
+
+static void test_steps(void **state) {
+    Trace **traces = *state;
+    for (int form = 0; form < FORM_COUNT; form++) {
+        Tables tables;
+        expect_ok(tables_make(traces[form], false, &tables));
+        const Table *model = tables_find(&tables, "model"), *ranges = tables_find(&tables, "ranges");
+        expect_about(sum_of(model, "cpu_ns"), steps_ns(traces[form]));
+        expect_about(sum_of(model, "device_ns"), device_ns(traces[form]));
+        assert_true(cell(ranges, find_row(ranges, "my range"), "calls") == STEPS);
+        assert_true(cell(ranges, find_row(ranges, "layer 1"), "calls") == 2 * STEPS);
+        const Table *overview = tables_find(&tables, "overview");
+        for (int64_t row = 0; row < overview->rows; row++)
+            assert_true(cell(overview, row, "union_ns") <= cell(overview, row, "sum_ns"));
+        expect_about(cell(overview, find_row(overview, "step"), "share"), 1);
+        const Table *categories = tables_find(&tables, "categories");
+        assert_int_equal(categories->rows, CATEGORY_COUNT);
+        expect_about(sum_of(categories, "share"), 1);
+        expect_about(sum_of(categories, "device_ns"), device_ns(traces[form]));
+        const Table *perf = tables_find(&tables, "perf");
+        expect_about(cell(perf, find_row(perf, "batch cost, ms"), "mean"), 3);
+        expect_about(cell(perf, find_row(perf, "tokens per second"), "most"), BATCH * SEQ / 2e-3);
+        expect_about(cell(perf, find_row(perf, "reader cost, ms"), "least"), 0.1);
+        const Table *device = tables_find(&tables, "device");
+        expect_about(cell(device, 0, "utilization"), 0.5);
+        const Table *distribution = tables_find(&tables, "distribution");
+        expect_about(cell(distribution, find_row(distribution, "communication"), "union_ns"), 0);
+        tables_free(&tables);
+    }
+}
+
+/* Both forms have the same work to do; its sum is what the door counted. */
+static void test_work(void **state) {
+    Trace **traces = *state;
+    double flops[FORM_COUNT], counted[FORM_COUNT] = {0};
+    for (int form = 0; form < FORM_COUNT; form++) {
+        Tables tables;
+        expect_ok(tables_make(traces[form], false, &tables));
+        const Table *t = tables_find(&tables, "work");
+        int64_t all = t->rows - 1;
+        flops[form] = cell(t, all, "flops");
+        for (int64_t i = 0; i < traces[form]->count; i++) counted[form] += traces[form]->events[i].work.flops;
+        expect_about(flops[form], counted[form]);
+        double seconds = 1e-9 * cell(t, all, "device_ns"), bytes = cell(t, all, "bytes");
+        expect_about(cell(t, all, "flop_rate"), flops[form] / seconds);
+        expect_about(cell(t, all, "of_measured"), fmax(flops[form] / 1e11, bytes / 1e10) / seconds);
+        tables_free(&tables);
+    }
+    expect_about(flops[FORM_FUSED], flops[FORM_NAIVE]);
+}
+
+static void test_memory(void **state) {
+    Trace **traces = *state;
+    Tables tables;
+    expect_ok(tables_make(traces[FORM_NAIVE], false, &tables));
+    const Table *t = tables_find(&tables, "memory"), *tensors = tables_find(&tables, "tensors");
+    expect_about(sum_of(t, "share"), 1);
+    for (int64_t row = 0; row < t->rows; row++)
+        assert_true(cell(t, row, "at_peak_bytes") <= cell(t, row, "own_peak_bytes"));
+    assert_true(cell(t, find_row(t, "saved"), "own_peak_bytes") > 0);
+    double weights = cell(tensors, find_row(tensors, "weights"), "bytes");
+    assert_true(cell(t, find_row(t, "parameters"), "at_peak_bytes") >= weights);
+    for (int64_t row = 1; row < tensors->rows; row++)
+        assert_true(cell(tensors, row - 1, "bytes") >= cell(tensors, row, "bytes"));
+    const Table *timeline = tables_find(&tables, "memory_timeline");
+    assert_int_equal(timeline->rows, 16);
+    double most = 0;
+    for (int64_t row = 0; row < timeline->rows; row++) most = fmax(most, cell(timeline, row, "all_bytes"));
+    expect_about(sum_of(t, "at_peak_bytes"), most);
+    const Table *sources = tables_find(&tables, "sources");
+    assert_true(sources->rows > 20);
+    tables_free(&tables);
+}
+
+/* ---- the programs ---- */
+
+#define PROFILED "train " TINY " --val-every=0 --sample-every=0 "
+
+static void test_window(void **state) {
+    const Ran *ran = program_succeeds(*state, PROFILED
+                                      "--steps=9 --profile='[2,4),[6,8)' --unit=us --limit=3 --sort=total_ns "
+                                      "--profile-out=segments");
+    expect_text(ran->output, "steps 2 to 3 ([2,4),[6,8)), segment 1 of 2");
+    expect_text(ran->output, "steps 6 to 7 ([2,4),[6,8)), segment 2 of 2");
+    expect_text(ran->output, "more rows are left out (--limit)");
+    expect_text(ran->output, " us  ");
+    expect_text(ran->output, "CPU clock");
+    assert_true(path_exists(inside(*state, "segments/profiling_stats_segment1.json")));
+    assert_true(path_exists(inside(*state, "segments/trace_segment2.json")));
+}
+
+static void test_timers(void **state) {
+    const Ran *ran = program_succeeds(*state, PROFILED "--steps=6 --profile=1,0,0,4,1 --timer-only");
+    expect_text(ran->output, "4 steps with tracing off");
+    assert_null(strstr(ran->output, "Kernels"));
+}
+
+static void test_infer(void **state) {
+    const Ran *ran = program_succeeds(*state, "infer --device=cpu --batch-sizes=1,2 --seq-lens=8,16 "
+                                              "--profile=1,0,0,2,1 --profile-out=sweep --torch-compat "
+                                              "--fused=0 --limit=0 --full-names");
+    expect_text(ran->output, "aten::_softmax ");
+    expect_text(ran->output, "# of Calls");
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "sweep/profiling_stats_bs%d_seq%d.json", 1 + i / 2, i % 2 ? 16 : 8);
+        assert_true(path_exists(inside(*state, name)));
+    }
+}
+
+static void test_refusals(void **state) {
+    program_refuses(*state, ERROR_USAGE, "records up to step 10", PROFILED "--steps=5 --profile='[2,11)'");
+    program_refuses(*state, ERROR_USAGE, "expected skip,closed", PROFILED "--profile=1,2");
+    program_refuses(*state, ERROR_USAGE, "no table of the profile", PROFILED "--profile --sort=nothing");
+    program_refuses(*state, ERROR_USAGE, "without --profile", PROFILED "--timer-only");
+}
+
+int main(void) {
+    const struct CMUnitTest tables[] = {cmocka_unit_test(test_events),  cmocka_unit_test(test_operations),
+                                        cmocka_unit_test(test_kernels), cmocka_unit_test(test_steps),
+                                        cmocka_unit_test(test_work),    cmocka_unit_test(test_memory)};
+    const struct CMUnitTest programs[] = {cmocka_unit_test(test_window), cmocka_unit_test(test_timers),
+                                          cmocka_unit_test(test_infer), cmocka_unit_test(test_refusals)};
+    int failed = cmocka_run_group_tests(tables, open_traces, close_traces);
+    return failed + cmocka_run_group_tests(programs, program_setup, scratch_teardown);
+}
