@@ -41,8 +41,9 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo test check tests bench sanitize fuzz fuzzers format clean
+.PHONY: all help packages demo test check tests bench sanitize fuzz fuzzers format clean ALWAYS
 .SECONDARY:
+ALWAYS:
 
 all: train infer tools/profile  ## build ./train, ./infer and tools/profile (the default)
 	@$(if $(filter 0,$(CUDA)),echo "built for the CPU only (no nvcc here or CUDA=0)",:)
@@ -89,34 +90,42 @@ train infer: %: $(BUILD)/%
 tools/profile: $(BUILD)/tools/profile
 	@ln -sf $(abspath $<) $@
 
-$(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o $(OBJECTS)
-	$(LINK) -o $@ $^ $(LDLIBS)
-
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(OBJECTS)
-	$(LINK) -o $@ $^ -lcmocka $(LDLIBS)
-
-$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS)
+# With what a folder was built last: where that changes (CUDA=0, ARCH, EXTRA, ...), what depends on it is made anew.
+$(BUILD)/cc.options: WITH := $(CC) $(CFLAGS)
+$(BUILD)/nvcc.options: WITH := $(NVCC) $(NVCCFLAGS)
+$(BUILD)/link.options: WITH := $(LINK) $(OBJECTS) $(LDLIBS)
+$(BUILD)/%.options: ALWAYS
 	@mkdir -p $(@D)
-	$(LINK) -o $@ $^ $(LDLIBS)
+	@echo '$(WITH)' | cmp -s - $@ || echo '$(WITH)' >$@
+
+$(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o $(OBJECTS) $(BUILD)/link.options
+	$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
+
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(OBJECTS) $(BUILD)/link.options
+	$(LINK) -o $@ $(filter %.o,$^) -lcmocka $(LDLIBS)
+
+$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS) $(BUILD)/link.options
+	@mkdir -p $(@D)
+	$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 
 $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZED)
 	$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
-$(BUILD)/%_float.o: %.c
+$(BUILD)/%_float.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -DREAL=float -c -o $@ $<
 
-$(BUILD)/%_double.o: %.c
+$(BUILD)/%_double.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
 
 $(BUILD)/profile/page.o: $(wildcard profile/page/*)
 
-$(BUILD)/%.o: %.c
+$(BUILD)/%.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c -o $@ $<
 
-$(BUILD)/%.cu.o: %.cu
+$(BUILD)/%.cu.o: %.cu $(BUILD)/nvcc.options
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCCFLAGS) -c -o $@ $<
 
