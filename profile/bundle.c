@@ -191,6 +191,16 @@ static void write_audit(JsonWriter *w, const Trace *t) {
     json_write_close(w, ']');
 }
 
+static void write_tables(JsonWriter *w, const Tables *tables) {
+    json_write_line(w, 3, true);
+    json_member_open(w, "tables", '[');
+    for (int i = 0; i < tables->count; i++) {
+        json_write_line(w, 4, true);
+        table_write_json(&tables->tables[i], w);
+    }
+    json_write_close(w, ']');
+}
+
 static Status write_path(JsonWriter *w, const ProfilePath *path) {
     const TraceRun *r = &path->trace->run;
     json_write_line(w, 2, true);
@@ -205,6 +215,7 @@ static Status write_path(JsonWriter *w, const ProfilePath *path) {
     write_kernels(w, &path->figures);
     write_memory(w, &path->figures);
     TRY(bundle_timeline(path->trace, w));
+    write_tables(w, &path->tables);
     write_audit(w, path->trace);
     json_write_close(w, '}');
     return OK;

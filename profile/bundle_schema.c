@@ -19,6 +19,7 @@ typedef enum {
     LIST,   // of objects
     TEXTS,  // a list of texts
     EVENTS, // a list of [name, begin, length, category, depth]
+    ROWS,   // a list of lists of texts, numbers and nulls
 } Kind;
 
 typedef struct Field {
@@ -73,6 +74,9 @@ static const Field tracks[] = {{"name", TEXT, NULL}, {"events", EVENTS, NULL}, {
 static const Field timeline[] = {
     {"step", COUNT, NULL}, {"tracks", LIST, tracks}, {"names", TEXTS, NULL}, {0}};
 static const Field audit[] = {{"check", TEXT, NULL}, {"passed", TRUTH, NULL}, {"detail", TEXT, NULL}, {0}};
+static const Field columns[] = {{"key", TEXT, NULL}, {"title", TEXT, NULL}, {"kind", TEXT, NULL}, {0}};
+static const Field tables[] = {{"key", TEXT, NULL},  {"title", TEXT, NULL},  {"columns", LIST, columns},
+                               {"rows", ROWS, NULL}, {"notes", TEXTS, NULL}, {0}};
 static const Field paths[] = {{"label", TEXT, NULL},
                               {"source", TEXT, NULL},
                               {"source_note", TEXT, NULL},
@@ -83,6 +87,7 @@ static const Field paths[] = {{"label", TEXT, NULL},
                               {"kernels", LIST, kernels},
                               {"memory", OBJECT, memory},
                               {"timeline", OBJECT, timeline},
+                              {"tables", LIST, tables},
                               {"audit", LIST, audit},
                               {0}};
 static const Field differences[] = {{"place", TEXT, NULL},
@@ -138,6 +143,18 @@ static Status check_event(const json_t *event, const char *place) {
     return good ? OK : fail(ERROR_FORMAT, "%s: not an event [name, begin, length, category, depth]", place);
 }
 
+static Status check_row(const json_t *row, const char *place) {
+    if (!json_is_array(row)) return fail(ERROR_FORMAT, "%s: not a row", place);
+    size_t i;
+    json_t *cell;
+    json_array_foreach(row, i, cell) {
+        bool good = json_is_null(cell) || json_is_string(cell) ||
+                    (json_is_number(cell) && isfinite(json_number_value(cell)));
+        if (!good) return fail(ERROR_FORMAT, "%s[%zu]: neither a text nor a number", place, i);
+    }
+    return OK;
+}
+
 static Status check_list(const json_t *list, const Field *field, const char *place) {
     if (!json_is_array(list)) return fail(ERROR_FORMAT, "%s: not a list", place);
     size_t count = json_array_size(list);
@@ -148,6 +165,7 @@ static Status check_list(const json_t *list, const Field *field, const char *pla
         const json_t *item = json_array_get(list, i);
         TRY(field->kind == TEXTS    ? check_text(item, inner)
             : field->kind == EVENTS ? check_event(item, inner)
+            : field->kind == ROWS   ? check_row(item, inner)
                                     : check_object(item, field->fields, inner));
     }
     return OK;
@@ -161,6 +179,7 @@ static Status check_value(const json_t *value, const Field *field, const char *p
     case OBJECT: return check_object(value, field->fields, place);
     case LIST:
     case TEXTS:
+    case ROWS:
     case EVENTS: return check_list(value, field, place);
     default: return check_number(value, field->kind, place);
     }
@@ -237,6 +256,20 @@ static Status check_timeline(const json_t *drawn, size_t path) {
     return OK;
 }
 
+static Status check_tables(const json_t *tables, size_t path) {
+    size_t i, k;
+    json_t *table, *row;
+    json_array_foreach(tables, i, table) {
+        size_t width = json_array_size(json_object_get(table, "columns"));
+        json_array_foreach(json_object_get(table, "rows"), k, row) {
+            if (json_array_size(row) != width)
+                return fail(ERROR_FORMAT, "paths[%zu].tables[%zu].rows[%zu]: %zu cells in %zu columns", path,
+                            i, k, json_array_size(row), width);
+        }
+    }
+    return OK;
+}
+
 Status bundle_check(const json_t *root) {
     const char *schema = text_of(root, "schema");
     if (!schema || strcmp(schema, BUNDLE_SCHEMA) != 0)
@@ -255,6 +288,7 @@ Status bundle_check(const json_t *root) {
             return fail(ERROR_FORMAT, "paths[%zu].step.ns: not between its low and its high", i);
         TRY(check_operations(json_object_get(path, "operations"), i));
         TRY(check_timeline(json_object_get(path, "timeline"), i));
+        TRY(check_tables(json_object_get(path, "tables"), i));
     }
     return OK;
 }

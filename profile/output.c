@@ -92,6 +92,35 @@ static Status write_traces(const Profile *profile, const char *folder, const Pro
     return OK;
 }
 
+/* A file for each table: tables/operations.csv, of two paths tables/naive_operations.csv. */
+static Status write_table(const Table *table, const char *folder, const char *label) {
+    char *path = NULL, *text = NULL, name[128];
+    size_t length = 0;
+    FILE *memory = open_memstream(&text, &length);
+    if (!memory) return fail(ERROR_MEMORY, "out of host memory for a table");
+    table_print_csv(table, memory);
+    Status status = fclose(memory) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for a table");
+    snprintf(name, sizeof name, "%s%s%s.csv", label ? label : "", label ? "_" : "", table->key);
+    if (!status) status = path_join(folder, name, &path);
+    if (!status) status = file_write(path, text, (int64_t)length);
+    memory_free(path);
+    free(text); // the C library's own
+    return status;
+}
+
+static Status write_tables(const Profile *profile, const char *folder, const ProfileOptions *options) {
+    char *tables = NULL;
+    TRY(named(folder, "tables", NULL, options, "", &tables));
+    Status status = directory_make(tables);
+    for (int i = 0; i < profile->count; i++) {
+        const ProfilePath *path = &profile->paths[i];
+        for (int k = 0; k < path->tables.count && !status; k++)
+            status = write_table(&path->tables.tables[k], tables, profile->count > 1 ? path->label : NULL);
+    }
+    memory_free(tables);
+    return status;
+}
+
 Status profile_write(const Profile *profile, const char *folder, const ProfileOptions *options) {
     Answers answers;
     JsonWriter bundle = {0};
@@ -101,6 +130,7 @@ Status profile_write(const Profile *profile, const char *folder, const ProfileOp
     if (!status) status = write_bundle(&bundle, folder, options);
     if (!status) status = write_digest(profile, &answers, folder, options);
     if (!status) status = write_traces(profile, folder, options);
+    if (!status) status = write_tables(profile, folder, options);
     json_writer_free(&bundle);
     questions_free(&answers);
     return status;

@@ -23,6 +23,7 @@ Status profile_make(Trace *const *traces, int count, const Difference *differenc
         profile->count++;
         path->label = label_of(&path->figures);
         status = audit_profile(path->trace, &path->figures);
+        if (!status) status = tables_make(path->trace, false, &path->tables);
     }
     /* Of two, the second may fall back on the naive form here and there: it is still the fused path. */
     if (count == FORM_COUNT) {
@@ -34,7 +35,10 @@ Status profile_make(Trace *const *traces, int count, const Difference *differenc
 }
 
 void profile_free(Profile *profile) {
-    for (int i = 0; i < profile->count; i++) figures_free(&profile->paths[i].figures);
+    for (int i = 0; i < profile->count; i++) {
+        figures_free(&profile->paths[i].figures);
+        tables_free(&profile->paths[i].tables);
+    }
     *profile = (Profile){0};
 }
 

@@ -5,7 +5,7 @@
 
 #include "profile/compare.h"
 #include "profile/figures.h"
-#include "profile/table.h"
+#include "profile/tables.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +16,7 @@ typedef struct {
         label; // "naive", "fused", or "mixed" where some operations ran in the one form and some in the other
     Trace *trace;
     Figures figures;
+    Tables tables;
 } ProfilePath;
 
 typedef struct {

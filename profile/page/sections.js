@@ -140,6 +140,19 @@ function drawMemory() {
     section('memory', 'Memory at its peak', 'By class; the device\'s own overhead is not in it.', keys, chart, ...lists);
 }
 
+const CELLS = {text: v => v, count: v => String(Math.round(v)), number: v => digits(v, 4), ns: time, bytes, share: percent,
+               flop: v => scaled(v, 'FLOP'), flop_per_s: v => scaled(v, 'FLOP/s'), bytes_per_s: v => scaled(v, 'B/s')};
+
+function drawTables() {
+    const cell = (value, kind) => value === null ? {text: '', value: -Infinity} : kind === 'text' ? value : {text: CELLS[kind](value), value};
+    const made = paths.flatMap(path => path.tables.filter(t => t.rows.length).map(t => node('details', {},
+        node('summary', {}, t.title + (paths.length > 1 ? ', ' + path.label : '')),
+        table(t.columns.map(c => ({title: c.title, text: c.kind === 'text'})),
+              t.rows.map(row => row.map((value, i) => cell(value, t.columns[i].kind in CELLS ? t.columns[i].kind : 'text')))),
+        ...t.notes.map(note => node('p', {class: 'note'}, note)))));
+    if (made.length) section('tables', 'All tables', 'As the terminal prints them; a click on a column\'s head sorts.', ...made);
+}
+
 function drawQuestions() {
     section('questions', 'Six questions', 'Answered from the figures of this run.', ...bundle.questions.filter(q => q.answer.length).map(q =>
         node('div', {class: 'answer'}, node('h3', {}, q.question), node('ul', {}, ...q.answer.map(line => node('li', {}, line))))));
@@ -156,4 +169,4 @@ function drawAudit() {
 }
 
 [drawHead, drawPhases, drawQuestions, drawComparison, drawTree, drawKernels, drawRoofline, drawTimeline, drawMemory,
- drawAudit].forEach(draw => draw());
+ drawTables, drawAudit].forEach(draw => draw());
