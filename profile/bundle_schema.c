@@ -256,10 +256,10 @@ static Status check_timeline(const json_t *drawn, size_t path) {
     return OK;
 }
 
-static Status check_tables(const json_t *tables, size_t path) {
+static Status check_tables(const json_t *list, size_t path) {
     size_t i, k;
     json_t *table, *row;
-    json_array_foreach(tables, i, table) {
+    json_array_foreach(list, i, table) {
         size_t width = json_array_size(json_object_get(table, "columns"));
         json_array_foreach(json_object_get(table, "rows"), k, row) {
             if (json_array_size(row) != width)

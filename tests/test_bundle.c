@@ -172,6 +172,8 @@ static void refuses_what_is_wrong(void **state) {
         {"\"low_ns\":", "\"low_ns\":1e12,\"was\":", "not between"},
         {"\"events\":[[0,", "\"events\":[[99999,", "has no name"},
         {"\"events\":[[0,", "\"events\":[[-1,", "not an event"},
+        {"\"rows\":[[", "\"rows\":[[null,", "cells in"},
+        {"\"rows\":[[", "\"rows\":[[[],", "neither a text nor a number"},
         {"\"passed\":true", "\"passed\":1", "audit[0].passed"},
         {"\"answer\":[", "\"answer\":[null,", "answer[0]: not a text"},
         {"\"source_note\":\"", "\"source_note\":\"\\u0000", "\\u0000"},
