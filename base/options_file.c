@@ -1,9 +1,8 @@
 #include "base/options_internal.h"
 
-#include "base/files.h"
+#include "base/json_read.h"
 #include "base/memory.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -96,14 +95,8 @@ static Status read_object(OptionSet *set, const char *path, json_t *object) {
 }
 
 Status options_read_file(OptionSet *set, const char *path) {
-    char *text;
-    int64_t length;
-    TRY(file_read(path, FILE_MOST, &text, &length));
-    json_error_t error;
-    json_t *object = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-    memory_free(text);
-    if (!object)
-        return fail(ERROR_FORMAT, "%s:%d:%d: not valid JSON: %s", path, error.line, error.column, error.text);
+    json_t *object;
+    TRY(json_read(path, FILE_MOST, &object));
     Status status = read_object(set, path, object);
     json_decref(object);
     return status;

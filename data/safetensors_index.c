@@ -1,20 +1,11 @@
 /* A model in several files: model.safetensors.index.json says which tensor lies in which. */
+#include "base/json_read.h"
 #include "base/memory.h"
 #include "data/safetensors_internal.h"
 
 #include <string.h>
 
 enum { INDEX_LIMIT = 64 << 20 /* bytes */, SHARD_LIMIT = 1024 };
-
-static Status load_index(const char *path, json_t **root) {
-    char *text;
-    int64_t length;
-    TRY(file_read(path, INDEX_LIMIT, &text, &length));
-    json_error_t error;
-    *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-    memory_free(text);
-    return *root ? OK : fail(ERROR_FORMAT, "%s, line %d: %s", path, error.line, error.text);
-}
 
 /* A shard is a file beside the index and nothing else: no path leads out of the folder. */
 static bool plain_name(const char *name) {
@@ -79,7 +70,7 @@ static Status add_shards(Safetensors *file, const json_t *map, const char *folde
 
 static Status open_index(const char *folder, const char *path, Safetensors **file) {
     json_t *root = NULL;
-    TRY(load_index(path, &root));
+    TRY(json_read(path, INDEX_LIMIT, &root));
     Status status = safetensors_new(file, path);
     if (!status) status = add_shards(*file, json_object_get(root, "weight_map"), folder, path);
     json_decref(root);

@@ -1,5 +1,6 @@
 /* Reads a byte-level BPE's vocabulary and merges from files, trusting nothing in them. */
 #include "base/files.h"
+#include "base/json_read.h"
 #include "data/hash.h"
 #include "data/tables.h"
 #include "data/tokenizer_json.h"
@@ -26,14 +27,7 @@ static Status fail_memory(const char *path) {
 }
 
 Status load_json(const char *path, json_t **root) {
-    *root = NULL;
-    char *text;
-    int64_t length;
-    TRY(file_read(path, TOKENIZER_FILE_LIMIT, &text, &length));
-    json_error_t error;
-    *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-    memory_free(text);
-    if (!*root) return fail(ERROR_FORMAT, "%s, line %d: %s", path, error.line, error.text);
+    TRY(json_read(path, TOKENIZER_FILE_LIMIT, root));
     if (json_is_object(*root)) return OK;
     json_decref(*root);
     *root = NULL;

@@ -1,9 +1,9 @@
 #include "model/config_file.h"
 
 #include "base/files.h"
+#include "base/json_read.h"
 #include "base/memory.h"
 
-#include <jansson.h>
 #include <string.h>
 
 enum { FILE_LIMIT = 16 << 20 /* bytes */, SHOWN = 60 /* bytes of a value in a message */ };
@@ -248,9 +248,8 @@ static Status read_root(const File *file, Config *config) {
 }
 
 Status config_parse(const char *text, int64_t length, const char *name, Config *config) {
-    json_error_t error;
-    json_t *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-    if (!root) return fail(ERROR_FORMAT, "%s, line %d: %s", name, error.line, error.text);
+    json_t *root;
+    TRY(json_parse(text, length, name, &root));
     File file = {root, name};
     Status status = read_root(&file, config);
     json_decref(root);

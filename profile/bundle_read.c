@@ -1,10 +1,9 @@
 #include "profile/bundle.h"
 
 #include "base/files.h"
+#include "base/json_read.h"
 #include "base/memory.h"
 #include "profile/bundle_schema.h"
-
-#include <jansson.h>
 
 enum { BUNDLE_BYTES_MOST = 32 << 20 };
 
@@ -81,10 +80,9 @@ static Status read_checked(const json_t *root, Bundle *bundle) {
 }
 
 Status bundle_parse(const char *text, int64_t length, const char *name, Bundle *bundle) {
-    json_error_t error;
+    json_t *root;
     *bundle = (Bundle){0};
-    json_t *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-    if (!root) return fail(ERROR_FORMAT, "%s: line %d: %s", name, error.line, error.text);
+    TRY(json_parse(text, length, name, &root));
     Status status = fail_at(bundle_check(root), "%s", name);
     if (!status) status = read_checked(root, bundle);
     json_decref(root);

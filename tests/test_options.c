@@ -295,9 +295,9 @@ static void test_bad_file(void **state) {
     refuse_file("{\"config\": \"x\"}", ERROR_USAGE, ": \"config\" belongs on the command line only");
     refuse_file("[1]", ERROR_FORMAT, ": expected a JSON object of option names and values");
     refuse_file("{\"seed\": 1, \"seed\": 2}", ERROR_FORMAT,
-                ":1:18: not valid JSON: duplicate object key near '\"seed\"'");
+                ": line 1, column 18: not valid JSON: duplicate object key near '\"seed\"'");
     refuse_file("{\"seed\": 99999999999999999999}", ERROR_FORMAT,
-                ":1:29: not valid JSON: too big integer near '99999999999999999999'");
+                ": line 1, column 29: not valid JSON: too big integer near '99999999999999999999'");
 
     OptionSet set;
     Values v;

@@ -20,7 +20,7 @@ static int32_t tokens[BATCH * SEQ + 1];
 static Status fetch(void *source, int64_t index, MicroBatch *micro) {
     (void)source;
     (void)index;
-    *micro = (MicroBatch){tokens, tokens + 1};
+    *micro = (MicroBatch){.inputs = tokens, .targets = tokens + 1};
     return OK;
 }
 

@@ -255,8 +255,8 @@ static void hostile_vocabularies(void **state) {
     expect_refused(*state, "has 5000 bytes");
     free(large);
     static const char *texts[][2] = {
-        {"", "vocab.json, line"},       {"[]", "no JSON object"},
-        {"{", "vocab.json, line"},      {"{\"a\": 0, \"a\": 1}", "duplicate"},
+        {"", "vocab.json: line"},       {"[]", "no JSON object"},
+        {"{", "vocab.json: line"},      {"{\"a\": 0, \"a\": 1}", "duplicate"},
         {"{\"\xff\": 0}", "line 1"},    {"{}", "no token for the byte"},
         {"{\"\\ud800\": 0}", "line 1"}, {"{\"\\u0000\": 0}", "line 1"},
         {"{\"x\": 0}", "for the byte"}, {"{\"x\": 99999999999999999999}", "too big"},
@@ -339,7 +339,7 @@ static void other_kinds_of_tokenizer(void **state) {
     write_text_file(inside(*state, "tokenizer_config.json"), "{\"fusebox_tokenizer\": \"words\"}");
     expect_refused(*state, "can only be \"bytes\"");
     write_text_file(inside(*state, "tokenizer_config.json"), "{\"fusebox_tokenizer\": ");
-    expect_refused(*state, "tokenizer_config.json, line");
+    expect_refused(*state, "tokenizer_config.json: line");
 }
 
 /* merges as "a b", as older files have them; and an added token spelled in foreign letters. */

@@ -1,0 +1,24 @@
+/* json_read: JSON from outside, parsed by jansson. A key that stands twice in an object is refused. Messages name
+ * the file, the line and the column. The caller checks what the text holds, and ends with json_decref. */
+#ifndef BASE_JSON_READ_H
+#define BASE_JSON_READ_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `name` is for messages. ERROR_FORMAT for what is not JSON; *root is NULL then. */
+CHECKED Status json_parse(const char *text, int64_t length, const char *name, json_t **root);
+
+/* Reads a file of at most `limit` bytes (file_read) and parses it. */
+CHECKED Status json_read(const char *path, int64_t limit, json_t **root);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
