@@ -2,11 +2,9 @@
 
 #include "base/memory.h"
 #include "profile/collect.h"
-#include "profile/output.h"
 #include "profile/sheet.h"
 #include "profile/spans.h"
 #include "profile/summary.h"
-#include "profile/tables.h"
 #include "profile/window.h"
 
 #include <inttypes.h>
@@ -39,6 +37,7 @@ struct Profiling {
     int64_t segment; // at hand; -1: none yet
     bool recording;  // the collector is between begin and end
     Trace *trace;    // recorded, and waiting for its times
+    TraceList *kept; // where it goes instead of being reported, or NULL
     StepTimes traced, timed;
     ProcessorTimes start; // of the timed pass
     char window_text[128];
@@ -104,6 +103,10 @@ void profiling_close(Profiling *p) {
     free_times(&p->traced);
     free_times(&p->timed);
     memory_free(p);
+}
+
+void profiling_keep(Profiling *p, TraceList *list) {
+    p->kept = list;
 }
 
 /* ---- the processors ---- */
@@ -186,47 +189,28 @@ static Status take_trace(Profiling *p, Ctx *ctx) {
     return collector_trace(p->collector, &run, ctx->arenas, &p->trace);
 }
 
-static Status print_tables(const Profiling *p, const TableView *view) {
-    Tables tables;
-    TRY(tables_make(p->trace, p->options->torch, &tables));
-    Status status = OK;
-    for (int i = 0; i < tables.count && !status; i++) {
-        status = table_arrange(&tables.tables[i], view);
-        if (!status) fputc('\n', p->file);
-        if (!status) table_print_text(&tables.tables[i], view, p->file);
-    }
-    tables_free(&tables);
-    return status;
-}
-
-/* The findings and files of a trace with steps in it. */
-static Status write_profile(const Profiling *p, const TableView *view) {
-    Profile profile;
-    char suffix[64];
+/* The trace's report, or its handing over. */
+static Status hand_out(Profiling *p) {
+    Trace *t = p->trace;
+    p->trace = NULL;
+    if (p->kept) return trace_list_add(p->kept, t);
+    char suffix[96];
     snprintf(suffix, sizeof suffix, "%s", p->suffix);
     if (p->window.count > 1) snprintf(suffix, sizeof suffix, "%s_segment%" PRId64, p->suffix, p->segment + 1);
-    const ProfileOptions options = {.suffix = suffix, .view = *view};
-    TRY(profile_make(&p->trace, 1, NULL, 0, &profile));
-    Status status = p->file ? profile_print(&profile, &options, p->file) : OK;
-    if (!status && *p->options->out) status = profile_write(&profile, p->options->out, &options);
-    profile_free(&profile);
+    Status status = profiling_report(p->options, &t, 1, NULL, 0, suffix, p->file);
+    trace_close(t);
     return status;
 }
 
 static Status report(Profiling *p) {
     if (!p->trace) return OK;
     Trace *t = p->trace;
-    const TableView view = {p->options->unit, p->options->limit, p->options->sort, p->options->full_names};
     TRY(trace_set_times(t, p->timed.ms, p->timed.reader_ms, p->timed.count, p->traced.ms,
                         p->options->timer_only ? 0 : p->traced.count));
     if (p->timed.count) set_processors(&t->run, p->start);
     if (t->run.source != SOURCE_CLOCK) TRY(measure_gpu_busy(t));
-    Status status = p->file ? print_tables(p, &view) : OK;
-    if (!status && t->count) status = write_profile(p, &view);
-    trace_close(t);
-    p->trace = NULL;
     p->traced.count = p->timed.count = 0;
-    return status;
+    return hand_out(p);
 }
 
 /* ---- around a step ---- */

@@ -2,7 +2,7 @@
 #ifndef MODEL_PROFILING_H
 #define MODEL_PROFILING_H
 
-#include "model/profiling_options.h"
+#include "model/profiling_report.h"
 #include "model/session.h"
 #include "profile/trace.h"
 
@@ -30,6 +30,9 @@ CHECKED Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const T
  * do nothing for NULL. */
 CHECKED Status profiling_before(Profiling *profiling, Ctx *ctx, int64_t step, int64_t here);
 CHECKED Status profiling_after(Profiling *profiling, Ctx *ctx, double ms, double reader_ms);
+
+/* From now on traces go into `list` instead of being reported: for profiling_report_pairs. */
+void profiling_keep(Profiling *profiling, TraceList *list);
 
 /* Nothing more will be recorded or timed. */
 bool profiling_done(const Profiling *profiling);

@@ -5,13 +5,17 @@
 #include "profile/window.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 Status profiling_options_check(const ProfilingOptions *o, const OptionSet *set, int64_t steps) {
-    static const char *const others[] = {"profile-out", "timer-only", "sort",        "limit",
-                                         "unit",        "full-names", "torch-compat"};
+    static const char *const others[] = {"profile-out", "profile-trace", "report",     "timer-only",  "sort",
+                                         "limit",       "unit",          "full-names", "torch-compat"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         TRY(option_needs(set, others[i], *o->window, "--profile"));
     if (!*o->window) return OK;
+    if (strcmp(o->trace, "trace.json") != 0 && strcmp(o->trace, "trace.json.gz") != 0)
+        return fail(ERROR_USAGE, "--profile-trace=%.100s: the trace is called trace.json or trace.json.gz",
+                    o->trace);
     Window window;
     TRY(window_parse(o->window, &window));
     int64_t last = window_last_recorded(&window);

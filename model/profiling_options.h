@@ -5,12 +5,16 @@
 #include "base/options.h"
 #include "profile/table.h"
 
+typedef enum { REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
+
 typedef struct {
     const char *window; // for window_parse; "": no profile
     const char *out;    // folder for the report's files; "": none
-    bool timer_only;    // time steps, trace nothing
-    const char *sort;   // key of a column; "": as each table is
-    int64_t limit;      // rows of a table; 0: all
+    const char *trace;  // name of the trace file there
+    ProfilingReport report;
+    bool timer_only;  // time steps, trace nothing
+    const char *sort; // key of a column; "": as each table is
+    int64_t limit;    // rows of a table; 0: all
     TimeUnit unit;
     bool full_names, torch;
 } ProfilingOptions;
@@ -26,6 +30,11 @@ typedef struct {
 #define PROFILING_OUTPUT(Struct)                                                                             \
     {OPTION_TEXT, "profile-out", .argument = "FOLDER", .doc = "write the profile's files there",             \
      .field = offsetof(Struct, profiling.out)},                                                              \
+        {OPTION_TEXT, "profile-trace", .argument = "NAME",                                                   \
+         .doc = "of the trace in that folder; .gz compresses it",                                            \
+         .field = offsetof(Struct, profiling.trace)},                                                        \
+        {OPTION_CHOICE, "report", .choices = "tables|questions", .doc = "what the profile prints",           \
+         .field = offsetof(Struct, profiling.report)},                                                       \
     {                                                                                                        \
         OPTION_FLAG, "timer-only", .doc = "with --profile: time steps, trace nothing",                       \
                                    .field = offsetof(Struct, profiling.timer_only)                           \
@@ -49,7 +58,7 @@ typedef struct {
                                      .field = offsetof(Struct, profiling.torch)                              \
     }
 #define PROFILING_DEFAULTS                                                                                   \
-    { .window = "", .out = "", .sort = "", .limit = 25 }
+    { .window = "", .out = "", .trace = "trace.json", .sort = "", .limit = 25 }
 
 /* ERROR_USAGE for a window that cannot be, a column that no table has, options without --profile. A window
  * that records steps after `steps`, unless that is 0, cannot be. */

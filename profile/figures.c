@@ -94,8 +94,13 @@ static Status add_kernel(Figures *f, const TraceEvent *e) {
         row = &f->kernels[f->kernel_count++];
         *row = (KernelRow){.name = e->name, .kind = e->kind};
     }
+    const char *place = e->in_operation ? e->place : NULL;
+    bool first = row->calls[PASS_FORWARD] + row->calls[PASS_BACKWARD] + row->calls[PASS_UPDATE] == 0;
     row->category = e->in_operation ? e->category : CATEGORY_MEMORY;
-    row->place = e->in_operation ? e->place : NULL;
+    if (first)
+        row->place = place;
+    else if (row->place != place)
+        row->place = "several";
     row->ns[pass_of(e)] += (double)trace_length(e);
     row->calls[pass_of(e)] += 1;
     return OK;

@@ -37,7 +37,7 @@ typedef struct {
     const char *name;
     TraceKind kind;
     Category category; // of what it served most recently; CATEGORY_MEMORY outside operations
-    const char *place; // NULL outside operations
+    const char *place; // that it served, or "several"; NULL outside operations
     double ns[PASS_COUNT], calls[PASS_COUNT];
 } KernelRow;
 

@@ -97,6 +97,8 @@ typedef struct {
     double waits, wait_ns; // calls of the host that wait for the device, a step
     double copies, copied; // synchronous copies, and copies of pageable memory, a step
     double pageable;
+    const OperationRow *slack; // takes longest beyond what its limit demands
+    double slack_ns, slack_share;
     bool cpu;
 } Evidence;
 
@@ -110,6 +112,10 @@ static void weigh_work(const ProfilePath *path, Evidence *e) {
         double reached = work_share(r->work, 1e-6 * r->ns, peaks, &limit);
         *(limit == 'm' ? &e->matrix : &e->memory) += r->ns;
         e->least += reached * r->ns;
+        if ((1 - reached) * r->ns <= e->slack_ns) continue;
+        e->slack = r;
+        e->slack_ns = (1 - reached) * r->ns;
+        e->slack_share = reached;
     }
 }
 

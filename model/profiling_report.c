@@ -1,0 +1,84 @@
+#include "model/profiling_report.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+#include "profile/output.h"
+
+#include <inttypes.h>
+
+enum { SUFFIX_BYTES = 96 };
+
+/* ---- lists ---- */
+
+Status trace_list_add(TraceList *list, Trace *trace) {
+    if (list->count == list->room) {
+        int64_t room = 2 * list->room + 4;
+        Trace **moved = memory_resize(list->traces, (size_t)room * sizeof *moved);
+        if (!moved) {
+            trace_close(trace);
+            return fail(ERROR_MEMORY, "out of host memory for the profile");
+        }
+        list->traces = moved;
+        list->room = room;
+    }
+    list->traces[list->count++] = trace;
+    return OK;
+}
+
+void trace_list_free(TraceList *list) {
+    for (int64_t i = 0; i < list->count; i++) trace_close(list->traces[i]);
+    memory_free(list->traces);
+    *list = (TraceList){0};
+}
+
+/* ---- reports ---- */
+
+static Status print_tables(const ProfilingOptions *options, const Trace *trace, FILE *file) {
+    const TableView view = {options->unit, options->limit, options->sort, options->full_names};
+    Tables tables;
+    TRY(tables_make(trace, options->torch, &tables));
+    Status status = OK;
+    for (int i = 0; i < tables.count && !status; i++) {
+        status = table_arrange(&tables.tables[i], &view);
+        if (!status) fputc('\n', file);
+        if (!status) table_print_text(&tables.tables[i], &view, file);
+    }
+    tables_free(&tables);
+    return status;
+}
+
+Status profiling_report(const ProfilingOptions *options, Trace *const *traces, int count,
+                        const Difference *differences, int difference_count, const char *suffix, FILE *file) {
+    Status status = OK;
+    bool recorded = true; // --timer-only records no events
+    for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;
+    for (int i = 0; i < count && !status && file; i++)
+        if (options->report == REPORT_TABLES || !recorded) status = print_tables(options, traces[i], file);
+    if (status || !recorded) return status;
+    const ProfileOptions how = {.suffix = suffix,
+                                .compress = path_ends_with(options->trace, ".gz"),
+                                .questions = options->report == REPORT_QUESTIONS};
+    Profile profile;
+    TRY(profile_make(traces, count, differences, difference_count, &profile));
+    if (file) {
+        fputc('\n', file);
+        status = profile_print(&profile, &how, file);
+    }
+    if (!status && *options->out) status = profile_write(&profile, options->out, &how);
+    profile_free(&profile);
+    return status;
+}
+
+Status profiling_report_pairs(const ProfilingOptions *options, const TraceList lists[FORM_COUNT],
+                              const Difference *differences, int difference_count, const char *suffix,
+                              FILE *file) {
+    const TraceList *naive = &lists[FORM_NAIVE], *fused = &lists[FORM_FUSED];
+    for (int64_t i = 0; i < naive->count && i < fused->count; i++) {
+        char full[SUFFIX_BYTES];
+        snprintf(full, sizeof full, "%s", suffix);
+        if (naive->count > 1) snprintf(full, sizeof full, "%s_segment%" PRId64, suffix, i + 1);
+        Trace *pair[FORM_COUNT] = {[FORM_NAIVE] = naive->traces[i], [FORM_FUSED] = fused->traces[i]};
+        TRY(profiling_report(options, pair, FORM_COUNT, differences, difference_count, full, file));
+    }
+    return OK;
+}
