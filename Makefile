@@ -29,6 +29,14 @@ ifeq ($(CUDA),1)
 OBJECTS += $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard kernels/*/*.cu optim/*.cu))
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt
 LINK := $(CXX)
+# The profiler's best source is opened at run time; its headers are needed here. Without, CUDA events do.
+CUPTI := $(dir $(firstword $(shell grep -ls cuptiSubscribe_v2 $(CUDA_HOME)/include/cupti_callbacks.h \
+    $(CUDA_HOME)/extras/CUPTI/include/cupti_callbacks.h)))
+ifneq ($(CUPTI),)
+OBJECTS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard profile/cupti/*.c))
+LDLIBS += -Wl,-rpath,$(CUDA_HOME)/extras/CUPTI/lib64
+$(BUILD)/profile/cupti/%.o: CFLAGS += -isystem $(CUPTI) -isystem $(CUDA_HOME)/include
+endif
 endif
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 BENCHES := $(if $(filter 1,$(CUDA)),$(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c)))

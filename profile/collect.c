@@ -244,7 +244,11 @@ static TraceEvent activity_event(const Making *m, const Activity *a, const char 
 }
 
 static Status add_call(Making *m, const Activity *a, Calls *calls, Numbering *threads) {
-    TraceEvent e = activity_event(m, a, a->name);
+    char name[96]; // without the version at the end: "cudaLaunchKernelExC_v11060"
+    snprintf(name, sizeof name, "%s", a->name);
+    char *version = strstr(name, "_v");
+    if (version && strspn(version + 2, "0123456789") == strlen(version + 2)) *version = 0;
+    TraceEvent e = activity_event(m, a, name);
     e.thread = number_of(threads, a->thread);
     return trace_add(m->trace, &e, &calls->call[a->correlation - calls->first]);
 }

@@ -16,6 +16,7 @@ typedef struct {
     int64_t begin, end;
     uint32_t correlation;   // what was launched and the call that launched it bear the same
     int64_t thread, stream; // the system's numbers
+    bool driver;            // of a call: of the driver's interface, not of the runtime's
     int64_t mark;           // what cupti_mark said last when it was called or launched; -1: nothing
     KernelShape kernel;     // all but the occupancy
     CopyShape copy;

@@ -3,9 +3,11 @@
 #include "base/memory.h"
 #include "model/trainer.h"
 #include "profile/collect.h"
+#include "profile/cupti.h"
 #include "profile/tables.h"
 #include "tests/support/program.h"
 
+#include <dlfcn.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -56,8 +58,7 @@ static void run_steps(Trainer *t, Recorder *recorder) {
     }
 }
 
-static Trace *traced(uint32_t fuses) {
-    Device *device;
+static Trace *traced(Device *device, uint32_t fuses) {
     Trainer t;
     Collector *collector;
     Trace *trace;
@@ -76,7 +77,6 @@ static Trace *traced(uint32_t fuses) {
                           .process_cpu = 0.5,
                           .system_cpu = 0.75};
     for (int i = 0; i <= BATCH * SEQ; i++) tokens[i] = i * 7 % 256;
-    expect_ok(device_open_cpu(1, &device));
     open_small(&t, device, fuses);
     expect_ok(collector_open(device, false, &collector));
     for (int window = 0; window < 2; window++) { // a second one must not remember the first
@@ -88,14 +88,16 @@ static Trace *traced(uint32_t fuses) {
     expect_ok(trace_set_times(trace, ms, reader, STEPS, with, STEPS));
     collector_close(collector);
     trainer_close(&t);
-    device->close(device);
     return trace;
 }
 
 static int open_traces(void **state) {
+    Device *device;
     Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
-    traces[FORM_NAIVE] = traced(0);
-    traces[FORM_FUSED] = traced(~0u);
+    expect_ok(device_open_cpu(1, &device));
+    traces[FORM_NAIVE] = traced(device, 0);
+    traces[FORM_FUSED] = traced(device, ~0u);
+    device->close(device);
     *state = traces;
     return 0;
 }
@@ -298,6 +300,94 @@ static void test_memory(void **state) {
     tables_free(&tables);
 }
 
+/* ---- on a GPU ---- */
+
+static Device *open_gpu(void) {
+    Device *device = NULL;
+    if (device_open_cuda) status_free(device_open_cuda(0, &device));
+    if (!device) skip();
+    return device;
+}
+
+/* Whatever the source: kernels lie in steps, serve something, and none is missing. */
+static void expect_kernels(const Trace *t) {
+    int64_t kernels = 0, wanted = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        wanted += e->kind == TRACE_PRIMITIVE && e->device_count > 0;
+        if (e->kind != TRACE_KERNEL) continue;
+        kernels++;
+        assert_true(e->parent >= 0 && e->in_operation && e->step >= 1 && e->step <= STEPS);
+        assert_true(e->end > e->begin);
+    }
+    assert_true(kernels >= wanted && wanted > STEPS * 20);
+}
+
+static void test_activities(void **state) {
+    (void)state;
+    Device *device = open_gpu();
+    for (int form = 0; form < FORM_COUNT; form++) {
+        Trace *t = traced(device, form == FORM_FUSED ? ~0u : 0);
+        Tables tables;
+        print_message("%s %s\n", source_name(t->run.source), t->run.source_note);
+        expect_kernels(t);
+        expect_ok(tables_make(t, false, &tables));
+        const Table *kernels = tables_find(&tables, "kernels");
+        if (t->run.source == SOURCE_CUPTI) {
+            double records = sum_of(kernels, "instances");
+            assert_true(t->run.launches == (int64_t)records && records > STEPS * 20);
+            assert_int_equal(t->run.dropped, 0);
+            for (int64_t row = 0; row < kernels->rows; row++) {
+                assert_true(cell(kernels, row, "registers") > 0);
+                assert_true(cell(kernels, row, "occupancy") > 0 && cell(kernels, row, "occupancy") <= 1);
+            }
+            for (int64_t i = 0; i < t->count; i++)
+                if (trace_on_device(&t->events[i])) {
+                    assert_true(t->events[i].launch >= 0);
+                    assert_true(t->events[i].end > t->events[t->events[i].launch].begin);
+                }
+        }
+        tables_free(&tables);
+        trace_close(t);
+    }
+    device->close(device);
+}
+
+static void ignore_call(void *user, int domain, uint32_t id, const void *data) {
+    (void)user;
+    (void)domain;
+    (void)id;
+    (void)data;
+}
+
+/* Somebody else has subscribed to CUPTI before: the run goes on with CUDA events, and says who. */
+static void test_second_subscriber(void **state) {
+    (void)state;
+    Device *device = open_gpu();
+    void *library = cupti_open ? dlopen("libcupti.so", RTLD_NOW) : NULL, *planted = NULL;
+    if (!library && cupti_open) library = dlopen("libcupti.so.13", RTLD_NOW);
+    if (!library) {
+        device->close(device);
+        skip();
+    }
+    int (*subscribe)(void **, void (*)(void *, int, uint32_t, const void *), void *);
+    int (*unsubscribe)(void *);
+    *(void **)&subscribe = dlsym(library, "cuptiSubscribe");
+    *(void **)&unsubscribe = dlsym(library, "cuptiUnsubscribe");
+    assert_int_equal(subscribe(&planted, ignore_call, NULL), 0);
+    Trace *t = traced(device, 0);
+    print_message("%s\n", t->run.source_note);
+    assert_int_equal(t->run.source, SOURCE_EVENTS);
+    assert_non_null(strstr(t->run.source_note, "another profiler already holds CUPTI"));
+    expect_kernels(t);
+    trace_close(t);
+    assert_int_equal(unsubscribe(planted), 0);
+    t = traced(device, 0); // and when it has gone, CUPTI is ours
+    assert_int_equal(t->run.source, SOURCE_CUPTI);
+    trace_close(t);
+    device->close(device);
+}
+
 /* ---- the programs ---- */
 
 #define PROFILED "train " TINY " --val-every=0 --sample-every=0 "
@@ -345,8 +435,11 @@ int main(void) {
     const struct CMUnitTest tables[] = {cmocka_unit_test(test_events),  cmocka_unit_test(test_operations),
                                         cmocka_unit_test(test_kernels), cmocka_unit_test(test_steps),
                                         cmocka_unit_test(test_work),    cmocka_unit_test(test_memory)};
+    const struct CMUnitTest gpu[] = {cmocka_unit_test(test_activities),
+                                     cmocka_unit_test(test_second_subscriber)};
     const struct CMUnitTest programs[] = {cmocka_unit_test(test_window), cmocka_unit_test(test_timers),
                                           cmocka_unit_test(test_infer), cmocka_unit_test(test_refusals)};
     int failed = cmocka_run_group_tests(tables, open_traces, close_traces);
+    failed += cmocka_run_group_tests(gpu, NULL, NULL);
     return failed + cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }

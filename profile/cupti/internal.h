@@ -1,0 +1,57 @@
+/* What the two halves of CUPTI's side share: its functions, found at run time, and what has been received. */
+#ifndef PROFILE_CUPTI_INTERNAL_H
+#define PROFILE_CUPTI_INTERNAL_H
+
+#include "profile/cupti.h"
+
+#include <cupti.h>
+
+/* The functions of the library that are used. */
+#define CUPTI_FUNCTIONS(USE)                                                                                 \
+    USE(GetVersion)                                                                                          \
+    USE(GetResultString)                                                                                     \
+    USE(GetCallbackName)                                                                                     \
+    USE(Subscribe_v2)                                                                                        \
+    USE(Unsubscribe)                                                                                         \
+    USE(EnableCallback)                                                                                      \
+    USE(ActivityEnable)                                                                                      \
+    USE(ActivityDisable)                                                                                     \
+    USE(ActivityEnableDriverApi)                                                                             \
+    USE(ActivityRegisterCallbacks)                                                                           \
+    USE(ActivityRegisterTimestampCallback)                                                                   \
+    USE(ActivityGetNextRecord)                                                                               \
+    USE(ActivityGetNumDroppedRecords)                                                                        \
+    USE(ActivityFlushAll)                                                                                    \
+    USE(ActivityPushExternalCorrelationId)                                                                   \
+    USE(ActivityPopExternalCorrelationId)
+
+typedef struct {
+    uint8_t *bytes;
+    size_t valid;
+} Buffer;
+
+/* The mark that was innermost when a call was made. */
+typedef struct {
+    uint32_t correlation;
+    int64_t mark;
+} Marked;
+
+typedef struct {
+    Cupti base; // first, so that a Cupti * is an Opened *
+    void *library;
+#define DECLARE(name) __typeof__(&cupti##name) name;
+    CUPTI_FUNCTIONS(DECLARE)
+#undef DECLARE
+    CUpti_SubscriberHandle subscriber;
+    int64_t launches;
+    uint32_t launch_call; // correlation of the last launch
+    Activity *activities;
+    int64_t count, room;
+    Marked *marked;
+    int64_t marked_count, marked_room;
+} Opened;
+
+/* Reads the records in the buffers, and gives each call and what it launched the mark that it was made under. */
+CHECKED Status cupti_read(Opened *opened, const Buffer *buffers, int count);
+
+#endif

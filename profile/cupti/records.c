@@ -1,0 +1,168 @@
+/* CUPTI's records, turned into activities. */
+#include "profile/cupti/internal.h"
+
+#include "base/memory.h"
+
+/* ---- one record ---- */
+
+static Activity kernel_activity(const CUpti_ActivityKernel10 *k) {
+    return (Activity){.kind = TRACE_KERNEL,
+                      .name = k->name ? k->name : "?",
+                      .begin = (int64_t)k->start,
+                      .end = (int64_t)k->end,
+                      .correlation = k->correlationId,
+                      .stream = k->streamId,
+                      .kernel = {.grid = {k->gridX, k->gridY, k->gridZ},
+                                 .block = {k->blockX, k->blockY, k->blockZ},
+                                 .registers = k->registersPerThread,
+                                 .shared_static = k->staticSharedMemory,
+                                 .shared_dynamic = k->dynamicSharedMemory,
+                                 .local = (int32_t)k->localMemoryPerThread}};
+}
+
+static CopyDirection direction_of(uint8_t kind) {
+    switch (kind) {
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD: return COPY_HOST_TO_DEVICE;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH: return COPY_DEVICE_TO_HOST;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD: return COPY_DEVICE_TO_DEVICE;
+    case CUPTI_ACTIVITY_MEMCPY_KIND_PTOP: return COPY_PEER;
+    default: return COPY_OTHER;
+    }
+}
+
+static Activity copy_activity(const CUpti_ActivityMemcpy6 *m) {
+    bool pageable = m->srcKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE ||
+                    m->dstKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE;
+    return (Activity){.kind = TRACE_COPY,
+                      .name = copy_name(direction_of(m->copyKind)),
+                      .begin = (int64_t)m->start,
+                      .end = (int64_t)m->end,
+                      .correlation = m->correlationId,
+                      .stream = m->streamId,
+                      .copy = {direction_of(m->copyKind), pageable, (int64_t)m->bytes}};
+}
+
+static Activity fill_activity(const CUpti_ActivityMemset4 *m) {
+    return (Activity){.kind = TRACE_FILL,
+                      .name = "fill",
+                      .begin = (int64_t)m->start,
+                      .end = (int64_t)m->end,
+                      .correlation = m->correlationId,
+                      .stream = m->streamId,
+                      .copy = {COPY_OTHER, false, (int64_t)m->bytes}};
+}
+
+static Activity call_activity(const Opened *c, const CUpti_ActivityAPI *a) {
+    bool driver = a->kind == CUPTI_ACTIVITY_KIND_DRIVER;
+    const char *name = NULL;
+    (void)c->GetCallbackName(driver ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API, a->cbid,
+                             &name);
+    return (Activity){.kind = TRACE_RUNTIME,
+                      .name = name ? name : "a call of CUDA",
+                      .begin = (int64_t)a->start,
+                      .end = (int64_t)a->end,
+                      .correlation = a->correlationId,
+                      .thread = a->threadId,
+                      .driver = driver};
+}
+
+static Status add_activity(Opened *c, Activity activity) {
+    activity.mark = -1;
+    if (c->count == c->room) {
+        int64_t room = 2 * c->room + 4096;
+        Activity *moved = memory_resize(c->activities, (size_t)room * sizeof *moved);
+        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the profile");
+        c->activities = moved;
+        c->room = room;
+    }
+    c->activities[c->count++] = activity;
+    return OK;
+}
+
+static Status add_marked(Opened *c, const CUpti_ActivityExternalCorrelation *e) {
+    if (e->externalKind != CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0) return OK;
+    if (c->marked_count == c->marked_room) {
+        int64_t room = 2 * c->marked_room + 4096;
+        Marked *moved = memory_resize(c->marked, (size_t)room * sizeof *moved);
+        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the profile");
+        c->marked = moved;
+        c->marked_room = room;
+    }
+    c->marked[c->marked_count++] = (Marked){e->correlationId, (int64_t)e->externalId};
+    return OK;
+}
+
+static Status add_record(Opened *c, const CUpti_Activity *record) {
+    switch (record->kind) {
+    case CUPTI_ACTIVITY_KIND_KERNEL:
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
+        return add_activity(c, kernel_activity((const CUpti_ActivityKernel10 *)record));
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+        return add_activity(c, copy_activity((const CUpti_ActivityMemcpy6 *)record));
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+        return add_activity(c, fill_activity((const CUpti_ActivityMemset4 *)record));
+    case CUPTI_ACTIVITY_KIND_RUNTIME:
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+        return add_activity(c, call_activity(c, (const CUpti_ActivityAPI *)record));
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
+        return add_marked(c, (const CUpti_ActivityExternalCorrelation *)record);
+    default: return OK;
+    }
+}
+
+/* ---- joining ---- */
+
+/* What is known of each correlation, from the smallest number on. */
+typedef struct {
+    int64_t mark;
+    bool runtime; // a call of the runtime bears it
+} Joint;
+
+static void first_and_last(const Opened *c, uint32_t *first, uint32_t *last) {
+    *first = UINT32_MAX;
+    *last = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        uint32_t correlation = c->activities[i].correlation;
+        *first = correlation < *first ? correlation : *first;
+        *last = correlation > *last ? correlation : *last;
+    }
+}
+
+/* Marks every activity, and drops the driver's calls that a call of the runtime made. */
+static Status join(Opened *c) {
+    uint32_t first, last;
+    if (!c->count) return OK;
+    first_and_last(c, &first, &last);
+    Joint *joints = memory_array((size_t)(last - first) + 1, sizeof *joints);
+    if (!joints) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    for (int64_t i = 0; i <= last - first; i++) joints[i].mark = -1;
+    for (int64_t i = 0; i < c->marked_count; i++) {
+        const Marked *m = &c->marked[i];
+        if (m->correlation < first || m->correlation > last) continue;
+        Joint *joint = &joints[m->correlation - first];
+        if (m->mark > joint->mark) joint->mark = m->mark; // the innermost began last
+    }
+    for (int64_t i = 0; i < c->count; i++) {
+        const Activity *a = &c->activities[i];
+        if (a->kind == TRACE_RUNTIME && !a->driver) joints[a->correlation - first].runtime = true;
+    }
+    int64_t kept = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        Activity a = c->activities[i];
+        if (a.driver && joints[a.correlation - first].runtime) continue;
+        a.mark = joints[a.correlation - first].mark;
+        c->activities[kept++] = a;
+    }
+    c->count = kept;
+    memory_free(joints);
+    return OK;
+}
+
+Status cupti_read(Opened *c, const Buffer *buffers, int count) {
+    for (int i = 0; i < count; i++) {
+        CUpti_Activity *record = NULL;
+        while (c->ActivityGetNextRecord(buffers[i].bytes, buffers[i].valid, &record) == CUPTI_SUCCESS)
+            TRY(add_record(c, record));
+    }
+    return join(c);
+}
