@@ -28,9 +28,9 @@ static Status transform(Ctx *ctx, const Parameters *p, Tensor x, LinearForward *
 
 static Status gather(Ctx *ctx, const Targets *t, Tensor *x, GatherForward *g) {
     if (tensor_empty(t->places)) return OK;
-    *g = (GatherForward){.x = *x, .places = t->places};
-    TRY(take(ctx, ARENA_SAVED, "rows with a target", ctx->dtype,
-             shape2(tensor_count(t->places), tensor_width(*x)), &g->y));
+    int64_t rows = tensor_count(t->places);
+    *g = (GatherForward){.x = *x, .places = tensor_reshape(t->places, shape1(rows))};
+    TRY(take(ctx, ARENA_SAVED, "rows with a target", ctx->dtype, shape2(rows, tensor_width(*x)), &g->y));
     ctx->place = "gather";
     TRY(gather_forward(ctx, g));
     *x = g->y;

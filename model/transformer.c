@@ -30,19 +30,25 @@ void transformer_close(Transformer *model) {
 }
 
 /* PE(t, 2i) = sin(t / 10000^(2i/C)), PE(t, 2i + 1) = cos of the same: Vaswani et al. 2017, section 3.5. */
+static double sinusoid(int64_t t, int64_t i, int64_t C) {
+    double angle = (double)t / pow(10000, (double)(i / 2 * 2) / (double)C);
+    return i % 2 ? cos(angle) : sin(angle);
+}
+
 static Status fill_sinusoids(Ctx *ctx, Tensor table) {
-    int64_t C = tensor_width(table);
-    float *row = memory_array((size_t)C, sizeof *row);
-    if (!row) return fail(ERROR_MEMORY, "out of host memory for the table of positions");
-    Status status = OK;
-    for (int64_t t = 0; t < table.shape.d[0] && !status; t++) {
-        for (int64_t i = 0; i < C; i++) {
-            double angle = (double)t / pow(10000, (double)(i / 2 * 2) / (double)C);
-            row[i] = (float)(i % 2 ? cos(angle) : sin(angle));
-        }
-        status = values_write(ctx, table, t * C, C, row);
+    int64_t C = tensor_width(table), count = tensor_count(table);
+    bool wide = table.dtype == F64;
+    void *values = memory_array((size_t)count, wide ? sizeof(double) : sizeof(float));
+    if (!values) return fail(ERROR_MEMORY, "out of host memory for the table of positions");
+    for (int64_t k = 0; k < count; k++) {
+        if (wide)
+            ((double *)values)[k] = sinusoid(k / C, k % C, C);
+        else
+            ((float *)values)[k] = (float)sinusoid(k / C, k % C, C);
     }
-    memory_free(row);
+    Status status = wide ? ctx->device->upload(ctx->device, table.data, values, tensor_bytes(table))
+                         : values_write(ctx, table, 0, count, values);
+    memory_free(values);
     return status;
 }
 
