@@ -4,9 +4,11 @@
 #include "data/loader.h"
 #include "data/safetensors.h"
 #include "model/checkpoint.h"
+#include "model/embed_text.h"
 #include "model/forward.h"
 #include "model/infer_options.h"
 #include "model/session.h"
+#include "model/translate_text.h"
 #include "model/writer.h"
 
 #include <inttypes.h>
@@ -297,6 +299,9 @@ static Status run_all(Run *run, int argc, char **argv) {
     case INFER_GENERATE: return generate(run);
     case INFER_EVALUATE: return evaluate(run);
     case INFER_LOGITS: return logits(run);
+    case INFER_TRANSLATE: return translate_text(&run->session, &run->options);
+    case INFER_EMBED: return embed_text(&run->session, &run->options);
+    case INFER_FILL: return fill_text(&run->session, &run->options);
     default: return profile(run);
     }
 }

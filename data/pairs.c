@@ -1,7 +1,7 @@
 #include "data/pairs.h"
 
-#include "base/files.h"
 #include "base/memory.h"
+#include "data/lines.h"
 #include "data/pairs_internal.h"
 
 #include <string.h>
@@ -24,41 +24,12 @@ static Status fail_memory(void) {
 
 /* ---- reading ---- */
 
-/* A text and the place that it has been read to. */
-typedef struct {
-    const char *path;
-    FileMap map;
-    int64_t at;
-} Lines;
-
-static int64_t count_lines(const FileMap *map) {
-    int64_t lines = 0;
-    const uint8_t *at = map->data, *end = at + map->size;
-    for (; at < end; lines++) {
-        const uint8_t *newline = memchr(at, '\n', (size_t)(end - at));
-        at = newline ? newline + 1 : end;
-    }
-    return lines;
-}
-
-/* The next line, without its end. */
-static const uint8_t *next_line(Lines *lines, int64_t *length) {
-    const uint8_t *line = lines->map.data + lines->at;
-    int64_t left = lines->map.size - lines->at;
-    const uint8_t *newline = memchr(line, '\n', (size_t)left);
-    *length = newline ? newline - line : left;
-    lines->at += *length + (newline != NULL);
-    if (*length > 0 && line[*length - 1] == '\r') --*length;
-    return line;
-}
-
 /* One pair; left out if a side has no token, or too many. */
-static Status read_pair(PairSource *pairs, Tokenizer *tokenizer, Lines lines[2], int64_t most) {
+static Status read_pair(PairSource *pairs, Tokenizer *tokenizer, const Line *lines[2], int64_t most) {
     bool fits = true;
     for (int side = 0; side < 2; side++) {
-        int64_t length, begin = pairs->sides[side].starts[pairs->count];
-        const uint8_t *line = next_line(&lines[side], &length);
-        TRY(tokenizer_encode(tokenizer, line, length, &pairs->sides[side].tokens));
+        int64_t begin = pairs->sides[side].starts[pairs->count];
+        TRY(tokenizer_encode(tokenizer, lines[side]->text, lines[side]->length, &pairs->sides[side].tokens));
         int64_t count = pairs->sides[side].tokens.count - begin;
         fits = fits && count > 0 && count <= most;
     }
@@ -73,25 +44,24 @@ static Status read_pair(PairSource *pairs, Tokenizer *tokenizer, Lines lines[2],
     return OK;
 }
 
-static Status read_pairs(PairSource *pairs, const PairOptions *o, Lines lines[2]) {
-    int64_t counts[2];
-    for (int side = 0; side < 2; side++) {
-        TRY(file_map(lines[side].path, &lines[side].map));
-        counts[side] = count_lines(&lines[side].map);
-    }
-    if (counts[0] != counts[1])
+static Status read_pairs(PairSource *pairs, const PairOptions *o, const Lines lines[2]) {
+    int64_t count = lines[0].count;
+    if (count != lines[1].count)
         return fail(ERROR_FORMAT,
                     "%s has %lld lines and %s has %lld: line i of one must be the translation of line i of "
                     "the other",
-                    o->source, (long long)counts[0], o->target, (long long)counts[1]);
+                    o->source, (long long)count, o->target, (long long)lines[1].count);
     for (int side = 0; side < 2; side++) {
-        pairs->sides[side].starts = memory_array((size_t)counts[0] + 1, sizeof(int64_t));
+        pairs->sides[side].starts = memory_array((size_t)count + 1, sizeof(int64_t));
         if (!pairs->sides[side].starts) return fail_memory();
     }
-    for (int64_t i = 0; i < counts[0]; i++) TRY(read_pair(pairs, o->tokenizer, lines, o->seq - 1));
+    for (int64_t i = 0; i < count; i++) {
+        const Line *pair[2] = {&lines[0].list[i], &lines[1].list[i]};
+        TRY(read_pair(pairs, o->tokenizer, pair, o->seq - 1));
+    }
     if (pairs->count) return OK;
     return fail(ERROR_FORMAT, "%s and %s: none of %lld pairs of lines has 1 to %lld tokens on each side",
-                o->source, o->target, (long long)counts[0], (long long)o->seq - 1);
+                o->source, o->target, (long long)count, (long long)o->seq - 1);
 }
 
 static Status read_special(const Tokenizer *tokenizer, PairTokens *special) {
@@ -105,13 +75,15 @@ static Status read_special(const Tokenizer *tokenizer, PairTokens *special) {
 
 Status pairs_open(const PairOptions *options, PairSource **pairs) {
     *pairs = NULL;
-    Lines lines[2] = {{.path = options->source}, {.path = options->target}};
+    Lines lines[2] = {0};
     PairSource *p = memory_allocate(sizeof *p);
     if (!p) return fail_memory();
     Status status = read_special(options->tokenizer, &p->special);
+    if (!status) status = lines_open(options->source, &lines[0]);
+    if (!status) status = lines_open(options->target, &lines[1]);
     if (!status) status = read_pairs(p, options, lines);
-    file_unmap(&lines[0].map);
-    file_unmap(&lines[1].map);
+    lines_close(&lines[0]);
+    lines_close(&lines[1]);
     if (status)
         pairs_close(p);
     else

@@ -25,8 +25,8 @@ static const Option table[] = {
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random"},
     COMPUTE_ROWS(InferOptions),
 
-    HEADING("Profile: what happens without --prompt, --eval and --logits"),
-    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences at once; also for --eval"},
+    HEADING("Profile: what happens without the modes below"),
+    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences at once; for --eval, --translate, --embed, too"},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval",
      .default_text = "the context"},
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batches, such as 1,8"},
@@ -45,6 +45,19 @@ static const Option table[] = {
     {NUMBER("top-p", 0, 1, top_p), .above = true, .doc = "draw from the likeliest that make up p"},
     {TEXT("stop", "TEXT", stop), .doc = "end where this text appears"},
     {FLAG("no-cache", no_cache), .doc = "compute every token anew, for comparison"},
+
+    HEADING("Translation, with an encoder-decoder"),
+    {TEXT("translate", "FILE", translate), .doc = "translate each line, by beam search"},
+    {TEXT("reference", "FILE", reference), .doc = "the right translations, for BLEU"},
+    {COUNT("beam", 1, 64, beam), .doc = "hypotheses of each sentence; 1 is greedy"},
+    {NUMBER("length-penalty", 0, 10, length_penalty), .doc = "scores are divided by ((5 + length) / 6)^X"},
+
+    HEADING("Embeddings and gaps, with a BERT"),
+    {TEXT("embed", "FILE", embed), .doc = "embed each line; needs --output"},
+    {TEXT("output", "FILE", output), .doc = "write the embeddings as safetensors"},
+    {OPTION_CHOICE, "pooling", .choices = "mean|first|pooler", .doc = "of the tokens' hidden states",
+     AT(pooling)},
+    {TEXT("fill", "TEXT", fill), .doc = "the likeliest tokens for each [MASK] in it"},
 
     HEADING("Evaluation"),
     {TEXT("eval", "FILES", eval), .doc = "print the mean loss on text or .bin shards"},
@@ -76,42 +89,75 @@ static const InferOptions defaults = {
     .stop = "",
     .eval = "",
     .logits = "",
+    .translate = "",
+    .reference = "",
+    .beam = 4,
+    .length_penalty = 0.6,
+    .embed = "",
+    .output = "",
+    .fill = "",
     .config = "",
 };
 
+/* The option that asks for each mode; a profile needs none. */
+static const char *const askers[] = {NULL, "prompt", "eval", "logits", "translate", "embed", "fill"};
+enum { MODES = sizeof askers / sizeof *askers };
+
 InferMode infer_options_mode(const InferOptions *o) {
-    return *o->prompt   ? INFER_GENERATE
-           : *o->eval   ? INFER_EVALUATE
-           : *o->logits ? INFER_LOGITS
-                        : INFER_PROFILE;
+    const char *const texts[MODES] = {"", o->prompt, o->eval, o->logits, o->translate, o->embed, o->fill};
+    for (int mode = 1; mode < MODES; mode++)
+        if (*texts[mode]) return (InferMode)mode;
+    return INFER_PROFILE;
 }
+
+#define IN(mode) (1u << (mode))
+
+/* The modes that look at an option, and what it needs to be of use; NULL: anything but the mode it is in. */
+static const struct {
+    const char *name;
+    unsigned modes;
+    const char *needs;
+} uses[] = {
+    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
+    {"no-cache", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
+    {"temperature", IN(INFER_GENERATE), "--prompt"},
+    {"top-k", IN(INFER_GENERATE), "--prompt"},
+    {"top-p", IN(INFER_GENERATE), "--prompt"},
+    {"stop", IN(INFER_GENERATE), "--prompt"},
+    {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"beam", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"length-penalty", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"output", IN(INFER_EMBED), "--embed=FILE"},
+    {"pooling", IN(INFER_EMBED), "--embed=FILE"},
+    {"ids", IN(INFER_LOGITS), "--logits=FILE"},
+    {"batch-sizes", IN(INFER_PROFILE), NULL},
+    {"seq-lens", IN(INFER_PROFILE), NULL},
+    {"repeats", IN(INFER_PROFILE), NULL},
+    {"warmup-runs", IN(INFER_PROFILE), NULL},
+    {"compare", IN(INFER_PROFILE), NULL},
+    {"json", IN(INFER_PROFILE), NULL},
+    {"profile", IN(INFER_PROFILE), NULL},
+    {"batch", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED), NULL},
+    {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
+};
 
 /* An option of another mode than the present one would be ignored in silence. */
 static Status check_modes(const InferOptions *o, const OptionSet *set) {
-    static const char *const generation[] = {"tokens", "temperature", "top-k", "top-p", "stop", "no-cache"};
-    static const char *const profile[] = {"batch-sizes", "seq-lens", "repeats", "warmup-runs",
-                                          "compare",     "json",     "profile"};
-    static const char *const sizes[] = {"batch", "seq"};
     InferMode mode = infer_options_mode(o);
+    for (int one = 1; one < MODES; one++)
+        for (int other = one + 1; other < MODES; other++)
+            TRY(options_exclude(set, askers[one], askers[other]));
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        if (uses[i].modes & IN(mode)) continue;
+        if (uses[i].needs) TRY(option_needs(set, uses[i].name, false, uses[i].needs));
+        if (mode != INFER_PROFILE) TRY(options_exclude(set, uses[i].name, askers[mode]));
+    }
     TRY(options_exclude(set, "profile", "json"));
-    TRY(options_exclude(set, "prompt", "eval"));
-    TRY(options_exclude(set, "prompt", "logits"));
-    TRY(options_exclude(set, "eval", "logits"));
-    for (size_t i = 0; i < sizeof generation / sizeof *generation; i++)
-        TRY(option_needs(set, generation[i], mode == INFER_GENERATE, "--prompt"));
-    for (size_t i = 0; i < sizeof profile / sizeof *profile; i++)
-        if (mode != INFER_PROFILE)
-            TRY(options_exclude(set, profile[i],
-                                mode == INFER_GENERATE   ? "prompt"
-                                : mode == INFER_EVALUATE ? "eval"
-                                                         : "logits"));
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (mode == INFER_GENERATE || mode == INFER_LOGITS)
-            TRY(options_exclude(set, sizes[i], mode == INFER_GENERATE ? "prompt" : "logits"));
     TRY(profiling_options_check(&o->profiling, set, 0));
-    TRY(option_needs(set, "ids", mode == INFER_LOGITS, "--logits=FILE"));
     if (mode == INFER_LOGITS && !o->ids.count)
         return fail(ERROR_USAGE, "--logits needs the tokens to compute them for: --ids=1,2,3");
+    if (mode == INFER_EMBED && !*o->output)
+        return fail(ERROR_USAGE, "--embed needs a file to write the embeddings to: --output=FILE");
     return OK;
 }
 

@@ -5,8 +5,19 @@
 #include "model/compute_options.h"
 #include "model/profiling_options.h"
 
-/* What ./infer does follows from which of --prompt, --eval and --logits is there. */
-typedef enum { INFER_PROFILE, INFER_GENERATE, INFER_EVALUATE, INFER_LOGITS } InferMode;
+/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed and --fill is
+ * there. */
+typedef enum {
+    INFER_PROFILE,
+    INFER_GENERATE,
+    INFER_EVALUATE,
+    INFER_LOGITS,
+    INFER_TRANSLATE,
+    INFER_EMBED,
+    INFER_FILL
+} InferMode;
+
+typedef enum { POOLING_MEAN, POOLING_FIRST, POOLING_POOLER } Pooling; // of hidden states to an embedding
 
 /* Texts are never NULL; "" means not given. Lists are empty when not given. */
 typedef struct {
@@ -29,6 +40,14 @@ typedef struct {
     const char *eval;                 // a file or a pattern of files
     const char *logits;               // safetensors file to write
     OptionList ids;                   // tokens whose logits it gets
+    const char *translate;            // a text, a sentence in each line
+    const char *reference;            // its translation, for BLEU; "": none
+    int64_t beam;                     // hypotheses of each sentence; 1: greedy
+    double length_penalty;            // of the beam
+    const char *embed;                // a text, to embed each line of
+    const char *output;               // safetensors file of the embeddings
+    Pooling pooling;
+    const char *fill; // a text with [MASK] in it
     bool quiet;
     const char *config;
     bool print_config;

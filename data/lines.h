@@ -1,0 +1,21 @@
+/* lines: a text, mapped and cut into lines. */
+#ifndef DATA_LINES_H
+#define DATA_LINES_H
+
+#include "base/files.h"
+
+typedef struct {
+    const char *text; // in the mapped file, without its end ("\n" or "\r\n")
+    int64_t length;
+} Line;
+
+typedef struct {
+    Line *list;
+    int64_t count;
+    FileMap map;
+} Lines;
+
+CHECKED Status lines_open(const char *path, Lines *lines);
+void lines_close(Lines *lines); // all-zero lines are fine
+
+#endif

@@ -1,0 +1,56 @@
+/* translate: several sentences at once through an encoder-decoder, by beam search (model/beam.h). The
+ * encoder runs once; then each step feeds the last token of every hypothesis, whose keys and values, and
+ * those of the encoder's output, are cached. Without the cache each step feeds all tokens so far. */
+#ifndef MODEL_TRANSLATE_H
+#define MODEL_TRANSLATE_H
+
+#include "model/beam.h"
+#include "model/transformer.h"
+
+typedef struct {
+    int64_t sentences, beam; // at once; hypotheses of each
+    double penalty;          // of the length
+    int32_t begin, end;      // tokens
+    int64_t source, most;    // the longest source, and translation, in tokens, each with its end token
+    bool cached;
+} TranslateOptions;
+
+typedef struct {
+    TranslateOptions options;
+    Transformer *model;
+    Beams *beams;
+    int64_t rows;            // sentences * beam
+    Cache cache;             // of the rows
+    Tensor spare_k, spare_v; // as cache.k and cache.v: where rows that change places go
+    Tensor cache_memory;     // all of cache.memory, of which a batch uses as much as its sources are long
+    Tensor source;           // (sentences, source) i32, device memory, as all that follow
+    Tensor source_lengths;   // (rows) i32: first of the sentences, then of their rows
+    Tensor repeated;         // (rows) i32: the sentence of each row
+    Tensor tokens;           // (rows, most) i32
+    Tensor places;           // (layers * rows) i32: which rows the cache's rows come from
+    Tensor logits;           // (rows, padded vocab) fp32
+    int32_t *ids;            // host memory: as long as the longest of the tensors of i32
+    int32_t *next, *parents; // (rows) host memory
+    float *values;           // (rows, padded vocab) host memory
+    int64_t steps;           // decoded by the last translator_run
+} Translator;
+
+typedef struct {
+    const int32_t *ids;
+    int64_t count; // with the end token; at least 1, at most options.source
+} Sentence;
+
+CHECKED Status translator_open(const TranslateOptions *options, Transformer *model, Translator *translator);
+void translator_close(Translator *translator);
+
+/* Takes the device memory from ARENA_SAVED; with ctx->measuring also rehearses the largest passes. */
+CHECKED Status translator_take(Ctx *ctx, Translator *translator);
+
+/* Translates 1 to options.sentences sentences. Waits. ERROR_NONFINITE as beams_advance. */
+CHECKED Status translator_run(Ctx *ctx, Translator *translator, const Sentence *sentences, int64_t count);
+
+/* Of the last run: a sentence's translation, without begin and end, and its score (model/beam.h). */
+const int32_t *translator_best(const Translator *translator, int64_t sentence, int64_t *length,
+                               double *score);
+
+#endif

@@ -1,0 +1,234 @@
+#include "model/translate_text.h"
+
+#include "base/memory.h"
+#include "data/bleu.h"
+#include "data/lines.h"
+#include "model/checkpoint.h"
+#include "model/plan.h"
+#include "model/translate.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A line's tokens, with the end token, and its translation. */
+typedef struct {
+    int64_t first, count; // in Job.tokens
+    int64_t line;
+    char *text;
+    int64_t length; // bytes
+} Entry;
+
+typedef struct {
+    Session *session;
+    const InferOptions *options;
+    Lines lines, reference;
+    TokenList tokens;
+    Entry *entries;       // (lines.count), the longest first
+    Sentence *batch;      // (options->batch)
+    int64_t cut, decoded; // lines that were too long; tokens of all translations
+    Ctx ctx;
+    Transformer model;
+    Translator translator;
+} Job;
+
+static Status fail_memory(void) {
+    return fail(ERROR_MEMORY, "out of host memory to translate a text");
+}
+
+/* ---- reading ---- */
+
+/* The longest first: what a batch's sentences have in common; equals in the order of the text. */
+static int compare_entries(const void *left, const void *right) {
+    const Entry *a = left, *b = right;
+    if (a->count != b->count) return a->count > b->count ? -1 : 1;
+    return (a->line > b->line) - (a->line < b->line);
+}
+
+static Status read_lines(Job *job) {
+    int64_t context = job->session->config.context;
+    int32_t end = tokenizer_special(job->session->tokenizer, TOKEN_END);
+    job->entries = memory_array((size_t)job->lines.count, sizeof *job->entries);
+    job->batch = memory_array((size_t)job->options->batch, sizeof *job->batch);
+    if (!job->entries || !job->batch) return fail_memory();
+    for (int64_t i = 0; i < job->lines.count; i++) {
+        const Line *line = &job->lines.list[i];
+        Entry *entry = &job->entries[i];
+        *entry = (Entry){.first = job->tokens.count, .line = i};
+        TRY(tokenizer_encode(job->session->tokenizer, line->text, line->length, &job->tokens));
+        if (job->tokens.count - entry->first >= context) {
+            job->tokens.count = entry->first + context - 1;
+            job->cut++;
+        }
+        TRY(token_list_add(&job->tokens, end));
+        entry->count = job->tokens.count - entry->first;
+    }
+    qsort(job->entries, (size_t)job->lines.count, sizeof *job->entries, compare_entries);
+    return OK;
+}
+
+static Status open_texts(Job *job) {
+    const InferOptions *o = job->options;
+    TRY(lines_open(o->translate, &job->lines));
+    if (!job->lines.count) return fail(ERROR_FORMAT, "%s is empty", o->translate);
+    if (!*o->reference) return read_lines(job);
+    TRY(lines_open(o->reference, &job->reference));
+    if (job->reference.count != job->lines.count)
+        return fail(ERROR_FORMAT, "%s has %" PRId64 " lines, but --reference=%s has %" PRId64, o->translate,
+                    job->lines.count, o->reference, job->reference.count);
+    return read_lines(job);
+}
+
+static Status check_model(const Job *job) {
+    const Tokenizer *tokenizer = job->session->tokenizer;
+    if (!job->session->config.encoder_layers)
+        return fail(ERROR_USAGE, "--translate needs an encoder-decoder, and %s is none", job->options->model);
+    if (tokenizer && tokenizer_special(tokenizer, TOKEN_BEGIN) >= 0 &&
+        tokenizer_special(tokenizer, TOKEN_END) >= 0)
+        return OK;
+    return fail(ERROR_USAGE, "--translate needs a tokenizer with <s> and </s>; name one with "
+                             "--tokenizer=FOLDER");
+}
+
+/* ---- running ---- */
+
+static Status rehearse(Ctx *ctx, void *program) {
+    Job *job = program;
+    TRY(transformer_take(ctx, &job->model, false));
+    return translator_take(ctx, &job->translator);
+}
+
+static Status prepare(Job *job) {
+    const InferOptions *o = job->options;
+    const Session *s = job->session;
+    int64_t context = s->config.context;
+    ctx_open(&job->ctx, s->device);
+    session_prepare(s, &job->ctx);
+    TRY(transformer_open(&s->config, &job->model));
+    TranslateOptions options = {.sentences = o->batch < job->lines.count ? o->batch : job->lines.count,
+                                .beam = o->beam,
+                                .penalty = o->length_penalty,
+                                .begin = tokenizer_special(s->tokenizer, TOKEN_BEGIN),
+                                .end = tokenizer_special(s->tokenizer, TOKEN_END),
+                                .source = job->entries[0].count,
+                                .most = o->tokens < context ? o->tokens : context,
+                                .cached = !o->no_cache};
+    TRY(translator_open(&options, &job->model, &job->translator));
+    TRY(plan_measure(&job->ctx, rehearse, job, NULL));
+    TRY(plan_allocate(&job->ctx));
+    TRY(rehearse(&job->ctx, job));
+    Parameters *p = &job->model.parameters;
+    if (s->folder) return checkpoint_load(&job->ctx, s->folder, p);
+    return parameters_initialize(&job->ctx, p, (uint64_t)o->seed);
+}
+
+/* The tokens' bytes, with spaces for line ends: a translation is one line. */
+static Status keep_text(Job *job, Entry *entry, const int32_t *ids, int64_t count) {
+    int64_t bytes, at = 0;
+    for (int64_t i = 0; i < count; i++) {
+        tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
+        entry->length += bytes;
+    }
+    entry->text = memory_allocate((size_t)entry->length + 1);
+    if (!entry->text) return fail_memory();
+    for (int64_t i = 0; i < count; i++, at += bytes) {
+        const uint8_t *token = tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
+        memcpy(entry->text + at, token, (size_t)bytes);
+    }
+    for (int64_t i = 0; i < entry->length; i++)
+        if (entry->text[i] == '\n' || entry->text[i] == '\r') entry->text[i] = ' ';
+    return OK;
+}
+
+static Status translate_all(Job *job) {
+    int64_t most = job->translator.options.sentences, count;
+    for (int64_t first = 0; first < job->lines.count; first += count) {
+        count = job->lines.count - first < most ? job->lines.count - first : most;
+        for (int64_t i = 0; i < count; i++) {
+            const Entry *entry = &job->entries[first + i];
+            job->batch[i] = (Sentence){job->tokens.ids + entry->first, entry->count};
+        }
+        TRY(translator_run(&job->ctx, &job->translator, job->batch, count));
+        for (int64_t i = 0; i < count; i++) {
+            int64_t length;
+            double score;
+            const int32_t *ids = translator_best(&job->translator, i, &length, &score);
+            TRY(keep_text(job, &job->entries[first + i], ids, length));
+            job->decoded += length;
+        }
+    }
+    return OK;
+}
+
+/* ---- results ---- */
+
+static int compare_lines(const void *left, const void *right) {
+    const Entry *a = left, *b = right;
+    return (a->line > b->line) - (a->line < b->line);
+}
+
+static Status print_texts(Job *job) {
+    qsort(job->entries, (size_t)job->lines.count, sizeof *job->entries, compare_lines);
+    bool written = true;
+    for (int64_t i = 0; i < job->lines.count && written; i++)
+        written = fwrite(job->entries[i].text, 1, (size_t)job->entries[i].length, stdout) ==
+                      (size_t)job->entries[i].length &&
+                  putchar('\n') != EOF;
+    if (written && fflush(stdout) == 0) return OK;
+    return fail(ERROR_FILE, "cannot write the translations to standard output");
+}
+
+static Status print_bleu(const Job *job) {
+    Bleu bleu = {0};
+    if (!*job->options->reference) return OK;
+    for (int64_t i = 0; i < job->lines.count; i++) {
+        const Line *line = &job->reference.list[i];
+        TRY(bleu_add(&bleu, job->entries[i].text, job->entries[i].length, line->text, line->length));
+    }
+    fprintf(stderr, "BLEU %.2f: %.1f/%.1f/%.1f/%.1f, brevity %.3f, %" PRId64 " words for %" PRId64 "\n",
+            bleu_score(&bleu), bleu_precision(&bleu, 1), bleu_precision(&bleu, 2), bleu_precision(&bleu, 3),
+            bleu_precision(&bleu, 4), bleu_brevity(&bleu), bleu.words, bleu.reference_words);
+    return OK;
+}
+
+static Status run(Job *job) {
+    TRY(check_model(job));
+    TRY(open_texts(job));
+    TRY(prepare(job));
+    double start = device_clock();
+    TRY(translate_all(job));
+    double seconds = device_clock() - start;
+    TRY(print_texts(job));
+    if (!job->options->quiet)
+        fprintf(stderr, "%" PRId64 " lines in %.2f s (%.0f lines/s, %.0f tokens/s), beam %" PRId64 "%s\n",
+                job->lines.count, seconds, (double)job->lines.count / seconds, (double)job->decoded / seconds,
+                job->options->beam, job->options->no_cache ? ", without a cache" : "");
+    if (job->cut && !job->options->quiet)
+        fprintf(stderr, "%" PRId64 " lines were cut: the model's context is %" PRId64 " tokens\n", job->cut,
+                job->session->config.context);
+    return print_bleu(job);
+}
+
+static void close_job(Job *job) {
+    for (int64_t i = 0; job->entries && i < job->lines.count; i++) memory_free(job->entries[i].text);
+    memory_free(job->entries);
+    memory_free(job->batch);
+    token_list_free(&job->tokens);
+    lines_close(&job->lines);
+    lines_close(&job->reference);
+    translator_close(&job->translator);
+    transformer_close(&job->model);
+    if (job->ctx.device) ctx_close(&job->ctx);
+    memory_free(job);
+}
+
+Status translate_text(Session *session, const InferOptions *options) {
+    Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
+    if (!job) return fail_memory();
+    job->session = session;
+    job->options = options;
+    Status status = run(job);
+    close_job(job);
+    return status;
+}
