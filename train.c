@@ -184,7 +184,7 @@ static Status open_trainer(Run *run) {
 
 static Status open_observers(Run *run) {
     TrainOptions *o = &run->options;
-    if (*o->profiling.window) {
+    if (*o->profiling.window && !o->compare) {
         const TraceRun facts =
             profiling_facts(&run->session, "train", &run->report.peaks, o->batch, o->seq, o->accum);
         TRY(profiling_open(&o->profiling, &run->trainer.ctx, &facts, "", o->quiet ? NULL : stdout,
@@ -264,24 +264,11 @@ static Status save(Run *run) {
     return status;
 }
 
-typedef struct {
-    char text[1 << 16];
-    int64_t length;
-} SampleText;
-
-static Status collect(void *context, const void *bytes, int64_t count) {
-    SampleText *sample = context;
-    int64_t left = (int64_t)sizeof sample->text - sample->length, n = count < left ? count : left;
-    memcpy(sample->text + sample->length, bytes, (size_t)n);
-    sample->length += n;
-    return OK;
-}
-
 static Status sample(Run *run) {
     Trainer *t = &run->trainer;
     const TrainOptions *o = &run->options;
-    SampleText *text = memory_allocate(sizeof *text);
-    if (!text) return fail(ERROR_MEMORY, "out of host memory for a sample");
+    char *text = NULL;
+    int64_t length;
     WriteOptions options = {.prompt = o->sample_prompt,
                             .prompt_length = (int64_t)strlen(o->sample_prompt),
                             .tokens = o->sample_tokens,
@@ -291,13 +278,12 @@ static Status sample(Run *run) {
                                         .top_p = 1,
                                         .seed = (uint64_t)o->seed,
                                         .sequence = (uint64_t)run->state.step}};
-    WriteStats stats;
     ArenaMark mark = arena_mark(&t->ctx.arenas[ARENA_SAVED]);
     Status status = generator_take(&t->ctx, &t->generator);
     if (!status)
-        status = write_text(&t->ctx, &t->generator, run->session.tokenizer, &options, collect, text, &stats);
+        status = write_to_memory(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length);
     arena_release(&t->ctx.arenas[ARENA_SAVED], mark);
-    if (!status) status = report_sample(&run->report, run->state.step, text->text, text->length);
+    if (!status) status = report_sample(&run->report, run->state.step, text, length);
     memory_free(text);
     return status;
 }
@@ -380,15 +366,25 @@ static Status compare(Run *run, PathsOptions *paths, size_t bytes[FORM_COUNT]) {
     snprintf(c.dtype, sizeof c.dtype, "%s", session_dtype_name(&run->session));
     snprintf(c.model, sizeof c.model, "%s", run->session.config.name);
     for (int form = 0; form < FORM_COUNT; form++) c.paths[form].peak_bytes = bytes[form];
+    const TraceRun facts =
+        profiling_facts(&run->session, "train", &run->report.peaks, o->batch, o->seq, o->accum);
+    TraceList traces[FORM_COUNT] = {0};
     paths->progress = compare_progress;
     paths->progress_context = run->report.progress;
+    paths->profiling = *o->profiling.window ? &o->profiling : NULL;
+    paths->facts = &facts;
+    paths->traces = traces;
     Status status = paths_run(&run->trainer, paths, &c);
     progress_hide(run->report.progress);
     char *path = NULL;
     if (!status && !o->quiet) compare_print(&c, stdout);
+    if (!status)
+        status = profiling_report_pairs(&o->profiling, traces, c.differences, c.difference_count, "",
+                                        o->quiet ? NULL : stdout);
     if (!status && *o->out) status = path_join(o->out, "compare.json", &path);
     if (!status && path) status = compare_write(&c, path);
     memory_free(path);
+    for (int form = 0; form < FORM_COUNT; form++) trace_list_free(&traces[form]);
     compare_free(&c);
     return status;
 }

@@ -40,24 +40,38 @@ static Status snapshot_restore(Trainer *t, const Snapshot *s) {
     return device->synchronize(device);
 }
 
-/* One step, at the batches of `round`, from the snapshot. */
+/* One step, at the batches of `round`. Going back to a batch takes the reader longer than going on to the next one does
+ * in training, so what is fetched ahead is not part of the step's time. */
 typedef struct {
     const PathsOptions *options;
     int64_t round, accum;
+    MicroBatch ahead; // the step's only micro-batch
+    double waited_ms; // for all others
 } RoundSource;
 
 static Status fetch_round(void *source, int64_t index, MicroBatch *batch) {
     RoundSource *r = source;
-    return r->options->fetch(r->options->source, r->round * r->accum + index, batch);
+    double start = device_clock();
+    if (r->accum == 1)
+        *batch = r->ahead;
+    else
+        TRY(r->options->fetch(r->options->source, r->round * r->accum + index, batch));
+    r->waited_ms += 1e3 * (device_clock() - start);
+    return OK;
+}
+
+static Status fetch_ahead(RoundSource *r) {
+    return r->accum == 1 ? r->options->fetch(r->options->source, r->round, &r->ahead) : OK;
 }
 
 static Status timed_step(Trainer *t, const PathsOptions *o, const Snapshot *s, int form, int64_t round,
                          double *ms) {
-    RoundSource source = {o, round, t->accum};
+    RoundSource source = {.options = o, .round = round, .accum = t->accum};
     StepResult result;
     t->ctx.fuses = o->fuses[form];
     t->ctx.step = round;
     TRY(snapshot_restore(t, s));
+    TRY(fetch_ahead(&source));
     double start = device_clock();
     TRY(trainer_step(t, fetch_round, &source, o->learning_rate, &result));
     *ms = 1e3 * (device_clock() - start);
@@ -144,6 +158,36 @@ static Status find_differences(Trainer *t, const PathsOptions *o, const Snapshot
     return status;
 }
 
+/* ---- traces ---- */
+
+static Status traced_step(Trainer *t, const PathsOptions *o, Profiling *profiling, int64_t step) {
+    RoundSource source = {.options = o, .round = step - 1, .accum = t->accum};
+    StepResult result;
+    t->ctx.step = step;
+    TRY(fetch_ahead(&source));
+    TRY(profiling_before(profiling, &t->ctx, step, step));
+    double start = device_clock();
+    TRY(trainer_step(t, fetch_round, &source, o->learning_rate, &result));
+    return profiling_after(profiling, &t->ctx, 1e3 * (device_clock() - start), source.waited_ms);
+}
+
+/* One path after the other: only one at a time can hold the source of records. */
+static Status trace_path(Trainer *t, const PathsOptions *o, const Snapshot *s, int form) {
+    Profiling *profiling;
+    bool graphs = t->ctx.graphs;
+    t->ctx.fuses = o->fuses[form];
+    TRY(snapshot_restore(t, s));
+    TRY(profiling_open(o->profiling, &t->ctx, o->facts, "", NULL, &profiling));
+    profiling_keep(profiling, &o->traces[form]);
+    Status status = OK;
+    for (int64_t step = 1; !status && !profiling_done(profiling); step++)
+        status = traced_step(t, o, profiling, step);
+    if (!status) status = profiling_finish(profiling, &t->ctx);
+    profiling_close(profiling);
+    t->ctx.graphs = graphs;
+    return status;
+}
+
 Status paths_measure(Trainer *t, const PathsOptions *o, size_t bytes[FORM_COUNT]) {
     for (int form = 0; form < FORM_COUNT; form++) {
         t->ctx.fuses = o->fuses[form];
@@ -159,6 +203,8 @@ Status paths_run(Trainer *t, const PathsOptions *o, Comparison *c) {
     Status status = time_steps(t, o, &snapshot, c);
     if (!status) status = time_operations(t, o, &snapshot, c);
     if (!status) status = find_differences(t, o, &snapshot, c);
+    for (int form = 0; form < FORM_COUNT && o->profiling && !status; form++)
+        status = trace_path(t, o, &snapshot, form);
     if (!status) status = snapshot_restore(t, &snapshot);
     t->ctx.fuses = fuses;
     t->ctx.step = 0;

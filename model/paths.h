@@ -3,6 +3,7 @@
 #ifndef MODEL_PATHS_H
 #define MODEL_PATHS_H
 
+#include "model/profiling.h"
 #include "model/trainer.h"
 #include "profile/compare.h"
 
@@ -21,6 +22,9 @@ typedef struct {
     void *source;
     PathsProgress progress; // may be NULL
     void *progress_context;
+    const ProfilingOptions *profiling; // NULL: no window of steps is traced after the rounds
+    const TraceRun *facts;             // of the traces
+    TraceList *traces;                 // (FORM_COUNT) where they go
 } PathsOptions;
 
 /* Measures both paths' memory: in the place of trainer_measure, before trainer_allocate. */

@@ -90,3 +90,35 @@ Status write_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const Wr
     memory_free(gate.held);
     return status;
 }
+
+/* ---- into memory ---- */
+
+typedef struct {
+    char *text;
+    int64_t length, room;
+} Collected;
+
+static Status collect(void *context, const void *bytes, int64_t count) {
+    Collected *c = context;
+    if (count > c->room - c->length) {
+        int64_t room = 2 * (c->length + count);
+        char *larger = memory_resize(c->text, (size_t)room);
+        if (!larger) return fail(ERROR_MEMORY, "out of host memory for the text");
+        c->text = larger;
+        c->room = room;
+    }
+    if (count) memcpy(c->text + c->length, bytes, (size_t)count);
+    c->length += count;
+    return OK;
+}
+
+Status write_to_memory(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *options,
+                       char **text, int64_t *length) {
+    Collected collected = {0};
+    WriteStats stats;
+    Status status = write_text(ctx, generator, tokenizer, options, collect, &collected, &stats);
+    if (status) memory_free(collected.text);
+    *text = status ? NULL : collected.text;
+    *length = status ? 0 : collected.length;
+    return status;
+}

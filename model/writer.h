@@ -30,6 +30,10 @@ typedef Status (*WriteSink)(void *context, const void *bytes, int64_t count);
 CHECKED Status write_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *options,
                           WriteSink sink, void *context, WriteStats *stats);
 
+/* The same into memory, which the caller frees with memory_free; NULL for no text at all. */
+CHECKED Status write_to_memory(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
+                               const WriteOptions *options, char **text, int64_t *length);
+
 #ifdef __cplusplus
 }
 #endif
