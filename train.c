@@ -137,18 +137,18 @@ static Status open_session(Run *run) {
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, run->resume ? NULL : &sizes,
                      tokenizer, &o->compute));
-    if (!o->seq) o->seq = run->session.config.context;
-    if (o->seq > run->session.config.context)
-        return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
-                    run->session.config.context);
-    return OK;
+    return train_options_settle(o, &run->set, &run->session.config);
 }
 
 static Status open_data(Run *run) {
+    static const FeedKind kinds[] = {[OBJECTIVE_NEXT_TOKEN] = FEED_WINDOWS,
+                                     [OBJECTIVE_MASKED_TOKEN] = FEED_MASKED,
+                                     [OBJECTIVE_SEQUENCE] = FEED_PAIRS};
     TrainOptions *o = &run->options;
     char *cache = NULL;
     if (*o->out) TRY(path_join(o->out, "cache", &cache));
-    FeedOptions feed = {.data = o->data,
+    FeedOptions feed = {.kind = kinds[run->session.config.objective],
+                        .data = o->data,
                         .val_data = o->val_data,
                         .validate = o->val_every > 0 && !o->compare,
                         .tokenizer = run->session.tokenizer,
@@ -175,7 +175,9 @@ static Status open_trainer(Run *run) {
     t->batch = o->batch;
     t->seq = o->seq;
     t->accum = o->accum;
-    t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare;
+    t->smoothing = o->label_smoothing;
+    t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
+                 run->session.config.objective == OBJECTIVE_NEXT_TOKEN;
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
     if (o->compute.peaks) return peaks_measure(&t->ctx, &run->report.peaks);
     peaks_remember(&t->ctx, &run->report.peaks);

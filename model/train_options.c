@@ -44,17 +44,19 @@ static const Option table[] = {
     {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences in a micro-batch"},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context"},
     {COUNT("accum", 1, 1 << 20, accum), .doc = "micro-batches in a step"},
-    {NUMBER("lr", 0, HUGE_VAL, lr), .doc = "highest learning rate"},
+    {NUMBER("lr", 0, HUGE_VAL, lr), .doc = "highest learning rate; of noam the paper's if not given"},
     {NUMBER("min-lr", 0, HUGE_VAL, min_lr), .doc = "learning rate of the last step",
      .default_text = "a tenth of --lr"},
     {COUNT("warmup", 0, STEPS_MOST, warmup), .doc = "steps of linear warm-up",
      .default_text = "a tenth of --steps"},
-    {OPTION_CHOICE, "schedule", .choices = "cosine|linear|wsd|constant", .doc = "of the learning rate",
+    {OPTION_CHOICE, "schedule", .choices = "cosine|linear|wsd|constant|noam", .doc = "of the learning rate",
      AT(schedule)},
     {NUMBER("weight-decay", 0, HUGE_VAL, weight_decay), .doc = "AdamW's, of matrices"},
     {NUMBER("beta1", 0, 1, beta1), .below = true, .doc = "AdamW's first moment"},
     {NUMBER("beta2", 0, 1, beta2), .below = true, .doc = "AdamW's second moment"},
     {NUMBER("eps", 0, 1, eps), .above = true, .doc = "AdamW's epsilon"},
+    {NUMBER("label-smoothing", 0, 1, label_smoothing), .below = true,
+     .doc = "spread this much of the target over all tokens"},
     {NUMBER("clip", 0, HUGE_VAL, clip), .doc = "largest gradient norm; 0 never clips"},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random"},
 
@@ -119,10 +121,15 @@ static const TrainOptions defaults = {
     .config = "",
 };
 
+/* Does the schedule end at --min-lr? */
+static bool has_minimum(const TrainOptions *o) {
+    return o->schedule != SCHEDULE_CONSTANT && o->schedule != SCHEDULE_NOAM;
+}
+
 static void resolve(const OptionSet *set, TrainOptions *o) {
     compute_options_resolve(set, &o->compute);
     if (o->warmup == FROM_OTHERS) o->warmup = o->steps / 10;
-    if (o->min_lr == FROM_OTHERS) o->min_lr = o->schedule == SCHEDULE_CONSTANT ? o->lr : o->lr / 10;
+    if (o->min_lr == FROM_OTHERS) o->min_lr = has_minimum(o) ? o->lr / 10 : o->lr;
 }
 
 static Status check_sizes(const TrainOptions *o) {
@@ -141,8 +148,9 @@ static Status check_sizes(const TrainOptions *o) {
 
 static Status check_rates(const TrainOptions *o) {
     if (o->min_lr > o->lr) return fail(ERROR_USAGE, "--min-lr=%g is above --lr=%g", o->min_lr, o->lr);
-    if (o->schedule == SCHEDULE_CONSTANT && o->min_lr != o->lr)
-        return fail(ERROR_USAGE, "--min-lr=%g has no effect with --schedule=constant", o->min_lr);
+    if (!has_minimum(o) && o->min_lr != o->lr)
+        return fail(ERROR_USAGE, "--min-lr=%g has no effect with --schedule=%s", o->min_lr,
+                    schedule_name(o->schedule));
     if (o->warmup > o->steps)
         return fail(ERROR_USAGE, "--warmup=%" PRId64 " is longer than --steps=%" PRId64, o->warmup, o->steps);
     return OK;
@@ -191,6 +199,19 @@ Status train_options_go_on(const char *path, TrainOptions *options, OptionSet *s
     TRY(options_read_file(set, path));
     resolve(set, options);
     return train_options_check(options, set);
+}
+
+Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config *config) {
+    if (!o->seq) o->seq = config->context;
+    if (o->seq > config->context)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
+                    config->context);
+    if (o->schedule == SCHEDULE_NOAM && !options_given(set, "lr"))
+        o->lr = o->min_lr = 1 / sqrt((double)config->width * (o->warmup > 1 ? (double)o->warmup : 1));
+    if (config->objective == OBJECTIVE_SEQUENCE && !*o->data)
+        return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
+    return option_needs(set, "label-smoothing", config->objective == OBJECTIVE_SEQUENCE,
+                        "an encoder-decoder");
 }
 
 Schedule train_options_schedule(const TrainOptions *o) {

@@ -4,6 +4,7 @@
 
 #include "model/compute_options.h"
 #include "model/profiling_options.h"
+#include "model/config.h"
 #include "optim/schedule.h"
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
@@ -23,6 +24,7 @@ typedef struct {
     int64_t warmup;     // steps
     ScheduleKind schedule;
     double weight_decay, beta1, beta2, eps; // AdamW
+    double label_smoothing;                 // of sequences; 0: none
     double clip;                            // largest norm of the gradient; 0: never clipped
     int64_t val_every, val_steps;           // val_every 0: never
     int64_t sample_every, sample_tokens;    // sample_every 0: never
@@ -48,6 +50,10 @@ CHECKED Status train_options_go_on(const char *path, TrainOptions *options, Opti
 
 /* The contradictions, as ERROR_USAGE. A pure function; train_options_read has called it. */
 CHECKED Status train_options_check(const TrainOptions *options, const OptionSet *set);
+
+/* What follows from the model: --seq, where it was not given, and noam's --lr. ERROR_USAGE for what does not
+ * fit to it. */
+CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set, const Config *config);
 
 Schedule train_options_schedule(const TrainOptions *options);
 

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-static const char *const names[] = {"cosine", "linear", "wsd", "constant"};
+static const char *const names[] = {"cosine", "linear", "wsd", "constant", "noam"};
 
 const char *schedule_name(ScheduleKind kind) {
     return kind < SCHEDULE_COUNT ? names[kind] : "unknown";
@@ -18,7 +18,13 @@ static double remainder_of(ScheduleKind kind, double p) {
     }
 }
 
+static double noam(double rate, int64_t warmup, int64_t step) {
+    double v = warmup > 1 ? (double)warmup : 1, count = (double)step + 1;
+    return rate * fmin(count / v, sqrt(v / count));
+}
+
 double schedule_rate(const Schedule *schedule, int64_t step) {
+    if (schedule->kind == SCHEDULE_NOAM) return noam(schedule->rate, schedule->warmup, step);
     int64_t last = schedule->steps - 1, first = schedule->warmup;
     if (step < first) return schedule->rate * (double)(step + 1) / (double)(first + 1);
     int64_t stable_end = last - schedule->steps / 5;

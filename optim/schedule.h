@@ -13,13 +13,14 @@ typedef enum {
     SCHEDULE_LINEAR,
     SCHEDULE_WSD,
     SCHEDULE_CONSTANT,
+    SCHEDULE_NOAM,
     SCHEDULE_COUNT
 } ScheduleKind;
 
 typedef struct {
     ScheduleKind kind;
     double rate;    // the highest
-    double minimum; // the last step's; not used by the constant schedule
+    double minimum; // the last step's; not used by the constant and the noam schedule
     int64_t warmup; // steps before the highest rate
     int64_t steps;  // in all
 } Schedule;
@@ -33,7 +34,9 @@ typedef struct {
  *     wsd:       f = 1 - sqrt(p),          d = max(w, n - 1 - n/5): warm-up, stable, decay over the last
  *                fifth. Hu et al. 2024 (MiniCPM), section 4; the form of the decay from Hagele et al. 2024
  *     constant:  f = 1
- * After the end the last step's rate goes on. */
+ * After the end the last step's rate goes on. The noam schedule has another form (Vaswani et al. 2017, eq.
+ * 3), in which the length of the run plays no part: with v = max(w, 1),
+ *     noam:      rate * min((s + 1) / v, sqrt(v / (s + 1))); the paper's own rate is 1 / sqrt(width * v) */
 double schedule_rate(const Schedule *schedule, int64_t step);
 
 const char *schedule_name(ScheduleKind kind);

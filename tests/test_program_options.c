@@ -136,6 +136,8 @@ static void test_train_contradictions(void **state) {
     train("--device=cuda:1x", "--device=cuda:1x: expected auto, cpu, cuda or cuda:N");
     train("--lr=1e-4 --min-lr=1e-3", "--min-lr=0.001 is above --lr=0.0001");
     train("--schedule=constant --min-lr=1e-5", "--min-lr=1e-05 has no effect with --schedule=constant");
+    train("--schedule=noam --min-lr=1e-5", "--min-lr=1e-05 has no effect with --schedule=noam");
+    train("--train-tokenizer=300", "--train-tokenizer needs --out=FOLDER, where the tokenizer goes");
     train("--steps=10 --warmup=11", "--warmup=11 is longer than --steps=10");
     train("--steps=10 --warmup=10", NULL);
     train("--seq=512 --context=256", "--seq=512 is longer than --context=256");
@@ -149,7 +151,7 @@ static void test_train_contradictions(void **state) {
     train("--sample-every=0 --sample-tokens=3", "--sample-tokens has no effect without --sample-every");
     train("--sheps=3", "unknown option '--sheps=3'; did you mean '--steps'?");
     train("--schedule=cosin",
-          "--schedule=cosin: expected cosine|linear|wsd|constant; did you mean 'cosine'?");
+          "--schedule=cosin: expected cosine|linear|wsd|constant|noam; did you mean 'cosine'?");
     train("--beta1=1", "--beta1=1: expected a number from 0 to below 1");
 }
 
@@ -161,8 +163,11 @@ static void test_infer_modes(void **state) {
     } modes[] = {{"--batch-sizes=1,8 --seq-lens=128,256 --json=x --compare", INFER_PROFILE},
                  {"--prompt=- --tokens=5 --temperature=0 --no-cache --stop=x", INFER_GENERATE},
                  {"--eval=x --batch=4 --seq=7", INFER_EVALUATE},
-                 {"--logits=x --ids=0,5", INFER_LOGITS}};
-    for (int i = 0; i < 4; i++) {
+                 {"--logits=x --ids=0,5", INFER_LOGITS},
+                 {"--translate=x --reference=y --beam=5 --batch=3 --no-cache --tokens=7", INFER_TRANSLATE},
+                 {"--embed=x --output=y --pooling=first --batch=3", INFER_EMBED},
+                 {"--fill=x", INFER_FILL}};
+    for (int i = 0; i < 7; i++) {
         OptionSet set;
         InferOptions o;
         bool done;
@@ -184,6 +189,12 @@ static void test_infer_contradictions(void **state) {
     infer("--eval=x --compare", "--compare and --eval exclude each other; give one of them");
     infer("--logits=x --ids=1 --seq=5", "--seq and --logits exclude each other; give one of them");
     infer("--logits=x", "--logits needs the tokens to compute them for: --ids=1,2,3");
+    infer("--translate=x --fill=y", "--translate and --fill exclude each other; give one of them");
+    infer("--translate=x --seq=5", "--seq and --translate exclude each other; give one of them");
+    infer("--beam=5", "--beam has no effect without --translate=FILE");
+    infer("--prompt=x --reference=y", "--reference has no effect without --translate=FILE");
+    infer("--embed=x", "--embed needs a file to write the embeddings to: --output=FILE");
+    infer("--fill=x --pooling=first", "--pooling has no effect without --embed=FILE");
     infer("--ids=1", "--ids has no effect without --logits=FILE");
     infer("--batch=1 --batch-sizes=1,2", "--batch and --batch-sizes exclude each other; give one of them");
     infer("--seq=1 --seq-lens=1,2", "--seq and --seq-lens exclude each other; give one of them");

@@ -16,12 +16,26 @@ static double rate(ScheduleKind kind, int64_t warmup, int64_t steps, int64_t ste
 
 static void test_warmup(void **state) {
     (void)state;
-    for (int kind = 0; kind < SCHEDULE_COUNT; kind++) {
+    for (int kind = 0; kind < SCHEDULE_NOAM; kind++) {
         for (int64_t s = 0; s < 10; s++) assert_true(rate(kind, 10, 100, s) == 0.3 * (double)(s + 1) / 11);
         assert_true(rate(kind, 10, 100, 10) == 0.3);
         assert_true(rate(kind, 0, 100, 0) == 0.3);
         assert_true(rate(kind, 5, 5, 4) == 0.3 * 5 / 6); /* nothing but warm-up */
     }
+}
+
+/* The paper's own numbers: width 512, 4000 steps of warm-up; step_num there is our step + 1. */
+static void test_noam(void **state) {
+    (void)state;
+    Schedule paper = {SCHEDULE_NOAM, 1 / sqrt(512.0 * 4000), 0, 4000, 100000};
+    static const int64_t steps[] = {1, 2, 3999, 4000, 4001, 16000, 100000, 200000};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        double s = (double)steps[i];
+        double expected = pow(512, -0.5) * fmin(pow(s, -0.5), s * pow(4000, -1.5));
+        assert_true(fabs(schedule_rate(&paper, steps[i] - 1) - expected) < 1e-15);
+    }
+    assert_true(rate(SCHEDULE_NOAM, 0, 10, 0) == 0.3); /* no warm-up: falls from the first step on */
+    assert_true(rate(SCHEDULE_NOAM, 0, 10, 3) == 0.15);
 }
 
 static void test_ends(void **state) {
@@ -62,7 +76,8 @@ static void test_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_warmup), cmocka_unit_test(test_ends),
-                                       cmocka_unit_test(test_shapes), cmocka_unit_test(test_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_noam), cmocka_unit_test(test_warmup),
+                                       cmocka_unit_test(test_ends), cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
