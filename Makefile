@@ -49,7 +49,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo test check tests bench sanitize fuzz fuzzers format clean ALWAYS
+.PHONY: all help packages demo test check tests bench bench-rooms sanitize fuzz fuzzers format clean ALWAYS
 .SECONDARY:
 ALWAYS:
 
@@ -57,7 +57,7 @@ all: train infer tools/profile  ## build ./train, ./infer and tools/profile (the
 	@$(if $(filter 0,$(CUDA)),echo "built for the CPU only (no nvcc here or CUDA=0)",:)
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 	@echo 'variables: CUDA=0 (CPU only), GPU_TARGETS="80 90a", ARCH=native, BUILD=build'
 
 packages:
@@ -79,6 +79,9 @@ tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(TESTS)
 # ARGS, such as --only=step124,attention --out=FILE: tests/bench/run --help. LLMC=PATH names a train_gpt2cu of llm.c.
 bench: $(BUILD)/train $(BUILD)/infer $(BENCHES)  ## time everything that has a target; PEERS=1: PyTorch too; ARGS=--help
 	@tests/bench/run --build=$(BUILD) $(if $(filter-out 0,$(PEERS)),--peers) $(if $(LLMC),--llmc=$(LLMC)) $(ARGS)
+
+bench-rooms: $(BUILD)/train  ## measure every operation, naive and fused; write the tables of the rooms' README files
+	@tests/bench/rooms --build=$(BUILD) $(ARGS)
 
 sanitize:  ## the same tests on the CPU under address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/sanitize ARCH=$(ARCH) \

@@ -17,7 +17,8 @@ def row(name, group, what, work, peers=(), **values):
 def small(batch, seq):
     sizes = dict(model="gpt2", batch=batch, seq=seq, steps=60, target=1.5)
     return [row(f"small-step-{batch}x{seq}", "small", f"full step, 124M, B={batch}, T={seq}", "train", ["compiled"], **sizes),
-            row(f"small-forward-{batch}x{seq}", "small", f"forward, 124M, B={batch}, T={seq}", "forward", ["compiled"], **sizes)]
+            row(f"small-forward-{batch}x{seq}", "small", f"forward, 124M, B={batch}, T={seq}", "forward", ["compiled"],
+                weights="bf16", **sizes)]
 
 
 GPU = [
@@ -29,6 +30,8 @@ GPU = [
         seq=1024, steps=8, target=1.05),
     row("forward124", "forward", "forward with logits, 124M, B=64", "forward", ["compiled"], model="gpt2", batch=64,
         seq=1024, steps=30, target=1.15),
+    row("forward124-bf16", "forward", "the same, PyTorch with bf16 weights", "forward", ["compiled"], model="gpt2",
+        batch=64, seq=1024, steps=30, weights="bf16"),
     row("naive124", "naive", "naive step, 124M, B=16, fp32", "train", ["naive"], model="gpt2", batch=16, seq=1024,
         steps=5, dtype="fp32", options=["--fused=0"], target=1.0),
     row("attention64", "attention", "attention d=64, B=64, H=12, causal", "attention", ["cudnn"], batch=64, heads=12,
@@ -36,7 +39,7 @@ GPU = [
     row("attention128", "attention", "attention d=128, B=16, H=16, T=2048, causal", "attention", ["cudnn"], batch=16,
         heads=16, seq=2048, size=128, steps=40, target=0.9),
     row("decode124", "decode", "decode, 124M, B=1", "decode", ["compiled"], model="gpt2", batch=1, seq=1024, steps=512,
-        least=3500),
+        least=3500, weights="bf16"),
     *small(1, 128), *small(4, 512), *small(8, 1024),
     row("recompute124", "memory", "full step, 124M, B=64, recomputing", "train", model="gpt2", batch=64, seq=1024,
         options=["--recompute"]),

@@ -11,13 +11,23 @@ import subprocess
 import time
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-VOCAB, SHARD_TOKENS, SHARD_MAGIC = 50257, 1 << 20, 20240520
+SHARD, VOCAB, SHARD_TOKENS, SHARD_MAGIC = "tokens.bin", 50257, 1 << 20, 20240520
 WARMUP = 6  # steps of ./train that are not counted: the first are launched one by one, then captured
 READY_SECONDS, TURN_SECONDS = 400, 300
 
 
 class Failed(Exception):
     """A side that could not be timed, and why."""
+
+
+def write_shard(folder):
+    """Tokens at random, in llm.c's format, which llm.c itself and ./train both read."""
+    path = os.path.join(folder, SHARD)
+    tokens = array.array("H", random.Random(0).randbytes(2 * SHARD_TOKENS))
+    with open(path, "wb") as file:
+        array.array("i", [SHARD_MAGIC, 1, SHARD_TOKENS] + 253 * [0]).tofile(file)
+        array.array("H", (token % VOCAB for token in tokens)).tofile(file)
+    return path
 
 
 class Bench:
@@ -35,15 +45,8 @@ class Bench:
         return path
 
     def shard(self):
-        """Tokens at random, in llm.c's format, which llm.c itself and ./train both read."""
-        path = os.path.join(self.folder, "tokens.bin")
-        if not os.path.exists(path):
-            tokens = array.array("H", random.Random(0).randbytes(2 * SHARD_TOKENS))
-            header = array.array("i", [SHARD_MAGIC, 1, SHARD_TOKENS] + 253 * [0])
-            with open(path, "wb") as file:
-                header.tofile(file)
-                array.array("H", (token % VOCAB for token in tokens)).tofile(file)
-        return path
+        path = os.path.join(self.folder, SHARD)
+        return path if os.path.exists(path) else write_shard(self.folder)
 
     def tokenizer(self):
         """A tokenizer of GPT-2's size that merges nothing: decoding must only be able to spell what it draws."""
@@ -74,6 +77,22 @@ class Bench:
         return done
 
 
+    def device(self):
+        return [] if self.gpu else ["--device=cpu"]
+
+    def measure_limits(self, dtype):
+        """What the machine can do at most, before anything else warms it up."""
+        if dtype in self.limits:
+            return
+        path = os.path.join(self.folder, "limits.json")
+        self.call([self.program("infer"), "--batch=1", "--seq=8", "--repeats=1", f"--dtype={dtype}", "--quiet",
+                   f"--json={path}", *self.device()])
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        self.facts["library"] = report["library"]
+        self.limits[dtype] = (report["peak_flops"], report["peak_bandwidth"])
+
+
 def last_line(text):
     return (text.strip().splitlines() or ["nothing was said"])[-1][:300]
 
@@ -94,15 +113,8 @@ class Ours:
     def add(self, name, samples):
         self.times.setdefault(name, []).extend(samples)
 
-    def learn(self, dtype, library, flops, bandwidth):
-        self.bench.facts["library"] = library
-        if flops and bandwidth:
-            self.bench.limits[dtype] = (flops, bandwidth)
-
     def common(self):
-        known = self.row["dtype"] in self.bench.limits  # measured once for each dtype; later runs remember them
-        return [f"--dtype={self.row['dtype']}", "--quiet", *(["--peaks=0"] if known else []),
-                *([] if self.bench.gpu else ["--device=cpu"]), *self.row.get("options", [])]
+        return [f"--dtype={self.row['dtype']}", "--quiet", "--peaks=0", *self.bench.device(), *self.row.get("options", [])]
 
 
 class Train(Ours):
@@ -114,7 +126,6 @@ class Train(Ours):
         with open(log, encoding="utf-8") as file:
             events = [json.loads(line) for line in file]
         config, plan = ([e for e in events if e["event"] == kind][0] for kind in ("config", "plan"))
-        self.learn(row["dtype"], config["library"], config["peak_flops"], config["peak_bandwidth"])
         self.flops, self.memory = config["step_flops"], plan["total"]
         self.add("", [e["ms"] for e in events if e["event"] == "step"][WARMUP:])
 
@@ -126,9 +137,7 @@ class Forward(Ours):
                          f"--seq={row['seq']}", f"--repeats={row['steps']}", "--warmup-runs=5", f"--json={path}",
                          *self.common()])
         with open(path, encoding="utf-8") as file:
-            report = json.load(file)
-        profile = report["profiles"][0]
-        self.learn(row["dtype"], report["library"], report["peak_flops"], report["peak_bandwidth"])
+            profile = json.load(file)["profiles"][0]
         self.flops = profile["flops"]
         self.add("", [profile["ms_low"], profile["ms"], profile["ms_high"]])
 
@@ -238,4 +247,4 @@ def open_peer(kind, row, bench):
         sizes = [f"--{key}={row[key]}" for key in ("batch", "heads", "seq", "size")]
         return Torch(row, bench, "attention.py", f"--backend={kind}", *sizes)
     return Torch(row, bench, "gpt2.py", f"--work={row['work']}", f"--path={kind}", f"--dtype={row['dtype']}",
-                 *torch_options(row))
+                 f"--weights={row.get('weights', 'fp32')}", *torch_options(row))

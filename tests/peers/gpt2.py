@@ -1,11 +1,10 @@
 """GPT-2 in PyTorch, as a peer of ./train and ./infer: full training steps, forward passes or decoding steps.
 
-    python3 gpt2.py --work=train|forward|decode --path=compiled|eager|naive --dtype=bf16|fp32 --layers=12 --heads=12
-                    --width=768 --batch=64 --seq=1024
+    python3 gpt2.py --work=train|forward|decode --path=compiled|eager|naive --dtype=bf16|fp32 --weights=fp32|bf16
+                    --layers=12 --heads=12 --width=768 --batch=64 --seq=1024
 
 compiled: torch.compile, scaled_dot_product_attention, fused AdamW. eager: the same, not compiled. naive: textbook
-attention and GELU, AdamW parameter by parameter. bf16 trains under autocast with fp32 weights, and infers with bf16
-weights. A training step has loss, gradients, clipping and update, as ./train's; decode takes the likeliest token, with a
+attention and GELU, AdamW parameter by parameter. --dtype=bf16 with fp32 weights computes under autocast. A training step has loss, gradients, clipping and update, as ./train's; decode takes the likeliest token, with a
 KV cache of --seq rows, each step one CUDA graph. Protocol: worker.py.
 """
 import argparse
@@ -120,7 +119,8 @@ def forward(model, run, o, device):
 
     @torch.no_grad()
     def work():
-        return run(tokens)
+        with torch.autocast(device, torch.bfloat16, enabled=o.dtype == "bf16" and o.weights == "fp32"):
+            return run(tokens)
 
     return work
 
@@ -155,6 +155,7 @@ def options():
     parser.add_argument("--work", choices=["train", "forward", "decode"], default="train")
     parser.add_argument("--path", choices=["compiled", "eager", "naive"], default="compiled")
     parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
+    parser.add_argument("--weights", choices=["fp32", "bf16"], default="fp32")
     for name, value in dict(layers=12, heads=12, width=768, batch=8, seq=1024, threads=0).items():
         parser.add_argument("--" + name, type=int, default=value)
     return parser.parse_args()
@@ -167,7 +168,7 @@ def main():
     if o.threads:
         torch.set_num_threads(o.threads)
     model = GPT2(o.layers, o.heads, o.width, max(o.seq, 1024), o.path == "naive").to(device)
-    if o.work != "train" and o.dtype == "bf16":
+    if o.weights == "bf16":
         model = model.bfloat16()
     if o.work == "decode":
         return serve(decoding(model, o, device))
