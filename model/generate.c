@@ -1,6 +1,7 @@
 #include "model/generate.h"
 
 #include "base/memory.h"
+#include "model/decode.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -45,19 +46,27 @@ static Tensor tokens_view(const Generator *g, int64_t count) {
     return tensor_view(g->tokens.data, I32, shape2(1, count));
 }
 
-/* A forward pass over `count` tokens that lie in g->tokens, and the logits of the last. */
-static Status run(Ctx *ctx, Generator *g, int64_t count) {
-    bool training = ctx->training;
-    Arena *saved = &ctx->arenas[ARENA_SAVED];
-    ArenaMark mark = arena_mark(saved);
-    ctx->training = false;
+/* The logits of the last of `count` tokens that lie in g->tokens. */
+static Status run_stack(Ctx *ctx, Generator *g, int64_t count) {
+    if (count == 1 && g->cached && transformer_decodes(ctx, g->model))
+        return transformer_decode(ctx, g->model, tensor_view(g->tokens.data, I32, shape1(1)), &g->cache,
+                                  g->logits);
     const Inputs inputs = {.tokens = tokens_view(g, count)};
     TRY(transformer_forward(ctx, g->model, &inputs, g->cached ? &g->cache : NULL));
     Tensor hidden = g->model->hidden;
     int64_t C = tensor_width(hidden);
     size_t before = (size_t)((count - 1) * C) * dtype_size(hidden.dtype);
     Tensor last = tensor_view((void *)((uintptr_t)hidden.data + before), hidden.dtype, shape2(1, C));
-    TRY(transformer_logits(ctx, g->model, last, g->logits));
+    return transformer_logits(ctx, g->model, last, g->logits);
+}
+
+/* The same where nothing outlives the pass. */
+static Status run(Ctx *ctx, Generator *g, int64_t count) {
+    bool training = ctx->training;
+    Arena *saved = &ctx->arenas[ARENA_SAVED];
+    ArenaMark mark = arena_mark(saved);
+    ctx->training = false;
+    TRY(run_stack(ctx, g, count));
     arena_release(saved, mark);
     ctx->training = training;
     return OK;

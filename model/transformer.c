@@ -14,6 +14,8 @@ Status transformer_open(const Config *config, Transformer *model) {
     if (!status) status = stack_open(c, &p->stack, c->layers, c->encoder_layers, "layer", &model->stack);
     if (!status && c->encoder_layers)
         status = stack_open(c, &p->encoder, c->encoder_layers, 0, "encoder layer", &model->encoder);
+    model->decode_layers = memory_array((size_t)c->layers, sizeof *model->decode_layers);
+    if (!status && !model->decode_layers) status = fail(ERROR_MEMORY, "out of host memory for the model");
     if (status) {
         transformer_close(model);
         return status;
@@ -26,6 +28,7 @@ void transformer_close(Transformer *model) {
     parameters_close(&model->parameters);
     stack_close(&model->stack);
     stack_close(&model->encoder);
+    memory_free(model->decode_layers);
     *model = (Transformer){0};
 }
 

@@ -4,6 +4,7 @@
 #ifndef MODEL_TRANSFORMER_H
 #define MODEL_TRANSFORMER_H
 
+#include "kernels/decode/decode.h"
 #include "model/head.h"
 #include "model/stack.h"
 #include "optim/adamw.h"
@@ -23,6 +24,7 @@ typedef struct {
     Tensor memory;        // (B, S, C): the encoder's output
     Tensor hidden;        // (B, T, C): what the head sees
     Head head;
+    DecodeLayer *decode_layers; // (layers): of model/decode.h
 
     Tensor loss_sum; // (1) fp32: the mean loss of the step, over its micro-batches
     Tensor state;    // (ADAMW_STATE_SIZE)

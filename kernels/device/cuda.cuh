@@ -60,9 +60,14 @@ CHECKED Status cublas_status(cublasStatus_t error, const char *what);
 #define LAUNCH_EARLY(ctx, kernel, grid, block, shared, ...)                                                  \
     cuda_launch<true>(cuda_device(ctx), #kernel, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__)
 
+/* The same in clusters of so many blocks (a constant; at most 8), on a GPU that has them. */
+#define LAUNCH_CLUSTERS(ctx, cluster, kernel, grid, block, shared, ...)                                      \
+    cuda_launch<true, cluster>(cuda_device(ctx), #kernel, kernel, dim3(grid), dim3(block), shared,           \
+                               __VA_ARGS__)
+
 enum { SHARED_WITHOUT_ASKING = 48 * 1024 };
 
-template <bool Early = false, class... Formal, class... Actual>
+template <bool Early = false, int Cluster = 1, class... Formal, class... Actual>
 CHECKED Status cuda_launch(CudaDevice *device, const char *name, void (*kernel)(Formal...), dim3 grid,
                            dim3 block, size_t shared, Actual... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return OK;
@@ -75,11 +80,18 @@ CHECKED Status cuda_launch(CudaDevice *device, const char *name, void (*kernel)(
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = device->stream;
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &early;
-    config.numAttrs = Early && device->early_launches ? 1 : 0;
+    cudaLaunchAttribute attributes[2] = {};
+    config.attrs = attributes;
+    if (Cluster > 1) {
+        cudaLaunchAttribute &cluster = attributes[config.numAttrs++];
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim = {Cluster, 1, 1};
+    }
+    if (Early && device->early_launches) {
+        cudaLaunchAttribute &early = attributes[config.numAttrs++];
+        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early.val.programmaticStreamSerializationAllowed = 1;
+    }
     TRY(cuda_status(cudaLaunchKernelEx(&config, kernel, static_cast<Formal>(arguments)...), name));
     device->base.launches++;
     return OK;
@@ -93,7 +105,9 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
-/* From here on a kernel behind this one that is launched early may take the place that blocks leave free. */
+/* From here on a kernel behind this one that is launched early may take the place that blocks leave free.
+ * Only after wait_for_previous(): then all that kernels before the previous one have written can be read
+ * before the wait. */
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -222,6 +222,27 @@ __device__ inline void cluster_wait() {
                      : "memory");
 }
 
+/* The same in two halves: between them a block does what concerns no other. */
+__device__ inline void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void cluster_join() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/* To this place in the shared memory of the cluster's block `rank`. */
+__device__ inline void store_to_block(float *place, uint32_t rank, float value) {
+    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "st.shared::cluster.f32 [remote], %2;\n}" ::"r"(shared_address(place)),
+                 "r"(rank), "f"(value)
+                 : "memory");
+}
+__device__ inline void store_to_block(uint64_t *place, uint32_t rank, uint64_t value) {
+    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "st.shared::cluster.b64 [remote], %2;\n}" ::"r"(shared_address(place)),
+                 "r"(rank), "l"(value)
+                 : "memory");
+}
+
 /* True in one lane of a converged warp. */
 __device__ inline bool elect_one() {
     uint32_t elected;

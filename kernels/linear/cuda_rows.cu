@@ -28,7 +28,6 @@ __global__ void __launch_bounds__(WARP *WARPS) multiply_rows(const Layer<T, Y> l
     const int lane = threadIdx.x, vectors = l.in / N;
     const int first = (blockIdx.x * WARPS + threadIdx.y) * OUTPUTS;
     float sum[OUTPUTS][ROWS] = {};
-    let_next_start();
     for (int start = lane; start - lane < vectors; start += ROUND * WARP) {
         Words words[OUTPUTS][ROUND];
 #pragma unroll
@@ -40,7 +39,10 @@ __global__ void __launch_bounds__(WARP *WARPS) multiply_rows(const Layer<T, Y> l
                 if (v < vectors && first + o < l.out)
                     words[o][i] = load_words(l.weight + (int64_t)(first + o) * l.in + v * N);
             }
-        if (start == lane) wait_for_previous();
+        if (start == lane) {
+            wait_for_previous();
+            let_next_start();
+        }
 #pragma unroll
         for (int i = 0; i < ROUND; i++) {
             const int v = start + i * WARP;

@@ -1,14 +1,18 @@
-/* One block draws: the row is small, and what takes time is one sum after another. The steps are those of
- * cpu.c, with every thread taking the same turns. The weights lie in shared memory where they fit, else in
- * device memory. */
+/* A cluster of blocks draws, each with a share of the row: what takes time is one sum after another. Where
+ * the GPU has no clusters, one block does. The steps are those of cpu.c, with every thread taking the same
+ * turns. The weights lie in shared memory where they fit, else in device memory. */
 #include "kernels/device/cuda.cuh"
+#include "kernels/device/hopper.cuh"
 #include "kernels/sample/sample.h"
 #include "kernels/sample/weight.h"
 
 namespace {
 
-constexpr int THREADS = 1024, WARPS = THREADS / 32;
-constexpr int WIDTH = 4; // neighbours that a thread takes at once: 16 bytes
+constexpr int THREADS = 1024, WARP = 32, WARPS = THREADS / WARP;
+constexpr int CLUSTER = 8; // blocks
+constexpr int WIDTH = 4;   // neighbours that a thread takes at once: 16 bytes
+constexpr int CUTS = 3;    // places at which a range of weights is looked at, at once
+constexpr int NUMBERS = 2 * CUTS;
 
 /* How many weights are at least as heavy as something, and what they weigh together. */
 struct Reach {
@@ -23,60 +27,183 @@ struct Cut {
     int64_t ties, mass;
 };
 
-/* The weights go on up to a whole number of WIDTH, with zeros. */
+/* A block's share of the row. The weights go on up to a whole number of WIDTH, with zeros. */
 struct Row {
-    const float *logits;
-    int32_t *weights;
-    int vocab;
+    const float *logits; // (count)
+    int32_t *weights;    // (count)
+    int first, count;    // the first id; ids
 };
 
-__device__ Reach sum_of_warp(Reach own) {
-    return {warp_sum((int)own.count), warp_sum(own.mass)};
-}
+struct Total {
+    /* redux adds 32 bits: 22 of each lane's at a time. */
+    __device__ uint64_t of_warp(uint64_t x) const {
+        const uint64_t low = __reduce_add_sync(0xffffffffu, uint32_t(x) & 0x3fffffu);
+        const uint64_t middle = __reduce_add_sync(0xffffffffu, uint32_t(x >> 22) & 0x3fffffu);
+        return low + (middle << 22) + (uint64_t(__reduce_add_sync(0xffffffffu, uint32_t(x >> 44))) << 44);
+    }
+    __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a + b; }
+};
 
-/* The last stage is a warp's too: as many sums as there are warps, one after another, would take longer than
- * the row. */
-__device__ Reach sum_of_block(Reach own) {
-    static_assert(WARPS == 32, "a lane for each warp");
-    __shared__ Reach of_warp[WARPS];
-    own = sum_of_warp(own);
-    __syncthreads(); // the last use of of_warp is over
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = own;
-    __syncthreads();
-    return sum_of_warp(of_warp[threadIdx.x % 32]);
-}
+struct Largest {
+    __device__ uint64_t of_warp(uint64_t x) const { return warp_reduce(x, *this); }
+    __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
+};
 
-__device__ Reach reach(const Row &row, int32_t least) {
-    int count = 0;
-    int64_t mass = 0;
-#pragma unroll 4
-    for (int i = threadIdx.x * WIDTH; i < row.vocab; i += THREADS * WIDTH) {
+/* What the blocks tell one another. Two sets of places take turns, so that one meeting is enough: nobody
+ * writes a place that somebody may still read. */
+template <int BLOCKS>
+struct Places {
+    uint64_t of_warp[NUMBERS][WARPS], of_block[2][BLOCKS][NUMBERS];
+};
+
+template <int BLOCKS>
+struct Meeting {
+    Places<BLOCKS> *places; // in shared memory
+    int rank, turn;
+
+    __device__ void meet() const {
+        if constexpr (BLOCKS == 1) {
+            __syncthreads();
+        } else {
+            gpu::cluster_arrive();
+            gpu::cluster_join();
+        }
+    }
+
+    /* Each warp's numbers, the same in all its lanes, combined in each block: number n of block b is
+     * [b][n]. */
+    template <int N, class Combine>
+    __device__ const uint64_t (*gather(const uint64_t (&own)[N], Combine combine))[NUMBERS] {
+        const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+        if (lane < N) {
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                if (lane == n) places->of_warp[n][warp] = own[n];
+        }
+        __syncthreads();
+        if (warp < N) {
+            const uint64_t of_block = combine.of_warp(places->of_warp[warp][lane]);
+            uint64_t *const place = &places->of_block[turn][rank][warp];
+            if constexpr (BLOCKS == 1)
+                *place = of_block; // every lane the same
+            else if (lane < BLOCKS)
+                gpu::store_to_block(place, lane, of_block);
+        }
+        meet();
+        turn ^= 1;
+        return places->of_block[turn ^ 1];
+    }
+
+    /* The same for numbers of single threads, and of all blocks together. */
+    template <int N, class Combine>
+    __device__ void reduce(uint64_t (&x)[N], Combine combine) {
+#pragma unroll
+        for (int n = 0; n < N; n++) x[n] = combine.of_warp(x[n]);
+        const uint64_t(*const all)[NUMBERS] = gather(x, combine);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            x[n] = all[0][n];
+#pragma unroll
+            for (int block = 1; block < BLOCKS; block++) x[n] = combine(x[n], all[block][n]);
+        }
+    }
+
+    /* What the threads before this one hold together, of this block and of those before it. */
+    __device__ int64_t sum_before(int64_t own) {
+        __shared__ int64_t of_warp[2][WARPS];
+        int64_t *const before_warps = of_warp[turn];
+        const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+        int64_t sum = own;
+        for (int distance = 1; distance < WARP; distance *= 2) {
+            const int64_t other = __shfl_up_sync(0xffffffffu, sum, distance);
+            if (lane >= distance) sum += other;
+        }
+        const uint64_t warps_sum[1] = {uint64_t(__shfl_sync(0xffffffffu, sum, WARP - 1))};
+        if (lane == 0) before_warps[warp] = warps_sum[0];
+        const uint64_t(*const all)[NUMBERS] = gather(warps_sum, Total());
+        int64_t before = Total().of_warp(lane < warp ? before_warps[lane] : 0) + sum - own;
+        for (int block = 0; block < rank; block++) before += all[block][0];
+        return before;
+    }
+};
+
+/* This block's weights in [least[i], high), for each of the cuts: how many, and what they weigh. */
+__device__ void count_range(const Row &row, const int32_t (&least)[CUTS], int32_t high, int (&count)[CUTS],
+                            uint64_t (&mass)[CUTS]) {
+#pragma unroll 2
+    for (int i = threadIdx.x * WIDTH; i < row.count; i += THREADS * WIDTH) {
         const int4 four = *reinterpret_cast<const int4 *>(row.weights + i);
         const int32_t weights[WIDTH] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-        for (int e = 0; e < WIDTH; e++) {
-            count += weights[e] >= least;
-            mass += weights[e] >= least ? weights[e] : 0;
-        }
+        for (int e = 0; e < WIDTH; e++)
+#pragma unroll
+            for (int c = 0; c < CUTS; c++) {
+                const bool in = weights[e] >= least[c] && weights[e] < high;
+                count[c] += in;
+                mass[c] += in ? weights[e] : 0;
+            }
     }
-    return sum_of_block({count, mass});
 }
 
-/* Bisects for the fewest weights, heaviest first, that make up `count` and `mass`, of those from `low` up,
- * which do. */
-__device__ Cut cut(const Row &row, int32_t low, Reach at_low, int64_t count, int64_t mass) {
+/* Of a thread, with the zeros behind the row. */
+__device__ int threads_weights(const Row &row) {
+    const int left = row.count - int(threadIdx.x) * WIDTH;
+    return left <= 0 ? 0 : (left + THREADS * WIDTH - 1) / (THREADS * WIDTH) * WIDTH;
+}
+
+/* Divides the range of weights that the cut lies in by CUTS + 1 again and again, until one weight or one
+ * value is left: the fewest weights, heaviest first, that make up `count` and `mass`, of those from `low` up,
+ * which do. A warp that has no weight in the range any more has nothing to add. */
+template <int BLOCKS>
+__device__ Cut cut(const Row &row, Meeting<BLOCKS> &meeting, int32_t low, Reach at_low, int64_t count,
+                   int64_t mass) {
     int32_t high = SAMPLE_ONE + 1;
     Reach above = {0, 0};
+    int inside = low ? INT32_MAX : threads_weights(row); // this thread's weights in [low, high)
     while (high - low > 1 && at_low.count - above.count > 1) {
-        const int32_t middle = low + (high - low) / 2;
-        const Reach r = reach(row, middle);
-        if (r.count >= count && r.mass >= mass) {
-            low = middle;
-            at_low = r;
-        } else {
-            high = middle;
-            above = r;
+        int32_t least[CUTS];
+        int own_count[CUTS] = {};
+        uint64_t own_mass[CUTS] = {}, sums[NUMBERS] = {};
+#pragma unroll
+        for (int c = 0; c < CUTS; c++) least[c] = low + int32_t(int64_t(high - low) * (c + 1) / (CUTS + 1));
+        if (__any_sync(0xffffffffu, inside > 0)) {
+            count_range(row, least, high, own_count, own_mass);
+#pragma unroll
+            for (int c = 0; c < CUTS; c++) {
+                sums[c] = __reduce_add_sync(0xffffffffu, own_count[c]);
+                sums[CUTS + c] = Total().of_warp(own_mass[c]);
+            }
         }
+        const uint64_t(*const all)[NUMBERS] = meeting.gather(sums, Total());
+#pragma unroll
+        for (int c = 0; c < CUTS; c++) {
+            Reach r = above;
+            for (int block = 0; block < BLOCKS; block++) {
+                r.count += all[block][c];
+                r.mass += all[block][CUTS + c];
+            }
+            sums[c] = r.count, sums[CUTS + c] = r.mass;
+        }
+        int32_t new_high = high;
+        Reach new_above = above;
+        int own_above = 0, own_low = -1;
+#pragma unroll
+        for (int c = CUTS - 1; c >= 0; c--) {
+            if (own_low >= 0) continue; // found
+            const Reach r = {int64_t(sums[c]), int64_t(sums[CUTS + c])};
+            if (r.count >= count && r.mass >= mass) {
+                low = least[c];
+                at_low = r;
+                own_low = own_count[c];
+            } else {
+                new_high = least[c];
+                new_above = r;
+                own_above = own_count[c];
+            }
+        }
+        inside = (own_low < 0 ? inside : own_low) - own_above;
+        high = new_high;
+        above = new_above;
     }
     if (at_low.count - above.count == 1) return {low, high, above, 1, at_low.mass};
     const int64_t by_count = count - above.count, by_mass = low ? (mass - above.mass + low - 1) / low : 0;
@@ -84,13 +211,14 @@ __device__ Cut cut(const Row &row, int32_t low, Reach at_low, int64_t count, int
     return {low, high, above, ties, above.mass + ties * low};
 }
 
-__device__ Cut restrict_to(const SampleRule &rule, const Row &row, Reach all) {
+template <int BLOCKS>
+__device__ Cut restrict_to(const SampleRule &rule, const Row &row, Meeting<BLOCKS> &meeting, Reach all) {
     Cut c = {0, 0, all, 0, all.mass};
-    if (rule.top_k && rule.top_k < row.vocab) c = cut(row, 0, all, rule.top_k, 0);
+    if (rule.top_k && rule.top_k < all.count) c = cut(row, meeting, 0, all, rule.top_k, 0);
     if (rule.top_p >= 1) return c;
     const double least = ceil(rule.top_p * (double)c.mass);
     const int64_t mass = least < 1 ? 1 : (int64_t)least;
-    if (c.above.mass >= mass) return cut(row, c.high, c.above, 0, mass);
+    if (c.above.mass >= mass) return cut(row, meeting, c.high, c.above, 0, mass);
     if (c.ties > 1) { // of equals
         c.ties = (mass - c.above.mass + c.low - 1) / c.low;
         c.mass = c.above.mass + c.ties * c.low;
@@ -98,26 +226,12 @@ __device__ Cut restrict_to(const SampleRule &rule, const Row &row, Reach all) {
     return c;
 }
 
-/* What the threads before this one hold together. */
-__device__ int64_t sum_before(int64_t own) {
-    __shared__ int64_t of_warp[WARPS];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int64_t sum = own;
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const int64_t other = __shfl_up_sync(0xffffffffu, sum, distance);
-        if (lane >= distance) sum += other;
-    }
-    __syncthreads(); // the last use of of_warp is over
-    if (lane == 31) of_warp[warp] = sum;
-    __syncthreads();
-    return sum - own + warp_sum(lane < warp ? of_warp[lane] : 0);
-}
-
 /* The first kept id at which the running sum exceeds the target. Every thread has neighbouring ids; only one
- * finds the target among its own, and puts the answer into `chosen`. */
-__device__ void pick(const Row &row, const Cut &c, int64_t target, int *chosen) {
-    const int share = (row.vocab + THREADS - 1) / THREADS | 1; // odd: no two threads of a warp share a bank
-    const int first = min((int)threadIdx.x * share, row.vocab), end = min(first + share, row.vocab);
+ * finds the target among its own and returns the id, the others return -1. */
+template <int BLOCKS>
+__device__ int pick(const Row &row, Meeting<BLOCKS> &meeting, const Cut &c, int64_t target) {
+    const int share = (row.count + THREADS - 1) / THREADS | 1; // odd: no two threads of a warp share a bank
+    const int first = min((int)threadIdx.x * share, row.count), end = min(first + share, row.count);
     int64_t mass = 0, own_ties = 0, tie = 0;
 #pragma unroll 8
     for (int i = first; i < end; i++) {
@@ -127,108 +241,151 @@ __device__ void pick(const Row &row, const Cut &c, int64_t target, int *chosen) 
         own_ties += tied;
         tie = tied ? weight : tie; // they weigh the same
     }
-    int64_t left = c.ties - sum_before(own_ties); // ties that may still be kept
+    int64_t left = c.ties - meeting.sum_before(own_ties); // ties that may still be kept
     left = left < 0 ? 0 : left;
     mass += tie * (left < own_ties ? left : own_ties);
-    int64_t sum = sum_before(mass);
-    if (target < sum || target >= sum + mass) return;
+    int64_t sum = meeting.sum_before(mass);
+    if (target < sum || target >= sum + mass) return -1;
     for (int i = first; i < end; i++) {
         const int32_t weight = row.weights[i];
         if (weight >= c.high || (weight >= c.low && left-- > 0)) sum += weight;
-        if (sum <= target) continue;
-        *chosen = i;
-        return;
+        if (sum > target) return row.first + i;
     }
+    return -1;
 }
 
-/* Largest first, then the lowest id: keys that compare as the floats do, above the inverted id. */
+/* Largest first, then the lowest id: keys that compare as the floats do, above the inverted id. What cannot
+ * be drawn from is above all. */
 __device__ uint64_t ranked(float logit, int id) {
+    if (!(logit < INFINITY)) return UINT64_MAX;
     const uint32_t bits = __float_as_uint(logit == 0.0f ? 0.0f : logit); // -0 is 0
     const uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
     return (uint64_t)key << 32 | (uint32_t)~id;
 }
 
-struct Later {
-    __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
-};
+__device__ float logit_of(uint64_t rank) {
+    const uint32_t key = uint32_t(rank >> 32);
+    return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
+}
 
-/* The largest logit's id, or -1 where one is NaN or +inf, or all are -inf. With `keep` the logits' bits stay
- * where the weights will be. */
-__device__ int find_best(const Row &row, bool keep) {
-    uint64_t best = 0;
-    bool bad = false;
-#pragma unroll 4
-    for (int i = threadIdx.x * WIDTH; i < row.vocab; i += THREADS * WIDTH) {
+/* The largest logit's rank; the logits' bits stay where the weights will be. */
+template <int BLOCKS>
+__device__ uint64_t find_best(const Row &row, Meeting<BLOCKS> &meeting, bool keep) {
+    uint64_t best[1] = {0};
+#pragma unroll 2
+    for (int i = threadIdx.x * WIDTH; i < row.count; i += THREADS * WIDTH) {
         float x[WIDTH];
-        if (i + WIDTH <= row.vocab)
+        if (i + WIDTH <= row.count)
             load_floats(row.logits + i, x);
         else
-            for (int e = 0; e < WIDTH; e++) x[e] = i + e < row.vocab ? row.logits[i + e] : -INFINITY;
+            for (int e = 0; e < WIDTH; e++) x[e] = i + e < row.count ? row.logits[i + e] : -INFINITY;
 #pragma unroll
-        for (int e = 0; e < WIDTH; e++) {
-            bad |= !(x[e] < INFINITY);
-            best = Later()(best, ranked(x[e], i + e));
-        }
+        for (int e = 0; e < WIDTH; e++) best[0] = Largest()(best[0], ranked(x[e], row.first + i + e));
         if (keep) store_floats(reinterpret_cast<float *>(row.weights) + i, x);
     }
-    best = block_reduce<THREADS>(best, Later());
-    const int id = (int)~(uint32_t)best;
-    return __syncthreads_or(bad) || row.logits[id] == -INFINITY ? -1 : id;
+    meeting.reduce(best, Largest());
+    return best[0];
 }
 
 /* The weights in the place of the logits' bits; every thread has those that it put there. */
-__device__ Reach weigh(const Row &row, float largest, float sharpness) {
-    int64_t mass = 0;
+template <int BLOCKS>
+__device__ int64_t weigh(const Row &row, Meeting<BLOCKS> &meeting, float largest, float sharpness) {
+    uint64_t mass[1] = {0};
 #pragma unroll 2
-    for (int i = threadIdx.x * WIDTH; i < row.vocab; i += THREADS * WIDTH) {
+    for (int i = threadIdx.x * WIDTH; i < row.count; i += THREADS * WIDTH) {
         float x[WIDTH];
         Pack<int32_t, WIDTH> weights;
         load_floats(reinterpret_cast<float *>(row.weights) + i, x);
 #pragma unroll
         for (int e = 0; e < WIDTH; e++) {
             weights.e[e] = sample_weight(x[e] - largest, sharpness);
-            mass += weights.e[e];
+            mass[0] += weights.e[e];
         }
         store_pack(row.weights + i, weights);
     }
-    return {row.vocab, sum_of_block({0, mass}).mass};
+    meeting.reduce(mass, Total());
+    return mass[0];
 }
 
-/* Floor: the logits are read once from the cache of the product that made them; then about 20 rounds over the
+/* Ids of a block's share: a whole number of WIDTH. */
+__host__ __device__ constexpr int share_of(int vocab, int blocks) {
+    return (vocab + blocks * WIDTH - 1) / (blocks * WIDTH) * WIDTH;
+}
+
+struct Draw {
+    SampleRule rule;
+    const float *logits;
+    int vocab;
+    int32_t *spilled; // (room for all shares), or NULL: in shared memory
+    const double *uniforms;
+    int32_t *place, *token, *told;
+};
+
+/* Floor: the logits are read once from the cache of the product that made them; then some ten rounds over the
  * weights in shared memory. */
-__global__ void __launch_bounds__(THREADS)
-    draw(const SampleRule rule, const float *logits, int vocab, int32_t *spilled, const double *uniforms,
-         int32_t *place, int32_t *token, int32_t *told) {
-    extern __shared__ int4 shared_weights[];
-    __shared__ int chosen;
-    const Row row = {logits, spilled ? spilled : reinterpret_cast<int32_t *>(shared_weights), vocab};
+template <int BLOCKS>
+__device__ void draw(const Draw &d, int32_t *weights) {
+    __shared__ Places<BLOCKS> places;
+    const int rank = BLOCKS == 1 ? 0 : int(blockIdx.x), share = share_of(d.vocab, BLOCKS);
+    const int first = min(rank * share, d.vocab);
+    const Row row = {d.logits + first, d.spilled ? d.spilled + rank * share : weights, first,
+                     min(share, d.vocab - first)};
+    Meeting<BLOCKS> meeting = {&places, rank, 0};
+    meeting.meet(); // all blocks are there
     wait_for_previous();
     let_next_start();
-    const int best = find_best(row, !rule.greedy);
-    if (threadIdx.x == 0) chosen = best;
-    if (!rule.greedy && best >= 0) {
-        const Reach all = weigh(row, logits[best], rule.sharpness);
-        const Cut c = restrict_to(rule, row, all);
-        pick(row, c, (int64_t)(uniforms[*place] * (double)c.mass), &chosen);
+    const int place = *d.place;
+    const double uniform = d.uniforms[place];
+    const uint64_t best = find_best(row, meeting, !d.rule.greedy);
+    const float largest = logit_of(best);
+    const bool bad = best == UINT64_MAX || largest == -INFINITY;
+    bool own = rank == 0 && threadIdx.x == 0; // whoever tells the token
+    int chosen = bad ? -1 : (int)~(uint32_t)best;
+    if (!d.rule.greedy && !bad) {
+        const int64_t mass = weigh(row, meeting, largest, d.rule.sharpness);
+        const Cut c = restrict_to(d.rule, row, meeting, {d.vocab, mass});
+        const int64_t target = (int64_t)(uniform * (double)c.mass);
+        const int found = pick(row, meeting, c, target);
+        if (found >= 0) chosen = found;
+        if (target < c.mass) own = found >= 0; // else the product was rounded up to the whole
     }
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    told[*place] = chosen;
-    *token = max(chosen, 0);
-    *place += 1;
+    if (!own) return;
+    d.told[place] = chosen;
+    *d.token = max(chosen, 0);
+    *d.place = place + 1;
+}
+
+__global__ void __launch_bounds__(THREADS) draw_alone(const __grid_constant__ Draw d) {
+    extern __shared__ int4 weights[];
+    draw<1>(d, reinterpret_cast<int32_t *>(weights));
+}
+
+__global__ void __launch_bounds__(THREADS) draw_together(const __grid_constant__ Draw d) {
+    if constexpr (gpu::HOPPER) {
+        extern __shared__ int4 weights[];
+        draw<CLUSTER>(d, reinterpret_cast<int32_t *>(weights));
+    }
 }
 
 } // namespace
 
 Status sample_cuda(Ctx *ctx, const Sample *s) {
-    const int64_t room = divide_up(s->vocab, WIDTH) * WIDTH;
-    const size_t bytes = (size_t)room * sizeof(int32_t), own = 2048; // own: the reductions'
+    const bool together = cuda_device(ctx)->capability == 90;
+    const int blocks = together ? CLUSTER : 1, share = share_of((int)s->vocab, blocks);
+    const size_t bytes = (size_t)share * sizeof(int32_t), own = 8192; // own: what blocks tell one another
     const bool fits = bytes + own <= cuda_device(ctx)->shared_bytes;
     Tensor spilled = {};
-    if (!fits) TRY(take(ctx, ARENA_SCRATCH, "sample.weights", I32, shape1(room), &spilled));
+    if (!fits) TRY(take(ctx, ARENA_SCRATCH, "sample.weights", I32, shape2(blocks, share), &spilled));
     if (ctx->measuring) return OK;
-    return LAUNCH_EARLY(ctx, draw, 1, THREADS, fits && !s->rule.greedy ? bytes : 0, s->rule,
-                        data_of<float>(s->logits), (int)s->vocab, data_of<int32_t>(spilled),
-                        data_of<double>(s->uniforms), data_of<int32_t>(s->place), data_of<int32_t>(s->token),
-                        s->told);
+    const Draw d = {s->rule,
+                    data_of<float>(s->logits),
+                    (int)s->vocab,
+                    data_of<int32_t>(spilled),
+                    data_of<double>(s->uniforms),
+                    data_of<int32_t>(s->place),
+                    data_of<int32_t>(s->token),
+                    s->told};
+    const size_t shared = fits && !s->rule.greedy ? bytes : 0;
+    if (together) return LAUNCH_CLUSTERS(ctx, CLUSTER, draw_together, CLUSTER, THREADS, shared, d);
+    return LAUNCH_EARLY(ctx, draw_alone, 1, THREADS, shared, d);
 }

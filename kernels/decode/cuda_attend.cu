@@ -1,0 +1,303 @@
+#include "kernels/decode/cuda_token.cuh"
+
+/* A cluster takes one head from the residual stream to its part of what attention adds to the stream. Each
+ * block has its share of the rows of q, k and v, of the keys, and of the columns of the stream. */
+namespace decode {
+namespace {
+
+constexpr int COLUMNS = 8; // of a head, of one thread
+constexpr int UNROLL = 4;  // keys that a thread has on their way at once
+
+/* COLUMNS neighbours as they lie in memory. */
+template <class T>
+struct Piece {
+    Words words[COLUMNS * sizeof(T) / 16];
+
+    __device__ inline void load(const T *from) {
+#pragma unroll
+        for (int i = 0; i < int(sizeof words / 16); i++) words[i] = load_words(from + i * VECTOR<T>);
+    }
+    __device__ inline void unpack_to(float (&x)[COLUMNS]) const {
+        constexpr int N = VECTOR<T>;
+#pragma unroll
+        for (int i = 0; i < COLUMNS / N; i++) {
+            float some[N];
+            unpack<T>(words[i], some);
+#pragma unroll
+            for (int e = 0; e < N; e++) x[i * N + e] = some[e];
+        }
+    }
+};
+
+/* What has been seen of the keys: y is not yet divided by `sum`. */
+struct Seen {
+    float maximum, sum, y[COLUMNS];
+};
+
+/* Adds keys with scores `s` (base 2; -inf: no key) and values `v`. */
+template <class T>
+__device__ inline void add_keys(Seen &seen, const float (&s)[UNROLL], const Piece<T> (&v)[UNROLL]) {
+    float maximum = seen.maximum;
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) maximum = fmaxf(maximum, s[u]);
+    const float base = maximum == -INFINITY ? 0.f : maximum; // nothing yet: every power is 0
+    const float correction = exp2f(seen.maximum - base);
+    seen.maximum = maximum;
+    seen.sum *= correction;
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) seen.y[i] *= correction;
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        const float power = exp2f(s[u] - base);
+        float values[COLUMNS];
+        v[u].unpack_to(values);
+        seen.sum += power;
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) seen.y[i] = fmaf(power, values[i], seen.y[i]);
+    }
+}
+
+/* The groups of LANES threads of a warp, each lane with those that have its columns. */
+template <int LANES>
+__device__ inline void merge_warp(Seen &seen) {
+#pragma unroll
+    for (int distance = LANES; distance < WARP; distance *= 2) {
+        const float maximum = __shfl_xor_sync(0xffffffffu, seen.maximum, distance);
+        const float sum = __shfl_xor_sync(0xffffffffu, seen.sum, distance);
+        const float larger = fmaxf(seen.maximum, maximum), base = larger == -INFINITY ? 0.f : larger;
+        const float own = exp2f(seen.maximum - base), other = exp2f(maximum - base);
+        seen.maximum = larger;
+        seen.sum = seen.sum * own + sum * other;
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) {
+            const float y = __shfl_xor_sync(0xffffffffu, seen.y[i], distance);
+            seen.y[i] = seen.y[i] * own + y * other;
+        }
+    }
+}
+
+/* What several have seen, side by side: y of D columns, then maximum and sum. */
+template <int D>
+using SeenRow = float[D + 2];
+
+/* One column of what COUNT have seen, in their order. */
+template <int D, int COUNT>
+__device__ inline void merge_rows(const SeenRow<D> (&rows)[COUNT], int column, float &maximum, float &sum,
+                                  float &y) {
+    maximum = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) maximum = fmaxf(maximum, rows[i][D]);
+    const float base = maximum == -INFINITY ? 0.f : maximum;
+    sum = y = 0.f;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const float weight = exp2f(rows[i][D] - base);
+        sum = fmaf(weight, rows[i][D + 1], sum);
+        y = fmaf(weight, rows[i][column], y);
+    }
+}
+
+/* The block's share of the past keys, [first, end). */
+struct Share {
+    int first, end;
+};
+
+/* What a block keeps in shared memory of a fixed size. */
+template <int D>
+struct Exchange {
+    float bias[3][D / CLUSTER];   // of this block's rows
+    float qkv[3][D];              // of the head, from all blocks of the cluster
+    SeenRow<D> of_warp[WARPS];    // of this block's keys
+    SeenRow<D> of_block[CLUSTER]; // of the head's, from all blocks
+    float merged[D];
+};
+
+/* UNROLL past keys of the group that begins at `key`, STEP keys apart. */
+template <class T, int STEP>
+__device__ inline void load_keys(const T *k, const T *v, int row, int key, int end,
+                                 Piece<T> (&k_rows)[UNROLL], Piece<T> (&v_rows)[UNROLL]) {
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        k_rows[u] = v_rows[u] = {};
+        if (key + u * STEP >= end) continue;
+        k_rows[u].load(k + int64_t(key + u * STEP) * row);
+        v_rows[u].load(v + int64_t(key + u * STEP) * row);
+    }
+}
+
+/* q, k and v of the head: a block makes D / CLUSTER rows of each, and every block gets them all. */
+template <class T, int D>
+__device__ inline void project(const T *weights, const T *normed, int width, int rank,
+                               Exchange<D> &exchange) {
+    constexpr int OWN = D / CLUSTER, ROWS = 3 * OWN, EACH = (ROWS + WARPS - 1) / WARPS;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const T *rows[EACH];
+    float sums[EACH] = {};
+#pragma unroll
+    for (int i = 0; i < EACH; i++) rows[i] = weights + min(warp + i * WARPS, ROWS - 1) * width;
+    multiply_rows<T, EACH>(rows, normed, width, sums);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int row = warp + i * WARPS, section = row / OWN, own = row % OWN;
+        if (row >= ROWS) break;
+        const float value = warp_sum(sums[i]) + exchange.bias[section][own];
+        if (lane < CLUSTER)
+            gpu::store_to_block(&exchange.qkv[section][rank * OWN + own], lane,
+                                to_float(from_float<T>(value)));
+    }
+}
+
+/* Each group's keys, then the block's, then the head's: exchange.merged is attention's result. */
+template <class T, int D>
+__device__ inline void merge(const Seen &seen, int rank, Exchange<D> &exchange) {
+    constexpr int LANES = D / COLUMNS;
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, column = threadIdx.x % D;
+    float maximum, sum, y;
+    if (lane < LANES) {
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) exchange.of_warp[warp][lane * COLUMNS + i] = seen.y[i];
+    }
+    if (lane == 0) exchange.of_warp[warp][D] = seen.maximum, exchange.of_warp[warp][D + 1] = seen.sum;
+    __syncthreads();
+    merge_rows<D>(exchange.of_warp, column, maximum, sum, y);
+    for (int block = threadIdx.x / D; block < CLUSTER; block += THREADS / D) {
+        gpu::store_to_block(&exchange.of_block[rank][column], block, y);
+        if (column == 0) gpu::store_to_block(&exchange.of_block[rank][D], block, maximum);
+        if (column == 1) gpu::store_to_block(&exchange.of_block[rank][D + 1], block, sum);
+    }
+    gpu::cluster_arrive();
+    gpu::cluster_join();
+    merge_rows<D>(exchange.of_block, column, maximum, sum, y);
+    if (threadIdx.x < D) exchange.merged[column] = to_float(from_float<T>(y / sum));
+    __syncthreads();
+}
+
+/* The block's `share` columns of the head's part. */
+template <class T, int D>
+__device__ inline void project_back(const T *weights, const float *bias, int share,
+                                    const Exchange<D> &exchange, float *part) {
+    constexpr int N = VECTOR<T>, LANES = D / N, GROUPS = THREADS / LANES;
+    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+    float x[N];
+#pragma unroll
+    for (int e = 0; e < N; e++) x[e] = exchange.merged[lane * N + e];
+    for (int first = 0; first < share; first += GROUPS) {
+        const int row = first + group;
+        float sum = 0.f, w[N];
+        if (row < share) {
+            unpack<T>(load_words(weights + row * D + lane * N), w);
+#pragma unroll
+            for (int e = 0; e < N; e++) sum = fmaf(x[e], w[e], sum);
+        }
+        sum = group_sum<LANES>(sum);
+        if (lane == 0 && row < share) part[row] = sum + bias[row];
+    }
+}
+
+/* Floor: the weights, and the cache's rows. */
+template <class T, int D>
+__global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constant__ Attend<T> a) {
+    if constexpr (gpu::HOPPER) {
+        constexpr int LANES = D / COLUMNS, GROUPS = THREADS / LANES, OWN = D / CLUSTER;
+        extern __shared__ uint4 memory[];
+        __shared__ Exchange<D> exchange;
+        const int C = a.stream.width, share = C / CLUSTER, row = a.kv_heads * D;
+        const int head = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER;
+        const int heads_per_kv = a.heads / a.kv_heads, kv_head = head / heads_per_kv;
+        T *const qkv = reinterpret_cast<T *>(memory), *const projection = qkv + 3 * OWN * C;
+        const Row<T> stream = row_at<T>(projection + share * D, C);
+        float *const bias = stream.r + C; // (share)
+        gpu::cluster_arrive();            // until all blocks are there, nothing is stored to them
+
+        const int sections[3] = {head * D, (a.heads + kv_head) * D, (a.heads + a.kv_heads + kv_head) * D};
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            fetch(qkv + i * OWN * C, a.qkv + int64_t(sections[i] + rank * OWN) * C, 1,
+                  OWN * C * int(sizeof(T)), 0);
+        fetch(projection, a.projection + int64_t(rank) * share * a.heads * D + head * D, share,
+              D * int(sizeof(T)), int64_t(a.heads) * D * sizeof(T));
+        fetch_norm(a.stream, stream);
+
+        const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+        const int past = a.stream.past ? *a.stream.past : a.stream.rows;
+        const int keys = (past + CLUSTER - 1) / CLUSTER, begin = rank * keys, end = min(begin + keys, past);
+        const T *const k = a.cache_k + kv_head * D + lane * COLUMNS;
+        const T *const v = a.cache_v + kv_head * D + lane * COLUMNS;
+        Piece<T> k_rows[UNROLL], v_rows[UNROLL];
+        load_keys<T, GROUPS>(k, v, row, begin + group, end, k_rows, v_rows);
+        if (threadIdx.x < 3 * OWN)
+            exchange.bias[threadIdx.x / OWN][threadIdx.x % OWN] =
+                to_float(a.qkv_bias[sections[threadIdx.x / OWN] + rank * OWN + threadIdx.x % OWN]);
+        for (int i = threadIdx.x; i < share; i += THREADS)
+            bias[i] = head == 0 ? to_float(a.projection_bias[rank * share + i]) : 0.f;
+
+        norm_stream(a.stream, stream, blockIdx.x == 0);
+        gpu::cluster_join();
+        project<T, D>(qkv, stream.normed, C, rank, exchange);
+        gpu::cluster_arrive();
+        gpu::cluster_join();
+
+        float q[COLUMNS], own_score = 0.f;
+        Seen seen = {-INFINITY, 0.f, {}};
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) {
+            q[i] = exchange.qkv[0][lane * COLUMNS + i] * a.scale;
+            own_score = fmaf(q[i], exchange.qkv[1][lane * COLUMNS + i], own_score);
+        }
+        own_score = group_sum<LANES>(own_score);
+        if (rank == 0 && group == 0) { // the token's own key, which is not in the cache yet
+            seen.maximum = own_score;
+            seen.sum = 1.f;
+#pragma unroll
+            for (int i = 0; i < COLUMNS; i++) seen.y[i] = exchange.qkv[2][lane * COLUMNS + i];
+        }
+        for (int first = begin; first < end; first += GROUPS * UNROLL) {
+            float scores[UNROLL];
+            if (first > begin) load_keys<T, GROUPS>(k, v, row, first + group, end, k_rows, v_rows);
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                float values[COLUMNS];
+                k_rows[u].unpack_to(values);
+                scores[u] = 0.f;
+#pragma unroll
+                for (int i = 0; i < COLUMNS; i++) scores[u] = fmaf(q[i], values[i], scores[u]);
+                scores[u] = group_sum<LANES>(scores[u]);
+                if (first + group + u * GROUPS >= end) scores[u] = -INFINITY;
+            }
+            add_keys<T>(seen, scores, v_rows);
+        }
+        if (rank == 0 && head % heads_per_kv == 0 && threadIdx.x < D) {
+            const int64_t at = int64_t(past) * row + kv_head * D + threadIdx.x;
+            a.cache_k[at] = from_float<T>(exchange.qkv[1][threadIdx.x]);
+            a.cache_v[at] = from_float<T>(exchange.qkv[2][threadIdx.x]);
+        }
+        merge_warp<LANES>(seen);
+        merge<T, D>(seen, rank, exchange);
+        project_back<T, D>(projection, bias, share, exchange, a.parts + head * C + rank * share);
+    }
+}
+
+template <class T>
+Status launch(Ctx *ctx, const Attend<T> &a, int D) {
+    const unsigned blocks = unsigned(a.heads) * CLUSTER;
+    const size_t bytes = attend_bytes(a.stream.width, D, sizeof(T));
+    if (D == 32) return LAUNCH_CLUSTERS(ctx, CLUSTER, (attend_kernel<T, 32>), blocks, THREADS, bytes, a);
+    if (D == 64) return LAUNCH_CLUSTERS(ctx, CLUSTER, (attend_kernel<T, 64>), blocks, THREADS, bytes, a);
+    return LAUNCH_CLUSTERS(ctx, CLUSTER, (attend_kernel<T, 128>), blocks, THREADS, bytes, a);
+}
+
+} // namespace
+
+size_t attend_bytes(int width, int D, size_t size) {
+    const size_t C = size_t(width), rows = 3 * size_t(D) / CLUSTER;
+    return (rows * C + C / CLUSTER * size_t(D)) * size + row_bytes(width, size) + C / CLUSTER * sizeof(float);
+}
+
+Status attend(Ctx *ctx, const Attend<float> &a, int D) {
+    return launch(ctx, a, D);
+}
+Status attend(Ctx *ctx, const Attend<bf16> &a, int D) {
+    return launch(ctx, a, D);
+}
+
+} // namespace decode

@@ -1,0 +1,97 @@
+#include "kernels/decode/cuda_token.cuh"
+#include "kernels/linear/cuda_activation.cuh"
+
+/* A cluster takes CLUSTER * UNITS units of the hidden layer from the residual stream to their part of what
+ * they add to it. A block has UNITS of them, over all columns of the stream; the cluster's sums of a column
+ * are made by the block that has the column in its share. */
+namespace decode {
+namespace {
+
+/* Floor: the weights. */
+template <class T, Activation A>
+__global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant__ Feed<T> f) {
+    if constexpr (gpu::HOPPER) {
+        constexpr int EACH = UNITS / WARPS, N = VECTOR<T>, LANES = UNITS / N, GROUPS = THREADS / LANES;
+        extern __shared__ uint4 memory[];
+        __shared__ float bias[UNITS], hidden[UNITS];
+        const int C = f.stream.width, share = C / CLUSTER;
+        const int part = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER, first_unit = blockIdx.x * UNITS;
+        const int warp = threadIdx.x / WARP;
+        T *const expand = reinterpret_cast<T *>(memory), *const contract = expand + UNITS * C;
+        const Row<T> stream = row_at<T>(contract + C * UNITS, C);
+        float *const sums = stream.r + C;      // (CLUSTER, share), from all blocks
+        float *const contract_bias = sums + C; // (share)
+        gpu::cluster_arrive();                 // until all blocks are there, nothing is stored to them
+
+        fetch(expand, f.expand + int64_t(first_unit) * C, 1, UNITS * C * int(sizeof(T)), 0);
+        fetch(contract, f.contract + first_unit, C, UNITS * int(sizeof(T)), int64_t(f.hidden) * sizeof(T));
+        fetch_norm(f.stream, stream);
+        if (threadIdx.x < UNITS) bias[threadIdx.x] = to_float(f.expand_bias[first_unit + threadIdx.x]);
+        for (int i = threadIdx.x; i < share; i += THREADS)
+            contract_bias[i] = part == 0 ? to_float(f.contract_bias[rank * share + i]) : 0.f;
+        norm_stream(f.stream, stream, blockIdx.x == 0);
+
+        const T *rows[EACH];
+        float products[EACH] = {};
+#pragma unroll
+        for (int i = 0; i < EACH; i++) rows[i] = expand + (warp * EACH + i) * C;
+        multiply_rows<T, EACH>(rows, stream.normed, C, products);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const int unit = warp * EACH + i;
+            const float pre = warp_sum(products[i]) + bias[unit];
+            if (threadIdx.x % WARP == 0) hidden[unit] = to_float(from_float<T>(activated<A>(pre)));
+        }
+        __syncthreads();
+        gpu::cluster_join();
+
+        const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+        float x[N];
+#pragma unroll
+        for (int e = 0; e < N; e++) x[e] = hidden[lane * N + e];
+        for (int first = 0; first < C; first += GROUPS) {
+            const int column = first + group;
+            float sum = 0.f, w[N];
+            if (column < C) {
+                unpack<T>(load_words(contract + column * UNITS + lane * N), w);
+#pragma unroll
+                for (int e = 0; e < N; e++) sum = fmaf(x[e], w[e], sum);
+            }
+            sum = group_sum<LANES>(sum);
+            if (lane == 0 && column < C)
+                gpu::store_to_block(&sums[rank * share + column % share], column / share, sum);
+        }
+        gpu::cluster_arrive();
+        gpu::cluster_join();
+        for (int i = threadIdx.x; i < share; i += THREADS) {
+            float sum = contract_bias[i];
+#pragma unroll
+            for (int block = 0; block < CLUSTER; block++) sum += sums[block * share + i];
+            f.parts[part * C + rank * share + i] = sum;
+        }
+    }
+}
+
+template <class T>
+Status launch(Ctx *ctx, const Feed<T> &f, Activation activation) {
+    const unsigned blocks = unsigned(f.hidden / UNITS);
+    const size_t bytes = feed_bytes(f.stream.width, sizeof(T));
+    DISPATCH_ACTIVATION(activation, A,
+                        return LAUNCH_CLUSTERS(ctx, CLUSTER, (feed_kernel<T, A>), blocks, THREADS, bytes, f));
+}
+
+} // namespace
+
+size_t feed_bytes(int width, size_t size) {
+    const size_t C = size_t(width);
+    return 2 * UNITS * C * size + row_bytes(width, size) + (C + C / CLUSTER) * sizeof(float);
+}
+
+Status feed(Ctx *ctx, const Feed<float> &f, Activation activation) {
+    return launch(ctx, f, activation);
+}
+Status feed(Ctx *ctx, const Feed<bf16> &f, Activation activation) {
+    return launch(ctx, f, activation);
+}
+
+} // namespace decode

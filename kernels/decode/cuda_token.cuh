@@ -1,0 +1,205 @@
+/* cuda_token: what the kernels share that take one token through the stack. A layer is two of them: `attend`
+ * has a cluster of blocks for each head, `feed` one for each CLUSTER * UNITS units of the hidden layer. A
+ * block's weights do not depend on the token, so they go to shared memory while the kernel before still runs;
+ * then the row of the residual stream is read by every block, which norms it for itself. What a head or a
+ * group of units adds to the stream (its columns of the matrix that leads back there) is a part of its own,
+ * (C) fp32: the next kernel's blocks add the parts up in order as they read the row. So a layer waits twice
+ * for other clusters, and all else is exchanged inside a cluster.
+ *
+ * A block reads the cache's rows and the place before it waits, too: they were written by kernels that were
+ * over when the one before started, since kernels let the next one start only after their own wait. */
+#ifndef KERNELS_DECODE_CUDA_TOKEN_CUH
+#define KERNELS_DECODE_CUDA_TOKEN_CUH
+
+#include "kernels/decode/decode.h"
+#include "kernels/device/cuda.cuh"
+#include "kernels/device/hopper.cuh"
+#include "kernels/device/words.cuh"
+
+namespace decode {
+
+constexpr int CLUSTER = 8, THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
+constexpr int UNITS = 32; // of the hidden layer, of one block
+
+/* The residual stream as a kernel finds it: r = x + sum of parts (rounded to T), or the embedding of a token;
+ * then normed. */
+template <class T>
+struct Stream {
+    const T *x;             // (C); of an embedding (V, C)
+    const T *position;      // (P, C), of an embedding only
+    const int *id, *past;   // (1), (1) or NULL: the number `rows`
+    int rows;               // in the cache
+    const float *parts;     // (count, C)
+    int count, width;       // width = C
+    const T *weight, *bias; // (C)
+    float eps;
+    T *r; // (C), written by one block; NULL where nobody needs it
+};
+
+template <class T>
+struct Attend {
+    Stream<T> stream;
+    const T *qkv, *qkv_bias;               // ((heads + 2 kv_heads) D, C), its rows
+    const T *projection, *projection_bias; // (C, heads*D), (C)
+    T *cache_k, *cache_v;                  // (capacity, kv_heads*D)
+    int heads, kv_heads;
+    float scale;  // of the scores, for powers of two
+    float *parts; // (heads, C), written
+};
+
+template <class T>
+struct Feed {
+    Stream<T> stream;
+    const T *expand, *expand_bias;     // (hidden, C), (hidden)
+    const T *contract, *contract_bias; // (C, hidden), (C)
+    int hidden;
+    float *parts; // (hidden / (CLUSTER * UNITS), C), written
+};
+
+template <class T>
+struct Head {
+    Stream<T> stream;
+    const T *weight; // (Vp, C)
+    float *logits;   // (Vp)
+    int vocab;       // Vp
+};
+
+/* The launchers. D is 32, 64 or 128. */
+CHECKED Status attend(Ctx *ctx, const Attend<float> &a, int D);
+CHECKED Status attend(Ctx *ctx, const Attend<bf16> &a, int D);
+CHECKED Status feed(Ctx *ctx, const Feed<float> &f, Activation activation);
+CHECKED Status feed(Ctx *ctx, const Feed<bf16> &f, Activation activation);
+CHECKED Status head(Ctx *ctx, const Head<float> &h);
+CHECKED Status head(Ctx *ctx, const Head<bf16> &h);
+size_t attend_bytes(int width, int D, size_t size); // of shared memory, for elements of this size
+size_t feed_bytes(int width, size_t size);
+size_t head_bytes(int width, size_t size);
+
+/* In shared memory. */
+template <class T>
+struct Row {
+    T *weight, *bias, *normed; // (C)
+    float *r;                  // (C)
+};
+constexpr size_t row_bytes(int width, size_t size) {
+    return size_t(width) * (3 * size + sizeof(float));
+}
+template <class T>
+__device__ inline Row<T> row_at(void *memory, int width) {
+    T *const first = static_cast<T *>(memory);
+    return {first, first + width, first + 2 * width, reinterpret_cast<float *>(first + 3 * width)};
+}
+
+/* `count` rows of `bytes` (a multiple of 16), `from_step` bytes apart, one behind the other to shared memory:
+ * the whole block starts the copies. */
+__device__ inline void fetch(void *to, const void *from, int count, int bytes, int64_t from_step) {
+    const int pieces = bytes / 16;
+    for (int i = threadIdx.x; i < count * pieces; i += THREADS) {
+        const int row = i / pieces, piece = i % pieces;
+        gpu::copy_async_16(static_cast<char *>(to) + i * 16,
+                           static_cast<const char *>(from) + row * from_step + piece * 16, true);
+    }
+}
+
+template <class T>
+__device__ inline void fetch_norm(const Stream<T> &s, const Row<T> &row) {
+    fetch(row.weight, s.weight, 1, s.width * int(sizeof(T)), 0);
+    fetch(row.bias, s.bias, 1, s.width * int(sizeof(T)), 0);
+}
+
+/* Four neighbours of r. */
+template <class T>
+__device__ inline void load_stream(const Stream<T> &s, int64_t x_start, int64_t position_start, int c,
+                                   float (&r)[4]) {
+    constexpr int BATCH = 12; // parts on their way at once
+    load_floats<4>(s.x + x_start + c, r);
+    if (s.position) {
+        float added[4];
+        load_floats<4>(s.position + position_start + c, added);
+#pragma unroll
+        for (int e = 0; e < 4; e++) r[e] += added[e];
+    }
+    for (int first = 0; first < s.count; first += BATCH) {
+        float4 parts[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; i++)
+            if (first + i < s.count)
+                parts[i] = __ldcg(reinterpret_cast<const float4 *>(s.parts + (first + i) * s.width + c));
+#pragma unroll
+        for (int i = 0; i < BATCH; i++) {
+            if (first + i >= s.count) break;
+            r[0] += parts[i].x, r[1] += parts[i].y, r[2] += parts[i].z, r[3] += parts[i].w;
+        }
+    }
+}
+
+/* Waits for the kernel before; then row.normed is there for the whole block, and so is what it has
+ * fetched. */
+template <class T>
+__device__ inline void norm_stream(const Stream<T> &s, const Row<T> &row, bool writes) {
+    wait_for_previous();
+    let_next_start();
+    const int64_t x_start = s.id ? int64_t(*s.id) * s.width : 0;
+    const int64_t position_start = s.position ? int64_t(s.past ? *s.past : s.rows) * s.width : 0;
+    float sum = 0.f;
+    for (int c = 4 * threadIdx.x; c < s.width; c += 4 * THREADS) {
+        float r[4];
+        load_stream(s, x_start, position_start, c, r);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            r[e] = to_float(from_float<T>(r[e])); // the statistics are those of r as it is stored
+            sum += r[e];
+        }
+        store_floats(row.r + c, r);
+        if (writes && s.r) store_floats(s.r + c, r);
+    }
+    const float mean = block_sum<THREADS>(sum) / s.width;
+    float squares = 0.f;
+    for (int c = 4 * threadIdx.x; c < s.width; c += 4 * THREADS)
+#pragma unroll
+        for (int e = 0; e < 4; e++) squares += (row.r[c + e] - mean) * (row.r[c + e] - mean);
+    gpu::copy_async_wait(); // the barriers of the sum make all threads' copies everybody's
+    const float rstd = 1.f / sqrtf(block_sum<THREADS>(squares) / s.width + s.eps);
+    for (int c = 4 * threadIdx.x; c < s.width; c += 4 * THREADS) {
+        float r[4], weight[4], bias[4];
+        load_floats(row.r + c, r);
+        load_floats<4>(row.weight + c, weight);
+        load_floats<4>(row.bias + c, bias);
+#pragma unroll
+        for (int e = 0; e < 4; e++) r[e] = (r[e] - mean) * rstd * weight[e] + bias[e];
+        store_floats(row.normed + c, r);
+    }
+    __syncthreads();
+}
+
+/* The products of the normed row with COUNT rows of weights in shared memory, of the warp: each lane's share
+ * of each sum, to be summed over the warp. */
+template <class T, int COUNT>
+__device__ inline void multiply_rows(const T *const (&rows)[COUNT], const T *normed, int width,
+                                     float (&sums)[COUNT]) {
+    constexpr int N = VECTOR<T>;
+    for (int v = threadIdx.x % WARP; v < width / N; v += WARP) {
+        float x[N];
+        unpack<T>(load_words(normed + v * N), x);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            float w[N];
+            unpack<T>(load_words(rows[i] + v * N), w);
+#pragma unroll
+            for (int e = 0; e < N; e++) sums[i] = fmaf(x[e], w[e], sums[i]);
+        }
+    }
+}
+
+/* The sum of `x` over groups of LANES neighbouring lanes, to all of them. */
+template <int LANES>
+__device__ inline float group_sum(float x) {
+#pragma unroll
+    for (int distance = LANES / 2; distance > 0; distance /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+}
+
+} // namespace decode
+
+#endif

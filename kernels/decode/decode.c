@@ -1,0 +1,97 @@
+#include "kernels/decode/decode.h"
+
+#include "kernels/check.h"
+
+static const char *const OPERATION_NAME = "decode";
+
+static Status check_norm(const Ctx *ctx, const char *name, const DecodeAffine *a, int64_t width) {
+    TRY(check_dense(OPERATION_NAME, name, a->weight, ctx->dtype, 1, width));
+    return check_dense(OPERATION_NAME, name, a->bias, ctx->dtype, 1, width);
+}
+
+static Status check_linear(const Ctx *ctx, const char *name, const DecodeAffine *a, int64_t out, int64_t in) {
+    TRY(check_dense(OPERATION_NAME, name, a->weight, ctx->dtype, out, in));
+    return check_dense(OPERATION_NAME, name, a->bias, ctx->dtype, 1, out);
+}
+
+static Status check_layer(const Ctx *ctx, const Decode *d, const DecodeLayer *l) {
+    const DecodeLayer *first = &d->layers[0];
+    int64_t C = tensor_width(d->token), queries = tensor_width(first->projection.weight);
+    int64_t hidden = tensor_rows(first->expand.weight), capacity = tensor_rows(first->cache_k);
+    int64_t kv = queries / d->heads * d->kv_heads;
+    TRY(check_norm(ctx, "norm1", &l->norm1, C));
+    TRY(check_linear(ctx, "qkv", &l->qkv, queries + 2 * kv, C));
+    TRY(check_linear(ctx, "projection", &l->projection, C, queries));
+    TRY(check_norm(ctx, "norm2", &l->norm2, C));
+    TRY(check_linear(ctx, "expand", &l->expand, hidden, C));
+    TRY(check_linear(ctx, "contract", &l->contract, C, hidden));
+    TRY(check_dense(OPERATION_NAME, "cache_k", l->cache_k, ctx->dtype, capacity, kv));
+    return check_dense(OPERATION_NAME, "cache_v", l->cache_v, ctx->dtype, capacity, kv);
+}
+
+/* The first layer's sizes are everybody's. */
+static Status check_layers(const Ctx *ctx, const Decode *d) {
+    TRY(check_that(OPERATION_NAME, d->layer_count > 0, "there is a layer"));
+    const DecodeLayer *first = &d->layers[0];
+    TRY(check_present(OPERATION_NAME, "projection", first->projection.weight));
+    TRY(check_present(OPERATION_NAME, "expand", first->expand.weight));
+    TRY(check_present(OPERATION_NAME, "cache_k", first->cache_k));
+    TRY(check_that(OPERATION_NAME, tensor_width(first->projection.weight) % d->heads == 0,
+                   "the projection's width is a multiple of heads"));
+    TRY(check_that(OPERATION_NAME, d->past >= 0 && d->past < tensor_rows(first->cache_k),
+                   "past is less than the cache's capacity"));
+    for (int64_t i = 0; i < d->layer_count; i++) TRY(check_layer(ctx, d, &d->layers[i]));
+    return OK;
+}
+
+static Status check(const Ctx *ctx, const Decode *d) {
+    TRY(check_that(OPERATION_NAME, !ctx->training, "decoding is for inference only"));
+    TRY(check_present(OPERATION_NAME, "token", d->token));
+    TRY(check_present(OPERATION_NAME, "position", d->position));
+    TRY(check_present(OPERATION_NAME, "head", d->head));
+    int64_t C = tensor_width(d->token), positions = tensor_rows(d->position), vocab = tensor_rows(d->head);
+    TRY(check_dense(OPERATION_NAME, "token_id", d->token_id, I32, 1, 1));
+    TRY(check_dense(OPERATION_NAME, "token", d->token, ctx->dtype, tensor_rows(d->token), C));
+    TRY(check_dense(OPERATION_NAME, "position", d->position, ctx->dtype, positions, C));
+    TRY(check_that(OPERATION_NAME, d->past < positions, "past is less than the number of positions"));
+    TRY(check_that(OPERATION_NAME, d->heads > 0 && d->kv_heads > 0 && d->heads % d->kv_heads == 0,
+                   "heads is a multiple of kv_heads"));
+    TRY(check_that(OPERATION_NAME, d->activation >= 0 && d->activation < ACTIVATION_COUNT,
+                   "the activation is a known one"));
+    TRY(check_layers(ctx, d));
+    TRY(check_norm(ctx, "final norm", &d->final_norm, C));
+    TRY(check_dense(OPERATION_NAME, "head", d->head, ctx->dtype, vocab, C));
+    if (!tensor_empty(d->past_on_device))
+        TRY(check_dense(OPERATION_NAME, "past_on_device", d->past_on_device, I32, 1, 1));
+    return check_dense(OPERATION_NAME, "logits", d->logits, wide_dtype(ctx), 1, vocab);
+}
+
+/* Every weight is read once, and of the cache the rows that are there. */
+static Work work_of(const Ctx *ctx, const Decode *d) {
+    double C = (double)tensor_width(d->token), size = (double)dtype_size(ctx->dtype);
+    double weights = (double)tensor_count(d->head), other = 3 * C, flops = 0;
+    for (int64_t i = 0; i < d->layer_count; i++) {
+        const DecodeLayer *l = &d->layers[i];
+        const DecodeAffine *linear[] = {&l->qkv, &l->projection, &l->expand, &l->contract};
+        for (int k = 0; k < 4; k++) {
+            weights += (double)tensor_count(linear[k]->weight);
+            other += (double)tensor_count(linear[k]->bias);
+        }
+        double rows = (double)d->past + 1, kv = (double)tensor_width(l->cache_k);
+        other += 4 * C + 2 * rows * kv;
+        flops += 4 * rows * (double)tensor_width(l->projection.weight);
+        flops += 2 * 9 * C + 8 * (double)tensor_rows(l->expand.weight);
+    }
+    return (Work){.flops = flops + 2 * weights,
+                  .bytes = size * (weights + other) + (double)tensor_bytes(d->logits)};
+}
+
+Status decode_forward(Ctx *ctx, const Decode *d) {
+    TRY(check(ctx, d));
+    Call call = {.operation = OP_DECODE,
+                 .pass = PASS_FORWARD,
+                 .contract = d,
+                 .work = work_of(ctx, d),
+                 .outputs = {{"logits", d->logits}}};
+    return op_run(ctx, &call);
+}

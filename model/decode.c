@@ -1,0 +1,58 @@
+#include "model/decode.h"
+
+#include <assert.h>
+#include <math.h>
+
+bool transformer_decodes(const Ctx *ctx, const Transformer *model) {
+    static const Operation parts[] = {OP_EMBED, OP_NORM, OP_LINEAR, OP_ATTENTION, OP_DECODE};
+    const Config *c = &model->config;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (op_form(ctx, parts[i]) != FORM_FUSED) return false;
+    return c->objective == OBJECTIVE_NEXT_TOKEN && c->mask == MASK_CAUSAL && c->norm_place == NORM_BEFORE &&
+           c->positions == POSITIONS_LEARNED && !c->embedding_norm && !c->embedding_scale && !c->segments &&
+           !c->encoder_layers && !c->head_transform;
+}
+
+static DecodeAffine affine(const Affine *a) {
+    return (DecodeAffine){a->weight.weight, a->bias.weight};
+}
+
+static DecodeLayer decode_layer(const BlockParameters *p, const Cache *cache, int64_t layer) {
+    Shape shape = shape2(cache->k.shape.d[2], cache->k.shape.d[3]);
+    return (DecodeLayer){.norm1 = affine(&p->norm1),
+                         .qkv = affine(&p->qkv),
+                         .projection = affine(&p->projection),
+                         .norm2 = affine(&p->norm2),
+                         .expand = affine(&p->expand),
+                         .contract = affine(&p->contract),
+                         .cache_k = tensor_reshape(cache_layer(cache->k, layer), shape),
+                         .cache_v = tensor_reshape(cache_layer(cache->v, layer), shape)};
+}
+
+Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Tensor logits) {
+    const Config *c = &model->config;
+    const Parameters *p = &model->parameters;
+    assert(cache->length < c->context && cache->k.shape.d[1] == 1);
+    for (int64_t i = 0; i < c->layers; i++)
+        model->decode_layers[i] = decode_layer(&p->stack.blocks[i], cache, i);
+    Decode d = {.token_id = token,
+                .token = p->stack.token.weight,
+                .position = p->stack.position.weight,
+                .layers = model->decode_layers,
+                .layer_count = c->layers,
+                .final_norm = affine(&p->stack.final_norm),
+                .head = p->head.weight,
+                .logits = logits,
+                .heads = c->heads,
+                .kv_heads = c->kv_heads,
+                .scale = 1 / sqrt((double)config_head_size(c)),
+                .eps = c->norm_eps,
+                .activation = c->activation,
+                .past = cache->length,
+                .past_on_device = cache->place};
+    ctx->layer = -1;
+    ctx->place = "decode";
+    TRY(decode_forward(ctx, &d));
+    cache->length++;
+    return OK;
+}
