@@ -28,7 +28,8 @@ Category category_of(Operation operation, const char *name) {
     static const Category of_operations[OP_COUNT] = {
         [OP_EMBED] = CATEGORY_EMBEDDING, [OP_NORM] = CATEGORY_NORMALIZATION,
         [OP_LINEAR] = CATEGORY_MATRIX,   [OP_ATTENTION] = CATEGORY_ATTENTION,
-        [OP_LOSS] = CATEGORY_LOSS,       [OP_ADAMW] = CATEGORY_OPTIMIZER,
+        [OP_LOSS] = CATEGORY_LOSS,       [OP_DECODE] = CATEGORY_MATRIX,
+        [OP_ADAMW] = CATEGORY_OPTIMIZER,
     };
     static const char *const moves[] = {"split heads",     "merge heads", "cache append",
                                         "append to cache", "cache",       NULL};

@@ -1,5 +1,6 @@
 /* A token through the stack, in each form, against the specification in double precision. The bound is
- * measured as in test_model.c: what disturbing the weights by the dtype's unit roundoff does, ALLOWED times. */
+ * measured as in test_model.c: what disturbing the weights by the dtype's unit roundoff does, ALLOWED times.
+ */
 #include "kernels/decode/decode.h"
 
 #include "base/random.h"
