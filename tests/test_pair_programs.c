@@ -1,0 +1,173 @@
+/* The programs with pairs of sentences and with a BERT, as a user runs them: tokenizer, training, resuming,
+ * translating, embedding, filling gaps, and what they refuse. */
+#include "tests/support/program.h"
+
+#include "data/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAIRS                                                                                                \
+    "train --model=transformer-nano --layers=1 --width=32 --heads=2 --context=32 --batch=6 --seq=24 -q "     \
+    "--data=source.txt,target.txt --tokenizer=tok --device=cpu --lr=3e-3 --warmup=10 "
+#define BERT                                                                                                 \
+    "train --model=bert-nano --layers=2 --width=32 --heads=2 --context=32 --batch=8 -q --data=words.txt "    \
+    "--tokenizer=bert --device=cpu --lr=3e-3 --warmup=50 --val-every=0 "
+
+static const char *const words[][2] = {{"one", "eins"}, {"two", "zwei"}, {"dog", "hund"}, {"runs", "rennt"}};
+
+/* A target is its source with other words, in the same order. */
+static void write_pairs(const char *folder, int count) {
+    FILE *files[2] = {fopen(inside(folder, "source.txt"), "w"), fopen(inside(folder, "target.txt"), "w")};
+    for (int i = 0; i < count; i++)
+        for (int side = 0; side < 2; side++) {
+            for (int w = 0; w < 2 + i % 5; w++)
+                fprintf(files[side], "%s%s", w ? " " : "", words[(i * 7 + w * (1 + i / 5)) % 4][side]);
+            fprintf(files[side], "\n");
+        }
+    fclose(files[0]);
+    fclose(files[1]);
+}
+
+/* A language in which the next word is always known: one two dog runs one two .. */
+static void write_bert(const char *folder) {
+    FILE *text = fopen(inside(folder, "words.txt"), "w");
+    for (int i = 0; i < 4000; i++) fprintf(text, "%s ", words[i % 4][0]);
+    fclose(text);
+    program_succeeds(folder, "mkdir -p bert");
+    write_text_file(inside(folder, "bert/vocab.txt"),
+                    "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\none\ntwo\ndog\nruns\n");
+}
+
+static int setup(void **state) {
+    if (program_setup(state) != 0) return -1;
+    write_pairs(*state, 60);
+    write_bert(*state);
+    program_succeeds(*state, "train --train-tokenizer=290 --data=source.txt,target.txt --out=tok");
+    program_succeeds(*state, PAIRS "--steps=400 --val-every=0 --log=pairs.jsonl --out=pairs");
+    program_succeeds(*state, BERT "--steps=1000 --log=bert.jsonl --out=masked");
+    return 0;
+}
+
+/* Losses fall to what is left when a model has learned its toy. */
+static void expect_learned(const char *folder, const char *log, int steps, double most) {
+    static double losses[2000];
+    assert_int_equal(log_losses(folder, log, "step", 0, losses, 2000), steps);
+    double last = 0;
+    for (int i = steps - 20; i < steps; i++) last += losses[i] / 20;
+    assert_true(losses[0] > 2 * most);
+    if (last > most) fail_msg("%s ends at a loss of %.3f, above %.3f", log, last, most);
+}
+
+static void test_translation(void **state) {
+    expect_learned(*state, "pairs.jsonl", 400, 0.4);
+    static const char *const ways[] = {"--beam=1", "--beam=1 --no-cache", "--beam=4", "--beam=4 --batch=1",
+                                       "--beam=3 --no-cache --fused=0"};
+    for (int i = 0; i < 5; i++) {
+        const Ran *ran = program_succeeds(*state,
+                                          "infer --model=pairs --device=cpu --translate=source.txt "
+                                          "--reference=target.txt --tokens=20 %s",
+                                          ways[i]);
+        const char *bleu = strstr(ran->error, "BLEU ");
+        assert_non_null(bleu);
+        if (atof(bleu + 5) < 80) fail_msg("%s: %s", ways[i], ran->error);
+        expect_text(ran->error, "60 lines in ");
+        int lines = 0;
+        for (const char *at = ran->output; (at = strchr(at, '\n')) != NULL; at++) lines++;
+        assert_int_equal(lines, 60);
+    }
+    const Ran *quiet = program_succeeds(
+        *state, "head -2 source.txt >two.txt; infer --model=pairs --device=cpu --translate=two.txt -q");
+    assert_string_equal(quiet->error, "");
+}
+
+/* Resumed in the middle of an epoch, with other batch widths before and after. */
+static void test_resume(void **state) {
+#define RESUME PAIRS "--steps=30 --val-every=7 --val-steps=2 --schedule=noam --label-smoothing=0.1 "
+    program_succeeds(*state, RESUME "--log=whole.jsonl --out=whole");
+    program_succeeds(*state, RESUME "--log=parts.jsonl --out=parts --save-every=13 --keep=0");
+    program_succeeds(*state, "rm -r parts/step-00000030; train --resume --out=parts -q --device=cpu");
+    const char *whole = log_numbers(*state, "whole.jsonl", 13);
+    program_succeeds(*state,
+                     "train --resume=parts/step-00000013 --out=third -q --device=cpu --log=third.jsonl");
+    assert_string_equal(log_numbers(*state, "third.jsonl", 13), whole);
+}
+
+static void test_masked(void **state) {
+    expect_learned(*state, "bert.jsonl", 1000, 0.5);
+    const Ran *ran = program_succeeds(
+        *state, "infer --model=masked --device=cpu --fill='one two [MASK] runs one [MASK] dog runs'");
+    assert_string_equal(ran->output, "one two dog runs one two dog runs\n");
+    expect_text(ran->error, "gap 1: dog ");
+    expect_text(ran->error, "gap 2: two ");
+}
+
+/* Embeddings of a line do not depend on the lines beside it, and pooling is what it says. */
+static void test_embeddings(void **state) {
+    static const char *const poolings[] = {"mean", "first"};
+    write_text_file(inside(*state, "lines.txt"), "one two dog runs one\n\ndog\n");
+    float rows[2][3][32];
+    for (int p = 0; p < 2; p++)
+        for (int batch = 1; batch <= 3; batch += 2) {
+            program_succeeds(*state,
+                             "infer --model=masked --device=cpu --embed=lines.txt --output=e.safetensors "
+                             "--pooling=%s --batch=%d -q",
+                             poolings[p], batch);
+            Safetensors *file;
+            float read[3][32];
+            expect_ok(safetensors_open(inside(*state, "e.safetensors"), &file));
+            const SafetensorsEntry *entry = safetensors_find(file, "embeddings");
+            assert_non_null(entry);
+            assert_int_equal(entry->d[0], 3);
+            assert_int_equal(entry->d[1], 32);
+            expect_ok(safetensors_read(entry, 0, 3 * 32, &read[0][0]));
+            safetensors_close(file);
+            for (int i = 0; i < 3 * 32; i++) {
+                if (batch > 1) assert_true(fabsf((&read[0][0])[i] - (&rows[p][0][0])[i]) < 1e-5f);
+                assert_true(isfinite((&read[0][0])[i]));
+            }
+            memcpy(rows[p], read, sizeof read);
+        }
+    for (int p = 0; p < 2; p++) assert_true(memcmp(rows[p][0], rows[p][2], sizeof rows[p][0]) != 0);
+    assert_true(memcmp(rows[0], rows[1], sizeof rows[0]) != 0);
+    program_refuses(*state, ERROR_USAGE, "this model has none",
+                    "infer --model=masked --device=cpu --embed=lines.txt --output=e --pooling=pooler");
+}
+
+static void test_refusals(void **state) {
+    program_succeeds(*state, "(cat target.txt; echo more) >longer.txt; : >empty.txt");
+#define MISMATCH "train --model=transformer-nano --seq=24 --tokenizer=tok --device=cpu "
+    program_refuses(*state, ERROR_FORMAT, "has 60 lines and longer.txt has 61",
+                    MISMATCH "--data=source.txt,longer.txt");
+    program_refuses(*state, ERROR_USAGE, "--data=SOURCE,TARGET", MISMATCH "--data=source.txt");
+    program_refuses(*state, ERROR_USAGE, "--data=SOURCE,TARGET", MISMATCH);
+    program_refuses(*state, ERROR_FILE, "missing.txt", MISMATCH "--data=source.txt,missing.txt");
+    program_refuses(*state, ERROR_USAGE, "<pad>",
+                    "train --model=transformer-nano --seq=24 --vocab=256 --tokenizer=bytes --device=cpu "
+                    "--data=source.txt,target.txt");
+    program_refuses(*state, ERROR_USAGE, "[MASK]",
+                    "train --model=bert-nano --tokenizer=tok --device=cpu --data=words.txt");
+    program_refuses(*state, ERROR_USAGE, "label-smoothing", "train " TINY " --label-smoothing=0.1");
+    program_refuses(*state, ERROR_FORMAT, "--reference=longer.txt has 61",
+                    "infer --model=pairs --device=cpu --translate=source.txt --reference=longer.txt");
+    program_refuses(*state, ERROR_FORMAT, "empty.txt is empty",
+                    "infer --model=pairs --device=cpu --translate=empty.txt");
+    program_refuses(*state, ERROR_USAGE, "encoder-decoder",
+                    "infer --model=masked --device=cpu --translate=source.txt");
+    program_refuses(*state, ERROR_USAGE, "needs a BERT",
+                    "infer --model=pairs --device=cpu --embed=source.txt --output=x");
+    program_refuses(*state, ERROR_USAGE, "there is no [MASK]",
+                    "infer --model=masked --device=cpu --fill=one");
+    program_refuses(*state, ERROR_USAGE, "259 to 1048576",
+                    "train --train-tokenizer=3 --data=source.txt --out=x");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_translation), cmocka_unit_test(test_resume),   cmocka_unit_test(test_masked),
+        cmocka_unit_test(test_embeddings),  cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, setup, scratch_teardown);
+}

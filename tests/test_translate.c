@@ -1,0 +1,283 @@
+/* Translation: with and without caches, in batches and one by one, in both forms and on both devices, the
+ * same; and greedy search against a decoder that is asked for the next token anew, with the encoder run
+ * again each time. */
+#include "base/memory.h"
+#include "model/plan.h"
+#include "model/translate.h"
+#include "tests/support/expect.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SENTENCES = 5, SOURCE = 11, MOST = 13, VOCAB = 131, BEGIN = 1, END = 2, ALL = (1 << OP_COUNT) - 1 };
+
+typedef struct {
+    Backend backend;
+    uint32_t fuses;
+    int64_t sentences, beam; // at once
+    bool cached;
+    NormPlace place;
+} How;
+
+typedef struct {
+    int32_t ids[SENTENCES][MOST];
+    int64_t lengths[SENTENCES];
+    double scores[SENTENCES];
+} Translations;
+
+static Device *devices[BACKEND_COUNT];
+
+static int open_devices(void **state) {
+    (void)state;
+    expect_ok(device_open_cpu(0, &devices[BACKEND_CPU]));
+    if (!device_open_cuda) return 0;
+    Status status = device_open_cuda(0, &devices[BACKEND_CUDA]);
+    if (status) devices[BACKEND_CUDA] = NULL;
+    status_free(status);
+    return 0;
+}
+
+static int close_devices(void **state) {
+    (void)state;
+    for (int i = 0; i < BACKEND_COUNT; i++)
+        if (devices[i]) devices[i]->close(devices[i]);
+    return 0;
+}
+
+static Config small(NormPlace place) {
+    Config config;
+    expect_ok(config_preset("transformer-nano", &config));
+    config.layers = 3;
+    config.encoder_layers = 2;
+    config.heads = config.kv_heads = 4;
+    config.width = 32;
+    config.hidden = 48;
+    config.context = MOST;
+    config.vocab = VOCAB;
+    config.init_std = 0.3; // far from flat, so that a wrong number changes a token
+    config.norm_place = place;
+    return config;
+}
+
+/* Sentences of 1, 3, .. tokens, the last of them the end. */
+static void make_sources(int32_t ids[SENTENCES][SOURCE], Sentence *sentences) {
+    for (int s = 0; s < SENTENCES; s++) {
+        int64_t count = 1 + 2 * s;
+        for (int64_t i = 0; i < count; i++) ids[s][i] = (int32_t)(3 + (37 * s + 11 * i) % (VOCAB - 3));
+        ids[s][count - 1] = END;
+        sentences[s] = (Sentence){ids[s], count};
+    }
+}
+
+/* ---- with a translator ---- */
+
+typedef struct {
+    Transformer model;
+    Translator translator;
+} Program;
+
+static Status rehearse(Ctx *ctx, void *program) {
+    Program *p = program;
+    TRY(transformer_take(ctx, &p->model, false));
+    return translator_take(ctx, &p->translator);
+}
+
+static void translate(const How *how, Translations *out) {
+    static Program p;
+    Config config = small(how->place);
+    Ctx ctx;
+    ctx_open(&ctx, devices[how->backend]);
+    ctx.fuses = how->fuses;
+    TranslateOptions options = {.sentences = how->sentences,
+                                .beam = how->beam,
+                                .penalty = 0.6,
+                                .begin = BEGIN,
+                                .end = END,
+                                .source = SOURCE,
+                                .most = MOST,
+                                .cached = how->cached};
+    expect_ok(transformer_open(&config, &p.model));
+    expect_ok(translator_open(&options, &p.model, &p.translator));
+    expect_ok(plan_measure(&ctx, rehearse, &p, NULL));
+    expect_ok(plan_allocate(&ctx));
+    expect_ok(rehearse(&ctx, &p));
+    expect_ok(parameters_initialize(&ctx, &p.model.parameters, 5));
+    int32_t ids[SENTENCES][SOURCE];
+    Sentence sources[SENTENCES];
+    make_sources(ids, sources);
+    for (int64_t first = 0; first < SENTENCES; first += how->sentences) {
+        int64_t count = SENTENCES - first < how->sentences ? SENTENCES - first : how->sentences;
+        expect_ok(translator_run(&ctx, &p.translator, sources + first, count));
+        for (int64_t i = 0; i < count; i++) {
+            const int32_t *best =
+                translator_best(&p.translator, i, &out->lengths[first + i], &out->scores[first + i]);
+            assert_in_range(out->lengths[first + i], 0, MOST);
+            memcpy(out->ids[first + i], best, (size_t)out->lengths[first + i] * sizeof *best);
+        }
+    }
+    translator_close(&p.translator);
+    transformer_close(&p.model);
+    ctx_close(&ctx);
+}
+
+static void expect_same(const How *how, const Translations *expected, const char *what) {
+    Translations got;
+    translate(how, &got);
+    for (int s = 0; s < SENTENCES; s++) {
+        if (got.lengths[s] != expected->lengths[s] ||
+            memcmp(got.ids[s], expected->ids[s], (size_t)got.lengths[s] * sizeof **got.ids) != 0)
+            fail_msg("%s, beam %d: sentence %d is translated otherwise", what, (int)how->beam, s);
+        /* fp32 logits of width 32, summed over at most 13 tokens in another order. */
+        assert_true(fabs(got.scores[s] - expected->scores[s]) < 1e-4);
+    }
+}
+
+static void check_ways(Backend backend, NormPlace place, int64_t beam) {
+    How how = {BACKEND_CPU, 0, SENTENCES, beam, true, place};
+    Translations expected;
+    translate(&how, &expected);
+    int64_t tokens = 0;
+    for (int s = 0; s < SENTENCES; s++) tokens += expected.lengths[s];
+    assert_true(tokens > SENTENCES); /* something is said */
+    how.backend = backend;
+    for (how.fuses = 0;; how.fuses = ALL) {
+        how.cached = true;
+        how.sentences = 1;
+        expect_same(&how, &expected, "one by one");
+        how.sentences = 2; /* with a sentence that is not there in the last batch */
+        expect_same(&how, &expected, "by twos");
+        how.cached = false;
+        how.sentences = SENTENCES;
+        expect_same(&how, &expected, "at once, without a cache");
+        if (how.fuses) break;
+    }
+}
+
+static void every_way_says_the_same(void **state) {
+    (void)state;
+    check_ways(BACKEND_CPU, NORM_AFTER, 1);
+    check_ways(BACKEND_CPU, NORM_AFTER, 4);
+    check_ways(BACKEND_CPU, NORM_BEFORE, 3);
+}
+
+static void every_way_says_the_same_cuda(void **state) {
+    (void)state;
+    if (!devices[BACKEND_CUDA]) skip();
+    check_ways(BACKEND_CUDA, NORM_AFTER, 1);
+    check_ways(BACKEND_CUDA, NORM_AFTER, 4);
+    check_ways(BACKEND_CUDA, NORM_BEFORE, 3);
+}
+
+/* ---- greedy, without any of it ---- */
+
+typedef struct {
+    Transformer model;
+    Tensor source, tokens, logits;
+    int64_t S, T;
+} Plain;
+
+static Status plain_pass(Ctx *ctx, void *program) {
+    Plain *p = program;
+    TRY(transformer_take(ctx, &p->model, false));
+    TRY(take(ctx, ARENA_SAVED, "source", I32, shape2(1, SOURCE), &p->source));
+    TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(1, MOST), &p->tokens));
+    return take(ctx, ARENA_SAVED, "logits", F32, shape3(1, MOST, config_padded_vocab(&p->model.config)),
+                &p->logits);
+}
+
+static Status plain_forward(Ctx *ctx, Plain *p) {
+    Inputs inputs = {.tokens = tensor_view(p->tokens.data, I32, shape2(1, p->T)),
+                     .source = tensor_view(p->source.data, I32, shape2(1, p->S))};
+    Shape shape = shape3(1, p->T, config_padded_vocab(&p->model.config));
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    TRY(transformer_forward(ctx, &p->model, &inputs, NULL));
+    TRY(transformer_logits(ctx, &p->model, p->model.hidden, tensor_view(p->logits.data, F32, shape)));
+    arena_release(&ctx->arenas[ARENA_SAVED], mark);
+    return OK;
+}
+
+static Status plain_rehearsal(Ctx *ctx, void *program) {
+    Plain *p = program;
+    TRY(plain_pass(ctx, p));
+    p->S = SOURCE;
+    p->T = MOST;
+    return plain_forward(ctx, p);
+}
+
+/* Appends the likeliest token; returns it. */
+static int32_t plain_next(Ctx *ctx, Plain *p, int32_t *tokens, int64_t T) {
+    int64_t padded = config_padded_vocab(&p->model.config);
+    float logits[VOCAB];
+    p->T = T;
+    expect_ok(ctx->device->upload(ctx->device, p->tokens.data, tokens, (size_t)T * sizeof *tokens));
+    expect_ok(plain_forward(ctx, p));
+    expect_ok(values_read(ctx, p->logits, (T - 1) * padded, VOCAB, logits));
+    int32_t best = 0;
+    for (int32_t v = 1; v < VOCAB; v++)
+        if (logits[v] > logits[best]) best = v;
+    return tokens[T] = best;
+}
+
+static void greedy_is_the_likeliest_token_each_time(void **state) {
+    (void)state;
+    static Plain p;
+    How how = {BACKEND_CPU, ALL, SENTENCES, 1, true, NORM_AFTER};
+    Translations got;
+    translate(&how, &got);
+    Config config = small(NORM_AFTER);
+    Ctx ctx;
+    ctx_open(&ctx, devices[BACKEND_CPU]);
+    expect_ok(transformer_open(&config, &p.model));
+    expect_ok(plan_measure(&ctx, plain_rehearsal, &p, NULL));
+    expect_ok(plan_allocate(&ctx));
+    expect_ok(plain_pass(&ctx, &p));
+    expect_ok(parameters_initialize(&ctx, &p.model.parameters, 5));
+    int32_t ids[SENTENCES][SOURCE];
+    Sentence sources[SENTENCES];
+    make_sources(ids, sources);
+    for (int s = 0; s < SENTENCES; s++) {
+        int32_t tokens[MOST + 1] = {BEGIN};
+        int64_t length = 1;
+        p.S = sources[s].count;
+        expect_ok(ctx.device->upload(ctx.device, p.source.data, ids[s], (size_t)p.S * sizeof **ids));
+        while (length <= MOST && plain_next(&ctx, &p, tokens, length) != END) length++;
+        assert_int_equal(got.lengths[s], length - 1);
+        assert_memory_equal(got.ids[s], tokens + 1, (size_t)(length - 1) * sizeof *tokens);
+    }
+    transformer_close(&p.model);
+    ctx_close(&ctx);
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    (void)state;
+    static Transformer model;
+    Translator translator;
+    Config config = small(NORM_AFTER);
+    TranslateOptions options = {
+        .sentences = 1, .beam = 1, .begin = BEGIN, .end = END, .source = MOST + 1, .most = MOST};
+    expect_ok(transformer_open(&config, &model));
+    expect_error(translator_open(&options, &model, &translator), ERROR_USAGE, "14 tokens are more than");
+    options.source = 1;
+    options.most = MOST + 1;
+    expect_error(translator_open(&options, &model, &translator), ERROR_USAGE, "14 tokens are more than");
+    options.most = 1;
+    options.beam = 65;
+    expect_error(translator_open(&options, &model, &translator), ERROR_USAGE, "a beam of 65");
+    transformer_close(&model);
+    expect_ok(config_preset("gpt2-nano", &config));
+    expect_ok(transformer_open(&config, &model));
+    options.beam = 1;
+    expect_error(translator_open(&options, &model, &translator), ERROR_USAGE, "only a model with an encoder");
+    transformer_close(&model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_way_says_the_same),
+        cmocka_unit_test(every_way_says_the_same_cuda),
+        cmocka_unit_test(greedy_is_the_likeliest_token_each_time),
+        cmocka_unit_test(what_cannot_be_is_refused),
+    };
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}
