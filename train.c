@@ -6,6 +6,7 @@
 #include "model/checkpoint.h"
 #include "model/paths.h"
 #include "model/profiling.h"
+#include "model/profiling_sweep.h"
 #include "model/report.h"
 #include "model/train_options.h"
 #include "model/train_tokenizer.h"
@@ -33,6 +34,7 @@ typedef struct {
     Trainer trainer;
     Report report;
     Profiling *profiling;
+    const char *suffix; // of the profile's files, in a sweep
     FILE *hash_trace;
     char *resume;        // the checkpoint that the run goes on from, or NULL
     TrainingState state; // where it stands
@@ -189,7 +191,7 @@ static Status open_observers(Run *run) {
     if (*o->profiling.window && !o->compare) {
         const TraceRun facts =
             profiling_facts(&run->session, "train", &run->report.peaks, o->batch, o->seq, o->accum);
-        TRY(profiling_open(&o->profiling, &run->trainer.ctx, &facts, "", o->quiet ? NULL : stdout,
+        TRY(profiling_open(&o->profiling, &run->trainer.ctx, &facts, run->suffix, o->quiet ? NULL : stdout,
                            &run->profiling));
     }
     if (!*o->hash_trace) return OK;
@@ -356,46 +358,25 @@ static Status train(Run *run) {
 }
 
 static void compare_progress(void *context, int64_t round, int64_t rounds) {
-    (void)rounds;
     progress_step(context, round, 0);
+    if (round == rounds) progress_hide(context);
 }
 
-static Status compare(Run *run, PathsOptions *paths, size_t bytes[FORM_COUNT]) {
+static Status compare(Run *run, PathsOptions *paths, const size_t bytes[FORM_COUNT]) {
     const TrainOptions *o = &run->options;
-    Comparison c = {.batch = o->batch, .seq = o->seq, .rounds = paths->rounds, .peaks = run->report.peaks};
-    snprintf(c.device, sizeof c.device, "%s", run->session.device->name);
-    snprintf(c.library, sizeof c.library, "%s", run->session.device->library);
-    snprintf(c.dtype, sizeof c.dtype, "%s", session_dtype_name(&run->session));
-    snprintf(c.model, sizeof c.model, "%s", run->session.config.name);
-    for (int form = 0; form < FORM_COUNT; form++) c.paths[form].peak_bytes = bytes[form];
-    const TraceRun facts =
-        profiling_facts(&run->session, "train", &run->report.peaks, o->batch, o->seq, o->accum);
-    TraceList traces[FORM_COUNT] = {0};
     paths->progress = compare_progress;
     paths->progress_context = run->report.progress;
-    paths->profiling = *o->profiling.window ? &o->profiling : NULL;
-    paths->facts = &facts;
-    paths->traces = traces;
-    Status status = paths_run(&run->trainer, paths, &c);
-    progress_hide(run->report.progress);
-    char *path = NULL;
-    if (!status && !o->quiet) compare_print(&c, stdout);
-    if (!status)
-        status = profiling_report_pairs(&o->profiling, traces, c.differences, c.difference_count, "",
-                                        o->quiet ? NULL : stdout);
-    if (!status && *o->out) status = path_join(o->out, "compare.json", &path);
-    if (!status && path) status = compare_write(&c, path);
-    memory_free(path);
-    for (int form = 0; form < FORM_COUNT; form++) trace_list_free(&traces[form]);
-    compare_free(&c);
-    return status;
+    const PathsReport report = {.session = &run->session,
+                                .peaks = &run->report.peaks,
+                                .bytes = bytes,
+                                .profiling = &o->profiling,
+                                .suffix = run->suffix,
+                                .folder = o->out,
+                                .file = o->quiet ? NULL : stdout};
+    return paths_report(&run->trainer, paths, &report);
 }
 
-static Status start(Run *run, int argc, char **argv, bool *done) {
-    TRY(train_options_read(argc, argv, &run->options, &run->set, done));
-    if (*done) return OK;
-    *done = run->options.train_tokenizer > 0;
-    if (*done) return train_tokenizer(&run->options);
+static Status start(Run *run) {
     TRY(read_resume(run));
     TRY(check_out(run));
     TRY(open_session(run));
@@ -403,10 +384,8 @@ static Status start(Run *run, int argc, char **argv, bool *done) {
     return open_observers(run);
 }
 
-static Status run_all(Run *run, int argc, char **argv) {
-    bool done = false;
-    TRY(start(run, argc, argv, &done));
-    if (done) return OK;
+static Status run_once(Run *run) {
+    TRY(start(run));
     Trainer *t = &run->trainer;
     size_t bytes[FORM_COUNT];
     PathsOptions paths = {.fuses = {[FORM_FUSED] = run->session.fuses},
@@ -424,20 +403,52 @@ static Status run_all(Run *run, int argc, char **argv) {
     return run->options.compare ? compare(run, &paths, bytes) : train(run);
 }
 
-static void close_all(Run *run) {
+/* All but the options, for another run. */
+static void close_run(Run *run) {
     report_close(&run->report);
     profiling_close(run->profiling);
     if (run->hash_trace) fclose(run->hash_trace);
     trainer_close(&run->trainer);
     feed_close(&run->feed);
     session_close(&run->session);
-    options_close(&run->set);
     memory_free(run->resume);
+    *run = (Run){.options = run->options, .set = run->set, .suffix = ""};
+}
+
+static Status run_size(void *context, int64_t batch, int64_t seq, const char *suffix) {
+    Run *run = context;
+    run->options.batch = batch;
+    run->options.seq = seq;
+    run->suffix = suffix;
+    Status status = run_once(run);
+    close_run(run);
+    return status;
+}
+
+static Status sweep(Run *run) {
+    TrainOptions *o = &run->options;
+    int64_t batch = o->batch, seq = o->seq;
+    TRY(profiling_options_steps(&o->profiling, &o->steps));
+    o->val_every = o->sample_every = 0;
+    return profiling_sweep(&o->profiling, o->batch_sizes.count ? o->batch_sizes : (OptionList){&batch, 1},
+                           o->seq_lens.count ? o->seq_lens : (OptionList){&seq, 1}, run_size, run,
+                           o->quiet ? NULL : stdout);
+}
+
+static Status run_all(Run *run, int argc, char **argv) {
+    bool done = false;
+    run->suffix = "";
+    TRY(train_options_read(argc, argv, &run->options, &run->set, &done));
+    if (done) return OK;
+    if (run->options.train_tokenizer) return train_tokenizer(&run->options);
+    if (run->options.profiling.sweep) return sweep(run);
+    return run_once(run);
 }
 
 int main(int argc, char **argv) {
     static Run run; // zero, and too large for some stacks
     Status status = run_all(&run, argc, argv);
-    close_all(&run);
+    close_run(&run);
+    options_close(&run.set);
     return status_exit(status, "train");
 }

@@ -27,12 +27,26 @@ typedef struct {
     TraceList *traces;                 // (FORM_COUNT) where they go
 } PathsOptions;
 
+/* What becomes of a comparison. */
+typedef struct {
+    const Session *session;
+    const Peaks *peaks;
+    const size_t *bytes;               // (FORM_COUNT) of paths_measure
+    const ProfilingOptions *profiling; // with a window "": no profile
+    const char *suffix;                // of the profile's files
+    const char *folder;                // for compare.json; "": none
+    FILE *file;                        // where it is printed, or NULL
+} PathsReport;
+
 /* Measures both paths' memory: in the place of trainer_measure, before trainer_allocate. */
 CHECKED Status paths_measure(Trainer *trainer, const PathsOptions *options, size_t bytes[FORM_COUNT]);
 
 /* Runs the comparison and leaves the trainer's state as it was. Fills `paths` and `differences`; step times
  * come from rounds of their own, with nothing else on. Needs a second copy of the state for its duration. */
 CHECKED Status paths_run(Trainer *trainer, const PathsOptions *options, Comparison *comparison);
+
+/* Runs the comparison and reports it, with the profiles of both paths where a window asks for them. */
+CHECKED Status paths_report(Trainer *trainer, const PathsOptions *options, const PathsReport *report);
 
 #ifdef __cplusplus
 }

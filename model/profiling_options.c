@@ -7,11 +7,25 @@
 #include <inttypes.h>
 #include <string.h>
 
+void profiling_options_resolve(ProfilingOptions *o) {
+    if (o->sweep && !*o->window) o->window = "2,0,1,5,1";
+}
+
+Status profiling_options_steps(const ProfilingOptions *o, int64_t *steps) {
+    Window window;
+    TRY(window_parse(o->window, &window));
+    *steps = window_last(&window);
+    window_close(&window);
+    return OK;
+}
+
 Status profiling_options_check(const ProfilingOptions *o, const OptionSet *set, int64_t steps) {
     static const char *const others[] = {"profile-out", "profile-trace", "report",     "timer-only",  "sort",
                                          "limit",       "unit",          "full-names", "torch-compat"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         TRY(option_needs(set, others[i], *o->window, "--profile"));
+    if (o->sweep && !*o->out)
+        return fail(ERROR_USAGE, "--sweep needs --profile-out=FOLDER, where the profiles of all sizes go");
     if (!*o->window) return OK;
     if (strcmp(o->trace, "trace.json") != 0 && strcmp(o->trace, "trace.json.gz") != 0)
         return fail(ERROR_USAGE, "--profile-trace=%.100s: the trace is called trace.json or trace.json.gz",

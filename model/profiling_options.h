@@ -12,6 +12,7 @@ typedef struct {
     const char *out;    // folder for the report's files; "": none
     const char *trace;  // name of the trace file there
     ProfilingReport report;
+    bool sweep;       // of several sizes, side by side
     bool timer_only;  // time steps, trace nothing
     const char *sort; // key of a column; "": as each table is
     int64_t limit;    // rows of a table; 0: all
@@ -35,6 +36,8 @@ typedef struct {
          .field = offsetof(Struct, profiling.trace)},                                                        \
         {OPTION_CHOICE, "report", .choices = "tables|questions", .doc = "what the profile prints",           \
          .field = offsetof(Struct, profiling.report)},                                                       \
+        {OPTION_FLAG, "sweep", .doc = "profile each of --batch-sizes with each of --seq-lens, compare",      \
+         .field = offsetof(Struct, profiling.sweep)},                                                        \
     {                                                                                                        \
         OPTION_FLAG, "timer-only", .doc = "with --profile: time steps, trace nothing",                       \
                                    .field = offsetof(Struct, profiling.timer_only)                           \
@@ -59,6 +62,12 @@ typedef struct {
     }
 #define PROFILING_DEFAULTS                                                                                   \
     { .window = "", .out = "", .trace = "trace.json", .sort = "", .limit = 25 }
+
+/* --sweep alone profiles a short window. */
+void profiling_options_resolve(ProfilingOptions *options);
+
+/* The steps that a run needs for its window and for the times without tracing. */
+CHECKED Status profiling_options_steps(const ProfilingOptions *options, int64_t *steps);
 
 /* ERROR_USAGE for a window that cannot be, a column that no table has, options without --profile. A window
  * that records steps after `steps`, unless that is 0, cannot be. */

@@ -12,6 +12,8 @@ enum { FROM_OTHERS = -1, SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
     OPTION_INTEGER, name, .argument = "N", .least = from, .most = to, AT(member)
 #define NUMBER(name, from, to, member)                                                                       \
     OPTION_NUMBER, name, .argument = "X", .low = from, .high = to, AT(member)
+#define LIST(name, from, to, member)                                                                         \
+    OPTION_LIST, name, .argument = "LIST", .least = from, .most = to, AT(member)
 #define FLAG(name, member) OPTION_FLAG, name, AT(member)
 #define HEADING(text)                                                                                        \
     { OPTION_HEADING, .doc = text }
@@ -78,6 +80,8 @@ static const Option table[] = {
     {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
     {FLAG("compare", compare), .doc = "run naive and fused side by side, print a table"},
     PROFILING_ROWS(TrainOptions),
+    {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "of --sweep, such as 1,8"},
+    {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "of --sweep, such as 128,256"},
     {FLAG("check", check), .doc = "stop at the first value that is not finite"},
     {TEXT("hash-trace", "FILE", hash_trace), .doc = "write a hash of every operation's output"},
     {FLAG("quiet", quiet), .letter = 'q', .doc = "print errors only"},
@@ -128,6 +132,7 @@ static bool has_minimum(const TrainOptions *o) {
 
 static void resolve(const OptionSet *set, TrainOptions *o) {
     compute_options_resolve(set, &o->compute);
+    profiling_options_resolve(&o->profiling);
     if (o->warmup == FROM_OTHERS) o->warmup = o->steps / 10;
     if (o->min_lr == FROM_OTHERS) o->min_lr = has_minimum(o) ? o->lr / 10 : o->lr;
 }
@@ -156,12 +161,24 @@ static Status check_rates(const TrainOptions *o) {
     return OK;
 }
 
+/* A sweep's runs are too short for anything but their profiles. */
+static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
+    static const char *const others[] = {"out",        "resume",          "log",
+                                         "hash-trace", "train-tokenizer", "timer-only"};
+    TRY(option_needs(set, "batch-sizes", o->profiling.sweep, "--sweep"));
+    TRY(option_needs(set, "seq-lens", o->profiling.sweep, "--sweep"));
+    if (!o->profiling.sweep) return OK;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) TRY(options_exclude(set, "sweep", others[i]));
+    return o->seq || o->seq_lens.count ? OK : fail(ERROR_USAGE, "--sweep needs --seq-lens=LIST, or --seq");
+}
+
 Status train_options_check(const TrainOptions *o, const OptionSet *set) {
     uint32_t fuses;
     TRY(compute_options_check(&o->compute));
     TRY(check_sizes(o));
     TRY(check_rates(o));
     TRY(profiling_options_check(&o->profiling, set, o->steps));
+    TRY(check_sweep(o, set));
     TRY(option_needs(set, "val-data", *o->data, "--data"));
     TRY(option_needs(set, "val-data", o->val_every, "--val-every"));
     TRY(option_needs(set, "val-steps", o->val_every, "--val-every"));

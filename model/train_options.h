@@ -35,6 +35,7 @@ typedef struct {
     int64_t seed;
     const char *log, *hash_trace; // files; "": none
     ProfilingOptions profiling;
+    OptionList batch_sizes, seq_lens; // of --sweep, in place of batch and seq
     bool compare, check, quiet;
     const char *config;
     bool print_config;

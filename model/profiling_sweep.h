@@ -1,0 +1,25 @@
+/* profiling_sweep: the profiles of several sizes of a run, one after another, and their comparison (--sweep). */
+#ifndef MODEL_PROFILING_SWEEP_H
+#define MODEL_PROFILING_SWEEP_H
+
+#include "model/profiling_options.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Profiles one size; `suffix` goes into the names of its files and lives until it returns. */
+typedef Status (*ProfileSize)(void *context, int64_t batch, int64_t seq, const char *suffix);
+
+/* Profiles every batch with every length, then prints a table of all to `file`, unless that is NULL, and writes it
+ * beside the profiles. A size for which memory does not suffice is left out, which is said; if none fits, that is the
+ * ERROR_MEMORY that is returned. */
+CHECKED Status profiling_sweep(const ProfilingOptions *options, OptionList batches, OptionList seqs,
+                               ProfileSize profile, void *context, FILE *file);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
