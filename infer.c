@@ -7,6 +7,7 @@
 #include "model/embed_text.h"
 #include "model/forward.h"
 #include "model/infer_options.h"
+#include "model/profiling_sweep.h"
 #include "model/session.h"
 #include "model/translate_text.h"
 #include "model/writer.h"
@@ -24,6 +25,7 @@ typedef struct {
     Session session;
     Inference inference;
     ForwardReport report;
+    int32_t *tokens; // of the profile's passes
 } Run;
 
 static Status load(Run *run) {
@@ -63,50 +65,69 @@ static int64_t largest(OptionList list, int64_t otherwise) {
     return most;
 }
 
-/* --profile: the passes of one size and form, traced. */
-static Status trace_size(Run *run, const int32_t *tokens, int64_t batch, int64_t seq, Form form) {
+/* The passes of one size and form, traced. */
+static Status trace_size(Run *run, const ForwardSize *size, Form form, TraceList *list) {
     const InferOptions *o = &run->options;
     Inference *in = &run->inference;
-    const TraceRun facts = profiling_facts(&run->session, "infer", &run->report.peaks, batch, seq, 1);
+    const TraceRun facts =
+        profiling_facts(&run->session, "infer", &run->report.peaks, size->batch, size->seq, 1);
     Profiling *profiling = NULL;
-    char suffix[64] = "";
-    int used = 0;
-    if (o->batch_sizes.count || o->seq_lens.count)
-        used = snprintf(suffix, sizeof suffix, "_bs%" PRId64 "_seq%" PRId64, batch, seq);
-    if (o->compare) snprintf(suffix + used, sizeof suffix - (size_t)used, "_%s", form_name(form));
     in->ctx.graphs = run->session.graphs;
-    TRY(profiling_open(&o->profiling, &in->ctx, &facts, suffix, o->quiet ? NULL : stdout, &profiling));
-    Status status = forward_trace(in, tokens, batch, seq, profiling);
+    in->ctx.fuses = form == FORM_NAIVE ? 0 : run->session.fuses;
+    TRY(profiling_open(&o->profiling, &in->ctx, &facts, "", NULL, &profiling));
+    profiling_keep(profiling, list);
+    Status status = forward_trace(in, size, profiling);
     profiling_close(profiling);
     return status;
 }
 
-static Status profile_size(Run *run, const int32_t *tokens, int64_t batch, int64_t seq) {
+/* --profile: one path, or with --compare both and the differences of their outputs. */
+static Status profile_traced(Run *run, const ForwardSize *size, const char *suffix) {
+    const InferOptions *o = &run->options;
+    FILE *file = o->quiet ? NULL : stdout;
+    TraceList traces[FORM_COUNT] = {0};
+    Difference *differences = NULL;
+    int count = 0;
+    Status status = OK;
+    for (int form = o->compare ? FORM_NAIVE : FORM_FUSED; form <= FORM_FUSED && !status; form++)
+        status = trace_size(run, size, (Form)form, &traces[form]);
+    if (!status && o->compare)
+        status = forward_differences(&run->inference, size, run->session.fuses, &differences, &count);
+    if (!status && o->compare)
+        status = profiling_report_lists(&o->profiling, traces, FORM_COUNT, differences, count, suffix, file);
+    else if (!status)
+        status = profiling_report_lists(&o->profiling, &traces[FORM_FUSED], 1, NULL, 0, suffix, file);
+    for (int form = 0; form < FORM_COUNT; form++) trace_list_free(&traces[form]);
+    memory_free(differences);
+    return status;
+}
+
+static Status profile_timed(Run *run, const ForwardSize *size) {
     Inference *in = &run->inference;
     const InferOptions *o = &run->options;
     for (int form = o->compare ? FORM_NAIVE : FORM_FUSED; form <= FORM_FUSED; form++) {
         ForwardProfile what = {.label = o->compare ? form_name((Form)form) : "",
-                               .batch = batch,
-                               .seq = seq,
+                               .batch = size->batch,
+                               .seq = size->seq,
                                .repeats = o->repeats};
         in->ctx.fuses = form == FORM_NAIVE ? 0 : run->session.fuses;
-        if (*o->profiling.window) {
-            TRY(trace_size(run, tokens, batch, seq, (Form)form));
-            continue;
-        }
-        TRY(forward_measure(in, tokens, o->warmup_runs, &what, &run->report, o->quiet ? NULL : stdout));
+        TRY(forward_measure(in, size->tokens, o->warmup_runs, &what, &run->report, o->quiet ? NULL : stdout));
     }
     return OK;
 }
 
-static Status profile_sizes(Run *run, const int32_t *tokens) {
-    InferOptions *o = &run->options;
-    OptionList batches = o->batch_sizes.count ? o->batch_sizes : (OptionList){&o->batch, 1};
-    OptionList seqs = o->seq_lens.count ? o->seq_lens : (OptionList){&o->seq, 1};
-    for (int64_t i = 0; i < batches.count; i++)
-        for (int64_t j = 0; j < seqs.count; j++)
-            TRY(profile_size(run, tokens, batches.values[i], seqs.values[j]));
-    return OK;
+static Status profile_size(void *context, int64_t batch, int64_t seq, const char *suffix) {
+    Run *run = context;
+    const ForwardSize size = {run->tokens, batch, seq};
+    return *run->options.profiling.window ? profile_traced(run, &size, suffix) : profile_timed(run, &size);
+}
+
+static Status profile_sizes(Run *run) {
+    const InferOptions *o = &run->options;
+    const SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
+    if (!o->batch_sizes.count && !o->seq_lens.count && !o->profiling.sweep)
+        return profile_size(run, o->batch, o->seq, "");
+    return profiling_sweep(&o->profiling, &sizes, profile_size, run, o->quiet ? NULL : stdout);
 }
 
 static Status profile(Run *run) {
@@ -114,15 +135,13 @@ static Status profile(Run *run) {
     const Session *s = &run->session;
     int64_t batch = largest(o->batch_sizes, o->batch), seq = largest(o->seq_lens, o->seq);
     TRY(prepare(run, INFERENCE_LOGITS, batch, seq));
-    int32_t *tokens = memory_array((size_t)(batch * seq), sizeof *tokens);
-    if (!tokens) return fail(ERROR_MEMORY, "out of host memory for the tokens");
-    forward_fill_tokens(tokens, batch * seq, s->config.vocab, (uint64_t)o->seed);
+    run->tokens = memory_array((size_t)(batch * seq), sizeof *run->tokens);
+    if (!run->tokens) return fail(ERROR_MEMORY, "out of host memory for the tokens");
+    forward_fill_tokens(run->tokens, batch * seq, s->config.vocab, (uint64_t)o->seed);
     if (!o->quiet)
         printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
                s->device->library);
-    Status status = profile_sizes(run, tokens);
-    memory_free(tokens);
-    TRY(status);
+    TRY(profile_sizes(run));
     if (*o->profiling.window) return OK;
     forward_print(&run->report, stdout);
     if (!*o->json) return OK;
@@ -309,6 +328,7 @@ static Status run_all(Run *run, int argc, char **argv) {
 int main(int argc, char **argv) {
     static Run run;
     Status status = run_all(&run, argc, argv);
+    memory_free(run.tokens);
     forward_free(&run.report);
     inference_close(&run.inference);
     session_close(&run.session);

@@ -11,7 +11,6 @@
 #include "model/train_options.h"
 #include "model/train_tokenizer.h"
 #include "model/writer.h"
-#include "profile/summary.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -427,12 +426,10 @@ static Status run_size(void *context, int64_t batch, int64_t seq, const char *su
 
 static Status sweep(Run *run) {
     TrainOptions *o = &run->options;
-    int64_t batch = o->batch, seq = o->seq;
+    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
     TRY(profiling_options_steps(&o->profiling, &o->steps));
     o->val_every = o->sample_every = 0;
-    return profiling_sweep(&o->profiling, o->batch_sizes.count ? o->batch_sizes : (OptionList){&batch, 1},
-                           o->seq_lens.count ? o->seq_lens : (OptionList){&seq, 1}, run_size, run,
-                           o->quiet ? NULL : stdout);
+    return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
 }
 
 static Status run_all(Run *run, int argc, char **argv) {

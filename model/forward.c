@@ -78,24 +78,43 @@ Status forward_measure(Inference *in, const int32_t *tokens, int64_t warmup, con
 }
 
 /* One pass, waited for. */
-static Status traced_pass(Inference *in, const int32_t *tokens, int64_t batch, int64_t seq) {
+static Status traced_pass(Inference *in, const ForwardSize *size) {
     scope_begin(&in->ctx, "step");
-    TRY(inference_logits(in, tokens, batch, seq));
+    TRY(inference_logits(in, size->tokens, size->batch, size->seq));
     TRY(in->ctx.device->synchronize(in->ctx.device));
     scope_end(&in->ctx);
     return OK;
 }
 
-Status forward_trace(Inference *in, const int32_t *tokens, int64_t batch, int64_t seq, Profiling *profiling) {
+Status forward_trace(Inference *in, const ForwardSize *size, Profiling *profiling) {
     Ctx *ctx = &in->ctx;
     for (int64_t pass = 1; !profiling_done(profiling); pass++) {
         ctx->step = pass;
         TRY(profiling_before(profiling, ctx, pass, pass));
         double start = device_clock();
-        TRY(traced_pass(in, tokens, batch, seq));
+        TRY(traced_pass(in, size));
         TRY(profiling_after(profiling, ctx, 1e3 * (device_clock() - start), 0));
     }
     return profiling_finish(profiling, ctx);
+}
+
+Status forward_differences(Inference *in, const ForwardSize *size, uint32_t fuses, Difference **differences,
+                           int *count) {
+    const ForwardSize row = {size->tokens, 1, size->seq};
+    Capture *capture;
+    TRY(capture_open(&capture));
+    in->ctx.observe = capture_observe;
+    in->ctx.observer = capture;
+    in->ctx.fuses = 0;
+    Status status = traced_pass(in, &row);
+    capture_second_run(capture);
+    in->ctx.fuses = fuses;
+    if (!status) status = traced_pass(in, &row);
+    in->ctx.observe = NULL;
+    in->ctx.observer = NULL;
+    if (!status) capture_take(capture, differences, count);
+    capture_close(capture);
+    return status;
 }
 
 static double seconds(const ForwardProfile *p) {

@@ -4,7 +4,7 @@
 
 #include "model/inference.h"
 #include "model/profiling.h"
-#include "profile/summary.h"
+#include "profile/compare.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,9 +34,18 @@ void forward_fill_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t
 CHECKED Status forward_measure(Inference *inference, const int32_t *tokens, int64_t warmup,
                                const ForwardProfile *what, ForwardReport *report, FILE *file);
 
-/* Runs batch x seq of `tokens` until the profile is done, and makes its reports. */
-CHECKED Status forward_trace(Inference *inference, const int32_t *tokens, int64_t batch, int64_t seq,
-                             Profiling *profiling);
+typedef struct {
+    const int32_t *tokens; // (batch, seq)
+    int64_t batch, seq;
+} ForwardSize;
+
+/* Runs passes of this size until the profile is done, and makes its reports. */
+CHECKED Status forward_trace(Inference *inference, const ForwardSize *size, Profiling *profiling);
+
+/* The largest differences between the outputs of a naive pass and of one with `fuses`, over the first row: all rows
+ * would not fit in host memory. The caller frees them with memory_free. */
+CHECKED Status forward_differences(Inference *inference, const ForwardSize *size, uint32_t fuses,
+                                   Difference **differences, int *count);
 
 /* One line for each profile: time, spread, tokens per second, TFLOP/s, share of the limit. */
 void forward_print(const ForwardReport *report, FILE *file);

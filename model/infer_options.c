@@ -137,6 +137,7 @@ static const struct {
     {"compare", IN(INFER_PROFILE), NULL},
     {"json", IN(INFER_PROFILE), NULL},
     {"profile", IN(INFER_PROFILE), NULL},
+    {"sweep", IN(INFER_PROFILE), NULL},
     {"batch", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED), NULL},
     {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
 };
@@ -153,6 +154,7 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
         if (mode != INFER_PROFILE) TRY(options_exclude(set, uses[i].name, askers[mode]));
     }
     TRY(options_exclude(set, "profile", "json"));
+    TRY(options_exclude(set, "sweep", "json"));
     TRY(profiling_options_check(&o->profiling, set, 0));
     if (mode == INFER_LOGITS && !o->ids.count)
         return fail(ERROR_USAGE, "--logits needs the tokens to compute them for: --ids=1,2,3");
@@ -187,6 +189,7 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     if (*done) return OK;
     if (*options->config) TRY(options_read_file(set, options->config));
     compute_options_resolve(set, &options->compute);
+    profiling_options_resolve(&options->profiling);
     TRY(infer_options_check(options, set));
     *done = options->print_config;
     return options->print_config ? options_print(set) : OK;

@@ -18,8 +18,8 @@ static Comparison describe(const Trainer *t, const PathsOptions *o, const PathsR
 static Status report_all(const Comparison *c, const TraceList traces[FORM_COUNT], const PathsReport *r) {
     char *path = NULL;
     if (r->file) compare_print(c, r->file);
-    TRY(profiling_report_pairs(r->profiling, traces, c->differences, c->difference_count, r->suffix,
-                               r->file));
+    TRY(profiling_report_lists(r->profiling, traces, FORM_COUNT, c->differences, c->difference_count,
+                               r->suffix, r->file));
     if (!*r->folder) return OK;
     TRY(path_join(r->folder, "compare.json", &path));
     Status status = compare_write(c, path);

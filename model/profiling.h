@@ -31,7 +31,7 @@ CHECKED Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const T
 CHECKED Status profiling_before(Profiling *profiling, Ctx *ctx, int64_t step, int64_t here);
 CHECKED Status profiling_after(Profiling *profiling, Ctx *ctx, double ms, double reader_ms);
 
-/* From now on traces go into `list` instead of being reported: for profiling_report_pairs. */
+/* From now on traces go into `list` instead of being reported: for profiling_report_lists. */
 void profiling_keep(Profiling *profiling, TraceList *list);
 
 /* Nothing more will be recorded or timed. */

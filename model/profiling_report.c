@@ -69,16 +69,15 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
     return status;
 }
 
-Status profiling_report_pairs(const ProfilingOptions *options, const TraceList lists[FORM_COUNT],
+Status profiling_report_lists(const ProfilingOptions *options, const TraceList *lists, int count,
                               const Difference *differences, int difference_count, const char *suffix,
                               FILE *file) {
-    const TraceList *naive = &lists[FORM_NAIVE], *fused = &lists[FORM_FUSED];
-    for (int64_t i = 0; i < naive->count && i < fused->count; i++) {
+    for (int64_t i = 0; i < lists[0].count && i < lists[count - 1].count; i++) {
         char full[SUFFIX_BYTES];
         snprintf(full, sizeof full, "%s", suffix);
-        if (naive->count > 1) snprintf(full, sizeof full, "%s_segment%" PRId64, suffix, i + 1);
-        Trace *pair[FORM_COUNT] = {[FORM_NAIVE] = naive->traces[i], [FORM_FUSED] = fused->traces[i]};
-        TRY(profiling_report(options, pair, FORM_COUNT, differences, difference_count, full, file));
+        if (lists[0].count > 1) snprintf(full, sizeof full, "%s_segment%" PRId64, suffix, i + 1);
+        Trace *traces[FORM_COUNT] = {lists[0].traces[i], lists[count - 1].traces[i]};
+        TRY(profiling_report(options, traces, count, differences, difference_count, full, file));
     }
     return OK;
 }

@@ -29,8 +29,8 @@ CHECKED Status profiling_report(const ProfilingOptions *options, Trace *const *t
                                 const Difference *differences, int difference_count, const char *suffix,
                                 FILE *file);
 
-/* Reports the segments of both paths, in pairs. */
-CHECKED Status profiling_report_pairs(const ProfilingOptions *options, const TraceList lists[FORM_COUNT],
+/* The same of each segment: of one list, or with count 2 of the naive and the fused path's, in pairs. */
+CHECKED Status profiling_report_lists(const ProfilingOptions *options, const TraceList *lists, int count,
                                       const Difference *differences, int difference_count, const char *suffix,
                                       FILE *file);
 

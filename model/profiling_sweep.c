@@ -12,32 +12,43 @@ static Status pass_over(Status status, int64_t batch, int64_t seq, FILE *file) {
     return OK;
 }
 
-static Status profile_all(Table *table, const ProfilingOptions *options, OptionList batches, OptionList seqs,
-                          ProfileSize profile, void *context, FILE *file) {
+typedef struct {
+    const ProfilingOptions *options;
+    ProfileSize profile;
+    void *context;
+    bool files; // there are profiles to compare
+    Table table;
+    int64_t left, done; // sizes to come, this one included; and that are in the table
+} Sweep;
+
+static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
     char suffix[SWEEP_SUFFIX_BYTES];
-    int64_t left = batches.count * seqs.count, done = 0; // the last may fail only if some other did not
-    for (int64_t i = 0; i < batches.count; i++)
-        for (int64_t k = 0; k < seqs.count; k++, left--) {
-            sweep_suffix(batches.values[i], seqs.values[k], suffix);
-            Status status = profile(context, batches.values[i], seqs.values[k], suffix);
-            if (!status) {
-                TRY(sweep_add(table, options->out, batches.values[i], seqs.values[k]));
-                done++;
-            } else if (done || left > 1) {
-                TRY(pass_over(status, batches.values[i], seqs.values[k], file ? file : stderr));
-            } else {
-                return status;
-            }
-        }
-    return OK;
+    sweep_suffix(batch, seq, suffix);
+    Status status = s->profile(s->context, batch, seq, suffix);
+    bool last_hope = s->left-- == 1 && s->done == 0;
+    if (status) return last_hope ? status : pass_over(status, batch, seq, file);
+    s->done++;
+    if (!s->files) return OK;
+    return sweep_add(&s->table, s->options->out, batch, seq);
 }
 
-Status profiling_sweep(const ProfilingOptions *options, OptionList batches, OptionList seqs,
-                       ProfileSize profile, void *context, FILE *file) {
-    Table table = sweep_table();
-    Status status = profile_all(&table, options, batches, seqs, profile, context, file);
-    if (!status && file) fputc('\n', file);
-    if (!status) status = sweep_write(&table, options->out, file);
-    table_free(&table);
+Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes, ProfileSize profile,
+                       void *context, FILE *file) {
+    int64_t batch = sizes->batch, seq = sizes->seq;
+    OptionList batches = sizes->batches.count ? sizes->batches : (OptionList){&batch, 1};
+    OptionList seqs = sizes->seqs.count ? sizes->seqs : (OptionList){&seq, 1};
+    Sweep sweep = {.options = options,
+                   .profile = profile,
+                   .context = context,
+                   .files = *options->window && *options->out,
+                   .table = sweep_table(),
+                   .left = batches.count * seqs.count};
+    Status status = OK;
+    for (int64_t i = 0; i < batches.count * seqs.count && !status; i++)
+        status = one_size(&sweep, batches.values[i / seqs.count], seqs.values[i % seqs.count],
+                          file ? file : stderr);
+    if (!status && sweep.files && file) fputc('\n', file);
+    if (!status && sweep.files) status = sweep_write(&sweep.table, options->out, file);
+    table_free(&sweep.table);
     return status;
 }

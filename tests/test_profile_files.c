@@ -1,0 +1,191 @@
+/* Profiles as their users make them: the programs run, and what they leave is read. */
+#include "base/files.h"
+#include "base/memory.h"
+#include "profile/bundle.h"
+#include "tests/support/program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SHORT "--profile=1,0,1,2,1 --steps=6 --val-every=0 --sample-every=0"
+
+/* Reads the bundle that a run left, which checks all of its form. */
+static Bundle bundle_in(const char *folder, const char *name) {
+    Bundle bundle;
+    expect_ok(bundle_read(inside(folder, name), &bundle));
+    return bundle;
+}
+
+static json_t *json_in(const char *folder, const char *name) {
+    json_error_t error;
+    json_t *root = json_load_file(inside(folder, name), JSON_REJECT_DUPLICATES, &error);
+    if (!root) fail_msg("%s: line %d: %s", name, error.line, error.text);
+    return root;
+}
+
+/* ---- a run's files ---- */
+
+static void train_leaves_its_files(void **state) {
+    program_succeeds(*state, "train " TINY " " SHORT " --profile-out=made/here -q");
+    Bundle bundle = bundle_in(*state, "made/here/profiling_stats.json");
+    assert_int_equal(bundle.path_count, 1);
+    const BundlePath *path = &bundle.paths[0];
+    assert_string_equal(path->label, "fused");
+    assert_true(path->step_ms > 0 && path->peak_bytes > 0 && path->launches > 0 && path->flops > 0);
+    assert_int_equal(path->tokens, 64);
+    assert_true(path->audited >= 8);
+    bundle_free(&bundle);
+    const Ran *ran = program_succeeds(*state, "profile check made/here/profiling_stats.json");
+    expect_text(ran->output, "gpt2-nano, fp32");
+    program_succeeds(*state, "profile page made/here/profiling_stats.json again.html");
+    expect_same_file(*state, "made/here/profile.html", "again.html");
+    assert_true(path_exists(inside(*state, "made/here/kernel_analysis_report.md")));
+    assert_true(path_exists(inside(*state, "made/here/tables/operations.csv")));
+}
+
+/* What a viewer asks of the trace of a real run: no negative time, slices of a track inside or beside each other. */
+static void trace_is_nested(void **state) {
+    program_succeeds(*state, "train " TINY " " SHORT " --fused=0 --profile-out=nested -q");
+    json_t *root = json_in(*state, "nested/trace.json"), *event;
+    enum { TRACKS = 64, DEPTHS = 32 };
+    double open[TRACKS][DEPTHS]; // ends of the slices that enclose the present one
+    int depth[TRACKS] = {0};
+    size_t i, slices = 0;
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
+        if (strcmp(json_string_value(json_object_get(event, "ph")), "X") != 0) continue;
+        int track = (int)(json_integer_value(json_object_get(event, "pid")) * 16 +
+                          json_integer_value(json_object_get(event, "tid")));
+        assert_true(track >= 0 && track < TRACKS);
+        double begin = json_number_value(json_object_get(event, "ts"));
+        double end = begin + json_number_value(json_object_get(event, "dur"));
+        assert_true(begin >= 0 && end >= begin);
+        slices++;
+        while (depth[track] > 0 && open[track][depth[track] - 1] <= begin + 1e-6) depth[track]--;
+        if (depth[track] > 0) assert_true(end <= open[track][depth[track] - 1] + 1e-6);
+        assert_true(depth[track] < DEPTHS);
+        open[track][depth[track]++] = end;
+    }
+    assert_true(slices > 100);
+    json_decref(root);
+}
+
+/* ---- the questions ---- */
+
+static void questions_are_answered(void **state) {
+    const Ran *ran =
+        program_succeeds(*state, "train " TINY " " SHORT " --compare --report=questions --profile-out=both");
+    static const char *const parts[] = {"1. How long does softmax take",
+                                        "naive, forward: softmax ",
+                                        "fused, forward: attention is fused",
+                                        "2. What share of the time goes to matrix products",
+                                        "of the whole step with AdamW",
+                                        "3. Which kernels other than matrix products",
+                                        "4. Which kernel takes the most time forward",
+                                        "5. What does each fusion save?",
+                                        "in all: the step ",
+                                        "6. What binds the step",
+                                        "audit, naive",
+                                        "audit, fused"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->output, parts[i]);
+    Bundle bundle = bundle_in(*state, "both/profiling_stats.json");
+    assert_int_equal(bundle.path_count, 2);
+    assert_string_equal(bundle.paths[0].label, "naive");
+    assert_string_equal(bundle.paths[1].label, "fused");
+    assert_int_equal(bundle.paths[0].row_count, bundle.paths[1].row_count);
+    assert_true(bundle.paths[0].launches > bundle.paths[1].launches);
+    bundle_free(&bundle);
+    json_t *root = json_in(*state, "both/profiling_stats.json");
+    assert_true(json_array_size(json_object_get(root, "differences")) > 10);
+    json_decref(root);
+    assert_true(path_exists(inside(*state, "both/trace_naive.json")));
+    assert_true(path_exists(inside(*state, "both/trace_fused.json")));
+}
+
+/* ---- sweeps ---- */
+
+static void expect_sweep(const char *folder, const char *sweep) {
+    static const char *const names[] = {"profiling_stats_bs%d_seq%d.json",
+                                        "kernel_analysis_report_bs%d_seq%d.md", "trace_bs%d_seq%d.json"};
+    for (int batch = 1; batch <= 2; batch++)
+        for (int seq = 8; seq <= 16; seq += 8)
+            for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+                char name[128], path[160];
+                snprintf(name, sizeof name, names[i], batch, seq);
+                snprintf(path, sizeof path, "%s/%s", sweep, name);
+                if (!path_exists(inside(folder, path))) fail_msg("there is no %s", path);
+            }
+    char *table;
+    int64_t length, lines = 0;
+    char path[64];
+    snprintf(path, sizeof path, "%s/sweep.csv", sweep);
+    expect_ok(file_read(inside(folder, path), 1 << 20, &table, &length));
+    for (const char *at = table; (at = strchr(at, '\n')); at++) lines++;
+    assert_int_equal(lines, 5); // a head and four sizes
+    memory_free(table);
+}
+
+static void sweeps_leave_every_size(void **state) {
+    const char *sizes = "--sweep --profile=1,0,1,2,1 --batch-sizes=1,2 --seq-lens=8,16";
+    const Ran *ran = program_succeeds(*state, "train " TINY " %s --profile-out=t --report=questions", sizes);
+    expect_text(ran->output, "Sizes side by side");
+    expect_sweep(*state, "t");
+    program_succeeds(*state, "infer --model=gpt2-nano --device=cpu %s --profile-out=i -q", sizes);
+    expect_sweep(*state, "i");
+    program_refuses(*state, ERROR_USAGE, "--profile-out", "train " TINY " --sweep --seq-lens=8");
+    program_refuses(*state, ERROR_USAGE, "--seq-lens", "train " TINY " --sweep --profile-out=x");
+    program_refuses(*state, ERROR_USAGE, "--sweep", "train " TINY " --batch-sizes=1");
+    program_refuses(*state, ERROR_USAGE, "--sweep",
+                    "train " TINY " --sweep --seq-lens=8 --profile-out=x --out=y");
+    program_refuses(*state, ERROR_USAGE, "context",
+                    "train " TINY " --sweep --seq-lens=64 --profile-out=x -q");
+}
+
+/* ---- diff ---- */
+
+/* A copy of the bundle with its first text `find` replaced. */
+static void change(const char *folder, const char *from, const char *to, const char *find,
+                   const char *replace) {
+    char *text;
+    int64_t length;
+    expect_ok(file_read(inside(folder, from), 16 << 20, &text, &length));
+    char *at = strstr(text, find), *changed = memory_allocate((size_t)length + strlen(replace) + 1);
+    assert_non_null(at);
+    *at = 0;
+    sprintf(changed, "%s%s%s", text, replace, at + strlen(find));
+    write_text_file(inside(folder, to), changed);
+    memory_free(changed);
+    memory_free(text);
+}
+
+static void diff_tells_by_its_exit_code(void **state) {
+    program_succeeds(*state, "train " TINY " " SHORT " --profile-out=d -q");
+    change(*state, "d/profiling_stats.json", "more.json", "\"peak_bytes\":", "\"peak_bytes\":9");
+    change(*state, "d/profiling_stats.json", "bad.json", "\"version\":1", "\"version\":99");
+    change(*state, "d/profiling_stats.json", "none.json", "\"place\":\"embed\"", "\"place\":\"lookup\"");
+    const char *same = "profile diff d/profiling_stats.json d/profiling_stats.json";
+    const Ran *ran = program_succeeds(*state, "%s --fail-if 'step>+3%%' --fail-if='memory>+0%%'", same);
+    expect_text(ran->output, "0 added, 0 removed, 0 slower, 0 faster");
+    ran = program_succeeds(*state, "profile diff d/profiling_stats.json none.json");
+    expect_text(ran->output, "1 added, 1 removed");
+    ran = program_run(*state, "profile diff d/profiling_stats.json more.json --fail-if 'memory>+3%%'");
+    assert_int_equal(ran->code, 8);
+    expect_text(ran->output, "FAIL fused: memory changed");
+    assert_int_equal(program_run(*state, "profile diff d/profiling_stats.json more.json")->code, 0);
+    program_refuses(*state, ERROR_FORMAT, "version 99", "profile diff d/profiling_stats.json bad.json");
+    program_refuses(*state, ERROR_FILE, "missing.json", "profile diff missing.json bad.json");
+    program_refuses(*state, ERROR_USAGE, "a third", "profile diff a b c");
+    program_refuses(*state, ERROR_USAGE, "needs two files", "profile diff a");
+    program_refuses(*state, ERROR_USAGE, "step>+3%", "%s --fail-if step", same);
+    program_refuses(*state, ERROR_USAGE, "a figure 'sofa'", "%s --fail-if='sofa>+1%%' >/dev/null", same);
+    program_refuses(*state, ERROR_USAGE, "there is no 'shrink'", "profile shrink");
+    program_refuses(*state, ERROR_FORMAT, "bad.json", "profile check bad.json");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(train_leaves_its_files),      cmocka_unit_test(trace_is_nested),
+        cmocka_unit_test(questions_are_answered),      cmocka_unit_test(sweeps_leave_every_size),
+        cmocka_unit_test(diff_tells_by_its_exit_code),
+    };
+    return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
+}
