@@ -351,8 +351,7 @@ static Status train(Run *run) {
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     if (strcmp(reason, "diverged") != 0) return OK;
     return fail(ERROR_NONFINITE,
-                "%d steps in a row had a loss or gradient that is not finite; lower --lr, or look for "
-                "the cause with --check",
+                "%d steps in a row had a loss or gradient that is not finite; lower --lr, or try --check",
                 SKIPS_ALLOWED);
 }
 
