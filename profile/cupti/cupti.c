@@ -90,11 +90,13 @@ static void count_launch(void *user, CUpti_CallbackDomain domain, CUpti_Callback
 
 /* ---- one window ---- */
 
+/* Calls of the driver too: libraries launch through it, and only a recorded call bears a mark. */
 static const CUpti_ActivityKind kinds[] = {
     CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
     CUPTI_ACTIVITY_KIND_MEMCPY,
     CUPTI_ACTIVITY_KIND_MEMSET,
     CUPTI_ACTIVITY_KIND_RUNTIME,
+    CUPTI_ACTIVITY_KIND_DRIVER,
     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
@@ -106,11 +108,8 @@ static void free_buffers(void) {
 }
 
 static Status switch_calls(Opened *c, uint32_t on) {
-    for (int i = 0; i < LAUNCH_CALLS; i++) {
+    for (int i = 0; i < LAUNCH_CALLS; i++)
         CUPTI_TRY(c, EnableCallback(on, c->subscriber, launch_calls[i].domain, launch_calls[i].id));
-        if (launch_calls[i].domain == CUPTI_CB_DOMAIN_DRIVER_API)
-            CUPTI_TRY(c, ActivityEnableDriverApi(launch_calls[i].id, (uint8_t)on));
-    }
     return OK;
 }
 

@@ -16,7 +16,6 @@
     USE(EnableCallback)                                                                                      \
     USE(ActivityEnable)                                                                                      \
     USE(ActivityDisable)                                                                                     \
-    USE(ActivityEnableDriverApi)                                                                             \
     USE(ActivityRegisterCallbacks)                                                                           \
     USE(ActivityRegisterTimestampCallback)                                                                   \
     USE(ActivityGetNextRecord)                                                                               \
