@@ -134,7 +134,8 @@ static Status check_out(const Run *run) {
 
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
-    ConfigSizes sizes = {o->layers, o->heads, o->width, o->context, o->vocab};
+    ConfigSizes sizes = {o->layers, o->heads,          o->width,    o->context,
+                         o->vocab,  o->encoder_layers, o->pre_norm, o->embeddings};
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, run->resume ? NULL : &sizes,
                      tokenizer, &o->compute));

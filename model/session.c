@@ -20,17 +20,10 @@ static Status find_folder(const char *model, char **folder) {
     return *folder ? OK : fail(ERROR_MEMORY, "out of host memory");
 }
 
-static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
-    TRY(find_folder(model, &s->folder));
-    TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
-    Config *c = &s->config;
-    if (!sizes || !(sizes->layers || sizes->heads || sizes->width || sizes->context || sizes->vocab))
-        return OK;
-    if (s->folder)
-        return fail(ERROR_USAGE,
-                    "--layers, --heads, --width, --context and --vocab change a preset, not the model in %s",
-                    model);
+static void change_sizes(const ConfigSizes *sizes, Config *c) {
     if (sizes->layers) c->layers = sizes->layers;
+    if (sizes->layers && c->encoder_layers) c->encoder_layers = sizes->layers;
+    if (sizes->encoder_layers) c->encoder_layers = sizes->encoder_layers;
     if (sizes->heads) c->heads = c->kv_heads = sizes->heads;
     if (sizes->width) {
         c->width = sizes->width;
@@ -38,6 +31,27 @@ static Status open_config(Session *s, const char *model, const ConfigSizes *size
     }
     if (sizes->context) c->context = sizes->context;
     if (sizes->vocab) c->vocab = sizes->vocab;
+    if (sizes->pre_norm) c->norm_place = NORM_BEFORE;
+    if (sizes->embeddings == EMBEDDINGS_SEPARATE) c->tied_tables = c->tied_head = false;
+}
+
+static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
+    TRY(find_folder(model, &s->folder));
+    TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
+    if (!sizes) return OK;
+    bool of_pairs = sizes->encoder_layers || sizes->pre_norm || sizes->embeddings;
+    if (!of_pairs && !sizes->layers && !sizes->heads && !sizes->width && !sizes->context && !sizes->vocab)
+        return OK;
+    if (s->folder)
+        return fail(ERROR_USAGE,
+                    "--layers, --heads, --width, --context, --vocab and the like change a preset, not the "
+                    "model in %s",
+                    model);
+    if (of_pairs && s->config.objective != OBJECTIVE_SEQUENCE)
+        return fail(ERROR_USAGE,
+                    "--encoder-layers, --pre-norm and --embeddings are for an encoder-decoder, not for %s",
+                    model);
+    change_sizes(sizes, &s->config);
     return OK;
 }
 

@@ -22,9 +22,15 @@ typedef struct {
     Tokenizer *tokenizer; // NULL where none is known: only shards can be read, and nothing can be written out
 } Session;
 
-/* Sizes that replace the model's; 0 keeps it. Only for presets. */
+typedef enum { EMBEDDINGS_SHARED, EMBEDDINGS_SEPARATE } Embeddings;
+
+/* What replaces the model's; 0 keeps it. Only for presets; the last three only for an encoder-decoder, where
+ * `layers` without encoder_layers is for both stacks. */
 typedef struct {
     int64_t layers, heads, width, context, vocab;
+    int64_t encoder_layers;
+    bool pre_norm;
+    Embeddings embeddings;
 } ConfigSizes;
 
 /* Opens the device, then reads the model's description (a preset's name, a folder, or

@@ -21,12 +21,18 @@ enum { FROM_OTHERS = -1, SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
 static const Option table[] = {
     HEADING("Model"),
     {TEXT("model", "NAME", model),
-     .doc = "a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl) or a folder"},
+     .doc = "a preset (gpt2-nano, bert-base, transformer-base, ...) or a folder"},
     {COUNT("layers", 0, 10000, layers), .doc = "blocks", .default_text = "the model's"},
+    {COUNT("encoder-layers", 0, 10000, encoder_layers), .doc = "of an encoder-decoder",
+     .default_text = "--layers, or the model's"},
     {COUNT("heads", 0, 65536, heads), .doc = "attention heads", .default_text = "the model's"},
     {COUNT("width", 0, 1 << 20, width), .doc = "channels", .default_text = "the model's"},
     {COUNT("context", 0, SIZE_MOST, context), .doc = "positions", .default_text = "the model's"},
     {COUNT("vocab", 0, 1 << 28, vocab), .doc = "tokens that exist", .default_text = "the model's"},
+
+    {FLAG("pre-norm", pre_norm), .doc = "norm before each branch of an encoder-decoder"},
+    {OPTION_CHOICE, "embeddings", .choices = "shared|separate",
+     .doc = "source, target and head of an encoder-decoder", AT(embeddings)},
 
     HEADING("Data"),
     {TEXT("data", "FILES", data), .doc = "text, or .bin shards of tokens", .default_text = "this checkout"},

@@ -4,13 +4,16 @@
 
 #include "model/compute_options.h"
 #include "model/profiling_options.h"
-#include "model/config.h"
+#include "model/session.h"
 #include "optim/schedule.h"
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
 typedef struct {
     const char *model;                            // a preset, or a folder that holds a model
     int64_t layers, heads, width, context, vocab; // 0: the model's
+    int64_t encoder_layers;                       // 0: as layers, or the model's
+    bool pre_norm;
+    Embeddings embeddings;
     const char *data, *val_data; // a file or a pattern of files; data "": the checkout's text
     const char *tokenizer;       // "bytes" or a folder; "": what suits the model
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
