@@ -43,7 +43,7 @@ static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     in->batch = batch;
     in->seq = seq;
     in->logits_dtype = use == INFERENCE_LOGITS && *run->options.logits ? wide_dtype(&in->ctx) : in->ctx.dtype;
-    bool profiled = use == INFERENCE_LOGITS && !*run->options.logits;
+    bool profiled = use == INFERENCE_HIDDEN || (use == INFERENCE_LOGITS && !*run->options.logits);
     if (profiled && run->options.compute.peaks) TRY(peaks_measure(&in->ctx, &run->report.peaks));
     if (profiled && !run->options.compute.peaks) peaks_remember(&in->ctx, &run->report.peaks);
     if (run->options.compare) {
@@ -134,7 +134,8 @@ static Status profile(Run *run) {
     const InferOptions *o = &run->options;
     const Session *s = &run->session;
     int64_t batch = largest(o->batch_sizes, o->batch), seq = largest(o->seq_lens, o->seq);
-    TRY(prepare(run, INFERENCE_LOGITS, batch, seq));
+    bool hidden = s->config.objective == OBJECTIVE_MASKED_TOKEN; // its head is for training
+    TRY(prepare(run, hidden ? INFERENCE_HIDDEN : INFERENCE_LOGITS, batch, seq));
     run->tokens = memory_array((size_t)(batch * seq), sizeof *run->tokens);
     if (!run->tokens) return fail(ERROR_MEMORY, "out of host memory for the tokens");
     forward_fill_tokens(run->tokens, batch * seq, s->config.vocab, (uint64_t)o->seed);

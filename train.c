@@ -318,7 +318,7 @@ static Status one_step(Run *run) {
     waited = loader_waited_ms(run->feed.train) - waited;
     TRY(profiling_after(run->profiling, &t->ctx, ms, waited));
     run->state.step++;
-    run->state.tokens += t->batch * t->seq * t->accum;
+    run->state.tokens += t->tokens;
     run->skips = result.skipped ? run->skips + 1 : 0;
     return report_step(&run->report, t, run->state.step, &result, rate, ms, waited);
 }

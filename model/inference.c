@@ -30,13 +30,12 @@ static Status pass_work(Ctx *ctx, void *program) {
     Inference *in = p->inference;
     ctx->work = (Work){0};
     scope_begin(ctx, "forward");
-    const Inputs inputs = {.tokens = tensor_view(in->tokens.data, I32, p->shape)};
+    Inputs inputs = {.tokens = tensor_view(in->tokens.data, I32, p->shape)};
+    if (in->model.config.encoder_layers) inputs.source = inputs.tokens;
     const Targets targets = {.targets = tensor_view(in->targets.data, I32, p->shape), .scale = 1};
     TRY(transformer_forward(ctx, &in->model, &inputs, NULL));
-    if (in->use == INFERENCE_LOSS)
-        TRY(transformer_loss(ctx, &in->model, &targets));
-    else
-        TRY(transformer_logits(ctx, &in->model, in->model.hidden, in->logits));
+    if (in->use == INFERENCE_LOSS) TRY(transformer_loss(ctx, &in->model, &targets));
+    if (in->use == INFERENCE_LOGITS) TRY(transformer_logits(ctx, &in->model, in->model.hidden, in->logits));
     scope_end(ctx);
     in->work = ctx->work;
     return OK;
@@ -48,7 +47,7 @@ static Status pass(Inference *in, int64_t batch, int64_t seq) {
     PassSize p = {in, shape2(batch, seq)};
     const double terms[REPLAY_TERMS] = {(double)in->use, (double)batch, (double)seq, in->logits_dtype};
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
-    if (in->use != INFERENCE_LOSS) {
+    if (in->use == INFERENCE_LOGITS) {
         Shape shape = shape3(batch, seq, config_padded_vocab(&in->model.config));
         TRY(take(ctx, ARENA_SAVED, "logits", in->logits_dtype, shape, &in->logits));
     }

@@ -13,6 +13,7 @@ extern "C" {
 
 typedef enum {
     INFERENCE_LOGITS,   // logits of every position
+    INFERENCE_HIDDEN,   // hidden states only, as a BERT is used for
     INFERENCE_LOSS,     // losses against targets
     INFERENCE_GENERATE, // a generator
 } InferenceUse;
@@ -39,8 +40,8 @@ void inference_close(Inference *inference);
 CHECKED Status inference_measure(Inference *inference, size_t *bytes);
 CHECKED Status inference_allocate(Inference *inference);
 
-/* A forward pass over host tokens (batch, seq), no larger than planned: logits stay on the device. Does
- * not wait. */
+/* A forward pass over host tokens (batch, seq), no larger than planned: logits stay on the device (hidden
+ * states do not). An encoder-decoder reads the tokens as source and target alike. Does not wait. */
 CHECKED Status inference_logits(Inference *inference, const int32_t *tokens, int64_t batch, int64_t seq);
 
 /* Sum of the losses of one batch; targets of -1 do not count. Waits. */

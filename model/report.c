@@ -22,7 +22,7 @@ void report_close(Report *r) {
 }
 
 static double tokens_per_step(const Trainer *t) {
-    return (double)t->batch * (double)t->seq * (double)t->accum;
+    return (double)t->tokens;
 }
 
 /* NaN where the peaks are unknown: a log writes it as null. */

@@ -133,16 +133,22 @@ static Status evaluate_batch(Trainer *t, double weight) {
     return OK;
 }
 
+static void add_work(Trainer *t) {
+    t->work.flops += t->micro_work.flops;
+    t->work.bytes += t->micro_work.bytes;
+}
+
 static Status rehearse(Ctx *ctx, void *program) {
     Trainer *t = program;
     TRY(take_lasting(t));
     ctx->work = (Work){0};
     TRY(micro_step(ctx, t));
-    t->work = (Work){ctx->work.flops * (double)t->accum, ctx->work.bytes * (double)t->accum};
+    t->micro_work = ctx->work;
     ctx->work = (Work){0};
     TRY(update(ctx, t));
-    t->work.flops += ctx->work.flops;
-    t->work.bytes += ctx->work.bytes;
+    t->update_work = t->work = ctx->work;
+    for (int64_t i = 0; i < t->accum; i++) add_work(t);
+    t->tokens = t->batch * t->accum * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
     TRY(evaluate_batch(t, 1));
     return t->samples ? generator_take(ctx, &t->generator) : OK;
 }
@@ -190,6 +196,13 @@ static Status put_targets(Trainer *t, const MicroBatch *batch) {
     return put(t, m->places, m->compact + room, room);
 }
 
+/* Tokens that are there. */
+static int64_t present(const int32_t *lengths, int64_t rows, int64_t columns) {
+    int64_t count = lengths ? 0 : rows * columns;
+    for (int64_t row = 0; lengths && row < rows; row++) count += lengths[row];
+    return count;
+}
+
 /* Uploads in stream order: the kernels that still read the last micro-batch come first. */
 static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) {
     BatchMemory *m = &t->memory;
@@ -202,6 +215,8 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) 
         return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than what was planned for",
                     (long long)seq, (long long)source_seq);
     t->sizes = (BatchSizes){seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
+    t->tokens += present(batch.lengths, t->batch, seq);
+    if (batch.source) t->tokens += present(batch.source_lengths, t->batch, source_seq);
     TRY(put(t, m->tokens, batch.inputs, t->batch * seq));
     TRY(put(t, m->segments, batch.segments, t->batch * seq));
     TRY(put(t, m->lengths, batch.lengths, t->batch));
@@ -214,6 +229,8 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) 
 
 Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
     TRY(transformer_zero(&t->ctx, &t->model));
+    t->work = t->update_work;
+    t->tokens = 0;
     for (int64_t i = 0; i < t->accum; i++) {
         TRY(upload(t, fetch, source, i));
         const BatchSizes *s = &t->sizes;
@@ -221,7 +238,10 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
         const double terms[REPLAY_TERMS] = {
             (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
             scale(t),         t->model.recompute, t->smoothing};
+        t->ctx.work = (Work){0};
         TRY(replay_run(&t->ctx, &t->micro, terms, micro_step, t));
+        if (t->ctx.work.flops > 0) t->micro_work = t->ctx.work;
+        add_work(t);
     }
     return OK;
 }

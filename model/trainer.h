@@ -39,8 +39,11 @@ typedef struct {
     double smoothing;    // of the labels
     UpdateOptions update;
     BatchMemory memory;
-    BatchSizes sizes;      // of the micro-batch at hand
-    Work work;             // of one step: measured with the memory
+    BatchSizes sizes; // of the micro-batch at hand
+    Work work;        // of the last step, or of the largest, as measured with the memory
+    Work micro_work;  // of the last micro-batch; a graph's is that of the pass it was made from
+    Work update_work;
+    int64_t tokens;        // of the last step: that are there, of both sides, padding not counted
     Replay micro, updated; // a micro-batch's forward and backward pass, and the update, as graphs
 } Trainer;
 
