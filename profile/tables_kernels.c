@@ -4,21 +4,23 @@
 
 #include "base/memory.h"
 
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 /* Rows by name, the times of each, and an event of each that shows what it looks like. */
 typedef struct {
     int64_t *example; // (room) the longest event
     int64_t count, room;
-    RowValues values;
-    Stats *stats;
+    RowValues values, queued; // queued: from the call that launched it to its begin
+    Stats *stats, *queues;
 } Rows;
 
 static void rows_free(Rows *rows) {
     memory_free(rows->example);
     memory_free(rows->stats);
+    memory_free(rows->queues);
     row_values_free(&rows->values);
+    row_values_free(&rows->queued);
 }
 
 static Status rows_row(Rows *rows, int64_t event, int64_t *row) {
@@ -41,12 +43,18 @@ static Status rows_add(Rows *rows, const Trace *t, int64_t event) {
         TRY(rows_row(rows, event, &row));
     else if (length > trace_length(&t->events[rows->example[row]]))
         rows->example[row] = event;
+    const TraceEvent *e = &t->events[event];
+    if (e->launch >= 0)
+        TRY(row_values_add(&rows->queued, row, fmax(0, (double)(e->begin - t->events[e->launch].begin))));
     return row_values_add(&rows->values, row, (double)length);
 }
 
 static Status rows_finish(Rows *rows) {
     rows->stats = memory_array((size_t)(rows->count ? rows->count : 1), sizeof *rows->stats);
-    if (!rows->stats) return fail(ERROR_MEMORY, "out of host memory for the profile's tables");
+    rows->queues = memory_array((size_t)(rows->count ? rows->count : 1), sizeof *rows->queues);
+    if (!rows->stats || !rows->queues)
+        return fail(ERROR_MEMORY, "out of host memory for the profile's tables");
+    TRY(row_values_stats(&rows->queued, rows->queues, rows->count));
     return row_values_stats(&rows->values, rows->stats, rows->count);
 }
 
@@ -91,9 +99,14 @@ static Status set_shape(Table *table, int column, const KernelShape *k) {
     return OK;
 }
 
-static Status add_kernel(const Trace *t, const Stats *s, int64_t example, double all, double device,
-                         double wall, Table *table) {
-    const TraceEvent *e = &t->events[example];
+/* Sums over all kernels, over everything on the device, and of the steps. */
+typedef struct {
+    double kernels, device, wall;
+} Wholes;
+
+static Status add_kernel(const Trace *t, const Rows *rows, int64_t row, Wholes whole, Table *table) {
+    const TraceEvent *e = &t->events[rows->example[row]];
+    const Stats *s = &rows->stats[row], *queue = &rows->queues[row];
     char served[2 * LABEL_BYTES], decoded[KERNEL_NAME_BYTES], name[KERNEL_NAME_BYTES];
     kernel_decode(e->name, decoded);
     kernel_short_name(e->name, name);
@@ -101,7 +114,7 @@ static Status add_kernel(const Trace *t, const Stats *s, int64_t example, double
     TRY(table_add_row(table));
     TRY(table_set_text(table, 0, strchr(e->name, '(') ? name : e->name));
     TRY(table_set_text(table, 1, served));
-    table_set(table, 2, share_of(s->total, all));
+    table_set(table, 2, share_of(s->total, whole.kernels));
     table_set(table, 3, s->total);
     table_set(table, 4, (double)s->count);
     table_set(table, 5, s->mean);
@@ -110,21 +123,21 @@ static Status add_kernel(const Trace *t, const Stats *s, int64_t example, double
     table_set(table, 8, s->most);
     table_set(table, 9, s->deviation);
     TRY(set_shape(table, 10, &e->kernel));
-    table_set(table, 15, share_of(s->total, device));
-    table_set(table, 16, share_of(s->total, wall));
-    return table_set_text(table, 17, decoded);
+    if (queue->count) table_set(table, 15, queue->median);
+    table_set(table, 16, share_of(s->total, whole.device));
+    table_set(table, 17, share_of(s->total, whole.wall));
+    return table_set_text(table, 18, decoded);
 }
 
 static Status fill_kernels(const Trace *t, Rows *rows, Table *table) {
-    double all = 0, device = device_length(t), wall = steps_length(t);
+    Wholes whole = {0, device_length(t), steps_length(t)};
     for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].kind == TRACE_KERNEL && in_step(&t->events[i])) {
             TRY(rows_add(rows, t, i));
-            all += (double)trace_length(&t->events[i]);
+            whole.kernels += (double)trace_length(&t->events[i]);
         }
     TRY(rows_finish(rows));
-    for (int64_t i = 0; i < rows->count; i++)
-        TRY(add_kernel(t, &rows->stats[i], rows->example[i], all, device, wall, table));
+    for (int64_t i = 0; i < rows->count; i++) TRY(add_kernel(t, rows, i, whole, table));
     return table_arrange(table, &(TableView){.sort = "total_ns"});
 }
 
@@ -144,6 +157,7 @@ Status table_kernels(const Trace *t, Table *table) {
                                           {"registers", "Registers", CELL_COUNT},
                                           {"shared_bytes", "Shared", CELL_BYTES},
                                           {"occupancy", "Occupancy", CELL_SHARE},
+                                          {"queued_ns", "Queued", CELL_TIME},
                                           {"device_share", "of device", CELL_SHARE},
                                           {"wall_share", "of wall", CELL_SHARE},
                                           {"decoded", "Name tells", CELL_TEXT}};
@@ -151,6 +165,8 @@ Status table_kernels(const Trace *t, Table *table) {
     *table = table_make("kernels", "Kernels", COLUMNS(columns));
     Status status = fill_kernels(t, &rows, table);
     rows_free(&rows);
+    if (!status && t->run.source == SOURCE_CUPTI)
+        status = table_note(table, "Queued: median time from the call that launches a kernel to its begin.");
     if (!status && t->run.source == SOURCE_CLOCK)
         status =
             table_note(table, "On the CPU a kernel is a library's call, or a primitive that makes none.");
