@@ -57,9 +57,10 @@ static Status leave(Run *run, const Affine *parameters, const char *name, bool l
     return OK;
 }
 
-/* A linear layer with some of the rows of `parameters`; y is taken unless the caller has it. */
+/* A linear layer with some of the rows of `parameters`. y is taken from `arena` unless the caller has it: from
+ * the scratch arena where the backward pass does not read it. */
 static Status linear(Run *run, const Affine *parameters, const char *name, Tensor x, Activation activation,
-                     Tensor y, LinearForward *l) {
+                     ArenaKind arena, Tensor y, LinearForward *l) {
     Ctx *ctx = run->ctx;
     Shape shape = shape3(x.shape.d[0], x.shape.d[1], parameters->weight.weight.shape.d[0]);
     *l = (LinearForward){.x = x,
@@ -68,8 +69,8 @@ static Status linear(Run *run, const Affine *parameters, const char *name, Tenso
                          .bias = parameters->bias.weight,
                          .activation = activation};
     if (activation != ACTIVATION_NONE && ctx->training)
-        TRY(take(ctx, run->in->inner, "before activation", x.dtype, shape, &l->pre));
-    if (tensor_empty(y)) TRY(take(ctx, run->in->inner, name, x.dtype, shape, &l->y));
+        TRY(take(ctx, arena, "before activation", x.dtype, shape, &l->pre));
+    if (tensor_empty(y)) TRY(take(ctx, arena, name, x.dtype, shape, &l->y));
     ctx->place = name;
     return linear_forward(ctx, l);
 }
@@ -117,7 +118,7 @@ static Status self_attention(Run *run, const BlockParameters *p, Block *b) {
     int64_t C = run->config->width;
     Tensor u;
     TRY(enter(run, &p->norm1, "norm1", false, &b->norm1, &u));
-    TRY(linear(run, &p->qkv, "attention.qkv", u, ACTIVATION_NONE, none, &b->qkv));
+    TRY(linear(run, &p->qkv, "attention.qkv", u, ACTIVATION_NONE, in->inner, none, &b->qkv));
     b->attention = (AttentionForward){.key_lengths = in->lengths,
                                       .causal = in->causal,
                                       .cache_k = in->cache_k,
@@ -126,8 +127,8 @@ static Status self_attention(Run *run, const BlockParameters *p, Block *b) {
                                       .past_on_device = in->past_on_device};
     Tensor keys_and_values = tensor_columns(b->qkv.y, C, tensor_width(b->qkv.y) - C);
     TRY(attend(run, "attention", tensor_columns(b->qkv.y, 0, C), keys_and_values, &b->attention));
-    TRY(linear(run, &p->projection, "attention.projection", b->attention.y, ACTIVATION_NONE, none,
-               &b->projection));
+    TRY(linear(run, &p->projection, "attention.projection", b->attention.y, ACTIVATION_NONE, ARENA_SCRATCH,
+               none, &b->projection));
     return leave(run, &p->norm1, "norm1", false, b->projection.y, &b->norm1);
 }
 
@@ -136,15 +137,16 @@ static Status cross_attention(Run *run, const BlockParameters *p, Block *b) {
     const Affine query = query_rows(&p->cross), memory = memory_rows(&p->cross);
     Tensor u, keys_and_values = in->memory_cache;
     TRY(enter(run, &p->cross_norm, "cross norm", false, &b->cross_norm, &u));
-    TRY(linear(run, &query, "cross.query", u, ACTIVATION_NONE, none, &b->cross_query));
+    TRY(linear(run, &query, "cross.query", u, ACTIVATION_NONE, in->inner, none, &b->cross_query));
     if (tensor_empty(keys_and_values)) {
-        TRY(linear(run, &memory, "cross.memory", in->memory, ACTIVATION_NONE, none, &b->cross_memory));
+        TRY(linear(run, &memory, "cross.memory", in->memory, ACTIVATION_NONE, in->inner, none,
+                   &b->cross_memory));
         keys_and_values = b->cross_memory.y;
     }
     b->cross = (AttentionForward){.key_lengths = in->memory_lengths};
     TRY(attend(run, "cross attention", b->cross_query.y, keys_and_values, &b->cross));
-    TRY(linear(run, &p->cross_projection, "cross.projection", b->cross.y, ACTIVATION_NONE, none,
-               &b->cross_projection));
+    TRY(linear(run, &p->cross_projection, "cross.projection", b->cross.y, ACTIVATION_NONE, ARENA_SCRATCH,
+               none, &b->cross_projection));
     return leave(run, &p->cross_norm, "cross norm", false, b->cross_projection.y, &b->cross_norm);
 }
 
@@ -152,12 +154,13 @@ static Status feed_forward(Run *run, const BlockParameters *p, Block *b) {
     const BlockInput *in = run->in;
     Tensor u, y = run->config->norm_place == NORM_BEFORE ? in->skip_out : none;
     TRY(enter(run, &p->norm2, "norm2", true, &b->norm2, &u));
-    TRY(linear(run, &p->expand, "mlp.expand", u, run->config->activation, none, &b->expand));
+    TRY(linear(run, &p->expand, "mlp.expand", u, run->config->activation, in->hidden, none, &b->expand));
     if (in->again && run->config->norm_place == NORM_BEFORE) {
         b->contract.x = b->expand.y; // the result is there from the first time
         return OK;
     }
-    TRY(linear(run, &p->contract, "mlp.contract", b->expand.y, ACTIVATION_NONE, y, &b->contract));
+    TRY(linear(run, &p->contract, "mlp.contract", b->expand.y, ACTIVATION_NONE, ARENA_SCRATCH, y,
+               &b->contract));
     return leave(run, &p->norm2, "norm2", true, b->contract.y, &b->norm2);
 }
 
@@ -176,7 +179,7 @@ Status block_memory(Ctx *ctx, const Config *c, const BlockParameters *p, Tensor 
     const Affine rows = memory_rows(&p->cross);
     Run run = {.ctx = ctx, .config = c, .in = &in};
     LinearForward l;
-    return linear(&run, &rows, "cross.memory", memory, ACTIVATION_NONE, keys_and_values, &l);
+    return linear(&run, &rows, "cross.memory", memory, ACTIVATION_NONE, ARENA_SCRATCH, keys_and_values, &l);
 }
 
 /* ---- backward: from the last line to the first ---- */
@@ -240,17 +243,27 @@ static Status attend_back(Ctx *ctx, const char *name, const AttentionForward *fo
     return attention_backward(ctx, &a);
 }
 
+/* What lies inside the feed-forward layers, a second time. */
+static Status hidden_again(Ctx *ctx, LinearForward *expand, LinearForward *contract) {
+    TRY(take(ctx, ARENA_SCRATCH, "before activation", ctx->dtype, expand->pre.shape, &expand->pre));
+    TRY(take(ctx, ARENA_SCRATCH, "mlp.expand", ctx->dtype, expand->y.shape, &expand->y));
+    contract->x = expand->y;
+    ctx->place = "mlp.expand";
+    return linear_forward(ctx, expand);
+}
+
 /* `d_inside` is a tensor for what lies inside a branch; the gradient of the branch's input goes there too, or
  * with the norm after straight into the stream's. */
 static Status feed_forward_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
                                 Tensor d_inside, StreamGradient *g) {
     bool after = c->norm_place == NORM_AFTER;
-    Tensor dexpand;
+    LinearForward expand = b->expand, contract = b->contract;
     TRY(leave_back(ctx, c, &p->norm2, "norm2", &b->norm2, g));
     Tensor du = after ? g->d : d_inside;
-    TRY(take(ctx, ARENA_SCRATCH, "d expand", ctx->dtype, b->expand.y.shape, &dexpand));
-    TRY(linear_back(ctx, &p->contract, "mlp.contract", &b->contract, &b->expand, g->branch, dexpand, false));
-    TRY(linear_back(ctx, &p->expand, "mlp.expand", &b->expand, NULL, dexpand, du, after));
+    if (b->input.hidden != b->input.inner) TRY(hidden_again(ctx, &expand, &contract));
+    Tensor dexpand = expand.y; // its last reader is the product that writes its gradient: see linear.h
+    TRY(linear_back(ctx, &p->contract, "mlp.contract", &contract, &expand, g->branch, dexpand, false));
+    TRY(linear_back(ctx, &p->expand, "mlp.expand", &expand, NULL, dexpand, du, after));
     return enter_back(ctx, c, &p->norm2, "norm2", &b->norm2, du, g);
 }
 

@@ -16,9 +16,18 @@
 extern "C" {
 #endif
 
+/* What the backward pass makes anew instead of keeping it. */
+typedef enum {
+    RECOMPUTE_NONE,
+    RECOMPUTE_HIDDEN, // inside the feed-forward layers, by one product: almost half of what is kept
+    RECOMPUTE_BLOCKS, // everything inside a block, by running it again: all but its inputs
+} Recompute;
+
 typedef struct {
     Tensor x, skip;         // (B, T, C); skip may be empty
-    ArenaKind inner;        // where what lies inside the block is taken: ARENA_SAVED, or ARENA_SCRATCH
+    ArenaKind inner;        // where what the backward pass reads is taken: ARENA_SAVED, or ARENA_SCRATCH
+    ArenaKind hidden;       // where what lies inside the feed-forward layers is: as `inner`, or ARENA_SCRATCH
+                            // and made again in the backward pass
     Tensor x_out, skip_out; // (B, T, C): the outputs, taken by the caller; skip_out only with the norm before
     bool causal;            // of the self-attention
     Tensor lengths;         // (B) i32: tokens of each row that can be attended to; empty: all

@@ -35,9 +35,9 @@ Tensor cache_layer(Tensor all, int64_t layer) {
     return tensor_view((void *)((uintptr_t)all.data + bytes), all.dtype, shape);
 }
 
-/* Where a pass only infers, or recomputes, nothing inside a block outlives it. */
-static ArenaKind inner_arena(const Ctx *ctx, const Stack *s) {
-    return ctx->training && !s->recompute ? ARENA_SAVED : ARENA_SCRATCH;
+/* Where a pass only infers, nothing inside a block outlives it; where it trains, what is not recomputed. */
+static ArenaKind inner_arena(const Ctx *ctx, const Stack *s, Recompute until) {
+    return ctx->training && s->recompute < until ? ARENA_SAVED : ARENA_SCRATCH;
 }
 
 static Status run_block(Ctx *ctx, Stack *s, int64_t layer, const BlockInput *input) {
@@ -90,7 +90,8 @@ static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
 }
 
 static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *in, int64_t layer) {
-    BlockInput b = {.inner = inner_arena(ctx, s),
+    BlockInput b = {.inner = inner_arena(ctx, s, RECOMPUTE_BLOCKS),
+                    .hidden = inner_arena(ctx, s, RECOMPUTE_HIDDEN),
                     .causal = s->causal,
                     .lengths = in->lengths,
                     .memory = in->memory,
@@ -107,8 +108,8 @@ static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *
     return b;
 }
 
-/* x and skip alternate between two pairs of tensors when only inferring; training keeps a pair for each
- * layer. */
+/* x and skip alternate between two pairs of tensors. Training keeps the x of each layer, which its last norm's
+ * backward pass reads, and the skip where the block above runs again. */
 static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x, Tensor *skip) {
     Tensor pairs[2][2] = {0};
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
@@ -116,10 +117,11 @@ static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x
     for (int64_t layer = 0; layer < s->layers; layer++) {
         Tensor *pair = pairs[layer % 2];
         ctx->layer = (int)(s->first_layer + layer);
-        if (ctx->training || tensor_empty(pair[0])) {
+        bool again = ctx->training && s->recompute == RECOMPUTE_BLOCKS;
+        if (ctx->training || tensor_empty(pair[0]))
             TRY(take(ctx, ARENA_SAVED, "residual", ctx->dtype, x->shape, &pair[0]));
-            if (before) TRY(take(ctx, ARENA_SAVED, "branch", ctx->dtype, x->shape, &pair[1]));
-        }
+        if (before && (again || tensor_empty(pair[1])))
+            TRY(take(ctx, ARENA_SAVED, "branch", ctx->dtype, x->shape, &pair[1]));
         BlockInput input = block_input(ctx, s, in, layer);
         input.x = *x;
         input.skip = *skip;
@@ -167,15 +169,14 @@ static Status norm_back_through(Ctx *ctx, const Affine *p, const char *name, con
     return OK;
 }
 
-/* With recomputation a block's inside exists only here. Its input is what the layer below left, its outputs
+/* Where blocks are recomputed, a block's inside exists only here. Its input is what the layer below left, its outputs
  * are the tensors it wrote the first time. */
 static Status backward_block(Ctx *ctx, Stack *s, int64_t layer, StreamGradient *g) {
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark mark = arena_mark(scratch);
     Block *block = &s->blocks[layer];
-    if (s->recompute) {
+    if (s->recompute == RECOMPUTE_BLOCKS) {
         BlockInput input = block->input;
-        input.inner = ARENA_SCRATCH;
         input.again = true;
         TRY(run_block(ctx, s, layer, &input));
     }

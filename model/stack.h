@@ -27,7 +27,7 @@ typedef struct {
     const StackParameters *parameters;
     int64_t layers, first_layer; // first_layer: the number of its first block in plans and profiles
     bool causal;
-    bool recompute;   // blocks keep their inputs only, and run forward once more in the backward pass
+    Recompute recompute;
     Tensor positions; // (context, C): a fixed table; empty where positions are learned
 
     /* Of the last forward pass. */

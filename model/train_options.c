@@ -45,7 +45,8 @@ static const Option table[] = {
     {COUNT("workers", 1, 256, workers), .doc = "threads that load data"},
 
     COMPUTE_ROWS(TrainOptions),
-    {FLAG("recompute", recompute), .doc = "save memory: compute activations twice"},
+    {OPTION_CHOICE, "recompute", .choices = "none|hidden|blocks", .bare = "hidden",
+     .doc = "save memory: compute activations twice", AT(recompute)},
 
     HEADING("Training"),
     {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps"},

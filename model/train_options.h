@@ -2,6 +2,7 @@
 #ifndef MODEL_TRAIN_OPTIONS_H
 #define MODEL_TRAIN_OPTIONS_H
 
+#include "model/block.h"
 #include "model/compute_options.h"
 #include "model/profiling_options.h"
 #include "model/session.h"
@@ -19,12 +20,12 @@ typedef struct {
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
     int64_t workers;             // threads that load data
     ComputeOptions compute;
-    bool recompute;     // activations, in the backward pass
-    int64_t batch, seq; // of a micro-batch: rows, tokens in a row (0: the context)
-    int64_t accum;      // micro-batches in a step
-    int64_t steps;      // of the whole run, resumed or not
-    double lr, min_lr;  // the highest and the last learning rate
-    int64_t warmup;     // steps
+    Recompute recompute; // in the backward pass
+    int64_t batch, seq;  // of a micro-batch: rows, tokens in a row (0: the context)
+    int64_t accum;       // micro-batches in a step
+    int64_t steps;       // of the whole run, resumed or not
+    double lr, min_lr;   // the highest and the last learning rate
+    int64_t warmup;      // steps
     ScheduleKind schedule;
     double weight_decay, beta1, beta2, eps; // AdamW
     double label_smoothing;                 // of sequences; 0: none

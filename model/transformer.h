@@ -17,7 +17,7 @@ typedef struct {
     Config config;
     Parameters parameters;
     Tensor sinusoids; // (context, C); empty where positions are learned
-    bool recompute;   // blocks keep their inputs only, and run forward once more in the backward pass
+    Recompute recompute;
 
     /* Of the last forward pass. */
     Stack stack, encoder; // encoder: only where config.encoder_layers is not 0

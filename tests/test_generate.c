@@ -277,7 +277,7 @@ static Status fetch(void *source, int64_t index, MicroBatch *batch) {
     return OK;
 }
 
-static void train(const How *how, bool recompute, double losses[STEPS]) {
+static void train(const How *how, Recompute recompute, double losses[STEPS]) {
     Config config = small();
     Trainer t;
     expect_ok(trainer_open(&t, devices[how->backend], &config));
@@ -304,7 +304,7 @@ static void train(const How *how, bool recompute, double losses[STEPS]) {
 static void test_training(void **state) {
     (void)state;
     need_gpu();
-    for (int recompute = 0; recompute < 2; recompute++) {
+    for (Recompute recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_BLOCKS; recompute++) {
         double one[STEPS], other[STEPS];
         train(&eager, recompute, one);
         train(&graph, recompute, other);

@@ -140,6 +140,8 @@ static void test_workers(void **state) {
 static void test_recompute(void **state) {
     program_succeeds(*state, "train " RUN "--lr=1e-2 --recompute --log=recompute.jsonl -q");
     expect_equal_run(*state, "recompute.jsonl");
+    program_succeeds(*state, "train " RUN "--lr=1e-2 --recompute=blocks --log=blocks.jsonl -q");
+    expect_equal_run(*state, "blocks.jsonl");
 }
 
 static void test_check(void **state) {

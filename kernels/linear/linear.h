@@ -9,7 +9,8 @@
  * it; dx = dpre weight (written, or added to what is there with `accumulate`);   dweight += dpre^T x;
  * dbias += sum over rows of dpre. Where x is the output of another linear with an activation, name that
  * layer as `input`: dx then leaves as the gradient of that layer's pre, dx = (dpre weight) *
- * activation'(input->pre), which a product's epilogue can do; such a dx is never accumulated. */
+ * activation'(input->pre), which a product's epilogue can do; such a dx is never accumulated.
+ * Without `accumulate` dx may lie where x does: every form reads x for dweight before it writes dx. */
 #ifndef KERNELS_LINEAR_H
 #define KERNELS_LINEAR_H
 

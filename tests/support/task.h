@@ -26,7 +26,7 @@ typedef struct {
     int32_t *rows, *row_targets;          // (steps, batch * seq): of a masked-token loss, -1 to the end
     double learning_rate, smoothing;
     UpdateOptions update;
-    bool recompute;
+    Recompute recompute;
     double noise;            // relative, on the weights; CPU and fp64 only
     uint64_t seed;           // of the noise
     const double *direction; // (size), added to the weights `distance` times; CPU and fp64 only
