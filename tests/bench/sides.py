@@ -169,15 +169,15 @@ class Torch:
     """A worker of tests/peers/, which stays and is asked for each turn."""
 
     def __init__(self, row, bench, script, *options):
-        self.name, self.row, self.times, self.memory = "PyTorch", row, {}, 0
+        self.name, self.row, self.times, self.memory, self.ready = "PyTorch", row, {}, 0, False
         command = [bench.python, os.path.join(TESTS, "peers", script), *options]
         bench.note(command)
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        try:
+
+    def wait(self, bench):
+        if not self.ready:
             bench.facts["torch"] = self.answer(READY_SECONDS)["torch"]
-        except Failed:
-            self.close()
-            raise
+        self.ready = True
 
     def answer(self, seconds):
         """The next line that is an object; libraries may print their own."""
@@ -227,6 +227,9 @@ class Llmc:
             raise Failed(f"no times in what llm.c said: {last_line(said)}")
         self.times.setdefault("", []).extend(samples[WARMUP:])
 
+    def wait(self, bench):
+        pass
+
     def close(self):
         pass
 
@@ -237,12 +240,15 @@ def torch_options(row):
     return [f"--{key}={sizes[key]}" for key in keys if key in sizes]
 
 
+def open_peers(row, bench):
+    """The peers of a row that this run wants; wait() waits until one is ready."""
+    wanted = [kind for kind in row["peers"] if (bench.llmc if kind == "llm.c" else bench.peers)]
+    return [open_peer(kind, row, bench) for kind in wanted]
+
+
 def open_peer(kind, row, bench):
-    """None where this run does not want it."""
     if kind == "llm.c":
-        return Llmc(row, bench) if bench.llmc else None
-    if not bench.peers:
-        return None
+        return Llmc(row, bench)
     if row["work"] == "attention":
         sizes = [f"--{key}={row[key]}" for key in ("batch", "heads", "seq", "size")]
         return Torch(row, bench, "attention.py", f"--backend={kind}", *sizes)
