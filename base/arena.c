@@ -15,6 +15,16 @@ static bool grow(ArenaEntry **entries, int *room, int needed) {
     return true;
 }
 
+/* What lies in the arena now is what lay there at its peak. */
+static Status note_peak(Arena *arena) {
+    arena->peak = arena->used;
+    if (!grow(&arena->at_peak, &arena->at_peak_room, arena->count))
+        return fail(ERROR_MEMORY, "out of host memory for the memory plan");
+    if (arena->count) memcpy(arena->at_peak, arena->entries, (size_t)arena->count * sizeof *arena->entries);
+    arena->at_peak_count = arena->count;
+    return OK;
+}
+
 Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
     int64_t count = shape_count(shape);
     size_t bytes, padded;
@@ -37,16 +47,12 @@ Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tens
     entry->bytes = bytes;
     *tensor = tensor_view((void *)((uintptr_t)arena->base + arena->used), dtype, shape);
     arena->used = end;
-    if (end > arena->peak) {
-        arena->peak = end;
-        if (!arena->base) {
-            if (!grow(&arena->at_peak, &arena->at_peak_room, arena->count))
-                return fail(ERROR_MEMORY, "out of host memory for the memory plan");
-            memcpy(arena->at_peak, arena->entries, (size_t)arena->count * sizeof *entry);
-            arena->at_peak_count = arena->count;
-        }
-    }
+    if (end > arena->peak) TRY(note_peak(arena));
     return OK;
+}
+
+Status arena_restart_peak(Arena *arena) {
+    return note_peak(arena);
 }
 
 ArenaMark arena_mark(const Arena *arena) {

@@ -38,6 +38,9 @@ typedef struct {
  * memory is not cleared. While counting, the tensor's data is an offset that must not be followed. */
 CHECKED Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor);
 
+/* Forgets the peak: from now on it is that of what lies there now and of what follows. */
+CHECKED Status arena_restart_peak(Arena *arena);
+
 /* What was taken since the mark is given back. */
 ArenaMark arena_mark(const Arena *arena);
 void arena_release(Arena *arena, ArenaMark mark);

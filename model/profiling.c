@@ -79,6 +79,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
                      .segment = -1,
                      .graphs = ctx->graphs};
     Status status = window_parse(options->window, &p->window);
+    for (int i = 0; i < ARENA_COUNT && !status; i++) status = arena_restart_peak(&ctx->arenas[i]);
     if (!status) status = collector_open(ctx->device, options->timer_only, &p->collector);
     if (status) {
         profiling_close(p);
