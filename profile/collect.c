@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "profile/collect_internal.h"
+#include "profile/spans.h"
 #include "profile/watch.h"
 
 #include <stdio.h>
@@ -84,8 +85,8 @@ static int64_t nanoseconds(double seconds) {
     return (int64_t)(seconds * 1e9 + 0.5);
 }
 
-static bool is_leaf(const Collector *c, int64_t i) {
-    return i + 1 == c->count || c->records[i + 1].parent != i;
+static bool has_inside(const Collector *c, int64_t i) {
+    return i + 1 < c->count && c->records[i + 1].parent == i;
 }
 
 static bool is_transfer(RecordKind kind) {
@@ -167,27 +168,51 @@ static CopyDirection direction_of(RecordKind kind) {
                                      : COPY_OTHER;
 }
 
+/* When a record ran on its device, in ns since the origin. On the CPU that is when it ran. */
+static Interval device_time(const Making *m, int64_t i) {
+    const Collector *c = m->collector;
+    const Record *r = &c->records[i];
+    if (c->source == SOURCE_CLOCK)
+        return (Interval){nanoseconds(r->cpu_start) - m->origin, nanoseconds(r->cpu_end) - m->origin};
+    int64_t outermost = i; // whose beginning is the same moment on both clocks
+    while (c->records[outermost].parent >= 0) outermost = c->records[outermost].parent;
+    int64_t begin = nanoseconds(c->records[outermost].cpu_start + r->device_start) - m->origin;
+    return (Interval){begin, begin + nanoseconds(1e-3 * r->device_ms)};
+}
+
+static Status add_device_event(Making *m, int64_t i, Interval when) {
+    const Record *r = &m->collector->records[i];
+    TraceEvent e = begin_event(m, i, device_kind(r->kind), r->name ? r->name : operation_name(r->operation));
+    e.begin = when.begin;
+    e.end = when.end > when.begin ? when.end : when.begin;
+    e.stream = 0;
+    e.parent = m->event[i];
+    if (is_transfer(r->kind)) {
+        e.category = CATEGORY_MEMORY;
+        e.copy = (CopyShape){direction_of(r->kind), r->kind == RECORD_DOWNLOAD, (int64_t)r->work.bytes};
+    }
+    return trace_add(m->trace, &e, NULL);
+}
+
+/* What lies between the copies and fills inside a record is its own: the kernels around them. A library's
+ * call, or primitives, are all there is in theirs. */
+static Status add_own(Making *m, int64_t i) {
+    const Collector *c = m->collector;
+    Interval whole = device_time(m, i);
+    for (int64_t k = i + 1; k < c->count && c->records[k].parent >= i; k++)
+        if (!is_transfer(c->records[k].kind)) return OK;
+    for (int64_t k = i + 1; k < c->count && c->records[k].parent >= i; k++) {
+        Interval inner = device_time(m, k);
+        if (inner.begin > whole.begin) TRY(add_device_event(m, i, (Interval){whole.begin, inner.begin}));
+        whole.begin = inner.end;
+    }
+    return whole.end > whole.begin || !has_inside(c, i) ? add_device_event(m, i, whole) : OK;
+}
+
 static Status add_innermost(Making *m) {
     const Collector *c = m->collector;
-    double start = 0; // of the outermost record, whose device time is the clock's
-    for (int64_t i = 0; i < c->count; i++) {
-        const Record *r = &c->records[i];
-        if (r->parent < 0) start = r->cpu_start;
-        if (r->kind == RECORD_SCOPE || !is_leaf(c, i)) continue;
-        TraceEvent e =
-            begin_event(m, i, device_kind(r->kind), r->name ? r->name : operation_name(r->operation));
-        e.stream = 0;
-        e.parent = m->event[i];
-        if (c->source == SOURCE_EVENTS) {
-            e.begin = nanoseconds(start + r->device_start) - m->origin;
-            e.end = e.begin + nanoseconds(1e-3 * r->device_ms);
-        }
-        if (is_transfer(r->kind)) {
-            e.category = CATEGORY_MEMORY;
-            e.copy = (CopyShape){direction_of(r->kind), r->kind == RECORD_DOWNLOAD, (int64_t)r->work.bytes};
-        }
-        TRY(trace_add(m->trace, &e, NULL));
-    }
+    for (int64_t i = 0; i < c->count; i++)
+        if (c->records[i].kind != RECORD_SCOPE) TRY(add_own(m, i));
     return OK;
 }
 

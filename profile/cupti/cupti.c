@@ -190,8 +190,9 @@ static Status subscribe(Opened *c) {
     if (result != CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
         return cupti_failure(c, result, "subscribing");
     holder[sizeof holder - 1] = 0;
+    bool named = *holder && !strstr(holder, "<not provided>");
     return fail(ERROR_DEVICE, "another profiler already holds CUPTI in this process: %s",
-                *holder ? holder : "it does not give its name");
+                named ? holder : "a subscriber that does not give its name");
 }
 
 static Status start_records(Opened *c) {
