@@ -220,17 +220,27 @@ static int earlier(const void *a, const void *b) {
     return (x->when.end > y->when.end) - (x->when.end < y->when.end);
 }
 
-/* What lies between two stretches of a step goes to the later one's phase; what overlaps goes to the earlier. */
-static void add_phases(Figures *f, Stretch *stretches, int64_t count) {
+/* What lies between two stretches of a step goes to the later one's phase, and what overlaps to the earlier; what comes
+ * before the first and after the last is of no phase, so of the others. `steps` are those of the step numbers from
+ * `first` on. */
+static void add_phases(Figures *f, Stretch *stretches, int64_t count, const Interval *steps, int64_t first) {
     int64_t reached = 0;
+    double ns[PHASE_COUNT] = {0};
     if (count) qsort(stretches, (size_t)count, sizeof *stretches, earlier);
     for (int64_t i = 0; i < count; i++) {
-        Interval when = stretches[i].when;
-        if (i == 0 || stretches[i].step != stretches[i - 1].step) reached = when.begin;
-        if (when.end <= reached) continue;
-        f->phases[stretches[i].phase].ns += (double)(when.end - reached) / (double)f->steps;
-        reached = when.end;
+        Interval when = stretches[i].when, step = steps[stretches[i].step - first];
+        if (i == 0 || stretches[i].step != stretches[i - 1].step) {
+            reached = when.begin;
+            ns[PHASE_OTHER] += (double)(when.begin - step.begin);
+        }
+        if (when.end > reached) {
+            ns[stretches[i].phase] += (double)(when.end - reached);
+            reached = when.end;
+        }
+        bool last = i + 1 == count || stretches[i + 1].step != stretches[i].step;
+        if (last && step.end > reached) ns[PHASE_OTHER] += (double)(step.end - reached);
     }
+    for (int p = 0; p < PHASE_COUNT; p++) f->phases[p].ns = ns[p] / (double)f->steps;
 }
 
 /* The part of an interval that lies in its step. */
@@ -240,7 +250,20 @@ static Interval clipped(Interval i, Interval step) {
     return i;
 }
 
-/* An operation counts from its first to its last kernel, where it has any. */
+/* What an event attributes: of an operation the time from its first to its last kernel, and that in which the host
+ * launches it, for which the device waits where the launches bind; of a copy the time from the call that asks for it,
+ * since the host waits for its end. Gives up to two intervals. */
+static int attributed(const Trace *t, int64_t index, Span span, Interval intervals[2]) {
+    const TraceEvent *e = &t->events[index];
+    int count = 0;
+    bool copy = trace_on_device(e) && !e->in_operation;
+    if (copy) intervals[count++] = (Interval){e->launch >= 0 ? t->events[e->launch].begin : e->begin, e->end};
+    if (e->kind == TRACE_OPERATION || (e->kind == TRACE_PHASE && e->phase == PHASE_READER))
+        intervals[count++] = (Interval){e->begin, e->end};
+    if (span.stream >= 0) intervals[count++] = (Interval){span.begin, span.end};
+    return count;
+}
+
 static void gather(Figures *f, int64_t first, const Span *spans, const Interval *steps, Stretch *stretches,
                    Interval *covered) {
     const Trace *t = f->trace;
@@ -252,12 +275,11 @@ static void gather(Figures *f, int64_t first, const Span *spans, const Interval 
         if (trace_on_device(e) || reader)
             stretches[count++] =
                 (Stretch){{e->begin, e->end}, e->step, reader ? PHASE_READER : figures_phase(e)};
-        Interval own = {e->begin, e->end};
-        if (spans[i].stream >= 0) own = (Interval){spans[i].begin, spans[i].end};
-        if (e->kind == TRACE_OPERATION || reader || (trace_on_device(e) && !e->in_operation))
-            covered[covering++] = clipped(own, steps[e->step - first]);
+        Interval own[2];
+        int intervals = attributed(t, i, spans[i], own);
+        for (int k = 0; k < intervals; k++) covered[covering++] = clipped(own[k], steps[e->step - first]);
     }
-    add_phases(f, stretches, count);
+    add_phases(f, stretches, count, steps, first);
     f->covered_ns = (double)intervals_union(covered, covering) / (double)f->steps;
 }
 
@@ -267,7 +289,7 @@ static Status fold_phases(Fold *fold) {
     Span *spans = NULL;
     size_t room = (size_t)t->count + 1;
     Stretch *stretches = memory_array(room, sizeof *stretches);
-    Interval *covered = memory_array(room, sizeof *covered);
+    Interval *covered = memory_array(2 * room, sizeof *covered);
     Interval *steps = memory_array((size_t)f->steps, sizeof *steps);
     Status status = stretches && covered && steps ? spans_make(t, &spans) : no_memory();
     for (int64_t i = 0; i < t->count && !status; i++)

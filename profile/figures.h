@@ -42,7 +42,8 @@ typedef struct {
 } KernelRow;
 
 /* A phase of the step on the device: from the end of what ran before it, so waiting for its first kernel is its own.
- * An operation's pass decides, where there is one: a gradient that the forward pass computes is backward. */
+ * An operation's pass decides, where there is one: a gradient that the forward pass computes is backward. To the others
+ * belongs what comes before the first event of a step and after its last. */
 typedef struct {
     double ns;
     double categories[CATEGORY_COUNT]; // of device events; the rest of `ns` is waiting
