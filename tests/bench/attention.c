@@ -1,6 +1,6 @@
 /* attention: times causal bf16 attention on the GPU at one shape, forward and backward, from and to packed
- * projections, as a training step runs it. Usage: attention BATCH HEADS SEQ SIZE REPEATS; prints one JSON line.
- * A part of `make bench`. */
+ * projections, as a training step runs it. Usage: attention BATCH HEADS SEQ SIZE REPEATS; prints one JSON
+ * line. A part of `make bench`. */
 #include "base/bfloat16.h"
 #include "base/memory.h"
 #include "base/random.h"

@@ -1,57 +1,68 @@
-"""The rows of `make bench`: what is run, against what, and what is asked for; how results are judged and printed.
+"""The rows of `make bench`: what is run, against what, and what is asked for; how results are judged and
+printed.
 
-A target is the least ratio peer's best / our best (of the fastest peer), except where `least` or `most` says that
-it is an absolute rate, memory or share."""
+A target is the least ratio peer's best / our best (of the fastest peer), except where `least` or `most` says
+that it is an absolute rate, memory or share."""
 import statistics
 
 LAYERS = {"gpt2": dict(layers=12, heads=12, width=768), "gpt2-medium": dict(layers=24, heads=16, width=1024),
           "gpt2-xl": dict(layers=48, heads=25, width=1600)}
 
 
-def row(name, group, what, work, peers=(), **values):
-    sizes = LAYERS.get(values.get("model"), {})
-    return {"name": name, "group": group, "what": what, "work": work, "peers": peers, "dtype": "bf16", "sizes": sizes,
-            "steps": 20, **values}
+def row(name, group, what, work, peers, target, **values):
+    """One row; `target` None asks for nothing."""
+    standard = {"dtype": "bf16", "seq": 1024, "steps": 20, "sizes": LAYERS.get(values.get("model"), {})}
+    own = {"name": name, "group": group, "what": what, "work": work, "peers": peers, "target": target}
+    return {**standard, **own, **values}
 
 
 def small(batch, seq):
-    sizes = dict(model="gpt2", batch=batch, seq=seq, steps=60, target=1.5)
-    return [row(f"small-step-{batch}x{seq}", "small", f"full step, 124M, B={batch}, T={seq}", "train", ["compiled"], **sizes),
-            row(f"small-forward-{batch}x{seq}", "small", f"forward, 124M, B={batch}, T={seq}", "forward", ["compiled"],
-                weights="bf16", **sizes)]
+    size, sizes = f"{batch}x{seq}", dict(model="gpt2", batch=batch, seq=seq, steps=60)
+    what = f"124M, B={batch}, T={seq}"
+    return [
+        row(f"small-step-{size}", "small", f"full step, {what}", "train", COMPILED, 1.5, **sizes),
+        row(f"small-forward-{size}", "small", f"forward, {what}", "forward", COMPILED, 1.5, weights="bf16",
+            **sizes),
+    ]
 
+
+COMPILED, BOTH, CUDNN = ["compiled"], ["llm.c", "compiled"], ["cudnn"]
+FORWARD124 = dict(model="gpt2", batch=64, steps=30)
 
 GPU = [
-    row("step124", "step", "full step, 124M, B=64", "train", ["llm.c", "compiled"], model="gpt2", batch=64, seq=1024,
-        target=1.10),
-    row("step350", "step", "full step, 350M, B=32", "train", ["llm.c", "compiled"], model="gpt2-medium", batch=32,
-        seq=1024, steps=12, target=1.05),
-    row("step1558", "step", "full step, 1558M, B=16", "train", ["llm.c", "compiled"], model="gpt2-xl", batch=16,
-        seq=1024, steps=8, target=1.05),
-    row("forward124", "forward", "forward with logits, 124M, B=64", "forward", ["compiled"], model="gpt2", batch=64,
-        seq=1024, steps=30, target=1.15),
-    row("forward124-bf16", "forward", "the same, PyTorch with bf16 weights", "forward", ["compiled"], model="gpt2",
-        batch=64, seq=1024, steps=30, weights="bf16"),
-    row("naive124", "naive", "naive step, 124M, B=16, fp32", "train", ["naive"], model="gpt2", batch=16, seq=1024,
-        steps=5, dtype="fp32", options=["--fused=0"], target=1.0),
-    row("attention64", "attention", "attention d=64, B=64, H=12, causal", "attention", ["cudnn"], batch=64, heads=12,
-        seq=1024, size=64, steps=60, target=1.0),
-    row("attention128", "attention", "attention d=128, B=16, H=16, T=2048, causal", "attention", ["cudnn"], batch=16,
-        heads=16, seq=2048, size=128, steps=40, target=0.9),
-    row("decode124", "decode", "decode, 124M, B=1", "decode", ["compiled"], model="gpt2", batch=1, seq=1024, steps=512,
-        least=3500, weights="bf16"),
-    *small(1, 128), *small(4, 512), *small(8, 1024),
-    row("recompute124", "memory", "full step, 124M, B=64, recomputing", "train", model="gpt2", batch=64, seq=1024,
-        options=["--recompute"]),
+    row("step124", "step", "full step, 124M, B=64", "train", BOTH, 1.10, model="gpt2", batch=64),
+    row("step350", "step", "full step, 350M, B=32", "train", BOTH, 1.05, model="gpt2-medium", batch=32,
+        steps=12),
+    row("step1558", "step", "full step, 1558M, B=16", "train", BOTH, 1.05, model="gpt2-xl", batch=16,
+        steps=8),
+    row("forward124", "forward", "forward with logits, 124M, B=64", "forward", COMPILED, 1.15, **FORWARD124),
+    row("forward124-bf16", "forward", "the same, PyTorch with bf16 weights", "forward", COMPILED, None,
+        weights="bf16", **FORWARD124),
+    row("naive124", "naive", "naive step, 124M, B=16, fp32", "train", ["naive"], 1.0, model="gpt2", batch=16,
+        steps=5, dtype="fp32", options=["--fused=0"]),
+    row("attention64", "attention", "attention d=64, B=64, H=12, causal", "attention", CUDNN, 1.0, batch=64,
+        heads=12, size=64, steps=60),
+    row("attention128", "attention", "attention d=128, B=16, H=16, T=2048, causal", "attention", CUDNN, 0.9,
+        batch=16, heads=16, seq=2048, size=128, steps=40),
+    row("decode124", "decode", "decode, 124M, B=1", "decode", COMPILED, None, model="gpt2", batch=1,
+        steps=512, least=3500, weights="bf16"),
+    *small(1, 128),
+    *small(4, 512),
+    *small(8, 1024),
+    row("recompute124", "memory", "full step, 124M, B=64, recomputing", "train", [], None, model="gpt2",
+        batch=64, options=["--recompute"]),
 ]
 
+WIDTH384 = dict(layers=6, heads=6, width=384, context=256, seq=256)
+ON_CPU = dict(model="gpt2", dtype="fp32", steps=6)
+
 CPU = [
-    row("cpu-step124", "step", "full step, 124M, B=4, T=64, fp32", "train", ["eager"], model="gpt2", batch=4, seq=64,
-        dtype="fp32", steps=6, target=1.0),
-    row("cpu-step-width384", "step", "full step, 6 layers, width 384, T=256, fp32", "train", ["eager"], model="gpt2",
-        layers=6, heads=6, width=384, context=256, batch=4, seq=256, dtype="fp32", steps=6, target=1.0),
-    row("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64, fp32", "forward", ["eager"], model="gpt2",
-        batch=1, seq=64, dtype="fp32", steps=10),
+    row("cpu-step124", "step", "full step, 124M, B=4, T=64, fp32", "train", ["eager"], 1.0, batch=4, seq=64,
+        **ON_CPU),
+    row("cpu-step-width384", "step", "full step, 6 layers, width 384, T=256, fp32", "train", ["eager"], 1.0,
+        batch=4, **WIDTH384, **ON_CPU),
+    row("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64, fp32", "forward", ["eager"], None,
+        batch=1, seq=64, **ON_CPU),
 ]
 
 GIB = 2**30
@@ -69,7 +80,8 @@ def flops_of(spec, ours, name):
 
 
 def spread(samples):
-    return {"best": min(samples), "median": statistics.median(samples), "worst": max(samples), "samples": len(samples)}
+    middle = statistics.median(samples)
+    return {"best": min(samples), "median": middle, "worst": max(samples), "samples": len(samples)}
 
 
 def judge(spec, line):
@@ -86,7 +98,8 @@ def judge(spec, line):
 def result(spec, ours, peers, bench):
     lines = []
     for name, samples in ours.times.items():
-        line = {"row": spec["name"] + (f"-{name}" if name else ""), "what": spec["what"] + (f", {name}" if name else ""),
+        line = {"row": "-".join(filter(None, (spec["name"], name))),
+                "what": ", ".join(filter(None, (spec["what"], name))),
                 "ours": spread(samples), "memory": ours.memory, "peers": {}}
         for peer in peers:
             line["peers"][peer.name] = {**spread(peer.times[name]), "memory": peer.memory}
@@ -110,8 +123,9 @@ def memory_lines(results):
     if plain:
         rows_of_memory.append(("peak memory, 124M, B=64, GiB", plain["memory"] / GIB, MEMORY_MOST))
     if plain and less:
-        rows_of_memory.append(("peak memory, recomputing, share", less["memory"] / plain["memory"], RECOMPUTE_SHARE))
-        rows_of_memory.append(("time, recomputing, share", less["ours"]["best"] / plain["ours"]["best"], RECOMPUTE_TIME))
+        memory, time = less["memory"] / plain["memory"], less["ours"]["best"] / plain["ours"]["best"]
+        rows_of_memory.append(("peak memory, recomputing, share", memory, RECOMPUTE_SHARE))
+        rows_of_memory.append(("time, recomputing, share", time, RECOMPUTE_TIME))
     return [{"row": what.replace(", ", "-").replace(" ", "-"), "what": what, "value": value, "most": most,
              "passed": value <= most} for what, value, most in rows_of_memory]
 
@@ -133,10 +147,11 @@ def print_line(line):
     others = ", ".join(f"{name} {p['best']:.3f} / {p['median']:.3f}" for name, p in peers.items()) or "-"
     ratio = f"{line['ratio']:5.2f}" if "ratio" in line else 5 * " "
     target = f">= {line['target']:5.2f}" if line["target"] and "value" not in line else 8 * " "
-    print(f"{line['what']:46} {ours['best']:9.3f} {ours['median']:9.3f} {ours['worst']:9.3f} {rate} {share}  {others:42}"
-          f" {ratio} {target} {mark(line['passed'])}")
+    print(f"{line['what']:46} {ours['best']:9.3f} {ours['median']:9.3f} {ours['worst']:9.3f} {rate} {share}"
+          f"  {others:42} {ratio} {target} {mark(line['passed'])}")
     if "value" in line:
-        print(f"{'':46} {line['value']:9.0f} {line['unit']:60}    >= {line['target']:5.0f} {mark(line['passed'])}")
+        print(f"{'':46} {line['value']:9.0f} {line['unit']:60}    >= {line['target']:5.0f}"
+              f" {mark(line['passed'])}")
 
 
 def print_table(facts, results, limits):
@@ -144,9 +159,9 @@ def print_table(facts, results, limits):
           + (f"PyTorch {facts['torch']}, " if "torch" in facts else "")
           + f"commit {facts['commit']}, {facts['date']}\ncommand: {facts['command']}")
     for dtype, (flops, bandwidth) in limits.items():
-        print(f"limits, {dtype}: {1e-12 * flops:.1f} TFLOP/s (product), {1e-12 * bandwidth:.2f} TB/s (copy), measured")
+        print(f"limits, {dtype}: {1e-12 * flops:.1f} TFLOP/s (product), {1e-12 * bandwidth:.2f} TB/s (copy)")
     print("times in ms; ratio: the fastest peer's best / our best\n")
-    print(f"{'what':46} {'best':>9} {'median':>9} {'worst':>9} {'TFLOP/s':>7} {'limit':>6}  {'peers, best / median':42}"
-          f" ratio   target")
+    print(f"{'what':46} {'best':>9} {'median':>9} {'worst':>9} {'TFLOP/s':>7} {'limit':>6}"
+          f"  {'peers, best / median':42} ratio   target")
     for line in results:
         print_line(line)

@@ -1,5 +1,6 @@
 """The sides of a row: a program of fusebox, PyTorch (tests/peers/), llm.c. A side's run() adds samples, in
 milliseconds, to its `times`: {"": [...]}, or by name where one run times several things."""
+
 import array
 import json
 import os
@@ -49,11 +50,13 @@ class Bench:
         return path if os.path.exists(path) else write_shard(self.folder)
 
     def tokenizer(self):
-        """A tokenizer of GPT-2's size that merges nothing: decoding must only be able to spell what it draws."""
+        """A tokenizer of GPT-2's size that merges nothing: it must only be able to spell what is drawn."""
         folder = os.path.join(self.folder, "tokenizer")
         if not os.path.exists(folder):
             os.mkdir(folder)
-            letters = [chr(code) for code in [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324)]]
+            letters = [
+                chr(code) for code in [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324)]
+            ]
             pairs = [a + b for a in letters for b in letters][: VOCAB - 257]
             with open(os.path.join(folder, "vocab.json"), "w", encoding="utf-8") as file:
                 json.dump({text: i for i, text in enumerate([*letters, *pairs, "<|endoftext|>"])}, file)
@@ -69,13 +72,14 @@ class Bench:
     def call(self, command):
         self.note(command)
         try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TURN_SECONDS)
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=TURN_SECONDS
+            )
         except subprocess.TimeoutExpired:
             raise Failed(f"{command[0]} took longer than {TURN_SECONDS} s") from None
         if done.returncode:
             raise Failed(f"{shlex.join(command)}: exit status {done.returncode}: {last_line(done.stderr)}")
         return done
-
 
     def device(self):
         return [] if self.gpu else ["--device=cpu"]
@@ -85,8 +89,18 @@ class Bench:
         if dtype in self.limits:
             return
         path = os.path.join(self.folder, "limits.json")
-        self.call([self.program("infer"), "--batch=1", "--seq=8", "--repeats=1", f"--dtype={dtype}", "--quiet",
-                   f"--json={path}", *self.device()])
+        self.call(
+            [
+                self.program("infer"),
+                "--batch=1",
+                "--seq=8",
+                "--repeats=1",
+                f"--dtype={dtype}",
+                "--quiet",
+                f"--json={path}",
+                *self.device(),
+            ]
+        )
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
         self.facts["library"] = report["library"]
@@ -114,15 +128,32 @@ class Ours:
         self.times.setdefault(name, []).extend(samples)
 
     def common(self):
-        return [f"--dtype={self.row['dtype']}", "--quiet", "--peaks=0", *self.bench.device(), *self.row.get("options", [])]
+        return [
+            f"--dtype={self.row['dtype']}",
+            "--quiet",
+            "--peaks=0",
+            *self.bench.device(),
+            *self.row.get("options", []),
+        ]
 
 
 class Train(Ours):
     def run(self):
         row, log = self.row, os.path.join(self.bench.folder, "log.json")
-        self.bench.call([self.bench.program("train"), *model_options(row), f"--data={self.bench.shard()}",
-                         f"--batch={row['batch']}", f"--seq={row['seq']}", f"--steps={row['steps'] + WARMUP}",
-                         "--val-every=0", "--sample-every=0", f"--log={log}", *self.common()])
+        self.bench.call(
+            [
+                self.bench.program("train"),
+                *model_options(row),
+                f"--data={self.bench.shard()}",
+                f"--batch={row['batch']}",
+                f"--seq={row['seq']}",
+                f"--steps={row['steps'] + WARMUP}",
+                "--val-every=0",
+                "--sample-every=0",
+                f"--log={log}",
+                *self.common(),
+            ]
+        )
         with open(log, encoding="utf-8") as file:
             events = [json.loads(line) for line in file]
         config, plan = ([e for e in events if e["event"] == kind][0] for kind in ("config", "plan"))
@@ -133,9 +164,18 @@ class Train(Ours):
 class Forward(Ours):
     def run(self):
         row, path = self.row, os.path.join(self.bench.folder, "forward.json")
-        self.bench.call([self.bench.program("infer"), *model_options(row), f"--batch={row['batch']}",
-                         f"--seq={row['seq']}", f"--repeats={row['steps']}", "--warmup-runs=5", f"--json={path}",
-                         *self.common()])
+        self.bench.call(
+            [
+                self.bench.program("infer"),
+                *model_options(row),
+                f"--batch={row['batch']}",
+                f"--seq={row['seq']}",
+                f"--repeats={row['steps']}",
+                "--warmup-runs=5",
+                f"--json={path}",
+                *self.common(),
+            ]
+        )
         with open(path, encoding="utf-8") as file:
             profile = json.load(file)["profiles"][0]
         self.flops = profile["flops"]
@@ -144,8 +184,14 @@ class Forward(Ours):
 
 class Decode(Ours):
     def run(self):
-        command = [self.bench.program("infer"), *model_options(self.row), f"--tokenizer={self.bench.tokenizer()}",
-                   "--prompt=The", f"--tokens={self.row['steps']}", f"--dtype={self.row['dtype']}"]
+        command = [
+            self.bench.program("infer"),
+            *model_options(self.row),
+            f"--tokenizer={self.bench.tokenizer()}",
+            "--prompt=The",
+            f"--tokens={self.row['steps']}",
+            f"--dtype={self.row['dtype']}",
+        ]
         said = self.bench.call(command).stderr
         found = re.search(r"decode \d+ tokens in [\d.]+ ms \((\d+) tok/s\)", said)
         if not found:
@@ -219,9 +265,33 @@ class Llmc:
 
     def run(self):
         row, shard = self.row, self.bench.shard()
-        said = self.bench.call([self.bench.llmc, "-e", self.NAMES[row["model"]], "-b", str(row["batch"]), "-t",
-                                str(row["seq"]), "-d", str(row["batch"] * row["seq"]), "-x", str(row["steps"] + WARMUP),
-                                "-i", shard, "-j", shard, "-v", "1000000", "-m", "1", "-s", "0", "-h", "0"]).stdout
+        said = self.bench.call(
+            [
+                self.bench.llmc,
+                "-e",
+                self.NAMES[row["model"]],
+                "-b",
+                str(row["batch"]),
+                "-t",
+                str(row["seq"]),
+                "-d",
+                str(row["batch"] * row["seq"]),
+                "-x",
+                str(row["steps"] + WARMUP),
+                "-i",
+                shard,
+                "-j",
+                shard,
+                "-v",
+                "1000000",
+                "-m",
+                "1",
+                "-s",
+                "0",
+                "-h",
+                "0",
+            ]
+        ).stdout
         samples = [float(ms) for ms in re.findall(r"\| *([\d.]+) ms \|", said)]
         if len(samples) <= WARMUP:
             raise Failed(f"no times in what llm.c said: {last_line(said)}")
@@ -252,5 +322,13 @@ def open_peer(kind, row, bench):
     if row["work"] == "attention":
         sizes = [f"--{key}={row[key]}" for key in ("batch", "heads", "seq", "size")]
         return Torch(row, bench, "attention.py", f"--backend={kind}", *sizes)
-    return Torch(row, bench, "gpt2.py", f"--work={row['work']}", f"--path={kind}", f"--dtype={row['dtype']}",
-                 f"--weights={row.get('weights', 'fp32')}", *torch_options(row))
+    return Torch(
+        row,
+        bench,
+        "gpt2.py",
+        f"--work={row['work']}",
+        f"--path={kind}",
+        f"--dtype={row['dtype']}",
+        f"--weights={row.get('weights', 'fp32')}",
+        *torch_options(row),
+    )

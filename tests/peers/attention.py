@@ -4,6 +4,7 @@
 
 cudnn: cuDNN's fused attention. flash: FlashAttention 2 as PyTorch carries it. bf16. Protocol: worker.py.
 """
+
 import argparse
 
 import torch

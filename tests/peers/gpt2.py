@@ -1,12 +1,14 @@
 """GPT-2 in PyTorch, as a peer of ./train and ./infer: full training steps, forward passes or decoding steps.
 
-    python3 gpt2.py --work=train|forward|decode --path=compiled|eager|naive --dtype=bf16|fp32 --weights=fp32|bf16
-                    --layers=12 --heads=12 --width=768 --batch=64 --seq=1024
+    python3 gpt2.py --work=train|forward|decode --path=compiled|eager|naive --dtype=bf16|fp32
+                    --weights=fp32|bf16 --layers=12 --heads=12 --width=768 --batch=64 --seq=1024
 
-compiled: torch.compile, scaled_dot_product_attention, fused AdamW. eager: the same, not compiled. naive: textbook
-attention and GELU, AdamW parameter by parameter. --dtype=bf16 with fp32 weights computes under autocast. A training step has loss, gradients, clipping and update, as ./train's; decode takes the likeliest token, with a
-KV cache of --seq rows, each step one CUDA graph. Protocol: worker.py.
+compiled: torch.compile, scaled_dot_product_attention, fused AdamW. eager: the same, not compiled. naive:
+textbook attention and GELU, AdamW parameter by parameter. --dtype=bf16 with fp32 weights computes under
+autocast. A training step has loss, gradients, clipping and update, as ./train's; decode takes the likeliest
+token, with a KV cache of --seq rows, each step one CUDA graph. Protocol: worker.py.
 """
+
 import argparse
 import math
 
@@ -25,11 +27,15 @@ class Attention(nn.Module):
         self.heads, self.naive = heads, naive
         self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
         if naive:
-            self.register_buffer("future", torch.ones(context, context, dtype=torch.bool).triu(1), persistent=False)
+            self.register_buffer(
+                "future", torch.ones(context, context, dtype=torch.bool).triu(1), persistent=False
+            )
 
     def forward(self, x, cache=None, position=None):
         batch, length, width = x.shape
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (
+            t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1)
+        )
         if cache is not None:
             cache[0].index_copy_(2, position, k)
             cache[1].index_copy_(2, position, v)
@@ -76,7 +82,9 @@ class GPT2(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.token.weight)
-        return logits if targets is None else F.cross_entropy(logits.float().view(-1, PADDED), targets.view(-1))
+        return (
+            logits if targets is None else F.cross_entropy(logits.float().view(-1, PADDED), targets.view(-1))
+        )
 
     def next_token(self, token, position, cache):
         x = self.token(token) + self.position(position)
@@ -128,7 +136,9 @@ def forward(model, run, o, device):
 def decoding(model, o, device):
     """One decoding step as a CUDA graph: the token and its position stay on the device."""
     heads, size = model.blocks[0].attention.heads, o.width // o.heads
-    cache = torch.zeros(o.layers, 2, o.batch, heads, o.seq, size, device=device, dtype=model.token.weight.dtype)
+    cache = torch.zeros(
+        o.layers, 2, o.batch, heads, o.seq, size, device=device, dtype=model.token.weight.dtype
+    )
     token = torch.zeros(o.batch, 1, dtype=torch.long, device=device)
     position = torch.zeros(1, dtype=torch.long, device=device)
     run = torch.compile(model.next_token) if o.path == "compiled" else model.next_token

@@ -1,9 +1,12 @@
-"""Trains GPT-2 in PyTorch, in bf16 under autocast, on exactly the batches that ./train takes from a shard, from a folder
-that ./train saved, by the same schedule; writes each step's loss, and the validation loss at the end, as JSON lines.
+"""Trains GPT-2 in PyTorch, in bf16 under autocast, on exactly the batches that ./train takes from a shard,
+from a folder that ./train saved, by the same schedule; writes each step's loss, and the validation loss at
+the end, as JSON lines.
 
     python3 loss.py --weights=model.safetensors --data=train.bin --val-data=val.bin --log=FILE
                     --steps=1000 --batch=8 --seq=512 --lr=6e-4 --warmup=100 --seed=1 --val-steps=50
+
 """
+
 import argparse
 import json
 import math
@@ -38,7 +41,9 @@ def permuted(seed, epoch, count, index):
     while True:
         left, right = place >> bits, place & ((1 << bits) - 1)
         for turn in range(8):
-            words = philox((right & 0xFFFFFFFF, turn, epoch & 0xFFFFFFFF, epoch >> 32), (seed & 0xFFFFFFFF, seed >> 32))
+            words = philox(
+                (right & 0xFFFFFFFF, turn, epoch & 0xFFFFFFFF, epoch >> 32), (seed & 0xFFFFFFFF, seed >> 32)
+            )
             left, right = right, left ^ (words[0] & ((1 << bits) - 1))
         place = left << bits | right
         if place < count:
@@ -85,11 +90,21 @@ def read_weights(path):
 
 def load(model, tensors):
     """GPT-2's names; its matrices are stored (in, out)."""
-    pairs = {"wte.weight": model.token.weight, "wpe.weight": model.position.weight,
-             "ln_f.weight": model.norm.weight, "ln_f.bias": model.norm.bias}
+    pairs = {
+        "wte.weight": model.token.weight,
+        "wpe.weight": model.position.weight,
+        "ln_f.weight": model.norm.weight,
+        "ln_f.bias": model.norm.bias,
+    }
     for i, block in enumerate(model.blocks):
-        modules = {"ln_1": block.norm1, "ln_2": block.norm2, "attn.c_attn": block.attention.qkv,
-                   "attn.c_proj": block.attention.projection, "mlp.c_fc": block.expand, "mlp.c_proj": block.contract}
+        modules = {
+            "ln_1": block.norm1,
+            "ln_2": block.norm2,
+            "attn.c_attn": block.attention.qkv,
+            "attn.c_proj": block.attention.projection,
+            "mlp.c_fc": block.expand,
+            "mlp.c_proj": block.contract,
+        }
         for name, module in modules.items():
             pairs[f"h.{i}.{name}.weight"], pairs[f"h.{i}.{name}.bias"] = module.weight, module.bias
     with torch.no_grad():
@@ -105,7 +120,9 @@ class Trained(GPT2):
         x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
-        return F.cross_entropy(F.linear(self.norm(x), self.token.weight).float().flatten(0, 1), targets.flatten())
+        return F.cross_entropy(
+            F.linear(self.norm(x), self.token.weight).float().flatten(0, 1), targets.flatten()
+        )
 
 
 def rate(o, step):
@@ -120,7 +137,14 @@ def options():
     parser = argparse.ArgumentParser()
     for name in ("weights", "data", "val-data", "log"):
         parser.add_argument("--" + name, required=True)
-    for name, value in {"steps": 1000, "batch": 8, "seq": 512, "warmup": 100, "seed": 1, "val-steps": 50}.items():
+    for name, value in {
+        "steps": 1000,
+        "batch": 8,
+        "seq": 512,
+        "warmup": 100,
+        "seed": 1,
+        "val-steps": 50,
+    }.items():
         parser.add_argument("--" + name, type=int, default=value)
     parser.add_argument("--lr", type=float, default=6e-4)
     return parser.parse_args()

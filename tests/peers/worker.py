@@ -1,5 +1,5 @@
-"""What the peer scripts share. A peer builds its work once, says that it is ready, and then times it as often as it
-is asked to, so that fusebox and its peers can run in turns on one machine:
+"""What the peer scripts share. A peer builds its work once, says that it is ready, and then times it as often
+as it is asked to, so that fusebox and its peers can run in turns on one machine:
 
     peer -> {"ready": true, "torch": "2.11.0", "device": "NVIDIA H200", ...}
     <- 20                                    (a line: how often to run)
@@ -7,6 +7,7 @@ is asked to, so that fusebox and its peers can run in turns on one machine:
 
 It ends at the end of its input.
 """
+
 import json
 import sys
 import time
@@ -19,7 +20,7 @@ def say(**values):
 
 
 def times(work, count):
-    """Milliseconds of `count` runs of `work`, which are not waited for one by one: a GPU is given its next run early."""
+    """Milliseconds of `count` runs of `work`. Nothing waits between them: a GPU gets its next run early."""
     if not torch.cuda.is_available():
         marks = [time.perf_counter()]
         for _ in range(count):
@@ -37,7 +38,7 @@ def times(work, count):
 
 
 def serve(work, warmup=5, **facts):
-    """Runs the protocol over `work`, a function, or over several by name: {"forward": ..., "backward": ...}."""
+    """Runs the protocol over `work`, a function, or over several by name."""
     works = work if isinstance(work, dict) else {"ms": work}
     for one in works.values():
         times(one, warmup)
