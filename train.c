@@ -160,6 +160,7 @@ static Status open_data(Run *run) {
                         .seq = o->seq,
                         .seed = (uint64_t)o->seed,
                         .workers = (int)o->workers,
+                        .delay_us = o->reader_delay,
                         .hold = HELD_BATCHES,
                         .device = run->session.device};
     Status status = feed_open(&feed, &run->feed);

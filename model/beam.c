@@ -39,8 +39,9 @@ static Status check(const BeamOptions *o, int64_t *rows, int64_t *tokens) {
                     (long long)o->width, WIDTH_MOST);
     if (!(o->penalty >= 0 && o->penalty <= 10))
         return fail(ERROR_USAGE, "a length penalty of %g cannot be: 0 to 10 can", o->penalty);
-    if (o->sentences < 1 || o->most < 1 || checked_multiply(o->sentences, o->width, rows) ||
-        *rows > INT32_MAX || checked_multiply(*rows, o->most + 1, tokens) || *tokens > INT32_MAX)
+    if (o->sentences < 1 || o->most < 1 || o->least < 0 || o->least > o->most ||
+        checked_multiply(o->sentences, o->width, rows) || *rows > INT32_MAX ||
+        checked_multiply(*rows, o->most + 1, tokens) || *tokens > INT32_MAX)
         return fail(ERROR_USAGE, "%lld sentences at once with %lld hypotheses of %lld tokens are too many",
                     (long long)o->sentences, (long long)o->width, (long long)o->most);
     return OK;
@@ -121,8 +122,10 @@ static bool continue_row(Beams *b, int64_t row, const float *logits) {
     for (int64_t v = 0; v < vocab; v++) sum += exp((double)logits[v] - largest);
     if (!isfinite(sum)) return false;
     double base = b->scores[row] - largest - log(sum);
+    bool may_end = b->length >= b->options.least; /* the token to come is number `length` */
     for (int64_t v = 0; v < vocab; v++)
-        count = insert(found, count, most, (Candidate){base + (double)logits[v], row, (int32_t)v});
+        if (v != b->options.end || may_end)
+            count = insert(found, count, most, (Candidate){base + (double)logits[v], row, (int32_t)v});
     return true;
 }
 

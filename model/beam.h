@@ -18,9 +18,9 @@
 typedef struct {
     int64_t sentences, width;
     double penalty;
-    int32_t begin, end; // the first token of every hypothesis, and the one that finishes it
-    int64_t most;       // tokens of a translation, with the end token
-    int64_t vocab;      // logits that are tokens
+    int32_t begin, end;  // the first token of every hypothesis, and the one that finishes it
+    int64_t least, most; // tokens of a translation, with the end token
+    int64_t vocab;       // logits that are tokens
 } BeamOptions;
 
 typedef struct Beams Beams;

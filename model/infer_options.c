@@ -50,6 +50,9 @@ static const Option table[] = {
     {TEXT("translate", "FILE", translate), .doc = "translate each line, by beam search"},
     {TEXT("reference", "FILE", reference), .doc = "the right translations, for BLEU"},
     {COUNT("beam", 1, 64, beam), .doc = "hypotheses of each sentence; 1 is greedy"},
+    {COUNT("min-tokens", 0, SIZE_MOST, min_tokens), .doc = "least tokens of a translation, with the end"},
+    {OPTION_CHOICE, "decoding", .choices = "cached|self|last|all", AT(decoding),
+     .doc = "cache all, the decoder's own, or nothing; all: logits of all tokens, too"},
     {NUMBER("length-penalty", 0, 10, length_penalty), .doc = "scores are divided by ((5 + length) / 6)^X"},
 
     HEADING("Embeddings and gaps, with a BERT"),
@@ -127,6 +130,8 @@ static const struct {
     {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"beam", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"length-penalty", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"min-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"decoding", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"output", IN(INFER_EMBED), "--embed=FILE"},
     {"pooling", IN(INFER_EMBED), "--embed=FILE"},
     {"ids", IN(INFER_LOGITS), "--logits=FILE"},
@@ -136,7 +141,7 @@ static const struct {
     {"warmup-runs", IN(INFER_PROFILE), NULL},
     {"compare", IN(INFER_PROFILE), NULL},
     {"json", IN(INFER_PROFILE), NULL},
-    {"profile", IN(INFER_PROFILE), NULL},
+    {"profile", IN(INFER_PROFILE) | IN(INFER_TRANSLATE), NULL},
     {"sweep", IN(INFER_PROFILE), NULL},
     {"batch", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED), NULL},
     {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
@@ -154,6 +159,7 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
         if (mode != INFER_PROFILE) TRY(options_exclude(set, uses[i].name, askers[mode]));
     }
     TRY(options_exclude(set, "profile", "json"));
+    TRY(options_exclude(set, "no-cache", "decoding"));
     TRY(options_exclude(set, "sweep", "json"));
     TRY(profiling_options_check(&o->profiling, set, 0));
     if (mode == INFER_LOGITS && !o->ids.count)

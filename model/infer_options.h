@@ -44,6 +44,8 @@ typedef struct {
     const char *reference;            // its translation, for BLEU; "": none
     int64_t beam;                     // hypotheses of each sentence; 1: greedy
     double length_penalty;            // of the beam
+    int64_t min_tokens;               // of a translation, with the end token
+    int decoding;                     // a Decoding (model/translate.h)
     const char *embed;                // a text, to embed each line of
     const char *output;               // safetensors file of the embeddings
     Pooling pooling;

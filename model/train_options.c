@@ -42,7 +42,9 @@ static const Option table[] = {
      .default_text = "by model"},
     {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
      .doc = "train only a tokenizer of N tokens on --data=TEXT[,TEXT], into --out"},
-    {COUNT("workers", 1, 256, workers), .doc = "threads that load data"},
+    {COUNT("workers", 0, 64, workers), .doc = "threads that load data; 0: the step does it itself"},
+    {COUNT("reader-delay", 0, 100000000, reader_delay),
+     .doc = "us that each batch takes longer to load, to study a starved loader"},
 
     COMPUTE_ROWS(TrainOptions),
     {OPTION_CHOICE, "recompute", .choices = "none|hidden|blocks", .bare = "hidden",

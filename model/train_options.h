@@ -19,6 +19,7 @@ typedef struct {
     const char *tokenizer;       // "bytes" or a folder; "": what suits the model
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
     int64_t workers;             // threads that load data
+    int64_t reader_delay;        // us
     ComputeOptions compute;
     Recompute recompute; // in the backward pass
     int64_t batch, seq;  // of a micro-batch: rows, tokens in a row (0: the context)

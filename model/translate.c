@@ -18,6 +18,15 @@ static int64_t most_ids(const Translator *t) {
     return most;
 }
 
+static bool caches(const Translator *t) {
+    return t->options.decoding <= DECODING_SELF;
+}
+
+/* Rows of logits that a step over T tokens makes. */
+static int64_t logit_rows(const Translator *t, int64_t T) {
+    return t->options.decoding == DECODING_ALL ? t->rows * T : t->rows;
+}
+
 static Status allocate(Translator *t) {
     const TranslateOptions *o = &t->options;
     BeamOptions beams = {.sentences = o->sentences,
@@ -25,6 +34,7 @@ static Status allocate(Translator *t) {
                          .penalty = o->penalty,
                          .begin = o->begin,
                          .end = o->end,
+                         .least = o->least,
                          .most = o->most,
                          .vocab = t->model->config.vocab};
     TRY(beams_open(&beams, &t->beams));
@@ -90,25 +100,26 @@ static Status encode(Ctx *ctx, Translator *t, int64_t S, Tensor *memory) {
     return OK;
 }
 
-/* Logits of what comes after tokens (rows, T), which t->tokens holds. Without a cache the last of T positions
- * counts. */
+/* Logits of what comes after tokens (rows, T), which t->tokens holds. Of several positions the last counts,
+ * but DECODING_ALL keeps them all. */
 static Status decode(Ctx *ctx, Translator *t, int64_t T, Tensor memory) {
     int64_t C = t->model->config.width;
     Arena *saved = &ctx->arenas[ARENA_SAVED];
     ArenaMark mark = arena_mark(saved);
     Inputs in = {.tokens = i32_view(t->tokens, shape2(t->rows, T))};
-    if (!t->options.cached) {
+    if (t->options.decoding != DECODING_CACHED) {
         in.memory = memory;
         in.source_lengths = t->source_lengths;
     }
-    TRY(transformer_forward(ctx, t->model, &in, t->options.cached ? &t->cache : NULL));
+    TRY(transformer_forward(ctx, t->model, &in, caches(t) ? &t->cache : NULL));
     Tensor last = tensor_reshape(t->model->hidden, shape2(t->rows * T, C));
-    if (T > 1) {
+    if (T > 1 && t->options.decoding != DECODING_ALL) {
         Tensor all = last;
         TRY(take(ctx, ARENA_SAVED, "last positions", ctx->dtype, shape2(t->rows, C), &last));
         TRY(gather(ctx, all, i32_view(t->places, shape1(t->rows)), last));
     }
-    TRY(transformer_logits(ctx, t->model, last, t->logits));
+    Shape shape = shape2(logit_rows(t, T), padded_vocab(t));
+    TRY(transformer_logits(ctx, t->model, last, tensor_view(t->logits.data, t->logits.dtype, shape)));
     arena_release(saved, mark);
     return OK;
 }
@@ -147,9 +158,11 @@ static Status take_all(Ctx *ctx, Translator *t) {
     TRY(take(ctx, ARENA_SAVED, "sentences of rows", I32, shape1(t->rows), &t->repeated));
     TRY(take(ctx, ARENA_SAVED, "translations", I32, shape2(t->rows, o->most), &t->tokens));
     TRY(take(ctx, ARENA_SAVED, "places", I32, shape1(layers * t->rows), &t->places));
-    TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(t->rows, padded_vocab(t)), &t->logits));
-    if (!o->cached) return OK;
-    TRY(transformer_take_cache(ctx, t->model, t->rows, o->most, o->source, &t->cache));
+    Shape logits = shape2(logit_rows(t, o->most), padded_vocab(t));
+    TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), logits, &t->logits));
+    if (!caches(t)) return OK;
+    int64_t source = o->decoding == DECODING_CACHED ? o->source : 0;
+    TRY(transformer_take_cache(ctx, t->model, t->rows, o->most, source, &t->cache));
     t->cache_memory = t->cache.memory;
     if (o->beam == 1) return OK; /* a sentence's one row stays where it is */
     TRY(take(ctx, ARENA_SAVED, "spare keys", ctx->dtype, t->cache.k.shape, &t->spare_k));
@@ -163,8 +176,9 @@ Status translator_take(Ctx *ctx, Translator *t) {
     if (!ctx->measuring) return OK;
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
     TRY(encode(ctx, t, o->source, &memory));
-    if (o->cached) {
+    if (o->decoding == DECODING_CACHED)
         TRY(transformer_cache_memory(ctx, t->model, memory, t->source_lengths, &t->cache));
+    if (caches(t)) {
         t->cache.length = o->most - 1; /* the last step */
         TRY(decode(ctx, t, 1, memory));
         t->cache.length = 0;
@@ -207,7 +221,7 @@ static Status upload_row_lengths(Ctx *ctx, Translator *t, const Sentence *senten
 
 /* What a step feeds: the last token of each row, or all; returns how many of each. */
 static Status upload_tokens(Ctx *ctx, Translator *t, int64_t *T) {
-    int64_t stride, length = beams_length(t->beams), first = t->options.cached ? length - 1 : 0;
+    int64_t stride, length = beams_length(t->beams), first = caches(t) ? length - 1 : 0;
     const int32_t *rows = beams_rows(t->beams, &stride);
     *T = length - first;
     for (int64_t row = 0; row < t->rows; row++)
@@ -222,10 +236,14 @@ static Status step(Ctx *ctx, Translator *t, Tensor memory) {
     int64_t T;
     TRY(upload_tokens(ctx, t, &T));
     TRY(decode(ctx, t, T, memory));
-    TRY(values_read(ctx, t->logits, 0, t->rows * padded_vocab(t), t->values));
+    int64_t width = padded_vocab(t),
+            apart = logit_rows(t, T) / t->rows; /* of the rows that count, the last */
+    if (apart == 1) TRY(values_read(ctx, t->logits, 0, t->rows * width, t->values));
+    for (int64_t row = 0; apart > 1 && row < t->rows; row++)
+        TRY(values_read(ctx, t->logits, ((row + 1) * apart - 1) * width, width, t->values + row * width));
     TRY(beams_advance(t->beams, t->values, padded_vocab(t), t->next, t->parents));
     t->steps++;
-    return t->options.cached && t->options.beam > 1 ? move_cache(ctx, t) : OK;
+    return caches(t) && t->options.beam > 1 ? move_cache(ctx, t) : OK;
 }
 
 Status translator_run(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count) {
@@ -238,7 +256,8 @@ Status translator_run(Ctx *ctx, Translator *t, const Sentence *sentences, int64_
     TRY(upload_row_lengths(ctx, t, sentences, count));
     t->cache.length = 0;
     t->cache.memory = t->cache_memory;
-    if (t->options.cached) TRY(transformer_cache_memory(ctx, t->model, memory, t->source_lengths, &t->cache));
+    if (t->options.decoding == DECODING_CACHED)
+        TRY(transformer_cache_memory(ctx, t->model, memory, t->source_lengths, &t->cache));
     beams_start(t->beams);
     t->steps = 0;
     while (!beams_done(t->beams)) TRY(step(ctx, t, memory));

@@ -7,12 +7,21 @@
 #include "model/beam.h"
 #include "model/transformer.h"
 
+/* What a step of decoding computes: from what a textbook's loop does to what is needed. */
+typedef enum {
+    DECODING_CACHED, // one token of each hypothesis
+    DECODING_SELF,   // the same, but the keys and values of the encoder's output anew
+    DECODING_LAST,   // all tokens so far, and the logits of the last
+    DECODING_ALL     // all tokens so far, and the logits of each
+} Decoding;
+
 typedef struct {
     int64_t sentences, beam; // at once; hypotheses of each
     double penalty;          // of the length
     int32_t begin, end;      // tokens
-    int64_t source, most;    // the longest source, and translation, in tokens, each with its end token
-    bool cached;
+    int64_t source;          // tokens of the longest source, with its end token
+    int64_t least, most;     // of a translation, the same
+    Decoding decoding;
 } TranslateOptions;
 
 typedef struct {

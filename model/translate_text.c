@@ -5,6 +5,7 @@
 #include "data/lines.h"
 #include "model/checkpoint.h"
 #include "model/plan.h"
+#include "model/profiling.h"
 #include "model/translate.h"
 
 #include <inttypes.h>
@@ -31,6 +32,9 @@ typedef struct {
     Ctx ctx;
     Transformer model;
     Translator translator;
+    Peaks peaks;
+    Profiling *profiling; // NULL without --profile
+    int64_t step;         // batches so far
 } Job;
 
 static Status fail_memory(void) {
@@ -112,8 +116,9 @@ static Status prepare(Job *job) {
                                 .begin = tokenizer_special(s->tokenizer, TOKEN_BEGIN),
                                 .end = tokenizer_special(s->tokenizer, TOKEN_END),
                                 .source = job->entries[0].count,
+                                .least = o->min_tokens,
                                 .most = o->tokens < context ? o->tokens : context,
-                                .cached = !o->no_cache};
+                                .decoding = o->no_cache ? DECODING_LAST : (Decoding)o->decoding};
     TRY(translator_open(&options, &job->model, &job->translator));
     TRY(plan_measure(&job->ctx, rehearse, job, NULL));
     TRY(plan_allocate(&job->ctx));
@@ -141,15 +146,29 @@ static Status keep_text(Job *job, Entry *entry, const int32_t *ids, int64_t coun
     return OK;
 }
 
+/* A batch is a step of the profile. */
+static Status translate_batch(Job *job, int64_t first, int64_t count) {
+    Ctx *ctx = &job->ctx;
+    for (int64_t i = 0; i < count; i++) {
+        const Entry *entry = &job->entries[first + i];
+        job->batch[i] = (Sentence){job->tokens.ids + entry->first, entry->count};
+    }
+    ctx->step = ++job->step;
+    TRY(profiling_before(job->profiling, ctx, job->step, job->step));
+    double start = device_clock();
+    scope_begin(ctx, "step");
+    scope_begin(ctx, "forward");
+    TRY(translator_run(ctx, &job->translator, job->batch, count));
+    scope_end(ctx);
+    scope_end(ctx);
+    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0);
+}
+
 static Status translate_all(Job *job) {
     int64_t most = job->translator.options.sentences, count;
     for (int64_t first = 0; first < job->lines.count; first += count) {
         count = job->lines.count - first < most ? job->lines.count - first : most;
-        for (int64_t i = 0; i < count; i++) {
-            const Entry *entry = &job->entries[first + i];
-            job->batch[i] = (Sentence){job->tokens.ids + entry->first, entry->count};
-        }
-        TRY(translator_run(&job->ctx, &job->translator, job->batch, count));
+        TRY(translate_batch(job, first, count));
         for (int64_t i = 0; i < count; i++) {
             int64_t length;
             double score;
@@ -192,10 +211,26 @@ static Status print_bleu(const Job *job) {
     return OK;
 }
 
+/* With --profile the first batch is translated again until the window has been recorded. */
+static Status profile(Job *job) {
+    const InferOptions *o = job->options;
+    const TranslateOptions *t = &job->translator.options;
+    if (!*o->profiling.window) return OK;
+    peaks_remember(&job->ctx, &job->peaks);
+    const TraceRun facts = profiling_facts(job->session, "infer", &job->peaks, t->sentences, t->most, 1);
+    TRY(profiling_open(&o->profiling, &job->ctx, &facts, "", o->quiet ? NULL : stderr, &job->profiling));
+    while (!profiling_done(job->profiling)) TRY(translate_batch(job, 0, t->sentences));
+    TRY(profiling_finish(job->profiling, &job->ctx));
+    profiling_close(job->profiling);
+    job->profiling = NULL;
+    return OK;
+}
+
 static Status run(Job *job) {
     TRY(check_model(job));
     TRY(open_texts(job));
     TRY(prepare(job));
+    TRY(profile(job));
     double start = device_clock();
     TRY(translate_all(job));
     double seconds = device_clock() - start;
@@ -203,7 +238,8 @@ static Status run(Job *job) {
     if (!job->options->quiet)
         fprintf(stderr, "%" PRId64 " lines in %.2f s (%.0f lines/s, %.0f tokens/s), beam %" PRId64 "%s\n",
                 job->lines.count, seconds, (double)job->lines.count / seconds, (double)job->decoded / seconds,
-                job->options->beam, job->options->no_cache ? ", without a cache" : "");
+                job->options->beam,
+                job->translator.options.decoding > DECODING_SELF ? ", without a cache" : "");
     if (job->cut && !job->options->quiet)
         fprintf(stderr, "%" PRId64 " lines were cut: the model's context is %" PRId64 " tokens\n", job->cut,
                 job->session->config.context);
@@ -217,6 +253,7 @@ static void close_job(Job *job) {
     token_list_free(&job->tokens);
     lines_close(&job->lines);
     lines_close(&job->reference);
+    profiling_close(job->profiling);
     translator_close(&job->translator);
     transformer_close(&job->model);
     if (job->ctx.device) ctx_close(&job->ctx);

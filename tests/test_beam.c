@@ -138,6 +138,32 @@ static void finds_what_a_plain_search_finds(void **state) {
             for (uint64_t first = 0; first < 60; first += 6) check(width, penalties[p], first);
 }
 
+/* With a least length the end comes there at the earliest, even where it is the likeliest from the start. */
+static void the_least_length_is_kept(void **state) {
+    (void)state;
+    for (int64_t least = 0; least <= 4; least++) {
+        BeamOptions options = {.sentences = 1,
+                               .width = 2,
+                               .begin = BEGIN,
+                               .end = END,
+                               .least = least,
+                               .most = 4,
+                               .vocab = VOCAB};
+        Beams *beams;
+        float logits[2 * STRIDE] = {0};
+        int32_t tokens[2], parents[2];
+        logits[END] = logits[STRIDE + END] = 9;
+        expect_ok(beams_open(&options, &beams));
+        beams_start(beams);
+        while (!beams_done(beams)) expect_ok(beams_advance(beams, logits, STRIDE, tokens, parents));
+        int64_t length;
+        double score;
+        beams_best(beams, 0, &length, &score);
+        assert_int_equal(length, least > 1 ? least - 1 : 0);
+        beams_close(beams);
+    }
+}
+
 static void wrong_options_are_refused(void **state) {
     (void)state;
     BeamOptions good = {
@@ -192,6 +218,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_what_a_plain_search_finds),
         cmocka_unit_test(wrong_options_are_refused),
+        cmocka_unit_test(the_least_length_is_kept),
         cmocka_unit_test(ties_are_broken_by_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@ typedef struct {
     Backend backend;
     uint32_t fuses;
     int64_t sentences, beam; // at once
-    bool cached;
+    Decoding decoding;
     NormPlace place;
 } How;
 
@@ -96,7 +96,7 @@ static void translate(const How *how, Translations *out) {
                                 .end = END,
                                 .source = SOURCE,
                                 .most = MOST,
-                                .cached = how->cached};
+                                .decoding = how->decoding};
     expect_ok(transformer_open(&config, &p.model));
     expect_ok(translator_open(&options, &p.model, &p.translator));
     expect_ok(plan_measure(&ctx, rehearse, &p, NULL));
@@ -133,8 +133,10 @@ static void expect_same(const How *how, const Translations *expected, const char
     }
 }
 
+static const char *const decodings[] = {"cached", "self cached", "the last logits", "all logits"};
+
 static void check_ways(Backend backend, NormPlace place, int64_t beam) {
-    How how = {BACKEND_CPU, 0, SENTENCES, beam, true, place};
+    How how = {BACKEND_CPU, 0, SENTENCES, beam, DECODING_CACHED, place};
     Translations expected;
     translate(&how, &expected);
     int64_t tokens = 0;
@@ -142,14 +144,14 @@ static void check_ways(Backend backend, NormPlace place, int64_t beam) {
     assert_true(tokens > SENTENCES); /* something is said */
     how.backend = backend;
     for (how.fuses = 0;; how.fuses = ALL) {
-        how.cached = true;
+        how.decoding = DECODING_CACHED;
         how.sentences = 1;
         expect_same(&how, &expected, "one by one");
         how.sentences = 2; /* with a sentence that is not there in the last batch */
         expect_same(&how, &expected, "by twos");
-        how.cached = false;
         how.sentences = SENTENCES;
-        expect_same(&how, &expected, "at once, without a cache");
+        for (how.decoding = DECODING_SELF; how.decoding <= DECODING_ALL; how.decoding++)
+            expect_same(&how, &expected, decodings[how.decoding]);
         if (how.fuses) break;
     }
 }
@@ -222,7 +224,7 @@ static int32_t plain_next(Ctx *ctx, Plain *p, int32_t *tokens, int64_t T) {
 static void greedy_is_the_likeliest_token_each_time(void **state) {
     (void)state;
     static Plain p;
-    How how = {BACKEND_CPU, ALL, SENTENCES, 1, true, NORM_AFTER};
+    How how = {BACKEND_CPU, ALL, SENTENCES, 1, DECODING_CACHED, NORM_AFTER};
     Translations got;
     translate(&how, &got);
     Config config = small(NORM_AFTER);
