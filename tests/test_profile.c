@@ -1,16 +1,14 @@
-/* A real run on the CPU, traced: what its tables say, and the profile's options as their users see them. */
-#include "base/files.h"
+/* Real steps, traced on the CPU and on a GPU: what the events and the tables say. */
 #include "base/memory.h"
 #include "model/trainer.h"
 #include "profile/collect.h"
 #include "profile/cupti.h"
+#include "profile/sheet.h"
 #include "profile/tables.h"
-#include "tests/support/program.h"
+#include "tests/support/expect.h"
 
 #include <dlfcn.h>
-#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { STEPS = 3, LAYERS = 2, BATCH = 2, SEQ = 32 };
@@ -180,6 +178,10 @@ static void test_events(void **state) {
         assert_int_equal(counts[TRACE_FILL], STEPS * 2);
         assert_true(counts[TRACE_KERNEL] >= counts[TRACE_PRIMITIVE]);
         assert_true(covered <= steps_ns(t));
+        assert_true(device_ns(t) <= steps_ns(t)); // one after another, none twice
+        int64_t early = 0;
+        for (int64_t i = 0; i < t->memory_count; i++) early += t->memory[i].at == 0;
+        assert_true(early <= ARENA_COUNT); // the window before is forgotten
     }
 }
 
@@ -208,6 +210,34 @@ static void test_operations(void **state) {
             }
             tables_free(&tables);
         }
+}
+
+/* The naive path is made of what PyTorch has names for; calls outside it are ours. */
+static void test_torch_names(void **state) {
+    Trace **traces = *state;
+    Tables tables;
+    expect_ok(tables_make(traces[FORM_NAIVE], true, &tables));
+    const Table *t = tables_find(&tables, "operations");
+    int64_t theirs = 0;
+    for (int64_t row = 0; row < t->rows; row++) {
+        const char *name = t->cells[row * t->column_count].text;
+        bool aten = strncmp(name, "aten::", 6) == 0;
+        if (!aten && strncmp(name, "fusebox::", 9) != 0 && *name != '(') fail_msg("no name for %s", name);
+        theirs += aten;
+    }
+    assert_true(theirs >= 20);
+    assert_string_equal(t->columns[6].title, "Self CUDA");
+    assert_string_equal(t->columns[7].title, "Self CUDA %");
+    tables_free(&tables);
+}
+
+static void test_sheet(void **state) {
+    (void)state;
+    const Peaks h200 = sheet_peaks("NVIDIA H200", BF16, false), tf32 = sheet_peaks("NVIDIA H200", F32, true);
+    expect_about(h200.flops, 989.4e12);
+    expect_about(h200.bandwidth, 4.8e12);
+    expect_about(tf32.flops, 494.7e12);
+    assert_true(sheet_peaks("AMD EPYC", F32, false).flops == 0);
 }
 
 static void test_kernels(void **state) {
@@ -348,6 +378,11 @@ static void test_activities(void **state) {
                 }
         }
         tables_free(&tables);
+        expect_ok(tables_make(t, true, &tables)); // where calls of CUDA are rows too
+        const Table *operations = tables_find(&tables, "operations");
+        expect_about(sum_of(operations, "self_cpu_ns"), steps_ns(t));
+        expect_about(sum_of(operations, "self_device_ns"), device_ns(t));
+        tables_free(&tables);
         trace_close(t);
     }
     device->close(device);
@@ -388,58 +423,13 @@ static void test_second_subscriber(void **state) {
     device->close(device);
 }
 
-/* ---- the programs ---- */
-
-#define PROFILED "train " TINY " --val-every=0 --sample-every=0 "
-
-static void test_window(void **state) {
-    const Ran *ran = program_succeeds(*state, PROFILED
-                                      "--steps=9 --profile='[2,4),[6,8)' --unit=us --limit=3 --sort=total_ns "
-                                      "--profile-out=segments");
-    expect_text(ran->output, "steps 2 to 3 ([2,4),[6,8)), segment 1 of 2");
-    expect_text(ran->output, "steps 6 to 7 ([2,4),[6,8)), segment 2 of 2");
-    expect_text(ran->output, "more rows are left out (--limit)");
-    expect_text(ran->output, " us  ");
-    expect_text(ran->output, "CPU clock");
-    assert_true(path_exists(inside(*state, "segments/profiling_stats_segment1.json")));
-    assert_true(path_exists(inside(*state, "segments/trace_segment2.json")));
-}
-
-static void test_timers(void **state) {
-    const Ran *ran = program_succeeds(*state, PROFILED "--steps=6 --profile=1,0,0,4,1 --timer-only");
-    expect_text(ran->output, "4 steps with tracing off");
-    assert_null(strstr(ran->output, "Kernels"));
-}
-
-static void test_infer(void **state) {
-    const Ran *ran = program_succeeds(*state, "infer --device=cpu --batch-sizes=1,2 --seq-lens=8,16 "
-                                              "--profile=1,0,0,2,1 --profile-out=sweep --torch-compat "
-                                              "--fused=0 --limit=0 --full-names");
-    expect_text(ran->output, "aten::_softmax ");
-    expect_text(ran->output, "# of Calls");
-    for (int i = 0; i < 4; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "sweep/profiling_stats_bs%d_seq%d.json", 1 + i / 2, i % 2 ? 16 : 8);
-        assert_true(path_exists(inside(*state, name)));
-    }
-}
-
-static void test_refusals(void **state) {
-    program_refuses(*state, ERROR_USAGE, "records up to step 10", PROFILED "--steps=5 --profile='[2,11)'");
-    program_refuses(*state, ERROR_USAGE, "expected skip,closed", PROFILED "--profile=1,2");
-    program_refuses(*state, ERROR_USAGE, "no table of the profile", PROFILED "--profile --sort=nothing");
-    program_refuses(*state, ERROR_USAGE, "without --profile", PROFILED "--timer-only");
-}
-
 int main(void) {
-    const struct CMUnitTest tables[] = {cmocka_unit_test(test_events),  cmocka_unit_test(test_operations),
-                                        cmocka_unit_test(test_kernels), cmocka_unit_test(test_steps),
-                                        cmocka_unit_test(test_work),    cmocka_unit_test(test_memory)};
+    const struct CMUnitTest tables[] = {cmocka_unit_test(test_events),      cmocka_unit_test(test_operations),
+                                        cmocka_unit_test(test_torch_names), cmocka_unit_test(test_sheet),
+                                        cmocka_unit_test(test_kernels),     cmocka_unit_test(test_steps),
+                                        cmocka_unit_test(test_work),        cmocka_unit_test(test_memory)};
     const struct CMUnitTest gpu[] = {cmocka_unit_test(test_activities),
                                      cmocka_unit_test(test_second_subscriber)};
-    const struct CMUnitTest programs[] = {cmocka_unit_test(test_window), cmocka_unit_test(test_timers),
-                                          cmocka_unit_test(test_infer), cmocka_unit_test(test_refusals)};
     int failed = cmocka_run_group_tests(tables, open_traces, close_traces);
-    failed += cmocka_run_group_tests(gpu, NULL, NULL);
-    return failed + cmocka_run_group_tests(programs, program_setup, scratch_teardown);
+    return failed + cmocka_run_group_tests(gpu, NULL, NULL);
 }

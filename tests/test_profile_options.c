@@ -1,0 +1,53 @@
+/* The profile's options as their users see them: windows, timers, names, what is refused. */
+#include "base/files.h"
+#include "tests/support/program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PROFILED "train " TINY " --val-every=0 --sample-every=0 "
+
+static void test_window(void **state) {
+    const Ran *ran = program_succeeds(*state, PROFILED
+                                      "--steps=9 --profile='[2,4),[6,8)' --unit=us --limit=3 --sort=total_ns "
+                                      "--profile-out=segments");
+    expect_text(ran->output, "steps 2 to 3 ([2,4),[6,8)), segment 1 of 2");
+    expect_text(ran->output, "steps 6 to 7 ([2,4),[6,8)), segment 2 of 2");
+    expect_text(ran->output, "more rows are left out (--limit)");
+    expect_text(ran->output, " us  ");
+    expect_text(ran->output, "CPU clock");
+    assert_true(path_exists(inside(*state, "segments/profiling_stats_segment1.json")));
+    assert_true(path_exists(inside(*state, "segments/trace_segment2.json")));
+}
+
+static void test_timers(void **state) {
+    const Ran *ran = program_succeeds(*state, PROFILED "--steps=6 --profile=1,0,0,4,1 --timer-only");
+    expect_text(ran->output, "4 steps with tracing off");
+    assert_null(strstr(ran->output, "Kernels"));
+}
+
+static void test_infer(void **state) {
+    const Ran *ran = program_succeeds(*state, "infer --device=cpu --batch-sizes=1,2 --seq-lens=8,16 "
+                                              "--profile=1,0,0,2,1 --profile-out=sweep --torch-compat "
+                                              "--fused=0 --limit=0 --full-names");
+    expect_text(ran->output, "aten::_softmax ");
+    expect_text(ran->output, "# of Calls");
+    for (int i = 0; i < 4; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "sweep/profiling_stats_bs%d_seq%d.json", 1 + i / 2, i % 2 ? 16 : 8);
+        assert_true(path_exists(inside(*state, name)));
+    }
+}
+
+static void test_refusals(void **state) {
+    program_refuses(*state, ERROR_USAGE, "records up to step 10", PROFILED "--steps=5 --profile='[2,11)'");
+    program_refuses(*state, ERROR_USAGE, "expected skip,closed", PROFILED "--profile=1,2");
+    program_refuses(*state, ERROR_USAGE, "no table of the profile", PROFILED "--profile --sort=nothing");
+    program_refuses(*state, ERROR_USAGE, "without --profile", PROFILED "--timer-only");
+}
+
+int main(void) {
+    const struct CMUnitTest programs[] = {cmocka_unit_test(test_window), cmocka_unit_test(test_timers),
+                                          cmocka_unit_test(test_infer), cmocka_unit_test(test_refusals)};
+    return cmocka_run_group_tests(programs, program_setup, scratch_teardown);
+}
