@@ -185,14 +185,15 @@ Status block_memory(Ctx *ctx, const Config *c, const BlockParameters *p, Tensor 
 /* ---- backward: from the last line to the first ---- */
 
 static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward, Tensor dy,
-                        Tensor dr, bool accumulate) {
+                        Tensor dr, bool accumulate, Tensor dr_sums) {
     ctx->place = name;
     NormBackward n = {.forward = forward,
                       .dy = dy,
                       .dr = dr,
                       .accumulate = accumulate,
                       .dweight = p->weight.gradient,
-                      .dbias = p->bias.gradient};
+                      .dbias = p->bias.gradient,
+                      .dr_sums = dr_sums};
     return norm_backward(ctx, &n);
 }
 
@@ -200,18 +201,25 @@ static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormF
 static Status leave_back(Ctx *ctx, const Config *c, const Affine *p, const char *name,
                          const NormForward *forward, StreamGradient *g) {
     if (c->norm_place == NORM_BEFORE) return OK;
-    TRY(norm_back(ctx, p, name, forward, g->d, g->spare, false));
+    TRY(norm_back(ctx, p, name, forward, g->d, g->spare, false, none));
     Tensor dr = g->spare;
     g->spare = g->d;
     g->d = g->branch = dr;
     return OK;
 }
 
+/* The gradient of the bias that closes a branch is summed over the stream's. With the norm before, that norm reads
+ * it anyway, and does it: this is then what it adds the sums to, else empty. */
+static Tensor sums_left_to_norm(const Config *c, const Affine *closing, const StreamGradient *g) {
+    bool left = c->norm_place == NORM_BEFORE && g->branch.data == g->d.data;
+    return left ? closing->bias.gradient : none;
+}
+
 /* Mirrors enter. With the norm after, the branch has added its input's gradient to g->d already. */
 static Status enter_back(Ctx *ctx, const Config *c, const Affine *p, const char *name,
-                         const NormForward *forward, Tensor du, StreamGradient *g) {
+                         const NormForward *forward, Tensor du, Tensor sums, StreamGradient *g) {
     if (c->norm_place == NORM_AFTER) return OK;
-    TRY(norm_back(ctx, p, name, forward, du, g->d, true));
+    TRY(norm_back(ctx, p, name, forward, du, g->d, true, sums));
     g->branch = g->d;
     return OK;
 }
@@ -229,6 +237,14 @@ static Status linear_back(Ctx *ctx, const Affine *p, const char *name, const Lin
                         .dweight = p->weight.gradient,
                         .dbias = p->bias.gradient};
     return linear_backward(ctx, &l);
+}
+
+/* The layer that closes a branch; its bias's gradient is left out where `sums` says that the norm takes it. */
+static Status closing_back(Ctx *ctx, const Affine *p, const char *name, const LinearForward *forward,
+                           const LinearForward *input, Tensor dx, Tensor sums, const StreamGradient *g) {
+    Affine closing = *p;
+    if (!tensor_empty(sums)) closing.bias.gradient = none;
+    return linear_back(ctx, &closing, name, forward, input, g->branch, dx, false);
 }
 
 static Status attend_back(Ctx *ctx, const char *name, const AttentionForward *forward, Tensor dy, Tensor dq,
@@ -259,12 +275,12 @@ static Status feed_forward_back(Ctx *ctx, const Config *c, const BlockParameters
     bool after = c->norm_place == NORM_AFTER;
     LinearForward expand = b->expand, contract = b->contract;
     TRY(leave_back(ctx, c, &p->norm2, "norm2", &b->norm2, g));
-    Tensor du = after ? g->d : d_inside;
+    Tensor du = after ? g->d : d_inside, sums = sums_left_to_norm(c, &p->contract, g);
     if (b->input.hidden != b->input.inner) TRY(hidden_again(ctx, &expand, &contract));
     Tensor dexpand = expand.y; // its last reader is the product that writes its gradient: see linear.h
-    TRY(linear_back(ctx, &p->contract, "mlp.contract", &contract, &expand, g->branch, dexpand, false));
+    TRY(closing_back(ctx, &p->contract, "mlp.contract", &contract, &expand, dexpand, sums, g));
     TRY(linear_back(ctx, &p->expand, "mlp.expand", &expand, NULL, dexpand, du, after));
-    return enter_back(ctx, c, &p->norm2, "norm2", &b->norm2, du, g);
+    return enter_back(ctx, c, &p->norm2, "norm2", &b->norm2, du, sums, g);
 }
 
 static Status cross_attention_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
@@ -273,17 +289,17 @@ static Status cross_attention_back(Ctx *ctx, const Config *c, const BlockParamet
     bool after = c->norm_place == NORM_AFTER;
     Tensor dq, dkeys_and_values;
     TRY(leave_back(ctx, c, &p->cross_norm, "cross norm", &b->cross_norm, g));
-    Tensor du = after ? g->d : d_inside;
+    Tensor du = after ? g->d : d_inside, sums = sums_left_to_norm(c, &p->cross_projection, g);
     TRY(take(ctx, ARENA_SCRATCH, "d query", ctx->dtype, b->cross_query.y.shape, &dq));
     TRY(take(ctx, ARENA_SCRATCH, "d memory", ctx->dtype, b->cross_memory.y.shape, &dkeys_and_values));
-    TRY(linear_back(ctx, &p->cross_projection, "cross.projection", &b->cross_projection, NULL, g->branch,
-                    d_inside, false));
+    TRY(closing_back(ctx, &p->cross_projection, "cross.projection", &b->cross_projection, NULL, d_inside,
+                     sums, g));
     TRY(attend_back(ctx, "cross attention", &b->cross, d_inside, dq, dkeys_and_values));
     TRY(linear_back(ctx, &memory, "cross.memory", &b->cross_memory, NULL, dkeys_and_values, g->memory,
                     g->memory_written));
     g->memory_written = true;
     TRY(linear_back(ctx, &query, "cross.query", &b->cross_query, NULL, dq, du, after));
-    return enter_back(ctx, c, &p->cross_norm, "cross norm", &b->cross_norm, du, g);
+    return enter_back(ctx, c, &p->cross_norm, "cross norm", &b->cross_norm, du, sums, g);
 }
 
 static Status self_attention_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
@@ -292,14 +308,13 @@ static Status self_attention_back(Ctx *ctx, const Config *c, const BlockParamete
     int64_t C = c->width;
     Tensor dqkv;
     TRY(leave_back(ctx, c, &p->norm1, "norm1", &b->norm1, g));
-    Tensor du = after ? g->d : d_inside;
+    Tensor du = after ? g->d : d_inside, sums = sums_left_to_norm(c, &p->projection, g);
     TRY(take(ctx, ARENA_SCRATCH, "d qkv", ctx->dtype, b->qkv.y.shape, &dqkv));
-    TRY(linear_back(ctx, &p->projection, "attention.projection", &b->projection, NULL, g->branch, d_inside,
-                    false));
+    TRY(closing_back(ctx, &p->projection, "attention.projection", &b->projection, NULL, d_inside, sums, g));
     TRY(attend_back(ctx, "attention", &b->attention, d_inside, tensor_columns(dqkv, 0, C),
                     tensor_columns(dqkv, C, tensor_width(dqkv) - C)));
     TRY(linear_back(ctx, &p->qkv, "attention.qkv", &b->qkv, NULL, dqkv, du, after));
-    return enter_back(ctx, c, &p->norm1, "norm1", &b->norm1, du, g);
+    return enter_back(ctx, c, &p->norm1, "norm1", &b->norm1, du, sums, g);
 }
 
 Status block_backward(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,

@@ -283,6 +283,37 @@ static void no_rows_are_harmless(void **state) {
     expect_equal(got[OUT_DBIAS], in[DBIAS], c.out, "dbias");
 }
 
+/* As `run`, but somebody else sums the bias's gradient. */
+static void run_without_sums(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Case *c = what;
+    const Dtype dtype = rig->ctx.dtype, wide = wide_dtype(&rig->ctx);
+    rig->ctx.training = true;
+    LinearForward f = {.x = rig_put(rig, "x", dtype, shape2(c->rows, c->in), in[X]),
+                       .weight = rig_put(rig, "weight", dtype, shape2(c->out, c->in), in[WEIGHT]),
+                       .bias = rig_put(rig, "bias", dtype, shape1(c->out), in[BIAS]),
+                       .y = rig_blank(rig, "y", dtype, shape2(c->rows, c->out))};
+    LinearBackward b = {.forward = &f,
+                        .dy = rig_put(rig, "dy", dtype, shape2(c->rows, c->out), in[DY]),
+                        .dx = rig_blank(rig, "dx", dtype, f.x.shape),
+                        .dweight = rig_put(rig, "dweight", wide, f.weight.shape, in[DWEIGHT])};
+    expect_ok(linear_backward(&rig->ctx, &b));
+    rig_get(rig, b.dx, out[OUT_DX]);
+    rig_get(rig, b.dweight, out[OUT_DWEIGHT]);
+}
+
+static void bias_gradients_may_be_left_to_others(void **state) {
+    const Variant *variant = test_variant(state, OP_LINEAR);
+    const Case c = {33, 40, 24, true, false, true, false, false, false};
+    double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS];
+    make_inputs(&c, variant->dtype, in);
+    make_outputs(&c, got);
+    make_outputs(&c, want);
+    rig_run(variant, run, &c, in, want);
+    rig_run(variant, run_without_sums, &c, in, got);
+    expect_equal(got[OUT_DX], want[OUT_DX], c.rows * c.in, "dx");
+    expect_equal(got[OUT_DWEIGHT], want[OUT_DWEIGHT], c.out * c.in, "dweight");
+}
+
 /* GELU far out: nothing may overflow into a NaN, where z^3 is huge and tanh is 1. */
 static void large_inputs_stay_finite(void **state) {
     const Variant *variant = test_variant(state, OP_LINEAR);
@@ -429,6 +460,7 @@ int main(void) {
                                        ONCE(wrong_contracts_are_refused),
                                        ON_EACH_VARIANT(form_follows_the_specification),
                                        ON_EACH_VARIANT(no_rows_are_harmless),
+                                       ON_EACH_VARIANT(bias_gradients_may_be_left_to_others),
                                        ON_EACH_VARIANT(large_inputs_stay_finite)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

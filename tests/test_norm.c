@@ -6,25 +6,29 @@
 
 typedef struct {
     int64_t rows, width;
-    bool skip, accumulate;
-    double offset; // added to every x: a mean that dwarfs the spread
+    bool skip, accumulate, sums; // sums: dr_sums too
+    double offset;               // added to every x: a mean that dwarfs the spread
 } Case;
 
-enum { X, SKIP, WEIGHT, BIAS, DY, DR, DWEIGHT, DBIAS, INPUTS };
-enum { OUT_R, OUT_Y, OUT_MEAN, OUT_RSTD, OUT_DR, OUT_DWEIGHT, OUT_DBIAS, OUTPUTS };
+enum { X, SKIP, WEIGHT, BIAS, DY, DR, DWEIGHT, DBIAS, DR_SUMS, INPUTS };
+enum { OUT_R, OUT_Y, OUT_MEAN, OUT_RSTD, OUT_DR, OUT_DWEIGHT, OUT_DBIAS, OUT_DR_SUMS, OUTPUTS };
 static const double EPS = 1e-5;
 
 static const Case cases[] = {
-    {1, 1, false, false, 0},     {1, 1, true, true, 0},      {2, 2, true, false, 0},
-    {3, 3, false, true, 0},      {1, 7, true, true, 0},      {5, 8, false, false, 0},
-    {13, 17, true, true, 0},     {17, 31, false, false, 0},  {64, 33, true, false, 0},
-    {7, 64, false, true, 0},     {9, 65, true, true, 0},     {33, 96, true, false, 0},
-    {31, 127, false, true, 0},   {12, 128, true, false, 0},  {65, 130, false, false, 0},
-    {11, 255, true, true, 0},    {6, 256, false, true, 0},   {128, 257, true, false, 0},
-    {5, 384, true, true, 0},     {19, 768, false, false, 0}, {3, 769, true, true, 0},
-    {257, 24, true, true, 0},    {2, 1031, false, true, 0},  {4, 1600, true, false, 0},
-    {1000, 40, false, false, 0}, {3, 4096, true, true, 0},   {8, 200, false, false, 1000},
-    {8, 768, true, true, -300},
+    {1, 1, false, false, false, 0},      {1, 1, true, true, true, 0},
+    {2, 2, true, false, false, 0},       {3, 3, false, true, true, 0},
+    {1, 7, true, true, true, 0},         {5, 8, false, false, false, 0},
+    {13, 17, true, true, false, 0},      {17, 31, false, false, false, 0},
+    {64, 33, true, false, false, 0},     {7, 64, false, true, true, 0},
+    {9, 65, true, true, true, 0},        {33, 96, true, false, false, 0},
+    {31, 127, false, true, true, 0},     {12, 128, true, false, false, 0},
+    {65, 130, false, false, false, 0},   {11, 255, true, true, false, 0},
+    {6, 256, false, true, true, 0},      {128, 257, true, false, false, 0},
+    {5, 384, true, true, true, 0},       {19, 768, false, false, false, 0},
+    {3, 769, true, true, true, 0},       {257, 24, true, true, false, 0},
+    {2, 1031, false, true, true, 0},     {4, 1600, true, false, false, 0},
+    {1000, 40, false, false, false, 0},  {3, 4096, true, true, true, 0},
+    {8, 200, false, false, false, 1000}, {8, 768, true, true, true, -300},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -43,13 +47,14 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                      .mean = rig_blank(rig, "mean", wide, shape1(c->rows)),
                      .rstd = rig_blank(rig, "rstd", wide, shape1(c->rows)),
                      .eps = EPS};
-    NormBackward b = {.forward = &f,
-                      .dy = rig_put(rig, "dy", dtype, shape, in[DY]),
-                      .dr = c->accumulate ? rig_put(rig, "dr", dtype, shape, in[DR])
-                                          : rig_blank(rig, "dr", dtype, shape),
-                      .accumulate = c->accumulate,
-                      .dweight = rig_put(rig, "dweight", wide, shape1(c->width), in[DWEIGHT]),
-                      .dbias = rig_put(rig, "dbias", wide, shape1(c->width), in[DBIAS])};
+    NormBackward b = {
+        .forward = &f,
+        .dy = rig_put(rig, "dy", dtype, shape, in[DY]),
+        .dr = c->accumulate ? rig_put(rig, "dr", dtype, shape, in[DR]) : rig_blank(rig, "dr", dtype, shape),
+        .accumulate = c->accumulate,
+        .dweight = rig_put(rig, "dweight", wide, shape1(c->width), in[DWEIGHT]),
+        .dbias = rig_put(rig, "dbias", wide, shape1(c->width), in[DBIAS]),
+        .dr_sums = rig_put(rig, "dr_sums", wide, c->sums ? shape1(c->width) : none, in[DR_SUMS])};
     expect_ok(norm_forward(ctx, &f));
     expect_ok(norm_backward(ctx, &b));
     rig_get(rig, c->skip ? f.r : f.x, out[OUT_R]);
@@ -59,6 +64,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     rig_get(rig, b.dr, out[OUT_DR]);
     rig_get(rig, b.dweight, out[OUT_DWEIGHT]);
     rig_get(rig, b.dbias, out[OUT_DBIAS]);
+    if (c->sums) rig_get(rig, b.dr_sums, out[OUT_DR_SUMS]);
 }
 
 static void make_inputs(const Case *c, Dtype dtype, double **in) {
@@ -73,12 +79,17 @@ static void make_inputs(const Case *c, Dtype dtype, double **in) {
     in[DR] = normals(count, 1, dtype);
     in[DWEIGHT] = normals(c->width, 1, wide);
     in[DBIAS] = normals(c->width, 1, wide);
+    in[DR_SUMS] = normals(c->width, 1, wide);
+}
+
+static int64_t output_count(const Case *c, int output) {
+    if (output == OUT_MEAN || output == OUT_RSTD) return c->rows;
+    return output >= OUT_DWEIGHT ? c->width : c->rows * c->width;
 }
 
 static void make_outputs(const Case *c, double **out) {
     for (int i = 0; i < OUTPUTS; i++) {
-        bool per_row = i == OUT_MEAN || i == OUT_RSTD, per_column = i == OUT_DWEIGHT || i == OUT_DBIAS;
-        out[i] = zeros(per_row ? c->rows : per_column ? c->width : c->rows * c->width);
+        out[i] = zeros(output_count(c, i));
     }
 }
 
@@ -130,6 +141,9 @@ static void model_row(const Case *c, Units u, double *const *in, int64_t row, do
         bound[OUT_DWEIGHT][i] +=
             fabs(dy[i]) * n_error[i] + (sum_error(u.wide, c->rows + 1) + u.storage) * fabs(dy[i] * n[i]);
         bound[OUT_DBIAS][i] += sum_error(u.wide, c->rows + 1) * fabs(dy[i]);
+        if (!c->sums) continue;
+        want[OUT_DR_SUMS][i] += in[DR][at];
+        bound[OUT_DR_SUMS][i] += sum_error(u.wide, c->rows + 1) * fabs(in[DR][at]);
     }
     for (int64_t i = 0; i < width; i++) {
         int64_t at = row * width + i;
@@ -151,23 +165,24 @@ static void model(const Case *c, Units u, double *const *in, double **want, doub
         want[OUT_DBIAS][i] = in[DBIAS][i];
         bound[OUT_DWEIGHT][i] = sum_error(u.wide, c->rows + 1) * fabs(in[DWEIGHT][i]);
         bound[OUT_DBIAS][i] = sum_error(u.wide, c->rows + 1) * fabs(in[DBIAS][i]);
+        if (!c->sums) continue;
+        want[OUT_DR_SUMS][i] = in[DR_SUMS][i];
+        bound[OUT_DR_SUMS][i] = sum_error(u.wide, c->rows + 1) * fabs(in[DR_SUMS][i]);
     }
     for (int64_t row = 0; row < c->rows; row++) model_row(c, u, in, row, want, bound);
     for (int o = 0; o < OUTPUTS; o++) {
-        bool per_row = o == OUT_MEAN || o == OUT_RSTD, per_column = o == OUT_DWEIGHT || o == OUT_DBIAS;
-        int64_t count = per_row ? c->rows : per_column ? c->width : c->rows * c->width;
+        int64_t count = output_count(c, o);
         for (int64_t i = 0; i < count; i++) bound[o][i] *= 2;
     }
 }
 
 static void compare(const Case *c, const Variant *variant, double **got, double **want, double **bound) {
-    static const char *const names[OUTPUTS] = {"r", "y", "mean", "rstd", "dr", "dweight", "dbias"};
+    static const char *const names[OUTPUTS] = {"r", "y", "mean", "rstd", "dr", "dweight", "dbias", "dr_sums"};
     for (int o = 0; o < OUTPUTS; o++) {
-        bool per_row = o == OUT_MEAN || o == OUT_RSTD, per_column = o == OUT_DWEIGHT || o == OUT_DBIAS;
-        int64_t count = per_row ? c->rows : per_column ? c->width : c->rows * c->width;
-        expect_close(got[o], want[o], bound[o], count, "%s: norm %lldx%lld%s%s, %s", variant->name,
+        int64_t count = output_count(c, o);
+        expect_close(got[o], want[o], bound[o], count, "%s: norm %lldx%lld%s%s%s, %s", variant->name,
                      (long long)c->rows, (long long)c->width, c->skip ? " skip" : "",
-                     c->accumulate ? " accumulate" : "", names[o]);
+                     c->accumulate ? " accumulate" : "", c->sums ? " sums" : "", names[o]);
     }
 }
 
@@ -198,13 +213,14 @@ static void form_follows_the_specification(void **state) {
 
 static void no_rows_are_harmless(void **state) {
     const Variant *variant = test_variant(state, OP_NORM);
-    const Case c = {0, 48, true, false, 0};
+    const Case c = {0, 48, true, true, true, 0};
     double *in[INPUTS], *got[OUTPUTS];
     make_inputs(&c, variant->dtype, in);
     make_outputs(&c, got);
     rig_run(variant, run, &c, in, got);
     expect_equal(got[OUT_DWEIGHT], in[DWEIGHT], c.width, "dweight");
     expect_equal(got[OUT_DBIAS], in[DBIAS], c.width, "dbias");
+    expect_equal(got[OUT_DR_SUMS], in[DR_SUMS], c.width, "dr_sums");
 }
 
 static void differentiate_forward(Rig *rig, const void *what, double *const *in, double *const *out) {
@@ -219,7 +235,8 @@ static void differentiate_forward(Rig *rig, const void *what, double *const *in,
 
 static void differentiate_backward(Rig *rig, const void *what, double *const *in, double *const *out) {
     const Case *c = what;
-    double *all_in[INPUTS] = {in[0], in[1], in[2], in[3], in[4], in[5], zeros(c->width), zeros(c->width)};
+    double *all_in[INPUTS] = {in[0], in[1],           in[2],           in[3],          in[4],
+                              in[5], zeros(c->width), zeros(c->width), zeros(c->width)};
     double *all_out[OUTPUTS];
     make_outputs(c, all_out);
     all_out[OUT_DWEIGHT] = out[WEIGHT];
@@ -232,8 +249,10 @@ static void differentiate_backward(Rig *rig, const void *what, double *const *in
 /* With a skip, r is an output too, and its cotangent is what dr is added to. */
 static void gradients_are_slopes(void **state) {
     (void)state;
-    const Case tiny[] = {
-        {1, 3, true, true, 0}, {3, 5, false, false, 0}, {2, 8, true, true, 0}, {9, 13, true, true, 0}};
+    const Case tiny[] = {{1, 3, true, true, false, 0},
+                         {3, 5, false, false, false, 0},
+                         {2, 8, true, true, true, 0},
+                         {9, 13, true, true, true, 0}};
     for (int i = 0; i < 4; i++) {
         const Case *c = &tiny[i];
         int64_t count = c->rows * c->width;

@@ -47,7 +47,7 @@ static Status add(Ctx *ctx, Tensor x, Tensor kinds, int kind, Tensor partials, T
     dim3 grid((unsigned)divide_up(width, 32 * (packed ? VECTOR<T> : 1)), (unsigned)parts);
     TRY(LAUNCH_PACKED(ctx, sum_columns, T, packed, grid, dim3(32, ROW_LANES), data_of<T>(x),
                       data_of<int32_t>(kinds), kind, rows, width, x.stride, data_of<float>(partials)));
-    return partials_add(ctx, data_of<float>(partials), parts, width, data_of<float>(sum), width, nullptr);
+    return partials_add(ctx, data_of<float>(partials), parts, width, {{data_of<float>(sum)}});
 }
 
 Status columns_add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum) {

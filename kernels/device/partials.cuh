@@ -6,10 +6,14 @@
 
 #include "kernels/op.h"
 
-/* first[c] += sum over p of partials[p, c] for c < first_width; second[c - first_width] likewise for the
- * columns from there to `width`. partials is (parts, width), dense. `second` may be NULL when first_width is
- * width. */
-CHECKED Status partials_add(Ctx *ctx, const float *partials, int64_t parts, int64_t width, float *first,
-                            int64_t first_width, float *second);
+/* Sums of one width that lie side by side in a row of partials; NULL where there are fewer. */
+struct SumTargets {
+    float *to[3];
+};
+
+/* targets.to[s][c] += sum over p of partials[p, s, c], for each s that has a target. partials is (parts, targets,
+ * width), dense. */
+CHECKED Status partials_add(Ctx *ctx, const float *partials, int64_t parts, int64_t width,
+                            SumTargets targets);
 
 #endif

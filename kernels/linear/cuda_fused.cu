@@ -187,7 +187,7 @@ Status gradient_and_sums(Ctx *ctx, Activation activation, Tensor dy, Tensor pre,
             activation, A,
             TRY(LAUNCH_EARLY(ctx, (column_sums<T, N, A>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy),
                              data_of<T>(pre), rows, width, data_of<T>(dpre), sums)));
-        if (sums) TRY(partials_add(ctx, sums, grid.y, width, data_of<float>(dbias), width, nullptr));
+        if (sums) TRY(partials_add(ctx, sums, grid.y, width, {{data_of<float>(dbias)}}));
     }
     return OK;
 }

@@ -46,7 +46,7 @@ typedef struct {
     Tensor dx;       // (..., I); may be empty
     bool accumulate; // dx += instead of dx =
     Tensor dweight;  // (O, I) fp32, +=
-    Tensor dbias;    // (O) fp32, +=; empty where bias is
+    Tensor dbias;    // (O) fp32, +=; empty where bias is, or where another operation sums dpre
 } LinearBackward;
 
 CHECKED Status linear_forward(Ctx *ctx, const LinearForward *l);

@@ -55,8 +55,8 @@ Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
     return OK;
 }
 
-/* One row of the backward pass; dweight and dbias are this thread's own sums. */
-static void backward_row(const NormBackward *b, int64_t row, float *dweight, float *dbias) {
+/* One row of the backward pass; dweight, dbias and dr_sums are this thread's own sums. */
+static void backward_row(const NormBackward *b, int64_t row, float *dweight, float *dbias, float *dr_sums) {
     const NormForward *f = b->forward;
     int64_t width = tensor_width(f->x);
     const float *r = float_row(tensor_empty(f->skip) ? f->x : f->r, row), *dy = float_row(b->dy, row);
@@ -74,6 +74,10 @@ static void backward_row(const NormBackward *b, int64_t row, float *dweight, flo
     sum /= (float)width;
     product /= (float)width;
     float *dr = float_row(b->dr, row);
+    if (!tensor_empty(b->dr_sums)) {
+#pragma omp simd
+        for (int64_t c = 0; c < width; c++) dr_sums[c] += dr[c];
+    }
     if (b->accumulate) {
 #pragma omp simd
         for (int64_t c = 0; c < width; c++)
@@ -90,25 +94,25 @@ static void backward_row(const NormBackward *b, int64_t row, float *dweight, flo
 Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const NormBackward *b = contract;
     int64_t rows = tensor_rows(b->dy), width = tensor_width(b->dy), threads = cpu_threads(ctx);
-    Tensor partial; // (threads, 2, C): dweight, dbias
-    TRY(take(ctx, ARENA_SCRATCH, "norm.partial", F32, shape3(threads, 2, width), &partial));
-    float *dweight = b->dweight.data, *dbias = b->dbias.data;
+    Tensor partial; // (threads, 3, C): dweight, dbias, dr_sums
+    TRY(take(ctx, ARENA_SCRATCH, "norm.partial", F32, shape3(threads, 3, width), &partial));
+    float *sums[3] = {b->dweight.data, b->dbias.data, b->dr_sums.data};
+    int64_t wanted = tensor_empty(b->dr_sums) ? 2 : 3;
     PRIMITIVE (ctx, "gradients") {
 #pragma omp parallel num_threads(cpu_threads(ctx))
         {
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < threads; t++) {
-                float *own = float_row(partial, 2 * t);
-                memset(own, 0, 2 * (size_t)width * sizeof *own);
+                float *own = float_row(partial, 3 * t);
+                memset(own, 0, 3 * (size_t)width * sizeof *own);
                 for (int64_t i = t * rows / threads; i < (t + 1) * rows / threads; i++)
-                    backward_row(b, i, own, own + width);
+                    backward_row(b, i, own, own + width, own + 2 * width);
             }
+            for (int64_t s = 0; s < wanted; s++) {
+                float *sum = sums[s];
 #pragma omp for simd schedule(static)
-            for (int64_t c = 0; c < width; c++) {
-                for (int64_t t = 0; t < threads; t++) {
-                    dweight[c] += float_row(partial, 2 * t)[c];
-                    dbias[c] += float_row(partial, 2 * t + 1)[c];
-                }
+                for (int64_t c = 0; c < width; c++)
+                    for (int64_t t = 0; t < threads; t++) sum[c] += float_row(partial, 3 * t + s)[c];
             }
         }
     }

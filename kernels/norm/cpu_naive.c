@@ -97,6 +97,8 @@ Status SPEC(norm_backward)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "mean") row_mean(g.data, rows, width, g_mean.data);
     PRIMITIVE (ctx, "multiply") multiply(g.data, n.data, count, product.data);
     PRIMITIVE (ctx, "mean") row_mean(product.data, rows, width, gn_mean.data);
+    if (!tensor_empty(b->dr_sums))
+        PRIMITIVE (ctx, "column sums") add_columns(b->dr.data, rows, width, b->dr_sums.data);
     PRIMITIVE (ctx, "input gradient")
         input_gradient(b, n.data, g.data, g_mean.data, gn_mean.data, b->dr.data);
     return OK;

@@ -13,6 +13,7 @@ constexpr int MULTIPROCESSORS = 132; // fixed, so that the order of the sums ove
 constexpr int THREADS = 256;         // of a block: one row or several at once
 constexpr int ANY_RESIDENT = 4;      // blocks of a multiprocessor for rows of any length
 constexpr int MOST_PACKS = 4;        // of a row that a thread holds
+enum { DWEIGHT, DBIAS, DR, SUMS };   // what is summed over rows: d weight, d bias, dr as it comes in
 
 /* Blocks of THREADS that a multiprocessor's registers shall hold. */
 constexpr int resident_blocks(int packs) {
@@ -24,7 +25,8 @@ struct BackwardRows {
     const T *dy, *r, *weight; // (rows, C), (rows, C), (C)
     const float *mean, *rstd; // (rows)
     T *dr;                    // (rows, C)
-    float *partials;          // (blocks, 2C): the block's part of dweight, then of dbias
+    float *partials;          // (blocks, sums, C): the block's part of each sum
+    int sums;                 // SUMS, or without DR
     int64_t rows;
     int columns;
     bool accumulate;
@@ -81,29 +83,27 @@ __device__ __forceinline__ void tile_sums(float2 (&sums)[ROWS], int slot) {
     }
 }
 
-/* The block's row of partials: dweight, then dbias. Its groups add up in shared memory, one after another. */
+/* The block's row of partials. Its groups add up in shared memory, one after another. */
 template <int PACKS, int WIDTH>
-__device__ __forceinline__ void write_partials(const float (&dweight)[PACKS][WIDTH],
-                                               const float (&dbias)[PACKS][WIDTH], int columns,
+__device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH], int count, int columns,
                                                float *partials) {
-    extern __shared__ float shared_sums[]; // (2, columns) where there are several groups
+    extern __shared__ float shared_sums[]; // (count, columns) where there are several groups
     for (unsigned turn = 0; turn < blockDim.y; turn++) {
-        float *sums = turn + 1 < blockDim.y ? shared_sums : partials;
+        float *to = turn + 1 < blockDim.y ? shared_sums : partials;
         if (turn > 0) __syncthreads();
         if (threadIdx.y != turn) continue;
 #pragma unroll
-        for (int i = 0; i < PACKS; i++) {
-            const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
-            if (c >= columns) continue;
-            float w[WIDTH], b[WIDTH];
+        for (int s = 0; s < SUMS; s++)
 #pragma unroll
-            for (int e = 0; e < WIDTH; e++) {
-                w[e] = dweight[i][e] + (turn ? shared_sums[c + e] : 0.f);
-                b[e] = dbias[i][e] + (turn ? shared_sums[columns + c + e] : 0.f);
+            for (int i = 0; i < PACKS; i++) {
+                const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
+                if (c >= columns || s >= count) continue;
+                if (turn > 0) {
+#pragma unroll
+                    for (int e = 0; e < WIDTH; e++) own[s][i][e] += shared_sums[s * columns + c + e];
+                }
+                store_floats(to + s * columns + c, own[s][i]);
             }
-            store_floats(sums + c, w);
-            store_floats(sums + columns + c, b);
-        }
     }
 }
 
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
     constexpr int WIDTH = VECTOR<T>;
     const float per_column = 1.f / b.columns;
     const int64_t step = (int64_t)gridDim.x * blockDim.y * ROWS;
-    float dweight[PACKS][WIDTH] = {}, dbias[PACKS][WIDTH] = {};
+    float sums[SUMS][PACKS][WIDTH] = {};
     wait_for_previous();
     let_next_start();
     Words weights[PACKS] = {};
@@ -129,10 +129,10 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
         const int64_t first = of_block + threadIdx.y * ROWS;
         Tile<T, PACKS, ROWS> tile;
         tile.load(b, first);
-        float2 sums[ROWS];
+        float2 of_row[ROWS]; // the sums of g and of g times the normalized r
 #pragma unroll
         for (int n = 0; n < ROWS; n++) {
-            sums[n] = make_float2(0.f, 0.f);
+            of_row[n] = make_float2(0.f, 0.f);
 #pragma unroll
             for (int i = 0; i < PACKS; i++) {
                 forget(weights[i]);
@@ -143,18 +143,18 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
 #pragma unroll
                 for (int e = 0; e < WIDTH; e++) {
                     const float normalized = (r[e] - tile.mean[n]) * tile.rstd[n], g = d[e] * w[e];
-                    sums[n].x += g;
-                    sums[n].y += g * normalized;
-                    dweight[i][e] += d[e] * normalized;
-                    dbias[i][e] += d[e];
+                    of_row[n].x += g;
+                    of_row[n].y += g * normalized;
+                    sums[DWEIGHT][i][e] += d[e] * normalized;
+                    sums[DBIAS][i][e] += d[e];
                 }
             }
         }
-        tile_sums(sums, slot);
+        tile_sums(of_row, slot);
         slot ^= 1;
 #pragma unroll
         for (int n = 0; n < ROWS; n++) {
-            const float mean_g = sums[n].x * per_column, mean_gn = sums[n].y * per_column;
+            const float mean_g = of_row[n].x * per_column, mean_gn = of_row[n].y * per_column;
 #pragma unroll
             for (int i = 0; i < PACKS; i++) {
                 const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
@@ -162,31 +162,37 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
                 forget(tile.r[n][i]);
                 forget(weights[i]);
                 if (c >= b.columns || first + n >= b.rows) continue;
-                float w[WIDTH], d[WIDTH], r[WIDTH], sum[WIDTH];
+                float w[WIDTH], d[WIDTH], r[WIDTH], dr[WIDTH];
                 unpack<T>(weights[i], w);
                 unpack<T>(tile.dy[n][i], d);
                 unpack<T>(tile.r[n][i], r);
-                unpack<T>(tile.before[n][i], sum);
+                unpack<T>(tile.before[n][i], dr);
 #pragma unroll
                 for (int e = 0; e < WIDTH; e++) {
                     const float normalized = (r[e] - tile.mean[n]) * tile.rstd[n];
-                    sum[e] += tile.rstd[n] * (d[e] * w[e] - mean_g - normalized * mean_gn);
+                    sums[DR][i][e] += dr[e];
+                    dr[e] += tile.rstd[n] * (d[e] * w[e] - mean_g - normalized * mean_gn);
                 }
-                store_words(b.dr + (first + n) * b.columns + c, packed<T>(sum));
+                store_words(b.dr + (first + n) * b.columns + c, packed<T>(dr));
             }
         }
     }
-    write_partials<PACKS, WIDTH>(dweight, dbias, b.columns, b.partials + (int64_t)blockIdx.x * 2 * b.columns);
+    write_partials<PACKS, WIDTH>(sums, b.sums, b.columns,
+                                 b.partials + (int64_t)blockIdx.x * b.sums * b.columns);
 }
 
 /* The same for any number of columns. A thread keeps to its columns, so it may use its part of the block's
  * row of partials as accumulators. */
 template <typename T>
 __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_backward_any(const BackwardRows<T> b) {
-    float *dweight = b.partials + (int64_t)blockIdx.x * 2 * b.columns, *dbias = dweight + b.columns;
+    float *dweight = b.partials + (int64_t)blockIdx.x * b.sums * b.columns, *dbias = dweight + b.columns;
+    float *dr_sums = b.sums == SUMS ? dbias + b.columns : nullptr;
     wait_for_previous();
     let_next_start();
-    for (int c = threadIdx.x; c < b.columns; c += BLOCK_THREADS) dweight[c] = dbias[c] = 0.f;
+    for (int c = threadIdx.x; c < b.columns; c += BLOCK_THREADS) {
+        dweight[c] = dbias[c] = 0.f;
+        if (dr_sums) dr_sums[c] = 0.f;
+    }
     int slot = 0;
     for (int64_t n = blockIdx.x; n < b.rows; n += gridDim.x, slot ^= 1) {
         const T *dy = b.dy + n * b.columns, *r = b.r + n * b.columns;
@@ -205,6 +211,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_backward_any(const Ba
             const float g = to_float(dy[c]) * to_float(b.weight[c]);
             const float normalized = (to_float(r[c]) - mean) * rstd;
             const float d = rstd * (g - (sums.x + normalized * sums.y) / b.columns);
+            if (dr_sums) dr_sums[c] += to_float(dr[c]);
             dr[c] = from_float<T>(b.accumulate ? to_float(dr[c]) + d : d);
         }
     }
@@ -247,6 +254,7 @@ Status backward(Ctx *ctx, const NormBackward *n) {
                          data_of<float>(f->rstd),
                          data_of<T>(n->dr),
                          nullptr,
+                         tensor_empty(n->dr_sums) ? DR : SUMS,
                          rows,
                          (int)columns,
                          n->accumulate};
@@ -256,17 +264,18 @@ Status backward(Ctx *ctx, const NormBackward *n) {
     if (packs <= MOST_PACKS * THREADS && walks_in_packs(VECTOR<T>, {columns}, {b.dy, b.r, b.weight, b.dr}))
         plan = backward_plan<T>(packs);
     const int64_t tiles = divide_up(rows, plan.rows), blocks = tiles < plan.most ? tiles : plan.most;
-    const size_t shared = plan.threads.y > 1 ? (size_t)columns * 2 * sizeof(float) : 0;
+    const size_t shared = plan.threads.y > 1 ? (size_t)(columns * b.sums) * sizeof(float) : 0;
 
     Tensor partials;
-    TRY(take(ctx, ARENA_SCRATCH, "norm.partials", F32, shape2(blocks, 2 * columns), &partials));
+    TRY(take(ctx, ARENA_SCRATCH, "norm.partials", F32, shape3(blocks, b.sums, columns), &partials));
     b.partials = data_of<float>(partials);
     PRIMITIVE (ctx, "norm gradient") {
         TRY(LAUNCH_EARLY(ctx, plan.kernel, (unsigned)blocks, plan.threads, shared, b));
     }
-    PRIMITIVE (ctx, "weight and bias gradient") {
-        TRY(partials_add(ctx, b.partials, blocks, 2 * columns, data_of<float>(n->dweight), columns,
-                         data_of<float>(n->dbias)));
+    PRIMITIVE (ctx, "column sums") {
+        TRY(partials_add(
+            ctx, b.partials, blocks, columns,
+            {{data_of<float>(n->dweight), data_of<float>(n->dbias), data_of<float>(n->dr_sums)}}));
     }
     return OK;
 }

@@ -175,7 +175,7 @@ static Status take_scratch(Ctx *ctx, int64_t rows, int64_t width, Scratch *s) {
     return columns_take(ctx, s->product, &s->partials);
 }
 
-/* dweight += sum of dy * n;   dbias += sum of dy */
+/* dweight += sum of dy * n;   dbias += sum of dy;   dr_sums += sum of dr, which has yet to be added to */
 template <class T>
 static Status parameter_gradients(Ctx *ctx, const NormBackward *b, bool packed, const Scratch *s) {
     const NormForward *f = b->forward;
@@ -189,6 +189,8 @@ static Status parameter_gradients(Ctx *ctx, const NormBackward *b, bool packed, 
                             data_of<float>(s->product)));
     PRIMITIVE (ctx, "weight gradient") TRY(columns_add(ctx, s->product, s->partials, b->dweight));
     PRIMITIVE (ctx, "bias gradient") TRY(columns_add(ctx, b->dy, s->partials, b->dbias));
+    if (!tensor_empty(b->dr_sums))
+        PRIMITIVE (ctx, "column sums") TRY(columns_add(ctx, b->dr, s->partials, b->dr_sums));
     return OK;
 }
 

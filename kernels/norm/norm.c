@@ -43,16 +43,22 @@ Status norm_backward(Ctx *ctx, const NormBackward *n) {
     TRY(check_dense("norm", "dr", n->dr, ctx->dtype, rows, width));
     TRY(check_dense("norm", "dweight", n->dweight, wide_dtype(ctx), 1, width));
     TRY(check_dense("norm", "dbias", n->dbias, wide_dtype(ctx), 1, width));
+    bool sums = !tensor_empty(n->dr_sums);
+    if (sums) {
+        TRY(check_that("norm", n->accumulate, "dr_sums go with accumulate"));
+        TRY(check_dense("norm", "dr_sums", n->dr_sums, wide_dtype(ctx), 1, width));
+    }
     if (rows == 0) return OK;
     double size = (double)dtype_size(ctx->dtype), wide = (double)dtype_size(wide_dtype(ctx));
     double elements = (double)tensor_count(f->x);
-    /* Per element: n 2, g 1, two means 3, dr 4, dweight 2, dbias 1, accumulate 1. */
-    Call call = {.operation = OP_NORM,
-                 .pass = PASS_BACKWARD,
-                 .contract = n,
-                 .work = {.flops = elements * (n->accumulate ? 14 : 13),
-                          .bytes = size * (elements * (n->accumulate ? 4 : 3) + (double)width) +
-                                   wide * (2 * (double)rows + 4 * (double)width)},
-                 .outputs = {{"dr", n->dr}, {"dweight", n->dweight}, {"dbias", n->dbias}}};
+    /* Per element: n 2, g 1, two means 3, dr 4, dweight 2, dbias 1, accumulate 1, dr_sums 1. */
+    Call call = {
+        .operation = OP_NORM,
+        .pass = PASS_BACKWARD,
+        .contract = n,
+        .work = {.flops = elements * (13 + n->accumulate + sums),
+                 .bytes = size * (elements * (n->accumulate ? 4 : 3) + (double)width) +
+                          wide * (2 * (double)rows + (sums ? 6 : 4) * (double)width)},
+        .outputs = {{"dr", n->dr}, {"dweight", n->dweight}, {"dbias", n->dbias}, {"dr_sums", n->dr_sums}}};
     return op_run(ctx, &call);
 }

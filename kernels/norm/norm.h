@@ -4,7 +4,8 @@
  * Backward, with n = (r - mean) * rstd and g = dy * weight:
  *     dr = rstd * (g - mean(g) - n * mean(g * n)),   dweight += sum of dy * n,   dbias += sum of dy.
  * dr is the gradient of both x and skip; it is written (accumulate = false: first writer) or added to what
- * later users of r have left there (accumulate = true). */
+ * later users of r have left there (accumulate = true). With dr_sums, what they left is also summed over its rows:
+ * where the gradient of the layer that joins the stream behind this norm is dr itself, that is its bias's. */
 #ifndef KERNELS_NORM_H
 #define KERNELS_NORM_H
 
@@ -28,6 +29,7 @@ typedef struct {
     Tensor dr;             // (..., C)
     bool accumulate;       // dr += instead of dr =
     Tensor dweight, dbias; // (C) fp32, +=
+    Tensor dr_sums;        // (C) fp32, += sums over rows of dr as it comes in; empty unless accumulate
 } NormBackward;
 
 CHECKED Status norm_forward(Ctx *ctx, const NormForward *n);
