@@ -303,7 +303,7 @@ static void run_without_sums(Rig *rig, const void *what, double *const *in, doub
 
 static void bias_gradients_may_be_left_to_others(void **state) {
     const Variant *variant = test_variant(state, OP_LINEAR);
-    const Case c = {33, 40, 24, true, false, true, false, false, false};
+    const Case c = {33, 40, 24, true, false, true, false, false, .logits = false};
     double *in[INPUTS], *got[OUTPUTS], *want[OUTPUTS];
     make_inputs(&c, variant->dtype, in);
     make_outputs(&c, got);

@@ -2,6 +2,8 @@
  * into a Problem, the rows of the cache, the statistics of the backward pass, and the choice of a kernel. */
 #include "kernels/attention/cuda_problem.cuh"
 
+#include "kernels/device/words.cuh"
+
 #include <climits>
 
 namespace attention {
@@ -78,40 +80,61 @@ Status append_to_cache(Ctx *ctx, const AttentionForward *a) {
                    }));
 }
 
-/* lse in base 2 and delta = dy . y of every query and head; 8 threads a row, 8 columns of it at a time. */
-template <class T>
-__global__ void __launch_bounds__(THREADS) statistics_kernel(const __grid_constant__ Problem p) {
-    constexpr int LANES = 8, N = 8;
-    const int64_t row = (blockIdx.x * (int64_t)THREADS + threadIdx.x) / LANES; // (b, i, head)
-    const int64_t rows = (int64_t)p.batch * p.queries * p.heads;
-    const int lane = (int)threadIdx.x % LANES;
-    const int head = (int)(row % p.heads), i = (int)(row / p.heads % p.queries);
-    const int b = (int)(row / p.heads / p.queries);
-    float delta = 0.0f;
-    if (row < rows) {
-        const T *y = head_rows<T>(p, p.y, b, head) + i * p.y.row;
-        const T *dy = head_rows<T>(p, p.dy, b, head) + i * p.dy.row;
-        for (int column = lane * N; column < p.width; column += LANES * N) {
-            float left[N], right[N];
-            load_columns<N>(y + column, p.width - column, p.y.vector, left);
-            load_columns<N>(dy + column, p.width - column, p.dy.vector, right);
+constexpr int ROW_LANES = 8,
+              ROW_STEP = THREADS / ROW_LANES; // of statistics_kernel: threads of a row, rows at once
+constexpr int ROW_STEPS = 4;                  // so many times
+
+/* lse in base 2 and delta = dy . y of every query and head: a block has ROW_STEPS * ROW_STEP queries of one head,
+ * N columns a thread. Heads run fastest over the blocks, since a query's heads are neighbours in memory.
+ * Floor: read y and dy, 2 * B * T * heads * D * sizeof(T) bytes. */
+template <class T, int N>
+__global__ void __launch_bounds__(THREADS, 3)
+    statistics_kernel(const __grid_constant__ Problem p, int tiles) {
+    const int lane = int(threadIdx.x) % ROW_LANES, head = int(blockIdx.x) % p.heads;
+    const int rest = int(blockIdx.x) / p.heads, b = rest / tiles;
+    const int first = rest % tiles * (ROW_STEPS * ROW_STEP) + int(threadIdx.x) / ROW_LANES;
+    wait_for_previous();
+    let_next_start();
+    const T *const y = head_rows<T>(p, p.y, b, head), *const dy = head_rows<T>(p, p.dy, b, head);
+    float delta[ROW_STEPS] = {};
+    for (int column = lane * N; column < p.width; column += ROW_LANES * N) {
+        Words left[ROW_STEPS] = {}, right[ROW_STEPS] = {};
 #pragma unroll
-            for (int e = 0; e < N; e++) delta = fmaf(left[e], right[e], delta);
+        for (int s = 0; s < ROW_STEPS; s++) {
+            const int64_t i = first + s * ROW_STEP;
+            if (i >= p.queries) continue;
+            left[s] = load_words_of<T, N>(y + i * p.y.row + column);
+            right[s] = load_words_of<T, N>(dy + i * p.dy.row + column);
+        }
+#pragma unroll
+        for (int s = 0; s < ROW_STEPS; s++) {
+            float a[N], b[N];
+            unpack_of<T, N>(left[s], a);
+            unpack_of<T, N>(right[s], b);
+#pragma unroll
+            for (int e = 0; e < N; e++) delta[s] = fmaf(a[e], b[e], delta[s]);
         }
     }
 #pragma unroll
-    for (int distance = LANES / 2; distance > 0; distance /= 2)
-        delta += __shfl_xor_sync(0xffffffffu, delta, distance);
-    if (row >= rows || lane != 0) return;
-    const int64_t to = ((int64_t)b * p.heads + head) * p.queries + i;
-    const float lse = p.lse[to];
-    // a query that saw nothing: 2^(score - inf) = 0 makes all its probabilities 0
-    p.statistics[to] = make_float2(lse == -INFINITY ? INFINITY : lse * LOG2_E, delta);
+    for (int s = 0; s < ROW_STEPS; s++) {
+#pragma unroll
+        for (int distance = ROW_LANES / 2; distance > 0; distance /= 2)
+            delta[s] += __shfl_xor_sync(0xffffffffu, delta[s], distance);
+        const int i = first + s * ROW_STEP;
+        if (i >= p.queries || lane != 0) continue;
+        const int64_t to = ((int64_t)b * p.heads + head) * p.queries + i;
+        const float lse = p.lse[to];
+        // a query that saw nothing: 2^(score - inf) = 0 makes all its probabilities 0
+        p.statistics[to] = make_float2(lse == -INFINITY ? INFINITY : lse * LOG2_E, delta[s]);
+    }
 }
 
 Status statistics(Ctx *ctx, const Problem &p) {
-    const int64_t blocks = divide_up((int64_t)p.batch * p.queries * p.heads, THREADS / 8);
-    DISPATCH_FLOAT(p.dtype, T, return LAUNCH(ctx, statistics_kernel<T>, blocks, THREADS, 0, p));
+    const int tiles = int(divide_up(p.queries, ROW_STEPS * ROW_STEP));
+    const int64_t blocks = int64_t(tiles) * p.heads * p.batch;
+    DISPATCH_FLOAT(p.dtype, T, DISPATCH_PACK(p.y.vector && p.dy.vector, T, N, {
+                       return LAUNCH_EARLY(ctx, (statistics_kernel<T, N>), blocks, THREADS, 0, p, tiles);
+                   }));
 }
 
 /* bf16 heads of up to TENSOR_WIDTH, where the device has the shared memory for the tiles. */

@@ -42,27 +42,38 @@ struct Maps {
     CUtensorMap q, k, v;
 };
 
-/* A block's tiles of queries: unit blockIdx.x, and every gridDim.x after it. A unit is one tile or, where
- * `paired`, two, the i-th longest and the i-th shortest of a head, so that under a causal mask all units
- * are as much work. */
+/* A block's tiles of queries. Where tiles are as long as one another: tile blockIdx.x and every gridDim.x after it.
+ * Under a causal mask they are not, and a unit is two, the i-th longest and the i-th shortest of a head (PAIRED),
+ * which are as much work as any other two; or, where that leaves too few units, the longest tiles of all heads
+ * come first and are dealt out to the blocks there and back (DEALT). */
+enum Order { EQUAL, PAIRED, DEALT };
+
 struct Schedule {
     int tiles, per_head, units;
-    bool paired;
+    Order order;
 
-    __host__ __device__ Schedule(const Problem &p, int rows, bool paired)
-        : tiles((p.queries + rows - 1) / rows), per_head(paired ? (tiles + 1) / 2 : tiles),
-          units(per_head * p.heads * p.batch), paired(paired) {}
+    __host__ __device__ Schedule(const Problem &p, int rows, Order order)
+        : tiles((p.queries + rows - 1) / rows), per_head(order == PAIRED ? (tiles + 1) / 2 : tiles),
+          units(per_head * p.heads * p.batch), order(order) {}
+
+    /* The block's unit of a round, or beyond the last. */
+    __device__ int unit(int round) const {
+        const bool back = order == DEALT && round % 2;
+        return round * int(gridDim.x) + (back ? int(gridDim.x) - 1 - int(blockIdx.x) : int(blockIdx.x));
+    }
 
     /* How many tiles the block has. */
     __device__ int turns() const {
-        return (units - int(blockIdx.x) + int(gridDim.x) - 1) / int(gridDim.x) * (paired ? 2 : 1);
+        const int whole = units / int(gridDim.x);
+        return (whole + (unit(whole) < units)) * (order == PAIRED ? 2 : 1);
     }
 
     /* The block's `turn`-th tile; beyond the queries where the longest and the shortest are the same. */
     __device__ Place get(const Problem &p, int turn) const {
-        const int unit = (paired ? turn / 2 : turn) * int(gridDim.x) + int(blockIdx.x);
-        const int i = unit % per_head, head = unit / per_head;
-        const bool second = paired && turn % 2;
+        const int at = unit(order == PAIRED ? turn / 2 : turn), heads = units / per_head;
+        const int i = order == DEALT ? at / heads : at % per_head,
+                  head = order == DEALT ? at % heads : at / per_head;
+        const bool second = order == PAIRED && turn % 2;
         return {second ? (2 * i == tiles - 1 ? tiles : i) : tiles - 1 - i, head % p.heads, head / p.heads};
     }
 };
@@ -103,39 +114,57 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Schedul
     }
 }
 
-/* One query row's running softmax, for the rows g and g + 8 of a warp that this thread holds. `sum` covers
- * this thread's columns only until the end. */
+/* The running softmax of the query rows g and g + 8 of a warp that this thread holds. `sum` covers this thread's
+ * columns only until the end. The base that is taken off the scores follows the largest of them only when it has
+ * fallen behind by GROWTH powers of two: exponentials stay below 2^GROWTH, and what was accumulated need not be
+ * rescaled in most steps (Dao 2025, FlashAttention-4). */
 struct Softmax {
-    float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+    static constexpr float GROWTH = 8.0f;
+    float base[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 
-    /* Turns scores into exp(score - maximum); `correction` is for what was accumulated before. Maxima and
-     * sums are taken in two chains, since each link waits for the one before. */
+    /* Turns scores into 2^(score * scale - base). If it returns true (to all of a warp), what was accumulated
+     * before is to be multiplied by `correction`. Maxima and sums are taken in two chains, since each link waits
+     * for the one before. */
     template <int N>
-    __device__ inline void step(float (&s)[N][4], float scale, float (&correction)[2]) {
+    __device__ inline bool step(float (&s)[N][4], float scale, float (&correction)[2]) {
+        float largest[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float most[2] = {maximum[half], maximum[half]};
+            float most[2] = {-INFINITY, -INFINITY};
 #pragma unroll
             for (int n = 0; n < N; n++)
                 most[n % 2] = fmaxf(most[n % 2], fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-            float largest = fmaxf(most[0], most[1]);
-            largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
-            largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
-            // a row that has seen nothing yet has maximum -inf, and all its exponentials must be 0
-            const float base = largest == -INFINITY ? 0.0f : largest * scale;
-            correction[half] = power_of_two(maximum[half] * scale - base);
-            maximum[half] = largest;
-            float total[2] = {sum[half] * correction[half], 0.0f};
+            float top = fmaxf(most[0], most[1]);
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+            largest[half] = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * scale;
+        }
+        const bool behind = largest[0] > base[0] + GROWTH || largest[1] > base[1] + GROWTH;
+        const bool rescaled = __any_sync(~0u, behind);
+        if (rescaled) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float higher = fmaxf(base[half], largest[half]);
+                correction[half] = higher == -INFINITY ? 1.0f : power_of_two(base[half] - higher);
+                sum[half] *= correction[half];
+                base[half] = higher;
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            // a row that has seen nothing yet has base -inf, and all its exponentials must be 0
+            const float off = base[half] == -INFINITY ? 0.0f : base[half];
+            float total[2] = {sum[half], 0.0f};
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float &score = s[n][2 * half + i];
-                    score = power_of_two(score * scale - base);
+                    score = power_of_two(score * scale - off);
                     total[i] += score;
                 }
             sum[half] = total[0] + total[1];
         }
+        return rescaled;
     }
 };
 
@@ -189,9 +218,8 @@ __device__ inline void finish(const Problem &p, const Tile &tile, int row, const
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
         inverse[half] = sum == 0.0f ? 0.0f : __fdividef(1.0f, sum);
-        const float base = softmax.maximum[half] * (p.scale * LOG2_E);
         if (lse && threadIdx.x % 4 == 0 && i < p.queries)
-            lse[i] = sum == 0.0f ? -INFINITY : (base + __log2f(sum)) * LN_2;
+            lse[i] = sum == 0.0f ? -INFINITY : (softmax.base[half] + __log2f(sum)) * LN_2;
     }
     scale_rows(o, inverse);
     store_rows(o, head_rows<bf16>(p, p.y, tile.b, tile.head), p.y.row, row, p.queries);
@@ -266,7 +294,7 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
         hold(s);
         own.release(own.shared.keys_free[own.ring.stage]);
         if (unmasked == 0) mask(s, p, length, row, column);
-        softmax.step(s, scale, correction);
+        (void)softmax.step(s, scale, correction); // nothing was accumulated before
         pack_rows(probabilities, s);
     }
 #pragma unroll 1
@@ -283,14 +311,14 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
         hold(s);
         own.release(own.shared.keys_free[own.ring.stage]);
         if (step >= unmasked) mask(s, p, length, row, step * F::KEYS + column);
-        softmax.step(s, scale, correction);
+        const bool rescaled = softmax.step(s, scale, correction);
         if constexpr (F::OVERLAPPED) { // never true, but the compiler does not move the wait before it
             if (softmax.sum[0] + softmax.sum[1] < 0.0f) __nanosleep(1);
         }
         products_wait<0>();
         hold(o);
         own.release(own.shared.values_free[last.stage]);
-        scale_rows(o, correction);
+        if (rescaled) scale_rows(o, correction);
         pack_rows(probabilities, s);
     }
     own.release(own.shared.queries_free[own.tiles.stage]);
@@ -337,7 +365,7 @@ __device__ inline void consume(const Problem &p, int turns, typename F::Shared &
 
 template <class F>
 __global__ void __launch_bounds__(F::THREADS, 1)
-    hopper_forward_kernel(const __grid_constant__ Problem p, const __grid_constant__ Maps maps, bool paired) {
+    hopper_forward_kernel(const __grid_constant__ Problem p, const __grid_constant__ Maps maps, Order order) {
     if constexpr (HOPPER) {
         extern __shared__ __align__(1024) uint8_t shared_memory[]; // whole swizzled groups of 8 rows
         typename F::Shared &shared = *reinterpret_cast<typename F::Shared *>(shared_memory);
@@ -355,7 +383,7 @@ __global__ void __launch_bounds__(F::THREADS, 1)
             fence_barrier_init();
         }
         __syncthreads();
-        const Schedule schedule(p, F::QUERIES, paired);
+        const Schedule schedule(p, F::QUERIES, order);
         if (threadIdx.x >= F::GROUPS * WARPGROUP) {
             fewer_registers<24>();
             if (threadIdx.x % WARPGROUP == 0) produce<F>(p, maps, schedule, shared);
@@ -372,19 +400,20 @@ Status launch(Ctx *ctx, const Problem &p) {
     TRY(tensor_map(p.q, p.batch, p.queries, int64_t(p.heads) * p.width, F::QUERIES, F::WIDTH, &maps.q));
     TRY(tensor_map(p.k, p.batch, p.keys, int64_t(p.kv_heads) * p.width, F::KEYS, F::WIDTH, &maps.k));
     TRY(tensor_map(p.v, p.batch, p.keys, int64_t(p.kv_heads) * p.width, F::KEYS, F::WIDTH, &maps.v));
-    // pairs that are too few to share out evenly: a block for each tile, and the hardware shares them out
     const int resident = cuda_device(ctx)->multiprocessors;
-    const bool paired = p.causal && Schedule(p, F::QUERIES, true).units >= 4 * resident;
-    const int units = Schedule(p, F::QUERIES, paired).units;
-    const int blocks = units < resident || (p.causal && !paired) ? units : resident;
-    return LAUNCH(ctx, hopper_forward_kernel<F>, blocks, F::THREADS, F::SHARED, p, maps, paired);
+    const bool many =
+        Schedule(p, F::QUERIES, PAIRED).units >= 4 * resident; // enough to share them out evenly
+    const Order order = !p.causal ? EQUAL : many ? PAIRED : DEALT;
+    const int units = Schedule(p, F::QUERIES, order).units;
+    return LAUNCH(ctx, hopper_forward_kernel<F>, units < resident ? units : resident, F::THREADS, F::SHARED,
+                  p, maps, order);
 }
 
 } // namespace hopper_forward
 
 bool fits_hopper_forward(const Ctx *ctx, const Problem &p) {
     const int64_t columns = int64_t(p.heads) * p.width, kv_columns = int64_t(p.kv_heads) * p.width;
-    return cuda_device(ctx)->capability == 90 && p.dtype == BF16 && (p.width == 64 || p.width == 128) &&
+    return cuda_device(ctx)->hopper && p.dtype == BF16 && (p.width == 64 || p.width == 128) &&
            p.y.vector && tensor_map_fits(p.q, p.batch, p.queries, columns) &&
            tensor_map_fits(p.k, p.batch, p.keys, kv_columns) &&
            tensor_map_fits(p.v, p.batch, p.keys, kv_columns);

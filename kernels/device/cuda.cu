@@ -2,6 +2,7 @@
 #include "kernels/device/cuda.cuh"
 
 #include "base/memory.h"
+#include "kernels/device/hopper.cuh"
 #include "kernels/gemm/cuda.cuh"
 
 #include <cuda_profiler_api.h>
@@ -268,6 +269,10 @@ static void cuda_close(Device *device) {
 
 __global__ static void probe_kernel() {}
 
+__global__ static void report_hopper(int *hopper) {
+    *hopper = gpu::HOPPER;
+}
+
 /* Fills in what the GPU is, and makes sure that it can run this binary's kernels. */
 static Status cuda_describe(CudaDevice *device) {
     cudaDeviceProp properties;
@@ -297,6 +302,18 @@ static Status cuda_describe(CudaDevice *device) {
     return OK;
 }
 
+/* Asks the code that runs: what it was built for is known nowhere else. Overwrites the first ticket. */
+static Status cuda_ask_hopper(CudaDevice *device) {
+    int hopper;
+    report_hopper<<<1, 1, 0, device->stream>>>(device->tickets);
+    CUDA_TRY(cudaGetLastError());
+    CUDA_TRY(
+        cudaMemcpyAsync(&hopper, device->tickets, sizeof hopper, cudaMemcpyDeviceToHost, device->stream));
+    CUDA_TRY(cudaStreamSynchronize(device->stream));
+    device->hopper = hopper != 0;
+    return OK;
+}
+
 static Status cuda_start(CudaDevice *device) {
     CUDA_TRY(cudaSetDevice(device->index));
     TRY(cuda_describe(device));
@@ -309,6 +326,7 @@ static Status cuda_start(CudaDevice *device) {
     device->base.workspace = WORKSPACE_BYTES + TICKETS * sizeof *device->tickets;
     CUDA_TRY(cudaMalloc(&device->workspace, device->workspace_bytes));
     CUDA_TRY(cudaMalloc(&device->tickets, TICKETS * sizeof *device->tickets));
+    TRY(cuda_ask_hopper(device));
     CUDA_TRY(cudaMemset(device->tickets, 0, TICKETS * sizeof *device->tickets));
     device->names = (RangeNames *)memory_allocate(sizeof *device->names);
     if (!device->names) return fail(ERROR_MEMORY, "no host memory to open the GPU");

@@ -26,6 +26,7 @@ struct CudaDevice {
     int *tickets; // (TICKETS) zeros, for blocks that wait for one another's parts; kernels leave them zero
     int multiprocessors;
     int capability;      // 10 * major + minor: 90 for Hopper
+    bool hopper;         // it runs code that was built with Hopper's own instructions (hopper.cuh)
     bool early_launches; // LAUNCH_EARLY means something: the GPU has it, and the kernels are built for it
     size_t shared_bytes; // that one block can ask for
     size_t l2_bytes;
@@ -56,7 +57,8 @@ CHECKED Status cublas_status(cublasStatus_t error, const char *what);
 
 /* The same for a kernel that may start while the one before it in the stream still runs (Hopper's
  * programmatic dependent launch): it must call wait_for_previous() before it reads what any kernel has
- * written that could still be running, and before it writes anything. */
+ * written that could still be running, and before it writes anything. Its pointers are not __restrict__: what
+ * the compiler then takes for constant it may read early, and past the caches that see the writes. */
 #define LAUNCH_EARLY(ctx, kernel, grid, block, shared, ...)                                                  \
     cuda_launch<true>(cuda_device(ctx), #kernel, kernel, dim3(grid), dim3(block), shared, __VA_ARGS__)
 

@@ -26,6 +26,15 @@ __device__ inline void copy_async_8(void *to, const void *from, bool inside) {
                  : "memory");
 }
 
+/* Ends a group of this thread's copies; waits until at most LATER groups are still under way. */
+__device__ inline void copy_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int LATER>
+__device__ inline void copy_async_wait_group() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+}
+
 /* Waits for this thread's own copies. */
 __device__ inline void copy_async_wait() {
     asm volatile("cp.async.wait_all;" ::: "memory");

@@ -2,6 +2,7 @@
 
 #include "kernels/device/columns.cuh"
 #include "kernels/device/cuda.cuh"
+#include "kernels/device/instructions.cuh"
 #include "kernels/device/words.cuh"
 #include "kernels/gemm/gemm.h"
 
@@ -108,8 +109,42 @@ __device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Wor
     if ((int)threadIdx.x == owner % THREADS) x[target] = from_float<T>(scale * (softmax(chosen) - aim));
 }
 
+/* Adds the packs [first, end) of a row that are this thread's, every THREADS-th, BATCH of them on their way at
+ * once, to `exponentials` and, where that is wanted, to the sum of the logits. */
+template <typename T, int THREADS>
+__device__ __forceinline__ void add_packs(const Rows<T> &r, const Words *from, int first, int end,
+                                          ExponentialSum &exponentials, float &logits) {
+    constexpr int WIDTH = VECTOR<T>;
+    for (int start = first + (int)threadIdx.x; start < end; start += BATCH * THREADS) {
+        Words words[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++)
+            if (start + b * THREADS < end) words[b] = from[start + b * THREADS];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            if (start + b * THREADS >= end) continue;
+            float values[WIDTH];
+            unpack<T>(words[b], values);
+            add_bias(r, (int64_t)(start + b * THREADS) * WIDTH, values);
+            exponentials.add(values);
+            if (r.smoothing > 0.f)
+#pragma unroll
+                for (int e = 0; e < WIDTH; e++) logits += values[e];
+        }
+    }
+}
+
+/* Starts the copies of the same packs to shared memory. */
+template <int THREADS>
+__device__ __forceinline__ void copy_packs(Words *to, const Words *from, int first, int end) {
+    for (int i = first + (int)threadIdx.x; i < end; i += THREADS) gpu::copy_async_16(to + i, from + i, true);
+    gpu::copy_async_commit();
+}
+
 /* A block makes of a row of logits its loss and, with GRADIENT, writes scale * (softmax - target) over it.
- * CACHED keeps the row in shared memory, so that it is read once; two such blocks share a multiprocessor.
+ * CACHED keeps the row in shared memory, so that it is read once, and all of it is on its way at once; two such
+ * blocks share a multiprocessor, and one computes while the other's row comes. A thread reads only what it has
+ * copied itself, so no barrier is needed there either.
  * Floor: rows * columns * sizeof(T) bytes read, and as many written with GRADIENT. */
 template <typename T, int THREADS, bool GRADIENT, bool CACHED>
 __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Rows<T> r) {
@@ -126,24 +161,18 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
 
     ExponentialSum mine;
     float logits = 0.f; // their sum
-    for (int first = threadIdx.x; first < whole; first += BATCH * THREADS) {
-        Words words[BATCH];
-#pragma unroll
-        for (int b = 0; b < BATCH; b++)
-            if (first + b * THREADS < whole)
-                words[b] = load_words(x + (int64_t)(first + b * THREADS) * WIDTH);
-#pragma unroll
-        for (int b = 0; b < BATCH; b++) {
-            if (first + b * THREADS >= whole) continue;
-            if (CACHED) cache[first + b * THREADS] = words[b];
-            float values[WIDTH];
-            unpack<T>(words[b], values);
-            add_bias(r, (int64_t)(first + b * THREADS) * WIDTH, values);
-            mine.add(values);
-            if (r.smoothing > 0.f)
-#pragma unroll
-                for (int e = 0; e < WIDTH; e++) logits += values[e];
-        }
+    const Words *const packs = reinterpret_cast<const Words *>(x);
+    if constexpr (CACHED) {
+        // the first half is worked on before the second is here
+        const int half = (int)divide_up(whole, 2 * THREADS) * THREADS;
+        copy_packs<THREADS>(cache, packs, 0, half < whole ? half : whole);
+        copy_packs<THREADS>(cache, packs, half, whole);
+        gpu::copy_async_wait_group<1>();
+        add_packs<T, THREADS>(r, cache, 0, half < whole ? half : whole, mine, logits);
+        gpu::copy_async_wait_group<0>();
+        add_packs<T, THREADS>(r, cache, half, whole, mine, logits);
+    } else {
+        add_packs<T, THREADS>(r, packs, 0, whole, mine, logits);
     }
     for (int c = whole * WIDTH + threadIdx.x; c < r.vocab; c += THREADS) {
         const float logit = logit_at(r, x, c);

@@ -5,8 +5,8 @@
 #include "kernels/norm/cuda_group.cuh"
 
 /* A row is read once and kept in registers, in 16-byte packs, by as many warps as give each thread one pack
- * (up to four where it is long), two rows at a time, so that enough is on its way. Rows that are longer still,
- * or not whole packs, take norm_rows_backward_any, which reads a row twice. */
+ * (up to four where it is long). Rows that are longer still, or not whole packs, take norm_rows_backward_any,
+ * which reads a row twice. */
 namespace {
 
 constexpr int MULTIPROCESSORS = 132; // fixed, so that the order of the sums over rows is fixed too
@@ -32,55 +32,45 @@ struct BackwardRows {
     bool accumulate;
 };
 
-/* A thread's packs of ROWS rows of dy and r (and of dr, to add to). What lies beyond a row or beyond the last
- * row is zero, and adds nothing to any sum. */
-template <typename T, int PACKS, int ROWS>
-struct Tile {
-    Words dy[ROWS][PACKS], r[ROWS][PACKS], before[ROWS][PACKS];
-    float mean[ROWS], rstd[ROWS];
+/* A thread's packs of a row of dy and r (and of dr, to add to). What lies beyond the row or beyond the last row
+ * is zero, and adds nothing to any sum. */
+template <typename T, int PACKS>
+struct RowPacks {
+    Words dy[PACKS], r[PACKS], before[PACKS];
+    float mean, rstd;
 
-    __device__ __forceinline__ void load(const BackwardRows<T> &b, int64_t first) {
+    __device__ __forceinline__ void load(const BackwardRows<T> &b, int64_t row) {
+        const bool there = row < b.rows;
+        mean = there ? b.mean[row] : 0.f;
+        rstd = there ? b.rstd[row] : 0.f;
 #pragma unroll
-        for (int n = 0; n < ROWS; n++) {
-            const bool there = first + n < b.rows;
-            mean[n] = there ? b.mean[first + n] : 0.f;
-            rstd[n] = there ? b.rstd[first + n] : 0.f;
-#pragma unroll
-            for (int i = 0; i < PACKS; i++) {
-                const int c = (threadIdx.x + i * blockDim.x) * VECTOR<T>;
-                const int64_t at = (first + n) * b.columns + c;
-                dy[n][i] = r[n][i] = before[n][i] = {};
-                if (!there || c >= b.columns) continue;
-                dy[n][i] = load_words(b.dy + at);
-                r[n][i] = load_words(b.r + at);
-                if (b.accumulate) before[n][i] = load_words(b.dr + at);
-            }
+        for (int i = 0; i < PACKS; i++) {
+            const int c = (threadIdx.x + i * blockDim.x) * VECTOR<T>;
+            const int64_t at = row * b.columns + c;
+            dy[i] = r[i] = before[i] = {};
+            if (!there || c >= b.columns) continue;
+            dy[i] = load_words(b.dy + at);
+            r[i] = load_words(b.r + at);
+            if (b.accumulate) before[i] = load_words(b.dr + at);
         }
     }
 };
 
-/* Of each row, the sums over its group of g and of g times the normalized r, to all threads of the group.
- * `slot` alternates between calls: see group_sum. */
-template <int ROWS>
-__device__ __forceinline__ void tile_sums(float2 (&sums)[ROWS], int slot) {
-    __shared__ float2 of_warp[2][THREADS / WARP][ROWS];
+/* The sums over the row's group of g and of g times the normalized r, to all threads of the group. `slot`
+ * alternates between calls: see group_sum. */
+__device__ __forceinline__ float2 row_sums(float2 sums, int slot) {
+    __shared__ float2 of_warp[2][THREADS / WARP];
     const int warps = blockDim.x / WARP, group = threadIdx.y * warps;
-#pragma unroll
-    for (int n = 0; n < ROWS; n++) sums[n] = make_float2(warp_sum(sums[n].x), warp_sum(sums[n].y));
-    if (warps == 1) return;
-    if (threadIdx.x % WARP == 0) {
-#pragma unroll
-        for (int n = 0; n < ROWS; n++) of_warp[slot][group + threadIdx.x / WARP][n] = sums[n];
-    }
+    sums = make_float2(warp_sum(sums.x), warp_sum(sums.y));
+    if (warps == 1) return sums;
+    if (threadIdx.x % WARP == 0) of_warp[slot][group + threadIdx.x / WARP] = sums;
     __syncthreads();
-#pragma unroll
-    for (int n = 0; n < ROWS; n++) {
-        sums[n] = of_warp[slot][group][n];
-        for (int w = 1; w < warps; w++) {
-            sums[n].x += of_warp[slot][group + w][n].x;
-            sums[n].y += of_warp[slot][group + w][n].y;
-        }
+    sums = of_warp[slot][group];
+    for (int w = 1; w < warps; w++) {
+        sums.x += of_warp[slot][group + w].x;
+        sums.y += of_warp[slot][group + w].y;
     }
+    return sums;
 }
 
 /* The block's row of partials. Its groups add up in shared memory, one after another. */
@@ -107,14 +97,14 @@ __device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH],
     }
 }
 
-/* A group of blockDim.x threads, whole warps, takes ROWS rows at a time; a block has blockDim.y groups.
- * Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T) bytes. */
-template <typename T, int PACKS, int ROWS>
+/* A group of blockDim.x threads, whole warps, has a row, and the next one is on its way meanwhile; a block has
+ * blockDim.y groups. Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T) bytes. */
+template <typename T, int PACKS>
 __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
     norm_rows_backward(const BackwardRows<T> b) {
     constexpr int WIDTH = VECTOR<T>;
     const float per_column = 1.f / b.columns;
-    const int64_t step = (int64_t)gridDim.x * blockDim.y * ROWS;
+    const int64_t step = (int64_t)gridDim.x * blockDim.y;
     float sums[SUMS][PACKS][WIDTH] = {};
     wait_for_previous();
     let_next_start();
@@ -125,56 +115,51 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
         if (c < b.columns) weights[i] = load_words(b.weight + c);
     }
     int slot = 0;
-    for (int64_t of_block = (int64_t)blockIdx.x * blockDim.y * ROWS; of_block < b.rows; of_block += step) {
-        const int64_t first = of_block + threadIdx.y * ROWS;
-        Tile<T, PACKS, ROWS> tile;
-        tile.load(b, first);
-        float2 of_row[ROWS]; // the sums of g and of g times the normalized r
+    int64_t of_block = (int64_t)blockIdx.x * blockDim.y; // the block's first row
+    RowPacks<T, PACKS> here, next;
+    here.load(b, of_block + threadIdx.y);
+    for (; of_block < b.rows; of_block += step, here = next) {
+        const int64_t row = of_block + threadIdx.y;
+        next.load(b, row + step);
+        float2 of_row = make_float2(0.f, 0.f);
 #pragma unroll
-        for (int n = 0; n < ROWS; n++) {
-            of_row[n] = make_float2(0.f, 0.f);
+        for (int i = 0; i < PACKS; i++) {
+            forget(weights[i]);
+            float w[WIDTH], d[WIDTH], r[WIDTH];
+            unpack<T>(weights[i], w);
+            unpack<T>(here.dy[i], d);
+            unpack<T>(here.r[i], r);
 #pragma unroll
-            for (int i = 0; i < PACKS; i++) {
-                forget(weights[i]);
-                float w[WIDTH], d[WIDTH], r[WIDTH];
-                unpack<T>(weights[i], w);
-                unpack<T>(tile.dy[n][i], d);
-                unpack<T>(tile.r[n][i], r);
-#pragma unroll
-                for (int e = 0; e < WIDTH; e++) {
-                    const float normalized = (r[e] - tile.mean[n]) * tile.rstd[n], g = d[e] * w[e];
-                    of_row[n].x += g;
-                    of_row[n].y += g * normalized;
-                    sums[DWEIGHT][i][e] += d[e] * normalized;
-                    sums[DBIAS][i][e] += d[e];
-                }
+            for (int e = 0; e < WIDTH; e++) {
+                const float normalized = (r[e] - here.mean) * here.rstd, g = d[e] * w[e];
+                of_row.x += g;
+                of_row.y += g * normalized;
+                sums[DWEIGHT][i][e] += d[e] * normalized;
+                sums[DBIAS][i][e] += d[e];
             }
         }
-        tile_sums(of_row, slot);
+        of_row = row_sums(of_row, slot);
         slot ^= 1;
+        const float mean_g = of_row.x * per_column, mean_gn = of_row.y * per_column;
 #pragma unroll
-        for (int n = 0; n < ROWS; n++) {
-            const float mean_g = of_row[n].x * per_column, mean_gn = of_row[n].y * per_column;
+        for (int i = 0; i < PACKS; i++) {
+            const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
+            forget(here.dy[i]);
+            forget(here.r[i]);
+            forget(weights[i]);
+            if (c >= b.columns || row >= b.rows) continue;
+            float w[WIDTH], d[WIDTH], r[WIDTH], dr[WIDTH];
+            unpack<T>(weights[i], w);
+            unpack<T>(here.dy[i], d);
+            unpack<T>(here.r[i], r);
+            unpack<T>(here.before[i], dr);
 #pragma unroll
-            for (int i = 0; i < PACKS; i++) {
-                const int c = (threadIdx.x + i * blockDim.x) * WIDTH;
-                forget(tile.dy[n][i]);
-                forget(tile.r[n][i]);
-                forget(weights[i]);
-                if (c >= b.columns || first + n >= b.rows) continue;
-                float w[WIDTH], d[WIDTH], r[WIDTH], dr[WIDTH];
-                unpack<T>(weights[i], w);
-                unpack<T>(tile.dy[n][i], d);
-                unpack<T>(tile.r[n][i], r);
-                unpack<T>(tile.before[n][i], dr);
-#pragma unroll
-                for (int e = 0; e < WIDTH; e++) {
-                    const float normalized = (r[e] - tile.mean[n]) * tile.rstd[n];
-                    sums[DR][i][e] += dr[e];
-                    dr[e] += tile.rstd[n] * (d[e] * w[e] - mean_g - normalized * mean_gn);
-                }
-                store_words(b.dr + (first + n) * b.columns + c, packed<T>(dr));
+            for (int e = 0; e < WIDTH; e++) {
+                const float normalized = (r[e] - here.mean) * here.rstd;
+                sums[DR][i][e] += dr[e];
+                dr[e] += here.rstd * (d[e] * w[e] - mean_g - normalized * mean_gn);
             }
+            store_words(b.dr + row * b.columns + c, packed<T>(dr));
         }
     }
     write_partials<PACKS, WIDTH>(sums, b.sums, b.columns,
@@ -227,19 +212,18 @@ struct BackwardPlan {
 };
 
 /* A group's threads hold a row; a block has as many groups as fit. */
-template <typename T, int PACKS, int ROWS>
+template <typename T, int PACKS>
 BackwardPlan<T> backward_plan_of(int64_t row_packs) {
     const int lanes = (int)divide_up(row_packs, PACKS * WARP) * WARP, groups = THREADS / lanes;
     const int resident = resident_blocks(PACKS) * THREADS / (lanes * groups);
-    return {norm_rows_backward<T, PACKS, ROWS>, dim3(lanes, groups), groups * ROWS,
-            MULTIPROCESSORS * resident};
+    return {norm_rows_backward<T, PACKS>, dim3(lanes, groups), groups, MULTIPROCESSORS * resident};
 }
 
 template <typename T>
 BackwardPlan<T> backward_plan(int64_t row_packs) {
-    if (row_packs <= 1 * THREADS) return backward_plan_of<T, 1, 2>(row_packs);
-    if (row_packs <= 2 * THREADS) return backward_plan_of<T, 2, 1>(row_packs);
-    return backward_plan_of<T, MOST_PACKS, 1>(row_packs);
+    if (row_packs <= 1 * THREADS) return backward_plan_of<T, 1>(row_packs);
+    if (row_packs <= 2 * THREADS) return backward_plan_of<T, 2>(row_packs);
+    return backward_plan_of<T, MOST_PACKS>(row_packs);
 }
 
 template <typename T>
