@@ -129,7 +129,9 @@ static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
     } else {
         Step step = {g, sampler_rule(sampler)};
         const SampleRule *r = &step.rule;
-        const double terms[REPLAY_TERMS] = {r->greedy, (double)r->sharpness, (double)r->top_k, r->top_p};
+        double source = tensor_empty(g->cache.memory) ? 0 : (double)g->cache.memory.shape.d[2];
+        const double terms[REPLAY_TERMS] = {r->greedy, (double)r->sharpness, (double)r->top_k, r->top_p,
+                                            source};
         TRY(replay_run(ctx, &g->step, terms, step_work, &step));
         g->launched++;
     }
@@ -149,6 +151,36 @@ static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int
                 "a logit at position %" PRId64 " is infinite or not a number, or all are -inf", g->draws);
 }
 
+/* ---- the source of an encoder-decoder ---- */
+
+static Status encode(Ctx *ctx, Generator *g, int64_t count) {
+    bool training = ctx->training;
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    ctx->training = false;
+    Tensor tokens = tensor_view(g->source_tokens.data, I32, shape2(1, count));
+    TRY(transformer_encode(ctx, g->model, tokens, (Tensor){0}));
+    g->cache.memory = g->cache_memory;
+    TRY(transformer_cache_memory(ctx, g->model, g->model->memory, (Tensor){0}, &g->cache));
+    arena_release(&ctx->arenas[ARENA_SAVED], mark);
+    ctx->training = training;
+    return OK;
+}
+
+static Status take_source(Ctx *ctx, Generator *g) {
+    if (!g->source) return OK;
+    TRY(take(ctx, ARENA_SAVED, "source", I32, shape2(1, g->source), &g->source_tokens));
+    g->cache_memory = g->cache.memory;
+    return ctx->measuring ? encode(ctx, g, g->source) : OK;
+}
+
+Status generator_read_source(Ctx *ctx, Generator *g, const int32_t *tokens, int64_t count) {
+    if (count < 1 || count > g->source)
+        return fail(ERROR_INTERNAL, "a source of %" PRId64 " tokens, where 1 to %" PRId64 " are planned for",
+                    count, g->source);
+    TRY(ctx->device->upload(ctx->device, g->source_tokens.data, tokens, (size_t)count * sizeof *tokens));
+    return encode(ctx, g, count);
+}
+
 /* ---- the generator ---- */
 
 Status generator_take(Ctx *ctx, Generator *g) {
@@ -157,7 +189,8 @@ Status generator_take(Ctx *ctx, Generator *g) {
     TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(1, config_padded_vocab(c)), &g->logits));
     TRY(take(ctx, ARENA_SAVED, "place", I32, shape1(1), &g->place));
     TRY(take(ctx, ARENA_SAVED, "random numbers", F64, shape1(c->context), &g->uniforms));
-    if (g->cached) TRY(transformer_take_cache(ctx, g->model, 1, c->context, 0, &g->cache));
+    if (g->cached) TRY(transformer_take_cache(ctx, g->model, 1, c->context, g->source, &g->cache));
+    TRY(take_source(ctx, g));
     if (!ctx->measuring) return OK;
     TRY(run(ctx, g, c->context)); // the longest prefill
     if (!g->cached) return OK;

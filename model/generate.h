@@ -16,15 +16,18 @@ extern "C" {
 
 typedef struct {
     Transformer *model;
-    bool cached; // use the cache
+    bool cached;    // use the cache
+    int64_t source; // tokens of the longest source of an encoder-decoder, which must be cached; 0: none
     Cache cache;
-    Tensor tokens;    // (1, context) i32, device memory
-    Tensor logits;    // (1, padded vocab) fp32
-    int32_t *history; // (context) host memory: the tokens of the present window
-    float *row;       // (padded vocab) host memory
-    int64_t length;   // tokens in history
-    int64_t fed;      // of them, those that the cache holds
-    int64_t draws;    // tokens drawn since generator_start
+    Tensor cache_memory;  // all of cache.memory, of which as much is used as the source is long
+    Tensor source_tokens; // (1, source) i32, device memory
+    Tensor tokens;        // (1, context) i32, device memory
+    Tensor logits;        // (1, padded vocab) fp32
+    int32_t *history;     // (context) host memory: the tokens of the present window
+    float *row;           // (padded vocab) host memory
+    int64_t length;       // tokens in history
+    int64_t fed;          // of them, those that the cache holds
+    int64_t draws;        // tokens drawn since generator_start
 
     /* Of drawing on the device. A token's place is that of the token before it in the window. */
     Device *device;
@@ -37,6 +40,7 @@ typedef struct {
     Replay step;
 } Generator;
 
+/* With an encoder-decoder, set `source` then. */
 CHECKED Status generator_open(Device *device, Transformer *model, bool cached, Generator *generator);
 void generator_close(Generator *generator);
 
@@ -46,6 +50,9 @@ CHECKED Status generator_take(Ctx *ctx, Generator *generator);
 /* Forgets everything and starts with `count` >= 1 tokens; of a longer prompt than the context the end is
  * kept. */
 CHECKED Status generator_start(Generator *generator, const int32_t *tokens, int64_t count);
+
+/* What the tokens that follow are drawn for: 1 to `source` tokens, which the encoder reads now. */
+CHECKED Status generator_read_source(Ctx *ctx, Generator *generator, const int32_t *tokens, int64_t count);
 
 /* Draws the next token with the sampler and adds it. Waits for it. ERROR_NONFINITE as sampler_next. */
 CHECKED Status generator_next(Ctx *ctx, Generator *generator, Sampler *sampler, int32_t *token);

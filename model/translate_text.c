@@ -4,6 +4,7 @@
 #include "data/bleu.h"
 #include "data/lines.h"
 #include "model/checkpoint.h"
+#include "model/generate.h"
 #include "model/plan.h"
 #include "model/profiling.h"
 #include "model/translate.h"
@@ -31,7 +32,11 @@ typedef struct {
     int64_t cut, decoded; // lines that were too long; tokens of all translations
     Ctx ctx;
     Transformer model;
-    Translator translator;
+    bool greedy; // one hypothesis of one sentence at a time: by the generator, which draws on the device
+    Translator translator; // unless greedy
+    Generator generator;   // if greedy
+    Sampler *sampler;
+    TokenList greedy_tokens;
     Peaks peaks;
     Profiling *profiling; // NULL without --profile
     int64_t step;         // batches so far
@@ -100,7 +105,14 @@ static Status check_model(const Job *job) {
 static Status rehearse(Ctx *ctx, void *program) {
     Job *job = program;
     TRY(transformer_take(ctx, &job->model, false));
-    return translator_take(ctx, &job->translator);
+    return job->greedy ? generator_take(ctx, &job->generator) : translator_take(ctx, &job->translator);
+}
+
+static Status open_greedy(Job *job, int64_t source) {
+    const SamplerOptions options = {.temperature = 0, .top_p = 1};
+    TRY(generator_open(job->session->device, &job->model, true, &job->generator));
+    job->generator.source = source;
+    return sampler_open(job->session->config.vocab, &options, &job->sampler);
 }
 
 static Status prepare(Job *job) {
@@ -119,7 +131,12 @@ static Status prepare(Job *job) {
                                 .least = o->min_tokens,
                                 .most = o->tokens < context ? o->tokens : context,
                                 .decoding = o->no_cache ? DECODING_LAST : (Decoding)o->decoding};
-    TRY(translator_open(&options, &job->model, &job->translator));
+    job->greedy = o->beam == 1 && options.sentences == 1 && !o->min_tokens && !*o->profiling.window &&
+                  options.decoding == DECODING_CACHED;
+    if (job->greedy)
+        TRY(open_greedy(job, options.source));
+    else
+        TRY(translator_open(&options, &job->model, &job->translator));
     TRY(plan_measure(&job->ctx, rehearse, job, NULL));
     TRY(plan_allocate(&job->ctx));
     TRY(rehearse(&job->ctx, job));
@@ -164,7 +181,28 @@ static Status translate_batch(Job *job, int64_t first, int64_t count) {
     return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0);
 }
 
+/* The likeliest token, time after time. */
+static Status translate_greedily(Job *job, Entry *entry) {
+    const Tokenizer *tokenizer = job->session->tokenizer;
+    int32_t begin = tokenizer_special(tokenizer, TOKEN_BEGIN), end = tokenizer_special(tokenizer, TOKEN_END);
+    int64_t context = job->session->config.context;
+    int64_t most = job->options->tokens < context ? job->options->tokens : context;
+    Generator *g = &job->generator;
+    TRY(generator_start(g, &begin, 1));
+    TRY(generator_read_source(&job->ctx, g, job->tokens.ids + entry->first, entry->count));
+    job->greedy_tokens.count = 0;
+    for (int32_t token = begin; token != end && g->draws < most;) {
+        TRY(generator_next(&job->ctx, g, job->sampler, &token));
+        if (token != end) TRY(token_list_add(&job->greedy_tokens, token));
+    }
+    job->decoded += job->greedy_tokens.count;
+    return keep_text(job, entry, job->greedy_tokens.ids, job->greedy_tokens.count);
+}
+
 static Status translate_all(Job *job) {
+    for (int64_t i = 0; job->greedy && i < job->lines.count; i++)
+        TRY(translate_greedily(job, &job->entries[i]));
+    if (job->greedy) return OK;
     int64_t most = job->translator.options.sentences, count;
     for (int64_t first = 0; first < job->lines.count; first += count) {
         count = job->lines.count - first < most ? job->lines.count - first : most;
@@ -231,6 +269,7 @@ static Status run(Job *job) {
     TRY(open_texts(job));
     TRY(prepare(job));
     TRY(profile(job));
+    const InferOptions *o = job->options;
     double start = device_clock();
     TRY(translate_all(job));
     double seconds = device_clock() - start;
@@ -238,8 +277,7 @@ static Status run(Job *job) {
     if (!job->options->quiet)
         fprintf(stderr, "%" PRId64 " lines in %.2f s (%.0f lines/s, %.0f tokens/s), beam %" PRId64 "%s\n",
                 job->lines.count, seconds, (double)job->lines.count / seconds, (double)job->decoded / seconds,
-                job->options->beam,
-                job->translator.options.decoding > DECODING_SELF ? ", without a cache" : "");
+                job->options->beam, o->no_cache || o->decoding > DECODING_SELF ? ", without a cache" : "");
     if (job->cut && !job->options->quiet)
         fprintf(stderr, "%" PRId64 " lines were cut: the model's context is %" PRId64 " tokens\n", job->cut,
                 job->session->config.context);
@@ -254,6 +292,9 @@ static void close_job(Job *job) {
     lines_close(&job->lines);
     lines_close(&job->reference);
     profiling_close(job->profiling);
+    generator_close(&job->generator);
+    sampler_close(job->sampler);
+    token_list_free(&job->greedy_tokens);
     translator_close(&job->translator);
     transformer_close(&job->model);
     if (job->ctx.device) ctx_close(&job->ctx);

@@ -63,9 +63,9 @@ static void expect_learned(const char *folder, const char *log, int steps, doubl
 
 static void test_translation(void **state) {
     expect_learned(*state, "pairs.jsonl", 400, 0.4);
-    static const char *const ways[] = {"--beam=1", "--beam=1 --no-cache", "--beam=4", "--beam=4 --batch=1",
-                                       "--beam=3 --no-cache --fused=0"};
-    for (int i = 0; i < 5; i++) {
+    static const char *const ways[] = {"--beam=1", "--beam=1 --batch=1", "--beam=1 --no-cache",
+                                       "--beam=4", "--beam=4 --batch=1", "--beam=3 --no-cache --fused=0"};
+    for (int i = 0; i < 6; i++) {
         const Ran *ran = program_succeeds(*state,
                                           "infer --model=pairs --device=cpu --translate=source.txt "
                                           "--reference=target.txt --tokens=20 %s",
