@@ -238,7 +238,7 @@ Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *valu
     assert(tensor_dense(t) && first >= 0 && first + count <= tensor_count(t));
     if (t.dtype == F32)
         return device->download(device, values, element(t, first), (size_t)count * sizeof(float));
-    void *staged = memory_array(STAGING, dtype_size(t.dtype));
+    void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));
     if (!staged) return fail(ERROR_MEMORY, "out of host memory to read a tensor");
     Status status = OK;
     for (int64_t done = 0; done < count && !status; done += STAGING) {
@@ -257,7 +257,7 @@ Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const floa
     assert(tensor_dense(t) && first >= 0 && first + count <= tensor_count(t));
     if (t.dtype == F32)
         return device->upload(device, element(t, first), values, (size_t)count * sizeof(float));
-    void *staged = memory_array(STAGING, dtype_size(t.dtype));
+    void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));
     if (!staged) return fail(ERROR_MEMORY, "out of host memory to write a tensor");
     Status status = OK;
     for (int64_t done = 0; done < count && !status; done += STAGING) {
