@@ -1,5 +1,6 @@
 #include "profile/bundle.h"
 
+#include "profile/kernel_name.h"
 #include "profile/summary.h"
 
 #include <string.h>
@@ -133,9 +134,14 @@ static void write_kernels(JsonWriter *w, const Figures *f) {
     json_member_open(w, "kernels", '[');
     for (int i = 0; i < f->kernel_count; i++) {
         const KernelRow *k = &f->kernels[i];
+        char label[KERNEL_NAME_BYTES], decoded[KERNEL_NAME_BYTES];
         json_write_line(w, 4, true);
         json_write_open(w, '{');
+        kernel_label(k->name, label);
+        kernel_decode(k->name, decoded);
         json_member_text(w, "name", k->name);
+        json_member_text(w, "label", label);
+        json_member_text(w, "decoded", decoded);
         json_member_text(w, "kind", trace_kind_name(k->kind));
         json_member_text(w, "category", category_name(k->category));
         json_member_text(w, "place", k->place);

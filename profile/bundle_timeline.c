@@ -1,6 +1,7 @@
 #include "profile/bundle.h"
 
 #include "base/memory.h"
+#include "profile/kernel_name.h"
 #include "profile/spans.h"
 
 #include <string.h>
@@ -101,8 +102,11 @@ static void write_tracks(Timeline *t) {
     write_track(t, cpu ? "primitives" : "device: kernels", write_device);
     json_write_close(t->writer, ']');
     json_member_open(t->writer, "names", '[');
-    for (int64_t i = 0; i < t->name_count; i++)
-        json_write_string(t->writer, t->names[i], (int64_t)strlen(t->names[i]));
+    for (int64_t i = 0; i < t->name_count; i++) {
+        char label[KERNEL_NAME_BYTES];
+        kernel_label(t->names[i], label);
+        json_write_string(t->writer, label, (int64_t)strlen(label));
+    }
     json_write_close(t->writer, ']');
 }
 

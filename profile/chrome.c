@@ -2,10 +2,12 @@
 
 #include "base/gzip.h"
 #include "base/memory.h"
+#include "profile/kernel_name.h"
 #include "profile/spans.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Process ids of the file: a row of tracks for each. */
 enum { HOST = 1, DEVICE = 2 };
@@ -73,9 +75,13 @@ static void name_tracks(JsonWriter *w, const Trace *t) {
 
 /* ---- events ---- */
 
-static void write_kernel(JsonWriter *w, const KernelShape *k) {
+static void write_kernel(JsonWriter *w, const TraceEvent *e) {
+    const KernelShape *k = &e->kernel;
+    char text[KERNEL_NAME_BYTES];
+    kernel_decode(e->name, text);
+    if (*text) json_member_text(w, "decoded", text);
+    if (strchr(e->name, '(')) json_member_text(w, "full name", e->name);
     if (!k->block[0]) return;
-    char text[64];
     snprintf(text, sizeof text, "%d x %d x %d", k->grid[0], k->grid[1], k->grid[2]);
     json_member_text(w, "grid", text);
     snprintf(text, sizeof text, "%d x %d x %d", k->block[0], k->block[1], k->block[2]);
@@ -103,7 +109,7 @@ static void write_arguments(JsonWriter *w, const TraceEvent *e) {
         json_member_number(w, "least MB", 1e-6 * e->work.bytes);
         json_member_number(w, "device us", 1e-3 * (double)e->device_total);
     }
-    if (e->kind == TRACE_KERNEL) write_kernel(w, &e->kernel);
+    if (e->kind == TRACE_KERNEL) write_kernel(w, e);
     if (e->kind == TRACE_COPY) json_member_text(w, "direction", copy_name(e->copy.direction));
     if (e->kind == TRACE_COPY) json_member_text(w, "host memory", e->copy.pageable ? "pageable" : "pinned");
     if (e->kind == TRACE_COPY || e->kind == TRACE_FILL) json_member_integer(w, "bytes", e->copy.bytes);
@@ -114,7 +120,9 @@ static void write_slice(JsonWriter *w, const TraceEvent *e, int process, int64_t
                         int64_t end) {
     begin_event(w, "X", process, track);
     json_member_text(w, "cat", trace_kind_name(e->kind));
-    json_member_text(w, "name", e->kind == TRACE_OPERATION && e->place ? e->place : e->name);
+    char label[KERNEL_NAME_BYTES];
+    kernel_label(e->kind == TRACE_OPERATION && e->place ? e->place : e->name, label);
+    json_member_text(w, "name", label);
     write_key_time(w, "ts", begin);
     write_key_time(w, "dur", end - begin);
     write_arguments(w, e);

@@ -1,6 +1,7 @@
 #include "profile/digest.h"
 
 #include "base/memory.h"
+#include "profile/kernel_name.h"
 #include "profile/summary.h"
 
 #include <inttypes.h>
@@ -115,8 +116,10 @@ static void print_kernels(const ProfilePath *path, FILE *file) {
     for (int i = 0; i < f->kernel_count && i < KERNELS_LISTED; i++) {
         const KernelRow *k = sorted[i];
         double calls = k->calls[PASS_FORWARD] + k->calls[PASS_BACKWARD] + k->calls[PASS_UPDATE];
+        char name[KERNEL_NAME_BYTES];
+        kernel_label(k->name, name);
         fprintf(file, "| ");
-        print_name(k->name, NAME_BYTES, file);
+        print_name(name, NAME_BYTES, file);
         fprintf(file, " | %s | %.0f | %s | %s | %.1f%% |\n", k->place ? k->place : "", calls,
                 in_words(CELL_TIME, kernel_ns(k)).text, in_words(CELL_TIME, share(kernel_ns(k), calls)).text,
                 100 * share(kernel_ns(k), f->device_ns));

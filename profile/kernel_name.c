@@ -55,6 +55,13 @@ void kernel_short_name(const char *name, char text[KERNEL_NAME_BYTES]) {
     snprintf(text, KERNEL_NAME_BYTES, "%.*s", (int)(at - start), start);
 }
 
+void kernel_label(const char *name, char text[KERNEL_NAME_BYTES]) {
+    if (strchr(name, '('))
+        kernel_short_name(name, text);
+    else
+        snprintf(text, KERNEL_NAME_BYTES, "%s", name);
+}
+
 /* ---- what libraries code into a name ---- */
 
 typedef struct {

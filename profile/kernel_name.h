@@ -16,6 +16,9 @@ char *kernel_demangle(const char *name);
 enum { KERNEL_NAME_BYTES = 256 };
 void kernel_short_name(const char *name, char text[KERNEL_NAME_BYTES]);
 
+/* The short name of one that has parameters, as C++ kernels do; any other as it is. */
+void kernel_label(const char *name, char text[KERNEL_NAME_BYTES]);
+
 /* What is coded in the name: "sm90, bf16, tile 128x256x64, TNT, tensor cores"; "" where nothing is. */
 void kernel_decode(const char *name, char text[KERNEL_NAME_BYTES]);
 

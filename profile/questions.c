@@ -1,6 +1,7 @@
 #include "profile/questions.h"
 
 #include "base/memory.h"
+#include "profile/kernel_name.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -163,6 +164,17 @@ static double pass_total(const Figures *f, Pass pass) {
     return ns;
 }
 
+/* A kernel's name in an answer: kernel_words(k).text. */
+typedef struct {
+    char text[KERNEL_NAME_BYTES];
+} KernelWords;
+
+static KernelWords kernel_words(const KernelRow *k) {
+    KernelWords words;
+    kernel_label(k->name, words.text);
+    return words;
+}
+
 static Status other_kernels(const ProfilePath *path, Answer *a) {
     const Figures *f = &path->figures;
     double total = pass_total(f, PASS_FORWARD);
@@ -175,8 +187,8 @@ static Status other_kernels(const ProfilePath *path, Answer *a) {
         if (k->ns[PASS_FORWARD] < NON_TRIVIAL * total) break;
         taken[k - f->kernels] = true;
         listed++;
-        status = answer_line(a, "%s: %.90s: %s, %.1f%% of forward, %.0f calls, for %s", path->label, k->name,
-                             in_words(CELL_TIME, k->ns[PASS_FORWARD]).text,
+        status = answer_line(a, "%s: %.96s: %s, %.1f%% of forward, %.0f calls, for %s", path->label,
+                             kernel_words(k).text, in_words(CELL_TIME, k->ns[PASS_FORWARD]).text,
                              100 * share(k->ns[PASS_FORWARD], total), k->calls[PASS_FORWARD],
                              k->place ? k->place : "no operation");
     }
@@ -193,7 +205,7 @@ static Status longest_kernel(const ProfilePath *path, Answer *a) {
                     *backward = longest(f, PASS_BACKWARD, true, NULL);
     if (!forward) return answer_line(a, "%s: nothing ran forward", path->label);
     TRY(answer_line(a, "%s: %.120s: %s, %.1f%% of forward, %.0f calls a pass, %s each, for %s", path->label,
-                    forward->name, in_words(CELL_TIME, forward->ns[PASS_FORWARD]).text,
+                    kernel_words(forward).text, in_words(CELL_TIME, forward->ns[PASS_FORWARD]).text,
                     100 * share(forward->ns[PASS_FORWARD], pass_total(f, PASS_FORWARD)),
                     forward->calls[PASS_FORWARD],
                     in_words(CELL_TIME, share(forward->ns[PASS_FORWARD], forward->calls[PASS_FORWARD])).text,
@@ -204,7 +216,8 @@ static Status longest_kernel(const ProfilePath *path, Answer *a) {
                            path->label, in_words(CELL_TIME, backward->ns[PASS_BACKWARD]).text,
                            backward->calls[PASS_BACKWARD]);
     return answer_line(a, "%s: not the same as backward, where it is %.120s: %s, %.1f%%, %.0f calls",
-                       path->label, backward->name, in_words(CELL_TIME, backward->ns[PASS_BACKWARD]).text,
+                       path->label, kernel_words(backward).text,
+                       in_words(CELL_TIME, backward->ns[PASS_BACKWARD]).text,
                        100 * share(backward->ns[PASS_BACKWARD], pass_total(f, PASS_BACKWARD)),
                        backward->calls[PASS_BACKWARD]);
 }

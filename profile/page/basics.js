@@ -93,7 +93,7 @@ function table(columns, rows, footers = 0) {
         ...row.map((cell, index) => {
             const text = cell.text ?? cell;
             return node('td', {class: columns[index].text ? 'text' : null, 'data-value': cell.value,
-                               title: columns[index].text ? text : null}, text);
+                               title: cell.note ?? (columns[index].text ? text : null)}, text);
         }))));
     const heads = columns.map((column, index) => node('th', {class: column.text ? 'text' : null, title: column.note,
         onclick: event => {

@@ -105,7 +105,7 @@ function drawKernels() {
     for (const path of paths) {
         const passes = ['forward', 'backward', 'update'], of = (kernel, key) => sum(passes, pass => kernel[pass][key]);
         const total = sum(path.kernels, k => of(k, 'ns')), cell = (value, text) => ({value, text});
-        const rows = [...path.kernels].sort((a, b) => of(b, 'ns') - of(a, 'ns')).map(k => [k.name, k.place, k.category,
+        const rows = [...path.kernels].sort((a, b) => of(b, 'ns') - of(a, 'ns')).map(k => [{text: k.label, value: k.label, note: k.name + (k.decoded ? '\n' + k.decoded : '')}, k.place, k.category,
             cell(of(k, 'ns'), time(of(k, 'ns'))), cell(safe(of(k, 'ns'), total), percent(safe(of(k, 'ns'), total))),
             cell(of(k, 'calls'), digits(of(k, 'calls'))), cell(safe(of(k, 'ns'), of(k, 'calls')), time(safe(of(k, 'ns'), of(k, 'calls')))),
             ...passes.map(pass => cell(k[pass].ns, k[pass].ns ? time(k[pass].ns) : ''))]);
