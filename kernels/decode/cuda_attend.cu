@@ -219,6 +219,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
         fetch_norm(a.stream, stream);
 
         const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+        if (a.stream.id) wait_for_previous(); // which may have drawn the token and counted the place
         const int past = a.stream.past ? *a.stream.past : a.stream.rows;
         const int keys = (past + CLUSTER - 1) / CLUSTER, begin = rank * keys, end = min(begin + keys, past);
         const T *const k = a.cache_k + kv_head * D + lane * COLUMNS;
