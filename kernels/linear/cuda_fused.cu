@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
 template <typename T, int N>
 dim3 walk_grid(int64_t rows, int64_t width) {
     const int64_t tiles = divide_up(width, WARP * N), groups = divide_up(rows, ROWS);
-    const int64_t most = divide_up(BLOCKS, tiles);
+    const int64_t most = tiles < BLOCKS ? BLOCKS / tiles : 1; // so that all run at once
     return dim3((unsigned)tiles, (unsigned)(groups < most ? groups : most));
 }
 
