@@ -39,7 +39,7 @@ $(BUILD)/profile/cupti/%.o: CFLAGS += -isystem $(CUPTI) -isystem $(CUDA_HOME)/in
 endif
 endif
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
-BENCHES := $(if $(filter 1,$(CUDA)),$(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c)))
+BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config% $(BUILD)/profile/bundle_read% \
     $(BUILD)/profile/bundle_schema%,$(OBJECTS))
@@ -74,9 +74,10 @@ test: packages  ## install what is missing, build, run every test
 check: tests
 	@tests/run $(TESTS)
 
-tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(TESTS)
+tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(BENCHES) $(TESTS)
 
-# ARGS, such as --only=step124,attention --out=FILE: tests/bench/run --help. LLMC=PATH names a train_gpt2cu of llm.c.
+# ARGS, such as --only=step124,attention --out=FILE: tests/bench/run --help. LLMC=PATH names llm.c's train_gpt2cu,
+# or its train_gpt2 where there is no GPU.
 bench: $(BUILD)/train $(BUILD)/infer $(BENCHES)  ## time everything that has a target; PEERS=1: PyTorch too; ARGS=--help
 	@tests/bench/run --build=$(BUILD) $(if $(filter-out 0,$(PEERS)),--peers) $(if $(LLMC),--llmc=$(LLMC)) $(ARGS)
 

@@ -107,6 +107,20 @@ static void test_profile(void **state) {
     expect_text(ran->output, "Self CPU time total: ");
 }
 
+/* Limits are kept by the device's name, and that says how many threads it has: nobody else takes three. */
+static void test_unknown_peaks(void **state) {
+    const Ran *ran = program_succeeds(*state, "train " RUN "--threads=3 --peaks=0 --log=unknown.jsonl");
+    assert_null(strstr(ran->output, "MFU"));
+    assert_null(strstr(ran->output, "TFLOP/s products"));
+    json_t *events = log_read(*state, "unknown.jsonl", false);
+    assert_true(json_is_null(json_object_get(log_last(events, "end"), "mfu")));
+    json_decref(events);
+    program_succeeds(*state, "train " RUN "--threads=3 --quiet");
+    ran = program_succeeds(*state, "train " RUN "--threads=3 --peaks=0");
+    expect_text(ran->output, "MFU");
+    expect_text(ran->output, "TFLOP/s products");
+}
+
 /* ---- runs that are equal to the last bit ---- */
 
 static void test_same_seed(void **state) {
@@ -282,6 +296,7 @@ int main(void) {
         cmocka_unit_test(test_terminal),
         cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_unknown_peaks),
         cmocka_unit_test(test_same_seed),
         cmocka_unit_test(test_other_seed),
         cmocka_unit_test(test_workers),

@@ -26,7 +26,7 @@ def small(batch, seq):
     ]
 
 
-COMPILED, BOTH, CUDNN = ["compiled"], ["llm.c", "compiled"], ["cudnn"]
+COMPILED, BOTH, CUDNN, EAGER = ["compiled"], ["llm.c", "compiled"], ["cudnn"], ["eager"]
 FORWARD124 = dict(model="gpt2", batch=64, steps=30)
 
 GPU = [
@@ -57,11 +57,13 @@ WIDTH384 = dict(layers=6, heads=6, width=384, context=256, seq=256)
 ON_CPU = dict(model="gpt2", dtype="fp32", steps=6)
 
 CPU = [
-    row("cpu-step124", "step", "full step, 124M, B=4, T=64, fp32", "train", ["eager"], 1.0, batch=4, seq=64,
+    row("cpu-step124", "step", "full step, 124M, B=4, T=64, fp32", "train", EAGER, 1.0, batch=4, seq=64,
         **ON_CPU),
-    row("cpu-step-width384", "step", "full step, 6 layers, width 384, T=256, fp32", "train", ["eager"], 1.0,
+    row("cpu-llmc124", "llmc", "the same against llm.c", "train", ["llm.c"], 3.0, batch=4, seq=64,
+        **{**ON_CPU, "steps": 3}),
+    row("cpu-step-width384", "step", "full step, 6 layers, width 384, T=256, fp32", "train", EAGER, 1.0,
         batch=4, **WIDTH384, **ON_CPU),
-    row("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64, fp32", "forward", ["eager"], None,
+    row("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64, fp32", "forward", EAGER, None,
         batch=1, seq=64, **ON_CPU),
 ]
 

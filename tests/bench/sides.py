@@ -13,6 +13,7 @@ import time
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SHARD, VOCAB, SHARD_TOKENS, SHARD_MAGIC = "tokens.bin", 50257, 1 << 20, 20240520
+PADDED, CONTEXT, MODEL_MAGIC = 50304, 1024, 20240326
 WARMUP = 6  # steps of ./train that are not counted: the first are launched one by one, then captured
 READY_SECONDS, TURN_SECONDS = 400, 300
 
@@ -304,6 +305,51 @@ class Llmc:
         pass
 
 
+class LlmcOnCpu:
+    """llm.c's trainer for the CPU, which reads fixed names in its folder and has batches of 4 x 64 tokens."""
+
+    PARTS = "dev/data/tinyshakespeare/tiny_shakespeare_{}.bin"
+
+    def __init__(self, row, bench):
+        self.name, self.row, self.bench, self.times, self.memory = "llm.c", row, bench, {}, 0
+        self.folder = os.path.join(bench.folder, "llmc")
+
+    def wait(self, bench):
+        """Weights at random in its format: a header, then fp32 numbers."""
+        if os.path.exists(self.folder):
+            return
+        os.makedirs(os.path.dirname(os.path.join(self.folder, self.PARTS)))
+        for part in ("train", "val"):
+            os.symlink(self.bench.shard(), os.path.join(self.folder, self.PARTS.format(part)))
+        layers, heads, width = (self.row["sizes"][key] for key in ("layers", "heads", "width"))
+        count = (PADDED + CONTEXT + 2) * width + layers * width * (12 * width + 13)
+        draw = random.Random(0)
+        some = array.array("f", (draw.gauss(0, 0.02) for _ in range(1 << 16)))
+        with open(os.path.join(self.folder, "gpt2_124M.bin"), "wb") as file:
+            header = [MODEL_MAGIC, 3, CONTEXT, VOCAB, layers, heads, width, PADDED]
+            array.array("i", header + (256 - len(header)) * [0]).tofile(file)
+            for first in range(0, count, len(some)):
+                some[: count - first].tofile(file)
+
+    def run(self):
+        """It ends when it has told enough times: it would go on to generate text."""
+        command = ["stdbuf", "-oL", os.path.abspath(self.bench.llmc)]
+        self.bench.note(command)
+        samples = []
+        with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout:
+                samples += [float(ms) for ms in re.findall(r"^step \d+: .*\(took ([\d.]+) ms\)", line)]
+                if len(samples) > self.row["steps"]:
+                    break
+            process.kill()
+        if len(samples) < 2:
+            raise Failed("no times in what llm.c said")
+        self.times.setdefault("", []).extend(samples[1:])
+
+    def close(self):
+        pass
+
+
 def torch_options(row):
     keys = ("layers", "heads", "width", "batch", "seq", "threads")
     sizes = {**row.get("sizes", {}), **row}
@@ -318,7 +364,7 @@ def open_peers(row, bench):
 
 def open_peer(kind, row, bench):
     if kind == "llm.c":
-        return Llmc(row, bench)
+        return Llmc(row, bench) if bench.gpu else LlmcOnCpu(row, bench)
     if row["work"] == "attention":
         sizes = [f"--{key}={row[key]}" for key in ("batch", "heads", "seq", "size")]
         return Torch(row, bench, "attention.py", f"--backend={kind}", *sizes)
