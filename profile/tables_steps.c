@@ -238,6 +238,9 @@ Status table_perf(const Trace *t, Table *table) {
     TRY(table_note(table, "reader ratio %.2f%%; median step %.4g ms; %lld steps with tracing %s",
                    all > 0 ? 100 * reader / all : 0, median_of(ms, count), (long long)count,
                    own ? "off, in a pass of their own" : "on"));
+    if (r->source != SOURCE_CLOCK)
+        TRY(table_note(table,
+                       "launched kernel by kernel; --timer-only times CUDA graphs, where a run has them"));
     if (!own || !r->traced_count) return OK;
     double off = median_of(r->step_ms, r->step_count), on = median_of(r->traced_ms, r->traced_count);
     return table_note(table, "tracing overhead %+.2f%% (median step %.4g ms with it, %.4g ms without)",

@@ -107,7 +107,12 @@ static void free_buffers(void) {
     received.lost = 0;
 }
 
-static Status switch_calls(Opened *c, uint32_t on) {
+static Status switch_records(Opened *c, bool on) {
+    for (int i = 0; i < KINDS; i++)
+        if (on)
+            CUPTI_TRY(c, ActivityEnable(kinds[i]));
+        else
+            CUPTI_TRY(c, ActivityDisable(kinds[i]));
     for (int i = 0; i < LAUNCH_CALLS; i++)
         CUPTI_TRY(c, EnableCallback(on, c->subscriber, launch_calls[i].domain, launch_calls[i].id));
     return OK;
@@ -117,8 +122,7 @@ static Status cupti_start(Cupti *base) {
     Opened *c = (Opened *)base;
     free_buffers();
     c->launches = c->count = c->marked_count = 0;
-    for (int i = 0; i < KINDS; i++) CUPTI_TRY(c, ActivityEnable(kinds[i]));
-    return switch_calls(c, 1);
+    return switch_records(c, true);
 }
 
 static void cupti_mark(void *base, int64_t mark) {
@@ -136,8 +140,7 @@ static Status cupti_stop(Cupti *base, Activities *activities) {
     Opened *c = (Opened *)base;
     size_t dropped = 0;
     CUPTI_TRY(c, ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
-    TRY(switch_calls(c, 0));
-    for (int i = 0; i < KINDS; i++) CUPTI_TRY(c, ActivityDisable(kinds[i]));
+    TRY(switch_records(c, false));
     (void)c->ActivityGetNumDroppedRecords(NULL, 0, &dropped);
     TRY(cupti_read(c, received.buffers, received.full < BUFFERS ? received.full : BUFFERS));
     *activities = (Activities){c->activities, c->count, c->launches, (int64_t)dropped + received.lost};
@@ -199,7 +202,8 @@ static Status start_records(Opened *c) {
     if (!received.clock_registered) CUPTI_TRY(c, ActivityRegisterTimestampCallback(clock_now));
     received.clock_registered = true; // once in a process: CUPTI mixes clocks otherwise
     CUPTI_TRY(c, ActivityRegisterCallbacks(give_buffer, take_buffer));
-    return OK;
+    TRY(switch_records(c, true)); // what this machine refuses shows now, while there is another source
+    return switch_records(c, false);
 }
 
 Status cupti_open(Cupti **cupti) {
