@@ -237,7 +237,7 @@ Status profiling_before(Profiling *p, Ctx *ctx, int64_t step, int64_t here) {
     if (!p->options->timer_only && (ready_begins || record_begins)) {
         if (p->recording) TRY(collector_end(p->collector));
         p->recording = true;
-        TRY(collector_begin(p->collector));
+        TRY(collector_begin(p->collector, use == STEP_READY));
     }
     ctx->recorder = p->recording && use != STEP_TIMED ? collector_recorder(p->collector) : NULL;
     if (number > window_last(&p->window)) ctx->graphs = p->graphs;

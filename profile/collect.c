@@ -52,11 +52,12 @@ Recorder *collector_recorder(const Collector *c) {
     return c->recorder;
 }
 
-Status collector_begin(Collector *c) {
+Status collector_begin(Collector *c, bool warm) {
     recorder_clear(c->recorder);
     TRY(c->device->synchronize(c->device));
     counters_open(&c->counters);
-    c->device->outside_profiler(c->device, true);
+    c->outside = !warm;
+    if (c->outside) c->device->outside_profiler(c->device, true);
     if (c->cupti) return c->cupti->start(c->cupti);
     return watch_begin(c->device, c->recorder);
 }
@@ -65,7 +66,7 @@ Status collector_end(Collector *c) {
     TRY(c->device->synchronize(c->device));
     watch_end(c->device);
     if (c->cupti) TRY(c->cupti->stop(c->cupti, &c->activities));
-    c->device->outside_profiler(c->device, false);
+    if (c->outside) c->device->outside_profiler(c->device, false);
     counters_read(&c->counters, c->counts);
     counters_close(&c->counters);
     return recorder_read(c->recorder, &c->records, &c->count, &c->dropped);

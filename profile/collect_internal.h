@@ -14,6 +14,7 @@ struct Collector {
     char note[256]; // why not a better source
     Cupti *cupti;   // NULL: another source
     Recorder *recorder;
+    bool outside; // profilers outside record along
     Counters counters;
     double counts[COUNTER_COUNT];
     const Record *records;
