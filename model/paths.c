@@ -40,8 +40,8 @@ static Status snapshot_restore(Trainer *t, const Snapshot *s) {
     return device->synchronize(device);
 }
 
-/* One step, at the batches of `round`. Going back to a batch takes the reader longer than going on to the next one does
- * in training, so what is fetched ahead is not part of the step's time. */
+/* One step, at the batches of `round`. Going back to a batch takes the reader longer than going on to the
+ * next one does in training, so what is fetched ahead is not part of the step's time. */
 typedef struct {
     const PathsOptions *options;
     int64_t round, accum;

@@ -19,9 +19,10 @@ typedef struct Profiling Profiling;
 TraceRun profiling_facts(const Session *session, const char *program, const Peaks *measured, int64_t batch,
                          int64_t seq, int64_t accum);
 
-/* Reports go to `file`, unless that is NULL, and into the folder that the options name, with `suffix` before
- * the dot of the files' names. `facts` and its texts must live until profiling_close. Steps run without graphs
- * until the last report is made: what is launched as a whole cannot be told apart. The arenas' peaks begin anew. */
+/* Reports go to `file`, unless that is NULL, and into the folder that the options name, with `suffix`
+ * before the dot of the files' names. `facts` and its texts must live until profiling_close. Steps run
+ * without graphs until the last report is made: what is launched as a whole cannot be told apart. The
+ * arenas' peaks begin anew. */
 CHECKED Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts,
                               const char *suffix, FILE *file, Profiling **profiling);
 

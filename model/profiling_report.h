@@ -22,9 +22,10 @@ typedef struct {
 CHECKED Status trace_list_add(TraceList *list, Trace *trace);
 void trace_list_free(TraceList *list);
 
-/* Reports one path, or with count 2 the naive and the fused one side by side, with the differences of their outputs
- * where they were taken. Prints to `file`, unless that is NULL: tables or answers, as the options say, and the audit.
- * Writes the files where --profile-out asks for them, with `suffix` before their dot. */
+/* Reports one path, or with count 2 the naive and the fused one side by side, with the differences of
+ * their outputs where they were taken. Prints to `file`, unless that is NULL: tables or answers, as the
+ * options say, and the audit. Writes the files where --profile-out asks for them, with `suffix` before
+ * their dot. */
 CHECKED Status profiling_report(const ProfilingOptions *options, Trace *const *traces, int count,
                                 const Difference *differences, int difference_count, const char *suffix,
                                 FILE *file);

@@ -1,4 +1,5 @@
-/* profiling_sweep: the profiles of several sizes of a run, one after another, and their comparison (--sweep). */
+/* profiling_sweep: the profiles of several sizes of a run, one after another, and their comparison
+ * (--sweep). */
 #ifndef MODEL_PROFILING_SWEEP_H
 #define MODEL_PROFILING_SWEEP_H
 
@@ -19,9 +20,9 @@ typedef struct {
     int64_t batch, seq;
 } SweepSizes;
 
-/* Profiles every batch with every length. With a window and a folder for the files it then prints a table of all to `file`, unless that is NULL, and writes it
- * beside the profiles. A size for which memory does not suffice is left out, which is said; if none fits, that is the
- * ERROR_MEMORY that is returned. */
+/* Profiles every batch with every length. With a window and a folder for the files it then prints a table
+ * of all to `file`, unless that is NULL, and writes it beside the profiles. A size for which memory does
+ * not suffice is left out, which is said; if none fits, that is the ERROR_MEMORY that is returned. */
 CHECKED Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes, ProfileSize profile,
                                void *context, FILE *file);
 

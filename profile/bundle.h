@@ -1,5 +1,5 @@
-/* bundle: a profile as one JSON document, for programs: docs/profile-schema.md says what each key means. What writes
- * it and what reads it share one description of its form (bundle_schema.c). */
+/* bundle: a profile as one JSON document, for programs: docs/profile-schema.md says what each key means.
+ * What writes it and what reads it share one description of its form (bundle_schema.c). */
 #ifndef PROFILE_BUNDLE_H
 #define PROFILE_BUNDLE_H
 
@@ -46,8 +46,8 @@ typedef struct {
     int path_count;
 } Bundle;
 
-/* Reads and checks a bundle that may come from anywhere. ERROR_FILE; ERROR_FORMAT, with the place of the fault, for
- * what is no bundle, is of another version, or does not have its form. */
+/* Reads and checks a bundle that may come from anywhere. ERROR_FILE; ERROR_FORMAT, with the place of the
+ * fault, for what is no bundle, is of another version, or does not have its form. */
 CHECKED Status bundle_read(const char *path, Bundle *bundle);
 /* The same of text in memory; `name` is for messages. */
 CHECKED Status bundle_parse(const char *text, int64_t length, const char *name, Bundle *bundle);

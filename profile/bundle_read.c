@@ -7,8 +7,8 @@
 
 enum { BUNDLE_BYTES_MOST = 32 << 20 };
 
-/* A copy of a text that bundle_check has seen, without what would move a terminal's cursor. NULL when there is no
- * memory. */
+/* A copy of a text that bundle_check has seen, without what would move a terminal's cursor. NULL when
+ * there is no memory. */
 static char *copy_of(const json_t *object, const char *key) {
     char *text = memory_text(json_string_value(json_object_get(object, key)));
     for (char *at = text; at && *at; at++)

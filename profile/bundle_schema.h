@@ -6,9 +6,10 @@
 
 #include <jansson.h>
 
-/* Checks a parsed document: every key is there with a value of its kind, numbers are finite and not negative where
- * they count or measure, minimum <= average <= maximum, names are known and identities unique. Keys that it does not
- * know are fine. ERROR_FORMAT with the place of the first fault: "paths[0].operations[3].ns: ...". */
+/* Checks a parsed document: every key is there with a value of its kind, numbers are finite and not
+ * negative where they count or measure, minimum <= average <= maximum, names are known and identities
+ * unique. Keys that it does not know are fine. ERROR_FORMAT with the place of the first fault:
+ * "paths[0].operations[3].ns: ...". */
 CHECKED Status bundle_check(const json_t *root);
 
 #endif

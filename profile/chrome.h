@@ -1,5 +1,6 @@
-/* chrome: a trace in the Trace Event Format of chrome://tracing and Perfetto: host threads, device streams with
- * operations over their kernels, an arrow from each launch to its kernel, counters of memory and speed. */
+/* chrome: a trace in the Trace Event Format of chrome://tracing and Perfetto: host threads, device streams
+ * with operations over their kernels, an arrow from each launch to its kernel, counters of memory and
+ * speed. */
 #ifndef PROFILE_CHROME_H
 #define PROFILE_CHROME_H
 

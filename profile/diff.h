@@ -10,9 +10,9 @@ extern "C" {
 
 typedef enum { DIFF_ADDED, DIFF_REMOVED, DIFF_SLOWER, DIFF_FASTER, DIFF_SAME, DIFF_KIND_COUNT } DiffKind;
 
-/* "step>+3%": fails when the named figure grew by more than that. A figure is "step", "memory", "launches", the place
- * of an operation ("attention": all its passes) or a place and a pass ("attention backward"). "<-3%" fails when it
- * shrank. Without a sign or a percent sign it is a malformed limit. */
+/* "step>+3%": fails when the named figure grew by more than that. A figure is "step", "memory",
+ * "launches", the place of an operation ("attention": all its passes) or a place and a pass ("attention
+ * backward"). "<-3%" fails when it shrank. Without a sign or a percent sign it is a malformed limit. */
 typedef struct {
     char figure[96];
     bool above; // '>'
@@ -22,10 +22,10 @@ typedef struct {
 /* ERROR_USAGE for what does not read so. */
 CHECKED Status diff_limit_parse(const char *text, DiffLimit *limit);
 
-/* Compares the paths of the same label, or each bundle's only path. Slower or faster is what lies outside the range
- * over the steps of both, and by more than 1%: all else is noise. Prints a table to `file`. `exceeded` tells how many
- * of the limits were passed, each of which is printed. ERROR_USAGE for bundles without a path in common, or a limit on
- * a figure that neither has. */
+/* Compares the paths of the same label, or each bundle's only path. Slower or faster is what lies outside
+ * the range over the steps of both, and by more than 1%: all else is noise. Prints a table to `file`.
+ * `exceeded` tells how many of the limits were passed, each of which is printed. ERROR_USAGE for bundles
+ * without a path in common, or a limit on a figure that neither has. */
 CHECKED Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *limits,
                             int limit_count, FILE *file, int *exceeded);
 

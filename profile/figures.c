@@ -141,7 +141,7 @@ static Status add_host(Fold *fold, const TraceEvent *e) {
         return OK;
     }
     row->category = e->category;
-    row->source = e->source;
+    if (e->source) row->source = e->source;
     row->form = e->form;
     row->host_ns += (double)trace_length(e);
     row->calls += 1;
@@ -220,9 +220,9 @@ static int earlier(const void *a, const void *b) {
     return (x->when.end > y->when.end) - (x->when.end < y->when.end);
 }
 
-/* What lies between two stretches of a step goes to the later one's phase, and what overlaps to the earlier; what comes
- * before the first and after the last is of no phase, so of the others. `steps` are those of the step numbers from
- * `first` on. */
+/* What lies between two stretches of a step goes to the later one's phase, and what overlaps to the
+ * earlier; what comes before the first and after the last is of no phase, so of the others. `steps` are
+ * those of the step numbers from `first` on. */
 static void add_phases(Figures *f, Stretch *stretches, int64_t count, const Interval *steps, int64_t first) {
     int64_t reached = 0;
     double ns[PHASE_COUNT] = {0};
@@ -250,9 +250,9 @@ static Interval clipped(Interval i, Interval step) {
     return i;
 }
 
-/* What an event attributes: of an operation the time from its first to its last kernel, and that in which the host
- * launches it, for which the device waits where the launches bind; of a copy the time from the call that asks for it,
- * since the host waits for its end. Gives up to two intervals. */
+/* What an event attributes: of an operation the time from its first to its last kernel, and that in which
+ * the host launches it, for which the device waits where the launches bind; of a copy the time from the
+ * call that asks for it, since the host waits for its end. Gives up to two intervals. */
 static int attributed(const Trace *t, int64_t index, Span span, Interval intervals[2]) {
     const TraceEvent *e = &t->events[index];
     int count = 0;

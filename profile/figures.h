@@ -1,5 +1,5 @@
-/* figures: a trace folded into what reports speak of: operations, kernels, phases, each as a mean over the recorded
- * steps. The files, the questions and the audit all read these; times are of the device. */
+/* figures: a trace folded into what reports speak of: operations, kernels, phases, each as a mean over the
+ * recorded steps. The files, the questions and the audit all read these; times are of the device. */
 #ifndef PROFILE_FIGURES_H
 #define PROFILE_FIGURES_H
 
@@ -16,7 +16,8 @@ typedef struct {
     double ns, calls, launches;
 } InsideRow;
 
-/* One call of the model in one pass; layers are added up. Its identity is place, operation and pass. Per step. */
+/* One call of the model in one pass; layers are added up. Its identity is place, operation and pass. Per
+ * step. */
 typedef struct {
     const char *place;
     const char *source; // "kernels/norm/cuda_fused.cu:120"; NULL where not known
@@ -41,9 +42,9 @@ typedef struct {
     double ns[PASS_COUNT], calls[PASS_COUNT];
 } KernelRow;
 
-/* A phase of the step on the device: from the end of what ran before it, so waiting for its first kernel is its own.
- * An operation's pass decides, where there is one: a gradient that the forward pass computes is backward. To the others
- * belongs what comes before the first event of a step and after its last. */
+/* A phase of the step on the device: from the end of what ran before it, so waiting for its first kernel
+ * is its own. An operation's pass decides, where there is one: a gradient that the forward pass computes
+ * is backward. To the others belongs what comes before the first event of a step and after its last. */
 typedef struct {
     double ns;
     double categories[CATEGORY_COUNT]; // of device events; the rest of `ns` is waiting

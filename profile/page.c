@@ -21,8 +21,8 @@ static Status append(FileWriter *writer, const char *text) {
     return file_writer_append(writer, text, (int64_t)strlen(text));
 }
 
-/* In a script element only "</script" and "<!--" mean anything to HTML; "<" stands in no JSON but inside a text,
- * where it may be written as its number. */
+/* In a script element only "</script" and "<!--" mean anything to HTML; "<" stands in no JSON but inside a
+ * text, where it may be written as its number. */
 static Status append_json(FileWriter *writer, const char *json, int64_t length) {
     int64_t done = 0;
     for (int64_t i = 0; i < length; i++) {

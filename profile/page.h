@@ -1,4 +1,5 @@
-/* page: a bundle as one HTML file that needs nothing else: no network, no other file. Its parts are profile/page/. */
+/* page: a bundle as one HTML file that needs nothing else: no network, no other file. Its parts are
+ * profile/page/. */
 #ifndef PROFILE_PAGE_H
 #define PROFILE_PAGE_H
 

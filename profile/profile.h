@@ -1,5 +1,5 @@
-/* profile: what was measured of one path of a run, or of the naive and the fused path side by side, ready to be
- * printed, written and compared. */
+/* profile: what was measured of one path of a run, or of the naive and the fused path side by side, ready
+ * to be printed, written and compared. */
 #ifndef PROFILE_PROFILE_H
 #define PROFILE_PROFILE_H
 
@@ -34,7 +34,8 @@ typedef struct {
     TableView view;
 } ProfileOptions;
 
-/* Folds and audits finished traces, which the caller closes after profile_free. A finding is added for each check. */
+/* Folds and audits finished traces, which the caller closes after profile_free. A finding is added for
+ * each check. */
 CHECKED Status profile_make(Trace *const *traces, int count, const Difference *differences,
                             int difference_count, Profile *profile);
 void profile_free(Profile *profile);

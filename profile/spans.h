@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* From the first to the last device event below a host event: what lies between them, the waiting of one kernel for
- * the next, is the operation's own. */
+/* From the first to the last device event below a host event: what lies between them, the waiting of one
+ * kernel for the next, is the operation's own. */
 typedef struct {
     int64_t begin, end; // ns
     int32_t stream;     // of the first; -1: nothing below it ran on a device

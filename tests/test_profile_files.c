@@ -43,7 +43,8 @@ static void train_leaves_its_files(void **state) {
     assert_true(path_exists(inside(*state, "made/here/tables/operations.csv")));
 }
 
-/* What a viewer asks of the trace of a real run: no negative time, slices of a track inside or beside each other. */
+/* What a viewer asks of the trace of a real run: no negative time, slices of a track inside or beside each
+ * other. */
 static void trace_is_nested(void **state) {
     program_succeeds(*state, "train " TINY " " SHORT " --fused=0 --profile-out=nested -q");
     json_t *root = json_in(*state, "nested/trace.json"), *event;

@@ -1,4 +1,5 @@
-/* What is made of a profile: figures, the audit, the answers, the Chrome trace. From profiles made by hand. */
+/* What is made of a profile: figures, the audit, the answers, the Chrome trace. From profiles made by
+ * hand. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "profile/audit.h"

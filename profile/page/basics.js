@@ -2,22 +2,28 @@
 /* What every section of the page uses. Text from the bundle only ever becomes text, never markup. */
 const bundle = JSON.parse(document.getElementById('bundle').textContent);
 const paths = bundle.paths;
-const CATEGORIES = ['matrix', 'attention', 'normalization', 'activation', 'elementwise', 'embedding', 'loss',
-                    'optimizer', 'memory', 'communication', 'other'];
+const CATEGORIES = [
+    'matrix', 'attention', 'normalization', 'activation', 'elementwise', 'embedding', 'loss', 'optimizer',
+    'memory', 'communication', 'other'
+];
 
 function node(tag, attributes, ...children) {
-    const svg = ['svg', 'g', 'rect', 'line', 'path', 'circle', 'text', 'title'].includes(tag);
-    const made = svg ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
+    const svg = [ 'svg', 'g', 'rect', 'line', 'path', 'circle', 'text', 'title' ].includes(tag);
+    const made =
+        svg ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
     for (const [name, value] of Object.entries(attributes || {})) {
-        if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
-        else if (value !== undefined && value !== null) made.setAttribute(name, value);
+        if (name.startsWith('on'))
+            made.addEventListener(name.slice(2), value);
+        else if (value !== undefined && value !== null)
+            made.setAttribute(name, value);
     }
     made.append(...children.filter(child => child !== null && child !== undefined));
     return made;
 }
 
 function section(id, title, note, ...children) {
-    const made = node('section', {id}, node('h2', {}, title), note ? node('p', {class: 'note'}, note) : null, ...children);
+    const made = node('section', {id}, node('h2', {}, title), note ? node('p', {class: 'note'}, note) : null,
+                      ...children);
     document.querySelector('main').append(made);
     document.querySelector('nav').append(node('a', {href: '#' + id}, title));
     return made;
@@ -35,9 +41,12 @@ function digits(value, count = 3) {
 }
 
 function scaled(value, unit, step = 1000) {
-    const prefixes = step === 1000 ? ['', 'k', 'M', 'G', 'T', 'P'] : ['', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi'];
+    const prefixes = step === 1000 ? [ '', 'k', 'M', 'G', 'T', 'P' ] : [ '', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi' ];
     let at = 0;
-    while (Math.abs(value) >= step && at < prefixes.length - 1) { value /= step; at++; }
+    while (Math.abs(value) >= step && at < prefixes.length - 1) {
+        value /= step;
+        at++;
+    }
     return `${digits(value)} ${prefixes[at]}${unit}`;
 }
 
@@ -61,8 +70,9 @@ function showTip(event, text) {
     tip.textContent = text;
     tip.style.display = 'block';
     const left = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8);
-    const top = event.clientY + 18 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 10
-                                                                          : event.clientY + 18;
+    const top = event.clientY + 18 + tip.offsetHeight > window.innerHeight
+                    ? event.clientY - tip.offsetHeight - 10
+                    : event.clientY + 18;
     tip.style.left = Math.max(8, left) + 'px';
     tip.style.top = top + 'px';
 }
@@ -71,14 +81,16 @@ const hideTip = () => { tip.style.display = 'none'; };
 const withTip = text => ({onmousemove: event => showTip(event, text), onmouseleave: hideTip});
 
 function legend(categories) {
-    return node('div', {class: 'legend'}, ...categories.map(category =>
-        node('span', {}, node('i', {style: `background:${color(category)}`}), category)));
+    return node(
+        'div', {class: 'legend'},
+        ...categories.map(
+            category => node('span', {}, node('i', {style: `background:${color(category)}`}), category)));
 }
 
 /* ---- tables that sort by a click on a column's head ---- */
 
 function sortRows(body, index, descending) {
-    const rows = [...body.rows].filter(row => !row.classList.contains('footer'));
+    const rows = [...body.rows ].filter(row => !row.classList.contains('footer'));
     const key = row => row.cells[index].dataset.value ?? row.cells[index].textContent;
     rows.sort((a, b) => {
         const x = key(a), y = key(b), order = x - y;
@@ -87,20 +99,33 @@ function sortRows(body, index, descending) {
     body.prepend(...rows);
 }
 
-/* columns: {title, text, note}; rows: arrays of strings or {text, value}. The last `footers` rows stay last. */
+/* columns: {title, text, note}; rows: arrays of strings or {text, value}. The last `footers` rows stay
+ * last. */
 function table(columns, rows, footers = 0) {
-    const body = node('tbody', {}, ...rows.map((row, at) => node('tr', {class: at >= rows.length - footers ? 'footer' : null},
-        ...row.map((cell, index) => {
-            const text = cell.text ?? cell;
-            return node('td', {class: columns[index].text ? 'text' : null, 'data-value': cell.value,
-                               title: cell.note ?? (columns[index].text ? text : null)}, text);
-        }))));
-    const heads = columns.map((column, index) => node('th', {class: column.text ? 'text' : null, title: column.note,
-        onclick: event => {
-            const head = event.currentTarget, descending = head.getAttribute('aria-sort') !== 'descending';
-            heads.forEach(other => other.removeAttribute('aria-sort'));
-            head.setAttribute('aria-sort', descending ? 'descending' : 'ascending');
-            sortRows(body, index, descending);
-        }}, column.title));
-    return node('div', {class: 'scroll'}, node('table', {}, node('thead', {}, node('tr', {}, ...heads)), body));
+    const body =
+        node('tbody', {},
+             ...rows.map((row, at) => node('tr', {class: at >= rows.length - footers ? 'footer' : null},
+                                           ...row.map((cell, index) => {
+                                               const text = cell.text ?? cell;
+                                               return node('td', {
+                                                   class: columns[index].text ? 'text' : null,
+                                                   'data-value': cell.value,
+                                                   title: cell.note ?? (columns[index].text ? text : null)
+                                               },
+                                                           text);
+                                           }))));
+    const heads = columns.map((column, index) => node('th', {
+                                  class: column.text ? 'text' : null,
+                                  title: column.note,
+                                  onclick: event => {
+                                      const head = event.currentTarget,
+                                            descending = head.getAttribute('aria-sort') !== 'descending';
+                                      heads.forEach(other => other.removeAttribute('aria-sort'));
+                                      head.setAttribute('aria-sort', descending ? 'descending' : 'ascending');
+                                      sortRows(body, index, descending);
+                                  }
+                              },
+                                                      column.title));
+    return node('div', {class: 'scroll'},
+                node('table', {}, node('thead', {}, node('tr', {}, ...heads)), body));
 }

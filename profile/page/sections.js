@@ -6,11 +6,16 @@ function drawHead() {
     document.title = `${run.model} ${run.program}: fusebox profile`;
     document.querySelector('#subtitle').textContent =
         `batch ${run.batch}, seq ${run.seq}, ${run.dtype}, on ${run.device} with ${run.library}`;
-    const figure = (value, text, kind = '') => node('div', {class: 'figure ' + kind}, node('b', {}, value), node('span', {}, text));
+    const figure = (value, text, kind = '') =>
+        node('div', {class: 'figure ' + kind}, node('b', {}, value), node('span', {}, text));
     for (const path of paths) {
-        const step = path.step, limit = safe(sum(path.operations, o => o.flops), step.ns / 1e9 * bundle.peaks.measured.flops);
-        document.querySelector('header').append(node('div', {class: 'figures'},
-            figure(time(step.ns), `${path.label}, ${step.name}: ${time(step.low_ns)} to ${time(step.high_ns)}, tracing off`, 'first'),
+        const step = path.step,
+              limit = safe(sum(path.operations, o => o.flops), step.ns / 1e9 * bundle.peaks.measured.flops);
+        document.querySelector('header').append(node(
+            'div', {class: 'figures'},
+            figure(time(step.ns),
+                   `${path.label}, ${step.name}: ${time(step.low_ns)} to ${time(step.high_ns)}, tracing off`,
+                   'first'),
             figure(scaled(safe(1e9 * step.tokens, step.ns), ''), 'tokens a second'),
             figure(percent(limit), 'of the measured matrix rate (MFU)'),
             figure(bytes(path.memory.peak_bytes), 'peak memory'),
@@ -24,38 +29,72 @@ function drawHead() {
 
 function drawTree() {
     for (const path of paths) {
-        const total = sum(path.operations, o => o.ns), widest = Math.max(...path.operations.map(o => o.ns), 1e-9);
-        const heads = ['operation', '', 'time', 'share', 'calls', 'launches', 'rate', 'bandwidth', 'of limit', 'implemented in'];
+        const total = sum(path.operations, o => o.ns),
+              widest = Math.max(...path.operations.map(o => o.ns), 1e-9);
+        const heads = [
+            'operation', '', 'time', 'share', 'calls', 'launches', 'rate', 'bandwidth', 'of limit',
+            'implemented in'
+        ];
         const body = node('tbody');
         for (const pass of ['forward', 'backward', 'update']) {
             const rows = path.operations.filter(o => o.pass === pass);
             if (!rows.length) continue;
             const ns = sum(rows, o => o.ns);
-            body.append(node('tr', {class: 'footer'}, ...[pass, '', time(ns), percent(safe(ns, total)), '',
-                Math.round(sum(rows, o => o.launches)), '', '', '', ''].map((text, i) =>
-                node('td', {class: i === 0 || i === 9 ? 'text' : null}, String(text)))));
+            body.append(node('tr', {class: 'footer'},
+                             ...[pass, '', time(ns), percent(safe(ns, total)), '',
+                                 Math.round(sum(rows, o => o.launches)), '', '', '', '']
+                                 .map((text, i) => node('td', {class: i === 0 || i === 9 ? 'text' : null},
+                                                        String(text)))));
             for (const o of rows) treeRows(body, o, total, widest);
         }
-        section('operations-' + paths.indexOf(path), 'Operations' + (paths.length > 1 ? ', ' + path.label : ''),
-                'A row with an arrow opens: the primitives and kernels that ran inside. The limit is the larger of the two times ' +
+        section(
+            'operations-' + paths.indexOf(path), 'Operations' + (paths.length > 1 ? ', ' + path.label : ''),
+            'A row with an arrow opens: the primitives and kernels that ran inside. The ' +
+                'limit is the larger of the two times ' +
                 'that the work needs at this machine\'s measured rates.',
-                node('div', {class: 'scroll'}, node('table', {}, node('thead', {}, node('tr', {}, ...heads.map((h, i) =>
-                    node('th', {class: i === 0 || i === 9 ? 'text' : null}, h)))), body)));
+            node('div', {class: 'scroll'},
+                 node('table', {},
+                      node('thead', {},
+                           node('tr', {},
+                                ...heads.map(
+                                    (h, i) => node('th', {class: i === 0 || i === 9 ? 'text' : null}, h)))),
+                      body)));
     }
 }
 
 function treeRows(body, o, total, widest) {
-    const bar = (ns, category) => node('span', {class: 'bar', style: `width:${(120 * ns / widest).toFixed(1)}px;background:${color(category)}`});
-    const cells = [`${o.place} (${o.form})`, bar(o.ns, o.category), time(o.ns), percent(safe(o.ns, total)), digits(o.calls),
-                   digits(o.launches), scaled(safe(1e9 * o.flops, o.ns), 'FLOP/s'), scaled(safe(1e9 * o.least_bytes, o.ns), 'B/s'),
-                   percent(share(o)), o.source];
-    const inner = o.inside.map(p => node('tr', {hidden: ''},
-        ...['    ' + p.name, bar(p.ns, p.category), time(p.ns), percent(safe(p.ns, total)), digits(p.calls), digits(p.launches), '', '', '', '']
-            .map((cell, i) => node('td', {class: i === 0 ? 'text' : null, style: i === 0 ? 'padding-left:30px' : i === 1 ? 'text-align:left' : null}, cell))));
-    const row = node('tr', {class: inner.length ? 'fold' : null, onclick: () => {
-        const open = row.classList.toggle('open');
-        inner.forEach(r => { r.hidden = !open; });
-    }}, ...cells.map((cell, i) => node('td', {class: i === 0 || i === 9 ? 'text' : null, style: i === 1 ? 'text-align:left' : null}, cell)));
+    const bar = (ns, category) => node(
+        'span',
+        {class: 'bar', style: `width:${(120 * ns / widest).toFixed(1)}px;background:${color(category)}`});
+    const cells = [
+        `${o.place} (${o.form})`, bar(o.ns, o.category), time(o.ns), percent(safe(o.ns, total)),
+        digits(o.calls), digits(o.launches), scaled(safe(1e9 * o.flops, o.ns), 'FLOP/s'),
+        scaled(safe(1e9 * o.least_bytes, o.ns), 'B/s'), percent(share(o)), o.source
+    ];
+    const inner = o.inside.map(
+        p => node('tr', {hidden: ''},
+                  ...['    ' + p.name, bar(p.ns, p.category), time(p.ns), percent(safe(p.ns, total)),
+                      digits(p.calls), digits(p.launches), '', '', '', '']
+                      .map((cell, i) => node('td', {
+                               class: i === 0 ? 'text' : null,
+                               style: i === 0   ? 'padding-left:30px'
+                                       : i === 1 ? 'text-align:left'
+                                                 : null
+                           },
+                                             cell))));
+    const row =
+        node('tr', {
+            class: inner.length ? 'fold' : null,
+            onclick: () => {
+                const open = row.classList.toggle('open');
+                inner.forEach(r => { r.hidden = !open; });
+            }
+        },
+             ...cells.map(
+                 (cell, i) => node(
+                     'td',
+                     {class: i === 0 || i === 9 ? 'text' : null, style: i === 1 ? 'text-align:left' : null},
+                     cell)));
     body.append(row, ...inner);
 }
 
@@ -63,38 +102,59 @@ function treeRows(body, o, total, widest) {
 
 function drawComparison() {
     if (paths.length < 2) return;
-    const [first, second] = paths, columns = [{title: 'operation', text: true}, {title: 'pass', text: true},
-        {title: first.label}, {title: second.label}, {title: 'ratio'}, {title: 'saved'}, {title: 'launches'}, {title: 'largest difference'}];
+    const [first, second] = paths, columns = [
+        {title: 'operation', text: true}, {title: 'pass', text: true}, {title: first.label},
+        {title: second.label}, {title: 'ratio'}, {title: 'saved'}, {title: 'launches'},
+        {title: 'largest difference'}
+    ];
     const rows = [];
     for (const a of first.operations) {
         const b = second.operations.find(o => o.place === a.place && o.pass === a.pass);
         if (!b) continue;
         const cell = (value, text) => ({text, value: Number.isFinite(value) ? value : 0});
-        rows.push([a.place, a.pass, cell(a.ns, time(a.ns)), cell(b.ns, time(b.ns)), cell(safe(a.ns, b.ns), digits(safe(a.ns, b.ns)) + ' ×'),
-                   cell(a.ns - b.ns, time(a.ns - b.ns)), cell(a.launches - b.launches, `${digits(a.launches)} → ${digits(b.launches)}`),
-                   cell(differenceOf(a), differenceText(a))]);
+        rows.push([
+            a.place, a.pass, cell(a.ns, time(a.ns)), cell(b.ns, time(b.ns)),
+            cell(safe(a.ns, b.ns), digits(safe(a.ns, b.ns)) + ' ×'), cell(a.ns - b.ns, time(a.ns - b.ns)),
+            cell(a.launches - b.launches, `${digits(a.launches)} → ${digits(b.launches)}`),
+            cell(differenceOf(a), differenceText(a))
+        ]);
     }
-    section('comparison', `${first.label} beside ${second.label}`, 'Joined by operation and pass, not by the names of kernels. The ' +
-            'difference is ||a - b|| / ||a|| of the outputs, after everything that ran before.', comparisonBars(first, second), table(columns, rows));
+    section('comparison', `${first.label} beside ${second.label}`,
+            'Joined by operation and pass, not by the names of kernels. The ' +
+                'difference is ||a - b|| / ||a|| of the outputs, after everything that ran before.',
+            comparisonBars(first, second), table(columns, rows));
 }
 
 function differenceOf(o) {
-    const found = bundle.differences.find(d => d.place === o.place && d.operation === o.operation && d.pass === o.pass);
+    const found =
+        bundle.differences.find(d => d.place === o.place && d.operation === o.operation && d.pass === o.pass);
     return found && found.difference !== null ? found.difference : NaN;
 }
 
 const differenceText = o => Number.isFinite(differenceOf(o)) ? differenceOf(o).toExponential(1) : '–';
 
 function comparisonBars(first, second) {
-    const rows = first.operations.map(a => [a, second.operations.find(o => o.place === a.place && o.pass === a.pass)]).filter(r => r[1]);
-    const widest = Math.max(...rows.flatMap(r => [r[0].ns, r[1].ns]), 1e-9), left = 230, width = 1100, scale = (width - left - 100) / widest;
+    const rows =
+        first.operations.map(a => [a, second.operations.find(o => o.place === a.place && o.pass === a.pass)])
+            .filter(r => r[1]);
+    const widest = Math.max(...rows.flatMap(r => [r[0].ns, r[1].ns]), 1e-9), left = 230, width = 1100,
+          scale = (width - left - 100) / widest;
     const chart = node('svg', {viewBox: `0 0 ${width} ${rows.length * 26 + 6}`});
-    rows.forEach(([a, b], i) => {
+    rows.forEach(([ a, b ], i) => {
         const y = 4 + 26 * i;
-        chart.append(node('text', {x: left - 10, y: y + 14, 'text-anchor': 'end'}, `${a.place} ${a.pass}`));
-        [a, b].forEach((o, which) => chart.append(node('rect', {x: left, y: y + 10 * which, height: 9, width: Math.max(1, o.ns * scale),
-            fill: color(o.category), 'fill-opacity': which ? 1 : 0.45, ...withTip(`${paths[which].label}: ${time(o.ns)}, ${digits(o.launches)} launches`)})));
-        chart.append(node('text', {class: 'soft', x: left + Math.max(a.ns, b.ns) * scale + 8, y: y + 14}, digits(safe(a.ns, b.ns)) + ' ×'));
+        chart.append(
+            node('text', {x: left - 10, y: y + 14, 'text-anchor': 'end'}, `${a.place} ${a.pass}`));
+        [a, b].forEach((o, which) => chart.append(node('rect', {
+            x: left,
+            y: y + 10 * which,
+            height: 9,
+            width: Math.max(1, o.ns * scale),
+            fill: color(o.category),
+            'fill-opacity': which ? 1 : 0.45,
+            ...withTip(`${paths[which].label}: ${time(o.ns)}, ${digits(o.launches)} launches`)
+        })));
+        chart.append(node('text', {class: 'soft', x: left + Math.max(a.ns, b.ns) * scale + 8, y: y + 14},
+                          digits(safe(a.ns, b.ns)) + ' ×'));
     });
     return chart;
 }
@@ -103,15 +163,29 @@ function comparisonBars(first, second) {
 
 function drawKernels() {
     for (const path of paths) {
-        const passes = ['forward', 'backward', 'update'], of = (kernel, key) => sum(passes, pass => kernel[pass][key]);
+        const passes = [ 'forward', 'backward', 'update' ],
+              of = (kernel, key) => sum(passes, pass => kernel[pass][key]);
         const total = sum(path.kernels, k => of(k, 'ns')), cell = (value, text) => ({value, text});
-        const rows = [...path.kernels].sort((a, b) => of(b, 'ns') - of(a, 'ns')).map(k => [{text: k.label, value: k.label, note: k.name + (k.decoded ? '\n' + k.decoded : '')}, k.place, k.category,
-            cell(of(k, 'ns'), time(of(k, 'ns'))), cell(safe(of(k, 'ns'), total), percent(safe(of(k, 'ns'), total))),
-            cell(of(k, 'calls'), digits(of(k, 'calls'))), cell(safe(of(k, 'ns'), of(k, 'calls')), time(safe(of(k, 'ns'), of(k, 'calls')))),
-            ...passes.map(pass => cell(k[pass].ns, k[pass].ns ? time(k[pass].ns) : ''))]);
-        const heads = ['kernel', 'served', 'category', 'time', 'share', 'calls', 'each', 'forward', 'backward', 'optimizer'];
+        const rows =
+            [...path.kernels ]
+                .sort((a, b) => of(b, 'ns') - of(a, 'ns'))
+                .map(k => [{
+                         text: k.label,
+                         value: k.label,
+                         note: k.name + (k.decoded ? '\n' + k.decoded : '')
+                     },
+                           k.place, k.category, cell(of(k, 'ns'), time(of(k, 'ns'))),
+                           cell(safe(of(k, 'ns'), total), percent(safe(of(k, 'ns'), total))),
+                           cell(of(k, 'calls'), digits(of(k, 'calls'))),
+                           cell(safe(of(k, 'ns'), of(k, 'calls')), time(safe(of(k, 'ns'), of(k, 'calls')))),
+                           ...passes.map(pass => cell(k[pass].ns, k[pass].ns ? time(k[pass].ns) : ''))]);
+        const heads = [
+            'kernel', 'served', 'category', 'time', 'share', 'calls', 'each', 'forward', 'backward',
+            'optimizer'
+        ];
         section('kernels-' + paths.indexOf(path), 'Kernels' + (paths.length > 1 ? ', ' + path.label : ''),
-                `What ran on the device, with copies and fills, per ${path.step.name}. Click a column's head to sort.`,
+                `What ran on the device, with copies and fills, per ${
+                    path.step.name}. Click a column's head to sort.`,
                 table(heads.map((title, i) => ({title, text: i < 3})), rows));
     }
 }
@@ -119,54 +193,101 @@ function drawKernels() {
 function drawMemory() {
     const most = Math.max(...paths.map(p => p.memory.peak_bytes));
     if (!most) return;
-    const width = 1100, left = 150, scale = (width - left - 120) / most, chart = node('svg', {viewBox: `0 0 ${width} ${paths.length * 34}`});
-    const shades = {parameters: 'matrix', gradients: 'attention', optimizer: 'optimizer', saved: 'normalization', scratch: 'memory',
-                    cache: 'embedding', workspace: 'other'};
+    const width = 1100, left = 150, scale = (width - left - 120) / most,
+          chart = node('svg', {viewBox: `0 0 ${width} ${paths.length * 34}`});
+    const shades = {
+        parameters: 'matrix',
+        gradients: 'attention',
+        optimizer: 'optimizer',
+        saved: 'normalization',
+        scratch: 'memory',
+        cache: 'embedding',
+        workspace: 'other'
+    };
     paths.forEach((path, row) => {
         let x = left;
         chart.append(node('text', {x: left - 10, y: 34 * row + 19, 'text-anchor': 'end'}, path.label));
         for (const part of path.memory.classes) {
-            chart.append(node('rect', {x, y: 34 * row + 4, width: part.bytes * scale, height: 22, fill: color(shades[part.class]),
-                                       ...withTip(`${part.class}: ${bytes(part.bytes)}`)}));
+            chart.append(node('rect', {
+                x,
+                y: 34 * row + 4,
+                width: part.bytes * scale,
+                height: 22,
+                fill: color(shades[part.class]),
+                ...withTip(`${part.class}: ${bytes(part.bytes)}`)
+            }));
             x += part.bytes * scale;
         }
         chart.append(node('text', {x: x + 8, y: 34 * row + 19}, bytes(path.memory.peak_bytes)));
     });
-    const names = Object.keys(shades).filter(name => paths.some(p => p.memory.classes.some(c => c.class === name)));
-    const keys = node('div', {class: 'legend'}, ...names.map(name => node('span', {}, node('i', {style: `background:${color(shades[name])}`}), name)));
-    const lists = paths.map(path => node('details', {}, node('summary', {}, `the largest tensors at the peak, ${path.label}`),
-        table([{title: 'tensor', text: true}, {title: 'class', text: true}, {title: 'bytes'}],
-              path.memory.largest.map(t => [t.name, t.class, {text: bytes(t.bytes), value: t.bytes}]))));
-    section('memory', 'Memory at its peak', 'By class; the device\'s own overhead is not in it.', keys, chart, ...lists);
+    const names =
+        Object.keys(shades).filter(name => paths.some(p => p.memory.classes.some(c => c.class === name)));
+    const keys =
+        node('div', {class: 'legend'},
+             ...names.map(
+                 name => node('span', {}, node('i', {style: `background:${color(shades[name])}`}), name)));
+    const lists = paths.map(
+        path =>
+            node('details', {}, node('summary', {}, `the largest tensors at the peak, ${path.label}`),
+                 table([ {title: 'tensor', text: true}, {title: 'class', text: true}, {title: 'bytes'} ],
+                       path.memory.largest.map(
+                           t => [t.name, t.class, { text: bytes(t.bytes), value: t.bytes }]))));
+    section('memory', 'Memory at its peak', 'By class; the device\'s own overhead is not in it.', keys, chart,
+            ...lists);
 }
 
-const CELLS = {text: v => v, count: v => String(Math.round(v)), number: v => digits(v, 4), ns: time, bytes, share: percent,
-               flop: v => scaled(v, 'FLOP'), flop_per_s: v => scaled(v, 'FLOP/s'), bytes_per_s: v => scaled(v, 'B/s')};
+const CELLS = {
+    text: v => v,
+    count: v => String(Math.round(v)),
+    number: v => digits(v, 4),
+    ns: time,
+    bytes,
+    share: percent,
+    flop: v => scaled(v, 'FLOP'),
+    flop_per_s: v => scaled(v, 'FLOP/s'),
+    bytes_per_s: v => scaled(v, 'B/s')
+};
 
 function drawTables() {
-    const cell = (value, kind) => value === null ? {text: '', value: -Infinity} : kind === 'text' ? value : {text: CELLS[kind](value), value};
-    const made = paths.flatMap(path => path.tables.filter(t => t.rows.length).map(t => node('details', {},
-        node('summary', {}, t.title + (paths.length > 1 ? ', ' + path.label : '')),
-        table(t.columns.map(c => ({title: c.title, text: c.kind === 'text'})),
-              t.rows.map(row => row.map((value, i) => cell(value, t.columns[i].kind in CELLS ? t.columns[i].kind : 'text')))),
-        ...t.notes.map(note => node('p', {class: 'note'}, note)))));
-    if (made.length) section('tables', 'All tables', 'As the terminal prints them; a click on a column\'s head sorts.', ...made);
+    const cell = (value, kind) => value === null    ? {text: '', value: -Infinity}
+                                  : kind === 'text' ? value
+                                                    : {text: CELLS[kind](value), value};
+    const made = paths.flatMap(
+        path => path.tables.filter(t => t.rows.length)
+                    .map(t => node('details', {},
+                                   node('summary', {}, t.title + (paths.length > 1 ? ', ' + path.label : '')),
+                                   table(t.columns.map(c => ({title: c.title, text: c.kind === 'text'})),
+                                         t.rows.map(row => row.map((value, i) =>
+                                                                       cell(value, t.columns[i].kind in CELLS
+                                                                                       ? t.columns[i].kind
+                                                                                       : 'text')))),
+                                   ...t.notes.map(note => node('p', {class: 'note'}, note)))));
+    if (made.length)
+        section('tables', 'All tables', 'As the terminal prints them; a click on a column\'s head sorts.',
+                ...made);
 }
 
 function drawQuestions() {
-    section('questions', 'Six questions', 'Answered from the figures of this run.', ...bundle.questions.filter(q => q.answer.length).map(q =>
-        node('div', {class: 'answer'}, node('h3', {}, q.question), node('ul', {}, ...q.answer.map(line => node('li', {}, line))))));
+    section('questions', 'Six questions', 'Answered from the figures of this run.',
+            ...bundle.questions.filter(q => q.answer.length)
+                .map(q => node('div', {class: 'answer'}, node('h3', {}, q.question),
+                               node('ul', {}, ...q.answer.map(line => node('li', {}, line))))));
 }
 
 function drawAudit() {
-    const items = paths.flatMap(path => path.audit.map(check => node('li', {class: check.passed ? 'pass' : 'fail'},
-        `${paths.length > 1 ? path.label + ': ' : ''}${check.check}: ${check.detail}`)));
-    const sources = paths.map(path => node('p', {class: 'note'}, `${path.label}: ${path.source}` +
-        `${path.source_note ? ' (' + path.source_note + ')' : ''}; ${path.window}`));
+    const items = paths.flatMap(
+        path => path.audit.map(
+            check => node('li', {class: check.passed ? 'pass' : 'fail'},
+                          `${paths.length > 1 ? path.label + ': ' : ''}${check.check}: ${check.detail}`)));
+    const sources = paths.map(
+        path => node('p', {class: 'note'},
+                     `${path.label}: ${path.source}` +
+                         `${path.source_note ? ' (' + path.source_note + ')' : ''}; ${path.window}`));
     document.body.append(node('footer', {}, node('h2', {id: 'audit'}, 'The profile, audited'), ...sources,
                               node('ul', {style: 'list-style:none;padding:0'}, ...items)));
     document.querySelector('nav').append(node('a', {href: '#audit'}, 'Audit'));
 }
 
-[drawHead, drawPhases, drawQuestions, drawComparison, drawTree, drawKernels, drawRoofline, drawTimeline, drawMemory,
- drawTables, drawAudit].forEach(draw => draw());
+[drawHead, drawPhases, drawQuestions, drawComparison, drawTree, drawKernels, drawRoofline, drawTimeline,
+ drawMemory, drawTables, drawAudit]
+    .forEach(draw => draw());

@@ -5,9 +5,12 @@ function drawTimeline() {
         const canvas = node('canvas', {tabindex: 0, 'aria-label': `timeline of a step, ${path.label}`});
         const view = timelineView(path.timeline, canvas);
         const which = paths.length > 1 ? ', ' + path.label : '';
-        section('timeline-' + paths.indexOf(path), 'Timeline' + which,
-                'Drag over a stretch to look into it, double-click for the whole. The trace file holds the same with all its ' +
-                'fields, for Perfetto or chrome://tracing.', canvas);
+        section(
+            'timeline-' + paths.indexOf(path), 'Timeline' + which,
+            'Drag over a stretch to look into it, double-click for the whole. The trace file ' +
+                'holds the same with all its ' +
+                'fields, for Perfetto or chrome://tracing.',
+            canvas);
         view.draw();
         window.addEventListener('resize', view.draw);
     }
@@ -84,26 +87,45 @@ function timelineView(timeline, canvas) {
     }
 
     function under(event) {
-        const when = at(event.offsetX), lane = lanes.find(l => event.offsetY >= l.y && event.offsetY < l.y + l.depth * row);
-        const depth = lane ? Math.floor((event.offsetY - lane.y) / row) : -1, slack = (state.to - state.from) / canvas.clientWidth;
-        return lane && lane.track.events.find(e => e[4] === depth && e[1] <= when + slack && when - slack <= e[1] + e[2]);
+        const when = at(event.offsetX),
+              lane = lanes.find(l => event.offsetY >= l.y && event.offsetY < l.y + l.depth * row);
+        const depth = lane ? Math.floor((event.offsetY - lane.y) / row) : -1,
+              slack = (state.to - state.from) / canvas.clientWidth;
+        return lane && lane.track.events.find(e => e[4] === depth && e[1] <= when + slack &&
+                                                   when - slack <= e[1] + e[2]);
     }
 
-    canvas.addEventListener('mousedown', event => { if (event.offsetX > left) state.drag = [event.offsetX, event.offsetX]; });
+    canvas.addEventListener('mousedown', event => {
+        if (event.offsetX > left) state.drag = [ event.offsetX, event.offsetX ];
+    });
     canvas.addEventListener('mousemove', event => {
-        if (state.drag) { state.drag[1] = Math.max(left, event.offsetX); draw(); }
+        if (state.drag) {
+            state.drag[1] = Math.max(left, event.offsetX);
+            draw();
+        }
         const e = under(event);
-        if (e) showTip(event, `${timeline.names[e[0]]}\n${time(1000 * e[2])}, from ${time(1000 * e[1])}\n${e[3]}`);
-        else hideTip();
+        if (e)
+            showTip(event,
+                    `${timeline.names[e[0]]}\n${time(1000 * e[2])}, from ${time(1000 * e[1])}\n${e[3]}`);
+        else
+            hideTip();
     });
     canvas.addEventListener('mouseleave', hideTip);
     window.addEventListener('mouseup', () => {
         if (!state.drag) return;
-        const [a, b] = state.drag.map(at).sort((p, q) => p - q), wide = Math.abs(state.drag[1] - state.drag[0]) > 4;
+        const [a, b] = state.drag.map(at).sort((p, q) => p - q),
+                  wide = Math.abs(state.drag[1] - state.drag[0]) > 4;
         state.drag = null;
-        if (wide) { state.from = a; state.to = b; }
+        if (wide) {
+            state.from = a;
+            state.to = b;
+        }
         draw();
     });
-    canvas.addEventListener('dblclick', () => { state.from = 0; state.to = end || 1; draw(); });
+    canvas.addEventListener('dblclick', () => {
+        state.from = 0;
+        state.to = end || 1;
+        draw();
+    });
     return {draw};
 }

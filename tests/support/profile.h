@@ -6,8 +6,8 @@
 
 enum { SAMPLE_STEPS = 3, SAMPLE_STEP_NS = 1000000 };
 
-/* Finished. A step is a reader's wait, forward, backward and optimizer; each kernel starts `latency` ns after the
- * one before it. The caller closes it. */
+/* Finished. A step is a reader's wait, forward, backward and optimizer; each kernel starts `latency` ns
+ * after the one before it. The caller closes it. */
 Trace *sample_trace(Form form, int64_t latency);
 
 #endif
