@@ -235,7 +235,6 @@ Status profiling_before(Profiling *p, Ctx *ctx, int64_t step, int64_t here) {
     p->use = use;
     p->segment = segment;
     if (!p->options->timer_only && (ready_begins || record_begins)) {
-        if (p->recording) TRY(collector_end(p->collector));
         p->recording = true;
         TRY(collector_begin(p->collector, use == STEP_READY));
     }

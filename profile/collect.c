@@ -59,7 +59,7 @@ Status collector_begin(Collector *c, bool warm) {
     c->outside = !warm;
     if (c->outside) c->device->outside_profiler(c->device, true);
     if (c->cupti) return c->cupti->start(c->cupti);
-    return watch_begin(c->device, c->recorder);
+    return c->device->watcher ? OK : watch_begin(c->device, c->recorder);
 }
 
 Status collector_end(Collector *c) {

@@ -32,8 +32,9 @@ typedef struct {
 typedef struct Cupti Cupti;
 
 struct Cupti {
+    /* Nothing may run on the device at either. Started again, it only forgets what was recorded: switching on
+     * costs the first step milliseconds. */
     Status (*start)(Cupti *cupti) CHECKED;
-    /* Nothing may run on the device any more. */
     Status (*stop)(Cupti *cupti, Activities *activities) CHECKED;
     void (*mark)(void *cupti, int64_t mark); // nests; of the calling thread
     void (*unmark)(void *cupti);

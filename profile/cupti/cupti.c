@@ -115,14 +115,16 @@ static Status switch_records(Opened *c, bool on) {
             CUPTI_TRY(c, ActivityDisable(kinds[i]));
     for (int i = 0; i < LAUNCH_CALLS; i++)
         CUPTI_TRY(c, EnableCallback(on, c->subscriber, launch_calls[i].domain, launch_calls[i].id));
+    c->on = on;
     return OK;
 }
 
 static Status cupti_start(Cupti *base) {
     Opened *c = (Opened *)base;
+    if (c->on) CUPTI_TRY(c, ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
     free_buffers();
     c->launches = c->count = c->marked_count = 0;
-    return switch_records(c, true);
+    return c->on ? OK : switch_records(c, true);
 }
 
 static void cupti_mark(void *base, int64_t mark) {
@@ -151,6 +153,7 @@ static Status cupti_stop(Cupti *base, Activities *activities) {
 
 static void cupti_close(Cupti *base) {
     Opened *c = (Opened *)base;
+    if (c->on) status_free(switch_records(c, false));
     if (c->subscriber) (void)c->Unsubscribe(c->subscriber);
     free_buffers();
     memory_free(c->activities);

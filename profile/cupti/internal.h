@@ -42,6 +42,7 @@ typedef struct {
     CUPTI_FUNCTIONS(DECLARE)
 #undef DECLARE
     CUpti_SubscriberHandle subscriber;
+    bool on; // records come
     int64_t launches;
     uint32_t launch_call; // correlation of the last launch
     Activity *activities;
