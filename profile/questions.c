@@ -85,7 +85,7 @@ static Status softmax_pass(const ProfilePath *path, Pass pass, Answer *a) {
     if (t.fused)
         return answer_line(
             a,
-            "%s, %s: attention is fused; softmax runs in the products' shadow, in one kernel of %s "
+            "%s, %s: attention is fused; softmax runs in the products' shadow, in kernels of %s "
             "in all, %s a head and layer",
             path->label, pass_name(pass), in_words(CELL_TIME, t.all).text,
             in_words(CELL_TIME, share(t.all, heads)).text);

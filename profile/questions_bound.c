@@ -91,7 +91,7 @@ static const double STARVED = 0.05, IDLE = 0.15; // shares of the step above whi
 
 typedef struct {
     double reader, idle;   // shares of the step
-    double matrix, memory; // ns of operations that each limit binds
+    double matrix, memory; // ns that each limit binds
     double least;          // ns that all operations need at this machine's limits
     double kernels, tiny;  // a step
     double waits, wait_ns; // calls of the host that wait for the device, a step
@@ -102,6 +102,19 @@ typedef struct {
     bool cpu;
 } Evidence;
 
+/* A fused operation is bound by what its contract demands most of. A naive one passes through memory what
+ * its primitives hand on: of it only the products are arithmetic. */
+static void weigh_row(const OperationRow *r, char limit, Evidence *e) {
+    double products = limit == 'm' ? r->ns : 0;
+    if (r->form == FORM_NAIVE && limit == 'm') {
+        products = 0;
+        for (int i = 0; i < r->inside_count; i++)
+            if (r->inside[i].category == CATEGORY_MATRIX) products += r->inside[i].ns;
+    }
+    e->matrix += products;
+    e->memory += r->ns - products;
+}
+
 static void weigh_work(const ProfilePath *path, Evidence *e) {
     const Figures *f = &path->figures;
     const Peaks *peaks = &path->trace->run.measured;
@@ -110,7 +123,7 @@ static void weigh_work(const ProfilePath *path, Evidence *e) {
         const OperationRow *r = &f->rows[i];
         char limit;
         double reached = work_share(r->work, 1e-6 * r->ns, peaks, &limit);
-        *(limit == 'm' ? &e->matrix : &e->memory) += r->ns;
+        weigh_row(r, limit, e);
         e->least += reached * r->ns;
         if ((1 - reached) * r->ns <= e->slack_ns) continue;
         e->slack = r;
@@ -193,8 +206,8 @@ Status question_bound(const Profile *profile, const ProfilePath *path, Answer *a
     if (ns > 0)
         TRY(answer_line(
             a,
-            "%s: of the operations' time %.1f%% is in those that arithmetic limits, %.1f%% in those that "
-            "memory limits; at the measured limits all would take %s of their %s",
+            "%s: of the operations' time %.1f%% is in what arithmetic limits, %.1f%% in what memory "
+            "limits; at the measured limits all would take %s of their %s",
             path->label, 100 * e.matrix / ns, 100 * e.memory / ns, in_words(CELL_TIME, e.least).text,
             in_words(CELL_TIME, ns).text));
     if (e.cpu) return OK;
