@@ -57,8 +57,8 @@ static Status leave(Run *run, const Affine *parameters, const char *name, bool l
     return OK;
 }
 
-/* A linear layer with some of the rows of `parameters`. y is taken from `arena` unless the caller has it: from
- * the scratch arena where the backward pass does not read it. */
+/* A linear layer with some of the rows of `parameters`. y is taken from `arena` unless the caller has it:
+ * from the scratch arena where the backward pass does not read it. */
 static Status linear(Run *run, const Affine *parameters, const char *name, Tensor x, Activation activation,
                      ArenaKind arena, Tensor y, LinearForward *l) {
     Ctx *ctx = run->ctx;
@@ -208,8 +208,8 @@ static Status leave_back(Ctx *ctx, const Config *c, const Affine *p, const char 
     return OK;
 }
 
-/* The gradient of the bias that closes a branch is summed over the stream's. With the norm before, that norm reads
- * it anyway, and does it: this is then what it adds the sums to, else empty. */
+/* The gradient of the bias that closes a branch is summed over the stream's. With the norm before, that
+ * norm reads it anyway, and does it: this is then what it adds the sums to, else empty. */
 static Tensor sums_left_to_norm(const Config *c, const Affine *closing, const StreamGradient *g) {
     bool left = c->norm_place == NORM_BEFORE && g->branch.data == g->d.data;
     return left ? closing->bias.gradient : none;
@@ -239,7 +239,8 @@ static Status linear_back(Ctx *ctx, const Affine *p, const char *name, const Lin
     return linear_backward(ctx, &l);
 }
 
-/* The layer that closes a branch; its bias's gradient is left out where `sums` says that the norm takes it. */
+/* The layer that closes a branch; its bias's gradient is left out where `sums` says that the norm takes
+ * it. */
 static Status closing_back(Ctx *ctx, const Affine *p, const char *name, const LinearForward *forward,
                            const LinearForward *input, Tensor dx, Tensor sums, const StreamGradient *g) {
     Affine closing = *p;

@@ -65,6 +65,22 @@ static void large_scores_stay_finite(void **state) {
     for (int i = 0; i < 3; i++) check(variant, &large[i], 100, false);
 }
 
+/* Many keys whose scores differ widely: the largest so far is overtaken now by much, now by little. */
+static void growing_maxima_are_followed(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    const AttentionCase growing[] = {{1, 256, 256, 2, 2, 64, true, false, true, 0},
+                                     {1, 390, 300, 1, 1, 64, false, false, false, 0},
+                                     {2, 100, 390, 1, 1, 128, false, true, false, 0}};
+    for (int i = 0; i < 3; i++) check(variant, &growing[i], 3, false);
+}
+
+/* Three tiles of queries for each of 45 heads: more than a GPU has multiprocessors. */
+static void many_tiles_are_all_done(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    const AttentionCase many = {15, 257, 257, 3, 3, 64, true, false, true, 0};
+    check(variant, &many, 1, false);
+}
+
 /* Without training nothing is saved, and y is the same. */
 static void inference_agrees_with_training(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
@@ -246,6 +262,8 @@ int main(void) {
                                        ONCE(wrong_contracts_are_refused),
                                        ON_EACH_VARIANT(form_follows_the_specification),
                                        ON_EACH_VARIANT(large_scores_stay_finite),
+                                       ON_EACH_VARIANT(growing_maxima_are_followed),
+                                       ON_VARIANT(many_tiles_are_all_done, 7, "cuda fused bf16"),
                                        ON_EACH_VARIANT(inference_agrees_with_training),
                                        ON_EACH_VARIANT(cached_pieces_agree_with_the_whole),
                                        ON_EACH_VARIANT(no_rows_are_harmless)};

@@ -84,9 +84,9 @@ constexpr int ROW_LANES = 8,
               ROW_STEP = THREADS / ROW_LANES; // of statistics_kernel: threads of a row, rows at once
 constexpr int ROW_STEPS = 4;                  // so many times
 
-/* lse in base 2 and delta = dy . y of every query and head: a block has ROW_STEPS * ROW_STEP queries of one head,
- * N columns a thread. Heads run fastest over the blocks, since a query's heads are neighbours in memory.
- * Floor: read y and dy, 2 * B * T * heads * D * sizeof(T) bytes. */
+/* lse in base 2 and delta = dy . y of every query and head: a block has ROW_STEPS * ROW_STEP queries of
+ * one head, N columns a thread. Heads run fastest over the blocks, since a query's heads are neighbours in
+ * memory. Floor: read y and dy, 2 * B * T * heads * D * sizeof(T) bytes. */
 template <class T, int N>
 __global__ void __launch_bounds__(THREADS, 3)
     statistics_kernel(const __grid_constant__ Problem p, int tiles) {

@@ -390,8 +390,8 @@ Status launch(Ctx *ctx, const Problem &p) {
 
 bool fits_hopper_backward(const Ctx *ctx, const Problem &p) {
     const int64_t columns = int64_t(p.heads) * p.width, kv_columns = int64_t(p.kv_heads) * p.width;
-    return cuda_device(ctx)->hopper && p.dtype == BF16 && (p.width == 64 || p.width == 128) &&
-           p.dq.vector && p.dk.vector && p.dv.vector && tensor_map_fits(p.q, p.batch, p.queries, columns) &&
+    return cuda_device(ctx)->hopper && p.dtype == BF16 && (p.width == 64 || p.width == 128) && p.dq.vector &&
+           p.dk.vector && p.dv.vector && tensor_map_fits(p.q, p.batch, p.queries, columns) &&
            tensor_map_fits(p.dy, p.batch, p.queries, columns) &&
            tensor_map_fits(p.k, p.batch, p.keys, kv_columns) &&
            tensor_map_fits(p.v, p.batch, p.keys, kv_columns);

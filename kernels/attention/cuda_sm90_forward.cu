@@ -42,10 +42,10 @@ struct Maps {
     CUtensorMap q, k, v;
 };
 
-/* A block's tiles of queries. Where tiles are as long as one another: tile blockIdx.x and every gridDim.x after it.
- * Under a causal mask they are not, and a unit is two, the i-th longest and the i-th shortest of a head (PAIRED),
- * which are as much work as any other two; or, where that leaves too few units, the longest tiles of all heads
- * come first and are dealt out to the blocks there and back (DEALT). */
+/* A block's tiles of queries. Where tiles are as long as one another: tile blockIdx.x and every gridDim.x
+ * after it. Under a causal mask they are not, and a unit is two, the i-th longest and the i-th shortest of
+ * a head (PAIRED), which are as much work as any other two; or, where that leaves too few units, the
+ * longest tiles of all heads come first and are dealt out to the blocks there and back (DEALT). */
 enum Order { EQUAL, PAIRED, DEALT };
 
 struct Schedule {
@@ -114,17 +114,17 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Schedul
     }
 }
 
-/* The running softmax of the query rows g and g + 8 of a warp that this thread holds. `sum` covers this thread's
- * columns only until the end. The base that is taken off the scores follows the largest of them only when it has
- * fallen behind by GROWTH powers of two: exponentials stay below 2^GROWTH, and what was accumulated need not be
- * rescaled in most steps (Dao 2025, FlashAttention-4). */
+/* The running softmax of the query rows g and g + 8 of a warp that this thread holds. `sum` covers this
+ * thread's columns only until the end. The base that is taken off the scores follows the largest of them
+ * only when it has fallen behind by GROWTH powers of two: exponentials stay below 2^GROWTH, and what was
+ * accumulated need not be rescaled in most steps (Dao 2025, FlashAttention-4). */
 struct Softmax {
     static constexpr float GROWTH = 8.0f;
     float base[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
 
     /* Turns scores into 2^(score * scale - base). If it returns true (to all of a warp), what was accumulated
-     * before is to be multiplied by `correction`. Maxima and sums are taken in two chains, since each link waits
-     * for the one before. */
+     * before is to be multiplied by `correction`. Maxima and sums are taken in two chains, since each link
+     * waits for the one before. */
     template <int N>
     __device__ inline bool step(float (&s)[N][4], float scale, float (&correction)[2]) {
         float largest[2];
@@ -413,8 +413,8 @@ Status launch(Ctx *ctx, const Problem &p) {
 
 bool fits_hopper_forward(const Ctx *ctx, const Problem &p) {
     const int64_t columns = int64_t(p.heads) * p.width, kv_columns = int64_t(p.kv_heads) * p.width;
-    return cuda_device(ctx)->hopper && p.dtype == BF16 && (p.width == 64 || p.width == 128) &&
-           p.y.vector && tensor_map_fits(p.q, p.batch, p.queries, columns) &&
+    return cuda_device(ctx)->hopper && p.dtype == BF16 && (p.width == 64 || p.width == 128) && p.y.vector &&
+           tensor_map_fits(p.q, p.batch, p.queries, columns) &&
            tensor_map_fits(p.k, p.batch, p.keys, kv_columns) &&
            tensor_map_fits(p.v, p.batch, p.keys, kv_columns);
 }

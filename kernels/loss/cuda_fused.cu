@@ -109,8 +109,8 @@ __device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Wor
     if ((int)threadIdx.x == owner % THREADS) x[target] = from_float<T>(scale * (softmax(chosen) - aim));
 }
 
-/* Adds the packs [first, end) of a row that are this thread's, every THREADS-th, BATCH of them on their way at
- * once, to `exponentials` and, where that is wanted, to the sum of the logits. */
+/* Adds the packs [first, end) of a row that are this thread's, every THREADS-th, BATCH of them on their
+ * way at once, to `exponentials` and, where that is wanted, to the sum of the logits. */
 template <typename T, int THREADS>
 __device__ __forceinline__ void add_packs(const Rows<T> &r, const Words *from, int first, int end,
                                           ExponentialSum &exponentials, float &logits) {
@@ -142,9 +142,9 @@ __device__ __forceinline__ void copy_packs(Words *to, const Words *from, int fir
 }
 
 /* A block makes of a row of logits its loss and, with GRADIENT, writes scale * (softmax - target) over it.
- * CACHED keeps the row in shared memory, so that it is read once, and all of it is on its way at once; two such
- * blocks share a multiprocessor, and one computes while the other's row comes. A thread reads only what it has
- * copied itself, so no barrier is needed there either.
+ * CACHED keeps the row in shared memory, so that it is read once, and all of it is on its way at once; two
+ * such blocks share a multiprocessor, and one computes while the other's row comes. A thread reads only
+ * what it has copied itself, so no barrier is needed there either.
  * Floor: rows * columns * sizeof(T) bytes read, and as many written with GRADIENT. */
 template <typename T, int THREADS, bool GRADIENT, bool CACHED>
 __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Rows<T> r) {

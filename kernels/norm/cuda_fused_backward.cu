@@ -32,8 +32,8 @@ struct BackwardRows {
     bool accumulate;
 };
 
-/* A thread's packs of a row of dy and r (and of dr, to add to). What lies beyond the row or beyond the last row
- * is zero, and adds nothing to any sum. */
+/* A thread's packs of a row of dy and r (and of dr, to add to). What lies beyond the row or beyond the
+ * last row is zero, and adds nothing to any sum. */
 template <typename T, int PACKS>
 struct RowPacks {
     Words dy[PACKS], r[PACKS], before[PACKS];
@@ -97,8 +97,9 @@ __device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH],
     }
 }
 
-/* A group of blockDim.x threads, whole warps, has a row, and the next one is on its way meanwhile; a block has
- * blockDim.y groups. Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T) bytes. */
+/* A group of blockDim.x threads, whole warps, has a row, and the next one is on its way meanwhile; a block
+ * has blockDim.y groups. Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T)
+ * bytes. */
 template <typename T, int PACKS>
 __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
     norm_rows_backward(const BackwardRows<T> b) {

@@ -4,8 +4,8 @@
  * Backward, with n = (r - mean) * rstd and g = dy * weight:
  *     dr = rstd * (g - mean(g) - n * mean(g * n)),   dweight += sum of dy * n,   dbias += sum of dy.
  * dr is the gradient of both x and skip; it is written (accumulate = false: first writer) or added to what
- * later users of r have left there (accumulate = true). With dr_sums, what they left is also summed over its rows:
- * where the gradient of the layer that joins the stream behind this norm is dr itself, that is its bias's. */
+ * later users of r have left there (accumulate = true). With dr_sums, what they left is also summed over
+ * its rows: the gradient of the bias of a layer whose output is added to r. */
 #ifndef KERNELS_NORM_H
 #define KERNELS_NORM_H
 
