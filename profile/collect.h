@@ -16,9 +16,9 @@ typedef struct Collector Collector;
 CHECKED Status collector_open(Device *device, bool timers, Collector **collector);
 void collector_close(Collector *collector);
 
-/* Between begin and end, steps that run with ctx->recorder = the recorder are recorded. begin forgets what was
- * recorded before, also without an end before it; both wait for the device. Unless the steps only `warm` tracing
- * up, cudaProfilerStart and Stop stand around them. */
+/* Between begin and end, steps that run with ctx->recorder = the recorder are recorded. begin forgets what
+ * was recorded before, also without an end before it; both wait for the device. Unless the steps only `warm`
+ * tracing up, cudaProfilerStart and Stop stand around them. */
 CHECKED Status collector_begin(Collector *collector, bool warm);
 Recorder *collector_recorder(const Collector *collector);
 CHECKED Status collector_end(Collector *collector);

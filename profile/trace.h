@@ -1,5 +1,5 @@
-/* trace: one profiled run as a flat list of events on one clock. Every table, file and answer is computed from
- * it, and from nothing else; where the events came from (CUPTI, CUDA events, the CPU's clock) no longer
+/* trace: one profiled run as a flat list of events on one clock. Every table, file and answer is computed
+ * from it, and from nothing else; where the events came from (CUPTI, CUDA events, the CPU's clock) no longer
  * matters here. Filled by profile/collect.c, or by hand. */
 #ifndef PROFILE_TRACE_H
 #define PROFILE_TRACE_H
@@ -71,8 +71,8 @@ typedef struct {
     int64_t begin, end; // ns since the trace's origin
     int32_t thread;     // of the host, 0-based; -1 for device events
     int32_t stream;     // of the device, 0-based; -1 for host events
-    /* Index of what encloses it, before this event in the list; -1: nothing. A device event's is the innermost
-     * host event (but TRACE_RUNTIME) that was open when it was launched: what it served. */
+    /* Index of what encloses it, before this event in the list; -1: nothing. A device event's is the
+     * innermost host event (but TRACE_RUNTIME) that was open when it was launched: what it served. */
     int64_t parent;
     int64_t launch;   // device events: index of the TRACE_RUNTIME that launched it; -1 where not known
     int64_t instance; // of operations and primitives: number of the call, what CUPTI's correlation carries

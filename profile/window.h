@@ -30,8 +30,8 @@ typedef struct {
     bool from_start; // steps count from the first of this process; else as the run counts them, from 1
 } Window;
 
-/* Parses "skip,closed,ready,record,repeat" (steps before everything; then, `repeat` times: steps that are left
- * alone, that warm tracing up, that are recorded) or "[a,b),[c,d)" (steps by number). ERROR_USAGE. */
+/* Parses "skip,closed,ready,record,repeat" (steps before everything; then, `repeat` times: steps that are
+ * left alone, that warm tracing up, that are recorded) or "[a,b),[c,d)" (steps by number). ERROR_USAGE. */
 CHECKED Status window_parse(const char *text, Window *window);
 void window_close(Window *window);
 

@@ -22,7 +22,8 @@ static int64_t add(Trace *t, TraceKind kind, const char *name, int64_t begin, in
     return index;
 }
 
-/* step [0, 100) > forward [5, 60) > norm [10, 40) > mean [15, 35), kernels of 7 and 11 ns under mean and norm */
+/* step [0, 100) > forward [5, 60) > norm [10, 40) > mean [15, 35), with kernels of 7 ns under mean and 11
+ * under norm. */
 static void test_times(void **state) {
     (void)state;
     Trace *t;

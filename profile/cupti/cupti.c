@@ -55,7 +55,8 @@ static void take_buffer(CUcontext context, uint32_t stream, uint8_t *buffer, siz
     memory_free(buffer);
 }
 
-/* The launches of kernels. The runtime's call the driver's, under the same correlation; libraries call either. */
+/* The launches of kernels. The runtime's call the driver's, under the same correlation; libraries call
+ * either. */
 static const struct {
     CUpti_CallbackDomain domain;
     CUpti_CallbackId id;

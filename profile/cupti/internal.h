@@ -51,7 +51,8 @@ typedef struct {
     int64_t marked_count, marked_room;
 } Opened;
 
-/* Reads the records in the buffers, and gives each call and what it launched the mark that it was made under. */
+/* Reads the records in the buffers, and gives each call and what it launched the mark that it was made
+ * under. */
 CHECKED Status cupti_read(Opened *opened, const Buffer *buffers, int count);
 
 #endif
