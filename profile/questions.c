@@ -147,12 +147,13 @@ static Status categories_of(const ProfilePath *path, Answer *a) {
 
 /* ---- 3 and 4: kernels ---- */
 
-/* The kernel with the most time in a pass after those that `taken` marks, or NULL. */
+/* The kernel with the most time in a pass but for those that `taken` marks, or NULL. Copies and fills are none. */
 static const KernelRow *longest(const Figures *f, Pass pass, bool products, const bool *taken) {
     const KernelRow *best = NULL;
     for (int i = 0; i < f->kernel_count; i++) {
         const KernelRow *k = &f->kernels[i];
-        if ((taken && taken[i]) || (!products && k->category == CATEGORY_MATRIX)) continue;
+        if (k->kind != TRACE_KERNEL || (taken && taken[i])) continue;
+        if (!products && k->category == CATEGORY_MATRIX) continue;
         if (k->ns[pass] > 0 && (!best || k->ns[pass] > best->ns[pass])) best = k;
     }
     return best;
