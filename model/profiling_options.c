@@ -24,6 +24,7 @@ Status profiling_options_check(const ProfilingOptions *o, const OptionSet *set, 
                                          "limit",       "unit",          "full-names", "torch-compat"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         TRY(option_needs(set, others[i], *o->window, "--profile"));
+    TRY(options_exclude(set, "timer-only", "profile-out")); // nothing is traced, so there is nothing to write
     if (o->sweep && !*o->out)
         return fail(ERROR_USAGE, "--sweep needs --profile-out=FOLDER, where the profiles of all sizes go");
     if (!*o->window) return OK;

@@ -44,6 +44,8 @@ static void test_refusals(void **state) {
     program_refuses(*state, ERROR_USAGE, "expected skip,closed", PROFILED "--profile=1,2");
     program_refuses(*state, ERROR_USAGE, "no table of the profile", PROFILED "--profile --sort=nothing");
     program_refuses(*state, ERROR_USAGE, "without --profile", PROFILED "--timer-only");
+    program_refuses(*state, ERROR_USAGE, "exclude each other",
+                    PROFILED "--profile --timer-only --profile-out=there");
 }
 
 int main(void) {
