@@ -133,25 +133,41 @@ static const TableColumn theirs[] = {{"name", "Name", CELL_TEXT},
                                      {"self_device_memory_bytes", "Self CUDA Mem", CELL_BYTES},
                                      {"calls", "# of Calls", CELL_COUNT}};
 
-static Status add_row(const Trace *t, const OperationSum *r, bool torch, double steps, double device,
-                      Table *table) {
+/* And where there is no GPU. */
+static const TableColumn theirs_on_cpu[] = {{"name", "Name", CELL_TEXT},
+                                            {"self_cpu_share", "Self CPU %", CELL_SHARE},
+                                            {"self_cpu_ns", "Self CPU", CELL_TIME},
+                                            {"cpu_share", "CPU total %", CELL_SHARE},
+                                            {"cpu_ns", "CPU total", CELL_TIME},
+                                            {"cpu_mean_ns", "CPU time avg", CELL_TIME},
+                                            {"cpu_memory_bytes", "CPU Mem", CELL_BYTES},
+                                            {"self_cpu_memory_bytes", "Self CPU Mem", CELL_BYTES},
+                                            {"calls", "# of Calls", CELL_COUNT}};
+
+/* Sets a cell of the last row, in whatever column bears the key; none is fine. */
+static void set_keyed(Table *table, const char *key, double value) {
+    for (int i = 0; i < table->column_count; i++)
+        if (strcmp(table->columns[i].key, key) == 0) table_set(table, i, value);
+}
+
+static Status add_row(const Trace *t, const OperationSum *r, double steps, double device, Table *table) {
     bool gpu = t->run.source != SOURCE_CLOCK;
     TRY(table_add_row(table));
     TRY(table_set_text(table, 0, r->name));
-    table_set(table, 1, share_of(r->self_cpu, steps));
-    table_set(table, 2, r->self_cpu);
-    table_set(table, 3, share_of(r->cpu, steps));
-    table_set(table, 4, r->cpu);
-    table_set(table, 5, share_of(r->cpu, r->calls));
-    table_set(table, torch ? 7 : 6, share_of(r->self_device, device));
-    table_set(table, torch ? 6 : 7, r->self_device);
-    table_set(table, 8, r->device);
-    table_set(table, 9, share_of(r->device, r->calls));
-    table_set(table, 10, gpu ? 0 : r->memory);
-    table_set(table, 11, gpu ? 0 : r->self_memory);
-    table_set(table, 12, gpu ? r->memory : 0);
-    table_set(table, 13, gpu ? r->self_memory : 0);
-    table_set(table, 14, r->calls);
+    set_keyed(table, "self_cpu_share", share_of(r->self_cpu, steps));
+    set_keyed(table, "self_cpu_ns", r->self_cpu);
+    set_keyed(table, "cpu_share", share_of(r->cpu, steps));
+    set_keyed(table, "cpu_ns", r->cpu);
+    set_keyed(table, "cpu_mean_ns", share_of(r->cpu, r->calls));
+    set_keyed(table, "self_device_share", share_of(r->self_device, device));
+    set_keyed(table, "self_device_ns", r->self_device);
+    set_keyed(table, "device_ns", r->device);
+    set_keyed(table, "device_mean_ns", share_of(r->device, r->calls));
+    set_keyed(table, "cpu_memory_bytes", gpu ? 0 : r->memory);
+    set_keyed(table, "self_cpu_memory_bytes", gpu ? 0 : r->self_memory);
+    set_keyed(table, "device_memory_bytes", gpu ? r->memory : 0);
+    set_keyed(table, "self_device_memory_bytes", gpu ? r->self_memory : 0);
+    set_keyed(table, "calls", r->calls);
     return OK;
 }
 
@@ -161,14 +177,17 @@ static Status fill_operations(const Trace *t, bool torch, Operations *o, Table *
     sum_memory(t, o);
     TRY(sum_events(t, torch, o));
     for (int64_t i = 0; i < o->count; i++) {
-        TRY(add_row(t, &o->rows[i], torch, steps, device, table));
+        TRY(add_row(t, &o->rows[i], steps, device, table));
         self += o->rows[i].self_cpu;
         self_device += o->rows[i].self_device;
     }
-    TRY(table_arrange(table, &(TableView){.sort = "self_device_ns"}));
+    bool host_only = torch && t->run.source == SOURCE_CLOCK;
+    TRY(table_arrange(table, &(TableView){.sort = host_only ? "self_cpu_ns" : "self_device_ns"}));
     cell_format(CELL_TIME, self, UNIT_AUTO, text);
     cell_format(CELL_TIME, self_device, UNIT_AUTO, text_device);
-    return table_note(table, "Self %s time total: %s; self %s time total: %s; of %lld steps", "CPU", text,
+    if (host_only)
+        return table_note(table, "Self CPU time total: %s; of %lld steps", text, (long long)t->run.steps);
+    return table_note(table, "Self CPU time total: %s; self %s time total: %s; of %lld steps", text,
                       torch ? "CUDA" : "device", text_device, (long long)t->run.steps);
 }
 
@@ -176,8 +195,9 @@ Status table_operations(const Trace *t, bool torch, Table *table) {
     size_t room = (size_t)(t->count ? t->count : 1);
     Operations o = {.taken = memory_array(room, sizeof(double)),
                     .taken_below = memory_array(room, sizeof(double))};
-    *table = torch ? table_make("operations", "Operations", COLUMNS(theirs))
-                   : table_make("operations", "Operations", COLUMNS(ours));
+    *table = !torch                          ? table_make("operations", "Operations", COLUMNS(ours))
+             : t->run.source == SOURCE_CLOCK ? table_make("operations", "Operations", COLUMNS(theirs_on_cpu))
+                                             : table_make("operations", "Operations", COLUMNS(theirs));
     Status status = trace_open(&o.names);
     if (!status && (!o.taken || !o.taken_below))
         status = fail(ERROR_MEMORY, "out of host memory for the profile's tables");
