@@ -70,16 +70,24 @@ static void write_host(Timeline *t) {
     }
 }
 
+/* What overlaps lies one below the other, streams too. */
+static void write_placed(Timeline *t, const TraceEvent *e, int64_t begin, int64_t end, Lanes *lanes) {
+    int lane = lanes_place(lanes, &begin, end);
+    write_event(t, e, begin, end, lane);
+}
+
 static void write_operations(Timeline *t) {
+    Lanes lanes = {0};
     for (int64_t i = 0; i < t->trace->count; i++)
         if (t->trace->events[i].step == t->step && t->spans[i].stream >= 0)
-            write_event(t, &t->trace->events[i], t->spans[i].begin, t->spans[i].end, 0);
+            write_placed(t, &t->trace->events[i], t->spans[i].begin, t->spans[i].end, &lanes);
 }
 
 static void write_device(Timeline *t) {
+    Lanes lanes = {0};
     for (int64_t i = 0; i < t->trace->count; i++) {
         const TraceEvent *e = &t->trace->events[i];
-        if (e->step == t->step && trace_on_device(e)) write_event(t, e, e->begin, e->end, 0);
+        if (e->step == t->step && trace_on_device(e)) write_placed(t, e, e->begin, e->end, &lanes);
     }
 }
 

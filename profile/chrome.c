@@ -12,13 +12,18 @@
 /* Process ids of the file: a row of tracks for each. */
 enum { HOST = 1, DEVICE = 2 };
 
-/* Tracks of a stream: the operations, and below them what ran. */
-static int64_t operation_track(int32_t stream) {
-    return 2 * (int64_t)stream;
+/* Tracks of a stream: the operations, and below them what ran; of each as many lanes as overlap. */
+typedef struct {
+    Lanes operations, kernels;
+    int operation_lanes, kernel_lanes; // in use
+} Stream;
+
+static int64_t operation_track(int32_t stream, int lane) {
+    return 2 * LANES * (int64_t)stream + lane;
 }
 
-static int64_t stream_track(int32_t stream) {
-    return 2 * (int64_t)stream + 1;
+static int64_t kernel_track(int32_t stream, int lane) {
+    return operation_track(stream, LANES) + lane;
 }
 
 /* Nanoseconds as microseconds, exactly: a double would round long runs' times. */
@@ -49,12 +54,10 @@ static void name_track(JsonWriter *w, const char *what, int process, int64_t tra
     json_write_close(w, '}');
 }
 
-static void name_tracks(JsonWriter *w, const Trace *t) {
-    int32_t threads = 0, streams = 0;
-    for (int64_t i = 0; i < t->count; i++) {
+static void name_host(JsonWriter *w, const Trace *t) {
+    int32_t threads = 0;
+    for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].thread >= threads) threads = t->events[i].thread + 1;
-        if (t->events[i].stream >= streams) streams = t->events[i].stream + 1;
-    }
     char name[256];
     snprintf(name, sizeof name, "host: %s", t->run.host);
     name_track(w, "process_name", HOST, 0, name);
@@ -62,14 +65,23 @@ static void name_tracks(JsonWriter *w, const Trace *t) {
         snprintf(name, sizeof name, i ? "thread %d" : "main thread", i);
         name_track(w, "thread_name", HOST, i, name);
     }
-    if (!streams) return;
+}
+
+static void name_device(JsonWriter *w, const Trace *t, const Stream *streams, int32_t count) {
+    static const char *const early[] = {"", ", that begin early", ", earlier", ", earliest"};
+    char name[256];
+    if (!count) return;
     snprintf(name, sizeof name, "device: %s", t->run.device);
     name_track(w, "process_name", DEVICE, 0, name);
-    for (int32_t i = 0; i < streams; i++) {
-        snprintf(name, sizeof name, "stream %d: operations", i);
-        name_track(w, "thread_name", DEVICE, operation_track(i), name);
-        snprintf(name, sizeof name, "stream %d: kernels and copies", i);
-        name_track(w, "thread_name", DEVICE, stream_track(i), name);
+    for (int32_t i = 0; i < count; i++) {
+        for (int lane = 0; lane < streams[i].operation_lanes; lane++) {
+            snprintf(name, sizeof name, "stream %d: operations%s", i, early[lane]);
+            name_track(w, "thread_name", DEVICE, operation_track(i, lane), name);
+        }
+        for (int lane = 0; lane < streams[i].kernel_lanes; lane++) {
+            snprintf(name, sizeof name, "stream %d: kernels and copies%s", i, early[lane]);
+            name_track(w, "thread_name", DEVICE, kernel_track(i, lane), name);
+        }
     }
 }
 
@@ -130,17 +142,16 @@ static void write_slice(JsonWriter *w, const TraceEvent *e, int process, int64_t
 }
 
 /* An arrow: its two ends bind to the slices that are open on their tracks at their times. */
-static void write_arrow(JsonWriter *w, const Trace *t, const TraceEvent *kernel, int64_t id) {
-    const TraceEvent *call = &t->events[kernel->launch];
+static void write_arrow(JsonWriter *w, const TraceEvent *call, int64_t track, int64_t begin, int64_t id) {
     for (int last = 0; last < 2; last++) {
         if (last)
-            begin_event(w, "f", DEVICE, stream_track(kernel->stream));
+            begin_event(w, "f", DEVICE, track);
         else
             begin_event(w, "s", HOST, call->thread);
         json_member_text(w, "cat", "launch");
         json_member_text(w, "name", "launch");
         json_member_integer(w, "id", id);
-        write_key_time(w, "ts", last ? kernel->begin : call->begin);
+        write_key_time(w, "ts", last ? begin : call->begin);
         if (last) json_member_text(w, "bp", "e");
         json_write_close(w, '}');
     }
@@ -207,31 +218,58 @@ static void write_about(JsonWriter *w, const TraceRun *r) {
     json_write_close(w, '}');
 }
 
-Status chrome_render(const Trace *t, JsonWriter *w) {
-    Span *spans;
-    TRY(spans_make(t, &spans));
-    json_write_open(w, '{');
-    json_member_text(w, "displayTimeUnit", "ms");
-    write_about(w, &t->run);
+static void write_on_device(JsonWriter *w, const Trace *t, int64_t index, Stream *streams) {
+    const TraceEvent *e = &t->events[index];
+    Stream *stream = &streams[e->stream];
+    int64_t begin = e->begin;
+    int lane = lanes_place(&stream->kernels, &begin, e->end);
+    if (lane >= stream->kernel_lanes) stream->kernel_lanes = lane + 1;
+    write_slice(w, e, DEVICE, kernel_track(e->stream, lane), begin, e->end);
+    if (e->launch >= 0) write_arrow(w, &t->events[e->launch], kernel_track(e->stream, lane), begin, index);
+}
+
+static void write_on_host(JsonWriter *w, const TraceEvent *e, Span span, Stream *streams) {
+    write_slice(w, e, HOST, e->thread, e->begin, e->end);
+    if (span.stream < 0) return;
+    Stream *stream = &streams[span.stream];
+    int lane = lanes_place(&stream->operations, &span.begin, span.end);
+    if (lane >= stream->operation_lanes) stream->operation_lanes = lane + 1;
+    write_slice(w, e, DEVICE, operation_track(span.stream, lane), span.begin, span.end);
+}
+
+static void write_events(JsonWriter *w, const Trace *t, const Span *spans, Stream *streams, int32_t count) {
     json_member_open(w, "traceEvents", '[');
-    name_tracks(w, t);
+    name_host(w, t);
     for (int64_t i = 0; i < t->count; i++) {
-        const TraceEvent *e = &t->events[i];
-        if (trace_on_device(e)) {
-            write_slice(w, e, DEVICE, stream_track(e->stream), e->begin, e->end);
-            if (e->launch >= 0) write_arrow(w, t, e, i);
-            continue;
-        }
-        write_slice(w, e, HOST, e->thread, e->begin, e->end);
-        if (spans[i].stream >= 0)
-            write_slice(w, e, DEVICE, operation_track(spans[i].stream), spans[i].begin, spans[i].end);
+        if (trace_on_device(&t->events[i]))
+            write_on_device(w, t, i, streams);
+        else
+            write_on_host(w, &t->events[i], spans[i], streams);
     }
-    memory_free(spans);
+    name_device(w, t, streams, count);
     write_memory(w, t);
     write_speed(w, t);
     json_write_close(w, ']');
-    json_write_close(w, '}');
-    return json_writer_status(w);
+}
+
+Status chrome_render(const Trace *t, JsonWriter *w) {
+    Span *spans = NULL;
+    int32_t count = 0;
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].stream >= count) count = t->events[i].stream + 1;
+    Stream *streams = memory_array((size_t)count + 1, sizeof *streams);
+    Status status = streams ? spans_make(t, &spans) : fail(ERROR_MEMORY, "out of host memory for the trace");
+    if (!status) {
+        json_write_open(w, '{');
+        json_member_text(w, "displayTimeUnit", "ms");
+        write_about(w, &t->run);
+        write_events(w, t, spans, streams, count);
+        json_write_close(w, '}');
+        status = json_writer_status(w);
+    }
+    memory_free(spans);
+    memory_free(streams);
+    return status;
 }
 
 Status chrome_write(const Trace *trace, const char *path) {

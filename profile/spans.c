@@ -23,6 +23,19 @@ Status spans_make(const Trace *trace, Span **spans) {
     return OK;
 }
 
+int lanes_place(Lanes *lanes, int64_t *begin, int64_t end) {
+    int lane = 0;
+    while (lane < LANES && lanes->ends[lane] > *begin) lane++;
+    if (lane == LANES) {
+        lane = 0;
+        for (int i = 1; i < LANES; i++)
+            if (lanes->ends[i] < lanes->ends[lane]) lane = i;
+        *begin = lanes->ends[lane] < end ? lanes->ends[lane] : end;
+    }
+    if (end > lanes->ends[lane]) lanes->ends[lane] = end;
+    return lane;
+}
+
 static int earlier(const void *a, const void *b) {
     const Interval *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
