@@ -13,6 +13,7 @@ function drawTimeline() {
             canvas);
         view.draw();
         window.addEventListener('resize', view.draw);
+        matchMedia('(prefers-color-scheme: dark)').addEventListener('change', view.draw);
     }
 }
 
