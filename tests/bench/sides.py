@@ -248,7 +248,10 @@ class Torch:
             self.times.setdefault("" if name == "ms" else name, []).extend(samples)
 
     def close(self):
+        """One that is ready ends at the end of its input."""
         self.process.stdin.close()
+        if not self.ready:
+            self.process.kill()
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
