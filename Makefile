@@ -121,7 +121,7 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS) $(BUILD)/link.options
 	$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 
 $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZED)
-	$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+	$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(LDLIBS)
 
 $(BUILD)/%_float.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
