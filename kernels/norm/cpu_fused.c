@@ -1,5 +1,6 @@
 /* norm, one pass over memory: a row is read once, and stays in the first-level cache over the short loops
  * that add, find its statistics and write it. */
+#include "kernels/dropout/mask.h"
 #include "kernels/norm/norm.h"
 #include "kernels/simd.h"
 
@@ -38,14 +39,19 @@ static void normalize(const float *r, const float *weight, const float *bias, fl
 Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const NormForward *n = contract;
     int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
-    bool skip = !tensor_empty(n->skip);
+    bool skip = !tensor_empty(n->skip), drop = dropout_on(&n->dropout);
     float *means = n->mean.data, *rstds = n->rstd.data;
     PRIMITIVE (ctx, "add, statistics, output") {
+        const DropoutMask mask = drop ? dropout_mask(&n->dropout) : (DropoutMask){0};
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < rows; i++) {
-            const float *x = float_row(n->x, i);
+            const float *x = float_row(n->x, i), *added = skip ? float_row(n->skip, i) : NULL;
             float *r = skip ? float_row(n->r, i) : NULL;
-            float sum = skip ? residual_sum(x, float_row(n->skip, i), width, r) : row_sum(x, width);
+            if (drop) {
+                dropout_row(&mask, i, added, width, r);
+                added = r;
+            }
+            float sum = skip ? residual_sum(x, added, width, r) : row_sum(x, width);
             if (skip) x = r;
             means[i] = sum / (float)width;
             rstds[i] = 1 / sqrtf(row_spread(x, means[i], width) / (float)width + (float)n->eps);
@@ -53,6 +59,14 @@ Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
         }
     }
     return OK;
+}
+
+/* dskip of the rows [first, last), once their dr is there. */
+static void drop_rows(const NormBackward *b, int64_t first, int64_t last) {
+    if (!dropout_on(&b->forward->dropout)) return;
+    const DropoutMask mask = dropout_mask(&b->forward->dropout);
+    for (int64_t i = first; i < last; i++)
+        dropout_row(&mask, i, float_row(b->dr, i), tensor_width(b->dr), float_row(b->dskip, i));
 }
 
 /* One row of the backward pass; dweight, dbias and dr_sums are this thread's own sums. */
@@ -107,6 +121,7 @@ Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
                 memset(own, 0, 3 * (size_t)width * sizeof *own);
                 for (int64_t i = t * rows / threads; i < (t + 1) * rows / threads; i++)
                     backward_row(b, i, own, own + width, own + 2 * width);
+                drop_rows(b, t * rows / threads, (t + 1) * rows / threads);
             }
             for (int64_t s = 0; s < wanted; s++) {
                 float *sum = sums[s];

@@ -1,6 +1,7 @@
 #include "kernels/norm/norm.h"
 
 #include "kernels/device/words.cuh"
+#include "kernels/dropout/cuda_mask.cuh"
 #include "kernels/norm/cuda_group.cuh"
 
 /* A row is read once and kept in registers, in 16-byte packs dealt out to the threads of its group in turn:
@@ -11,10 +12,10 @@ namespace {
 constexpr int ROWS_THREADS = 128; // four rows at once, a warp each
 
 /* Floor: read x, skip, write r, y (without skip: read x, write y): 4 (2) * rows * C * sizeof(T) bytes. */
-template <typename T, int PACKS, bool ONE_WARP>
+template <typename T, int PACKS, bool ONE_WARP, bool DROP>
 __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS)
     norm_rows(const T *x, const T *skip, const T *weight, const T *bias, T *r, T *y, float *mean, float *rstd,
-              int64_t rows, int columns, float eps) {
+              int64_t rows, int columns, float eps, const DropoutMask mask) {
     constexpr int WIDTH = VECTOR<T>;
     const int lanes = ONE_WARP ? WARP : (int)blockDim.x;
     const int lane = ONE_WARP ? (int)threadIdx.x % WARP : (int)threadIdx.x;
@@ -43,6 +44,7 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS)
         if (skip) {
             float added[WIDTH];
             unpack<T>(skips[i], added);
+            if constexpr (DROP) drop<WIDTH>(mask, (uint32_t)*mask.draw, row, c, added);
 #pragma unroll
             for (int e = 0; e < WIDTH; e++) values[i][e] += added[e];
             const Words rounded = packed<T>(values[i]); // the statistics are those of r as it is stored
@@ -82,14 +84,18 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS)
 template <typename T>
 __global__ void __launch_bounds__(BLOCK_THREADS)
     norm_rows_any(const T *x, const T *skip, const T *weight, const T *bias, T *r, T *y, float *mean,
-                  float *rstd, int columns, float eps) {
+                  float *rstd, int columns, float eps, const DropoutMask mask) {
     const int64_t row = blockIdx.x, start = row * columns;
     wait_for_previous();
     let_next_start();
     const T *source = skip ? r : x;
     float sum = 0.f;
     for (int c = threadIdx.x; c < columns; c += BLOCK_THREADS) {
-        if (skip) r[start + c] = from_float<T>(to_float(x[start + c]) + to_float(skip[start + c]));
+        if (skip) {
+            float added[1] = {to_float(skip[start + c])};
+            if (mask.on()) drop<1>(mask, (uint32_t)*mask.draw, row, c, added);
+            r[start + c] = from_float<T>(to_float(x[start + c]) + added[0]);
+        }
         sum += to_float(source[start + c]);
     }
     const float m = group_sum<false>(sum, 0.f, 0).x / columns;
@@ -118,25 +124,25 @@ int block_threads(int64_t row_packs, int packs) {
 template <typename T>
 struct ForwardPlan {
     void (*kernel)(const T *, const T *, const T *, const T *, T *, T *, float *, float *, int64_t, int,
-                   float);
+                   float, DropoutMask);
     int threads, rows; // of a block
 };
-template <typename T>
+template <typename T, bool DROP>
 ForwardPlan<T> forward_plan(int64_t row_packs) {
     const int rows = ROWS_THREADS / WARP;
     switch (divide_up(row_packs, WARP)) {
-    case 1: return {norm_rows<T, 1, true>, ROWS_THREADS, rows};
-    case 2: return {norm_rows<T, 2, true>, ROWS_THREADS, rows};
-    case 3: return {norm_rows<T, 3, true>, ROWS_THREADS, rows};
-    case 4: return {norm_rows<T, 4, true>, ROWS_THREADS, rows};
+    case 1: return {norm_rows<T, 1, true, DROP>, ROWS_THREADS, rows};
+    case 2: return {norm_rows<T, 2, true, DROP>, ROWS_THREADS, rows};
+    case 3: return {norm_rows<T, 3, true, DROP>, ROWS_THREADS, rows};
+    case 4: return {norm_rows<T, 4, true, DROP>, ROWS_THREADS, rows};
     case 5:
-    case 6: return {norm_rows<T, 6, true>, ROWS_THREADS, rows};
+    case 6: return {norm_rows<T, 6, true, DROP>, ROWS_THREADS, rows};
     case 7:
-    case 8: return {norm_rows<T, 8, true>, ROWS_THREADS, rows};
+    case 8: return {norm_rows<T, 8, true, DROP>, ROWS_THREADS, rows};
     }
-    if (row_packs <= 2 * BLOCK_THREADS) return {norm_rows<T, 2, false>, block_threads(row_packs, 2), 1};
-    if (row_packs <= 4 * BLOCK_THREADS) return {norm_rows<T, 4, false>, block_threads(row_packs, 4), 1};
-    if (row_packs <= 8 * BLOCK_THREADS) return {norm_rows<T, 8, false>, block_threads(row_packs, 8), 1};
+    if (row_packs <= 2 * BLOCK_THREADS) return {norm_rows<T, 2, false, DROP>, block_threads(row_packs, 2), 1};
+    if (row_packs <= 4 * BLOCK_THREADS) return {norm_rows<T, 4, false, DROP>, block_threads(row_packs, 4), 1};
+    if (row_packs <= 8 * BLOCK_THREADS) return {norm_rows<T, 8, false, DROP>, block_threads(row_packs, 8), 1};
     return {nullptr, BLOCK_THREADS, 1};
 }
 
@@ -149,16 +155,18 @@ Status forward(Ctx *ctx, const NormForward *n) {
     float *mean = data_of<float>(n->mean), *rstd = data_of<float>(n->rstd);
     ForwardPlan<T> plan = {nullptr, BLOCK_THREADS, 1};
     if (walks_in_packs(VECTOR<T>, {columns}, {x, skip, weight, bias, r, y}))
-        plan = forward_plan<T>(columns / VECTOR<T>);
+        plan = dropout_on(&n->dropout) ? forward_plan<T, true>(columns / VECTOR<T>)
+                                       : forward_plan<T, false>(columns / VECTOR<T>);
+    const DropoutMask mask = dropout_mask(n->dropout);
     const unsigned blocks = (unsigned)divide_up(rows, plan.rows);
 
     PRIMITIVE (ctx, "norm") {
         if (plan.kernel)
             TRY(LAUNCH_EARLY(ctx, plan.kernel, blocks, plan.threads, 0, x, skip, weight, bias, r, y, mean,
-                             rstd, rows, columns, n->eps));
+                             rstd, rows, columns, n->eps, mask));
         else
             TRY(LAUNCH_EARLY(ctx, norm_rows_any<T>, blocks, plan.threads, 0, x, skip, weight, bias, r, y,
-                             mean, rstd, columns, n->eps));
+                             mean, rstd, columns, n->eps, mask));
     }
     return OK;
 }

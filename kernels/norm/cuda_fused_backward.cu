@@ -2,6 +2,7 @@
 
 #include "kernels/device/partials.cuh"
 #include "kernels/device/words.cuh"
+#include "kernels/dropout/cuda_mask.cuh"
 #include "kernels/norm/cuda_group.cuh"
 
 /* A row is read once and kept in registers, in 16-byte packs, by as many warps as give each thread one pack
@@ -30,6 +31,8 @@ struct BackwardRows {
     int64_t rows;
     int columns;
     bool accumulate;
+    T *dskip; // (rows, C) where something is dropped
+    DropoutMask mask;
 };
 
 /* A thread's packs of a row of dy and r (and of dr, to add to). What lies beyond the row or beyond the
@@ -100,7 +103,7 @@ __device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH],
 /* A group of blockDim.x threads, whole warps, has a row, and the next one is on its way meanwhile; a block
  * has blockDim.y groups. Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T)
  * bytes. */
-template <typename T, int PACKS>
+template <typename T, int PACKS, bool DROP>
 __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
     norm_rows_backward(const BackwardRows<T> b) {
     constexpr int WIDTH = VECTOR<T>;
@@ -160,7 +163,13 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
                 sums[DR][i][e] += dr[e];
                 dr[e] += here.rstd * (d[e] * w[e] - mean_g - normalized * mean_gn);
             }
-            store_words(b.dr + row * b.columns + c, packed<T>(dr));
+            const Words rounded = packed<T>(dr);
+            store_words(b.dr + row * b.columns + c, rounded);
+            if constexpr (DROP) {
+                unpack<T>(rounded, dr);
+                drop<WIDTH>(b.mask, (uint32_t)*b.mask.draw, row, c, dr);
+                store_words(b.dskip + row * b.columns + c, packed<T>(dr));
+            }
         }
     }
     write_partials<PACKS, WIDTH>(sums, b.sums, b.columns,
@@ -199,6 +208,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_backward_any(const Ba
             const float d = rstd * (g - (sums.x + normalized * sums.y) / b.columns);
             if (dr_sums) dr_sums[c] += to_float(dr[c]);
             dr[c] = from_float<T>(b.accumulate ? to_float(dr[c]) + d : d);
+            if (!b.mask.on()) continue;
+            float dropped[1] = {to_float(dr[c])};
+            drop<1>(b.mask, (uint32_t)*b.mask.draw, n, c, dropped);
+            b.dskip[n * b.columns + c] = from_float<T>(dropped[0]);
         }
     }
 }
@@ -214,17 +227,18 @@ struct BackwardPlan {
 
 /* A group's threads hold a row; a block has as many groups as fit. */
 template <typename T, int PACKS>
-BackwardPlan<T> backward_plan_of(int64_t row_packs) {
+BackwardPlan<T> backward_plan_of(int64_t row_packs, bool drop) {
     const int lanes = (int)divide_up(row_packs, PACKS * WARP) * WARP, groups = THREADS / lanes;
     const int resident = resident_blocks(PACKS) * THREADS / (lanes * groups);
-    return {norm_rows_backward<T, PACKS>, dim3(lanes, groups), groups, MULTIPROCESSORS * resident};
+    return {drop ? norm_rows_backward<T, PACKS, true> : norm_rows_backward<T, PACKS, false>,
+            dim3(lanes, groups), groups, MULTIPROCESSORS * resident};
 }
 
 template <typename T>
-BackwardPlan<T> backward_plan(int64_t row_packs) {
-    if (row_packs <= 1 * THREADS) return backward_plan_of<T, 1>(row_packs);
-    if (row_packs <= 2 * THREADS) return backward_plan_of<T, 2>(row_packs);
-    return backward_plan_of<T, MOST_PACKS>(row_packs);
+BackwardPlan<T> backward_plan(int64_t row_packs, bool drop) {
+    if (row_packs <= 1 * THREADS) return backward_plan_of<T, 1>(row_packs, drop);
+    if (row_packs <= 2 * THREADS) return backward_plan_of<T, 2>(row_packs, drop);
+    return backward_plan_of<T, MOST_PACKS>(row_packs, drop);
 }
 
 template <typename T>
@@ -242,12 +256,15 @@ Status backward(Ctx *ctx, const NormBackward *n) {
                          tensor_empty(n->dr_sums) ? DR : SUMS,
                          rows,
                          (int)columns,
-                         n->accumulate};
+                         n->accumulate,
+                         data_of<T>(n->dskip),
+                         dropout_mask(f->dropout)};
     BackwardPlan<T> plan = {norm_rows_backward_any<T>, dim3(BLOCK_THREADS), 1,
                             MULTIPROCESSORS * ANY_RESIDENT};
     const int64_t packs = columns / VECTOR<T>;
-    if (packs <= MOST_PACKS * THREADS && walks_in_packs(VECTOR<T>, {columns}, {b.dy, b.r, b.weight, b.dr}))
-        plan = backward_plan<T>(packs);
+    if (packs <= MOST_PACKS * THREADS &&
+        walks_in_packs(VECTOR<T>, {columns}, {b.dy, b.r, b.weight, b.dr, b.dskip}))
+        plan = backward_plan<T>(packs, b.mask.on());
     const int64_t tiles = divide_up(rows, plan.rows), blocks = tiles < plan.most ? tiles : plan.most;
     const size_t shared = plan.threads.y > 1 ? (size_t)(columns * b.sums) * sizeof(float) : 0;
 

@@ -3,6 +3,7 @@
 
 #include "kernels/device/columns.cuh"
 #include "kernels/device/cuda.cuh"
+#include "kernels/dropout/cuda_mask.cuh"
 
 /* r = x + skip */
 template <class T, int N>
@@ -14,6 +15,19 @@ static __global__ void residual_add(const T *x, const T *skip, int64_t count, T 
 #pragma unroll
         for (int e = 0; e < N; e++) sum[e] += other[e];
         store_floats(r + i, sum);
+    }
+}
+
+/* y = x * keep / (1 - rate) */
+template <class T, int N>
+static __global__ void dropped(DropoutMask mask, const T *x, int64_t count, int64_t width, T *y) {
+    const uint32_t draw = (uint32_t)*mask.draw;
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width;
+        float value[N];
+        load_floats(x + i, value);
+        drop<N>(mask, draw, row, i - row * width, value);
+        store_floats(y + i, value);
     }
 }
 
@@ -83,14 +97,20 @@ template <class T>
 static Status forward(Ctx *ctx, const NormForward *f) {
     int64_t rows = tensor_rows(f->x), width = tensor_width(f->x), count = rows * width;
     bool skip = !tensor_empty(f->skip);
-    Tensor r = skip ? f->r : f->x, n; // (rows, C)
+    Tensor r = skip ? f->r : f->x, added = f->skip, n; // (rows, C)
+    if (dropout_on(&f->dropout))
+        TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", r.dtype, shape2(rows, width), &added));
     TRY(take(ctx, ARENA_SCRATCH, "norm.normalized", F32, shape2(rows, width), &n));
     bool packed = walks_in_packs(VECTOR<T>, {width},
                                  {f->x.data, f->skip.data, r.data, f->weight.data, f->bias.data, f->y.data});
     const float *mean = data_of<float>(f->mean), *rstd = data_of<float>(f->rstd);
+    if (dropout_on(&f->dropout))
+        PRIMITIVE (ctx, "dropout")
+            TRY(LAUNCH_ELEMENTS(ctx, dropped, T, packed, count, dropout_mask(f->dropout), data_of<T>(f->skip),
+                                count, width, data_of<T>(added)));
     if (skip)
         PRIMITIVE (ctx, "residual add")
-            TRY(LAUNCH_ELEMENTS(ctx, residual_add, T, packed, count, data_of<T>(f->x), data_of<T>(f->skip),
+            TRY(LAUNCH_ELEMENTS(ctx, residual_add, T, packed, count, data_of<T>(f->x), data_of<T>(added),
                                 count, data_of<T>(r)));
     PRIMITIVE (ctx, "mean")
         TRY(LAUNCH_ROWS(ctx, row_mean, T, packed, rows, data_of<T>(r), rows, width, data_of<float>(f->mean)));
@@ -216,6 +236,11 @@ static Status backward(Ctx *ctx, const NormBackward *b) {
     PRIMITIVE (ctx, "input gradient")
         TRY(LAUNCH_ELEMENTS(ctx, input_gradient, T, packed, count, n, g, statistics, count, width,
                             b->accumulate, data_of<T>(b->dr)));
+    bool aligned = packed && walks_in_packs(1, {}, {b->dskip.data});
+    if (dropout_on(&f->dropout))
+        PRIMITIVE (ctx, "dropout gradient")
+            TRY(LAUNCH_ELEMENTS(ctx, dropped, T, aligned, count, dropout_mask(f->dropout), data_of<T>(b->dr),
+                                count, width, data_of<T>(b->dskip)));
     return OK;
 }
 

@@ -13,6 +13,9 @@ static Status check_forward(const Ctx *ctx, const NormForward *n) {
     TRY(check_dense("norm", "rstd", n->rstd, wide_dtype(ctx), 1, rows));
     TRY(check_that("norm", tensor_empty(n->skip) == tensor_empty(n->r), "r is there exactly where skip is"));
     TRY(check_that("norm", n->eps >= 0, "eps is not negative"));
+    TRY(dropout_check("norm", &n->dropout));
+    TRY(check_that("norm", !tensor_empty(n->skip) || !dropout_on(&n->dropout),
+                   "only a skip is dropped from"));
     if (tensor_empty(n->skip)) return OK;
     TRY(check_dense("norm", "skip", n->skip, ctx->dtype, rows, width));
     return check_dense("norm", "r", n->r, ctx->dtype, rows, width);
@@ -23,12 +26,12 @@ Status norm_forward(Ctx *ctx, const NormForward *n) {
     if (tensor_rows(n->x) == 0) return OK;
     double size = (double)dtype_size(ctx->dtype), wide = (double)dtype_size(wide_dtype(ctx));
     double elements = (double)tensor_count(n->x), rows = (double)tensor_rows(n->x);
-    bool skip = !tensor_empty(n->skip);
-    /* Per element: residual 1, mean 1, variance 3, normalize 2, scale and shift 2. */
+    bool skip = !tensor_empty(n->skip), drop = dropout_on(&n->dropout);
+    /* Per element: dropout 1, residual 1, mean 1, variance 3, normalize 2, scale and shift 2. */
     Call call = {.operation = OP_NORM,
                  .pass = PASS_FORWARD,
                  .contract = n,
-                 .work = {.flops = elements * (skip ? 9 : 8),
+                 .work = {.flops = elements * ((skip ? 9 : 8) + drop),
                           .bytes = size * (elements * (skip ? 4 : 2) + 2 * (double)tensor_width(n->x)) +
                                    2 * wide * rows},
                  .outputs = {{"y", n->y}, {"mean", n->mean}, {"rstd", n->rstd}, {"r", n->r}}};
@@ -41,11 +44,15 @@ Status norm_backward(Ctx *ctx, const NormBackward *n) {
     int64_t rows = tensor_rows(f->x), width = tensor_width(f->x);
     TRY(check_dense("norm", "dy", n->dy, ctx->dtype, rows, width));
     TRY(check_dense("norm", "dr", n->dr, ctx->dtype, rows, width));
+    bool drop = dropout_on(&f->dropout);
+    TRY(check_that("norm", drop == !tensor_empty(n->dskip),
+                   "dskip is there exactly where something is dropped"));
+    if (drop) TRY(check_dense("norm", "dskip", n->dskip, ctx->dtype, rows, width));
     TRY(check_dense("norm", "dweight", n->dweight, wide_dtype(ctx), 1, width));
     TRY(check_dense("norm", "dbias", n->dbias, wide_dtype(ctx), 1, width));
     bool sums = !tensor_empty(n->dr_sums);
     if (sums) {
-        TRY(check_that("norm", n->accumulate, "dr_sums go with accumulate"));
+        TRY(check_that("norm", n->accumulate && !drop, "dr_sums go with accumulate, and not with dropout"));
         TRY(check_dense("norm", "dr_sums", n->dr_sums, wide_dtype(ctx), 1, width));
     }
     if (rows == 0) return OK;
@@ -56,9 +63,10 @@ Status norm_backward(Ctx *ctx, const NormBackward *n) {
         .operation = OP_NORM,
         .pass = PASS_BACKWARD,
         .contract = n,
-        .work = {.flops = elements * (13 + n->accumulate + sums),
-                 .bytes = size * (elements * (n->accumulate ? 4 : 3) + (double)width) +
+        .work = {.flops = elements * (13 + n->accumulate + sums + drop),
+                 .bytes = size * (elements * ((n->accumulate ? 4 : 3) + drop) + (double)width) +
                           wide * (2 * (double)rows + (sums ? 6 : 4) * (double)width)},
         .outputs = {{"dr", n->dr}, {"dweight", n->dweight}, {"dbias", n->dbias}, {"dr_sums", n->dr_sums}}};
+    if (drop) call.outputs[3] = (Output){"dskip", n->dskip};
     return op_run(ctx, &call);
 }

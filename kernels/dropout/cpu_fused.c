@@ -1,0 +1,31 @@
+/* dropout, a block of four columns for each draw, on all threads. */
+#include "kernels/dropout/mask.h"
+#include "kernels/simd.h"
+
+void dropout_row(const DropoutMask *mask, int64_t row, const float *x, int64_t width, float *y) {
+    float factor = (float)mask->factor;
+    for (int64_t c = 0; c < width; c += 4) {
+        const RandomBlock words = dropout_words(mask, row, c / 4);
+        for (int64_t e = 0; e < 4 && c + e < width; e++)
+            y[c + e] = words.word[e] >= mask->least ? x[c + e] * factor : 0;
+    }
+}
+
+static void drop(Ctx *ctx, const Dropout *dropout, Tensor x, Tensor y) {
+    const DropoutMask mask = dropout_mask(dropout);
+    int64_t rows = tensor_rows(x), width = tensor_width(x);
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t i = 0; i < rows; i++) dropout_row(&mask, i, float_row(x, i), width, float_row(y, i));
+}
+
+Status dropout_forward_cpu_fused(Ctx *ctx, const void *contract) {
+    const DropoutForward *d = contract;
+    PRIMITIVE (ctx, "dropout") drop(ctx, &d->dropout, d->x, d->y);
+    return OK;
+}
+
+Status dropout_backward_cpu_fused(Ctx *ctx, const void *contract) {
+    const DropoutBackward *d = contract;
+    PRIMITIVE (ctx, "dropout gradient") drop(ctx, &d->forward->dropout, d->dy, d->dx);
+    return OK;
+}

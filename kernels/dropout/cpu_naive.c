@@ -1,0 +1,24 @@
+#include "kernels/dropout/mask.h"
+#include "kernels/real.h"
+
+static void drop(const Dropout *dropout, const real *x, int64_t rows, int64_t width, real *y) {
+    const DropoutMask mask = dropout_mask(dropout);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < width; c++) {
+            bool kept = dropout_words(&mask, i, c / 4).word[c % 4] >= mask.least;
+            y[i * width + c] = kept ? x[i * width + c] * (real)mask.factor : 0;
+        }
+}
+
+Status SPEC(dropout_forward)(Ctx *ctx, const void *contract) {
+    const DropoutForward *d = contract;
+    PRIMITIVE (ctx, "dropout") drop(&d->dropout, d->x.data, tensor_rows(d->x), tensor_width(d->x), d->y.data);
+    return OK;
+}
+
+Status SPEC(dropout_backward)(Ctx *ctx, const void *contract) {
+    const DropoutBackward *d = contract;
+    PRIMITIVE (ctx, "dropout gradient")
+        drop(&d->forward->dropout, d->dy.data, tensor_rows(d->dy), tensor_width(d->dy), d->dx.data);
+    return OK;
+}

@@ -1,0 +1,43 @@
+/* dropout is one primitive each way: both forms run the same kernel. */
+#include "kernels/dropout/cuda_mask.cuh"
+
+template <class T, int N>
+static __global__ void drop_kernel(DropoutMask mask, const T *x, int64_t count, int64_t width, T *y) {
+    const uint32_t draw = (uint32_t)*mask.draw;
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width; // a pack does not cross rows
+        float value[N];
+        load_floats(x + i, value);
+        drop<N>(mask, draw, row, i - row * width, value);
+        store_floats(y + i, value);
+    }
+}
+
+template <class T>
+static Status run(Ctx *ctx, const Dropout &dropout, Tensor x, Tensor y) {
+    int64_t count = tensor_count(x), width = tensor_width(x);
+    bool packed = walks_in_packs(VECTOR<T>, {width}, {x.data, y.data});
+    return LAUNCH_ELEMENTS(ctx, drop_kernel, T, packed, count, dropout_mask(dropout), data_of<T>(x), count,
+                           width, data_of<T>(y));
+}
+
+Status dropout_forward_cuda_naive(Ctx *ctx, const void *contract) {
+    const DropoutForward *d = static_cast<const DropoutForward *>(contract);
+    PRIMITIVE (ctx, "dropout") DISPATCH_FLOAT(ctx->dtype, T, TRY(run<T>(ctx, d->dropout, d->x, d->y)));
+    return OK;
+}
+
+Status dropout_backward_cuda_naive(Ctx *ctx, const void *contract) {
+    const DropoutBackward *d = static_cast<const DropoutBackward *>(contract);
+    PRIMITIVE (ctx, "dropout gradient")
+        DISPATCH_FLOAT(ctx->dtype, T, TRY(run<T>(ctx, d->forward->dropout, d->dy, d->dx)));
+    return OK;
+}
+
+Status dropout_forward_cuda_fused(Ctx *ctx, const void *contract) {
+    return dropout_forward_cuda_naive(ctx, contract);
+}
+
+Status dropout_backward_cuda_fused(Ctx *ctx, const void *contract) {
+    return dropout_backward_cuda_naive(ctx, contract);
+}

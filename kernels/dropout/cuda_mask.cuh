@@ -1,0 +1,64 @@
+/* cuda_mask: what the CUDA forms ask of a Dropout. */
+#ifndef KERNELS_DROPOUT_CUDA_MASK_CUH
+#define KERNELS_DROPOUT_CUDA_MASK_CUH
+
+#include "kernels/device/cuda.cuh"
+#include "kernels/dropout/dropout.h"
+
+/* Goes to kernels by value. factor 0: nothing is dropped. */
+struct DropoutMask {
+    uint32_t key0, key1, instance, least;
+    float factor;
+    const int32_t *draw;
+
+    __host__ __device__ inline bool on() const { return factor != 0.f; }
+};
+
+static inline DropoutMask dropout_mask(const Dropout &d) {
+    if (!dropout_on(&d)) return {};
+    return {(uint32_t)d.seed,          (uint32_t)(d.seed >> 32),      d.instance, (uint32_t)(d.rate * 0x1p32),
+            (float)(1 / (1 - d.rate)), data_of<const int32_t>(d.draw)};
+}
+
+/* Philox4x32-10, as in base/random.c: the words of columns 4 * block .. 4 * block + 3. */
+__device__ inline uint4 dropout_words(const DropoutMask &m, uint32_t draw, int64_t row, int64_t block) {
+    uint4 c = make_uint4((uint32_t)block, (uint32_t)row, m.instance, draw);
+    uint32_t key0 = m.key0, key1 = m.key1;
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        const uint32_t high0 = __umulhi(0xD2511F53u, c.x), low0 = 0xD2511F53u * c.x;
+        const uint32_t high1 = __umulhi(0xCD9E8D57u, c.z), low1 = 0xCD9E8D57u * c.z;
+        c = make_uint4(high1 ^ c.y ^ key0, low1, high0 ^ c.w ^ key1, low0);
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+    return c;
+}
+
+/* x *= keep * factor for N columns of a row from `column` on. */
+template <int N>
+__device__ inline void drop(const DropoutMask &m, uint32_t draw, int64_t row, int64_t column, float (&x)[N]) {
+    if constexpr (N >= 4) { // then column is a multiple of 4
+#pragma unroll
+        for (int e = 0; e < N; e += 4) {
+            const uint4 words = dropout_words(m, draw, row, (column + e) / 4);
+            x[e] = words.x >= m.least ? x[e] * m.factor : 0.f;
+            x[e + 1] = words.y >= m.least ? x[e + 1] * m.factor : 0.f;
+            x[e + 2] = words.z >= m.least ? x[e + 2] * m.factor : 0.f;
+            x[e + 3] = words.w >= m.least ? x[e + 3] * m.factor : 0.f;
+        }
+    } else {
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            const uint4 words = dropout_words(m, draw, row, (column + e) / 4);
+            const int64_t place = (column + e) % 4;
+            const uint32_t word = place == 0   ? words.x
+                                  : place == 1 ? words.y
+                                  : place == 2 ? words.z
+                                               : words.w;
+            x[e] = word >= m.least ? x[e] * m.factor : 0.f;
+        }
+    }
+}
+
+#endif

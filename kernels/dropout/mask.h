@@ -1,0 +1,29 @@
+/* mask: what the CPU's forms ask of a Dropout. */
+#ifndef KERNELS_DROPOUT_MASK_H
+#define KERNELS_DROPOUT_MASK_H
+
+#include "base/random.h"
+#include "kernels/dropout/dropout.h"
+
+typedef struct {
+    uint32_t key0, key1, instance, draw, least; // least: the smallest word that is kept
+    double factor;                              // 1 / (1 - rate)
+} DropoutMask;
+
+static inline DropoutMask dropout_mask(const Dropout *d) {
+    uint32_t draw = (uint32_t) * (const int32_t *)d->draw.data;
+    return (DropoutMask){
+        (uint32_t)d->seed, (uint32_t)(d->seed >> 32), d->instance, draw, (uint32_t)(d->rate * 0x1p32),
+        1 / (1 - d->rate)};
+}
+
+/* The words of columns 4 * block .. 4 * block + 3. */
+static inline RandomBlock dropout_words(const DropoutMask *m, int64_t row, int64_t block) {
+    RandomBlock counter = {{(uint32_t)block, (uint32_t)row, m->instance, m->draw}};
+    return random_philox(counter, m->key0, m->key1);
+}
+
+/* y = x * keep / (1 - rate) over one row of fp32; y may be x. */
+void dropout_row(const DropoutMask *mask, int64_t row, const float *x, int64_t width, float *y);
+
+#endif
