@@ -179,6 +179,8 @@ static Status open_trainer(Run *run) {
     t->seq = o->seq;
     t->accum = o->accum;
     t->smoothing = o->label_smoothing;
+    t->dropout = o->dropout;
+    t->seed = (uint64_t)o->seed;
     t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
                  run->session.config.objective == OBJECTIVE_NEXT_TOKEN;
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};

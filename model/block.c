@@ -12,8 +12,17 @@ typedef struct {
     Tensor x, skip; // the stream
 } Run;
 
+/* What belongs to a norm of the block. */
+typedef struct {
+    const char *name;
+    int site;
+} NormSite;
+
+static const NormSite norm1 = {"norm1", SITE_NORM1}, cross_norm = {"cross norm", SITE_CROSS_NORM},
+                      norm2 = {"norm2", SITE_NORM2};
+
 /* A norm over the stream; r and y are taken unless the caller has them. */
-static Status norm(Run *run, const Affine *parameters, const char *name, Tensor r, Tensor y, NormForward *n) {
+static Status norm(Run *run, const Affine *parameters, NormSite site, Tensor r, Tensor y, NormForward *n) {
     Ctx *ctx = run->ctx;
     ArenaKind inner = run->in->inner;
     Shape rows = shape1(tensor_rows(run->x)), shape = run->x.shape;
@@ -29,14 +38,13 @@ static Status norm(Run *run, const Affine *parameters, const char *name, Tensor 
     if (tensor_empty(y)) TRY(take(ctx, inner, "norm", ctx->dtype, shape, &n->y));
     TRY(take(ctx, inner, "norm.mean", wide_dtype(ctx), rows, &n->mean));
     TRY(take(ctx, inner, "norm.rstd", wide_dtype(ctx), rows, &n->rstd));
-    ctx->place = name;
+    ctx->place = site.name;
     return norm_forward(ctx, n);
 }
 
 /* Opens a branch: `u` is what it computes from. With the norm before, that is the norm of the stream,
  * whose sum is made here; the last branch's goes to the block's output. */
-static Status enter(Run *run, const Affine *parameters, const char *name, bool last, NormForward *n,
-                    Tensor *u) {
+static Status enter(Run *run, const Affine *parameters, NormSite name, bool last, NormForward *n, Tensor *u) {
     *u = run->x;
     if (run->config->norm_place == NORM_AFTER) return OK;
     TRY(norm(run, parameters, name, last ? run->in->x_out : none, none, n));
@@ -47,7 +55,7 @@ static Status enter(Run *run, const Affine *parameters, const char *name, bool l
 }
 
 /* Closes it: its result goes into the stream. */
-static Status leave(Run *run, const Affine *parameters, const char *name, bool last, Tensor result,
+static Status leave(Run *run, const Affine *parameters, NormSite name, bool last, Tensor result,
                     NormForward *n) {
     run->skip = result;
     if (run->config->norm_place == NORM_BEFORE) return OK;
@@ -117,10 +125,11 @@ static Status self_attention(Run *run, const BlockParameters *p, Block *b) {
     const BlockInput *in = run->in;
     int64_t C = run->config->width;
     Tensor u;
-    TRY(enter(run, &p->norm1, "norm1", false, &b->norm1, &u));
+    TRY(enter(run, &p->norm1, norm1, false, &b->norm1, &u));
     TRY(linear(run, &p->qkv, "attention.qkv", u, ACTIVATION_NONE, in->inner, none, &b->qkv));
     b->attention = (AttentionForward){.key_lengths = in->lengths,
                                       .causal = in->causal,
+                                      .dropout = dropout_at(in->dropout, in->layer, SITE_ATTENTION),
                                       .cache_k = in->cache_k,
                                       .cache_v = in->cache_v,
                                       .past = in->past,
@@ -129,31 +138,32 @@ static Status self_attention(Run *run, const BlockParameters *p, Block *b) {
     TRY(attend(run, "attention", tensor_columns(b->qkv.y, 0, C), keys_and_values, &b->attention));
     TRY(linear(run, &p->projection, "attention.projection", b->attention.y, ACTIVATION_NONE, ARENA_SCRATCH,
                none, &b->projection));
-    return leave(run, &p->norm1, "norm1", false, b->projection.y, &b->norm1);
+    return leave(run, &p->norm1, norm1, false, b->projection.y, &b->norm1);
 }
 
 static Status cross_attention(Run *run, const BlockParameters *p, Block *b) {
     const BlockInput *in = run->in;
     const Affine query = query_rows(&p->cross), memory = memory_rows(&p->cross);
     Tensor u, keys_and_values = in->memory_cache;
-    TRY(enter(run, &p->cross_norm, "cross norm", false, &b->cross_norm, &u));
+    TRY(enter(run, &p->cross_norm, cross_norm, false, &b->cross_norm, &u));
     TRY(linear(run, &query, "cross.query", u, ACTIVATION_NONE, in->inner, none, &b->cross_query));
     if (tensor_empty(keys_and_values)) {
         TRY(linear(run, &memory, "cross.memory", in->memory, ACTIVATION_NONE, in->inner, none,
                    &b->cross_memory));
         keys_and_values = b->cross_memory.y;
     }
-    b->cross = (AttentionForward){.key_lengths = in->memory_lengths};
+    b->cross = (AttentionForward){.key_lengths = in->memory_lengths,
+                                  .dropout = dropout_at(in->dropout, in->layer, SITE_CROSS)};
     TRY(attend(run, "cross attention", b->cross_query.y, keys_and_values, &b->cross));
     TRY(linear(run, &p->cross_projection, "cross.projection", b->cross.y, ACTIVATION_NONE, ARENA_SCRATCH,
                none, &b->cross_projection));
-    return leave(run, &p->cross_norm, "cross norm", false, b->cross_projection.y, &b->cross_norm);
+    return leave(run, &p->cross_norm, cross_norm, false, b->cross_projection.y, &b->cross_norm);
 }
 
 static Status feed_forward(Run *run, const BlockParameters *p, Block *b) {
     const BlockInput *in = run->in;
     Tensor u, y = run->config->norm_place == NORM_BEFORE ? in->skip_out : none;
-    TRY(enter(run, &p->norm2, "norm2", true, &b->norm2, &u));
+    TRY(enter(run, &p->norm2, norm2, true, &b->norm2, &u));
     TRY(linear(run, &p->expand, "mlp.expand", u, run->config->activation, in->hidden, none, &b->expand));
     if (in->again && run->config->norm_place == NORM_BEFORE) {
         b->contract.x = b->expand.y; // the result is there from the first time
@@ -161,7 +171,7 @@ static Status feed_forward(Run *run, const BlockParameters *p, Block *b) {
     }
     TRY(linear(run, &p->contract, "mlp.contract", b->expand.y, ACTIVATION_NONE, ARENA_SCRATCH, y,
                &b->contract));
-    return leave(run, &p->norm2, "norm2", true, b->contract.y, &b->norm2);
+    return leave(run, &p->norm2, norm2, true, b->contract.y, &b->norm2);
 }
 
 Status block_forward(Ctx *ctx, const Config *c, const BlockParameters *p, const BlockInput *in, Block *b) {
@@ -184,10 +194,14 @@ Status block_memory(Ctx *ctx, const Config *c, const BlockParameters *p, Tensor 
 
 /* ---- backward: from the last line to the first ---- */
 
+/* Leaves in g->branch the gradient of what the norm added, where it added something. */
 static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward, Tensor dy,
-                        Tensor dr, bool accumulate, Tensor dr_sums) {
+                        Tensor dr, bool accumulate, Tensor dr_sums, StreamGradient *g) {
+    bool drops = dropout_on(&forward->dropout);
     ctx->place = name;
+    g->branch = drops ? g->masked : dr;
     NormBackward n = {.forward = forward,
+                      .dskip = drops ? g->masked : none,
                       .dy = dy,
                       .dr = dr,
                       .accumulate = accumulate,
@@ -201,10 +215,10 @@ static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormF
 static Status leave_back(Ctx *ctx, const Config *c, const Affine *p, const char *name,
                          const NormForward *forward, StreamGradient *g) {
     if (c->norm_place == NORM_BEFORE) return OK;
-    TRY(norm_back(ctx, p, name, forward, g->d, g->spare, false, none));
+    TRY(norm_back(ctx, p, name, forward, g->d, g->spare, false, none, g));
     Tensor dr = g->spare;
     g->spare = g->d;
-    g->d = g->branch = dr;
+    g->d = dr;
     return OK;
 }
 
@@ -219,9 +233,7 @@ static Tensor sums_left_to_norm(const Config *c, const Affine *closing, const St
 static Status enter_back(Ctx *ctx, const Config *c, const Affine *p, const char *name,
                          const NormForward *forward, Tensor du, Tensor sums, StreamGradient *g) {
     if (c->norm_place == NORM_AFTER) return OK;
-    TRY(norm_back(ctx, p, name, forward, du, g->d, true, sums));
-    g->branch = g->d;
-    return OK;
+    return norm_back(ctx, p, name, forward, du, g->d, true, sums, g);
 }
 
 static Status linear_back(Ctx *ctx, const Affine *p, const char *name, const LinearForward *forward,
@@ -275,13 +287,13 @@ static Status feed_forward_back(Ctx *ctx, const Config *c, const BlockParameters
                                 Tensor d_inside, StreamGradient *g) {
     bool after = c->norm_place == NORM_AFTER;
     LinearForward expand = b->expand, contract = b->contract;
-    TRY(leave_back(ctx, c, &p->norm2, "norm2", &b->norm2, g));
+    TRY(leave_back(ctx, c, &p->norm2, norm2.name, &b->norm2, g));
     Tensor du = after ? g->d : d_inside, sums = sums_left_to_norm(c, &p->contract, g);
     if (b->input.hidden != b->input.inner) TRY(hidden_again(ctx, &expand, &contract));
     Tensor dexpand = expand.y; // its last reader is the product that writes its gradient: see linear.h
     TRY(closing_back(ctx, &p->contract, "mlp.contract", &contract, &expand, dexpand, sums, g));
     TRY(linear_back(ctx, &p->expand, "mlp.expand", &expand, NULL, dexpand, du, after));
-    return enter_back(ctx, c, &p->norm2, "norm2", &b->norm2, du, sums, g);
+    return enter_back(ctx, c, &p->norm2, norm2.name, &b->norm2, du, sums, g);
 }
 
 static Status cross_attention_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
@@ -289,7 +301,7 @@ static Status cross_attention_back(Ctx *ctx, const Config *c, const BlockParamet
     const Affine query = query_rows(&p->cross), memory = memory_rows(&p->cross);
     bool after = c->norm_place == NORM_AFTER;
     Tensor dq, dkeys_and_values;
-    TRY(leave_back(ctx, c, &p->cross_norm, "cross norm", &b->cross_norm, g));
+    TRY(leave_back(ctx, c, &p->cross_norm, cross_norm.name, &b->cross_norm, g));
     Tensor du = after ? g->d : d_inside, sums = sums_left_to_norm(c, &p->cross_projection, g);
     TRY(take(ctx, ARENA_SCRATCH, "d query", ctx->dtype, b->cross_query.y.shape, &dq));
     TRY(take(ctx, ARENA_SCRATCH, "d memory", ctx->dtype, b->cross_memory.y.shape, &dkeys_and_values));
@@ -300,7 +312,7 @@ static Status cross_attention_back(Ctx *ctx, const Config *c, const BlockParamet
                     g->memory_written));
     g->memory_written = true;
     TRY(linear_back(ctx, &query, "cross.query", &b->cross_query, NULL, dq, du, after));
-    return enter_back(ctx, c, &p->cross_norm, "cross norm", &b->cross_norm, du, sums, g);
+    return enter_back(ctx, c, &p->cross_norm, cross_norm.name, &b->cross_norm, du, sums, g);
 }
 
 static Status self_attention_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
@@ -308,14 +320,14 @@ static Status self_attention_back(Ctx *ctx, const Config *c, const BlockParamete
     bool after = c->norm_place == NORM_AFTER;
     int64_t C = c->width;
     Tensor dqkv;
-    TRY(leave_back(ctx, c, &p->norm1, "norm1", &b->norm1, g));
+    TRY(leave_back(ctx, c, &p->norm1, norm1.name, &b->norm1, g));
     Tensor du = after ? g->d : d_inside, sums = sums_left_to_norm(c, &p->projection, g);
     TRY(take(ctx, ARENA_SCRATCH, "d qkv", ctx->dtype, b->qkv.y.shape, &dqkv));
     TRY(closing_back(ctx, &p->projection, "attention.projection", &b->projection, NULL, d_inside, sums, g));
     TRY(attend_back(ctx, "attention", &b->attention, d_inside, tensor_columns(dqkv, 0, C),
                     tensor_columns(dqkv, C, tensor_width(dqkv) - C)));
     TRY(linear_back(ctx, &p->qkv, "attention.qkv", &b->qkv, NULL, dqkv, du, after));
-    return enter_back(ctx, c, &p->norm1, "norm1", &b->norm1, du, sums, g);
+    return enter_back(ctx, c, &p->norm1, norm1.name, &b->norm1, du, sums, g);
 }
 
 Status block_backward(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,

@@ -23,6 +23,24 @@ typedef enum {
     RECOMPUTE_BLOCKS, // everything inside a block, by running it again: all but its inputs
 } Recompute;
 
+/* What a pass draws masks for: the instance of a Dropout is SITES * layer + site. */
+enum {
+    SITE_ATTENTION, // probabilities of the self-attention
+    SITE_NORM1,     // the branch that norm1 adds; and so on
+    SITE_CROSS,     // probabilities of the cross attention
+    SITE_CROSS_NORM,
+    SITE_NORM2,
+    SITE_EMBEDDING, // of a stack's first layer
+    SITE_LAST,      // the branch that the last norm adds; of a stack's first layer
+    SITES = 8
+};
+
+/* The Dropout of one site. */
+static inline Dropout dropout_at(Dropout dropout, int64_t layer, int site) {
+    dropout.instance = (uint32_t)(SITES * layer + site);
+    return dropout;
+}
+
 typedef struct {
     Tensor x, skip;         // (B, T, C); skip may be empty
     ArenaKind inner;        // where what the backward pass reads is taken: ARENA_SAVED, or ARENA_SCRATCH
@@ -37,6 +55,8 @@ typedef struct {
     Tensor cache_k, cache_v; // (B, capacity, kv) of this layer; empty without a cache
     int64_t past;            // tokens already in the cache
     Tensor past_on_device;   // (1) i32 or empty: see attention.h
+    Dropout dropout;         // of residual branches and probabilities; off when not training
+    int64_t layer;           // its number in plans, profiles and draws
     bool again;              // recomputing for the backward pass: what only the block above needs is left out
 } BlockInput;
 
@@ -59,6 +79,7 @@ typedef struct {
 typedef struct {
     Tensor d;            // (B, T, C): of x + skip
     Tensor branch;       // (B, T, C): of skip, which may be d itself
+    Tensor masked;       // (B, T, C): for `branch`, where dropout sets it apart from d; else empty
     Tensor spare;        // (B, T, C): a second tensor for what cannot be done in place
     Tensor memory;       // (B, S, C): of the encoder's output; empty where there is none
     bool memory_written; // by a layer above, so that this one adds to it

@@ -58,7 +58,10 @@ static Status norm(Ctx *ctx, const Stack *s, const Affine *parameters, const cha
                        .eps = s->config->norm_eps,
                        .weight = parameters->weight.weight,
                        .bias = parameters->bias.weight};
-    if (!tensor_empty(skip)) TRY(take(ctx, ARENA_SAVED, "last residual", ctx->dtype, x.shape, &n->r));
+    if (!tensor_empty(skip)) {
+        n->dropout = dropout_at(s->dropout, s->first_layer, SITE_LAST);
+        TRY(take(ctx, ARENA_SAVED, "last residual", ctx->dtype, x.shape, &n->r));
+    }
     TRY(take(ctx, ARENA_SAVED, name, ctx->dtype, x.shape, &n->y));
     TRY(take(ctx, ARENA_SAVED, "norm.mean", wide_dtype(ctx), rows, &n->mean));
     TRY(take(ctx, ARENA_SAVED, "norm.rstd", wide_dtype(ctx), rows, &n->rstd));
@@ -83,16 +86,23 @@ static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
     ctx->place = "embed";
     TRY(embed_forward(ctx, &s->embed));
     *x = s->embed.y;
-    if (!c->embedding_norm) return OK;
-    TRY(norm(ctx, s, &p->embedding_norm, "embedding norm", *x, (Tensor){0}, &s->embedding_norm));
-    *x = s->embedding_norm.y;
-    return OK;
+    if (c->embedding_norm) {
+        TRY(norm(ctx, s, &p->embedding_norm, "embedding norm", *x, (Tensor){0}, &s->embedding_norm));
+        *x = s->embedding_norm.y;
+    }
+    if (!dropout_on(&s->dropout)) return OK;
+    s->embedding_dropout =
+        (DropoutForward){.x = *x, .y = *x, .dropout = dropout_at(s->dropout, s->first_layer, SITE_EMBEDDING)};
+    ctx->place = "embedding dropout";
+    return dropout_forward(ctx, &s->embedding_dropout);
 }
 
 static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *in, int64_t layer) {
     BlockInput b = {.inner = inner_arena(ctx, s, RECOMPUTE_BLOCKS),
                     .hidden = inner_arena(ctx, s, RECOMPUTE_HIDDEN),
                     .causal = s->causal,
+                    .dropout = s->dropout,
+                    .layer = s->first_layer + layer,
                     .lengths = in->lengths,
                     .memory = in->memory,
                     .memory_lengths = in->memory_lengths};
@@ -151,21 +161,21 @@ Status stack_forward(Ctx *ctx, Stack *s, const StackInput *in) {
 
 /* ---- backward ---- */
 
-static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward, Tensor dy,
-                        Tensor dr) {
-    NormBackward n = {
-        .forward = forward, .dy = dy, .dr = dr, .dweight = p->weight.gradient, .dbias = p->bias.gradient};
-    ctx->place = name;
-    return norm_backward(ctx, &n);
-}
-
 /* The norm's gradient comes in g->d and leaves there. */
-static Status norm_back_through(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward,
-                                StreamGradient *g) {
-    TRY(norm_back(ctx, p, name, forward, g->d, g->spare));
-    Tensor dr = g->spare;
+static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward,
+                        StreamGradient *g) {
+    bool drops = dropout_on(&forward->dropout);
+    NormBackward n = {.forward = forward,
+                      .dy = g->d,
+                      .dr = g->spare,
+                      .dskip = drops ? g->masked : (Tensor){0},
+                      .dweight = p->weight.gradient,
+                      .dbias = p->bias.gradient};
+    ctx->place = name;
+    TRY(norm_backward(ctx, &n));
+    g->branch = drops ? g->masked : g->spare;
     g->spare = g->d;
-    g->d = g->branch = dr;
+    g->d = n.dr;
     return OK;
 }
 
@@ -195,12 +205,19 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     ArenaMark mark = arena_mark(scratch);
     ctx->layer = -1;
     TRY(take(ctx, ARENA_SCRATCH, "d residual", ctx->dtype, g->d.shape, &g->spare));
+    bool drops = dropout_on(&s->dropout);
+    if (drops) TRY(take(ctx, ARENA_SCRATCH, "d branch", ctx->dtype, g->d.shape, &g->masked));
     g->branch = g->d;
     if (s->config->norm_place == NORM_BEFORE)
-        TRY(norm_back_through(ctx, &p->final_norm, "final norm", &s->final_norm, g));
+        TRY(norm_back(ctx, &p->final_norm, "final norm", &s->final_norm, g));
     for (int64_t layer = s->layers - 1; layer >= 0; layer--) TRY(backward_block(ctx, s, layer, g));
+    if (drops) {
+        DropoutBackward d = {.forward = &s->embedding_dropout, .dy = g->d, .dx = g->d};
+        ctx->place = "embedding dropout";
+        TRY(dropout_backward(ctx, &d));
+    }
     if (s->config->embedding_norm)
-        TRY(norm_back_through(ctx, &p->embedding_norm, "embedding norm", &s->embedding_norm, g));
+        TRY(norm_back(ctx, &p->embedding_norm, "embedding norm", &s->embedding_norm, g));
     EmbedBackward e = {.forward = &s->embed,
                        .dy = g->d,
                        .dtoken = p->token.gradient,

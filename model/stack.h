@@ -28,11 +28,13 @@ typedef struct {
     int64_t layers, first_layer; // first_layer: the number of its first block in plans and profiles
     bool causal;
     Recompute recompute;
+    Dropout dropout;  // of the embedding, branches and probabilities; off when not training
     Tensor positions; // (context, C): a fixed table; empty where positions are learned
 
     /* Of the last forward pass. */
     EmbedForward embed;
     NormForward embedding_norm;
+    DropoutForward embedding_dropout;
     Block *blocks;          // (layers)
     LayerName *layer_names; // (layers) "layer 0", ...: outside profilers keep pointers to them
     NormForward final_norm;
@@ -55,7 +57,8 @@ void stack_close(Stack *stack);
 /* Leaves stack->hidden; takes what it keeps from ARENA_SAVED. past + T <= context. */
 CHECKED Status stack_forward(Ctx *ctx, Stack *stack, const StackInput *input);
 
-/* The gradient of `hidden` comes in g->d, which is left undefined; g->spare and g->branch are taken here.
+/* The gradient of `hidden` comes in g->d, which is left undefined; the other tensors of the stream are taken
+ * here.
  * g->memory is written, where there is one. */
 CHECKED Status stack_backward(Ctx *ctx, Stack *stack, StreamGradient *gradient);
 

@@ -68,6 +68,8 @@ static const Option table[] = {
     {NUMBER("eps", 0, 1, eps), .above = true, .doc = "AdamW's epsilon"},
     {NUMBER("label-smoothing", 0, 1, label_smoothing), .below = true,
      .doc = "spread this much of the target over all tokens"},
+    {NUMBER("dropout", 0, 1, dropout), .below = true,
+     .doc = "part of embeddings, branches and attention that is dropped"},
     {NUMBER("clip", 0, HUGE_VAL, clip), .doc = "largest gradient norm; 0 never clips"},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random"},
 

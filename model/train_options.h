@@ -29,6 +29,7 @@ typedef struct {
     int64_t warmup;      // steps
     ScheduleKind schedule;
     double weight_decay, beta1, beta2, eps; // AdamW
+    double dropout;                         // rate; 0: none
     double label_smoothing;                 // of sequences; 0: none
     double clip;                            // largest norm of the gradient; 0: never clipped
     int64_t val_every, val_steps;           // val_every 0: never

@@ -39,6 +39,8 @@ static Status take_batch(Trainer *t) {
     if (c->objective == OBJECTIVE_MASKED_TOKEN) targets = shape1(masked_rows(t, t->seq));
     TRY(take(ctx, ARENA_SAVED, "tokens", I32, rows, &m->tokens));
     TRY(take(ctx, ARENA_SAVED, "targets", I32, targets, &m->targets));
+    if (t->dropout > 0) TRY(take(ctx, ARENA_SAVED, "draw", I32, shape1(1), &m->draw));
+    t->model.dropout = (Dropout){.rate = t->dropout, .seed = t->seed, .draw = m->draw};
     if (!counts_targets(t)) return OK;
     TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
     TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
@@ -207,6 +209,8 @@ static int64_t present(const int32_t *lengths, int64_t rows, int64_t columns) {
 static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) {
     BatchMemory *m = &t->memory;
     MicroBatch batch;
+    /* A resumed run counts on from the same step, and so draws the same masks. */
+    int32_t draw = (int32_t)(uint32_t)(t->ctx.step * t->accum + index);
     scope_begin(&t->ctx, "reader");
     TRY(fetch(source, index, &batch));
     int64_t seq = batch.seq ? batch.seq : t->seq;
@@ -222,6 +226,7 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) 
     TRY(put(t, m->lengths, batch.lengths, t->batch));
     TRY(put(t, m->source, batch.source, t->batch * source_seq));
     TRY(put(t, m->source_lengths, batch.source_lengths, t->batch));
+    TRY(put(t, m->draw, &draw, 1));
     TRY(put_targets(t, &batch));
     scope_end(&t->ctx);
     return OK;
@@ -237,7 +242,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
         const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
         const double terms[REPLAY_TERMS] = {
             (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
-            scale(t),         t->model.recompute, t->smoothing};
+            scale(t),         t->model.recompute, t->smoothing,          t->dropout};
         t->ctx.work = (Work){0};
         TRY(replay_run(&t->ctx, &t->micro, terms, micro_step, t));
         if (t->ctx.work.flops > 0) t->micro_work = t->ctx.work;

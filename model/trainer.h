@@ -25,6 +25,7 @@ typedef struct {
     Tensor lengths, source_lengths; // (batch)
     Tensor source;                  // (batch, source_seq)
     Tensor count;                   // (1) fp32: targets that count
+    Tensor draw;                    // (1) i32: number of the micro-batch, where something is dropped
     int32_t *compact;               // host memory: targets, then places, of a masked-token batch
 } BatchMemory;
 
@@ -37,6 +38,8 @@ typedef struct {
     int64_t source_seq;  // the same of its source; 0 without an encoder
     int64_t accum;       // micro-batches of a step
     double smoothing;    // of the labels
+    double dropout;      // rate; 0: nothing is dropped
+    uint64_t seed;       // of what is dropped
     UpdateOptions update;
     BatchMemory memory;
     BatchSizes sizes; // of the micro-batch at hand

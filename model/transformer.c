@@ -106,8 +106,14 @@ Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memor
     return OK;
 }
 
+/* What the caller may have changed since the last pass. */
+static void set_up(const Ctx *ctx, const Transformer *model, Stack *stack) {
+    stack->recompute = model->recompute;
+    stack->dropout = ctx->training ? model->dropout : (Dropout){0};
+}
+
 Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor lengths) {
-    model->encoder.recompute = model->recompute;
+    set_up(ctx, model, &model->encoder);
     TRY(stack_forward(ctx, &model->encoder, &(StackInput){.tokens = source, .lengths = lengths}));
     model->memory = model->encoder.hidden;
     return OK;
@@ -124,7 +130,7 @@ Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache
         TRY(transformer_encode(ctx, model, in->source, in->source_lengths));
         input.memory = model->memory;
     }
-    model->stack.recompute = model->recompute;
+    set_up(ctx, model, &model->stack);
     TRY(stack_forward(ctx, &model->stack, &input));
     model->hidden = model->stack.hidden;
     return OK;

@@ -18,6 +18,7 @@ typedef struct {
     Parameters parameters;
     Tensor sinusoids; // (context, C); empty where positions are learned
     Recompute recompute;
+    Dropout dropout; // in training; all zero: nothing is dropped
 
     /* Of the last forward pass. */
     Stack stack, encoder; // encoder: only where config.encoder_layers is not 0

@@ -68,11 +68,50 @@ static void gradients_are_slopes(void **state) {
     }
 }
 
+/* With dropout there is no PyTorch to compare with, which draws other masks: gradients against differences of
+ * the loss under the same masks, and every form against the specification. */
+static void dropouts_gradients_are_slopes(void **state) {
+    (void)state;
+    for (int i = 0; i < MODELS; i++) {
+        Safetensors *file;
+        Task task = open_model(i, &file);
+        task.config.activation = ACTIVATION_GELU;
+        task.dropout = 0.3;
+        task_check_slopes(&task);
+        safetensors_close(file);
+    }
+}
+
+static void every_form_draws_the_same_masks(void **state) {
+    const Variant *variant = test_variant(state, OP_DROPOUT);
+    for (int i = 0; i < MODELS; i++) {
+        Safetensors *file;
+        Task task = open_model(i, &file);
+        Parameters p;
+        task.dropout = 0.2;
+        expect_ok(parameters_open(&task.config, &p));
+        int64_t logits = task.batch * task.seq * task.config.vocab;
+        TaskResult want = task_result(logits, 1, p.size), got = task_result(logits, 1, p.size);
+        rig_run(&specification, task_gradient, &task, NULL, want.values);
+        rig_run(variant, task_gradient, &task, NULL, got.values);
+        TaskResult change = task_sensitivity(&task, task_gradient, task_unit(variant), &got);
+        task_expect_near(got.values[0], want.values[0], change.values[0], logits, "logits");
+        task_expect_near(got.values[2], want.values[2], change.values[2], p.size, "gradient");
+        task.recompute = RECOMPUTE_BLOCKS;
+        rig_run(variant, task_gradient, &task, NULL, want.values);
+        expect_equal(want.values[2], got.values[2], p.size, "gradient with recomputation");
+        parameters_close(&p);
+        safetensors_close(file);
+    }
+}
+
 #define ON_ALL(test)                                                                                         \
     {#test ", cpu naive fp64", test, NULL, test_end, (void *)&specification}, ON_EACH_VARIANT(test)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {ON_ALL(gradients_are_pytorchs), ON_ALL(recomputation_changes_no_bit),
-                                       ON_ALL(five_steps_are_pytorchs), ONCE(gradients_are_slopes)};
+    const struct CMUnitTest tests[] = {
+        ON_ALL(gradients_are_pytorchs),      ON_ALL(recomputation_changes_no_bit),
+        ON_ALL(five_steps_are_pytorchs),     ONCE(gradients_are_slopes),
+        ONCE(dropouts_gradients_are_slopes), ON_EACH_VARIANT(every_form_draws_the_same_masks)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -51,6 +51,8 @@ static Status check_forward(const Ctx *ctx, const AttentionForward *a) {
     TRY(check_dense("attention", "y", a->y, ctx->dtype, q_rows, q_width));
     if (!tensor_empty(a->key_lengths))
         TRY(check_dense("attention", "key_lengths", a->key_lengths, I32, 1, batch_of(a)));
+    TRY(dropout_check("attention", &a->dropout));
+    TRY(check_that("attention", ctx->training || !dropout_on(&a->dropout), "only training drops"));
     return check_cache(ctx, a, kv_width);
 }
 

@@ -12,7 +12,7 @@
 #ifndef KERNELS_ATTENTION_H
 #define KERNELS_ATTENTION_H
 
-#include "kernels/op.h"
+#include "kernels/dropout/dropout.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,7 +27,9 @@ typedef struct {
     Tensor y;           // (B, T, heads*D) dense
     int64_t heads, kv_heads;
     bool causal;
-    double scale;            // 1/sqrt(D)
+    double scale;    // 1/sqrt(D)
+    Dropout dropout; // of p once it is normalized, in training only: y[i] = sum_j dropout(p)[i,j] v[j];
+                     // the mask's row is (b * heads + h) * T + i, its column j
     Tensor cache_k, cache_v; // (B, capacity, kv_heads*D) dense; empty: no cache
     int64_t past;            // rows already in the cache
     Tensor

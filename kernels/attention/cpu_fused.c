@@ -5,6 +5,7 @@
  * threads. */
 #include "kernels/attention/attention.h"
 #include "kernels/attention/cpu_tile.h"
+#include "kernels/dropout/mask.h"
 
 #include <omp.h>
 
@@ -23,9 +24,11 @@ typedef struct {
     int64_t key_rows;             // rows of k and v from one batch row to the next
     int64_t heads, group;         // query heads; those that share a key/value head
     int64_t size, padded;         // D; rounded up to whole tiles
+    bool drops;
+    DropoutMask dropout; // where it drops
 } Problem;
 
-static Problem unpack(const AttentionForward *a) {
+static Problem unpack(const Ctx *ctx, const AttentionForward *a) {
     bool cached = !tensor_empty(a->cache_k);
     Problem p = {.a = a,
                  .k = cached ? a->cache_k : a->k,
@@ -37,6 +40,8 @@ static Problem unpack(const AttentionForward *a) {
                  .size = tensor_width(a->q) / a->heads};
     p.keys = cached ? a->past + p.queries : a->k.shape.d[1];
     p.key_rows = p.k.shape.d[1];
+    p.drops = dropout_on(&a->dropout);
+    if (p.drops && !ctx->measuring) p.dropout = dropout_mask(&a->dropout);
     p.padded = (p.size + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;
     return p;
 }
@@ -70,6 +75,19 @@ static void mask_causal(const Problem *p, int64_t i, int64_t j, int64_t keys, fl
         for (int64_t query = 0; query < blind && query < QUERY_BLOCK; query++)
             scores[key * QUERY_BLOCK + query] = -INFINITY;
     }
+}
+
+/* x (keys from j, queries from i of head h) *= what the mask keeps of each. j is a multiple of 4. */
+static void drop(const Problem *p, int64_t b, int64_t h, int64_t i, int64_t j, int64_t count, int64_t keys,
+                 float *x) {
+    float factor = (float)p->dropout.factor;
+    for (int64_t query = 0; query < count && p->drops; query++)
+        for (int64_t key = 0; key < keys; key += 4) {
+            int64_t row = (b * p->heads + h) * p->queries + i + query;
+            const RandomBlock words = dropout_words(&p->dropout, row, (j + key) / 4);
+            for (int64_t e = 0; e < 4 && key + e < keys; e++)
+                x[(key + e) * QUERY_BLOCK + query] *= words.word[e] >= p->dropout.least ? factor : 0;
+        }
 }
 
 /* Running softmax of a block of queries, one vector element for each. */
@@ -135,6 +153,7 @@ static void forward_block(const Problem *p, int64_t b, int64_t h, int64_t first,
                      scores, QUERY_BLOCK, false);
         mask_causal(p, first, j, keys, scores);
         softmax_step(&running, keys, scores);
+        drop(p, b, h, first, j, count, keys, scores);
         for (int64_t i = 0; i < count; i++)
 #pragma omp simd
             for (int64_t d = 0; d < p->padded; d++) sums[i * p->padded + d] *= running.correction[i];
@@ -174,6 +193,10 @@ static void forward_query(const Problem *p, int64_t b, int64_t h, int64_t i, flo
         scores[j] = simd_exp(scores[j] - shift);
         sum += scores[j];
     }
+    for (int64_t j = 0; j < end && p->drops; j++) {
+        const RandomBlock words = dropout_words(&p->dropout, (b * p->heads + h) * p->queries + i, j / 4);
+        scores[j] *= words.word[j % 4] >= p->dropout.least ? (float)p->dropout.factor : 0;
+    }
     float *y = query_row(p, a->y, b, h, i);
     memset(y, 0, (size_t)p->size * sizeof *y);
     for (int64_t j = 0; j < end; j++) {
@@ -195,7 +218,7 @@ static void append(const Problem *p, Tensor from, Tensor cache) {
 
 Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const AttentionForward *a = contract;
-    const Problem p = unpack(a);
+    const Problem p = unpack(ctx, a);
     bool few = p.queries <= FEW_QUERIES;
     int64_t blocks = few ? p.queries : (p.queries + QUERY_BLOCK - 1) / QUERY_BLOCK;
     int64_t pairs = p.batch * p.heads;
@@ -294,7 +317,9 @@ static void backward_block(const Problem *p, const AttentionBackward *g, int64_t
         mask_causal(p, first, j, keys, s->weights);
         tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->values, width, 1}, s->dy_across, QUERY_BLOCK,
                      s->dscores, QUERY_BLOCK, false);
+        drop(p, b, h, first, j, count, keys, s->dscores);
         softmax_gradient(s, keys, (float)a->scale);
+        drop(p, b, h, first, j, count, keys, s->weights);
         tile_product(keys, width, count, (TileView){s->weights, QUERY_BLOCK, 1}, s->dy, width,
                      s->dv + j * width, width, true);
         tile_product(keys, width, count, (TileView){s->dscores, QUERY_BLOCK, 1}, s->queries, width,
@@ -323,7 +348,7 @@ static void backward_head(const Problem *p, const AttentionBackward *g, int64_t 
 
 Status attention_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const AttentionBackward *g = contract;
-    const Problem p = unpack(g->forward);
+    const Problem p = unpack(ctx, g->forward);
     Tensor scratch; // (threads, floats)
     TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32, shape2(cpu_threads(ctx), backward_floats(&p)),
              &scratch));

@@ -1,4 +1,5 @@
 #include "kernels/attention/attention.h"
+#include "kernels/dropout/mask.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/real.h"
 
@@ -174,7 +175,13 @@ Status SPEC(attention_forward)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(p), p.data);
     PRIMITIVE (ctx, "mask") mask(a, &s, p.data);
     TRY(softmax(ctx, a, &s, p.data));
-    PRIMITIVE (ctx, "value product") TRY(values_product(ctx, &s, p, v, y));
+    Tensor dropped = p;
+    if (dropout_on(&a->dropout)) {
+        TRY(take(ctx, ARENA_SCRATCH, "attention.dropped", dtype, p.shape, &dropped));
+        PRIMITIVE (ctx, "dropout")
+            SPEC(dropout_apply)(&a->dropout, p.data, tensor_rows(p), s.keys, dropped.data);
+    }
+    PRIMITIVE (ctx, "value product") TRY(values_product(ctx, &s, dropped, v, y));
     PRIMITIVE (ctx, "merge heads") merge_heads(y, a->y);
     return OK;
 }
@@ -216,8 +223,15 @@ Status SPEC(attention_backward)(Ctx *ctx, const void *contract) {
         split_heads(a->v, v);
         split_heads(b->dy, dy);
     }
-    PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, &s, p, dy, dv));
+    Tensor dropped = p;
+    if (dropout_on(&a->dropout)) {
+        TRY(take(ctx, ARENA_SCRATCH, "attention.dropped", dtype, p.shape, &dropped));
+        PRIMITIVE (ctx, "dropout") SPEC(dropout_apply)(&a->dropout, p.data, rows, s.keys, dropped.data);
+    }
+    PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, &s, dropped, dy, dv));
     PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, &s, dy, v, ds));
+    if (dropout_on(&a->dropout))
+        PRIMITIVE (ctx, "dropout gradient") SPEC(dropout_apply)(&a->dropout, ds.data, rows, s.keys, ds.data);
     PRIMITIVE (ctx, "softmax delta") row_dot(p.data, ds.data, rows, s.keys, delta.data);
     PRIMITIVE (ctx, "softmax gradient") softmax_gradient(p.data, delta.data, rows, s.keys, ds.data);
     PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(ds), ds.data);

@@ -149,6 +149,7 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant_
     const T *const k = head_rows<T>(p, p.k, place.b, place.head / p.group);
     const T *const v = head_rows<T>(p, p.v, place.b, place.head / p.group);
     const float scale = p.scale * LOG2_E;
+    const uint32_t draw = p.dropout.on() ? (uint32_t)*p.dropout.draw : 0;
 
     float y[4][COLUMNS / 16] = {}, maximum[4], sum[4] = {};
     for (int i = 0; i < 4; i++) maximum[i] = -INFINITY;
@@ -174,7 +175,10 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant_
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const float x = exp2f(s[i][j] - base);
-                probabilities[(4 * thread_y() + i) * SCORES_PITCH + thread_x() + 16 * j] = x;
+                const int column = thread_x() + 16 * j;
+                float shown = x;
+                if (p.dropout.on()) shown *= kept(p, draw, place.b, place.head, row + i, key + column);
+                probabilities[(4 * thread_y() + i) * SCORES_PITCH + column] = shown;
                 step_sum += x;
             }
             sum[i] = sum[i] * correction + row_reduce(step_sum, Sum());
@@ -208,6 +212,7 @@ __device__ inline void gradient_tiles(const Problem &p, float *a, float *b, floa
     score_tile<T, COLUMNS>(s, a, q, p.q, query, p.queries, b, k, p.k, key, length, p.width);
     score_tile<T, COLUMNS>(dp, a, dy, p.dy, query, p.queries, b, v, p.v, key, length, p.width);
     const float2 *const statistics = p.statistics + (int64_t(batch) * p.heads + head) * p.queries;
+    const uint32_t draw = p.dropout.on() ? (uint32_t)*p.dropout.draw : 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int row = query + 4 * thread_y() + i;
@@ -217,8 +222,9 @@ __device__ inline void gradient_tiles(const Problem &p, float *a, float *b, floa
         for (int j = 0; j < 4; j++) {
             const int column = thread_x() + 16 * j, index = (4 * thread_y() + i) * SCORES_PITCH + column;
             const float x = column < seen ? exp2f(s[i][j] * (p.scale * LOG2_E) - statistic.x) : 0.0f;
-            if (p_tile) p_tile[index] = x;
-            ds_tile[index] = x * (dp[i][j] - statistic.y);
+            const float keep = p.dropout.on() ? kept(p, draw, batch, head, row, key + column) : 1.0f;
+            if (p_tile) p_tile[index] = x * keep;
+            ds_tile[index] = x * (dp[i][j] * keep - statistic.y);
         }
     }
 }

@@ -50,6 +50,7 @@ Status make_problem(const AttentionForward *a, Problem *p) {
     p->causal = a->causal;
     p->scale = (float)a->scale;
     p->dtype = a->q.dtype;
+    p->dropout = dropout_mask(a->dropout);
     return OK;
 }
 
@@ -144,12 +145,12 @@ bool fits_tensor_cores(const Ctx *ctx, const Problem &p) {
 }
 
 bool suits_decode(const Problem &p) {
-    return p.queries <= DECODE_QUERIES && p.width <= DECODE_WIDTH;
+    return p.queries <= DECODE_QUERIES && p.width <= DECODE_WIDTH && !p.dropout.on();
 }
 
-/* The choice of a kernel. */
+/* The choice of a kernel. Hopper's own draw no masks. */
 Status forward(Ctx *ctx, const Problem *p) {
-    if (fits_hopper_forward(ctx, *p)) return forward_hopper(ctx, p);
+    if (!p->dropout.on() && fits_hopper_forward(ctx, *p)) return forward_hopper(ctx, p);
     if (fits_tensor_cores(ctx, *p)) return forward_tensor(ctx, p);
     return forward_exact(ctx, p);
 }
@@ -185,7 +186,8 @@ extern "C" Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) 
     TRY(take(ctx, ARENA_SCRATCH, "attention.statistics", F32, shape4(p.batch, p.heads, p.queries, 2),
              &statistics));
     p.statistics = static_cast<float2 *>(statistics.data);
-    if (attention::fits_hopper_backward(ctx, p)) TRY(attention::take_hopper_backward(ctx, &p));
+    if (!p.dropout.on() && attention::fits_hopper_backward(ctx, p))
+        TRY(attention::take_hopper_backward(ctx, &p));
     PRIMITIVE (ctx, "delta") TRY(attention::statistics(ctx, p));
     PRIMITIVE (ctx, "flash backward") TRY(attention::backward(ctx, &p));
     return OK;

@@ -7,6 +7,7 @@
 #include "kernels/attention/attention.h"
 
 #include "kernels/device/cuda.cuh"
+#include "kernels/dropout/cuda_mask.cuh"
 #include "kernels/gemm/gemm.h"
 
 #include <math_constants.h>
@@ -343,6 +344,15 @@ Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes &s, T *p) {
     return OK;
 }
 
+/* With dropout, *p becomes a tensor of its own: what was normalized stays for the backward pass. */
+Status drop_probabilities(Ctx *ctx, const AttentionForward *a, Tensor *p) {
+    if (!dropout_on(&a->dropout)) return OK;
+    Tensor whole = *p;
+    TRY(take(ctx, ARENA_SCRATCH, "attention.dropped", ctx->dtype, whole.shape, p));
+    PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, a->dropout, whole, *p));
+    return OK;
+}
+
 template <class T>
 Status forward(Ctx *ctx, const AttentionForward *a) {
     const Sizes s = sizes_of(a);
@@ -373,6 +383,7 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
     PRIMITIVE (ctx, "scale") TRY(LAUNCH_ROWS(ctx, scale, T, packed, s.rows, s.rows, mask, a->scale, scores));
     PRIMITIVE (ctx, "mask") TRY(LAUNCH_ROWS(ctx, hide, T, packed, s.rows, s.rows, mask, scores));
     TRY(softmax<T>(ctx, a, s, scores));
+    TRY(drop_probabilities(ctx, a, &p));
     PRIMITIVE (ctx, "value product") TRY(values_product(ctx, s, p, v, y));
     PRIMITIVE (ctx, "merge heads") TRY(merge<T>(ctx, y, a->y));
     return OK;
@@ -388,6 +399,8 @@ Status score_gradient(Ctx *ctx, const AttentionForward *a, const Sizes &s, Tenso
     const T *p = data_of<T>(a->probabilities);
     T *gradient = data_of<T>(ds);
     PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, s, dy, v, ds));
+    if (dropout_on(&a->dropout))
+        PRIMITIVE (ctx, "dropout gradient") TRY(dropout_apply(ctx, a->dropout, ds, ds));
     PRIMITIVE (ctx, "softmax delta")
         TRY(LAUNCH_ROWS(ctx, row_dot, T, packed, s.rows, p, gradient, s.rows, mask, data_of<float>(delta)));
     PRIMITIVE (ctx, "softmax gradient")
@@ -418,6 +431,7 @@ Status backward(Ctx *ctx, const AttentionBackward *b) {
         TRY(split<T>(ctx, a->v, v));
         TRY(split<T>(ctx, b->dy, dy));
     }
+    TRY(drop_probabilities(ctx, a, &p));
     PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, s, p, dy, dv));
     TRY(score_gradient<T>(ctx, a, s, dy, v, ds));
     PRIMITIVE (ctx, "query gradient") TRY(values_product(ctx, s, ds, k, dq));

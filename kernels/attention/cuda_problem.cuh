@@ -6,6 +6,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/device/cuda.cuh"
+#include "kernels/dropout/cuda_mask.cuh"
 
 #include <cuda_bf16.h>
 
@@ -31,6 +32,7 @@ struct Problem {
     bool causal;
     float scale;
     Dtype dtype; // of q, k, v, y and their gradients
+    DropoutMask dropout;
 };
 
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
@@ -48,6 +50,22 @@ __device__ inline int keys_seen(const Problem &p, int length, int i) {
 /* The first query that may see key j; it may lie beyond the last query. */
 __device__ inline int first_query(const Problem &p, int j) {
     return p.causal ? max(0, j - (p.keys - p.queries)) : 0;
+}
+
+/* What the mask makes of a probability: 0, or 1 / (1 - rate). One element, or two neighbours from an even
+ * key on. */
+__device__ inline float kept(const Problem &p, uint32_t draw, int b, int head, int i, int key) {
+    float x[1] = {1.f};
+    drop<1>(p.dropout, draw, (int64_t(b) * p.heads + head) * p.queries + i, key, x);
+    return x[0];
+}
+
+__device__ inline float2 kept_two(const Problem &p, uint32_t draw, int b, int head, int i, int key) {
+    const int64_t row = (int64_t(b) * p.heads + head) * p.queries + i;
+    const uint4 words = dropout_words(p.dropout, draw, row, key / 4);
+    const uint32_t first = key % 4 ? words.z : words.x, second = key % 4 ? words.w : words.y;
+    return make_float2(first >= p.dropout.least ? p.dropout.factor : 0.f,
+                       second >= p.dropout.least ? p.dropout.factor : 0.f);
 }
 
 /* Row 0 of the columns of `head` in batch row b. */

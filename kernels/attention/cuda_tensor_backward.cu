@@ -82,6 +82,55 @@ struct FromDelta {
     }
 };
 
+/* What the mask makes of each probability of a tile of keys (rows) and queries (columns). */
+template <int M, int N>
+__device__ inline void masks_transposed(const Problem &p, float (&keep)[M][N][4], const Place &place,
+                                        int head, int key, int query) {
+    const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+    const uint32_t draw = (uint32_t)*p.dropout.draw;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                keep[m][n][i] =
+                    kept(p, draw, place.b, head, query + 8 * n + 2 * t + i % 2, key + 16 * m + i / 2 * 8 + g);
+}
+
+/* With dropout, P is dropped from for dv, and ds = P (keep dp - delta). */
+template <int M, int N, int WIDTH>
+__device__ inline void add_dropped_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4],
+                                           float (&dv)[M][WIDTH / 8][4], const bf16 *keys, const bf16 *values,
+                                           const bf16 *q, const bf16 *dy, const float2 *statistics, int key,
+                                           int query, const Place &place, int head) {
+    const Left<M, WIDTH, false> k(keys), v(values);
+    float s[M][N][4], dp[M][N][4], keep[M][N][4];
+    uint32_t left[M][N / 2][4];
+    multiply_transposed(s, k, q, FromZero());
+    probabilities_transposed(p, s, statistics, key, query);
+    masks_transposed(p, keep, place, head, key, query);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) dp[m][n][i] = s[m][n][i] * keep[m][n][i];
+    pack_left<M, N>(left, dp);
+    multiply_rows<M, N / 2, WIDTH>(dv, left, dy);
+    multiply_transposed(dp, v, dy, FromZero());
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const float4 two = *reinterpret_cast<const float4 *>(statistics + 8 * n + 2 * (threadIdx.x % 4));
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) s[m][n][i] *= dp[m][n][i] * keep[m][n][i] - (i % 2 ? two.w : two.y);
+    }
+    pack_left<M, N>(left, s);
+    multiply_rows<M, N / 2, WIDTH>(dk, left, q);
+}
+
 /* Adds to dk (not yet times scale) and dv of a warp's keys what 8 * N queries pass. */
 template <int M, int N, int WIDTH>
 __device__ inline void
@@ -107,8 +156,9 @@ add_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4], float (&dv)[M][WIDTH
 
 /* dk and dv of one tile of keys. Queries beyond T are zeros with dy = 0 and pass nothing; keys at or beyond
  * the key length are computed from zeros and written as 0. */
-template <int WIDTH, class Tile>
-__global__ void __launch_bounds__(THREADS, Tile::BLOCKS) keys_kernel(const __grid_constant__ Problem p) {
+template <int WIDTH, class Tile, bool DROP>
+__global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
+    keys_kernel(const __grid_constant__ Problem p) {
     constexpr int M = Tile::M, STAGE = Tile::QUERIES * PITCH<WIDTH>;
     extern __shared__ uint4 shared_memory[];
     bf16 *const keys = reinterpret_cast<bf16 *>(shared_memory);
@@ -140,7 +190,7 @@ __global__ void __launch_bounds__(THREADS, Tile::BLOCKS) keys_kernel(const __gri
     for (int step = 0; step < steps; step++) {
         copy_async_wait();
         __syncthreads(); // this tile has arrived, and all warps are done with the one before
-        const int stage = step % 2, next = (step + 1) % 2, query = tile * Tile::QUERIES;
+        const int stage = step % 2, next = (step + 1) % 2, query = tile * Tile::QUERIES, of = head;
         if (tile++ == last_tile) tile = first_tile, head++;
         if (step + 1 < steps)
             load_queries<WIDTH, Tile::QUERIES>(p, queries + next * STAGE, dys + next * STAGE,
@@ -150,10 +200,15 @@ __global__ void __launch_bounds__(THREADS, Tile::BLOCKS) keys_kernel(const __gri
         for (int part = 0; part < Tile::QUERIES; part += Tile::PART) {
             const bool any = first_query(p, first + own) < min(query + part + Tile::PART, p.queries);
             const int at = stage * STAGE + part * PITCH<WIDTH>;
-            if (any && first + own < length)
-                add_queries<M, Tile::PART / 8, WIDTH>(
-                    p, dk, dv, keys + own * PITCH<WIDTH>, values + own * PITCH<WIDTH>, queries + at, dys + at,
-                    statistics + stage * Tile::QUERIES + part, first + own, query + part);
+            if (!any || first + own >= length) continue;
+            const bf16 *k = keys + own * PITCH<WIDTH>, *v = values + own * PITCH<WIDTH>;
+            const float2 *rows = statistics + stage * Tile::QUERIES + part;
+            if constexpr (DROP)
+                add_dropped_queries<M, Tile::PART / 8, WIDTH>(p, dk, dv, k, v, queries + at, dys + at, rows,
+                                                              first + own, query + part, place, of);
+            else
+                add_queries<M, Tile::PART / 8, WIDTH>(p, dk, dv, k, v, queries + at, dys + at, rows,
+                                                      first + own, query + part);
         }
     }
 
@@ -186,6 +241,26 @@ struct FromRowDelta {
     }
 };
 
+/* dp to keep * dp - delta, where it has come without delta. */
+template <int M, int N>
+__device__ inline void drop_gradients(const Problem &p, float (&dp)[M][N][4],
+                                      const float2 (&statistics)[M][2], const Place &place, int row,
+                                      int key) {
+    const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+    const uint32_t draw = (uint32_t)*p.dropout.draw;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                const float2 keep =
+                    kept_two(p, draw, place.b, place.head, row + 16 * m + 8 * half + g, key + 8 * n + 2 * t);
+                dp[m][n][2 * half] = dp[m][n][2 * half] * keep.x - statistics[m][half].y;
+                dp[m][n][2 * half + 1] = dp[m][n][2 * half + 1] * keep.y - statistics[m][half].y;
+            }
+}
+
 /* ds = p (dp - delta) into s, with p = 2^(s scale - lse) where the key may be seen and 0 elsewhere; dp comes
  * less delta. */
 template <int M, int N>
@@ -216,8 +291,9 @@ __device__ inline void score_gradients(const Problem &p, float (&s)[M][N][4], co
 }
 
 /* dq of one tile of queries. */
-template <int WIDTH, class Tile>
-__global__ void __launch_bounds__(THREADS, Tile::BLOCKS) queries_kernel(const __grid_constant__ Problem p) {
+template <int WIDTH, class Tile, bool DROP>
+__global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
+    queries_kernel(const __grid_constant__ Problem p) {
     constexpr int M = Tile::M, N = Tile::PART / 8, STAGE = Tile::KEYS * PITCH<WIDTH>;
     extern __shared__ uint4 shared_memory[];
     bf16 *const queries = reinterpret_cast<bf16 *>(shared_memory);
@@ -278,7 +354,13 @@ __global__ void __launch_bounds__(THREADS, Tile::BLOCKS) queries_kernel(const __
             float s[M][N][4], dp[M][N][4];
             uint32_t left[M][N / 2][4];
             multiply_transposed(s, q, keys + stage + part * PITCH<WIDTH>, FromZero());
-            multiply_transposed(dp, dy, values + stage + part * PITCH<WIDTH>, FromRowDelta<M>{statistics});
+            if constexpr (DROP) {
+                multiply_transposed(dp, dy, values + stage + part * PITCH<WIDTH>, FromZero());
+                drop_gradients<M, N>(p, dp, statistics, place, row, key);
+            } else {
+                multiply_transposed(dp, dy, values + stage + part * PITCH<WIDTH>,
+                                    FromRowDelta<M>{statistics});
+            }
             score_gradients<M, N>(p, s, dp, statistics, length, row, key, key + Tile::PART > whole);
             pack_left<M, N>(left, s);
             multiply_rows<M, N / 2, WIDTH>(dq, left, keys + stage + part * PITCH<WIDTH>);
@@ -300,7 +382,9 @@ Status launch_keys(Ctx *ctx, const Problem &p) {
     using Tile = KeysTile<WIDTH, ROWS>;
     static_assert(Tile::shared <= tensor_shared_bytes(WIDTH), "as the choice of a kernel assumes");
     const int64_t blocks = divide_up(p.keys, Tile::KEYS) * p.kv_heads * p.batch;
-    return LAUNCH(ctx, (keys_kernel<WIDTH, Tile>), blocks, THREADS, Tile::shared, p);
+    if (p.dropout.on())
+        return LAUNCH(ctx, (keys_kernel<WIDTH, Tile, true>), blocks, THREADS, Tile::shared, p);
+    return LAUNCH(ctx, (keys_kernel<WIDTH, Tile, false>), blocks, THREADS, Tile::shared, p);
 }
 
 template <int WIDTH, int ROWS>
@@ -308,7 +392,9 @@ Status launch_queries(Ctx *ctx, const Problem &p) {
     using Tile = QueriesTile<WIDTH, ROWS>;
     static_assert(Tile::shared <= tensor_shared_bytes(WIDTH), "as the choice of a kernel assumes");
     const int64_t blocks = divide_up(p.queries, Tile::QUERIES) * p.heads * p.batch;
-    return LAUNCH(ctx, (queries_kernel<WIDTH, Tile>), blocks, THREADS, Tile::shared, p);
+    if (p.dropout.on())
+        return LAUNCH(ctx, (queries_kernel<WIDTH, Tile, true>), blocks, THREADS, Tile::shared, p);
+    return LAUNCH(ctx, (queries_kernel<WIDTH, Tile, false>), blocks, THREADS, Tile::shared, p);
 }
 
 template <int WIDTH>

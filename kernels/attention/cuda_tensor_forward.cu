@@ -73,6 +73,25 @@ __device__ inline void softmax_step(Softmax<M> &state, float (&s)[M][KEYS / 8][4
         }
 }
 
+/* Exponentials, once they are summed, to what the mask keeps of them. */
+template <int M>
+__device__ inline void drop_scores(float (&s)[M][KEYS / 8][4], const Problem &p, const Place &place, int row,
+                                   int key) {
+    const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+    const uint32_t draw = (uint32_t)*p.dropout.draw;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+                const float2 keep =
+                    kept_two(p, draw, place.b, place.head, row + 16 * m + 8 * half + g, key + 8 * n + 2 * t);
+                s[m][n][2 * half] *= keep.x;
+                s[m][n][2 * half + 1] *= keep.y;
+            }
+}
+
 /* Divides by the sums and writes lse. A row that saw no key becomes 0; one that saw a NaN stays NaN. */
 template <int WIDTH, int M>
 __device__ inline void finish(const Problem &p, Softmax<M> &state, float (&o)[M][WIDTH / 8][4], float *lse,
@@ -97,7 +116,7 @@ __device__ inline void finish(const Problem &p, Softmax<M> &state, float (&o)[M]
         }
 }
 
-template <int WIDTH, int M>
+template <int WIDTH, int M, bool DROP>
 __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
     forward_kernel(const __grid_constant__ Problem p) {
     extern __shared__ uint4 shared_memory[];
@@ -146,6 +165,7 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
         multiply_transposed(s, q, keys + step % 2 * TILE, FromZero());
         if (step >= unmasked) mask(s, p, length, row, step * KEYS);
         softmax_step<WIDTH>(state, s, o, scale);
+        if constexpr (DROP) drop_scores(s, p, place, row, step * KEYS);
         pack_left<M, KEYS / 8>(probabilities, s);
         multiply_rows<M, KEYS / 16, WIDTH>(o, probabilities, values + step % 2 * TILE);
     }
@@ -162,7 +182,9 @@ template <int WIDTH, int M>
 Status launch(Ctx *ctx, const Problem &p) {
     static_assert(SHARED<WIDTH, M> <= tensor_shared_bytes(WIDTH), "as the choice of a kernel assumes");
     const int64_t blocks = divide_up(p.queries, 16 * M * WARPS) * p.heads * p.batch;
-    return LAUNCH(ctx, (forward_kernel<WIDTH, M>), blocks, THREADS, (SHARED<WIDTH, M>), p);
+    if (p.dropout.on())
+        return LAUNCH(ctx, (forward_kernel<WIDTH, M, true>), blocks, THREADS, (SHARED<WIDTH, M>), p);
+    return LAUNCH(ctx, (forward_kernel<WIDTH, M, false>), blocks, THREADS, (SHARED<WIDTH, M>), p);
 }
 
 } // namespace

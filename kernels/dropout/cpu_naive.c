@@ -1,7 +1,7 @@
 #include "kernels/dropout/mask.h"
 #include "kernels/real.h"
 
-static void drop(const Dropout *dropout, const real *x, int64_t rows, int64_t width, real *y) {
+void SPEC(dropout_apply)(const Dropout *dropout, const real *x, int64_t rows, int64_t width, real *y) {
     const DropoutMask mask = dropout_mask(dropout);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++) {
@@ -12,13 +12,15 @@ static void drop(const Dropout *dropout, const real *x, int64_t rows, int64_t wi
 
 Status SPEC(dropout_forward)(Ctx *ctx, const void *contract) {
     const DropoutForward *d = contract;
-    PRIMITIVE (ctx, "dropout") drop(&d->dropout, d->x.data, tensor_rows(d->x), tensor_width(d->x), d->y.data);
+    PRIMITIVE (ctx, "dropout")
+        SPEC(dropout_apply)(&d->dropout, d->x.data, tensor_rows(d->x), tensor_width(d->x), d->y.data);
     return OK;
 }
 
 Status SPEC(dropout_backward)(Ctx *ctx, const void *contract) {
     const DropoutBackward *d = contract;
     PRIMITIVE (ctx, "dropout gradient")
-        drop(&d->forward->dropout, d->dy.data, tensor_rows(d->dy), tensor_width(d->dy), d->dx.data);
+        SPEC(dropout_apply)
+        (&d->forward->dropout, d->dy.data, tensor_rows(d->dy), tensor_width(d->dy), d->dx.data);
     return OK;
 }

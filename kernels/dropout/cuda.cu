@@ -14,23 +14,26 @@ static __global__ void drop_kernel(DropoutMask mask, const T *x, int64_t count, 
 }
 
 template <class T>
-static Status run(Ctx *ctx, const Dropout &dropout, Tensor x, Tensor y) {
+static Status apply(Ctx *ctx, const Dropout &dropout, Tensor x, Tensor y) {
     int64_t count = tensor_count(x), width = tensor_width(x);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {x.data, y.data});
     return LAUNCH_ELEMENTS(ctx, drop_kernel, T, packed, count, dropout_mask(dropout), data_of<T>(x), count,
                            width, data_of<T>(y));
 }
 
+Status dropout_apply(Ctx *ctx, const Dropout &dropout, Tensor x, Tensor y) {
+    DISPATCH_FLOAT(x.dtype, T, return apply<T>(ctx, dropout, x, y));
+}
+
 Status dropout_forward_cuda_naive(Ctx *ctx, const void *contract) {
     const DropoutForward *d = static_cast<const DropoutForward *>(contract);
-    PRIMITIVE (ctx, "dropout") DISPATCH_FLOAT(ctx->dtype, T, TRY(run<T>(ctx, d->dropout, d->x, d->y)));
+    PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, d->dropout, d->x, d->y));
     return OK;
 }
 
 Status dropout_backward_cuda_naive(Ctx *ctx, const void *contract) {
     const DropoutBackward *d = static_cast<const DropoutBackward *>(contract);
-    PRIMITIVE (ctx, "dropout gradient")
-        DISPATCH_FLOAT(ctx->dtype, T, TRY(run<T>(ctx, d->forward->dropout, d->dy, d->dx)));
+    PRIMITIVE (ctx, "dropout gradient") TRY(dropout_apply(ctx, d->forward->dropout, d->dy, d->dx));
     return OK;
 }
 

@@ -61,4 +61,7 @@ __device__ inline void drop(const DropoutMask &m, uint32_t draw, int64_t row, in
     }
 }
 
+/* The primitive of every naive form: y = x * keep / (1 - rate), (rows, C) dense; y may be x. */
+CHECKED Status dropout_apply(Ctx *ctx, const Dropout &dropout, Tensor x, Tensor y);
+
 #endif

@@ -26,4 +26,10 @@ static inline RandomBlock dropout_words(const DropoutMask *m, int64_t row, int64
 /* y = x * keep / (1 - rate) over one row of fp32; y may be x. */
 void dropout_row(const DropoutMask *mask, int64_t row, const float *x, int64_t width, float *y);
 
+/* The primitive of every naive form: the same over (rows, width). */
+void dropout_apply_cpu_naive_float(const Dropout *dropout, const float *x, int64_t rows, int64_t width,
+                                   float *y);
+void dropout_apply_cpu_naive_double(const Dropout *dropout, const double *x, int64_t rows, int64_t width,
+                                    double *y);
+
 #endif

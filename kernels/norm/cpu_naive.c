@@ -8,15 +8,6 @@ static void residual_add(const real *x, const real *skip, int64_t count, real *r
     for (int64_t i = 0; i < count; i++) r[i] = x[i] + skip[i];
 }
 
-static void drop(const Dropout *dropout, const real *x, int64_t rows, int64_t width, real *y) {
-    const DropoutMask mask = dropout_mask(dropout);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) {
-            bool kept = dropout_words(&mask, i, c / 4).word[c % 4] >= mask.least;
-            y[i * width + c] = kept ? x[i * width + c] * (real)mask.factor : 0;
-        }
-}
-
 static void row_mean(const real *x, int64_t rows, int64_t width, real *mean) {
     for (int64_t i = 0; i < rows; i++) {
         real sum = 0;
@@ -54,7 +45,7 @@ Status SPEC(norm_forward)(Ctx *ctx, const void *contract) {
     Tensor r = skip ? n->r : n->x, added = n->skip;
     if (dropout_on(&n->dropout)) {
         TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", r.dtype, shape2(rows, width), &added));
-        PRIMITIVE (ctx, "dropout") drop(&n->dropout, n->skip.data, rows, width, added.data);
+        PRIMITIVE (ctx, "dropout") SPEC(dropout_apply)(&n->dropout, n->skip.data, rows, width, added.data);
     }
     if (skip)
         PRIMITIVE (ctx, "residual add") residual_add(n->x.data, added.data, rows * width, r.data);
@@ -116,6 +107,7 @@ Status SPEC(norm_backward)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "input gradient")
         input_gradient(b, n.data, g.data, g_mean.data, gn_mean.data, b->dr.data);
     if (dropout_on(&f->dropout))
-        PRIMITIVE (ctx, "dropout gradient") drop(&f->dropout, b->dr.data, rows, width, b->dskip.data);
+        PRIMITIVE (ctx, "dropout gradient")
+            SPEC(dropout_apply)(&f->dropout, b->dr.data, rows, width, b->dskip.data);
     return OK;
 }

@@ -18,19 +18,6 @@ static __global__ void residual_add(const T *x, const T *skip, int64_t count, T 
     }
 }
 
-/* y = x * keep / (1 - rate) */
-template <class T, int N>
-static __global__ void dropped(DropoutMask mask, const T *x, int64_t count, int64_t width, T *y) {
-    const uint32_t draw = (uint32_t)*mask.draw;
-    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        int64_t row = i / width;
-        float value[N];
-        load_floats(x + i, value);
-        drop<N>(mask, draw, row, i - row * width, value);
-        store_floats(y + i, value);
-    }
-}
-
 /* One warp for each row. */
 template <class T, int N>
 static __global__ void row_mean(const T *x, int64_t rows, int64_t width, float *mean) {
@@ -105,9 +92,7 @@ static Status forward(Ctx *ctx, const NormForward *f) {
                                  {f->x.data, f->skip.data, r.data, f->weight.data, f->bias.data, f->y.data});
     const float *mean = data_of<float>(f->mean), *rstd = data_of<float>(f->rstd);
     if (dropout_on(&f->dropout))
-        PRIMITIVE (ctx, "dropout")
-            TRY(LAUNCH_ELEMENTS(ctx, dropped, T, packed, count, dropout_mask(f->dropout), data_of<T>(f->skip),
-                                count, width, data_of<T>(added)));
+        PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, f->dropout, f->skip, added));
     if (skip)
         PRIMITIVE (ctx, "residual add")
             TRY(LAUNCH_ELEMENTS(ctx, residual_add, T, packed, count, data_of<T>(f->x), data_of<T>(added),
@@ -236,11 +221,8 @@ static Status backward(Ctx *ctx, const NormBackward *b) {
     PRIMITIVE (ctx, "input gradient")
         TRY(LAUNCH_ELEMENTS(ctx, input_gradient, T, packed, count, n, g, statistics, count, width,
                             b->accumulate, data_of<T>(b->dr)));
-    bool aligned = packed && walks_in_packs(1, {}, {b->dskip.data});
     if (dropout_on(&f->dropout))
-        PRIMITIVE (ctx, "dropout gradient")
-            TRY(LAUNCH_ELEMENTS(ctx, dropped, T, aligned, count, dropout_mask(f->dropout), data_of<T>(b->dr),
-                                count, width, data_of<T>(b->dskip)));
+        PRIMITIVE (ctx, "dropout gradient") TRY(dropout_apply(ctx, f->dropout, b->dr, b->dskip));
     return OK;
 }
 

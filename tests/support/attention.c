@@ -22,7 +22,7 @@ void attention_inputs(const AttentionCase *c, Dtype dtype, double spread, Attent
                       double **in) {
     int32_t *lengths = integers(c->batch, (int32_t)c->keys + 1);
     if (c->batch) lengths[0] = 0;
-    *batch = (AttentionBatch){*c, c->lengths ? lengths : NULL, 1 / sqrt((double)c->size), false};
+    *batch = (AttentionBatch){*c, c->lengths ? lengths : NULL, 1 / sqrt((double)c->size), false, 0};
     in[ATTENTION_Q] = normals(attention_output_count(c, ATTENTION_DQ), spread, dtype);
     in[ATTENTION_K] = normals(attention_output_count(c, ATTENTION_DK), spread, dtype);
     in[ATTENTION_V] = normals(attention_output_count(c, ATTENTION_DV), 1, dtype);
@@ -85,6 +85,9 @@ void attention_run(Rig *rig, const void *what, double *const *in, double *const 
                           .kv_heads = c->kv_heads,
                           .causal = c->causal,
                           .scale = batch->scale};
+    const int32_t draw = 5;
+    if (batch->dropout > 0)
+        f.dropout = (Dropout){batch->dropout, 12345, 6, rig_put_ints(rig, "draw", shape1(1), &draw)};
     if (batch->key_lengths)
         f.key_lengths = rig_put_ints(rig, "key_lengths", shape1(c->batch), batch->key_lengths);
     expect_ok(attention_forward(ctx, &f, ARENA_SAVED));

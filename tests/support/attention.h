@@ -18,6 +18,7 @@ typedef struct {
     const int32_t *key_lengths;
     double scale;
     bool inference;
+    double dropout; // rate
 } AttentionBatch;
 
 /* Arrays are dense: q and y and their gradients (B, T, heads*D), k and v (B, S, kv_heads*D), lse (B, heads,

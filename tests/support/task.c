@@ -27,6 +27,9 @@ void task_session_open(TaskSession *s, Rig *rig, const Task *task, bool training
     s->source = put(rig, "source", sources, task->source);
     s->source_lengths = put(rig, "source lengths", each, task->source_lengths);
     s->rows = put(rig, "rows", all, task->rows);
+    const int32_t draw = 77;
+    s->model.dropout = (Dropout){.rate = task->dropout, .seed = UINT64_C(0x123456789ABCDEF)};
+    if (task->dropout > 0) s->model.dropout.draw = rig_put_ints(rig, "draw", shape1(1), &draw);
     if (!rig->ctx.measuring) expect_ok(checkpoint_load(&rig->ctx, task->folder, &s->model.parameters));
 }
 
@@ -103,7 +106,7 @@ static void loss_body(Rig *rig, const void *what, double *const *in, double *con
     (void)in;
     const Task *task = what;
     TaskSession s;
-    task_session_open(&s, rig, task, false);
+    task_session_open(&s, rig, task, task->dropout > 0); // which only training has
     disturb(rig, task, s.model.parameters.weight, 0, NULL);
     forward_and_loss(&s, rig, task, 0);
     rig_get(rig, s.model.loss_sum, out[0]);

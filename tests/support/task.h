@@ -24,7 +24,7 @@ typedef struct {
     int32_t *lengths, *source_lengths;    // (steps, batch)
     int32_t *source;                      // (steps, batch, source_seq)
     int32_t *rows, *row_targets;          // (steps, batch * seq): of a masked-token loss, -1 to the end
-    double learning_rate, smoothing;
+    double learning_rate, smoothing, dropout;
     UpdateOptions update;
     Recompute recompute;
     double noise;            // relative, on the weights; CPU and fp64 only
