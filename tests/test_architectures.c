@@ -2,8 +2,11 @@
  * the parameters after five AdamW steps, with rows of different lengths, one of them all padding; for the
  * specification in double precision, and for each form, dtype and device. Gradients of the whole models
  * against central differences. See tests/support/task.h for the bounds. */
+#include "tests/support/model.h"
 #include "tests/support/task.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 
 #define FIXTURES "tests/fixtures/"
@@ -105,13 +108,91 @@ static void every_form_draws_the_same_masks(void **state) {
     }
 }
 
+/* ---- a BertModel as transformers saves it, with a pooler, and names without "bert." ---- */
+
+static void encoder_body(Rig *rig, const void *what, double *const *in, double *const *out) {
+    (void)in;
+    const Task *task = what;
+    TaskSession s;
+    task_session_open(&s, rig, task, false);
+    const Config *c = &task->config;
+    const Shape rows = shape2(task->batch, task->seq);
+    const Inputs inputs = {.tokens = tensor_reshape(s.tokens, rows),
+                           .segments = tensor_reshape(s.segments, rows),
+                           .lengths = tensor_reshape(s.lengths, shape1(task->batch))};
+    Tensor pooled = rig_blank(rig, "pooled", rig->ctx.dtype, shape2(task->batch, c->width));
+    expect_ok(transformer_forward(&rig->ctx, &s.model, &inputs, NULL));
+    expect_ok(transformer_pool(&rig->ctx, &s.model, s.model.hidden, pooled));
+    rig_get(rig, s.model.hidden, out[0]);
+    rig_get(rig, pooled, out[1]);
+    transformer_close(&s.model);
+}
+
+/* fp32 to 1e-5, as PyTorch's own forms differ among themselves; the other dtypes by their unit. */
+static void hidden_states_are_transformers(void **state) {
+    static const char folder[] = FIXTURES "bert/encoder", path[] = FIXTURES "bert/encoder/values.safetensors";
+    static const char *const names[] = {"hidden", "pooled"};
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    Safetensors *file;
+    Task task = task_open(folder, path, &file);
+    assert_true(task.config.pooler && !task.config.head_transform);
+    int64_t counts[] = {task.batch * task.seq * task.config.width, task.batch * task.config.width};
+    double *got[] = {zeros(counts[0]), zeros(counts[1])};
+    rig_run(variant, encoder_body, &task, NULL, got);
+    for (int o = 0; o < 2; o++) {
+        double *want = doubles_of(file, names[o]), *bound = zeros(counts[o]);
+        double unit = task_unit(variant), largest = 0;
+        for (int64_t i = 0; i < counts[o]; i++) largest = fmax(largest, fabs(want[i]));
+        for (int64_t i = 0; i < counts[o]; i++) bound[i] = unit <= 0x1p-24 ? 1e-5 : 40 * unit * largest;
+        expect_close(got[o], want, bound, counts[o], "%s: %s", variant->name, names[o]);
+    }
+    safetensors_close(file);
+}
+
+/* What is saved is what was loaded, by name and by bit; the config too. */
+static void folders_are_saved_as_they_were(void **state) {
+    for (int i = 0; i < MODELS; i++) {
+        Model model;
+        Config config, again;
+        const char *folder = inside(*state, "saved");
+        char was[100], is[PATH_MAX];
+        expect_ok(checkpoint_config(models[i], &config));
+        model_open(&model, &config, F32, false);
+        expect_ok(checkpoint_load(&model.ctx, models[i], &model.parameters));
+        expect_ok(checkpoint_save(&model.ctx, folder, &config, &model.parameters, NULL, NULL));
+        expect_ok(checkpoint_config(folder, &again));
+        assert_memory_equal(&config, &again, sizeof config);
+        snprintf(was, sizeof was, "%s/model.safetensors", models[i]);
+        snprintf(is, sizeof is, "%s/model.safetensors", folder);
+        Safetensors *before, *after;
+        expect_ok(safetensors_open(was, &before));
+        expect_ok(safetensors_open(is, &after));
+        assert_int_equal(safetensors_count(after), safetensors_count(before));
+        for (int64_t k = 0; k < safetensors_count(after); k++) {
+            const SafetensorsEntry *entry = safetensors_entry(after, k),
+                                   *same = safetensors_find(before, entry->name);
+            if (!same) fail_msg("%s: %s was not there before", models[i], entry->name);
+            assert_int_equal(entry->bytes, same->bytes);
+            assert_memory_equal(entry->data, same->data, (size_t)entry->bytes);
+        }
+        safetensors_close(before);
+        safetensors_close(after);
+        model_close(&model);
+    }
+}
+
 #define ON_ALL(test)                                                                                         \
     {#test ", cpu naive fp64", test, NULL, test_end, (void *)&specification}, ON_EACH_VARIANT(test)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ON_ALL(gradients_are_pytorchs),      ON_ALL(recomputation_changes_no_bit),
-        ON_ALL(five_steps_are_pytorchs),     ONCE(gradients_are_slopes),
-        ONCE(dropouts_gradients_are_slopes), ON_EACH_VARIANT(every_form_draws_the_same_masks)};
+        ON_ALL(gradients_are_pytorchs),
+        ON_ALL(recomputation_changes_no_bit),
+        ON_ALL(five_steps_are_pytorchs),
+        ONCE(gradients_are_slopes),
+        ONCE(dropouts_gradients_are_slopes),
+        ON_EACH_VARIANT(hidden_states_are_transformers),
+        cmocka_unit_test_setup_teardown(folders_are_saved_as_they_were, scratch_setup, scratch_teardown),
+        ON_EACH_VARIANT(every_form_draws_the_same_masks)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

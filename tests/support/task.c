@@ -187,9 +187,10 @@ Task task_open(const char *folder, const char *values, Safetensors **file) {
     const SafetensorsEntry *inputs = safetensors_find(*file, "inputs"),
                            *source = safetensors_find(*file, "source");
     assert_non_null(inputs);
-    task.steps = inputs->d[0];
-    task.batch = inputs->d[1];
-    task.seq = inputs->d[2];
+    int first = inputs->rank - 2; // without targets there is one batch, and no axis of steps
+    task.steps = first ? inputs->d[0] : 1;
+    task.batch = inputs->d[first];
+    task.seq = inputs->d[first + 1];
     task.source_seq = source ? source->d[2] : 0;
     task.tokens = ints_of(*file, "inputs");
     task.targets = ints_of(*file, "targets");
@@ -197,8 +198,8 @@ Task task_open(const char *folder, const char *values, Safetensors **file) {
     task.lengths = ints_of(*file, "lengths");
     task.source = ints_of(*file, "source");
     task.source_lengths = ints_of(*file, "source_lengths");
-    if (task.config.objective == OBJECTIVE_MASKED_TOKEN) find_rows(&task);
-    task_read_options(&task, *file);
+    if (task.targets && task.config.objective == OBJECTIVE_MASKED_TOKEN) find_rows(&task);
+    if (task.targets) task_read_options(&task, *file);
     return task;
 }
 
