@@ -158,12 +158,37 @@ Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
 
 /* ---- loading ---- */
 
+/* By its name, or by what older folders call a norm's: "LayerNorm.gamma", "LayerNorm.beta". */
+static const SafetensorsEntry *find_name(const Safetensors *file, const char *name) {
+    const SafetensorsEntry *entry = safetensors_find(file, name);
+    const char *norm = strstr(name, "LayerNorm.");
+    if (entry || !norm) return entry;
+    char older[96];
+    int kept = (int)(norm - name + (ptrdiff_t)strlen("LayerNorm."));
+    bool weight = path_ends_with(name, ".weight");
+    snprintf(older, sizeof older, "%.*s%s", kept, name, weight ? "gamma" : "beta");
+    return safetensors_find(file, older);
+}
+
 static const SafetensorsEntry *find(const Safetensors *file, const Parameters *p, const Piece *piece) {
     const char *optional = parameter_names(p->config.objective)->optional;
     size_t length = strlen(optional);
-    const SafetensorsEntry *entry = safetensors_find(file, piece->name);
+    const SafetensorsEntry *entry = find_name(file, piece->name);
     if (entry || strncmp(piece->name, optional, length) != 0) return entry;
-    return safetensors_find(file, piece->name + length);
+    return find_name(file, piece->name + length);
+}
+
+void weights_heads(const char *folder, Config *config) {
+    Safetensors *file = NULL;
+    Status status = safetensors_open_folder(folder, &file);
+    if (status) { /* loading will say what is wrong */
+        status_free(status);
+        return;
+    }
+    config->head_transform = safetensors_find(file, "cls.predictions.transform.dense.weight");
+    config->pooler =
+        safetensors_find(file, "bert.pooler.dense.weight") || safetensors_find(file, "pooler.dense.weight");
+    safetensors_close(file);
 }
 
 static bool known(const Parameters *p, const Safetensors *file, const Piece *pieces,

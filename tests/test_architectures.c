@@ -2,12 +2,16 @@
  * the parameters after five AdamW steps, with rows of different lengths, one of them all padding; for the
  * specification in double precision, and for each form, dtype and device. Gradients of the whole models
  * against central differences. See tests/support/task.h for the bounds. */
+#include "base/files.h"
+#include "base/memory.h"
 #include "tests/support/model.h"
 #include "tests/support/task.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define FIXTURES "tests/fixtures/"
 enum { MODELS = 3 };
@@ -181,6 +185,59 @@ static void folders_are_saved_as_they_were(void **state) {
     }
 }
 
+typedef struct {
+    SafetensorsEntry entries[100];
+    char names[100][96];
+    int count;
+} Renamed;
+
+/* As old folders have them: some names with "bert." and some without, norms with gamma and beta, and no pooler
+ * though config.json's class has one. */
+static void rename_tensors(const Safetensors *from, Renamed *r) {
+    for (int64_t i = 0; i < safetensors_count(from); i++) {
+        const SafetensorsEntry *entry = safetensors_entry(from, i);
+        const char *norm = strstr(entry->name, "LayerNorm.");
+        char *name = r->names[r->count];
+        if (strstr(entry->name, "pooler")) continue;
+        snprintf(name, sizeof *r->names, "%s%s", i % 2 ? "bert." : "", entry->name);
+        if (norm)
+            strcpy(strstr(name, "LayerNorm.") + strlen("LayerNorm."),
+                   strstr(norm, "weight") ? "gamma" : "beta");
+        r->entries[r->count] = *entry;
+        r->entries[r->count++].name = name;
+    }
+}
+
+static void older_names_are_read(void **state) {
+    const char *folder = inside(*state, "older");
+    Renamed *r = calloc(1, sizeof *r);
+    Safetensors *from;
+    SafetensorsWriter *writer;
+    char path[PATH_MAX], *text;
+    int64_t length;
+    expect_ok(safetensors_open(FIXTURES "bert/encoder/model.safetensors", &from));
+    rename_tensors(from, r);
+    expect_ok(directory_make(folder));
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    expect_ok(safetensors_writer_open(path, r->entries, r->count, NULL, 0, &writer));
+    for (int i = 0; i < r->count; i++)
+        expect_ok(safetensors_writer_append(writer, r->entries[i].data, r->entries[i].bytes));
+    expect_ok(safetensors_writer_close(writer));
+    expect_ok(file_read(FIXTURES "bert/encoder/config.json", 1 << 16, &text, &length));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    expect_ok(file_write(path, text, length));
+    memory_free(text);
+    safetensors_close(from);
+    free(r);
+    Model model;
+    Config config;
+    expect_ok(checkpoint_config(folder, &config));
+    assert_true(!config.pooler && !config.head_transform);
+    model_open(&model, &config, F32, false);
+    expect_ok(checkpoint_load(&model.ctx, folder, &model.parameters));
+    model_close(&model);
+}
+
 #define ON_ALL(test)                                                                                         \
     {#test ", cpu naive fp64", test, NULL, test_end, (void *)&specification}, ON_EACH_VARIANT(test)
 
@@ -192,6 +249,7 @@ int main(void) {
         ONCE(gradients_are_slopes),
         ONCE(dropouts_gradients_are_slopes),
         ON_EACH_VARIANT(hidden_states_are_transformers),
+        cmocka_unit_test_setup_teardown(older_names_are_read, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(folders_are_saved_as_they_were, scratch_setup, scratch_teardown),
         ON_EACH_VARIANT(every_form_draws_the_same_masks)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
