@@ -4,11 +4,12 @@ milliseconds, to its `times`: {"": [...]}, or by name where one run times severa
 import array
 import json
 import os
+import queue
 import random
 import re
-import select
 import shlex
 import subprocess
+import threading
 import time
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -220,6 +221,13 @@ class Torch:
         command = [bench.python, os.path.join(TESTS, "peers", script), *options]
         bench.note(command)
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.lines = queue.Queue()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put("")
 
     def wait(self, bench):
         if not self.ready:
@@ -229,15 +237,15 @@ class Torch:
     def answer(self, seconds):
         """The next line that is an object; libraries may print their own."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if not select.select([self.process.stdout], [], [], 1)[0]:
-                continue
-            line = self.process.stdout.readline()
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0, end - time.monotonic()))
+            except queue.Empty:
+                raise Failed(f"no answer in {seconds} s") from None
             if not line:
                 raise Failed("the worker ended early")
             if line.startswith("{"):
                 return json.loads(line)
-        raise Failed(f"no answer in {seconds} s")
 
     def run(self):
         self.process.stdin.write(f"{self.row['steps']}\n")
