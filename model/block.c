@@ -65,17 +65,23 @@ static Status leave(Run *run, const Affine *parameters, NormSite name, bool last
     return OK;
 }
 
+/* Queries, keys and values as so many layers: GPT-2 has them as one (transformers' c_attn). */
+static int parts_of(const Config *c, int parts) {
+    return c->objective != OBJECTIVE_NEXT_TOKEN && c->kv_heads == c->heads ? parts : 1;
+}
+
 /* A linear layer with some of the rows of `parameters`. y is taken from `arena` unless the caller has it:
  * from the scratch arena where the backward pass does not read it. */
 static Status linear(Run *run, const Affine *parameters, const char *name, Tensor x, Activation activation,
-                     ArenaKind arena, Tensor y, LinearForward *l) {
+                     ArenaKind arena, Tensor y, int parts, LinearForward *l) {
     Ctx *ctx = run->ctx;
     Shape shape = shape3(x.shape.d[0], x.shape.d[1], parameters->weight.weight.shape.d[0]);
     *l = (LinearForward){.x = x,
                          .y = y,
                          .weight = parameters->weight.weight,
                          .bias = parameters->bias.weight,
-                         .activation = activation};
+                         .activation = activation,
+                         .parts = parts};
     if (activation != ACTIVATION_NONE && ctx->training)
         TRY(take(ctx, arena, "before activation", x.dtype, shape, &l->pre));
     if (tensor_empty(y)) TRY(take(ctx, arena, name, x.dtype, shape, &l->y));
@@ -126,7 +132,8 @@ static Status self_attention(Run *run, const BlockParameters *p, Block *b) {
     int64_t C = run->config->width;
     Tensor u;
     TRY(enter(run, &p->norm1, norm1, false, &b->norm1, &u));
-    TRY(linear(run, &p->qkv, "attention.qkv", u, ACTIVATION_NONE, in->inner, none, &b->qkv));
+    TRY(linear(run, &p->qkv, "attention.qkv", u, ACTIVATION_NONE, in->inner, none, parts_of(run->config, 3),
+               &b->qkv));
     b->attention = (AttentionForward){.key_lengths = in->lengths,
                                       .causal = in->causal,
                                       .dropout = dropout_at(in->dropout, in->layer, SITE_ATTENTION),
@@ -137,7 +144,7 @@ static Status self_attention(Run *run, const BlockParameters *p, Block *b) {
     Tensor keys_and_values = tensor_columns(b->qkv.y, C, tensor_width(b->qkv.y) - C);
     TRY(attend(run, "attention", tensor_columns(b->qkv.y, 0, C), keys_and_values, &b->attention));
     TRY(linear(run, &p->projection, "attention.projection", b->attention.y, ACTIVATION_NONE, ARENA_SCRATCH,
-               none, &b->projection));
+               none, 1, &b->projection));
     return leave(run, &p->norm1, norm1, false, b->projection.y, &b->norm1);
 }
 
@@ -146,17 +153,17 @@ static Status cross_attention(Run *run, const BlockParameters *p, Block *b) {
     const Affine query = query_rows(&p->cross), memory = memory_rows(&p->cross);
     Tensor u, keys_and_values = in->memory_cache;
     TRY(enter(run, &p->cross_norm, cross_norm, false, &b->cross_norm, &u));
-    TRY(linear(run, &query, "cross.query", u, ACTIVATION_NONE, in->inner, none, &b->cross_query));
+    TRY(linear(run, &query, "cross.query", u, ACTIVATION_NONE, in->inner, none, 1, &b->cross_query));
     if (tensor_empty(keys_and_values)) {
         TRY(linear(run, &memory, "cross.memory", in->memory, ACTIVATION_NONE, in->inner, none,
-                   &b->cross_memory));
+                   parts_of(run->config, 2), &b->cross_memory));
         keys_and_values = b->cross_memory.y;
     }
     b->cross = (AttentionForward){.key_lengths = in->memory_lengths,
                                   .dropout = dropout_at(in->dropout, in->layer, SITE_CROSS)};
     TRY(attend(run, "cross attention", b->cross_query.y, keys_and_values, &b->cross));
     TRY(linear(run, &p->cross_projection, "cross.projection", b->cross.y, ACTIVATION_NONE, ARENA_SCRATCH,
-               none, &b->cross_projection));
+               none, 1, &b->cross_projection));
     return leave(run, &p->cross_norm, cross_norm, false, b->cross_projection.y, &b->cross_norm);
 }
 
@@ -164,12 +171,12 @@ static Status feed_forward(Run *run, const BlockParameters *p, Block *b) {
     const BlockInput *in = run->in;
     Tensor u, y = run->config->norm_place == NORM_BEFORE ? in->skip_out : none;
     TRY(enter(run, &p->norm2, norm2, true, &b->norm2, &u));
-    TRY(linear(run, &p->expand, "mlp.expand", u, run->config->activation, in->hidden, none, &b->expand));
+    TRY(linear(run, &p->expand, "mlp.expand", u, run->config->activation, in->hidden, none, 1, &b->expand));
     if (in->again && run->config->norm_place == NORM_BEFORE) {
         b->contract.x = b->expand.y; // the result is there from the first time
         return OK;
     }
-    TRY(linear(run, &p->contract, "mlp.contract", b->expand.y, ACTIVATION_NONE, ARENA_SCRATCH, y,
+    TRY(linear(run, &p->contract, "mlp.contract", b->expand.y, ACTIVATION_NONE, ARENA_SCRATCH, y, 1,
                &b->contract));
     return leave(run, &p->norm2, norm2, true, b->contract.y, &b->norm2);
 }
@@ -189,7 +196,8 @@ Status block_memory(Ctx *ctx, const Config *c, const BlockParameters *p, Tensor 
     const Affine rows = memory_rows(&p->cross);
     Run run = {.ctx = ctx, .config = c, .in = &in};
     LinearForward l;
-    return linear(&run, &rows, "cross.memory", memory, ACTIVATION_NONE, ARENA_SCRATCH, keys_and_values, &l);
+    return linear(&run, &rows, "cross.memory", memory, ACTIVATION_NONE, ARENA_SCRATCH, keys_and_values,
+                  parts_of(c, 2), &l);
 }
 
 /* ---- backward: from the last line to the first ---- */

@@ -12,6 +12,7 @@ typedef struct {
     bool logits;            // y is fp32 whatever the rest is
     Activation kind;        // instead of GELU by tanh
     bool accumulate;        // dx +=
+    int parts;              // layers that weight holds; 0: one
 } Case;
 
 enum { X, WEIGHT, BIAS, DY, DWEIGHT, DBIAS, INPUT_PRE, DX, INPUTS };
@@ -58,6 +59,10 @@ static const Case cases[] = {
     {17, 31, 33, true, false, true, false, false, .accumulate = true},
     {64, 128, 384, true, false, true, false, false, .accumulate = true},
     {130, 24, 40, true, true, true, false, true, .accumulate = true},
+    {33, 24, 72, true, false, true, false, false, .parts = 3},
+    {5, 7, 9, true, false, true, false, false, .parts = 3, .accumulate = true},
+    {64, 40, 130, false, false, true, false, false, .parts = 2},
+    {3, 16, 48, true, false, false, false, false, .parts = 3},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -93,7 +98,8 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                        .bias = rig_put(rig, "bias", dtype, bias, in[BIAS]),
                        .pre = rig_blank(rig, "pre", dtype, when(c->gelu && c->saves, y)),
                        .y = rig_blank(rig, "y", c->logits ? wide : dtype, y),
-                       .activation = c->gelu ? activation_of(c) : ACTIVATION_NONE};
+                       .activation = c->gelu ? activation_of(c) : ACTIVATION_NONE,
+                       .parts = c->parts};
     expect_ok(linear_forward(ctx, &f));
     rig_get(rig, f.y, out[OUT_Y]);
     if (!c->saves) return;
@@ -205,6 +211,8 @@ static void model_backward(const Case *c, Units u, double *const *in, double **w
             }
             double dx_error = carried + error * size + u.storage * fabs(dx);
             double slope = c->input ? slope_of(activation_of(c), in[INPUT_PRE][at]) : 1;
+            if (c->parts)
+                dx_error += 2 * u.storage * c->parts * size; // the parts' sums are stored in between
             want[OUT_DX][at] = dx * slope;
             bound[OUT_DX][at] = dx_error * fabs(slope);
             if (c->accumulate) {

@@ -4,9 +4,9 @@
 
 #include <tgmath.h>
 
-static void add_bias(const real *bias, int64_t rows, int64_t width, real *y) {
+static void add_bias(const real *bias, int64_t rows, int64_t width, int64_t stride, real *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * width + c] += bias[c];
+        for (int64_t c = 0; c < width; c++) y[i * stride + c] += bias[c];
 }
 
 static const real SQRT_2_OVER_PI = (real)0.79788456080286535588;
@@ -50,27 +50,34 @@ static void activation_gradient(Activation activation, const real *pre, const re
     for (int64_t i = 0; i < count; i++) dpre[i] = dy[i] * slope(activation, pre[i]);
 }
 
-Status SPEC(linear_forward)(Ctx *ctx, const void *contract) {
-    const LinearForward *l = contract;
+static Status forward(Ctx *ctx, const LinearForward *l) {
     int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
     Gemm product = gemm_forward(l->x, l->weight, pre, 0);
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias))
-        PRIMITIVE (ctx, "bias add") add_bias(l->bias.data, rows, width, pre.data);
+        PRIMITIVE (ctx, "bias add") add_bias(l->bias.data, rows, width, pre.stride, pre.data);
     if (l->activation != ACTIVATION_NONE)
         PRIMITIVE (ctx, activation_name(l->activation))
             activate(l->activation, pre.data, rows * width, l->y.data);
     return OK;
 }
 
-static void add_columns(const real *x, int64_t rows, int64_t width, real *sum) {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) sum[c] += x[i * width + c];
+Status SPEC(linear_forward)(Ctx *ctx, const void *contract) {
+    const LinearForward *l = contract;
+    for (int i = 0; i < l->parts || i == 0; i++) {
+        const LinearForward part = l->parts > 1 ? linear_part(l, i) : *l;
+        TRY(forward(ctx, &part));
+    }
+    return OK;
 }
 
-Status SPEC(linear_backward)(Ctx *ctx, const void *contract) {
-    const LinearBackward *l = contract;
+static void add_columns(const real *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < width; c++) sum[c] += x[i * stride + c];
+}
+
+static Status backward(Ctx *ctx, const LinearBackward *l) {
     const LinearForward *f = l->forward;
     int64_t rows = tensor_rows(l->dy), width = tensor_width(l->dy);
     Tensor dpre = l->dy;
@@ -82,7 +89,7 @@ Status SPEC(linear_backward)(Ctx *ctx, const void *contract) {
     Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
     if (!tensor_empty(l->dbias))
-        PRIMITIVE (ctx, "bias gradient") add_columns(dpre.data, rows, width, l->dbias.data);
+        PRIMITIVE (ctx, "bias gradient") add_columns(dpre.data, rows, width, dpre.stride, l->dbias.data);
     if (tensor_empty(l->dx)) return OK;
     Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
     PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &input_gradient));
@@ -90,5 +97,15 @@ Status SPEC(linear_backward)(Ctx *ctx, const void *contract) {
         PRIMITIVE (ctx, activation_gradient_name(l->input->activation))
             activation_gradient(l->input->activation, l->input->pre.data, l->dx.data, tensor_count(l->dx),
                                 l->dx.data);
+    return OK;
+}
+
+Status SPEC(linear_backward)(Ctx *ctx, const void *contract) {
+    const LinearBackward *l = contract;
+    for (int i = 0; i < l->forward->parts || i == 0; i++) {
+        LinearForward f;
+        const LinearBackward part = l->forward->parts > 1 ? linear_backward_part(l, i, &f) : *l;
+        TRY(backward(ctx, &part));
+    }
     return OK;
 }

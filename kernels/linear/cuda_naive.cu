@@ -6,16 +6,17 @@
 #include "kernels/gemm/gemm.h"
 #include "kernels/linear/cuda_activation.cuh"
 
-/* reads and writes y */
+/* reads and writes y, whose rows may lie apart */
 template <class T, int N>
-static __global__ void add_bias(const T *bias, int64_t count, int64_t width, T *y) {
+static __global__ void add_bias(const T *bias, int64_t count, int64_t width, int64_t stride, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width, column = i - row * width;
         float sum[N], b[N];
-        load_floats(y + i, sum);
-        load_floats(bias + i % width, b);
+        load_floats(y + row * stride + column, sum);
+        load_floats(bias + column, b);
 #pragma unroll
         for (int e = 0; e < N; e++) sum[e] += b[e];
-        store_floats(y + i, sum);
+        store_floats(y + row * stride + column, sum);
     }
 }
 
@@ -90,10 +91,10 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     Gemm product = gemm_forward(l->x, l->weight, pre, 0);
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias)) {
-        bool packed = walks_in_packs(VECTOR<T>, {width}, {l->bias.data, pre.data});
+        bool packed = walks_in_packs(VECTOR<T>, {width, pre.stride}, {l->bias.data, pre.data});
         PRIMITIVE (ctx, "bias add")
             TRY(LAUNCH_ELEMENTS(ctx, add_bias, T, packed, count, data_of<T>(l->bias), count, width,
-                                data_of<T>(pre)));
+                                pre.stride, data_of<T>(pre)));
     }
     if (l->activation != ACTIVATION_NONE)
         PRIMITIVE (ctx, activation_name(l->activation))
@@ -103,7 +104,11 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
 
 Status linear_forward_cuda_naive(Ctx *ctx, const void *contract) {
     const LinearForward *l = static_cast<const LinearForward *>(contract);
-    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, l));
+    for (int i = 0; i < l->parts || i == 0; i++) {
+        const LinearForward part = l->parts > 1 ? linear_part(l, i) : *l;
+        DISPATCH_FLOAT(ctx->dtype, T, TRY(forward<T>(ctx, &part)));
+    }
+    return OK;
 }
 
 template <class T>
@@ -132,5 +137,10 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
 
 Status linear_backward_cuda_naive(Ctx *ctx, const void *contract) {
     const LinearBackward *l = static_cast<const LinearBackward *>(contract);
-    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, l));
+    for (int i = 0; i < l->forward->parts || i == 0; i++) {
+        LinearForward f;
+        const LinearBackward part = l->forward->parts > 1 ? linear_backward_part(l, i, &f) : *l;
+        DISPATCH_FLOAT(ctx->dtype, T, TRY(backward<T>(ctx, &part)));
+    }
+    return OK;
 }

@@ -13,6 +13,41 @@ const char *activation_gradient_name(Activation activation) {
     return names[activation];
 }
 
+static Tensor elements_of(Tensor t, int part, int parts) {
+    int64_t count = tensor_count(t) / parts;
+    if (tensor_empty(t)) return t;
+    t.data = (void *)((uintptr_t)t.data + (size_t)(part * count) * dtype_size(t.dtype));
+    t.shape.d[0] /= parts; // rows of a matrix, elements of a vector
+    if (t.shape.rank == 1) t.stride = count;
+    return t;
+}
+
+static Tensor columns_of(Tensor t, int part, int parts) {
+    int64_t width = tensor_width(t) / parts;
+    return tensor_columns(t, part * width, width);
+}
+
+LinearForward linear_part(const LinearForward *l, int part) {
+    LinearForward one = *l;
+    one.parts = 1;
+    one.weight = elements_of(l->weight, part, l->parts);
+    one.bias = elements_of(l->bias, part, l->parts);
+    one.y = columns_of(l->y, part, l->parts);
+    return one;
+}
+
+LinearBackward linear_backward_part(const LinearBackward *l, int part, LinearForward *forward) {
+    LinearBackward one = *l;
+    int parts = l->forward->parts;
+    *forward = linear_part(l->forward, part);
+    one.forward = forward;
+    one.dy = columns_of(l->dy, part, parts);
+    one.dweight = elements_of(l->dweight, part, parts);
+    one.dbias = elements_of(l->dbias, part, parts);
+    one.accumulate = l->accumulate || part > 0;
+    return one;
+}
+
 static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     TRY(check_present("linear", "x", l->x));
     TRY(check_present("linear", "weight", l->weight));
@@ -23,6 +58,8 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     if (bias) TRY(check_dense("linear", "bias", l->bias, ctx->dtype, 1, out));
     TRY(check_that("linear", l->activation >= 0 && l->activation < ACTIVATION_COUNT,
                    "the activation is a known one"));
+    TRY(check_that("linear", l->parts >= 0 && (l->parts < 2 || (out % l->parts == 0 && !active)),
+                   "parts are of one size, and have no activation"));
     bool plain_product = !bias && !active;
     Dtype y_dtype = plain_product && l->y.dtype == F32 && ctx->dtype == BF16 ? F32 : ctx->dtype;
     TRY(check_dense("linear", "y", l->y, y_dtype, rows, out));
@@ -63,6 +100,7 @@ static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     TRY(check_that("linear", !l->accumulate || (!tensor_empty(l->dx) && !l->input),
                    "only a dx that is no activated layer's gradient is accumulated"));
     if (!l->input) return OK;
+    TRY(check_that("linear", f->parts < 2, "what has parts is no activated layer's consumer"));
     TRY(check_that("linear", l->input->activation != ACTIVATION_NONE,
                    "the layer named as input has an activation"));
     return check_dense("linear", "input.pre", l->input->pre, ctx->dtype, rows, in);

@@ -36,6 +36,8 @@ typedef struct {
     Tensor pre;    // (..., O): saved input of the activation; empty without one, or when not training
     Tensor y;      // (..., O); fp32 allowed with bf16 inputs where bias and activation are absent (logits)
     Activation activation;
+    int parts; // weight is this many layers of the same size, one below the other: the naive form runs each
+               // for itself, as frameworks run queries, keys and values; 0 or 1: it is one layer
 } LinearForward;
 
 typedef struct {
@@ -51,6 +53,11 @@ typedef struct {
 
 CHECKED Status linear_forward(Ctx *ctx, const LinearForward *l);
 CHECKED Status linear_backward(Ctx *ctx, const LinearBackward *l);
+
+/* One of the layers of a contract with parts: views of its rows of the weight and columns of y; and of its
+ * backward pass, where the first part writes dx (or adds to it, as asked) and the others add. */
+LinearForward linear_part(const LinearForward *l, int part);
+LinearBackward linear_backward_part(const LinearBackward *l, int part, LinearForward *forward);
 
 /* What the profile calls an activation and its gradient: "GELU", "GELU gradient", ... */
 const char *activation_name(Activation activation);
