@@ -42,8 +42,8 @@ typedef struct {
 /* Runs passes of this size until the profile is done, and makes its reports. */
 CHECKED Status forward_trace(Inference *inference, const ForwardSize *size, Profiling *profiling);
 
-/* The largest differences between the outputs of a naive pass and of one with `fuses`, over the first row: all rows
- * would not fit in host memory. The caller frees them with memory_free. */
+/* The largest differences between the outputs of a naive pass and of one with `fuses`, over the first row:
+ * all rows would not fit in host memory. The caller frees them with memory_free. */
 CHECKED Status forward_differences(Inference *inference, const ForwardSize *size, uint32_t fuses,
                                    Difference **differences, int *count);
 

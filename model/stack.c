@@ -118,8 +118,8 @@ static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *
     return b;
 }
 
-/* x and skip alternate between two pairs of tensors. Training keeps the x of each layer, which its last norm's
- * backward pass reads, and the skip where the block above runs again. */
+/* x and skip alternate between two pairs of tensors. Training keeps the x of each layer, which its last
+ * norm's backward pass reads, and the skip where the block above runs again. */
 static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x, Tensor *skip) {
     Tensor pairs[2][2] = {0};
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
@@ -179,8 +179,8 @@ static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormF
     return OK;
 }
 
-/* Where blocks are recomputed, a block's inside exists only here. Its input is what the layer below left, its outputs
- * are the tensors it wrote the first time. */
+/* Where blocks are recomputed, a block's inside exists only here. Its input is what the layer below left,
+ * its outputs are the tensors it wrote the first time. */
 static Status backward_block(Ctx *ctx, Stack *s, int64_t layer, StreamGradient *g) {
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark mark = arena_mark(scratch);

@@ -147,7 +147,8 @@ static Status categories_of(const ProfilePath *path, Answer *a) {
 
 /* ---- 3 and 4: kernels ---- */
 
-/* The kernel with the most time in a pass but for those that `taken` marks, or NULL. Copies and fills are none. */
+/* The kernel with the most time in a pass but for those that `taken` marks, or NULL. Copies and fills are
+ * none. */
 static const KernelRow *longest(const Figures *f, Pass pass, bool products, const bool *taken) {
     const KernelRow *best = NULL;
     for (int i = 0; i < f->kernel_count; i++) {

@@ -18,16 +18,16 @@ typedef struct {
 /* A span for each event of `trace`, filled for its operations; to be freed with memory_free. */
 CHECKED Status spans_make(const Trace *trace, Span **spans);
 
-/* On one stream a kernel may begin before the one ahead of it has ended (programmatic dependent launch), but
- * viewers take what crosses on a track amiss. So what overlaps goes to the next of a few lanes. All zero: empty
- * lanes. */
+/* On one stream a kernel may begin before the one ahead of it has ended (programmatic dependent launch),
+ * but viewers take what crosses on a track amiss. So what overlaps goes to the next of a few lanes. All
+ * zero: empty lanes. */
 enum { LANES = 4 };
 typedef struct {
     int64_t ends[LANES];
 } Lanes;
 
-/* The first lane that is free at `*begin`. Where none is, the one that is free first, and `*begin` moves on to
- * that time. */
+/* The first lane that is free at `*begin`. Where none is, the one that is free first, and `*begin` moves
+ * on to that time. */
 int lanes_place(Lanes *lanes, int64_t *begin, int64_t end);
 
 /* An interval of time. */

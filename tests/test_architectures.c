@@ -1,7 +1,7 @@
-/* BERT and the encoder-decoder against PyTorch (fixtures/make_architectures.py): logits, loss, every gradient,
- * the parameters after five AdamW steps, with rows of different lengths, one of them all padding; for the
- * specification in double precision, and for each form, dtype and device. Gradients of the whole models
- * against central differences. See tests/support/task.h for the bounds. */
+/* BERT and the encoder-decoder against PyTorch (fixtures/make_architectures.py): logits, loss, every
+ * gradient, the parameters after five AdamW steps, with rows of different lengths, one of them all
+ * padding; for the specification in double precision, and for each form, dtype and device. Gradients of
+ * the whole models against central differences. See tests/support/task.h for the bounds. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "tests/support/model.h"
@@ -191,8 +191,8 @@ typedef struct {
     int count;
 } Renamed;
 
-/* As old folders have them: some names with "bert." and some without, norms with gamma and beta, and no pooler
- * though config.json's class has one. */
+/* As old folders have them: some names with "bert." and some without, norms with gamma and beta, and no
+ * pooler though config.json's class has one. */
 static void rename_tensors(const Safetensors *from, Renamed *r) {
     for (int64_t i = 0; i < safetensors_count(from); i++) {
         const SafetensorsEntry *entry = safetensors_entry(from, i);

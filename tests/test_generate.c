@@ -1,5 +1,6 @@
-/* Generation and training as the programs run them: with and without a cache, past the end of the context, drawn on the
- * host and on the device, launch by launch and as graphs. What must not change anything is compared bit by bit. */
+/* Generation and training as the programs run them: with and without a cache, past the end of the context,
+ * drawn on the host and on the device, launch by launch and as graphs. What must not change anything is
+ * compared bit by bit. */
 #include "base/random.h"
 #include "kernels/sample/sample.h"
 #include "model/inference.h"

@@ -154,10 +154,10 @@ static double slope_of(Activation activation, double z) {
 }
 
 /* |gelu'| <= 1.13 and |gelu''| <= 1.13 everywhere. tanh itself may err by four units of the product's kind
- * (a library's epilogue in tf32 and bf16 takes the hardware's tanh), which z/2 multiplies in gelu, and in the
- * slope through t and t^2 at most 1/2 + |z| * 0.8 * (1 + 0.134 z^2) * (1 - t^2) < 2 times. These numbers serve
- * the other activations too, which are no steeper and no harder; but a ReLU's slope is either 0 or 1 where the
- * error reaches over 0. */
+ * (a library's epilogue in tf32 and bf16 takes the hardware's tanh), which z/2 multiplies in gelu, and in
+ * the slope through t and t^2 at most 1/2 + |z| * 0.8 * (1 + 0.134 z^2) * (1 - t^2) < 2 times. These
+ * numbers serve the other activations too, which are no steeper and no harder; but a ReLU's slope is
+ * either 0 or 1 where the error reaches over 0. */
 static const double STEEPEST = 1.13;
 
 static double tanh_error(Units u) {

@@ -1,13 +1,13 @@
 /* Flash attention backward in bf16 for Hopper, five products for every pair of tiles. Dao 2023
- * (FlashAttention-2), algorithm 2; Shah et al. 2024 (FlashAttention-3), section 3. A block owns a tile of keys
- * at a time and passes over the tiles of queries that see it. Scores are computed transposed (keys x queries),
- * so that p^T and ds^T are left operands of dv = p^T dy and dk = ds^T q as they leave the registers. ds goes
- * through shared memory for dq = ds k, which sums over the blocks that own keys: they take turns, the last key
- * tile first, so every sum has one order and the results are the same bits in every run
- * (cuda_sm90_backward.cuh).
+ * (FlashAttention-2), algorithm 2; Shah et al. 2024 (FlashAttention-3), section 3. A block owns a tile of
+ * keys at a time and passes over the tiles of queries that see it. Scores are computed transposed (keys x
+ * queries), so that p^T and ds^T are left operands of dv = p^T dy and dk = ds^T q as they leave the
+ * registers. ds goes through shared memory for dq = ds k, which sums over the blocks that own keys: they
+ * take turns, the last key tile first, so every sum has one order and the results are the same bits in
+ * every run (cuda_sm90_backward.cuh).
  *
- * Roles: one warp, the producer, copies tiles to shared memory; one, the adder, adds the blocks' shares of dq
- * in global memory; two warpgroups, the consumers, have 64 keys each and compute. */
+ * Roles: one warp, the producer, copies tiles to shared memory; one, the adder, adds the blocks' shares of
+ * dq in global memory; two warpgroups, the consumers, have 64 keys each and compute. */
 #include "kernels/attention/cuda_sm90_backward.cuh"
 
 namespace attention {
@@ -91,8 +91,9 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Units &
 
 /* ---- the adder ---- */
 
-/* One thread. A unit's share of dq goes from shared to global memory: stored by the first, added by the later
- * ones. For the unit of tile 0, the last, the sum so far comes to shared memory, and the consumers finish it. */
+/* One thread. A unit's share of dq goes from shared to global memory: stored by the first, added by the
+ * later ones. For the unit of tile 0, the last, the sum so far comes to shared memory, and the consumers
+ * finish it. */
 template <class F>
 __device__ inline void add_shares(const Problem &p, const Units &units, typename F::Shared &shared) {
     uint32_t parity = 0;

@@ -1,5 +1,5 @@
-/* task: a model's training against PyTorch's numbers: logits, loss, every gradient, the parameters after a few
- * AdamW steps; for the specification in double precision, and for each form, dtype and device.
+/* task: a model's training against PyTorch's numbers: logits, loss, every gradient, the parameters after a
+ * few AdamW steps; for the specification in double precision, and for each form, dtype and device.
  *
  * How far a form may be off is measured, not tuned: the specification is run again with the weights
  * disturbed, anew in each step, by relative noise of the dtype's unit roundoff. A stable computation gives
