@@ -40,6 +40,8 @@ typedef struct {
     Peaks peaks;
     Profiling *profiling; // NULL without --profile
     int64_t step;         // batches so far
+    double *ms;           // (lines.count) of each batch
+    int64_t timed;        // batches of which that is known
 } Job;
 
 static Status fail_memory(void) {
@@ -60,7 +62,8 @@ static Status read_lines(Job *job) {
     int32_t end = tokenizer_special(job->session->tokenizer, TOKEN_END);
     job->entries = memory_array((size_t)job->lines.count, sizeof *job->entries);
     job->batch = memory_array((size_t)job->options->batch, sizeof *job->batch);
-    if (!job->entries || !job->batch) return fail_memory();
+    job->ms = memory_array((size_t)job->lines.count, sizeof *job->ms);
+    if (!job->entries || !job->batch || !job->ms) return fail_memory();
     for (int64_t i = 0; i < job->lines.count; i++) {
         const Line *line = &job->lines.list[i];
         Entry *entry = &job->entries[i];
@@ -200,13 +203,18 @@ static Status translate_greedily(Job *job, Entry *entry) {
 }
 
 static Status translate_all(Job *job) {
-    for (int64_t i = 0; job->greedy && i < job->lines.count; i++)
+    for (int64_t i = 0; job->greedy && i < job->lines.count; i++) {
+        double start = device_clock();
         TRY(translate_greedily(job, &job->entries[i]));
+        job->ms[job->timed++] = 1e3 * (device_clock() - start);
+    }
     if (job->greedy) return OK;
     int64_t most = job->translator.options.sentences, count;
     for (int64_t first = 0; first < job->lines.count; first += count) {
         count = job->lines.count - first < most ? job->lines.count - first : most;
+        double start = device_clock();
         TRY(translate_batch(job, first, count));
+        job->ms[job->timed++] = 1e3 * (device_clock() - start);
         for (int64_t i = 0; i < count; i++) {
             int64_t length;
             double score;
@@ -234,6 +242,25 @@ static Status print_texts(Job *job) {
                   putchar('\n') != EOF;
     if (written && fflush(stdout) == 0) return OK;
     return fail(ERROR_FILE, "cannot write the translations to standard output");
+}
+
+static int compare_numbers(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static void print_times(const Job *job, double seconds) {
+    const InferOptions *o = job->options;
+    qsort(job->ms, (size_t)job->timed, sizeof *job->ms, compare_numbers);
+    fprintf(stderr,
+            "%" PRId64 " lines in %.2f s (%.0f lines/s, %.0f tokens/s), beam %" PRId64
+            "%s; median of %" PRId64 " batches %.2f ms\n",
+            job->lines.count, seconds, (double)job->lines.count / seconds, (double)job->decoded / seconds,
+            o->beam, o->no_cache || o->decoding > DECODING_SELF ? ", without a cache" : "", job->timed,
+            job->ms[job->timed / 2]);
+    if (job->cut)
+        fprintf(stderr, "%" PRId64 " lines were cut: the model's context is %" PRId64 " tokens\n", job->cut,
+                job->session->config.context);
 }
 
 static Status print_bleu(const Job *job) {
@@ -269,18 +296,11 @@ static Status run(Job *job) {
     TRY(open_texts(job));
     TRY(prepare(job));
     TRY(profile(job));
-    const InferOptions *o = job->options;
     double start = device_clock();
     TRY(translate_all(job));
     double seconds = device_clock() - start;
     TRY(print_texts(job));
-    if (!job->options->quiet)
-        fprintf(stderr, "%" PRId64 " lines in %.2f s (%.0f lines/s, %.0f tokens/s), beam %" PRId64 "%s\n",
-                job->lines.count, seconds, (double)job->lines.count / seconds, (double)job->decoded / seconds,
-                job->options->beam, o->no_cache || o->decoding > DECODING_SELF ? ", without a cache" : "");
-    if (job->cut && !job->options->quiet)
-        fprintf(stderr, "%" PRId64 " lines were cut: the model's context is %" PRId64 " tokens\n", job->cut,
-                job->session->config.context);
+    if (!job->options->quiet) print_times(job, seconds);
     return print_bleu(job);
 }
 
@@ -288,6 +308,7 @@ static void close_job(Job *job) {
     for (int64_t i = 0; job->entries && i < job->lines.count; i++) memory_free(job->entries[i].text);
     memory_free(job->entries);
     memory_free(job->batch);
+    memory_free(job->ms);
     token_list_free(&job->tokens);
     lines_close(&job->lines);
     lines_close(&job->reference);
