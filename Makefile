@@ -49,7 +49,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo test check tests bench bench-rooms sanitize fuzz fuzzers format clean ALWAYS
+.PHONY: all help packages demo test check tests bench bench-rooms profiles sanitize fuzz fuzzers format clean ALWAYS
 .SECONDARY:
 ALWAYS:
 
@@ -83,6 +83,12 @@ bench: $(BUILD)/train $(BUILD)/infer $(BENCHES)  ## time everything that has a t
 
 bench-rooms: $(BUILD)/train  ## measure every operation, naive and fused; write the tables of the rooms' README files
 	@tests/bench/rooms --build=$(BUILD) $(ARGS)
+
+# The published sizes on a GPU, small ones on the CPU, whose page stays in the build. ARGS: tests/bench/profiles --help.
+profiles: $(BUILD)/train $(BUILD)/infer $(BUILD)/bench/gelu  ## take the published profiles again, write docs/profiles.md
+	@tests/bench/profiles --build=$(BUILD) $(ARGS)
+
+$(BUILD)/bench/gelu: $(if $(filter 1,$(CUDA)),$(BUILD)/tests/bench/gelu_cuda.cu.o)
 
 sanitize:  ## the same tests on the CPU under address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/sanitize ARCH=$(ARCH) \

@@ -6,43 +6,41 @@
 
 enum { COUNT = 8 * 1024 * 3072, REPEATS = 15, THREADS = 256 };
 
-template <class F>
-__global__ void map_one(const float *x, float *y, F f) {
+typedef enum { CUBE, BEND, ADD, SCALE, TANH, ADD_ONE, MULTIPLY, HALVE, GELU, SPREAD } Primitive;
+
+template <Primitive primitive>
+__global__ void pass(const float *x, const float *other, float *y) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < COUNT) y[i] = f(x[i]);
+    if (i >= COUNT) return;
+    float a = x[i], b = other ? other[i] : 0;
+    switch (primitive) {
+    case CUBE: y[i] = a * a * a; break;
+    case BEND: y[i] = a * 0.044715f; break;
+    case ADD: y[i] = a + b; break;
+    case SCALE: y[i] = a * 0.7978845608f; break;
+    case TANH: y[i] = tanhf(a); break;
+    case ADD_ONE: y[i] = a + 1; break;
+    case MULTIPLY: y[i] = a * b; break;
+    case HALVE: y[i] = a * 0.5f; break;
+    case GELU: y[i] = 0.5f * a * (1 + tanhf(0.7978845608f * (a + 0.044715f * a * a * a))); break;
+    case SPREAD: y[i] = (float)(i % 21) / 4 - 2.5f; break;
+    }
 }
 
-template <class F>
-__global__ void map_two(const float *a, const float *b, float *y, F f) {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i < COUNT) y[i] = f(a[i], b[i]);
-}
-
-template <class F>
-static void one(const float *x, float *y, F f) {
-    map_one<<<(COUNT + THREADS - 1) / THREADS, THREADS>>>(x, y, f);
-}
-
-template <class F>
-static void two(const float *a, const float *b, float *y, F f) {
-    map_two<<<(COUNT + THREADS - 1) / THREADS, THREADS>>>(a, b, y, f);
+template <Primitive primitive>
+static void run(const float *x, const float *other, float *y) {
+    pass<primitive><<<(COUNT + THREADS - 1) / THREADS, THREADS>>>(x, other, y);
 }
 
 static void by_primitives(const float *z, float *a, float *y) {
-    one(z, a, [] __device__(float x) { return x * x * x; });
-    one(a, y, [] __device__(float x) { return x * 0.044715f; });
-    two(z, y, a, [] __device__(float x, float w) { return x + w; });
-    one(a, y, [] __device__(float x) { return x * 0.7978845608f; });
-    one(y, a, [] __device__(float x) { return tanhf(x); });
-    one(a, y, [] __device__(float x) { return x + 1; });
-    two(z, y, a, [] __device__(float x, float w) { return x * w; });
-    one(a, y, [] __device__(float x) { return x * 0.5f; });
-}
-
-static void in_one_kernel(const float *z, float *y) {
-    one(z, y, [] __device__(float x) {
-        return 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
-    });
+    run<CUBE>(z, NULL, a);
+    run<BEND>(a, NULL, y);
+    run<ADD>(z, y, a);
+    run<SCALE>(a, NULL, y);
+    run<TANH>(y, NULL, a);
+    run<ADD_ONE>(a, NULL, y);
+    run<MULTIPLY>(z, y, a);
+    run<HALVE>(a, NULL, y);
 }
 
 bool gelu_cuda(GeluTimes *times) {
@@ -52,14 +50,14 @@ bool gelu_cuda(GeluTimes *times) {
         cudaMalloc(&y, COUNT * sizeof *y))
         return false;
     for (auto &event : events) cudaEventCreate(&event);
-    one(z, z, [] __device__(float x) { return (float)(threadIdx.x % 21) / 4 - 2.5f; });
+    run<SPREAD>(z, NULL, z);
     std::vector<float> ms[2];
     for (int r = 0; r < REPEATS + 3; r++) {
         float first, second;
         cudaEventRecord(events[0]);
         by_primitives(z, a, y);
         cudaEventRecord(events[1]);
-        in_one_kernel(z, y);
+        run<GELU>(z, NULL, y);
         cudaEventRecord(events[2]);
         if (cudaEventSynchronize(events[2]) != cudaSuccess) return false;
         cudaEventElapsedTime(&first, events[0], events[1]);

@@ -32,7 +32,8 @@ class Machine:
         if not self.gpu:
             command.append("--device=cpu")
         start = time.time()
-        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=590)
+        environment = dict(os.environ, OMP_WAIT_POLICY="passive")  # spinning threads starve a busy machine's others
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=590, env=environment)
         print(f"{time.time() - start:6.1f} s  {program} {shlex.join(arguments)}", flush=True)
         if done.returncode:
             raise SystemExit(f"{program} failed: {done.stderr.strip()}")
