@@ -48,7 +48,9 @@ static Status masked_rule(const FeedOptions *o, MaskRule *rule) {
                            tokenizer_special(o->tokenizer, TOKEN_MASK), tokenizer_vocab(o->tokenizer)};
     if (rule->begin >= 0 && rule->end >= 0 && rule->mask >= 0) return OK;
     return fail(ERROR_USAGE, "masked tokens need a tokenizer with [CLS], [SEP] and [MASK], such as BERT's "
-                             "vocab.txt; name its folder with --tokenizer=FOLDER");
+                             "vocab.txt; name its folder with --tokenizer, or train one with "
+                             "--train-tokenizer=N");
+    name its folder with-- tokenizer = FOLDER ");
 }
 
 /* Where a loader's rows come from, and which part of them: for training, or for validation. */

@@ -158,7 +158,7 @@ static Status add_token(Training *t, const uint8_t *bytes, int64_t length, const
 }
 
 static Status start_vocabulary(Training *t, int64_t vocab) {
-    static const char *const special[] = {"<pad>", "<s>", "</s>"};
+    static const char *const special[] = {"<pad>", "<s>", "</s>", "<mask>"};
     Tokenizer *k = t->tokenizer;
     int32_t id;
     k->starts = memory_array((size_t)vocab + 1, sizeof *k->starts);
@@ -166,7 +166,7 @@ static Status start_vocabulary(Training *t, int64_t vocab) {
     k->merges = memory_array((size_t)vocab, sizeof *k->merges);
     if (!k->starts || !k->spelled || !k->merges) return fail_memory();
     sh_new_strdup(t->names);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         TRY(add_token(t, (const uint8_t *)special[i], (int64_t)strlen(special[i]), special[i], &id));
         k->spelled[id] = true;
         special_take(k, special[i], id);

@@ -148,7 +148,7 @@ static void test_refusals(void **state) {
                     "train --model=transformer-nano --seq=24 --vocab=256 --tokenizer=bytes --device=cpu "
                     "--data=source.txt,target.txt");
     program_refuses(*state, ERROR_USAGE, "[MASK]",
-                    "train --model=bert-nano --tokenizer=tok --device=cpu --data=words.txt");
+                    "train --model=bert-nano --tokenizer=bytes --device=cpu --data=words.txt");
     program_refuses(*state, ERROR_USAGE, "label-smoothing", "train " TINY " --label-smoothing=0.1");
     program_refuses(*state, ERROR_FORMAT, "--reference=longer.txt has 61",
                     "infer --model=pairs --device=cpu --translate=source.txt --reference=longer.txt");
@@ -160,7 +160,7 @@ static void test_refusals(void **state) {
                     "infer --model=pairs --device=cpu --embed=source.txt --output=x");
     program_refuses(*state, ERROR_USAGE, "there is no [MASK]",
                     "infer --model=masked --device=cpu --fill=one");
-    program_refuses(*state, ERROR_USAGE, "259 to 1048576",
+    program_refuses(*state, ERROR_USAGE, "260 to 1048576",
                     "train --train-tokenizer=3 --data=source.txt --out=x");
 }
 

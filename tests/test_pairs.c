@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* BYTE: the id of a letter less the letter */
-enum { PAIRS = 103, PAD = 0, BEGIN = 1, END = 2, BYTE = 3 - '!' };
+enum { PAIRS = 103, PAD = 0, BEGIN = 1, END = 2, BYTE = 4 - '!' };
 
 /* The trained tokenizer of the smallest vocabulary: a byte is a token. */
 static Tokenizer *byte_pairs(const char *folder) {

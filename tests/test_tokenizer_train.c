@@ -65,12 +65,12 @@ static void the_saved_file_is_hugging_faces(void **state) {
         assert_int_equal(tokenizer_special(both[i], TOKEN_PAD), 0);
         assert_int_equal(tokenizer_special(both[i], TOKEN_BEGIN), 1);
         assert_int_equal(tokenizer_special(both[i], TOKEN_END), 2);
-        assert_int_equal(tokenizer_special(both[i], TOKEN_MASK), -1);
+        assert_int_equal(tokenizer_special(both[i], TOKEN_MASK), 3);
         assert_int_equal(tokenizer_end_of_text(both[i]), 2);
         expect_token(both[i], 0, "<pad>");
         expect_token(both[i], 1, "<s>");
-        expect_token(both[i], 3 + 'a' - '!', "a");
-        for (int32_t id = 3; id < tokenizer_vocab(both[i]); id++) { /* no other is spelled like these */
+        expect_token(both[i], 4 + 'a' - '!', "a");
+        for (int32_t id = 4; id < tokenizer_vocab(both[i]); id++) { /* no other is spelled like these */
             int64_t length;
             const char *bytes = (const char *)tokenizer_decode(both[i], id, &length);
             assert_false(length == 3 && memcmp(bytes, "<s>", 3) == 0);
@@ -86,22 +86,22 @@ static void the_saved_file_is_hugging_faces(void **state) {
 static void the_most_frequent_pair_first(void **state) {
     Tokenizer *tokenizer = train_text(*state, "ab ab ab abc abc abc\nbc\nbc", 1000);
     static const char *const merges[] = {"ab", " ab", " abc", "bc"};
-    assert_int_equal(tokenizer_vocab(tokenizer), 259 + 4);
-    for (int i = 0; i < 4; i++) expect_token(tokenizer, 259 + i, merges[i]);
+    assert_int_equal(tokenizer_vocab(tokenizer), 260 + 4);
+    for (int i = 0; i < 4; i++) expect_token(tokenizer, 260 + i, merges[i]);
     tokenizer_free(tokenizer);
     tokenizer = train_text(*state, "ba ab", 1000); /* nothing comes twice */
-    assert_int_equal(tokenizer_vocab(tokenizer), 259);
-    tokenizer_free(tokenizer);
-    tokenizer = train_text(*state, "ba,ab,ba,ab", 1000); /* among equals the lowest ids */
-    expect_token(tokenizer, 259, "ab");
-    expect_token(tokenizer, 260, "ba");
-    tokenizer_free(tokenizer);
-    tokenizer = train_text(*state, "aaaa", 1000); /* twice aa, which comes once */
-    expect_token(tokenizer, 259, "aa");
     assert_int_equal(tokenizer_vocab(tokenizer), 260);
     tokenizer_free(tokenizer);
+    tokenizer = train_text(*state, "ba,ab,ba,ab", 1000); /* among equals the lowest ids */
+    expect_token(tokenizer, 260, "ab");
+    expect_token(tokenizer, 261, "ba");
+    tokenizer_free(tokenizer);
+    tokenizer = train_text(*state, "aaaa", 1000); /* twice aa, which comes once */
+    expect_token(tokenizer, 260, "aa");
+    assert_int_equal(tokenizer_vocab(tokenizer), 261);
+    tokenizer_free(tokenizer);
     tokenizer = train_text(*state, "", 1000);
-    assert_int_equal(tokenizer_vocab(tokenizer), 259);
+    assert_int_equal(tokenizer_vocab(tokenizer), 260);
     tokenizer_free(tokenizer);
 }
 
@@ -129,7 +129,7 @@ static void wrong_sizes_are_refused(void **state) {
     Tokenizer *tokenizer;
     static const int64_t wrong[] = {TRAINED_LEAST - 1, 0, -1, 1 << 21, INT64_MAX};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        expect_error(tokenizer_train(&texts, wrong[i], &tokenizer), ERROR_USAGE, "259 to 1048576");
+        expect_error(tokenizer_train(&texts, wrong[i], &tokenizer), ERROR_USAGE, "260 to 1048576");
     texts.paths = (char *[]){(char *)(uintptr_t) "/does/not/exist"};
     expect_error(tokenizer_train(&texts, 300, &tokenizer), ERROR_FILE, "/does/not/exist");
     assert_null(tokenizer);

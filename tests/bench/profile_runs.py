@@ -200,4 +200,4 @@ def write_texts(machine, lines, source, target):
         with open(os.path.join(machine.folder, name), "w", encoding="utf-8") as file:
             for line in range(lines):
                 file.write(letters[line * 37 : line * 37 + length - 1] + "\n")
-    machine.run("train", "--train-tokenizer=259", "--data=source.txt", "--out=letters", "-q")
+    machine.run("train", "--train-tokenizer=260", "--data=source.txt", "--out=letters", "-q")
