@@ -50,7 +50,6 @@ static Status masked_rule(const FeedOptions *o, MaskRule *rule) {
     return fail(ERROR_USAGE, "masked tokens need a tokenizer with [CLS], [SEP] and [MASK], such as BERT's "
                              "vocab.txt; name its folder with --tokenizer, or train one with "
                              "--train-tokenizer=N");
-    name its folder with-- tokenizer = FOLDER ");
 }
 
 /* Where a loader's rows come from, and which part of them: for training, or for validation. */
