@@ -44,6 +44,7 @@ static Status pass_work(Ctx *ctx, void *program) {
 /* A pass in a mark of its own: only the logits outlive it. */
 static Status pass(Inference *in, int64_t batch, int64_t seq) {
     Ctx *ctx = &in->ctx;
+    if (in->model.config.head_transform) in->logits_dtype = ctx->dtype; // its bias wants that
     PassSize p = {in, shape2(batch, seq)};
     const double terms[REPLAY_TERMS] = {(double)in->use, (double)batch, (double)seq, in->logits_dtype};
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
