@@ -1,9 +1,8 @@
 /* attention as eager frameworks run it: the scores stand in memory, (B, heads, T, S) in the computation's
  * dtype, and each step of the formula passes over them. The keys that a query may see are always a prefix of
  * its row, so steps after the mask read only that prefix. In units of B*heads*T*S elements, causal with T = S
- * (half are seen), the passes are forward:  product 1, scale 1, mask 0.5, max 0.5, exp 1.5, sum 0.5, divide
- * 1, value product 1:        7 backward: two products 2, delta 1, gradient 2, scale 1, two products 2: 8
- * where PyTorch eager in fp32 makes 8 (its softmax is one kernel) and 11. */
+ * (half are seen), a forward pass makes 7 passes (product 1, scale 1, mask 0.5, max 0.5, exp 1.5, sum 0.5,
+ * divide 1, value product 1) and a backward pass 8; PyTorch eager in fp32 makes 8 and 11. */
 #include "kernels/attention/attention.h"
 
 #include "kernels/device/cuda.cuh"
@@ -21,14 +20,9 @@ struct Sizes {
 
 Sizes sizes_of(const AttentionForward *a) {
     int64_t past = tensor_empty(a->cache_k) ? 0 : a->past;
-    int64_t batch = a->q.shape.d[0], queries = a->q.shape.d[1];
-    return {batch,
-            queries,
-            past + a->k.shape.d[1],
-            a->heads,
-            a->kv_heads,
-            a->q.shape.d[2] / a->heads,
-            batch * a->heads * queries};
+    int64_t batch = a->q.shape.d[0], queries = a->q.shape.d[1], keys = past + a->k.shape.d[1];
+    int64_t size = a->q.shape.d[2] / a->heads, rows = batch * a->heads * queries;
+    return {batch, queries, keys, a->heads, a->kv_heads, size, rows};
 }
 
 /* Which keys a row of the scores may see: the first seen(row). */
