@@ -33,7 +33,8 @@ class Machine:
             command.append("--device=cpu")
         start = time.time()
         environment = dict(os.environ, OMP_WAIT_POLICY="passive")  # spinning threads starve a busy machine's others
-        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder, timeout=590, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=self.folder, timeout=590,
+                              env=environment)
         print(f"{time.time() - start:6.1f} s  {program} {shlex.join(arguments)}", flush=True)
         if done.returncode:
             raise SystemExit(f"{program} failed: {done.stderr.strip()}")
@@ -43,7 +44,8 @@ class Machine:
         """The same, profiled: the command and the bundle's paths by label."""
         self.runs += 1
         out = f"profile{self.runs}"
-        command, _ = self.run(program, *arguments, f"--profile={window}", f"--profile-out={out}", "--peaks=0", "-q")
+        steps = ["--steps=40"] if program == "train" else []  # the window, and no more
+        command, _ = self.run(program, *arguments, *steps, f"--profile={window}", f"--profile-out={out}", "--peaks=0", "-q")
         with open(os.path.join(self.folder, out, "profiling_stats.json"), encoding="utf-8") as file:
             bundle = json.load(file)
         return command.replace(f" --profile-out={out}", "").replace(" --peaks=0 -q", ""), {
@@ -164,7 +166,9 @@ class Page:
         self.lines, self.passed, self.failed, self.machine = [], 0, 0, machine
 
     def put(self, *lines):
-        self.lines.extend(lines)
+        for line in lines:
+            if line or (self.lines and self.lines[-1]):  # one blank line is enough
+                self.lines.append(line)
 
     def table(self, head, rows):
         self.put("", "| " + " | ".join(head) + " |", "|" + "---|" * len(head))
