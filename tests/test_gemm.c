@@ -4,6 +4,7 @@
 #include "kernels/gemm/gemm.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 typedef struct {
     int64_t m, n, k, batch;
@@ -26,6 +27,7 @@ static const Case cases[] = {
     {13, 17, 64, 6, true, false, 0, 1, 0},    {255, 1, 31, 1, false, false, 5, 1, 1},
     {6, 10, 0, 1, false, true, 2, 1, 0.5},    {4, 9, 0, 2, false, false, 0, 1, 0},
     {0, 8, 8, 1, false, true, 0, 1, 0},       {8, 0, 8, 1, false, true, 0, 1, 0},
+    {270, 208, 72, 1, false, true, 8, 1, 0},  {40, 203, 115, 1, false, true, 5, 1, 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -179,5 +181,9 @@ int main(void) {
                                        ON_VARIANT(product_follows_the_definition, 2, "cuda fp32"),
                                        ON_VARIANT(product_follows_the_definition, 3, "cuda tf32"),
                                        ON_VARIANT(product_follows_the_definition, 4, "cuda bf16")};
-    return cmocka_run_group_tests(tests, NULL, devices_end);
+    const struct CMUnitTest own[] = {ON_VARIANT(product_follows_the_definition, 4, "our own, cuda bf16")};
+    int failed = cmocka_run_group_tests(tests, NULL, devices_end);
+    setenv("FUSEBOX_TUNE", "own", 1); // kernels/gemm/cuda_hopper.cuh
+    failed += cmocka_run_group_tests(own, NULL, devices_end);
+    return failed;
 }

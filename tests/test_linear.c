@@ -3,6 +3,7 @@
 #include "kernels/linear/linear.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 typedef struct {
     int64_t rows, in, out;
@@ -470,5 +471,10 @@ int main(void) {
                                        ON_EACH_VARIANT(no_rows_are_harmless),
                                        ON_EACH_VARIANT(bias_gradients_may_be_left_to_others),
                                        ON_EACH_VARIANT(large_inputs_stay_finite)};
-    return cmocka_run_group_tests(tests, NULL, devices_end);
+    const struct CMUnitTest own[] = {
+        ON_VARIANT(form_follows_the_specification, 7, "our own products, cuda fused bf16")};
+    int failed = cmocka_run_group_tests(tests, NULL, devices_end);
+    setenv("FUSEBOX_TUNE", "own", 1); // kernels/gemm/cuda_hopper.cuh
+    failed += cmocka_run_group_tests(own, NULL, devices_end);
+    return failed;
 }

@@ -158,13 +158,13 @@ __device__ inline void fence_barrier_init() {
 __device__ inline void arrive(uint64_t *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/* The same at the barrier in this place of the cluster's block `rank`. */
+/* The same at the barrier in this place of the cluster's block `rank`: tells it that this thread has read,
+ * and no more; what it stored may be seen later (that would take a fence, and a microsecond). */
 __device__ inline void arrive_at(uint64_t *barrier, uint32_t rank) {
-    asm volatile(
-        "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
-        "r"(rank)
-        : "memory");
+    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
+                 "r"(rank)
+                 : "memory");
 }
 /* Arrives and announces `bytes` of copies to come in this phase. */
 __device__ inline void arrive_expecting(uint64_t *barrier, int bytes) {
@@ -198,6 +198,10 @@ struct Ring {
             stage = 0;
             parity ^= 1;
         }
+    }
+    __device__ inline void skip(int tiles) {
+        parity ^= (stage + tiles) / STAGES % 2;
+        stage = (stage + tiles) % STAGES;
     }
 };
 
@@ -318,7 +322,6 @@ __device__ inline void hold(uint32_t (&a)[N][4]) {
 #define ACCUMULATORS_12   ACCUMULATORS_8, ACCUMULATORS_4(8)
 #define ACCUMULATORS_16   ACCUMULATORS_12, ACCUMULATORS_4(12)
 #define ACCUMULATORS_24   ACCUMULATORS_16, ACCUMULATORS_4(16), ACCUMULATORS_4(20)
-#define ACCUMULATORS_32   ACCUMULATORS_24, ACCUMULATORS_4(24), ACCUMULATORS_4(28)
 #define REGISTERS_32                                                                                         \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "   \
     "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -329,11 +332,6 @@ __device__ inline void hold(uint32_t (&a)[N][4]) {
 #define REGISTERS_96                                                                                         \
     REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "        \
                  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define REGISTERS_128                                                                                        \
-    REGISTERS_96                                                                                             \
-        ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "                 \
-        "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "   \
-        "%126, %127"
 
 /* The operands' numbers follow the accumulators': a and b (or a's four registers and b), then accumulate. */
 #define MULTIPLY_SHARED(COLUMNS, REGISTERS, ACCUMULATORS, A, B, ADD, TA, TB)                                 \
@@ -356,17 +354,15 @@ __device__ inline void hold(uint32_t (&a)[N][4]) {
  * c[n][3] row g + 8. */
 template <bool TRANSPOSED_A, bool TRANSPOSED_B, int N>
 __device__ inline void multiply_async(float (&c)[N][4], uint64_t a, uint64_t b, bool add) {
-    static_assert(N == 8 || N == 12 || N == 16 || N == 24 || N == 32, "64, 96, 128, 192 or 256 columns");
+    static_assert(N == 8 || N == 12 || N == 16 || N == 24, "64, 96, 128 or 192 columns");
     if constexpr (N == 8)
         MULTIPLY_SHARED("64", REGISTERS_32, ACCUMULATORS_8, "%32", "%33", "%34", "%35", "%36");
     else if constexpr (N == 12)
         MULTIPLY_SHARED("96", REGISTERS_48, ACCUMULATORS_12, "%48", "%49", "%50", "%51", "%52");
     else if constexpr (N == 16)
         MULTIPLY_SHARED("128", REGISTERS_64, ACCUMULATORS_16, "%64", "%65", "%66", "%67", "%68");
-    else if constexpr (N == 24)
-        MULTIPLY_SHARED("192", REGISTERS_96, ACCUMULATORS_24, "%96", "%97", "%98", "%99", "%100");
     else
-        MULTIPLY_SHARED("256", REGISTERS_128, ACCUMULATORS_32, "%128", "%129", "%130", "%131", "%132");
+        MULTIPLY_SHARED("192", REGISTERS_96, ACCUMULATORS_24, "%96", "%97", "%98", "%99", "%100");
 }
 
 /* The same with a (64 x 16) in registers: two neighbouring accumulators, rounded and packed. They must not

@@ -80,6 +80,13 @@ __device__ inline float power_of_two(float x) {
     return y;
 }
 
+/* 1 / x by the special function unit: relative error 2^-23; 0 for infinities. */
+__device__ inline float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 } // namespace gpu
 
 #endif

@@ -60,11 +60,8 @@ Status gemm_cuda_epilogue(Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
                     (long long)g->m, (long long)g->n, (long long)g->k, dtype_name(g->a_dtype));
     }
     if (e->kind != EPILOGUE_NONE) TRY(plan_bind(plan, e));
-    if (!plan->settled) TRY(plan_tune(ctx, plan, g));
-    CudaDevice *device = cuda_device(ctx);
-    TRY(plan_run(device, plan, &plan->algorithm, g, g->c));
-    device->base.launches++;
-    return OK;
+    if (!plan->settled) TRY(plan_tune(ctx, plan, g, e));
+    return plan_run(ctx, plan, &plan->algorithm, g, e, g->c);
 }
 
 Status gemm_cuda(Ctx *ctx, const Gemm *g) {

@@ -1,9 +1,11 @@
-/* gemm on CUDA: cuBLASLt with an epilogue. Plans (descriptors and the chosen algorithm) are made once for
- * each set of properties and kept by the device. The first time that a product of some size runs (not while a
- * graph is captured), the library's proposals are timed on its operands, some milliseconds each, and the
- * fastest is kept in the user's cache (products-*.txt, one file for a GPU, library and driver): with the same
- * file the same algorithms run, and the same bits come out. FUSEBOX_TUNE=0 in the environment neither times
- * nor reads the file; nor is anything timed where there is no cache folder. */
+/* gemm on CUDA: cuBLASLt, or on Hopper our own kernel (cuda_hopper.cuh), with an epilogue. Plans (descriptors
+ * and the chosen algorithm) are made once for each set of properties and kept by the device. The first time
+ * that a product of some size runs (not while a graph is captured), the library's proposals and our own are
+ * timed on its operands, some milliseconds each, and the fastest is kept in the user's cache
+ * (products-*.txt, one file for a GPU, library and driver): with the same file the same algorithms run, and
+ * the same bits come out. FUSEBOX_TUNE=0 in the environment neither times nor reads the file, and takes the
+ * library's first proposal; nor is anything timed where there is no cache folder. FUSEBOX_TUNE=library leaves
+ * our own kernel out (to compare), FUSEBOX_TUNE=own takes it wherever it can do the product (to test it). */
 #ifndef KERNELS_GEMM_CUDA_CUH
 #define KERNELS_GEMM_CUDA_CUH
 

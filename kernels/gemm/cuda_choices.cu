@@ -1,5 +1,5 @@
 /* The file of choices: one line for each product, its key, the algorithm's fingerprint and time. Nothing
- * in it is believed: a line only picks one among the library's own proposals for the very same product, so
+ * in it is believed: a line only picks one among the proposals for the very same product, so
  * that a damaged file costs time at worst. */
 #include "kernels/gemm/cuda_plan.cuh"
 
@@ -25,9 +25,17 @@ static char *choices_path(const CudaDevice *device, bool make) {
     return path_in_cache(name, make);
 }
 
-bool choices_wanted() {
+static bool setting_is(const char *word) {
     const char *setting = getenv("FUSEBOX_TUNE");
-    if (setting && strcmp(setting, "0") == 0) return false;
+    return setting && strcmp(setting, word) == 0;
+}
+
+OwnKernel choice_of_own() {
+    return setting_is("own") ? OWN_ALWAYS : setting_is("library") ? OWN_NEVER : OWN_PROPOSED;
+}
+
+bool choices_wanted() {
+    if (setting_is("0")) return false;
     char *path = path_in_cache("products", false);
     memory_free(path);
     return path != NULL;

@@ -74,7 +74,7 @@ static PlanKey plan_key(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
     if (key.batch > 1) key.a_step = g->a_step, key.b_step = g->b_step, key.c_step = g->c_step;
     key.types = (int64_t)g->a_dtype | (int64_t)g->b_dtype << 4 | (int64_t)g->c_dtype << 8 |
                 (int64_t)g->transpose_a << 12 | (int64_t)g->transpose_b << 13 | (int64_t)ctx->tf32 << 14 |
-                (int64_t)(g->beta != 0) << 15;
+                (int64_t)(g->beta != 0) << 15 | (int64_t)(g->alpha == 1) << 16;
     key.epilogue = e->kind;
     key.alignments = alignment_log2(g->a) << (4 * ALIGN_A) | alignment_log2(g->b) << (4 * ALIGN_B) |
                      alignment_log2(g->c) << (4 * ALIGN_C);
@@ -180,9 +180,10 @@ static Status set_preferences(cublasLtMatmulPreference_t preference, const CudaD
     return OK;
 }
 
-Status plan_proposals(const CudaDevice *device, const Plan *plan, cublasLtMatmulHeuristicResult_t *proposals,
-                      int *count) {
+static Status library_proposals(const CudaDevice *device, const Plan *plan, Algorithm *proposals,
+                                int *count) {
     cublasLtMatmulPreference_t preference;
+    cublasLtMatmulHeuristicResult_t results[LIBRARY_PROPOSALS];
     *count = 0;
     CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
     Status status = set_preferences(preference, device, plan);
@@ -190,10 +191,11 @@ Status plan_proposals(const CudaDevice *device, const Plan *plan, cublasLtMatmul
         int returned = 0;
         cublasStatus_t answer =
             cublasLtMatmulAlgoGetHeuristic(device->blas, plan->product, plan->a, plan->b, plan->c, plan->c,
-                                           preference, PLAN_PROPOSALS, proposals, &returned);
+                                           preference, LIBRARY_PROPOSALS, results, &returned);
         if (answer == CUBLAS_STATUS_SUCCESS) {
             for (int i = 0; i < returned; i++)
-                if (proposals[i].state == CUBLAS_STATUS_SUCCESS) proposals[(*count)++] = proposals[i];
+                if (results[i].state == CUBLAS_STATUS_SUCCESS)
+                    proposals[(*count)++] = {false, results[i].algo};
         } else if (answer != CUBLAS_STATUS_NOT_SUPPORTED && answer != CUBLAS_STATUS_INVALID_VALUE) {
             status = cublas_status(answer, "cublasLtMatmulAlgoGetHeuristic");
         }
@@ -202,9 +204,17 @@ Status plan_proposals(const CudaDevice *device, const Plan *plan, cublasLtMatmul
     return status;
 }
 
-uint64_t algorithm_fingerprint(const cublasLtMatmulAlgo_t *algorithm) {
-    uint64_t hash = 0;
-    for (uint64_t word : algorithm->data) hash = (hash ^ word) * 0x9E3779B97F4A7C15ull, hash ^= hash >> 29;
+Status plan_proposals(const CudaDevice *device, const Plan *plan, const Gemm *g, const GemmEpilogue *e,
+                      Algorithm *proposals, int *count) {
+    TRY(library_proposals(device, plan, proposals, count));
+    if (choice_of_own() != OWN_NEVER && gemm_hopper_suits(device, g, e)) proposals[(*count)++] = {true, {}};
+    return OK;
+}
+
+uint64_t algorithm_fingerprint(const Algorithm *algorithm) {
+    uint64_t hash = algorithm->own;
+    for (uint64_t word : algorithm->library.data)
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15ull, hash ^= hash >> 29;
     return hash;
 }
 
@@ -216,19 +226,20 @@ static bool worth_timing(const PlanKey *key) {
 
 /* The kept choice, if it is among the proposals; else the first of them. That there is none is no error here:
  * `found` stays false. */
-static Status choose_algorithm(CudaDevice *device, Plan *plan) {
-    cublasLtMatmulHeuristicResult_t proposals[PLAN_PROPOSALS];
+static Status choose_algorithm(CudaDevice *device, Plan *plan, const Gemm *g, const GemmEpilogue *e) {
+    Algorithm proposals[PLAN_PROPOSALS];
     int count;
-    TRY(plan_proposals(device, plan, proposals, &count));
+    TRY(plan_proposals(device, plan, g, e, proposals, &count));
+    const bool always_own = choice_of_own() == OWN_ALWAYS && count > 0 && proposals[count - 1].own;
     plan->found = count > 0;
-    plan->settled = count < 2 || !worth_timing(&plan->key) || !choices_wanted();
+    plan->settled = count < 2 || !worth_timing(&plan->key) || !choices_wanted() || always_own;
     if (!plan->found) return OK;
-    plan->algorithm = proposals[0].algo;
+    plan->algorithm = proposals[always_own ? count - 1 : 0];
     Choice kept;
     if (plan->settled || !choice_find(device, &plan->key, &kept)) return OK;
     for (int i = 0; i < count && !plan->settled; i++) {
-        if (algorithm_fingerprint(&proposals[i].algo) != kept.fingerprint) continue;
-        plan->algorithm = proposals[i].algo;
+        if (algorithm_fingerprint(&proposals[i]) != kept.fingerprint) continue;
+        plan->algorithm = proposals[i];
         plan->microseconds = kept.microseconds;
         plan->settled = true;
     }
@@ -249,7 +260,7 @@ Status plan_find(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e, Plan **fo
         if (!plan) return fail(ERROR_MEMORY, "no host memory for the plans of the products");
         plan->key = key;
         Status status = describe(plan, ctx, g, e);
-        if (!status) status = choose_algorithm(device, plan);
+        if (!status) status = choose_algorithm(device, plan, g, e);
         if (status) {
             plan_free(plan);
             return status;
@@ -261,11 +272,14 @@ Status plan_find(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e, Plan **fo
     return OK;
 }
 
-Status plan_run(const CudaDevice *device, const Plan *plan, const cublasLtMatmulAlgo_t *algorithm,
-                const Gemm *g, void *c) {
+Status plan_run(Ctx *ctx, const Plan *plan, const Algorithm *algorithm, const Gemm *g, const GemmEpilogue *e,
+                void *c) {
+    if (algorithm->own) return gemm_hopper_run(ctx, g, e, c);
+    CudaDevice *device = cuda_device(ctx);
     const float alpha = (float)g->alpha, beta = (float)g->beta;
     CUBLAS_TRY(cublasLtMatmul(device->blas, plan->product, &alpha, g->b, plan->a, g->a, plan->b, &beta, c,
-                              plan->c, c, plan->c, algorithm, device->workspace, device->workspace_bytes,
-                              device->stream));
+                              plan->c, c, plan->c, &algorithm->library, device->workspace,
+                              device->workspace_bytes, device->stream));
+    device->base.launches++;
     return OK;
 }

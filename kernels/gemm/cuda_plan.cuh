@@ -5,24 +5,30 @@
 #ifndef KERNELS_GEMM_CUDA_PLAN_CUH
 #define KERNELS_GEMM_CUDA_PLAN_CUH
 
-#include "kernels/gemm/cuda.cuh"
+#include "kernels/gemm/cuda_hopper.cuh"
 
 /* All that the choice of an algorithm depends on, as words so that keys are hashed and compared plainly. */
 struct PlanKey {
     int64_t m, n, k, lda, ldb, ldc, batch, a_step, b_step, c_step, aux_ld;
-    int64_t types;      // dtypes, transposes, tf32, accumulation
+    int64_t types;      // dtypes, transposes, tf32, accumulation, whether alpha is 1
     int64_t epilogue;   // GemmEpilogueKind
     int64_t alignments; // log2 of the addresses' alignments: a, b, c, aux, bias
 };
 
 enum { PLAN_KEY_WORDS = sizeof(PlanKey) / sizeof(int64_t) };
 
+/* A way to compute a product: our own kernel's, or one of cuBLASLt's. */
+struct Algorithm {
+    bool own;
+    cublasLtMatmulAlgo_t library;
+};
+
 struct Plan {
     PlanKey key;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, c;
-    cublasLtMatmulAlgo_t algorithm;
-    bool found;         // false: cuBLASLt has nothing for this key
+    Algorithm algorithm;
+    bool found;         // false: nobody has anything for this key
     bool settled;       // the algorithm stays; until then it is the library's first proposal
     float microseconds; // what the algorithm took when it was chosen; 0: never timed
 };
@@ -32,20 +38,20 @@ CHECKED Status plan_find(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e, P
 /* Binds the epilogue's addresses, which change from call to call under one plan. */
 CHECKED Status plan_bind(Plan *plan, const GemmEpilogue *e);
 /* The product itself, with any algorithm, into any C. */
-CHECKED Status plan_run(const CudaDevice *device, const Plan *plan, const cublasLtMatmulAlgo_t *algorithm,
-                        const Gemm *g, void *c);
+CHECKED Status plan_run(Ctx *ctx, const Plan *plan, const Algorithm *algorithm, const Gemm *g,
+                        const GemmEpilogue *e, void *c);
 
-/* What cuBLASLt proposes for a plan, best guess first; `count` 0 when there is nothing. */
-enum { PLAN_PROPOSALS = 32 };
-CHECKED Status plan_proposals(const CudaDevice *device, const Plan *plan,
-                              cublasLtMatmulHeuristicResult_t *proposals, int *count);
+/* What cuBLASLt proposes for a plan, best guess first, then our own; `count` 0 when there is nothing. */
+enum { LIBRARY_PROPOSALS = 32, PLAN_PROPOSALS = LIBRARY_PROPOSALS + 1 };
+CHECKED Status plan_proposals(const CudaDevice *device, const Plan *plan, const Gemm *g,
+                              const GemmEpilogue *e, Algorithm *proposals, int *count);
 /* Tells algorithms apart. */
-uint64_t algorithm_fingerprint(const cublasLtMatmulAlgo_t *algorithm);
+uint64_t algorithm_fingerprint(const Algorithm *algorithm);
 
 /* Times the proposals on the product's own operands, settles the plan on the fastest and keeps the choice.
  * C is left alone where the product adds to it, else undefined, as is what the epilogue writes. Leaves the
  * plan as it is while a graph is being captured. */
-CHECKED Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g);
+CHECKED Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g, const GemmEpilogue *e);
 
 /* ---- kept choices ---- */
 
@@ -57,6 +63,9 @@ struct Choice {
 /* Whether choices are made by the clock at all: not with FUSEBOX_TUNE=0, nor where there is no folder to keep
  * them in, since two processes might then choose differently. */
 bool choices_wanted();
+/* What FUSEBOX_TUNE says of our own kernel (cuda.cuh). */
+enum OwnKernel { OWN_PROPOSED, OWN_ALWAYS, OWN_NEVER };
+OwnKernel choice_of_own();
 bool choice_find(const CudaDevice *device, const PlanKey *key, Choice *choice);
 /* Adds a choice to the file. That it cannot be written is no error: the next process will choose anew. */
 void choice_keep(const CudaDevice *device, const PlanKey *key, const Choice *choice);

@@ -16,13 +16,15 @@ struct Racer {
 };
 
 struct Race {
+    Ctx *ctx;
     CudaDevice *device;
     const Plan *plan;
     const Gemm *product;
+    const GemmEpilogue *epilogue;
     void *c;
     bool cold; // the caches could hold the operands, and shall not
     Event *start, *end;
-    cublasLtMatmulHeuristicResult_t proposals[PLAN_PROPOSALS];
+    Algorithm proposals[PLAN_PROPOSALS];
     Racer racers[PLAN_PROPOSALS];
     int count;
 };
@@ -37,7 +39,8 @@ Status run(Race *race, int i, double *milliseconds) {
     Device *device = &race->device->base;
     if (race->cold) TRY(device->fill(device, race->device->workspace, 0, race->device->workspace_bytes));
     TRY(device->event_record(device, race->start));
-    Status status = plan_run(race->device, race->plan, &race->proposals[i].algo, race->product, race->c);
+    Status status =
+        plan_run(race->ctx, race->plan, &race->proposals[i], race->product, race->epilogue, race->c);
     race->racers[i].out = status != OK; // refused, which is no error of the product
     status_free(status);
     TRY(device->event_record(device, race->end));
@@ -64,7 +67,7 @@ Status run_laps(Race *race) {
 }
 
 Status race_and_choose(Race *race, Plan *plan) {
-    TRY(plan_proposals(race->device, plan, race->proposals, &race->count));
+    TRY(plan_proposals(race->device, plan, race->product, race->epilogue, race->proposals, &race->count));
     TRY(run_laps(race));
     int winner = 0;
     for (int i = 1; i < race->count; i++)
@@ -72,7 +75,7 @@ Status race_and_choose(Race *race, Plan *plan) {
     if (score(&race->racers[winner]) > FIRST_KEEPS * score(&race->racers[0])) winner = 0;
     plan->settled = true;
     if (race->racers[winner].out) return OK; // nothing runs: the first proposal will say why
-    plan->algorithm = race->proposals[winner].algo;
+    plan->algorithm = race->proposals[winner];
     plan->microseconds = (float)(1000 * score(&race->racers[winner]) / (LAPS - 1));
     const Choice choice = {algorithm_fingerprint(&plan->algorithm), plan->microseconds};
     choice_keep(race->device, &plan->key, &choice);
@@ -93,19 +96,22 @@ bool fits_in_caches(const CudaDevice *device, const Gemm *g) {
 
 } // namespace
 
-Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g) {
+Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g, const GemmEpilogue *e) {
     CudaDevice *cuda = cuda_device(ctx);
     Device *device = &cuda->base;
     cudaStreamCaptureStatus capture;
     CUDA_TRY(cudaStreamIsCapturing(cuda->stream, &capture));
     if (capture != cudaStreamCaptureStatusNone) return OK;
     Race race = {};
+    race.ctx = ctx;
     race.device = cuda;
     race.plan = plan;
     race.product = g;
+    race.epilogue = e;
     race.c = g->c;
     race.cold = fits_in_caches(cuda, g);
-    void *scratch = NULL; // stands for a C that is added to
+    const int64_t launches = device->launches; // the race's are not counted
+    void *scratch = NULL;                      // stands for a C that is added to
     Status status = g->beta != 0 ? device->allocate(device, bytes_of_c(g), &scratch) : OK;
     if (status) { // no room: the first proposal will do
         status_free(status);
@@ -119,6 +125,7 @@ Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g) {
     if (!status) status = device->event_create(device, &race.start);
     if (!status) status = device->event_create(device, &race.end);
     if (!status) status = race_and_choose(&race, plan);
+    device->launches = launches;
     device->event_free(device, race.start);
     device->event_free(device, race.end);
     device->release(device, scratch);

@@ -66,8 +66,11 @@ const Variant *test_variant(void **state, Operation operation) {
 
 int devices_end(void **state) {
     (void)state;
-    for (int i = 0; i < BACKEND_COUNT; i++)
+    for (int i = 0; i < BACKEND_COUNT; i++) {
         if (held.devices[i]) held.devices[i]->close(held.devices[i]);
+        held.devices[i] = NULL;
+        held.tried[i] = false;
+    }
     return 0;
 }
 

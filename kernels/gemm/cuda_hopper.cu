@@ -1,0 +1,252 @@
+/* Hopper's product: one kernel for every form, and which products it takes. */
+#include "kernels/gemm/cuda_hopper.cuh"
+
+#include "kernels/gemm/cuda_hopper_finish.cuh"
+
+#include <climits>
+
+namespace hopper_gemm {
+namespace {
+
+/* ---- the producers: one thread for the operands, one of another warp for aux ---- */
+
+/* This block's half of the cluster's common operand, half of the columns or of the k, to both blocks. */
+template <class F>
+__device__ inline void load_b(const Maps &maps, uint8_t *to, int column, int k, uint64_t *filled) {
+    constexpr uint16_t EVERY = (1 << CLUSTER) - 1;
+    const int rank = int(cluster_rank());
+    if constexpr (F::TRANSPOSED_B) {
+        const int first = rank * (DEPTH / CLUSTER);
+        for (int i = 0; i < COLUMNS; i += BLOCK_COLUMNS)
+            load_block_to_cluster(to + (i + first) * ROW_BYTES, maps.b, k + first, column + i, filled, EVERY);
+    } else {
+        const int first = rank * (COLUMNS / CLUSTER);
+        load_block_to_cluster(to + first * ROW_BYTES, maps.b, column + first, k, filled, EVERY);
+    }
+}
+
+template <class F>
+__device__ inline void produce(const Problem &p, const Maps &maps, typename F::Shared &shared) {
+    Ring<STAGES> ring;
+    for (Walk walk(p); walk.more(); walk.next()) {
+        for (int step = 0; step < p.steps; step++, ring.advance()) {
+            uint64_t *const filled = &shared.filled[ring.stage];
+            wait(&shared.free[ring.stage], ring.parity ^ 1);
+            arrive_expecting(filled, A_BYTES + B_BYTES);
+            load_block_async(shared.a[ring.stage], maps.a, walk.row, step * DEPTH, filled);
+            load_b<F>(maps, shared.b[ring.stage], walk.column, step * DEPTH, filled);
+        }
+    }
+}
+
+template <class F>
+__device__ inline void produce_aux(const Problem &p, const Maps &maps, typename F::Shared &shared) {
+    Ring<F::BUFFERS> ring;
+    for (Walk walk(p); walk.more(); walk.next()) {
+        for (int i = 0; i < HALVES * ACROSS; i++, ring.advance()) {
+            uint64_t *const filled = &shared.aux_filled[ring.stage];
+            wait(&shared.aux_free[ring.stage], ring.parity ^ 1);
+            arrive_expecting(filled, WARPS * PART_BYTES);
+            load_block_async(shared.parts[ring.stage], maps.aux, walk.row + i / ACROSS * 64,
+                             walk.column + i % ACROSS * 64, filled);
+        }
+    }
+}
+
+/* ---- the consumers: a warpgroup each ---- */
+
+template <class F>
+struct Consumer {
+    typename F::Shared &shared;
+    Ring<STAGES> ring;
+    const int group, lane;
+
+    __device__ explicit Consumer(typename F::Shared &shared)
+        : shared(shared), group(uniform(int(threadIdx.x) / WARPGROUP)), lane(int(threadIdx.x) % 32) {}
+
+    /* In every block of the cluster, since each block's producer writes to all. */
+    __device__ void release(int stage) const {
+        if (lane < CLUSTER) arrive_at(&shared.free[stage], uint32_t(lane));
+    }
+
+    /* Starts the products of a stage, 16 of its k at a time. */
+    __device__ void issue(float (&c)[HALVES][COLUMNS / 8][4], int stage, bool add) const {
+        constexpr int SIDEWAYS = 16 * 2, DOWN = 16 * ROW_BYTES; // 16 columns of a tile, or 16 rows, further
+        const uint8_t *const b = shared.b[stage];
+        const uint64_t left = rows_operand(shared.a[stage]);
+        const uint64_t right = F::TRANSPOSED_B ? columns_operand(b, DEPTH * ROW_BYTES) : rows_operand(b);
+        products_begin();
+#pragma unroll
+        for (int k = 0; k < DEPTH / 16; k++)
+#pragma unroll
+            for (int half = 0; half < HALVES; half++)
+                multiply_async<false, F::TRANSPOSED_B>(
+                    c[half], advance(left, half * 64 * ROW_BYTES + k * SIDEWAYS),
+                    advance(right, k * (F::TRANSPOSED_B ? DOWN : SIDEWAYS)), add || k > 0);
+        products_commit();
+    }
+
+    /* Sums up a tile. The ring's stages are looked at only in turn: a barrier's parity tells a round from the
+     * next, but not from the one after. */
+    __device__ void multiply(float (&c)[HALVES][COLUMNS / 8][4], int steps) {
+        int previous = 0;
+        begin_turn(MULTIPLY_TURN, group);
+        for (int step = 0; step < steps; step++, ring.advance()) {
+            wait(&shared.filled[ring.stage], ring.parity);
+            issue(c, ring.stage, step > 0);
+            if (step > 0) {
+                products_wait<1>();
+                release(previous);
+            }
+            previous = ring.stage;
+        }
+        end_turn(MULTIPLY_TURN, group);
+        products_wait<0>();
+        release(previous);
+#pragma unroll
+        for (int half = 0; half < HALVES; half++) hold(c[half]);
+    }
+};
+
+template <class F>
+__device__ inline void consume(const Problem &p, const Maps &maps, typename F::Shared &shared) {
+    Consumer<F> own(shared);
+    Parts<F> parts(shared);
+    int turn = 0;
+    if (own.group == CONSUMERS - 1) { // the first's turn
+        end_turn(MULTIPLY_TURN, own.group);
+        end_turn(STORE_TURN, own.group);
+    }
+    for (Walk walk(p); walk.more(); walk.next()) {
+        if (turn++ % CONSUMERS != own.group) { // the other's tile
+            own.ring.skip(p.steps);
+            if constexpr (F::READS_AUX) parts.ring.skip(HALVES * ACROSS);
+            continue;
+        }
+        float c[HALVES][COLUMNS / 8][4];
+        Bias bias;
+        bias.load(p, walk.column);
+        own.multiply(c, p.steps);
+        begin_turn(STORE_TURN, own.group);
+#pragma unroll
+        for (int half = 0; half < HALVES; half++)
+            finish_rows(parts, bias, p, maps, c[half], walk.row + 64 * half, walk.column);
+        parts.all_sent();
+        end_turn(STORE_TURN, own.group);
+    }
+    if (turn % CONSUMERS == own.group) { // the last has been given back
+        begin_turn(MULTIPLY_TURN, own.group);
+        begin_turn(STORE_TURN, own.group);
+    }
+}
+
+template <class F>
+__device__ inline void init_barriers(typename F::Shared &shared) {
+    for (int s = 0; s < STAGES; s++) {
+        barrier_init(&shared.filled[s], 1);
+        barrier_init(&shared.free[s], WARPS * CLUSTER);
+    }
+    for (int s = 0; s < F::BUFFERS; s++) {
+        barrier_init(&shared.aux_filled[s], 1);
+        barrier_init(&shared.aux_free[s], WARPS);
+    }
+    fence_barrier_init();
+}
+
+template <class F>
+__global__ void __launch_bounds__(THREADS, 1)
+    product_kernel(const __grid_constant__ Problem p, const __grid_constant__ Maps maps) {
+    if constexpr (HOPPER) {
+        extern __shared__ __align__(1024) uint8_t shared_memory[]; // whole swizzled groups of 8 rows
+        typename F::Shared &shared = *reinterpret_cast<typename F::Shared *>(shared_memory);
+        if (threadIdx.x == 0) init_barriers<F>(shared);
+        cluster_wait();
+        wait_for_previous();
+        let_next_start();
+        if (threadIdx.x >= CONSUMERS * WARPGROUP) {
+            fewer_registers<24>();
+            if (threadIdx.x == CONSUMERS * WARPGROUP) produce<F>(p, maps, shared);
+            if (F::READS_AUX && threadIdx.x == CONSUMERS * WARPGROUP + 32) produce_aux<F>(p, maps, shared);
+        } else {
+            more_registers<240>();
+            consume<F>(p, maps, shared);
+        }
+        __syncwarp();
+        cluster_wait(); // the other block may still release stages here
+    }
+}
+
+/* ---- the launch ---- */
+
+/* A matrix of rows `ld` apart, for copies of tiles of `tile_rows` x 64. */
+Status matrix_map(const void *data, int64_t rows, int64_t width, int64_t ld, int tile_rows,
+                  CUtensorMap *map) {
+    const cuuint64_t extents[2] = {cuuint64_t(width), cuuint64_t(rows)};
+    const cuuint64_t strides[1] = {cuuint64_t(ld) * sizeof(bf16)};
+    const cuuint32_t tile[2] = {BLOCK_COLUMNS, cuuint32_t(tile_rows)};
+    return tensor_map_encode(const_cast<void *>(data), 2, extents, strides, tile, map);
+}
+
+/* Clusters' tiles whose rows of A, 8 MiB of them, stay in the L2 cache while the columns are swept. */
+int rows_swept(int64_t k, int rows) {
+    const int64_t group = (int64_t(8) << 20) / (k * CLUSTER * ROWS * int64_t(sizeof(bf16)));
+    return int(group < 1 ? 1 : group > rows ? rows : group);
+}
+
+template <Finish FINISH>
+Status launch(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {
+    typedef Form<FINISH> F;
+    Maps maps = {};
+    TRY(matrix_map(g->a, g->m, g->k, g->lda, ROWS, &maps.a));
+    TRY(F::TRANSPOSED_B ? matrix_map(g->b, g->k, g->n, g->ldb, DEPTH / CLUSTER, &maps.b)
+                        : matrix_map(g->b, g->n, g->k, g->ldb, COLUMNS / CLUSTER, &maps.b));
+    TRY(matrix_map(c, g->m, g->n, g->ldc, 16, &maps.c));
+    if (e->aux) TRY(matrix_map(e->aux, g->m, g->n, e->aux_ld, F::READS_AUX ? 64 : 16, &maps.aux));
+    Problem p = {};
+    p.n = int(g->n);
+    p.steps = int(divide_up(g->k, DEPTH));
+    p.rows = int(divide_up(g->m, CLUSTER * ROWS));
+    p.group = rows_swept(g->k, p.rows);
+    p.tiles = p.rows * int(divide_up(g->n, COLUMNS));
+    p.bias = static_cast<const bf16 *>(e->bias);
+    p.aux = e->aux != nullptr;
+    const int clusters = cuda_device(ctx)->multiprocessors / CLUSTER;
+    return LAUNCH_CLUSTERS(ctx, CLUSTER, product_kernel<F>,
+                           CLUSTER * (p.tiles < clusters ? p.tiles : clusters), THREADS,
+                           sizeof(typename F::Shared), p, maps);
+}
+
+/* Whether the build has code for this GPU: without sm_90a a kernel's body is left out (gpu::HOPPER), and what
+ * is left takes hardly any registers. */
+bool built_for(const CudaDevice *device) {
+    cudaFuncAttributes attributes;
+    return device->capability == 90 &&
+           cudaFuncGetAttributes(&attributes, product_kernel<Form<Finish::BIAS>>) == cudaSuccess &&
+           attributes.numRegs > 64;
+}
+
+} // namespace
+} // namespace hopper_gemm
+
+bool gemm_hopper_suits(const CudaDevice *device, const Gemm *g, const GemmEpilogue *e) {
+    const bool slope = e->kind == EPILOGUE_DGELU, aux = slope || e->kind == EPILOGUE_GELU_AUX_BIAS;
+    const bool bias = e->kind == EPILOGUE_BIAS || e->kind == EPILOGUE_GELU_BIAS || aux;
+    if (g->a_dtype != BF16 || g->b_dtype != BF16 || g->c_dtype != BF16 || g->batch > 1) return false;
+    if (g->alpha != 1 || g->beta != 0 || g->transpose_a || g->transpose_b == slope) return false;
+    if (!bias && e->kind != EPILOGUE_NONE) return false;
+    if (g->m > INT_MAX / 2 || g->n > INT_MAX / 2 || g->k > INT_MAX / 2 || g->k == 0) return false;
+    // the copy engine takes rows from 16-byte addresses on, and clips what it stores at 16 bytes
+    return walks_in_packs(8, {g->n, g->k, g->lda, g->ldb, g->ldc}, {g->a, g->b, g->c}) &&
+           (!aux || walks_in_packs(8, {e->aux_ld}, {e->aux})) && (uintptr_t)e->bias % 4 == 0 &&
+           hopper_gemm::built_for(device);
+}
+
+Status gemm_hopper_run(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {
+    using namespace hopper_gemm;
+    switch (e->kind) {
+    case EPILOGUE_NONE:
+    case EPILOGUE_BIAS: return launch<Finish::BIAS>(ctx, g, e, c);
+    case EPILOGUE_DGELU: return launch<Finish::SLOPE>(ctx, g, e, c);
+    default: return launch<Finish::GELU>(ctx, g, e, c);
+    }
+}

@@ -1,0 +1,153 @@
+/* cuda_hopper_finish: what becomes of a tile's sums, by the four warps that have them in registers. bf16
+ * leaves through shared memory: a warp lays 16 rows of 64 columns down, and the copy engine stores them,
+ * clipped at C's edges, while the warp goes on. */
+#ifndef KERNELS_GEMM_CUDA_HOPPER_FINISH_CUH
+#define KERNELS_GEMM_CUDA_HOPPER_FINISH_CUH
+
+#include "kernels/gemm/cuda_hopper_tile.cuh"
+
+namespace hopper_gemm {
+
+/* gelu(z) = z s with s = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (z + 0.044715 z^3), linear.h's tanh form, in
+ * seven instructions; -2u in powers of 2, whose overflow to infinity gives s = 0. Absolute error z 2^-22. */
+constexpr float POWER = -2.f * 0.7978845608028654f * 1.4426950408889634f, SLOPE = 2.f * 0.7978845608028654f;
+constexpr float CUBIC = 0.044715f;
+
+__device__ inline float gelu_sigmoid(float z) {
+    return reciprocal(1.f + power_of_two(z * fmaf(POWER * CUBIC * z, z, POWER)));
+}
+__device__ inline float gelu(float z) {
+    return z * gelu_sigmoid(z);
+}
+/* s + z s (1 - s) 2 du/dz. */
+__device__ inline float gelu_slope(float z) {
+    const float s = gelu_sigmoid(z);
+    return fmaf(z * s * (1.f - s), fmaf(3.f * SLOPE * CUBIC * z, z, SLOPE), s);
+}
+
+/* A tile's slice of the bias: lane l has columns 2l and 2l + 1 of every 64. */
+struct Bias {
+    uint32_t words[ACROSS];
+
+    __device__ void load(const Problem &p, int column) {
+        column += int(threadIdx.x) % 32 * 2;
+#pragma unroll
+        for (uint32_t &word : words) {
+            word = p.bias && column < p.n ? __ldg(reinterpret_cast<const uint32_t *>(p.bias + column)) : 0;
+            column += 64;
+        }
+    }
+    /* To the 64 columns of part i. */
+    __device__ void add(float (&c)[COLUMNS / 8][4], int i) const {
+        const int t = int(threadIdx.x) % 4;
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const uint32_t word = __shfl_sync(~0u, words[i], 4 * n + t);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                c[8 * i + n][j] += __uint_as_float(j % 2 ? word & 0xffff0000u : word << 16);
+        }
+    }
+};
+
+/* The way of a warp's parts through shared memory. The consumers take turns at it. */
+template <class F>
+struct Parts {
+    typename F::Shared &shared;
+    const int warp, lane;
+    Ring<F::BUFFERS> ring; // SLOPE: filled with aux by a producer
+    int sending = -1;      // SLOPE: the buffer from which a part of c leaves, or -1
+
+    __device__ explicit Parts(typename F::Shared &shared)
+        : shared(shared), warp(uniform(int(threadIdx.x) % WARPGROUP / 32)), lane(int(threadIdx.x) % 32) {}
+
+    /* Where this lane's row of a 16 x 16 matrix begins: the columns from `column` on. */
+    __device__ int place(int column) const { return swizzled(lane % 16, column + lane / 16 * 8); }
+
+    /* Stores the 64 columns of part i, rounded, to the matrix that `map` describes. */
+    __device__ void store(const CUtensorMap &map, const float (&c)[COLUMNS / 8][4], int i, int row,
+                          int column) {
+        uint8_t *const through = shared.parts[ring.stage][warp];
+        if constexpr (!F::READS_AUX) {
+            if (lane == 0) wait_stores_read<F::BUFFERS - 1>(); // what left from here last
+            __syncwarp();
+            ring.advance();
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float(&left)[4] = c[8 * i + 2 * j], (&right)[4] = c[8 * i + 2 * j + 1];
+            const uint32_t words[4] = {pack(left[0], left[1]), pack(left[2], left[3]),
+                                       pack(right[0], right[1]), pack(right[2], right[3])};
+            store_matrices(words, through + place(16 * j));
+        }
+        fence_async();
+        __syncwarp();
+        if (lane == 0) {
+            store_block_async(map, row + 16 * warp, column + 64 * i, through);
+            commit_stores();
+        }
+    }
+
+    /* Multiplies the 64 columns of part i by the slope of GELU at aux. */
+    __device__ void scale(float (&c)[COLUMNS / 8][4], int i) const {
+        const uint8_t *const from = shared.parts[ring.stage][warp];
+        wait(&shared.aux_filled[ring.stage], ring.parity);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            uint32_t words[4];
+            load_matrices(words, from + place(16 * j));
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                float(&sums)[4] = c[8 * i + 2 * j + k / 2];
+                sums[k % 2 * 2] *= gelu_slope(__uint_as_float(words[k] << 16));
+                sums[k % 2 * 2 + 1] *= gelu_slope(__uint_as_float(words[k] & 0xffff0000u));
+            }
+        }
+        __syncwarp();
+    }
+    /* SLOPE: gives back the buffer before the last, or at a tile's end the last. */
+    __device__ void sent() {
+        if (lane == 0 && sending >= 0) {
+            wait_stores_read<1>();
+            arrive(&shared.aux_free[sending]);
+        }
+        sending = ring.stage;
+        ring.advance();
+    }
+    __device__ void all_sent() {
+        if (lane == 0) {
+            wait_stores_read();
+            if (sending >= 0) arrive(&shared.aux_free[sending]);
+        }
+        sending = -1;
+        __syncwarp();
+    }
+};
+
+/* 64 rows of a tile. */
+template <class F>
+__device__ inline void finish_rows(Parts<F> &parts, const Bias &bias, const Problem &p, const Maps &maps,
+                                   float (&c)[COLUMNS / 8][4], int row, int column) {
+#pragma unroll
+    for (int i = 0; i < ACROSS; i++) {
+        if constexpr (F::FINISH == Finish::SLOPE) {
+            parts.scale(c, i);
+            parts.store(maps.c, c, i, row, column);
+            parts.sent();
+            continue;
+        }
+        bias.add(c, i);
+        if constexpr (F::FINISH == Finish::GELU) {
+            if (p.aux) parts.store(maps.aux, c, i, row, column);
+#pragma unroll
+            for (int n = 8 * i; n < 8 * i + 8; n++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) c[n][j] = gelu(c[n][j]);
+        }
+        parts.store(maps.c, c, i, row, column);
+    }
+}
+
+} // namespace hopper_gemm
+
+#endif

@@ -1,0 +1,97 @@
+/* cuda_hopper_tile: how Hopper's product is divided among clusters, blocks and warpgroups.
+ *
+ * A block has three warpgroups. One fills a ring of stages, 64 of the k summed over each, by copies of the
+ * tensor memory accelerator; the other two take tiles of C in turn, so that one writes its tile while the
+ * other multiplies: where k is short, that is a third of the time. Two blocks, a cluster, work on tiles one
+ * below the other: each copies half of the columns' operand to both. */
+#ifndef KERNELS_GEMM_CUDA_HOPPER_TILE_CUH
+#define KERNELS_GEMM_CUDA_HOPPER_TILE_CUH
+
+#include "kernels/device/hopper.cuh"
+
+namespace hopper_gemm {
+
+using namespace gpu;
+
+/* What becomes of a tile's sums. */
+enum class Finish {
+    BIAS,  // c = a b^T + bias; bias where it is there
+    GELU,  // aux = a b^T + bias, c = gelu(aux); bias and aux where they are there
+    SLOPE, // c = a b * gelu'(aux)
+};
+
+constexpr int CLUSTER = 2, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGROUP;
+constexpr int WARPS = 4;                                 // of a warpgroup
+constexpr int ROWS = 128, COLUMNS = 192;                 // of a block's tile
+constexpr int HALVES = ROWS / 64, ACROSS = COLUMNS / 64; // parts of 64 x 64
+constexpr int DEPTH = 64;                                // of the k summed over, in one stage
+constexpr int A_BYTES = ROWS * ROW_BYTES, B_BYTES = COLUMNS * ROW_BYTES;
+constexpr int PART_BYTES = 16 * ROW_BYTES; // a warp's 16 rows of a part: what it stores at once
+constexpr int STAGES = 5;
+
+template <Finish FINISH_>
+struct Form {
+    static constexpr Finish FINISH = FINISH_;
+    static constexpr bool READS_AUX = FINISH == Finish::SLOPE;
+    static constexpr bool TRANSPOSED_B = FINISH == Finish::SLOPE; // b is (k, n), else (n, k)
+    static constexpr int BUFFERS = READS_AUX ? 3 : 2;             // for parts
+
+    struct Shared { // tiles from multiples of 1024 bytes on
+        uint8_t a[STAGES][A_BYTES], b[STAGES][B_BYTES];
+        uint8_t parts[BUFFERS][WARPS]
+                     [PART_BYTES]; // of c or GELU's aux on their way out, of SLOPE's both ways
+        uint64_t filled[STAGES], free[STAGES];
+        uint64_t aux_filled[BUFFERS], aux_free[BUFFERS];
+    };
+    static_assert(sizeof(Shared) <= 227 * 1024, "a block's shared memory");
+};
+
+struct Problem {
+    int n, steps;     // steps: of DEPTH along k
+    int rows, group;  // tiles of a cluster's height; so many are swept together over all columns
+    int tiles;        // of a cluster
+    const bf16 *bias; // (n), or NULL
+    bool aux;         // GELU: whether aux is written
+};
+
+struct Maps {
+    CUtensorMap a, b, c, aux;
+};
+
+/* A block's tiles, one after another. */
+struct Walk {
+    const Problem &p;
+    int index;
+    int row, column; // C's first element
+
+    __device__ explicit Walk(const Problem &p) : p(p), index(int(blockIdx.x) / CLUSTER) { place(); }
+    __device__ bool more() const { return index < p.tiles; }
+    __device__ void next() {
+        index += int(gridDim.x) / CLUSTER;
+        if (more()) place();
+    }
+    __device__ void place() {
+        const int swept = p.group * (p.tiles / p.rows), sweep = index / swept, rest = index % swept;
+        const int height = min(p.group, p.rows - sweep * p.group);
+        row = ((sweep * p.group + rest % height) * CLUSTER + int(cluster_rank())) * ROWS;
+        column = rest / height * COLUMNS;
+    }
+};
+
+/* The same value in all lanes, as the compiler can see. */
+__device__ inline int uniform(int x) {
+    return __shfl_sync(~0u, x, 0);
+}
+
+/* Turns that the two consumers take at something, the first at the first tile. `id`: of two barriers. */
+__device__ inline void begin_turn(int id, int group) {
+    named_wait(id + group, CONSUMERS * WARPGROUP);
+}
+__device__ inline void end_turn(int id, int group) {
+    named_arrive(id + (group + 1) % CONSUMERS, CONSUMERS * WARPGROUP);
+}
+constexpr int MULTIPLY_TURN = 1, STORE_TURN = 3;
+
+} // namespace hopper_gemm
+
+#endif
