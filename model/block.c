@@ -33,6 +33,7 @@ static Status norm(Run *run, const Affine *parameters, NormSite site, Tensor r, 
                        .eps = run->config->norm_eps,
                        .weight = parameters->weight.weight,
                        .bias = parameters->bias.weight};
+    if (!tensor_empty(n->skip)) n->dropout = dropout_at(run->in->dropout, run->in->layer, site.site);
     if (!tensor_empty(n->skip) && tensor_empty(r))
         TRY(take(ctx, inner, "residual", ctx->dtype, shape, &n->r));
     if (tensor_empty(y)) TRY(take(ctx, inner, "norm", ctx->dtype, shape, &n->y));

@@ -77,6 +77,65 @@ static void gradients_are_slopes(void **state) {
 
 /* With dropout there is no PyTorch to compare with, which draws other masks: gradients against differences of
  * the loss under the same masks, and every form against the specification. */
+typedef struct {
+    uint32_t instances[100];
+    int count;
+} Sites;
+
+/* Where something can be dropped: it is, and under a number of its own. */
+static void meet(Sites *sites, const Dropout *dropout) {
+    assert_true(dropout_on(dropout));
+    for (int i = 0; i < sites->count; i++) assert_int_not_equal(sites->instances[i], dropout->instance);
+    sites->instances[sites->count++] = dropout->instance;
+}
+
+static void meet_norm(Sites *sites, const NormForward *n) {
+    if (!tensor_empty(n->skip)) meet(sites, &n->dropout);
+}
+
+static void meet_stack(Sites *sites, const Stack *s) {
+    meet(sites, &s->embedding_dropout.dropout);
+    for (int64_t i = 0; i < s->layers; i++) {
+        const Block *b = &s->blocks[i];
+        meet(sites, &b->attention.dropout);
+        meet_norm(sites, &b->norm1);
+        meet_norm(sites, &b->norm2);
+        if (tensor_empty(b->input.memory)) continue;
+        meet(sites, &b->cross.dropout);
+        meet_norm(sites, &b->cross_norm);
+    }
+    meet_norm(sites, &s->final_norm);
+}
+
+static void sites_body(Rig *rig, const void *what, double *const *in, double *const *out) {
+    (void)in;
+    const Task *task = what;
+    TaskSession s;
+    Sites sites = {.count = 0};
+    task_session_open(&s, rig, task, true);
+    task_forward(&s, rig, task, 0);
+    meet_stack(&sites, &s.model.stack);
+    if (task->config.encoder_layers) meet_stack(&sites, &s.model.encoder);
+    out[0][0] = sites.count;
+    transformer_close(&s.model);
+}
+
+/* Each stack's embedding; of each branch the residual, and of attention the probabilities. */
+static void every_site_drops(void **state) {
+    (void)state;
+    for (int i = 0; i < MODELS; i++) {
+        Safetensors *file;
+        Task task = open_model(i, &file);
+        const Config *c = &task.config;
+        double count, *out[] = {&count};
+        task.dropout = 0.5;
+        rig_run_once(&specification, sites_body, &task, NULL, out);
+        int64_t pairs = c->encoder_layers > 0;
+        assert_int_equal(count, 1 + pairs + (3 + 2 * pairs) * c->layers + 3 * c->encoder_layers);
+        safetensors_close(file);
+    }
+}
+
 static void dropouts_gradients_are_slopes(void **state) {
     (void)state;
     for (int i = 0; i < MODELS; i++) {
@@ -263,6 +322,7 @@ int main(void) {
         ON_ALL(recomputation_changes_no_bit),
         ON_ALL(five_steps_are_pytorchs),
         ONCE(gradients_are_slopes),
+        ONCE(every_site_drops),
         ONCE(dropouts_gradients_are_slopes),
         ON_EACH_VARIANT(hidden_states_are_transformers),
         cmocka_unit_test_setup_teardown(older_names_are_read, scratch_setup, scratch_teardown),

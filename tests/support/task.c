@@ -60,7 +60,7 @@ static double scale_of(const Task *task, int64_t step) {
     return 1.0 / (double)count;
 }
 
-static void forward_and_loss(TaskSession *s, Rig *rig, const Task *task, int64_t step) {
+void task_forward(TaskSession *s, Rig *rig, const Task *task, int64_t step) {
     Ctx *ctx = &rig->ctx;
     const Inputs inputs = {.tokens = of_step(s->tokens, step),
                            .segments = of_step(s->segments, step),
@@ -93,7 +93,7 @@ void task_gradient(Rig *rig, const void *what, double *const *in, double *const 
     TaskSession s;
     task_session_open(&s, rig, task, true);
     disturb(rig, task, s.model.parameters.weight, 0, NULL);
-    forward_and_loss(&s, rig, task, 0);
+    task_forward(&s, rig, task, 0);
     task_get_logits(&s, rig, out[0]);
     rig_get(rig, s.model.loss_sum, out[1]);
     expect_ok(transformer_backward(&rig->ctx, &s.model));
@@ -108,7 +108,7 @@ static void loss_body(Rig *rig, const void *what, double *const *in, double *con
     TaskSession s;
     task_session_open(&s, rig, task, task->dropout > 0); // which only training has
     disturb(rig, task, s.model.parameters.weight, 0, NULL);
-    forward_and_loss(&s, rig, task, 0);
+    task_forward(&s, rig, task, 0);
     rig_get(rig, s.model.loss_sum, out[0]);
     transformer_close(&s.model);
 }
@@ -130,7 +130,7 @@ void task_training(Rig *rig, const void *what, double *const *in, double *const 
         double state[ADAMW_STATE_SIZE] = {0};
         ArenaMark mark = arena_mark(&rig->ctx.arenas[ARENA_SAVED]);
         disturb(rig, task, p->weight, step, in[0]);
-        forward_and_loss(&s, rig, task, step);
+        task_forward(&s, rig, task, step);
         expect_ok(transformer_backward(&rig->ctx, &s.model));
         if (task->noise > 0 && !rig->ctx.measuring) memcpy(p->weight.data, in[0], tensor_bytes(p->weight));
         set_learning_rate(rig, s.model.state, task->learning_rate);

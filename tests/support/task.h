@@ -40,6 +40,8 @@ typedef struct {
 } TaskSession;
 
 void task_session_open(TaskSession *session, Rig *rig, const Task *task, bool training);
+/* The forward pass and the loss of one step. */
+void task_forward(TaskSession *session, Rig *rig, const Task *task, int64_t step);
 /* The logits of the last forward pass, without the vocabulary's padding: (batch * seq, vocab). */
 void task_get_logits(const TaskSession *session, Rig *rig, double *values);
 
