@@ -19,7 +19,7 @@ enum { SIZE_MOST = 1 << 24, RUNS_MOST = 1000000 };
 static const Option table[] = {
     HEADING("Model"),
     {TEXT("model", "NAME", model),
-     .doc = "a preset (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl) or a folder"},
+     .doc = "a preset (gpt2-nano, bert-base, transformer-base, ...) or a folder"},
     {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with GPT-2's files",
      .default_text = "by model"},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random"},

@@ -1,5 +1,6 @@
 #include "tests/support/compare.h"
 
+#include "kernels/dropout/mask.h"
 #include "kernels/norm/norm.h"
 
 #include <math.h>
@@ -32,8 +33,16 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
-    const Case *c = what;
+enum { DRAW = 9 };
+
+/* Drops half of the skip: what is kept is doubled, which rounds nothing. */
+static Dropout half_of_the_skip(Rig *rig) {
+    const int32_t draw = DRAW;
+    return (Dropout){
+        .rate = 0.5, .seed = 42, .instance = 3, .draw = rig_put_ints(rig, "draw", shape1(1), &draw)};
+}
+
+static void run_with(Rig *rig, const Case *c, bool drop, double *const *in, double *const *out) {
     Ctx *ctx = &rig->ctx;
     const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
     const Shape shape = shape2(c->rows, c->width), none = {0};
@@ -47,6 +56,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                      .mean = rig_blank(rig, "mean", wide, shape1(c->rows)),
                      .rstd = rig_blank(rig, "rstd", wide, shape1(c->rows)),
                      .eps = EPS};
+    if (drop) f.dropout = half_of_the_skip(rig);
     NormBackward b = {
         .forward = &f,
         .dy = rig_put(rig, "dy", dtype, shape, in[DY]),
@@ -55,6 +65,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
         .dweight = rig_put(rig, "dweight", wide, shape1(c->width), in[DWEIGHT]),
         .dbias = rig_put(rig, "dbias", wide, shape1(c->width), in[DBIAS]),
         .dr_sums = rig_put(rig, "dr_sums", wide, c->sums ? shape1(c->width) : none, in[DR_SUMS])};
+    if (drop) b.dskip = rig_blank(rig, "dskip", dtype, shape);
     expect_ok(norm_forward(ctx, &f));
     expect_ok(norm_backward(ctx, &b));
     rig_get(rig, c->skip ? f.r : f.x, out[OUT_R]);
@@ -65,6 +76,16 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     rig_get(rig, b.dweight, out[OUT_DWEIGHT]);
     rig_get(rig, b.dbias, out[OUT_DBIAS]);
     if (c->sums) rig_get(rig, b.dr_sums, out[OUT_DR_SUMS]);
+    if (drop) rig_get(rig, b.dskip, out[OUTPUTS]);
+}
+
+static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
+    run_with(rig, what, false, in, out);
+}
+
+/* The same with half of the skip dropped; out: dskip, too, after the others. */
+static void run_dropped(Rig *rig, const void *what, double *const *in, double *const *out) {
+    run_with(rig, what, true, in, out);
 }
 
 static void make_inputs(const Case *c, Dtype dtype, double **in) {
@@ -269,6 +290,47 @@ static void gradients_are_slopes(void **state) {
     }
 }
 
+/* x times the mask of half_of_the_skip. */
+static double *masked(const Case *c, const double *x) {
+    const DropoutMask mask = {42, 0, 3, DRAW, UINT32_C(1) << 31, 2};
+    double *y = zeros(c->rows * c->width);
+    for (int64_t i = 0; i < c->rows * c->width; i++) {
+        int64_t row = i / c->width, column = i % c->width;
+        y[i] = dropout_words(&mask, row, column / 4).word[column % 4] >= mask.least ? 2 * x[i] : 0;
+    }
+    return y;
+}
+
+/* As if the skip had come masked; a compiler may contract the one and not the other, so up to a few
+ * roundings. The skip's gradient is dr, masked, exactly. */
+static void a_dropped_skip_is_a_masked_one(void **state) {
+    static const Case sizes[] = {
+        {1, 1, true, true, false, 0},     {5, 7, true, false, false, 0},    {13, 24, true, true, false, 0},
+        {33, 130, true, false, false, 0}, {9, 768, true, true, false, 0},   {65, 512, true, false, false, 0},
+        {3, 1600, true, true, false, 0},  {2, 4096, true, false, false, 0}, {2, 1031, true, true, false, 0}};
+    const Variant *variant = test_variant(state, OP_NORM);
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        const Case *c = &sizes[k];
+        double *in[INPUTS], *want[OUTPUTS], *got[OUTPUTS + 1], unit = units_of(variant).storage;
+        make_inputs(c, variant->dtype, in);
+        make_outputs(c, want);
+        make_outputs(c, got);
+        got[OUTPUTS] = zeros(c->rows * c->width);
+        rig_run(variant, run_dropped, c, in, got);
+        in[SKIP] = masked(c, in[SKIP]);
+        rig_run(variant, run, c, in, want);
+        expect_equal(got[OUT_R], want[OUT_R], c->rows * c->width, "r");
+        for (int o = OUT_Y; o <= OUT_DBIAS; o++) {
+            int64_t count = output_count(c, o);
+            double *bound = zeros(count);
+            for (int64_t i = 0; i < count; i++) bound[i] = 32 * unit * (fabs(want[o][i]) + 1);
+            expect_close(got[o], want[o], bound, count, "%s: norm of %lld, output %d", variant->name,
+                         (long long)c->width, o);
+        }
+        expect_equal(got[OUTPUTS], masked(c, got[OUT_DR]), c->rows * c->width, "dskip");
+    }
+}
+
 static void wrong_contracts_are_refused(void **state) {
     (void)state;
     Ctx ctx = {.dtype = F32, .measuring = true};
@@ -290,9 +352,9 @@ static void wrong_contracts_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula), ONCE(gradients_are_slopes),
-                                       ONCE(wrong_contracts_are_refused),
-                                       ON_EACH_VARIANT(form_follows_the_specification),
-                                       ON_EACH_VARIANT(no_rows_are_harmless)};
+    const struct CMUnitTest tests[] = {
+        ONCE(specification_follows_the_formula), ONCE(gradients_are_slopes),
+        ONCE(wrong_contracts_are_refused),       ON_EACH_VARIANT(form_follows_the_specification),
+        ON_EACH_VARIANT(no_rows_are_harmless),   ON_EACH_VARIANT(a_dropped_skip_is_a_masked_one)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }
