@@ -152,6 +152,53 @@ static void other_models_are_turned_away(void **state) {
     expect_malformed("{" SIZES ",\"add_cross_attention\":1}", "only false");
 }
 
+#define BERT_SIZES                                                                                           \
+    "\"model_type\":\"bert\",\"vocab_size\":97,\"num_hidden_layers\":2,\"num_attention_heads\":3,"           \
+    "\"hidden_size\":24,\"intermediate_size\":50,\"max_position_embeddings\":16"
+#define PAIRS_SIZES                                                                                          \
+    "\"model_type\":\"fusebox-transformer\",\"vocab_size\":97,\"encoder_layers\":2,\"decoder_layers\":1,"    \
+    "\"attention_heads\":3,\"d_model\":24,\"ffn_dim\":50,\"max_position_embeddings\":16"
+
+static void berts_files_are_read(void **state) {
+    (void)state;
+    Config config;
+    expect_ok(parse("{" BERT_SIZES "}", &config));
+    assert_true(config.objective == OBJECTIVE_MASKED_TOKEN && config.mask == MASK_FULL);
+    assert_true(config.norm_place == NORM_AFTER && config.activation == ACTIVATION_GELU);
+    assert_true(config.pooler && !config.head_transform && config.segments == 2 && config.norm_eps == 1e-12);
+    expect_ok(parse("{" BERT_SIZES ",\"architectures\":[\"BertForPreTraining\"],\"hidden_act\":\"relu\"}",
+                    &config));
+    assert_true(config.pooler && config.head_transform && config.activation == ACTIVATION_RELU);
+    expect_ok(
+        parse("{" BERT_SIZES ",\"architectures\":[\"BertForMaskedLM\"],\"type_vocab_size\":1}", &config));
+    assert_true(!config.pooler && config.head_transform && config.segments == 1);
+    expect_malformed("{" BERT_SIZES ",\"architectures\":\"BertModel\"}", "a list is needed");
+    expect_malformed("{" BERT_SIZES ",\"is_decoder\":true}", "only false");
+    expect_malformed("{" BERT_SIZES ",\"hidden_act\":\"silu\"}", "\"gelu\", \"relu\"");
+    expect_malformed("{" BERT_SIZES ",\"position_embedding_type\":\"relative_key\"}", "only \"absolute\"");
+    expect_malformed("{" BERT_SIZES ",\"type_vocab_size\":0}", "a positive integer");
+    expect_malformed("{" BERT_SIZES ",\"layer_norm_eps\":true}", "a number");
+}
+
+static void encoder_decoders_files_are_read(void **state) {
+    (void)state;
+    Config config;
+    expect_ok(parse("{" PAIRS_SIZES "}", &config));
+    assert_true(config.objective == OBJECTIVE_SEQUENCE && config.mask == MASK_CAUSAL);
+    assert_true(config.layers == 1 && config.encoder_layers == 2 && config.init_std == 0);
+    assert_true(config.positions == POSITIONS_SINUSOID && config.norm_place == NORM_AFTER);
+    assert_true(config.tied_head && config.tied_tables && config.embedding_scale);
+    expect_ok(parse("{" PAIRS_SIZES
+                    ",\"norm\":\"before\",\"positions\":\"learned\",\"scale_embedding\":false}",
+                    &config));
+    assert_true(config.positions == POSITIONS_LEARNED && config.norm_place == NORM_BEFORE);
+    assert_true(!config.embedding_scale);
+    expect_malformed("{" PAIRS_SIZES ",\"norm\":\"between\"}", "\"before\" or \"after\"");
+    expect_malformed("{" PAIRS_SIZES ",\"tie_word_embeddings\":1}", "true or false");
+    expect_malformed("{\"model_type\":\"fusebox-transformer\",\"vocab_size\":97}",
+                     "\"encoder_layers\" is missing");
+}
+
 static void malformed_files_are_named(void **state) {
     expect_malformed("", "line");
     expect_malformed("[]", "no JSON object");
@@ -195,6 +242,8 @@ int main(void) {
         cmocka_unit_test(transformers_files_are_read),
         cmocka_unit_test(defaults_are_gpt2s),
         cmocka_unit_test(other_models_are_turned_away),
+        cmocka_unit_test(berts_files_are_read),
+        cmocka_unit_test(encoder_decoders_files_are_read),
         IN_SCRATCH(malformed_files_are_named),
         cmocka_unit_test(long_values_are_cut),
     };
