@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr int THREADS = 1024, WARP = 32, WARPS = THREADS / WARP;
+constexpr int THREADS = 512, WARP = 32, WARPS = THREADS / WARP;
 constexpr int CLUSTER = 8; // blocks
 constexpr int WIDTH = 4;   // neighbours that a thread takes at once: 16 bytes
 constexpr int CUTS = 3;    // places at which a range of weights is looked at, at once
@@ -53,7 +53,7 @@ struct Largest {
  * writes a place that somebody may still read. */
 template <int BLOCKS>
 struct Places {
-    uint64_t of_warp[NUMBERS][WARPS], of_block[2][BLOCKS][NUMBERS];
+    uint64_t of_warp[NUMBERS][WARPS], of_block[2][NUMBERS][BLOCKS];
 };
 
 template <int BLOCKS>
@@ -71,19 +71,17 @@ struct Meeting {
     }
 
     /* Each warp's numbers, the same in all its lanes, combined in each block: number n of block b is
-     * [b][n]. */
+     * [n][b]. */
     template <int N, class Combine>
-    __device__ const uint64_t (*gather(const uint64_t (&own)[N], Combine combine))[NUMBERS] {
+    __device__ const uint64_t (*gather(const uint64_t (&own)[N], Combine combine))[BLOCKS] {
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-        if (lane < N) {
 #pragma unroll
-            for (int n = 0; n < N; n++)
-                if (lane == n) places->of_warp[n][warp] = own[n];
-        }
+        for (int n = 0; n < N; n++)
+            if (lane == n) places->of_warp[n][warp] = own[n];
         __syncthreads();
         if (warp < N) {
-            const uint64_t of_block = combine.of_warp(places->of_warp[warp][lane]);
-            uint64_t *const place = &places->of_block[turn][rank][warp];
+            const uint64_t of_block = combine.of_warp(lane < WARPS ? places->of_warp[warp][lane] : 0);
+            uint64_t *const place = &places->of_block[turn][warp][rank];
             if constexpr (BLOCKS == 1)
                 *place = of_block; // every lane the same
             else if (lane < BLOCKS)
@@ -94,17 +92,22 @@ struct Meeting {
         return places->of_block[turn ^ 1];
     }
 
-    /* The same for numbers of single threads, and of all blocks together. */
+    /* The same of all blocks together, which the lanes of each warp combine side by side. */
     template <int N, class Combine>
     __device__ void reduce(uint64_t (&x)[N], Combine combine) {
+        constexpr int AT_ONCE = WARP / BLOCKS;
+        const int lane = threadIdx.x % WARP;
+        const uint64_t(*const all)[BLOCKS] = gather(x, combine);
 #pragma unroll
-        for (int n = 0; n < N; n++) x[n] = combine.of_warp(x[n]);
-        const uint64_t(*const all)[NUMBERS] = gather(x, combine);
+        for (int first = 0; first < N; first += AT_ONCE) {
+            const int n = first + lane / BLOCKS;
+            uint64_t sum = n < N ? all[n][lane % BLOCKS] : 0;
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            x[n] = all[0][n];
+            for (int distance = BLOCKS / 2; distance > 0; distance /= 2)
+                sum = combine(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
 #pragma unroll
-            for (int block = 1; block < BLOCKS; block++) x[n] = combine(x[n], all[block][n]);
+            for (int k = 0; k < AT_ONCE && first + k < N; k++)
+                x[first + k] = __shfl_sync(0xffffffffu, sum, k * BLOCKS);
         }
     }
 
@@ -120,9 +123,9 @@ struct Meeting {
         }
         const uint64_t warps_sum[1] = {uint64_t(__shfl_sync(0xffffffffu, sum, WARP - 1))};
         if (lane == 0) before_warps[warp] = warps_sum[0];
-        const uint64_t(*const all)[NUMBERS] = gather(warps_sum, Total());
+        const uint64_t(*const all)[BLOCKS] = gather(warps_sum, Total());
         int64_t before = Total().of_warp(lane < warp ? before_warps[lane] : 0) + sum - own;
-        for (int block = 0; block < rank; block++) before += all[block][0];
+        for (int block = 0; block < rank; block++) before += all[0][block];
         return before;
     }
 };
@@ -174,23 +177,14 @@ __device__ Cut cut(const Row &row, Meeting<BLOCKS> &meeting, int32_t low, Reach 
                 sums[CUTS + c] = Total().of_warp(own_mass[c]);
             }
         }
-        const uint64_t(*const all)[NUMBERS] = meeting.gather(sums, Total());
-#pragma unroll
-        for (int c = 0; c < CUTS; c++) {
-            Reach r = above;
-            for (int block = 0; block < BLOCKS; block++) {
-                r.count += all[block][c];
-                r.mass += all[block][CUTS + c];
-            }
-            sums[c] = r.count, sums[CUTS + c] = r.mass;
-        }
+        meeting.reduce(sums, Total());
         int32_t new_high = high;
         Reach new_above = above;
         int own_above = 0, own_low = -1;
 #pragma unroll
         for (int c = CUTS - 1; c >= 0; c--) {
             if (own_low >= 0) continue; // found
-            const Reach r = {int64_t(sums[c]), int64_t(sums[CUTS + c])};
+            const Reach r = {above.count + int64_t(sums[c]), above.mass + int64_t(sums[CUTS + c])};
             if (r.count >= count && r.mass >= mass) {
                 low = least[c];
                 at_low = r;
@@ -283,6 +277,7 @@ __device__ uint64_t find_best(const Row &row, Meeting<BLOCKS> &meeting, bool kee
         for (int e = 0; e < WIDTH; e++) best[0] = Largest()(best[0], ranked(x[e], row.first + i + e));
         if (keep) store_floats(reinterpret_cast<float *>(row.weights) + i, x);
     }
+    best[0] = Largest().of_warp(best[0]);
     meeting.reduce(best, Largest());
     return best[0];
 }
@@ -303,6 +298,7 @@ __device__ int64_t weigh(const Row &row, Meeting<BLOCKS> &meeting, float largest
         }
         store_pack(row.weights + i, weights);
     }
+    mass[0] = Total().of_warp(mass[0]);
     meeting.reduce(mass, Total());
     return mass[0];
 }
