@@ -2,6 +2,7 @@
  * same; and greedy search against a decoder that is asked for the next token anew, with the encoder run
  * again each time. */
 #include "base/memory.h"
+#include "model/generate.h"
 #include "model/plan.h"
 #include "model/translate.h"
 #include "tests/support/expect.h"
@@ -251,6 +252,72 @@ static void greedy_is_the_likeliest_token_each_time(void **state) {
     ctx_close(&ctx);
 }
 
+/* ---- greedy, by the generator, on a GPU a graph ---- */
+
+typedef struct {
+    Transformer model;
+    Generator generator;
+} Greedy;
+
+static Status greedy_rehearsal(Ctx *ctx, void *program) {
+    Greedy *g = program;
+    TRY(transformer_take(ctx, &g->model, false));
+    return generator_take(ctx, &g->generator);
+}
+
+static void generate(Backend backend, Translations *out) {
+    static Greedy g;
+    const SamplerOptions options = {.temperature = 0, .top_p = 1};
+    Config config = small(NORM_AFTER);
+    Sampler *sampler;
+    Ctx ctx;
+    ctx_open(&ctx, devices[backend]);
+    ctx.fuses = ALL;
+    ctx.graphs = true;
+    expect_ok(transformer_open(&config, &g.model));
+    expect_ok(generator_open(devices[backend], &g.model, true, &g.generator));
+    g.generator.source = SOURCE;
+    expect_ok(sampler_open(VOCAB, &options, &sampler));
+    expect_ok(plan_measure(&ctx, greedy_rehearsal, &g, NULL));
+    expect_ok(plan_allocate(&ctx));
+    expect_ok(greedy_rehearsal(&ctx, &g));
+    expect_ok(parameters_initialize(&ctx, &g.model.parameters, 5));
+    int32_t ids[SENTENCES][SOURCE];
+    Sentence sources[SENTENCES];
+    make_sources(ids, sources);
+    for (int s = 0; s < SENTENCES; s++) {
+        expect_ok(generator_start(&g.generator, &(int32_t){BEGIN}, 1));
+        expect_ok(generator_read_source(&ctx, &g.generator, ids[s], sources[s].count));
+        for (out->lengths[s] = 0; out->lengths[s] < MOST; out->lengths[s]++) {
+            int32_t token;
+            expect_ok(generator_next(&ctx, &g.generator, sampler, &token));
+            if (token == END) break;
+            out->ids[s][out->lengths[s]] = token;
+        }
+    }
+    expect_error(generator_read_source(&ctx, &g.generator, ids[0], SOURCE + 1), ERROR_INTERNAL,
+                 "planned for");
+    sampler_close(sampler);
+    generator_close(&g.generator);
+    transformer_close(&g.model);
+    ctx_close(&ctx);
+}
+
+static void the_generator_says_the_same(void **state) {
+    (void)state;
+    How how = {BACKEND_CPU, 0, SENTENCES, 1, DECODING_CACHED, NORM_AFTER};
+    Translations expected, got;
+    translate(&how, &expected);
+    for (Backend backend = BACKEND_CPU; backend < BACKEND_COUNT; backend++) {
+        if (!devices[backend]) continue;
+        generate(backend, &got);
+        for (int s = 0; s < SENTENCES; s++) {
+            assert_int_equal(got.lengths[s], expected.lengths[s]);
+            assert_memory_equal(got.ids[s], expected.ids[s], (size_t)got.lengths[s] * sizeof **got.ids);
+        }
+    }
+}
+
 static void what_cannot_be_is_refused(void **state) {
     (void)state;
     static Transformer model;
@@ -279,6 +346,7 @@ int main(void) {
         cmocka_unit_test(every_way_says_the_same),
         cmocka_unit_test(every_way_says_the_same_cuda),
         cmocka_unit_test(greedy_is_the_likeliest_token_each_time),
+        cmocka_unit_test(the_generator_says_the_same),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, open_devices, close_devices);

@@ -6,8 +6,6 @@ import shlex
 import subprocess
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-
 
 class Machine:
     """Runs the programs in a folder of its own, and keeps what they said."""
@@ -15,7 +13,6 @@ class Machine:
     def __init__(self, args, folder):
         self.build = os.path.abspath(args.build)
         self.folder = folder
-        self.torch = args.torch
         gpu = self.output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()
         self.gpu = gpu[0] if gpu and not args.cpu else ""
         self.runs = 0
@@ -90,14 +87,6 @@ class Machine:
     def bench(self, name):
         done = subprocess.run([os.path.join(self.build, "bench", name)], capture_output=True, text=True, timeout=300)
         return json.loads(done.stdout) if done.returncode == 0 else None
-
-    def peer(self, *arguments):
-        """PyTorch's milliseconds for the same work, or None."""
-        if not self.torch or not self.gpu:
-            return None
-        script = os.path.join(HERE, "..", "peers", "profiles.py")
-        done = subprocess.run([self.torch, script, *arguments], capture_output=True, text=True, timeout=300)
-        return json.loads(done.stdout.splitlines()[-1])["ms"] if done.returncode == 0 else None
 
 
 class Path:
