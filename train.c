@@ -57,35 +57,31 @@ static void catch_signals(void) {
 
 /* ---- batches ---- */
 
-static MicroBatch micro_batch(const Batch *b) {
-    return (MicroBatch){.inputs = b->inputs,
-                        .targets = b->targets,
-                        .lengths = b->lengths,
-                        .source = b->source,
-                        .source_lengths = b->source_lengths,
-                        .seq = b->seq,
-                        .source_seq = b->source_seq,
-                        .tokens = b->tokens};
+static Status next(Loader *loader, MicroBatch *micro) {
+    Batch b;
+    TRY(loader_next(loader, &b));
+    *micro = (MicroBatch){.inputs = b.inputs,
+                          .targets = b.targets,
+                          .lengths = b.lengths,
+                          .source = b.source,
+                          .source_lengths = b.source_lengths,
+                          .seq = b.seq,
+                          .source_seq = b.source_seq,
+                          .tokens = b.tokens};
+    return OK;
 }
 
 static Status fetch(void *source, int64_t index, MicroBatch *micro) {
     Run *run = source;
-    Device *device = run->session.device;
-    Batch batch;
     /* A batch's memory is read by a copy that waits its turn in the stream. */
-    if (index && index % (HELD_BATCHES - 1) == 0) TRY(device->synchronize(device));
-    TRY(loader_next(run->feed.train, &batch));
-    *micro = micro_batch(&batch);
-    return OK;
+    if (index && index % (HELD_BATCHES - 1) == 0) TRY(run->session.device->synchronize(run->session.device));
+    return next(run->feed.train, micro);
 }
 
 static Status fetch_validation(void *source, int64_t index, MicroBatch *micro) {
     Run *run = source;
-    Batch batch;
     if (index) TRY(run->session.device->synchronize(run->session.device));
-    TRY(loader_next(run->feed.val, &batch));
-    *micro = micro_batch(&batch);
-    return OK;
+    return next(run->feed.val, micro);
 }
 
 /* The same index gives the same batch every time: --compare runs each twice. */

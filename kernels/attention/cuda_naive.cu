@@ -32,8 +32,7 @@ struct Mask {
     bool causal;
 
     __device__ int64_t seen(int64_t row) const {
-        int64_t seen = keys;
-        if (key_lengths) seen = min(seen, (int64_t)key_lengths[row / rows_per_batch]);
+        int64_t seen = key_lengths ? min(keys, (int64_t)key_lengths[row / rows_per_batch]) : keys;
         if (causal) seen = min(seen, row % queries + 1 + keys - queries);
         return max(seen, (int64_t)0);
     }

@@ -19,8 +19,7 @@ Status SPEC(dropout_forward)(Ctx *ctx, const void *contract) {
 
 Status SPEC(dropout_backward)(Ctx *ctx, const void *contract) {
     const DropoutBackward *d = contract;
-    PRIMITIVE (ctx, "dropout gradient")
-        SPEC(dropout_apply)
-        (&d->forward->dropout, d->dy.data, tensor_rows(d->dy), tensor_width(d->dy), d->dx.data);
+    PRIMITIVE (ctx, "dropout gradient") SPEC(dropout_apply)
+    (&d->forward->dropout, d->dy.data, tensor_rows(d->dy), tensor_width(d->dy), d->dx.data);
     return OK;
 }
