@@ -1,8 +1,8 @@
 /* train: trains a Transformer. Options in, calls down, report out; what a step is stands in
  * model/trainer.c. */
 #include "base/memory.h"
-#include "data/feed.h"
 #include "kernels/guard.h"
+#include "model/batches.h"
 #include "model/checkpoint.h"
 #include "model/paths.h"
 #include "model/profiling.h"
@@ -22,7 +22,6 @@ enum {
     SKIPS_ALLOWED = 5,  // updates skipped in a row before the run is given up
     COMPARE_WARMUP = 3, // rounds of --compare
     COMPARE_ROUNDS = 10,
-    HELD_BATCHES = 32, // micro-batches that may be on their way to the device
 };
 
 typedef struct {
@@ -30,6 +29,7 @@ typedef struct {
     OptionSet set;
     Session session;
     Feed feed;
+    Batches batches;
     Trainer trainer;
     Report report;
     Profiling *profiling;
@@ -55,78 +55,7 @@ static void catch_signals(void) {
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* ---- batches ---- */
-
-static Status next(Loader *loader, MicroBatch *micro) {
-    Batch b;
-    TRY(loader_next(loader, &b));
-    *micro = (MicroBatch){.inputs = b.inputs,
-                          .targets = b.targets,
-                          .lengths = b.lengths,
-                          .source = b.source,
-                          .source_lengths = b.source_lengths,
-                          .seq = b.seq,
-                          .source_seq = b.source_seq,
-                          .tokens = b.tokens};
-    return OK;
-}
-
-static Status fetch(void *source, int64_t index, MicroBatch *micro) {
-    Run *run = source;
-    /* A batch's memory is read by a copy that waits its turn in the stream. */
-    if (index && index % (HELD_BATCHES - 1) == 0) TRY(run->session.device->synchronize(run->session.device));
-    return next(run->feed.train, micro);
-}
-
-static Status fetch_validation(void *source, int64_t index, MicroBatch *micro) {
-    Run *run = source;
-    if (index) TRY(run->session.device->synchronize(run->session.device));
-    return next(run->feed.val, micro);
-}
-
-/* The same index gives the same batch every time: --compare runs each twice. */
-static Status fetch_again(void *source, int64_t index, MicroBatch *micro) {
-    Run *run = source;
-    TRY(run->session.device->synchronize(run->session.device));
-    TRY(loader_seek(run->feed.train, index * run->options.batch));
-    return fetch(source, 0, micro);
-}
-
 /* ---- setting up ---- */
-
-/* A resumed run keeps what the command line leaves out: the options of the first run lie beside its
- * checkpoints. */
-static Status read_resume(Run *run) {
-    TrainOptions *o = &run->options;
-    if (!*o->resume) return OK;
-    if (strcmp(o->resume, "last") == 0) {
-        TRY(checkpoint_latest(o->out, &run->resume));
-        if (!run->resume)
-            return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", o->out);
-    } else if (!(run->resume = memory_text(o->resume))) {
-        return fail(ERROR_MEMORY, "out of host memory");
-    } else if (!path_is_directory(run->resume)) {
-        return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", run->resume);
-    }
-    char *options = NULL;
-    TRY(path_join(run->resume, "../options.json", &options));
-    Status status = path_exists(options) ? train_options_go_on(options, &run->options, &run->set) : OK;
-    memory_free(options);
-    return status;
-}
-
-/* A new run does not mix its checkpoints with another's: the newest would be the wrong one. */
-static Status check_out(const Run *run) {
-    if (!*run->options.out || run->resume) return OK;
-    char *latest = NULL;
-    TRY(checkpoint_latest(run->options.out, &latest));
-    if (!latest) return OK;
-    Status status =
-        fail(ERROR_USAGE, "--out=%s already holds %s; go on from it with --resume, or name another folder",
-             run->options.out, path_name(latest));
-    memory_free(latest);
-    return status;
-}
 
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
@@ -157,9 +86,10 @@ static Status open_data(Run *run) {
                         .seed = (uint64_t)o->seed,
                         .workers = (int)o->workers,
                         .delay_us = o->reader_delay,
-                        .hold = HELD_BATCHES,
+                        .hold = BATCHES_HELD,
                         .device = run->session.device};
     Status status = feed_open(&feed, &run->feed);
+    run->batches = (Batches){&run->feed, run->session.device, o->batch};
     memory_free(cache);
     return status;
 }
@@ -294,7 +224,7 @@ static Status sample(Run *run) {
 static Status validate(Run *run) {
     double loss;
     TRY(loader_seek(run->feed.val, 0));
-    TRY(trainer_evaluate(&run->trainer, fetch_validation, run, run->options.val_steps, &loss));
+    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &loss));
     return report_validation(&run->report, run->state.step, loss);
 }
 
@@ -312,7 +242,7 @@ static Status one_step(Run *run) {
     if (run->profiling) progress_hide(run->report.progress);
     TRY(profiling_before(run->profiling, &t->ctx, step + 1, run->report.count + 1));
     double start = device_clock();
-    TRY(trainer_step(t, fetch, run, rate, &result));
+    TRY(trainer_step(t, batches_train, &run->batches, rate, &result));
     double ms = 1e3 * (device_clock() - start);
     waited = loader_waited_ms(run->feed.train) - waited;
     TRY(profiling_after(run->profiling, &t->ctx, ms, waited));
@@ -375,8 +305,7 @@ static Status compare(Run *run, PathsOptions *paths, const size_t bytes[FORM_COU
 }
 
 static Status start(Run *run) {
-    TRY(read_resume(run));
-    TRY(check_out(run));
+    TRY(train_options_resume(&run->options, &run->set, &run->resume));
     TRY(open_session(run));
     TRY(open_trainer(run));
     return open_observers(run);
@@ -390,8 +319,8 @@ static Status run_once(Run *run) {
                           .warmup = COMPARE_WARMUP,
                           .rounds = COMPARE_ROUNDS,
                           .learning_rate = run->options.lr,
-                          .fetch = fetch_again,
-                          .source = run};
+                          .fetch = batches_train_at,
+                          .source = &run->batches};
     TRY(run->options.compare ? paths_measure(t, &paths, bytes) : trainer_measure(t, NULL));
     TRY(trainer_allocate(t));
     TRY(open_data(run)); // after the plan: a batch that is too large must not be pinned first

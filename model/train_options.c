@@ -1,5 +1,8 @@
 #include "model/train_options.h"
 
+#include "base/memory.h"
+#include "model/checkpoint.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -221,12 +224,46 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
     return options->print_config ? options_print(set) : OK;
 }
 
-Status train_options_go_on(const char *path, TrainOptions *options, OptionSet *set) {
+/* What the command line leaves out is as in the first run, whose options lie in the file `path`. */
+static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
+    if (!path_exists(path)) return OK;
     if (!options_given(set, "warmup")) options->warmup = FROM_OTHERS;
     if (!options_given(set, "min-lr")) options->min_lr = FROM_OTHERS;
     TRY(options_read_file(set, path));
     resolve(set, options);
     return train_options_check(options, set);
+}
+
+static Status check_new(const char *out) {
+    char *latest = NULL;
+    if (!*out) return OK;
+    TRY(checkpoint_latest(out, &latest));
+    if (!latest) return OK;
+    Status status =
+        fail(ERROR_USAGE, "--out=%s already holds %s; go on from it with --resume, or name another folder",
+             out, path_name(latest));
+    memory_free(latest);
+    return status;
+}
+
+Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder) {
+    const char *resume = options->resume;
+    char *path = NULL;
+    *folder = NULL;
+    if (!*resume) return check_new(options->out);
+    if (strcmp(resume, "last") == 0) {
+        TRY(checkpoint_latest(options->out, folder));
+        if (!*folder)
+            return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", options->out);
+    } else if (!(*folder = memory_text(resume))) {
+        return fail(ERROR_MEMORY, "out of host memory");
+    } else if (!path_is_directory(*folder)) {
+        return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", *folder);
+    }
+    TRY(path_join(*folder, "../options.json", &path));
+    Status status = go_on(path, options, set);
+    memory_free(path);
+    return status;
 }
 
 Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config *config) {

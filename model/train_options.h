@@ -52,8 +52,11 @@ typedef struct {
  * and nothing is left to do. Texts belong to `set`; options_close it afterwards, also after an error. */
 CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
 
-/* A resumed run: what was not given comes from the first run's options, a file as --print-config writes. */
-CHECKED Status train_options_go_on(const char *path, TrainOptions *options, OptionSet *set);
+/* With --resume, `folder` is the checkpoint that the run goes on from, and what was not given comes from the
+ * first run's options, a file as --print-config writes, which lies beside its checkpoints. Without, `folder`
+ * is NULL and --out must hold no checkpoint yet: the newest would be the wrong one.
+ * memory_free it, also after an error. */
+CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder);
 
 /* The contradictions, as ERROR_USAGE. A pure function; train_options_read has called it. */
 CHECKED Status train_options_check(const TrainOptions *options, const OptionSet *set);

@@ -1,0 +1,23 @@
+/* batches: what a feed reads, as a trainer takes it. Each function is a FetchBatch (model/trainer.h)
+ * whose source is a Batches. */
+#ifndef MODEL_BATCHES_H
+#define MODEL_BATCHES_H
+
+#include "data/feed.h"
+#include "model/trainer.h"
+
+enum { BATCHES_HELD = 32 }; // micro-batches that may be on their way to the device: the feed's `hold`
+
+typedef struct {
+    const Feed *feed;
+    Device *device;
+    int64_t batch; // rows of a micro-batch
+} Batches;
+
+CHECKED Status batches_train(void *batches, int64_t index, MicroBatch *micro);
+CHECKED Status batches_validate(void *batches, int64_t index, MicroBatch *micro);
+
+/* Of training; the same index gives the same batch every time. */
+CHECKED Status batches_train_at(void *batches, int64_t index, MicroBatch *micro);
+
+#endif
