@@ -3,20 +3,32 @@
 #include "base/files.h"
 #include "base/memory.h"
 
-Status json_parse(const char *text, int64_t length, const char *name, json_t **root) {
+static Status parse(const char *text, int64_t length, const char *name, size_t flags, json_t **root) {
     json_error_t error;
-    *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES | flags, &error);
     if (*root) return OK;
     return fail(ERROR_FORMAT, "%s: line %d, column %d: not valid JSON: %s", name, error.line, error.column,
                 error.text);
 }
 
-Status json_read(const char *path, int64_t limit, json_t **root) {
+Status json_parse(const char *text, int64_t length, const char *name, json_t **root) {
+    return parse(text, length, name, 0, root);
+}
+
+static Status read_with(const char *path, int64_t limit, size_t flags, json_t **root) {
     char *text;
     int64_t length;
     *root = NULL;
     TRY(file_read(path, limit, &text, &length));
-    Status status = json_parse(text, length, path, root);
+    Status status = parse(text, length, path, flags, root);
     memory_free(text);
     return status;
+}
+
+Status json_read(const char *path, int64_t limit, json_t **root) {
+    return read_with(path, limit, 0, root);
+}
+
+Status json_read_without_integers(const char *path, int64_t limit, json_t **root) {
+    return read_with(path, limit, JSON_DECODE_INT_AS_REAL, root);
 }

@@ -18,6 +18,10 @@ CHECKED Status json_parse(const char *text, int64_t length, const char *name, js
 /* Reads a file of at most `limit` bytes (file_read) and parses it. */
 CHECKED Status json_read(const char *path, int64_t limit, json_t **root);
 
+/* The same for files of which no number is wanted: all of them are real ones, so that none is too large
+ * (transformers writes a "model_max_length" of 1e30 with all its digits). */
+CHECKED Status json_read_without_integers(const char *path, int64_t limit, json_t **root);
+
 #ifdef __cplusplus
 }
 #endif

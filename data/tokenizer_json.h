@@ -8,8 +8,8 @@
 
 enum { TOKENIZER_FILE_LIMIT = 64 << 20 }; // bytes
 
-/* Reads a file that holds a JSON object; the caller ends with json_decref. */
-CHECKED Status load_json(const char *path, json_t **root);
+/* Reads a tokenizer_config.json, an object, of which no number is wanted; the caller ends with json_decref. */
+CHECKED Status load_config(const char *path, json_t **root);
 
 /* Is it a string, and this one? */
 bool json_is_text(const json_t *value, const char *text);

@@ -26,12 +26,21 @@ static Status fail_memory(const char *path) {
     return fail(ERROR_MEMORY, "no memory left for %s", path);
 }
 
-Status load_json(const char *path, json_t **root) {
-    TRY(json_read(path, TOKENIZER_FILE_LIMIT, root));
+static Status check_object(const char *path, json_t **root) {
     if (json_is_object(*root)) return OK;
     json_decref(*root);
     *root = NULL;
     return fail(ERROR_FORMAT, "%s holds no JSON object", path);
+}
+
+static Status load_json(const char *path, json_t **root) {
+    TRY(json_read(path, TOKENIZER_FILE_LIMIT, root));
+    return check_object(path, root);
+}
+
+Status load_config(const char *path, json_t **root) {
+    TRY(json_read_without_integers(path, TOKENIZER_FILE_LIMIT, root));
+    return check_object(path, root);
 }
 
 /* ---- vocabulary ---- */
@@ -310,7 +319,7 @@ Status load_tokenizer_json(Tokenizer *tokenizer, const char *path) {
 
 Status load_is_bytes(const char *path, bool *bytes) {
     json_t *root;
-    TRY(load_json(path, &root));
+    TRY(load_config(path, &root));
     const json_t *kind = json_object_get(root, "fusebox_tokenizer");
     *bytes = json_is_text(kind, "bytes");
     Status status = OK;
