@@ -50,7 +50,7 @@ def training(machine, page):
     page.put(f"16 batches of 8 pairs of {S} and {T} tokens (padded to multiples of 8), 6+6 layers, fp32, naive.")
     command, paths = machine.profile("train", *base, "--dtype=fp32", "--fused=0", window="3,0,1,16,1")
     page.command(command)
-    naive = paths["naive"]
+    naive = list(paths.values())[0]
     biased, vocabulary = naive.calls(runs.linear_product), naive.calls(runs.in_head)
     batched = naive.calls(runs.batched_product)
     forward = naive.device()
@@ -71,7 +71,7 @@ def training(machine, page):
     for label, dtype in [("naive", "fp32"), ("fused", "fp32")] + ([("fused", "bf16")] if machine.gpu else []):
         form = [f"--dtype={dtype}", f"--fused={int(label == 'fused')}"]
         _, paths = machine.profile("train", *base, *form, window=window(machine))
-        path = paths[label]
+        path = list(paths.values())[0]
         step = machine.step_ms("train", *base, *form, "--steps=60" if machine.gpu else "--steps=20")
         parts = [path.device((name,)) for name in ("forward", "backward", "update")]
         rows.append([f"{label}, {dtype}", *(f"{ms(part)} ({share(part, sum(parts))})" for part in parts), ms(step)])
@@ -114,7 +114,7 @@ def decoding(machine, page):
     command, paths = machine.profile(
         "infer", *base, *tokens(N), "--decoding=all", "--fused=0", window="1,0,1,1,1" if machine.gpu else "0,0,0,1,1")
     page.command(command)
-    naive = paths["naive"]
+    naive = list(paths.values())[0]
     biased, vocabulary, batched = (naive.calls(what) for what in (runs.linear_product, runs.in_head, runs.batched_product))
     page.table(
         ["calls", "here", "published"],
@@ -181,7 +181,7 @@ def bert(machine, page):
         for length in lengths:
             options = [*model, f"--batch={batch}", f"--seq={length}", "--dtype=fp32", "--compare"]
             command, paths = machine.profile("infer", *options, window=window(machine))
-            naive, fused = paths["naive"], paths["fused"]
+            naive, fused = paths.values()  # the naive path first
             whole = naive.device()
             cells = [share(naive.time(what), whole) for what in
                      (lambda o, i: runs.linear_product(o, i) or runs.in_head(o, i), runs.batched_product, runs.softmax,
@@ -206,20 +206,20 @@ def decoder_only(machine, page):
     base = [*size, "--tokenizer=bytes", "--dtype=fp32", "--val-every=0", "--sample-every=0"]
     page.put("## 4. Decoder-only: the forward pass against the full step with AdamW", "")
     command, paths = machine.profile("train", *base, "--fused=0", window=window(machine))
-    _, fused = machine.profile("train", *base, "--fused=1", window=window(machine))
+    _, quick = machine.profile("train", *base, "--fused=1", window=window(machine))
     page.command(command)
     rows, figures = [], {}
 
     def product(operation, inside):
         return inside.get("category") == "matrix"
 
-    for label, path in (("naive", paths["naive"]), ("fused", fused["fused"])):
+    for label, path in (("naive", list(paths.values())[0]), ("fused", list(quick.values())[0])):
         for name, passes in (("forward", ("forward",)), ("full step", ("forward", "backward", "update"))):
             whole, products = path.device(passes), path.time(product, passes)
             rows.append([f"{label}, {name}", ms(whole), share(products, whole), share(whole - products, whole)])
             figures[f"{label} {name}"] = products / whole
     page.table(["path", "device time", "matrix products", "everything else"], rows)
-    naive = paths["naive"]
+    naive = list(paths.values())[0]
     products, softmax = naive.time(runs.batched_product), naive.time(runs.softmax)
     page.put(
         "Attention's softmax against its two products, per head, T x T scores of width D: the products take 4 T^2 D FLOP, the",
@@ -242,13 +242,13 @@ def gelu(machine, page):
     size = ["--model=gpt2", "--vocab=50257", "--batch=8", "--seq=1024"] if machine.gpu else ["--batch=2", "--seq=32"]
     base = [*size, "--tokenizer=bytes", "--val-every=0", "--sample-every=0"] + (["--dtype=bf16"] if machine.gpu else [])
     command, paths = machine.profile("train", *base, "--fused=0", window=window(machine))
-    _, fused = machine.profile("train", *base, "--fused=1", window=window(machine))
+    _, quick = machine.profile("train", *base, "--fused=1", window=window(machine))
     page.command(command, f"{os.path.basename(machine.build)}/bench/gelu")
 
     def expand(operation, inside):
         return operation["place"] == "mlp.expand"
 
-    naive, quick = paths["naive"], fused["fused"]
+    naive, quick = list(paths.values())[0], list(quick.values())[0]
     layers = 12 if machine.gpu else 4
     rows, figures = [], {}
     bench = machine.bench("gelu")
