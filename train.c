@@ -89,7 +89,8 @@ static Status open_data(Run *run) {
                         .hold = BATCHES_HELD,
                         .device = run->session.device};
     Status status = feed_open(&feed, &run->feed);
-    run->batches = (Batches){&run->feed, run->session.device, o->batch};
+    run->batches =
+        (Batches){.feed = &run->feed, .device = run->session.device, .batch = o->batch, .accum = o->accum};
     memory_free(cache);
     return status;
 }

@@ -194,6 +194,16 @@ int64_t loader_position(const Loader *loader) {
     return loader->base + loader->handed * loader->options.batch;
 }
 
+Status loader_targets(const Loader *loader, int64_t batches, int64_t *targets) {
+    int64_t first = loader_position(loader), rows = loader->options.batch, some;
+    *targets = 0;
+    for (int64_t i = 0; i < batches; i++) {
+        TRY(loader->maker.count(loader->maker.context, first + i * rows, &some));
+        *targets += some;
+    }
+    return OK;
+}
+
 int64_t loader_windows(const Loader *loader) {
     return loader->maker.windows;
 }

@@ -11,6 +11,8 @@ typedef struct {
     int64_t bytes;   // of a batch's memory
     /* Fills `memory`, and `batch` with pointers into it. A pure function of the position. */
     Status (*make)(void *context, int64_t position, void *memory, Batch *batch);
+    /* The targets that count in the batch that `make` would make there, without making it. */
+    Status (*count)(void *context, int64_t position, int64_t *targets);
     void (*release)(void *context);
 } BatchMaker;
 

@@ -132,6 +132,21 @@ static Status make_pairs(void *context, int64_t position, void *memory, Batch *b
     return OK;
 }
 
+static Status count_pairs(void *context, int64_t position, int64_t *targets) {
+    PairBatches *p = context;
+    const LoaderOptions *o = &p->options;
+    int64_t *chosen = memory_array((size_t)o->batch, sizeof *chosen);
+    if (!chosen) return fail(ERROR_MEMORY, "no memory left for a batch's pairs");
+    int64_t count = choose_pairs(p, position / o->batch, chosen), length;
+    *targets = 0;
+    for (int64_t row = 0; row < count; row++) {
+        pairs_sentence(o->pairs, 1, chosen[row], &length);
+        *targets += length + 1;
+    }
+    memory_free(chosen);
+    return OK;
+}
+
 /* ---- opening ---- */
 
 static void release_pairs(void *context) {
@@ -168,7 +183,12 @@ Status loader_open_pairs(const LoaderOptions *options, Loader **loader) {
     *loader = NULL;
     TRY(loader_check(options, 3, &bytes));
     TRY(new_batches(options, &p));
-    BatchMaker maker = {p, p->batches * options->batch, bytes, make_pairs, release_pairs};
+    BatchMaker maker = {.context = p,
+                        .windows = p->batches * options->batch,
+                        .bytes = bytes,
+                        .make = make_pairs,
+                        .count = count_pairs,
+                        .release = release_pairs};
     return loader_start(options, maker, loader);
 }
 

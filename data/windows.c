@@ -42,13 +42,32 @@ static Status make_windows(void *context, int64_t position, void *memory, Batch 
     return OK;
 }
 
+static Status count_windows(void *context, int64_t position, int64_t *targets) {
+    const LoaderOptions *o = &((const Windows *)context)->options;
+    (void)position;
+    *targets = o->batch * o->seq;
+    return OK;
+}
+
 /* ---- masking ---- */
+
+/* How many of a row's n tokens are hidden. */
+static int64_t hidden_of(int64_t n) {
+    int64_t hidden = llround(0.15 * (double)n);
+    return hidden < 1 ? 1 : hidden;
+}
+
+static Status count_masked(void *context, int64_t position, int64_t *targets) {
+    const Windows *w = context;
+    (void)position;
+    *targets = w->options.batch * hidden_of(w->stride);
+    return OK;
+}
 
 /* Hides some of the n tokens of row `position`; returns how many. */
 static int64_t mask_row(const Windows *w, int64_t position, int64_t n, int32_t *inputs, int32_t *targets) {
     uint64_t seed = w->options.seed, row = (uint64_t)position;
-    int64_t hidden = llround(0.15 * (double)n);
-    if (hidden < 1) hidden = 1;
+    int64_t hidden = hidden_of(n);
     for (int64_t i = 0; i < hidden; i++) {
         /* The first places of a shuffle of its own: each is drawn once. */
         int64_t place = random_permute(~seed, row, n, i);
@@ -102,7 +121,12 @@ static Status open_windows(const LoaderOptions *o, int64_t stride, int64_t beyon
     if (!w) return fail(ERROR_MEMORY, "no memory left for the loader");
     *w = (Windows){.options = *o, .windows = (length - beyond) / stride, .stride = stride};
     if (rule) w->rule = *rule;
-    BatchMaker maker = {w, w->windows, bytes, rule ? make_masked : make_windows, memory_free};
+    BatchMaker maker = {.context = w,
+                        .windows = w->windows,
+                        .bytes = bytes,
+                        .make = rule ? make_masked : make_windows,
+                        .count = rule ? count_masked : count_windows,
+                        .release = memory_free};
     return loader_start(o, maker, loader);
 }
 

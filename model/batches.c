@@ -17,8 +17,11 @@ static Status next(const Batches *batches, Loader *loader, int64_t index, MicroB
 }
 
 Status batches_train(void *batches, int64_t index, MicroBatch *micro) {
-    const Batches *own = batches;
-    return next(own, own->feed->train, index, micro);
+    Batches *own = batches;
+    if (index == 0 && own->accum > 1) TRY(loader_targets(own->feed->train, own->accum, &own->step_tokens));
+    TRY(next(own, own->feed->train, index, micro));
+    micro->step_tokens = own->step_tokens;
+    return OK;
 }
 
 Status batches_validate(void *batches, int64_t index, MicroBatch *micro) {

@@ -185,11 +185,12 @@ static Status put(Trainer *t, Tensor to, const int32_t *from, int64_t count) {
     return t->ctx.device->upload(t->ctx.device, to.data, from, (size_t)count * sizeof *from);
 }
 
-static Status put_targets(Trainer *t, const MicroBatch *batch) {
+/* `divisor`: what the sum of the losses is divided by, where the objective counts its targets. */
+static Status put_targets(Trainer *t, const MicroBatch *batch, double divisor) {
     BatchMemory *m = &t->memory;
     int64_t all = t->batch * t->sizes.seq;
     if (!counts_targets(t)) return put(t, m->targets, batch->targets, all);
-    float count = (float)batch->tokens;
+    float count = (float)divisor;
     TRY(values_write(&t->ctx, m->count, 0, 1, &count));
     if (tensor_empty(m->places)) return put(t, m->targets, batch->targets, all);
     TRY(compact_targets(t, batch->targets));
@@ -205,8 +206,14 @@ static int64_t present(const int32_t *lengths, int64_t rows, int64_t columns) {
     return count;
 }
 
-/* Uploads in stream order: the kernels that still read the last micro-batch come first. */
-static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) {
+/* A step's loss is a mean over all its targets: each micro-batch's is divided by an equal part of them. */
+static double targets_each(const Trainer *t, const MicroBatch *batch) {
+    return batch->step_tokens ? (double)batch->step_tokens / (double)t->accum : (double)batch->tokens;
+}
+
+/* Uploads in stream order: the kernels that still read the last micro-batch come first. `counted`, unless
+ * NULL, gets the targets that count added, and the loss will be a sum. */
+static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted) {
     BatchMemory *m = &t->memory;
     MicroBatch batch;
     /* A resumed run counts on from the same step, and so draws the same masks. */
@@ -227,7 +234,8 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index) 
     TRY(put(t, m->source, batch.source, t->batch * source_seq));
     TRY(put(t, m->source_lengths, batch.source_lengths, t->batch));
     TRY(put(t, m->draw, &draw, 1));
-    TRY(put_targets(t, &batch));
+    if (counted) *counted += batch.tokens;
+    TRY(put_targets(t, &batch, counted ? 1 : targets_each(t, &batch)));
     scope_end(&t->ctx);
     return OK;
 }
@@ -237,7 +245,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
     t->work = t->update_work;
     t->tokens = 0;
     for (int64_t i = 0; i < t->accum; i++) {
-        TRY(upload(t, fetch, source, i));
+        TRY(upload(t, fetch, source, i, NULL));
         const BatchSizes *s = &t->sizes;
         const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
         const double terms[REPLAY_TERMS] = {
@@ -279,14 +287,14 @@ Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_
 Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, double *loss) {
     Device *device = t->ctx.device;
     TRY(device->fill(device, t->model.loss_sum.data, 0, tensor_bytes(t->model.loss_sum)));
-    double weight = scale(t) * (double)t->accum / (double)batches;
+    int64_t counted = 0;
     for (int64_t i = 0; i < batches; i++) {
-        TRY(upload(t, fetch, source, i));
-        TRY(evaluate_batch(t, weight));
+        TRY(upload(t, fetch, source, i, &counted));
+        TRY(evaluate_batch(t, counts_targets(t) ? 1 : scale(t) * (double)t->accum / (double)batches));
     }
     float sum;
     TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &sum));
-    *loss = sum;
+    *loss = counts_targets(t) && counted ? sum / (double)counted : sum;
     return OK;
 }
 

@@ -59,7 +59,7 @@ typedef struct {
 
 /* Host memory of one micro-batch; it must stay valid until the step after has begun. What an objective
  * does not have is NULL or 0. In a masked-token batch at most MASKED_SHARE of a row's places, rounded up,
- * have a target. / */
+ * have a target. */
 typedef struct {
     const int32_t *inputs, *targets; // (batch, seq); targets of -1 do not count
     const int32_t *segments;         // (batch, seq); NULL: all 0
@@ -68,6 +68,7 @@ typedef struct {
     const int32_t *source_lengths;   // (batch); NULL: all
     int64_t seq, source_seq;         // at most the trainer's; 0: the trainer's
     int64_t tokens;                  // targets that count; a next-token batch's all do
+    int64_t step_tokens;             // the same of all the step's; 0: as if all were like this one
 } MicroBatch;
 
 /* Fetches micro-batch `index` of the step. */
@@ -86,15 +87,16 @@ CHECKED Status trainer_measure(Trainer *trainer, size_t *bytes);
 /* Allocates at the measured peaks and takes what lasts: weights are undefined until initialized or loaded. */
 CHECKED Status trainer_allocate(Trainer *trainer);
 
-/* One optimizer step over `accum` micro-batches: its loss is the mean of theirs, each a mean over the targets
- * that count. trainer_step = gradients, then update; waits at the end. */
+/* One optimizer step over `accum` micro-batches: its loss is the mean over all their targets that count.
+ * trainer_step = gradients, then update; waits at the end. */
 CHECKED Status trainer_gradients(Trainer *trainer, FetchBatch fetch, void *source);
 CHECKED Status trainer_update(Trainer *trainer, double learning_rate);
 CHECKED Status trainer_result(Trainer *trainer, StepResult *result);
 CHECKED Status trainer_step(Trainer *trainer, FetchBatch fetch, void *source, double learning_rate,
                             StepResult *result);
 
-/* Mean loss of `batches` batches; nothing is learned. */
+/* Mean loss over the targets of `batches` batches, not smoothed and with nothing dropped; nothing is
+ * learned. */
 CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source, int64_t batches,
                                 double *loss);
 

@@ -83,9 +83,39 @@ static void test_translation(void **state) {
     assert_string_equal(quiet->error, "");
 }
 
+/* The first step's loss and gradient norm, or the first validation's loss. */
+static double logged(const char *folder, const char *event, const char *value, const char *options) {
+    program_succeeds(folder, PAIRS "--steps=1 --warmup=0 --lr=1e-30 --log=one.jsonl %s", options);
+    json_t *events = log_read(folder, "one.jsonl", false);
+    double number = json_number_value(json_object_get(log_last(events, event), value));
+    json_decref(events);
+    assert_true(number > 0);
+    return number;
+}
+
+/* A loss is a mean over all targets of the step, or of the validation, however they are cut into batches of
+ * sentences of unlike lengths; validation neither smooths nor drops. What is left are fp64's roundings, and
+ * fp32's of the loss's sum. */
+static void test_means(void **state) {
+#define DOUBLE "--dtype=fp64 --fused=0 --label-smoothing=0.1 "
+#define VALID  DOUBLE "--val-data=source.txt,target.txt --val-every=1 "
+    static const char *const figures[] = {"loss", "norm"};
+    for (int i = 0; i < 2; i++) {
+        double whole = logged(*state, "step", figures[i], DOUBLE "--val-every=0 --batch=60");
+        double parts = logged(*state, "step", figures[i], DOUBLE "--val-every=0 --accum=10");
+        assert_true(fabs(parts / whole - 1) < 1e-6);
+    }
+    double whole = logged(*state, "val", "loss", VALID "--batch=60 --val-steps=1");
+    static const char *const parts[] = {VALID "--val-steps=10", VALID "--val-steps=10 --accum=2",
+                                        VALID "--batch=60 --val-steps=1 --dropout=0.5 --label-smoothing=0.3"};
+    for (int i = 0; i < 3; i++) assert_true(fabs(logged(*state, "val", "loss", parts[i]) / whole - 1) < 1e-6);
+}
+
 /* Resumed in the middle of an epoch, with other batch widths before and after. */
 static void test_resume(void **state) {
-#define RESUME PAIRS "--steps=30 --val-every=7 --val-steps=2 --schedule=noam --label-smoothing=0.1 "
+#define RESUME                                                                                               \
+    PAIRS "--steps=30 --val-every=7 --val-steps=2 --schedule=noam --label-smoothing=0.1 --dropout=0.2 "      \
+          "--accum=2 "
     program_succeeds(*state, RESUME "--log=whole.jsonl --out=whole");
     program_succeeds(*state, RESUME "--log=parts.jsonl --out=parts --save-every=13 --keep=0");
     program_succeeds(*state, "rm -r parts/step-00000030; train --resume --out=parts -q --device=cpu");
@@ -166,7 +196,8 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_translation), cmocka_unit_test(test_resume),   cmocka_unit_test(test_masked),
+        cmocka_unit_test(test_translation), cmocka_unit_test(test_means),
+        cmocka_unit_test(test_resume),      cmocka_unit_test(test_masked),
         cmocka_unit_test(test_embeddings),  cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);

@@ -199,12 +199,16 @@ static void the_position_is_all_state(void **state) {
             .pairs = pairs, .batch = 8, .seq = 64, .shuffle = true, .seed = 9, .workers = workers};
         Loader *loader;
         Batch batch;
+        int64_t targets;
         expect_ok(loader_open_pairs(&options, &loader));
+        expect_ok(loader_targets(loader, 40, &targets));
         for (int i = 0; i < 40; i++) {
             expect_ok(loader_next(loader, &batch));
+            targets -= batch.tokens;
             if (workers == 0) sums[i] = sum_of(&batch, 8);
             assert_true(sums[i] == sum_of(&batch, 8));
         }
+        assert_int_equal(targets, 0);
         for (int i = 33; i > 0; i -= 7) { /* back, into other epochs */
             expect_ok(loader_seek(loader, 8 * i));
             expect_ok(loader_next(loader, &batch));
@@ -268,6 +272,9 @@ static void masks_follow_the_rule(void **state) {
     int masked = 0, kept = 0, random = 0, places[SEQ] = {0};
     expect_ok(loader_open_masked(&options, &rule, &loader));
     assert_int_equal(loader_windows(loader), ROWS);
+    int64_t targets;
+    expect_ok(loader_targets(loader, 20, &targets));
+    assert_int_equal(targets, 20 * ROWS * 6);
     for (int epoch = 0; epoch < 20; epoch++) {
         bool seen[ROWS] = {0};
         expect_ok(loader_next(loader, &batch));
