@@ -309,13 +309,25 @@ static Status check_lengths(Run *run) {
                 seq, context);
 }
 
+/* What goes from token to token needs a model that has learned that. */
+static Status check_objective(const Run *run, InferMode mode) {
+    Objective objective = run->session.config.objective;
+    bool masked = objective == OBJECTIVE_MASKED_TOKEN;
+    if (objective == OBJECTIVE_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
+    if (mode != INFER_GENERATE && mode != INFER_EVALUATE && mode != INFER_LOGITS) return OK;
+    return fail(ERROR_USAGE, "--%s needs a decoder-only model, and %s is %s", infer_options_asker(mode),
+                run->options.model, masked ? "a BERT: see --fill" : "an encoder-decoder: see --translate");
+}
+
 static Status run_all(Run *run, int argc, char **argv) {
     bool done = false;
     TRY(infer_options_read(argc, argv, &run->options, &run->set, &done));
     if (done) return OK;
     TRY(session_open(&run->session, run->options.model, NULL, run->options.tokenizer, &run->options.compute));
     TRY(check_lengths(run));
-    switch (infer_options_mode(&run->options)) {
+    InferMode mode = infer_options_mode(&run->options);
+    TRY(check_objective(run, mode));
+    switch (mode) {
     case INFER_GENERATE: return generate(run);
     case INFER_EVALUATE: return evaluate(run);
     case INFER_LOGITS: return logits(run);

@@ -353,10 +353,21 @@ static Status run_size(void *context, int64_t batch, int64_t seq, const char *su
     return status;
 }
 
+/* Sizes that cannot be are refused before the first is run. */
+static Status check_sizes(Run *run) {
+    OptionList lengths = run->options.seq_lens;
+    for (int64_t i = 0; i < lengths.count; i++)
+        if (lengths.values[i] > run->options.seq) run->options.seq = lengths.values[i];
+    Status status = open_session(run);
+    close_run(run);
+    return status;
+}
+
 static Status sweep(Run *run) {
     TrainOptions *o = &run->options;
     SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
     TRY(profiling_options_steps(&o->profiling, &o->steps));
+    TRY(check_sizes(run));
     o->val_every = o->sample_every = 0;
     return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
 }

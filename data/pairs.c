@@ -60,6 +60,9 @@ static Status read_pairs(PairSource *pairs, const PairOptions *o, const Lines li
         TRY(read_pair(pairs, o->tokenizer, pair, o->seq - 1));
     }
     if (pairs->count) return OK;
+    if (o->seq < 2)
+        return fail(ERROR_USAGE, "--seq=%lld leaves no room for a sentence and its end token; 2 is the least",
+                    (long long)o->seq);
     return fail(ERROR_FORMAT, "%s and %s: none of %lld pairs of lines has 1 to %lld tokens on each side",
                 o->source, o->target, (long long)count, (long long)o->seq - 1);
 }
@@ -104,7 +107,7 @@ Status pairs_split_names(const char *names, char **source, char **target) {
     const char *comma = strchr(names, ',');
     *source = *target = NULL;
     if (!comma || comma == names || !comma[1] || strchr(comma + 1, ','))
-        return fail(ERROR_USAGE, "--data=%s: sentence pairs are two texts, --data=SOURCE,TARGET", names);
+        return fail(ERROR_USAGE, "%s: sentence pairs are two texts, such as --data=SOURCE,TARGET", names);
     *source = memory_text_slice(names, (size_t)(comma - names));
     *target = memory_text(comma + 1);
     if (*source && *target) return OK;

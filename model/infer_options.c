@@ -20,7 +20,7 @@ static const Option table[] = {
     HEADING("Model"),
     {TEXT("model", "NAME", model),
      .doc = "a preset (gpt2-nano, bert-base, transformer-base, ...) or a folder"},
-    {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with GPT-2's files",
+    {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with its files",
      .default_text = "by model"},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random"},
     COMPUTE_ROWS(InferOptions),
@@ -102,9 +102,12 @@ static const InferOptions defaults = {
     .config = "",
 };
 
-/* The option that asks for each mode; a profile needs none. */
 static const char *const askers[] = {NULL, "prompt", "eval", "logits", "translate", "embed", "fill"};
 enum { MODES = sizeof askers / sizeof *askers };
+
+const char *infer_options_asker(InferMode mode) {
+    return askers[mode];
+}
 
 InferMode infer_options_mode(const InferOptions *o) {
     const char *const texts[MODES] = {"", o->prompt, o->eval, o->logits, o->translate, o->embed, o->fill};
@@ -150,6 +153,8 @@ static const struct {
 /* An option of another mode than the present one would be ignored in silence. */
 static Status check_modes(const InferOptions *o, const OptionSet *set) {
     InferMode mode = infer_options_mode(o);
+    for (int one = 1; one < MODES && mode == INFER_PROFILE; one++)
+        if (options_given(set, askers[one])) return fail(ERROR_USAGE, "--%s is empty", askers[one]);
     for (int one = 1; one < MODES; one++)
         for (int other = one + 1; other < MODES; other++)
             TRY(options_exclude(set, askers[one], askers[other]));
@@ -172,11 +177,12 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
 Status infer_options_check(const InferOptions *o, const OptionSet *set) {
     uint32_t fuses;
     TRY(compute_options_check(&o->compute));
-    if (options_given(set, "prompt") && !*o->prompt)
-        return fail(ERROR_USAGE, "--prompt is empty; generation needs something to go on from");
     TRY(check_modes(o, set));
     TRY(options_exclude(set, "batch", "batch-sizes"));
     TRY(options_exclude(set, "seq", "seq-lens"));
+    if (o->min_tokens > o->tokens)
+        return fail(ERROR_USAGE, "--min-tokens=%lld is more than --tokens=%lld", (long long)o->min_tokens,
+                    (long long)o->tokens);
     TRY(option_needs(set, "top-k", o->temperature > 0, "a --temperature above 0"));
     TRY(option_needs(set, "top-p", o->temperature > 0, "a --temperature above 0"));
     TRY(fuses_parse(o->compute.fused, &fuses));

@@ -63,4 +63,7 @@ CHECKED Status infer_options_check(const InferOptions *options, const OptionSet 
 
 InferMode infer_options_mode(const InferOptions *options);
 
+/* The option that asks for a mode, such as "prompt"; NULL for a profile, which needs none. */
+const char *infer_options_asker(InferMode mode);
+
 #endif

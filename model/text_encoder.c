@@ -10,7 +10,8 @@ Status text_encoder_open(TextEncoder *e, Session *session, const char *option) {
     const Tokenizer *t = session->tokenizer;
     *e = (TextEncoder){.session = session};
     if (session->config.objective != OBJECTIVE_MASKED_TOKEN)
-        return fail(ERROR_USAGE, "--%s needs a BERT, and this is a %s", option, session->config.name);
+        return fail(ERROR_USAGE, "--%s needs a BERT, and this is %s", option,
+                    session->config.encoder_layers ? "an encoder-decoder" : "a decoder-only model");
     if (!t || tokenizer_special(t, TOKEN_BEGIN) < 0 || tokenizer_special(t, TOKEN_END) < 0)
         return fail(ERROR_USAGE,
                     "--%s needs a tokenizer with [CLS] and [SEP]; name one with --tokenizer=FOLDER", option);

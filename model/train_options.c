@@ -41,7 +41,7 @@ static const Option table[] = {
     {TEXT("data", "FILES", data), .doc = "text, or .bin shards of tokens", .default_text = "this checkout"},
     {TEXT("val-data", "FILES", val_data), .doc = "the same for validation",
      .default_text = "a tenth of --data"},
-    {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with GPT-2's files",
+    {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with its files",
      .default_text = "by model"},
     {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
      .doc = "train only a tokenizer of N tokens on --data=TEXT[,TEXT], into --out"},
@@ -275,6 +275,9 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
         o->lr = o->min_lr = 1 / sqrt((double)config->width * (o->warmup > 1 ? (double)o->warmup : 1));
     if (config->objective == OBJECTIVE_SEQUENCE && !*o->data)
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
+    if (o->sample_every)
+        TRY(option_needs(set, "sample-every", config->objective == OBJECTIVE_NEXT_TOKEN,
+                         "a decoder-only model"));
     return option_needs(set, "label-smoothing", config->objective == OBJECTIVE_SEQUENCE,
                         "an encoder-decoder");
 }

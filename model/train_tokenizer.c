@@ -43,8 +43,9 @@ Status train_tokenizer(const TrainOptions *o) {
     if (!status) status = directory_make(o->out);
     if (!status) status = tokenizer_save(tokenizer, o->out);
     if (!status && !o->quiet)
-        printf("tokenizer of %" PRId32 " tokens, trained on %" PRId64 " texts, in %s\n",
-               tokenizer_vocab(tokenizer), texts.count, o->out);
+        printf("tokenizer of %" PRId32 " tokens, trained on %" PRId64 " texts, in %s%s\n",
+               tokenizer_vocab(tokenizer), texts.count, o->out,
+               tokenizer_vocab(tokenizer) < o->train_tokenizer ? ": they have no pairs left to merge" : "");
     tokenizer_free(tokenizer);
     path_list_free(&texts);
     return status;

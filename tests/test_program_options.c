@@ -182,7 +182,9 @@ static void test_infer_contradictions(void **state) {
     infer("", NULL);
     infer("--prompt=x --eval=y", "--prompt and --eval exclude each other; give one of them");
     infer("--logits=x --eval=y", "--eval and --logits exclude each other; give one of them");
-    infer("--prompt=", "--prompt is empty; generation needs something to go on from");
+    infer("--prompt=", "--prompt is empty");
+    infer("--fill= --batch=2", "--fill is empty");
+    infer("--translate=x --min-tokens=9 --tokens=8", "--min-tokens=9 is more than --tokens=8");
     infer("--tokens=5", "--tokens has no effect without --prompt");
     infer("--prompt=x --repeats=5", "--repeats and --prompt exclude each other; give one of them");
     infer("--prompt=x --batch=5", "--batch and --prompt exclude each other; give one of them");
