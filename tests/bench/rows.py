@@ -6,7 +6,13 @@ that it is an absolute rate, memory or share."""
 import statistics
 
 LAYERS = {"gpt2": dict(layers=12, heads=12, width=768), "gpt2-medium": dict(layers=24, heads=16, width=1024),
-          "gpt2-xl": dict(layers=48, heads=25, width=1600)}
+          "gpt2-xl": dict(layers=48, heads=25, width=1600), "bert-base": dict(layers=12, heads=12, width=768),
+          "bert-nano": dict(layers=4, heads=4, width=128),
+          "transformer-base": dict(layers=6, heads=8, width=512),
+          "transformer-nano": dict(layers=3, heads=4, width=128)}
+
+COMPILED, BOTH, CUDNN, EAGER = ["compiled"], ["llm.c", "compiled"], ["cudnn"], ["eager"]
+NAIVE, TWO_PATHS = ["naive"], ["compiled", "naive"]
 
 
 def row(name, group, what, work, peers, target, **values):
@@ -26,8 +32,20 @@ def small(batch, seq):
     ]
 
 
-COMPILED, BOTH, CUDNN, EAGER = ["compiled"], ["llm.c", "compiled"], ["cudnn"], ["eager"]
+def translation(name, what, target, naive, **values):
+    """Greedy decoding of one sentence after another in fp32, cached and fused or neither; PyTorch's naive
+    path has no cache."""
+    options = ["--fused=0", "--decoding=all", f"--min-tokens={values['tokens']}"] if naive else []
+    return row(name, "translate", what, "translate", NAIVE, target, options=options, batch=1, steps=3,
+               dtype="fp32", embeddings="separate", source=24, sentences=3 if naive else 9, **values)
+
+
 FORWARD124 = dict(model="gpt2", batch=64, steps=30)
+# PyTorch's libraries compute BERT's head for every token, and so do these rows' peers; fusebox for the masked
+# ones only, and so do the peers of the rows that say it.
+BERT = dict(model="bert-base", vocab=30522, batch=32, seq=512, head="all")
+NAIVE_BERT = dict(BERT, dtype="fp32", steps=5, options=["--fused=0"])
+DECODING = dict(model="transformer-base", vocab=30000, tokens=511)
 
 GPU = [
     row("step124", "step", "full step, 124M, B=64", "train", BOTH, 1.10, model="gpt2", batch=64),
@@ -38,7 +56,7 @@ GPU = [
     row("forward124", "forward", "forward with logits, 124M, B=64", "forward", COMPILED, 1.15, **FORWARD124),
     row("forward124-bf16", "forward", "the same, PyTorch with bf16 weights", "forward", COMPILED, None,
         weights="bf16", **FORWARD124),
-    row("naive124", "naive", "naive step, 124M, B=16, fp32", "train", ["naive"], 1.0, model="gpt2", batch=16,
+    row("naive124", "naive", "naive step, 124M, B=16, fp32", "train", NAIVE, 1.0, model="gpt2", batch=16,
         steps=5, dtype="fp32", options=["--fused=0"]),
     row("attention64", "attention", "attention d=64, B=64, H=12, causal", "attention", CUDNN, 1.0, batch=64,
         heads=12, size=64, steps=60),
@@ -49,12 +67,28 @@ GPU = [
     *small(1, 128),
     *small(4, 512),
     *small(8, 1024),
+    row("bert-step", "bert", "masked-token step, bert-base, B=32, T=512", "train", COMPILED, 1.1, **BERT),
+    row("bert-step-masked", "bert", "the same, PyTorch's head for masked tokens only", "train", COMPILED,
+        None, **{**BERT, "head": "masked"}),
+    row("bert-naive", "bert", "the same, naive, fp32", "train", NAIVE, 1.0, **NAIVE_BERT),
+    row("bert-naive-masked", "bert", "naive, PyTorch's head for masked tokens only", "train", NAIVE, None,
+        **{**NAIVE_BERT, "head": "masked"}),
+    row("bert-forward", "bert", "forward, bert-base, B=8, T=128", "forward", TWO_PATHS, 4.0,
+        model="bert-base", vocab=30522, batch=8, seq=128, steps=60),
+    row("transformer-step", "transformer", "full step, transformer-base, B=8, 234/218", "train", TWO_PATHS,
+        4.0, model="transformer-base", vocab=30000, embeddings="separate", batch=8, seq=240, source=234,
+        tokens=218),
+    translation("translate-naive", "greedy decoding, 511 tokens, naive, no cache", 1.0, True, **DECODING),
+    translation("translate", "greedy decoding, 511 tokens, cached and fused", 25.0, False, **DECODING),
     row("recompute124", "memory", "full step, 124M, B=64, recomputing", "train", [], None, model="gpt2",
         batch=64, options=["--recompute"]),
 ]
 
 WIDTH384 = dict(layers=6, heads=6, width=384, context=256, seq=256)
 ON_CPU = dict(model="gpt2", dtype="fp32", steps=6)
+
+SMALL_BERT = dict(model="bert-nano", vocab=4096, batch=8, seq=128, dtype="fp32", steps=6)
+SMALL_PAIRS = dict(model="transformer-nano", vocab=4096, context=128)
 
 CPU = [
     row("cpu-step124", "step", "full step, 124M, B=4, T=64, fp32", "train", EAGER, 1.0, batch=4, seq=64,
@@ -65,6 +99,16 @@ CPU = [
         batch=4, **WIDTH384, **ON_CPU),
     row("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64, fp32", "forward", EAGER, None,
         batch=1, seq=64, **ON_CPU),
+    row("cpu-bert-step", "bert", "masked-token step, bert-nano, B=8, T=128", "train", EAGER, None,
+        context=128, **SMALL_BERT),
+    row("cpu-bert-forward", "bert", "forward, bert-nano, B=8, T=128", "forward", EAGER, None, **SMALL_BERT),
+    row("cpu-transformer-step", "transformer", "full step, transformer-nano, B=8, 42/37", "train", EAGER,
+        None, embeddings="separate", batch=8, seq=48, source=42, tokens=37, dtype="fp32", steps=6,
+        **SMALL_PAIRS),
+    translation("cpu-translate-naive", "greedy decoding, 63 tokens, naive, no cache", None, True, tokens=63,
+                **SMALL_PAIRS),
+    translation("cpu-translate", "greedy decoding, 63 tokens, cached and fused", None, False, tokens=63,
+                **SMALL_PAIRS),
 ]
 
 GIB = 2**30
@@ -154,6 +198,14 @@ def print_line(line):
     if "value" in line:
         print(f"{'':46} {line['value']:9.0f} {line['unit']:60}    >= {line['target']:5.0f}"
               f" {mark(line['passed'])}")
+
+
+def print_list(chosen):
+    print(f"{'row':22} {'group':12} {'what':48} {'compared with':18} wanted")
+    for spec in chosen:
+        wanted = f"{spec['least']} tok/s" if "least" in spec else spec["target"] or ""
+        peers = ", ".join(spec["peers"])
+        print(f"{spec['name']:22} {spec['group']:12} {spec['what']:48} {peers:18} {wanted}")
 
 
 def print_table(facts, results, limits):

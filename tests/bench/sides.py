@@ -12,8 +12,9 @@ import subprocess
 import threading
 import time
 
+import inputs
+
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SHARD, VOCAB, SHARD_TOKENS, SHARD_MAGIC = "tokens.bin", 50257, 1 << 20, 20240520
 PADDED, CONTEXT, MODEL_MAGIC = 50304, 1024, 20240326
 WARMUP = 6  # steps of ./train that are not counted: the first are launched one by one, then captured
 READY_SECONDS, TURN_SECONDS = 400, 300
@@ -23,48 +24,19 @@ class Failed(Exception):
     """A side that could not be timed, and why."""
 
 
-def write_shard(folder):
-    """Tokens at random, in llm.c's format, which llm.c itself and ./train both read."""
-    path = os.path.join(folder, SHARD)
-    tokens = array.array("H", random.Random(0).randbytes(2 * SHARD_TOKENS))
-    with open(path, "wb") as file:
-        array.array("i", [SHARD_MAGIC, 1, SHARD_TOKENS] + 253 * [0]).tofile(file)
-        array.array("H", (token % VOCAB for token in tokens)).tofile(file)
-    return path
-
-
 class Bench:
     """What the rows of one run share: options, the synthetic data, what was learnt of the machine."""
 
     def __init__(self, options, folder, gpu):
         self.build, self.python, self.llmc = options.build, options.python, options.llmc
         self.peers, self.rounds, self.folder, self.gpu = options.peers, options.rounds, folder, gpu
-        self.facts, self.limits = {"commands": []}, {}
+        self.facts, self.limits, self.inputs = {"commands": []}, {}, inputs.Inputs(folder)
 
     def program(self, name):
         path = os.path.join(self.build, name)
         if not os.path.exists(path):
             raise Failed(f"{path} is not built")
         return path
-
-    def shard(self):
-        path = os.path.join(self.folder, SHARD)
-        return path if os.path.exists(path) else write_shard(self.folder)
-
-    def tokenizer(self):
-        """A tokenizer of GPT-2's size that merges nothing: it must only be able to spell what is drawn."""
-        folder = os.path.join(self.folder, "tokenizer")
-        if not os.path.exists(folder):
-            os.mkdir(folder)
-            letters = [
-                chr(code) for code in [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324)]
-            ]
-            pairs = [a + b for a in letters for b in letters][: VOCAB - 257]
-            with open(os.path.join(folder, "vocab.json"), "w", encoding="utf-8") as file:
-                json.dump({text: i for i, text in enumerate([*letters, *pairs, "<|endoftext|>"])}, file)
-            with open(os.path.join(folder, "merges.txt"), "w", encoding="utf-8") as file:
-                file.write("#version: 0.2\n")
-        return folder
 
     def note(self, command):
         text = shlex.join(command).replace(self.folder, "FOLDER")
@@ -113,8 +85,30 @@ def last_line(text):
     return (text.strip().splitlines() or ["nothing was said"])[-1][:300]
 
 
+def given(row, *keys):
+    return [f"--{key}={row[key]}" for key in keys if key in row]
+
+
 def model_options(row):
-    return [f"--{key}={row[key]}" for key in ("model", "layers", "heads", "width", "context") if key in row]
+    return given(row, "model", "layers", "heads", "width", "context")
+
+
+def trained_model_options(row):
+    """./infer takes a model's vocabulary from its folder or its preset."""
+    return [*model_options(row), *given(row, "vocab", "embeddings")]
+
+
+def data_options(row, bench):
+    """What a row's model is trained on, by its kind."""
+    kind = row["model"].split("-")[0]
+    if kind == "bert":
+        text, tokenizer = bench.inputs.words(row["vocab"])
+        return [f"--data={text}", f"--tokenizer={tokenizer}"]
+    if kind == "transformer":
+        train = lambda *arguments: bench.call([bench.program("train"), *arguments])
+        files, tokenizer = bench.inputs.pairs(row["source"], row["tokens"], train)
+        return [f"--data={','.join(files)}", f"--tokenizer={tokenizer}"]
+    return [f"--data={bench.inputs.shard()}"]
 
 
 class Ours:
@@ -124,7 +118,7 @@ class Ours:
 
     def __init__(self, row, bench):
         self.row, self.bench = row, bench
-        self.times, self.memory, self.flops = {}, 0, 0
+        self.times, self.memory, self.flops, self.parameters = {}, 0, 0, None
 
     def add(self, name, samples):
         self.times.setdefault(name, []).extend(samples)
@@ -145,8 +139,8 @@ class Train(Ours):
         self.bench.call(
             [
                 self.bench.program("train"),
-                *model_options(row),
-                f"--data={self.bench.shard()}",
+                *trained_model_options(row),
+                *data_options(row, self.bench),
                 f"--batch={row['batch']}",
                 f"--seq={row['seq']}",
                 f"--steps={row['steps'] + WARMUP}",
@@ -159,7 +153,7 @@ class Train(Ours):
         with open(log, encoding="utf-8") as file:
             events = [json.loads(line) for line in file]
         config, plan = ([e for e in events if e["event"] == kind][0] for kind in ("config", "plan"))
-        self.flops, self.memory = config["step_flops"], plan["total"]
+        self.flops, self.memory, self.parameters = config["step_flops"], plan["total"], config["parameters"]
         self.add("", [e["ms"] for e in events if e["event"] == "step"][WARMUP:])
 
 
@@ -189,7 +183,7 @@ class Decode(Ours):
         command = [
             self.bench.program("infer"),
             *model_options(self.row),
-            f"--tokenizer={self.bench.tokenizer()}",
+            f"--tokenizer={self.bench.inputs.tokenizer()}",
             "--prompt=The",
             f"--tokens={self.row['steps']}",
             f"--dtype={self.row['dtype']}",
@@ -201,6 +195,59 @@ class Decode(Ours):
         self.add("", [1e3 / float(found.group(1))])
 
 
+class Translate(Ours):
+    """Greedy decoding of as many tokens as asked for: the weights are untrained, the work is meant."""
+
+    def model(self):
+        row, folder = self.row, os.path.join(self.bench.folder, f"untrained-{self.row['model']}")
+        if not os.path.exists(folder):
+            self.bench.call(
+                [
+                    self.bench.program("train"),
+                    *trained_model_options(row),
+                    *data_options(row, self.bench),
+                    "--batch=1",
+                    f"--seq={-(-max(row['source'], row['tokens']) // 8) * 8}",
+                    "--steps=1",
+                    "--lr=0",
+                    "--val-every=0",
+                    f"--out={folder}",
+                    "--dtype=fp32",
+                    "--peaks=0",
+                    "--quiet",
+                    *self.bench.device(),
+                ]
+            )
+        return folder
+
+    def run(self):
+        row, folder = self.row, self.model()
+        (source, _), _ = self.bench.inputs.pairs(row["source"], row["tokens"], None)
+        with open(source, encoding="utf-8") as file:
+            lines = [line for line, _ in zip(file, range(row["sentences"]))]
+        text = os.path.join(self.bench.folder, "sentences.txt")
+        with open(text, "w", encoding="utf-8") as file:
+            file.writelines(lines)
+        said = self.bench.call(
+            [
+                self.bench.program("infer"),
+                f"--model={folder}",
+                f"--translate={text}",
+                "--beam=1",
+                "--batch=1",
+                f"--tokens={row['tokens']}",
+                *[option for option in self.common() if option not in ("--quiet", "--peaks=0")],
+            ]
+        ).stderr
+        found = re.search(r" in ([\d.]+) s \([\d.]+ lines/s, (\d+) tokens/s\).* batches ([\d.]+) ms", said)
+        if not found:
+            raise Failed(f"no times in what infer said: {last_line(said)}")
+        seconds, rate, ms = (float(number) for number in found.groups())
+        if seconds * rate < 0.9 * len(lines) * row["tokens"]:
+            raise Failed(f"translations of {seconds * rate / len(lines):.0f} tokens, not {row['tokens']}")
+        self.add("", [ms])
+
+
 class Attention(Ours):
     def run(self):
         row = self.row
@@ -210,14 +257,15 @@ class Attention(Ours):
             self.add(name, samples)
 
 
-OURS = {"train": Train, "forward": Forward, "decode": Decode, "attention": Attention}
+OURS = {"train": Train, "forward": Forward, "decode": Decode, "translate": Translate, "attention": Attention}
 
 
 class Torch:
     """A worker of tests/peers/, which stays and is asked for each turn."""
 
-    def __init__(self, row, bench, script, *options):
-        self.name, self.row, self.times, self.memory, self.ready = "PyTorch", row, {}, 0, False
+    def __init__(self, name, row, bench, script, *options):
+        self.name, self.row, self.times, self.memory, self.ready = name, row, {}, 0, False
+        self.parameters = None
         command = [bench.python, os.path.join(TESTS, "peers", script), *options]
         bench.note(command)
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -230,9 +278,10 @@ class Torch:
         self.lines.put("")
 
     def wait(self, bench):
-        if not self.ready:
-            bench.facts["torch"] = self.answer(READY_SECONDS)["torch"]
-        self.ready = True
+        if self.ready:
+            return
+        facts = self.answer(READY_SECONDS)
+        bench.facts["torch"], self.parameters, self.ready = facts["torch"], facts.get("parameters"), True
 
     def answer(self, seconds):
         """The next line that is an object; libraries may print their own."""
@@ -276,7 +325,7 @@ class Llmc:
         self.name, self.row, self.bench, self.times, self.memory = "llm.c", row, bench, {}, 0
 
     def run(self):
-        row, shard = self.row, self.bench.shard()
+        row, shard = self.row, self.bench.inputs.shard()
         said = self.bench.call(
             [
                 self.bench.llmc,
@@ -331,13 +380,13 @@ class LlmcOnCpu:
             return
         os.makedirs(os.path.dirname(os.path.join(self.folder, self.PARTS)))
         for part in ("train", "val"):
-            os.symlink(self.bench.shard(), os.path.join(self.folder, self.PARTS.format(part)))
+            os.symlink(self.bench.inputs.shard(), os.path.join(self.folder, self.PARTS.format(part)))
         layers, heads, width = (self.row["sizes"][key] for key in ("layers", "heads", "width"))
         count = (PADDED + CONTEXT + 2) * width + layers * width * (12 * width + 13)
         draw = random.Random(0)
         some = array.array("f", (draw.gauss(0, 0.02) for _ in range(1 << 16)))
         with open(os.path.join(self.folder, "gpt2_124M.bin"), "wb") as file:
-            header = [MODEL_MAGIC, 3, CONTEXT, VOCAB, layers, heads, width, PADDED]
+            header = [MODEL_MAGIC, 3, CONTEXT, inputs.VOCAB, layers, heads, width, PADDED]
             array.array("i", header + (256 - len(header)) * [0]).tofile(file)
             for first in range(0, count, len(some)):
                 some[: count - first].tofile(file)
@@ -361,10 +410,15 @@ class LlmcOnCpu:
         pass
 
 
-def torch_options(row):
-    keys = ("layers", "heads", "width", "batch", "seq", "threads")
-    sizes = {**row.get("sizes", {}), **row}
-    return [f"--{key}={sizes[key]}" for key in keys if key in sizes]
+def check_parameters(ours, peer):
+    """A peer whose model is another is no peer."""
+    known = getattr(peer, "parameters", None)
+    if known and ours.parameters and known != ours.parameters:
+        raise Failed(f"its model has {known} parameters, ours {ours.parameters}")
+
+
+SIZES = ("layers", "heads", "width", "batch", "seq", "threads")
+MORE_SIZES = ("vocab", "context", "source", "head")
 
 
 def open_peers(row, bench):
@@ -377,15 +431,16 @@ def open_peer(kind, row, bench):
     if kind == "llm.c":
         return Llmc(row, bench) if bench.gpu else LlmcOnCpu(row, bench)
     if row["work"] == "attention":
-        sizes = [f"--{key}={row[key]}" for key in ("batch", "heads", "seq", "size")]
-        return Torch(row, bench, "attention.py", f"--backend={kind}", *sizes)
-    return Torch(
-        row,
-        bench,
-        "gpt2.py",
-        f"--work={row['work']}",
-        f"--path={kind}",
-        f"--dtype={row['dtype']}",
-        f"--weights={row.get('weights', 'fp32')}",
-        *torch_options(row),
-    )
+        sizes = given(row, "batch", "heads", "seq", "size")
+        return Torch("PyTorch", row, bench, "attention.py", f"--backend={kind}", *sizes)
+    naive = kind == "naive"  # in fp32 always
+    name, dtype = ("PyTorch naive", "fp32") if naive else ("PyTorch", row["dtype"])
+    options = [f"--work={row['work']}", f"--path={kind}", f"--dtype={dtype}"]
+    architecture, sizes = row["model"].split("-")[0], {**row["sizes"], **row}
+    if architecture == "gpt2":
+        options += [f"--weights={row.get('weights', 'fp32')}", *given(sizes, *SIZES)]
+        return Torch(name, row, bench, "gpt2.py", *options)
+    options += [f"--model={architecture}", *given(sizes, *SIZES, *MORE_SIZES)]
+    if "tokens" in row:  # --seq is what ./train pads them to, PyTorch takes them as they are
+        options += [f"--seq={row['tokens']}", f"--tokens={row['tokens']}"]
+    return Torch(name, row, bench, "architectures.py", *options)
