@@ -146,7 +146,9 @@ static Status read_into_memory(TextJob *job, TokenPart *part) {
 }
 
 Status open_texts(TokenSource *source, const PathList *texts, const char *name, const TokenOptions *options) {
-    if (!options->tokenizer) return fail(ERROR_USAGE, "%s is text: a tokenizer is needed to read it; name one with --tokenizer", name);
+    if (!options->tokenizer)
+        return fail(ERROR_USAGE, "%s is text: a tokenizer is needed to read it; name one with --tokenizer",
+                    name);
     if (tokenizer_vocab(options->tokenizer) > UINT16_MAX + 1)
         return fail(ERROR_FORMAT,
                     "%s: a tokenizer with %d tokens cannot be used on text: at most %d fit a token shard",
