@@ -51,7 +51,6 @@ endif
 
 .PHONY: all help packages demo test check tests bench bench-rooms profiles sanitize fuzz fuzzers format clean ALWAYS
 .SECONDARY:
-ALWAYS:
 
 all: train infer tools/profile  ## build ./train, ./infer and tools/profile (the default)
 	@$(if $(filter 0,$(CUDA)),echo "built for the CPU only (no nvcc here or CUDA=0)",:)
@@ -107,6 +106,8 @@ train infer: %: $(BUILD)/%
 
 tools/profile: $(BUILD)/tools/profile
 	@ln -sf $(abspath $<) $@
+
+ALWAYS:
 
 # With what a folder was built last: where that changes (CUDA=0, ARCH, EXTRA, ...), what depends on it is made anew.
 $(BUILD)/cc.options: WITH := $(CC) $(CFLAGS)
