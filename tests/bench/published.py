@@ -29,7 +29,7 @@ def head(machine):
 
 def pair_options(machine):
     """The encoder-decoder of the report, in fp32: its sizes, or small ones."""
-    size = ["--vocab=30000"] if machine.gpu else ["--vocab=300", "--width=32", "--heads=8", "--context=512"]
+    size = ["--vocab=30000"] if machine.gpu else ["--vocab=300", "--width=32", "--heads=1", "--context=512"]
     return ["--model=transformer-base", *size, "--tokenizer=letters"]
 
 
