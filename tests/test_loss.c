@@ -347,10 +347,54 @@ static void wrong_contracts_are_refused(void **state) {
     }
 }
 
+/* The scratch that `rows` rows take of a vocabulary so large that a chunk of logits has few of them. */
+static size_t scratch_for(const Ctx *like, int64_t rows) {
+    enum { WIDTH = 8, VOCAB = 1 << 21 };
+    Ctx ctx = *like;
+    for (int i = 0; i < ARENA_COUNT; i++) ctx.arenas[i] = (Arena){.name = "measured"};
+    ctx.measuring = ctx.training = true;
+    const Dtype wide = wide_dtype(&ctx);
+    Loss l = {.hidden = tensor_view(NULL, ctx.dtype, shape2(rows, WIDTH)),
+              .weight = tensor_view(NULL, ctx.dtype, shape2(VOCAB, WIDTH)),
+              .targets = tensor_view(NULL, I32, shape1(rows)),
+              .vocab = VOCAB,
+              .losses = tensor_view(NULL, wide, shape1(rows)),
+              .loss = tensor_view(NULL, wide, shape1(1)),
+              .dhidden = tensor_view(NULL, ctx.dtype, shape2(rows, WIDTH)),
+              .dweight = tensor_view(NULL, wide, shape2(VOCAB, WIDTH))};
+    expect_ok(loss_forward(&ctx, &l));
+    expect_ok(loss_backward(&ctx, &l));
+    const size_t peak = ctx.arenas[ARENA_SCRATCH].peak;
+    for (int i = 0; i < ARENA_COUNT; i++) arena_close(&ctx.arenas[i]);
+    return peak;
+}
+
+static void measure_rows(Rig *rig, const void *what, double *const *in, double *const *out) {
+    (void)what;
+    (void)in;
+    (void)out;
+    size_t before = 0;
+    for (int64_t rows = 1; rows <= 400 && !rig->ctx.measuring; rows++) {
+        const size_t peak = scratch_for(&rig->ctx, rows);
+        if (peak < before)
+            fail_msg("%s: %lld rows take less scratch than one row less", rig->variant->name,
+                     (long long)rows);
+        before = peak;
+    }
+}
+
+/* A plan is made for the longest batch; the shorter ones must fit in it. */
+static void fewer_rows_take_no_more_scratch(void **state) {
+    rig_run_once(test_variant(state, OP_LOSS), measure_rows, NULL, NULL, NULL);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        ONCE(specification_follows_the_formula),   ONCE(gradients_are_slopes),
-        ONCE(wrong_contracts_are_refused),         ON_EACH_VARIANT(form_follows_the_specification),
-        ON_EACH_VARIANT(large_logits_stay_finite), ON_EACH_VARIANT(no_rows_are_harmless)};
+    const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula),
+                                       ONCE(gradients_are_slopes),
+                                       ONCE(wrong_contracts_are_refused),
+                                       ON_EACH_VARIANT(form_follows_the_specification),
+                                       ON_EACH_VARIANT(large_logits_stay_finite),
+                                       ON_EACH_VARIANT(no_rows_are_harmless),
+                                       ON_EACH_VARIANT(fewer_rows_take_no_more_scratch)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -134,8 +134,9 @@ Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
     if (most < FEWEST_ROWS) most = FEWEST_ROWS;
     int64_t chunks = (rows + most - 1) / most;
     int64_t size = chunks ? (rows + chunks - 1) / chunks : 0; // equal chunks: no short last one
-    Tensor logits;                                            // (size, vocab)
-    TRY(take(ctx, ARENA_SCRATCH, "loss.logits", F32, shape2(size, l->vocab), &logits));
+    int64_t room = rows < most ? rows : most; // of a shorter batch, whose one chunk may be larger than these
+    Tensor logits;                            // (room, vocab)
+    TRY(take(ctx, ARENA_SCRATCH, "loss.logits", F32, shape2(room, l->vocab), &logits));
     for (int64_t first = 0; first < rows; first += size)
         TRY(chunk(ctx, l, rows_of(logits, 0, rows - first < size ? rows - first : size), first));
     PRIMITIVE (ctx, "sum") {

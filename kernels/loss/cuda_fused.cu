@@ -217,9 +217,12 @@ Tensor rows_from(Tensor t, int64_t first, int64_t count) {
     return t;
 }
 
-int64_t chunk_rows(int64_t rows, int64_t row_bytes) {
-    int64_t most = CHUNK_BYTES / row_bytes / CHUNK_ROWS * CHUNK_ROWS;
-    if (most < CHUNK_ROWS) most = CHUNK_ROWS;
+int64_t most_rows(int64_t row_bytes) {
+    const int64_t most = CHUNK_BYTES / row_bytes / CHUNK_ROWS * CHUNK_ROWS;
+    return most < CHUNK_ROWS ? CHUNK_ROWS : most;
+}
+
+int64_t chunk_rows(int64_t rows, int64_t most) {
     if (rows <= most) return rows;
     const int64_t even = divide_up(rows, divide_up(rows, most)); // chunks of about the same size
     return divide_up(even, CHUNK_ROWS) * CHUNK_ROWS;
@@ -272,11 +275,12 @@ template <typename T>
 Status forward(Ctx *ctx, const Loss *l) {
     const int64_t rows = tensor_rows(l->hidden), columns = tensor_rows(l->weight);
     const int64_t stride = divide_up(columns, VECTOR<T>) * VECTOR<T>; // rows start at 16-byte addresses
-    const int64_t most = chunk_rows(rows, stride * (int64_t)sizeof(T));
-    Tensor logits; // (most, columns)
-    TRY(take(ctx, ARENA_SCRATCH, "loss.logits", DtypeOf<T>::value, shape2(most, stride), &logits));
-    for (int64_t first = 0; first < rows; first += most) {
-        const int64_t count = rows - first < most ? rows - first : most;
+    const int64_t most = most_rows(stride * (int64_t)sizeof(T)), size = chunk_rows(rows, most);
+    const int64_t room = rows < most ? rows : most; // of a shorter batch, whose one chunk may be larger
+    Tensor logits;                                  // (room, columns)
+    TRY(take(ctx, ARENA_SCRATCH, "loss.logits", DtypeOf<T>::value, shape2(room, stride), &logits));
+    for (int64_t first = 0; first < rows; first += size) {
+        const int64_t count = rows - first < size ? rows - first : size;
         logits.shape = shape2(count, columns);
         TRY(chunk<T>(ctx, l, logits, first));
     }
