@@ -278,7 +278,7 @@ static Status train(Run *run) {
     const char *reason;
     catch_signals();
     TRY(loop(run, &reason));
-    TRY(report_end(&run->report, &run->trainer, run->state.step, reason));
+    TRY(report_end(&run->report, run->state.step, reason));
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     if (strcmp(reason, "diverged") != 0) return OK;
     return fail(ERROR_NONFINITE,

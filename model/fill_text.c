@@ -58,6 +58,14 @@ static void print_token(const Tokenizer *t, int32_t id) {
     fwrite(bytes, 1, (size_t)length, stdout);
 }
 
+/* In a list on one line: a line's end and its like as in C. */
+static void print_candidate(const Tokenizer *t, int32_t id) {
+    int64_t length;
+    const uint8_t *bytes = tokenizer_decode(t, id, &length);
+    fputc(' ', stderr);
+    for (int64_t i = 0; i < length; i++) fprintf(stderr, bytes[i] < ' ' ? "\\%03o" : "%c", bytes[i]);
+}
+
 /* The likeliest tokens, the lower id first among equals; `sum` gets that of exp(logit - the largest). */
 static void best_tokens(const float *logits, int64_t vocab, int32_t best[SHOWN], double *sum) {
     int count = 0;
@@ -87,10 +95,8 @@ static Status print_gaps(const Job *job, const char *text) {
         print_token(t, best[0]);
         fprintf(stderr, "gap %" PRId64 ":", gap + 1);
         for (int64_t i = 0; i < shown; i++) {
-            int64_t length;
-            const uint8_t *bytes = tokenizer_decode(t, best[i], &length);
-            fprintf(stderr, " %.*s %.3f", (int)length, (const char *)bytes,
-                    exp((double)logits[best[i]] - (double)logits[best[0]]) / sum);
+            print_candidate(t, best[i]);
+            fprintf(stderr, " %.3f", exp((double)logits[best[i]] - (double)logits[best[0]]) / sum);
         }
         fprintf(stderr, "\n");
         text = end + MASK_BYTES;

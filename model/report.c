@@ -18,17 +18,12 @@ Status report_open(Report *r, const char *log, bool append, int64_t done, int64_
 void report_close(Report *r) {
     progress_close(r->progress);
     events_close(r->events);
-    memory_free(r->ms);
-}
-
-static double tokens_per_step(const Trainer *t) {
-    return (double)t->tokens;
+    for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i]);
 }
 
 /* NaN where the peaks are unknown: a log writes it as null. */
-static double share_of_peak(const Report *r, const Trainer *t, double ms) {
-    if (r->peaks.flops <= 0) return NAN;
-    return ms > 0 ? t->work.flops / (1e-3 * ms) / r->peaks.flops : 0;
+static double share_of_peak(const Report *r, double flops_per_s) {
+    return r->peaks.flops > 0 ? flops_per_s / r->peaks.flops : NAN;
 }
 
 typedef struct {
@@ -75,9 +70,9 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("  %-18s %s\n", "precision", session_dtype_name(s));
     print_forms(t);
     print_data(s, data);
-    printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64
-           " = %.0f tokens (batch x seq x accum), %.3g GFLOP\n",
-           "step", t->batch, t->seq, t->accum, tokens_per_step(t), 1e-9 * t->work.flops);
+    printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64 " = %" PRId64
+           " tokens (batch x seq x accum), %.3g GFLOP\n",
+           "step", t->batch, t->seq, t->accum, t->tokens, 1e-9 * t->work.flops);
     if (r->peaks.flops > 0)
         printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
                1e-12 * r->peaks.bandwidth);
@@ -113,22 +108,26 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
     return events_end(r->events);
 }
 
-static Status keep_time(Report *r, double ms) {
-    if (r->count == r->room) {
-        int64_t room = 2 * r->room + 1024;
-        double *moved = memory_resize(r->ms, (size_t)room * sizeof *moved);
+static Status make_room(Report *r) {
+    if (r->count < r->room) return OK;
+    int64_t room = 2 * r->room + 1024;
+    for (int i = 0; i < STEP_FIGURES; i++) {
+        double *moved = memory_resize(r->figures[i], (size_t)room * sizeof *moved);
         if (!moved) return fail(ERROR_MEMORY, "out of host memory for the step times");
-        r->ms = moved;
-        r->room = room;
+        r->figures[i] = moved;
     }
-    r->ms[r->count++] = ms;
+    r->room = room;
     return OK;
 }
 
 Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
                    double ms, double waited_ms) {
-    double rate = tokens_per_step(t) / (1e-3 * ms), mfu = share_of_peak(r, t, ms);
-    TRY(keep_time(r, ms));
+    double seconds = fmax(1e-3 * ms, 1e-9), rate = (double)t->tokens / seconds;
+    double flops = t->work.flops / seconds, mfu = share_of_peak(r, flops);
+    TRY(make_room(r));
+    r->figures[STEP_MS][r->count] = ms;
+    r->figures[STEP_TOKENS_PER_S][r->count] = rate;
+    r->figures[STEP_FLOPS_PER_S][r->count++] = flops;
     r->waited_ms += waited_ms;
     bool due = device_clock() >= r->next_line || step == r->steps;
     if (due) r->next_line = device_clock() + LINE_SECONDS;
@@ -182,27 +181,33 @@ Status report_save(Report *r, int64_t step, const char *folder) {
     return events_end(r->events);
 }
 
-Status report_end(Report *r, const Trainer *t, int64_t step, const char *reason) {
+Status report_end(Report *r, int64_t step, const char *reason) {
     /* The first half warms up: caches, clocks, plans. */
     int64_t late = r->count - r->count / 2;
-    double *ms = r->ms + r->count / 2, middle = median(ms, late); // sorts the late half
+    double *ms = r->figures[STEP_MS] + r->count / 2, middles[STEP_FIGURES];
+    for (int i = 0; i < STEP_FIGURES && late; i++) // sorts the late half
+        middles[i] = median(r->figures[i] + r->count / 2, late);
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,
                       "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f tok/s%s; waited "
                       "%.1f ms for data in all",
-                      reason, late, middle, ms[0], ms[late - 1], tokens_per_step(t) / (1e-3 * middle),
-                      share_text(", ", share_of_peak(r, t, middle)).text, r->waited_ms);
+                      reason, late, middles[STEP_MS], ms[0], ms[late - 1], middles[STEP_TOKENS_PER_S],
+                      share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
+    } else {
+        progress_line(r->progress,
+                      "%s: step %" PRId64 " of %" PRId64 " was done before; a larger --steps goes on", reason,
+                      step, r->steps);
     }
     events_begin(r->events, "end");
     events_integer(r->events, "step", step);
     events_text(r->events, "reason", reason);
     if (late) {
-        events_number(r->events, "median_ms", middle);
+        events_number(r->events, "median_ms", middles[STEP_MS]);
         events_number(r->events, "low_ms", ms[0]);
         events_number(r->events, "high_ms", ms[late - 1]);
-        events_number(r->events, "tokens_per_s", tokens_per_step(t) / (1e-3 * middle));
-        events_number(r->events, "mfu", share_of_peak(r, t, middle));
+        events_number(r->events, "tokens_per_s", middles[STEP_TOKENS_PER_S]);
+        events_number(r->events, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
         events_number(r->events, "data_ms", r->waited_ms);
     }
     return events_end(r->events);

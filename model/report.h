@@ -13,12 +13,14 @@
 extern "C" {
 #endif
 
+typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } StepFigure;
+
 typedef struct {
     Progress *progress;
     Events *events; // NULL without --log
     Peaks peaks;
-    int64_t steps; // of the whole run
-    double *ms;    // (room) times of the steps of this process, in order
+    int64_t steps;                 // of the whole run
+    double *figures[STEP_FIGURES]; // (room) of the steps of this process, in order
     int64_t count, room;
     double next_line; // when the next step's line is due: seconds of device_clock
     double waited_ms; // for data, in all
@@ -40,8 +42,8 @@ CHECKED Status report_validation(Report *report, int64_t step, double loss);
 CHECKED Status report_sample(Report *report, int64_t step, const char *text, int64_t length);
 CHECKED Status report_save(Report *report, int64_t step, const char *folder);
 
-/* The median of the late steps, with its spread. `reason`: "done", "interrupted" or "diverged". */
-CHECKED Status report_end(Report *report, const Trainer *trainer, int64_t step, const char *reason);
+/* The medians of the late steps, with the times' spread. `reason`: "done", "interrupted" or "diverged". */
+CHECKED Status report_end(Report *report, int64_t step, const char *reason);
 
 #ifdef __cplusplus
 }

@@ -71,6 +71,8 @@ static void test_resume_last(void **state) {
     program_succeeds(folder, "rm -r last/step-00000004");
     program_succeeds(folder, "train --resume --out=last --steps=8 -q");
     assert_string_equal(log_numbers(folder, "last.jsonl", 5), log_numbers(folder, "whole.jsonl", 5));
+    const Ran *ran = program_succeeds(folder, "train --resume --out=last --quiet=0");
+    expect_text(ran->output, "done: step 8 of 8 was done before; a larger --steps goes on");
     program_refuses(folder, ERROR_FILE, "no complete checkpoint in empty",
                     "train " RUN "--resume --out=empty");
 }
