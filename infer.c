@@ -9,6 +9,7 @@
 #include "model/infer_options.h"
 #include "model/profiling_sweep.h"
 #include "model/session.h"
+#include "model/text_profile.h"
 #include "model/translate_text.h"
 #include "model/writer.h"
 
@@ -43,7 +44,8 @@ static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     in->batch = batch;
     in->seq = seq;
     in->logits_dtype = use == INFERENCE_LOGITS && *run->options.logits ? wide_dtype(&in->ctx) : in->ctx.dtype;
-    bool profiled = use == INFERENCE_HIDDEN || (use == INFERENCE_LOGITS && !*run->options.logits);
+    bool profiled = use == INFERENCE_HIDDEN || (use == INFERENCE_LOGITS && !*run->options.logits) ||
+                    *run->options.profiling.window;
     if (profiled && run->options.compute.peaks) TRY(peaks_measure(&in->ctx, &run->report.peaks));
     if (profiled && !run->options.compute.peaks) peaks_remember(&in->ctx, &run->report.peaks);
     if (run->options.compare) {
@@ -165,9 +167,23 @@ static Status read_prompt(const char *option, char **prompt, int64_t *length) {
     return *prompt ? OK : fail(ERROR_MEMORY, "out of host memory for the prompt");
 }
 
-static Status generate(Run *run) {
+static Status write_on(Run *run, const WriteOptions *options, WriteStats *stats) {
     const InferOptions *o = &run->options;
     Inference *in = &run->inference;
+    Tokenizer *tokenizer = run->session.tokenizer;
+    const TextProfile profile = {.session = &run->session,
+                                 .options = &o->profiling,
+                                 .peaks = &run->report.peaks,
+                                 .compare = o->compare,
+                                 .file = o->quiet ? NULL : stderr};
+    if (*o->profiling.window)
+        return text_profile(&in->ctx, &in->generator, tokenizer, options, &profile, print_text, NULL, stats);
+    TRY(write_text(&in->ctx, &in->generator, tokenizer, options, print_text, NULL, stats));
+    return print_text(NULL, "\n", 1);
+}
+
+static Status generate(Run *run) {
+    const InferOptions *o = &run->options;
     if (!run->session.tokenizer)
         return fail(ERROR_USAGE,
                     "--prompt needs a tokenizer, and %s has none; name one with --tokenizer=FOLDER",
@@ -183,12 +199,9 @@ static Status generate(Run *run) {
     TRY(read_prompt(o->prompt, &prompt, &options.prompt_length));
     options.prompt = prompt;
     Status status = o->quiet ? OK : print_text(NULL, prompt, options.prompt_length);
-    if (!status)
-        status =
-            write_text(&in->ctx, &in->generator, run->session.tokenizer, &options, print_text, NULL, &stats);
+    if (!status) status = write_on(run, &options, &stats);
     memory_free(prompt);
     TRY(status);
-    TRY(print_text(NULL, "\n", 1));
     if (o->quiet) return OK;
     double prefill = stats.prefill_seconds, decode = stats.decode_seconds;
     fprintf(stderr,

@@ -216,11 +216,13 @@ Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
 Status generator_logits(Ctx *ctx, Generator *g, const float **logits) {
     int64_t first = g->cached ? g->fed : 0, count = g->length - first;
     if (count < 1) return fail(ERROR_INTERNAL, "logits were asked for twice without a new token");
+    scope_begin(ctx, "forward");
     TRY(ctx->device->upload(ctx->device, g->tokens.data, g->history + first,
                             (size_t)count * sizeof *g->history));
     TRY(run(ctx, g, count));
     g->fed = g->length;
     TRY(values_read(ctx, g->logits, 0, g->model->config.vocab, g->row));
+    scope_end(ctx);
     *logits = g->row;
     return OK;
 }
@@ -245,7 +247,7 @@ Status generator_next(Ctx *ctx, Generator *g, Sampler *sampler, int32_t *token) 
     } else {
         const float *logits;
         TRY(generator_logits(ctx, g, &logits));
-        TRY(sampler_next(sampler, logits, g->draws, token));
+        PROFILE_SCOPE(ctx, "sample") TRY(sampler_next(sampler, logits, g->draws, token));
     }
     g->draws++;
     return generator_add(g, *token);

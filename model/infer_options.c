@@ -1,5 +1,7 @@
 #include "model/infer_options.h"
 
+#include "model/text_profile.h"
+
 #include <string.h>
 
 enum { SIZE_MOST = 1 << 24, RUNS_MOST = 1000000 };
@@ -142,9 +144,9 @@ static const struct {
     {"seq-lens", IN(INFER_PROFILE), NULL},
     {"repeats", IN(INFER_PROFILE), NULL},
     {"warmup-runs", IN(INFER_PROFILE), NULL},
-    {"compare", IN(INFER_PROFILE), NULL},
+    {"compare", IN(INFER_PROFILE) | IN(INFER_GENERATE), NULL},
     {"json", IN(INFER_PROFILE), NULL},
-    {"profile", IN(INFER_PROFILE) | IN(INFER_TRANSLATE), NULL},
+    {"profile", IN(INFER_PROFILE) | IN(INFER_GENERATE) | IN(INFER_TRANSLATE), NULL},
     {"sweep", IN(INFER_PROFILE), NULL},
     {"batch", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED), NULL},
     {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
@@ -167,6 +169,8 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
     TRY(options_exclude(set, "no-cache", "decoding"));
     TRY(options_exclude(set, "sweep", "json"));
     TRY(profiling_options_check(&o->profiling, set, 0));
+    if (mode == INFER_GENERATE && *o->profiling.window) TRY(text_profile_check(&o->profiling, o->tokens));
+    if (mode == INFER_GENERATE) TRY(option_needs(set, "compare", *o->profiling.window, "--profile"));
     if (mode == INFER_LOGITS && !o->ids.count)
         return fail(ERROR_USAGE, "--logits needs the tokens to compute them for: --ids=1,2,3");
     if (mode == INFER_EMBED && !*o->output)

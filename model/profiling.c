@@ -55,6 +55,7 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
                       .model = c->name,
                       .dtype = session_dtype_name(s),
                       .program = program,
+                      .step = "",
                       .batch = batch,
                       .seq = seq,
                       .accum = accum,
@@ -79,7 +80,6 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
                      .segment = -1,
                      .graphs = ctx->graphs};
     Status status = window_parse(options->window, &p->window);
-    for (int i = 0; i < ARENA_COUNT && !status; i++) status = arena_restart_peak(&ctx->arenas[i]);
     if (!status) status = collector_open(ctx->device, options->timer_only, &p->collector);
     if (status) {
         profiling_close(p);
@@ -104,6 +104,10 @@ void profiling_close(Profiling *p) {
     free_times(&p->traced);
     free_times(&p->timed);
     memory_free(p);
+}
+
+void profiling_set_seq(Profiling *p, int64_t seq) {
+    if (p) p->facts.seq = seq;
 }
 
 void profiling_keep(Profiling *p, TraceList *list) {
@@ -236,6 +240,7 @@ Status profiling_before(Profiling *p, Ctx *ctx, int64_t step, int64_t here) {
     p->segment = segment;
     if (!p->options->timer_only && (ready_begins || record_begins)) {
         p->recording = true;
+        for (int i = 0; i < ARENA_COUNT; i++) TRY(arena_restart_peak(&ctx->arenas[i]));
         TRY(collector_begin(p->collector, use == STEP_READY));
     }
     ctx->recorder = p->recording && use != STEP_TIMED ? collector_recorder(p->collector) : NULL;

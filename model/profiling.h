@@ -21,16 +21,18 @@ TraceRun profiling_facts(const Session *session, const char *program, const Peak
 
 /* Reports go to `file`, unless that is NULL, and into the folder that the options name, with `suffix`
  * before the dot of the files' names. `facts` and its texts must live until profiling_close. Steps run
- * without graphs until the last report is made: what is launched as a whole cannot be told apart. The
- * arenas' peaks begin anew. */
+ * without graphs until the last report is made: what is launched as a whole cannot be told apart. */
 CHECKED Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts,
                               const char *suffix, FILE *file, Profiling **profiling);
 
 /* Around step `step`, from 1, of which `here` (from 1) is the number in this process. Between them the caller
  * runs the step with ctx, inside a scope named "step", and measures its time; of it it waited reader_ms. All
- * do nothing for NULL. */
+ * do nothing for NULL. The arenas' peaks begin anew with each segment. */
 CHECKED Status profiling_before(Profiling *profiling, Ctx *ctx, int64_t step, int64_t here);
 CHECKED Status profiling_after(Profiling *profiling, Ctx *ctx, double ms, double reader_ms);
+
+/* How many tokens the sequences of a step turned out to have, where that was not known before. */
+void profiling_set_seq(Profiling *profiling, int64_t seq);
 
 /* From now on traces go into `list` instead of being reported: for profiling_report_lists. */
 void profiling_keep(Profiling *profiling, TraceList *list);

@@ -165,8 +165,8 @@ static Status take_all(Ctx *ctx, Translator *t) {
     TRY(transformer_take_cache(ctx, t->model, t->rows, o->most, source, &t->cache));
     t->cache_memory = t->cache.memory;
     if (o->beam == 1) return OK; /* a sentence's one row stays where it is */
-    TRY(take(ctx, ARENA_SAVED, "spare keys", ctx->dtype, t->cache.k.shape, &t->spare_k));
-    return take(ctx, ARENA_SAVED, "spare values", ctx->dtype, t->cache.v.shape, &t->spare_v);
+    TRY(take(ctx, ARENA_SAVED, "cache.spare keys", ctx->dtype, t->cache.k.shape, &t->spare_k));
+    return take(ctx, ARENA_SAVED, "cache.spare values", ctx->dtype, t->cache.v.shape, &t->spare_v);
 }
 
 Status translator_take(Ctx *ctx, Translator *t) {
@@ -241,26 +241,33 @@ static Status step(Ctx *ctx, Translator *t, Tensor memory) {
     if (apart == 1) TRY(values_read(ctx, t->logits, 0, t->rows * width, t->values));
     for (int64_t row = 0; apart > 1 && row < t->rows; row++)
         TRY(values_read(ctx, t->logits, ((row + 1) * apart - 1) * width, width, t->values + row * width));
+    PROFILE_SCOPE(ctx, "search")
     TRY(beams_advance(t->beams, t->values, padded_vocab(t), t->next, t->parents));
     t->steps++;
     return caches(t) && t->options.beam > 1 ? move_cache(ctx, t) : OK;
 }
 
-Status translator_run(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count) {
-    assert(count >= 1 && count <= t->options.sentences);
+/* What comes before the first token. */
+static Status read_sources(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count,
+                           Tensor *memory) {
     int64_t S = longest(sentences, count);
-    Tensor memory;
-    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
     TRY(upload_sources(ctx, t, sentences, count, S));
-    TRY(encode(ctx, t, S, &memory));
+    TRY(encode(ctx, t, S, memory));
     TRY(upload_row_lengths(ctx, t, sentences, count));
     t->cache.length = 0;
     t->cache.memory = t->cache_memory;
-    if (t->options.decoding == DECODING_CACHED)
-        TRY(transformer_cache_memory(ctx, t->model, memory, t->source_lengths, &t->cache));
+    if (t->options.decoding != DECODING_CACHED) return OK;
+    return transformer_cache_memory(ctx, t->model, *memory, t->source_lengths, &t->cache);
+}
+
+Status translator_run(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count) {
+    assert(count >= 1 && count <= t->options.sentences);
+    Tensor memory;
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    PROFILE_SCOPE(ctx, "encode") TRY(read_sources(ctx, t, sentences, count, &memory));
     beams_start(t->beams);
     t->steps = 0;
-    while (!beams_done(t->beams)) TRY(step(ctx, t, memory));
+    while (!beams_done(t->beams)) PROFILE_SCOPE(ctx, "decoding step") TRY(step(ctx, t, memory));
     arena_release(&ctx->arenas[ARENA_SAVED], mark);
     return OK;
 }

@@ -179,6 +179,7 @@ static Status translate_batch(Job *job, int64_t first, int64_t count) {
     scope_begin(ctx, "step");
     scope_begin(ctx, "forward");
     TRY(translator_run(ctx, &job->translator, job->batch, count));
+    profiling_set_seq(job->profiling, job->translator.steps);
     scope_end(ctx);
     scope_end(ctx);
     return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0);
@@ -282,7 +283,8 @@ static Status profile(Job *job) {
     const TranslateOptions *t = &job->translator.options;
     if (!*o->profiling.window) return OK;
     peaks_remember(&job->ctx, &job->peaks);
-    const TraceRun facts = profiling_facts(job->session, "infer", &job->peaks, t->sentences, t->most, 1);
+    TraceRun facts = profiling_facts(job->session, "infer", &job->peaks, t->sentences, t->most, 1);
+    facts.step = "translation";
     TRY(profiling_open(&o->profiling, &job->ctx, &facts, "", o->quiet ? NULL : stderr, &job->profiling));
     while (!profiling_done(job->profiling)) TRY(translate_batch(job, 0, t->sentences));
     TRY(profiling_finish(job->profiling, &job->ctx));

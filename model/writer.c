@@ -40,7 +40,7 @@ static Status gate_add(Gate *g, const uint8_t *bytes, int64_t count) {
     return OK;
 }
 
-static Status encode_prompt(Tokenizer *tokenizer, const WriteOptions *o, TokenList *prompt) {
+Status write_prompt(Tokenizer *tokenizer, const WriteOptions *o, TokenList *prompt) {
     if (o->prompt_length) return tokenizer_encode(tokenizer, o->prompt, o->prompt_length, prompt);
     int32_t end = tokenizer_end_of_text(tokenizer);
     if (end < 0) return tokenizer_encode(tokenizer, "\n", 1, prompt);
@@ -51,12 +51,22 @@ static Status encode_prompt(Tokenizer *tokenizer, const WriteOptions *o, TokenLi
     return OK;
 }
 
+static Status next_token(Ctx *ctx, Generator *generator, const WriteOptions *o, int64_t place,
+                         Sampler *sampler, int32_t *token) {
+    if (!o->profiling || place == 0) return generator_next(ctx, generator, sampler, token);
+    ctx->step = place;
+    TRY(profiling_before(o->profiling, ctx, place, place));
+    double start = device_clock();
+    PROFILE_SCOPE(ctx, "step") TRY(generator_next(ctx, generator, sampler, token));
+    return profiling_after(o->profiling, ctx, 1e3 * (device_clock() - start), 0);
+}
+
 static Status write_tokens(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *o,
                            Sampler *sampler, Gate *gate, WriteStats *stats) {
     double start = device_clock(), prefilled = start;
     for (int64_t i = 0; i < o->tokens && !gate->stopped; i++) {
         int32_t token;
-        TRY(generator_next(ctx, generator, sampler, &token));
+        TRY(next_token(ctx, generator, o, i, sampler, &token));
         if (i == 0) prefilled = device_clock();
         if (token == tokenizer_end_of_text(tokenizer)) {
             stats->stopped = true;
@@ -80,7 +90,7 @@ Status write_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const Wr
     Sampler *sampler = NULL;
     TokenList prompt = {0};
     *stats = (WriteStats){0};
-    Status status = encode_prompt(tokenizer, o, &prompt);
+    Status status = write_prompt(tokenizer, o, &prompt);
     if (!status) status = sampler_open(generator->model->config.vocab, &o->sampler, &sampler);
     if (!status) status = generator_start(generator, prompt.ids, prompt.count);
     stats->prompt_tokens = prompt.count;

@@ -4,6 +4,7 @@
 
 #include "data/tokenizer.h"
 #include "model/generate.h"
+#include "model/profiling.h"
 #include "model/sampler.h"
 
 #ifdef __cplusplus
@@ -16,6 +17,7 @@ typedef struct {
     int64_t tokens;   // to write at most
     const char *stop; // writing ends before this text; "" for never
     SamplerOptions sampler;
+    Profiling *profiling; // each token but the first, for which the prompt is read, is a step of it; or NULL
 } WriteOptions;
 
 typedef struct {
@@ -23,6 +25,9 @@ typedef struct {
     double prefill_seconds, decode_seconds; // until the first token; for all others
     bool stopped;                           // by the stop text or the end of text
 } WriteStats;
+
+/* The prompt's tokens: at least one, to be freed with token_list_free. */
+CHECKED Status write_prompt(Tokenizer *tokenizer, const WriteOptions *options, TokenList *prompt);
 
 /* Gets the text piece by piece; a piece may end inside a UTF-8 character. */
 typedef Status (*WriteSink)(void *context, const void *bytes, int64_t count);

@@ -40,10 +40,15 @@ static void write_run(JsonWriter *w, const TraceRun *r) {
 
 /* ---- a path ---- */
 
+static const char *step_name(const Figures *f) {
+    if (*f->trace->run.step) return f->trace->run.step;
+    return figures_pass_ns(f, PASS_UPDATE) > 0 ? "step" : "forward pass";
+}
+
 static void write_step(JsonWriter *w, const Figures *f) {
     json_write_line(w, 3, true);
     json_member_open(w, "step", '{');
-    json_member_text(w, "name", figures_pass_ns(f, PASS_UPDATE) > 0 ? "step" : "forward pass");
+    json_member_text(w, "name", step_name(f));
     json_member_integer(w, "recorded", f->steps);
     json_member_number(w, "ns", 1e6 * f->step_ms);
     json_member_number(w, "low_ns", 1e6 * f->low);

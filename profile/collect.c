@@ -74,18 +74,6 @@ Status collector_end(Collector *c) {
 
 /* ---- host events ---- */
 
-/* While a trace is made. */
-typedef struct {
-    const Collector *collector;
-    Trace *trace;
-    int64_t origin; // ns of the monotonic clock
-    int64_t *event; // (records) of each the event that stands for it, or for what it lies in; -1: none
-} Making;
-
-static int64_t nanoseconds(double seconds) {
-    return (int64_t)(seconds * 1e9 + 0.5);
-}
-
 static bool has_inside(const Collector *c, int64_t i) {
     return i + 1 < c->count && c->records[i + 1].parent == i;
 }
@@ -117,8 +105,8 @@ static TraceKind kind_of(const Making *m, const Record *r, int64_t parent, Phase
 static TraceEvent begin_event(const Making *m, int64_t i, TraceKind kind, const char *name) {
     const Record *r = &m->collector->records[i];
     TraceEvent e = trace_event(m->trace, kind, name);
-    e.begin = nanoseconds(r->cpu_start) - m->origin;
-    e.end = nanoseconds(r->cpu_end) - m->origin;
+    e.begin = collect_ns(r->cpu_start) - m->origin;
+    e.end = collect_ns(r->cpu_end) - m->origin;
     e.instance = i;
     e.step = r->step;
     e.layer = r->layer;
@@ -142,7 +130,8 @@ static Status add_host_event(Making *m, int64_t i) {
     e.phase = phase;
     if (operation) {
         e.in_operation = true;
-        e.operation = r->operation;
+        bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // also where another operation lends it
+        e.operation = part ? m->trace->events[parent].operation : r->operation;
         e.pass = r->pass;
         e.form = r->form;
         e.place = trace_name(m->trace, r->place);
@@ -174,11 +163,11 @@ static Interval device_time(const Making *m, int64_t i) {
     const Collector *c = m->collector;
     const Record *r = &c->records[i];
     if (c->source == SOURCE_CLOCK)
-        return (Interval){nanoseconds(r->cpu_start) - m->origin, nanoseconds(r->cpu_end) - m->origin};
+        return (Interval){collect_ns(r->cpu_start) - m->origin, collect_ns(r->cpu_end) - m->origin};
     int64_t outermost = i; // whose beginning is the same moment on both clocks
     while (c->records[outermost].parent >= 0) outermost = c->records[outermost].parent;
-    int64_t begin = nanoseconds(c->records[outermost].cpu_start + r->device_start) - m->origin;
-    return (Interval){begin, begin + nanoseconds(1e-3 * r->device_ms)};
+    int64_t begin = collect_ns(c->records[outermost].cpu_start + r->device_start) - m->origin;
+    return (Interval){begin, begin + collect_ns(1e-3 * r->device_ms)};
 }
 
 static Status add_device_event(Making *m, int64_t i, Interval when) {
@@ -310,38 +299,6 @@ static Status add_activities(Making *m) {
     return status;
 }
 
-/* ---- memory ---- */
-
-static const MemoryClass classes[ARENA_COUNT] = {
-    [ARENA_PARAMETERS] = MEMORY_PARAMETERS, [ARENA_GRADIENTS] = MEMORY_GRADIENTS,
-    [ARENA_OPTIMIZER] = MEMORY_OPTIMIZER,   [ARENA_SAVED] = MEMORY_SAVED,
-    [ARENA_SCRATCH] = MEMORY_SCRATCH,
-};
-
-static Status add_memory(Making *m, const Arena arenas[ARENA_COUNT]) {
-    int64_t count;
-    const RecordMemory *memory = recorder_memory(m->collector->recorder, &count);
-    size_t workspace = m->collector->device->workspace;
-    if (workspace) {
-        TRY(trace_add_memory(m->trace, (TraceMemory){0, MEMORY_WORKSPACE, (int64_t)workspace, -1}));
-        TRY(trace_add_tensor(m->trace, (TraceTensor){trace_name(m->trace, "workspace of libraries"),
-                                                     MEMORY_WORKSPACE, (int64_t)workspace}));
-    }
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at = nanoseconds(memory[i].at) - m->origin;
-        TraceMemory sample = {at < 0 ? 0 : at, classes[memory[i].arena], (int64_t)memory[i].used,
-                              memory[i].record < 0 ? -1 : m->event[memory[i].record]};
-        TRY(trace_add_memory(m->trace, sample));
-    }
-    for (int arena = 0; arena < ARENA_COUNT; arena++)
-        for (int i = 0; i < arenas[arena].at_peak_count; i++) {
-            const ArenaEntry *entry = &arenas[arena].at_peak[i];
-            TraceTensor tensor = {trace_name(m->trace, entry->name), classes[arena], (int64_t)entry->bytes};
-            TRY(trace_add_tensor(m->trace, tensor));
-        }
-    return OK;
-}
-
 /* ---- the whole ---- */
 
 static void set_run(const Making *m, const TraceRun *run) {
@@ -359,6 +316,7 @@ static void set_run(const Making *m, const TraceRun *run) {
     to->model = trace_name(t, run->model);
     to->dtype = trace_name(t, run->dtype);
     to->program = trace_name(t, run->program);
+    to->step = trace_name(t, run->step ? run->step : "");
     to->window = trace_name(t, run->window);
     to->device_count = 1;
     to->first_step = -1;
@@ -373,7 +331,7 @@ static Status make(Making *m, const TraceRun *run, const Arena arenas[ARENA_COUN
     set_run(m, run);
     for (int64_t i = 0; i < c->count; i++) TRY(add_host_event(m, i));
     TRY(c->cupti ? add_activities(m) : add_innermost(m));
-    TRY(add_memory(m, arenas));
+    TRY(collect_memory(m, arenas));
     for (int64_t i = 0; i < m->trace->count && m->trace->run.first_step < 0; i++)
         if (m->trace->events[i].kind == TRACE_STEP) m->trace->run.first_step = m->trace->events[i].step;
     return trace_finish(m->trace);
@@ -381,7 +339,7 @@ static Status make(Making *m, const TraceRun *run, const Arena arenas[ARENA_COUN
 
 Status collector_trace(const Collector *c, const TraceRun *run, const Arena arenas[ARENA_COUNT],
                        Trace **trace) {
-    Making m = {.collector = c, .origin = c->count ? nanoseconds(c->records[0].cpu_start) : 0};
+    Making m = {.collector = c, .origin = c->count ? collect_ns(c->records[0].cpu_start) : 0};
     m.event = memory_array((size_t)(c->count ? c->count : 1), sizeof *m.event);
     if (!m.event) return fail(ERROR_MEMORY, "out of host memory for the profile");
     Status status = trace_open(&m.trace);

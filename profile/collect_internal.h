@@ -1,8 +1,9 @@
-/* What collect.c is made of: CUPTI, the CPU's counters, names and occupancy of kernels. */
+/* What the parts of collect share: what was recorded, and a trace that is being made of it. */
 #ifndef PROFILE_COLLECT_INTERNAL_H
 #define PROFILE_COLLECT_INTERNAL_H
 
 #include "profile/category.h"
+#include "profile/collect.h"
 #include "profile/counters.h"
 #include "profile/cupti.h"
 #include "profile/kernel_name.h"
@@ -21,5 +22,20 @@ struct Collector {
     int64_t count, dropped;
     Activities activities;
 };
+
+/* While a trace is made. */
+typedef struct {
+    const Collector *collector;
+    Trace *trace;
+    int64_t origin; // ns of the monotonic clock
+    int64_t *event; // (records) of each the event that stands for it, or for what it lies in; -1: none
+} Making;
+
+/* The memory's timeline, and the tensors at its peak. */
+CHECKED Status collect_memory(Making *making, const Arena arenas[ARENA_COUNT]);
+
+static inline int64_t collect_ns(double seconds) {
+    return (int64_t)(seconds * 1e9 + 0.5);
+}
 
 #endif

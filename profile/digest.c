@@ -26,8 +26,8 @@ static void print_name(const char *name, int most, FILE *file) {
 
 static void print_head(const Profile *p, FILE *file) {
     const TraceRun *r = &p->paths[0].trace->run;
-    fprintf(file, "# Profile of %s: %s, batch %" PRId64 ", seq %" PRId64 ", %s\n\n", r->model, r->program,
-            r->batch, r->seq, r->dtype);
+    fprintf(file, "# Profile of %s: %s%s%s, batch %" PRId64 ", seq %" PRId64 ", %s\n\n", r->model, r->program,
+            *r->step ? ", " : "", r->step, r->batch, r->seq, r->dtype);
     fprintf(file, "On %s with %s.\n", r->device, r->library);
     for (int i = 0; i < p->count; i++) {
         const TraceRun *run = &p->paths[i].trace->run;

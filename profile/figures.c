@@ -250,6 +250,11 @@ static Interval clipped(Interval i, Interval step) {
     return i;
 }
 
+/* A token that the host draws, or its search among the beams (model/generate.c, model/translate.c). */
+static bool is_sampling(const TraceEvent *e) {
+    return e->kind == TRACE_SCOPE && (strcmp(e->name, "sample") == 0 || strcmp(e->name, "search") == 0);
+}
+
 /* What an event attributes: of an operation the time from its first to its last kernel, and that in which
  * the host launches it, for which the device waits where the launches bind; of a copy the time from the
  * call that asks for it, since the host waits for its end. Gives up to two intervals. */
@@ -258,7 +263,7 @@ static int attributed(const Trace *t, int64_t index, Span span, Interval interva
     int count = 0;
     bool copy = trace_on_device(e) && !e->in_operation;
     if (copy) intervals[count++] = (Interval){e->launch >= 0 ? t->events[e->launch].begin : e->begin, e->end};
-    if (e->kind == TRACE_OPERATION || (e->kind == TRACE_PHASE && e->phase == PHASE_READER))
+    if (e->kind == TRACE_OPERATION || (e->kind == TRACE_PHASE && e->phase == PHASE_READER) || is_sampling(e))
         intervals[count++] = (Interval){e->begin, e->end};
     if (span.stream >= 0) intervals[count++] = (Interval){span.begin, span.end};
     return count;

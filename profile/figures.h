@@ -63,7 +63,7 @@ typedef struct {
         high;          // tracing off: median and range. Of the recorded steps where there are no others
     double reader_ms;  // of it waited for the reader, mean
     double overhead;   // of tracing: median with over median without, less 1; 0 where not known
-    double covered_ns; // of step_ns lies in an operation's span, in a reader's wait or in a copy
+    double covered_ns; // of step_ns lies in an operation's span, a reader's wait, a copy or a token's drawing
     double device_ns, launches; // of all device events; per step
     double tokens;              // of a step
     int64_t peak_bytes;         // of all classes together, and then the share of each

@@ -16,9 +16,9 @@
 
 static void print_source(const ProfilePath *path, FILE *file) {
     const TraceRun *r = &path->trace->run;
-    fprintf(file, "%s: %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s: %s%s%s; %s\n", path->label,
+    fprintf(file, "%s: %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s: %s%s%s; %s%s%s\n", path->label,
             r->model, r->batch, r->seq, r->dtype, r->device, source_name(r->source),
-            *r->source_note ? ": " : "", r->source_note, r->window);
+            *r->source_note ? ": " : "", r->source_note, r->step, *r->step ? ", " : "", r->window);
 }
 
 static void print_audit(const ProfilePath *path, FILE *file) {

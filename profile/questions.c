@@ -76,12 +76,32 @@ static AttentionTime attention_time(const Figures *f, Pass pass) {
     return time;
 }
 
+/* A decoding step in one operation: of it, what is marked as attention's. */
+static Status softmax_decode(const ProfilePath *path, Pass pass, Answer *a) {
+    const Figures *f = &path->figures;
+    for (int i = 0; i < f->row_count; i++) {
+        const OperationRow *r = &f->rows[i];
+        double attention = 0;
+        if (r->operation != OP_DECODE || r->pass != pass) continue;
+        for (int k = 0; k < r->inside_count; k++)
+            if (r->inside[k].category == CATEGORY_ATTENTION) attention += r->inside[k].ns;
+        if (attention <= 0)
+            return answer_line(
+                a, "%s, %s: attention is part of the kernels that decode a token as a whole, in %s",
+                path->label, pass_name(pass), in_words(CELL_TIME, r->ns).text);
+        return answer_line(a, "%s, %s: attention is fused, and takes %s of the %s that decode a token",
+                           path->label, pass_name(pass), in_words(CELL_TIME, attention).text,
+                           in_words(CELL_TIME, r->ns).text);
+    }
+    return OK;
+}
+
 static Status softmax_pass(const ProfilePath *path, Pass pass, Answer *a) {
     const TraceRun *run = &path->trace->run;
     AttentionTime t = attention_time(&path->figures, pass);
     double heads = (double)run->layers * (double)run->heads,
            width = share((double)run->width, (double)run->heads);
-    if (t.all <= 0) return OK;
+    if (t.all <= 0) return softmax_decode(path, pass, a);
     if (t.fused)
         return answer_line(
             a,

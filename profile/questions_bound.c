@@ -44,6 +44,29 @@ static Status saving(const Profile *profile, Pair pair, Answer *a) {
         difference);
 }
 
+/* What one path does in other operations than the other: a token that is decoded as a whole. */
+static Status saving_of_others(const Figures *naive, const Figures *fused, Answer *a) {
+    double ns[FORM_COUNT] = {0}, launches[FORM_COUNT] = {0};
+    const char *place[FORM_COUNT] = {NULL};
+    const Figures *paths[FORM_COUNT] = {naive, fused};
+    int rows[FORM_COUNT] = {0};
+    for (int form = 0; form < FORM_COUNT; form++)
+        for (int i = 0; i < paths[form]->row_count; i++) {
+            const OperationRow *r = &paths[form]->rows[i];
+            if (figures_find(paths[!form], r->place, r->operation, r->pass)) continue;
+            ns[form] += r->ns;
+            launches[form] += r->launches;
+            place[form] = r->place;
+            rows[form]++;
+        }
+    if (!rows[FORM_NAIVE] || !rows[FORM_FUSED]) return OK;
+    return answer_line(
+        a, "%s%s in place of %d operations: %s of %s (%.2f times as fast), launches %.0f to %.0f",
+        place[FORM_FUSED], rows[FORM_FUSED] > 1 ? " and others" : "", rows[FORM_NAIVE],
+        in_words(CELL_TIME, ns[FORM_NAIVE] - ns[FORM_FUSED]).text, in_words(CELL_TIME, ns[FORM_NAIVE]).text,
+        share(ns[FORM_NAIVE], ns[FORM_FUSED]), launches[FORM_NAIVE], launches[FORM_FUSED]);
+}
+
 static Status savings_in_all(const Profile *profile, Answer *a) {
     const Figures *n = &profile->paths[0].figures, *f = &profile->paths[1].figures;
     const Difference *most = NULL;
@@ -81,6 +104,7 @@ Status question_savings(const Profile *profile, Answer *a) {
     Status status = OK;
     for (int i = 0; i < count && !status; i++) status = saving(profile, pairs[i], a);
     memory_free(pairs);
+    if (!status) status = saving_of_others(naive, fused, a);
     return status ? status : savings_in_all(profile, a);
 }
 

@@ -228,8 +228,8 @@ Status table_perf(const Trace *t, Table *table) {
     if (!count) return OK;
     if (own) TRY(add_perf(table, "reader cost, ms", r->reader_ms, count, 1, false));
     TRY(add_perf(table, "batch cost, ms", ms, count, 1, false));
-    TRY(add_perf(table, "sequences per second", ms, count, 1e3 * tokens / (double)(r->seq ? r->seq : 1),
-                 true));
+    if (r->seq > 1) // a step of one token is not yet a sequence
+        TRY(add_perf(table, "sequences per second", ms, count, 1e3 * tokens / (double)r->seq, true));
     TRY(add_perf(table, "tokens per second", ms, count, 1e3 * tokens, true));
     for (int64_t i = 0; i < count; i++) {
         reader += own ? r->reader_ms[i] : 0;

@@ -31,6 +31,7 @@ Status trace_open(Trace **trace) {
                         .model = "",
                         .dtype = "",
                         .program = "",
+                        .step = "",
                         .window = "",
                         .process_cpu = -1,
                         .system_cpu = -1,

@@ -166,6 +166,23 @@ static void test_embeddings(void **state) {
                     "infer --model=masked --device=cpu --embed=lines.txt --output=e --pooling=pooler");
 }
 
+/* A batch is a step of a profile; reading the sources and each token stand apart in it. */
+static void test_profile(void **state) {
+    const char *translate =
+        "infer --model=pairs --device=cpu --translate=source.txt --tokens=6 --min-tokens=6";
+    const Ran *plain = program_succeeds(*state, "%s -q", translate);
+    const Ran *ran = program_succeeds(*state, "%s --profile=1,0,0,2,1 --profile-out=P", translate);
+    static const char *const parts[] = {"batch 8, seq 6",
+                                        "translation, steps 2 to 3",
+                                        "\nencode ",
+                                        "\ndecoding step       12 ",
+                                        "\nsearch              12 ",
+                                        "\ncache "};
+    assert_string_equal(ran->output, plain->output);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->error, parts[i]);
+    program_succeeds(*state, "profile check P/profiling_stats.json");
+}
+
 static void test_refusals(void **state) {
     program_succeeds(*state, "(cat target.txt; echo more) >longer.txt; : >empty.txt");
 #define MISMATCH "train --model=transformer-nano --seq=24 --tokenizer=tok --device=cpu "
@@ -196,9 +213,9 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_translation), cmocka_unit_test(test_means),
-        cmocka_unit_test(test_resume),      cmocka_unit_test(test_masked),
-        cmocka_unit_test(test_embeddings),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_translation), cmocka_unit_test(test_means),      cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_masked),      cmocka_unit_test(test_embeddings), cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);
 }

@@ -45,9 +45,8 @@ static void train_leaves_its_files(void **state) {
 
 /* What a viewer asks of the trace of a real run: no negative time, slices of a track inside or beside each
  * other. */
-static void trace_is_nested(void **state) {
-    program_succeeds(*state, "train " TINY " " SHORT " --fused=0 --profile-out=nested -q");
-    json_t *root = json_in(*state, "nested/trace.json"), *event;
+static void expect_nested(const char *folder, const char *name) {
+    json_t *root = json_in(folder, name), *event;
     enum { TRACKS = 64, DEPTHS = 32 };
     double open[TRACKS][DEPTHS]; // ends of the slices that enclose the present one
     int depth[TRACKS] = {0};
@@ -68,6 +67,75 @@ static void trace_is_nested(void **state) {
     }
     assert_true(slices > 100);
     json_decref(root);
+}
+
+static void trace_is_nested(void **state) {
+    program_succeeds(*state, "train " TINY " " SHORT " --fused=0 --profile-out=nested -q");
+    expect_nested(*state, "nested/trace.json");
+}
+
+/* ---- generation ---- */
+
+static double class_bytes(const json_t *path, const char *name) {
+    size_t i;
+    json_t *class;
+    json_array_foreach(json_object_get(json_object_get(path, "memory"), "classes"), i,
+                       class) if (strcmp(json_string_value(json_object_get(class, "class")), name) ==
+                                  0) return json_number_value(json_object_get(class, "bytes"));
+    return 0;
+}
+
+/* A step reads `tokens` at once and runs forward only; the cache is a class of its own. */
+static void expect_generation(const char *folder, const char *name, const char *step, int paths, int recorded,
+                              double tokens) {
+    Bundle bundle = bundle_in(folder, name);
+    assert_int_equal(bundle.path_count, paths);
+    assert_int_equal(bundle.seq, (int64_t)tokens);
+    bundle_free(&bundle);
+    json_t *root = json_in(folder, name), *path, *row;
+    size_t i, k;
+    json_array_foreach(json_object_get(root, "paths"), i, path) {
+        const json_t *of_step = json_object_get(path, "step");
+        assert_string_equal(json_string_value(json_object_get(of_step, "name")), step);
+        assert_int_equal(json_integer_value(json_object_get(of_step, "recorded")), recorded);
+        assert_true(json_number_value(json_object_get(of_step, "tokens")) == tokens);
+        json_array_foreach(json_object_get(path, "operations"), k, row)
+            assert_string_equal(json_string_value(json_object_get(row, "pass")), "forward");
+        /* Keys and values of 4 layers, 256 places, 128 wide, in fp32. */
+        assert_true(class_bytes(path, "cache") == 2 * 4 * 256 * 128 * 4);
+        assert_true(class_bytes(path, "saved") < class_bytes(path, "cache"));
+    }
+    json_decref(root);
+}
+
+static void generation_is_profiled(void **state) {
+    const char *folder = *state, *text = "infer --model=gpt2-nano --device=cpu --prompt=profiled --tokens=12";
+    const Ran *plain = program_succeeds(folder, "%s -q", text);
+    const Ran *ran = program_succeeds(folder, "%s --profile=2,0,1,3,1 --profile-out=text", text);
+    assert_int_equal(strncmp(ran->output, "profiled", 8), 0);
+    assert_string_equal(ran->output + 8, plain->output);
+    static const char *const parts[] = {"prefill: the prompt, 8 tokens at once", "prefill, steps 3 to 5",
+                                        "decoding: a token a step", "decoding step, steps 4 to 6", "sample "};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->error, parts[i]);
+    expect_generation(folder, "text/profiling_stats_prefill.json", "prefill", 1, 3, 8);
+    expect_generation(folder, "text/profiling_stats_decode.json", "decoding step", 1, 3, 1);
+    expect_nested(folder, "text/trace_prefill.json");
+    expect_nested(folder, "text/trace_decode.json");
+
+    ran = program_succeeds(
+        folder, "%s --profile='[2,4),[6,8)' --compare --report=questions --profile-out=pair", text);
+    assert_string_equal(ran->output + 8, plain->output);
+    expect_text(ran->error, "fused, forward: attention is fused, and takes");
+    expect_text(ran->error, "decode in place of 10 operations");
+    expect_text(ran->error, "largest difference of an output: ");
+    expect_generation(folder, "pair/profiling_stats_prefill.json", "prefill", 2, 3, 8);
+    expect_generation(folder, "pair/profiling_stats_decode_segment2.json", "decoding step", 2, 2, 1);
+    expect_nested(folder, "pair/trace_fused_decode_segment1.json");
+
+    ran = program_succeeds(folder, "%s --profile=1,0,0,4,1 --timer-only --no-cache", text);
+    expect_text(ran->error, "4 steps with tracing off");
+    program_refuses(folder, ERROR_USAGE, "give --tokens=13", "%s --profile='[2,13)'", text);
+    program_refuses(folder, ERROR_USAGE, "--compare", "%s --compare", text);
 }
 
 /* ---- the questions ---- */
@@ -186,7 +254,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train_leaves_its_files),      cmocka_unit_test(trace_is_nested),
         cmocka_unit_test(questions_are_answered),      cmocka_unit_test(sweeps_leave_every_size),
-        cmocka_unit_test(diff_tells_by_its_exit_code),
+        cmocka_unit_test(diff_tells_by_its_exit_code), cmocka_unit_test(generation_is_profiled),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

@@ -12,7 +12,7 @@
 typedef struct {
     int code;             // the exit code, or 128 + the signal that ended it
     char output[1 << 17]; // zero-terminated; longer ones are cut off
-    char error[1 << 14];  // the same
+    char error[1 << 16];  // the same
 } Ran;
 
 /* What the runs of these tests have in common: a model that takes milliseconds. A later --device wins. */
