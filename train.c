@@ -267,11 +267,14 @@ static Status loop(Run *run, const char **reason) {
             *reason = "interrupted";
             return save(run);
         }
+        if (run->skips) continue; // what may be broken does not take a good checkpoint's place
         if (run->feed.val && (every(run->state.step, o->val_every) || last)) TRY(validate(run));
         if (run->trainer.samples && (every(run->state.step, o->sample_every) || last)) TRY(sample(run));
         if (every(run->state.step, o->save_every) || last) TRY(save(run));
     }
-    return OK;
+    if (!run->skips) return OK;
+    *reason = "diverged";
+    return save(run); // one more: a single bad batch at the end costs nothing
 }
 
 static Status train(Run *run) {
@@ -282,8 +285,8 @@ static Status train(Run *run) {
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     if (strcmp(reason, "diverged") != 0) return OK;
     return fail(ERROR_NONFINITE,
-                "%d steps in a row had a loss or gradient that is not finite; lower --lr, or try --check",
-                SKIPS_ALLOWED);
+                "the last %d steps had a loss or gradient that is not finite; lower --lr, or try --check",
+                run->skips);
 }
 
 static void compare_progress(void *context, int64_t round, int64_t rounds) {
