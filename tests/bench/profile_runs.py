@@ -6,6 +6,14 @@ import shlex
 import subprocess
 import time
 
+from profile_peers import PyTorch
+
+SECONDS = 590
+
+
+class Failed(Exception):
+    """A program that did not do what it was to do, and why."""
+
 
 class Machine:
     """Runs the programs in a folder of its own, and keeps what they said."""
@@ -18,6 +26,7 @@ class Machine:
         # Models as small as the CPU's take longer with two threads: waking the second takes longer than its share.
         self.environment = os.environ if self.gpu else dict(os.environ, OMP_NUM_THREADS="1")
         self.runs = 0
+        self.torch = PyTorch(args.python if args.peers else "", self.gpu, self.environment)
 
     def output(self, command):
         try:
@@ -27,16 +36,20 @@ class Machine:
 
     def run(self, program, *arguments):
         """Runs ./train or ./infer; returns its command as a user would type it, and what it wrote on both outputs."""
-        command = [os.path.join(self.build, program), *arguments]
-        if not self.gpu:
-            command.append("--device=cpu")
-        start = time.time()
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=self.folder, timeout=590,
-                              env=self.environment)
+        said = self.call(program, *arguments, *([] if self.gpu else ["--device=cpu"]))
+        return f"./{program} {shlex.join(arguments)}", said
+
+    def call(self, program, *arguments):
+        command, start = [os.path.join(self.build, program), *arguments], time.time()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", cwd=self.folder,
+                                  timeout=SECONDS, env=self.environment)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Failed(str(error)) from None
         print(f"{time.time() - start:6.1f} s  {program} {shlex.join(arguments)}", flush=True)
         if done.returncode:
-            raise SystemExit(f"{program} failed: {done.stderr.strip()}")
-        return f"./{program} {shlex.join(arguments)}", done.stdout + done.stderr
+            raise Failed(f"{shlex.join([program, *arguments])}: {done.stderr.strip()}")
+        return done.stdout + done.stderr
 
     def profile(self, program, *arguments, window="2,0,1,5,1"):
         """The same, profiled: the command and the bundle's paths by label."""
@@ -75,7 +88,10 @@ class Machine:
         _, text = self.run(program, *arguments)
         with open(source, "w", encoding="utf-8") as file:
             file.write(line)
-        return float(re.search(r"batches ([0-9.]+) ms", text).group(1))
+        found = re.search(r"batches ([0-9.]+) ms", text)
+        if not found:
+            raise Failed(f"no time in what {program} said")
+        return float(found.group(1))
 
     def saved_model(self, options):
         """A folder with these sizes' untrained weights: ./infer takes no sizes."""
@@ -86,8 +102,7 @@ class Machine:
         return "untrained"
 
     def bench(self, name):
-        done = subprocess.run([os.path.join(self.build, "bench", name)], capture_output=True, text=True, timeout=300)
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        return json.loads(self.call(os.path.join("bench", name)))
 
 
 class Path:
@@ -168,6 +183,11 @@ class Page:
 
     def command(self, *commands):
         self.put("", "```sh", *commands, "```", "")
+
+    def fail(self, what, why):
+        self.failed += 1
+        self.put("", f"{what} was not taken: {why}", "")
+        print(f"FAILED {what}: {why}")
 
     def check(self, what, got, expected):
         """A count that must be exact."""

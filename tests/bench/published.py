@@ -13,6 +13,8 @@ MULTIPLY_RATE, LAUNCH = 40e12, 3e-6  # for predictions: fp32 FLOP/s of the CUDA 
 
 def head(machine):
     where = f"one {machine.gpu}" if machine.gpu else "the CPU, with small models"
+    torch = machine.torch.version
+    peers = [f"PyTorch {torch} did the same work on the same machine, by the scripts of `tests/peers/`."] if torch else []
     small = [] if machine.gpu else [
         "**Only the counts mean anything on this page**: the models are small. With a GPU the same command takes the published",
         "sizes.", ""]
@@ -20,6 +22,7 @@ def head(machine):
         "# The published profiles, taken again",
         "",
         f"Written by `make profiles` from runs of this checkout on {where}, {time.strftime('%Y-%m-%d')}.",
+        *peers,
         "Each command is below its heading. Times are medians, taken with tracing off; shares are of device time, taken with",
         "tracing on. `source.txt` and `target.txt` are lines of letters, each a token of the tokenizer `letters`.",
         "",
@@ -76,8 +79,11 @@ def training(machine, page):
         parts = [path.device((name,)) for name in ("forward", "backward", "update")]
         rows.append([f"{label}, {dtype}", *(f"{ms(part)} ({share(part, sum(parts))})" for part in parts), ms(step)])
         figures[f"{label} {dtype}"] = step
+    for label, forward, step in machine.torch.pair_steps(S, T):
+        rows.append([label, ms(forward), "", "", ms(step)])
+        figures[label] = [forward, step]
     page.table(["path", "forward", "backward", "AdamW", "whole step, tracing off"], rows)
-    page.put("PyTorch's step on an H200, from the issue: 42.8 ms eager and naive in fp32, 36.3 ms compiled in bf16.", "")
+    page.put("PyTorch's step on another H200: 42.8 ms naive and eager in fp32, 36.3 ms compiled in bf16.", "")
     return figures
 
 
@@ -156,6 +162,10 @@ def decoding(machine, page):
                      f"{before / time_ms:.2f}" if before else "", f"{first / time_ms:.1f}" if first else "1"])
         before, predicted_before, first = time_ms, predicted, first or time_ms
         figures[name] = time_ms
+    peer = machine.torch.translation(source, N)
+    if peer:
+        rows.append(["PyTorch, naive and eager, no cache", "", "", "", ms(peer), "", f"{first / peer:.2f}"])
+        figures["PyTorch naive"] = peer
     page.table(["step", "GFLOP", "launches", "gain predicted", "time", "gain", "gain in all"], rows)
     page.put(
         f"At the published sizes the work falls {published_work[0] / published_work[1]:.0f} times, from "
@@ -163,7 +173,7 @@ def decoding(machine, page):
         f"A prediction is the larger of the FLOP at {MULTIPLY_RATE / 1e12:.0f} TFLOP/s and the launches at "
         f"{LAUNCH * 1e6:.0f} us (in a graph: 75 kernels of a step at 1.5 us);",
         "from the cache on, launches are all that is left.",
-        "Published: 5.67 s on a V100, 38% of it device time; 1.87 s with PyTorch eager on an H200.", "")
+        "Published: 5.67 s on a V100, 38% of it device time; 1.87 s with PyTorch eager on another H200.", "")
     return figures
 
 
@@ -194,6 +204,14 @@ def bert(machine, page):
     page.command(command)
     page.table(["batch x length", "products", "batched", "softmax", "layer norm", "GELU", "naive", "fused",
                 "fused: linears", "fused: attention"], rows)
+    peers = machine.torch.bert_shares(figures)
+    if peers:
+        page.put("PyTorch, naive and eager in fp32, by its own profiler:")
+        parts = ["products", "batched", "softmax", "layer norm", "GELU"]
+        page.table(["batch x length", *parts, "time"],
+                   [[size.replace("x", " x "), *(share(peer[part], 1) for part in parts), ms(peer["ms"])]
+                    for size, peer in peers.items()])
+        figures["PyTorch naive"] = peers
     return figures
 
 
@@ -218,6 +236,10 @@ def decoder_only(machine, page):
             whole, products = path.device(passes), path.time(product, passes)
             rows.append([f"{label}, {name}", ms(whole), share(products, whole), share(whole - products, whole)])
             figures[f"{label} {name}"] = products / whole
+    for name, peer in machine.torch.gpt2_shares().items():
+        products = peer["products"] + peer["batched"]
+        rows.append([f"PyTorch naive, {name}", ms(peer["ms"]), share(products, 1), share(1 - products, 1)])
+        figures[f"PyTorch {name}"] = products
     page.table(["path", "device time", "matrix products", "everything else"], rows)
     naive = list(paths.values())[0]
     products, softmax = naive.time(runs.batched_product), naive.time(runs.softmax)
@@ -255,6 +277,11 @@ def gelu(machine, page):
     for row in bench["forms"]:
         rows.append([row["form"], ms(row["ms"]), row["launches"], f"{row['bytes'] / 1e6:,.0f} MB"])
         figures[row["form"]] = row["ms"]
+    primitives, kernel = bench["forms"][:2]
+    for form, time_ms in machine.torch.gelu(bench["count"]).items():
+        same = primitives if form == "primitives" else kernel  # PyTorch's primitives are the same eight
+        rows.append([f"PyTorch, {form}", ms(time_ms), same["launches"], f"{same['bytes'] / 1e6:,.0f} MB"])
+        figures[f"PyTorch {form}"] = time_ms
     page.put(f"Of {bench['count']:,} elements in fp32, each form by itself:")
     page.table(["form", "time", "launches", "bytes moved"], rows)
     alone = naive.time(lambda o, i: expand(o, i) and runs.gelu(o, i))
@@ -286,6 +313,11 @@ def loader(machine, page):
         rate = 1e3 * items * len(late) / whole
         rows.append([workers, ms(whole / len(late)), ms(waited / len(late)), share(waited, whole), f"{rate:,.0f}"])
         figures[f"workers {workers}"] = [waited / whole, rate]
+    for workers, peer in machine.torch.loader().items():
+        waited, whole = peer["waited"], peer["ms"]
+        rows.append([f"PyTorch, {workers}", ms(whole), ms(waited), share(waited, whole),
+                     f"{peer['rate']:,.0f}"])
+        figures[f"PyTorch {workers}"] = peer
     page.table(["workers", "step", "of it waiting for the reader", "share", "sequences per second"], rows)
     before, after = figures["workers 0"], figures["workers 4"]
     page.put(

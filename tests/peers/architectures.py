@@ -1,7 +1,7 @@
 """BERT and the encoder-decoder Transformer in PyTorch, as peers of ./train and ./infer.
 
     python3 architectures.py --model=bert --work=train|forward --head=masked|all
-    python3 architectures.py --model=transformer --work=train|translate --source=234 --tokens=511
+    python3 architectures.py --model=transformer --work=train|forward|translate --source=234 --tokens=511
     both: --path=compiled|eager|naive --dtype=bf16|fp32 --layers=N --heads=N --width=N --vocab=N --context=N
           --batch=N --seq=N
 
@@ -133,9 +133,14 @@ def integers(o, device, *shape):
     return torch.randint(0, o.vocab, shape, device=device)
 
 
+def token_batch(o, device):
+    tokens = integers(o, device, o.batch, o.seq)
+    return tokens, torch.zeros_like(tokens)  # of the first segment
+
+
 def masked_batch(o, device):
     """Tokens, segments, places and targets of a batch, 15% of each row masked."""
-    tokens = integers(o, device, o.batch, o.seq)
+    tokens, segments = token_batch(o, device)
     chosen = torch.rand(o.batch, o.seq, device=device).argsort(1)[:, : math.ceil(MASKED_SHARE * o.seq)]
     places = (chosen + o.seq * torch.arange(o.batch, device=device)[:, None]).flatten()
     targets = tokens.flatten()[places]
@@ -143,26 +148,28 @@ def masked_batch(o, device):
         everywhere = torch.full((o.batch * o.seq,), IGNORED, device=device)
         everywhere[places] = targets
         places, targets = None, everywhere
-    return tokens, torch.zeros_like(tokens), places, targets
+    return tokens, segments, places, targets
+
+
+def pair_batch(o, device):
+    return [integers(o, device, o.batch, length) for length in (o.source, o.seq, o.seq)]
 
 
 def training(model, run, o, device):
-    if o.model == "bert":
-        batch = masked_batch(o, device)
-    else:
-        batch = [integers(o, device, o.batch, length) for length in (o.source, o.seq, o.seq)]
+    batch = (masked_batch if o.model == "bert" else pair_batch)(o, device)
     step = step_of(model, lambda _, __: run(*batch), optimizer(model, o.path), o.dtype, device)
     return lambda: step(None, None)
 
 
 def forward(model, run, o, device):
-    tokens = integers(o, device, o.batch, o.seq)
-    segments = torch.zeros_like(tokens)
+    """BERT's hidden states; the encoder-decoder's loss, and what its backward pass needs is kept."""
+    bert = o.model == "bert"
+    batch = (token_batch if bert else pair_batch)(o, device)
 
-    @torch.no_grad()
+    @torch.set_grad_enabled(not bert)
     def work():
         with torch.autocast(device, torch.bfloat16, enabled=o.dtype == "bf16"):
-            return run(tokens, segments)
+            return run(*batch)
 
     return work
 

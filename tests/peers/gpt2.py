@@ -1,7 +1,7 @@
 """GPT-2 in PyTorch, as a peer of ./train and ./infer: full training steps, forward passes or decoding steps.
 
     python3 gpt2.py --work=train|forward|decode --path=compiled|eager|naive --dtype=bf16|fp32
-                    --weights=fp32|bf16 --layers=12 --heads=12 --width=768 --batch=64 --seq=1024
+                    --weights=fp32|bf16 --layers=12 --heads=12 --width=768 --batch=64 --seq=1024 --vocab=50257
 
 compiled: torch.compile, scaled_dot_product_attention, fused AdamW. eager: the same, not compiled. naive:
 textbook attention and GELU, AdamW parameter by parameter. --dtype=bf16 with fp32 weights computes under
@@ -18,7 +18,7 @@ from torch import nn
 
 from worker import serve
 
-VOCAB, PADDED = 50257, 50304
+VOCAB, MULTIPLE = 50257, 128  # rows are padded to a multiple, as ./train's
 
 
 class Attention(nn.Module):
@@ -68,7 +68,7 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    def __init__(self, layers, heads, width, context, naive=False, rows=PADDED):
+    def __init__(self, layers, heads, width, context, naive=False, rows=50304):
         super().__init__()
         self.token, self.position = nn.Embedding(rows, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads, context, naive) for _ in range(layers))
@@ -83,7 +83,7 @@ class GPT2(nn.Module):
             x = block(x)
         logits = F.linear(self.norm(x), self.token.weight)
         return (
-            logits if targets is None else F.cross_entropy(logits.float().view(-1, PADDED), targets.view(-1))
+            logits if targets is None else F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
         )
 
     def next_token(self, token, position, cache):
@@ -117,13 +117,13 @@ def step_of(model, run, update, dtype, device):
 
 
 def training(model, run, o, device):
-    tokens, targets = (torch.randint(0, VOCAB, (o.batch, o.seq), device=device) for _ in range(2))
+    tokens, targets = (torch.randint(0, o.vocab, (o.batch, o.seq), device=device) for _ in range(2))
     step = step_of(model, run, optimizer(model, o.path), o.dtype, device)
     return lambda: step(tokens, targets)
 
 
 def forward(model, run, o, device):
-    tokens = torch.randint(0, VOCAB, (o.batch, o.seq), device=device)
+    tokens = torch.randint(0, o.vocab, (o.batch, o.seq), device=device)
 
     @torch.no_grad()
     def work():
@@ -160,13 +160,20 @@ def decoding(model, o, device):
     return graph.replay
 
 
+def build(o, device):
+    rows = -(-o.vocab // MULTIPLE) * MULTIPLE
+    model = GPT2(o.layers, o.heads, o.width, max(o.seq, 1024), o.path == "naive", rows).to(device)
+    return model.bfloat16() if o.weights == "bf16" else model
+
+
 def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", choices=["train", "forward", "decode"], default="train")
     parser.add_argument("--path", choices=["compiled", "eager", "naive"], default="compiled")
     parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--weights", choices=["fp32", "bf16"], default="fp32")
-    for name, value in dict(layers=12, heads=12, width=768, batch=8, seq=1024, threads=0).items():
+    model = dict(layers=12, heads=12, width=768, vocab=VOCAB)
+    for name, value in dict(model, batch=8, seq=1024, threads=0).items():
         parser.add_argument("--" + name, type=int, default=value)
     return parser.parse_args()
 
@@ -177,9 +184,7 @@ def main():
     torch.manual_seed(0)
     if o.threads:
         torch.set_num_threads(o.threads)
-    model = GPT2(o.layers, o.heads, o.width, max(o.seq, 1024), o.path == "naive").to(device)
-    if o.weights == "bf16":
-        model = model.bfloat16()
+    model = build(o, device)
     if o.work == "decode":
         return serve(decoding(model, o, device))
     run = torch.compile(model, dynamic=False) if o.path == "compiled" else model
