@@ -44,19 +44,24 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config% $(BUILD)/profile/bundle_read% \
     $(BUILD)/profile/bundle_schema%,$(OBJECTS))
 FUZZ_SECONDS ?= 20
+# Operations on the GPU; and those whose threads exchange most through shared memory (test_generate draws tokens).
+MEMCHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm linear norm embed dropout gather attention loss decode generate \
+    adamw)
+RACECHECKED := $(patsubst %,$(BUILD)/tests/test_%,attention decode generate gemm)
 SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo test check tests bench bench-rooms profiles sanitize fuzz fuzzers format clean ALWAYS
+.PHONY: all help packages demo test check tests bench bench-rooms profiles sanitize sanitize-gpu fuzz fuzzers format clean \
+    ALWAYS
 .SECONDARY:
 
 all: train infer tools/profile  ## build ./train, ./infer and tools/profile (the default)
 	@$(if $(filter 0,$(CUDA)),echo "built for the CPU only (no nvcc here or CUDA=0)",:)
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 	@echo 'variables: CUDA=0 (CPU only), GPU_TARGETS="80 90a", ARCH=native, BUILD=build'
 
 packages:
@@ -92,6 +97,13 @@ $(BUILD)/bench/gelu: $(if $(filter 1,$(CUDA)),$(BUILD)/tests/bench/gelu_cuda.cu.
 sanitize:  ## the same tests on the CPU under address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/sanitize ARCH=$(ARCH) \
 	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O1" check
+
+sanitize-gpu: export CUDA_HOME := $(CUDA_HOME)
+sanitize-gpu:  ## the operations' tests on the GPU under compute-sanitizer: memory, races
+	@tests/sanitize-gpu
+	@$(MAKE) --no-print-directory $(sort $(MEMCHECKED) $(RACECHECKED))
+	@tests/sanitize-gpu memcheck $(MEMCHECKED)
+	@tests/sanitize-gpu racecheck $(RACECHECKED)
 
 fuzz: EXTRA_PACKAGES := $(FUZZ_PACKAGES)
 fuzz: packages  ## feed mutated files to each reader of foreign files, FUZZ_SECONDS=20 each

@@ -159,9 +159,10 @@ static void expect_specification(const Variant *variant, Task *task) {
     TaskResult change = task_sensitivity(task, task_gradient, task_unit(variant), &got);
     task_expect_near(got.values[0], want.values[0], change.values[0], logits, "logits");
     task_expect_near(got.values[2], want.values[2], change.values[2], p.size, "gradient");
-    task->recompute = RECOMPUTE_BLOCKS;
-    rig_run(variant, task_gradient, task, NULL, want.values);
-    expect_equal(want.values[2], got.values[2], p.size, "gradient with recomputation");
+    for (task->recompute = RECOMPUTE_HIDDEN; task->recompute <= RECOMPUTE_BLOCKS; task->recompute++) {
+        rig_run(variant, task_gradient, task, NULL, want.values);
+        expect_equal(want.values[2], got.values[2], p.size, "gradient with recomputation");
+    }
     parameters_close(&p);
 }
 

@@ -103,29 +103,44 @@ static void every_key_has_its_own_mask(void **state) {
 
 /* Every term of y and of the gradients is at most `factor` times what it is without dropout, and two factors
  * meet at most: so do the bounds. */
+static void check_attention(const Variant *variant, const AttentionCase *c) {
+    AttentionBatch batch;
+    double *in[ATTENTION_INPUTS], *got[ATTENTION_OUTPUTS], *want[ATTENTION_OUTPUTS],
+        *bound[ATTENTION_OUTPUTS];
+    attention_inputs(c, variant->dtype, 1, &batch, in);
+    attention_outputs(c, got);
+    attention_model(&batch, units_of(variant), in, want, bound);
+    batch.dropout = 0.25;
+    rig_run(&specification, attention_run, &batch, in, want);
+    rig_run(variant, attention_run, &batch, in, got);
+    for (int o = 0; o < ATTENTION_OUTPUTS; o++) {
+        int64_t count = attention_output_count(c, o);
+        for (int64_t k = 0; k < count; k++) bound[o][k] /= (1 - batch.dropout) * (1 - batch.dropout);
+        expect_close(got[o], want[o], bound[o], count,
+                     "%s: attention with dropout, %lld x %lld, heads of %lld, output %d", variant->name,
+                     (long long)c->queries, (long long)c->keys, (long long)c->size, o);
+    }
+}
+
 static void attention_drops_probabilities(void **state) {
     static const AttentionCase sizes[] = {
         {2, 17, 17, 2, 2, 8, true, false, true, 0},     {2, 65, 130, 4, 2, 64, false, true, false, 0},
         {1, 130, 130, 2, 2, 128, true, false, true, 0}, {3, 33, 70, 2, 1, 33, false, true, false, 0},
-        {2, 3, 127, 2, 1, 80, true, false, false, 0},   {2, 200, 257, 3, 3, 64, false, true, false, 0}};
+        {2, 3, 127, 2, 1, 80, true, false, false, 0},   {2, 200, 257, 3, 3, 64, false, true, false, 0},
+        {1, 1, 5, 2, 2, 64, false, false, false, 0},    {1, 70, 90, 2, 1, 136, false, true, false, 0}};
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) check_attention(variant, &sizes[i]);
+}
+
+/* Tiles enough to fill a GPU: then the tensor cores' kernels take twice as many rows at once. */
+static void attention_drops_in_large_tiles(void **state) {
+    static const AttentionCase sizes[] = {{12, 130, 130, 18, 18, 8, true, false, true, 0},
+                                          {12, 131, 140, 18, 18, 40, false, true, false, 0},
+                                          {12, 129, 150, 18, 9, 72, true, false, false, 0}};
     const Variant *variant = test_variant(state, OP_ATTENTION);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const AttentionCase *c = &sizes[i];
-        AttentionBatch batch;
-        double *in[ATTENTION_INPUTS], *got[ATTENTION_OUTPUTS], *want[ATTENTION_OUTPUTS],
-            *bound[ATTENTION_OUTPUTS];
-        attention_inputs(c, variant->dtype, 1, &batch, in);
-        attention_outputs(c, got);
-        attention_model(&batch, units_of(variant), in, want, bound);
-        batch.dropout = 0.25;
-        rig_run(&specification, attention_run, &batch, in, want);
-        rig_run(variant, attention_run, &batch, in, got);
-        for (int o = 0; o < ATTENTION_OUTPUTS; o++) {
-            int64_t count = attention_output_count(c, o);
-            for (int64_t k = 0; k < count; k++) bound[o][k] /= (1 - batch.dropout) * (1 - batch.dropout);
-            expect_close(got[o], want[o], bound[o], count, "%s: attention %d with dropout, output %d",
-                         variant->name, (int)i, o);
-        }
+        check_attention(variant, &sizes[i]);
+        test_end(state); // the arrays are large
     }
 }
 
@@ -135,6 +150,7 @@ int main(void) {
         ONCE(the_share_is_the_rates),
         ONCE(every_key_has_its_own_mask),
         ON_EACH_VARIANT(masks_are_the_specifications),
-        ON_EACH_VARIANT(attention_drops_probabilities)};
+        ON_EACH_VARIANT(attention_drops_probabilities),
+        ON_VARIANT(attention_drops_in_large_tiles, 7, "cuda fused bf16")};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

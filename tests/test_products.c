@@ -1,0 +1,159 @@
+/* Products of many tiles, with and without their epilogues, against the specification: what a step of a real
+ * model asks of the library and, on Hopper, of our own kernel (kernels/gemm/cuda_hopper.cuh): more tiles than
+ * clusters, tiles that are cut at the edges, k that ends inside a stage, several sweeps over the columns. */
+#include "kernels/linear/linear.h"
+#include "tests/support/compare.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct {
+    int64_t rows, in, out;
+    bool bias, gelu, saves; // saves: GELU's input is kept, and the backward pass follows, to a GELU below
+} Case;
+
+static const Case cases[] = {
+    {2100, 1352, 2056, true, true, true}, // GELU with its input, GELU's gradient
+    {1031, 264, 6152, true, true, false}, // GELU alone
+    {600, 8200, 520, true, false, false}, // each row of tiles swept for itself
+    {2311, 72, 1544, false, false, false},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+enum { X, WEIGHT, BIAS, DY, INPUT_PRE, INPUTS };
+enum { PRE, Y, DX, DWEIGHT, DBIAS, OUTPUTS };
+
+static void counts_of(const Case *c, int64_t in[INPUTS], int64_t out[OUTPUTS]) {
+    const int64_t x = c->rows * c->in, y = c->rows * c->out, weight = c->out * c->in;
+    const int64_t ins[INPUTS] = {x, weight, c->out, y, x};
+    const int64_t outs[OUTPUTS] = {y, y, x, weight, c->out};
+    for (int i = 0; i < INPUTS; i++) in[i] = ins[i];
+    for (int o = 0; o < OUTPUTS; o++) out[o] = outs[o];
+}
+
+static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Case *c = what;
+    const Dtype dtype = rig->ctx.dtype, wide = wide_dtype(&rig->ctx);
+    const Shape x = shape2(c->rows, c->in), y = shape2(c->rows, c->out), none = {0};
+    rig->ctx.training = c->saves;
+    LinearForward f = {.x = rig_put(rig, "x", dtype, x, in[X]),
+                       .weight = rig_put(rig, "weight", dtype, shape2(c->out, c->in), in[WEIGHT]),
+                       .bias = rig_put(rig, "bias", dtype, c->bias ? shape1(c->out) : none, in[BIAS]),
+                       .pre = rig_blank(rig, "pre", dtype, c->saves ? y : none),
+                       .y = rig_blank(rig, "y", dtype, y),
+                       .activation = c->gelu ? ACTIVATION_GELU_TANH : ACTIVATION_NONE};
+    expect_ok(linear_forward(&rig->ctx, &f));
+    rig_get(rig, f.y, out[Y]);
+    if (!c->saves) return;
+    double *nothing = zeros(c->out * c->in);
+    LinearForward below = {.activation = ACTIVATION_GELU_TANH,
+                           .pre = rig_put(rig, "input.pre", dtype, x, in[INPUT_PRE])};
+    LinearBackward b = {.forward = &f,
+                        .input = &below,
+                        .dy = rig_put(rig, "dy", dtype, y, in[DY]),
+                        .dy_is_dpre = true,
+                        .dx = rig_blank(rig, "dx", dtype, x),
+                        .dweight = rig_put(rig, "dweight", wide, f.weight.shape, nothing),
+                        .dbias = rig_put(rig, "dbias", wide, shape1(c->out), nothing)};
+    expect_ok(linear_backward(&rig->ctx, &b));
+    rig_get(rig, f.pre, out[PRE]);
+    rig_get(rig, b.dx, out[DX]);
+    rig_get(rig, b.dweight, out[DWEIGHT]);
+    rig_get(rig, b.dbias, out[DBIAS]);
+}
+
+/* Of each output the sum of its terms' magnitudes: the same products of magnitudes, without the GELUs. */
+static void run_plain(Rig *rig, const void *what, double *const *in, double *const *out) {
+    const Case *c = what;
+    const Shape x = shape2(c->rows, c->in), y = shape2(c->rows, c->out), weight = shape2(c->out, c->in);
+    double *nothing = zeros(c->out * c->in);
+    LinearForward f = {.x = rig_put(rig, "x", F64, x, in[X]),
+                       .weight = rig_put(rig, "weight", F64, weight, in[WEIGHT]),
+                       .bias = rig_put(rig, "bias", F64, shape1(c->out), in[BIAS]),
+                       .y = rig_blank(rig, "y", F64, y)};
+    LinearBackward b = {.forward = &f,
+                        .dy = rig_put(rig, "dy", F64, y, in[DY]),
+                        .dx = rig_blank(rig, "dx", F64, x),
+                        .dweight = rig_put(rig, "dweight", F64, weight, nothing),
+                        .dbias = rig_put(rig, "dbias", F64, shape1(c->out), nothing)};
+    expect_ok(linear_forward(&rig->ctx, &f));
+    expect_ok(linear_backward(&rig->ctx, &b));
+    rig_get(rig, f.y, out[Y]);
+    rig_get(rig, b.dx, out[DX]);
+    rig_get(rig, b.dweight, out[DWEIGHT]);
+    rig_get(rig, b.dbias, out[DBIAS]);
+}
+
+static double slope(double z) {
+    const double t = tanh(sqrt(2 / M_PI) * (z + 0.044715 * z * z * z));
+    return (1 + t) / 2 + z / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * z * z);
+}
+
+/* As in test_linear.c: GELU is no steeper than 1.13, and the hardware's tanh may err by four units. What enters
+ * the products has been rounded already. `bound` comes with the magnitudes. */
+static void bound_errors(const Case *c, Units u, double *const *in, double *const *want, double **bound) {
+    const double steepest = 1.13, tanh_error = 4 * (u.product + u.wide);
+    const double forward = sum_error(u.wide, c->in), backward = sum_error(u.wide, c->out);
+    const double sum = sum_error(u.wide, c->rows + 1);
+    for (int64_t i = 0; i < c->rows * c->out; i++) {
+        /* The product may be stored before the bias is added. */
+        const double *pre = c->saves ? want[PRE] : c->gelu ? bound[Y] : want[Y];
+        const double stored = 2 * fabs(pre[i]) + (c->bias ? fabs(in[BIAS][i % c->out]) : 0);
+        const double error = forward * bound[Y][i] + u.storage * stored;
+        bound[Y][i] =
+            c->gelu ? steepest * error + tanh_error * fabs(pre[i]) + u.storage * fabs(want[Y][i]) : error;
+        bound[PRE][i] = error;
+    }
+    for (int64_t i = 0; c->saves && i < c->rows * c->in; i++) {
+        const double factor = fabs(slope(in[INPUT_PRE][i])), dx = fabs(want[DX][i]);
+        const double product = factor > 1e-6 ? dx / factor : bound[DX][i];
+        bound[DX][i] = backward * factor * bound[DX][i] + 2 * u.storage * dx + 2 * tanh_error * product;
+    }
+    for (int64_t i = 0; i < c->out * c->in; i++) bound[DWEIGHT][i] *= sum;
+    for (int64_t i = 0; i < c->out; i++) bound[DBIAS][i] *= sum;
+}
+
+static void check(const Variant *variant, const Case *c) {
+    static const char *const names[OUTPUTS] = {"pre", "y", "dx", "dweight", "dbias"};
+    double *in[INPUTS], *magnitudes[INPUTS], *got[OUTPUTS], *want[OUTPUTS], *bound[OUTPUTS];
+    int64_t ins[INPUTS], outs[OUTPUTS];
+    counts_of(c, ins, outs);
+    for (int i = 0; i < INPUTS; i++) {
+        in[i] = normals(ins[i], i == WEIGHT ? 1.5 / sqrt((double)c->in) : 1, variant->dtype);
+        magnitudes[i] = zeros(ins[i]);
+        for (int64_t k = 0; k < ins[i]; k++) magnitudes[i][k] = i == BIAS && !c->bias ? 0 : fabs(in[i][k]);
+    }
+    for (int o = 0; o < OUTPUTS; o++)
+        got[o] = zeros(outs[o]), want[o] = zeros(outs[o]), bound[o] = zeros(outs[o]);
+    rig_run_once(&specification, run_plain, c, magnitudes, bound);
+    rig_run_once(&specification, run, c, in, want);
+    bound_errors(c, units_of(variant), in, want, bound);
+    rig_run(variant, run, c, in, got);
+    for (int o = 0; o < OUTPUTS; o++) {
+        if (o != Y && !c->saves) continue;
+        expect_close(got[o], want[o], bound[o], outs[o], "%s: %lld x %lld -> %lld%s%s, %s", variant->name,
+                     (long long)c->rows, (long long)c->in, (long long)c->out, c->bias ? " bias" : "",
+                     c->gelu ? " GELU" : "", names[o]);
+    }
+}
+
+static void products_follow_the_specification(void **state) {
+    const Variant *variant = test_variant(state, OP_LINEAR);
+    for (int i = 0; i < CASES; i++) {
+        check(variant, &cases[i]);
+        test_end(state); // the arrays are large
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest library[] = {
+        ON_VARIANT(products_follow_the_specification, 5, "cuda fused fp32"),
+        ON_VARIANT(products_follow_the_specification, 7, "the library's, cuda fused bf16")};
+    const struct CMUnitTest own[] = {
+        ON_VARIANT(products_follow_the_specification, 7, "our own, cuda fused bf16")};
+    setenv("FUSEBOX_TUNE", "library", 1);
+    int failed = cmocka_run_group_tests(library, NULL, devices_end);
+    setenv("FUSEBOX_TUNE", "own", 1);
+    failed += cmocka_run_group_tests(own, NULL, devices_end);
+    return failed;
+}

@@ -1,0 +1,195 @@
+/* A training step as a graph is the step launched kernel by kernel, bit for bit, whatever changes from step to
+ * step without changing the step's shape: tokens, lengths, how many targets count, which are masked, what is
+ * dropped. For BERT and the encoder-decoder; and every form and device, which draw the same masks, go the
+ * same way. */
+#include "base/random.h"
+#include "model/trainer.h"
+#include "tests/support/expect.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { STEPS = 6, BATCH = 3, SEQ = 20, SOURCE = 14, ACCUM = 2, VOCAB = 131, ALL = (1 << OP_COUNT) - 1 };
+enum { SEED = 9 };
+
+typedef struct {
+    Backend backend;
+    Dtype dtype;
+    uint32_t fuses;
+    bool graphs;
+} How;
+
+typedef struct {
+    Objective objective;
+    double dropout;
+    Recompute recompute;
+} What;
+
+static Device *devices[BACKEND_COUNT]; // no GPU is NULL
+
+static int open_devices(void **state) {
+    (void)state;
+    expect_ok(device_open_cpu(0, &devices[BACKEND_CPU]));
+    if (!device_open_cuda) return 0;
+    Status status = device_open_cuda(0, &devices[BACKEND_CUDA]);
+    if (status) devices[BACKEND_CUDA] = NULL;
+    status_free(status);
+    return 0;
+}
+
+static int close_devices(void **state) {
+    (void)state;
+    for (int i = 0; i < BACKEND_COUNT; i++)
+        if (devices[i]) devices[i]->close(devices[i]);
+    return 0;
+}
+
+static Config small(Objective objective) {
+    Config config;
+    expect_ok(config_preset(objective == OBJECTIVE_SEQUENCE ? "transformer-nano" : "bert-nano", &config));
+    config.layers = 2;
+    config.encoder_layers = objective == OBJECTIVE_SEQUENCE ? 2 : 0;
+    config.heads = config.kv_heads = 2;
+    config.width = 64;
+    config.hidden = 128;
+    config.context = SEQ;
+    config.vocab = VOCAB; // padded
+    return config;
+}
+
+/* ---- batches ---- */
+
+typedef struct {
+    Objective objective;
+    int64_t step;
+    int32_t inputs[ACCUM][BATCH * SEQ], targets[ACCUM][BATCH * SEQ], source[ACCUM][BATCH * SOURCE];
+    int32_t lengths[ACCUM][BATCH], source_lengths[ACCUM][BATCH];
+} Source;
+
+static int32_t draw(const Source *s, int64_t index, uint64_t what, int64_t i, uint64_t below) {
+    const uint64_t stream = ((uint64_t)(s->step * ACCUM + index) << 8) + what;
+    return (int32_t)random_below(3, stream, (uint64_t)i, below);
+}
+
+/* Rows of 1 to SEQ tokens, of which all have a target, or of a masked-token batch every ninth from one of nine
+ * places on. Returns how many there are. */
+static int64_t fill(Source *s, int64_t index) {
+    const bool masked = s->objective == OBJECTIVE_MASKED_TOKEN;
+    int64_t count = 0;
+    for (int64_t row = 0; row < BATCH; row++) {
+        const int32_t length = 1 + draw(s, index, 0, row, SEQ), first = draw(s, index, 1, row, 9);
+        s->lengths[index][row] = length;
+        s->source_lengths[index][row] = 1 + draw(s, index, 2, row, SOURCE);
+        for (int64_t i = 0; i < SEQ; i++) {
+            const int64_t at = row * SEQ + i;
+            const bool counts = i < length && (!masked || i % 9 == first);
+            s->inputs[index][at] = draw(s, index, 3, at, VOCAB);
+            s->targets[index][at] = counts ? draw(s, index, 4, at, VOCAB) : -1;
+            count += counts;
+        }
+        for (int64_t i = 0; i < SOURCE; i++)
+            s->source[index][row * SOURCE + i] = draw(s, index, 5, row * SOURCE + i, VOCAB);
+    }
+    return count;
+}
+
+static Status fetch(void *source, int64_t index, MicroBatch *batch) {
+    Source *s = source;
+    int64_t counts[ACCUM];
+    for (int64_t i = 0; i < ACCUM; i++) counts[i] = fill(s, i);
+    *batch = (MicroBatch){.inputs = s->inputs[index],
+                          .targets = s->targets[index],
+                          .lengths = s->lengths[index],
+                          .tokens = counts[index],
+                          .step_tokens = counts[0] + counts[1]};
+    if (s->objective != OBJECTIVE_SEQUENCE) return OK;
+    batch->source = s->source[index];
+    batch->source_lengths = s->source_lengths[index];
+    return OK;
+}
+
+/* ---- runs ---- */
+
+/* Loss and gradient norm of each step. */
+static void train(const How *how, const What *what, double results[2 * STEPS]) {
+    static Source source;
+    Config config = small(what->objective);
+    Trainer t;
+    source.objective = what->objective;
+    expect_ok(trainer_open(&t, devices[how->backend], &config));
+    t.ctx.dtype = how->dtype;
+    t.ctx.fuses = how->fuses;
+    t.ctx.graphs = how->graphs;
+    t.batch = BATCH;
+    t.seq = SEQ;
+    t.source_seq = what->objective == OBJECTIVE_SEQUENCE ? SOURCE : 0;
+    t.accum = ACCUM;
+    t.smoothing = 0.1;
+    t.dropout = what->dropout;
+    t.seed = SEED;
+    t.model.recompute = what->recompute;
+    t.update = (UpdateOptions){0.9, 0.95, 1e-8, 0.1, 1};
+    expect_ok(trainer_measure(&t, NULL));
+    expect_ok(trainer_allocate(&t));
+    expect_ok(parameters_initialize(&t.ctx, &t.model.parameters, 1));
+    for (source.step = 0; source.step < STEPS; source.step++) {
+        StepResult result;
+        t.ctx.step = source.step;
+        expect_ok(trainer_step(&t, fetch, &source, 1e-3, &result));
+        assert_false(result.skipped);
+        results[2 * source.step] = result.loss;
+        results[2 * source.step + 1] = result.norm;
+        if (source.step == 3) expect_ok(trainer_evaluate(&t, fetch, &source, ACCUM, &result.loss));
+    }
+    assert_int_equal(t.micro.graph && t.updated.graph, how->graphs && how->backend == BACKEND_CUDA);
+    trainer_close(&t);
+}
+
+static const Objective objectives[] = {OBJECTIVE_MASKED_TOKEN, OBJECTIVE_SEQUENCE};
+
+static void graphs_change_no_bit(void **state) {
+    (void)state;
+    if (!devices[BACKEND_CUDA]) skip();
+    for (int o = 0; o < 2; o++)
+        for (int k = 0; k < 8; k++) {
+            const What what = {objectives[o], k % 2 ? 0.2 : 0, k / 2 % 2 ? RECOMPUTE_HIDDEN : RECOMPUTE_NONE};
+            How how = {BACKEND_CUDA, k / 4 ? BF16 : F32, ALL, false};
+            double eager[2 * STEPS], graph[2 * STEPS];
+            train(&how, &what, eager);
+            how.graphs = true;
+            train(&how, &what, graph);
+            assert_memory_equal(eager, graph, sizeof eager);
+        }
+}
+
+/* Rounding moves a loss by some 1e-6 of it; another mask, or another number of targets, by a tenth. */
+static void expect_near(const How *how, const What *what, const double *want) {
+    double got[2 * STEPS];
+    train(how, what, got);
+    for (int i = 0; i < 2 * STEPS; i++)
+        if (!(fabs(got[i] - want[i]) <= 1e-3 * fabs(want[i])))
+            fail_msg("%s of step %d is %.9g, but should be about %.9g", i % 2 ? "norm" : "loss", i / 2,
+                     got[i], want[i]);
+}
+
+static void every_form_goes_the_same_way(void **state) {
+    (void)state;
+    for (int o = 0; o < 2; o++) {
+        const What what = {objectives[o], 0.2, RECOMPUTE_NONE},
+                   again = {objectives[o], 0.2, RECOMPUTE_HIDDEN};
+        const How naive = {BACKEND_CPU, F32, 0, false}, fused = {BACKEND_CPU, F32, ALL, true};
+        double want[2 * STEPS];
+        train(&naive, &what, want);
+        expect_near(&fused, &what, want);
+        expect_near(&fused, &again, want);
+        if (!devices[BACKEND_CUDA]) continue;
+        expect_near(&(How){BACKEND_CUDA, F32, 0, false}, &what, want);
+        expect_near(&(How){BACKEND_CUDA, F32, ALL, true}, &what, want);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(graphs_change_no_bit),
+                                       cmocka_unit_test(every_form_goes_the_same_way)};
+    return cmocka_run_group_tests(tests, open_devices, close_devices);
+}
