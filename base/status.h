@@ -35,7 +35,8 @@ ErrorCode status_code(Status status);
 const char *status_message(Status status);
 void status_free(Status status);
 
-/* Prints "program: message" to standard error, frees the status, and returns the exit code (0 for OK). */
+/* Prints "program: message" to standard error, frees the status, and returns the exit code: 0 for OK, unless
+ * what was printed could not be written (a full disk): that is ERROR_FILE. */
 int status_exit(Status status, const char *program);
 
 #define TRY(call)                                                                                            \

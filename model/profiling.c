@@ -80,6 +80,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
                      .segment = -1,
                      .graphs = ctx->graphs};
     Status status = window_parse(options->window, &p->window);
+    if (!status) status = profiling_options_folder(options);
     if (!status) status = collector_open(ctx->device, options->timer_only, &p->collector);
     if (status) {
         profiling_close(p);

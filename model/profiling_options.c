@@ -1,11 +1,14 @@
 #include "model/profiling_options.h"
 
+#include "base/files.h"
 #include "model/compute_options.h"
 #include "profile/tables.h"
 #include "profile/window.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 void profiling_options_resolve(ProfilingOptions *o) {
     if (o->sweep && !*o->window) o->window = "2,0,1,5,1";
@@ -19,6 +22,13 @@ Status profiling_options_steps(const ProfilingOptions *o, int64_t *steps) {
     return OK;
 }
 
+Status profiling_options_folder(const ProfilingOptions *o) {
+    if (!*o->out) return OK;
+    TRY(directory_make(o->out));
+    if (access(o->out, W_OK | X_OK) == 0) return OK;
+    return fail(ERROR_FILE, "--profile-out=%.200s: files cannot be made there: %s", o->out, strerror(errno));
+}
+
 Status profiling_options_check(const ProfilingOptions *o, const OptionSet *set, int64_t steps) {
     static const char *const others[] = {"profile-out", "profile-trace", "report",     "timer-only",  "sort",
                                          "limit",       "unit",          "full-names", "torch-compat"};
@@ -27,6 +37,9 @@ Status profiling_options_check(const ProfilingOptions *o, const OptionSet *set, 
     TRY(options_exclude(set, "timer-only", "profile-out")); // nothing is traced, so there is nothing to write
     if (o->sweep && !*o->out)
         return fail(ERROR_USAGE, "--sweep needs --profile-out=FOLDER, where the profiles of all sizes go");
+    if (!*o->window && options_given(set, "profile"))
+        return fail(ERROR_USAGE,
+                    "--profile= is empty: --profile alone traces a few steps, --profile=[10,20) these");
     if (!*o->window) return OK;
     if (strcmp(o->trace, "trace.json") != 0 && strcmp(o->trace, "trace.json.gz") != 0)
         return fail(ERROR_USAGE, "--profile-trace=%.100s: the trace is called trace.json or trace.json.gz",

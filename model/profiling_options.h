@@ -69,6 +69,9 @@ void profiling_options_resolve(ProfilingOptions *options);
 /* The steps that a run needs for its window and for the times without tracing. */
 CHECKED Status profiling_options_steps(const ProfilingOptions *options, int64_t *steps);
 
+/* Makes the folder of --profile-out, so that what cannot be written shows before anything runs. */
+CHECKED Status profiling_options_folder(const ProfilingOptions *options);
+
 /* ERROR_USAGE for a window that cannot be, a column that no table has, options without --profile. A window
  * that records steps after `steps`, unless that is 0, cannot be. */
 CHECKED Status profiling_options_check(const ProfilingOptions *options, const OptionSet *set, int64_t steps);

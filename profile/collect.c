@@ -324,6 +324,7 @@ static void set_run(const Making *m, const TraceRun *run) {
     to->launches = c->cupti ? c->activities.launches : -1;
     to->dropped = c->dropped + (c->cupti ? c->activities.dropped : 0);
     memcpy(to->counters, c->counts, sizeof to->counters);
+    to->counters_note = counters_note(&c->counters);
 }
 
 static Status make(Making *m, const TraceRun *run, const Arena arenas[ARENA_COUNT]) {

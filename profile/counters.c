@@ -1,17 +1,25 @@
 #include "profile/counters.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <linux/perf_event.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* What a descriptor gives (PERF_FORMAT_...): where there are more events than registers they take turns. */
+typedef struct {
+    uint64_t value, enabled, running;
+} Reading;
+
 static int open_counter(uint64_t config, pid_t thread) {
     struct perf_event_attr attributes = {.type = PERF_TYPE_HARDWARE,
                                          .size = sizeof attributes,
                                          .config = config,
+                                         .read_format =
+                                             PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
+                                         .inherit = 1, // threads that it starts from now on
                                          .exclude_kernel = 1,
                                          .exclude_hv = 1};
     return (int)syscall(SYS_perf_event_open, &attributes, thread, -1, -1, PERF_FLAG_FD_CLOEXEC);
@@ -21,26 +29,49 @@ void counters_open(Counters *counters) {
     static const uint64_t configs[COUNTER_COUNT] = {PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS,
                                                     PERF_COUNT_HW_CACHE_MISSES, PERF_COUNT_HW_BRANCH_MISSES};
     counters_close(counters);
+    counters->error = 0;
     DIR *threads = opendir("/proc/self/task");
     for (struct dirent *entry; threads && (entry = readdir(threads));) {
         pid_t thread = (pid_t)atoi(entry->d_name); // "." and ".." are 0
         if (thread <= 0 || counters->threads == COUNTED_THREADS) continue;
-        for (int i = 0; i < COUNTER_COUNT; i++)
-            counters->descriptors[counters->threads][i] = open_counter(configs[i], thread);
+        for (int i = 0; i < COUNTER_COUNT; i++) {
+            int descriptor = open_counter(configs[i], thread);
+            counters->descriptors[counters->threads][i] = descriptor;
+            if (descriptor < 0 && !counters->error) counters->error = errno;
+        }
         counters->threads++;
     }
     if (threads) closedir(threads);
+}
+
+static double read_counter(int descriptor) {
+    Reading r;
+    if (descriptor < 0 || read(descriptor, &r, sizeof r) != sizeof r) return -1;
+    if (r.running == 0) return r.enabled == 0 ? 0 : -1; // asleep all the time; or never had a register
+    return (double)r.value * ((double)r.enabled / (double)r.running);
 }
 
 void counters_read(const Counters *counters, double counts[COUNTER_COUNT]) {
     for (int i = 0; i < COUNTER_COUNT; i++) {
         counts[i] = counters->threads ? 0 : -1;
         for (int k = 0; k < counters->threads && counts[i] >= 0; k++) {
-            uint64_t count;
-            int descriptor = counters->descriptors[k][i];
-            bool known = descriptor >= 0 && read(descriptor, &count, sizeof count) == sizeof count;
-            counts[i] = known ? counts[i] + (double)count : -1;
+            double count = read_counter(counters->descriptors[k][i]);
+            counts[i] = count >= 0 ? counts[i] + count : -1;
         }
+    }
+}
+
+const char *counters_note(const Counters *counters) {
+    switch (counters->error) {
+    case 0: return "";
+    case EACCES:
+    case EPERM: return "the system does not allow it: see /proc/sys/kernel/perf_event_paranoid";
+    case ENOENT:
+    case ENODEV:
+    case EOPNOTSUPP: return "this machine shows none, as virtual ones often do";
+    case ENOSYS: return "the system has no perf events";
+    case EMFILE: return "too many files are open: see ulimit -n";
+    default: return "perf_event_open failed";
     }
 }
 

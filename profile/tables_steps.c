@@ -16,6 +16,25 @@ static Status add_utilization(Table *table, const char *what, double share, cons
     return table_set_text(table, 2, of);
 }
 
+/* What the processor counted, as far as it is known, and why not the rest. */
+static Status note_counters(const TraceRun *r, Table *table) {
+    enum { CYCLES, INSTRUCTIONS, MISSES, BRANCHES, COUNTS }; // as CounterKind
+    static const char *const names[COUNTS] = {"cycles", "instructions", "cache misses", "branch misses"};
+    char text[256] = "";
+    for (int i = 0; i < COUNTS; i++) {
+        size_t used = strlen(text);
+        if (r->counters[i] < 0) continue;
+        snprintf(text + used, sizeof text - used, "%s%.4g %s", used ? ", " : "", r->counters[i], names[i]);
+        used = strlen(text);
+        if (i == INSTRUCTIONS && r->counters[CYCLES] > 0)
+            snprintf(text + used, sizeof text - used, " (%.2f in a cycle)",
+                     r->counters[i] / r->counters[CYCLES]);
+    }
+    if (*text) TRY(table_note(table, "CPU counters of the recorded steps: %s", text));
+    if (!*r->counters_note) return OK;
+    return table_note(table, "%s CPU counters: %s", *text ? "no other" : "no", r->counters_note);
+}
+
 Status table_device(const Trace *t, Table *table) {
     static const TableColumn columns[] = {{"device", "Device", CELL_TEXT},
                                           {"utilization", "Utilization", CELL_SHARE},
@@ -26,14 +45,7 @@ Status table_device(const Trace *t, Table *table) {
     TRY(add_utilization(table, "CPU, the system", r->system_cpu, "all processors, untraced steps"));
     if (r->source != SOURCE_CLOCK)
         TRY(add_utilization(table, "GPU", r->gpu_busy, "an untraced step: something runs on it"));
-    if (r->counters[0] >= 0 && r->counters[1] >= 0)
-        TRY(table_note(table,
-                       "CPU counters of the recorded steps: %.4g cycles, %.4g instructions, %.2f of them "
-                       "in a cycle, %.4g cache misses, %.4g branch misses",
-                       r->counters[0], r->counters[1],
-                       r->counters[0] > 0 ? r->counters[1] / r->counters[0] : 0, fmax(r->counters[2], 0),
-                       fmax(r->counters[3], 0)));
-    return OK;
+    return note_counters(r, table);
 }
 
 /* ---- overview ---- */

@@ -37,7 +37,8 @@ Status trace_open(Trace **trace) {
                         .system_cpu = -1,
                         .gpu_busy = -1,
                         .launches = -1,
-                        .counters = {-1, -1, -1, -1}};
+                        .counters = {-1, -1, -1, -1},
+                        .counters_note = ""};
     *trace = t;
     return OK;
 }

@@ -155,6 +155,7 @@ typedef struct {
     int64_t launches;   // kernels launched in the window, counted apart from the records; -1: not counted
     int64_t dropped;    // records
     double counters[4]; // cycles, instructions, cache misses, branch misses of the recorded steps; -1 unknown
+    const char *counters_note; // why one is unknown; ""
 } TraceRun;
 
 typedef struct {

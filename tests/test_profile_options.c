@@ -46,10 +46,30 @@ static void test_refusals(void **state) {
     program_refuses(*state, ERROR_USAGE, "without --profile", PROFILED "--timer-only");
     program_refuses(*state, ERROR_USAGE, "exclude each other",
                     PROFILED "--profile --timer-only --profile-out=there");
+    program_refuses(*state, ERROR_USAGE, "--profile= is empty", PROFILED "--profile=");
+}
+
+/* What cannot be written is said before the first step, or at the end: never passed over. */
+static void test_unwritable(void **state) {
+    const Ran *ran =
+        program_run(*state, PROFILED "--steps=3 --profile=1,0,0,1,1 --profile-out=text.txt --log=none.jsonl");
+    assert_int_equal(ran->code, ERROR_FILE);
+    expect_text(ran->error, "cannot make the folder text.txt");
+    assert_string_equal(ran->output, "");
+    assert_false(path_exists(inside(*state, "none.jsonl")));
+    if (!path_exists("/dev/full")) return;
+    ran = program_run(*state, PROFILED "--steps=3 --profile=1,0,0,1,1 >/dev/full");
+    assert_int_equal(ran->code, ERROR_FILE);
+    expect_text(ran->error, "could not be written to standard output");
+    program_succeeds(*state, PROFILED "--steps=3 --profile=1,0,0,1,1 --profile-out=files -q");
+    ran =
+        program_run(*state, "profile diff files/profiling_stats.json files/profiling_stats.json >/dev/full");
+    assert_int_equal(ran->code, ERROR_FILE);
 }
 
 int main(void) {
     const struct CMUnitTest programs[] = {cmocka_unit_test(test_window), cmocka_unit_test(test_timers),
-                                          cmocka_unit_test(test_infer), cmocka_unit_test(test_refusals)};
+                                          cmocka_unit_test(test_infer), cmocka_unit_test(test_refusals),
+                                          cmocka_unit_test(test_unwritable)};
     return cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }

@@ -101,5 +101,6 @@ static Status run(int argc, char **argv, int *code) {
 int main(int argc, char **argv) {
     int code = 0;
     Status status = run(argc, argv, &code);
-    return status ? status_exit(status, "profile") : code;
+    int failed = status_exit(status, "profile");
+    return failed ? failed : code;
 }
