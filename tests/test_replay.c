@@ -1,6 +1,6 @@
 /* A training step as a graph is the step launched kernel by kernel, bit for bit, whatever changes from step to
  * step without changing the step's shape: tokens, lengths, how many targets count, which are masked, what is
- * dropped. For BERT and the encoder-decoder; and every form and device, which draw the same masks, go the
+ * dropped. For GPT, BERT and the encoder-decoder; and every form and device, which draw the same masks, go the
  * same way. */
 #include "base/random.h"
 #include "model/trainer.h"
@@ -29,7 +29,7 @@ static Device *devices[BACKEND_COUNT]; // no GPU is NULL
 
 static int open_devices(void **state) {
     (void)state;
-    expect_ok(device_open_cpu(0, &devices[BACKEND_CPU]));
+    expect_ok(device_open_cpu(1, &devices[BACKEND_CPU]));
     if (!device_open_cuda) return 0;
     Status status = device_open_cuda(0, &devices[BACKEND_CUDA]);
     if (status) devices[BACKEND_CUDA] = NULL;
@@ -46,7 +46,10 @@ static int close_devices(void **state) {
 
 static Config small(Objective objective) {
     Config config;
-    expect_ok(config_preset(objective == OBJECTIVE_SEQUENCE ? "transformer-nano" : "bert-nano", &config));
+    expect_ok(config_preset(objective == OBJECTIVE_SEQUENCE       ? "transformer-nano"
+                            : objective == OBJECTIVE_MASKED_TOKEN ? "bert-nano"
+                                                                  : "gpt2-nano",
+                            &config));
     config.layers = 2;
     config.encoder_layers = objective == OBJECTIVE_SEQUENCE ? 2 : 0;
     config.heads = config.kv_heads = 2;
@@ -71,13 +74,14 @@ static int32_t draw(const Source *s, int64_t index, uint64_t what, int64_t i, ui
     return (int32_t)random_below(3, stream, (uint64_t)i, below);
 }
 
-/* Rows of 1 to SEQ tokens, of which all have a target, or of a masked-token batch every ninth from one of nine
- * places on. Returns how many there are. */
+/* Rows of 1 to SEQ tokens, a GPT's of SEQ. All have a target, or in a masked-token batch every ninth from one of
+ * nine places on. Returns how many there are. */
 static int64_t fill(Source *s, int64_t index) {
     const bool masked = s->objective == OBJECTIVE_MASKED_TOKEN;
     int64_t count = 0;
     for (int64_t row = 0; row < BATCH; row++) {
-        const int32_t length = 1 + draw(s, index, 0, row, SEQ), first = draw(s, index, 1, row, 9);
+        const int32_t length = s->objective == OBJECTIVE_NEXT_TOKEN ? SEQ : 1 + draw(s, index, 0, row, SEQ);
+        const int32_t first = draw(s, index, 1, row, 9);
         s->lengths[index][row] = length;
         s->source_lengths[index][row] = 1 + draw(s, index, 2, row, SOURCE);
         for (int64_t i = 0; i < SEQ; i++) {
@@ -99,7 +103,7 @@ static Status fetch(void *source, int64_t index, MicroBatch *batch) {
     for (int64_t i = 0; i < ACCUM; i++) counts[i] = fill(s, i);
     *batch = (MicroBatch){.inputs = s->inputs[index],
                           .targets = s->targets[index],
-                          .lengths = s->lengths[index],
+                          .lengths = s->objective == OBJECTIVE_NEXT_TOKEN ? NULL : s->lengths[index],
                           .tokens = counts[index],
                           .step_tokens = counts[0] + counts[1]};
     if (s->objective != OBJECTIVE_SEQUENCE) return OK;
@@ -145,12 +149,13 @@ static void train(const How *how, const What *what, double results[2 * STEPS]) {
     trainer_close(&t);
 }
 
-static const Objective objectives[] = {OBJECTIVE_MASKED_TOKEN, OBJECTIVE_SEQUENCE};
+static const Objective objectives[] = {OBJECTIVE_NEXT_TOKEN, OBJECTIVE_MASKED_TOKEN, OBJECTIVE_SEQUENCE};
+enum { OBJECTIVES = sizeof objectives / sizeof *objectives };
 
 static void graphs_change_no_bit(void **state) {
     (void)state;
     if (!devices[BACKEND_CUDA]) skip();
-    for (int o = 0; o < 2; o++)
+    for (int o = 0; o < OBJECTIVES; o++)
         for (int k = 0; k < 8; k++) {
             const What what = {objectives[o], k % 2 ? 0.2 : 0, k / 2 % 2 ? RECOMPUTE_HIDDEN : RECOMPUTE_NONE};
             How how = {BACKEND_CUDA, k / 4 ? BF16 : F32, ALL, false};
@@ -174,7 +179,7 @@ static void expect_near(const How *how, const What *what, const double *want) {
 
 static void every_form_goes_the_same_way(void **state) {
     (void)state;
-    for (int o = 0; o < 2; o++) {
+    for (int o = 0; o < OBJECTIVES; o++) {
         const What what = {objectives[o], 0.2, RECOMPUTE_NONE},
                    again = {objectives[o], 0.2, RECOMPUTE_HIDDEN};
         const How naive = {BACKEND_CPU, F32, 0, false}, fused = {BACKEND_CPU, F32, ALL, true};

@@ -327,7 +327,7 @@ static Status cuda_start(CudaDevice *device) {
     CUDA_TRY(cudaMalloc(&device->workspace, device->workspace_bytes));
     CUDA_TRY(cudaMalloc(&device->tickets, TICKETS * sizeof *device->tickets));
     TRY(cuda_ask_hopper(device));
-    CUDA_TRY(cudaMemset(device->tickets, 0, TICKETS * sizeof *device->tickets));
+    CUDA_TRY(cudaMemsetAsync(device->tickets, 0, TICKETS * sizeof *device->tickets, device->stream));
     device->names = (RangeNames *)memory_allocate(sizeof *device->names);
     if (!device->names) return fail(ERROR_MEMORY, "no host memory to open the GPU");
     device->names->domain = nvtxDomainCreateA("fusebox");

@@ -80,7 +80,7 @@ __device__ __forceinline__ float2 row_sums(float2 sums, int slot) {
 template <int PACKS, int WIDTH>
 __device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH], int count, int columns,
                                                float *partials) {
-    extern __shared__ float shared_sums[]; // (count, columns) where there are several groups
+    extern __shared__ __align__(16) float shared_sums[]; // (count, columns) where there are several groups
     for (unsigned turn = 0; turn < blockDim.y; turn++) {
         float *to = turn + 1 < blockDim.y ? shared_sums : partials;
         if (turn > 0) __syncthreads();
