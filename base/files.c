@@ -28,7 +28,8 @@ static Status fail_memory(const char *path) {
 
 Status file_map(const char *path, FileMap *map) {
     *map = (FileMap){(const uint8_t *)"", 0};
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    /* Without waiting: a pipe that nobody writes to is no regular file either. */
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return fail_file("open", path);
     struct stat about;
     Status status = OK;

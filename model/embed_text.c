@@ -6,6 +6,7 @@
 #include "model/text_encoder.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,13 +69,16 @@ static Status prepare(Job *job) {
     return text_encoder_prepare(e, (uint64_t)job->options->seed);
 }
 
-/* The mean of the first `count` of a row's hidden states. */
-static void mean(const float *hidden, int64_t count, int64_t C, float *out) {
+/* The mean of the first `count` of a row's hidden states; false if it is not finite. */
+static bool mean(const float *hidden, int64_t count, int64_t C, float *out) {
+    double all = 0;
     for (int64_t c = 0; c < C; c++) {
         double sum = 0;
         for (int64_t t = 0; t < count; t++) sum += (double)hidden[t * C + c];
         out[c] = (float)(sum / (double)count);
+        all += fabs((double)out[c]);
     }
+    return isfinite(all);
 }
 
 /* Embeds entries [first, first + count), as wide as the first of them. */
@@ -93,8 +97,10 @@ static Status embed_batch(Job *job, int64_t first, int64_t count) {
     TRY(values_read(&e->ctx, from, 0, count * C * (pooled ? 1 : T), job->hidden));
     for (int64_t row = 0; row < count; row++) {
         const float *states = job->hidden + row * C * (pooled ? 1 : T);
-        bool all = job->options->pooling == POOLING_MEAN;
-        mean(states, all ? job->lengths[row] : 1, C, job->embeddings + job->entries[first + row].line * C);
+        int64_t averaged = job->options->pooling == POOLING_MEAN ? job->lengths[row] : 1;
+        int64_t line = job->entries[first + row].line;
+        if (!mean(states, averaged, C, job->embeddings + line * C))
+            return fail(ERROR_NONFINITE, "the embedding of line %" PRId64 " is not finite", line + 1);
     }
     return OK;
 }

@@ -32,6 +32,10 @@ static void maps_files(void **state) {
     file_unmap(&map);
     expect_error(file_map(inside(*state, "none"), &map), ERROR_FILE, "none: No such file");
     expect_error(file_map(*state, &map), ERROR_FILE, "not a regular file");
+    assert_int_equal(mkfifo(inside(*state, "pipe"), 0600), 0);
+    alarm(10); // else it would wait for a writer
+    expect_error(file_map(inside(*state, "pipe"), &map), ERROR_FILE, "not a regular file");
+    alarm(0);
 }
 
 static void reads_up_to_a_limit(void **state) {

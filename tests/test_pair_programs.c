@@ -164,6 +164,10 @@ static void test_embeddings(void **state) {
     assert_true(memcmp(rows[0], rows[1], sizeof rows[0]) != 0);
     program_refuses(*state, ERROR_USAGE, "this model has none",
                     "infer --model=masked --device=cpu --embed=lines.txt --output=e --pooling=pooler");
+    program_succeeds(*state, BERT "--steps=1 --lr=1e30 --warmup=0 --val-every=0 --out=wild");
+    program_refuses(*state, ERROR_NONFINITE, "the embedding of line ",
+                    "infer --model=wild --device=cpu --embed=lines.txt --output=wild.safetensors");
+    program_succeeds(*state, "test ! -e wild.safetensors");
 }
 
 /* A batch is a step of a profile; reading the sources and each token stand apart in it. */
