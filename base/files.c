@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <glob.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +100,7 @@ Status file_read(const char *path, int64_t limit, char **text, int64_t *length) 
 /* ---- writing ---- */
 
 struct FileWriter {
-    char *path, *temporary;
+    char *path, *temporary; // `temporary` is NULL for a device or a pipe, whose place no file may take
     int descriptor;
     int64_t place;
 };
@@ -131,48 +132,66 @@ static Status flush_parent(const char *path) {
     return status;
 }
 
+static Status create_temporary(FileWriter *w) {
+    size_t room = strlen(w->path) + 32;
+    w->temporary = memory_allocate(room);
+    if (!w->temporary) return fail_memory(w->path);
+    /* The process id keeps two processes that write the same file apart, the number two threads of one. */
+    for (int attempt = 0; attempt < 1000; attempt++) {
+        snprintf(w->temporary, room, "%s.tmp.%ld.%d", w->path, (long)getpid(), attempt);
+        w->descriptor = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (w->descriptor >= 0 || errno != EEXIST) break;
+    }
+    return w->descriptor < 0 ? fail_file("create", w->temporary) : OK;
+}
+
+static Status open_output(FileWriter *w, const char *path) {
+    struct stat about;
+    char target[PATH_MAX];
+    bool link = lstat(path, &about) == 0 && S_ISLNK(about.st_mode) && realpath(path, target);
+    w->descriptor = -1;
+    w->path = memory_text(link ? target : path);
+    if (!w->path) return fail_memory(path);
+    if (stat(w->path, &about) != 0 || S_ISREG(about.st_mode) || S_ISDIR(about.st_mode))
+        return create_temporary(w);
+    w->descriptor = open(path, O_WRONLY | O_CLOEXEC); // by the name given: that of a pipe's end leads nowhere
+    return w->descriptor < 0 ? fail_file("open", path) : OK;
+}
+
 Status file_writer_open(const char *path, FileWriter **writer) {
     *writer = NULL;
     FileWriter *w = memory_allocate(sizeof *w);
     if (!w) return fail_memory(path);
-    w->descriptor = -1;
-    w->path = memory_text(path);
-    size_t room = strlen(path) + 32;
-    w->temporary = memory_allocate(room);
-    if (!w->path || !w->temporary) {
+    Status status = open_output(w, path);
+    if (status)
         file_writer_abandon(w);
-        return fail_memory(path);
+    else
+        *writer = w;
+    return status;
+}
+
+/* At `offset`, or where a device or a pipe stands. */
+static Status write_all(FileWriter *w, int64_t offset, const void *data, int64_t bytes) {
+    const char *from = data;
+    for (int64_t at = 0; at < bytes;) {
+        size_t rest = (size_t)(bytes - at);
+        ssize_t done = w->temporary ? pwrite(w->descriptor, from + at, rest, offset + at)
+                                    : write(w->descriptor, from + at, rest);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return fail_file("write", w->temporary ? w->temporary : w->path);
+        at += done;
     }
-    /* The process id keeps two processes that write the same file apart, the number two threads of one. */
-    for (int attempt = 0; attempt < 1000; attempt++) {
-        snprintf(w->temporary, room, "%s.tmp.%ld.%d", path, (long)getpid(), attempt);
-        w->descriptor = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (w->descriptor >= 0 || errno != EEXIST) break;
-    }
-    if (w->descriptor < 0) {
-        Status status = fail_file("create", w->temporary);
-        file_writer_abandon(w);
-        return status;
-    }
-    *writer = w;
     return OK;
 }
 
 Status file_writer_write_at(FileWriter *writer, int64_t offset, const void *data, int64_t bytes) {
-    const char *from = data;
-    while (bytes > 0) {
-        ssize_t done = pwrite(writer->descriptor, from, (size_t)bytes, offset);
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) return fail_file("write", writer->temporary);
-        from += done;
-        offset += done;
-        bytes -= done;
-    }
-    return OK;
+    if (writer->temporary) return write_all(writer, offset, data, bytes);
+    return fail(ERROR_FILE, "%s is a device or a pipe, which can be written from front to back only",
+                writer->path);
 }
 
 Status file_writer_append(FileWriter *writer, const void *data, int64_t bytes) {
-    TRY(file_writer_write_at(writer, writer->place, data, bytes));
+    TRY(write_all(writer, writer->place, data, bytes));
     writer->place += bytes;
     return OK;
 }
@@ -181,7 +200,7 @@ void file_writer_abandon(FileWriter *writer) {
     if (!writer) return;
     if (writer->descriptor >= 0) {
         close(writer->descriptor);
-        unlink(writer->temporary);
+        if (writer->temporary) unlink(writer->temporary);
     }
     memory_free(writer->temporary);
     memory_free(writer->path);
@@ -191,12 +210,16 @@ void file_writer_abandon(FileWriter *writer) {
 Status file_writer_close(FileWriter *writer) {
     if (!writer) return OK;
     Status status = OK;
-    if (fsync(writer->descriptor) != 0)
+    if (!writer->temporary) {
+        if (close(writer->descriptor) != 0) status = fail_file("write", writer->path);
+        writer->descriptor = -1;
+    } else if (fsync(writer->descriptor) != 0) {
         status = fail_file("flush", writer->temporary);
-    else if (rename(writer->temporary, writer->path) != 0)
+    } else if (rename(writer->temporary, writer->path) != 0) {
         status = fail_file("write", writer->path);
-    else
+    } else {
         status = flush_parent(writer->path);
+    }
     file_writer_abandon(writer); /* the temporary name is gone or is to go */
     return status;
 }

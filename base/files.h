@@ -27,11 +27,14 @@ void file_unmap(FileMap *map); // an all-zero map is fine; leaves it all-zero
 CHECKED Status file_read(const char *path, int64_t limit, char **text, int64_t *length);
 
 /* An atomic writer: the bytes go to a temporary file beside `path`, which close() flushes to disk and
- * renames. Until then `path` is untouched. Exactly one of close and abandon ends a writer; both take NULL. */
+ * renames. Until then `path` is untouched. Exactly one of close and abandon ends a writer; both take NULL.
+ * A device or a pipe (/dev/stdout, /dev/null) is not replaced: the bytes go into it as they come. Of a link
+ * the file that it leads to is replaced. */
 typedef struct FileWriter FileWriter;
 CHECKED Status file_writer_open(const char *path, FileWriter **writer);
 CHECKED Status file_writer_append(FileWriter *writer, const void *data, int64_t bytes);
-/* Writes at an absolute offset, without moving the place where append goes on; gaps read as zeros. */
+/* Writes at an absolute offset, without moving the place where append goes on; gaps read as zeros. Not
+ * for a device or a pipe: ERROR_FILE. */
 CHECKED Status file_writer_write_at(FileWriter *writer, int64_t offset, const void *data, int64_t bytes);
 /* On an error the temporary file is gone, and `path` is as it was. */
 CHECKED Status file_writer_close(FileWriter *writer);

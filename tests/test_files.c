@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "tests/support/expect.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -120,6 +121,47 @@ static void compresses_by_name(void **state) {
     expect_error(gzip_write(inside(*state, "none/a.gz"), data, BYTES), ERROR_FILE, "none/a.gz");
     memory_free(data);
     memory_free(back);
+}
+
+/* Nothing takes a device's or a pipe's place: as root, a file would. */
+static void writes_into_devices(void **state) {
+    const char *fifo = inside(*state, "out");
+    struct stat about;
+    FileWriter *writer;
+    char read_back[8];
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    int reader = open(fifo, O_RDONLY | O_NONBLOCK);
+    assert_true(reader >= 0);
+    expect_ok(file_writer_open(fifo, &writer));
+    expect_ok(file_writer_append(writer, "one ", 4));
+    expect_ok(file_writer_append(writer, "two", 4));
+    expect_error(file_writer_write_at(writer, 0, "x", 1), ERROR_FILE, "front to back");
+    expect_ok(file_writer_close(writer));
+    assert_int_equal(read(reader, read_back, sizeof read_back), 8);
+    assert_string_equal(read_back, "one two");
+    close(reader);
+    assert_int_equal(stat(fifo, &about), 0);
+    assert_true(S_ISFIFO(about.st_mode));
+    const char *full = inside(*state, "full");
+    assert_int_equal(symlink("/dev/full", full), 0); // if it were replaced, then only the link
+    expect_error(file_write(full, "x", 1), ERROR_FILE, "No space left");
+    assert_int_equal(lstat(full, &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+}
+
+static void writes_through_links(void **state) {
+    struct stat about;
+    FileMap map;
+    write_text_file(inside(*state, "target"), "old");
+    assert_int_equal(symlink("target", inside(*state, "link")), 0);
+    expect_ok(file_write(inside(*state, "link"), "new one", 7));
+    assert_int_equal(lstat(inside(*state, "link"), &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    expect_ok(file_map(inside(*state, "target"), &map));
+    assert_int_equal(map.size, 7);
+    file_unmap(&map);
+    assert_int_equal(symlink("nowhere", inside(*state, "dangling")), 0);
+    expect_ok(file_write(inside(*state, "dangling"), "x", 1));
 }
 
 static void reports_failed_writes(void **state) {
@@ -335,6 +377,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(maps_files, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(reads_up_to_a_limit, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(writes_atomically, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(writes_into_devices, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(writes_through_links, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(compresses_by_name, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(reports_failed_writes, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(joins_and_examines_paths, scratch_setup, scratch_teardown),
