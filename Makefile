@@ -81,7 +81,7 @@ check: tests
 tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(BENCHES) $(TESTS)
 
 # ARGS, such as --only=step124,attention --out=FILE: tests/bench/run --help. LLMC=PATH names llm.c's train_gpt2cu,
-# or its train_gpt2 where there is no GPU.
+# or where there is no GPU its train_gpt2, and a build of it with T = 256 beside it as train_gpt2-256.
 bench: $(BUILD)/train $(BUILD)/infer $(BENCHES)  ## time everything that has a target; PEERS=1: PyTorch too; ARGS=--help
 	@tests/bench/run --build=$(BUILD) $(if $(filter-out 0,$(PEERS)),--peers) $(if $(LLMC),--llmc=$(LLMC)) $(ARGS)
 

@@ -97,6 +97,8 @@ CPU = [
         **{**ON_CPU, "steps": 3}),
     row("cpu-step-width384", "step", "full step, 6 layers, width 384, T=256, fp32", "train", EAGER, 1.0,
         batch=4, **WIDTH384, **ON_CPU),
+    row("cpu-llmc-width384", "llmc", "the same against llm.c", "train", ["llm.c"], 3.0, batch=4, **WIDTH384,
+        **{**ON_CPU, "steps": 3}),
     row("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64, fp32", "forward", EAGER, None,
         batch=1, seq=64, **ON_CPU),
     row("cpu-bert-step", "bert", "masked-token step, bert-nano, B=8, T=128", "train", EAGER, None,

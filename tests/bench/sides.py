@@ -366,34 +366,40 @@ class Llmc:
 
 
 class LlmcOnCpu:
-    """llm.c's trainer for the CPU, which reads fixed names in its folder and has batches of 4 x 64 tokens."""
+    """llm.c's trainer for the CPU, which reads fixed names in its folder and whose batches are a part of the
+    build: 4 x 64 tokens as it is, another length in a build of that name: train_gpt2-256."""
 
     PARTS = "dev/data/tinyshakespeare/tiny_shakespeare_{}.bin"
+    BUILT_LENGTH = 64
 
     def __init__(self, row, bench):
         self.name, self.row, self.bench, self.times, self.memory = "llm.c", row, bench, {}, 0
-        self.folder = os.path.join(bench.folder, "llmc")
+        self.folder = os.path.join(bench.folder, row["name"])
+        self.program = os.path.abspath(bench.llmc)
+        if row["seq"] != self.BUILT_LENGTH:
+            self.program += f"-{row['seq']}"
 
     def wait(self, bench):
         """Weights at random in its format: a header, then fp32 numbers."""
-        if os.path.exists(self.folder):
-            return
+        if not os.path.exists(self.program):
+            raise Failed(f"{self.program} is not there: llm.c's train_gpt2.c with T = {self.row['seq']}")
         os.makedirs(os.path.dirname(os.path.join(self.folder, self.PARTS)))
         for part in ("train", "val"):
             os.symlink(self.bench.inputs.shard(), os.path.join(self.folder, self.PARTS.format(part)))
         layers, heads, width = (self.row["sizes"][key] for key in ("layers", "heads", "width"))
-        count = (PADDED + CONTEXT + 2) * width + layers * width * (12 * width + 13)
+        context = self.row.get("context", CONTEXT)
+        count = (PADDED + context + 2) * width + layers * width * (12 * width + 13)
         draw = random.Random(0)
         some = array.array("f", (draw.gauss(0, 0.02) for _ in range(1 << 16)))
         with open(os.path.join(self.folder, "gpt2_124M.bin"), "wb") as file:
-            header = [MODEL_MAGIC, 3, CONTEXT, inputs.VOCAB, layers, heads, width, PADDED]
+            header = [MODEL_MAGIC, 3, context, inputs.VOCAB, layers, heads, width, PADDED]
             array.array("i", header + (256 - len(header)) * [0]).tofile(file)
             for first in range(0, count, len(some)):
                 some[: count - first].tofile(file)
 
     def run(self):
         """It ends when it has told enough times: it would go on to generate text."""
-        command = ["stdbuf", "-oL", os.path.abspath(self.bench.llmc)]
+        command = ["stdbuf", "-oL", self.program]
         self.bench.note(command)
         samples = []
         with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, text=True) as process:
