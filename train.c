@@ -38,6 +38,7 @@ typedef struct {
     char *resume;        // the checkpoint that the run goes on from, or NULL
     TrainingState state; // where it stands
     int skips;           // updates skipped in a row
+    int lock;            // on --out; 0: none
 } Run;
 
 /* The only thing that a signal may touch. A second one ends the program at once. */
@@ -62,8 +63,7 @@ static Status open_session(Run *run) {
     ConfigSizes sizes = {o->layers, o->heads,          o->width,    o->context,
                          o->vocab,  o->encoder_layers, o->pre_norm, o->embeddings};
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
-    TRY(session_open(&run->session, run->resume ? run->resume : o->model, run->resume ? NULL : &sizes,
-                     tokenizer, &o->compute));
+    TRY(session_open(&run->session, run->resume ? run->resume : o->model, &sizes, tokenizer, &o->compute));
     return train_options_settle(o, &run->set, &run->session.config);
 }
 
@@ -148,10 +148,16 @@ static Status start_state(Run *run) {
     return parameters_initialize(&t->ctx, &t->model.parameters, s->seed);
 }
 
+/* --out is this run's alone: two would prune and overwrite each other's checkpoints. */
+static Status take_output(Run *run) {
+    if (!*run->options.out) return OK;
+    TRY(directory_make(run->options.out));
+    return directory_lock(run->options.out, &run->lock);
+}
+
 static Status write_options(Run *run) {
     if (!*run->options.out) return OK;
     char *path = NULL, *json = NULL;
-    TRY(directory_make(run->options.out));
     TRY(path_join(run->options.out, "options.json", &path));
     Status status = options_json(&run->set, true, &json);
     if (!status) status = file_write(path, json, (int64_t)strlen(json));
@@ -327,6 +333,7 @@ static Status run_once(Run *run) {
                           .source = &run->batches};
     TRY(run->options.compare ? paths_measure(t, &paths, bytes) : trainer_measure(t, NULL));
     TRY(trainer_allocate(t));
+    TRY(take_output(run));
     TRY(open_data(run)); // after the plan: a batch that is too large must not be pinned first
     TRY(write_options(run));
     TRY(start_state(run));
@@ -343,6 +350,7 @@ static void close_run(Run *run) {
     feed_close(&run->feed);
     session_close(&run->session);
     memory_free(run->resume);
+    if (run->lock > 0) close(run->lock);
     *run = (Run){.options = run->options, .set = run->set, .suffix = ""};
 }
 

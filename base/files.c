@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -354,6 +355,16 @@ Status directory_make(const char *folder) {
     }
     memory_free(path);
     return status;
+}
+
+Status directory_lock(const char *folder, int *lock) {
+    *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0) return fail_file("open", folder);
+    if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return OK;
+    bool held = errno == EWOULDBLOCK;
+    close(*lock);
+    *lock = -1;
+    return held ? fail(ERROR_FILE, "another process writes into %s now", folder) : OK;
 }
 
 static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *place) {

@@ -68,6 +68,10 @@ void path_list_free(PathList *list);
 
 CHECKED Status directory_make(const char *folder); // with its parents; one that exists is fine
 
+/* Takes a folder for this process until it closes `lock`: ERROR_FILE if another holds it. A file system that
+ * knows no locks refuses nobody; `lock` is then -1. */
+CHECKED Status directory_lock(const char *folder, int *lock);
+
 /* Removes a file or a folder with all below it, not following symbolic links. What is missing is fine. */
 CHECKED Status directory_remove(const char *folder);
 

@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include "model/checkpoint.h"
 
+#include <inttypes.h>
+
 enum { BYTES = 256 };
 
 /* The model's folder: `model` itself, or the latest checkpoint in it; NULL where it is no folder. */
@@ -35,22 +37,36 @@ static void change_sizes(const ConfigSizes *sizes, Config *c) {
     if (sizes->embeddings == EMBEDDINGS_SEPARATE) c->tied_tables = c->tied_head = false;
 }
 
+/* A model that is there has its sizes; to name them again is no contradiction. */
+static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char *model) {
+    const struct {
+        const char *name;
+        int64_t asked, there;
+    } all[] = {
+        {"layers", sizes->layers, c->layers},    {"encoder-layers", sizes->encoder_layers, c->encoder_layers},
+        {"heads", sizes->heads, c->heads},       {"width", sizes->width, c->width},
+        {"context", sizes->context, c->context}, {"vocab", sizes->vocab, c->vocab}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].asked && all[i].asked != all[i].there)
+            return fail(ERROR_USAGE, "--%s=%" PRId64 " can change a preset, but in %s it is %" PRId64,
+                        all[i].name, all[i].asked, model, all[i].there);
+    bool separate = sizes->embeddings == EMBEDDINGS_SEPARATE;
+    if ((!sizes->pre_norm || c->norm_place == NORM_BEFORE) && (!separate || !c->tied_tables)) return OK;
+    return fail(ERROR_USAGE, "%s can change a preset, but the model in %s is without",
+                sizes->pre_norm && c->norm_place != NORM_BEFORE ? "--pre-norm" : "--embeddings=separate",
+                model);
+}
+
 static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
     TRY(find_folder(model, &s->folder));
     TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
     if (!sizes) return OK;
     bool of_pairs = sizes->encoder_layers || sizes->pre_norm || sizes->embeddings;
-    if (!of_pairs && !sizes->layers && !sizes->heads && !sizes->width && !sizes->context && !sizes->vocab)
-        return OK;
-    if (s->folder)
-        return fail(ERROR_USAGE,
-                    "--layers, --heads, --width, --context, --vocab and the like change a preset, not the "
-                    "model in %s",
-                    model);
     if (of_pairs && s->config.objective != OBJECTIVE_SEQUENCE)
         return fail(ERROR_USAGE,
                     "--encoder-layers, --pre-norm and --embeddings are for an encoder-decoder, not for %s",
                     model);
+    if (s->folder) return check_sizes(sizes, &s->config, model);
     change_sizes(sizes, &s->config);
     return OK;
 }

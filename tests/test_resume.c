@@ -109,6 +109,28 @@ static void test_terminate(void **state) {
     expect_saves(*state, SIGTERM);
 }
 
+/* A second run leaves the first one's folder alone. */
+static void test_two_at_once(void **state) {
+    const char *folder = *state;
+    pid_t program = program_start(folder, "train " ENDLESS
+                                          "--steps=1000000 --save-every=1 --out=both --log=both.jsonl -q");
+    log_wait(folder, "both.jsonl", program, "save", 1);
+    program_refuses(folder, ERROR_FILE, "another process writes into both now",
+                    "train --resume --out=both --steps=1000000");
+    assert_true(program_runs(program));
+    assert_int_equal(kill(program, SIGTERM), 0);
+    assert_int_equal(program_end(folder, program)->code, 0);
+}
+
+/* What the checkpoint is cannot be changed on the way; to name it again can do no harm. */
+static void test_other_sizes(void **state) {
+    program_succeeds(*state, "train " TINY " --steps=2 --val-every=0 --out=sized -q");
+    program_succeeds(*state, "train --resume --out=sized --steps=3 --width=32 --layers=2");
+    program_refuses(*state, ERROR_USAGE,
+                    "--width=64 can change a preset, but in sized/step-00000003 it is 32",
+                    "train --resume --out=sized --steps=4 --width=64");
+}
+
 /* One step of many micro-batches takes far longer than this test waits. */
 static void expect_ends_at_once(const char *folder, int number) {
     program_succeeds(folder, "rm -rf long");
@@ -188,6 +210,7 @@ int main(void) {
         cmocka_unit_test(test_resume_last),       cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_terminate),         cmocka_unit_test(test_second_interrupt),
         cmocka_unit_test(test_second_terminate),  cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_two_at_once),       cmocka_unit_test(test_other_sizes),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }
