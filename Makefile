@@ -135,6 +135,16 @@ $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o $
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(OBJECTS) $(BUILD)/link.options
 	$(LINK) -o $@ $(filter %.o,$^) -lcmocka $(LDLIBS)
 
+# A CUPTI of the tests' own, which bears the name that the profiler looks for: what it does needs no GPU then.
+ifneq ($(CUPTI),)
+$(BUILD)/tests/test_cupti: $(BUILD)/tests/planted/libcupti.so
+$(BUILD)/tests/planted/libcupti.so: CFLAGS += -isystem $(CUPTI) -isystem $(CUDA_HOME)/include -fPIC -shared \
+    -Wl,-soname,libcupti.so.$(shell sed -n 's/^.define CUPTI_API_VERSION \([0-9]*\)....$$/\1/p' $(CUPTI)cupti_version.h)
+$(BUILD)/tests/planted/libcupti.so: tests/planted/cupti.c tests/planted/planted.h $(BUILD)/cc.options
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -o $@ $<
+endif
+
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS) $(BUILD)/link.options
 	@mkdir -p $(@D)
 	$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)

@@ -336,6 +336,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     bool done = false;
     TRY(infer_options_read(argc, argv, &run->options, &run->set, &done));
     if (done) return OK;
+    profiling_prepare(&run->options.profiling);
     TRY(session_open(&run->session, run->options.model, NULL, run->options.tokenizer, &run->options.compute));
     TRY(check_lengths(run));
     InferMode mode = infer_options_mode(&run->options);

@@ -62,6 +62,7 @@ static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
     ConfigSizes sizes = {o->layers, o->heads,          o->width,    o->context,
                          o->vocab,  o->encoder_layers, o->pre_norm, o->embeddings};
+    profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &sizes, tokenizer, &o->compute));
     return train_options_settle(o, &run->set, &run->session.config);

@@ -102,9 +102,12 @@ static Status step_work(Ctx *ctx, void *program) {
     Generator *g = step->generator;
     g->cache.length = g->model->config.context - 1;
     g->cache.place = g->place;
-    Status status = run(ctx, g, 1);
+    scope_begin(ctx, "forward");
+    TRY(run(ctx, g, 1));
+    TRY(draw(ctx, g, step->rule));
+    scope_end(ctx);
     g->cache.place = (Tensor){0};
-    return status ? status : draw(ctx, g, step->rule);
+    return OK;
 }
 
 /* The window's tokens at once, and the random numbers of its places. */
@@ -138,10 +141,10 @@ static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
     return ctx->device->event_record(ctx->device, g->drawn[(g->launched - 1) % 2]);
 }
 
-/* While the host has to do with one token, the device makes the next. */
+/* While the host has to do with one token, the device makes the next; but in a profile a step's is its own. */
 static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int32_t *token) {
-    int64_t place = g->length - 1;
-    while (g->launched < place + 2 && g->launched < g->model->config.context)
+    int64_t place = g->length - 1, ahead = ctx->recorder ? 1 : 2;
+    while (g->launched < place + ahead && g->launched < g->model->config.context)
         TRY(launch_draw(ctx, g, sampler));
     TRY(ctx->device->event_wait(ctx->device, g->drawn[place % 2]));
     *token = g->told[place];

@@ -168,6 +168,8 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
     TRY(options_exclude(set, "profile", "json"));
     TRY(options_exclude(set, "no-cache", "decoding"));
     TRY(options_exclude(set, "sweep", "json"));
+    if (o->profiling.graphs && !o->compute.graphs)
+        return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
     TRY(profiling_options_check(&o->profiling, set, 0));
     if (mode == INFER_GENERATE && *o->profiling.window) TRY(text_profile_check(&o->profiling, o->tokens));
     if (mode == INFER_GENERATE) TRY(option_needs(set, "compare", *o->profiling.window, "--profile"));

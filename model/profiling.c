@@ -69,6 +69,15 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
                       .gpu_busy = -1};
 }
 
+static CollectorOptions collector_options(const ProfilingOptions *o) {
+    return (CollectorOptions){.timers = o->timer_only, .graphs = o->graphs, .latency = o->latency};
+}
+
+void profiling_prepare(const ProfilingOptions *options) {
+    const CollectorOptions collector = collector_options(options);
+    collector_prepare(&collector);
+}
+
 Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts, const char *suffix,
                       FILE *file, Profiling **profiling) {
     Profiling *p = memory_allocate(sizeof *p);
@@ -79,14 +88,15 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
                      .file = file,
                      .segment = -1,
                      .graphs = ctx->graphs};
+    const CollectorOptions collector = collector_options(options);
     Status status = window_parse(options->window, &p->window);
     if (!status) status = profiling_options_folder(options);
-    if (!status) status = collector_open(ctx->device, options->timer_only, &p->collector);
+    if (!status) status = collector_open(ctx->device, &collector, &p->collector);
     if (status) {
         profiling_close(p);
         return status;
     }
-    ctx->graphs = ctx->graphs && options->timer_only;
+    ctx->graphs = ctx->graphs && (options->timer_only || collector_graphs(p->collector));
     *profiling = p;
     return OK;
 }

@@ -19,9 +19,13 @@ typedef struct Profiling Profiling;
 TraceRun profiling_facts(const Session *session, const char *program, const Peaks *measured, int64_t batch,
                          int64_t seq, int64_t accum);
 
+/* What must be done before the device is opened. */
+void profiling_prepare(const ProfilingOptions *options);
+
 /* Reports go to `file`, unless that is NULL, and into the folder that the options name, with `suffix`
  * before the dot of the files' names. `facts` and its texts must live until profiling_close. Steps run
- * without graphs until the last report is made: what is launched as a whole cannot be told apart. */
+ * without graphs until the last report is made, unless the options ask for graphs and CUPTI can tell their
+ * kernels apart. */
 CHECKED Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts,
                               const char *suffix, FILE *file, Profiling **profiling);
 

@@ -30,11 +30,14 @@ Status profiling_options_folder(const ProfilingOptions *o) {
 }
 
 Status profiling_options_check(const ProfilingOptions *o, const OptionSet *set, int64_t steps) {
-    static const char *const others[] = {"profile-out", "profile-trace", "report",     "timer-only",  "sort",
-                                         "limit",       "unit",          "full-names", "torch-compat"};
+    static const char *const others[] = {"profile-out", "profile-trace", "profile-graphs", "profile-latency",
+                                         "report",      "timer-only",    "sort",           "limit",
+                                         "unit",        "full-names",    "torch-compat"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         TRY(option_needs(set, others[i], *o->window, "--profile"));
     TRY(options_exclude(set, "timer-only", "profile-out")); // nothing is traced, so there is nothing to write
+    TRY(options_exclude(set, "timer-only", "profile-graphs"));
+    TRY(options_exclude(set, "timer-only", "profile-latency"));
     if (o->sweep && !*o->out)
         return fail(ERROR_USAGE, "--sweep needs --profile-out=FOLDER, where the profiles of all sizes go");
     if (!*o->window && options_given(set, "profile"))

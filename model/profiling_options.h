@@ -14,6 +14,8 @@ typedef struct {
     ProfilingReport report;
     bool sweep;       // of several sizes, side by side
     bool timer_only;  // time steps, trace nothing
+    bool graphs;      // trace steps as they are launched without a profile: as CUDA graphs
+    bool latency;     // ask how long launches wait on their way to the device
     const char *sort; // key of a column; "": as each table is
     int64_t limit;    // rows of a table; 0: all
     TimeUnit unit;
@@ -21,12 +23,20 @@ typedef struct {
 } ProfilingOptions;
 
 /* Their rows of an option table, for a struct whose member `profiling` they fill; and their defaults. */
-#define PROFILING_ROWS(Struct) PROFILING_WINDOW(Struct), PROFILING_OUTPUT(Struct), PROFILING_TABLES(Struct)
+#define PROFILING_ROWS(Struct)                                                                               \
+    PROFILING_WINDOW(Struct), PROFILING_SOURCE(Struct), PROFILING_OUTPUT(Struct), PROFILING_TABLES(Struct)
 #define PROFILING_WINDOW(Struct)                                                                             \
     {                                                                                                        \
         OPTION_TEXT, "profile", .argument = "WINDOW", .bare = "3,0,1,5,1",                                   \
                                 .doc = "skip,closed,ready,record,repeat or [a,b): trace these steps",        \
                                 .field = offsetof(Struct, profiling.window)                                  \
+    }
+#define PROFILING_SOURCE(Struct)                                                                             \
+    {OPTION_FLAG, "profile-graphs", .doc = "with --profile: steps as CUDA graphs, not kernel by kernel",     \
+     .field = offsetof(Struct, profiling.graphs)},                                                           \
+    {                                                                                                        \
+        OPTION_FLAG, "profile-latency", .doc = "with --profile: how long kernels wait to be submitted",      \
+                                        .field = offsetof(Struct, profiling.latency)                         \
     }
 #define PROFILING_OUTPUT(Struct)                                                                             \
     {OPTION_TEXT, "profile-out", .argument = "FOLDER", .doc = "write the profile's files there",             \

@@ -6,7 +6,8 @@ enum { RUNS_BEFORE_CAPTURE = 2 };
 
 bool replay_allowed(const Ctx *ctx) {
     if (!ctx->graphs || !ctx->device->graph_launch) return false;
-    if (ctx->measuring || ctx->recorder || ctx->check || ctx->observe) return false;
+    if (ctx->measuring || ctx->check || ctx->observe) return false;
+    if (ctx->recorder && !recorder_captures(ctx->recorder)) return false;
     for (int i = 0; i < OP_COUNT; i++)
         if (op_form(ctx, (Operation)i) != FORM_FUSED) return false;
     return true;
@@ -26,9 +27,19 @@ static bool same(const ReplayKey *a, const ReplayKey *b) {
     return equal;
 }
 
+/* The graph alone: it can be captured again at once. */
+static void drop(Device *device, Replay *replay) {
+    if (replay->graph) device->graph_free(device, replay->graph);
+    recorded_graph_free(replay->recorded);
+    replay->graph = NULL;
+    replay->recorded = NULL;
+}
+
 static Status capture(Ctx *ctx, Replay *replay, ReplayWork work, void *program) {
     TRY(ctx->device->capture_begin(ctx->device));
+    if (ctx->recorder) record_capture_begin(ctx->recorder);
     Status status = work(ctx, program);
+    if (ctx->recorder && !status) replay->recorded = record_capture_end(ctx->recorder);
     Status ended = ctx->device->capture_end(ctx->device, &replay->graph);
     if (status) {
         status_free(ended);
@@ -45,12 +56,17 @@ Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], Re
         replay_close(ctx->device, replay);
         replay->key = key;
     }
+    if (ctx->recorder && !recorder_knows(ctx->recorder, replay->recorded)) drop(ctx->device, replay);
     if (!replay->graph && replay->runs++ < RUNS_BEFORE_CAPTURE) return work(ctx, program);
     if (!replay->graph) TRY(capture(ctx, replay, work, program));
-    return ctx->device->graph_launch(ctx->device, replay->graph);
+    bool recorded = ctx->recorder && replay->recorded;
+    if (recorded) record_replay(ctx->recorder, replay->recorded, ctx->step);
+    TRY(ctx->device->graph_launch(ctx->device, replay->graph));
+    if (recorded) record_end(ctx->recorder);
+    return OK;
 }
 
 void replay_close(Device *device, Replay *replay) {
-    if (replay->graph) device->graph_free(device, replay->graph);
+    drop(device, replay);
     *replay = (Replay){0};
 }

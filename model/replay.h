@@ -4,6 +4,7 @@
 #define MODEL_REPLAY_H
 
 #include "kernels/op.h"
+#include "profile/record.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,6 +24,7 @@ typedef struct {
     ReplayKey key;
     int runs; // with this key so far, up to the capture
     Graph *graph;
+    RecordedGraph *recorded; // what a profile knows of the graph; NULL: captured without one
 } Replay;
 
 /* Work that can be captured: puts the same kernels into the stream whenever it is called with the same
@@ -31,8 +33,8 @@ typedef struct {
 typedef Status (*ReplayWork)(Ctx *ctx, void *program);
 
 /* Whether work is captured: ctx->graphs is set, the device has graphs, everything runs fused (the naive
- * path stays what people know: launch by launch), and nobody looks at single operations (recorder,
- * --check, --hash-trace). */
+ * path stays what people know: launch by launch), and nobody looks at single operations (a recorder that
+ * does not know graphs, --check, --hash-trace). */
 bool replay_allowed(const Ctx *ctx);
 
 /* Runs the work: twice as it is, so that what is set up at the first use is there; then captured; then as

@@ -191,6 +191,8 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
     TRY(compute_options_check(&o->compute));
     TRY(check_sizes(o));
     TRY(check_rates(o));
+    if (o->profiling.graphs && !o->compute.graphs)
+        return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
     TRY(profiling_options_check(&o->profiling, set, o->steps));
     TRY(check_sweep(o, set));
     TRY(option_needs(set, "val-data", *o->data, "--data"));

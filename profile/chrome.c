@@ -6,6 +6,7 @@
 #include "profile/spans.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -93,6 +94,11 @@ static void write_kernel(JsonWriter *w, const TraceEvent *e) {
     kernel_decode(e->name, text);
     if (*text) json_member_text(w, "decoded", text);
     if (strchr(e->name, '(')) json_member_text(w, "full name", e->name);
+    if (e->queued && e->submitted) {
+        json_member_number(w, "in the queue, us", fmax(0, 1e-3 * (double)(e->submitted - e->queued)));
+        json_member_number(w, "from submission to begin, us",
+                           fmax(0, 1e-3 * (double)(e->begin - e->submitted)));
+    }
     if (!k->block[0]) return;
     snprintf(text, sizeof text, "%d x %d x %d", k->grid[0], k->grid[1], k->grid[2]);
     json_member_text(w, "grid", text);

@@ -8,28 +8,47 @@
 #include <stdio.h>
 #include <string.h>
 
-static void choose_source(Collector *c) {
-    Status status = cupti_open ? cupti_open(&c->cupti)
+static void choose_source(Collector *c, bool graphs) {
+    Status status = cupti_open ? cupti_open(graphs, &c->cupti)
                                : fail(ERROR_DEVICE, "this build has no CUPTI: its headers were missing");
     c->source = status ? SOURCE_EVENTS : SOURCE_CUPTI;
-    if (status) snprintf(c->note, sizeof c->note, "%s", status_message(status));
+    c->graphs = graphs && !status;
+    if (status)
+        snprintf(c->note, sizeof c->note, "%s%s", status_message(status),
+                 graphs ? "; so steps are launched kernel by kernel, without graphs" : "");
+    else if (graphs)
+        snprintf(c->note, sizeof c->note, "steps are launched as graphs");
     status_free(status);
 }
 
-Status collector_open(Device *device, bool timers, Collector **collector) {
+void collector_prepare(const CollectorOptions *options) {
+    if (options->latency && cupti_prepare_latency) cupti_prepare_latency();
+}
+
+bool collector_graphs(const Collector *c) {
+    return c->graphs;
+}
+
+Status collector_open(Device *device, const CollectorOptions *what, Collector **collector) {
     Collector *c = memory_allocate(sizeof *c);
     if (!c) return fail(ERROR_MEMORY, "out of host memory for the profile");
     *c = (Collector){.device = device, .source = SOURCE_CLOCK};
     for (int i = 0; i < COUNTER_COUNT; i++) c->counts[i] = -1;
-    if (timers)
+    if (what->timers)
         snprintf(c->note, sizeof c->note, "--timer-only: nothing is traced");
     else if (device->backend == BACKEND_CUDA)
-        choose_source(c);
+        choose_source(c, what->graphs);
+    else if (what->graphs)
+        snprintf(c->note, sizeof c->note, "there are no graphs on the CPU");
     RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti};
     if (c->cupti) {
         options.mark = c->cupti->mark;
         options.unmark = c->cupti->unmark;
         options.marker = c->cupti;
+    }
+    if (c->graphs) {
+        options.capture = c->cupti->capture;
+        options.replay = c->cupti->replay;
     }
     Status status = recorder_open(device, &options, &c->recorder);
     if (status)
@@ -96,6 +115,8 @@ static TraceKind kind_of(const Making *m, const Record *r, int64_t parent, Phase
     default: break;
     }
     if (parent < 0 && strcmp(r->name, "step") == 0) return TRACE_STEP;
+    if (r->parent >= 0 && m->collector->records[r->parent].kind == RECORD_GRAPH)
+        parent = m->trace->events[parent].parent; // a graph's phases are the step's
     bool inside = parent >= 0 && m->trace->events[parent].kind == TRACE_STEP;
     if (!inside || (*phase = phase_of(r->name)) == PHASE_OTHER) return TRACE_SCOPE;
     return TRACE_PHASE;
@@ -202,7 +223,7 @@ static Status add_own(Making *m, int64_t i) {
 static Status add_innermost(Making *m) {
     const Collector *c = m->collector;
     for (int64_t i = 0; i < c->count; i++)
-        if (c->records[i].kind != RECORD_SCOPE) TRY(add_own(m, i));
+        if (c->records[i].kind != RECORD_SCOPE && c->records[i].kind != RECORD_GRAPH) TRY(add_own(m, i));
     return OK;
 }
 
@@ -274,6 +295,8 @@ static Status add_activity(Making *m, const Activity *a, const Calls *calls, Num
     TraceEvent e = activity_event(m, a, demangled ? demangled : a->name);
     memory_free(demangled);
     e.stream = number_of(streams, a->stream);
+    e.queued = a->queued ? a->queued - m->origin : 0;
+    e.submitted = a->submitted ? a->submitted - m->origin : 0;
     e.launch = calls->call[a->correlation - calls->first];
     e.kernel = a->kernel;
     e.copy = a->copy;

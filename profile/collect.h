@@ -11,10 +11,21 @@ extern "C" {
 
 typedef struct Collector Collector;
 
-/* Chooses the source: CUPTI, else CUDA events; on the CPU its clock. With `timers` none: steps are timed from
- * outside, and a trace has no events. */
-CHECKED Status collector_open(Device *device, bool timers, Collector **collector);
+typedef struct {
+    bool timers;  // no source: steps are timed from outside, and a trace has no events
+    bool graphs;  // steps that are launched as CUDA graphs are told apart, too: with CUPTI alone
+    bool latency; // how long launches wait on the host: with CUPTI, after collector_prepare
+} CollectorOptions;
+
+/* Before the device is opened: what CUPTI must know by then. Where that fails the latencies are not known. */
+void collector_prepare(const CollectorOptions *options);
+
+/* Chooses the source: CUPTI, else CUDA events; on the CPU its clock. */
+CHECKED Status collector_open(Device *device, const CollectorOptions *options, Collector **collector);
 void collector_close(Collector *collector);
+
+/* Whether the steps may be launched as graphs. */
+bool collector_graphs(const Collector *collector);
 
 /* Between begin and end, steps that run with ctx->recorder = the recorder are recorded. begin forgets what
  * was recorded before, also without an end before it; both wait for the device. Unless the steps only `warm`

@@ -12,8 +12,9 @@
 struct Collector {
     Device *device;
     TraceSource source;
-    char note[256]; // why not a better source
+    char note[256]; // why not a better source, or how it is used
     Cupti *cupti;   // NULL: another source
+    bool graphs;    // it tells what is launched as a whole apart
     Recorder *recorder;
     bool outside; // profilers outside record along
     Counters counters;

@@ -16,9 +16,12 @@ typedef struct {
     int64_t begin, end;
     uint32_t correlation;   // what was launched and the call that launched it bear the same
     int64_t thread, stream; // the system's numbers
-    bool driver;            // of a call: of the driver's interface, not of the runtime's
-    int64_t mark;           // what cupti_mark said last when it was called or launched; -1: nothing
-    KernelShape kernel;     // all but the occupancy
+    uint64_t node;          // of a graph, whose it was; 0: launched by itself
+    int64_t queued; // of kernels: into the command buffer, and that handed to the device; 0: not known
+    int64_t submitted;
+    bool driver;  // of a call: of the driver's interface, not of the runtime's
+    int64_t mark; // what `mark` said last when it was called, launched, or noted in its graph; -1: nothing
+    KernelShape kernel; // all but the occupancy
     CopyShape copy;
 } Activity;
 
@@ -38,13 +41,20 @@ struct Cupti {
     Status (*stop)(Cupti *cupti, Activities *activities) CHECKED;
     void (*mark)(void *cupti, int64_t mark); // nests; of the calling thread
     void (*unmark)(void *cupti);
+    /* As RecorderOptions has them (profile/record.h): marks count on from the capture's `record`, so a node
+     * that was noted under record + 3 is marked replay's record + 3. */
+    int64_t (*capture)(void *cupti, int64_t record);
+    void (*replay)(void *cupti, int64_t record, int64_t kernels);
     void (*close)(Cupti *cupti);
 };
 
-/* ERROR_DEVICE with the reason, for people, where CUPTI cannot be used: there is no such library, or somebody
+/* Asks for kernels' times on their way to the device. CUDA must not have been initialized. A weak symbol. */
+__attribute__((weak)) void cupti_prepare_latency(void);
+
+/* `graphs`: capture and replay will be called. ERROR_DEVICE with the reason, for people, where CUPTI cannot be used: there is no such library, or somebody
  * else holds it, who is then named. At most one may be open. A weak symbol: NULL in a build without CUPTI's
  * headers. */
-__attribute__((weak)) CHECKED Status cupti_open(Cupti **cupti);
+__attribute__((weak)) CHECKED Status cupti_open(bool graphs, Cupti **cupti);
 
 #ifdef __cplusplus
 }

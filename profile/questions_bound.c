@@ -123,7 +123,7 @@ typedef struct {
     double pageable;
     const OperationRow *slack; // takes longest beyond what its limit demands
     double slack_ns, slack_share;
-    bool cpu;
+    bool cpu, graphs; // graphs: steps are launched as such
 } Evidence;
 
 /* A fused operation is bound by what its contract demands most of. A naive one passes through memory what
@@ -182,6 +182,7 @@ static void weigh_events(const ProfilePath *path, Evidence *e) {
 static Evidence weigh(const ProfilePath *path) {
     const Figures *f = &path->figures;
     Evidence e = {.cpu = path->trace->run.source == SOURCE_CLOCK};
+    e.graphs = strstr(path->trace->run.source_note, "as graphs") != NULL;
     e.reader = share(f->reader_ms, f->step_ms);
     e.idle = fmax(0, 1 - share(1e-6 * f->device_ns, f->step_ms) - e.reader);
     weigh_work(path, &e);
@@ -200,9 +201,9 @@ static Status verdict(const ProfilePath *path, const Evidence *e, Answer *a) {
     if (e->idle > IDLE)
         return answer_line(a, "%s: by the %s. Try %sa larger batch", path->label,
                            e->cpu ? "program between the operations" : "host's launches",
-                           naive    ? "--fused=1, "
-                           : e->cpu ? ""
-                                    : "--graphs=1 (tracing turns it off), ");
+                           naive                 ? "--fused=1, "
+                           : e->cpu || e->graphs ? ""
+                                                 : "--graphs=1 (tracing turns it off), ");
     if (e->memory > e->matrix)
         return answer_line(
             a, "%s: by memory. Try %s", path->label,

@@ -11,6 +11,9 @@ typedef struct {
 struct Recorder {
     Device *device;
     RecorderOptions options;
+    double born;     // device_clock(): with its address, which recorder this is
+    int64_t capture; // the record under which a graph is being captured
+    int64_t capture_memory;
     int64_t count, dropped;
     int64_t room;    // records and spans allocated
     int64_t created; // spans whose events exist; they are used again after a clear
@@ -27,7 +30,7 @@ struct Recorder {
 Status recorder_open(Device *device, const RecorderOptions *options, Recorder **recorder) {
     Recorder *r = memory_allocate(sizeof *r);
     if (!r) return fail(ERROR_MEMORY, "out of host memory for the profile");
-    *r = (Recorder){.device = device, .options = *options};
+    *r = (Recorder){.device = device, .options = *options, .born = device_clock()};
     if (!r->options.limit) r->options.limit = 1000000;
     *recorder = r;
     return OK;
@@ -128,25 +131,137 @@ void record_end(Recorder *r) {
     r->failure = r->depth > 0 ? end(r) : fail(ERROR_INTERNAL, "a record ends that never began");
 }
 
-void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT]) {
-    if (r->failure || !r->options.whole) return;
-    for (int i = 0; i < ARENA_COUNT; i++) {
-        bool first = r->memory_count <= i; // of each arena one, changed or not
-        if ((!first && arenas[i].used == r->used[i]) || r->memory_count >= r->options.limit) continue;
-        if (r->memory_count == r->memory_room) {
-            int64_t room = 2 * r->memory_room + GROWTH;
-            RecordMemory *moved = memory_resize(r->memory, (size_t)room * sizeof *moved);
-            if (!moved) {
-                r->failure = fail(ERROR_MEMORY, "out of host memory for %lld records", (long long)room);
-                return;
-            }
-            r->memory = moved;
-            r->memory_room = room;
-        }
-        r->used[i] = arenas[i].used;
-        r->memory[r->memory_count++] = (RecordMemory){device_clock(), (ArenaKind)i, arenas[i].used,
-                                                      r->depth ? r->open[r->depth - 1] : -1};
+static Status add_memory(Recorder *r, const RecordMemory *sample) {
+    if (r->memory_count >= r->options.limit) return OK;
+    if (r->memory_count == r->memory_room) {
+        int64_t room = 2 * r->memory_room + GROWTH;
+        RecordMemory *moved = memory_resize(r->memory, (size_t)room * sizeof *moved);
+        if (!moved) return fail(ERROR_MEMORY, "out of host memory for %lld records", (long long)room);
+        r->memory = moved;
+        r->memory_room = room;
     }
+    r->memory[r->memory_count++] = *sample;
+    return OK;
+}
+
+void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT]) {
+    if (!r->options.whole) return;
+    for (int i = 0; i < ARENA_COUNT && !r->failure; i++) {
+        bool first = r->memory_count <= i; // of each arena one, changed or not
+        if (!first && arenas[i].used == r->used[i]) continue;
+        const RecordMemory sample = {device_clock(), (ArenaKind)i, arenas[i].used,
+                                     r->depth ? r->open[r->depth - 1] : -1};
+        r->used[i] = arenas[i].used;
+        r->failure = add_memory(r, &sample);
+    }
+}
+
+/* ---- graphs ---- */
+
+struct RecordedGraph {
+    const Recorder *recorder;
+    double born;
+    int64_t kernels;
+    Record *records; // (count) parents count from the first, which is the launch itself
+    RecordMemory *memory;
+    int64_t count, memory_count;
+};
+
+bool recorder_captures(const Recorder *r) {
+    return r->options.capture != NULL;
+}
+
+bool recorder_knows(const Recorder *r, const RecordedGraph *graph) {
+    return graph && graph->recorder == r && graph->born == r->born;
+}
+
+static const Record launch_record = {
+    .kind = RECORD_GRAPH, .name = "graph", .place = "", .layer = -1, .step = -1};
+
+void record_capture_begin(Recorder *r) {
+    if (r->failure) return;
+    r->capture = r->count < r->options.limit ? r->count : -1;
+    r->capture_memory = r->memory_count;
+    (void)r->options.capture(r->options.marker, r->capture);
+    record_begin(r, &launch_record);
+}
+
+static RecordedGraph *take_graph(Recorder *r, int64_t kernels) {
+    RecordedGraph *g = memory_allocate(sizeof *g);
+    if (!g) return NULL;
+    *g = (RecordedGraph){.recorder = r,
+                         .born = r->born,
+                         .kernels = kernels,
+                         .count = r->count - r->capture,
+                         .memory_count = r->memory_count - r->capture_memory};
+    g->records = memory_array((size_t)g->count, sizeof *g->records);
+    g->memory = memory_array((size_t)g->memory_count + 1, sizeof *g->memory);
+    if (!g->records || !g->memory) {
+        recorded_graph_free(g);
+        return NULL;
+    }
+    for (int64_t i = 0; i < g->count; i++) {
+        g->records[i] = r->records[r->capture + i];
+        g->records[i].parent -= r->capture;
+    }
+    for (int64_t i = 0; i < g->memory_count; i++) {
+        g->memory[i] = r->memory[r->capture_memory + i];
+        g->memory[i].record -= r->capture;
+    }
+    return g;
+}
+
+RecordedGraph *record_capture_end(Recorder *r) {
+    if (r->failure) return NULL;
+    record_end(r);
+    int64_t kernels = r->options.capture(r->options.marker, -1);
+    if (r->capture < 0 || r->failure) return NULL; // no room for it: the launches are of nothing known
+    RecordedGraph *g = take_graph(r, kernels);
+    if (!g) r->failure = fail(ERROR_MEMORY, "out of host memory for a graph's records");
+    r->count = r->capture;
+    r->memory_count = r->capture_memory;
+    return g;
+}
+
+void recorded_graph_free(RecordedGraph *graph) {
+    if (!graph) return;
+    memory_free(graph->records);
+    memory_free(graph->memory);
+    memory_free(graph);
+}
+
+static Status replay(Recorder *r, const RecordedGraph *g, int64_t step) {
+    int64_t base = r->count, parent = r->depth ? r->open[r->depth - 1] : -1;
+    double now = device_clock();
+    if (base + g->count > r->options.limit) {
+        r->dropped += g->count;
+        r->open[r->depth++] = -1;
+        return OK;
+    }
+    for (int64_t i = 0; i < g->count; i++) {
+        TRY(make_room(r));
+        Record *record = &r->records[r->count++];
+        *record = g->records[i];
+        record->parent = i ? base + record->parent : parent;
+        record->step = step;
+        record->cpu_start = record->cpu_end = now;
+    }
+    r->records[base].launches = -r->device->launches;
+    for (int64_t i = 0; i < g->memory_count; i++) {
+        RecordMemory sample = g->memory[i];
+        sample.at = now + 1e-9 * (double)i; // in order
+        sample.record += base;
+        TRY(add_memory(r, &sample));
+    }
+    r->options.replay(r->options.marker, base, g->kernels);
+    r->open[r->depth++] = base;
+    return OK;
+}
+
+void record_replay(Recorder *r, const RecordedGraph *graph, int64_t step) {
+    if (r->failure) return;
+    r->failure =
+        r->depth < DEPTH_LIMIT ? replay(r, graph, step) : fail(ERROR_INTERNAL, "records nest too deeply");
 }
 
 static Status resolve(Recorder *r) {

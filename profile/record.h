@@ -14,6 +14,7 @@ typedef enum {
     RECORD_OPERATION, // a contract
     RECORD_PRIMITIVE, // a part of an operation
     RECORD_LIBRARY,   // a library's call on the CPU
+    RECORD_GRAPH,     // a graph's launch: around the records of its capture, anew
     RECORD_UPLOAD,    // host to device; this and the next three where profile/collect.c watches the device
     RECORD_DOWNLOAD,
     RECORD_COPY,
@@ -58,8 +59,15 @@ typedef struct {
     /* Called as a record begins, with its index, and ends: for another profiler's correlation. NULL: none. */
     void (*mark)(void *marker, int64_t record);
     void (*unmark)(void *marker);
+    /* Of graphs; NULL where they cannot be recorded. `capture`: what follows is noted under the records from
+     * `record` on, and not done; with -1 no longer, which gives the number of kernels noted. `replay` is what
+     * `mark` is, for the launch of a graph with so many kernels. */
+    int64_t (*capture)(void *marker, int64_t record);
+    void (*replay)(void *marker, int64_t record, int64_t kernels);
     void *marker;
 } RecorderOptions;
+
+typedef struct RecordedGraph RecordedGraph; // the records of a capture
 
 CHECKED Status recorder_open(Device *device, const RecorderOptions *options, Recorder **recorder);
 void recorder_close(Recorder *recorder);
@@ -70,6 +78,19 @@ void record_begin(Recorder *recorder, const Record *what);
 void record_transfer(Recorder *recorder, RecordKind kind, size_t bytes); // begins one, part of what is open
 void record_end(Recorder *recorder);
 void record_memory(Recorder *recorder, const Arena arenas[ARENA_COUNT]); // notes what has changed
+
+/* Around work that is captured as a graph: its records are taken out, and given back as the graph's, which
+ * the caller frees. NULL when that failed, which recorder_read reports. */
+void record_capture_begin(Recorder *recorder);
+RecordedGraph *record_capture_end(Recorder *recorder);
+void recorded_graph_free(RecordedGraph *graph);
+
+/* Begins the graph's launch, to be ended by record_end: its records come anew, in `step`, all at once. */
+void record_replay(Recorder *recorder, const RecordedGraph *graph, int64_t step);
+
+/* Whether graphs can be recorded at all; whether it was this recorder that recorded the graph. */
+bool recorder_captures(const Recorder *recorder);
+bool recorder_knows(const Recorder *recorder, const RecordedGraph *graph);
 
 /* Waits for the device, resolves the events and gives out the records in the order in which they began. They
  * stay valid until recorder_clear or recorder_close. */

@@ -104,6 +104,13 @@ void operation_label(const TraceEvent *e, char text[LABEL_BYTES]) {
 
 /* ---- all ---- */
 
+/* Asked for and told; or an event made up, for the sake of the columns. */
+static bool has_latency(const Trace *t) {
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].queued) return true;
+    return false;
+}
+
 typedef Status (*MakeTable)(const Trace *trace, Table *table);
 
 Status tables_make(const Trace *trace, bool torch, Tables *tables) {
@@ -118,6 +125,7 @@ Status tables_make(const Trace *trace, bool torch, Tables *tables) {
     for (size_t i = 0; i < sizeof makers / sizeof *makers && !status; i++)
         if (traced || makers[i] == table_device || makers[i] == table_perf)
             status = makers[i](trace, &tables->tables[tables->count++]);
+    if (!status && has_latency(trace)) status = table_latency(trace, &tables->tables[tables->count++]);
     if (status) tables_free(tables);
     return status;
 }
@@ -139,7 +147,9 @@ bool tables_have_column(const char *key) {
         Trace *trace = NULL;
         Tables tables = {0};
         Status status = trace_open(&trace); // with an event, so that every table is made
-        if (!status) status = trace_add(trace, &(TraceEvent){.name = "", .parent = -1, .launch = -1}, NULL);
+        if (!status)
+            status =
+                trace_add(trace, &(TraceEvent){.name = "", .parent = -1, .launch = -1, .queued = 1}, NULL);
         if (!status) status = trace_finish(trace);
         if (!status) status = tables_make(trace, torch, &tables);
         for (int i = 0; i < tables.count; i++) found = found || table_has_column(&tables.tables[i], key);

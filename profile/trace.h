@@ -91,7 +91,9 @@ typedef struct {
 
     Work work;          // of operations: the least that the contract demands
     KernelShape kernel; // of TRACE_KERNEL
-    CopyShape copy;     // of TRACE_COPY and TRACE_FILL
+    int64_t queued;    // of TRACE_KERNEL: when it entered the command buffer, and when that was handed to the
+    int64_t submitted; // device; ns, 0 where not known
+    CopyShape copy;    // of TRACE_COPY and TRACE_FILL
 
     /* Computed by trace_finish. */
     int64_t self;         // host events: ns in no child of step, phase, scope, operation or primitive kind
@@ -137,7 +139,7 @@ typedef enum { SOURCE_CUPTI, SOURCE_EVENTS, SOURCE_CLOCK } TraceSource;
 
 typedef struct {
     TraceSource source;
-    const char *source_note; // why not a better one; "" if it is the best. "nsys holds CUPTI", ...
+    const char *source_note; // why not a better one, or how it is used; "". "nsys holds CUPTI", ...
     const char *device, *library, *host;
     int32_t device_count, threads;
     Peaks measured, sheet;                    // limits; sheet all 0 where the device is not known

@@ -76,7 +76,7 @@ static Trace *traced(Device *device, uint32_t fuses) {
                           .system_cpu = 0.75};
     for (int i = 0; i <= BATCH * SEQ; i++) tokens[i] = i * 7 % 256;
     open_small(&t, device, fuses);
-    expect_ok(collector_open(device, false, &collector));
+    expect_ok(collector_open(device, &(CollectorOptions){0}, &collector));
     for (int window = 0; window < 2; window++) { // a second one must not remember the first
         expect_ok(collector_begin(collector, window == 0));
         run_steps(&t, collector_recorder(collector));

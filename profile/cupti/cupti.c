@@ -78,11 +78,14 @@ static const struct {
 };
 enum { LAUNCH_CALLS = sizeof launch_calls / sizeof *launch_calls };
 
-static void count_launch(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data) {
-    (void)domain;
-    (void)id;
+static void on_call(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data) {
     Opened *c = user;
+    if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+        cupti_graph_node(c, id, data);
+        return;
+    }
     const CUpti_CallbackData *call = data;
+    if (c->capture >= 0) return; // noted, not launched
     if (call->callbackSite != CUPTI_API_ENTER) return;
     if (call->correlationId == c->launch_call) return; // a call inside the one that has been counted
     c->launch_call = call->correlationId;
@@ -128,14 +131,19 @@ static Status cupti_start(Cupti *base) {
     return c->on ? OK : switch_records(c, true);
 }
 
+/* What is captured is marked by its nodes: its calls are the capture's. */
 static void cupti_mark(void *base, int64_t mark) {
     Opened *c = base;
+    if (c->depth++ < MARKS_MOST) c->marks[c->depth - 1] = mark;
+    if (c->capture >= 0) return;
     (void)c->ActivityPushExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, (uint64_t)mark);
 }
 
 static void cupti_unmark(void *base) {
     Opened *c = base;
     uint64_t last;
+    if (c->depth > 0) c->depth--;
+    if (c->capture >= 0) return;
     (void)c->ActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &last);
 }
 
@@ -145,6 +153,7 @@ static Status cupti_stop(Cupti *base, Activities *activities) {
     CUPTI_TRY(c, ActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
     TRY(switch_records(c, false));
     (void)c->ActivityGetNumDroppedRecords(NULL, 0, &dropped);
+    if (c->nodes_failed) return fail(ERROR_MEMORY, "out of host memory for a graph's nodes");
     TRY(cupti_read(c, received.buffers, received.full < BUFFERS ? received.full : BUFFERS));
     *activities = (Activities){c->activities, c->count, c->launches, (int64_t)dropped + received.lost};
     return OK;
@@ -159,19 +168,27 @@ static void cupti_close(Cupti *base) {
     free_buffers();
     memory_free(c->activities);
     memory_free(c->marked);
+    memory_free(c->nodes);
     /* The library stays loaded: CUDA holds on to it. */
     memory_free(c);
 }
 
-static Status load(Opened *c) {
+/* NULL where it is not. It stays loaded. */
+static void *open_library(void) {
     char name[32];
     snprintf(name, sizeof name, "libcupti.so.%d", API_MAJOR);
-    c->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!c->library) c->library = dlopen("libcupti.so", RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    return library ? library : dlopen("libcupti.so", RTLD_NOW | RTLD_LOCAL);
+}
+
+static Status load(Opened *c) {
+    c->library = open_library();
     if (!c->library)
-        return fail(ERROR_DEVICE,
-                    "%s is not here (it comes with the CUDA toolkit; LD_LIBRARY_PATH may name its folder)",
-                    name);
+        return fail(
+            ERROR_DEVICE,
+            "libcupti.so.%d is not here (it comes with the CUDA toolkit; LD_LIBRARY_PATH may name its "
+            "folder)",
+            API_MAJOR);
 #define FIND(name)                                                                                           \
     *(void **)&c->name = dlsym(c->library, "cupti" #name);                                                   \
     if (!c->name) return fail(ERROR_DEVICE, "this libcupti has no cupti" #name ": it is too old");
@@ -191,7 +208,7 @@ static Status subscribe(Opened *c) {
                                          .subscriberName = "fusebox",
                                          .oldSubscriberName = holder,
                                          .oldSubscriberSize = sizeof holder};
-    CUptiResult result = c->Subscribe_v2(&c->subscriber, count_launch, c, &parameters);
+    CUptiResult result = c->Subscribe_v2(&c->subscriber, on_call, c, &parameters);
     if (result == CUPTI_SUCCESS) return OK;
     c->subscriber = NULL;
     if (result != CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED)
@@ -210,13 +227,31 @@ static Status start_records(Opened *c) {
     return switch_records(c, false);
 }
 
-Status cupti_open(Cupti **cupti) {
+void cupti_prepare_latency(void) {
+    CUptiResult (*enable)(uint8_t) = NULL;
+    void *library = open_library();
+    if (library) *(void **)&enable = dlsym(library, "cuptiActivityEnableLatencyTimestamps");
+    if (enable) (void)enable(1);
+}
+
+static Status watch_graphs(Opened *c) {
+    CUPTI_TRY(
+        c, EnableCallback(1, c->subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED));
+    CUPTI_TRY(
+        c, EnableCallback(1, c->subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED));
+    return OK;
+}
+
+Status cupti_open(bool graphs, Cupti **cupti) {
     Opened *c = memory_allocate(sizeof *c);
     if (!c) return fail(ERROR_MEMORY, "out of host memory for the profile");
-    c->base = (Cupti){cupti_start, cupti_stop, cupti_mark, cupti_unmark, cupti_close};
+    c->base =
+        (Cupti){cupti_start, cupti_stop, cupti_mark, cupti_unmark, cupti_capture, cupti_replay, cupti_close};
+    c->capture = -1;
     Status status = load(c);
     if (!status) status = subscribe(c);
     if (!status) status = start_records(c);
+    if (!status && graphs) status = watch_graphs(c);
     if (status)
         cupti_close(&c->base);
     else

@@ -21,6 +21,7 @@
     USE(ActivityGetNextRecord)                                                                               \
     USE(ActivityGetNumDroppedRecords)                                                                        \
     USE(ActivityFlushAll)                                                                                    \
+    USE(GetGraphNodeId)                                                                                      \
     USE(ActivityPushExternalCorrelationId)                                                                   \
     USE(ActivityPopExternalCorrelationId)
 
@@ -28,6 +29,14 @@ typedef struct {
     uint8_t *bytes;
     size_t valid;
 } Buffer;
+
+/* A graph's node, noted so many marks after the first of its capture. */
+typedef struct {
+    uint64_t id;
+    int64_t place;
+} Node;
+
+enum { MARKS_MOST = 32 };
 
 /* The mark that was innermost when a call was made. */
 typedef struct {
@@ -49,7 +58,24 @@ typedef struct {
     int64_t count, room;
     Marked *marked;
     int64_t marked_count, marked_room;
+
+    /* Of graphs. */
+    int64_t marks[MARKS_MOST]; // that are open
+    int depth;
+    int64_t capture;         // the first mark of what is being captured; -1: nothing is
+    int64_t capture_kernels; // noted so far
+    Node *nodes;             // by id once `sorted`
+    int64_t node_count, node_room;
+    bool sorted, nodes_failed;
 } Opened;
+
+/* A node was made or copied. */
+void cupti_graph_node(Opened *opened, CUpti_CallbackId id, const CUpti_ResourceData *data);
+int64_t cupti_capture(void *opened, int64_t record);
+void cupti_replay(void *opened, int64_t record, int64_t kernels);
+
+/* How many marks after its capture's first; 0 for a node that is not known. */
+int64_t cupti_node_place(Opened *opened, uint64_t node);
 
 /* Reads the records in the buffers, and gives each call and what it launched the mark that it was made
  * under. */

@@ -12,6 +12,9 @@ static Activity kernel_activity(const CUpti_ActivityKernel10 *k) {
                       .end = (int64_t)k->end,
                       .correlation = k->correlationId,
                       .stream = k->streamId,
+                      .node = k->graphNodeId,
+                      .queued = (int64_t)k->queued,
+                      .submitted = (int64_t)k->submitted,
                       .kernel = {.grid = {k->gridX, k->gridY, k->gridZ},
                                  .block = {k->blockX, k->blockY, k->blockZ},
                                  .registers = k->registersPerThread,
@@ -39,6 +42,7 @@ static Activity copy_activity(const CUpti_ActivityMemcpy6 *m) {
                       .end = (int64_t)m->end,
                       .correlation = m->correlationId,
                       .stream = m->streamId,
+                      .node = m->graphNodeId,
                       .copy = {direction_of(m->copyKind), pageable, (int64_t)m->bytes}};
 }
 
@@ -49,6 +53,7 @@ static Activity fill_activity(const CUpti_ActivityMemset4 *m) {
                       .end = (int64_t)m->end,
                       .correlation = m->correlationId,
                       .stream = m->streamId,
+                      .node = m->graphNodeId,
                       .copy = {COPY_OTHER, false, (int64_t)m->bytes}};
 }
 
@@ -151,6 +156,7 @@ static Status join(Opened *c) {
         Activity a = c->activities[i];
         if (a.driver && joints[a.correlation - first].runtime) continue;
         a.mark = joints[a.correlation - first].mark;
+        if (a.node && a.mark >= 0) a.mark += cupti_node_place(c, a.node);
         c->activities[kept++] = a;
     }
     c->count = kept;

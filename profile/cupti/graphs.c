@@ -1,0 +1,75 @@
+/* Captured graphs: which mark each of their nodes was noted under, so that what a launch of the whole runs can
+ * be told apart. The work is captured into one graph; an executable graph is a copy of that, and CUPTI says
+ * which node is whose copy. Kernels bear the number of their node. */
+#include "profile/cupti/internal.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+static Node *find_node(const Opened *c, uint64_t id) {
+    for (int64_t i = c->node_count - 1; i >= 0; i--)
+        if (c->nodes[i].id == id) return &c->nodes[i];
+    return NULL;
+}
+
+static void set_node(Opened *c, uint64_t id, int64_t place) {
+    Node *known = find_node(c, id); // a number of a graph that is gone
+    if (!known && c->node_count == c->node_room) {
+        int64_t room = 2 * c->node_room + 1024;
+        Node *moved = memory_resize(c->nodes, (size_t)room * sizeof *moved);
+        if (!moved) {
+            c->nodes_failed = true;
+            return;
+        }
+        c->nodes = moved;
+        c->node_room = room;
+    }
+    if (!known) known = &c->nodes[c->node_count++];
+    *known = (Node){id, place};
+    c->sorted = false;
+}
+
+static int by_id(const void *a, const void *b) {
+    const Node *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+int64_t cupti_node_place(Opened *c, uint64_t node) {
+    const Node wanted = {.id = node};
+    if (!c->node_count) return 0;
+    if (!c->sorted) qsort(c->nodes, (size_t)c->node_count, sizeof *c->nodes, by_id);
+    c->sorted = true;
+    const Node *known = bsearch(&wanted, c->nodes, (size_t)c->node_count, sizeof *c->nodes, by_id);
+    return known ? known->place : 0;
+}
+
+void cupti_graph_node(Opened *c, CUpti_CallbackId id, const CUpti_ResourceData *data) {
+    const CUpti_GraphData *graph = data->resourceDescriptor;
+    uint64_t node = 0, original = 0;
+    if (!graph || c->GetGraphNodeId(graph->node, &node) != CUPTI_SUCCESS) return;
+    if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) {
+        if (c->capture < 0) return; // not ours; or an executable graph's, which is told as a copy
+        int64_t mark = c->depth && c->depth <= MARKS_MOST ? c->marks[c->depth - 1] : c->capture;
+        set_node(c, node, mark > c->capture ? mark - c->capture : 0);
+        c->capture_kernels += graph->nodeType == CU_GRAPH_NODE_TYPE_KERNEL;
+        return;
+    }
+    if (c->GetGraphNodeId(graph->originalNode, &original) != CUPTI_SUCCESS) return;
+    const Node *known = find_node(c, original);
+    if (known && original != node) set_node(c, node, known->place);
+}
+
+int64_t cupti_capture(void *base, int64_t record) {
+    Opened *c = base;
+    int64_t kernels = c->capture_kernels;
+    c->capture = record;
+    c->capture_kernels = 0;
+    return kernels;
+}
+
+void cupti_replay(void *base, int64_t record, int64_t kernels) {
+    Opened *c = base;
+    c->launches += kernels;
+    c->base.mark(c, record);
+}

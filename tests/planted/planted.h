@@ -1,0 +1,20 @@
+/* planted: a CUPTI for tests, without a GPU: it has the profiler's part of CUPTI's interface, and of CUDA what
+ * the functions below stand for. Kernels "run" one after another on one stream, each ten nanoseconds long. */
+#ifndef TESTS_PLANTED_PLANTED_H
+#define TESTS_PLANTED_PLANTED_H
+
+typedef struct Planted {
+    void (*launch)(const char *kernel); // cudaLaunchKernel; while capturing it makes a node
+    void (*fill)(void);                 // cudaMemsetAsync
+    void (*capture_begin)(void);
+    void *(*capture_end)(void); // the executable graph, a copy
+    void (*graph_launch)(void *graph);
+    void (*graph_free)(void *graph);
+    int (*latency)(void);  // whether it was asked for
+    void (*forget)(int n); // drops every n-th kernel's record from now on, and says so; 0: none
+} Planted;
+
+/* In the library: const Planted *planted(void). */
+typedef const Planted *(*PlantedFunction)(void);
+
+#endif

@@ -1,0 +1,181 @@
+/* Records of work that is captured as a graph, and of the graph's launches. */
+#include "base/memory.h"
+#include "profile/record.h"
+#include "tests/support/expect.h"
+
+#include <string.h>
+
+enum { KERNELS = 7 };
+
+/* What another profiler is told. */
+typedef struct {
+    int64_t marks[16], captures[4], replays[4];
+    int depth, most, capture_count, replay_count;
+} Told;
+
+static void mark(void *marker, int64_t record) {
+    Told *told = marker;
+    told->marks[told->depth++] = record;
+    if (told->depth > told->most) told->most = told->depth;
+}
+
+static void unmark(void *marker) {
+    Told *told = marker;
+    assert_true(told->depth-- > 0);
+}
+
+static int64_t capture(void *marker, int64_t record) {
+    Told *told = marker;
+    told->captures[told->capture_count++] = record;
+    return KERNELS;
+}
+
+static void replay(void *marker, int64_t record, int64_t kernels) {
+    Told *told = marker;
+    assert_int_equal(kernels, KERNELS);
+    told->replays[told->replay_count++] = record;
+    mark(marker, record);
+}
+
+static Recorder *open_recorder(Device *device, Told *told, int64_t limit) {
+    const RecorderOptions options = {.limit = limit,
+                                     .primitives = true,
+                                     .whole = true,
+                                     .mark = mark,
+                                     .unmark = unmark,
+                                     .capture = capture,
+                                     .replay = replay,
+                                     .marker = told};
+    Recorder *recorder;
+    expect_ok(recorder_open(device, &options, &recorder));
+    assert_true(recorder_captures(recorder));
+    return recorder;
+}
+
+static void begin(Recorder *r, RecordKind kind, const char *name, int64_t step) {
+    record_begin(r, &(Record){.kind = kind, .name = name, .place = "", .layer = -1, .step = step});
+}
+
+/* forward > product, bias */
+static RecordedGraph *capture_work(Recorder *r, int64_t step, Arena arenas[ARENA_COUNT]) {
+    record_capture_begin(r);
+    begin(r, RECORD_SCOPE, "forward", step);
+    begin(r, RECORD_OPERATION, "product", step);
+    arenas[ARENA_SCRATCH].used = 100;
+    record_memory(r, arenas);
+    arenas[ARENA_SCRATCH].used = 0;
+    record_end(r);
+    record_memory(r, arenas);
+    begin(r, RECORD_OPERATION, "bias", step);
+    record_end(r);
+    record_end(r);
+    return record_capture_end(r);
+}
+
+static void launch(Recorder *r, const RecordedGraph *graph, int64_t step) {
+    begin(r, RECORD_SCOPE, "step", step);
+    record_replay(r, graph, step);
+    record_end(r);
+    record_end(r);
+}
+
+static void launches_repeat_the_capture(void **state) {
+    static const char *const names[] = {"step", "graph", "forward", "product", "bias"};
+    static const int64_t parents[] = {-1, 0, 1, 2, 2};
+    (void)state;
+    Device *device;
+    Told told = {0};
+    Arena arenas[ARENA_COUNT] = {0};
+    const Record *records;
+    int64_t count, dropped;
+    expect_ok(device_open_cpu(1, &device));
+    Recorder *r = open_recorder(device, &told, 0);
+    begin(r, RECORD_SCOPE, "step", 4);
+    record_memory(r, arenas);
+    RecordedGraph *graph = capture_work(r, 4, arenas);
+    record_end(r);
+    assert_non_null(graph);
+    assert_true(recorder_knows(r, graph) && !recorder_knows(r, NULL));
+    assert_true(told.captures[0] == 1 && told.captures[1] == -1 && told.capture_count == 2);
+    expect_ok(recorder_read(r, &records, &count, &dropped));
+    assert_int_equal(count, 1); // the capture did nothing
+    (void)recorder_memory(r, &count);
+    assert_int_equal(count, ARENA_COUNT);
+
+    for (int window = 0; window < 2; window++) {
+        recorder_clear(r);
+        told.replay_count = 0;
+        launch(r, graph, 5);
+        launch(r, graph, 6);
+        expect_ok(recorder_read(r, &records, &count, &dropped));
+        assert_int_equal(count, 10);
+        assert_int_equal(dropped, 0);
+        for (int64_t i = 0; i < count; i++) {
+            assert_string_equal(records[i].name, names[i % 5]);
+            assert_int_equal(records[i].parent, i % 5 ? i / 5 * 5 + parents[i % 5] : -1);
+            assert_int_equal(records[i].step, 5 + i / 5);
+            assert_true(records[i].cpu_end >= records[i].cpu_start);
+            if (i % 5 >= 2) assert_true(records[i].cpu_end == records[i].cpu_start);
+            if (i) assert_true(records[i].cpu_start >= records[i - 1].cpu_start);
+        }
+        assert_true(told.replays[0] == 1 && told.replays[1] == 6 && told.replay_count == 2);
+        const RecordMemory *memory = recorder_memory(r, &count);
+        assert_int_equal(count, 4);
+        assert_true(memory[2].used == 100 && memory[3].used == 0 && memory[3].at > memory[2].at);
+        assert_true(memory[2].record == 8 && memory[3].record == 7);
+    }
+    assert_int_equal(told.depth, 0);
+    recorded_graph_free(graph);
+    recorder_close(r);
+    device->close(device);
+}
+
+static void others_graphs_are_not_known(void **state) {
+    (void)state;
+    Device *device;
+    Told told = {0};
+    Arena arenas[ARENA_COUNT] = {0};
+    expect_ok(device_open_cpu(1, &device));
+    Recorder *first = open_recorder(device, &told, 0), *second = open_recorder(device, &told, 0);
+    RecordedGraph *graph = capture_work(first, 1, arenas);
+    assert_true(recorder_knows(first, graph) && !recorder_knows(second, graph));
+    recorded_graph_free(graph);
+    recorder_close(first);
+    recorder_close(second);
+    Recorder *plain;
+    expect_ok(recorder_open(device, &(RecorderOptions){.whole = true}, &plain));
+    assert_false(recorder_captures(plain));
+    recorder_close(plain);
+    device->close(device);
+}
+
+/* Records beyond the limit are counted, and nothing is given to a record that is not there. */
+static void a_full_recorder_drops_launches(void **state) {
+    (void)state;
+    Device *device;
+    Told told = {0};
+    Arena arenas[ARENA_COUNT] = {0};
+    const Record *records;
+    int64_t count, dropped;
+    expect_ok(device_open_cpu(1, &device));
+    Recorder *r = open_recorder(device, &told, 8);
+    RecordedGraph *graph = capture_work(r, 1, arenas);
+    recorder_clear(r);
+    launch(r, graph, 1);
+    launch(r, graph, 2);
+    expect_ok(recorder_read(r, &records, &count, &dropped));
+    assert_int_equal(count, 6); // a step of five, and the next step without its graph
+    assert_int_equal(dropped, 4);
+    assert_int_equal(told.replay_count, 1);
+    assert_int_equal(told.depth, 0);
+    recorded_graph_free(graph);
+    recorder_close(r);
+    device->close(device);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(launches_repeat_the_capture),
+                                       cmocka_unit_test(others_graphs_are_not_known),
+                                       cmocka_unit_test(a_full_recorder_drops_launches)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
