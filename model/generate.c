@@ -141,7 +141,7 @@ static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
     return ctx->device->event_record(ctx->device, g->drawn[(g->launched - 1) % 2]);
 }
 
-/* While the host has to do with one token, the device makes the next; but in a profile a step's is its own. */
+/* While the host has to do with one token, the device makes the next; in a profile each step its own. */
 static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int32_t *token) {
     int64_t place = g->length - 1, ahead = ctx->recorder ? 1 : 2;
     while (g->launched < place + ahead && g->launched < g->model->config.context)

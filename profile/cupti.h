@@ -51,9 +51,9 @@ struct Cupti {
 /* Asks for kernels' times on their way to the device. CUDA must not have been initialized. A weak symbol. */
 __attribute__((weak)) void cupti_prepare_latency(void);
 
-/* `graphs`: capture and replay will be called. ERROR_DEVICE with the reason, for people, where CUPTI cannot be used: there is no such library, or somebody
- * else holds it, who is then named. At most one may be open. A weak symbol: NULL in a build without CUPTI's
- * headers. */
+/* ERROR_DEVICE with the reason, for people, where CUPTI cannot be used: there is no such library, or somebody
+ * else holds it, who is then named. At most one may be open. With `graphs`, capture and replay may be called.
+ * A weak symbol: NULL in a build without CUPTI's headers. */
 __attribute__((weak)) CHECKED Status cupti_open(bool graphs, Cupti **cupti);
 
 #ifdef __cplusplus
