@@ -92,30 +92,41 @@ static Status write_traces(const Profile *profile, const char *folder, const Pro
     return OK;
 }
 
-/* A file for each table: tables/operations.csv, of two paths tables/naive_operations.csv. */
-static Status write_table(const Table *table, const char *folder, const char *label) {
-    char *path = NULL, *text = NULL, name[128];
+/* One table as CSV, or several as Markdown, into "LABEL_NAME.ENDING". */
+static Status write_table(const Table *tables, int count, const char *folder, const char *label,
+                          const char *name, bool markdown) {
+    char *path = NULL, *text = NULL, file_name[128];
     size_t length = 0;
     FILE *memory = open_memstream(&text, &length);
     if (!memory) return fail(ERROR_MEMORY, "out of host memory for a table");
-    table_print_csv(table, memory);
+    for (int i = 0; i < count; i++)
+        if (markdown)
+            table_print_markdown(&tables[i], NULL, memory);
+        else
+            table_print_csv(&tables[i], memory);
     Status status = fclose(memory) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for a table");
-    snprintf(name, sizeof name, "%s%s%s.csv", label ? label : "", label ? "_" : "", table->key);
-    if (!status) status = path_join(folder, name, &path);
+    snprintf(file_name, sizeof file_name, "%s%s%s.%s", label ? label : "", label ? "_" : "", name,
+             markdown ? "md" : "csv");
+    if (!status) status = path_join(folder, file_name, &path);
     if (!status) status = file_write(path, text, (int64_t)length);
     memory_free(path);
     free(text); // the C library's own
     return status;
 }
 
+/* A file for each table, tables/operations.csv, and all in tables/all.md; of two paths
+ * tables/naive_operations.csv. */
 static Status write_tables(const Profile *profile, const char *folder, const ProfileOptions *options) {
     char *tables = NULL;
     TRY(named(folder, "tables", NULL, options, "", &tables));
     Status status = directory_make(tables);
-    for (int i = 0; i < profile->count; i++) {
+    for (int i = 0; i < profile->count && !status; i++) {
         const ProfilePath *path = &profile->paths[i];
-        for (int k = 0; k < path->tables.count && !status; k++)
-            status = write_table(&path->tables.tables[k], tables, profile->count > 1 ? path->label : NULL);
+        const Tables *t = &path->tables;
+        const char *label = profile->count > 1 ? path->label : NULL;
+        for (int k = 0; k < t->count && !status; k++)
+            status = write_table(&t->tables[k], 1, tables, label, t->tables[k].key, false);
+        if (!status) status = write_table(t->tables, t->count, tables, label, "all", true);
     }
     memory_free(tables);
     return status;

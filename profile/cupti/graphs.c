@@ -1,6 +1,6 @@
 /* Captured graphs: which mark each of their nodes was noted under, so that what a launch of the whole runs
- * can be told apart. The work is captured into one graph; an executable graph is a copy of that, and CUPTI says
- * which node is whose copy. Kernels bear the number of their node. */
+ * can be told apart. The work is captured into one graph; an executable graph is a copy of that, and CUPTI
+ * says which node is whose copy. Kernels bear the number of their node. */
 #include "profile/cupti/internal.h"
 
 #include "base/memory.h"

@@ -2,7 +2,8 @@
 
 function drawHead() {
     const run = bundle.run;
-    document.querySelector('h1').textContent = `${run.model}: ${run.program}`;
+    const step = paths[0].step.name, part = step === 'step' || step === 'forward pass' ? '' : `, ${step}`;
+    document.querySelector('h1').textContent = `${run.model}: ${run.program}${part}`;
     document.title = `${run.model} ${run.program}: fusebox profile`;
     document.querySelector('#subtitle').textContent =
         `batch ${run.batch}, seq ${run.seq}, ${run.dtype}, on ${run.device} with ${run.library}`;
@@ -100,29 +101,40 @@ function treeRows(body, o, total, widest) {
 
 /* ---- naive beside fused, joined by operation ---- */
 
+/* An operation of each path; what only one of them has comes without the other. */
+function pairsOf(first, second) {
+    const same = (a, b) => a.place === b.place && a.operation === b.operation && a.pass === b.pass;
+    return [
+        ...first.operations.map(a => [a, second.operations.find(b => same(a, b))]),
+        ...second.operations.filter(b => !first.operations.some(a => same(a, b))).map(b => [undefined, b])
+    ];
+}
+
+function comparisonRow(a, b) {
+    const one = a || b, both = a && b;
+    const cell = (value, text) => ({text, value: Number.isFinite(value) ? value : 0});
+    const of = o => o ? cell(o.ns, time(o.ns)) : cell(0, '–');
+    return [
+        one.place, one.pass, of(a), of(b),
+        both ? cell(safe(a.ns, b.ns), digits(safe(a.ns, b.ns)) + ' ×') : cell(0, '–'),
+        both ? cell(a.ns - b.ns, time(a.ns - b.ns)) : cell(0, '–'),
+        cell((a ? a.launches : 0) - (b ? b.launches : 0),
+             `${a ? digits(a.launches) : '–'} → ${b ? digits(b.launches) : '–'}`),
+        both ? cell(differenceOf(a), differenceText(a)) : cell(0, '–')
+    ];
+}
+
 function drawComparison() {
     if (paths.length < 2) return;
-    const [first, second] = paths, columns = [
+    const [first, second] = paths, pairs = pairsOf(first, second), columns = [
         {title: 'operation', text: true}, {title: 'pass', text: true}, {title: first.label},
         {title: second.label}, {title: 'ratio'}, {title: 'saved'}, {title: 'launches'},
         {title: 'largest difference'}
     ];
-    const rows = [];
-    for (const a of first.operations) {
-        const b = second.operations.find(o => o.place === a.place && o.pass === a.pass);
-        if (!b) continue;
-        const cell = (value, text) => ({text, value: Number.isFinite(value) ? value : 0});
-        rows.push([
-            a.place, a.pass, cell(a.ns, time(a.ns)), cell(b.ns, time(b.ns)),
-            cell(safe(a.ns, b.ns), digits(safe(a.ns, b.ns)) + ' ×'), cell(a.ns - b.ns, time(a.ns - b.ns)),
-            cell(a.launches - b.launches, `${digits(a.launches)} → ${digits(b.launches)}`),
-            cell(differenceOf(a), differenceText(a))
-        ]);
-    }
     section('comparison', `${first.label} beside ${second.label}`,
             'Joined by operation and pass, not by the names of kernels. The ' +
                 'difference is ||a - b|| / ||a|| of the outputs, after everything that ran before.',
-            comparisonBars(first, second), table(columns, rows));
+            comparisonBars(pairs), table(columns, pairs.map(([a, b]) => comparisonRow(a, b))));
 }
 
 function differenceOf(o) {
@@ -133,18 +145,16 @@ function differenceOf(o) {
 
 const differenceText = o => Number.isFinite(differenceOf(o)) ? differenceOf(o).toExponential(1) : '–';
 
-function comparisonBars(first, second) {
-    const rows =
-        first.operations.map(a => [a, second.operations.find(o => o.place === a.place && o.pass === a.pass)])
-            .filter(r => r[1]);
-    const widest = Math.max(...rows.flatMap(r => [r[0].ns, r[1].ns]), 1e-9), left = 230, width = 1100,
+function comparisonBars(pairs) {
+    const ns = o => o ? o.ns : 0;
+    const widest = Math.max(...pairs.flatMap(([a, b]) => [ns(a), ns(b)]), 1e-9), left = 230, width = 1100,
           scale = (width - left - 100) / widest;
-    const chart = node('svg', {viewBox: `0 0 ${width} ${rows.length * 26 + 6}`});
-    rows.forEach(([ a, b ], i) => {
-        const y = 4 + 26 * i;
+    const chart = node('svg', {viewBox: `0 0 ${width} ${pairs.length * 26 + 6}`});
+    pairs.forEach(([a, b], i) => {
+        const y = 4 + 26 * i, one = a || b;
         chart.append(
-            node('text', {x: left - 10, y: y + 14, 'text-anchor': 'end'}, `${a.place} ${a.pass}`));
-        [a, b].forEach((o, which) => chart.append(node('rect', {
+            node('text', {x: left - 10, y: y + 14, 'text-anchor': 'end'}, `${one.place} ${one.pass}`));
+        [a, b].forEach((o, which) => o && chart.append(node('rect', {
             x: left,
             y: y + 10 * which,
             height: 9,
@@ -153,8 +163,9 @@ function comparisonBars(first, second) {
             'fill-opacity': which ? 1 : 0.45,
             ...withTip(`${paths[which].label}: ${time(o.ns)}, ${digits(o.launches)} launches`)
         })));
-        chart.append(node('text', {class: 'soft', x: left + Math.max(a.ns, b.ns) * scale + 8, y: y + 14},
-                          digits(safe(a.ns, b.ns)) + ' ×'));
+        if (a && b)
+            chart.append(node('text', {class: 'soft', x: left + Math.max(a.ns, b.ns) * scale + 8, y: y + 14},
+                              digits(safe(a.ns, b.ns)) + ' ×'));
     });
     return chart;
 }

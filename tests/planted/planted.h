@@ -1,5 +1,6 @@
 /* planted: a CUPTI for tests, without a GPU: it has the profiler's part of CUPTI's interface, and of CUDA
- * what the functions below stand for. Kernels "run" one after another on one stream, each ten nanoseconds long. */
+ * what the functions below stand for. Kernels "run" one after another on one stream, each ten nanoseconds
+ * long. */
 #ifndef TESTS_PLANTED_PLANTED_H
 #define TESTS_PLANTED_PLANTED_H
 
