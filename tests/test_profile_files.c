@@ -41,8 +41,8 @@ static void train_leaves_its_files(void **state) {
     expect_same_file(*state, "made/here/profile.html", "again.html");
     assert_true(path_exists(inside(*state, "made/here/kernel_analysis_report.md")));
     assert_true(path_exists(inside(*state, "made/here/tables/operations.csv")));
-    program_succeeds(*state,
-                     "test $(ls made/here/tables/*.csv | wc -l) = $(grep -c '^### ' made/here/tables/all.md)");
+    program_succeeds(
+        *state, "test $(ls made/here/tables/*.csv | wc -l) = $(grep -c '^### ' made/here/tables/all.md)");
 }
 
 /* What a viewer asks of the trace of a real run: no negative time, slices of a track inside or beside each
