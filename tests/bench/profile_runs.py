@@ -78,8 +78,9 @@ class Machine:
         times = sorted(step["ms"] for step in steps[len(steps) // 2 :])
         return times[len(times) // 2]
 
-    def batch_ms(self, program, *arguments, repeat):
-        """The median time of a sentence that is translated `repeat` times, after one that is not counted."""
+    def batch_ms(self, program, *arguments, tokens, repeat):
+        """The median time of a sentence that is translated `repeat` times, after one that is not counted. One that
+        ends before so many tokens is no measurement."""
         source = os.path.join(self.folder, "source.txt")
         with open(source, encoding="utf-8") as file:
             line = file.readline()
@@ -88,10 +89,13 @@ class Machine:
         _, text = self.run(program, *arguments)
         with open(source, "w", encoding="utf-8") as file:
             file.write(line)
-        found = re.search(r"batches ([0-9.]+) ms", text)
+        found = re.search(r" in ([\d.]+) s \(.*, (\d+) tokens/s\).* batches ([\d.]+) ms", text)
         if not found:
-            raise Failed(f"no time in what {program} said")
-        return float(found.group(1))
+            raise Failed(f"no times in what {program} said")
+        seconds, rate, ms = (float(number) for number in found.groups())
+        if seconds + 0.005 < 0.9 * tokens * (2 * repeat - 1) / (rate + 0.5):  # both are rounded
+            raise Failed(f"translations of {seconds * rate / (2 * repeat - 1):.0f} tokens, not {tokens}")
+        return ms
 
     def saved_model(self, options):
         """A folder with these sizes' untrained weights: ./infer takes no sizes."""

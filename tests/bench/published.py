@@ -150,7 +150,7 @@ def decoding(machine, page):
     figures = {"biased": biased, "vocabulary": vocabulary, "batched": batched}
     for name, way, form in ladder[: None if machine.gpu else 5]:
         options = [f"--tokens={N}"] if way == "graph" else [*tokens(N), f"--decoding={way}"]
-        time_ms = machine.batch_ms("infer", *base, *options, *form, repeat=2 if way == "all" else 4)
+        time_ms = machine.batch_ms("infer", *base, *options, *form, tokens=N, repeat=2 if way == "all" else 4)
         flops = decode_work(N, source, vocab, width, hidden, "cached" if way == "graph" else way)
         launches = 0
         if way != "graph":
