@@ -55,6 +55,7 @@ static const Option table[] = {
     {COUNT("min-tokens", 0, SIZE_MOST, min_tokens), .doc = "least tokens of a translation, with the end"},
     {OPTION_CHOICE, "decoding", .choices = "cached|self|last|all", AT(decoding),
      .doc = "cache all, the decoder's own, or nothing; all: logits of all tokens, too"},
+    {FLAG("profile-tokens", profile_tokens), .doc = "a step of --profile is a token, not a batch"},
     {NUMBER("length-penalty", 0, 10, length_penalty), .doc = "scores are divided by ((5 + length) / 6)^X"},
 
     HEADING("Embeddings and gaps, with a BERT"),
@@ -137,6 +138,7 @@ static const struct {
     {"length-penalty", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"min-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"decoding", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"profile-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"output", IN(INFER_EMBED), "--embed=FILE"},
     {"pooling", IN(INFER_EMBED), "--embed=FILE"},
     {"ids", IN(INFER_LOGITS), "--logits=FILE"},
@@ -172,6 +174,7 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
         return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
     TRY(profiling_options_check(&o->profiling, set, 0));
     if (mode == INFER_GENERATE && *o->profiling.window) TRY(text_profile_check(&o->profiling, o->tokens));
+    TRY(option_needs(set, "profile-tokens", *o->profiling.window, "--profile"));
     if (mode == INFER_GENERATE) TRY(option_needs(set, "compare", *o->profiling.window, "--profile"));
     if (mode == INFER_LOGITS && !o->ids.count)
         return fail(ERROR_USAGE, "--logits needs the tokens to compute them for: --ids=1,2,3");

@@ -46,6 +46,7 @@ typedef struct {
     double length_penalty;            // of the beam
     int64_t min_tokens;               // of a translation, with the end token
     int decoding;                     // a Decoding (model/translate.h)
+    bool profile_tokens;              // of a translation a token is a step of the profile, not a batch
     const char *embed;                // a text, to embed each line of
     const char *output;               // safetensors file of the embeddings
     Pooling pooling;

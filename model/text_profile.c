@@ -6,9 +6,6 @@
 
 #include <inttypes.h>
 
-/* One warms up, one more with tracing; three are traced, three only timed. */
-#define PREFILL_WINDOW "1,0,1,3,1"
-
 typedef struct {
     const TextProfile *what;
     Generator *generator;

@@ -12,6 +12,10 @@
 extern "C" {
 #endif
 
+/* How often a prompt is read, whatever the window of the steps after it: one pass warms up, one more with
+ * tracing; three are traced, and three only timed. */
+#define PREFILL_WINDOW "1,0,1,3,1"
+
 typedef struct {
     const Session *session;
     const ProfilingOptions *options;

@@ -232,10 +232,10 @@ static Status upload_tokens(Ctx *ctx, Translator *t, int64_t *T) {
     return upload(ctx, t->places, t->ids, t->rows);
 }
 
-static Status step(Ctx *ctx, Translator *t, Tensor memory) {
+static Status step(Ctx *ctx, Translator *t) {
     int64_t T;
     TRY(upload_tokens(ctx, t, &T));
-    TRY(decode(ctx, t, T, memory));
+    TRY(decode(ctx, t, T, t->memory));
     int64_t width = padded_vocab(t),
             apart = logit_rows(t, T) / t->rows; /* of the rows that count, the last */
     if (apart == 1) TRY(values_read(ctx, t->logits, 0, t->rows * width, t->values));
@@ -247,28 +247,43 @@ static Status step(Ctx *ctx, Translator *t, Tensor memory) {
     return caches(t) && t->options.beam > 1 ? move_cache(ctx, t) : OK;
 }
 
-/* What comes before the first token. */
-static Status read_sources(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count,
-                           Tensor *memory) {
+static Status read_sources(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count) {
     int64_t S = longest(sentences, count);
     TRY(upload_sources(ctx, t, sentences, count, S));
-    TRY(encode(ctx, t, S, memory));
+    TRY(encode(ctx, t, S, &t->memory));
     TRY(upload_row_lengths(ctx, t, sentences, count));
     t->cache.length = 0;
     t->cache.memory = t->cache_memory;
     if (t->options.decoding != DECODING_CACHED) return OK;
-    return transformer_cache_memory(ctx, t->model, *memory, t->source_lengths, &t->cache);
+    return transformer_cache_memory(ctx, t->model, t->memory, t->source_lengths, &t->cache);
+}
+
+Status translator_begin(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count) {
+    assert(count >= 1 && count <= t->options.sentences);
+    t->before = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    PROFILE_SCOPE(ctx, "encode") TRY(read_sources(ctx, t, sentences, count));
+    beams_start(t->beams);
+    t->steps = 0;
+    return OK;
+}
+
+Status translator_step(Ctx *ctx, Translator *t) {
+    PROFILE_SCOPE(ctx, "decoding step") TRY(step(ctx, t));
+    return OK;
+}
+
+bool translator_done(const Translator *t) {
+    return beams_done(t->beams);
+}
+
+void translator_end(Ctx *ctx, Translator *t) {
+    arena_release(&ctx->arenas[ARENA_SAVED], t->before);
 }
 
 Status translator_run(Ctx *ctx, Translator *t, const Sentence *sentences, int64_t count) {
-    assert(count >= 1 && count <= t->options.sentences);
-    Tensor memory;
-    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
-    PROFILE_SCOPE(ctx, "encode") TRY(read_sources(ctx, t, sentences, count, &memory));
-    beams_start(t->beams);
-    t->steps = 0;
-    while (!beams_done(t->beams)) PROFILE_SCOPE(ctx, "decoding step") TRY(step(ctx, t, memory));
-    arena_release(&ctx->arenas[ARENA_SAVED], mark);
+    TRY(translator_begin(ctx, t, sentences, count));
+    while (!translator_done(t)) TRY(translator_step(ctx, t));
+    translator_end(ctx, t);
     return OK;
 }
 

@@ -41,7 +41,9 @@ typedef struct {
     int32_t *ids;            // host memory: as long as the longest of the tensors of i32
     int32_t *next, *parents; // (rows) host memory
     float *values;           // (rows, padded vocab) host memory
-    int64_t steps;           // decoded by the last translator_run
+    int64_t steps;           // decoded since translator_begin
+    Tensor memory;           // (rows, S, C) of a batch under way, and where the arena stood before it
+    ArenaMark before;
 } Translator;
 
 typedef struct {
@@ -57,6 +59,13 @@ CHECKED Status translator_take(Ctx *ctx, Translator *translator);
 
 /* Translates 1 to options.sentences sentences. Waits. ERROR_NONFINITE as beams_advance. */
 CHECKED Status translator_run(Ctx *ctx, Translator *translator, const Sentence *sentences, int64_t count);
+
+/* Its parts: reads the sources, which takes memory from ARENA_SAVED; decodes a token of each row while it is
+ * not done; gives the memory back. */
+CHECKED Status translator_begin(Ctx *ctx, Translator *translator, const Sentence *sentences, int64_t count);
+CHECKED Status translator_step(Ctx *ctx, Translator *translator);
+bool translator_done(const Translator *translator);
+void translator_end(Ctx *ctx, Translator *translator);
 
 /* Of the last run: a sentence's translation, without begin and end, and its score (model/beam.h). */
 const int32_t *translator_best(const Translator *translator, int64_t sentence, int64_t *length,

@@ -7,6 +7,7 @@
 #include "model/generate.h"
 #include "model/plan.h"
 #include "model/profiling.h"
+#include "model/text_profile.h"
 #include "model/translate.h"
 
 #include <inttypes.h>
@@ -166,13 +167,17 @@ static Status keep_text(Job *job, Entry *entry, const int32_t *ids, int64_t coun
     return OK;
 }
 
-/* A batch is a step of the profile. */
-static Status translate_batch(Job *job, int64_t first, int64_t count) {
-    Ctx *ctx = &job->ctx;
+static void take_batch(Job *job, int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         const Entry *entry = &job->entries[first + i];
         job->batch[i] = (Sentence){job->tokens.ids + entry->first, entry->count};
     }
+}
+
+/* A batch is a step of the profile. */
+static Status translate_batch(Job *job, int64_t first, int64_t count) {
+    Ctx *ctx = &job->ctx;
+    take_batch(job, first, count);
     ctx->step = ++job->step;
     TRY(profiling_before(job->profiling, ctx, job->step, job->step));
     double start = device_clock();
@@ -278,19 +283,76 @@ static Status print_bleu(const Job *job) {
 }
 
 /* With --profile the first batch is translated again until the window has been recorded. */
-static Status profile(Job *job) {
-    const InferOptions *o = job->options;
-    const TranslateOptions *t = &job->translator.options;
-    if (!*o->profiling.window) return OK;
-    peaks_remember(&job->ctx, &job->peaks);
-    TraceRun facts = profiling_facts(job->session, "infer", &job->peaks, t->sentences, t->most, 1);
-    facts.step = "translation";
-    TRY(profiling_open(&o->profiling, &job->ctx, &facts, "", o->quiet ? NULL : stderr, &job->profiling));
-    while (!profiling_done(job->profiling)) TRY(translate_batch(job, 0, t->sentences));
+static Status profile_batches(Job *job) {
+    while (!profiling_done(job->profiling)) TRY(translate_batch(job, 0, job->translator.options.sentences));
+    return OK;
+}
+
+static Status begin_first(Job *job) {
+    int64_t count = job->translator.options.sentences;
+    take_batch(job, 0, count);
+    return translator_begin(&job->ctx, &job->translator, job->batch, count);
+}
+
+/* One step of the profile, waited for: what comes before the tokens, or one of each row. */
+static Status profile_step(Job *job, int64_t step, bool sources) {
+    Ctx *ctx = &job->ctx;
+    ctx->step = step;
+    TRY(profiling_before(job->profiling, ctx, step, step));
+    double start = device_clock();
+    scope_begin(ctx, "step");
+    PROFILE_SCOPE(ctx, "forward") TRY(sources ? begin_first(job) : translator_step(ctx, &job->translator));
+    TRY(ctx->device->synchronize(ctx->device));
+    scope_end(ctx);
+    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0);
+}
+
+static Status profile_sources(Job *job) {
+    for (int64_t step = 1; !profiling_done(job->profiling); step++) {
+        TRY(profile_step(job, step, true));
+        translator_end(&job->ctx, &job->translator);
+    }
+    return OK;
+}
+
+/* Where a batch ends before the window, it is decoded again. */
+static Status profile_tokens(Job *job) {
+    for (int64_t step = 0; !profiling_done(job->profiling);) {
+        TRY(begin_first(job));
+        while (!translator_done(&job->translator) && !profiling_done(job->profiling))
+            TRY(profile_step(job, ++step, false));
+        translator_end(&job->ctx, &job->translator);
+    }
+    return OK;
+}
+
+/* A profile whose steps are what `steps` runs; each reads or makes `seq` tokens of each sentence. */
+static Status profile_as(Job *job, const ProfilingOptions *options, const char *name, const char *suffix,
+                         int64_t seq, Status (*steps)(Job *job)) {
+    FILE *file = job->options->quiet ? NULL : stderr;
+    TraceRun facts =
+        profiling_facts(job->session, "infer", &job->peaks, job->translator.options.sentences, seq, 1);
+    facts.step = name;
+    job->ctx.graphs = job->session->graphs;
+    TRY(profiling_open(options, &job->ctx, &facts, suffix, file, &job->profiling));
+    TRY(steps(job));
     TRY(profiling_finish(job->profiling, &job->ctx));
     profiling_close(job->profiling);
     job->profiling = NULL;
     return OK;
+}
+
+static Status profile(Job *job) {
+    const InferOptions *o = job->options;
+    ProfilingOptions sources = o->profiling;
+    if (!*o->profiling.window) return OK;
+    peaks_remember(&job->ctx, &job->peaks);
+    if (!o->profile_tokens)
+        return profile_as(job, &o->profiling, "translation", "", job->translator.options.most,
+                          profile_batches);
+    sources.window = PREFILL_WINDOW;
+    TRY(profile_as(job, &sources, "prefill", "_prefill", job->entries[0].count, profile_sources));
+    return profile_as(job, &o->profiling, "decoding step", "_decode", 1, profile_tokens);
 }
 
 static Status run(Job *job) {

@@ -185,6 +185,20 @@ static void test_profile(void **state) {
     assert_string_equal(ran->output, plain->output);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->error, parts[i]);
     program_succeeds(*state, "profile check P/profiling_stats.json");
+    /* Token by token: of the twelve that two runs make, the fourth to eighth are traced. */
+    ran = program_succeeds(*state, "%s --profile='[4,9)' --profile-tokens --profile-out=T --decoding=self",
+                           translate);
+    static const char *const tokens[] = {"prefill, steps 3 to 5", "decoding step, steps 4 to 8",
+                                         "batch 8, seq 1,"};
+    assert_string_equal(ran->output, plain->output);
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) expect_text(ran->error, tokens[i]);
+    program_succeeds(*state, "profile check T/profiling_stats_prefill.json T/profiling_stats_decode.json");
+    program_succeeds(*state, "grep -q '^decoding step,5,' T/tables_decode/ranges.csv");
+    program_succeeds(*state, "grep -q '^encode,3,' T/tables_prefill/ranges.csv");
+    program_succeeds(*state, "! grep -q '^encode,' T/tables_decode/ranges.csv");
+    program_refuses(*state, ERROR_USAGE, "without --profile", "%s --profile-tokens", translate);
+    program_refuses(*state, ERROR_USAGE, "without --translate=FILE",
+                    "infer --model=gpt2-nano --device=cpu --prompt=x --profile --profile-tokens");
 }
 
 static void test_refusals(void **state) {
