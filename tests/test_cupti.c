@@ -343,6 +343,42 @@ static void latencies_are_kept(void **state) {
     trace_close(t);
 }
 
+/* Where CUPTI cannot be used the run goes on with events, without graphs, and says why. */
+static void expect_events(const CollectorOptions *options, const char *why) {
+    Device *device = open_device();
+    Trainer t;
+    Trace *trace;
+    open_trainer(&t, device);
+    Collector *collector = open_collector(device, options);
+    assert_false(collector_graphs(collector));
+    expect_ok(collector_begin(collector, false));
+    run_steps(&t, 1, STEPS, collector_recorder(collector));
+    expect_ok(collector_end(collector));
+    expect_ok(collector_trace(collector, &(TraceRun){.model = "small"}, t.ctx.arenas, &trace));
+    assert_int_equal(trace->run.source, SOURCE_EVENTS);
+    if (!strstr(trace->run.source_note, why)) fail_msg("no \"%s\" in: %s", why, trace->run.source_note);
+    assert_int_equal(strstr(trace->run.source_note, "kernel by kernel") != NULL, options->graphs);
+    assert_true(trace->run.launches == -1 && count_named(trace, TRACE_SCOPE, "graph") == 0);
+    trace_close(trace);
+    collector_close(collector);
+    trainer_close(&t);
+    device->close(device);
+}
+
+static void others_come_first(void **state) {
+    (void)state;
+    gpu.cupti->hold("nsys");
+    expect_events(&(CollectorOptions){0}, "another profiler already holds CUPTI in this process: nsys");
+    expect_events(&(CollectorOptions){.graphs = true}, "nsys");
+    gpu.cupti->hold("");
+    expect_events(&(CollectorOptions){0}, "a subscriber that does not give its name");
+    gpu.cupti->hold(NULL);
+    gpu.cupti->pretend(120000);
+    expect_events(&(CollectorOptions){0}, "libcupti is of CUDA 12, and this program is of CUDA ");
+    gpu.cupti->pretend(0);
+    trace_close(traced(&(CollectorOptions){0}, false)); // and then it is ours again
+}
+
 /* The library lies beside this program, and is found by its name. */
 static bool plant(const char *program) {
     char folder[4096], path[4200];
@@ -364,7 +400,8 @@ static void nothing_to_plant(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(graphs_are_told_apart),
                                        cmocka_unit_test(every_collector_captures),
-                                       cmocka_unit_test(losses_show), cmocka_unit_test(latencies_are_kept)};
+                                       cmocka_unit_test(others_come_first), cmocka_unit_test(losses_show),
+                                       cmocka_unit_test(latencies_are_kept)};
     const struct CMUnitTest none[] = {cmocka_unit_test(nothing_to_plant)};
     if (argc && plant(argv[0])) return cmocka_run_group_tests(tests, NULL, NULL);
     return cmocka_run_group_tests(none, NULL, NULL);

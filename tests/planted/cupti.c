@@ -2,6 +2,7 @@
 
 #include <cupti.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,8 @@ static struct {
     bool latency;
     int forget, kernels;
     size_t dropped;
+    const char *holder;
+    uint32_t version;
 } cupti;
 
 /* ---- records ---- */
@@ -192,17 +195,25 @@ static void forget(int n) {
     cupti.forget = n;
 }
 
+static void hold(const char *who) {
+    cupti.holder = who;
+}
+
+static void pretend(unsigned version) {
+    cupti.version = version;
+}
+
 const Planted *planted(void);
 const Planted *planted(void) {
-    static const Planted functions = {launch,       fill, capture_begin, capture_end,
-                                      graph_launch, free, latency,       forget};
+    static const Planted functions = {launch, fill,    capture_begin, capture_end, graph_launch,
+                                      free,   latency, forget,        hold,        pretend};
     return &functions;
 }
 
 /* ---- CUPTI ---- */
 
 CUptiResult cuptiGetVersion(uint32_t *version) {
-    *version = CUPTI_API_VERSION;
+    *version = cupti.version ? cupti.version : CUPTI_API_VERSION;
     return CUPTI_SUCCESS;
 }
 
@@ -222,8 +233,10 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t id, const
 
 CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *user,
                               CUpti_SubscriberParams *parameters) {
-    (void)parameters;
-    if (cupti.callback) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+    if (cupti.holder)
+        snprintf(parameters->oldSubscriberName, parameters->oldSubscriberSize, "%s",
+                 *cupti.holder ? cupti.holder : "<not provided>");
+    if (cupti.holder || cupti.callback) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
     cupti.callback = callback;
     cupti.user = user;
     *subscriber = (CUpti_SubscriberHandle)&cupti;

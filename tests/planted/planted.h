@@ -11,8 +11,10 @@ typedef struct Planted {
     void *(*capture_end)(void); // the executable graph, a copy
     void (*graph_launch)(void *graph);
     void (*graph_free)(void *graph);
-    int (*latency)(void);  // whether it was asked for
-    void (*forget)(int n); // drops every n-th kernel's record from now on, and says so; 0: none
+    int (*latency)(void);              // whether it was asked for
+    void (*forget)(int n);             // drops every n-th kernel's record from now on, and says so; 0: none
+    void (*hold)(const char *who);     // somebody of this name, "" for none, has subscribed; NULL: nobody
+    void (*pretend)(unsigned version); // what it says that it is; 0: what it was built for
 } Planted;
 
 /* In the library: const Planted *planted(void). */
