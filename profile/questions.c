@@ -48,7 +48,7 @@ static double share(double part, double whole) {
 
 typedef struct {
     double softmax, products, all; // ns a step
-    double product_flops;
+    double product_flops, calls;
     bool fused;
 } AttentionTime;
 
@@ -64,6 +64,7 @@ static AttentionTime attention_time(const Figures *f, Pass pass) {
         if (r->operation != OP_ATTENTION || r->pass != pass) continue;
         time.all += r->ns;
         time.product_flops += r->work.flops;
+        time.calls += r->calls;
         time.fused |= r->form == FORM_FUSED;
         for (int k = 0; k < r->inside_count; k++) {
             const InsideRow *inside = &r->inside[k];
@@ -99,8 +100,8 @@ static Status softmax_decode(const ProfilePath *path, Pass pass, Answer *a) {
 static Status softmax_pass(const ProfilePath *path, Pass pass, Answer *a) {
     const TraceRun *run = &path->trace->run;
     AttentionTime t = attention_time(&path->figures, pass);
-    double heads = (double)run->layers * (double)run->heads,
-           width = share((double)run->width, (double)run->heads);
+    /* An encoder-decoder has more attention than layers, and micro-batches repeat it. */
+    double heads = t.calls * (double)run->heads, width = share((double)run->width, (double)run->heads);
     if (t.all <= 0) return softmax_decode(path, pass, a);
     if (t.fused)
         return answer_line(
@@ -120,8 +121,9 @@ static Status softmax_pass(const ProfilePath *path, Pass pass, Answer *a) {
                     pass_name(pass), in_words(CELL_TIME, t.softmax).text,
                     in_words(CELL_TIME, t.products).text, in_words(CELL_TIME, t.all).text,
                     share(t.softmax, t.products)));
-    TRY(answer_line(a, "%s, %s, each of %.0f heads in %.0f layers: softmax %s, products %s", path->label,
-                    pass_name(pass), (double)run->heads, (double)run->layers,
+    TRY(answer_line(a, "%s, %s, each of %.0f heads in %.0f %s: softmax %s, products %s", path->label,
+                    pass_name(pass), (double)run->heads, t.calls,
+                    t.calls == (double)run->layers ? "layers" : "calls",
                     in_words(CELL_TIME, share(t.softmax, heads)).text,
                     in_words(CELL_TIME, share(t.products, heads)).text));
     return answer_line(

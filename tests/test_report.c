@@ -189,7 +189,7 @@ static void questions_have_figures(void **state) {
     /* 60 us of softmax, 60 us of products; 2 GFLOP of products over heads of 32: 5 / (4 x 32) */
     expect_line(&answers, 1, "naive, forward: softmax 60.000 us, products 60.000 us of 135.000 us");
     expect_line(&answers, 1, "time ratio 1.00");
-    expect_line(&answers, 1, "softmax 15.000 us, products 15.000 us");
+    expect_line(&answers, 1, "heads in 1 calls: softmax 30.000 us, products 30.000 us");
     expect_line(&answers, 1, "FLOP ratio 0.0391");
     expect_line(&answers, 1, "fused, forward: attention is fused");
     expect_line(&answers, 2, "naive: matrix products take 54.9% of the forward pass"); // 140 of 255
