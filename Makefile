@@ -44,9 +44,9 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config% $(BUILD)/profile/bundle_read% \
     $(BUILD)/profile/bundle_schema%,$(OBJECTS))
 FUZZ_SECONDS ?= 20
-# Operations on the GPU; and those whose threads exchange most through shared memory (test_generate draws tokens).
+# Operations and steps on the GPU; and those whose threads exchange most through shared memory (test_generate draws tokens).
 MEMCHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm linear norm embed dropout gather attention loss decode generate \
-    adamw)
+    adamw replay)
 RACECHECKED := $(patsubst %,$(BUILD)/tests/test_%,attention decode generate gemm)
 SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 ifeq ($(MAKELEVEL),0)
