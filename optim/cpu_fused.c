@@ -30,7 +30,7 @@ static void clip_factor(const Adamw *a, const double *partial, int64_t blocks) {
 /* The numbers that are the same for all elements. */
 typedef struct {
     float rest1, rest2; // 1 - beta, rounded from fp64: in fp32, 1 - 0.999 has lost three digits
-    float factor, beta1, beta2, take_in1, take_in2, m_correction, v_correction, rate, decay, eps;
+    float factor, beta1, beta2, m_correction, v_correction, rate, decay, eps;
 } Constants;
 
 static Constants constants_of(const Adamw *a) {
@@ -41,9 +41,6 @@ static Constants constants_of(const Adamw *a) {
                        .factor = state[ADAMW_FACTOR],
                        .beta1 = (float)a->beta1,
                        .beta2 = (float)a->beta2,
-                       /* From fp64: in fp32, 1 - 0.999 has lost three digits. */
-                       .take_in1 = (float)(1 - a->beta1),
-                       .take_in2 = (float)(1 - a->beta2),
                        .m_correction = (float)(1 / (1 - pow(a->beta1, t))),
                        .v_correction = (float)(1 / (1 - pow(a->beta2, t))),
                        .rate = state[ADAMW_LEARNING_RATE],

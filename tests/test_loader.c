@@ -100,6 +100,12 @@ static void sources_that_are_too_short(void **state) {
     expect_error(loader_open(&(LoaderOptions){.source = source, .batch = 1, .seq = 9}, &loader), ERROR_FORMAT,
                  "the data has 9 tokens, but one window of --seq=9 needs 10");
     assert_null(loader);
+    for (int64_t length = 8; length <= 9;
+         length++) { /* two windows of 4 need a token more for the last target */
+        loader = open_loader(&(LoaderOptions){.source = source, .length = length, .batch = 1, .seq = 4});
+        assert_int_equal(loader_windows(loader), length - 7);
+        loader_close(loader);
+    }
     static const LoaderOptions wrong[] = {{.batch = 0, .seq = 1},
                                           {.batch = 1, .seq = 0},
                                           {.batch = INT64_MAX / 2, .seq = 8},

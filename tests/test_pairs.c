@@ -159,7 +159,7 @@ static void an_epoch_has_each_pair_once(void **state) {
         LoaderOptions options = {
             .pairs = pairs, .batch = 10, .seq = 64, .shuffle = shuffle, .seed = 5, .workers = shuffle};
         Loader *loader;
-        uint64_t sums[2] = {0};
+        uint64_t sums[2] = {0}, widths[2] = {0};
         int64_t slots = 0, tokens = 0;
         expect_ok(loader_open_pairs(&options, &loader));
         assert_int_equal(loader_windows(loader), 110);
@@ -171,13 +171,15 @@ static void an_epoch_has_each_pair_once(void **state) {
                 assert_int_equal(batch.position, 110 * epoch + 10 * i);
                 check_rows(&batch, 10, seen);
                 sums[epoch] = sums[epoch] * 31 + sum_of(&batch, 10);
+                widths[epoch] = widths[epoch] * 64 + (uint64_t)(batch.seq + batch.source_seq);
                 if (epoch) continue;
                 slots += 10 * (batch.seq + batch.source_seq);
                 for (int row = 0; row < 10; row++) tokens += batch.lengths[row] + batch.source_lengths[row];
             }
             for (int i = 0; i < PAIRS; i++) assert_int_equal(seen[i], 1);
         }
-        assert_true((sums[0] == sums[1]) == !shuffle); /* another order in every shuffled epoch */
+        assert_true((sums[0] == sums[1]) == !shuffle);     /* other batches in every shuffled epoch */
+        assert_true((widths[0] == widths[1]) == !shuffle); /* and short and long ones in another order */
         if (shuffle) {
             PairPadding padding;
             expect_ok(pairs_padding(pairs, 10, 5, &padding));
@@ -258,6 +260,30 @@ static TokenSource *open_text(const char *folder, Tokenizer *tokenizer) {
     TokenSource *source;
     expect_ok(tokens_open(inside(folder, "text.txt"), &(TokenOptions){.tokenizer = tokenizer}, &source));
     return source;
+}
+
+/* What is hidden by a random token may become any of the vocabulary, the last one too. */
+static void random_tokens_are_of_the_whole_vocabulary(void **state) {
+    enum { VOCAB = 8, SEQ = 42, ROWS = 125 };
+    Tokenizer *tokenizer;
+    Loader *loader;
+    Batch batch;
+    int seen[VOCAB] = {0};
+    expect_ok(tokenizer_open("bytes", &tokenizer));
+    TokenSource *source = open_text(*state, tokenizer);
+    MaskRule rule = {.begin = 300, .end = 301, .mask = 302, .vocab = VOCAB};
+    LoaderOptions options = {.source = source, .batch = ROWS, .seq = SEQ, .seed = 3};
+    expect_ok(loader_open_masked(&options, &rule, &loader));
+    expect_ok(loader_next(loader, &batch));
+    for (int i = 0; i < ROWS * SEQ; i++) {
+        if (batch.targets[i] < 0 || batch.inputs[i] == 302 || batch.inputs[i] == batch.targets[i]) continue;
+        assert_in_range(batch.inputs[i], 0, VOCAB - 1);
+        seen[batch.inputs[i]]++;
+    }
+    for (int i = 0; i < VOCAB; i++) assert_true(seen[i] > 0); /* of about 75, 9 each */
+    loader_close(loader);
+    tokens_close(source);
+    tokenizer_free(tokenizer);
 }
 
 static void masks_follow_the_rule(void **state) {
@@ -343,6 +369,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_position_is_all_state, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(parts_of_the_pairs, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(masks_follow_the_rule, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(random_tokens_are_of_the_whole_vocabulary, scratch_setup,
+                                        scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,28 +114,32 @@ static Status fetch(void *source, int64_t index, MicroBatch *batch) {
 
 /* ---- runs ---- */
 
+static void open_trainer(const How *how, const What *what, Trainer *t) {
+    Config config = small(what->objective);
+    expect_ok(trainer_open(t, devices[how->backend], &config));
+    t->ctx.dtype = how->dtype;
+    t->ctx.fuses = how->fuses;
+    t->ctx.graphs = how->graphs;
+    t->batch = BATCH;
+    t->seq = SEQ;
+    t->source_seq = what->objective == OBJECTIVE_SEQUENCE ? SOURCE : 0;
+    t->accum = ACCUM;
+    t->smoothing = 0.1;
+    t->dropout = what->dropout;
+    t->seed = SEED;
+    t->model.recompute = what->recompute;
+    t->update = (UpdateOptions){0.9, 0.95, 1e-8, 0.1, 1};
+    expect_ok(trainer_measure(t, NULL));
+    expect_ok(trainer_allocate(t));
+    expect_ok(parameters_initialize(&t->ctx, &t->model.parameters, 1));
+}
+
 /* Loss and gradient norm of each step. */
 static void train(const How *how, const What *what, double results[2 * STEPS]) {
     static Source source;
-    Config config = small(what->objective);
     Trainer t;
     source.objective = what->objective;
-    expect_ok(trainer_open(&t, devices[how->backend], &config));
-    t.ctx.dtype = how->dtype;
-    t.ctx.fuses = how->fuses;
-    t.ctx.graphs = how->graphs;
-    t.batch = BATCH;
-    t.seq = SEQ;
-    t.source_seq = what->objective == OBJECTIVE_SEQUENCE ? SOURCE : 0;
-    t.accum = ACCUM;
-    t.smoothing = 0.1;
-    t.dropout = what->dropout;
-    t.seed = SEED;
-    t.model.recompute = what->recompute;
-    t.update = (UpdateOptions){0.9, 0.95, 1e-8, 0.1, 1};
-    expect_ok(trainer_measure(&t, NULL));
-    expect_ok(trainer_allocate(&t));
-    expect_ok(parameters_initialize(&t.ctx, &t.model.parameters, 1));
+    open_trainer(how, what, &t);
     for (source.step = 0; source.step < STEPS; source.step++) {
         StepResult result;
         t.ctx.step = source.step;
@@ -193,8 +197,42 @@ static void every_form_goes_the_same_way(void **state) {
     }
 }
 
+typedef struct {
+    Source source;
+    const Trainer *trainer;
+    int32_t numbers[STEPS * ACCUM + 1]; // of the masks of the micro-batch before
+    int count;
+} Watched;
+
+static Status watch(void *context, int64_t index, MicroBatch *batch) {
+    Watched *w = context;
+    w->numbers[w->count++] = *(const int32_t *)w->trainer->memory.draw.data;
+    return fetch(&w->source, index, batch);
+}
+
+/* Masks are drawn by number: no two micro-batches, of one step or of two, share one. */
+static void each_micro_batch_has_its_own_masks(void **state) {
+    (void)state;
+    static Watched w;
+    Trainer t;
+    StepResult result;
+    open_trainer(&(How){BACKEND_CPU, F32, ALL, false}, &(What){OBJECTIVE_NEXT_TOKEN, 0.2, RECOMPUTE_NONE},
+                 &t);
+    w.trainer = &t;
+    for (t.ctx.step = 1; t.ctx.step <= STEPS; t.ctx.step++) {
+        w.source.step = t.ctx.step;
+        expect_ok(trainer_step(&t, watch, &w, 1e-3, &result));
+    }
+    w.numbers[w.count] = *(const int32_t *)t.memory.draw.data;
+    assert_int_equal(w.count, STEPS * ACCUM);
+    for (int i = 1; i <= w.count; i++)
+        for (int j = 1; j < i; j++) assert_int_not_equal(w.numbers[i], w.numbers[j]);
+    trainer_close(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(graphs_change_no_bit),
-                                       cmocka_unit_test(every_form_goes_the_same_way)};
+                                       cmocka_unit_test(every_form_goes_the_same_way),
+                                       cmocka_unit_test(each_micro_batch_has_its_own_masks)};
     return cmocka_run_group_tests(tests, open_devices, close_devices);
 }
