@@ -2,8 +2,10 @@
  * after five AdamW steps with clipping and decay, and a curve of a hundred losses; for the specification
  * in double precision, and for each form, dtype and device. Gradients of the whole model against central
  * differences. See tests/support/task.h for the bounds. */
+#include "tests/support/model.h"
 #include "tests/support/task.h"
 
+#include <math.h>
 #include <string.h>
 
 #define FIXTURE "tests/fixtures/gpt2/"
@@ -130,6 +132,44 @@ static void gradients_are_slopes(void **state) {
     safetensors_close(file);
 }
 
+/* How far new weights are spread: GPT-2's, less where a branch ends in the stream; BERT's; Xavier's, each of the
+ * packed layers for itself (torch.nn.Transformer). */
+static void new_weights_have_their_spread(void **state) {
+    (void)state;
+    static const struct {
+        const char *preset, *name;
+        double std;
+    } all[] = {{"gpt2-nano", "transformer.wte.weight", 0.02},
+               {"gpt2-nano", "transformer.h.1.attn.c_attn.weight", 0.02},
+               {"gpt2-nano", "transformer.h.1.attn.c_proj.weight", 0.02 / 2.8284271},
+               {"gpt2-nano", "transformer.h.3.mlp.c_proj.weight", 0.02 / 2.8284271},
+               {"bert-nano", "bert.encoder.layer.0.attention.output.dense.weight", 0.02},
+               {"bert-nano", "bert.encoder.layer.1.output.dense.weight", 0.02},
+               {"transformer-nano", "target_embedding.weight", 1 / 11.3137085},
+               {"transformer-nano", "encoder.layers.0.self_attn.in_proj_weight", 1 / 11.3137085},
+               {"transformer-nano", "decoder.layers.0.multihead_attn.in_proj_weight", 1 / 11.3137085},
+               {"transformer-nano", "decoder.layers.1.linear2.weight", 1 / 17.8885438}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        Config config;
+        Model model;
+        expect_ok(config_preset(all[i].preset, &config));
+        config.vocab = 256;
+        model_open(&model, &config, F32, false);
+        expect_ok(parameters_initialize(&model.ctx, &model.parameters, 1));
+        const ParameterInfo *info = model.parameters.info;
+        while (strcmp(info->name, all[i].name) != 0)
+            assert_true(++info < model.parameters.info + model.parameters.count);
+        const float *values = (const float *)model.parameters.weight.data + info->offset;
+        double squares = 0;
+        for (int64_t e = 0; e < info->count; e++) squares += (double)values[e] * (double)values[e];
+        double spread = sqrt(squares / (double)info->count), n = (double)info->count;
+        /* The spread of n draws is off by 1 / sqrt(2 n) of itself. */
+        if (fabs(spread / all[i].std - 1) > 5 / sqrt(2 * n))
+            fail_msg("%s is spread by %g, not by %g", all[i].name, spread, all[i].std);
+        model_close(&model);
+    }
+}
+
 #define ON_ALL(test)                                                                                         \
     {#test ", cpu naive fp64", test, NULL, test_end, (void *)&specification}, ON_EACH_VARIANT(test)
 
@@ -138,6 +178,7 @@ int main(void) {
         ON_ALL(gradients_are_pytorchs),        ON_ALL(recomputation_changes_no_bit),
         ON_ALL(a_cache_gives_the_same_logits), ON_ALL(five_steps_are_pytorchs),
         ON_ALL(a_hundred_losses_are_pytorchs), ONCE(gradients_are_slopes),
+        ONCE(new_weights_have_their_spread),
     };
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }
