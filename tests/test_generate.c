@@ -5,7 +5,7 @@
 #include "kernels/sample/sample.h"
 #include "model/inference.h"
 #include "model/trainer.h"
-#include "tests/support/expect.h"
+#include "tests/support/rig.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,28 +34,8 @@ static const How eager = {BACKEND_CUDA, F32, ALL, false}, graph = {BACKEND_CUDA,
 static const How eager_bf16 = {BACKEND_CUDA, BF16, ALL, false}, graph_bf16 = {BACKEND_CUDA, BF16, ALL, true};
 static const SamplerOptions greedy = {.temperature = 0, .top_p = 1};
 
-/* The devices; no GPU is NULL. */
-static Device *devices[BACKEND_COUNT];
-
-static int open_devices(void **state) {
-    (void)state;
-    expect_ok(device_open_cpu(0, &devices[BACKEND_CPU]));
-    if (!device_open_cuda) return 0;
-    Status status = device_open_cuda(0, &devices[BACKEND_CUDA]);
-    if (status) devices[BACKEND_CUDA] = NULL;
-    status_free(status);
-    return 0;
-}
-
-static int close_devices(void **state) {
-    (void)state;
-    for (int i = 0; i < BACKEND_COUNT; i++)
-        if (devices[i]) devices[i]->close(devices[i]);
-    return 0;
-}
-
 static void need_gpu(void) {
-    if (!devices[BACKEND_CUDA]) skip();
+    if (!test_device(BACKEND_CUDA)) skip();
 }
 
 static Config small(void) {
@@ -84,7 +64,7 @@ static void generate(const How *how, bool cached, SamplerOptions options, int32_
     Config config = small();
     Inference in;
     Sampler *sampler;
-    expect_ok(inference_open(&in, devices[how->backend], &config, cached));
+    expect_ok(inference_open(&in, test_device(how->backend), &config, cached));
     set_up(&in.ctx, how);
     in.use = INFERENCE_GENERATE;
     expect_ok(inference_measure(&in, NULL));
@@ -147,7 +127,7 @@ static void test_graph(void **state) {
 static void test_seeds(void **state) {
     (void)state;
     int32_t first[TOKENS], other[TOKENS];
-    const How *how = devices[BACKEND_CUDA] ? &graph : &cpu_fused;
+    const How *how = test_device(BACKEND_CUDA) ? &graph : &cpu_fused;
     SamplerOptions options = {.temperature = 2, .top_p = 1, .seed = 1};
     expect_same_text(how, true, how, true, options);
     generate(how, true, options, first);
@@ -173,7 +153,7 @@ static Tensor on_device(Drawing *d, Dtype dtype, int64_t count) {
 
 static void open_drawing(Drawing *d, int64_t vocab) {
     void *told;
-    *d = (Drawing){.device = devices[BACKEND_CUDA]};
+    *d = (Drawing){.device = test_device(BACKEND_CUDA)};
     d->ctx = (Ctx){.device = d->device, .layer = -1};
     Arena *scratch = &d->ctx.arenas[ARENA_SCRATCH];
     scratch->name = "scratch";
@@ -281,7 +261,7 @@ static Status fetch(void *source, int64_t index, MicroBatch *batch) {
 static void train(const How *how, Recompute recompute, double losses[STEPS]) {
     Config config = small();
     Trainer t;
-    expect_ok(trainer_open(&t, devices[how->backend], &config));
+    expect_ok(trainer_open(&t, test_device(how->backend), &config));
     set_up(&t.ctx, how);
     t.batch = BATCH;
     t.seq = SEQ;
@@ -320,7 +300,7 @@ static void forward(const How *how, float *values, int64_t count) {
     Config config = small();
     Inference in;
     int32_t tokens[BATCH * SEQ];
-    expect_ok(inference_open(&in, devices[how->backend], &config, false));
+    expect_ok(inference_open(&in, test_device(how->backend), &config, false));
     set_up(&in.ctx, how);
     in.use = INFERENCE_LOGITS;
     in.batch = BATCH;
@@ -353,5 +333,5 @@ int main(void) {
         cmocka_unit_test(test_seeds),    cmocka_unit_test(test_same_draws), cmocka_unit_test(test_bad_rows),
         cmocka_unit_test(test_training), cmocka_unit_test(test_forward),
     };
-    return cmocka_run_group_tests(tests, open_devices, close_devices);
+    return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -4,7 +4,7 @@
  * same way. */
 #include "base/random.h"
 #include "model/trainer.h"
-#include "tests/support/expect.h"
+#include "tests/support/rig.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,25 +24,6 @@ typedef struct {
     double dropout;
     Recompute recompute;
 } What;
-
-static Device *devices[BACKEND_COUNT]; // no GPU is NULL
-
-static int open_devices(void **state) {
-    (void)state;
-    expect_ok(device_open_cpu(1, &devices[BACKEND_CPU]));
-    if (!device_open_cuda) return 0;
-    Status status = device_open_cuda(0, &devices[BACKEND_CUDA]);
-    if (status) devices[BACKEND_CUDA] = NULL;
-    status_free(status);
-    return 0;
-}
-
-static int close_devices(void **state) {
-    (void)state;
-    for (int i = 0; i < BACKEND_COUNT; i++)
-        if (devices[i]) devices[i]->close(devices[i]);
-    return 0;
-}
 
 static Config small(Objective objective) {
     Config config;
@@ -116,7 +97,7 @@ static Status fetch(void *source, int64_t index, MicroBatch *batch) {
 
 static void open_trainer(const How *how, const What *what, Trainer *t) {
     Config config = small(what->objective);
-    expect_ok(trainer_open(t, devices[how->backend], &config));
+    expect_ok(trainer_open(t, test_device(how->backend), &config));
     t->ctx.dtype = how->dtype;
     t->ctx.fuses = how->fuses;
     t->ctx.graphs = how->graphs;
@@ -158,7 +139,7 @@ enum { OBJECTIVES = sizeof objectives / sizeof *objectives };
 
 static void graphs_change_no_bit(void **state) {
     (void)state;
-    if (!devices[BACKEND_CUDA]) skip();
+    if (!test_device(BACKEND_CUDA)) skip();
     for (int o = 0; o < OBJECTIVES; o++)
         for (int k = 0; k < 8; k++) {
             const What what = {objectives[o], k % 2 ? 0.2 : 0, k / 2 % 2 ? RECOMPUTE_HIDDEN : RECOMPUTE_NONE};
@@ -191,7 +172,7 @@ static void every_form_goes_the_same_way(void **state) {
         train(&naive, &what, want);
         expect_near(&fused, &what, want);
         expect_near(&fused, &again, want);
-        if (!devices[BACKEND_CUDA]) continue;
+        if (!test_device(BACKEND_CUDA)) continue;
         expect_near(&(How){BACKEND_CUDA, F32, 0, false}, &what, want);
         expect_near(&(How){BACKEND_CUDA, F32, ALL, true}, &what, want);
     }
@@ -234,5 +215,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(graphs_change_no_bit),
                                        cmocka_unit_test(every_form_goes_the_same_way),
                                        cmocka_unit_test(each_micro_batch_has_its_own_masks)};
-    return cmocka_run_group_tests(tests, open_devices, close_devices);
+    return cmocka_run_group_tests(tests, NULL, devices_end);
 }

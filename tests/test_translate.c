@@ -5,7 +5,7 @@
 #include "model/generate.h"
 #include "model/plan.h"
 #include "model/translate.h"
-#include "tests/support/expect.h"
+#include "tests/support/rig.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,25 +26,6 @@ typedef struct {
     int64_t lengths[SENTENCES];
     double scores[SENTENCES];
 } Translations;
-
-static Device *devices[BACKEND_COUNT];
-
-static int open_devices(void **state) {
-    (void)state;
-    expect_ok(device_open_cpu(0, &devices[BACKEND_CPU]));
-    if (!device_open_cuda) return 0;
-    Status status = device_open_cuda(0, &devices[BACKEND_CUDA]);
-    if (status) devices[BACKEND_CUDA] = NULL;
-    status_free(status);
-    return 0;
-}
-
-static int close_devices(void **state) {
-    (void)state;
-    for (int i = 0; i < BACKEND_COUNT; i++)
-        if (devices[i]) devices[i]->close(devices[i]);
-    return 0;
-}
 
 static Config small(NormPlace place) {
     Config config;
@@ -88,7 +69,7 @@ static void translate(const How *how, Translations *out) {
     static Program p;
     Config config = small(how->place);
     Ctx ctx;
-    ctx_open(&ctx, devices[how->backend]);
+    ctx_open(&ctx, test_device(how->backend));
     ctx.fuses = how->fuses;
     TranslateOptions options = {.sentences = how->sentences,
                                 .beam = how->beam,
@@ -166,7 +147,7 @@ static void every_way_says_the_same(void **state) {
 
 static void every_way_says_the_same_cuda(void **state) {
     (void)state;
-    if (!devices[BACKEND_CUDA]) skip();
+    if (!test_device(BACKEND_CUDA)) skip();
     check_ways(BACKEND_CUDA, NORM_AFTER, 1);
     check_ways(BACKEND_CUDA, NORM_AFTER, 4);
     check_ways(BACKEND_CUDA, NORM_BEFORE, 3);
@@ -230,7 +211,7 @@ static void greedy_is_the_likeliest_token_each_time(void **state) {
     translate(&how, &got);
     Config config = small(NORM_AFTER);
     Ctx ctx;
-    ctx_open(&ctx, devices[BACKEND_CPU]);
+    ctx_open(&ctx, test_device(BACKEND_CPU));
     expect_ok(transformer_open(&config, &p.model));
     expect_ok(plan_measure(&ctx, plain_rehearsal, &p, NULL));
     expect_ok(plan_allocate(&ctx));
@@ -271,11 +252,11 @@ static void generate(Backend backend, bool graphs, Translations *out) {
     Config config = small(NORM_AFTER);
     Sampler *sampler;
     Ctx ctx;
-    ctx_open(&ctx, devices[backend]);
+    ctx_open(&ctx, test_device(backend));
     ctx.fuses = ALL;
     ctx.graphs = graphs;
     expect_ok(transformer_open(&config, &g.model));
-    expect_ok(generator_open(devices[backend], &g.model, true, &g.generator));
+    expect_ok(generator_open(test_device(backend), &g.model, true, &g.generator));
     g.generator.source = SOURCE;
     expect_ok(sampler_open(VOCAB, &options, &sampler));
     expect_ok(plan_measure(&ctx, greedy_rehearsal, &g, NULL));
@@ -311,7 +292,7 @@ static void the_generator_says_the_same(void **state) {
     translate(&how, &expected);
     for (int way = 0; way < 2 * BACKEND_COUNT; way++) {
         const Backend backend = (Backend)(way / 2);
-        if (!devices[backend]) continue;
+        if (!test_device(backend)) continue;
         generate(backend, way % 2, &got);
         for (int s = 0; s < SENTENCES; s++) {
             assert_int_equal(got.lengths[s], expected.lengths[s]);
@@ -351,5 +332,5 @@ int main(void) {
         cmocka_unit_test(the_generator_says_the_same),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
-    return cmocka_run_group_tests(tests, open_devices, close_devices);
+    return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -31,7 +31,7 @@ static struct {
     uint64_t stream;
 } held;
 
-static Device *device_of(Backend backend) {
+Device *test_device(Backend backend) {
     if (held.tried[backend]) return held.devices[backend];
     held.tried[backend] = true;
     if (backend == BACKEND_CPU) {
@@ -50,7 +50,7 @@ static Device *device_of(Backend backend) {
 }
 
 static Ctx context_of(const Variant *variant) {
-    return (Ctx){.device = device_of(variant->backend),
+    return (Ctx){.device = test_device(variant->backend),
                  .dtype = variant->dtype,
                  .tf32 = variant->tf32,
                  .fuses = variant->form == FORM_FUSED ? (1u << OP_COUNT) - 1 : 0,

@@ -34,8 +34,9 @@ extern const Variant variants[VARIANT_COUNT];
 
 /* The variant of this test; skips the test where there is no such device or no such form. */
 const Variant *test_variant(void **state, Operation operation);
-int test_end(void **state);    // teardown of each test: frees its arrays
-int devices_end(void **state); // teardown of a program: closes the devices
+int test_end(void **state);           // teardown of each test: frees its arrays
+int devices_end(void **state);        // teardown of a program: closes the devices
+Device *test_device(Backend backend); // opened once; NULL where there is no GPU
 
 typedef struct {
     Ctx ctx;
