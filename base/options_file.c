@@ -102,11 +102,17 @@ Status options_read_file(OptionSet *set, const char *path) {
     return status;
 }
 
-/* A list that nobody gave: a file cannot say "none" (an empty array is refused), so it says nothing. */
+/* What a file cannot say, it does not: that a list is none (an empty array is refused), or that a number, below
+ * its least, is still to follow from others. */
 static bool absent(const OptionSet *set, int index) {
     const Option *option = &set->table[index];
     const void *field = (const char *)set->values + option->field;
-    return option->kind == OPTION_LIST && ((const OptionList *)field)->count == 0;
+    switch (option->kind) {
+    case OPTION_LIST: return ((const OptionList *)field)->count == 0;
+    case OPTION_INTEGER: return *(const int64_t *)field < option->least;
+    case OPTION_NUMBER: return *(const double *)field < option->low;
+    default: return false;
+    }
 }
 
 Status options_json(const OptionSet *set, bool lines, char **json) {

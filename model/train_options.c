@@ -151,6 +151,12 @@ static void resolve(const OptionSet *set, TrainOptions *o) {
     if (o->min_lr == FROM_OTHERS) o->min_lr = has_minimum(o) ? o->lr / 10 : o->lr;
 }
 
+/* What follows from others is to follow from those that a file, or a later command line, gives. */
+static void unresolve(const OptionSet *set, TrainOptions *o) {
+    if (!options_given(set, "warmup")) o->warmup = FROM_OTHERS;
+    if (!options_given(set, "min-lr")) o->min_lr = FROM_OTHERS;
+}
+
 static Status check_sizes(const TrainOptions *o) {
     if (o->heads && o->width && o->width % o->heads)
         return fail(ERROR_USAGE, "--width=%" PRId64 " is not a multiple of --heads=%" PRId64, o->width,
@@ -222,15 +228,16 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
     if (*options->config) TRY(options_read_file(set, options->config));
     resolve(set, options);
     TRY(train_options_check(options, set));
-    *done = options->print_config;
-    return options->print_config ? options_print(set) : OK;
+    if (!options->print_config) return OK;
+    *done = true;
+    unresolve(set, options);
+    return options_print(set);
 }
 
 /* What the command line leaves out is as in the first run, whose options lie in the file `path`. */
 static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
     if (!path_exists(path)) return OK;
-    if (!options_given(set, "warmup")) options->warmup = FROM_OTHERS;
-    if (!options_given(set, "min-lr")) options->min_lr = FROM_OTHERS;
+    unresolve(set, options);
     TRY(options_read_file(set, path));
     resolve(set, options);
     return train_options_check(options, set);

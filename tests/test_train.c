@@ -193,6 +193,9 @@ static void test_print_config(void **state) {
     expect_equal_run(*state, "config.jsonl");
     program_succeeds(*state, "train --config=config.json --print-config >config2.json");
     expect_same_file(*state, "config.json", "config2.json");
+    /* Its warm-up is a tenth of the steps, however many there will be. */
+    program_succeeds(*state, "train " TINY " --print-config >config3.json && "
+                             "train --config=config3.json --steps=3 --val-every=0 --sample-every=0 -q");
 }
 
 /* ---- runs that agree but for rounding ---- */
