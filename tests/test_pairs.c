@@ -286,64 +286,70 @@ static void random_tokens_are_of_the_whole_vocabulary(void **state) {
     tokenizer_free(tokenizer);
 }
 
+enum { MASKED_SEQ = 42, MASKED = 6 }; // 0.15 * 40
+
+typedef struct {
+    int masked, kept, random, places[MASKED_SEQ];
+} MaskCounts;
+
+/* A row of the alphabet's text between its begin and end tokens: what was done to it. */
+static void count_masks(const int32_t *in, const int32_t *out, MaskCounts *m) {
+    int hidden = 0, phase = -1, last = MASKED_SEQ - 1;
+    assert_int_equal(in[0], 300);
+    assert_int_equal(in[last], 301);
+    assert_int_equal(out[0], -1);
+    assert_int_equal(out[last], -1);
+    for (int i = 1; i < last; i++) {
+        int32_t was = out[i] < 0 ? in[i] : out[i];
+        if (phase < 0) phase = (was - 'a' + 26 - i % 26) % 26;
+        assert_int_equal(was, 'a' + (phase + i) % 26);
+        if (out[i] < 0) continue;
+        hidden++;
+        m->places[i]++;
+        m->masked += in[i] == 302;
+        m->kept += in[i] == was;
+        m->random += in[i] != 302 && in[i] != was;
+        assert_in_range(in[i], 0, 302);
+    }
+    assert_int_equal(hidden, MASKED);
+}
+
 static void masks_follow_the_rule(void **state) {
     Tokenizer *tokenizer;
     expect_ok(tokenizer_open("bytes", &tokenizer));
     TokenSource *source = open_text(*state, tokenizer);
-    enum { SEQ = 42, ROWS = 125 };
+    enum { ROWS = 125 };
     MaskRule rule = {.begin = 300, .end = 301, .mask = 302, .vocab = 303};
-    LoaderOptions options = {.source = source, .batch = ROWS, .seq = SEQ, .seed = 3, .shuffle = true};
+    LoaderOptions options = {.source = source, .batch = ROWS, .seq = MASKED_SEQ, .seed = 3, .shuffle = true};
     Loader *loader;
     Batch batch;
-    int masked = 0, kept = 0, random = 0, places[SEQ] = {0};
+    MaskCounts m = {0};
     expect_ok(loader_open_masked(&options, &rule, &loader));
     assert_int_equal(loader_windows(loader), ROWS);
     int64_t targets;
     expect_ok(loader_targets(loader, 20, &targets));
-    assert_int_equal(targets, 20 * ROWS * 6);
+    assert_int_equal(targets, 20 * ROWS * MASKED);
     for (int epoch = 0; epoch < 20; epoch++) {
-        bool seen[ROWS] = {0};
         expect_ok(loader_next(loader, &batch));
-        assert_int_equal(batch.tokens, ROWS * 6); /* 0.15 * 40 */
+        assert_int_equal(batch.tokens, ROWS * MASKED);
         assert_null(batch.lengths);
-        for (int row = 0; row < ROWS; row++) {
-            const int32_t *in = batch.inputs + row * SEQ, *out = batch.targets + row * SEQ;
-            int hidden = 0, phase = -1;
-            assert_int_equal(in[0], 300);
-            assert_int_equal(in[SEQ - 1], 301);
-            assert_int_equal(out[0], -1);
-            assert_int_equal(out[SEQ - 1], -1);
-            for (int i = 1; i < SEQ - 1; i++) {
-                int32_t was = out[i] < 0 ? in[i] : out[i]; /* the text, whatever was done to it */
-                if (phase < 0) phase = (was - 'a' + 26 - i % 26) % 26;
-                assert_int_equal(was, 'a' + (phase + i) % 26);
-                if (out[i] < 0) continue;
-                hidden++;
-                places[i]++;
-                masked += in[i] == 302;
-                kept += in[i] == was;
-                random += in[i] != 302 && in[i] != was;
-                assert_in_range(in[i], 0, 302);
-            }
-            assert_int_equal(hidden, 6);
-            seen[row] = true;
-        }
-        assert_true(seen[ROWS - 1]);
+        for (int row = 0; row < ROWS; row++)
+            count_masks(batch.inputs + row * MASKED_SEQ, batch.targets + row * MASKED_SEQ, &m);
     }
     /* 15000 draws: five standard deviations are 245 of 12000 and 184 of 1500; a random one is at times the
      * same or the mask. */
-    assert_in_range(masked, 12000 - 245, 12000 + 245 + 30);
-    assert_in_range(kept, 1500 - 184, 1500 + 184 + 30);
-    assert_in_range(random, 1500 - 184 - 60, 1500 + 184);
-    for (int i = 1; i < SEQ - 1; i++) assert_in_range(places[i], 375 - 100, 375 + 100);
+    assert_in_range(m.masked, 12000 - 245, 12000 + 245 + 30);
+    assert_in_range(m.kept, 1500 - 184, 1500 + 184 + 30);
+    assert_in_range(m.random, 1500 - 184 - 60, 1500 + 184);
+    for (int i = 1; i < MASKED_SEQ - 1; i++) assert_in_range(m.places[i], 375 - 100, 375 + 100);
     Loader *again;
     Batch same;
     options.workers = 2;
     expect_ok(loader_open_masked(&options, &rule, &again));
     expect_ok(loader_seek(again, 19 * ROWS));
     expect_ok(loader_next(again, &same));
-    assert_memory_equal(same.inputs, batch.inputs, ROWS * SEQ * sizeof(int32_t));
-    assert_memory_equal(same.targets, batch.targets, ROWS * SEQ * sizeof(int32_t));
+    assert_memory_equal(same.inputs, batch.inputs, ROWS * MASKED_SEQ * sizeof(int32_t));
+    assert_memory_equal(same.targets, batch.targets, ROWS * MASKED_SEQ * sizeof(int32_t));
     loader_close(again);
     loader_close(loader);
     options.seq = 2;
