@@ -5,6 +5,7 @@
 #include "model/checkpoint_internal.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -82,6 +83,8 @@ static void print_member(const TrainingState *state, int i, char *text, size_t s
     }
 }
 
+static const int64_t COUNT_MOST = INT64_MAX / 2; // a run that goes on counts on
+
 static Status parse_member(const char *path, const char *text, int i, TrainingState *state) {
     void *place = (char *)state + members[i].offset;
     char *end = NULL;
@@ -102,7 +105,8 @@ static Status parse_member(const char *path, const char *text, int i, TrainingSt
         strcpy(place, text);
         return OK;
     }
-    if (end && *end == 0 && errno == 0) return OK;
+    bool counts = members[i].type == MEMBER_COUNT;
+    if (end && *end == 0 && errno == 0 && !(counts && *(int64_t *)place > COUNT_MOST)) return OK;
     return fail(ERROR_FORMAT, "%s: the metadata '%s' is missing or malformed", path, members[i].key);
 }
 
@@ -204,11 +208,23 @@ static Status find_moment(const Safetensors *file, const char *path, const Safet
                 *entry ? "of another shape" : "missing");
 }
 
-static Status load_moment(Ctx *ctx, const SafetensorsEntry *entry, Tensor flat, int64_t offset,
-                          float *chunk) {
+/* AdamW never makes others, and takes the second moment's root: one step would spoil the model. */
+static Status check_moment(const char *path, const SafetensorsEntry *entry, const float *values,
+                           int64_t count) {
+    float least = *entry->name == 'v' ? 0 : -FLT_MAX;
+    for (int64_t i = 0; i < count; i++)
+        if (!(values[i] >= least && values[i] <= FLT_MAX))
+            return fail(ERROR_FORMAT, "%s: tensor '%s' has a value of %g, which no moment can have", path,
+                        entry->name, (double)values[i]);
+    return OK;
+}
+
+static Status load_moment(Ctx *ctx, const char *path, const SafetensorsEntry *entry, Tensor flat,
+                          int64_t offset, float *chunk) {
     for (int64_t first = 0; first < entry->count; first += CHECKPOINT_CHUNK) {
         int64_t left = entry->count - first, n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
         TRY(safetensors_read(entry, first, n, chunk));
+        TRY(check_moment(path, entry, chunk, n));
         TRY(values_write(ctx, flat, offset + first, n, chunk));
     }
     return OK;
@@ -226,7 +242,7 @@ static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, 
             SafetensorsEntry wanted = describe(p, i % p->count, i / p->count, &name);
             TRY(find_moment(file, path, &wanted, &entry));
             Tensor flat = moments(p, i / p->count);
-            if (load) TRY(load_moment(ctx, entry, flat, p->offsets[i % p->count], chunk));
+            if (load) TRY(load_moment(ctx, path, entry, flat, p->offsets[i % p->count], chunk));
         }
     }
     return OK;

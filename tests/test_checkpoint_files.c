@@ -136,6 +136,24 @@ static void write_state(const char *folder, const SafetensorsNote *notes, int64_
     expect_ok(safetensors_writer_close(writer));
 }
 
+static void moments_that_cannot_be_are_refused(void **scratch) {
+    static const float wrong[][2] = {{NAN, 0}, {INFINITY, 0}, {0, NAN}, {0, -1}};
+    const char *folder = inside(*scratch, "model");
+    Config config = model_small();
+    Model model;
+    TrainingState state = state_sample();
+    model_open(&model, &config, F32, true);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        model_fill_all(&model);
+        expect_ok(values_write(&model.ctx, model.parameters.m, 3, 1, &wrong[i][0]));
+        expect_ok(values_write(&model.ctx, model.parameters.v, 3, 1, &wrong[i][1]));
+        expect_ok(checkpoint_save(&model.ctx, folder, &config, &model.parameters, NULL, &state));
+        expect_error(checkpoint_load_state(&model.ctx, folder, &model.parameters, &state), ERROR_FORMAT,
+                     "which no moment can have");
+    }
+    model_close(&model);
+}
+
 static void states_that_do_not_fit_are_named(void **scratch) {
     const char *folder = inside(*scratch, "model");
     Config config = model_small(), other = model_small();
@@ -170,11 +188,17 @@ static void states_that_do_not_fit_are_named(void **scratch) {
     static const struct {
         int note;
         const char *value, *part;
-    } wrong[] = {{0, "2", "version '2'"},     {1, "", "fusebox.step"},
-                 {1, "-1", "fusebox.step"},   {1, "1x", "fusebox.step"},
-                 {1, " 1", "fusebox.step"},   {1, "99999999999999999999", "fusebox.step"},
-                 {5, "1.5", "fusebox.seed"},  {6, "a schedule that nobody knows", "fusebox.schedule"},
-                 {9, "nan", "learning_rate"}, {9, "1e999", "learning_rate"}};
+    } wrong[] = {{0, "2", "version '2'"},
+                 {1, "", "fusebox.step"},
+                 {1, "-1", "fusebox.step"},
+                 {1, "1x", "fusebox.step"},
+                 {1, " 1", "fusebox.step"},
+                 {1, "99999999999999999999", "fusebox.step"},
+                 {5, "1.5", "fusebox.seed"},
+                 {6, "a schedule that nobody knows", "fusebox.schedule"},
+                 {9, "nan", "learning_rate"},
+                 {9, "1e999", "learning_rate"},
+                 {3, "9223372036854775807", "fusebox.tokens"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *kept = notes[wrong[i].note].value;
         notes[wrong[i].note].value = wrong[i].value;
@@ -221,6 +245,7 @@ int main(void) {
         IN_SCRATCH(names_and_dtypes_vary),
         IN_SCRATCH(weights_that_do_not_fit_are_named),
         IN_SCRATCH(states_that_do_not_fit_are_named),
+        IN_SCRATCH(moments_that_cannot_be_are_refused),
         cmocka_unit_test(fields_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,10 +59,20 @@ void model_fill(Model *model, Tensor flat, uint64_t stream) {
     }
 }
 
+static void square(Model *model, Tensor flat) {
+    int64_t count = tensor_count(flat);
+    float *values = malloc((size_t)count * sizeof *values);
+    expect_ok(values_read(&model->ctx, flat, 0, count, values));
+    for (int64_t i = 0; i < count; i++) values[i] *= values[i];
+    expect_ok(values_write(&model->ctx, flat, 0, count, values));
+    free(values);
+}
+
 void model_fill_all(Model *model) {
     Parameters *p = &model->parameters;
     Tensor flats[] = {tensor_empty(p->master) ? p->weight : p->master, p->m, p->v};
     for (int i = 0; i < 3; i++) model_fill(model, flats[i], (uint64_t)i);
+    if (!tensor_empty(p->v)) square(model, p->v);
 }
 
 TrainingState state_sample(void) {
