@@ -67,17 +67,7 @@ static void recomputation_changes_no_bit(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
     Safetensors *file;
     Task task = task_open(MODEL, VALUES, &file);
-    Parameters p;
-    expect_ok(parameters_open(&task.config, &p));
-    int64_t logits = task.batch * task.seq * task.config.vocab;
-    TaskResult kept = task_result(logits, 1, p.size), again = task_result(logits, 1, p.size);
-    rig_run(variant, task_gradient, &task, NULL, kept.values);
-    for (task.recompute = RECOMPUTE_HIDDEN; task.recompute <= RECOMPUTE_BLOCKS; task.recompute++) {
-        rig_run(variant, task_gradient, &task, NULL, again.values);
-        expect_equal(again.values[1], kept.values[1], 1, "loss");
-        expect_equal(again.values[2], kept.values[2], p.size, "gradient");
-    }
-    parameters_close(&p);
+    task_check_recomputation(&task, variant);
     safetensors_close(file);
 }
 

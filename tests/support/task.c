@@ -354,3 +354,18 @@ void task_check_slopes(Task *task) {
     }
     parameters_close(&p);
 }
+
+void task_check_recomputation(Task *task, const Variant *variant) {
+    Parameters p;
+    expect_ok(parameters_open(&task->config, &p));
+    int64_t logits = task->batch * task->seq * task->config.vocab;
+    TaskResult kept = task_result(logits, 1, p.size), again = task_result(logits, 1, p.size);
+    task->recompute = RECOMPUTE_NONE;
+    rig_run(variant, task_gradient, task, NULL, kept.values);
+    for (task->recompute = RECOMPUTE_HIDDEN; task->recompute <= RECOMPUTE_BLOCKS; task->recompute++) {
+        rig_run(variant, task_gradient, task, NULL, again.values);
+        expect_equal(again.values[1], kept.values[1], 1, "loss");
+        expect_equal(again.values[2], kept.values[2], p.size, "gradient");
+    }
+    parameters_close(&p);
+}

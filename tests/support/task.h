@@ -77,4 +77,7 @@ void task_check_gradients(const Task *task, const Safetensors *file, const Varia
 void task_check_steps(const Task *task, const Safetensors *file, const Variant *variant);
 void task_check_slopes(Task *task);
 
+/* Loss and gradients are the same bits whatever is made a second time instead of kept. */
+void task_check_recomputation(Task *task, const Variant *variant);
+
 #endif
