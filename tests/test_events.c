@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "profile/events.h"
 #include "profile/progress.h"
+#include "tests/support/expect.h"
 
 #include <fcntl.h>
 #include <float.h>
@@ -105,20 +106,12 @@ static void test_strings(void **state) {
 
 /* ---- the log ---- */
 
-static char folder[] = "/tmp/fusebox-events-XXXXXX";
 static char log_path[64];
 
 static int make_folder(void **state) {
-    (void)state;
-    if (!mkdtemp(folder)) return -1;
-    snprintf(log_path, sizeof log_path, "%s/log.jsonl", folder);
+    if (scratch_setup(state)) return -1;
+    snprintf(log_path, sizeof log_path, "%s/log.jsonl", (const char *)*state);
     return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    remove(log_path);
-    return rmdir(folder);
 }
 
 static void read_log(char *text, size_t room) {
@@ -327,5 +320,5 @@ int main(void) {
         cmocka_unit_test(test_bar),       cmocka_unit_test(test_rate),      cmocka_unit_test(test_plain),
         cmocka_unit_test(test_time_left),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, scratch_teardown);
 }

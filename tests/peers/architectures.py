@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gpt2 import optimizer, step_of
-from worker import serve
+from gpt2 import compiled, optimizer, step_of
+from worker import add_integers, find_device, prepare, serve
 
 MASKED_SHARE, IGNORED = 0.15, -100
 
@@ -216,19 +216,16 @@ def options():
     parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--head", choices=["masked", "all"], default="masked")
     model = dict(layers=12, heads=12, width=768, vocab=30522, context=512)
-    for name, value in dict(model, batch=8, seq=128, source=24, tokens=511, threads=0).items():
-        parser.add_argument("--" + name, type=int, default=value)
+    add_integers(parser, **model, batch=8, seq=128, source=24, tokens=511, threads=0)
     return parser.parse_args()
 
 
 def main():
     o = options()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
-    if o.threads:
-        torch.set_num_threads(o.threads)
+    device = find_device()
+    prepare(o)
     model = build(o, device)
-    run = torch.compile(model, dynamic=False) if o.path == "compiled" else model
+    run = compiled(model, o.path)
     warmup = 1 if o.work == "translate" else 5
     serve(WORKS[o.work](model, run, o, device), warmup, parameters=parameters(o))
 

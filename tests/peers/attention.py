@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from worker import serve
+from worker import add_integers, serve
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 
@@ -19,8 +19,7 @@ BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTEN
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", choices=sorted(BACKENDS), default="cudnn")
-    for name, value in dict(batch=64, heads=12, seq=1024, size=64).items():
-        parser.add_argument("--" + name, type=int, default=value)
+    add_integers(parser, batch=64, heads=12, seq=1024, size=64)
     o = parser.parse_args()
     shape = (o.batch, o.heads, o.seq, o.size)
     q, k, v, gradient = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))

@@ -11,7 +11,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from worker import serve
+from worker import add_integers, find_device, serve
 
 
 def by_primitives(z):
@@ -21,10 +21,10 @@ def by_primitives(z):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=1 << 20)
+    add_integers(parser, count=1 << 20)
     parser.add_argument("--compiled", action="store_true")
     o = parser.parse_args()
-    z = torch.randn(o.count, device="cuda" if torch.cuda.is_available() else "cpu")
+    z = torch.randn(o.count, device=find_device())
     works = {"primitives": lambda: by_primitives(z), "one kernel": lambda: F.gelu(z, approximate="tanh")}
     if o.compiled:
         compiled = torch.compile(by_primitives)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from worker import serve
+from worker import add_integers, find_device, prepare, serve
 
 VOCAB, MULTIPLE = 50257, 128  # rows are padded to a multiple, as ./train's
 
@@ -166,6 +166,11 @@ def build(o, device):
     return model.bfloat16() if o.weights == "bf16" else model
 
 
+def compiled(model, path):
+    """What runs the model on that path."""
+    return torch.compile(model, dynamic=False) if path == "compiled" else model
+
+
 def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", choices=["train", "forward", "decode"], default="train")
@@ -173,22 +178,19 @@ def options():
     parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--weights", choices=["fp32", "bf16"], default="fp32")
     model = dict(layers=12, heads=12, width=768, vocab=VOCAB)
-    for name, value in dict(model, batch=8, seq=1024, threads=0).items():
-        parser.add_argument("--" + name, type=int, default=value)
+    add_integers(parser, **model, batch=8, seq=1024, threads=0)
     return parser.parse_args()
 
 
 def main():
     o = options()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
-    if o.threads:
-        torch.set_num_threads(o.threads)
+    device = find_device()
+    prepare(o)
     model = build(o, device)
     if o.work == "decode":
         return serve(decoding(model, o, device))
-    run = torch.compile(model, dynamic=False) if o.path == "compiled" else model
-    serve((training if o.work == "train" else forward)(model, run, o, device))
+    work = training if o.work == "train" else forward
+    serve(work(model, compiled(model, o.path), o, device))
 
 
 if __name__ == "__main__":

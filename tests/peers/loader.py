@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import gpt2
+from worker import add_integers, find_device
 
 WARMUP, STEPS, SHARE = 20, 60, 0.38
 
@@ -52,11 +53,10 @@ def run(step, o, device, delay, workers):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
-    for name, value in dict(layers=12, heads=12, width=768, vocab=50257, batch=8, seq=512).items():
-        parser.add_argument("--" + name, type=int, default=value)
+    add_integers(parser, layers=12, heads=12, width=768, vocab=50257, batch=8, seq=512)
     o = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     o.path, o.weights = "eager", "fp32"
+    device = find_device()
     model = gpt2.build(o, device)
     step = gpt2.step_of(model, model, gpt2.optimizer(model, o.path), o.dtype, device)
     free = run(step, o, device, 0, 0)["ms"]

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from gpt2 import GPT2, optimizer, step_of
+from worker import add_integers, find_device
 
 SHARD_HEADER = 1024  # bytes
 
@@ -137,22 +138,14 @@ def options():
     parser = argparse.ArgumentParser()
     for name in ("weights", "data", "val-data", "log"):
         parser.add_argument("--" + name, required=True)
-    for name, value in {
-        "steps": 1000,
-        "batch": 8,
-        "seq": 512,
-        "warmup": 100,
-        "seed": 1,
-        "val-steps": 50,
-    }.items():
-        parser.add_argument("--" + name, type=int, default=value)
+    add_integers(parser, steps=1000, batch=8, seq=512, warmup=100, seed=1, val_steps=50)
     parser.add_argument("--lr", type=float, default=6e-4)
     return parser.parse_args()
 
 
 def main():
     o = options()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = find_device()
     tensors = read_weights(o.weights)
     layers = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("h."))
     context, width = tensors["wpe.weight"].shape

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import architectures
 import gpt2
-from worker import times
+from worker import add_integers, find_device, times
 
 CATEGORIES = {
     "aten::addmm": "products",
@@ -71,13 +71,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", choices=["bert", "gpt2"], default="bert")
     parser.add_argument("--sizes", default="1x128")
-    for name, value in dict(layers=12, heads=12, width=768, vocab=30522, context=512).items():
-        parser.add_argument("--" + name, type=int, default=value)
+    add_integers(parser, layers=12, heads=12, width=768, vocab=30522, context=512)
     o = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     o.path, o.dtype = "naive", "fp32"
     sizes = {size: [int(number) for number in size.split("x")] for size in o.sizes.split(",")}
-    print(json.dumps((of_bert if o.model == "bert" else of_gpt2)(o, device, sizes)))
+    print(json.dumps((of_bert if o.model == "bert" else of_gpt2)(o, find_device(), sizes)))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,24 @@ import time
 import torch
 
 
+def add_integers(parser, **defaults):
+    """Options that take an integer each."""
+    for name, value in defaults.items():
+        parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
+
+
+def find_device():
+    """Where the work runs."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def prepare(o):
+    """The same numbers at random in every process, and no more threads than --threads asks for."""
+    torch.manual_seed(0)
+    if o.threads:
+        torch.set_num_threads(o.threads)
+
+
 def say(**values):
     print(json.dumps(values), flush=True)
 
