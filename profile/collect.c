@@ -333,6 +333,7 @@ static void set_run(const Making *m, const TraceRun *run) {
     to->step_count = to->traced_count = 0;
     to->source = c->source;
     to->source_note = trace_name(t, c->note);
+    to->graphs = c->graphs;
     to->device = trace_name(t, c->device->name);
     to->library = trace_name(t, c->device->library);
     to->host = trace_name(t, run->host ? run->host : "");

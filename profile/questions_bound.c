@@ -181,8 +181,8 @@ static void weigh_events(const ProfilePath *path, Evidence *e) {
 
 static Evidence weigh(const ProfilePath *path) {
     const Figures *f = &path->figures;
-    Evidence e = {.cpu = path->trace->run.source == SOURCE_CLOCK};
-    e.graphs = strstr(path->trace->run.source_note, "as graphs") != NULL;
+    const TraceRun *run = &path->trace->run;
+    Evidence e = {.cpu = run->source == SOURCE_CLOCK, .graphs = run->graphs};
     e.reader = share(f->reader_ms, f->step_ms);
     e.idle = fmax(0, 1 - share(1e-6 * f->device_ns, f->step_ms) - e.reader);
     weigh_work(path, &e);

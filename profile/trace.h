@@ -140,6 +140,7 @@ typedef enum { SOURCE_CUPTI, SOURCE_EVENTS, SOURCE_CLOCK } TraceSource;
 typedef struct {
     TraceSource source;
     const char *source_note; // why not a better one, or how it is used; "". "nsys holds CUPTI", ...
+    bool graphs;             // steps are launched as graphs
     const char *device, *library, *host;
     int32_t device_count, threads;
     Peaks measured, sheet;                    // limits; sheet all 0 where the device is not known
