@@ -10,6 +10,7 @@
 #include "profile/tables.h"
 #include "tests/planted/planted.h"
 #include "tests/support/expect.h"
+#include "tests/support/model.h"
 
 #include <dlfcn.h>
 #include <libgen.h>
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STEPS = 3, WARM = 4, LAYERS = 2, BATCH = 2, SEQ = 16, DEPTH = 32 };
+enum { STEPS = 3, WARM = 4, BATCH = 2, SEQ = 16, DEPTH = 32 };
 
 /* ---- a device: the CPU, whose ranges launch kernels ---- */
 
@@ -89,31 +90,9 @@ static Device *open_device(void) {
 
 static int32_t tokens[BATCH * SEQ + 1];
 
-static Status fetch(void *source, int64_t index, MicroBatch *micro) {
-    (void)source;
-    (void)index;
-    *micro = (MicroBatch){.inputs = tokens, .targets = tokens + 1};
-    return OK;
-}
-
 static void open_trainer(Trainer *t, Device *device) {
-    Config config;
-    expect_ok(config_preset("gpt2-nano", &config));
-    config.layers = LAYERS;
-    config.width = 32;
-    config.heads = config.kv_heads = 2;
-    config.hidden = 128;
-    config.context = SEQ;
-    expect_ok(trainer_open(t, device, &config));
-    t->ctx.fuses = ~0u;
-    t->ctx.graphs = true;
-    t->batch = BATCH;
-    t->seq = SEQ;
-    t->accum = 2; // one graph, launched twice in a step
-    t->update = (UpdateOptions){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
-    expect_ok(trainer_measure(t, NULL));
-    expect_ok(trainer_allocate(t));
-    expect_ok(parameters_initialize(&t->ctx, &t->model.parameters, 1));
+    // one graph, launched twice in a step
+    model_open_trainer(t, device, &(SmallTrainer){BATCH, SEQ, .accum = 2, .fuses = ~0u, .graphs = true});
 }
 
 static void run_steps(Trainer *t, int64_t first, int64_t count, Recorder *recorder) {
@@ -121,7 +100,7 @@ static void run_steps(Trainer *t, int64_t first, int64_t count, Recorder *record
     for (int64_t step = first; step < first + count; step++) {
         t->ctx.step = step;
         t->ctx.recorder = recorder;
-        expect_ok(trainer_step(t, fetch, NULL, 1e-3, &result));
+        expect_ok(trainer_step(t, model_fetch, tokens, 1e-3, &result));
         t->ctx.recorder = NULL;
     }
 }
@@ -166,6 +145,7 @@ static Trace *traced(const CollectorOptions *options, bool ready) {
     trainer_close(&t);
     device->close(device);
     assert_int_equal(trace->run.source, SOURCE_CUPTI);
+    assert_int_equal(trace->run.graphs, options->graphs);
     assert_string_equal(trace->run.source_note, options->graphs ? "steps are launched as graphs" : "");
     return trace;
 }

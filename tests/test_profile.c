@@ -6,41 +6,17 @@
 #include "profile/sheet.h"
 #include "profile/tables.h"
 #include "tests/support/expect.h"
+#include "tests/support/model.h"
 
 #include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 
-enum { STEPS = 3, LAYERS = 2, BATCH = 2, SEQ = 32 };
+enum { STEPS = 3, LAYERS = 2, BATCH = 2, SEQ = 32 }; // LAYERS: of model_open_trainer
 
 /* ---- a trace of a few steps ---- */
 
 static int32_t tokens[BATCH * SEQ + 1];
-
-static Status fetch(void *source, int64_t index, MicroBatch *micro) {
-    (void)source;
-    (void)index;
-    *micro = (MicroBatch){.inputs = tokens, .targets = tokens + 1};
-    return OK;
-}
-
-static void open_small(Trainer *t, Device *device, uint32_t fuses) {
-    Config config;
-    expect_ok(config_preset("gpt2-nano", &config));
-    config.layers = LAYERS;
-    config.width = 32;
-    config.heads = config.kv_heads = 2;
-    config.hidden = 128;
-    config.context = SEQ;
-    expect_ok(trainer_open(t, device, &config));
-    t->ctx.fuses = fuses;
-    t->batch = BATCH;
-    t->seq = SEQ;
-    t->update = (UpdateOptions){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
-    expect_ok(trainer_measure(t, NULL));
-    expect_ok(trainer_allocate(t));
-    expect_ok(parameters_initialize(&t->ctx, &t->model.parameters, 1));
-}
 
 static void run_steps(Trainer *t, Recorder *recorder) {
     StepResult result;
@@ -48,7 +24,7 @@ static void run_steps(Trainer *t, Recorder *recorder) {
         t->ctx.step = step;
         t->ctx.recorder = recorder;
         PROFILE_SCOPE(&t->ctx, "step") {
-            PROFILE_SCOPE(&t->ctx, "my range") expect_ok(trainer_gradients(t, fetch, NULL));
+            PROFILE_SCOPE(&t->ctx, "my range") expect_ok(trainer_gradients(t, model_fetch, tokens));
             expect_ok(trainer_update(t, 1e-3));
             expect_ok(trainer_result(t, &result));
         }
@@ -75,7 +51,7 @@ static Trace *traced(Device *device, uint32_t fuses) {
                           .process_cpu = 0.5,
                           .system_cpu = 0.75};
     for (int i = 0; i <= BATCH * SEQ; i++) tokens[i] = i * 7 % 256;
-    open_small(&t, device, fuses);
+    model_open_trainer(&t, device, &(SmallTrainer){BATCH, SEQ, .accum = 1, .fuses = fuses});
     expect_ok(collector_open(device, &(CollectorOptions){0}, &collector));
     for (int window = 0; window < 2; window++) { // a second one must not remember the first
         expect_ok(collector_begin(collector, window == 0));

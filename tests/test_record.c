@@ -37,7 +37,21 @@ static void replay(void *marker, int64_t record, int64_t kernels) {
     mark(marker, record);
 }
 
-static Recorder *open_recorder(Device *device, Told *told, int64_t limit) {
+static Device *device;
+
+static int open_device(void **state) {
+    (void)state;
+    expect_ok(device_open_cpu(1, &device));
+    return 0;
+}
+
+static int close_device(void **state) {
+    (void)state;
+    device->close(device);
+    return 0;
+}
+
+static Recorder *open_recorder(Told *told, int64_t limit) {
     const RecorderOptions options = {.limit = limit,
                                      .primitives = true,
                                      .whole = true,
@@ -57,7 +71,8 @@ static void begin(Recorder *r, RecordKind kind, const char *name, int64_t step) 
 }
 
 /* forward > product, bias */
-static RecordedGraph *capture_work(Recorder *r, int64_t step, Arena arenas[ARENA_COUNT]) {
+static RecordedGraph *capture_work(Recorder *r, int64_t step) {
+    Arena arenas[ARENA_COUNT] = {0};
     record_capture_begin(r);
     begin(r, RECORD_SCOPE, "forward", step);
     begin(r, RECORD_OPERATION, "product", step);
@@ -83,16 +98,13 @@ static void launches_repeat_the_capture(void **state) {
     static const char *const names[] = {"step", "graph", "forward", "product", "bias"};
     static const int64_t parents[] = {-1, 0, 1, 2, 2};
     (void)state;
-    Device *device;
     Told told = {0};
-    Arena arenas[ARENA_COUNT] = {0};
     const Record *records;
     int64_t count, dropped;
-    expect_ok(device_open_cpu(1, &device));
-    Recorder *r = open_recorder(device, &told, 0);
+    Recorder *r = open_recorder(&told, 0);
     begin(r, RECORD_SCOPE, "step", 4);
-    record_memory(r, arenas);
-    RecordedGraph *graph = capture_work(r, 4, arenas);
+    record_memory(r, (Arena[ARENA_COUNT]){0});
+    RecordedGraph *graph = capture_work(r, 4);
     record_end(r);
     assert_non_null(graph);
     assert_true(recorder_knows(r, graph) && !recorder_knows(r, NULL));
@@ -127,17 +139,13 @@ static void launches_repeat_the_capture(void **state) {
     assert_int_equal(told.depth, 0);
     recorded_graph_free(graph);
     recorder_close(r);
-    device->close(device);
 }
 
 static void others_graphs_are_not_known(void **state) {
     (void)state;
-    Device *device;
     Told told = {0};
-    Arena arenas[ARENA_COUNT] = {0};
-    expect_ok(device_open_cpu(1, &device));
-    Recorder *first = open_recorder(device, &told, 0), *second = open_recorder(device, &told, 0);
-    RecordedGraph *graph = capture_work(first, 1, arenas);
+    Recorder *first = open_recorder(&told, 0), *second = open_recorder(&told, 0);
+    RecordedGraph *graph = capture_work(first, 1);
     assert_true(recorder_knows(first, graph) && !recorder_knows(second, graph));
     recorded_graph_free(graph);
     recorder_close(first);
@@ -146,20 +154,16 @@ static void others_graphs_are_not_known(void **state) {
     expect_ok(recorder_open(device, &(RecorderOptions){.whole = true}, &plain));
     assert_false(recorder_captures(plain));
     recorder_close(plain);
-    device->close(device);
 }
 
 /* Records beyond the limit are counted, and nothing is given to a record that is not there. */
 static void a_full_recorder_drops_launches(void **state) {
     (void)state;
-    Device *device;
     Told told = {0};
-    Arena arenas[ARENA_COUNT] = {0};
     const Record *records;
     int64_t count, dropped;
-    expect_ok(device_open_cpu(1, &device));
-    Recorder *r = open_recorder(device, &told, 8);
-    RecordedGraph *graph = capture_work(r, 1, arenas);
+    Recorder *r = open_recorder(&told, 8);
+    RecordedGraph *graph = capture_work(r, 1);
     recorder_clear(r);
     launch(r, graph, 1);
     launch(r, graph, 2);
@@ -170,12 +174,11 @@ static void a_full_recorder_drops_launches(void **state) {
     assert_int_equal(told.depth, 0);
     recorded_graph_free(graph);
     recorder_close(r);
-    device->close(device);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(launches_repeat_the_capture),
                                        cmocka_unit_test(others_graphs_are_not_known),
                                        cmocka_unit_test(a_full_recorder_drops_launches)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_device, close_device);
 }

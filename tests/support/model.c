@@ -75,6 +75,33 @@ void model_fill_all(Model *model) {
     if (!tensor_empty(p->v)) square(model, p->v);
 }
 
+void model_open_trainer(Trainer *t, Device *device, const SmallTrainer *small) {
+    Config config;
+    expect_ok(config_preset("gpt2-nano", &config));
+    config.layers = 2;
+    config.width = 32;
+    config.heads = config.kv_heads = 2;
+    config.hidden = 128;
+    config.context = small->seq;
+    expect_ok(trainer_open(t, device, &config));
+    t->ctx.fuses = small->fuses;
+    t->ctx.graphs = small->graphs;
+    t->batch = small->batch;
+    t->seq = small->seq;
+    t->accum = small->accum;
+    t->update = (UpdateOptions){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+    expect_ok(trainer_measure(t, NULL));
+    expect_ok(trainer_allocate(t));
+    expect_ok(parameters_initialize(&t->ctx, &t->model.parameters, 1));
+}
+
+Status model_fetch(void *tokens, int64_t index, MicroBatch *micro) {
+    const int32_t *first = tokens;
+    (void)index;
+    *micro = (MicroBatch){.inputs = first, .targets = first + 1};
+    return OK;
+}
+
 TrainingState state_sample(void) {
     TrainingState state = {.step = 123,
                            .updates = 120,

@@ -1,8 +1,10 @@
-/* A model's parameters on the CPU with memory of their own, for tests of what stores them. */
+/* A model's parameters on the CPU with memory of their own, for tests of what stores them, and a trainer of a
+ * small model. */
 #ifndef TESTS_SUPPORT_MODEL_H
 #define TESTS_SUPPORT_MODEL_H
 
 #include "model/checkpoint.h"
+#include "model/trainer.h"
 #include "tests/support/expect.h"
 
 typedef struct {
@@ -21,6 +23,17 @@ void model_close(Model *model);
  * squared. */
 void model_fill(Model *model, Tensor flat, uint64_t stream);
 void model_fill_all(Model *model);
+
+/* A trainer of two narrow blocks without padding, with drawn parameters, ready to step. */
+typedef struct {
+    int64_t batch, seq, accum;
+    uint32_t fuses;
+    bool graphs;
+} SmallTrainer;
+void model_open_trainer(Trainer *trainer, Device *device, const SmallTrainer *small);
+
+/* FetchBatch: the same tokens every time, (batch * seq + 1) i32. */
+Status model_fetch(void *tokens, int64_t index, MicroBatch *micro);
 
 /* A state with every member set, and two fields. */
 TrainingState state_sample(void);
