@@ -119,10 +119,15 @@ static Status open_greedy(Job *job, int64_t source) {
     return sampler_open(job->session->config.vocab, &options, &job->sampler);
 }
 
+/* Of a translation, with its end. */
+static int64_t most_tokens(const Job *job) {
+    int64_t context = job->session->config.context;
+    return job->options->tokens < context ? job->options->tokens : context;
+}
+
 static Status prepare(Job *job) {
     const InferOptions *o = job->options;
     const Session *s = job->session;
-    int64_t context = s->config.context;
     ctx_open(&job->ctx, s->device);
     session_prepare(s, &job->ctx);
     TRY(transformer_open(&s->config, &job->model));
@@ -133,7 +138,7 @@ static Status prepare(Job *job) {
                                 .end = tokenizer_special(s->tokenizer, TOKEN_END),
                                 .source = job->entries[0].count,
                                 .least = o->min_tokens,
-                                .most = o->tokens < context ? o->tokens : context,
+                                .most = most_tokens(job),
                                 .decoding = o->no_cache ? DECODING_LAST : (Decoding)o->decoding};
     job->greedy = o->beam == 1 && options.sentences == 1 && !o->min_tokens && !*o->profiling.window &&
                   options.decoding == DECODING_CACHED;
@@ -194,8 +199,7 @@ static Status translate_batch(Job *job, int64_t first, int64_t count) {
 static Status translate_greedily(Job *job, Entry *entry) {
     const Tokenizer *tokenizer = job->session->tokenizer;
     int32_t begin = tokenizer_special(tokenizer, TOKEN_BEGIN), end = tokenizer_special(tokenizer, TOKEN_END);
-    int64_t context = job->session->config.context;
-    int64_t most = job->options->tokens < context ? job->options->tokens : context;
+    int64_t most = most_tokens(job);
     Generator *g = &job->generator;
     TRY(generator_start(g, &begin, 1));
     TRY(generator_read_source(&job->ctx, g, job->tokens.ids + entry->first, entry->count));
