@@ -1,22 +1,13 @@
 #include "model/infer_options.h"
 
+#include "model/option_rows.h"
 #include "model/text_profile.h"
 
 #include <string.h>
 
 enum { SIZE_MOST = 1 << 24, RUNS_MOST = 1000000 };
 
-#define AT(member)               .field = offsetof(InferOptions, member)
-#define TEXT(name, what, member) OPTION_TEXT, name, .argument = what, AT(member)
-#define COUNT(name, from, to, member)                                                                        \
-    OPTION_INTEGER, name, .argument = "N", .least = from, .most = to, AT(member)
-#define NUMBER(name, from, to, member)                                                                       \
-    OPTION_NUMBER, name, .argument = "X", .low = from, .high = to, AT(member)
-#define LIST(name, from, to, member)                                                                         \
-    OPTION_LIST, name, .argument = "LIST", .least = from, .most = to, AT(member)
-#define FLAG(name, member) OPTION_FLAG, name, AT(member)
-#define HEADING(text)                                                                                        \
-    { OPTION_HEADING, .doc = text }
+#define AT(member) .field = offsetof(InferOptions, member)
 
 static const Option table[] = {
     HEADING("Model"),
@@ -170,9 +161,7 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
     TRY(options_exclude(set, "profile", "json"));
     TRY(options_exclude(set, "no-cache", "decoding"));
     TRY(options_exclude(set, "sweep", "json"));
-    if (o->profiling.graphs && !o->compute.graphs)
-        return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
-    TRY(profiling_options_check(&o->profiling, set, 0));
+    TRY(profiling_options_check(&o->profiling, &o->compute, set, 0));
     if (mode == INFER_GENERATE && *o->profiling.window) TRY(text_profile_check(&o->profiling, o->tokens));
     TRY(option_needs(set, "profile-tokens", *o->profiling.window, "--profile"));
     if (mode == INFER_GENERATE) TRY(option_needs(set, "compare", *o->profiling.window, "--profile"));

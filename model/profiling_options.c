@@ -1,7 +1,6 @@
 #include "model/profiling_options.h"
 
 #include "base/files.h"
-#include "model/compute_options.h"
 #include "profile/tables.h"
 #include "profile/window.h"
 
@@ -29,10 +28,13 @@ Status profiling_options_folder(const ProfilingOptions *o) {
     return fail(ERROR_FILE, "--profile-out=%.200s: files cannot be made there: %s", o->out, strerror(errno));
 }
 
-Status profiling_options_check(const ProfilingOptions *o, const OptionSet *set, int64_t steps) {
+Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *compute, const OptionSet *set,
+                               int64_t steps) {
     static const char *const others[] = {"profile-out", "profile-trace", "profile-graphs", "profile-latency",
                                          "report",      "timer-only",    "sort",           "limit",
                                          "unit",        "full-names",    "torch-compat"};
+    if (o->graphs && !compute->graphs)
+        return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         TRY(option_needs(set, others[i], *o->window, "--profile"));
     TRY(options_exclude(set, "timer-only", "profile-out")); // nothing is traced, so there is nothing to write

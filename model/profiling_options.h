@@ -2,7 +2,7 @@
 #ifndef MODEL_PROFILING_OPTIONS_H
 #define MODEL_PROFILING_OPTIONS_H
 
-#include "base/options.h"
+#include "model/compute_options.h"
 #include "profile/table.h"
 
 typedef enum { REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
@@ -82,8 +82,9 @@ CHECKED Status profiling_options_steps(const ProfilingOptions *options, int64_t 
 /* Makes the folder of --profile-out, so that what cannot be written shows before anything runs. */
 CHECKED Status profiling_options_folder(const ProfilingOptions *options);
 
-/* ERROR_USAGE for a window that cannot be, a column that no table has, options without --profile. A window
- * that records steps after `steps`, unless that is 0, cannot be. */
-CHECKED Status profiling_options_check(const ProfilingOptions *options, const OptionSet *set, int64_t steps);
+/* ERROR_USAGE for a window that cannot be, a column that no table has, options without --profile, graphs that
+ * `compute` rules out. A window that records steps after `steps`, unless that is 0, cannot be. */
+CHECKED Status profiling_options_check(const ProfilingOptions *options, const ComputeOptions *compute,
+                                       const OptionSet *set, int64_t steps);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "model/checkpoint.h"
+#include "model/option_rows.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,17 +10,7 @@
 
 enum { FROM_OTHERS = -1, SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
 
-#define AT(member)               .field = offsetof(TrainOptions, member)
-#define TEXT(name, what, member) OPTION_TEXT, name, .argument = what, AT(member)
-#define COUNT(name, from, to, member)                                                                        \
-    OPTION_INTEGER, name, .argument = "N", .least = from, .most = to, AT(member)
-#define NUMBER(name, from, to, member)                                                                       \
-    OPTION_NUMBER, name, .argument = "X", .low = from, .high = to, AT(member)
-#define LIST(name, from, to, member)                                                                         \
-    OPTION_LIST, name, .argument = "LIST", .least = from, .most = to, AT(member)
-#define FLAG(name, member) OPTION_FLAG, name, AT(member)
-#define HEADING(text)                                                                                        \
-    { OPTION_HEADING, .doc = text }
+#define AT(member) .field = offsetof(TrainOptions, member)
 
 static const Option table[] = {
     HEADING("Model"),
@@ -197,9 +188,7 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
     TRY(compute_options_check(&o->compute));
     TRY(check_sizes(o));
     TRY(check_rates(o));
-    if (o->profiling.graphs && !o->compute.graphs)
-        return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
-    TRY(profiling_options_check(&o->profiling, set, o->steps));
+    TRY(profiling_options_check(&o->profiling, &o->compute, set, o->steps));
     TRY(check_sweep(o, set));
     TRY(option_needs(set, "val-data", *o->data, "--data"));
     TRY(option_needs(set, "val-data", o->val_every, "--val-every"));
