@@ -193,10 +193,7 @@ static void forward_query(const Problem *p, int64_t b, int64_t h, int64_t i, flo
         scores[j] = simd_exp(scores[j] - shift);
         sum += scores[j];
     }
-    for (int64_t j = 0; j < end && p->drops; j++) {
-        const RandomBlock words = dropout_words(&p->dropout, (b * p->heads + h) * p->queries + i, j / 4);
-        scores[j] *= words.word[j % 4] >= p->dropout.least ? (float)p->dropout.factor : 0;
-    }
+    if (p->drops) dropout_row(&p->dropout, (b * p->heads + h) * p->queries + i, scores, end, scores);
     float *y = query_row(p, a->y, b, h, i);
     memset(y, 0, (size_t)p->size * sizeof *y);
     for (int64_t j = 0; j < end; j++) {

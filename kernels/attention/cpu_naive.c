@@ -147,6 +147,16 @@ static Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes *s, real 
     return OK;
 }
 
+/* With dropout, *p becomes a tensor of its own: what was normalized stays for the backward pass. */
+static Status drop_probabilities(Ctx *ctx, const AttentionForward *a, Tensor *p) {
+    if (!dropout_on(&a->dropout)) return OK;
+    Tensor whole = *p;
+    TRY(take(ctx, ARENA_SCRATCH, "attention.dropped", whole.dtype, whole.shape, p));
+    PRIMITIVE (ctx, "dropout")
+        SPEC(dropout_apply)(&a->dropout, whole.data, tensor_rows(whole), tensor_width(whole), p->data);
+    return OK;
+}
+
 Status SPEC(attention_forward)(Ctx *ctx, const void *contract) {
     const AttentionForward *a = contract;
     const Sizes s = sizes_of(a);
@@ -175,13 +185,8 @@ Status SPEC(attention_forward)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(p), p.data);
     PRIMITIVE (ctx, "mask") mask(a, &s, p.data);
     TRY(softmax(ctx, a, &s, p.data));
-    Tensor dropped = p;
-    if (dropout_on(&a->dropout)) {
-        TRY(take(ctx, ARENA_SCRATCH, "attention.dropped", dtype, p.shape, &dropped));
-        PRIMITIVE (ctx, "dropout")
-            SPEC(dropout_apply)(&a->dropout, p.data, tensor_rows(p), s.keys, dropped.data);
-    }
-    PRIMITIVE (ctx, "value product") TRY(values_product(ctx, &s, dropped, v, y));
+    TRY(drop_probabilities(ctx, a, &p));
+    PRIMITIVE (ctx, "value product") TRY(values_product(ctx, &s, p, v, y));
     PRIMITIVE (ctx, "merge heads") merge_heads(y, a->y);
     return OK;
 }
@@ -224,10 +229,7 @@ Status SPEC(attention_backward)(Ctx *ctx, const void *contract) {
         split_heads(b->dy, dy);
     }
     Tensor dropped = p;
-    if (dropout_on(&a->dropout)) {
-        TRY(take(ctx, ARENA_SCRATCH, "attention.dropped", dtype, p.shape, &dropped));
-        PRIMITIVE (ctx, "dropout") SPEC(dropout_apply)(&a->dropout, p.data, rows, s.keys, dropped.data);
-    }
+    TRY(drop_probabilities(ctx, a, &dropped));
     PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, &s, dropped, dy, dv));
     PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, &s, dy, v, ds));
     if (dropout_on(&a->dropout))

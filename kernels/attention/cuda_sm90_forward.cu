@@ -344,11 +344,6 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
     finish(p, tile, row, softmax, o);
 }
 
-/* The same value in all lanes, as the compiler can see. */
-__device__ inline int uniform(int x) {
-    return __shfl_sync(~0u, x, 0);
-}
-
 template <class F>
 __device__ inline void consume(const Problem &p, int turns, typename F::Shared &shared) {
     Consumer<F> own(shared);

@@ -28,6 +28,11 @@ constexpr bool HOPPER = false;
 
 constexpr int WARPGROUP = 128, BLOCK_COLUMNS = 64, ROW_BYTES = 128;
 
+/* The same value in all lanes, as the compiler can see. */
+__device__ inline int uniform(int x) {
+    return __shfl_sync(~0u, x, 0);
+}
+
 /* ---- tiles of tensors in global memory ---- */
 
 /* Describes a tensor of bf16 for copies of tiles of it: `rank` extents, the innermost (dense) first, the

@@ -216,15 +216,6 @@ Status launch(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {
                            sizeof(typename F::Shared), p, maps);
 }
 
-/* Whether the build has code for this GPU: without sm_90a a kernel's body is left out (gpu::HOPPER), and what
- * is left takes hardly any registers. */
-bool built_for(const CudaDevice *device) {
-    cudaFuncAttributes attributes;
-    return device->capability == 90 &&
-           cudaFuncGetAttributes(&attributes, product_kernel<Form<Finish::BIAS>>) == cudaSuccess &&
-           attributes.numRegs > 64;
-}
-
 } // namespace
 } // namespace hopper_gemm
 
@@ -238,7 +229,7 @@ bool gemm_hopper_suits(const CudaDevice *device, const Gemm *g, const GemmEpilog
     // the copy engine takes rows from 16-byte addresses on, and clips what it stores at 16 bytes
     return walks_in_packs(8, {g->n, g->k, g->lda, g->ldb, g->ldc}, {g->a, g->b, g->c}) &&
            (!aux || walks_in_packs(8, {e->aux_ld}, {e->aux})) && (uintptr_t)e->bias % 4 == 0 &&
-           hopper_gemm::built_for(device);
+           device->hopper;
 }
 
 Status gemm_hopper_run(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {

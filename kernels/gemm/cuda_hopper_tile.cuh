@@ -78,11 +78,6 @@ struct Walk {
     }
 };
 
-/* The same value in all lanes, as the compiler can see. */
-__device__ inline int uniform(int x) {
-    return __shfl_sync(~0u, x, 0);
-}
-
 /* Turns that the two consumers take at something, the first at the first tile. `id`: of two barriers. */
 __device__ inline void begin_turn(int id, int group) {
     named_wait(id + group, CONSUMERS * WARPGROUP);
