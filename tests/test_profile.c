@@ -1,76 +1,18 @@
-/* Real steps, traced on the CPU and on a GPU: what the events and the tables say. */
+/* Real steps, traced on the CPU: what the events and the tables say. */
 #include "base/memory.h"
-#include "model/trainer.h"
-#include "profile/collect.h"
-#include "profile/cupti.h"
 #include "profile/sheet.h"
-#include "profile/tables.h"
 #include "tests/support/expect.h"
-#include "tests/support/model.h"
+#include "tests/support/traced.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
-
-enum { STEPS = 3, LAYERS = 2, BATCH = 2, SEQ = 32 }; // LAYERS: of model_open_trainer
-
-/* ---- a trace of a few steps ---- */
-
-static int32_t tokens[BATCH * SEQ + 1];
-
-static void run_steps(Trainer *t, Recorder *recorder) {
-    StepResult result;
-    for (int64_t step = 1; step <= STEPS; step++) {
-        t->ctx.step = step;
-        t->ctx.recorder = recorder;
-        PROFILE_SCOPE(&t->ctx, "step") {
-            PROFILE_SCOPE(&t->ctx, "my range") expect_ok(trainer_gradients(t, model_fetch, tokens));
-            expect_ok(trainer_update(t, 1e-3));
-            expect_ok(trainer_result(t, &result));
-        }
-        t->ctx.recorder = NULL;
-    }
-}
-
-static Trace *traced(Device *device, uint32_t fuses) {
-    Trainer t;
-    Collector *collector;
-    Trace *trace;
-    const double ms[STEPS] = {2, 3, 4}, reader[STEPS] = {0.1, 0.2, 0.3}, with[STEPS] = {3, 3, 3};
-    const TraceRun run = {.source_note = "",
-                          .host = "",
-                          .model = "small",
-                          .dtype = "fp32",
-                          .program = "test",
-                          .window = "",
-                          .batch = BATCH,
-                          .seq = SEQ,
-                          .accum = 1,
-                          .steps = STEPS,
-                          .measured = {1e11, 1e10},
-                          .process_cpu = 0.5,
-                          .system_cpu = 0.75};
-    for (int i = 0; i <= BATCH * SEQ; i++) tokens[i] = i * 7 % 256;
-    model_open_trainer(&t, device, &(SmallTrainer){BATCH, SEQ, .accum = 1, .fuses = fuses});
-    expect_ok(collector_open(device, &(CollectorOptions){0}, &collector));
-    for (int window = 0; window < 2; window++) { // a second one must not remember the first
-        expect_ok(collector_begin(collector, window == 0));
-        run_steps(&t, collector_recorder(collector));
-        if (window) expect_ok(collector_end(collector));
-    }
-    expect_ok(collector_trace(collector, &run, t.ctx.arenas, &trace));
-    expect_ok(trace_set_times(trace, ms, reader, STEPS, with, STEPS));
-    collector_close(collector);
-    trainer_close(&t);
-    return trace;
-}
 
 static int open_traces(void **state) {
     Device *device;
     Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
     expect_ok(device_open_cpu(1, &device));
-    traces[FORM_NAIVE] = traced(device, 0);
-    traces[FORM_FUSED] = traced(device, ~0u);
+    traces[FORM_NAIVE] = traced(device, 0, false);
+    traces[FORM_FUSED] = traced(device, ~0u, false);
     device->close(device);
     *state = traces;
     return 0;
@@ -81,47 +23,6 @@ static int close_traces(void **state) {
     for (int form = 0; form < FORM_COUNT; form++) trace_close(traces[form]);
     memory_free(traces);
     return 0;
-}
-
-/* ---- cells ---- */
-
-static double cell(const Table *table, int64_t row, const char *key) {
-    for (int i = 0; i < table->column_count; i++)
-        if (strcmp(table->columns[i].key, key) == 0)
-            return table->cells[row * table->column_count + i].number;
-    fail_msg("table %s has no column %s", table->key, key);
-    return 0;
-}
-
-static int64_t find_row(const Table *table, const char *name) {
-    for (int64_t row = 0; row < table->rows; row++)
-        if (strcmp(table->cells[row * table->column_count].text, name) == 0) return row;
-    fail_msg("table %s has no row %s", table->key, name);
-    return -1;
-}
-
-static double sum_of(const Table *table, const char *key) {
-    double sum = 0;
-    for (int64_t row = 0; row < table->rows; row++) sum += cell(table, row, key);
-    return sum;
-}
-
-static void expect_about(double value, double expected) {
-    if (!(fabs(value - expected) <= 1e-9 * fabs(expected))) fail_msg("%.17g is not %.17g", value, expected);
-}
-
-static double steps_ns(const Trace *t) {
-    double sum = 0;
-    for (int64_t i = 0; i < t->count; i++)
-        if (t->events[i].kind == TRACE_STEP) sum += (double)trace_length(&t->events[i]);
-    return sum;
-}
-
-static double device_ns(const Trace *t) {
-    double sum = 0;
-    for (int64_t i = 0; i < t->count; i++)
-        if (trace_on_device(&t->events[i])) sum += (double)trace_length(&t->events[i]);
-    return sum;
 }
 
 /* ---- the tables ---- */
@@ -135,7 +36,7 @@ static void test_events(void **state) {
         for (int64_t i = 0; i < t->count; i++) {
             const TraceEvent *e = &t->events[i];
             counts[e->kind]++;
-            assert_true(e->step >= 1 && e->step <= STEPS);
+            assert_true(e->step >= 1 && e->step <= TRACED_STEPS);
             if (e->parent >= 0) {
                 const TraceEvent *parent = &t->events[e->parent];
                 assert_true(e->begin >= parent->begin && e->end <= parent->end);
@@ -148,10 +49,10 @@ static void test_events(void **state) {
         }
         /* Two norms, an attention and four linear layers in a block, embed, final norm, head: forward and
          * backward; the update. */
-        assert_int_equal(counts[TRACE_STEP], STEPS);
-        assert_int_equal(counts[TRACE_PHASE], STEPS); // the others lie in "my range", so are scopes
-        assert_int_equal(counts[TRACE_OPERATION], STEPS * (2 * (7 * LAYERS + 3) + 1));
-        assert_int_equal(counts[TRACE_FILL], STEPS * 2);
+        assert_int_equal(counts[TRACE_STEP], TRACED_STEPS);
+        assert_int_equal(counts[TRACE_PHASE], TRACED_STEPS); // the others lie in "my range", so are scopes
+        assert_int_equal(counts[TRACE_OPERATION], TRACED_STEPS * (2 * (7 * TRACED_LAYERS + 3) + 1));
+        assert_int_equal(counts[TRACE_FILL], TRACED_STEPS * 2);
         assert_true(counts[TRACE_KERNEL] >= counts[TRACE_PRIMITIVE]);
         assert_true(covered <= steps_ns(t));
         assert_true(device_ns(t) <= steps_ns(t)); // one after another, none twice
@@ -177,12 +78,12 @@ static void test_operations(void **state) {
                 if (!torch) assert_true(cell(t, row, "self_device_ns") <= cell(t, row, "device_ns"));
             }
             const char *name = torch ? "fusebox::linear forward" : "linear forward";
-            assert_true(cell(t, find_row(t, name), "calls") == STEPS * 4 * LAYERS);
+            assert_true(cell(t, find_row(t, name), "calls") == TRACED_STEPS * 4 * TRACED_LAYERS);
             if (form == FORM_NAIVE) { // split in 3 and merge, forward; 4 and 3 backward
                 int64_t bmm = find_row(t, torch ? "aten::bmm" : "attention forward: score product");
-                assert_true(cell(t, bmm, "calls") == STEPS * LAYERS * (torch ? 6 : 1));
+                assert_true(cell(t, bmm, "calls") == TRACED_STEPS * TRACED_LAYERS * (torch ? 6 : 1));
                 int64_t scores = find_row(t, torch ? "fusebox::attention forward" : "attention forward");
-                assert_true(cell(t, scores, "cpu_memory_bytes") > BATCH * 2 * SEQ * 16 * 4 * 4);
+                assert_true(cell(t, scores, "cpu_memory_bytes") > TRACED_BATCH * 2 * TRACED_SEQ * 16 * 4 * 4);
             }
             tables_free(&tables);
         }
@@ -229,7 +130,7 @@ static void test_kernels(void **state) {
         expect_about(mean * cell(t, row, "instances"), cell(t, row, "total_ns"));
     }
     int64_t row = find_row(t, "cblas_sgemm NT"); // linear layers and the head, scores
-    assert_true(cell(t, row, "instances") == STEPS * (4 * LAYERS + 1 + 2 * LAYERS));
+    assert_true(cell(t, row, "instances") == TRACED_STEPS * (4 * TRACED_LAYERS + 1 + 2 * TRACED_LAYERS));
     tables_free(&tables);
 }
 
@@ -241,8 +142,8 @@ static void test_steps(void **state) {
         const Table *model = tables_find(&tables, "model"), *ranges = tables_find(&tables, "ranges");
         expect_about(sum_of(model, "cpu_ns"), steps_ns(traces[form]));
         expect_about(sum_of(model, "device_ns"), device_ns(traces[form]));
-        assert_true(cell(ranges, find_row(ranges, "my range"), "calls") == STEPS);
-        assert_true(cell(ranges, find_row(ranges, "layer 1"), "calls") == 2 * STEPS);
+        assert_true(cell(ranges, find_row(ranges, "my range"), "calls") == TRACED_STEPS);
+        assert_true(cell(ranges, find_row(ranges, "layer 1"), "calls") == 2 * TRACED_STEPS);
         const Table *overview = tables_find(&tables, "overview");
         for (int64_t row = 0; row < overview->rows; row++)
             assert_true(cell(overview, row, "union_ns") <= cell(overview, row, "sum_ns"));
@@ -253,7 +154,8 @@ static void test_steps(void **state) {
         expect_about(sum_of(categories, "device_ns"), device_ns(traces[form]));
         const Table *perf = tables_find(&tables, "perf");
         expect_about(cell(perf, find_row(perf, "batch cost, ms"), "mean"), 3);
-        expect_about(cell(perf, find_row(perf, "tokens per second"), "most"), BATCH * SEQ / 2e-3);
+        expect_about(cell(perf, find_row(perf, "tokens per second"), "most"),
+                     TRACED_BATCH * TRACED_SEQ / 2e-3);
         expect_about(cell(perf, find_row(perf, "reader cost, ms"), "least"), 0.1);
         const Table *device = tables_find(&tables, "device");
         expect_about(cell(device, 0, "utilization"), 0.5);
@@ -306,106 +208,10 @@ static void test_memory(void **state) {
     tables_free(&tables);
 }
 
-/* ---- on a GPU ---- */
-
-static Device *open_gpu(void) {
-    Device *device = NULL;
-    if (device_open_cuda) status_free(device_open_cuda(0, &device));
-    if (!device) skip();
-    return device;
-}
-
-/* Whatever the source: kernels lie in steps, serve something, and none is missing. */
-static void expect_kernels(const Trace *t) {
-    int64_t kernels = 0, wanted = 0;
-    for (int64_t i = 0; i < t->count; i++) {
-        const TraceEvent *e = &t->events[i];
-        wanted += e->kind == TRACE_PRIMITIVE && e->device_count > 0;
-        if (e->kind != TRACE_KERNEL) continue;
-        kernels++;
-        assert_true(e->parent >= 0 && e->in_operation && e->step >= 1 && e->step <= STEPS);
-        assert_true(e->end > e->begin);
-    }
-    assert_true(kernels >= wanted && wanted > STEPS * 20);
-}
-
-static void test_activities(void **state) {
-    (void)state;
-    Device *device = open_gpu();
-    for (int form = 0; form < FORM_COUNT; form++) {
-        Trace *t = traced(device, form == FORM_FUSED ? ~0u : 0);
-        Tables tables;
-        print_message("%s %s\n", source_name(t->run.source), t->run.source_note);
-        expect_kernels(t);
-        expect_ok(tables_make(t, false, &tables));
-        const Table *kernels = tables_find(&tables, "kernels");
-        if (t->run.source == SOURCE_CUPTI) {
-            double records = sum_of(kernels, "instances");
-            assert_true(t->run.launches == (int64_t)records && records > STEPS * 20);
-            assert_int_equal(t->run.dropped, 0);
-            for (int64_t row = 0; row < kernels->rows; row++) {
-                assert_true(cell(kernels, row, "registers") > 0);
-                assert_true(cell(kernels, row, "occupancy") > 0 && cell(kernels, row, "occupancy") <= 1);
-            }
-            for (int64_t i = 0; i < t->count; i++)
-                if (trace_on_device(&t->events[i])) {
-                    assert_true(t->events[i].launch >= 0);
-                    assert_true(t->events[i].end > t->events[t->events[i].launch].begin);
-                }
-        }
-        tables_free(&tables);
-        expect_ok(tables_make(t, true, &tables)); // where calls of CUDA are rows too
-        const Table *operations = tables_find(&tables, "operations");
-        expect_about(sum_of(operations, "self_cpu_ns"), steps_ns(t));
-        expect_about(sum_of(operations, "self_device_ns"), device_ns(t));
-        tables_free(&tables);
-        trace_close(t);
-    }
-    device->close(device);
-}
-
-static void ignore_call(void *user, int domain, uint32_t id, const void *data) {
-    (void)user;
-    (void)domain;
-    (void)id;
-    (void)data;
-}
-
-/* Somebody else has subscribed to CUPTI before: the run goes on with CUDA events, and says who. */
-static void test_second_subscriber(void **state) {
-    (void)state;
-    Device *device = open_gpu();
-    void *library = cupti_open ? dlopen("libcupti.so", RTLD_NOW) : NULL, *planted = NULL;
-    if (!library && cupti_open) library = dlopen("libcupti.so.13", RTLD_NOW);
-    if (!library) {
-        device->close(device);
-        skip();
-    }
-    int (*subscribe)(void **, void (*)(void *, int, uint32_t, const void *), void *);
-    int (*unsubscribe)(void *);
-    *(void **)&subscribe = dlsym(library, "cuptiSubscribe");
-    *(void **)&unsubscribe = dlsym(library, "cuptiUnsubscribe");
-    assert_int_equal(subscribe(&planted, ignore_call, NULL), 0);
-    Trace *t = traced(device, 0);
-    print_message("%s\n", t->run.source_note);
-    assert_int_equal(t->run.source, SOURCE_EVENTS);
-    assert_non_null(strstr(t->run.source_note, "another profiler already holds CUPTI"));
-    expect_kernels(t);
-    trace_close(t);
-    assert_int_equal(unsubscribe(planted), 0);
-    t = traced(device, 0); // and when it has gone, CUPTI is ours
-    assert_int_equal(t->run.source, SOURCE_CUPTI);
-    trace_close(t);
-    device->close(device);
-}
-
 int main(void) {
     const struct CMUnitTest tables[] = {cmocka_unit_test(test_events),      cmocka_unit_test(test_operations),
                                         cmocka_unit_test(test_torch_names), cmocka_unit_test(test_sheet),
                                         cmocka_unit_test(test_kernels),     cmocka_unit_test(test_steps),
                                         cmocka_unit_test(test_work),        cmocka_unit_test(test_memory)};
-    const struct CMUnitTest gpu[] = {cmocka_unit_test(test_activities),
-                                     cmocka_unit_test(test_second_subscriber)};
-    int failed = cmocka_run_group_tests(tables, open_traces, close_traces);
-    return failed + cmocka_run_group_tests(gpu, NULL, NULL);
+    return cmocka_run_group_tests(tables, open_traces, close_traces);
 }

@@ -1,0 +1,22 @@
+/* A few real steps of the small model of model_open_trainer, traced; and the cells of a trace's tables. */
+#ifndef TESTS_SUPPORT_TRACED_H
+#define TESTS_SUPPORT_TRACED_H
+
+#include "profile/tables.h"
+
+enum { TRACED_STEPS = 3, TRACED_LAYERS = 2, TRACED_BATCH = 2, TRACED_SEQ = 32 };
+
+/* TRACED_STEPS steps, the same again before them in a window that is forgotten. The caller closes it. */
+Trace *traced(Device *device, uint32_t fuses, bool graphs);
+
+double steps_ns(const Trace *trace);  // of the host, all steps
+double device_ns(const Trace *trace); // of all kernels, copies and fills
+
+/* Of a row, the column `key`. A table without it fails the test, as does one without the row `name`. */
+double cell(const Table *table, int64_t row, const char *key);
+int64_t find_row(const Table *table, const char *name);
+double sum_of(const Table *table, const char *key); // of all rows
+
+void expect_about(double value, double expected); // to 1e-9
+
+#endif
