@@ -60,7 +60,8 @@ Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], Re
     if (!replay->graph && replay->runs++ < RUNS_BEFORE_CAPTURE) return work(ctx, program);
     if (!replay->graph) TRY(capture(ctx, replay, work, program));
     bool recorded = ctx->recorder && replay->recorded;
-    if (recorded) record_replay(ctx->recorder, replay->recorded, ctx->step);
+    if (recorded)
+        record_replay(ctx->recorder, replay->recorded, ctx->device->graph_kernels(replay->graph), ctx->step);
     TRY(ctx->device->graph_launch(ctx->device, replay->graph));
     if (recorded) record_end(ctx->recorder);
     return OK;

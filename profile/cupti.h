@@ -13,7 +13,8 @@ extern "C" {
 typedef struct {
     TraceKind kind;   // TRACE_RUNTIME, TRACE_KERNEL, TRACE_COPY, TRACE_FILL
     const char *name; // of a kernel mangled; valid until cupti_close
-    int64_t begin, end;
+    int64_t begin,
+        end; // of what waited on the device for the one ahead on its stream: begin is that one's end
     uint32_t correlation;   // what was launched and the call that launched it bear the same
     int64_t thread, stream; // the system's numbers
     uint64_t node;          // of a graph, whose it was; 0: launched by itself
@@ -43,7 +44,7 @@ struct Cupti {
     void (*unmark)(void *cupti);
     /* As RecorderOptions has them (profile/record.h): marks count on from the capture's `record`, so a node
      * that was noted under record + 3 is marked replay's record + 3. */
-    int64_t (*capture)(void *cupti, int64_t record);
+    void (*capture)(void *cupti, int64_t record);
     void (*replay)(void *cupti, int64_t record, int64_t kernels);
     void (*close)(Cupti *cupti);
 };

@@ -161,7 +161,6 @@ void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT]) {
 struct RecordedGraph {
     const Recorder *recorder;
     double born;
-    int64_t kernels;
     Record *records; // (count) parents count from the first, which is the launch itself
     RecordMemory *memory;
     int64_t count, memory_count;
@@ -182,16 +181,15 @@ void record_capture_begin(Recorder *r) {
     if (r->failure) return;
     r->capture = r->count < r->options.limit ? r->count : -1;
     r->capture_memory = r->memory_count;
-    (void)r->options.capture(r->options.marker, r->capture);
+    r->options.capture(r->options.marker, r->capture);
     record_begin(r, &launch_record);
 }
 
-static RecordedGraph *take_graph(Recorder *r, int64_t kernels) {
+static RecordedGraph *take_graph(Recorder *r) {
     RecordedGraph *g = memory_allocate(sizeof *g);
     if (!g) return NULL;
     *g = (RecordedGraph){.recorder = r,
                          .born = r->born,
-                         .kernels = kernels,
                          .count = r->count - r->capture,
                          .memory_count = r->memory_count - r->capture_memory};
     g->records = memory_array((size_t)g->count, sizeof *g->records);
@@ -214,9 +212,9 @@ static RecordedGraph *take_graph(Recorder *r, int64_t kernels) {
 RecordedGraph *record_capture_end(Recorder *r) {
     if (r->failure) return NULL;
     record_end(r);
-    int64_t kernels = r->options.capture(r->options.marker, -1);
+    r->options.capture(r->options.marker, -1);
     if (r->capture < 0 || r->failure) return NULL; // no room for it: the launches are of nothing known
-    RecordedGraph *g = take_graph(r, kernels);
+    RecordedGraph *g = take_graph(r);
     if (!g) r->failure = fail(ERROR_MEMORY, "out of host memory for a graph's records");
     r->count = r->capture;
     r->memory_count = r->capture_memory;
@@ -230,7 +228,7 @@ void recorded_graph_free(RecordedGraph *graph) {
     memory_free(graph);
 }
 
-static Status replay(Recorder *r, const RecordedGraph *g, int64_t step) {
+static Status replay(Recorder *r, const RecordedGraph *g, int64_t kernels, int64_t step) {
     int64_t base = r->count, parent = r->depth ? r->open[r->depth - 1] : -1;
     double now = device_clock();
     if (base + g->count > r->options.limit) {
@@ -253,15 +251,15 @@ static Status replay(Recorder *r, const RecordedGraph *g, int64_t step) {
         sample.record += base;
         TRY(add_memory(r, &sample));
     }
-    r->options.replay(r->options.marker, base, g->kernels);
+    r->options.replay(r->options.marker, base, kernels);
     r->open[r->depth++] = base;
     return OK;
 }
 
-void record_replay(Recorder *r, const RecordedGraph *graph, int64_t step) {
+void record_replay(Recorder *r, const RecordedGraph *graph, int64_t kernels, int64_t step) {
     if (r->failure) return;
-    r->failure =
-        r->depth < DEPTH_LIMIT ? replay(r, graph, step) : fail(ERROR_INTERNAL, "records nest too deeply");
+    r->failure = r->depth < DEPTH_LIMIT ? replay(r, graph, kernels, step)
+                                        : fail(ERROR_INTERNAL, "records nest too deeply");
 }
 
 static Status resolve(Recorder *r) {

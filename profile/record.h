@@ -60,9 +60,9 @@ typedef struct {
     void (*mark)(void *marker, int64_t record);
     void (*unmark)(void *marker);
     /* Of graphs; NULL where they cannot be recorded. `capture`: what follows is noted under the records from
-     * `record` on, and not done; with -1 no longer, which gives the number of kernels noted. `replay` is what
-     * `mark` is, for the launch of a graph with so many kernels. */
-    int64_t (*capture)(void *marker, int64_t record);
+     * `record` on, and not done; with -1 no longer. `replay` is what `mark` is, for the launch of a graph with
+     * so many kernels. */
+    void (*capture)(void *marker, int64_t record);
     void (*replay)(void *marker, int64_t record, int64_t kernels);
     void *marker;
 } RecorderOptions;
@@ -86,7 +86,7 @@ RecordedGraph *record_capture_end(Recorder *recorder);
 void recorded_graph_free(RecordedGraph *graph);
 
 /* Begins the graph's launch, to be ended by record_end: its records come anew, in `step`, all at once. */
-void record_replay(Recorder *recorder, const RecordedGraph *graph, int64_t step);
+void record_replay(Recorder *recorder, const RecordedGraph *graph, int64_t kernels, int64_t step);
 
 /* Whether graphs can be recorded at all; whether it was this recorder that recorded the graph. */
 bool recorder_captures(const Recorder *recorder);

@@ -166,7 +166,10 @@ Status table_kernels(const Trace *t, Table *table) {
     Status status = fill_kernels(t, &rows, table);
     rows_free(&rows);
     if (!status && t->run.source == SOURCE_CUPTI)
-        status = table_note(table, "Queued: median time from the call that launches a kernel to its begin.");
+        status =
+            table_note(table, "Queued: median time from the call that launches a kernel to its begin. One "
+                              "that waits on the device for the one ahead (programmatic dependent launch) "
+                              "begins when that is over.");
     if (!status && t->run.source == SOURCE_CLOCK)
         status =
             table_note(table, "On the CPU a kernel is a library's call, or a primitive that makes none.");

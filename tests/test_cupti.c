@@ -67,6 +67,10 @@ static Status launch_graph(Device *device, Graph *graph) {
     return OK;
 }
 
+static int64_t graph_kernels(const Graph *graph) {
+    return gpu.cupti->graph_kernels(((const Captured *)graph)->executable);
+}
+
 static void free_graph(Device *device, Graph *graph) {
     (void)device;
     Captured *captured = (Captured *)graph;
@@ -82,6 +86,7 @@ static Device *open_device(void) {
     device->capture_begin = begin_capture;
     device->capture_end = end_capture;
     device->graph_launch = launch_graph;
+    device->graph_kernels = graph_kernels;
     device->graph_free = free_graph;
     return device;
 }
@@ -296,6 +301,22 @@ static void losses_show(void **state) {
     trace_close(t);
 }
 
+static void waiting_counts_once(void **state) {
+    (void)state;
+    gpu.cupti->early(50000); // longer than several kernels
+    Trace *t = traced(&(CollectorOptions){.graphs = true}, true);
+    gpu.cupti->early(0);
+    const TraceEvent *ahead = NULL;
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        if (!trace_on_device(e)) continue;
+        assert_true(e->end > e->begin && (!ahead || e->begin >= ahead->end));
+        ahead = e;
+    }
+    assert_non_null(ahead);
+    trace_close(t);
+}
+
 static void latencies_are_kept(void **state) {
     (void)state;
     Tables tables;
@@ -378,10 +399,10 @@ static void nothing_to_plant(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(graphs_are_told_apart),
-                                       cmocka_unit_test(every_collector_captures),
-                                       cmocka_unit_test(others_come_first), cmocka_unit_test(losses_show),
-                                       cmocka_unit_test(latencies_are_kept)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(graphs_are_told_apart), cmocka_unit_test(every_collector_captures),
+        cmocka_unit_test(others_come_first),     cmocka_unit_test(losses_show),
+        cmocka_unit_test(waiting_counts_once),   cmocka_unit_test(latencies_are_kept)};
     const struct CMUnitTest none[] = {cmocka_unit_test(nothing_to_plant)};
     if (argc && plant(argv[0])) return cmocka_run_group_tests(tests, NULL, NULL);
     return cmocka_run_group_tests(none, NULL, NULL);

@@ -143,7 +143,7 @@ static Status cuda_elapsed(Device *, Event *start, Event *end, double *milliseco
 
 struct Graph {
     cudaGraphExec_t executable;
-    int64_t launches;
+    int64_t launches, kernels;
 };
 
 /* Thread-local: what other threads do meanwhile (the loader's pinned memory) does not disturb the capture. */
@@ -151,6 +151,23 @@ static Status cuda_capture_begin(Device *device) {
     CUDA_TRY(cudaStreamBeginCapture(cuda_of(device)->stream, cudaStreamCaptureModeThreadLocal));
     cuda_of(device)->before_capture = device->launches;
     return OK;
+}
+
+/* Nodes of a captured graph that are kernels: libraries may have added fills of their own. */
+static Status count_kernels(cudaGraph_t captured, int64_t *kernels) {
+    size_t count = 0;
+    *kernels = 0;
+    CUDA_TRY(cudaGraphGetNodes(captured, nullptr, &count));
+    cudaGraphNode_t *nodes = (cudaGraphNode_t *)memory_array(count + 1, sizeof *nodes);
+    if (!nodes) return fail(ERROR_MEMORY, "no host memory for a graph");
+    Status status = cuda_status(cudaGraphGetNodes(captured, nodes, &count), "cudaGraphGetNodes");
+    for (size_t i = 0; i < count && !status; i++) {
+        cudaGraphNodeType type;
+        status = cuda_status(cudaGraphNodeGetType(nodes[i], &type), "cudaGraphNodeGetType");
+        *kernels += !status && type == cudaGraphNodeTypeKernel;
+    }
+    memory_free(nodes);
+    return status;
 }
 
 static Status cuda_capture_end(Device *device, Graph **graph) {
@@ -164,6 +181,7 @@ static Status cuda_capture_end(Device *device, Graph **graph) {
     Status status = made ? OK : fail(ERROR_MEMORY, "no host memory for a graph");
     if (!status)
         status = cuda_status(cudaGraphInstantiate(&made->executable, captured, 0), "cudaGraphInstantiate");
+    if (!status) status = count_kernels(captured, &made->kernels);
     (void)cudaGraphDestroy(captured);
     if (status) {
         memory_free(made);
@@ -178,6 +196,10 @@ static Status cuda_graph_launch(Device *device, Graph *graph) {
     CUDA_TRY(cudaGraphLaunch(graph->executable, cuda_of(device)->stream));
     device->launches += graph->launches;
     return OK;
+}
+
+static int64_t cuda_graph_kernels(const Graph *graph) {
+    return graph->kernels;
 }
 
 static void cuda_graph_free(Device *device, Graph *graph) {
@@ -355,6 +377,7 @@ static void cuda_fill_interface(Device *base) {
     base->capture_begin = cuda_capture_begin;
     base->capture_end = cuda_capture_end;
     base->graph_launch = cuda_graph_launch;
+    base->graph_kernels = cuda_graph_kernels;
     base->graph_free = cuda_graph_free;
     base->range_push = cuda_range_push;
     base->range_pop = cuda_range_pop;

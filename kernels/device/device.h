@@ -65,15 +65,16 @@ struct Device {
     Status (*event_wait)(Device *device, Event *event) CHECKED; // the host waits until it is over
     Status (*elapsed)(Device *device, Event *start, Event *end, double *milliseconds) CHECKED;
 
-    /* Captured work; all four NULL on a device that has no graphs (the CPU). Between capture_begin and
+    /* Captured work; all five NULL on a device that has no graphs (the CPU). Between capture_begin and
      * capture_end what this thread puts into the stream is noted and not done: kernels, device copies and
      * fills with their addresses and arguments, but nothing that waits, allocates, or copies from or to the
      * host. graph_launch puts all of it into the stream, as often as wanted. capture_end must follow every
      * capture_begin, also where noting failed, and gives NULL then, and an error. A launch counts as the
-     * launches in the graph. */
+     * launches in the graph, of which graph_kernels are kernels. */
     Status (*capture_begin)(Device *device) CHECKED;
     Status (*capture_end)(Device *device, Graph **graph) CHECKED;
     Status (*graph_launch)(Device *device, Graph *graph) CHECKED;
+    int64_t (*graph_kernels)(const Graph *graph);
     void (*graph_free)(Device *device, Graph *graph);
 
     /* NVTX ranges in fusebox's domain; `name` must stay valid for the device's life (names are registered

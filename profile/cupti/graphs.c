@@ -52,7 +52,6 @@ void cupti_graph_node(Opened *c, CUpti_CallbackId id, const CUpti_ResourceData *
         if (c->capture < 0) return; // not ours; or an executable graph's, which is told as a copy
         int64_t mark = c->depth && c->depth <= MARKS_MOST ? c->marks[c->depth - 1] : c->capture;
         set_node(c, node, mark > c->capture ? mark - c->capture : 0);
-        c->capture_kernels += graph->nodeType == CU_GRAPH_NODE_TYPE_KERNEL;
         return;
     }
     if (c->GetGraphNodeId(graph->originalNode, &original) != CUPTI_SUCCESS) return;
@@ -60,12 +59,9 @@ void cupti_graph_node(Opened *c, CUpti_CallbackId id, const CUpti_ResourceData *
     if (known && original != node) set_node(c, node, known->place);
 }
 
-int64_t cupti_capture(void *base, int64_t record) {
+void cupti_capture(void *base, int64_t record) {
     Opened *c = base;
-    int64_t kernels = c->capture_kernels;
     c->capture = record;
-    c->capture_kernels = 0;
-    return kernels;
 }
 
 void cupti_replay(void *base, int64_t record, int64_t kernels) {

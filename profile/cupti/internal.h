@@ -62,23 +62,22 @@ typedef struct {
     /* Of graphs. */
     int64_t marks[MARKS_MOST]; // that are open
     int depth;
-    int64_t capture;         // the first mark of what is being captured; -1: nothing is
-    int64_t capture_kernels; // noted so far
-    Node *nodes;             // by id once `sorted`
+    int64_t capture; // the first mark of what is being captured; -1: nothing is
+    Node *nodes;     // by id once `sorted`
     int64_t node_count, node_room;
     bool sorted, nodes_failed;
 } Opened;
 
 /* A node was made or copied. */
 void cupti_graph_node(Opened *opened, CUpti_CallbackId id, const CUpti_ResourceData *data);
-int64_t cupti_capture(void *opened, int64_t record);
+void cupti_capture(void *opened, int64_t record);
 void cupti_replay(void *opened, int64_t record, int64_t kernels);
 
 /* How many marks after its capture's first; 0 for a node that is not known. */
 int64_t cupti_node_place(Opened *opened, uint64_t node);
 
 /* Reads the records in the buffers, and gives each call and what it launched the mark that it was made
- * under. */
+ * under. What shares a stream has the device to itself, one after the other. */
 CHECKED Status cupti_read(Opened *opened, const Buffer *buffers, int count);
 
 #endif

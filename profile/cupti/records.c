@@ -3,6 +3,8 @@
 
 #include "base/memory.h"
 
+#include <stdlib.h>
+
 /* ---- one record ---- */
 
 static Activity kernel_activity(const CUpti_ActivityKernel10 *k) {
@@ -164,11 +166,46 @@ static Status join(Opened *c) {
     return OK;
 }
 
+/* ---- one at a time ---- */
+
+typedef struct {
+    int64_t stream, begin, activity;
+} Turn;
+
+static int by_stream_and_begin(const void *a, const void *b) {
+    const Turn *x = a, *y = b;
+    if (x->stream != y->stream) return x->stream < y->stream ? -1 : 1;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* A kernel may be on the device while the one ahead on its stream still runs (programmatic dependent launch),
+ * and mostly waits for it. Its time is counted from that one's end on, or the wait would count twice. */
+static Status take_turns(Opened *c) {
+    Turn *turns = memory_array((size_t)c->count + 1, sizeof *turns);
+    if (!turns) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    int64_t count = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        const Activity *a = &c->activities[i];
+        if (a->kind != TRACE_RUNTIME) turns[count++] = (Turn){a->stream, a->begin, i};
+    }
+    qsort(turns, (size_t)count, sizeof *turns, by_stream_and_begin);
+    for (int64_t i = 1; i < count; i++) {
+        const Activity *ahead = &c->activities[turns[i - 1].activity];
+        Activity *a = &c->activities[turns[i].activity];
+        if (a->stream != ahead->stream || a->begin >= ahead->end) continue;
+        a->begin = ahead->end;
+        if (a->end < a->begin) a->end = a->begin; // it did not wait, and was over sooner
+    }
+    memory_free(turns);
+    return OK;
+}
+
 Status cupti_read(Opened *c, const Buffer *buffers, int count) {
     for (int i = 0; i < count; i++) {
         CUpti_Activity *record = NULL;
         while (c->ActivityGetNextRecord(buffers[i].bytes, buffers[i].valid, &record) == CUPTI_SUCCESS)
             TRY(add_record(c, record));
     }
-    return join(c);
+    TRY(join(c));
+    return take_turns(c);
 }

@@ -132,6 +132,11 @@ def spread(samples):
     return {"best": min(samples), "median": middle, "worst": max(samples), "samples": len(samples)}
 
 
+def ratio_of(line, statistic):
+    """The fastest peer's time over ours."""
+    return min(peer[statistic] for peer in line["peers"].values()) / line["ours"][statistic]
+
+
 def judge(spec, line):
     """Adds target and verdict; verdict is None where there is nothing to compare with."""
     if "least" in spec:
@@ -152,7 +157,7 @@ def result(spec, ours, peers, bench):
         for peer in peers:
             line["peers"][peer.name] = {**spread(peer.times[name]), "memory": peer.memory}
         if line["peers"]:
-            line["ratio"] = min(p["best"] for p in line["peers"].values()) / line["ours"]["best"]
+            line.update(ratio=ratio_of(line, "best"), median_ratio=ratio_of(line, "median"))
         flops, limit = flops_of(spec, ours, name), bench.limits.get(spec["dtype"])
         if flops:
             line["tflops"] = 1e-9 * flops / line["ours"]["best"]
@@ -193,7 +198,7 @@ def print_line(line):
     rate = f"{line['tflops']:7.1f}" if "tflops" in line else 7 * " "
     share = f"{100 * line['share_of_limit']:5.1f}%" if "share_of_limit" in line else 6 * " "
     others = ", ".join(f"{name} {p['best']:.3f} / {p['median']:.3f}" for name, p in peers.items()) or "-"
-    ratio = f"{line['ratio']:5.2f}" if "ratio" in line else 5 * " "
+    ratio = f"{line['ratio']:5.2f} {line['median_ratio']:5.2f}" if "ratio" in line else 11 * " "
     target = f">= {line['target']:5.2f}" if line["target"] and "value" not in line else 8 * " "
     print(f"{line['what']:46} {ours['best']:9.3f} {ours['median']:9.3f} {ours['worst']:9.3f} {rate} {share}"
           f"  {others:42} {ratio} {target} {mark(line['passed'])}")
@@ -216,8 +221,8 @@ def print_table(facts, results, limits):
           + f"commit {facts['commit']}, {facts['date']}\ncommand: {facts['command']}")
     for dtype, (flops, bandwidth) in limits.items():
         print(f"limits, {dtype}: {1e-12 * flops:.1f} TFLOP/s (product), {1e-12 * bandwidth:.2f} TB/s (copy)")
-    print("times in ms; ratio: the fastest peer's best / our best\n")
+    print("times in ms; ratio: the fastest peer's best / our best, and the same of medians\n")
     print(f"{'what':46} {'best':>9} {'median':>9} {'worst':>9} {'TFLOP/s':>7} {'limit':>6}"
-          f"  {'peers, best / median':42} ratio   target")
+          f"  {'peers, best / median':42} ratio       target")
     for line in results:
         print_line(line)

@@ -34,7 +34,7 @@ static struct {
     uint64_t node, device; // the last node's number; until when the device is busy
     PlantedGraph *capturing;
     bool latency;
-    int forget, kernels;
+    int early, forget, kernels;
     size_t dropped;
     const char *holder;
     uint32_t version;
@@ -99,7 +99,7 @@ static void run_node(const PlantedNode *node, bool of_graph) {
     }
     CUpti_ActivityKernel10 kernel = {.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                      .name = node->kernel,
-                                     .start = begin,
+                                     .start = begin - (uint64_t)cupti.early,
                                      .end = cupti.device,
                                      .queued = cupti.latency ? begin - 300 : 0,
                                      .submitted = cupti.latency ? begin - 100 : 0,
@@ -131,9 +131,7 @@ static void call_back(CUpti_CallbackId id) {
 /* A node's address is its number. */
 static void tell_node(CUpti_CallbackId id, const PlantedNode *node, uint64_t original) {
     CUpti_GraphData graph = {.node = (CUgraphNode)(uintptr_t)node->id,
-                             .originalNode = (CUgraphNode)(uintptr_t)original,
-                             .nodeType =
-                                 node->kernel ? CU_GRAPH_NODE_TYPE_KERNEL : CU_GRAPH_NODE_TYPE_MEMSET};
+                             .originalNode = (CUgraphNode)(uintptr_t)original};
     CUpti_ResourceData data = {.resourceDescriptor = &graph};
     bool on = id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED ? cupti.created : cupti.cloned;
     if (on) cupti.callback(cupti.user, CUPTI_CB_DOMAIN_RESOURCE, id, &data);
@@ -187,6 +185,17 @@ static void graph_launch(void *executable) {
     for (int i = 0; i < graph->count; i++) run_node(&graph->nodes[i], true);
 }
 
+static int graph_kernels(const void *executable) {
+    const PlantedGraph *graph = executable;
+    int kernels = 0;
+    for (int i = 0; i < graph->count; i++) kernels += graph->nodes[i].kernel != NULL;
+    return kernels;
+}
+
+static void early(int ns) {
+    cupti.early = ns;
+}
+
 static int latency(void) {
     return cupti.latency;
 }
@@ -205,8 +214,8 @@ static void pretend(unsigned version) {
 
 const Planted *planted(void);
 const Planted *planted(void) {
-    static const Planted functions = {launch, fill,    capture_begin, capture_end, graph_launch,
-                                      free,   latency, forget,        hold,        pretend};
+    static const Planted functions = {launch, fill,  capture_begin, capture_end, graph_launch, graph_kernels,
+                                      free,   early, latency,       forget,      hold,         pretend};
     return &functions;
 }
 

@@ -10,9 +10,11 @@ typedef struct Planted {
     void (*capture_begin)(void);
     void *(*capture_end)(void); // the executable graph, a copy
     void (*graph_launch)(void *graph);
+    int (*graph_kernels)(const void *graph);
     void (*graph_free)(void *graph);
-    int (*latency)(void);              // whether it was asked for
-    void (*forget)(int n);             // drops every n-th kernel's record from now on, and says so; 0: none
+    void (*early)(int ns); // kernels begin to wait for the one ahead so long before its end; at first 0
+    int (*latency)(void);  // whether it was asked for
+    void (*forget)(int n); // drops every n-th kernel's record from now on, and says so; 0: none
     void (*hold)(const char *who);     // somebody of this name, "" for none, has subscribed; NULL: nobody
     void (*pretend)(unsigned version); // what it says that it is; 0: what it was built for
 } Planted;
