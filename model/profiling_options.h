@@ -15,6 +15,7 @@ typedef struct {
     bool sweep;       // of several sizes, side by side
     bool timer_only;  // time steps, trace nothing
     bool graphs;      // trace steps as they are launched without a profile: as CUDA graphs
+    bool apart;       // let the device rest before each primitive
     bool latency;     // ask how long launches wait on their way to the device
     const char *sort; // key of a column; "": as each table is
     int64_t limit;    // rows of a table; 0: all
@@ -34,6 +35,9 @@ typedef struct {
 #define PROFILING_SOURCE(Struct)                                                                             \
     {OPTION_FLAG, "profile-graphs", .doc = "with --profile: steps as CUDA graphs, not kernel by kernel",     \
      .field = offsetof(Struct, profiling.graphs)},                                                           \
+        {OPTION_FLAG, "profile-apart",                                                                       \
+         .doc = "with --profile: each primitive alone, on a GPU that has rested",                            \
+         .field = offsetof(Struct, profiling.apart)},                                                        \
     {                                                                                                        \
         OPTION_FLAG, "profile-latency", .doc = "with --profile: how long kernels wait to be submitted",      \
                                         .field = offsetof(Struct, profiling.latency)                         \

@@ -55,6 +55,7 @@ static Status check_phases(Trace *t, const Figures *f) {
 }
 
 static Status check_coverage(Trace *t, const Figures *f) {
+    if (t->run.apart) return OK;
     double share = f->step_ns > 0 ? f->covered_ns / f->step_ns : 0;
     return trace_add_finding(t, "at least 98% of the step is attributed", share >= COVERED_AT_LEAST, "%.2f%%",
                              100 * share);
@@ -112,7 +113,7 @@ static Status check_limits(Trace *t, const Figures *f) {
 }
 
 static Status check_overhead(Trace *t, const Figures *f) {
-    if (!t->run.step_count) return OK;
+    if (!t->run.step_count || t->run.apart) return OK;
     return trace_add_finding(t, "tracing costs under 10% of the step", f->overhead < TRACING_COSTS_AT_MOST,
                              "%.2f%%: %.3f ms without it", 100 * f->overhead, f->step_ms);
 }

@@ -32,7 +32,7 @@ bool collector_graphs(const Collector *c) {
 Status collector_open(Device *device, const CollectorOptions *what, Collector **collector) {
     Collector *c = memory_allocate(sizeof *c);
     if (!c) return fail(ERROR_MEMORY, "out of host memory for the profile");
-    *c = (Collector){.device = device, .source = SOURCE_CLOCK};
+    *c = (Collector){.device = device, .source = SOURCE_CLOCK, .apart = what->apart};
     for (int i = 0; i < COUNTER_COUNT; i++) c->counts[i] = -1;
     if (what->timers)
         snprintf(c->note, sizeof c->note, "--timer-only: nothing is traced");
@@ -40,7 +40,8 @@ Status collector_open(Device *device, const CollectorOptions *what, Collector **
         choose_source(c, what->graphs);
     else if (what->graphs)
         snprintf(c->note, sizeof c->note, "there are no graphs on the CPU");
-    RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti};
+    if (what->apart && !*c->note) snprintf(c->note, sizeof c->note, "the device rests before each primitive");
+    RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti, .apart = what->apart};
     if (c->cupti) {
         options.mark = c->cupti->mark;
         options.unmark = c->cupti->unmark;
@@ -334,6 +335,7 @@ static void set_run(const Making *m, const TraceRun *run) {
     to->source = c->source;
     to->source_note = trace_name(t, c->note);
     to->graphs = c->graphs;
+    to->apart = c->apart;
     to->device = trace_name(t, c->device->name);
     to->library = trace_name(t, c->device->library);
     to->host = trace_name(t, run->host ? run->host : "");

@@ -14,6 +14,7 @@ typedef struct Collector Collector;
 typedef struct {
     bool timers;  // no source: steps are timed from outside, and a trace has no events
     bool graphs;  // steps that are launched as CUDA graphs are told apart, too: with CUPTI alone
+    bool apart;   // each primitive alone, on a device that has rested; not with graphs
     bool latency; // how long launches wait on the host: with CUPTI, after collector_prepare
 } CollectorOptions;
 

@@ -14,6 +14,7 @@ struct Collector {
     TraceSource source;
     char note[256]; // why not a better source, or how it is used
     Cupti *cupti;   // NULL: another source
+    bool apart;     // the device rests before each primitive
     bool graphs;    // it tells what is launched as a whole apart
     Recorder *recorder;
     bool outside; // profilers outside record along

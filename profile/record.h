@@ -56,6 +56,7 @@ typedef struct {
                      // so that the passes' times stay true
     bool whole;      // scopes, library calls and memory too: what a trace needs
     bool timed;      // with device events around each record; else device_start and device_ms stay 0
+    bool apart;      // the device is idle, and rests, before each primitive
     /* Called as a record begins, with its index, and ends: for another profiler's correlation. NULL: none. */
     void (*mark)(void *marker, int64_t record);
     void (*unmark)(void *marker);

@@ -141,6 +141,7 @@ typedef struct {
     TraceSource source;
     const char *source_note; // why not a better one, or how it is used; "". "nsys holds CUPTI", ...
     bool graphs;             // steps are launched as graphs
+    bool apart;              // the device rested before each primitive: a step's length means nothing
     const char *device, *library, *host;
     int32_t device_count, threads;
     Peaks measured, sheet;                    // limits; sheet all 0 where the device is not known
