@@ -1,90 +1,107 @@
 """PyTorch's side of the published profiles: the same work on the same machine, by tests/peers/."""
-import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 
+from asked import Failed, Worker
+
 PEERS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers")
-SECONDS = 300
+READY_SECONDS, SECONDS = 400, 300
 
 
 class PyTorch:
-    """Runs the scripts. Without PyTorch every answer is empty, and so is that of a script that failed."""
+    """The scripts' processes. What takes long is their start, so all are started together, before anything is timed.
+    Without PyTorch every answer is empty, and so is that of a script that failed."""
 
     def __init__(self, python, gpu, environment):
-        self.python, self.gpu, self.version = python, gpu, ""
+        self.python, self.gpu, self.version, self.workers = python, gpu, "", {}
         self.environment = environment if gpu else dict(environment, CUDA_VISIBLE_DEVICES="")
-        if python:
-            self.version = self.output("-c", "import torch; print(torch.__version__)").strip()
 
-    def output(self, *arguments, told=""):
-        try:
-            done = subprocess.run([self.python, *arguments], input=told, capture_output=True, text=True,
-                                  timeout=SECONDS, env=self.environment)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            print(f"PyTorch: {error}", file=sys.stderr)
-            return ""
-        if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            print(f"PyTorch: {said[-1]}", file=sys.stderr)
-            return ""
-        return done.stdout
+    def start(self, name, script, *options):
+        if self.python:
+            try:
+                self.workers[name] = Worker([self.python, os.path.join(PEERS, script), *options], self.environment)
+            except OSError as error:
+                self.lose(name, error)
 
-    def answer(self, script, *options, count=0):
-        """The last object that a script prints."""
-        if not self.version:
+    def lose(self, name, why):
+        print(f"PyTorch, {name}: {why}", file=sys.stderr)
+        worker = self.workers.pop(name, None)
+        if worker:
+            worker.close(at_once=True)
+
+    def wait(self):
+        """Until all are ready."""
+        start = time.monotonic()
+        for name in list(self.workers):
+            try:
+                self.version = self.workers[name].wait(READY_SECONDS)["torch"]
+            except Failed as error:
+                self.lose(name, error)
+        if self.workers:
+            print(f"{time.monotonic() - start:6.1f} s  PyTorch, {len(self.workers)} processes ready", flush=True)
+
+    def ask(self, name, count):
+        """What a script answers, once: it has ended then, and its memory is free."""
+        if name not in self.workers:
             return {}
         start = time.monotonic()
-        said = self.output(os.path.join(PEERS, script), *options, told=f"{count}\n")
-        print(f"{time.monotonic() - start:6.1f} s  {script} {' '.join(options)}", flush=True)
-        objects = [line for line in said.splitlines() if line.startswith("{")]
-        return json.loads(objects[-1]) if objects else {}
+        try:
+            answer = self.workers[name].ask(count, SECONDS)
+        except Failed as error:
+            self.lose(name, error)
+            return {}
+        self.workers.pop(name).close()
+        print(f"{time.monotonic() - start:6.1f} s  PyTorch, {name}", flush=True)
+        return answer
 
-    def times(self, script, *options, count):
-        """Median milliseconds by name, of a script that speaks worker.py's protocol."""
-        answer = self.answer(script, *options, count=count)
-        return {name: statistics.median(ms) for name, ms in answer.items() if isinstance(ms, list)}
+    def times(self, name, count):
+        """Median milliseconds by name, of a script that answers with times."""
+        return {form: statistics.median(ms) for form, ms in self.ask(name, count).items() if isinstance(ms, list)}
 
-    def pairs(self, path, dtype, work, count, *options):
-        """Milliseconds of the encoder-decoder, or None."""
-        size = ["--vocab=30000", "--width=512", "--heads=8"] if self.gpu else [
-            "--vocab=300", "--width=32", "--heads=1"]
-        return self.times("architectures.py", "--model=transformer", "--layers=6", *size, f"--path={path}",
-                          f"--dtype={dtype}", f"--work={work}", *options, count=count).get("ms")
+    def time(self, name, count):
+        """Milliseconds, or None."""
+        return self.times(name, count).get("ms")
 
-    def pair_steps(self, source, target):
-        """[(label, ms of the forward pass, ms of the step)]"""
-        found, size = [], ["--batch=8", f"--source={source}", f"--seq={target}"]
-        for path, dtype in [("naive", "fp32")] + ([("compiled", "bf16")] if self.gpu else []):
-            forward, step = (self.pairs(path, dtype, work, 20, *size) for work in ("forward", "train"))
-            if forward and step:
-                found.append((f"PyTorch {path}, {dtype}", forward, step))
-        return found
+    def close(self):
+        for worker in self.workers.values():
+            worker.close(at_once=True)
+        self.workers = {}
 
-    def translation(self, source, tokens):
-        size = ["--batch=1", f"--source={source}", f"--tokens={tokens}"]
-        return self.pairs("naive", "fp32", "translate", 3, *size)
+    # ---- what each profile starts ----
 
-    def bert_shares(self, sizes):
-        """By size ("4x128"): its time, and the shares of it."""
+    def start_pairs(self, name, path, dtype, work, *options):
+        size = ["--vocab=30000", "--width=512", "--heads=8"] if self.gpu else ["--vocab=300", "--width=32", "--heads=1"]
+        self.start(name, "architectures.py", "--model=transformer", "--layers=6", *size, f"--path={path}",
+                   f"--dtype={dtype}", f"--work={work}", *options)
+
+    def pair_forms(self):
+        return [("naive", "fp32")] + ([("compiled", "bf16")] if self.gpu else [])
+
+    def start_training(self, source, target):
+        for path, dtype in self.pair_forms():
+            for work in ("forward", "train"):
+                self.start_pairs(f"{path} {work}", path, dtype, work, "--batch=8", f"--source={source}", f"--seq={target}")
+
+    def start_decoding(self, source, tokens):
+        self.start_pairs("translate", "naive", "fp32", "translate", "--batch=1", f"--source={source}", f"--tokens={tokens}")
+
+    def start_bert(self, sizes):
         vocab = "--vocab=30522" if self.gpu else "--vocab=4096"
-        return self.answer("shares.py", "--model=bert", f"--sizes={','.join(sizes)}", *self.stack(), vocab)
+        self.start("BERT", "shares.py", "--model=bert", f"--sizes={','.join(sizes)}", *self.stack(), vocab)
 
-    def gpt2_shares(self):
-        """Of the forward pass and the full step: the same."""
+    def start_decoder_only(self):
         size = ["--vocab=50257", "--sizes=8x512"] if self.gpu else ["--vocab=256", "--sizes=2x32"]
-        return self.answer("shares.py", "--model=gpt2", *self.stack(), *size)
+        self.start("GPT-2", "shares.py", "--model=gpt2", *self.stack(), *size)
 
-    def gelu(self, count):
-        return self.times("gelu.py", f"--count={count}", *(["--compiled"] if self.gpu else []), count=50)
+    def start_gelu(self, count):
+        self.start("GELU", "gelu.py", f"--count={count}", *(["--compiled"] if self.gpu else []))
 
-    def loader(self):
-        """By the number of workers: the step, what of it waits for the reader, sequences per second."""
+    def start_loader(self):
         size = ["--vocab=50257", "--batch=8", "--seq=512", "--dtype=bf16"] if self.gpu else [
             "--vocab=256", "--batch=2", "--seq=32", "--dtype=fp32"]
-        return self.answer("loader.py", *self.stack(), *size)
+        self.start("loader", "loader.py", *self.stack(), *size)
 
     def stack(self):
         """Of gpt2 and bert-base, or of the nano ones."""

@@ -1,14 +1,19 @@
-"""What taking the published profiles again needs: running the programs, reading their bundles, writing a page."""
+"""What taking the published profiles again needs: running the programs, reading their bundles, writing a section."""
 import json
 import os
 import re
 import shlex
 import subprocess
 import time
+from types import SimpleNamespace
 
 from profile_peers import PyTorch
 
 SECONDS = 590
+# Tokens of the training pairs, of the sentence that is decoded and of its translation (of the ladder's: the counts
+# are always of 511); BERT's batches and lengths.
+GPU_SIZES = SimpleNamespace(source=234, target=218, sentence=24, tokens=511, batches=[1, 4, 8, 16], lengths=[128, 256, 512])
+CPU_SIZES = SimpleNamespace(source=21, target=14, sentence=24, tokens=31, batches=[1, 2], lengths=[16])
 
 
 class Failed(Exception):
@@ -25,7 +30,12 @@ class Machine:
         self.gpu = gpu[0] if gpu and not args.cpu else ""
         # Models as small as the CPU's take longer with two threads: waking the second takes longer than its share.
         self.environment = os.environ if self.gpu else dict(os.environ, OMP_NUM_THREADS="1")
-        self.runs = 0
+        self.runs, self.taken = 0, {
+            "on": f"one {self.gpu}" if self.gpu else "the CPU, with small models",
+            "date": time.strftime("%Y-%m-%d"),
+            "commit": self.output(["git", "-C", os.path.dirname(__file__), "rev-parse", "--short", "HEAD"]),
+        }
+        self.sizes = GPU_SIZES if self.gpu else CPU_SIZES
         self.torch = PyTorch(args.python if args.peers else "", self.gpu, self.environment)
 
     def output(self, command):
@@ -51,17 +61,31 @@ class Machine:
             raise Failed(f"{shlex.join([program, *arguments])}: {done.stderr.strip()}")
         return done.stdout + done.stderr
 
-    def profile(self, program, *arguments, window="2,0,1,5,1"):
+    def profile(self, program, *arguments, window):
         """The same, profiled: the command and the bundle's paths by label."""
-        self.runs += 1
-        out = f"profile{self.runs}"
-        steps = ["--steps=40"] if program == "train" else []  # the window, and no more
+        skip, closed, ready, record, repeat = map(int, window.split(","))
+        steps = [f"--steps={skip + repeat * (closed + ready + 2 * record)}"] if program == "train" else []
+        out = self.new_out()
         command, _ = self.run(program, *arguments, *steps, f"--profile={window}", f"--profile-out={out}", "--peaks=0", "-q")
-        with open(os.path.join(self.folder, out, "profiling_stats.json"), encoding="utf-8") as file:
-            bundle = json.load(file)
+        return command.replace(f" --profile-out={out}", "").replace(" --peaks=0 -q", ""), self.read_bundle(out)
+
+    def new_out(self):
+        self.runs += 1
+        return f"profile{self.runs}"
+
+    def read_bundle(self, folder, suffix=""):
+        """The paths of a profile, by label."""
+        with open(os.path.join(self.folder, folder, f"profiling_stats{suffix}.json"), encoding="utf-8") as file:
+            return {path["label"]: Path(path) for path in json.load(file)["paths"]}
+
+    def sweep(self, *arguments, batches, lengths, window):
+        """BERT's or another forward pass at several sizes: the command and the paths by (batch, length)."""
+        out, sizes = self.new_out(), [f"--{name}={','.join(map(str, values))}" for name, values in
+                                      (("batch-sizes", batches), ("seq-lens", lengths))]
+        command, _ = self.run("infer", *arguments, *sizes, f"--profile={window}", "--sweep", f"--profile-out={out}",
+                              "--peaks=0", "-q")
         return command.replace(f" --profile-out={out}", "").replace(" --peaks=0 -q", ""), {
-            path["label"]: Path(path) for path in bundle["paths"]
-        }
+            (batch, length): self.read_bundle(out, f"_bs{batch}_seq{length}") for batch in batches for length in lengths}
 
     def steps(self, program, *arguments):
         """The command, and the log's events of all steps."""
@@ -72,38 +96,36 @@ class Machine:
             events = [json.loads(line) for line in file]
         return command.split(" --log=")[0], [event for event in events if event["event"] == "step"]
 
-    def step_ms(self, program, *arguments):
-        """The median step of a run's later half, with tracing off."""
-        _, steps = self.steps(program, *arguments)
-        times = sorted(step["ms"] for step in steps[len(steps) // 2 :])
-        return times[len(times) // 2]
-
-    def batch_ms(self, program, *arguments, tokens, repeat):
-        """The median time of a sentence that is translated `repeat` times, after one that is not counted. One that
-        ends before so many tokens is no measurement."""
-        source = os.path.join(self.folder, "source.txt")
+    def translation(self, *arguments, tokens, lines=3, window="", by_token=False):
+        """A sentence, translated `lines` times after the profile (the first is slow where there is none): the command,
+        the median milliseconds, and with `window` the profile's path. One that ends before so many tokens is no
+        measurement."""
+        source, out = os.path.join(self.folder, "source.txt"), self.new_out()
         with open(source, encoding="utf-8") as file:
             line = file.readline()
         with open(source, "w", encoding="utf-8") as file:
-            file.write(line * (2 * repeat - 1))  # the first, slow one cannot be the median
-        _, text = self.run(program, *arguments)
+            file.write(line * lines)
+        profile = [f"--profile={window}", *(["--profile-tokens"] if by_token else [])] if window else []
+        quiet = [f"--profile-out={out}", "--peaks=0"] if window else []
+        command, text = self.run("infer", *arguments, *profile, *quiet)
         with open(source, "w", encoding="utf-8") as file:
             file.write(line)
         found = re.search(r" in ([\d.]+) s \(.*, (\d+) tokens/s\).* batches ([\d.]+) ms", text)
         if not found:
-            raise Failed(f"no times in what {program} said")
+            raise Failed("no times in what infer said")
         seconds, rate, ms = (float(number) for number in found.groups())
-        if seconds + 0.005 < 0.9 * tokens * (2 * repeat - 1) / (rate + 0.5):  # both are rounded
-            raise Failed(f"translations of {seconds * rate / (2 * repeat - 1):.0f} tokens, not {tokens}")
-        return ms
+        if seconds + 0.005 < 0.9 * tokens * lines / (rate + 0.5):  # both are rounded
+            raise Failed(f"translations of {seconds * rate / lines:.0f} tokens, not {tokens}")
+        paths = self.read_bundle(out, "_decode" if by_token else "") if window else {None: None}
+        return command.replace(f" --profile-out={out} --peaks=0", ""), ms, next(iter(paths.values()))
 
     def saved_model(self, options):
-        """A folder with these sizes' untrained weights: ./infer takes no sizes."""
+        """A folder with these sizes' untrained weights, since ./infer takes no sizes; and the command that made it."""
         with open(os.path.join(self.folder, "pair.txt"), "w", encoding="utf-8") as file:
             file.write("abc\n" * 4)
-        self.run("train", *options, "--data=pair.txt,pair.txt", "--batch=1", "--seq=16", "--steps=1", "--lr=0", "--val-every=0",
-                 "--out=untrained", "--dtype=fp32", "--peaks=0", "-q")
-        return "untrained"
+        command, _ = self.run("train", *options, "--data=pair.txt,pair.txt", "--batch=1", "--seq=16", "--steps=1", "--lr=0",
+                              "--val-every=0", "--out=untrained", "--dtype=fp32", "--peaks=0", "-q")
+        return "untrained", command.replace(" --peaks=0 -q", "")
 
     def bench(self, name):
         return json.loads(self.call(os.path.join("bench", name)))
@@ -168,11 +190,11 @@ def gelu(operation, inside):
     return inside["name"].startswith("GELU")
 
 
-class Page:
-    """The page, and the checks of what stands on it."""
+class Section:
+    """A section of the page, and the checks of what stands in it."""
 
-    def __init__(self, machine):
-        self.lines, self.passed, self.failed, self.machine = [], 0, 0, machine
+    def __init__(self):
+        self.lines, self.passed, self.failed = [], 0, 0
 
     def put(self, *lines):
         for line in lines:

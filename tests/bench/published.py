@@ -1,33 +1,59 @@
 """The six published profiles. Each function runs what it needs, puts its section on the page, and returns its figures."""
-import json
 import os
-import re
-import time
 
 import profile_runs as runs
 from profile_runs import ms, share
 
 LAYERS = 6  # of encoder and decoder
-MULTIPLY_RATE, LAUNCH = 40e12, 3e-6  # for predictions: fp32 FLOP/s of the CUDA cores in practice, s of a launch
+# For predictions: fp32 FLOP/s of the CUDA cores in practice; s of a launch, and of a kernel in a graph.
+MULTIPLY_RATE, LAUNCH, IN_GRAPH = 40e12, 3e-6, 1.5e-6
 
 
-def head(machine):
-    where = f"one {machine.gpu}" if machine.gpu else "the CPU, with small models"
-    torch = machine.torch.version
-    peers = [f"PyTorch {torch} did the same work on the same machine, by the scripts of `tests/peers/`."] if torch else []
-    small = [] if machine.gpu else [
+def told(taken, numbers):
+    """Of a run: which profiles, where and when."""
+    which = ("profile " if len(numbers) == 1 else "profiles ") + ", ".join(map(str, numbers))
+    commit = f", commit {taken['commit']}" if taken["commit"] else ""
+    peers = f"; PyTorch {taken['torch']} on the same machine, by the scripts of `tests/peers/`" if taken["torch"] else ""
+    return f"- {which}: on {taken['on']}, {taken['date']}{commit}{peers}"
+
+
+def head(sections):
+    """The page's first lines. Its sections may come from several runs."""
+    by_run = {}
+    for number, section in sections.items():
+        by_run.setdefault(tuple(section["taken"].items()), []).append(number)
+    small = [] if not any("small" in section["taken"]["on"] for section in sections.values()) else [
         "**Only the counts mean anything on this page**: the models are small. With a GPU the same command takes the published",
         "sizes.", ""]
     return [
         "# The published profiles, taken again",
         "",
-        f"Written by `make profiles` from runs of this checkout on {where}, {time.strftime('%Y-%m-%d')}.",
-        *peers,
+        "Written by `make profiles` from runs of `./train` and `./infer`:",
+        "",
+        *(told(dict(taken), numbers) for taken, numbers in by_run.items()),
+        "",
         "Each command is below its heading. Times are medians, taken with tracing off; shares are of device time, taken with",
-        "tracing on. `source.txt` and `target.txt` are lines of letters, each a token of the tokenizer `letters`.",
+        "tracing on. `source.txt` and `target.txt` are lines of letters, each a token of the tokenizer `letters`, which",
+        "`./train --train-tokenizer=260 --data=source.txt --out=letters` has made.",
         "",
         *small,
     ]
+
+
+def start_peers(machine, chosen):
+    """PyTorch's processes for these profiles, all at once: nothing is timed before they are ready."""
+    torch, sizes = machine.torch, machine.sizes
+    starts = {
+        1: lambda: torch.start_training(sizes.source, sizes.target),
+        2: lambda: torch.start_decoding(sizes.sentence, sizes.tokens),
+        3: lambda: torch.start_bert([f"{batch}x{length}" for batch in sizes.batches for length in sizes.lengths]),
+        4: torch.start_decoder_only,
+        5: lambda: torch.start_gelu(GELU_COUNT[bool(machine.gpu)]),
+        6: torch.start_loader,
+    }
+    for number in chosen:
+        starts[number]()
+    torch.wait()
 
 
 def pair_options(machine):
@@ -45,7 +71,7 @@ def window(machine):
 
 
 def training(machine, page):
-    S, T = (234, 218) if machine.gpu else (21, 14)
+    S, T = machine.sizes.source, machine.sizes.target
     runs.write_texts(machine, 256, S, T)
     seq = (max(S, T) + 7) // 8 * 8
     base = [*pair_options(machine), "--data=source.txt,target.txt", "--batch=8", f"--seq={seq}", "--val-every=0", "--seed=1"]
@@ -57,7 +83,6 @@ def training(machine, page):
     biased, vocabulary = naive.calls(runs.linear_product), naive.calls(runs.in_head)
     batched = naive.calls(runs.batched_product)
     forward = naive.device()
-    linears = naive.time(runs.in_linear)
     page.table(
         ["forward of 16 batches", "here", "published"],
         [
@@ -66,25 +91,35 @@ def training(machine, page):
             ["attention products", page.check("attention products of training", 16 * batched, 576), "576"],
             ["attention products of a batch", page.check("attention products of a batch", batched, 36), "36"],
             ["device time", ms(16 * forward), "504 ms (V100)"],
-            ["in biased linears", share(linears, forward), "55%"],
+            ["in biased linears", share(naive.time(runs.in_linear), forward), "55%"],
         ],
     )
-    page.put("The whole step, of which that was the first part:")
-    rows, figures = [], {"biased": 16 * biased, "vocabulary": 16 * vocabulary, "attention": 16 * batched}
-    for label, dtype in [("naive", "fp32"), ("fused", "fp32")] + ([("fused", "bf16")] if machine.gpu else []):
-        form = [f"--dtype={dtype}", f"--fused={int(label == 'fused')}"]
-        _, paths = machine.profile("train", *base, *form, window=window(machine))
-        path = list(paths.values())[0]
-        step = machine.step_ms("train", *base, *form, "--steps=60" if machine.gpu else "--steps=20")
-        parts = [path.device((name,)) for name in ("forward", "backward", "update")]
-        rows.append([f"{label}, {dtype}", *(f"{ms(part)} ({share(part, sum(parts))})" for part in parts), ms(step)])
-        figures[f"{label} {dtype}"] = step
-    for label, forward, step in machine.torch.pair_steps(S, T):
-        rows.append([label, ms(forward), "", "", ms(step)])
-        figures[label] = [forward, step]
-    page.table(["path", "forward", "backward", "AdamW", "whole step, tracing off"], rows)
-    page.put("PyTorch's step on another H200: 42.8 ms naive and eager in fp32, 36.3 ms compiled in bf16.", "")
+    figures = {"biased": 16 * biased, "vocabulary": 16 * vocabulary, "attention": 16 * batched}
+    whole_step(machine, page, base, naive, figures)
     return figures
+
+
+def whole_step(machine, page, base, naive, figures):
+    """Forward, backward and AdamW by several paths; that of `naive` is known."""
+    page.put("The whole step, of which that was the first part:")
+    rows = []
+    for label, dtype in [("naive", "fp32"), ("fused", "fp32")] + ([("fused", "bf16")] if machine.gpu else []):
+        path = naive
+        if label == "fused":
+            _, paths = machine.profile("train", *base, f"--dtype={dtype}", "--fused=1", window=window(machine))
+            path = list(paths.values())[0]
+        parts = [path.device((name,)) for name in ("forward", "backward", "update")]
+        rows.append([f"{label}, {dtype}", *(f"{ms(part)} ({share(part, sum(parts))})" for part in parts), ms(path.wall)])
+        figures[f"{label} {dtype}"] = path.wall
+    for path, dtype in machine.torch.pair_forms():
+        forward, step = (machine.torch.time(f"{path} {work}", 20) for work in ("forward", "train"))
+        if forward and step:
+            rows.append([f"PyTorch {path}, {dtype}", ms(forward), f"{ms(step - forward)}, with AdamW", "", ms(step)])
+            figures[f"PyTorch {path}, {dtype}"] = [forward, step]
+    page.table(["path", "forward", "backward", "AdamW", "whole step, tracing off"], rows)
+    page.put(f"The fused rows by the same command with `--fused=1`, `--dtype` and `--profile={window(machine)}`. The parts of a",
+             "step are device time; PyTorch's are the time of a forward pass alone and the rest of a step.",
+             "PyTorch's step on another H200: 42.8 ms naive and eager in fp32, 36.3 ms compiled in bf16.", "")
 
 
 # ---- 2 ----
@@ -107,111 +142,127 @@ def decode_work(steps, source, vocab, width, hidden, decoding):
 
 
 def decoding(machine, page):
-    N, source = 511, 24
-    runs.write_texts(machine, 1, source, source)
-    model = machine.saved_model(pair_options(machine))
+    N, sentence = 511, machine.sizes.sentence
+    runs.write_texts(machine, 1, sentence, sentence)
+    model, making = machine.saved_model(pair_options(machine))
     base = [f"--model={model}", "--translate=source.txt", "--beam=1", "--batch=1", "--dtype=fp32"]
-
-    def tokens(count):
-        return [f"--tokens={count}", f"--min-tokens={count}"]
-
     page.put("## 2. Encoder-decoder: greedy decoding", "")
-    page.put(f"{N} tokens for a source of {source}, batch 1, fp32; untrained weights, so only the work is meant.")
-    command, paths = machine.profile(
-        "infer", *base, *tokens(N), "--decoding=all", "--fused=0", window="1,0,1,1,1" if machine.gpu else "0,0,0,1,1")
-    page.command(command)
-    naive = list(paths.values())[0]
+    page.put(f"{N} tokens for a source of {sentence}, batch 1, fp32; untrained weights, so only the work is meant.")
+    command, time_ms, naive = machine.translation(
+        *base, f"--tokens={N}", f"--min-tokens={N}", "--decoding=all", "--fused=0", tokens=N,
+        **(dict(window="1,0,0,1,1") if machine.gpu else dict(window="0,0,0,1,1", lines=1)))
+    page.command(making, command)
     biased, vocabulary, batched = (naive.calls(what) for what in (runs.linear_product, runs.in_head, runs.batched_product))
     page.table(
         ["calls", "here", "published"],
         [
-            [f"biased linears, 36 + {N} x 60", page.check("biased linears of decoding", biased, 36 + 60 * N),
-             "30,696"],
-            ["vocabulary products", page.check("vocabulary products of decoding", vocabulary, N),
-             "511"],
-            [f"batched products, 12 + {N} x 24", page.check("batched products of decoding", batched, 12 + 24 * N),
-             "12,276"],
+            [f"biased linears, 36 + {N} x 60", page.check("biased linears of decoding", biased, 36 + 60 * N), "30,696"],
+            ["vocabulary products", page.check("vocabulary products of decoding", vocabulary, N), "511"],
+            [f"batched products, 12 + {N} x 24", page.check("batched products of decoding", batched, 12 + 24 * N), "12,276"],
             ["linears in all", page.check("linears of decoding", biased + vocabulary, 36 + 61 * N), "31,207"],
-            ["in products", share(naive.time(lambda o, i: "product" in i["name"]), naive.device()), ""],
+            ["time", ms(time_ms), "5,670 ms (V100)"],
+            ["of it device time", share(naive.device(), time_ms), "38%"],
+            ["of that in products", share(naive.time(lambda o, i: "product" in i["name"]), naive.device()), ""],
         ],
     )
-    width, hidden, vocab = (512, 2048, 30000) if machine.gpu else (32, 128, 300)
-    published_work = [decode_work(N, source, 30000, 512, 2048, way) for way in ("all", "cached")]
-    N = N if machine.gpu else 31  # of the ladder, which counts nothing
-    ladder = [
-        ("textbook", "all", ["--fused=0"]),
-        ("logits of the last position", "last", ["--fused=0"]),
-        ("keys and values of the decoder cached", "self", ["--fused=0"]),
-        ("those of the encoder's output, too", "cached", ["--fused=0"]),
-        ("fused kernels", "cached", ["--fused=1", "--graphs=0"]),
-        ("a step is one CUDA graph", "graph", ["--fused=1"]),
-    ]
-    rows, before, predicted_before, first = [], None, None, None
-    figures = {"biased": biased, "vocabulary": vocabulary, "batched": batched}
-    for name, way, form in ladder[: None if machine.gpu else 5]:
-        options = [f"--tokens={N}"] if way == "graph" else [*tokens(N), f"--decoding={way}"]
-        time_ms = machine.batch_ms("infer", *base, *options, *form, tokens=N, repeat=2 if way == "all" else 4)
-        flops = decode_work(N, source, vocab, width, hidden, "cached" if way == "graph" else way)
-        launches = 0
-        if way != "graph":
-            _, paths = machine.profile("infer", *base, *options, *form, window="1,0,1,1,1")
-            launches = next(iter(paths.values())).launches
-        predicted = max(flops / MULTIPLY_RATE, launches * LAUNCH if launches else N * 75 * 1.5e-6) * 1e3
-        rows.append([name, f"{1e-9 * flops:,.1f}", f"{launches:,.0f}" if launches else f"{N} graphs",
-                     f"{predicted_before / predicted:.2f}" if predicted_before else "", ms(time_ms),
-                     f"{before / time_ms:.2f}" if before else "", f"{first / time_ms:.1f}" if first else "1"])
-        before, predicted_before, first = time_ms, predicted, first or time_ms
-        figures[name] = time_ms
-    peer = machine.torch.translation(source, N)
-    if peer:
-        rows.append(["PyTorch, naive and eager, no cache", "", "", "", ms(peer), "", f"{first / peer:.2f}"])
-        figures["PyTorch naive"] = peer
-    page.table(["step", "GFLOP", "launches", "gain predicted", "time", "gain", "gain in all"], rows)
-    page.put(
-        f"At the published sizes the work falls {published_work[0] / published_work[1]:.0f} times, from "
-        f"{1e-12 * published_work[0]:.1f} TFLOP to {1e-9 * published_work[1]:.1f} GFLOP.",
-        f"A prediction is the larger of the FLOP at {MULTIPLY_RATE / 1e12:.0f} TFLOP/s and the launches at "
-        f"{LAUNCH * 1e6:.0f} us (in a graph: 75 kernels of a step at 1.5 us);",
-        "from the cache on, launches are all that is left.",
-        "Published: 5.67 s on a V100, 38% of it device time; 1.87 s with PyTorch eager on another H200.", "")
+    figures = {"biased": biased, "vocabulary": vocabulary, "batched": batched, "time": time_ms, "device": naive.device()}
+    ladder(machine, page, base, figures, (time_ms, naive.launches / N) if machine.gpu else None)
     return figures
+
+
+STEPS = [  # of the ladder: its name, --decoding, further options
+    ("textbook", "all", ["--fused=0"]),
+    ("logits of the last position", "last", ["--fused=0"]),
+    ("keys and values of the decoder cached", "self", ["--fused=0"]),
+    ("those of the encoder's output, too", "cached", ["--fused=0"]),
+    ("fused kernels", "cached", ["--fused=1", "--graphs=0"]),
+    ("a token is one CUDA graph, and is drawn on the GPU", "graph", ["--fused=1"]),
+]
+
+
+def ladder(machine, page, base, figures, first):
+    """Step by step from the textbook's decoding, whose time and launches a token are `first` where they are known, to
+    the quickest. A prediction takes what waits longer: the products' FLOP or the launches."""
+    N = machine.sizes.tokens
+    width, hidden, vocab = (512, 2048, 30000) if machine.gpu else (32, 128, 300)
+    rows, times, bounds, each, launches = [], [], [], [], 0
+    for name, way, form in STEPS[: None if machine.gpu else -1]:
+        graph = way == "graph"
+        options = [*form] + ([] if graph else [f"--decoding={way}", f"--min-tokens={N}"])
+        if first and not rows:
+            time_ms, launches = first
+        else:  # a token of a second translation is traced: before, products are still being chosen for their sizes
+            _, time_ms, path = machine.translation(*base, f"--tokens={N}", *options, tokens=N, by_token=True,
+                                                   window="" if graph else f"{N + N // 2},0,0,1,1")
+            launches = path.launches if path else launches  # a graph's kernels: as many as the row's above
+        flops = decode_work(N, machine.sizes.sentence, vocab, width, hidden, "cached" if graph else way)
+        multiplying, launching = 1e3 * flops / MULTIPLY_RATE, 1e3 * N * launches * (IN_GRAPH if graph else LAUNCH)
+        times.append(time_ms)
+        bounds.append(max(multiplying, launching))
+        each.append(f"{1e3 * time_ms / (N * launches):.1f} us")
+        predicted, gain = (f"{list_[-2] / list_[-1]:.2f}" if len(list_) > 1 else "" for list_ in (bounds, times))
+        rows.append([f"{name}: `{' '.join(o for o in options if not o.startswith('--min'))}`", f"{1e-9 * flops:,.1f}", ms(multiplying),
+                     "1 graph" if graph else f"{launches:,.0f}", ms(launching), predicted, ms(time_ms), gain,
+                     f"{times[0] / time_ms:.1f}"])
+        figures[name] = time_ms
+    peer = machine.torch.time("translate", 2)
+    if peer:
+        rows.append(["PyTorch, naive and eager, no cache", *[""] * 5, ms(peer), "", f"{times[0] / peer:.2f}"])
+        figures["PyTorch naive"] = peer
+    page.put(f"{N} tokens, step by step; each row adds to the one above. A translation by the second command, without",
+             "`--profile` and with these options (the last without `--min-tokens`), the median of three:")
+    page.table(["step", "GFLOP", f"at {MULTIPLY_RATE / 1e12:.0f} TFLOP/s", "launches a token", f"at {LAUNCH * 1e6:.0f} us each",
+                "gain predicted", "time", "gain", "gain in all"], rows)
+    work = [decode_work(511, 24, 30000, 512, 2048, way) for way in ("all", "cached")]
+    page.put(
+        f"At the published sizes the work falls {work[0] / work[1]:.0f} times, from {1e-12 * work[0]:.1f} TFLOP to "
+        f"{1e-9 * work[1]:.1f} GFLOP. The time falls far less, since the naive rows",
+        "have nearly as many launches as the first. A prediction is the larger of two estimates, FLOP and launches, against the",
+        "larger of the row above; both rates are rules of thumb, set before the run (a kernel in a graph: "
+        f"{IN_GRAPH * 1e6:.1f} us). At the published",
+        "sizes launches are the larger in every row, so that fewer FLOP with as many launches are predicted to gain nothing.",
+        f"Measured, the time of a token over its launches is {', '.join(each[:5])} in the first five rows.",
+        "The estimates leave out what each token costs besides: its logits go to the host, which picks the likeliest. Fused",
+        "kernels do not shorten that, so they can gain less than predicted, and the last row, which does away with it, more.",
+        "PyTorch eager took 1.87 s on another H200.", "")
 
 
 # ---- 3 ----
 
 
 def bert(machine, page):
-    batches, lengths = ([1, 4, 8, 16], [128, 256, 512]) if machine.gpu else ([1, 2], [16])
-    model = ["--model=bert-base"] if machine.gpu else ["--model=bert-nano"]
+    sizes = machine.sizes
     page.put("## 3. BERT's forward pass: what it is made of", "")
     page.put("Shares of device time. Published: products 40 to 50%, batched products 10 to 15%, softmax 10 to 15%, layer norm",
-             "5 to 10%, GELU 3 to 5%. In the fused path attention is one kernel, and the GELU is part of its product.")
-    rows, figures = [], {}
-    for batch in batches:
-        for length in lengths:
-            options = [*model, f"--batch={batch}", f"--seq={length}", "--dtype=fp32", "--compare"]
-            command, paths = machine.profile("infer", *options, window=window(machine))
-            naive, fused = paths.values()  # the naive path first
-            whole = naive.device()
-            cells = [share(naive.time(what), whole) for what in
-                     (lambda o, i: runs.linear_product(o, i) or runs.in_head(o, i), runs.batched_product, runs.softmax,
-                      runs.norm, runs.gelu)]
-            attention = fused.time(lambda o, i: o["operation"] == "attention")
-            rows.append([f"{batch} x {length}", *cells, ms(naive.wall), ms(fused.wall),
-                         share(fused.time(lambda o, i: o["operation"] == "linear"), fused.device()),
-                         share(attention, fused.device())])
-            figures[f"{batch}x{length}"] = [naive.wall, fused.wall]
+             "5 to 10%, GELU 3 to 5%. In the fused path attention is one kernel, and bias and GELU are one pass after their",
+             "product (in fp32: in bf16 they are the product's epilogue where its GELU is the tanh form).")
+    command, by_size = machine.sweep("--model=bert-base" if machine.gpu else "--model=bert-nano", "--dtype=fp32", "--compare",
+                                     batches=sizes.batches, lengths=sizes.lengths, window=window(machine))
     page.command(command)
+    rows, figures = [], {}
+    for (batch, length), paths in by_size.items():
+        naive, fused = paths.values()  # the naive path first
+        cells = [share(naive.time(what), naive.device()) for what in
+                 (lambda o, i: runs.linear_product(o, i) or runs.in_head(o, i), runs.batched_product, runs.softmax,
+                  runs.norm, runs.gelu)]
+        parts = [share(fused.time(lambda o, i, name=name: o["operation"] == name), fused.device())
+                 for name in ("linear", "attention")]
+        rows.append([f"{batch} x {length}", *cells, ms(naive.wall), ms(fused.wall), *parts])
+        figures[f"{batch}x{length}"] = [naive.wall, fused.wall]
     page.table(["batch x length", "products", "batched", "softmax", "layer norm", "GELU", "naive", "fused",
                 "fused: linears", "fused: attention"], rows)
-    peers = machine.torch.bert_shares(figures)
+    peers = machine.torch.ask("BERT", 10)
     if peers:
-        page.put("PyTorch, naive and eager in fp32, by its own profiler:")
+        page.put("PyTorch, naive and eager in fp32, by its own profiler, of device time too:")
         parts = ["products", "batched", "softmax", "layer norm", "GELU"]
         page.table(["batch x length", *parts, "time"],
                    [[size.replace("x", " x "), *(share(peer[part], 1) for part in parts), ms(peer["ms"])]
                     for size, peer in peers.items()])
         figures["PyTorch naive"] = peers
+    page.put("The naive path here has a kernel for each primitive of the textbook: four of a softmax, five of a norm with the",
+             "residual added to it, one of a bias. PyTorch has one kernel for a softmax and one for a norm, and adds the bias in",
+             "the product, so its products have a larger share and its norms a smaller one. What is missing to 100% is bias,",
+             "scale, mask, and splitting and merging heads.", "")
     return figures
 
 
@@ -224,8 +275,8 @@ def decoder_only(machine, page):
     base = [*size, "--tokenizer=bytes", "--dtype=fp32", "--val-every=0", "--sample-every=0"]
     page.put("## 4. Decoder-only: the forward pass against the full step with AdamW", "")
     command, paths = machine.profile("train", *base, "--fused=0", window=window(machine))
-    _, quick = machine.profile("train", *base, "--fused=1", window=window(machine))
-    page.command(command)
+    other, quick = machine.profile("train", *base, "--fused=1", window=window(machine))
+    page.command(command, other)
     rows, figures = [], {}
 
     def product(operation, inside):
@@ -236,7 +287,7 @@ def decoder_only(machine, page):
             whole, products = path.device(passes), path.time(product, passes)
             rows.append([f"{label}, {name}", ms(whole), share(products, whole), share(whole - products, whole)])
             figures[f"{label} {name}"] = products / whole
-    for name, peer in machine.torch.gpt2_shares().items():
+    for name, peer in machine.torch.ask("GPT-2", 10).items():
         products = peer["products"] + peer["batched"]
         rows.append([f"PyTorch naive, {name}", ms(peer["ms"]), share(products, 1), share(1 - products, 1)])
         figures[f"PyTorch {name}"] = products
@@ -258,38 +309,55 @@ def decoder_only(machine, page):
 
 # ---- 5 ----
 
+GELU_COUNT = {True: 8 * 1024 * 3072, False: 1 << 20}  # of tests/bench/gelu.c, with a GPU and without
+# By a primitive that tells: what the form is, and how often it reads or writes the product's output beyond writing it.
+EXPANSIONS = {
+    "bias add": ("naive: product, bias, GELU", 4),
+    "product, bias, GELU": ("fused: the product's epilogue", 1),
+    "bias, activation": ("fused: product, bias with GELU", 3),
+    "bias": ("fused: bias, product added to it, GELU", 4),
+}
+
 
 def gelu(machine, page):
     page.put("## 5. GELU: primitives, one kernel, the product's epilogue", "")
-    size = ["--model=gpt2", "--vocab=50257", "--batch=8", "--seq=1024"] if machine.gpu else ["--batch=2", "--seq=32"]
-    base = [*size, "--tokenizer=bytes", "--val-every=0", "--sample-every=0"] + (["--dtype=bf16"] if machine.gpu else [])
+    layers, batch, seq, hidden, item = (12, 8, 1024, 3072, 2) if machine.gpu else (4, 2, 32, 512, 4)
+    base = (["--model=gpt2", "--vocab=50257", "--dtype=bf16"] if machine.gpu else []) + [
+        f"--batch={batch}", f"--seq={seq}", "--tokenizer=bytes", "--val-every=0", "--sample-every=0"]
     command, paths = machine.profile("train", *base, "--fused=0", window=window(machine))
-    _, quick = machine.profile("train", *base, "--fused=1", window=window(machine))
-    page.command(command, f"{os.path.basename(machine.build)}/bench/gelu")
-
-    def expand(operation, inside):
-        return operation["place"] == "mlp.expand"
-
-    naive, quick = list(paths.values())[0], list(quick.values())[0]
-    layers = 12 if machine.gpu else 4
-    rows, figures = [], {}
-    bench = machine.bench("gelu")
+    other, quick = machine.profile("train", *base, "--fused=1", window=window(machine))
+    page.command("build/bench/gelu", command, other)
+    bench, rows, figures = machine.bench("gelu"), [], {}
     for row in bench["forms"]:
         rows.append([row["form"], ms(row["ms"]), row["launches"], f"{row['bytes'] / 1e6:,.0f} MB"])
         figures[row["form"]] = row["ms"]
     primitives, kernel = bench["forms"][:2]
-    for form, time_ms in machine.torch.gelu(bench["count"]).items():
+    for form, time_ms in machine.torch.times("GELU", 50).items():
         same = primitives if form == "primitives" else kernel  # PyTorch's primitives are the same eight
         rows.append([f"PyTorch, {form}", ms(time_ms), same["launches"], f"{same['bytes'] / 1e6:,.0f} MB"])
         figures[f"PyTorch {form}"] = time_ms
     page.put(f"Of {bench['count']:,} elements in fp32, each form by itself:")
     page.table(["form", "time", "launches", "bytes moved"], rows)
-    alone = naive.time(lambda o, i: expand(o, i) and runs.gelu(o, i))
-    whole = [path.time(expand) for path in (naive, quick)]
-    page.put(
-        f"In the model, {layers} layers, forward: the naive path's GELU is a kernel of its own, {ms(alone)} of the {ms(whole[0])} of",
-        f"`mlp.expand`; in the fused path it is the product's epilogue, and product, bias and GELU together take {ms(whole[1])}.",
-        "Published: an order of magnitude between primitives and one kernel.", "")
+    page.put(f"One kernel is {primitives['ms'] / kernel['ms']:.1f} times as fast as the primitives, which move "
+             f"{primitives['bytes'] / kernel['bytes']:.0f} times the bytes. Published: an order of magnitude.",
+             f"In the model, all of `mlp.expand` of {layers} layers, forward in training, where the GELU's argument is kept:")
+
+    def expand(operation, inside):
+        return operation["place"] == "mlp.expand"
+
+    one = layers * batch * seq * hidden * item  # bytes of the product's output, read or written once
+    rows = []
+    for found in (paths, quick):
+        path = list(found.values())[0]
+        names = [inside["name"] for operation, inside in path.primitives(("forward",)) if expand(operation, inside)]
+        form, passes = next((kind for name, kind in EXPANSIONS.items() if name in names), ("", 0))
+        if not form:
+            raise runs.Failed(f"mlp.expand is made of {', '.join(names)}, which is no form that is known")
+        alone = path.time(lambda o, i: expand(o, i) and "product" not in i["name"])
+        rows.append([form, ms(path.time(expand)), ms(alone), f"{path.sum(expand, 'launches'):,.0f}",
+                     f"{passes * one / 1e6:,.0f} MB"])
+        figures[form] = path.time(expand)
+    page.table(["form", "time", "of it bias and GELU alone", "launches", "bytes besides the product's"], rows)
     return figures
 
 
@@ -299,33 +367,38 @@ def gelu(machine, page):
 def loader(machine, page):
     page.put("## 6. A starved loader", "")
     size = ["--model=gpt2", "--vocab=50257", "--batch=8", "--seq=512"] if machine.gpu else ["--batch=2", "--seq=32"]
-    base = [*size, "--tokenizer=bytes", "--val-every=0", "--sample-every=0", "--steps=120"]
-    free = machine.step_ms("train", *base)
-    delay = f"--reader-delay={int(1000 * free * 0.38 / 0.62)}"
-    rows, figures = [], {"no delay": free}
+    base = [*size, "--tokenizer=bytes", "--val-every=0", "--sample-every=0", "--steps=80"]
     items = 8 if machine.gpu else 2
-    for workers in (0, 4):
+    free = summary(machine.steps("train", *base)[1], items)
+    delay = f"--reader-delay={int(1000 * free['batch cost'] * 0.38 / 0.62)}"
+    columns, commands = {}, []
+    for workers, name in ((0, "before: 0 workers"), (4, "after: 4 workers")):
         command, steps = machine.steps("train", *base, delay, f"--workers={workers}")
-        page.command(command)
-        late = steps[len(steps) // 2 :]
-        whole = sum(step["ms"] for step in late)
-        waited = sum(step["data_ms"] for step in late)
-        rate = 1e3 * items * len(late) / whole
-        rows.append([workers, ms(whole / len(late)), ms(waited / len(late)), share(waited, whole), f"{rate:,.0f}"])
-        figures[f"workers {workers}"] = [waited / whole, rate]
-    for workers, peer in machine.torch.loader().items():
-        waited, whole = peer["waited"], peer["ms"]
-        rows.append([f"PyTorch, {workers}", ms(whole), ms(waited), share(waited, whole),
-                     f"{peer['rate']:,.0f}"])
-        figures[f"PyTorch {workers}"] = peer
-    page.table(["workers", "step", "of it waiting for the reader", "share", "sequences per second"], rows)
-    before, after = figures["workers 0"], figures["workers 4"]
+        commands.append(command)
+        columns[name] = summary(steps, items)
+    for workers, peer in machine.torch.ask("loader", 40).items():
+        columns[f"PyTorch, {workers} workers"] = {"reader cost": peer["waited"], "batch cost": peer["ms"], "rate": peer["rate"]}
+    page.command(*commands)
+    page.put(f"A step takes {ms(free['batch cost'])} where nothing is slow. The reader is slowed down so far that it should have",
+             "38% of a step. The perf summary before and after, averages of the later half of the steps:")
+    page.table(
+        ["perf summary", *columns, "published"],
+        [["reader cost", *(ms(c["reader cost"]) for c in columns.values()), ""],
+         ["batch cost", *(ms(c["batch cost"]) for c in columns.values()), ""],
+         ["reader ratio", *(share(c["reader cost"], c["batch cost"]) for c in columns.values()), "38%, then 1%"],
+         ["sequences per second", *(f"{c['rate']:,.0f}" for c in columns.values()), "about threefold"]])
+    before, after = list(columns.values())[:2]
     page.put(
-        "Published: the reader's share falls from 38% to 1%, and items per second rise about threefold. With 38% of the step",
-        "spent waiting, taking all of the waiting away can give 1 / (1 - 0.38) = 1.6 times and no more;",
-        f"here it is {after[1] / before[1]:.2f} times. A threefold rise "
-        "needs a reader that takes two thirds.", "")
-    return figures
+        f"Sequences per second rise {after['rate'] / before['rate']:.2f} times. With 38% of the step spent waiting, taking all of",
+        "the waiting away gives 1 / (1 - 0.38) = 1.6 times: a threefold rise needs a reader that takes two thirds of a step.", "")
+    return {"no delay": free, **columns}
+
+
+def summary(steps, items):
+    """Averages of a run's later half, milliseconds; sequences per second."""
+    late = steps[len(steps) // 2 :]
+    whole, waited = (sum(step[key] for step in late) for key in ("ms", "data_ms"))
+    return {"reader cost": waited / len(late), "batch cost": whole / len(late), "rate": 1e3 * items * len(late) / whole}
 
 
 PROFILES = [training, decoding, bert, decoder_only, gelu, loader]

@@ -4,24 +4,18 @@ milliseconds, to its `times`: {"": [...]}, or by name where one run times severa
 import array
 import json
 import os
-import queue
 import random
 import re
 import shlex
 import subprocess
-import threading
-import time
 
 import inputs
+from asked import Failed, Worker
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PADDED, CONTEXT, MODEL_MAGIC = 50304, 1024, 20240326
 WARMUP = 6  # steps of ./train that are not counted: the first are launched one by one, then captured
 READY_SECONDS, TURN_SECONDS = 400, 300
-
-
-class Failed(Exception):
-    """A side that could not be timed, and why."""
 
 
 class Bench:
@@ -264,56 +258,25 @@ class Torch:
     """A worker of tests/peers/, which stays and is asked for each turn."""
 
     def __init__(self, name, row, bench, script, *options):
-        self.name, self.row, self.times, self.memory, self.ready = name, row, {}, 0, False
-        self.parameters = None
+        self.name, self.row, self.times, self.memory, self.parameters = name, row, {}, 0, None
         command = [bench.python, os.path.join(TESTS, "peers", script), *options]
         bench.note(command)
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.lines = queue.Queue()
-        threading.Thread(target=self.listen, daemon=True).start()
-
-    def listen(self):
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put("")
+        self.worker = Worker(command)
 
     def wait(self, bench):
-        if self.ready:
+        if self.worker.ready:
             return
-        facts = self.answer(READY_SECONDS)
-        bench.facts["torch"], self.parameters, self.ready = facts["torch"], facts.get("parameters"), True
-
-    def answer(self, seconds):
-        """The next line that is an object; libraries may print their own."""
-        end = time.monotonic() + seconds
-        while True:
-            try:
-                line = self.lines.get(timeout=max(0, end - time.monotonic()))
-            except queue.Empty:
-                raise Failed(f"no answer in {seconds} s") from None
-            if not line:
-                raise Failed("the worker ended early")
-            if line.startswith("{"):
-                return json.loads(line)
+        facts = self.worker.wait(READY_SECONDS)
+        bench.facts["torch"], self.parameters = facts["torch"], facts.get("parameters")
 
     def run(self):
-        self.process.stdin.write(f"{self.row['steps']}\n")
-        self.process.stdin.flush()
-        answer = self.answer(TURN_SECONDS)
+        answer = self.worker.ask(self.row["steps"], TURN_SECONDS)
         self.memory = answer.pop("memory")
         for name, samples in answer.items():
             self.times.setdefault("" if name == "ms" else name, []).extend(samples)
 
     def close(self):
-        """One that is ready ends at the end of its input."""
-        self.process.stdin.close()
-        if not self.ready:
-            self.process.kill()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        self.worker.close()
 
 
 class Llmc:

@@ -4,12 +4,12 @@
     python3 shares.py --model=gpt2 --sizes=8x512           GPT-2's forward pass and its full step
     both: --layers=12 --heads=12 --width=768 --vocab=N --context=512
 
-Prints {"4x256": {"ms": 3.1, "products": 0.45, ...}, ...}, or {"forward": ..., "full step": ...}: the time of
-pass, and the shares of the time of all operators (of the device, where there is one).
+Answers {"4x256": {"ms": 3.1, "products": 0.45, ...}, ...}, or {"forward": ..., "full step": ...}: the median time
+of as many passes as were asked for, and the shares of the time of all operators (of the device, where there is
+one). Protocol: worker.py.
 """
 
 import argparse
-import json
 import statistics
 
 import torch
@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import architectures
 import gpt2
-from worker import add_integers, find_device, times
+from worker import add_integers, answer, find_device, times
 
 CATEGORIES = {
     "aten::addmm": "products",
@@ -27,7 +27,7 @@ CATEGORIES = {
     "aten::native_layer_norm": "layer norm",
     "aten::gelu": "GELU",
 }
-PASSES = 5
+PASSES = 3
 
 
 def shares(work, device):
@@ -48,23 +48,28 @@ def shares(work, device):
     return {name: time / whole for name, time in spent.items()}
 
 
-def measured(work, device):
+def measured(work, device, count):
     times(work, 5)
-    return {"ms": statistics.median(times(work, 20)), **shares(work, device)}
+    return {"ms": statistics.median(times(work, count)), **shares(work, device)}
 
 
 def of_bert(o, device, sizes):
-    model, results = architectures.build(o, device), {}
-    for size, (o.batch, o.seq) in sizes.items():
-        results[size] = measured(architectures.forward(model, model, o, device), device)
-    return results
+    model = architectures.build(o, device)
+
+    def measure(count):
+        results = {}
+        for size, (o.batch, o.seq) in sizes.items():
+            results[size] = measured(architectures.forward(model, model, o, device), device, count)
+        return results
+
+    return measure
 
 
 def of_gpt2(o, device, sizes):
     (o.batch, o.seq), o.weights = next(iter(sizes.values())), "fp32"
     model = gpt2.build(o, device)
     works = {"forward": gpt2.forward, "full step": gpt2.training}
-    return {name: measured(work(model, model, o, device), device) for name, work in works.items()}
+    return lambda count: {name: measured(work(model, model, o, device), device, count) for name, work in works.items()}
 
 
 def main():
@@ -75,7 +80,7 @@ def main():
     o = parser.parse_args()
     o.path, o.dtype = "naive", "fp32"
     sizes = {size: [int(number) for number in size.split("x")] for size in o.sizes.split(",")}
-    print(json.dumps((of_bert if o.model == "bert" else of_gpt2)(o, find_device(), sizes)))
+    answer((of_bert if o.model == "bert" else of_gpt2)(o, find_device(), sizes))
 
 
 if __name__ == "__main__":

@@ -57,15 +57,25 @@ def times(work, count):
     return [before.elapsed_time(after) for before, after in zip(events, events[1:])]
 
 
-def serve(work, warmup=WARMUP, **facts):
-    """Runs the protocol over `work`, a function, or over several by name. A GPU that has been idle runs its
-    first passes at a higher clock, so on one every turn is warmed up, as ./train and ./infer are."""
-    works = work if isinstance(work, dict) else {"ms": work}
-    for one in works.values():
-        times(one, warmup)
+def answer(measure, **facts):
+    """Runs the protocol over `measure`, which makes the answer to a number."""
     cuda = torch.cuda.is_available()
-    again = warmup if cuda else 0
     say(ready=True, torch=torch.__version__, device=torch.cuda.get_device_name() if cuda else "CPU", **facts)
     for line in sys.stdin:
-        results = {name: times(one, again + int(line))[again:] for name, one in works.items()}
-        say(memory=torch.cuda.max_memory_allocated() if cuda else 0, **results)
+        say(**measure(int(line)))
+
+
+def serve(work, warmup=WARMUP, **facts):
+    """Answers with the times of `work`, a function, or of several by name. A GPU that has been idle runs its
+    first passes at a higher clock, so on one every turn is warmed up, as ./train and ./infer are."""
+    works = work if isinstance(work, dict) else {"ms": work}
+    cuda = torch.cuda.is_available()
+    again = warmup if cuda else 0
+    for one in works.values():
+        times(one, warmup)
+
+    def measure(count):
+        results = {name: times(one, again + count)[again:] for name, one in works.items()}
+        return dict(memory=torch.cuda.max_memory_allocated() if cuda else 0, **results)
+
+    answer(measure, **facts)

@@ -1,0 +1,64 @@
+"""A script of tests/peers/ as a process that stays and is asked: tests/peers/worker.py says how they speak."""
+import json
+import queue
+import subprocess
+import threading
+import time
+
+
+class Failed(Exception):
+    """What could not be timed, and why."""
+
+
+class Worker:
+    def __init__(self, command, environment=None):
+        self.ready = False
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.lines = queue.Queue()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put("")
+
+    def answer(self, seconds):
+        """The next line that is an object; libraries may print their own."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0, end - time.monotonic()))
+            except queue.Empty:
+                raise Failed(f"no answer in {seconds} s") from None
+            if not line:
+                raise Failed("the worker ended early")
+            if line.startswith("{"):
+                return json.loads(line)
+
+    def wait(self, seconds):
+        """What it says of itself when it is ready."""
+        facts = self.answer(seconds)
+        self.ready = True
+        return facts
+
+    def ask(self, count, seconds):
+        try:
+            self.process.stdin.write(f"{count}\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise Failed("the worker ended early") from None
+        return self.answer(seconds)
+
+    def close(self, at_once=False):
+        """One that is ready ends at the end of its input."""
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass  # it has ended before it read all
+        if at_once or not self.ready:
+            self.process.kill()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
