@@ -8,36 +8,50 @@ bool transformer_decodes(const Ctx *ctx, const Transformer *model) {
     const Config *c = &model->config;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (op_form(ctx, parts[i]) != FORM_FUSED) return false;
-    return c->objective == OBJECTIVE_NEXT_TOKEN && c->mask == MASK_CAUSAL && c->norm_place == NORM_BEFORE &&
-           c->positions == POSITIONS_LEARNED && !c->embedding_norm && !c->embedding_scale && !c->segments &&
-           !c->encoder_layers && !c->head_transform;
+    return c->objective != OBJECTIVE_MASKED_TOKEN && c->mask == MASK_CAUSAL && !c->embedding_norm &&
+           !c->segments && !c->head_transform;
 }
 
 static DecodeAffine affine(const Affine *a) {
     return (DecodeAffine){a->weight.weight, a->bias.weight};
 }
 
+/* The first rows of a packed layer, which make the queries of cross attention. */
+static DecodeAffine query_rows(const Affine *packed, int64_t width) {
+    Tensor weight = packed->weight.weight, bias = packed->bias.weight;
+    return (DecodeAffine){tensor_view(weight.data, weight.dtype, shape2(width, tensor_width(weight))),
+                          tensor_view(bias.data, bias.dtype, shape1(width))};
+}
+
 static DecodeLayer decode_layer(const BlockParameters *p, const Cache *cache, int64_t layer) {
     Shape shape = shape2(cache->k.shape.d[2], cache->k.shape.d[3]);
-    return (DecodeLayer){.norm1 = affine(&p->norm1),
-                         .qkv = affine(&p->qkv),
-                         .projection = affine(&p->projection),
-                         .norm2 = affine(&p->norm2),
-                         .expand = affine(&p->expand),
-                         .contract = affine(&p->contract),
-                         .cache_k = tensor_reshape(cache_layer(cache->k, layer), shape),
-                         .cache_v = tensor_reshape(cache_layer(cache->v, layer), shape)};
+    DecodeLayer l = {.norm1 = affine(&p->norm1),
+                     .qkv = affine(&p->qkv),
+                     .projection = affine(&p->projection),
+                     .norm2 = affine(&p->norm2),
+                     .expand = affine(&p->expand),
+                     .contract = affine(&p->contract),
+                     .cache_k = tensor_reshape(cache_layer(cache->k, layer), shape),
+                     .cache_v = tensor_reshape(cache_layer(cache->v, layer), shape)};
+    if (tensor_empty(cache->memory)) return l;
+    l.cross_norm = affine(&p->cross_norm);
+    l.query = query_rows(&p->cross, tensor_width(p->cross_projection.weight.weight));
+    l.cross_projection = affine(&p->cross_projection);
+    l.memory = tensor_reshape(cache_layer(cache->memory, layer),
+                              shape2(cache->memory.shape.d[2], cache->memory.shape.d[3]));
+    return l;
 }
 
 Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Tensor logits) {
     const Config *c = &model->config;
     const Parameters *p = &model->parameters;
     assert(cache->length < c->context && cache->k.shape.d[1] == 1);
+    assert(!c->encoder_layers == tensor_empty(cache->memory));
     for (int64_t i = 0; i < c->layers; i++)
         model->decode_layers[i] = decode_layer(&p->stack.blocks[i], cache, i);
     Decode d = {.token_id = token,
                 .token = p->stack.token.weight,
-                .position = p->stack.position.weight,
+                .position = tensor_empty(model->sinusoids) ? p->stack.position.weight : model->sinusoids,
                 .layers = model->decode_layers,
                 .layer_count = c->layers,
                 .final_norm = affine(&p->stack.final_norm),
@@ -45,11 +59,14 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
                 .logits = logits,
                 .heads = c->heads,
                 .kv_heads = c->kv_heads,
+                .token_scale = c->embedding_scale ? sqrt((double)c->width) : 1,
                 .scale = 1 / sqrt((double)config_head_size(c)),
                 .eps = c->norm_eps,
+                .norm_after = c->norm_place == NORM_AFTER,
                 .activation = c->activation,
                 .past = cache->length,
-                .past_on_device = cache->place};
+                .past_on_device = cache->place,
+                .memory_length = cache->memory_lengths};
     ctx->layer = -1;
     ctx->place = "decode";
     TRY(decode_forward(ctx, &d));

@@ -16,24 +16,34 @@ typedef struct {
     int64_t capacity, past, steps;
     bool device_past;
     Activation activation;
-    double noise; // relative, on the weights; fp64 only
+    bool norm_after;
+    int64_t source, length; // rows of the encoder's memory, 0: none; of them, those that count, -1: all
+    double noise;           // relative, on the weights; fp64 only
     uint64_t seed;
 } Case;
 
 static const Case cases[] = {
-    {1, 64, 2, 2, 32, 256, 67, 9, 0, 2, false, ACTIVATION_GELU_TANH, 0, 0},
-    {2, 128, 4, 4, 32, 512, 131, 40, 33, 3, true, ACTIVATION_GELU_TANH, 0, 0},
-    {2, 128, 4, 2, 64, 256, 100, 300, 290, 2, true, ACTIVATION_RELU, 0, 0},
-    {1, 192, 3, 3, 64, 768, 1000, 1500, 1400, 1, true, ACTIVATION_GELU_TANH, 0, 0},
-    {1, 256, 2, 1, 128, 1024, 300, 90, 70, 2, false, ACTIVATION_TANH, 0, 0},
-    {1, 384, 12, 12, 32, 512, 303, 20, 9, 2, true, ACTIVATION_GELU_TANH, 0, 0},
-    {2, 64, 17, 17, 32, 256, 40, 20, 9, 2, true, ACTIVATION_GELU_TANH, 0, 0},
-    {2, 60, 3, 3, 20, 100, 50, 12, 5, 3, true, ACTIVATION_GELU_TANH, 0, 0}, // no fused CUDA kernel fits
+    {1, 64, 2, 2, 32, 256, 67, 9, 0, 2, false, ACTIVATION_GELU_TANH, false, 0, 0, 0, 0},
+    {2, 128, 4, 4, 32, 512, 131, 40, 33, 3, true, ACTIVATION_GELU_TANH, false, 0, 0, 0, 0},
+    {2, 128, 4, 2, 64, 256, 100, 300, 290, 2, true, ACTIVATION_RELU, false, 0, 0, 0, 0},
+    {1, 192, 3, 3, 64, 768, 1000, 1500, 1400, 1, true, ACTIVATION_GELU_TANH, false, 0, 0, 0, 0},
+    {1, 256, 2, 1, 128, 1024, 300, 90, 70, 2, false, ACTIVATION_TANH, false, 0, 0, 0, 0},
+    {1, 384, 12, 12, 32, 512, 303, 20, 9, 2, true, ACTIVATION_GELU_TANH, false, 0, 0, 0, 0},
+    {2, 64, 17, 17, 32, 256, 40, 20, 9, 2, true, ACTIVATION_GELU_TANH, false, 0, 0, 0, 0},
+    {2, 60, 3, 3, 20, 100, 50, 12, 5, 3, true, ACTIVATION_TANH, false, 0, 0, 0, 0}, // no CUDA kernel fits
+    {1, 256, 4, 4, 64, 2048, 301, 40, 20, 2, true, ACTIVATION_RELU, true, 24, -1, 0, 0},
+    {2, 128, 4, 4, 32, 512, 131, 40, 33, 3, true, ACTIVATION_RELU, true, 5, 3, 0, 0},
+    {1, 192, 3, 3, 64, 768, 100, 9, 0, 2, false, ACTIVATION_RELU, true, 1, -1, 0, 0},
+    {1, 256, 2, 1, 128, 512, 300, 20, 7, 2, true, ACTIVATION_RELU, true, 150, 149, 0, 0}, // keys shared out
+    {1, 64, 2, 2, 32, 256, 67, 9, 3, 2, true, ACTIVATION_TANH, true, 4, 0, 0, 0},         // none to be seen
+    {2, 128, 4, 4, 32, 256, 67, 9, 3, 2, true, ACTIVATION_GELU, true, 0, 0, 0, 0},
+    {2, 128, 4, 2, 64, 256, 100, 300, 290, 2, true, ACTIVATION_GELU, false, 301, 290, 0, 0},
+    {2, 60, 3, 3, 20, 100, 50, 12, 5, 3, true, ACTIVATION_RELU, true, 7, 6, 0, 0}, // none fits
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* The weights in order; a layer's matrices and vectors are cut from its own array. */
-enum { TOKEN, POSITION, HEAD, FINAL, LAYER, CACHES = LAYER + MOST_LAYERS, INPUTS };
+enum { TOKEN, POSITION, HEAD, FINAL, LAYER, CACHES = LAYER + MOST_LAYERS, MEMORIES, INPUTS };
 
 static int64_t queries_of(const Case *c) {
     return c->heads * c->head_size;
@@ -42,26 +52,40 @@ static int64_t kv_of(const Case *c) {
     return c->kv_heads * c->head_size;
 }
 
+enum { MAPS = 9 };
+
 /* (out, in) of a layer's affine maps in the order of DecodeLayer; in = 0: a norm. */
-static void layer_shapes(const Case *c, int64_t shapes[6][2]) {
-    const int64_t all[6][2] = {{c->width, 0},
-                               {queries_of(c) + 2 * kv_of(c), c->width},
-                               {c->width, queries_of(c)},
-                               {c->width, 0},
-                               {c->hidden, c->width},
-                               {c->width, c->hidden}};
+static void layer_shapes(const Case *c, int64_t shapes[MAPS][2]) {
+    const int64_t all[MAPS][2] = {{c->width, 0},
+                                  {queries_of(c) + 2 * kv_of(c), c->width},
+                                  {c->width, queries_of(c)},
+                                  {c->width, 0},
+                                  {c->hidden, c->width},
+                                  {c->width, c->hidden},
+                                  {c->width, 0},
+                                  {queries_of(c), c->width},
+                                  {c->width, queries_of(c)}};
     memcpy(shapes, all, sizeof all);
 }
 
 static int64_t layer_count(const Case *c) {
-    int64_t shapes[6][2], count = 0;
+    int64_t shapes[MAPS][2], count = 0;
     layer_shapes(c, shapes);
-    for (int i = 0; i < 6; i++) count += shapes[i][0] * (shapes[i][1] ? shapes[i][1] + 1 : 2);
+    for (int i = 0; i < MAPS; i++) count += shapes[i][0] * (shapes[i][1] ? shapes[i][1] + 1 : 2);
     return count;
 }
 
 static int64_t cache_count(const Case *c) {
     return c->layers * c->capacity * kv_of(c);
+}
+
+static int64_t memory_count(const Case *c) {
+    return c->layers * c->source * 2 * kv_of(c);
+}
+
+static Tensor rows_of_layer(Tensor all, int64_t layer, int64_t rows, int64_t width) {
+    size_t bytes = (size_t)(layer * rows * width) * dtype_size(all.dtype);
+    return tensor_view((char *)all.data + bytes, all.dtype, shape2(rows, width));
 }
 
 /* Puts the next `count` numbers, disturbed. */
@@ -78,25 +102,29 @@ static Tensor put(Rig *rig, const Case *c, const char *name, Shape shape, const 
     return rig_put(rig, name, rig->ctx.dtype, shape, values);
 }
 
-static DecodeLayer put_layer(Rig *rig, const Case *c, const double *values, Tensor k, Tensor v, int64_t i) {
-    int64_t shapes[6][2];
-    DecodeAffine a[6];
+/* memory: of all layers, or empty */
+static DecodeLayer put_layer(Rig *rig, const Case *c, const double *values, Tensor k, Tensor v, Tensor memory,
+                             int64_t i) {
+    int64_t shapes[MAPS][2];
+    DecodeAffine a[MAPS] = {0};
     layer_shapes(c, shapes);
-    for (int m = 0; m < 6; m++) {
+    for (int m = 0; m < (c->source ? MAPS : 6); m++) {
         Shape weight = shapes[m][1] ? shape2(shapes[m][0], shapes[m][1]) : shape1(shapes[m][0]);
         a[m].weight = put(rig, c, "weight", weight, &values);
         a[m].bias = put(rig, c, "bias", shape1(shapes[m][0]), &values);
     }
-    Shape shape = shape2(c->capacity, kv_of(c));
-    size_t bytes = (size_t)(i * shape_count(shape)) * dtype_size(k.dtype);
     return (DecodeLayer){.norm1 = a[0],
                          .qkv = a[1],
                          .projection = a[2],
                          .norm2 = a[3],
                          .expand = a[4],
                          .contract = a[5],
-                         .cache_k = tensor_view((char *)k.data + bytes, k.dtype, shape),
-                         .cache_v = tensor_view((char *)v.data + bytes, v.dtype, shape)};
+                         .cross_norm = a[6],
+                         .query = a[7],
+                         .cross_projection = a[8],
+                         .cache_k = rows_of_layer(k, i, c->capacity, kv_of(c)),
+                         .cache_v = rows_of_layer(v, i, c->capacity, kv_of(c)),
+                         .memory = c->source ? rows_of_layer(memory, i, c->source, 2 * kv_of(c)) : memory};
 }
 
 /* The cache without the rows that nobody has written. */
@@ -111,28 +139,34 @@ static void get_cache(Rig *rig, const Case *c, Tensor cache, double *values) {
 /* out: logits (steps, vocab), keys and values (layers, capacity, kv) */
 static void body(Rig *rig, const void *what, double *const *in, double *const *out) {
     const Case *c = what;
-    const Shape caches = shape3(c->layers, c->capacity, kv_of(c));
+    const Shape caches = shape3(c->layers, c->capacity, kv_of(c)), none = {0};
+    const Shape memories = c->source ? shape3(c->layers, c->source, 2 * kv_of(c)) : none;
+    const int32_t length = (int32_t)c->length;
     const double *token = in[TOKEN], *position = in[POSITION], *head = in[HEAD], *final = in[FINAL];
     DecodeLayer layers[MOST_LAYERS];
     Tensor k = rig_put(rig, "k", rig->ctx.dtype, caches, in[CACHES]);
     Tensor v = rig_put(rig, "v", rig->ctx.dtype, caches, in[CACHES] + cache_count(c));
-    for (int64_t i = 0; i < c->layers; i++) layers[i] = put_layer(rig, c, in[LAYER + i], k, v, i);
+    Tensor memory = rig_put(rig, "memory", rig->ctx.dtype, memories, in[MEMORIES]);
+    for (int64_t i = 0; i < c->layers; i++) layers[i] = put_layer(rig, c, in[LAYER + i], k, v, memory, i);
     Decode d = {.token = put(rig, c, "token", shape2(c->vocab, c->width), &token),
                 .position = put(rig, c, "position", shape2(c->capacity, c->width), &position),
                 .layers = layers,
                 .layer_count = c->layers,
-                .final_norm = {put(rig, c, "weight", shape1(c->width), &final),
-                               put(rig, c, "bias", shape1(c->width), &final)},
+                .final_norm = {put(rig, c, "weight", c->norm_after ? none : shape1(c->width), &final),
+                               put(rig, c, "bias", c->norm_after ? none : shape1(c->width), &final)},
                 .head = put(rig, c, "head", shape2(c->vocab, c->width), &head),
                 .heads = c->heads,
                 .kv_heads = c->kv_heads,
+                .token_scale = c->norm_after ? sqrt((double)c->width) : 1,
+                .norm_after = c->norm_after,
+                .memory_length = rig_put_ints(rig, "length", c->length < 0 ? none : shape1(1), &length),
                 .scale = 1 / sqrt((double)c->head_size),
                 .eps = 1e-5,
                 .activation = c->activation};
     for (int64_t step = 0; step < c->steps; step++) {
         const int32_t id = (int32_t)((7 * step + 3) % c->vocab), past = (int32_t)(c->past + step);
         d.token_id = rig_put_ints(rig, "id", shape1(1), &id);
-        d.past_on_device = rig_put_ints(rig, "past", c->device_past ? shape1(1) : (Shape){0}, &past);
+        d.past_on_device = rig_put_ints(rig, "past", c->device_past ? shape1(1) : none, &past);
         /* The host's number is the right one where the device's is not looked at. */
         const bool fused = rig->ctx.device->backend == BACKEND_CUDA && rig->variant->form == FORM_FUSED;
         d.past = c->device_past && fused ? c->capacity - 1 : past;
@@ -151,10 +185,10 @@ static double *scaled(int64_t count, double scale, double shift, Dtype dtype) {
 }
 
 static double *layer_values(const Case *c, Dtype dtype) {
-    int64_t shapes[6][2];
+    int64_t shapes[MAPS][2];
     layer_shapes(c, shapes);
     double *all = zeros(layer_count(c)), *at = all;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < MAPS; i++) {
         int64_t out = shapes[i][0], in = shapes[i][1], weights = in ? out * in : out;
         memcpy(at, scaled(weights, in ? 1 / sqrt((double)in) : 0.3, in ? 0 : 1, dtype),
                (size_t)weights * sizeof *at);
@@ -174,6 +208,9 @@ static void make_inputs(const Case *c, Dtype dtype, double **in) {
     in[CACHES] = scaled(2 * cache_count(c), 1, 0, dtype);
     for (int64_t i = 0; i < 2 * cache_count(c); i++) // what is not there yet must not be read
         if (i / kv_of(c) % c->capacity >= c->past) in[CACHES][i] = NAN;
+    in[MEMORIES] = scaled(memory_count(c), 1, 0, dtype);
+    for (int64_t i = 0; c->length >= 0 && i < memory_count(c); i++) // what does not count
+        if (i / (2 * kv_of(c)) % c->source >= c->length) in[MEMORIES][i] = 100;
 }
 
 enum { OUTPUTS = 3 };
@@ -233,9 +270,19 @@ static void wrong_contracts_are_refused(void **state) {
     const Tensor row = tensor_view(NULL, F32, shape1(8)), square = tensor_view(NULL, F32, shape2(8, 8));
     const DecodeAffine norm = {row, row}, linear = {square, row};
     const DecodeAffine qkv = {tensor_view(NULL, F32, shape2(24, 8)), tensor_view(NULL, F32, shape1(24))};
-    const DecodeLayer layer = {norm, qkv, linear, norm, linear, linear, square, square};
-    DecodeLayer wrong_layer = layer;
+    const DecodeLayer layer = {.norm1 = norm,
+                               .qkv = qkv,
+                               .projection = linear,
+                               .norm2 = norm,
+                               .expand = linear,
+                               .contract = linear,
+                               .cache_k = square,
+                               .cache_v = square};
+    DecodeLayer wrong_layer = layer, without_query = layer;
     wrong_layer.qkv = linear;
+    without_query.cross_norm = norm;
+    without_query.cross_projection = linear;
+    without_query.memory = tensor_view(NULL, F32, shape2(5, 16));
     const Decode right = {.token_id = tensor_view(NULL, I32, shape1(1)),
                           .token = square,
                           .position = square,
@@ -246,14 +293,18 @@ static void wrong_contracts_are_refused(void **state) {
                           .logits = row,
                           .heads = 2,
                           .kv_heads = 2};
-    Decode wrong[6] = {right, right, right, right, right, right};
+    Decode wrong[] = {right, right, right, right, right, right, right, right, right};
+    enum { WRONG = sizeof wrong / sizeof *wrong };
     wrong[0].past = 8;
     wrong[1].heads = 3;
     wrong[2].layer_count = 0;
     wrong[3].token_id = row;
     wrong[4].layers = &wrong_layer;
     wrong[5].logits = tensor_view(NULL, F32, shape1(7));
-    for (int i = 0; i < 6; i++) {
+    wrong[6].layers = &without_query;
+    wrong[7].memory_length = row;
+    wrong[8].final_norm = (DecodeAffine){0};
+    for (int i = 0; i < WRONG; i++) {
         Status status = decode_forward(&ctx, &wrong[i]);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);

@@ -32,9 +32,9 @@ static Config small(NormPlace place) {
     expect_ok(config_preset("transformer-nano", &config));
     config.layers = 3;
     config.encoder_layers = 2;
-    config.heads = config.kv_heads = 4;
-    config.width = 32;
-    config.hidden = 48;
+    config.heads = config.kv_heads = 2; // sizes that the kernels of kernels/decode take
+    config.width = 64;
+    config.hidden = 256;
     config.context = MOST;
     config.vocab = VOCAB;
     config.init_std = 0.3; // far from flat, so that a wrong number changes a token
@@ -110,7 +110,7 @@ static void expect_same(const How *how, const Translations *expected, const char
         if (got.lengths[s] != expected->lengths[s] ||
             memcmp(got.ids[s], expected->ids[s], (size_t)got.lengths[s] * sizeof **got.ids) != 0)
             fail_msg("%s, beam %d: sentence %d is translated otherwise", what, (int)how->beam, s);
-        /* fp32 logits of width 32, summed over at most 13 tokens in another order. */
+        /* fp32 logits of width 64, summed over at most 13 tokens in another order. */
         assert_true(fabs(got.scores[s] - expected->scores[s]) < 1e-4);
     }
 }

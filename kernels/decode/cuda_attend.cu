@@ -1,12 +1,14 @@
 #include "kernels/decode/cuda_token.cuh"
 
 /* A cluster takes one head from the residual stream to its part of what attention adds to the stream. Each
- * block has its share of the rows of q, k and v, of the keys, and of the columns of the stream. */
+ * block has its share of the rows of q, k and v, of the keys, and of the columns of the stream. ACROSS to the
+ * encoder's keys and values there is only q to be made, and nothing to append. */
 namespace decode {
 namespace {
 
 constexpr int COLUMNS = 8; // of a head, of one thread
-constexpr int UNROLL = 4;  // keys that a thread has on their way at once
+template <class T>
+constexpr int UNROLL = 2 * VECTOR<T> / 4; // keys that a thread has on their way at once, in so many registers
 
 /* COLUMNS neighbours as they lie in memory. */
 template <class T>
@@ -36,10 +38,10 @@ struct Seen {
 
 /* Adds keys with scores `s` (base 2; -inf: no key) and values `v`. */
 template <class T>
-__device__ inline void add_keys(Seen &seen, const float (&s)[UNROLL], const Piece<T> (&v)[UNROLL]) {
+__device__ inline void add_keys(Seen &seen, const float (&s)[UNROLL<T>], const Piece<T> (&v)[UNROLL<T>]) {
     float maximum = seen.maximum;
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) maximum = fmaxf(maximum, s[u]);
+    for (int u = 0; u < UNROLL<T>; u++) maximum = fmaxf(maximum, s[u]);
     const float base = maximum == -INFINITY ? 0.f : maximum; // nothing yet: every power is 0
     const float correction = exp2f(seen.maximum - base);
     seen.maximum = maximum;
@@ -47,7 +49,7 @@ __device__ inline void add_keys(Seen &seen, const float (&s)[UNROLL], const Piec
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) seen.y[i] *= correction;
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
+    for (int u = 0; u < UNROLL<T>; u++) {
         const float power = exp2f(s[u] - base);
         float values[COLUMNS];
         v[u].unpack_to(values);
@@ -115,9 +117,9 @@ struct Exchange {
 /* UNROLL past keys of the group that begins at `key`, STEP keys apart. */
 template <class T, int STEP>
 __device__ inline void load_keys(const T *k, const T *v, int row, int key, int end,
-                                 Piece<T> (&k_rows)[UNROLL], Piece<T> (&v_rows)[UNROLL]) {
+                                 Piece<T> (&k_rows)[UNROLL<T>], Piece<T> (&v_rows)[UNROLL<T>]) {
 #pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
+    for (int u = 0; u < UNROLL<T>; u++) {
         k_rows[u] = v_rows[u] = {};
         if (key + u * STEP >= end) continue;
         k_rows[u].load(k + int64_t(key + u * STEP) * row);
@@ -125,11 +127,12 @@ __device__ inline void load_keys(const T *k, const T *v, int row, int key, int e
     }
 }
 
-/* q, k and v of the head: a block makes D / CLUSTER rows of each, and every block gets them all. */
-template <class T, int D>
+/* q, k and v of the head, or as many of them: a block makes D / CLUSTER rows of each, and every block gets
+ * them all. */
+template <class T, int D, int SECTIONS>
 __device__ inline void project(const T *weights, const T *normed, int width, int rank,
                                Exchange<D> &exchange) {
-    constexpr int OWN = D / CLUSTER, ROWS = 3 * OWN, EACH = (ROWS + WARPS - 1) / WARPS;
+    constexpr int OWN = D / CLUSTER, ROWS = SECTIONS * OWN, EACH = (ROWS + WARPS - 1) / WARPS;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const T *rows[EACH];
     float sums[EACH] = {};
@@ -147,9 +150,10 @@ __device__ inline void project(const T *weights, const T *normed, int width, int
     }
 }
 
-/* Each group's keys, then the block's, then the head's: exchange.merged is attention's result. */
-template <class T, int D>
-__device__ inline void merge(const Seen &seen, int rank, Exchange<D> &exchange) {
+/* Each group's keys, then the block's, then the head's unless each block has seen all keys:
+ * exchange.merged is attention's result. */
+template <class T, int D, bool ACROSS>
+__device__ inline void merge(const Seen &seen, int rank, bool all, Exchange<D> &exchange) {
     constexpr int LANES = D / COLUMNS;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, column = threadIdx.x % D;
     float maximum, sum, y;
@@ -160,14 +164,17 @@ __device__ inline void merge(const Seen &seen, int rank, Exchange<D> &exchange) 
     if (lane == 0) exchange.of_warp[warp][D] = seen.maximum, exchange.of_warp[warp][D + 1] = seen.sum;
     __syncthreads();
     merge_rows<D>(exchange.of_warp, column, maximum, sum, y);
-    for (int block = threadIdx.x / D; block < CLUSTER; block += THREADS / D) {
-        gpu::store_to_block(&exchange.of_block[rank][column], block, y);
-        if (column == 0) gpu::store_to_block(&exchange.of_block[rank][D], block, maximum);
-        if (column == 1) gpu::store_to_block(&exchange.of_block[rank][D + 1], block, sum);
+    if (!ACROSS || !all) {
+        for (int block = threadIdx.x / D; block < CLUSTER; block += THREADS / D) {
+            gpu::store_to_block(&exchange.of_block[rank][column], block, y);
+            if (column == 0) gpu::store_to_block(&exchange.of_block[rank][D], block, maximum);
+            if (column == 1) gpu::store_to_block(&exchange.of_block[rank][D + 1], block, sum);
+        }
+        gpu::cluster_arrive();
+        gpu::cluster_join();
+        merge_rows<D>(exchange.of_block, column, maximum, sum, y);
     }
-    gpu::cluster_arrive();
-    gpu::cluster_join();
-    merge_rows<D>(exchange.of_block, column, maximum, sum, y);
+    if (ACROSS && sum == 0.f) sum = 1.f; // no key at all: y is 0
     if (threadIdx.x < D) exchange.merged[column] = to_float(from_float<T>(y / sum));
     __syncthreads();
 }
@@ -194,47 +201,58 @@ __device__ inline void project_back(const T *weights, const float *bias, int sha
     }
 }
 
+/* That are there before the token's own. */
+template <class T, bool ACROSS>
+__device__ inline int keys_of(const Attend<T> &a) {
+    if (ACROSS) return a.length ? max(0, min(*a.length, a.most)) : a.most;
+    return a.stream.past ? *a.stream.past : a.stream.rows;
+}
+
 /* Floor: the weights, and the cache's rows. */
-template <class T, int D>
+template <class T, int D, bool ACROSS, bool AFTER>
 __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constant__ Attend<T> a) {
     if constexpr (gpu::HOPPER) {
         constexpr int LANES = D / COLUMNS, GROUPS = THREADS / LANES, OWN = D / CLUSTER;
+        constexpr int SECTIONS = ACROSS ? 1 : 3, AT_ONCE = GROUPS * UNROLL<T>;
         extern __shared__ uint4 memory[];
         __shared__ Exchange<D> exchange;
-        const int C = a.stream.width, share = C / CLUSTER, row = a.kv_heads * D;
+        const int C = a.stream.width, share = C / CLUSTER, row = a.apart;
         const int head = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER;
         const int heads_per_kv = a.heads / a.kv_heads, kv_head = head / heads_per_kv;
-        T *const qkv = reinterpret_cast<T *>(memory), *const projection = qkv + 3 * OWN * C;
+        T *const qkv = reinterpret_cast<T *>(memory), *const projection = qkv + SECTIONS * OWN * C;
         const Row<T> stream = row_at<T>(projection + share * D, C);
         float *const bias = stream.r + C; // (share)
         gpu::cluster_arrive();            // until all blocks are there, nothing is stored to them
 
         const int sections[3] = {head * D, (a.heads + kv_head) * D, (a.heads + a.kv_heads + kv_head) * D};
 #pragma unroll
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < SECTIONS; i++)
             fetch(qkv + i * OWN * C, a.qkv + int64_t(sections[i] + rank * OWN) * C, 1,
                   OWN * C * int(sizeof(T)), 0);
         fetch(projection, a.projection + int64_t(rank) * share * a.heads * D + head * D, share,
               D * int(sizeof(T)), int64_t(a.heads) * D * sizeof(T));
-        fetch_norm(a.stream, stream);
+        fetch_norm<T, AFTER>(a.stream, stream);
 
         const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
         if (a.stream.id) wait_for_previous(); // which may have drawn the token and counted the place
-        const int past = a.stream.past ? *a.stream.past : a.stream.rows;
-        const int keys = (past + CLUSTER - 1) / CLUSTER, begin = rank * keys, end = min(begin + keys, past);
+        const int past = keys_of<T, ACROSS>(a);
+        const bool all =
+            ACROSS && past <= AT_ONCE; // a meeting takes longer than to look at them in each block
+        const int keys = all ? past : (past + CLUSTER - 1) / CLUSTER;
+        const int begin = all ? 0 : rank * keys, end = min(begin + keys, past);
         const T *const k = a.cache_k + kv_head * D + lane * COLUMNS;
         const T *const v = a.cache_v + kv_head * D + lane * COLUMNS;
-        Piece<T> k_rows[UNROLL], v_rows[UNROLL];
+        Piece<T> k_rows[UNROLL<T>], v_rows[UNROLL<T>];
         load_keys<T, GROUPS>(k, v, row, begin + group, end, k_rows, v_rows);
-        if (threadIdx.x < 3 * OWN)
+        if (threadIdx.x < SECTIONS * OWN)
             exchange.bias[threadIdx.x / OWN][threadIdx.x % OWN] =
                 to_float(a.qkv_bias[sections[threadIdx.x / OWN] + rank * OWN + threadIdx.x % OWN]);
         for (int i = threadIdx.x; i < share; i += THREADS)
             bias[i] = head == 0 ? to_float(a.projection_bias[rank * share + i]) : 0.f;
 
-        norm_stream(a.stream, stream, blockIdx.x == 0);
+        norm_stream<T, AFTER>(a.stream, stream, blockIdx.x == 0);
         gpu::cluster_join();
-        project<T, D>(qkv, stream.normed, C, rank, exchange);
+        project<T, D, SECTIONS>(qkv, stream.normed, C, rank, exchange);
         gpu::cluster_arrive();
         gpu::cluster_join();
 
@@ -243,20 +261,20 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) {
             q[i] = exchange.qkv[0][lane * COLUMNS + i] * a.scale;
-            own_score = fmaf(q[i], exchange.qkv[1][lane * COLUMNS + i], own_score);
+            if (!ACROSS) own_score = fmaf(q[i], exchange.qkv[1][lane * COLUMNS + i], own_score);
         }
-        own_score = group_sum<LANES>(own_score);
-        if (rank == 0 && group == 0) { // the token's own key, which is not in the cache yet
+        if (!ACROSS) own_score = group_sum<LANES>(own_score);
+        if (!ACROSS && rank == 0 && group == 0) { // the token's own key, which is not in the cache yet
             seen.maximum = own_score;
             seen.sum = 1.f;
 #pragma unroll
             for (int i = 0; i < COLUMNS; i++) seen.y[i] = exchange.qkv[2][lane * COLUMNS + i];
         }
-        for (int first = begin; first < end; first += GROUPS * UNROLL) {
-            float scores[UNROLL];
+        for (int first = begin; first < end; first += AT_ONCE) {
+            float scores[UNROLL<T>];
             if (first > begin) load_keys<T, GROUPS>(k, v, row, first + group, end, k_rows, v_rows);
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) {
+            for (int u = 0; u < UNROLL<T>; u++) {
                 float values[COLUMNS];
                 k_rows[u].unpack_to(values);
                 scores[u] = 0.f;
@@ -267,38 +285,49 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
             }
             add_keys<T>(seen, scores, v_rows);
         }
-        if (rank == 0 && head % heads_per_kv == 0 && threadIdx.x < D) {
+        if (!ACROSS && rank == 0 && head % heads_per_kv == 0 && threadIdx.x < D) {
             const int64_t at = int64_t(past) * row + kv_head * D + threadIdx.x;
             a.cache_k[at] = from_float<T>(exchange.qkv[1][threadIdx.x]);
             a.cache_v[at] = from_float<T>(exchange.qkv[2][threadIdx.x]);
         }
         merge_warp<LANES>(seen);
-        merge<T, D>(seen, rank, exchange);
+        merge<T, D, ACROSS>(seen, rank, all, exchange);
         project_back<T, D>(projection, bias, share, exchange, a.parts + head * C + rank * share);
     }
 }
 
-template <class T>
-Status launch(Ctx *ctx, const Attend<T> &a, int D) {
+template <class T, int D, bool ACROSS, bool AFTER>
+Status launch_as(Ctx *ctx, const Attend<T> &a) {
     const unsigned blocks = unsigned(a.heads) * CLUSTER;
-    const size_t bytes = attend_bytes(a.stream.width, D, sizeof(T));
-    if (D == 32) return LAUNCH_CLUSTERS(ctx, CLUSTER, (attend_kernel<T, 32>), blocks, THREADS, bytes, a);
-    if (D == 64) return LAUNCH_CLUSTERS(ctx, CLUSTER, (attend_kernel<T, 64>), blocks, THREADS, bytes, a);
-    return LAUNCH_CLUSTERS(ctx, CLUSTER, (attend_kernel<T, 128>), blocks, THREADS, bytes, a);
+    const size_t bytes = attend_bytes(a.stream.width, D, sizeof(T), ACROSS);
+    return LAUNCH_CLUSTERS(ctx, CLUSTER, (attend_kernel<T, D, ACROSS, AFTER>), blocks, THREADS, bytes, a);
+}
+
+template <class T, int D>
+Status launch_for(Ctx *ctx, const Attend<T> &a, bool across, bool after) {
+    if (across) return after ? launch_as<T, D, true, true>(ctx, a) : launch_as<T, D, true, false>(ctx, a);
+    return after ? launch_as<T, D, false, true>(ctx, a) : launch_as<T, D, false, false>(ctx, a);
+}
+
+template <class T>
+Status launch(Ctx *ctx, const Attend<T> &a, int D, bool across, bool after) {
+    if (D == 32) return launch_for<T, 32>(ctx, a, across, after);
+    if (D == 64) return launch_for<T, 64>(ctx, a, across, after);
+    return launch_for<T, 128>(ctx, a, across, after);
 }
 
 } // namespace
 
-size_t attend_bytes(int width, int D, size_t size) {
-    const size_t C = size_t(width), rows = 3 * size_t(D) / CLUSTER;
+size_t attend_bytes(int width, int D, size_t size, bool across) {
+    const size_t C = size_t(width), rows = (across ? 1 : 3) * size_t(D) / CLUSTER;
     return (rows * C + C / CLUSTER * size_t(D)) * size + row_bytes(width, size) + C / CLUSTER * sizeof(float);
 }
 
-Status attend(Ctx *ctx, const Attend<float> &a, int D) {
-    return launch(ctx, a, D);
+Status attend(Ctx *ctx, const Attend<float> &a, int D, bool across, bool after) {
+    return launch(ctx, a, D, across, after);
 }
-Status attend(Ctx *ctx, const Attend<bf16> &a, int D) {
-    return launch(ctx, a, D);
+Status attend(Ctx *ctx, const Attend<bf16> &a, int D, bool across, bool after) {
+    return launch(ctx, a, D, across, after);
 }
 
 } // namespace decode

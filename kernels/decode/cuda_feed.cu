@@ -8,10 +8,11 @@ namespace decode {
 namespace {
 
 /* Floor: the weights. */
-template <class T, Activation A>
+template <class T, Activation A, bool AFTER>
 __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant__ Feed<T> f) {
     if constexpr (gpu::HOPPER) {
-        constexpr int EACH = UNITS / WARPS, N = VECTOR<T>, LANES = UNITS / N, GROUPS = THREADS / LANES;
+        constexpr int UNITS = decode::UNITS<T>, EACH = UNITS / WARPS, N = VECTOR<T>, LANES = UNITS / N,
+                      GROUPS = THREADS / LANES;
         extern __shared__ uint4 memory[];
         __shared__ float bias[UNITS], hidden[UNITS];
         const int C = f.stream.width, share = C / CLUSTER;
@@ -25,11 +26,11 @@ __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant_
 
         fetch(expand, f.expand + int64_t(first_unit) * C, 1, UNITS * C * int(sizeof(T)), 0);
         fetch(contract, f.contract + first_unit, C, UNITS * int(sizeof(T)), int64_t(f.hidden) * sizeof(T));
-        fetch_norm(f.stream, stream);
+        fetch_norm<T, AFTER>(f.stream, stream);
         if (threadIdx.x < UNITS) bias[threadIdx.x] = to_float(f.expand_bias[first_unit + threadIdx.x]);
         for (int i = threadIdx.x; i < share; i += THREADS)
             contract_bias[i] = part == 0 ? to_float(f.contract_bias[rank * share + i]) : 0.f;
-        norm_stream(f.stream, stream, blockIdx.x == 0);
+        norm_stream<T, AFTER>(f.stream, stream, blockIdx.x == 0);
 
         const T *rows[EACH];
         float products[EACH] = {};
@@ -72,26 +73,27 @@ __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant_
     }
 }
 
-template <class T>
+template <class T, bool AFTER>
 Status launch(Ctx *ctx, const Feed<T> &f, Activation activation) {
-    const unsigned blocks = unsigned(f.hidden / UNITS);
-    const size_t bytes = feed_bytes(f.stream.width, sizeof(T));
-    DISPATCH_ACTIVATION(activation, A,
-                        return LAUNCH_CLUSTERS(ctx, CLUSTER, (feed_kernel<T, A>), blocks, THREADS, bytes, f));
+    const unsigned blocks = unsigned(f.hidden / UNITS<T>);
+    const size_t bytes = feed_bytes(f.stream.width, sizeof(T), UNITS<T>);
+    DISPATCH_ACTIVATION(
+        activation, A,
+        return LAUNCH_CLUSTERS(ctx, CLUSTER, (feed_kernel<T, A, AFTER>), blocks, THREADS, bytes, f));
 }
 
 } // namespace
 
-size_t feed_bytes(int width, size_t size) {
+size_t feed_bytes(int width, size_t size, int units) {
     const size_t C = size_t(width);
-    return 2 * UNITS * C * size + row_bytes(width, size) + (C + C / CLUSTER) * sizeof(float);
+    return 2 * size_t(units) * C * size + row_bytes(width, size) + (C + C / CLUSTER) * sizeof(float);
 }
 
-Status feed(Ctx *ctx, const Feed<float> &f, Activation activation) {
-    return launch(ctx, f, activation);
+Status feed(Ctx *ctx, const Feed<float> &f, Activation activation, bool after) {
+    return after ? launch<float, true>(ctx, f, activation) : launch<float, false>(ctx, f, activation);
 }
-Status feed(Ctx *ctx, const Feed<bf16> &f, Activation activation) {
-    return launch(ctx, f, activation);
+Status feed(Ctx *ctx, const Feed<bf16> &f, Activation activation, bool after) {
+    return after ? launch<bf16, true>(ctx, f, activation) : launch<bf16, false>(ctx, f, activation);
 }
 
 } // namespace decode

@@ -8,28 +8,34 @@ namespace {
 constexpr float LOG2_E = 1.4426950408889634f;
 
 struct Sizes {
-    int64_t C, D, hidden;
-    size_t size; // of an element
+    int64_t C, D, hidden, units; // units: UNITS<T>
+    size_t size;                 // of an element
 };
 
 Sizes sizes_of(const Decode *d) {
     const DecodeLayer *l = &d->layers[0];
     return {tensor_width(d->token), tensor_width(l->projection.weight) / d->heads,
-            tensor_rows(l->expand.weight), dtype_size(d->token.dtype)};
+            tensor_rows(l->expand.weight), d->token.dtype == BF16 ? UNITS<bf16> : UNITS<float>,
+            dtype_size(d->token.dtype)};
+}
+
+int64_t rows_of_memory(const Decode *d) {
+    return tensor_empty(d->layers[0].memory) ? 0 : tensor_rows(d->layers[0].memory);
 }
 
 bool aligned(const Decode *d) {
     const auto at_16 = [](const Tensor &t) {
-        return walks_in_packs(1, {}, {static_cast<const void *>(t.data)});
+        return tensor_empty(t) || walks_in_packs(1, {}, {static_cast<const void *>(t.data)});
     };
     bool all = at_16(d->token) && at_16(d->position) && at_16(d->head) && at_16(d->final_norm.weight) &&
                at_16(d->final_norm.bias);
     for (int64_t i = 0; i < d->layer_count; i++) {
         const DecodeLayer *l = &d->layers[i];
-        const DecodeAffine *const affine[] = {&l->norm1, &l->qkv,    &l->projection,
-                                              &l->norm2, &l->expand, &l->contract};
+        const DecodeAffine *const affine[] = {&l->norm1,      &l->qkv,      &l->projection,
+                                              &l->cross_norm, &l->norm2,    &l->query,
+                                              &l->expand,     &l->contract, &l->cross_projection};
         for (const DecodeAffine *a : affine) all = all && at_16(a->weight) && at_16(a->bias);
-        all = all && at_16(l->cache_k) && at_16(l->cache_v);
+        all = all && at_16(l->cache_k) && at_16(l->cache_v) && at_16(l->memory);
     }
     return all;
 }
@@ -40,85 +46,139 @@ bool fits(const Ctx *ctx, const Decode *d) {
                  room = cuda_device(ctx)->shared_bytes; // own: what kernels declare at a fixed size
     const bool heads = s.D == 32 || s.D == 64 || s.D == 128;
     return cuda_device(ctx)->capability == 90 && heads && s.C % (CLUSTER * 8) == 0 && s.C <= 1 << 16 &&
-           s.hidden % (CLUSTER * UNITS) == 0 && attend_bytes(int(s.C), int(s.D), s.size) + own <= room &&
-           feed_bytes(int(s.C), s.size) + own <= room && tensor_rows(d->head) <= INT32_MAX / 2 && aligned(d);
+           s.hidden % (CLUSTER * s.units) == 0 &&
+           attend_bytes(int(s.C), int(s.D), s.size, false) + own <= room &&
+           feed_bytes(int(s.C), s.size, int(s.units)) + own <= room && aligned(d) &&
+           tensor_rows(d->head) <= INT32_MAX / 2 && rows_of_memory(d) <= INT32_MAX / 2;
 }
 
 /* What lies between the kernels of a token. */
 struct Between {
-    Tensor first, second; // (C): r before attention, and before the hidden layer
-    Tensor attended, fed; // (heads, C), (groups, C) fp32: what they add
+    Tensor rows[2];         // (C): the stream as a kernel finds it, and as it keeps it for the next, in turn
+    Tensor attended, fed;   // (heads, C), (groups, C) fp32: what they add
+    Tensor attended_across; // as attended
 };
 
 Status take_between(Ctx *ctx, const Decode *d, Between *b) {
     const Sizes s = sizes_of(d);
-    TRY(take(ctx, ARENA_SCRATCH, "decode.first", ctx->dtype, shape1(s.C), &b->first));
-    TRY(take(ctx, ARENA_SCRATCH, "decode.second", ctx->dtype, shape1(s.C), &b->second));
+    TRY(take(ctx, ARENA_SCRATCH, "decode.first", ctx->dtype, shape1(s.C), &b->rows[0]));
+    TRY(take(ctx, ARENA_SCRATCH, "decode.second", ctx->dtype, shape1(s.C), &b->rows[1]));
     TRY(take(ctx, ARENA_SCRATCH, "decode.attended", F32, shape2(d->heads, s.C), &b->attended));
-    return take(ctx, ARENA_SCRATCH, "decode.fed", F32, shape2(s.hidden / (CLUSTER * UNITS), s.C), &b->fed);
+    TRY(take(ctx, ARENA_SCRATCH, "decode.attended across", F32, shape2(d->heads, s.C), &b->attended_across));
+    return take(ctx, ARENA_SCRATCH, "decode.fed", F32, shape2(s.hidden / (CLUSTER * s.units), s.C), &b->fed);
 }
 
-/* The stream r = x + the sum of parts, normed. */
+/* How far the token has come. */
+struct Token {
+    const Decode *d;
+    Between between;
+    int kept;                // of between.rows: where the last kernel has kept the stream
+    Tensor parts;            // what the last branch has added to it; empty before the first
+    const DecodeAffine *own; // the last branch's norm
+};
+
+/* The stream for the next branch, whose norm is `norm`, or for the head: see cuda_token.cuh. */
 template <class T>
-Stream<T> stream(const Decode *d, const DecodeAffine &norm, const Tensor &x, const Tensor &parts,
-                 const Tensor &r) {
+Stream<T> next_stream(Token *t, const DecodeAffine *norm) {
+    const Decode *d = t->d;
+    const bool first = tensor_empty(t->parts);
+    const DecodeAffine none = {}, *const before = d->norm_after ? (first ? &none : t->own) : norm;
     Stream<T> s = {};
-    s.x = data_of<T>(x);
-    s.parts = data_of<float>(parts);
-    s.count = tensor_empty(parts) ? 0 : int(tensor_rows(parts));
+    s.x = data_of<T>(first ? d->token : t->between.rows[t->kept]);
+    s.position = first ? data_of<T>(d->position) : nullptr;
+    s.id = first ? data_of<int>(d->token_id) : nullptr;
+    s.token_scale = float(d->token_scale);
+    s.parts = data_of<float>(t->parts);
+    s.count = first ? 0 : int(tensor_rows(t->parts));
     s.width = int(tensor_width(d->token));
     s.past = data_of<int>(d->past_on_device);
     s.rows = int(d->past);
-    s.weight = data_of<T>(norm.weight);
-    s.bias = data_of<T>(norm.bias);
+    s.weight = data_of<T>(before->weight);
+    s.bias = data_of<T>(before->bias);
     s.eps = float(d->eps);
-    s.r = data_of<T>(r);
+    t->kept = !t->kept;
+    t->own = norm;
+    s.kept = data_of<T>(t->between.rows[t->kept]);
     return s;
 }
 
 template <class T>
-Stream<T> embedding(const Decode *d, const Tensor &r) {
-    Stream<T> s = stream<T>(d, d->layers[0].norm1, d->token, Tensor{}, r);
-    s.position = data_of<T>(d->position);
-    s.id = data_of<int>(d->token_id);
-    return s;
+Status attention(Ctx *ctx, Token *t, const DecodeLayer *l) {
+    const Decode *d = t->d;
+    Attend<T> a = {};
+    a.stream = next_stream<T>(t, &l->norm1);
+    a.qkv = data_of<T>(l->qkv.weight);
+    a.qkv_bias = data_of<T>(l->qkv.bias);
+    a.projection = data_of<T>(l->projection.weight);
+    a.projection_bias = data_of<T>(l->projection.bias);
+    a.cache_k = data_of<T>(l->cache_k);
+    a.cache_v = data_of<T>(l->cache_v);
+    a.apart = int(tensor_width(l->cache_k));
+    a.heads = int(d->heads);
+    a.kv_heads = int(d->kv_heads);
+    a.scale = float(d->scale) * LOG2_E;
+    t->parts = t->between.attended;
+    a.parts = data_of<float>(t->parts);
+    PRIMITIVE (ctx, "norm, qkv, attention, projection")
+        TRY(attend(ctx, a, int(sizes_of(d).D), false, d->norm_after));
+    return OK;
 }
 
 template <class T>
-Status layer(Ctx *ctx, const Decode *d, int64_t i, const Between &b) {
-    const DecodeLayer *l = &d->layers[i];
-    const Sizes s = sizes_of(d);
-    const Attend<T> a = {i ? stream<T>(d, l->norm1, b.second, b.fed, b.first) : embedding<T>(d, b.first),
-                         data_of<T>(l->qkv.weight),
-                         data_of<T>(l->qkv.bias),
-                         data_of<T>(l->projection.weight),
-                         data_of<T>(l->projection.bias),
-                         data_of<T>(l->cache_k),
-                         data_of<T>(l->cache_v),
-                         int(d->heads),
-                         int(d->kv_heads),
-                         float(d->scale) * LOG2_E,
-                         data_of<float>(b.attended)};
-    const Feed<T> f = {stream<T>(d, l->norm2, b.first, b.attended, b.second),
-                       data_of<T>(l->expand.weight),
-                       data_of<T>(l->expand.bias),
-                       data_of<T>(l->contract.weight),
-                       data_of<T>(l->contract.bias),
-                       int(s.hidden),
-                       data_of<float>(b.fed)};
-    PRIMITIVE (ctx, "norm, qkv, attention, projection") TRY(attend(ctx, a, int(s.D)));
-    PRIMITIVE (ctx, "norm, expand, contract") TRY(feed(ctx, f, d->activation));
+Status cross_attention(Ctx *ctx, Token *t, const DecodeLayer *l) {
+    const Decode *d = t->d;
+    Attend<T> a = {};
+    a.stream = next_stream<T>(t, &l->cross_norm);
+    a.qkv = data_of<T>(l->query.weight);
+    a.qkv_bias = data_of<T>(l->query.bias);
+    a.projection = data_of<T>(l->cross_projection.weight);
+    a.projection_bias = data_of<T>(l->cross_projection.bias);
+    a.cache_k = data_of<T>(l->memory);
+    a.cache_v = a.cache_k + tensor_width(l->memory) / 2;
+    a.apart = int(tensor_width(l->memory));
+    a.length = data_of<int>(d->memory_length);
+    a.most = int(tensor_rows(l->memory));
+    a.heads = int(d->heads);
+    a.kv_heads = int(d->kv_heads);
+    a.scale = float(d->scale) * LOG2_E;
+    t->parts = t->between.attended_across;
+    a.parts = data_of<float>(t->parts);
+    PRIMITIVE (ctx, "norm, query, cross attention, projection")
+        TRY(attend(ctx, a, int(sizes_of(d).D), true, d->norm_after));
+    return OK;
+}
+
+template <class T>
+Status feed_forward(Ctx *ctx, Token *t, const DecodeLayer *l) {
+    const Decode *d = t->d;
+    Feed<T> f = {};
+    f.stream = next_stream<T>(t, &l->norm2);
+    f.expand = data_of<T>(l->expand.weight);
+    f.expand_bias = data_of<T>(l->expand.bias);
+    f.contract = data_of<T>(l->contract.weight);
+    f.contract_bias = data_of<T>(l->contract.bias);
+    f.hidden = int(sizes_of(d).hidden);
+    t->parts = t->between.fed;
+    f.parts = data_of<float>(t->parts);
+    PRIMITIVE (ctx, "norm, expand, contract") TRY(feed(ctx, f, d->activation, d->norm_after));
     return OK;
 }
 
 template <class T>
 Status forward(Ctx *ctx, const Decode *d) {
-    Between between;
-    TRY(take_between(ctx, d, &between));
-    for (int64_t i = 0; i < d->layer_count; i++) TRY(layer<T>(ctx, d, i, between));
-    const Head<T> h = {stream<T>(d, d->final_norm, between.second, between.fed, Tensor{}),
-                       data_of<T>(d->head), data_of<float>(d->logits), int(tensor_rows(d->head))};
-    PRIMITIVE (ctx, "norm, head") TRY(head(ctx, h));
+    Token token = {};
+    token.d = d;
+    TRY(take_between(ctx, d, &token.between));
+    for (int64_t i = 0; i < d->layer_count; i++) {
+        const DecodeLayer *l = &d->layers[i];
+        TRY(attention<T>(ctx, &token, l));
+        if (!tensor_empty(l->memory)) TRY(cross_attention<T>(ctx, &token, l));
+        TRY(feed_forward<T>(ctx, &token, l));
+    }
+    Head<T> h = {next_stream<T>(&token, &d->final_norm), data_of<T>(d->head), data_of<float>(d->logits),
+                 int(tensor_rows(d->head))};
+    h.stream.kept = nullptr;
+    PRIMITIVE (ctx, "norm, head") TRY(head(ctx, h, d->norm_after));
     return OK;
 }
 

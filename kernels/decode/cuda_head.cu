@@ -8,7 +8,7 @@ namespace {
 constexpr int OUTPUTS = 4, BLOCKS_OF_EACH = 2; // rows of a warp at once; blocks of a multiprocessor
 
 /* Floor: Vp * C * sizeof(T) bytes. ROUND 16-byte words of each row are on their way at once. */
-template <class T, int ROUND>
+template <class T, int ROUND, bool AFTER>
 __global__ void __launch_bounds__(THREADS, BLOCKS_OF_EACH) head_kernel(const __grid_constant__ Head<T> h) {
     constexpr int N = VECTOR<T>;
     extern __shared__ uint4 memory[];
@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_OF_EACH) head_kernel(const __g
             }
     };
     load();
-    fetch_norm(h.stream, stream);
-    norm_stream(h.stream, stream, false);
+    fetch_norm<T, AFTER>(h.stream, stream);
+    norm_stream<T, AFTER>(h.stream, stream, false);
 
     float sums[OUTPUTS] = {};
     while (first < h.vocab) {
@@ -62,15 +62,15 @@ __global__ void __launch_bounds__(THREADS, BLOCKS_OF_EACH) head_kernel(const __g
     }
 }
 
-template <class T>
+template <class T, bool AFTER>
 Status launch(Ctx *ctx, const Head<T> &h) {
     const int64_t most = int64_t(cuda_device(ctx)->multiprocessors) * BLOCKS_OF_EACH;
     const int64_t blocks = divide_up(h.vocab, WARPS * OUTPUTS);
     const unsigned grid = unsigned(blocks < most ? blocks : most);
     const size_t bytes = head_bytes(h.stream.width, sizeof(T));
     if (h.stream.width / VECTOR<T> % (3 * WARP) == 0)
-        return LAUNCH_EARLY(ctx, (head_kernel<T, 3>), grid, THREADS, bytes, h);
-    return LAUNCH_EARLY(ctx, (head_kernel<T, 4>), grid, THREADS, bytes, h);
+        return LAUNCH_EARLY(ctx, (head_kernel<T, 3, AFTER>), grid, THREADS, bytes, h);
+    return LAUNCH_EARLY(ctx, (head_kernel<T, 4, AFTER>), grid, THREADS, bytes, h);
 }
 
 } // namespace
@@ -79,11 +79,11 @@ size_t head_bytes(int width, size_t size) {
     return row_bytes(width, size);
 }
 
-Status head(Ctx *ctx, const Head<float> &h) {
-    return launch(ctx, h);
+Status head(Ctx *ctx, const Head<float> &h, bool after) {
+    return after ? launch<float, true>(ctx, h) : launch<float, false>(ctx, h);
 }
-Status head(Ctx *ctx, const Head<bf16> &h) {
-    return launch(ctx, h);
+Status head(Ctx *ctx, const Head<bf16> &h, bool after) {
+    return after ? launch<bf16, true>(ctx, h) : launch<bf16, false>(ctx, h);
 }
 
 } // namespace decode

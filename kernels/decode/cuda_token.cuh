@@ -1,12 +1,15 @@
-/* cuda_token: what the kernels share that take one token through the stack. A layer is two of them: `attend`
- * has a cluster of blocks for each head, `feed` one for each CLUSTER * UNITS units of the hidden layer. A
- * block's weights do not depend on the token, so they go to shared memory while the kernel before still runs;
- * then the row of the residual stream is read by every block, which norms it for itself. What a head or a
- * group of units adds to the stream (its columns of the matrix that leads back there) is a part of its own,
- * (C) fp32: the next kernel's blocks add the parts up in order as they read the row. So a layer waits twice
- * for other clusters, and all else is exchanged inside a cluster.
+/* cuda_token: what the kernels share that take one token through the stack. A branch is one of them: `attend`
+ * (also across) has a cluster of blocks for each head, `feed` one for each CLUSTER * UNITS units of the hidden
+ * layer. A block's weights do not depend on the token, so they go to shared memory while the kernel before
+ * still runs; then the row of the residual stream is read by every block, which norms it for itself. What a
+ * head or a group of units adds to the stream (its columns of the matrix that leads back there) is a part of
+ * its own, (C) fp32: the next kernel's blocks add the parts up in order as they read the row. So a branch
+ * waits once for other clusters, and all else is exchanged inside a cluster.
  *
- * A block reads the cache's rows and the place before it waits, too: they were written by kernels that were
+ * With the norm after a branch (AFTER) a kernel makes the norm of the branch before it, which comes to the
+ * same: only what is kept as the stream for the next kernel differs, the normed row instead of the sum.
+ *
+ * A block reads the caches' rows and the place before it waits, too: they were written by kernels that were
  * over when the one before started, since kernels let the next one start only after their own wait. */
 #ifndef KERNELS_DECODE_CUDA_TOKEN_CUH
 #define KERNELS_DECODE_CUDA_TOKEN_CUH
@@ -19,7 +22,9 @@
 namespace decode {
 
 constexpr int CLUSTER = 8, THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
-constexpr int UNITS = 32; // of the hidden layer, of one block
+/* Of the hidden layer, of one block: their weights let two blocks of 768 columns share a multiprocessor. */
+template <class T>
+constexpr int UNITS = sizeof(T) == sizeof(float) ? 16 : 32;
 
 /* The residual stream as a kernel finds it: r = x + sum of parts (rounded to T), or the embedding of a token;
  * then normed. */
@@ -31,18 +36,20 @@ struct Stream {
     int rows;               // in the cache
     const float *parts;     // (count, C)
     int count, width;       // width = C
-    const T *weight, *bias; // (C)
-    float eps;
-    T *r; // (C), written by one block; NULL where nobody needs it
+    const T *weight, *bias; // (C); with AFTER, NULL of an embedding, which nobody norms
+    float eps, token_scale;
+    T *kept; // (C): r, or with AFTER the normed row, written by one block; NULL where nobody needs it
 };
 
 template <class T>
 struct Attend {
     Stream<T> stream;
-    const T *qkv, *qkv_bias;               // ((heads + 2 kv_heads) D, C), its rows
+    const T *qkv, *qkv_bias; // ((heads + 2 kv_heads) D, C), its rows; across, (heads*D, C): the queries' only
     const T *projection, *projection_bias; // (C, heads*D), (C)
-    T *cache_k, *cache_v;                  // (capacity, kv_heads*D)
-    int heads, kv_heads;
+    T *cache_k, *cache_v; // (capacity, kv_heads*D), or across the first `most` rows of a memory
+    int apart;            // from a row of the cache to the next, in elements
+    const int *length;    // (1): rows of the memory that count, or NULL: all
+    int most, heads, kv_heads;
     float scale;  // of the scores, for powers of two
     float *parts; // (heads, C), written
 };
@@ -53,7 +60,7 @@ struct Feed {
     const T *expand, *expand_bias;     // (hidden, C), (hidden)
     const T *contract, *contract_bias; // (C, hidden), (C)
     int hidden;
-    float *parts; // (hidden / (CLUSTER * UNITS), C), written
+    float *parts; // (hidden / (CLUSTER * UNITS<T>), C), written
 };
 
 template <class T>
@@ -65,14 +72,15 @@ struct Head {
 };
 
 /* The launchers. D is 32, 64 or 128. */
-CHECKED Status attend(Ctx *ctx, const Attend<float> &a, int D);
-CHECKED Status attend(Ctx *ctx, const Attend<bf16> &a, int D);
-CHECKED Status feed(Ctx *ctx, const Feed<float> &f, Activation activation);
-CHECKED Status feed(Ctx *ctx, const Feed<bf16> &f, Activation activation);
-CHECKED Status head(Ctx *ctx, const Head<float> &h);
-CHECKED Status head(Ctx *ctx, const Head<bf16> &h);
-size_t attend_bytes(int width, int D, size_t size); // of shared memory, for elements of this size
-size_t feed_bytes(int width, size_t size);
+CHECKED Status attend(Ctx *ctx, const Attend<float> &a, int D, bool across, bool after);
+CHECKED Status attend(Ctx *ctx, const Attend<bf16> &a, int D, bool across, bool after);
+CHECKED Status feed(Ctx *ctx, const Feed<float> &f, Activation activation, bool after);
+CHECKED Status feed(Ctx *ctx, const Feed<bf16> &f, Activation activation, bool after);
+CHECKED Status head(Ctx *ctx, const Head<float> &h, bool after);
+CHECKED Status head(Ctx *ctx, const Head<bf16> &h, bool after);
+size_t attend_bytes(int width, int D, size_t size,
+                    bool across); // of shared memory, for elements of this size
+size_t feed_bytes(int width, size_t size, int units);
 size_t head_bytes(int width, size_t size);
 
 /* In shared memory. */
@@ -101,8 +109,9 @@ __device__ inline void fetch(void *to, const void *from, int count, int bytes, i
     }
 }
 
-template <class T>
+template <class T, bool AFTER>
 __device__ inline void fetch_norm(const Stream<T> &s, const Row<T> &row) {
+    if (AFTER && !s.weight) return;
     fetch(row.weight, s.weight, 1, s.width * int(sizeof(T)), 0);
     fetch(row.bias, s.bias, 1, s.width * int(sizeof(T)), 0);
 }
@@ -117,7 +126,7 @@ __device__ inline void load_stream(const Stream<T> &s, int64_t x_start, int64_t 
         float added[4];
         load_floats<4>(s.position + position_start + c, added);
 #pragma unroll
-        for (int e = 0; e < 4; e++) r[e] += added[e];
+        for (int e = 0; e < 4; e++) r[e] = fmaf(s.token_scale, r[e], added[e]);
     }
     for (int first = 0; first < s.count; first += BATCH) {
         float4 parts[BATCH];
@@ -135,7 +144,7 @@ __device__ inline void load_stream(const Stream<T> &s, int64_t x_start, int64_t 
 
 /* Waits for the kernel before; then row.normed is there for the whole block, and so is what it has
  * fetched. */
-template <class T>
+template <class T, bool AFTER>
 __device__ inline void norm_stream(const Stream<T> &s, const Row<T> &row, bool writes) {
     wait_for_previous();
     let_next_start();
@@ -151,7 +160,7 @@ __device__ inline void norm_stream(const Stream<T> &s, const Row<T> &row, bool w
             sum += r[e];
         }
         store_floats(row.r + c, r);
-        if (writes && s.r) store_floats(s.r + c, r);
+        if (!AFTER && writes && s.kept) store_floats(s.kept + c, r);
     }
     const float mean = block_sum<THREADS>(sum) / s.width;
     float squares = 0.f;
@@ -163,11 +172,14 @@ __device__ inline void norm_stream(const Stream<T> &s, const Row<T> &row, bool w
     for (int c = 4 * threadIdx.x; c < s.width; c += 4 * THREADS) {
         float r[4], weight[4], bias[4];
         load_floats(row.r + c, r);
-        load_floats<4>(row.weight + c, weight);
-        load_floats<4>(row.bias + c, bias);
+        if (!AFTER || s.weight) {
+            load_floats<4>(row.weight + c, weight);
+            load_floats<4>(row.bias + c, bias);
 #pragma unroll
-        for (int e = 0; e < 4; e++) r[e] = (r[e] - mean) * rstd * weight[e] + bias[e];
+            for (int e = 0; e < 4; e++) r[e] = (r[e] - mean) * rstd * weight[e] + bias[e];
+        }
         store_floats(row.normed + c, r);
+        if (AFTER && writes && s.kept) store_floats(s.kept + c, r);
     }
     __syncthreads();
 }

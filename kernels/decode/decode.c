@@ -14,6 +14,19 @@ static Status check_linear(const Ctx *ctx, const char *name, const DecodeAffine 
     return check_dense(OPERATION_NAME, name, a->bias, ctx->dtype, 1, out);
 }
 
+static Status check_cross(const Ctx *ctx, const Decode *d, const DecodeLayer *l) {
+    const DecodeLayer *first = &d->layers[0];
+    bool all = tensor_empty(l->memory) == tensor_empty(first->memory);
+    TRY(check_that(OPERATION_NAME, all, "all layers have a memory, or none"));
+    if (tensor_empty(l->memory)) return OK;
+    int64_t C = tensor_width(d->token), queries = tensor_width(first->projection.weight);
+    int64_t kv = queries / d->heads * d->kv_heads;
+    TRY(check_norm(ctx, "cross_norm", &l->cross_norm, C));
+    TRY(check_linear(ctx, "query", &l->query, queries, C));
+    TRY(check_linear(ctx, "cross_projection", &l->cross_projection, C, queries));
+    return check_dense(OPERATION_NAME, "memory", l->memory, ctx->dtype, tensor_rows(first->memory), 2 * kv);
+}
+
 static Status check_layer(const Ctx *ctx, const Decode *d, const DecodeLayer *l) {
     const DecodeLayer *first = &d->layers[0];
     int64_t C = tensor_width(d->token), queries = tensor_width(first->projection.weight);
@@ -26,7 +39,8 @@ static Status check_layer(const Ctx *ctx, const Decode *d, const DecodeLayer *l)
     TRY(check_linear(ctx, "expand", &l->expand, hidden, C));
     TRY(check_linear(ctx, "contract", &l->contract, C, hidden));
     TRY(check_dense(OPERATION_NAME, "cache_k", l->cache_k, ctx->dtype, capacity, kv));
-    return check_dense(OPERATION_NAME, "cache_v", l->cache_v, ctx->dtype, capacity, kv);
+    TRY(check_dense(OPERATION_NAME, "cache_v", l->cache_v, ctx->dtype, capacity, kv));
+    return check_cross(ctx, d, l);
 }
 
 /* The first layer's sizes are everybody's. */
@@ -59,31 +73,53 @@ static Status check(const Ctx *ctx, const Decode *d) {
     TRY(check_that(OPERATION_NAME, d->activation >= 0 && d->activation < ACTIVATION_COUNT,
                    "the activation is a known one"));
     TRY(check_layers(ctx, d));
-    TRY(check_norm(ctx, "final norm", &d->final_norm, C));
+    if (!d->norm_after) TRY(check_norm(ctx, "final norm", &d->final_norm, C));
     TRY(check_dense(OPERATION_NAME, "head", d->head, ctx->dtype, vocab, C));
     if (!tensor_empty(d->past_on_device))
         TRY(check_dense(OPERATION_NAME, "past_on_device", d->past_on_device, I32, 1, 1));
+    if (!tensor_empty(d->memory_length))
+        TRY(check_dense(OPERATION_NAME, "memory_length", d->memory_length, I32, 1, 1));
     return check_dense(OPERATION_NAME, "logits", d->logits, wide_dtype(ctx), 1, vocab);
 }
 
-/* Every weight is read once, and of the cache the rows that are there. */
+typedef struct {
+    double weights, other, flops; // elements that are read or written; FLOPs but for the weights' products
+} Count;
+
+static void count_linear(const DecodeAffine *a, Count *c) {
+    c->weights += (double)tensor_count(a->weight);
+    c->other += (double)tensor_count(a->bias);
+}
+
+static void count_attention(const Decode *d, const DecodeLayer *l, double rows, Count *c) {
+    double queries = (double)tensor_width(l->projection.weight);
+    c->other += 2 * rows * queries / (double)d->heads * (double)d->kv_heads;
+    c->flops += 4 * rows * queries;
+}
+
+/* Every weight is read once, and of the caches the rows that are there. */
 static Work work_of(const Ctx *ctx, const Decode *d) {
     double C = (double)tensor_width(d->token), size = (double)dtype_size(ctx->dtype);
-    double weights = (double)tensor_count(d->head), other = 3 * C, flops = 0;
+    Count count = {.weights = (double)tensor_count(d->head), .other = 3 * C};
     for (int64_t i = 0; i < d->layer_count; i++) {
         const DecodeLayer *l = &d->layers[i];
-        const DecodeAffine *linear[] = {&l->qkv, &l->projection, &l->expand, &l->contract};
-        for (int k = 0; k < 4; k++) {
-            weights += (double)tensor_count(linear[k]->weight);
-            other += (double)tensor_count(linear[k]->bias);
+        int norms = 2;
+        count_linear(&l->qkv, &count);
+        count_linear(&l->projection, &count);
+        count_linear(&l->expand, &count);
+        count_linear(&l->contract, &count);
+        count_attention(d, l, (double)d->past + 1, &count);
+        if (!tensor_empty(l->memory)) {
+            norms = 3;
+            count_linear(&l->query, &count);
+            count_linear(&l->cross_projection, &count);
+            count_attention(d, l, (double)tensor_rows(l->memory), &count);
         }
-        double rows = (double)d->past + 1, kv = (double)tensor_width(l->cache_k);
-        other += 4 * C + 2 * rows * kv;
-        flops += 4 * rows * (double)tensor_width(l->projection.weight);
-        flops += 2 * 9 * C + 8 * (double)tensor_rows(l->expand.weight);
+        count.other += 2 * norms * C;
+        count.flops += 9 * norms * C + 8 * (double)tensor_rows(l->expand.weight);
     }
-    return (Work){.flops = flops + 2 * weights,
-                  .bytes = size * (weights + other) + (double)tensor_bytes(d->logits)};
+    return (Work){.flops = count.flops + 2 * count.weights,
+                  .bytes = size * (count.weights + count.other) + (double)tensor_bytes(d->logits)};
 }
 
 Status decode_forward(Ctx *ctx, const Decode *d) {
