@@ -204,7 +204,7 @@ static void make_inputs(const Case *c, Dtype dtype, double **in) {
     in[POSITION] = scaled(c->capacity * c->width, 0.5, 0, dtype);
     in[HEAD] = scaled(c->vocab * c->width, 1 / sqrt((double)c->width), 0, dtype);
     in[FINAL] = scaled(2 * c->width, 0.3, 1, dtype);
-    for (int i = 0; i < MOST_LAYERS; i++) in[LAYER + i] = layer_values(c, dtype);
+    for (int64_t i = 0; i < c->layers; i++) in[LAYER + i] = layer_values(c, dtype);
     in[CACHES] = scaled(2 * cache_count(c), 1, 0, dtype);
     for (int64_t i = 0; i < 2 * cache_count(c); i++) // what is not there yet must not be read
         if (i / kv_of(c) % c->capacity >= c->past) in[CACHES][i] = NAN;
