@@ -1,10 +1,10 @@
-/* cuda_token: what the kernels share that take one token through the stack. A branch is one of them: `attend`
- * (also across) has a cluster of blocks for each head, `feed` one for each CLUSTER * UNITS units of the hidden
- * layer. A block's weights do not depend on the token, so they go to shared memory while the kernel before
- * still runs; then the row of the residual stream is read by every block, which norms it for itself. What a
- * head or a group of units adds to the stream (its columns of the matrix that leads back there) is a part of
- * its own, (C) fp32: the next kernel's blocks add the parts up in order as they read the row. So a branch
- * waits once for other clusters, and all else is exchanged inside a cluster.
+/* cuda_token: what the kernels share that take one token through the stack. A branch is one of them:
+ * `attend` (also across) has a cluster of blocks for each head, `feed` one for each CLUSTER * UNITS units of
+ * the hidden layer. A block's weights do not depend on the token, so they go to shared memory while the
+ * kernel before still runs; then the row of the residual stream is read by every block, which norms it for
+ * itself. What a head or a group of units adds to the stream (its columns of the matrix that leads back
+ * there) is a part of its own, (C) fp32: the next kernel's blocks add the parts up in order as they read the
+ * row. So a branch waits once for other clusters, and all else is exchanged inside a cluster.
  *
  * With the norm after a branch (AFTER) a kernel makes the norm of the branch before it, which comes to the
  * same: only what is kept as the stream for the next kernel differs, the normed row instead of the sum.
