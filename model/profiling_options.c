@@ -36,6 +36,10 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
         "limit",         "unit",          "full-names",     "torch-compat"};
     if (o->graphs && !compute->graphs)
         return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
+    if (o->graphs && o->latency)
+        return fail(ERROR_USAGE,
+                    "--profile-graphs and --profile-latency exclude each other: a graph's kernels "
+                    "are queued together, and CUPTI gives them no times of their own there");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         TRY(option_needs(set, others[i], *o->window, "--profile"));
     TRY(options_exclude(set, "timer-only", "profile-out")); // nothing is traced, so there is nothing to write

@@ -53,6 +53,8 @@ static void test_refusals(void **state) {
                     PROFILED "--profile --profile-latency --timer-only");
     program_refuses(*state, ERROR_USAGE, "exclude each other",
                     PROFILED "--profile --profile-apart --profile-graphs");
+    program_refuses(*state, ERROR_USAGE, "exclude each other",
+                    PROFILED "--profile --profile-latency --profile-graphs");
     program_refuses(*state, ERROR_USAGE, "--profile= is empty", PROFILED "--profile=");
 }
 
