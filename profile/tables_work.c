@@ -62,16 +62,26 @@ static Status sum_work(const Trace *t, WorkSums *sums) {
     return OK;
 }
 
+static bool known(const Peaks *peaks) {
+    return peaks->flops > 0 && peaks->bandwidth > 0;
+}
+
+/* What binds work of so many FLOP a byte, by the limits that were measured, else by the data sheet's. */
+static const char *binding(double intensity, const TraceRun *run) {
+    const Peaks *peaks = known(&run->measured) ? &run->measured : &run->sheet;
+    if (!known(peaks)) return "";
+    return intensity > peaks->flops / peaks->bandwidth ? "arithmetic" : "memory";
+}
+
 /* The least time that the work takes within limits, over the time taken. */
 static double share_of_limits(Work work, double seconds, const Peaks *peaks) {
-    if (!(peaks->flops > 0) || !(peaks->bandwidth > 0)) return NAN;
+    if (!known(peaks)) return NAN;
     return share_of(fmax(work.flops / peaks->flops, work.bytes / peaks->bandwidth), seconds);
 }
 
 static Status add_work(const Trace *t, const char *place, const char *operation, const char *form,
                        const WorkSum *r, Table *table, bool *above) {
     double seconds = 1e-9 * r->ns, measured = share_of_limits(r->work, seconds, &t->run.measured);
-    double ridge = t->run.measured.bandwidth > 0 ? t->run.measured.flops / t->run.measured.bandwidth : 0;
     double intensity = share_of(r->work.flops, r->work.bytes);
     TRY(table_add_row(table));
     TRY(table_set_text(table, 0, place));
@@ -83,7 +93,7 @@ static Status add_work(const Trace *t, const char *place, const char *operation,
     table_set(table, 6, share_of(r->work.flops, seconds));
     table_set(table, 7, share_of(r->work.bytes, seconds));
     table_set(table, 8, intensity);
-    TRY(table_set_text(table, 9, intensity > ridge ? "arithmetic" : "memory"));
+    TRY(table_set_text(table, 9, binding(intensity, &t->run)));
     table_set(table, 10, measured);
     table_set(table, 11, share_of_limits(r->work, seconds, &t->run.sheet));
     bool wrong = measured > 1;
@@ -104,6 +114,13 @@ static Status add_pass(const Trace *t, const WorkSums *sums, int pass, Table *ta
     return add_work(t, "(sum)", pass < PASS_COUNT ? pass_name((Pass)pass) : "all", "", &all, table, above);
 }
 
+static void say_limits(const Peaks *peaks, const char *unknown, char *text, size_t size) {
+    if (known(peaks))
+        snprintf(text, size, "%.4g TFLOP/s, %.4g TB/s", 1e-12 * peaks->flops, 1e-12 * peaks->bandwidth);
+    else
+        snprintf(text, size, "%s", unknown);
+}
+
 static Status fill_work(const Trace *t, WorkSums *sums, Table *table) {
     bool above = false;
     TRY(sum_work(t, sums));
@@ -114,12 +131,10 @@ static Status fill_work(const Trace *t, WorkSums *sums, Table *table) {
         TRY(add_work(t, r->place, label, form_name(r->form), r, table, &above));
     }
     for (int pass = 0; pass <= PASS_COUNT; pass++) TRY(add_pass(t, sums, pass, table, &above));
-    TRY(table_note(
-        table,
-        "limits measured here: %.4g TFLOP/s (products), %.4g TB/s (copy); data sheet: %.4g TFLOP/s, "
-        "%.4g TB/s",
-        1e-12 * t->run.measured.flops, 1e-12 * t->run.measured.bandwidth, 1e-12 * t->run.sheet.flops,
-        1e-12 * t->run.sheet.bandwidth));
+    char measured[128], sheet[128];
+    say_limits(&t->run.measured, "not measured", measured, sizeof measured);
+    say_limits(&t->run.sheet, "not known", sheet, sizeof sheet);
+    TRY(table_note(table, "limits of products and copies here: %s; by the data sheet: %s", measured, sheet));
     return above
                ? table_note(table, "ERROR: a row is above 100%%: its work or its time is counted wrongly, or "
                                    "the limits were measured while the machine was busy")
