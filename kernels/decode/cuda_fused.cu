@@ -102,49 +102,45 @@ Stream<T> next_stream(Token *t, const DecodeAffine *norm) {
     return s;
 }
 
+/* What attention to a cache and to a memory have in common: from the norm to the parts. */
+template <class T>
+Attend<T> attend_of(Token *t, const DecodeAffine &norm, const DecodeAffine &in, const DecodeAffine &out,
+                    const Tensor &parts) {
+    Attend<T> a = {};
+    a.stream = next_stream<T>(t, &norm);
+    a.qkv = data_of<T>(in.weight);
+    a.qkv_bias = data_of<T>(in.bias);
+    a.projection = data_of<T>(out.weight);
+    a.projection_bias = data_of<T>(out.bias);
+    a.heads = int(t->d->heads);
+    a.kv_heads = int(t->d->kv_heads);
+    a.scale = float(t->d->scale) * LOG2_E;
+    a.parts = data_of<float>(parts);
+    t->parts = parts;
+    return a;
+}
+
 template <class T>
 Status attention(Ctx *ctx, Token *t, const DecodeLayer *l) {
-    const Decode *d = t->d;
-    Attend<T> a = {};
-    a.stream = next_stream<T>(t, &l->norm1);
-    a.qkv = data_of<T>(l->qkv.weight);
-    a.qkv_bias = data_of<T>(l->qkv.bias);
-    a.projection = data_of<T>(l->projection.weight);
-    a.projection_bias = data_of<T>(l->projection.bias);
+    Attend<T> a = attend_of<T>(t, l->norm1, l->qkv, l->projection, t->between.attended);
     a.cache_k = data_of<T>(l->cache_k);
     a.cache_v = data_of<T>(l->cache_v);
     a.apart = int(tensor_width(l->cache_k));
-    a.heads = int(d->heads);
-    a.kv_heads = int(d->kv_heads);
-    a.scale = float(d->scale) * LOG2_E;
-    t->parts = t->between.attended;
-    a.parts = data_of<float>(t->parts);
     PRIMITIVE (ctx, "norm, qkv, attention, projection")
-        TRY(attend(ctx, a, int(sizes_of(d).D), false, d->norm_after));
+        TRY(attend(ctx, a, int(sizes_of(t->d).D), false, t->d->norm_after));
     return OK;
 }
 
 template <class T>
 Status cross_attention(Ctx *ctx, Token *t, const DecodeLayer *l) {
-    const Decode *d = t->d;
-    Attend<T> a = {};
-    a.stream = next_stream<T>(t, &l->cross_norm);
-    a.qkv = data_of<T>(l->query.weight);
-    a.qkv_bias = data_of<T>(l->query.bias);
-    a.projection = data_of<T>(l->cross_projection.weight);
-    a.projection_bias = data_of<T>(l->cross_projection.bias);
+    Attend<T> a = attend_of<T>(t, l->cross_norm, l->query, l->cross_projection, t->between.attended_across);
     a.cache_k = data_of<T>(l->memory);
     a.cache_v = a.cache_k + tensor_width(l->memory) / 2;
     a.apart = int(tensor_width(l->memory));
-    a.length = data_of<int>(d->memory_length);
+    a.length = data_of<int>(t->d->memory_length);
     a.most = int(tensor_rows(l->memory));
-    a.heads = int(d->heads);
-    a.kv_heads = int(d->kv_heads);
-    a.scale = float(d->scale) * LOG2_E;
-    t->parts = t->between.attended_across;
-    a.parts = data_of<float>(t->parts);
     PRIMITIVE (ctx, "norm, query, cross attention, projection")
-        TRY(attend(ctx, a, int(sizes_of(d).D), true, d->norm_after));
+        TRY(attend(ctx, a, int(sizes_of(t->d).D), true, t->d->norm_after));
     return OK;
 }
 
