@@ -81,9 +81,9 @@ static Status make_room(Recorder *r) {
 
 /* Alone, a primitive finds the device cool: none of its power went into what ran before. */
 static Status rest(Recorder *r) {
-    const struct timespec while_ = {.tv_nsec = 2000000};
+    const struct timespec length = {.tv_nsec = 2000000};
     TRY(r->device->synchronize(r->device));
-    (void)nanosleep(&while_, NULL);
+    (void)nanosleep(&length, NULL);
     return OK;
 }
 
