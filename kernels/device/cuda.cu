@@ -179,9 +179,9 @@ static Status cuda_capture_end(Device *device, Graph **graph) {
     CUDA_TRY(cudaStreamEndCapture(cuda->stream, &captured));
     Graph *made = (Graph *)memory_allocate(sizeof *made);
     Status status = made ? OK : fail(ERROR_MEMORY, "no host memory for a graph");
+    if (!status) status = count_kernels(captured, &made->kernels);
     if (!status)
         status = cuda_status(cudaGraphInstantiate(&made->executable, captured, 0), "cudaGraphInstantiate");
-    if (!status) status = count_kernels(captured, &made->kernels);
     (void)cudaGraphDestroy(captured);
     if (status) {
         memory_free(made);
