@@ -94,8 +94,8 @@ static double limit_share(const OperationRow *row, const Peaks *peaks) {
  * where it is known. */
 static Status check_limits(Trace *t, const Figures *f) {
     const Peaks *measured = &t->run.measured, *sheet = &t->run.sheet;
-    bool known = sheet->flops > 0 && sheet->bandwidth > 0;
-    if (!f->row_count || (!known && !(measured->flops > 0 && measured->bandwidth > 0))) return OK;
+    bool known = peaks_known(sheet);
+    if (!f->row_count || (!known && !peaks_known(measured))) return OK;
     const Peaks *most = known ? sheet : measured;
     const OperationRow *highest = &f->rows[0];
     int above = 0, above_measured = 0;

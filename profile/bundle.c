@@ -108,8 +108,7 @@ static void write_operations(JsonWriter *w, const Figures *f) {
     for (int i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         char limit = 'm';
-        double share =
-            peaks->flops > 0 && peaks->bandwidth > 0 ? work_share(r->work, 1e-6 * r->ns, peaks, &limit) : 0;
+        double share = peaks_known(peaks) ? work_share(r->work, 1e-6 * r->ns, peaks, &limit) : 0;
         json_write_line(w, 4, true);
         json_write_open(w, '{');
         json_member_text(w, "place", r->place);

@@ -11,10 +11,9 @@ extern "C" {
 
 /* One activity. Times are device_clock()'s, in ns. */
 typedef struct {
-    TraceKind kind;   // TRACE_RUNTIME, TRACE_KERNEL, TRACE_COPY, TRACE_FILL
-    const char *name; // of a kernel mangled; valid until cupti_close
-    int64_t begin,
-        end; // of what waited on the device for the one ahead on its stream: begin is that one's end
+    TraceKind kind;     // TRACE_RUNTIME, TRACE_KERNEL, TRACE_COPY, TRACE_FILL
+    const char *name;   // of a kernel mangled; valid until cupti_close
+    int64_t begin, end; // what waited on the device for the one ahead on its stream begins at that one's end
     uint32_t correlation;   // what was launched and the call that launched it bear the same
     int64_t thread, stream; // the system's numbers
     uint64_t node;          // of a graph, whose it was; 0: launched by itself

@@ -15,6 +15,10 @@ typedef struct {
     double bandwidth; // bytes/s of a copy, read and written bytes both counted
 } Peaks;              // zeros: unknown
 
+static inline bool peaks_known(const Peaks *peaks) {
+    return peaks->flops > 0 && peaks->bandwidth > 0;
+}
+
 /* Takes under a second. Before the arenas are allocated: it needs up to 1.5 GiB on a GPU for a moment. A
  * file that cannot be read or written is no error. */
 CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);

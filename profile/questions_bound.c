@@ -142,7 +142,7 @@ static void weigh_row(const OperationRow *r, char limit, Evidence *e) {
 static void weigh_work(const ProfilePath *path, Evidence *e) {
     const Figures *f = &path->figures;
     const Peaks *peaks = &path->trace->run.measured;
-    if (!(peaks->flops > 0 && peaks->bandwidth > 0)) return;
+    if (!peaks_known(peaks)) return;
     for (int i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         char limit;

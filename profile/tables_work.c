@@ -62,20 +62,16 @@ static Status sum_work(const Trace *t, WorkSums *sums) {
     return OK;
 }
 
-static bool known(const Peaks *peaks) {
-    return peaks->flops > 0 && peaks->bandwidth > 0;
-}
-
 /* What binds work of so many FLOP a byte, by the limits that were measured, else by the data sheet's. */
 static const char *binding(double intensity, const TraceRun *run) {
-    const Peaks *peaks = known(&run->measured) ? &run->measured : &run->sheet;
-    if (!known(peaks)) return "";
+    const Peaks *peaks = peaks_known(&run->measured) ? &run->measured : &run->sheet;
+    if (!peaks_known(peaks)) return "";
     return intensity > peaks->flops / peaks->bandwidth ? "arithmetic" : "memory";
 }
 
 /* The least time that the work takes within limits, over the time taken. */
 static double share_of_limits(Work work, double seconds, const Peaks *peaks) {
-    if (!known(peaks)) return NAN;
+    if (!peaks_known(peaks)) return NAN;
     return share_of(fmax(work.flops / peaks->flops, work.bytes / peaks->bandwidth), seconds);
 }
 
@@ -115,7 +111,7 @@ static Status add_pass(const Trace *t, const WorkSums *sums, int pass, Table *ta
 }
 
 static void say_limits(const Peaks *peaks, const char *unknown, char *text, size_t size) {
-    if (known(peaks))
+    if (peaks_known(peaks))
         snprintf(text, size, "%.4g TFLOP/s, %.4g TB/s", 1e-12 * peaks->flops, 1e-12 * peaks->bandwidth);
     else
         snprintf(text, size, "%s", unknown);
