@@ -102,12 +102,12 @@ static Parameter part(const Parameter *p, int64_t first, int64_t count) {
     return (Parameter){rows_of(p->weight, first, count), rows_of(p->gradient, first, count)};
 }
 
-/* The rows of a packed layer that make the queries, and those that make keys and values. */
-static Affine query_rows(const Affine *packed) {
+Affine block_query_rows(const Affine *packed) {
     int64_t C = tensor_width(packed->weight.weight);
     return (Affine){part(&packed->weight, 0, C), part(&packed->bias, 0, C)};
 }
 
+/* And those that make keys and values. */
 static Affine memory_rows(const Affine *packed) {
     int64_t C = tensor_width(packed->weight.weight), rows = packed->weight.weight.shape.d[0] - C;
     return (Affine){part(&packed->weight, C, rows), part(&packed->bias, C, rows)};
@@ -151,7 +151,7 @@ static Status self_attention(Run *run, const BlockParameters *p, Block *b) {
 
 static Status cross_attention(Run *run, const BlockParameters *p, Block *b) {
     const BlockInput *in = run->in;
-    const Affine query = query_rows(&p->cross), memory = memory_rows(&p->cross);
+    const Affine query = block_query_rows(&p->cross), memory = memory_rows(&p->cross);
     Tensor u, keys_and_values = in->memory_cache;
     TRY(enter(run, &p->cross_norm, cross_norm, false, &b->cross_norm, &u));
     TRY(linear(run, &query, "cross.query", u, ACTIVATION_NONE, in->inner, none, 1, &b->cross_query));
@@ -307,7 +307,7 @@ static Status feed_forward_back(Ctx *ctx, const Config *c, const BlockParameters
 
 static Status cross_attention_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
                                    Tensor d_inside, StreamGradient *g) {
-    const Affine query = query_rows(&p->cross), memory = memory_rows(&p->cross);
+    const Affine query = block_query_rows(&p->cross), memory = memory_rows(&p->cross);
     bool after = c->norm_place == NORM_AFTER;
     Tensor dq, dkeys_and_values;
     TRY(leave_back(ctx, c, &p->cross_norm, cross_norm.name, &b->cross_norm, g));

@@ -85,6 +85,9 @@ typedef struct {
     bool memory_written; // by a layer above, so that this one adds to it
 } StreamGradient;
 
+/* The rows of a cross attention's packed layer that make the queries. */
+Affine block_query_rows(const Affine *packed);
+
 CHECKED Status block_forward(Ctx *ctx, const Config *config, const BlockParameters *parameters,
                              const BlockInput *input, Block *block);
 

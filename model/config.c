@@ -3,6 +3,7 @@
 #include "base/nearest.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -96,6 +97,10 @@ int64_t config_padded_vocab(const Config *c) {
 
 int64_t config_head_size(const Config *c) {
     return c->width / c->heads;
+}
+
+double config_token_scale(const Config *c) {
+    return c->embedding_scale ? sqrt((double)c->width) : 1;
 }
 
 /* Of one block: attention, cross attention, feed-forward, and the norm of each. */

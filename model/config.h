@@ -62,6 +62,9 @@ CHECKED Status config_validate(const Config *config);
 int64_t config_padded_vocab(const Config *config);
 int64_t config_head_size(const Config *config);
 
+/* What a token's row of its table is multiplied by: sqrt(C) in Vaswani et al. 2017, section 3.4, else 1. */
+double config_token_scale(const Config *config);
+
 /* Parameters without the vocabulary's padding. */
 int64_t config_parameters(const Config *config);
 

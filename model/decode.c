@@ -16,13 +16,6 @@ static DecodeAffine affine(const Affine *a) {
     return (DecodeAffine){a->weight.weight, a->bias.weight};
 }
 
-/* The first rows of a packed layer, which make the queries of cross attention. */
-static DecodeAffine query_rows(const Affine *packed, int64_t width) {
-    Tensor weight = packed->weight.weight, bias = packed->bias.weight;
-    return (DecodeAffine){tensor_view(weight.data, weight.dtype, shape2(width, tensor_width(weight))),
-                          tensor_view(bias.data, bias.dtype, shape1(width))};
-}
-
 static DecodeLayer decode_layer(const BlockParameters *p, const Cache *cache, int64_t layer) {
     Shape shape = shape2(cache->k.shape.d[2], cache->k.shape.d[3]);
     DecodeLayer l = {.norm1 = affine(&p->norm1),
@@ -34,8 +27,9 @@ static DecodeLayer decode_layer(const BlockParameters *p, const Cache *cache, in
                      .cache_k = tensor_reshape(cache_layer(cache->k, layer), shape),
                      .cache_v = tensor_reshape(cache_layer(cache->v, layer), shape)};
     if (tensor_empty(cache->memory)) return l;
+    const Affine query = block_query_rows(&p->cross);
     l.cross_norm = affine(&p->cross_norm);
-    l.query = query_rows(&p->cross, tensor_width(p->cross_projection.weight.weight));
+    l.query = affine(&query);
     l.cross_projection = affine(&p->cross_projection);
     l.memory = tensor_reshape(cache_layer(cache->memory, layer),
                               shape2(cache->memory.shape.d[2], cache->memory.shape.d[3]));
@@ -51,7 +45,7 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
         model->decode_layers[i] = decode_layer(&p->stack.blocks[i], cache, i);
     Decode d = {.token_id = token,
                 .token = p->stack.token.weight,
-                .position = tensor_empty(model->sinusoids) ? p->stack.position.weight : model->sinusoids,
+                .position = stack_positions(&model->stack),
                 .layers = model->decode_layers,
                 .layer_count = c->layers,
                 .final_norm = affine(&p->stack.final_norm),
@@ -59,7 +53,7 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
                 .logits = logits,
                 .heads = c->heads,
                 .kv_heads = c->kv_heads,
-                .token_scale = c->embedding_scale ? sqrt((double)c->width) : 1,
+                .token_scale = config_token_scale(c),
                 .scale = 1 / sqrt((double)config_head_size(c)),
                 .eps = c->norm_eps,
                 .norm_after = c->norm_place == NORM_AFTER,

@@ -3,7 +3,6 @@
 #include "base/memory.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 
 Status stack_open(const Config *config, const StackParameters *parameters, int64_t layers,
@@ -27,6 +26,10 @@ void stack_close(Stack *s) {
     memory_free(s->blocks);
     memory_free(s->layer_names);
     *s = (Stack){0};
+}
+
+Tensor stack_positions(const Stack *s) {
+    return tensor_empty(s->positions) ? s->parameters->position.weight : s->positions;
 }
 
 Tensor cache_layer(Tensor all, int64_t layer) {
@@ -76,10 +79,10 @@ static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
     assert(past + T <= c->context);
     s->embed = (EmbedForward){.tokens = in->tokens,
                               .token = p->token.weight,
-                              .position = tensor_empty(s->positions) ? p->position.weight : s->positions,
+                              .position = stack_positions(s),
                               .segments = in->segments,
                               .segment = p->segment.weight,
-                              .scale = c->embedding_scale ? sqrt((double)c->width) : 1,
+                              .scale = config_token_scale(c),
                               .past = past};
     if (in->cache) s->embed.past_on_device = in->cache->place;
     TRY(take(ctx, ARENA_SAVED, "embedding", ctx->dtype, shape3(B, T, c->width), &s->embed.y));

@@ -62,6 +62,9 @@ CHECKED Status stack_forward(Ctx *ctx, Stack *stack, const StackInput *input);
  * g->memory is written, where there is one. */
 CHECKED Status stack_backward(Ctx *ctx, Stack *stack, StreamGradient *gradient);
 
+/* The table of positions, (context, C): fixed or learned. */
+Tensor stack_positions(const Stack *stack);
+
 /* One layer's part of a cache: (B, rows, columns). */
 Tensor cache_layer(Tensor all, int64_t layer);
 
