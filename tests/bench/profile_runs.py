@@ -7,6 +7,7 @@ import subprocess
 import time
 from types import SimpleNamespace
 
+from asked import Failed
 from profile_peers import PyTorch
 
 SECONDS = 590
@@ -16,8 +17,9 @@ GPU_SIZES = SimpleNamespace(source=234, target=218, sentence=24, tokens=511, bat
 CPU_SIZES = SimpleNamespace(source=21, target=14, sentence=24, tokens=31, batches=[1, 2], lengths=[16])
 
 
-class Failed(Exception):
-    """A program that did not do what it was to do, and why."""
+def shown(command):
+    """A command as the page shows it: without what only this script needs."""
+    return re.sub(r" (--profile-out=\S+|--peaks=0|-q)(?= |$)", "", command)
 
 
 class Machine:
@@ -62,12 +64,12 @@ class Machine:
         return done.stdout + done.stderr
 
     def profile(self, program, *arguments, window):
-        """The same, profiled: the command and the bundle's paths by label."""
+        """The same, profiled: the command and the profile's path."""
         skip, closed, ready, record, repeat = map(int, window.split(","))
         steps = [f"--steps={skip + repeat * (closed + ready + 2 * record)}"] if program == "train" else []
         out = self.new_out()
         command, _ = self.run(program, *arguments, *steps, f"--profile={window}", f"--profile-out={out}", "--peaks=0", "-q")
-        return command.replace(f" --profile-out={out}", "").replace(" --peaks=0 -q", ""), self.read_bundle(out)
+        return shown(command), next(iter(self.read_bundle(out).values()))
 
     def new_out(self):
         self.runs += 1
@@ -84,7 +86,7 @@ class Machine:
                                       (("batch-sizes", batches), ("seq-lens", lengths))]
         command, _ = self.run("infer", *arguments, *sizes, f"--profile={window}", "--sweep", f"--profile-out={out}",
                               "--peaks=0", "-q")
-        return command.replace(f" --profile-out={out}", "").replace(" --peaks=0 -q", ""), {
+        return shown(command), {
             (batch, length): self.read_bundle(out, f"_bs{batch}_seq{length}") for batch in batches for length in lengths}
 
     def steps(self, program, *arguments):
@@ -117,7 +119,7 @@ class Machine:
         if seconds + 0.005 < 0.9 * tokens * lines / (rate + 0.5):  # both are rounded
             raise Failed(f"translations of {seconds * rate / lines:.0f} tokens, not {tokens}")
         paths = self.read_bundle(out, "_decode" if by_token else "") if window else {None: None}
-        return command.replace(f" --profile-out={out} --peaks=0", ""), ms, next(iter(paths.values()))
+        return shown(command), ms, next(iter(paths.values()))
 
     def saved_model(self, options):
         """A folder with these sizes' untrained weights, since ./infer takes no sizes; and the command that made it."""
@@ -125,7 +127,7 @@ class Machine:
             file.write("abc\n" * 4)
         command, _ = self.run("train", *options, "--data=pair.txt,pair.txt", "--batch=1", "--seq=16", "--steps=1", "--lr=0",
                               "--val-every=0", "--out=untrained", "--dtype=fp32", "--peaks=0", "-q")
-        return "untrained", command.replace(" --peaks=0 -q", "")
+        return "untrained", shown(command)
 
     def bench(self, name):
         return json.loads(self.call(os.path.join("bench", name)))

@@ -77,9 +77,8 @@ def training(machine, page):
     base = [*pair_options(machine), "--data=source.txt,target.txt", "--batch=8", f"--seq={seq}", "--val-every=0", "--seed=1"]
     page.put("## 1. Encoder-decoder: forward in training, and what that report left out", "")
     page.put(f"16 batches of 8 pairs of {S} and {T} tokens (padded to multiples of 8), 6+6 layers, fp32, naive.")
-    command, paths = machine.profile("train", *base, "--dtype=fp32", "--fused=0", window="3,0,1,16,1")
+    command, naive = machine.profile("train", *base, "--dtype=fp32", "--fused=0", window="3,0,1,16,1")
     page.command(command)
-    naive = list(paths.values())[0]
     biased, vocabulary = naive.calls(runs.linear_product), naive.calls(runs.in_head)
     batched = naive.calls(runs.batched_product)
     forward = naive.device()
@@ -106,8 +105,7 @@ def whole_step(machine, page, base, naive, figures):
     for label, dtype in [("naive", "fp32"), ("fused", "fp32")] + ([("fused", "bf16")] if machine.gpu else []):
         path = naive
         if label == "fused":
-            _, paths = machine.profile("train", *base, f"--dtype={dtype}", "--fused=1", window=window(machine))
-            path = list(paths.values())[0]
+            _, path = machine.profile("train", *base, f"--dtype={dtype}", "--fused=1", window=window(machine))
         parts = [path.device((name,)) for name in ("forward", "backward", "update")]
         rows.append([f"{label}, {dtype}", *(f"{ms(part)} ({share(part, sum(parts))})" for part in parts), ms(path.wall)])
         figures[f"{label} {dtype}"] = path.wall
@@ -274,15 +272,15 @@ def decoder_only(machine, page):
     head_size = 64 if machine.gpu else 32
     base = [*size, "--tokenizer=bytes", "--dtype=fp32", "--val-every=0", "--sample-every=0"]
     page.put("## 4. Decoder-only: the forward pass against the full step with AdamW", "")
-    command, paths = machine.profile("train", *base, "--fused=0", window=window(machine))
-    other, quick = machine.profile("train", *base, "--fused=1", window=window(machine))
+    command, naive = machine.profile("train", *base, "--fused=0", window=window(machine))
+    other, fused = machine.profile("train", *base, "--fused=1", window=window(machine))
     page.command(command, other)
     rows, figures = [], {}
 
     def product(operation, inside):
         return inside.get("category") == "matrix"
 
-    for label, path in (("naive", list(paths.values())[0]), ("fused", list(quick.values())[0])):
+    for label, path in (("naive", naive), ("fused", fused)):
         for name, passes in (("forward", ("forward",)), ("full step", ("forward", "backward", "update"))):
             whole, products = path.device(passes), path.time(product, passes)
             rows.append([f"{label}, {name}", ms(whole), share(products, whole), share(whole - products, whole)])
@@ -292,7 +290,6 @@ def decoder_only(machine, page):
         rows.append([f"PyTorch naive, {name}", ms(peer["ms"]), share(products, 1), share(1 - products, 1)])
         figures[f"PyTorch {name}"] = products
     page.table(["path", "device time", "matrix products", "everything else"], rows)
-    naive = list(paths.values())[0]
     products, softmax = naive.time(runs.batched_product), naive.time(runs.softmax)
     page.put(
         "Attention's softmax against its two products, per head, T x T scores of width D: the products take 4 T^2 D FLOP, the",
@@ -324,8 +321,8 @@ def gelu(machine, page):
     layers, batch, seq, hidden, item = (12, 8, 1024, 3072, 2) if machine.gpu else (4, 2, 32, 512, 4)
     base = (["--model=gpt2", "--vocab=50257", "--dtype=bf16"] if machine.gpu else []) + [
         f"--batch={batch}", f"--seq={seq}", "--tokenizer=bytes", "--val-every=0", "--sample-every=0"]
-    command, paths = machine.profile("train", *base, "--fused=0", window=window(machine))
-    other, quick = machine.profile("train", *base, "--fused=1", window=window(machine))
+    command, naive = machine.profile("train", *base, "--fused=0", window=window(machine))
+    other, fused = machine.profile("train", *base, "--fused=1", window=window(machine))
     page.command("build/bench/gelu", command, other)
     bench, rows, figures = machine.bench("gelu"), [], {}
     for row in bench["forms"]:
@@ -347,8 +344,7 @@ def gelu(machine, page):
 
     one = layers * batch * seq * hidden * item  # bytes of the product's output, read or written once
     rows = []
-    for found in (paths, quick):
-        path = list(found.values())[0]
+    for path in (naive, fused):
         names = [inside["name"] for operation, inside in path.primitives(("forward",)) if expand(operation, inside)]
         form, passes = next((kind for name, kind in EXPANSIONS.items() if name in names), ("", 0))
         if not form:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from gpt2 import compiled, optimizer, step_of
-from worker import add_integers, find_device, prepare, serve
+from worker import WARMUP, add_integers, find_device, prepare, serve
 
 MASKED_SHARE, IGNORED = 0.15, -100
 
@@ -226,7 +226,7 @@ def main():
     prepare(o)
     model = build(o, device)
     run = compiled(model, o.path)
-    warmup = 1 if o.work == "translate" else 5
+    warmup = 1 if o.work == "translate" else WARMUP
     serve(WORKS[o.work](model, run, o, device), warmup, parameters=parameters(o))
 
 
