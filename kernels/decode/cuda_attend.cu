@@ -78,24 +78,29 @@ __device__ inline void merge_warp(Seen &seen) {
     }
 }
 
-/* What several have seen, side by side: y of D columns, then maximum and sum. */
+/* What several have seen, side by side: y of D columns, then maximum and sum; whole words of 16 bytes. */
 template <int D>
-using SeenRow = float[D + 2];
+using SeenRow = float[D + 4];
 
-/* One column of what COUNT have seen, in their order. */
-template <int D, int COUNT>
+/* N columns of what COUNT have seen, in their order. */
+template <int D, int COUNT, int N>
 __device__ inline void merge_rows(const SeenRow<D> (&rows)[COUNT], int column, float &maximum, float &sum,
-                                  float &y) {
+                                  float (&y)[N]) {
     maximum = -INFINITY;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) maximum = fmaxf(maximum, rows[i][D]);
     const float base = maximum == -INFINITY ? 0.f : maximum;
-    sum = y = 0.f;
+    sum = 0.f;
+#pragma unroll
+    for (int e = 0; e < N; e++) y[e] = 0.f;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         const float weight = exp2f(rows[i][D] - base);
+        float own[N];
+        load_floats<N>(&rows[i][column], own);
         sum = fmaf(weight, rows[i][D + 1], sum);
-        y = fmaf(weight, rows[i][column], y);
+#pragma unroll
+        for (int e = 0; e < N; e++) y[e] = fmaf(weight, own[e], y[e]);
     }
 }
 
@@ -107,11 +112,12 @@ struct Share {
 /* What a block keeps in shared memory of a fixed size. */
 template <int D>
 struct Exchange {
-    float bias[3][D / CLUSTER];   // of this block's rows
-    float qkv[3][D];              // of the head, from all blocks of the cluster
-    SeenRow<D> of_warp[WARPS];    // of this block's keys
-    SeenRow<D> of_block[CLUSTER]; // of the head's, from all blocks
+    float bias[3][D / CLUSTER];               // of this block's rows
+    float qkv[3][D];                          // of the head, from all blocks of the cluster
+    alignas(16) SeenRow<D> of_warp[WARPS];    // of this block's keys
+    alignas(16) SeenRow<D> of_block[CLUSTER]; // of the head's, from all blocks
     float merged[D];
+    uint64_t arrived[2]; // barriers of qkv and of_block
 };
 
 /* UNROLL past keys of the group that begins at `key`, STEP keys apart. */
@@ -145,8 +151,8 @@ __device__ inline void project(const T *weights, const T *normed, int width, int
         if (row >= ROWS) break;
         const float value = warp_sum(sums[i]) + exchange.bias[section][own];
         if (lane < CLUSTER)
-            gpu::store_to_block(&exchange.qkv[section][rank * OWN + own], lane,
-                                to_float(from_float<T>(value)));
+            gpu::store_counted(&exchange.qkv[section][rank * OWN + own], &exchange.arrived[0], lane,
+                               to_float(from_float<T>(value)));
     }
 }
 
@@ -155,27 +161,31 @@ __device__ inline void project(const T *weights, const T *normed, int width, int
 template <class T, int D, bool ACROSS>
 __device__ inline void merge(const Seen &seen, int rank, bool all, Exchange<D> &exchange) {
     constexpr int LANES = D / COLUMNS;
+    constexpr int QUADS = D / 4; // of columns
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, column = threadIdx.x % D;
-    float maximum, sum, y;
+    float maximum, sum, y[1];
     if (lane < LANES) {
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) exchange.of_warp[warp][lane * COLUMNS + i] = seen.y[i];
     }
     if (lane == 0) exchange.of_warp[warp][D] = seen.maximum, exchange.of_warp[warp][D + 1] = seen.sum;
     __syncthreads();
-    merge_rows<D>(exchange.of_warp, column, maximum, sum, y);
-    if (!ACROSS || !all) {
-        for (int block = threadIdx.x / D; block < CLUSTER; block += THREADS / D) {
-            gpu::store_to_block(&exchange.of_block[rank][column], block, y);
-            if (column == 0) gpu::store_to_block(&exchange.of_block[rank][D], block, maximum);
-            if (column == 1) gpu::store_to_block(&exchange.of_block[rank][D + 1], block, sum);
+    if (ACROSS && all) {
+        merge_rows<D>(exchange.of_warp, column, maximum, sum, y);
+    } else {
+        if (threadIdx.x < CLUSTER * QUADS) {
+            const int block = threadIdx.x / QUADS, quad = threadIdx.x % QUADS;
+            float four[4];
+            merge_rows<D>(exchange.of_warp, 4 * quad, maximum, sum, four);
+            gpu::store_counted(&exchange.of_block[rank][4 * quad], &exchange.arrived[1], block, four);
+            const float ends[4] = {maximum, sum, 0.f, 0.f};
+            if (quad == 0) gpu::store_counted(&exchange.of_block[rank][D], &exchange.arrived[1], block, ends);
         }
-        gpu::cluster_arrive();
-        gpu::cluster_join();
+        gpu::wait(&exchange.arrived[1], 0);
         merge_rows<D>(exchange.of_block, column, maximum, sum, y);
     }
     if (ACROSS && sum == 0.f) sum = 1.f; // no key at all: y is 0
-    if (threadIdx.x < D) exchange.merged[column] = to_float(from_float<T>(y / sum));
+    if (threadIdx.x < D) exchange.merged[column] = to_float(from_float<T>(y[0] / sum));
     __syncthreads();
 }
 
@@ -222,7 +232,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
         T *const qkv = reinterpret_cast<T *>(memory), *const projection = qkv + SECTIONS * OWN * C;
         const Row<T> stream = row_at<T>(projection + share * D, C);
         float *const bias = stream.r + C; // (share)
-        gpu::cluster_arrive();            // until all blocks are there, nothing is stored to them
+        open_exchanges(exchange.arrived, {SECTIONS * D * int(sizeof(float)), int(sizeof exchange.of_block)});
 
         const int sections[3] = {head * D, (a.heads + kv_head) * D, (a.heads + a.kv_heads + kv_head) * D};
 #pragma unroll
@@ -253,8 +263,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
         norm_stream<T, AFTER>(a.stream, stream, blockIdx.x == 0);
         gpu::cluster_join();
         project<T, D, SECTIONS>(qkv, stream.normed, C, rank, exchange);
-        gpu::cluster_arrive();
-        gpu::cluster_join();
+        gpu::wait(&exchange.arrived[0], 0);
 
         float q[COLUMNS], own_score = 0.f;
         Seen seen = {-INFINITY, 0.f, {}};

@@ -15,14 +15,16 @@ __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant_
                       GROUPS = THREADS / LANES;
         extern __shared__ uint4 memory[];
         __shared__ float bias[UNITS], hidden[UNITS];
+        __shared__ uint64_t arrived[1];
         const int C = f.stream.width, share = C / CLUSTER;
         const int part = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER, first_unit = blockIdx.x * UNITS;
         const int warp = threadIdx.x / WARP;
         T *const expand = reinterpret_cast<T *>(memory), *const contract = expand + UNITS * C;
         const Row<T> stream = row_at<T>(contract + C * UNITS, C);
+        float *const own = stream.r;           // (C): this block's sums, once the row is normed
         float *const sums = stream.r + C;      // (CLUSTER, share), from all blocks
         float *const contract_bias = sums + C; // (share)
-        gpu::cluster_arrive();                 // until all blocks are there, nothing is stored to them
+        open_exchanges(arrived, {C * int(sizeof(float))});
 
         fetch(expand, f.expand + int64_t(first_unit) * C, 1, UNITS * C * int(sizeof(T)), 0);
         fetch(contract, f.contract + first_unit, C, UNITS * int(sizeof(T)), int64_t(f.hidden) * sizeof(T));
@@ -59,11 +61,15 @@ __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant_
                 for (int e = 0; e < N; e++) sum = fmaf(x[e], w[e], sum);
             }
             sum = group_sum<LANES>(sum);
-            if (lane == 0 && column < C)
-                gpu::store_to_block(&sums[rank * share + column % share], column / share, sum);
+            if (lane == 0 && column < C) own[column] = sum;
         }
-        gpu::cluster_arrive();
-        gpu::cluster_join();
+        __syncthreads();
+        for (int column = 4 * threadIdx.x; column < C; column += 4 * THREADS) {
+            float four[4];
+            load_floats(own + column, four);
+            gpu::store_counted(&sums[rank * share + column % share], &arrived[0], column / share, four);
+        }
+        gpu::wait(&arrived[0], 0);
         for (int i = threadIdx.x; i < share; i += THREADS) {
             float sum = contract_bias[i];
 #pragma unroll

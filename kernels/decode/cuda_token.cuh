@@ -109,6 +109,21 @@ __device__ inline void fetch(void *to, const void *from, int count, int bytes, i
     }
 }
 
+/* Blocks of a cluster exchange by stores that count at a barrier of the block that receives them, each
+ * barrier for one exchange of so many bytes. The first store comes after gpu::cluster_join(): nothing is
+ * stored to a block that has not come here. A block has received all that is sent to it before it ends. */
+template <int COUNT>
+__device__ inline void open_exchanges(uint64_t (&barriers)[COUNT], const int (&bytes)[COUNT]) {
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) gpu::barrier_init(&barriers[i], 1);
+        gpu::fence_barrier_init();
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) gpu::arrive_expecting(&barriers[i], bytes[i]);
+    }
+    gpu::cluster_arrive_relaxed();
+}
+
 template <class T, bool AFTER>
 __device__ inline void fetch_norm(const Stream<T> &s, const Row<T> &row) {
     if (AFTER && !s.weight) return;

@@ -238,17 +238,35 @@ __device__ inline void cluster_arrive() {
 __device__ inline void cluster_join() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-/* To this place in the shared memory of the cluster's block `rank`. */
-__device__ inline void store_to_block(float *place, uint32_t rank, float value) {
-    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "st.shared::cluster.f32 [remote], %2;\n}" ::"r"(shared_address(place)),
-                 "r"(rank), "f"(value)
-                 : "memory");
+/* Arrives without a word about what was stored, but for barriers' inits: a fence takes a microsecond. */
+__device__ inline void cluster_arrive_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
+/* To this place in the shared memory of the cluster's block `rank`. */
 __device__ inline void store_to_block(uint64_t *place, uint32_t rank, uint64_t value) {
     asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
                  "st.shared::cluster.b64 [remote], %2;\n}" ::"r"(shared_address(place)),
                  "r"(rank), "l"(value)
+                 : "memory");
+}
+/* The same, and the bytes count towards the barrier in this place of that block, where they were announced:
+ * who waits there sees what was stored, without a fence of either block. Four from multiples of 16 bytes. */
+__device__ inline void store_counted(float *place, uint64_t *barrier, uint32_t rank, float value) {
+    asm volatile("{\n.reg .b32 remote, counts;\nmapa.shared::cluster.u32 remote, %0, %2;\n"
+                 "mapa.shared::cluster.u32 counts, %1, %2;\n"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [remote], %3, [counts];\n}" ::"r"(
+                     shared_address(place)),
+                 "r"(shared_address(barrier)), "r"(rank), "f"(value)
+                 : "memory");
+}
+__device__ inline void store_counted(float *place, uint64_t *barrier, uint32_t rank,
+                                     const float (&values)[4]) {
+    asm volatile("{\n.reg .b32 remote, counts;\nmapa.shared::cluster.u32 remote, %0, %2;\n"
+                 "mapa.shared::cluster.u32 counts, %1, %2;\n"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [remote], {%3, %4, %5, %6}, "
+                 "[counts];\n}" ::"r"(shared_address(place)),
+                 "r"(shared_address(barrier)), "r"(rank), "f"(values[0]), "f"(values[1]), "f"(values[2]),
+                 "f"(values[3])
                  : "memory");
 }
 
