@@ -260,8 +260,8 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
         for (int i = threadIdx.x; i < share; i += THREADS)
             bias[i] = head == 0 ? to_float(a.projection_bias[rank * share + i]) : 0.f;
 
-        norm_stream<T, AFTER>(a.stream, stream, blockIdx.x == 0);
         gpu::cluster_join();
+        norm_stream<T, AFTER>(a.stream, stream, blockIdx.x == 0);
         project<T, D, SECTIONS>(qkv, stream.normed, C, rank, exchange);
         gpu::wait(&exchange.arrived[0], 0);
 

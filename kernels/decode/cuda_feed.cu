@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant_
         if (threadIdx.x < UNITS) bias[threadIdx.x] = to_float(f.expand_bias[first_unit + threadIdx.x]);
         for (int i = threadIdx.x; i < share; i += THREADS)
             contract_bias[i] = part == 0 ? to_float(f.contract_bias[rank * share + i]) : 0.f;
+        gpu::cluster_join();
         norm_stream<T, AFTER>(f.stream, stream, blockIdx.x == 0);
 
         const T *rows[EACH];
@@ -46,7 +47,6 @@ __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant_
             if (threadIdx.x % WARP == 0) hidden[unit] = to_float(from_float<T>(activated<A>(pre)));
         }
         __syncthreads();
-        gpu::cluster_join();
 
         const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
         float x[N];
