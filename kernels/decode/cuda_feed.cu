@@ -11,10 +11,11 @@ namespace {
 template <class T, Activation A, bool AFTER>
 __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant__ Feed<T> f) {
     if constexpr (gpu::HOPPER) {
-        constexpr int UNITS = decode::UNITS<T>, EACH = UNITS / WARPS, N = VECTOR<T>, LANES = UNITS / N,
-                      GROUPS = THREADS / LANES;
+        constexpr int UNITS = decode::UNITS<T>, EACH = UNITS / WARPS, N = VECTOR<T>, PIECES = UNITS / N;
+        constexpr int NEIGHBOURS = 128 / (UNITS * int(sizeof(T))); // rows of `contract` in a row of banks
         extern __shared__ uint4 memory[];
-        __shared__ float bias[UNITS], hidden[UNITS];
+        __shared__ float bias[UNITS];
+        __shared__ alignas(16) float hidden[UNITS];
         __shared__ uint64_t arrived[1];
         const int C = f.stream.width, share = C / CLUSTER;
         const int part = blockIdx.x / CLUSTER, rank = blockIdx.x % CLUSTER, first_unit = blockIdx.x * UNITS;
@@ -48,20 +49,20 @@ __global__ void __launch_bounds__(THREADS, 2) feed_kernel(const __grid_constant_
         }
         __syncthreads();
 
-        const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-        float x[N];
+        const int turn = threadIdx.x / NEIGHBOURS % PIECES; // neighbours begin elsewhere: no two in one bank
+        float x[PIECES][N];
 #pragma unroll
-        for (int e = 0; e < N; e++) x[e] = hidden[lane * N + e];
-        for (int first = 0; first < C; first += GROUPS) {
-            const int column = first + group;
-            float sum = 0.f, w[N];
-            if (column < C) {
-                unpack<T>(load_words(contract + column * UNITS + lane * N), w);
+        for (int p = 0; p < PIECES; p++) load_floats(hidden + (turn + p) % PIECES * N, x[p]);
+        for (int column = threadIdx.x; column < C; column += THREADS) {
+            float sum = 0.f;
 #pragma unroll
-                for (int e = 0; e < N; e++) sum = fmaf(x[e], w[e], sum);
+            for (int p = 0; p < PIECES; p++) {
+                float w[N];
+                unpack<T>(load_words(contract + column * UNITS + (turn + p) % PIECES * N), w);
+#pragma unroll
+                for (int e = 0; e < N; e++) sum = fmaf(x[p][e], w[e], sum);
             }
-            sum = group_sum<LANES>(sum);
-            if (lane == 0 && column < C) own[column] = sum;
+            own[column] = sum;
         }
         __syncthreads();
         for (int column = 4 * threadIdx.x; column < C; column += 4 * THREADS) {
