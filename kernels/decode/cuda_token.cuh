@@ -19,6 +19,8 @@
 #include "kernels/device/hopper.cuh"
 #include "kernels/device/words.cuh"
 
+#include <type_traits>
+
 namespace decode {
 
 constexpr int CLUSTER = 8, THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
@@ -131,28 +133,30 @@ __device__ inline void fetch_norm(const Stream<T> &s, const Row<T> &row) {
     fetch(row.bias, s.bias, 1, s.width * int(sizeof(T)), 0);
 }
 
-/* Four neighbours of r. */
-template <class T>
+/* N neighbours of r. */
+template <class T, int N>
 __device__ inline void load_stream(const Stream<T> &s, int64_t x_start, int64_t position_start, int c,
-                                   float (&r)[4]) {
-    constexpr int BATCH = 12; // parts on their way at once
-    load_floats<4>(s.x + x_start + c, r);
+                                   float (&r)[N]) {
+    using Part = std::conditional_t<N == 4, float4, float2>;
+    constexpr int BATCH = N == 4 ? 12 : 16; // parts on their way at once
+    load_floats<N>(s.x + x_start + c, r);
     if (s.position) {
-        float added[4];
-        load_floats<4>(s.position + position_start + c, added);
+        float added[N];
+        load_floats<N>(s.position + position_start + c, added);
 #pragma unroll
-        for (int e = 0; e < 4; e++) r[e] = fmaf(s.token_scale, r[e], added[e]);
+        for (int e = 0; e < N; e++) r[e] = fmaf(s.token_scale, r[e], added[e]);
     }
     for (int first = 0; first < s.count; first += BATCH) {
-        float4 parts[BATCH];
+        Part parts[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; i++)
             if (first + i < s.count)
-                parts[i] = __ldcg(reinterpret_cast<const float4 *>(s.parts + (first + i) * s.width + c));
+                parts[i] = __ldcg(reinterpret_cast<const Part *>(s.parts + (first + i) * s.width + c));
 #pragma unroll
         for (int i = 0; i < BATCH; i++) {
             if (first + i >= s.count) break;
-            r[0] += parts[i].x, r[1] += parts[i].y, r[2] += parts[i].z, r[3] += parts[i].w;
+            r[0] += parts[i].x, r[1] += parts[i].y;
+            if constexpr (N == 4) r[2] += parts[i].z, r[3] += parts[i].w;
         }
     }
 }
@@ -161,16 +165,17 @@ __device__ inline void load_stream(const Stream<T> &s, int64_t x_start, int64_t 
  * fetched. */
 template <class T, bool AFTER>
 __device__ inline void norm_stream(const Stream<T> &s, const Row<T> &row, bool writes) {
+    constexpr int N = AFTER ? 2 : 4; // columns of a thread at once: an encoder-decoder is 512 wide
     wait_for_previous();
     let_next_start();
     const int64_t x_start = s.id ? int64_t(*s.id) * s.width : 0;
     const int64_t position_start = s.position ? int64_t(s.past ? *s.past : s.rows) * s.width : 0;
     float sum = 0.f;
-    for (int c = 4 * threadIdx.x; c < s.width; c += 4 * THREADS) {
-        float r[4];
+    for (int c = N * threadIdx.x; c < s.width; c += N * THREADS) {
+        float r[N];
         load_stream(s, x_start, position_start, c, r);
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
+        for (int e = 0; e < N; e++) {
             r[e] = to_float(from_float<T>(r[e])); // the statistics are those of r as it is stored
             sum += r[e];
         }
@@ -179,19 +184,19 @@ __device__ inline void norm_stream(const Stream<T> &s, const Row<T> &row, bool w
     }
     const float mean = block_sum<THREADS>(sum) / s.width;
     float squares = 0.f;
-    for (int c = 4 * threadIdx.x; c < s.width; c += 4 * THREADS)
+    for (int c = N * threadIdx.x; c < s.width; c += N * THREADS)
 #pragma unroll
-        for (int e = 0; e < 4; e++) squares += (row.r[c + e] - mean) * (row.r[c + e] - mean);
+        for (int e = 0; e < N; e++) squares += (row.r[c + e] - mean) * (row.r[c + e] - mean);
     gpu::copy_async_wait(); // the barriers of the sum make all threads' copies everybody's
     const float rstd = 1.f / sqrtf(block_sum<THREADS>(squares) / s.width + s.eps);
-    for (int c = 4 * threadIdx.x; c < s.width; c += 4 * THREADS) {
-        float r[4], weight[4], bias[4];
+    for (int c = N * threadIdx.x; c < s.width; c += N * THREADS) {
+        float r[N], weight[N], bias[N];
         load_floats(row.r + c, r);
         if (!AFTER || s.weight) {
-            load_floats<4>(row.weight + c, weight);
-            load_floats<4>(row.bias + c, bias);
+            load_floats<N>(row.weight + c, weight);
+            load_floats<N>(row.bias + c, bias);
 #pragma unroll
-            for (int e = 0; e < 4; e++) r[e] = (r[e] - mean) * rstd * weight[e] + bias[e];
+            for (int e = 0; e < N; e++) r[e] = (r[e] - mean) * rstd * weight[e] + bias[e];
         }
         store_floats(row.normed + c, r);
         if (AFTER && writes && s.kept) store_floats(s.kept + c, r);
