@@ -23,12 +23,14 @@ def row(name, group, what, work, peers, target, **values):
 
 
 def small(batch, seq):
+    """A step, a forward pass, and that with PyTorch's weights in bf16, as forward124-bf16."""
     size, sizes = f"{batch}x{seq}", dict(model="gpt2", batch=batch, seq=seq, steps=60)
-    what = f"124M, B={batch}, T={seq}"
+    name, what = f"small-forward-{size}", f"124M, B={batch}, T={seq}"
     return [
         row(f"small-step-{size}", "small", f"full step, {what}", "train", COMPILED, 1.5, **sizes),
-        row(f"small-forward-{size}", "small", f"forward, {what}", "forward", COMPILED, 1.5, weights="bf16",
-            **sizes),
+        row(name, "small", f"forward, {what}", "forward", COMPILED, 1.5, **sizes),
+        row(f"{name}-bf16", "small", "the same, PyTorch with bf16 weights", "forward", COMPILED, None,
+            weights="bf16", **sizes),
     ]
 
 
