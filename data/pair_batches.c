@@ -193,7 +193,8 @@ Status loader_open_pairs(const LoaderOptions *options, Loader **loader) {
 }
 
 Status pairs_padding(const PairSource *pairs, int64_t batch, uint64_t seed, PairPadding *padding) {
-    LoaderOptions options = {.pairs = pairs, .batch = batch, .seq = INT32_MAX, .shuffle = true, .seed = seed};
+    LoaderOptions options = {
+        .pairs = pairs, .batch = batch, .seq = pairs_seq(pairs), .shuffle = true, .seed = seed};
     PairBatches *p = NULL;
     *padding = (PairPadding){0};
     int64_t *chosen = memory_array((size_t)batch, sizeof *chosen);

@@ -14,7 +14,7 @@ typedef struct {
 
 struct PairSource {
     Side sides[2];
-    int64_t count, left_out;
+    int64_t count, left_out, seq;
     PairTokens special;
 };
 
@@ -81,6 +81,7 @@ Status pairs_open(const PairOptions *options, PairSource **pairs) {
     Lines lines[2] = {0};
     PairSource *p = memory_allocate(sizeof *p);
     if (!p) return fail_memory();
+    p->seq = options->seq;
     Status status = read_special(options->tokenizer, &p->special);
     if (!status) status = lines_open(options->source, &lines[0]);
     if (!status) status = lines_open(options->target, &lines[1]);
@@ -126,6 +127,9 @@ int64_t pairs_left_out(const PairSource *pairs) {
 }
 PairTokens pairs_special(const PairSource *pairs) {
     return pairs->special;
+}
+int64_t pairs_seq(const PairSource *pairs) {
+    return pairs->seq;
 }
 
 const int32_t *pairs_sentence(const PairSource *pairs, int side, int64_t pair, int64_t *length) {

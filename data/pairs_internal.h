@@ -9,5 +9,6 @@ typedef struct {
 } PairTokens;
 
 PairTokens pairs_special(const PairSource *pairs);
+int64_t pairs_seq(const PairSource *pairs); // the most tokens of a row
 
 #endif
