@@ -33,11 +33,18 @@ void trace_list_free(TraceList *list) {
 
 /* ---- reports ---- */
 
-static Status print_tables(const ProfilingOptions *options, const Trace *trace, FILE *file) {
-    const TableView view = {options->unit, options->limit, options->sort, options->full_names};
+static TableView view_of(const ProfilingOptions *options) {
+    return (TableView){options->unit, options->limit, options->sort, options->full_names};
+}
+
+static Status print_tables(const ProfilingOptions *options, const char *label, const Trace *trace,
+                           FILE *file) {
+    const TableView view = view_of(options);
     Tables tables;
     TRY(tables_make(trace, options->torch, &tables));
     Status status = OK;
+    fputc('\n', file);
+    profile_print_head(label, &trace->run, file);
     for (int i = 0; i < tables.count && !status; i++) {
         status = table_arrange(&tables.tables[i], &view);
         if (!status) fputc('\n', file);
@@ -47,20 +54,28 @@ static Status print_tables(const ProfilingOptions *options, const Trace *trace, 
     return status;
 }
 
+static Status print_timed(const ProfilingOptions *options, Trace *const *traces, int count, FILE *file) {
+    for (int i = 0; i < count; i++)
+        TRY(print_tables(options, count > 1 ? form_name((Form)i) : NULL, traces[i], file));
+    return OK;
+}
+
 Status profiling_report(const ProfilingOptions *options, Trace *const *traces, int count,
                         const Difference *differences, int difference_count, const char *suffix, FILE *file) {
     Status status = OK;
     bool recorded = true; // --timer-only records no events
     for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;
-    for (int i = 0; i < count && !status && file; i++)
-        if (options->report == REPORT_TABLES || !recorded) status = print_tables(options, traces[i], file);
-    if (status || !recorded) return status;
+    if (!recorded) return file ? print_timed(options, traces, count, file) : OK;
     const ProfileOptions how = {.suffix = suffix,
                                 .compress = path_ends_with(options->trace, ".gz"),
-                                .questions = options->report == REPORT_QUESTIONS};
+                                .questions = options->report == REPORT_QUESTIONS,
+                                .torch = options->torch,
+                                .view = view_of(options)};
     Profile profile;
-    TRY(profile_make(traces, count, differences, difference_count, &profile));
-    if (file) {
+    TRY(profile_make(traces, count, differences, difference_count, &how, &profile));
+    for (int i = 0; i < count && !status && file && !how.questions; i++)
+        status = print_tables(options, profile.paths[i].label, traces[i], file);
+    if (!status && file) {
         fputc('\n', file);
         status = profile_print(&profile, &how, file);
     }

@@ -12,9 +12,9 @@ extern "C" {
  * matrix products. */
 Category category_of(Operation operation, const char *primitive);
 
-/* What PyTorch's profiler calls the operation (primitive NULL) or primitive, "aten::bmm"; NULL where it has
- * no such operation. */
-const char *torch_name(Operation operation, Pass pass, const char *primitive);
+/* What PyTorch's profiler calls the primitive, "aten::bmm"; NULL where it has no such operation. `joins`:
+ * with what ran in the same operation before it under that name it is a single call there. */
+const char *torch_name(Operation operation, Pass pass, const char *primitive, bool *joins);
 
 #ifdef __cplusplus
 }

@@ -14,11 +14,11 @@
 
 /* ---- the terminal ---- */
 
-static void print_source(const ProfilePath *path, FILE *file) {
-    const TraceRun *r = &path->trace->run;
-    fprintf(file, "%s: %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s: %s%s%s; %s%s%s\n", path->label,
-            r->model, r->batch, r->seq, r->dtype, r->device, source_name(r->source),
-            *r->source_note ? ": " : "", r->source_note, r->step, *r->step ? ", " : "", r->window);
+void profile_print_head(const char *label, const TraceRun *r, FILE *file) {
+    fprintf(file, "%s%s%s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s: %s%s%s; %s%s%s\n",
+            label ? label : "", label ? ": " : "", r->model, r->batch, r->seq, r->dtype, r->device,
+            source_name(r->source), *r->source_note ? ": " : "", r->source_note, r->step,
+            *r->step ? ", " : "", r->window);
 }
 
 static void print_audit(const ProfilePath *path, FILE *file) {
@@ -32,8 +32,9 @@ static void print_audit(const ProfilePath *path, FILE *file) {
 Status profile_print(const Profile *profile, const ProfileOptions *options, FILE *file) {
     Answers answers = {0};
     if (options->questions) TRY(questions_answer(profile, &answers));
-    for (int i = 0; i < profile->count; i++) print_source(&profile->paths[i], file);
     if (options->questions) {
+        for (int i = 0; i < profile->count; i++)
+            profile_print_head(profile->paths[i].label, &profile->paths[i].trace->run, file);
         fprintf(file, "\n");
         questions_print(&answers, file);
         fprintf(file, "\n");
@@ -92,24 +93,31 @@ static Status write_traces(const Profile *profile, const char *folder, const Pro
     return OK;
 }
 
-/* One table as CSV, or several as Markdown, into "LABEL_NAME.ENDING". */
-static Status write_table(const Table *tables, int count, const char *folder, const char *label,
-                          const char *name, bool markdown) {
-    char *path = NULL, *text = NULL, file_name[128];
+/* The tables of a path, with its head, as Markdown. */
+static void print_all(const ProfilePath *path, const TableView *view, FILE *file) {
+    fprintf(file, "# ");
+    profile_print_head(path->label, &path->trace->run, file);
+    fprintf(file, "\n");
+    for (int i = 0; i < path->tables.count; i++) table_print_markdown(&path->tables.tables[i], view, file);
+}
+
+/* One table as CSV, or with NULL all as Markdown, into "LABEL_NAME.ENDING". */
+static Status write_table(const ProfilePath *path, const Table *table, const char *folder, const char *label,
+                          const TableView *view) {
+    char *file = NULL, *text = NULL, name[128];
     size_t length = 0;
     FILE *memory = open_memstream(&text, &length);
     if (!memory) return fail(ERROR_MEMORY, "out of host memory for a table");
-    for (int i = 0; i < count; i++)
-        if (markdown)
-            table_print_markdown(&tables[i], NULL, memory);
-        else
-            table_print_csv(&tables[i], memory);
+    if (table)
+        table_print_csv(table, memory);
+    else
+        print_all(path, view, memory);
     Status status = fclose(memory) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for a table");
-    snprintf(file_name, sizeof file_name, "%s%s%s.%s", label ? label : "", label ? "_" : "", name,
-             markdown ? "md" : "csv");
-    if (!status) status = path_join(folder, file_name, &path);
-    if (!status) status = file_write(path, text, (int64_t)length);
-    memory_free(path);
+    snprintf(name, sizeof name, "%s%s%s%s", label ? label : "", label ? "_" : "", table ? table->key : "all",
+             table ? ".csv" : ".md");
+    if (!status) status = path_join(folder, name, &file);
+    if (!status) status = file_write(file, text, (int64_t)length);
+    memory_free(file);
     free(text); // the C library's own
     return status;
 }
@@ -122,11 +130,10 @@ static Status write_tables(const Profile *profile, const char *folder, const Pro
     Status status = directory_make(tables);
     for (int i = 0; i < profile->count && !status; i++) {
         const ProfilePath *path = &profile->paths[i];
-        const Tables *t = &path->tables;
         const char *label = profile->count > 1 ? path->label : NULL;
-        for (int k = 0; k < t->count && !status; k++)
-            status = write_table(&t->tables[k], 1, tables, label, t->tables[k].key, false);
-        if (!status) status = write_table(t->tables, t->count, tables, label, "all", true);
+        for (int k = 0; k < path->tables.count && !status; k++)
+            status = write_table(path, &path->tables.tables[k], tables, label, &options->view);
+        if (!status) status = write_table(path, NULL, tables, label, &options->view);
     }
     memory_free(tables);
     return status;

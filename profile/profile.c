@@ -11,8 +11,15 @@ static const char *label_of(const Figures *f) {
     return form_name(forms[FORM_FUSED] ? FORM_FUSED : FORM_NAIVE);
 }
 
+static Status make_tables(const ProfileOptions *options, ProfilePath *path) {
+    const TableView order = {.sort = options->view.sort};
+    TRY(tables_make(path->trace, options->torch, &path->tables));
+    for (int i = 0; i < path->tables.count; i++) TRY(table_arrange(&path->tables.tables[i], &order));
+    return OK;
+}
+
 Status profile_make(Trace *const *traces, int count, const Difference *differences, int difference_count,
-                    Profile *profile) {
+                    const ProfileOptions *options, Profile *profile) {
     *profile = (Profile){.differences = differences, .difference_count = difference_count};
     Status status = OK;
     for (int i = 0; i < count && !status; i++) {
@@ -23,7 +30,7 @@ Status profile_make(Trace *const *traces, int count, const Difference *differenc
         profile->count++;
         path->label = label_of(&path->figures);
         status = audit_profile(path->trace, &path->figures);
-        if (!status) status = tables_make(path->trace, false, &path->tables);
+        if (!status) status = make_tables(options, path);
     }
     /* Of two, the second may fall back on the naive form here and there: it is still the fused path. */
     if (count == FORM_COUNT) {

@@ -26,18 +26,19 @@ typedef struct {
     int difference_count;
 } Profile;
 
-/* How it is written and printed. All zero: everything, with the plain names. */
+/* How it is made, written and printed. All zero: everything, with the plain names. */
 typedef struct {
     const char *suffix; // of the files' names: "_bs8_seq128"; NULL: none
     bool compress;      // the trace file: trace.json.gz
     bool questions;     // print the answers in place of the tables
-    TableView view;
+    bool torch;         // operations by PyTorch's names, in its columns' order
+    TableView view;     // of the tables; its limit is the terminal's alone, files have every row
 } ProfileOptions;
 
 /* Folds and audits finished traces, which the caller closes after profile_free. A finding is added for
  * each check. */
 CHECKED Status profile_make(Trace *const *traces, int count, const Difference *differences,
-                            int difference_count, Profile *profile);
+                            int difference_count, const ProfileOptions *options, Profile *profile);
 void profile_free(Profile *profile);
 
 /* The difference of an operation's outputs between the paths; NULL where none was taken. */

@@ -12,6 +12,7 @@
 typedef struct {
     const char *name; // the trace's or a literal
     double calls, self_cpu, cpu, self_device, device, self_memory, memory;
+    int64_t parent; // of the last event that was added; -1
 } OperationSum;
 
 typedef struct {
@@ -36,15 +37,17 @@ static Status row_of(Operations *o, const char *name, OperationSum **row) {
         o->room = room;
     }
     *row = &o->rows[o->count++];
-    **row = (OperationSum){.name = name};
+    **row = (OperationSum){.name = name, .parent = -1};
     return name ? OK : fail(ERROR_MEMORY, "out of host memory for the profile's tables");
 }
 
-/* What a host event is called: steps, phases and scopes are what lies between operations. */
-static void name_event(const Trace *t, const TraceEvent *e, bool torch, char text[2 * LABEL_BYTES]) {
+/* What a host event is called: steps, phases and scopes are what lies between operations. `joins` as
+ * torch_name's. */
+static void name_event(const TraceEvent *e, bool torch, char text[2 * LABEL_BYTES], bool *joins) {
     char label[LABEL_BYTES];
-    const char *theirs =
-        torch && e->kind == TRACE_PRIMITIVE ? torch_name(e->operation, e->pass, e->name) : NULL;
+    const char *theirs = NULL;
+    *joins = false;
+    if (torch && e->kind == TRACE_PRIMITIVE) theirs = torch_name(e->operation, e->pass, e->name, joins);
     operation_label(e, label);
     if (e->kind == TRACE_RUNTIME)
         snprintf(text, 2 * LABEL_BYTES, "%s", e->name);
@@ -56,19 +59,20 @@ static void name_event(const Trace *t, const TraceEvent *e, bool torch, char tex
         snprintf(text, 2 * LABEL_BYTES, "%s: %s", label, e->name);
     else
         snprintf(text, 2 * LABEL_BYTES, "(between operations)");
-    (void)t;
 }
 
 static Status sum_events(const Trace *t, bool torch, Operations *o) {
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
         char name[2 * LABEL_BYTES];
+        bool joins;
         OperationSum *row;
         if (!in_step(e) || trace_on_device(e) || (e->kind == TRACE_RUNTIME && !torch)) continue;
-        name_event(t, e, torch, name);
+        name_event(e, torch, name, &joins);
         TRY(row_of(o, name, &row));
-        bool between = e->kind < TRACE_OPERATION;
-        row->calls += between ? e->kind == TRACE_STEP : 1;
+        bool between = e->kind < TRACE_OPERATION, counted = joins && row->parent == e->parent;
+        row->calls += between ? e->kind == TRACE_STEP : !counted;
+        row->parent = e->parent;
         row->self_cpu += (double)e->self;
         row->self_device += (double)e->device_self;
         row->self_memory += o->taken[i];
@@ -76,7 +80,8 @@ static Status sum_events(const Trace *t, bool torch, Operations *o) {
         row->device += between ? (double)e->device_self : (double)e->device_total;
         row->memory += between ? o->taken[i] : o->taken_below[i];
         if (e->kind != TRACE_RUNTIME || e->parent < 0) continue;
-        name_event(t, &t->events[e->parent], torch, name); // there a call is no part of its caller's self
+        name_event(&t->events[e->parent], torch, name,
+                   &joins); // there a call is no part of its caller's self
         TRY(row_of(o, name, &row));
         row->self_cpu -= (double)trace_length(e);
     }

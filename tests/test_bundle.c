@@ -26,7 +26,8 @@ static void sample_open(Sample *s, int count) {
     for (int form = 0; form < FORM_COUNT; form++) s->traces[form] = sample_trace((Form)form, 1000);
     s->differences[0] = (Difference){"attention", OP_ATTENTION, PASS_FORWARD, 3e-3};
     s->differences[1] = (Difference){"mlp.expand", OP_LINEAR, PASS_FORWARD, INFINITY};
-    expect_ok(profile_make(s->traces, count, s->differences, count == 2 ? 2 : 0, &s->profile));
+    expect_ok(profile_make(s->traces, count, s->differences, count == 2 ? 2 : 0, &(ProfileOptions){0},
+                           &s->profile));
 }
 
 static void sample_close(Sample *s) {

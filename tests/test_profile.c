@@ -1,5 +1,6 @@
 /* Real steps, traced on the CPU: what the events and the tables say. */
 #include "base/memory.h"
+#include "profile/category.h"
 #include "profile/sheet.h"
 #include "tests/support/expect.h"
 #include "tests/support/traced.h"
@@ -103,9 +104,28 @@ static void test_torch_names(void **state) {
         theirs += aten;
     }
     assert_true(theirs >= 20);
+    /* A call is an operation's, however many parts of ours it has: PyTorch makes one of each of them. */
+    const int64_t layers = TRACED_STEPS * TRACED_LAYERS, norms = TRACED_STEPS * (2 * TRACED_LAYERS + 1);
+    assert_true(cell(t, find_row(t, "aten::_softmax"), "calls") == layers);
+    assert_true(cell(t, find_row(t, "aten::_softmax_backward_data"), "calls") == layers);
+    assert_true(cell(t, find_row(t, "aten::addmm"), "calls") == 4 * layers);
+    assert_true(cell(t, find_row(t, "aten::native_layer_norm"), "calls") == norms);
+    assert_true(cell(t, find_row(t, "aten::native_layer_norm_backward"), "calls") == norms);
     assert_string_equal(t->columns[6].title, "CPU Mem"); // here is no GPU
     assert_int_equal(t->column_count, 9);
     tables_free(&tables);
+}
+
+/* Only what multiplies matrices may count as such. */
+static void test_categories_of_operations(void **state) {
+    (void)state;
+    for (int operation = 0; operation < OP_COUNT; operation++) {
+        bool products = operation == OP_LINEAR || operation == OP_DECODE;
+        assert_true((category_of((Operation)operation, NULL) == CATEGORY_MATRIX) == products);
+        assert_int_equal(category_of((Operation)operation, "dropout"), CATEGORY_ELEMENTWISE);
+    }
+    assert_int_equal(category_of(OP_GATHER, "scatter"), CATEGORY_MEMORY);
+    assert_int_equal(category_of(OP_ATTENTION, "score product"), CATEGORY_MATRIX);
 }
 
 static void test_sheet(void **state) {
@@ -209,9 +229,11 @@ static void test_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tables[] = {cmocka_unit_test(test_events),      cmocka_unit_test(test_operations),
-                                        cmocka_unit_test(test_torch_names), cmocka_unit_test(test_sheet),
-                                        cmocka_unit_test(test_kernels),     cmocka_unit_test(test_steps),
-                                        cmocka_unit_test(test_work),        cmocka_unit_test(test_memory)};
+    const struct CMUnitTest tables[] = {
+        cmocka_unit_test(test_events),      cmocka_unit_test(test_operations),
+        cmocka_unit_test(test_torch_names), cmocka_unit_test(test_categories_of_operations),
+        cmocka_unit_test(test_sheet),       cmocka_unit_test(test_kernels),
+        cmocka_unit_test(test_steps),       cmocka_unit_test(test_work),
+        cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tables, open_traces, close_traces);
 }

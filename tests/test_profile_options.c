@@ -1,5 +1,6 @@
 /* The profile's options as their users see them: windows, timers, names, what is refused. */
 #include "base/files.h"
+#include "base/memory.h"
 #include "tests/support/program.h"
 
 #include <stdio.h>
@@ -15,7 +16,8 @@ static void test_window(void **state) {
     expect_text(ran->output, "steps 6 to 7 ([2,4),[6,8)), segment 2 of 2");
     expect_text(ran->output, "more rows are left out (--limit)");
     expect_text(ran->output, " us  ");
-    expect_text(ran->output, "CPU clock");
+    const char *head = strstr(ran->output, ": CPU clock; steps 2 to 3");
+    assert_true(head && head < strstr(ran->output, "Operations\n")); // the source stands before all tables
     assert_true(path_exists(inside(*state, "segments/profiling_stats_segment1.json")));
     assert_true(path_exists(inside(*state, "segments/trace_segment2.json")));
 }
@@ -23,6 +25,7 @@ static void test_window(void **state) {
 static void test_timers(void **state) {
     const Ran *ran = program_succeeds(*state, PROFILED "--steps=6 --profile=1,0,0,4,1 --timer-only");
     expect_text(ran->output, "4 steps with tracing off");
+    expect_text(ran->output, "CPU clock: --timer-only: nothing is traced; steps 2 to 5");
     assert_null(strstr(ran->output, "Kernels"));
 }
 
@@ -37,6 +40,24 @@ static void test_infer(void **state) {
         snprintf(name, sizeof name, "sweep/profiling_stats_bs%d_seq%d.json", 1 + i / 2, i % 2 ? 16 : 8);
         assert_true(path_exists(inside(*state, name)));
     }
+}
+
+/* The files' tables are those of the terminal, but for the limit. */
+static void test_views_of_files(void **state) {
+    program_succeeds(*state, PROFILED "--steps=3 --profile=1,0,0,1,1 --profile-out=views --torch-compat "
+                                      "--fused=0 --unit=ns --sort=name --limit=1 -q");
+    char *csv, *markdown;
+    int64_t length;
+    expect_ok(file_read(inside(*state, "views/tables/operations.csv"), 1 << 20, &csv, &length));
+    expect_ok(file_read(inside(*state, "views/tables/all.md"), 1 << 20, &markdown, &length));
+    assert_int_equal(strncmp(markdown, "# naive: gpt2", 13), 0);
+    expect_text(markdown, "CPU clock; step");
+    expect_text(markdown, " ns | ");
+    assert_null(strstr(markdown, " us | "));
+    const char *first = strstr(csv, "\naten::_log_softmax,"), *last = strstr(csv, "\naten::sum,");
+    assert_true(first && last && first < last);
+    memory_free(csv);
+    memory_free(markdown);
 }
 
 static void test_refusals(void **state) {
@@ -77,8 +98,9 @@ static void test_unwritable(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest programs[] = {cmocka_unit_test(test_window), cmocka_unit_test(test_timers),
-                                          cmocka_unit_test(test_infer), cmocka_unit_test(test_refusals),
-                                          cmocka_unit_test(test_unwritable)};
+    const struct CMUnitTest programs[] = {
+        cmocka_unit_test(test_window),   cmocka_unit_test(test_timers),
+        cmocka_unit_test(test_infer),    cmocka_unit_test(test_views_of_files),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_unwritable)};
     return cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }

@@ -184,7 +184,7 @@ static void questions_have_figures(void **state) {
                                       {"mlp.expand", OP_LINEAR, PASS_FORWARD, 1e-2}};
     Profile profile;
     Answers answers;
-    expect_ok(profile_make(traces, 2, differences, 2, &profile));
+    expect_ok(profile_make(traces, 2, differences, 2, &(ProfileOptions){0}, &profile));
     expect_ok(questions_answer(&profile, &answers));
     /* 60 us of softmax, 60 us of products; 2 GFLOP of products over heads of 32: 5 / (4 x 32) */
     expect_line(&answers, 1, "naive, forward: softmax 60.000 us, products 60.000 us of 135.000 us");
@@ -212,7 +212,7 @@ static void questions_have_figures(void **state) {
 static void expect_bound(Trace *t, const char *part) {
     Profile profile;
     Answers answers;
-    expect_ok(profile_make(&t, 1, NULL, 0, &profile));
+    expect_ok(profile_make(&t, 1, NULL, 0, &(ProfileOptions){0}, &profile));
     expect_ok(questions_answer(&profile, &answers));
     expect_line(&answers, 6, part);
     expect_line(&answers, 5, "only one path ran");
