@@ -81,9 +81,13 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
     }
 }
 
-/* A source or pairs, whichever the kind of feed has. */
+/* A source or pairs, whichever the kind of feed has. A tokenizer that cannot mask is told of before a text is
+ * read with it, or found to need one. */
 static Status open_data(const FeedOptions *o, const char *data, TokenSource **source, PairSource **pairs) {
-    return o->kind == FEED_PAIRS ? open_pairs(o, data, pairs) : open_source(o, data, source);
+    MaskRule rule;
+    if (o->kind == FEED_PAIRS) return open_pairs(o, data, pairs);
+    if (o->kind == FEED_MASKED) TRY(masked_rule(o, &rule));
+    return open_source(o, data, source);
 }
 
 static Status count(const FeedOptions *o, Feed *feed) {

@@ -22,6 +22,7 @@ typedef struct {
     Lines lines;
     TokenList tokens;
     Entry *entries;    // (lines.count), the longest first
+    int64_t cut;       // lines that are longer than the context
     int32_t *rows;     // (batch, seq) of one batch
     int32_t *lengths;  // (batch)
     float *hidden;     // (batch, seq, C) of one batch
@@ -46,7 +47,9 @@ static Status read_lines(Job *job) {
     for (int64_t i = 0; i < job->lines.count; i++) {
         const Line *line = &job->lines.list[i];
         int64_t first = job->tokens.count;
-        TRY(text_encoder_tokens(&job->encoder, line->text, line->length, &job->tokens));
+        bool cut;
+        TRY(text_encoder_tokens(&job->encoder, line->text, line->length, &job->tokens, &cut));
+        job->cut += cut;
         job->entries[i] = (Entry){first, job->tokens.count - first, i};
     }
     qsort(job->entries, (size_t)job->lines.count, sizeof *job->entries, compare_entries);
@@ -117,6 +120,15 @@ static Status write_embeddings(const Job *job) {
     return status;
 }
 
+static void print_result(const Job *job, double seconds) {
+    const Config *c = &job->encoder.model.config;
+    printf("%" PRId64 " embeddings of width %" PRId64 " in %s (%.2f s)\n", job->lines.count, c->width,
+           job->options->output, seconds);
+    if (job->cut)
+        fprintf(stderr, "%" PRId64 " lines were cut: the model's context is %" PRId64 " tokens\n", job->cut,
+                c->context);
+}
+
 static Status run(Job *job) {
     TRY(read_lines(job));
     TRY(prepare(job));
@@ -126,9 +138,7 @@ static Status run(Job *job) {
         TRY(embed_batch(job, first, lines - first < most ? lines - first : most));
     double seconds = device_clock() - start;
     TRY(write_embeddings(job));
-    if (!job->options->quiet)
-        printf("%" PRId64 " embeddings of width %" PRId64 " in %s (%.2f s)\n", lines,
-               job->encoder.model.config.width, job->options->output, seconds);
+    if (!job->options->quiet) print_result(job, seconds);
     return OK;
 }
 

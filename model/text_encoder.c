@@ -25,12 +25,13 @@ void text_encoder_close(TextEncoder *e) {
     if (e->ctx.device) ctx_close(&e->ctx);
 }
 
-Status text_encoder_tokens(TextEncoder *e, const char *text, int64_t length, TokenList *list) {
+Status text_encoder_tokens(TextEncoder *e, const char *text, int64_t length, TokenList *list, bool *cut) {
     const Session *s = e->session;
     int64_t first = list->count, most = s->config.context - 1;
     TRY(token_list_add(list, tokenizer_special(s->tokenizer, TOKEN_BEGIN)));
     TRY(tokenizer_encode(s->tokenizer, text, length, list));
-    if (list->count - first > most) list->count = first + most;
+    *cut = list->count - first > most;
+    if (*cut) list->count = first + most;
     return token_list_add(list, tokenizer_special(s->tokenizer, TOKEN_END));
 }
 

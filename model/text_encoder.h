@@ -24,8 +24,9 @@ typedef struct {
 CHECKED Status text_encoder_open(TextEncoder *encoder, Session *session, const char *option);
 void text_encoder_close(TextEncoder *encoder);
 
-/* Appends [CLS], the text's tokens and [SEP]: at most the context, the text's end being cut. */
-CHECKED Status text_encoder_tokens(TextEncoder *encoder, const char *text, int64_t length, TokenList *list);
+/* Appends [CLS], the text's tokens and [SEP]: at most the context. `cut`: the text's end had to go. */
+CHECKED Status text_encoder_tokens(TextEncoder *encoder, const char *text, int64_t length, TokenList *list,
+                                   bool *cut);
 
 /* Takes memory for batch, seq, pooled and logits as they are set, then loads the weights, or draws them by
  * `seed`. */

@@ -97,6 +97,9 @@ static Status check_model(const Job *job) {
     const Tokenizer *tokenizer = job->session->tokenizer;
     if (!job->session->config.encoder_layers)
         return fail(ERROR_USAGE, "--translate needs an encoder-decoder, and %s is none", job->options->model);
+    if (job->options->min_tokens > job->session->config.context)
+        return fail(ERROR_USAGE, "--min-tokens=%" PRId64 " is more than the model's context of %" PRId64,
+                    job->options->min_tokens, job->session->config.context);
     if (tokenizer && tokenizer_special(tokenizer, TOKEN_BEGIN) >= 0 &&
         tokenizer_special(tokenizer, TOKEN_END) >= 0)
         return OK;

@@ -164,6 +164,11 @@ static void test_embeddings(void **state) {
     assert_true(memcmp(rows[0], rows[1], sizeof rows[0]) != 0);
     program_refuses(*state, ERROR_USAGE, "this model has none",
                     "infer --model=masked --device=cpu --embed=lines.txt --output=e --pooling=pooler");
+    /* [CLS], 30 words and [SEP] fill the context of 32; the line with one word more is cut, and said to be. */
+    const Ran *ran =
+        program_succeeds(*state, "(seq 30 | tr '\\n' ' '; echo; seq 31 | tr '\\n' ' ') >long.txt; "
+                                 "infer --model=masked --device=cpu --embed=long.txt --output=e.safetensors");
+    expect_text(ran->error, "1 lines were cut: the model's context is 32 tokens");
     program_succeeds(*state, BERT "--steps=1 --lr=1e30 --warmup=0 --val-every=0 --out=wild");
     program_refuses(*state, ERROR_NONFINITE, "the embedding of line ",
                     "infer --model=wild --device=cpu --embed=lines.txt --output=wild.safetensors");
@@ -214,6 +219,10 @@ static void test_refusals(void **state) {
                     "--data=source.txt,target.txt");
     program_refuses(*state, ERROR_USAGE, "[MASK]",
                     "train --model=bert-nano --tokenizer=bytes --device=cpu --data=words.txt");
+    program_refuses(*state, ERROR_USAGE, "or train one with --train-tokenizer",
+                    "train --model=bert-nano --device=cpu --data=words.txt");
+    program_refuses(*state, ERROR_USAGE, "--min-tokens=33 is more than the model's context of 32",
+                    "infer --model=pairs --device=cpu --translate=source.txt --min-tokens=33");
     program_refuses(*state, ERROR_USAGE, "label-smoothing", "train " TINY " --label-smoothing=0.1");
     program_refuses(*state, ERROR_FORMAT, "--reference=longer.txt has 61",
                     "infer --model=pairs --device=cpu --translate=source.txt --reference=longer.txt");
