@@ -8,6 +8,7 @@
 #include "profile/window.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -148,7 +149,7 @@ static ProcessorTimes processor_times(void) {
 static void set_processors(TraceRun *run, ProcessorTimes from) {
     ProcessorTimes now = processor_times();
     double processors = (double)sysconf(_SC_NPROCESSORS_ONLN), wall = (now.wall - from.wall) * processors;
-    run->process_cpu = wall > 0 ? (now.process - from.process) / wall : -1;
+    run->process_cpu = wall > 0 ? fmin((now.process - from.process) / wall, 1) : -1; // two clocks
     run->system_cpu = now.all > from.all ? (now.busy - from.busy) / (now.all - from.all) : -1;
 }
 

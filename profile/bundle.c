@@ -50,6 +50,7 @@ static void write_step(JsonWriter *w, const Figures *f) {
     json_member_open(w, "step", '{');
     json_member_text(w, "name", step_name(f));
     json_member_integer(w, "recorded", f->steps);
+    json_member_integer(w, "timed", f->timed);
     json_member_number(w, "ns", 1e6 * f->step_ms);
     json_member_number(w, "low_ns", 1e6 * f->low);
     json_member_number(w, "high_ns", 1e6 * f->high);

@@ -30,7 +30,8 @@ typedef struct {
 
 typedef struct {
     char *label;
-    double step_ms, low_ms, high_ms; // tracing off
+    double step_ms, low_ms, high_ms; // tracing off, if `timed`
+    bool timed;
     double overhead, device_ns, tokens, flops, launches, peak_bytes;
     int audited, failed; // checks of the audit
     BundleRow *rows;

@@ -49,6 +49,8 @@ static bool read_path(const json_t *from, BundlePath *path) {
                          .launches = number_of(step, "launches"),
                          .peak_bytes = number_of(json_object_get(from, "memory"), "peak_bytes")};
     int count = (int)json_array_size(rows);
+    const json_t *timed = json_object_get(step, "timed"); // bundles of before it have none
+    path->timed = !json_is_number(timed) || json_number_value(timed) > 0;
     read_audit(json_object_get(from, "audit"), path);
     path->rows = memory_array((size_t)count + 1, sizeof *path->rows);
     if (!path->rows || !path->label) return false;

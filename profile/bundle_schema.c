@@ -256,15 +256,31 @@ static Status check_timeline(const json_t *drawn, size_t path) {
     return OK;
 }
 
+/* Texts stand in columns of texts, numbers in the others. */
+static bool cells_fit(const json_t *row, const json_t *heads) {
+    size_t i;
+    json_t *cell;
+    json_array_foreach(row, i, cell) {
+        bool text = strcmp(text_of(json_array_get(heads, i), "kind"), "text") == 0;
+        if (!json_is_null(cell) && json_is_string(cell) != text) return false;
+    }
+    return true;
+}
+
 static Status check_tables(const json_t *list, size_t path) {
     size_t i, k;
     json_t *table, *row;
     json_array_foreach(list, i, table) {
-        size_t width = json_array_size(json_object_get(table, "columns"));
+        const json_t *heads = json_object_get(table, "columns");
+        size_t width = json_array_size(heads);
         json_array_foreach(json_object_get(table, "rows"), k, row) {
             if (json_array_size(row) != width)
                 return fail(ERROR_FORMAT, "paths[%zu].tables[%zu].rows[%zu]: %zu cells in %zu columns", path,
                             i, k, json_array_size(row), width);
+            if (!cells_fit(row, heads))
+                return fail(ERROR_FORMAT,
+                            "paths[%zu].tables[%zu].rows[%zu]: a cell is not of its column's kind", path, i,
+                            k);
         }
     }
     return OK;
@@ -286,6 +302,8 @@ Status bundle_check(const json_t *root) {
         const json_t *path = json_array_get(list, i);
         if (!ordered(json_object_get(path, "step")))
             return fail(ERROR_FORMAT, "paths[%zu].step.ns: not between its low and its high", i);
+        if (i && strcmp(text_of(path, "label"), text_of(json_array_get(list, 0), "label")) == 0)
+            return fail(ERROR_FORMAT, "paths: both are called '%s'", text_of(path, "label"));
         TRY(check_operations(json_object_get(path, "operations"), i));
         TRY(check_timeline(json_object_get(path, "timeline"), i));
         TRY(check_tables(json_object_get(path, "tables"), i));

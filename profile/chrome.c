@@ -129,7 +129,7 @@ static void write_arguments(JsonWriter *w, const TraceEvent *e) {
     }
     if (e->kind == TRACE_KERNEL) write_kernel(w, e);
     if (e->kind == TRACE_COPY) json_member_text(w, "direction", copy_name(e->copy.direction));
-    if (e->kind == TRACE_COPY) json_member_text(w, "host memory", e->copy.pageable ? "pageable" : "pinned");
+    if (e->kind == TRACE_COPY) json_member_text(w, "host memory", host_memory_name(e->copy.host));
     if (e->kind == TRACE_COPY || e->kind == TRACE_FILL) json_member_integer(w, "bytes", e->copy.bytes);
     json_write_close(w, '}');
 }

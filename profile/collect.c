@@ -40,6 +40,8 @@ Status collector_open(Device *device, const CollectorOptions *what, Collector **
         choose_source(c, what->graphs);
     else if (what->graphs)
         snprintf(c->note, sizeof c->note, "there are no graphs on the CPU");
+    else if (what->latency)
+        snprintf(c->note, sizeof c->note, "there are no queues on the CPU, so no latencies");
     if (what->apart && !*c->note) snprintf(c->note, sizeof c->note, "the device rests before each primitive");
     RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti, .apart = what->apart};
     if (c->cupti) {
@@ -192,16 +194,31 @@ static Interval device_time(const Making *m, int64_t i) {
     return (Interval){begin, begin + collect_ns(1e-3 * r->device_ms)};
 }
 
+/* A library's call is the same kernel wherever it is made; parts of two operations, or of its two passes, are
+ * two kernels, though they may bear one name. */
+static void name_kernel(const Making *m, int64_t i, char *name, size_t size) {
+    const Record *r = &m->collector->records[i];
+    if (r->kind == RECORD_LIBRARY || is_transfer(r->kind)) {
+        snprintf(name, size, "%s", r->name);
+        return;
+    }
+    const TraceEvent *e = &m->trace->events[m->event[i]];
+    snprintf(name, size, "%s %s%s%s", operation_name(e->operation), pass_name(e->pass), r->name ? ": " : "",
+             r->name ? r->name : "");
+}
+
 static Status add_device_event(Making *m, int64_t i, Interval when) {
     const Record *r = &m->collector->records[i];
-    TraceEvent e = begin_event(m, i, device_kind(r->kind), r->name ? r->name : operation_name(r->operation));
+    char name[256];
+    name_kernel(m, i, name, sizeof name);
+    TraceEvent e = begin_event(m, i, device_kind(r->kind), name);
     e.begin = when.begin;
     e.end = when.end > when.begin ? when.end : when.begin;
     e.stream = 0;
     e.parent = m->event[i];
     if (is_transfer(r->kind)) {
         e.category = CATEGORY_MEMORY;
-        e.copy = (CopyShape){direction_of(r->kind), r->kind == RECORD_DOWNLOAD, (int64_t)r->work.bytes};
+        e.copy = (CopyShape){.direction = direction_of(r->kind), .bytes = (int64_t)r->work.bytes};
     }
     return trace_add(m->trace, &e, NULL);
 }

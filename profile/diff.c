@@ -82,10 +82,11 @@ static void print_path(const BundlePath *before, const BundlePath *after, FILE *
     }
     DiffKind step = judge(before->step_ms, before->low_ms, before->high_ms, after->step_ms, after->low_ms,
                           after->high_ms);
-    fprintf(file, "%-33s %12.4f %12.4f %+8.1f%%  %-8s %.4f to %.4f, then %.4f to %.4f ms\n",
-            "step, tracing off", before->step_ms, after->step_ms,
-            100 * growth(before->step_ms, after->step_ms), kind_name(step), before->low_ms, before->high_ms,
-            after->low_ms, after->high_ms);
+    const char *name =
+        before->timed && after->timed ? "step, tracing off" : "step, tracing on in one of them";
+    fprintf(file, "%-33s %12.4f %12.4f %+8.1f%%  %-8s %.4f to %.4f, then %.4f to %.4f ms\n", name,
+            before->step_ms, after->step_ms, 100 * growth(before->step_ms, after->step_ms), kind_name(step),
+            before->low_ms, before->high_ms, after->low_ms, after->high_ms);
     fprintf(file, "%-33s %8.1f MiB %8.1f MiB %+8.1f%%\n", "peak memory", before->peak_bytes / 1048576,
             after->peak_bytes / 1048576, 100 * growth(before->peak_bytes, after->peak_bytes));
     fprintf(file, "%d added, %d removed, %d slower, %d faster, %d the same within noise\n",
@@ -161,12 +162,18 @@ Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *
     print_head(before, after, file);
     for (int i = 0; i < before->path_count; i++) {
         const BundlePath *a = &before->paths[i], *b = partner(before, after, a);
-        if (!b) continue;
+        if (!b) {
+            fprintf(file, "\n%s: not compared, the second profile has no such path\n", a->label);
+            continue;
+        }
         compared++;
         fprintf(file, "\n");
         print_path(a, b, file);
         for (int k = 0; k < limit_count; k++) *exceeded += passed_limit(a, b, &limits[k], file, &known[k]);
     }
+    for (int i = 0; i < after->path_count; i++)
+        if (!partner(after, before, &after->paths[i]))
+            fprintf(file, "\n%s: not compared, the first profile has no such path\n", after->paths[i].label);
     Status status = compared ? OK : fail(ERROR_USAGE, "the two profiles have no path in common");
     for (int k = 0; k < limit_count && !status; k++)
         if (!known[k])

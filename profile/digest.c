@@ -34,15 +34,19 @@ static void print_head(const Profile *p, FILE *file) {
         fprintf(file, "Source, %s: %s%s%s; %s.\n", p->paths[i].label, source_name(run->source),
                 *run->source_note ? ": " : "", run->source_note, run->window);
     }
-    fprintf(file, "\n| path | step, tracing off | range | tokens/s | launches | peak memory | tracing costs "
+    fprintf(file, "\n| path | step | range | tokens/s | launches | peak memory | tracing costs "
                   "| attributed "
                   "|\n|---|---:|---:|---:|---:|---:|---:|---:|\n");
     for (int i = 0; i < p->count; i++) {
         const Figures *f = &p->paths[i].figures;
-        fprintf(file, "| %s | %.3f ms | %.3f to %.3f | %.0f | %.0f | %s | %.2f%% | %.2f%% |\n",
-                p->paths[i].label, f->step_ms, f->low, f->high, share(1e3 * f->tokens, f->step_ms),
-                f->launches, in_words(CELL_BYTES, (double)f->peak_bytes).text, 100 * f->overhead,
-                100 * share(f->covered_ns, f->step_ns));
+        fprintf(file, "| %s | %.3f ms, tracing %s | %.3f to %.3f | %.0f | %.0f | %s |", p->paths[i].label,
+                f->step_ms, f->timed ? "off" : "on", f->low, f->high, share(1e3 * f->tokens, f->step_ms),
+                f->launches, in_words(CELL_BYTES, (double)f->peak_bytes).text);
+        if (f->timed)
+            fprintf(file, " %.2f%% |", 100 * f->overhead);
+        else
+            fprintf(file, " not known |");
+        fprintf(file, " %.2f%% |\n", 100 * share(f->covered_ns, f->step_ns));
     }
 }
 

@@ -308,23 +308,40 @@ static Status fold_phases(Fold *fold) {
     return status;
 }
 
+/* Lengths of the recorded steps, as their timer saw them where it is known, in `ms` (steps); and what of them
+ * their readers took, in the mean. */
+static void traced_times(const Figures *f, double *ms, double *reader_ms) {
+    const Trace *t = f->trace;
+    int64_t taken = 0;
+    *reader_ms = 0;
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        if (e->kind == TRACE_STEP) ms[taken++] = 1e-6 * (double)trace_length(e);
+        if (e->kind == TRACE_PHASE && e->phase == PHASE_READER)
+            *reader_ms += 1e-6 * (double)trace_length(e) / (double)f->steps;
+    }
+    if (t->run.traced_count == f->steps) memcpy(ms, t->run.traced_ms, (size_t)f->steps * sizeof *ms);
+}
+
 /* Step times with tracing off, where there are any, else those of the recorded steps. */
 static Status fold_times(Figures *f) {
-    const Trace *t = f->trace;
-    const TraceRun *run = &t->run;
-    int64_t count = run->step_count, taken = 0;
-    double *ms = memory_array((size_t)(count > f->steps ? count : f->steps), sizeof *ms);
+    const TraceRun *run = &f->trace->run;
+    int64_t taken = f->steps;
+    f->timed = run->step_count;
+    double *ms = memory_array((size_t)(f->timed > taken ? f->timed : taken), sizeof *ms);
     if (!ms) return no_memory();
-    for (int64_t i = 0; i < t->count; i++)
-        if (t->events[i].kind == TRACE_STEP) ms[taken++] = 1e-6 * (double)trace_length(&t->events[i]);
+    traced_times(f, ms, &f->reader_ms);
     double traced = median(ms, taken);
-    for (int64_t i = 0; i < count; i++) ms[i] = run->step_ms[i];
-    if (count) taken = count;
+    if (f->timed) {
+        taken = f->timed;
+        memcpy(ms, run->step_ms, (size_t)taken * sizeof *ms);
+        f->reader_ms = 0;
+        for (int64_t i = 0; i < taken; i++) f->reader_ms += run->reader_ms[i] / (double)taken;
+    }
     f->step_ms = median(ms, taken); // sorts
     f->low = ms[0];
     f->high = ms[taken - 1];
-    f->overhead = count && f->step_ms > 0 ? traced / f->step_ms - 1 : 0;
-    for (int64_t i = 0; i < count; i++) f->reader_ms += run->reader_ms[i] / (double)count;
+    f->overhead = f->timed && f->step_ms > 0 ? traced / f->step_ms - 1 : 0;
     memory_free(ms);
     return OK;
 }

@@ -59,8 +59,9 @@ typedef struct {
     PhaseRow phases[PHASE_COUNT];
     int64_t steps;
     double step_ns; // a recorded step, tracing on
-    double step_ms, low,
-        high;          // tracing off: median and range. Of the recorded steps where there are no others
+    int64_t timed;  // steps with tracing off
+    double step_ms, // median and range of those; of the recorded steps where there are none
+        low, high;
     double reader_ms;  // of it waited for the reader, mean
     double overhead;   // of tracing: median with over median without, less 1; 0 where not known
     double covered_ns; // of step_ns lies in an operation's span, a reader's wait, a copy or a token's drawing

@@ -81,11 +81,23 @@ static void append(char text[KERNEL_NAME_BYTES], const char *piece) {
 
 /* "sm90", or the family that the name begins with. */
 static void add_architecture(const char *name, char text[KERNEL_NAME_BYTES]) {
-    static const Word families[] = {{"volta_", "sm70"},     {"turing_", "sm75"},    {"ampere_", "sm80"},
-                                    {"hopper_", "sm90"},    {"sm70_", "sm70"},      {"sm75_", "sm75"},
-                                    {"sm80_", "sm80"},      {"sm86_", "sm86"},      {"sm89_", "sm89"},
-                                    {"sm90_", "sm90"},      {"sm100_", "sm100"},    {"sm120_", "sm120"},
-                                    {"cutlass_80", "sm80"}, {"cutlass_90", "sm90"}, {NULL, NULL}};
+    static const Word families[] = {{"volta_", "sm70"},
+                                    {"turing_", "sm75"},
+                                    {"ampere_", "sm80"},
+                                    {"hopper_", "sm90"},
+                                    {"sm70_", "sm70"},
+                                    {"sm75_", "sm75"},
+                                    {"sm80_", "sm80"},
+                                    {"sm86_", "sm86"},
+                                    {"sm89_", "sm89"},
+                                    {"sm90_", "sm90"},
+                                    {"sm100_", "sm100"},
+                                    {"sm120_", "sm120"},
+                                    {"cutlass_70", "sm70"},
+                                    {"cutlass_75", "sm75"},
+                                    {"cutlass_80", "sm80"},
+                                    {"cutlass_90", "sm90"},
+                                    {NULL, NULL}};
     const char *family = meaning_of(name, families);
     if (family) append(text, family);
 }

@@ -167,7 +167,7 @@ static void weigh_events(const ProfilePath *path, Evidence *e) {
             e->kernels += 1 / steps;
             e->tiny += (ns < TINY_NS) / steps;
         } else if (event->kind == TRACE_COPY) {
-            e->pageable += event->copy.pageable / steps;
+            e->pageable += (event->copy.host == HOST_MEMORY_PAGEABLE) / steps;
             e->copied += (double)event->copy.bytes / steps;
         } else if (event->kind == TRACE_RUNTIME && strstr(event->name, "Synchronize")) {
             e->waits += 1 / steps;
@@ -225,9 +225,10 @@ Status question_bound(const Profile *profile, const ProfilePath *path, Answer *a
     TRY(verdict(path, &e, a));
     TRY(answer_line(a, "%s: the reader keeps the step waiting %.2f of %.3f ms (%.1f%%)", path->label,
                     f->reader_ms, f->step_ms, 100 * e.reader));
-    TRY(answer_line(a, "%s: %s %.1f%% of the step without tracing; %.0f %s a step, %.0f of them under %d us",
-                    path->label, e.cpu ? "no operation runs in" : "the device idles", 100 * e.idle, e.kernels,
-                    e.cpu ? "primitives and products" : "kernels", e.tiny, TINY_NS / 1000));
+    TRY(answer_line(a, "%s: %s %.1f%% of the step %s tracing; %.0f %s a step, %.0f of them under %d us",
+                    path->label, e.cpu ? "no operation runs in" : "the device idles", 100 * e.idle,
+                    f->timed ? "without" : "with", e.kernels, e.cpu ? "primitives and products" : "kernels",
+                    e.tiny, TINY_NS / 1000));
     if (ns > 0)
         TRY(answer_line(
             a,
@@ -235,7 +236,7 @@ Status question_bound(const Profile *profile, const ProfilePath *path, Answer *a
             "limits; at the measured limits all would take %s of their %s",
             path->label, 100 * e.matrix / ns, 100 * e.memory / ns, in_words(CELL_TIME, e.least).text,
             in_words(CELL_TIME, ns).text));
-    if (e.cpu) return OK;
+    if (path->trace->run.source != SOURCE_CUPTI) return OK; // no calls are known
     return answer_line(
         a,
         "%s: the host waits for the device %.1f times a step (%s); %.1f synchronous copies, %.1f of "

@@ -171,10 +171,13 @@ Status table_kernels(const Trace *t, Table *table) {
                               "that waits on the device for the one ahead (programmatic dependent launch) "
                               "begins when that is over.");
     if (!status && t->run.source == SOURCE_CLOCK)
-        status =
-            table_note(table, "On the CPU a kernel is a library's call, or a primitive that makes none.");
+        status = table_note(
+            table, "On the CPU a kernel is a library's call, or a primitive that makes none: it has no "
+                   "grid, block, registers, occupancy or queue.");
     if (!status && t->run.source == SOURCE_EVENTS)
-        status = table_note(table, "Without CUPTI a row is a primitive, timed between CUDA events.");
+        status =
+            table_note(table, "Without CUPTI a row is a primitive, timed between CUDA events; its kernels' "
+                              "shapes and queues are not known.");
     return status;
 }
 
@@ -193,35 +196,38 @@ Status table_copies(const Trace *t, Table *table) {
     enum { FILL = COPY_COUNT, KINDS };
     struct {
         double count, bytes, ns, most;
-    } sums[KINDS][2] = {{{0, 0, 0, 0}}};
+    } sums[KINDS][HOST_MEMORY_COUNT] = {{{0, 0, 0, 0}}};
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
         if ((e->kind != TRACE_COPY && e->kind != TRACE_FILL) || !in_step(e)) continue;
-        int kind = e->kind == TRACE_FILL ? (int)FILL : (int)e->copy.direction, pageable = e->copy.pageable;
+        int kind = e->kind == TRACE_FILL ? (int)FILL : (int)e->copy.direction;
+        HostMemory host = e->copy.host;
         double length = (double)trace_length(e);
-        sums[kind][pageable].count++;
-        sums[kind][pageable].bytes += (double)e->copy.bytes;
-        sums[kind][pageable].ns += length;
-        if (length > sums[kind][pageable].most) sums[kind][pageable].most = length;
+        sums[kind][host].count++;
+        sums[kind][host].bytes += (double)e->copy.bytes;
+        sums[kind][host].ns += length;
+        if (length > sums[kind][host].most) sums[kind][host].most = length;
     }
     *table = table_make("copies", "Memory copies", COLUMNS(columns));
     for (int kind = 0; kind < KINDS; kind++)
-        for (int pageable = 0; pageable < 2; pageable++) {
-            bool host = kind == COPY_HOST_TO_DEVICE || kind == COPY_DEVICE_TO_HOST;
-            if (!(sums[kind][pageable].count > 0)) continue;
-            double count = sums[kind][pageable].count;
+        for (int host = 0; host < HOST_MEMORY_COUNT; host++) {
+            if (!(sums[kind][host].count > 0)) continue;
+            double count = sums[kind][host].count;
             TRY(table_add_row(table));
             TRY(table_set_text(table, 0, kind == FILL ? "fill" : copy_name((CopyDirection)kind)));
-            TRY(table_set_text(table, 1, !host ? "-" : pageable ? "pageable" : "pinned"));
+            TRY(table_set_text(table, 1, host_memory_name((HostMemory)host)));
             table_set(table, 2, count);
-            table_set(table, 3, sums[kind][pageable].bytes);
-            table_set(table, 4, sums[kind][pageable].bytes / count);
-            table_set(table, 5, sums[kind][pageable].ns);
-            table_set(table, 6, sums[kind][pageable].ns / count);
-            table_set(table, 7, sums[kind][pageable].most);
-            table_set(table, 8, share_of(sums[kind][pageable].bytes, 1e-9 * sums[kind][pageable].ns));
+            table_set(table, 3, sums[kind][host].bytes);
+            table_set(table, 4, sums[kind][host].bytes / count);
+            table_set(table, 5, sums[kind][host].ns);
+            table_set(table, 6, sums[kind][host].ns / count);
+            table_set(table, 7, sums[kind][host].most);
+            table_set(table, 8, share_of(sums[kind][host].bytes, 1e-9 * sums[kind][host].ns));
         }
-    return OK;
+    if (t->run.source == SOURCE_CUPTI) return OK;
+    return table_note(table, t->run.source == SOURCE_CLOCK
+                                 ? "On the CPU both sides of a copy are the same memory."
+                                 : "Without CUPTI it is not known whether the host's memory is pinned.");
 }
 
 /* ---- ranges ---- */

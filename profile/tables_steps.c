@@ -45,6 +45,10 @@ Status table_device(const Trace *t, Table *table) {
     TRY(add_utilization(table, "CPU, the system", r->system_cpu, "all processors, untraced steps"));
     if (r->source != SOURCE_CLOCK)
         TRY(add_utilization(table, "GPU", r->gpu_busy, "an untraced step: something runs on it"));
+    if (r->process_cpu >= 0 && r->system_cpu < 0)
+        TRY(table_note(table, "the system counts its processors' time in hundredths of a second: these steps "
+                              "were too short to tell its share"));
+    if (r->process_cpu < 0) TRY(table_note(table, "no step was left to be measured with tracing off"));
     return note_counters(r, table);
 }
 
@@ -247,9 +251,20 @@ Status table_perf(const Trace *t, Table *table) {
         reader += own ? r->reader_ms[i] : 0;
         all += ms[i];
     }
-    TRY(table_note(table, "reader ratio %.2f%%; median step %.4g ms; %lld steps with tracing %s",
-                   all > 0 ? 100 * reader / all : 0, median_of(ms, count), (long long)count,
-                   own ? "off, in a pass of their own" : "on"));
+    if (own)
+        TRY(table_note(
+            table,
+            "reader ratio %.2f%%; median step %.4g ms; %lld steps with tracing off, in a pass of their own",
+            all > 0 ? 100 * reader / all : 0, median_of(ms, count), (long long)count));
+    else
+        TRY(table_note(
+            table,
+            "median step %.4g ms; %lld steps with tracing on: the run or the next window left none "
+            "to time with it off",
+            median_of(ms, count), (long long)count));
+    if (own)
+        TRY(table_note(table,
+                       "reader: the wait for a batch; the phase of that name copies it to the device, too"));
     if (r->source != SOURCE_CLOCK)
         TRY(table_note(table,
                        "launched kernel by kernel; --timer-only times CUDA graphs, where a run has them"));

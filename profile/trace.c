@@ -272,6 +272,11 @@ const char *copy_name(CopyDirection direction) {
     return names[direction];
 }
 
+const char *host_memory_name(HostMemory host) {
+    static const char *const names[HOST_MEMORY_COUNT] = {"-", "pinned", "pageable"};
+    return names[host];
+}
+
 const char *memory_class_name(MemoryClass class_) {
     static const char *const names[MEMORY_CLASS_COUNT] = {"parameters", "gradients", "optimizer", "saved",
                                                           "scratch",    "cache",     "workspace"};

@@ -56,10 +56,17 @@ typedef struct {
     double occupancy; // resident warps over the most possible, theoretical, 0 to 1
 } KernelShape;
 
+typedef enum {
+    HOST_MEMORY_UNKNOWN, // no side of the copy is the host's, or the source does not tell
+    HOST_MEMORY_PINNED,
+    HOST_MEMORY_PAGEABLE,
+    HOST_MEMORY_COUNT
+} HostMemory;
+
 /* Of a copy or a fill. */
 typedef struct {
     CopyDirection direction;
-    bool pageable; // a side of it is host memory that is not pinned
+    HostMemory host;
     int64_t bytes;
 } CopyShape;
 
@@ -206,6 +213,7 @@ const char *trace_kind_name(TraceKind kind);
 const char *phase_name(Phase phase);
 const char *category_name(Category category);
 const char *copy_name(CopyDirection direction); // "host to device"
+const char *host_memory_name(HostMemory host);  // "pinned"; "-" where not known
 const char *memory_class_name(MemoryClass class_);
 const char *source_name(TraceSource source); // "CUPTI activity records", "CUDA events", "CPU clock"
 

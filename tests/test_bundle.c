@@ -175,6 +175,8 @@ static void refuses_what_is_wrong(void **state) {
         {"\"events\":[[0,", "\"events\":[[-1,", "not an event"},
         {"\"rows\":[[", "\"rows\":[[null,", "cells in"},
         {"\"rows\":[[", "\"rows\":[[[],", "neither a text nor a number"},
+        {"\"kind\":\"count\"", "\"kind\":\"text\"", "not of its column's kind"},
+        {"\"label\":\"fused\"", "\"label\":\"naive\"", "both are called 'naive'"},
         {"\"passed\":true", "\"passed\":1", "audit[0].passed"},
         {"\"answer\":[", "\"answer\":[null,", "answer[0]: not a text"},
         {"\"source_note\":\"", "\"source_note\":\"\\u0000", "\\u0000"},
@@ -298,6 +300,21 @@ static void tells_what_changed(void **state) {
     assert_non_null(strstr(text, "FAIL fused: step changed by +4.00%"));
     assert_non_null(strstr(text, "FAIL fused: slow changed by +10.00%"));
     expect_no_wild_number(text);
+    assert_non_null(strstr(text, "tracing on in one of them"));
+    free(text);
+    before.paths[0].timed = after.paths[0].timed = true;
+    before.path_count = 2; // of which the second is not in the other
+    before.paths[1] = (BundlePath){.label = "mixed"};
+    file = open_memstream(&text, &length);
+    expect_ok(diff_bundles(&before, &after, limits, 0, file, &exceeded));
+    fclose(file);
+    assert_non_null(strstr(text, "step, tracing off"));
+    assert_non_null(strstr(text, "mixed: not compared, the second profile has no such path"));
+    free(text);
+    file = open_memstream(&text, &length);
+    expect_ok(diff_bundles(&after, &before, limits, 0, file, &exceeded));
+    fclose(file);
+    assert_non_null(strstr(text, "mixed: not compared, the first profile has no such path"));
     free(text);
     expect_ok(diff_limit_parse("nothing>+1%", &limits[0]));
     file = open_memstream(&text, &length);

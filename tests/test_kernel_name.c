@@ -20,6 +20,8 @@ static void test_decode(void **state) {
          "sm80, fp32, tile 128x64x8, NN, FMA"},
         {"void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4>(int)",
          "sm80, tf32, tile 128x128x16, TN, tensor cores"},
+        {"void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_nn_align1>(int)",
+         "sm75, bf16, tile 256x128, NN, tensor cores"},
         {"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute",
          "sm90, bf16, tile 128x128x64, TN, tensor cores"},
         {"void (anonymous namespace)::row_max<__nv_bfloat16, 8>(__nv_bfloat16 const*, long)", "bf16"},

@@ -152,6 +152,15 @@ static void test_kernels(void **state) {
     int64_t row = find_row(t, "cblas_sgemm NT"); // linear layers and the head, scores
     assert_true(cell(t, row, "instances") == TRACED_STEPS * (4 * TRACED_LAYERS + 1 + 2 * TRACED_LAYERS));
     tables_free(&tables);
+    /* Forward and backward are two kernels, though both parts are called "flash attention". */
+    expect_ok(tables_make(traces[FORM_FUSED], false, &tables));
+    t = tables_find(&tables, "kernels");
+    row = find_row(t, "attention backward: flash attention");
+    assert_true(cell(t, row, "instances") == TRACED_STEPS * TRACED_LAYERS);
+    row = find_row(t, "attention forward: flash attention");
+    assert_true(cell(t, row, "instances") == TRACED_STEPS * TRACED_LAYERS);
+    assert_string_equal(t->cells[row * t->column_count + 1].text, "attention forward");
+    tables_free(&tables);
 }
 
 static void test_steps(void **state) {

@@ -25,8 +25,20 @@ static void test_window(void **state) {
 static void test_timers(void **state) {
     const Ran *ran = program_succeeds(*state, PROFILED "--steps=6 --profile=1,0,0,4,1 --timer-only");
     expect_text(ran->output, "4 steps with tracing off");
+    expect_text(ran->output, "reader ratio ");
     expect_text(ran->output, "CPU clock: --timer-only: nothing is traced; steps 2 to 5");
     assert_null(strstr(ran->output, "Kernels"));
+}
+
+/* Where the run ends with the recorded steps nothing was timed, and nothing is said of such times. */
+static void test_nothing_timed(void **state) {
+    const Ran *ran = program_succeeds(*state, PROFILED "--steps=4 --profile=1,0,0,3,1 --profile-latency");
+    expect_text(ran->output, "3 steps with tracing on: the run or the next window left none to time");
+    expect_text(ran->output, "no step was left to be measured with tracing off");
+    expect_text(ran->output, "there are no queues on the CPU, so no latencies");
+    assert_null(strstr(ran->output, "reader ratio"));
+    assert_null(strstr(ran->output, "tracing costs"));
+    assert_null(strstr(ran->output, "pinned"));
 }
 
 static void test_infer(void **state) {
@@ -99,8 +111,9 @@ static void test_unwritable(void **state) {
 
 int main(void) {
     const struct CMUnitTest programs[] = {
-        cmocka_unit_test(test_window),   cmocka_unit_test(test_timers),
-        cmocka_unit_test(test_infer),    cmocka_unit_test(test_views_of_files),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_unwritable)};
+        cmocka_unit_test(test_window),         cmocka_unit_test(test_timers),
+        cmocka_unit_test(test_nothing_timed),  cmocka_unit_test(test_infer),
+        cmocka_unit_test(test_views_of_files), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_unwritable)};
     return cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }

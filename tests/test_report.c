@@ -221,6 +221,23 @@ static void expect_bound(Trace *t, const char *part) {
     trace_close(t);
 }
 
+/* Without steps that were timed with tracing off nothing is said of any. */
+static void questions_know_what_was_timed(void **state) {
+    (void)state;
+    Trace *t = sample_trace(FORM_FUSED, 0);
+    Profile profile;
+    Answers answers;
+    expect_ok(trace_set_times(t, NULL, NULL, 0, t->run.traced_ms, 0));
+    expect_ok(profile_make(&t, 1, NULL, 0, &(ProfileOptions){0}, &profile));
+    expect_ok(questions_answer(&profile, &answers));
+    near(profile.paths[0].figures.step_ms, 1e-6 * profile.paths[0].figures.step_ns);
+    near(profile.paths[0].figures.reader_ms, 0.02); // its phase
+    expect_line(&answers, 6, "of the step with tracing");
+    questions_free(&answers);
+    profile_free(&profile);
+    trace_close(t);
+}
+
 static void questions_tell_the_bound(void **state) {
     (void)state;
     Trace *t = sample_trace(FORM_FUSED, 0);
@@ -327,6 +344,7 @@ int main(void) {
         cmocka_unit_test(figures_need_a_step),
         cmocka_unit_test(audit_finds_each_fault),
         cmocka_unit_test(questions_have_figures),
+        cmocka_unit_test(questions_know_what_was_timed),
         cmocka_unit_test(questions_tell_the_bound),
         cmocka_unit_test_setup_teardown(chrome_is_valid, scratch_setup, scratch_teardown),
     };

@@ -35,9 +35,16 @@ static CopyDirection direction_of(uint8_t kind) {
     }
 }
 
+static HostMemory host_memory(const CUpti_ActivityMemcpy6 *m) {
+    if (m->srcKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE ||
+        m->dstKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE)
+        return HOST_MEMORY_PAGEABLE;
+    if (m->srcKind == CUPTI_ACTIVITY_MEMORY_KIND_PINNED || m->dstKind == CUPTI_ACTIVITY_MEMORY_KIND_PINNED)
+        return HOST_MEMORY_PINNED;
+    return HOST_MEMORY_UNKNOWN;
+}
+
 static Activity copy_activity(const CUpti_ActivityMemcpy6 *m) {
-    bool pageable = m->srcKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE ||
-                    m->dstKind == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE;
     return (Activity){.kind = TRACE_COPY,
                       .name = copy_name(direction_of(m->copyKind)),
                       .begin = (int64_t)m->start,
@@ -45,7 +52,7 @@ static Activity copy_activity(const CUpti_ActivityMemcpy6 *m) {
                       .correlation = m->correlationId,
                       .stream = m->streamId,
                       .node = m->graphNodeId,
-                      .copy = {direction_of(m->copyKind), pageable, (int64_t)m->bytes}};
+                      .copy = {direction_of(m->copyKind), host_memory(m), (int64_t)m->bytes}};
 }
 
 static Activity fill_activity(const CUpti_ActivityMemset4 *m) {
@@ -56,7 +63,7 @@ static Activity fill_activity(const CUpti_ActivityMemset4 *m) {
                       .correlation = m->correlationId,
                       .stream = m->streamId,
                       .node = m->graphNodeId,
-                      .copy = {COPY_OTHER, false, (int64_t)m->bytes}};
+                      .copy = {COPY_OTHER, HOST_MEMORY_UNKNOWN, (int64_t)m->bytes}};
 }
 
 static Activity call_activity(const Opened *c, const CUpti_ActivityAPI *a) {

@@ -52,7 +52,7 @@ function drawPhases() {
     section(
         'phases', 'The step',
         'Each phase begins where the one before it ends; colors are categories of operations, pale gray is ' +
-            'waiting. Taken with tracing on; the step at the top is timed with it off.',
+            'waiting. Taken with tracing on.',
         legend(used), chart);
 }
 

@@ -15,14 +15,18 @@ function drawHead() {
         document.querySelector('header').append(node(
             'div', {class: 'figures'},
             figure(time(step.ns),
-                   `${path.label}, ${step.name}: ${time(step.low_ns)} to ${time(step.high_ns)}, tracing off`,
+                   `${path.label}, ${step.name}: ${time(step.low_ns)} to ${time(step.high_ns)}, tracing ` +
+                       (step.timed === 0 ? 'on' : 'off'),
                    'first'),
             figure(scaled(safe(1e9 * step.tokens, step.ns), ''), 'tokens a second'),
             figure(percent(limit), 'of the measured matrix rate (MFU)'),
             figure(bytes(path.memory.peak_bytes), 'peak memory'),
             figure(String(Math.round(step.launches)), `launches a ${step.name}`),
-            figure(percent(step.overhead), 'overhead of tracing'),
+            figure(step.timed === 0 ? 'not known' : percent(step.overhead), 'overhead of tracing'),
             figure(percent(step.covered), 'of the traced time attributed')));
+        const why = path.source_note ? ` (${path.source_note})` : '';
+        document.querySelector('header').append(
+            node('p', {class: 'note'}, `${path.label}: ${path.source}${why}; ${path.window}`));
     }
 }
 
@@ -290,11 +294,7 @@ function drawAudit() {
         path => path.audit.map(
             check => node('li', {class: check.passed ? 'pass' : 'fail'},
                           `${paths.length > 1 ? path.label + ': ' : ''}${check.check}: ${check.detail}`)));
-    const sources = paths.map(
-        path => node('p', {class: 'note'},
-                     `${path.label}: ${path.source}` +
-                         `${path.source_note ? ' (' + path.source_note + ')' : ''}; ${path.window}`));
-    document.body.append(node('footer', {}, node('h2', {id: 'audit'}, 'The profile, audited'), ...sources,
+    document.body.append(node('footer', {}, node('h2', {id: 'audit'}, 'The profile, audited'),
                               node('ul', {style: 'list-style:none;padding:0'}, ...items)));
     document.querySelector('nav').append(node('a', {href: '#audit'}, 'Audit'));
 }
