@@ -253,7 +253,7 @@ static Status one_step(Run *run) {
     TRY(trainer_step(t, batches_train, &run->batches, rate, &result));
     double ms = 1e3 * (device_clock() - start);
     waited = loader_waited_ms(run->feed.train) - waited;
-    TRY(profiling_after(run->profiling, &t->ctx, ms, waited));
+    TRY(profiling_after(run->profiling, &t->ctx, ms, waited, t->tokens));
     run->state.step++;
     run->state.tokens += t->tokens;
     run->skips = result.skipped ? run->skips + 1 : 0;

@@ -93,7 +93,7 @@ Status forward_trace(Inference *in, const ForwardSize *size, Profiling *profilin
         TRY(profiling_before(profiling, ctx, pass, pass));
         double start = device_clock();
         TRY(traced_pass(in, size));
-        TRY(profiling_after(profiling, ctx, 1e3 * (device_clock() - start), 0));
+        TRY(profiling_after(profiling, ctx, 1e3 * (device_clock() - start), 0, 0));
     }
     return profiling_finish(profiling, ctx);
 }

@@ -168,7 +168,7 @@ static Status traced_step(Trainer *t, const PathsOptions *o, Profiling *profilin
     TRY(profiling_before(profiling, &t->ctx, step, step));
     double start = device_clock();
     TRY(trainer_step(t, fetch_round, &source, o->learning_rate, &result));
-    return profiling_after(profiling, &t->ctx, 1e3 * (device_clock() - start), source.waited_ms);
+    return profiling_after(profiling, &t->ctx, 1e3 * (device_clock() - start), source.waited_ms, t->tokens);
 }
 
 /* One path after the other: only one at a time can hold the source of records. */

@@ -15,7 +15,7 @@
 
 /* Times of steps, as many as came. */
 typedef struct {
-    double *ms, *reader_ms;
+    double *ms, *reader_ms, *tokens;
     int64_t count, room;
 } StepTimes;
 
@@ -106,6 +106,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
 static void free_times(StepTimes *times) {
     memory_free(times->ms);
     memory_free(times->reader_ms);
+    memory_free(times->tokens);
     *times = (StepTimes){0};
 }
 
@@ -173,18 +174,21 @@ static Status measure_gpu_busy(Trace *t) {
 
 /* ---- a segment's report ---- */
 
-static Status add_time(StepTimes *times, double ms, double reader_ms) {
+static Status add_time(StepTimes *times, double ms, double reader_ms, double tokens) {
     if (times->count == times->room) {
         int64_t room = 2 * times->room + 64;
         double *grown = memory_resize(times->ms, (size_t)room * sizeof *grown);
         if (grown) times->ms = grown;
         double *reader = memory_resize(times->reader_ms, (size_t)room * sizeof *reader);
         if (reader) times->reader_ms = reader;
-        if (!grown || !reader) return fail(ERROR_MEMORY, "out of host memory for the profile");
+        double *counted = memory_resize(times->tokens, (size_t)room * sizeof *counted);
+        if (counted) times->tokens = counted;
+        if (!grown || !reader || !counted) return fail(ERROR_MEMORY, "out of host memory for the profile");
         times->room = room;
     }
     times->ms[times->count] = ms;
-    times->reader_ms[times->count++] = reader_ms;
+    times->reader_ms[times->count] = reader_ms;
+    times->tokens[times->count++] = tokens;
     return OK;
 }
 
@@ -225,6 +229,7 @@ static Status report(Profiling *p) {
     Trace *t = p->trace;
     TRY(trace_set_times(t, p->timed.ms, p->timed.reader_ms, p->timed.count, p->traced.ms,
                         p->options->timer_only ? 0 : p->traced.count));
+    TRY(trace_set_tokens(t, p->timed.tokens, p->traced.tokens));
     if (p->timed.count) set_processors(&t->run, p->start);
     if (t->run.source != SOURCE_CLOCK) TRY(measure_gpu_busy(t));
     p->traced.count = p->timed.count = 0;
@@ -261,11 +266,12 @@ Status profiling_before(Profiling *p, Ctx *ctx, int64_t step, int64_t here) {
     return OK;
 }
 
-Status profiling_after(Profiling *p, Ctx *ctx, double ms, double reader_ms) {
+Status profiling_after(Profiling *p, Ctx *ctx, double ms, double reader_ms, int64_t tokens) {
     if (!p) return OK;
+    double count = tokens > 0 ? (double)tokens : trace_step_tokens(&p->facts, 0);
     ctx->recorder = NULL;
-    if (p->use == STEP_RECORD) TRY(add_time(&p->traced, ms, reader_ms));
-    return p->use == timed_use(p) ? add_time(&p->timed, ms, reader_ms) : OK;
+    if (p->use == STEP_RECORD) TRY(add_time(&p->traced, ms, reader_ms, count));
+    return p->use == timed_use(p) ? add_time(&p->timed, ms, reader_ms, count) : OK;
 }
 
 bool profiling_done(const Profiling *p) {

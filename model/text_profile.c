@@ -66,7 +66,7 @@ static Status trace_prefill(Job *job, Ctx *ctx, TraceList *list) {
         status = profiling_before(profiling, ctx, pass, pass);
         double start = device_clock();
         if (!status) status = read_prompt(job, ctx);
-        if (!status) status = profiling_after(profiling, ctx, 1e3 * (device_clock() - start), 0);
+        if (!status) status = profiling_after(profiling, ctx, 1e3 * (device_clock() - start), 0, 0);
     }
     if (!status) status = profiling_finish(profiling, ctx);
     profiling_close(profiling);

@@ -195,7 +195,8 @@ static Status translate_batch(Job *job, int64_t first, int64_t count) {
     profiling_set_seq(job->profiling, job->translator.steps);
     scope_end(ctx);
     scope_end(ctx);
-    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0);
+    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0,
+                           count * job->translator.steps);
 }
 
 /* The likeliest token, time after time. */
@@ -311,7 +312,7 @@ static Status profile_step(Job *job, int64_t step, bool sources) {
     PROFILE_SCOPE(ctx, "forward") TRY(sources ? begin_first(job) : translator_step(ctx, &job->translator));
     TRY(ctx->device->synchronize(ctx->device));
     scope_end(ctx);
-    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0);
+    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0, 0);
 }
 
 static Status profile_sources(Job *job) {

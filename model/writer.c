@@ -58,7 +58,7 @@ static Status next_token(Ctx *ctx, Generator *generator, const WriteOptions *o, 
     TRY(profiling_before(o->profiling, ctx, place, place));
     double start = device_clock();
     PROFILE_SCOPE(ctx, "step") TRY(generator_next(ctx, generator, sampler, token));
-    return profiling_after(o->profiling, ctx, 1e3 * (device_clock() - start), 0);
+    return profiling_after(o->profiling, ctx, 1e3 * (device_clock() - start), 0, 0);
 }
 
 static Status write_tokens(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *o,

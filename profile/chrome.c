@@ -192,11 +192,12 @@ static void write_memory(JsonWriter *w, const Trace *t) {
 }
 
 static void write_speed(JsonWriter *w, const Trace *t) {
-    double tokens = (double)t->run.batch * (double)t->run.seq * (double)t->run.accum;
-    int64_t end = -1;
+    int64_t end = -1, step = 0;
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        if (e->kind != TRACE_STEP || trace_length(e) <= 0) continue;
+        if (e->kind != TRACE_STEP) continue;
+        double tokens = trace_traced_tokens(&t->run, step++);
+        if (trace_length(e) <= 0) continue;
         write_counter(w, "tokens per second", e->begin);
         json_member_number(w, "tokens per second", 1e9 * tokens / (double)trace_length(e));
         end_counter(w);

@@ -347,7 +347,7 @@ static void set_run(const Making *m, const TraceRun *run) {
     Trace *t = m->trace;
     TraceRun *to = &t->run;
     *to = *run;
-    to->step_ms = to->traced_ms = to->reader_ms = NULL;
+    to->step_ms = to->traced_ms = to->reader_ms = to->step_tokens = to->traced_tokens = NULL;
     to->step_count = to->traced_count = 0;
     to->source = c->source;
     to->source_note = trace_name(t, c->note);

@@ -341,6 +341,8 @@ static Status fold_times(Figures *f) {
     f->step_ms = median(ms, taken); // sorts
     f->low = ms[0];
     f->high = ms[taken - 1];
+    for (int64_t i = 0; i < taken; i++)
+        f->tokens += (f->timed ? trace_step_tokens(run, i) : trace_traced_tokens(run, i)) / (double)taken;
     f->overhead = f->timed && f->step_ms > 0 ? traced / f->step_ms - 1 : 0;
     memory_free(ms);
     return OK;
@@ -375,9 +377,7 @@ static Status fold_all(Fold *fold) {
 }
 
 Status figures_make(const Trace *trace, Figures *figures) {
-    *figures = (Figures){.trace = trace,
-                         .tokens = (double)trace->run.batch * (double)trace->run.seq *
-                                   (double)(trace->run.accum > 0 ? trace->run.accum : 1)};
+    *figures = (Figures){.trace = trace};
     Fold fold = {.figures = figures};
     Status status = fold_all(&fold);
     memory_free(fold.ns);

@@ -66,7 +66,7 @@ typedef struct {
     double overhead;   // of tracing: median with over median without, less 1; 0 where not known
     double covered_ns; // of step_ns lies in an operation's span, a reader's wait, a copy or a token's drawing
     double device_ns, launches; // of all device events; per step
-    double tokens;              // of a step
+    double tokens;              // of a step whose time step_ms is, in the mean
     int64_t peak_bytes;         // of all classes together, and then the share of each
     int64_t peak_classes[MEMORY_CLASS_COUNT];
 } Figures;

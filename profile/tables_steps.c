@@ -203,14 +203,12 @@ Status table_distribution(const Trace *t, Table *table) {
 
 /* ---- perf ---- */
 
-static Status add_perf(Table *table, const char *name, const double *values, int64_t count, double scale,
-                       bool inverse) {
+static Status add_perf(Table *table, const char *name, const double *values, int64_t count) {
     double least = INFINITY, most = -INFINITY, sum = 0;
     for (int64_t i = 0; i < count; i++) {
-        double value = inverse ? (values[i] > 0 ? scale / values[i] : 0) : scale * values[i];
-        least = fmin(least, value);
-        most = fmax(most, value);
-        sum += value;
+        least = fmin(least, values[i]);
+        most = fmax(most, values[i]);
+        sum += values[i];
     }
     TRY(table_add_row(table));
     TRY(table_set_text(table, 0, name));
@@ -218,6 +216,18 @@ static Status add_perf(Table *table, const char *name, const double *values, int
     table_set(table, 2, most);
     table_set(table, 3, least);
     return OK;
+}
+
+/* What each step did in a second; its sequences, or with `tokens` its tokens. `rates` is room. */
+static Status add_rates(const TraceRun *r, bool tokens, const double *ms, int64_t count, double *rates,
+                        Table *table) {
+    bool own = ms == r->step_ms;
+    for (int64_t i = 0; i < count; i++) {
+        double items = (double)r->batch * (double)(r->accum > 0 ? r->accum : 1);
+        if (tokens) items = own ? trace_step_tokens(r, i) : trace_traced_tokens(r, i);
+        rates[i] = ms[i] > 0 ? 1e3 * items / ms[i] : 0;
+    }
+    return add_perf(table, tokens ? "tokens per second" : "sequences per second", rates, count);
 }
 
 static double median_of(const double *values, int64_t count) {
@@ -238,15 +248,18 @@ Status table_perf(const Trace *t, Table *table) {
     bool own = r->step_count > 0; // steps with tracing off; else the recorded ones
     const double *ms = own ? r->step_ms : r->traced_ms;
     int64_t count = own ? r->step_count : r->traced_count;
-    double tokens = (double)r->batch * (double)r->seq * (double)(r->accum ? r->accum : 1);
-    double reader = 0, all = 0;
+    double reader = 0, all = 0, *rates;
     *table = table_make("perf", "Perf summary", COLUMNS(columns));
     if (!count) return OK;
-    if (own) TRY(add_perf(table, "reader cost, ms", r->reader_ms, count, 1, false));
-    TRY(add_perf(table, "batch cost, ms", ms, count, 1, false));
-    if (r->seq > 1) // a step of one token is not yet a sequence
-        TRY(add_perf(table, "sequences per second", ms, count, 1e3 * tokens / (double)r->seq, true));
-    TRY(add_perf(table, "tokens per second", ms, count, 1e3 * tokens, true));
+    if (own) TRY(add_perf(table, "reader cost, ms", r->reader_ms, count));
+    TRY(add_perf(table, "batch cost, ms", ms, count));
+    rates = memory_array((size_t)count, sizeof *rates);
+    if (!rates) return fail(ERROR_MEMORY, "out of host memory for the profile's tables");
+    Status status = OK;
+    if (r->seq > 1) status = add_rates(r, false, ms, count, rates, table); // one token is no sequence yet
+    if (!status) status = add_rates(r, true, ms, count, rates, table);
+    memory_free(rates);
+    TRY(status);
     for (int64_t i = 0; i < count; i++) {
         reader += own ? r->reader_ms[i] : 0;
         all += ms[i];

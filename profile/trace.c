@@ -55,6 +55,8 @@ void trace_close(Trace *t) {
     memory_free(t->run.step_ms);
     memory_free(t->run.reader_ms);
     memory_free(t->run.traced_ms);
+    memory_free(t->run.step_tokens);
+    memory_free(t->run.traced_tokens);
     memory_free(t);
 }
 
@@ -172,6 +174,27 @@ Status trace_set_times(Trace *trace, const double *step_ms, const double *reader
     run->step_count = steps;
     run->traced_count = traced;
     return OK;
+}
+
+Status trace_set_tokens(Trace *trace, const double *step_tokens, const double *traced_tokens) {
+    TraceRun *run = &trace->run;
+    if (copy_times(&run->step_tokens, step_tokens, run->step_count) &&
+        copy_times(&run->traced_tokens, traced_tokens, run->traced_count))
+        return OK;
+    return fail(ERROR_MEMORY, "out of host memory for the profile");
+}
+
+static double tokens_at(const TraceRun *run, const double *tokens, int64_t count, int64_t i) {
+    if (tokens && i < count) return tokens[i];
+    return (double)run->batch * (double)run->seq * (double)(run->accum > 0 ? run->accum : 1);
+}
+
+double trace_step_tokens(const TraceRun *run, int64_t i) {
+    return tokens_at(run, run->step_tokens, run->step_count, i);
+}
+
+double trace_traced_tokens(const TraceRun *run, int64_t i) {
+    return tokens_at(run, run->traced_tokens, run->traced_count, i);
 }
 
 /* ---- finishing ---- */

@@ -154,7 +154,7 @@ typedef struct {
     Peaks measured, sheet;                    // limits; sheet all 0 where the device is not known
     const char *model, *dtype, *program;      // "train" or "infer"
     const char *step;                         // what a step is: "decoding step"; "": of training, or a pass
-    int64_t batch, seq, accum;                // of a step: batch * seq * accum tokens
+    int64_t batch, seq, accum;                // of a step; seq is the longest where lengths differ
     int64_t layers, heads, width, parameters; // of the model
     int64_t first_step, steps;                // recorded
     const char *window;                       // "skip 3, ready 2, record 5, segment 1 of 2"
@@ -162,6 +162,7 @@ typedef struct {
     double *step_ms, *traced_ms;
     int64_t step_count, traced_count;
     double *reader_ms;                        // (step_count) of it waited for the reader
+    double *step_tokens, *traced_tokens;      // (step_count), (traced_count); NULL: each batch * seq * accum
     double process_cpu, system_cpu, gpu_busy; // shares, 0 to 1, of the untraced pass; -1 not known
     int64_t launches;   // kernels launched in the window, counted apart from the records; -1: not counted
     int64_t dropped;    // records
@@ -200,6 +201,12 @@ CHECKED Status trace_add_finding(Trace *trace, const char *name, bool passed, co
     __attribute__((format(printf, 4, 5)));
 CHECKED Status trace_set_times(Trace *trace, const double *step_ms, const double *reader_ms, int64_t steps,
                                const double *traced_ms, int64_t traced); // copies; reader_ms may be NULL
+/* How many tokens each of those steps had, `steps` and `traced` of them; copies. */
+CHECKED Status trace_set_tokens(Trace *trace, const double *step_tokens, const double *traced_tokens);
+
+/* Tokens of the i-th untraced step, or recorded one. */
+double trace_step_tokens(const TraceRun *run, int64_t i);
+double trace_traced_tokens(const TraceRun *run, int64_t i);
 
 /* Lets device events inherit from their parents and computes self and device times; sorts memory and tensors.
  * ERROR_INTERNAL for events that cannot be: a parent that does not come before, an end before its begin. */

@@ -128,6 +128,27 @@ static void test_categories_of_operations(void **state) {
     assert_int_equal(category_of(OP_ATTENTION, "score product"), CATEGORY_MATRIX);
 }
 
+/* Sentences differ in length: a step has its own tokens, and the batch's sequences. */
+static void test_rates_of_each_step(void **state) {
+    (void)state;
+    Trace *t;
+    Tables tables;
+    expect_ok(trace_open(&t));
+    t->run.batch = 4;
+    t->run.seq = 100;
+    expect_ok(trace_set_times(t, (double[]){10, 20}, (double[]){1, 3}, 2, NULL, 0));
+    expect_ok(trace_set_tokens(t, (double[]){50, 300}, NULL));
+    expect_ok(trace_finish(t));
+    expect_ok(tables_make(t, false, &tables));
+    const Table *perf = tables_find(&tables, "perf");
+    expect_about(cell(perf, find_row(perf, "tokens per second"), "least"), 5000);
+    expect_about(cell(perf, find_row(perf, "tokens per second"), "most"), 15000);
+    expect_about(cell(perf, find_row(perf, "sequences per second"), "mean"), 300);
+    expect_about(cell(perf, find_row(perf, "reader cost, ms"), "mean"), 2);
+    tables_free(&tables);
+    trace_close(t);
+}
+
 static void test_sheet(void **state) {
     (void)state;
     const Peaks h200 = sheet_peaks("NVIDIA H200", BF16, false), tf32 = sheet_peaks("NVIDIA H200", F32, true);
@@ -238,11 +259,15 @@ static void test_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tables[] = {
-        cmocka_unit_test(test_events),      cmocka_unit_test(test_operations),
-        cmocka_unit_test(test_torch_names), cmocka_unit_test(test_categories_of_operations),
-        cmocka_unit_test(test_sheet),       cmocka_unit_test(test_kernels),
-        cmocka_unit_test(test_steps),       cmocka_unit_test(test_work),
-        cmocka_unit_test(test_memory)};
+    const struct CMUnitTest tables[] = {cmocka_unit_test(test_events),
+                                        cmocka_unit_test(test_operations),
+                                        cmocka_unit_test(test_torch_names),
+                                        cmocka_unit_test(test_categories_of_operations),
+                                        cmocka_unit_test(test_rates_of_each_step),
+                                        cmocka_unit_test(test_sheet),
+                                        cmocka_unit_test(test_kernels),
+                                        cmocka_unit_test(test_steps),
+                                        cmocka_unit_test(test_work),
+                                        cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tables, open_traces, close_traces);
 }

@@ -92,6 +92,11 @@ static void test_order(void **state) {
     assert_string_equal(t->tensors[0].name, "large");
     assert_string_equal(t->findings[0].detail, "2 = 2");
     assert_true(t->run.step_ms[1] == 4 && t->run.reader_ms[1] == 0 && t->run.traced_ms[0] == 5);
+    t->run.batch = 2;
+    t->run.seq = 8; // the longest
+    assert_true(trace_step_tokens(&t->run, 1) == 16 && trace_traced_tokens(&t->run, 0) == 16);
+    assert_null(trace_set_tokens(t, (double[]){9, 6}, (double[]){10}));
+    assert_true(trace_step_tokens(&t->run, 1) == 6 && trace_traced_tokens(&t->run, 0) == 10);
     trace_close(t);
 }
 
