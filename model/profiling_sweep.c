@@ -43,12 +43,13 @@ Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes,
                    .files = *options->window && *options->out,
                    .table = sweep_table(),
                    .left = batches.count * seqs.count};
+    const TableView view = {.unit = options->unit, .full_names = options->full_names};
     Status status = OK;
     for (int64_t i = 0; i < batches.count * seqs.count && !status; i++)
         status = one_size(&sweep, batches.values[i / seqs.count], seqs.values[i % seqs.count],
                           file ? file : stderr);
     if (!status && sweep.files && file) fputc('\n', file);
-    if (!status && sweep.files) status = sweep_write(&sweep.table, options->out, file);
+    if (!status && sweep.files) status = sweep_write(&sweep.table, &view, options->out, file);
     table_free(&sweep.table);
     return status;
 }

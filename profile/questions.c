@@ -12,8 +12,13 @@ static const double NON_TRIVIAL = 0.01;
 
 enum { LISTED = 8 };
 
-/* FLOPs for each score: compare for the maximum, subtract and exponential, add to the sum, divide. */
-static const double SOFTMAX_FLOPS = 5;
+/* FLOPs for each score. Forward: compare for the maximum, subtract and exponential, add to the sum, divide.
+ * Backward: multiply the gradient with the probability and add to delta, subtract that, multiply. */
+static const double SOFTMAX_FLOPS[] = {[PASS_FORWARD] = 5, [PASS_BACKWARD] = 4};
+
+/* Products of the naive form, which keeps the probabilities; and those that the contract counts. */
+static const double PRODUCTS[] = {[PASS_FORWARD] = 2, [PASS_BACKWARD] = 4};
+static const double PRODUCTS_COUNTED[] = {[PASS_FORWARD] = 2, [PASS_BACKWARD] = 5};
 
 Status answer_line(Answer *a, const char *format, ...) {
     char text[1024];
@@ -97,11 +102,34 @@ static Status softmax_decode(const ProfilePath *path, Pass pass, Answer *a) {
     return OK;
 }
 
-static Status softmax_pass(const ProfilePath *path, Pass pass, Answer *a) {
+/* Of the naive form: FLOPs in all, then what a single head has. A product takes a multiply-add for each score
+ * and element of the head. */
+static Status softmax_flops(const ProfilePath *path, Pass pass, const AttentionTime *t, Answer *a) {
     const TraceRun *run = &path->trace->run;
+    double heads = t->calls * (double)run->heads, width = share((double)run->width, (double)run->heads);
+    double scores = share(t->product_flops, PRODUCTS_COUNTED[pass] * 2 * width);
+    double softmax = SOFTMAX_FLOPS[pass] * scores, products = PRODUCTS[pass] * 2 * width * scores;
+    double times = share(t->softmax, t->products), flops = share(softmax, products);
+    TRY(answer_line(a, "%s, %s, each of %.0f heads in %.0f %s: softmax %s, products %s", path->label,
+                    pass_name(pass), (double)run->heads, t->calls,
+                    t->calls == (double)run->layers ? "layers" : "calls",
+                    in_words(CELL_TIME, share(t->softmax, heads)).text,
+                    in_words(CELL_TIME, share(t->products, heads)).text));
+    TRY(answer_line(
+        a,
+        "%s, %s: softmax %s, products %s: FLOP ratio %.4f, so a FLOP of softmax takes %.0f times as "
+        "long as one of the products",
+        path->label, pass_name(pass), in_words(CELL_FLOPS, softmax).text, in_words(CELL_FLOPS, products).text,
+        flops, share(times, flops)));
+    return answer_line(a, "%s, %s, each head: softmax %s, products %s: time ratio %.2f, FLOP ratio %.4f",
+                       path->label, pass_name(pass), in_words(CELL_FLOPS, share(softmax, heads)).text,
+                       in_words(CELL_FLOPS, share(products, heads)).text, times, flops);
+}
+
+static Status softmax_pass(const ProfilePath *path, Pass pass, Answer *a) {
     AttentionTime t = attention_time(&path->figures, pass);
     /* An encoder-decoder has more attention than layers, and micro-batches repeat it. */
-    double heads = t.calls * (double)run->heads, width = share((double)run->width, (double)run->heads);
+    double heads = t.calls * (double)path->trace->run.heads;
     if (t.all <= 0) return softmax_decode(path, pass, a);
     if (t.fused)
         return answer_line(
@@ -110,29 +138,11 @@ static Status softmax_pass(const ProfilePath *path, Pass pass, Answer *a) {
             "in all, %s a head and layer",
             path->label, pass_name(pass), in_words(CELL_TIME, t.all).text,
             in_words(CELL_TIME, share(t.all, heads)).text);
-    if (pass == PASS_BACKWARD)
-        return answer_line(a, "%s, %s: softmax %s, products %s of %s: ratio %.2f", path->label,
-                           pass_name(pass), in_words(CELL_TIME, t.softmax).text,
-                           in_words(CELL_TIME, t.products).text, in_words(CELL_TIME, t.all).text,
-                           share(t.softmax, t.products));
-    double scores =
-        share(t.product_flops, 4 * width); // two products, a multiply-add for each element of a head
-    TRY(answer_line(a, "%s, %s: softmax %s, products %s of %s in all: time ratio %.2f", path->label,
-                    pass_name(pass), in_words(CELL_TIME, t.softmax).text,
-                    in_words(CELL_TIME, t.products).text, in_words(CELL_TIME, t.all).text,
+    TRY(answer_line(a, "%s, %s: softmax %s, products %s of %s%s ratio %.2f", path->label, pass_name(pass),
+                    in_words(CELL_TIME, t.softmax).text, in_words(CELL_TIME, t.products).text,
+                    in_words(CELL_TIME, t.all).text, pass == PASS_BACKWARD ? ":" : " in all: time",
                     share(t.softmax, t.products)));
-    TRY(answer_line(a, "%s, %s, each of %.0f heads in %.0f %s: softmax %s, products %s", path->label,
-                    pass_name(pass), (double)run->heads, t.calls,
-                    t.calls == (double)run->layers ? "layers" : "calls",
-                    in_words(CELL_TIME, share(t.softmax, heads)).text,
-                    in_words(CELL_TIME, share(t.products, heads)).text));
-    return answer_line(
-        a,
-        "%s, %s: softmax %s, products %s: FLOP ratio %.4f, so a FLOP of softmax takes %.0f times as "
-        "long as one of the products",
-        path->label, pass_name(pass), in_words(CELL_FLOPS, SOFTMAX_FLOPS * scores).text,
-        in_words(CELL_FLOPS, t.product_flops).text, share(SOFTMAX_FLOPS * scores, t.product_flops),
-        share(share(t.softmax, t.products), share(SOFTMAX_FLOPS * scores, t.product_flops)));
+    return softmax_flops(path, pass, &t, a);
 }
 
 /* ---- 2: the categories' shares, forward alone and in the whole step ---- */

@@ -108,13 +108,14 @@ Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
 
 typedef enum { MARKDOWN, CSV } Layout;
 
-static Status write_file(const Table *table, const char *folder, const char *name, Layout layout) {
+static Status write_file(const Table *table, const TableView *view, const char *folder, const char *name,
+                         Layout layout) {
     char *text = NULL, *path = NULL;
     size_t length = 0;
     FILE *memory = open_memstream(&text, &length);
     if (!memory) return fail(ERROR_MEMORY, "out of host memory for %s", name);
     if (layout == MARKDOWN)
-        table_print_markdown(table, NULL, memory);
+        table_print_markdown(table, view, memory);
     else
         table_print_csv(table, memory);
     Status status = fclose(memory) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for %s", name);
@@ -125,8 +126,8 @@ static Status write_file(const Table *table, const char *folder, const char *nam
     return status;
 }
 
-Status sweep_write(const Table *table, const char *folder, FILE *file) {
-    if (file) table_print_text(table, NULL, file);
-    TRY(write_file(table, folder, "sweep.md", MARKDOWN));
-    return write_file(table, folder, "sweep.csv", CSV);
+Status sweep_write(const Table *table, const TableView *view, const char *folder, FILE *file) {
+    if (file) table_print_text(table, view, file);
+    TRY(write_file(table, view, folder, "sweep.md", MARKDOWN));
+    return write_file(table, view, folder, "sweep.csv", CSV);
 }

@@ -190,7 +190,11 @@ static void questions_have_figures(void **state) {
     expect_line(&answers, 1, "naive, forward: softmax 60.000 us, products 60.000 us of 135.000 us");
     expect_line(&answers, 1, "time ratio 1.00");
     expect_line(&answers, 1, "heads in 1 calls: softmax 30.000 us, products 30.000 us");
-    expect_line(&answers, 1, "FLOP ratio 0.0391");
+    expect_line(&answers, 1, "FLOP ratio 0.0391, so a FLOP of softmax takes 26 times");
+    expect_line(&answers, 1, "products 1.00 GFLOP: time ratio 1.00, FLOP ratio 0.0391"); // of two heads each
+    /* 4 FLOPs a score against four products of 2 x 32 */
+    expect_line(&answers, 1, "naive, backward: softmax 60.000 us, products 100.000 us of");
+    expect_line(&answers, 1, "time ratio 0.60, FLOP ratio 0.0156");
     expect_line(&answers, 1, "fused, forward: attention is fused");
     expect_line(&answers, 2, "naive: matrix products take 54.9% of the forward pass"); // 140 of 255
     expect_line(&answers, 2, "naive: and 61.3% of the whole step");                    // 420 of 685
