@@ -79,6 +79,14 @@ static void best_tokens(const float *logits, int64_t vocab, int32_t best[SHOWN],
     for (int64_t v = 0; v < vocab; v++) *sum += exp((double)logits[v] - (double)logits[best[0]]);
 }
 
+/* A folder may hold an encoder alone: its hidden states meet the vocabulary as they are. */
+static void print_note(const Config *c, const InferOptions *options) {
+    if (!c->head_transform && !options->quiet)
+        fprintf(stderr,
+                "%s has no masked-token head: its choice of tokens means little unless it was trained so\n",
+                options->model);
+}
+
 static Status print_gaps(const Job *job, const char *text) {
     const TextEncoder *e = &job->encoder;
     const Config *c = &e->model.config;
@@ -110,6 +118,7 @@ Status fill_text(Session *session, const InferOptions *options) {
     if (!job) return fail(ERROR_MEMORY, "out of host memory for a text");
     Status status = text_encoder_open(&job->encoder, session, "fill");
     if (!status) status = read_text(job, options->fill);
+    if (!status) print_note(&session->config, options);
     if (!status) status = compute(job, (uint64_t)options->seed);
     if (!status) status = print_gaps(job, options->fill);
     memory_free(job->logits);
