@@ -167,7 +167,8 @@ static Status check_rates(const TrainOptions *o) {
     if (!has_minimum(o) && o->min_lr != o->lr)
         return fail(ERROR_USAGE, "--min-lr=%g has no effect with --schedule=%s", o->min_lr,
                     schedule_name(o->schedule));
-    if (o->warmup > o->steps)
+    /* The noam schedule knows no last step: a run may end on its way up. */
+    if (o->warmup > o->steps && o->schedule != SCHEDULE_NOAM)
         return fail(ERROR_USAGE, "--warmup=%" PRId64 " is longer than --steps=%" PRId64, o->warmup, o->steps);
     return OK;
 }

@@ -140,6 +140,7 @@ static void test_train_contradictions(void **state) {
     train("--train-tokenizer=300", "--train-tokenizer needs --out=FOLDER, where the tokenizer goes");
     train("--steps=10 --warmup=11", "--warmup=11 is longer than --steps=10");
     train("--steps=10 --warmup=10", NULL);
+    train("--steps=10 --warmup=4000 --schedule=noam", NULL);
     train("--seq=512 --context=256", "--seq=512 is longer than --context=256");
     train("--seq=256 --context=256", NULL);
     train("--heads=3 --width=128", "--width=128 is not a multiple of --heads=3");
