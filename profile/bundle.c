@@ -127,7 +127,7 @@ static void write_operations(JsonWriter *w, const Figures *f) {
         json_member_number(w, "flops", r->work.flops);
         json_member_number(w, "least_bytes", r->work.bytes);
         json_member_number(w, "share_of_limit", share);
-        json_member_text(w, "limit", limit == 'm' ? "matrix" : "bandwidth");
+        json_member_text(w, "limit", !peaks_known(peaks) ? "" : limit == 'm' ? "matrix" : "bandwidth");
         write_inside(w, r);
         json_write_close(w, '}');
     }

@@ -355,7 +355,9 @@ static void set_run(const Making *m, const TraceRun *run) {
     to->apart = c->apart;
     to->device = trace_name(t, c->device->name);
     to->library = trace_name(t, c->device->library);
-    to->host = trace_name(t, run->host ? run->host : "");
+    char host[96];
+    counters_processor(host, sizeof host);
+    to->host = trace_name(t, host);
     to->model = trace_name(t, run->model);
     to->dtype = trace_name(t, run->dtype);
     to->program = trace_name(t, run->program);

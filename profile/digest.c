@@ -74,7 +74,8 @@ static void print_phases(const ProfilePath *path, FILE *file) {
 
 static void print_operations(const Profile *profile, const ProfilePath *path, FILE *file) {
     const Figures *f = &path->figures;
-    const Peaks *peaks = &path->trace->run.measured;
+    const TraceRun *run = &path->trace->run;
+    const Peaks *peaks = peaks_known(&run->measured) ? &run->measured : &run->sheet;
     double total = figures_pass_ns(f, PASS_COUNT);
     fprintf(file,
             "\n## Operations: %s\n\n| operation | pass | form | time | share | launches | TFLOP/s | TB/s | "
@@ -85,10 +86,13 @@ static void print_operations(const Profile *profile, const ProfilePath *path, FI
         const OperationRow *r = &f->rows[i];
         char limit;
         double reached = work_share(r->work, 1e-6 * r->ns, peaks, &limit);
-        fprintf(file, "| %s | %s | %s | %s | %.1f%% | %.0f | %.2f | %.3f | %.1f%% | %s |", r->place,
-                pass_name(r->pass), form_name(r->form), in_words(CELL_TIME, r->ns).text,
-                100 * share(r->ns, total), r->launches, 1e-3 * share(r->work.flops, r->ns),
-                1e-3 * share(r->work.bytes, r->ns), 100 * reached, limit == 'm' ? "arithmetic" : "memory");
+        fprintf(file, "| %s | %s | %s | %s | %.1f%% | %.0f | %.2f | %.3f |", r->place, pass_name(r->pass),
+                form_name(r->form), in_words(CELL_TIME, r->ns).text, 100 * share(r->ns, total), r->launches,
+                1e-3 * share(r->work.flops, r->ns), 1e-3 * share(r->work.bytes, r->ns));
+        if (peaks_known(peaks))
+            fprintf(file, " %.1f%% | %s |", 100 * reached, limit == 'm' ? "arithmetic" : "memory");
+        else
+            fprintf(file, " - | - |");
         const Difference *d = profile->count > 1 ? profile_difference(profile, r) : NULL;
         if (d && isfinite(d->difference))
             fprintf(file, " %.1e |", d->difference);

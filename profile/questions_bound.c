@@ -33,15 +33,15 @@ static Status saving(const Profile *profile, Pair pair, Answer *a) {
         snprintf(difference, sizeof difference, "difference %.1e", d->difference);
     if (f->form == FORM_NAIVE)
         return answer_line(a, "%s %s: nothing, it has no fused form here", n->place, pass_name(n->pass));
-    return answer_line(
-        a,
-        "%s %s: %s of %s (%.2f times as fast), launches %.0f to %.0f, bytes at most %s to %s (least "
-        "%s), %s",
-        n->place, pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text,
-        in_words(CELL_TIME, n->ns).text, share(n->ns, f->ns), n->launches, f->launches,
-        in_words(CELL_BYTES, 1e-9 * n->ns * bandwidth).text,
-        in_words(CELL_BYTES, 1e-9 * f->ns * bandwidth).text, in_words(CELL_BYTES, n->work.bytes).text,
-        difference);
+    char most[128] = "";
+    if (bandwidth > 0)
+        snprintf(most, sizeof most, "at most %s to %s ", in_words(CELL_BYTES, 1e-9 * n->ns * bandwidth).text,
+                 in_words(CELL_BYTES, 1e-9 * f->ns * bandwidth).text);
+    return answer_line(a,
+                       "%s %s: %s of %s (%.2f times as fast), launches %.0f to %.0f, bytes %s(least %s), %s",
+                       n->place, pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text,
+                       in_words(CELL_TIME, n->ns).text, share(n->ns, f->ns), n->launches, f->launches, most,
+                       in_words(CELL_BYTES, n->work.bytes).text, difference);
 }
 
 /* What one path does in other operations than the other: a token that is decoded as a whole. */
@@ -123,7 +123,8 @@ typedef struct {
     double pageable;
     const OperationRow *slack; // takes longest beyond what its limit demands
     double slack_ns, slack_share;
-    bool cpu, graphs; // graphs: steps are launched as such
+    const char *limits; // whose they are, "measured"; NULL: not known
+    bool cpu, graphs;   // graphs: steps are launched as such
 } Evidence;
 
 /* A fused operation is bound by what its contract demands most of. A naive one passes through memory what
@@ -141,8 +142,11 @@ static void weigh_row(const OperationRow *r, char limit, Evidence *e) {
 
 static void weigh_work(const ProfilePath *path, Evidence *e) {
     const Figures *f = &path->figures;
-    const Peaks *peaks = &path->trace->run.measured;
+    const TraceRun *run = &path->trace->run;
+    bool measured = peaks_known(&run->measured);
+    const Peaks *peaks = measured ? &run->measured : &run->sheet;
     if (!peaks_known(peaks)) return;
+    e->limits = measured ? "measured" : "data sheet's";
     for (int i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         char limit;
@@ -204,6 +208,12 @@ static Status verdict(const ProfilePath *path, const Evidence *e, Answer *a) {
                            naive                 ? "--fused=1, "
                            : e->cpu || e->graphs ? ""
                                                  : "--graphs=1 (tracing turns it off), ");
+    if (!e->limits)
+        return answer_line(
+            a,
+            "%s: by memory or arithmetic; by which is not known without this machine's limits. Try "
+            "--peaks=1, which measures them",
+            path->label);
     if (e->memory > e->matrix)
         return answer_line(
             a, "%s: by memory. Try %s", path->label,
@@ -233,9 +243,9 @@ Status question_bound(const Profile *profile, const ProfilePath *path, Answer *a
         TRY(answer_line(
             a,
             "%s: of the operations' time %.1f%% is in what arithmetic limits, %.1f%% in what memory "
-            "limits; at the measured limits all would take %s of their %s",
-            path->label, 100 * e.matrix / ns, 100 * e.memory / ns, in_words(CELL_TIME, e.least).text,
-            in_words(CELL_TIME, ns).text));
+            "limits; at the %s limits all would take %s of their %s",
+            path->label, 100 * e.matrix / ns, 100 * e.memory / ns, e.limits,
+            in_words(CELL_TIME, e.least).text, in_words(CELL_TIME, ns).text));
     if (path->trace->run.source != SOURCE_CUPTI) return OK; // no calls are known
     return answer_line(
         a,

@@ -253,6 +253,9 @@ static void questions_tell_the_bound(void **state) {
     t = sample_trace(FORM_FUSED, 0);
     t->run.measured.bandwidth = 1e9;
     expect_bound(t, "fused: by memory.");
+    t = sample_trace(FORM_FUSED, 0);
+    t->run.measured = t->run.sheet = (Peaks){0, 0};
+    expect_bound(t, "fused: by memory or arithmetic; by which is not known");
 }
 
 /* ---- the Chrome trace ---- */

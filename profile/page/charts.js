@@ -59,12 +59,12 @@ function drawPhases() {
 /* ---- roofline: Williams, Waterman, Patterson 2009 ---- */
 
 function drawRoofline() {
-    const peaks = bundle.peaks.measured, width = 1100, height = 420, left = 76, bottom = 44, top = 14;
+    const peaks = limits(), width = 1100, height = 420, left = 76, bottom = 44, top = 14;
     const points = paths.flatMap(
         (path, which) =>
             path.operations.filter(o => o.flops > 0 && o.least_bytes > 0 && o.ns > 0)
                 .map(o => ({path, which, o, x: o.flops / o.least_bytes, y: 1e9 * o.flops / o.ns})));
-    if (!points.length) return;
+    if (!points.length || !peaks) return;
     const ridge = peaks.flops / peaks.bandwidth, log = Math.log10;
     const low = Math.floor(log(Math.min(ridge, ...points.map(p => p.x)))),
           high = Math.ceil(log(Math.max(ridge, ...points.map(p => p.x))));
@@ -95,9 +95,9 @@ function drawRoofline() {
                          X(10 ** high)},${Y(peaks.flops)}`
                  }),
                  node('text', {x: X(10 ** high) - 4, y: Y(peaks.flops) - 24, 'text-anchor': 'end'},
-                      `${scaled(peaks.flops, 'FLOP/s')} measured`),
+                      `${scaled(peaks.flops, 'FLOP/s')} ${peaks.whose}`),
                  node('text', {x: X(ridge) - 10, y: Y(peaks.flops) - 7, 'text-anchor': 'end'},
-                      `${scaled(peaks.bandwidth, 'B/s')} measured`),
+                      `${scaled(peaks.bandwidth, 'B/s')} ${peaks.whose}`),
                  node('text',
                       {class: 'soft', x: (left + width) / 2, y: height - 6, 'text-anchor': 'middle'},
                       'FLOP for each byte that the contract demands'));
@@ -123,12 +123,19 @@ function drawRoofline() {
         (paths.length > 1 ? `Hollow: ${paths[0].label}; filled: ${paths[1].label}. ` : '') +
             'A dot is an operation in one pass, as large as its share of the time. Its ' +
                 'height is the rate at which it does the ' +
-            'contract\'s work, whatever kernels did it; the line is what this machine was measured to do.',
+            'contract\'s work, whatever kernels did it; the line is what this machine can do.',
         legend(CATEGORIES.filter(c => points.some(p => p.o.category === c))), chart);
+}
+
+/* What the machine was measured to do, else what its data sheet says; null: neither is known. */
+function limits() {
+    const {measured, sheet} = bundle.peaks, known = peaks => peaks.flops > 0 && peaks.bandwidth > 0;
+    if (known(measured)) return {...measured, whose: 'measured'};
+    return known(sheet) ? {...sheet, whose: 'by the data sheet'} : null;
 }
 
 /* The share of the machine's limit that an operation reaches, as in C: work_share. */
 function share(o) {
-    const peaks = bundle.peaks.measured;
-    return safe(1e9 * Math.max(o.flops / peaks.flops, o.least_bytes / peaks.bandwidth), o.ns);
+    const peaks = limits();
+    return peaks ? safe(1e9 * Math.max(o.flops / peaks.flops, o.least_bytes / peaks.bandwidth), o.ns) : NaN;
 }

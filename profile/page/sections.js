@@ -11,7 +11,8 @@ function drawHead() {
         node('div', {class: 'figure ' + kind}, node('b', {}, value), node('span', {}, text));
     for (const path of paths) {
         const step = path.step,
-              limit = safe(sum(path.operations, o => o.flops), step.ns / 1e9 * bundle.peaks.measured.flops);
+              rate = bundle.peaks.measured.flops, work = sum(path.operations, o => o.flops),
+              limit = rate ? safe(work, step.ns / 1e9 * rate) : NaN;
         document.querySelector('header').append(node(
             'div', {class: 'figures'},
             figure(time(step.ns),
