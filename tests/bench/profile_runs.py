@@ -192,6 +192,16 @@ def gelu(operation, inside):
     return inside["name"].startswith("GELU")
 
 
+def expand(operation, inside):
+    """The linear layer before the GELU, with it."""
+    return operation["place"] == "mlp.expand"
+
+
+def after_expand(operation, inside):
+    """Its bias and GELU, where they are not in its product."""
+    return expand(operation, inside) and "product" not in inside["name"]
+
+
 class Section:
     """A section of the page, and the checks of what stands in it."""
 

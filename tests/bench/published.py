@@ -243,12 +243,13 @@ def bert(machine, page):
         cells = [share(naive.time(what), naive.device()) for what in
                  (lambda o, i: runs.linear_product(o, i) or runs.in_head(o, i), runs.batched_product, runs.softmax,
                   runs.norm, runs.gelu)]
-        parts = [share(fused.time(lambda o, i, name=name: o["operation"] == name), fused.device())
-                 for name in ("linear", "attention")]
+        parts = [share(fused.time(what), fused.device()) for what in
+                 (lambda o, i: o["operation"] == "linear", lambda o, i: o["operation"] == "attention", runs.norm,
+                  runs.after_expand)]
         rows.append([f"{batch} x {length}", *cells, ms(naive.wall), ms(fused.wall), *parts])
         figures[f"{batch}x{length}"] = [naive.wall, fused.wall]
     page.table(["batch x length", "products", "batched", "softmax", "layer norm", "GELU", "naive", "fused",
-                "fused: linears", "fused: attention"], rows)
+                "fused: linears", "fused: attention", "fused: layer norm", "fused: bias and GELU, of the linears"], rows)
     peers = machine.torch.ask("BERT", 10)
     if peers:
         page.put("PyTorch, naive and eager in fp32, by its own profiler, of device time too:")
@@ -339,20 +340,17 @@ def gelu(machine, page):
              f"{primitives['bytes'] / kernel['bytes']:.0f} times the bytes. Published: an order of magnitude.",
              f"In the model, all of `mlp.expand` of {layers} layers, forward in training, where the GELU's argument is kept:")
 
-    def expand(operation, inside):
-        return operation["place"] == "mlp.expand"
-
     one = layers * batch * seq * hidden * item  # bytes of the product's output, read or written once
     rows = []
     for path in (naive, fused):
-        names = [inside["name"] for operation, inside in path.primitives(("forward",)) if expand(operation, inside)]
+        names = [inside["name"] for operation, inside in path.primitives(("forward",)) if runs.expand(operation, inside)]
         form, passes = next((kind for name, kind in EXPANSIONS.items() if name in names), ("", 0))
         if not form:
             raise runs.Failed(f"mlp.expand is made of {', '.join(names)}, which is no form that is known")
-        alone = path.time(lambda o, i: expand(o, i) and "product" not in i["name"])
-        rows.append([form, ms(path.time(expand)), ms(alone), f"{path.sum(expand, 'launches'):,.0f}",
+        alone = path.time(runs.after_expand)
+        rows.append([form, ms(path.time(runs.expand)), ms(alone), f"{path.sum(runs.expand, 'launches'):,.0f}",
                      f"{passes * one / 1e6:,.0f} MB"])
-        figures[form] = path.time(expand)
+        figures[form] = path.time(runs.expand)
     page.table(["form", "time", "of it bias and GELU alone", "launches", "bytes besides the product's"], rows)
     return figures
 
