@@ -37,11 +37,15 @@ static TableView view_of(const ProfilingOptions *options) {
     return (TableView){options->unit, options->limit, options->sort, options->full_names};
 }
 
+static unsigned names_of(const ProfilingOptions *options) {
+    return (options->torch ? NAMES_TORCH : NAMES_PLAIN) | (options->full_names ? NAMES_FULL : NAMES_PLAIN);
+}
+
 static Status print_tables(const ProfilingOptions *options, const char *label, const Trace *trace,
                            FILE *file) {
     const TableView view = view_of(options);
     Tables tables;
-    TRY(tables_make(trace, options->torch, &tables));
+    TRY(tables_make(trace, names_of(options), &tables));
     Status status = OK;
     fputc('\n', file);
     profile_print_head(label, &trace->run, file);
@@ -69,7 +73,7 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
     const ProfileOptions how = {.suffix = suffix,
                                 .compress = path_ends_with(options->trace, ".gz"),
                                 .questions = options->report == REPORT_QUESTIONS,
-                                .torch = options->torch,
+                                .names = names_of(options),
                                 .view = view_of(options)};
     Profile profile;
     TRY(profile_make(traces, count, differences, difference_count, &how, &profile));

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* A change that an older reader would misunderstand raises it; new keys do not. */
-enum { BUNDLE_VERSION = 1 };
+enum { BUNDLE_VERSION = 1, BUNDLE_TEXT_BYTES = 4096 }; // of a text at most
 #define BUNDLE_SCHEMA "fusebox-profile"
 
 /* The whole document. The caller looks at json_writer_status. */

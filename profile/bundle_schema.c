@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TEXT_BYTES_MOST = 4096, ITEMS_MOST = 1000000, PLACE_BYTES = 256 };
+enum { ITEMS_MOST = 1000000, PLACE_BYTES = 256 };
 
 typedef enum {
     NO_FIELD, // ends a list of fields
@@ -116,9 +116,9 @@ static Status check_object(const json_t *object, const Field *fields, const char
 static Status check_text(const json_t *value, const char *place) {
     if (!json_is_string(value)) return fail(ERROR_FORMAT, "%s: not a text", place);
     size_t length = json_string_length(value);
-    if (length > TEXT_BYTES_MOST || strlen(json_string_value(value)) != length)
+    if (length > BUNDLE_TEXT_BYTES || strlen(json_string_value(value)) != length)
         return fail(ERROR_FORMAT, "%s: a text of more than %d bytes, or with a zero in it", place,
-                    TEXT_BYTES_MOST);
+                    BUNDLE_TEXT_BYTES);
     return OK;
 }
 

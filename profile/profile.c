@@ -13,7 +13,7 @@ static const char *label_of(const Figures *f) {
 
 static Status make_tables(const ProfileOptions *options, ProfilePath *path) {
     const TableView order = {.sort = options->view.sort};
-    TRY(tables_make(path->trace, options->torch, &path->tables));
+    TRY(tables_make(path->trace, options->names, &path->tables));
     for (int i = 0; i < path->tables.count; i++) TRY(table_arrange(&path->tables.tables[i], &order));
     return OK;
 }

@@ -31,7 +31,7 @@ typedef struct {
     const char *suffix; // of the files' names: "_bs8_seq128"; NULL: none
     bool compress;      // the trace file: trace.json.gz
     bool questions;     // print the answers in place of the tables
-    bool torch;         // operations by PyTorch's names, in its columns' order
+    unsigned names;     // NAMES_TORCH, NAMES_FULL: of the tables
     TableView view;     // of the tables; its limit is the terminal's alone, files have every row
 } ProfileOptions;
 

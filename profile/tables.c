@@ -111,21 +111,29 @@ static bool has_latency(const Trace *t) {
     return false;
 }
 
-typedef Status (*MakeTable)(const Trace *trace, Table *table);
+/* A table's maker: one of them, that of tables with names or of others. */
+typedef struct {
+    Status (*named)(const Trace *trace, unsigned names, Table *table);
+    Status (*plain)(const Trace *trace, Table *table);
+} Maker;
 
-Status tables_make(const Trace *trace, bool torch, Tables *tables) {
-    static const MakeTable makers[] = {
-        table_overview, table_model,    table_device,  table_perf,    table_categories,
-        table_work,     table_kernels,  table_copies,  table_ranges,  table_distribution,
-        table_memory,   table_timeline, table_tensors, table_sources,
+Status tables_make(const Trace *trace, unsigned names, Tables *tables) {
+    static const Maker makers[] = {
+        {table_operations, NULL}, {NULL, table_overview},   {NULL, table_model},        {NULL, table_device},
+        {NULL, table_perf},       {NULL, table_categories}, {NULL, table_work},         {table_kernels, NULL},
+        {NULL, table_copies},     {NULL, table_ranges},     {NULL, table_distribution}, {NULL, table_memory},
+        {NULL, table_timeline},   {NULL, table_tensors},    {NULL, table_sources},      {table_latency, NULL},
     };
-    bool traced = trace->count > 0;
+    bool traced = trace->count > 0, latency = has_latency(trace);
+    Status status = OK;
     *tables = (Tables){0};
-    Status status = traced ? table_operations(trace, torch, &tables->tables[tables->count++]) : OK;
-    for (size_t i = 0; i < sizeof makers / sizeof *makers && !status; i++)
-        if (traced || makers[i] == table_device || makers[i] == table_perf)
-            status = makers[i](trace, &tables->tables[tables->count++]);
-    if (!status && has_latency(trace)) status = table_latency(trace, &tables->tables[tables->count++]);
+    for (size_t i = 0; i < sizeof makers / sizeof *makers && !status; i++) {
+        const Maker *m = &makers[i];
+        if (!traced && m->plain != table_device && m->plain != table_perf) continue;
+        if (!latency && m->named == table_latency) continue;
+        Table *table = &tables->tables[tables->count++];
+        status = m->named ? m->named(trace, names, table) : m->plain(trace, table);
+    }
     if (status) tables_free(tables);
     return status;
 }
@@ -143,7 +151,7 @@ const Table *tables_find(const Tables *tables, const char *key) {
 
 bool tables_have_column(const char *key) {
     bool found = false;
-    for (int torch = 0; torch < 2 && !found; torch++) {
+    for (unsigned names = NAMES_PLAIN; names <= NAMES_TORCH && !found; names++) {
         Trace *trace = NULL;
         Tables tables = {0};
         Status status = trace_open(&trace); // with an event, so that every table is made
@@ -151,7 +159,7 @@ bool tables_have_column(const char *key) {
             status =
                 trace_add(trace, &(TraceEvent){.name = "", .parent = -1, .launch = -1, .queued = 1}, NULL);
         if (!status) status = trace_finish(trace);
-        if (!status) status = tables_make(trace, torch, &tables);
+        if (!status) status = tables_make(trace, names, &tables);
         for (int i = 0; i < tables.count; i++) found = found || table_has_column(&tables.tables[i], key);
         status_free(status);
         tables_free(&tables);

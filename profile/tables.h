@@ -20,9 +20,12 @@ typedef struct {
     int count;
 } Tables;
 
-/* All tables of a finished trace. `torch` names the naive path's primitives as PyTorch does, in its columns'
- * order. ERROR_MEMORY. */
-CHECKED Status tables_make(const Trace *trace, bool torch, Tables *tables);
+/* What things are called. The naive path's primitives as PyTorch calls them, in its columns' order; kernels with
+ * all that the source tells, parameters and namespaces too. */
+enum { NAMES_PLAIN = 0, NAMES_TORCH = 1, NAMES_FULL = 2 };
+
+/* All tables of a finished trace, with these names together. ERROR_MEMORY. */
+CHECKED Status tables_make(const Trace *trace, unsigned names, Tables *tables);
 void tables_free(Tables *tables);
 
 /* By key; NULL where there is no such table. */

@@ -43,9 +43,9 @@ enum { LABEL_BYTES = 160 };
 void operation_label(const TraceEvent *event, char text[LABEL_BYTES]);
 
 /* The tables. */
-CHECKED Status table_operations(const Trace *trace, bool torch, Table *table);
-CHECKED Status table_kernels(const Trace *trace, Table *table);
-CHECKED Status table_latency(const Trace *trace, Table *table);
+CHECKED Status table_operations(const Trace *trace, unsigned names, Table *table);
+CHECKED Status table_kernels(const Trace *trace, unsigned names, Table *table);
+CHECKED Status table_latency(const Trace *trace, unsigned names, Table *table);
 CHECKED Status table_copies(const Trace *trace, Table *table);
 CHECKED Status table_ranges(const Trace *trace, Table *table);
 CHECKED Status table_categories(const Trace *trace, Table *table);

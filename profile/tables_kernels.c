@@ -5,7 +5,6 @@
 #include "base/memory.h"
 
 #include <math.h>
-#include <string.h>
 
 /* Rows by name, the times of each, and an event of each that shows what it looks like. */
 typedef struct {
@@ -104,15 +103,16 @@ typedef struct {
     double kernels, device, wall;
 } Wholes;
 
-static Status add_kernel(const Trace *t, const Rows *rows, int64_t row, Wholes whole, Table *table) {
+static Status add_kernel(const Trace *t, unsigned names, const Rows *rows, int64_t row, Wholes whole,
+                         Table *table) {
     const TraceEvent *e = &t->events[rows->example[row]];
     const Stats *s = &rows->stats[row], *queue = &rows->queues[row];
     char served[2 * LABEL_BYTES], decoded[KERNEL_NAME_BYTES], name[KERNEL_NAME_BYTES];
     kernel_decode(e->name, decoded);
-    kernel_short_name(e->name, name);
+    kernel_label(e->name, name);
     TRY(serves(t, e->name, served));
     TRY(table_add_row(table));
-    TRY(table_set_text(table, 0, strchr(e->name, '(') ? name : e->name));
+    TRY(table_set_text(table, 0, names & NAMES_FULL ? e->name : name));
     TRY(table_set_text(table, 1, served));
     table_set(table, 2, share_of(s->total, whole.kernels));
     table_set(table, 3, s->total);
@@ -129,7 +129,7 @@ static Status add_kernel(const Trace *t, const Rows *rows, int64_t row, Wholes w
     return table_set_text(table, 18, decoded);
 }
 
-static Status fill_kernels(const Trace *t, Rows *rows, Table *table) {
+static Status fill_kernels(const Trace *t, unsigned names, Rows *rows, Table *table) {
     Wholes whole = {0, device_length(t), steps_length(t)};
     for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].kind == TRACE_KERNEL && in_step(&t->events[i])) {
@@ -137,11 +137,11 @@ static Status fill_kernels(const Trace *t, Rows *rows, Table *table) {
             whole.kernels += (double)trace_length(&t->events[i]);
         }
     TRY(rows_finish(rows));
-    for (int64_t i = 0; i < rows->count; i++) TRY(add_kernel(t, rows, i, whole, table));
+    for (int64_t i = 0; i < rows->count; i++) TRY(add_kernel(t, names, rows, i, whole, table));
     return table_arrange(table, &(TableView){.sort = "total_ns"});
 }
 
-Status table_kernels(const Trace *t, Table *table) {
+Status table_kernels(const Trace *t, unsigned names, Table *table) {
     static const TableColumn columns[] = {{"name", "Kernel", CELL_TEXT},
                                           {"operation", "Operation", CELL_TEXT},
                                           {"share", "Time %", CELL_SHARE},
@@ -163,7 +163,7 @@ Status table_kernels(const Trace *t, Table *table) {
                                           {"decoded", "Name tells", CELL_TEXT}};
     Rows rows = {0};
     *table = table_make("kernels", "Kernels", COLUMNS(columns));
-    Status status = fill_kernels(t, &rows, table);
+    Status status = fill_kernels(t, names, &rows, table);
     rows_free(&rows);
     if (!status && t->run.source == SOURCE_CUPTI)
         status =

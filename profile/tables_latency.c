@@ -5,7 +5,6 @@
 #include "base/memory.h"
 
 #include <math.h>
-#include <string.h>
 
 /* From the call to the command buffer, in it, and from its submission to the kernel's begin. */
 enum { CALLED, BUFFERED, SUBMITTED, WAITS };
@@ -50,13 +49,13 @@ static Status gather(const Trace *t, Waiting *w) {
     return OK;
 }
 
-static Status fill(Waiting *w, Stats *stats, Table *table) {
+static Status fill(Waiting *w, unsigned names, Stats *stats, Table *table) {
     for (int i = 0; i < WAITS; i++) TRY(row_values_stats(&w->waits[i], stats + i * w->count, w->count));
     for (int64_t row = 0; row < w->count; row++) {
         char name[KERNEL_NAME_BYTES];
-        kernel_short_name(w->names[row], name);
+        kernel_label(w->names[row], name);
         TRY(table_add_row(table));
-        TRY(table_set_text(table, 0, strchr(w->names[row], '(') ? name : w->names[row]));
+        TRY(table_set_text(table, 0, names & NAMES_FULL ? w->names[row] : name));
         table_set(table, 1, (double)stats[BUFFERED * w->count + row].count);
         for (int i = 0; i < WAITS; i++) {
             const Stats *s = &stats[i * w->count + row];
@@ -68,7 +67,7 @@ static Status fill(Waiting *w, Stats *stats, Table *table) {
     return OK;
 }
 
-Status table_latency(const Trace *t, Table *table) {
+Status table_latency(const Trace *t, unsigned names, Table *table) {
     static const TableColumn columns[] = {{"name", "Kernel", CELL_TEXT},
                                           {"instances", "Instances", CELL_COUNT},
                                           {"called_ns", "Call to queue", CELL_TIME},
@@ -82,7 +81,7 @@ Status table_latency(const Trace *t, Table *table) {
     Status status = gather(t, &waiting);
     Stats *stats = status ? NULL : memory_array((size_t)(WAITS * waiting.count) + 1, sizeof *stats);
     if (!status && !stats) status = fail(ERROR_MEMORY, "out of host memory for the profile's tables");
-    if (!status) status = fill(&waiting, stats, table);
+    if (!status) status = fill(&waiting, names, stats, table);
     memory_free(stats);
     waiting_free(&waiting);
     if (!status)

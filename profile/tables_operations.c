@@ -196,7 +196,8 @@ static Status fill_operations(const Trace *t, bool torch, Operations *o, Table *
                       torch ? "CUDA" : "device", text_device, (long long)t->run.steps);
 }
 
-Status table_operations(const Trace *t, bool torch, Table *table) {
+Status table_operations(const Trace *t, unsigned names, Table *table) {
+    bool torch = names & NAMES_TORCH;
     size_t room = (size_t)(t->count ? t->count : 1);
     Operations o = {.taken = memory_array(room, sizeof(double)),
                     .taken_below = memory_array(room, sizeof(double))};

@@ -137,6 +137,26 @@ static void is_documented(void **state) {
     sample_close(&s);
 }
 
+/* Kernels' names have no bound, a bundle's texts have one: what was written is read. */
+static void cuts_endless_names(void **state) {
+    (void)state;
+    Trace *t = sample_trace(FORM_FUSED, 1000);
+    char name[3 * BUNDLE_TEXT_BYTES];
+    memset(name, 'k', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].kind == TRACE_KERNEL) t->events[i].name = trace_name(t, name);
+    Sample s = {.traces = {t}};
+    expect_ok(profile_make(&t, 1, NULL, 0, &(ProfileOptions){0}, &s.profile));
+    char *text = rendered(&s);
+    Bundle bundle;
+    expect_ok(bundle_parse(text, (int64_t)strlen(text), "long.json", &bundle));
+    bundle_free(&bundle);
+    memory_free(text);
+    profile_free(&s.profile);
+    trace_close(t);
+}
+
 /* ---- what is refused ---- */
 
 typedef struct {
@@ -328,6 +348,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(writes_every_file, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(names_stay_text, scratch_setup, scratch_teardown),
         cmocka_unit_test(is_documented),
+        cmocka_unit_test(cuts_endless_names),
         cmocka_unit_test(refuses_what_is_wrong),
         cmocka_unit_test(survives_any_damage),
         cmocka_unit_test_setup_teardown(refuses_strange_files, scratch_setup, scratch_teardown),

@@ -225,6 +225,22 @@ static void expect_bound(Trace *t, const char *part) {
     trace_close(t);
 }
 
+/* Short or as the source tells them: --full-names. */
+static void kernels_have_short_and_full_names(void **state) {
+    (void)state;
+    static const char full[] = "void fusebox::scale<float, 4>(float*, long)";
+    Trace *t = sample_trace(FORM_FUSED, 0);
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].kind == TRACE_KERNEL) t->events[i].name = trace_name(t, full);
+    for (unsigned names = NAMES_PLAIN; names <= NAMES_FULL; names += NAMES_FULL) {
+        Tables tables;
+        expect_ok(tables_make(t, names, &tables));
+        assert_string_equal(tables_find(&tables, "kernels")->cells[0].text, names ? full : "scale<float, 4>");
+        tables_free(&tables);
+    }
+    trace_close(t);
+}
+
 /* Without steps that were timed with tracing off nothing is said of any. */
 static void questions_know_what_was_timed(void **state) {
     (void)state;
@@ -351,6 +367,7 @@ int main(void) {
         cmocka_unit_test(figures_need_a_step),
         cmocka_unit_test(audit_finds_each_fault),
         cmocka_unit_test(questions_have_figures),
+        cmocka_unit_test(kernels_have_short_and_full_names),
         cmocka_unit_test(questions_know_what_was_timed),
         cmocka_unit_test(questions_tell_the_bound),
         cmocka_unit_test_setup_teardown(chrome_is_valid, scratch_setup, scratch_teardown),
