@@ -48,17 +48,20 @@ static Status norm(Run *run, const Affine *parameters, NormSite site, Tensor r, 
 static Status enter(Run *run, const Affine *parameters, NormSite name, bool last, NormForward *n, Tensor *u) {
     *u = run->x;
     if (run->config->norm_place == NORM_AFTER) return OK;
-    TRY(norm(run, parameters, name, last ? run->in->x_out : none, none, n));
-    if (!tensor_empty(run->skip)) run->x = n->r;
+    bool skip = !tensor_empty(run->skip);
+    TRY(norm(run, parameters, name, last && skip ? run->in->x_out : none, none, n));
+    if (skip) run->x = n->r;
     run->skip = none;
     *u = n->y;
     return OK;
 }
 
-/* Closes it: its result goes into the stream. */
-static Status leave(Run *run, const Affine *parameters, NormSite name, bool last, Tensor result,
-                    NormForward *n) {
-    run->skip = result;
+/* Closes it, behind its last layer: what that made goes into the stream. */
+static Status leave(Run *run, const Affine *parameters, NormSite name, bool last,
+                    const LinearForward *closing, NormForward *n) {
+    bool added = !tensor_empty(closing->skip);
+    if (added) run->x = closing->y;
+    run->skip = added ? none : closing->y;
     if (run->config->norm_place == NORM_BEFORE) return OK;
     TRY(norm(run, parameters, name, none, last ? run->in->x_out : none, n));
     run->x = n->y;
@@ -88,6 +91,24 @@ static Status linear(Run *run, const Affine *parameters, const char *name, Tenso
     if (tensor_empty(y)) TRY(take(ctx, arena, name, x.dtype, shape, &l->y));
     ctx->place = name;
     return linear_forward(ctx, l);
+}
+
+/* The layer that closes a branch. It adds the stream to its result, unless a norm or a dropout comes between. */
+static Status closing_linear(Run *run, const Affine *parameters, const char *name, Tensor x, bool last,
+                             LinearForward *l) {
+    const BlockInput *in = run->in;
+    bool before = run->config->norm_place == NORM_BEFORE, adds = before && !dropout_on(&in->dropout);
+    Tensor y = last && before ? (adds ? in->x_out : in->skip_out) : none;
+    *l = (LinearForward){.x = x,
+                         .y = y,
+                         .weight = parameters->weight.weight,
+                         .bias = parameters->bias.weight,
+                         .skip = adds ? run->x : none};
+    if (in->again && last && before) return OK; // the result is there from the first time
+    ArenaKind arena = adds ? in->inner : ARENA_SCRATCH;
+    if (tensor_empty(y)) TRY(take(run->ctx, arena, adds ? "residual" : name, x.dtype, run->x.shape, &l->y));
+    run->ctx->place = name;
+    return linear_forward(run->ctx, l);
 }
 
 static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
@@ -144,9 +165,8 @@ static Status self_attention(Run *run, const BlockParameters *p, Block *b) {
                                       .past_on_device = in->past_on_device};
     Tensor keys_and_values = tensor_columns(b->qkv.y, C, tensor_width(b->qkv.y) - C);
     TRY(attend(run, "attention", tensor_columns(b->qkv.y, 0, C), keys_and_values, &b->attention));
-    TRY(linear(run, &p->projection, "attention.projection", b->attention.y, ACTIVATION_NONE, ARENA_SCRATCH,
-               none, 1, &b->projection));
-    return leave(run, &p->norm1, norm1, false, b->projection.y, &b->norm1);
+    TRY(closing_linear(run, &p->projection, "attention.projection", b->attention.y, false, &b->projection));
+    return leave(run, &p->norm1, norm1, false, &b->projection, &b->norm1);
 }
 
 static Status cross_attention(Run *run, const BlockParameters *p, Block *b) {
@@ -163,23 +183,18 @@ static Status cross_attention(Run *run, const BlockParameters *p, Block *b) {
     b->cross = (AttentionForward){.key_lengths = in->memory_lengths,
                                   .dropout = dropout_at(in->dropout, in->layer, SITE_CROSS)};
     TRY(attend(run, "cross attention", b->cross_query.y, keys_and_values, &b->cross));
-    TRY(linear(run, &p->cross_projection, "cross.projection", b->cross.y, ACTIVATION_NONE, ARENA_SCRATCH,
-               none, 1, &b->cross_projection));
-    return leave(run, &p->cross_norm, cross_norm, false, b->cross_projection.y, &b->cross_norm);
+    TRY(closing_linear(run, &p->cross_projection, "cross.projection", b->cross.y, false,
+                       &b->cross_projection));
+    return leave(run, &p->cross_norm, cross_norm, false, &b->cross_projection, &b->cross_norm);
 }
 
 static Status feed_forward(Run *run, const BlockParameters *p, Block *b) {
     const BlockInput *in = run->in;
-    Tensor u, y = run->config->norm_place == NORM_BEFORE ? in->skip_out : none;
+    Tensor u;
     TRY(enter(run, &p->norm2, norm2, true, &b->norm2, &u));
     TRY(linear(run, &p->expand, "mlp.expand", u, run->config->activation, in->hidden, none, 1, &b->expand));
-    if (in->again && run->config->norm_place == NORM_BEFORE) {
-        b->contract.x = b->expand.y; // the result is there from the first time
-        return OK;
-    }
-    TRY(linear(run, &p->contract, "mlp.contract", b->expand.y, ACTIVATION_NONE, ARENA_SCRATCH, y, 1,
-               &b->contract));
-    return leave(run, &p->norm2, norm2, true, b->contract.y, &b->norm2);
+    TRY(closing_linear(run, &p->contract, "mlp.contract", b->expand.y, true, &b->contract));
+    return leave(run, &p->norm2, norm2, true, &b->contract, &b->norm2);
 }
 
 Status block_forward(Ctx *ctx, const Config *c, const BlockParameters *p, const BlockInput *in, Block *b) {

@@ -2,8 +2,10 @@
  * attention to the encoder's output (cross attention), and the feed-forward layers. With the norm before
  * (GPT-2; Radford et al. 2019, section 2.3) or after (Vaswani et al. 2017, section 3.1) each branch f:
  *     before: x = x + f(norm(x))      after: x = norm(x + f(x))
- * Between branches the stream is two tensors, x and skip, whose sum is due: the addition belongs to the next
- * norm, which does it in the same pass over memory. With the norm after, a block's output has no skip. */
+ * With the norm before, the layer that closes a branch adds the stream to what it makes. Where dropout comes
+ * between, and with the norm after, the stream is then two tensors, x and skip, whose sum is due: the addition
+ * belongs to the next norm, which does it in the same pass over memory. With the norm after, a block's output
+ * has no skip. */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
 
@@ -46,7 +48,7 @@ typedef struct {
     ArenaKind inner;        // where what the backward pass reads is taken: ARENA_SAVED, or ARENA_SCRATCH
     ArenaKind hidden;       // where what lies inside the feed-forward layers is: as `inner`, or ARENA_SCRATCH
                             // and made again in the backward pass
-    Tensor x_out, skip_out; // (B, T, C): the outputs, taken by the caller; skip_out only with the norm before
+    Tensor x_out, skip_out; // (B, T, C): the outputs, taken by the caller; skip_out where a skip is left
     bool causal;            // of the self-attention
     Tensor lengths;         // (B) i32: tokens of each row that can be attended to; empty: all
     Tensor memory;          // (B, S, C): the encoder's output; empty where there is none

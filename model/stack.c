@@ -122,18 +122,18 @@ static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *
 }
 
 /* x and skip alternate between two pairs of tensors. Training keeps the x of each layer, which its last
- * norm's backward pass reads, and the skip where the block above runs again. */
+ * norm's backward pass reads, and the skip, which only dropout leaves, where the block above runs again. */
 static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x, Tensor *skip) {
     Tensor pairs[2][2] = {0};
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
-    bool before = s->config->norm_place == NORM_BEFORE;
+    bool skips = s->config->norm_place == NORM_BEFORE && dropout_on(&s->dropout);
     for (int64_t layer = 0; layer < s->layers; layer++) {
         Tensor *pair = pairs[layer % 2];
         ctx->layer = (int)(s->first_layer + layer);
         bool again = ctx->training && s->recompute == RECOMPUTE_BLOCKS;
         if (ctx->training || tensor_empty(pair[0]))
             TRY(take(ctx, ARENA_SAVED, "residual", ctx->dtype, x->shape, &pair[0]));
-        if (before && (again || tensor_empty(pair[1])))
+        if (skips && (again || tensor_empty(pair[1])))
             TRY(take(ctx, ARENA_SAVED, "branch", ctx->dtype, x->shape, &pair[1]));
         BlockInput input = block_input(ctx, s, in, layer);
         input.x = *x;

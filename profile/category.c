@@ -63,6 +63,7 @@ static const TorchName torch_names[] = {
     {OP_EMBED, "position sum", "aten::embedding_dense_backward", false},
     {OP_EMBED, "segment sum", "aten::embedding_dense_backward", false},
     {OP_NORM, "residual add", "aten::add", false},
+    {OP_LINEAR, "residual add", "aten::add", false},
     {OP_NORM, "column sums", "aten::sum", false}, // a bias gradient of the linear layer ahead
     {OP_NORM, "dropout", "aten::native_dropout", false},
     {OP_NORM, "dropout gradient", "aten::native_dropout_backward", false},

@@ -14,9 +14,10 @@ typedef struct {
     Activation kind;        // instead of GELU by tanh
     bool accumulate;        // dx +=
     int parts;              // layers that weight holds; 0: one
+    bool skip;              // added to y
 } Case;
 
-enum { X, WEIGHT, BIAS, DY, DWEIGHT, DBIAS, INPUT_PRE, DX, INPUTS };
+enum { X, WEIGHT, BIAS, DY, DWEIGHT, DBIAS, INPUT_PRE, DX, SKIP, INPUTS };
 enum { OUT_PRE, OUT_Y, OUT_DX, OUT_DWEIGHT, OUT_DBIAS, OUTPUTS };
 
 static const Case cases[] = {
@@ -64,12 +65,19 @@ static const Case cases[] = {
     {5, 7, 9, true, false, true, false, false, .parts = 3, .accumulate = true},
     {64, 40, 130, false, false, true, false, false, .parts = 2},
     {3, 16, 48, true, false, false, false, false, .parts = 3},
+    {64, 192, 48, true, false, true, false, false, .skip = true},
+    {33, 24, 72, false, false, true, true, false, .skip = true},
+    {3, 768, 40, true, false, true, false, false, .skip = true},
+    {1, 64, 257, false, false, false, false, false, .skip = true},
+    {257, 129, 65, true, false, false, false, false, .skip = true},
+    {130, 256, 128, true, false, true, true, false, .skip = true, .kind = ACTIVATION_RELU},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
 static int64_t input_count(const Case *c, int i) {
-    const int64_t counts[INPUTS] = {c->rows * c->in, c->out * c->in, c->out,          c->rows * c->out,
-                                    c->out * c->in,  c->out,         c->rows * c->in, c->rows * c->in};
+    const int64_t counts[INPUTS] = {c->rows * c->in,  c->out * c->in,  c->out,
+                                    c->rows * c->out, c->out * c->in,  c->out,
+                                    c->rows * c->in,  c->rows * c->in, c->rows * c->out};
     return counts[i];
 }
 
@@ -99,6 +107,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                        .bias = rig_put(rig, "bias", dtype, bias, in[BIAS]),
                        .pre = rig_blank(rig, "pre", dtype, when(c->gelu && c->saves, y)),
                        .y = rig_blank(rig, "y", c->logits ? wide : dtype, y),
+                       .skip = rig_put(rig, "skip", dtype, when(c->skip, y), in[SKIP]),
                        .activation = c->gelu ? activation_of(c) : ACTIVATION_NONE,
                        .parts = c->parts};
     expect_ok(linear_forward(ctx, &f));
@@ -184,6 +193,9 @@ static void model_forward(const Case *c, Units u, double *const *in, double **wa
             bound[OUT_Y][at] =
                 c->gelu ? STEEPEST * pre_error + tanh_error(u) * fabs(pre) + u.storage * fabs(want[OUT_Y][at])
                         : pre_error;
+            if (!c->skip) continue;
+            want[OUT_Y][at] += in[SKIP][at];
+            bound[OUT_Y][at] += error * fabs(in[SKIP][at]) + u.storage * fabs(want[OUT_Y][at]);
         }
 }
 
@@ -381,13 +393,16 @@ static void wrong_contracts_are_refused(void **state) {
     const LinearForward right = {.x = tensor_view(NULL, F32, shape2(4, 8)),
                                  .weight = tensor_view(NULL, F32, shape2(6, 8)),
                                  .y = tensor_view(NULL, F32, shape2(4, 6))};
-    LinearForward wrong[5] = {right, right, right, right, right};
+    LinearForward wrong[] = {right, right, right, right, right, right, right};
     wrong[0].x = tensor_view(NULL, F32, shape2(4, 7));
     wrong[1].bias = tensor_view(NULL, F32, shape1(8));
     wrong[2].activation = ACTIVATION_GELU_TANH; // training, and no pre
     wrong[3].pre = right.y;                     // and no activation
     wrong[4].activation = ACTIVATION_COUNT;
-    for (int i = 0; i < 5; i++) {
+    wrong[5].skip = right.x; // as wide as x, not as y
+    wrong[6].skip = wrong[6].pre = right.y;
+    wrong[6].activation = ACTIVATION_RELU;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         Status status = linear_forward(&ctx, &wrong[i]);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);

@@ -12,8 +12,8 @@
 #include "kernels/device/cuda.cuh"
 #include "kernels/gemm/gemm.h"
 
-/* What is done to P = alpha * op(A) op(B) + beta * C while it is still in registers. Vectors have C's dtype.
- * GELU is the tanh form. dbias is written, never accumulated. */
+/* What is done to P = alpha * op(A) op(B) + beta * C, or beta * added, while it is still in registers. Vectors
+ * have C's dtype. GELU is the tanh form. dbias is written, never accumulated. */
 typedef enum {
     EPILOGUE_NONE,
     EPILOGUE_BIAS,          // C = P + bias                            bias (n)
@@ -29,6 +29,7 @@ typedef enum {
 typedef struct {
     GemmEpilogueKind kind;
     const void *bias;
+    const void *added; // a matrix that lies as C does, for beta = 1; NULL: C itself
     void *dbias;
     void *aux; // written by GELU_AUX_BIAS, read by DGELU
     int64_t aux_ld;

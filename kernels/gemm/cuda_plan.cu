@@ -77,7 +77,7 @@ static PlanKey plan_key(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
                 (int64_t)(g->beta != 0) << 15 | (int64_t)(g->alpha == 1) << 16;
     key.epilogue = e->kind;
     key.alignments = alignment_log2(g->a) << (4 * ALIGN_A) | alignment_log2(g->b) << (4 * ALIGN_B) |
-                     alignment_log2(g->c) << (4 * ALIGN_C);
+                     alignment_log2((const void *)((uintptr_t)g->c | (uintptr_t)e->added)) << (4 * ALIGN_C);
     if (e->kind != EPILOGUE_NONE) {
         key.aux_ld = e->aux_ld;
         key.alignments |= alignment_log2(e->aux) << (4 * ALIGN_AUX) | alignment_log2(bias_of(e))
@@ -277,9 +277,9 @@ Status plan_run(Ctx *ctx, const Plan *plan, const Algorithm *algorithm, const Ge
     if (algorithm->own) return gemm_hopper_run(ctx, g, e, c);
     CudaDevice *device = cuda_device(ctx);
     const float alpha = (float)g->alpha, beta = (float)g->beta;
-    CUBLAS_TRY(cublasLtMatmul(device->blas, plan->product, &alpha, g->b, plan->a, g->a, plan->b, &beta, c,
-                              plan->c, c, plan->c, &algorithm->library, device->workspace,
-                              device->workspace_bytes, device->stream));
+    CUBLAS_TRY(cublasLtMatmul(device->blas, plan->product, &alpha, g->b, plan->a, g->a, plan->b, &beta,
+                              e->added ? e->added : c, plan->c, c, plan->c, &algorithm->library,
+                              device->workspace, device->workspace_bytes, device->stream));
     device->base.launches++;
     return OK;
 }

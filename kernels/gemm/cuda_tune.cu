@@ -112,7 +112,8 @@ Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g, const GemmEpilogue *e) {
     race.cold = fits_in_caches(cuda, g);
     const int64_t launches = device->launches; // the race's are not counted
     void *scratch = NULL;                      // stands for a C that is added to
-    Status status = g->beta != 0 ? device->allocate(device, bytes_of_c(g), &scratch) : OK;
+    const bool in_place = g->beta != 0 && !e->added;
+    Status status = in_place ? device->allocate(device, bytes_of_c(g), &scratch) : OK;
     if (status) { // no room: the first proposal will do
         status_free(status);
         plan->settled = true;

@@ -12,12 +12,19 @@ enum {
     PIECE = 4096, // elements of an activation that a thread does at a time
 };
 
-/* pre = bias in every row: the product then accumulates on top. */
-static void fill_bias(Ctx *ctx, Tensor bias, Tensor pre) {
-    int64_t rows = tensor_rows(pre);
-    size_t bytes = (size_t)tensor_width(pre) * sizeof(float);
+/* pre = bias in every row, plus skip, either of which may be empty: the product then accumulates on top. */
+static void fill(Ctx *ctx, Tensor bias, Tensor skip, Tensor pre) {
+    int64_t rows = tensor_rows(pre), width = tensor_width(pre);
+    const float *added = tensor_empty(bias) ? NULL : bias.data;
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
-    for (int64_t i = 0; i < rows; i++) memcpy(float_row(pre, i), bias.data, bytes);
+    for (int64_t i = 0; i < rows; i++) {
+        float *out = float_row(pre, i);
+        const float *from = tensor_empty(skip) ? added : float_row(skip, i);
+        memcpy(out, from, (size_t)width * sizeof(float));
+        if (from == added || !added) continue;
+#pragma omp simd
+        for (int64_t c = 0; c < width; c++) out[c] += added[c];
+    }
 }
 
 #define FOR_EACH(value)                                                                                      \
@@ -76,6 +83,7 @@ static void few_rows(Ctx *ctx, const LinearForward *l) {
     for (int64_t o = 0; o < out; o++)
         for (int64_t n = 0; n < rows; n++) {
             float pre = dot(float_row(l->x, n), float_row(l->weight, o), in) + (bias ? bias[o] : 0);
+            if (!tensor_empty(l->skip)) pre += float_row(l->skip, n)[o];
             if (!tensor_empty(l->pre)) float_row(l->pre, n)[o] = pre;
             activate_run(l->activation, &pre, 1, float_row(l->y, n) + o);
         }
@@ -88,10 +96,10 @@ Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
         return OK;
     }
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
-    bool bias = !tensor_empty(l->bias);
-    if (bias)
-        PRIMITIVE (ctx, "bias") fill_bias(ctx, l->bias, pre);
-    Gemm product = gemm_forward(l->x, l->weight, pre, bias ? 1 : 0);
+    bool bias = !tensor_empty(l->bias), skip = !tensor_empty(l->skip);
+    if (bias || skip)
+        PRIMITIVE (ctx, skip ? "bias, residual add" : "bias") fill(ctx, l->bias, l->skip, pre);
+    Gemm product = gemm_forward(l->x, l->weight, pre, bias || skip ? 1 : 0);
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
     if (l->activation != ACTIVATION_NONE)
         PRIMITIVE (ctx, activation_name(l->activation))

@@ -9,6 +9,10 @@ static void add_bias(const real *bias, int64_t rows, int64_t width, int64_t stri
         for (int64_t c = 0; c < width; c++) y[i * stride + c] += bias[c];
 }
 
+static void add_residual(const real *skip, int64_t count, real *y) {
+    for (int64_t i = 0; i < count; i++) y[i] += skip[i];
+}
+
 static const real SQRT_2_OVER_PI = (real)0.79788456080286535588;
 static const real SQRT_1_2 = (real)0.70710678118654752440;
 static const real SQRT_1_OVER_2_PI = (real)0.39894228040143267794;
@@ -57,6 +61,8 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias))
         PRIMITIVE (ctx, "bias add") add_bias(l->bias.data, rows, width, pre.stride, pre.data);
+    if (!tensor_empty(l->skip))
+        PRIMITIVE (ctx, "residual add") add_residual(l->skip.data, rows * width, l->y.data);
     if (l->activation != ACTIVATION_NONE)
         PRIMITIVE (ctx, activation_name(l->activation))
             activate(l->activation, pre.data, rows * width, l->y.data);

@@ -128,20 +128,26 @@ bool in_epilogue(Ctx *ctx, const Gemm *product, const GemmEpilogue *epilogue) {
     return gemm_cuda_supports(ctx, product, epilogue);
 }
 
+/* Without an epilogue, but perhaps with a matrix to add. */
+Status plain(Ctx *ctx, const Gemm *product, const GemmEpilogue *epilogue) {
+    return ctx->measuring ? OK : gemm_cuda_epilogue(ctx, product, epilogue);
+}
+
 template <typename T>
 Status forward(Ctx *ctx, const LinearForward *l) {
     if (linear_rows_suit(l)) {
         PRIMITIVE (ctx, "few rows") TRY(linear_rows(ctx, l));
         return OK;
     }
-    const Gemm product = gemm_forward(l->x, l->weight, l->y, 0);
-    const bool activate = l->activation != ACTIVATION_NONE;
+    const bool activate = l->activation != ACTIVATION_NONE, skip = !tensor_empty(l->skip);
+    const Gemm product = gemm_forward(l->x, l->weight, l->y, skip ? 1 : 0);
     const T *bias = data_of<T>(l->bias);
+    GemmEpilogue epilogue = {};
+    epilogue.added = l->skip.data;
     if (tensor_empty(l->bias) && !activate) {
-        PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
+        PRIMITIVE (ctx, skip ? "product, residual add" : "product") TRY(plain(ctx, &product, &epilogue));
         return OK;
     }
-    GemmEpilogue epilogue = {};
     epilogue.kind = !activate              ? EPILOGUE_BIAS
                     : tensor_empty(l->pre) ? EPILOGUE_GELU_BIAS
                                            : EPILOGUE_GELU_AUX_BIAS;
@@ -152,14 +158,17 @@ Status forward(Ctx *ctx, const LinearForward *l) {
     }
     const bool known = !activate || l->activation == ACTIVATION_GELU_TANH; // to cuBLASLt
     if (!tensor_empty(l->bias) && known && in_epilogue(ctx, &product, &epilogue)) {
-        PRIMITIVE (ctx, activate ? "product, bias, GELU" : "product, bias")
+        PRIMITIVE (ctx, activate ? "product, bias, GELU"
+                        : skip   ? "product, bias, residual add"
+                                 : "product, bias")
             TRY(gemm_cuda_epilogue(ctx, &product, &epilogue));
         return OK;
     }
 
     const int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
     T *pre = data_of<T>(l->pre), *y = data_of<T>(l->y);
-    PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
+    epilogue.kind = EPILOGUE_NONE;
+    PRIMITIVE (ctx, skip ? "product, residual add" : "product") TRY(plain(ctx, &product, &epilogue));
     const bool packs = walks_in_packs(VECTOR<T>, {width}, {bias, pre, y});
     PRIMITIVE (ctx, activate ? "bias, activation" : "bias") {
         DISPATCH_ACTIVATION(

@@ -20,6 +20,19 @@ static __global__ void add_bias(const T *bias, int64_t count, int64_t width, int
     }
 }
 
+/* y += skip */
+template <class T, int N>
+static __global__ void add_residual(const T *skip, int64_t count, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float sum[N], other[N];
+        load_floats(y + i, sum);
+        load_floats(skip + i, other);
+#pragma unroll
+        for (int e = 0; e < N; e++) sum[e] += other[e];
+        store_floats(y + i, sum);
+    }
+}
+
 template <Activation A>
 static __device__ float value(float z) {
     if constexpr (A == ACTIVATION_GELU_TANH)
@@ -95,6 +108,12 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
         PRIMITIVE (ctx, "bias add")
             TRY(LAUNCH_ELEMENTS(ctx, add_bias, T, packed, count, data_of<T>(l->bias), count, width,
                                 pre.stride, data_of<T>(pre)));
+    }
+    if (!tensor_empty(l->skip)) {
+        bool packed = walks_in_packs(VECTOR<T>, {count}, {l->skip.data, l->y.data});
+        PRIMITIVE (ctx, "residual add")
+            TRY(LAUNCH_ELEMENTS(ctx, add_residual, T, packed, count, data_of<T>(l->skip), count,
+                                data_of<T>(l->y)));
     }
     if (l->activation != ACTIVATION_NONE)
         PRIMITIVE (ctx, activation_name(l->activation))

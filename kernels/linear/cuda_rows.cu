@@ -15,6 +15,7 @@ constexpr int MANY_OUTPUTS = 16384; // from here on a warp makes more than one: 
 template <typename T, typename Y>
 struct Layer {
     const T *x, *weight, *bias; // (rows, in), (out, in), (out) or NULL
+    const T *skip;              // (rows, out) or NULL
     T *pre;                     // (rows, out) or NULL
     Y *y;                       // (rows, out)
     int rows, in, out;
@@ -69,7 +70,8 @@ __global__ void __launch_bounds__(WARP *WARPS) multiply_rows(const Layer<T, Y> l
             const float total = warp_sum(sum[o][m]);
             if (lane != o * ROWS + m || m >= l.rows || first + o >= l.out) continue;
             const int64_t at = (int64_t)m * l.out + first + o;
-            const float z = total + (l.bias ? to_float(l.bias[first + o]) : 0.f);
+            float z = total + (l.bias ? to_float(l.bias[first + o]) : 0.f);
+            if (l.skip) z += to_float(l.skip[at]);
             if (l.pre) l.pre[at] = from_float<T>(z);
             DISPATCH_ACTIVATION(l.activation, A, l.y[at] = from_float<Y>(activated<A>(z)));
         }
@@ -89,8 +91,9 @@ Status launch(Ctx *ctx, const Layer<T, Y> &l) {
 template <typename T, typename Y>
 Status multiply(Ctx *ctx, const LinearForward *l) {
     const Layer<T, Y> layer = {
-        data_of<T>(l->x), data_of<T>(l->weight),  data_of<T>(l->bias),          data_of<T>(l->pre),
-        data_of<Y>(l->y), (int)tensor_rows(l->x), (int)tensor_width(l->weight), (int)tensor_rows(l->weight),
+        data_of<T>(l->x),       data_of<T>(l->weight),        data_of<T>(l->bias),
+        data_of<T>(l->skip),    data_of<T>(l->pre),           data_of<Y>(l->y),
+        (int)tensor_rows(l->x), (int)tensor_width(l->weight), (int)tensor_rows(l->weight),
         l->activation};
     return layer.rows == 1 ? launch<T, Y, 1>(ctx, layer) : launch<T, Y, FEW>(ctx, layer);
 }

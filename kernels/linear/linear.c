@@ -60,7 +60,11 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
                    "the activation is a known one"));
     TRY(check_that("linear", l->parts >= 0 && (l->parts < 2 || (out % l->parts == 0 && !active)),
                    "parts are of one size, and have no activation"));
-    bool plain_product = !bias && !active;
+    bool skip = !tensor_empty(l->skip);
+    TRY(check_that("linear", !skip || (!active && l->parts < 2),
+                   "a skip goes with one layer, not activated"));
+    if (skip) TRY(check_dense("linear", "skip", l->skip, ctx->dtype, rows, out));
+    bool plain_product = !bias && !active && !skip;
     Dtype y_dtype = plain_product && l->y.dtype == F32 && ctx->dtype == BF16 ? F32 : ctx->dtype;
     TRY(check_dense("linear", "y", l->y, y_dtype, rows, out));
     if (tensor_empty(l->pre))
@@ -75,9 +79,10 @@ Status linear_forward(Ctx *ctx, const LinearForward *l) {
     if (tensor_rows(l->x) == 0) return OK;
     double rows = (double)tensor_rows(l->x), in = (double)tensor_width(l->weight);
     double out = (double)tensor_rows(l->weight);
-    double elementwise = (tensor_empty(l->bias) ? 0 : 1) + (l->activation == ACTIVATION_NONE ? 0 : 8);
-    size_t bytes = tensor_bytes(l->x) + tensor_bytes(l->weight) + tensor_bytes(l->bias) + tensor_bytes(l->y) +
-                   tensor_bytes(l->pre);
+    double elementwise = (tensor_empty(l->bias) ? 0 : 1) + (tensor_empty(l->skip) ? 0 : 1) +
+                         (l->activation == ACTIVATION_NONE ? 0 : 8);
+    size_t bytes = tensor_bytes(l->x) + tensor_bytes(l->weight) + tensor_bytes(l->bias) +
+                   tensor_bytes(l->skip) + tensor_bytes(l->y) + tensor_bytes(l->pre);
     Call call = {.operation = OP_LINEAR,
                  .pass = PASS_FORWARD,
                  .contract = l,

@@ -1,5 +1,6 @@
 /* linear: pre = x weight^T + bias;  y = activation(pre).  x (N, I), weight (O, I) as torch.nn.Linear stores
- * it. Without an activation y is pre, and the pre tensor stays empty. Activations:
+ * it. Without an activation y is pre, and the pre tensor stays empty; or y = pre + skip, where the layer closes
+ * a branch of a residual stream, whose gradient is then dy as well. Activations:
  *     GELU       z * Phi(z) = z/2 * (1 + erf(z / sqrt(2)))             Hendrycks, Gimpel 2016, section 2:
  * BERT
  *     GELU_TANH  z/2 * (1 + tanh(sqrt(2/pi) * (z + 0.044715 z^3)))     the same, approximated: GPT-2
@@ -33,6 +34,7 @@ typedef struct {
     Tensor x;      // (..., I)
     Tensor weight; // (O, I)
     Tensor bias;   // (O); may be empty
+    Tensor skip;   // (..., O); empty with an activation or parts. y may not lie where skip does
     Tensor pre;    // (..., O): saved input of the activation; empty without one, or when not training
     Tensor y;      // (..., O); fp32 allowed with bf16 inputs where bias and activation are absent (logits)
     Activation activation;
