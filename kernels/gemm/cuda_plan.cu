@@ -156,8 +156,7 @@ static Status describe(Plan *plan, const Ctx *ctx, const Gemm *g, const GemmEpil
     return make_layout(&plan->c, g->c_dtype, g->m, g->n, g->ldc, key->batch, key->c_step);
 }
 
-static Status set_preferences(cublasLtMatmulPreference_t preference, const CudaDevice *device,
-                              const Plan *plan) {
+static Status set_preferences(cublasLtMatmulPreference_t preference, size_t workspace, const Plan *plan) {
     const bool bf16 = (plan->key.types >> 8 & 15) == BF16;
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
@@ -175,18 +174,30 @@ static Status set_preferences(cublasLtMatmulPreference_t preference, const CudaD
         CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, s.attribute, &s.value, sizeof s.value));
     }
     CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                    &device->workspace_bytes,
-                                                    sizeof device->workspace_bytes));
+                                                    &workspace, sizeof workspace));
     return OK;
 }
 
-static Status library_proposals(const CudaDevice *device, const Plan *plan, Algorithm *proposals,
-                                int *count) {
+uint64_t algorithm_fingerprint(const Algorithm *algorithm) {
+    uint64_t hash = algorithm->own;
+    for (uint64_t word : algorithm->library.data)
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15ull, hash ^= hash >> 29;
+    return hash;
+}
+
+static void add_proposal(const Algorithm &proposal, Algorithm *proposals, int *count) {
+    for (int i = 0; i < *count; i++)
+        if (algorithm_fingerprint(&proposals[i]) == algorithm_fingerprint(&proposal)) return;
+    proposals[(*count)++] = proposal;
+}
+
+/* Adds what the library proposes for a workspace of so many bytes, and has not before. */
+static Status library_proposals(const CudaDevice *device, size_t workspace, const Plan *plan,
+                                Algorithm *proposals, int *count) {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t results[LIBRARY_PROPOSALS];
-    *count = 0;
     CUBLAS_TRY(cublasLtMatmulPreferenceCreate(&preference));
-    Status status = set_preferences(preference, device, plan);
+    Status status = set_preferences(preference, workspace, plan);
     if (!status) {
         int returned = 0;
         cublasStatus_t answer =
@@ -195,7 +206,7 @@ static Status library_proposals(const CudaDevice *device, const Plan *plan, Algo
         if (answer == CUBLAS_STATUS_SUCCESS) {
             for (int i = 0; i < returned; i++)
                 if (results[i].state == CUBLAS_STATUS_SUCCESS)
-                    proposals[(*count)++] = {false, results[i].algo};
+                    add_proposal({false, results[i].algo}, proposals, count);
         } else if (answer != CUBLAS_STATUS_NOT_SUPPORTED && answer != CUBLAS_STATUS_INVALID_VALUE) {
             status = cublas_status(answer, "cublasLtMatmulAlgoGetHeuristic");
         }
@@ -206,16 +217,11 @@ static Status library_proposals(const CudaDevice *device, const Plan *plan, Algo
 
 Status plan_proposals(const CudaDevice *device, const Plan *plan, const Gemm *g, const GemmEpilogue *e,
                       Algorithm *proposals, int *count) {
-    TRY(library_proposals(device, plan, proposals, count));
+    *count = 0;
+    TRY(library_proposals(device, device->workspace_bytes, plan, proposals, count));
+    TRY(library_proposals(device, 0, plan, proposals, count)); // kernels that need no counter cleared before
     if (choice_of_own() != OWN_NEVER && gemm_hopper_suits(device, g, e)) proposals[(*count)++] = {true, {}};
     return OK;
-}
-
-uint64_t algorithm_fingerprint(const Algorithm *algorithm) {
-    uint64_t hash = algorithm->own;
-    for (uint64_t word : algorithm->library.data)
-        hash = (hash ^ word) * 0x9E3779B97F4A7C15ull, hash ^= hash >> 29;
-    return hash;
 }
 
 /* Small products are over before a choice could matter; these take whatever comes first. */

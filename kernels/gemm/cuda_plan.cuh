@@ -42,7 +42,7 @@ CHECKED Status plan_run(Ctx *ctx, const Plan *plan, const Algorithm *algorithm, 
                         const GemmEpilogue *e, void *c);
 
 /* What cuBLASLt proposes for a plan, best guess first, then our own; `count` 0 when there is nothing. */
-enum { LIBRARY_PROPOSALS = 32, PLAN_PROPOSALS = LIBRARY_PROPOSALS + 1 };
+enum { LIBRARY_PROPOSALS = 32, PLAN_PROPOSALS = 2 * LIBRARY_PROPOSALS + 1 };
 CHECKED Status plan_proposals(const CudaDevice *device, const Plan *plan, const Gemm *g,
                               const GemmEpilogue *e, Algorithm *proposals, int *count);
 /* Tells algorithms apart. */
