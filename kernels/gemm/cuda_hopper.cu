@@ -201,7 +201,9 @@ Status launch(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {
     TRY(F::TRANSPOSED_B ? matrix_map(g->b, g->k, g->n, g->ldb, DEPTH / CLUSTER, &maps.b)
                         : matrix_map(g->b, g->n, g->k, g->ldb, COLUMNS / CLUSTER, &maps.b));
     TRY(matrix_map(c, g->m, g->n, g->ldc, 16, &maps.c));
-    if (e->aux) TRY(matrix_map(e->aux, g->m, g->n, e->aux_ld, F::READS_AUX ? 64 : 16, &maps.aux));
+    const void *aux = FINISH == Finish::ADD ? e->added : e->aux;
+    const int64_t aux_ld = FINISH == Finish::ADD ? g->ldc : e->aux_ld;
+    if (aux) TRY(matrix_map(aux, g->m, g->n, aux_ld, F::READS_AUX ? 64 : 16, &maps.aux));
     Problem p = {};
     p.n = int(g->n);
     p.steps = int(divide_up(g->k, DEPTH));
@@ -209,7 +211,7 @@ Status launch(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {
     p.group = rows_swept(g->k, p.rows);
     p.tiles = p.rows * int(divide_up(g->n, COLUMNS));
     p.bias = static_cast<const bf16 *>(e->bias);
-    p.aux = e->aux != nullptr;
+    p.aux = aux != nullptr;
     const int clusters = cuda_device(ctx)->multiprocessors / CLUSTER;
     return LAUNCH_CLUSTERS(ctx, CLUSTER, product_kernel<F>,
                            CLUSTER * (p.tiles < clusters ? p.tiles : clusters), THREADS,
@@ -223,11 +225,12 @@ bool gemm_hopper_suits(const CudaDevice *device, const Gemm *g, const GemmEpilog
     const bool slope = e->kind == EPILOGUE_DGELU, aux = slope || e->kind == EPILOGUE_GELU_AUX_BIAS;
     const bool bias = e->kind == EPILOGUE_BIAS || e->kind == EPILOGUE_GELU_BIAS || aux;
     if (g->a_dtype != BF16 || g->b_dtype != BF16 || g->c_dtype != BF16 || g->batch > 1) return false;
-    if (g->alpha != 1 || g->beta != 0 || g->transpose_a || g->transpose_b == slope) return false;
+    const bool adds = g->beta == 1 && e->added && (e->kind == EPILOGUE_BIAS || e->kind == EPILOGUE_NONE);
+    if (g->alpha != 1 || (g->beta != 0 && !adds) || g->transpose_a || g->transpose_b == slope) return false;
     if (!bias && e->kind != EPILOGUE_NONE) return false;
     if (g->m > INT_MAX / 2 || g->n > INT_MAX / 2 || g->k > INT_MAX / 2 || g->k == 0) return false;
     // the copy engine takes rows from 16-byte addresses on, and clips what it stores at 16 bytes
-    return walks_in_packs(8, {g->n, g->k, g->lda, g->ldb, g->ldc}, {g->a, g->b, g->c}) &&
+    return walks_in_packs(8, {g->n, g->k, g->lda, g->ldb, g->ldc}, {g->a, g->b, g->c, e->added}) &&
            (!aux || walks_in_packs(8, {e->aux_ld}, {e->aux})) && (uintptr_t)e->bias % 4 == 0 &&
            device->hopper;
 }
@@ -236,7 +239,8 @@ Status gemm_hopper_run(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) 
     using namespace hopper_gemm;
     switch (e->kind) {
     case EPILOGUE_NONE:
-    case EPILOGUE_BIAS: return launch<Finish::BIAS>(ctx, g, e, c);
+    case EPILOGUE_BIAS:
+        return g->beta == 0 ? launch<Finish::BIAS>(ctx, g, e, c) : launch<Finish::ADD>(ctx, g, e, c);
     case EPILOGUE_DGELU: return launch<Finish::SLOPE>(ctx, g, e, c);
     default: return launch<Finish::GELU>(ctx, g, e, c);
     }

@@ -55,8 +55,8 @@ template <class F>
 struct Parts {
     typename F::Shared &shared;
     const int warp, lane;
-    Ring<F::BUFFERS> ring; // SLOPE: filled with aux by a producer
-    int sending = -1;      // SLOPE: the buffer from which a part of c leaves, or -1
+    Ring<F::BUFFERS> ring; // READS_AUX: filled with aux by a producer
+    int sending = -1;      // READS_AUX: the buffer from which a part of c leaves, or -1
 
     __device__ explicit Parts(typename F::Shared &shared)
         : shared(shared), warp(uniform(int(threadIdx.x) % WARPGROUP / 32)), lane(int(threadIdx.x) % 32) {}
@@ -88,8 +88,8 @@ struct Parts {
         }
     }
 
-    /* Multiplies the 64 columns of part i by the slope of GELU at aux. */
-    __device__ void scale(float (&c)[COLUMNS / 8][4], int i) const {
+    /* SLOPE: multiplies the 64 columns of part i by the slope of GELU at aux. ADD: adds aux to them. */
+    __device__ void take_aux(float (&c)[COLUMNS / 8][4], int i) const {
         const uint8_t *const from = shared.parts[ring.stage][warp];
         wait(&shared.aux_filled[ring.stage], ring.parity);
 #pragma unroll
@@ -99,13 +99,20 @@ struct Parts {
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 float(&sums)[4] = c[8 * i + 2 * j + k / 2];
-                sums[k % 2 * 2] *= gelu_slope(__uint_as_float(words[k] << 16));
-                sums[k % 2 * 2 + 1] *= gelu_slope(__uint_as_float(words[k] & 0xffff0000u));
+                const float even = __uint_as_float(words[k] << 16);
+                const float odd = __uint_as_float(words[k] & 0xffff0000u);
+                if constexpr (F::FINISH == Finish::ADD) {
+                    sums[k % 2 * 2] += even;
+                    sums[k % 2 * 2 + 1] += odd;
+                } else {
+                    sums[k % 2 * 2] *= gelu_slope(even);
+                    sums[k % 2 * 2 + 1] *= gelu_slope(odd);
+                }
             }
         }
         __syncwarp();
     }
-    /* SLOPE: gives back the buffer before the last, or at a tile's end the last. */
+    /* READS_AUX: gives back the buffer before the last, or at a tile's end the last. */
     __device__ void sent() {
         if (lane == 0 && sending >= 0) {
             wait_stores_read<1>();
@@ -130,8 +137,9 @@ __device__ inline void finish_rows(Parts<F> &parts, const Bias &bias, const Prob
                                    float (&c)[COLUMNS / 8][4], int row, int column) {
 #pragma unroll
     for (int i = 0; i < ACROSS; i++) {
-        if constexpr (F::FINISH == Finish::SLOPE) {
-            parts.scale(c, i);
+        if constexpr (F::READS_AUX) {
+            if (F::FINISH == Finish::ADD) bias.add(c, i);
+            parts.take_aux(c, i);
             parts.store(maps.c, c, i, row, column);
             parts.sent();
             continue;

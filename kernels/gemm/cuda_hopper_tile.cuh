@@ -18,6 +18,7 @@ enum class Finish {
     BIAS,  // c = a b^T + bias; bias where it is there
     GELU,  // aux = a b^T + bias, c = gelu(aux); bias and aux where they are there
     SLOPE, // c = a b * gelu'(aux)
+    ADD,   // c = a b^T + bias + aux; bias where it is there
 };
 
 constexpr int CLUSTER = 2, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGROUP;
@@ -32,14 +33,14 @@ constexpr int STAGES = 5;
 template <Finish FINISH_>
 struct Form {
     static constexpr Finish FINISH = FINISH_;
-    static constexpr bool READS_AUX = FINISH == Finish::SLOPE;
+    static constexpr bool READS_AUX = FINISH == Finish::SLOPE || FINISH == Finish::ADD;
     static constexpr bool TRANSPOSED_B = FINISH == Finish::SLOPE; // b is (k, n), else (n, k)
     static constexpr int BUFFERS = READS_AUX ? 3 : 2;             // for parts
 
     struct Shared { // tiles from multiples of 1024 bytes on
         uint8_t a[STAGES][A_BYTES], b[STAGES][B_BYTES];
         uint8_t parts[BUFFERS][WARPS]
-                     [PART_BYTES]; // of c or GELU's aux on their way out, of SLOPE's both ways
+                     [PART_BYTES]; // of c or GELU's aux on their way out; both ways where aux is read
         uint64_t filled[STAGES], free[STAGES];
         uint64_t aux_filled[BUFFERS], aux_free[BUFFERS];
     };
