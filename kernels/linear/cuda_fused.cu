@@ -167,7 +167,8 @@ Status forward(Ctx *ctx, const LinearForward *l) {
 
     const int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
     T *pre = data_of<T>(l->pre), *y = data_of<T>(l->y);
-    epilogue.kind = EPILOGUE_NONE;
+    epilogue = {}; // the pass below has bias and activation
+    epilogue.added = l->skip.data;
     PRIMITIVE (ctx, skip ? "product, residual add" : "product") TRY(plain(ctx, &product, &epilogue));
     const bool packs = walks_in_packs(VECTOR<T>, {width}, {bias, pre, y});
     PRIMITIVE (ctx, activate ? "bias, activation" : "bias") {
