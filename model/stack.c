@@ -122,11 +122,11 @@ static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *
 }
 
 /* x and skip alternate between two pairs of tensors. Training keeps the x of each layer, which its last
- * norm's backward pass reads, and the skip, which only dropout leaves, where the block above runs again. */
+ * norm's backward pass reads, and the skip where the block above runs again. */
 static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x, Tensor *skip) {
     Tensor pairs[2][2] = {0};
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
-    bool skips = s->config->norm_place == NORM_BEFORE && dropout_on(&s->dropout);
+    bool skips = s->config->norm_place == NORM_BEFORE && ctx->training;
     for (int64_t layer = 0; layer < s->layers; layer++) {
         Tensor *pair = pairs[layer % 2];
         ctx->layer = (int)(s->first_layer + layer);
