@@ -235,6 +235,32 @@ static void test_work(void **state) {
     expect_about(flops[FORM_FUSED], flops[FORM_NAIVE]);
 }
 
+/* Above what was measured is an error, but where the data sheet has the limit that nothing passes. */
+static void test_limits(void **state) {
+    Trace *t = ((Trace **)*state)[FORM_FUSED];
+    const Peaks measured = t->run.measured, sheet = t->run.sheet, low = {1, 1}, high = {1e18, 1e18},
+                unknown = {0, 0};
+    const struct {
+        Peaks measured, sheet;
+        const char *flag;
+    } cases[] = {{high, unknown, ""},
+                 {low, unknown, "ERROR: above 100%"},
+                 {low, low, "ERROR: above 100%"},
+                 {low, high, "above what was measured"},
+                 {high, high, ""}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        t->run.measured = cases[i].measured;
+        t->run.sheet = cases[i].sheet;
+        Tables tables;
+        expect_ok(tables_make(t, false, &tables));
+        const Table *work = tables_find(&tables, "work");
+        assert_string_equal(work->cells[work->rows * work->column_count - 1].text, cases[i].flag);
+        tables_free(&tables);
+    }
+    t->run.measured = measured;
+    t->run.sheet = sheet;
+}
+
 static void test_memory(void **state) {
     Trace **traces = *state;
     Tables tables;
@@ -268,6 +294,7 @@ int main(void) {
                                         cmocka_unit_test(test_kernels),
                                         cmocka_unit_test(test_steps),
                                         cmocka_unit_test(test_work),
+                                        cmocka_unit_test(test_limits),
                                         cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tables, open_traces, close_traces);
 }
