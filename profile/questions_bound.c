@@ -217,9 +217,10 @@ static Status verdict(const ProfilePath *path, const Evidence *e, Answer *a) {
     if (e->memory > e->matrix)
         return answer_line(
             a, "%s: by memory. Try %s", path->label,
-            naive ? "--fused=1: its operations read and write what the naive ones pass through memory"
-                  : "a smaller dtype; the kernels are near what a copy reaches where their share of the "
-                    "limit is high");
+            naive    ? "--fused=1: its operations read and write what the naive ones pass through memory"
+            : e->cpu ? "the operations whose share of the limit is lowest"
+                     : "a smaller dtype; the kernels are near what a copy reaches where their share of the "
+                       "limit is high");
     return answer_line(a, "%s: by arithmetic. Try %s", path->label,
                        strcmp(path->trace->run.dtype, "fp32") == 0 && !e->cpu
                            ? "--dtype=bf16 or tf32, which use the tensor cores"
@@ -246,6 +247,10 @@ Status question_bound(const Profile *profile, const ProfilePath *path, Answer *a
             "limits; at the %s limits all would take %s of their %s",
             path->label, 100 * e.matrix / ns, 100 * e.memory / ns, e.limits,
             in_words(CELL_TIME, e.least).text, in_words(CELL_TIME, ns).text));
+    if (e.slack)
+        TRY(answer_line(a, "%s: the most to gain is in %s %s: %s at %.1f%% of its limit", path->label,
+                        e.slack->place, pass_name(e.slack->pass), in_words(CELL_TIME, e.slack->ns).text,
+                        100 * e.slack_share));
     if (path->trace->run.source != SOURCE_CUPTI) return OK; // no calls are known
     return answer_line(
         a,
