@@ -2,7 +2,7 @@
  * row order. */
 #include "kernels/embed/embed.h"
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/device/elements.cuh"
 #include "kernels/embed/cuda_sort.cuh"
 
 /* y[n,:] = table[tokens[n],:] */
@@ -44,19 +44,6 @@ static __global__ void scale(float factor, int64_t count, T *y) {
     }
 }
 
-/* y += x */
-template <class T, int N>
-static __global__ void add(const T *x, int64_t count, T *y) {
-    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        float a[N], b[N];
-        load_floats(y + i, a);
-        load_floats(x + i, b);
-#pragma unroll
-        for (int e = 0; e < N; e++) a[e] += b[e];
-        store_floats(y + i, a);
-    }
-}
-
 template <class T>
 static Status forward(Ctx *ctx, const EmbedForward *e) {
     int64_t count = tensor_count(e->y), width = tensor_width(e->y);
@@ -77,7 +64,8 @@ static Status forward(Ctx *ctx, const EmbedForward *e) {
             TRY(LAUNCH_ELEMENTS(ctx, gather_positions, T, position_packed, count, first, count, period,
                                 data_of<T>(positions)));
         PRIMITIVE (ctx, "add")
-            TRY(LAUNCH_ELEMENTS(ctx, add, T, packed, count, data_of<T>(positions), count, data_of<T>(e->y)));
+            TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(e->y), data_of<T>(positions),
+                                count, data_of<T>(e->y)));
     }
     if (tensor_empty(e->segment)) return OK;
     Tensor kinds; // (B, T, C)
@@ -87,7 +75,8 @@ static Status forward(Ctx *ctx, const EmbedForward *e) {
         TRY(LAUNCH_ELEMENTS(ctx, gather_segments, T, segment_packed, count, data_of<T>(e->segment),
                             data_of<int32_t>(e->segments), count, width, data_of<T>(kinds)));
     PRIMITIVE (ctx, "add")
-        TRY(LAUNCH_ELEMENTS(ctx, add, T, packed, count, data_of<T>(kinds), count, data_of<T>(e->y)));
+        TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(e->y), data_of<T>(kinds), count,
+                            data_of<T>(e->y)));
     return OK;
 }
 

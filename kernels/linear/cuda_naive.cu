@@ -2,7 +2,7 @@
 #include "kernels/linear/linear.h"
 
 #include "kernels/device/columns.cuh"
-#include "kernels/device/cuda.cuh"
+#include "kernels/device/elements.cuh"
 #include "kernels/gemm/gemm.h"
 #include "kernels/linear/cuda_activation.cuh"
 
@@ -17,19 +17,6 @@ static __global__ void add_bias(const T *bias, int64_t count, int64_t width, int
 #pragma unroll
         for (int e = 0; e < N; e++) sum[e] += b[e];
         store_floats(y + row * stride + column, sum);
-    }
-}
-
-/* y += skip */
-template <class T, int N>
-static __global__ void add_residual(const T *skip, int64_t count, T *y) {
-    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        float sum[N], other[N];
-        load_floats(y + i, sum);
-        load_floats(skip + i, other);
-#pragma unroll
-        for (int e = 0; e < N; e++) sum[e] += other[e];
-        store_floats(y + i, sum);
     }
 }
 
@@ -112,8 +99,8 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     if (!tensor_empty(l->skip)) {
         bool packed = walks_in_packs(VECTOR<T>, {count}, {l->skip.data, l->y.data});
         PRIMITIVE (ctx, "residual add")
-            TRY(LAUNCH_ELEMENTS(ctx, add_residual, T, packed, count, data_of<T>(l->skip), count,
-                                data_of<T>(l->y)));
+            TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(l->y), data_of<T>(l->skip),
+                                count, data_of<T>(l->y)));
     }
     if (l->activation != ACTIVATION_NONE)
         PRIMITIVE (ctx, activation_name(l->activation))

@@ -2,21 +2,8 @@
 #include "kernels/norm/norm.h"
 
 #include "kernels/device/columns.cuh"
-#include "kernels/device/cuda.cuh"
+#include "kernels/device/elements.cuh"
 #include "kernels/dropout/cuda_mask.cuh"
-
-/* r = x + skip */
-template <class T, int N>
-static __global__ void residual_add(const T *x, const T *skip, int64_t count, T *r) {
-    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        float sum[N], other[N];
-        load_floats(x + i, sum);
-        load_floats(skip + i, other);
-#pragma unroll
-        for (int e = 0; e < N; e++) sum[e] += other[e];
-        store_floats(r + i, sum);
-    }
-}
 
 /* One warp for each row. */
 template <class T, int N>
@@ -95,7 +82,7 @@ static Status forward(Ctx *ctx, const NormForward *f) {
         PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, f->dropout, f->skip, added));
     if (skip)
         PRIMITIVE (ctx, "residual add")
-            TRY(LAUNCH_ELEMENTS(ctx, residual_add, T, packed, count, data_of<T>(f->x), data_of<T>(added),
+            TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(f->x), data_of<T>(added),
                                 count, data_of<T>(r)));
     PRIMITIVE (ctx, "mean")
         TRY(LAUNCH_ROWS(ctx, row_mean, T, packed, rows, data_of<T>(r), rows, width, data_of<float>(f->mean)));
