@@ -1,6 +1,7 @@
 #include "model/profiling_sweep.h"
 
 #include "profile/sweep.h"
+#include "profile/window.h"
 
 #include <inttypes.h>
 
@@ -32,6 +33,19 @@ static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
     return sweep_add(&s->table, s->options->out, batch, seq);
 }
 
+/* A size is a row of the comparison, so it has one window. */
+static Status check_segments(const ProfilingOptions *options) {
+    Window window;
+    TRY(window_parse(options->window, &window));
+    int64_t segments = window.count;
+    window_close(&window);
+    if (segments == 1) return OK;
+    return fail(ERROR_USAGE,
+                "--profile=%.100s has %" PRId64
+                " segments; where sizes are compared it has one, as 2,0,1,5,1",
+                options->window, segments);
+}
+
 Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes, ProfileSize profile,
                        void *context, FILE *file) {
     int64_t batch = sizes->batch, seq = sizes->seq;
@@ -43,6 +57,7 @@ Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes,
                    .files = *options->window && *options->out,
                    .table = sweep_table(),
                    .left = batches.count * seqs.count};
+    if (sweep.files) TRY(check_segments(options));
     const TableView view = {.unit = options->unit, .full_names = options->full_names};
     Status status = OK;
     for (int64_t i = 0; i < batches.count * seqs.count && !status; i++)

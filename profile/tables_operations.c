@@ -191,9 +191,13 @@ static Status fill_operations(const Trace *t, bool torch, Operations *o, Table *
     cell_format(CELL_TIME, self, UNIT_AUTO, text);
     cell_format(CELL_TIME, self_device, UNIT_AUTO, text_device);
     if (host_only)
-        return table_note(table, "Self CPU time total: %s; of %lld steps", text, (long long)t->run.steps);
-    return table_note(table, "Self CPU time total: %s; self %s time total: %s; of %lld steps", text,
-                      torch ? "CUDA" : "device", text_device, (long long)t->run.steps);
+        TRY(table_note(table, "Self CPU time total: %s; of %lld steps", text, (long long)t->run.steps));
+    else
+        TRY(table_note(table, "Self CPU time total: %s; self %s time total: %s; of %lld steps", text,
+                       torch ? "CUDA" : "device", text_device, (long long)t->run.steps));
+    return table_note(table,
+                      "Memory: what was taken while it ran. The tensors that an operation fills are the "
+                      "model's, which takes them between operations");
 }
 
 Status table_operations(const Trace *t, unsigned names, Table *table) {
