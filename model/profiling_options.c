@@ -42,6 +42,7 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
                     "are queued together, and CUPTI gives them no times of their own there");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         TRY(option_needs(set, others[i], *o->window, "--profile"));
+    TRY(option_needs(set, "profile-trace", *o->out, "--profile-out"));
     TRY(options_exclude(set, "timer-only", "profile-out")); // nothing is traced, so there is nothing to write
     TRY(options_exclude(set, "timer-only", "profile-graphs"));
     TRY(options_exclude(set, "timer-only", "profile-latency"));

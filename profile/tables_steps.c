@@ -212,7 +212,7 @@ static Status add_perf(Table *table, const char *name, const double *values, int
     }
     TRY(table_add_row(table));
     TRY(table_set_text(table, 0, name));
-    table_set(table, 1, sum / (double)count);
+    table_set(table, 1, fmin(fmax(sum / (double)count, least), most)); // rounding must not push it out
     table_set(table, 2, most);
     table_set(table, 3, least);
     return OK;

@@ -80,6 +80,8 @@ static void test_refusals(void **state) {
     program_refuses(*state, ERROR_USAGE, "exclude each other",
                     PROFILED "--profile --timer-only --profile-out=there");
     program_refuses(*state, ERROR_USAGE, "without --profile", PROFILED "--profile-graphs");
+    program_refuses(*state, ERROR_USAGE, "without --profile-out",
+                    PROFILED "--profile --profile-trace=trace.json.gz");
     program_refuses(*state, ERROR_USAGE, "exclude each other",
                     PROFILED "--profile --profile-graphs --graphs=0");
     program_refuses(*state, ERROR_USAGE, "exclude each other",
