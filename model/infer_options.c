@@ -159,8 +159,12 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
         if (mode != INFER_PROFILE) TRY(options_exclude(set, uses[i].name, askers[mode]));
     }
     TRY(options_exclude(set, "profile", "json"));
+    TRY(options_exclude(set, "profile", "repeats")); // its window says how many passes there are
+    TRY(options_exclude(set, "profile", "warmup-runs"));
     TRY(options_exclude(set, "no-cache", "decoding"));
     TRY(options_exclude(set, "sweep", "json"));
+    TRY(options_exclude(set, "sweep", "repeats"));
+    TRY(options_exclude(set, "sweep", "warmup-runs"));
     TRY(profiling_options_check(&o->profiling, &o->compute, set, 0));
     if (mode == INFER_GENERATE && *o->profiling.window) TRY(text_profile_check(&o->profiling, o->tokens));
     TRY(option_needs(set, "profile-tokens", *o->profiling.window, "--profile"));
