@@ -194,7 +194,7 @@ static Status save(Run *run) {
     s->steps = o->steps;
     s->warmup = o->warmup;
     s->learning_rate = o->lr;
-    s->min_learning_rate = o->min_lr;
+    s->min_learning_rate = train_options_schedule(o).minimum;
     char *folder = NULL;
     TRY(checkpoint_step_folder(o->out, s->step, &folder));
     Status status =

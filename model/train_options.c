@@ -49,7 +49,8 @@ static const Option table[] = {
     {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences in a micro-batch"},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context"},
     {COUNT("accum", 1, 1 << 20, accum), .doc = "micro-batches in a step"},
-    {NUMBER("lr", 0, HUGE_VAL, lr), .doc = "highest learning rate; of noam the paper's if not given"},
+    {NUMBER("lr", 0, HUGE_VAL, lr), .doc = "highest learning rate",
+     .default_text = "0.001; of noam the paper's"},
     {NUMBER("min-lr", 0, HUGE_VAL, min_lr), .doc = "learning rate of the last step",
      .default_text = "a tenth of --lr"},
     {COUNT("warmup", 0, STEPS_MOST, warmup), .doc = "steps of linear warm-up",
@@ -106,7 +107,7 @@ static const TrainOptions defaults = {
     .batch = 8,
     .accum = 1,
     .steps = 500,
-    .lr = 1e-3,
+    .lr = FROM_OTHERS,
     .min_lr = FROM_OTHERS,
     .warmup = FROM_OTHERS,
     .schedule = SCHEDULE_COSINE,
@@ -135,15 +136,22 @@ static bool has_minimum(const TrainOptions *o) {
     return o->schedule != SCHEDULE_CONSTANT && o->schedule != SCHEDULE_NOAM;
 }
 
+/* That of noam waits for the model's width. */
+static void resolve_rate(TrainOptions *o) {
+    if (o->lr == FROM_OTHERS && o->schedule != SCHEDULE_NOAM) o->lr = 1e-3;
+}
+
 static void resolve(const OptionSet *set, TrainOptions *o) {
     compute_options_resolve(set, &o->compute);
     profiling_options_resolve(&o->profiling);
+    resolve_rate(o);
     if (o->warmup == FROM_OTHERS) o->warmup = o->steps / 10;
-    if (o->min_lr == FROM_OTHERS) o->min_lr = has_minimum(o) ? o->lr / 10 : o->lr;
+    if (o->min_lr == FROM_OTHERS && has_minimum(o)) o->min_lr = o->lr / 10;
 }
 
 /* What follows from others is to follow from those that a file, or a later command line, gives. */
 static void unresolve(const OptionSet *set, TrainOptions *o) {
+    if (!options_given(set, "lr")) o->lr = FROM_OTHERS;
     if (!options_given(set, "warmup")) o->warmup = FROM_OTHERS;
     if (!options_given(set, "min-lr")) o->min_lr = FROM_OTHERS;
 }
@@ -163,10 +171,11 @@ static Status check_sizes(const TrainOptions *o) {
 }
 
 static Status check_rates(const TrainOptions *o) {
-    if (o->min_lr > o->lr) return fail(ERROR_USAGE, "--min-lr=%g is above --lr=%g", o->min_lr, o->lr);
-    if (!has_minimum(o) && o->min_lr != o->lr)
+    if (!has_minimum(o) && o->min_lr != FROM_OTHERS)
         return fail(ERROR_USAGE, "--min-lr=%g has no effect with --schedule=%s", o->min_lr,
                     schedule_name(o->schedule));
+    if (has_minimum(o) && o->min_lr > o->lr)
+        return fail(ERROR_USAGE, "--min-lr=%g is above --lr=%g", o->min_lr, o->lr);
     /* The noam schedule knows no last step: a run may end on its way up. */
     if (o->warmup > o->steps && o->schedule != SCHEDULE_NOAM)
         return fail(ERROR_USAGE, "--warmup=%" PRId64 " is longer than --steps=%" PRId64, o->warmup, o->steps);
@@ -221,14 +230,18 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
     if (!options->print_config) return OK;
     *done = true;
     unresolve(set, options);
+    resolve_rate(options);
     return options_print(set);
 }
 
 /* What the command line leaves out is as in the first run, whose options lie in the file `path`. */
 static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
     if (!path_exists(path)) return OK;
+    bool minimum = options_given(set, "min-lr");
     unresolve(set, options);
     TRY(options_read_file(set, path));
+    /* The first run's schedule may have had one, and this one not. */
+    if (!minimum && !has_minimum(options)) options->min_lr = FROM_OTHERS;
     resolve(set, options);
     return train_options_check(options, set);
 }
@@ -270,8 +283,8 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
     if (o->seq > config->context)
         return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
                     config->context);
-    if (o->schedule == SCHEDULE_NOAM && !options_given(set, "lr"))
-        o->lr = o->min_lr = 1 / sqrt((double)config->width * (o->warmup > 1 ? (double)o->warmup : 1));
+    if (o->lr == FROM_OTHERS)
+        o->lr = 1 / sqrt((double)config->width * (o->warmup > 1 ? (double)o->warmup : 1));
     if (config->objective == OBJECTIVE_SEQUENCE && !*o->data)
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
     if (o->sample_every)
@@ -282,5 +295,5 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
 }
 
 Schedule train_options_schedule(const TrainOptions *o) {
-    return (Schedule){o->schedule, o->lr, o->min_lr, o->warmup, o->steps};
+    return (Schedule){o->schedule, o->lr, has_minimum(o) ? o->min_lr : o->lr, o->warmup, o->steps};
 }

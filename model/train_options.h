@@ -25,7 +25,8 @@ typedef struct {
     int64_t batch, seq;  // of a micro-batch: rows, tokens in a row (0: the context)
     int64_t accum;       // micro-batches in a step
     int64_t steps;       // of the whole run, resumed or not
-    double lr, min_lr;   // the highest and the last learning rate
+    double lr, min_lr;   // the highest and the last learning rate; -1: of noam, not known before
+                         // train_options_settle; of a schedule that has no last one
     int64_t warmup;      // steps
     ScheduleKind schedule;
     double weight_decay, beta1, beta2, eps; // AdamW

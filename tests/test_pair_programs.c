@@ -111,11 +111,12 @@ static void test_means(void **state) {
     for (int i = 0; i < 3; i++) assert_true(fabs(logged(*state, "val", "loss", parts[i]) / whole - 1) < 1e-6);
 }
 
-/* Resumed in the middle of an epoch, with other batch widths before and after. */
+/* Resumed in the middle of an epoch, with other batch widths before and after, at a rate that is given although
+ * it is what other schedules have if none is. */
 static void test_resume(void **state) {
 #define RESUME                                                                                               \
-    PAIRS "--steps=30 --val-every=7 --val-steps=2 --schedule=noam --label-smoothing=0.1 --dropout=0.2 "      \
-          "--accum=2 "
+    PAIRS "--steps=30 --val-every=7 --val-steps=2 --schedule=noam --lr=1e-3 --label-smoothing=0.1 "          \
+          "--dropout=0.2 --accum=2 "
     program_succeeds(*state, RESUME "--log=whole.jsonl --out=whole");
     program_succeeds(*state, RESUME "--log=parts.jsonl --out=parts --save-every=13 --keep=0");
     program_succeeds(*state, "rm -r parts/step-00000030; train --resume --out=parts -q --device=cpu");
@@ -123,6 +124,10 @@ static void test_resume(void **state) {
     program_succeeds(*state,
                      "train --resume=parts/step-00000013 --out=third -q --device=cpu --log=third.jsonl");
     assert_string_equal(log_numbers(*state, "third.jsonl", 13), whole);
+    /* What the first run's schedule had at its end, or had not, is no obstacle to another rate or schedule. */
+    program_succeeds(*state, "train --resume --out=third -q --device=cpu --steps=31 --lr=2e-3");
+    program_succeeds(*state, "train --resume --out=third -q --device=cpu --steps=32 --schedule=cosine");
+    program_succeeds(*state, "train --resume --out=third -q --device=cpu --steps=33 --schedule=constant");
 }
 
 static void test_masked(void **state) {

@@ -105,11 +105,11 @@ static void test_train_defaults(void **state) {
     assert_null(
         read_train("--steps=200 --lr=0.5 --schedule=constant --dtype=fp64 --warmup=0", &o, &set, &done));
     assert_int_equal(o.warmup, 0);
-    assert_true(o.min_lr == 0.5);
     assert_string_equal(o.compute.fused, "0");
     Schedule schedule = train_options_schedule(&o);
     assert_int_equal(schedule.kind, SCHEDULE_CONSTANT);
     assert_int_equal(schedule.steps, 200);
+    assert_true(schedule.minimum == 0.5);
     assert_true(schedule_rate(&schedule, 199) == 0.5);
     options_close(&set);
 }
@@ -137,6 +137,7 @@ static void test_train_contradictions(void **state) {
     train("--lr=1e-4 --min-lr=1e-3", "--min-lr=0.001 is above --lr=0.0001");
     train("--schedule=constant --min-lr=1e-5", "--min-lr=1e-05 has no effect with --schedule=constant");
     train("--schedule=noam --min-lr=1e-5", "--min-lr=1e-05 has no effect with --schedule=noam");
+    train("--schedule=noam --lr=1e-3 --min-lr=1e-3", "--min-lr=0.001 has no effect with --schedule=noam");
     train("--train-tokenizer=300", "--train-tokenizer needs --out=FOLDER, where the tokenizer goes");
     train("--steps=10 --warmup=11", "--warmup=11 is longer than --steps=10");
     train("--steps=10 --warmup=10", NULL);
