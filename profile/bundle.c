@@ -126,6 +126,7 @@ static void write_operations(JsonWriter *w, const Figures *f) {
         json_member_number(w, "launches", r->launches);
         json_member_number(w, "flops", r->work.flops);
         json_member_number(w, "least_bytes", r->work.bytes);
+        json_member_integer(w, "memory_bytes", r->memory);
         json_member_number(w, "share_of_limit", share);
         json_member_text(w, "limit", !peaks_known(peaks) ? "" : limit == 'm' ? "matrix" : "bandwidth");
         write_inside(w, r);

@@ -32,6 +32,10 @@ static Status grow(void *array, int count, int *room, size_t size) {
     return OK;
 }
 
+static bool in_window(const Fold *fold, const TraceEvent *e) {
+    return e->step >= fold->first && e->step < fold->first + fold->figures->steps;
+}
+
 /* Names of one trace are the same pointer where they are the same text. */
 static Status row_of(Fold *fold, const TraceEvent *e, int *index) {
     Figures *f = fold->figures;
@@ -348,17 +352,32 @@ static Status fold_times(Figures *f) {
     return OK;
 }
 
-static void fold_memory(Figures *f) {
+/* `taken` bytes more than before it are in use inside the call of an operation. */
+static Status fold_taken(Fold *fold, int64_t call, int64_t taken) {
+    int index;
+    TRY(row_of(fold, &fold->figures->trace->events[call], &index));
+    OperationRow *row = &fold->figures->rows[index];
+    if (taken > row->memory) row->memory = taken;
+    return OK;
+}
+
+static Status fold_memory(Fold *fold) {
+    Figures *f = fold->figures;
     const Trace *t = f->trace;
-    int64_t now[MEMORY_CLASS_COUNT] = {0}, sum = 0;
+    int64_t now[MEMORY_CLASS_COUNT] = {0}, sum = 0, call = -1, before = 0;
     for (int64_t i = 0; i < t->memory_count; i++) {
         const TraceMemory *m = &t->memory[i];
+        int64_t inside = trace_above(t, m->event, TRACE_OPERATION);
+        if (inside != call) before = sum;
+        call = inside;
         sum += m->bytes - now[m->class_];
         now[m->class_] = m->bytes;
+        if (call >= 0 && in_window(fold, &t->events[call])) TRY(fold_taken(fold, call, sum - before));
         if (sum <= f->peak_bytes) continue;
         f->peak_bytes = sum;
         memcpy(f->peak_classes, now, sizeof now);
     }
+    return OK;
 }
 
 static Status fold_all(Fold *fold) {
@@ -367,11 +386,11 @@ static Status fold_all(Fold *fold) {
     TRY(count_steps(fold));
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        if (e->step < fold->first || e->step >= fold->first + f->steps) continue;
+        if (!in_window(fold, e)) continue;
         TRY(trace_on_device(e) ? add_device(fold, e) : add_host(fold, e));
     }
     finish_rows(fold);
-    fold_memory(f);
+    TRY(fold_memory(fold));
     TRY(fold_times(f));
     return fold_phases(fold);
 }

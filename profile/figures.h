@@ -28,7 +28,8 @@ typedef struct {
     double ns, low, high; // of its device events: mean, least, most of the steps
     double host_ns;       // between its begin and its end on the host
     double calls, launches;
-    Work work; // the least that the contract demands
+    Work work;      // the least that the contract demands
+    int64_t memory; // bytes that a call takes on top of what lay there before: the most of all
     InsideRow *inside;
     int inside_count, inside_room;
 } OperationRow;

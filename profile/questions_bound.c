@@ -24,7 +24,7 @@ static int larger_saving(const void *a, const void *b) {
 }
 
 /* What an operation moved is not counted; but in its time no more can have been moved than a copy moves. */
-static Status saving(const Profile *profile, Pair pair, Answer *a) {
+static Status saving_of_time(const Profile *profile, Pair pair, Answer *a) {
     const OperationRow *n = pair.naive, *f = pair.fused;
     double bandwidth = profile->paths[0].trace->run.measured.bandwidth;
     const Difference *d = profile_difference(profile, n);
@@ -42,6 +42,15 @@ static Status saving(const Profile *profile, Pair pair, Answer *a) {
                        n->place, pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text,
                        in_words(CELL_TIME, n->ns).text, share(n->ns, f->ns), n->launches, f->launches, most,
                        in_words(CELL_BYTES, n->work.bytes).text, difference);
+}
+
+static Status saving(const Profile *profile, Pair pair, Answer *a) {
+    const OperationRow *n = pair.naive, *f = pair.fused;
+    TRY(saving_of_time(profile, pair, a));
+    if (n->memory == f->memory) return OK;
+    return answer_line(a, "%s %s: memory that a call takes at its peak %s to %s", n->place,
+                       pass_name(n->pass), in_words(CELL_BYTES, (double)n->memory).text,
+                       in_words(CELL_BYTES, (double)f->memory).text);
 }
 
 /* What one path does in other operations than the other: a token that is decoded as a whole. */

@@ -69,6 +69,27 @@ static void figures_keep_waiting_apart(void **state) {
     trace_close(t);
 }
 
+/* On top of what lay there before; what is given back and taken again counts once. */
+static void figures_know_what_a_call_takes(void **state) {
+    (void)state;
+    Trace *t = sample_trace(FORM_NAIVE, 0);
+    int64_t call = 0;
+    while (t->events[call].kind != TRACE_OPERATION || t->events[call].operation != OP_ATTENTION) call++;
+    int64_t at = t->events[call].begin;
+    const int64_t held[] = {100, 900, 500, 900, 100}; // before, in the call, and after it
+    for (int i = 0; i < 5; i++) {
+        int64_t inside = i == 0 || i == 4 ? -1 : i == 2 ? call + 1 : call; // and in a part of it
+        expect_ok(trace_add_memory(t, (TraceMemory){at + i, MEMORY_SCRATCH, held[i], inside}));
+    }
+    expect_ok(trace_finish(t));
+    Figures f;
+    expect_ok(figures_make(t, &f));
+    assert_int_equal(figures_find(&f, "attention", OP_ATTENTION, PASS_FORWARD)->memory, 800);
+    assert_int_equal(figures_find(&f, "attention", OP_ATTENTION, PASS_BACKWARD)->memory, 0);
+    figures_free(&f);
+    trace_close(t);
+}
+
 static void figures_need_a_step(void **state) {
     (void)state;
     Trace *t;
@@ -365,6 +386,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_add_up),
         cmocka_unit_test(figures_keep_waiting_apart),
+        cmocka_unit_test(figures_know_what_a_call_takes),
         cmocka_unit_test(figures_need_a_step),
         cmocka_unit_test(audit_finds_each_fault),
         cmocka_unit_test(questions_have_figures),
