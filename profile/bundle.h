@@ -29,7 +29,7 @@ typedef struct {
 } BundleRow;
 
 typedef struct {
-    char *label;
+    char *label, *source;
     double step_ms, low_ms, high_ms; // tracing off, if `timed`
     bool timed;
     double overhead, device_ns, tokens, flops, launches, peak_bytes;

@@ -40,6 +40,7 @@ static void read_audit(const json_t *audit, BundlePath *path) {
 static bool read_path(const json_t *from, BundlePath *path) {
     const json_t *step = json_object_get(from, "step"), *rows = json_object_get(from, "operations");
     *path = (BundlePath){.label = copy_of(from, "label"),
+                         .source = copy_of(from, "source"),
                          .step_ms = 1e-6 * number_of(step, "ns"),
                          .low_ms = 1e-6 * number_of(step, "low_ns"),
                          .high_ms = 1e-6 * number_of(step, "high_ns"),
@@ -53,7 +54,7 @@ static bool read_path(const json_t *from, BundlePath *path) {
     path->timed = !json_is_number(timed) || json_number_value(timed) > 0;
     read_audit(json_object_get(from, "audit"), path);
     path->rows = memory_array((size_t)count + 1, sizeof *path->rows);
-    if (!path->rows || !path->label) return false;
+    if (!path->rows || !path->label || !path->source) return false;
     for (int i = 0; i < count; i++) {
         path->row_count = i + 1; // what a row that failed holds is freed too
         const json_t *row = json_array_get(rows, (size_t)i);
@@ -112,6 +113,7 @@ void bundle_free(Bundle *bundle) {
         }
         memory_free(path->rows);
         memory_free(path->label);
+        memory_free(path->source);
     }
     memory_free(bundle->model);
     memory_free(bundle->device);

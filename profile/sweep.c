@@ -100,6 +100,9 @@ Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
     Status status = bundle_read(path, &bundle);
     memory_free(path);
     TRY(status);
+    if (!table->rows)
+        status = table_note(table, "%s, %s, on %s; records from: %s", bundle.model, bundle.dtype,
+                            bundle.device, bundle.paths[0].source);
     for (int i = 0; i < bundle.path_count && !status; i++)
         status = add_path(table, &bundle, &bundle.paths[i]);
     bundle_free(&bundle);

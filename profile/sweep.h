@@ -16,7 +16,7 @@ void sweep_suffix(int64_t batch, int64_t seq, char suffix[SWEEP_SUFFIX_BYTES]);
 /* An empty comparison table; table_free it. */
 Table sweep_table(void);
 
-/* Adds a row for each path of the bundle that a size left in `folder`. */
+/* Adds a row for each path of the bundle that a size left in `folder`; with the first, what ran on what. */
 CHECKED Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq);
 
 /* Prints the table to `file`, unless that is NULL, and writes sweep.md and sweep.csv into `folder`; `view` gives

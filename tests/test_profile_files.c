@@ -199,6 +199,8 @@ static void sweeps_leave_every_size(void **state) {
     const char *sizes = "--sweep --profile=1,0,1,2,1 --batch-sizes=1,2 --seq-lens=8,16";
     const Ran *ran = program_succeeds(*state, "train " TINY " %s --profile-out=t --report=questions", sizes);
     expect_text(ran->output, "Sizes side by side");
+    expect_text(ran->output, "fp32, on ");
+    expect_text(ran->output, "; records from: CPU clock");
     expect_sweep(*state, "t");
     program_succeeds(*state, "infer --model=gpt2-nano --device=cpu %s --profile-out=i -q", sizes);
     expect_sweep(*state, "i");
