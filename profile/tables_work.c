@@ -244,7 +244,7 @@ Status table_tensors(const Trace *t, Table *table) {
     enum { TENSORS_MOST = 100 };
     double all = 0;
     for (int64_t i = 0; i < t->tensor_count; i++) all += (double)t->tensors[i].bytes;
-    *table = table_make("tensors", "Largest tensors at the peak", COLUMNS(columns));
+    *table = table_make("tensors", "Largest tensors at the peak of their class", COLUMNS(columns));
     for (int64_t i = 0; i < t->tensor_count && i < TENSORS_MOST; i++) {
         const TraceTensor *tensor = &t->tensors[i];
         TRY(table_add_row(table));
@@ -253,5 +253,5 @@ Status table_tensors(const Trace *t, Table *table) {
         table_set(table, 2, (double)tensor->bytes);
         table_set(table, 3, share_of((double)tensor->bytes, all));
     }
-    return OK;
+    return table_note(table, "Each class has memory of its own, as much as it needs at its own peak.");
 }
