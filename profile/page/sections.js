@@ -244,7 +244,8 @@ function drawMemory() {
                  name => node('span', {}, node('i', {style: `background:${color(shades[name])}`}), name)));
     const lists = paths.map(
         path =>
-            node('details', {}, node('summary', {}, `the largest tensors at their class's peak, ${path.label}`),
+            node('details', {},
+                 node('summary', {}, `the largest tensors at their class's peak, ${path.label}`),
                  table([ {title: 'tensor', text: true}, {title: 'class', text: true}, {title: 'bytes'} ],
                        path.memory.largest.map(
                            t => [t.name, t.class, { text: bytes(t.bytes), value: t.bytes }]))));
