@@ -55,7 +55,7 @@ static Status compute(Job *job, uint64_t seed) {
 static void print_token(const Tokenizer *t, int32_t id) {
     int64_t length;
     const uint8_t *bytes = tokenizer_decode(t, id, &length);
-    fwrite(bytes, 1, (size_t)length, stdout);
+    if (length) fwrite(bytes, 1, (size_t)length, stdout); // a model may have more tokens than its tokenizer
 }
 
 /* In a list on one line: a line's end and its like as in C. */
