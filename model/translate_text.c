@@ -168,7 +168,7 @@ static Status keep_text(Job *job, Entry *entry, const int32_t *ids, int64_t coun
     if (!entry->text) return fail_memory();
     for (int64_t i = 0; i < count; i++, at += bytes) {
         const uint8_t *token = tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
-        memcpy(entry->text + at, token, (size_t)bytes);
+        if (bytes) memcpy(entry->text + at, token, (size_t)bytes);
     }
     for (int64_t i = 0; i < entry->length; i++)
         if (entry->text[i] == '\n' || entry->text[i] == '\r') entry->text[i] = ' ';
