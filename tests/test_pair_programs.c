@@ -4,6 +4,7 @@
 
 #include "data/safetensors.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,11 @@ static void test_translation(void **state) {
         for (const char *at = ran->output; (at = strchr(at, '\n')) != NULL; at++) lines++;
         assert_int_equal(lines, 60);
     }
+    program_succeeds(
+        *state,
+        PAIRS "--vocab=999 --steps=1 --warmup=0 --lr=0 --val-every=0 --out=wide"); /* few have a text */
+    program_succeeds(*state,
+                     "infer --model=wide --device=cpu --translate=source.txt --tokens=5 --min-tokens=5");
     const Ran *quiet = program_succeeds(
         *state, "head -2 source.txt >two.txt; infer --model=pairs --device=cpu --translate=two.txt -q");
     assert_string_equal(quiet->error, "");
@@ -138,12 +144,12 @@ static void test_masked(void **state) {
     expect_text(ran->error, "gap 1: dog ");
     expect_text(ran->error, "gap 2: two ");
     assert_null(strstr(ran->error, "no masked-token head"));
-    char *encoder = realpath("tests/fixtures/bert/encoder", NULL);
-    assert_non_null(encoder);
+    /* An encoder alone, and of more tokens than the tokenizer. */
+    char encoder[PATH_MAX];
+    assert_non_null(realpath("tests/fixtures/bert/encoder", encoder));
     ran = program_succeeds(*state, "infer --model=%s --tokenizer=bert --device=cpu --fill='one [MASK]'",
                            encoder);
     expect_text(ran->error, "no masked-token head");
-    free(encoder);
 }
 
 /* Embeddings of a line do not depend on the lines beside it, and pooling is what it says. */
