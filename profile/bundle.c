@@ -87,12 +87,22 @@ static void write_phases(JsonWriter *w, const Figures *f) {
     json_write_close(w, ']');
 }
 
+/* Of a kernel, or a primitive. Templates of C++ may have names longer than a bundle's texts: of those the
+ * beginning. */
+static void write_name(JsonWriter *w, const char *name) {
+    size_t length = strlen(name);
+    if (length > BUNDLE_TEXT_BYTES) length = BUNDLE_TEXT_BYTES;
+    while (length && ((unsigned char)name[length] & 0xC0) == 0x80) length--; // not inside a character
+    json_write_key(w, "name");
+    json_write_string(w, name, (int64_t)length);
+}
+
 static void write_inside(JsonWriter *w, const OperationRow *r) {
     json_member_open(w, "inside", '[');
     for (int i = 0; i < r->inside_count; i++) {
         const InsideRow *inside = &r->inside[i];
         json_write_open(w, '{');
-        json_member_text(w, "name", inside->name);
+        write_name(w, inside->name);
         json_member_text(w, "category", category_name(inside->category));
         json_member_number(w, "ns", inside->ns);
         json_member_number(w, "calls", inside->calls);
@@ -135,15 +145,6 @@ static void write_operations(JsonWriter *w, const Figures *f) {
     json_write_close(w, ']');
 }
 
-/* Templates of C++ may have names longer than a bundle's texts: of those the beginning. */
-static void write_kernel_name(JsonWriter *w, const char *name) {
-    size_t length = strlen(name);
-    if (length > BUNDLE_TEXT_BYTES) length = BUNDLE_TEXT_BYTES;
-    while (length && ((unsigned char)name[length] & 0xC0) == 0x80) length--; // not inside a character
-    json_write_key(w, "name");
-    json_write_string(w, name, (int64_t)length);
-}
-
 static void write_kernels(JsonWriter *w, const Figures *f) {
     json_write_line(w, 3, true);
     json_member_open(w, "kernels", '[');
@@ -154,7 +155,7 @@ static void write_kernels(JsonWriter *w, const Figures *f) {
         json_write_open(w, '{');
         kernel_label(k->name, label);
         kernel_decode(k->name, decoded);
-        write_kernel_name(w, k->name);
+        write_name(w, k->name);
         json_member_text(w, "label", label);
         json_member_text(w, "decoded", decoded);
         json_member_text(w, "kind", trace_kind_name(k->kind));

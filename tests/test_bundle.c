@@ -145,7 +145,10 @@ static void cuts_endless_names(void **state) {
     memset(name, 'k', sizeof name - 1);
     name[sizeof name - 1] = 0;
     for (int64_t i = 0; i < t->count; i++)
-        if (t->events[i].kind == TRACE_KERNEL) t->events[i].name = trace_name(t, name);
+        if (t->events[i].kind == TRACE_KERNEL) {
+            t->events[i].name = trace_name(t, name);
+            t->events[i].parent = trace_above(t, i, TRACE_OPERATION); // with no primitive between
+        }
     Sample s = {.traces = {t}};
     expect_ok(profile_make(&t, 1, NULL, 0, &(ProfileOptions){0}, &s.profile));
     char *text = rendered(&s);

@@ -57,7 +57,7 @@ function drawTree() {
             'operations-' + paths.indexOf(path), 'Operations' + (paths.length > 1 ? ', ' + path.label : ''),
             'A row with an arrow opens: the primitives and kernels that ran inside. The ' +
                 'limit is the larger of the two times ' +
-                'that the work needs at this machine\'s measured rates.',
+                'that the work needs at this machine\'s rates: measured, or else by its data sheet.',
             node('div', {class: 'scroll'},
                  node('table', {},
                       node('thead', {},
