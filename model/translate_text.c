@@ -305,6 +305,9 @@ static Status begin_first(Job *job) {
 /* One step of the profile, waited for: what comes before the tokens, or one of each row. */
 static Status profile_step(Job *job, int64_t step, bool sources) {
     Ctx *ctx = &job->ctx;
+    int64_t tokens = 0; // one of each row; of the sources all that are read, without padding
+    for (int64_t i = 0; sources && i < job->translator.options.sentences; i++)
+        tokens += job->entries[i].count;
     ctx->step = step;
     TRY(profiling_before(job->profiling, ctx, step, step));
     double start = device_clock();
@@ -312,7 +315,7 @@ static Status profile_step(Job *job, int64_t step, bool sources) {
     PROFILE_SCOPE(ctx, "forward") TRY(sources ? begin_first(job) : translator_step(ctx, &job->translator));
     TRY(ctx->device->synchronize(ctx->device));
     scope_end(ctx);
-    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0, 0);
+    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0, tokens);
 }
 
 static Status profile_sources(Job *job) {

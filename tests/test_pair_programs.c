@@ -3,6 +3,7 @@
 #include "tests/support/program.h"
 
 #include "data/safetensors.h"
+#include "profile/bundle.h"
 
 #include <limits.h>
 #include <math.h>
@@ -117,8 +118,8 @@ static void test_means(void **state) {
     for (int i = 0; i < 3; i++) assert_true(fabs(logged(*state, "val", "loss", parts[i]) / whole - 1) < 1e-6);
 }
 
-/* Resumed in the middle of an epoch, with other batch widths before and after, at a rate that is given although
- * it is what other schedules have if none is. */
+/* Resumed in the middle of an epoch, with other batch widths before and after, at a rate that is given
+ * although it is what other schedules have if none is. */
 static void test_resume(void **state) {
 #define RESUME                                                                                               \
     PAIRS "--steps=30 --val-every=7 --val-steps=2 --schedule=noam --lr=1e-3 --label-smoothing=0.1 "          \
@@ -130,7 +131,7 @@ static void test_resume(void **state) {
     program_succeeds(*state,
                      "train --resume=parts/step-00000013 --out=third -q --device=cpu --log=third.jsonl");
     assert_string_equal(log_numbers(*state, "third.jsonl", 13), whole);
-    /* What the first run's schedule had at its end, or had not, is no obstacle to another rate or schedule. */
+    /* The rate at the end of the first run's schedule is no obstacle to another rate or schedule. */
     program_succeeds(*state, "train --resume --out=third -q --device=cpu --steps=31 --lr=2e-3");
     program_succeeds(*state, "train --resume --out=third -q --device=cpu --steps=32 --schedule=cosine");
     program_succeeds(*state, "train --resume --out=third -q --device=cpu --steps=33 --schedule=constant");
@@ -182,7 +183,7 @@ static void test_embeddings(void **state) {
     assert_true(memcmp(rows[0], rows[1], sizeof rows[0]) != 0);
     program_refuses(*state, ERROR_USAGE, "this model has none",
                     "infer --model=masked --device=cpu --embed=lines.txt --output=e --pooling=pooler");
-    /* [CLS], 30 words and [SEP] fill the context of 32; the line with one word more is cut, and said to be. */
+    /* [CLS], 30 words and [SEP] fill the context of 32; a line with one word more is cut, and said to be. */
     const Ran *ran =
         program_succeeds(*state, "(seq 30 | tr '\\n' ' '; echo; seq 31 | tr '\\n' ' ') >long.txt; "
                                  "infer --model=masked --device=cpu --embed=long.txt --output=e.safetensors");
@@ -191,6 +192,20 @@ static void test_embeddings(void **state) {
     program_refuses(*state, ERROR_NONFINITE, "the embedding of line ",
                     "infer --model=wild --device=cpu --embed=lines.txt --output=wild.safetensors");
     program_succeeds(*state, "test ! -e wild.safetensors");
+}
+
+/* How many tokens a step of the profile has that reads the lines of this text. */
+static double source_tokens(const char *folder, const char *text) {
+    Bundle bundle;
+    program_succeeds(
+        folder,
+        "printf '%s' >some.txt; infer --model=pairs --device=cpu --translate=some.txt --tokens=4 "
+        "--min-tokens=4 --profile=0,0,0,1,1 --profile-tokens --profile-out=some -q",
+        text);
+    expect_ok(bundle_read(inside(folder, "some/profiling_stats_prefill.json"), &bundle));
+    double tokens = bundle.paths[0].tokens;
+    bundle_free(&bundle);
+    return tokens;
 }
 
 /* A batch is a step of a profile; reading the sources and each token stand apart in it. */
@@ -219,6 +234,9 @@ static void test_profile(void **state) {
     program_succeeds(*state, "grep -q '^decoding step,5,' T/tables_decode/ranges.csv");
     program_succeeds(*state, "grep -q '^encode,3,' T/tables_prefill/ranges.csv");
     program_succeeds(*state, "! grep -q '^encode,' T/tables_decode/ranges.csv");
+    double one = source_tokens(*state, "one\\n"), more = source_tokens(*state, "two dog runs two\\n");
+    assert_true(one > 0 && one < more);
+    assert_true(source_tokens(*state, "one\\ntwo dog runs two\\n") == one + more); // and no padding
     program_refuses(*state, ERROR_USAGE, "without --profile", "%s --profile-tokens", translate);
     program_refuses(*state, ERROR_USAGE, "without --translate=FILE",
                     "infer --model=gpt2-nano --device=cpu --prompt=x --profile --profile-tokens");
