@@ -63,10 +63,10 @@ typedef enum {
 int32_t tokenizer_special(const Tokenizer *tokenizer, SpecialToken token); // its id, or -1
 
 /* Trains a byte-level BPE of `vocab` tokens on texts (Sennrich, Haddow, Birch 2016, algorithm 1): <pad>, <s>,
- * </s>, <mask>, the 256 bytes, and merges, each the most frequent pair of tokens at its time (among equals the
- * one of the lowest ids), as long as it comes twice, of those that make a token of at most 256 bytes. Nothing
- * else decides: the same texts give the same tokenizer, in any order. ERROR_USAGE for a vocabulary of less than
- * TRAINED_LEAST. */
+ * </s>, <mask>, the 256 bytes, and merges, each the most frequent pair of tokens at its time (among equals
+ * the one of the lowest ids), as long as it comes twice, of those that make a token of at most 256 bytes.
+ * Nothing else decides: the same texts give the same tokenizer, in any order. ERROR_USAGE for a vocabulary of
+ * less than TRAINED_LEAST. */
 enum { TRAINED_LEAST = 4 + 256 };
 CHECKED Status tokenizer_train(const PathList *texts, int64_t vocab, Tokenizer **tokenizer);
 

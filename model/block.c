@@ -93,8 +93,8 @@ static Status linear(Run *run, const Affine *parameters, const char *name, Tenso
     return linear_forward(ctx, l);
 }
 
-/* The layer that closes a branch. With the norm before and when not training, it adds the stream to its result:
- * that makes a forward pass 2% faster, but not a training step, which leaves the sum to the norm. */
+/* The layer that closes a branch. With the norm before and when not training, it adds the stream to its
+ * result: that makes a forward pass 2% faster, but not a training step, which leaves the sum to the norm. */
 static Status closing_linear(Run *run, const Affine *parameters, const char *name, Tensor x, bool last,
                              LinearForward *l) {
     const BlockInput *in = run->in;

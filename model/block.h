@@ -2,9 +2,9 @@
  * attention to the encoder's output (cross attention), and the feed-forward layers. With the norm before
  * (GPT-2; Radford et al. 2019, section 2.3) or after (Vaswani et al. 2017, section 3.1) each branch f:
  *     before: x = x + f(norm(x))      after: x = norm(x + f(x))
- * With the norm before and when not training, the layer that closes a branch adds the stream to what it makes.
- * Else the stream is two tensors, x and skip, whose sum is due: the addition belongs to the next norm, which
- * does it in the same pass over memory. With the norm after, a block's output has no skip. */
+ * With the norm before and when not training, the layer that closes a branch adds the stream to what it
+ * makes. Else the stream is two tensors, x and skip, whose sum is due: the addition belongs to the next norm,
+ * which does it in the same pass over memory. With the norm after, a block's output has no skip. */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
 

@@ -31,8 +31,8 @@ CHECKED Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const T
 
 /* Around step `step`, from 1, of which `here` (from 1) is the number in this process. Between them the caller
  * runs the step with ctx, inside a scope named "step", and measures its time; of it it waited reader_ms. The
- * step had so many `tokens`, 0: batch * seq * accum. All do nothing for NULL. The arenas' peaks begin anew with
- * each segment. */
+ * step had so many `tokens`, 0: batch * seq * accum. All do nothing for NULL. The arenas' peaks begin anew
+ * with each segment. */
 CHECKED Status profiling_before(Profiling *profiling, Ctx *ctx, int64_t step, int64_t here);
 CHECKED Status profiling_after(Profiling *profiling, Ctx *ctx, double ms, double reader_ms, int64_t tokens);
 

@@ -53,7 +53,8 @@ static Status run(Ctx *ctx, const Gemm *product, void *to, const void *from, siz
     return OK;
 }
 
-/* A GPU that has just worked, say to choose the product's kernel, is held back by its power: a tenth and more. */
+/* A GPU that has just worked, say to choose the product's kernel, is held back by its limit of power, by a
+ * tenth and more. */
 static Status rest(Device *device) {
     const struct timespec length = {.tv_nsec = 30000000};
     TRY(device->synchronize(device));

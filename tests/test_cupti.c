@@ -321,7 +321,7 @@ static void latencies_are_kept(void **state) {
     (void)state;
     Tables tables;
     Trace *t = traced(&(CollectorOptions){0}, true);
-    expect_ok(tables_make(t, false, &tables));
+    expect_ok(tables_make(t, NAMES_PLAIN, &tables));
     assert_null(tables_find(&tables, "latency"));
     tables_free(&tables);
     trace_close(t);
@@ -330,7 +330,7 @@ static void latencies_are_kept(void **state) {
     collector_prepare(&(CollectorOptions){.latency = true});
     assert_true(gpu.cupti->latency());
     t = traced(&(CollectorOptions){.latency = true}, true);
-    expect_ok(tables_make(t, false, &tables));
+    expect_ok(tables_make(t, NAMES_PLAIN, &tables));
     const Table *latency = tables_find(&tables, "latency"), *kernels = tables_find(&tables, "kernels");
     assert_non_null(latency);
     assert_int_equal(latency->rows, kernels->rows);

@@ -94,7 +94,7 @@ static void test_operations(void **state) {
 static void test_torch_names(void **state) {
     Trace **traces = *state;
     Tables tables;
-    expect_ok(tables_make(traces[FORM_NAIVE], true, &tables));
+    expect_ok(tables_make(traces[FORM_NAIVE], NAMES_TORCH, &tables));
     const Table *t = tables_find(&tables, "operations");
     int64_t theirs = 0;
     for (int64_t row = 0; row < t->rows; row++) {
@@ -139,7 +139,7 @@ static void test_rates_of_each_step(void **state) {
     expect_ok(trace_set_times(t, (double[]){10, 20}, (double[]){1, 3}, 2, NULL, 0));
     expect_ok(trace_set_tokens(t, (double[]){50, 300}, NULL));
     expect_ok(trace_finish(t));
-    expect_ok(tables_make(t, false, &tables));
+    expect_ok(tables_make(t, NAMES_PLAIN, &tables));
     const Table *perf = tables_find(&tables, "perf");
     expect_about(cell(perf, find_row(perf, "tokens per second"), "least"), 5000);
     expect_about(cell(perf, find_row(perf, "tokens per second"), "most"), 15000);
@@ -161,7 +161,7 @@ static void test_sheet(void **state) {
 static void test_kernels(void **state) {
     Trace **traces = *state;
     Tables tables;
-    expect_ok(tables_make(traces[FORM_NAIVE], false, &tables));
+    expect_ok(tables_make(traces[FORM_NAIVE], NAMES_PLAIN, &tables));
     const Table *t = tables_find(&tables, "kernels");
     expect_about(sum_of(t, "share"), 1);
     for (int64_t row = 0; row < t->rows; row++) {
@@ -174,7 +174,7 @@ static void test_kernels(void **state) {
     assert_true(cell(t, row, "instances") == TRACED_STEPS * (4 * TRACED_LAYERS + 1 + 2 * TRACED_LAYERS));
     tables_free(&tables);
     /* Forward and backward are two kernels, though both parts are called "flash attention". */
-    expect_ok(tables_make(traces[FORM_FUSED], false, &tables));
+    expect_ok(tables_make(traces[FORM_FUSED], NAMES_PLAIN, &tables));
     t = tables_find(&tables, "kernels");
     row = find_row(t, "attention backward: flash attention");
     assert_true(cell(t, row, "instances") == TRACED_STEPS * TRACED_LAYERS);
@@ -188,7 +188,7 @@ static void test_steps(void **state) {
     Trace **traces = *state;
     for (int form = 0; form < FORM_COUNT; form++) {
         Tables tables;
-        expect_ok(tables_make(traces[form], false, &tables));
+        expect_ok(tables_make(traces[form], NAMES_PLAIN, &tables));
         const Table *model = tables_find(&tables, "model"), *ranges = tables_find(&tables, "ranges");
         expect_about(sum_of(model, "cpu_ns"), steps_ns(traces[form]));
         expect_about(sum_of(model, "device_ns"), device_ns(traces[form]));
@@ -221,7 +221,7 @@ static void test_work(void **state) {
     double flops[FORM_COUNT], counted[FORM_COUNT] = {0};
     for (int form = 0; form < FORM_COUNT; form++) {
         Tables tables;
-        expect_ok(tables_make(traces[form], false, &tables));
+        expect_ok(tables_make(traces[form], NAMES_PLAIN, &tables));
         const Table *t = tables_find(&tables, "work");
         int64_t all = t->rows - 1;
         flops[form] = cell(t, all, "flops");
@@ -252,7 +252,7 @@ static void test_limits(void **state) {
         t->run.measured = cases[i].measured;
         t->run.sheet = cases[i].sheet;
         Tables tables;
-        expect_ok(tables_make(t, false, &tables));
+        expect_ok(tables_make(t, NAMES_PLAIN, &tables));
         const Table *work = tables_find(&tables, "work");
         assert_string_equal(work->cells[work->rows * work->column_count - 1].text, cases[i].flag);
         tables_free(&tables);
@@ -264,7 +264,7 @@ static void test_limits(void **state) {
 static void test_memory(void **state) {
     Trace **traces = *state;
     Tables tables;
-    expect_ok(tables_make(traces[FORM_NAIVE], false, &tables));
+    expect_ok(tables_make(traces[FORM_NAIVE], NAMES_PLAIN, &tables));
     const Table *t = tables_find(&tables, "memory"), *tensors = tables_find(&tables, "tensors");
     expect_about(sum_of(t, "share"), 1);
     for (int64_t row = 0; row < t->rows; row++)

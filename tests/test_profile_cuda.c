@@ -36,7 +36,7 @@ static void test_activities(void **state) {
         Tables tables;
         print_message("%s %s\n", source_name(t->run.source), t->run.source_note);
         expect_kernels(t);
-        expect_ok(tables_make(t, false, &tables));
+        expect_ok(tables_make(t, NAMES_PLAIN, &tables));
         const Table *kernels = tables_find(&tables, "kernels");
         if (t->run.source == SOURCE_CUPTI) {
             double records = sum_of(kernels, "instances");
@@ -53,7 +53,7 @@ static void test_activities(void **state) {
                 }
         }
         tables_free(&tables);
-        expect_ok(tables_make(t, true, &tables)); // where calls of CUDA are rows too
+        expect_ok(tables_make(t, NAMES_TORCH, &tables)); // where calls of CUDA are rows too
         const Table *operations = tables_find(&tables, "operations");
         expect_about(sum_of(operations, "self_cpu_ns"), steps_ns(t));
         expect_about(sum_of(operations, "self_device_ns"), device_ns(t));
