@@ -82,8 +82,9 @@ static void print_path(const BundlePath *before, const BundlePath *after, FILE *
     }
     DiffKind step = judge(before->step_ms, before->low_ms, before->high_ms, after->step_ms, after->low_ms,
                           after->high_ms);
-    const char *name =
-        before->timed && after->timed ? "step, tracing off" : "step, tracing on in one of them";
+    const char *name = before->timed && after->timed   ? "step, tracing off"
+                       : before->timed || after->timed ? "step, tracing on in one of them"
+                                                       : "step, tracing on in both";
     fprintf(file, "%-33s %12.4f %12.4f %+8.1f%%  %-8s %.4f to %.4f, then %.4f to %.4f ms\n", name,
             before->step_ms, after->step_ms, 100 * growth(before->step_ms, after->step_ms), kind_name(step),
             before->low_ms, before->high_ms, after->low_ms, after->high_ms);

@@ -323,9 +323,15 @@ static void tells_what_changed(void **state) {
     assert_non_null(strstr(text, "FAIL fused: step changed by +4.00%"));
     assert_non_null(strstr(text, "FAIL fused: slow changed by +10.00%"));
     expect_no_wild_number(text);
+    assert_non_null(strstr(text, "tracing on in both"));
+    free(text);
+    before.paths[0].timed = true;
+    file = open_memstream(&text, &length);
+    expect_ok(diff_bundles(&before, &after, limits, 0, file, &exceeded));
+    fclose(file);
     assert_non_null(strstr(text, "tracing on in one of them"));
     free(text);
-    before.paths[0].timed = after.paths[0].timed = true;
+    after.paths[0].timed = true;
     before.path_count = 2; // of which the second is not in the other
     before.paths[1] = (BundlePath){.label = "mixed"};
     file = open_memstream(&text, &length);
