@@ -199,10 +199,14 @@ double trace_traced_tokens(const TraceRun *run, int64_t i) {
 
 /* ---- finishing ---- */
 
-static int earlier_memory(const void *a, const void *b) {
-    const TraceMemory *x = a, *y = b;
-    if (x->at != y->at) return x->at < y->at ? -1 : 1;
-    return (x > y) - (x < y);
+/* By insertion: samples come nearly in order, and those of one moment keep theirs. */
+static void sort_memory(TraceMemory *memory, int64_t count) {
+    for (int64_t i = 1; i < count; i++) {
+        const TraceMemory sample = memory[i];
+        int64_t to = i;
+        for (; to > 0 && memory[to - 1].at > sample.at; to--) memory[to] = memory[to - 1];
+        memory[to] = sample;
+    }
 }
 
 static int larger_tensor(const void *a, const void *b) {
@@ -259,7 +263,7 @@ Status trace_finish(Trace *t) {
         parent->device_total += e->device_total;
         parent->device_count += e->device_count + trace_on_device(e);
     }
-    if (t->memory_count) qsort(t->memory, (size_t)t->memory_count, sizeof *t->memory, earlier_memory);
+    sort_memory(t->memory, t->memory_count);
     if (t->tensor_count) qsort(t->tensors, (size_t)t->tensor_count, sizeof *t->tensors, larger_tensor);
     return OK;
 }

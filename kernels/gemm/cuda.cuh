@@ -12,8 +12,8 @@
 #include "kernels/device/cuda.cuh"
 #include "kernels/gemm/gemm.h"
 
-/* What is done to P = alpha * op(A) op(B) + beta * C, or beta * added, while it is still in registers. Vectors
- * have C's dtype. GELU is the tanh form. dbias is written, never accumulated. */
+/* What is done to P = alpha * op(A) op(B) + beta * C, or beta * added, while it is still in registers.
+ * Vectors have C's dtype. GELU is the tanh form. dbias is written, never accumulated. */
 typedef enum {
     EPILOGUE_NONE,
     EPILOGUE_BIAS,          // C = P + bias                            bias (n)

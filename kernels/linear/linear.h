@@ -1,11 +1,10 @@
 /* linear: pre = x weight^T + bias;  y = activation(pre).  x (N, I), weight (O, I) as torch.nn.Linear stores
- * it. Without an activation y is pre, and the pre tensor stays empty; or y = pre + skip, where the layer closes
- * a branch of a residual stream, whose gradient is then dy as well. Activations:
- *     GELU       z * Phi(z) = z/2 * (1 + erf(z / sqrt(2)))             Hendrycks, Gimpel 2016, section 2:
- * BERT
- *     GELU_TANH  z/2 * (1 + tanh(sqrt(2/pi) * (z + 0.044715 z^3)))     the same, approximated: GPT-2
- *     RELU       max(z, 0), with slope 0 at 0                          Vaswani et al. 2017, eq. 2
- *     TANH       tanh(z)                                               BERT's pooler
+ * it. Without an activation y is pre, and the pre tensor stays empty; or y = pre + skip, where the layer
+ * closes a branch of a residual stream, whose gradient is then dy as well. Activations:
+ *     GELU       z * Phi(z) = z/2 * (1 + erf(z / sqrt(2)))            Hendrycks, Gimpel 2016, section 2: BERT
+ *     GELU_TANH  z/2 * (1 + tanh(sqrt(2/pi) * (z + 0.044715 z^3)))    the same, approximated: GPT-2
+ *     RELU       max(z, 0), with slope 0 at 0                         Vaswani et al. 2017, eq. 2
+ *     TANH       tanh(z)                                              BERT's pooler
  * Backward: dpre = dy * activation'(pre), or dy itself where dy_is_dpre says that the layer above has done
  * it; dx = dpre weight (written, or added to what is there with `accumulate`);   dweight += dpre^T x;
  * dbias += sum over rows of dpre. Where x is the output of another linear with an activation, name that
