@@ -355,9 +355,9 @@ static void set_run(const Making *m, const TraceRun *run) {
     to->apart = c->apart;
     to->device = trace_name(t, c->device->name);
     to->library = trace_name(t, c->device->library);
-    char host[96];
-    counters_processor(host, sizeof host);
-    to->host = trace_name(t, host);
+    char host[PROCESSOR_BYTES];
+    device_processor(host);
+    to->host = trace_name(t, *host ? host : "a processor without a name");
     to->model = trace_name(t, run->model);
     to->dtype = trace_name(t, run->dtype);
     to->program = trace_name(t, run->program);

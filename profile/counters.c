@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <linux/perf_event.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -81,13 +80,4 @@ void counters_close(Counters *counters) {
         for (int i = 0; i < COUNTER_COUNT; i++)
             if (counters->descriptors[k][i] >= 0) close(counters->descriptors[k][i]);
     counters->threads = 0;
-}
-
-void counters_processor(char *name, size_t bytes) {
-    char line[256], model[96] = "";
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    while (file && !*model && fgets(line, sizeof line, file))
-        (void)sscanf(line, "model name : %95[^\n]", model);
-    if (file) fclose(file);
-    snprintf(name, bytes, "%s", *model ? model : "a processor without a name");
 }

@@ -2,8 +2,6 @@
 #ifndef PROFILE_COUNTERS_H
 #define PROFILE_COUNTERS_H
 
-#include <stddef.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -34,9 +32,6 @@ void counters_read(const Counters *counters, double counts[COUNTER_COUNT]);
 /* Why not all are known, for people; "" where nothing is amiss. Holds also after counters_close. */
 const char *counters_note(const Counters *counters);
 void counters_close(Counters *counters);
-
-/* The host's processor, as it calls itself: "AMD EPYC 9B45". */
-void counters_processor(char *name, size_t bytes);
 
 #ifdef __cplusplus
 }

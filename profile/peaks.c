@@ -11,9 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { REPEATS = 12, BURST = 3, COPIES = 4, CACHE_LIMIT = 1 << 20, PATTERN = 1 << 20 };
+enum { REPEATS = 12, COPIES = 4, CACHE_LIMIT = 1 << 20, PATTERN = 1 << 20 };
+
+/* A GPU that has just worked, say to choose the product's kernel, is held back by its limit of power, by a
+ * tenth and more: before so many runs it rests. */
+enum { BURST = 3, REST_MS = 30 };
 
 static double least(const double *values, int count) {
     double smallest = values[0];
@@ -53,15 +56,6 @@ static Status run(Ctx *ctx, const Gemm *product, void *to, const void *from, siz
     return OK;
 }
 
-/* A GPU that has just worked, say to choose the product's kernel, is held back by its limit of power, by a
- * tenth and more. */
-static Status rest(Device *device) {
-    const struct timespec length = {.tv_nsec = 30000000};
-    TRY(device->synchronize(device));
-    if (device->backend == BACKEND_CUDA) (void)nanosleep(&length, NULL);
-    return OK;
-}
-
 static Status time_runs(Ctx *ctx, const Gemm *product, void *to, const void *from, size_t bytes,
                         double *seconds) {
     Device *device = ctx->device;
@@ -72,7 +66,8 @@ static Status time_runs(Ctx *ctx, const Gemm *product, void *to, const void *fro
     Status status = OK;
     for (int i = -2; i < REPEATS && !status; i++) { // two runs to warm up
         double ms = 0;
-        if (i >= 0 && i % BURST == 0) status = rest(device);
+        if (i >= 0 && i % BURST == 0 && device->backend == BACKEND_CUDA)
+            status = device_rest(device, REST_MS);
         if (!status) status = device->event_record(device, start);
         if (!status) status = run(ctx, product, to, from, bytes);
         if (!status) status = device->event_record(device, end);

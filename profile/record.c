@@ -2,9 +2,7 @@
 
 #include "base/memory.h"
 
-#include <time.h>
-
-enum { DEPTH_LIMIT = 16, GROWTH = 4096 };
+enum { DEPTH_LIMIT = 16, GROWTH = 4096, APART_MS = 2 };
 
 typedef struct {
     Event *start, *end;
@@ -79,17 +77,9 @@ static Status make_room(Recorder *r) {
     return OK;
 }
 
-/* Alone, a primitive finds the device cool: none of its power went into what ran before. */
-static Status rest(Recorder *r) {
-    const struct timespec length = {.tv_nsec = 2000000};
-    TRY(r->device->synchronize(r->device));
-    (void)nanosleep(&length, NULL);
-    return OK;
-}
-
 static Status begin(Recorder *r, const Record *what) {
     int64_t index = -1;
-    if (r->options.apart && what->kind == RECORD_PRIMITIVE) TRY(rest(r));
+    if (r->options.apart && what->kind == RECORD_PRIMITIVE) TRY(device_rest(r->device, APART_MS));
     if (r->count >= r->options.limit) {
         r->dropped++;
     } else {

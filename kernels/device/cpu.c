@@ -114,13 +114,20 @@ static void cpu_close(Device *device) {
     memory_free(device);
 }
 
-static void describe(Device *device, int threads) {
-    char model[96] = "CPU", line[256];
+void device_processor(char name[PROCESSOR_BYTES]) {
+    char line[256];
     FILE *file = fopen("/proc/cpuinfo", "r");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "model name : %95[^\n]", model) == 1) break;
+    *name = 0;
+    while (file && !*name && fgets(line, sizeof line, file))
+        (void)sscanf(line, "model name : %95[^\n]", name);
     if (file) fclose(file);
-    snprintf(device->name, sizeof device->name, "%s, %d thread%s", model, threads, threads == 1 ? "" : "s");
+}
+
+static void describe(Device *device, int threads) {
+    char model[PROCESSOR_BYTES];
+    device_processor(model);
+    snprintf(device->name, sizeof device->name, "%s, %d thread%s", *model ? model : "CPU", threads,
+             threads == 1 ? "" : "s");
 
     /* "OpenBLAS 0.3.21 NO_LAPACK ... " -> the name and the version alone. */
     const char *config = openblas_get_config();

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 Status device_open(const char *choice, int threads, Device **device) {
     if (strcmp(choice, "cpu") == 0) return device_open_cpu(threads, device);
@@ -26,4 +27,11 @@ Status device_open(const char *choice, int threads, Device **device) {
                     "--device=%s: this build has no CUDA; build with nvcc installed, or use --device=cpu",
                     choice);
     return device_open_cuda(index, device);
+}
+
+Status device_rest(Device *device, int milliseconds) {
+    const struct timespec length = {.tv_nsec = milliseconds * 1000000L};
+    TRY(device->synchronize(device));
+    (void)nanosleep(&length, NULL);
+    return OK;
 }

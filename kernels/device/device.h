@@ -105,6 +105,14 @@ CHECKED Status device_open(const char *choice, int threads, Device **device);
 /* Seconds of the monotonic clock. */
 double device_clock(void);
 
+/* The host's processor, as it calls itself: "AMD EPYC 9B45"; "" where it does not. */
+enum { PROCESSOR_BYTES = 96 };
+void device_processor(char name[PROCESSOR_BYTES]);
+
+/* Waits until the device has nothing to do, and then that long: what runs next finds it cool, and all of its
+ * power. */
+CHECKED Status device_rest(Device *device, int milliseconds);
+
 #ifdef __cplusplus
 }
 #endif
