@@ -89,14 +89,9 @@ static double limit_share(const OperationRow *row, const Peaks *peaks) {
     return work_share(row->work, 1e-6 * row->ns, peaks, &limit);
 }
 
-/* What was measured is less than what the machine can do, since a short product and a copy do not reach it
- * either; what its data sheet says is more. So the data sheet's limit is the one that nothing passes,
- * where it is known. */
 static Status check_limits(Trace *t, const Figures *f) {
-    const Peaks *measured = &t->run.measured, *sheet = &t->run.sheet;
-    bool known = peaks_known(sheet);
-    if (!f->row_count || (!known && !peaks_known(measured))) return OK;
-    const Peaks *most = known ? sheet : measured;
+    const Peaks *measured = &t->run.measured, *most = trace_utmost(&t->run);
+    if (!f->row_count || !peaks_known(most)) return OK;
     const OperationRow *highest = &f->rows[0];
     int above = 0, above_measured = 0;
     for (int i = 0; i < f->row_count; i++) {
@@ -108,7 +103,7 @@ static Status check_limits(Trace *t, const Figures *f) {
         t, "no operation above the machine's limit", above == 0,
         "%d above; highest %s %s with %.1f%% of the %s limit; %d above what was measured%s", above,
         highest->place, pass_name(highest->pass), 100 * limit_share(highest, most),
-        known ? "data sheet's" : "measured", above_measured,
+        most == measured ? "measured" : "data sheet's", above_measured,
         above ? ": its data stay in a cache, or its work is counted too high" : "");
 }
 

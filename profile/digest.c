@@ -74,8 +74,7 @@ static void print_phases(const ProfilePath *path, FILE *file) {
 
 static void print_operations(const Profile *profile, const ProfilePath *path, FILE *file) {
     const Figures *f = &path->figures;
-    const TraceRun *run = &path->trace->run;
-    const Peaks *peaks = peaks_known(&run->measured) ? &run->measured : &run->sheet;
+    const Peaks *peaks = trace_limits(&path->trace->run);
     double total = figures_pass_ns(f, PASS_COUNT);
     fprintf(file,
             "\n## Operations: %s\n\n| operation | pass | form | time | share | launches | TFLOP/s | TB/s | "

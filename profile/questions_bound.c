@@ -152,10 +152,9 @@ static void weigh_row(const OperationRow *r, char limit, Evidence *e) {
 static void weigh_work(const ProfilePath *path, Evidence *e) {
     const Figures *f = &path->figures;
     const TraceRun *run = &path->trace->run;
-    bool measured = peaks_known(&run->measured);
-    const Peaks *peaks = measured ? &run->measured : &run->sheet;
+    const Peaks *peaks = trace_limits(run);
     if (!peaks_known(peaks)) return;
-    e->limits = measured ? "measured" : "data sheet's";
+    e->limits = peaks == &run->measured ? "measured" : "data sheet's";
     for (int i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         char limit;

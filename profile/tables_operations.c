@@ -80,8 +80,8 @@ static Status sum_events(const Trace *t, bool torch, Operations *o) {
         row->device += between ? (double)e->device_self : (double)e->device_total;
         row->memory += between ? o->taken[i] : o->taken_below[i];
         if (e->kind != TRACE_RUNTIME || e->parent < 0) continue;
-        name_event(&t->events[e->parent], torch, name,
-                   &joins); // there a call is no part of its caller's self
+        /* There a call is no part of its caller's self. */
+        name_event(&t->events[e->parent], torch, name, &joins);
         TRY(row_of(o, name, &row));
         row->self_cpu -= (double)trace_length(e);
     }

@@ -184,6 +184,14 @@ Status trace_set_tokens(Trace *trace, const double *step_tokens, const double *t
     return fail(ERROR_MEMORY, "out of host memory for the profile");
 }
 
+const Peaks *trace_limits(const TraceRun *run) {
+    return peaks_known(&run->measured) ? &run->measured : &run->sheet;
+}
+
+const Peaks *trace_utmost(const TraceRun *run) {
+    return peaks_known(&run->sheet) ? &run->sheet : &run->measured;
+}
+
 static double tokens_at(const TraceRun *run, const double *tokens, int64_t count, int64_t i) {
     if (tokens && i < count) return tokens[i];
     return (double)run->batch * (double)run->seq * (double)(run->accum > 0 ? run->accum : 1);

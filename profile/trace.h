@@ -204,6 +204,12 @@ CHECKED Status trace_set_times(Trace *trace, const double *step_ms, const double
 /* How many tokens each of those steps had, `steps` and `traced` of them; copies. */
 CHECKED Status trace_set_tokens(Trace *trace, const double *step_tokens, const double *traced_tokens);
 
+/* The limits that shares are of: those that were measured, else the data sheet's; and those that nothing
+ * passes: the data sheet's, since what was measured is less than the machine can do, else those that were
+ * measured. Unknown where both are. */
+const Peaks *trace_limits(const TraceRun *run);
+const Peaks *trace_utmost(const TraceRun *run);
+
 /* Tokens of the i-th untraced step, or recorded one. */
 double trace_step_tokens(const TraceRun *run, int64_t i);
 double trace_traced_tokens(const TraceRun *run, int64_t i);
