@@ -74,23 +74,28 @@ static int parts_of(const Config *c, int parts) {
     return c->objective != OBJECTIVE_NEXT_TOKEN && c->kv_heads == c->heads ? parts : 1;
 }
 
-/* A linear layer with some of the rows of `parameters`. y is taken from `arena` unless the caller has it:
- * from the scratch arena where the backward pass does not read it. */
+/* Runs the layer. y is taken from `arena` unless the caller has it: from the scratch arena where the backward
+ * pass does not read it. */
+static Status run_linear(Ctx *ctx, const char *name, ArenaKind arena, LinearForward *l) {
+    Tensor x = l->x;
+    Shape shape = shape3(x.shape.d[0], x.shape.d[1], l->weight.shape.d[0]);
+    if (l->activation != ACTIVATION_NONE && ctx->training)
+        TRY(take(ctx, arena, "before activation", x.dtype, shape, &l->pre));
+    if (tensor_empty(l->y)) TRY(take(ctx, arena, name, x.dtype, shape, &l->y));
+    ctx->place = name;
+    return linear_forward(ctx, l);
+}
+
+/* A linear layer with some of the rows of `parameters`. */
 static Status linear(Run *run, const Affine *parameters, const char *name, Tensor x, Activation activation,
                      ArenaKind arena, Tensor y, int parts, LinearForward *l) {
-    Ctx *ctx = run->ctx;
-    Shape shape = shape3(x.shape.d[0], x.shape.d[1], parameters->weight.weight.shape.d[0]);
     *l = (LinearForward){.x = x,
                          .y = y,
                          .weight = parameters->weight.weight,
                          .bias = parameters->bias.weight,
                          .activation = activation,
                          .parts = parts};
-    if (activation != ACTIVATION_NONE && ctx->training)
-        TRY(take(ctx, arena, "before activation", x.dtype, shape, &l->pre));
-    if (tensor_empty(y)) TRY(take(ctx, arena, name, x.dtype, shape, &l->y));
-    ctx->place = name;
-    return linear_forward(ctx, l);
+    return run_linear(run->ctx, name, arena, l);
 }
 
 /* The layer that closes a branch. With the norm before and when not training, it adds the stream to its
@@ -107,9 +112,7 @@ static Status closing_linear(Run *run, const Affine *parameters, const char *nam
                          .bias = parameters->bias.weight,
                          .skip = adds ? run->x : none};
     if (in->again && last && before) return OK; // the result is there from the first time
-    if (tensor_empty(l->y)) TRY(take(run->ctx, ARENA_SCRATCH, name, x.dtype, run->x.shape, &l->y));
-    run->ctx->place = name;
-    return linear_forward(run->ctx, l);
+    return run_linear(run->ctx, name, ARENA_SCRATCH, l);
 }
 
 static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
