@@ -4,14 +4,14 @@
 #include "data/loader.h"
 #include "data/safetensors.h"
 #include "model/checkpoint.h"
-#include "model/embed_text.h"
-#include "model/forward.h"
-#include "model/infer_options.h"
-#include "model/profiling_sweep.h"
-#include "model/session.h"
-#include "model/text_profile.h"
-#include "model/translate_text.h"
-#include "model/writer.h"
+#include "app/embed_text.h"
+#include "app/infer_benchmark.h"
+#include "app/infer_options.h"
+#include "app/profiling_sweep.h"
+#include "app/session.h"
+#include "app/text_profile.h"
+#include "app/translate_text.h"
+#include "app/stream_text.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,16 +1,16 @@
 /* train: trains a Transformer. Options in, calls down, report out; what a step is stands in
- * model/trainer.c. */
+ * run/trainer.c. */
 #include "base/memory.h"
 #include "kernels/guard.h"
-#include "model/batches.h"
+#include "run/batches.h"
 #include "model/checkpoint.h"
-#include "model/paths.h"
-#include "model/profiling.h"
-#include "model/profiling_sweep.h"
-#include "model/report.h"
-#include "model/train_options.h"
-#include "model/train_tokenizer.h"
-#include "model/writer.h"
+#include "app/compare_run.h"
+#include "app/profiling.h"
+#include "app/profiling_sweep.h"
+#include "app/report.h"
+#include "app/train_options.h"
+#include "app/train_tokenizer.h"
+#include "app/stream_text.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,13 +1,16 @@
 #define _GNU_SOURCE
 #include "base/memory.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum { CACHE_LINE = 64, HUGE_PAGE = 2 << 20 };
+enum { EXIT_CODE = 5 }; // ERROR_MEMORY of base/status.h, which itself stands on this file
 
 void *memory_reserve(size_t bytes) {
     void *pointer = NULL;
@@ -21,10 +24,21 @@ void *memory_reserve(size_t bytes) {
     return pointer;
 }
 
-void *memory_allocate(size_t bytes) {
-    void *pointer = memory_reserve(bytes);
-    if (pointer) memset(pointer, 0, bytes);
+/* A run that has no memory left for a list or a name cannot go on in any useful way. What it saves meanwhile is
+ * whole: files are written beside the old ones and renamed. */
+static _Noreturn void run_out(size_t bytes) {
+    fprintf(stderr, "%s: out of host memory: %zu bytes more were needed\n", program_invocation_short_name,
+            bytes);
+    exit(EXIT_CODE);
+}
+
+static void *or_run_out(void *pointer, size_t bytes) {
+    if (!pointer) run_out(bytes);
     return pointer;
+}
+
+void *memory_allocate(size_t bytes) {
+    return memset(or_run_out(memory_reserve(bytes), bytes), 0, bytes);
 }
 
 void memory_free(void *pointer) {
@@ -33,11 +47,22 @@ void memory_free(void *pointer) {
 
 void *memory_array(size_t count, size_t size) {
     size_t bytes;
-    return __builtin_mul_overflow(count, size, &bytes) ? NULL : memory_allocate(bytes);
+    if (__builtin_mul_overflow(count, size, &bytes)) run_out(SIZE_MAX);
+    return memory_allocate(bytes);
 }
 
 void *memory_resize(void *pointer, size_t bytes) {
-    return realloc(pointer, bytes ? bytes : 1);
+    return or_run_out(realloc(pointer, bytes ? bytes : 1), bytes);
+}
+
+void *memory_grow(void *array, int64_t *room, int64_t count, size_t size) {
+    if (count <= *room) return array;
+    int64_t more = *room + *room / 2 + 16;
+    size_t bytes;
+    if (more < count) more = count;
+    if (__builtin_mul_overflow((size_t)more, size, &bytes)) run_out(SIZE_MAX);
+    *room = more;
+    return memory_resize(array, bytes);
 }
 
 char *memory_text(const char *text) {
@@ -45,8 +70,8 @@ char *memory_text(const char *text) {
 }
 
 char *memory_text_slice(const char *text, size_t length) {
-    if (length == SIZE_MAX) return NULL;
+    if (length == SIZE_MAX) run_out(length);
     char *copy = memory_allocate(length + 1);
-    if (copy && length) memcpy(copy, text, length);
+    if (length) memcpy(copy, text, length);
     return copy;
 }

@@ -1,28 +1,34 @@
-/* memory: the one place of host allocations. Tensors do not come from here but from arenas (arena.h). */
+/* memory: the one place of host allocations. Tensors do not come from here but from arenas (arena.h). Where host
+ * memory has run out the program ends here, with exit code 5: only memory_reserve() returns NULL. */
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Zeroed memory, 64-byte aligned, or NULL. memory_free(NULL) does nothing. */
+/* Zeroed memory, 64-byte aligned. memory_free(NULL) does nothing. */
 void *memory_allocate(size_t bytes);
 void memory_free(void *pointer);
 
 /* Memory that is not zeroed, 64-byte aligned, or NULL: for arenas. */
 void *memory_reserve(size_t bytes);
 
-/* `count` zeroed elements of `size` bytes, or NULL; NULL too if the product overflows. */
+/* `count` zeroed elements of `size` bytes. */
 void *memory_array(size_t count, size_t size);
 
-/* Grows to `bytes` keeping the contents; returns NULL, leaving the old block alone, when there is no memory.
- * The grown part is not zeroed. */
+/* Grows or shrinks to `bytes`, keeping the contents. A grown part is not zeroed. */
 void *memory_resize(void *pointer, size_t bytes);
 
-/* A copy of `text` (of its first `length` bytes), or NULL. */
+/* Makes room for `count` elements of `size` bytes, so that adding one after another costs amortized constant time;
+ * *room is how many there is memory for, 0 and NULL at first:
+ *     list->items = memory_grow(list->items, &list->room, list->count + 1, sizeof *list->items); */
+void *memory_grow(void *array, int64_t *room, int64_t count, size_t size);
+
+/* A copy of `text`, of its first `length` bytes. */
 char *memory_text(const char *text);
 char *memory_text_slice(const char *text, size_t length);
 

@@ -11,9 +11,6 @@ struct Error {
     char message[1000];
 };
 
-/* What fail() returns when not even an error can be allocated. */
-static Error out_of_memory = {ERROR_MEMORY, "out of host memory while reporting an error"};
-
 /* Text from files reaches messages: no line break or escape sequence in it may reach the terminal. */
 static void make_one_line(char *text) {
     for (; *text; text++)
@@ -22,7 +19,6 @@ static void make_one_line(char *text) {
 
 Status fail(ErrorCode code, const char *format, ...) {
     Error *error = memory_allocate(sizeof *error);
-    if (!error) return &out_of_memory;
     error->code = code;
     va_list arguments;
     va_start(arguments, format);
@@ -33,7 +29,7 @@ Status fail(ErrorCode code, const char *format, ...) {
 }
 
 Status fail_at(Status inner, const char *format, ...) {
-    if (!inner || inner == &out_of_memory) return inner;
+    if (!inner) return inner;
     char joined[sizeof inner->message];
     va_list arguments;
     va_start(arguments, format);
@@ -55,7 +51,7 @@ const char *status_message(Status status) {
 }
 
 void status_free(Status status) {
-    if (status != &out_of_memory) memory_free(status);
+    memory_free(status);
 }
 
 int status_exit(Status status, const char *program) {

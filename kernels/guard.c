@@ -64,7 +64,7 @@ static Status check_output(Ctx *ctx, const Output *output) {
     if (i == count) return OK;
     return fail(ERROR_NONFINITE,
                 "--check: output %s of %s has a value that is not finite at element %" PRId64, output->name,
-                ctx->place ? ctx->place : operation_name(ctx->operation), i);
+                ctx->call ? ctx->call : operation_name(ctx->operation), i);
 }
 
 enum { OUTPUTS = sizeof((Call *)0)->outputs / sizeof(Output) };
@@ -92,7 +92,7 @@ Status guard_hash(Ctx *ctx, const Call *call) {
         uint64_t hash = hash_bytes(bytes, tensor_bytes(output->tensor));
         memory_free(bytes);
         if (fprintf(ctx->observer, "%" PRId64 "\t%d\t%s\t%s\t%s\t%s\t%016" PRIx64 "\n", ctx->step, ctx->layer,
-                    ctx->place ? ctx->place : "-", operation_name(call->operation), pass_name(call->pass),
+                    ctx->call ? ctx->call : "-", operation_name(call->operation), pass_name(call->pass),
                     output->name, hash) < 0)
             return fail(ERROR_FILE, "--hash-trace: cannot write; is the disk full?");
     }

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "base/nearest.h"
 #include "kernels/guard.h"
-#include "profile/record.h"
+#include "kernels/record.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static Record record_of(const Ctx *ctx, RecordKind kind, Pass pass, const char *
                     .pass = pass,
                     .form = ctx->form,
                     .name = name,
-                    .place = ctx->place ? ctx->place : operation_names[ctx->operation],
+                    .call = ctx->call ? ctx->call : operation_names[ctx->operation],
                     .layer = ctx->layer,
                     .step = ctx->step};
 }

@@ -38,7 +38,7 @@ typedef struct {
     double bytes; // each input read once, each output written once
 } Work;
 
-struct Recorder; // profile/record.h
+struct Recorder; // kernels/record.h
 struct Call;
 
 typedef struct Ctx {
@@ -47,7 +47,7 @@ typedef struct Ctx {
     bool tf32;      // fp32 products may round their inputs to tf32 (CUDA)
     bool measuring; // the door is closed: arenas count, nothing is computed
     bool training;  // the forward pass saves what the backward pass needs
-    bool graphs;    // work that repeats may be captured and launched as a whole (model/replay.h)
+    bool graphs;    // work that repeats may be captured and launched as a whole (run/replay.h)
     uint32_t fuses; // bit `Operation` set: that operation runs fused
     Arena arenas[ARENA_COUNT];
     int layer;           // block that runs, 0-based; -1 outside the blocks
@@ -55,7 +55,7 @@ typedef struct Ctx {
     Pass pass;
     Form form;
     bool marked;               // the running primitive is being recorded
-    const char *place;         // which call this is: "attention.projection", "mlp.expand", ...
+    const char *call;          // which call this is: "attention.projection", "mlp.expand", ...
     struct Recorder *recorder; // NULL: timing per operation is off
     bool check;                // --check: outputs finite, canaries whole, after every operation
     Status (*observe)(struct Ctx *ctx, const struct Call *call); // called after every operation, or NULL

@@ -39,7 +39,7 @@ static Status norm(Run *run, const Affine *parameters, NormSite site, Tensor r, 
     if (tensor_empty(y)) TRY(take(ctx, inner, "norm", ctx->dtype, shape, &n->y));
     TRY(take(ctx, inner, "norm.mean", wide_dtype(ctx), rows, &n->mean));
     TRY(take(ctx, inner, "norm.rstd", wide_dtype(ctx), rows, &n->rstd));
-    ctx->place = site.name;
+    ctx->call = site.name;
     return norm_forward(ctx, n);
 }
 
@@ -47,7 +47,7 @@ static Status norm(Run *run, const Affine *parameters, NormSite site, Tensor r, 
  * whose sum is made here; the last branch's goes to the block's output. */
 static Status enter(Run *run, const Affine *parameters, NormSite name, bool last, NormForward *n, Tensor *u) {
     *u = run->x;
-    if (run->config->norm_place == NORM_AFTER) return OK;
+    if (run->config->norm_order == NORM_POST) return OK;
     bool skip = !tensor_empty(run->skip);
     TRY(norm(run, parameters, name, last && skip ? run->in->x_out : none, none, n));
     if (skip) run->x = n->r;
@@ -62,7 +62,7 @@ static Status leave(Run *run, const Affine *parameters, NormSite name, bool last
     bool added = !tensor_empty(closing->skip);
     if (added) run->x = closing->y;
     run->skip = added ? none : closing->y;
-    if (run->config->norm_place == NORM_BEFORE) return OK;
+    if (run->config->norm_order == NORM_PRE) return OK;
     TRY(norm(run, parameters, name, none, last ? run->in->x_out : none, n));
     run->x = n->y;
     run->skip = none;
@@ -82,7 +82,7 @@ static Status run_linear(Ctx *ctx, const char *name, ArenaKind arena, LinearForw
     if (l->activation != ACTIVATION_NONE && ctx->training)
         TRY(take(ctx, arena, "before activation", x.dtype, shape, &l->pre));
     if (tensor_empty(l->y)) TRY(take(ctx, arena, name, x.dtype, shape, &l->y));
-    ctx->place = name;
+    ctx->call = name;
     return linear_forward(ctx, l);
 }
 
@@ -103,7 +103,7 @@ static Status linear(Run *run, const Affine *parameters, const char *name, Tenso
 static Status closing_linear(Run *run, const Affine *parameters, const char *name, Tensor x, bool last,
                              LinearForward *l) {
     const BlockInput *in = run->in;
-    bool before = run->config->norm_place == NORM_BEFORE, adds = before && !run->ctx->training;
+    bool before = run->config->norm_order == NORM_PRE, adds = before && !run->ctx->training;
     *l = (LinearForward){.x = x,
                          .y = !last || !before ? none
                               : adds           ? in->x_out
@@ -149,7 +149,7 @@ static Status attend(Run *run, const char *name, Tensor q, Tensor keys_and_value
     a->kv_heads = c->kv_heads;
     a->scale = 1 / sqrt((double)config_head_size(c));
     TRY(take(ctx, run->in->inner, name, ctx->dtype, run->x.shape, &a->y));
-    ctx->place = name;
+    ctx->call = name;
     return attention_forward(ctx, a, run->in->inner);
 }
 
@@ -226,7 +226,7 @@ Status block_memory(Ctx *ctx, const Config *c, const BlockParameters *p, Tensor 
 static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward, Tensor dy,
                         Tensor dr, bool accumulate, Tensor dr_sums, StreamGradient *g) {
     bool drops = dropout_on(&forward->dropout);
-    ctx->place = name;
+    ctx->call = name;
     g->branch = drops ? g->masked : dr;
     NormBackward n = {.forward = forward,
                       .dskip = drops ? g->masked : none,
@@ -242,7 +242,7 @@ static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormF
 /* Mirrors leave: g->branch is then the gradient of the branch's result. */
 static Status leave_back(Ctx *ctx, const Config *c, const Affine *p, const char *name,
                          const NormForward *forward, StreamGradient *g) {
-    if (c->norm_place == NORM_BEFORE) return OK;
+    if (c->norm_order == NORM_PRE) return OK;
     TRY(norm_back(ctx, p, name, forward, g->d, g->spare, false, none, g));
     Tensor dr = g->spare;
     g->spare = g->d;
@@ -253,20 +253,20 @@ static Status leave_back(Ctx *ctx, const Config *c, const Affine *p, const char 
 /* The gradient of the bias that closes a branch is summed over the stream's. With the norm before, that
  * norm reads it anyway, and does it: this is then what it adds the sums to, else empty. */
 static Tensor sums_left_to_norm(const Config *c, const Affine *closing, const StreamGradient *g) {
-    bool left = c->norm_place == NORM_BEFORE && g->branch.data == g->d.data;
+    bool left = c->norm_order == NORM_PRE && g->branch.data == g->d.data;
     return left ? closing->bias.gradient : none;
 }
 
 /* Mirrors enter. With the norm after, the branch has added its input's gradient to g->d already. */
 static Status enter_back(Ctx *ctx, const Config *c, const Affine *p, const char *name,
                          const NormForward *forward, Tensor du, Tensor sums, StreamGradient *g) {
-    if (c->norm_place == NORM_AFTER) return OK;
+    if (c->norm_order == NORM_POST) return OK;
     return norm_back(ctx, p, name, forward, du, g->d, true, sums, g);
 }
 
 static Status linear_back(Ctx *ctx, const Affine *p, const char *name, const LinearForward *forward,
                           const LinearForward *input, Tensor dy, Tensor dx, bool accumulate) {
-    ctx->place = name;
+    ctx->call = name;
     /* Whoever consumes an activated layer returns the gradient before its activation: see `input`. */
     LinearBackward l = {.forward = forward,
                         .input = input,
@@ -296,7 +296,7 @@ static Status attend_back(Ctx *ctx, const char *name, const AttentionForward *fo
                            .dq = dq,
                            .dk = tensor_columns(dkeys_and_values, 0, kv),
                            .dv = tensor_columns(dkeys_and_values, kv, kv)};
-    ctx->place = name;
+    ctx->call = name;
     return attention_backward(ctx, &a);
 }
 
@@ -305,7 +305,7 @@ static Status hidden_again(Ctx *ctx, LinearForward *expand, LinearForward *contr
     TRY(take(ctx, ARENA_SCRATCH, "before activation", ctx->dtype, expand->pre.shape, &expand->pre));
     TRY(take(ctx, ARENA_SCRATCH, "mlp.expand", ctx->dtype, expand->y.shape, &expand->y));
     contract->x = expand->y;
-    ctx->place = "mlp.expand";
+    ctx->call = "mlp.expand";
     return linear_forward(ctx, expand);
 }
 
@@ -313,7 +313,7 @@ static Status hidden_again(Ctx *ctx, LinearForward *expand, LinearForward *contr
  * with the norm after straight into the stream's. */
 static Status feed_forward_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
                                 Tensor d_inside, StreamGradient *g) {
-    bool after = c->norm_place == NORM_AFTER;
+    bool after = c->norm_order == NORM_POST;
     LinearForward expand = b->expand, contract = b->contract;
     TRY(leave_back(ctx, c, &p->norm2, norm2.name, &b->norm2, g));
     Tensor du = after ? g->d : d_inside, sums = sums_left_to_norm(c, &p->contract, g);
@@ -327,7 +327,7 @@ static Status feed_forward_back(Ctx *ctx, const Config *c, const BlockParameters
 static Status cross_attention_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
                                    Tensor d_inside, StreamGradient *g) {
     const Affine query = block_query_rows(&p->cross), memory = memory_rows(&p->cross);
-    bool after = c->norm_place == NORM_AFTER;
+    bool after = c->norm_order == NORM_POST;
     Tensor dq, dkeys_and_values;
     TRY(leave_back(ctx, c, &p->cross_norm, cross_norm.name, &b->cross_norm, g));
     Tensor du = after ? g->d : d_inside, sums = sums_left_to_norm(c, &p->cross_projection, g);
@@ -345,7 +345,7 @@ static Status cross_attention_back(Ctx *ctx, const Config *c, const BlockParamet
 
 static Status self_attention_back(Ctx *ctx, const Config *c, const BlockParameters *p, const Block *b,
                                   Tensor d_inside, StreamGradient *g) {
-    bool after = c->norm_place == NORM_AFTER;
+    bool after = c->norm_order == NORM_POST;
     int64_t C = c->width;
     Tensor dqkv;
     TRY(leave_back(ctx, c, &p->norm1, norm1.name, &b->norm1, g));

@@ -9,10 +9,10 @@
 
 #define BERT                                                                                                 \
     .objective = OBJECTIVE_MASKED_TOKEN, .mask = MASK_FULL, .activation = ACTIVATION_GELU,                   \
-    .norm_place = NORM_AFTER, .embedding_norm = true, .segments = 2, .tied_head = true,                      \
+    .norm_order = NORM_POST, .embedding_norm = true, .segments = 2, .tied_head = true,                       \
     .head_transform = true
 #define PAIRS(n)                                                                                             \
-    .objective = OBJECTIVE_SEQUENCE, .activation = ACTIVATION_RELU, .norm_place = NORM_AFTER,                \
+    .objective = OBJECTIVE_SEQUENCE, .activation = ACTIVATION_RELU, .norm_order = NORM_POST,                 \
     .positions = POSITIONS_SINUSOID, .embedding_scale = true, .tied_tables = true, .tied_head = true,        \
     .layers = n, .encoder_layers = n
 
@@ -118,7 +118,7 @@ int64_t config_parameters(const Config *c) {
     int64_t count = tables * c->vocab * C + c->segments * C;
     if (c->positions == POSITIONS_LEARNED) count += stacks * c->context * C;
     if (c->embedding_norm) count += stacks * 2 * C;
-    if (c->norm_place == NORM_BEFORE) count += stacks * 2 * C;
+    if (c->norm_order == NORM_PRE) count += stacks * 2 * C;
     if (c->head_transform) count += C * C + 3 * C + c->vocab;
     if (c->pooler) count += C * C + C;
     return count + c->encoder_layers * block_parameters(c, false) +

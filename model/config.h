@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 typedef enum { MASK_CAUSAL, MASK_FULL } AttentionMask;
-typedef enum { NORM_BEFORE, NORM_AFTER } NormPlace; // of each branch: Vaswani et al. 2017 have it after
+typedef enum { NORM_PRE, NORM_POST } NormOrder; // of each branch: Vaswani et al. 2017 have it after
 typedef enum { POSITIONS_LEARNED, POSITIONS_SINUSOID } Positions;
 typedef enum {
     OBJECTIVE_NEXT_TOKEN,   // GPT-2
@@ -27,7 +27,7 @@ typedef struct {
     Objective objective;
     AttentionMask mask; // of the stack's self-attention
     Activation activation;
-    NormPlace norm_place; // NORM_BEFORE ends each stack with a norm of its own
+    NormOrder norm_order; // NORM_PRE ends each stack with a norm of its own
     Positions positions;
     bool embedding_norm;    // a norm after the tables' sum
     bool embedding_scale;   // the token's row is multiplied by sqrt(width)

@@ -157,7 +157,7 @@ static Status read_heads(const File *file, Config *config) {
 static Status read_bert(const File *file, Config *config) {
     static const char *const absolute[] = {"absolute", NULL};
     config->mask = MASK_FULL;
-    config->norm_place = NORM_AFTER;
+    config->norm_order = NORM_POST;
     config->embedding_norm = config->tied_head = true;
     TRY(check_flag(file, "is_decoder", false));
     TRY(check_flag(file, "add_cross_attention", false));
@@ -186,7 +186,7 @@ static Status read_pairs(const File *file, Config *config) {
     int place, kind;
     TRY(read_choice(file, "norm", places, "after", "\"before\" or \"after\" is needed", &place));
     TRY(read_choice(file, "positions", kinds, "sinusoid", "\"learned\" or \"sinusoid\" is needed", &kind));
-    config->norm_place = place == 0 ? NORM_BEFORE : NORM_AFTER;
+    config->norm_order = place == 0 ? NORM_PRE : NORM_POST;
     config->positions = kind == 0 ? POSITIONS_LEARNED : POSITIONS_SINUSOID;
     TRY(read_activation(file, "activation_function", "relu", &config->activation));
     TRY(read_flag(file, "scale_embedding", true, &config->embedding_scale));
@@ -208,7 +208,7 @@ static Status read_pairs(const File *file, Config *config) {
 /* Is it the preset but for the name? */
 static bool equals(const Config *a, const Config *b) {
     return a->objective == b->objective && a->mask == b->mask && a->activation == b->activation &&
-           a->norm_place == b->norm_place && a->positions == b->positions &&
+           a->norm_order == b->norm_order && a->positions == b->positions &&
            a->embedding_norm == b->embedding_norm && a->embedding_scale == b->embedding_scale &&
            a->tied_tables == b->tied_tables && a->tied_head == b->tied_head &&
            a->head_transform == b->head_transform && a->pooler == b->pooler && a->segments == b->segments &&

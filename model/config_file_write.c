@@ -112,7 +112,7 @@ static void add_pairs(Object *o, const Config *c, int64_t end_of_text) {
     add_real(o, "layer_norm_eps", c->norm_eps);
     add_integer(o, "max_position_embeddings", c->context);
     add(o, "model_type", "\"" CONFIG_PAIRS_TYPE "\"");
-    add(o, "norm", c->norm_place == NORM_BEFORE ? "\"before\"" : "\"after\"");
+    add(o, "norm", c->norm_order == NORM_PRE ? "\"before\"" : "\"after\"");
     add(o, "positions", c->positions == POSITIONS_LEARNED ? "\"learned\"" : "\"sinusoid\"");
     add_flag(o, "scale_embedding", c->embedding_scale);
     add_flag(o, "tie_encoder_decoder_embeddings", c->tied_tables);
@@ -123,9 +123,9 @@ static void add_pairs(Object *o, const Config *c, int64_t end_of_text) {
 static bool has_form(const Config *c) {
     bool common = c->kv_heads == c->heads && activation_text(c->activation);
     bool gpt2 = c->mask == MASK_CAUSAL && c->activation == ACTIVATION_GELU_TANH &&
-                c->norm_place == NORM_BEFORE && c->positions == POSITIONS_LEARNED && c->tied_head &&
+                c->norm_order == NORM_PRE && c->positions == POSITIONS_LEARNED && c->tied_head &&
                 !c->embedding_norm && !c->embedding_scale && !c->segments && !c->encoder_layers;
-    bool bert = c->mask == MASK_FULL && c->norm_place == NORM_AFTER && c->positions == POSITIONS_LEARNED &&
+    bool bert = c->mask == MASK_FULL && c->norm_order == NORM_POST && c->positions == POSITIONS_LEARNED &&
                 c->tied_head && c->embedding_norm && !c->embedding_scale && c->segments && !c->encoder_layers;
     bool pairs = c->mask == MASK_CAUSAL && !c->embedding_norm && !c->segments && c->encoder_layers;
     return common && (c->objective == OBJECTIVE_NEXT_TOKEN     ? gpt2

@@ -56,13 +56,13 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
                 .token_scale = config_token_scale(c),
                 .scale = 1 / sqrt((double)config_head_size(c)),
                 .eps = c->norm_eps,
-                .norm_after = c->norm_place == NORM_AFTER,
+                .norm_after = c->norm_order == NORM_POST,
                 .activation = c->activation,
                 .past = cache->length,
-                .past_on_device = cache->place,
+                .past_on_device = cache->length_on_device,
                 .memory_length = cache->memory_lengths};
     ctx->layer = -1;
-    ctx->place = "decode";
+    ctx->call = "decode";
     TRY(decode_forward(ctx, &d));
     cache->length++;
     return OK;

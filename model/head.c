@@ -13,7 +13,7 @@ static Status transform(Ctx *ctx, const Parameters *p, Tensor x, LinearForward *
                          .activation = p->config.activation};
     if (ctx->training) TRY(take(ctx, arena, "before activation", ctx->dtype, x.shape, &l->pre));
     TRY(take(ctx, arena, "head transform", ctx->dtype, x.shape, &l->y));
-    ctx->place = "head transform";
+    ctx->call = "head transform";
     TRY(linear_forward(ctx, l));
     *n = (NormForward){.x = l->y,
                        .weight = p->transform_norm.weight.weight,
@@ -22,16 +22,16 @@ static Status transform(Ctx *ctx, const Parameters *p, Tensor x, LinearForward *
     TRY(take(ctx, arena, "head norm", ctx->dtype, x.shape, &n->y));
     TRY(take(ctx, arena, "norm.mean", wide_dtype(ctx), shape1(tensor_rows(x)), &n->mean));
     TRY(take(ctx, arena, "norm.rstd", wide_dtype(ctx), shape1(tensor_rows(x)), &n->rstd));
-    ctx->place = "head norm";
+    ctx->call = "head norm";
     return norm_forward(ctx, n);
 }
 
 static Status gather(Ctx *ctx, const Targets *t, Tensor *x, GatherForward *g) {
-    if (tensor_empty(t->places)) return OK;
-    int64_t rows = tensor_count(t->places);
-    *g = (GatherForward){.x = *x, .places = tensor_reshape(t->places, shape1(rows))};
+    if (tensor_empty(t->rows)) return OK;
+    int64_t rows = tensor_count(t->rows);
+    *g = (GatherForward){.x = *x, .rows = tensor_reshape(t->rows, shape1(rows))};
     TRY(take(ctx, ARENA_SAVED, "rows with a target", ctx->dtype, shape2(rows, tensor_width(*x)), &g->y));
-    ctx->place = "gather";
+    ctx->call = "gather";
     TRY(gather_forward(ctx, g));
     *x = g->y;
     return OK;
@@ -66,7 +66,7 @@ Status head_forward(Ctx *ctx, const Parameters *p, Tensor hidden, const Targets 
         l->dweight = p->head.gradient;
         l->dbias = p->head_bias.gradient;
     }
-    ctx->place = "head and loss";
+    ctx->call = "head and loss";
     TRY(loss_forward(ctx, l));
     arena_release(scratch, mark);
     return OK;
@@ -82,30 +82,30 @@ static Status transform_back(Ctx *ctx, const Parameters *p, const Head *h, Tenso
                       .dr = dr,
                       .dweight = p->transform_norm.weight.gradient,
                       .dbias = p->transform_norm.bias.gradient};
-    ctx->place = "head norm";
+    ctx->call = "head norm";
     TRY(norm_backward(ctx, &n));
     LinearBackward l = {.forward = &h->transform,
                         .dy = dr,
                         .dx = *dx,
                         .dweight = p->transform.weight.gradient,
                         .dbias = p->transform.bias.gradient};
-    ctx->place = "head transform";
+    ctx->call = "head transform";
     return linear_backward(ctx, &l);
 }
 
 Status head_backward(Ctx *ctx, const Parameters *p, const Head *h, Tensor *dhidden) {
     ctx->layer = -1;
-    ctx->place = "head and loss";
+    ctx->call = "head and loss";
     TRY(loss_backward(ctx, &h->loss));
     Tensor d = h->loss.dhidden;
     if (p->config.head_transform) TRY(transform_back(ctx, p, h, d, &d));
-    if (tensor_empty(h->gather.places)) {
+    if (tensor_empty(h->gather.rows)) {
         *dhidden = tensor_reshape(d, h->hidden);
         return OK;
     }
     TRY(take(ctx, ARENA_SAVED, "d all rows", ctx->dtype, h->hidden, dhidden));
     GatherBackward g = {.forward = &h->gather, .dy = d, .dx = as_rows(*dhidden)};
-    ctx->place = "gather";
+    ctx->call = "gather";
     return gather_backward(ctx, &g);
 }
 
@@ -123,7 +123,7 @@ Status head_logits(Ctx *ctx, const Parameters *p, Tensor hidden, Tensor logits) 
         x = n.y;
     }
     LinearForward head = {.x = x, .weight = p->head.weight, .bias = p->head_bias.weight, .y = logits};
-    ctx->place = "head";
+    ctx->call = "head";
     TRY(linear_forward(ctx, &head));
     ctx->training = training;
     arena_release(scratch, mark);

@@ -15,8 +15,8 @@ extern "C" {
 
 /* What the loss is taken against. */
 typedef struct {
-    Tensor targets;   // (B, T) i32, or (M) with places; -1: ignored
-    Tensor places;    // (M) i32: the rows of hidden that the targets belong to, -1: none; empty: all rows
+    Tensor targets;   // (B, T) i32, or (M) with rows; -1: ignored
+    Tensor rows;      // (M) i32: the rows of hidden that the targets belong to, -1: none; empty: all rows
     Tensor count;     // (1) fp32, device memory: what scale is divided by; may be empty
     double scale;     // loss_sum += scale * sum of losses
     double smoothing; // of the labels

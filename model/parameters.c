@@ -96,7 +96,7 @@ static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64
     if (c->embedding_norm) add_norm(walk, &s->embedding_norm, n->embedding_norm);
     for (walk->layer = 0; walk->layer < layers; walk->layer++)
         add_block(walk, &s->blocks[walk->layer], &n->block);
-    if (c->norm_place == NORM_BEFORE) add_norm(walk, &s->final_norm, n->final_norm);
+    if (c->norm_order == NORM_PRE) add_norm(walk, &s->final_norm, n->final_norm);
 }
 
 static void add_all(Walk *walk, const Config *c) {

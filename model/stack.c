@@ -68,7 +68,7 @@ static Status norm(Ctx *ctx, const Stack *s, const Affine *parameters, const cha
     TRY(take(ctx, ARENA_SAVED, name, ctx->dtype, x.shape, &n->y));
     TRY(take(ctx, ARENA_SAVED, "norm.mean", wide_dtype(ctx), rows, &n->mean));
     TRY(take(ctx, ARENA_SAVED, "norm.rstd", wide_dtype(ctx), rows, &n->rstd));
-    ctx->place = name;
+    ctx->call = name;
     return norm_forward(ctx, n);
 }
 
@@ -84,9 +84,9 @@ static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
                               .segment = p->segment.weight,
                               .scale = config_token_scale(c),
                               .past = past};
-    if (in->cache) s->embed.past_on_device = in->cache->place;
+    if (in->cache) s->embed.past_on_device = in->cache->length_on_device;
     TRY(take(ctx, ARENA_SAVED, "embedding", ctx->dtype, shape3(B, T, c->width), &s->embed.y));
-    ctx->place = "embed";
+    ctx->call = "embed";
     TRY(embed_forward(ctx, &s->embed));
     *x = s->embed.y;
     if (c->embedding_norm) {
@@ -96,7 +96,7 @@ static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
     if (!dropout_on(&s->dropout)) return OK;
     s->embedding_dropout =
         (DropoutForward){.x = *x, .y = *x, .dropout = dropout_at(s->dropout, s->first_layer, SITE_EMBEDDING)};
-    ctx->place = "embedding dropout";
+    ctx->call = "embedding dropout";
     return dropout_forward(ctx, &s->embedding_dropout);
 }
 
@@ -114,7 +114,7 @@ static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *
     b.cache_k = cache_layer(cache->k, layer);
     b.cache_v = cache_layer(cache->v, layer);
     b.past = cache->length;
-    b.past_on_device = cache->place;
+    b.past_on_device = cache->length_on_device;
     if (tensor_empty(cache->memory)) return b;
     b.memory_cache = cache_layer(cache->memory, layer);
     b.memory_lengths = cache->memory_lengths;
@@ -126,7 +126,7 @@ static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *
 static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x, Tensor *skip) {
     Tensor pairs[2][2] = {0};
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
-    bool skips = s->config->norm_place == NORM_BEFORE && ctx->training;
+    bool skips = s->config->norm_order == NORM_PRE && ctx->training;
     for (int64_t layer = 0; layer < s->layers; layer++) {
         Tensor *pair = pairs[layer % 2];
         ctx->layer = (int)(s->first_layer + layer);
@@ -156,7 +156,7 @@ Status stack_forward(Ctx *ctx, Stack *s, const StackInput *in) {
     TRY(forward_blocks(ctx, s, in, &x, &skip));
     if (in->cache) in->cache->length += in->tokens.shape.d[1];
     s->hidden = x;
-    if (s->config->norm_place == NORM_AFTER) return OK;
+    if (s->config->norm_order == NORM_POST) return OK;
     TRY(norm(ctx, s, &s->parameters->final_norm, "final norm", x, skip, &s->final_norm));
     s->hidden = s->final_norm.y;
     return OK;
@@ -174,7 +174,7 @@ static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormF
                       .dskip = drops ? g->masked : (Tensor){0},
                       .dweight = p->weight.gradient,
                       .dbias = p->bias.gradient};
-    ctx->place = name;
+    ctx->call = name;
     TRY(norm_backward(ctx, &n));
     g->branch = drops ? g->masked : g->spare;
     g->spare = g->d;
@@ -211,12 +211,12 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     bool drops = dropout_on(&s->dropout);
     if (drops) TRY(take(ctx, ARENA_SCRATCH, "d branch", ctx->dtype, g->d.shape, &g->masked));
     g->branch = g->d;
-    if (s->config->norm_place == NORM_BEFORE)
+    if (s->config->norm_order == NORM_PRE)
         TRY(norm_back(ctx, &p->final_norm, "final norm", &s->final_norm, g));
     for (int64_t layer = s->layers - 1; layer >= 0; layer--) TRY(backward_block(ctx, s, layer, g));
     if (drops) {
         DropoutBackward d = {.forward = &s->embedding_dropout, .dy = g->d, .dx = g->d};
-        ctx->place = "embedding dropout";
+        ctx->call = "embedding dropout";
         TRY(dropout_backward(ctx, &d));
     }
     if (s->config->embedding_norm)
@@ -226,7 +226,7 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
                        .dtoken = p->token.gradient,
                        .dposition = p->position.gradient,
                        .dsegment = p->segment.gradient};
-    ctx->place = "embed";
+    ctx->call = "embed";
     TRY(embed_backward(ctx, &e));
     arena_release(scratch, mark);
     return OK;

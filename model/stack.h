@@ -13,11 +13,11 @@ extern "C" {
 
 /* Keys and values of the tokens seen so far, layer by layer, and those of the encoder's output. */
 typedef struct {
-    Tensor k, v;           // (layers, B, capacity, kv_heads*D)
-    int64_t length;        // tokens in it
-    Tensor place;          // (1) i32 or empty: `length` in device memory (embed.h, attention.h)
-    Tensor memory;         // (layers, B, S, 2*kv_heads*D); empty without an encoder
-    Tensor memory_lengths; // (B) i32, or empty
+    Tensor k, v;             // (layers, B, capacity, kv_heads*D)
+    int64_t length;          // tokens in it
+    Tensor length_on_device; // (1) i32 or empty: `length` in device memory (embed.h, attention.h)
+    Tensor memory;           // (layers, B, S, 2*kv_heads*D); empty without an encoder
+    Tensor memory_lengths;   // (B) i32, or empty
 } Cache;
 
 typedef char LayerName[24];

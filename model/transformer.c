@@ -181,7 +181,7 @@ Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *opt
                .weight_decay = options->weight_decay,
                .clip = options->clip};
     ctx->layer = -1;
-    ctx->place = "adamw";
+    ctx->call = "adamw";
     return adamw_update(ctx, &a);
 }
 
@@ -213,7 +213,7 @@ Status transformer_pool(Ctx *ctx, const Transformer *model, Tensor hidden, Tenso
                        .bias = p->pooler.bias.weight,
                        .y = pooled,
                        .activation = ACTIVATION_TANH};
-    ctx->place = "pooler";
+    ctx->call = "pooler";
     TRY(linear_forward(ctx, &l));
     arena_release(scratch, mark);
     return OK;

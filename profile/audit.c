@@ -102,7 +102,7 @@ static Status check_limits(Trace *t, const Figures *f) {
     return trace_add_finding(
         t, "no operation above the machine's limit", above == 0,
         "%d above; highest %s %s with %.1f%% of the %s limit; %d above what was measured%s", above,
-        highest->place, pass_name(highest->pass), 100 * limit_share(highest, most),
+        highest->call, pass_name(highest->pass), 100 * limit_share(highest, most),
         most == measured ? "measured" : "data sheet's", above_measured,
         above ? ": its data stay in a cache, or its work is counted too high" : "");
 }

@@ -122,7 +122,7 @@ static void write_operations(JsonWriter *w, const Figures *f) {
         double share = peaks_known(peaks) ? work_share(r->work, 1e-6 * r->ns, peaks, &limit) : 0;
         json_write_line(w, 4, true);
         json_write_open(w, '{');
-        json_member_text(w, "place", r->place);
+        json_member_text(w, "place", r->call);
         json_member_text(w, "operation", operation_name(r->operation));
         json_member_text(w, "pass", pass_name(r->pass));
         json_member_text(w, "form", form_name(r->form));
@@ -160,7 +160,7 @@ static void write_kernels(JsonWriter *w, const Figures *f) {
         json_member_text(w, "decoded", decoded);
         json_member_text(w, "kind", trace_kind_name(k->kind));
         json_member_text(w, "category", category_name(k->category));
-        json_member_text(w, "place", k->place);
+        json_member_text(w, "place", k->call);
         for (int pass = 0; pass < PASS_COUNT; pass++) {
             json_member_open(w, pass_name((Pass)pass), '{');
             json_member_number(w, "ns", k->ns[pass]);
@@ -251,7 +251,7 @@ static void write_differences(JsonWriter *w, const Profile *p) {
     for (int i = 0; i < p->difference_count; i++) {
         const Difference *d = &p->differences[i];
         json_write_open(w, '{');
-        json_member_text(w, "place", d->place);
+        json_member_text(w, "place", d->call);
         json_member_text(w, "operation", operation_name(d->operation));
         json_member_text(w, "pass", pass_name(d->pass));
         json_member_number(w, "difference", d->difference);

@@ -24,7 +24,7 @@ CHECKED Status bundle_timeline(const Trace *trace, JsonWriter *writer);
 /* ---- reading ---- */
 
 typedef struct {
-    char *place, *operation, *pass;
+    char *call, *operation, *pass;
     double ns, low, high, launches; // per step
 } BundleRow;
 

@@ -21,14 +21,14 @@ static double number_of(const json_t *object, const char *key) {
 }
 
 static bool read_row(const json_t *from, BundleRow *row) {
-    *row = (BundleRow){.place = copy_of(from, "place"),
+    *row = (BundleRow){.call = copy_of(from, "place"),
                        .operation = copy_of(from, "operation"),
                        .pass = copy_of(from, "pass"),
                        .ns = number_of(from, "ns"),
                        .low = number_of(from, "low_ns"),
                        .high = number_of(from, "high_ns"),
                        .launches = number_of(from, "launches")};
-    return row->place && row->operation && row->pass;
+    return row->call && row->operation && row->pass;
 }
 
 static void read_audit(const json_t *audit, BundlePath *path) {
@@ -107,7 +107,7 @@ void bundle_free(Bundle *bundle) {
     for (int i = 0; i < bundle->path_count; i++) {
         BundlePath *path = &bundle->paths[i];
         for (int k = 0; k < path->row_count; k++) {
-            memory_free(path->rows[k].place);
+            memory_free(path->rows[k].call);
             memory_free(path->rows[k].operation);
             memory_free(path->rows[k].pass);
         }

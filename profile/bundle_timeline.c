@@ -30,7 +30,7 @@ static int64_t last_step(const Trace *t, int64_t *origin) {
 }
 
 static const char *shown_name(const TraceEvent *e) {
-    return e->kind == TRACE_OPERATION && e->place ? e->place : e->name;
+    return e->kind == TRACE_OPERATION && e->call ? e->call : e->name;
 }
 
 /* Names of a trace are the same pointer where they are the same text; a step has a few hundred at most. */

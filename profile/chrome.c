@@ -118,7 +118,7 @@ static void write_arguments(JsonWriter *w, const TraceEvent *e) {
         json_member_text(w, "operation", operation_name(e->operation));
         json_member_text(w, "pass", pass_name(e->pass));
         json_member_text(w, "form", form_name(e->form));
-        if (e->place) json_member_text(w, "place", e->place);
+        if (e->call) json_member_text(w, "place", e->call);
         json_member_text(w, "category", category_name(e->category));
     }
     if (e->source) json_member_text(w, "source", e->source);
@@ -139,7 +139,7 @@ static void write_slice(JsonWriter *w, const TraceEvent *e, int process, int64_t
     begin_event(w, "X", process, track);
     json_member_text(w, "cat", trace_kind_name(e->kind));
     char label[KERNEL_NAME_BYTES];
-    kernel_label(e->kind == TRACE_OPERATION && e->place ? e->place : e->name, label);
+    kernel_label(e->kind == TRACE_OPERATION && e->call ? e->call : e->name, label);
     json_member_text(w, "name", label);
     write_key_time(w, "ts", begin);
     write_key_time(w, "dur", end - begin);

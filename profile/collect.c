@@ -158,7 +158,7 @@ static Status add_host_event(Making *m, int64_t i) {
         e.operation = part ? m->trace->events[parent].operation : r->operation;
         e.pass = r->pass;
         e.form = r->form;
-        e.place = trace_name(m->trace, r->place);
+        e.call = trace_name(m->trace, r->call);
         e.category = category_of(r->operation, r->name);
         e.source = trace_name(m->trace, r->source);
         if (r->kind == RECORD_OPERATION) e.work = r->work;

@@ -2,7 +2,7 @@
 #ifndef PROFILE_COLLECT_H
 #define PROFILE_COLLECT_H
 
-#include "profile/record.h"
+#include "kernels/record.h"
 #include "profile/trace.h"
 
 #ifdef __cplusplus

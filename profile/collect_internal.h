@@ -7,7 +7,7 @@
 #include "profile/counters.h"
 #include "profile/cupti.h"
 #include "profile/kernel_name.h"
-#include "profile/record.h"
+#include "kernels/record.h"
 
 struct Collector {
     Device *device;

@@ -18,7 +18,7 @@ static const SummaryRow *partner(const Summary *s, const SummaryRow *row) {
     for (int i = 0; i < s->count; i++) {
         const SummaryRow *r = &s->rows[i];
         if (!r->primitive && r->operation == row->operation && r->pass == row->pass &&
-            strcmp(r->place, row->place) == 0)
+            strcmp(r->call, row->call) == 0)
             return r;
     }
     return NULL;
@@ -27,7 +27,7 @@ static const SummaryRow *partner(const Summary *s, const SummaryRow *row) {
 static const Difference *difference_of(const Comparison *c, const SummaryRow *row) {
     for (int i = 0; i < c->difference_count; i++) {
         const Difference *d = &c->differences[i];
-        if (d->operation == row->operation && d->pass == row->pass && strcmp(d->place, row->place) == 0)
+        if (d->operation == row->operation && d->pass == row->pass && strcmp(d->call, row->call) == 0)
             return d;
     }
     return NULL;
@@ -52,7 +52,7 @@ static void print_row(const Comparison *c, const SummaryRow *naive, FILE *file) 
     const SummaryRow *fused = partner(&c->paths[FORM_FUSED].summary, naive);
     if (!fused) return;
     const Difference *d = difference_of(c, naive);
-    fprintf(file, "%-20s %-8s %9.2f %9.2f |", naive->place, pass_name(naive->pass), 1e-9 * naive->work.flops,
+    fprintf(file, "%-20s %-8s %9.2f %9.2f |", naive->call, pass_name(naive->pass), 1e-9 * naive->work.flops,
             1e-6 * naive->work.bytes);
     print_rate(naive, &c->peaks, file);
     print_rate(fused, &c->peaks, file);
@@ -112,7 +112,7 @@ static json_t *json_row(const Comparison *c, const SummaryRow *naive) {
     if (!fused) return NULL;
     const Difference *d = difference_of(c, naive);
     json_t *row =
-        json_pack("{s:s, s:s, s:s, s:f, s:f, s:o, s:o, s:f}", "place", naive->place, "operation",
+        json_pack("{s:s, s:s, s:s, s:f, s:f, s:o, s:o, s:f}", "place", naive->call, "operation",
                   operation_name(naive->operation), "pass", pass_name(naive->pass), "flops",
                   naive->work.flops, "least_bytes", naive->work.bytes, "naive", json_path(naive, &c->peaks),
                   "fused", json_path(fused, &c->peaks), "ratio", ratio(naive->ms, fused->ms));

@@ -18,7 +18,7 @@ typedef struct {
 
 /* The largest relative difference between the paths' outputs of one operation and pass: ||a - b|| / ||a||. */
 typedef struct {
-    const char *place;
+    const char *call;
     Operation operation;
     Pass pass;
     double difference;

@@ -41,7 +41,7 @@ struct Cupti {
     Status (*stop)(Cupti *cupti, Activities *activities) CHECKED;
     void (*mark)(void *cupti, int64_t mark); // nests; of the calling thread
     void (*unmark)(void *cupti);
-    /* As RecorderOptions has them (profile/record.h): marks count on from the capture's `record`, so a node
+    /* As RecorderOptions has them (kernels/record.h): marks count on from the capture's `record`, so a node
      * that was noted under record + 3 is marked replay's record + 3. */
     void (*capture)(void *cupti, int64_t record);
     void (*replay)(void *cupti, int64_t record, int64_t kernels);

@@ -32,7 +32,7 @@ Status diff_limit_parse(const char *text, DiffLimit *limit) {
 static const BundleRow *find(const BundlePath *path, const BundleRow *row) {
     for (int i = 0; i < path->row_count; i++) {
         const BundleRow *r = &path->rows[i];
-        if (strcmp(r->place, row->place) == 0 && strcmp(r->operation, row->operation) == 0 &&
+        if (strcmp(r->call, row->call) == 0 && strcmp(r->operation, row->operation) == 0 &&
             strcmp(r->pass, row->pass) == 0)
             return r;
     }
@@ -60,7 +60,7 @@ static const char *kind_name(DiffKind kind) {
 static void print_row(const BundleRow *before, const BundleRow *after, DiffKind kind, FILE *file) {
     const BundleRow *any = before ? before : after;
     double a = before ? before->ns : 0, b = after ? after->ns : 0;
-    fprintf(file, "%-24.64s %-8.16s %12.4f %12.4f %+8.1f%%  %-8s launches %.0f to %.0f\n", any->place,
+    fprintf(file, "%-24.64s %-8.16s %12.4f %12.4f %+8.1f%%  %-8s launches %.0f to %.0f\n", any->call,
             any->pass, 1e-6 * a, 1e-6 * b, 100 * growth(a, b), kind_name(kind), before ? before->launches : 0,
             after ? after->launches : 0);
 }
@@ -99,8 +99,8 @@ static void print_path(const BundlePath *before, const BundlePath *after, FILE *
 
 /* "attention", or "attention backward" */
 static bool names_row(const char *figure, const BundleRow *row) {
-    size_t place = strlen(row->place);
-    if (strncmp(figure, row->place, place) != 0) return false;
+    size_t place = strlen(row->call);
+    if (strncmp(figure, row->call, place) != 0) return false;
     return figure[place] == 0 || (figure[place] == ' ' && strcmp(figure + place + 1, row->pass) == 0);
 }
 

@@ -41,7 +41,7 @@ static Status row_of(Fold *fold, const TraceEvent *e, int *index) {
     Figures *f = fold->figures;
     for (int i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
-        if (r->place == e->place && r->operation == e->operation && r->pass == e->pass) {
+        if (r->call == e->call && r->operation == e->operation && r->pass == e->pass) {
             *index = i;
             return OK;
         }
@@ -54,7 +54,7 @@ static Status row_of(Fold *fold, const TraceEvent *e, int *index) {
         fold->ns = ns;
     }
     *index = f->row_count++;
-    f->rows[*index] = (OperationRow){.place = e->place,
+    f->rows[*index] = (OperationRow){.call = e->call,
                                      .source = e->source,
                                      .operation = e->operation,
                                      .pass = e->pass,
@@ -98,13 +98,13 @@ static Status add_kernel(Figures *f, const TraceEvent *e) {
         row = &f->kernels[f->kernel_count++];
         *row = (KernelRow){.name = e->name, .kind = e->kind};
     }
-    const char *place = e->in_operation ? e->place : NULL;
+    const char *place = e->in_operation ? e->call : NULL;
     bool first = row->calls[PASS_FORWARD] + row->calls[PASS_BACKWARD] + row->calls[PASS_UPDATE] == 0;
     row->category = e->in_operation ? e->category : CATEGORY_MEMORY;
     if (first)
-        row->place = place;
-    else if (row->place != place)
-        row->place = "several";
+        row->call = place;
+    else if (row->call != place)
+        row->call = "several";
     row->ns[pass_of(e)] += (double)trace_length(e);
     row->calls[pass_of(e)] += 1;
     return OK;
@@ -254,7 +254,7 @@ static Interval clipped(Interval i, Interval step) {
     return i;
 }
 
-/* A token that the host draws, or its search among the beams (model/generate.c, model/translate.c). */
+/* A token that the host draws, or its search among the beams (run/generate.c, run/translate.c). */
 static bool is_sampling(const TraceEvent *e) {
     return e->kind == TRACE_SCOPE && (strcmp(e->name, "sample") == 0 || strcmp(e->name, "search") == 0);
 }
@@ -414,7 +414,7 @@ void figures_free(Figures *figures) {
 const OperationRow *figures_find(const Figures *f, const char *place, Operation operation, Pass pass) {
     for (int i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
-        if (r->operation == operation && r->pass == pass && strcmp(r->place, place) == 0) return r;
+        if (r->operation == operation && r->pass == pass && strcmp(r->call, place) == 0) return r;
     }
     return NULL;
 }

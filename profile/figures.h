@@ -19,7 +19,7 @@ typedef struct {
 /* One call of the model in one pass; layers are added up. Its identity is place, operation and pass. Per
  * step. */
 typedef struct {
-    const char *place;
+    const char *call;
     const char *source; // "kernels/norm/cuda_fused.cu:120"; NULL where not known
     Operation operation;
     Pass pass;
@@ -39,7 +39,7 @@ typedef struct {
     const char *name;
     TraceKind kind;
     Category category; // of what it served most recently; CATEGORY_MEMORY outside operations
-    const char *place; // that it served, or "several"; NULL outside operations
+    const char *call;  // that it served, or "several"; NULL outside operations
     double ns[PASS_COUNT], calls[PASS_COUNT];
 } KernelRow;
 

@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "profile/bundle.h"
 #include "profile/chrome.h"
-#include "profile/digest.h"
+#include "profile/markdown_report.h"
 #include "profile/page.h"
 #include "profile/questions.h"
 

@@ -52,7 +52,7 @@ void profile_free(Profile *profile) {
 const Difference *profile_difference(const Profile *profile, const OperationRow *row) {
     for (int i = 0; i < profile->difference_count; i++) {
         const Difference *d = &profile->differences[i];
-        if (d->operation == row->operation && d->pass == row->pass && strcmp(d->place, row->place) == 0)
+        if (d->operation == row->operation && d->pass == row->pass && strcmp(d->call, row->call) == 0)
             return d;
     }
     return NULL;

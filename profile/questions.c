@@ -224,7 +224,7 @@ static Status other_kernels(const ProfilePath *path, Answer *a) {
         status = answer_line(a, "%s: %.96s: %s, %.1f%% of forward, %.0f calls, for %s", path->label,
                              kernel_words(k).text, in_words(CELL_TIME, k->ns[PASS_FORWARD]).text,
                              100 * share(k->ns[PASS_FORWARD], total), k->calls[PASS_FORWARD],
-                             k->place ? k->place : "no operation");
+                             k->call ? k->call : "no operation");
     }
     memory_free(taken);
     if (!status && !listed)
@@ -243,7 +243,7 @@ static Status longest_kernel(const ProfilePath *path, Answer *a) {
                     100 * share(forward->ns[PASS_FORWARD], pass_total(f, PASS_FORWARD)),
                     forward->calls[PASS_FORWARD],
                     in_words(CELL_TIME, share(forward->ns[PASS_FORWARD], forward->calls[PASS_FORWARD])).text,
-                    forward->place ? forward->place : "no operation"));
+                    forward->call ? forward->call : "no operation"));
     if (!backward) return OK;
     if (backward == forward)
         return answer_line(a, "%s: it is the first in the backward pass too, with %s in %.0f calls",

@@ -32,14 +32,14 @@ static Status saving_of_time(const Profile *profile, Pair pair, Answer *a) {
     if (d && isfinite(d->difference))
         snprintf(difference, sizeof difference, "difference %.1e", d->difference);
     if (f->form == FORM_NAIVE)
-        return answer_line(a, "%s %s: nothing, it has no fused form here", n->place, pass_name(n->pass));
+        return answer_line(a, "%s %s: nothing, it has no fused form here", n->call, pass_name(n->pass));
     char most[128] = "";
     if (bandwidth > 0)
         snprintf(most, sizeof most, "at most %s to %s ", in_words(CELL_BYTES, 1e-9 * n->ns * bandwidth).text,
                  in_words(CELL_BYTES, 1e-9 * f->ns * bandwidth).text);
     return answer_line(a,
                        "%s %s: %s of %s (%.2f times as fast), launches %.0f to %.0f, bytes %s(least %s), %s",
-                       n->place, pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text,
+                       n->call, pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text,
                        in_words(CELL_TIME, n->ns).text, share(n->ns, f->ns), n->launches, f->launches, most,
                        in_words(CELL_BYTES, n->work.bytes).text, difference);
 }
@@ -48,8 +48,8 @@ static Status saving(const Profile *profile, Pair pair, Answer *a) {
     const OperationRow *n = pair.naive, *f = pair.fused;
     TRY(saving_of_time(profile, pair, a));
     if (n->memory == f->memory) return OK;
-    return answer_line(a, "%s %s: memory that a call takes at its peak %s to %s", n->place,
-                       pass_name(n->pass), in_words(CELL_BYTES, (double)n->memory).text,
+    return answer_line(a, "%s %s: memory that a call takes at its peak %s to %s", n->call, pass_name(n->pass),
+                       in_words(CELL_BYTES, (double)n->memory).text,
                        in_words(CELL_BYTES, (double)f->memory).text);
 }
 
@@ -62,10 +62,10 @@ static Status saving_of_others(const Figures *naive, const Figures *fused, Answe
     for (int form = 0; form < FORM_COUNT; form++)
         for (int i = 0; i < paths[form]->row_count; i++) {
             const OperationRow *r = &paths[form]->rows[i];
-            if (figures_find(paths[!form], r->place, r->operation, r->pass)) continue;
+            if (figures_find(paths[!form], r->call, r->operation, r->pass)) continue;
             ns[form] += r->ns;
             launches[form] += r->launches;
-            place[form] = r->place;
+            place[form] = r->call;
             rows[form]++;
         }
     if (!rows[FORM_NAIVE] || !rows[FORM_FUSED]) return OK;
@@ -94,7 +94,7 @@ static Status savings_in_all(const Profile *profile, Answer *a) {
         in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SCRATCH]).text,
         in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SCRATCH]).text));
     if (!most) return OK;
-    return answer_line(a, "largest difference of an output: %.1e, of %s %s", most->difference, most->place,
+    return answer_line(a, "largest difference of an output: %.1e, of %s %s", most->difference, most->call,
                        pass_name(most->pass));
 }
 
@@ -106,7 +106,7 @@ Status question_savings(const Profile *profile, Answer *a) {
     if (!pairs) return fail(ERROR_MEMORY, "out of host memory for the answers");
     int count = 0;
     for (int i = 0; i < naive->row_count; i++) {
-        const OperationRow *n = &naive->rows[i], *f = figures_find(fused, n->place, n->operation, n->pass);
+        const OperationRow *n = &naive->rows[i], *f = figures_find(fused, n->call, n->operation, n->pass);
         if (f) pairs[count++] = (Pair){n, f};
     }
     qsort(pairs, (size_t)count, sizeof *pairs, larger_saving);
@@ -257,7 +257,7 @@ Status question_bound(const Profile *profile, const ProfilePath *path, Answer *a
             in_words(CELL_TIME, e.least).text, in_words(CELL_TIME, ns).text));
     if (e.slack)
         TRY(answer_line(a, "%s: the most to gain is in %s %s: %s at %.1f%% of its limit", path->label,
-                        e.slack->place, pass_name(e.slack->pass), in_words(CELL_TIME, e.slack->ns).text,
+                        e.slack->call, pass_name(e.slack->pass), in_words(CELL_TIME, e.slack->ns).text,
                         100 * e.slack_share));
     if (path->trace->run.source != SOURCE_CUPTI) return OK; // no calls are known
     return answer_line(

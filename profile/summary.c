@@ -33,7 +33,7 @@ static bool same_name(const char *a, const char *b) {
 static Status row_of(Fold *fold, const Record *r, Pass pass, const char *primitive, int *index) {
     for (int i = 0; i < fold->count; i++) {
         const SummaryRow *row = &fold->rows[i];
-        if (row->operation == r->operation && row->pass == pass && same_name(row->place, r->place) &&
+        if (row->operation == r->operation && row->pass == pass && same_name(row->call, r->call) &&
             same_name(row->primitive, primitive)) {
             *index = i;
             return OK;
@@ -50,7 +50,7 @@ static Status row_of(Fold *fold, const Record *r, Pass pass, const char *primiti
     }
     *index = fold->count++;
     fold->rows[*index] = (SummaryRow){
-        .place = r->place, .primitive = primitive, .operation = r->operation, .pass = pass, .form = r->form};
+        .call = r->call, .primitive = primitive, .operation = r->operation, .pass = pass, .form = r->form};
     memset(fold->ms + (size_t)*index * (size_t)fold->steps, 0, (size_t)fold->steps * sizeof *fold->ms);
     return OK;
 }
@@ -149,7 +149,7 @@ void summary_print(const Summary *s, const Peaks *peaks, FILE *file) {
         }
         char limit;
         double share = work_share(r->work, r->ms, peaks, &limit), seconds = 1e-3 * r->ms;
-        fprintf(file, "%-26s %-8s %-5s %10.3f %6.1f %9.0f %8.2f %7.3f %6.1f%%%c\n", r->place,
+        fprintf(file, "%-26s %-8s %-5s %10.3f %6.1f %9.0f %8.2f %7.3f %6.1f%%%c\n", r->call,
                 pass_name(r->pass), form_name(r->form), r->ms, total > 0 ? 100 * r->ms / total : 0,
                 r->launches, seconds > 0 ? 1e-12 * r->work.flops / seconds : 0,
                 seconds > 0 ? 1e-12 * r->work.bytes / seconds : 0, 100 * share, limit);

@@ -4,7 +4,7 @@
 #define PROFILE_SUMMARY_H
 
 #include "profile/peaks.h"
-#include "profile/record.h"
+#include "kernels/record.h"
 
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 typedef struct {
-    const char *place;
+    const char *call;
     const char *primitive; // NULL in rows of operations
     Operation operation;
     Pass pass;

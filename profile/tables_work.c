@@ -10,7 +10,7 @@
 
 /* One call of the model in one pass, all layers and steps. */
 typedef struct {
-    const char *place;
+    const char *call;
     Operation operation;
     Pass pass;
     Form form;
@@ -26,7 +26,7 @@ typedef struct {
 static Status work_row(WorkSums *sums, const TraceEvent *e, WorkSum **row) {
     for (int64_t i = 0; i < sums->count; i++) {
         WorkSum *r = &sums->rows[i];
-        if (r->place == e->place && r->operation == e->operation && r->pass == e->pass) {
+        if (r->call == e->call && r->operation == e->operation && r->pass == e->pass) {
             *row = r;
             return OK;
         }
@@ -39,7 +39,7 @@ static Status work_row(WorkSums *sums, const TraceEvent *e, WorkSum **row) {
         sums->room = room;
     }
     *row = &sums->rows[sums->count++];
-    **row = (WorkSum){.place = e->place, .operation = e->operation, .pass = e->pass, .form = e->form};
+    **row = (WorkSum){.call = e->call, .operation = e->operation, .pass = e->pass, .form = e->form};
     return OK;
 }
 
@@ -126,7 +126,7 @@ static Status fill_work(const Trace *t, WorkSums *sums, Table *table) {
         const WorkSum *r = &sums->rows[i];
         char label[LABEL_BYTES];
         snprintf(label, sizeof label, "%s %s", operation_name(r->operation), pass_name(r->pass));
-        TRY(add_work(t, r->place, label, form_name(r->form), r, table, &above));
+        TRY(add_work(t, r->call, label, form_name(r->form), r, table, &above));
     }
     for (int pass = 0; pass <= PASS_COUNT; pass++) TRY(add_pass(t, sums, pass, table, &above));
     char measured[128], sheet[128];

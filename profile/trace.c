@@ -246,7 +246,7 @@ static void inherit(TraceEvent *e, const TraceEvent *from) {
     e->operation = from->operation;
     e->pass = from->pass;
     e->form = from->form;
-    e->place = from->place;
+    e->call = from->call;
     if (e->kind == TRACE_KERNEL) e->category = from->category;
     e->source = from->source;
 }

@@ -92,7 +92,7 @@ typedef struct {
     Operation operation; // also of primitives: that they are part of
     Pass pass;
     Form form;
-    const char *place; // which call of the model: "attention.projection"
+    const char *call; // which call of the model: "attention.projection"
     Category category;
     const char *source; // "kernels/norm/cuda_fused.cu:120", where it is implemented; NULL where not known
 

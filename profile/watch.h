@@ -2,7 +2,7 @@
 #ifndef PROFILE_WATCH_H
 #define PROFILE_WATCH_H
 
-#include "profile/record.h"
+#include "kernels/record.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -72,7 +72,7 @@ static void writes_every_file(void **state) {
     assert_int_equal(bundle.path_count, 2);
     assert_string_equal(bundle.paths[1].label, "fused");
     assert_int_equal(bundle.paths[0].row_count, 5);
-    assert_string_equal(bundle.paths[0].rows[1].place, "attention");
+    assert_string_equal(bundle.paths[0].rows[1].call, "attention");
     assert_true(fabs(bundle.paths[0].rows[1].ns - 135000) < 1e-6);
     assert_true(fabs(bundle.paths[0].step_ms - s.profile.paths[0].figures.step_ms) < 1e-9);
     bundle_free(&bundle);
@@ -279,7 +279,7 @@ static void reads_limits(void **state) {
 }
 
 static BundleRow row(char *place, char *pass, double ns, double spread) {
-    return (BundleRow){.place = place,
+    return (BundleRow){.call = place,
                        .operation = "linear",
                        .pass = pass,
                        .ns = ns,

@@ -164,7 +164,7 @@ static void berts_files_are_read(void **state) {
     Config config;
     expect_ok(parse("{" BERT_SIZES "}", &config));
     assert_true(config.objective == OBJECTIVE_MASKED_TOKEN && config.mask == MASK_FULL);
-    assert_true(config.norm_place == NORM_AFTER && config.activation == ACTIVATION_GELU);
+    assert_true(config.norm_order == NORM_POST && config.activation == ACTIVATION_GELU);
     assert_true(config.pooler && !config.head_transform && config.segments == 2 && config.norm_eps == 1e-12);
     expect_ok(parse("{" BERT_SIZES ",\"architectures\":[\"BertForPreTraining\"],\"hidden_act\":\"relu\"}",
                     &config));
@@ -186,12 +186,12 @@ static void encoder_decoders_files_are_read(void **state) {
     expect_ok(parse("{" PAIRS_SIZES "}", &config));
     assert_true(config.objective == OBJECTIVE_SEQUENCE && config.mask == MASK_CAUSAL);
     assert_true(config.layers == 1 && config.encoder_layers == 2 && config.init_std == 0);
-    assert_true(config.positions == POSITIONS_SINUSOID && config.norm_place == NORM_AFTER);
+    assert_true(config.positions == POSITIONS_SINUSOID && config.norm_order == NORM_POST);
     assert_true(config.tied_head && config.tied_tables && config.embedding_scale);
     expect_ok(parse("{" PAIRS_SIZES
                     ",\"norm\":\"before\",\"positions\":\"learned\",\"scale_embedding\":false}",
                     &config));
-    assert_true(config.positions == POSITIONS_LEARNED && config.norm_place == NORM_BEFORE);
+    assert_true(config.positions == POSITIONS_LEARNED && config.norm_order == NORM_PRE);
     assert_true(!config.embedding_scale);
     expect_malformed("{" PAIRS_SIZES ",\"norm\":\"between\"}", "\"before\" or \"after\"");
     expect_malformed("{" PAIRS_SIZES ",\"tie_word_embeddings\":1}", "true or false");

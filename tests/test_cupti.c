@@ -2,7 +2,7 @@
  * model, in which every range that ends launches a kernel of the range's own name. So each kernel's name says
  * which operation it must be given to, launched by itself or as a node of a captured graph. */
 #include "base/memory.h"
-#include "model/trainer.h"
+#include "run/trainer.h"
 #include "profile/audit.h"
 #include "profile/collect.h"
 #include "profile/cupti.h"
@@ -189,7 +189,7 @@ static int64_t expect_attributed(const Trace *t) {
 static void expect_same_rows(const Figures *a, const Figures *b) {
     assert_int_equal(a->row_count, b->row_count);
     for (int i = 0; i < a->row_count; i++) {
-        const OperationRow *r = &a->rows[i], *s = figures_find(b, r->place, r->operation, r->pass);
+        const OperationRow *r = &a->rows[i], *s = figures_find(b, r->call, r->operation, r->pass);
         assert_non_null(s);
         assert_true(r->calls == s->calls && r->launches == s->launches && r->form == s->form);
         assert_true(r->work.flops == s->work.flops && r->work.bytes == s->work.bytes);

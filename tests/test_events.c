@@ -3,7 +3,7 @@
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "profile/events.h"
-#include "profile/progress.h"
+#include "app/progress.h"
 #include "tests/support/expect.h"
 
 #include <fcntl.h>

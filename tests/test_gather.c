@@ -25,7 +25,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     const Dtype dtype = rig->ctx.dtype;
     const Shape all = shape2(c->rows, c->width), some = shape2(c->places, c->width);
     const GatherForward f = {.x = rig_put(rig, "x", dtype, all, in[0]),
-                             .places = rig_put_ints(rig, "places", shape1(c->places), batch->places),
+                             .rows = rig_put_ints(rig, "places", shape1(c->places), batch->places),
                              .y = rig_blank(rig, "y", dtype, some)};
     const GatherBackward b = {
         .forward = &f, .dy = rig_put(rig, "dy", dtype, some, in[1]), .dx = rig_blank(rig, "dx", dtype, all)};
@@ -77,11 +77,11 @@ static void wrong_contracts_are_refused(void **state) {
     (void)state;
     Ctx ctx = {.dtype = F32, .measuring = true};
     const GatherForward right = {.x = tensor_view(NULL, F32, shape2(5, 8)),
-                                 .places = tensor_view(NULL, I32, shape1(3)),
+                                 .rows = tensor_view(NULL, I32, shape1(3)),
                                  .y = tensor_view(NULL, F32, shape2(3, 8))};
     GatherForward wrong[3] = {right, right, right};
     wrong[0].y = tensor_view(NULL, F32, shape2(4, 8));
-    wrong[1].places.dtype = F32;
+    wrong[1].rows.dtype = F32;
     wrong[2].x = (Tensor){0};
     for (int i = 0; i < 3; i++) {
         Status status = gather_forward(&ctx, &wrong[i]);

@@ -3,8 +3,8 @@
  * compared bit by bit. */
 #include "base/random.h"
 #include "kernels/sample/sample.h"
-#include "model/inference.h"
-#include "model/trainer.h"
+#include "run/inference.h"
+#include "run/trainer.h"
 #include "tests/support/rig.h"
 
 #include <math.h>

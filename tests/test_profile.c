@@ -1,7 +1,7 @@
 /* Real steps, traced on the CPU: what the events and the tables say. */
 #include "base/memory.h"
 #include "profile/category.h"
-#include "profile/sheet.h"
+#include "profile/datasheet.h"
 #include "tests/support/expect.h"
 #include "tests/support/traced.h"
 

@@ -83,7 +83,7 @@ static void test_graphs(void **state) {
     assert_int_equal(figures.row_count, expected.row_count);
     for (int i = 0; i < expected.row_count; i++) {
         const OperationRow *e = &expected.rows[i],
-                           *g = figures_find(&figures, e->place, e->operation, e->pass);
+                           *g = figures_find(&figures, e->call, e->operation, e->pass);
         assert_non_null(g);
         assert_true(g->launches == e->launches && g->calls == e->calls && g->ns > 0);
     }

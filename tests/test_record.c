@@ -1,6 +1,6 @@
 /* Records of work that is captured as a graph, and of the graph's launches. */
 #include "base/memory.h"
-#include "profile/record.h"
+#include "kernels/record.h"
 #include "tests/support/expect.h"
 
 #include <string.h>
@@ -66,7 +66,7 @@ static Recorder *open_recorder(Told *told, int64_t limit) {
 }
 
 static void begin(Recorder *r, RecordKind kind, const char *name, int64_t step) {
-    record_begin(r, &(Record){.kind = kind, .name = name, .place = "", .layer = -1, .step = step});
+    record_begin(r, &(Record){.kind = kind, .name = name, .call = "", .layer = -1, .step = step});
 }
 
 /* forward > product, bias */

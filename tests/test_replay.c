@@ -3,7 +3,7 @@
  * dropped. For GPT, BERT and the encoder-decoder; and every form and device, which draw the same masks, go the
  * same way. */
 #include "base/random.h"
-#include "model/trainer.h"
+#include "run/trainer.h"
 #include "tests/support/rig.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Sampling the next token: greedy, the distribution, what top-k and top-p leave, and bad rows. */
-#include "model/sampler.h"
+#include "run/sampler.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,9 +2,9 @@
  * same; and greedy search against a decoder that is asked for the next token anew, with the encoder run
  * again each time. */
 #include "base/memory.h"
-#include "model/generate.h"
-#include "model/plan.h"
-#include "model/translate.h"
+#include "run/generate.h"
+#include "run/plan.h"
+#include "run/translate.h"
 #include "tests/support/rig.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ typedef struct {
     uint32_t fuses;
     int64_t sentences, beam; // at once
     Decoding decoding;
-    NormPlace place;
+    NormOrder place;
 } How;
 
 typedef struct {
@@ -27,7 +27,7 @@ typedef struct {
     double scores[SENTENCES];
 } Translations;
 
-static Config small(NormPlace place) {
+static Config small(NormOrder place) {
     Config config;
     expect_ok(config_preset("transformer-nano", &config));
     config.layers = 3;
@@ -38,7 +38,7 @@ static Config small(NormPlace place) {
     config.context = MOST;
     config.vocab = VOCAB;
     config.init_std = 0.3; // far from flat, so that a wrong number changes a token
-    config.norm_place = place;
+    config.norm_order = place;
     return config;
 }
 
@@ -117,7 +117,7 @@ static void expect_same(const How *how, const Translations *expected, const char
 
 static const char *const decodings[] = {"cached", "self cached", "the last logits", "all logits"};
 
-static void check_ways(Backend backend, NormPlace place, int64_t beam) {
+static void check_ways(Backend backend, NormOrder place, int64_t beam) {
     How how = {BACKEND_CPU, 0, SENTENCES, beam, DECODING_CACHED, place};
     Translations expected;
     translate(&how, &expected);
@@ -140,17 +140,17 @@ static void check_ways(Backend backend, NormPlace place, int64_t beam) {
 
 static void every_way_says_the_same(void **state) {
     (void)state;
-    check_ways(BACKEND_CPU, NORM_AFTER, 1);
-    check_ways(BACKEND_CPU, NORM_AFTER, 4);
-    check_ways(BACKEND_CPU, NORM_BEFORE, 3);
+    check_ways(BACKEND_CPU, NORM_POST, 1);
+    check_ways(BACKEND_CPU, NORM_POST, 4);
+    check_ways(BACKEND_CPU, NORM_PRE, 3);
 }
 
 static void every_way_says_the_same_cuda(void **state) {
     (void)state;
     if (!test_device(BACKEND_CUDA)) skip();
-    check_ways(BACKEND_CUDA, NORM_AFTER, 1);
-    check_ways(BACKEND_CUDA, NORM_AFTER, 4);
-    check_ways(BACKEND_CUDA, NORM_BEFORE, 3);
+    check_ways(BACKEND_CUDA, NORM_POST, 1);
+    check_ways(BACKEND_CUDA, NORM_POST, 4);
+    check_ways(BACKEND_CUDA, NORM_PRE, 3);
 }
 
 /* ---- greedy, without any of it ---- */
@@ -206,10 +206,10 @@ static int32_t plain_next(Ctx *ctx, Plain *p, int32_t *tokens, int64_t T) {
 static void greedy_is_the_likeliest_token_each_time(void **state) {
     (void)state;
     static Plain p;
-    How how = {BACKEND_CPU, ALL, SENTENCES, 1, DECODING_CACHED, NORM_AFTER};
+    How how = {BACKEND_CPU, ALL, SENTENCES, 1, DECODING_CACHED, NORM_POST};
     Translations got;
     translate(&how, &got);
-    Config config = small(NORM_AFTER);
+    Config config = small(NORM_POST);
     Ctx ctx;
     ctx_open(&ctx, test_device(BACKEND_CPU));
     expect_ok(transformer_open(&config, &p.model));
@@ -249,7 +249,7 @@ static Status greedy_rehearsal(Ctx *ctx, void *program) {
 static void generate(Backend backend, bool graphs, Translations *out) {
     static Greedy g;
     const SamplerOptions options = {.temperature = 0, .top_p = 1};
-    Config config = small(NORM_AFTER);
+    Config config = small(NORM_POST);
     Sampler *sampler;
     Ctx ctx;
     ctx_open(&ctx, test_device(backend));
@@ -287,7 +287,7 @@ static void generate(Backend backend, bool graphs, Translations *out) {
 
 static void the_generator_says_the_same(void **state) {
     (void)state;
-    How how = {BACKEND_CPU, 0, SENTENCES, 1, DECODING_CACHED, NORM_AFTER};
+    How how = {BACKEND_CPU, 0, SENTENCES, 1, DECODING_CACHED, NORM_POST};
     Translations expected, got;
     translate(&how, &expected);
     for (int way = 0; way < 2 * BACKEND_COUNT; way++) {
@@ -305,7 +305,7 @@ static void what_cannot_be_is_refused(void **state) {
     (void)state;
     static Transformer model;
     Translator translator;
-    Config config = small(NORM_AFTER);
+    Config config = small(NORM_POST);
     TranslateOptions options = {
         .sentences = 1, .beam = 1, .begin = BEGIN, .end = END, .source = MOST + 1, .most = MOST};
     expect_ok(transformer_open(&config, &model));

@@ -2,7 +2,7 @@
  * into a Problem, the rows of the cache, the statistics of the backward pass, and the choice of a kernel. */
 #include "kernels/attention/cuda_problem.cuh"
 
-#include "kernels/device/words.cuh"
+#include "kernels/cuda/words.cuh"
 
 #include <climits>
 

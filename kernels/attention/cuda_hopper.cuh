@@ -1,9 +1,9 @@
-/* cuda_hopper: attention's tiles through Hopper's instructions (kernels/device/hopper.cuh). */
+/* cuda_hopper: attention's tiles through Hopper's instructions (kernels/cuda/hopper.cuh). */
 #ifndef KERNELS_ATTENTION_CUDA_HOPPER_CUH
 #define KERNELS_ATTENTION_CUDA_HOPPER_CUH
 
 #include "kernels/attention/cuda_problem.cuh"
-#include "kernels/device/hopper.cuh"
+#include "kernels/cuda/hopper.cuh"
 
 namespace attention {
 

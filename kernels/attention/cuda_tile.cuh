@@ -8,7 +8,7 @@
 #define KERNELS_ATTENTION_CUDA_TILE_CUH
 
 #include "kernels/device/cuda.cuh"
-#include "kernels/device/instructions.cuh"
+#include "kernels/cuda/instructions.cuh"
 
 namespace attention {
 

@@ -16,8 +16,8 @@
 
 #include "kernels/decode/decode.h"
 #include "kernels/device/cuda.cuh"
-#include "kernels/device/hopper.cuh"
-#include "kernels/device/words.cuh"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/words.cuh"
 
 #include <type_traits>
 

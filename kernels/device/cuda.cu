@@ -2,7 +2,7 @@
 #include "kernels/device/cuda.cuh"
 
 #include "base/memory.h"
-#include "kernels/device/hopper.cuh"
+#include "kernels/cuda/hopper.cuh"
 #include "kernels/gemm/cuda.cuh"
 
 #include <cuda_profiler_api.h>

@@ -1,7 +1,7 @@
 #include "kernels/embed/embed.h"
 
 #include "kernels/device/cuda.cuh"
-#include "kernels/device/words.cuh"
+#include "kernels/cuda/words.cuh"
 #include "kernels/embed/cuda_sort.cuh"
 
 /* Rows are walked in packs of N elements: 16 bytes, or one element where width or addresses are odd. */

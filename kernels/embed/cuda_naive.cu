@@ -2,7 +2,7 @@
  * row order. */
 #include "kernels/embed/embed.h"
 
-#include "kernels/device/elements.cuh"
+#include "kernels/cuda/elements.cuh"
 #include "kernels/embed/cuda_sort.cuh"
 
 /* y[n,:] = table[tokens[n],:] */

@@ -1,6 +1,6 @@
 #include "kernels/embed/cuda_sort.cuh"
 
-#include "kernels/device/columns.cuh"
+#include "kernels/cuda/columns.cuh"
 #include "kernels/device/cuda.cuh"
 
 #include <cub/device/device_radix_sort.cuh>

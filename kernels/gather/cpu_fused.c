@@ -6,14 +6,14 @@ Status gather_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const GatherForward *g = contract;
     int64_t rows = tensor_rows(g->y);
     size_t bytes = (size_t)tensor_width(g->y) * sizeof(float);
-    const int32_t *places = g->places.data;
+    const int32_t *from = g->rows.data;
     PRIMITIVE (ctx, "gather") {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t m = 0; m < rows; m++) {
-            if (places[m] < 0)
+            if (from[m] < 0)
                 memset(float_row(g->y, m), 0, bytes);
             else
-                memcpy(float_row(g->y, m), float_row(g->x, places[m]), bytes);
+                memcpy(float_row(g->y, m), float_row(g->x, from[m]), bytes);
         }
     }
     return OK;
@@ -23,12 +23,12 @@ Status gather_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const GatherBackward *g = contract;
     int64_t rows = tensor_rows(g->dy);
     size_t bytes = (size_t)tensor_width(g->dy) * sizeof(float);
-    const int32_t *places = g->forward->places.data;
+    const int32_t *from = g->forward->rows.data;
     PRIMITIVE (ctx, "clear and scatter") {
         memset(g->dx.data, 0, tensor_bytes(g->dx));
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t m = 0; m < rows; m++)
-            if (places[m] >= 0) memcpy(float_row(g->dx, places[m]), float_row(g->dy, m), bytes);
+            if (from[m] >= 0) memcpy(float_row(g->dx, from[m]), float_row(g->dy, m), bytes);
     }
     return OK;
 }

@@ -1,15 +1,15 @@
 #include "kernels/gather/gather.h"
 #include "kernels/real.h"
 
-static void gather(const real *x, const int32_t *places, int64_t rows, int64_t width, real *y) {
+static void gather(const real *x, const int32_t *from, int64_t rows, int64_t width, real *y) {
     for (int64_t m = 0; m < rows; m++)
-        for (int64_t c = 0; c < width; c++) y[m * width + c] = places[m] < 0 ? 0 : x[places[m] * width + c];
+        for (int64_t c = 0; c < width; c++) y[m * width + c] = from[m] < 0 ? 0 : x[from[m] * width + c];
 }
 
 Status SPEC(gather_forward)(Ctx *ctx, const void *contract) {
     const GatherForward *g = contract;
     PRIMITIVE (ctx, "gather")
-        gather(g->x.data, g->places.data, tensor_rows(g->y), tensor_width(g->y), g->y.data);
+        gather(g->x.data, g->rows.data, tensor_rows(g->y), tensor_width(g->y), g->y.data);
     return OK;
 }
 
@@ -17,9 +17,9 @@ static void clear(int64_t count, real *x) {
     for (int64_t i = 0; i < count; i++) x[i] = 0;
 }
 
-static void scatter(const real *dy, const int32_t *places, int64_t rows, int64_t width, real *dx) {
+static void scatter(const real *dy, const int32_t *from, int64_t rows, int64_t width, real *dx) {
     for (int64_t m = 0; m < rows; m++)
-        for (int64_t c = 0; c < width && places[m] >= 0; c++) dx[places[m] * width + c] = dy[m * width + c];
+        for (int64_t c = 0; c < width && from[m] >= 0; c++) dx[from[m] * width + c] = dy[m * width + c];
 }
 
 Status SPEC(gather_backward)(Ctx *ctx, const void *contract) {
@@ -27,6 +27,6 @@ Status SPEC(gather_backward)(Ctx *ctx, const void *contract) {
     const GatherForward *f = g->forward;
     PRIMITIVE (ctx, "clear") clear(tensor_count(g->dx), g->dx.data);
     PRIMITIVE (ctx, "scatter")
-        scatter(g->dy.data, f->places.data, tensor_rows(g->dy), tensor_width(g->dy), g->dx.data);
+        scatter(g->dy.data, f->rows.data, tensor_rows(g->dy), tensor_width(g->dy), g->dx.data);
     return OK;
 }

@@ -4,21 +4,21 @@
 #include "kernels/device/cuda.cuh"
 
 template <class T, int N>
-static __global__ void gather(const T *x, const int32_t *places, int64_t count, int64_t width, T *y) {
+static __global__ void gather(const T *x, const int32_t *from, int64_t count, int64_t width, T *y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
         int64_t row = i / width, column = i - row * width;
-        int64_t from = places[row];
+        int64_t chosen = from[row];
         Pack<T, N> pack = {};
-        if (from >= 0) pack = load_pack<N>(x + from * width + column);
+        if (chosen >= 0) pack = load_pack<N>(x + chosen * width + column);
         store_pack(y + i, pack);
     }
 }
 
 template <class T, int N>
-static __global__ void scatter(const T *dy, const int32_t *places, int64_t count, int64_t width, T *dx) {
+static __global__ void scatter(const T *dy, const int32_t *from, int64_t count, int64_t width, T *dx) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
         int64_t row = i / width, column = i - row * width;
-        int64_t to = places[row];
+        int64_t to = from[row];
         if (to >= 0) store_pack(dx + to * width + column, load_pack<N>(dy + i));
     }
 }
@@ -28,20 +28,20 @@ static Status forward(Ctx *ctx, const GatherForward *g) {
     int64_t count = tensor_count(g->y), width = tensor_width(g->y);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {g->x.data, g->y.data});
     PRIMITIVE (ctx, "gather")
-        TRY(LAUNCH_ELEMENTS(ctx, gather, T, packed, count, data_of<T>(g->x), data_of<int32_t>(g->places),
-                            count, width, data_of<T>(g->y)));
+        TRY(LAUNCH_ELEMENTS(ctx, gather, T, packed, count, data_of<T>(g->x), data_of<int32_t>(g->rows), count,
+                            width, data_of<T>(g->y)));
     return OK;
 }
 
 template <class T>
 static Status backward(Ctx *ctx, const GatherBackward *g) {
     int64_t count = tensor_count(g->dy), width = tensor_width(g->dy);
-    const int32_t *places = data_of<int32_t>(g->forward->places);
+    const int32_t *from = data_of<int32_t>(g->forward->rows);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {g->dy.data, g->dx.data});
     PRIMITIVE (ctx, "clear") TRY(ctx->device->fill(ctx->device, g->dx.data, 0, tensor_bytes(g->dx)));
     if (count == 0) return OK;
     PRIMITIVE (ctx, "scatter")
-        TRY(LAUNCH_ELEMENTS(ctx, scatter, T, packed, count, data_of<T>(g->dy), places, count, width,
+        TRY(LAUNCH_ELEMENTS(ctx, scatter, T, packed, count, data_of<T>(g->dy), from, count, width,
                             data_of<T>(g->dx)));
     return OK;
 }

@@ -4,10 +4,10 @@
 
 static Status check_forward(const Ctx *ctx, const GatherForward *g) {
     TRY(check_present("gather", "x", g->x));
-    TRY(check_present("gather", "places", g->places));
-    int64_t rows = tensor_count(g->places), width = tensor_width(g->x);
+    TRY(check_present("gather", "rows", g->rows));
+    int64_t rows = tensor_count(g->rows), width = tensor_width(g->x);
     TRY(check_dense("gather", "x", g->x, ctx->dtype, tensor_rows(g->x), width));
-    TRY(check_dense("gather", "places", g->places, I32, 1, rows));
+    TRY(check_dense("gather", "rows", g->rows, I32, 1, rows));
     return check_dense("gather", "y", g->y, ctx->dtype, rows, width);
 }
 
@@ -17,7 +17,7 @@ Status gather_forward(Ctx *ctx, const GatherForward *g) {
     Call call = {.operation = OP_GATHER,
                  .pass = PASS_FORWARD,
                  .contract = g,
-                 .work = {.bytes = (double)(tensor_bytes(g->places) + 2 * tensor_bytes(g->y))},
+                 .work = {.bytes = (double)(tensor_bytes(g->rows) + 2 * tensor_bytes(g->y))},
                  .outputs = {{"y", g->y}}};
     return op_run(ctx, &call);
 }
@@ -26,14 +26,14 @@ Status gather_backward(Ctx *ctx, const GatherBackward *g) {
     const GatherForward *f = g->forward;
     TRY(check_forward(ctx, f));
     int64_t width = tensor_width(f->x);
-    TRY(check_dense("gather", "dy", g->dy, ctx->dtype, tensor_count(f->places), width));
+    TRY(check_dense("gather", "dy", g->dy, ctx->dtype, tensor_count(f->rows), width));
     TRY(check_dense("gather", "dx", g->dx, ctx->dtype, tensor_rows(f->x), width));
     if (tensor_rows(f->x) == 0) return OK;
     Call call = {
         .operation = OP_GATHER,
         .pass = PASS_BACKWARD,
         .contract = g,
-        .work = {.bytes = (double)(tensor_bytes(f->places) + tensor_bytes(g->dy) + tensor_bytes(g->dx))},
+        .work = {.bytes = (double)(tensor_bytes(f->rows) + tensor_bytes(g->dy) + tensor_bytes(g->dx))},
         .outputs = {{"dx", g->dx}}};
     return op_run(ctx, &call);
 }

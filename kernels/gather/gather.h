@@ -1,5 +1,5 @@
-/* gather: y[m,:] = x[places[m],:], and zeros where places[m] is -1.
- * Backward: dx = 0, but dx[places[m],:] = dy[m,:]. dx is written. Places other than -1 lie in [0, N); for the
+/* gather: y[m,:] = x[rows[m],:], and zeros where rows[m] is -1.
+ * Backward: dx = 0, but dx[rows[m],:] = dy[m,:]. dx is written. Rows other than -1 lie in [0, N); for the
  * backward pass no two are the same: each row of dx then has one writer. Serves the rows that a masked-token
  * loss looks at (Devlin et al. 2019, section 3.1), and a first token's or a beam's rows in inference. */
 #ifndef KERNELS_GATHER_H
@@ -12,9 +12,9 @@ extern "C" {
 #endif
 
 typedef struct {
-    Tensor x;      // (N, C)
-    Tensor places; // (M) i32, device memory
-    Tensor y;      // (M, C)
+    Tensor x;    // (N, C)
+    Tensor rows; // (M) i32, device memory
+    Tensor y;    // (M, C)
 } GatherForward;
 
 typedef struct {

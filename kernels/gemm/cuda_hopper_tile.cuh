@@ -7,7 +7,7 @@
 #ifndef KERNELS_GEMM_CUDA_HOPPER_TILE_CUH
 #define KERNELS_GEMM_CUDA_HOPPER_TILE_CUH
 
-#include "kernels/device/hopper.cuh"
+#include "kernels/cuda/hopper.cuh"
 
 namespace hopper_gemm {
 

@@ -1,8 +1,8 @@
 #include "kernels/linear/linear.h"
 
 #include "kernels/device/cuda.cuh"
-#include "kernels/device/partials.cuh"
-#include "kernels/device/words.cuh"
+#include "kernels/cuda/partials.cuh"
+#include "kernels/cuda/words.cuh"
 #include "kernels/gemm/cuda.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 #include "kernels/linear/cuda_rows.cuh"

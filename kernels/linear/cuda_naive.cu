@@ -1,8 +1,8 @@
 /* linear as eager frameworks run it: a product, then one kernel for the bias and one for the activation. */
 #include "kernels/linear/linear.h"
 
-#include "kernels/device/columns.cuh"
-#include "kernels/device/elements.cuh"
+#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/elements.cuh"
 #include "kernels/gemm/gemm.h"
 #include "kernels/linear/cuda_activation.cuh"
 

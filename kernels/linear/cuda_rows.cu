@@ -1,7 +1,7 @@
 #include "kernels/linear/cuda_rows.cuh"
 
 #include "kernels/device/cuda.cuh"
-#include "kernels/device/words.cuh"
+#include "kernels/cuda/words.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 
 /* A warp makes a few outputs, each the dot product of a row of weights with every row of x. The weights of

@@ -1,9 +1,9 @@
 #include "kernels/loss/loss.h"
 
-#include "kernels/device/columns.cuh"
+#include "kernels/cuda/columns.cuh"
 #include "kernels/device/cuda.cuh"
-#include "kernels/device/instructions.cuh"
-#include "kernels/device/words.cuh"
+#include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/words.cuh"
 #include "kernels/gemm/gemm.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * softmax, the one-hot target, the scale, and two products. */
 #include "kernels/loss/loss.h"
 
-#include "kernels/device/columns.cuh"
+#include "kernels/cuda/columns.cuh"
 #include "kernels/device/cuda.cuh"
 #include "kernels/gemm/gemm.h"
 

@@ -1,6 +1,6 @@
 #include "kernels/norm/norm.h"
 
-#include "kernels/device/words.cuh"
+#include "kernels/cuda/words.cuh"
 #include "kernels/dropout/cuda_mask.cuh"
 #include "kernels/norm/cuda_group.cuh"
 

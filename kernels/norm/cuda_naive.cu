@@ -1,8 +1,8 @@
 /* norm as its formula reads, one kernel for each step. What passes between the steps is fp32. */
 #include "kernels/norm/norm.h"
 
-#include "kernels/device/columns.cuh"
-#include "kernels/device/elements.cuh"
+#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/elements.cuh"
 #include "kernels/dropout/cuda_mask.cuh"
 
 /* One warp for each row. */

@@ -2,7 +2,7 @@
  * the GPU has no clusters, one block does. The steps are those of cpu.c, with every thread taking the same
  * turns. The weights lie in shared memory where they fit, else in device memory. */
 #include "kernels/device/cuda.cuh"
-#include "kernels/device/hopper.cuh"
+#include "kernels/cuda/hopper.cuh"
 #include "kernels/sample/sample.h"
 #include "kernels/sample/weight.h"
 

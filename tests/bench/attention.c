@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "kernels/attention/attention.h"
-#include "model/plan.h"
+#include "run/plan.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -4,7 +4,7 @@
 #define TESTS_SUPPORT_MODEL_H
 
 #include "model/checkpoint.h"
-#include "model/trainer.h"
+#include "run/trainer.h"
 #include "tests/support/expect.h"
 
 typedef struct {

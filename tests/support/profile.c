@@ -13,7 +13,7 @@ typedef struct {
 } SamplePrimitive;
 
 typedef struct {
-    const char *place;
+    const char *call;
     Operation operation;
     Pass pass;
     Category category;
@@ -99,7 +99,7 @@ static void add_primitive(Maker *m, const SampleOperation *o, const SamplePrimit
     e.operation = o->operation;
     e.pass = o->pass;
     e.form = m->form;
-    e.place = above->place;
+    e.call = above->call;
     e.layer = 0;
     e.category = p->category;
     e.source = above->source;
@@ -127,7 +127,7 @@ static void add_operation(Maker *m, const SampleOperation *o, int64_t phase) {
     e.operation = o->operation;
     e.pass = o->pass;
     e.form = m->form;
-    e.place = trace_name(m->trace, o->place);
+    e.call = trace_name(m->trace, o->call);
     e.source = trace_name(m->trace, "kernels/linear/cuda_naive.cu:69");
     e.layer = 0;
     e.category = o->category;

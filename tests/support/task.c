@@ -68,7 +68,7 @@ void task_forward(TaskSession *s, Rig *rig, const Task *task, int64_t step) {
                            .source = of_step(s->source, step),
                            .source_lengths = of_step(s->source_lengths, step)};
     const Targets targets = {.targets = of_step(s->targets, step),
-                             .places = of_step(s->rows, step),
+                             .rows = of_step(s->rows, step),
                              .scale = scale_of(task, step),
                              .smoothing = task->smoothing};
     expect_ok(transformer_zero(ctx, &s->model));

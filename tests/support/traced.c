@@ -1,6 +1,6 @@
 #include "tests/support/traced.h"
 
-#include "model/trainer.h"
+#include "run/trainer.h"
 #include "profile/collect.h"
 #include "tests/support/expect.h"
 #include "tests/support/model.h"

@@ -1,0 +1,210 @@
+#include "app/infer_options.h"
+
+#include "app/option_rows.h"
+#include "app/text_profile.h"
+
+#include <string.h>
+
+enum { SIZE_MOST = 1 << 24, RUNS_MOST = 1000000 };
+
+#define AT(member) .field = offsetof(InferOptions, member)
+
+static const Option table[] = {
+    HEADING("Model"),
+    {TEXT("model", "NAME", model),
+     .doc = "a preset (gpt2-nano, bert-base, transformer-base, ...) or a folder"},
+    {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with its files",
+     .default_text = "by model"},
+    {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random"},
+    COMPUTE_ROWS(InferOptions),
+
+    HEADING("Profile: what happens without the modes below"),
+    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences at once; for --eval, --translate, --embed, too"},
+    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval",
+     .default_text = "the context"},
+    {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batches, such as 1,8"},
+    {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "several lengths, such as 128,256"},
+    {COUNT("repeats", 1, RUNS_MOST, repeats), .doc = "timed runs"},
+    {COUNT("warmup-runs", 0, RUNS_MOST, warmup_runs), .doc = "runs before them"},
+    {FLAG("compare", compare), .doc = "run naive and fused side by side"},
+    {TEXT("json", "FILE", json), .doc = "write the profile as JSON too"},
+    PROFILING_ROWS(InferOptions),
+
+    HEADING("Generation"),
+    {TEXT("prompt", "TEXT", prompt), .doc = "text to go on from; - reads standard input"},
+    {COUNT("tokens", 1, SIZE_MOST, tokens), .doc = "most tokens to generate"},
+    {NUMBER("temperature", 0, 1000, temperature), .doc = "0 takes the likeliest token"},
+    {COUNT("top-k", 0, 1 << 28, top_k), .doc = "draw from the k likeliest; 0 from all"},
+    {NUMBER("top-p", 0, 1, top_p), .above = true, .doc = "draw from the likeliest that make up p"},
+    {TEXT("stop", "TEXT", stop), .doc = "end where this text appears"},
+    {FLAG("no-cache", no_cache), .doc = "compute every token anew, for comparison"},
+
+    HEADING("Translation, with an encoder-decoder"),
+    {TEXT("translate", "FILE", translate), .doc = "translate each line, by beam search"},
+    {TEXT("reference", "FILE", reference), .doc = "the right translations, for BLEU"},
+    {COUNT("beam", 1, 64, beam), .doc = "hypotheses of each sentence; 1 is greedy"},
+    {COUNT("min-tokens", 0, SIZE_MOST, min_tokens), .doc = "least tokens of a translation, with the end"},
+    {OPTION_CHOICE, "decoding", .choices = "cached|self|last|all", AT(decoding),
+     .doc = "cache all, the decoder's own, or nothing; all: logits of all tokens, too"},
+    {FLAG("profile-tokens", profile_tokens), .doc = "a step of --profile is a token, not a batch"},
+    {NUMBER("length-penalty", 0, 10, length_penalty), .doc = "scores are divided by ((5 + length) / 6)^X"},
+
+    HEADING("Embeddings and gaps, with a BERT"),
+    {TEXT("embed", "FILE", embed), .doc = "embed each line; needs --output"},
+    {TEXT("output", "FILE", output), .doc = "write the embeddings as safetensors"},
+    {OPTION_CHOICE, "pooling", .choices = "mean|first|pooler", .doc = "of the tokens' hidden states",
+     AT(pooling)},
+    {TEXT("fill", "TEXT", fill), .doc = "the likeliest tokens for each [MASK] in it"},
+
+    HEADING("Evaluation"),
+    {TEXT("eval", "FILES", eval), .doc = "print the mean loss on text or .bin shards"},
+    {TEXT("logits", "FILE", logits), .doc = "write logits as safetensors; needs --ids"},
+    {LIST("ids", 0, (1 << 28) - 1, ids), .doc = "tokens to compute logits for, such as 1,2,3"},
+
+    HEADING("Output"),
+    {FLAG("quiet", quiet), .letter = 'q', .doc = "print results and errors only"},
+    {TEXT("config", "FILE", config), .doc = "options as a JSON object; the command line wins",
+     .command_line_only = true},
+    {FLAG("print-config", print_config), .doc = "print the options as such a file and stop",
+     .command_line_only = true},
+};
+
+static const InferOptions defaults = {
+    .model = "gpt2-nano",
+    .tokenizer = "",
+    .compute = COMPUTE_DEFAULTS,
+    .seed = 1,
+    .batch = 8,
+    .repeats = 20,
+    .warmup_runs = 3,
+    .json = "",
+    .profiling = PROFILING_DEFAULTS,
+    .prompt = "",
+    .tokens = 256,
+    .temperature = 0.8,
+    .top_p = 0.95,
+    .stop = "",
+    .eval = "",
+    .logits = "",
+    .translate = "",
+    .reference = "",
+    .beam = 4,
+    .length_penalty = 0.6,
+    .embed = "",
+    .output = "",
+    .fill = "",
+    .config = "",
+};
+
+static const char *const askers[] = {NULL, "prompt", "eval", "logits", "translate", "embed", "fill"};
+enum { MODES = sizeof askers / sizeof *askers };
+
+const char *infer_options_asker(InferMode mode) {
+    return askers[mode];
+}
+
+InferMode infer_options_mode(const InferOptions *o) {
+    const char *const texts[MODES] = {"", o->prompt, o->eval, o->logits, o->translate, o->embed, o->fill};
+    for (int mode = 1; mode < MODES; mode++)
+        if (*texts[mode]) return (InferMode)mode;
+    return INFER_PROFILE;
+}
+
+#define IN(mode) (1u << (mode))
+
+/* The modes that look at an option, and what it needs to be of use; NULL: anything but the mode it is in. */
+static const struct {
+    const char *name;
+    unsigned modes;
+    const char *needs;
+} uses[] = {
+    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
+    {"no-cache", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
+    {"temperature", IN(INFER_GENERATE), "--prompt"},
+    {"top-k", IN(INFER_GENERATE), "--prompt"},
+    {"top-p", IN(INFER_GENERATE), "--prompt"},
+    {"stop", IN(INFER_GENERATE), "--prompt"},
+    {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"beam", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"length-penalty", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"min-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"decoding", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"profile-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"output", IN(INFER_EMBED), "--embed=FILE"},
+    {"pooling", IN(INFER_EMBED), "--embed=FILE"},
+    {"ids", IN(INFER_LOGITS), "--logits=FILE"},
+    {"batch-sizes", IN(INFER_PROFILE), NULL},
+    {"seq-lens", IN(INFER_PROFILE), NULL},
+    {"repeats", IN(INFER_PROFILE), NULL},
+    {"warmup-runs", IN(INFER_PROFILE), NULL},
+    {"compare", IN(INFER_PROFILE) | IN(INFER_GENERATE), NULL},
+    {"json", IN(INFER_PROFILE), NULL},
+    {"profile", IN(INFER_PROFILE) | IN(INFER_GENERATE) | IN(INFER_TRANSLATE), NULL},
+    {"sweep", IN(INFER_PROFILE), NULL},
+    {"batch", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED), NULL},
+    {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
+};
+
+/* An option of another mode than the present one would be ignored in silence. */
+static Status check_modes(const InferOptions *o, const OptionSet *set) {
+    InferMode mode = infer_options_mode(o);
+    for (int one = 1; one < MODES && mode == INFER_PROFILE; one++)
+        if (options_given(set, askers[one])) return fail(ERROR_USAGE, "--%s is empty", askers[one]);
+    for (int one = 1; one < MODES; one++)
+        for (int other = one + 1; other < MODES; other++)
+            TRY(options_exclude(set, askers[one], askers[other]));
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        if (uses[i].modes & IN(mode)) continue;
+        if (uses[i].needs) TRY(option_needs(set, uses[i].name, false, uses[i].needs));
+        if (mode != INFER_PROFILE) TRY(options_exclude(set, uses[i].name, askers[mode]));
+    }
+    TRY(options_exclude(set, "profile", "json"));
+    TRY(options_exclude(set, "profile", "repeats")); // its window says how many passes there are
+    TRY(options_exclude(set, "profile", "warmup-runs"));
+    TRY(options_exclude(set, "no-cache", "decoding"));
+    TRY(options_exclude(set, "sweep", "json"));
+    TRY(options_exclude(set, "sweep", "repeats"));
+    TRY(options_exclude(set, "sweep", "warmup-runs"));
+    TRY(profiling_options_check(&o->profiling, &o->compute, set, 0));
+    if (mode == INFER_GENERATE && *o->profiling.window) TRY(text_profile_check(&o->profiling, o->tokens));
+    TRY(option_needs(set, "profile-tokens", *o->profiling.window, "--profile"));
+    if (mode == INFER_GENERATE) TRY(option_needs(set, "compare", *o->profiling.window, "--profile"));
+    if (mode == INFER_LOGITS && !o->ids.count)
+        return fail(ERROR_USAGE, "--logits needs the tokens to compute them for: --ids=1,2,3");
+    if (mode == INFER_EMBED && !*o->output)
+        return fail(ERROR_USAGE, "--embed needs a file to write the embeddings to: --output=FILE");
+    return OK;
+}
+
+Status infer_options_check(const InferOptions *o, const OptionSet *set) {
+    uint32_t fuses;
+    TRY(compute_options_check(&o->compute));
+    TRY(check_modes(o, set));
+    TRY(options_exclude(set, "batch", "batch-sizes"));
+    TRY(options_exclude(set, "seq", "seq-lens"));
+    if (o->min_tokens > o->tokens)
+        return fail(ERROR_USAGE, "--min-tokens=%lld is more than --tokens=%lld", (long long)o->min_tokens,
+                    (long long)o->tokens);
+    TRY(option_needs(set, "top-k", o->temperature > 0, "a --temperature above 0"));
+    TRY(option_needs(set, "top-p", o->temperature > 0, "a --temperature above 0"));
+    TRY(fuses_parse(o->compute.fused, &fuses));
+    if (o->compare && !fuses)
+        return fail(ERROR_USAGE, "--compare needs a fused path, but there is none with %s",
+                    o->compute.dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
+    return OK;
+}
+
+Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSet *set, bool *done) {
+    *options = defaults;
+    TRY(options_open(set, "infer", FUSEBOX_VERSION,
+                     "Runs a Transformer: profiles it, generates text, evaluates it.", table,
+                     sizeof table / sizeof *table, options));
+    TRY(options_parse(set, argc, argv, done));
+    if (*done) return OK;
+    if (*options->config) TRY(options_read_file(set, options->config));
+    compute_options_resolve(set, &options->compute);
+    profiling_options_resolve(&options->profiling);
+    TRY(infer_options_check(options, set));
+    *done = options->print_config;
+    return options->print_config ? options_print(set) : OK;
+}

@@ -1,0 +1,287 @@
+#include "app/profiling.h"
+
+#include "base/memory.h"
+#include "profile/collect.h"
+#include "profile/datasheet.h"
+#include "profile/spans.h"
+#include "profile/summary.h"
+#include "profile/window.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Times of steps, as many as came. */
+typedef struct {
+    double *ms, *reader_ms, *tokens;
+    int64_t count, room;
+} StepTimes;
+
+/* What the machine's processors did up to a moment, in seconds. */
+typedef struct {
+    double wall, process, busy, all;
+} ProcessorTimes;
+
+struct Profiling {
+    const ProfilingOptions *options;
+    TraceRun facts;
+    const char *suffix;
+    FILE *file;
+    Window window;
+    Collector *collector;
+    bool graphs;     // what the Ctx had
+    int64_t number;  // of the present step, as the window counts
+    int64_t offset;  // of the run's numbers of steps over the window's
+    StepUse use;     // of the present step
+    int64_t segment; // at hand; -1: none yet
+    bool recording;  // the collector is between begin and end
+    Trace *trace;    // recorded, and waiting for its times
+    TraceList *kept; // where it goes instead of being reported, or NULL
+    StepTimes traced, timed;
+    ProcessorTimes start; // of the timed pass
+    char window_text[128];
+};
+
+/* ---- opening ---- */
+
+TraceRun profiling_facts(const Session *s, const char *program, const Peaks *measured, int64_t batch,
+                         int64_t seq, int64_t accum) {
+    const Config *c = &s->config;
+    return (TraceRun){.source_note = "",
+                      .host = "",
+                      .measured = *measured,
+                      .sheet = sheet_peaks(s->device->name, s->dtype, s->tf32),
+                      .model = c->name,
+                      .dtype = session_dtype_name(s),
+                      .program = program,
+                      .step = "",
+                      .batch = batch,
+                      .seq = seq,
+                      .accum = accum,
+                      .layers = c->layers,
+                      .heads = c->heads,
+                      .width = c->width,
+                      .parameters = config_parameters(c),
+                      .window = "",
+                      .process_cpu = -1,
+                      .system_cpu = -1,
+                      .gpu_busy = -1};
+}
+
+static CollectorOptions collector_options(const ProfilingOptions *o) {
+    return (CollectorOptions){
+        .timers = o->timer_only, .graphs = o->graphs, .apart = o->apart, .latency = o->latency};
+}
+
+void profiling_prepare(const ProfilingOptions *options) {
+    const CollectorOptions collector = collector_options(options);
+    collector_prepare(&collector);
+}
+
+Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts, const char *suffix,
+                      FILE *file, Profiling **profiling) {
+    Profiling *p = memory_allocate(sizeof *p);
+    if (!p) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    *p = (Profiling){.options = options,
+                     .facts = *facts,
+                     .suffix = suffix,
+                     .file = file,
+                     .segment = -1,
+                     .graphs = ctx->graphs};
+    const CollectorOptions collector = collector_options(options);
+    Status status = window_parse(options->window, &p->window);
+    if (!status) status = profiling_options_folder(options);
+    if (!status) status = collector_open(ctx->device, &collector, &p->collector);
+    if (status) {
+        profiling_close(p);
+        return status;
+    }
+    ctx->graphs = ctx->graphs && (options->timer_only || collector_graphs(p->collector));
+    *profiling = p;
+    return OK;
+}
+
+static void free_times(StepTimes *times) {
+    memory_free(times->ms);
+    memory_free(times->reader_ms);
+    memory_free(times->tokens);
+    *times = (StepTimes){0};
+}
+
+void profiling_close(Profiling *p) {
+    if (!p) return;
+    trace_close(p->trace);
+    collector_close(p->collector);
+    window_close(&p->window);
+    free_times(&p->traced);
+    free_times(&p->timed);
+    memory_free(p);
+}
+
+void profiling_set_seq(Profiling *p, int64_t seq) {
+    if (p) p->facts.seq = seq;
+}
+
+void profiling_keep(Profiling *p, TraceList *list) {
+    p->kept = list;
+}
+
+/* ---- the processors ---- */
+
+static ProcessorTimes processor_times(void) {
+    ProcessorTimes now = {.wall = device_clock()};
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        now.process = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                      1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    FILE *file = fopen("/proc/stat", "r");
+    double user, nice, system, idle, wait;
+    if (file && fscanf(file, "cpu %lf %lf %lf %lf %lf", &user, &nice, &system, &idle, &wait) == 5) {
+        now.busy = user + nice + system;
+        now.all = now.busy + idle + wait;
+    }
+    if (file) fclose(file);
+    return now;
+}
+
+/* Shares of all processors. */
+static void set_processors(TraceRun *run, ProcessorTimes from) {
+    ProcessorTimes now = processor_times();
+    double processors = (double)sysconf(_SC_NPROCESSORS_ONLN), wall = (now.wall - from.wall) * processors;
+    run->process_cpu = wall > 0 ? fmin((now.process - from.process) / wall, 1) : -1; // two clocks
+    run->system_cpu = now.all > from.all ? (now.busy - from.busy) / (now.all - from.all) : -1;
+}
+
+/* The share of an untraced step in which the GPU has something to do; -1 on the CPU. */
+static Status measure_gpu_busy(Trace *t) {
+    Interval *intervals = memory_array((size_t)(t->count ? t->count : 1), sizeof *intervals);
+    if (!intervals) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    int64_t count = 0;
+    for (int64_t i = 0; i < t->count; i++)
+        if (trace_on_device(&t->events[i]) && t->events[i].step >= 0)
+            intervals[count++] = (Interval){t->events[i].begin, t->events[i].end};
+    double busy = (double)intervals_union(intervals, count), step_ms = 0;
+    memory_free(intervals);
+    for (int64_t i = 0; i < t->run.step_count; i++) step_ms += t->run.step_ms[i] / (double)t->run.step_count;
+    if (step_ms > 0 && t->run.steps > 0) {
+        double share = 1e-6 * busy / (double)t->run.steps / step_ms;
+        t->run.gpu_busy = share < 1 ? share : 1;
+    }
+    return OK;
+}
+
+/* ---- a segment's report ---- */
+
+static Status add_time(StepTimes *times, double ms, double reader_ms, double tokens) {
+    if (times->count == times->room) {
+        int64_t room = 2 * times->room + 64;
+        double *grown = memory_resize(times->ms, (size_t)room * sizeof *grown);
+        if (grown) times->ms = grown;
+        double *reader = memory_resize(times->reader_ms, (size_t)room * sizeof *reader);
+        if (reader) times->reader_ms = reader;
+        double *counted = memory_resize(times->tokens, (size_t)room * sizeof *counted);
+        if (counted) times->tokens = counted;
+        if (!grown || !reader || !counted) return fail(ERROR_MEMORY, "out of host memory for the profile");
+        times->room = room;
+    }
+    times->ms[times->count] = ms;
+    times->reader_ms[times->count] = reader_ms;
+    times->tokens[times->count++] = tokens;
+    return OK;
+}
+
+static const WindowSegment *segment_of(const Profiling *p) {
+    return &p->window.segments[p->segment];
+}
+
+/* The recorded steps become a trace. */
+static Status take_trace(Profiling *p, Ctx *ctx) {
+    const WindowSegment *s = segment_of(p);
+    snprintf(p->window_text, sizeof p->window_text,
+             "steps %" PRId64 " to %" PRId64 " (%s), segment %" PRId64 " of %" PRId64, s->begin + p->offset,
+             s->begin + p->offset + p->traced.count - 1, p->options->window, p->segment + 1, p->window.count);
+    TraceRun run = p->facts;
+    run.window = p->window_text;
+    run.steps = p->traced.count;
+    ctx->recorder = NULL;
+    if (p->recording) TRY(collector_end(p->collector));
+    p->recording = false;
+    return collector_trace(p->collector, &run, ctx->arenas, &p->trace);
+}
+
+/* The trace's report, or its handing over. */
+static Status hand_out(Profiling *p) {
+    Trace *t = p->trace;
+    p->trace = NULL;
+    if (p->kept) return trace_list_add(p->kept, t);
+    char suffix[96];
+    snprintf(suffix, sizeof suffix, "%s", p->suffix);
+    if (p->window.count > 1) snprintf(suffix, sizeof suffix, "%s_segment%" PRId64, p->suffix, p->segment + 1);
+    Status status = profiling_report(p->options, &t, 1, NULL, 0, suffix, p->file);
+    trace_close(t);
+    return status;
+}
+
+static Status report(Profiling *p) {
+    if (!p->trace) return OK;
+    Trace *t = p->trace;
+    TRY(trace_set_times(t, p->timed.ms, p->timed.reader_ms, p->timed.count, p->traced.ms,
+                        p->options->timer_only ? 0 : p->traced.count));
+    TRY(trace_set_tokens(t, p->timed.tokens, p->traced.tokens));
+    if (p->timed.count) set_processors(&t->run, p->start);
+    if (t->run.source != SOURCE_CLOCK) TRY(measure_gpu_busy(t));
+    p->traced.count = p->timed.count = 0;
+    return hand_out(p);
+}
+
+/* ---- around a step ---- */
+
+/* The steps that are timed with tracing off; where nothing is traced that is all of the window. */
+static StepUse timed_use(const Profiling *p) {
+    return p->options->timer_only ? STEP_RECORD : STEP_TIMED;
+}
+
+Status profiling_before(Profiling *p, Ctx *ctx, int64_t step, int64_t here) {
+    if (!p) return OK;
+    int64_t segment, before = p->segment, number = p->window.from_start ? here : step;
+    p->number = number;
+    p->offset = step - number;
+    StepUse use = window_use(&p->window, number, &segment);
+    bool record_begins = use == STEP_RECORD && (p->use != STEP_RECORD || segment != before);
+    bool ready_begins = use == STEP_READY && p->use != STEP_READY;
+    if (p->use == STEP_RECORD && (use != STEP_RECORD || record_begins)) TRY(take_trace(p, ctx));
+    if (p->trace && (use != STEP_TIMED || p->options->timer_only)) TRY(report(p));
+    if (use == timed_use(p) && p->use != use) p->start = processor_times();
+    p->use = use;
+    p->segment = segment;
+    if (!p->options->timer_only && (ready_begins || record_begins)) {
+        p->recording = true;
+        for (int i = 0; i < ARENA_COUNT; i++) TRY(arena_restart_peak(&ctx->arenas[i]));
+        TRY(collector_begin(p->collector, use == STEP_READY));
+    }
+    ctx->recorder = p->recording && use != STEP_TIMED ? collector_recorder(p->collector) : NULL;
+    if (number > window_last(&p->window)) ctx->graphs = p->graphs;
+    return OK;
+}
+
+Status profiling_after(Profiling *p, Ctx *ctx, double ms, double reader_ms, int64_t tokens) {
+    if (!p) return OK;
+    double count = tokens > 0 ? (double)tokens : trace_step_tokens(&p->facts, 0);
+    ctx->recorder = NULL;
+    if (p->use == STEP_RECORD) TRY(add_time(&p->traced, ms, reader_ms, count));
+    return p->use == timed_use(p) ? add_time(&p->timed, ms, reader_ms, count) : OK;
+}
+
+bool profiling_done(const Profiling *p) {
+    return !p ||
+           p->number >= (p->options->timer_only ? window_last_recorded(&p->window) : window_last(&p->window));
+}
+
+Status profiling_finish(Profiling *p, Ctx *ctx) {
+    if (!p) return OK;
+    if (p->use == STEP_RECORD) TRY(take_trace(p, ctx));
+    p->use = STEP_OUTSIDE;
+    return report(p);
+}

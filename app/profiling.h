@@ -1,0 +1,55 @@
+/* profiling: a run's profile: which of its steps are traced, when a report is due, and its printing. */
+#ifndef APP_PROFILING_H
+#define APP_PROFILING_H
+
+#include "app/profiling_report.h"
+#include "app/session.h"
+#include "profile/trace.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct Profiling Profiling;
+
+/* What a trace says of the session: model, precision, limits. Of a run of `program` over micro-batches
+ * (batch, seq), `accum` of them in a step. Its texts are the session's, or literals. */
+TraceRun profiling_facts(const Session *session, const char *program, const Peaks *measured, int64_t batch,
+                         int64_t seq, int64_t accum);
+
+/* What must be done before the device is opened. */
+void profiling_prepare(const ProfilingOptions *options);
+
+/* Reports go to `file`, unless that is NULL, and into the folder that the options name, with `suffix`
+ * before the dot of the files' names. `facts` and its texts must live until profiling_close. Steps run
+ * without graphs until the last report is made, unless the options ask for graphs and CUPTI can tell their
+ * kernels apart. */
+CHECKED Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts,
+                              const char *suffix, FILE *file, Profiling **profiling);
+
+/* Around step `step`, from 1, of which `here` (from 1) is the number in this process. Between them the caller
+ * runs the step with ctx, inside a scope named "step", and measures its time; of it it waited reader_ms. The
+ * step had so many `tokens`, 0: batch * seq * accum. All do nothing for NULL. The arenas' peaks begin anew
+ * with each segment. */
+CHECKED Status profiling_before(Profiling *profiling, Ctx *ctx, int64_t step, int64_t here);
+CHECKED Status profiling_after(Profiling *profiling, Ctx *ctx, double ms, double reader_ms, int64_t tokens);
+
+/* How many tokens the sequences of a step turned out to have, where that was not known before. */
+void profiling_set_seq(Profiling *profiling, int64_t seq);
+
+/* From now on traces go into `list` instead of being reported: for profiling_report_lists. */
+void profiling_keep(Profiling *profiling, TraceList *list);
+
+/* Nothing more will be recorded or timed. */
+bool profiling_done(const Profiling *profiling);
+
+/* Makes the report of a segment that the end of the run cut short. */
+CHECKED Status profiling_finish(Profiling *profiling, Ctx *ctx);
+void profiling_close(Profiling *profiling);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,102 @@
+#include "app/profiling_report.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+#include "profile/output.h"
+
+#include <inttypes.h>
+
+enum { SUFFIX_BYTES = 96 };
+
+/* ---- lists ---- */
+
+Status trace_list_add(TraceList *list, Trace *trace) {
+    if (list->count == list->room) {
+        int64_t room = 2 * list->room + 4;
+        Trace **moved = memory_resize(list->traces, (size_t)room * sizeof *moved);
+        if (!moved) {
+            trace_close(trace);
+            return fail(ERROR_MEMORY, "out of host memory for the profile");
+        }
+        list->traces = moved;
+        list->room = room;
+    }
+    list->traces[list->count++] = trace;
+    return OK;
+}
+
+void trace_list_free(TraceList *list) {
+    for (int64_t i = 0; i < list->count; i++) trace_close(list->traces[i]);
+    memory_free(list->traces);
+    *list = (TraceList){0};
+}
+
+/* ---- reports ---- */
+
+static TableView view_of(const ProfilingOptions *options) {
+    return (TableView){options->unit, options->limit, options->sort, options->full_names};
+}
+
+static unsigned names_of(const ProfilingOptions *options) {
+    return (options->torch ? NAMES_TORCH : NAMES_PLAIN) | (options->full_names ? NAMES_FULL : NAMES_PLAIN);
+}
+
+static Status print_tables(const ProfilingOptions *options, const char *label, const Trace *trace,
+                           FILE *file) {
+    const TableView view = view_of(options);
+    Tables tables;
+    TRY(tables_make(trace, names_of(options), &tables));
+    Status status = OK;
+    fputc('\n', file);
+    profile_print_head(label, &trace->run, file);
+    for (int i = 0; i < tables.count && !status; i++) {
+        status = table_arrange(&tables.tables[i], &view);
+        if (!status) fputc('\n', file);
+        if (!status) table_print_text(&tables.tables[i], &view, file);
+    }
+    tables_free(&tables);
+    return status;
+}
+
+static Status print_timed(const ProfilingOptions *options, Trace *const *traces, int count, FILE *file) {
+    for (int i = 0; i < count; i++)
+        TRY(print_tables(options, count > 1 ? form_name((Form)i) : NULL, traces[i], file));
+    return OK;
+}
+
+Status profiling_report(const ProfilingOptions *options, Trace *const *traces, int count,
+                        const Difference *differences, int difference_count, const char *suffix, FILE *file) {
+    Status status = OK;
+    bool recorded = true; // --timer-only records no events
+    for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;
+    if (!recorded) return file ? print_timed(options, traces, count, file) : OK;
+    const ProfileOptions how = {.suffix = suffix,
+                                .compress = path_ends_with(options->trace, ".gz"),
+                                .questions = options->report == REPORT_QUESTIONS,
+                                .names = names_of(options),
+                                .view = view_of(options)};
+    Profile profile;
+    TRY(profile_make(traces, count, differences, difference_count, &how, &profile));
+    for (int i = 0; i < count && !status && file && !how.questions; i++)
+        status = print_tables(options, profile.paths[i].label, traces[i], file);
+    if (!status && file) {
+        fputc('\n', file);
+        status = profile_print(&profile, &how, file);
+    }
+    if (!status && *options->out) status = profile_write(&profile, options->out, &how);
+    profile_free(&profile);
+    return status;
+}
+
+Status profiling_report_lists(const ProfilingOptions *options, const TraceList *lists, int count,
+                              const Difference *differences, int difference_count, const char *suffix,
+                              FILE *file) {
+    for (int64_t i = 0; i < lists[0].count && i < lists[count - 1].count; i++) {
+        char full[SUFFIX_BYTES];
+        snprintf(full, sizeof full, "%s", suffix);
+        if (lists[0].count > 1) snprintf(full, sizeof full, "%s_segment%" PRId64, suffix, i + 1);
+        Trace *traces[FORM_COUNT] = {lists[0].traces[i], lists[count - 1].traces[i]};
+        TRY(profiling_report(options, traces, count, differences, difference_count, full, file));
+    }
+    return OK;
+}

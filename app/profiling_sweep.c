@@ -1,0 +1,70 @@
+#include "app/profiling_sweep.h"
+
+#include "profile/sweep.h"
+#include "profile/window.h"
+
+#include <inttypes.h>
+
+/* Takes `status` over: OK when memory did not suffice, which is told. */
+static Status pass_over(Status status, int64_t batch, int64_t seq, FILE *file) {
+    if (status_code(status) != ERROR_MEMORY) return status;
+    fprintf(file, "batch %" PRId64 ", seq %" PRId64 " is left out: %s\n", batch, seq, status_message(status));
+    status_free(status);
+    return OK;
+}
+
+typedef struct {
+    const ProfilingOptions *options;
+    ProfileSize profile;
+    void *context;
+    bool files; // there are profiles to compare
+    Table table;
+    int64_t left, done; // sizes to come, this one included; and that are in the table
+} Sweep;
+
+static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
+    char suffix[SWEEP_SUFFIX_BYTES];
+    sweep_suffix(batch, seq, suffix);
+    Status status = s->profile(s->context, batch, seq, suffix);
+    bool last_hope = s->left-- == 1 && s->done == 0;
+    if (status) return last_hope ? status : pass_over(status, batch, seq, file);
+    s->done++;
+    if (!s->files) return OK;
+    return sweep_add(&s->table, s->options->out, batch, seq);
+}
+
+/* A size is a row of the comparison, so it has one window. */
+static Status check_segments(const ProfilingOptions *options) {
+    Window window;
+    TRY(window_parse(options->window, &window));
+    int64_t segments = window.count;
+    window_close(&window);
+    if (segments == 1) return OK;
+    return fail(ERROR_USAGE,
+                "--profile=%.100s has %" PRId64
+                " segments; where sizes are compared it has one, as 2,0,1,5,1",
+                options->window, segments);
+}
+
+Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes, ProfileSize profile,
+                       void *context, FILE *file) {
+    int64_t batch = sizes->batch, seq = sizes->seq;
+    OptionList batches = sizes->batches.count ? sizes->batches : (OptionList){&batch, 1};
+    OptionList seqs = sizes->seqs.count ? sizes->seqs : (OptionList){&seq, 1};
+    Sweep sweep = {.options = options,
+                   .profile = profile,
+                   .context = context,
+                   .files = *options->window && *options->out,
+                   .table = sweep_table(),
+                   .left = batches.count * seqs.count};
+    if (sweep.files) TRY(check_segments(options));
+    const TableView view = {.unit = options->unit, .full_names = options->full_names};
+    Status status = OK;
+    for (int64_t i = 0; i < batches.count * seqs.count && !status; i++)
+        status = one_size(&sweep, batches.values[i / seqs.count], seqs.values[i % seqs.count],
+                          file ? file : stderr);
+    if (!status && sweep.files && file) fputc('\n', file);
+    if (!status && sweep.files) status = sweep_write(&sweep.table, &view, options->out, file);
+    table_free(&sweep.table);
+    return status;
+}

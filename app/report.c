@@ -1,0 +1,214 @@
+#include "app/report.h"
+
+#include "base/memory.h"
+#include "profile/summary.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* Fast steps do not flood the terminal; the log has them all. */
+#define LINE_SECONDS 0.5
+
+Status report_open(Report *r, const char *log, bool append, int64_t done, int64_t steps, bool quiet) {
+    r->steps = steps;
+    TRY(progress_open(stdout, stderr, done, steps, quiet, &r->progress));
+    return *log ? events_open(log, append, &r->events) : OK;
+}
+
+void report_close(Report *r) {
+    progress_close(r->progress);
+    events_close(r->events);
+    for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i]);
+}
+
+/* NaN where the peaks are unknown: a log writes it as null. */
+static double share_of_peak(const Report *r, double flops_per_s) {
+    return r->peaks.flops > 0 ? flops_per_s / r->peaks.flops : NAN;
+}
+
+typedef struct {
+    char text[24];
+} Share;
+
+/* ", MFU 48.0%", or nothing where the share is unknown. */
+static Share share_text(const char *before, double share) {
+    Share s = {""};
+    if (!isnan(share)) snprintf(s.text, sizeof s.text, "%sMFU %.1f%%", before, 100 * share);
+    return s;
+}
+
+static void print_forms(const Trainer *t) {
+    printf("  %-18s", "fused");
+    for (int i = 0; i < OP_COUNT; i++) {
+        bool asked = t->ctx.fuses >> i & 1, has = op_form(&t->ctx, (Operation)i) == FORM_FUSED;
+        printf(" %s%s", operation_name((Operation)i),
+               has     ? ""
+               : asked ? " (naive: no fused form here)"
+                       : " (naive)");
+        if (i + 1 < OP_COUNT) printf(",");
+    }
+    printf("\n");
+}
+
+static void print_data(const Session *s, const FeedCounts *data) {
+    printf("  %-18s ", "data");
+    if (data->pairs)
+        printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% of their batches padding, ", data->pairs,
+               data->left_out, 100 - 100 * (double)data->tokens / (double)data->padded);
+    printf("%" PRId64 " tokens (%s)\n", data->tokens,
+           s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+}
+
+static void print_configuration(const Report *r, const Session *s, const Trainer *t, const FeedCounts *data) {
+    const Config *c = &s->config;
+    printf("configuration\n");
+    printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", context %" PRId64
+           ", vocab %" PRId64 " (%" PRId64 " with padding), %.2fM parameters\n",
+           "model", s->folder ? s->folder : c->name, c->layers, c->heads, c->width, c->context, c->vocab,
+           config_padded_vocab(c), 1e-6 * (double)config_parameters(c));
+    printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
+    printf("  %-18s %s\n", "precision", session_dtype_name(s));
+    print_forms(t);
+    print_data(s, data);
+    printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64 " = %" PRId64
+           " tokens (batch x seq x accum), %.3g GFLOP\n",
+           "step", t->batch, t->seq, t->accum, t->tokens, 1e-9 * t->work.flops);
+    if (r->peaks.flops > 0)
+        printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
+               1e-12 * r->peaks.bandwidth);
+}
+
+Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCounts *data,
+                    const char *options, bool quiet) {
+    if (!quiet) {
+        print_configuration(r, s, t, data);
+        plan_print(&t->ctx, 0, stdout);
+        fflush(stdout);
+    }
+    events_begin(r->events, "config");
+    events_text(r->events, "device", s->device->name);
+    events_text(r->events, "library", s->device->library);
+    events_text(r->events, "dtype", session_dtype_name(s));
+    events_integer(r->events, "parameters", config_parameters(&s->config));
+    events_integer(r->events, "data_tokens", data->tokens);
+    if (data->pairs) {
+        events_integer(r->events, "data_pairs", data->pairs);
+        events_integer(r->events, "data_pairs_left_out", data->left_out);
+        events_integer(r->events, "data_tokens_padded", data->padded);
+    }
+    events_number(r->events, "step_flops", t->work.flops);
+    events_number(r->events, "peak_flops", r->peaks.flops);
+    events_number(r->events, "peak_bandwidth", r->peaks.bandwidth);
+    events_json(r->events, "options", options);
+    TRY(events_end(r->events));
+    events_begin(r->events, "plan");
+    for (int i = 0; i < ARENA_COUNT; i++)
+        events_integer(r->events, t->ctx.arenas[i].name, (int64_t)t->ctx.arenas[i].peak);
+    events_integer(r->events, "total", (int64_t)plan_bytes(&t->ctx));
+    return events_end(r->events);
+}
+
+static Status make_room(Report *r) {
+    if (r->count < r->room) return OK;
+    int64_t room = 2 * r->room + 1024;
+    for (int i = 0; i < STEP_FIGURES; i++) {
+        double *moved = memory_resize(r->figures[i], (size_t)room * sizeof *moved);
+        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the step times");
+        r->figures[i] = moved;
+    }
+    r->room = room;
+    return OK;
+}
+
+Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
+                   double ms, double waited_ms) {
+    double seconds = fmax(1e-3 * ms, 1e-9), rate = (double)t->tokens / seconds;
+    double flops = t->work.flops / seconds, mfu = share_of_peak(r, flops);
+    TRY(make_room(r));
+    r->figures[STEP_MS][r->count] = ms;
+    r->figures[STEP_TOKENS_PER_S][r->count] = rate;
+    r->figures[STEP_FLOPS_PER_S][r->count++] = flops;
+    r->waited_ms += waited_ms;
+    bool due = device_clock() >= r->next_line || step == r->steps;
+    if (due) r->next_line = device_clock() + LINE_SECONDS;
+    if (result->skipped)
+        progress_line(r->progress,
+                      "step %" PRId64 ": loss %g or norm %g is not finite; the update is skipped", step,
+                      result->loss, result->norm);
+    if (due)
+        progress_line(r->progress,
+                      "step %5" PRId64 "/%" PRId64
+                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s%s",
+                      step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
+                      learning_rate, ms, rate, share_text(" | ", mfu).text);
+    progress_step(r->progress, step, 1e-3 * ms);
+    events_begin(r->events, result->skipped ? "skip" : "step");
+    events_integer(r->events, "step", step);
+    events_number(r->events, "loss", result->loss);
+    events_number(r->events, "norm", result->norm);
+    events_number(r->events, "lr", learning_rate);
+    events_number(r->events, "ms", ms);
+    events_number(r->events, "data_ms", waited_ms);
+    events_number(r->events, "tokens_per_s", rate);
+    events_number(r->events, "mfu", mfu);
+    return events_end(r->events);
+}
+
+Status report_validation(Report *r, int64_t step, double loss) {
+    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f", step, r->steps,
+                  loss);
+    events_begin(r->events, "val");
+    events_integer(r->events, "step", step);
+    events_number(r->events, "loss", loss);
+    return events_end(r->events);
+}
+
+Status report_sample(Report *r, int64_t step, const char *text, int64_t length) {
+    progress_line(r->progress, "---- sample at step %" PRId64, step);
+    progress_line(r->progress, "%.*s", (int)length, text);
+    progress_line(r->progress, "----");
+    events_begin(r->events, "sample");
+    events_integer(r->events, "step", step);
+    events_bytes(r->events, "text", text, length);
+    return events_end(r->events);
+}
+
+Status report_save(Report *r, int64_t step, const char *folder) {
+    progress_line(r->progress, "saved %s", folder);
+    events_begin(r->events, "save");
+    events_integer(r->events, "step", step);
+    events_text(r->events, "folder", folder);
+    return events_end(r->events);
+}
+
+Status report_end(Report *r, int64_t step, const char *reason) {
+    /* The first half warms up: caches, clocks, plans. */
+    int64_t late = r->count - r->count / 2;
+    double *ms = r->figures[STEP_MS] + r->count / 2, middles[STEP_FIGURES];
+    for (int i = 0; i < STEP_FIGURES && late; i++) // sorts the late half
+        middles[i] = median(r->figures[i] + r->count / 2, late);
+    progress_hide(r->progress);
+    if (late) {
+        progress_line(r->progress,
+                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f tok/s%s; waited "
+                      "%.1f ms for data in all",
+                      reason, late, middles[STEP_MS], ms[0], ms[late - 1], middles[STEP_TOKENS_PER_S],
+                      share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
+    } else {
+        progress_line(r->progress,
+                      "%s: step %" PRId64 " of %" PRId64 " was done before; a larger --steps goes on", reason,
+                      step, r->steps);
+    }
+    events_begin(r->events, "end");
+    events_integer(r->events, "step", step);
+    events_text(r->events, "reason", reason);
+    if (late) {
+        events_number(r->events, "median_ms", middles[STEP_MS]);
+        events_number(r->events, "low_ms", ms[0]);
+        events_number(r->events, "high_ms", ms[late - 1]);
+        events_number(r->events, "tokens_per_s", middles[STEP_TOKENS_PER_S]);
+        events_number(r->events, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
+        events_number(r->events, "data_ms", r->waited_ms);
+    }
+    return events_end(r->events);
+}

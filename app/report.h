@@ -1,0 +1,51 @@
+/* report: what ./train tells: on the terminal, and the same as events in the log. */
+#ifndef APP_REPORT_H
+#define APP_REPORT_H
+
+#include "data/feed.h"
+#include "app/session.h"
+#include "run/trainer.h"
+#include "profile/events.h"
+#include "profile/peaks.h"
+#include "app/progress.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } StepFigure;
+
+typedef struct {
+    Progress *progress;
+    Events *events; // NULL without --log
+    Peaks peaks;
+    int64_t steps;                 // of the whole run
+    double *figures[STEP_FIGURES]; // (room) of the steps of this process, in order
+    int64_t count, room;
+    double next_line; // when the next step's line is due: seconds of device_clock
+    double waited_ms; // for data, in all
+} Report;
+
+/* `done` of `steps` steps are behind. `log` is a path or ""; a resumed run appends to it. */
+CHECKED Status report_open(Report *report, const char *log, bool append, int64_t done, int64_t steps,
+                           bool quiet);
+void report_close(Report *report);
+
+/* The configuration table and the memory plan. `options` is the run's options as one line of JSON. */
+CHECKED Status report_start(Report *report, const Session *session, const Trainer *trainer,
+                            const FeedCounts *data, const char *options, bool quiet);
+
+/* Step `step` (1 for the first) took `ms`, of which it waited `waited_ms` for data. */
+CHECKED Status report_step(Report *report, const Trainer *trainer, int64_t step, const StepResult *result,
+                           double learning_rate, double ms, double waited_ms);
+CHECKED Status report_validation(Report *report, int64_t step, double loss);
+CHECKED Status report_sample(Report *report, int64_t step, const char *text, int64_t length);
+CHECKED Status report_save(Report *report, int64_t step, const char *folder);
+
+/* The medians of the late steps, with the times' spread. `reason`: "done", "interrupted" or "diverged". */
+CHECKED Status report_end(Report *report, int64_t step, const char *reason);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,123 @@
+#include "app/session.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+#include "model/checkpoint.h"
+
+#include <inttypes.h>
+
+enum { BYTES = 256 };
+
+/* The model's folder: `model` itself, or the latest checkpoint in it; NULL where it is no folder. */
+static Status find_folder(const char *model, char **folder) {
+    *folder = NULL;
+    if (!path_is_directory(model)) return OK;
+    char *config = NULL;
+    TRY(path_join(model, "config.json", &config));
+    bool whole = path_exists(config);
+    memory_free(config);
+    if (!whole) TRY(checkpoint_latest(model, folder));
+    if (*folder) return OK;
+    *folder = memory_text(model);
+    return *folder ? OK : fail(ERROR_MEMORY, "out of host memory");
+}
+
+static void change_sizes(const ConfigSizes *sizes, Config *c) {
+    if (sizes->layers) c->layers = sizes->layers;
+    if (sizes->layers && c->encoder_layers) c->encoder_layers = sizes->layers;
+    if (sizes->encoder_layers) c->encoder_layers = sizes->encoder_layers;
+    if (sizes->heads) c->heads = c->kv_heads = sizes->heads;
+    if (sizes->width) {
+        c->width = sizes->width;
+        c->hidden = 4 * sizes->width;
+    }
+    if (sizes->context) c->context = sizes->context;
+    if (sizes->vocab) c->vocab = sizes->vocab;
+    if (sizes->pre_norm) c->norm_order = NORM_PRE;
+    if (sizes->embeddings == EMBEDDINGS_SEPARATE) c->tied_tables = c->tied_head = false;
+}
+
+/* A model that is there has its sizes; to name them again is no contradiction. */
+static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char *model) {
+    const struct {
+        const char *name;
+        int64_t asked, there;
+    } all[] = {
+        {"layers", sizes->layers, c->layers},    {"encoder-layers", sizes->encoder_layers, c->encoder_layers},
+        {"heads", sizes->heads, c->heads},       {"width", sizes->width, c->width},
+        {"context", sizes->context, c->context}, {"vocab", sizes->vocab, c->vocab}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].asked && all[i].asked != all[i].there)
+            return fail(ERROR_USAGE, "--%s=%" PRId64 " can change a preset, but in %s it is %" PRId64,
+                        all[i].name, all[i].asked, model, all[i].there);
+    bool separate = sizes->embeddings == EMBEDDINGS_SEPARATE;
+    if ((!sizes->pre_norm || c->norm_order == NORM_PRE) && (!separate || !c->tied_tables)) return OK;
+    return fail(ERROR_USAGE, "%s can change a preset, but the model in %s is without",
+                sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm" : "--embeddings=separate", model);
+}
+
+static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
+    TRY(find_folder(model, &s->folder));
+    TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
+    if (!sizes) return OK;
+    bool of_pairs = sizes->encoder_layers || sizes->pre_norm || sizes->embeddings;
+    if (of_pairs && s->config.objective != OBJECTIVE_SEQUENCE)
+        return fail(ERROR_USAGE,
+                    "--encoder-layers, --pre-norm and --embeddings are for an encoder-decoder, not for %s",
+                    model);
+    if (s->folder) return check_sizes(sizes, &s->config, model);
+    change_sizes(sizes, &s->config);
+    return OK;
+}
+
+static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
+    const char *path = name;
+    if (!*name) {
+        bool present = false;
+        if (s->folder) TRY(tokenizer_present(s->folder, &present));
+        if (present)
+            path = s->folder;
+        else if (s->config.vocab <= BYTES)
+            path = "bytes";
+        else
+            return OK;
+    }
+    TRY(tokenizer_open(path, &s->tokenizer));
+    int64_t vocab = tokenizer_vocab(s->tokenizer);
+    if (*name && !s->folder && !vocab_given) s->config.vocab = vocab;
+    if (vocab > s->config.vocab)
+        return fail(ERROR_USAGE, "the tokenizer %s has %lld tokens, but the model only %lld", path,
+                    (long long)vocab, (long long)s->config.vocab);
+    return OK;
+}
+
+Status session_open(Session *s, const char *model, const ConfigSizes *sizes, const char *tokenizer,
+                    const ComputeOptions *compute) {
+    *s = (Session){.graphs = compute->graphs};
+    Status status = open_config(s, model, sizes);
+    if (!status) status = open_tokenizer(s, tokenizer, sizes && sizes->vocab);
+    if (!status) status = config_validate(&s->config);
+    if (!status) status = fuses_parse(compute->fused, &s->fuses);
+    if (!status) status = device_open(compute->device, (int)compute->threads, &s->device);
+    if (!status) status = compute_options_dtype(compute, s->device->backend, &s->dtype, &s->tf32);
+    if (status) session_close(s);
+    return status;
+}
+
+void session_close(Session *s) {
+    tokenizer_free(s->tokenizer);
+    memory_free(s->folder);
+    if (s->device) s->device->close(s->device);
+    *s = (Session){0};
+}
+
+void session_prepare(const Session *s, Ctx *ctx) {
+    ctx->dtype = s->dtype;
+    ctx->tf32 = s->tf32;
+    ctx->fuses = s->fuses;
+    ctx->graphs = s->graphs;
+}
+
+const char *session_dtype_name(const Session *s) {
+    return s->tf32 ? "tf32" : dtype_name(s->dtype);
+}

@@ -1,0 +1,54 @@
+/* session: what ./train and ./infer both begin with: a device, a precision, a model's description, its
+ * tokenizer. */
+#ifndef APP_SESSION_H
+#define APP_SESSION_H
+
+#include "data/tokenizer.h"
+#include "app/compute_options.h"
+#include "model/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    Device *device;
+    Dtype dtype;
+    bool tf32;
+    uint32_t fuses;
+    bool graphs;
+    Config config;
+    char *folder;         // that the model comes from; NULL for a preset
+    Tokenizer *tokenizer; // NULL where none is known: only shards can be read, and nothing can be written out
+} Session;
+
+typedef enum { EMBEDDINGS_SHARED, EMBEDDINGS_SEPARATE } Embeddings;
+
+/* What replaces the model's; 0 keeps it. Only for presets; the last three only for an encoder-decoder, where
+ * `layers` without encoder_layers is for both stacks. */
+typedef struct {
+    int64_t layers, heads, width, context, vocab;
+    int64_t encoder_layers;
+    bool pre_norm;
+    Embeddings embeddings;
+} ConfigSizes;
+
+/* Opens the device, then reads the model's description (a preset's name, a folder, or
+ * a run's folder, of which the latest checkpoint is taken) and the tokenizer: the named
+ * one, else the folder's own, else bytes for a model of at most 256 tokens. A preset whose --vocab is not
+ * given gets the vocabulary of a named tokenizer. ERROR_USAGE for a tokenizer with more tokens than the
+ * model. */
+CHECKED Status session_open(Session *session, const char *model, const ConfigSizes *sizes,
+                            const char *tokenizer, const ComputeOptions *compute);
+void session_close(Session *session);
+
+/* Copies dtype, tf32, fuses and graphs into a Ctx. */
+void session_prepare(const Session *session, Ctx *ctx);
+
+/* "fp32", "tf32", "bf16", "fp64" */
+const char *session_dtype_name(const Session *session);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,134 @@
+#include "app/stream_text.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+/* What is written but not yet handed on: as much as could be the beginning of the stop text. */
+typedef struct {
+    WriteSink sink;
+    void *context;
+    const char *stop;
+    int64_t stop_length;
+    char *held; // (room)
+    int64_t count, room;
+    bool stopped;
+} Gate;
+
+static Status gate_add(Gate *g, const uint8_t *bytes, int64_t count) {
+    if (g->count + count > g->room) {
+        int64_t room = 2 * (g->count + count) + 64;
+        char *grown = memory_resize(g->held, (size_t)room);
+        if (!grown) return fail(ERROR_MEMORY, "out of host memory for the text that is written");
+        g->held = grown;
+        g->room = room;
+    }
+    memcpy(g->held + g->count, bytes, (size_t)count);
+    g->count += count;
+
+    int64_t free_to_go = g->count;
+    for (int64_t i = 0; g->stop_length && i < g->count; i++) {
+        int64_t left = g->count - i, compared = left < g->stop_length ? left : g->stop_length;
+        if (memcmp(g->held + i, g->stop, (size_t)compared) != 0) continue;
+        g->stopped = compared == g->stop_length;
+        free_to_go = i;
+        break;
+    }
+    TRY(g->sink(g->context, g->held, free_to_go));
+    memmove(g->held, g->held + free_to_go, (size_t)(g->count - free_to_go));
+    g->count -= free_to_go;
+    return OK;
+}
+
+Status write_prompt(Tokenizer *tokenizer, const WriteOptions *o, TokenList *prompt) {
+    if (o->prompt_length) return tokenizer_encode(tokenizer, o->prompt, o->prompt_length, prompt);
+    int32_t end = tokenizer_end_of_text(tokenizer);
+    if (end < 0) return tokenizer_encode(tokenizer, "\n", 1, prompt);
+    prompt->ids = memory_array(1, sizeof *prompt->ids);
+    if (!prompt->ids) return fail(ERROR_MEMORY, "out of host memory for the prompt");
+    prompt->ids[0] = end;
+    prompt->count = prompt->room = 1;
+    return OK;
+}
+
+static Status next_token(Ctx *ctx, Generator *generator, const WriteOptions *o, int64_t place,
+                         Sampler *sampler, int32_t *token) {
+    if (!o->profiling || place == 0) return generator_next(ctx, generator, sampler, token);
+    ctx->step = place;
+    TRY(profiling_before(o->profiling, ctx, place, place));
+    double start = device_clock();
+    PROFILE_SCOPE(ctx, "step") TRY(generator_next(ctx, generator, sampler, token));
+    return profiling_after(o->profiling, ctx, 1e3 * (device_clock() - start), 0, 0);
+}
+
+static Status write_tokens(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *o,
+                           Sampler *sampler, Gate *gate, WriteStats *stats) {
+    double start = device_clock(), prefilled = start;
+    for (int64_t i = 0; i < o->tokens && !gate->stopped; i++) {
+        int32_t token;
+        TRY(next_token(ctx, generator, o, i, sampler, &token));
+        if (i == 0) prefilled = device_clock();
+        if (token == tokenizer_end_of_text(tokenizer)) {
+            stats->stopped = true;
+            break;
+        }
+        stats->tokens++;
+        int64_t length;
+        const uint8_t *bytes = tokenizer_decode(tokenizer, token, &length);
+        /* A model may have more tokens than its tokenizer: those have no text. */
+        if (length) TRY(gate_add(gate, bytes, length));
+    }
+    stats->prefill_seconds = prefilled - start;
+    stats->decode_seconds = device_clock() - prefilled;
+    stats->stopped = stats->stopped || gate->stopped;
+    return gate->stopped ? OK : gate->sink(gate->context, gate->held, gate->count);
+}
+
+Status write_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *o, WriteSink sink,
+                  void *context, WriteStats *stats) {
+    Gate gate = {.sink = sink, .context = context, .stop = o->stop, .stop_length = (int64_t)strlen(o->stop)};
+    Sampler *sampler = NULL;
+    TokenList prompt = {0};
+    *stats = (WriteStats){0};
+    Status status = write_prompt(tokenizer, o, &prompt);
+    if (!status) status = sampler_open(generator->model->config.vocab, &o->sampler, &sampler);
+    if (!status) status = generator_start(generator, prompt.ids, prompt.count);
+    stats->prompt_tokens = prompt.count;
+    if (!status) status = write_tokens(ctx, generator, tokenizer, o, sampler, &gate, stats);
+    token_list_free(&prompt);
+    sampler_close(sampler);
+    memory_free(gate.held);
+    return status;
+}
+
+/* ---- into memory ---- */
+
+typedef struct {
+    char *text;
+    int64_t length, room;
+} Collected;
+
+static Status collect(void *context, const void *bytes, int64_t count) {
+    Collected *c = context;
+    if (count > c->room - c->length) {
+        int64_t room = 2 * (c->length + count);
+        char *larger = memory_resize(c->text, (size_t)room);
+        if (!larger) return fail(ERROR_MEMORY, "out of host memory for the text");
+        c->text = larger;
+        c->room = room;
+    }
+    if (count) memcpy(c->text + c->length, bytes, (size_t)count);
+    c->length += count;
+    return OK;
+}
+
+Status write_to_memory(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *options,
+                       char **text, int64_t *length) {
+    Collected collected = {0};
+    WriteStats stats;
+    Status status = write_text(ctx, generator, tokenizer, options, collect, &collected, &stats);
+    if (status) memory_free(collected.text);
+    *text = status ? NULL : collected.text;
+    *length = status ? 0 : collected.length;
+    return status;
+}

@@ -1,0 +1,45 @@
+/* writer: text from a model: prompt in, bytes out as they come. */
+#ifndef APP_STREAM_TEXT_H
+#define APP_STREAM_TEXT_H
+
+#include "data/tokenizer.h"
+#include "run/generate.h"
+#include "app/profiling.h"
+#include "run/sampler.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    const char *prompt; // empty: the tokenizer's end of text, or a newline
+    int64_t prompt_length;
+    int64_t tokens;   // to write at most
+    const char *stop; // writing ends before this text; "" for never
+    SamplerOptions sampler;
+    Profiling *profiling; // each token but the first, for which the prompt is read, is a step of it; or NULL
+} WriteOptions;
+
+typedef struct {
+    int64_t prompt_tokens, tokens;
+    double prefill_seconds, decode_seconds; // until the first token; for all others
+    bool stopped;                           // by the stop text or the end of text
+} WriteStats;
+
+/* The prompt's tokens: at least one, to be freed with token_list_free. */
+CHECKED Status write_prompt(Tokenizer *tokenizer, const WriteOptions *options, TokenList *prompt);
+
+/* Gets the text piece by piece; a piece may end inside a UTF-8 character. */
+typedef Status (*WriteSink)(void *context, const void *bytes, int64_t count);
+
+CHECKED Status write_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *options,
+                          WriteSink sink, void *context, WriteStats *stats);
+
+/* The same into memory, which the caller frees with memory_free; NULL for no text at all. */
+CHECKED Status write_to_memory(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
+                               const WriteOptions *options, char **text, int64_t *length);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

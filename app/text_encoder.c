@@ -1,0 +1,92 @@
+#include "app/text_encoder.h"
+
+#include "kernels/gather/gather.h"
+#include "model/checkpoint.h"
+#include "run/plan.h"
+
+#include <assert.h>
+
+Status text_encoder_open(TextEncoder *e, Session *session, const char *option) {
+    const Tokenizer *t = session->tokenizer;
+    *e = (TextEncoder){.session = session};
+    if (session->config.objective != OBJECTIVE_MASKED_TOKEN)
+        return fail(ERROR_USAGE, "--%s needs a BERT, and this is %s", option,
+                    session->config.encoder_layers ? "an encoder-decoder" : "a decoder-only model");
+    if (!t || tokenizer_special(t, TOKEN_BEGIN) < 0 || tokenizer_special(t, TOKEN_END) < 0)
+        return fail(ERROR_USAGE,
+                    "--%s needs a tokenizer with [CLS] and [SEP]; name one with --tokenizer=FOLDER", option);
+    ctx_open(&e->ctx, session->device);
+    session_prepare(session, &e->ctx);
+    return transformer_open(&session->config, &e->model);
+}
+
+void text_encoder_close(TextEncoder *e) {
+    transformer_close(&e->model);
+    if (e->ctx.device) ctx_close(&e->ctx);
+}
+
+Status text_encoder_tokens(TextEncoder *e, const char *text, int64_t length, TokenList *list, bool *cut) {
+    const Session *s = e->session;
+    int64_t first = list->count, most = s->config.context - 1;
+    TRY(token_list_add(list, tokenizer_special(s->tokenizer, TOKEN_BEGIN)));
+    TRY(tokenizer_encode(s->tokenizer, text, length, list));
+    *cut = list->count - first > most;
+    if (*cut) list->count = first + most;
+    return token_list_add(list, tokenizer_special(s->tokenizer, TOKEN_END));
+}
+
+static Status forward(TextEncoder *e, int64_t batch, int64_t seq) {
+    Ctx *ctx = &e->ctx;
+    int64_t C = e->model.config.width;
+    const Inputs inputs = {.tokens = tensor_view(e->tokens.data, I32, shape2(batch, seq)),
+                           .lengths = tensor_view(e->lengths.data, I32, shape1(batch))};
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    TRY(transformer_forward(ctx, &e->model, &inputs, NULL));
+    Tensor hidden = e->model.hidden;
+    if (e->pooled)
+        TRY(transformer_pool(ctx, &e->model, hidden,
+                             tensor_view(e->pool.data, ctx->dtype, shape2(batch, C))));
+    if (e->logits) {
+        GatherForward g = {
+            .x = tensor_reshape(hidden, shape2(batch * seq, C)), .rows = e->places, .y = e->rows};
+        TRY(gather_forward(ctx, &g));
+        TRY(transformer_logits(ctx, &e->model, e->rows, e->output));
+    }
+    arena_release(&ctx->arenas[ARENA_SAVED], mark); /* what lies there stays until something else is taken */
+    return OK;
+}
+
+static Status rehearse(Ctx *ctx, void *program) {
+    TextEncoder *e = program;
+    const Config *c = &e->model.config;
+    TRY(transformer_take(ctx, &e->model, false));
+    TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(e->batch, e->seq), &e->tokens));
+    TRY(take(ctx, ARENA_SAVED, "lengths", I32, shape1(e->batch), &e->lengths));
+    if (e->pooled) TRY(take(ctx, ARENA_SAVED, "pooled", ctx->dtype, shape2(e->batch, c->width), &e->pool));
+    if (e->logits) {
+        Shape shape = shape2(e->logits, config_padded_vocab(c));
+        TRY(take(ctx, ARENA_SAVED, "places", I32, shape1(e->logits), &e->places));
+        TRY(take(ctx, ARENA_SAVED, "rows", ctx->dtype, shape2(e->logits, c->width), &e->rows));
+        TRY(take(ctx, ARENA_SAVED, "logits", ctx->dtype, shape, &e->output));
+    }
+    return ctx->measuring ? forward(e, e->batch, e->seq) : OK;
+}
+
+Status text_encoder_prepare(TextEncoder *e, uint64_t seed) {
+    TRY(plan_measure(&e->ctx, rehearse, e, NULL));
+    TRY(plan_allocate(&e->ctx));
+    TRY(rehearse(&e->ctx, e));
+    const char *folder = e->session->folder;
+    if (folder) return checkpoint_load(&e->ctx, folder, &e->model.parameters);
+    return parameters_initialize(&e->ctx, &e->model.parameters, seed);
+}
+
+Status text_encoder_run(TextEncoder *e, const int32_t *tokens, const int32_t *lengths, int64_t batch,
+                        int64_t seq, const int32_t *places) {
+    Device *device = e->ctx.device;
+    assert(batch <= e->batch && seq <= e->seq);
+    TRY(device->upload(device, e->tokens.data, tokens, (size_t)(batch * seq) * sizeof *tokens));
+    TRY(device->upload(device, e->lengths.data, lengths, (size_t)batch * sizeof *lengths));
+    if (e->logits) TRY(device->upload(device, e->places.data, places, (size_t)e->logits * sizeof *places));
+    return forward(e, batch, seq);
+}

@@ -1,0 +1,40 @@
+/* text_profile: the profile of a text that is written: of reading the prompt, and of the steps after it. */
+#ifndef APP_TEXT_PROFILE_H
+#define APP_TEXT_PROFILE_H
+
+#include "app/profiling_report.h"
+#include "app/session.h"
+#include "app/stream_text.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How often a prompt is read, whatever the window of the steps after it: one pass warms up, one more with
+ * tracing; three are traced, and three only timed. */
+#define PREFILL_WINDOW "1,0,1,3,1"
+
+typedef struct {
+    const Session *session;
+    const ProfilingOptions *options;
+    const Peaks *peaks; // as measured
+    bool compare;       // the naive path besides, whose text nobody sees
+    FILE *file;         // of the reports, or NULL
+} TextProfile;
+
+/* As write_text. First the prompt is read a few times, with its own reports and files ("_prefill"); then the
+ * text is written, where each token but the first is a step of the window that the options name
+ * ("_decode"). Reports are made when the text is whole. Fuses are set here; memory must suffice for either
+ * path. */
+CHECKED Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *options,
+                            const TextProfile *profile, WriteSink sink, void *context, WriteStats *stats);
+
+/* ERROR_USAGE for a window that begins to record after the last of `tokens`. */
+CHECKED Status text_profile_check(const ProfilingOptions *options, int64_t tokens);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

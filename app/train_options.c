@@ -1,0 +1,299 @@
+#include "app/train_options.h"
+
+#include "base/memory.h"
+#include "model/checkpoint.h"
+#include "app/option_rows.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { FROM_OTHERS = -1, SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
+
+#define AT(member) .field = offsetof(TrainOptions, member)
+
+static const Option table[] = {
+    HEADING("Model"),
+    {TEXT("model", "NAME", model),
+     .doc = "a preset (gpt2-nano, bert-base, transformer-base, ...) or a folder"},
+    {COUNT("layers", 0, 10000, layers), .doc = "blocks", .default_text = "the model's"},
+    {COUNT("encoder-layers", 0, 10000, encoder_layers), .doc = "of an encoder-decoder",
+     .default_text = "--layers, or the model's"},
+    {COUNT("heads", 0, 65536, heads), .doc = "attention heads", .default_text = "the model's"},
+    {COUNT("width", 0, 1 << 20, width), .doc = "channels", .default_text = "the model's"},
+    {COUNT("context", 0, SIZE_MOST, context), .doc = "positions", .default_text = "the model's"},
+    {COUNT("vocab", 0, 1 << 28, vocab), .doc = "tokens that exist", .default_text = "the model's"},
+
+    {FLAG("pre-norm", pre_norm), .doc = "norm before each branch of an encoder-decoder"},
+    {OPTION_CHOICE, "embeddings", .choices = "shared|separate",
+     .doc = "source, target and head of an encoder-decoder", AT(embeddings)},
+
+    HEADING("Data"),
+    {TEXT("data", "FILES", data), .doc = "text, or .bin shards of tokens", .default_text = "this checkout"},
+    {TEXT("val-data", "FILES", val_data), .doc = "the same for validation",
+     .default_text = "a tenth of --data"},
+    {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with its files",
+     .default_text = "by model"},
+    {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
+     .doc = "train only a tokenizer of N tokens on --data=TEXT[,TEXT], into --out"},
+    {COUNT("workers", 0, 64, workers), .doc = "threads that load data; 0: the step does it itself"},
+    {COUNT("reader-delay", 0, 100000000, reader_delay),
+     .doc = "us that each batch takes longer to load, to study a starved loader"},
+
+    COMPUTE_ROWS(TrainOptions),
+    {OPTION_CHOICE, "recompute", .choices = "none|hidden|blocks", .bare = "hidden",
+     .doc = "save memory: compute activations twice", AT(recompute)},
+
+    HEADING("Training"),
+    {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps"},
+    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences in a micro-batch"},
+    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context"},
+    {COUNT("accum", 1, 1 << 20, accum), .doc = "micro-batches in a step"},
+    {NUMBER("lr", 0, HUGE_VAL, lr), .doc = "highest learning rate",
+     .default_text = "0.001; of noam the paper's"},
+    {NUMBER("min-lr", 0, HUGE_VAL, min_lr), .doc = "learning rate of the last step",
+     .default_text = "a tenth of --lr"},
+    {COUNT("warmup", 0, STEPS_MOST, warmup), .doc = "steps of linear warm-up",
+     .default_text = "a tenth of --steps"},
+    {OPTION_CHOICE, "schedule", .choices = "cosine|linear|wsd|constant|noam", .doc = "of the learning rate",
+     AT(schedule)},
+    {NUMBER("weight-decay", 0, HUGE_VAL, weight_decay), .doc = "AdamW's, of matrices"},
+    {NUMBER("beta1", 0, 1, beta1), .below = true, .doc = "AdamW's first moment"},
+    {NUMBER("beta2", 0, 1, beta2), .below = true, .doc = "AdamW's second moment"},
+    {NUMBER("eps", 0, 1, eps), .above = true, .doc = "AdamW's epsilon"},
+    {NUMBER("label-smoothing", 0, 1, label_smoothing), .below = true,
+     .doc = "spread this much of the target over all tokens"},
+    {NUMBER("dropout", 0, 1, dropout), .below = true,
+     .doc = "part of embeddings, branches and attention that is dropped"},
+    {NUMBER("clip", 0, HUGE_VAL, clip), .doc = "largest gradient norm; 0 never clips"},
+    {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random"},
+
+    HEADING("Validation and samples"),
+    {COUNT("val-every", 0, STEPS_MOST, val_every), .doc = "steps between validations; 0 for none"},
+    {COUNT("val-steps", 1, STEPS_MOST, val_steps), .doc = "micro-batches in a validation"},
+    {COUNT("sample-every", 0, STEPS_MOST, sample_every), .doc = "steps between samples; 0 for none"},
+    {COUNT("sample-tokens", 1, SIZE_MOST, sample_tokens), .doc = "length of a sample"},
+    {TEXT("sample-prompt", "TEXT", sample_prompt), .doc = "what a sample begins with",
+     .default_text = "a newline"},
+
+    HEADING("Checkpoints"),
+    {TEXT("out", "FOLDER", out), .doc = "where to save; without it nothing is saved"},
+    {COUNT("save-every", 0, STEPS_MOST, save_every), .doc = "steps between saves; 0 saves at the end only"},
+    {COUNT("keep", 0, STEPS_MOST, keep), .doc = "newest checkpoints to keep; 0 keeps all"},
+    {TEXT("resume", "FOLDER", resume), .bare = "last", .doc = "go on from FOLDER, or the newest in --out"},
+
+    HEADING("Output"),
+    {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
+    {FLAG("compare", compare), .doc = "run naive and fused side by side, print a table"},
+    PROFILING_ROWS(TrainOptions),
+    {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "of --sweep, such as 1,8"},
+    {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "of --sweep, such as 128,256"},
+    {FLAG("check", check), .doc = "stop at the first value that is not finite"},
+    {TEXT("hash-trace", "FILE", hash_trace), .doc = "write a hash of every operation's output"},
+    {FLAG("quiet", quiet), .letter = 'q', .doc = "print errors only"},
+    {TEXT("config", "FILE", config), .doc = "options as a JSON object; the command line wins",
+     .command_line_only = true},
+    {FLAG("print-config", print_config), .doc = "print the options as such a file and stop",
+     .command_line_only = true},
+};
+
+static const TrainOptions defaults = {
+    .model = "gpt2-nano",
+    .data = "",
+    .val_data = "",
+    .tokenizer = "",
+    .workers = 1,
+    .compute = COMPUTE_DEFAULTS,
+    .batch = 8,
+    .accum = 1,
+    .steps = 500,
+    .lr = FROM_OTHERS,
+    .min_lr = FROM_OTHERS,
+    .warmup = FROM_OTHERS,
+    .schedule = SCHEDULE_COSINE,
+    .weight_decay = 0.1,
+    .beta1 = 0.9,
+    .beta2 = 0.95,
+    .eps = 1e-8,
+    .clip = 1,
+    .val_every = 100,
+    .val_steps = 10,
+    .sample_every = 100,
+    .sample_tokens = 160,
+    .sample_prompt = "",
+    .out = "",
+    .keep = 2,
+    .resume = "",
+    .seed = 1,
+    .log = "",
+    .profiling = PROFILING_DEFAULTS,
+    .hash_trace = "",
+    .config = "",
+};
+
+/* Does the schedule end at --min-lr? */
+static bool has_minimum(const TrainOptions *o) {
+    return o->schedule != SCHEDULE_CONSTANT && o->schedule != SCHEDULE_NOAM;
+}
+
+/* That of noam waits for the model's width. */
+static void resolve_rate(TrainOptions *o) {
+    if (o->lr == FROM_OTHERS && o->schedule != SCHEDULE_NOAM) o->lr = 1e-3;
+}
+
+static void resolve(const OptionSet *set, TrainOptions *o) {
+    compute_options_resolve(set, &o->compute);
+    profiling_options_resolve(&o->profiling);
+    resolve_rate(o);
+    if (o->warmup == FROM_OTHERS) o->warmup = o->steps / 10;
+    if (o->min_lr == FROM_OTHERS && has_minimum(o)) o->min_lr = o->lr / 10;
+}
+
+/* What follows from others is to follow from those that a file, or a later command line, gives. */
+static void unresolve(const OptionSet *set, TrainOptions *o) {
+    if (!options_given(set, "lr")) o->lr = FROM_OTHERS;
+    if (!options_given(set, "warmup")) o->warmup = FROM_OTHERS;
+    if (!options_given(set, "min-lr")) o->min_lr = FROM_OTHERS;
+}
+
+static Status check_sizes(const TrainOptions *o) {
+    if (o->heads && o->width && o->width % o->heads)
+        return fail(ERROR_USAGE, "--width=%" PRId64 " is not a multiple of --heads=%" PRId64, o->width,
+                    o->heads);
+    if (o->seq && o->context && o->seq > o->context)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than --context=%" PRId64, o->seq, o->context);
+    int64_t rows;
+    if (__builtin_mul_overflow(o->batch, o->seq ? o->seq : 1, &rows) || rows > INT32_MAX)
+        return fail(ERROR_USAGE,
+                    "--batch=%" PRId64 " times --seq=%" PRId64 " is more than 2^31 - 1 tokens; use --accum",
+                    o->batch, o->seq);
+    return OK;
+}
+
+static Status check_rates(const TrainOptions *o) {
+    if (!has_minimum(o) && o->min_lr != FROM_OTHERS)
+        return fail(ERROR_USAGE, "--min-lr=%g has no effect with --schedule=%s", o->min_lr,
+                    schedule_name(o->schedule));
+    if (has_minimum(o) && o->min_lr > o->lr)
+        return fail(ERROR_USAGE, "--min-lr=%g is above --lr=%g", o->min_lr, o->lr);
+    /* The noam schedule knows no last step: a run may end on its way up. */
+    if (o->warmup > o->steps && o->schedule != SCHEDULE_NOAM)
+        return fail(ERROR_USAGE, "--warmup=%" PRId64 " is longer than --steps=%" PRId64, o->warmup, o->steps);
+    return OK;
+}
+
+/* A sweep's runs are too short for anything but their profiles. */
+static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
+    static const char *const others[] = {"out",        "resume",          "log",
+                                         "hash-trace", "train-tokenizer", "timer-only"};
+    TRY(option_needs(set, "batch-sizes", o->profiling.sweep, "--sweep"));
+    TRY(option_needs(set, "seq-lens", o->profiling.sweep, "--sweep"));
+    if (!o->profiling.sweep) return OK;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) TRY(options_exclude(set, "sweep", others[i]));
+    return o->seq || o->seq_lens.count ? OK : fail(ERROR_USAGE, "--sweep needs --seq-lens=LIST, or --seq");
+}
+
+Status train_options_check(const TrainOptions *o, const OptionSet *set) {
+    uint32_t fuses;
+    TRY(compute_options_check(&o->compute));
+    TRY(check_sizes(o));
+    TRY(check_rates(o));
+    TRY(profiling_options_check(&o->profiling, &o->compute, set, o->steps));
+    TRY(check_sweep(o, set));
+    TRY(option_needs(set, "val-data", *o->data, "--data"));
+    TRY(option_needs(set, "val-data", o->val_every, "--val-every"));
+    TRY(option_needs(set, "val-steps", o->val_every, "--val-every"));
+    TRY(option_needs(set, "sample-tokens", o->sample_every, "--sample-every"));
+    TRY(option_needs(set, "sample-prompt", o->sample_every, "--sample-every"));
+    if (o->train_tokenizer && !*o->out)
+        return fail(ERROR_USAGE, "--train-tokenizer needs --out=FOLDER, where the tokenizer goes");
+    TRY(option_needs(set, "save-every", *o->out, "--out=FOLDER"));
+    TRY(option_needs(set, "keep", *o->out, "--out=FOLDER"));
+    if (strcmp(o->resume, "last") == 0 && !*o->out)
+        return fail(ERROR_USAGE, "--resume needs --out=FOLDER, or a checkpoint: --resume=FOLDER");
+    TRY(fuses_parse(o->compute.fused, &fuses));
+    if (o->compare && !fuses)
+        return fail(ERROR_USAGE, "--compare needs a fused path, but there is none with %s",
+                    o->compute.dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
+    return OK;
+}
+
+Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
+    *options = defaults;
+    TRY(options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text.", table,
+                     sizeof table / sizeof *table, options));
+    TRY(options_parse(set, argc, argv, done));
+    if (*done) return OK;
+    if (*options->config) TRY(options_read_file(set, options->config));
+    resolve(set, options);
+    TRY(train_options_check(options, set));
+    if (!options->print_config) return OK;
+    *done = true;
+    unresolve(set, options);
+    resolve_rate(options);
+    return options_print(set);
+}
+
+/* What the command line leaves out is as in the first run, whose options lie in the file `path`. */
+static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
+    if (!path_exists(path)) return OK;
+    bool minimum = options_given(set, "min-lr");
+    unresolve(set, options);
+    TRY(options_read_file(set, path));
+    /* The first run's schedule may have had one, and this one not. */
+    if (!minimum && !has_minimum(options)) options->min_lr = FROM_OTHERS;
+    resolve(set, options);
+    return train_options_check(options, set);
+}
+
+static Status check_new(const char *out) {
+    char *latest = NULL;
+    if (!*out) return OK;
+    TRY(checkpoint_latest(out, &latest));
+    if (!latest) return OK;
+    Status status =
+        fail(ERROR_USAGE, "--out=%s already holds %s; go on from it with --resume, or name another folder",
+             out, path_name(latest));
+    memory_free(latest);
+    return status;
+}
+
+Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder) {
+    const char *resume = options->resume;
+    char *path = NULL;
+    *folder = NULL;
+    if (!*resume) return check_new(options->out);
+    if (strcmp(resume, "last") == 0) {
+        TRY(checkpoint_latest(options->out, folder));
+        if (!*folder)
+            return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", options->out);
+    } else if (!(*folder = memory_text(resume))) {
+        return fail(ERROR_MEMORY, "out of host memory");
+    } else if (!path_is_directory(*folder)) {
+        return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", *folder);
+    }
+    TRY(path_join(*folder, "../options.json", &path));
+    Status status = go_on(path, options, set);
+    memory_free(path);
+    return status;
+}
+
+Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config *config) {
+    if (!o->seq) o->seq = config->context;
+    if (o->seq > config->context)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
+                    config->context);
+    if (o->lr == FROM_OTHERS)
+        o->lr = 1 / sqrt((double)config->width * (o->warmup > 1 ? (double)o->warmup : 1));
+    if (config->objective == OBJECTIVE_SEQUENCE && !*o->data)
+        return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
+    if (o->sample_every)
+        TRY(option_needs(set, "sample-every", config->objective == OBJECTIVE_NEXT_TOKEN,
+                         "a decoder-only model"));
+    return option_needs(set, "label-smoothing", config->objective == OBJECTIVE_SEQUENCE,
+                        "an encoder-decoder");
+}
+
+Schedule train_options_schedule(const TrainOptions *o) {
+    return (Schedule){o->schedule, o->lr, has_minimum(o) ? o->min_lr : o->lr, o->warmup, o->steps};
+}

@@ -1,0 +1,71 @@
+/* train_options: what ./train can be told. */
+#ifndef APP_TRAIN_OPTIONS_H
+#define APP_TRAIN_OPTIONS_H
+
+#include "model/block.h"
+#include "app/compute_options.h"
+#include "app/profiling_options.h"
+#include "app/session.h"
+#include "optim/schedule.h"
+
+/* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
+typedef struct {
+    const char *model;                            // a preset, or a folder that holds a model
+    int64_t layers, heads, width, context, vocab; // 0: the model's
+    int64_t encoder_layers;                       // 0: as layers, or the model's
+    bool pre_norm;
+    Embeddings embeddings;
+    const char *data, *val_data; // a file or a pattern of files; data "": the checkout's text
+    const char *tokenizer;       // "bytes" or a folder; "": what suits the model
+    int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
+    int64_t workers;             // threads that load data
+    int64_t reader_delay;        // us
+    ComputeOptions compute;
+    Recompute recompute; // in the backward pass
+    int64_t batch, seq;  // of a micro-batch: rows, tokens in a row (0: the context)
+    int64_t accum;       // micro-batches in a step
+    int64_t steps;       // of the whole run, resumed or not
+    double lr, min_lr;   // the highest and the last learning rate; -1: of noam, not known before
+                         // train_options_settle; of a schedule that has no last one
+    int64_t warmup;      // steps
+    ScheduleKind schedule;
+    double weight_decay, beta1, beta2, eps; // AdamW
+    double dropout;                         // rate; 0: none
+    double label_smoothing;                 // of sequences; 0: none
+    double clip;                            // largest norm of the gradient; 0: never clipped
+    int64_t val_every, val_steps;           // val_every 0: never
+    int64_t sample_every, sample_tokens;    // sample_every 0: never
+    const char *sample_prompt;
+    const char *out;          // folder of checkpoints; "": nothing is saved
+    int64_t save_every, keep; // save_every 0: at the end only; keep 0: all
+    const char *resume;       // "": no; "last": the newest in `out`; else a checkpoint
+    int64_t seed;
+    const char *log, *hash_trace; // files; "": none
+    ProfilingOptions profiling;
+    OptionList batch_sizes, seq_lens; // of --sweep, in place of batch and seq
+    bool compare, check, quiet;
+    const char *config;
+    bool print_config;
+} TrainOptions;
+
+/* Reads the command line and the --config file, fills in what depends on other options (warmup, min_lr,
+ * fused) and checks everything. `done` means that the answer has been printed (--help, --print-config, ...)
+ * and nothing is left to do. Texts belong to `set`; options_close it afterwards, also after an error. */
+CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
+
+/* With --resume, `folder` is the checkpoint that the run goes on from, and what was not given comes from the
+ * first run's options, a file as --print-config writes, which lies beside its checkpoints. Without, `folder`
+ * is NULL and --out must hold no checkpoint yet: the newest would be the wrong one.
+ * memory_free it, also after an error. */
+CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder);
+
+/* The contradictions, as ERROR_USAGE. A pure function; train_options_read has called it. */
+CHECKED Status train_options_check(const TrainOptions *options, const OptionSet *set);
+
+/* What follows from the model: --seq, where it was not given, and noam's --lr. ERROR_USAGE for what does not
+ * fit to it. */
+CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set, const Config *config);
+
+Schedule train_options_schedule(const TrainOptions *options);
+
+#endif

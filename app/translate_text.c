@@ -1,0 +1,408 @@
+#include "app/translate_text.h"
+
+#include "base/memory.h"
+#include "data/bleu.h"
+#include "data/lines.h"
+#include "model/checkpoint.h"
+#include "run/generate.h"
+#include "run/plan.h"
+#include "app/profiling.h"
+#include "app/text_profile.h"
+#include "run/translate.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A line's tokens, with the end token, and its translation. */
+typedef struct {
+    int64_t first, count; // in Job.tokens
+    int64_t line;
+    char *text;
+    int64_t length; // bytes
+} Entry;
+
+typedef struct {
+    Session *session;
+    const InferOptions *options;
+    Lines lines, reference;
+    TokenList tokens;
+    Entry *entries;       // (lines.count), the longest first
+    Sentence *batch;      // (options->batch)
+    int64_t cut, decoded; // lines that were too long; tokens of all translations
+    Ctx ctx;
+    Transformer model;
+    bool greedy; // one hypothesis of one sentence at a time: by the generator, which draws on the device
+    Translator translator; // unless greedy
+    Generator generator;   // if greedy
+    Sampler *sampler;
+    TokenList greedy_tokens;
+    Peaks peaks;
+    Profiling *profiling; // NULL without --profile
+    int64_t step;         // batches so far
+    double *ms;           // (lines.count) of each batch
+    int64_t timed;        // batches of which that is known
+} Job;
+
+static Status fail_memory(void) {
+    return fail(ERROR_MEMORY, "out of host memory to translate a text");
+}
+
+/* ---- reading ---- */
+
+/* The longest first: what a batch's sentences have in common; equals in the order of the text. */
+static int compare_entries(const void *left, const void *right) {
+    const Entry *a = left, *b = right;
+    if (a->count != b->count) return a->count > b->count ? -1 : 1;
+    return (a->line > b->line) - (a->line < b->line);
+}
+
+static Status read_lines(Job *job) {
+    int64_t context = job->session->config.context;
+    int32_t end = tokenizer_special(job->session->tokenizer, TOKEN_END);
+    job->entries = memory_array((size_t)job->lines.count, sizeof *job->entries);
+    job->batch = memory_array((size_t)job->options->batch, sizeof *job->batch);
+    job->ms = memory_array((size_t)job->lines.count, sizeof *job->ms);
+    if (!job->entries || !job->batch || !job->ms) return fail_memory();
+    for (int64_t i = 0; i < job->lines.count; i++) {
+        const Line *line = &job->lines.list[i];
+        Entry *entry = &job->entries[i];
+        *entry = (Entry){.first = job->tokens.count, .line = i};
+        TRY(tokenizer_encode(job->session->tokenizer, line->text, line->length, &job->tokens));
+        if (job->tokens.count - entry->first >= context) {
+            job->tokens.count = entry->first + context - 1;
+            job->cut++;
+        }
+        TRY(token_list_add(&job->tokens, end));
+        entry->count = job->tokens.count - entry->first;
+    }
+    qsort(job->entries, (size_t)job->lines.count, sizeof *job->entries, compare_entries);
+    return OK;
+}
+
+static Status open_texts(Job *job) {
+    const InferOptions *o = job->options;
+    TRY(lines_open(o->translate, &job->lines));
+    if (!job->lines.count) return fail(ERROR_FORMAT, "%s is empty", o->translate);
+    if (!*o->reference) return read_lines(job);
+    TRY(lines_open(o->reference, &job->reference));
+    if (job->reference.count != job->lines.count)
+        return fail(ERROR_FORMAT, "%s has %" PRId64 " lines, but --reference=%s has %" PRId64, o->translate,
+                    job->lines.count, o->reference, job->reference.count);
+    return read_lines(job);
+}
+
+static Status check_model(const Job *job) {
+    const Tokenizer *tokenizer = job->session->tokenizer;
+    if (!job->session->config.encoder_layers)
+        return fail(ERROR_USAGE, "--translate needs an encoder-decoder, and %s is none", job->options->model);
+    if (job->options->min_tokens > job->session->config.context)
+        return fail(ERROR_USAGE, "--min-tokens=%" PRId64 " is more than the model's context of %" PRId64,
+                    job->options->min_tokens, job->session->config.context);
+    if (tokenizer && tokenizer_special(tokenizer, TOKEN_BEGIN) >= 0 &&
+        tokenizer_special(tokenizer, TOKEN_END) >= 0)
+        return OK;
+    return fail(ERROR_USAGE, "--translate needs a tokenizer with <s> and </s>; name one with "
+                             "--tokenizer=FOLDER");
+}
+
+/* ---- running ---- */
+
+static Status rehearse(Ctx *ctx, void *program) {
+    Job *job = program;
+    TRY(transformer_take(ctx, &job->model, false));
+    return job->greedy ? generator_take(ctx, &job->generator) : translator_take(ctx, &job->translator);
+}
+
+static Status open_greedy(Job *job, int64_t source) {
+    const SamplerOptions options = {.temperature = 0, .top_p = 1};
+    TRY(generator_open(job->session->device, &job->model, true, &job->generator));
+    job->generator.source = source;
+    return sampler_open(job->session->config.vocab, &options, &job->sampler);
+}
+
+/* Of a translation, with its end. */
+static int64_t most_tokens(const Job *job) {
+    int64_t context = job->session->config.context;
+    return job->options->tokens < context ? job->options->tokens : context;
+}
+
+static Status prepare(Job *job) {
+    const InferOptions *o = job->options;
+    const Session *s = job->session;
+    ctx_open(&job->ctx, s->device);
+    session_prepare(s, &job->ctx);
+    TRY(transformer_open(&s->config, &job->model));
+    TranslateOptions options = {.sentences = o->batch < job->lines.count ? o->batch : job->lines.count,
+                                .beam = o->beam,
+                                .penalty = o->length_penalty,
+                                .begin = tokenizer_special(s->tokenizer, TOKEN_BEGIN),
+                                .end = tokenizer_special(s->tokenizer, TOKEN_END),
+                                .source = job->entries[0].count,
+                                .least = o->min_tokens,
+                                .most = most_tokens(job),
+                                .decoding = o->no_cache ? DECODING_LAST : (Decoding)o->decoding};
+    job->greedy = o->beam == 1 && options.sentences == 1 && !o->min_tokens && !*o->profiling.window &&
+                  options.decoding == DECODING_CACHED;
+    if (job->greedy)
+        TRY(open_greedy(job, options.source));
+    else
+        TRY(translator_open(&options, &job->model, &job->translator));
+    TRY(plan_measure(&job->ctx, rehearse, job, NULL));
+    TRY(plan_allocate(&job->ctx));
+    TRY(rehearse(&job->ctx, job));
+    Parameters *p = &job->model.parameters;
+    if (s->folder) return checkpoint_load(&job->ctx, s->folder, p);
+    return parameters_initialize(&job->ctx, p, (uint64_t)o->seed);
+}
+
+/* The tokens' bytes, with spaces for line ends: a translation is one line. */
+static Status keep_text(Job *job, Entry *entry, const int32_t *ids, int64_t count) {
+    int64_t bytes, at = 0;
+    for (int64_t i = 0; i < count; i++) {
+        tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
+        entry->length += bytes;
+    }
+    entry->text = memory_allocate((size_t)entry->length + 1);
+    if (!entry->text) return fail_memory();
+    for (int64_t i = 0; i < count; i++, at += bytes) {
+        const uint8_t *token = tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
+        if (bytes) memcpy(entry->text + at, token, (size_t)bytes);
+    }
+    for (int64_t i = 0; i < entry->length; i++)
+        if (entry->text[i] == '\n' || entry->text[i] == '\r') entry->text[i] = ' ';
+    return OK;
+}
+
+static void take_batch(Job *job, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const Entry *entry = &job->entries[first + i];
+        job->batch[i] = (Sentence){job->tokens.ids + entry->first, entry->count};
+    }
+}
+
+/* A batch is a step of the profile. */
+static Status translate_batch(Job *job, int64_t first, int64_t count) {
+    Ctx *ctx = &job->ctx;
+    take_batch(job, first, count);
+    ctx->step = ++job->step;
+    TRY(profiling_before(job->profiling, ctx, job->step, job->step));
+    double start = device_clock();
+    scope_begin(ctx, "step");
+    scope_begin(ctx, "forward");
+    TRY(translator_run(ctx, &job->translator, job->batch, count));
+    profiling_set_seq(job->profiling, job->translator.steps);
+    scope_end(ctx);
+    scope_end(ctx);
+    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0,
+                           count * job->translator.steps);
+}
+
+/* The likeliest token, time after time. */
+static Status translate_greedily(Job *job, Entry *entry) {
+    const Tokenizer *tokenizer = job->session->tokenizer;
+    int32_t begin = tokenizer_special(tokenizer, TOKEN_BEGIN), end = tokenizer_special(tokenizer, TOKEN_END);
+    int64_t most = most_tokens(job);
+    Generator *g = &job->generator;
+    TRY(generator_start(g, &begin, 1));
+    TRY(generator_read_source(&job->ctx, g, job->tokens.ids + entry->first, entry->count));
+    job->greedy_tokens.count = 0;
+    for (int32_t token = begin; token != end && g->draws < most;) {
+        TRY(generator_next(&job->ctx, g, job->sampler, &token));
+        if (token != end) TRY(token_list_add(&job->greedy_tokens, token));
+    }
+    job->decoded += job->greedy_tokens.count;
+    return keep_text(job, entry, job->greedy_tokens.ids, job->greedy_tokens.count);
+}
+
+static Status translate_all(Job *job) {
+    for (int64_t i = 0; job->greedy && i < job->lines.count; i++) {
+        double start = device_clock();
+        TRY(translate_greedily(job, &job->entries[i]));
+        job->ms[job->timed++] = 1e3 * (device_clock() - start);
+    }
+    if (job->greedy) return OK;
+    int64_t most = job->translator.options.sentences, count;
+    for (int64_t first = 0; first < job->lines.count; first += count) {
+        count = job->lines.count - first < most ? job->lines.count - first : most;
+        double start = device_clock();
+        TRY(translate_batch(job, first, count));
+        job->ms[job->timed++] = 1e3 * (device_clock() - start);
+        for (int64_t i = 0; i < count; i++) {
+            int64_t length;
+            double score;
+            const int32_t *ids = translator_best(&job->translator, i, &length, &score);
+            TRY(keep_text(job, &job->entries[first + i], ids, length));
+            job->decoded += length;
+        }
+    }
+    return OK;
+}
+
+/* ---- results ---- */
+
+static int compare_lines(const void *left, const void *right) {
+    const Entry *a = left, *b = right;
+    return (a->line > b->line) - (a->line < b->line);
+}
+
+static Status print_texts(Job *job) {
+    qsort(job->entries, (size_t)job->lines.count, sizeof *job->entries, compare_lines);
+    bool written = true;
+    for (int64_t i = 0; i < job->lines.count && written; i++)
+        written = fwrite(job->entries[i].text, 1, (size_t)job->entries[i].length, stdout) ==
+                      (size_t)job->entries[i].length &&
+                  putchar('\n') != EOF;
+    if (written && fflush(stdout) == 0) return OK;
+    return fail(ERROR_FILE, "cannot write the translations to standard output");
+}
+
+static int compare_numbers(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static void print_times(const Job *job, double seconds) {
+    const InferOptions *o = job->options;
+    qsort(job->ms, (size_t)job->timed, sizeof *job->ms, compare_numbers);
+    fprintf(stderr,
+            "%" PRId64 " lines in %.2f s (%.0f lines/s, %.0f tokens/s), beam %" PRId64
+            "%s; median of %" PRId64 " batches %.2f ms\n",
+            job->lines.count, seconds, (double)job->lines.count / seconds, (double)job->decoded / seconds,
+            o->beam, o->no_cache || o->decoding > DECODING_SELF ? ", without a cache" : "", job->timed,
+            job->ms[job->timed / 2]);
+    if (job->cut)
+        fprintf(stderr, "%" PRId64 " lines were cut: the model's context is %" PRId64 " tokens\n", job->cut,
+                job->session->config.context);
+}
+
+static Status print_bleu(const Job *job) {
+    Bleu bleu = {0};
+    if (!*job->options->reference) return OK;
+    for (int64_t i = 0; i < job->lines.count; i++) {
+        const Line *line = &job->reference.list[i];
+        TRY(bleu_add(&bleu, job->entries[i].text, job->entries[i].length, line->text, line->length));
+    }
+    fprintf(stderr, "BLEU %.2f: %.1f/%.1f/%.1f/%.1f, brevity %.3f, %" PRId64 " words for %" PRId64 "\n",
+            bleu_score(&bleu), bleu_precision(&bleu, 1), bleu_precision(&bleu, 2), bleu_precision(&bleu, 3),
+            bleu_precision(&bleu, 4), bleu_brevity(&bleu), bleu.words, bleu.reference_words);
+    return OK;
+}
+
+/* With --profile the first batch is translated again until the window has been recorded. */
+static Status profile_batches(Job *job) {
+    while (!profiling_done(job->profiling)) TRY(translate_batch(job, 0, job->translator.options.sentences));
+    return OK;
+}
+
+static Status begin_first(Job *job) {
+    int64_t count = job->translator.options.sentences;
+    take_batch(job, 0, count);
+    return translator_begin(&job->ctx, &job->translator, job->batch, count);
+}
+
+/* One step of the profile, waited for: what comes before the tokens, or one of each row. */
+static Status profile_step(Job *job, int64_t step, bool sources) {
+    Ctx *ctx = &job->ctx;
+    int64_t tokens = 0; // one of each row; of the sources all that are read, without padding
+    for (int64_t i = 0; sources && i < job->translator.options.sentences; i++)
+        tokens += job->entries[i].count;
+    ctx->step = step;
+    TRY(profiling_before(job->profiling, ctx, step, step));
+    double start = device_clock();
+    scope_begin(ctx, "step");
+    PROFILE_SCOPE(ctx, "forward") TRY(sources ? begin_first(job) : translator_step(ctx, &job->translator));
+    TRY(ctx->device->synchronize(ctx->device));
+    scope_end(ctx);
+    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0, tokens);
+}
+
+static Status profile_sources(Job *job) {
+    for (int64_t step = 1; !profiling_done(job->profiling); step++) {
+        TRY(profile_step(job, step, true));
+        translator_end(&job->ctx, &job->translator);
+    }
+    return OK;
+}
+
+/* Where a batch ends before the window, it is decoded again. */
+static Status profile_tokens(Job *job) {
+    for (int64_t step = 0; !profiling_done(job->profiling);) {
+        TRY(begin_first(job));
+        while (!translator_done(&job->translator) && !profiling_done(job->profiling))
+            TRY(profile_step(job, ++step, false));
+        translator_end(&job->ctx, &job->translator);
+    }
+    return OK;
+}
+
+/* A profile whose steps are what `steps` runs; each reads or makes `seq` tokens of each sentence. */
+static Status profile_as(Job *job, const ProfilingOptions *options, const char *name, const char *suffix,
+                         int64_t seq, Status (*steps)(Job *job)) {
+    FILE *file = job->options->quiet ? NULL : stderr;
+    TraceRun facts =
+        profiling_facts(job->session, "infer", &job->peaks, job->translator.options.sentences, seq, 1);
+    facts.step = name;
+    job->ctx.graphs = job->session->graphs;
+    TRY(profiling_open(options, &job->ctx, &facts, suffix, file, &job->profiling));
+    TRY(steps(job));
+    TRY(profiling_finish(job->profiling, &job->ctx));
+    profiling_close(job->profiling);
+    job->profiling = NULL;
+    return OK;
+}
+
+static Status profile(Job *job) {
+    const InferOptions *o = job->options;
+    ProfilingOptions sources = o->profiling;
+    if (!*o->profiling.window) return OK;
+    peaks_remember(&job->ctx, &job->peaks);
+    if (!o->profile_tokens)
+        return profile_as(job, &o->profiling, "translation", "", job->translator.options.most,
+                          profile_batches);
+    sources.window = PREFILL_WINDOW;
+    TRY(profile_as(job, &sources, "prefill", "_prefill", job->entries[0].count, profile_sources));
+    return profile_as(job, &o->profiling, "decoding step", "_decode", 1, profile_tokens);
+}
+
+static Status run(Job *job) {
+    TRY(check_model(job));
+    TRY(open_texts(job));
+    TRY(prepare(job));
+    TRY(profile(job));
+    double start = device_clock();
+    TRY(translate_all(job));
+    double seconds = device_clock() - start;
+    TRY(print_texts(job));
+    if (!job->options->quiet) print_times(job, seconds);
+    return print_bleu(job);
+}
+
+static void close_job(Job *job) {
+    for (int64_t i = 0; job->entries && i < job->lines.count; i++) memory_free(job->entries[i].text);
+    memory_free(job->entries);
+    memory_free(job->batch);
+    memory_free(job->ms);
+    token_list_free(&job->tokens);
+    lines_close(&job->lines);
+    lines_close(&job->reference);
+    profiling_close(job->profiling);
+    generator_close(&job->generator);
+    sampler_close(job->sampler);
+    token_list_free(&job->greedy_tokens);
+    translator_close(&job->translator);
+    transformer_close(&job->model);
+    if (job->ctx.device) ctx_close(&job->ctx);
+    memory_free(job);
+}
+
+Status translate_text(Session *session, const InferOptions *options) {
+    Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
+    if (!job) return fail_memory();
+    job->session = session;
+    job->options = options;
+    Status status = run(job);
+    close_job(job);
+    return status;
+}

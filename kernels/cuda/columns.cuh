@@ -1,0 +1,17 @@
+/* columns: sums over the rows of a matrix, in a fixed order: the naive gradients of biases and norm weights.
+ */
+#ifndef KERNELS_CUDA_COLUMNS_CUH
+#define KERNELS_CUDA_COLUMNS_CUH
+
+#include "kernels/op.h"
+
+/* Takes the scratch that columns_add needs for x. */
+CHECKED Status columns_take(Ctx *ctx, Tensor x, Tensor *partials);
+
+/* sum[c] += sum over rows of x[row, c]. x (..., C), fp32 or bf16, whose rows may lie apart; sum (C) fp32. */
+CHECKED Status columns_add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum);
+
+/* The same over the rows whose kind, kinds[row], is `kind`. kinds (rows) i32; empty: all are of kind 0. */
+CHECKED Status columns_add_kind(Ctx *ctx, Tensor x, Tensor kinds, int kind, Tensor partials, Tensor sum);
+
+#endif

@@ -1,0 +1,20 @@
+/* elements: what the naive forms of several rooms do to tensors element by element. */
+#ifndef KERNELS_CUDA_ELEMENTS_CUH
+#define KERNELS_CUDA_ELEMENTS_CUH
+
+#include "kernels/device/cuda.cuh"
+
+/* sum = x + y, which may lie where x or y does. For LAUNCH_ELEMENTS. */
+template <class T, int N>
+static __global__ void add_elements(const T *x, const T *y, int64_t count, T *sum) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float a[N], b[N];
+        load_floats(x + i, a);
+        load_floats(y + i, b);
+#pragma unroll
+        for (int e = 0; e < N; e++) a[e] += b[e];
+        store_floats(sum + i, a);
+    }
+}
+
+#endif

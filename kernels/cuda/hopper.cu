@@ -1,0 +1,27 @@
+/* Tensor maps: what the tensor memory accelerator must know of a tensor to copy its tiles. */
+#include "kernels/cuda/hopper.cuh"
+
+namespace gpu {
+
+Status tensor_map_encode(void *data, int rank, const cuuint64_t *extents, const cuuint64_t *strides,
+                         const cuuint32_t *tile, CUtensorMap *map) {
+    typedef decltype(&cuTensorMapEncodeTiled) Encode; // asked of the driver, so that nothing links against it
+    void *encode = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    CUDA_TRY(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault,
+                                              &found));
+    if (found != cudaDriverEntryPointSuccess || !encode)
+        return fail(ERROR_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; update it to 525 or later");
+    const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
+    const CUresult result = reinterpret_cast<Encode>(encode)(
+        map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, cuuint32_t(rank), data, extents, strides, tile, steps,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS)
+        return fail(ERROR_DEVICE, "tensor map of %llu x %llu, rows %llu bytes apart: error %d",
+                    (unsigned long long)extents[1], (unsigned long long)extents[0],
+                    (unsigned long long)strides[0], (int)result);
+    return OK;
+}
+
+} // namespace gpu

@@ -1,0 +1,406 @@
+/* hopper: Hopper's own instructions (sm_90a), one function each: copies of whole tiles by the tensor memory
+ * accelerator, the barriers in shared memory that count their bytes, and products by a warpgroup (128
+ * threads, from a multiple of 128 on). PTX ISA, "Asynchronous warpgroup level matrix instructions" and
+ * "Tensor copies".
+ *
+ * A tile of R rows lies in shared memory as blocks of 64 columns, one after another, R * 128 bytes each, from
+ * a multiple of 1024 bytes on. In a block a row is 128 bytes, and its eight 16-byte vectors are permuted:
+ * vector v of row r lies at v ^ (r % 8) (the 128-byte swizzle), so that eight rows of one column or eight
+ * columns of one row are in different banks. The copies write and read this order, and the products expect
+ * it. */
+#ifndef KERNELS_CUDA_HOPPER_CUH
+#define KERNELS_CUDA_HOPPER_CUH
+
+#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/instructions.cuh"
+
+#include <cuda.h>
+
+namespace gpu {
+
+/* Whether code for a GPU that has these instructions is being made. A kernel that uses them has its body in
+ * `if constexpr (HOPPER)`, so that it compiles, to nothing, for the others. */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+constexpr bool HOPPER = true;
+#else
+constexpr bool HOPPER = false;
+#endif
+
+constexpr int WARPGROUP = 128, BLOCK_COLUMNS = 64, ROW_BYTES = 128;
+
+/* The same value in all lanes, as the compiler can see. */
+__device__ inline int uniform(int x) {
+    return __shfl_sync(~0u, x, 0);
+}
+
+/* ---- tiles of tensors in global memory ---- */
+
+/* Describes a tensor of bf16 for copies of tiles of it: `rank` extents, the innermost (dense) first, the
+ * other extents' strides in bytes (multiples of 16), and the tile's extents, the innermost at most
+ * BLOCK_COLUMNS. What lies beyond the tensor reads as zero and is not written. */
+CHECKED Status tensor_map_encode(void *data, int rank, const cuuint64_t *extents, const cuuint64_t *strides,
+                                 const cuuint32_t *tile, CUtensorMap *map);
+
+__device__ inline void prefetch_map(const CUtensorMap &map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+/* Starts the copy of the tile of a matrix at (row, column); its bytes (all of the tile, also those beyond the
+ * matrix) count towards `barrier`. One thread calls it. */
+__device__ inline void load_block_async(void *to, const CUtensorMap &map, int row, int column,
+                                        uint64_t *barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+        "{%2, %3}], [%4];" ::"r"(shared_address(to)),
+        "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
+        : "memory");
+}
+/* The same into every block of the cluster whose bit is set in `blocks`, at the same place in each one's
+ * shared memory; the bytes count towards each one's barrier. */
+__device__ inline void load_block_to_cluster(void *to, const CUtensorMap &map, int row, int column,
+                                             uint64_t *barrier, uint16_t blocks) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+                 "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier)), "h"(blocks)
+                 : "memory");
+}
+/* The way back. */
+__device__ inline void store_block_async(const CUtensorMap &map, int row, int column, const void *from) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map),
+        "r"(column), "r"(row), "r"(shared_address(from))
+        : "memory");
+}
+
+/* Stores of tiles and bytes belong to groups: what threads stored to the tile must be made visible
+ * (fence_async and a barrier) before the store; commit_stores, then wait_stores_read before the tile is
+ * written again (or the block ends). */
+__device__ inline void commit_stores() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+/* Until at most PENDING of this thread's groups are still to be read. */
+template <int PENDING = 0>
+__device__ inline void wait_stores_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+
+/* Waits until what this thread's committed groups wrote is there, and not only read. */
+__device__ inline void wait_stores() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+/* Plain runs of `bytes` (a multiple of 16) between shared and global memory; stores and additions belong to
+ * groups. */
+__device__ inline void load_bytes_async(void *to, const void *from, int bytes, uint64_t *barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
+}
+__device__ inline void store_bytes_async(void *to, const void *from, int bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+__device__ inline void add_floats_async(float *to, const float *from, int bytes) {
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+
+/* Where element (row, column) of a 64-column block lies, in bytes from the block's start. */
+__device__ inline int swizzled(int row, int column) {
+    return row * ROW_BYTES + ((column / 8) ^ (row % 8)) * 16 + column % 8 * 2;
+}
+
+/* Makes this thread's ordinary stores to shared memory visible to later copies and products, once a barrier
+ * has ordered them. */
+__device__ inline void fence_async() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Orders copies of global memory by this thread against other threads' that a flag has announced, or is to.
+ */
+__device__ inline void fence_async_global() {
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+/* A flag between blocks. */
+__device__ inline int load_acquire(const int *flag) {
+    int value;
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
+}
+__device__ inline void store_release(int *flag, int value) {
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
+/* Waits until the flag has come to `value`, and orders this thread's later copies behind what it announces.
+ */
+__device__ inline void wait_flag(const int *flag, int value) {
+    while (load_acquire(flag) < value) {}
+    fence_async_global();
+}
+
+/* The way back of load_matrices: lane 8 m + r gives the address of row r of matrix m. */
+__device__ inline void store_matrices(const uint32_t (&from)[4], void *row) {
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+        "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+        : "memory");
+}
+
+/* ---- barriers in shared memory: a phase ends when all arrivals and all announced bytes are there ---- */
+
+__device__ inline void barrier_init(uint64_t *barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
+                 : "memory");
+}
+/* After the inits, by the thread that made them; __syncthreads() follows. */
+__device__ inline void fence_barrier_init() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void arrive(uint64_t *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+/* The same at the barrier in this place of the cluster's block `rank`: tells it that this thread has read,
+ * and no more; what it stored may be seen later (that would take a fence, and a microsecond). */
+__device__ inline void arrive_at(uint64_t *barrier, uint32_t rank) {
+    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
+                 "r"(rank)
+                 : "memory");
+}
+/* Arrives and announces `bytes` of copies to come in this phase. */
+__device__ inline void arrive_expecting(uint64_t *barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+/* Arrives once this thread's copies so far (copy_async_16, copy_async_8) are there. */
+__device__ inline void arrive_when_copied(uint64_t *barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
+                 : "memory");
+}
+/* Waits until the phase of this parity has ended: of a new barrier, the phase before the first (parity 1)
+ * has, the first (parity 0) has not. */
+__device__ inline void wait(uint64_t *barrier, uint32_t parity) {
+    asm volatile("{\n.reg .pred done;\n"
+                 "AGAIN: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra AGAIN;\n}" ::"r"(shared_address(barrier)),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* A place in a ring of STAGES tiles, and the parity of its present round. */
+template <int STAGES>
+struct Ring {
+    int stage = 0;
+    uint32_t parity = 0;
+
+    __device__ inline void advance() {
+        if (++stage == STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+    __device__ inline void skip(int tiles) {
+        parity ^= (stage + tiles) / STAGES % 2;
+        stage = (stage + tiles) % STAGES;
+    }
+};
+
+/* Barrier `id` (1 to 15; 0 is __syncthreads) among `threads` threads: of those that wait and those that only
+ * arrive. */
+__device__ inline void named_wait(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ inline void named_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* This block's place in its cluster. */
+__device__ inline uint32_t cluster_rank() {
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+/* All threads of the cluster's blocks; what they stored to shared memory before can be seen after. */
+__device__ inline void cluster_wait() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+/* The same in two halves: between them a block does what concerns no other. */
+__device__ inline void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void cluster_join() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/* Arrives without a word about what was stored, but for barriers' inits: a fence takes a microsecond. */
+__device__ inline void cluster_arrive_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+/* To this place in the shared memory of the cluster's block `rank`. */
+__device__ inline void store_to_block(uint64_t *place, uint32_t rank, uint64_t value) {
+    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "st.shared::cluster.b64 [remote], %2;\n}" ::"r"(shared_address(place)),
+                 "r"(rank), "l"(value)
+                 : "memory");
+}
+/* The same, and the bytes count towards the barrier in this place of that block, where they were announced:
+ * who waits there sees what was stored, without a fence of either block. Four from multiples of 16 bytes. */
+__device__ inline void store_counted(float *place, uint64_t *barrier, uint32_t rank, float value) {
+    asm volatile("{\n.reg .b32 remote, counts;\nmapa.shared::cluster.u32 remote, %0, %2;\n"
+                 "mapa.shared::cluster.u32 counts, %1, %2;\n"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [remote], %3, [counts];\n}" ::"r"(
+                     shared_address(place)),
+                 "r"(shared_address(barrier)), "r"(rank), "f"(value)
+                 : "memory");
+}
+__device__ inline void store_counted(float *place, uint64_t *barrier, uint32_t rank,
+                                     const float (&values)[4]) {
+    asm volatile("{\n.reg .b32 remote, counts;\nmapa.shared::cluster.u32 remote, %0, %2;\n"
+                 "mapa.shared::cluster.u32 counts, %1, %2;\n"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [remote], {%3, %4, %5, %6}, "
+                 "[counts];\n}" ::"r"(shared_address(place)),
+                 "r"(shared_address(barrier)), "r"(rank), "f"(values[0]), "f"(values[1]), "f"(values[2]),
+                 "f"(values[3])
+                 : "memory");
+}
+
+/* True in one lane of a converged warp. */
+__device__ inline bool elect_one() {
+    uint32_t elected;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+    return elected != 0;
+}
+
+/* Registers of each thread of this warpgroup from here on; a multiple of 8. Only in a kernel with a register
+ * cap, and only where all warps of the warpgroup pass. */
+template <int REGISTERS>
+__device__ inline void more_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS>
+__device__ inline void fewer_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+/* ---- products by a warpgroup ---- */
+
+/* Describes an operand in shared memory to a product. `rows_operand`: the tile's rows are the operand's rows
+ * (of a) or columns (of b), and the product sums along them: a and b of a b^T. The operand of the next 16
+ * columns within a 64-column block starts 32 bytes on (operand_step_columns), of 8 more rows 1024 bytes on.
+ * `columns_operand`: the product sums over the tile's rows: a and b of a^T b. The operand of the next 16 rows
+ * starts 2048 bytes on; further 64-column blocks follow every `block_bytes`. To be used with TRANSPOSED. */
+__device__ inline uint64_t operand(uint32_t address, uint32_t leading_bytes) {
+    return uint64_t((address & 0x3ffff) >> 4) | uint64_t(leading_bytes >> 4) << 16 |
+           uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
+}
+__device__ inline uint64_t rows_operand(const void *tile) {
+    return operand(shared_address(tile), 16);
+}
+__device__ inline uint64_t columns_operand(const void *tile, int block_bytes) {
+    return operand(shared_address(tile), block_bytes);
+}
+/* The operand `bytes` (a multiple of 16) further on. */
+__device__ inline uint64_t advance(uint64_t operand, int bytes) {
+    return operand + uint64_t(bytes >> 4);
+}
+
+/* Orders this thread's register accesses before the products that follow: once before a batch of them. */
+__device__ inline void products_begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ inline void products_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* Waits until at most PENDING committed batches are under way. */
+template <int PENDING>
+__device__ inline void products_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+/* Keeps the compiler from moving uses of accumulators across this point: after a wait, and before a batch. */
+template <int N>
+__device__ inline void hold(float (&c)[N][4]) {
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        asm volatile("" : "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])::"memory");
+}
+template <int N>
+__device__ inline void hold(uint32_t (&a)[N][4]) {
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        asm volatile("" : "+r"(a[n][0]), "+r"(a[n][1]), "+r"(a[n][2]), "+r"(a[n][3])::"memory");
+}
+
+#define ACCUMULATORS_2(n)                                                                                    \
+    "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3]), "+f"(c[n + 1][0]), "+f"(c[n + 1][1]),        \
+        "+f"(c[n + 1][2]), "+f"(c[n + 1][3])
+#define ACCUMULATORS_4(n) ACCUMULATORS_2(n), ACCUMULATORS_2(n + 2)
+#define ACCUMULATORS_8    ACCUMULATORS_4(0), ACCUMULATORS_4(4)
+#define ACCUMULATORS_12   ACCUMULATORS_8, ACCUMULATORS_4(8)
+#define ACCUMULATORS_16   ACCUMULATORS_12, ACCUMULATORS_4(12)
+#define ACCUMULATORS_24   ACCUMULATORS_16, ACCUMULATORS_4(16), ACCUMULATORS_4(20)
+#define REGISTERS_32                                                                                         \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "   \
+    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGISTERS_48                                                                                         \
+    REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define REGISTERS_64                                                                                         \
+    REGISTERS_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGISTERS_96                                                                                         \
+    REGISTERS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "        \
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+
+/* The operands' numbers follow the accumulators': a and b (or a's four registers and b), then accumulate. */
+#define MULTIPLY_SHARED(COLUMNS, REGISTERS, ACCUMULATORS, A, B, ADD, TA, TB)                                 \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD ", 0;\n"                                        \
+                 "wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" REGISTERS "}, " A ", " B  \
+                 ", add, 1, 1, " TA ", " TB ";\n}"                                                           \
+                 : ACCUMULATORS                                                                              \
+                 : "l"(a), "l"(b), "r"(int(add)), "n"(int(TRANSPOSED_A)), "n"(int(TRANSPOSED_B)))
+#define MULTIPLY_REGISTERS(COLUMNS, REGISTERS, ACCUMULATORS, A, B, ADD, TB)                                  \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " ADD ", 0;\n"                                        \
+                 "wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" REGISTERS "}, {" A        \
+                 "}, " B ", add, 1, 1, " TB ";\n}"                                                           \
+                 : ACCUMULATORS                                                                              \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)),                        \
+                   "n"(int(TRANSPOSED_B)))
+
+/* c (64 x 8N) = a b, or += if `add`, for 16 of the columns summed over; N = 8, 12, 16, 24 or 32. Both
+ * operands in shared memory. Warp w of the warpgroup has rows 16w to 16w + 15 as in cuda_tile.cuh: with g
+ * = lane / 4 and t = lane % 4, c[n][0], c[n][1] are row g, columns 8n + 2t and 8n + 2t + 1; c[n][2],
+ * c[n][3] row g + 8. */
+template <bool TRANSPOSED_A, bool TRANSPOSED_B, int N>
+__device__ inline void multiply_async(float (&c)[N][4], uint64_t a, uint64_t b, bool add) {
+    static_assert(N == 8 || N == 12 || N == 16 || N == 24, "64, 96, 128 or 192 columns");
+    if constexpr (N == 8)
+        MULTIPLY_SHARED("64", REGISTERS_32, ACCUMULATORS_8, "%32", "%33", "%34", "%35", "%36");
+    else if constexpr (N == 12)
+        MULTIPLY_SHARED("96", REGISTERS_48, ACCUMULATORS_12, "%48", "%49", "%50", "%51", "%52");
+    else if constexpr (N == 16)
+        MULTIPLY_SHARED("128", REGISTERS_64, ACCUMULATORS_16, "%64", "%65", "%66", "%67", "%68");
+    else
+        MULTIPLY_SHARED("192", REGISTERS_96, ACCUMULATORS_24, "%96", "%97", "%98", "%99", "%100");
+}
+
+/* The same with a (64 x 16) in registers: two neighbouring accumulators, rounded and packed. They must not
+ * change until the product is over. */
+template <bool TRANSPOSED_B, int N>
+__device__ inline void multiply_async(float (&c)[N][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+    static_assert(N == 8 || N == 12 || N == 16, "64, 96 or 128 columns");
+    if constexpr (N == 8)
+        MULTIPLY_REGISTERS("64", REGISTERS_32, ACCUMULATORS_8, "%32, %33, %34, %35", "%36", "%37", "%38");
+    else if constexpr (N == 12)
+        MULTIPLY_REGISTERS("96", REGISTERS_48, ACCUMULATORS_12, "%48, %49, %50, %51", "%52", "%53", "%54");
+    else
+        MULTIPLY_REGISTERS("128", REGISTERS_64, ACCUMULATORS_16, "%64, %65, %66, %67", "%68", "%69", "%70");
+}
+
+} // namespace gpu
+
+#endif

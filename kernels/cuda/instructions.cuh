@@ -1,0 +1,92 @@
+/* instructions: what tiles in shared memory and products of them are made of on every GPU from sm_80 on, one
+ * function for each instruction. Hopper's own are in hopper.cuh. */
+#ifndef KERNELS_CUDA_INSTRUCTIONS_CUH
+#define KERNELS_CUDA_INSTRUCTIONS_CUH
+
+#include <cuda_bf16.h>
+#include <stdint.h>
+
+namespace gpu {
+
+__device__ inline uint32_t shared_address(const void *pointer) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/* Starts a copy of 16 (8) bytes from global to shared memory; writes zeros, and reads nothing, if not
+ * `inside`. */
+__device__ inline void copy_async_16(void *to, const void *from, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(inside ? 16 : 0)
+                 : "memory");
+}
+
+__device__ inline void copy_async_8(void *to, const void *from, bool inside) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(inside ? 8 : 0)
+                 : "memory");
+}
+
+/* Ends a group of this thread's copies; waits until at most LATER groups are still under way. */
+__device__ inline void copy_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int LATER>
+__device__ inline void copy_async_wait_group() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+}
+
+/* Waits for this thread's own copies. */
+__device__ inline void copy_async_wait() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* Four 8 x 8 matrices of bf16: lane 8 m + r gives the address of row r of matrix m; register m receives, in
+ * lane 4 g + t, elements 2t and 2t + 1 of row g, or, transposed, of column g. */
+__device__ inline void load_matrices(uint32_t (&to)[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+__device__ inline void load_matrices_transposed(uint32_t (&to)[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/* d = c + a b: 16 x 16 by 16 x 8, bf16 with fp32 accumulators. */
+__device__ inline void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                const float (&c)[4]) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%10, %11, %12, %13};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]), "f"(c[2]),
+          "f"(c[3]));
+}
+
+/* Two numbers rounded to bf16, `low` in the low half. */
+__device__ inline uint32_t pack(float low, float high) {
+    uint32_t packed;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+
+/* 2^x by the special function unit; 0 for -inf. */
+__device__ inline float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* 1 / x by the special function unit: relative error 2^-23; 0 for infinities. */
+__device__ inline float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+} // namespace gpu
+
+#endif

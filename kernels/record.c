@@ -1,0 +1,301 @@
+#include "kernels/record.h"
+
+#include "base/memory.h"
+
+enum { DEPTH_LIMIT = 16, GROWTH = 4096, APART_MS = 2 };
+
+typedef struct {
+    Event *start, *end;
+} Span;
+
+struct Recorder {
+    Device *device;
+    RecorderOptions options;
+    double born;     // device_clock(): with its address, which recorder this is
+    int64_t capture; // the record under which a graph is being captured
+    int64_t capture_memory;
+    int64_t count, dropped;
+    int64_t room;    // records and spans allocated
+    int64_t created; // spans whose events exist; they are used again after a clear
+    Record *records;
+    Span *spans;
+    int64_t open[DEPTH_LIMIT]; // what has begun and not ended; -1: dropped
+    int depth;
+    RecordMemory *memory;
+    int64_t memory_count, memory_room;
+    size_t used[ARENA_COUNT]; // by arena, as last noted
+    Status failure;
+};
+
+Status recorder_open(Device *device, const RecorderOptions *options, Recorder **recorder) {
+    Recorder *r = memory_allocate(sizeof *r);
+    if (!r) return fail(ERROR_MEMORY, "out of host memory for the profile");
+    *r = (Recorder){.device = device, .options = *options, .born = device_clock()};
+    if (!r->options.limit) r->options.limit = 1000000;
+    *recorder = r;
+    return OK;
+}
+
+void recorder_close(Recorder *r) {
+    if (!r) return;
+    for (int64_t i = 0; i < r->created; i++) {
+        r->device->event_free(r->device, r->spans[i].start);
+        r->device->event_free(r->device, r->spans[i].end);
+    }
+    memory_free(r->spans);
+    memory_free(r->records);
+    memory_free(r->memory);
+    status_free(r->failure);
+    memory_free(r);
+}
+
+bool recorder_wants(const Recorder *r, RecordKind kind) {
+    return kind == RECORD_PRIMITIVE ? r->options.primitives : kind == RECORD_OPERATION || r->options.whole;
+}
+
+static Status make_room(Recorder *r) {
+    if (r->count == r->room) {
+        int64_t room = r->room + (r->room > GROWTH ? r->room : GROWTH);
+        Record *records = memory_resize(r->records, (size_t)room * sizeof *records);
+        if (records) r->records = records;
+        Span *spans = memory_resize(r->spans, (size_t)room * sizeof *spans);
+        if (spans) r->spans = spans;
+        if (!records || !spans)
+            return fail(ERROR_MEMORY, "out of host memory for %lld records", (long long)room);
+        r->room = room;
+    }
+    if (r->options.timed && r->count == r->created) {
+        Span *span = &r->spans[r->created];
+        TRY(r->device->event_create(r->device, &span->start));
+        Status status = r->device->event_create(r->device, &span->end);
+        if (status) {
+            r->device->event_free(r->device, span->start);
+            return status;
+        }
+        r->created++;
+    }
+    return OK;
+}
+
+static Status begin(Recorder *r, const Record *what) {
+    int64_t index = -1;
+    if (r->options.apart && what->kind == RECORD_PRIMITIVE) TRY(device_rest(r->device, APART_MS));
+    if (r->count >= r->options.limit) {
+        r->dropped++;
+    } else {
+        TRY(make_room(r));
+        index = r->count++;
+        Record *record = &r->records[index];
+        *record = *what;
+        record->parent = r->depth ? r->open[r->depth - 1] : -1;
+        record->launches = -r->device->launches;
+        record->cpu_start = device_clock();
+        if (r->options.timed) TRY(r->device->event_record(r->device, r->spans[index].start));
+        if (r->options.mark) r->options.mark(r->options.marker, index);
+    }
+    r->open[r->depth++] = index;
+    return OK;
+}
+
+static Status end(Recorder *r) {
+    int64_t index = r->open[--r->depth];
+    if (index < 0) return OK;
+    Record *record = &r->records[index];
+    if (r->options.mark) r->options.unmark(r->options.marker);
+    if (r->options.timed) TRY(r->device->event_record(r->device, r->spans[index].end));
+    record->cpu_end = device_clock();
+    record->launches += r->device->launches;
+    return OK;
+}
+
+void record_begin(Recorder *r, const Record *what) {
+    if (r->failure) return;
+    r->failure = r->depth < DEPTH_LIMIT ? begin(r, what) : fail(ERROR_INTERNAL, "records nest too deeply");
+}
+
+void record_transfer(Recorder *r, RecordKind kind, size_t bytes) {
+    static const char *const names[] = {[RECORD_UPLOAD] = "upload",
+                                        [RECORD_DOWNLOAD] = "download",
+                                        [RECORD_COPY] = "copy",
+                                        [RECORD_FILL] = "fill"};
+    int64_t parent = r->depth ? r->open[r->depth - 1] : -1;
+    Record record = {.layer = -1, .call = "", .step = -1};
+    if (parent >= 0) record = r->records[parent];
+    record.kind = kind;
+    record.name = names[kind];
+    record.work = (Work){0, (double)bytes};
+    record_begin(r, &record);
+}
+
+void record_end(Recorder *r) {
+    if (r->failure) return;
+    r->failure = r->depth > 0 ? end(r) : fail(ERROR_INTERNAL, "a record ends that never began");
+}
+
+static Status add_memory(Recorder *r, const RecordMemory *sample) {
+    if (r->memory_count >= r->options.limit) return OK;
+    if (r->memory_count == r->memory_room) {
+        int64_t room = 2 * r->memory_room + GROWTH;
+        RecordMemory *moved = memory_resize(r->memory, (size_t)room * sizeof *moved);
+        if (!moved) return fail(ERROR_MEMORY, "out of host memory for %lld records", (long long)room);
+        r->memory = moved;
+        r->memory_room = room;
+    }
+    r->memory[r->memory_count++] = *sample;
+    return OK;
+}
+
+void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT]) {
+    if (!r->options.whole) return;
+    for (int i = 0; i < ARENA_COUNT && !r->failure; i++) {
+        bool first = r->memory_count <= i; // of each arena one, changed or not
+        if (!first && arenas[i].used == r->used[i]) continue;
+        const RecordMemory sample = {device_clock(), (ArenaKind)i, arenas[i].used,
+                                     r->depth ? r->open[r->depth - 1] : -1};
+        r->used[i] = arenas[i].used;
+        r->failure = add_memory(r, &sample);
+    }
+}
+
+/* ---- graphs ---- */
+
+struct RecordedGraph {
+    const Recorder *recorder;
+    double born;
+    Record *records; // (count) parents count from the first, which is the launch itself
+    RecordMemory *memory;
+    int64_t count, memory_count;
+};
+
+bool recorder_captures(const Recorder *r) {
+    return r->options.capture != NULL;
+}
+
+bool recorder_knows(const Recorder *r, const RecordedGraph *graph) {
+    return graph && graph->recorder == r && graph->born == r->born;
+}
+
+static const Record launch_record = {
+    .kind = RECORD_GRAPH, .name = "graph", .call = "", .layer = -1, .step = -1};
+
+void record_capture_begin(Recorder *r) {
+    if (r->failure) return;
+    r->capture = r->count < r->options.limit ? r->count : -1;
+    r->capture_memory = r->memory_count;
+    r->options.capture(r->options.marker, r->capture);
+    record_begin(r, &launch_record);
+}
+
+static RecordedGraph *take_graph(Recorder *r) {
+    RecordedGraph *g = memory_allocate(sizeof *g);
+    if (!g) return NULL;
+    *g = (RecordedGraph){.recorder = r,
+                         .born = r->born,
+                         .count = r->count - r->capture,
+                         .memory_count = r->memory_count - r->capture_memory};
+    g->records = memory_array((size_t)g->count, sizeof *g->records);
+    g->memory = memory_array((size_t)g->memory_count + 1, sizeof *g->memory);
+    if (!g->records || !g->memory) {
+        recorded_graph_free(g);
+        return NULL;
+    }
+    for (int64_t i = 0; i < g->count; i++) {
+        g->records[i] = r->records[r->capture + i];
+        g->records[i].parent -= r->capture;
+    }
+    for (int64_t i = 0; i < g->memory_count; i++) {
+        g->memory[i] = r->memory[r->capture_memory + i];
+        g->memory[i].record -= r->capture;
+    }
+    return g;
+}
+
+RecordedGraph *record_capture_end(Recorder *r) {
+    if (r->failure) return NULL;
+    record_end(r);
+    r->options.capture(r->options.marker, -1);
+    if (r->capture < 0 || r->failure) return NULL; // no room for it: the launches are of nothing known
+    RecordedGraph *g = take_graph(r);
+    if (!g) r->failure = fail(ERROR_MEMORY, "out of host memory for a graph's records");
+    r->count = r->capture;
+    r->memory_count = r->capture_memory;
+    return g;
+}
+
+void recorded_graph_free(RecordedGraph *graph) {
+    if (!graph) return;
+    memory_free(graph->records);
+    memory_free(graph->memory);
+    memory_free(graph);
+}
+
+static Status replay(Recorder *r, const RecordedGraph *g, int64_t kernels, int64_t step) {
+    int64_t base = r->count, parent = r->depth ? r->open[r->depth - 1] : -1;
+    double now = device_clock();
+    if (base + g->count > r->options.limit) {
+        r->dropped += g->count;
+        r->open[r->depth++] = -1;
+        return OK;
+    }
+    for (int64_t i = 0; i < g->count; i++) {
+        TRY(make_room(r));
+        Record *record = &r->records[r->count++];
+        *record = g->records[i];
+        record->parent = i ? base + record->parent : parent;
+        record->step = step;
+        record->cpu_start = record->cpu_end = now;
+    }
+    r->records[base].launches = -r->device->launches;
+    for (int64_t i = 0; i < g->memory_count; i++) {
+        RecordMemory sample = g->memory[i];
+        sample.at = now + 1e-9 * (double)i; // in order
+        sample.record += base;
+        TRY(add_memory(r, &sample));
+    }
+    r->options.replay(r->options.marker, base, kernels);
+    r->open[r->depth++] = base;
+    return OK;
+}
+
+void record_replay(Recorder *r, const RecordedGraph *graph, int64_t kernels, int64_t step) {
+    if (r->failure) return;
+    r->failure = r->depth < DEPTH_LIMIT ? replay(r, graph, kernels, step)
+                                        : fail(ERROR_INTERNAL, "records nest too deeply");
+}
+
+static Status resolve(Recorder *r) {
+    int64_t outermost = 0;
+    for (int64_t i = 0; i < r->count; i++) {
+        Record *record = &r->records[i];
+        double ms;
+        if (record->parent < 0) outermost = i;
+        TRY(r->device->elapsed(r->device, r->spans[outermost].start, r->spans[i].start, &ms));
+        record->device_start = 1e-3 * ms;
+        TRY(r->device->elapsed(r->device, r->spans[i].start, r->spans[i].end, &record->device_ms));
+    }
+    return OK;
+}
+
+Status recorder_read(Recorder *r, const Record **records, int64_t *count, int64_t *dropped) {
+    Status failure = r->failure;
+    r->failure = OK;
+    TRY(failure);
+    TRY(r->device->synchronize(r->device));
+    if (r->options.timed) TRY(resolve(r));
+    *records = r->records;
+    *count = r->count;
+    *dropped = r->dropped;
+    return OK;
+}
+
+void recorder_clear(Recorder *r) {
+    r->count = 0;
+    r->dropped = 0;
+    r->depth = 0;
+    r->memory_count = 0;
+}
+
+const RecordMemory *recorder_memory(const Recorder *r, int64_t *count) {
+    *count = r->memory_count;
+    return r->memory;
+}

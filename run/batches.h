@@ -1,0 +1,25 @@
+/* batches: what a feed reads, as a trainer takes it. Each function is a FetchBatch (run/trainer.h)
+ * whose source is a Batches. */
+#ifndef RUN_BATCHES_H
+#define RUN_BATCHES_H
+
+#include "data/feed.h"
+#include "run/trainer.h"
+
+enum { BATCHES_HELD = 32 }; // micro-batches that may be on their way to the device: the feed's `hold`
+
+typedef struct {
+    const Feed *feed;
+    Device *device;
+    int64_t batch;       // rows of a micro-batch
+    int64_t accum;       // micro-batches of a step
+    int64_t step_tokens; // targets that count in the step at hand
+} Batches;
+
+CHECKED Status batches_train(void *batches, int64_t index, MicroBatch *micro);
+CHECKED Status batches_validate(void *batches, int64_t index, MicroBatch *micro);
+
+/* Of training; the same index gives the same batch every time. */
+CHECKED Status batches_train_at(void *batches, int64_t index, MicroBatch *micro);
+
+#endif

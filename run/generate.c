@@ -1,0 +1,257 @@
+#include "run/generate.h"
+
+#include "base/memory.h"
+#include "model/decode.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static Status open_drawing(Generator *g) {
+    size_t context = (size_t)g->model->config.context;
+    void *told;
+    TRY(g->device->pinned(g->device, context * sizeof *g->told, &told));
+    g->told = told;
+    TRY(g->device->event_create(g->device, &g->drawn[0]));
+    return g->device->event_create(g->device, &g->drawn[1]);
+}
+
+Status generator_open(Device *device, Transformer *model, bool cached, Generator *g) {
+    size_t context = (size_t)model->config.context;
+    *g = (Generator){.model = model,
+                     .cached = cached,
+                     .device = device,
+                     .history = memory_array(context, sizeof *g->history),
+                     .row = memory_array((size_t)config_padded_vocab(&model->config), sizeof *g->row),
+                     .numbers = memory_array(context, sizeof *g->numbers)};
+    Status status = g->history && g->row && g->numbers ? open_drawing(g)
+                                                       : fail(ERROR_MEMORY, "out of host memory to generate");
+    if (status) generator_close(g);
+    return status;
+}
+
+void generator_close(Generator *g) {
+    memory_free(g->history);
+    memory_free(g->row);
+    memory_free(g->numbers);
+    if (g->device) {
+        replay_close(g->device, &g->step);
+        if (g->told) g->device->release_pinned(g->device, g->told);
+        for (int i = 0; i < 2; i++)
+            if (g->drawn[i]) g->device->event_free(g->device, g->drawn[i]);
+    }
+    *g = (Generator){0};
+}
+
+static Tensor tokens_view(const Generator *g, int64_t count) {
+    return tensor_view(g->tokens.data, I32, shape2(1, count));
+}
+
+/* The logits of the last of `count` tokens that lie in g->tokens. */
+static Status run_stack(Ctx *ctx, Generator *g, int64_t count) {
+    if (count == 1 && g->cached && transformer_decodes(ctx, g->model))
+        return transformer_decode(ctx, g->model, tensor_view(g->tokens.data, I32, shape1(1)), &g->cache,
+                                  g->logits);
+    const Inputs inputs = {.tokens = tokens_view(g, count)};
+    TRY(transformer_forward(ctx, g->model, &inputs, g->cached ? &g->cache : NULL));
+    Tensor hidden = g->model->hidden;
+    int64_t C = tensor_width(hidden);
+    size_t before = (size_t)((count - 1) * C) * dtype_size(hidden.dtype);
+    Tensor last = tensor_view((void *)((uintptr_t)hidden.data + before), hidden.dtype, shape2(1, C));
+    return transformer_logits(ctx, g->model, last, g->logits);
+}
+
+/* The same where nothing outlives the pass. */
+static Status run(Ctx *ctx, Generator *g, int64_t count) {
+    bool training = ctx->training;
+    Arena *saved = &ctx->arenas[ARENA_SAVED];
+    ArenaMark mark = arena_mark(saved);
+    ctx->training = false;
+    TRY(run_stack(ctx, g, count));
+    arena_release(saved, mark);
+    ctx->training = training;
+    return OK;
+}
+
+/* ---- drawing on the device ---- */
+
+static bool draws_on_device(const Ctx *ctx, const Generator *g) {
+    return sample_cuda && g->cached && replay_allowed(ctx) && ctx->device->backend == BACKEND_CUDA &&
+           config_head_size(&g->model->config) <= ATTENTION_WIDTH;
+}
+
+static Status draw(Ctx *ctx, Generator *g, SampleRule rule) {
+    Sample sample = {.rule = rule,
+                     .logits = g->logits,
+                     .vocab = g->model->config.vocab,
+                     .uniforms = g->uniforms,
+                     .place = g->place,
+                     .token = tensor_view(g->tokens.data, I32, shape1(1)),
+                     .told = g->told};
+    return sample_cuda(ctx, &sample);
+}
+
+typedef struct {
+    Generator *generator;
+    SampleRule rule;
+} Step;
+
+/* From the token that the last step has drawn to the next: can be captured. Where the host counts, it
+ * takes the last step of a window, which is the longest. */
+static Status step_work(Ctx *ctx, void *program) {
+    const Step *step = program;
+    Generator *g = step->generator;
+    g->cache.length = g->model->config.context - 1;
+    g->cache.length_on_device = g->place;
+    scope_begin(ctx, "forward");
+    TRY(run(ctx, g, 1));
+    TRY(draw(ctx, g, step->rule));
+    scope_end(ctx);
+    g->cache.length_on_device = (Tensor){0};
+    return OK;
+}
+
+/* The window's tokens at once, and the random numbers of its places. */
+static Status begin_window(Ctx *ctx, Generator *g, const Sampler *sampler) {
+    Device *device = ctx->device;
+    int64_t context = g->model->config.context, first = g->length - 1;
+    int32_t place = (int32_t)first;
+    for (int64_t i = first; i < context; i++) g->numbers[i] = sampler_uniform(sampler, g->draws + i - first);
+    TRY(device->upload(device, g->uniforms.data, g->numbers, (size_t)context * sizeof *g->numbers));
+    TRY(device->upload(device, g->place.data, &place, sizeof place));
+    TRY(device->upload(device, g->tokens.data, g->history, (size_t)g->length * sizeof *g->history));
+    g->cache.length = 0;
+    TRY(run(ctx, g, g->length));
+    return draw(ctx, g, sampler_rule(sampler));
+}
+
+/* Puts the drawing of one more token into the stream. */
+static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
+    if (!g->launched) {
+        TRY(begin_window(ctx, g, sampler));
+        g->launched = g->length;
+    } else {
+        Step step = {g, sampler_rule(sampler)};
+        const SampleRule *r = &step.rule;
+        double source = tensor_empty(g->cache.memory) ? 0 : (double)g->cache.memory.shape.d[2];
+        const double terms[REPLAY_TERMS] = {r->greedy, (double)r->sharpness, (double)r->top_k, r->top_p,
+                                            source};
+        TRY(replay_run(ctx, &g->step, terms, step_work, &step));
+        g->launched++;
+    }
+    return ctx->device->event_record(ctx->device, g->drawn[(g->launched - 1) % 2]);
+}
+
+/* While the host has to do with one token, the device makes the next; in a profile each step its own. */
+static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int32_t *token) {
+    int64_t place = g->length - 1, ahead = ctx->recorder ? 1 : 2;
+    while (g->launched < place + ahead && g->launched < g->model->config.context)
+        TRY(launch_draw(ctx, g, sampler));
+    TRY(ctx->device->event_wait(ctx->device, g->drawn[place % 2]));
+    *token = g->told[place];
+    g->fed = g->length;
+    if (*token >= 0) return OK;
+    return fail(ERROR_NONFINITE,
+                "a logit at position %" PRId64 " is infinite or not a number, or all are -inf", g->draws);
+}
+
+/* ---- the source of an encoder-decoder ---- */
+
+static Status encode(Ctx *ctx, Generator *g, int64_t count) {
+    bool training = ctx->training;
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    ctx->training = false;
+    Tensor tokens = tensor_view(g->source_tokens.data, I32, shape2(1, count));
+    TRY(transformer_encode(ctx, g->model, tokens, (Tensor){0}));
+    g->cache.memory = g->cache_memory;
+    TRY(transformer_cache_memory(ctx, g->model, g->model->memory, (Tensor){0}, &g->cache));
+    arena_release(&ctx->arenas[ARENA_SAVED], mark);
+    ctx->training = training;
+    return OK;
+}
+
+static Status take_source(Ctx *ctx, Generator *g) {
+    if (!g->source) return OK;
+    TRY(take(ctx, ARENA_SAVED, "source", I32, shape2(1, g->source), &g->source_tokens));
+    g->cache_memory = g->cache.memory;
+    return ctx->measuring ? encode(ctx, g, g->source) : OK;
+}
+
+Status generator_read_source(Ctx *ctx, Generator *g, const int32_t *tokens, int64_t count) {
+    if (count < 1 || count > g->source)
+        return fail(ERROR_INTERNAL, "a source of %" PRId64 " tokens, where 1 to %" PRId64 " are planned for",
+                    count, g->source);
+    TRY(ctx->device->upload(ctx->device, g->source_tokens.data, tokens, (size_t)count * sizeof *tokens));
+    return encode(ctx, g, count);
+}
+
+/* ---- the generator ---- */
+
+Status generator_take(Ctx *ctx, Generator *g) {
+    const Config *c = &g->model->config;
+    TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape2(1, c->context), &g->tokens));
+    TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(1, config_padded_vocab(c)), &g->logits));
+    TRY(take(ctx, ARENA_SAVED, "place", I32, shape1(1), &g->place));
+    TRY(take(ctx, ARENA_SAVED, "random numbers", F64, shape1(c->context), &g->uniforms));
+    if (g->cached) TRY(transformer_take_cache(ctx, g->model, 1, c->context, g->source, &g->cache));
+    TRY(take_source(ctx, g));
+    if (!ctx->measuring) return OK;
+    TRY(run(ctx, g, c->context)); // the longest prefill
+    if (!g->cached) return OK;
+    g->cache.length = c->context - 1; // the last step of decoding
+    TRY(run(ctx, g, 1));
+    g->cache.length = 0;
+    return sample_cuda && ctx->device->backend == BACKEND_CUDA ? draw(ctx, g, (SampleRule){0}) : OK;
+}
+
+Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
+    int64_t context = g->model->config.context;
+    if (count < 1) return fail(ERROR_USAGE, "the prompt is empty; give at least one token to go on from");
+    if (count > context) {
+        tokens += count - context;
+        count = context;
+    }
+    memcpy(g->history, tokens, (size_t)count * sizeof *tokens);
+    g->length = count;
+    g->fed = g->cache.length = g->launched = g->draws = 0;
+    return OK;
+}
+
+Status generator_logits(Ctx *ctx, Generator *g, const float **logits) {
+    int64_t first = g->cached ? g->fed : 0, count = g->length - first;
+    if (count < 1) return fail(ERROR_INTERNAL, "logits were asked for twice without a new token");
+    scope_begin(ctx, "forward");
+    TRY(ctx->device->upload(ctx->device, g->tokens.data, g->history + first,
+                            (size_t)count * sizeof *g->history));
+    TRY(run(ctx, g, count));
+    g->fed = g->length;
+    TRY(values_read(ctx, g->logits, 0, g->model->config.vocab, g->row));
+    scope_end(ctx);
+    *logits = g->row;
+    return OK;
+}
+
+Status generator_add(Generator *g, int32_t token) {
+    int64_t context = g->model->config.context;
+    if (token < 0 || token >= g->model->config.vocab)
+        return fail(ERROR_INTERNAL, "token %" PRId32 " is outside the vocabulary", token);
+    if (g->length == context) {
+        int64_t kept = context / 2;
+        memmove(g->history, g->history + context - kept, (size_t)kept * sizeof *g->history);
+        g->length = kept;
+        g->fed = g->cache.length = g->launched = 0;
+    }
+    g->history[g->length++] = token;
+    return OK;
+}
+
+Status generator_next(Ctx *ctx, Generator *g, Sampler *sampler, int32_t *token) {
+    if (draws_on_device(ctx, g)) {
+        TRY(next_on_device(ctx, g, sampler, token));
+    } else {
+        const float *logits;
+        TRY(generator_logits(ctx, g, &logits));
+        PROFILE_SCOPE(ctx, "sample") TRY(sampler_next(sampler, logits, g->draws, token));
+    }
+    g->draws++;
+    return generator_add(g, *token);
+}

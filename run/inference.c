@@ -1,0 +1,107 @@
+#include "run/inference.h"
+
+#include <assert.h>
+
+Status inference_open(Inference *in, Device *device, const Config *config, bool cached) {
+    *in = (Inference){0};
+    ctx_open(&in->ctx, device);
+    Status status = transformer_open(config, &in->model);
+    if (!status) status = generator_open(device, &in->model, cached, &in->generator);
+    if (status) inference_close(in);
+    return status;
+}
+
+void inference_close(Inference *in) {
+    replay_close(in->ctx.device, &in->replay);
+    generator_close(&in->generator);
+    transformer_close(&in->model);
+    if (in->ctx.device) ctx_close(&in->ctx);
+}
+
+/* A pass of one size. */
+typedef struct {
+    Inference *inference;
+    Shape shape; // (batch, seq)
+} PassSize;
+
+/* The device's part of a pass: can be captured. */
+static Status pass_work(Ctx *ctx, void *program) {
+    const PassSize *p = program;
+    Inference *in = p->inference;
+    ctx->work = (Work){0};
+    scope_begin(ctx, "forward");
+    Inputs inputs = {.tokens = tensor_view(in->tokens.data, I32, p->shape)};
+    if (in->model.config.encoder_layers) inputs.source = inputs.tokens;
+    const Targets targets = {.targets = tensor_view(in->targets.data, I32, p->shape), .scale = 1};
+    TRY(transformer_forward(ctx, &in->model, &inputs, NULL));
+    if (in->use == INFERENCE_LOSS) TRY(transformer_loss(ctx, &in->model, &targets));
+    if (in->use == INFERENCE_LOGITS) TRY(transformer_logits(ctx, &in->model, in->model.hidden, in->logits));
+    scope_end(ctx);
+    in->work = ctx->work;
+    return OK;
+}
+
+/* A pass in a mark of its own: only the logits outlive it. */
+static Status pass(Inference *in, int64_t batch, int64_t seq) {
+    Ctx *ctx = &in->ctx;
+    if (in->model.config.head_transform) in->logits_dtype = ctx->dtype; // its bias wants that
+    PassSize p = {in, shape2(batch, seq)};
+    const double terms[REPLAY_TERMS] = {(double)in->use, (double)batch, (double)seq, in->logits_dtype};
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    if (in->use == INFERENCE_LOGITS) {
+        Shape shape = shape3(batch, seq, config_padded_vocab(&in->model.config));
+        TRY(take(ctx, ARENA_SAVED, "logits", in->logits_dtype, shape, &in->logits));
+    }
+    TRY(replay_run(ctx, &in->replay, terms, pass_work, &p));
+    arena_release(&ctx->arenas[ARENA_SAVED], mark);
+    return OK;
+}
+
+static Status take_lasting(Inference *in) {
+    Ctx *ctx = &in->ctx;
+    TRY(transformer_take(ctx, &in->model, false));
+    if (in->use == INFERENCE_GENERATE) return generator_take(ctx, &in->generator);
+    TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(in->batch, in->seq), &in->tokens));
+    return take(ctx, ARENA_SAVED, "targets", I32, shape2(in->batch, in->seq), &in->targets);
+}
+
+static Status rehearse(Ctx *ctx, void *program) {
+    (void)ctx;
+    Inference *in = program;
+    TRY(take_lasting(in));
+    return in->use == INFERENCE_GENERATE ? OK : pass(in, in->batch, in->seq);
+}
+
+Status inference_measure(Inference *in, size_t *bytes) {
+    return plan_measure(&in->ctx, rehearse, in, bytes);
+}
+
+Status inference_allocate(Inference *in) {
+    TRY(plan_allocate(&in->ctx));
+    return take_lasting(in);
+}
+
+static Status upload(Inference *in, Tensor t, const int32_t *values, int64_t batch, int64_t seq) {
+    assert(batch * seq <= tensor_count(t));
+    scope_begin(&in->ctx, "reader");
+    TRY(in->ctx.device->upload(in->ctx.device, t.data, values, (size_t)(batch * seq) * sizeof *values));
+    scope_end(&in->ctx);
+    return OK;
+}
+
+Status inference_logits(Inference *in, const int32_t *tokens, int64_t batch, int64_t seq) {
+    TRY(upload(in, in->tokens, tokens, batch, seq));
+    return pass(in, batch, seq);
+}
+
+Status inference_loss(Inference *in, const int32_t *tokens, const int32_t *targets, int64_t batch,
+                      int64_t seq, double *sum) {
+    float loss;
+    TRY(transformer_zero(&in->ctx, &in->model));
+    TRY(upload(in, in->tokens, tokens, batch, seq));
+    TRY(upload(in, in->targets, targets, batch, seq));
+    TRY(pass(in, batch, seq));
+    TRY(values_read(&in->ctx, in->model.loss_sum, 0, 1, &loss));
+    *sum = loss;
+    return OK;
+}

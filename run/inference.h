@@ -1,0 +1,54 @@
+/* inference: a model that only runs forward, and its memory. */
+#ifndef RUN_INFERENCE_H
+#define RUN_INFERENCE_H
+
+#include "run/generate.h"
+#include "run/plan.h"
+#include "run/replay.h"
+#include "model/transformer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+    INFERENCE_LOGITS,   // logits of every position
+    INFERENCE_HIDDEN,   // hidden states only, as a BERT is used for
+    INFERENCE_LOSS,     // losses against targets
+    INFERENCE_GENERATE, // a generator
+} InferenceUse;
+
+typedef struct {
+    Ctx ctx;
+    Transformer model;
+    Generator generator;
+    InferenceUse use;
+    Dtype logits_dtype;     // of INFERENCE_LOGITS: that of the computation, or F32
+    int64_t batch, seq;     // the largest that will be run; not of INFERENCE_GENERATE
+    Tensor tokens, targets; // (batch, seq) i32, device memory
+    Tensor logits;          // (batch, seq, padded vocab) of the last inference_logits
+    Work work;              // of the last pass
+    Replay replay;          // the pass as a graph
+} Inference;
+
+/* `cached` is for generation: use the KV cache. Then set ctx.dtype, fuses, use, batch, seq and
+ * inference_measure. */
+CHECKED Status inference_open(Inference *inference, Device *device, const Config *config, bool cached);
+void inference_close(Inference *inference);
+
+/* As trainer_measure and trainer_allocate. */
+CHECKED Status inference_measure(Inference *inference, size_t *bytes);
+CHECKED Status inference_allocate(Inference *inference);
+
+/* A forward pass over host tokens (batch, seq), no larger than planned: logits stay on the device (hidden
+ * states do not). An encoder-decoder reads the tokens as source and target alike. Does not wait. */
+CHECKED Status inference_logits(Inference *inference, const int32_t *tokens, int64_t batch, int64_t seq);
+
+/* Sum of the losses of one batch; targets of -1 do not count. Waits. */
+CHECKED Status inference_loss(Inference *inference, const int32_t *tokens, const int32_t *targets,
+                              int64_t batch, int64_t seq, double *sum);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

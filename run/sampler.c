@@ -1,0 +1,75 @@
+#include "run/sampler.h"
+
+#include "base/memory.h"
+#include "base/random.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* Random numbers for sampling are streams of their own: this and the sequence's number. */
+#define SAMPLER_STREAM UINT64_C(0x73616D706C650000)
+
+struct Sampler {
+    SamplerOptions options;
+    int64_t vocab;
+    SampleRule rule;
+    int32_t *weights; // (vocab)
+};
+
+Status sampler_open(int64_t vocab, const SamplerOptions *options, Sampler **sampler) {
+    *sampler = NULL;
+    if (vocab < 1 || vocab > INT32_MAX)
+        return fail(ERROR_USAGE, "cannot sample from %" PRId64 " tokens", vocab);
+    if (!(options->temperature >= 0 && isfinite(options->temperature)))
+        return fail(ERROR_USAGE, "the temperature is %g, but must be finite and not negative",
+                    options->temperature);
+    if (options->top_k < 0)
+        return fail(ERROR_USAGE, "top-k is %" PRId64 ", but must not be negative", options->top_k);
+    if (!(options->top_p > 0 && options->top_p <= 1))
+        return fail(ERROR_USAGE, "top-p is %g, but must be above 0 and at most 1", options->top_p);
+    Sampler *s = memory_allocate(sizeof *s);
+    if (s) {
+        *s = (Sampler){*options, vocab, sample_rule(options->temperature, options->top_k, options->top_p),
+                       memory_array((size_t)vocab, sizeof *s->weights)};
+    }
+    if (!s || !s->weights) {
+        sampler_close(s);
+        return fail(ERROR_MEMORY, "no memory left to sample from %" PRId64 " tokens", vocab);
+    }
+    *sampler = s;
+    return OK;
+}
+
+void sampler_close(Sampler *s) {
+    if (!s) return;
+    memory_free(s->weights);
+    memory_free(s);
+}
+
+static Status find_maximum(const float *logits, int64_t vocab, int64_t index, int32_t *best) {
+    *best = 0;
+    for (int64_t i = 0; i < vocab; i++) {
+        if (isnan(logits[i]) || logits[i] == INFINITY)
+            return fail(ERROR_NONFINITE, "the logit of token %" PRId64 " at position %" PRId64 " is %s", i,
+                        index, isnan(logits[i]) ? "not a number" : "infinite");
+        if (logits[i] > logits[*best]) *best = (int32_t)i;
+    }
+    if (logits[*best] == -INFINITY)
+        return fail(ERROR_NONFINITE, "every logit at position %" PRId64 " is -inf", index);
+    return OK;
+}
+
+double sampler_uniform(const Sampler *s, int64_t index) {
+    return random_uniform(s->options.seed, SAMPLER_STREAM + s->options.sequence, (uint64_t)index);
+}
+
+SampleRule sampler_rule(const Sampler *s) {
+    return s->rule;
+}
+
+Status sampler_next(Sampler *s, const float *logits, int64_t index, int32_t *token) {
+    int32_t best;
+    TRY(find_maximum(logits, s->vocab, index, &best));
+    *token = sample_host(&s->rule, logits, s->vocab, best, sampler_uniform(s, index), s->weights);
+    return OK;
+}

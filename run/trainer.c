@@ -1,0 +1,307 @@
+#include "run/trainer.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+
+Status trainer_open(Trainer *t, Device *device, const Config *config) {
+    *t = (Trainer){.accum = 1};
+    ctx_open(&t->ctx, device);
+    Status status = transformer_open(config, &t->model);
+    if (!status) status = generator_open(device, &t->model, true, &t->generator);
+    if (status) trainer_close(t);
+    return status;
+}
+
+void trainer_close(Trainer *t) {
+    replay_close(t->ctx.device, &t->micro);
+    replay_close(t->ctx.device, &t->updated);
+    memory_free(t->memory.compact);
+    generator_close(&t->generator);
+    transformer_close(&t->model);
+    if (t->ctx.device) ctx_close(&t->ctx);
+}
+
+/* Rows that have a target, at most, in a masked-token batch: BERT's masking takes this share of each row. */
+static int64_t masked_rows(const Trainer *t, int64_t seq) {
+    return t->batch * (int64_t)ceil(MASKED_SHARE * (double)seq);
+}
+
+static bool counts_targets(const Trainer *t) {
+    return t->model.config.objective != OBJECTIVE_NEXT_TOKEN;
+}
+
+static Status take_batch(Trainer *t) {
+    Ctx *ctx = &t->ctx;
+    const Config *c = &t->model.config;
+    BatchMemory *m = &t->memory;
+    Shape rows = shape2(t->batch, t->seq), each = shape1(t->batch), targets = rows;
+    if (c->objective == OBJECTIVE_MASKED_TOKEN) targets = shape1(masked_rows(t, t->seq));
+    TRY(take(ctx, ARENA_SAVED, "tokens", I32, rows, &m->tokens));
+    TRY(take(ctx, ARENA_SAVED, "targets", I32, targets, &m->targets));
+    if (t->dropout > 0) TRY(take(ctx, ARENA_SAVED, "draw", I32, shape1(1), &m->draw));
+    t->model.dropout = (Dropout){.rate = t->dropout, .seed = t->seed, .draw = m->draw};
+    if (!counts_targets(t)) return OK;
+    TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
+    TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
+    if (c->segments) TRY(take(ctx, ARENA_SAVED, "segments", I32, rows, &m->segments));
+    if (c->objective == OBJECTIVE_MASKED_TOKEN) {
+        TRY(take(ctx, ARENA_SAVED, "places", I32, targets, &m->places));
+        if (!m->compact) m->compact = memory_array(2 * (size_t)shape_count(targets), sizeof *m->compact);
+        if (!m->compact) return fail(ERROR_MEMORY, "out of host memory for the places of masked tokens");
+    }
+    if (!c->encoder_layers) return OK;
+    TRY(take(ctx, ARENA_SAVED, "source lengths", I32, each, &m->source_lengths));
+    return take(ctx, ARENA_SAVED, "source", I32, shape2(t->batch, t->source_seq), &m->source);
+}
+
+static Status take_lasting(Trainer *t) {
+    if (!t->source_seq) t->source_seq = t->seq;
+    t->sizes = (BatchSizes){t->seq, t->source_seq, true, true, true};
+    TRY(transformer_take(&t->ctx, &t->model, true));
+    return take_batch(t);
+}
+
+static double scale(const Trainer *t) {
+    if (counts_targets(t)) return 1 / (double)t->accum;
+    return 1 / ((double)t->batch * (double)t->seq * (double)t->accum);
+}
+
+/* The part of a tensor that this micro-batch fills: `rows` rows of `columns`; empty unless `present`. */
+static Tensor filled(Tensor t, bool present, Shape shape) {
+    return tensor_empty(t) || !present ? (Tensor){0} : tensor_view(t.data, t.dtype, shape);
+}
+
+static Inputs inputs_of(const Trainer *t) {
+    const BatchMemory *m = &t->memory;
+    const BatchSizes *s = &t->sizes;
+    Shape rows = shape2(t->batch, s->seq), each = shape1(t->batch);
+    /* A causal mask keeps every token from the padding behind it. */
+    bool lengths = s->lengths && t->model.config.mask == MASK_FULL;
+    return (Inputs){.tokens = filled(m->tokens, true, rows),
+                    .segments = filled(m->segments, s->segments, rows),
+                    .lengths = filled(m->lengths, lengths, each),
+                    .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
+                    .source_lengths = filled(m->source_lengths, s->source_lengths, each)};
+}
+
+static Targets targets_of(const Trainer *t, double factor) {
+    const BatchMemory *m = &t->memory;
+    bool masked = !tensor_empty(m->places);
+    Shape shape = masked ? shape1(masked_rows(t, t->sizes.seq)) : shape2(t->batch, t->sizes.seq);
+    return (Targets){.targets = filled(m->targets, true, shape),
+                     .rows = filled(m->places, true, shape),
+                     .count = m->count,
+                     .scale = factor,
+                     .smoothing = t->ctx.training ? t->smoothing : 0};
+}
+
+static Status forward_and_loss(Trainer *t, double factor) {
+    const Inputs inputs = inputs_of(t);
+    const Targets targets = targets_of(t, factor);
+    TRY(transformer_forward(&t->ctx, &t->model, &inputs, NULL));
+    return transformer_loss(&t->ctx, &t->model, &targets);
+}
+
+static Status micro_step(Ctx *ctx, void *program) {
+    Trainer *t = program;
+    Arena *saved = &ctx->arenas[ARENA_SAVED];
+    ArenaMark mark = arena_mark(saved);
+    ctx->training = true;
+    scope_begin(ctx, "forward");
+    TRY(forward_and_loss(t, scale(t)));
+    scope_end(ctx);
+    scope_begin(ctx, "backward");
+    TRY(transformer_backward(ctx, &t->model));
+    scope_end(ctx);
+    arena_release(saved, mark);
+    return OK;
+}
+
+static Status update(Ctx *ctx, void *program) {
+    Trainer *t = program;
+    scope_begin(ctx, "optimizer");
+    TRY(transformer_update(ctx, &t->model, &t->update));
+    scope_end(ctx);
+    return OK;
+}
+
+static Status evaluate_batch(Trainer *t, double weight) {
+    Arena *saved = &t->ctx.arenas[ARENA_SAVED];
+    ArenaMark mark = arena_mark(saved);
+    t->ctx.training = false;
+    TRY(forward_and_loss(t, weight));
+    arena_release(saved, mark);
+    return OK;
+}
+
+static void add_work(Trainer *t) {
+    t->work.flops += t->micro_work.flops;
+    t->work.bytes += t->micro_work.bytes;
+}
+
+static Status rehearse(Ctx *ctx, void *program) {
+    Trainer *t = program;
+    TRY(take_lasting(t));
+    ctx->work = (Work){0};
+    TRY(micro_step(ctx, t));
+    t->micro_work = ctx->work;
+    ctx->work = (Work){0};
+    TRY(update(ctx, t));
+    t->update_work = t->work = ctx->work;
+    for (int64_t i = 0; i < t->accum; i++) add_work(t);
+    t->tokens = t->batch * t->accum * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
+    TRY(evaluate_batch(t, 1));
+    return t->samples ? generator_take(ctx, &t->generator) : OK;
+}
+
+Status trainer_measure(Trainer *t, size_t *bytes) {
+    return plan_measure(&t->ctx, rehearse, t, bytes);
+}
+
+Status trainer_allocate(Trainer *t) {
+    TRY(plan_allocate(&t->ctx));
+    return take_lasting(t);
+}
+
+/* Leaves the targets of a masked-token batch and their rows side by side, with -1 to the end. */
+static Status compact_targets(Trainer *t, const int32_t *targets) {
+    int64_t room = masked_rows(t, t->sizes.seq), count = 0, places = t->batch * t->sizes.seq;
+    int32_t *kept = t->memory.compact, *rows = kept + room;
+    for (int64_t i = 0; i < places; i++) {
+        if (targets[i] < 0) continue;
+        if (count == room)
+            return fail(ERROR_INTERNAL, "a batch of %lld tokens has more than %lld masked ones",
+                        (long long)places, (long long)room);
+        kept[count] = targets[i];
+        rows[count++] = (int32_t)i;
+    }
+    for (; count < room; count++) kept[count] = rows[count] = -1;
+    return OK;
+}
+
+static Status put(Trainer *t, Tensor to, const int32_t *from, int64_t count) {
+    if (tensor_empty(to) || !from) return OK;
+    return t->ctx.device->upload(t->ctx.device, to.data, from, (size_t)count * sizeof *from);
+}
+
+/* `divisor`: what the sum of the losses is divided by, where the objective counts its targets. */
+static Status put_targets(Trainer *t, const MicroBatch *batch, double divisor) {
+    BatchMemory *m = &t->memory;
+    int64_t all = t->batch * t->sizes.seq;
+    if (!counts_targets(t)) return put(t, m->targets, batch->targets, all);
+    float count = (float)divisor;
+    TRY(values_write(&t->ctx, m->count, 0, 1, &count));
+    if (tensor_empty(m->places)) return put(t, m->targets, batch->targets, all);
+    TRY(compact_targets(t, batch->targets));
+    int64_t room = masked_rows(t, t->sizes.seq);
+    TRY(put(t, m->targets, m->compact, room));
+    return put(t, m->places, m->compact + room, room);
+}
+
+/* Tokens that are there. */
+static int64_t present(const int32_t *lengths, int64_t rows, int64_t columns) {
+    int64_t count = lengths ? 0 : rows * columns;
+    for (int64_t row = 0; lengths && row < rows; row++) count += lengths[row];
+    return count;
+}
+
+/* A step's loss is a mean over all its targets: each micro-batch's is divided by an equal part of them. */
+static double targets_each(const Trainer *t, const MicroBatch *batch) {
+    return batch->step_tokens ? (double)batch->step_tokens / (double)t->accum : (double)batch->tokens;
+}
+
+/* Uploads in stream order: the kernels that still read the last micro-batch come first. `counted`, unless
+ * NULL, gets the targets that count added, and the loss will be a sum. */
+static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted) {
+    BatchMemory *m = &t->memory;
+    MicroBatch batch;
+    /* A resumed run counts on from the same step, and so draws the same masks. */
+    int32_t draw = (int32_t)(uint32_t)(t->ctx.step * t->accum + index);
+    scope_begin(&t->ctx, "reader");
+    TRY(fetch(source, index, &batch));
+    int64_t seq = batch.seq ? batch.seq : t->seq;
+    int64_t source_seq = batch.source_seq ? batch.source_seq : t->source_seq;
+    if (seq > t->seq || source_seq > t->source_seq)
+        return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than what was planned for",
+                    (long long)seq, (long long)source_seq);
+    t->sizes = (BatchSizes){seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
+    t->tokens += present(batch.lengths, t->batch, seq);
+    if (batch.source) t->tokens += present(batch.source_lengths, t->batch, source_seq);
+    TRY(put(t, m->tokens, batch.inputs, t->batch * seq));
+    TRY(put(t, m->segments, batch.segments, t->batch * seq));
+    TRY(put(t, m->lengths, batch.lengths, t->batch));
+    TRY(put(t, m->source, batch.source, t->batch * source_seq));
+    TRY(put(t, m->source_lengths, batch.source_lengths, t->batch));
+    TRY(put(t, m->draw, &draw, 1));
+    if (counted) *counted += batch.tokens;
+    TRY(put_targets(t, &batch, counted ? 1 : targets_each(t, &batch)));
+    scope_end(&t->ctx);
+    return OK;
+}
+
+Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
+    TRY(transformer_zero(&t->ctx, &t->model));
+    t->work = t->update_work;
+    t->tokens = 0;
+    for (int64_t i = 0; i < t->accum; i++) {
+        TRY(upload(t, fetch, source, i, NULL));
+        const BatchSizes *s = &t->sizes;
+        const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
+        const double terms[REPLAY_TERMS] = {
+            (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
+            scale(t),         t->model.recompute, t->smoothing,          t->dropout};
+        t->ctx.work = (Work){0};
+        TRY(replay_run(&t->ctx, &t->micro, terms, micro_step, t));
+        if (t->ctx.work.flops > 0) t->micro_work = t->ctx.work;
+        add_work(t);
+    }
+    return OK;
+}
+
+Status trainer_update(Trainer *t, double learning_rate) {
+    float rate = (float)learning_rate;
+    const UpdateOptions *u = &t->update;
+    const double terms[REPLAY_TERMS] = {u->beta1, u->beta2, u->eps, u->weight_decay, u->clip};
+    TRY(values_write(&t->ctx, t->model.state, ADAMW_LEARNING_RATE, 1, &rate));
+    return replay_run(&t->ctx, &t->updated, terms, update, t);
+}
+
+Status trainer_result(Trainer *t, StepResult *result) {
+    float loss, state[ADAMW_STATE_SIZE];
+    TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &loss));
+    TRY(trainer_read_state(t, state));
+    *result = (StepResult){.loss = loss, .norm = state[ADAMW_NORM], .skipped = state[ADAMW_SKIPPED] != 0};
+    return OK;
+}
+
+Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_rate, StepResult *result) {
+    scope_begin(&t->ctx, "step");
+    TRY(trainer_gradients(t, fetch, source));
+    TRY(trainer_update(t, learning_rate));
+    TRY(trainer_result(t, result));
+    scope_end(&t->ctx);
+    return OK;
+}
+
+Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, double *loss) {
+    Device *device = t->ctx.device;
+    TRY(device->fill(device, t->model.loss_sum.data, 0, tensor_bytes(t->model.loss_sum)));
+    int64_t counted = 0;
+    for (int64_t i = 0; i < batches; i++) {
+        TRY(upload(t, fetch, source, i, &counted));
+        TRY(evaluate_batch(t, counts_targets(t) ? 1 : scale(t) * (double)t->accum / (double)batches));
+    }
+    float sum;
+    TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &sum));
+    *loss = counts_targets(t) && counted ? sum / (double)counted : sum;
+    return OK;
+}
+
+Status trainer_read_state(Trainer *t, float *state) {
+    return values_read(&t->ctx, t->model.state, 0, ADAMW_STATE_SIZE, state);
+}
+
+Status trainer_write_state(Trainer *t, const float *state) {
+    return values_write(&t->ctx, t->model.state, 0, ADAMW_STATE_SIZE, state);
+}

@@ -1,0 +1,110 @@
+/* trainer: a model, its memory and its steps. Knows batches of tokens, not where they come from. */
+#ifndef RUN_TRAINER_H
+#define RUN_TRAINER_H
+
+#include "run/generate.h"
+#include "run/plan.h"
+#include "run/replay.h"
+#include "model/transformer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MASKED_SHARE 0.15
+
+typedef struct {
+    int64_t seq, source_seq;
+    bool segments, lengths, source_lengths; // which of these there are
+} BatchSizes;
+
+/* Device memory of a micro-batch, i32, for the largest. Empty what the objective does not have. */
+typedef struct {
+    Tensor tokens, segments;        // (batch, seq)
+    Tensor targets, places;         // (batch, seq); (rows) each in a masked-token batch
+    Tensor lengths, source_lengths; // (batch)
+    Tensor source;                  // (batch, source_seq)
+    Tensor count;                   // (1) fp32: targets that count
+    Tensor draw;                    // (1) i32: number of the micro-batch, where something is dropped
+    int32_t *compact;               // host memory: targets, then places, of a masked-token batch
+} BatchMemory;
+
+typedef struct {
+    Ctx ctx;
+    Transformer model;
+    Generator generator; // for samples
+    bool samples;        // memory for samples is wanted
+    int64_t batch, seq;  // of the largest micro-batch
+    int64_t source_seq;  // the same of its source; 0 without an encoder
+    int64_t accum;       // micro-batches of a step
+    double smoothing;    // of the labels
+    double dropout;      // rate; 0: nothing is dropped
+    uint64_t seed;       // of what is dropped
+    UpdateOptions update;
+    BatchMemory memory;
+    BatchSizes sizes; // of the micro-batch at hand
+    Work work;        // of the last step, or of the largest, as measured with the memory
+    Work micro_work;  // of the last micro-batch; a graph's is that of the pass it was made from
+    Work update_work;
+    int64_t tokens;        // of the last step: that are there, of both sides, padding not counted
+    Replay micro, updated; // a micro-batch's forward and backward pass, and the update, as graphs
+} Trainer;
+
+/* What a step reports. */
+typedef struct {
+    double loss;  // mean over the step's tokens, before the update
+    double norm;  // global gradient norm before clipping
+    bool skipped; // loss or norm was not finite: nothing was updated
+} StepResult;
+
+/* Host memory of one micro-batch; it must stay valid until the step after has begun. What an objective
+ * does not have is NULL or 0. In a masked-token batch at most MASKED_SHARE of a row's places, rounded up,
+ * have a target. */
+typedef struct {
+    const int32_t *inputs, *targets; // (batch, seq); targets of -1 do not count
+    const int32_t *segments;         // (batch, seq); NULL: all 0
+    const int32_t *lengths;          // (batch): tokens of each row that are there; NULL: all
+    const int32_t *source;           // (batch, source_seq)
+    const int32_t *source_lengths;   // (batch); NULL: all
+    int64_t seq, source_seq;         // at most the trainer's; 0: the trainer's
+    int64_t tokens;                  // targets that count; a next-token batch's all do
+    int64_t step_tokens;             // the same of all the step's; 0: as if all were like this one
+} MicroBatch;
+
+/* Fetches micro-batch `index` of the step. */
+typedef Status (*FetchBatch)(void *source, int64_t index, MicroBatch *batch);
+
+/* Opens ctx and model on `device` (which stays the caller's). Then set ctx.dtype, fuses, ... and
+ * trainer_allocate. */
+CHECKED Status trainer_open(Trainer *trainer, Device *device, const Config *config);
+void trainer_close(Trainer *trainer);
+
+/* Measures one training step, one validation batch and one sample in the form that ctx.fuses names now,
+ * without allocating: the arenas' peaks afterwards are the maximum over all calls. `bytes`, unless NULL, gets
+ * what this form needs alone. */
+CHECKED Status trainer_measure(Trainer *trainer, size_t *bytes);
+
+/* Allocates at the measured peaks and takes what lasts: weights are undefined until initialized or loaded. */
+CHECKED Status trainer_allocate(Trainer *trainer);
+
+/* One optimizer step over `accum` micro-batches: its loss is the mean over all their targets that count.
+ * trainer_step = gradients, then update; waits at the end. */
+CHECKED Status trainer_gradients(Trainer *trainer, FetchBatch fetch, void *source);
+CHECKED Status trainer_update(Trainer *trainer, double learning_rate);
+CHECKED Status trainer_result(Trainer *trainer, StepResult *result);
+CHECKED Status trainer_step(Trainer *trainer, FetchBatch fetch, void *source, double learning_rate,
+                            StepResult *result);
+
+/* Mean loss over the targets of `batches` batches, not smoothed and with nothing dropped; nothing is
+ * learned. */
+CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source, int64_t batches,
+                                double *loss);
+
+/* The optimizer's state tensor, (ADAMW_STATE_SIZE) in host memory. */
+CHECKED Status trainer_read_state(Trainer *trainer, float *state);
+CHECKED Status trainer_write_state(Trainer *trainer, const float *state);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
