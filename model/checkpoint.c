@@ -142,15 +142,19 @@ static int later_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-static Status prune(const char *out, PathList *list, int64_t keep) {
+static Status remove_leftovers(const char *out, const PathList *list) {
     for (int64_t i = 0; i < list->count; i++) {
         bool leftover;
         TRY(is_leftover(out, list->paths[i], &leftover));
         if (leftover) TRY(directory_remove(list->paths[i]));
     }
-    if (keep <= 0) return OK;
+    return OK;
+}
+
+static Status prune(PathList *list, int64_t first, int64_t last, int64_t keep) {
     if (list->count) qsort(list->paths, (size_t)list->count, sizeof *list->paths, later_first);
-    for (int64_t i = 0; i < list->count && step_of(list->paths[i], "") >= 0; i++) {
+    for (int64_t i = 0; i < list->count && step_of(list->paths[i], "") >= first; i++) {
+        if (step_of(list->paths[i], "") > last) continue;
         bool whole = complete(list->paths[i]);
         if (keep > 0 && whole)
             keep--;
@@ -160,10 +164,11 @@ static Status prune(const char *out, PathList *list, int64_t keep) {
     return OK;
 }
 
-Status checkpoint_prune(const char *out, int64_t keep) {
+Status checkpoint_prune(const char *out, int64_t first, int64_t last, int64_t keep) {
     PathList list;
     TRY(directory_list(out, &list));
-    Status status = prune(out, &list, keep);
+    Status status = remove_leftovers(out, &list);
+    if (!status && keep > 0) status = prune(&list, first, last, keep);
     path_list_free(&list);
     return status;
 }

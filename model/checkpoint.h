@@ -77,8 +77,9 @@ CHECKED Status checkpoint_step_folder(const char *out, int64_t step, char **fold
  * exist. Folders that an interrupted save left are never taken. */
 CHECKED Status checkpoint_latest(const char *out, char **folder);
 
-/* Removes all step folders but the `keep` latest (none where keep is 0), and what interrupted saves left. */
-CHECKED Status checkpoint_prune(const char *out, int64_t keep);
+/* Of the step folders from `first` to `last`, one run's, removes all but the `keep` latest (none where keep is
+ * 0), and of any run what interrupted saves left. */
+CHECKED Status checkpoint_prune(const char *out, int64_t first, int64_t last, int64_t keep);
 
 #ifdef __cplusplus
 }

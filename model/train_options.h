@@ -54,8 +54,10 @@ typedef struct {
 CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
 
 /* With --resume, `folder` is the checkpoint that the run goes on from, and what was not given comes from the
- * first run's options, a file as --print-config writes, which lies beside its checkpoints. Without, `folder`
- * is NULL and --out must hold no checkpoint yet: the newest would be the wrong one.
+ * first run's options, a file as --print-config writes, which lies beside its checkpoints. Only what defines the
+ * training travels so: the checkpoint may be a stranger's, so no path that is written to, and nothing that
+ * deletes, is taken from there. Without, `folder` is NULL and --out must hold no checkpoint yet: the newest
+ * would be the wrong one.
  * memory_free it, also after an error. */
 CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder);
 
