@@ -260,6 +260,14 @@ bool path_is_directory(const char *path) {
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
+Status path_same(const char *one, const char *other, bool *same) {
+    struct stat a, b;
+    if (stat(one, &a) != 0) return fail_file("examine", one);
+    if (stat(other, &b) != 0) return fail_file("examine", other);
+    *same = a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return OK;
+}
+
 bool path_ends_with(const char *path, const char *ending) {
     size_t length = strlen(path), tail = strlen(ending);
     return length >= tail && memcmp(path + length - tail, ending, tail) == 0;
@@ -388,6 +396,16 @@ static char *path_beside(const char *target, const char *ending) {
     char *path = memory_allocate(room);
     if (path) snprintf(path, room, "%.*s%s", (int)length, target, ending);
     return path;
+}
+
+Status directory_discard(const char *folder) {
+    char *aside = path_beside(folder, ".tmp");
+    if (!aside) return fail_memory(folder);
+    Status status = directory_remove(aside);
+    if (!status && rename(folder, aside) != 0) status = fail_file("rename", folder);
+    if (!status) status = directory_remove(aside);
+    memory_free(aside);
+    return status;
 }
 
 Status directory_stage(const char *target, char **stage) {

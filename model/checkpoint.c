@@ -92,6 +92,10 @@ static int64_t step_of(const char *path, const char *ending) {
     return strtoll(name + 5, NULL, 10);
 }
 
+int64_t checkpoint_step(const char *folder) {
+    return step_of(folder, "");
+}
+
 static bool holds(const char *folder, const char *name) {
     char *path;
     Status status = path_join(folder, name, &path);
@@ -113,7 +117,7 @@ Status checkpoint_latest(const char *out, char **folder) {
     int64_t newest = -1;
     const char *found = NULL;
     for (int64_t i = 0; i < list.count; i++) {
-        int64_t step = step_of(list.paths[i], "");
+        int64_t step = checkpoint_step(list.paths[i]);
         if (step <= newest || !complete(list.paths[i])) continue;
         newest = step;
         found = list.paths[i];
@@ -138,7 +142,7 @@ static Status is_leftover(const char *out, const char *path, bool *leftover) {
 }
 
 static int later_first(const void *a, const void *b) {
-    int64_t x = step_of(*(char *const *)a, ""), y = step_of(*(char *const *)b, "");
+    int64_t x = checkpoint_step(*(char *const *)a), y = checkpoint_step(*(char *const *)b);
     return (x < y) - (x > y);
 }
 
@@ -151,24 +155,40 @@ static Status remove_leftovers(const char *out, const PathList *list) {
     return OK;
 }
 
-static Status prune(PathList *list, int64_t first, int64_t last, int64_t keep) {
+/* All entries of a run's folder, its steps before everything else. */
+static Status list_later_first(const char *out, PathList *list) {
+    TRY(directory_list(out, list));
     if (list->count) qsort(list->paths, (size_t)list->count, sizeof *list->paths, later_first);
-    for (int64_t i = 0; i < list->count && step_of(list->paths[i], "") >= first; i++) {
-        if (step_of(list->paths[i], "") > last) continue;
+    return OK;
+}
+
+static Status prune(const PathList *list, int64_t first, int64_t last, int64_t keep) {
+    for (int64_t i = 0; i < list->count && checkpoint_step(list->paths[i]) >= first; i++) {
+        if (checkpoint_step(list->paths[i]) > last) continue;
         bool whole = complete(list->paths[i]);
         if (keep > 0 && whole)
             keep--;
         else
-            TRY(directory_remove(list->paths[i]));
+            TRY(directory_discard(list->paths[i]));
     }
     return OK;
 }
 
 Status checkpoint_prune(const char *out, int64_t first, int64_t last, int64_t keep) {
     PathList list;
-    TRY(directory_list(out, &list));
+    TRY(list_later_first(out, &list));
     Status status = remove_leftovers(out, &list);
     if (!status && keep > 0) status = prune(&list, first, last, keep);
+    path_list_free(&list);
+    return status;
+}
+
+Status checkpoint_remove_after(const char *out, int64_t step) {
+    PathList list;
+    Status status = OK;
+    TRY(list_later_first(out, &list));
+    for (int64_t i = 0; !status && i < list.count && checkpoint_step(list.paths[i]) > step; i++)
+        status = directory_discard(list.paths[i]);
     path_list_free(&list);
     return status;
 }

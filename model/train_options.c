@@ -89,6 +89,8 @@ static const Option table[] = {
      .travels = true},
     {COUNT("keep", 0, STEPS_MOST, keep), .doc = "newest checkpoints to keep; 0 keeps all"},
     {TEXT("resume", "FOLDER", resume), .bare = "last", .doc = "go on from FOLDER, or the newest in --out"},
+    {FLAG("force", force), .doc = "with --resume=FOLDER: remove the checkpoints after that one",
+     .command_line_only = true},
 
     HEADING("Output"),
     {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
@@ -217,6 +219,7 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
         return fail(ERROR_USAGE, "--train-tokenizer needs --out=FOLDER, where the tokenizer goes");
     TRY(option_needs(set, "save-every", *o->out, "--out=FOLDER"));
     TRY(option_needs(set, "keep", *o->out, "--out=FOLDER"));
+    TRY(option_needs(set, "force", *o->resume, "--resume=FOLDER"));
     if (strcmp(o->resume, "last") == 0 && !*o->out)
         return fail(ERROR_USAGE, "--resume needs --out=FOLDER, or a checkpoint: --resume=FOLDER");
     TRY(fuses_parse(o->compute.fused, &fuses));
@@ -266,6 +269,33 @@ static Status check_new(const char *out) {
     return status;
 }
 
+/* A run that goes back keeps its own line: what was saved later is neither mixed with what it saves now, nor
+ * lost without a word. */
+static Status check_later(const TrainOptions *o, const char *folder) {
+    char *latest = NULL;
+    TRY(checkpoint_latest(o->out, &latest));
+    Status status = OK;
+    if (!o->force && latest && checkpoint_step(latest) > checkpoint_step(folder))
+        status = fail(ERROR_USAGE,
+                      "--out=%s holds later checkpoints, up to %s; --force removes them before the first "
+                      "save, another folder leaves them alone",
+                      o->out, path_name(latest));
+    memory_free(latest);
+    return status;
+}
+
+/* Does the run go on in the folder that it comes from, or in a new one? */
+static Status check_own(const TrainOptions *o, const char *folder) {
+    char *parent = NULL;
+    bool own = false;
+    if (!*o->out) return OK;
+    TRY(path_join(folder, "..", &parent));
+    Status status = path_same(parent, o->out, &own);
+    memory_free(parent);
+    TRY(status);
+    return own ? check_later(o, folder) : check_new(o->out);
+}
+
 Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder) {
     const char *resume = options->resume;
     char *path = NULL;
@@ -279,6 +309,8 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder
         return fail(ERROR_MEMORY, "out of host memory");
     } else if (!path_is_directory(*folder)) {
         return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", *folder);
+    } else {
+        TRY(check_own(options, *folder));
     }
     TRY(path_join(*folder, "../options.json", &path));
     Status status = go_on(path, options, set);

@@ -239,6 +239,12 @@ static void the_latest_is_found_and_the_rest_pruned(void **scratch) {
     assert_false(path_exists(inside(out, "step-00000100")));
     assert_true(path_exists(inside(out, "step-00000101")));
     expect_latest(out, "step-123456789");
+    make_step(out, "step-00000102", false);
+    make_step(out, "step-00000102.tmp", true);
+    expect_ok(checkpoint_remove_after(out, 101));
+    expect_latest(out, "step-00000101");
+    assert_false(path_exists(inside(out, "step-00000102")) || path_exists(inside(out, "step-00000102.tmp")));
+    assert_true(path_exists(inside(out, "best")));
 }
 
 /* ---- kills ---- */

@@ -109,6 +109,27 @@ static void test_resume_keeps(void **state) {
     assert_string_equal(ran->output, "step-00000007\nstep-00000008\n");
 }
 
+/* Back in one's own run: what was saved later is given up or left alone, never in the way of what is saved. */
+static void test_go_back(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder, "train " TINY " --steps=10 --save-every=1 --val-every=0 --keep=0 --out=line -q");
+    program_refuses(folder, ERROR_USAGE, "line holds later checkpoints, up to step-00000010",
+                    "train --resume=line/step-00000005 --out=./line --keep=1 --steps=8 -q");
+    program_refuses(folder, ERROR_USAGE, "fork already holds step-00000001",
+                    "train " TINY
+                    " --steps=1 --out=fork -q && train --resume=line/step-00000005 --out=fork -q");
+    const Ran *ran = program_succeeds(folder, "cd line && ls -d step-* | wc -l");
+    assert_int_equal(strtol(ran->output, NULL, 10), 10);
+    program_succeeds(folder,
+                     "train --resume=line/step-00000005 --out=line --force --steps=8 --save-every=2 -q");
+    ran = program_succeeds(folder, "cd line && ls -d step-*");
+    assert_string_equal(ran->output, "step-00000001\nstep-00000002\nstep-00000003\nstep-00000004\n"
+                                     "step-00000005\nstep-00000006\nstep-00000008\n");
+    program_succeeds(folder, "train --resume=line/step-00000008 --out=line --force --steps=9 -q");
+    ran = program_succeeds(folder, "cd line && ls -d step-* | tail -2");
+    assert_string_equal(ran->output, "step-00000008\nstep-00000009\n");
+}
+
 /* ---- signals ---- */
 
 static void expect_saves(const char *folder, int number) {
@@ -142,7 +163,7 @@ static void test_terminate(void **state) {
     expect_saves(*state, SIGTERM);
 }
 
-/* A second run leaves the first one's folder alone. */
+/* A second run leaves the first one's folder alone, whatever it finds there. */
 static void test_two_at_once(void **state) {
     const char *folder = *state;
     pid_t program = program_start(folder, "train " ENDLESS
@@ -150,6 +171,8 @@ static void test_two_at_once(void **state) {
     log_wait(folder, "both.jsonl", program, "save", 1);
     program_refuses(folder, ERROR_FILE, "another process writes into both now",
                     "train --resume --out=both --steps=1000000");
+    program_refuses(folder, ERROR_FILE, "another process writes into both now",
+                    "train " TINY " --steps=1 --hash-trace=both.jsonl --out=both");
     assert_true(program_runs(program));
     assert_int_equal(kill(program, SIGTERM), 0);
     assert_int_equal(program_end(folder, program)->code, 0);
@@ -245,6 +268,7 @@ int main(void) {
         cmocka_unit_test(test_second_terminate),  cmocka_unit_test(test_kill),
         cmocka_unit_test(test_two_at_once),       cmocka_unit_test(test_other_sizes),
         cmocka_unit_test(test_foreign_options),   cmocka_unit_test(test_resume_keeps),
+        cmocka_unit_test(test_go_back),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }
