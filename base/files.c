@@ -251,13 +251,14 @@ const char *path_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-bool path_exists(const char *path) {
-    return access(path, F_OK) == 0;
-}
-
-bool path_is_directory(const char *path) {
+Status path_kind(const char *path, PathKind *kind) {
     struct stat about;
-    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    *kind = PATH_ABSENT;
+    if (stat(path, &about) == 0)
+        *kind = S_ISDIR(about.st_mode) ? PATH_FOLDER : PATH_FILE;
+    else if (errno != ENOENT && errno != ENOTDIR)
+        return fail_file("examine", path);
+    return OK;
 }
 
 Status path_same(const char *one, const char *other, bool *same) {
@@ -349,6 +350,15 @@ Status directory_list(const char *folder, PathList *list) {
     return status;
 }
 
+static Status make_one(const char *path) {
+    PathKind kind = PATH_ABSENT;
+    if (mkdir(path, 0777) == 0) return OK;
+    int reason = errno;
+    if (reason == EEXIST) TRY(path_kind(path, &kind));
+    errno = reason;
+    return kind == PATH_FOLDER ? OK : fail_file("make the folder", path);
+}
+
 Status directory_make(const char *folder) {
     char *path = memory_text(folder);
     if (!path) return fail_memory(folder);
@@ -357,8 +367,7 @@ Status directory_make(const char *folder) {
         if (at[1] != '/' && at[1] != 0) continue;
         char after = at[1];
         at[1] = 0;
-        if (mkdir(path, 0777) != 0 && (errno != EEXIST || !path_is_directory(path)))
-            status = fail_file("make the folder", path);
+        status = make_one(path);
         at[1] = after;
     }
     memory_free(path);
@@ -429,8 +438,12 @@ static int flush_entry(const char *path, const struct stat *about, int type, str
     return failed ? -1 : 0;
 }
 
-/* The fallback where two folders cannot be exchanged at once. */
+/* The first of its name, or the fallback where two folders cannot be exchanged at once. */
 static Status replace_folder(const char *stage, const char *target, const char *old) {
+    PathKind kind;
+    TRY(path_kind(target, &kind));
+    if (kind == PATH_ABSENT)
+        return rename(stage, target) == 0 ? flush_parent(target) : fail_file("rename", stage);
     TRY(directory_remove(old));
     if (rename(target, old) != 0) return fail_file("rename", target);
     if (rename(stage, target) != 0) return fail_file("rename", stage);
@@ -448,11 +461,6 @@ Status directory_publish(const char *stage, const char *target) {
     else if (renameat2(AT_FDCWD, stage, AT_FDCWD, place, RENAME_EXCHANGE) == 0) {
         status = flush_parent(place);
         if (!status) status = directory_remove(stage);
-    } else if (!path_exists(place)) {
-        if (rename(stage, place) != 0)
-            status = fail_file("rename", stage);
-        else
-            status = flush_parent(place);
     } else {
         status = replace_folder(stage, place, old);
     }

@@ -79,8 +79,8 @@ int64_t checkpoint_step(const char *folder);
  * exist. Folders that an interrupted save left are never taken. */
 CHECKED Status checkpoint_latest(const char *out, char **folder);
 
-/* Removes, of the step folders from `first` to `last`, all but the `keep` latest (none where keep is 0), and of
- * any step what interrupted saves left. */
+/* Removes, of the step folders from `first` to `last`, all but the `keep` latest (none where keep is 0), and
+ * of any step what interrupted saves left. A folder that cannot be looked into is an error, and stays. */
 CHECKED Status checkpoint_prune(const char *out, int64_t first, int64_t last, int64_t keep);
 
 /* Removes the step folders after `step`, the latest first: killed at any time, what is left is one run's. */

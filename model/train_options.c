@@ -247,7 +247,9 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
 
 /* What the command line leaves out is as in the first run, whose options lie in the file `path`. */
 static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
-    if (!path_exists(path)) return OK;
+    PathKind kind;
+    TRY(path_kind(path, &kind));
+    if (kind == PATH_ABSENT) return OK;
     bool minimum = options_given(set, "min-lr");
     unresolve(set, options);
     TRY(options_read_travelling(set, path));
@@ -299,17 +301,18 @@ static Status check_own(const TrainOptions *o, const char *folder) {
 Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder) {
     const char *resume = options->resume;
     char *path = NULL;
+    PathKind kind;
     *folder = NULL;
     if (!*resume) return check_new(options->out);
     if (strcmp(resume, "last") == 0) {
         TRY(checkpoint_latest(options->out, folder));
         if (!*folder)
             return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", options->out);
-    } else if (!(*folder = memory_text(resume))) {
-        return fail(ERROR_MEMORY, "out of host memory");
-    } else if (!path_is_directory(*folder)) {
-        return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", *folder);
     } else {
+        if (!(*folder = memory_text(resume))) return fail(ERROR_MEMORY, "out of host memory");
+        TRY(path_kind(resume, &kind));
+        if (kind != PATH_FOLDER)
+            return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume);
         TRY(check_own(options, *folder));
     }
     TRY(path_join(*folder, "../options.json", &path));

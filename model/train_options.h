@@ -56,10 +56,10 @@ CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, 
 
 /* With --resume, `folder` is the checkpoint that the run goes on from, and what was not given comes from the
  * first run's options, a file as --print-config writes, which lies beside its checkpoints. Only what defines
- * the training travels so: the checkpoint may be a stranger's, so no path that is written to, and nothing that
- * deletes, is taken from there. Without, `folder` is NULL. --out, which the caller has locked, must be the
- * run's own: ERROR_USAGE if it holds checkpoints of another run, or, without --force, later ones than `folder`.
- * With it the caller removes those before the first save (checkpoint_remove_after).
+ * the training travels so: the checkpoint may be a stranger's, so no path that is written to, and nothing
+ * that deletes, is taken from there. Without, `folder` is NULL. --out, which the caller has locked, must be
+ * the run's own: ERROR_USAGE if it holds checkpoints of another run, or, without --force, later ones than
+ * `folder`. With it the caller removes those before the first save (checkpoint_remove_after).
  * memory_free it, also after an error. */
 CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder);
 

@@ -247,6 +247,24 @@ static void the_latest_is_found_and_the_rest_pruned(void **scratch) {
     assert_true(path_exists(inside(out, "best")));
 }
 
+/* A link to itself stands for whatever cannot be looked into now, as where a disk fails: it is neither passed
+ * over nor removed. */
+static void what_cannot_be_seen_is_not_absent(void **scratch) {
+    const char *out = *scratch;
+    char *folder;
+    make_step(out, "step-00000001", true);
+    make_step(out, "step-00000002", true);
+    make_step(out, "step-00000003", true);
+    const char *config = inside(out, "step-00000002/config.json");
+    assert_int_equal(remove(config), 0);
+    assert_int_equal(symlink("config.json", config), 0);
+    expect_error(checkpoint_prune(out, 0, 3, 1), ERROR_FILE, "step-00000002/config.json: Too many levels");
+    assert_true(path_exists(inside(out, "step-00000002")) && path_exists(inside(out, "step-00000001")));
+    expect_latest(out, "step-00000003");
+    expect_ok(directory_remove(inside(out, "step-00000003")));
+    expect_error(checkpoint_latest(out, &folder), ERROR_FILE, "step-00000002/config.json: Too many levels");
+}
+
 /* ---- kills ---- */
 
 static void set_all(Model *model, float value) {
@@ -364,6 +382,7 @@ int main(void) {
         IN_SCRATCH(a_tokenizer_goes_with_the_model),
         IN_SCRATCH(a_failed_save_leaves_nothing),
         IN_SCRATCH(the_latest_is_found_and_the_rest_pruned),
+        IN_SCRATCH(what_cannot_be_seen_is_not_absent),
         IN_SCRATCH(kills_lose_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,6 +96,15 @@ static void test_foreign_options(void **state) {
                      "cmp foreign/step-00000004/model.safetensors own/step-00000004/model.safetensors");
 }
 
+/* Options that are there but cannot be read are not options that are not there. */
+static void test_unreadable_options(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder, "train " TINY " --steps=1 --val-every=0 --out=unread -q && cd unread && "
+                             "rm options.json && ln -s options.json options.json");
+    program_refuses(folder, ERROR_FILE, "options.json: Too many levels",
+                    "train --resume --out=unread --steps=2 --data=text.txt -q");
+}
+
 /* Nor does --keep travel: a run that goes on leaves alone what was there before it, unless told. */
 static void test_resume_keeps(void **state) {
     const char *folder = *state;
@@ -109,7 +118,7 @@ static void test_resume_keeps(void **state) {
     assert_string_equal(ran->output, "step-00000007\nstep-00000008\n");
 }
 
-/* Back in one's own run: what was saved later is given up or left alone, never in the way of what is saved. */
+/* Back in one's own run: what was saved later is given up or left alone, never in the way of what is new. */
 static void test_go_back(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=10 --save-every=1 --val-every=0 --keep=0 --out=line -q");
@@ -268,7 +277,7 @@ int main(void) {
         cmocka_unit_test(test_second_terminate),  cmocka_unit_test(test_kill),
         cmocka_unit_test(test_two_at_once),       cmocka_unit_test(test_other_sizes),
         cmocka_unit_test(test_foreign_options),   cmocka_unit_test(test_resume_keeps),
-        cmocka_unit_test(test_go_back),
+        cmocka_unit_test(test_go_back),           cmocka_unit_test(test_unreadable_options),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }
