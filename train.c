@@ -37,6 +37,7 @@ typedef struct {
     FILE *hash_trace;
     char *resume;        // the checkpoint that the run goes on from, or NULL
     TrainingState state; // where it stands
+    int64_t begun;       // the step that it went on from
     int skips;           // updates skipped in a row
     int lock;            // on --out; 0: none
 } Run;
@@ -142,6 +143,7 @@ static Status start_state(Run *run) {
         TRY(checkpoint_load_state(&t->ctx, run->resume, &t->model.parameters, s));
         float state[ADAMW_STATE_SIZE] = {[ADAMW_UPDATES] = (float)s->updates};
         TRY(trainer_write_state(t, state));
+        run->begun = s->step;
         return loader_seek(run->feed.train, s->position);
     }
     s->seed = (uint64_t)run->options.seed;
@@ -195,11 +197,15 @@ static Status save(Run *run) {
     s->warmup = o->warmup;
     s->learning_rate = o->lr;
     s->min_learning_rate = train_options_schedule(o).minimum;
+    /* What was there before this run is not its to remove, unless --keep asks for it. */
+    int64_t first = options_given(&run->set, "keep") ? 0 : run->begun + 1;
+    if (o->force) TRY(checkpoint_remove_after(o->out, run->begun));
+    o->force = false; // once: what comes later now is this run's
     char *folder = NULL;
     TRY(checkpoint_step_folder(o->out, s->step, &folder));
     Status status =
         checkpoint_save(&t->ctx, folder, &t->model.config, &t->model.parameters, run->session.tokenizer, s);
-    if (!status) status = checkpoint_prune(o->out, o->keep);
+    if (!status) status = checkpoint_prune(o->out, first, s->step, o->keep);
     if (!status) status = report_save(&run->report, s->step, folder);
     memory_free(folder);
     return status;
@@ -316,6 +322,7 @@ static Status compare(Run *run, PathsOptions *paths, const size_t bytes[FORM_COU
 }
 
 static Status start(Run *run) {
+    TRY(take_output(run)); // before anything is looked up in it
     TRY(train_options_resume(&run->options, &run->set, &run->resume));
     TRY(open_session(run));
     TRY(open_trainer(run));
@@ -334,10 +341,9 @@ static Status run_once(Run *run) {
                           .source = &run->batches};
     TRY(run->options.compare ? paths_measure(t, &paths, bytes) : trainer_measure(t, NULL));
     TRY(trainer_allocate(t));
-    TRY(take_output(run));
     TRY(open_data(run)); // after the plan: a batch that is too large must not be pinned first
-    TRY(write_options(run));
     TRY(start_state(run));
+    TRY(write_options(run)); // in the place of the first run's, once this one can go on
     TRY(start_report(run));
     return run->options.compare ? compare(run, &paths, bytes) : train(run);
 }

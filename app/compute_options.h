@@ -26,18 +26,18 @@ typedef struct {
 #define COMPUTE_DEVICE(Struct)                                                                               \
     {                                                                                                        \
         OPTION_TEXT, "device", 0, "NAME", "auto, cpu, cuda or cuda:N",                                       \
-            .field = offsetof(Struct, compute.device)                                                        \
+            .travels = true, .field = offsetof(Struct, compute.device)                                       \
     }
 #define COMPUTE_DTYPE(Struct)                                                                                \
     {                                                                                                        \
         OPTION_CHOICE, "dtype", .doc = "auto is bf16 on a GPU, else fp32",                                   \
-                                .choices = "auto|fp32|tf32|bf16|fp64",                                       \
+                                .choices = "auto|fp32|tf32|bf16|fp64", .travels = true,                      \
                                 .field = offsetof(Struct, compute.dtype)                                     \
     }
 #define COMPUTE_FUSED(Struct)                                                                                \
     {                                                                                                        \
         OPTION_TEXT, "fused", 0, "0|1|LIST", "run fused: none, all, or as in 1,-attention",                  \
-            .field = offsetof(Struct, compute.fused)                                                         \
+            .travels = true, .field = offsetof(Struct, compute.fused)                                        \
     }
 #define COMPUTE_GRAPHS(Struct)                                                                               \
     {                                                                                                        \
@@ -53,7 +53,7 @@ typedef struct {
 #define COMPUTE_THREADS(Struct)                                                                              \
     {                                                                                                        \
         OPTION_INTEGER, "threads", 0, "N", "threads on the CPU", "all",                                      \
-            .least = 0, .most = 4096, .field = offsetof(Struct, compute.threads)                             \
+            .least = 0, .most = 4096, .travels = true, .field = offsetof(Struct, compute.threads)            \
     }
 #define COMPUTE_DEFAULTS                                                                                     \
     { .device = "auto", .dtype = DTYPE_AUTO, .fused = "1", .graphs = true, .peaks = true }

@@ -11,12 +11,15 @@ enum { BYTES = 256 };
 /* The model's folder: `model` itself, or the latest checkpoint in it; NULL where it is no folder. */
 static Status find_folder(const char *model, char **folder) {
     *folder = NULL;
-    if (!path_is_directory(model)) return OK;
+    PathKind kind;
+    TRY(path_kind(model, &kind));
+    if (kind != PATH_FOLDER) return OK;
     char *config = NULL;
     TRY(path_join(model, "config.json", &config));
-    bool whole = path_exists(config);
+    Status status = path_kind(config, &kind);
     memory_free(config);
-    if (!whole) TRY(checkpoint_latest(model, folder));
+    TRY(status);
+    if (kind == PATH_ABSENT) TRY(checkpoint_latest(model, folder));
     if (*folder) return OK;
     *folder = memory_text(model);
     return *folder ? OK : fail(ERROR_MEMORY, "out of host memory");

@@ -15,25 +15,29 @@ enum { FROM_OTHERS = -1, SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
 static const Option table[] = {
     HEADING("Model"),
     {TEXT("model", "NAME", model),
-     .doc = "a preset (gpt2-nano, bert-base, transformer-base, ...) or a folder"},
-    {COUNT("layers", 0, 10000, layers), .doc = "blocks", .default_text = "the model's"},
+     .doc = "a preset (gpt2-nano, bert-base, transformer-base, ...) or a folder", .travels = true},
+    {COUNT("layers", 0, 10000, layers), .doc = "blocks", .default_text = "the model's", .travels = true},
     {COUNT("encoder-layers", 0, 10000, encoder_layers), .doc = "of an encoder-decoder",
-     .default_text = "--layers, or the model's"},
-    {COUNT("heads", 0, 65536, heads), .doc = "attention heads", .default_text = "the model's"},
-    {COUNT("width", 0, 1 << 20, width), .doc = "channels", .default_text = "the model's"},
-    {COUNT("context", 0, SIZE_MOST, context), .doc = "positions", .default_text = "the model's"},
-    {COUNT("vocab", 0, 1 << 28, vocab), .doc = "tokens that exist", .default_text = "the model's"},
+     .default_text = "--layers, or the model's", .travels = true},
+    {COUNT("heads", 0, 65536, heads), .doc = "attention heads", .default_text = "the model's",
+     .travels = true},
+    {COUNT("width", 0, 1 << 20, width), .doc = "channels", .default_text = "the model's", .travels = true},
+    {COUNT("context", 0, SIZE_MOST, context), .doc = "positions", .default_text = "the model's",
+     .travels = true},
+    {COUNT("vocab", 0, 1 << 28, vocab), .doc = "tokens that exist", .default_text = "the model's",
+     .travels = true},
 
-    {FLAG("pre-norm", pre_norm), .doc = "norm before each branch of an encoder-decoder"},
+    {FLAG("pre-norm", pre_norm), .doc = "norm before each branch of an encoder-decoder", .travels = true},
     {OPTION_CHOICE, "embeddings", .choices = "shared|separate",
-     .doc = "source, target and head of an encoder-decoder", AT(embeddings)},
+     .doc = "source, target and head of an encoder-decoder", AT(embeddings), .travels = true},
 
     HEADING("Data"),
-    {TEXT("data", "FILES", data), .doc = "text, or .bin shards of tokens", .default_text = "this checkout"},
+    {TEXT("data", "FILES", data), .doc = "text, or .bin shards of tokens", .default_text = "this checkout",
+     .travels = true},
     {TEXT("val-data", "FILES", val_data), .doc = "the same for validation",
-     .default_text = "a tenth of --data"},
+     .default_text = "a tenth of --data", .travels = true},
     {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a folder with its files",
-     .default_text = "by model"},
+     .default_text = "by model", .travels = true},
     {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
      .doc = "train only a tokenizer of N tokens on --data=TEXT[,TEXT], into --out"},
     {COUNT("workers", 0, 64, workers), .doc = "threads that load data; 0: the step does it itself"},
@@ -42,45 +46,51 @@ static const Option table[] = {
 
     COMPUTE_ROWS(TrainOptions),
     {OPTION_CHOICE, "recompute", .choices = "none|hidden|blocks", .bare = "hidden",
-     .doc = "save memory: compute activations twice", AT(recompute)},
+     .doc = "save memory: compute activations twice", AT(recompute), .travels = true},
 
     HEADING("Training"),
-    {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps"},
-    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences in a micro-batch"},
-    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context"},
-    {COUNT("accum", 1, 1 << 20, accum), .doc = "micro-batches in a step"},
+    {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps", .travels = true},
+    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences in a micro-batch", .travels = true},
+    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context",
+     .travels = true},
+    {COUNT("accum", 1, 1 << 20, accum), .doc = "micro-batches in a step", .travels = true},
     {NUMBER("lr", 0, HUGE_VAL, lr), .doc = "highest learning rate",
-     .default_text = "0.001; of noam the paper's"},
+     .default_text = "0.001; of noam the paper's", .travels = true},
     {NUMBER("min-lr", 0, HUGE_VAL, min_lr), .doc = "learning rate of the last step",
-     .default_text = "a tenth of --lr"},
+     .default_text = "a tenth of --lr", .travels = true},
     {COUNT("warmup", 0, STEPS_MOST, warmup), .doc = "steps of linear warm-up",
-     .default_text = "a tenth of --steps"},
+     .default_text = "a tenth of --steps", .travels = true},
     {OPTION_CHOICE, "schedule", .choices = "cosine|linear|wsd|constant|noam", .doc = "of the learning rate",
-     AT(schedule)},
-    {NUMBER("weight-decay", 0, HUGE_VAL, weight_decay), .doc = "AdamW's, of matrices"},
-    {NUMBER("beta1", 0, 1, beta1), .below = true, .doc = "AdamW's first moment"},
-    {NUMBER("beta2", 0, 1, beta2), .below = true, .doc = "AdamW's second moment"},
-    {NUMBER("eps", 0, 1, eps), .above = true, .doc = "AdamW's epsilon"},
+     AT(schedule), .travels = true},
+    {NUMBER("weight-decay", 0, HUGE_VAL, weight_decay), .doc = "AdamW's, of matrices", .travels = true},
+    {NUMBER("beta1", 0, 1, beta1), .below = true, .doc = "AdamW's first moment", .travels = true},
+    {NUMBER("beta2", 0, 1, beta2), .below = true, .doc = "AdamW's second moment", .travels = true},
+    {NUMBER("eps", 0, 1, eps), .above = true, .doc = "AdamW's epsilon", .travels = true},
     {NUMBER("label-smoothing", 0, 1, label_smoothing), .below = true,
-     .doc = "spread this much of the target over all tokens"},
+     .doc = "spread this much of the target over all tokens", .travels = true},
     {NUMBER("dropout", 0, 1, dropout), .below = true,
-     .doc = "part of embeddings, branches and attention that is dropped"},
-    {NUMBER("clip", 0, HUGE_VAL, clip), .doc = "largest gradient norm; 0 never clips"},
-    {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random"},
+     .doc = "part of embeddings, branches and attention that is dropped", .travels = true},
+    {NUMBER("clip", 0, HUGE_VAL, clip), .doc = "largest gradient norm; 0 never clips", .travels = true},
+    {COUNT("seed", 0, INT64_MAX, seed), .doc = "of everything random", .travels = true},
 
     HEADING("Validation and samples"),
-    {COUNT("val-every", 0, STEPS_MOST, val_every), .doc = "steps between validations; 0 for none"},
-    {COUNT("val-steps", 1, STEPS_MOST, val_steps), .doc = "micro-batches in a validation"},
-    {COUNT("sample-every", 0, STEPS_MOST, sample_every), .doc = "steps between samples; 0 for none"},
-    {COUNT("sample-tokens", 1, SIZE_MOST, sample_tokens), .doc = "length of a sample"},
+    {COUNT("val-every", 0, STEPS_MOST, val_every), .doc = "steps between validations; 0 for none",
+     .travels = true},
+    {COUNT("val-steps", 1, STEPS_MOST, val_steps), .doc = "micro-batches in a validation", .travels = true},
+    {COUNT("sample-every", 0, STEPS_MOST, sample_every), .doc = "steps between samples; 0 for none",
+     .travels = true},
+    {COUNT("sample-tokens", 1, SIZE_MOST, sample_tokens), .doc = "length of a sample", .travels = true},
     {TEXT("sample-prompt", "TEXT", sample_prompt), .doc = "what a sample begins with",
-     .default_text = "a newline"},
+     .default_text = "a newline", .travels = true},
 
     HEADING("Checkpoints"),
     {TEXT("out", "FOLDER", out), .doc = "where to save; without it nothing is saved"},
-    {COUNT("save-every", 0, STEPS_MOST, save_every), .doc = "steps between saves; 0 saves at the end only"},
+    {COUNT("save-every", 0, STEPS_MOST, save_every), .doc = "steps between saves; 0 saves at the end only",
+     .travels = true},
     {COUNT("keep", 0, STEPS_MOST, keep), .doc = "newest checkpoints to keep; 0 keeps all"},
     {TEXT("resume", "FOLDER", resume), .bare = "last", .doc = "go on from FOLDER, or the newest in --out"},
+    {FLAG("force", force), .doc = "with --resume=FOLDER: remove the checkpoints after that one",
+     .command_line_only = true},
 
     HEADING("Output"),
     {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
@@ -209,6 +219,7 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
         return fail(ERROR_USAGE, "--train-tokenizer needs --out=FOLDER, where the tokenizer goes");
     TRY(option_needs(set, "save-every", *o->out, "--out=FOLDER"));
     TRY(option_needs(set, "keep", *o->out, "--out=FOLDER"));
+    TRY(option_needs(set, "force", *o->resume, "--resume=FOLDER"));
     if (strcmp(o->resume, "last") == 0 && !*o->out)
         return fail(ERROR_USAGE, "--resume needs --out=FOLDER, or a checkpoint: --resume=FOLDER");
     TRY(fuses_parse(o->compute.fused, &fuses));
@@ -236,10 +247,12 @@ Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSe
 
 /* What the command line leaves out is as in the first run, whose options lie in the file `path`. */
 static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
-    if (!path_exists(path)) return OK;
+    PathKind kind;
+    TRY(path_kind(path, &kind));
+    if (kind == PATH_ABSENT) return OK;
     bool minimum = options_given(set, "min-lr");
     unresolve(set, options);
-    TRY(options_read_file(set, path));
+    TRY(options_read_travelling(set, path));
     /* The first run's schedule may have had one, and this one not. */
     if (!minimum && !has_minimum(options)) options->min_lr = FROM_OTHERS;
     resolve(set, options);
@@ -258,19 +271,49 @@ static Status check_new(const char *out) {
     return status;
 }
 
+/* A run that goes back keeps its own line: what was saved later is neither mixed with what it saves now, nor
+ * lost without a word. */
+static Status check_later(const TrainOptions *o, const char *folder) {
+    char *latest = NULL;
+    TRY(checkpoint_latest(o->out, &latest));
+    Status status = OK;
+    if (!o->force && latest && checkpoint_step(latest) > checkpoint_step(folder))
+        status = fail(ERROR_USAGE,
+                      "--out=%s holds later checkpoints, up to %s; --force removes them before the first "
+                      "save, another folder leaves them alone",
+                      o->out, path_name(latest));
+    memory_free(latest);
+    return status;
+}
+
+/* Does the run go on in the folder that it comes from, or in a new one? */
+static Status check_own(const TrainOptions *o, const char *folder) {
+    char *parent = NULL;
+    bool own = false;
+    if (!*o->out) return OK;
+    TRY(path_join(folder, "..", &parent));
+    Status status = path_same(parent, o->out, &own);
+    memory_free(parent);
+    TRY(status);
+    return own ? check_later(o, folder) : check_new(o->out);
+}
+
 Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder) {
     const char *resume = options->resume;
     char *path = NULL;
+    PathKind kind;
     *folder = NULL;
     if (!*resume) return check_new(options->out);
     if (strcmp(resume, "last") == 0) {
         TRY(checkpoint_latest(options->out, folder));
         if (!*folder)
             return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", options->out);
-    } else if (!(*folder = memory_text(resume))) {
-        return fail(ERROR_MEMORY, "out of host memory");
-    } else if (!path_is_directory(*folder)) {
-        return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", *folder);
+    } else {
+        if (!(*folder = memory_text(resume))) return fail(ERROR_MEMORY, "out of host memory");
+        TRY(path_kind(resume, &kind));
+        if (kind != PATH_FOLDER)
+            return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume);
+        TRY(check_own(options, *folder));
     }
     TRY(path_join(*folder, "../options.json", &path));
     Status status = go_on(path, options, set);

@@ -39,6 +39,7 @@ typedef struct {
     const char *out;          // folder of checkpoints; "": nothing is saved
     int64_t save_every, keep; // save_every 0: at the end only; keep 0: all
     const char *resume;       // "": no; "last": the newest in `out`; else a checkpoint
+    bool force;               // give up the checkpoints after the one that `resume` names
     int64_t seed;
     const char *log, *hash_trace; // files; "": none
     ProfilingOptions profiling;
@@ -54,8 +55,11 @@ typedef struct {
 CHECKED Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done);
 
 /* With --resume, `folder` is the checkpoint that the run goes on from, and what was not given comes from the
- * first run's options, a file as --print-config writes, which lies beside its checkpoints. Without, `folder`
- * is NULL and --out must hold no checkpoint yet: the newest would be the wrong one.
+ * first run's options, a file as --print-config writes, which lies beside its checkpoints. Only what defines
+ * the training travels so: the checkpoint may be a stranger's, so no path that is written to, and nothing
+ * that deletes, is taken from there. Without, `folder` is NULL. --out, which the caller has locked, must be
+ * the run's own: ERROR_USAGE if it holds checkpoints of another run, or, without --force, later ones than
+ * `folder`. With it the caller removes those before the first save (checkpoint_remove_after).
  * memory_free it, also after an error. */
 CHECKED Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder);
 

@@ -251,13 +251,22 @@ const char *path_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-bool path_exists(const char *path) {
-    return access(path, F_OK) == 0;
+Status path_kind(const char *path, PathKind *kind) {
+    struct stat about;
+    *kind = PATH_ABSENT;
+    if (stat(path, &about) == 0)
+        *kind = S_ISDIR(about.st_mode) ? PATH_FOLDER : PATH_FILE;
+    else if (errno != ENOENT && errno != ENOTDIR)
+        return fail_file("examine", path);
+    return OK;
 }
 
-bool path_is_directory(const char *path) {
-    struct stat about;
-    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+Status path_same(const char *one, const char *other, bool *same) {
+    struct stat a, b;
+    if (stat(one, &a) != 0) return fail_file("examine", one);
+    if (stat(other, &b) != 0) return fail_file("examine", other);
+    *same = a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return OK;
 }
 
 bool path_ends_with(const char *path, const char *ending) {
@@ -341,6 +350,15 @@ Status directory_list(const char *folder, PathList *list) {
     return status;
 }
 
+static Status make_one(const char *path) {
+    PathKind kind = PATH_ABSENT;
+    if (mkdir(path, 0777) == 0) return OK;
+    int reason = errno;
+    if (reason == EEXIST) TRY(path_kind(path, &kind));
+    errno = reason;
+    return kind == PATH_FOLDER ? OK : fail_file("make the folder", path);
+}
+
 Status directory_make(const char *folder) {
     char *path = memory_text(folder);
     if (!path) return fail_memory(folder);
@@ -349,8 +367,7 @@ Status directory_make(const char *folder) {
         if (at[1] != '/' && at[1] != 0) continue;
         char after = at[1];
         at[1] = 0;
-        if (mkdir(path, 0777) != 0 && (errno != EEXIST || !path_is_directory(path)))
-            status = fail_file("make the folder", path);
+        status = make_one(path);
         at[1] = after;
     }
     memory_free(path);
@@ -390,6 +407,16 @@ static char *path_beside(const char *target, const char *ending) {
     return path;
 }
 
+Status directory_discard(const char *folder) {
+    char *aside = path_beside(folder, ".tmp");
+    if (!aside) return fail_memory(folder);
+    Status status = directory_remove(aside);
+    if (!status && rename(folder, aside) != 0) status = fail_file("rename", folder);
+    if (!status) status = directory_remove(aside);
+    memory_free(aside);
+    return status;
+}
+
 Status directory_stage(const char *target, char **stage) {
     *stage = path_beside(target, ".tmp");
     if (!*stage) return fail_memory(target);
@@ -411,8 +438,12 @@ static int flush_entry(const char *path, const struct stat *about, int type, str
     return failed ? -1 : 0;
 }
 
-/* The fallback where two folders cannot be exchanged at once. */
+/* The first of its name, or the fallback where two folders cannot be exchanged at once. */
 static Status replace_folder(const char *stage, const char *target, const char *old) {
+    PathKind kind;
+    TRY(path_kind(target, &kind));
+    if (kind == PATH_ABSENT)
+        return rename(stage, target) == 0 ? flush_parent(target) : fail_file("rename", stage);
     TRY(directory_remove(old));
     if (rename(target, old) != 0) return fail_file("rename", target);
     if (rename(stage, target) != 0) return fail_file("rename", stage);
@@ -430,11 +461,6 @@ Status directory_publish(const char *stage, const char *target) {
     else if (renameat2(AT_FDCWD, stage, AT_FDCWD, place, RENAME_EXCHANGE) == 0) {
         status = flush_parent(place);
         if (!status) status = directory_remove(stage);
-    } else if (!path_exists(place)) {
-        if (rename(stage, place) != 0)
-            status = fail_file("rename", stage);
-        else
-            status = flush_parent(place);
     } else {
         status = replace_folder(stage, place, old);
     }

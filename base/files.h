@@ -47,8 +47,13 @@ CHECKED Status file_write(const char *path, const void *data, int64_t bytes);
  * last slash, a part of `path`. */
 CHECKED Status path_join(const char *folder, const char *name, char **joined);
 const char *path_name(const char *path);
-bool path_exists(const char *path);
-bool path_is_directory(const char *path);
+
+/* What a path leads to, links followed. Absent is only what is not there: what cannot be seen for any other
+ * reason may be there, and is an ERROR_FILE. A device or a pipe is a PATH_FILE. */
+typedef enum { PATH_ABSENT, PATH_FILE, PATH_FOLDER } PathKind;
+CHECKED Status path_kind(const char *path, PathKind *kind);
+/* Whether both lead to the same file or folder. ERROR_FILE where one is not there. */
+CHECKED Status path_same(const char *one, const char *other, bool *same);
 bool path_ends_with(const char *path, const char *ending);
 
 /* The path of a file in the user's cache, $XDG_CACHE_HOME/fusebox or ~/.cache/fusebox, which the caller
@@ -74,6 +79,10 @@ CHECKED Status directory_lock(const char *folder, int *lock);
 
 /* Removes a file or a folder with all below it, not following symbolic links. What is missing is fine. */
 CHECKED Status directory_remove(const char *folder);
+
+/* Removes a folder that others look for, under the name `folder`.tmp: killed at any time, `folder` is whole
+ * or gone. */
+CHECKED Status directory_discard(const char *folder);
 
 /* Replaces a folder as a whole. `directory_stage` makes an empty folder beside `target`, named `target`.tmp
  * (one that an interrupted process left is emptied), and gives its path. When all is written,

@@ -39,7 +39,7 @@ int option_find(const OptionSet *set, const char *name) {
 bool options_given(const OptionSet *set, const char *name) {
     int index = option_find(set, name);
     assert(index >= 0);
-    return set->source[index] != OPTION_SOURCE_DEFAULT;
+    return set->source[index] > OPTION_SOURCE_TRAVELLED;
 }
 
 /* NULL for a heading. */

@@ -38,10 +38,16 @@ typedef struct {
     double low, high;
     bool above, below;
     bool command_line_only; // not a key of a --config file
+    bool travels;           // goes along with what was made under it: options_read_travelling takes it
     size_t field;           // offset in the struct of values
 } Option;
 
-typedef enum { OPTION_SOURCE_DEFAULT, OPTION_SOURCE_FILE, OPTION_SOURCE_COMMAND_LINE } OptionSource;
+typedef enum {
+    OPTION_SOURCE_DEFAULT,
+    OPTION_SOURCE_TRAVELLED,
+    OPTION_SOURCE_FILE,
+    OPTION_SOURCE_COMMAND_LINE
+} OptionSource;
 
 /* A table, the values it fills, and where each came from. The values that `values` holds at options_open are
  * the defaults; texts and lists that are read later belong to the set until options_close. */
@@ -71,6 +77,10 @@ CHECKED Status options_parse(OptionSet *set, int argc, char **argv, bool *printe
  * ERROR_FORMAT for what is not such an object, ERROR_USAGE for an unknown key or a value out of range. */
 CHECKED Status options_read_file(OptionSet *set, const char *path);
 
+/* The same for a file that nobody named: one that lies beside what is read and may come from a stranger. It
+ * fills only options that travel; what it says of the others is not even looked at. */
+CHECKED Status options_read_travelling(OptionSet *set, const char *path);
+
 /* All values, in the table's order, as a JSON object that options_read_file accepts: on one line, or with
  * `lines` a line for each. The caller frees it with memory_free. */
 CHECKED Status options_json(const OptionSet *set, bool lines, char **json);
@@ -78,8 +88,8 @@ CHECKED Status options_json(const OptionSet *set, bool lines, char **json);
 /* Answers --print-config: prints options_json with lines on standard output. */
 CHECKED Status options_print(const OptionSet *set);
 
-/* Whether an option was asked for: it was on the command line, or a file gave it a value other than its
- * default. `name` must be in the table. */
+/* Whether an option was asked for: it was on the command line, or a file that was named gave it a value other
+ * than its default. `name` must be in the table. */
 bool options_given(const OptionSet *set, const char *name);
 
 #endif

@@ -46,8 +46,8 @@ static Status value_text(OptionKind kind, const json_t *value, JsonWriter *text)
     return json_writer_status(text);
 }
 
-/* Stores one value; its source becomes the file unless it says what is so anyway. */
-static Status read_value(OptionSet *set, int index, const json_t *value) {
+/* Stores one value; its source becomes `source` unless it says what is so anyway. */
+static Status read_value(OptionSet *set, int index, const json_t *value, OptionSource source) {
     JsonWriter text = {0}, before = {0}, after = {0};
     option_write_json(set, index, &before);
     Status status = value_text(set->table[index].kind, value, &text);
@@ -61,7 +61,7 @@ static Status read_value(OptionSet *set, int index, const json_t *value) {
         status = json_writer_status(&before);
         if (!status) status = json_writer_status(&after);
     }
-    if (!status && strcmp(before.text, after.text) != 0) set->source[index] = OPTION_SOURCE_FILE;
+    if (!status && strcmp(before.text, after.text) != 0) set->source[index] = source;
     json_writer_free(&text);
     json_writer_free(&before);
     json_writer_free(&after);
@@ -78,7 +78,7 @@ static Status fail_key(const OptionSet *set, const char *path, const char *key) 
     return status;
 }
 
-static Status read_object(OptionSet *set, const char *path, json_t *object) {
+static Status read_object(OptionSet *set, const char *path, json_t *object, OptionSource source) {
     const char *key;
     json_t *value;
     if (!json_is_object(object))
@@ -86,20 +86,29 @@ static Status read_object(OptionSet *set, const char *path, json_t *object) {
     json_object_foreach(object, key, value) {
         int index = option_find(set, key);
         if (index < 0) return fail_key(set, path, key);
+        if (source == OPTION_SOURCE_TRAVELLED && !set->table[index].travels) continue;
         if (set->table[index].command_line_only)
             return fail(ERROR_USAGE, "%s: \"%s\" belongs on the command line only", path, key);
         if (set->source[index] != OPTION_SOURCE_DEFAULT) continue;
-        TRY(fail_at(read_value(set, index, value), "%s: \"%s\"", path, key));
+        TRY(fail_at(read_value(set, index, value, source), "%s: \"%s\"", path, key));
     }
     return OK;
 }
 
-Status options_read_file(OptionSet *set, const char *path) {
+static Status read_file(OptionSet *set, const char *path, OptionSource source) {
     json_t *object;
     TRY(json_read(path, FILE_MOST, &object));
-    Status status = read_object(set, path, object);
+    Status status = read_object(set, path, object, source);
     json_decref(object);
     return status;
+}
+
+Status options_read_file(OptionSet *set, const char *path) {
+    return read_file(set, path, OPTION_SOURCE_FILE);
+}
+
+Status options_read_travelling(OptionSet *set, const char *path) {
+    return read_file(set, path, OPTION_SOURCE_TRAVELLED);
 }
 
 /* What a file cannot say, it does not: that a list is none (an empty array is refused), or that a number, below

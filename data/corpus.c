@@ -17,13 +17,17 @@ static const char *const patterns[] = {
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
 
 /* Cuts folders off the end of `path` until it is a checkout's root. */
-static bool find_root(char *path) {
+static Status find_root(char *path, bool *found) {
+    *found = false;
     for (char *slash; (slash = strrchr(path, '/')) != NULL; *slash = '\0') {
         char mark[PATH_MAX + 32];
         snprintf(mark, sizeof mark, "%s/kernels/ops.def", path);
-        if (path_exists(mark)) return true;
+        PathKind kind;
+        TRY(path_kind(mark, &kind));
+        *found = kind != PATH_ABSENT;
+        if (*found) return OK;
     }
-    return false;
+    return OK;
 }
 
 static Status append(PathList *all, PathList *some) {
@@ -42,17 +46,20 @@ Status corpus_list(PathList *texts) {
     char root[PATH_MAX] = "";
     ssize_t length = readlink("/proc/self/exe", root, sizeof root - 1);
     root[length > 0 ? length : 0] = '\0';
-    if (!find_root(root) && !(getcwd(root, sizeof root) && find_root(root)))
+    bool found;
+    TRY(find_root(root, &found));
+    if (!found && getcwd(root, sizeof root)) TRY(find_root(root, &found));
+    if (!found)
         return fail(ERROR_FILE,
                     "the built-in corpus is fusebox's own checkout, and it is not here; name a text with "
                     "--data=FILE");
     for (int i = 0; i < PATTERNS; i++) {
         char pattern[PATH_MAX + 64];
         snprintf(pattern, sizeof pattern, "%s/%s", root, patterns[i]);
-        PathList found = {0};
-        Status status = path_glob(pattern, &found);
-        if (!status) status = append(texts, &found);
-        path_list_free(&found);
+        PathList some = {0};
+        Status status = path_glob(pattern, &some);
+        if (!status) status = append(texts, &some);
+        path_list_free(&some);
         if (status) {
             path_list_free(texts);
             return status;

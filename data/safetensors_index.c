@@ -85,10 +85,10 @@ Status safetensors_open_folder(const char *folder, Safetensors **file) {
     char *single = NULL, *index = NULL;
     Status status = path_join(folder, "model.safetensors", &single);
     if (!status) status = path_join(folder, "model.safetensors.index.json", &index);
-    if (!status && !path_exists(single) && path_exists(index))
-        status = open_index(folder, index, file);
-    else if (!status)
-        status = safetensors_open(single, file);
+    PathKind whole = PATH_ABSENT, parts = PATH_ABSENT;
+    if (!status) status = path_kind(single, &whole);
+    if (!status) status = path_kind(index, &parts);
+    if (!status) status = !whole && parts ? open_index(folder, index, file) : safetensors_open(single, file);
     memory_free(single);
     memory_free(index);
     return status;

@@ -29,6 +29,7 @@ static Status open_bytes(Tokenizer *tokenizer) {
 /* The files that may describe a tokenizer, with their folder before them. */
 typedef struct {
     char *config, *vocab, *merges, *whole, *lines;
+    bool has_config, has_merges, has_whole, has_lines; // has_merges: the vocabulary, too
 } TokenizerPaths;
 
 static void paths_free(TokenizerPaths *paths) {
@@ -39,23 +40,38 @@ static void paths_free(TokenizerPaths *paths) {
     memory_free(paths->lines);
 }
 
+static Status look_for(const char *path, bool *there) {
+    PathKind kind;
+    TRY(path_kind(path, &kind));
+    *there = kind != PATH_ABSENT;
+    return OK;
+}
+
 static Status paths_find(const char *folder, TokenizerPaths *paths) {
     TRY(path_join(folder, "tokenizer_config.json", &paths->config));
     TRY(path_join(folder, "vocab.json", &paths->vocab));
     TRY(path_join(folder, "merges.txt", &paths->merges));
     TRY(path_join(folder, "vocab.txt", &paths->lines));
-    return path_join(folder, "tokenizer.json", &paths->whole);
+    TRY(path_join(folder, "tokenizer.json", &paths->whole));
+    bool has_vocab;
+    TRY(look_for(paths->config, &paths->has_config));
+    TRY(look_for(paths->vocab, &has_vocab));
+    TRY(look_for(paths->merges, &paths->has_merges));
+    TRY(look_for(paths->whole, &paths->has_whole));
+    TRY(look_for(paths->lines, &paths->has_lines));
+    paths->has_merges = paths->has_merges && has_vocab;
+    return OK;
 }
 
 static Status open_folder(Tokenizer *tokenizer, const char *folder, const TokenizerPaths *paths) {
     bool bytes = false;
-    if (path_exists(paths->config)) TRY(load_is_bytes(paths->config, &bytes));
+    if (paths->has_config) TRY(load_is_bytes(paths->config, &bytes));
     if (bytes) return open_bytes(tokenizer);
-    if (path_exists(paths->vocab) && path_exists(paths->merges))
+    if (paths->has_merges)
         TRY(load_vocab_and_merges(tokenizer, paths->vocab, paths->merges));
-    else if (path_exists(paths->whole))
+    else if (paths->has_whole)
         TRY(load_tokenizer_json(tokenizer, paths->whole));
-    else if (path_exists(paths->lines))
+    else if (paths->has_lines)
         TRY(load_vocab_lines(tokenizer, paths->lines, paths->config));
     else
         return fail(ERROR_FILE,
@@ -106,10 +122,8 @@ Status tokenizer_present(const char *folder, bool *present) {
     TokenizerPaths paths = {0};
     *present = false;
     Status status = paths_find(folder, &paths);
-    if (!status && path_exists(paths.config)) status = load_is_bytes(paths.config, present);
-    if (!status && !*present)
-        *present = (path_exists(paths.vocab) && path_exists(paths.merges)) || path_exists(paths.whole) ||
-                   path_exists(paths.lines);
+    if (!status && paths.has_config) status = load_is_bytes(paths.config, present);
+    if (!status && !*present) *present = paths.has_merges || paths.has_whole || paths.has_lines;
     paths_free(&paths);
     return status;
 }

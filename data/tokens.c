@@ -88,20 +88,25 @@ Status tokens_open_texts(const PathList *texts, const char *name, const TokenOpt
 }
 
 Status tokens_find_files(const char *path, PathList *files) {
-    TRY(path_is_directory(path) ? directory_list(path, files) : path_glob(path, files));
-    if (files->count == 0 && path_exists(path)) { /* a name with brackets that is no pattern */
+    PathKind kind;
+    TRY(path_kind(path, &kind));
+    TRY(kind == PATH_FOLDER ? directory_list(path, files) : path_glob(path, files));
+    if (files->count == 0 && kind == PATH_FILE) { /* a name with brackets that is no pattern */
         files->paths = memory_array(1, sizeof *files->paths);
         if (!files->paths || !(files->paths[0] = memory_text(path))) return fail_memory(path);
         files->count = 1;
     }
+    Status status = OK;
     int64_t kept = 0;
     for (int64_t i = 0; i < files->count; i++) {
-        if (path_is_directory(files->paths[i]))
+        if (!status) status = path_kind(files->paths[i], &kind);
+        if (!status && kind == PATH_FOLDER)
             memory_free(files->paths[i]);
         else
             files->paths[kept++] = files->paths[i];
     }
     files->count = kept;
+    TRY(status);
     if (kept == 0) return fail(ERROR_FILE, "no data at %s: there is no such file", path);
     return OK;
 }

@@ -18,7 +18,9 @@ static Status read_flag(const json_t *config, const char *name, bool otherwise, 
 
 static Status read_rule(const char *path, WordPieceRule *rule) {
     json_t *config = NULL;
-    if (path_exists(path)) TRY(load_config(path, &config));
+    PathKind kind;
+    TRY(path_kind(path, &kind));
+    if (kind != PATH_ABSENT) TRY(load_config(path, &config));
     Status status = read_flag(config, "do_lower_case", true, path, &rule->lower);
     if (!status) status = read_flag(config, "strip_accents", rule->lower, path, &rule->strip_accents);
     if (!status) status = read_flag(config, "tokenize_chinese_chars", true, path, &rule->chinese);

@@ -92,34 +92,54 @@ static int64_t step_of(const char *path, const char *ending) {
     return strtoll(name + 5, NULL, 10);
 }
 
-static bool holds(const char *folder, const char *name) {
-    char *path;
-    Status status = path_join(folder, name, &path);
-    bool exists = !status && path_exists(path);
-    if (!status) memory_free(path);
-    status_free(status);
-    return exists;
+int64_t checkpoint_step(const char *folder) {
+    return step_of(folder, "");
 }
 
-static bool complete(const char *folder) {
-    return holds(folder, config_name) && (holds(folder, weights_name) || holds(folder, index_name));
+static Status holds(const char *folder, const char *name, bool *there) {
+    char *path;
+    PathKind kind;
+    TRY(path_join(folder, name, &path));
+    Status status = path_kind(path, &kind);
+    *there = kind != PATH_ABSENT;
+    memory_free(path);
+    return status;
+}
+
+/* An error is no answer: what cannot be seen may be whole. */
+static Status complete(const char *folder, bool *whole) {
+    TRY(holds(folder, config_name, whole));
+    if (!*whole) return OK;
+    TRY(holds(folder, weights_name, whole));
+    return *whole ? OK : holds(folder, index_name, whole);
+}
+
+static int later_first(const void *a, const void *b) {
+    int64_t x = checkpoint_step(*(char *const *)a), y = checkpoint_step(*(char *const *)b);
+    return (x < y) - (x > y);
+}
+
+/* All entries of a run's folder, its steps before everything else. */
+static Status list_later_first(const char *out, PathList *list) {
+    TRY(directory_list(out, list));
+    if (list->count) qsort(list->paths, (size_t)list->count, sizeof *list->paths, later_first);
+    return OK;
 }
 
 Status checkpoint_latest(const char *out, char **folder) {
-    *folder = NULL;
-    if (!path_exists(out)) return OK;
     PathList list;
-    TRY(directory_list(out, &list));
-    int64_t newest = -1;
-    const char *found = NULL;
-    for (int64_t i = 0; i < list.count; i++) {
-        int64_t step = step_of(list.paths[i], "");
-        if (step <= newest || !complete(list.paths[i])) continue;
-        newest = step;
-        found = list.paths[i];
-    }
+    PathKind kind;
+    *folder = NULL;
+    TRY(path_kind(out, &kind));
+    if (kind == PATH_ABSENT) return OK;
+    TRY(list_later_first(out, &list));
     Status status = OK;
-    if (found && !(*folder = memory_text(found))) status = fail(ERROR_MEMORY, "no memory left at %s", out);
+    bool whole = false;
+    int64_t i = 0;
+    for (; !status && !whole && i < list.count && checkpoint_step(list.paths[i]) >= 0; i++)
+        status = complete(list.paths[i], &whole);
+    if (!status && whole && !(*folder = memory_text(list.paths[i - 1])))
+        status = fail(ERROR_MEMORY, "no memory left at %s", out);
     path_list_free(&list);
     return status;
 }
@@ -132,38 +152,48 @@ static Status is_leftover(const char *out, const char *path, bool *leftover) {
     if (step < 0) return OK;
     char *target;
     TRY(checkpoint_step_folder(out, step, &target));
-    *leftover = complete(target);
+    Status status = complete(target, leftover);
     memory_free(target);
-    return OK;
+    return status;
 }
 
-static int later_first(const void *a, const void *b) {
-    int64_t x = step_of(*(char *const *)a, ""), y = step_of(*(char *const *)b, "");
-    return (x < y) - (x > y);
-}
-
-static Status prune(const char *out, PathList *list, int64_t keep) {
+static Status remove_leftovers(const char *out, const PathList *list) {
     for (int64_t i = 0; i < list->count; i++) {
         bool leftover;
         TRY(is_leftover(out, list->paths[i], &leftover));
         if (leftover) TRY(directory_remove(list->paths[i]));
     }
-    if (keep <= 0) return OK;
-    if (list->count) qsort(list->paths, (size_t)list->count, sizeof *list->paths, later_first);
-    for (int64_t i = 0; i < list->count && step_of(list->paths[i], "") >= 0; i++) {
-        bool whole = complete(list->paths[i]);
+    return OK;
+}
+
+static Status prune(const PathList *list, int64_t first, int64_t last, int64_t keep) {
+    for (int64_t i = 0; i < list->count && checkpoint_step(list->paths[i]) >= first; i++) {
+        if (checkpoint_step(list->paths[i]) > last) continue;
+        bool whole;
+        TRY(complete(list->paths[i], &whole));
         if (keep > 0 && whole)
             keep--;
         else
-            TRY(directory_remove(list->paths[i]));
+            TRY(directory_discard(list->paths[i]));
     }
     return OK;
 }
 
-Status checkpoint_prune(const char *out, int64_t keep) {
+Status checkpoint_prune(const char *out, int64_t first, int64_t last, int64_t keep) {
     PathList list;
-    TRY(directory_list(out, &list));
-    Status status = prune(out, &list, keep);
+    TRY(list_later_first(out, &list));
+    Status status = remove_leftovers(out, &list);
+    if (!status && keep > 0) status = prune(&list, first, last, keep);
+    path_list_free(&list);
+    return status;
+}
+
+Status checkpoint_remove_after(const char *out, int64_t step) {
+    PathList list;
+    Status status = OK;
+    TRY(list_later_first(out, &list));
+    for (int64_t i = 0; !status && i < list.count && checkpoint_step(list.paths[i]) > step; i++)
+        status = directory_discard(list.paths[i]);
     path_list_free(&list);
     return status;
 }

@@ -72,13 +72,19 @@ CHECKED Status checkpoint_load_state(Ctx *ctx, const char *folder, Parameters *p
 /* ---- the step folders of a run: <out>/step-00000100 ---- */
 
 CHECKED Status checkpoint_step_folder(const char *out, int64_t step, char **folder);
+/* The step that the folder's name says, or -1 where it is none of these. */
+int64_t checkpoint_step(const char *folder);
 
 /* The complete step folder with the largest step, or NULL where there is none, also where `out` does not
  * exist. Folders that an interrupted save left are never taken. */
 CHECKED Status checkpoint_latest(const char *out, char **folder);
 
-/* Removes all step folders but the `keep` latest (none where keep is 0), and what interrupted saves left. */
-CHECKED Status checkpoint_prune(const char *out, int64_t keep);
+/* Removes, of the step folders from `first` to `last`, all but the `keep` latest (none where keep is 0), and
+ * of any step what interrupted saves left. A folder that cannot be looked into is an error, and stays. */
+CHECKED Status checkpoint_prune(const char *out, int64_t first, int64_t last, int64_t keep);
+
+/* Removes the step folders after `step`, the latest first: killed at any time, what is left is one run's. */
+CHECKED Status checkpoint_remove_after(const char *out, int64_t step);
 
 #ifdef __cplusplus
 }

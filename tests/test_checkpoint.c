@@ -220,7 +220,7 @@ static void the_latest_is_found_and_the_rest_pruned(void **scratch) {
     make_step(out, "step-00000021.old", true); /* the only copy: stays */
     make_step(out, "best", true);
     expect_latest(out, "step-123456789");
-    expect_ok(checkpoint_prune(out, 2));
+    expect_ok(checkpoint_prune(out, 0, INT64_MAX, 2));
     static const char *const left[] = {"best",           "step-00000021.old", "step-00000100",
                                        "step-123456789", "step-423456789x",   "step-5"};
     PathList list;
@@ -228,9 +228,41 @@ static void the_latest_is_found_and_the_rest_pruned(void **scratch) {
     assert_int_equal(list.count, sizeof left / sizeof *left);
     for (int64_t i = 0; i < list.count; i++) assert_string_equal(path_name(list.paths[i]), left[i]);
     path_list_free(&list);
-    expect_ok(checkpoint_prune(out, 0));
+    expect_ok(checkpoint_prune(out, 0, INT64_MAX, 0));
     expect_latest(out, "step-123456789");
     assert_true(path_exists(inside(out, "step-00000100")));
+    /* Neither what is later than the last, which is always kept, nor what is earlier than the first. */
+    make_step(out, "step-00000101", true);
+    expect_ok(checkpoint_prune(out, 101, 101, 1));
+    assert_true(path_exists(inside(out, "step-00000100")));
+    expect_ok(checkpoint_prune(out, 0, 101, 1));
+    assert_false(path_exists(inside(out, "step-00000100")));
+    assert_true(path_exists(inside(out, "step-00000101")));
+    expect_latest(out, "step-123456789");
+    make_step(out, "step-00000102", false);
+    make_step(out, "step-00000102.tmp", true);
+    expect_ok(checkpoint_remove_after(out, 101));
+    expect_latest(out, "step-00000101");
+    assert_false(path_exists(inside(out, "step-00000102")) || path_exists(inside(out, "step-00000102.tmp")));
+    assert_true(path_exists(inside(out, "best")));
+}
+
+/* A link to itself stands for whatever cannot be looked into now, as where a disk fails: it is neither passed
+ * over nor removed. */
+static void what_cannot_be_seen_is_not_absent(void **scratch) {
+    const char *out = *scratch;
+    char *folder;
+    make_step(out, "step-00000001", true);
+    make_step(out, "step-00000002", true);
+    make_step(out, "step-00000003", true);
+    const char *config = inside(out, "step-00000002/config.json");
+    assert_int_equal(remove(config), 0);
+    assert_int_equal(symlink("config.json", config), 0);
+    expect_error(checkpoint_prune(out, 0, 3, 1), ERROR_FILE, "step-00000002/config.json: Too many levels");
+    assert_true(path_exists(inside(out, "step-00000002")) && path_exists(inside(out, "step-00000001")));
+    expect_latest(out, "step-00000003");
+    expect_ok(directory_remove(inside(out, "step-00000003")));
+    expect_error(checkpoint_latest(out, &folder), ERROR_FILE, "step-00000002/config.json: Too many levels");
 }
 
 /* ---- kills ---- */
@@ -258,7 +290,7 @@ static void save_step(Model *model, const char *out, int64_t step, int report) {
     if (report >= 0 && write(report, &step, sizeof step) != sizeof step) _exit(1);
     const char *same = inside(out, "same");
     expect_ok(checkpoint_save(&model->ctx, same, &model->config, &model->parameters, NULL, &state));
-    expect_ok(checkpoint_prune(out, 2));
+    expect_ok(checkpoint_prune(out, 0, step, 2));
 }
 
 static void save_until_killed(Model *model, const char *out, int64_t step, int report) {
@@ -350,6 +382,7 @@ int main(void) {
         IN_SCRATCH(a_tokenizer_goes_with_the_model),
         IN_SCRATCH(a_failed_save_leaves_nothing),
         IN_SCRATCH(the_latest_is_found_and_the_rest_pruned),
+        IN_SCRATCH(what_cannot_be_seen_is_not_absent),
         IN_SCRATCH(kills_lose_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

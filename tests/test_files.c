@@ -173,7 +173,8 @@ static void reports_failed_writes(void **state) {
     expect_entries(*state, 1);
 }
 
-static void joins_and_examines_paths(void **state) {
+static void joins_and_takes_paths_apart(void **state) {
+    (void)state;
     char *path;
     const char *cases[][3] = {
         {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"a", "/b", "/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
@@ -186,8 +187,27 @@ static void joins_and_examines_paths(void **state) {
     assert_string_equal(path_name("c.txt"), "c.txt");
     assert_true(path_ends_with("x.bin", ".bin"));
     assert_false(path_ends_with("in", ".bin"));
-    assert_true(path_exists(*state) && path_is_directory(*state));
-    assert_false(path_exists(inside(*state, "none")) || path_is_directory(inside(*state, "none")));
+}
+
+/* Absent is what is not there, and nothing else. */
+static void tells_what_is_there(void **state) {
+    PathKind kind;
+    write_text_file(inside(*state, "file"), "");
+    expect_ok(path_kind(*state, &kind));
+    assert_int_equal(kind, PATH_FOLDER);
+    expect_ok(path_kind(inside(*state, "file"), &kind));
+    assert_int_equal(kind, PATH_FILE);
+    assert_int_equal(symlink("nowhere", inside(*state, "dangling")), 0);
+    static const char *const absent[] = {"none", "none/file", "file/below", "dangling"};
+    for (int i = 0; i < 4; i++) {
+        expect_ok(path_kind(inside(*state, absent[i]), &kind));
+        assert_int_equal(kind, PATH_ABSENT);
+    }
+    assert_int_equal(symlink("loop", inside(*state, "loop")), 0);
+    expect_error(path_kind(inside(*state, "loop"), &kind), ERROR_FILE, "loop: Too many levels");
+    char name[300] = "";
+    memset(name, 'x', sizeof name - 1);
+    expect_error(path_kind(inside(*state, name), &kind), ERROR_FILE, "File name too long");
 }
 
 static void makes_lists_and_removes_folders(void **state) {
@@ -381,7 +401,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(writes_through_links, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(compresses_by_name, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(reports_failed_writes, scratch_setup, scratch_teardown),
-        cmocka_unit_test_setup_teardown(joins_and_examines_paths, scratch_setup, scratch_teardown),
+        cmocka_unit_test(joins_and_takes_paths_apart),
+        cmocka_unit_test_setup_teardown(tells_what_is_there, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(makes_lists_and_removes_folders, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(publishes_folders, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(publishing_survives_kill, scratch_setup, scratch_teardown),

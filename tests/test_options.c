@@ -29,7 +29,8 @@ typedef struct {
 #define FIELD(member) .field = offsetof(Values, member)
 static const Option table[] = {
     {OPTION_HEADING, .doc = "Numbers"},
-    {OPTION_INTEGER, "batch", .argument = "N", .doc = "rows", .least = 1, .most = 1048576, FIELD(batch)},
+    {OPTION_INTEGER, "batch", .argument = "N", .doc = "rows", .least = 1, .most = 1048576, .travels = true,
+     FIELD(batch)},
     {OPTION_INTEGER, "seed", 's', "N", "random seed", .least = 0, .most = INT64_MAX, FIELD(seed)},
     {OPTION_NUMBER, "rate", .argument = "X", .doc = "speed", .low = 0, .high = HUGE_VAL, .above = true,
      FIELD(rate)},
@@ -39,7 +40,7 @@ static const Option table[] = {
     {OPTION_TEXT, "resume", .argument = "FOLDER", .doc = "go on", .bare = "last", FIELD(resume)},
     {OPTION_FLAG, "quiet", 'q', .doc = "say less", FIELD(quiet)},
     {OPTION_FLAG, "verbose", 'v', .doc = "say more", FIELD(verbose)},
-    {OPTION_CHOICE, "colour", .choices = "red|green|blue", .doc = "hue", FIELD(colour)},
+    {OPTION_CHOICE, "colour", .choices = "red|green|blue", .doc = "hue", .travels = true, FIELD(colour)},
     {OPTION_LIST, "sizes", .argument = "LIST", .doc = "sweep", .least = 1, .most = 64, FIELD(sizes)},
     {OPTION_TEXT, "config", .argument = "FILE", .doc = "a file", .command_line_only = true, FIELD(data)},
 };
@@ -230,15 +231,19 @@ static void test_help(void **state) {
 
 /* ---- configuration files ---- */
 
-static Status read_text(OptionSet *set, const char *json) {
+static Status read_text_by(Status (*read_file)(OptionSet *, const char *), OptionSet *set, const char *json) {
     char path[] = "/tmp/fusebox-options-XXXXXX";
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0);
     assert_int_equal(write(descriptor, json, strlen(json)), (ssize_t)strlen(json));
     close(descriptor);
-    Status status = options_read_file(set, path);
+    Status status = read_file(set, path);
     remove(path);
     return status;
+}
+
+static Status read_text(OptionSet *set, const char *json) {
+    return read_text_by(options_read_file, set, json);
 }
 
 /* The message after the path. */
@@ -275,6 +280,24 @@ static void test_file(void **state) {
     assert_null(read_text(&set, "{\"data\": \"later\", \"seed\": 5}"));
     assert_string_equal(v.data, "a b"); /* the first file wins */
     assert_int_equal(v.seed, 5);
+    options_close(&set);
+}
+
+/* Of a file that nobody named, only what travels is read, and it does not count as asked for. */
+static void test_travelling_file(void **state) {
+    (void)state;
+    OptionSet set;
+    Values v;
+    open_set(&set, &v);
+    assert_null(parse(&set, "--colour=blue"));
+    assert_null(read_text_by(
+        options_read_travelling, &set,
+        "{\"batch\": 9, \"colour\": \"red\", \"data\": \"x\", \"seed\": -1, \"config\": \"y\"}"));
+    assert_int_equal(v.batch, 9);
+    assert_int_equal(v.colour, BLUE);
+    assert_string_equal(v.data, "");
+    assert_int_equal(v.seed, 1);
+    assert_false(options_given(&set, "batch"));
     options_close(&set);
 }
 
@@ -345,9 +368,15 @@ static void test_round_trip(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),      cmocka_unit_test(test_forms),      cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_bad_numbers), cmocka_unit_test(test_help),       cmocka_unit_test(test_file),
-        cmocka_unit_test(test_bad_file),    cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_bad_numbers),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_bad_file),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_travelling_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,7 @@ static void test_train_contradictions(void **state) {
     train("--resume --out=runs/a", NULL);
     train("--resume=runs/a/step-5", NULL);
     train("--resume", "--resume needs --out=FOLDER, or a checkpoint: --resume=FOLDER");
+    train("--force", "--force has no effect without --resume=FOLDER");
     train("--save-every=5", "--save-every has no effect without --out=FOLDER");
     train("--keep=5", "--keep has no effect without --out=FOLDER");
     train("--dtype=fp64 --fused=0 --device=cpu", NULL);

@@ -62,19 +62,81 @@ static void test_resume_cuda_naive(void **state) {
     expect_resumes(*state, "cuda-naive", "--device=cuda --dtype=bf16 --fused=0 --accum=2");
 }
 
-/* --resume alone takes the newest in --out and goes on with its log. */
+/* --resume alone takes the newest in --out; told the same log again, it goes on with it. */
 static void test_resume_last(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " RUN "--steps=8 --log=whole.jsonl --schedule=constant -q");
     program_succeeds(folder, "train " RUN
                              "--steps=5 --log=last.jsonl --schedule=constant --save-every=2 --out=last -q");
     program_succeeds(folder, "rm -r last/step-00000004");
-    program_succeeds(folder, "train --resume --out=last --steps=8 -q");
+    program_succeeds(folder, "train --resume --out=last --log=last.jsonl --steps=8 -q");
     assert_string_equal(log_numbers(folder, "last.jsonl", 5), log_numbers(folder, "whole.jsonl", 5));
-    const Ran *ran = program_succeeds(folder, "train --resume --out=last --quiet=0");
+    const Ran *ran = program_succeeds(folder, "train --resume --out=last");
     expect_text(ran->output, "done: step 8 of 8 was done before; a larger --steps goes on");
     program_refuses(folder, ERROR_FILE, "no complete checkpoint in empty",
                     "train " RUN "--resume --out=empty");
+}
+
+/* A checkpoint may be a stranger's: what its options say of files, and of deleting, is not obeyed. */
+static void test_foreign_options(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder,
+                     "train " TINY " --steps=4 --save-every=2 --val-every=0 --seed=7 --out=foreign -q");
+    program_succeeds(folder, "train " TINY " --steps=3 --save-every=1 --val-every=0 --keep=0 --out=mine -q");
+    write_text_file(
+        inside(folder, "foreign/options.json"),
+        "{\"data\": \"text.txt\", \"device\": \"cpu\", \"batch\": 2, \"steps\": 4, \"val-every\": 0, "
+        "\"seed\": 7, \"out\": \"mine\", \"keep\": 1, \"log\": \"victim\", \"hash-trace\": \"victim\", "
+        "\"profile\": \"[3,4)\", \"profile-out\": \"mine\", \"config\": \"victim\"}");
+    program_succeeds(folder, "echo precious >victim && ls mine >before");
+    program_succeeds(folder, "train --resume=foreign/step-00000002 --out=own --log=own.jsonl -q");
+    program_succeeds(folder, "train --resume=foreign/step-00000002 -q");
+    program_succeeds(folder, "echo precious | cmp - victim && ls mine | cmp - before");
+    program_succeeds(folder,
+                     "cmp foreign/step-00000004/model.safetensors own/step-00000004/model.safetensors");
+}
+
+/* Options that are there but cannot be read are not options that are not there. */
+static void test_unreadable_options(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder, "train " TINY " --steps=1 --val-every=0 --out=unread -q && cd unread && "
+                             "rm options.json && ln -s options.json options.json");
+    program_refuses(folder, ERROR_FILE, "options.json: Too many levels",
+                    "train --resume --out=unread --steps=2 --data=text.txt -q");
+}
+
+/* Nor does --keep travel: a run that goes on leaves alone what was there before it, unless told. */
+static void test_resume_keeps(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder, "train " TINY " --steps=4 --save-every=1 --val-every=0 --keep=0 --out=kept -q");
+    program_succeeds(folder, "train --resume --out=kept --steps=7 -q");
+    const Ran *ran = program_succeeds(folder, "cd kept && ls -d step-*");
+    assert_string_equal(ran->output, "step-00000001\nstep-00000002\nstep-00000003\nstep-00000004\n"
+                                     "step-00000006\nstep-00000007\n");
+    program_succeeds(folder, "train --resume --out=kept --keep=2 --steps=8 -q");
+    ran = program_succeeds(folder, "cd kept && ls -d step-*");
+    assert_string_equal(ran->output, "step-00000007\nstep-00000008\n");
+}
+
+/* Back in one's own run: what was saved later is given up or left alone, never in the way of what is new. */
+static void test_go_back(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder, "train " TINY " --steps=10 --save-every=1 --val-every=0 --keep=0 --out=line -q");
+    program_refuses(folder, ERROR_USAGE, "line holds later checkpoints, up to step-00000010",
+                    "train --resume=line/step-00000005 --out=./line --keep=1 --steps=8 -q");
+    program_refuses(folder, ERROR_USAGE, "fork already holds step-00000001",
+                    "train " TINY
+                    " --steps=1 --out=fork -q && train --resume=line/step-00000005 --out=fork -q");
+    const Ran *ran = program_succeeds(folder, "cd line && ls -d step-* | wc -l");
+    assert_int_equal(strtol(ran->output, NULL, 10), 10);
+    program_succeeds(folder,
+                     "train --resume=line/step-00000005 --out=line --force --steps=8 --save-every=2 -q");
+    ran = program_succeeds(folder, "cd line && ls -d step-*");
+    assert_string_equal(ran->output, "step-00000001\nstep-00000002\nstep-00000003\nstep-00000004\n"
+                                     "step-00000005\nstep-00000006\nstep-00000008\n");
+    program_succeeds(folder, "train --resume=line/step-00000008 --out=line --force --steps=9 -q");
+    ran = program_succeeds(folder, "cd line && ls -d step-* | tail -2");
+    assert_string_equal(ran->output, "step-00000008\nstep-00000009\n");
 }
 
 /* ---- signals ---- */
@@ -93,7 +155,8 @@ static void expect_saves(const char *folder, int number) {
     assert_int_equal(log_step(log_last(events, "end")), step);
     assert_string_equal(json_string_value(json_object_get(log_last(events, "end"), "reason")), "interrupted");
     json_decref(events);
-    program_succeeds(folder, "train --resume --out=halted --steps=%" PRId64 " -q", step + 4);
+    program_succeeds(folder, "train --resume --out=halted --log=halted.jsonl --steps=%" PRId64 " -q",
+                     step + 4);
     program_succeeds(folder, "train " ENDLESS "--steps=%" PRId64 " --log=through.jsonl -q", step + 4);
     /* Long runs are compared near the signal only. */
     int64_t after = step > 100 ? step - 100 : 0;
@@ -109,7 +172,7 @@ static void test_terminate(void **state) {
     expect_saves(*state, SIGTERM);
 }
 
-/* A second run leaves the first one's folder alone. */
+/* A second run leaves the first one's folder alone, whatever it finds there. */
 static void test_two_at_once(void **state) {
     const char *folder = *state;
     pid_t program = program_start(folder, "train " ENDLESS
@@ -117,6 +180,8 @@ static void test_two_at_once(void **state) {
     log_wait(folder, "both.jsonl", program, "save", 1);
     program_refuses(folder, ERROR_FILE, "another process writes into both now",
                     "train --resume --out=both --steps=1000000");
+    program_refuses(folder, ERROR_FILE, "another process writes into both now",
+                    "train " TINY " --steps=1 --hash-trace=both.jsonl --out=both");
     assert_true(program_runs(program));
     assert_int_equal(kill(program, SIGTERM), 0);
     assert_int_equal(program_end(folder, program)->code, 0);
@@ -191,8 +256,8 @@ static void test_kill(void **state) {
         assert_true(step >= log_step(log_last(events, "save")));
         json_decref(events);
     }
-    program_succeeds(folder, "train --resume --out=killed --steps=%" PRId64 " --log=survived.jsonl -q",
-                     step + 2);
+    program_succeeds(
+        folder, "train --resume --out=killed --keep=2 --steps=%" PRId64 " --log=survived.jsonl -q", step + 2);
     program_succeeds(folder, "train " ENDLESS "--steps=%" PRId64 " --log=never.jsonl -q", step + 2);
     const char *numbers = log_numbers(folder, "survived.jsonl", 0);
     assert_true(strlen(numbers) > 0);
@@ -211,6 +276,8 @@ int main(void) {
         cmocka_unit_test(test_terminate),         cmocka_unit_test(test_second_interrupt),
         cmocka_unit_test(test_second_terminate),  cmocka_unit_test(test_kill),
         cmocka_unit_test(test_two_at_once),       cmocka_unit_test(test_other_sizes),
+        cmocka_unit_test(test_foreign_options),   cmocka_unit_test(test_resume_keeps),
+        cmocka_unit_test(test_go_back),           cmocka_unit_test(test_unreadable_options),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

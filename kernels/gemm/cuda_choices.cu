@@ -45,11 +45,9 @@ bool choices_wanted() {
 static char *choices_read(const char *path) {
     char *text = NULL;
     int64_t length;
-    if (path_exists(path)) {
-        Status status = file_read(path, FILE_LIMIT, &text, &length);
-        if (!status) return text;
-        status_free(status);
-    }
+    Status status = file_read(path, FILE_LIMIT, &text, &length);
+    if (!status) return text;
+    status_free(status);
     return memory_text("");
 }
 

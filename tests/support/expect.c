@@ -39,6 +39,12 @@ const char *inside(const char *folder, const char *name) {
     return path;
 }
 
+bool path_exists(const char *path) {
+    PathKind kind;
+    expect_ok(path_kind(path, &kind));
+    return kind != PATH_ABSENT;
+}
+
 void write_bytes(const char *path, const void *data, size_t bytes) {
     FILE *file = fopen(path, "wb");
     assert_non_null(file);

@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,6 +22,8 @@ int scratch_teardown(void **state);
 
 /* "folder/name", in a buffer that the next 16 calls leave alone. */
 const char *inside(const char *folder, const char *name);
+/* Fails the test where that cannot be told. */
+bool path_exists(const char *path);
 void write_bytes(const char *path, const void *data, size_t bytes);
 void write_text_file(const char *path, const char *text);
 
