@@ -40,7 +40,7 @@ static Share share_text(const char *before, double share) {
 static void print_forms(const Trainer *t) {
     printf("  %-18s", "fused");
     for (int i = 0; i < OP_COUNT; i++) {
-        bool asked = t->ctx.fuses >> i & 1, has = op_form(&t->ctx, (Operation)i) == FORM_FUSED;
+        bool asked = t->ctx.fuses >> i & 1, has = op_form(&t->ctx, (Operation)i, t->ctx.dtype) == FORM_FUSED;
         printf(" %s%s", operation_name((Operation)i),
                has     ? ""
                : asked ? " (naive: no fused form here)"

@@ -4,7 +4,8 @@
 #ifndef KERNELS_CHECK_H
 #define KERNELS_CHECK_H
 
-#include "kernels/op.h"
+#include "base/status.h"
+#include "base/tensor.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -67,12 +67,10 @@ static Status check_output(Ctx *ctx, const Output *output) {
                 ctx->call ? ctx->call : operation_name(ctx->operation), i);
 }
 
-enum { OUTPUTS = sizeof((Call *)0)->outputs / sizeof(Output) };
-
 Status guard_check(Ctx *ctx, const Call *call) {
     TRY(ctx->device->synchronize(ctx->device));
     TRY(check_canaries(ctx));
-    for (int i = 0; i < OUTPUTS && !tensor_empty(call->outputs[i].tensor); i++)
+    for (int i = 0; i < CALL_OUTPUTS && !tensor_empty(call->outputs[i].tensor); i++)
         TRY(check_output(ctx, &call->outputs[i]));
     return OK;
 }
@@ -85,7 +83,7 @@ static uint64_t hash_bytes(const unsigned char *bytes, size_t count) {
 }
 
 Status guard_hash(Ctx *ctx, const Call *call) {
-    for (int i = 0; i < OUTPUTS && !tensor_empty(call->outputs[i].tensor); i++) {
+    for (int i = 0; i < CALL_OUTPUTS && !tensor_empty(call->outputs[i].tensor); i++) {
         const Output *output = &call->outputs[i];
         void *bytes;
         TRY(guard_download(ctx, output->tensor, &bytes));

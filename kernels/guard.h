@@ -2,7 +2,7 @@
 #ifndef KERNELS_GUARD_H
 #define KERNELS_GUARD_H
 
-#include "kernels/op.h"
+#include "kernels/ctx.h"
 
 #ifdef __cplusplus
 extern "C" {

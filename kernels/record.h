@@ -3,7 +3,7 @@
 #ifndef KERNELS_RECORD_H
 #define KERNELS_RECORD_H
 
-#include "kernels/op.h"
+#include "kernels/ctx.h"
 
 #ifdef __cplusplus
 extern "C" {

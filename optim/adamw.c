@@ -37,6 +37,7 @@ Status adamw_update(Ctx *ctx, const Adamw *a) {
      * Read: gradient, m, v, weight; written: m, v, weight, and the narrow copy. */
     Call call = {.operation = OP_ADAMW,
                  .pass = PASS_UPDATE,
+                 .dtype = a->weight.dtype,
                  .contract = a,
                  .work = {.flops = 19 * elements, .bytes = elements * (7 * wide + narrow)},
                  .outputs = {{"weight", a->weight}, {"m", a->m}, {"v", a->v}}};

@@ -63,7 +63,7 @@ static void update(const Adamw *a, Constants c, float decay, int64_t first, int6
     }
 }
 
-Status adamw_update_cpu_fused(Ctx *ctx, const void *contract) {
+static Status adamw_update_cpu_fused(Ctx *ctx, const void *contract) {
     const Adamw *a = contract;
     int64_t elements = tensor_count(a->weight), blocks = (elements + BLOCK - 1) / BLOCK;
     Tensor partial; // (blocks) fp64
@@ -94,3 +94,4 @@ Status adamw_update_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(ADAMW, UPDATE, CPU, FUSED, F32, adamw_update_cpu_fused);

@@ -80,7 +80,7 @@ static void step(Ctx *ctx, const Adamw *a, const Slice *s) {
     PRIMITIVE (ctx, "update") update(s, state[ADAMW_LEARNING_RATE], (real)a->eps);
 }
 
-Status SPEC(adamw_update)(Ctx *ctx, const void *contract) {
+static Status adamw_update_cpu_naive(Ctx *ctx, const void *contract) {
     const Adamw *a = contract;
     int64_t largest = 0;
     for (int i = 0; i < a->count; i++) largest = a->counts[i] > largest ? a->counts[i] : largest;
@@ -106,3 +106,4 @@ Status SPEC(adamw_update)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "count update") ((real *)a->state.data)[ADAMW_UPDATES] += 1;
     return OK;
 }
+SLOT(ADAMW, UPDATE, CPU, NAIVE, REAL_DTYPE, adamw_update_cpu_naive);

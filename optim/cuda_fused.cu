@@ -158,6 +158,9 @@ Status update_all(Ctx *ctx, const Adamw *a) {
 
 } // namespace
 
-Status adamw_update_cuda_fused(Ctx *ctx, const void *contract) {
-    DISPATCH_FLOAT(ctx->dtype, T, return update_all<T>(ctx, (const Adamw *)contract));
+template <class T>
+static Status adamw_update_cuda_fused(Ctx *ctx, const void *contract) {
+    return update_all<T>(ctx, (const Adamw *)contract);
 }
+SLOT(ADAMW, UPDATE, CUDA, FUSED, F32, adamw_update_cuda_fused<float>);
+SLOT(ADAMW, UPDATE, CUDA, FUSED, BF16, adamw_update_cuda_fused<bf16>);

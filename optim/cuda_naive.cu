@@ -238,7 +238,7 @@ static Status take_scratch(Ctx *ctx, const Adamw *a, Scratch *scratch) {
     return take(ctx, ARENA_SCRATCH, "adamw.v_hat", F32, shape1(largest), &scratch->v_hat);
 }
 
-Status adamw_update_cuda_naive(Ctx *ctx, const void *contract) {
+static Status adamw_update_cuda_naive(Ctx *ctx, const void *contract) {
     const Adamw *a = static_cast<const Adamw *>(contract);
     Scratch scratch;
     TRY(take_scratch(ctx, a, &scratch));
@@ -254,3 +254,5 @@ Status adamw_update_cuda_naive(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "count update") TRY(LAUNCH(ctx, count_update, 1, 1, 0, state));
     return OK;
 }
+SLOT(ADAMW, UPDATE, CUDA, NAIVE, F32, adamw_update_cuda_naive);
+SLOT(ADAMW, UPDATE, CUDA, NAIVE, BF16, adamw_update_cuda_naive);

@@ -197,11 +197,9 @@ static double number_of(const json_t *object, const char *key) {
 
 static bool is_operation(const char *name) {
     static const char *const names[] = {
-#define OPERATION(operation, NAME) #operation,
-#define ENTRY(operation, pass, NAME, PASS)
+#define OPERATION(operation, NAME, CATEGORY) #operation,
 #include "kernels/ops.def"
 #undef OPERATION
-#undef ENTRY
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], name) == 0) return true;

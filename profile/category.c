@@ -26,11 +26,9 @@ static bool is_product(Operation operation, const char *name) {
 
 Category category_of(Operation operation, const char *name) {
     static const Category of_operations[OP_COUNT] = {
-        [OP_EMBED] = CATEGORY_EMBEDDING,     [OP_DROPOUT] = CATEGORY_ELEMENTWISE,
-        [OP_NORM] = CATEGORY_NORMALIZATION,  [OP_LINEAR] = CATEGORY_MATRIX,
-        [OP_ATTENTION] = CATEGORY_ATTENTION, [OP_GATHER] = CATEGORY_MEMORY,
-        [OP_LOSS] = CATEGORY_LOSS,           [OP_DECODE] = CATEGORY_MATRIX,
-        [OP_ADAMW] = CATEGORY_OPTIMIZER,
+#define OPERATION(name, NAME, CATEGORY) [OP_##NAME] = CATEGORY_##CATEGORY,
+#include "kernels/ops.def"
+#undef OPERATION
     };
     static const char *const moves[] = {"split heads",     "merge heads", "cache append",
                                         "append to cache", "cache",       NULL};

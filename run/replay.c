@@ -9,7 +9,7 @@ bool replay_allowed(const Ctx *ctx) {
     if (ctx->measuring || ctx->check || ctx->observe) return false;
     if (ctx->recorder && !recorder_captures(ctx->recorder)) return false;
     for (int i = 0; i < OP_COUNT; i++)
-        if (op_form(ctx, (Operation)i) != FORM_FUSED) return false;
+        if (op_form(ctx, (Operation)i, ctx->dtype) != FORM_FUSED) return false;
     return true;
 }
 

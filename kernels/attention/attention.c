@@ -77,7 +77,7 @@ Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     int64_t batch = batch_of(a), queries = queries_of(a), keys = keys_of(a);
     if (ctx->training)
         TRY(take(ctx, saved, "attention.lse", wide_dtype(ctx), shape3(batch, a->heads, queries), &a->lse));
-    if (ctx->training && op_form(ctx, OP_ATTENTION) == FORM_NAIVE)
+    if (ctx->training && op_form(ctx, OP_ATTENTION, a->q.dtype) == FORM_NAIVE)
         TRY(take(ctx, saved, "attention.probabilities", ctx->dtype, shape4(batch, a->heads, queries, keys),
                  &a->probabilities));
     if (batch * queries == 0) return OK;
@@ -89,6 +89,7 @@ Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
                  2 * (size_t)(batch * a->past * tensor_width(a->k)) * dtype_size(ctx->dtype);
     Call call = {.operation = OP_ATTENTION,
                  .pass = PASS_FORWARD,
+                 .dtype = a->q.dtype,
                  .contract = a,
                  .work = {.flops = 2 * product_flops(a), .bytes = (double)bytes},
                  .outputs = {{"y", a->y}}};
@@ -103,7 +104,7 @@ Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
     int64_t kv_rows = batch * keys, kv_width = tensor_width(a->k);
     TRY(check_that("attention", tensor_empty(a->cache_k), "there is no backward pass through a cache"));
     TRY(check_dense("attention", "lse", a->lse, wide_dtype(ctx), batch * a->heads, queries));
-    if (op_form(ctx, OP_ATTENTION) == FORM_NAIVE)
+    if (op_form(ctx, OP_ATTENTION, a->q.dtype) == FORM_NAIVE)
         TRY(check_dense("attention", "probabilities", a->probabilities, ctx->dtype,
                         batch * a->heads * queries, keys));
     TRY(check_dense("attention", "dy", b->dy, ctx->dtype, q_rows, q_width));
@@ -116,6 +117,7 @@ Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
      * dQ, dK. */
     Call call = {.operation = OP_ATTENTION,
                  .pass = PASS_BACKWARD,
+                 .dtype = a->q.dtype,
                  .contract = b,
                  .work = {.flops = 5 * product_flops(a), .bytes = (double)bytes},
                  .outputs = {{"dq", b->dq}, {"dk", b->dk}, {"dv", b->dv}}};

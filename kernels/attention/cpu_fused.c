@@ -213,7 +213,7 @@ static void append(const Problem *p, Tensor from, Tensor cache) {
                    bytes);
 }
 
-Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const AttentionForward *a = contract;
     const Problem p = unpack(ctx, a);
     bool few = p.queries <= FEW_QUERIES;
@@ -242,6 +242,7 @@ Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(ATTENTION, FORWARD, CPU, FUSED, F32, attention_forward_cpu_fused);
 
 /* Scratch of one thread in the backward pass. */
 typedef struct {
@@ -343,7 +344,7 @@ static void backward_head(const Problem *p, const AttentionBackward *g, int64_t 
     }
 }
 
-Status attention_backward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status attention_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const AttentionBackward *g = contract;
     const Problem p = unpack(ctx, g->forward);
     Tensor scratch; // (threads, floats)
@@ -357,3 +358,4 @@ Status attention_backward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(ATTENTION, BACKWARD, CPU, FUSED, F32, attention_backward_cpu_fused);

@@ -157,7 +157,7 @@ static Status drop_probabilities(Ctx *ctx, const AttentionForward *a, Tensor *p)
     return OK;
 }
 
-Status SPEC(attention_forward)(Ctx *ctx, const void *contract) {
+static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const AttentionForward *a = contract;
     const Sizes s = sizes_of(a);
     const Dtype dtype = a->q.dtype;
@@ -190,6 +190,7 @@ Status SPEC(attention_forward)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "merge heads") merge_heads(y, a->y);
     return OK;
 }
+SLOT(ATTENTION, FORWARD, CPU, NAIVE, REAL_DTYPE, attention_forward_cpu_naive);
 
 static void row_dot(const real *x, const real *y, int64_t rows, int64_t width, real *dot) {
     for (int64_t i = 0; i < rows; i++) {
@@ -204,7 +205,7 @@ static void softmax_gradient(const real *p, const real *delta, int64_t rows, int
         for (int64_t j = i * width; j < (i + 1) * width; j++) dp[j] = p[j] * (dp[j] - delta[i]);
 }
 
-Status SPEC(attention_backward)(Ctx *ctx, const void *contract) {
+static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const AttentionBackward *b = contract;
     const AttentionForward *a = b->forward;
     const Sizes s = sizes_of(a);
@@ -246,3 +247,4 @@ Status SPEC(attention_backward)(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(ATTENTION, BACKWARD, CPU, NAIVE, REAL_DTYPE, attention_backward_cpu_naive);

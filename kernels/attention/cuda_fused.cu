@@ -163,7 +163,7 @@ Status backward(Ctx *ctx, const Problem *p) {
 } // namespace
 } // namespace attention
 
-extern "C" Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
+static Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const AttentionForward *a = static_cast<const AttentionForward *>(contract);
     attention::Problem p;
     TRY(attention::make_problem(a, &p));
@@ -173,8 +173,10 @@ extern "C" Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "flash forward") TRY(attention::forward(ctx, &p));
     return OK;
 }
+SLOT(ATTENTION, FORWARD, CUDA, FUSED, F32, attention_forward_cuda_fused);
+SLOT(ATTENTION, FORWARD, CUDA, FUSED, BF16, attention_forward_cuda_fused);
 
-extern "C" Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) {
+static Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) {
     const AttentionBackward *a = static_cast<const AttentionBackward *>(contract);
     attention::Problem p;
     TRY(attention::make_problem(a->forward, &p));
@@ -192,3 +194,5 @@ extern "C" Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) 
     PRIMITIVE (ctx, "flash backward") TRY(attention::backward(ctx, &p));
     return OK;
 }
+SLOT(ATTENTION, BACKWARD, CUDA, FUSED, F32, attention_backward_cuda_fused);
+SLOT(ATTENTION, BACKWARD, CUDA, FUSED, BF16, attention_backward_cuda_fused);

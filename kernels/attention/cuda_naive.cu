@@ -439,12 +439,18 @@ Status backward(Ctx *ctx, const AttentionBackward *b) {
 
 } // namespace
 
-Status attention_forward_cuda_naive(Ctx *ctx, const void *contract) {
+template <class T>
+static Status attention_forward_cuda_naive(Ctx *ctx, const void *contract) {
     const AttentionForward *a = static_cast<const AttentionForward *>(contract);
-    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, a));
+    return forward<T>(ctx, a);
 }
+SLOT(ATTENTION, FORWARD, CUDA, NAIVE, F32, attention_forward_cuda_naive<float>);
+SLOT(ATTENTION, FORWARD, CUDA, NAIVE, BF16, attention_forward_cuda_naive<bf16>);
 
-Status attention_backward_cuda_naive(Ctx *ctx, const void *contract) {
+template <class T>
+static Status attention_backward_cuda_naive(Ctx *ctx, const void *contract) {
     const AttentionBackward *b = static_cast<const AttentionBackward *>(contract);
-    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, b));
+    return backward<T>(ctx, b);
 }
+SLOT(ATTENTION, BACKWARD, CUDA, NAIVE, F32, attention_backward_cuda_naive<float>);
+SLOT(ATTENTION, BACKWARD, CUDA, NAIVE, BF16, attention_backward_cuda_naive<bf16>);

@@ -33,7 +33,7 @@ static Status take_rows(Ctx *ctx, const Decode *d, Row *row) {
 
 static Status run(Ctx *ctx, Form form, Operation operation, const void *contract) {
     Operation whole = ctx->operation;
-    OpFunction function = op_function(ctx->device->backend, ctx->dtype, operation, PASS_FORWARD, form);
+    OpFunction function = slot_function(ctx->device->backend, ctx->dtype, operation, PASS_FORWARD, form);
     if (!function)
         return fail(ERROR_INTERNAL, "decode: %s has no %s form for %s on this device",
                     operation_name(operation), form_name(form), dtype_name(ctx->dtype));

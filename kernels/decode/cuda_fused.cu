@@ -181,8 +181,11 @@ Status forward(Ctx *ctx, const Decode *d) {
 } // namespace
 } // namespace decode
 
-Status decode_forward_cuda_fused(Ctx *ctx, const void *contract) {
+template <class T>
+static Status decode_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const Decode *d = static_cast<const Decode *>(contract);
     if (!decode::fits(ctx, d)) return decode_compose(ctx, d, FORM_FUSED);
-    DISPATCH_FLOAT(ctx->dtype, T, return decode::forward<T>(ctx, d));
+    return decode::forward<T>(ctx, d);
 }
+SLOT(DECODE, FORWARD, CUDA, FUSED, F32, decode_forward_cuda_fused<float>);
+SLOT(DECODE, FORWARD, CUDA, FUSED, BF16, decode_forward_cuda_fused<bf16>);

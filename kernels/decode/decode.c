@@ -126,6 +126,7 @@ Status decode_forward(Ctx *ctx, const Decode *d) {
     TRY(check(ctx, d));
     Call call = {.operation = OP_DECODE,
                  .pass = PASS_FORWARD,
+                 .dtype = d->token.dtype,
                  .contract = d,
                  .work = work_of(ctx, d),
                  .outputs = {{"logits", d->logits}}};

@@ -18,14 +18,16 @@ static void drop(Ctx *ctx, const Dropout *dropout, Tensor x, Tensor y) {
     for (int64_t i = 0; i < rows; i++) dropout_row(&mask, i, float_row(x, i), width, float_row(y, i));
 }
 
-Status dropout_forward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status dropout_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const DropoutForward *d = contract;
     PRIMITIVE (ctx, "dropout") drop(ctx, &d->dropout, d->x, d->y);
     return OK;
 }
+SLOT(DROPOUT, FORWARD, CPU, FUSED, F32, dropout_forward_cpu_fused);
 
-Status dropout_backward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status dropout_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const DropoutBackward *d = contract;
     PRIMITIVE (ctx, "dropout gradient") drop(ctx, &d->forward->dropout, d->dy, d->dx);
     return OK;
 }
+SLOT(DROPOUT, BACKWARD, CPU, FUSED, F32, dropout_backward_cpu_fused);

@@ -10,16 +10,18 @@ void SPEC(dropout_apply)(const Dropout *dropout, const real *x, int64_t rows, in
         }
 }
 
-Status SPEC(dropout_forward)(Ctx *ctx, const void *contract) {
+static Status dropout_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const DropoutForward *d = contract;
     PRIMITIVE (ctx, "dropout")
         SPEC(dropout_apply)(&d->dropout, d->x.data, tensor_rows(d->x), tensor_width(d->x), d->y.data);
     return OK;
 }
+SLOT(DROPOUT, FORWARD, CPU, NAIVE, REAL_DTYPE, dropout_forward_cpu_naive);
 
-Status SPEC(dropout_backward)(Ctx *ctx, const void *contract) {
+static Status dropout_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const DropoutBackward *d = contract;
     PRIMITIVE (ctx, "dropout gradient") SPEC(dropout_apply)
     (&d->forward->dropout, d->dy.data, tensor_rows(d->dy), tensor_width(d->dy), d->dx.data);
     return OK;
 }
+SLOT(DROPOUT, BACKWARD, CPU, NAIVE, REAL_DTYPE, dropout_backward_cpu_naive);

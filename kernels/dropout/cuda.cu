@@ -25,22 +25,22 @@ Status dropout_apply(Ctx *ctx, const Dropout &dropout, Tensor x, Tensor y) {
     DISPATCH_FLOAT(x.dtype, T, return apply<T>(ctx, dropout, x, y));
 }
 
-Status dropout_forward_cuda_naive(Ctx *ctx, const void *contract) {
+static Status dropout_forward_cuda(Ctx *ctx, const void *contract) {
     const DropoutForward *d = static_cast<const DropoutForward *>(contract);
     PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, d->dropout, d->x, d->y));
     return OK;
 }
+SLOT(DROPOUT, FORWARD, CUDA, NAIVE, F32, dropout_forward_cuda);
+SLOT(DROPOUT, FORWARD, CUDA, NAIVE, BF16, dropout_forward_cuda);
+SLOT(DROPOUT, FORWARD, CUDA, FUSED, F32, dropout_forward_cuda);
+SLOT(DROPOUT, FORWARD, CUDA, FUSED, BF16, dropout_forward_cuda);
 
-Status dropout_backward_cuda_naive(Ctx *ctx, const void *contract) {
+static Status dropout_backward_cuda(Ctx *ctx, const void *contract) {
     const DropoutBackward *d = static_cast<const DropoutBackward *>(contract);
     PRIMITIVE (ctx, "dropout gradient") TRY(dropout_apply(ctx, d->forward->dropout, d->dy, d->dx));
     return OK;
 }
-
-Status dropout_forward_cuda_fused(Ctx *ctx, const void *contract) {
-    return dropout_forward_cuda_naive(ctx, contract);
-}
-
-Status dropout_backward_cuda_fused(Ctx *ctx, const void *contract) {
-    return dropout_backward_cuda_naive(ctx, contract);
-}
+SLOT(DROPOUT, BACKWARD, CUDA, NAIVE, F32, dropout_backward_cuda);
+SLOT(DROPOUT, BACKWARD, CUDA, NAIVE, BF16, dropout_backward_cuda);
+SLOT(DROPOUT, BACKWARD, CUDA, FUSED, F32, dropout_backward_cuda);
+SLOT(DROPOUT, BACKWARD, CUDA, FUSED, BF16, dropout_backward_cuda);

@@ -21,6 +21,7 @@ Status dropout_forward(Ctx *ctx, const DropoutForward *d) {
     if (tensor_count(d->x) == 0) return OK;
     Call call = {.operation = OP_DROPOUT,
                  .pass = PASS_FORWARD,
+                 .dtype = d->x.dtype,
                  .contract = d,
                  .work = {(double)tensor_count(d->x), 2 * (double)tensor_bytes(d->x)},
                  .outputs = {{"y", d->y}}};
@@ -36,6 +37,7 @@ Status dropout_backward(Ctx *ctx, const DropoutBackward *d) {
     if (tensor_count(f->x) == 0) return OK;
     Call call = {.operation = OP_DROPOUT,
                  .pass = PASS_BACKWARD,
+                 .dtype = f->x.dtype,
                  .contract = d,
                  .work = {(double)tensor_count(f->x), 2 * (double)tensor_bytes(f->x)},
                  .outputs = {{"dx", d->dx}}};

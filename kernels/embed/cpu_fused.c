@@ -2,7 +2,7 @@
 #include "kernels/embed/embed.h"
 #include "kernels/simd.h"
 
-Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const EmbedForward *e = contract;
     int64_t rows = tensor_count(e->tokens), columns = tensor_width(e->tokens), width = tensor_width(e->y);
     bool placed = !tensor_empty(e->position), segmented = !tensor_empty(e->segment);
@@ -26,6 +26,7 @@ Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(EMBED, FORWARD, CPU, FUSED, F32, embed_forward_cpu_fused);
 
 /* Columns [first, last) of every row of dy, in order. */
 static void scatter_columns(const EmbedBackward *e, int64_t first, int64_t last) {
@@ -53,7 +54,7 @@ static void scatter_columns(const EmbedBackward *e, int64_t first, int64_t last)
 
 /* Every thread owns columns, whole cache lines of them, and walks all rows: no two threads meet, and each
  * sum runs in the order of the rows, whatever the number of threads. */
-Status embed_backward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status embed_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const EmbedBackward *e = contract;
     int64_t width = tensor_width(e->dy), threads = cpu_threads(ctx);
     int64_t share =
@@ -65,3 +66,4 @@ Status embed_backward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(EMBED, BACKWARD, CPU, FUSED, F32, embed_backward_cpu_fused);

@@ -27,7 +27,7 @@ static void add(const real *x, int64_t count, real *y) {
     for (int64_t i = 0; i < count; i++) y[i] += x[i];
 }
 
-Status SPEC(embed_forward)(Ctx *ctx, const void *contract) {
+static Status embed_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const EmbedForward *e = contract;
     int64_t batch = tensor_rows(e->tokens), columns = tensor_width(e->tokens), width = tensor_width(e->y);
     PRIMITIVE (ctx, "token gather") gather(e->token.data, e->tokens.data, batch * columns, width, e->y.data);
@@ -49,6 +49,7 @@ Status SPEC(embed_forward)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "add") add(kinds.data, tensor_count(e->y), e->y.data);
     return OK;
 }
+SLOT(EMBED, FORWARD, CPU, NAIVE, REAL_DTYPE, embed_forward_cpu_naive);
 
 /* rows NULL: all 0 */
 static void scatter_add(const real *dy, const int32_t *rows, int64_t count, int64_t width, real factor,
@@ -58,7 +59,7 @@ static void scatter_add(const real *dy, const int32_t *rows, int64_t count, int6
             dtable[(rows ? rows[n] : 0) * width + c] += factor * dy[n * width + c];
 }
 
-Status SPEC(embed_backward)(Ctx *ctx, const void *contract) {
+static Status embed_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const EmbedBackward *e = contract;
     const EmbedForward *f = e->forward;
     int64_t batch = tensor_rows(f->tokens), columns = tensor_width(f->tokens), width = tensor_width(f->y);
@@ -75,3 +76,4 @@ Status SPEC(embed_backward)(Ctx *ctx, const void *contract) {
             scatter_add(e->dy.data, f->segments.data, batch * columns, width, 1, e->dsegment.data);
     return OK;
 }
+SLOT(EMBED, BACKWARD, CPU, NAIVE, REAL_DTYPE, embed_backward_cpu_naive);

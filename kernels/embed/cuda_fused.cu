@@ -225,10 +225,16 @@ Status backward(Ctx *ctx, const EmbedBackward *e) {
 
 } // namespace
 
-Status embed_forward_cuda_fused(Ctx *ctx, const void *contract) {
-    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, (const EmbedForward *)contract));
+template <class T>
+static Status embed_forward_cuda_fused(Ctx *ctx, const void *contract) {
+    return forward<T>(ctx, (const EmbedForward *)contract);
 }
+SLOT(EMBED, FORWARD, CUDA, FUSED, F32, embed_forward_cuda_fused<float>);
+SLOT(EMBED, FORWARD, CUDA, FUSED, BF16, embed_forward_cuda_fused<bf16>);
 
-Status embed_backward_cuda_fused(Ctx *ctx, const void *contract) {
-    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, (const EmbedBackward *)contract));
+template <class T>
+static Status embed_backward_cuda_fused(Ctx *ctx, const void *contract) {
+    return backward<T>(ctx, (const EmbedBackward *)contract);
 }
+SLOT(EMBED, BACKWARD, CUDA, FUSED, F32, embed_backward_cuda_fused<float>);
+SLOT(EMBED, BACKWARD, CUDA, FUSED, BF16, embed_backward_cuda_fused<bf16>);

@@ -80,10 +80,13 @@ static Status forward(Ctx *ctx, const EmbedForward *e) {
     return OK;
 }
 
-Status embed_forward_cuda_naive(Ctx *ctx, const void *contract) {
+template <class T>
+static Status embed_forward_cuda_naive(Ctx *ctx, const void *contract) {
     const EmbedForward *e = static_cast<const EmbedForward *>(contract);
-    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, e));
+    return forward<T>(ctx, e);
 }
+SLOT(EMBED, FORWARD, CUDA, NAIVE, F32, embed_forward_cuda_naive<float>);
+SLOT(EMBED, FORWARD, CUDA, NAIVE, BF16, embed_forward_cuda_naive<bf16>);
 
 /* dposition[i] += sum over b of dy[b,i], for the `period` elements i of one batch row. */
 template <class T, int N>
@@ -110,7 +113,8 @@ static Status position_sum(Ctx *ctx, const EmbedBackward *e) {
                            period, dposition);
 }
 
-Status embed_backward_cuda_naive(Ctx *ctx, const void *contract) {
+template <class T>
+static Status embed_backward_cuda_naive(Ctx *ctx, const void *contract) {
     const EmbedBackward *e = static_cast<const EmbedBackward *>(contract);
     const EmbedForward *f = e->forward;
     int64_t vocabulary = tensor_rows(f->token);
@@ -119,6 +123,8 @@ Status embed_backward_cuda_naive(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "token sort") TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
     PRIMITIVE (ctx, "token scatter add") TRY(token_scatter_add(ctx, &sort, e->dy, f->scale, e->dtoken));
     if (!tensor_empty(e->dposition))
-        PRIMITIVE (ctx, "position sum") DISPATCH_FLOAT(ctx->dtype, T, TRY(position_sum<T>(ctx, e)));
+        PRIMITIVE (ctx, "position sum") TRY(position_sum<T>(ctx, e));
     return tensor_empty(e->dsegment) ? OK : segment_sums(ctx, e->dy, f->segments, e->dsegment);
 }
+SLOT(EMBED, BACKWARD, CUDA, NAIVE, F32, embed_backward_cuda_naive<float>);
+SLOT(EMBED, BACKWARD, CUDA, NAIVE, BF16, embed_backward_cuda_naive<bf16>);

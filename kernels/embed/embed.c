@@ -44,6 +44,7 @@ Status embed_forward(Ctx *ctx, const EmbedForward *e) {
                   (segmented ? (double)tensor_rows(e->segment) : 0);
     Call call = {.operation = OP_EMBED,
                  .pass = PASS_FORWARD,
+                 .dtype = e->token.dtype,
                  .contract = e,
                  .work = {.flops = elements * (placed + segmented + (e->scale != 1)),
                           .bytes = (double)tensor_bytes(e->tokens) + (double)tensor_bytes(e->segments) +
@@ -77,6 +78,7 @@ Status embed_backward(Ctx *ctx, const EmbedBackward *e) {
     double accumulated = (double)width * rows;
     Call call = {.operation = OP_EMBED,
                  .pass = PASS_BACKWARD,
+                 .dtype = f->token.dtype,
                  .contract = e,
                  .work = {.flops = elements * (1 + learned + segmented + (f->scale != 1)),
                           .bytes = (double)tensor_bytes(f->tokens) + (double)tensor_bytes(f->segments) +

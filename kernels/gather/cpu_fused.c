@@ -2,7 +2,7 @@
 #include "kernels/gather/gather.h"
 #include "kernels/simd.h"
 
-Status gather_forward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status gather_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const GatherForward *g = contract;
     int64_t rows = tensor_rows(g->y);
     size_t bytes = (size_t)tensor_width(g->y) * sizeof(float);
@@ -18,8 +18,9 @@ Status gather_forward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(GATHER, FORWARD, CPU, FUSED, F32, gather_forward_cpu_fused);
 
-Status gather_backward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status gather_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const GatherBackward *g = contract;
     int64_t rows = tensor_rows(g->dy);
     size_t bytes = (size_t)tensor_width(g->dy) * sizeof(float);
@@ -32,3 +33,4 @@ Status gather_backward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(GATHER, BACKWARD, CPU, FUSED, F32, gather_backward_cpu_fused);

@@ -6,12 +6,13 @@ static void gather(const real *x, const int32_t *from, int64_t rows, int64_t wid
         for (int64_t c = 0; c < width; c++) y[m * width + c] = from[m] < 0 ? 0 : x[from[m] * width + c];
 }
 
-Status SPEC(gather_forward)(Ctx *ctx, const void *contract) {
+static Status gather_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const GatherForward *g = contract;
     PRIMITIVE (ctx, "gather")
         gather(g->x.data, g->rows.data, tensor_rows(g->y), tensor_width(g->y), g->y.data);
     return OK;
 }
+SLOT(GATHER, FORWARD, CPU, NAIVE, REAL_DTYPE, gather_forward_cpu_naive);
 
 static void clear(int64_t count, real *x) {
     for (int64_t i = 0; i < count; i++) x[i] = 0;
@@ -22,7 +23,7 @@ static void scatter(const real *dy, const int32_t *from, int64_t rows, int64_t w
         for (int64_t c = 0; c < width && from[m] >= 0; c++) dx[from[m] * width + c] = dy[m * width + c];
 }
 
-Status SPEC(gather_backward)(Ctx *ctx, const void *contract) {
+static Status gather_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const GatherBackward *g = contract;
     const GatherForward *f = g->forward;
     PRIMITIVE (ctx, "clear") clear(tensor_count(g->dx), g->dx.data);
@@ -30,3 +31,4 @@ Status SPEC(gather_backward)(Ctx *ctx, const void *contract) {
         scatter(g->dy.data, f->rows.data, tensor_rows(g->dy), tensor_width(g->dy), g->dx.data);
     return OK;
 }
+SLOT(GATHER, BACKWARD, CPU, NAIVE, REAL_DTYPE, gather_backward_cpu_naive);

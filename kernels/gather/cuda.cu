@@ -46,18 +46,20 @@ static Status backward(Ctx *ctx, const GatherBackward *g) {
     return OK;
 }
 
-Status gather_forward_cuda_naive(Ctx *ctx, const void *contract) {
-    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, static_cast<const GatherForward *>(contract)));
+template <class T>
+static Status gather_forward_cuda(Ctx *ctx, const void *contract) {
+    return forward<T>(ctx, static_cast<const GatherForward *>(contract));
 }
+SLOT(GATHER, FORWARD, CUDA, NAIVE, F32, gather_forward_cuda<float>);
+SLOT(GATHER, FORWARD, CUDA, NAIVE, BF16, gather_forward_cuda<bf16>);
+SLOT(GATHER, FORWARD, CUDA, FUSED, F32, gather_forward_cuda<float>);
+SLOT(GATHER, FORWARD, CUDA, FUSED, BF16, gather_forward_cuda<bf16>);
 
-Status gather_backward_cuda_naive(Ctx *ctx, const void *contract) {
-    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, static_cast<const GatherBackward *>(contract)));
+template <class T>
+static Status gather_backward_cuda(Ctx *ctx, const void *contract) {
+    return backward<T>(ctx, static_cast<const GatherBackward *>(contract));
 }
-
-Status gather_forward_cuda_fused(Ctx *ctx, const void *contract) {
-    return gather_forward_cuda_naive(ctx, contract);
-}
-
-Status gather_backward_cuda_fused(Ctx *ctx, const void *contract) {
-    return gather_backward_cuda_naive(ctx, contract);
-}
+SLOT(GATHER, BACKWARD, CUDA, NAIVE, F32, gather_backward_cuda<float>);
+SLOT(GATHER, BACKWARD, CUDA, NAIVE, BF16, gather_backward_cuda<bf16>);
+SLOT(GATHER, BACKWARD, CUDA, FUSED, F32, gather_backward_cuda<float>);
+SLOT(GATHER, BACKWARD, CUDA, FUSED, BF16, gather_backward_cuda<bf16>);

@@ -16,6 +16,7 @@ Status gather_forward(Ctx *ctx, const GatherForward *g) {
     if (tensor_rows(g->y) == 0) return OK;
     Call call = {.operation = OP_GATHER,
                  .pass = PASS_FORWARD,
+                 .dtype = g->x.dtype,
                  .contract = g,
                  .work = {.bytes = (double)(tensor_bytes(g->rows) + 2 * tensor_bytes(g->y))},
                  .outputs = {{"y", g->y}}};
@@ -32,6 +33,7 @@ Status gather_backward(Ctx *ctx, const GatherBackward *g) {
     Call call = {
         .operation = OP_GATHER,
         .pass = PASS_BACKWARD,
+        .dtype = f->x.dtype,
         .contract = g,
         .work = {.bytes = (double)(tensor_bytes(f->rows) + tensor_bytes(g->dy) + tensor_bytes(g->dx))},
         .outputs = {{"dx", g->dx}}};

@@ -89,7 +89,7 @@ static void few_rows(Ctx *ctx, const LinearForward *l) {
         }
 }
 
-Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const LinearForward *l = contract;
     if (tensor_rows(l->x) <= FEW_ROWS) {
         PRIMITIVE (ctx, "product, bias, activation") few_rows(ctx, l);
@@ -106,6 +106,7 @@ Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
             activate(ctx, l->activation, pre.data, tensor_count(pre), l->y.data);
     return OK;
 }
+SLOT(LINEAR, FORWARD, CPU, FUSED, F32, linear_forward_cpu_fused);
 
 /* Columns [first, last) of dpre = dy * activation'(pre), where dpre is not dy itself, and of dbias. Sums
  * over rows run in order, whatever the number of threads. */
@@ -131,7 +132,7 @@ static void bias_slab(const LinearBackward *l, Tensor dpre, int64_t first, int64
     }
 }
 
-Status linear_backward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status linear_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const LinearBackward *l = contract;
     const LinearForward *f = l->forward;
     int64_t width = tensor_width(l->dy);
@@ -155,3 +156,4 @@ Status linear_backward_cpu_fused(Ctx *ctx, const void *contract) {
                                 l->dx.data);
     return OK;
 }
+SLOT(LINEAR, BACKWARD, CPU, FUSED, F32, linear_backward_cpu_fused);

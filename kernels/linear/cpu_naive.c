@@ -69,7 +69,7 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     return OK;
 }
 
-Status SPEC(linear_forward)(Ctx *ctx, const void *contract) {
+static Status linear_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const LinearForward *l = contract;
     for (int i = 0; i < l->parts || i == 0; i++) {
         const LinearForward part = l->parts > 1 ? linear_part(l, i) : *l;
@@ -77,6 +77,7 @@ Status SPEC(linear_forward)(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(LINEAR, FORWARD, CPU, NAIVE, REAL_DTYPE, linear_forward_cpu_naive);
 
 static void add_columns(const real *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
     for (int64_t i = 0; i < rows; i++)
@@ -106,7 +107,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     return OK;
 }
 
-Status SPEC(linear_backward)(Ctx *ctx, const void *contract) {
+static Status linear_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const LinearBackward *l = contract;
     for (int i = 0; i < l->forward->parts || i == 0; i++) {
         LinearForward f;
@@ -115,3 +116,4 @@ Status SPEC(linear_backward)(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(LINEAR, BACKWARD, CPU, NAIVE, REAL_DTYPE, linear_backward_cpu_naive);

@@ -245,10 +245,16 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
 
 } // namespace
 
-Status linear_forward_cuda_fused(Ctx *ctx, const void *contract) {
-    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, (const LinearForward *)contract));
+template <class T>
+static Status linear_forward_cuda_fused(Ctx *ctx, const void *contract) {
+    return forward<T>(ctx, (const LinearForward *)contract);
 }
+SLOT(LINEAR, FORWARD, CUDA, FUSED, F32, linear_forward_cuda_fused<float>);
+SLOT(LINEAR, FORWARD, CUDA, FUSED, BF16, linear_forward_cuda_fused<bf16>);
 
-Status linear_backward_cuda_fused(Ctx *ctx, const void *contract) {
-    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, (const LinearBackward *)contract));
+template <class T>
+static Status linear_backward_cuda_fused(Ctx *ctx, const void *contract) {
+    return backward<T>(ctx, (const LinearBackward *)contract);
 }
+SLOT(LINEAR, BACKWARD, CUDA, FUSED, F32, linear_backward_cuda_fused<float>);
+SLOT(LINEAR, BACKWARD, CUDA, FUSED, BF16, linear_backward_cuda_fused<bf16>);

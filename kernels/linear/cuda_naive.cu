@@ -108,14 +108,17 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     return OK;
 }
 
-Status linear_forward_cuda_naive(Ctx *ctx, const void *contract) {
+template <class T>
+static Status linear_forward_cuda_naive(Ctx *ctx, const void *contract) {
     const LinearForward *l = static_cast<const LinearForward *>(contract);
     for (int i = 0; i < l->parts || i == 0; i++) {
         const LinearForward part = l->parts > 1 ? linear_part(l, i) : *l;
-        DISPATCH_FLOAT(ctx->dtype, T, TRY(forward<T>(ctx, &part)));
+        TRY(forward<T>(ctx, &part));
     }
     return OK;
 }
+SLOT(LINEAR, FORWARD, CUDA, NAIVE, F32, linear_forward_cuda_naive<float>);
+SLOT(LINEAR, FORWARD, CUDA, NAIVE, BF16, linear_forward_cuda_naive<bf16>);
 
 template <class T>
 static Status backward(Ctx *ctx, const LinearBackward *l) {
@@ -141,12 +144,15 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     return OK;
 }
 
-Status linear_backward_cuda_naive(Ctx *ctx, const void *contract) {
+template <class T>
+static Status linear_backward_cuda_naive(Ctx *ctx, const void *contract) {
     const LinearBackward *l = static_cast<const LinearBackward *>(contract);
     for (int i = 0; i < l->forward->parts || i == 0; i++) {
         LinearForward f;
         const LinearBackward part = l->forward->parts > 1 ? linear_backward_part(l, i, &f) : *l;
-        DISPATCH_FLOAT(ctx->dtype, T, TRY(backward<T>(ctx, &part)));
+        TRY(backward<T>(ctx, &part));
     }
     return OK;
 }
+SLOT(LINEAR, BACKWARD, CUDA, NAIVE, F32, linear_backward_cuda_naive<float>);
+SLOT(LINEAR, BACKWARD, CUDA, NAIVE, BF16, linear_backward_cuda_naive<bf16>);

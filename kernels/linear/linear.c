@@ -85,6 +85,7 @@ Status linear_forward(Ctx *ctx, const LinearForward *l) {
                    tensor_bytes(l->skip) + tensor_bytes(l->y) + tensor_bytes(l->pre);
     Call call = {.operation = OP_LINEAR,
                  .pass = PASS_FORWARD,
+                 .dtype = l->x.dtype,
                  .contract = l,
                  .work = {.flops = rows * out * (2 * in + elementwise), .bytes = (double)bytes},
                  .outputs = {{"y", l->y}, {"pre", l->pre}}};
@@ -129,6 +130,7 @@ Status linear_backward(Ctx *ctx, const LinearBackward *l) {
     }
     Call call = {.operation = OP_LINEAR,
                  .pass = PASS_BACKWARD,
+                 .dtype = f->x.dtype,
                  .contract = l,
                  .work = {.flops = flops, .bytes = (double)bytes}};
     int outputs = 0;

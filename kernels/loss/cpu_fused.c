@@ -128,7 +128,7 @@ static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
     return OK;
 }
 
-Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const Loss *l = contract;
     int64_t rows = tensor_rows(l->hidden), most = CHUNK_FLOATS / l->vocab;
     if (most < FEWEST_ROWS) most = FEWEST_ROWS;
@@ -146,10 +146,12 @@ Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(LOSS, FORWARD, CPU, FUSED, F32, loss_forward_cpu_fused);
 
 /* The forward pass has left the gradients. */
-Status loss_backward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status loss_backward_cpu_fused(Ctx *ctx, const void *contract) {
     (void)ctx;
     (void)contract;
     return OK;
 }
+SLOT(LOSS, BACKWARD, CPU, FUSED, F32, loss_backward_cpu_fused);

@@ -53,7 +53,7 @@ static Tensor vocab_rows(const Loss *l, Tensor t) {
     return t;
 }
 
-Status SPEC(loss_forward)(Ctx *ctx, const void *contract) {
+static Status loss_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const Loss *l = contract;
     int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
     Tensor log_p = l->log_probabilities; // (N, Vp): logits, then their log-softmax
@@ -72,6 +72,7 @@ Status SPEC(loss_forward)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "sum") sum_scaled(l->losses.data, rows, scale_of(l), l->loss.data);
     return OK;
 }
+SLOT(LOSS, FORWARD, CPU, NAIVE, REAL_DTYPE, loss_forward_cpu_naive);
 
 static void exponential(const real *log_p, int64_t rows, int64_t vocab, int64_t stride, real *p) {
     for (int64_t n = 0; n < rows; n++)
@@ -100,7 +101,7 @@ static void scale_rows(const int32_t *targets, int64_t rows, int64_t vocab, int6
             dlogits[v] = targets[n] < 0 ? 0 : scale * dlogits[v];
 }
 
-Status SPEC(loss_backward)(Ctx *ctx, const void *contract) {
+static Status loss_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const Loss *l = contract;
     int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
     Tensor dlogits; // (N, Vp)
@@ -120,3 +121,4 @@ Status SPEC(loss_backward)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
     return OK;
 }
+SLOT(LOSS, BACKWARD, CPU, NAIVE, REAL_DTYPE, loss_backward_cpu_naive);

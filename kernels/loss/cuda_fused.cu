@@ -293,11 +293,16 @@ Status forward(Ctx *ctx, const Loss *l) {
 
 } // namespace
 
-Status loss_forward_cuda_fused(Ctx *ctx, const void *contract) {
-    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, (const Loss *)contract));
+template <class T>
+static Status loss_forward_cuda_fused(Ctx *ctx, const void *contract) {
+    return forward<T>(ctx, (const Loss *)contract);
 }
+SLOT(LOSS, FORWARD, CUDA, FUSED, F32, loss_forward_cuda_fused<float>);
+SLOT(LOSS, FORWARD, CUDA, FUSED, BF16, loss_forward_cuda_fused<bf16>);
 
 /* The forward pass has written dhidden and added to dweight. */
-Status loss_backward_cuda_fused(Ctx *, const void *) {
+static Status loss_backward_cuda_fused(Ctx *, const void *) {
     return OK;
 }
+SLOT(LOSS, BACKWARD, CUDA, FUSED, F32, loss_backward_cuda_fused);
+SLOT(LOSS, BACKWARD, CUDA, FUSED, BF16, loss_backward_cuda_fused);

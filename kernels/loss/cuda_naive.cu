@@ -89,7 +89,7 @@ static Tensor vocab_rows(const Loss *l, Tensor t) {
     return t;
 }
 
-Status loss_forward_cuda_naive(Ctx *ctx, const void *contract) {
+static Status loss_forward_cuda_naive(Ctx *ctx, const void *contract) {
     const Loss *l = static_cast<const Loss *>(contract);
     int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
     Tensor log_p = l->log_probabilities; // (N, Vp) fp32: logits, then their log-softmax
@@ -119,6 +119,8 @@ Status loss_forward_cuda_naive(Ctx *ctx, const void *contract) {
                    data_of<float>(l->count), data_of<float>(l->loss)));
     return OK;
 }
+SLOT(LOSS, FORWARD, CUDA, NAIVE, F32, loss_forward_cuda_naive);
+SLOT(LOSS, FORWARD, CUDA, NAIVE, BF16, loss_forward_cuda_naive);
 
 /* The backward steps take (N, Vp) as a whole: what they leave in the padding is read by nobody. */
 template <class T, int N>
@@ -192,12 +194,13 @@ static Status logits_gradient(Ctx *ctx, const Loss *l, Tensor dlogits) {
     return OK;
 }
 
-Status loss_backward_cuda_naive(Ctx *ctx, const void *contract) {
+template <class T>
+static Status loss_backward_cuda_naive(Ctx *ctx, const void *contract) {
     const Loss *l = static_cast<const Loss *>(contract);
     int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
     Tensor dlogits; // (N, Vp)
     TRY(take(ctx, ARENA_SCRATCH, "loss.dlogits", ctx->dtype, shape2(rows, padded), &dlogits));
-    DISPATCH_FLOAT(ctx->dtype, T, TRY(logits_gradient<T>(ctx, l, dlogits)));
+    TRY(logits_gradient<T>(ctx, l, dlogits));
     if (!tensor_empty(l->dbias)) {
         Tensor columns = tensor_columns(dlogits, 0, l->vocab), partials;
         TRY(columns_take(ctx, columns, &partials));
@@ -209,3 +212,5 @@ Status loss_backward_cuda_naive(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
     return OK;
 }
+SLOT(LOSS, BACKWARD, CUDA, NAIVE, F32, loss_backward_cuda_naive<float>);
+SLOT(LOSS, BACKWARD, CUDA, NAIVE, BF16, loss_backward_cuda_naive<bf16>);

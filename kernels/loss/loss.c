@@ -39,7 +39,7 @@ Status loss_forward(Ctx *ctx, Loss *l) {
     TRY(check(ctx, l));
     l->log_probabilities = (Tensor){0};
     int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
-    if (ctx->training && op_form(ctx, OP_LOSS) == FORM_NAIVE)
+    if (ctx->training && op_form(ctx, OP_LOSS, l->hidden.dtype) == FORM_NAIVE)
         TRY(take(ctx, ARENA_SAVED, "loss.log_probabilities", wide_dtype(ctx), shape2(rows, padded),
                  &l->log_probabilities));
     if (rows == 0) return OK;
@@ -49,6 +49,7 @@ Status loss_forward(Ctx *ctx, Loss *l) {
     Call call = {
         .operation = OP_LOSS,
         .pass = PASS_FORWARD,
+        .dtype = l->hidden.dtype,
         .contract = l,
         .work = {.flops = logits * (2 * width + 4 + extra_flops(l)), .bytes = (double)bytes + head_bytes(l)},
         .outputs = {{"losses", l->losses}, {"loss", l->loss}}};
@@ -59,7 +60,7 @@ Status loss_backward(Ctx *ctx, const Loss *l) {
     TRY(check(ctx, l));
     TRY(check_that("loss", ctx->training, "the backward pass belongs to training"));
     int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
-    if (op_form(ctx, OP_LOSS) == FORM_NAIVE)
+    if (op_form(ctx, OP_LOSS, l->hidden.dtype) == FORM_NAIVE)
         TRY(check_dense("loss", "log_probabilities", l->log_probabilities, wide_dtype(ctx), rows, padded));
     if (rows == 0) return OK;
     double logits = (double)rows * (double)l->vocab, width = (double)tensor_width(l->hidden);
@@ -69,6 +70,7 @@ Status loss_backward(Ctx *ctx, const Loss *l) {
      */
     Call call = {.operation = OP_LOSS,
                  .pass = PASS_BACKWARD,
+                 .dtype = l->hidden.dtype,
                  .contract = l,
                  .work = {.flops = logits * (4 * width + 3 + extra_flops(l)),
                           .bytes = (double)bytes + head_bytes(l) + 2 * (double)l->vocab * width * wide},

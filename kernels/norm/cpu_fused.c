@@ -36,7 +36,7 @@ static void normalize(const float *r, const float *weight, const float *bias, fl
     for (int64_t c = 0; c < width; c++) y[c] = (r[c] - mean) * rstd * weight[c] + bias[c];
 }
 
-Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const NormForward *n = contract;
     int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
     bool skip = !tensor_empty(n->skip), drop = dropout_on(&n->dropout);
@@ -60,6 +60,7 @@ Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(NORM, FORWARD, CPU, FUSED, F32, norm_forward_cpu_fused);
 
 /* dskip of the rows [first, last), once their dr is there. */
 static void drop_rows(const NormBackward *b, int64_t first, int64_t last) {
@@ -105,7 +106,7 @@ static void backward_row(const NormBackward *b, int64_t row, float *dweight, flo
 
 /* Each thread sums the parameters' gradients over its own block of rows; the blocks are then added in order.
  * The split depends on the number of threads alone, so equal runs give equal bits. */
-Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
+static Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const NormBackward *b = contract;
     int64_t rows = tensor_rows(b->dy), width = tensor_width(b->dy), threads = cpu_threads(ctx);
     Tensor partial; // (threads, 3, C): dweight, dbias, dr_sums
@@ -133,3 +134,4 @@ Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
+SLOT(NORM, BACKWARD, CPU, FUSED, F32, norm_backward_cpu_fused);

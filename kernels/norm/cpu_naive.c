@@ -38,7 +38,7 @@ static void scale_and_shift(const real *weight, const real *bias, int64_t rows, 
         for (int64_t c = 0; c < width; c++) y[i * width + c] = y[i * width + c] * weight[c] + bias[c];
 }
 
-Status SPEC(norm_forward)(Ctx *ctx, const void *contract) {
+static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const NormForward *n = contract;
     int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
     bool skip = !tensor_empty(n->skip);
@@ -55,6 +55,7 @@ Status SPEC(norm_forward)(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "scale and shift") scale_and_shift(n->weight.data, n->bias.data, rows, width, n->y.data);
     return OK;
 }
+SLOT(NORM, FORWARD, CPU, NAIVE, REAL_DTYPE, norm_forward_cpu_naive);
 
 static void multiply_rows(const real *x, const real *weight, int64_t rows, int64_t width, real *y) {
     for (int64_t i = 0; i < rows; i++)
@@ -82,7 +83,7 @@ static void input_gradient(const NormBackward *b, const real *n, const real *g, 
         }
 }
 
-Status SPEC(norm_backward)(Ctx *ctx, const void *contract) {
+static Status norm_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const NormBackward *b = contract;
     const NormForward *f = b->forward;
     int64_t rows = tensor_rows(f->x), width = tensor_width(f->x), count = rows * width;
@@ -111,3 +112,4 @@ Status SPEC(norm_backward)(Ctx *ctx, const void *contract) {
             SPEC(dropout_apply)(&f->dropout, b->dr.data, rows, width, b->dskip.data);
     return OK;
 }
+SLOT(NORM, BACKWARD, CPU, NAIVE, REAL_DTYPE, norm_backward_cpu_naive);

@@ -173,6 +173,9 @@ Status forward(Ctx *ctx, const NormForward *n) {
 
 } // namespace
 
-Status norm_forward_cuda_fused(Ctx *ctx, const void *contract) {
-    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, (const NormForward *)contract));
+template <class T>
+static Status norm_forward_cuda_fused(Ctx *ctx, const void *contract) {
+    return forward<T>(ctx, (const NormForward *)contract);
 }
+SLOT(NORM, FORWARD, CUDA, FUSED, F32, norm_forward_cuda_fused<float>);
+SLOT(NORM, FORWARD, CUDA, FUSED, BF16, norm_forward_cuda_fused<bf16>);

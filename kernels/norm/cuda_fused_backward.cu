@@ -284,6 +284,9 @@ Status backward(Ctx *ctx, const NormBackward *n) {
 
 } // namespace
 
-Status norm_backward_cuda_fused(Ctx *ctx, const void *contract) {
-    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, (const NormBackward *)contract));
+template <class T>
+static Status norm_backward_cuda_fused(Ctx *ctx, const void *contract) {
+    return backward<T>(ctx, (const NormBackward *)contract);
 }
+SLOT(NORM, BACKWARD, CUDA, FUSED, F32, norm_backward_cuda_fused<float>);
+SLOT(NORM, BACKWARD, CUDA, FUSED, BF16, norm_backward_cuda_fused<bf16>);

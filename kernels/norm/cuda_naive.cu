@@ -98,10 +98,13 @@ static Status forward(Ctx *ctx, const NormForward *f) {
     return OK;
 }
 
-Status norm_forward_cuda_naive(Ctx *ctx, const void *contract) {
+template <class T>
+static Status norm_forward_cuda_naive(Ctx *ctx, const void *contract) {
     const NormForward *f = static_cast<const NormForward *>(contract);
-    DISPATCH_FLOAT(ctx->dtype, T, return forward<T>(ctx, f));
+    return forward<T>(ctx, f);
 }
+SLOT(NORM, FORWARD, CUDA, NAIVE, F32, norm_forward_cuda_naive<float>);
+SLOT(NORM, FORWARD, CUDA, NAIVE, BF16, norm_forward_cuda_naive<bf16>);
 
 /* y = x * n */
 template <class T, int N>
@@ -213,7 +216,10 @@ static Status backward(Ctx *ctx, const NormBackward *b) {
     return OK;
 }
 
-Status norm_backward_cuda_naive(Ctx *ctx, const void *contract) {
+template <class T>
+static Status norm_backward_cuda_naive(Ctx *ctx, const void *contract) {
     const NormBackward *b = static_cast<const NormBackward *>(contract);
-    DISPATCH_FLOAT(ctx->dtype, T, return backward<T>(ctx, b));
+    return backward<T>(ctx, b);
 }
+SLOT(NORM, BACKWARD, CUDA, NAIVE, F32, norm_backward_cuda_naive<float>);
+SLOT(NORM, BACKWARD, CUDA, NAIVE, BF16, norm_backward_cuda_naive<bf16>);

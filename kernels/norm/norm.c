@@ -30,6 +30,7 @@ Status norm_forward(Ctx *ctx, const NormForward *n) {
     /* Per element: dropout 1, residual 1, mean 1, variance 3, normalize 2, scale and shift 2. */
     Call call = {.operation = OP_NORM,
                  .pass = PASS_FORWARD,
+                 .dtype = n->x.dtype,
                  .contract = n,
                  .work = {.flops = elements * ((skip ? 9 : 8) + drop),
                           .bytes = size * (elements * (skip ? 4 : 2) + 2 * (double)tensor_width(n->x)) +
@@ -62,6 +63,7 @@ Status norm_backward(Ctx *ctx, const NormBackward *n) {
     Call call = {
         .operation = OP_NORM,
         .pass = PASS_BACKWARD,
+        .dtype = f->x.dtype,
         .contract = n,
         .work = {.flops = elements * (13 + n->accumulate + sums + drop),
                  .bytes = size * (elements * ((n->accumulate ? 4 : 3) + drop) + (double)width) +

@@ -1,0 +1,64 @@
+#include "kernels/ctx.h"
+
+#include "base/nearest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const operation_names[OP_COUNT] = {
+#define OPERATION(name, NAME, CATEGORY) [OP_##NAME] = #name,
+#include "kernels/ops.def"
+#undef OPERATION
+};
+
+const char *operation_name(Operation operation) {
+    return operation_names[operation];
+}
+
+const char *pass_name(Pass pass) {
+    static const char *const names[PASS_COUNT] = {"forward", "backward", "update"};
+    return names[pass];
+}
+
+const char *form_name(Form form) {
+    return form == FORM_FUSED ? "fused" : "naive";
+}
+
+static Status fuse_named(const char *name, size_t length, uint32_t *bit) {
+    for (int i = 0; i < OP_COUNT; i++)
+        if (strlen(operation_names[i]) == length && strncmp(operation_names[i], name, length) == 0) {
+            *bit = 1u << i;
+            return OK;
+        }
+    char text[64];
+    snprintf(text, sizeof text, "%.*s", (int)(length < 63 ? length : 63), name);
+    const char *nearest = nearest_name(text, operation_names, OP_COUNT);
+    return fail(ERROR_USAGE, "--fused: no operation is named '%s'; did you mean '%s'?", text, nearest);
+}
+
+Status fuses_parse(const char *text, uint32_t *fuses) {
+    _Static_assert(OP_COUNT <= 32, "a fuse is a bit");
+    const uint32_t all = (1u << OP_COUNT) - 1;
+    uint32_t result = 0;
+    for (const char *word = text;;) {
+        size_t length = strcspn(word, ",");
+        uint32_t bit = 0;
+        if (length == 1 && (*word == '0' || *word == '1')) {
+            if (word != text)
+                return fail(ERROR_USAGE,
+                            "--fused=%s: 0 or 1 can only come first; write for example 1,-attention", text);
+            result = *word == '1' ? all : 0;
+        } else if (length > 1 && *word == '-') {
+            TRY(fuse_named(word + 1, length - 1, &bit));
+            result &= ~bit;
+        } else {
+            TRY(fuse_named(word, length, &bit));
+            result |= bit;
+        }
+        word += length;
+        if (!*word) break;
+        word++;
+    }
+    *fuses = result;
+    return OK;
+}

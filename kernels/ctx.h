@@ -1,0 +1,99 @@
+/* ctx: what travels with every call of an operation: the device, the arenas, the fuses, what runs now; and the
+ * words for it (operation, pass, form). It lies below the door (op.h), so that what the door uses (record.h,
+ * guard.h) can read it too. */
+#ifndef KERNELS_CTX_H
+#define KERNELS_CTX_H
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "base/tensor.h"
+#include "kernels/device/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+#define OPERATION(name, NAME, CATEGORY) OP_##NAME,
+#include "kernels/ops.def"
+#undef OPERATION
+    OP_COUNT
+} Operation;
+
+typedef enum { PASS_FORWARD, PASS_BACKWARD, PASS_UPDATE, PASS_COUNT } Pass;
+typedef enum { FORM_NAIVE, FORM_FUSED, FORM_COUNT } Form;
+typedef enum {
+    ARENA_PARAMETERS, // weights in the dtype of the computation
+    ARENA_GRADIENTS,  // fp32 gradients of the parameters
+    ARENA_OPTIMIZER,  // moments, and fp32 master weights where the weights are not fp32
+    ARENA_SAVED,      // what the forward pass leaves for the backward pass
+    ARENA_SCRATCH,    // everything else: taken and given back inside an operation or a block
+    ARENA_COUNT
+} ArenaKind;
+
+/* The least work that the contract demands, whatever the form: what a perfect kernel would do. */
+typedef struct {
+    double flops; // 2 for a multiply-add; causal attention counts its triangle
+    double bytes; // each input read once, each output written once
+} Work;
+
+struct Recorder; // kernels/record.h
+struct Call;
+
+typedef struct Ctx {
+    Device *device;
+    Dtype dtype;    // of the model's weights and activations: F32, BF16 (CUDA), F64 (CPU, naive only)
+    bool tf32;      // fp32 products may round their inputs to tf32 (CUDA)
+    bool measuring; // the door is closed: arenas count, nothing is computed
+    bool training;  // the forward pass saves what the backward pass needs
+    bool graphs;    // work that repeats may be captured and launched as a whole (run/replay.h)
+    uint32_t fuses; // bit `Operation` set: that operation runs fused
+    Arena arenas[ARENA_COUNT];
+    int layer;           // block that runs, 0-based; -1 outside the blocks
+    Operation operation; // what runs, in which pass and form: set by the door
+    Pass pass;
+    Form form;
+    bool marked;               // the running primitive is being recorded
+    const char *call;          // which call this is: "attention.projection", "mlp.expand", ...
+    struct Recorder *recorder; // NULL: timing per operation is off
+    bool check;                // --check: outputs finite, canaries whole, after every operation
+    Status (*observe)(struct Ctx *ctx, const struct Call *call); // called after every operation, or NULL
+    void *observer;                                              // what observe works with
+    int64_t step;                                                // for messages
+    Work work; // of all operations so far, while measuring too: the caller clears it
+} Ctx;
+
+/* A tensor that an operation writes: what is checked, hashed and compared. */
+typedef struct {
+    const char *name;
+    Tensor tensor;
+} Output;
+
+enum { CALL_OUTPUTS = 4 };
+
+/* One operation, checked and counted, on its way through the door. */
+typedef struct Call {
+    Operation operation;
+    Pass pass;
+    Dtype dtype;          // of the contract's activations (AdamW's: its weights): chooses the slot
+    const void *contract; // NormForward, ...: what the implementation casts it back to
+    Work work;
+    Output outputs[CALL_OUTPUTS]; // ends at an empty tensor; checked and hashed after the call
+} Call;
+
+const char *operation_name(Operation operation);
+const char *pass_name(Pass pass);
+const char *form_name(Form form);
+
+/* Parses "0", "1", "norm,attention", "1,-attention" into fuses. ERROR_USAGE names the nearest operation. */
+CHECKED Status fuses_parse(const char *text, uint32_t *fuses);
+
+/* The dtype of statistics, losses and parameter gradients: fp32, or fp64 where everything is. */
+static inline Dtype wide_dtype(const Ctx *ctx) {
+    return ctx->dtype == F64 ? F64 : F32;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
