@@ -139,7 +139,6 @@ static Status profile(Run *run) {
     bool hidden = s->config.objective == OBJECTIVE_MASKED_TOKEN; // its head is for training
     TRY(prepare(run, hidden ? INFERENCE_HIDDEN : INFERENCE_LOGITS, batch, seq));
     run->tokens = memory_array((size_t)(batch * seq), sizeof *run->tokens);
-    if (!run->tokens) return fail(ERROR_MEMORY, "out of host memory for the tokens");
     forward_fill_tokens(run->tokens, batch * seq, s->config.vocab, (uint64_t)o->seed);
     if (!o->quiet)
         printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
@@ -164,7 +163,7 @@ static Status read_prompt(const char *option, char **prompt, int64_t *length) {
     if (strcmp(option, "-") == 0) return file_read("/dev/stdin", PROMPT_LIMIT, prompt, length);
     *prompt = memory_text(option);
     *length = (int64_t)strlen(option);
-    return *prompt ? OK : fail(ERROR_MEMORY, "out of host memory for the prompt");
+    return OK;
 }
 
 static Status write_on(Run *run, const WriteOptions *options, WriteStats *stats) {
@@ -226,7 +225,6 @@ static Status sum_losses(Run *run, Loader *loader, Losses *losses) {
     Inference *in = &run->inference;
     int64_t B = in->batch, T = in->seq, windows = loader_windows(loader);
     int32_t *targets = memory_array((size_t)(B * T), sizeof *targets);
-    if (!targets) return fail(ERROR_MEMORY, "out of host memory for the targets");
     Status status = OK;
     for (int64_t first = 0; first < windows && !status; first += B) {
         Batch batch;
@@ -278,7 +276,6 @@ static Status write_logits(Run *run, int64_t count) {
     Inference *in = &run->inference;
     int64_t vocab = in->model.config.vocab, padded = config_padded_vocab(&in->model.config);
     float *row = memory_array((size_t)vocab, sizeof *row);
-    if (!row) return fail(ERROR_MEMORY, "out of host memory for the logits");
     SafetensorsEntry entry = {.name = "logits", .type = SAFE_F32, .rank = 2, .d = {count, vocab}};
     SafetensorsWriter *writer = NULL;
     Status status = safetensors_writer_open(run->options.logits, &entry, 1, NULL, 0, &writer);
@@ -304,7 +301,6 @@ static Status logits(Run *run) {
                         ids.values[i], c->vocab);
     TRY(prepare(run, INFERENCE_LOGITS, 1, ids.count));
     int32_t *tokens = memory_array((size_t)ids.count, sizeof *tokens);
-    if (!tokens) return fail(ERROR_MEMORY, "out of host memory for the tokens");
     for (int64_t i = 0; i < ids.count; i++) tokens[i] = (int32_t)ids.values[i];
     Status status = inference_logits(&run->inference, tokens, 1, ids.count);
     memory_free(tokens);

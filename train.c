@@ -248,7 +248,7 @@ static Status one_step(Run *run) {
     StepResult result;
     t->ctx.step = step + 1;
     if (run->profiling) progress_hide(run->report.progress);
-    TRY(profiling_before(run->profiling, &t->ctx, step + 1, run->report.count + 1));
+    TRY(profiling_before(run->profiling, &t->ctx, step + 1, run->report.figures[STEP_MS].count + 1));
     double start = device_clock();
     TRY(trainer_step(t, batches_train, &run->batches, rate, &result));
     double ms = 1e3 * (device_clock() - start);

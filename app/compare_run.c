@@ -100,7 +100,6 @@ static Status rounds(Trainer *t, const PathsOptions *o, const Snapshot *s,
 static Status time_steps(Trainer *t, const PathsOptions *o, const Snapshot *s, Comparison *c) {
     double *times[FORM_COUNT];
     double *all = memory_array((size_t)o->rounds * FORM_COUNT, sizeof *all);
-    if (!all) return fail(ERROR_MEMORY, "out of host memory to compare the paths");
     for (int form = 0; form < FORM_COUNT; form++) times[form] = all + form * o->rounds;
     Status status = rounds(t, o, s, NULL, times);
     for (int form = 0; form < FORM_COUNT && !status; form++) {

@@ -29,10 +29,6 @@ typedef struct {
     float *embeddings; // (lines.count, C)
 } Job;
 
-static Status fail_memory(void) {
-    return fail(ERROR_MEMORY, "out of host memory to embed a text");
-}
-
 static int compare_entries(const void *left, const void *right) {
     const Entry *a = left, *b = right;
     if (a->count != b->count) return a->count > b->count ? -1 : 1;
@@ -43,7 +39,6 @@ static Status read_lines(Job *job) {
     TRY(lines_open(job->options->embed, &job->lines));
     if (!job->lines.count) return fail(ERROR_FORMAT, "%s is empty", job->options->embed);
     job->entries = memory_array((size_t)job->lines.count, sizeof *job->entries);
-    if (!job->entries) return fail_memory();
     for (int64_t i = 0; i < job->lines.count; i++) {
         const Line *line = &job->lines.list[i];
         int64_t first = job->tokens.count;
@@ -68,7 +63,6 @@ static Status prepare(Job *job) {
     job->lengths = memory_array((size_t)e->batch, sizeof *job->lengths);
     job->hidden = memory_array((size_t)(e->batch * e->seq * C), sizeof *job->hidden);
     job->embeddings = memory_array((size_t)(lines * C), sizeof *job->embeddings);
-    if (!job->rows || !job->lengths || !job->hidden || !job->embeddings) return fail_memory();
     return text_encoder_prepare(e, (uint64_t)job->options->seed);
 }
 
@@ -144,7 +138,6 @@ static Status run(Job *job) {
 
 Status embed_text(Session *session, const InferOptions *options) {
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    if (!job) return fail_memory();
     job->options = options;
     Status status = text_encoder_open(&job->encoder, session, "embed");
     if (!status) status = run(job);

@@ -46,7 +46,6 @@ static Status compute(Job *job, uint64_t seed) {
     e->seq = length;
     e->logits = gaps;
     job->logits = memory_array((size_t)(gaps * padded), sizeof *job->logits);
-    if (!job->logits) return fail(ERROR_MEMORY, "out of host memory for the logits");
     TRY(text_encoder_prepare(e, seed));
     TRY(text_encoder_run(e, job->tokens.ids, &length, 1, length, job->places.ids));
     return values_read(&e->ctx, e->output, 0, gaps * padded, job->logits);
@@ -115,7 +114,6 @@ static Status print_gaps(const Job *job, const char *text) {
 
 Status fill_text(Session *session, const InferOptions *options) {
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    if (!job) return fail(ERROR_MEMORY, "out of host memory for a text");
     Status status = text_encoder_open(&job->encoder, session, "fill");
     if (!status) status = read_text(job, options->fill);
     if (!status) print_note(&session->config, options);

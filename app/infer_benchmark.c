@@ -16,7 +16,6 @@ void forward_fill_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t
 
 static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, ForwardProfile *p) {
     double *ms = memory_array((size_t)p->repeats, sizeof *ms);
-    if (!ms) return fail(ERROR_MEMORY, "out of host memory for %" PRId64 " times", p->repeats);
     Status status = OK;
     for (int64_t i = -warmup; i < p->repeats && !status; i++) {
         double start = device_clock();
@@ -57,13 +56,8 @@ static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, Forw
 
 Status forward_measure(Inference *in, const int32_t *tokens, int64_t warmup, const ForwardProfile *what,
                        ForwardReport *report, FILE *file) {
-    if (report->count == report->room) {
-        int room = 2 * report->room + 8;
-        ForwardProfile *moved = memory_resize(report->profiles, (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the report");
-        report->profiles = moved;
-        report->room = room;
-    }
+    report->profiles =
+        memory_grow(report->profiles, &report->room, report->count + 1, sizeof *report->profiles);
     ForwardProfile *p = &report->profiles[report->count];
     *p = *what;
     TRY(measure(in, tokens, warmup, p));

@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     Peaks peaks;
     ForwardProfile *profiles;
-    int count, room;
+    int64_t count, room;
 } ForwardReport;
 
 /* Token ids that are spread over the vocabulary, the same for the same seed. */

@@ -18,7 +18,7 @@ Status report_open(Report *r, const char *log, bool append, int64_t done, int64_
 void report_close(Report *r) {
     progress_close(r->progress);
     events_close(r->events);
-    for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i]);
+    for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i].values);
 }
 
 /* NaN where the peaks are unknown: a log writes it as null. */
@@ -108,26 +108,13 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
     return events_end(r->events);
 }
 
-static Status make_room(Report *r) {
-    if (r->count < r->room) return OK;
-    int64_t room = 2 * r->room + 1024;
-    for (int i = 0; i < STEP_FIGURES; i++) {
-        double *moved = memory_resize(r->figures[i], (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the step times");
-        r->figures[i] = moved;
-    }
-    r->room = room;
-    return OK;
-}
-
 Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
                    double ms, double waited_ms) {
     double seconds = fmax(1e-3 * ms, 1e-9), rate = (double)t->tokens / seconds;
     double flops = t->work.flops / seconds, mfu = share_of_peak(r, flops);
-    TRY(make_room(r));
-    r->figures[STEP_MS][r->count] = ms;
-    r->figures[STEP_TOKENS_PER_S][r->count] = rate;
-    r->figures[STEP_FLOPS_PER_S][r->count++] = flops;
+    series_add(&r->figures[STEP_MS], ms);
+    series_add(&r->figures[STEP_TOKENS_PER_S], rate);
+    series_add(&r->figures[STEP_FLOPS_PER_S], flops);
     r->waited_ms += waited_ms;
     bool due = device_clock() >= r->next_line || step == r->steps;
     if (due) r->next_line = device_clock() + LINE_SECONDS;
@@ -183,10 +170,10 @@ Status report_save(Report *r, int64_t step, const char *folder) {
 
 Status report_end(Report *r, int64_t step, const char *reason) {
     /* The first half warms up: caches, clocks, plans. */
-    int64_t late = r->count - r->count / 2;
-    double *ms = r->figures[STEP_MS] + r->count / 2, middles[STEP_FIGURES];
+    int64_t early = r->figures[STEP_MS].count / 2, late = r->figures[STEP_MS].count - early;
+    double *ms = r->figures[STEP_MS].values + early, middles[STEP_FIGURES];
     for (int i = 0; i < STEP_FIGURES && late; i++) // sorts the late half
-        middles[i] = median(r->figures[i] + r->count / 2, late);
+        middles[i] = median(r->figures[i].values + early, late);
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,

@@ -8,6 +8,7 @@
 #include "profile/events.h"
 #include "profile/peaks.h"
 #include "app/progress.h"
+#include "app/series.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,11 +20,10 @@ typedef struct {
     Progress *progress;
     Events *events; // NULL without --log
     Peaks peaks;
-    int64_t steps;                 // of the whole run
-    double *figures[STEP_FIGURES]; // (room) of the steps of this process, in order
-    int64_t count, room;
-    double next_line; // when the next step's line is due: seconds of device_clock
-    double waited_ms; // for data, in all
+    int64_t steps;                // of the whole run
+    Series figures[STEP_FIGURES]; // of the steps of this process, in order
+    double next_line;             // when the next step's line is due: seconds of device_clock
+    double waited_ms;             // for data, in all
 } Report;
 
 /* `done` of `steps` steps are behind. `log` is a path or ""; a resumed run appends to it. */

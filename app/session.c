@@ -19,7 +19,7 @@ static Status find_folder(const char *model, char **folder) {
     if (!whole) TRY(checkpoint_latest(model, folder));
     if (*folder) return OK;
     *folder = memory_text(model);
-    return *folder ? OK : fail(ERROR_MEMORY, "out of host memory");
+    return OK;
 }
 
 static void change_sizes(const ConfigSizes *sizes, Config *c) {

@@ -16,13 +16,7 @@ typedef struct {
 } Gate;
 
 static Status gate_add(Gate *g, const uint8_t *bytes, int64_t count) {
-    if (g->count + count > g->room) {
-        int64_t room = 2 * (g->count + count) + 64;
-        char *grown = memory_resize(g->held, (size_t)room);
-        if (!grown) return fail(ERROR_MEMORY, "out of host memory for the text that is written");
-        g->held = grown;
-        g->room = room;
-    }
+    g->held = memory_grow(g->held, &g->room, g->count + count, 1);
     memcpy(g->held + g->count, bytes, (size_t)count);
     g->count += count;
 
@@ -45,7 +39,6 @@ Status write_prompt(Tokenizer *tokenizer, const WriteOptions *o, TokenList *prom
     int32_t end = tokenizer_end_of_text(tokenizer);
     if (end < 0) return tokenizer_encode(tokenizer, "\n", 1, prompt);
     prompt->ids = memory_array(1, sizeof *prompt->ids);
-    if (!prompt->ids) return fail(ERROR_MEMORY, "out of host memory for the prompt");
     prompt->ids[0] = end;
     prompt->count = prompt->room = 1;
     return OK;
@@ -110,13 +103,7 @@ typedef struct {
 
 static Status collect(void *context, const void *bytes, int64_t count) {
     Collected *c = context;
-    if (count > c->room - c->length) {
-        int64_t room = 2 * (c->length + count);
-        char *larger = memory_resize(c->text, (size_t)room);
-        if (!larger) return fail(ERROR_MEMORY, "out of host memory for the text");
-        c->text = larger;
-        c->room = room;
-    }
+    c->text = memory_grow(c->text, &c->room, c->length + count, 1);
     if (count) memcpy(c->text + c->length, bytes, (size_t)count);
     c->length += count;
     return OK;

@@ -45,10 +45,6 @@ typedef struct {
     int64_t timed;        // batches of which that is known
 } Job;
 
-static Status fail_memory(void) {
-    return fail(ERROR_MEMORY, "out of host memory to translate a text");
-}
-
 /* ---- reading ---- */
 
 /* The longest first: what a batch's sentences have in common; equals in the order of the text. */
@@ -64,7 +60,6 @@ static Status read_lines(Job *job) {
     job->entries = memory_array((size_t)job->lines.count, sizeof *job->entries);
     job->batch = memory_array((size_t)job->options->batch, sizeof *job->batch);
     job->ms = memory_array((size_t)job->lines.count, sizeof *job->ms);
-    if (!job->entries || !job->batch || !job->ms) return fail_memory();
     for (int64_t i = 0; i < job->lines.count; i++) {
         const Line *line = &job->lines.list[i];
         Entry *entry = &job->entries[i];
@@ -165,7 +160,6 @@ static Status keep_text(Job *job, Entry *entry, const int32_t *ids, int64_t coun
         entry->length += bytes;
     }
     entry->text = memory_allocate((size_t)entry->length + 1);
-    if (!entry->text) return fail_memory();
     for (int64_t i = 0; i < count; i++, at += bytes) {
         const uint8_t *token = tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
         if (bytes) memcpy(entry->text + at, token, (size_t)bytes);
@@ -399,7 +393,6 @@ static void close_job(Job *job) {
 
 Status translate_text(Session *session, const InferOptions *options) {
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    if (!job) return fail_memory();
     job->session = session;
     job->options = options;
     Status status = run(job);

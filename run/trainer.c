@@ -48,7 +48,6 @@ static Status take_batch(Trainer *t) {
     if (c->objective == OBJECTIVE_MASKED_TOKEN) {
         TRY(take(ctx, ARENA_SAVED, "places", I32, targets, &m->places));
         if (!m->compact) m->compact = memory_array(2 * (size_t)shape_count(targets), sizeof *m->compact);
-        if (!m->compact) return fail(ERROR_MEMORY, "out of host memory for the places of masked tokens");
     }
     if (!c->encoder_layers) return OK;
     TRY(take(ctx, ARENA_SAVED, "source lengths", I32, each, &m->source_lengths));
