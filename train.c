@@ -35,10 +35,12 @@ typedef struct {
     Profiling *profiling;
     const char *suffix; // of the profile's files, in a sweep
     FILE *hash_trace;
-    char *resume;        // the checkpoint that the run goes on from, or NULL
-    TrainingState state; // where it stands
-    int skips;           // updates skipped in a row
-    int lock;            // on --out; 0: none
+    char *resume;         // the checkpoint that the run goes on from, or NULL
+    TrainingState state;  // where it stands
+    double learning_rate; // of the step at hand
+    StepResult result;    // of it
+    int skips;            // updates skipped in a row
+    int lock;             // on --out; 0: none
 } Run;
 
 /* The only thing that a signal may touch. A second one ends the program at once. */
@@ -210,19 +212,20 @@ static Status sample(Run *run) {
     const TrainOptions *o = &run->options;
     char *text = NULL;
     int64_t length;
-    WriteOptions options = {.prompt = o->sample_prompt,
-                            .prompt_length = (int64_t)strlen(o->sample_prompt),
-                            .tokens = o->sample_tokens,
-                            .stop = "",
-                            .sampler = {.temperature = 0.8,
-                                        .top_k = 40,
-                                        .top_p = 1,
-                                        .seed = (uint64_t)o->seed,
-                                        .sequence = (uint64_t)run->state.step}};
+    TextOptions options = {.prompt = o->sample_prompt,
+                           .prompt_length = (int64_t)strlen(o->sample_prompt),
+                           .tokens = o->sample_tokens,
+                           .stop = "",
+                           .sampler = {.temperature = 0.8,
+                                       .top_k = 40,
+                                       .top_p = 1,
+                                       .seed = (uint64_t)o->seed,
+                                       .sequence = (uint64_t)run->state.step}};
     ArenaMark mark = arena_mark(&t->ctx.arenas[ARENA_SAVED]);
     Status status = generator_take(&t->ctx, &t->generator);
     if (!status)
-        status = write_to_memory(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length);
+        status =
+            stream_text_collect(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length);
     arena_release(&t->ctx.arenas[ARENA_SAVED], mark);
     if (!status) status = report_sample(&run->report, run->state.step, text, length);
     memory_free(text);
@@ -240,24 +243,28 @@ static bool every(int64_t step, int64_t period) {
     return period > 0 && step % period == 0;
 }
 
+static Status train_step(Ctx *ctx, void *program, StepCost *cost) {
+    Run *run = program;
+    Trainer *t = &run->trainer;
+    double waited = loader_waited_ms(run->feed.train);
+    (void)ctx;
+    TRY(trainer_step(t, batches_train, &run->batches, run->learning_rate, &run->result));
+    cost->reader_ms = loader_waited_ms(run->feed.train) - waited;
+    cost->tokens = t->tokens;
+    return OK;
+}
+
 static Status one_step(Run *run) {
     Trainer *t = &run->trainer;
-    int64_t step = run->state.step;
     Schedule schedule = train_options_schedule(&run->options);
-    double rate = schedule_rate(&schedule, step), waited = loader_waited_ms(run->feed.train);
-    StepResult result;
-    t->ctx.step = step + 1;
+    StepCost cost;
+    run->learning_rate = schedule_rate(&schedule, run->state.step);
     if (run->profiling) progress_hide(run->report.progress);
-    TRY(profiling_before(run->profiling, &t->ctx, step + 1, run->report.figures[STEP_MS].count + 1));
-    double start = device_clock();
-    TRY(trainer_step(t, batches_train, &run->batches, rate, &result));
-    double ms = 1e3 * (device_clock() - start);
-    waited = loader_waited_ms(run->feed.train) - waited;
-    TRY(profiling_after(run->profiling, &t->ctx, ms, waited, t->tokens));
+    TRY(profiling_step(run->profiling, &t->ctx, run->state.step + 1, train_step, run, &cost));
     run->state.step++;
-    run->state.tokens += t->tokens;
-    run->skips = result.skipped ? run->skips + 1 : 0;
-    return report_step(&run->report, t, run->state.step, &result, rate, ms, waited);
+    run->state.tokens += cost.tokens;
+    run->skips = run->result.skipped ? run->skips + 1 : 0;
+    return report_step(&run->report, t, run->state.step, &run->result, run->learning_rate, &cost);
 }
 
 static Status loop(Run *run, const char **reason) {
@@ -301,18 +308,18 @@ static void compare_progress(void *context, int64_t round, int64_t rounds) {
     if (round == rounds) progress_hide(context);
 }
 
-static Status compare(Run *run, PathsOptions *paths, const size_t bytes[FORM_COUNT]) {
+static Status compare(Run *run, CompareOptions *options, const size_t bytes[FORM_COUNT]) {
     const TrainOptions *o = &run->options;
-    paths->progress = compare_progress;
-    paths->progress_context = run->report.progress;
-    const PathsReport report = {.session = &run->session,
-                                .peaks = &run->report.peaks,
-                                .bytes = bytes,
-                                .profiling = &o->profiling,
-                                .suffix = run->suffix,
-                                .folder = o->out,
-                                .file = o->quiet ? NULL : stdout};
-    return paths_report(&run->trainer, paths, &report);
+    options->progress = compare_progress;
+    options->progress_context = run->report.progress;
+    const CompareReport report = {.session = &run->session,
+                                  .peaks = &run->report.peaks,
+                                  .bytes = bytes,
+                                  .profiling = &o->profiling,
+                                  .suffix = run->suffix,
+                                  .folder = o->out,
+                                  .file = o->quiet ? NULL : stdout};
+    return compare_report(&run->trainer, options, &report);
 }
 
 static Status start(Run *run) {
@@ -326,20 +333,20 @@ static Status run_once(Run *run) {
     TRY(start(run));
     Trainer *t = &run->trainer;
     size_t bytes[FORM_COUNT];
-    PathsOptions paths = {.fuses = {[FORM_FUSED] = run->session.fuses},
-                          .warmup = COMPARE_WARMUP,
-                          .rounds = COMPARE_ROUNDS,
-                          .learning_rate = run->options.lr,
-                          .fetch = batches_train_at,
-                          .source = &run->batches};
-    TRY(run->options.compare ? paths_measure(t, &paths, bytes) : trainer_measure(t, NULL));
+    CompareOptions compared = {.fuses = run->session.fuses,
+                               .warmup = COMPARE_WARMUP,
+                               .rounds = COMPARE_ROUNDS,
+                               .learning_rate = run->options.lr,
+                               .fetch = batches_train_at,
+                               .source = &run->batches};
+    TRY(run->options.compare ? compare_run_measure(t, &compared, bytes) : trainer_measure(t, NULL));
     TRY(trainer_allocate(t));
     TRY(take_output(run));
     TRY(open_data(run)); // after the plan: a batch that is too large must not be pinned first
     TRY(write_options(run));
     TRY(start_state(run));
     TRY(start_report(run));
-    return run->options.compare ? compare(run, &paths, bytes) : train(run);
+    return run->options.compare ? compare(run, &compared, bytes) : train(run);
 }
 
 /* All but the options, for another run. */

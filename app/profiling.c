@@ -31,6 +31,7 @@ struct Profiling {
     Window window;
     Collector *collector;
     bool graphs;     // what the Ctx had
+    int64_t steps;   // so far
     int64_t number;  // of the present step, as the window counts
     int64_t offset;  // of the run's numbers of steps over the window's
     StepUse use;     // of the present step
@@ -171,9 +172,9 @@ static Status measure_gpu_busy(Trace *t) {
 
 /* ---- a segment's report ---- */
 
-static void add_time(StepTimes *times, double ms, double reader_ms, double tokens) {
-    series_add(&times->ms, ms);
-    series_add(&times->reader_ms, reader_ms);
+static void add_time(StepTimes *times, const StepCost *cost, double tokens) {
+    series_add(&times->ms, cost->ms);
+    series_add(&times->reader_ms, cost->reader_ms);
     series_add(&times->tokens, tokens);
 }
 
@@ -226,16 +227,15 @@ static Status report(Profiling *p) {
     return hand_out(p);
 }
 
-/* ---- around a step ---- */
+/* ---- a step ---- */
 
 /* The steps that are timed with tracing off; where nothing is traced that is all of the window. */
 static StepUse timed_use(const Profiling *p) {
     return p->options->timer_only ? STEP_RECORD : STEP_TIMED;
 }
 
-Status profiling_before(Profiling *p, Ctx *ctx, int64_t step, int64_t here) {
-    if (!p) return OK;
-    int64_t segment, before = p->segment, number = p->window.from_start ? here : step;
+static Status begin_step(Profiling *p, Ctx *ctx, int64_t step) {
+    int64_t segment, before = p->segment, here = ++p->steps, number = p->window.from_start ? here : step;
     p->number = number;
     p->offset = step - number;
     StepUse use = window_use(&p->window, number, &segment);
@@ -256,12 +256,22 @@ Status profiling_before(Profiling *p, Ctx *ctx, int64_t step, int64_t here) {
     return OK;
 }
 
-Status profiling_after(Profiling *p, Ctx *ctx, double ms, double reader_ms, int64_t tokens) {
-    if (!p) return OK;
-    double count = tokens > 0 ? (double)tokens : trace_step_tokens(&p->facts, 0);
+static void end_step(Profiling *p, Ctx *ctx, const StepCost *cost) {
+    double tokens = cost->tokens > 0 ? (double)cost->tokens : trace_step_tokens(&p->facts, 0);
     ctx->recorder = NULL;
-    if (p->use == STEP_RECORD) add_time(&p->traced, ms, reader_ms, count);
-    if (p->use == timed_use(p)) add_time(&p->timed, ms, reader_ms, count);
+    if (p->use == STEP_RECORD) add_time(&p->traced, cost, tokens);
+    if (p->use == timed_use(p)) add_time(&p->timed, cost, tokens);
+}
+
+Status profiling_step(Profiling *p, Ctx *ctx, int64_t step, StepWork work, void *program, StepCost *cost) {
+    StepCost took = {0};
+    ctx->step = step;
+    if (p) TRY(begin_step(p, ctx, step));
+    double start = device_clock();
+    TRY(work(ctx, program, &took));
+    took.ms = 1e3 * (device_clock() - start);
+    if (p) end_step(p, ctx, &took);
+    if (cost) *cost = took;
     return OK;
 }
 
@@ -275,4 +285,23 @@ Status profiling_finish(Profiling *p, Ctx *ctx) {
     if (p->use == STEP_RECORD) TRY(take_trace(p, ctx));
     p->use = STEP_OUTSIDE;
     return report(p);
+}
+
+Status profiling_differences(Ctx *ctx, uint32_t fuses, StepWork work, void *program, Difference **differences,
+                             int *count) {
+    Capture *capture;
+    StepCost cost;
+    TRY(capture_open(&capture));
+    ctx->observe = capture_observe;
+    ctx->observer = capture;
+    ctx->fuses = 0;
+    Status status = work(ctx, program, &cost);
+    capture_second_run(capture);
+    ctx->fuses = fuses;
+    if (!status) status = work(ctx, program, &cost);
+    ctx->observe = NULL;
+    ctx->observer = NULL;
+    if (!status) capture_take(capture, differences, count);
+    capture_close(capture);
+    return status;
 }

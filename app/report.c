@@ -109,13 +109,13 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
 }
 
 Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
-                   double ms, double waited_ms) {
-    double seconds = fmax(1e-3 * ms, 1e-9), rate = (double)t->tokens / seconds;
+                   const StepCost *cost) {
+    double seconds = fmax(1e-3 * cost->ms, 1e-9), rate = (double)t->tokens / seconds;
     double flops = t->work.flops / seconds, mfu = share_of_peak(r, flops);
-    series_add(&r->figures[STEP_MS], ms);
+    series_add(&r->figures[STEP_MS], cost->ms);
     series_add(&r->figures[STEP_TOKENS_PER_S], rate);
     series_add(&r->figures[STEP_FLOPS_PER_S], flops);
-    r->waited_ms += waited_ms;
+    r->waited_ms += cost->reader_ms;
     bool due = device_clock() >= r->next_line || step == r->steps;
     if (due) r->next_line = device_clock() + LINE_SECONDS;
     if (result->skipped)
@@ -127,15 +127,15 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
                       "step %5" PRId64 "/%" PRId64
                       " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s%s",
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                      learning_rate, ms, rate, share_text(" | ", mfu).text);
-    progress_step(r->progress, step, 1e-3 * ms);
+                      learning_rate, cost->ms, rate, share_text(" | ", mfu).text);
+    progress_step(r->progress, step, 1e-3 * cost->ms);
     events_begin(r->events, result->skipped ? "skip" : "step");
     events_integer(r->events, "step", step);
     events_number(r->events, "loss", result->loss);
     events_number(r->events, "norm", result->norm);
     events_number(r->events, "lr", learning_rate);
-    events_number(r->events, "ms", ms);
-    events_number(r->events, "data_ms", waited_ms);
+    events_number(r->events, "ms", cost->ms);
+    events_number(r->events, "data_ms", cost->reader_ms);
     events_number(r->events, "tokens_per_s", rate);
     events_number(r->events, "mfu", mfu);
     return events_end(r->events);
