@@ -3,7 +3,6 @@
 #include "base/memory.h"
 #include "data/loader.h"
 #include "data/safetensors.h"
-#include "model/checkpoint.h"
 #include "app/embed_text.h"
 #include "app/infer_benchmark.h"
 #include "app/infer_options.h"
@@ -29,12 +28,6 @@ typedef struct {
     int32_t *tokens; // of the profile's passes
 } Run;
 
-static Status load(Run *run) {
-    Parameters *p = &run->inference.model.parameters;
-    if (run->session.folder) return checkpoint_load(&run->inference.ctx, run->session.folder, p);
-    return parameters_initialize(&run->inference.ctx, p, (uint64_t)run->options.seed);
-}
-
 /* Memory for the largest pass, in the forms of `fuses`; then weights. */
 static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     Inference *in = &run->inference;
@@ -55,7 +48,7 @@ static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     }
     TRY(inference_measure(in, NULL));
     TRY(inference_allocate(in));
-    return load(run);
+    return session_load(&run->session, &in->ctx, &in->model.parameters, (uint64_t)run->options.seed);
 }
 
 /* ---- profile ---- */

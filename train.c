@@ -147,8 +147,7 @@ static Status start_state(Run *run) {
         return loader_seek(run->feed.train, s->position);
     }
     s->seed = (uint64_t)run->options.seed;
-    if (run->session.folder) return checkpoint_load(&t->ctx, run->session.folder, &t->model.parameters);
-    return parameters_initialize(&t->ctx, &t->model.parameters, s->seed);
+    return session_load(&run->session, &t->ctx, &t->model.parameters, s->seed);
 }
 
 /* --out is this run's alone: two would prune and overwrite each other's checkpoints. */

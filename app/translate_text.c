@@ -3,7 +3,6 @@
 #include "base/memory.h"
 #include "data/bleu.h"
 #include "data/lines.h"
-#include "model/checkpoint.h"
 #include "run/generate.h"
 #include "run/plan.h"
 #include "app/profiling.h"
@@ -148,9 +147,7 @@ static Status prepare(Job *job) {
     TRY(plan_measure(&job->ctx, rehearse, job, NULL));
     TRY(plan_allocate(&job->ctx));
     TRY(rehearse(&job->ctx, job));
-    Parameters *p = &job->model.parameters;
-    if (s->folder) return checkpoint_load(&job->ctx, s->folder, p);
-    return parameters_initialize(&job->ctx, p, (uint64_t)o->seed);
+    return session_load(s, &job->ctx, &job->model.parameters, (uint64_t)o->seed);
 }
 
 /* The tokens' bytes, with spaces for line ends: a translation is one line. */
