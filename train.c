@@ -18,11 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    SKIPS_ALLOWED = 5,  // updates skipped in a row before the run is given up
-    COMPARE_WARMUP = 3, // rounds of --compare
-    COMPARE_ROUNDS = 10,
-};
+enum { SKIPS_ALLOWED = 5 }; // updates skipped in a row before the run is given up
 
 typedef struct {
     TrainOptions options;
@@ -302,15 +298,15 @@ static Status train(Run *run) {
                 run->skips);
 }
 
-static void compare_progress(void *context, int64_t round, int64_t rounds) {
-    progress_step(context, round, 0);
-    if (round == rounds) progress_hide(context);
-}
-
-static Status compare(Run *run, CompareOptions *options, const size_t bytes[FORM_COUNT]) {
+static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
     const TrainOptions *o = &run->options;
-    options->progress = compare_progress;
-    options->progress_context = run->report.progress;
+    const CompareOptions options = {.fuses = run->session.fuses,
+                                    .warmup = COMPARE_WARMUP,
+                                    .rounds = COMPARE_ROUNDS,
+                                    .learning_rate = o->lr,
+                                    .fetch = batches_train_at,
+                                    .source = &run->batches,
+                                    .progress = run->report.progress};
     const CompareReport report = {.session = &run->session,
                                   .peaks = &run->report.peaks,
                                   .bytes = bytes,
@@ -318,34 +314,24 @@ static Status compare(Run *run, CompareOptions *options, const size_t bytes[FORM
                                   .suffix = run->suffix,
                                   .folder = o->out,
                                   .file = o->quiet ? NULL : stdout};
-    return compare_report(&run->trainer, options, &report);
-}
-
-static Status start(Run *run) {
-    TRY(train_options_resume(&run->options, &run->set, &run->resume));
-    TRY(open_session(run));
-    TRY(open_trainer(run));
-    return open_observers(run);
+    return compare_report(&run->trainer, &options, &report);
 }
 
 static Status run_once(Run *run) {
-    TRY(start(run));
     Trainer *t = &run->trainer;
     size_t bytes[FORM_COUNT];
-    CompareOptions compared = {.fuses = run->session.fuses,
-                               .warmup = COMPARE_WARMUP,
-                               .rounds = COMPARE_ROUNDS,
-                               .learning_rate = run->options.lr,
-                               .fetch = batches_train_at,
-                               .source = &run->batches};
-    TRY(run->options.compare ? compare_run_measure(t, &compared, bytes) : trainer_measure(t, NULL));
+    TRY(train_options_resume(&run->options, &run->set, &run->resume));
+    TRY(open_session(run));
+    TRY(open_trainer(run));
+    TRY(open_observers(run));
+    TRY(run->options.compare ? compare_run_measure(t, run->session.fuses, bytes) : trainer_measure(t, NULL));
     TRY(trainer_allocate(t));
     TRY(take_output(run));
     TRY(open_data(run)); // after the plan: a batch that is too large must not be pinned first
     TRY(write_options(run));
     TRY(start_state(run));
     TRY(start_report(run));
-    return run->options.compare ? compare(run, &compared, bytes) : train(run);
+    return run->options.compare ? compare(run, bytes) : train(run);
 }
 
 /* All but the options, for another run. */

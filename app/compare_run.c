@@ -98,7 +98,7 @@ static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s,
     return OK;
 }
 
-/* Rounds with timing per operation off (recorders NULL) or on; the paths alternate within each round. */
+/* Rounds with timing per operation off (recorders NULL) or on; the forms take turns within each round. */
 static Status rounds(Trainer *t, const CompareOptions *o, const Snapshot *s,
                      Recorder *const recorders[FORM_COUNT], double *times[FORM_COUNT]) {
     for (int64_t round = -o->warmup; round < o->rounds; round++) {
@@ -109,11 +109,9 @@ static Status rounds(Trainer *t, const CompareOptions *o, const Snapshot *s,
             t->ctx.recorder = NULL;
             if (round >= 0 && times) times[form][round] = ms;
         }
-        if (o->progress && round >= 0) {
-            int64_t done = round + 1 + (times ? 0 : o->rounds);
-            o->progress(o->progress_context, done, 2 * o->rounds);
-        }
+        if (o->progress && round >= 0) progress_step(o->progress, round + 1 + (times ? 0 : o->rounds), 0);
     }
+    if (o->progress) progress_hide(o->progress);
     return OK;
 }
 
@@ -174,8 +172,8 @@ static Status traced_step(Trainer *t, const CompareOptions *o, Profiling *profil
     return profiling_step(profiling, &t->ctx, step, round_step, &round, NULL);
 }
 
-/* One path after the other: only one at a time can hold the source of records. */
-static Status trace_path(Trainer *t, const CompareOptions *o, const Snapshot *s, int form) {
+/* One form after the other: only one at a time can hold the source of records. */
+static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s, int form) {
     Profiling *profiling;
     bool graphs = t->ctx.graphs;
     t->ctx.fuses = form == FORM_FUSED ? o->fuses : 0;
@@ -191,9 +189,9 @@ static Status trace_path(Trainer *t, const CompareOptions *o, const Snapshot *s,
     return status;
 }
 
-Status compare_run_measure(Trainer *t, const CompareOptions *o, size_t bytes[FORM_COUNT]) {
+Status compare_run_measure(Trainer *t, uint32_t fuses, size_t bytes[FORM_COUNT]) {
     for (int form = 0; form < FORM_COUNT; form++) {
-        t->ctx.fuses = form == FORM_FUSED ? o->fuses : 0;
+        t->ctx.fuses = form == FORM_FUSED ? fuses : 0;
         TRY(trainer_measure(t, &bytes[form]));
     }
     return OK;
@@ -207,7 +205,7 @@ Status compare_run(Trainer *t, const CompareOptions *o, Comparison *c) {
     if (!status) status = time_operations(t, o, &snapshot, c);
     if (!status) status = find_differences(t, o, &snapshot, c);
     for (int form = 0; form < FORM_COUNT && o->profiling && !status; form++)
-        status = trace_path(t, o, &snapshot, form);
+        status = trace_form(t, o, &snapshot, form);
     if (!status) status = snapshot_restore(t, &snapshot);
     t->ctx.fuses = fuses;
     t->ctx.step = 0;
