@@ -14,6 +14,8 @@ GPU_TARGETS ?= $(or $(patsubst 90,90a,$(GPU)),80 90a)
 ARCH ?= native
 
 BUILD ?= build
+# `make V=1` shows the commands; otherwise each file has a short line.
+say = $(if $(filter-out 0,$(V)),,@printf '  %-4s  %s\n' $1 '$(2:$(BUILD)/%=%)' && )
 CFLAGS := -std=gnu11 -O3 -g1 -march=$(ARCH) -fopenmp -fno-math-errno -fno-trapping-math \
     -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
 NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
@@ -63,7 +65,7 @@ all: train infer tools/profile  ## build ./train, ./infer and tools/profile (the
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
-	@echo 'variables: CUDA=0 (CPU only), GPU_TARGETS="80 90a", ARCH=native, BUILD=build'
+	@echo 'variables: CUDA=0 (CPU only), GPU_TARGETS="80 90a", ARCH=native, BUILD=build, V=1 (show the commands)'
 
 packages:
 	@tools/packages $(PACKAGES) $(EXTRA_PACKAGES)
@@ -131,10 +133,10 @@ $(BUILD)/%.options: ALWAYS
 	@echo '$(WITH)' | cmp -s - $@ || echo '$(WITH)' >$@
 
 $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o $(OBJECTS) $(BUILD)/link.options
-	$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
+	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(OBJECTS) $(BUILD)/link.options
-	$(LINK) -o $@ $(filter %.o,$^) -lcmocka $(LDLIBS)
+	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) -lcmocka $(LDLIBS)
 
 # A CUPTI of the tests' own, which bears the name that the profiler looks for: what it does needs no GPU then.
 ifneq ($(CUPTI),)
@@ -143,33 +145,33 @@ $(BUILD)/tests/planted/libcupti.so: CFLAGS += -isystem $(CUPTI) -isystem $(CUDA_
     -Wl,-soname,libcupti.so.$(shell sed -n 's/^.define CUPTI_API_VERSION \([0-9]*\)....$$/\1/p' $(CUPTI)cupti_version.h)
 $(BUILD)/tests/planted/libcupti.so: tests/planted/cupti.c tests/planted/planted.h $(BUILD)/cc.options
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -o $@ $<
+	$(call say,LD,$@)$(CC) $(CFLAGS) -o $@ $<
 endif
 
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS) $(BUILD)/link.options
 	@mkdir -p $(@D)
-	$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
+	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 
 $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZED)
-	$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(LDLIBS)
+	$(call say,LD,$@)$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(LDLIBS)
 
 $(BUILD)/%_float.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -DREAL=float -c -o $@ $<
+	$(call say,CC,$< (float))$(CC) $(CFLAGS) -DREAL=float -c -o $@ $<
 
 $(BUILD)/%_double.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
+	$(call say,CC,$< (double))$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
 
 $(BUILD)/profile/page.o: $(wildcard profile/page/*)
 
 $(BUILD)/%.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(CFLAGS) -c -o $@ $<
 
 $(BUILD)/%.cu.o: %.cu $(BUILD)/nvcc.options
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCCFLAGS) -c -o $@ $<
+	$(call say,NVCC,$<)$(NVCC) $(NVCCFLAGS) -c -o $@ $<
 
 format:  ## lay out the source with clang-format
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')

@@ -3,7 +3,6 @@
 #include "base/memory.h"
 #include "data/loader.h"
 #include "data/safetensors.h"
-#include "model/checkpoint.h"
 #include "app/embed_text.h"
 #include "app/infer_benchmark.h"
 #include "app/infer_options.h"
@@ -25,15 +24,9 @@ typedef struct {
     OptionSet set;
     Session session;
     Inference inference;
-    ForwardReport report;
+    Benchmark report;
     int32_t *tokens; // of the profile's passes
 } Run;
-
-static Status load(Run *run) {
-    Parameters *p = &run->inference.model.parameters;
-    if (run->session.folder) return checkpoint_load(&run->inference.ctx, run->session.folder, p);
-    return parameters_initialize(&run->inference.ctx, p, (uint64_t)run->options.seed);
-}
 
 /* Memory for the largest pass, in the forms of `fuses`; then weights. */
 static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
@@ -55,7 +48,7 @@ static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     }
     TRY(inference_measure(in, NULL));
     TRY(inference_allocate(in));
-    return load(run);
+    return session_load(&run->session, &in->ctx, &in->model.parameters, (uint64_t)run->options.seed);
 }
 
 /* ---- profile ---- */
@@ -68,7 +61,7 @@ static int64_t largest(OptionList list, int64_t otherwise) {
 }
 
 /* The passes of one size and form, traced. */
-static Status trace_size(Run *run, const ForwardSize *size, Form form, TraceList *list) {
+static Status trace_size(Run *run, const BenchmarkSize *size, Form form, TraceList *list) {
     const InferOptions *o = &run->options;
     Inference *in = &run->inference;
     const TraceRun facts =
@@ -78,13 +71,13 @@ static Status trace_size(Run *run, const ForwardSize *size, Form form, TraceList
     in->ctx.fuses = form == FORM_NAIVE ? 0 : run->session.fuses;
     TRY(profiling_open(&o->profiling, &in->ctx, &facts, "", NULL, &profiling));
     profiling_keep(profiling, list);
-    Status status = forward_trace(in, size, profiling);
+    Status status = infer_benchmark_trace(in, size, profiling);
     profiling_close(profiling);
     return status;
 }
 
 /* --profile: one path, or with --compare both and the differences of their outputs. */
-static Status profile_traced(Run *run, const ForwardSize *size, const char *suffix) {
+static Status profile_traced(Run *run, const BenchmarkSize *size, const char *suffix) {
     const InferOptions *o = &run->options;
     FILE *file = o->quiet ? NULL : stdout;
     TraceList traces[FORM_COUNT] = {0};
@@ -94,7 +87,7 @@ static Status profile_traced(Run *run, const ForwardSize *size, const char *suff
     for (int form = o->compare ? FORM_NAIVE : FORM_FUSED; form <= FORM_FUSED && !status; form++)
         status = trace_size(run, size, (Form)form, &traces[form]);
     if (!status && o->compare)
-        status = forward_differences(&run->inference, size, run->session.fuses, &differences, &count);
+        status = infer_benchmark_differences(&run->inference, size, run->session.fuses, &differences, &count);
     if (!status && o->compare)
         status = profiling_report_lists(&o->profiling, traces, FORM_COUNT, differences, count, suffix, file);
     else if (!status)
@@ -104,23 +97,24 @@ static Status profile_traced(Run *run, const ForwardSize *size, const char *suff
     return status;
 }
 
-static Status profile_timed(Run *run, const ForwardSize *size) {
+static Status profile_timed(Run *run, const BenchmarkSize *size) {
     Inference *in = &run->inference;
     const InferOptions *o = &run->options;
     for (int form = o->compare ? FORM_NAIVE : FORM_FUSED; form <= FORM_FUSED; form++) {
-        ForwardProfile what = {.label = o->compare ? form_name((Form)form) : "",
-                               .batch = size->batch,
-                               .seq = size->seq,
-                               .repeats = o->repeats};
+        BenchmarkResult what = {.label = o->compare ? form_name((Form)form) : "",
+                                .batch = size->batch,
+                                .seq = size->seq,
+                                .repeats = o->repeats};
         in->ctx.fuses = form == FORM_NAIVE ? 0 : run->session.fuses;
-        TRY(forward_measure(in, size->tokens, o->warmup_runs, &what, &run->report, o->quiet ? NULL : stdout));
+        TRY(infer_benchmark_measure(in, size->tokens, o->warmup_runs, &what, &run->report,
+                                    o->quiet ? NULL : stdout));
     }
     return OK;
 }
 
 static Status profile_size(void *context, int64_t batch, int64_t seq, const char *suffix) {
     Run *run = context;
-    const ForwardSize size = {run->tokens, batch, seq};
+    const BenchmarkSize size = {run->tokens, batch, seq};
     return *run->options.profiling.window ? profile_traced(run, &size, suffix) : profile_timed(run, &size);
 }
 
@@ -139,16 +133,15 @@ static Status profile(Run *run) {
     bool hidden = s->config.objective == OBJECTIVE_MASKED_TOKEN; // its head is for training
     TRY(prepare(run, hidden ? INFERENCE_HIDDEN : INFERENCE_LOGITS, batch, seq));
     run->tokens = memory_array((size_t)(batch * seq), sizeof *run->tokens);
-    if (!run->tokens) return fail(ERROR_MEMORY, "out of host memory for the tokens");
-    forward_fill_tokens(run->tokens, batch * seq, s->config.vocab, (uint64_t)o->seed);
+    infer_benchmark_tokens(run->tokens, batch * seq, s->config.vocab, (uint64_t)o->seed);
     if (!o->quiet)
         printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
                s->device->library);
     TRY(profile_sizes(run));
     if (*o->profiling.window) return OK;
-    forward_print(&run->report, stdout);
+    infer_benchmark_print(&run->report, stdout);
     if (!*o->json) return OK;
-    return forward_write(&run->report, s->device, session_dtype_name(s), o->model, o->json);
+    return infer_benchmark_write(&run->report, s->device, session_dtype_name(s), o->model, o->json);
 }
 
 /* ---- generate ---- */
@@ -164,10 +157,10 @@ static Status read_prompt(const char *option, char **prompt, int64_t *length) {
     if (strcmp(option, "-") == 0) return file_read("/dev/stdin", PROMPT_LIMIT, prompt, length);
     *prompt = memory_text(option);
     *length = (int64_t)strlen(option);
-    return *prompt ? OK : fail(ERROR_MEMORY, "out of host memory for the prompt");
+    return OK;
 }
 
-static Status write_on(Run *run, const WriteOptions *options, WriteStats *stats) {
+static Status write_on(Run *run, const TextOptions *options, TextStats *stats) {
     const InferOptions *o = &run->options;
     Inference *in = &run->inference;
     Tokenizer *tokenizer = run->session.tokenizer;
@@ -178,7 +171,7 @@ static Status write_on(Run *run, const WriteOptions *options, WriteStats *stats)
                                  .file = o->quiet ? NULL : stderr};
     if (*o->profiling.window)
         return text_profile(&in->ctx, &in->generator, tokenizer, options, &profile, print_text, NULL, stats);
-    TRY(write_text(&in->ctx, &in->generator, tokenizer, options, print_text, NULL, stats));
+    TRY(stream_text(&in->ctx, &in->generator, tokenizer, options, print_text, NULL, stats));
     return print_text(NULL, "\n", 1);
 }
 
@@ -190,8 +183,8 @@ static Status generate(Run *run) {
                     o->model);
     TRY(prepare(run, INFERENCE_GENERATE, 1, 1));
     char *prompt = NULL;
-    WriteStats stats;
-    WriteOptions options = {
+    TextStats stats;
+    TextOptions options = {
         .tokens = o->tokens,
         .stop = o->stop,
         .sampler = {
@@ -226,7 +219,6 @@ static Status sum_losses(Run *run, Loader *loader, Losses *losses) {
     Inference *in = &run->inference;
     int64_t B = in->batch, T = in->seq, windows = loader_windows(loader);
     int32_t *targets = memory_array((size_t)(B * T), sizeof *targets);
-    if (!targets) return fail(ERROR_MEMORY, "out of host memory for the targets");
     Status status = OK;
     for (int64_t first = 0; first < windows && !status; first += B) {
         Batch batch;
@@ -278,7 +270,6 @@ static Status write_logits(Run *run, int64_t count) {
     Inference *in = &run->inference;
     int64_t vocab = in->model.config.vocab, padded = config_padded_vocab(&in->model.config);
     float *row = memory_array((size_t)vocab, sizeof *row);
-    if (!row) return fail(ERROR_MEMORY, "out of host memory for the logits");
     SafetensorsEntry entry = {.name = "logits", .type = SAFE_F32, .rank = 2, .d = {count, vocab}};
     SafetensorsWriter *writer = NULL;
     Status status = safetensors_writer_open(run->options.logits, &entry, 1, NULL, 0, &writer);
@@ -304,7 +295,6 @@ static Status logits(Run *run) {
                         ids.values[i], c->vocab);
     TRY(prepare(run, INFERENCE_LOGITS, 1, ids.count));
     int32_t *tokens = memory_array((size_t)ids.count, sizeof *tokens);
-    if (!tokens) return fail(ERROR_MEMORY, "out of host memory for the tokens");
     for (int64_t i = 0; i < ids.count; i++) tokens[i] = (int32_t)ids.values[i];
     Status status = inference_logits(&run->inference, tokens, 1, ids.count);
     memory_free(tokens);
@@ -356,7 +346,7 @@ int main(int argc, char **argv) {
     static Run run;
     Status status = run_all(&run, argc, argv);
     memory_free(run.tokens);
-    forward_free(&run.report);
+    infer_benchmark_free(&run.report);
     inference_close(&run.inference);
     session_close(&run.session);
     options_close(&run.set);

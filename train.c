@@ -18,11 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    SKIPS_ALLOWED = 5,  // updates skipped in a row before the run is given up
-    COMPARE_WARMUP = 3, // rounds of --compare
-    COMPARE_ROUNDS = 10,
-};
+enum { SKIPS_ALLOWED = 5 }; // updates skipped in a row before the run is given up
 
 typedef struct {
     TrainOptions options;
@@ -35,11 +31,13 @@ typedef struct {
     Profiling *profiling;
     const char *suffix; // of the profile's files, in a sweep
     FILE *hash_trace;
-    char *resume;        // the checkpoint that the run goes on from, or NULL
-    TrainingState state; // where it stands
-    int64_t begun;       // the step that it went on from
-    int skips;           // updates skipped in a row
-    int lock;            // on --out; 0: none
+    char *resume;         // the checkpoint that the run goes on from, or NULL
+    TrainingState state;  // where it stands
+    int64_t begun;        // the step that it went on from
+    double learning_rate; // of the step at hand
+    StepResult result;    // of it
+    int skips;            // updates skipped in a row
+    int lock;             // on --out; 0: none
 } Run;
 
 /* The only thing that a signal may touch. A second one ends the program at once. */
@@ -147,8 +145,7 @@ static Status start_state(Run *run) {
         return loader_seek(run->feed.train, s->position);
     }
     s->seed = (uint64_t)run->options.seed;
-    if (run->session.folder) return checkpoint_load(&t->ctx, run->session.folder, &t->model.parameters);
-    return parameters_initialize(&t->ctx, &t->model.parameters, s->seed);
+    return session_load(&run->session, &t->ctx, &t->model.parameters, s->seed);
 }
 
 /* --out is this run's alone: two would prune and overwrite each other's checkpoints. */
@@ -216,19 +213,20 @@ static Status sample(Run *run) {
     const TrainOptions *o = &run->options;
     char *text = NULL;
     int64_t length;
-    WriteOptions options = {.prompt = o->sample_prompt,
-                            .prompt_length = (int64_t)strlen(o->sample_prompt),
-                            .tokens = o->sample_tokens,
-                            .stop = "",
-                            .sampler = {.temperature = 0.8,
-                                        .top_k = 40,
-                                        .top_p = 1,
-                                        .seed = (uint64_t)o->seed,
-                                        .sequence = (uint64_t)run->state.step}};
+    TextOptions options = {.prompt = o->sample_prompt,
+                           .prompt_length = (int64_t)strlen(o->sample_prompt),
+                           .tokens = o->sample_tokens,
+                           .stop = "",
+                           .sampler = {.temperature = 0.8,
+                                       .top_k = 40,
+                                       .top_p = 1,
+                                       .seed = (uint64_t)o->seed,
+                                       .sequence = (uint64_t)run->state.step}};
     ArenaMark mark = arena_mark(&t->ctx.arenas[ARENA_SAVED]);
     Status status = generator_take(&t->ctx, &t->generator);
     if (!status)
-        status = write_to_memory(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length);
+        status =
+            stream_text_collect(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length);
     arena_release(&t->ctx.arenas[ARENA_SAVED], mark);
     if (!status) status = report_sample(&run->report, run->state.step, text, length);
     memory_free(text);
@@ -246,24 +244,28 @@ static bool every(int64_t step, int64_t period) {
     return period > 0 && step % period == 0;
 }
 
+static Status train_step(Ctx *ctx, void *program, StepCost *cost) {
+    Run *run = program;
+    Trainer *t = &run->trainer;
+    double waited = loader_waited_ms(run->feed.train);
+    (void)ctx;
+    TRY(trainer_step(t, batches_train, &run->batches, run->learning_rate, &run->result));
+    cost->reader_ms = loader_waited_ms(run->feed.train) - waited;
+    cost->tokens = t->tokens;
+    return OK;
+}
+
 static Status one_step(Run *run) {
     Trainer *t = &run->trainer;
-    int64_t step = run->state.step;
     Schedule schedule = train_options_schedule(&run->options);
-    double rate = schedule_rate(&schedule, step), waited = loader_waited_ms(run->feed.train);
-    StepResult result;
-    t->ctx.step = step + 1;
+    StepCost cost;
+    run->learning_rate = schedule_rate(&schedule, run->state.step);
     if (run->profiling) progress_hide(run->report.progress);
-    TRY(profiling_before(run->profiling, &t->ctx, step + 1, run->report.count + 1));
-    double start = device_clock();
-    TRY(trainer_step(t, batches_train, &run->batches, rate, &result));
-    double ms = 1e3 * (device_clock() - start);
-    waited = loader_waited_ms(run->feed.train) - waited;
-    TRY(profiling_after(run->profiling, &t->ctx, ms, waited, t->tokens));
+    TRY(profiling_step(run->profiling, &t->ctx, run->state.step + 1, train_step, run, &cost));
     run->state.step++;
-    run->state.tokens += t->tokens;
-    run->skips = result.skipped ? run->skips + 1 : 0;
-    return report_step(&run->report, t, run->state.step, &result, rate, ms, waited);
+    run->state.tokens += cost.tokens;
+    run->skips = run->result.skipped ? run->skips + 1 : 0;
+    return report_step(&run->report, t, run->state.step, &run->result, run->learning_rate, &cost);
 }
 
 static Status loop(Run *run, const char **reason) {
@@ -302,50 +304,40 @@ static Status train(Run *run) {
                 run->skips);
 }
 
-static void compare_progress(void *context, int64_t round, int64_t rounds) {
-    progress_step(context, round, 0);
-    if (round == rounds) progress_hide(context);
-}
-
-static Status compare(Run *run, PathsOptions *paths, const size_t bytes[FORM_COUNT]) {
+static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
     const TrainOptions *o = &run->options;
-    paths->progress = compare_progress;
-    paths->progress_context = run->report.progress;
-    const PathsReport report = {.session = &run->session,
-                                .peaks = &run->report.peaks,
-                                .bytes = bytes,
-                                .profiling = &o->profiling,
-                                .suffix = run->suffix,
-                                .folder = o->out,
-                                .file = o->quiet ? NULL : stdout};
-    return paths_report(&run->trainer, paths, &report);
+    const CompareOptions options = {.fuses = run->session.fuses,
+                                    .warmup = COMPARE_WARMUP,
+                                    .rounds = COMPARE_ROUNDS,
+                                    .learning_rate = o->lr,
+                                    .fetch = batches_train_at,
+                                    .source = &run->batches,
+                                    .progress = run->report.progress};
+    const CompareReport report = {.session = &run->session,
+                                  .peaks = &run->report.peaks,
+                                  .bytes = bytes,
+                                  .profiling = &o->profiling,
+                                  .suffix = run->suffix,
+                                  .folder = o->out,
+                                  .file = o->quiet ? NULL : stdout};
+    return compare_report(&run->trainer, &options, &report);
 }
 
-static Status start(Run *run) {
+static Status run_once(Run *run) {
+    Trainer *t = &run->trainer;
+    size_t bytes[FORM_COUNT];
     TRY(take_output(run)); // before anything is looked up in it
     TRY(train_options_resume(&run->options, &run->set, &run->resume));
     TRY(open_session(run));
     TRY(open_trainer(run));
-    return open_observers(run);
-}
-
-static Status run_once(Run *run) {
-    TRY(start(run));
-    Trainer *t = &run->trainer;
-    size_t bytes[FORM_COUNT];
-    PathsOptions paths = {.fuses = {[FORM_FUSED] = run->session.fuses},
-                          .warmup = COMPARE_WARMUP,
-                          .rounds = COMPARE_ROUNDS,
-                          .learning_rate = run->options.lr,
-                          .fetch = batches_train_at,
-                          .source = &run->batches};
-    TRY(run->options.compare ? paths_measure(t, &paths, bytes) : trainer_measure(t, NULL));
+    TRY(open_observers(run));
+    TRY(run->options.compare ? compare_run_measure(t, run->session.fuses, bytes) : trainer_measure(t, NULL));
     TRY(trainer_allocate(t));
     TRY(open_data(run)); // after the plan: a batch that is too large must not be pinned first
     TRY(start_state(run));
     TRY(write_options(run)); // in the place of the first run's, once this one can go on
     TRY(start_report(run));
-    return run->options.compare ? compare(run, &paths, bytes) : train(run);
+    return run->options.compare ? compare(run, bytes) : train(run);
 }
 
 /* All but the options, for another run. */

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-static Comparison describe(const Trainer *t, const PathsOptions *o, const PathsReport *r) {
+static Comparison describe(const Trainer *t, const CompareOptions *o, const CompareReport *r) {
     Comparison c = {.batch = t->batch, .seq = t->seq, .rounds = o->rounds, .peaks = *r->peaks};
     snprintf(c.device, sizeof c.device, "%s", r->session->device->name);
     snprintf(c.library, sizeof c.library, "%s", r->session->device->library);
@@ -15,7 +15,7 @@ static Comparison describe(const Trainer *t, const PathsOptions *o, const PathsR
     return c;
 }
 
-static Status report_all(const Comparison *c, const TraceList traces[FORM_COUNT], const PathsReport *r) {
+static Status report_all(const Comparison *c, const TraceList traces[FORM_COUNT], const CompareReport *r) {
     char *path = NULL;
     if (r->file) compare_print(c, r->file);
     TRY(profiling_report_lists(r->profiling, traces, FORM_COUNT, c->differences, c->difference_count,
@@ -27,15 +27,15 @@ static Status report_all(const Comparison *c, const TraceList traces[FORM_COUNT]
     return status;
 }
 
-Status paths_report(Trainer *t, const PathsOptions *options, const PathsReport *r) {
+Status compare_report(Trainer *t, const CompareOptions *options, const CompareReport *r) {
     const TraceRun facts = profiling_facts(r->session, "train", r->peaks, t->batch, t->seq, t->accum);
     Comparison c = describe(t, options, r);
     TraceList traces[FORM_COUNT] = {0};
-    PathsOptions with = *options;
+    CompareOptions with = *options;
     with.profiling = *r->profiling->window ? r->profiling : NULL;
     with.facts = &facts;
     with.traces = traces;
-    Status status = paths_run(t, &with, &c);
+    Status status = compare_run(t, &with, &c);
     if (!status) status = report_all(&c, traces, r);
     for (int form = 0; form < FORM_COUNT; form++) trace_list_free(&traces[form]);
     compare_free(&c);

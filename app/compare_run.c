@@ -40,46 +40,66 @@ static Status snapshot_restore(Trainer *t, const Snapshot *s) {
     return device->synchronize(device);
 }
 
-/* One step, at the batches of `round`. Going back to a batch takes the reader longer than going on to the
+/* One step, at the batches of a round. Going back to a batch takes the reader longer than going on to the
  * next one does in training, so what is fetched ahead is not part of the step's time. */
 typedef struct {
-    const PathsOptions *options;
-    int64_t round, accum;
-    MicroBatch ahead; // the step's only micro-batch
+    Trainer *trainer;
+    const CompareOptions *options;
+    const Snapshot *snapshot;
+    int64_t number;
+    Batch ahead;      // the step's only micro-batch
     double waited_ms; // for all others
-} RoundSource;
+} Round;
 
-static Status fetch_round(void *source, int64_t index, MicroBatch *batch) {
-    RoundSource *r = source;
+static Status fetch_round(void *source, int64_t index, Batch *batch) {
+    Round *r = source;
+    int64_t accum = r->trainer->accum;
     double start = device_clock();
-    if (r->accum == 1)
+    if (accum == 1)
         *batch = r->ahead;
     else
-        TRY(r->options->fetch(r->options->source, r->round * r->accum + index, batch));
+        TRY(r->options->fetch(r->options->source, r->number * accum + index, batch));
     r->waited_ms += 1e3 * (device_clock() - start);
     return OK;
 }
 
-static Status fetch_ahead(RoundSource *r) {
-    return r->accum == 1 ? r->options->fetch(r->options->source, r->round, &r->ahead) : OK;
+static Status fetch_ahead(Round *r) {
+    return r->trainer->accum == 1 ? r->options->fetch(r->options->source, r->number, &r->ahead) : OK;
 }
 
-static Status timed_step(Trainer *t, const PathsOptions *o, const Snapshot *s, int form, int64_t round,
-                         double *ms) {
-    RoundSource source = {.options = o, .round = round, .accum = t->accum};
+static Status round_step(Ctx *ctx, void *program, StepCost *cost) {
+    Round *r = program;
     StepResult result;
-    t->ctx.fuses = o->fuses[form];
-    t->ctx.step = round;
-    TRY(snapshot_restore(t, s));
-    TRY(fetch_ahead(&source));
-    double start = device_clock();
-    TRY(trainer_step(t, fetch_round, &source, o->learning_rate, &result));
-    *ms = 1e3 * (device_clock() - start);
+    (void)ctx;
+    r->waited_ms = 0;
+    TRY(trainer_step(r->trainer, fetch_round, r, r->options->learning_rate, &result));
+    cost->reader_ms = r->waited_ms;
+    cost->tokens = r->trainer->tokens;
     return OK;
 }
 
-/* Rounds with timing per operation off (recorders NULL) or on; the paths alternate within each round. */
-static Status rounds(Trainer *t, const PathsOptions *o, const Snapshot *s,
+/* The same from the snapshot. */
+static Status fresh_step(Ctx *ctx, void *program, StepCost *cost) {
+    Round *r = program;
+    TRY(snapshot_restore(r->trainer, r->snapshot));
+    TRY(fetch_ahead(r));
+    return round_step(ctx, r, cost);
+}
+
+static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s, int form, int64_t number,
+                         double *ms) {
+    Round round = {.trainer = t, .options = o, .snapshot = s, .number = number};
+    StepCost cost;
+    t->ctx.fuses = form == FORM_FUSED ? o->fuses : 0;
+    TRY(snapshot_restore(t, s));
+    TRY(fetch_ahead(&round));
+    TRY(profiling_step(NULL, &t->ctx, number, round_step, &round, &cost));
+    *ms = cost.ms;
+    return OK;
+}
+
+/* Rounds with timing per operation off (recorders NULL) or on; the forms take turns within each round. */
+static Status rounds(Trainer *t, const CompareOptions *o, const Snapshot *s,
                      Recorder *const recorders[FORM_COUNT], double *times[FORM_COUNT]) {
     for (int64_t round = -o->warmup; round < o->rounds; round++) {
         for (int form = 0; form < FORM_COUNT; form++) {
@@ -89,18 +109,15 @@ static Status rounds(Trainer *t, const PathsOptions *o, const Snapshot *s,
             t->ctx.recorder = NULL;
             if (round >= 0 && times) times[form][round] = ms;
         }
-        if (o->progress && round >= 0) {
-            int64_t done = round + 1 + (times ? 0 : o->rounds);
-            o->progress(o->progress_context, done, 2 * o->rounds);
-        }
+        if (o->progress && round >= 0) progress_step(o->progress, round + 1 + (times ? 0 : o->rounds), 0);
     }
+    if (o->progress) progress_hide(o->progress);
     return OK;
 }
 
-static Status time_steps(Trainer *t, const PathsOptions *o, const Snapshot *s, Comparison *c) {
+static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
     double *times[FORM_COUNT];
     double *all = memory_array((size_t)o->rounds * FORM_COUNT, sizeof *all);
-    if (!all) return fail(ERROR_MEMORY, "out of host memory to compare the paths");
     for (int form = 0; form < FORM_COUNT; form++) times[form] = all + form * o->rounds;
     Status status = rounds(t, o, s, NULL, times);
     for (int form = 0; form < FORM_COUNT && !status; form++) {
@@ -122,7 +139,7 @@ static Status summarize(Recorder *recorder, int64_t steps, Summary *summary) {
     return summary_make(records, count, 0, steps, false, summary);
 }
 
-static Status time_operations(Trainer *t, const PathsOptions *o, const Snapshot *s, Comparison *c) {
+static Status time_operations(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
     Recorder *recorders[FORM_COUNT] = {0};
     Status status = OK;
     for (int form = 0; form < FORM_COUNT && !status; form++)
@@ -134,48 +151,32 @@ static Status time_operations(Trainer *t, const PathsOptions *o, const Snapshot 
     return status;
 }
 
-/* The outputs of every call on the first row of the first batch: a whole batch would not fit in host memory.
- */
-static Status find_differences(Trainer *t, const PathsOptions *o, const Snapshot *s, Comparison *c) {
-    Capture *capture;
-    TRY(capture_open(&capture));
+/* Of the first row of the first batch: the outputs of a whole batch would not fit in host memory. */
+static Status find_differences(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
     int64_t batch = t->batch, accum = t->accum;
     t->batch = t->accum = 1;
-    t->ctx.observe = capture_observe;
-    t->ctx.observer = capture;
-    Status status = OK;
-    double ms;
-    for (int form = 0; form < FORM_COUNT && !status; form++) {
-        if (form) capture_second_run(capture);
-        status = timed_step(t, o, s, form, 0, &ms);
-    }
-    t->ctx.observe = NULL;
-    t->ctx.observer = NULL;
+    t->ctx.step = 0;
+    Round round = {.trainer = t, .options = o, .snapshot = s};
+    Status status =
+        profiling_differences(&t->ctx, o->fuses, fresh_step, &round, &c->differences, &c->difference_count);
     t->batch = batch;
     t->accum = accum;
-    if (!status) capture_take(capture, &c->differences, &c->difference_count);
-    capture_close(capture);
     return status;
 }
 
 /* ---- traces ---- */
 
-static Status traced_step(Trainer *t, const PathsOptions *o, Profiling *profiling, int64_t step) {
-    RoundSource source = {.options = o, .round = step - 1, .accum = t->accum};
-    StepResult result;
-    t->ctx.step = step;
-    TRY(fetch_ahead(&source));
-    TRY(profiling_before(profiling, &t->ctx, step, step));
-    double start = device_clock();
-    TRY(trainer_step(t, fetch_round, &source, o->learning_rate, &result));
-    return profiling_after(profiling, &t->ctx, 1e3 * (device_clock() - start), source.waited_ms, t->tokens);
+static Status traced_step(Trainer *t, const CompareOptions *o, Profiling *profiling, int64_t step) {
+    Round round = {.trainer = t, .options = o, .number = step - 1};
+    TRY(fetch_ahead(&round));
+    return profiling_step(profiling, &t->ctx, step, round_step, &round, NULL);
 }
 
-/* One path after the other: only one at a time can hold the source of records. */
-static Status trace_path(Trainer *t, const PathsOptions *o, const Snapshot *s, int form) {
+/* One form after the other: only one at a time can hold the source of records. */
+static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s, int form) {
     Profiling *profiling;
     bool graphs = t->ctx.graphs;
-    t->ctx.fuses = o->fuses[form];
+    t->ctx.fuses = form == FORM_FUSED ? o->fuses : 0;
     TRY(snapshot_restore(t, s));
     TRY(profiling_open(o->profiling, &t->ctx, o->facts, "", NULL, &profiling));
     profiling_keep(profiling, &o->traces[form]);
@@ -188,15 +189,15 @@ static Status trace_path(Trainer *t, const PathsOptions *o, const Snapshot *s, i
     return status;
 }
 
-Status paths_measure(Trainer *t, const PathsOptions *o, size_t bytes[FORM_COUNT]) {
+Status compare_run_measure(Trainer *t, uint32_t fuses, size_t bytes[FORM_COUNT]) {
     for (int form = 0; form < FORM_COUNT; form++) {
-        t->ctx.fuses = o->fuses[form];
+        t->ctx.fuses = form == FORM_FUSED ? fuses : 0;
         TRY(trainer_measure(t, &bytes[form]));
     }
     return OK;
 }
 
-Status paths_run(Trainer *t, const PathsOptions *o, Comparison *c) {
+Status compare_run(Trainer *t, const CompareOptions *o, Comparison *c) {
     Snapshot snapshot;
     uint32_t fuses = t->ctx.fuses;
     TRY(snapshot_make(t, &snapshot));
@@ -204,7 +205,7 @@ Status paths_run(Trainer *t, const PathsOptions *o, Comparison *c) {
     if (!status) status = time_operations(t, o, &snapshot, c);
     if (!status) status = find_differences(t, o, &snapshot, c);
     for (int form = 0; form < FORM_COUNT && o->profiling && !status; form++)
-        status = trace_path(t, o, &snapshot, form);
+        status = trace_form(t, o, &snapshot, form);
     if (!status) status = snapshot_restore(t, &snapshot);
     t->ctx.fuses = fuses;
     t->ctx.step = 0;

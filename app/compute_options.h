@@ -19,42 +19,6 @@ typedef struct {
     int64_t threads;   // of the CPU; 0: one for each core
 } ComputeOptions;
 
-/* Their rows of an option table, for a struct whose member `compute` they fill; and their defaults. */
-#define COMPUTE_ROWS(Struct)                                                                                 \
-    {OPTION_HEADING, .doc = "Computing"}, COMPUTE_DEVICE(Struct), COMPUTE_DTYPE(Struct),                     \
-        COMPUTE_FUSED(Struct), COMPUTE_GRAPHS(Struct), COMPUTE_PEAKS(Struct), COMPUTE_THREADS(Struct)
-#define COMPUTE_DEVICE(Struct)                                                                               \
-    {                                                                                                        \
-        OPTION_TEXT, "device", 0, "NAME", "auto, cpu, cuda or cuda:N",                                       \
-            .travels = true, .field = offsetof(Struct, compute.device)                                       \
-    }
-#define COMPUTE_DTYPE(Struct)                                                                                \
-    {                                                                                                        \
-        OPTION_CHOICE, "dtype", .doc = "auto is bf16 on a GPU, else fp32",                                   \
-                                .choices = "auto|fp32|tf32|bf16|fp64", .travels = true,                      \
-                                .field = offsetof(Struct, compute.dtype)                                     \
-    }
-#define COMPUTE_FUSED(Struct)                                                                                \
-    {                                                                                                        \
-        OPTION_TEXT, "fused", 0, "0|1|LIST", "run fused: none, all, or as in 1,-attention",                  \
-            .travels = true, .field = offsetof(Struct, compute.fused)                                        \
-    }
-#define COMPUTE_GRAPHS(Struct)                                                                               \
-    {                                                                                                        \
-        OPTION_FLAG, "graphs",                                                                               \
-            .doc = "launch a step as one CUDA graph if all is fused; --graphs=0 does not",                   \
-            .field = offsetof(Struct, compute.graphs)                                                        \
-    }
-#define COMPUTE_PEAKS(Struct)                                                                                \
-    {                                                                                                        \
-        OPTION_FLAG, "peaks", .doc = "measure the machine's limits first; --peaks=0: as seen before",        \
-                              .field = offsetof(Struct, compute.peaks)                                       \
-    }
-#define COMPUTE_THREADS(Struct)                                                                              \
-    {                                                                                                        \
-        OPTION_INTEGER, "threads", 0, "N", "threads on the CPU", "all",                                      \
-            .least = 0, .most = 4096, .travels = true, .field = offsetof(Struct, compute.threads)            \
-    }
 #define COMPUTE_DEFAULTS                                                                                     \
     { .device = "auto", .dtype = DTYPE_AUTO, .fused = "1", .graphs = true, .peaks = true }
 

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "data/lines.h"
 #include "data/safetensors.h"
-#include "app/text_encoder.h"
+#include "run/text_encoder.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -17,6 +17,7 @@ typedef struct {
 } Entry;
 
 typedef struct {
+    Session *session;
     const InferOptions *options;
     TextEncoder encoder;
     Lines lines;
@@ -29,10 +30,6 @@ typedef struct {
     float *embeddings; // (lines.count, C)
 } Job;
 
-static Status fail_memory(void) {
-    return fail(ERROR_MEMORY, "out of host memory to embed a text");
-}
-
 static int compare_entries(const void *left, const void *right) {
     const Entry *a = left, *b = right;
     if (a->count != b->count) return a->count > b->count ? -1 : 1;
@@ -43,12 +40,12 @@ static Status read_lines(Job *job) {
     TRY(lines_open(job->options->embed, &job->lines));
     if (!job->lines.count) return fail(ERROR_FORMAT, "%s is empty", job->options->embed);
     job->entries = memory_array((size_t)job->lines.count, sizeof *job->entries);
-    if (!job->entries) return fail_memory();
     for (int64_t i = 0; i < job->lines.count; i++) {
         const Line *line = &job->lines.list[i];
         int64_t first = job->tokens.count;
         bool cut;
-        TRY(text_encoder_tokens(&job->encoder, line->text, line->length, &job->tokens, &cut));
+        TRY(text_encoder_tokens(job->session->tokenizer, job->session->config.context, line->text,
+                                line->length, &job->tokens, &cut));
         job->cut += cut;
         job->entries[i] = (Entry){first, job->tokens.count - first, i};
     }
@@ -68,8 +65,8 @@ static Status prepare(Job *job) {
     job->lengths = memory_array((size_t)e->batch, sizeof *job->lengths);
     job->hidden = memory_array((size_t)(e->batch * e->seq * C), sizeof *job->hidden);
     job->embeddings = memory_array((size_t)(lines * C), sizeof *job->embeddings);
-    if (!job->rows || !job->lengths || !job->hidden || !job->embeddings) return fail_memory();
-    return text_encoder_prepare(e, (uint64_t)job->options->seed);
+    TRY(text_encoder_allocate(e));
+    return session_load(job->session, &e->ctx, &e->model.parameters, (uint64_t)job->options->seed);
 }
 
 /* The mean of the first `count` of a row's hidden states; false if it is not finite. */
@@ -130,6 +127,9 @@ static void print_result(const Job *job, double seconds) {
 }
 
 static Status run(Job *job) {
+    TRY(session_needs_bert(job->session, "embed"));
+    TRY(text_encoder_open(&job->encoder, job->session->device, &job->session->config));
+    session_prepare(job->session, &job->encoder.ctx);
     TRY(read_lines(job));
     TRY(prepare(job));
     double start = device_clock();
@@ -144,10 +144,9 @@ static Status run(Job *job) {
 
 Status embed_text(Session *session, const InferOptions *options) {
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    if (!job) return fail_memory();
+    job->session = session;
     job->options = options;
-    Status status = text_encoder_open(&job->encoder, session, "embed");
-    if (!status) status = run(job);
+    Status status = run(job);
     memory_free(job->entries);
     memory_free(job->rows);
     memory_free(job->lengths);

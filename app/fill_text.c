@@ -1,7 +1,7 @@
 /* ./infer --fill: the tokens that a BERT expects behind each [MASK]. */
 #include "base/memory.h"
 #include "app/embed_text.h"
-#include "app/text_encoder.h"
+#include "run/text_encoder.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,43 +12,45 @@ static const char mask_text[] = "[MASK]";
 enum { SHOWN = 5, MASK_BYTES = sizeof mask_text - 1 };
 
 typedef struct {
+    Session *session;
+    const InferOptions *options;
     TextEncoder encoder;
     TokenList tokens; // [CLS] text [SEP], with the mask's id in the gaps
-    TokenList places; // of the gaps in it
+    TokenList gaps;   // their positions in it
     float *logits;    // (gaps, padded vocab)
 } Job;
 
 /* The text's stretches between the gaps are tokenized each by itself; "[MASK]" in a text would be text. */
 static Status read_text(Job *job, const char *text) {
-    Tokenizer *t = job->encoder.session->tokenizer;
+    Tokenizer *t = job->session->tokenizer;
     int32_t mask = tokenizer_special(t, TOKEN_MASK);
     if (mask < 0) return fail(ERROR_USAGE, "--fill needs a tokenizer with [MASK]");
     TRY(token_list_add(&job->tokens, tokenizer_special(t, TOKEN_BEGIN)));
     for (const char *gap; (gap = strstr(text, mask_text)) != NULL; text = gap + MASK_BYTES) {
         TRY(tokenizer_encode(t, text, gap - text, &job->tokens));
-        TRY(token_list_add(&job->places, (int32_t)job->tokens.count));
+        TRY(token_list_add(&job->gaps, (int32_t)job->tokens.count));
         TRY(token_list_add(&job->tokens, mask));
     }
     TRY(tokenizer_encode(t, text, (int64_t)strlen(text), &job->tokens));
     TRY(token_list_add(&job->tokens, tokenizer_special(t, TOKEN_END)));
-    if (!job->places.count) return fail(ERROR_USAGE, "--fill: there is no [MASK] in the text");
-    int64_t context = job->encoder.session->config.context;
+    if (!job->gaps.count) return fail(ERROR_USAGE, "--fill: there is no [MASK] in the text");
+    int64_t context = job->session->config.context;
     if (job->tokens.count <= context) return OK;
     return fail(ERROR_USAGE, "--fill: the text has %" PRId64 " tokens, and the model's context is %" PRId64,
                 job->tokens.count, context);
 }
 
-static Status compute(Job *job, uint64_t seed) {
+static Status compute(Job *job) {
     TextEncoder *e = &job->encoder;
-    int64_t gaps = job->places.count, padded = config_padded_vocab(&e->model.config);
+    int64_t gaps = job->gaps.count, padded = config_padded_vocab(&e->model.config);
     int32_t length = (int32_t)job->tokens.count;
     e->batch = 1;
     e->seq = length;
     e->logits = gaps;
     job->logits = memory_array((size_t)(gaps * padded), sizeof *job->logits);
-    if (!job->logits) return fail(ERROR_MEMORY, "out of host memory for the logits");
-    TRY(text_encoder_prepare(e, seed));
-    TRY(text_encoder_run(e, job->tokens.ids, &length, 1, length, job->places.ids));
+    TRY(text_encoder_allocate(e));
+    TRY(session_load(job->session, &e->ctx, &e->model.parameters, (uint64_t)job->options->seed));
+    TRY(text_encoder_run(e, job->tokens.ids, &length, 1, length, job->gaps.ids));
     return values_read(&e->ctx, e->output, 0, gaps * padded, job->logits);
 }
 
@@ -88,10 +90,9 @@ static void print_note(const Config *c, const InferOptions *options) {
 }
 
 static Status print_gaps(const Job *job, const char *text) {
-    const TextEncoder *e = &job->encoder;
-    const Config *c = &e->model.config;
-    const Tokenizer *t = e->session->tokenizer;
-    for (int64_t gap = 0; gap < job->places.count; gap++) {
+    const Config *c = &job->session->config;
+    const Tokenizer *t = job->session->tokenizer;
+    for (int64_t gap = 0; gap < job->gaps.count; gap++) {
         const float *logits = job->logits + gap * config_padded_vocab(c);
         int64_t shown = c->vocab < SHOWN ? c->vocab : SHOWN;
         int32_t best[SHOWN] = {0};
@@ -113,17 +114,25 @@ static Status print_gaps(const Job *job, const char *text) {
     return fflush(stdout) == 0 ? OK : fail(ERROR_FILE, "cannot write the text to standard output");
 }
 
+static Status run(Job *job) {
+    const char *text = job->options->fill;
+    TRY(session_needs_bert(job->session, "fill"));
+    TRY(text_encoder_open(&job->encoder, job->session->device, &job->session->config));
+    session_prepare(job->session, &job->encoder.ctx);
+    TRY(read_text(job, text));
+    print_note(&job->session->config, job->options);
+    TRY(compute(job));
+    return print_gaps(job, text);
+}
+
 Status fill_text(Session *session, const InferOptions *options) {
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    if (!job) return fail(ERROR_MEMORY, "out of host memory for a text");
-    Status status = text_encoder_open(&job->encoder, session, "fill");
-    if (!status) status = read_text(job, options->fill);
-    if (!status) print_note(&session->config, options);
-    if (!status) status = compute(job, (uint64_t)options->seed);
-    if (!status) status = print_gaps(job, options->fill);
+    job->session = session;
+    job->options = options;
+    Status status = run(job);
     memory_free(job->logits);
     token_list_free(&job->tokens);
-    token_list_free(&job->places);
+    token_list_free(&job->gaps);
     text_encoder_close(&job->encoder);
     memory_free(job);
     return status;

@@ -8,15 +8,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-void forward_fill_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed) {
+void infer_benchmark_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed) {
     enum { STREAM = 0x746F6B73 }; // apart from everything else that the seed makes
     for (int64_t i = 0; i < count; i++)
         tokens[i] = (int32_t)random_below(seed, STREAM, (uint64_t)i, (uint64_t)vocab);
 }
 
-static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, ForwardProfile *p) {
+static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, BenchmarkResult *p) {
     double *ms = memory_array((size_t)p->repeats, sizeof *ms);
-    if (!ms) return fail(ERROR_MEMORY, "out of host memory for %" PRId64 " times", p->repeats);
     Status status = OK;
     for (int64_t i = -warmup; i < p->repeats && !status; i++) {
         double start = device_clock();
@@ -32,7 +31,7 @@ static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, 
     return status;
 }
 
-static Status time_operations(Inference *in, const int32_t *tokens, Recorder *recorder, ForwardProfile *p) {
+static Status time_operations(Inference *in, const int32_t *tokens, Recorder *recorder, BenchmarkResult *p) {
     const Record *records;
     int64_t count, dropped;
     for (int64_t i = 0; i < p->repeats; i++) {
@@ -45,7 +44,7 @@ static Status time_operations(Inference *in, const int32_t *tokens, Recorder *re
     return summary_make(records, count, 0, p->repeats, true, &p->operations);
 }
 
-static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, ForwardProfile *p) {
+static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, BenchmarkResult *p) {
     const RecorderOptions options = {.primitives = true, .timed = true};
     TRY(time_passes(in, tokens, warmup, p));
     TRY(recorder_open(in->ctx.device, &options, &in->ctx.recorder));
@@ -55,16 +54,11 @@ static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, Forw
     return status;
 }
 
-Status forward_measure(Inference *in, const int32_t *tokens, int64_t warmup, const ForwardProfile *what,
-                       ForwardReport *report, FILE *file) {
-    if (report->count == report->room) {
-        int room = 2 * report->room + 8;
-        ForwardProfile *moved = memory_resize(report->profiles, (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the report");
-        report->profiles = moved;
-        report->room = room;
-    }
-    ForwardProfile *p = &report->profiles[report->count];
+Status infer_benchmark_measure(Inference *in, const int32_t *tokens, int64_t warmup,
+                               const BenchmarkResult *what, Benchmark *report, FILE *file) {
+    report->profiles =
+        memory_grow(report->profiles, &report->room, report->count + 1, sizeof *report->profiles);
+    BenchmarkResult *p = &report->profiles[report->count];
     *p = *what;
     TRY(measure(in, tokens, warmup, p));
     report->count++;
@@ -77,59 +71,49 @@ Status forward_measure(Inference *in, const int32_t *tokens, int64_t warmup, con
     return OK;
 }
 
-/* One pass, waited for. */
-static Status traced_pass(Inference *in, const ForwardSize *size) {
-    scope_begin(&in->ctx, "step");
-    TRY(inference_logits(in, size->tokens, size->batch, size->seq));
-    TRY(in->ctx.device->synchronize(in->ctx.device));
-    scope_end(&in->ctx);
+typedef struct {
+    Inference *inference;
+    const BenchmarkSize *size;
+} SizedPass;
+
+static Status run_pass(Ctx *ctx, void *program, StepCost *cost) {
+    const SizedPass *pass = program;
+    const BenchmarkSize *size = pass->size;
+    (void)cost;
+    scope_begin(ctx, "step");
+    TRY(inference_logits(pass->inference, size->tokens, size->batch, size->seq));
+    TRY(ctx->device->synchronize(ctx->device));
+    scope_end(ctx);
     return OK;
 }
 
-Status forward_trace(Inference *in, const ForwardSize *size, Profiling *profiling) {
-    Ctx *ctx = &in->ctx;
-    for (int64_t pass = 1; !profiling_done(profiling); pass++) {
-        ctx->step = pass;
-        TRY(profiling_before(profiling, ctx, pass, pass));
-        double start = device_clock();
-        TRY(traced_pass(in, size));
-        TRY(profiling_after(profiling, ctx, 1e3 * (device_clock() - start), 0, 0));
-    }
-    return profiling_finish(profiling, ctx);
+Status infer_benchmark_trace(Inference *in, const BenchmarkSize *size, Profiling *profiling) {
+    SizedPass pass = {in, size};
+    for (int64_t step = 1; !profiling_done(profiling); step++)
+        TRY(profiling_step(profiling, &in->ctx, step, run_pass, &pass, NULL));
+    return profiling_finish(profiling, &in->ctx);
 }
 
-Status forward_differences(Inference *in, const ForwardSize *size, uint32_t fuses, Difference **differences,
-                           int *count) {
-    const ForwardSize row = {size->tokens, 1, size->seq};
-    Capture *capture;
-    TRY(capture_open(&capture));
-    in->ctx.observe = capture_observe;
-    in->ctx.observer = capture;
-    in->ctx.fuses = 0;
-    Status status = traced_pass(in, &row);
-    capture_second_run(capture);
-    in->ctx.fuses = fuses;
-    if (!status) status = traced_pass(in, &row);
-    in->ctx.observe = NULL;
-    in->ctx.observer = NULL;
-    if (!status) capture_take(capture, differences, count);
-    capture_close(capture);
-    return status;
+Status infer_benchmark_differences(Inference *in, const BenchmarkSize *size, uint32_t fuses,
+                                   Difference **differences, int *count) {
+    const BenchmarkSize row = {size->tokens, 1, size->seq};
+    SizedPass pass = {in, &row};
+    return profiling_differences(&in->ctx, fuses, run_pass, &pass, differences, count);
 }
 
-static double seconds(const ForwardProfile *p) {
+static double seconds(const BenchmarkResult *p) {
     return 1e-3 * p->ms;
 }
 
-static double tokens_per_second(const ForwardProfile *p) {
+static double tokens_per_second(const BenchmarkResult *p) {
     return (double)p->batch * (double)p->seq / seconds(p);
 }
 
-void forward_print(const ForwardReport *report, FILE *file) {
+void infer_benchmark_print(const Benchmark *report, FILE *file) {
     fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread", "tok/s",
             "TFLOP/s", "MFU");
     for (int i = 0; i < report->count; i++) {
-        const ForwardProfile *p = &report->profiles[i];
+        const BenchmarkResult *p = &report->profiles[i];
         double rate = p->work.flops / seconds(p);
         double share = report->peaks.flops > 0 ? rate / report->peaks.flops : 0;
         fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %5.1f%%\n", p->batch,
@@ -165,7 +149,7 @@ static void write_row(JsonWriter *w, const SummaryRow *row) {
     json_write_close(w, '}');
 }
 
-static void write_profile(JsonWriter *w, const ForwardProfile *p) {
+static void write_profile(JsonWriter *w, const BenchmarkResult *p) {
     json_write_line(w, 2, true);
     json_write_open(w, '{');
     write_number(w, "batch", (double)p->batch);
@@ -184,8 +168,8 @@ static void write_profile(JsonWriter *w, const ForwardProfile *p) {
     json_write_close(w, '}');
 }
 
-Status forward_write(const ForwardReport *report, const Device *device, const char *dtype, const char *model,
-                     const char *path) {
+Status infer_benchmark_write(const Benchmark *report, const Device *device, const char *dtype,
+                             const char *model, const char *path) {
     JsonWriter w = {0};
     json_write_open(&w, '{');
     write_number(&w, "schema", 1);
@@ -206,8 +190,8 @@ Status forward_write(const ForwardReport *report, const Device *device, const ch
     return status;
 }
 
-void forward_free(ForwardReport *report) {
+void infer_benchmark_free(Benchmark *report) {
     for (int i = 0; i < report->count; i++) summary_free(&report->profiles[i].operations);
     memory_free(report->profiles);
-    *report = (ForwardReport){0};
+    *report = (Benchmark){0};
 }

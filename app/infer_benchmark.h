@@ -18,42 +18,42 @@ typedef struct {
     double ms, low, high; // median and range of the whole pass, logits included, waited for
     Work work;
     Summary operations;
-} ForwardProfile;
+} BenchmarkResult;
 
 typedef struct {
     Peaks peaks;
-    ForwardProfile *profiles;
-    int count, room;
-} ForwardReport;
+    BenchmarkResult *profiles;
+    int64_t count, room;
+} Benchmark;
 
 /* Token ids that are spread over the vocabulary, the same for the same seed. */
-void forward_fill_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed);
+void infer_benchmark_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed);
 
 /* Runs batch x seq of `tokens` warmup + repeats times, and repeats times more with every operation timed;
  * adds a profile to the report and prints its table to `file`, unless that is NULL. */
-CHECKED Status forward_measure(Inference *inference, const int32_t *tokens, int64_t warmup,
-                               const ForwardProfile *what, ForwardReport *report, FILE *file);
+CHECKED Status infer_benchmark_measure(Inference *inference, const int32_t *tokens, int64_t warmup,
+                                       const BenchmarkResult *what, Benchmark *report, FILE *file);
 
 typedef struct {
     const int32_t *tokens; // (batch, seq)
     int64_t batch, seq;
-} ForwardSize;
+} BenchmarkSize;
 
 /* Runs passes of this size until the profile is done, and makes its reports. */
-CHECKED Status forward_trace(Inference *inference, const ForwardSize *size, Profiling *profiling);
+CHECKED Status infer_benchmark_trace(Inference *inference, const BenchmarkSize *size, Profiling *profiling);
 
 /* The largest differences between the outputs of a naive pass and of one with `fuses`, over the first row:
  * all rows would not fit in host memory. The caller frees them with memory_free. */
-CHECKED Status forward_differences(Inference *inference, const ForwardSize *size, uint32_t fuses,
-                                   Difference **differences, int *count);
+CHECKED Status infer_benchmark_differences(Inference *inference, const BenchmarkSize *size, uint32_t fuses,
+                                           Difference **differences, int *count);
 
 /* One line for each profile: time, spread, tokens per second, TFLOP/s, share of the limit. */
-void forward_print(const ForwardReport *report, FILE *file);
+void infer_benchmark_print(const Benchmark *report, FILE *file);
 
 /* The report as JSON; `device`, `library`, `dtype` and `model` go along. */
-CHECKED Status forward_write(const ForwardReport *report, const Device *device, const char *dtype,
-                             const char *model, const char *path);
-void forward_free(ForwardReport *report);
+CHECKED Status infer_benchmark_write(const Benchmark *report, const Device *device, const char *dtype,
+                                     const char *model, const char *path);
+void infer_benchmark_free(Benchmark *report);
 
 #ifdef __cplusplus
 }

@@ -1,19 +1,71 @@
-/* option_rows: short names for the rows of an option table. A file that uses them says first where a member of
- * its struct of values lies: #define AT(member) .field = offsetof(Struct, member) */
+/* option_rows: short names for the rows of an option table, and the rows that ./train and ./infer share. A
+ * file that uses them says first where a member of its struct of values lies:
+ *     #define AT(member) .field = offsetof(Struct, member) */
 #ifndef APP_OPTION_ROWS_H
 #define APP_OPTION_ROWS_H
 
 #include "base/options.h"
 
+// clang-format off
+#define HEADING(text)           {OPTION_HEADING, .doc = text}
+#define FLAG(name, member)      OPTION_FLAG, name, AT(member)
+#define CHOICE(name, texts, member) OPTION_CHOICE, name, .choices = texts, AT(member)
 #define TEXT(name, what, member) OPTION_TEXT, name, .argument = what, AT(member)
-#define COUNT(name, from, to, member)                                                                        \
+#define COUNT(name, from, to, member)  \
     OPTION_INTEGER, name, .argument = "N", .least = from, .most = to, AT(member)
-#define NUMBER(name, from, to, member)                                                                       \
+#define NUMBER(name, from, to, member) \
     OPTION_NUMBER, name, .argument = "X", .low = from, .high = to, AT(member)
-#define LIST(name, from, to, member)                                                                         \
+#define LIST(name, from, to, member)   \
     OPTION_LIST, name, .argument = "LIST", .least = from, .most = to, AT(member)
-#define FLAG(name, member) OPTION_FLAG, name, AT(member)
-#define HEADING(text)                                                                                        \
-    { OPTION_HEADING, .doc = text }
+
+#define MODEL_ROW                                                                                            \
+    {TEXT("model", "NAME", model),                                                                           \
+     .doc = "a preset (gpt2-nano, bert-base, transformer-base, ...) or a folder", .travels = true}
+#define TOKENIZER_ROW                                                                                        \
+    {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a tokenizer's folder",                          \
+     .default_text = "the model's", .travels = true}
+
+/* Of a member ComputeOptions compute. */
+#define COMPUTE_ROWS                                                                                         \
+    HEADING("Computing"),                                                                                    \
+    {TEXT("device", "NAME", compute.device), .doc = "auto, cpu, cuda or cuda:N", .travels = true},                            \
+    {CHOICE("dtype", "auto|fp32|tf32|bf16|fp64", compute.dtype),                                             \
+     .doc = "auto is bf16 on a GPU and fp32 on the CPU", .travels = true},                                                    \
+    {TEXT("fused", "0|1|LIST", compute.fused), .doc = "run fused: nothing, all, or as in 1,-attention", .travels = true},     \
+    {FLAG("graphs", compute.graphs),                                                                         \
+     .doc = "launch a step as one CUDA graph if all of it is fused; --graphs=0 does not"},                   \
+    {FLAG("peaks", compute.peaks),                                                                           \
+     .doc = "measure the machine's limits first; --peaks=0 takes those measured before"},                    \
+    {COUNT("threads", 0, 4096, compute.threads), .doc = "threads on the CPU", .default_text = "all", .travels = true}
+
+/* Of a member ProfilingOptions profiling. */
+#define PROFILING_ROWS                                                                                       \
+    {TEXT("profile", "WINDOW", profiling.window), .bare = "3,0,1,5,1",                                       \
+     .doc = "trace these steps: [a,b) or skip,closed,ready,record,repeat"},                                  \
+    {FLAG("profile-graphs", profiling.graphs),                                                               \
+     .doc = "with --profile: run steps as CUDA graphs, not kernel by kernel"},                               \
+    {FLAG("profile-apart", profiling.apart),                                                                 \
+     .doc = "with --profile: run each primitive alone, on a GPU that has rested"},                           \
+    {FLAG("profile-latency", profiling.latency),                                                             \
+     .doc = "with --profile: measure how long kernels wait to be submitted"},                                \
+    {TEXT("profile-out", "FOLDER", profiling.out), .doc = "write the profile's files there"},                \
+    {TEXT("profile-trace", "NAME", profiling.trace),                                                         \
+     .doc = "name of the trace there; .gz compresses it"},                                                   \
+    {CHOICE("report", "tables|questions", profiling.report), .doc = "what the profile prints"},              \
+    {FLAG("sweep", profiling.sweep),                                                                         \
+     .doc = "profile each pair of --batch-sizes and --seq-lens"},                                           \
+    {FLAG("timer-only", profiling.timer_only), .doc = "with --profile: time steps, trace nothing"},          \
+    {TEXT("sort", "COLUMN", profiling.sort), .doc = "sort the profile's tables by this column"},             \
+    {COUNT("limit", 0, 1000000, profiling.limit), .doc = "rows in each table of the profile; 0 for all"},    \
+    {CHOICE("unit", "auto|s|ms|us|ns", profiling.unit), .doc = "unit of the profile's times"},               \
+    {FLAG("full-names", profiling.full_names), .doc = "do not cut long names in the profile"},               \
+    {FLAG("torch-compat", profiling.torch), .doc = "name operations as PyTorch's profiler does"}
+
+#define CONFIG_ROWS                                                                                          \
+    {TEXT("config", "FILE", config), .doc = "JSON object of options; the command line wins",                 \
+     .command_line_only = true},                                                                             \
+    {FLAG("print-config", print_config), .doc = "print the options as such an object and exit",              \
+     .command_line_only = true}
+// clang-format on
 
 #endif

@@ -1,6 +1,6 @@
 #include "app/profiling.h"
 
-#include "base/memory.h"
+#include "app/series.h"
 #include "profile/collect.h"
 #include "profile/datasheet.h"
 #include "profile/spans.h"
@@ -13,10 +13,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Times of steps, as many as came. */
+/* Of steps, as many as came. */
 typedef struct {
-    double *ms, *reader_ms, *tokens;
-    int64_t count, room;
+    Series ms, reader_ms, tokens;
 } StepTimes;
 
 /* What the machine's processors did up to a moment, in seconds. */
@@ -32,6 +31,7 @@ struct Profiling {
     Window window;
     Collector *collector;
     bool graphs;     // what the Ctx had
+    int64_t steps;   // so far
     int64_t number;  // of the present step, as the window counts
     int64_t offset;  // of the run's numbers of steps over the window's
     StepUse use;     // of the present step
@@ -83,7 +83,6 @@ void profiling_prepare(const ProfilingOptions *options) {
 Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts, const char *suffix,
                       FILE *file, Profiling **profiling) {
     Profiling *p = memory_allocate(sizeof *p);
-    if (!p) return fail(ERROR_MEMORY, "out of host memory for the profile");
     *p = (Profiling){.options = options,
                      .facts = *facts,
                      .suffix = suffix,
@@ -104,9 +103,9 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
 }
 
 static void free_times(StepTimes *times) {
-    memory_free(times->ms);
-    memory_free(times->reader_ms);
-    memory_free(times->tokens);
+    memory_free(times->ms.values);
+    memory_free(times->reader_ms.values);
+    memory_free(times->tokens.values);
     *times = (StepTimes){0};
 }
 
@@ -157,7 +156,6 @@ static void set_processors(TraceRun *run, ProcessorTimes from) {
 /* The share of an untraced step in which the GPU has something to do; -1 on the CPU. */
 static Status measure_gpu_busy(Trace *t) {
     Interval *intervals = memory_array((size_t)(t->count ? t->count : 1), sizeof *intervals);
-    if (!intervals) return fail(ERROR_MEMORY, "out of host memory for the profile");
     int64_t count = 0;
     for (int64_t i = 0; i < t->count; i++)
         if (trace_on_device(&t->events[i]) && t->events[i].step >= 0)
@@ -174,22 +172,10 @@ static Status measure_gpu_busy(Trace *t) {
 
 /* ---- a segment's report ---- */
 
-static Status add_time(StepTimes *times, double ms, double reader_ms, double tokens) {
-    if (times->count == times->room) {
-        int64_t room = 2 * times->room + 64;
-        double *grown = memory_resize(times->ms, (size_t)room * sizeof *grown);
-        if (grown) times->ms = grown;
-        double *reader = memory_resize(times->reader_ms, (size_t)room * sizeof *reader);
-        if (reader) times->reader_ms = reader;
-        double *counted = memory_resize(times->tokens, (size_t)room * sizeof *counted);
-        if (counted) times->tokens = counted;
-        if (!grown || !reader || !counted) return fail(ERROR_MEMORY, "out of host memory for the profile");
-        times->room = room;
-    }
-    times->ms[times->count] = ms;
-    times->reader_ms[times->count] = reader_ms;
-    times->tokens[times->count++] = tokens;
-    return OK;
+static void add_time(StepTimes *times, const StepCost *cost, double tokens) {
+    series_add(&times->ms, cost->ms);
+    series_add(&times->reader_ms, cost->reader_ms);
+    series_add(&times->tokens, tokens);
 }
 
 static const WindowSegment *segment_of(const Profiling *p) {
@@ -201,10 +187,11 @@ static Status take_trace(Profiling *p, Ctx *ctx) {
     const WindowSegment *s = segment_of(p);
     snprintf(p->window_text, sizeof p->window_text,
              "steps %" PRId64 " to %" PRId64 " (%s), segment %" PRId64 " of %" PRId64, s->begin + p->offset,
-             s->begin + p->offset + p->traced.count - 1, p->options->window, p->segment + 1, p->window.count);
+             s->begin + p->offset + p->traced.ms.count - 1, p->options->window, p->segment + 1,
+             p->window.count);
     TraceRun run = p->facts;
     run.window = p->window_text;
-    run.steps = p->traced.count;
+    run.steps = p->traced.ms.count;
     ctx->recorder = NULL;
     if (p->recording) TRY(collector_end(p->collector));
     p->recording = false;
@@ -215,7 +202,10 @@ static Status take_trace(Profiling *p, Ctx *ctx) {
 static Status hand_out(Profiling *p) {
     Trace *t = p->trace;
     p->trace = NULL;
-    if (p->kept) return trace_list_add(p->kept, t);
+    if (p->kept) {
+        trace_list_add(p->kept, t);
+        return OK;
+    }
     char suffix[96];
     snprintf(suffix, sizeof suffix, "%s", p->suffix);
     if (p->window.count > 1) snprintf(suffix, sizeof suffix, "%s_segment%" PRId64, p->suffix, p->segment + 1);
@@ -227,25 +217,25 @@ static Status hand_out(Profiling *p) {
 static Status report(Profiling *p) {
     if (!p->trace) return OK;
     Trace *t = p->trace;
-    TRY(trace_set_times(t, p->timed.ms, p->timed.reader_ms, p->timed.count, p->traced.ms,
-                        p->options->timer_only ? 0 : p->traced.count));
-    TRY(trace_set_tokens(t, p->timed.tokens, p->traced.tokens));
-    if (p->timed.count) set_processors(&t->run, p->start);
+    TRY(trace_set_times(t, p->timed.ms.values, p->timed.reader_ms.values, p->timed.ms.count,
+                        p->traced.ms.values, p->options->timer_only ? 0 : p->traced.ms.count));
+    TRY(trace_set_tokens(t, p->timed.tokens.values, p->traced.tokens.values));
+    if (p->timed.ms.count) set_processors(&t->run, p->start);
     if (t->run.source != SOURCE_CLOCK) TRY(measure_gpu_busy(t));
-    p->traced.count = p->timed.count = 0;
+    free_times(&p->traced);
+    free_times(&p->timed);
     return hand_out(p);
 }
 
-/* ---- around a step ---- */
+/* ---- a step ---- */
 
 /* The steps that are timed with tracing off; where nothing is traced that is all of the window. */
 static StepUse timed_use(const Profiling *p) {
     return p->options->timer_only ? STEP_RECORD : STEP_TIMED;
 }
 
-Status profiling_before(Profiling *p, Ctx *ctx, int64_t step, int64_t here) {
-    if (!p) return OK;
-    int64_t segment, before = p->segment, number = p->window.from_start ? here : step;
+static Status begin_step(Profiling *p, Ctx *ctx, int64_t step) {
+    int64_t segment, before = p->segment, here = ++p->steps, number = p->window.from_start ? here : step;
     p->number = number;
     p->offset = step - number;
     StepUse use = window_use(&p->window, number, &segment);
@@ -266,12 +256,23 @@ Status profiling_before(Profiling *p, Ctx *ctx, int64_t step, int64_t here) {
     return OK;
 }
 
-Status profiling_after(Profiling *p, Ctx *ctx, double ms, double reader_ms, int64_t tokens) {
-    if (!p) return OK;
-    double count = tokens > 0 ? (double)tokens : trace_step_tokens(&p->facts, 0);
+static void end_step(Profiling *p, Ctx *ctx, const StepCost *cost) {
+    double tokens = cost->tokens > 0 ? (double)cost->tokens : trace_step_tokens(&p->facts, 0);
     ctx->recorder = NULL;
-    if (p->use == STEP_RECORD) TRY(add_time(&p->traced, ms, reader_ms, count));
-    return p->use == timed_use(p) ? add_time(&p->timed, ms, reader_ms, count) : OK;
+    if (p->use == STEP_RECORD) add_time(&p->traced, cost, tokens);
+    if (p->use == timed_use(p)) add_time(&p->timed, cost, tokens);
+}
+
+Status profiling_step(Profiling *p, Ctx *ctx, int64_t step, StepWork work, void *program, StepCost *cost) {
+    StepCost took = {0};
+    ctx->step = step;
+    if (p) TRY(begin_step(p, ctx, step));
+    double start = device_clock();
+    TRY(work(ctx, program, &took));
+    took.ms = 1e3 * (device_clock() - start);
+    if (p) end_step(p, ctx, &took);
+    if (cost) *cost = took;
+    return OK;
 }
 
 bool profiling_done(const Profiling *p) {
@@ -284,4 +285,23 @@ Status profiling_finish(Profiling *p, Ctx *ctx) {
     if (p->use == STEP_RECORD) TRY(take_trace(p, ctx));
     p->use = STEP_OUTSIDE;
     return report(p);
+}
+
+Status profiling_differences(Ctx *ctx, uint32_t fuses, StepWork work, void *program, Difference **differences,
+                             int *count) {
+    Capture *capture;
+    StepCost cost;
+    TRY(capture_open(&capture));
+    ctx->observe = capture_observe;
+    ctx->observer = capture;
+    ctx->fuses = 0;
+    Status status = work(ctx, program, &cost);
+    capture_second_run(capture);
+    ctx->fuses = fuses;
+    if (!status) status = work(ctx, program, &cost);
+    ctx->observe = NULL;
+    ctx->observer = NULL;
+    if (!status) capture_take(capture, differences, count);
+    capture_close(capture);
+    return status;
 }

@@ -29,12 +29,26 @@ void profiling_prepare(const ProfilingOptions *options);
 CHECKED Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun *facts,
                               const char *suffix, FILE *file, Profiling **profiling);
 
-/* Around step `step`, from 1, of which `here` (from 1) is the number in this process. Between them the caller
- * runs the step with ctx, inside a scope named "step", and measures its time; of it it waited reader_ms. The
- * step had so many `tokens`, 0: batch * seq * accum. All do nothing for NULL. The arenas' peaks begin anew
- * with each segment. */
-CHECKED Status profiling_before(Profiling *profiling, Ctx *ctx, int64_t step, int64_t here);
-CHECKED Status profiling_after(Profiling *profiling, Ctx *ctx, double ms, double reader_ms, int64_t tokens);
+/* What a step took. */
+typedef struct {
+    double ms;
+    double reader_ms; // of it, waiting for data
+    int64_t tokens;   // that were read or made; 0: batch * seq * accum
+} StepCost;
+
+/* A step's work, inside a scope named "step" and waited for. May set reader_ms and tokens. */
+typedef Status (*StepWork)(Ctx *ctx, void *program, StepCost *cost);
+
+/* Runs step `step`, from 1, and measures its time; traces it where the window says so. The first call is this
+ * process's first step. `profiling` may be NULL, and so may `cost`. The arenas' peaks begin anew with each
+ * segment. */
+CHECKED Status profiling_step(Profiling *profiling, Ctx *ctx, int64_t step, StepWork work, void *program,
+                              StepCost *cost);
+
+/* Runs the work naive and with `fuses`, and gives out the largest differences between their outputs: to be
+ * freed with memory_free. All outputs of a run lie in host memory. */
+CHECKED Status profiling_differences(Ctx *ctx, uint32_t fuses, StepWork work, void *program,
+                                     Difference **differences, int *count);
 
 /* How many tokens the sequences of a step turned out to have, where that was not known before. */
 void profiling_set_seq(Profiling *profiling, int64_t seq);

@@ -23,57 +23,6 @@ typedef struct {
     bool full_names, torch;
 } ProfilingOptions;
 
-/* Their rows of an option table, for a struct whose member `profiling` they fill; and their defaults. */
-#define PROFILING_ROWS(Struct)                                                                               \
-    PROFILING_WINDOW(Struct), PROFILING_SOURCE(Struct), PROFILING_OUTPUT(Struct), PROFILING_TABLES(Struct)
-#define PROFILING_WINDOW(Struct)                                                                             \
-    {                                                                                                        \
-        OPTION_TEXT, "profile", .argument = "WINDOW", .bare = "3,0,1,5,1",                                   \
-                                .doc = "skip,closed,ready,record,repeat or [a,b): trace these steps",        \
-                                .field = offsetof(Struct, profiling.window)                                  \
-    }
-#define PROFILING_SOURCE(Struct)                                                                             \
-    {OPTION_FLAG, "profile-graphs", .doc = "with --profile: steps as CUDA graphs, not kernel by kernel",     \
-     .field = offsetof(Struct, profiling.graphs)},                                                           \
-        {OPTION_FLAG, "profile-apart",                                                                       \
-         .doc = "with --profile: each primitive alone, on a GPU that has rested",                            \
-         .field = offsetof(Struct, profiling.apart)},                                                        \
-    {                                                                                                        \
-        OPTION_FLAG, "profile-latency", .doc = "with --profile: how long kernels wait to be submitted",      \
-                                        .field = offsetof(Struct, profiling.latency)                         \
-    }
-#define PROFILING_OUTPUT(Struct)                                                                             \
-    {OPTION_TEXT, "profile-out", .argument = "FOLDER", .doc = "write the profile's files there",             \
-     .field = offsetof(Struct, profiling.out)},                                                              \
-        {OPTION_TEXT, "profile-trace", .argument = "NAME",                                                   \
-         .doc = "of the trace in that folder; .gz compresses it",                                            \
-         .field = offsetof(Struct, profiling.trace)},                                                        \
-        {OPTION_CHOICE, "report", .choices = "tables|questions", .doc = "what the profile prints",           \
-         .field = offsetof(Struct, profiling.report)},                                                       \
-        {OPTION_FLAG, "sweep", .doc = "profile each of --batch-sizes with each of --seq-lens, compare",      \
-         .field = offsetof(Struct, profiling.sweep)},                                                        \
-    {                                                                                                        \
-        OPTION_FLAG, "timer-only", .doc = "with --profile: time steps, trace nothing",                       \
-                                   .field = offsetof(Struct, profiling.timer_only)                           \
-    }
-#define PROFILING_TABLES(Struct)                                                                             \
-    {OPTION_TEXT, "sort", .argument = "COLUMN", .doc = "sort the profile's tables by this column",           \
-     .field = offsetof(Struct, profiling.sort)},                                                             \
-        {OPTION_INTEGER,                                                                                     \
-         "limit",                                                                                            \
-         .argument = "N",                                                                                    \
-         .least = 0,                                                                                         \
-         .most = 1000000,                                                                                    \
-         .doc = "rows of the profile's tables; 0 for all",                                                   \
-         .field = offsetof(Struct, profiling.limit)},                                                        \
-        {OPTION_CHOICE, "unit", .choices = "auto|s|ms|us|ns", .doc = "of the profile's times",               \
-         .field = offsetof(Struct, profiling.unit)},                                                         \
-        {OPTION_FLAG, "full-names", .doc = "do not cut long names in the profile",                           \
-         .field = offsetof(Struct, profiling.full_names)},                                                   \
-    {                                                                                                        \
-        OPTION_FLAG, "torch-compat", .doc = "name operations as PyTorch's profiler does",                    \
-                                     .field = offsetof(Struct, profiling.torch)                              \
-    }
 #define PROFILING_DEFAULTS                                                                                   \
     { .window = "", .out = "", .trace = "trace.json", .sort = "", .limit = 25 }
 

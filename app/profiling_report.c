@@ -10,19 +10,9 @@ enum { SUFFIX_BYTES = 96 };
 
 /* ---- lists ---- */
 
-Status trace_list_add(TraceList *list, Trace *trace) {
-    if (list->count == list->room) {
-        int64_t room = 2 * list->room + 4;
-        Trace **moved = memory_resize(list->traces, (size_t)room * sizeof *moved);
-        if (!moved) {
-            trace_close(trace);
-            return fail(ERROR_MEMORY, "out of host memory for the profile");
-        }
-        list->traces = moved;
-        list->room = room;
-    }
+void trace_list_add(TraceList *list, Trace *trace) {
+    list->traces = memory_grow(list->traces, &list->room, list->count + 1, sizeof *list->traces);
     list->traces[list->count++] = trace;
-    return OK;
 }
 
 void trace_list_free(TraceList *list) {

@@ -18,8 +18,8 @@ typedef struct {
     int64_t count, room;
 } TraceList;
 
-/* Takes the trace over, also when it fails. */
-CHECKED Status trace_list_add(TraceList *list, Trace *trace);
+/* Takes the trace over. */
+void trace_list_add(TraceList *list, Trace *trace);
 void trace_list_free(TraceList *list);
 
 /* Reports one path, or with count 2 the naive and the fused one side by side, with the differences of

@@ -30,7 +30,6 @@ static double now(void) {
 
 Status progress_open(FILE *lines, FILE *bar, int64_t done, int64_t total, bool quiet, Progress **progress) {
     Progress *p = memory_allocate(sizeof *p);
-    if (!p) return fail(ERROR_MEMORY, "no memory left for the progress bar");
     p->lines = lines;
     p->bar = bar;
     p->quiet = quiet;

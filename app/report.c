@@ -18,7 +18,7 @@ Status report_open(Report *r, const char *log, bool append, int64_t done, int64_
 void report_close(Report *r) {
     progress_close(r->progress);
     events_close(r->events);
-    for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i]);
+    for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i].values);
 }
 
 /* NaN where the peaks are unknown: a log writes it as null. */
@@ -108,27 +108,14 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
     return events_end(r->events);
 }
 
-static Status make_room(Report *r) {
-    if (r->count < r->room) return OK;
-    int64_t room = 2 * r->room + 1024;
-    for (int i = 0; i < STEP_FIGURES; i++) {
-        double *moved = memory_resize(r->figures[i], (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the step times");
-        r->figures[i] = moved;
-    }
-    r->room = room;
-    return OK;
-}
-
 Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
-                   double ms, double waited_ms) {
-    double seconds = fmax(1e-3 * ms, 1e-9), rate = (double)t->tokens / seconds;
+                   const StepCost *cost) {
+    double seconds = fmax(1e-3 * cost->ms, 1e-9), rate = (double)t->tokens / seconds;
     double flops = t->work.flops / seconds, mfu = share_of_peak(r, flops);
-    TRY(make_room(r));
-    r->figures[STEP_MS][r->count] = ms;
-    r->figures[STEP_TOKENS_PER_S][r->count] = rate;
-    r->figures[STEP_FLOPS_PER_S][r->count++] = flops;
-    r->waited_ms += waited_ms;
+    series_add(&r->figures[STEP_MS], cost->ms);
+    series_add(&r->figures[STEP_TOKENS_PER_S], rate);
+    series_add(&r->figures[STEP_FLOPS_PER_S], flops);
+    r->waited_ms += cost->reader_ms;
     bool due = device_clock() >= r->next_line || step == r->steps;
     if (due) r->next_line = device_clock() + LINE_SECONDS;
     if (result->skipped)
@@ -140,15 +127,15 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
                       "step %5" PRId64 "/%" PRId64
                       " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s%s",
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                      learning_rate, ms, rate, share_text(" | ", mfu).text);
-    progress_step(r->progress, step, 1e-3 * ms);
+                      learning_rate, cost->ms, rate, share_text(" | ", mfu).text);
+    progress_step(r->progress, step, 1e-3 * cost->ms);
     events_begin(r->events, result->skipped ? "skip" : "step");
     events_integer(r->events, "step", step);
     events_number(r->events, "loss", result->loss);
     events_number(r->events, "norm", result->norm);
     events_number(r->events, "lr", learning_rate);
-    events_number(r->events, "ms", ms);
-    events_number(r->events, "data_ms", waited_ms);
+    events_number(r->events, "ms", cost->ms);
+    events_number(r->events, "data_ms", cost->reader_ms);
     events_number(r->events, "tokens_per_s", rate);
     events_number(r->events, "mfu", mfu);
     return events_end(r->events);
@@ -183,10 +170,10 @@ Status report_save(Report *r, int64_t step, const char *folder) {
 
 Status report_end(Report *r, int64_t step, const char *reason) {
     /* The first half warms up: caches, clocks, plans. */
-    int64_t late = r->count - r->count / 2;
-    double *ms = r->figures[STEP_MS] + r->count / 2, middles[STEP_FIGURES];
+    int64_t early = r->figures[STEP_MS].count / 2, late = r->figures[STEP_MS].count - early;
+    double *ms = r->figures[STEP_MS].values + early, middles[STEP_FIGURES];
     for (int i = 0; i < STEP_FIGURES && late; i++) // sorts the late half
-        middles[i] = median(r->figures[i] + r->count / 2, late);
+        middles[i] = median(r->figures[i].values + early, late);
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,

@@ -3,11 +3,12 @@
 #define APP_REPORT_H
 
 #include "data/feed.h"
-#include "app/session.h"
+#include "app/profiling.h"
 #include "run/trainer.h"
 #include "profile/events.h"
 #include "profile/peaks.h"
 #include "app/progress.h"
+#include "app/series.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,11 +20,10 @@ typedef struct {
     Progress *progress;
     Events *events; // NULL without --log
     Peaks peaks;
-    int64_t steps;                 // of the whole run
-    double *figures[STEP_FIGURES]; // (room) of the steps of this process, in order
-    int64_t count, room;
-    double next_line; // when the next step's line is due: seconds of device_clock
-    double waited_ms; // for data, in all
+    int64_t steps;                // of the whole run
+    Series figures[STEP_FIGURES]; // of the steps of this process, in order
+    double next_line;             // when the next step's line is due: seconds of device_clock
+    double waited_ms;             // for data, in all
 } Report;
 
 /* `done` of `steps` steps are behind. `log` is a path or ""; a resumed run appends to it. */
@@ -35,9 +35,9 @@ void report_close(Report *report);
 CHECKED Status report_start(Report *report, const Session *session, const Trainer *trainer,
                             const FeedCounts *data, const char *options, bool quiet);
 
-/* Step `step` (1 for the first) took `ms`, of which it waited `waited_ms` for data. */
+/* Of step `step`, 1 for the first. */
 CHECKED Status report_step(Report *report, const Trainer *trainer, int64_t step, const StepResult *result,
-                           double learning_rate, double ms, double waited_ms);
+                           double learning_rate, const StepCost *cost);
 CHECKED Status report_validation(Report *report, int64_t step, double loss);
 CHECKED Status report_sample(Report *report, int64_t step, const char *text, int64_t length);
 CHECKED Status report_save(Report *report, int64_t step, const char *folder);

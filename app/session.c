@@ -22,7 +22,7 @@ static Status find_folder(const char *model, char **folder) {
     if (kind == PATH_ABSENT) TRY(checkpoint_latest(model, folder));
     if (*folder) return OK;
     *folder = memory_text(model);
-    return *folder ? OK : fail(ERROR_MEMORY, "out of host memory");
+    return OK;
 }
 
 static void change_sizes(const ConfigSizes *sizes, Config *c) {
@@ -112,6 +112,21 @@ void session_close(Session *s) {
     memory_free(s->folder);
     if (s->device) s->device->close(s->device);
     *s = (Session){0};
+}
+
+Status session_needs_bert(const Session *s, const char *option) {
+    const Tokenizer *t = s->tokenizer;
+    if (s->config.objective != OBJECTIVE_MASKED_TOKEN)
+        return fail(ERROR_USAGE, "--%s needs a BERT, but this model is %s", option,
+                    s->config.encoder_layers ? "an encoder-decoder" : "decoder-only");
+    if (t && tokenizer_special(t, TOKEN_BEGIN) >= 0 && tokenizer_special(t, TOKEN_END) >= 0) return OK;
+    return fail(ERROR_USAGE, "--%s needs a tokenizer with [CLS] and [SEP]; name one with --tokenizer=FOLDER",
+                option);
+}
+
+Status session_load(const Session *s, Ctx *ctx, Parameters *parameters, uint64_t seed) {
+    if (s->folder) return checkpoint_load(ctx, s->folder, parameters);
+    return parameters_initialize(ctx, parameters, seed);
 }
 
 void session_prepare(const Session *s, Ctx *ctx) {

@@ -5,7 +5,7 @@
 
 #include "data/tokenizer.h"
 #include "app/compute_options.h"
-#include "model/config.h"
+#include "model/parameters.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,6 +41,12 @@ typedef struct {
 CHECKED Status session_open(Session *session, const char *model, const ConfigSizes *sizes,
                             const char *tokenizer, const ComputeOptions *compute);
 void session_close(Session *session);
+
+/* ERROR_USAGE unless the model is a BERT whose tokenizer has [CLS] and [SEP]: `option` asked for it. */
+CHECKED Status session_needs_bert(const Session *session, const char *option);
+
+/* The weights of the model's folder; of a preset new ones, drawn by `seed`. */
+CHECKED Status session_load(const Session *session, Ctx *ctx, Parameters *parameters, uint64_t seed);
 
 /* Copies dtype, tf32, fuses and graphs into a Ctx. */
 void session_prepare(const Session *session, Ctx *ctx);

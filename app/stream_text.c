@@ -6,7 +6,7 @@
 
 /* What is written but not yet handed on: as much as could be the beginning of the stop text. */
 typedef struct {
-    WriteSink sink;
+    TextSink sink;
     void *context;
     const char *stop;
     int64_t stop_length;
@@ -16,13 +16,7 @@ typedef struct {
 } Gate;
 
 static Status gate_add(Gate *g, const uint8_t *bytes, int64_t count) {
-    if (g->count + count > g->room) {
-        int64_t room = 2 * (g->count + count) + 64;
-        char *grown = memory_resize(g->held, (size_t)room);
-        if (!grown) return fail(ERROR_MEMORY, "out of host memory for the text that is written");
-        g->held = grown;
-        g->room = room;
-    }
+    g->held = memory_grow(g->held, &g->room, g->count + count, 1);
     memcpy(g->held + g->count, bytes, (size_t)count);
     g->count += count;
 
@@ -40,34 +34,37 @@ static Status gate_add(Gate *g, const uint8_t *bytes, int64_t count) {
     return OK;
 }
 
-Status write_prompt(Tokenizer *tokenizer, const WriteOptions *o, TokenList *prompt) {
+Status stream_text_prompt(Tokenizer *tokenizer, const TextOptions *o, TokenList *prompt) {
     if (o->prompt_length) return tokenizer_encode(tokenizer, o->prompt, o->prompt_length, prompt);
     int32_t end = tokenizer_end_of_text(tokenizer);
     if (end < 0) return tokenizer_encode(tokenizer, "\n", 1, prompt);
     prompt->ids = memory_array(1, sizeof *prompt->ids);
-    if (!prompt->ids) return fail(ERROR_MEMORY, "out of host memory for the prompt");
     prompt->ids[0] = end;
     prompt->count = prompt->room = 1;
     return OK;
 }
 
-static Status next_token(Ctx *ctx, Generator *generator, const WriteOptions *o, int64_t place,
-                         Sampler *sampler, int32_t *token) {
-    if (!o->profiling || place == 0) return generator_next(ctx, generator, sampler, token);
-    ctx->step = place;
-    TRY(profiling_before(o->profiling, ctx, place, place));
-    double start = device_clock();
-    PROFILE_SCOPE(ctx, "step") TRY(generator_next(ctx, generator, sampler, token));
-    return profiling_after(o->profiling, ctx, 1e3 * (device_clock() - start), 0, 0);
+typedef struct {
+    Generator *generator;
+    Sampler *sampler;
+    int32_t token; // the latest
+} Drawing;
+
+static Status draw_token(Ctx *ctx, void *program, StepCost *cost) {
+    Drawing *d = program;
+    (void)cost;
+    PROFILE_SCOPE(ctx, "step") TRY(generator_next(ctx, d->generator, d->sampler, &d->token));
+    return OK;
 }
 
-static Status write_tokens(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *o,
-                           Sampler *sampler, Gate *gate, WriteStats *stats) {
+static Status write_tokens(Ctx *ctx, Drawing *drawing, Tokenizer *tokenizer, const TextOptions *o, Gate *gate,
+                           TextStats *stats) {
     double start = device_clock(), prefilled = start;
     for (int64_t i = 0; i < o->tokens && !gate->stopped; i++) {
-        int32_t token;
-        TRY(next_token(ctx, generator, o, i, sampler, &token));
+        TRY(i && o->profiling ? profiling_step(o->profiling, ctx, i, draw_token, drawing, NULL)
+                              : generator_next(ctx, drawing->generator, drawing->sampler, &drawing->token));
         if (i == 0) prefilled = device_clock();
+        int32_t token = drawing->token;
         if (token == tokenizer_end_of_text(tokenizer)) {
             stats->stopped = true;
             break;
@@ -84,19 +81,19 @@ static Status write_tokens(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
     return gate->stopped ? OK : gate->sink(gate->context, gate->held, gate->count);
 }
 
-Status write_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *o, WriteSink sink,
-                  void *context, WriteStats *stats) {
+Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *o, TextSink sink,
+                   void *context, TextStats *stats) {
     Gate gate = {.sink = sink, .context = context, .stop = o->stop, .stop_length = (int64_t)strlen(o->stop)};
-    Sampler *sampler = NULL;
+    Drawing drawing = {.generator = generator};
     TokenList prompt = {0};
-    *stats = (WriteStats){0};
-    Status status = write_prompt(tokenizer, o, &prompt);
-    if (!status) status = sampler_open(generator->model->config.vocab, &o->sampler, &sampler);
+    *stats = (TextStats){0};
+    Status status = stream_text_prompt(tokenizer, o, &prompt);
+    if (!status) status = sampler_open(generator->model->config.vocab, &o->sampler, &drawing.sampler);
     if (!status) status = generator_start(generator, prompt.ids, prompt.count);
     stats->prompt_tokens = prompt.count;
-    if (!status) status = write_tokens(ctx, generator, tokenizer, o, sampler, &gate, stats);
+    if (!status) status = write_tokens(ctx, &drawing, tokenizer, o, &gate, stats);
     token_list_free(&prompt);
-    sampler_close(sampler);
+    sampler_close(drawing.sampler);
     memory_free(gate.held);
     return status;
 }
@@ -110,23 +107,17 @@ typedef struct {
 
 static Status collect(void *context, const void *bytes, int64_t count) {
     Collected *c = context;
-    if (count > c->room - c->length) {
-        int64_t room = 2 * (c->length + count);
-        char *larger = memory_resize(c->text, (size_t)room);
-        if (!larger) return fail(ERROR_MEMORY, "out of host memory for the text");
-        c->text = larger;
-        c->room = room;
-    }
+    c->text = memory_grow(c->text, &c->room, c->length + count, 1);
     if (count) memcpy(c->text + c->length, bytes, (size_t)count);
     c->length += count;
     return OK;
 }
 
-Status write_to_memory(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *options,
-                       char **text, int64_t *length) {
+Status stream_text_collect(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,
+                           char **text, int64_t *length) {
     Collected collected = {0};
-    WriteStats stats;
-    Status status = write_text(ctx, generator, tokenizer, options, collect, &collected, &stats);
+    TextStats stats;
+    Status status = stream_text(ctx, generator, tokenizer, options, collect, &collected, &stats);
     if (status) memory_free(collected.text);
     *text = status ? NULL : collected.text;
     *length = status ? 0 : collected.length;

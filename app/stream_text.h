@@ -18,26 +18,26 @@ typedef struct {
     const char *stop; // writing ends before this text; "" for never
     SamplerOptions sampler;
     Profiling *profiling; // each token but the first, for which the prompt is read, is a step of it; or NULL
-} WriteOptions;
+} TextOptions;
 
 typedef struct {
     int64_t prompt_tokens, tokens;
     double prefill_seconds, decode_seconds; // until the first token; for all others
     bool stopped;                           // by the stop text or the end of text
-} WriteStats;
+} TextStats;
 
 /* The prompt's tokens: at least one, to be freed with token_list_free. */
-CHECKED Status write_prompt(Tokenizer *tokenizer, const WriteOptions *options, TokenList *prompt);
+CHECKED Status stream_text_prompt(Tokenizer *tokenizer, const TextOptions *options, TokenList *prompt);
 
 /* Gets the text piece by piece; a piece may end inside a UTF-8 character. */
-typedef Status (*WriteSink)(void *context, const void *bytes, int64_t count);
+typedef Status (*TextSink)(void *context, const void *bytes, int64_t count);
 
-CHECKED Status write_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *options,
-                          WriteSink sink, void *context, WriteStats *stats);
+CHECKED Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,
+                           TextSink sink, void *context, TextStats *stats);
 
 /* The same into memory, which the caller frees with memory_free; NULL for no text at all. */
-CHECKED Status write_to_memory(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
-                               const WriteOptions *options, char **text, int64_t *length);
+CHECKED Status stream_text_collect(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
+                                   const TextOptions *options, char **text, int64_t *length);
 
 #ifdef __cplusplus
 }

@@ -10,10 +10,10 @@ typedef struct {
     const TextProfile *what;
     Generator *generator;
     Tokenizer *tokenizer;
-    WriteOptions write;
-    WriteSink sink;
+    TextOptions write;
+    TextSink sink;
     void *context;
-    WriteStats *stats;
+    TextStats *stats;
     TokenList prompt;
     TraceList prefill[FORM_COUNT], decode[FORM_COUNT];
     Difference *differences; // of the prefill's outputs between the paths
@@ -44,8 +44,10 @@ static Status open_profiling(Job *job, Ctx *ctx, const ProfilingOptions *options
 
 /* ---- the prompt ---- */
 
-static Status read_prompt(Job *job, Ctx *ctx) {
+static Status read_prompt(Ctx *ctx, void *program, StepCost *cost) {
+    Job *job = program;
     const float *logits;
+    (void)cost;
     PROFILE_SCOPE(ctx, "step") {
         TRY(generator_start(job->generator, job->prompt.ids, job->prompt.count));
         TRY(generator_logits(ctx, job->generator, &logits));
@@ -61,13 +63,8 @@ static Status trace_prefill(Job *job, Ctx *ctx, TraceList *list) {
     TRY(open_profiling(job, ctx, &options, "prefill",
                        job->prompt.count < context ? job->prompt.count : context, list, &profiling));
     Status status = OK;
-    for (int64_t pass = 1; !status && !profiling_done(profiling); pass++) {
-        ctx->step = pass;
-        status = profiling_before(profiling, ctx, pass, pass);
-        double start = device_clock();
-        if (!status) status = read_prompt(job, ctx);
-        if (!status) status = profiling_after(profiling, ctx, 1e3 * (device_clock() - start), 0, 0);
-    }
+    for (int64_t step = 1; !status && !profiling_done(profiling); step++)
+        status = profiling_step(profiling, ctx, step, read_prompt, job, NULL);
     if (!status) status = profiling_finish(profiling, ctx);
     profiling_close(profiling);
     return status;
@@ -76,10 +73,10 @@ static Status trace_prefill(Job *job, Ctx *ctx, TraceList *list) {
 /* ---- the text ---- */
 
 static Status trace_decode(Job *job, Ctx *ctx, TraceList *list) {
-    WriteOptions *write = &job->write;
+    TextOptions *write = &job->write;
     TRY(open_profiling(job, ctx, job->what->options, "decoding step", 1, list, &write->profiling));
     Status status =
-        write_text(ctx, job->generator, job->tokenizer, write, job->sink, job->context, job->stats);
+        stream_text(ctx, job->generator, job->tokenizer, write, job->sink, job->context, job->stats);
     if (!status) status = profiling_finish(write->profiling, ctx);
     profiling_close(write->profiling);
     write->profiling = NULL;
@@ -99,29 +96,17 @@ static Status run_path(Job *job, Ctx *ctx, Form form) {
     return trace_decode(job, ctx, &job->decode[form]);
 }
 
-/* The fused path decodes a single token in one operation, which has no like in the naive one. */
+/* The fused form decodes a single token in one operation, which the naive form has nothing like. */
 static Status take_differences(Job *job, Ctx *ctx) {
-    Capture *capture;
     if (job->prompt.count == 1) return OK;
-    TRY(capture_open(&capture));
-    ctx->observe = capture_observe;
-    ctx->observer = capture;
-    ctx->fuses = 0;
-    Status status = read_prompt(job, ctx);
-    capture_second_run(capture);
-    ctx->fuses = job->what->session->fuses;
-    if (!status) status = read_prompt(job, ctx);
-    ctx->observe = NULL;
-    ctx->observer = NULL;
-    if (!status) capture_take(capture, &job->differences, &job->difference_count);
-    capture_close(capture);
-    return status;
+    return profiling_differences(ctx, job->what->session->fuses, read_prompt, job, &job->differences,
+                                 &job->difference_count);
 }
 
 /* The naive path first; what people see is the text of the other. */
 static Status run_paths(Job *job, Ctx *ctx) {
-    WriteSink sink = job->sink;
-    TRY(write_prompt(job->tokenizer, &job->write, &job->prompt));
+    TextSink sink = job->sink;
+    TRY(stream_text_prompt(job->tokenizer, &job->write, &job->prompt));
     job->sink = discard;
     if (job->what->compare) TRY(run_path(job, ctx, FORM_NAIVE));
     if (job->what->compare) TRY(take_differences(job, ctx));
@@ -153,8 +138,8 @@ static Status report_all(const Job *job) {
     return report(job, job->decode, "decoding: a token a step", "_decode");
 }
 
-Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *options,
-                    const TextProfile *profile, WriteSink sink, void *context, WriteStats *stats) {
+Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,
+                    const TextProfile *profile, TextSink sink, void *context, TextStats *stats) {
     Job job = {.what = profile,
                .generator = generator,
                .tokenizer = tokenizer,

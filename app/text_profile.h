@@ -24,12 +24,12 @@ typedef struct {
     FILE *file;         // of the reports, or NULL
 } TextProfile;
 
-/* As write_text. First the prompt is read a few times, with its own reports and files ("_prefill"); then the
+/* As stream_text. First the prompt is read a few times, with its own reports and files ("_prefill"); then the
  * text is written, where each token but the first is a step of the window that the options name
  * ("_decode"). Reports are made when the text is whole. Fuses are set here; memory must suffice for either
  * path. */
-CHECKED Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const WriteOptions *options,
-                            const TextProfile *profile, WriteSink sink, void *context, WriteStats *stats);
+CHECKED Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,
+                            const TextProfile *profile, TextSink sink, void *context, TextStats *stats);
 
 /* ERROR_USAGE for a window that begins to record after the last of `tokens`. */
 CHECKED Status text_profile_check(const ProfilingOptions *options, int64_t tokens);

@@ -9,24 +9,20 @@
 #include <string.h>
 
 /* Moves the paths of `more` to the end of `all`. */
-static Status append(PathList *all, PathList *more) {
-    char **paths = memory_resize(all->paths, (size_t)(all->count + more->count) * sizeof *paths);
-    if (!paths) return fail(ERROR_MEMORY, "out of host memory to list the texts");
-    memcpy(paths + all->count, more->paths, (size_t)more->count * sizeof *paths);
-    all->paths = paths;
+static void append(PathList *all, PathList *more) {
+    all->paths = memory_resize(all->paths, (size_t)(all->count + more->count) * sizeof *all->paths);
+    memcpy(all->paths + all->count, more->paths, (size_t)more->count * sizeof *all->paths);
     all->count += more->count;
     more->count = 0;
-    return OK;
 }
 
 static Status list_texts(const char *names, PathList *texts) {
     while (*names) {
         size_t length = strcspn(names, ",");
         char *name = memory_text_slice(names, length);
-        if (!name) return fail(ERROR_MEMORY, "out of host memory to list the texts");
         PathList files = {0};
         Status status = tokens_find_files(name, &files);
-        if (!status) status = append(texts, &files);
+        if (!status) append(texts, &files);
         path_list_free(&files);
         memory_free(name);
         TRY(status);

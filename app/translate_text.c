@@ -3,7 +3,6 @@
 #include "base/memory.h"
 #include "data/bleu.h"
 #include "data/lines.h"
-#include "model/checkpoint.h"
 #include "run/generate.h"
 #include "run/plan.h"
 #include "app/profiling.h"
@@ -30,6 +29,7 @@ typedef struct {
     TokenList tokens;
     Entry *entries;       // (lines.count), the longest first
     Sentence *batch;      // (options->batch)
+    int64_t batched;      // of them, those of the present batch
     int64_t cut, decoded; // lines that were too long; tokens of all translations
     Ctx ctx;
     Transformer model;
@@ -44,10 +44,6 @@ typedef struct {
     double *ms;           // (lines.count) of each batch
     int64_t timed;        // batches of which that is known
 } Job;
-
-static Status fail_memory(void) {
-    return fail(ERROR_MEMORY, "out of host memory to translate a text");
-}
 
 /* ---- reading ---- */
 
@@ -64,7 +60,6 @@ static Status read_lines(Job *job) {
     job->entries = memory_array((size_t)job->lines.count, sizeof *job->entries);
     job->batch = memory_array((size_t)job->options->batch, sizeof *job->batch);
     job->ms = memory_array((size_t)job->lines.count, sizeof *job->ms);
-    if (!job->entries || !job->batch || !job->ms) return fail_memory();
     for (int64_t i = 0; i < job->lines.count; i++) {
         const Line *line = &job->lines.list[i];
         Entry *entry = &job->entries[i];
@@ -152,9 +147,7 @@ static Status prepare(Job *job) {
     TRY(plan_measure(&job->ctx, rehearse, job, NULL));
     TRY(plan_allocate(&job->ctx));
     TRY(rehearse(&job->ctx, job));
-    Parameters *p = &job->model.parameters;
-    if (s->folder) return checkpoint_load(&job->ctx, s->folder, p);
-    return parameters_initialize(&job->ctx, p, (uint64_t)o->seed);
+    return session_load(s, &job->ctx, &job->model.parameters, (uint64_t)o->seed);
 }
 
 /* The tokens' bytes, with spaces for line ends: a translation is one line. */
@@ -165,7 +158,6 @@ static Status keep_text(Job *job, Entry *entry, const int32_t *ids, int64_t coun
         entry->length += bytes;
     }
     entry->text = memory_allocate((size_t)entry->length + 1);
-    if (!entry->text) return fail_memory();
     for (int64_t i = 0; i < count; i++, at += bytes) {
         const uint8_t *token = tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
         if (bytes) memcpy(entry->text + at, token, (size_t)bytes);
@@ -176,27 +168,24 @@ static Status keep_text(Job *job, Entry *entry, const int32_t *ids, int64_t coun
 }
 
 static void take_batch(Job *job, int64_t first, int64_t count) {
+    job->batched = count;
     for (int64_t i = 0; i < count; i++) {
         const Entry *entry = &job->entries[first + i];
         job->batch[i] = (Sentence){job->tokens.ids + entry->first, entry->count};
     }
 }
 
-/* A batch is a step of the profile. */
-static Status translate_batch(Job *job, int64_t first, int64_t count) {
-    Ctx *ctx = &job->ctx;
-    take_batch(job, first, count);
-    ctx->step = ++job->step;
-    TRY(profiling_before(job->profiling, ctx, job->step, job->step));
-    double start = device_clock();
+/* The sentences of job->batch: a step of the profile. */
+static Status translate_batch(Ctx *ctx, void *program, StepCost *cost) {
+    Job *job = program;
     scope_begin(ctx, "step");
     scope_begin(ctx, "forward");
-    TRY(translator_run(ctx, &job->translator, job->batch, count));
+    TRY(translator_run(ctx, &job->translator, job->batch, job->batched));
     profiling_set_seq(job->profiling, job->translator.steps);
     scope_end(ctx);
     scope_end(ctx);
-    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0,
-                           count * job->translator.steps);
+    cost->tokens = job->batched * job->translator.steps;
+    return OK;
 }
 
 /* The likeliest token, time after time. */
@@ -226,9 +215,10 @@ static Status translate_all(Job *job) {
     int64_t most = job->translator.options.sentences, count;
     for (int64_t first = 0; first < job->lines.count; first += count) {
         count = job->lines.count - first < most ? job->lines.count - first : most;
-        double start = device_clock();
-        TRY(translate_batch(job, first, count));
-        job->ms[job->timed++] = 1e3 * (device_clock() - start);
+        StepCost cost;
+        take_batch(job, first, count);
+        TRY(profiling_step(NULL, &job->ctx, ++job->step, translate_batch, job, &cost));
+        job->ms[job->timed++] = cost.ms;
         for (int64_t i = 0; i < count; i++) {
             int64_t length;
             double score;
@@ -292,35 +282,40 @@ static Status print_bleu(const Job *job) {
 
 /* With --profile the first batch is translated again until the window has been recorded. */
 static Status profile_batches(Job *job) {
-    while (!profiling_done(job->profiling)) TRY(translate_batch(job, 0, job->translator.options.sentences));
+    while (!profiling_done(job->profiling))
+        TRY(profiling_step(job->profiling, &job->ctx, ++job->step, translate_batch, job, NULL));
     return OK;
 }
 
-static Status begin_first(Job *job) {
-    int64_t count = job->translator.options.sentences;
-    take_batch(job, 0, count);
-    return translator_begin(&job->ctx, &job->translator, job->batch, count);
+static Status begin_batch(Job *job) {
+    return translator_begin(&job->ctx, &job->translator, job->batch, job->batched);
 }
 
-/* One step of the profile, waited for: what comes before the tokens, or one of each row. */
-static Status profile_step(Job *job, int64_t step, bool sources) {
-    Ctx *ctx = &job->ctx;
-    int64_t tokens = 0; // one of each row; of the sources all that are read, without padding
-    for (int64_t i = 0; sources && i < job->translator.options.sentences; i++)
-        tokens += job->entries[i].count;
-    ctx->step = step;
-    TRY(profiling_before(job->profiling, ctx, step, step));
-    double start = device_clock();
+/* The sources of the batch: what comes before the tokens. Their padding does not count. */
+static Status sources_step(Ctx *ctx, void *program, StepCost *cost) {
+    Job *job = program;
+    for (int64_t i = 0; i < job->batched; i++) cost->tokens += job->entries[i].count;
     scope_begin(ctx, "step");
-    PROFILE_SCOPE(ctx, "forward") TRY(sources ? begin_first(job) : translator_step(ctx, &job->translator));
+    PROFILE_SCOPE(ctx, "forward") TRY(begin_batch(job));
     TRY(ctx->device->synchronize(ctx->device));
     scope_end(ctx);
-    return profiling_after(job->profiling, ctx, 1e3 * (device_clock() - start), 0, tokens);
+    return OK;
+}
+
+/* A token of each row. */
+static Status tokens_step(Ctx *ctx, void *program, StepCost *cost) {
+    Job *job = program;
+    (void)cost;
+    scope_begin(ctx, "step");
+    PROFILE_SCOPE(ctx, "forward") TRY(translator_step(ctx, &job->translator));
+    TRY(ctx->device->synchronize(ctx->device));
+    scope_end(ctx);
+    return OK;
 }
 
 static Status profile_sources(Job *job) {
     for (int64_t step = 1; !profiling_done(job->profiling); step++) {
-        TRY(profile_step(job, step, true));
+        TRY(profiling_step(job->profiling, &job->ctx, step, sources_step, job, NULL));
         translator_end(&job->ctx, &job->translator);
     }
     return OK;
@@ -329,9 +324,9 @@ static Status profile_sources(Job *job) {
 /* Where a batch ends before the window, it is decoded again. */
 static Status profile_tokens(Job *job) {
     for (int64_t step = 0; !profiling_done(job->profiling);) {
-        TRY(begin_first(job));
+        TRY(begin_batch(job));
         while (!translator_done(&job->translator) && !profiling_done(job->profiling))
-            TRY(profile_step(job, ++step, false));
+            TRY(profiling_step(job->profiling, &job->ctx, ++step, tokens_step, job, NULL));
         translator_end(&job->ctx, &job->translator);
     }
     return OK;
@@ -358,6 +353,7 @@ static Status profile(Job *job) {
     ProfilingOptions sources = o->profiling;
     if (!*o->profiling.window) return OK;
     peaks_remember(&job->ctx, &job->peaks);
+    take_batch(job, 0, job->translator.options.sentences);
     if (!o->profile_tokens)
         return profile_as(job, &o->profiling, "translation", "", job->translator.options.most,
                           profile_batches);
@@ -399,7 +395,6 @@ static void close_job(Job *job) {
 
 Status translate_text(Session *session, const InferOptions *options) {
     Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
-    if (!job) return fail_memory();
     job->session = session;
     job->options = options;
     Status status = run(job);

@@ -13,6 +13,7 @@
 #define DATA_LOADER_H
 
 #include "base/status.h"
+#include "data/batch.h"
 #include "data/pairs.h"
 #include "data/tokens.h"
 
@@ -39,17 +40,6 @@ typedef struct {
     int64_t delay_us; // makes every batch take this much longer to read, to study a starved loader; usually 0
     HostBuffers buffers; // all-zero: memory_allocate's
 } LoaderOptions;
-
-/* What an objective has no use for is NULL or 0. All of a batch's arrays lie in one block. */
-typedef struct {
-    const int32_t *inputs, *targets; // (batch, seq); a target of -1 does not count
-    const int32_t *source;           // (batch, source_seq) of pairs
-    const int32_t *lengths;          // (batch) inputs in each row that are no padding; NULL: all
-    const int32_t *source_lengths;   // (batch) the same of the source
-    int64_t seq, source_seq;         // of this batch: pairs vary, up to the options' seq
-    int64_t position;                // of its first row
-    int64_t tokens;                  // targets that count
-} Batch;
 
 typedef struct Loader Loader;
 

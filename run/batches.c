@@ -1,37 +1,27 @@
 #include "run/batches.h"
 
-static Status next(const Batches *batches, Loader *loader, int64_t index, MicroBatch *micro) {
-    Batch b;
+static Status next(const Batches *batches, Loader *loader, int64_t index, Batch *batch) {
     /* A batch's memory is read by a copy that waits its turn in the stream. */
     if (index && index % (BATCHES_HELD - 1) == 0) TRY(batches->device->synchronize(batches->device));
-    TRY(loader_next(loader, &b));
-    *micro = (MicroBatch){.inputs = b.inputs,
-                          .targets = b.targets,
-                          .lengths = b.lengths,
-                          .source = b.source,
-                          .source_lengths = b.source_lengths,
-                          .seq = b.seq,
-                          .source_seq = b.source_seq,
-                          .tokens = b.tokens};
-    return OK;
+    return loader_next(loader, batch);
 }
 
-Status batches_train(void *batches, int64_t index, MicroBatch *micro) {
+Status batches_train(void *batches, int64_t index, Batch *batch) {
     Batches *own = batches;
     if (index == 0 && own->accum > 1) TRY(loader_targets(own->feed->train, own->accum, &own->step_tokens));
-    TRY(next(own, own->feed->train, index, micro));
-    micro->step_tokens = own->step_tokens;
+    TRY(next(own, own->feed->train, index, batch));
+    batch->step_tokens = own->step_tokens;
     return OK;
 }
 
-Status batches_validate(void *batches, int64_t index, MicroBatch *micro) {
+Status batches_validate(void *batches, int64_t index, Batch *batch) {
     const Batches *own = batches;
-    return next(own, own->feed->val, index, micro);
+    return next(own, own->feed->val, index, batch);
 }
 
-Status batches_train_at(void *batches, int64_t index, MicroBatch *micro) {
+Status batches_train_at(void *batches, int64_t index, Batch *batch) {
     const Batches *own = batches;
     TRY(own->device->synchronize(own->device));
     TRY(loader_seek(own->feed->train, index * own->batch));
-    return next(own, own->feed->train, 0, micro);
+    return next(own, own->feed->train, 0, batch);
 }

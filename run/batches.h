@@ -16,10 +16,10 @@ typedef struct {
     int64_t step_tokens; // targets that count in the step at hand
 } Batches;
 
-CHECKED Status batches_train(void *batches, int64_t index, MicroBatch *micro);
-CHECKED Status batches_validate(void *batches, int64_t index, MicroBatch *micro);
+CHECKED Status batches_train(void *batches, int64_t index, Batch *batch);
+CHECKED Status batches_validate(void *batches, int64_t index, Batch *batch);
 
 /* Of training; the same index gives the same batch every time. */
-CHECKED Status batches_train_at(void *batches, int64_t index, MicroBatch *micro);
+CHECKED Status batches_train_at(void *batches, int64_t index, Batch *batch);
 
 #endif

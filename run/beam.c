@@ -52,7 +52,6 @@ Status beams_open(const BeamOptions *options, Beams **beams) {
     *beams = NULL;
     TRY(check(options, &rows, &tokens));
     Beams *b = memory_allocate(sizeof *b);
-    if (!b) return fail(ERROR_MEMORY, "out of host memory for the beams");
     b->options = *options;
     b->rows = rows;
     b->tokens = memory_array((size_t)tokens, sizeof *b->tokens);
@@ -62,12 +61,8 @@ Status beams_open(const BeamOptions *options, Beams **beams) {
     b->best = memory_array((size_t)(options->sentences * (options->most + 1)), sizeof *b->best);
     b->finished = memory_array((size_t)options->sentences, sizeof *b->finished);
     b->done = memory_array((size_t)options->sentences, sizeof *b->done);
-    if (b->tokens && b->moved && b->scores && b->found && b->best && b->finished && b->done) {
-        *beams = b;
-        return OK;
-    }
-    beams_close(b);
-    return fail(ERROR_MEMORY, "out of host memory for the beams");
+    *beams = b;
+    return OK;
 }
 
 void beams_close(Beams *beams) {
@@ -202,7 +197,6 @@ static void finish_open(Beams *b, int64_t sentence) {
 Status beams_advance(Beams *b, const float *logits, int64_t stride, int32_t *tokens, int32_t *parents) {
     int64_t width = b->options.width, bad = 0;
     double *scores = memory_array((size_t)b->rows, sizeof *scores);
-    if (!scores) return fail(ERROR_MEMORY, "out of host memory for the beams");
 #pragma omp parallel for schedule(dynamic) reduction(+ : bad)
     for (int64_t row = 0; row < b->rows; row++)
         if (b->scores[row] > -INFINITY) bad += !continue_row(b, row, logits + row * stride);

@@ -23,8 +23,7 @@ Status generator_open(Device *device, Transformer *model, bool cached, Generator
                      .history = memory_array(context, sizeof *g->history),
                      .row = memory_array((size_t)config_padded_vocab(&model->config), sizeof *g->row),
                      .numbers = memory_array(context, sizeof *g->numbers)};
-    Status status = g->history && g->row && g->numbers ? open_drawing(g)
-                                                       : fail(ERROR_MEMORY, "out of host memory to generate");
+    Status status = open_drawing(g);
     if (status) generator_close(g);
     return status;
 }

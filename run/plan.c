@@ -96,7 +96,6 @@ static int larger_first(const void *a, const void *b) {
 static void print_largest(const Arena *arena, int largest, FILE *file) {
     size_t count = (size_t)arena->at_peak_count;
     ArenaEntry *sorted = memory_array(count, sizeof *sorted);
-    if (!sorted) return; // the table goes without its details
     memcpy(sorted, arena->at_peak, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, larger_first);
     for (size_t i = 0; i < count && i < (size_t)largest; i++)

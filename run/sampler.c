@@ -28,14 +28,8 @@ Status sampler_open(int64_t vocab, const SamplerOptions *options, Sampler **samp
     if (!(options->top_p > 0 && options->top_p <= 1))
         return fail(ERROR_USAGE, "top-p is %g, but must be above 0 and at most 1", options->top_p);
     Sampler *s = memory_allocate(sizeof *s);
-    if (s) {
-        *s = (Sampler){*options, vocab, sample_rule(options->temperature, options->top_k, options->top_p),
-                       memory_array((size_t)vocab, sizeof *s->weights)};
-    }
-    if (!s || !s->weights) {
-        sampler_close(s);
-        return fail(ERROR_MEMORY, "no memory left to sample from %" PRId64 " tokens", vocab);
-    }
+    *s = (Sampler){*options, vocab, sample_rule(options->temperature, options->top_k, options->top_p),
+                   memory_array((size_t)vocab, sizeof *s->weights)};
     *sampler = s;
     return OK;
 }

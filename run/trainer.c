@@ -48,7 +48,6 @@ static Status take_batch(Trainer *t) {
     if (c->objective == OBJECTIVE_MASKED_TOKEN) {
         TRY(take(ctx, ARENA_SAVED, "places", I32, targets, &m->places));
         if (!m->compact) m->compact = memory_array(2 * (size_t)shape_count(targets), sizeof *m->compact);
-        if (!m->compact) return fail(ERROR_MEMORY, "out of host memory for the places of masked tokens");
     }
     if (!c->encoder_layers) return OK;
     TRY(take(ctx, ARENA_SAVED, "source lengths", I32, each, &m->source_lengths));
@@ -186,7 +185,7 @@ static Status put(Trainer *t, Tensor to, const int32_t *from, int64_t count) {
 }
 
 /* `divisor`: what the sum of the losses is divided by, where the objective counts its targets. */
-static Status put_targets(Trainer *t, const MicroBatch *batch, double divisor) {
+static Status put_targets(Trainer *t, const Batch *batch, double divisor) {
     BatchMemory *m = &t->memory;
     int64_t all = t->batch * t->sizes.seq;
     if (!counts_targets(t)) return put(t, m->targets, batch->targets, all);
@@ -207,7 +206,7 @@ static int64_t present(const int32_t *lengths, int64_t rows, int64_t columns) {
 }
 
 /* A step's loss is a mean over all its targets: each micro-batch's is divided by an equal part of them. */
-static double targets_each(const Trainer *t, const MicroBatch *batch) {
+static double targets_each(const Trainer *t, const Batch *batch) {
     return batch->step_tokens ? (double)batch->step_tokens / (double)t->accum : (double)batch->tokens;
 }
 
@@ -215,7 +214,7 @@ static double targets_each(const Trainer *t, const MicroBatch *batch) {
  * NULL, gets the targets that count added, and the loss will be a sum. */
 static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted) {
     BatchMemory *m = &t->memory;
-    MicroBatch batch;
+    Batch batch;
     /* A resumed run counts on from the same step, and so draws the same masks. */
     int32_t draw = (int32_t)(uint32_t)(t->ctx.step * t->accum + index);
     scope_begin(&t->ctx, "reader");

@@ -2,6 +2,7 @@
 #ifndef RUN_TRAINER_H
 #define RUN_TRAINER_H
 
+#include "data/batch.h"
 #include "run/generate.h"
 #include "run/plan.h"
 #include "run/replay.h"
@@ -57,22 +58,10 @@ typedef struct {
     bool skipped; // loss or norm was not finite: nothing was updated
 } StepResult;
 
-/* Host memory of one micro-batch; it must stay valid until the step after has begun. What an objective
- * does not have is NULL or 0. In a masked-token batch at most MASKED_SHARE of a row's places, rounded up,
- * have a target. */
-typedef struct {
-    const int32_t *inputs, *targets; // (batch, seq); targets of -1 do not count
-    const int32_t *segments;         // (batch, seq); NULL: all 0
-    const int32_t *lengths;          // (batch): tokens of each row that are there; NULL: all
-    const int32_t *source;           // (batch, source_seq)
-    const int32_t *source_lengths;   // (batch); NULL: all
-    int64_t seq, source_seq;         // at most the trainer's; 0: the trainer's
-    int64_t tokens;                  // targets that count; a next-token batch's all do
-    int64_t step_tokens;             // the same of all the step's; 0: as if all were like this one
-} MicroBatch;
-
-/* Fetches micro-batch `index` of the step. */
-typedef Status (*FetchBatch)(void *source, int64_t index, MicroBatch *batch);
+/* Fetches micro-batch `index` of the step, of at most the trainer's sizes; seq 0: of just these. Its memory must stay
+ * valid until the step after has begun. In a masked-token batch at most MASKED_SHARE of a row's positions, rounded
+ * up, have a target. */
+typedef Status (*FetchBatch)(void *source, int64_t index, Batch *batch);
 
 /* Opens ctx and model on `device` (which stays the caller's). Then set ctx.dtype, fuses, ... and
  * trainer_allocate. */

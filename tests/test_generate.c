@@ -249,12 +249,12 @@ static void test_bad_rows(void **state) {
 
 /* ---- training and forward passes ---- */
 
-static Status fetch(void *source, int64_t index, MicroBatch *batch) {
+static Status fetch(void *source, int64_t index, Batch *batch) {
     int64_t *step = source;
     static int32_t tokens[ACCUM][BATCH * SEQ + 1];
     for (int64_t i = 0; i <= BATCH * SEQ; i++)
         tokens[index][i] = (int32_t)random_below(3, (uint64_t)(*step * ACCUM + index), (uint64_t)i, 131);
-    *batch = (MicroBatch){.inputs = tokens[index], .targets = tokens[index] + 1};
+    *batch = (Batch){.inputs = tokens[index], .targets = tokens[index] + 1};
     return OK;
 }
 

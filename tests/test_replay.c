@@ -78,15 +78,15 @@ static int64_t fill(Source *s, int64_t index) {
     return count;
 }
 
-static Status fetch(void *source, int64_t index, MicroBatch *batch) {
+static Status fetch(void *source, int64_t index, Batch *batch) {
     Source *s = source;
     int64_t counts[ACCUM];
     for (int64_t i = 0; i < ACCUM; i++) counts[i] = fill(s, i);
-    *batch = (MicroBatch){.inputs = s->inputs[index],
-                          .targets = s->targets[index],
-                          .lengths = s->objective == OBJECTIVE_NEXT_TOKEN ? NULL : s->lengths[index],
-                          .tokens = counts[index],
-                          .step_tokens = counts[0] + counts[1]};
+    *batch = (Batch){.inputs = s->inputs[index],
+                     .targets = s->targets[index],
+                     .lengths = s->objective == OBJECTIVE_NEXT_TOKEN ? NULL : s->lengths[index],
+                     .tokens = counts[index],
+                     .step_tokens = counts[0] + counts[1]};
     if (s->objective != OBJECTIVE_SEQUENCE) return OK;
     batch->source = s->source[index];
     batch->source_lengths = s->source_lengths[index];
@@ -185,7 +185,7 @@ typedef struct {
     int count;
 } Watched;
 
-static Status watch(void *context, int64_t index, MicroBatch *batch) {
+static Status watch(void *context, int64_t index, Batch *batch) {
     Watched *w = context;
     w->numbers[w->count++] = *(const int32_t *)w->trainer->memory.draw.data;
     return fetch(&w->source, index, batch);

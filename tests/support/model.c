@@ -95,10 +95,10 @@ void model_open_trainer(Trainer *t, Device *device, const SmallTrainer *small) {
     expect_ok(parameters_initialize(&t->ctx, &t->model.parameters, 1));
 }
 
-Status model_fetch(void *tokens, int64_t index, MicroBatch *micro) {
+Status model_fetch(void *tokens, int64_t index, Batch *micro) {
     const int32_t *first = tokens;
     (void)index;
-    *micro = (MicroBatch){.inputs = first, .targets = first + 1};
+    *micro = (Batch){.inputs = first, .targets = first + 1};
     return OK;
 }
 

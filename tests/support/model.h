@@ -33,7 +33,7 @@ typedef struct {
 void model_open_trainer(Trainer *trainer, Device *device, const SmallTrainer *small);
 
 /* FetchBatch: the same tokens every time, (batch * seq + 1) i32. */
-Status model_fetch(void *tokens, int64_t index, MicroBatch *micro);
+Status model_fetch(void *tokens, int64_t index, Batch *micro);
 
 /* A state with every member set, and two fields. */
 TrainingState state_sample(void);

@@ -1,23 +1,14 @@
-#include "app/text_encoder.h"
+#include "run/text_encoder.h"
 
 #include "kernels/gather/gather.h"
-#include "model/checkpoint.h"
 #include "run/plan.h"
 
 #include <assert.h>
 
-Status text_encoder_open(TextEncoder *e, Session *session, const char *option) {
-    const Tokenizer *t = session->tokenizer;
-    *e = (TextEncoder){.session = session};
-    if (session->config.objective != OBJECTIVE_MASKED_TOKEN)
-        return fail(ERROR_USAGE, "--%s needs a BERT, and this is %s", option,
-                    session->config.encoder_layers ? "an encoder-decoder" : "a decoder-only model");
-    if (!t || tokenizer_special(t, TOKEN_BEGIN) < 0 || tokenizer_special(t, TOKEN_END) < 0)
-        return fail(ERROR_USAGE,
-                    "--%s needs a tokenizer with [CLS] and [SEP]; name one with --tokenizer=FOLDER", option);
-    ctx_open(&e->ctx, session->device);
-    session_prepare(session, &e->ctx);
-    return transformer_open(&session->config, &e->model);
+Status text_encoder_open(TextEncoder *e, Device *device, const Config *config) {
+    *e = (TextEncoder){0};
+    ctx_open(&e->ctx, device);
+    return transformer_open(config, &e->model);
 }
 
 void text_encoder_close(TextEncoder *e) {
@@ -25,14 +16,14 @@ void text_encoder_close(TextEncoder *e) {
     if (e->ctx.device) ctx_close(&e->ctx);
 }
 
-Status text_encoder_tokens(TextEncoder *e, const char *text, int64_t length, TokenList *list, bool *cut) {
-    const Session *s = e->session;
-    int64_t first = list->count, most = s->config.context - 1;
-    TRY(token_list_add(list, tokenizer_special(s->tokenizer, TOKEN_BEGIN)));
-    TRY(tokenizer_encode(s->tokenizer, text, length, list));
+Status text_encoder_tokens(Tokenizer *tokenizer, int64_t context, const char *text, int64_t length,
+                           TokenList *list, bool *cut) {
+    int64_t first = list->count, most = context - 1;
+    TRY(token_list_add(list, tokenizer_special(tokenizer, TOKEN_BEGIN)));
+    TRY(tokenizer_encode(tokenizer, text, length, list));
     *cut = list->count - first > most;
     if (*cut) list->count = first + most;
-    return token_list_add(list, tokenizer_special(s->tokenizer, TOKEN_END));
+    return token_list_add(list, tokenizer_special(tokenizer, TOKEN_END));
 }
 
 static Status forward(TextEncoder *e, int64_t batch, int64_t seq) {
@@ -48,9 +39,9 @@ static Status forward(TextEncoder *e, int64_t batch, int64_t seq) {
                              tensor_view(e->pool.data, ctx->dtype, shape2(batch, C))));
     if (e->logits) {
         GatherForward g = {
-            .x = tensor_reshape(hidden, shape2(batch * seq, C)), .rows = e->places, .y = e->rows};
+            .x = tensor_reshape(hidden, shape2(batch * seq, C)), .rows = e->rows, .y = e->chosen};
         TRY(gather_forward(ctx, &g));
-        TRY(transformer_logits(ctx, &e->model, e->rows, e->output));
+        TRY(transformer_logits(ctx, &e->model, e->chosen, e->output));
     }
     arena_release(&ctx->arenas[ARENA_SAVED], mark); /* what lies there stays until something else is taken */
     return OK;
@@ -65,28 +56,25 @@ static Status rehearse(Ctx *ctx, void *program) {
     if (e->pooled) TRY(take(ctx, ARENA_SAVED, "pooled", ctx->dtype, shape2(e->batch, c->width), &e->pool));
     if (e->logits) {
         Shape shape = shape2(e->logits, config_padded_vocab(c));
-        TRY(take(ctx, ARENA_SAVED, "places", I32, shape1(e->logits), &e->places));
-        TRY(take(ctx, ARENA_SAVED, "rows", ctx->dtype, shape2(e->logits, c->width), &e->rows));
+        TRY(take(ctx, ARENA_SAVED, "rows", I32, shape1(e->logits), &e->rows));
+        TRY(take(ctx, ARENA_SAVED, "chosen", ctx->dtype, shape2(e->logits, c->width), &e->chosen));
         TRY(take(ctx, ARENA_SAVED, "logits", ctx->dtype, shape, &e->output));
     }
     return ctx->measuring ? forward(e, e->batch, e->seq) : OK;
 }
 
-Status text_encoder_prepare(TextEncoder *e, uint64_t seed) {
+Status text_encoder_allocate(TextEncoder *e) {
     TRY(plan_measure(&e->ctx, rehearse, e, NULL));
     TRY(plan_allocate(&e->ctx));
-    TRY(rehearse(&e->ctx, e));
-    const char *folder = e->session->folder;
-    if (folder) return checkpoint_load(&e->ctx, folder, &e->model.parameters);
-    return parameters_initialize(&e->ctx, &e->model.parameters, seed);
+    return rehearse(&e->ctx, e);
 }
 
 Status text_encoder_run(TextEncoder *e, const int32_t *tokens, const int32_t *lengths, int64_t batch,
-                        int64_t seq, const int32_t *places) {
+                        int64_t seq, const int32_t *rows) {
     Device *device = e->ctx.device;
     assert(batch <= e->batch && seq <= e->seq);
     TRY(device->upload(device, e->tokens.data, tokens, (size_t)(batch * seq) * sizeof *tokens));
     TRY(device->upload(device, e->lengths.data, lengths, (size_t)batch * sizeof *lengths));
-    if (e->logits) TRY(device->upload(device, e->places.data, places, (size_t)e->logits * sizeof *places));
+    if (e->logits) TRY(device->upload(device, e->rows.data, rows, (size_t)e->logits * sizeof *rows));
     return forward(e, batch, seq);
 }

@@ -1,0 +1,20 @@
+/* batch: what a model reads at once, in host memory. */
+#ifndef DATA_BATCH_H
+#define DATA_BATCH_H
+
+#include <stdint.h>
+
+/* What a task has no use for is NULL or 0. */
+typedef struct {
+    const int32_t *inputs, *targets; // (batch, seq); a target of -1 does not count
+    const int32_t *segments;         // (batch, seq); NULL: all 0
+    const int32_t *lengths;          // (batch) inputs in each row that are no padding; NULL: all
+    const int32_t *source;           // (batch, source_seq) of pairs
+    const int32_t *source_lengths;   // (batch) the same of the source; NULL: all
+    int64_t seq, source_seq;         // of this batch: pairs vary; 0: the longest that the reader takes
+    int64_t position;                // of its first row
+    int64_t tokens;                  // targets that count
+    int64_t step_tokens;             // the same of the whole step's batches; 0: as if all were like this one
+} Batch;
+
+#endif

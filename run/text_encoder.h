@@ -1,0 +1,41 @@
+/* text_encoder: a BERT that reads texts: rows of [CLS] text [SEP], padded, in; hidden states out. */
+#ifndef RUN_TEXT_ENCODER_H
+#define RUN_TEXT_ENCODER_H
+
+#include "data/tokenizer.h"
+#include "model/transformer.h"
+
+typedef struct {
+    Ctx ctx;
+    Transformer model;
+    int64_t batch, seq;     // the largest that will be run
+    bool pooled;            // the pooler runs too
+    int64_t logits;         // rows of logits that are wanted; 0: none
+    Tensor tokens, lengths; // (batch, seq), (batch) i32, device memory
+    Tensor rows;            // (logits) i32: rows of (batch * seq)
+    Tensor chosen;          // (logits, C): their hidden states
+    Tensor pool;            // (batch, C)
+    Tensor output;          // (logits, padded vocab)
+} TextEncoder;
+
+/* Opens ctx and model on `device`, which stays the caller's. Then set ctx.dtype, fuses, ... and what is wanted.
+ * The encoder must stay where it is. */
+CHECKED Status text_encoder_open(TextEncoder *encoder, Device *device, const Config *config);
+void text_encoder_close(TextEncoder *encoder);
+
+/* Appends [CLS], the text's tokens and [SEP], which the tokenizer must have: at most `context` of them. `cut`: the
+ * text's end had to go. */
+CHECKED Status text_encoder_tokens(Tokenizer *tokenizer, int64_t context, const char *text, int64_t length,
+                                   TokenList *list, bool *cut);
+
+/* Takes memory for batch, seq, pooled and logits as they are set: weights are undefined until initialized or
+ * loaded. */
+CHECKED Status text_encoder_allocate(TextEncoder *encoder);
+
+/* tokens (batch, seq) and lengths (batch) in host memory, no larger than prepared for. Leaves model.hidden
+ * and, where they are wanted, pool, and output of `rows`, (logits) of (batch * seq) in host memory: all valid
+ * until the next run. */
+CHECKED Status text_encoder_run(TextEncoder *encoder, const int32_t *tokens, const int32_t *lengths,
+                                int64_t batch, int64_t seq, const int32_t *rows);
+
+#endif
