@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FLAT_ALIGNMENT = 64, STAGING = 1 << 20 }; // elements
-enum { PARTS = 3 };                              // queries, keys, values
+enum { STAGING = 1 << 20 }; // elements
+enum { PARTS = 3 };         // queries, keys, values
 
 /* At most: of a block with cross attention, and of a stack with all else. */
 enum { PER_BLOCK = 18, PER_STACK = 7, OF_HEADS = 8 };
@@ -21,31 +21,34 @@ typedef struct {
     const Config *config;
     const char *prefix; // of the block, with its number as %d, or ""
     int layer;
-    bool decayed; // the kind that this walk adds
 } Walk;
+
+static void begin_group(Walk *walk) {
+    Parameters *p = walk->parameters;
+    p->groups[p->group_count++] = (ParameterRange){.first = p->size};
+}
 
 static void add(Walk *walk, Parameter *parameter, const char *name, const char *kind, Shape shape,
                 int64_t rows, double constant, double std) {
-    bool decayed = shape.rank > 1;
-    if (decayed != walk->decayed) return;
+    bool decays = shape.rank > 1;
     Parameters *p = walk->parameters;
     ParameterInfo *info = &p->info[p->count];
     *info = (ParameterInfo){.shape = shape,
                             .parts = strchr(name, '*') ? PARTS : 1,
                             .rows = rows,
-                            .decayed = decayed,
+                            .decays = decays,
                             .constant = constant,
                             .std = std,
                             .parameter = parameter};
-    info->transposed = decayed && *walk->prefix && parameter_names(walk->config->objective)->transposed;
+    info->transposed = decays && *walk->prefix && parameter_names(walk->config->objective)->transposed;
     int length = snprintf(info->name, sizeof info->name, walk->prefix, walk->layer);
     snprintf(info->name + length, sizeof info->name - (size_t)length, "%s%s", name, kind);
     info->offset = p->size;
     info->count = shape_count(shape);
-    p->offsets[p->count] = info->offset;
-    p->counts[p->count] = info->count;
-    p->size += (info->count + FLAT_ALIGNMENT - 1) / FLAT_ALIGNMENT * FLAT_ALIGNMENT;
-    p->count++;
+    p->optimized[p->count++] = (AdamwParameter){info->offset, info->count, decays};
+    p->size += (info->count + ADAMW_UNIT - 1) / ADAMW_UNIT * ADAMW_UNIT;
+    ParameterRange *group = &p->groups[p->group_count - 1];
+    group->count = p->size - group->first;
 }
 
 static void add_norm(Walk *walk, Affine *norm, const char *name) {
@@ -74,6 +77,7 @@ static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
     /* Each of GPT-2's blocks adds twice to the residual stream: its variance grows with 2 * layers. */
     double shrink = c->objective == OBJECTIVE_NEXT_TOKEN ? 1 / sqrt(2.0 * (double)c->layers) : 1;
     walk->prefix = n->prefix;
+    begin_group(walk);
     add_norm(walk, &b->norm1, n->norm1);
     add_linear(walk, &b->qkv, n->qkv, packed, C, C, 1);
     add_linear(walk, &b->projection, n->projection, C, C, C, shrink);
@@ -90,12 +94,15 @@ static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
 
 static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64_t layers, bool own_table) {
     const Config *c = walk->config;
+    s->first_group = walk->parameters->group_count;
+    begin_group(walk);
     if (own_table) add_table(walk, &s->token, n->token, config_padded_vocab(c), c->vocab);
     if (c->positions == POSITIONS_LEARNED) add_table(walk, &s->position, n->position, c->context, c->context);
     if (c->segments) add_table(walk, &s->segment, n->segment, c->segments, c->segments);
     if (c->embedding_norm) add_norm(walk, &s->embedding_norm, n->embedding_norm);
     for (walk->layer = 0; walk->layer < layers; walk->layer++)
         add_block(walk, &s->blocks[walk->layer], &n->block);
+    begin_group(walk);
     if (c->norm_order == NORM_PRE) add_norm(walk, &s->final_norm, n->final_norm);
 }
 
@@ -119,22 +126,15 @@ static size_t most_parameters(const Config *c) {
 }
 
 Status parameters_open(const Config *config, Parameters *p) {
-    size_t count = most_parameters(config);
+    size_t count = most_parameters(config), layers = (size_t)(config->layers + config->encoder_layers);
     *p = (Parameters){.info = memory_array(count, sizeof *p->info),
-                      .offsets = memory_array(count, sizeof *p->offsets),
-                      .counts = memory_array(count, sizeof *p->counts),
+                      .optimized = memory_array(count, sizeof *p->optimized),
+                      .groups = memory_array(layers + 2 * 2, sizeof *p->groups),
                       .config = *config,
                       .stack.blocks = memory_array((size_t)config->layers, sizeof *p->stack.blocks),
                       .encoder.blocks =
                           memory_array((size_t)config->encoder_layers + 1, sizeof *p->encoder.blocks)};
-    if (!p->info || !p->offsets || !p->counts || !p->stack.blocks || !p->encoder.blocks) {
-        parameters_close(p);
-        return fail(ERROR_MEMORY, "out of host memory for the list of %zu parameters", count);
-    }
-    Walk walk = {.parameters = p, .config = config, .prefix = "", .decayed = true};
-    add_all(&walk, config);
-    p->decayed = p->size;
-    walk.decayed = false;
+    Walk walk = {.parameters = p, .config = config, .prefix = ""};
     add_all(&walk, config);
     assert((size_t)p->count <= count);
     return OK;
@@ -142,8 +142,8 @@ Status parameters_open(const Config *config, Parameters *p) {
 
 void parameters_close(Parameters *p) {
     memory_free(p->info);
-    memory_free(p->offsets);
-    memory_free(p->counts);
+    memory_free(p->optimized);
+    memory_free(p->groups);
     memory_free(p->stack.blocks);
     memory_free(p->encoder.blocks);
     *p = (Parameters){0};
@@ -163,6 +163,15 @@ static Tensor part(Tensor flat, const ParameterInfo *info) {
     return tensor_view(data, flat.dtype, info->shape);
 }
 
+static Status upload_decays(Ctx *ctx, const Parameters *p) {
+    size_t bytes = tensor_bytes(p->decays);
+    int32_t *words = memory_array((size_t)tensor_count(p->decays), sizeof *words);
+    adamw_mark(p->optimized, p->count, words);
+    Status status = ctx->device->upload(ctx->device, p->decays.data, words, bytes);
+    memory_free(words);
+    return status;
+}
+
 Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
     Dtype wide = wide_dtype(ctx);
     Shape flat = shape1(p->size);
@@ -172,6 +181,7 @@ Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
         if (ctx->dtype != wide) TRY(take(ctx, ARENA_OPTIMIZER, "master weights", wide, flat, &p->master));
         TRY(take(ctx, ARENA_OPTIMIZER, "first moments", wide, flat, &p->m));
         TRY(take(ctx, ARENA_OPTIMIZER, "second moments", wide, flat, &p->v));
+        TRY(take(ctx, ARENA_OPTIMIZER, "decay marks", I32, shape1(adamw_words(p->size)), &p->decays));
     }
     for (int i = 0; i < p->count; i++) {
         p->info[i].parameter->weight = part(p->weight, &p->info[i]);
@@ -184,7 +194,7 @@ Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
     for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++)
         if (!tensor_empty(cleared[i]))
             TRY(ctx->device->fill(ctx->device, cleared[i].data, 0, tensor_bytes(cleared[i])));
-    return OK;
+    return training ? upload_decays(ctx, p) : OK;
 }
 
 /* The stream of random numbers that a parameter draws from: FNV-1a of its name. */

@@ -4,12 +4,12 @@
 
 #include <math.h>
 
-enum { LARGEST_COUNT = 12 };
+enum { LARGEST_COUNT = 12, RANGES_MOST = 4, WORDS_MOST = 64 };
 
 typedef struct {
     int count;
     int64_t counts[LARGEST_COUNT]; // elements of each parameter; they begin at multiples of 64
-    int decayed;                   // parameters, from the first
+    unsigned decays;               // bit i set: weight decay applies to parameter i
     double clip, updates, gradient_scale, weight_decay;
 } Case;
 
@@ -18,44 +18,85 @@ enum { OUT_WEIGHT, OUT_MASTER, OUT_M, OUT_V, OUT_STATE, OUTPUTS };
 static const double BETA1 = 0.9, BETA2 = 0.999, EPS = 1e-8, LEARNING_RATE = 3e-3;
 
 static const Case cases[] = {
-    {1, {1}, 1, 0, 0, 1, 0.1},
-    {1, {1}, 0, 1, 0, 10, 0.1},
-    {1, {7}, 1, 1, 1, 0.01, 0.1},
-    {2, {8, 3}, 1, 1, 5, 1, 0.1},
-    {2, {63, 64}, 2, 0.5, 0, 1, 0.01},
-    {2, {65, 1}, 0, 1, 2, 1, 0.1},
-    {3, {17, 31, 13}, 1, 1, 10, 2, 0},
-    {3, {128, 127, 129}, 2, 0, 100, 1, 0.1},
-    {3, {1, 1, 1}, 3, 1, 1000, 1, 0.1},
-    {4, {256, 5, 255, 11}, 2, 1, 3, 0.001, 0.1},
-    {4, {33, 1031, 2, 96}, 2, 1, 7, 3, 0.1},
-    {5, {40, 80, 120, 160, 200}, 3, 0.1, 0, 1, 1},
-    {5, {513, 511, 64, 9, 7}, 2, 1, 99999, 1, 0.1},
-    {6, {19, 23, 29, 37, 41, 43}, 4, 1, 1, 1e-6, 0.1},
-    {6, {300, 300, 300, 3, 3, 3}, 3, 1, 12, 1e3, 0.1},
-    {8, {1, 2, 3, 4, 5, 6, 7, 8}, 4, 1, 0, 1, 0.1},
-    {2, {5000, 77}, 1, 1, 20, 1, 0.1},
-    {12, {64, 1, 64, 1, 64, 1, 64, 1, 64, 1, 64, 1}, 6, 1, 50, 1, 0.1},
-    {1, {40001}, 1, 1, 400, 1, 0.1},
-    {3, {10007, 20011, 300}, 2, 100, 4, 1, 0.1},
-    {2, {97, 0}, 1, 1, 6, 1, 0.1},
-    {3, {1024, 2048, 4096}, 3, 1, 0, 0.1, 0.1},
+    {1, {1}, 0x1, 0, 0, 1, 0.1},
+    {1, {1}, 0x0, 1, 0, 10, 0.1},
+    {1, {7}, 0x1, 1, 1, 0.01, 0.1},
+    {2, {8, 3}, 0x1, 1, 5, 1, 0.1},
+    {2, {63, 64}, 0x3, 0.5, 0, 1, 0.01},
+    {2, {65, 1}, 0x0, 1, 2, 1, 0.1},
+    {3, {17, 31, 13}, 0x4, 1, 10, 2, 0},
+    {3, {128, 127, 129}, 0x3, 0, 100, 1, 0.1},
+    {3, {1, 1, 1}, 0x7, 1, 1000, 1, 0.1},
+    {4, {256, 5, 255, 11}, 0x3, 1, 3, 0.001, 0.1},
+    {4, {33, 1031, 2, 96}, 0xa, 1, 7, 3, 0.1},
+    {5, {40, 80, 120, 160, 200}, 0x7, 0.1, 0, 1, 1},
+    {5, {513, 511, 64, 9, 7}, 0x16, 1, 99999, 1, 0.1},
+    {6, {19, 23, 29, 37, 41, 43}, 0xf, 1, 1, 1e-6, 0.1},
+    {6, {300, 300, 300, 3, 3, 3}, 0x7, 1, 12, 1e3, 0.1},
+    {8, {1, 2, 3, 4, 5, 6, 7, 8}, 0xf, 1, 0, 1, 0.1},
+    {2, {5000, 77}, 0x1, 1, 20, 1, 0.1},
+    {12, {64, 1, 64, 1, 64, 1, 64, 1, 64, 1, 64, 1}, 0x555, 1, 50, 1, 0.1},
+    {4, {2048, 1, 2048, 40000}, 0xa, 1, 8, 1, 0.1}, // words of marks, and two blocks of sums
+    {1, {40001}, 0x1, 1, 400, 1, 0.1},
+    {3, {10007, 20011, 300}, 0x5, 100, 4, 1, 0.1},
+    {2, {97, 0}, 0x1, 1, 6, 1, 0.1},
+    {3, {1024, 2048, 4096}, 0x7, 1, 0, 0.1, 0.1},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
 typedef struct {
     const Case *c;
-    int64_t offsets[LARGEST_COUNT], elements, decayed;
+    int64_t elements;
+    AdamwParameter parameters[LARGEST_COUNT];
+    bool apart;                // each of the three steps is a call of its own, for one range after another:
+    int64_t cuts[RANGES_MOST]; // where the second range begins, the third, ...; 0: no more
 } Layout;
 
 static Layout layout_of(const Case *c) {
     Layout layout = {.c = c};
     for (int i = 0; i < c->count; i++) {
-        layout.offsets[i] = layout.elements;
-        layout.elements += (c->counts[i] + 63) / 64 * 64;
-        if (i + 1 == c->decayed) layout.decayed = layout.elements;
+        layout.parameters[i] = (AdamwParameter){layout.elements, c->counts[i], c->decays >> i & 1};
+        layout.elements += (c->counts[i] + ADAMW_UNIT - 1) / ADAMW_UNIT * ADAMW_UNIT;
     }
     return layout;
+}
+
+/* Elements [first, first + count) of what `a` works on, one of its steps. */
+static Adamw range_of(const Adamw *whole, unsigned step, int64_t first, int64_t count) {
+    Adamw a = *whole;
+    Tensor *flat[] = {&a.weight, &a.master, &a.gradient, &a.m, &a.v};
+    for (int i = 0; i < 5; i++)
+        if (!tensor_empty(*flat[i])) *flat[i] = tensor_columns(*flat[i], first, count);
+    a.steps = step;
+    a.first = first;
+    return a;
+}
+
+static void update_apart(Ctx *ctx, const Layout *layout, const Adamw *whole) {
+    static const unsigned steps[3] = {ADAMW_SUM, ADAMW_CLIP, ADAMW_APPLY};
+    for (int step = 0; step < 3; step++) {
+        int64_t first = 0, block = 0;
+        for (int i = 0; first < layout->elements; i++) {
+            int64_t end = layout->cuts[i] ? layout->cuts[i] : layout->elements;
+            Adamw a = range_of(whole, steps[step], first, end - first);
+            int64_t blocks = adamw_blocks(first, end - first);
+            if (steps[step] == ADAMW_SUM) a.squares = tensor_columns(whole->squares, block, blocks);
+            if (steps[step] != ADAMW_CLIP || i == 0) expect_ok(adamw_update(ctx, &a));
+            block += blocks;
+            first = end;
+        }
+    }
+}
+
+/* Partial sums: of each range those of its blocks. */
+static int64_t sums_of(const Layout *layout) {
+    int64_t sums = 0, first = 0;
+    for (int i = 0; first < layout->elements; i++) {
+        int64_t end = layout->cuts[i] ? layout->cuts[i] : layout->elements;
+        sums += adamw_blocks(first, end - first);
+        first = end;
+    }
+    return sums;
 }
 
 static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
@@ -64,23 +105,30 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     Ctx *ctx = &rig->ctx;
     const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
     const Shape flat = shape1(layout->elements);
-    Adamw a = {.weight = rig_put(rig, "weight", dtype, flat, in[WEIGHT]),
+    int32_t marks[WORDS_MOST] = {0};
+    adamw_mark(layout->parameters, c->count, marks);
+    assert_true(adamw_words(layout->elements) <= WORDS_MOST);
+    Adamw a = {.steps = ADAMW_WHOLE,
+               .weight = rig_put(rig, "weight", dtype, flat, in[WEIGHT]),
                .master = rig_put(rig, "master", wide, dtype == wide ? (Shape){0} : flat, in[WEIGHT]),
                .gradient = rig_put(rig, "gradient", wide, flat, in[GRADIENT]),
                .m = rig_put(rig, "m", wide, flat, in[M]),
                .v = rig_put(rig, "v", wide, flat, in[V]),
                .loss = rig_put(rig, "loss", wide, shape1(1), in[LOSS]),
                .state = rig_put(rig, "state", wide, shape1(ADAMW_STATE_SIZE), in[STATE]),
-               .decayed = layout->decayed,
+               .decays = rig_put_ints(rig, "decays", shape1(adamw_words(layout->elements)), marks),
+               .squares = rig_blank(rig, "squares", F64, shape1(sums_of(layout))),
                .count = c->count,
-               .offsets = layout->offsets,
-               .counts = c->counts,
+               .parameters = layout->parameters,
                .beta1 = BETA1,
                .beta2 = BETA2,
                .eps = EPS,
                .weight_decay = c->weight_decay,
                .clip = c->clip};
-    expect_ok(adamw_update(ctx, &a));
+    if (layout->apart)
+        update_apart(ctx, layout, &a);
+    else
+        expect_ok(adamw_update(ctx, &a));
     rig_get(rig, a.weight, out[OUT_WEIGHT]);
     rig_get(rig, tensor_empty(a.master) ? a.weight : a.master, out[OUT_MASTER]);
     rig_get(rig, a.m, out[OUT_M]);
@@ -105,7 +153,8 @@ static void make_inputs(const Layout *layout, Dtype dtype, double **in) {
     double *m = normals(n, 0.1, wide), *v = normals(n, 0.1, wide);
     for (int i = 0; i < INPUTS; i++) in[i] = zeros(i < LOSS ? n : ADAMW_STATE_SIZE);
     for (int p = 0; p < c->count; p++)
-        for (int64_t i = layout->offsets[p]; i < layout->offsets[p] + c->counts[p]; i++) {
+        for (int64_t k = 0; k < c->counts[p]; k++) {
+            int64_t i = layout->parameters[p].first + k;
             in[WEIGHT][i] = weight[i];
             in[GRADIENT][i] = gradient[i];
             in[M][i] = c->updates > 0 ? m[i] : 0;
@@ -115,6 +164,12 @@ static void make_inputs(const Layout *layout, Dtype dtype, double **in) {
     in[STATE][ADAMW_LEARNING_RATE] = rounded(wide, LEARNING_RATE);
     in[STATE][ADAMW_UPDATES] = c->updates;
     in[STATE][ADAMW_SKIPPED] = 7; // stale
+}
+
+static bool decays(const Layout *layout, int64_t element) {
+    int i = layout->c->count - 1;
+    while (element < layout->parameters[i].first) i--;
+    return layout->parameters[i].decays;
 }
 
 /* The header's formulas. The norm's sum of squares errs by sum_error, its root by half of that; m and v err
@@ -136,7 +191,7 @@ static void model(const Layout *layout, Units u, double *const *in, double **wan
         double m_error = 4 * u.wide * (fabs(BETA1 * in[M][i]) + fabs((1 - BETA1) * g)) +
                          factor_error * fabs((1 - BETA1) * g);
         double v_error = 4 * u.wide * v + 2 * factor_error * (1 - BETA2) * g * g;
-        double decay = i < layout->decayed ? rate * c->weight_decay : 0;
+        double decay = decays(layout, i) ? rate * c->weight_decay : 0;
         double root = sqrt(v / (1 - pow(BETA2, t))) + EPS, step = rate / (1 - pow(BETA1, t)) / root;
         want[OUT_M][i] = m;
         want[OUT_V][i] = v;
@@ -242,23 +297,31 @@ static void steps_follow_one_another(void **state) {
 static void wrong_contracts_are_refused(void **state) {
     (void)state;
     Ctx ctx = {.dtype = F32, .measuring = true};
-    const int64_t offsets[2] = {0, 64}, counts[2] = {60, 30}, overlapping[2] = {0, 32};
+    const AdamwParameter two[2] = {{0, 60, true}, {64, 30, false}},
+                         overlapping[2] = {{0, 60, true}, {32, 9, true}};
     Tensor flat = tensor_view(NULL, F32, shape1(128)), one = tensor_view(NULL, F32, shape1(1));
-    const Adamw right = {.weight = flat,
+    const Adamw right = {.steps = ADAMW_WHOLE,
+                         .weight = flat,
                          .gradient = flat,
                          .m = flat,
                          .v = flat,
+                         .decays = tensor_view(NULL, I32, shape1(1)),
+                         .squares = tensor_view(NULL, F64, shape1(1)),
                          .loss = one,
                          .state = tensor_view(NULL, F32, shape1(ADAMW_STATE_SIZE)),
                          .count = 2,
-                         .offsets = offsets,
-                         .counts = counts};
-    Adamw wrong[4] = {right, right, right, right};
+                         .parameters = two};
+    enum { WRONG = 8 };
+    Adamw wrong[WRONG] = {right, right, right, right, right, right, right, right};
     wrong[0].master = flat;
-    wrong[1].offsets = overlapping;
-    wrong[2].decayed = 129;
+    wrong[1].parameters = overlapping;
+    wrong[2].decays = (Tensor){0};
     wrong[3].m = one;
-    for (int i = 0; i < 4; i++) {
+    wrong[4].steps = 0;
+    wrong[5].first = 32;
+    wrong[6].first = ADAMW_WORD; // past the marks
+    wrong[7].squares = tensor_view(NULL, F64, shape1(2));
+    for (int i = 0; i < WRONG; i++) {
         Status status = adamw_update(&ctx, &wrong[i]);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);
