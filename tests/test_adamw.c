@@ -3,6 +3,7 @@
 #include "optim/adamw.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { LARGEST_COUNT = 12, RANGES_MOST = 4, WORDS_MOST = 64 };
 
@@ -48,8 +49,8 @@ typedef struct {
     const Case *c;
     int64_t elements;
     AdamwParameter parameters[LARGEST_COUNT];
-    bool apart;                // each of the three steps is a call of its own, for one range after another:
-    int64_t cuts[RANGES_MOST]; // where the second range begins, the third, ...; 0: no more
+    int ranges; // 0: one call takes all steps; else each step is a call of its own, for one range after another
+    int64_t ends[RANGES_MOST];
 } Layout;
 
 static Layout layout_of(const Case *c) {
@@ -61,42 +62,54 @@ static Layout layout_of(const Case *c) {
     return layout;
 }
 
-/* Elements [first, first + count) of what `a` works on, one of its steps. */
-static Adamw range_of(const Adamw *whole, unsigned step, int64_t first, int64_t count) {
+static int64_t first_of(const Layout *layout, int range) {
+    return range ? layout->ends[range - 1] : 0;
+}
+
+/* Partial sums of the first `ranges` ranges, each cut into blocks of its own. */
+static int64_t sums_of(const Layout *layout, int ranges) {
+    int64_t sums = 0;
+    for (int i = 0; i < ranges; i++)
+        sums += adamw_blocks(first_of(layout, i), layout->ends[i] - first_of(layout, i));
+    return sums;
+}
+
+static Tensor elements_of(Tensor t, int64_t first, int64_t count) {
+    return tensor_view((char *)t.data + (size_t)first * dtype_size(t.dtype), t.dtype, shape1(count));
+}
+
+/* A step of one range: views of what the whole works on, as a process has them that owns only this shard. */
+static Adamw part_of(const Adamw *whole, const Layout *layout, int range, unsigned step) {
     Adamw a = *whole;
+    int64_t sums = sums_of(layout, range);
+    a.steps = step;
+    a.first = first_of(layout, range);
     Tensor *flat[] = {&a.weight, &a.master, &a.gradient, &a.m, &a.v};
     for (int i = 0; i < 5; i++)
-        if (!tensor_empty(*flat[i])) *flat[i] = tensor_columns(*flat[i], first, count);
-    a.steps = step;
-    a.first = first;
+        if (!tensor_empty(*flat[i])) *flat[i] = elements_of(*flat[i], a.first, layout->ends[range] - a.first);
+    if (step == ADAMW_SUM) a.squares = elements_of(a.squares, sums, sums_of(layout, range + 1) - sums);
     return a;
 }
 
 static void update_apart(Ctx *ctx, const Layout *layout, const Adamw *whole) {
-    static const unsigned steps[3] = {ADAMW_SUM, ADAMW_CLIP, ADAMW_APPLY};
-    for (int step = 0; step < 3; step++) {
-        int64_t first = 0, block = 0;
-        for (int i = 0; first < layout->elements; i++) {
-            int64_t end = layout->cuts[i] ? layout->cuts[i] : layout->elements;
-            Adamw a = range_of(whole, steps[step], first, end - first);
-            int64_t blocks = adamw_blocks(first, end - first);
-            if (steps[step] == ADAMW_SUM) a.squares = tensor_columns(whole->squares, block, blocks);
-            if (steps[step] != ADAMW_CLIP || i == 0) expect_ok(adamw_update(ctx, &a));
-            block += blocks;
-            first = end;
-        }
+    for (int i = 0; i < layout->ranges; i++) {
+        Adamw a = part_of(whole, layout, i, ADAMW_SUM);
+        expect_ok(adamw_update(ctx, &a));
     }
-}
-
-/* Partial sums: of each range those of its blocks. */
-static int64_t sums_of(const Layout *layout) {
-    int64_t sums = 0, first = 0;
-    for (int i = 0; first < layout->elements; i++) {
-        int64_t end = layout->cuts[i] ? layout->cuts[i] : layout->elements;
-        sums += adamw_blocks(first, end - first);
-        first = end;
+    Adamw clip = {.steps = ADAMW_CLIP,
+                  .squares = whole->squares,
+                  .loss = whole->loss,
+                  .state = whole->state,
+                  .beta1 = BETA1,
+                  .beta2 = BETA2,
+                  .weight_decay = whole->weight_decay,
+                  .clip = whole->clip};
+    expect_ok(adamw_update(ctx, &clip));
+    for (int i = layout->ranges - 1; i >= 0; i--) {
+        Adamw a = part_of(whole, layout, i, ADAMW_APPLY);
+        a.squares = a.loss = (Tensor){0};
+        expect_ok(adamw_update(ctx, &a));
     }
-    return sums;
 }
 
 static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
@@ -105,6 +118,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     Ctx *ctx = &rig->ctx;
     const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
     const Shape flat = shape1(layout->elements);
+    const int64_t sums = layout->ranges ? sums_of(layout, layout->ranges) : adamw_blocks(0, layout->elements);
     int32_t marks[WORDS_MOST] = {0};
     adamw_mark(layout->parameters, c->count, marks);
     assert_true(adamw_words(layout->elements) <= WORDS_MOST);
@@ -117,7 +131,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                .loss = rig_put(rig, "loss", wide, shape1(1), in[LOSS]),
                .state = rig_put(rig, "state", wide, shape1(ADAMW_STATE_SIZE), in[STATE]),
                .decays = rig_put_ints(rig, "decays", shape1(adamw_words(layout->elements)), marks),
-               .squares = rig_blank(rig, "squares", F64, shape1(sums_of(layout))),
+               .squares = rig_blank(rig, "squares", F64, shape1(sums)),
                .count = c->count,
                .parameters = layout->parameters,
                .beta1 = BETA1,
@@ -125,7 +139,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                .eps = EPS,
                .weight_decay = c->weight_decay,
                .clip = c->clip};
-    if (layout->apart)
+    if (layout->ranges)
         update_apart(ctx, layout, &a);
     else
         expect_ok(adamw_update(ctx, &a));
@@ -294,6 +308,56 @@ static void steps_follow_one_another(void **state) {
     }
 }
 
+static const Case large = {4, {2048 + 5, 3 * ADAMW_BLOCK, 77, 1000}, 0xa, 1, 8, 1, 0.1};
+
+/* Something may stand between the steps, and each may be done range by range. */
+static void ranges_are_the_whole(void **state) {
+    const Variant *variant = test_variant(state, OP_ADAMW);
+    Layout whole = layout_of(&large);
+    double *in[INPUTS], *want[OUTPUTS], *exact[OUTPUTS], *bound[OUTPUTS], *got[OUTPUTS];
+    make_inputs(&whole, variant->dtype, in);
+    make_outputs(&whole, want);
+    model(&whole, units_of(variant), in, exact, bound);
+    rig_run(variant, run, &whole, in, want);
+    const int64_t end = whole.elements;
+    const Layout apart[] = {{.ranges = 1, .ends = {end}},
+                            {.ranges = 3, .ends = {ADAMW_BLOCK, 3 * ADAMW_BLOCK, end}},
+                            {.ranges = 4, .ends = {64, ADAMW_WORD + 64, 2 * ADAMW_BLOCK - 64, end}}};
+    for (int k = 0; k < 3; k++) {
+        Layout layout = apart[k];
+        layout.c = whole.c;
+        layout.elements = whole.elements;
+        memcpy(layout.parameters, whole.parameters, sizeof layout.parameters);
+        make_outputs(&layout, got);
+        rig_run(variant, run, &layout, in, got);
+        /* A block that is cut in two has its parts added in fp64: that could change the norm's last bit. */
+        for (int o = 0; o < OUTPUTS && k < 2; o++)
+            expect_equal(got[o], want[o], count_of(&layout, o), "an output of ranges");
+        for (int i = ADAMW_PREPARED; i < ADAMW_STATE_SIZE; i++) got[OUT_STATE][i] = 0;
+        compare(&layout, variant, got, exact, bound);
+    }
+}
+
+/* The same bits on any number of threads. */
+static void threads_change_nothing(void **state) {
+    const Variant *variant = test_variant(state, OP_ADAMW);
+    Layout layout = layout_of(&large);
+    Device *device = test_device(variant->backend);
+    double *in[INPUTS], *want[OUTPUTS], *got[OUTPUTS];
+    const int threads = device->threads;
+    make_inputs(&layout, variant->dtype, in);
+    make_outputs(&layout, want);
+    rig_run(variant, run, &layout, in, want);
+    for (int count = 1; count <= 5; count += 2) {
+        device->threads = count;
+        make_outputs(&layout, got);
+        rig_run(variant, run, &layout, in, got);
+        for (int o = 0; o < OUTPUTS; o++)
+            expect_equal(got[o], want[o], count_of(&layout, o), "an output on another number of threads");
+    }
+    device->threads = threads;
+}
+
 static void wrong_contracts_are_refused(void **state) {
     (void)state;
     Ctx ctx = {.dtype = F32, .measuring = true};
@@ -329,9 +393,13 @@ static void wrong_contracts_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        ONCE(specification_follows_the_formula), ONCE(wrong_contracts_are_refused),
-        ON_EACH_VARIANT(form_follows_the_specification), ON_EACH_VARIANT(nonfinite_step_is_skipped),
-        ON_EACH_VARIANT(steps_follow_one_another)};
+    const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula),
+                                       ONCE(wrong_contracts_are_refused),
+                                       ON_EACH_VARIANT(form_follows_the_specification),
+                                       ON_EACH_VARIANT(nonfinite_step_is_skipped),
+                                       ON_EACH_VARIANT(steps_follow_one_another),
+                                       ON_EACH_VARIANT(ranges_are_the_whole),
+                                       ON_VARIANT(threads_change_nothing, 0, "cpu naive fp32"),
+                                       ON_VARIANT(threads_change_nothing, 1, "cpu fused fp32")};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }
