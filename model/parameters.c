@@ -20,13 +20,8 @@ typedef struct {
     Parameters *parameters;
     const Config *config;
     const char *prefix; // of the block, with its number as %d, or ""
-    int layer;
+    int layer, group;
 } Walk;
-
-static void begin_group(Walk *walk) {
-    Parameters *p = walk->parameters;
-    p->groups[p->group_count++] = (ParameterRange){.first = p->size};
-}
 
 static void add(Walk *walk, Parameter *parameter, const char *name, const char *kind, Shape shape,
                 int64_t rows, double constant, double std) {
@@ -43,12 +38,9 @@ static void add(Walk *walk, Parameter *parameter, const char *name, const char *
     info->transposed = decays && *walk->prefix && parameter_names(walk->config->objective)->transposed;
     int length = snprintf(info->name, sizeof info->name, walk->prefix, walk->layer);
     snprintf(info->name + length, sizeof info->name - (size_t)length, "%s%s", name, kind);
-    info->offset = p->size;
     info->count = shape_count(shape);
-    p->optimized[p->count++] = (AdamwParameter){info->offset, info->count, decays};
-    p->size += (info->count + ADAMW_UNIT - 1) / ADAMW_UNIT * ADAMW_UNIT;
-    ParameterRange *group = &p->groups[p->group_count - 1];
-    group->count = p->size - group->first;
+    info->group = walk->group;
+    p->count++;
 }
 
 static void add_norm(Walk *walk, Affine *norm, const char *name) {
@@ -77,7 +69,6 @@ static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
     /* Each of GPT-2's blocks adds twice to the residual stream: its variance grows with 2 * layers. */
     double shrink = c->objective == OBJECTIVE_NEXT_TOKEN ? 1 / sqrt(2.0 * (double)c->layers) : 1;
     walk->prefix = n->prefix;
-    begin_group(walk);
     add_norm(walk, &b->norm1, n->norm1);
     add_linear(walk, &b->qkv, n->qkv, packed, C, C, 1);
     add_linear(walk, &b->projection, n->projection, C, C, C, shrink);
@@ -94,15 +85,16 @@ static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
 
 static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64_t layers, bool own_table) {
     const Config *c = walk->config;
-    s->first_group = walk->parameters->group_count;
-    begin_group(walk);
+    s->first_group = walk->group;
     if (own_table) add_table(walk, &s->token, n->token, config_padded_vocab(c), c->vocab);
     if (c->positions == POSITIONS_LEARNED) add_table(walk, &s->position, n->position, c->context, c->context);
     if (c->segments) add_table(walk, &s->segment, n->segment, c->segments, c->segments);
     if (c->embedding_norm) add_norm(walk, &s->embedding_norm, n->embedding_norm);
-    for (walk->layer = 0; walk->layer < layers; walk->layer++)
+    for (walk->layer = 0; walk->layer < layers; walk->layer++) {
+        walk->group++;
         add_block(walk, &s->blocks[walk->layer], &n->block);
-    begin_group(walk);
+    }
+    walk->group++;
     if (c->norm_order == NORM_PRE) add_norm(walk, &s->final_norm, n->final_norm);
 }
 
@@ -110,7 +102,10 @@ static void add_all(Walk *walk, const Config *c) {
     Parameters *p = walk->parameters;
     const ParameterNames *n = parameter_names(c->objective);
     int64_t padded = config_padded_vocab(c);
-    if (c->encoder_layers) add_stack(walk, &p->encoder, &n->encoder, c->encoder_layers, !c->tied_tables);
+    if (c->encoder_layers) {
+        add_stack(walk, &p->encoder, &n->encoder, c->encoder_layers, !c->tied_tables);
+        walk->group++;
+    }
     add_stack(walk, &p->stack, &n->stack, c->layers, true);
     if (!c->tied_head) add_table(walk, &p->head, n->head, padded, c->vocab);
     if (c->head_transform) {
@@ -119,6 +114,20 @@ static void add_all(Walk *walk, const Config *c) {
         add(walk, &p->head_bias, n->head_bias, "", shape1(padded), c->vocab, 0, 0);
     }
     if (c->pooler) add_linear(walk, &p->pooler, n->pooler, c->width, c->width, c->width, 1);
+}
+
+/* In the order of the list. */
+static void lay_out(Parameters *p) {
+    for (int i = 0; i < p->count; i++) {
+        ParameterInfo *info = &p->info[i];
+        int64_t padded = (info->count + ADAMW_UNIT - 1) / ADAMW_UNIT * ADAMW_UNIT;
+        info->offset = p->size;
+        p->optimized[i] = (AdamwParameter){info->offset, info->count, info->decays};
+        p->groups[info->group].count += padded;
+        p->size += padded;
+    }
+    for (int g = 1; g < p->group_count; g++)
+        p->groups[g].first = p->groups[g - 1].first + p->groups[g - 1].count;
 }
 
 static size_t most_parameters(const Config *c) {
@@ -136,6 +145,8 @@ Status parameters_open(const Config *config, Parameters *p) {
                           memory_array((size_t)config->encoder_layers + 1, sizeof *p->encoder.blocks)};
     Walk walk = {.parameters = p, .config = config, .prefix = ""};
     add_all(&walk, config);
+    p->group_count = walk.group + 1;
+    lay_out(p);
     assert((size_t)p->count <= count);
     return OK;
 }

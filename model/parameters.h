@@ -56,6 +56,7 @@ typedef struct {
     bool decays;     // weight decay applies: a matrix or a table
     double constant; // initial value where std is 0
     double std;      // of the initial normal distribution
+    int group;
     int64_t offset, count; // elements of the flat space
     Parameter *parameter;
 } ParameterInfo;
