@@ -151,9 +151,10 @@ static Tensor moments(const Parameters *p, int moment) {
 static Status save_moments(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, float *chunk) {
     for (int moment = 0; moment < 2; moment++) {
         for (int i = 0; i < p->count; i++) {
-            for (int64_t first = 0; first < p->counts[i]; first += CHECKPOINT_CHUNK) {
-                int64_t left = p->counts[i] - first, n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
-                TRY(values_read(ctx, moments(p, moment), p->offsets[i] + first, n, chunk));
+            for (int64_t first = 0; first < p->info[i].count; first += CHECKPOINT_CHUNK) {
+                int64_t left = p->info[i].count - first,
+                        n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
+                TRY(values_read(ctx, moments(p, moment), p->info[i].offset + first, n, chunk));
                 TRY(safetensors_writer_append(writer, chunk, n * (int64_t)sizeof *chunk));
             }
         }
@@ -242,7 +243,7 @@ static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, 
             SafetensorsEntry wanted = describe(p, i % p->count, i / p->count, &name);
             TRY(find_moment(file, path, &wanted, &entry));
             Tensor flat = moments(p, i / p->count);
-            if (load) TRY(load_moment(ctx, path, entry, flat, p->offsets[i % p->count], chunk));
+            if (load) TRY(load_moment(ctx, path, entry, flat, p->info[i % p->count].offset, chunk));
         }
     }
     return OK;

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FLAT_ALIGNMENT = 64, STAGING = 1 << 20 }; // elements
-enum { PARTS = 3 };                              // queries, keys, values
+enum { STAGING = 1 << 20 }; // elements
+enum { PARTS = 3 };         // queries, keys, values
 
 /* At most: of a block with cross attention, and of a stack with all else. */
 enum { PER_BLOCK = 18, PER_STACK = 7, OF_HEADS = 8 };
@@ -20,31 +20,26 @@ typedef struct {
     Parameters *parameters;
     const Config *config;
     const char *prefix; // of the block, with its number as %d, or ""
-    int layer;
-    bool decayed; // the kind that this walk adds
+    int layer, group;
 } Walk;
 
 static void add(Walk *walk, Parameter *parameter, const char *name, const char *kind, Shape shape,
                 int64_t rows, double constant, double std) {
-    bool decayed = shape.rank > 1;
-    if (decayed != walk->decayed) return;
+    bool decays = shape.rank > 1;
     Parameters *p = walk->parameters;
     ParameterInfo *info = &p->info[p->count];
     *info = (ParameterInfo){.shape = shape,
                             .parts = strchr(name, '*') ? PARTS : 1,
                             .rows = rows,
-                            .decayed = decayed,
+                            .decays = decays,
                             .constant = constant,
                             .std = std,
                             .parameter = parameter};
-    info->transposed = decayed && *walk->prefix && parameter_names(walk->config->objective)->transposed;
+    info->transposed = decays && *walk->prefix && parameter_names(walk->config->objective)->transposed;
     int length = snprintf(info->name, sizeof info->name, walk->prefix, walk->layer);
     snprintf(info->name + length, sizeof info->name - (size_t)length, "%s%s", name, kind);
-    info->offset = p->size;
     info->count = shape_count(shape);
-    p->offsets[p->count] = info->offset;
-    p->counts[p->count] = info->count;
-    p->size += (info->count + FLAT_ALIGNMENT - 1) / FLAT_ALIGNMENT * FLAT_ALIGNMENT;
+    info->group = walk->group;
     p->count++;
 }
 
@@ -90,12 +85,16 @@ static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
 
 static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64_t layers, bool own_table) {
     const Config *c = walk->config;
+    s->first_group = walk->group;
     if (own_table) add_table(walk, &s->token, n->token, config_padded_vocab(c), c->vocab);
     if (c->positions == POSITIONS_LEARNED) add_table(walk, &s->position, n->position, c->context, c->context);
     if (c->segments) add_table(walk, &s->segment, n->segment, c->segments, c->segments);
     if (c->embedding_norm) add_norm(walk, &s->embedding_norm, n->embedding_norm);
-    for (walk->layer = 0; walk->layer < layers; walk->layer++)
+    for (walk->layer = 0; walk->layer < layers; walk->layer++) {
+        walk->group++;
         add_block(walk, &s->blocks[walk->layer], &n->block);
+    }
+    walk->group++;
     if (c->norm_order == NORM_PRE) add_norm(walk, &s->final_norm, n->final_norm);
 }
 
@@ -103,7 +102,10 @@ static void add_all(Walk *walk, const Config *c) {
     Parameters *p = walk->parameters;
     const ParameterNames *n = parameter_names(c->objective);
     int64_t padded = config_padded_vocab(c);
-    if (c->encoder_layers) add_stack(walk, &p->encoder, &n->encoder, c->encoder_layers, !c->tied_tables);
+    if (c->encoder_layers) {
+        add_stack(walk, &p->encoder, &n->encoder, c->encoder_layers, !c->tied_tables);
+        walk->group++;
+    }
     add_stack(walk, &p->stack, &n->stack, c->layers, true);
     if (!c->tied_head) add_table(walk, &p->head, n->head, padded, c->vocab);
     if (c->head_transform) {
@@ -114,36 +116,45 @@ static void add_all(Walk *walk, const Config *c) {
     if (c->pooler) add_linear(walk, &p->pooler, n->pooler, c->width, c->width, c->width, 1);
 }
 
+/* In the order of the list. */
+static void lay_out(Parameters *p) {
+    for (int i = 0; i < p->count; i++) {
+        ParameterInfo *info = &p->info[i];
+        int64_t padded = (info->count + ADAMW_UNIT - 1) / ADAMW_UNIT * ADAMW_UNIT;
+        info->offset = p->size;
+        p->optimized[i] = (AdamwParameter){info->offset, info->count, info->decays};
+        p->groups[info->group].count += padded;
+        p->size += padded;
+    }
+    for (int g = 1; g < p->group_count; g++)
+        p->groups[g].first = p->groups[g - 1].first + p->groups[g - 1].count;
+}
+
 static size_t most_parameters(const Config *c) {
     return (size_t)(c->layers + c->encoder_layers) * PER_BLOCK + 2 * PER_STACK + OF_HEADS;
 }
 
 Status parameters_open(const Config *config, Parameters *p) {
-    size_t count = most_parameters(config);
+    size_t count = most_parameters(config), layers = (size_t)(config->layers + config->encoder_layers);
     *p = (Parameters){.info = memory_array(count, sizeof *p->info),
-                      .offsets = memory_array(count, sizeof *p->offsets),
-                      .counts = memory_array(count, sizeof *p->counts),
+                      .optimized = memory_array(count, sizeof *p->optimized),
+                      .groups = memory_array(layers + 2 * 2, sizeof *p->groups),
                       .config = *config,
                       .stack.blocks = memory_array((size_t)config->layers, sizeof *p->stack.blocks),
                       .encoder.blocks =
                           memory_array((size_t)config->encoder_layers + 1, sizeof *p->encoder.blocks)};
-    if (!p->info || !p->offsets || !p->counts || !p->stack.blocks || !p->encoder.blocks) {
-        parameters_close(p);
-        return fail(ERROR_MEMORY, "out of host memory for the list of %zu parameters", count);
-    }
-    Walk walk = {.parameters = p, .config = config, .prefix = "", .decayed = true};
+    Walk walk = {.parameters = p, .config = config, .prefix = ""};
     add_all(&walk, config);
-    p->decayed = p->size;
-    walk.decayed = false;
-    add_all(&walk, config);
+    p->group_count = walk.group + 1;
+    lay_out(p);
     assert((size_t)p->count <= count);
     return OK;
 }
 
 void parameters_close(Parameters *p) {
     memory_free(p->info);
-    memory_free(p->offsets);
-    memory_free(p->counts);
+    memory_free(p->optimized);
+    memory_free(p->groups);
     memory_free(p->stack.blocks);
     memory_free(p->encoder.blocks);
     *p = (Parameters){0};
@@ -163,6 +174,15 @@ static Tensor part(Tensor flat, const ParameterInfo *info) {
     return tensor_view(data, flat.dtype, info->shape);
 }
 
+static Status upload_decays(Ctx *ctx, const Parameters *p) {
+    size_t bytes = tensor_bytes(p->decays);
+    int32_t *words = memory_array((size_t)tensor_count(p->decays), sizeof *words);
+    adamw_mark(p->optimized, p->count, words);
+    Status status = ctx->device->upload(ctx->device, p->decays.data, words, bytes);
+    memory_free(words);
+    return status;
+}
+
 Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
     Dtype wide = wide_dtype(ctx);
     Shape flat = shape1(p->size);
@@ -172,6 +192,7 @@ Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
         if (ctx->dtype != wide) TRY(take(ctx, ARENA_OPTIMIZER, "master weights", wide, flat, &p->master));
         TRY(take(ctx, ARENA_OPTIMIZER, "first moments", wide, flat, &p->m));
         TRY(take(ctx, ARENA_OPTIMIZER, "second moments", wide, flat, &p->v));
+        TRY(take(ctx, ARENA_OPTIMIZER, "decay marks", I32, shape1(adamw_words(p->size)), &p->decays));
     }
     for (int i = 0; i < p->count; i++) {
         p->info[i].parameter->weight = part(p->weight, &p->info[i]);
@@ -184,7 +205,7 @@ Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
     for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++)
         if (!tensor_empty(cleared[i]))
             TRY(ctx->device->fill(ctx->device, cleared[i].data, 0, tensor_bytes(cleared[i])));
-    return OK;
+    return training ? upload_decays(ctx, p) : OK;
 }
 
 /* The stream of random numbers that a parameter draws from: FNV-1a of its name. */

@@ -1,12 +1,14 @@
 /* parameters: every weight of a model, by name and in one flat index space. Parameter i is
  * [offset, offset + count) of the flat tensors `weight`, `master`, `gradient`, `m`, `v`; offsets are
- * multiples of 64 elements, the gaps hold zeros, and those that weight decay applies to come first
- * (optim/adamw.h). */
+ * multiples of ADAMW_UNIT elements, and the gaps hold zeros. They lie in the network's order, so that what
+ * becomes ready together in the backward pass, a group, is one range: the embeddings of a stack, each of its
+ * blocks, and what follows the blocks. */
 #ifndef MODEL_PARAMETERS_H
 #define MODEL_PARAMETERS_H
 
 #include "kernels/op.h"
 #include "model/config.h"
+#include "optim/adamw.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,6 +44,7 @@ typedef struct {
     Affine embedding_norm;   // (C)
     BlockParameters *blocks; // (layers)
     Affine final_norm;       // (C)
+    int first_group; // the embeddings'; block i's is first_group + 1 + i, and what follows has the next
 } StackParameters;
 
 typedef struct {
@@ -50,19 +53,28 @@ typedef struct {
     Shape shape;     // in memory: matrices (out, in), tables (padded rows, width)
     int64_t rows;    // of the first axis that a file holds: shape.d[0] without the vocabulary's padding
     bool transposed; // a file holds (in, out), as GPT-2's Conv1D does
-    bool decayed;    // a matrix or a table
+    bool decays;     // weight decay applies: a matrix or a table
     double constant; // initial value where std is 0
     double std;      // of the initial normal distribution
+    int group;
     int64_t offset, count; // elements of the flat space
     Parameter *parameter;
 } ParameterInfo;
 
+/* Elements [first, first + count) of the flat space, both multiples of ADAMW_UNIT. */
+typedef struct {
+    int64_t first, count;
+} ParameterRange;
+
 typedef struct {
     int count;
-    ParameterInfo *info;                   // (count), decayed ones first
-    int64_t *offsets, *counts;             // (count), as adamw wants them
-    int64_t size, decayed;                 // elements of the flat space; of its first part that decays
+    ParameterInfo *info;       // (count)
+    AdamwParameter *optimized; // (count), the same as adamw wants to know them
+    int group_count;
+    ParameterRange *groups;                // (group_count): one after the other, they are the flat space
+    int64_t size;                          // elements of the flat space
     Tensor weight, gradient, master, m, v; // (size) flat; the last four empty where they are not needed
+    Tensor decays;                         // (adamw_words(size)) i32, empty without training
     Config config;                         // whose parameters these are
     StackParameters stack, encoder;        // with tied tables encoder.token is stack.token
     Affine transform, transform_norm;      // (C, C), (C): of BERT's head

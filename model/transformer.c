@@ -71,6 +71,10 @@ Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
     Dtype wide = wide_dtype(ctx);
     TRY(take(ctx, ARENA_OPTIMIZER, "loss", wide, shape1(1), &model->loss_sum));
     TRY(take(ctx, ARENA_OPTIMIZER, "optimizer state", wide, shape1(ADAMW_STATE_SIZE), &model->state));
+    if (training) {
+        Shape blocks = shape1(adamw_blocks(0, model->parameters.size));
+        TRY(take(ctx, ARENA_OPTIMIZER, "squares", F64, blocks, &model->squares));
+    }
     if (ctx->measuring) return OK;
     TRY(ctx->device->fill(ctx->device, model->loss_sum.data, 0, tensor_bytes(model->loss_sum)));
     return ctx->device->fill(ctx->device, model->state.data, 0, tensor_bytes(model->state));
@@ -164,17 +168,18 @@ Status transformer_zero(Ctx *ctx, Transformer *model) {
 
 Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *options) {
     Parameters *p = &model->parameters;
-    Adamw a = {.weight = p->weight,
+    Adamw a = {.steps = ADAMW_WHOLE,
+               .weight = p->weight,
                .master = p->master,
                .gradient = p->gradient,
                .m = p->m,
                .v = p->v,
                .loss = model->loss_sum,
                .state = model->state,
-               .decayed = p->decayed,
+               .decays = p->decays,
+               .squares = model->squares,
                .count = p->count,
-               .offsets = p->offsets,
-               .counts = p->counts,
+               .parameters = p->optimized,
                .beta1 = options->beta1,
                .beta2 = options->beta2,
                .eps = options->eps,

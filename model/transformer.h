@@ -29,6 +29,7 @@ typedef struct {
 
     Tensor loss_sum; // (1) fp32: the mean loss of the step, over its micro-batches
     Tensor state;    // (ADAMW_STATE_SIZE)
+    Tensor squares;  // (adamw_blocks(0, parameters.size)) fp64: of the gradient; empty without training
 } Transformer;
 
 /* What a pass reads, in device memory. Empty where the model has no such thing, or nothing to say. */

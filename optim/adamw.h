@@ -1,12 +1,30 @@
-/* adamw: Adam with decoupled weight decay (Loshchilov, Hutter 2019, algorithm 2) after clipping by the global
- * norm: norm = sqrt(sum g^2);   factor = clip > 0 ? min(1, clip / (norm + 1e-6)) : 1;   g = factor * g m =
- * beta1*m + (1-beta1)*g;   v = beta2*v + (1-beta2)*g^2;   t = updates + 1 w = w - lr*decay*w;   w = w - lr *
- * (m / (1-beta1^t)) / (sqrt(v / (1-beta2^t)) + eps) exactly as torch.optim.AdamW after
- * torch.nn.utils.clip_grad_norm_. Where weights are bf16, w is the fp32 master and the bf16 weight is its
- * rounding. A norm or loss that is not finite leaves every bit of m, v, w and the update count alone, and
- * sets ADAMW_SKIPPED to 1 (else 0). All parameters lie in one flat index space: parameter i is [offsets[i],
- * offsets[i] + counts[i]); gaps between them are zero in every tensor and stay zero. The first `decayed`
- * elements are those that weight decay applies to. */
+/* adamw: Adam with decoupled weight decay, after clipping by the global norm of the gradient: exactly
+ * torch.optim.AdamW after torch.nn.utils.clip_grad_norm_. All parameters lie in one flat space of P elements; a
+ * call works on its range [first, first + N). One update is three steps, which something can stand between,
+ * such as a communicator that completes the sums. `steps` names those that a call takes:
+ *
+ *   ADAMW_SUM     squares[b] = sum of g^2            over the elements of the range in its block b
+ *
+ *   ADAMW_CLIP    norm = sqrt(sum of all squares)
+ *                 factor = min(1, clip / (norm + 1e-6))                  1 where clip is 0
+ *                 skipped = 0                        1 where the norm or the loss is not finite
+ *                 updates = updates + 1              as it is where skipped
+ *
+ *   ADAMW_APPLY   g = factor * g                     leaves m, v, w alone where skipped
+ *                 m = beta1 * m + (1 - beta1) * g
+ *                 v = beta2 * v + (1 - beta2) * g^2
+ *                 w = w - lr * decay * w             only what weight decay applies to
+ *                 w = w - lr * m_hat / (sqrt(v_hat) + eps)
+ *                     m_hat = m / (1 - beta1^updates)
+ *                     v_hat = v / (1 - beta2^updates)
+ *
+ * Loshchilov, Hutter 2019, algorithm 2 (AdamW); Kingma, Ba 2015, algorithm 1 (moments and their correction);
+ * Pascanu, Mikolov, Bengio 2013, algorithm 1 (clipping by the norm).
+ *
+ * Where the weights are bf16, w is the fp32 master and the bf16 weight its rounding. Gaps between parameters
+ * are zero in every tensor and stay zero. Blocks are cut from the flat space, not from the range, and squares
+ * are added in order: the norm has the same bits on any number of threads, and in any division into ranges
+ * that begin and end where blocks do (others change it by the rounding of an fp64 sum). */
 #ifndef OPTIM_ADAMW_H
 #define OPTIM_ADAMW_H
 
@@ -16,30 +34,66 @@
 extern "C" {
 #endif
 
+enum {
+    ADAMW_UNIT = 64,       // elements: parameters and ranges begin at multiples of it
+    ADAMW_BLOCK = 1 << 15, // elements that share a partial sum of squares
+    ADAMW_WORD = 32 * ADAMW_UNIT
+};
+
+enum { ADAMW_SUM = 1, ADAMW_CLIP = 2, ADAMW_APPLY = 4, ADAMW_WHOLE = 7 };
+
 /* Elements of the state tensor. */
 enum {
     ADAMW_LEARNING_RATE, // in: set by the host before the step
     ADAMW_UPDATES,       // in and out: updates applied so far
     ADAMW_NORM,          // out: global gradient norm before clipping
-    ADAMW_FACTOR,        // out: what the gradient was multiplied by
-    ADAMW_SKIPPED,       // out: 1 if this update was skipped
+    ADAMW_FACTOR,        // out: what the gradient is multiplied by
+    ADAMW_SKIPPED,       // out: 1 if this update is skipped
+    ADAMW_PREPARED,      // what the form prepares for ADAMW_APPLY in ADAMW_CLIP, to the end
     ADAMW_STATE_SIZE = 8
 };
 
+/* Elements [first, first + count) of the flat space. */
 typedef struct {
-    Tensor weight;                   // (P) flat, dtype of the computation
-    Tensor master;                   // (P) fp32; empty where weight is fp32 or fp64
-    Tensor gradient;                 // (P) fp32
-    Tensor m, v;                     // (P) fp32
-    Tensor loss;                     // (1) fp32: read for the guard
-    Tensor state;                    // (ADAMW_STATE_SIZE) fp32 (fp64 where everything is), device memory
-    int64_t decayed;                 // elements
-    int count;                       // parameters
-    const int64_t *offsets, *counts; // (count) host memory, elements
+    int64_t first, count;
+    bool decays; // weight decay applies
+} AdamwParameter;
+
+typedef struct {
+    unsigned steps;
+    int64_t first;   // a multiple of ADAMW_UNIT, as N is
+    Tensor weight;   // (N) dtype of the computation
+    Tensor master;   // (N) fp32; empty where weight is fp32 or fp64
+    Tensor gradient; // (N) fp32
+    Tensor m, v;     // (N) fp32
+    Tensor decays;   // (adamw_words(P)) i32, of the flat space: adamw_mark's
+    Tensor squares;  // (adamw_blocks(first, N)) fp64; in ADAMW_CLIP alone any number, of all ranges
+    Tensor loss;     // (1) fp32: read for the guard
+    Tensor state;    // (ADAMW_STATE_SIZE) fp32 (fp64 where everything is), device memory
+    int count;       // parameters
+    const AdamwParameter *parameters; // (count) host memory, in order: all of the flat space
     double beta1, beta2, eps, weight_decay, clip;
 } Adamw;
 
 CHECKED Status adamw_update(Ctx *ctx, const Adamw *a);
+
+/* Blocks that a range touches. */
+int64_t adamw_blocks(int64_t first, int64_t count);
+
+/* The table of what decays: a bit for each ADAMW_UNIT elements of the flat space, the lowest of a word first.
+ * adamw_mark sets bits in `words`, which are zero. */
+int64_t adamw_words(int64_t elements);
+void adamw_mark(const AdamwParameter *parameters, int count, int32_t *words);
+
+/* Whether weight decay applies to a unit of the flat space. */
+static inline bool adamw_decays(const int32_t *words, int64_t unit) {
+    return (uint32_t)words[unit / 32] >> unit % 32 & 1;
+}
+
+/* For the forms: what lies in the range of its block b, and of parameter i (a count of 0: nothing). They count
+ * from the range's beginning. */
+AdamwParameter adamw_block(const Adamw *a, int64_t b);
+AdamwParameter adamw_part(const Adamw *a, int i);
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,8 @@
-/* adamw in two passes over the flat space: the norm, then everything else. */
-#include "optim/adamw.h"
+/* adamw in two passes over the range: the norm, then everything else. */
 #include "kernels/simd.h"
+#include "optim/adamw.h"
 
 #include <float.h>
-
-enum { BLOCK = 1 << 16 }; // elements: the unit of the norm's partial sums and of the threads' work
 
 /* Squares are summed in fp64: over a hundred million elements fp32 would lose the small ones. */
 static double sum_of_squares(const float *x, int64_t count) {
@@ -14,17 +12,28 @@ static double sum_of_squares(const float *x, int64_t count) {
     return sum;
 }
 
-/* Writes norm, factor and skipped to the state. The partial sums are added in order. */
-static void clip_factor(const Adamw *a, const double *partial, int64_t blocks) {
+static void gradient_norm(const Ctx *ctx, const Adamw *a) {
+    int64_t blocks = tensor_count(a->squares);
+    double *squares = a->squares.data;
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t b = 0; b < blocks; b++) {
+        AdamwParameter block = adamw_block(a, b);
+        squares[b] = sum_of_squares((const float *)a->gradient.data + block.first, block.count);
+    }
+}
+
+static void clip_factor(const Adamw *a) {
     float *state = a->state.data;
+    const double *squares = a->squares.data;
     double sum = 0;
-    for (int64_t i = 0; i < blocks; i++) sum += partial[i];
+    for (int64_t b = 0; b < tensor_count(a->squares); b++) sum += squares[b];
     float norm = (float)sqrt(sum);
     bool finite = isfinite(norm) && isfinite(*(const float *)a->loss.data);
     float factor = a->clip > 0 ? fminf(1, (float)a->clip / (norm + 1e-6f)) : 1;
     state[ADAMW_NORM] = norm;
     state[ADAMW_FACTOR] = finite ? factor : 0;
     state[ADAMW_SKIPPED] = finite ? 0 : 1;
+    if (finite) state[ADAMW_UPDATES] += 1;
 }
 
 /* The numbers that are the same for all elements. */
@@ -35,7 +44,7 @@ typedef struct {
 
 static Constants constants_of(const Adamw *a) {
     const float *state = a->state.data;
-    double t = (double)state[ADAMW_UPDATES] + 1;
+    double t = (double)state[ADAMW_UPDATES];
     return (Constants){.rest1 = (float)(1 - a->beta1),
                        .rest2 = (float)(1 - a->beta2),
                        .factor = state[ADAMW_FACTOR],
@@ -49,12 +58,12 @@ static Constants constants_of(const Adamw *a) {
                        .eps = a->eps > 0 ? (float)a->eps : FLT_MIN};
 }
 
-/* Elements [first, last), all decayed by `decay` (which may be 0). */
-static void update(const Adamw *a, Constants c, float decay, int64_t first, int64_t last) {
+/* The unit that begins at element `first` of the range, decayed by `decay` (which may be 0). */
+static inline void update_unit(const Adamw *a, Constants c, float decay, int64_t first) {
     float *weight = a->weight.data, *m = a->m.data, *v = a->v.data;
     const float *gradient = a->gradient.data;
 #pragma omp simd
-    for (int64_t i = first; i < last; i++) {
+    for (int64_t i = first; i < first + ADAMW_UNIT; i++) {
         float g = c.factor * gradient[i];
         m[i] = c.beta1 * m[i] + c.rest1 * g;
         v[i] = c.beta2 * v[i] + c.rest2 * g * g;
@@ -63,35 +72,25 @@ static void update(const Adamw *a, Constants c, float decay, int64_t first, int6
     }
 }
 
+static void update(const Ctx *ctx, const Adamw *a) {
+    if (((const float *)a->state.data)[ADAMW_SKIPPED] != 0) return;
+    const Constants c = constants_of(a);
+    int64_t elements = tensor_count(a->gradient);
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+    for (int64_t first = 0; first < elements; first += ADAMW_UNIT) {
+        bool decays = adamw_decays(a->decays.data, (a->first + first) / ADAMW_UNIT);
+        update_unit(a, c, decays ? c.decay : 0, first);
+    }
+}
+
 static Status adamw_update_cpu_fused(Ctx *ctx, const void *contract) {
     const Adamw *a = contract;
-    int64_t elements = tensor_count(a->weight), blocks = (elements + BLOCK - 1) / BLOCK;
-    Tensor partial; // (blocks) fp64
-    TRY(take(ctx, ARENA_SCRATCH, "adamw.partial", F64, shape1(blocks), &partial));
-    PRIMITIVE (ctx, "gradient norm") {
-        double *sums = partial.data;
-        const float *gradient = a->gradient.data;
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
-        for (int64_t b = 0; b < blocks; b++) {
-            int64_t first = b * BLOCK, rest = elements - first;
-            sums[b] = sum_of_squares(gradient + first, rest < BLOCK ? rest : BLOCK);
-        }
-        clip_factor(a, sums, blocks);
-    }
-    PRIMITIVE (ctx, "update") {
-        float *state = a->state.data;
-        if (state[ADAMW_SKIPPED] == 0) {
-            const Constants c = constants_of(a);
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
-            for (int64_t b = 0; b < blocks; b++) {
-                int64_t first = b * BLOCK, last = first + BLOCK < elements ? first + BLOCK : elements;
-                int64_t middle = a->decayed < first ? first : a->decayed < last ? a->decayed : last;
-                update(a, c, c.decay, first, middle);
-                update(a, c, 0, middle, last);
-            }
-            state[ADAMW_UPDATES] += 1;
-        }
-    }
+    if (a->steps & ADAMW_SUM)
+        PRIMITIVE (ctx, "gradient norm") gradient_norm(ctx, a);
+    if (a->steps & ADAMW_CLIP)
+        PRIMITIVE (ctx, "clip factor") clip_factor(a);
+    if (a->steps & ADAMW_APPLY)
+        PRIMITIVE (ctx, "update") update(ctx, a);
     return OK;
 }
 SLOT(ADAMW, UPDATE, CPU, FUSED, F32, adamw_update_cpu_fused);

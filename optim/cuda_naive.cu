@@ -5,7 +5,10 @@
 
 #include "kernels/device/cuda.cuh"
 
-static constexpr int THREADS = 256, FACTOR_THREADS = 1024, MOST_PARTS = 512;
+static constexpr int THREADS = 256, FACTOR_THREADS = 1024;
+
+/* Elements of the state: 1 / (1 - beta^t). */
+enum { M_CORRECTION = ADAMW_PREPARED, V_CORRECTION };
 
 __device__ static bool skipped(const float *state) {
     return state[ADAMW_SKIPPED] != 0.0f;
@@ -13,30 +16,28 @@ __device__ static bool skipped(const float *state) {
 
 /* ---- the norm ---- */
 
-/* partials[block] = sum of the squares that the block reads. */
-template <class T, int N>
-static __global__ void __launch_bounds__(THREADS) sum_squares(const T *x, int64_t count, double *partials) {
-    float sum = 0.0f;
-    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        float value[N];
-        load_floats(x + i, value);
-#pragma unroll
-        for (int e = 0; e < N; e++) sum += value[e] * value[e];
-    }
-    double total = block_sum<THREADS>((double)sum);
-    if (threadIdx.x == 0) partials[blockIdx.x] = total;
+/* A block of the flat space each. gradient (count) begins at element `first` of the flat space. */
+static __global__ void __launch_bounds__(THREADS)
+    sum_squares(const float *gradient, int64_t first, int64_t count, double *squares) {
+    const int64_t block = (first / ADAMW_BLOCK + blockIdx.x) * ADAMW_BLOCK - first;
+    const int64_t begin = block > 0 ? block : 0;
+    const int64_t end = block + ADAMW_BLOCK < count ? block + ADAMW_BLOCK : count;
+    double sum = 0.0;
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
+        sum += (double)gradient[i] * (double)gradient[i];
+    sum = block_sum<THREADS>(sum);
+    if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
 
 struct Rule {
     double beta1, beta2, clip;
 };
 
-/* One block. Writes norm, factor and skipped to the state; 1 / (1 - beta^t) of this update to corrections. */
+/* One block. Writes norm, factor, skipped and the corrections of this update to the state. */
 static __global__ void __launch_bounds__(FACTOR_THREADS)
-    clip_factor(const double *partials, int64_t parts, const float *loss, Rule rule, float *state,
-                float *corrections) {
+    clip_factor(const double *squares, int64_t blocks, const float *loss, Rule rule, float *state) {
     double sum = 0.0;
-    for (int64_t i = threadIdx.x; i < parts; i += FACTOR_THREADS) sum += partials[i];
+    for (int64_t i = threadIdx.x; i < blocks; i += FACTOR_THREADS) sum += squares[i];
     sum = block_sum<FACTOR_THREADS>(sum);
     if (threadIdx.x != 0) return;
     float norm = (float)sqrt(sum);
@@ -46,8 +47,8 @@ static __global__ void __launch_bounds__(FACTOR_THREADS)
     state[ADAMW_FACTOR] = finite ? factor : 0.0f;
     state[ADAMW_SKIPPED] = finite ? 0.0f : 1.0f;
     double t = (double)state[ADAMW_UPDATES] + 1.0;
-    corrections[0] = (float)(1.0 / (1.0 - pow(rule.beta1, t)));
-    corrections[1] = (float)(1.0 / (1.0 - pow(rule.beta2, t)));
+    state[M_CORRECTION] = (float)(1.0 / (1.0 - pow(rule.beta1, t)));
+    state[V_CORRECTION] = (float)(1.0 / (1.0 - pow(rule.beta2, t)));
 }
 
 static __global__ void count_update(float *state) {
@@ -145,7 +146,7 @@ static __global__ void round_weight(const float *master, const float *state, int
 /* ---- one tensor ---- */
 
 struct Slice {
-    int64_t first, count, decayed;  // elements; the first `decayed` of the count decay
+    int64_t first, count;           // elements of the range
     float *weight, *m, *v;          // weight: the fp32 master where there is one
     const float *gradient;          // not changed
     float *clipped, *m_hat, *v_hat; // scratch
@@ -153,16 +154,13 @@ struct Slice {
 };
 
 struct Scratch {
-    Tensor partials, corrections; // fp64 (parts), fp32 (2)
     Tensor clipped, m_hat, v_hat; // fp32 (largest parameter)
 };
 
-static Slice slice_of(const Adamw *a, int parameter, const Scratch *scratch) {
+static Slice slice_of(const Adamw *a, AdamwParameter part, const Scratch *scratch) {
     Slice s = {};
-    s.first = a->offsets[parameter];
-    s.count = a->counts[parameter];
-    int64_t decayed = a->decayed - s.first;
-    s.decayed = decayed < 0 ? 0 : decayed < s.count ? decayed : s.count;
+    s.first = part.first;
+    s.count = part.count;
     s.weight = data_of<float>(tensor_empty(a->master) ? a->weight : a->master) + s.first;
     s.m = data_of<float>(a->m) + s.first;
     s.v = data_of<float>(a->v) + s.first;
@@ -170,11 +168,12 @@ static Slice slice_of(const Adamw *a, int parameter, const Scratch *scratch) {
     s.clipped = data_of<float>(scratch->clipped);
     s.m_hat = data_of<float>(scratch->m_hat);
     s.v_hat = data_of<float>(scratch->v_hat);
-    s.packed = walks_in_packs(VECTOR<float>, {s.count, s.decayed}, {s.weight, s.m, s.v, s.gradient});
+    s.packed = walks_in_packs(VECTOR<float>, {s.count}, {s.weight, s.m, s.v, s.gradient});
     return s;
 }
 
-static Status step(Ctx *ctx, const Adamw *a, const Slice &s, const float *state, const float *corrections) {
+static Status step(Ctx *ctx, const Adamw *a, const Slice &s, bool decays) {
+    const float *state = data_of<float>(a->state);
     PRIMITIVE (ctx, "clip")
         TRY(LAUNCH_ELEMENTS(ctx, scale, float, s.packed, s.count, s.gradient, state + ADAMW_FACTOR, state,
                             s.count, s.clipped));
@@ -185,13 +184,15 @@ static Status step(Ctx *ctx, const Adamw *a, const Slice &s, const float *state,
         TRY(LAUNCH_ELEMENTS(ctx, second_moment, float, s.packed, s.count, s.clipped, state, s.count, a->beta2,
                             1 - a->beta2, s.v));
     PRIMITIVE (ctx, "bias correction") {
-        TRY(LAUNCH_ELEMENTS(ctx, scale, float, s.packed, s.count, s.m, corrections, state, s.count, s.m_hat));
-        TRY(LAUNCH_ELEMENTS(ctx, scale, float, s.packed, s.count, s.v, corrections + 1, state, s.count,
+        TRY(LAUNCH_ELEMENTS(ctx, scale, float, s.packed, s.count, s.m, state + M_CORRECTION, state, s.count,
+                            s.m_hat));
+        TRY(LAUNCH_ELEMENTS(ctx, scale, float, s.packed, s.count, s.v, state + V_CORRECTION, state, s.count,
                             s.v_hat));
     }
-    PRIMITIVE (ctx, "decay")
-        TRY(LAUNCH_ELEMENTS(ctx, decay, float, s.packed, s.decayed, state, s.decayed, a->weight_decay,
-                            s.weight));
+    if (decays)
+        PRIMITIVE (ctx, "decay")
+            TRY(LAUNCH_ELEMENTS(ctx, decay, float, s.packed, s.count, state, s.count, a->weight_decay,
+                                s.weight));
     PRIMITIVE (ctx, "update")
         TRY(LAUNCH_ELEMENTS(ctx, update, float, s.packed, s.count, s.m_hat, s.v_hat, state, s.count, a->eps,
                             s.weight));
@@ -205,54 +206,40 @@ static Status step(Ctx *ctx, const Adamw *a, const Slice &s, const float *state,
 
 /* ---- all tensors ---- */
 
-/* Blocks, and so partial sums, that a tensor's norm is spread over: by its size alone. */
-static int64_t parts_of(int64_t count) {
-    int64_t parts = divide_up(count, THREADS * 16);
-    return parts < MOST_PARTS ? parts : MOST_PARTS;
-}
-
-static Status gradient_norms(Ctx *ctx, const Adamw *a, const Scratch *scratch) {
-    double *partials = data_of<double>(scratch->partials);
+static Status apply(Ctx *ctx, const Adamw *a) {
+    int64_t largest = 0;
     for (int i = 0; i < a->count; i++) {
-        int64_t count = a->counts[i], parts = parts_of(count);
-        const float *gradient = data_of<float>(a->gradient) + a->offsets[i];
-        bool packed = walks_in_packs(VECTOR<float>, {count}, {gradient});
-        PRIMITIVE (ctx, "gradient norm")
-            TRY(LAUNCH_PACKED(ctx, sum_squares, float, packed, (unsigned)parts, THREADS, gradient, count,
-                              partials));
-        partials += parts;
+        int64_t count = adamw_part(a, i).count;
+        largest = count > largest ? count : largest;
+    }
+    Scratch scratch;
+    TRY(take(ctx, ARENA_SCRATCH, "adamw.clipped", F32, shape1(largest), &scratch.clipped));
+    TRY(take(ctx, ARENA_SCRATCH, "adamw.m_hat", F32, shape1(largest), &scratch.m_hat));
+    TRY(take(ctx, ARENA_SCRATCH, "adamw.v_hat", F32, shape1(largest), &scratch.v_hat));
+    for (int i = 0; i < a->count; i++) {
+        AdamwParameter part = adamw_part(a, i);
+        if (part.count > 0) TRY(step(ctx, a, slice_of(a, part, &scratch), part.decays));
     }
     return OK;
-}
-
-static Status take_scratch(Ctx *ctx, const Adamw *a, Scratch *scratch) {
-    int64_t largest = 0, parts = 0;
-    for (int i = 0; i < a->count; i++) {
-        largest = a->counts[i] > largest ? a->counts[i] : largest;
-        parts += parts_of(a->counts[i]);
-    }
-    TRY(take(ctx, ARENA_SCRATCH, "adamw.partials", F64, shape1(parts), &scratch->partials));
-    TRY(take(ctx, ARENA_SCRATCH, "adamw.corrections", F32, shape1(2), &scratch->corrections));
-    TRY(take(ctx, ARENA_SCRATCH, "adamw.clipped", F32, shape1(largest), &scratch->clipped));
-    TRY(take(ctx, ARENA_SCRATCH, "adamw.m_hat", F32, shape1(largest), &scratch->m_hat));
-    return take(ctx, ARENA_SCRATCH, "adamw.v_hat", F32, shape1(largest), &scratch->v_hat);
 }
 
 static Status adamw_update_cuda_naive(Ctx *ctx, const void *contract) {
     const Adamw *a = static_cast<const Adamw *>(contract);
-    Scratch scratch;
-    TRY(take_scratch(ctx, a, &scratch));
-    float *state = data_of<float>(a->state), *corrections = data_of<float>(scratch.corrections);
-    Rule rule = {a->beta1, a->beta2, a->clip};
-    TRY(gradient_norms(ctx, a, &scratch));
-    PRIMITIVE (ctx, "clip factor")
-        TRY(LAUNCH(ctx, clip_factor, 1, FACTOR_THREADS, 0, data_of<double>(scratch.partials),
-                   tensor_count(scratch.partials), data_of<float>(a->loss), rule, state, corrections));
-    for (int i = 0; i < a->count; i++) {
-        TRY(step(ctx, a, slice_of(a, i, &scratch), state, corrections));
+    const int64_t blocks = tensor_count(a->squares);
+    double *squares = data_of<double>(a->squares);
+    float *state = data_of<float>(a->state);
+    if (a->steps & ADAMW_SUM)
+        PRIMITIVE (ctx, "gradient norm")
+            TRY(LAUNCH(ctx, sum_squares, (unsigned)blocks, THREADS, 0, data_of<float>(a->gradient), a->first,
+                       tensor_count(a->gradient), squares));
+    if (a->steps & ADAMW_CLIP) {
+        Rule rule = {a->beta1, a->beta2, a->clip};
+        PRIMITIVE (ctx, "clip factor")
+            TRY(LAUNCH(ctx, clip_factor, 1, FACTOR_THREADS, 0, squares, blocks, data_of<float>(a->loss), rule,
+                       state));
+        PRIMITIVE (ctx, "count update") TRY(LAUNCH(ctx, count_update, 1, 1, 0, state));
     }
-    PRIMITIVE (ctx, "count update") TRY(LAUNCH(ctx, count_update, 1, 1, 0, state));
-    return OK;
+    return a->steps & ADAMW_APPLY ? apply(ctx, a) : OK;
 }
 SLOT(ADAMW, UPDATE, CUDA, NAIVE, F32, adamw_update_cuda_naive);
 SLOT(ADAMW, UPDATE, CUDA, NAIVE, BF16, adamw_update_cuda_naive);

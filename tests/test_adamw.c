@@ -3,13 +3,14 @@
 #include "optim/adamw.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { LARGEST_COUNT = 12 };
+enum { LARGEST_COUNT = 12, RANGES_MOST = 4, WORDS_MOST = 64 };
 
 typedef struct {
     int count;
     int64_t counts[LARGEST_COUNT]; // elements of each parameter; they begin at multiples of 64
-    int decayed;                   // parameters, from the first
+    unsigned decays;               // bit i set: weight decay applies to parameter i
     double clip, updates, gradient_scale, weight_decay;
 } Case;
 
@@ -18,44 +19,97 @@ enum { OUT_WEIGHT, OUT_MASTER, OUT_M, OUT_V, OUT_STATE, OUTPUTS };
 static const double BETA1 = 0.9, BETA2 = 0.999, EPS = 1e-8, LEARNING_RATE = 3e-3;
 
 static const Case cases[] = {
-    {1, {1}, 1, 0, 0, 1, 0.1},
-    {1, {1}, 0, 1, 0, 10, 0.1},
-    {1, {7}, 1, 1, 1, 0.01, 0.1},
-    {2, {8, 3}, 1, 1, 5, 1, 0.1},
-    {2, {63, 64}, 2, 0.5, 0, 1, 0.01},
-    {2, {65, 1}, 0, 1, 2, 1, 0.1},
-    {3, {17, 31, 13}, 1, 1, 10, 2, 0},
-    {3, {128, 127, 129}, 2, 0, 100, 1, 0.1},
-    {3, {1, 1, 1}, 3, 1, 1000, 1, 0.1},
-    {4, {256, 5, 255, 11}, 2, 1, 3, 0.001, 0.1},
-    {4, {33, 1031, 2, 96}, 2, 1, 7, 3, 0.1},
-    {5, {40, 80, 120, 160, 200}, 3, 0.1, 0, 1, 1},
-    {5, {513, 511, 64, 9, 7}, 2, 1, 99999, 1, 0.1},
-    {6, {19, 23, 29, 37, 41, 43}, 4, 1, 1, 1e-6, 0.1},
-    {6, {300, 300, 300, 3, 3, 3}, 3, 1, 12, 1e3, 0.1},
-    {8, {1, 2, 3, 4, 5, 6, 7, 8}, 4, 1, 0, 1, 0.1},
-    {2, {5000, 77}, 1, 1, 20, 1, 0.1},
-    {12, {64, 1, 64, 1, 64, 1, 64, 1, 64, 1, 64, 1}, 6, 1, 50, 1, 0.1},
-    {1, {40001}, 1, 1, 400, 1, 0.1},
-    {3, {10007, 20011, 300}, 2, 100, 4, 1, 0.1},
-    {2, {97, 0}, 1, 1, 6, 1, 0.1},
-    {3, {1024, 2048, 4096}, 3, 1, 0, 0.1, 0.1},
+    {1, {1}, 0x1, 0, 0, 1, 0.1},
+    {1, {1}, 0x0, 1, 0, 10, 0.1},
+    {1, {7}, 0x1, 1, 1, 0.01, 0.1},
+    {2, {8, 3}, 0x1, 1, 5, 1, 0.1},
+    {2, {63, 64}, 0x3, 0.5, 0, 1, 0.01},
+    {2, {65, 1}, 0x0, 1, 2, 1, 0.1},
+    {3, {17, 31, 13}, 0x4, 1, 10, 2, 0},
+    {3, {128, 127, 129}, 0x3, 0, 100, 1, 0.1},
+    {3, {1, 1, 1}, 0x7, 1, 1000, 1, 0.1},
+    {4, {256, 5, 255, 11}, 0x3, 1, 3, 0.001, 0.1},
+    {4, {33, 1031, 2, 96}, 0xa, 1, 7, 3, 0.1},
+    {5, {40, 80, 120, 160, 200}, 0x7, 0.1, 0, 1, 1},
+    {5, {513, 511, 64, 9, 7}, 0x16, 1, 99999, 1, 0.1},
+    {6, {19, 23, 29, 37, 41, 43}, 0xf, 1, 1, 1e-6, 0.1},
+    {6, {300, 300, 300, 3, 3, 3}, 0x7, 1, 12, 1e3, 0.1},
+    {8, {1, 2, 3, 4, 5, 6, 7, 8}, 0xf, 1, 0, 1, 0.1},
+    {2, {5000, 77}, 0x1, 1, 20, 1, 0.1},
+    {12, {64, 1, 64, 1, 64, 1, 64, 1, 64, 1, 64, 1}, 0x555, 1, 50, 1, 0.1},
+    {4, {2048, 1, 2048, 40000}, 0xa, 1, 8, 1, 0.1}, // words of marks, and two blocks of sums
+    {1, {40001}, 0x1, 1, 400, 1, 0.1},
+    {3, {10007, 20011, 300}, 0x5, 100, 4, 1, 0.1},
+    {2, {97, 0}, 0x1, 1, 6, 1, 0.1},
+    {3, {1024, 2048, 4096}, 0x7, 1, 0, 0.1, 0.1},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
 typedef struct {
     const Case *c;
-    int64_t offsets[LARGEST_COUNT], elements, decayed;
+    int64_t elements;
+    AdamwParameter parameters[LARGEST_COUNT];
+    int ranges; // 0: one call takes all steps; else each step is a call of its own, for one range after another
+    int64_t ends[RANGES_MOST];
 } Layout;
 
 static Layout layout_of(const Case *c) {
     Layout layout = {.c = c};
     for (int i = 0; i < c->count; i++) {
-        layout.offsets[i] = layout.elements;
-        layout.elements += (c->counts[i] + 63) / 64 * 64;
-        if (i + 1 == c->decayed) layout.decayed = layout.elements;
+        layout.parameters[i] = (AdamwParameter){layout.elements, c->counts[i], c->decays >> i & 1};
+        layout.elements += (c->counts[i] + ADAMW_UNIT - 1) / ADAMW_UNIT * ADAMW_UNIT;
     }
     return layout;
+}
+
+static int64_t first_of(const Layout *layout, int range) {
+    return range ? layout->ends[range - 1] : 0;
+}
+
+/* Partial sums of the first `ranges` ranges, each cut into blocks of its own. */
+static int64_t sums_of(const Layout *layout, int ranges) {
+    int64_t sums = 0;
+    for (int i = 0; i < ranges; i++)
+        sums += adamw_blocks(first_of(layout, i), layout->ends[i] - first_of(layout, i));
+    return sums;
+}
+
+static Tensor elements_of(Tensor t, int64_t first, int64_t count) {
+    return tensor_view((char *)t.data + (size_t)first * dtype_size(t.dtype), t.dtype, shape1(count));
+}
+
+/* A step of one range: views of what the whole works on, as a process has them that owns only this shard. */
+static Adamw part_of(const Adamw *whole, const Layout *layout, int range, unsigned step) {
+    Adamw a = *whole;
+    int64_t sums = sums_of(layout, range);
+    a.steps = step;
+    a.first = first_of(layout, range);
+    Tensor *flat[] = {&a.weight, &a.master, &a.gradient, &a.m, &a.v};
+    for (int i = 0; i < 5; i++)
+        if (!tensor_empty(*flat[i])) *flat[i] = elements_of(*flat[i], a.first, layout->ends[range] - a.first);
+    if (step == ADAMW_SUM) a.squares = elements_of(a.squares, sums, sums_of(layout, range + 1) - sums);
+    return a;
+}
+
+static void update_apart(Ctx *ctx, const Layout *layout, const Adamw *whole) {
+    for (int i = 0; i < layout->ranges; i++) {
+        Adamw a = part_of(whole, layout, i, ADAMW_SUM);
+        expect_ok(adamw_update(ctx, &a));
+    }
+    Adamw clip = {.steps = ADAMW_CLIP,
+                  .squares = whole->squares,
+                  .loss = whole->loss,
+                  .state = whole->state,
+                  .beta1 = BETA1,
+                  .beta2 = BETA2,
+                  .weight_decay = whole->weight_decay,
+                  .clip = whole->clip};
+    expect_ok(adamw_update(ctx, &clip));
+    for (int i = layout->ranges - 1; i >= 0; i--) {
+        Adamw a = part_of(whole, layout, i, ADAMW_APPLY);
+        a.squares = a.loss = (Tensor){0};
+        expect_ok(adamw_update(ctx, &a));
+    }
 }
 
 static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
@@ -64,23 +118,31 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     Ctx *ctx = &rig->ctx;
     const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
     const Shape flat = shape1(layout->elements);
-    Adamw a = {.weight = rig_put(rig, "weight", dtype, flat, in[WEIGHT]),
+    const int64_t sums = layout->ranges ? sums_of(layout, layout->ranges) : adamw_blocks(0, layout->elements);
+    int32_t marks[WORDS_MOST] = {0};
+    adamw_mark(layout->parameters, c->count, marks);
+    assert_true(adamw_words(layout->elements) <= WORDS_MOST);
+    Adamw a = {.steps = ADAMW_WHOLE,
+               .weight = rig_put(rig, "weight", dtype, flat, in[WEIGHT]),
                .master = rig_put(rig, "master", wide, dtype == wide ? (Shape){0} : flat, in[WEIGHT]),
                .gradient = rig_put(rig, "gradient", wide, flat, in[GRADIENT]),
                .m = rig_put(rig, "m", wide, flat, in[M]),
                .v = rig_put(rig, "v", wide, flat, in[V]),
                .loss = rig_put(rig, "loss", wide, shape1(1), in[LOSS]),
                .state = rig_put(rig, "state", wide, shape1(ADAMW_STATE_SIZE), in[STATE]),
-               .decayed = layout->decayed,
+               .decays = rig_put_ints(rig, "decays", shape1(adamw_words(layout->elements)), marks),
+               .squares = rig_blank(rig, "squares", F64, shape1(sums)),
                .count = c->count,
-               .offsets = layout->offsets,
-               .counts = c->counts,
+               .parameters = layout->parameters,
                .beta1 = BETA1,
                .beta2 = BETA2,
                .eps = EPS,
                .weight_decay = c->weight_decay,
                .clip = c->clip};
-    expect_ok(adamw_update(ctx, &a));
+    if (layout->ranges)
+        update_apart(ctx, layout, &a);
+    else
+        expect_ok(adamw_update(ctx, &a));
     rig_get(rig, a.weight, out[OUT_WEIGHT]);
     rig_get(rig, tensor_empty(a.master) ? a.weight : a.master, out[OUT_MASTER]);
     rig_get(rig, a.m, out[OUT_M]);
@@ -105,7 +167,8 @@ static void make_inputs(const Layout *layout, Dtype dtype, double **in) {
     double *m = normals(n, 0.1, wide), *v = normals(n, 0.1, wide);
     for (int i = 0; i < INPUTS; i++) in[i] = zeros(i < LOSS ? n : ADAMW_STATE_SIZE);
     for (int p = 0; p < c->count; p++)
-        for (int64_t i = layout->offsets[p]; i < layout->offsets[p] + c->counts[p]; i++) {
+        for (int64_t k = 0; k < c->counts[p]; k++) {
+            int64_t i = layout->parameters[p].first + k;
             in[WEIGHT][i] = weight[i];
             in[GRADIENT][i] = gradient[i];
             in[M][i] = c->updates > 0 ? m[i] : 0;
@@ -115,6 +178,12 @@ static void make_inputs(const Layout *layout, Dtype dtype, double **in) {
     in[STATE][ADAMW_LEARNING_RATE] = rounded(wide, LEARNING_RATE);
     in[STATE][ADAMW_UPDATES] = c->updates;
     in[STATE][ADAMW_SKIPPED] = 7; // stale
+}
+
+static bool decays(const Layout *layout, int64_t element) {
+    int i = layout->c->count - 1;
+    while (element < layout->parameters[i].first) i--;
+    return layout->parameters[i].decays;
 }
 
 /* The header's formulas. The norm's sum of squares errs by sum_error, its root by half of that; m and v err
@@ -136,7 +205,7 @@ static void model(const Layout *layout, Units u, double *const *in, double **wan
         double m_error = 4 * u.wide * (fabs(BETA1 * in[M][i]) + fabs((1 - BETA1) * g)) +
                          factor_error * fabs((1 - BETA1) * g);
         double v_error = 4 * u.wide * v + 2 * factor_error * (1 - BETA2) * g * g;
-        double decay = i < layout->decayed ? rate * c->weight_decay : 0;
+        double decay = decays(layout, i) ? rate * c->weight_decay : 0;
         double root = sqrt(v / (1 - pow(BETA2, t))) + EPS, step = rate / (1 - pow(BETA1, t)) / root;
         want[OUT_M][i] = m;
         want[OUT_V][i] = v;
@@ -239,26 +308,84 @@ static void steps_follow_one_another(void **state) {
     }
 }
 
+static const Case large = {4, {2048 + 5, 3 * ADAMW_BLOCK, 77, 1000}, 0xa, 1, 8, 1, 0.1};
+
+/* Something may stand between the steps, and each may be done range by range. */
+static void ranges_are_the_whole(void **state) {
+    const Variant *variant = test_variant(state, OP_ADAMW);
+    Layout whole = layout_of(&large);
+    double *in[INPUTS], *want[OUTPUTS], *exact[OUTPUTS], *bound[OUTPUTS], *got[OUTPUTS];
+    make_inputs(&whole, variant->dtype, in);
+    make_outputs(&whole, want);
+    model(&whole, units_of(variant), in, exact, bound);
+    rig_run(variant, run, &whole, in, want);
+    const int64_t end = whole.elements;
+    const Layout apart[] = {{.ranges = 1, .ends = {end}},
+                            {.ranges = 3, .ends = {ADAMW_BLOCK, 3 * ADAMW_BLOCK, end}},
+                            {.ranges = 4, .ends = {64, ADAMW_WORD + 64, 2 * ADAMW_BLOCK - 64, end}}};
+    for (int k = 0; k < 3; k++) {
+        Layout layout = apart[k];
+        layout.c = whole.c;
+        layout.elements = whole.elements;
+        memcpy(layout.parameters, whole.parameters, sizeof layout.parameters);
+        make_outputs(&layout, got);
+        rig_run(variant, run, &layout, in, got);
+        /* A block that is cut in two has its parts added in fp64: that could change the norm's last bit. */
+        for (int o = 0; o < OUTPUTS && k < 2; o++)
+            expect_equal(got[o], want[o], count_of(&layout, o), "an output of ranges");
+        for (int i = ADAMW_PREPARED; i < ADAMW_STATE_SIZE; i++) got[OUT_STATE][i] = 0;
+        compare(&layout, variant, got, exact, bound);
+    }
+}
+
+/* The same bits on any number of threads. */
+static void threads_change_nothing(void **state) {
+    const Variant *variant = test_variant(state, OP_ADAMW);
+    Layout layout = layout_of(&large);
+    Device *device = test_device(variant->backend);
+    double *in[INPUTS], *want[OUTPUTS], *got[OUTPUTS];
+    const int threads = device->threads;
+    make_inputs(&layout, variant->dtype, in);
+    make_outputs(&layout, want);
+    rig_run(variant, run, &layout, in, want);
+    for (int count = 1; count <= 5; count += 2) {
+        device->threads = count;
+        make_outputs(&layout, got);
+        rig_run(variant, run, &layout, in, got);
+        for (int o = 0; o < OUTPUTS; o++)
+            expect_equal(got[o], want[o], count_of(&layout, o), "an output on another number of threads");
+    }
+    device->threads = threads;
+}
+
 static void wrong_contracts_are_refused(void **state) {
     (void)state;
     Ctx ctx = {.dtype = F32, .measuring = true};
-    const int64_t offsets[2] = {0, 64}, counts[2] = {60, 30}, overlapping[2] = {0, 32};
+    const AdamwParameter two[2] = {{0, 60, true}, {64, 30, false}},
+                         overlapping[2] = {{0, 60, true}, {32, 9, true}};
     Tensor flat = tensor_view(NULL, F32, shape1(128)), one = tensor_view(NULL, F32, shape1(1));
-    const Adamw right = {.weight = flat,
+    const Adamw right = {.steps = ADAMW_WHOLE,
+                         .weight = flat,
                          .gradient = flat,
                          .m = flat,
                          .v = flat,
+                         .decays = tensor_view(NULL, I32, shape1(1)),
+                         .squares = tensor_view(NULL, F64, shape1(1)),
                          .loss = one,
                          .state = tensor_view(NULL, F32, shape1(ADAMW_STATE_SIZE)),
                          .count = 2,
-                         .offsets = offsets,
-                         .counts = counts};
-    Adamw wrong[4] = {right, right, right, right};
+                         .parameters = two};
+    enum { WRONG = 8 };
+    Adamw wrong[WRONG] = {right, right, right, right, right, right, right, right};
     wrong[0].master = flat;
-    wrong[1].offsets = overlapping;
-    wrong[2].decayed = 129;
+    wrong[1].parameters = overlapping;
+    wrong[2].decays = (Tensor){0};
     wrong[3].m = one;
-    for (int i = 0; i < 4; i++) {
+    wrong[4].steps = 0;
+    wrong[5].first = 32;
+    wrong[6].first = ADAMW_WORD; // past the marks
+    wrong[7].squares = tensor_view(NULL, F64, shape1(2));
+    for (int i = 0; i < WRONG; i++) {
         Status status = adamw_update(&ctx, &wrong[i]);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);
@@ -266,9 +393,13 @@ static void wrong_contracts_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        ONCE(specification_follows_the_formula), ONCE(wrong_contracts_are_refused),
-        ON_EACH_VARIANT(form_follows_the_specification), ON_EACH_VARIANT(nonfinite_step_is_skipped),
-        ON_EACH_VARIANT(steps_follow_one_another)};
+    const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula),
+                                       ONCE(wrong_contracts_are_refused),
+                                       ON_EACH_VARIANT(form_follows_the_specification),
+                                       ON_EACH_VARIANT(nonfinite_step_is_skipped),
+                                       ON_EACH_VARIANT(steps_follow_one_another),
+                                       ON_EACH_VARIANT(ranges_are_the_whole),
+                                       ON_VARIANT(threads_change_nothing, 0, "cpu naive fp32"),
+                                       ON_VARIANT(threads_change_nothing, 1, "cpu fused fp32")};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -269,12 +269,12 @@ static void what_cannot_be_seen_is_not_absent(void **scratch) {
 
 static void set_all(Model *model, float value) {
     for (int i = 0; i < model->parameters.count; i++) {
-        int64_t count = model->parameters.counts[i];
+        int64_t count = model->parameters.info[i].count;
         float *values = malloc((size_t)count * sizeof *values);
         for (int64_t j = 0; j < count; j++) values[j] = value;
         expect_ok(parameter_write(&model->ctx, &model->parameters, i, values));
         expect_ok(
-            values_write(&model->ctx, model->parameters.m, model->parameters.offsets[i], count, values));
+            values_write(&model->ctx, model->parameters.m, model->parameters.info[i].offset, count, values));
         free(values);
     }
 }

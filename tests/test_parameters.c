@@ -1,0 +1,91 @@
+/* How parameters lie in the flat space: in the network's order, a group's in one range. */
+#include "tests/support/expect.h"
+
+#include "model/parameters.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static void open_preset(const char *name, Config *config, Parameters *p) {
+    expect_ok(config_preset(name, config));
+    expect_ok(parameters_open(config, p));
+}
+
+static bool within(const Parameters *p, int group, const Parameter *parameter) {
+    for (int i = 0; i < p->count; i++)
+        if (p->info[i].parameter == parameter) {
+            const ParameterRange *range = &p->groups[group];
+            int64_t from = p->info[i].offset - range->first;
+            return p->info[i].group == group && from >= 0 && from + p->info[i].count <= range->count;
+        }
+    return false;
+}
+
+/* Of a stack: its embeddings, each block, what follows. Returns the group behind it. */
+static int expect_stack(const Parameters *p, const StackParameters *s, int64_t layers) {
+    int group = s->first_group;
+    for (int64_t i = 0; i < layers; i++) {
+        group++;
+        assert_true(within(p, group, &s->blocks[i].norm1.weight));
+        assert_true(within(p, group, &s->blocks[i].qkv.weight));
+        assert_true(within(p, group, &s->blocks[i].contract.bias));
+    }
+    return group + 2;
+}
+
+static void groups_are_ranges(void **state) {
+    (void)state;
+    for (int k = 0; config_preset_name(k); k++) {
+        Config c;
+        Parameters p;
+        open_preset(config_preset_name(k), &c, &p);
+        int64_t end = 0;
+        int last = 0;
+        for (int g = 0; g < p.group_count; g++) {
+            assert_true(p.groups[g].first == end && p.groups[g].count >= 0);
+            assert_true(p.groups[g].count % ADAMW_UNIT == 0);
+            end += p.groups[g].count;
+        }
+        assert_true(end == p.size);
+        for (int i = 0; i < p.count; i++) {
+            assert_true(p.info[i].group >= last);
+            assert_true(within(&p, p.info[i].group, p.info[i].parameter));
+            last = p.info[i].group;
+        }
+        int group = 0;
+        if (c.encoder_layers) group = expect_stack(&p, &p.encoder, c.encoder_layers);
+        assert_int_equal(p.stack.first_group, group);
+        group = expect_stack(&p, &p.stack, c.layers);
+        assert_int_equal(p.group_count, group);
+        assert_true(within(&p, p.stack.first_group, &p.stack.token) ||
+                    (c.tied_tables && within(&p, p.encoder.first_group, &p.stack.token)));
+        if (!c.tied_head) assert_true(within(&p, group - 1, &p.head));
+        parameters_close(&p);
+    }
+}
+
+/* Matrices and tables decay, wherever they lie; norms and biases do not. */
+static void decay_is_a_mark(void **state) {
+    (void)state;
+    Config c;
+    Parameters p;
+    open_preset("gpt2-nano", &c, &p);
+    int changes = 0;
+    for (int i = 0; i < p.count; i++) {
+        const ParameterInfo *info = &p.info[i];
+        const AdamwParameter *a = &p.optimized[i];
+        assert_true(a->first == info->offset && a->count == info->count && a->decays == info->decays);
+        assert_true(info->decays == (info->shape.rank == 2));
+        assert_true(info->offset % ADAMW_UNIT == 0);
+        changes += i && info->decays != info[-1].decays;
+    }
+    assert_true(changes > c.layers); // they do not lie apart
+    parameters_close(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(groups_are_ranges),
+                                       cmocka_unit_test(decay_is_a_mark)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
