@@ -55,7 +55,19 @@ static void test_specification_is_registered_twice(void **state) {
     assert_non_null(on_cpu(F64, OP_NORM, PASS_BACKWARD, FORM_NAIVE));
 }
 
-/* Gather's fused form lacks one of its passes here, its other passes have it. */
+/* In a build with CUDA, whether there is a GPU or not; in one without, none is. */
+static void test_cuda_is_registered_where_it_is_built(void **state) {
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++)
+        for (int k = 0; k < 2; k++) {
+            const Dtype dtype = k ? BF16 : F32;
+            bool naive = slots_filled(BACKEND_CUDA, dtype, (Operation)i, FORM_NAIVE);
+            bool fused = slots_filled(BACKEND_CUDA, dtype, (Operation)i, FORM_FUSED);
+            if (i != OP_GATHER) assert_int_equal(naive || fused, device_open_cuda != NULL);
+        }
+}
+
+/* Gather's fused form lacks one of its passes here, which its other passes have. */
 static void test_form_with_a_missing_pass_is_not_filled(void **state) {
     (void)state;
     assert_non_null(slot_function(BACKEND_CPU, F32, OP_GATHER, PASS_FORWARD, FORM_FUSED));
@@ -74,6 +86,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_call_chooses_its_dtype),
         cmocka_unit_test(test_specification_is_registered_twice),
+        cmocka_unit_test(test_cuda_is_registered_where_it_is_built),
         cmocka_unit_test(test_form_with_a_missing_pass_is_not_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
