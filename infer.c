@@ -338,8 +338,9 @@ static Status run_all(Run *run, int argc, char **argv) {
     case INFER_TRANSLATE: return translate_text(&run->session, &run->options);
     case INFER_EMBED: return embed_text(&run->session, &run->options);
     case INFER_FILL: return fill_text(&run->session, &run->options);
-    default: return profile(run);
+    case INFER_PROFILE: return profile(run);
     }
+    return fail(ERROR_INTERNAL, "no such mode: %d", (int)mode);
 }
 
 int main(int argc, char **argv) {

@@ -15,8 +15,11 @@ static Status expect_type(OptionKind kind) {
     case OPTION_INTEGER: return fail(ERROR_USAGE, "expected a whole number");
     case OPTION_NUMBER: return fail(ERROR_USAGE, "expected a number");
     case OPTION_LIST: return fail(ERROR_USAGE, "expected an array of whole numbers");
-    default: return fail(ERROR_USAGE, "expected a string");
+    case OPTION_HEADING:
+    case OPTION_TEXT:
+    case OPTION_CHOICE: break;
     }
+    return fail(ERROR_USAGE, "expected a string");
 }
 
 /* Writes the value as it would stand on a command line, so that one validation serves both. The writer's
@@ -120,8 +123,12 @@ static bool absent(const OptionSet *set, int index) {
     case OPTION_LIST: return ((const OptionList *)field)->count == 0;
     case OPTION_INTEGER: return *(const int64_t *)field < option->least;
     case OPTION_NUMBER: return *(const double *)field < option->low;
-    default: return false;
+    case OPTION_HEADING:
+    case OPTION_FLAG:
+    case OPTION_TEXT:
+    case OPTION_CHOICE: break;
     }
+    return false;
 }
 
 Status options_json(const OptionSet *set, bool lines, char **json) {

@@ -77,8 +77,9 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
     switch (o->kind) {
     case FEED_MASKED: TRY(masked_rule(o, &rule)); return loader_open_masked(&options, &rule, loader);
     case FEED_PAIRS: return loader_open_pairs(&options, loader);
-    default: return loader_open(&options, loader);
+    case FEED_WINDOWS: break;
     }
+    return loader_open(&options, loader);
 }
 
 /* A source or pairs, whichever the kind of feed has. A tokenizer that cannot mask is told of before a text is

@@ -26,22 +26,27 @@ static void read_halves(const uint8_t *from, int64_t count, float (*value)(uint1
     }
 }
 
+static void read_doubles(const uint8_t *from, int64_t count, float *values) {
+    for (int64_t i = 0; i < count; i++) {
+        double wide;
+        memcpy(&wide, from + 8 * i, sizeof wide);
+        values[i] = (float)wide;
+    }
+}
+
 Status safetensors_read(const SafetensorsEntry *entry, int64_t first, int64_t count, float *values) {
     if (count == 0) return OK;
     const uint8_t *from = entry->data + first * safetensors_type_size(entry->type);
-    switch (entry->type) {
-    case SAFE_F32: memcpy(values, from, (size_t)count * sizeof *values); return OK;
-    case SAFE_F16: read_halves(from, count, half_value, values); return OK;
-    case SAFE_BF16: read_halves(from, count, bfloat16_to_float, values); return OK;
-    case SAFE_F64:
-        for (int64_t i = 0; i < count; i++) {
-            double wide;
-            memcpy(&wide, from + 8 * i, sizeof wide);
-            values[i] = (float)wide;
-        }
-        return OK;
-    default:
+    if (entry->type == SAFE_F32)
+        memcpy(values, from, (size_t)count * sizeof *values);
+    else if (entry->type == SAFE_F64)
+        read_doubles(from, count, values);
+    else if (entry->type == SAFE_F16)
+        read_halves(from, count, half_value, values);
+    else if (entry->type == SAFE_BF16)
+        read_halves(from, count, bfloat16_to_float, values);
+    else
         return fail(ERROR_FORMAT, "tensor '%.80s' holds %s; F32, F64, BF16 or F16 is needed", entry->name,
                     safetensors_type_name(entry->type));
-    }
+    return OK;
 }

@@ -1,6 +1,6 @@
-/* ctx: what travels with every call of an operation: the device, the arenas, the fuses, what runs now; and the
- * words for it (operation, pass, form). It lies below the door (op.h), so that what the door uses (record.h,
- * guard.h) can read it too. */
+/* ctx: what travels with every call of an operation (the device, the arenas, the fuses, what runs now), and
+ * the words for it: operation, pass, form. It lies below the door (op.h), so that what the door itself uses
+ * (record.h, guard.h) can read it. */
 #ifndef KERNELS_CTX_H
 #define KERNELS_CTX_H
 

@@ -8,16 +8,16 @@
 extern "C" {
 #endif
 
-/* Writes the canaries behind the tensors that lie in the arenas now, or those taken later as they are taken.
- */
+/* Writes the canary behind a tensor that has just been taken from the arena. */
 CHECKED Status guard_plant(Ctx *ctx, const Arena *arena, const ArenaEntry *entry);
 
-/* ERROR_NONFINITE if an output holds a NaN or infinity; ERROR_INTERNAL if a canary behind any tensor is
- * broken. */
+/* ERROR_NONFINITE where an output holds a NaN or an infinity.
+ * ERROR_INTERNAL where the canary behind any tensor is broken. */
 CHECKED Status guard_check(Ctx *ctx, const Call *call);
 
-/* --hash-trace, an observer (Ctx.observe) whose Ctx.observer is a FILE: writes one line an output, with step,
- * layer, place, operation, pass, name and hash. Two runs part at the first line that differs. */
+/* --hash-trace: an observer (Ctx.observe) that writes one line for each output to the FILE in Ctx.observer:
+ *     step, layer, call, operation, pass, name of the output, hash        separated by tabs
+ * Two runs diverge at the first line that differs. */
 CHECKED Status guard_hash(Ctx *ctx, const Call *call);
 
 /* A dense copy of a tensor in host memory, to be freed with memory_free. Waits. */

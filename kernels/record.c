@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 
-enum { DEPTH_LIMIT = 16, GROWTH = 4096, APART_MS = 2 };
+enum { DEPTH_LIMIT = 16, APART_MS = 2 };
 
 typedef struct {
     Event *start, *end;
@@ -15,10 +15,11 @@ struct Recorder {
     int64_t capture; // the record under which a graph is being captured
     int64_t capture_memory;
     int64_t count, dropped;
-    int64_t room;    // records and spans allocated
-    int64_t created; // spans whose events exist; they are used again after a clear
     Record *records;
-    Span *spans;
+    int64_t room;
+    Span *spans;     // of records of the same index, where they are timed
+    int64_t created; // spans whose events exist; they are used again after a clear
+    int64_t span_room;
     int64_t open[DEPTH_LIMIT]; // what has begun and not ended; -1: dropped
     int depth;
     RecordMemory *memory;
@@ -29,7 +30,6 @@ struct Recorder {
 
 Status recorder_open(Device *device, const RecorderOptions *options, Recorder **recorder) {
     Recorder *r = memory_allocate(sizeof *r);
-    if (!r) return fail(ERROR_MEMORY, "out of host memory for the profile");
     *r = (Recorder){.device = device, .options = *options, .born = device_clock()};
     if (!r->options.limit) r->options.limit = 1000000;
     *recorder = r;
@@ -54,26 +54,17 @@ bool recorder_wants(const Recorder *r, RecordKind kind) {
 }
 
 static Status make_room(Recorder *r) {
-    if (r->count == r->room) {
-        int64_t room = r->room + (r->room > GROWTH ? r->room : GROWTH);
-        Record *records = memory_resize(r->records, (size_t)room * sizeof *records);
-        if (records) r->records = records;
-        Span *spans = memory_resize(r->spans, (size_t)room * sizeof *spans);
-        if (spans) r->spans = spans;
-        if (!records || !spans)
-            return fail(ERROR_MEMORY, "out of host memory for %lld records", (long long)room);
-        r->room = room;
+    r->records = memory_grow(r->records, &r->room, r->count + 1, sizeof *r->records);
+    if (!r->options.timed || r->count < r->created) return OK;
+    r->spans = memory_grow(r->spans, &r->span_room, r->created + 1, sizeof *r->spans);
+    Span *span = &r->spans[r->created];
+    TRY(r->device->event_create(r->device, &span->start));
+    Status status = r->device->event_create(r->device, &span->end);
+    if (status) {
+        r->device->event_free(r->device, span->start);
+        return status;
     }
-    if (r->options.timed && r->count == r->created) {
-        Span *span = &r->spans[r->created];
-        TRY(r->device->event_create(r->device, &span->start));
-        Status status = r->device->event_create(r->device, &span->end);
-        if (status) {
-            r->device->event_free(r->device, span->start);
-            return status;
-        }
-        r->created++;
-    }
+    r->created++;
     return OK;
 }
 
@@ -132,17 +123,10 @@ void record_end(Recorder *r) {
     r->failure = r->depth > 0 ? end(r) : fail(ERROR_INTERNAL, "a record ends that never began");
 }
 
-static Status add_memory(Recorder *r, const RecordMemory *sample) {
-    if (r->memory_count >= r->options.limit) return OK;
-    if (r->memory_count == r->memory_room) {
-        int64_t room = 2 * r->memory_room + GROWTH;
-        RecordMemory *moved = memory_resize(r->memory, (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for %lld records", (long long)room);
-        r->memory = moved;
-        r->memory_room = room;
-    }
+static void add_memory(Recorder *r, const RecordMemory *sample) {
+    if (r->memory_count >= r->options.limit) return;
+    r->memory = memory_grow(r->memory, &r->memory_room, r->memory_count + 1, sizeof *r->memory);
     r->memory[r->memory_count++] = *sample;
-    return OK;
 }
 
 void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT]) {
@@ -153,7 +137,7 @@ void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT]) {
         const RecordMemory sample = {device_clock(), (ArenaKind)i, arenas[i].used,
                                      r->depth ? r->open[r->depth - 1] : -1};
         r->used[i] = arenas[i].used;
-        r->failure = add_memory(r, &sample);
+        add_memory(r, &sample);
     }
 }
 
@@ -188,17 +172,12 @@ void record_capture_begin(Recorder *r) {
 
 static RecordedGraph *take_graph(Recorder *r) {
     RecordedGraph *g = memory_allocate(sizeof *g);
-    if (!g) return NULL;
     *g = (RecordedGraph){.recorder = r,
                          .born = r->born,
                          .count = r->count - r->capture,
                          .memory_count = r->memory_count - r->capture_memory};
     g->records = memory_array((size_t)g->count, sizeof *g->records);
-    g->memory = memory_array((size_t)g->memory_count + 1, sizeof *g->memory);
-    if (!g->records || !g->memory) {
-        recorded_graph_free(g);
-        return NULL;
-    }
+    g->memory = memory_array((size_t)g->memory_count, sizeof *g->memory);
     for (int64_t i = 0; i < g->count; i++) {
         g->records[i] = r->records[r->capture + i];
         g->records[i].parent -= r->capture;
@@ -216,7 +195,6 @@ RecordedGraph *record_capture_end(Recorder *r) {
     r->options.capture(r->options.marker, -1);
     if (r->capture < 0 || r->failure) return NULL; // no room for it: the launches are of nothing known
     RecordedGraph *g = take_graph(r);
-    if (!g) r->failure = fail(ERROR_MEMORY, "out of host memory for a graph's records");
     r->count = r->capture;
     r->memory_count = r->capture_memory;
     return g;
@@ -250,7 +228,7 @@ static Status replay(Recorder *r, const RecordedGraph *g, int64_t kernels, int64
         RecordMemory sample = g->memory[i];
         sample.at = now + 1e-9 * (double)i; // in order
         sample.record += base;
-        TRY(add_memory(r, &sample));
+        add_memory(r, &sample);
     }
     r->options.replay(r->options.marker, base, kernels);
     r->open[r->depth++] = base;

@@ -60,9 +60,9 @@ typedef struct {
     /* Called as a record begins, with its index, and ends: for another profiler's correlation. NULL: none. */
     void (*mark)(void *marker, int64_t record);
     void (*unmark)(void *marker);
-    /* Of graphs; NULL where they cannot be recorded. `capture`: what follows is noted under the records from
-     * `record` on, and not done; with -1 no longer. `replay` is what `mark` is, for the launch of a graph with
-     * so many kernels. */
+    /* Of graphs; NULL where they cannot be recorded.
+     * capture: what follows is noted under the records from `record` on, and not done; -1: no longer.
+     * replay: what `mark` is, for the launch of a graph of so many kernels. */
     void (*capture)(void *marker, int64_t record);
     void (*replay)(void *marker, int64_t record, int64_t kernels);
     void *marker;

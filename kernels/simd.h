@@ -1,7 +1,6 @@
-/* simd: what the fused CPU forms share. Functions of one number that GCC and Clang turn into vector code
- * inside
- * `#pragma omp simd` loops, on any instruction set; the vector type of this machine for the few loops that
- * must hold their sums in registers; and rows of tensors. fp32 only. */
+/* simd: what the fused CPU forms share, in fp32: functions of one number that GCC and Clang turn into vector
+ * code inside `#pragma omp simd` loops, on any instruction set; the vector type of this machine, for the few
+ * loops that must hold their sums in registers; and rows of tensors. */
 #ifndef KERNELS_SIMD_H
 #define KERNELS_SIMD_H
 
@@ -37,10 +36,11 @@ static inline float float_of_bits(uint32_t bits) {
     return value;
 }
 
-/* exp(x), at most 1 ulp off; 0 below -104, inf above 88.73, NaN for NaN. x = n*ln2 + r with |r| <= ln2/2
- * (Cody, Waite 1980), exp(r) as a polynomial whose relative error is below 4e-9. Adding 1.5 * 2^23 rounds to
- * the integer n and leaves it in the low bits. 2^n is applied in two halves: either alone can be represented.
- */
+/* exp(x), at most 1 ulp off; 0 below -104, inf above 88.73, NaN for NaN. Cody and Waite 1980:
+ *     x = n * ln2 + r,  |r| <= ln2 / 2
+ *     exp(x) = 2^n * exp(r)
+ * with exp(r) a polynomial whose relative error is below 4e-9. Adding 1.5 * 2^23 rounds to the integer n and
+ * leaves it in the low bits. 2^n is applied in two halves, since either alone can be represented. */
 static inline float simd_exp(float x) {
     const float round = 12582912.0f;
     x = x < -104.0f ? -104.0f : x;
@@ -59,9 +59,10 @@ static inline float simd_exp(float x) {
     return p * float_of_bits((half - 1u) << 23) * float_of_bits((biased - half - 1u) << 23);
 }
 
-/* The lower tail of the normal distribution, Phi(-|z|) = exp(-z^2/2) * erfcx(|z|/sqrt 2) / 2, where erfcx
- * is t times a polynomial of t = 1 / (1 + 0.3 |z|), fitted to a relative error of 1e-7 on |z| <= 14.5.
- * `decay` is exp(-z^2/2). */
+/* The lower tail of the normal distribution:
+ *     Phi(-|z|) = exp(-z^2 / 2) * erfcx(|z| / sqrt 2) / 2
+ *     erfcx = t times a polynomial of t,  t = 1 / (1 + 0.3 |z|)
+ * fitted to a relative error of 1e-7 on |z| <= 14.5. `decay` is exp(-z^2 / 2). */
 static inline float simd_normal_tail(float z, float decay) {
     float t = 1.0f / (1.0f + 0.3f * (z < 0 ? -z : z));
     float p = 0.0050058537f;
@@ -94,8 +95,9 @@ static inline float simd_tanh(float z) {
     return z < 0 ? -t : t;
 }
 
-/* gelu(z) = z * sigmoid(2u), u = sqrt(2/pi) (z + 0.044715 z^3): the same function as z/2 * (1 + tanh u),
- * without its cancellation where z is far below zero. This is exp(-2u). */
+/* exp(-2u), of which the tanh form of GELU is made:
+ *     gelu(z) = z * sigmoid(2u),  u = sqrt(2 / pi) (z + 0.044715 z^3)
+ * the same function as z / 2 * (1 + tanh u), without its cancellation where z is far below zero. */
 static inline float simd_gelu_decay(float z) {
     return simd_exp(z * (-1.59576912f - 0.0713548163f * z * z));
 }
@@ -104,8 +106,8 @@ static inline float simd_gelu(float z) {
     return z / (1.0f + simd_gelu_decay(z));
 }
 
-/* gelu'(z) = s + z s (1 - s) 2u' with s = sigmoid(2u), and 1 - s = exp(-2u) s. The slope is below 1e-31 left
- * of -9.5 and 1 to the last bit right of 16. */
+/* gelu'(z) = s + z s (1 - s) 2u',  s = sigmoid(2u),  1 - s = exp(-2u) s
+ * The slope is below 1e-31 left of -9.5, and 1 to the last bit right of 16. */
 static inline float simd_gelu_slope(float z) {
     z = z < -9.5f ? -9.5f : z;
     z = z > 16.0f ? 16.0f : z;

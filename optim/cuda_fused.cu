@@ -1,6 +1,7 @@
 #include "optim/adamw.h"
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 /* Three launches over the range, and the host never waits: partial sums of g^2; one block that finishes the
  * norm, judges it and works out the step's factors; the update itself. */

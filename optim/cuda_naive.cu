@@ -3,7 +3,8 @@
  * the host never waits. */
 #include "optim/adamw.h"
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 static constexpr int THREADS = 256, FACTOR_THREADS = 1024;
 

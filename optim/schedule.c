@@ -14,8 +14,11 @@ static double remainder_of(ScheduleKind kind, double p) {
     case SCHEDULE_COSINE: return 0.5 * (1 + cos(3.14159265358979323846 * p));
     case SCHEDULE_LINEAR: return 1 - p;
     case SCHEDULE_WSD: return 1 - sqrt(p);
-    default: return 1;
+    case SCHEDULE_CONSTANT:
+    case SCHEDULE_NOAM:
+    case SCHEDULE_COUNT: break;
     }
+    return 1;
 }
 
 static double noam(double rate, int64_t warmup, int64_t step) {

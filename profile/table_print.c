@@ -26,7 +26,7 @@ static void format_time(double ns, TimeUnit unit, char text[CELL_TEXT_BYTES]) {
     case UNIT_MILLISECONDS: snprintf(text, CELL_TEXT_BYTES, "%.4f ms", 1e-6 * ns); break;
     case UNIT_MICROSECONDS: snprintf(text, CELL_TEXT_BYTES, "%.3f us", 1e-3 * ns); break;
     case UNIT_NANOSECONDS: snprintf(text, CELL_TEXT_BYTES, "%.0f ns", ns); break;
-    default: format_scaled(1e-3 * ns, 1000, units, 3, 3, text);
+    case UNIT_AUTO: format_scaled(1e-3 * ns, 1000, units, 3, 3, text);
     }
 }
 
@@ -46,7 +46,7 @@ void cell_format(CellKind kind, double number, TimeUnit unit, char text[CELL_TEX
     case CELL_FLOPS: format_scaled(number, 1000, flops, 6, 2, text); break;
     case CELL_FLOP_RATE: format_scaled(number, 1000, flop_rates, 6, 2, text); break;
     case CELL_BYTE_RATE: format_scaled(number, 1000, byte_rates, 5, 2, text); break;
-    default: break;
+    case CELL_TEXT: break;
     }
 }
 

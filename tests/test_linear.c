@@ -148,8 +148,11 @@ static double value(Activation activation, double z) {
     case ACTIVATION_GELU_TANH: return z / 2 * (1 + tanh(sqrt(2 / M_PI) * (z + 0.044715 * z * z * z)));
     case ACTIVATION_GELU: return z / 2 * (1 + erf(z / sqrt(2)));
     case ACTIVATION_RELU: return fmax(z, 0);
-    default: return tanh(z);
+    case ACTIVATION_TANH: return tanh(z);
+    case ACTIVATION_NONE:
+    case ACTIVATION_COUNT: break;
     }
+    return NAN;
 }
 
 static double slope_of(Activation activation, double z) {
@@ -159,8 +162,11 @@ static double slope_of(Activation activation, double z) {
         return (1 + t) / 2 + z / 2 * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * z * z);
     case ACTIVATION_GELU: return (1 + erf(z / sqrt(2))) / 2 + z * exp(-z * z / 2) / sqrt(2 * M_PI);
     case ACTIVATION_RELU: return z > 0;
-    default: return 1 - tanh(z) * tanh(z);
+    case ACTIVATION_TANH: return 1 - tanh(z) * tanh(z);
+    case ACTIVATION_NONE:
+    case ACTIVATION_COUNT: break;
     }
+    return NAN;
 }
 
 /* |gelu'| <= 1.13 and |gelu''| <= 1.13 everywhere. tanh itself may err by four units of the product's kind

@@ -38,17 +38,36 @@ static void test_call_chooses_its_dtype(void **state) {
     device->close(device);
 }
 
-/* The specification computes in fp32 and fp64, whatever else there is. */
-static void test_every_operation_has_its_specification(void **state) {
-    (void)state;
-    for (int i = 0; i < OP_COUNT; i++) {
-        assert_true(slots_filled(BACKEND_CPU, F32, (Operation)i, FORM_NAIVE));
-        assert_true(slots_filled(BACKEND_CPU, F64, (Operation)i, FORM_NAIVE));
-        assert_false(slots_filled(BACKEND_CPU, I32, (Operation)i, FORM_NAIVE));
-    }
+static OpFunction on_cpu(Dtype dtype, int operation, int pass, Form form) {
+    return slot_function(BACKEND_CPU, dtype, (Operation)operation, (Pass)pass, form);
 }
 
-/* Gather's fused form lacks one of its passes here, its other passes have it. */
+/* The specification is there in both of its types, and for all that the CPU has fused. */
+static void test_specification_is_registered_twice(void **state) {
+    (void)state;
+    for (int operation = 0; operation < OP_COUNT; operation++)
+        for (int pass = PASS_FORWARD; pass <= PASS_BACKWARD; pass++) {
+            const OpFunction in_fp32 = on_cpu(F32, operation, pass, FORM_NAIVE);
+            assert_int_equal(!in_fp32, !on_cpu(F64, operation, pass, FORM_NAIVE));
+            if (on_cpu(F32, operation, pass, FORM_FUSED)) assert_non_null(in_fp32);
+            assert_null(on_cpu(I32, operation, pass, FORM_NAIVE));
+        }
+    assert_non_null(on_cpu(F64, OP_NORM, PASS_BACKWARD, FORM_NAIVE));
+}
+
+/* In a build with CUDA, whether there is a GPU or not; in one without, none is. */
+static void test_cuda_is_registered_where_it_is_built(void **state) {
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++)
+        for (int k = 0; k < 2; k++) {
+            const Dtype dtype = k ? BF16 : F32;
+            bool naive = slots_filled(BACKEND_CUDA, dtype, (Operation)i, FORM_NAIVE);
+            bool fused = slots_filled(BACKEND_CUDA, dtype, (Operation)i, FORM_FUSED);
+            if (i != OP_GATHER) assert_int_equal(naive || fused, device_open_cuda != NULL);
+        }
+}
+
+/* Gather's fused form lacks one of its passes here, which its other passes have. */
 static void test_form_with_a_missing_pass_is_not_filled(void **state) {
     (void)state;
     assert_non_null(slot_function(BACKEND_CPU, F32, OP_GATHER, PASS_FORWARD, FORM_FUSED));
@@ -66,7 +85,8 @@ static void test_form_with_a_missing_pass_is_not_filled(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_call_chooses_its_dtype),
-        cmocka_unit_test(test_every_operation_has_its_specification),
+        cmocka_unit_test(test_specification_is_registered_twice),
+        cmocka_unit_test(test_cuda_is_registered_where_it_is_built),
         cmocka_unit_test(test_form_with_a_missing_pass_is_not_filled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

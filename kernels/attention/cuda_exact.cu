@@ -5,6 +5,7 @@
  * for each chunk of columns. Forward: Dao 2023, algorithm 1. Backward: Dao et al. 2022, algorithm 4, with one
  * owner for each sum, as in cuda_tensor_backward.cu. */
 #include "kernels/attention/cuda_problem.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 namespace attention {
 namespace {

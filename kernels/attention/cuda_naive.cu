@@ -5,7 +5,8 @@
  * divide 1, value product 1) and a backward pass 8; PyTorch eager in fp32 makes 8 and 11. */
 #include "kernels/attention/attention.h"
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/dropout/cuda_mask.cuh"
 #include "kernels/gemm/gemm.h"
 

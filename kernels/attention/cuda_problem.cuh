@@ -5,7 +5,7 @@
 #define KERNELS_ATTENTION_CUDA_PROBLEM_CUH
 
 #include "kernels/attention/attention.h"
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
 #include "kernels/dropout/cuda_mask.cuh"
 
 #include <cuda_bf16.h>

@@ -7,8 +7,8 @@
 #ifndef KERNELS_ATTENTION_CUDA_TILE_CUH
 #define KERNELS_ATTENTION_CUDA_TILE_CUH
 
-#include "kernels/device/cuda.cuh"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/packs.cuh"
 
 namespace attention {
 

@@ -1,6 +1,6 @@
 #include "kernels/cuda/columns.cuh"
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/partials.cuh"
 
 static constexpr int ROW_LANES = 8, ROWS_PER_LANE = 8, MOST_PARTS = 256;

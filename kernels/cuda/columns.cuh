@@ -1,5 +1,4 @@
-/* columns: sums over the rows of a matrix, in a fixed order: the naive gradients of biases and norm weights.
- */
+/* columns: the sums of a matrix's columns, in a fixed order: naive gradients of biases and norm weights. */
 #ifndef KERNELS_CUDA_COLUMNS_CUH
 #define KERNELS_CUDA_COLUMNS_CUH
 
@@ -8,10 +7,12 @@
 /* Takes the scratch that columns_add needs for x. */
 CHECKED Status columns_take(Ctx *ctx, Tensor x, Tensor *partials);
 
-/* sum[c] += sum over rows of x[row, c]. x (..., C), fp32 or bf16, whose rows may lie apart; sum (C) fp32. */
+/* sum[c] += sum over rows of x[row, c]
+ * x (..., C), fp32 or bf16, whose rows may lie apart; sum (C) fp32. */
 CHECKED Status columns_add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum);
 
-/* The same over the rows whose kind, kinds[row], is `kind`. kinds (rows) i32; empty: all are of kind 0. */
+/* The same over the rows with kinds[row] == kind. kinds (rows) i32; where it is empty, all rows are of
+ * kind 0. */
 CHECKED Status columns_add_kind(Ctx *ctx, Tensor x, Tensor kinds, int kind, Tensor partials, Tensor sum);
 
 #endif

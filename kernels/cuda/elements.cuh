@@ -2,7 +2,7 @@
 #ifndef KERNELS_CUDA_ELEMENTS_CUH
 #define KERNELS_CUDA_ELEMENTS_CUH
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
 
 /* sum = x + y, which may lie where x or y does. For LAUNCH_ELEMENTS. */
 template <class T, int N>

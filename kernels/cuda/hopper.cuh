@@ -11,20 +11,12 @@
 #ifndef KERNELS_CUDA_HOPPER_CUH
 #define KERNELS_CUDA_HOPPER_CUH
 
-#include "kernels/device/cuda.cuh"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/launch.cuh"
 
 #include <cuda.h>
 
 namespace gpu {
-
-/* Whether code for a GPU that has these instructions is being made. A kernel that uses them has its body in
- * `if constexpr (HOPPER)`, so that it compiles, to nothing, for the others. */
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-constexpr bool HOPPER = true;
-#else
-constexpr bool HOPPER = false;
-#endif
 
 constexpr int WARPGROUP = 128, BLOCK_COLUMNS = 64, ROW_BYTES = 128;
 
@@ -55,7 +47,7 @@ __device__ inline void load_block_async(void *to, const CUtensorMap &map, int ro
         "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
         : "memory");
 }
-/* The same into every block of the cluster whose bit is set in `blocks`, at the same place in each one's
+/* The same into every block of the cluster whose bit is set in `blocks`, at the same address in each one's
  * shared memory; the bytes count towards each one's barrier. */
 __device__ inline void load_block_to_cluster(void *to, const CUtensorMap &map, int row, int column,
                                              uint64_t *barrier, uint16_t blocks) {
@@ -120,8 +112,7 @@ __device__ inline void fence_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Orders copies of global memory by this thread against other threads' that a flag has announced, or is to.
- */
+/* Orders this thread's copies of global memory against those of other threads that a flag announces. */
 __device__ inline void fence_async_global() {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
@@ -135,8 +126,8 @@ __device__ inline void store_release(int *flag, int value) {
     asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
-/* Waits until the flag has come to `value`, and orders this thread's later copies behind what it announces.
- */
+/* Waits until the flag has come to `value`, and orders this thread's later copies behind what it
+ * announces. */
 __device__ inline void wait_flag(const int *flag, int value) {
     while (load_acquire(flag) < value) {}
     fence_async_global();
@@ -163,7 +154,7 @@ __device__ inline void fence_barrier_init() {
 __device__ inline void arrive(uint64_t *barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/* The same at the barrier in this place of the cluster's block `rank`: tells it that this thread has read,
+/* The same at the barrier at this address in the cluster's block `rank`: tells it that this thread has read,
  * and no more; what it stored may be seen later (that would take a fence, and a microsecond). */
 __device__ inline void arrive_at(uint64_t *barrier, uint32_t rank) {
     asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -192,7 +183,7 @@ __device__ inline void wait(uint64_t *barrier, uint32_t parity) {
                  : "memory");
 }
 
-/* A place in a ring of STAGES tiles, and the parity of its present round. */
+/* A position in a ring of STAGES tiles, and the parity of its present round. */
 template <int STAGES>
 struct Ring {
     int stage = 0;
@@ -219,7 +210,7 @@ __device__ inline void named_arrive(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* This block's place in its cluster. */
+/* This block's rank in its cluster. */
 __device__ inline uint32_t cluster_rank() {
     uint32_t rank;
     asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -242,29 +233,28 @@ __device__ inline void cluster_join() {
 __device__ inline void cluster_arrive_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
-/* To this place in the shared memory of the cluster's block `rank`. */
-__device__ inline void store_to_block(uint64_t *place, uint32_t rank, uint64_t value) {
+/* To this address in the shared memory of the cluster's block `rank`. */
+__device__ inline void store_to_block(uint64_t *at, uint32_t rank, uint64_t value) {
     asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "st.shared::cluster.b64 [remote], %2;\n}" ::"r"(shared_address(place)),
+                 "st.shared::cluster.b64 [remote], %2;\n}" ::"r"(shared_address(at)),
                  "r"(rank), "l"(value)
                  : "memory");
 }
-/* The same, and the bytes count towards the barrier in this place of that block, where they were announced:
+/* The same, and the bytes count towards the barrier at this address in that block, where they were announced:
  * who waits there sees what was stored, without a fence of either block. Four from multiples of 16 bytes. */
-__device__ inline void store_counted(float *place, uint64_t *barrier, uint32_t rank, float value) {
+__device__ inline void store_counted(float *at, uint64_t *barrier, uint32_t rank, float value) {
     asm volatile("{\n.reg .b32 remote, counts;\nmapa.shared::cluster.u32 remote, %0, %2;\n"
                  "mapa.shared::cluster.u32 counts, %1, %2;\n"
                  "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [remote], %3, [counts];\n}" ::"r"(
-                     shared_address(place)),
+                     shared_address(at)),
                  "r"(shared_address(barrier)), "r"(rank), "f"(value)
                  : "memory");
 }
-__device__ inline void store_counted(float *place, uint64_t *barrier, uint32_t rank,
-                                     const float (&values)[4]) {
+__device__ inline void store_counted(float *at, uint64_t *barrier, uint32_t rank, const float (&values)[4]) {
     asm volatile("{\n.reg .b32 remote, counts;\nmapa.shared::cluster.u32 remote, %0, %2;\n"
                  "mapa.shared::cluster.u32 counts, %1, %2;\n"
                  "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [remote], {%3, %4, %5, %6}, "
-                 "[counts];\n}" ::"r"(shared_address(place)),
+                 "[counts];\n}" ::"r"(shared_address(at)),
                  "r"(shared_address(barrier)), "r"(rank), "f"(values[0]), "f"(values[1]), "f"(values[2]),
                  "f"(values[3])
                  : "memory");

@@ -1,6 +1,6 @@
 #include "kernels/cuda/partials.cuh"
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
 
 static constexpr int LANES = 32; // columns of a tile, and threads that share a column
 

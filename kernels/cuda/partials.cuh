@@ -11,8 +11,8 @@ struct SumTargets {
     float *to[3];
 };
 
-/* targets.to[s][c] += sum over p of partials[p, s, c], for each s that has a target. partials is (parts,
- * targets, width), dense. */
+/* targets.to[s][c] += sum over p of partials[p, s, c]        for each s that has a target
+ * partials (parts, targets, width), dense. */
 CHECKED Status partials_add(Ctx *ctx, const float *partials, int64_t parts, int64_t width,
                             SumTargets targets);
 

@@ -4,7 +4,7 @@
 #ifndef KERNELS_CUDA_WORDS_CUH
 #define KERNELS_CUDA_WORDS_CUH
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
 
 struct alignas(16) Words {
     uint32_t w[4];

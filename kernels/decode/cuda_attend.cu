@@ -1,3 +1,4 @@
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/decode/cuda_token.cuh"
 
 /* A cluster takes one head from the residual stream to its part of what attention adds to the stream. Each

@@ -1,3 +1,4 @@
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/decode/cuda_token.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 

@@ -1,3 +1,4 @@
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/decode/cuda_token.cuh"
 
 /* The head: logits of the normed row. As many blocks as run at once share out the rows of weights, OUTPUTS

@@ -14,10 +14,11 @@
 #ifndef KERNELS_DECODE_CUDA_TOKEN_CUH
 #define KERNELS_DECODE_CUDA_TOKEN_CUH
 
-#include "kernels/decode/decode.h"
-#include "kernels/device/cuda.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/words.cuh"
+#include "kernels/decode/decode.h"
 
 #include <type_traits>
 

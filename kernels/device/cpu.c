@@ -70,7 +70,7 @@ static Status cpu_nothing(Device *device) {
 static Status cpu_event_create(Device *device, Event **event) {
     (void)device;
     *event = memory_allocate(sizeof **event);
-    return *event ? OK : fail(ERROR_MEMORY, "out of host memory for a timer");
+    return OK;
 }
 
 static void cpu_event_free(Device *device, Event *event) {
@@ -138,7 +138,6 @@ static void describe(Device *device, int threads) {
 
 Status device_open_cpu(int threads, Device **device) {
     Device *cpu = memory_allocate(sizeof *cpu);
-    if (!cpu) return fail(ERROR_MEMORY, "out of host memory for the device");
     *cpu = (Device){.backend = BACKEND_CPU,
                     .memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
                     .allocate = cpu_allocate,

@@ -2,8 +2,6 @@
 #include "kernels/device/cuda.cuh"
 
 #include "base/memory.h"
-#include "kernels/cuda/hopper.cuh"
-#include "kernels/gemm/cuda.cuh"
 
 #include <cuda_profiler_api.h>
 #include <nvtx3/nvToolsExt.h>
@@ -159,7 +157,6 @@ static Status count_kernels(cudaGraph_t captured, int64_t *kernels) {
     *kernels = 0;
     CUDA_TRY(cudaGraphGetNodes(captured, nullptr, &count));
     cudaGraphNode_t *nodes = (cudaGraphNode_t *)memory_array(count + 1, sizeof *nodes);
-    if (!nodes) return fail(ERROR_MEMORY, "no host memory for a graph");
     Status status = cuda_status(cudaGraphGetNodes(captured, nodes, &count), "cudaGraphGetNodes");
     for (size_t i = 0; i < count && !status; i++) {
         cudaGraphNodeType type;
@@ -178,8 +175,7 @@ static Status cuda_capture_end(Device *device, Graph **graph) {
     cudaGraph_t captured = NULL;
     CUDA_TRY(cudaStreamEndCapture(cuda->stream, &captured));
     Graph *made = (Graph *)memory_allocate(sizeof *made);
-    Status status = made ? OK : fail(ERROR_MEMORY, "no host memory for a graph");
-    if (!status) status = count_kernels(captured, &made->kernels);
+    Status status = count_kernels(captured, &made->kernels);
     if (!status)
         status = cuda_status(cudaGraphInstantiate(&made->executable, captured, 0), "cudaGraphInstantiate");
     (void)cudaGraphDestroy(captured);
@@ -228,17 +224,15 @@ static RangeName *range_slot(RangeName *slots, size_t room, const char *name) {
     return &slots[i];
 }
 
-static bool range_grow(RangeNames *names) {
+static void range_grow(RangeNames *names) {
     size_t room = names->room ? names->room * 2 : 64;
     RangeName *slots = (RangeName *)memory_array(room, sizeof *slots);
-    if (!slots) return false;
     for (size_t i = 0; i < names->room; i++) {
         if (names->slots[i].name) *range_slot(slots, room, names->slots[i].name) = names->slots[i];
     }
     memory_free(names->slots);
     names->slots = slots;
     names->room = room;
-    return true;
 }
 
 static void cuda_range_push(Device *device, const char *name) {
@@ -247,17 +241,14 @@ static void cuda_range_push(Device *device, const char *name) {
     nvtxEventAttributes_t attributes = {};
     attributes.version = NVTX_VERSION;
     attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
-    attributes.messageType = NVTX_MESSAGE_TYPE_ASCII;
-    attributes.message.ascii = name; // kept when there is no memory for the table
-    if (names->count * 2 < names->room || range_grow(names)) {
-        RangeName *slot = range_slot(names->slots, names->room, name);
-        if (!slot->name) {
-            *slot = {name, nvtxDomainRegisterStringA(names->domain, name)};
-            names->count++;
-        }
-        attributes.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
-        attributes.message.registered = slot->registered;
+    if (names->count * 2 >= names->room) range_grow(names);
+    RangeName *slot = range_slot(names->slots, names->room, name);
+    if (!slot->name) {
+        *slot = {name, nvtxDomainRegisterStringA(names->domain, name)};
+        names->count++;
     }
+    attributes.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
+    attributes.message.registered = slot->registered;
     nvtxDomainRangePushEx(names->domain, &attributes);
 }
 
@@ -276,7 +267,7 @@ static void cuda_close(Device *device) {
     if (!device) return;
     CudaDevice *cuda = cuda_of(device);
     if (cuda->stream) (void)cudaStreamSynchronize(cuda->stream);
-    gemm_plans_free(cuda->plans);
+    if (cuda->free_plans) cuda->free_plans(cuda->plans);
     if (cuda->names) {
         if (cuda->names->domain) nvtxDomainDestroy(cuda->names->domain);
         memory_free(cuda->names->slots);
@@ -351,7 +342,6 @@ static Status cuda_start(CudaDevice *device) {
     TRY(cuda_ask_hopper(device));
     CUDA_TRY(cudaMemsetAsync(device->tickets, 0, TICKETS * sizeof *device->tickets, device->stream));
     device->names = (RangeNames *)memory_allocate(sizeof *device->names);
-    if (!device->names) return fail(ERROR_MEMORY, "no host memory to open the GPU");
     device->names->domain = nvtxDomainCreateA("fusebox");
     return OK;
 }
@@ -400,7 +390,6 @@ Status device_open_cuda(int index, Device **device) {
                     index, count);
     }
     CudaDevice *cuda = (CudaDevice *)memory_allocate(sizeof *cuda);
-    if (!cuda) return fail(ERROR_MEMORY, "no host memory to open the GPU");
     cuda->index = index;
     cuda_fill_interface(&cuda->base);
     Status status = cuda_start(cuda);

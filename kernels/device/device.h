@@ -57,8 +57,7 @@ struct Device {
     /* An error of the launches so far that is known without waiting. */
     Status (*launched)(Device *device) CHECKED;
 
-    /* Timing: a device's event is a CUDA event, or a reading of the monotonic clock. elapsed waits for `end`.
-     */
+    /* Timing: an event is a CUDA event, or a reading of the monotonic clock. elapsed waits for `end`. */
     Status (*event_create)(Device *device, Event **event) CHECKED;
     void (*event_free)(Device *device, Event *event);
     Status (*event_record)(Device *device, Event *event) CHECKED;
@@ -85,7 +84,7 @@ struct Device {
     /* Tells outside profilers that what follows is to be recorded, or no longer (cudaProfilerStart, Stop). */
     void (*outside_profiler)(Device *device, bool record);
 
-    /* For who puts wrappers in the place of fill, upload, download and copy (profile/watch.c). */
+    /* For the wrapper around fill, upload, download and copy (profile/watch.c). */
     void *watcher;
 
     void (*close)(Device *device);

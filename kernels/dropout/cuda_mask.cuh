@@ -2,7 +2,7 @@
 #ifndef KERNELS_DROPOUT_CUDA_MASK_CUH
 #define KERNELS_DROPOUT_CUDA_MASK_CUH
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
 #include "kernels/dropout/dropout.h"
 
 /* Goes to kernels by value. factor 0: nothing is dropped. */

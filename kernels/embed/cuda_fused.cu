@@ -1,6 +1,6 @@
 #include "kernels/embed/embed.h"
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/words.cuh"
 #include "kernels/embed/cuda_sort.cuh"
 

@@ -1,7 +1,7 @@
 #include "kernels/embed/cuda_sort.cuh"
 
 #include "kernels/cuda/columns.cuh"
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
 
 #include <cub/device/device_radix_sort.cuh>
 

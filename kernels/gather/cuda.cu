@@ -1,7 +1,7 @@
 /* gather is one primitive each way: both forms run the same kernels. */
 #include "kernels/gather/gather.h"
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
 
 template <class T, int N>
 static __global__ void gather(const T *x, const int32_t *from, int64_t count, int64_t width, T *y) {

@@ -9,31 +9,8 @@
 #ifndef KERNELS_GEMM_CUDA_CUH
 #define KERNELS_GEMM_CUDA_CUH
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/gemm/cuda_epilogue.cuh"
 #include "kernels/gemm/gemm.h"
-
-/* What is done to P = alpha * op(A) op(B) + beta * C, or beta * added, while it is still in registers.
- * Vectors have C's dtype. GELU is the tanh form. dbias is written, never accumulated. */
-typedef enum {
-    EPILOGUE_NONE,
-    EPILOGUE_BIAS,          // C = P + bias                            bias (n)
-    EPILOGUE_GELU_BIAS,     // C = gelu(P + bias)
-    EPILOGUE_GELU_AUX_BIAS, // aux = P + bias; C = gelu(aux)           aux (m, n), C's dtype, rows aux_ld
-                            // apart
-    EPILOGUE_DGELU,         // C = P * gelu'(aux)
-    EPILOGUE_DGELU_BGRAD,   // the same, and dbias = sum over rows of C             dbias (n)
-    EPILOGUE_BGRAD_A,       // C = P, and dbias = sum over k of op(A)[., k]          dbias (m)
-    EPILOGUE_BGRAD_B,       // C = P, and dbias = sum over k of op(B)[k, .]          dbias (n)
-} GemmEpilogueKind;
-
-typedef struct {
-    GemmEpilogueKind kind;
-    const void *bias;
-    const void *added; // a matrix that lies as C does, for beta = 1; NULL: C itself
-    void *dbias;
-    void *aux; // written by GELU_AUX_BIAS, read by DGELU
-    int64_t aux_ld;
-} GemmEpilogue;
 
 /* gemm_cuda with an epilogue. ERROR_DEVICE where cuBLASLt has no kernel for it; ask gemm_cuda_supports first.
  */
@@ -43,8 +20,5 @@ CHECKED Status gemm_cuda_epilogue(Ctx *ctx, const Gemm *g, const GemmEpilogue *e
  * so it may be asked while measuring. GELU's aux needs aux_ld a multiple of 8 and 16-byte alignment; no
  * epilogue but NONE and BIAS goes with a batch, with an empty product, or with k = 0. */
 bool gemm_cuda_supports(Ctx *ctx, const Gemm *g, const GemmEpilogue *epilogue);
-
-/* Frees the device's plans; called when the device closes. */
-void gemm_plans_free(GemmPlans *plans);
 
 #endif

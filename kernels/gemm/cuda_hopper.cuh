@@ -4,7 +4,9 @@
 #ifndef KERNELS_GEMM_CUDA_HOPPER_CUH
 #define KERNELS_GEMM_CUDA_HOPPER_CUH
 
-#include "kernels/gemm/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/gemm/cuda_epilogue.cuh"
+#include "kernels/gemm/gemm.h"
 
 /* Whether it takes this product: not on another GPU, nor without code for this one in the build; sizes,
  * strides, alignments and the epilogue must suit. Looks at nothing else. */

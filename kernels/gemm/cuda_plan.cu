@@ -20,17 +20,15 @@ static Plan **plan_slot(Plan **slots, size_t room, const PlanKey *key) {
     return &slots[i];
 }
 
-static Status plans_grow(GemmPlans *plans) {
+static void plans_grow(GemmPlans *plans) {
     size_t room = plans->room ? plans->room * 2 : 128;
     Plan **slots = (Plan **)memory_array(room, sizeof *slots);
-    if (!slots) return fail(ERROR_MEMORY, "no host memory for the plans of the products");
     for (size_t i = 0; i < plans->room; i++) {
         if (plans->slots[i]) *plan_slot(slots, room, &plans->slots[i]->key) = plans->slots[i];
     }
     memory_free(plans->slots);
     plans->slots = slots;
     plans->room = room;
-    return OK;
 }
 
 static void plan_free(Plan *plan) {
@@ -42,8 +40,8 @@ static void plan_free(Plan *plan) {
     memory_free(plan);
 }
 
-void gemm_plans_free(GemmPlans *plans) {
-    if (!plans) return;
+static void plans_free(void *kept) {
+    GemmPlans *plans = (GemmPlans *)kept;
     for (size_t i = 0; i < plans->room; i++) plan_free(plans->slots[i]);
     memory_free(plans->slots);
     memory_free(plans);
@@ -62,10 +60,6 @@ static uint32_t alignment_of(const PlanKey *key, int which) {
     return 1u << (key->alignments >> (4 * which) & 15);
 }
 
-static const void *bias_of(const GemmEpilogue *e) {
-    return e->bias ? e->bias : e->dbias;
-}
-
 static PlanKey plan_key(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
     PlanKey key = {};
     key.m = g->m, key.n = g->n, key.k = g->k;
@@ -80,7 +74,7 @@ static PlanKey plan_key(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
                      alignment_log2((const void *)((uintptr_t)g->c | (uintptr_t)e->added)) << (4 * ALIGN_C);
     if (e->kind != EPILOGUE_NONE) {
         key.aux_ld = e->aux_ld;
-        key.alignments |= alignment_log2(e->aux) << (4 * ALIGN_AUX) | alignment_log2(bias_of(e))
+        key.alignments |= alignment_log2(e->aux) << (4 * ALIGN_AUX) | alignment_log2(e->bias)
                                                                           << (4 * ALIGN_BIAS);
     }
     return key;
@@ -97,9 +91,6 @@ static cublasLtEpilogue_t cublas_epilogue(GemmEpilogueKind kind) {
     case EPILOGUE_GELU_BIAS: return CUBLASLT_EPILOGUE_GELU_BIAS;
     case EPILOGUE_GELU_AUX_BIAS: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case EPILOGUE_DGELU: return CUBLASLT_EPILOGUE_DGELU;
-    case EPILOGUE_DGELU_BGRAD: return CUBLASLT_EPILOGUE_DGELU_BGRAD;
-    case EPILOGUE_BGRAD_A: return CUBLASLT_EPILOGUE_BGRADB; // our A is its B
-    case EPILOGUE_BGRAD_B: return CUBLASLT_EPILOGUE_BGRADA;
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -125,8 +116,7 @@ static Status set_product(Plan *plan, cublasLtMatmulDescAttributes_t attribute, 
 }
 
 Status plan_bind(Plan *plan, const GemmEpilogue *e) {
-    const void *bias = bias_of(e);
-    if (bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    if (e->bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e->bias, sizeof e->bias));
     if (e->aux) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e->aux, sizeof e->aux));
     return OK;
 }
@@ -144,7 +134,7 @@ static Status describe(Plan *plan, const Ctx *ctx, const Gemm *g, const GemmEpil
         cublasLtEpilogue_t epilogue = cublas_epilogue(e->kind);
         int32_t type = cuda_type(g->c_dtype);
         TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-        if (bias_of(e)) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
+        if (e->bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
         if (e->aux)
             TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &e->aux_ld, sizeof e->aux_ld));
         TRY(plan_bind(plan, e));
@@ -254,16 +244,17 @@ static Status choose_algorithm(CudaDevice *device, Plan *plan, const Gemm *g, co
 
 Status plan_find(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e, Plan **found) {
     CudaDevice *device = cuda_device(ctx);
-    if (!device->plans) device->plans = (GemmPlans *)memory_allocate(sizeof *device->plans);
-    GemmPlans *plans = device->plans;
-    if (!plans) return fail(ERROR_MEMORY, "no host memory for the plans of the products");
-    if (plans->count * 2 >= plans->room) TRY(plans_grow(plans));
+    if (!device->plans) {
+        device->plans = memory_allocate(sizeof(GemmPlans));
+        device->free_plans = plans_free;
+    }
+    GemmPlans *plans = (GemmPlans *)device->plans;
+    if (plans->count * 2 >= plans->room) plans_grow(plans);
 
     PlanKey key = plan_key(ctx, g, e);
     Plan **slot = plan_slot(plans->slots, plans->room, &key);
     if (!*slot) {
         Plan *plan = (Plan *)memory_allocate(sizeof *plan);
-        if (!plan) return fail(ERROR_MEMORY, "no host memory for the plans of the products");
         plan->key = key;
         Status status = describe(plan, ctx, g, e);
         if (!status) status = choose_algorithm(device, plan, g, e);

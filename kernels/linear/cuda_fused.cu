@@ -1,6 +1,6 @@
 #include "kernels/linear/linear.h"
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/partials.cuh"
 #include "kernels/cuda/words.cuh"
 #include "kernels/gemm/cuda.cuh"

@@ -1,6 +1,7 @@
 #include "kernels/linear/cuda_rows.cuh"
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/words.cuh"
 #include "kernels/linear/cuda_activation.cuh"
 

@@ -1,8 +1,9 @@
 #include "kernels/loss/loss.h"
 
 #include "kernels/cuda/columns.cuh"
-#include "kernels/device/cuda.cuh"
 #include "kernels/cuda/instructions.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/words.cuh"
 #include "kernels/gemm/gemm.h"
 

@@ -3,7 +3,8 @@
 #include "kernels/loss/loss.h"
 
 #include "kernels/cuda/columns.cuh"
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/gemm/gemm.h"
 
 #include <math_constants.h>

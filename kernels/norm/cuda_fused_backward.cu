@@ -1,6 +1,7 @@
 #include "kernels/norm/norm.h"
 
 #include "kernels/cuda/partials.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/words.cuh"
 #include "kernels/dropout/cuda_mask.cuh"
 #include "kernels/norm/cuda_group.cuh"

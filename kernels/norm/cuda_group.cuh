@@ -2,7 +2,8 @@
 #ifndef KERNELS_NORM_CUDA_GROUP_CUH
 #define KERNELS_NORM_CUDA_GROUP_CUH
 
-#include "kernels/device/cuda.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 static constexpr int WARP = 32;
 static constexpr int BLOCK_THREADS = 256; // at most, where a block holds one row

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/dropout/cuda_mask.cuh"
 
 /* One warp for each row. */

@@ -1,8 +1,9 @@
 /* A cluster of blocks draws, each with a share of the row: what takes time is one sum after another. Where
  * the GPU has no clusters, one block does. The steps are those of cpu.c, with every thread taking the same
  * turns. The weights lie in shared memory where they fit, else in device memory. */
-#include "kernels/device/cuda.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/reduce.cuh"
 #include "kernels/sample/sample.h"
 #include "kernels/sample/weight.h"
 

@@ -41,7 +41,7 @@ int64_t cupti_node_place(Opened *c, uint64_t node) {
     if (!c->sorted) qsort(c->nodes, (size_t)c->node_count, sizeof *c->nodes, by_id);
     c->sorted = true;
     const Node *known = bsearch(&wanted, c->nodes, (size_t)c->node_count, sizeof *c->nodes, by_id);
-    return known ? known->call : 0;
+    return known ? known->place : 0;
 }
 
 void cupti_graph_node(Opened *c, CUpti_CallbackId id, const CUpti_ResourceData *data) {
@@ -56,7 +56,7 @@ void cupti_graph_node(Opened *c, CUpti_CallbackId id, const CUpti_ResourceData *
     }
     if (c->GetGraphNodeId(graph->originalNode, &original) != CUPTI_SUCCESS) return;
     const Node *known = find_node(c, original);
-    if (known && original != node) set_node(c, node, known->call);
+    if (known && original != node) set_node(c, node, known->place);
 }
 
 void cupti_capture(void *base, int64_t record) {

@@ -1,0 +1,57 @@
+/* reduce: reductions over a warp or a block: the same bits in every lane and in every run. */
+#ifndef KERNELS_CUDA_REDUCE_CUH
+#define KERNELS_CUDA_REDUCE_CUH
+
+struct Sum {
+    template <class T>
+    __device__ T operator()(T a, T b) const {
+        return a + b;
+    }
+};
+struct Max {
+    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+template <class T, class Combine>
+__device__ inline T warp_reduce(T x, Combine combine) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    }
+    return x;
+}
+
+template <class T>
+__device__ inline T warp_sum(T x) {
+    return warp_reduce(x, Sum());
+}
+__device__ inline float warp_max(float x) {
+    return warp_reduce(x, Max());
+}
+
+/* For a one-dimensional block of Threads threads, a multiple of 32; all of them must call it. */
+template <int Threads, class T, class Combine>
+__device__ inline T block_reduce(T x, Combine combine) {
+    static_assert(Threads % 32 == 0 && Threads <= 1024, "whole warps");
+    __shared__ T of_warp[Threads / 32];
+    x = warp_reduce(x, combine);
+    if constexpr (Threads == 32) return x;
+    __syncthreads(); // the last use of of_warp is over
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = of_warp[0];
+#pragma unroll
+    for (int warp = 1; warp < Threads / 32; warp++) x = combine(x, of_warp[warp]);
+    return x;
+}
+
+template <int Threads, class T>
+__device__ inline T block_sum(T x) {
+    return block_reduce<Threads>(x, Sum());
+}
+template <int Threads>
+__device__ inline float block_max(float x) {
+    return block_reduce<Threads>(x, Max());
+}
+
+#endif

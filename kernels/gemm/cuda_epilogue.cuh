@@ -1,0 +1,25 @@
+/* epilogue: what is done to a product on CUDA while it is still in registers. */
+#ifndef KERNELS_GEMM_CUDA_EPILOGUE_CUH
+#define KERNELS_GEMM_CUDA_EPILOGUE_CUH
+
+#include <stdint.h>
+
+/* What is done to P = alpha * op(A) op(B) + beta * C, or beta * added, while it is still in registers.
+ * The bias has C's dtype. GELU is the tanh form. */
+typedef enum {
+    EPILOGUE_NONE,
+    EPILOGUE_BIAS,          // C = P + bias
+    EPILOGUE_GELU_BIAS,     // C = gelu(P + bias)
+    EPILOGUE_GELU_AUX_BIAS, // aux = P + bias, C = gelu(aux)
+    EPILOGUE_DGELU,         // C = P * gelu'(aux)
+} GemmEpilogueKind;
+
+typedef struct {
+    GemmEpilogueKind kind;
+    const void *bias;  // (n)
+    const void *added; // a matrix that lies as C does, for beta = 1; NULL: C itself
+    void *aux;         // (m, n) of C's dtype, its rows aux_ld apart: written by GELU_AUX_BIAS, read by DGELU
+    int64_t aux_ld;
+} GemmEpilogue;
+
+#endif
