@@ -1,5 +1,6 @@
 /* train: trains a Transformer. Options in, calls down, report out; what a step is stands in
  * run/trainer.c. */
+#include "base/directories.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
 #include "run/batches.h"
@@ -73,7 +74,7 @@ static Status open_data(Run *run) {
                                      [OBJECTIVE_SEQUENCE] = FEED_PAIRS};
     TrainOptions *o = &run->options;
     char *cache = NULL;
-    if (*o->out) TRY(path_join(o->out, "cache", &cache));
+    if (*o->out) cache = path_join(o->out, "cache");
     FeedOptions feed = {.kind = kinds[run->session.config.objective],
                         .data = o->data,
                         .val_data = o->val_data,
@@ -158,7 +159,7 @@ static Status take_output(Run *run) {
 static Status write_options(Run *run) {
     if (!*run->options.out) return OK;
     char *path = NULL, *json = NULL;
-    TRY(path_join(run->options.out, "options.json", &path));
+    path = path_join(run->options.out, "options.json");
     Status status = options_json(&run->set, true, &json);
     if (!status) status = file_write(path, json, (int64_t)strlen(json));
     memory_free(json);

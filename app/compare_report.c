@@ -21,7 +21,7 @@ static Status report_all(const Comparison *c, const TraceList traces[FORM_COUNT]
     TRY(profiling_report_lists(r->profiling, traces, FORM_COUNT, c->differences, c->difference_count,
                                r->suffix, r->file));
     if (!*r->folder) return OK;
-    TRY(path_join(r->folder, "compare.json", &path));
+    path = path_join(r->folder, "compare.json");
     Status status = compare_write(c, path);
     memory_free(path);
     return status;

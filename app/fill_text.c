@@ -25,14 +25,14 @@ static Status read_text(Job *job, const char *text) {
     Tokenizer *t = job->session->tokenizer;
     int32_t mask = tokenizer_special(t, TOKEN_MASK);
     if (mask < 0) return fail(ERROR_USAGE, "--fill needs a tokenizer with [MASK]");
-    TRY(token_list_add(&job->tokens, tokenizer_special(t, TOKEN_BEGIN)));
+    token_list_add(&job->tokens, tokenizer_special(t, TOKEN_BEGIN));
     for (const char *gap; (gap = strstr(text, mask_text)) != NULL; text = gap + MASK_BYTES) {
         TRY(tokenizer_encode(t, text, gap - text, &job->tokens));
-        TRY(token_list_add(&job->gaps, (int32_t)job->tokens.count));
-        TRY(token_list_add(&job->tokens, mask));
+        token_list_add(&job->gaps, (int32_t)job->tokens.count);
+        token_list_add(&job->tokens, mask);
     }
     TRY(tokenizer_encode(t, text, (int64_t)strlen(text), &job->tokens));
-    TRY(token_list_add(&job->tokens, tokenizer_special(t, TOKEN_END)));
+    token_list_add(&job->tokens, tokenizer_special(t, TOKEN_END));
     if (!job->gaps.count) return fail(ERROR_USAGE, "--fill: there is no [MASK] in the text");
     int64_t context = job->session->config.context;
     if (job->tokens.count <= context) return OK;

@@ -192,9 +192,9 @@ Status infer_options_check(const InferOptions *o, const OptionSet *set) {
 
 Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSet *set, bool *done) {
     *options = defaults;
-    TRY(options_open(set, "infer", FUSEBOX_VERSION,
-                     "Runs a Transformer: profiles it, generates text, evaluates it.", table,
-                     sizeof table / sizeof *table, options));
+    options_open(set, "infer", FUSEBOX_VERSION,
+                 "Runs a Transformer: profiles it, generates text, evaluates it.", table,
+                 sizeof table / sizeof *table, options);
     TRY(options_parse(set, argc, argv, done));
     if (*done) return OK;
     if (*options->config) TRY(options_read_file(set, options->config));

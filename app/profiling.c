@@ -248,7 +248,7 @@ static Status begin_step(Profiling *p, Ctx *ctx, int64_t step) {
     p->segment = segment;
     if (!p->options->timer_only && (ready_begins || record_begins)) {
         p->recording = true;
-        for (int i = 0; i < ARENA_COUNT; i++) TRY(arena_restart_peak(&ctx->arenas[i]));
+        for (int i = 0; i < ARENA_COUNT; i++) arena_restart_peak(&ctx->arenas[i]);
         TRY(collector_begin(p->collector, use == STEP_READY));
     }
     ctx->recorder = p->recording && use != STEP_TIMED ? collector_recorder(p->collector) : NULL;

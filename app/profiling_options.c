@@ -1,6 +1,6 @@
 #include "app/profiling_options.h"
 
-#include "base/files.h"
+#include "base/directories.h"
 #include "profile/tables.h"
 #include "profile/window.h"
 

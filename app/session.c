@@ -14,8 +14,7 @@ static Status find_folder(const char *model, char **folder) {
     PathKind kind;
     TRY(path_kind(model, &kind));
     if (kind != PATH_FOLDER) return OK;
-    char *config = NULL;
-    TRY(path_join(model, "config.json", &config));
+    char *config = path_join(model, "config.json");
     Status status = path_kind(config, &kind);
     memory_free(config);
     TRY(status);

@@ -230,8 +230,8 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
 
 Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
     *options = defaults;
-    TRY(options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text.", table,
-                     sizeof table / sizeof *table, options));
+    options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text.", table,
+                 sizeof table / sizeof *table, options);
     TRY(options_parse(set, argc, argv, done));
     if (*done) return OK;
     if (*options->config) TRY(options_read_file(set, options->config));
@@ -290,7 +290,7 @@ static Status check_own(const TrainOptions *o, const char *folder) {
     char *parent = NULL;
     bool own = false;
     if (!*o->out) return OK;
-    TRY(path_join(folder, "..", &parent));
+    parent = path_join(folder, "..");
     Status status = path_same(parent, o->out, &own);
     memory_free(parent);
     TRY(status);
@@ -314,7 +314,7 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder
             return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume);
         TRY(check_own(options, *folder));
     }
-    TRY(path_join(*folder, "../options.json", &path));
+    path = path_join(*folder, "../options.json");
     Status status = go_on(path, options, set);
     memory_free(path);
     return status;

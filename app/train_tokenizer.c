@@ -1,5 +1,6 @@
 #include "app/train_tokenizer.h"
 
+#include "base/directories.h"
 #include "base/memory.h"
 #include "data/corpus.h"
 #include "data/tokens.h"

@@ -69,7 +69,7 @@ static Status read_lines(Job *job) {
             job->tokens.count = entry->first + context - 1;
             job->cut++;
         }
-        TRY(token_list_add(&job->tokens, end));
+        token_list_add(&job->tokens, end);
         entry->count = job->tokens.count - entry->first;
     }
     qsort(job->entries, (size_t)job->lines.count, sizeof *job->entries, compare_entries);
@@ -199,7 +199,7 @@ static Status translate_greedily(Job *job, Entry *entry) {
     job->greedy_tokens.count = 0;
     for (int32_t token = begin; token != end && g->draws < most;) {
         TRY(generator_next(&job->ctx, g, job->sampler, &token));
-        if (token != end) TRY(token_list_add(&job->greedy_tokens, token));
+        if (token != end) token_list_add(&job->greedy_tokens, token);
     }
     job->decoded += job->greedy_tokens.count;
     return keep_text(job, entry, job->greedy_tokens.ids, job->greedy_tokens.count);

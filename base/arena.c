@@ -5,24 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool grow(ArenaEntry **entries, int *room, int needed) {
-    if (needed <= *room) return true;
-    int larger = needed * 2 + 64;
-    ArenaEntry *moved = memory_resize(*entries, (size_t)larger * sizeof **entries);
-    if (!moved) return false;
-    *entries = moved;
-    *room = larger;
-    return true;
-}
-
 /* What lies in the arena now is what lay there at its peak. */
-static Status note_peak(Arena *arena) {
+void arena_restart_peak(Arena *arena) {
     arena->peak = arena->used;
-    if (!grow(&arena->at_peak, &arena->at_peak_room, arena->count))
-        return fail(ERROR_MEMORY, "out of host memory for the memory plan");
+    arena->at_peak = memory_grow(arena->at_peak, &arena->at_peak_room, arena->count, sizeof *arena->at_peak);
     if (arena->count) memcpy(arena->at_peak, arena->entries, (size_t)arena->count * sizeof *arena->entries);
     arena->at_peak_count = arena->count;
-    return OK;
 }
 
 Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
@@ -38,21 +26,15 @@ Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tens
     if (__builtin_add_overflow(arena->used, padded, &end) || (arena->base && end > arena->capacity))
         return fail(ERROR_MEMORY, "arena %s has %zu bytes, and tensor %s needs %zu more than that",
                     arena->name, arena->capacity, name, end - arena->capacity);
-    if (!grow(&arena->entries, &arena->room, arena->count + 1))
-        return fail(ERROR_MEMORY, "out of host memory for the memory plan");
-
+    arena->entries = memory_grow(arena->entries, &arena->room, arena->count + 1, sizeof *arena->entries);
     ArenaEntry *entry = &arena->entries[arena->count++];
     snprintf(entry->name, sizeof entry->name, "%s", name);
     entry->offset = arena->used;
     entry->bytes = bytes;
     *tensor = tensor_view((void *)((uintptr_t)arena->base + arena->used), dtype, shape);
     arena->used = end;
-    if (end > arena->peak) TRY(note_peak(arena));
+    if (end > arena->peak) arena_restart_peak(arena);
     return OK;
-}
-
-Status arena_restart_peak(Arena *arena) {
-    return note_peak(arena);
 }
 
 ArenaMark arena_mark(const Arena *arena) {

@@ -1,5 +1,5 @@
-/* arena: tensors laid one after another in one block that somebody else allocated. While `base` is NULL an
- * arena only counts, so the first run of a program's own code, with nothing computed, is the memory plan. */
+/* arena: tensors laid one after another in one block that somebody else allocated. While `base` is NULL an arena
+ * only counts, so that a first run of the program's own code, with nothing computed, is the memory plan. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
@@ -24,9 +24,11 @@ typedef struct {
     size_t used, peak;   // bytes, alignment and canaries included
     bool canaries;       // leave ARENA_CANARY_BYTES behind every tensor
     ArenaEntry *entries; // what lies in [0, used), in order
-    int count, room;
+    int count;
+    int64_t room;
     ArenaEntry *at_peak; // what lay there when `used` was largest
-    int at_peak_count, at_peak_room;
+    int at_peak_count;
+    int64_t at_peak_room;
 } Arena;
 
 typedef struct {
@@ -34,14 +36,14 @@ typedef struct {
     int count;
 } ArenaMark;
 
-/* Takes the next tensor. ERROR_MEMORY when the arena's capacity does not suffice or the size overflows. The
- * memory is not cleared. While counting, the tensor's data is an offset that must not be followed. */
+/* Takes the next tensor. ERROR_MEMORY when the arena's capacity does not suffice or the size overflows. The memory
+ * is not cleared. While counting, the tensor's data is an offset that must not be followed. */
 CHECKED Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor);
 
 /* Forgets the peak: from now on it is that of what lies there now and of what follows. */
-CHECKED Status arena_restart_peak(Arena *arena);
+void arena_restart_peak(Arena *arena);
 
-/* What was taken since the mark is given back. */
+/* Gives back what was taken since the mark. */
 ArenaMark arena_mark(const Arena *arena);
 void arena_release(Arena *arena, ArenaMark mark);
 

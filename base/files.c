@@ -3,27 +3,19 @@
 
 #include "base/memory.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* An error about `path` with the system's reason, read from errno. */
-static Status fail_file(const char *doing, const char *path) {
+Status fail_file(const char *doing, const char *path) {
     return fail(ERROR_FILE, "cannot %s %s: %s", doing, path, strerror(errno));
-}
-
-static Status fail_memory(const char *path) {
-    return fail(ERROR_MEMORY, "no memory left at %s", path);
 }
 
 /* ---- reading ---- */
@@ -55,21 +47,13 @@ void file_unmap(FileMap *map) {
     *map = (FileMap){0};
 }
 
-/* Reads `descriptor` to its end, growing the buffer; one byte beyond `limit` proves the file too long. */
+/* Reads `descriptor` to its end into a growing buffer; one byte beyond `limit` proves the file too long. */
 static Status read_all(int descriptor, const char *path, int64_t limit, char **text, int64_t *length) {
-    int64_t used = 0, room = 1 << 16;
-    char *buffer = memory_allocate((size_t)room);
-    if (!buffer) return fail_memory(path);
+    enum { LEAST_READ = 1 << 16 };
+    int64_t used = 0, room = 0;
+    char *buffer = NULL;
     for (;;) {
-        if (used + 1 >= room) {
-            room *= 2;
-            char *larger = memory_resize(buffer, (size_t)room);
-            if (!larger) {
-                memory_free(buffer);
-                return fail_memory(path);
-            }
-            buffer = larger;
-        }
+        buffer = memory_grow(buffer, &room, used + LEAST_READ, 1);
         ssize_t got = read(descriptor, buffer + used, (size_t)(room - 1 - used));
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0 || used + got > limit) {
@@ -101,9 +85,9 @@ Status file_read(const char *path, int64_t limit, char **text, int64_t *length) 
 /* ---- writing ---- */
 
 struct FileWriter {
-    char *path, *temporary; // `temporary` is NULL for a device or a pipe, whose place no file may take
+    char *path, *temporary; // `temporary` is NULL for a device or a pipe, which no file may replace
     int descriptor;
-    int64_t place;
+    int64_t length; // bytes appended
 };
 
 /* The folder that holds `path`. */
@@ -114,8 +98,7 @@ static char *parent_of(const char *path) {
     return length ? memory_text_slice(path, length) : memory_text(".");
 }
 
-/* Flushes a file or a folder, so that what it holds survives a power cut. */
-static Status flush_path(const char *path) {
+Status path_flush(const char *path) {
     int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return fail_file("open", path);
     Status status = OK;
@@ -125,10 +108,9 @@ static Status flush_path(const char *path) {
     return status;
 }
 
-static Status flush_parent(const char *path) {
+Status path_flush_parent(const char *path) {
     char *folder = parent_of(path);
-    if (!folder) return fail_memory(path);
-    Status status = flush_path(folder);
+    Status status = path_flush(folder);
     memory_free(folder);
     return status;
 }
@@ -136,7 +118,6 @@ static Status flush_parent(const char *path) {
 static Status create_temporary(FileWriter *w) {
     size_t room = strlen(w->path) + 32;
     w->temporary = memory_allocate(room);
-    if (!w->temporary) return fail_memory(w->path);
     /* The process id keeps two processes that write the same file apart, the number two threads of one. */
     for (int attempt = 0; attempt < 1000; attempt++) {
         snprintf(w->temporary, room, "%s.tmp.%ld.%d", w->path, (long)getpid(), attempt);
@@ -152,7 +133,6 @@ static Status open_output(FileWriter *w, const char *path) {
     bool link = lstat(path, &about) == 0 && S_ISLNK(about.st_mode) && realpath(path, target);
     w->descriptor = -1;
     w->path = memory_text(link ? target : path);
-    if (!w->path) return fail_memory(path);
     if (stat(w->path, &about) != 0 || S_ISREG(about.st_mode) || S_ISDIR(about.st_mode))
         return create_temporary(w);
     w->descriptor = open(path, O_WRONLY | O_CLOEXEC); // by the name given: that of a pipe's end leads nowhere
@@ -162,7 +142,6 @@ static Status open_output(FileWriter *w, const char *path) {
 Status file_writer_open(const char *path, FileWriter **writer) {
     *writer = NULL;
     FileWriter *w = memory_allocate(sizeof *w);
-    if (!w) return fail_memory(path);
     Status status = open_output(w, path);
     if (status)
         file_writer_abandon(w);
@@ -187,13 +166,13 @@ static Status write_all(FileWriter *w, int64_t offset, const void *data, int64_t
 
 Status file_writer_write_at(FileWriter *writer, int64_t offset, const void *data, int64_t bytes) {
     if (writer->temporary) return write_all(writer, offset, data, bytes);
-    return fail(ERROR_FILE, "%s is a device or a pipe, which can be written from front to back only",
+    return fail(ERROR_FILE, "%s is a device or a pipe, which can only be written from front to back",
                 writer->path);
 }
 
 Status file_writer_append(FileWriter *writer, const void *data, int64_t bytes) {
-    TRY(write_all(writer, writer->place, data, bytes));
-    writer->place += bytes;
+    TRY(write_all(writer, writer->length, data, bytes));
+    writer->length += bytes;
     return OK;
 }
 
@@ -219,9 +198,9 @@ Status file_writer_close(FileWriter *writer) {
     } else if (rename(writer->temporary, writer->path) != 0) {
         status = fail_file("write", writer->path);
     } else {
-        status = flush_parent(writer->path);
+        status = path_flush_parent(writer->path);
     }
-    file_writer_abandon(writer); /* the temporary name is gone or is to go */
+    file_writer_abandon(writer); /* removes the temporary file, where it has not become `path` */
     return status;
 }
 
@@ -234,16 +213,15 @@ Status file_write(const char *path, const void *data, int64_t bytes) {
     return status;
 }
 
-/* ---- paths and folders ---- */
+/* ---- paths ---- */
 
-Status path_join(const char *folder, const char *name, char **joined) {
+char *path_join(const char *folder, const char *name) {
     size_t length = strlen(folder), room = length + strlen(name) + 2;
     bool alone = name[0] == '/' || length == 0;
     const char *between = length && folder[length - 1] == '/' ? "" : "/";
-    *joined = memory_allocate(room);
-    if (!*joined) return fail_memory(folder);
-    snprintf(*joined, room, "%s%s%s", alone ? "" : folder, alone ? "" : between, name);
-    return OK;
+    char *joined = memory_allocate(room);
+    snprintf(joined, room, "%s%s%s", alone ? "" : folder, alone ? "" : between, name);
+    return joined;
 }
 
 const char *path_name(const char *path) {
@@ -274,21 +252,17 @@ bool path_ends_with(const char *path, const char *ending) {
     return length >= tail && memcmp(path + length - tail, ending, tail) == 0;
 }
 
-char *path_in_cache(const char *name, bool make) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    bool own = cache && *cache;
-    char *folder = NULL, *path = NULL;
-    if (!own && !(home && *home)) return NULL;
-    Status status = path_join(own ? cache : home, own ? "fusebox" : ".cache/fusebox", &folder);
-    if (!status && make) status = directory_make(folder);
-    if (!status) status = path_join(folder, name, &path);
-    memory_free(folder);
-    status_free(status);
-    return path;
+void path_list_add(PathList *list, char *path) {
+    list->paths = memory_grow(list->paths, &list->room, list->count + 1, sizeof *list->paths);
+    list->paths[list->count++] = path;
 }
 
 static int compare_paths(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void path_list_sort(PathList *list) {
+    if (list->count) qsort(list->paths, (size_t)list->count, sizeof *list->paths, compare_paths);
 }
 
 void path_list_free(PathList *list) {
@@ -302,169 +276,10 @@ Status path_glob(const char *pattern, PathList *list) {
     glob_t found;
     int answer = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
     if (answer == GLOB_NOMATCH) return OK;
-    if (answer == GLOB_NOSPACE) return fail_memory(pattern);
+    if (answer == GLOB_NOSPACE) return fail(ERROR_MEMORY, "out of host memory to list %s", pattern);
     if (answer != 0) return fail_file("list", pattern);
-    list->paths = memory_array(found.gl_pathc, sizeof *list->paths);
-    bool complete = list->paths != NULL;
-    for (size_t i = 0; complete && i < found.gl_pathc; i++) {
-        list->paths[i] = memory_text(found.gl_pathv[i]);
-        complete = list->paths[i] != NULL;
-        if (complete) list->count++;
-    }
+    for (size_t i = 0; i < found.gl_pathc; i++) path_list_add(list, memory_text(found.gl_pathv[i]));
     globfree(&found);
-    if (!complete) {
-        path_list_free(list);
-        return fail_memory(pattern);
-    }
-    qsort(list->paths, (size_t)list->count, sizeof *list->paths, compare_paths);
+    path_list_sort(list);
     return OK;
-}
-
-Status directory_list(const char *folder, PathList *list) {
-    *list = (PathList){0};
-    DIR *directory = opendir(folder);
-    if (!directory) return fail_file("list", folder);
-    Status status = OK;
-    int64_t room = 0;
-    struct dirent *entry;
-    while (!status && (errno = 0, entry = readdir(directory))) {
-        if (entry->d_name[0] == '.') continue;
-        if (list->count == room) {
-            room = room ? 2 * room : 64;
-            char **larger = memory_resize(list->paths, (size_t)room * sizeof *larger);
-            if (!larger) {
-                status = fail_memory(folder);
-                break;
-            }
-            list->paths = larger;
-        }
-        status = path_join(folder, entry->d_name, &list->paths[list->count]);
-        if (!status) list->count++;
-    }
-    if (!status && errno) status = fail_file("list", folder);
-    closedir(directory);
-    if (status)
-        path_list_free(list);
-    else if (list->count)
-        qsort(list->paths, (size_t)list->count, sizeof *list->paths, compare_paths);
-    return status;
-}
-
-static Status make_one(const char *path) {
-    PathKind kind = PATH_ABSENT;
-    if (mkdir(path, 0777) == 0) return OK;
-    int reason = errno;
-    if (reason == EEXIST) TRY(path_kind(path, &kind));
-    errno = reason;
-    return kind == PATH_FOLDER ? OK : fail_file("make the folder", path);
-}
-
-Status directory_make(const char *folder) {
-    char *path = memory_text(folder);
-    if (!path) return fail_memory(folder);
-    Status status = OK;
-    for (char *at = path; *at && !status; at++) {
-        if (at[1] != '/' && at[1] != 0) continue;
-        char after = at[1];
-        at[1] = 0;
-        status = make_one(path);
-        at[1] = after;
-    }
-    memory_free(path);
-    return status;
-}
-
-Status directory_lock(const char *folder, int *lock) {
-    *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*lock < 0) return fail_file("open", folder);
-    if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return OK;
-    bool held = errno == EWOULDBLOCK;
-    close(*lock);
-    *lock = -1;
-    return held ? fail(ERROR_FILE, "another process writes into %s now", folder) : OK;
-}
-
-static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *place) {
-    (void)about, (void)type, (void)place;
-    return remove(path);
-}
-
-Status directory_remove(const char *folder) {
-    struct stat about;
-    if (lstat(folder, &about) != 0) return errno == ENOENT ? OK : fail_file("examine", folder);
-    if (nftw(folder, remove_entry, 32, FTW_DEPTH | FTW_PHYS) != 0) return fail_file("remove", folder);
-    return OK;
-}
-
-/* ---- publishing a folder ---- */
-
-/* `target` without trailing slashes, and `ending` behind it. */
-static char *path_beside(const char *target, const char *ending) {
-    size_t length = strlen(target), room = length + strlen(ending) + 1;
-    while (length > 1 && target[length - 1] == '/') length--;
-    char *path = memory_allocate(room);
-    if (path) snprintf(path, room, "%.*s%s", (int)length, target, ending);
-    return path;
-}
-
-Status directory_discard(const char *folder) {
-    char *aside = path_beside(folder, ".tmp");
-    if (!aside) return fail_memory(folder);
-    Status status = directory_remove(aside);
-    if (!status && rename(folder, aside) != 0) status = fail_file("rename", folder);
-    if (!status) status = directory_remove(aside);
-    memory_free(aside);
-    return status;
-}
-
-Status directory_stage(const char *target, char **stage) {
-    *stage = path_beside(target, ".tmp");
-    if (!*stage) return fail_memory(target);
-    Status status = directory_remove(*stage);
-    if (!status) status = directory_make(*stage);
-    if (!status) return OK;
-    memory_free(*stage);
-    *stage = NULL;
-    return status;
-}
-
-static int flush_entry(const char *path, const struct stat *about, int type, struct FTW *place) {
-    (void)about, (void)place;
-    if (type != FTW_F && type != FTW_DP) return 0;
-    Status status = flush_path(path);
-    int failed = status ? errno : 0;
-    status_free(status);
-    errno = failed;
-    return failed ? -1 : 0;
-}
-
-/* The first of its name, or the fallback where two folders cannot be exchanged at once. */
-static Status replace_folder(const char *stage, const char *target, const char *old) {
-    PathKind kind;
-    TRY(path_kind(target, &kind));
-    if (kind == PATH_ABSENT)
-        return rename(stage, target) == 0 ? flush_parent(target) : fail_file("rename", stage);
-    TRY(directory_remove(old));
-    if (rename(target, old) != 0) return fail_file("rename", target);
-    if (rename(stage, target) != 0) return fail_file("rename", stage);
-    TRY(flush_parent(target));
-    return directory_remove(old);
-}
-
-Status directory_publish(const char *stage, const char *target) {
-    char *place = path_beside(target, ""), *old = path_beside(target, ".old");
-    Status status = OK;
-    if (!place || !old)
-        status = fail_memory(target);
-    else if (nftw(stage, flush_entry, 32, FTW_DEPTH | FTW_PHYS) != 0)
-        status = fail_file("flush", stage);
-    else if (renameat2(AT_FDCWD, stage, AT_FDCWD, place, RENAME_EXCHANGE) == 0) {
-        status = flush_parent(place);
-        if (!status) status = directory_remove(stage);
-    } else {
-        status = replace_folder(stage, place, old);
-    }
-    memory_free(place);
-    memory_free(old);
-    return status;
 }

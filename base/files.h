@@ -1,4 +1,5 @@
-/* files: everything that reads or writes the file system. Errors name the path and the system's reason. */
+/* files: reading and writing files, and their paths. Folders are made and replaced in base/directories.h. Errors
+ * name the path and the system's reason. */
 #ifndef BASE_FILES_H
 #define BASE_FILES_H
 
@@ -11,9 +12,8 @@
 extern "C" {
 #endif
 
-/* A whole file mapped read-only. The data of an empty file is a valid pointer to nothing. A file that
- * somebody else shortens while it is mapped kills the process: do not write in place to files that are in
- * use. */
+/* A whole file mapped read-only. The data of an empty file is a valid pointer to nothing. A file that somebody
+ * else shortens while it is mapped kills the process: do not write in place to files that are in use. */
 typedef struct {
     const uint8_t *data;
     int64_t size; // bytes
@@ -26,15 +26,15 @@ void file_unmap(FileMap *map); // an all-zero map is fine; leaves it all-zero
  * follows the text and is not counted in `length`. A longer file is an ERROR_FORMAT. `path` may be a pipe. */
 CHECKED Status file_read(const char *path, int64_t limit, char **text, int64_t *length);
 
-/* An atomic writer: the bytes go to a temporary file beside `path`, which close() flushes to disk and
- * renames. Until then `path` is untouched. Exactly one of close and abandon ends a writer; both take NULL.
- * A device or a pipe (/dev/stdout, /dev/null) is not replaced: the bytes go into it as they come. Of a link
- * the file that it leads to is replaced. */
+/* An atomic writer: the bytes go to a temporary file beside `path`, which close() flushes to disk and renames.
+ * Until then `path` is untouched. Exactly one of close and abandon ends a writer; both take NULL.
+ * A device or a pipe (/dev/stdout, /dev/null) is not replaced: the bytes go into it as they come. Where `path` is a
+ * link, the file that it leads to is replaced. */
 typedef struct FileWriter FileWriter;
 CHECKED Status file_writer_open(const char *path, FileWriter **writer);
 CHECKED Status file_writer_append(FileWriter *writer, const void *data, int64_t bytes);
-/* Writes at an absolute offset, without moving the place where append goes on; gaps read as zeros. Not
- * for a device or a pipe: ERROR_FILE. */
+/* Writes at an absolute offset and leaves alone where append goes on; gaps read as zeros. A device or a pipe is an
+ * ERROR_FILE. */
 CHECKED Status file_writer_write_at(FileWriter *writer, int64_t offset, const void *data, int64_t bytes);
 /* On an error the temporary file is gone, and `path` is as it was. */
 CHECKED Status file_writer_close(FileWriter *writer);
@@ -43,9 +43,9 @@ void file_writer_abandon(FileWriter *writer);
 /* Opens, appends and closes in one. */
 CHECKED Status file_write(const char *path, const void *data, int64_t bytes);
 
-/* Paths. `path_join` puts one slash between; an absolute `name` stands alone. `path_name` is what follows the
- * last slash, a part of `path`. */
-CHECKED Status path_join(const char *folder, const char *name, char **joined);
+/* `path_join` puts one slash between folder and name; an absolute `name` stands alone. The caller frees it.
+ * `path_name` is what follows the last slash, a part of `path`. */
+char *path_join(const char *folder, const char *name);
 const char *path_name(const char *path);
 
 /* What a path leads to, links followed. Absent is only what is not there: what cannot be seen for any other
@@ -56,43 +56,26 @@ CHECKED Status path_kind(const char *path, PathKind *kind);
 CHECKED Status path_same(const char *one, const char *other, bool *same);
 bool path_ends_with(const char *path, const char *ending);
 
-/* The path of a file in the user's cache, $XDG_CACHE_HOME/fusebox or ~/.cache/fusebox, which the caller
- * frees; `make` makes the folder. NULL when there is nowhere to keep one. */
-char *path_in_cache(const char *name, bool make);
-
+/* All-zero: no paths. */
 typedef struct {
     char **paths;
-    int64_t count;
+    int64_t count, room;
 } PathList;
-
-/* Every entry of a folder, with the folder before it, sorted bytewise; hidden entries are left out. */
-CHECKED Status directory_list(const char *folder, PathList *list);
-/* What a shell's pattern (* ? [...]) matches, sorted bytewise. No match gives an empty list. */
-CHECKED Status path_glob(const char *pattern, PathList *list);
+void path_list_add(PathList *list, char *path); // takes `path` over
+void path_list_sort(PathList *list);            // bytewise
 void path_list_free(PathList *list);
 
-CHECKED Status directory_make(const char *folder); // with its parents; one that exists is fine
+/* What a shell's pattern (* ? [...]) matches, sorted bytewise. No match gives an empty list. */
+CHECKED Status path_glob(const char *pattern, PathList *list);
 
-/* Takes a folder for this process until it closes `lock`: ERROR_FILE if another holds it. A file system that
- * knows no locks refuses nobody; `lock` is then -1. */
-CHECKED Status directory_lock(const char *folder, int *lock);
+/* ---- for those that work on files by the system's own calls ---- */
 
-/* Removes a file or a folder with all below it, not following symbolic links. What is missing is fine. */
-CHECKED Status directory_remove(const char *folder);
+/* "cannot open PATH: No such file or directory": the reason is errno's. */
+CHECKED Status fail_file(const char *doing, const char *path);
 
-/* Removes a folder that others look for, under the name `folder`.tmp: killed at any time, `folder` is whole
- * or gone. */
-CHECKED Status directory_discard(const char *folder);
-
-/* Replaces a folder as a whole. `directory_stage` makes an empty folder beside `target`, named `target`.tmp
- * (one that an interrupted process left is emptied), and gives its path. When all is written,
- * `directory_publish` flushes every file and folder in it to disk and puts it in the place of `target`,
- * exchanging the two at once where the file system can, and removes the old one. Killed at any time, `target`
- * is the old folder or the new one. (Where exchanging is not supported the old one is for an instant named
- * `target`.old instead.) One process at a time may publish the same target. To give up, directory_remove the
- * stage. */
-CHECKED Status directory_stage(const char *target, char **stage);
-CHECKED Status directory_publish(const char *stage, const char *target);
+/* Flush a file or a folder, or the folder that holds `path`, so that what it holds survives a power cut. */
+CHECKED Status path_flush(const char *path);
+CHECKED Status path_flush_parent(const char *path);
 
 #ifdef __cplusplus
 }

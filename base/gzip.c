@@ -32,9 +32,8 @@ static Status write_compressed(const char *path, const void *data, int64_t bytes
     FileWriter *writer = NULL;
     z_stream stream = {0};
     unsigned char *out = memory_allocate(PIECE);
-    int ready = out ? deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP_WINDOW, MEMORY_LEVEL,
-                                   Z_DEFAULT_STRATEGY)
-                    : Z_MEM_ERROR;
+    int ready = deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, GZIP_WINDOW, MEMORY_LEVEL,
+                             Z_DEFAULT_STRATEGY);
     Status status = ready == Z_OK ? OK : fail(ERROR_MEMORY, "out of host memory to compress %s", path);
     if (!status) status = file_writer_open(path, &writer);
     if (!status) status = deflate_all(&stream, data, bytes, out, writer);

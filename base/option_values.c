@@ -65,7 +65,6 @@ static Status parse_list(const Option *option, const char *text, OptionList *lis
     for (const char *at = text; *at; at++) count += *at == ',';
     if (count > LIST_MOST) return fail(ERROR_USAGE, "expected at most %d numbers", LIST_MOST);
     int64_t *values = memory_array((size_t)count, sizeof *values);
-    if (!values) return fail(ERROR_MEMORY, "no memory left for a list of %" PRId64 " numbers", count);
     for (int64_t i = 0; i < count; i++) {
         size_t length = strcspn(text, ",");
         Status status = parse_integer(option, text, length, &values[i]);
@@ -125,7 +124,6 @@ Status option_store(OptionSet *set, int index, const char *text) {
     case OPTION_CHOICE: return parse_choice(option, text, field);
     case OPTION_TEXT: {
         char *copy = memory_text(text);
-        if (!copy) return fail(ERROR_MEMORY, "no memory left for a text of %zu bytes", strlen(text));
         *(const char **)field = copy;
         replace_owned(set, index, copy);
         return OK;

@@ -13,18 +13,15 @@ static const char *const builtins[] = {"help", "usage", "version"};
 static const char *const builtin_docs[] = {"print this list", "print a short list", "print the version"};
 enum { HELP, USAGE, VERSION, BUILTINS, FIRST_KEY = 256, DOC = 240 };
 
-Status options_open(OptionSet *set, const char *program, const char *version, const char *summary,
-                    const Option *table, int count, void *values) {
+void options_open(OptionSet *set, const char *program, const char *version, const char *summary,
+                  const Option *table, int count, void *values) {
     *set = (OptionSet){program, version, summary, table, count, values, NULL, NULL};
     set->source = memory_array((size_t)count, sizeof *set->source);
     set->owned = memory_array((size_t)count, sizeof *set->owned);
-    if (set->source && set->owned) return OK;
-    options_close(set);
-    return fail(ERROR_MEMORY, "no memory left for %d options", count);
 }
 
 void options_close(OptionSet *set) {
-    for (int i = 0; set->owned && i < set->count; i++) memory_free(set->owned[i]);
+    for (int i = 0; i < set->count; i++) memory_free(set->owned[i]);
     memory_free(set->owned);
     memory_free(set->source);
     *set = (OptionSet){0};
@@ -53,7 +50,6 @@ static bool takes_value(const OptionSet *set, int index) {
 
 const char *option_nearest(const OptionSet *set, const char *text, bool file) {
     const char **names = memory_array((size_t)set->count + BUILTINS, sizeof *names);
-    if (!names) return "help";
     int count = 0;
     for (int i = 0; i < set->count + (file ? 0 : BUILTINS); i++)
         if (name_at(set, i) && !(file && set->table[i].command_line_only)) names[count++] = name_at(set, i);
@@ -138,7 +134,7 @@ static Status look_at(const OptionSet *set, char **argv, int left, int *used, in
     return OK;
 }
 
-/* Refuses what argp would, with better words. `builtin` is the first of those asked for, or -1. */
+/* Refuses what argp would refuse, in better words. `builtin` is the first of those asked for, or -1. */
 static Status look_through(const OptionSet *set, int argc, char **argv, int *builtin) {
     *builtin = -1;
     for (int i = 1; i < argc && *builtin < 0;) {
@@ -248,7 +244,6 @@ static Status answer(const OptionSet *set, int builtin, struct argp_option *opti
         argp_help(&argp, stdout, ARGP_HELP_USAGE, (char *)(uintptr_t)set->program);
     } else {
         char(*docs)[DOC] = memory_array((size_t)set->count, DOC);
-        if (!docs) return fail(ERROR_MEMORY, "no memory left for the help text");
         print_help(set, options, docs);
         memory_free(docs);
     }
@@ -261,7 +256,6 @@ Status options_parse(OptionSet *set, int argc, char **argv, bool *printed) {
     TRY(look_through(set, argc, argv, &builtin));
     size_t room = 2 * (size_t)set->count + BUILTINS + 1;
     struct argp_option *options = memory_array(room, sizeof *options);
-    if (!options) return fail(ERROR_MEMORY, "no memory left for %d options", set->count);
     Parse parse = {set, OK};
     if (builtin >= 0) {
         *printed = true;

@@ -17,7 +17,7 @@ typedef enum {
     OPTION_NUMBER,  // double in [low, high], without the ends where `above` or `below` is set
     OPTION_TEXT,    // const char *, never NULL
     OPTION_LIST,    // OptionList, each number in [least, most], at least one
-    OPTION_CHOICE,  // an enum: the place of the text in `choices`
+    OPTION_CHOICE,  // an enum: which of `choices` the text is, from 0
 } OptionKind;
 
 typedef struct {
@@ -63,8 +63,8 @@ typedef struct {
 } OptionSet;
 
 /* --help, --usage and --version are part of every set; a table must not name them. */
-CHECKED Status options_open(OptionSet *set, const char *program, const char *version, const char *summary,
-                            const Option *table, int count, void *values);
+void options_open(OptionSet *set, const char *program, const char *version, const char *summary,
+                  const Option *table, int count, void *values);
 void options_close(OptionSet *set);
 
 /* Reads the command line. The last of several of the same name wins; --name=VALUE and --name VALUE are the

@@ -13,7 +13,7 @@ void option_text(const OptionSet *set, int index, char *text, size_t room);
 
 void option_write_json(const OptionSet *set, int index, JsonWriter *writer);
 
-/* The place of the option in the table, or -1. */
+/* The option's index in the table, or -1. */
 int option_find(const OptionSet *set, const char *name);
 
 /* The option's name that is nearest to `text`; with `file`, of those that a file may hold. */

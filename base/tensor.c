@@ -36,7 +36,8 @@ Tensor tensor_view(void *data, Dtype dtype, Shape shape) {
 
 Tensor tensor_columns(Tensor t, int64_t first, int64_t count) {
     assert(first >= 0 && count >= 0 && first + count <= tensor_width(t));
-    t.data = (char *)t.data + (size_t)first * dtype_size(t.dtype);
+    /* As a number: while measuring, data is an offset from NULL. */
+    t.data = (void *)((uintptr_t)t.data + (size_t)first * dtype_size(t.dtype));
     t.shape.d[t.shape.rank - 1] = count;
     return t;
 }

@@ -116,7 +116,6 @@ static Status tokenize(const char *text, int64_t length, void **memory, Word **w
     /* Each of the four rules puts at most two spaces beside a character. */
     int64_t room = 9 * (length + 4);
     *memory = memory_allocate((size_t)(room * (int64_t)(2 + sizeof(Word))));
-    if (!*memory) return fail(ERROR_MEMORY, "no memory left for a sentence of %lld bytes", (long long)length);
     *words = *memory;
     Line lines[2] = {{.text = (char *)(*words + room)}, {.text = (char *)(*words + room) + room}};
     unescape(text, length, &lines[0]);
@@ -127,7 +126,7 @@ static Status tokenize(const char *text, int64_t length, void **memory, Word **w
 
 /* ---- counting ---- */
 
-/* Equal words get equal numbers: the place of the first. */
+/* Equal words get equal numbers: the index of the first. */
 static void number_words(const Word *words, int64_t count, const int32_t *known, const Word *known_words,
                          int64_t known_count, int32_t *numbers) {
     for (int64_t i = 0; i < count; i++) {
@@ -160,7 +159,6 @@ static int64_t matches(const int32_t *words, int64_t count, const int32_t *refer
 static Status count_ngrams(Bleu *bleu, const Word *words, int64_t count, const Word *reference,
                            int64_t reference_count) {
     int32_t *numbers = memory_array((size_t)(count + reference_count) + 1, sizeof *numbers + sizeof(bool));
-    if (!numbers) return fail(ERROR_MEMORY, "no memory left for the words of a sentence");
     int32_t *others = numbers + count;
     bool *used = (bool *)(others + reference_count);
     number_words(words, count, NULL, NULL, 0, numbers);

@@ -1,7 +1,5 @@
 #include "data/corpus.h"
 
-#include "base/memory.h"
-
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,17 +28,6 @@ static Status find_root(char *path, bool *found) {
     return OK;
 }
 
-static Status append(PathList *all, PathList *some) {
-    if (some->count == 0) return OK;
-    char **grown = memory_resize(all->paths, (size_t)(all->count + some->count) * sizeof *grown);
-    if (!grown) return fail(ERROR_MEMORY, "out of host memory to list the built-in corpus");
-    memcpy(grown + all->count, some->paths, (size_t)some->count * sizeof *grown);
-    all->paths = grown;
-    all->count += some->count;
-    some->count = 0; // the strings have moved
-    return OK;
-}
-
 Status corpus_list(PathList *texts) {
     *texts = (PathList){0};
     char root[PATH_MAX] = "";
@@ -51,14 +38,15 @@ Status corpus_list(PathList *texts) {
     if (!found && getcwd(root, sizeof root)) TRY(find_root(root, &found));
     if (!found)
         return fail(ERROR_FILE,
-                    "the built-in corpus is fusebox's own checkout, and it is not here; name a text with "
+                    "the built-in corpus is fusebox's own checkout, which was not found; name a text with "
                     "--data=FILE");
     for (int i = 0; i < PATTERNS; i++) {
         char pattern[PATH_MAX + 64];
         snprintf(pattern, sizeof pattern, "%s/%s", root, patterns[i]);
         PathList some = {0};
         Status status = path_glob(pattern, &some);
-        if (!status) status = append(texts, &some);
+        for (int64_t k = 0; k < some.count; k++) path_list_add(texts, some.paths[k]);
+        some.count = 0; // the paths have moved
         path_list_free(&some);
         if (status) {
             path_list_free(texts);

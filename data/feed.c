@@ -31,8 +31,8 @@ static Status open_pairs(const FeedOptions *o, const char *data, PairSource **pa
     char *source, *target;
     if (!o->tokenizer)
         return fail(ERROR_USAGE,
-                    "sentence pairs need a tokenizer; name one with --tokenizer=FOLDER, or train "
-                    "one with --train-tokenizer=N");
+                    "sentence pairs need a tokenizer; name one with --tokenizer=FOLDER, or train one with "
+                    "--train-tokenizer=N");
     TRY(pairs_split_names(data, &source, &target));
     Status status = pairs_open(&(PairOptions){source, target, o->tokenizer, o->seq}, pairs);
     memory_free(source);
@@ -82,8 +82,8 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
     return loader_open(&options, loader);
 }
 
-/* A source or pairs, whichever the kind of feed has. A tokenizer that cannot mask is told of before a text is
- * read with it, or found to need one. */
+/* A source or pairs, whichever the kind of feed has. A tokenizer that cannot mask is reported before any text is read
+ * with it, and before a text turns out to need one. */
 static Status open_data(const FeedOptions *o, const char *data, TokenSource **source, PairSource **pairs) {
     MaskRule rule;
     if (o->kind == FEED_PAIRS) return open_pairs(o, data, pairs);
@@ -113,12 +113,14 @@ static Status open_all(const FeedOptions *o, Feed *feed) {
     } else if (o->validate) {
         train.length = rows - rows / 10;
         if (feed->pairs && train.length == rows)
-            return fail(ERROR_FORMAT,
-                        "a tenth of %lld pairs is none to validate on; name others with "
-                        "--val-data, or do without with --val-every=0",
-                        (long long)rows);
+            return fail(
+                ERROR_FORMAT,
+                "too few pairs (%lld) to hold out a tenth for validation; name others with --val-data, "
+                "or do without validation: --val-every=0",
+                (long long)rows);
         Status status = open_loader(o, (Part){feed->source, feed->pairs, train.length, 0, false}, &feed->val);
-        TRY(fail_at(status, "the last tenth of --data, for validation (--val-every=0 does without)"));
+        TRY(fail_at(status,
+                    "the last tenth of --data, held out for validation (--val-every=0 turns it off)"));
     }
     return open_loader(o, train, &feed->train);
 }

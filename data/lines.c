@@ -20,10 +20,6 @@ Status lines_open(const char *path, Lines *lines) {
     int64_t count = 0;
     for (const char *at = text; at < end; at = next, count++) line_at(at, end, &next);
     lines->list = memory_array((size_t)count, sizeof *lines->list);
-    if (!lines->list) {
-        lines_close(lines);
-        return fail(ERROR_MEMORY, "no memory left for the %lld lines of %s", (long long)count, path);
-    }
     for (const char *at = text; at < end; at = next) lines->list[lines->count++] = line_at(at, end, &next);
     return OK;
 }

@@ -133,23 +133,18 @@ static Status allocate(Loader *loader) {
     loader->slot_count = o->hold + (o->workers ? o->workers + 1 : 0);
     loader->slots = memory_array((size_t)loader->slot_count, sizeof *loader->slots);
     loader->threads = memory_array((size_t)o->workers, sizeof *loader->threads);
-    bool complete = loader->slots && loader->threads;
-    for (int i = 0; complete && i < loader->slot_count; i++) {
+    for (int i = 0; i < loader->slot_count; i++) {
         loader->slots[i].memory = o->buffers.allocate(o->buffers.context, (size_t)loader->maker.bytes);
-        complete = loader->slots[i].memory != NULL;
+        if (!loader->slots[i].memory)
+            return fail(ERROR_MEMORY, "no memory left for %d batches of %lld x %lld tokens",
+                        loader->slot_count, (long long)o->batch, (long long)o->seq);
     }
-    if (complete) return OK;
-    return fail(ERROR_MEMORY, "no memory left for %d batches of %lld x %lld tokens", loader->slot_count,
-                (long long)o->batch, (long long)o->seq);
+    return OK;
 }
 
 Status loader_start(const LoaderOptions *options, BatchMaker maker, Loader **loader) {
     *loader = NULL;
     Loader *l = memory_allocate(sizeof *l);
-    if (!l) {
-        maker.release(maker.context);
-        return fail(ERROR_MEMORY, "no memory left for the loader");
-    }
     l->maker = maker;
     l->options = *options;
     if (!l->options.hold) l->options.hold = 1;
@@ -174,7 +169,7 @@ void loader_close(Loader *loader) {
     pthread_cond_broadcast(&loader->room);
     pthread_mutex_unlock(&loader->mutex);
     for (int i = 0; i < loader->started; i++) pthread_join(loader->threads[i], NULL);
-    for (int i = 0; loader->slots && i < loader->slot_count; i++) {
+    for (int i = 0; i < loader->slot_count; i++) {
         status_free(loader->slots[i].status);
         if (loader->slots[i].memory)
             loader->options.buffers.release(loader->options.buffers.context, loader->slots[i].memory);

@@ -11,7 +11,7 @@
 enum {
     SIZE_BITS = 12, // of a length in steps, in a sorting key
     SIZE_MOST = (1 << SIZE_BITS) - 1,
-    PLACE_BITS = 40, // of a pair's place in the shuffled epoch
+    INDEX_BITS = 40, // of a pair's index in the shuffled epoch
 };
 
 /* What a maker of pair batches keeps. */
@@ -38,16 +38,16 @@ static int compare_keys(const void *left, const void *right) {
 /* Sorts the epoch's shuffled pairs by length of target, then of source, in steps; equals stay shuffled. */
 static void plan_epoch(PairBatches *p, int64_t epoch) {
     const LoaderOptions *o = &p->options;
-    for (int64_t place = 0; place < p->count; place++) {
-        int64_t lengths[2], pair = random_permute(o->seed, (uint64_t)epoch, p->count, place);
+    for (int64_t index = 0; index < p->count; index++) {
+        int64_t lengths[2], pair = random_permute(o->seed, (uint64_t)epoch, p->count, index);
         for (int side = 0; side < 2; side++) pairs_sentence(o->pairs, side, o->first + pair, &lengths[side]);
-        p->keys[place] = (uint64_t)steps_of(lengths[1]) << (SIZE_BITS + PLACE_BITS) |
-                         (uint64_t)steps_of(lengths[0]) << PLACE_BITS | (uint64_t)place;
+        p->keys[index] = (uint64_t)steps_of(lengths[1]) << (SIZE_BITS + INDEX_BITS) |
+                         (uint64_t)steps_of(lengths[0]) << INDEX_BITS | (uint64_t)index;
     }
     qsort(p->keys, (size_t)p->count, sizeof *p->keys, compare_keys);
     for (int64_t i = 0; i < p->count; i++) {
-        int64_t place = (int64_t)(p->keys[i] & ((1ull << PLACE_BITS) - 1));
-        p->order[i] = random_permute(o->seed, (uint64_t)epoch, p->count, place);
+        int64_t index = (int64_t)(p->keys[i] & ((1ull << INDEX_BITS) - 1));
+        p->order[i] = random_permute(o->seed, (uint64_t)epoch, p->count, index);
     }
     p->epoch = epoch;
 }
@@ -100,7 +100,6 @@ static Status make_pairs(void *context, int64_t position, void *memory, Batch *b
     const LoaderOptions *o = &p->options;
     PairTokens special = pairs_special(o->pairs);
     int64_t *chosen = memory_array((size_t)o->batch, sizeof *chosen);
-    if (!chosen) return fail(ERROR_MEMORY, "no memory left for a batch's pairs");
     int64_t count = choose_pairs(p, position / o->batch, chosen);
     int64_t S = row_width(o, 0, chosen, count), T = row_width(o, 1, chosen, count), length;
     int32_t *inputs = memory, *targets = inputs + o->batch * T, *source = targets + o->batch * T;
@@ -136,7 +135,6 @@ static Status count_pairs(void *context, int64_t position, int64_t *targets) {
     PairBatches *p = context;
     const LoaderOptions *o = &p->options;
     int64_t *chosen = memory_array((size_t)o->batch, sizeof *chosen);
-    if (!chosen) return fail(ERROR_MEMORY, "no memory left for a batch's pairs");
     int64_t count = choose_pairs(p, position / o->batch, chosen), length;
     *targets = 0;
     for (int64_t row = 0; row < count; row++) {
@@ -159,22 +157,17 @@ static void release_pairs(void *context) {
 
 static Status new_batches(const LoaderOptions *o, PairBatches **batches) {
     int64_t count = o->length ? o->length : pairs_count(o->pairs) - o->first;
-    if (o->first < 0 || count < 1 || count > pairs_count(o->pairs) - o->first || count >> PLACE_BITS)
-        return fail(ERROR_INTERNAL, "the part of the data from pair %lld on, %lld pairs long, is not there",
+    if (o->first < 0 || count < 1 || count > pairs_count(o->pairs) - o->first || count >> INDEX_BITS)
+        return fail(ERROR_INTERNAL, "the part of the data from pair %lld on, %lld pairs long, is out of range",
                     (long long)o->first, (long long)o->length);
     PairBatches *p = memory_allocate(sizeof *p);
-    if (!p) return fail(ERROR_MEMORY, "no memory left for the loader");
     *p = (PairBatches){
         .options = *o, .count = count, .batches = (count + o->batch - 1) / o->batch, .epoch = -1};
     pthread_mutex_init(&p->lock, NULL);
     p->order = memory_array((size_t)count, sizeof *p->order);
     p->keys = memory_array((size_t)count, sizeof *p->keys);
-    if (p->order && p->keys) {
-        *batches = p;
-        return OK;
-    }
-    release_pairs(p);
-    return fail(ERROR_MEMORY, "no memory left to sort %lld pairs", (long long)count);
+    *batches = p;
+    return OK;
 }
 
 Status loader_open_pairs(const LoaderOptions *options, Loader **loader) {
@@ -198,7 +191,6 @@ Status pairs_padding(const PairSource *pairs, int64_t batch, uint64_t seed, Pair
     PairBatches *p = NULL;
     *padding = (PairPadding){0};
     int64_t *chosen = memory_array((size_t)batch, sizeof *chosen);
-    if (!chosen) return fail(ERROR_MEMORY, "no memory left for a batch's pairs");
     Status status = new_batches(&options, &p);
     for (int64_t number = 0; !status && number < p->batches; number++) {
         int64_t count = choose_pairs(p, number, chosen), length;

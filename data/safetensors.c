@@ -31,10 +31,6 @@ int64_t safetensors_type_size(SafetensorsType type) {
     return types[type].size;
 }
 
-static Status fail_memory(const char *path) {
-    return fail(ERROR_MEMORY, "no memory left for the header of %s", path);
-}
-
 /* ---- one tensor of a header ---- */
 
 static Status parse_type(const json_t *value, const SafetensorsPart *part, SafetensorsEntry *entry) {
@@ -104,9 +100,7 @@ static Status parse_notes(Safetensors *file, const json_t *metadata, const Safet
     if (!metadata) return OK;
     if (!json_is_object(metadata)) return fail(ERROR_FORMAT, "%s: __metadata__ is not an object", part->path);
     size_t room = (size_t)file->note_count + json_object_size(metadata);
-    SafetensorsNote *notes = memory_resize(file->notes, room * sizeof *notes);
-    if (!notes) return fail_memory(part->path);
-    file->notes = notes;
+    SafetensorsNote *notes = file->notes = memory_resize(file->notes, room * sizeof *notes);
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
@@ -118,15 +112,15 @@ static Status parse_notes(Safetensors *file, const json_t *metadata, const Safet
 }
 
 /* Empty tensors lie anywhere between others, so they come before the one that begins where they do. */
-static int compare_places(const void *a, const void *b) {
+static int compare_offsets(const void *a, const void *b) {
     const SafetensorsEntry *x = a, *y = b;
     if (x->data != y->data) return x->data < y->data ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Sorts a part's entries by place and demands that they cover its bytes exactly. */
+/* Sorts a part's entries by where they lie and demands that they cover its bytes exactly. */
 static Status check_cover(SafetensorsEntry *entries, int64_t count, const SafetensorsPart *part) {
-    if (count) qsort(entries, (size_t)count, sizeof *entries, compare_places);
+    if (count) qsort(entries, (size_t)count, sizeof *entries, compare_offsets);
     int64_t covered = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t begin = entries[i].data - part->data;
@@ -147,9 +141,7 @@ static Status parse_entries(Safetensors *file, SafetensorsPart *part) {
     const json_t *metadata = json_object_get(part->header, "__metadata__");
     TRY(parse_notes(file, metadata, part));
     size_t room = (size_t)file->count + json_object_size(part->header);
-    SafetensorsEntry *entries = memory_resize(file->entries, room * sizeof *entries);
-    if (!entries) return fail_memory(part->path);
-    file->entries = entries;
+    SafetensorsEntry *entries = file->entries = memory_resize(file->entries, room * sizeof *entries);
     int64_t first = file->count;
     const char *name;
     json_t *value;
@@ -186,13 +178,9 @@ static Status parse_header(SafetensorsPart *part, const uint8_t *data, int64_t s
 }
 
 Status safetensors_add(Safetensors *file, const uint8_t *data, int64_t size, const char *path) {
-    SafetensorsPart *parts = memory_resize(file->parts, ((size_t)file->part_count + 1) * sizeof *parts);
-    if (!parts) return fail_memory(path);
-    file->parts = parts;
-    SafetensorsPart *part = &parts[file->part_count];
+    file->parts = memory_resize(file->parts, ((size_t)file->part_count + 1) * sizeof *file->parts);
+    SafetensorsPart *part = &file->parts[file->part_count++];
     *part = (SafetensorsPart){.path = memory_text(path)};
-    file->part_count++;
-    if (!part->path) return fail_memory(path);
     TRY(parse_header(part, data, size));
     return parse_entries(file, part);
 }
@@ -200,12 +188,8 @@ Status safetensors_add(Safetensors *file, const uint8_t *data, int64_t size, con
 Status safetensors_add_file(Safetensors *file, const char *path) {
     FileMap map;
     TRY(file_map(path, &map));
-    int before = file->part_count;
     Status status = safetensors_add(file, map.data, map.size, path);
-    if (file->part_count > before)
-        file->parts[before].map = map;
-    else
-        file_unmap(&map);
+    file->parts[file->part_count - 1].map = map;
     return status;
 }
 
@@ -215,7 +199,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const SafetensorsEntry *)a)->name, ((const SafetensorsEntry *)b)->name);
 }
 
-Status safetensors_finish(Safetensors *file, const char *path) {
+Status safetensors_sort(Safetensors *file, const char *path) {
     if (file->count) qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_names);
     for (int64_t i = 1; i < file->count; i++)
         if (strcmp(file->entries[i - 1].name, file->entries[i].name) == 0)
@@ -223,29 +207,24 @@ Status safetensors_finish(Safetensors *file, const char *path) {
     return OK;
 }
 
-Status safetensors_new(Safetensors **file, const char *path) {
-    *file = memory_allocate(sizeof **file);
-    return *file ? OK : fail_memory(path);
+Status safetensors_finish(Status status, Safetensors *filled, Safetensors **file) {
+    *file = status ? NULL : filled;
+    if (status) safetensors_close(filled);
+    return status;
 }
 
 Status safetensors_parse(const uint8_t *data, int64_t size, const char *name, Safetensors **file) {
-    TRY(safetensors_new(file, name));
-    Status status = safetensors_add(*file, data, size, name);
-    if (!status) status = safetensors_finish(*file, name);
-    if (!status) return OK;
-    safetensors_close(*file);
-    *file = NULL;
-    return status;
+    Safetensors *filled = memory_allocate(sizeof *filled);
+    Status status = safetensors_add(filled, data, size, name);
+    if (!status) status = safetensors_sort(filled, name);
+    return safetensors_finish(status, filled, file);
 }
 
 Status safetensors_open(const char *path, Safetensors **file) {
-    TRY(safetensors_new(file, path));
-    Status status = safetensors_add_file(*file, path);
-    if (!status) status = safetensors_finish(*file, path);
-    if (!status) return OK;
-    safetensors_close(*file);
-    *file = NULL;
-    return status;
+    Safetensors *filled = memory_allocate(sizeof *filled);
+    Status status = safetensors_add_file(filled, path);
+    if (!status) status = safetensors_sort(filled, path);
+    return safetensors_finish(status, filled, file);
 }
 
 void safetensors_close(Safetensors *file) {

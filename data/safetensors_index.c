@@ -34,8 +34,7 @@ static Status collect_shards(const json_t *map, const char *path, const char **s
 
 /* Adds one shard; each of its tensors must be said to be there. */
 static Status add_shard(Safetensors *file, const json_t *map, const char *folder, const char *shard) {
-    char *path;
-    TRY(path_join(folder, shard, &path));
+    char *path = path_join(folder, shard);
     int64_t first = file->count;
     Status status = safetensors_add_file(file, path);
     for (int64_t i = first; !status && i < file->count; i++) {
@@ -51,13 +50,12 @@ static Status add_shard(Safetensors *file, const json_t *map, const char *folder
 static Status add_shards(Safetensors *file, const json_t *map, const char *folder, const char *index) {
     if (!json_is_object(map)) return fail(ERROR_FORMAT, "%s has no weight_map", index);
     const char **shards = memory_array(SHARD_LIMIT, sizeof *shards);
-    if (!shards) return fail(ERROR_MEMORY, "no memory left for %s", index);
     int count;
     Status status = collect_shards(map, index, shards, &count);
     for (int i = 0; !status && i < count; i++) status = add_shard(file, map, folder, shards[i]);
     memory_free(shards);
-    if (!status) status = safetensors_finish(file, index);
-    if (status) return status;
+    TRY(status);
+    TRY(safetensors_sort(file, index));
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)map, name, value) {
@@ -71,22 +69,18 @@ static Status add_shards(Safetensors *file, const json_t *map, const char *folde
 static Status open_index(const char *folder, const char *path, Safetensors **file) {
     json_t *root = NULL;
     TRY(json_read(path, INDEX_LIMIT, &root));
-    Status status = safetensors_new(file, path);
-    if (!status) status = add_shards(*file, json_object_get(root, "weight_map"), folder, path);
+    Safetensors *filled = memory_allocate(sizeof *filled);
+    Status status = add_shards(filled, json_object_get(root, "weight_map"), folder, path);
     json_decref(root);
-    if (!status) return OK;
-    safetensors_close(*file);
-    *file = NULL;
-    return status;
+    return safetensors_finish(status, filled, file);
 }
 
 Status safetensors_open_folder(const char *folder, Safetensors **file) {
     *file = NULL;
-    char *single = NULL, *index = NULL;
-    Status status = path_join(folder, "model.safetensors", &single);
-    if (!status) status = path_join(folder, "model.safetensors.index.json", &index);
+    char *single = path_join(folder, "model.safetensors");
+    char *index = path_join(folder, "model.safetensors.index.json");
     PathKind whole = PATH_ABSENT, parts = PATH_ABSENT;
-    if (!status) status = path_kind(single, &whole);
+    Status status = path_kind(single, &whole);
     if (!status) status = path_kind(index, &parts);
     if (!status) status = !whole && parts ? open_index(folder, index, file) : safetensors_open(single, file);
     memory_free(single);

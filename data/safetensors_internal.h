@@ -23,13 +23,14 @@ struct Safetensors {
     int64_t count, note_count;
 };
 
-CHECKED Status safetensors_new(Safetensors **file, const char *path);
-
-/* Parses one more part and appends its entries, in the order of their places. */
+/* Parses one more part and appends its entries, in the order in which they lie. */
 CHECKED Status safetensors_add(Safetensors *file, const uint8_t *data, int64_t size, const char *path);
 CHECKED Status safetensors_add_file(Safetensors *file, const char *path);
 
 /* Sorts the entries of all parts by name; none may come twice. */
-CHECKED Status safetensors_finish(Safetensors *file, const char *path);
+CHECKED Status safetensors_sort(Safetensors *file, const char *path);
+
+/* Hands `filled` on, or closes it where `status` says that it could not be filled. */
+CHECKED Status safetensors_finish(Status status, Safetensors *filled, Safetensors **file);
 
 #endif

@@ -12,22 +12,23 @@ struct SafetensorsWriter {
     char *path;
 };
 
-/* One entry of the header. `place` is where its elements begin, and then where they end. */
-static Status describe_entry(json_t *header, const SafetensorsEntry *entry, int64_t *place) {
-    int64_t bytes = safetensors_type_size(entry->type), begin = *place;
+/* One entry of the header. `offset` is where its elements begin, and then where they end. */
+static Status describe_entry(json_t *header, const SafetensorsEntry *entry, int64_t *offset) {
+    int64_t bytes = safetensors_type_size(entry->type), begin = *offset;
     json_t *shape = json_array();
-    bool failed = !shape;
-    for (int i = 0; !failed && i < entry->rank; i++)
-        failed = json_array_append_new(shape, json_integer(entry->d[i])) != 0 ||
-                 checked_multiply(bytes, entry->d[i], &bytes);
-    if (failed || checked_add(begin, bytes, place)) {
+    bool overflow = false;
+    for (int i = 0; i < entry->rank; i++) {
+        json_array_append_new(shape, json_integer(entry->d[i]));
+        overflow |= checked_multiply(bytes, entry->d[i], &bytes);
+    }
+    if (overflow || checked_add(begin, bytes, offset)) {
         json_decref(shape);
         return fail(ERROR_MEMORY, "tensor '%s' is too large to be written", entry->name);
     }
     json_t *value = json_pack("{s:s, s:o, s:[I, I]}", "dtype", safetensors_type_name(entry->type), "shape",
-                              shape, "data_offsets", (json_int_t)begin, (json_int_t)*place);
+                              shape, "data_offsets", (json_int_t)begin, (json_int_t)*offset);
     if (json_object_set_new(header, entry->name, value) == 0) return OK;
-    return fail(ERROR_MEMORY, "no memory left for the header entry of '%s'", entry->name);
+    return fail(ERROR_INTERNAL, "the name of tensor '%s' is not UTF-8", entry->name);
 }
 
 static Status describe(json_t *header, const SafetensorsEntry *entries, int64_t count,
@@ -36,7 +37,7 @@ static Status describe(json_t *header, const SafetensorsEntry *entries, int64_t 
     bool failed = json_object_set_new(header, "__metadata__", metadata) != 0;
     for (int64_t i = 0; i < note_count; i++)
         failed = json_object_set_new(metadata, notes[i].key, json_string(notes[i].value)) != 0 || failed;
-    if (failed) return fail(ERROR_INTERNAL, "the metadata is not UTF-8, or no memory is left for it");
+    if (failed) return fail(ERROR_INTERNAL, "the metadata is not UTF-8");
     *bytes = 0;
     for (int64_t i = 0; i < count; i++) TRY(describe_entry(header, &entries[i], bytes));
     return OK;
@@ -45,8 +46,7 @@ static Status describe(json_t *header, const SafetensorsEntry *entries, int64_t 
 /* Length and text, the text padded so that the elements begin at a multiple of 8 bytes. */
 static Status write_header(FileWriter *file, const json_t *header) {
     size_t length = json_dumpb(header, NULL, 0, JSON_COMPACT), padded = (length + 7) / 8 * 8;
-    uint8_t *text = length ? memory_allocate(8 + padded) : NULL;
-    if (!text) return fail(ERROR_MEMORY, "no memory left for the header");
+    uint8_t *text = memory_allocate(8 + padded);
     memset(text + 8, ' ', padded);
     for (int i = 0; i < 8; i++) text[i] = (uint8_t)(padded >> 8 * i);
     Status status = OK;
@@ -62,11 +62,9 @@ Status safetensors_writer_open(const char *path, const SafetensorsEntry *entries
                                const SafetensorsNote *notes, int64_t note_count, SafetensorsWriter **writer) {
     *writer = NULL;
     SafetensorsWriter *w = memory_allocate(sizeof *w);
+    w->path = memory_text(path);
     json_t *header = json_object();
-    Status status = OK;
-    if (!w || !header || !(w->path = memory_text(path)))
-        status = fail(ERROR_MEMORY, "no memory left for the header of %s", path);
-    if (!status) status = fail_at(describe(header, entries, count, notes, note_count, &w->left), "%s", path);
+    Status status = fail_at(describe(header, entries, count, notes, note_count, &w->left), "%s", path);
     if (!status) status = file_writer_open(path, &w->file);
     if (!status) status = write_header(w->file, header);
     json_decref(header);

@@ -1,131 +1,79 @@
 #include "data/tokenizer.h"
 
-#include "base/files.h"
 #include "base/memory.h"
-#include "data/tokenizer_internal.h"
+#include "data/bpe.h"
+#include "data/tokenizer_load.h"
+#include "data/tokenizer_save.h"
 #include "data/wordpiece.h"
 
 #include <string.h>
 
-static Status fail_memory(void) {
-    return fail(ERROR_MEMORY, "no memory left for the tokenizer");
-}
+/* What is done differently by each kind. The bytes have no pieces. */
+static const struct {
+    const char *name;
+    Status (*piece_end)(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end);
+    void (*encode)(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list);
+    Status (*save)(const Tokenizer *tokenizer, const char *folder);
+} kinds[] = {
+    [TOKENIZER_BYTES] = {"bytes", NULL, NULL, tokenizer_save_bytes},
+    [TOKENIZER_BPE] = {"bpe", bpe_piece_end, bpe_encode, tokenizer_save_bpe},
+    [TOKENIZER_WORDPIECE] = {"wordpiece", wordpiece_piece_end, wordpiece_encode, tokenizer_save_wordpiece},
+};
+
+enum {
+    CACHED_BYTES = 31, // the longest piece that is remembered
+    CACHED_IDS = 7,
+    CACHE_SLOTS = 1 << 14, // direct-mapped
+};
+
+/* A piece met before and its ids: one cache line. `length` is 0 in an unused slot. */
+typedef struct CachedPiece {
+    uint8_t bytes[CACHED_BYTES], length;
+    int32_t count, ids[CACHED_IDS];
+} CachedPiece;
 
 /* ---- opening ---- */
 
-static Status open_bytes(Tokenizer *tokenizer) {
-    tokenizer->kind = TOKENIZER_BYTES;
-    tokenizer->vocab = 256;
-    tokenizer->end_of_text = -1;
-    tokenizer->hash = 256;
-    tokenizer->pool = memory_allocate(256);
-    tokenizer->starts = memory_array(257, sizeof *tokenizer->starts);
-    if (!tokenizer->pool || !tokenizer->starts) return fail_memory();
-    for (int i = 0; i < 256; i++) tokenizer->pool[i] = (uint8_t)i;
-    for (int i = 0; i <= 256; i++) tokenizer->starts[i] = i;
-    return OK;
-}
-
-/* The files that may describe a tokenizer, with their folder before them. */
-typedef struct {
-    char *config, *vocab, *merges, *whole, *lines;
-    bool has_config, has_merges, has_whole, has_lines; // has_merges: the vocabulary, too
-} TokenizerPaths;
-
-static void paths_free(TokenizerPaths *paths) {
-    memory_free(paths->config);
-    memory_free(paths->vocab);
-    memory_free(paths->merges);
-    memory_free(paths->whole);
-    memory_free(paths->lines);
-}
-
-static Status look_for(const char *path, bool *there) {
-    PathKind kind;
-    TRY(path_kind(path, &kind));
-    *there = kind != PATH_ABSENT;
-    return OK;
-}
-
-static Status paths_find(const char *folder, TokenizerPaths *paths) {
-    TRY(path_join(folder, "tokenizer_config.json", &paths->config));
-    TRY(path_join(folder, "vocab.json", &paths->vocab));
-    TRY(path_join(folder, "merges.txt", &paths->merges));
-    TRY(path_join(folder, "vocab.txt", &paths->lines));
-    TRY(path_join(folder, "tokenizer.json", &paths->whole));
-    bool has_vocab;
-    TRY(look_for(paths->config, &paths->has_config));
-    TRY(look_for(paths->vocab, &has_vocab));
-    TRY(look_for(paths->merges, &paths->has_merges));
-    TRY(look_for(paths->whole, &paths->has_whole));
-    TRY(look_for(paths->lines, &paths->has_lines));
-    paths->has_merges = paths->has_merges && has_vocab;
-    return OK;
-}
-
-static Status open_folder(Tokenizer *tokenizer, const char *folder, const TokenizerPaths *paths) {
-    bool bytes = false;
-    if (paths->has_config) TRY(load_is_bytes(paths->config, &bytes));
-    if (bytes) return open_bytes(tokenizer);
-    if (paths->has_merges)
-        TRY(load_vocab_and_merges(tokenizer, paths->vocab, paths->merges));
-    else if (paths->has_whole)
-        TRY(load_tokenizer_json(tokenizer, paths->whole));
-    else if (paths->has_lines)
-        TRY(load_vocab_lines(tokenizer, paths->lines, paths->config));
-    else
-        return fail(ERROR_FILE,
-                    "no tokenizer in %s: it should be \"bytes\" or a folder with vocab.json and merges.txt, "
-                    "with tokenizer.json or with vocab.txt",
-                    folder);
-    if (tokenizer->kind == TOKENIZER_BPE) TRY(splitter_open(&tokenizer->splitter));
-    tokenizer->cache = memory_array(CACHE_SLOTS, sizeof *tokenizer->cache);
-    return tokenizer->cache ? OK : fail_memory();
+/* Hands the tokenizer on, or frees it where it could not be filled. */
+static Status finish(Status status, Tokenizer *filled, Tokenizer **tokenizer) {
+    *tokenizer = status ? NULL : filled;
+    if (status) tokenizer_free(filled);
+    return status;
 }
 
 Status tokenizer_open(const char *path, Tokenizer **tokenizer) {
+    Tokenizer *t = tokenizer_new();
+    if (path && strcmp(path, "bytes") != 0) return finish(tokenizer_load_folder(t, path), t, tokenizer);
+    tokenizer_load_bytes(t);
+    return finish(OK, t, tokenizer);
+}
+
+Status tokenizer_train(const PathList *texts, int64_t vocab, Tokenizer **tokenizer) {
     *tokenizer = NULL;
-    Tokenizer *t = memory_allocate(sizeof *t);
-    if (!t) return fail_memory();
-    special_clear(t);
-    Status status;
-    if (!path || strcmp(path, "bytes") == 0) {
-        status = open_bytes(t);
-    } else {
-        TokenizerPaths paths = {0};
-        status = paths_find(path, &paths);
-        if (!status) status = open_folder(t, path, &paths);
-        paths_free(&paths);
-    }
-    if (status)
-        tokenizer_free(t);
-    else
-        *tokenizer = t;
-    return status;
+    if (vocab < TRAINED_LEAST || vocab > VOCAB_LIMIT)
+        return fail(ERROR_USAGE, "a tokenizer of %lld tokens cannot be trained: %d to %d are possible",
+                    (long long)vocab, TRAINED_LEAST, VOCAB_LIMIT);
+    Tokenizer *t = tokenizer_new();
+    return finish(bpe_train(t, texts, vocab), t, tokenizer);
 }
 
 void tokenizer_free(Tokenizer *tokenizer) {
     if (!tokenizer) return;
-    splitter_free(tokenizer->splitter);
+    bpe_free(tokenizer->bpe);
     wordpiece_free(tokenizer->wordpiece);
-    memory_free(tokenizer->pairs.slots);
     memory_free(tokenizer->pool);
     memory_free(tokenizer->starts);
     memory_free(tokenizer->spelled);
-    memory_free(tokenizer->merges);
     memory_free(tokenizer->cache);
-    memory_free(tokenizer->scratch);
     memory_free(tokenizer);
 }
 
 Status tokenizer_present(const char *folder, bool *present) {
-    TokenizerPaths paths = {0};
-    *present = false;
-    Status status = paths_find(folder, &paths);
-    if (!status && paths.has_config) status = load_is_bytes(paths.config, present);
-    if (!status && !*present) *present = paths.has_merges || paths.has_whole || paths.has_lines;
-    paths_free(&paths);
-    return status;
+    return tokenizer_load_present(folder, present);
+}
+
+Status tokenizer_save(const Tokenizer *tokenizer, const char *folder) {
+    return kinds[tokenizer->kind].save(tokenizer, folder);
 }
 
 int32_t tokenizer_vocab(const Tokenizer *tokenizer) {
@@ -134,51 +82,24 @@ int32_t tokenizer_vocab(const Tokenizer *tokenizer) {
 int32_t tokenizer_end_of_text(const Tokenizer *tokenizer) {
     return tokenizer->end_of_text;
 }
+int32_t tokenizer_special(const Tokenizer *tokenizer, SpecialToken token) {
+    return tokenizer->special[token];
+}
 uint64_t tokenizer_hash(const Tokenizer *tokenizer) {
     return tokenizer->hash;
 }
 const char *tokenizer_name(const Tokenizer *tokenizer) {
-    static const char *const names[] = {"bytes", "bpe", "wordpiece"};
-    return names[tokenizer->kind];
-}
-
-/* ---- special tokens ---- */
-
-int32_t tokenizer_special(const Tokenizer *tokenizer, SpecialToken token) {
-    return tokenizer->special[token];
-}
-
-void special_clear(Tokenizer *tokenizer) {
-    for (int i = 0; i < SPECIAL_COUNT; i++) tokenizer->special[i] = -1;
-}
-
-void special_take(Tokenizer *tokenizer, const char *name, int32_t id) {
-    static const char *const names[SPECIAL_COUNT][2] = {
-        {"[PAD]", "<pad>"}, {"[CLS]", "<s>"}, {"[SEP]", "</s>"}, {"[UNK]", "<unk>"}, {"[MASK]", "<mask>"}};
-    for (int i = 0; i < SPECIAL_COUNT; i++)
-        if (strcmp(name, names[i][0]) == 0 || strcmp(name, names[i][1]) == 0) tokenizer->special[i] = id;
+    return kinds[tokenizer->kind].name;
 }
 
 /* ---- encoding ---- */
 
-Status token_list_add(TokenList *list, int32_t id) {
-    TRY(token_list_reserve(list, 1));
-    list->ids[list->count++] = id;
-    return OK;
-}
-
-void token_list_free(TokenList *list) {
-    memory_free(list->ids);
-    *list = (TokenList){0};
-}
-
-static Status append_bytes(const uint8_t *text, int64_t length, TokenList *list) {
-    TRY(token_list_reserve(list, length));
+static void append_bytes(const uint8_t *text, int64_t length, TokenList *list) {
+    token_list_reserve(list, length);
     for (int64_t i = 0; i < length; i++) list->ids[list->count++] = text[i];
-    return OK;
 }
 
-/* The place of a short piece in the cache. `key` is the piece, zeros, and its length in the last byte. */
+/* The slot of a short piece in the cache. `key` is the piece, zeros, and its length in the last byte. */
 static CachedPiece *cache_slot(const Tokenizer *tokenizer, const uint8_t key[CACHED_BYTES + 1]) {
     uint64_t words[4], mixed = 0;
     memcpy(words, key, sizeof words);
@@ -189,63 +110,29 @@ static CachedPiece *cache_slot(const Tokenizer *tokenizer, const uint8_t key[CAC
     return &tokenizer->cache[mixed % CACHE_SLOTS];
 }
 
-static Status encode_piece(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
-    return tokenizer->kind == TOKENIZER_BPE ? merge_piece(tokenizer, piece, length, list)
-                                            : wordpiece_encode(tokenizer, piece, length, list);
-}
-
-static Status append_piece(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
-    if (length > CACHED_BYTES) return encode_piece(tokenizer, piece, length, list);
+static void append_piece(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
+    if (length > CACHED_BYTES) {
+        kinds[tokenizer->kind].encode(tokenizer, piece, length, list);
+        return;
+    }
+    if (!tokenizer->cache) tokenizer->cache = memory_array(CACHE_SLOTS, sizeof *tokenizer->cache);
     uint8_t key[CACHED_BYTES + 1] = {0};
     memcpy(key, piece, (size_t)length);
     key[CACHED_BYTES] = (uint8_t)length;
     CachedPiece *slot = cache_slot(tokenizer, key);
     if (memcmp(slot, key, sizeof key) == 0) { /* the bytes and, right behind them, the length */
-        TRY(token_list_reserve(list, CACHED_IDS));
+        token_list_reserve(list, CACHED_IDS);
         memcpy(list->ids + list->count, slot->ids, sizeof slot->ids);
         list->count += slot->count;
-        return OK;
+        return;
     }
     int64_t before = list->count;
-    TRY(encode_piece(tokenizer, piece, length, list));
+    kinds[tokenizer->kind].encode(tokenizer, piece, length, list);
     int64_t count = list->count - before;
-    if (count == 0 || count > CACHED_IDS) return OK;
+    if (count == 0 || count > CACHED_IDS) return;
     memcpy(slot, key, sizeof key);
     slot->count = (int32_t)count;
     memcpy(slot->ids, list->ids + before, (size_t)count * sizeof *slot->ids);
-    return OK;
-}
-
-/* The end of the run of bytes from `from` on that are not UTF-8. */
-static int64_t invalid_end(const uint8_t *text, int64_t from, int64_t length) {
-    int64_t end = from + 1;
-    while (end < length && end - from < PIECE_LIMIT && !utf8_character(text + end, length - end)) end++;
-    return end;
-}
-
-/* Ends a piece that is too long earlier, not inside a character. */
-static void cut_piece(const uint8_t *text, int64_t from, int64_t *end) {
-    if (*end - from <= PIECE_LIMIT) return;
-    *end = from + PIECE_LIMIT;
-    for (int i = 0; i < 3 && (text[*end] & 0xC0) == 0x80; i++) --*end;
-}
-
-Status piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end) {
-    const uint8_t *text = cursor->text;
-    int64_t from = cursor->offset;
-    if (tokenizer->kind == TOKENIZER_WORDPIECE) {
-        *end = wordpiece_end(text, cursor->length, from);
-        cut_piece(text, from, end);
-        return OK;
-    }
-    if (cursor->valid <= from) cursor->valid = utf8_valid_end(text, from, cursor->length);
-    if (cursor->valid <= from) {
-        *end = invalid_end(text, from, cursor->length);
-        return OK;
-    }
-    TRY(splitter_next(tokenizer->splitter, text, cursor->valid, from, end));
-    cut_piece(text, from, end);
-    return OK;
 }
 
 Status tokenizer_encode_step(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t count, TokenList *list) {
@@ -255,12 +142,11 @@ Status tokenizer_encode_step(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t
         int64_t from = cursor->offset, end;
         if (tokenizer->kind == TOKENIZER_BYTES) {
             end = cursor->length - from < count ? cursor->length : from + count;
-            TRY(append_bytes(text + from, end - from, list));
-            cursor->offset = end;
-            continue;
+            append_bytes(text + from, end - from, list);
+        } else {
+            TRY(kinds[tokenizer->kind].piece_end(tokenizer, cursor, &end));
+            append_piece(tokenizer, text + from, end - from, list);
         }
-        TRY(piece_end(tokenizer, cursor, &end));
-        TRY(append_piece(tokenizer, text + from, end - from, list));
         cursor->offset = end;
     }
     return OK;

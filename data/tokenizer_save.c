@@ -1,6 +1,8 @@
-/* Writes a tokenizer's files as GPT-2's are. */
+#include "data/tokenizer_save.h"
+
 #include "base/files.h"
 #include "base/memory.h"
+#include "data/bpe.h"
 #include "data/wordpiece.h"
 
 #include <stdio.h>
@@ -93,11 +95,11 @@ static void put_whole(TextFile *file, const Tokenizer *tokenizer) {
                    "\"fuse_unk\": false, \"byte_fallback\": false,\n\"vocab\": ");
     put_vocab(file, tokenizer);
     put_text(file, ", \"merges\": [");
-    for (int64_t rank = 0; rank < tokenizer->merge_count; rank++) {
+    for (int64_t rank = 0; rank < tokenizer->bpe->merge_count; rank++) {
         put_text(file, rank ? ",\n\"" : "\n\"");
-        put_token(file, tokenizer, tokenizer->merges[rank].left, true);
+        put_token(file, tokenizer, tokenizer->bpe->merges[rank].left, true);
         put(file, " ", 1);
-        put_token(file, tokenizer, tokenizer->merges[rank].right, true);
+        put_token(file, tokenizer, tokenizer->bpe->merges[rank].right, true);
         put(file, "\"", 1);
     }
     put_text(file, "]}}\n");
@@ -105,30 +107,43 @@ static void put_whole(TextFile *file, const Tokenizer *tokenizer) {
 
 static void put_merges(TextFile *file, const Tokenizer *tokenizer) {
     put_text(file, "#version: 0.2\n");
-    for (int64_t rank = 0; rank < tokenizer->merge_count; rank++) {
-        put_token(file, tokenizer, tokenizer->merges[rank].left, false);
+    for (int64_t rank = 0; rank < tokenizer->bpe->merge_count; rank++) {
+        put_token(file, tokenizer, tokenizer->bpe->merges[rank].left, false);
         put(file, " ", 1);
-        put_token(file, tokenizer, tokenizer->merges[rank].right, false);
+        put_token(file, tokenizer, tokenizer->bpe->merges[rank].right, false);
         put(file, "\n", 1);
     }
 }
 
-/* The names of the special tokens, as a config's last keys. */
+/* The last keys of a config: the names of the special tokens. */
 static void put_special(TextFile *file, const Tokenizer *tokenizer) {
-    static const char *const keys[SPECIAL_COUNT][2] = {{"pad_token", NULL},
-                                                       {"cls_token", "bos_token"},
-                                                       {"sep_token", "eos_token"},
-                                                       {"unk_token", NULL},
-                                                       {"mask_token", NULL}};
-    bool wordpiece = tokenizer->kind == TOKENIZER_WORDPIECE;
+    static const char *const keys[SPECIAL_COUNT][2] = {{"pad_token", "pad_token"},
+                                                       {"bos_token", "cls_token"},
+                                                       {"eos_token", "sep_token"},
+                                                       {"unk_token", "unk_token"},
+                                                       {"mask_token", "mask_token"}};
     for (int i = 0; i < SPECIAL_COUNT; i++) {
         if (tokenizer->special[i] < 0) continue;
         put_text(file, ", \"");
-        put_text(file, wordpiece || !keys[i][1] ? keys[i][0] : keys[i][1]);
+        put_text(file, keys[i][tokenizer->kind == TOKENIZER_WORDPIECE]);
         put_text(file, "\": \"");
         put_token(file, tokenizer, tokenizer->special[i], true);
         put_text(file, "\"");
     }
+    put_text(file, "}\n");
+}
+
+static void put_bytes_config(TextFile *file, const Tokenizer *tokenizer) {
+    put_text(file, "{\"fusebox_tokenizer\": \"bytes\"");
+    put_special(file, tokenizer);
+}
+
+static void put_bpe_config(TextFile *file, const Tokenizer *tokenizer) {
+    put_text(file, has_special(tokenizer)
+                       ? "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
+                         "\"clean_up_tokenization_spaces\": false"
+                       : "{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_prefix_space\": false");
+    put_special(file, tokenizer);
 }
 
 /* BERT's: a token in each line. */
@@ -145,37 +160,22 @@ static void put_flag(TextFile *file, const char *name, bool value) {
     put_text(file, value ? "\": true" : "\": false");
 }
 
-static void put_wordpiece(TextFile *file, const Tokenizer *tokenizer) {
+static void put_wordpiece_config(TextFile *file, const Tokenizer *tokenizer) {
     WordPieceRule rule = wordpiece_rule(tokenizer);
     put_text(file, "{\"tokenizer_class\": \"BertTokenizer\"");
     put_flag(file, "do_lower_case", rule.lower);
     put_flag(file, "strip_accents", rule.strip_accents);
     put_flag(file, "tokenize_chinese_chars", rule.chinese);
-}
-
-static void put_config(TextFile *file, const Tokenizer *tokenizer) {
-    if (tokenizer->kind == TOKENIZER_BYTES)
-        put_text(file, "{\"fusebox_tokenizer\": \"bytes\"");
-    else if (tokenizer->kind == TOKENIZER_WORDPIECE)
-        put_wordpiece(file, tokenizer);
-    else if (!has_special(tokenizer))
-        put_text(file, "{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_prefix_space\": false");
-    else
-        put_text(file, "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
-                       "\"clean_up_tokenization_spaces\": false");
     put_special(file, tokenizer);
-    put_text(file, "}\n");
 }
 
 typedef void PutContents(TextFile *file, const Tokenizer *tokenizer);
 
 static Status save_file(const Tokenizer *tokenizer, const char *folder, const char *name,
                         PutContents *contents) {
-    char *path = NULL;
+    char *path = path_join(folder, name);
     TextFile *file = memory_allocate(sizeof *file);
-    Status status =
-        file ? path_join(folder, name, &path) : fail(ERROR_MEMORY, "no memory left to save %s", name);
-    if (!status) status = file_writer_open(path, &file->writer);
+    Status status = file_writer_open(path, &file->writer);
     if (!status) {
         contents(file, tokenizer);
         status = file->status;
@@ -190,14 +190,23 @@ static Status save_file(const Tokenizer *tokenizer, const char *folder, const ch
     return status;
 }
 
-Status tokenizer_save(const Tokenizer *tokenizer, const char *folder) {
-    if (tokenizer->kind == TOKENIZER_WORDPIECE) {
-        TRY(save_file(tokenizer, folder, "vocab.txt", put_lines));
-    } else if (tokenizer->kind == TOKENIZER_BPE && has_special(tokenizer)) {
+static const char config_name[] = "tokenizer_config.json";
+
+Status tokenizer_save_bytes(const Tokenizer *tokenizer, const char *folder) {
+    return save_file(tokenizer, folder, config_name, put_bytes_config);
+}
+
+Status tokenizer_save_bpe(const Tokenizer *tokenizer, const char *folder) {
+    if (has_special(tokenizer)) {
         TRY(save_file(tokenizer, folder, "tokenizer.json", put_whole));
-    } else if (tokenizer->kind == TOKENIZER_BPE) {
+    } else {
         TRY(save_file(tokenizer, folder, "vocab.json", put_vocab));
         TRY(save_file(tokenizer, folder, "merges.txt", put_merges));
     }
-    return save_file(tokenizer, folder, "tokenizer_config.json", put_config);
+    return save_file(tokenizer, folder, config_name, put_bpe_config);
+}
+
+Status tokenizer_save_wordpiece(const Tokenizer *tokenizer, const char *folder) {
+    TRY(save_file(tokenizer, folder, "vocab.txt", put_lines));
+    return save_file(tokenizer, folder, config_name, put_wordpiece_config);
 }

@@ -1,101 +1,70 @@
 #include "data/tokens.h"
 
+#include "base/directories.h"
 #include "base/memory.h"
-#include "data/tokens_internal.h"
+#include "data/shard.h"
+#include "data/tokens_text.h"
 
 #include <string.h>
 
-static Status fail_memory(const char *path) {
-    return fail(ERROR_MEMORY, "no memory left for %s", path);
-}
-
-/* ---- shards ---- */
-
-Status shard_check(const uint8_t *data, int64_t size, const char *name, int64_t *count) {
-    int32_t header[3];
-    if (size < SHARD_HEADER_BYTES)
-        return fail(ERROR_FORMAT, "%s: a token shard begins with %d bytes of header, but the file has %lld",
-                    name, SHARD_HEADER_BYTES, (long long)size);
-    memcpy(header, data, sizeof header);
-    if (header[0] != SHARD_MAGIC)
-        return fail(ERROR_FORMAT, "%s is no token shard: it begins with %d, not %d", name, header[0],
-                    SHARD_MAGIC);
-    if (header[1] != SHARD_VERSION)
-        return fail(ERROR_FORMAT, "%s: shard version %d cannot be read, only %d", name, header[1],
-                    SHARD_VERSION);
-    int64_t expected = SHARD_HEADER_BYTES + 2 * (int64_t)header[2];
-    if (header[2] < 0 || size != expected)
-        return fail(ERROR_FORMAT,
-                    "%s: the header promises %d tokens, %lld bytes in all, but the file has %lld", name,
-                    header[2], (long long)expected, (long long)size);
-    *count = header[2];
-    return OK;
-}
-
-static Status open_shards(TokenSource *source, const PathList *files) {
-    for (int64_t i = 0; i < files->count; i++) {
-        TokenPart *part = &source->parts[source->part_count++];
-        part->name = memory_text(files->paths[i]);
-        if (!part->name) return fail_memory(files->paths[i]);
-        TRY(file_map(part->name, &part->map));
-        TRY(shard_check(part->map.data, part->map.size, part->name, &part->count));
-        part->tokens = part->map.data + SHARD_HEADER_BYTES;
-        part->first = source->count;
-        source->count += part->count;
-    }
-    return OK;
-}
+struct TokenSource {
+    TokenPart *parts;
+    int64_t part_count, count, vocab, text_bytes;
+};
 
 /* ---- opening ---- */
 
-static Status source_new(const TokenOptions *options, int64_t parts, TokenSource **source) {
+static TokenSource *source_new(const TokenOptions *options, int64_t parts) {
     TokenSource *s = memory_allocate(sizeof *s);
-    if (s) s->parts = memory_array((size_t)parts, sizeof *s->parts);
-    if (!s || !s->parts) {
-        memory_free(s);
-        return fail(ERROR_MEMORY, "no memory left for the token source");
-    }
+    s->parts = memory_array((size_t)parts, sizeof *s->parts);
     s->text_bytes = -1;
     s->vocab = options->vocab > 0   ? options->vocab
                : options->tokenizer ? tokenizer_vocab(options->tokenizer)
                                     : UINT16_MAX + 1;
-    *source = s;
-    return OK;
+    return s;
 }
 
 void tokens_close(TokenSource *source) {
     if (!source) return;
-    for (int64_t i = 0; i < source->part_count; i++) {
-        memory_free(source->parts[i].name);
-        memory_free(source->parts[i].owned);
-        file_unmap(&source->parts[i].map);
-    }
+    for (int64_t i = 0; i < source->part_count; i++) token_part_close(&source->parts[i]);
     memory_free(source->parts);
     memory_free(source);
 }
 
+/* Hands the source on, or closes it where it could not be filled. */
+static Status finish(Status status, TokenSource *filled, TokenSource **source) {
+    *source = status ? NULL : filled;
+    if (status) tokens_close(filled);
+    return status;
+}
+
+static Status open_shards(const PathList *files, TokenSource *s) {
+    for (int64_t i = 0; i < files->count; i++) {
+        TokenPart *part = &s->parts[s->part_count++];
+        part->name = memory_text(files->paths[i]);
+        TRY(shard_map(part));
+        part->first = s->count;
+        s->count += part->count;
+    }
+    return OK;
+}
+
 Status tokens_open_texts(const PathList *texts, const char *name, const TokenOptions *options,
                          TokenSource **source) {
-    *source = NULL;
-    TokenSource *s;
-    TRY(source_new(options, 1, &s));
-    Status status = open_texts(s, texts, name, options);
-    if (status)
-        tokens_close(s);
-    else
-        *source = s;
-    return status;
+    TokenSource *s = source_new(options, 1);
+    s->part_count = 1;
+    Status status =
+        tokenize_texts(texts, name, options->tokenizer, options->cache, &s->parts[0], &s->text_bytes);
+    s->count = s->parts[0].count;
+    return finish(status, s, source);
 }
 
 Status tokens_find_files(const char *path, PathList *files) {
     PathKind kind;
     TRY(path_kind(path, &kind));
     TRY(kind == PATH_FOLDER ? directory_list(path, files) : path_glob(path, files));
-    if (files->count == 0 && kind == PATH_FILE) { /* a name with brackets that is no pattern */
-        files->paths = memory_array(1, sizeof *files->paths);
-        if (!files->paths || !(files->paths[0] = memory_text(path))) return fail_memory(path);
-        files->count = 1;
-    }
+    if (files->count == 0 && kind == PATH_FILE) /* a name with brackets that is no pattern */
+        path_list_add(files, memory_text(path));
     Status status = OK;
     int64_t kept = 0;
     for (int64_t i = 0; i < files->count; i++) {
@@ -114,7 +83,6 @@ Status tokens_find_files(const char *path, PathList *files) {
 Status tokens_open(const char *path, const TokenOptions *options, TokenSource **source) {
     *source = NULL;
     PathList files = {0};
-    TokenSource *s = NULL;
     Status status = tokens_find_files(path, &files);
     int64_t shards = 0;
     for (int64_t i = 0; i < files.count; i++) shards += path_ends_with(files.paths[i], ".bin");
@@ -124,12 +92,8 @@ Status tokens_open(const char *path, const TokenOptions *options, TokenSource **
     if (!status && shards == 0) {
         status = tokens_open_texts(&files, path, options, source);
     } else if (!status) {
-        status = source_new(options, files.count, &s);
-        if (!status) status = open_shards(s, &files);
-        if (status)
-            tokens_close(s);
-        else
-            *source = s;
+        TokenSource *s = source_new(options, files.count);
+        status = finish(open_shards(&files, s), s, source);
     }
     path_list_free(&files);
     return status;

@@ -1,12 +1,9 @@
 /* tokens: one long row of token ids, wherever it comes from:
  *
- *   .bin    token shards in llm.c's format: 256 int32 of header (20240520, version 1, the count of tokens,
- *   then
- *           anything), and the tokens as uint16; little-endian. Memory-mapped. Several are taken one after
- *           the other.
- *   texts   any other files: tokenized once and, given a folder for it, kept there as a shard named after the
- *           text and a hash of its name, its contents and the tokenizer. A kept shard that does not fit is
- *           made anew. Between two texts stands the tokenizer's end of text, or a newline if it has none. */
+ *   .bin    token shards in llm.c's format (data/shard.h), memory-mapped. Several are taken one after the other.
+ *   texts   any other files: tokenized once and, given a folder for it, kept there as a shard named after the text and a
+ *           hash of its name, its contents and the tokenizer. A kept shard that does not fit is made anew. Between two
+ *           texts stands the tokenizer's end of text, or a newline if it has none. */
 #ifndef DATA_TOKENS_H
 #define DATA_TOKENS_H
 
@@ -41,15 +38,7 @@ int64_t tokens_count(const TokenSource *source);
 int64_t tokens_text_bytes(const TokenSource *source); // of the texts; -1 for shards, whose texts are unknown
 
 /* out[i] = token offset + i, for i < count, all within the source. A token outside the vocabulary is an
- * ERROR_FORMAT that names its file and place. Threads may read at once. */
+ * ERROR_FORMAT that names its file and its position in it. Threads may read at once. */
 CHECKED Status tokens_read(const TokenSource *source, int64_t offset, int64_t count, int32_t *out);
-
-/* ---- shards ---- */
-
-enum { SHARD_HEADER_BYTES = 1024, SHARD_MAGIC = 20240520, SHARD_VERSION = 1 };
-
-/* Checks the header of a shard in memory against its size; `name` is for messages. The tokens lie
- * behind the header. */
-CHECKED Status shard_check(const uint8_t *data, int64_t size, const char *name, int64_t *count);
 
 #endif

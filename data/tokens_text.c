@@ -1,21 +1,18 @@
-/* Texts become tokens: read from the kept shard if there is one that fits, else made and kept. */
+#include "data/tokens_text.h"
+
+#include "base/directories.h"
 #include "base/memory.h"
 #include "data/hash.h"
-#include "data/tokens_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
     STEP_TOKENS = 1 << 18, // tokenized between two writes
-    HEADER_HASH = 3,       // the header's int32 where the 64-bit hash lies, which llm.c does not read
+    HEADER_HASH = 3,       // which int32 of the header the 64-bit hash begins at; llm.c does not read it
 };
 
-static Status fail_memory(const char *name) {
-    return fail(ERROR_MEMORY, "no memory left for the tokens of %s", name);
-}
-
-/* The texts on their way to tokens, and where those go: to `writer`, or else to `memory`. */
+/* The texts on their way to tokens, and where those go: by `memory` to `writer`, or else all into `memory`. */
 typedef struct {
     const char *name;
     const PathList *files;
@@ -29,7 +26,6 @@ typedef struct {
 
 static Status map_texts(TextJob *job, int64_t *bytes) {
     job->maps = memory_array((size_t)job->files->count, sizeof *job->maps);
-    if (!job->maps) return fail_memory(job->name);
     job->hash = tokenizer_hash(job->tokenizer);
     *bytes = 0;
     for (int64_t i = 0; i < job->files->count; i++) {
@@ -47,40 +43,36 @@ static Status put_tokens(TextJob *job, TokenList *list) {
     if (job->count + list->count > INT32_MAX)
         return fail(ERROR_FORMAT, "%s has over %d tokens: split it into several shards", job->name,
                     INT32_MAX);
-    uint16_t *narrow = (uint16_t *)list->ids; /* in place: a narrow token never overtakes a wide one */
-    if (!job->writer) {
-        if (job->room < job->count + list->count) {
-            job->room = 2 * (job->count + list->count);
-            uint16_t *larger = memory_resize(job->memory, (size_t)job->room * sizeof *larger);
-            if (!larger) return fail_memory(job->name);
-            job->memory = larger;
-        }
-        narrow = job->memory + job->count;
-    }
-    for (int64_t i = 0; i < list->count; i++) {
-        int32_t id = list->ids[i];
-        memcpy(&narrow[i], &(uint16_t){(uint16_t)id}, sizeof *narrow);
-    }
+    /* The memory is the whole text's, or only what is written next. */
+    int64_t from = job->writer ? 0 : job->count;
+    job->memory = memory_grow(job->memory, &job->room, from + list->count, sizeof *job->memory);
+    for (int64_t i = 0; i < list->count; i++) job->memory[from + i] = (uint16_t)list->ids[i];
+    int64_t bytes = list->count * (int64_t)sizeof *job->memory;
     job->count += list->count;
-    int64_t bytes = list->count * (int64_t)sizeof *narrow;
     list->count = 0;
-    return job->writer ? file_writer_append(job->writer, narrow, bytes) : OK;
+    return job->writer ? file_writer_append(job->writer, job->memory, bytes) : OK;
 }
 
-static Status tokenize(TextJob *job, TokenList *list) {
+static Status tokenize_file(TextJob *job, int64_t file, TokenList *list) {
+    EncodeCursor cursor = {.text = job->maps[file].data, .length = job->maps[file].size};
     int32_t end = tokenizer_end_of_text(job->tokenizer);
-    for (int64_t i = 0; i < job->files->count; i++) {
-        EncodeCursor cursor = {.text = job->maps[i].data, .length = job->maps[i].size};
-        if (i > 0 && end >= 0)
-            TRY(token_list_add(list, end));
-        else if (i > 0)
-            TRY(tokenizer_encode(job->tokenizer, "\n", 1, list));
-        do {
-            TRY(tokenizer_encode_step(job->tokenizer, &cursor, STEP_TOKENS, list));
-            TRY(put_tokens(job, list));
-        } while (cursor.offset < cursor.length);
-    }
+    if (file > 0 && end >= 0)
+        token_list_add(list, end);
+    else if (file > 0)
+        TRY(tokenizer_encode(job->tokenizer, "\n", 1, list));
+    do {
+        TRY(tokenizer_encode_step(job->tokenizer, &cursor, STEP_TOKENS, list));
+        TRY(put_tokens(job, list));
+    } while (cursor.offset < cursor.length);
     return OK;
+}
+
+static Status tokenize(TextJob *job) {
+    TokenList list = {0};
+    Status status = OK;
+    for (int64_t i = 0; !status && i < job->files->count; i++) status = tokenize_file(job, i, &list);
+    token_list_free(&list);
+    return status;
 }
 
 /* ---- the kept shard ---- */
@@ -88,23 +80,22 @@ static Status tokenize(TextJob *job, TokenList *list) {
 /* Maps the kept shard if it is sound and this text's; otherwise leaves `part` without tokens. */
 static void try_kept(TokenPart *part, uint64_t hash) {
     uint64_t kept;
-    Status status = file_map(part->name, &part->map);
-    if (!status) status = shard_check(part->map.data, part->map.size, part->name, &part->count);
+    Status status = shard_map(part);
     if (!status) {
         memcpy(&kept, part->map.data + HEADER_HASH * sizeof(int32_t), sizeof kept);
-        if (kept == hash) part->tokens = part->map.data + SHARD_HEADER_BYTES;
+        if (kept == hash) return;
     }
     status_free(status); /* no such file, or no good: it is written anew */
-    if (!part->tokens) file_unmap(&part->map);
+    file_unmap(&part->map);
+    part->tokens = NULL;
+    part->count = 0;
 }
 
 static Status write_shard(TextJob *job, const char *path) {
     int32_t header[SHARD_HEADER_BYTES / sizeof(int32_t)] = {SHARD_MAGIC, SHARD_VERSION};
-    TokenList list = {0};
     TRY(file_writer_open(path, &job->writer));
     Status status = file_writer_append(job->writer, header, sizeof header);
-    if (!status) status = tokenize(job, &list);
-    token_list_free(&list);
+    if (!status) status = tokenize(job);
     header[2] = (int32_t)job->count;
     memcpy(&header[HEADER_HASH], &job->hash, sizeof job->hash);
     if (!status) status = file_writer_write_at(job->writer, 0, header, sizeof header);
@@ -114,17 +105,17 @@ static Status write_shard(TextJob *job, const char *path) {
 }
 
 /* "folder/name.hash.bin", with the last name of the text's path. */
-static Status kept_path(const TextJob *job, const char *folder, char **path) {
+static char *kept_path(const TextJob *job, const char *folder) {
     char name[128];
     const char *last = path_name(job->name);
     snprintf(name, sizeof name, "%.80s.%016llx.bin", *last ? last : "text", (unsigned long long)job->hash);
     for (char *at = name; *at; at++)
         if (strchr("*?[]", *at)) *at = '_'; /* of a pattern */
-    return path_join(folder, name, path);
+    return path_join(folder, name);
 }
 
 static Status read_kept(TextJob *job, TokenPart *part, const char *folder) {
-    TRY(kept_path(job, folder, &part->name));
+    part->name = kept_path(job, folder);
     try_kept(part, job->hash);
     if (part->tokens) return OK;
     TRY(directory_make(folder));
@@ -135,32 +126,28 @@ static Status read_kept(TextJob *job, TokenPart *part, const char *folder) {
 
 static Status read_into_memory(TextJob *job, TokenPart *part) {
     part->name = memory_text(job->name);
-    if (!part->name) return fail_memory(job->name);
-    TokenList list = {0};
-    Status status = tokenize(job, &list);
-    token_list_free(&list);
+    Status status = tokenize(job);
     part->owned = job->memory;
     part->tokens = part->owned;
+    job->memory = NULL;
     part->count = job->count;
     return status;
 }
 
-Status open_texts(TokenSource *source, const PathList *texts, const char *name, const TokenOptions *options) {
-    if (!options->tokenizer)
+Status tokenize_texts(const PathList *texts, const char *name, Tokenizer *tokenizer, const char *cache,
+                      TokenPart *part, int64_t *bytes) {
+    if (!tokenizer)
         return fail(ERROR_USAGE, "%s is text: a tokenizer is needed to read it; name one with --tokenizer",
                     name);
-    if (tokenizer_vocab(options->tokenizer) > UINT16_MAX + 1)
+    if (tokenizer_vocab(tokenizer) > UINT16_MAX + 1)
         return fail(ERROR_FORMAT,
                     "%s: a tokenizer with %d tokens cannot be used on text: at most %d fit a token shard",
-                    name, tokenizer_vocab(options->tokenizer), UINT16_MAX + 1);
-    TextJob job = {.name = name, .files = texts, .tokenizer = options->tokenizer};
-    TokenPart *part = &source->parts[source->part_count++];
-    Status status = map_texts(&job, &source->text_bytes);
-    if (!status)
-        status = options->cache ? read_kept(&job, part, options->cache) : read_into_memory(&job, part);
-    if (job.maps)
-        for (int64_t i = 0; i < texts->count; i++) file_unmap(&job.maps[i]);
+                    name, tokenizer_vocab(tokenizer), UINT16_MAX + 1);
+    TextJob job = {.name = name, .files = texts, .tokenizer = tokenizer};
+    Status status = map_texts(&job, bytes);
+    if (!status) status = cache ? read_kept(&job, part, cache) : read_into_memory(&job, part);
+    for (int64_t i = 0; i < texts->count; i++) file_unmap(&job.maps[i]);
     memory_free(job.maps);
-    source->count = part->count;
+    memory_free(job.memory);
     return status;
 }

@@ -69,15 +69,15 @@ static int64_t mask_row(const Windows *w, int64_t position, int64_t n, int32_t *
     uint64_t seed = w->options.seed, row = (uint64_t)position;
     int64_t hidden = hidden_of(n);
     for (int64_t i = 0; i < hidden; i++) {
-        /* The first places of a shuffle of its own: each is drawn once. */
-        int64_t place = random_permute(~seed, row, n, i);
+        /* The first of a shuffle of the row's own: none is drawn twice. */
+        int64_t drawn = random_permute(~seed, row, n, i);
         uint64_t index = row * (uint64_t)n + (uint64_t)i;
         double kind = random_uniform(seed, STREAM_MASK_KIND, index);
-        targets[place] = inputs[place];
+        targets[drawn] = inputs[drawn];
         if (kind < 0.8)
-            inputs[place] = w->rule.mask;
+            inputs[drawn] = w->rule.mask;
         else if (kind < 0.9)
-            inputs[place] = (int32_t)random_below(seed, STREAM_MASK_TOKEN, index, (uint64_t)w->rule.vocab);
+            inputs[drawn] = (int32_t)random_below(seed, STREAM_MASK_TOKEN, index, (uint64_t)w->rule.vocab);
     }
     return hidden;
 }
@@ -103,8 +103,8 @@ static Status make_masked(void *context, int64_t position, void *memory, Batch *
 static Status part_length(const LoaderOptions *o, int64_t *length) {
     *length = o->length ? o->length : tokens_count(o->source) - o->first;
     if (o->first >= 0 && *length >= 0 && *length <= tokens_count(o->source) - o->first) return OK;
-    return fail(ERROR_INTERNAL, "the part of the data from token %lld on, %lld tokens long, is not there",
-                (long long)o->first, (long long)o->length);
+    return fail(ERROR_INTERNAL, "the part of the data from token %lld on, %lld tokens long, is out of range", (long long)o->first,
+                (long long)o->length);
 }
 
 /* A window takes `stride` tokens, and looks `beyond` tokens further. */
@@ -118,7 +118,6 @@ static Status open_windows(const LoaderOptions *o, int64_t stride, int64_t beyon
         return fail(ERROR_FORMAT, "the data has %lld tokens, but one window of --seq=%lld needs %lld",
                     (long long)length, (long long)o->seq, (long long)(stride + beyond));
     Windows *w = memory_allocate(sizeof *w);
-    if (!w) return fail(ERROR_MEMORY, "no memory left for the loader");
     *w = (Windows){.options = *o, .windows = (length - beyond) / stride, .stride = stride};
     if (rule) w->rule = *rule;
     BatchMaker maker = {.context = w,

@@ -1,9 +1,11 @@
 #include "data/wordpiece.h"
 
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "data/hash.h"
 #include "data/tables.h"
 
+#include <assert.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -28,10 +30,6 @@ struct WordPiece {
     int32_t *decomposed; // (room) the run's code points
     int64_t room;
 };
-
-static Status fail_memory(void) {
-    return fail(ERROR_MEMORY, "no memory left for the tokenizer");
-}
 
 /* ---- characters ---- */
 
@@ -71,17 +69,11 @@ static bool is_chinese(int32_t point) {
 
 /* ---- words to ids ---- */
 
-static Status put(Buffer *buffer, const uint8_t *bytes, int64_t count) {
-    if (buffer->count + count >= buffer->room) { /* and room for a zero */
-        int64_t room = 2 * (buffer->count + count) + 64;
-        uint8_t *larger = memory_resize(buffer->bytes, (size_t)room);
-        if (!larger) return fail_memory();
-        buffer->bytes = larger;
-        buffer->room = room;
-    }
+static void put(Buffer *buffer, const uint8_t *bytes, int64_t count) {
+    int64_t end = buffer->count + count;
+    buffer->bytes = memory_grow(buffer->bytes, &buffer->room, end + 1, 1); /* and room for a zero */
     memcpy(buffer->bytes + buffer->count, bytes, (size_t)count);
-    buffer->count += count;
-    return OK;
+    buffer->count = end;
 }
 
 /* The longest token that begins the text at `from`, with `prefix` bytes of the word before it overwritten by
@@ -101,14 +93,13 @@ static int32_t longest(WordPiece *w, int64_t from, int64_t prefix, int64_t *end)
 }
 
 /* Ends the word: its ids, or the unknown token. The word's bytes begin with room for a prefix. */
-static Status end_word(Tokenizer *tokenizer, TokenList *list) {
+static void end_word(Tokenizer *tokenizer, TokenList *list) {
     WordPiece *w = tokenizer->wordpiece;
     enum { ROOM = sizeof WORDPIECE_PREFIX - 1 };
-    int64_t before = list->count, characters = w->characters;
-    Status status = OK;
-    if (characters == 0) return OK;
-    bool known = characters <= WORD_CHARACTERS;
-    for (int64_t from = ROOM, end; known && !status && from < w->word.count; from = end) {
+    int64_t before = list->count;
+    if (w->characters == 0) return;
+    bool known = w->characters <= WORD_CHARACTERS;
+    for (int64_t from = ROOM, end; known && from < w->word.count; from = end) {
         int64_t prefix = from > ROOM ? ROOM : 0;
         uint8_t kept[ROOM];
         memcpy(kept, w->word.bytes + from - ROOM, ROOM);
@@ -116,62 +107,57 @@ static Status end_word(Tokenizer *tokenizer, TokenList *list) {
         int32_t id = longest(w, from, prefix, &end);
         memcpy(w->word.bytes + from - ROOM, kept, ROOM);
         known = id >= 0;
-        if (known) status = token_list_add(list, id);
+        if (known) token_list_add(list, id);
     }
     w->word.count = w->characters = 0;
-    if (known || status) return status;
+    if (known) return;
     list->count = before;
-    return token_list_add(list, tokenizer->special[TOKEN_UNKNOWN]);
+    token_list_add(list, tokenizer->special[TOKEN_UNKNOWN]);
 }
 
-static Status add_character(Tokenizer *tokenizer, int32_t point) {
-    WordPiece *w = tokenizer->wordpiece;
+static void add_character(WordPiece *w, int32_t point) {
     uint8_t bytes[4];
-    if (w->characters++ == 0) TRY(put(&w->word, (const uint8_t *)WORDPIECE_PREFIX, 2));
-    return put(&w->word, bytes, utf8proc_encode_char(point, bytes));
+    if (w->characters++ == 0) put(&w->word, (const uint8_t *)WORDPIECE_PREFIX, 2);
+    put(&w->word, bytes, utf8proc_encode_char(point, bytes));
 }
 
 /* Lower-cases a character and cuts the words around it. U+0130 alone becomes two (SpecialCasing.txt). */
-static Status take_character(Tokenizer *tokenizer, int32_t point, TokenList *list) {
+static void take_character(Tokenizer *tokenizer, int32_t point, TokenList *list) {
     WordPieceRule rule = tokenizer->wordpiece->rule;
     bool dotted = rule.lower && point == 0x130;
     if (rule.lower) point = dotted ? 'i' : utf8proc_tolower(point);
     bool alone = is_punctuation(point);
-    if (alone || is_space(point)) TRY(end_word(tokenizer, list));
-    if (is_space(point)) return OK;
-    TRY(add_character(tokenizer, point));
-    if (dotted) TRY(add_character(tokenizer, 0x307));
-    return alone ? end_word(tokenizer, list) : OK;
+    if (alone || is_space(point)) end_word(tokenizer, list);
+    if (is_space(point)) return;
+    add_character(tokenizer->wordpiece, point);
+    if (dotted) add_character(tokenizer->wordpiece, 0x307);
+    if (alone) end_word(tokenizer, list);
 }
 
-/* Decomposes the run into code points, canonically ordered. */
-static Status decompose(WordPiece *w, int64_t *count) {
+/* Decomposes the run into code points, canonically ordered; returns how many. */
+static int64_t decompose(WordPiece *w) {
     int options = w->rule.strip_accents ? UTF8PROC_DECOMPOSE : 0;
     for (;;) {
-        *count = utf8proc_decompose(w->run.bytes, w->run.count, w->decomposed, w->room, options);
-        if (*count < 0) return fail(ERROR_INTERNAL, "utf8proc cannot decompose: %s", utf8proc_errmsg(*count));
-        if (*count <= w->room) return OK;
-        int32_t *larger = memory_resize(w->decomposed, (size_t)*count * sizeof *larger);
-        if (!larger) return fail_memory();
-        w->decomposed = larger;
-        w->room = *count;
+        int64_t count = utf8proc_decompose(w->run.bytes, w->run.count, w->decomposed, w->room, options);
+        assert(count >= 0); /* it fails on what is not UTF-8, which a run is */
+        if (count <= w->room) return count;
+        w->decomposed = memory_grow(w->decomposed, &w->room, count, sizeof *w->decomposed);
     }
 }
 
 /* Ends the run: what is in it has neither spaces nor Chinese characters around. */
-static Status end_run(Tokenizer *tokenizer, TokenList *list) {
+static void end_run(Tokenizer *tokenizer, TokenList *list) {
     WordPiece *w = tokenizer->wordpiece;
-    int64_t count;
-    TRY(decompose(w, &count));
+    int64_t count = decompose(w);
     w->run.count = 0;
     for (int64_t i = 0; i < count; i++) {
         bool accent = w->rule.strip_accents && utf8proc_category(w->decomposed[i]) == UTF8PROC_CATEGORY_MN;
-        if (!accent) TRY(take_character(tokenizer, w->decomposed[i], list));
+        if (!accent) take_character(tokenizer, w->decomposed[i], list);
     }
-    return end_word(tokenizer, list);
+    end_word(tokenizer, list);
 }
 
-Status wordpiece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
+void wordpiece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
     WordPiece *w = tokenizer->wordpiece;
     w->run.count = w->word.count = w->characters = 0;
     for (int64_t at = 0; at < length;) {
@@ -184,24 +170,27 @@ Status wordpiece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t leng
         utf8proc_iterate(piece + at, bytes, &point);
         bool alone = w->rule.chinese && is_chinese(point), space = is_space(point);
         if (!is_dropped(point)) {
-            if (alone || space) TRY(end_run(tokenizer, list));
-            if (!space) TRY(put(&w->run, piece + at, bytes));
-            if (alone) TRY(end_run(tokenizer, list));
+            if (alone || space) end_run(tokenizer, list);
+            if (!space) put(&w->run, piece + at, bytes);
+            if (alone) end_run(tokenizer, list);
         }
         at += bytes;
     }
-    return end_run(tokenizer, list);
+    end_run(tokenizer, list);
 }
 
 static bool splits(uint8_t byte) {
     return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
 }
 
-int64_t wordpiece_end(const uint8_t *text, int64_t length, int64_t from) {
-    int64_t end = from;
-    while (end < length && splits(text[end])) end++;
-    while (end < length && !splits(text[end])) end++;
-    return end;
+Status wordpiece_piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end) {
+    const uint8_t *text = cursor->text;
+    (void)tokenizer;
+    *end = cursor->offset;
+    while (*end < cursor->length && splits(text[*end])) ++*end;
+    while (*end < cursor->length && !splits(text[*end])) ++*end;
+    piece_cut(text, cursor->offset, end);
+    return OK;
 }
 
 /* ---- building ---- */
@@ -226,10 +215,7 @@ static Status fill_pool(Tokenizer *t, const char *const *texts, const char *path
         TRY(add_token(t, texts[id], id, path));
         total += (int64_t)strlen(texts[id]);
     }
-    t->pool = memory_allocate((size_t)total + 1);
-    t->starts = memory_array((size_t)t->vocab + 1, sizeof *t->starts);
-    t->spelled = memory_array((size_t)t->vocab, sizeof *t->spelled);
-    if (!t->pool || !t->starts || !t->spelled) return fail_memory();
+    tokenizer_reserve(t, t->vocab, total);
     for (int32_t id = 0; id < t->vocab; id++) {
         size_t length = strlen(texts[id]);
         memcpy(t->pool + t->starts[id], texts[id], length);
@@ -247,7 +233,6 @@ Status wordpiece_build(Tokenizer *t, const char *const *texts, int64_t count, Wo
     t->kind = TOKENIZER_WORDPIECE;
     t->vocab = (int32_t)count;
     t->wordpiece = memory_allocate(sizeof *t->wordpiece);
-    if (!t->wordpiece) return fail_memory();
     t->wordpiece->rule = rule;
     sh_new_strdup(t->wordpiece->names);
     TRY(fill_pool(t, texts, path));

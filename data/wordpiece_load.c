@@ -1,4 +1,5 @@
 /* Reads WordPiece vocabularies from files, trusting nothing in them. */
+#include "base/files.h"
 #include "base/memory.h"
 #include "data/tokenizer_json.h"
 #include "data/wordpiece.h"
@@ -20,7 +21,7 @@ static Status read_rule(const char *path, WordPieceRule *rule) {
     json_t *config = NULL;
     PathKind kind;
     TRY(path_kind(path, &kind));
-    if (kind != PATH_ABSENT) TRY(load_config(path, &config));
+    if (kind != PATH_ABSENT) TRY(tokenizer_config_read(path, &config));
     Status status = read_flag(config, "do_lower_case", true, path, &rule->lower);
     if (!status) status = read_flag(config, "strip_accents", rule->lower, path, &rule->strip_accents);
     if (!status) status = read_flag(config, "tokenize_chinese_chars", true, path, &rule->chinese);
@@ -34,7 +35,6 @@ static Status cut_lines(char *text, int64_t length, const char *path, const char
     for (int64_t i = 0; i < length; i++) most += text[i] == '\n';
     *count = 0;
     *lines = memory_array((size_t)most, sizeof **lines);
-    if (!*lines) return fail(ERROR_MEMORY, "no memory left for %s", path);
     for (char *line = text; line < text + length;) {
         char *end = memchr(line, '\n', (size_t)(text + length - line));
         if (!end) end = text + length; /* where file_read has put a zero */
@@ -48,7 +48,7 @@ static Status cut_lines(char *text, int64_t length, const char *path, const char
     return OK;
 }
 
-Status load_vocab_lines(Tokenizer *tokenizer, const char *path, const char *config_path) {
+Status wordpiece_load(Tokenizer *tokenizer, const char *path, const char *config_path) {
     char *text;
     const char **lines = NULL;
     int64_t length, count;
@@ -68,14 +68,14 @@ static Status put_text(const char **texts, int64_t count, const char *text, cons
                        const char *path) {
     if (!text || !json_is_integer(id))
         return fail(ERROR_FORMAT, "%s: a token lacks its text or its id", path);
-    json_int_t place = json_integer_value(id);
-    if (place < 0 || place >= count)
+    json_int_t index = json_integer_value(id);
+    if (index < 0 || index >= count)
         return fail(ERROR_FORMAT, "%s: token \"%.40s\" has id %lld, but with %lld tokens ids are 0 to %lld",
-                    path, text, (long long)place, (long long)count, (long long)count - 1);
-    if (texts[place] && strcmp(texts[place], text) != 0)
+                    path, text, (long long)index, (long long)count, (long long)count - 1);
+    if (texts[index] && strcmp(texts[index], text) != 0)
         return fail(ERROR_FORMAT, "%s: tokens \"%.40s\" and \"%.40s\" have the same id %lld", path,
-                    texts[place], text, (long long)place);
-    texts[place] = text;
+                    texts[index], text, (long long)index);
+    texts[index] = text;
     return OK;
 }
 
@@ -130,7 +130,7 @@ static Status check_kind(const json_t *root, const char *path) {
     return fail(ERROR_FORMAT, "%s: only BERT's WordPiece can be read, and %s", path, wrong);
 }
 
-Status load_wordpiece_json(Tokenizer *tokenizer, const json_t *root, const char *path) {
+Status wordpiece_load_json(Tokenizer *tokenizer, const json_t *root, const char *path) {
     WordPieceRule rule;
     const json_t *normalizer = json_object_get(root, "normalizer");
     TRY(check_kind(root, path));
@@ -139,7 +139,6 @@ Status load_wordpiece_json(Tokenizer *tokenizer, const json_t *root, const char 
     TRY(read_flag(normalizer, "handle_chinese_chars", true, path, &rule.chinese));
     int64_t count = count_tokens(root);
     const char **texts = memory_array((size_t)count, sizeof *texts);
-    if (!texts) return fail(ERROR_MEMORY, "no memory left for %s", path);
     Status status = collect(root, path, texts, count);
     if (!status) status = wordpiece_build(tokenizer, texts, count, rule, path);
     memory_free(texts);

@@ -1,6 +1,6 @@
 #include "model/checkpoint.h"
 
-#include "base/files.h"
+#include "base/directories.h"
 #include "base/memory.h"
 #include "model/checkpoint_internal.h"
 #include "model/config_file.h"
@@ -16,16 +16,14 @@ static const char config_name[] = "config.json", weights_name[] = "model.safeten
 /* ---- a folder ---- */
 
 static Status write_config(const char *folder, const Config *config, const Tokenizer *tokenizer) {
-    char *path;
-    TRY(path_join(folder, config_name, &path));
+    char *path = path_join(folder, config_name);
     Status status = config_write(path, config, tokenizer ? tokenizer_end_of_text(tokenizer) : -1);
     memory_free(path);
     return status;
 }
 
 static Status write_weights(Ctx *ctx, const char *folder, const Parameters *parameters) {
-    char *path;
-    TRY(path_join(folder, weights_name, &path));
+    char *path = path_join(folder, weights_name);
     Status status = weights_save(ctx, path, parameters);
     memory_free(path);
     return status;
@@ -33,8 +31,7 @@ static Status write_weights(Ctx *ctx, const char *folder, const Parameters *para
 
 static Status write_state(Ctx *ctx, const char *folder, const Parameters *parameters,
                           const TrainingState *state) {
-    char *path;
-    TRY(path_join(folder, state_name, &path));
+    char *path = path_join(folder, state_name);
     Status status = training_state_save(ctx, path, parameters, state);
     memory_free(path);
     return status;
@@ -55,8 +52,7 @@ Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config, const
 }
 
 Status checkpoint_config(const char *folder, Config *config) {
-    char *path;
-    TRY(path_join(folder, config_name, &path));
+    char *path = path_join(folder, config_name);
     Status status = config_read(path, config);
     memory_free(path);
     if (!status && config->objective == OBJECTIVE_MASKED_TOKEN) weights_heads(folder, config);
@@ -68,8 +64,7 @@ Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters) {
 }
 
 Status checkpoint_load_state(Ctx *ctx, const char *folder, Parameters *parameters, TrainingState *state) {
-    char *path;
-    TRY(path_join(folder, state_name, &path));
+    char *path = path_join(folder, state_name);
     Status status = training_state_load(ctx, path, parameters, state);
     memory_free(path);
     return status;
@@ -80,7 +75,8 @@ Status checkpoint_load_state(Ctx *ctx, const char *folder, Parameters *parameter
 Status checkpoint_step_folder(const char *out, int64_t step, char **folder) {
     char name[40];
     snprintf(name, sizeof name, "step-%08" PRId64, step);
-    return path_join(out, name, folder);
+    *folder = path_join(out, name);
+    return OK;
 }
 
 /* The step of ".../step-00000100" followed by `ending`, or -1. */
@@ -99,7 +95,7 @@ int64_t checkpoint_step(const char *folder) {
 static Status holds(const char *folder, const char *name, bool *there) {
     char *path;
     PathKind kind;
-    TRY(path_join(folder, name, &path));
+    path = path_join(folder, name);
     Status status = path_kind(path, &kind);
     *there = kind != PATH_ABSENT;
     memory_free(path);

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "profile/output.h"
 
-#include "base/files.h"
+#include "base/directories.h"
 #include "base/memory.h"
 #include "profile/bundle.h"
 #include "profile/chrome.h"
@@ -51,7 +51,8 @@ static Status named(const char *folder, const char *stem, const char *label, con
     char name[256];
     snprintf(name, sizeof name, "%s%s%s%s%s", stem, label ? "_" : "", label ? label : "",
              options->suffix ? options->suffix : "", ending);
-    return path_join(folder, name, path);
+    *path = path_join(folder, name);
+    return OK;
 }
 
 static Status write_bundle(const JsonWriter *bundle, const char *folder, const ProfileOptions *options) {
@@ -115,7 +116,7 @@ static Status write_table(const ProfilePath *path, const Table *table, const cha
     Status status = fclose(memory) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for a table");
     snprintf(name, sizeof name, "%s%s%s%s", label ? label : "", label ? "_" : "", table ? table->key : "all",
              table ? ".csv" : ".md");
-    if (!status) status = path_join(folder, name, &file);
+    file = path_join(folder, name);
     if (!status) status = file_write(file, text, (int64_t)length);
     memory_free(file);
     free(text); // the C library's own

@@ -1,7 +1,7 @@
 #include "profile/peaks.h"
 
 #include "base/bfloat16.h"
-#include "base/files.h"
+#include "base/directories.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "kernels/gemm/gemm.h"

@@ -96,7 +96,7 @@ Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
     Bundle bundle;
     sweep_suffix(batch, seq, suffix);
     snprintf(name, sizeof name, "profiling_stats%s.json", suffix);
-    TRY(path_join(folder, name, &path));
+    path = path_join(folder, name);
     Status status = bundle_read(path, &bundle);
     memory_free(path);
     TRY(status);
@@ -122,7 +122,7 @@ static Status write_file(const Table *table, const TableView *view, const char *
     else
         table_print_csv(table, memory);
     Status status = fclose(memory) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for %s", name);
-    if (!status) status = path_join(folder, name, &path);
+    path = path_join(folder, name);
     if (!status) status = file_write(path, text, (int64_t)length);
     memory_free(path);
     free(text); // the C library's own

@@ -2,7 +2,7 @@
  * gradient, the parameters after five AdamW steps, with rows of different lengths, one of them all
  * padding; for the specification in double precision, and for each form, dtype and device. Gradients of
  * the whole models against central differences. See tests/support/task.h for the bounds. */
-#include "base/files.h"
+#include "base/directories.h"
 #include "base/memory.h"
 #include "tests/support/model.h"
 #include "tests/support/task.h"

@@ -1,6 +1,6 @@
 /* model/checkpoint: folders both ways, the step folders of a run, and kills at any time. */
 #include "base/bfloat16.h"
-#include "base/files.h"
+#include "base/directories.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "data/safetensors.h"

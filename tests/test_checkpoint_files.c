@@ -1,6 +1,6 @@
 /* model/checkpoint: files that others write, and files that do not fit. */
 #include "base/bfloat16.h"
-#include "base/files.h"
+#include "base/directories.h"
 #include "data/safetensors.h"
 #include "tests/support/model.h"
 

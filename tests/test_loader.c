@@ -1,5 +1,6 @@
 /* data/loader. */
 #include "data/loader.h"
+#include "data/shard.h"
 #include "data/tokens.h"
 #include "tests/support/expect.h"
 
@@ -81,7 +82,7 @@ static void windows_of_a_part(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         options.first = wrong[i][0];
         options.length = wrong[i][1];
-        expect_error(loader_open(&options, &loader), ERROR_INTERNAL, "is not there");
+        expect_error(loader_open(&options, &loader), ERROR_INTERNAL, "is out of range");
     }
     options.first = 20;
     options.length = 0;

@@ -15,7 +15,7 @@ static Tokenizer *byte_pairs(const char *folder) {
     const char *path = inside(folder, "letters.txt");
     write_text_file(path, "a b c");
     Tokenizer *tokenizer;
-    PathList texts = {(char *[]){(char *)(uintptr_t)path}, 1};
+    PathList texts = {(char *[]){(char *)(uintptr_t)path}, 1, 0};
     expect_ok(tokenizer_train(&texts, TRAINED_LEAST, &tokenizer));
     assert_int_equal(tokenizer_vocab(tokenizer), TRAINED_LEAST);
     return tokenizer;
@@ -256,7 +256,7 @@ static void parts_of_the_pairs(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         options.first = wrong[i][0];
         options.length = wrong[i][1];
-        expect_error(loader_open_pairs(&options, &loader), ERROR_INTERNAL, "is not there");
+        expect_error(loader_open_pairs(&options, &loader), ERROR_INTERNAL, "is out of range");
     }
     options.batch = 0;
     expect_error(loader_open_pairs(&options, &loader), ERROR_USAGE, "cannot be made");

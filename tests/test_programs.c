@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "tests/support/program.h"
 
-#include "base/files.h"
-#include "data/tokens.h"
+#include "base/directories.h"
+#include "data/shard.h"
 
 #include <stdint.h>
 #include <stdio.h>

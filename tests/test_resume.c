@@ -178,9 +178,9 @@ static void test_two_at_once(void **state) {
     pid_t program = program_start(folder, "train " ENDLESS
                                           "--steps=1000000 --save-every=1 --out=both --log=both.jsonl -q");
     log_wait(folder, "both.jsonl", program, "save", 1);
-    program_refuses(folder, ERROR_FILE, "another process writes into both now",
+    program_refuses(folder, ERROR_FILE, "another process is writing into both",
                     "train --resume --out=both --steps=1000000");
-    program_refuses(folder, ERROR_FILE, "another process writes into both now",
+    program_refuses(folder, ERROR_FILE, "another process is writing into both",
                     "train " TINY " --steps=1 --hash-trace=both.jsonl --out=both");
     assert_true(program_runs(program));
     assert_int_equal(kill(program, SIGTERM), 0);

@@ -1,6 +1,6 @@
 /* data/safetensors: well-formed files both ways, and malformed ones by category. The files are written out
  * here by hand, after the format's own text, so that a fault that reader and writer share is seen. */
-#include "base/files.h"
+#include "base/directories.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "data/safetensors.h"

@@ -228,10 +228,10 @@ static void hostile_vocabularies(void **state) {
         const char *id; // JSON; the token gets it
         const char *part;
     } changes[] = {
-        {"a", "5", "have the same id"},   {"a", "-1", "ids are 0 to 756"},
-        {"a", "757", "ids are 0 to 756"}, {"a", "9223372036854775807", "ids are 0 to"},
-        {"a", "1.5", "is no integer"},    {"a", "\"64\"", "is no integer"},
-        {"a", "null", "is no integer"},   {"more", "7570000", "ids are 0 to 757"},
+        {"a", "5", "have the same id"},     {"a", "-1", "ids are 0 to 756"},
+        {"a", "757", "ids are 0 to 756"},   {"a", "9223372036854775807", "ids are 0 to"},
+        {"a", "1.5", "is not an integer"},  {"a", "\"64\"", "is not an integer"},
+        {"a", "null", "is not an integer"}, {"more", "7570000", "ids are 0 to 757"},
         {"", "757", "has 0 bytes"},
     };
     write_text_file(inside(*state, "merges.txt"), "#version: 0.2\nt h\n");
@@ -255,7 +255,7 @@ static void hostile_vocabularies(void **state) {
     expect_refused(*state, "has 5000 bytes");
     free(large);
     static const char *texts[][2] = {
-        {"", "vocab.json: line"},       {"[]", "no JSON object"},
+        {"", "vocab.json: line"},       {"[]", "not a JSON object"},
         {"{", "vocab.json: line"},      {"{\"a\": 0, \"a\": 1}", "duplicate"},
         {"{\"\xff\": 0}", "line 1"},    {"{}", "no token for the byte"},
         {"{\"\\ud800\": 0}", "line 1"}, {"{\"\\u0000\": 0}", "line 1"},
@@ -312,8 +312,8 @@ static void other_kinds_of_tokenizer(void **state) {
     static const char *changes[][4] = {
         {"model", "type", "\"Unigram\"", "model.type"},
         {"model", NULL, "[]", "model.type"},
-        {"model", "vocab", "[]", "no JSON object"},
-        {"model", "merges", "{}", "model.merges is no array"},
+        {"model", "vocab", "[]", "not a JSON object"},
+        {"model", "merges", "{}", "model.merges is not an array"},
         {"model", "merges", "[3]", "neither"},
         {"model", "merges", "[[\"t\"]]", "neither"},
         {"model", "merges", "[[\"t\", 1]]", "neither"},

@@ -11,7 +11,7 @@
 #define FOLDER "tests/fixtures/trained"
 
 static Tokenizer *train_on(int count, const char *const *paths, int64_t vocab) {
-    PathList texts = {(char **)(uintptr_t)paths, count};
+    PathList texts = {(char **)(uintptr_t)paths, count, 0};
     Tokenizer *tokenizer;
     expect_ok(tokenizer_train(&texts, vocab, &tokenizer));
     return tokenizer;
@@ -125,7 +125,7 @@ static void tokens_stay_short(void **state) {
 static void wrong_sizes_are_refused(void **state) {
     const char *path = inside(*state, "text.txt");
     write_text_file(path, "text");
-    PathList texts = {(char *[]){(char *)(uintptr_t)path}, 1};
+    PathList texts = {(char *[]){(char *)(uintptr_t)path}, 1, 0};
     Tokenizer *tokenizer;
     static const int64_t wrong[] = {TRAINED_LEAST - 1, 0, -1, 1 << 21, INT64_MAX};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)

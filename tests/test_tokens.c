@@ -1,6 +1,7 @@
 /* data/tokens. */
-#include "base/files.h"
+#include "base/directories.h"
 #include "base/memory.h"
+#include "data/shard.h"
 #include "data/tokens.h"
 #include "tests/support/expect.h"
 
@@ -97,7 +98,7 @@ static void malformed_shards(void **state) {
         {SHARD_MAGIC, 1, 4, 0, "the file has 0"},
         {SHARD_MAGIC, 1, 4, 12, "1024 bytes of header"},
         {SHARD_MAGIC, 1, 0, 1023, "1024 bytes of header"},
-        {20240521, 1, 4, 1032, "no token shard"},
+        {20240521, 1, 4, 1032, "not a token shard"},
         {SHARD_MAGIC, 2, 4, 1032, "version 2"},
         {SHARD_MAGIC, 1, 5, 1032, "promises 5 tokens"},
         {SHARD_MAGIC, 1, 3, 1032, "promises 3 tokens"},
@@ -219,8 +220,8 @@ static void documents_are_separated(void **state) {
     token_list_free(&list);
     tokens_close(source);
     char *paths[] = {(char *)(uintptr_t)inside(*state, "3.txt"), (char *)(uintptr_t)inside(*state, "1.txt")};
-    expect_ok(
-        tokens_open_texts(&(PathList){paths, 2}, "built-in", &(TokenOptions){.tokenizer = bytes}, &source));
+    expect_ok(tokens_open_texts(&(PathList){paths, 2, 0}, "built-in", &(TokenOptions){.tokenizer = bytes},
+                                &source));
     expect_text_tokens(source, "two\none");
     tokens_close(source);
     tokenizer_free(pairs);

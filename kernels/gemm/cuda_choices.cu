@@ -3,7 +3,7 @@
  * that a damaged file costs time at worst. */
 #include "kernels/gemm/cuda_plan.cuh"
 
-#include "base/files.h"
+#include "base/directories.h"
 #include "base/memory.h"
 
 #include <ctype.h>

@@ -4,7 +4,8 @@
 #define _GNU_SOURCE
 #include "data/tokenizer.h"
 
-#include "base/memory.h"
+#include "data/bpe.h"
+#include "data/tokenizer_load.h"
 #include "data/wordpiece.h"
 
 #include <stdio.h>
@@ -47,12 +48,9 @@ static Status load(Tokenizer *tokenizer, const uint8_t *data, size_t size) {
     size_t first = zero ? (size_t)(zero - data) : size;
     int files[2] = {memory_file(data + 1, first - 1, paths[0]), -1};
     if (zero) files[1] = memory_file(zero + 1, size - first - 1, paths[1]);
-    special_clear(tokenizer);
-    Status status = zero             ? load_vocab_and_merges(tokenizer, paths[0], paths[1])
-                    : data[0] == 'p' ? load_vocab_lines(tokenizer, paths[0], "")
-                                     : load_tokenizer_json(tokenizer, paths[0]);
-    if (!status) status = splitter_open(&tokenizer->splitter);
-    tokenizer->cache = memory_array(CACHE_SLOTS, sizeof *tokenizer->cache);
+    Status status = zero             ? bpe_load(tokenizer, paths[0], paths[1])
+                    : data[0] == 'p' ? wordpiece_load(tokenizer, paths[0], "")
+                                     : tokenizer_load_json(tokenizer, paths[0], "");
     close(files[0]);
     if (zero) close(files[1]);
     return status;
@@ -66,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         round_trip(fixture, data + 1, size - 1);
         return 0;
     }
-    Tokenizer *tokenizer = memory_allocate(sizeof *tokenizer);
+    Tokenizer *tokenizer = tokenizer_new();
     Status status = load(tokenizer, data, size);
     if (!status) round_trip(tokenizer, data, size);
     status_free(status);

@@ -1,5 +1,5 @@
 /* Token shards from bytes: whatever passes the check can be read to its end. */
-#include "data/tokens.h"
+#include "data/shard.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "tests/support/expect.h"
 
-#include "base/files.h"
+#include "base/directories.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 /* Training a byte-level BPE. Each distinct piece of the texts is a word with a count. Every pair of
  * neighbouring tokens knows its count and the words that may hold it, so that a merge visits only those. */
 #include "base/memory.h"
+#include "data/bpe.h"
+#include "data/bpe_words.h"
 #include "data/tables.h"
-#include "data/tokenizer_train.h"
 
 #include <string.h>
 
@@ -11,7 +12,7 @@ enum { TOKEN_BYTES = 256 }; // a trained token's most bytes: a run of a million 
 typedef struct {
     uint64_t key; // left id, right id
     int32_t value;
-} PairPlace; // an entry of an stb_ds table
+} PairIndex; // an entry of an stb_ds table
 
 /* Two neighbouring tokens. */
 typedef struct {
@@ -30,10 +31,10 @@ typedef struct {
 typedef struct {
     Tokenizer *tokenizer;
     const Words *words;
-    Pair *pairs; // an stb_ds array
-    PairPlace *places;
-    Candidate *heap; // an stb_ds array, the best first
-    int32_t *ids;    // (words->symbols) the words' tokens; those of a word shrink in place
+    Pair *pairs;        // an stb_ds array
+    PairIndex *indices; // of pairs, by their ids
+    Candidate *heap;    // an stb_ds array, the best first
+    int32_t *ids;       // (words->symbols) the words' tokens; those of a word shrink in place
     int32_t *lengths;
     struct {
         char *key;
@@ -41,10 +42,6 @@ typedef struct {
     } * names; // tokens by their letters, an stb_ds table
     int64_t pool_room;
 } Training;
-
-static Status fail_memory(void) {
-    return fail(ERROR_MEMORY, "no memory left to train a tokenizer");
-}
 
 /* ---- the heap: the most frequent pair, among equals the one of the lowest ids ---- */
 
@@ -81,12 +78,12 @@ static Candidate heap_pop(Training *t) {
 
 static int32_t pair_of(Training *t, int32_t left, int32_t right) {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    ptrdiff_t found = hmgeti(t->places, key);
-    if (found >= 0) return t->places[found].value;
+    ptrdiff_t found = hmgeti(t->indices, key);
+    if (found >= 0) return t->indices[found].value;
     int32_t pair = (int32_t)arrlen(t->pairs);
     Pair new = {.left = left, .right = right, .merge = -1};
     arrput(t->pairs, new);
-    hmput(t->places, key, pair);
+    hmput(t->indices, key, pair);
     return pair;
 }
 
@@ -140,34 +137,24 @@ static void merge_pair(Training *t, int32_t pair, int32_t product, int64_t merge
 
 /* ---- the vocabulary ---- */
 
-static Status add_token(Training *t, const uint8_t *bytes, int64_t length, const char *letters, int32_t *id) {
+static int32_t add_token(Training *t, const uint8_t *bytes, int64_t length, const char *letters) {
     Tokenizer *k = t->tokenizer;
     int64_t used = k->starts[k->vocab];
-    if (used + length > t->pool_room) {
-        int64_t room = 2 * (used + length);
-        uint8_t *larger = memory_resize(k->pool, (size_t)room);
-        if (!larger) return fail_memory();
-        k->pool = larger;
-        t->pool_room = room;
-    }
+    k->pool = memory_grow(k->pool, &t->pool_room, used + length, 1);
     memcpy(k->pool + used, bytes, (size_t)length);
     k->starts[k->vocab + 1] = used + length;
     shput(t->names, (char *)(uintptr_t)letters, k->vocab);
-    *id = k->vocab++;
-    return OK;
+    return k->vocab++;
 }
 
-static Status start_vocabulary(Training *t, int64_t vocab) {
+static void start_vocabulary(Training *t, int64_t vocab) {
     static const char *const special[] = {"<pad>", "<s>", "</s>", "<mask>"};
     Tokenizer *k = t->tokenizer;
-    int32_t id;
-    k->starts = memory_array((size_t)vocab + 1, sizeof *k->starts);
-    k->spelled = memory_array((size_t)vocab, sizeof *k->spelled);
-    k->merges = memory_array((size_t)vocab, sizeof *k->merges);
-    if (!k->starts || !k->spelled || !k->merges) return fail_memory();
+    tokenizer_reserve(k, vocab, 0);
+    k->bpe->merges = memory_array((size_t)vocab, sizeof *k->bpe->merges);
     sh_new_strdup(t->names);
     for (int i = 0; i < 4; i++) {
-        TRY(add_token(t, (const uint8_t *)special[i], (int64_t)strlen(special[i]), special[i], &id));
+        int32_t id = add_token(t, (const uint8_t *)special[i], (int64_t)strlen(special[i]), special[i]);
         k->spelled[id] = true;
         special_take(k, special[i], id);
     }
@@ -177,15 +164,14 @@ static Status start_vocabulary(Training *t, int64_t vocab) {
         char letter[3] = {0};
         if ((alphabet_code_point(byte) >= 256) != (i >= 256)) continue;
         alphabet_write(byte, letter);
-        TRY(add_token(t, &byte, 1, letter, &k->byte_ids[byte]));
+        k->bpe->byte_ids[byte] = add_token(t, &byte, 1, letter);
     }
     k->end_of_text = k->special[TOKEN_END];
-    return OK;
 }
 
 /* The token that a pair makes: a new one, or one that another pair has made; -1 where there can be none,
  * because it would be too long or is spelled like a special token. */
-static Status product_of(Training *t, int32_t left, int32_t right, int32_t *product) {
+static int32_t product_of(Training *t, int32_t left, int32_t right) {
     Tokenizer *k = t->tokenizer;
     uint8_t bytes[2 * TOKEN_BYTES];
     char letters[4 * TOKEN_BYTES + 1];
@@ -196,48 +182,44 @@ static Status product_of(Training *t, int32_t left, int32_t right, int32_t *prod
         memcpy(bytes + length, k->pool + k->starts[id], (size_t)size);
         length += size;
     }
-    *product = -1;
-    if (length > TOKEN_BYTES) return OK;
+    if (length > TOKEN_BYTES) return -1;
     for (int64_t i = 0; i < length; i++) written += alphabet_write(bytes[i], letters + written);
     letters[written] = 0;
     ptrdiff_t known = shgeti(t->names, letters);
-    if (known < 0) return add_token(t, bytes, length, letters, product);
-    if (!k->spelled[t->names[known].value]) *product = t->names[known].value;
-    return OK;
+    if (known < 0) return add_token(t, bytes, length, letters);
+    return k->spelled[t->names[known].value] ? -1 : t->names[known].value;
 }
 
 /* ---- training ---- */
 
-static Status start_words(Training *t) {
+static void start_words(Training *t) {
     const Words *w = t->words;
     int32_t *fresh = NULL;
     t->ids = memory_array((size_t)w->symbols, sizeof *t->ids);
     t->lengths = memory_array((size_t)w->count, sizeof *t->lengths);
-    if (!t->ids || !t->lengths) return fail_memory();
-    for (int64_t i = 0; i < w->symbols; i++) t->ids[i] = t->tokenizer->byte_ids[w->bytes[i]];
+    for (int64_t i = 0; i < w->symbols; i++) t->ids[i] = t->tokenizer->bpe->byte_ids[w->bytes[i]];
     for (int64_t word = 0; word < w->count; word++) {
         t->lengths[word] = w->list[word].length;
         count_word(t, (int32_t)word, 1, -1, -2, &fresh);
     }
     push_fresh(t, &fresh);
-    return OK;
 }
 
 static Status merge_all(Training *t, int64_t vocab) {
     Tokenizer *k = t->tokenizer;
+    Bpe *bpe = k->bpe;
     while (k->vocab < vocab && arrlen(t->heap) > 0) {
         Candidate best = heap_pop(t);
         int64_t count = t->pairs[best.pair].count;
         if (count != best.count && count >= 2) heap_push(t, best.pair); /* it has changed since */
         if (count != best.count || count < 2) continue;
-        int32_t product;
-        TRY(product_of(t, best.left, best.right, &product));
+        int32_t product = product_of(t, best.left, best.right);
         if (product < 0) continue;
-        if (k->merge_count == vocab)
+        if (bpe->merge_count == vocab)
             return fail(ERROR_INTERNAL, "training a tokenizer of %lld tokens makes more merges",
                         (long long)vocab);
-        k->merges[k->merge_count] = (Merge){best.left, best.right, product};
-        merge_pair(t, best.pair, product, k->merge_count++);
+        bpe->merges[bpe->merge_count] = (Merge){best.left, best.right, product};
+        merge_pair(t, best.pair, product, bpe->merge_count++);
     }
     return OK;
 }
@@ -246,41 +228,25 @@ static void training_free(Training *t) {
     for (ptrdiff_t i = 0; i < arrlen(t->pairs); i++) arrfree(t->pairs[i].words);
     arrfree(t->pairs);
     arrfree(t->heap);
-    hmfree(t->places);
+    hmfree(t->indices);
     shfree(t->names);
     memory_free(t->ids);
     memory_free(t->lengths);
 }
 
-static Status train(Tokenizer *tokenizer, const PathList *texts, int64_t vocab) {
+Status bpe_train(Tokenizer *tokenizer, const PathList *texts, int64_t vocab) {
     Words words = {0};
     Training t = {.tokenizer = tokenizer, .words = &words};
-    Status status = splitter_open(&tokenizer->splitter);
-    if (!status) status = words_count(tokenizer, texts, &words);
-    if (!status) status = start_vocabulary(&t, vocab);
-    if (!status) status = start_words(&t);
-    if (!status) status = merge_all(&t, vocab);
-    if (!status) status = finish_bpe(tokenizer, "the trained tokenizer");
+    bpe_start(tokenizer);
+    TRY(splitter_open(&tokenizer->bpe->splitter));
+    Status status = words_count(tokenizer, texts, &words);
+    if (!status) {
+        start_vocabulary(&t, vocab);
+        start_words(&t);
+        status = merge_all(&t, vocab);
+    }
+    if (!status) status = fail_at(bpe_finish(tokenizer), "the trained tokenizer");
     training_free(&t);
     words_free(&words);
-    if (status) return status;
-    tokenizer->cache = memory_array(CACHE_SLOTS, sizeof *tokenizer->cache);
-    return tokenizer->cache ? OK : fail_memory();
-}
-
-Status tokenizer_train(const PathList *texts, int64_t vocab, Tokenizer **tokenizer) {
-    *tokenizer = NULL;
-    if (vocab < TRAINED_LEAST || vocab > VOCAB_LIMIT)
-        return fail(ERROR_USAGE, "a tokenizer of %lld tokens cannot be trained: %d to %d are possible",
-                    (long long)vocab, TRAINED_LEAST, VOCAB_LIMIT);
-    Tokenizer *t = memory_allocate(sizeof *t);
-    if (!t) return fail_memory();
-    t->kind = TOKENIZER_BPE;
-    special_clear(t);
-    Status status = train(t, texts, vocab);
-    if (status)
-        tokenizer_free(t);
-    else
-        *tokenizer = t;
     return status;
 }

@@ -1,10 +1,9 @@
 /* Cuts text into pieces by GPT-2's pattern, through PCRE2. */
 #include "base/memory.h"
-#include "data/tokenizer_internal.h"
+#include "data/bpe.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
-#include <string.h>
 
 struct Splitter {
     pcre2_code *code;
@@ -25,7 +24,6 @@ static const char pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^"
 Status splitter_open(Splitter **splitter) {
     *splitter = NULL;
     Splitter *s = memory_allocate(sizeof *s);
-    if (!s) return fail(ERROR_MEMORY, "no memory left for the tokenizer's pattern");
     int error = 0;
     PCRE2_SIZE where = 0;
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED;
@@ -45,39 +43,6 @@ void splitter_free(Splitter *splitter) {
     pcre2_match_data_free(splitter->match);
     pcre2_code_free(splitter->code);
     memory_free(splitter);
-}
-
-/* Which bytes may follow which: Unicode 15, table 3-7. */
-int utf8_character(const uint8_t *at, int64_t left) {
-    if (at[0] < 0x80) return 1;
-    int bytes = at[0] >= 0xC2 && at[0] <= 0xDF   ? 2
-                : at[0] >= 0xE0 && at[0] <= 0xEF ? 3
-                : at[0] >= 0xF0 && at[0] <= 0xF4 ? 4
-                                                 : 0;
-    if (!bytes || left < bytes) return 0;
-    uint8_t low = at[0] == 0xE0 ? 0xA0 : at[0] == 0xF0 ? 0x90 : 0x80;
-    uint8_t high = at[0] == 0xED ? 0x9F : at[0] == 0xF4 ? 0x8F : 0xBF;
-    if (at[1] < low || at[1] > high) return 0;
-    for (int i = 2; i < bytes; i++)
-        if ((at[i] & 0xC0) != 0x80) return 0;
-    return bytes;
-}
-
-int64_t utf8_valid_end(const uint8_t *text, int64_t from, int64_t length) {
-    while (from < length) {
-        uint64_t eight;
-        if (length - from >= 8) {
-            memcpy(&eight, text + from, 8);
-            if (!(eight & 0x8080808080808080)) { /* ASCII, the common case */
-                from += 8;
-                continue;
-            }
-        }
-        int bytes = utf8_character(text + from, length - from);
-        if (!bytes) break;
-        from += bytes;
-    }
-    return from;
 }
 
 Status splitter_next(Splitter *splitter, const uint8_t *text, int64_t length, int64_t from, int64_t *end) {

@@ -1,7 +1,7 @@
 /* GPT-2's files must hold any byte as printable text without spaces. Each byte is written as one letter: a
  * byte that is a printable character of Latin-1 stands for itself, the other 68 take the code points from 256
  * on, in order. So the space is U+0120 and the newline U+010A. */
-#include "data/tokenizer_internal.h"
+#include "data/bpe.h"
 
 static bool stands_for_itself(uint32_t byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
@@ -27,10 +27,10 @@ int alphabet_write(uint8_t byte, char out[2]) {
 /* The byte that `point` stands for, or -1. */
 static int byte_of(uint32_t point) {
     if (point < 256) return stands_for_itself(point) ? (int)point : -1;
-    uint32_t place = point - 256;
-    if (place <= 0x20) return (int)place;
-    if (place < 67) return (int)(0x7F + place - 33);
-    return place == 67 ? 0xAD : -1;
+    uint32_t index = point - 256;
+    if (index <= 0x20) return (int)index;
+    if (index < 67) return (int)(0x7F + index - 33);
+    return index == 67 ? 0xAD : -1;
 }
 
 int64_t alphabet_read(const char *text, uint8_t *bytes) {

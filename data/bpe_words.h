@@ -1,12 +1,13 @@
-/* tokenizer_train: what the two halves of training a BPE share: counting words, and merging in them. */
-#ifndef DATA_TOKENIZER_TRAIN_H
-#define DATA_TOKENIZER_TRAIN_H
+/* bpe_words: the distinct words of texts and how often each comes, for training a BPE on them. */
+#ifndef DATA_BPE_WORDS_H
+#define DATA_BPE_WORDS_H
 
-#include "data/tokenizer_internal.h"
+#include "base/files.h"
+#include "data/tokenizer_state.h"
 
 /* A distinct piece of the texts. */
 typedef struct {
-    int64_t first; // its bytes' place in Words.bytes
+    int64_t first; // where its bytes begin in Words.bytes
     int32_t length;
     int64_t count; // how often it comes
 } Word;
@@ -21,7 +22,7 @@ typedef struct {
     int64_t slot_count;
 } Words;
 
-/* Counts the pieces of the texts, cut by the tokenizer's splitter. Start with all-zero words. */
+/* Counts the pieces of the texts, as the tokenizer, a BPE, cuts them. Start with all-zero words. */
 CHECKED Status words_count(Tokenizer *tokenizer, const PathList *texts, Words *words);
 void words_free(Words *words);
 

@@ -1,0 +1,155 @@
+#define _GNU_SOURCE
+#include "base/directories.h"
+
+#include "base/memory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+Status directory_list(const char *folder, PathList *list) {
+    *list = (PathList){0};
+    DIR *directory = opendir(folder);
+    if (!directory) return fail_file("list", folder);
+    struct dirent *entry;
+    while ((errno = 0, entry = readdir(directory)))
+        if (entry->d_name[0] != '.') path_list_add(list, path_join(folder, entry->d_name));
+    Status status = errno ? fail_file("list", folder) : OK;
+    closedir(directory);
+    if (status) path_list_free(list);
+    path_list_sort(list);
+    return status;
+}
+
+static Status make_one(const char *path) {
+    PathKind kind = PATH_ABSENT;
+    if (mkdir(path, 0777) == 0) return OK;
+    int reason = errno;
+    if (reason == EEXIST) TRY(path_kind(path, &kind));
+    errno = reason;
+    return kind == PATH_FOLDER ? OK : fail_file("make the folder", path);
+}
+
+Status directory_make(const char *folder) {
+    char *path = memory_text(folder);
+    Status status = OK;
+    for (char *at = path; *at && !status; at++) {
+        if (at[1] != '/' && at[1] != 0) continue;
+        char after = at[1];
+        at[1] = 0;
+        status = make_one(path);
+        at[1] = after;
+    }
+    memory_free(path);
+    return status;
+}
+
+Status directory_lock(const char *folder, int *lock) {
+    *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0) return fail_file("open", folder);
+    if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return OK;
+    bool held = errno == EWOULDBLOCK;
+    close(*lock);
+    *lock = -1;
+    return held ? fail(ERROR_FILE, "another process is writing into %s", folder) : OK;
+}
+
+static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *depth) {
+    (void)about, (void)type, (void)depth;
+    return remove(path);
+}
+
+Status directory_remove(const char *folder) {
+    struct stat about;
+    if (lstat(folder, &about) != 0) return errno == ENOENT ? OK : fail_file("examine", folder);
+    if (nftw(folder, remove_entry, 32, FTW_DEPTH | FTW_PHYS) != 0) return fail_file("remove", folder);
+    return OK;
+}
+
+char *path_in_cache(const char *name, bool make) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool own = cache && *cache;
+    if (!own && !(home && *home)) return NULL;
+    char *folder = path_join(own ? cache : home, own ? "fusebox" : ".cache/fusebox");
+    Status status = make ? directory_make(folder) : OK;
+    char *path = status ? NULL : path_join(folder, name);
+    memory_free(folder);
+    status_free(status);
+    return path;
+}
+
+/* ---- publishing a folder ---- */
+
+/* `target` without trailing slashes, and `ending` behind it. */
+static char *path_beside(const char *target, const char *ending) {
+    size_t length = strlen(target), room = length + strlen(ending) + 1;
+    while (length > 1 && target[length - 1] == '/') length--;
+    char *path = memory_allocate(room);
+    snprintf(path, room, "%.*s%s", (int)length, target, ending);
+    return path;
+}
+
+Status directory_discard(const char *folder) {
+    char *aside = path_beside(folder, ".tmp");
+    Status status = directory_remove(aside);
+    if (!status && rename(folder, aside) != 0) status = fail_file("rename", folder);
+    if (!status) status = directory_remove(aside);
+    memory_free(aside);
+    return status;
+}
+
+Status directory_stage(const char *target, char **stage) {
+    *stage = path_beside(target, ".tmp");
+    Status status = directory_remove(*stage);
+    if (!status) status = directory_make(*stage);
+    if (!status) return OK;
+    memory_free(*stage);
+    *stage = NULL;
+    return status;
+}
+
+static int flush_entry(const char *path, const struct stat *about, int type, struct FTW *depth) {
+    (void)about, (void)depth;
+    if (type != FTW_F && type != FTW_DP) return 0;
+    Status status = path_flush(path);
+    int failed = status ? errno : 0;
+    status_free(status);
+    errno = failed;
+    return failed ? -1 : 0;
+}
+
+/* The first of its name, or the fallback where two folders cannot be exchanged at once. */
+static Status replace_folder(const char *stage, const char *target, const char *old) {
+    PathKind kind;
+    TRY(path_kind(target, &kind));
+    if (kind == PATH_ABSENT)
+        return rename(stage, target) == 0 ? path_flush_parent(target) : fail_file("rename", stage);
+    TRY(directory_remove(old));
+    if (rename(target, old) != 0) return fail_file("rename", target);
+    if (rename(stage, target) != 0) return fail_file("rename", stage);
+    TRY(path_flush_parent(target));
+    return directory_remove(old);
+}
+
+Status directory_publish(const char *stage, const char *target) {
+    char *folder = path_beside(target, ""), *old = path_beside(target, ".old");
+    Status status = OK;
+    if (nftw(stage, flush_entry, 32, FTW_DEPTH | FTW_PHYS) != 0) {
+        status = fail_file("flush", stage);
+    } else if (renameat2(AT_FDCWD, stage, AT_FDCWD, folder, RENAME_EXCHANGE) == 0) {
+        status = path_flush_parent(folder);
+        if (!status) status = directory_remove(stage);
+    } else {
+        status = replace_folder(stage, folder, old);
+    }
+    memory_free(folder);
+    memory_free(old);
+    return status;
+}

@@ -1,0 +1,29 @@
+/* shard: tokens in llm.c's format: 256 int32 of header (20240520, version 1, the count of tokens, then anything), and
+ * the tokens as uint16; little-endian. */
+#ifndef DATA_SHARD_H
+#define DATA_SHARD_H
+
+#include "base/files.h"
+#include "base/status.h"
+
+#include <stdint.h>
+
+enum { SHARD_HEADER_BYTES = 1024, SHARD_MAGIC = 20240520, SHARD_VERSION = 1 };
+
+/* Tokens in a row: of a mapped shard, or in memory. */
+typedef struct {
+    char *name;            // of the file, for messages; owned
+    FileMap map;           // of the shard, if mapped
+    void *owned;           // the memory, if not
+    const uint8_t *tokens; // (count) uint16, not aligned
+    int64_t first, count;  // of the row of all parts
+} TokenPart;
+
+/* Checks the header of a shard in memory against its size; `name` is for messages. The tokens lie behind the header. */
+CHECKED Status shard_check(const uint8_t *data, int64_t size, const char *name, int64_t *count);
+
+/* Maps and checks the shard `part->name`. */
+CHECKED Status shard_map(TokenPart *part);
+void token_part_close(TokenPart *part);
+
+#endif
