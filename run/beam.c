@@ -25,7 +25,7 @@ struct Beams {
     BeamOptions options;
     int64_t rows, length; // tokens of each row
     int32_t *tokens;      // (rows, most + 1)
-    int32_t *moved;       // (rows, most + 1): the same, while rows change places
+    int32_t *moved;       // (rows, most + 1): the same, while rows are reordered
     double *scores;       // (rows) log P; -inf: the row is not in use
     Candidate *found;     // (rows, 2 * width): each row's likeliest continuations
     int32_t *best;        // (sentences, most + 1)
@@ -98,7 +98,7 @@ static bool goes_before(const Candidate *a, const Candidate *b) {
     return a->row != b->row ? a->row < b->row : a->token < b->token;
 }
 
-/* Puts a candidate in its place among the best `most`, which are sorted; returns how many there are. */
+/* Inserts a candidate among the best `most`, which are sorted; returns how many there are. */
 static int64_t insert(Candidate *sorted, int64_t count, int64_t most, Candidate candidate) {
     if (count == most && !goes_before(&candidate, &sorted[count - 1])) return count;
     int64_t at = count < most ? count : most - 1;
@@ -174,7 +174,7 @@ static void repeat_end(Beams *b, int64_t sentence, int32_t *tokens, int32_t *par
 
 /* ---- all ---- */
 
-/* Rows take the places of their parents, and their new tokens. */
+/* Rows become those of their parents, with their new tokens. */
 static void move_rows(Beams *b, const int32_t *tokens, const int32_t *parents) {
     int64_t room = b->options.most + 1;
     for (int64_t row = 0; row < b->rows; row++) {
