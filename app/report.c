@@ -11,7 +11,7 @@
 
 Status report_open(Report *r, const char *log, bool append, int64_t done, int64_t steps, bool quiet) {
     r->steps = steps;
-    TRY(progress_open(stdout, stderr, done, steps, quiet, &r->progress));
+    r->progress = progress_open(stdout, stderr, done, steps, quiet);
     return *log ? events_open(log, append, &r->events) : OK;
 }
 
