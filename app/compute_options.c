@@ -29,8 +29,7 @@ Status compute_options_check(const ComputeOptions *options) {
         return fail(ERROR_USAGE, "--dtype=fp64 runs on the CPU only, but --device=%s was given",
                     options->device);
     if (options->dtype == DTYPE_FP64 && fuses)
-        return fail(ERROR_USAGE,
-                    "--dtype=fp64 has only the naive path, but --fused=%.100s was given; leave it out",
+        return fail(ERROR_USAGE, "--dtype=fp64 runs naive only, but --fused=%.100s was given; leave it out",
                     options->fused);
     return OK;
 }

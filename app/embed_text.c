@@ -28,7 +28,7 @@ static Status prepare(Job *job) {
     e->seq = job->text.sorted[0].count;
     e->pooled = job->options->pooling == POOLING_POOLER;
     if (e->pooled && !e->model.config.pooler)
-        return fail(ERROR_USAGE, "--pooling=pooler: this model has none");
+        return fail(ERROR_USAGE, "--pooling=pooler: this model has no pooler");
     job->rows = memory_array((size_t)(e->batch * e->seq), sizeof *job->rows);
     job->lengths = memory_array((size_t)e->batch, sizeof *job->lengths);
     job->hidden = memory_array((size_t)(e->batch * e->seq * C), sizeof *job->hidden);

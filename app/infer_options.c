@@ -185,7 +185,7 @@ Status infer_options_check(const InferOptions *o, const OptionSet *set) {
     TRY(option_needs(set, "top-p", o->temperature > 0, "a --temperature above 0"));
     TRY(fuses_parse(o->compute.fused, &fuses));
     if (o->compare && !fuses)
-        return fail(ERROR_USAGE, "--compare needs a fused path, but there is none with %s",
+        return fail(ERROR_USAGE, "--compare needs operations that run fused, but %s leaves none",
                     o->compute.dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
     return OK;
 }

@@ -44,6 +44,6 @@ void text_lines_close(TextLines *l) {
 
 void text_lines_print_cut(const TextLines *l, int64_t context) {
     if (l->cut)
-        fprintf(stderr, "%" PRId64 " lines were cut: the model's context is %" PRId64 " tokens\n", l->cut,
-                context);
+        fprintf(stderr, "%" PRId64 " line%s truncated to the model's context of %" PRId64 " tokens\n", l->cut,
+                l->cut == 1 ? " was" : "s were", context);
 }

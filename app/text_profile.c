@@ -135,7 +135,7 @@ static Status report_all(const Job *job) {
                     " tokens, before the first that is to be "
                     "recorded; give an earlier window, or another --seed or --stop",
                     job->what->options->window, job->stats->tokens);
-    return report(job, job->decode, "decoding: a token a step", "_decode");
+    return report(job, job->decode, "decoding: one token a step", "_decode");
 }
 
 Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,

@@ -223,7 +223,7 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
         return fail(ERROR_USAGE, "--resume needs --out=FOLDER, or a checkpoint: --resume=FOLDER");
     TRY(fuses_parse(o->compute.fused, &fuses));
     if (o->compare && !fuses)
-        return fail(ERROR_USAGE, "--compare needs a fused path, but there is none with %s",
+        return fail(ERROR_USAGE, "--compare needs operations that run fused, but %s leaves none",
                     o->compute.dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
     return OK;
 }

@@ -61,7 +61,8 @@ static Status open_texts(Job *job) {
 static Status check_model(const Job *job) {
     const Tokenizer *tokenizer = job->session->tokenizer;
     if (!job->session->config.encoder_layers)
-        return fail(ERROR_USAGE, "--translate needs an encoder-decoder, and %s is none", job->options->model);
+        return fail(ERROR_USAGE, "--translate needs an encoder-decoder, but %s is not one",
+                    job->options->model);
     if (job->options->min_tokens > job->session->config.context)
         return fail(ERROR_USAGE, "--min-tokens=%" PRId64 " is more than the model's context of %" PRId64,
                     job->options->min_tokens, job->session->config.context);
@@ -234,7 +235,7 @@ static Status print_bleu(const Job *job) {
         TRY(bleu_add(&bleu, job->translations[i].text, job->translations[i].length, line->text,
                      line->length));
     }
-    fprintf(stderr, "BLEU %.2f: %.1f/%.1f/%.1f/%.1f, brevity %.3f, %" PRId64 " words for %" PRId64 "\n",
+    fprintf(stderr, "BLEU %.2f: %.1f/%.1f/%.1f/%.1f, brevity %.3f, %" PRId64 " words against %" PRId64 "\n",
             bleu_score(&bleu), bleu_precision(&bleu, 1), bleu_precision(&bleu, 2), bleu_precision(&bleu, 3),
             bleu_precision(&bleu, 4), bleu_brevity(&bleu), bleu.words, bleu.reference_words);
     return OK;

@@ -35,10 +35,10 @@ struct Beams {
 
 static Status check(const BeamOptions *o, int64_t *rows, int64_t *tokens) {
     if (o->width < 1 || o->width > WIDTH_MOST || 2 * o->width > o->vocab)
-        return fail(ERROR_USAGE, "a beam of %lld hypotheses cannot be: 1 to %d, and half the vocabulary, can",
+        return fail(ERROR_USAGE, "the beam is %lld, but must be 1 to %d and at most half the vocabulary",
                     (long long)o->width, WIDTH_MOST);
     if (!(o->penalty >= 0 && o->penalty <= 10))
-        return fail(ERROR_USAGE, "a length penalty of %g cannot be: 0 to 10 can", o->penalty);
+        return fail(ERROR_USAGE, "the length penalty is %g, but must be 0 to 10", o->penalty);
     if (o->sentences < 1 || o->most < 1 || o->least < 0 || o->least > o->most ||
         checked_multiply(o->sentences, o->width, rows) || *rows > INT32_MAX ||
         checked_multiply(*rows, o->most + 1, tokens) || *tokens > INT32_MAX)
@@ -212,7 +212,7 @@ Status beams_advance(Beams *b, const float *logits, int64_t stride, int32_t *tok
         if (!b->done[s]) finish_open(b, s);
     memory_free(scores);
     if (!bad) return OK;
-    return fail(ERROR_NONFINITE, "the logits of token %lld of %lld of %lld hypotheses are not finite",
+    return fail(ERROR_NONFINITE, "the logits of token %lld are not finite in %lld of %lld hypotheses",
                 (long long)b->length, (long long)bad, (long long)(b->options.sentences * width));
 }
 

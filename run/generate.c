@@ -177,7 +177,7 @@ static Status take_source(Ctx *ctx, Generator *g) {
 
 Status generator_read_source(Ctx *ctx, Generator *g, const int32_t *tokens, int64_t count) {
     if (count < 1 || count > g->source)
-        return fail(ERROR_INTERNAL, "a source of %" PRId64 " tokens, where 1 to %" PRId64 " are planned for",
+        return fail(ERROR_INTERNAL, "the source has %" PRId64 " tokens, but the plan is for 1 to %" PRId64,
                     count, g->source);
     TRY(ctx->device->upload(ctx->device, g->source_tokens.data, tokens, (size_t)count * sizeof *tokens));
     return encode(ctx, g, count);
@@ -204,7 +204,7 @@ Status generator_take(Ctx *ctx, Generator *g) {
 
 Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
     int64_t context = g->model->config.context;
-    if (count < 1) return fail(ERROR_USAGE, "the prompt is empty; give at least one token to go on from");
+    if (count < 1) return fail(ERROR_USAGE, "the prompt is empty; give at least one token to continue");
     if (count > context) {
         tokens += count - context;
         count = context;

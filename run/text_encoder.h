@@ -17,8 +17,8 @@ typedef struct {
     Tensor output;          // (logits, padded vocab)
 } TextEncoder;
 
-/* Opens ctx and model on `device`, which stays the caller's. Then set ctx.dtype, fuses, ... and what is wanted.
- * The encoder must stay where it is. */
+/* Opens ctx and model on `device`, which stays the caller's. Then set ctx.dtype, fuses, ... and what is
+ * wanted. The encoder must stay where it is. */
 CHECKED Status text_encoder_open(TextEncoder *encoder, Device *device, const Config *config);
 void text_encoder_close(TextEncoder *encoder);
 

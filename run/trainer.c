@@ -170,7 +170,7 @@ static Status compact_targets(Trainer *t, const int32_t *targets) {
     for (int64_t i = 0; i < positions; i++) {
         if (targets[i] < 0) continue;
         if (count == room)
-            return fail(ERROR_INTERNAL, "a batch of %lld tokens has more than %lld masked ones",
+            return fail(ERROR_INTERNAL, "a batch of %lld tokens has more than %lld masked tokens",
                         (long long)positions, (long long)room);
         kept[count] = targets[i];
         rows[count++] = (int32_t)i;
@@ -222,7 +222,7 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, 
     int64_t seq = batch.seq ? batch.seq : t->seq;
     int64_t source_seq = batch.source_seq ? batch.source_seq : t->source_seq;
     if (seq > t->seq || source_seq > t->source_seq)
-        return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than what was planned for",
+        return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
                     (long long)seq, (long long)source_seq);
     t->sizes = (BatchSizes){seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
     t->tokens += present(batch.lengths, t->batch, seq);

@@ -58,9 +58,9 @@ typedef struct {
     bool skipped; // loss or norm was not finite: nothing was updated
 } StepResult;
 
-/* Fetches micro-batch `index` of the step, of at most the trainer's sizes; seq 0: of just these. Its memory must stay
- * valid until the step after has begun. In a masked-token batch at most MASKED_SHARE of a row's positions, rounded
- * up, have a target. */
+/* Fetches micro-batch `index` of the step, of at most the trainer's sizes; seq 0: of just these. Its memory
+ * must stay valid until the step after has begun. In a masked-token batch at most MASKED_SHARE of a row's
+ * positions, rounded up, have a target. */
 typedef Status (*FetchBatch)(void *source, int64_t index, Batch *batch);
 
 /* Opens ctx and model on `device` (which stays the caller's). Then set ctx.dtype, fuses, ... and

@@ -117,7 +117,8 @@ static void generation_is_profiled(void **state) {
     assert_int_equal(strncmp(ran->output, "profiled", 8), 0);
     assert_string_equal(ran->output + 8, plain->output);
     static const char *const parts[] = {"prefill: the prompt, 8 tokens at once", "prefill, steps 3 to 5",
-                                        "decoding: a token a step", "decoding step, steps 4 to 6", "sample "};
+                                        "decoding: one token a step", "decoding step, steps 4 to 6",
+                                        "sample "};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->error, parts[i]);
     expect_generation(folder, "text/profiling_stats_prefill.json", "prefill", 1, 3, 8);
     expect_generation(folder, "text/profiling_stats_decode.json", "decoding step", 1, 3, 1);
