@@ -76,7 +76,7 @@ static Status trace_size(Run *run, const BenchmarkSize *size, Form form, TraceLi
     return status;
 }
 
-/* --profile: one path, or with --compare both and the differences of their outputs. */
+/* --profile: one form, or with --compare both and the differences of their outputs. */
 static Status profile_traced(Run *run, const BenchmarkSize *size, const char *suffix) {
     const InferOptions *o = &run->options;
     FILE *file = o->quiet ? NULL : stdout;

@@ -34,6 +34,14 @@ Status compute_options_check(const ComputeOptions *options) {
     return OK;
 }
 
+Status compute_options_check_compare(const ComputeOptions *options) {
+    uint32_t fuses;
+    TRY(fuses_parse(options->fused, &fuses));
+    if (fuses) return OK;
+    return fail(ERROR_USAGE, "--compare needs operations that run fused, but %s leaves none",
+                options->dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
+}
+
 Status compute_options_dtype(const ComputeOptions *options, Backend backend, Dtype *dtype, bool *tf32) {
     static const Dtype dtypes[] = {
         [DTYPE_AUTO] = F32, [DTYPE_FP32] = F32, [DTYPE_TF32] = F32, [DTYPE_BF16] = BF16, [DTYPE_FP64] = F64};
