@@ -278,7 +278,7 @@ static void generate(Backend backend, bool graphs, Translations *out) {
         assert_int_equal(g.generator.step.graph != NULL, graphs && backend == BACKEND_CUDA);
     }
     expect_error(generator_read_source(&ctx, &g.generator, ids[0], SOURCE + 1), ERROR_INTERNAL,
-                 "planned for");
+                 "the plan is for");
     sampler_close(sampler);
     generator_close(&g.generator);
     transformer_close(&g.model);
@@ -315,7 +315,7 @@ static void what_cannot_be_is_refused(void **state) {
     expect_error(translator_open(&options, &model, &translator), ERROR_USAGE, "14 tokens are more than");
     options.most = 1;
     options.beam = 65;
-    expect_error(translator_open(&options, &model, &translator), ERROR_USAGE, "a beam of 65");
+    expect_error(translator_open(&options, &model, &translator), ERROR_USAGE, "the beam is 65");
     transformer_close(&model);
     expect_ok(config_preset("gpt2-nano", &config));
     expect_ok(transformer_open(&config, &model));
