@@ -1,4 +1,4 @@
-/* writer: text from a model: prompt in, bytes out as they come. */
+/* stream_text: text from a model: prompt in, bytes out as they come. */
 #ifndef APP_STREAM_TEXT_H
 #define APP_STREAM_TEXT_H
 

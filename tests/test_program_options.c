@@ -155,7 +155,7 @@ static void test_train_contradictions(void **state) {
     train("--sheps=3", "unknown option '--sheps=3'; did you mean '--steps'?");
     train("--schedule=cosin",
           "--schedule=cosin: expected cosine|linear|wsd|constant|noam; did you mean 'cosine'?");
-    train("--beta1=1", "--beta1=1: expected a number from 0 to below 1");
+    train("--beta1=1", "--beta1=1: expected a number of at least 0 and below 1");
 }
 
 static void test_infer_modes(void **state) {
@@ -205,7 +205,7 @@ static void test_infer_contradictions(void **state) {
     infer("--batch=1 --batch-sizes=1,2", "--batch and --batch-sizes exclude each other; give one of them");
     infer("--seq=1 --seq-lens=1,2", "--seq and --seq-lens exclude each other; give one of them");
     infer("--prompt=x --temperature=0 --top-k=3", "--top-k has no effect without a --temperature above 0");
-    infer("--prompt=x --top-p=0", "--top-p=0: expected a number above 0 to 1");
+    infer("--prompt=x --top-p=0", "--top-p=0: expected a number above 0 and at most 1");
     infer("--compare --fused=0", "--compare needs operations that run fused, but --fused=0 leaves none");
 }
 
