@@ -76,7 +76,7 @@ static Status trace_size(Run *run, const BenchmarkSize *size, Form form, TraceLi
     return status;
 }
 
-/* --profile: one path, or with --compare both and the differences of their outputs. */
+/* --profile: one form, or with --compare both and the differences of their outputs. */
 static Status profile_traced(Run *run, const BenchmarkSize *size, const char *suffix) {
     const InferOptions *o = &run->options;
     FILE *file = o->quiet ? NULL : stdout;
@@ -179,7 +179,7 @@ static Status generate(Run *run) {
     const InferOptions *o = &run->options;
     if (!run->session.tokenizer)
         return fail(ERROR_USAGE,
-                    "--prompt needs a tokenizer, and %s has none; name one with --tokenizer=FOLDER",
+                    "--prompt needs a tokenizer, but %s has none; name one with --tokenizer=FOLDER",
                     o->model);
     TRY(prepare(run, INFERENCE_GENERATE, 1, 1));
     char *prompt = NULL;
@@ -308,8 +308,9 @@ static Status check_lengths(Run *run) {
     if (!o->seq) o->seq = context;
     int64_t seq = largest(o->seq_lens, o->seq);
     if (seq <= context) return OK;
-    return fail(ERROR_USAGE, "%" PRId64 " tokens in a sequence are more than the model's context of %" PRId64,
-                seq, context);
+    return fail(ERROR_USAGE,
+                "a sequence of %" PRId64 " tokens is longer than the model's context of %" PRId64, seq,
+                context);
 }
 
 /* What goes from token to token needs a model that has learned that. */
@@ -318,7 +319,7 @@ static Status check_objective(const Run *run, InferMode mode) {
     bool masked = objective == OBJECTIVE_MASKED_TOKEN;
     if (objective == OBJECTIVE_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
     if (mode != INFER_GENERATE && mode != INFER_EVALUATE && mode != INFER_LOGITS) return OK;
-    return fail(ERROR_USAGE, "--%s needs a decoder-only model, and %s is %s", infer_options_asker(mode),
+    return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s", infer_options_asker(mode),
                 run->options.model, masked ? "a BERT: see --fill" : "an encoder-decoder: see --translate");
 }
 

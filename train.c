@@ -223,13 +223,8 @@ static Status sample(Run *run) {
                                        .top_p = 1,
                                        .seed = (uint64_t)o->seed,
                                        .sequence = (uint64_t)run->state.step}};
-    ArenaMark mark = arena_mark(&t->ctx.arenas[ARENA_SAVED]);
-    Status status = generator_take(&t->ctx, &t->generator);
-    if (!status)
-        status =
-            stream_text_collect(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length);
-    arena_release(&t->ctx.arenas[ARENA_SAVED], mark);
-    if (!status) status = report_sample(&run->report, run->state.step, text, length);
+    TRY(stream_text_collect(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length));
+    Status status = report_sample(&run->report, run->state.step, text, length);
     memory_free(text);
     return status;
 }
@@ -307,21 +302,18 @@ static Status train(Run *run) {
 
 static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
     const TrainOptions *o = &run->options;
-    const CompareOptions options = {.fuses = run->session.fuses,
-                                    .warmup = COMPARE_WARMUP,
-                                    .rounds = COMPARE_ROUNDS,
+    const CompareOptions options = {.session = &run->session,
+                                    .peaks = &run->report.peaks,
+                                    .bytes = bytes,
                                     .learning_rate = o->lr,
                                     .fetch = batches_train_at,
                                     .source = &run->batches,
-                                    .progress = run->report.progress};
-    const CompareReport report = {.session = &run->session,
-                                  .peaks = &run->report.peaks,
-                                  .bytes = bytes,
-                                  .profiling = &o->profiling,
-                                  .suffix = run->suffix,
-                                  .folder = o->out,
-                                  .file = o->quiet ? NULL : stdout};
-    return compare_report(&run->trainer, &options, &report);
+                                    .profiling = &o->profiling,
+                                    .suffix = run->suffix,
+                                    .folder = o->out,
+                                    .progress = run->report.progress,
+                                    .file = o->quiet ? NULL : stdout};
+    return compare_report(&run->trainer, &options);
 }
 
 static Status run_once(Run *run) {

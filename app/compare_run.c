@@ -5,6 +5,8 @@
 /* All that an update changes. */
 enum { STATE_TENSORS = 5 };
 
+enum { WARMUP = 3 }; // rounds
+
 typedef struct {
     Tensor tensors[STATE_TENSORS];
     void *copies[STATE_TENSORS]; // device memory; NULL where there is no such tensor
@@ -90,7 +92,7 @@ static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s,
                          double *ms) {
     Round round = {.trainer = t, .options = o, .snapshot = s, .number = number};
     StepCost cost;
-    t->ctx.fuses = form == FORM_FUSED ? o->fuses : 0;
+    t->ctx.fuses = form == FORM_FUSED ? o->session->fuses : 0;
     TRY(snapshot_restore(t, s));
     TRY(fetch_ahead(&round));
     TRY(profiling_step(NULL, &t->ctx, number, round_step, &round, &cost));
@@ -101,7 +103,7 @@ static Status timed_step(Trainer *t, const CompareOptions *o, const Snapshot *s,
 /* Rounds with timing per operation off (recorders NULL) or on; the forms take turns within each round. */
 static Status rounds(Trainer *t, const CompareOptions *o, const Snapshot *s,
                      Recorder *const recorders[FORM_COUNT], double *times[FORM_COUNT]) {
-    for (int64_t round = -o->warmup; round < o->rounds; round++) {
+    for (int64_t round = -WARMUP; round < COMPARE_ROUNDS; round++) {
         for (int form = 0; form < FORM_COUNT; form++) {
             double ms;
             t->ctx.recorder = round >= 0 && recorders ? recorders[form] : NULL;
@@ -109,22 +111,22 @@ static Status rounds(Trainer *t, const CompareOptions *o, const Snapshot *s,
             t->ctx.recorder = NULL;
             if (round >= 0 && times) times[form][round] = ms;
         }
-        if (o->progress && round >= 0) progress_step(o->progress, round + 1 + (times ? 0 : o->rounds), 0);
+        if (round >= 0) progress_step(o->progress, round + 1 + (times ? 0 : COMPARE_ROUNDS), 0);
     }
-    if (o->progress) progress_hide(o->progress);
+    progress_hide(o->progress);
     return OK;
 }
 
 static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
     double *times[FORM_COUNT];
-    double *all = memory_array((size_t)o->rounds * FORM_COUNT, sizeof *all);
-    for (int form = 0; form < FORM_COUNT; form++) times[form] = all + form * o->rounds;
+    double *all = memory_array((size_t)COMPARE_ROUNDS * FORM_COUNT, sizeof *all);
+    for (int form = 0; form < FORM_COUNT; form++) times[form] = all + form * COMPARE_ROUNDS;
     Status status = rounds(t, o, s, NULL, times);
     for (int form = 0; form < FORM_COUNT && !status; form++) {
         PathProfile *p = &c->paths[form];
-        p->step_ms = median(times[form], o->rounds); // sorts
+        p->step_ms = median(times[form], COMPARE_ROUNDS); // sorts
         p->step_low = times[form][0];
-        p->step_high = times[form][o->rounds - 1];
+        p->step_high = times[form][COMPARE_ROUNDS - 1];
     }
     memory_free(all);
     return status;
@@ -146,7 +148,7 @@ static Status time_operations(Trainer *t, const CompareOptions *o, const Snapsho
         status = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true}, &recorders[form]);
     if (!status) status = rounds(t, o, s, recorders, NULL);
     for (int form = 0; form < FORM_COUNT && !status; form++)
-        status = summarize(recorders[form], o->rounds, &c->paths[form].summary);
+        status = summarize(recorders[form], COMPARE_ROUNDS, &c->paths[form].summary);
     for (int form = 0; form < FORM_COUNT; form++) recorder_close(recorders[form]);
     return status;
 }
@@ -157,8 +159,8 @@ static Status find_differences(Trainer *t, const CompareOptions *o, const Snapsh
     t->batch = t->accum = 1;
     t->ctx.step = 0;
     Round round = {.trainer = t, .options = o, .snapshot = s};
-    Status status =
-        profiling_differences(&t->ctx, o->fuses, fresh_step, &round, &c->differences, &c->difference_count);
+    Status status = profiling_differences(&t->ctx, o->session->fuses, fresh_step, &round, &c->differences,
+                                          &c->difference_count);
     t->batch = batch;
     t->accum = accum;
     return status;
@@ -173,13 +175,15 @@ static Status traced_step(Trainer *t, const CompareOptions *o, Profiling *profil
 }
 
 /* One form after the other: only one at a time can hold the source of records. */
-static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s, int form) {
+static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s, int form,
+                         TraceList *traces) {
+    const TraceRun facts = profiling_facts(o->session, "train", o->peaks, t->batch, t->seq, t->accum);
     Profiling *profiling;
     bool graphs = t->ctx.graphs;
-    t->ctx.fuses = form == FORM_FUSED ? o->fuses : 0;
+    t->ctx.fuses = form == FORM_FUSED ? o->session->fuses : 0;
     TRY(snapshot_restore(t, s));
-    TRY(profiling_open(o->profiling, &t->ctx, o->facts, "", NULL, &profiling));
-    profiling_keep(profiling, &o->traces[form]);
+    TRY(profiling_open(o->profiling, &t->ctx, &facts, "", NULL, &profiling));
+    profiling_keep(profiling, traces);
     Status status = OK;
     for (int64_t step = 1; !status && !profiling_done(profiling); step++)
         status = traced_step(t, o, profiling, step);
@@ -197,15 +201,15 @@ Status compare_run_measure(Trainer *t, uint32_t fuses, size_t bytes[FORM_COUNT])
     return OK;
 }
 
-Status compare_run(Trainer *t, const CompareOptions *o, Comparison *c) {
+Status compare_run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList traces[FORM_COUNT]) {
     Snapshot snapshot;
     uint32_t fuses = t->ctx.fuses;
     TRY(snapshot_make(t, &snapshot));
     Status status = time_steps(t, o, &snapshot, c);
     if (!status) status = time_operations(t, o, &snapshot, c);
     if (!status) status = find_differences(t, o, &snapshot, c);
-    for (int form = 0; form < FORM_COUNT && o->profiling && !status; form++)
-        status = trace_form(t, o, &snapshot, form);
+    for (int form = 0; form < FORM_COUNT && *o->profiling->window && !status; form++)
+        status = trace_form(t, o, &snapshot, form, &traces[form]);
     if (!status) status = snapshot_restore(t, &snapshot);
     t->ctx.fuses = fuses;
     t->ctx.step = 0;

@@ -29,10 +29,17 @@ Status compute_options_check(const ComputeOptions *options) {
         return fail(ERROR_USAGE, "--dtype=fp64 runs on the CPU only, but --device=%s was given",
                     options->device);
     if (options->dtype == DTYPE_FP64 && fuses)
-        return fail(ERROR_USAGE,
-                    "--dtype=fp64 has only the naive path, but --fused=%.100s was given; leave it out",
+        return fail(ERROR_USAGE, "--dtype=fp64 runs naive only, but --fused=%.100s was given; leave it out",
                     options->fused);
     return OK;
+}
+
+Status compute_options_check_compare(const ComputeOptions *options) {
+    uint32_t fuses;
+    TRY(fuses_parse(options->fused, &fuses));
+    if (fuses) return OK;
+    return fail(ERROR_USAGE, "--compare needs operations that run fused, but %s leaves none",
+                options->dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
 }
 
 Status compute_options_dtype(const ComputeOptions *options, Backend backend, Dtype *dtype, bool *tf32) {

@@ -22,11 +22,14 @@ typedef struct {
 #define COMPUTE_DEFAULTS                                                                                     \
     { .device = "auto", .dtype = DTYPE_AUTO, .fused = "1", .graphs = true, .peaks = true }
 
-/* Turns the fuses off for fp64, which has no fused path, where --fused was not given. */
+/* Turns the fuses off for fp64, which has no fused form, where --fused was not given. */
 void compute_options_resolve(const OptionSet *set, ComputeOptions *options);
 
 /* ERROR_USAGE for what cannot be, or cannot be together. */
 CHECKED Status compute_options_check(const ComputeOptions *options);
+
+/* ERROR_USAGE where nothing runs fused, for --compare. */
+CHECKED Status compute_options_check_compare(const ComputeOptions *options);
 
 /* What `dtype` means on a backend. ERROR_USAGE if it has no such precision. */
 CHECKED Status compute_options_dtype(const ComputeOptions *options, Backend backend, Dtype *dtype,

@@ -36,7 +36,7 @@ static Status read_text(Job *job, const char *text) {
     if (!job->gaps.count) return fail(ERROR_USAGE, "--fill: there is no [MASK] in the text");
     int64_t context = job->session->config.context;
     if (job->tokens.count <= context) return OK;
-    return fail(ERROR_USAGE, "--fill: the text has %" PRId64 " tokens, and the model's context is %" PRId64,
+    return fail(ERROR_USAGE, "--fill: the text has %" PRId64 " tokens, but the model's context is %" PRId64,
                 job->tokens.count, context);
 }
 
@@ -84,9 +84,10 @@ static void best_tokens(const float *logits, int64_t vocab, int32_t best[SHOWN],
 /* A folder may hold an encoder alone: its hidden states meet the vocabulary as they are. */
 static void print_note(const Config *c, const InferOptions *options) {
     if (!c->head_transform && !options->quiet)
-        fprintf(stderr,
-                "%s has no masked-token head: its choice of tokens means little unless it was trained so\n",
-                options->model);
+        fprintf(
+            stderr,
+            "%s has no masked-token head: its predictions mean little unless it was trained without one\n",
+            options->model);
 }
 
 static Status print_gaps(const Job *job, const char *text) {

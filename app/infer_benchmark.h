@@ -1,4 +1,4 @@
-/* forward: measures forward passes, one size after another, and reports them. */
+/* infer_benchmark: measures forward passes, one size after another, and reports them. */
 #ifndef APP_INFER_BENCHMARK_H
 #define APP_INFER_BENCHMARK_H
 

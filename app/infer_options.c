@@ -173,7 +173,6 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
 }
 
 Status infer_options_check(const InferOptions *o, const OptionSet *set) {
-    uint32_t fuses;
     TRY(compute_options_check(&o->compute));
     TRY(check_modes(o, set));
     TRY(options_exclude(set, "batch", "batch-sizes"));
@@ -183,11 +182,7 @@ Status infer_options_check(const InferOptions *o, const OptionSet *set) {
                     (long long)o->tokens);
     TRY(option_needs(set, "top-k", o->temperature > 0, "a --temperature above 0"));
     TRY(option_needs(set, "top-p", o->temperature > 0, "a --temperature above 0"));
-    TRY(fuses_parse(o->compute.fused, &fuses));
-    if (o->compare && !fuses)
-        return fail(ERROR_USAGE, "--compare needs a fused path, but there is none with %s",
-                    o->compute.dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
-    return OK;
+    return o->compare ? compute_options_check_compare(&o->compute) : OK;
 }
 
 Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSet *set, bool *done) {

@@ -28,15 +28,17 @@
 /* Of a member ComputeOptions compute. */
 #define COMPUTE_ROWS                                                                                         \
     HEADING("Computing"),                                                                                    \
-    {TEXT("device", "NAME", compute.device), .doc = "auto, cpu, cuda or cuda:N", .travels = true},                            \
+    {TEXT("device", "NAME", compute.device), .doc = "auto, cpu, cuda or cuda:N", .travels = true},           \
     {CHOICE("dtype", "auto|fp32|tf32|bf16|fp64", compute.dtype),                                             \
-     .doc = "auto is bf16 on a GPU and fp32 on the CPU", .travels = true},                                                    \
-    {TEXT("fused", "0|1|LIST", compute.fused), .doc = "run fused: nothing, all, or as in 1,-attention", .travels = true},     \
+     .doc = "auto is bf16 on a GPU and fp32 on the CPU", .travels = true},                                   \
+    {TEXT("fused", "0|1|LIST", compute.fused), .doc = "run fused: nothing, all, or as in 1,-attention",      \
+     .travels = true},                                                                                       \
     {FLAG("graphs", compute.graphs),                                                                         \
      .doc = "launch a step as one CUDA graph if all of it is fused; --graphs=0 does not"},                   \
     {FLAG("peaks", compute.peaks),                                                                           \
      .doc = "measure the machine's limits first; --peaks=0 takes those measured before"},                    \
-    {COUNT("threads", 0, 4096, compute.threads), .doc = "threads on the CPU", .default_text = "all", .travels = true}
+    {COUNT("threads", 0, 4096, compute.threads), .doc = "threads on the CPU",                                \
+     .default_text = "all", .travels = true}
 
 /* Of a member ProfilingOptions profiling. */
 #define PROFILING_ROWS                                                                                       \

@@ -25,7 +25,7 @@ Status profiling_options_folder(const ProfilingOptions *o) {
     if (!*o->out) return OK;
     TRY(directory_make(o->out));
     if (access(o->out, W_OK | X_OK) == 0) return OK;
-    return fail(ERROR_FILE, "--profile-out=%.200s: files cannot be made there: %s", o->out, strerror(errno));
+    return fail(ERROR_FILE, "--profile-out=%.200s: cannot write files there: %s", o->out, strerror(errno));
 }
 
 Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *compute, const OptionSet *set,
@@ -52,11 +52,10 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
         return fail(ERROR_USAGE, "--sweep needs --profile-out=FOLDER, where the profiles of all sizes go");
     if (!*o->window && options_given(set, "profile"))
         return fail(ERROR_USAGE,
-                    "--profile= is empty: --profile alone traces a few steps, --profile=[10,20) these");
+                    "--profile= is empty; --profile traces a few steps, --profile=[10,20) steps 10 to 19");
     if (!*o->window) return OK;
     if (strcmp(o->trace, "trace.json") != 0 && strcmp(o->trace, "trace.json.gz") != 0)
-        return fail(ERROR_USAGE, "--profile-trace=%.100s: the trace is called trace.json or trace.json.gz",
-                    o->trace);
+        return fail(ERROR_USAGE, "--profile-trace=%.100s: expected trace.json or trace.json.gz", o->trace);
     Window window;
     TRY(window_parse(o->window, &window));
     int64_t last = window_last_recorded(&window);

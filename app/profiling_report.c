@@ -60,20 +60,20 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
     bool recorded = true; // --timer-only records no events
     for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;
     if (!recorded) return file ? print_timed(options, traces, count, file) : OK;
-    const ProfileOptions how = {.suffix = suffix,
-                                .compress = path_ends_with(options->trace, ".gz"),
-                                .questions = options->report == REPORT_QUESTIONS,
-                                .names = names_of(options),
-                                .view = view_of(options)};
+    const ProfileOptions output = {.suffix = suffix,
+                                   .compress = path_ends_with(options->trace, ".gz"),
+                                   .questions = options->report == REPORT_QUESTIONS,
+                                   .names = names_of(options),
+                                   .view = view_of(options)};
     Profile profile;
-    TRY(profile_make(traces, count, differences, difference_count, &how, &profile));
-    for (int i = 0; i < count && !status && file && !how.questions; i++)
+    TRY(profile_make(traces, count, differences, difference_count, &output, &profile));
+    for (int i = 0; i < count && !status && file && !output.questions; i++)
         status = print_tables(options, profile.paths[i].label, traces[i], file);
     if (!status && file) {
         fputc('\n', file);
-        status = profile_print(&profile, &how, file);
+        status = profile_print(&profile, &output, file);
     }
-    if (!status && *options->out) status = profile_write(&profile, options->out, &how);
+    if (!status && *options->out) status = profile_write(&profile, options->out, &output);
     profile_free(&profile);
     return status;
 }

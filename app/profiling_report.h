@@ -22,7 +22,7 @@ typedef struct {
 void trace_list_add(TraceList *list, Trace *trace);
 void trace_list_free(TraceList *list);
 
-/* Reports one path, or with count 2 the naive and the fused one side by side, with the differences of
+/* Reports one trace, or with count 2 the naive and the fused form's side by side, with the differences of
  * their outputs where they were taken. Prints to `file`, unless that is NULL: tables or answers, as the
  * options say, and the audit. Writes the files where --profile-out asks for them, with `suffix` before
  * their dot. */
@@ -30,7 +30,7 @@ CHECKED Status profiling_report(const ProfilingOptions *options, Trace *const *t
                                 const Difference *differences, int difference_count, const char *suffix,
                                 FILE *file);
 
-/* The same of each segment: of one list, or with count 2 of the naive and the fused path's, in pairs. */
+/* The same of each segment: of one list, or with count 2 of the naive and the fused form's, in pairs. */
 CHECKED Status profiling_report_lists(const ProfilingOptions *options, const TraceList *lists, int count,
                                       const Difference *differences, int difference_count, const char *suffix,
                                       FILE *file);

@@ -42,7 +42,7 @@ static Status check_segments(const ProfilingOptions *options) {
     if (segments == 1) return OK;
     return fail(ERROR_USAGE,
                 "--profile=%.100s has %" PRId64
-                " segments; where sizes are compared it has one, as 2,0,1,5,1",
+                " segments, but a comparison of sizes takes one, such as 2,0,1,5,1",
                 options->window, segments);
 }
 

@@ -1,13 +1,13 @@
 #include "app/progress.h"
 
 #include "base/memory.h"
+#include "kernels/device/device.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LATEST = 32, NARROWEST = 40, WIDEST_BAR = 40 };
@@ -22,13 +22,7 @@ struct Progress {
     double next_drawing;    // not before
 };
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-Status progress_open(FILE *lines, FILE *bar, int64_t done, int64_t total, bool quiet, Progress **progress) {
+Progress *progress_open(FILE *lines, FILE *bar, int64_t done, int64_t total, bool quiet) {
     Progress *p = memory_allocate(sizeof *p);
     p->lines = lines;
     p->bar = bar;
@@ -36,8 +30,7 @@ Status progress_open(FILE *lines, FILE *bar, int64_t done, int64_t total, bool q
     p->terminal = !quiet && isatty(fileno(bar));
     p->done = done;
     p->total = total;
-    *progress = p;
-    return OK;
+    return p;
 }
 
 /* ---- time ---- */
@@ -115,7 +108,7 @@ void progress_step(Progress *p, int64_t done, double seconds) {
     p->done = done;
     p->seconds[p->timed++ % LATEST] = seconds;
     if (!p->terminal) return;
-    double time = now();
+    double time = device_clock();
     if (time < p->next_drawing && done < p->total) return;
     p->next_drawing = time + 0.1;
     draw(p);

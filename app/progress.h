@@ -4,8 +4,6 @@
 #ifndef APP_PROGRESS_H
 #define APP_PROGRESS_H
 
-#include "base/status.h"
-
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,8 +17,7 @@ typedef struct Progress Progress;
 /* A run of `total` steps, of which `done` are behind already (a resumed run). Lines go to `lines`; the bar
  * goes to `bar`, the same stream or another (stdout and stderr), if that is a terminal. `quiet` prints
  * nothing at all. */
-CHECKED Status progress_open(FILE *lines, FILE *bar, int64_t done, int64_t total, bool quiet,
-                             Progress **progress);
+Progress *progress_open(FILE *lines, FILE *bar, int64_t done, int64_t total, bool quiet);
 
 /* `done` steps are behind, the last of which took `seconds`. Redraws at most ten times a second. */
 void progress_step(Progress *progress, int64_t done, double seconds);

@@ -11,7 +11,7 @@
 
 Status report_open(Report *r, const char *log, bool append, int64_t done, int64_t steps, bool quiet) {
     r->steps = steps;
-    TRY(progress_open(stdout, stderr, done, steps, quiet, &r->progress));
+    r->progress = progress_open(stdout, stderr, done, steps, quiet);
     return *log ? events_open(log, append, &r->events) : OK;
 }
 
@@ -53,8 +53,8 @@ static void print_forms(const Trainer *t) {
 static void print_data(const Session *s, const FeedCounts *data) {
     printf("  %-18s ", "data");
     if (data->pairs)
-        printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% of their batches padding, ", data->pairs,
-               data->left_out, 100 - 100 * (double)data->tokens / (double)data->padded);
+        printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% padding, ", data->pairs, data->left_out,
+               100 - 100 * (double)data->tokens / (double)data->padded);
     printf("%" PRId64 " tokens (%s)\n", data->tokens,
            s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
 }
@@ -183,8 +183,8 @@ Status report_end(Report *r, int64_t step, const char *reason) {
                       share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
     } else {
         progress_line(r->progress,
-                      "%s: step %" PRId64 " of %" PRId64 " was done before; a larger --steps goes on", reason,
-                      step, r->steps);
+                      "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
+                      reason, step, r->steps);
     }
     events_begin(r->events, "end");
     events_integer(r->events, "step", step);

@@ -50,11 +50,12 @@ static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char 
         {"context", sizes->context, c->context}, {"vocab", sizes->vocab, c->vocab}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].asked && all[i].asked != all[i].there)
-            return fail(ERROR_USAGE, "--%s=%" PRId64 " can change a preset, but in %s it is %" PRId64,
+            return fail(ERROR_USAGE,
+                        "--%s=%" PRId64 " can change a preset only; the model in %s has %" PRId64,
                         all[i].name, all[i].asked, model, all[i].there);
     bool separate = sizes->embeddings == EMBEDDINGS_SEPARATE;
     if ((!sizes->pre_norm || c->norm_order == NORM_PRE) && (!separate || !c->tied_tables)) return OK;
-    return fail(ERROR_USAGE, "%s can change a preset, but the model in %s is without",
+    return fail(ERROR_USAGE, "%s can change a preset only; the model in %s was made without it",
                 sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm" : "--embeddings=separate", model);
 }
 
@@ -88,7 +89,7 @@ static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
     int64_t vocab = tokenizer_vocab(s->tokenizer);
     if (*name && !s->folder && !vocab_given) s->config.vocab = vocab;
     if (vocab > s->config.vocab)
-        return fail(ERROR_USAGE, "the tokenizer %s has %lld tokens, but the model only %lld", path,
+        return fail(ERROR_USAGE, "the tokenizer %s has %lld tokens, but the model has only %lld", path,
                     (long long)vocab, (long long)s->config.vocab);
     return OK;
 }

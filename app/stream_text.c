@@ -117,7 +117,10 @@ Status stream_text_collect(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
                            char **text, int64_t *length) {
     Collected collected = {0};
     TextStats stats;
-    Status status = stream_text(ctx, generator, tokenizer, options, collect, &collected, &stats);
+    ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    Status status = generator_take(ctx, generator);
+    if (!status) status = stream_text(ctx, generator, tokenizer, options, collect, &collected, &stats);
+    arena_release(&ctx->arenas[ARENA_SAVED], mark);
     if (status) memory_free(collected.text);
     *text = status ? NULL : collected.text;
     *length = status ? 0 : collected.length;

@@ -1,4 +1,4 @@
-/* writer: text from a model: prompt in, bytes out as they come. */
+/* stream_text: text from a model: prompt in, bytes out as they come. */
 #ifndef APP_STREAM_TEXT_H
 #define APP_STREAM_TEXT_H
 
@@ -35,7 +35,8 @@ typedef Status (*TextSink)(void *context, const void *bytes, int64_t count);
 CHECKED Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,
                            TextSink sink, void *context, TextStats *stats);
 
-/* The same into memory, which the caller frees with memory_free; NULL for no text at all. */
+/* The same into memory, which the caller frees with memory_free; NULL for no text at all. Takes the
+ * generator's memory, and gives it back. */
 CHECKED Status stream_text_collect(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
                                    const TextOptions *options, char **text, int64_t *length);
 

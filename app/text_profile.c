@@ -16,7 +16,7 @@ typedef struct {
     TextStats *stats;
     TokenList prompt;
     TraceList prefill[FORM_COUNT], decode[FORM_COUNT];
-    Difference *differences; // of the prefill's outputs between the paths
+    Difference *differences; // of the prefill's outputs between the forms
     int difference_count;
 } Job;
 
@@ -90,7 +90,7 @@ static Status discard(void *context, const void *bytes, int64_t count) {
     return OK;
 }
 
-static Status run_path(Job *job, Ctx *ctx, Form form) {
+static Status run_form(Job *job, Ctx *ctx, Form form) {
     ctx->fuses = form == FORM_NAIVE ? 0 : job->what->session->fuses;
     TRY(trace_prefill(job, ctx, &job->prefill[form]));
     return trace_decode(job, ctx, &job->decode[form]);
@@ -103,15 +103,15 @@ static Status take_differences(Job *job, Ctx *ctx) {
                                  &job->difference_count);
 }
 
-/* The naive path first; what people see is the text of the other. */
-static Status run_paths(Job *job, Ctx *ctx) {
+/* The naive form first; what people see is the text of the other. */
+static Status run_forms(Job *job, Ctx *ctx) {
     TextSink sink = job->sink;
     TRY(stream_text_prompt(job->tokenizer, &job->write, &job->prompt));
     job->sink = discard;
-    if (job->what->compare) TRY(run_path(job, ctx, FORM_NAIVE));
+    if (job->what->compare) TRY(run_form(job, ctx, FORM_NAIVE));
     if (job->what->compare) TRY(take_differences(job, ctx));
     job->sink = sink;
-    return run_path(job, ctx, FORM_FUSED);
+    return run_form(job, ctx, FORM_FUSED);
 }
 
 /* ---- reports ---- */
@@ -135,7 +135,7 @@ static Status report_all(const Job *job) {
                     " tokens, before the first that is to be "
                     "recorded; give an earlier window, or another --seed or --stop",
                     job->what->options->window, job->stats->tokens);
-    return report(job, job->decode, "decoding: a token a step", "_decode");
+    return report(job, job->decode, "decoding: one token a step", "_decode");
 }
 
 Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,
@@ -147,7 +147,7 @@ Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const 
                .sink = sink,
                .context = context,
                .stats = stats};
-    Status status = run_paths(&job, ctx);
+    Status status = run_forms(&job, ctx);
     if (!status) status = sink(context, "\n", 1);
     if (!status) status = report_all(&job);
     token_list_free(&job.prompt);

@@ -20,14 +20,14 @@ typedef struct {
     const Session *session;
     const ProfilingOptions *options;
     const Peaks *peaks; // as measured
-    bool compare;       // the naive path besides, whose text nobody sees
+    bool compare;       // the naive form too, whose text nobody sees
     FILE *file;         // of the reports, or NULL
 } TextProfile;
 
 /* As stream_text. First the prompt is read a few times, with its own reports and files ("_prefill"); then the
  * text is written, where each token but the first is a step of the window that the options name
  * ("_decode"). Reports are made when the text is whole. Fuses are set here; memory must suffice for either
- * path. */
+ * form. */
 CHECKED Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const TextOptions *options,
                             const TextProfile *profile, TextSink sink, void *context, TextStats *stats);
 

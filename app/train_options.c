@@ -203,7 +203,6 @@ static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
 }
 
 Status train_options_check(const TrainOptions *o, const OptionSet *set) {
-    uint32_t fuses;
     TRY(compute_options_check(&o->compute));
     TRY(check_sizes(o));
     TRY(check_rates(o));
@@ -221,11 +220,7 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
     TRY(option_needs(set, "force", *o->resume, "--resume=FOLDER"));
     if (strcmp(o->resume, "last") == 0 && !*o->out)
         return fail(ERROR_USAGE, "--resume needs --out=FOLDER, or a checkpoint: --resume=FOLDER");
-    TRY(fuses_parse(o->compute.fused, &fuses));
-    if (o->compare && !fuses)
-        return fail(ERROR_USAGE, "--compare needs a fused path, but there is none with %s",
-                    o->compute.dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
-    return OK;
+    return o->compare ? compute_options_check_compare(&o->compute) : OK;
 }
 
 Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
@@ -264,8 +259,8 @@ static Status check_new(const char *out) {
     TRY(checkpoint_latest(out, &latest));
     if (!latest) return OK;
     Status status =
-        fail(ERROR_USAGE, "--out=%s already holds %s; go on from it with --resume, or name another folder",
-             out, path_name(latest));
+        fail(ERROR_USAGE, "--out=%s already holds %s; continue it with --resume, or name another folder", out,
+             path_name(latest));
     memory_free(latest);
     return status;
 }
@@ -308,7 +303,7 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder
         if (!*folder)
             return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", options->out);
     } else {
-        if (!(*folder = memory_text(resume))) return fail(ERROR_MEMORY, "out of host memory");
+        *folder = memory_text(resume);
         TRY(path_kind(resume, &kind));
         if (kind != PATH_FOLDER)
             return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume);

@@ -2,35 +2,32 @@
 
 #include "base/memory.h"
 #include "data/bleu.h"
-#include "data/lines.h"
 #include "run/generate.h"
 #include "run/plan.h"
 #include "app/profiling.h"
+#include "app/text_lines.h"
 #include "app/text_profile.h"
 #include "run/translate.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* A line's tokens, with the end token, and its translation. */
+/* One line. */
 typedef struct {
-    int64_t first, count; // in Job.tokens
-    int64_t line;
     char *text;
     int64_t length; // bytes
-} Entry;
+} Translation;
 
 typedef struct {
     Session *session;
     const InferOptions *options;
-    Lines lines, reference;
-    TokenList tokens;
-    Entry *entries;       // (lines.count), the longest first
-    Sentence *batch;      // (options->batch)
-    int64_t batched;      // of them, those of the present batch
-    int64_t cut, decoded; // lines that were too long; tokens of all translations
+    TextLines source;
+    Lines reference;
+    Translation *translations; // (lines), in the order of the text
+    Sentence *batch;           // (options->batch)
+    int64_t batched;           // of them, those of the present batch
+    int64_t decoded;           // tokens of all translations
     Ctx ctx;
     Transformer model;
     bool greedy; // one hypothesis of one sentence at a time: by the generator, which draws on the device
@@ -47,51 +44,25 @@ typedef struct {
 
 /* ---- reading ---- */
 
-/* The longest first: what a batch's sentences have in common; equals in the order of the text. */
-static int compare_entries(const void *left, const void *right) {
-    const Entry *a = left, *b = right;
-    if (a->count != b->count) return a->count > b->count ? -1 : 1;
-    return (a->line > b->line) - (a->line < b->line);
-}
-
-static Status read_lines(Job *job) {
-    int64_t context = job->session->config.context;
-    int32_t end = tokenizer_special(job->session->tokenizer, TOKEN_END);
-    job->entries = memory_array((size_t)job->lines.count, sizeof *job->entries);
-    job->batch = memory_array((size_t)job->options->batch, sizeof *job->batch);
-    job->ms = memory_array((size_t)job->lines.count, sizeof *job->ms);
-    for (int64_t i = 0; i < job->lines.count; i++) {
-        const Line *line = &job->lines.list[i];
-        Entry *entry = &job->entries[i];
-        *entry = (Entry){.first = job->tokens.count, .line = i};
-        TRY(tokenizer_encode(job->session->tokenizer, line->text, line->length, &job->tokens));
-        if (job->tokens.count - entry->first >= context) {
-            job->tokens.count = entry->first + context - 1;
-            job->cut++;
-        }
-        token_list_add(&job->tokens, end);
-        entry->count = job->tokens.count - entry->first;
-    }
-    qsort(job->entries, (size_t)job->lines.count, sizeof *job->entries, compare_entries);
-    return OK;
-}
-
 static Status open_texts(Job *job) {
     const InferOptions *o = job->options;
-    TRY(lines_open(o->translate, &job->lines));
-    if (!job->lines.count) return fail(ERROR_FORMAT, "%s is empty", o->translate);
-    if (!*o->reference) return read_lines(job);
+    TRY(text_lines_open(o->translate, job->session->tokenizer, false, job->session->config.context,
+                        &job->source));
+    job->translations = memory_array((size_t)job->source.lines.count, sizeof *job->translations);
+    job->batch = memory_array((size_t)o->batch, sizeof *job->batch);
+    job->ms = memory_array((size_t)job->source.lines.count, sizeof *job->ms);
+    if (!*o->reference) return OK;
     TRY(lines_open(o->reference, &job->reference));
-    if (job->reference.count != job->lines.count)
-        return fail(ERROR_FORMAT, "%s has %" PRId64 " lines, but --reference=%s has %" PRId64, o->translate,
-                    job->lines.count, o->reference, job->reference.count);
-    return read_lines(job);
+    if (job->reference.count == job->source.lines.count) return OK;
+    return fail(ERROR_FORMAT, "%s has %" PRId64 " lines, but --reference=%s has %" PRId64, o->translate,
+                job->source.lines.count, o->reference, job->reference.count);
 }
 
 static Status check_model(const Job *job) {
     const Tokenizer *tokenizer = job->session->tokenizer;
     if (!job->session->config.encoder_layers)
-        return fail(ERROR_USAGE, "--translate needs an encoder-decoder, and %s is none", job->options->model);
+        return fail(ERROR_USAGE, "--translate needs an encoder-decoder, but %s is not one",
+                    job->options->model);
     if (job->options->min_tokens > job->session->config.context)
         return fail(ERROR_USAGE, "--min-tokens=%" PRId64 " is more than the model's context of %" PRId64,
                     job->options->min_tokens, job->session->config.context);
@@ -129,12 +100,13 @@ static Status prepare(Job *job) {
     ctx_open(&job->ctx, s->device);
     session_prepare(s, &job->ctx);
     TRY(transformer_open(&s->config, &job->model));
-    TranslateOptions options = {.sentences = o->batch < job->lines.count ? o->batch : job->lines.count,
+    TranslateOptions options = {.sentences =
+                                    o->batch < job->source.lines.count ? o->batch : job->source.lines.count,
                                 .beam = o->beam,
                                 .penalty = o->length_penalty,
                                 .begin = tokenizer_special(s->tokenizer, TOKEN_BEGIN),
                                 .end = tokenizer_special(s->tokenizer, TOKEN_END),
-                                .source = job->entries[0].count,
+                                .source = job->source.sorted[0].count,
                                 .least = o->min_tokens,
                                 .most = most_tokens(job),
                                 .decoding = o->no_cache ? DECODING_LAST : (Decoding)o->decoding};
@@ -151,27 +123,27 @@ static Status prepare(Job *job) {
 }
 
 /* The tokens' bytes, with spaces for line ends: a translation is one line. */
-static Status keep_text(Job *job, Entry *entry, const int32_t *ids, int64_t count) {
+static void keep_text(Job *job, int64_t line, const int32_t *ids, int64_t count) {
+    Translation *kept = &job->translations[line];
     int64_t bytes, at = 0;
     for (int64_t i = 0; i < count; i++) {
         tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
-        entry->length += bytes;
+        kept->length += bytes;
     }
-    entry->text = memory_allocate((size_t)entry->length + 1);
+    kept->text = memory_allocate((size_t)kept->length + 1);
     for (int64_t i = 0; i < count; i++, at += bytes) {
         const uint8_t *token = tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
-        if (bytes) memcpy(entry->text + at, token, (size_t)bytes);
+        if (bytes) memcpy(kept->text + at, token, (size_t)bytes);
     }
-    for (int64_t i = 0; i < entry->length; i++)
-        if (entry->text[i] == '\n' || entry->text[i] == '\r') entry->text[i] = ' ';
-    return OK;
+    for (int64_t i = 0; i < kept->length; i++)
+        if (kept->text[i] == '\n' || kept->text[i] == '\r') kept->text[i] = ' ';
 }
 
 static void take_batch(Job *job, int64_t first, int64_t count) {
     job->batched = count;
     for (int64_t i = 0; i < count; i++) {
-        const Entry *entry = &job->entries[first + i];
-        job->batch[i] = (Sentence){job->tokens.ids + entry->first, entry->count};
+        const TextLine *line = &job->source.sorted[first + i];
+        job->batch[i] = (Sentence){job->source.tokens.ids + line->first, line->count};
     }
 }
 
@@ -189,32 +161,33 @@ static Status translate_batch(Ctx *ctx, void *program, StepCost *cost) {
 }
 
 /* The likeliest token, time after time. */
-static Status translate_greedily(Job *job, Entry *entry) {
+static Status translate_greedily(Job *job, const TextLine *line) {
     const Tokenizer *tokenizer = job->session->tokenizer;
     int32_t begin = tokenizer_special(tokenizer, TOKEN_BEGIN), end = tokenizer_special(tokenizer, TOKEN_END);
     int64_t most = most_tokens(job);
     Generator *g = &job->generator;
     TRY(generator_start(g, &begin, 1));
-    TRY(generator_read_source(&job->ctx, g, job->tokens.ids + entry->first, entry->count));
+    TRY(generator_read_source(&job->ctx, g, job->source.tokens.ids + line->first, line->count));
     job->greedy_tokens.count = 0;
     for (int32_t token = begin; token != end && g->draws < most;) {
         TRY(generator_next(&job->ctx, g, job->sampler, &token));
         if (token != end) token_list_add(&job->greedy_tokens, token);
     }
     job->decoded += job->greedy_tokens.count;
-    return keep_text(job, entry, job->greedy_tokens.ids, job->greedy_tokens.count);
+    keep_text(job, line->line, job->greedy_tokens.ids, job->greedy_tokens.count);
+    return OK;
 }
 
 static Status translate_all(Job *job) {
-    for (int64_t i = 0; job->greedy && i < job->lines.count; i++) {
+    for (int64_t i = 0; job->greedy && i < job->source.lines.count; i++) {
         double start = device_clock();
-        TRY(translate_greedily(job, &job->entries[i]));
+        TRY(translate_greedily(job, &job->source.sorted[i]));
         job->ms[job->timed++] = 1e3 * (device_clock() - start);
     }
     if (job->greedy) return OK;
     int64_t most = job->translator.options.sentences, count;
-    for (int64_t first = 0; first < job->lines.count; first += count) {
-        count = job->lines.count - first < most ? job->lines.count - first : most;
+    for (int64_t first = 0; first < job->source.lines.count; first += count) {
+        count = job->source.lines.count - first < most ? job->source.lines.count - first : most;
         StepCost cost;
         take_batch(job, first, count);
         TRY(profiling_step(NULL, &job->ctx, ++job->step, translate_batch, job, &cost));
@@ -223,7 +196,7 @@ static Status translate_all(Job *job) {
             int64_t length;
             double score;
             const int32_t *ids = translator_best(&job->translator, i, &length, &score);
-            TRY(keep_text(job, &job->entries[first + i], ids, length));
+            keep_text(job, job->source.sorted[first + i].line, ids, length);
             job->decoded += length;
         }
     }
@@ -232,49 +205,37 @@ static Status translate_all(Job *job) {
 
 /* ---- results ---- */
 
-static int compare_lines(const void *left, const void *right) {
-    const Entry *a = left, *b = right;
-    return (a->line > b->line) - (a->line < b->line);
-}
-
-static Status print_texts(Job *job) {
-    qsort(job->entries, (size_t)job->lines.count, sizeof *job->entries, compare_lines);
+static Status print_texts(const Job *job) {
     bool written = true;
-    for (int64_t i = 0; i < job->lines.count && written; i++)
-        written = fwrite(job->entries[i].text, 1, (size_t)job->entries[i].length, stdout) ==
-                      (size_t)job->entries[i].length &&
-                  putchar('\n') != EOF;
+    for (int64_t i = 0; i < job->source.lines.count && written; i++) {
+        const Translation *t = &job->translations[i];
+        written = fwrite(t->text, 1, (size_t)t->length, stdout) == (size_t)t->length && putchar('\n') != EOF;
+    }
     if (written && fflush(stdout) == 0) return OK;
     return fail(ERROR_FILE, "cannot write the translations to standard output");
 }
 
-static int compare_numbers(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static void print_times(const Job *job, double seconds) {
     const InferOptions *o = job->options;
-    qsort(job->ms, (size_t)job->timed, sizeof *job->ms, compare_numbers);
     fprintf(stderr,
             "%" PRId64 " lines in %.2f s (%.0f lines/s, %.0f tokens/s), beam %" PRId64
             "%s; median of %" PRId64 " batches %.2f ms\n",
-            job->lines.count, seconds, (double)job->lines.count / seconds, (double)job->decoded / seconds,
-            o->beam, o->no_cache || o->decoding > DECODING_SELF ? ", without a cache" : "", job->timed,
-            job->ms[job->timed / 2]);
-    if (job->cut)
-        fprintf(stderr, "%" PRId64 " lines were cut: the model's context is %" PRId64 " tokens\n", job->cut,
-                job->session->config.context);
+            job->source.lines.count, seconds, (double)job->source.lines.count / seconds,
+            (double)job->decoded / seconds, o->beam,
+            o->no_cache || o->decoding > DECODING_SELF ? ", without a cache" : "", job->timed,
+            median(job->ms, job->timed));
+    text_lines_print_cut(&job->source, job->session->config.context);
 }
 
 static Status print_bleu(const Job *job) {
     Bleu bleu = {0};
     if (!*job->options->reference) return OK;
-    for (int64_t i = 0; i < job->lines.count; i++) {
+    for (int64_t i = 0; i < job->source.lines.count; i++) {
         const Line *line = &job->reference.list[i];
-        TRY(bleu_add(&bleu, job->entries[i].text, job->entries[i].length, line->text, line->length));
+        TRY(bleu_add(&bleu, job->translations[i].text, job->translations[i].length, line->text,
+                     line->length));
     }
-    fprintf(stderr, "BLEU %.2f: %.1f/%.1f/%.1f/%.1f, brevity %.3f, %" PRId64 " words for %" PRId64 "\n",
+    fprintf(stderr, "BLEU %.2f: %.1f/%.1f/%.1f/%.1f, brevity %.3f, %" PRId64 " words against %" PRId64 "\n",
             bleu_score(&bleu), bleu_precision(&bleu, 1), bleu_precision(&bleu, 2), bleu_precision(&bleu, 3),
             bleu_precision(&bleu, 4), bleu_brevity(&bleu), bleu.words, bleu.reference_words);
     return OK;
@@ -294,7 +255,7 @@ static Status begin_batch(Job *job) {
 /* The sources of the batch: what comes before the tokens. Their padding does not count. */
 static Status sources_step(Ctx *ctx, void *program, StepCost *cost) {
     Job *job = program;
-    for (int64_t i = 0; i < job->batched; i++) cost->tokens += job->entries[i].count;
+    for (int64_t i = 0; i < job->batched; i++) cost->tokens += job->source.sorted[i].count;
     scope_begin(ctx, "step");
     PROFILE_SCOPE(ctx, "forward") TRY(begin_batch(job));
     TRY(ctx->device->synchronize(ctx->device));
@@ -358,7 +319,7 @@ static Status profile(Job *job) {
         return profile_as(job, &o->profiling, "translation", "", job->translator.options.most,
                           profile_batches);
     sources.window = PREFILL_WINDOW;
-    TRY(profile_as(job, &sources, "prefill", "_prefill", job->entries[0].count, profile_sources));
+    TRY(profile_as(job, &sources, "prefill", "_prefill", job->source.sorted[0].count, profile_sources));
     return profile_as(job, &o->profiling, "decoding step", "_decode", 1, profile_tokens);
 }
 
@@ -376,12 +337,12 @@ static Status run(Job *job) {
 }
 
 static void close_job(Job *job) {
-    for (int64_t i = 0; job->entries && i < job->lines.count; i++) memory_free(job->entries[i].text);
-    memory_free(job->entries);
+    for (int64_t i = 0; job->translations && i < job->source.lines.count; i++)
+        memory_free(job->translations[i].text);
+    memory_free(job->translations);
     memory_free(job->batch);
     memory_free(job->ms);
-    token_list_free(&job->tokens);
-    lines_close(&job->lines);
+    text_lines_close(&job->source);
     lines_close(&job->reference);
     profiling_close(job->profiling);
     generator_close(&job->generator);

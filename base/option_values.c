@@ -47,10 +47,12 @@ static Status parse_number(const Option *option, const char *text, double *value
         *value = number;
         return OK;
     }
-    const char *from = option->above ? "above " : option->high == HUGE_VAL ? "of at least " : "from ";
-    if (option->high == HUGE_VAL) return fail(ERROR_USAGE, "expected a number %s%g", from, option->low);
-    return fail(ERROR_USAGE, "expected a number %s%g%s%g", from, option->low,
-                option->below ? " to below " : " to ", option->high);
+    const char *from = option->above ? "above" : "of at least";
+    if (option->high == HUGE_VAL) return fail(ERROR_USAGE, "expected a number %s %g", from, option->low);
+    if (!option->above && !option->below)
+        return fail(ERROR_USAGE, "expected a number from %g to %g", option->low, option->high);
+    return fail(ERROR_USAGE, "expected a number %s %g and %s %g", from, option->low,
+                option->below ? "below" : "at most", option->high);
 }
 
 static Status parse_flag(const char *text, bool *value) {

@@ -10,7 +10,8 @@
 
 /* What every program has besides its table. They follow the table's rows in the numbering of options. */
 static const char *const builtins[] = {"help", "usage", "version"};
-static const char *const builtin_docs[] = {"print this list", "print a short list", "print the version"};
+static const char *const builtin_docs[] = {"print this help", "print the usage in short",
+                                           "print the version"};
 enum { HELP, USAGE, VERSION, BUILTINS, FIRST_KEY = 256, DOC = 240 };
 
 void options_open(OptionSet *set, const char *program, const char *version, const char *summary,
@@ -215,7 +216,7 @@ static void document(const OptionSet *set, int index, char text[DOC]) {
 /* One argp_help for each heading, because argp would sort what stands under it. */
 static void print_help(const OptionSet *set, struct argp_option *options, char (*docs)[DOC]) {
     int end = set->count + BUILTINS;
-    printf("Usage: %s [OPTION...]\n%s\nDefaults stand in [brackets].\n", set->program, set->summary);
+    printf("Usage: %s [OPTION...]\n%s\nDefaults are in [brackets].\n", set->program, set->summary);
     for (int first = 0, last; first < end; first = last) {
         bool heading = first < set->count && set->table[first].kind == OPTION_HEADING;
         last = first + 1;

@@ -103,8 +103,8 @@ static Status make_masked(void *context, int64_t position, void *memory, Batch *
 static Status part_length(const LoaderOptions *o, int64_t *length) {
     *length = o->length ? o->length : tokens_count(o->source) - o->first;
     if (o->first >= 0 && *length >= 0 && *length <= tokens_count(o->source) - o->first) return OK;
-    return fail(ERROR_INTERNAL, "the part of the data from token %lld on, %lld tokens long, is out of range", (long long)o->first,
-                (long long)o->length);
+    return fail(ERROR_INTERNAL, "the part of the data from token %lld on, %lld tokens long, is out of range",
+                (long long)o->first, (long long)o->length);
 }
 
 /* A window takes `stride` tokens, and looks `beyond` tokens further. */

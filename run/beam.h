@@ -1,12 +1,12 @@
 /* beam: which tokens come next, for several sentences at once, each with `width` hypotheses (beam search;
  * width 1 is greedy). Knows logits and tokens, no model.
  *
- * A finished hypothesis Y of score s = log P(Y) counts s / lp(Y), lp(Y) = ((5 + |Y|) / 6)^penalty, where |Y|
- * counts the end token (Wu et al. 2016, eq. 14, without coverage). In each step the likeliest 2 * width
- * continuations of a sentence are looked at in order: one that ends is finished if it is among the first
- * `width`, the first `width` that do not end go on. A sentence is done when `width` hypotheses have
- * finished, or at `most` tokens, where open ones finish as they are. Of equals the earlier one is the best.
- * */
+ * A finished hypothesis Y of log-probability s scores
+ *     s / lp(Y),   lp(Y) = ((5 + |Y|) / 6)^penalty
+ * where |Y| counts the end token (Wu et al. 2016, eq. 14, without coverage). In each step the likeliest
+ * 2 * width continuations of a sentence are looked at in order: one that ends is finished if it is among the
+ * first `width`; the first `width` that do not end go on. A sentence is done when `width` hypotheses have
+ * finished, or at `most` tokens, where open ones finish as they are. Of equals the earlier one is the best. */
 #ifndef RUN_BEAM_H
 #define RUN_BEAM_H
 
@@ -25,7 +25,7 @@ typedef struct {
 
 typedef struct Beams Beams;
 
-/* ERROR_USAGE for a width, penalty or size that cannot be. */
+/* ERROR_USAGE for a width, penalty or size out of range. */
 CHECKED Status beams_open(const BeamOptions *options, Beams **beams);
 void beams_close(Beams *beams); // NULL is fine
 
@@ -46,7 +46,7 @@ int64_t beams_length(const Beams *beams); // tokens of every open hypothesis so 
 /* All rows' tokens so far: (rows, beams_length), the begin token first; `stride` tokens from row to row. */
 const int32_t *beams_rows(const Beams *beams, int64_t *stride);
 
-/* The best translation of a sentence, without begin and end, when done; and what it counts. */
+/* The best translation of a sentence, without begin and end, when done; and its score. */
 const int32_t *beams_best(const Beams *beams, int64_t sentence, int64_t *length, double *score);
 
 #endif

@@ -83,7 +83,7 @@ static Status draw(Ctx *ctx, Generator *g, SampleRule rule) {
                      .logits = g->logits,
                      .vocab = g->model->config.vocab,
                      .uniforms = g->uniforms,
-                     .place = g->place,
+                     .place = g->position,
                      .token = tensor_view(g->tokens.data, I32, shape1(1)),
                      .told = g->told};
     return sample_cuda(ctx, &sample);
@@ -100,7 +100,7 @@ static Status step_work(Ctx *ctx, void *program) {
     const Step *step = program;
     Generator *g = step->generator;
     g->cache.length = g->model->config.context - 1;
-    g->cache.length_on_device = g->place;
+    g->cache.length_on_device = g->position;
     scope_begin(ctx, "forward");
     TRY(run(ctx, g, 1));
     TRY(draw(ctx, g, step->rule));
@@ -109,14 +109,14 @@ static Status step_work(Ctx *ctx, void *program) {
     return OK;
 }
 
-/* The window's tokens at once, and the random numbers of its places. */
+/* The window's tokens at once, and the random numbers of its positions. */
 static Status begin_window(Ctx *ctx, Generator *g, const Sampler *sampler) {
     Device *device = ctx->device;
     int64_t context = g->model->config.context, first = g->length - 1;
-    int32_t place = (int32_t)first;
+    int32_t position = (int32_t)first;
     for (int64_t i = first; i < context; i++) g->numbers[i] = sampler_uniform(sampler, g->draws + i - first);
     TRY(device->upload(device, g->uniforms.data, g->numbers, (size_t)context * sizeof *g->numbers));
-    TRY(device->upload(device, g->place.data, &place, sizeof place));
+    TRY(device->upload(device, g->position.data, &position, sizeof position));
     TRY(device->upload(device, g->tokens.data, g->history, (size_t)g->length * sizeof *g->history));
     g->cache.length = 0;
     TRY(run(ctx, g, g->length));
@@ -142,11 +142,11 @@ static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
 
 /* While the host has to do with one token, the device makes the next; in a profile each step its own. */
 static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int32_t *token) {
-    int64_t place = g->length - 1, ahead = ctx->recorder ? 1 : 2;
-    while (g->launched < place + ahead && g->launched < g->model->config.context)
+    int64_t position = g->length - 1, ahead = ctx->recorder ? 1 : 2;
+    while (g->launched < position + ahead && g->launched < g->model->config.context)
         TRY(launch_draw(ctx, g, sampler));
-    TRY(ctx->device->event_wait(ctx->device, g->drawn[place % 2]));
-    *token = g->told[place];
+    TRY(ctx->device->event_wait(ctx->device, g->drawn[position % 2]));
+    *token = g->told[position];
     g->fed = g->length;
     if (*token >= 0) return OK;
     return fail(ERROR_NONFINITE,
@@ -177,7 +177,7 @@ static Status take_source(Ctx *ctx, Generator *g) {
 
 Status generator_read_source(Ctx *ctx, Generator *g, const int32_t *tokens, int64_t count) {
     if (count < 1 || count > g->source)
-        return fail(ERROR_INTERNAL, "a source of %" PRId64 " tokens, where 1 to %" PRId64 " are planned for",
+        return fail(ERROR_INTERNAL, "the source has %" PRId64 " tokens, but the plan is for 1 to %" PRId64,
                     count, g->source);
     TRY(ctx->device->upload(ctx->device, g->source_tokens.data, tokens, (size_t)count * sizeof *tokens));
     return encode(ctx, g, count);
@@ -189,7 +189,7 @@ Status generator_take(Ctx *ctx, Generator *g) {
     const Config *c = &g->model->config;
     TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape2(1, c->context), &g->tokens));
     TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(1, config_padded_vocab(c)), &g->logits));
-    TRY(take(ctx, ARENA_SAVED, "place", I32, shape1(1), &g->place));
+    TRY(take(ctx, ARENA_SAVED, "position", I32, shape1(1), &g->position));
     TRY(take(ctx, ARENA_SAVED, "random numbers", F64, shape1(c->context), &g->uniforms));
     if (g->cached) TRY(transformer_take_cache(ctx, g->model, 1, c->context, g->source, &g->cache));
     TRY(take_source(ctx, g));
@@ -204,7 +204,7 @@ Status generator_take(Ctx *ctx, Generator *g) {
 
 Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
     int64_t context = g->model->config.context;
-    if (count < 1) return fail(ERROR_USAGE, "the prompt is empty; give at least one token to go on from");
+    if (count < 1) return fail(ERROR_USAGE, "the prompt is empty; give at least one token to continue");
     if (count > context) {
         tokens += count - context;
         count = context;

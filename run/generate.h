@@ -29,14 +29,14 @@ typedef struct {
     int64_t fed;          // of them, those that the cache holds
     int64_t draws;        // tokens drawn since generator_start
 
-    /* Of drawing on the device. A token's place is that of the token before it in the window. */
+    /* Of drawing on the device. A token's position is that of the token before it in the window. */
     Device *device;
-    Tensor place;     // (1) i32: the place that is drawn next
-    Tensor uniforms;  // (context) fp64: the random number of each place
+    Tensor position;  // (1) i32: of the token that is drawn next
+    Tensor uniforms;  // (context) fp64: the random number of each position
     double *numbers;  // (context) host memory: the same
     int32_t *told;    // (context) pinned host memory: the tokens drawn
-    Event *drawn[2];  // of the last even and the last odd place
-    int64_t launched; // places whose token is drawn or on its way
+    Event *drawn[2];  // of the last even and the last odd position
+    int64_t launched; // positions whose tokens are drawn or on their way
     Replay step;
 } Generator;
 

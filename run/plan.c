@@ -72,10 +72,10 @@ Status plan_allocate(Ctx *ctx) {
         plan_print(ctx, 3, stderr);
         return fail(
             ERROR_MEMORY,
-            "this run needs %.0f MiB, but %s has %.0f MiB left; most of it is %s (%.0f MiB): use a smaller "
+            "this run needs %.0f MiB, most of it %s (%.0f MiB), but %s has %.0f MiB left; use a smaller "
             "--batch, --seq or model, or --recompute",
-            mebibytes(plan_bytes(ctx)), ctx->device->name, mebibytes(available), arena_names[largest],
-            mebibytes(ctx->arenas[largest].peak));
+            mebibytes(plan_bytes(ctx)), arena_names[largest], mebibytes(ctx->arenas[largest].peak),
+            ctx->device->name, mebibytes(available));
     }
     for (int i = 0; i < ARENA_COUNT; i++) {
         Arena *arena = &ctx->arenas[i];

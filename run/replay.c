@@ -45,7 +45,7 @@ static Status capture(Ctx *ctx, Replay *replay, ReplayWork work, void *program) 
         status_free(ended);
         replay_close(ctx->device, replay);
     }
-    return fail_at(status ? status : ended, "capturing a graph (--graphs=0 does without)");
+    return fail_at(status ? status : ended, "capturing a graph (--graphs=0 runs without graphs)");
 }
 
 Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TERMS], ReplayWork work,

@@ -16,17 +16,6 @@ void text_encoder_close(TextEncoder *e) {
     if (e->ctx.device) ctx_close(&e->ctx);
 }
 
-Status text_encoder_tokens(Tokenizer *tokenizer, int64_t context, const char *text, int64_t length,
-                           TokenList *list, bool *cut) {
-    int64_t first = list->count, most = context - 1;
-    token_list_add(list, tokenizer_special(tokenizer, TOKEN_BEGIN));
-    TRY(tokenizer_encode(tokenizer, text, length, list));
-    *cut = list->count - first > most;
-    if (*cut) list->count = first + most;
-    token_list_add(list, tokenizer_special(tokenizer, TOKEN_END));
-    return OK;
-}
-
 static Status forward(TextEncoder *e, int64_t batch, int64_t seq) {
     Ctx *ctx = &e->ctx;
     int64_t C = e->model.config.width;

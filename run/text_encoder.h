@@ -2,7 +2,6 @@
 #ifndef RUN_TEXT_ENCODER_H
 #define RUN_TEXT_ENCODER_H
 
-#include "data/tokenizer.h"
 #include "model/transformer.h"
 
 typedef struct {
@@ -18,15 +17,10 @@ typedef struct {
     Tensor output;          // (logits, padded vocab)
 } TextEncoder;
 
-/* Opens ctx and model on `device`, which stays the caller's. Then set ctx.dtype, fuses, ... and what is wanted.
- * The encoder must stay where it is. */
+/* Opens ctx and model on `device`, which stays the caller's. Then set ctx.dtype, fuses, ... and what is
+ * wanted. The encoder must stay where it is. */
 CHECKED Status text_encoder_open(TextEncoder *encoder, Device *device, const Config *config);
 void text_encoder_close(TextEncoder *encoder);
-
-/* Appends [CLS], the text's tokens and [SEP], which the tokenizer must have: at most `context` of them. `cut`: the
- * text's end had to go. */
-CHECKED Status text_encoder_tokens(Tokenizer *tokenizer, int64_t context, const char *text, int64_t length,
-                                   TokenList *list, bool *cut);
 
 /* Takes memory for batch, seq, pooled and logits as they are set: weights are undefined until initialized or
  * loaded. */

@@ -46,7 +46,7 @@ static Status take_batch(Trainer *t) {
     TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
     if (c->segments) TRY(take(ctx, ARENA_SAVED, "segments", I32, rows, &m->segments));
     if (c->objective == OBJECTIVE_MASKED_TOKEN) {
-        TRY(take(ctx, ARENA_SAVED, "places", I32, targets, &m->places));
+        TRY(take(ctx, ARENA_SAVED, "target rows", I32, targets, &m->rows));
         if (!m->compact) m->compact = memory_array(2 * (size_t)shape_count(targets), sizeof *m->compact);
     }
     if (!c->encoder_layers) return OK;
@@ -86,10 +86,10 @@ static Inputs inputs_of(const Trainer *t) {
 
 static Targets targets_of(const Trainer *t, double factor) {
     const BatchMemory *m = &t->memory;
-    bool masked = !tensor_empty(m->places);
+    bool masked = !tensor_empty(m->rows);
     Shape shape = masked ? shape1(masked_rows(t, t->sizes.seq)) : shape2(t->batch, t->sizes.seq);
     return (Targets){.targets = filled(m->targets, true, shape),
-                     .rows = filled(m->places, true, shape),
+                     .rows = filled(m->rows, true, shape),
                      .count = m->count,
                      .scale = factor,
                      .smoothing = t->ctx.training ? t->smoothing : 0};
@@ -165,13 +165,13 @@ Status trainer_allocate(Trainer *t) {
 
 /* Leaves the targets of a masked-token batch and their rows side by side, with -1 to the end. */
 static Status compact_targets(Trainer *t, const int32_t *targets) {
-    int64_t room = masked_rows(t, t->sizes.seq), count = 0, places = t->batch * t->sizes.seq;
+    int64_t room = masked_rows(t, t->sizes.seq), count = 0, positions = t->batch * t->sizes.seq;
     int32_t *kept = t->memory.compact, *rows = kept + room;
-    for (int64_t i = 0; i < places; i++) {
+    for (int64_t i = 0; i < positions; i++) {
         if (targets[i] < 0) continue;
         if (count == room)
-            return fail(ERROR_INTERNAL, "a batch of %lld tokens has more than %lld masked ones",
-                        (long long)places, (long long)room);
+            return fail(ERROR_INTERNAL, "a batch of %lld tokens has more than %lld masked tokens",
+                        (long long)positions, (long long)room);
         kept[count] = targets[i];
         rows[count++] = (int32_t)i;
     }
@@ -191,11 +191,11 @@ static Status put_targets(Trainer *t, const Batch *batch, double divisor) {
     if (!counts_targets(t)) return put(t, m->targets, batch->targets, all);
     float count = (float)divisor;
     TRY(values_write(&t->ctx, m->count, 0, 1, &count));
-    if (tensor_empty(m->places)) return put(t, m->targets, batch->targets, all);
+    if (tensor_empty(m->rows)) return put(t, m->targets, batch->targets, all);
     TRY(compact_targets(t, batch->targets));
     int64_t room = masked_rows(t, t->sizes.seq);
     TRY(put(t, m->targets, m->compact, room));
-    return put(t, m->places, m->compact + room, room);
+    return put(t, m->rows, m->compact + room, room);
 }
 
 /* Tokens that are there. */
@@ -222,7 +222,7 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, 
     int64_t seq = batch.seq ? batch.seq : t->seq;
     int64_t source_seq = batch.source_seq ? batch.source_seq : t->source_seq;
     if (seq > t->seq || source_seq > t->source_seq)
-        return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than what was planned for",
+        return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
                     (long long)seq, (long long)source_seq);
     t->sizes = (BatchSizes){seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
     t->tokens += present(batch.lengths, t->batch, seq);

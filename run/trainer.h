@@ -22,12 +22,12 @@ typedef struct {
 /* Device memory of a micro-batch, i32, for the largest. Empty what the objective does not have. */
 typedef struct {
     Tensor tokens, segments;        // (batch, seq)
-    Tensor targets, places;         // (batch, seq); (rows) each in a masked-token batch
+    Tensor targets, rows;           // (batch, seq); in a masked-token batch (n), and the rows they are of
     Tensor lengths, source_lengths; // (batch)
     Tensor source;                  // (batch, source_seq)
     Tensor count;                   // (1) fp32: targets that count
     Tensor draw;                    // (1) i32: number of the micro-batch, where something is dropped
-    int32_t *compact;               // host memory: targets, then places, of a masked-token batch
+    int32_t *compact;               // host memory: targets, then rows, of a masked-token batch
 } BatchMemory;
 
 typedef struct {
@@ -58,9 +58,9 @@ typedef struct {
     bool skipped; // loss or norm was not finite: nothing was updated
 } StepResult;
 
-/* Fetches micro-batch `index` of the step, of at most the trainer's sizes; seq 0: of just these. Its memory must stay
- * valid until the step after has begun. In a masked-token batch at most MASKED_SHARE of a row's positions, rounded
- * up, have a target. */
+/* Fetches micro-batch `index` of the step, of at most the trainer's sizes; seq 0: of just these. Its memory
+ * must stay valid until the step after has begun. In a masked-token batch at most MASKED_SHARE of a row's
+ * positions, rounded up, have a target. */
 typedef Status (*FetchBatch)(void *source, int64_t index, Batch *batch);
 
 /* Opens ctx and model on `device` (which stays the caller's). Then set ctx.dtype, fuses, ... and

@@ -78,9 +78,9 @@ static Tensor i32_view(Tensor t, Shape shape) {
     return tensor_view(t.data, I32, shape);
 }
 
-/* Rows places[i] of a matrix, in a tensor of its own. */
-static Status gather(Ctx *ctx, Tensor from, Tensor places, Tensor to) {
-    GatherForward g = {.x = from, .rows = places, .y = to};
+/* Rows rows[i] of a matrix, in a tensor of its own. */
+static Status gather(Ctx *ctx, Tensor from, Tensor rows, Tensor to) {
+    GatherForward g = {.x = from, .rows = rows, .y = to};
     return gather_forward(ctx, &g);
 }
 
@@ -114,7 +114,7 @@ static Status decode(Ctx *ctx, Translator *t, int64_t T, Tensor memory) {
     if (T > 1 && t->options.decoding != DECODING_ALL) {
         Tensor all = last;
         TRY(take(ctx, ARENA_SAVED, "last positions", ctx->dtype, shape2(t->rows, C), &last));
-        TRY(gather(ctx, all, i32_view(t->places, shape1(t->rows)), last));
+        TRY(gather(ctx, all, i32_view(t->gathered, shape1(t->rows)), last));
     }
     Shape shape = shape2(logit_rows(t, T), padded_vocab(t));
     TRY(transformer_logits(ctx, t->model, last, tensor_view(t->logits.data, t->logits.dtype, shape)));
@@ -128,7 +128,7 @@ static void swap(Tensor *a, Tensor *b) {
     *b = kept;
 }
 
-/* The cache's rows take the places of their parents. */
+/* The cache's rows become those of their parents. */
 static Status move_cache(Ctx *ctx, Translator *t) {
     int64_t layers = t->model->config.layers, count = layers * t->rows;
     bool moved = false;
@@ -137,10 +137,10 @@ static Status move_cache(Ctx *ctx, Translator *t) {
     for (int64_t row = 0; row < t->rows; row++) moved = moved || t->parents[row] != row;
     if (!moved) return OK;
     Shape rows = shape2(count, tensor_count(t->cache.k) / count);
-    TRY(upload(ctx, t->places, t->ids, count));
-    Tensor places = i32_view(t->places, shape1(count));
-    TRY(gather(ctx, tensor_reshape(t->cache.k, rows), places, tensor_reshape(t->spare_k, rows)));
-    TRY(gather(ctx, tensor_reshape(t->cache.v, rows), places, tensor_reshape(t->spare_v, rows)));
+    TRY(upload(ctx, t->gathered, t->ids, count));
+    Tensor from = i32_view(t->gathered, shape1(count));
+    TRY(gather(ctx, tensor_reshape(t->cache.k, rows), from, tensor_reshape(t->spare_k, rows)));
+    TRY(gather(ctx, tensor_reshape(t->cache.v, rows), from, tensor_reshape(t->spare_v, rows)));
     swap(&t->cache.k, &t->spare_k);
     swap(&t->cache.v, &t->spare_v);
     return OK;
@@ -155,7 +155,7 @@ static Status take_all(Ctx *ctx, Translator *t) {
     TRY(take(ctx, ARENA_SAVED, "source lengths", I32, shape1(t->rows), &t->source_lengths));
     TRY(take(ctx, ARENA_SAVED, "sentences of rows", I32, shape1(t->rows), &t->repeated));
     TRY(take(ctx, ARENA_SAVED, "translations", I32, shape2(t->rows, o->most), &t->tokens));
-    TRY(take(ctx, ARENA_SAVED, "places", I32, shape1(layers * t->rows), &t->places));
+    TRY(take(ctx, ARENA_SAVED, "gathered rows", I32, shape1(layers * t->rows), &t->gathered));
     Shape logits = shape2(logit_rows(t, o->most), padded_vocab(t));
     TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), logits, &t->logits));
     if (!caches(t)) return OK;
@@ -227,7 +227,7 @@ static Status upload_tokens(Ctx *ctx, Translator *t, int64_t *T) {
     TRY(upload(ctx, t->tokens, t->ids, t->rows * *T));
     if (*T == 1) return OK;
     for (int64_t row = 0; row < t->rows; row++) t->ids[row] = (int32_t)((row + 1) * *T - 1);
-    return upload(ctx, t->places, t->ids, t->rows);
+    return upload(ctx, t->gathered, t->ids, t->rows);
 }
 
 static Status step(Ctx *ctx, Translator *t) {

@@ -30,13 +30,13 @@ typedef struct {
     Beams *beams;
     int64_t rows;            // sentences * beam
     Cache cache;             // of the rows
-    Tensor spare_k, spare_v; // as cache.k and cache.v: where rows that change places go
+    Tensor spare_k, spare_v; // as cache.k and cache.v: where the rows go that are reordered
     Tensor cache_memory;     // all of cache.memory, of which a batch uses as much as its sources are long
     Tensor source;           // (sentences, source) i32, device memory, as all that follow
     Tensor source_lengths;   // (rows) i32: first of the sentences, then of their rows
     Tensor repeated;         // (rows) i32: the sentence of each row
     Tensor tokens;           // (rows, most) i32
-    Tensor places;           // (layers * rows) i32: which rows the cache's rows come from
+    Tensor gathered;         // (layers * rows) i32: rows that a gather takes: of the cache, or last positions
     Tensor logits;           // (rows, padded vocab) fp32
     int32_t *ids;            // host memory: as long as the longest of the tensors of i32
     int32_t *next, *parents; // (rows) host memory

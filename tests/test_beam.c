@@ -23,13 +23,13 @@ static void fill_logits(uint64_t sentence, const int32_t *tokens, int64_t length
 typedef struct {
     double score;
     int32_t tokens[MOST + 1];
-    int64_t length, place; // place: row, then token
+    int64_t length, rank; // rank: row, then token
 } Hypothesis;
 
 static int compare(const void *left, const void *right) {
     const Hypothesis *a = left, *b = right;
     if (a->score != b->score) return a->score > b->score ? -1 : 1;
-    return (a->place > b->place) - (a->place < b->place);
+    return (a->rank > b->rank) - (a->rank < b->rank);
 }
 
 static double counts(double score, int64_t length, double penalty) {
@@ -48,7 +48,7 @@ static int search_step(uint64_t sentence, int width, Hypothesis *open, int count
             all[n] = open[row];
             all[n].tokens[all[n].length++] = v;
             all[n].score += (double)logits[v] - log(sum);
-            all[n].place = row * VOCAB + v;
+            all[n].rank = row * VOCAB + v;
         }
     }
     qsort(all, (size_t)n, sizeof *all, compare);
@@ -190,7 +190,7 @@ static void wrong_options_are_refused(void **state) {
 }
 
 /* Equal logits everywhere: the first tokens win, and are not the end. */
-static void ties_are_broken_by_place(void **state) {
+static void ties_go_to_the_lower_row_and_token(void **state) {
     (void)state;
     BeamOptions options = {.sentences = 1, .width = 2, .begin = 1, .end = 2, .most = 2, .vocab = 8};
     Beams *beams;
@@ -219,7 +219,7 @@ int main(void) {
         cmocka_unit_test(finds_what_a_plain_search_finds),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(the_least_length_is_kept),
-        cmocka_unit_test(ties_are_broken_by_place),
+        cmocka_unit_test(ties_go_to_the_lower_row_and_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,7 +237,7 @@ static void test_bar(void **state) {
     int master;
     FILE *stream = open_terminal(&master);
     Progress *progress;
-    assert_null(progress_open(stream, stream, 0, 200, false, &progress));
+    progress = progress_open(stream, stream, 0, 200, false);
     progress_line(progress, "first %d", 1);
     read_terminal(master, text, sizeof text);
     assert_string_equal(text, "first 1\n"); /* no bar yet, none to clear */
@@ -267,7 +267,7 @@ static void test_rate(void **state) {
     int master;
     FILE *stream = open_terminal(&master);
     Progress *progress;
-    assert_null(progress_open(stream, stream, 0, 100000, false, &progress));
+    progress = progress_open(stream, stream, 0, 100000, false);
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
     for (int i = 1; i < 1000; i++) progress_step(progress, i, 0.001);
@@ -286,7 +286,7 @@ static void test_plain(void **state) {
     for (int quiet = 0; quiet < 2; quiet++) {
         FILE *file = tmpfile();
         Progress *progress;
-        assert_null(progress_open(file, file, 0, 10, quiet, &progress));
+        progress = progress_open(file, file, 0, 10, quiet);
         progress_step(progress, 1, 0.5);
         progress_line(progress, "step %d", 1);
         progress_close(progress);
@@ -302,7 +302,7 @@ static void test_plain(void **state) {
 static void test_time_left(void **state) {
     (void)state;
     Progress *progress;
-    assert_null(progress_open(stdout, stdout, 100, 1100, true, &progress));
+    progress = progress_open(stdout, stdout, 100, 1100, true);
     assert_true(progress_left(progress) < 0);
     progress_step(progress, 101, 60);
     assert_true(progress_left(progress) == 60 * 999.0);

@@ -27,11 +27,12 @@ typedef struct {
     Dtype dtype;
     uint32_t fuses;
     bool graphs;
-} How;
+} Setup;
 
-static const How cpu_naive = {BACKEND_CPU, F32, 0, false}, cpu_fused = {BACKEND_CPU, F32, ALL, true};
-static const How eager = {BACKEND_CUDA, F32, ALL, false}, graph = {BACKEND_CUDA, F32, ALL, true};
-static const How eager_bf16 = {BACKEND_CUDA, BF16, ALL, false}, graph_bf16 = {BACKEND_CUDA, BF16, ALL, true};
+static const Setup cpu_naive = {BACKEND_CPU, F32, 0, false}, cpu_fused = {BACKEND_CPU, F32, ALL, true};
+static const Setup eager = {BACKEND_CUDA, F32, ALL, false}, graph = {BACKEND_CUDA, F32, ALL, true};
+static const Setup eager_bf16 = {BACKEND_CUDA, BF16, ALL, false},
+                   graph_bf16 = {BACKEND_CUDA, BF16, ALL, true};
 static const SamplerOptions greedy = {.temperature = 0, .top_p = 1};
 
 static void need_gpu(void) {
@@ -51,21 +52,21 @@ static Config small(void) {
     return config;
 }
 
-static void set_up(Ctx *ctx, const How *how) {
-    ctx->dtype = how->dtype;
-    ctx->fuses = how->fuses;
-    ctx->graphs = how->graphs;
+static void set_up(Ctx *ctx, const Setup *setup) {
+    ctx->dtype = setup->dtype;
+    ctx->fuses = setup->fuses;
+    ctx->graphs = setup->graphs;
 }
 
 /* ---- generation ---- */
 
-static void generate(const How *how, bool cached, SamplerOptions options, int32_t tokens[TOKENS]) {
+static void generate(const Setup *setup, bool cached, SamplerOptions options, int32_t tokens[TOKENS]) {
     static const int32_t prompt[PROMPT] = {3, 1, 4, 1, 5};
     Config config = small();
     Inference in;
     Sampler *sampler;
-    expect_ok(inference_open(&in, test_device(how->backend), &config, cached));
-    set_up(&in.ctx, how);
+    expect_ok(inference_open(&in, test_device(setup->backend), &config, cached));
+    set_up(&in.ctx, setup);
     in.use = INFERENCE_GENERATE;
     expect_ok(inference_measure(&in, NULL));
     expect_ok(inference_allocate(&in));
@@ -79,12 +80,13 @@ static void generate(const How *how, bool cached, SamplerOptions options, int32_
         if (run) assert_memory_equal(tokens, again, sizeof again);
     }
     bool captured = in.generator.step.graph != NULL;
-    assert_int_equal(captured, cached && how->backend == BACKEND_CUDA && how->graphs && how->fuses == ALL);
+    assert_int_equal(captured,
+                     cached && setup->backend == BACKEND_CUDA && setup->graphs && setup->fuses == ALL);
     sampler_close(sampler);
     inference_close(&in);
 }
 
-static void expect_same_text(const How *a, bool a_cached, const How *b, bool b_cached,
+static void expect_same_text(const Setup *a, bool a_cached, const Setup *b, bool b_cached,
                              SamplerOptions options) {
     int32_t first[TOKENS], second[TOKENS];
     generate(a, a_cached, options, first);
@@ -127,12 +129,12 @@ static void test_graph(void **state) {
 static void test_seeds(void **state) {
     (void)state;
     int32_t first[TOKENS], other[TOKENS];
-    const How *how = test_device(BACKEND_CUDA) ? &graph : &cpu_fused;
+    const Setup *setup = test_device(BACKEND_CUDA) ? &graph : &cpu_fused;
     SamplerOptions options = {.temperature = 2, .top_p = 1, .seed = 1};
-    expect_same_text(how, true, how, true, options);
-    generate(how, true, options, first);
+    expect_same_text(setup, true, setup, true, options);
+    generate(setup, true, options, first);
     options.seed = 2;
-    generate(how, true, options, other);
+    generate(setup, true, options, other);
     assert_memory_not_equal(first, other, sizeof first);
 }
 
@@ -141,7 +143,7 @@ static void test_seeds(void **state) {
 typedef struct {
     Device *device;
     Ctx ctx;
-    Tensor logits, uniforms, place, token;
+    Tensor logits, uniforms, position, token;
     int32_t *told;
 } Drawing;
 
@@ -161,14 +163,14 @@ static void open_drawing(Drawing *d, int64_t vocab) {
     scratch->capacity = (size_t)(vocab + 256) * sizeof(int32_t);
     d->logits = on_device(d, F32, vocab);
     d->uniforms = on_device(d, F64, 1);
-    d->place = on_device(d, I32, 1);
+    d->position = on_device(d, I32, 1);
     d->token = on_device(d, I32, 1);
     expect_ok(d->device->pinned(d->device, sizeof *d->told, &told));
     d->told = told;
 }
 
 static void close_drawing(Drawing *d) {
-    void *memory[] = {d->ctx.arenas[ARENA_SCRATCH].base, d->logits.data, d->uniforms.data, d->place.data,
+    void *memory[] = {d->ctx.arenas[ARENA_SCRATCH].base, d->logits.data, d->uniforms.data, d->position.data,
                       d->token.data};
     for (int i = 0; i < 5; i++) d->device->release(d->device, memory[i]);
     d->device->release_pinned(d->device, d->told);
@@ -176,16 +178,16 @@ static void close_drawing(Drawing *d) {
 }
 
 static int32_t draw(Drawing *d, SampleRule rule, const float *logits, int64_t vocab, double uniform) {
-    int32_t place = 0, token;
-    Sample sample = {rule, d->logits, vocab, d->uniforms, d->place, d->token, d->told};
+    int32_t position = 0, token;
+    Sample sample = {rule, d->logits, vocab, d->uniforms, d->position, d->token, d->told};
     expect_ok(d->device->upload(d->device, d->logits.data, logits, (size_t)vocab * sizeof *logits));
     expect_ok(d->device->upload(d->device, d->uniforms.data, &uniform, sizeof uniform));
-    expect_ok(d->device->upload(d->device, d->place.data, &place, sizeof place));
+    expect_ok(d->device->upload(d->device, d->position.data, &position, sizeof position));
     expect_ok(sample_cuda(&d->ctx, &sample));
     arena_release(&d->ctx.arenas[ARENA_SCRATCH], (ArenaMark){0, 0});
     expect_ok(d->device->download(d->device, &token, d->token.data, sizeof token));
-    expect_ok(d->device->download(d->device, &place, d->place.data, sizeof place));
-    assert_int_equal(place, 1);
+    expect_ok(d->device->download(d->device, &position, d->position.data, sizeof position));
+    assert_int_equal(position, 1);
     assert_int_equal(token, *d->told < 0 ? 0 : *d->told);
     return *d->told;
 }
@@ -258,11 +260,11 @@ static Status fetch(void *source, int64_t index, Batch *batch) {
     return OK;
 }
 
-static void train(const How *how, Recompute recompute, double losses[STEPS]) {
+static void train(const Setup *setup, Recompute recompute, double losses[STEPS]) {
     Config config = small();
     Trainer t;
-    expect_ok(trainer_open(&t, test_device(how->backend), &config));
-    set_up(&t.ctx, how);
+    expect_ok(trainer_open(&t, test_device(setup->backend), &config));
+    set_up(&t.ctx, setup);
     t.batch = BATCH;
     t.seq = SEQ;
     t.accum = ACCUM;
@@ -277,7 +279,7 @@ static void train(const How *how, Recompute recompute, double losses[STEPS]) {
         losses[step] = result.loss + result.norm;
         if (step == 4) expect_ok(trainer_evaluate(&t, fetch, &step, 1, &result.loss));
     }
-    bool captured = how->graphs && how->backend == BACKEND_CUDA;
+    bool captured = setup->graphs && setup->backend == BACKEND_CUDA;
     assert_int_equal(t.micro.graph && t.updated.graph, captured);
     trainer_close(&t);
 }
@@ -296,12 +298,12 @@ static void test_training(void **state) {
     }
 }
 
-static void forward(const How *how, float *values, int64_t count) {
+static void forward(const Setup *setup, float *values, int64_t count) {
     Config config = small();
     Inference in;
     int32_t tokens[BATCH * SEQ];
-    expect_ok(inference_open(&in, test_device(how->backend), &config, false));
-    set_up(&in.ctx, how);
+    expect_ok(inference_open(&in, test_device(setup->backend), &config, false));
+    set_up(&in.ctx, setup);
     in.use = INFERENCE_LOGITS;
     in.batch = BATCH;
     in.seq = SEQ;

@@ -195,7 +195,7 @@ static void test_bad_numbers(void **state) {
         snprintf(message, sizeof message, "--rate=%s: expected a number above 0", worse[i]);
         refuse(line, message);
     }
-    refuse("--share=1", "--share=1: expected a number from 0 to below 1");
+    refuse("--share=1", "--share=1: expected a number of at least 0 and below 1");
     refuse("--seed=-1", "--seed=-1: expected a whole number of at least 0");
     refuse("--quiet=yes", "--quiet=yes: expected 0 or 1, or no value, which means 1");
     refuse("--sizes=1,65", "--sizes=1,65: number 2 of the list: expected a whole number from 1 to 64");

@@ -181,13 +181,13 @@ static void test_embeddings(void **state) {
         }
     for (int p = 0; p < 2; p++) assert_true(memcmp(rows[p][0], rows[p][2], sizeof rows[p][0]) != 0);
     assert_true(memcmp(rows[0], rows[1], sizeof rows[0]) != 0);
-    program_refuses(*state, ERROR_USAGE, "this model has none",
+    program_refuses(*state, ERROR_USAGE, "this model has no pooler",
                     "infer --model=masked --device=cpu --embed=lines.txt --output=e --pooling=pooler");
     /* [CLS], 30 words and [SEP] fill the context of 32; a line with one word more is cut, and said to be. */
     const Ran *ran =
         program_succeeds(*state, "(seq 30 | tr '\\n' ' '; echo; seq 31 | tr '\\n' ' ') >long.txt; "
                                  "infer --model=masked --device=cpu --embed=long.txt --output=e.safetensors");
-    expect_text(ran->error, "1 lines were cut: the model's context is 32 tokens");
+    expect_text(ran->error, "1 line was truncated to the model's context of 32 tokens");
     program_succeeds(*state, BERT "--steps=1 --lr=1e30 --warmup=0 --val-every=0 --out=wild");
     program_refuses(*state, ERROR_NONFINITE, "the embedding of line ",
                     "infer --model=wild --device=cpu --embed=lines.txt --output=wild.safetensors");

@@ -117,7 +117,8 @@ static void generation_is_profiled(void **state) {
     assert_int_equal(strncmp(ran->output, "profiled", 8), 0);
     assert_string_equal(ran->output + 8, plain->output);
     static const char *const parts[] = {"prefill: the prompt, 8 tokens at once", "prefill, steps 3 to 5",
-                                        "decoding: a token a step", "decoding step, steps 4 to 6", "sample "};
+                                        "decoding: one token a step", "decoding step, steps 4 to 6",
+                                        "sample "};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->error, parts[i]);
     expect_generation(folder, "text/profiling_stats_prefill.json", "prefill", 1, 3, 8);
     expect_generation(folder, "text/profiling_stats_decode.json", "decoding step", 1, 3, 1);
@@ -250,7 +251,7 @@ static void diff_tells_by_its_exit_code(void **state) {
     program_refuses(*state, ERROR_USAGE, "needs two files", "profile diff a");
     program_refuses(*state, ERROR_USAGE, "step>+3%", "%s --fail-if step", same);
     program_refuses(*state, ERROR_USAGE, "a figure 'sofa'", "%s --fail-if='sofa>+1%%' >/dev/null", same);
-    program_refuses(*state, ERROR_USAGE, "there is no 'shrink'", "profile shrink");
+    program_refuses(*state, ERROR_USAGE, "there is no command 'shrink'", "profile shrink");
     program_refuses(*state, ERROR_FORMAT, "bad.json", "profile check bad.json");
 }
 

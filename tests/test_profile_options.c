@@ -90,7 +90,7 @@ static void test_refusals(void **state) {
                     PROFILED "--profile --profile-apart --profile-graphs");
     program_refuses(*state, ERROR_USAGE, "exclude each other",
                     PROFILED "--profile --profile-latency --profile-graphs");
-    program_refuses(*state, ERROR_USAGE, "has 2 segments; where sizes are compared",
+    program_refuses(*state, ERROR_USAGE, "has 2 segments, but a comparison of sizes",
                     PROFILED
                     "-q --sweep --profile=1,0,0,1,2 --profile-out=two --batch-sizes=1,2 --seq-lens=8");
     program_refuses(*state, ERROR_USAGE, "--profile= is empty", PROFILED "--profile=");

@@ -123,13 +123,13 @@ static void test_train_contradictions(void **state) {
     train("--save-every=5", "--save-every has no effect without --out=FOLDER");
     train("--keep=5", "--keep has no effect without --out=FOLDER");
     train("--dtype=fp64 --fused=0 --device=cpu", NULL);
-    train("--dtype=fp64 --fused=1",
-          "--dtype=fp64 has only the naive path, but --fused=1 was given; leave it out");
-    train("--dtype=fp64 --compare", "--compare needs a fused path, but there is none with --dtype=fp64");
+    train("--dtype=fp64 --fused=1", "--dtype=fp64 runs naive only, but --fused=1 was given; leave it out");
+    train("--dtype=fp64 --compare",
+          "--compare needs operations that run fused, but --dtype=fp64 leaves none");
     train("--dtype=fp64 --device=cuda:1", "--dtype=fp64 runs on the CPU only, but --device=cuda:1 was given");
     train("--dtype=bf16 --device=cpu",
           "--dtype=bf16 and --dtype=tf32 need a GPU, but --device=cpu was given");
-    train("--fused=0 --compare", "--compare needs a fused path, but there is none with --fused=0");
+    train("--fused=0 --compare", "--compare needs operations that run fused, but --fused=0 leaves none");
     train("--fused=1,-attention --compare", NULL);
     train("--fused=1,-atention", "--fused: no operation is named 'atention'; did you mean 'attention'?");
     train("--device=gpu", "--device=gpu: expected auto, cpu, cuda or cuda:N");
@@ -155,7 +155,7 @@ static void test_train_contradictions(void **state) {
     train("--sheps=3", "unknown option '--sheps=3'; did you mean '--steps'?");
     train("--schedule=cosin",
           "--schedule=cosin: expected cosine|linear|wsd|constant|noam; did you mean 'cosine'?");
-    train("--beta1=1", "--beta1=1: expected a number from 0 to below 1");
+    train("--beta1=1", "--beta1=1: expected a number of at least 0 and below 1");
 }
 
 static void test_infer_modes(void **state) {
@@ -205,8 +205,8 @@ static void test_infer_contradictions(void **state) {
     infer("--batch=1 --batch-sizes=1,2", "--batch and --batch-sizes exclude each other; give one of them");
     infer("--seq=1 --seq-lens=1,2", "--seq and --seq-lens exclude each other; give one of them");
     infer("--prompt=x --temperature=0 --top-k=3", "--top-k has no effect without a --temperature above 0");
-    infer("--prompt=x --top-p=0", "--top-p=0: expected a number above 0 to 1");
-    infer("--compare --fused=0", "--compare needs a fused path, but there is none with --fused=0");
+    infer("--prompt=x --top-p=0", "--top-p=0: expected a number above 0 and at most 1");
+    infer("--compare --fused=0", "--compare needs operations that run fused, but --fused=0 leaves none");
 }
 
 /* --help is tidy: no line is longer than 79 columns or ends in a blank. */

@@ -75,18 +75,18 @@ static void test_usage(void **state) {
         {"--seq=64 is longer than --context=32", "train --seq=64 --context=32"},
         {"--seq=64 is longer than the model's context of 32", "train " MODEL "--seq=64"},
         {"--warmup=9 is longer than --steps=5", "train --warmup=9 --steps=5"},
-        {"--compare needs a fused path", "train --compare --fused=0"},
+        {"--compare needs operations that run fused", "train --compare --fused=0"},
         {"--save-every has no effect without --out", "train --save-every=5"},
         {"--resume needs --out", "train --resume"},
         {"already holds step-00000002", "train " TINY " --steps=3 --out=runs"},
         {"--dtype=bf16", "train --dtype=bf16 --device=cpu"},
         {"--device=gpu", "train --device=gpu"},
-        {"--layers=3 can change a preset, but in runs/step-00000002 it is 2",
+        {"--layers=3 can change a preset only; the model in runs/step-00000002 has 2",
          "train " MODEL "--layers=3 --data=text.txt"},
         {"--ids", "infer " MODEL "--logits=x.safetensors"},
         {"--ids has no effect without --logits", "infer " MODEL "--ids=1,2"},
         {"token 256 is outside the vocabulary", "infer " MODEL "--logits=x.safetensors --ids=1,256"},
-        {"40 tokens in a sequence are more", "infer " MODEL "--seq=40"},
+        {"a sequence of 40 tokens is longer", "infer " MODEL "--seq=40"},
         {"--prompt and --eval exclude each other", "infer " MODEL "--prompt=x --eval=text.txt"},
         {"--temperature", "infer " MODEL "--prompt=x --temperature=-1"},
         {"--prompt is empty", "infer " MODEL "--prompt="},
@@ -201,7 +201,7 @@ static void test_memory(void **state) {
         "infer --model=gpt2 --device=cpu --batch=1000000 --seq=1024",
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        const Ran *ran = program_refuses(*state, ERROR_MEMORY, "MiB left; most of it is", "%s", runs[i]);
+        const Ran *ran = program_refuses(*state, ERROR_MEMORY, "MiB left; use a smaller", "%s", runs[i]);
         expect_text(ran->error, "memory plan\n");
         expect_text(ran->error, "parameters ");
         expect_text(ran->error, "in all ");

@@ -72,7 +72,7 @@ static void test_resume_last(void **state) {
     program_succeeds(folder, "train --resume --out=last --log=last.jsonl --steps=8 -q");
     assert_string_equal(log_numbers(folder, "last.jsonl", 5), log_numbers(folder, "whole.jsonl", 5));
     const Ran *ran = program_succeeds(folder, "train --resume --out=last");
-    expect_text(ran->output, "done: step 8 of 8 was done before; a larger --steps goes on");
+    expect_text(ran->output, "done: step 8 of 8 was already done; a larger --steps continues");
     program_refuses(folder, ERROR_FILE, "no complete checkpoint in empty",
                     "train " RUN "--resume --out=empty");
 }
@@ -192,7 +192,7 @@ static void test_other_sizes(void **state) {
     program_succeeds(*state, "train " TINY " --steps=2 --val-every=0 --out=sized -q");
     program_succeeds(*state, "train --resume --out=sized --steps=3 --width=32 --layers=2");
     program_refuses(*state, ERROR_USAGE,
-                    "--width=64 can change a preset, but in sized/step-00000003 it is 32",
+                    "--width=64 can change a preset only; the model in sized/step-00000003 has 32",
                     "train --resume --out=sized --steps=4 --width=64");
 }
 

@@ -18,8 +18,8 @@ typedef struct {
     uint32_t fuses;
     int64_t sentences, beam; // at once
     Decoding decoding;
-    NormOrder place;
-} How;
+    NormOrder order;
+} Setup;
 
 typedef struct {
     int32_t ids[SENTENCES][MOST];
@@ -27,7 +27,7 @@ typedef struct {
     double scores[SENTENCES];
 } Translations;
 
-static Config small(NormOrder place) {
+static Config small(NormOrder order) {
     Config config;
     expect_ok(config_preset("transformer-nano", &config));
     config.layers = 3;
@@ -38,7 +38,7 @@ static Config small(NormOrder place) {
     config.context = MOST;
     config.vocab = VOCAB;
     config.init_std = 0.3; // far from flat, so that a wrong number changes a token
-    config.norm_order = place;
+    config.norm_order = order;
     return config;
 }
 
@@ -65,20 +65,20 @@ static Status rehearse(Ctx *ctx, void *program) {
     return translator_take(ctx, &p->translator);
 }
 
-static void translate(const How *how, Translations *out) {
+static void translate(const Setup *setup, Translations *out) {
     static Program p;
-    Config config = small(how->place);
+    Config config = small(setup->order);
     Ctx ctx;
-    ctx_open(&ctx, test_device(how->backend));
-    ctx.fuses = how->fuses;
-    TranslateOptions options = {.sentences = how->sentences,
-                                .beam = how->beam,
+    ctx_open(&ctx, test_device(setup->backend));
+    ctx.fuses = setup->fuses;
+    TranslateOptions options = {.sentences = setup->sentences,
+                                .beam = setup->beam,
                                 .penalty = 0.6,
                                 .begin = BEGIN,
                                 .end = END,
                                 .source = SOURCE,
                                 .most = MOST,
-                                .decoding = how->decoding};
+                                .decoding = setup->decoding};
     expect_ok(transformer_open(&config, &p.model));
     expect_ok(translator_open(&options, &p.model, &p.translator));
     expect_ok(plan_measure(&ctx, rehearse, &p, NULL));
@@ -88,8 +88,8 @@ static void translate(const How *how, Translations *out) {
     int32_t ids[SENTENCES][SOURCE];
     Sentence sources[SENTENCES];
     make_sources(ids, sources);
-    for (int64_t first = 0; first < SENTENCES; first += how->sentences) {
-        int64_t count = SENTENCES - first < how->sentences ? SENTENCES - first : how->sentences;
+    for (int64_t first = 0; first < SENTENCES; first += setup->sentences) {
+        int64_t count = SENTENCES - first < setup->sentences ? SENTENCES - first : setup->sentences;
         expect_ok(translator_run(&ctx, &p.translator, sources + first, count));
         for (int64_t i = 0; i < count; i++) {
             const int32_t *best =
@@ -103,13 +103,13 @@ static void translate(const How *how, Translations *out) {
     ctx_close(&ctx);
 }
 
-static void expect_same(const How *how, const Translations *expected, const char *what) {
+static void expect_same(const Setup *setup, const Translations *expected, const char *what) {
     Translations got;
-    translate(how, &got);
+    translate(setup, &got);
     for (int s = 0; s < SENTENCES; s++) {
         if (got.lengths[s] != expected->lengths[s] ||
             memcmp(got.ids[s], expected->ids[s], (size_t)got.lengths[s] * sizeof **got.ids) != 0)
-            fail_msg("%s, beam %d: sentence %d is translated otherwise", what, (int)how->beam, s);
+            fail_msg("%s, beam %d: sentence %d is translated otherwise", what, (int)setup->beam, s);
         /* fp32 logits of width 64, summed over at most 13 tokens in another order. */
         assert_true(fabs(got.scores[s] - expected->scores[s]) < 1e-4);
     }
@@ -117,24 +117,24 @@ static void expect_same(const How *how, const Translations *expected, const char
 
 static const char *const decodings[] = {"cached", "self cached", "the last logits", "all logits"};
 
-static void check_ways(Backend backend, NormOrder place, int64_t beam) {
-    How how = {BACKEND_CPU, 0, SENTENCES, beam, DECODING_CACHED, place};
+static void check_ways(Backend backend, NormOrder order, int64_t beam) {
+    Setup setup = {BACKEND_CPU, 0, SENTENCES, beam, DECODING_CACHED, order};
     Translations expected;
-    translate(&how, &expected);
+    translate(&setup, &expected);
     int64_t tokens = 0;
     for (int s = 0; s < SENTENCES; s++) tokens += expected.lengths[s];
     assert_true(tokens > SENTENCES); /* something is said */
-    how.backend = backend;
-    for (how.fuses = 0;; how.fuses = ALL) {
-        how.decoding = DECODING_CACHED;
-        how.sentences = 1;
-        expect_same(&how, &expected, "one by one");
-        how.sentences = 2; /* with a sentence that is not there in the last batch */
-        expect_same(&how, &expected, "by twos");
-        how.sentences = SENTENCES;
-        for (how.decoding = DECODING_SELF; how.decoding <= DECODING_ALL; how.decoding++)
-            expect_same(&how, &expected, decodings[how.decoding]);
-        if (how.fuses) break;
+    setup.backend = backend;
+    for (setup.fuses = 0;; setup.fuses = ALL) {
+        setup.decoding = DECODING_CACHED;
+        setup.sentences = 1;
+        expect_same(&setup, &expected, "one by one");
+        setup.sentences = 2; /* with a sentence that is not there in the last batch */
+        expect_same(&setup, &expected, "by twos");
+        setup.sentences = SENTENCES;
+        for (setup.decoding = DECODING_SELF; setup.decoding <= DECODING_ALL; setup.decoding++)
+            expect_same(&setup, &expected, decodings[setup.decoding]);
+        if (setup.fuses) break;
     }
 }
 
@@ -206,9 +206,9 @@ static int32_t plain_next(Ctx *ctx, Plain *p, int32_t *tokens, int64_t T) {
 static void greedy_is_the_likeliest_token_each_time(void **state) {
     (void)state;
     static Plain p;
-    How how = {BACKEND_CPU, ALL, SENTENCES, 1, DECODING_CACHED, NORM_POST};
+    Setup setup = {BACKEND_CPU, ALL, SENTENCES, 1, DECODING_CACHED, NORM_POST};
     Translations got;
-    translate(&how, &got);
+    translate(&setup, &got);
     Config config = small(NORM_POST);
     Ctx ctx;
     ctx_open(&ctx, test_device(BACKEND_CPU));
@@ -278,7 +278,7 @@ static void generate(Backend backend, bool graphs, Translations *out) {
         assert_int_equal(g.generator.step.graph != NULL, graphs && backend == BACKEND_CUDA);
     }
     expect_error(generator_read_source(&ctx, &g.generator, ids[0], SOURCE + 1), ERROR_INTERNAL,
-                 "planned for");
+                 "the plan is for");
     sampler_close(sampler);
     generator_close(&g.generator);
     transformer_close(&g.model);
@@ -287,9 +287,9 @@ static void generate(Backend backend, bool graphs, Translations *out) {
 
 static void the_generator_says_the_same(void **state) {
     (void)state;
-    How how = {BACKEND_CPU, 0, SENTENCES, 1, DECODING_CACHED, NORM_POST};
+    Setup setup = {BACKEND_CPU, 0, SENTENCES, 1, DECODING_CACHED, NORM_POST};
     Translations expected, got;
-    translate(&how, &expected);
+    translate(&setup, &expected);
     for (int way = 0; way < 2 * BACKEND_COUNT; way++) {
         const Backend backend = (Backend)(way / 2);
         if (!test_device(backend)) continue;
@@ -315,7 +315,7 @@ static void what_cannot_be_is_refused(void **state) {
     expect_error(translator_open(&options, &model, &translator), ERROR_USAGE, "14 tokens are more than");
     options.most = 1;
     options.beam = 65;
-    expect_error(translator_open(&options, &model, &translator), ERROR_USAGE, "a beam of 65");
+    expect_error(translator_open(&options, &model, &translator), ERROR_USAGE, "the beam is 65");
     transformer_close(&model);
     expect_ok(config_preset("gpt2-nano", &config));
     expect_ok(transformer_open(&config, &model));

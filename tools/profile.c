@@ -16,9 +16,9 @@ static const char help[] =
     "\n"
     "  diff   compares two bundles: what was added or removed, is slower or faster, or the same within "
     "noise.\n"
-    "         A LIMIT is \"step>+3%\", \"memory>+1%\", \"launches>+0%\", or the place of an operation, with "
-    "its pass or\n"
-    "         for all: \"attention backward>+5%\". \"<-3%\" asks for no gain. Exit code 8 if one is "
+    "         A LIMIT is \"step>+3%\", \"memory>+1%\" or \"launches>+0%\", or names a call, with its pass or "
+    "for both:\n"
+    "         \"attention backward>+5%\". With \"<-3%\" a gain exceeds it. Exit code 8 if a limit is "
     "exceeded.\n"
     "  check  reads bundles and says what is wrong with them. Exit code 4 if anything is.\n"
     "  page   makes the HTML page of a bundle, which needs no network and no other file.\n";
@@ -26,7 +26,7 @@ static const char help[] =
 /* "--fail-if LIMIT" or "--fail-if=LIMIT" at argv[*at]; moves *at to its last word. */
 static Status read_limit(int argc, char **argv, int *at, DiffLimit *limits, int *count) {
     const char *text = argv[*at] + strlen("--fail-if");
-    if (*count == LIMITS_MOST) return fail(ERROR_USAGE, "more than %d --fail-if", LIMITS_MOST);
+    if (*count == LIMITS_MOST) return fail(ERROR_USAGE, "more than %d --fail-if options", LIMITS_MOST);
     if (*text == '=')
         text++;
     else if (*text || *at + 1 == argc)
@@ -46,7 +46,7 @@ static Status diff(int argc, char **argv, int *code) {
             continue;
         }
         if (argv[i][0] == '-') return fail(ERROR_USAGE, "diff has no option %s; it has --fail-if", argv[i]);
-        if (path_count == 2) return fail(ERROR_USAGE, "diff compares two files, and %s is a third", argv[i]);
+        if (path_count == 2) return fail(ERROR_USAGE, "diff compares two files; %s is a third", argv[i]);
         paths[path_count++] = argv[i];
     }
     if (path_count < 2) return fail(ERROR_USAGE, "diff needs two files: profile diff BEFORE.json AFTER.json");
@@ -95,7 +95,7 @@ static Status run(int argc, char **argv, int *code) {
     if (strcmp(verb, "diff") == 0) return diff(argc - 2, argv + 2, code);
     if (strcmp(verb, "check") == 0) return check(argc - 2, argv + 2);
     if (strcmp(verb, "page") == 0) return page(argc - 2, argv + 2);
-    return fail(ERROR_USAGE, "there is no '%s'; there are diff, check and page", verb);
+    return fail(ERROR_USAGE, "there is no command '%s'; the commands are diff, check and page", verb);
 }
 
 int main(int argc, char **argv) {
