@@ -138,6 +138,8 @@ static void test_go_back(void **state) {
     program_succeeds(folder, "train --resume=line/step-00000008 --out=line --force --steps=9 -q");
     ran = program_succeeds(folder, "cd line && ls -d step-* | tail -2");
     assert_string_equal(ran->output, "step-00000008\nstep-00000009\n");
+}
+
 /* A checkpoint from when the parameters that decay came first in memory, written by
  *     train --layers=2 --width=4 --heads=1 --context=16 --vocab=256 --batch=2 --data=text.txt --device=cpu
  *         --dtype=fp64 --fused=0 --val-every=0 --sample-every=0 --lr=1e-2 --weight-decay=0.5 --clip=0.5 --steps=6
@@ -294,19 +296,7 @@ int main(void) {
         cmocka_unit_test(test_two_at_once),       cmocka_unit_test(test_other_sizes),
         cmocka_unit_test(test_foreign_options),   cmocka_unit_test(test_resume_keeps),
         cmocka_unit_test(test_go_back),           cmocka_unit_test(test_unreadable_options),
-        cmocka_unit_test(test_resume_fused),
-        cmocka_unit_test(test_resume_naive),
-        cmocka_unit_test(test_resume_cuda_fused),
-        cmocka_unit_test(test_resume_cuda_naive),
-        cmocka_unit_test(test_resume_last),
         cmocka_unit_test(test_decayed_first),
-        cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_terminate),
-        cmocka_unit_test(test_second_interrupt),
-        cmocka_unit_test(test_second_terminate),
-        cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_two_at_once),
-        cmocka_unit_test(test_other_sizes),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }
