@@ -130,7 +130,7 @@ static Status profile(Run *run) {
     const InferOptions *o = &run->options;
     const Session *s = &run->session;
     int64_t batch = largest(o->batch_sizes, o->batch), seq = largest(o->seq_lens, o->seq);
-    bool hidden = s->config.objective == OBJECTIVE_MASKED_TOKEN; // its head is for training
+    bool hidden = s->config.architecture->task == TASK_MASKED_TOKEN; // its head is for training
     TRY(prepare(run, hidden ? INFERENCE_HIDDEN : INFERENCE_LOGITS, batch, seq));
     run->tokens = memory_array((size_t)(batch * seq), sizeof *run->tokens);
     infer_benchmark_tokens(run->tokens, batch * seq, s->config.vocab, (uint64_t)o->seed);
@@ -314,13 +314,13 @@ static Status check_lengths(Run *run) {
 }
 
 /* What goes from token to token needs a model that has learned that. */
-static Status check_objective(const Run *run, InferMode mode) {
-    Objective objective = run->session.config.objective;
-    bool masked = objective == OBJECTIVE_MASKED_TOKEN;
-    if (objective == OBJECTIVE_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
+static Status check_task(const Run *run, InferMode mode) {
+    const Architecture *a = run->session.config.architecture;
+    bool masked = a->task == TASK_MASKED_TOKEN;
+    if (a->task == TASK_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
     if (mode != INFER_GENERATE && mode != INFER_EVALUATE && mode != INFER_LOGITS) return OK;
-    return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s", infer_options_asker(mode),
-                run->options.model, masked ? "a BERT: see --fill" : "an encoder-decoder: see --translate");
+    return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s: see --%s",
+                infer_options_asker(mode), run->options.model, a->description, masked ? "fill" : "translate");
 }
 
 static Status run_all(Run *run, int argc, char **argv) {
@@ -331,7 +331,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     TRY(session_open(&run->session, run->options.model, NULL, run->options.tokenizer, &run->options.compute));
     TRY(check_lengths(run));
     InferMode mode = infer_options_mode(&run->options);
-    TRY(check_objective(run, mode));
+    TRY(check_task(run, mode));
     switch (mode) {
     case INFER_GENERATE: return generate(run);
     case INFER_EVALUATE: return evaluate(run);

@@ -69,13 +69,12 @@ static Status open_session(Run *run) {
 }
 
 static Status open_data(Run *run) {
-    static const FeedKind kinds[] = {[OBJECTIVE_NEXT_TOKEN] = FEED_WINDOWS,
-                                     [OBJECTIVE_MASKED_TOKEN] = FEED_MASKED,
-                                     [OBJECTIVE_SEQUENCE] = FEED_PAIRS};
+    static const FeedKind kinds[] = {
+        [TASK_NEXT_TOKEN] = FEED_WINDOWS, [TASK_MASKED_TOKEN] = FEED_MASKED, [TASK_SEQUENCE] = FEED_PAIRS};
     TrainOptions *o = &run->options;
     char *cache = NULL;
     if (*o->out) cache = path_join(o->out, "cache");
-    FeedOptions feed = {.kind = kinds[run->session.config.objective],
+    FeedOptions feed = {.kind = kinds[run->session.config.architecture->task],
                         .data = o->data,
                         .val_data = o->val_data,
                         .validate = o->val_every > 0 && !o->compare,
@@ -110,7 +109,7 @@ static Status open_trainer(Run *run) {
     t->dropout = o->dropout;
     t->seed = (uint64_t)o->seed;
     t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
-                 run->session.config.objective == OBJECTIVE_NEXT_TOKEN;
+                 run->session.config.architecture->task == TASK_NEXT_TOKEN;
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
     if (o->compute.peaks) return peaks_measure(&t->ctx, &run->report.peaks);
     peaks_remember(&t->ctx, &run->report.peaks);

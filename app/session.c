@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
+#include "model/parameter_values.h"
 
 #include <inttypes.h>
 
@@ -64,7 +65,7 @@ static Status open_config(Session *s, const char *model, const ConfigSizes *size
     TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
     if (!sizes) return OK;
     bool of_pairs = sizes->encoder_layers || sizes->pre_norm || sizes->embeddings;
-    if (of_pairs && s->config.objective != OBJECTIVE_SEQUENCE)
+    if (of_pairs && !s->config.architecture->encoder)
         return fail(ERROR_USAGE,
                     "--encoder-layers, --pre-norm and --embeddings are for an encoder-decoder, not for %s",
                     model);
@@ -116,9 +117,9 @@ void session_close(Session *s) {
 
 Status session_needs_bert(const Session *s, const char *option) {
     const Tokenizer *t = s->tokenizer;
-    if (s->config.objective != OBJECTIVE_MASKED_TOKEN)
-        return fail(ERROR_USAGE, "--%s needs a BERT, but this model is %s", option,
-                    s->config.encoder_layers ? "an encoder-decoder" : "decoder-only");
+    const Architecture *a = s->config.architecture;
+    if (a->task != TASK_MASKED_TOKEN)
+        return fail(ERROR_USAGE, "--%s needs a BERT, but this is %s", option, a->description);
     if (t && tokenizer_special(t, TOKEN_BEGIN) >= 0 && tokenizer_special(t, TOKEN_END) >= 0) return OK;
     return fail(ERROR_USAGE, "--%s needs a tokenizer with [CLS] and [SEP]; name one with --tokenizer=FOLDER",
                 option);

@@ -5,6 +5,7 @@
 
 #include "data/tokenizer.h"
 #include "app/compute_options.h"
+#include "model/config.h"
 #include "model/parameters.h"
 
 #ifdef __cplusplus

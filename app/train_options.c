@@ -322,13 +322,12 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
                     config->context);
     if (o->lr == FROM_OTHERS)
         o->lr = 1 / sqrt((double)config->width * (o->warmup > 1 ? (double)o->warmup : 1));
-    if (config->objective == OBJECTIVE_SEQUENCE && !*o->data)
+    Task task = config->architecture->task;
+    if (task == TASK_SEQUENCE && !*o->data)
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
     if (o->sample_every)
-        TRY(option_needs(set, "sample-every", config->objective == OBJECTIVE_NEXT_TOKEN,
-                         "a decoder-only model"));
-    return option_needs(set, "label-smoothing", config->objective == OBJECTIVE_SEQUENCE,
-                        "an encoder-decoder");
+        TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
+    return option_needs(set, "label-smoothing", task == TASK_SEQUENCE, "an encoder-decoder");
 }
 
 Schedule train_options_schedule(const TrainOptions *o) {

@@ -69,9 +69,9 @@ static Status leave(Run *run, const Affine *parameters, NormSite name, bool last
     return OK;
 }
 
-/* Queries, keys and values as so many layers: GPT-2 has them as one (transformers' c_attn). */
+/* Queries, keys and values as so many layers. */
 static int parts_of(const Config *c, int parts) {
-    return c->objective != OBJECTIVE_NEXT_TOKEN && c->kv_heads == c->heads ? parts : 1;
+    return !c->architecture->qkv_as_one && c->kv_heads == c->heads ? parts : 1;
 }
 
 /* Runs the layer. y is taken from `arena` unless the caller has it: from the scratch arena where the backward

@@ -55,7 +55,7 @@ Status checkpoint_config(const char *folder, Config *config) {
     char *path = path_join(folder, config_name);
     Status status = config_read(path, config);
     memory_free(path);
-    if (!status && config->objective == OBJECTIVE_MASKED_TOKEN) weights_heads(folder, config);
+    if (!status) weights_heads(folder, config);
     return status;
 }
 

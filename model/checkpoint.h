@@ -16,6 +16,7 @@
 #define MODEL_CHECKPOINT_H
 
 #include "data/tokenizer.h"
+#include "kernels/op.h"
 #include "model/parameters.h"
 
 #ifdef __cplusplus

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
+#include "model/parameter_values.h"
 
 #include <errno.h>
 #include <float.h>

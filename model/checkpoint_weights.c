@@ -1,12 +1,13 @@
-/* model.safetensors: the weights in the names and layouts of files (parameter_names.h), streamed in and
+/* model.safetensors: the weights in the names and layouts of files (model/architectures.h), streamed in and
  * out. A parameter in several parts is several tensors of a file. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
-#include "model/parameter_names.h"
+#include "model/parameter_values.h"
 
 #include <assert.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,9 +68,8 @@ static int64_t piece_count(const Parameters *p) {
     return count;
 }
 
-static Status list_pieces(const Parameters *p, Piece **pieces) {
-    Piece *piece = *pieces = memory_array((size_t)piece_count(p), sizeof **pieces);
-    if (!piece) return fail(ERROR_MEMORY, "out of host memory for the names of the weights");
+static Piece *list_pieces(const Parameters *p) {
+    Piece *pieces = memory_array((size_t)piece_count(p), sizeof *pieces), *piece = pieces;
     for (int i = 0; i < p->count; i++)
         for (int part = 0; part < p->info[i].parts; part++, piece++) {
             const ParameterInfo *info = &p->info[i];
@@ -77,7 +77,7 @@ static Status list_pieces(const Parameters *p, Piece **pieces) {
             *piece = (Piece){info, part, rows, info->offset + part * rows * row_size(info), ""};
             parameter_part_name(info, part, piece->name);
         }
-    return OK;
+    return pieces;
 }
 
 /* What a file says of it. */
@@ -142,14 +142,12 @@ static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Pi
 
 Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
     Staging staging;
-    Piece *pieces = NULL;
     TRY(staging_open(p, &staging));
     int64_t count = piece_count(p);
+    Piece *pieces = list_pieces(p);
     SafetensorsEntry *entries = memory_array((size_t)count, sizeof *entries);
-    Status status = entries ? OK : fail(ERROR_MEMORY, "out of host memory for the header of %s", path);
-    if (!status) status = list_pieces(p, &pieces);
-    for (int64_t i = 0; !status && i < count; i++) entries[i] = describe(&pieces[i]);
-    if (!status) status = save_all(ctx, path, p, pieces, entries, &staging);
+    for (int64_t i = 0; i < count; i++) entries[i] = describe(&pieces[i]);
+    Status status = save_all(ctx, path, p, pieces, entries, &staging);
     memory_free(entries);
     memory_free(pieces);
     staging_close(&staging);
@@ -170,32 +168,55 @@ static const SafetensorsEntry *find_name(const Safetensors *file, const char *na
     return safetensors_find(file, older);
 }
 
-static const SafetensorsEntry *find(const Safetensors *file, const Parameters *p, const Piece *piece) {
-    const char *optional = parameter_names(p->config.objective)->optional;
-    size_t length = strlen(optional);
-    const SafetensorsEntry *entry = find_name(file, piece->name);
-    if (entry || strncmp(piece->name, optional, length) != 0) return entry;
-    return find_name(file, piece->name + length);
+/* What follows the prefix that files may leave out. */
+static const char *short_name(const ParameterNames *names, const char *name) {
+    size_t length = strlen(names->optional);
+    return strncmp(name, names->optional, length) == 0 ? name + length : name;
+}
+
+static const SafetensorsEntry *find(const Safetensors *file, const ParameterNames *names, const char *name) {
+    const SafetensorsEntry *entry = find_name(file, name);
+    return entry ? entry : find_name(file, short_name(names, name));
+}
+
+/* Whether the layer is there that is called `layer`; NULL: the family has none. */
+static bool has_layer(const Safetensors *file, const ParameterNames *names, const char *layer) {
+    char name[96];
+    if (!layer) return false;
+    snprintf(name, sizeof name, "%sweight", layer);
+    return find(file, names, name) != NULL;
 }
 
 void weights_heads(const char *folder, Config *config) {
+    const ParameterNames *names = &config->architecture->names;
     Safetensors *file = NULL;
+    if (!names->transform && !names->pooler) return;
     Status status = safetensors_open_folder(folder, &file);
     if (status) { /* loading will say what is wrong */
         status_free(status);
         return;
     }
-    config->head_transform = safetensors_find(file, "cls.predictions.transform.dense.weight");
-    config->pooler =
-        safetensors_find(file, "bert.pooler.dense.weight") || safetensors_find(file, "pooler.dense.weight");
+    config->head_transform = has_layer(file, names, names->transform);
+    config->pooler = has_layer(file, names, names->pooler);
     safetensors_close(file);
+}
+
+/* Whether a tensor of a file may be passed over. */
+static bool ignored(const Config *c, const char *name) {
+    const ParameterNames *names = &c->architecture->names;
+    if (c->tied_head && strcmp(name, names->head) == 0) return true;
+    for (const IgnoredNames *i = names->ignored; i && i->pattern; i++) {
+        bool wanted = i->unless && *(const bool *)((const char *)c + i->unless);
+        if (!wanted && fnmatch(i->pattern, short_name(names, name), 0) == 0) return true;
+    }
+    return false;
 }
 
 static bool known(const Parameters *p, const Safetensors *file, const Piece *pieces,
                   const SafetensorsEntry *entry) {
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++)
-        if (find(file, p, &pieces[i]) == entry) return true;
+        if (find(file, &p->config.architecture->names, pieces[i].name) == entry) return true;
     return false;
 }
 
@@ -223,7 +244,7 @@ static Status check_names(const char *folder, const Safetensors *file, const Par
                           const Piece *pieces) {
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++) {
-        const SafetensorsEntry *entry = find(file, p, &pieces[i]);
+        const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
         if (!entry)
             return fail(ERROR_FORMAT, "%s: the weights lack '%s', which a model of this config.json has",
                         folder, pieces[i].name);
@@ -232,9 +253,9 @@ static Status check_names(const char *folder, const Safetensors *file, const Par
     /* At most `count` entries are known, so a long list of strange names ends at the first. */
     for (int64_t i = 0; i < safetensors_count(file); i++) {
         const SafetensorsEntry *entry = safetensors_entry(file, i);
-        if (!parameter_name_ignored(&p->config, entry->name) && !known(p, file, pieces, entry))
-            return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no place in a model of this config.json",
-                        folder, entry->name);
+        if (!ignored(&p->config, entry->name) && !known(p, file, pieces, entry))
+            return fail(ERROR_FORMAT, "%s: a model of this config.json has no tensor '%.80s'", folder,
+                        entry->name);
     }
     return OK;
 }
@@ -277,7 +298,7 @@ static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Pa
     TRY(check_names(folder, file, p, pieces));
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++) {
-        const SafetensorsEntry *entry = find(file, p, &pieces[i]);
+        const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
         Status status = pieces[i].info->transposed ? load_transposed(ctx, entry, p, &pieces[i], staging)
                                                    : load_rows(ctx, entry, p, &pieces[i], staging);
         if (status) return fail_at(status, "%s", folder);
@@ -289,9 +310,8 @@ Status weights_load(Ctx *ctx, const char *folder, Parameters *p) {
     Staging staging;
     TRY(staging_open(p, &staging));
     Safetensors *file = NULL;
-    Piece *pieces = NULL;
-    Status status = list_pieces(p, &pieces);
-    if (!status) status = safetensors_open_folder(folder, &file);
+    Piece *pieces = list_pieces(p);
+    Status status = safetensors_open_folder(folder, &file);
     if (!status) status = load_all(ctx, folder, file, p, pieces, &staging);
     safetensors_close(file);
     memory_free(pieces);

@@ -1,51 +1,13 @@
-/* config: what a Transformer is, as data. A preset is one designated initializer; an architecture is its
- * fields. */
+/* config: what can be asked of a Config (model/architectures.h). */
 #ifndef MODEL_CONFIG_H
 #define MODEL_CONFIG_H
 
 #include "base/status.h"
-#include "kernels/linear/linear.h"
+#include "model/architectures.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef enum { MASK_CAUSAL, MASK_FULL } AttentionMask;
-typedef enum { NORM_PRE, NORM_POST } NormOrder; // of each branch: Vaswani et al. 2017 have it after
-typedef enum { POSITIONS_LEARNED, POSITIONS_SINUSOID } Positions;
-typedef enum {
-    OBJECTIVE_NEXT_TOKEN,   // GPT-2
-    OBJECTIVE_MASKED_TOKEN, // BERT
-    OBJECTIVE_SEQUENCE,     // encoder-decoder: the next token of the target, given the source
-} Objective;
-
-/* The stack is what the head reads. Where encoder_layers is not 0, each of its blocks attends to the output
- * of a second stack, the encoder, whose own attention is never masked. */
-
-typedef struct {
-    char name[32]; // of the preset it began as, or "custom"
-    Objective objective;
-    AttentionMask mask; // of the stack's self-attention
-    Activation activation;
-    NormOrder norm_order; // NORM_PRE ends each stack with a norm of its own
-    Positions positions;
-    bool embedding_norm;    // a norm after the tables' sum
-    bool embedding_scale;   // the token's row is multiplied by sqrt(width)
-    bool tied_tables;       // source and target share a token table
-    bool tied_head;         // the head's weight is the token table
-    bool head_transform;    // BERT's head: linear, activation, norm before the vocabulary, and a bias
-    bool pooler;            // BERT's linear and tanh of the first token
-    int64_t segments;       // kinds of segments; 0: none
-    int64_t layers;         // of the stack
-    int64_t encoder_layers; // 0: no encoder
-    int64_t heads, kv_heads;
-    int64_t width;   // C: of the residual stream; heads divides it
-    int64_t hidden;  // of the feed-forward layer, 4C in GPT-2
-    int64_t context; // positions the model knows
-    int64_t vocab;   // tokens that exist; the tables hold config_padded_vocab() rows
-    double norm_eps;
-    double init_std; // of the normal distribution that weights start from; 0: Glorot's, by their sizes
-} Config;
 
 /* Looks a preset up: gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl; bert-nano, bert-base, bert-large;
  * transformer-nano, transformer-base, transformer-big. ERROR_USAGE names the nearest. */
@@ -54,19 +16,33 @@ CHECKED Status config_preset(const char *name, Config *config);
 /* The names of the presets; NULL after the last. */
 const char *config_preset_name(int index);
 
+/* Fills in what is still 0 and follows from the rest: an encoder as deep as the stack, keys and values for
+ * each head, a feed-forward layer of 4 times the width. */
+void config_complete(Config *config);
+
 /* Checks that the fields fit together and that every size can be computed with. ERROR_USAGE says which does
  * not. */
 CHECKED Status config_validate(const Config *config);
 
-/* vocab rounded up to a multiple of 128: products like whole tiles. Padding rows are never predicted. */
-int64_t config_padded_vocab(const Config *config);
-int64_t config_head_size(const Config *config);
-
-/* What a token's row of its table is multiplied by: sqrt(C) in Vaswani et al. 2017, section 3.4, else 1. */
-double config_token_scale(const Config *config);
+/* Whether all is equal but the name. */
+bool config_equal(const Config *a, const Config *b);
 
 /* Parameters without the vocabulary's padding. */
 int64_t config_parameters(const Config *config);
+
+/* ---- the list of a Config's fields ---- */
+
+typedef enum { FIELD_SIZE, FIELD_REAL, FIELD_FLAG, FIELD_CHOICE } FieldKind; // int64_t, double, bool, an enum
+
+typedef struct {
+    const char *name; // for messages
+    FieldKind kind;
+    size_t offset;
+    int64_t least, most; // of a size
+} ConfigField;
+
+/* The field at an offset in Config. */
+const ConfigField *config_field(size_t offset);
 
 #ifdef __cplusplus
 }

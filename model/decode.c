@@ -5,11 +5,9 @@
 
 bool transformer_decodes(const Ctx *ctx, const Transformer *model) {
     static const Operation parts[] = {OP_EMBED, OP_NORM, OP_LINEAR, OP_ATTENTION, OP_DECODE};
-    const Config *c = &model->config;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (op_form(ctx, parts[i], ctx->dtype) != FORM_FUSED) return false;
-    return c->objective != OBJECTIVE_MASKED_TOKEN && c->mask == MASK_CAUSAL && !c->embedding_norm &&
-           !c->segments && !c->head_transform;
+    return model->config.architecture->decodes;
 }
 
 static DecodeAffine affine(const Affine *a) {

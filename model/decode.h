@@ -10,9 +10,8 @@
 extern "C" {
 #endif
 
-/* Whether there is transformer_decode for a model (GPT-2's architecture, and the encoder-decoder's decoder),
- * and it is worth it: everything that it is made of runs fused. Otherwise transformer_forward lets every
- * operation have the form that was asked for. */
+/* Whether there is transformer_decode for a model's architecture, and it is worth it: everything that it is
+ * made of runs fused. Otherwise transformer_forward lets every operation have the form that was asked for. */
 bool transformer_decodes(const Ctx *ctx, const Transformer *model);
 
 /* Logits, (1, padded vocab) fp32, of the token behind `token`, (1) i32 in device memory; the cache, of one

@@ -1,46 +1,54 @@
 #include "model/parameters.h"
 
-#include "base/bfloat16.h"
 #include "base/memory.h"
-#include "base/random.h"
-#include "model/parameter_names.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { STAGING = 1 << 20 }; // elements
-enum { PARTS = 3 };         // queries, keys, values
-
-/* At most: of a block with cross attention, and of a stack with all else. */
-enum { PER_BLOCK = 18, PER_STACK = 7, OF_HEADS = 8 };
-
+/* The network from its first parameter to its last. Without a list they are only counted. */
 typedef struct {
-    Parameters *parameters;
+    Parameters *list;
     const Config *config;
     const char *prefix; // of the block, with its number as %d, or ""
     int layer, group;
+    ParameterCount count;
 } Walk;
+
+/* "a.{b,c}.weight" is named "a.*.weight", with "b,c}..." as the parts' names. */
+static void set_name(ParameterInfo *info, const Walk *walk, const char *name, const char *kind) {
+    int length = snprintf(info->name, sizeof info->name, walk->prefix, walk->layer);
+    const char *open = strchr(name, '{'), *rest = name;
+    info->parts = 1;
+    if (open) {
+        info->part_names = open + 1;
+        rest = strchr(open, '}') + 1;
+        for (const char *c = open; c < rest; c++) info->parts += *c == ',';
+        length += snprintf(info->name + length, sizeof info->name - (size_t)length, "%.*s*",
+                           (int)(open - name), name);
+    }
+    length += snprintf(info->name + length, sizeof info->name - (size_t)length, "%s%s", rest, kind);
+    assert((size_t)length < sizeof info->name);
+}
 
 static void add(Walk *walk, Parameter *parameter, const char *name, const char *kind, Shape shape,
                 int64_t rows, double constant, double std) {
-    bool decays = shape.rank > 1;
-    Parameters *p = walk->parameters;
-    ParameterInfo *info = &p->info[p->count];
+    int index = walk->count.parameters++;
+    walk->count.elements += rows * (shape_count(shape) / shape.d[0]);
+    if (!walk->list) return;
+    bool decays = shape.rank > 1, turns = walk->config->architecture->names.transposed;
+    ParameterInfo *info = &walk->list->info[index];
     *info = (ParameterInfo){.shape = shape,
-                            .parts = strchr(name, '*') ? PARTS : 1,
                             .rows = rows,
+                            .count = shape_count(shape),
                             .decays = decays,
+                            .transposed = turns && decays && *walk->prefix,
                             .constant = constant,
                             .std = std,
+                            .group = walk->group,
                             .parameter = parameter};
-    info->transposed = decays && *walk->prefix && parameter_names(walk->config->objective)->transposed;
-    int length = snprintf(info->name, sizeof info->name, walk->prefix, walk->layer);
-    snprintf(info->name + length, sizeof info->name - (size_t)length, "%s%s", name, kind);
-    info->count = shape_count(shape);
-    info->group = walk->group;
-    p->count++;
+    set_name(info, walk, name, kind);
 }
 
 static void add_norm(Walk *walk, Affine *norm, const char *name) {
@@ -66,8 +74,8 @@ static void add_table(Walk *walk, Parameter *table, const char *name, int64_t pa
 static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
     const Config *c = walk->config;
     int64_t C = c->width, packed = C + 2 * c->kv_heads * config_head_size(c);
-    /* Each of GPT-2's blocks adds twice to the residual stream: its variance grows with 2 * layers. */
-    double shrink = c->objective == OBJECTIVE_NEXT_TOKEN ? 1 / sqrt(2.0 * (double)c->layers) : 1;
+    /* A block adds twice to the residual stream, whose variance grows with 2 * layers. */
+    double shrink = c->architecture->shrunk_residuals ? 1 / sqrt(2.0 * (double)c->layers) : 1;
     walk->prefix = n->prefix;
     add_norm(walk, &b->norm1, n->norm1);
     add_linear(walk, &b->qkv, n->qkv, packed, C, C, 1);
@@ -83,30 +91,35 @@ static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
     walk->prefix = "";
 }
 
-static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64_t layers, bool own_table) {
+/* `table`: the token table that is first read here and so belongs to this stack; NULL: it was read before. */
+static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64_t layers, Parameter *table,
+                      const char *table_name) {
     const Config *c = walk->config;
+    BlockParameters counted; // in the place of each block that is only counted
     s->first_group = walk->group;
-    if (own_table) add_table(walk, &s->token, n->token, config_padded_vocab(c), c->vocab);
+    if (table) add_table(walk, table, table_name, config_padded_vocab(c), c->vocab);
     if (c->positions == POSITIONS_LEARNED) add_table(walk, &s->position, n->position, c->context, c->context);
     if (c->segments) add_table(walk, &s->segment, n->segment, c->segments, c->segments);
-    if (c->embedding_norm) add_norm(walk, &s->embedding_norm, n->embedding_norm);
+    if (c->architecture->embedding_norm) add_norm(walk, &s->embedding_norm, n->embedding_norm);
     for (walk->layer = 0; walk->layer < layers; walk->layer++) {
         walk->group++;
-        add_block(walk, &s->blocks[walk->layer], &n->block);
+        add_block(walk, walk->list ? &s->blocks[walk->layer] : &counted, &n->block);
     }
     walk->group++;
     if (c->norm_order == NORM_PRE) add_norm(walk, &s->final_norm, n->final_norm);
 }
 
-static void add_all(Walk *walk, const Config *c) {
-    Parameters *p = walk->parameters;
-    const ParameterNames *n = parameter_names(c->objective);
+static void add_all(Walk *walk, Parameters *p) {
+    const Config *c = walk->config;
+    const ParameterNames *n = &c->architecture->names;
     int64_t padded = config_padded_vocab(c);
+    bool shared = c->encoder_layers && c->tied_tables; // the encoder reads the stack's table
     if (c->encoder_layers) {
-        add_stack(walk, &p->encoder, &n->encoder, c->encoder_layers, !c->tied_tables);
+        add_stack(walk, &p->encoder, &n->encoder, c->encoder_layers,
+                  shared ? &p->stack.token : &p->encoder.token, shared ? n->stack.token : n->encoder.token);
         walk->group++;
     }
-    add_stack(walk, &p->stack, &n->stack, c->layers, true);
+    add_stack(walk, &p->stack, &n->stack, c->layers, shared ? NULL : &p->stack.token, n->stack.token);
     if (!c->tied_head) add_table(walk, &p->head, n->head, padded, c->vocab);
     if (c->head_transform) {
         add_linear(walk, &p->transform, n->transform, c->width, c->width, c->width, 1);
@@ -114,6 +127,13 @@ static void add_all(Walk *walk, const Config *c) {
         add(walk, &p->head_bias, n->head_bias, "", shape1(padded), c->vocab, 0, 0);
     }
     if (c->pooler) add_linear(walk, &p->pooler, n->pooler, c->width, c->width, c->width, 1);
+}
+
+ParameterCount parameters_count(const Config *config) {
+    Parameters counted = {0};
+    Walk walk = {.config = config, .prefix = ""};
+    add_all(&walk, &counted);
+    return walk.count;
 }
 
 /* In the order of the list. */
@@ -130,25 +150,20 @@ static void lay_out(Parameters *p) {
         p->groups[g].first = p->groups[g - 1].first + p->groups[g - 1].count;
 }
 
-static size_t most_parameters(const Config *c) {
-    return (size_t)(c->layers + c->encoder_layers) * PER_BLOCK + 2 * PER_STACK + OF_HEADS;
-}
-
-Status parameters_open(const Config *config, Parameters *p) {
-    size_t count = most_parameters(config), layers = (size_t)(config->layers + config->encoder_layers);
-    *p = (Parameters){.info = memory_array(count, sizeof *p->info),
+void parameters_open(const Config *config, Parameters *p) {
+    size_t count = (size_t)parameters_count(config).parameters;
+    *p = (Parameters){.count = (int)count,
+                      .info = memory_array(count, sizeof *p->info),
                       .optimized = memory_array(count, sizeof *p->optimized),
-                      .groups = memory_array(layers + 2 * 2, sizeof *p->groups),
                       .config = *config,
                       .stack.blocks = memory_array((size_t)config->layers, sizeof *p->stack.blocks),
                       .encoder.blocks =
-                          memory_array((size_t)config->encoder_layers + 1, sizeof *p->encoder.blocks)};
-    Walk walk = {.parameters = p, .config = config, .prefix = ""};
-    add_all(&walk, config);
+                          memory_array((size_t)config->encoder_layers, sizeof *p->encoder.blocks)};
+    Walk walk = {.list = p, .config = config, .prefix = ""};
+    add_all(&walk, p);
     p->group_count = walk.group + 1;
+    p->groups = memory_array((size_t)p->group_count, sizeof *p->groups);
     lay_out(p);
-    assert((size_t)p->count <= count);
-    return OK;
 }
 
 void parameters_close(Parameters *p) {
@@ -161,136 +176,13 @@ void parameters_close(Parameters *p) {
 }
 
 void parameter_part_name(const ParameterInfo *info, int part, char name[80]) {
-    static const char *const words[PARTS] = {"query", "key", "value"};
     size_t start = strcspn(info->name, "*");
-    if (info->name[start])
-        snprintf(name, 80, "%.*s%s%s", (int)start, info->name, words[part], info->name + start + 1);
-    else
+    const char *word = info->part_names;
+    if (info->parts == 1) {
         snprintf(name, 80, "%s", info->name);
-}
-
-static Tensor part(Tensor flat, const ParameterInfo *info) {
-    char *data = (char *)((uintptr_t)flat.data + (size_t)info->offset * dtype_size(flat.dtype));
-    return tensor_view(data, flat.dtype, info->shape);
-}
-
-static Status upload_decays(Ctx *ctx, const Parameters *p) {
-    size_t bytes = tensor_bytes(p->decays);
-    int32_t *words = memory_array((size_t)tensor_count(p->decays), sizeof *words);
-    adamw_mark(p->optimized, p->count, words);
-    Status status = ctx->device->upload(ctx->device, p->decays.data, words, bytes);
-    memory_free(words);
-    return status;
-}
-
-Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
-    Dtype wide = wide_dtype(ctx);
-    Shape flat = shape1(p->size);
-    TRY(take(ctx, ARENA_PARAMETERS, "weights", ctx->dtype, flat, &p->weight));
-    if (training) {
-        TRY(take(ctx, ARENA_GRADIENTS, "gradients", wide, flat, &p->gradient));
-        if (ctx->dtype != wide) TRY(take(ctx, ARENA_OPTIMIZER, "master weights", wide, flat, &p->master));
-        TRY(take(ctx, ARENA_OPTIMIZER, "first moments", wide, flat, &p->m));
-        TRY(take(ctx, ARENA_OPTIMIZER, "second moments", wide, flat, &p->v));
-        TRY(take(ctx, ARENA_OPTIMIZER, "decay marks", I32, shape1(adamw_words(p->size)), &p->decays));
+        return;
     }
-    for (int i = 0; i < p->count; i++) {
-        p->info[i].parameter->weight = part(p->weight, &p->info[i]);
-        if (training) p->info[i].parameter->gradient = part(p->gradient, &p->info[i]);
-    }
-    if (p->config.tied_tables) p->encoder.token = p->stack.token;
-    if (p->config.tied_head) p->head = p->stack.token;
-    if (ctx->measuring) return OK;
-    Tensor cleared[] = {p->weight, p->gradient, p->master, p->m, p->v}; // the gaps must hold zeros
-    for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++)
-        if (!tensor_empty(cleared[i]))
-            TRY(ctx->device->fill(ctx->device, cleared[i].data, 0, tensor_bytes(cleared[i])));
-    return training ? upload_decays(ctx, p) : OK;
-}
-
-/* The stream of random numbers that a parameter draws from: FNV-1a of its name. */
-static uint64_t stream_of(const char *name) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
-    return hash;
-}
-
-Status parameters_initialize(Ctx *ctx, Parameters *p, uint64_t seed) {
-    float *values = memory_array(STAGING, sizeof *values);
-    if (!values) return fail(ERROR_MEMORY, "out of host memory to initialize the weights");
-    Status status = OK;
-    for (int i = 0; i < p->count && !status; i++) {
-        const ParameterInfo *info = &p->info[i];
-        /* The vocabulary's padding rows stay zero. */
-        int64_t count = info->rows * (info->count / info->shape.d[0]);
-        for (int64_t first = 0; first < count && !status; first += STAGING) {
-            int64_t n = count - first < STAGING ? count - first : STAGING;
-            if (info->std > 0)
-                random_normals(seed, stream_of(info->name), (uint64_t)first, (float)info->std, values, n);
-            else
-                for (int64_t j = 0; j < n; j++) values[j] = (float)info->constant;
-            status = values_write(ctx, info->parameter->weight, first, n, values);
-            if (!status && !tensor_empty(p->master))
-                status = values_write(ctx, part(p->master, info), first, n, values);
-        }
-    }
-    memory_free(values);
-    return status;
-}
-
-Status parameter_read(Ctx *ctx, const Parameters *p, int i, float *values) {
-    const ParameterInfo *info = &p->info[i];
-    Tensor from = part(tensor_empty(p->master) ? p->weight : p->master, info);
-    return values_read(ctx, from, 0, info->count, values);
-}
-
-Status parameter_write(Ctx *ctx, Parameters *p, int i, const float *values) {
-    const ParameterInfo *info = &p->info[i];
-    TRY(values_write(ctx, part(p->weight, info), 0, info->count, values));
-    return tensor_empty(p->master) ? OK : values_write(ctx, part(p->master, info), 0, info->count, values);
-}
-
-static void *element(Tensor t, int64_t i) {
-    return (char *)t.data + (size_t)i * dtype_size(t.dtype);
-}
-
-Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values) {
-    Device *device = ctx->device;
-    assert(tensor_dense(t) && first >= 0 && first + count <= tensor_count(t));
-    if (t.dtype == F32)
-        return device->download(device, values, element(t, first), (size_t)count * sizeof(float));
-    void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));
-    if (!staged) return fail(ERROR_MEMORY, "out of host memory to read a tensor");
-    Status status = OK;
-    for (int64_t done = 0; done < count && !status; done += STAGING) {
-        int64_t n = count - done < STAGING ? count - done : STAGING;
-        status = device->download(device, staged, element(t, first + done), (size_t)n * dtype_size(t.dtype));
-        for (int64_t i = 0; i < n && !status; i++)
-            values[done + i] =
-                t.dtype == BF16 ? bfloat16_to_float(((uint16_t *)staged)[i]) : (float)((double *)staged)[i];
-    }
-    memory_free(staged);
-    return status;
-}
-
-Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values) {
-    Device *device = ctx->device;
-    assert(tensor_dense(t) && first >= 0 && first + count <= tensor_count(t));
-    if (t.dtype == F32)
-        return device->upload(device, element(t, first), values, (size_t)count * sizeof(float));
-    void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));
-    if (!staged) return fail(ERROR_MEMORY, "out of host memory to write a tensor");
-    Status status = OK;
-    for (int64_t done = 0; done < count && !status; done += STAGING) {
-        int64_t n = count - done < STAGING ? count - done : STAGING;
-        for (int64_t i = 0; i < n; i++) {
-            if (t.dtype == BF16)
-                ((uint16_t *)staged)[i] = bfloat16_from_float(values[done + i]);
-            else
-                ((double *)staged)[i] = (double)values[done + i];
-        }
-        status = device->upload(device, element(t, first + done), staged, (size_t)n * dtype_size(t.dtype));
-    }
-    memory_free(staged);
-    return status;
+    for (int i = 0; i < part; i++) word = strchr(word, ',') + 1;
+    snprintf(name, 80, "%.*s%.*s%s", (int)start, info->name, (int)strcspn(word, ",}"), word,
+             info->name + start + 1);
 }

@@ -2,12 +2,14 @@
  * [offset, offset + count) of the flat tensors `weight`, `master`, `gradient`, `m`, `v`; offsets are
  * multiples of ADAMW_UNIT elements, and the gaps hold zeros. They lie in the network's order, so that what
  * becomes ready together in the backward pass, a group, is one range: the embeddings of a stack, each of its
- * blocks, and what follows the blocks. */
+ * blocks, and what follows the blocks. This is the one list of what a network has: files, counts, decay and
+ * initial values follow from it. Their memory and values: model/parameter_values.h. */
 #ifndef MODEL_PARAMETERS_H
 #define MODEL_PARAMETERS_H
 
-#include "kernels/op.h"
-#include "model/config.h"
+#include "base/status.h"
+#include "base/tensor.h"
+#include "model/architectures.h"
 #include "optim/adamw.h"
 
 #ifdef __cplusplus
@@ -48,9 +50,10 @@ typedef struct {
 } StackParameters;
 
 typedef struct {
-    char name[72];   // of files (parameter_names.h): "transformer.h.0.attn.c_attn.weight"
-    int parts;       // tensors that a file holds it in, one below the other: 1, or 3 (parameter_part_name)
-    Shape shape;     // in memory: matrices (out, in), tables (padded rows, width)
+    char name[72]; // of files: "transformer.h.0.attn.c_attn.weight"; a '*' stands for the parts' names
+    int parts;     // tensors that a file holds it in, one below the other in memory: usually 1
+    const char *part_names; // "query,key,value}" where there are several
+    Shape shape;            // in memory: matrices (out, in), tables (padded rows, width)
     int64_t rows;    // of the first axis that a file holds: shape.d[0] without the vocabulary's padding
     bool transposed; // a file holds (in, out), as GPT-2's Conv1D does
     bool decays;     // weight decay applies: a matrix or a table
@@ -82,31 +85,20 @@ typedef struct {
     Affine pooler;                         // (C, C)
 } Parameters;
 
-/* The name of one part in a file: a name with a '*' gets "query", "key" or "value" in its place. */
+/* The name of one part in a file: "query", "key" or "value" in the place of a '*'. */
 void parameter_part_name(const ParameterInfo *info, int part, char name[80]);
 
+/* How many there are, and how many elements they have without the vocabulary's padding; for any Config whose
+ * sizes are in their ranges. */
+typedef struct {
+    int parameters;
+    int64_t elements;
+} ParameterCount;
+ParameterCount parameters_count(const Config *config);
+
 /* Lists the parameters of a config; no tensor has memory yet. */
-CHECKED Status parameters_open(const Config *config, Parameters *parameters);
+void parameters_open(const Config *config, Parameters *parameters);
 void parameters_close(Parameters *parameters);
-
-/* Takes the flat tensors from ctx's arenas and points every parameter into them. With `training` also
- * gradients, moments and, for bf16, master weights. */
-CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
-
-/* N(0, init_std), norms 1, biases 0; GPT-2's projections into the residual stream divided by sqrt(2 * layers)
- * (Radford et al. 2019, section 2.3). With init_std 0 matrices have the variance 2 / (in + out) (Glorot,
- * Bengio 2010, eq. 16) and tables 1 / C, which the embedding's scale makes 1. A pure function of the seed and
- * the parameter's name. */
-CHECKED Status parameters_initialize(Ctx *ctx, Parameters *parameters, uint64_t seed);
-
-/* Parameter i to or from `values`, (count) fp32 host memory in the layout of `shape`. Reading gives the
- * master weight where there is one; writing sets both it and the weight. */
-CHECKED Status parameter_read(Ctx *ctx, const Parameters *parameters, int i, float *values);
-CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const float *values);
-
-/* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory. */
-CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
-CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);
 
 #ifdef __cplusplus
 }

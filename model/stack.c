@@ -89,7 +89,7 @@ static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
     ctx->call = "embed";
     TRY(embed_forward(ctx, &s->embed));
     *x = s->embed.y;
-    if (c->embedding_norm) {
+    if (c->architecture->embedding_norm) {
         TRY(norm(ctx, s, &p->embedding_norm, "embedding norm", *x, (Tensor){0}, &s->embedding_norm));
         *x = s->embedding_norm.y;
     }
@@ -219,7 +219,7 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
         ctx->call = "embedding dropout";
         TRY(dropout_backward(ctx, &d));
     }
-    if (s->config->embedding_norm)
+    if (s->config->architecture->embedding_norm)
         TRY(norm_back(ctx, &p->embedding_norm, "embedding norm", &s->embedding_norm, g));
     EmbedBackward e = {.forward = &s->embed,
                        .dy = g->d,

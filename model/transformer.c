@@ -10,8 +10,8 @@ Status transformer_open(const Config *config, Transformer *model) {
     *model = (Transformer){.config = *config};
     Parameters *p = &model->parameters;
     const Config *c = &model->config;
-    Status status = parameters_open(c, p);
-    if (!status) status = stack_open(c, &p->stack, c->layers, c->encoder_layers, "layer", &model->stack);
+    parameters_open(c, p);
+    Status status = stack_open(c, &p->stack, c->layers, c->encoder_layers, "layer", &model->stack);
     if (!status && c->encoder_layers)
         status = stack_open(c, &p->encoder, c->encoder_layers, 0, "encoder layer", &model->encoder);
     model->decode_layers = memory_array((size_t)c->layers, sizeof *model->decode_layers);
@@ -20,7 +20,7 @@ Status transformer_open(const Config *config, Transformer *model) {
         transformer_close(model);
         return status;
     }
-    model->stack.causal = c->mask == MASK_CAUSAL;
+    model->stack.causal = c->architecture->mask == MASK_CAUSAL;
     return OK;
 }
 

@@ -5,7 +5,9 @@
 #define MODEL_TRANSFORMER_H
 
 #include "kernels/decode/decode.h"
+#include "model/config.h"
 #include "model/head.h"
+#include "model/parameter_values.h"
 #include "model/stack.h"
 #include "optim/adamw.h"
 

@@ -28,7 +28,7 @@ static int64_t masked_rows(const Trainer *t, int64_t seq) {
 }
 
 static bool counts_targets(const Trainer *t) {
-    return t->model.config.objective != OBJECTIVE_NEXT_TOKEN;
+    return t->model.config.architecture->task != TASK_NEXT_TOKEN;
 }
 
 static Status take_batch(Trainer *t) {
@@ -36,7 +36,8 @@ static Status take_batch(Trainer *t) {
     const Config *c = &t->model.config;
     BatchMemory *m = &t->memory;
     Shape rows = shape2(t->batch, t->seq), each = shape1(t->batch), targets = rows;
-    if (c->objective == OBJECTIVE_MASKED_TOKEN) targets = shape1(masked_rows(t, t->seq));
+    bool masked = c->architecture->task == TASK_MASKED_TOKEN;
+    if (masked) targets = shape1(masked_rows(t, t->seq));
     TRY(take(ctx, ARENA_SAVED, "tokens", I32, rows, &m->tokens));
     TRY(take(ctx, ARENA_SAVED, "targets", I32, targets, &m->targets));
     if (t->dropout > 0) TRY(take(ctx, ARENA_SAVED, "draw", I32, shape1(1), &m->draw));
@@ -45,7 +46,7 @@ static Status take_batch(Trainer *t) {
     TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
     TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
     if (c->segments) TRY(take(ctx, ARENA_SAVED, "segments", I32, rows, &m->segments));
-    if (c->objective == OBJECTIVE_MASKED_TOKEN) {
+    if (masked) {
         TRY(take(ctx, ARENA_SAVED, "target rows", I32, targets, &m->rows));
         if (!m->compact) m->compact = memory_array(2 * (size_t)shape_count(targets), sizeof *m->compact);
     }
@@ -76,7 +77,7 @@ static Inputs inputs_of(const Trainer *t) {
     const BatchSizes *s = &t->sizes;
     Shape rows = shape2(t->batch, s->seq), each = shape1(t->batch);
     /* A causal mask keeps every token from the padding behind it. */
-    bool lengths = s->lengths && t->model.config.mask == MASK_FULL;
+    bool lengths = s->lengths && t->model.config.architecture->mask == MASK_FULL;
     return (Inputs){.tokens = filled(m->tokens, true, rows),
                     .segments = filled(m->segments, s->segments, rows),
                     .lengths = filled(m->lengths, lengths, each),
@@ -184,7 +185,7 @@ static Status put(Trainer *t, Tensor to, const int32_t *from, int64_t count) {
     return t->ctx.device->upload(t->ctx.device, to.data, from, (size_t)count * sizeof *from);
 }
 
-/* `divisor`: what the sum of the losses is divided by, where the objective counts its targets. */
+/* `divisor`: what the sum of the losses is divided by, where the task counts its targets. */
 static Status put_targets(Trainer *t, const Batch *batch, double divisor) {
     BatchMemory *m = &t->memory;
     int64_t all = t->batch * t->sizes.seq;

@@ -19,7 +19,7 @@ typedef struct {
     bool segments, lengths, source_lengths; // which of these there are
 } BatchSizes;
 
-/* Device memory of a micro-batch, i32, for the largest. Empty what the objective does not have. */
+/* Device memory of a micro-batch, i32, for the largest. Empty what the task does not have. */
 typedef struct {
     Tensor tokens, segments;        // (batch, seq)
     Tensor targets, rows;           // (batch, seq); in a masked-token batch (n), and the rows they are of

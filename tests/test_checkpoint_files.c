@@ -109,8 +109,8 @@ static void weights_that_do_not_fit_are_named(void **scratch) {
         {{.type = SAFE_F32, .without = "transformer.h.1.attn.c_attn.bias"},
          "lack 'transformer.h.1.attn.c_attn.bias'"},
         {{.type = SAFE_F32, .extra = "transformer.h.2.ln_1.bias"},
-         "'transformer.h.2.ln_1.bias' has no place"},
-        {{.type = SAFE_F32, .extra = "wte.weight"}, "'wte.weight' has no place"},
+         "has no tensor 'transformer.h.2.ln_1.bias'"},
+        {{.type = SAFE_F32, .extra = "wte.weight"}, "has no tensor 'wte.weight'"},
         {{.type = SAFE_F32, .scalar = "transformer.ln_f.bias"},
          "the shape (), but by config.json it is (24)"},
     };

@@ -20,19 +20,19 @@ typedef struct {
 } How;
 
 typedef struct {
-    Objective objective;
+    Task task;
     double dropout;
     Recompute recompute;
 } What;
 
-static Config small(Objective objective) {
+static Config small(Task task) {
     Config config;
-    expect_ok(config_preset(objective == OBJECTIVE_SEQUENCE       ? "transformer-nano"
-                            : objective == OBJECTIVE_MASKED_TOKEN ? "bert-nano"
-                                                                  : "gpt2-nano",
+    expect_ok(config_preset(task == TASK_SEQUENCE       ? "transformer-nano"
+                            : task == TASK_MASKED_TOKEN ? "bert-nano"
+                                                        : "gpt2-nano",
                             &config));
     config.layers = 2;
-    config.encoder_layers = objective == OBJECTIVE_SEQUENCE ? 2 : 0;
+    config.encoder_layers = task == TASK_SEQUENCE ? 2 : 0;
     config.heads = config.kv_heads = 2;
     config.width = 64;
     config.hidden = 128;
@@ -44,7 +44,7 @@ static Config small(Objective objective) {
 /* ---- batches ---- */
 
 typedef struct {
-    Objective objective;
+    Task task;
     int64_t step;
     int32_t inputs[ACCUM][BATCH * SEQ], targets[ACCUM][BATCH * SEQ], source[ACCUM][BATCH * SOURCE];
     int32_t lengths[ACCUM][BATCH], source_lengths[ACCUM][BATCH];
@@ -58,10 +58,10 @@ static int32_t draw(const Source *s, int64_t index, uint64_t what, int64_t i, ui
 /* Rows of 1 to SEQ tokens, a GPT's of SEQ. All have a target, or in a masked-token batch every ninth from one of
  * nine places on. Returns how many there are. */
 static int64_t fill(Source *s, int64_t index) {
-    const bool masked = s->objective == OBJECTIVE_MASKED_TOKEN;
+    const bool masked = s->task == TASK_MASKED_TOKEN;
     int64_t count = 0;
     for (int64_t row = 0; row < BATCH; row++) {
-        const int32_t length = s->objective == OBJECTIVE_NEXT_TOKEN ? SEQ : 1 + draw(s, index, 0, row, SEQ);
+        const int32_t length = s->task == TASK_NEXT_TOKEN ? SEQ : 1 + draw(s, index, 0, row, SEQ);
         const int32_t first = draw(s, index, 1, row, 9);
         s->lengths[index][row] = length;
         s->source_lengths[index][row] = 1 + draw(s, index, 2, row, SOURCE);
@@ -84,10 +84,10 @@ static Status fetch(void *source, int64_t index, Batch *batch) {
     for (int64_t i = 0; i < ACCUM; i++) counts[i] = fill(s, i);
     *batch = (Batch){.inputs = s->inputs[index],
                      .targets = s->targets[index],
-                     .lengths = s->objective == OBJECTIVE_NEXT_TOKEN ? NULL : s->lengths[index],
+                     .lengths = s->task == TASK_NEXT_TOKEN ? NULL : s->lengths[index],
                      .tokens = counts[index],
                      .step_tokens = counts[0] + counts[1]};
-    if (s->objective != OBJECTIVE_SEQUENCE) return OK;
+    if (s->task != TASK_SEQUENCE) return OK;
     batch->source = s->source[index];
     batch->source_lengths = s->source_lengths[index];
     return OK;
@@ -96,14 +96,14 @@ static Status fetch(void *source, int64_t index, Batch *batch) {
 /* ---- runs ---- */
 
 static void open_trainer(const How *how, const What *what, Trainer *t) {
-    Config config = small(what->objective);
+    Config config = small(what->task);
     expect_ok(trainer_open(t, test_device(how->backend), &config));
     t->ctx.dtype = how->dtype;
     t->ctx.fuses = how->fuses;
     t->ctx.graphs = how->graphs;
     t->batch = BATCH;
     t->seq = SEQ;
-    t->source_seq = what->objective == OBJECTIVE_SEQUENCE ? SOURCE : 0;
+    t->source_seq = what->task == TASK_SEQUENCE ? SOURCE : 0;
     t->accum = ACCUM;
     t->smoothing = 0.1;
     t->dropout = what->dropout;
@@ -119,7 +119,7 @@ static void open_trainer(const How *how, const What *what, Trainer *t) {
 static void train(const How *how, const What *what, double results[2 * STEPS]) {
     static Source source;
     Trainer t;
-    source.objective = what->objective;
+    source.task = what->task;
     open_trainer(how, what, &t);
     for (source.step = 0; source.step < STEPS; source.step++) {
         StepResult result;
@@ -134,15 +134,15 @@ static void train(const How *how, const What *what, double results[2 * STEPS]) {
     trainer_close(&t);
 }
 
-static const Objective objectives[] = {OBJECTIVE_NEXT_TOKEN, OBJECTIVE_MASKED_TOKEN, OBJECTIVE_SEQUENCE};
-enum { OBJECTIVES = sizeof objectives / sizeof *objectives };
+static const Task tasks[] = {TASK_NEXT_TOKEN, TASK_MASKED_TOKEN, TASK_SEQUENCE};
+enum { TASKS = sizeof tasks / sizeof *tasks };
 
 static void graphs_change_no_bit(void **state) {
     (void)state;
     if (!test_device(BACKEND_CUDA)) skip();
-    for (int o = 0; o < OBJECTIVES; o++)
+    for (int o = 0; o < TASKS; o++)
         for (int k = 0; k < 8; k++) {
-            const What what = {objectives[o], k % 2 ? 0.2 : 0, k / 2 % 2 ? RECOMPUTE_HIDDEN : RECOMPUTE_NONE};
+            const What what = {tasks[o], k % 2 ? 0.2 : 0, k / 2 % 2 ? RECOMPUTE_HIDDEN : RECOMPUTE_NONE};
             How how = {BACKEND_CUDA, k / 4 ? BF16 : F32, ALL, false};
             double eager[2 * STEPS], graph[2 * STEPS];
             train(&how, &what, eager);
@@ -164,9 +164,8 @@ static void expect_near(const How *how, const What *what, const double *want) {
 
 static void every_form_goes_the_same_way(void **state) {
     (void)state;
-    for (int o = 0; o < OBJECTIVES; o++) {
-        const What what = {objectives[o], 0.2, RECOMPUTE_NONE},
-                   again = {objectives[o], 0.2, RECOMPUTE_HIDDEN};
+    for (int o = 0; o < TASKS; o++) {
+        const What what = {tasks[o], 0.2, RECOMPUTE_NONE}, again = {tasks[o], 0.2, RECOMPUTE_HIDDEN};
         const How naive = {BACKEND_CPU, F32, 0, false}, fused = {BACKEND_CPU, F32, ALL, true};
         double want[2 * STEPS];
         train(&naive, &what, want);
@@ -197,8 +196,7 @@ static void each_micro_batch_has_its_own_masks(void **state) {
     static Watched w;
     Trainer t;
     StepResult result;
-    open_trainer(&(How){BACKEND_CPU, F32, ALL, false}, &(What){OBJECTIVE_NEXT_TOKEN, 0.2, RECOMPUTE_NONE},
-                 &t);
+    open_trainer(&(How){BACKEND_CPU, F32, ALL, false}, &(What){TASK_NEXT_TOKEN, 0.2, RECOMPUTE_NONE}, &t);
     w.trainer = &t;
     for (t.ctx.step = 1; t.ctx.step <= STEPS; t.ctx.step++) {
         w.source.step = t.ctx.step;

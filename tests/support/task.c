@@ -13,7 +13,7 @@ static Tensor put(Rig *rig, const char *name, Shape shape, const int32_t *values
     return values ? rig_put_ints(rig, name, shape, values) : (Tensor){0};
 }
 
-void task_session_open(TaskSession *s, Rig *rig, const Task *task, bool training) {
+void task_session_open(TaskSession *s, Rig *rig, const ModelTask *task, bool training) {
     const Shape all = shape3(task->steps, task->batch, task->seq), each = shape2(task->steps, task->batch);
     const Shape sources = shape3(task->steps, task->batch, task->source_seq);
     rig->ctx.training = training;
@@ -43,7 +43,7 @@ static Tensor of_step(Tensor all, int64_t step) {
 }
 
 /* Moves the weights; `kept`, unless NULL, gets what they were. */
-static void disturb(const Rig *rig, const Task *task, Tensor weight, int64_t step, double *kept) {
+static void disturb(const Rig *rig, const ModelTask *task, Tensor weight, int64_t step, double *kept) {
     if (rig->ctx.measuring || (task->noise == 0 && !task->direction)) return;
     assert_true(rig->ctx.dtype == F64 && rig->variant->backend == BACKEND_CPU);
     double *w = weight.data;
@@ -54,13 +54,13 @@ static void disturb(const Rig *rig, const Task *task, Tensor weight, int64_t ste
     }
 }
 
-static double scale_of(const Task *task, int64_t step) {
+static double scale_of(const ModelTask *task, int64_t step) {
     int64_t size = task->batch * task->seq, count = 0;
     for (int64_t i = 0; i < size; i++) count += task->targets[step * size + i] >= 0;
     return 1.0 / (double)count;
 }
 
-void task_forward(TaskSession *s, Rig *rig, const Task *task, int64_t step) {
+void task_forward(TaskSession *s, Rig *rig, const ModelTask *task, int64_t step) {
     Ctx *ctx = &rig->ctx;
     const Inputs inputs = {.tokens = of_step(s->tokens, step),
                            .segments = of_step(s->segments, step),
@@ -89,7 +89,7 @@ void task_get_logits(const TaskSession *s, Rig *rig, double *values) {
 
 void task_gradient(Rig *rig, const void *what, double *const *in, double *const *out) {
     (void)in;
-    const Task *task = what;
+    const ModelTask *task = what;
     TaskSession s;
     task_session_open(&s, rig, task, true);
     disturb(rig, task, s.model.parameters.weight, 0, NULL);
@@ -104,7 +104,7 @@ void task_gradient(Rig *rig, const void *what, double *const *in, double *const 
 /* out: loss */
 static void loss_body(Rig *rig, const void *what, double *const *in, double *const *out) {
     (void)in;
-    const Task *task = what;
+    const ModelTask *task = what;
     TaskSession s;
     task_session_open(&s, rig, task, task->dropout > 0); // which only training has
     disturb(rig, task, s.model.parameters.weight, 0, NULL);
@@ -122,7 +122,7 @@ static void set_learning_rate(Rig *rig, Tensor state, double rate) {
 
 /* out: losses (steps), norms (steps), parameters (flat); in: room for parameters */
 void task_training(Rig *rig, const void *what, double *const *in, double *const *out) {
-    const Task *task = what;
+    const ModelTask *task = what;
     TaskSession s;
     task_session_open(&s, rig, task, true);
     Parameters *p = &s.model.parameters;
@@ -146,7 +146,7 @@ void task_training(Rig *rig, const void *what, double *const *in, double *const 
 
 /* ---- the fixtures ---- */
 
-void task_read_options(Task *task, const Safetensors *file) {
+void task_read_options(ModelTask *task, const Safetensors *file) {
     const double *o = doubles_of(file, "options");
     task->learning_rate = o[0];
     task->update =
@@ -164,7 +164,7 @@ static int32_t *ints_of(const Safetensors *file, const char *name) {
 }
 
 /* The rows of each step that have a target, and these targets, with -1 to the end. */
-static void find_rows(Task *task) {
+static void find_rows(ModelTask *task) {
     int64_t size = task->batch * task->seq;
     task->rows = integers(task->steps * size, 1);
     task->row_targets = integers(task->steps * size, 1);
@@ -180,8 +180,8 @@ static void find_rows(Task *task) {
     }
 }
 
-Task task_open(const char *folder, const char *values, Safetensors **file) {
-    Task task = {.folder = folder};
+ModelTask task_open(const char *folder, const char *values, Safetensors **file) {
+    ModelTask task = {.folder = folder};
     expect_ok(checkpoint_config(folder, &task.config));
     expect_ok(safetensors_open(values, file));
     const SafetensorsEntry *inputs = safetensors_find(*file, "inputs"),
@@ -198,7 +198,7 @@ Task task_open(const char *folder, const char *values, Safetensors **file) {
     task.lengths = ints_of(*file, "lengths");
     task.source = ints_of(*file, "source");
     task.source_lengths = ints_of(*file, "source_lengths");
-    if (task.targets && task.config.objective == OBJECTIVE_MASKED_TOKEN) find_rows(&task);
+    if (task.targets && task.config.architecture->task == TASK_MASKED_TOKEN) find_rows(&task);
     if (task.targets) task_read_options(&task, *file);
     return task;
 }
@@ -215,11 +215,11 @@ double task_unit(const Variant *variant) {
 }
 
 /* The largest change of each output under disturbances of the weights by `unit`. */
-TaskResult task_sensitivity(const Task *task, Body body, double unit, const TaskResult *like) {
+TaskResult task_sensitivity(const ModelTask *task, Body body, double unit, const TaskResult *like) {
     const int64_t *n = like->counts;
     TaskResult exact = task_result(n[0], n[1], n[2]), moved = task_result(n[0], n[1], n[2]),
                change = task_result(n[0], n[1], n[2]);
-    Task disturbed = *task;
+    ModelTask disturbed = *task;
     double *room[] = {zeros(n[2])};
     rig_run_once(&specification, body, task, room, exact.values);
     for (int i = 0; i < DISTURBANCES; i++) {
@@ -274,10 +274,10 @@ void task_expect_curve_near(const double *got, const double *want, const double 
 
 /* ---- whole tests ---- */
 
-void task_check_gradients(const Task *task, const Safetensors *file, const Variant *variant) {
+void task_check_gradients(const ModelTask *task, const Safetensors *file, const Variant *variant) {
     Parameters p;
     double unit = task_unit(variant);
-    expect_ok(parameters_open(&task->config, &p));
+    parameters_open(&task->config, &p);
     TaskResult got = task_result(task->batch * task->seq * task->config.vocab, 1, p.size);
     rig_run(variant, task_gradient, task, NULL, got.values);
     TaskResult change = task_sensitivity(task, task_gradient, unit, &got);
@@ -294,9 +294,9 @@ void task_check_gradients(const Task *task, const Safetensors *file, const Varia
     parameters_close(&p);
 }
 
-void task_check_steps(const Task *task, const Safetensors *file, const Variant *variant) {
+void task_check_steps(const ModelTask *task, const Safetensors *file, const Variant *variant) {
     Parameters p;
-    expect_ok(parameters_open(&task->config, &p));
+    parameters_open(&task->config, &p);
     TaskResult got = task_result(task->steps, task->steps, p.size);
     double *room[] = {zeros(p.size)};
     rig_run(variant, task_training, task, room, got.values);
@@ -316,7 +316,7 @@ void task_check_steps(const Task *task, const Safetensors *file, const Variant *
     parameters_close(&p);
 }
 
-static double slope(Task *task, const double *direction, double h) {
+static double slope(ModelTask *task, const double *direction, double h) {
     double up, down, *out[] = {&up}, *out2[] = {&down};
     task->direction = direction;
     task->distance = h;
@@ -329,7 +329,7 @@ static double slope(Task *task, const double *direction, double h) {
 
 /* The slope of the loss along a direction, extrapolated from two central differences, is the gradient's
  * product with it. What the second difference changed is more than what the extrapolation leaves. */
-static void expect_slope(Task *task, const double *direction, const double *gradient, int64_t size,
+static void expect_slope(ModelTask *task, const double *direction, const double *gradient, int64_t size,
                          const char *name) {
     const double h = 1e-3;
     double product = 0, wide = slope(task, direction, h), narrow = slope(task, direction, h / 2);
@@ -340,9 +340,9 @@ static void expect_slope(Task *task, const double *direction, const double *grad
                  found, product, bound);
 }
 
-void task_check_slopes(Task *task) {
+void task_check_slopes(ModelTask *task) {
     Parameters p;
-    expect_ok(parameters_open(&task->config, &p));
+    parameters_open(&task->config, &p);
     TaskResult exact = task_result(task->batch * task->seq * task->config.vocab, 1, p.size);
     rig_run(&specification, task_gradient, task, NULL, exact.values);
     for (int i = 0; i < DIRECTIONS; i++)
@@ -355,9 +355,9 @@ void task_check_slopes(Task *task) {
     parameters_close(&p);
 }
 
-void task_check_recomputation(Task *task, const Variant *variant) {
+void task_check_recomputation(ModelTask *task, const Variant *variant) {
     Parameters p;
-    expect_ok(parameters_open(&task->config, &p));
+    parameters_open(&task->config, &p);
     int64_t logits = task->batch * task->seq * task->config.vocab;
     TaskResult kept = task_result(logits, 1, p.size), again = task_result(logits, 1, p.size);
     task->recompute = RECOMPUTE_NONE;

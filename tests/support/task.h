@@ -31,7 +31,7 @@ typedef struct {
     uint64_t seed;           // of the noise
     const double *direction; // (size), added to the weights `distance` times; CPU and fp64 only
     double distance;
-} Task;
+} ModelTask;
 
 /* A model in a rig, with the task's tokens. */
 typedef struct {
@@ -39,15 +39,15 @@ typedef struct {
     Tensor tokens, targets, segments, lengths, source, source_lengths, rows; // of all steps
 } TaskSession;
 
-void task_session_open(TaskSession *session, Rig *rig, const Task *task, bool training);
+void task_session_open(TaskSession *session, Rig *rig, const ModelTask *task, bool training);
 /* The forward pass and the loss of one step. */
-void task_forward(TaskSession *session, Rig *rig, const Task *task, int64_t step);
+void task_forward(TaskSession *session, Rig *rig, const ModelTask *task, int64_t step);
 /* The logits of the last forward pass, without the vocabulary's padding: (batch * seq, vocab). */
 void task_get_logits(const TaskSession *session, Rig *rig, double *values);
 
 /* Opens a folder of config.json, model.safetensors and, at `values`, PyTorch's numbers. */
-Task task_open(const char *folder, const char *values, Safetensors **file);
-void task_read_options(Task *task, const Safetensors *file);
+ModelTask task_open(const char *folder, const char *values, Safetensors **file);
+void task_read_options(ModelTask *task, const Safetensors *file);
 
 /* Bodies. out: logits, loss, gradient (flat);  losses (steps), norms (steps), parameters (flat; in: room for
  * them). */
@@ -62,7 +62,7 @@ typedef struct {
 TaskResult task_result(int64_t a, int64_t b, int64_t c);
 double task_unit(const Variant *variant);
 /* The largest change of each output under disturbances of the weights by `unit`. */
-TaskResult task_sensitivity(const Task *task, Body body, double unit, const TaskResult *like);
+TaskResult task_sensitivity(const ModelTask *task, Body body, double unit, const TaskResult *like);
 
 /* A tensor is off by at most TASK_ALLOWED times the change that disturbances make; `change` is of all of it.
  */
@@ -73,11 +73,11 @@ void task_expect_curve_near(const double *got, const double *want, const double 
                             double unit, const char *name);
 
 /* Whole tests: against the numbers in the file, and of gradients against differences of the loss. */
-void task_check_gradients(const Task *task, const Safetensors *file, const Variant *variant);
-void task_check_steps(const Task *task, const Safetensors *file, const Variant *variant);
-void task_check_slopes(Task *task);
+void task_check_gradients(const ModelTask *task, const Safetensors *file, const Variant *variant);
+void task_check_steps(const ModelTask *task, const Safetensors *file, const Variant *variant);
+void task_check_slopes(ModelTask *task);
 
 /* Loss and gradients are the same bits whatever is made a second time instead of kept. */
-void task_check_recomputation(Task *task, const Variant *variant);
+void task_check_recomputation(ModelTask *task, const Variant *variant);
 
 #endif

@@ -1,0 +1,234 @@
+#include "model/architectures.h"
+
+#include <stddef.h>
+
+#define FIELD(member)  .field = offsetof(Config, member)
+#define NEEDED(member) FIELD(member), .required = true
+#define FIXED(json)    .only = json, .written = json
+
+/* The last three are names of one formula, GELU by tanh. */
+static const ConfigChoice activations[] = {
+    {"gelu", ACTIVATION_GELU},           {"relu", ACTIVATION_RELU},
+    {"gelu_new", ACTIVATION_GELU_TANH},  {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+    {"gelu_fast", ACTIVATION_GELU_TANH}, {0}};
+static const ConfigChoice norm_orders[] = {{"before", NORM_PRE}, {"after", NORM_POST}, {0}};
+static const ConfigChoice positions[] = {
+    {"learned", POSITIONS_LEARNED}, {"sinusoid", POSITIONS_SINUSOID}, {0}};
+
+/* ---- GPT-2: Radford et al. 2019 ---- */
+
+static const ConfigKey gpt2_keys[] = {
+    {"activation_function", FIELD(activation), .choices = &activations[2]}, // by tanh
+    {"tie_word_embeddings", FIXED("true")},
+    {"scale_attn_weights", FIXED("true")},
+    {"scale_attn_by_inverse_layer_idx", FIXED("false")},
+    {"add_cross_attention", .only = "false"},
+    {"is_encoder_decoder", .only = "false"},
+    {"vocab_size", NEEDED(vocab)},
+    {"n_layer", NEEDED(layers)},
+    {"n_head", NEEDED(heads)},
+    {"n_embd", NEEDED(width)},
+    {"n_positions", NEEDED(context), .alias = "n_ctx"},
+    {"n_inner", FIELD(hidden)},
+    {"layer_norm_epsilon", FIELD(norm_eps)},
+    {"initializer_range", FIELD(init_std)},
+    {"attn_pdrop", .written = "0.0"},
+    {"embd_pdrop", .written = "0.0"},
+    {"resid_pdrop", .written = "0.0"},
+    {"bos_token_id", .end_of_text = true},
+    {"eos_token_id", .end_of_text = true},
+    {0},
+};
+static const ModelClass gpt2_classes[] = {{"GPT2LMHeadModel", false, false}};
+/* Masks that old files repeat. */
+static const IgnoredNames gpt2_ignored[] = {{"*.attn.bias", 0}, {"*.attn.masked_bias", 0}, {0}};
+
+static const Architecture gpt2 = {
+    .type = "gpt2",
+    .description = "a decoder-only model",
+    .task = TASK_NEXT_TOKEN,
+    .mask = MASK_CAUSAL,
+    .qkv_as_one = true,
+    .shrunk_residuals = true,
+    .decodes = true,
+    .defaults = {.activation = ACTIVATION_GELU_TANH,
+                 .norm_order = NORM_PRE,
+                 .tied_head = true,
+                 .norm_eps = 1e-5,
+                 .init_std = 0.02},
+    .keys = gpt2_keys,
+    .classes = gpt2_classes,
+    .class_count = sizeof gpt2_classes / sizeof *gpt2_classes,
+    .names = {.optional = "transformer.",
+              .stack = {.token = "transformer.wte.weight",
+                        .position = "transformer.wpe.weight",
+                        .final_norm = "transformer.ln_f.",
+                        .block = {.prefix = "transformer.h.%d.",
+                                  .norm1 = "ln_1.",
+                                  .qkv = "attn.c_attn.",
+                                  .projection = "attn.c_proj.",
+                                  .norm2 = "ln_2.",
+                                  .expand = "mlp.c_fc.",
+                                  .contract = "mlp.c_proj."}},
+              .head = "lm_head.weight",
+              .transposed = true,
+              .ignored = gpt2_ignored},
+};
+
+/* ---- BERT: Devlin et al. 2019 ---- */
+
+static const ConfigKey bert_keys[] = {
+    {"is_decoder", .only = "false"},
+    {"add_cross_attention", .only = "false"},
+    {"tie_word_embeddings", FIXED("true")},
+    {"position_embedding_type", FIXED("\"absolute\"")},
+    {"hidden_act", FIELD(activation), .choices = activations},
+    {"vocab_size", NEEDED(vocab)},
+    {"num_hidden_layers", NEEDED(layers)},
+    {"num_attention_heads", NEEDED(heads)},
+    {"hidden_size", NEEDED(width)},
+    {"intermediate_size", NEEDED(hidden)},
+    {"max_position_embeddings", NEEDED(context)},
+    {"type_vocab_size", FIELD(segments)},
+    {"layer_norm_eps", FIELD(norm_eps)},
+    {"initializer_range", FIELD(init_std)},
+    {"attention_probs_dropout_prob", .written = "0.0"},
+    {"hidden_dropout_prob", .written = "0.0"},
+    {0},
+};
+static const ModelClass bert_classes[] = {
+    {"BertForMaskedLM", true, false}, {"BertForPreTraining", true, true}, {"BertModel", false, true}};
+/* Positions' numbers, the sentence pairs' head, and of the heads those that the Config is without. */
+static const IgnoredNames bert_ignored[] = {
+    {"*embeddings.position_ids", 0},        {"cls.seq_relationship.*", 0},
+    {"cls.predictions.decoder.bias", 0},    {"cls.*", offsetof(Config, head_transform)},
+    {"pooler.*", offsetof(Config, pooler)}, {0}};
+
+static const Architecture bert = {
+    .type = "bert",
+    .description = "a BERT",
+    .task = TASK_MASKED_TOKEN,
+    .mask = MASK_FULL,
+    .embedding_norm = true,
+    .defaults = {.activation = ACTIVATION_GELU,
+                 .norm_order = NORM_POST,
+                 .tied_head = true,
+                 .head_transform = true,
+                 .segments = 2,
+                 .norm_eps = 1e-12,
+                 .init_std = 0.02},
+    .keys = bert_keys,
+    .classes = bert_classes,
+    .class_count = sizeof bert_classes / sizeof *bert_classes,
+    .names = {.optional = "bert.",
+              .stack = {.token = "bert.embeddings.word_embeddings.weight",
+                        .position = "bert.embeddings.position_embeddings.weight",
+                        .segment = "bert.embeddings.token_type_embeddings.weight",
+                        .embedding_norm = "bert.embeddings.LayerNorm.",
+                        .block = {.prefix = "bert.encoder.layer.%d.",
+                                  .norm1 = "attention.output.LayerNorm.",
+                                  .qkv = "attention.self.{query,key,value}.",
+                                  .projection = "attention.output.dense.",
+                                  .norm2 = "output.LayerNorm.",
+                                  .expand = "intermediate.dense.",
+                                  .contract = "output.dense."}},
+              .transform = "cls.predictions.transform.dense.",
+              .transform_norm = "cls.predictions.transform.LayerNorm.",
+              .head = "cls.predictions.decoder.weight",
+              .head_bias = "cls.predictions.bias",
+              .pooler = "bert.pooler.dense.",
+              .ignored = bert_ignored},
+};
+
+/* ---- the encoder-decoder: Vaswani et al. 2017 ---- */
+
+/* transformers has no class for it: this file is fusebox's own, and the names are torch.nn.Transformer's. */
+static const ConfigKey pairs_keys[] = {
+    {"norm", FIELD(norm_order), .choices = norm_orders},
+    {"positions", FIELD(positions), .choices = positions},
+    {"activation_function", FIELD(activation), .choices = activations},
+    {"scale_embedding", FIELD(embedding_scale)},
+    {"tie_encoder_decoder_embeddings", FIELD(tied_tables)},
+    {"tie_word_embeddings", FIELD(tied_head)},
+    {"is_encoder_decoder", .written = "true"},
+    {"vocab_size", NEEDED(vocab)},
+    {"encoder_layers", NEEDED(encoder_layers)},
+    {"decoder_layers", NEEDED(layers)},
+    {"attention_heads", NEEDED(heads)},
+    {"d_model", NEEDED(width)},
+    {"ffn_dim", NEEDED(hidden)},
+    {"max_position_embeddings", NEEDED(context)},
+    {"layer_norm_eps", FIELD(norm_eps)},
+    {"initializer_range", FIELD(init_std)},
+    {0},
+};
+
+static const Architecture pairs = {
+    .type = "fusebox-transformer",
+    .description = "an encoder-decoder",
+    .task = TASK_SEQUENCE,
+    .mask = MASK_CAUSAL,
+    .encoder = true,
+    .decodes = true,
+    .defaults = {.activation = ACTIVATION_RELU,
+                 .norm_order = NORM_POST,
+                 .positions = POSITIONS_SINUSOID,
+                 .embedding_scale = true,
+                 .tied_tables = true,
+                 .tied_head = true,
+                 .norm_eps = 1e-5},
+    .keys = pairs_keys,
+    .names = {.optional = "",
+              .stack = {.token = "target_embedding.weight",
+                        .position = "target_position.weight",
+                        .final_norm = "decoder.norm.",
+                        .block = {.prefix = "decoder.layers.%d.",
+                                  .norm1 = "norm1.",
+                                  .qkv = "self_attn.in_proj_",
+                                  .projection = "self_attn.out_proj.",
+                                  .cross_norm = "norm2.",
+                                  .cross = "multihead_attn.in_proj_",
+                                  .cross_projection = "multihead_attn.out_proj.",
+                                  .norm2 = "norm3.",
+                                  .expand = "linear1.",
+                                  .contract = "linear2."}},
+              .encoder = {.token = "source_embedding.weight",
+                          .position = "source_position.weight",
+                          .final_norm = "encoder.norm.",
+                          .block = {.prefix = "encoder.layers.%d.",
+                                    .norm1 = "norm1.",
+                                    .qkv = "self_attn.in_proj_",
+                                    .projection = "self_attn.out_proj.",
+                                    .norm2 = "norm2.",
+                                    .expand = "linear1.",
+                                    .contract = "linear2."}},
+              .head = "head.weight"},
+};
+
+/* ---- the tables ---- */
+
+static const Architecture *const rows[] = {&gpt2, &bert, &pairs};
+
+/* Radford et al. 2019, table 2, as released; Devlin et al. 2019, section 3; Vaswani et al. 2017, table 3. The
+ * nano ones are ours, small enough to train on a laptop's CPU. */
+static const Preset presets[] = {
+    {"gpt2-nano", &gpt2, .layers = 4, .heads = 4, .width = 128, .context = 256, .vocab = 256},
+    {"gpt2", &gpt2, .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocab = 50257},
+    {"gpt2-medium", &gpt2, .layers = 24, .heads = 16, .width = 1024, .context = 1024, .vocab = 50257},
+    {"gpt2-large", &gpt2, .layers = 36, .heads = 20, .width = 1280, .context = 1024, .vocab = 50257},
+    {"gpt2-xl", &gpt2, .layers = 48, .heads = 25, .width = 1600, .context = 1024, .vocab = 50257},
+    {"bert-nano", &bert, .layers = 4, .heads = 4, .width = 128, .context = 128, .vocab = 4096},
+    {"bert-base", &bert, .layers = 12, .heads = 12, .width = 768, .context = 512, .vocab = 30522},
+    {"bert-large", &bert, .layers = 24, .heads = 16, .width = 1024, .context = 512, .vocab = 30522},
+    {"transformer-nano", &pairs, .layers = 3, .heads = 4, .width = 128, .context = 128, .vocab = 4096},
+    {"transformer-base", &pairs, .layers = 6, .heads = 8, .width = 512, .context = 1024, .vocab = 37000},
+    {"transformer-big", &pairs, .layers = 6, .heads = 16, .width = 1024, .context = 1024, .vocab = 37000},
+};
+
+const Architecture *architecture_at(int index) {
+    return index >= 0 && index < (int)(sizeof rows / sizeof *rows) ? rows[index] : NULL;
+}
+
+const Preset *preset_at(int index) {
+    return index >= 0 && index < (int)(sizeof presets / sizeof *presets) ? &presets[index] : NULL;
+}

@@ -1,0 +1,132 @@
+#include "model/parameter_values.h"
+
+#include "base/bfloat16.h"
+#include "base/memory.h"
+#include "base/random.h"
+
+#include <assert.h>
+
+enum { STAGING = 1 << 20 }; // elements
+
+static Tensor part(Tensor flat, const ParameterInfo *info) {
+    char *data = (char *)((uintptr_t)flat.data + (size_t)info->offset * dtype_size(flat.dtype));
+    return tensor_view(data, flat.dtype, info->shape);
+}
+
+static Status upload_decays(Ctx *ctx, const Parameters *p) {
+    size_t bytes = tensor_bytes(p->decays);
+    int32_t *words = memory_array((size_t)tensor_count(p->decays), sizeof *words);
+    adamw_mark(p->optimized, p->count, words);
+    Status status = ctx->device->upload(ctx->device, p->decays.data, words, bytes);
+    memory_free(words);
+    return status;
+}
+
+Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
+    Dtype wide = wide_dtype(ctx);
+    Shape flat = shape1(p->size);
+    TRY(take(ctx, ARENA_PARAMETERS, "weights", ctx->dtype, flat, &p->weight));
+    if (training) {
+        TRY(take(ctx, ARENA_GRADIENTS, "gradients", wide, flat, &p->gradient));
+        if (ctx->dtype != wide) TRY(take(ctx, ARENA_OPTIMIZER, "master weights", wide, flat, &p->master));
+        TRY(take(ctx, ARENA_OPTIMIZER, "first moments", wide, flat, &p->m));
+        TRY(take(ctx, ARENA_OPTIMIZER, "second moments", wide, flat, &p->v));
+        TRY(take(ctx, ARENA_OPTIMIZER, "decay marks", I32, shape1(adamw_words(p->size)), &p->decays));
+    }
+    for (int i = 0; i < p->count; i++) {
+        p->info[i].parameter->weight = part(p->weight, &p->info[i]);
+        if (training) p->info[i].parameter->gradient = part(p->gradient, &p->info[i]);
+    }
+    if (p->config.tied_tables) p->encoder.token = p->stack.token;
+    if (p->config.tied_head) p->head = p->stack.token;
+    if (ctx->measuring) return OK;
+    Tensor cleared[] = {p->weight, p->gradient, p->master, p->m, p->v}; // the gaps must hold zeros
+    for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++)
+        if (!tensor_empty(cleared[i]))
+            TRY(ctx->device->fill(ctx->device, cleared[i].data, 0, tensor_bytes(cleared[i])));
+    return training ? upload_decays(ctx, p) : OK;
+}
+
+/* The stream of random numbers that a parameter draws from: FNV-1a of its name. */
+static uint64_t stream_of(const char *name) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+    return hash;
+}
+
+Status parameters_initialize(Ctx *ctx, Parameters *p, uint64_t seed) {
+    float *values = memory_array(STAGING, sizeof *values);
+    Status status = OK;
+    for (int i = 0; i < p->count && !status; i++) {
+        const ParameterInfo *info = &p->info[i];
+        /* The vocabulary's padding rows stay zero. */
+        int64_t count = info->rows * (info->count / info->shape.d[0]);
+        for (int64_t first = 0; first < count && !status; first += STAGING) {
+            int64_t n = count - first < STAGING ? count - first : STAGING;
+            if (info->std > 0)
+                random_normals(seed, stream_of(info->name), (uint64_t)first, (float)info->std, values, n);
+            else
+                for (int64_t j = 0; j < n; j++) values[j] = (float)info->constant;
+            status = values_write(ctx, info->parameter->weight, first, n, values);
+            if (!status && !tensor_empty(p->master))
+                status = values_write(ctx, part(p->master, info), first, n, values);
+        }
+    }
+    memory_free(values);
+    return status;
+}
+
+Status parameter_read(Ctx *ctx, const Parameters *p, int i, float *values) {
+    const ParameterInfo *info = &p->info[i];
+    Tensor from = part(tensor_empty(p->master) ? p->weight : p->master, info);
+    return values_read(ctx, from, 0, info->count, values);
+}
+
+Status parameter_write(Ctx *ctx, Parameters *p, int i, const float *values) {
+    const ParameterInfo *info = &p->info[i];
+    TRY(values_write(ctx, part(p->weight, info), 0, info->count, values));
+    return tensor_empty(p->master) ? OK : values_write(ctx, part(p->master, info), 0, info->count, values);
+}
+
+static void *element(Tensor t, int64_t i) {
+    return (char *)t.data + (size_t)i * dtype_size(t.dtype);
+}
+
+Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values) {
+    Device *device = ctx->device;
+    assert(tensor_dense(t) && first >= 0 && first + count <= tensor_count(t));
+    if (t.dtype == F32)
+        return device->download(device, values, element(t, first), (size_t)count * sizeof(float));
+    void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));
+    Status status = OK;
+    for (int64_t done = 0; done < count && !status; done += STAGING) {
+        int64_t n = count - done < STAGING ? count - done : STAGING;
+        status = device->download(device, staged, element(t, first + done), (size_t)n * dtype_size(t.dtype));
+        for (int64_t i = 0; i < n && !status; i++)
+            values[done + i] =
+                t.dtype == BF16 ? bfloat16_to_float(((uint16_t *)staged)[i]) : (float)((double *)staged)[i];
+    }
+    memory_free(staged);
+    return status;
+}
+
+Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values) {
+    Device *device = ctx->device;
+    assert(tensor_dense(t) && first >= 0 && first + count <= tensor_count(t));
+    if (t.dtype == F32)
+        return device->upload(device, element(t, first), values, (size_t)count * sizeof(float));
+    void *staged = memory_array((size_t)(count < STAGING ? count : STAGING), dtype_size(t.dtype));
+    Status status = OK;
+    for (int64_t done = 0; done < count && !status; done += STAGING) {
+        int64_t n = count - done < STAGING ? count - done : STAGING;
+        for (int64_t i = 0; i < n; i++) {
+            if (t.dtype == BF16)
+                ((uint16_t *)staged)[i] = bfloat16_from_float(values[done + i]);
+            else
+                ((double *)staged)[i] = (double)values[done + i];
+        }
+        status = device->upload(device, element(t, first + done), staged, (size_t)n * dtype_size(t.dtype));
+    }
+    memory_free(staged);
+    return status;
+}

@@ -1,0 +1,34 @@
+/* parameter_values: the parameters' memory, initial values, and ways in and out. */
+#ifndef MODEL_PARAMETER_VALUES_H
+#define MODEL_PARAMETER_VALUES_H
+
+#include "kernels/op.h"
+#include "model/parameters.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Takes the flat tensors from ctx's arenas and points every parameter into them. With `training` also
+ * gradients, moments and, for bf16, master weights. */
+CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
+
+/* N(0, init_std), norms 1, biases 0; GPT-2's projections into the residual stream divided by sqrt(2 * layers)
+ * (Radford et al. 2019, section 2.3). With init_std 0 matrices have the variance 2 / (in + out) (Glorot,
+ * Bengio 2010, eq. 16) and tables 1 / C, which the embedding's scale makes 1. A pure function of the seed and
+ * the parameter's name. */
+CHECKED Status parameters_initialize(Ctx *ctx, Parameters *parameters, uint64_t seed);
+
+/* Parameter i to or from `values`, (count) fp32 host memory in the layout of `shape`. Reading gives the
+ * master weight where there is one; writing sets both it and the weight. */
+CHECKED Status parameter_read(Ctx *ctx, const Parameters *parameters, int i, float *values);
+CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const float *values);
+
+/* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory. */
+CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
+CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
