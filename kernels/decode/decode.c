@@ -131,3 +131,8 @@ Status decode_forward(Ctx *ctx, const Decode *d) {
                  .outputs = {{"logits", d->logits}}};
     return op_run(ctx, &call);
 }
+
+bool decode_serves(const Ctx *ctx, int64_t width, int64_t head_size, int64_t hidden) {
+    return op_form(ctx, OP_DECODE) == FORM_FUSED && decode_cuda_serves &&
+           decode_cuda_serves(ctx, width, head_size, hidden);
+}
