@@ -49,7 +49,7 @@ static Status forward(TextEncoder *e, int64_t batch, int64_t seq) {
     if (e->logits) {
         GatherForward g = {
             .x = tensor_reshape(hidden, shape2(batch * seq, C)), .rows = e->places, .y = e->rows};
-        TRY(gather_forward(ctx, &g));
+        TRY(gather_forward(ctx, &g, ARENA_SCRATCH));
         TRY(transformer_logits(ctx, &e->model, e->rows, e->output));
     }
     arena_release(&ctx->arenas[ARENA_SAVED], mark); /* what lies there stays until something else is taken */

@@ -193,6 +193,10 @@ Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shap
     return a->canaries && a->base ? guard_plant(ctx, a, &a->entries[a->count - 1]) : OK;
 }
 
+Status take_missing(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
+    return tensor_empty(*tensor) ? take(ctx, arena, name, dtype, shape, tensor) : OK;
+}
+
 static Status fuse_named(const char *name, size_t length, uint32_t *bit) {
     for (int i = 0; i < OP_COUNT; i++)
         if (strlen(operation_names[i]) == length && strncmp(operation_names[i], name, length) == 0) {

@@ -13,7 +13,7 @@
 #include "kernels/gemm/gemm.h"
 
 /* What is done to P = alpha * op(A) op(B) + beta * C, or beta * added, while it is still in registers.
- * Vectors have C's dtype. GELU is the tanh form. dbias is written, never accumulated. */
+ * The bias has C's dtype. GELU is the tanh form. */
 typedef enum {
     EPILOGUE_NONE,
     EPILOGUE_BIAS,          // C = P + bias                            bias (n)
@@ -21,17 +21,13 @@ typedef enum {
     EPILOGUE_GELU_AUX_BIAS, // aux = P + bias; C = gelu(aux)           aux (m, n), C's dtype, rows aux_ld
                             // apart
     EPILOGUE_DGELU,         // C = P * gelu'(aux)
-    EPILOGUE_DGELU_BGRAD,   // the same, and dbias = sum over rows of C             dbias (n)
-    EPILOGUE_BGRAD_A,       // C = P, and dbias = sum over k of op(A)[., k]          dbias (m)
-    EPILOGUE_BGRAD_B,       // C = P, and dbias = sum over k of op(B)[k, .]          dbias (n)
 } GemmEpilogueKind;
 
 typedef struct {
     GemmEpilogueKind kind;
     const void *bias;
     const void *added; // a matrix that lies as C does, for beta = 1; NULL: C itself
-    void *dbias;
-    void *aux; // written by GELU_AUX_BIAS, read by DGELU
+    void *aux;         // written by GELU_AUX_BIAS, read by DGELU
     int64_t aux_ld;
 } GemmEpilogue;
 

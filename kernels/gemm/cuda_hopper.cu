@@ -242,6 +242,8 @@ Status gemm_hopper_run(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) 
     case EPILOGUE_BIAS:
         return g->beta == 0 ? launch<Finish::BIAS>(ctx, g, e, c) : launch<Finish::ADD>(ctx, g, e, c);
     case EPILOGUE_DGELU: return launch<Finish::SLOPE>(ctx, g, e, c);
-    default: return launch<Finish::GELU>(ctx, g, e, c);
+    case EPILOGUE_GELU_BIAS:
+    case EPILOGUE_GELU_AUX_BIAS: return launch<Finish::GELU>(ctx, g, e, c);
     }
+    return fail(ERROR_INTERNAL, "a product with an unknown epilogue");
 }

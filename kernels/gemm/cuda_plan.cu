@@ -62,10 +62,6 @@ static uint32_t alignment_of(const PlanKey *key, int which) {
     return 1u << (key->alignments >> (4 * which) & 15);
 }
 
-static const void *bias_of(const GemmEpilogue *e) {
-    return e->bias ? e->bias : e->dbias;
-}
-
 static PlanKey plan_key(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
     PlanKey key = {};
     key.m = g->m, key.n = g->n, key.k = g->k;
@@ -80,7 +76,7 @@ static PlanKey plan_key(const Ctx *ctx, const Gemm *g, const GemmEpilogue *e) {
                      alignment_log2((const void *)((uintptr_t)g->c | (uintptr_t)e->added)) << (4 * ALIGN_C);
     if (e->kind != EPILOGUE_NONE) {
         key.aux_ld = e->aux_ld;
-        key.alignments |= alignment_log2(e->aux) << (4 * ALIGN_AUX) | alignment_log2(bias_of(e))
+        key.alignments |= alignment_log2(e->aux) << (4 * ALIGN_AUX) | alignment_log2(e->bias)
                                                                           << (4 * ALIGN_BIAS);
     }
     return key;
@@ -97,9 +93,6 @@ static cublasLtEpilogue_t cublas_epilogue(GemmEpilogueKind kind) {
     case EPILOGUE_GELU_BIAS: return CUBLASLT_EPILOGUE_GELU_BIAS;
     case EPILOGUE_GELU_AUX_BIAS: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case EPILOGUE_DGELU: return CUBLASLT_EPILOGUE_DGELU;
-    case EPILOGUE_DGELU_BGRAD: return CUBLASLT_EPILOGUE_DGELU_BGRAD;
-    case EPILOGUE_BGRAD_A: return CUBLASLT_EPILOGUE_BGRADB; // our A is its B
-    case EPILOGUE_BGRAD_B: return CUBLASLT_EPILOGUE_BGRADA;
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -125,8 +118,7 @@ static Status set_product(Plan *plan, cublasLtMatmulDescAttributes_t attribute, 
 }
 
 Status plan_bind(Plan *plan, const GemmEpilogue *e) {
-    const void *bias = bias_of(e);
-    if (bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    if (e->bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e->bias, sizeof e->bias));
     if (e->aux) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e->aux, sizeof e->aux));
     return OK;
 }
@@ -144,7 +136,7 @@ static Status describe(Plan *plan, const Ctx *ctx, const Gemm *g, const GemmEpil
         cublasLtEpilogue_t epilogue = cublas_epilogue(e->kind);
         int32_t type = cuda_type(g->c_dtype);
         TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-        if (bias_of(e)) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
+        if (e->bias) TRY(set_product(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type));
         if (e->aux)
             TRY(set_product(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &e->aux_ld, sizeof e->aux_ld));
         TRY(plan_bind(plan, e));
