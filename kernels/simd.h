@@ -1,7 +1,6 @@
-/* simd: what the fused CPU forms share. Functions of one number that GCC and Clang turn into vector code
- * inside
- * `#pragma omp simd` loops, on any instruction set; the vector type of this machine for the few loops that
- * must hold their sums in registers; and rows of tensors. fp32 only. */
+/* simd: what the fused CPU forms share: functions of one number that GCC and Clang turn into vector code
+ * inside `#pragma omp simd` loops, on any instruction set; the vector type of this machine, for the few loops
+ * that must hold their sums in registers; and rows of tensors. fp32 only. */
 #ifndef KERNELS_SIMD_H
 #define KERNELS_SIMD_H
 
@@ -39,8 +38,8 @@ static inline float float_of_bits(uint32_t bits) {
 
 /* exp(x), at most 1 ulp off; 0 below -104, inf above 88.73, NaN for NaN. x = n*ln2 + r with |r| <= ln2/2
  * (Cody, Waite 1980), exp(r) as a polynomial whose relative error is below 4e-9. Adding 1.5 * 2^23 rounds to
- * the integer n and leaves it in the low bits. 2^n is applied in two halves: either alone can be represented.
- */
+ * the integer n and leaves it in the low bits. 2^n is applied in two halves: either alone can be
+ * represented. */
 static inline float simd_exp(float x) {
     const float round = 12582912.0f;
     x = x < -104.0f ? -104.0f : x;

@@ -5,9 +5,9 @@
  *     x = x + f(norm(x))        NORM_PRE
  *     x = norm(x + f(x))        NORM_POST
  *
- * The stream is two tensors, x and skip, whose sum is due: the addition belongs to the next norm, which does it
- * in the same pass over memory. But with NORM_PRE and when not training, the layer that closes a branch adds
- * the stream to what it makes; and with NORM_POST a block's output has no skip. */
+ * The stream is two tensors, x and skip, whose sum is due: the addition belongs to the next norm, which does
+ * it in the same pass over memory. But with NORM_PRE and when not training, the layer that closes a branch
+ * adds the stream to what it makes; and with NORM_POST a block's output has no skip. */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
 

@@ -1,4 +1,5 @@
-/* decode: one token of one sequence through the whole model as a single operation (kernels/decode/decode.h). */
+/* decode: one token of one sequence through the whole model as a single operation
+ * (kernels/decode/decode.h). */
 #ifndef MODEL_DECODE_H
 #define MODEL_DECODE_H
 

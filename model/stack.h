@@ -4,8 +4,8 @@
  *     x = block(x)             for each layer
  *     hidden = norm(x)         NORM_PRE; with NORM_POST hidden is x
  *
- * A GPT or a BERT is one stack; an encoder-decoder is two, where the blocks of the second attend to the output
- * of the first. */
+ * A GPT or a BERT is one stack; an encoder-decoder is two, where the blocks of the second attend to the
+ * output of the first. */
 #ifndef MODEL_STACK_H
 #define MODEL_STACK_H
 

@@ -1,6 +1,6 @@
 /* A token through the decoder against transformer_forward in naive double precision: in each form, dtype and
- * device by what generation runs there, the decode kernels or transformer_forward. The bound is measured as in
- * test_model.c: what disturbing the weights by the dtype's unit roundoff does, ALLOWED times. */
+ * device by what generation runs there, the decode kernels or transformer_forward. The bound is measured as
+ * in test_model.c: what disturbing the weights by the dtype's unit roundoff does, ALLOWED times. */
 #include "model/decode.h"
 
 #include "base/random.h"

@@ -1,20 +1,21 @@
-/* attention: multi-head scaled dot-product attention, from the packed projections to the merged heads. Vaswani
- * et al. 2017, eq. 1. Head h uses columns [h*D, (h+1)*D) of q and y, and those of key/value head
+/* attention: multi-head scaled dot-product attention, from the packed projections to the merged heads.
+ * Vaswani et al. 2017, eq. 1. Head h uses columns [h*D, (h+1)*D) of q and y, and those of key/value head
  * h / (heads / kv_heads) in k and v; then for each batch row and head
  *
  *     s[i,j] = scale * q[i] . k[j]
  *     p[i]   = softmax(s[i])                   over the keys that query i may see
- *     y[i]   = sum over j of p[i,j] * v[j]     with dropout, of dropout(p)[i,j] * v[j]
+ *     y[i]   = sum over j of m[i,j] * p[i,j] * v[j]
  *     lse[i] = log sum over j of exp(s[i,j])
  *
- * Query i may see key j if j < the key length of its batch row, and, when causal, j <= i + (keys - queries). A
- * query that may see no key gives y = 0 and lse = -inf, and passes no gradient.
+ * m is dropout's mask, keep / (1 - rate), or 1. Query i may see key j if j < the key length of its batch row,
+ * and, when causal, j <= i + (keys - queries). A query that may see no key gives y = 0 and lse = -inf, and
+ * passes no gradient.
  *
  * Backward, with delta[i] = dy[i] . y[i], and * elementwise:
  *
- *     dv = p^T dy
- *     ds = p * (dy v^T - delta)
- *     dq = scale * ds k                        all three written
+ *     dv = (m * p)^T dy
+ *     ds = p * (m * (dy v^T) - delta)
+ *     dq = scale * ds k                        dq, dk, dv are written
  *     dk = scale * ds^T q
  *
  * The fused forms make p anew from lse: Dao et al. 2022 (FlashAttention), algorithm 4.
@@ -32,8 +33,8 @@ extern "C" {
 
 enum { ATTENTION_FEW = 4, ATTENTION_WIDTH = 256 };
 
-/* q, k, v, y and the caches have one dtype. A view's rows lie `stride` apart: q, k and v may be columns of one
- * packed projection. */
+/* q, k, v, y and the caches have one dtype. A view's rows lie `stride` apart: q, k and v may be columns of
+ * one packed projection. */
 typedef struct {
     Tensor q;           // (B, T, heads*D) view
     Tensor k, v;        // (B, S, kv_heads*D) views
@@ -45,12 +46,11 @@ typedef struct {
     Dropout dropout; // of p, in training only; the mask's row is (b * heads + h) * T + i, its column j
     Tensor cache_k, cache_v; // (B, capacity, kv_heads*D); empty: no cache
     int64_t past;            // rows already in the cache
-    Tensor
-        past_on_device; // (1) i32, or empty: where T <= ATTENTION_FEW and D <= ATTENTION_WIDTH the fused CUDA
-                        // form reads past here instead, so that captured work can go on; the caller has
-                        // checked that it is at most capacity - T
-    Tensor lse;         // (B, heads, T) fp32; empty when not training
-    Tensor probabilities; // (B, heads, T, S), of the naive form when training
+    Tensor past_on_device;   // (1) i32, or empty: with T <= ATTENTION_FEW and D <= ATTENTION_WIDTH the fused
+                             // CUDA form reads past here instead, so that captured work can go on; the
+                             // caller has checked that it is at most capacity - T
+    Tensor lse;              // (B, heads, T) fp32; empty when not training
+    Tensor probabilities;    // (B, heads, T, S), of the naive form when training
 } AttentionForward;
 
 typedef struct {

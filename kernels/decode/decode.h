@@ -68,11 +68,10 @@ typedef struct {
     double eps;         // of the norms
     bool norm_after;
     Activation activation;
-    int64_t past; // rows in the cache, less than its capacity and than P
-    Tensor
-        past_on_device; // (1) i32, or empty; where it is there, it counts and not `past`, so that captured work
-                        // can go on
-    Tensor memory_length; // (1) i32, device memory: rows of each memory that count; empty: all
+    int64_t past;          // rows in the cache, less than its capacity and than P
+    Tensor past_on_device; // (1) i32, or empty: the number that counts instead of `past`, so that captured
+                           // work can go on
+    Tensor memory_length;  // (1) i32, device memory: rows of each memory that count; empty: all
 } Decode;
 
 CHECKED Status decode_forward(Ctx *ctx, const Decode *decode);

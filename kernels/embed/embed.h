@@ -8,10 +8,10 @@
  *     dposition[past + t]     += sum over b of dy[b,t]
  *     dsegment[segments[b,t]] += dy[b,t]
  *
- * The sums run in a fixed order (no float atomics): the same batch gives the same bits. The caller has checked
- * that every token lies in [0, V), every segment in [0, S), and past + T <= P. Positions are learned (Radford
- * et al. 2019, section 2.3) or a fixed table without a gradient (Vaswani et al. 2017, section 3.5, with
- * scale = sqrt(C), section 3.4); segments are BERT's (Devlin et al. 2019, figure 2). */
+ * The sums run in a fixed order (no float atomics): the same batch gives the same bits. The caller has
+ * checked that every token lies in [0, V), every segment in [0, S), and past + T <= P. Positions are learned
+ * (Radford et al. 2019, section 2.3) or a fixed table without a gradient (Vaswani et al. 2017, section 3.5,
+ * with scale = sqrt(C), section 3.4); segments are BERT's (Devlin et al. 2019, figure 2). */
 #ifndef KERNELS_EMBED_H
 #define KERNELS_EMBED_H
 

@@ -31,8 +31,8 @@ typedef struct {
     int64_t aux_ld;
 } GemmEpilogue;
 
-/* gemm_cuda with an epilogue. ERROR_DEVICE where cuBLASLt has no kernel for it; ask gemm_cuda_supports first.
- */
+/* gemm_cuda with an epilogue. ERROR_DEVICE where cuBLASLt has no kernel for it; ask gemm_cuda_supports
+ * first. */
 CHECKED Status gemm_cuda_epilogue(Ctx *ctx, const Gemm *g, const GemmEpilogue *epilogue);
 
 /* Whether gemm_cuda_epilogue will run these properties. Looks only at sizes, dtypes and addresses' alignment,

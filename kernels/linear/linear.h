@@ -43,7 +43,8 @@ typedef enum {
 
 #define ACTIVATION_COUNT (ACTIVATION_TANH + 1)
 
-/* All have one dtype, but for the logits: y may be fp32 where x is bf16, without bias, activation and skip. */
+/* All have one dtype, but for the logits: y may be fp32 where x is bf16, without bias, activation and
+ * skip. */
 typedef struct {
     Tensor x;      // (..., I)
     Tensor weight; // (O, I)

@@ -76,7 +76,8 @@ Status loss_backward(Ctx *ctx, const Loss *l) {
     double logits = (double)rows * (double)l->vocab, width = (double)tensor_width(l->hidden);
     double wide = (double)dtype_size(l->losses.dtype);
     size_t bytes = 2 * tensor_bytes(l->hidden) + tensor_bytes(l->targets);
-    /* Per logit: two products; then exponential, subtraction, scale. The head's gradient is read and written. */
+    /* Per logit: two products; then exponential, subtraction, scale. The head's gradient is read and
+     * written. */
     Call call = {.operation = OP_LOSS,
                  .pass = PASS_BACKWARD,
                  .contract = l,

@@ -4,8 +4,8 @@
  *     losses[n] = logsumexp(logits[n]) - sum over v of q[n,v] * logits[n,v],    or 0 where targets[n] is -1
  *     loss     += s * sum over n of losses[n]
  *
- * s is `scale` or, with a count, scale / count[0]: 0 where that is 0, a batch that is all padding. q[n] is the
- * target's distribution, with `smoothing` e
+ * s is `scale` or, with a count, scale / count[0]: 0 where that is 0, a batch that is all padding. q[n] is
+ * the target's distribution, with `smoothing` e
  *
  *     q[n,v] = e / vocab,   and 1 - e more at the target      Szegedy et al. 2016, section 7
  *
@@ -17,8 +17,8 @@
  *     dbias       += sum over rows of dlogits
  *
  * One struct serves both passes. When training, a form may make the gradient in the forward pass already,
- * while a chunk of logits is at hand (the fused forms do; the time is recorded under the backward pass). After
- * loss_backward it is there in every form. */
+ * while a chunk of logits is at hand (the fused forms do; the time is recorded under the backward pass).
+ * After loss_backward it is there in every form. */
 #ifndef KERNELS_LOSS_H
 #define KERNELS_LOSS_H
 

@@ -14,9 +14,9 @@
  *     dbias   += sum over rows of dy
  *     dr_sums += sum over rows of dr as it comes in
  *
- * dr is the gradient of x, and where nothing is dropped that of skip too. With `accumulate` it holds what later
- * users of r have left there. dr_sums is for the layer that joins the stream behind this norm: where the
- * gradient of its output is dr as it comes in, the sums are its bias's gradient. */
+ * dr is the gradient of x, and where nothing is dropped that of skip too. With `accumulate` it holds what
+ * later users of r have left there. dr_sums is for the layer that joins the stream behind this norm: where
+ * the gradient of its output is dr as it comes in, the sums are its bias's gradient. */
 #ifndef KERNELS_NORM_H
 #define KERNELS_NORM_H
 
