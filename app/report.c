@@ -37,16 +37,17 @@ static Share share_text(const char *before, double share) {
     return s;
 }
 
+static const char *form_remark(const Ctx *ctx, Operation operation) {
+    if (op_form(ctx, operation, ctx->dtype) == FORM_FUSED) return "";
+    if (!slots_filled(ctx->device->backend, ctx->dtype, operation, FORM_NAIVE)) return " (by operations)";
+    return ctx->fuses >> operation & 1 ? " (naive: no fused form here)" : " (naive)";
+}
+
 static void print_forms(const Trainer *t) {
     printf("  %-18s", "fused");
-    for (int i = 0; i < OP_COUNT; i++) {
-        bool asked = t->ctx.fuses >> i & 1, has = op_form(&t->ctx, (Operation)i, t->ctx.dtype) == FORM_FUSED;
-        printf(" %s%s", operation_name((Operation)i),
-               has     ? ""
-               : asked ? " (naive: no fused form here)"
-                       : " (naive)");
-        if (i + 1 < OP_COUNT) printf(",");
-    }
+    for (int i = 0; i < OP_COUNT; i++)
+        printf(" %s%s%s", operation_name((Operation)i), form_remark(&t->ctx, (Operation)i),
+               i + 1 < OP_COUNT ? "," : "");
     printf("\n");
 }
 

@@ -27,6 +27,11 @@ typedef struct {
 size_t dtype_size(Dtype dtype);      // bytes
 const char *dtype_name(Dtype dtype); // "fp32", "fp64", "bf16", "i32"
 
+/* Of the statistics, losses and parameter gradients of tensors of this dtype: fp32, or fp64 for fp64. */
+static inline Dtype dtype_wide(Dtype dtype) {
+    return dtype == F64 ? F64 : F32;
+}
+
 static inline Shape shape1(int64_t a) {
     return (Shape){1, {a, 0, 0, 0}};
 }

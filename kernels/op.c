@@ -123,3 +123,7 @@ Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shap
     if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas);
     return a->canaries && a->base ? guard_plant(ctx, a, &a->entries[a->count - 1]) : OK;
 }
+
+Status take_missing(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
+    return tensor_empty(*tensor) ? take(ctx, arena, name, dtype, shape, tensor) : OK;
+}

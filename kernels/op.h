@@ -18,6 +18,9 @@ Form op_form(const Ctx *ctx, Operation operation, Dtype dtype);
 
 /* Takes a tensor from an arena; its name in the memory plan is "block.<layer>.<name>" inside a block. */
 CHECKED Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor);
+/* The same, unless the tensor is there already. */
+CHECKED Status take_missing(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape,
+                            Tensor *tensor);
 
 /* Marks what follows, one statement or block, as a primitive of the running operation:
  *     PRIMITIVE(ctx, "scale") TRY(scale(ctx, scores));

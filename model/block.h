@@ -1,10 +1,13 @@
-/* block: one layer of a Transformer. It is made of branches: self-attention, in a stack with an encoder
- * attention to the encoder's output (cross attention), and the feed-forward layers. With the norm before
- * (GPT-2; Radford et al. 2019, section 2.3) or after (Vaswani et al. 2017, section 3.1) each branch f:
- *     before: x = x + f(norm(x))      after: x = norm(x + f(x))
- * With the norm before and when not training, the layer that closes a branch adds the stream to what it
- * makes. Else the stream is two tensors, x and skip, whose sum is due: the addition belongs to the next norm,
- * which does it in the same pass over memory. With the norm after, a block's output has no skip. */
+/* block: one layer of a Transformer. It is made of branches: self-attention; in a stack with an encoder
+ * attention to the encoder's output (cross attention); and the feed-forward layers. Each branch f has a norm
+ * before it (GPT-2; Radford et al. 2019, section 2.3) or after it (Vaswani et al. 2017, section 3.1):
+ *
+ *     x = x + f(norm(x))        NORM_PRE
+ *     x = norm(x + f(x))        NORM_POST
+ *
+ * The stream is two tensors, x and skip, whose sum is due: the addition belongs to the next norm, which does
+ * it in the same pass over memory. But with NORM_PRE and when not training, the layer that closes a branch
+ * adds the stream to what it makes; and with NORM_POST a block's output has no skip. */
 #ifndef MODEL_BLOCK_H
 #define MODEL_BLOCK_H
 
@@ -43,16 +46,16 @@ static inline Dropout dropout_at(Dropout dropout, int64_t layer, int site) {
 }
 
 typedef struct {
-    Tensor x, skip;         // (B, T, C); skip may be empty
-    ArenaKind inner;        // where what the backward pass reads is taken: ARENA_SAVED, or ARENA_SCRATCH
-    ArenaKind hidden;       // where what lies inside the feed-forward layers is: as `inner`, or ARENA_SCRATCH
-                            // and made again in the backward pass
-    Tensor x_out, skip_out; // (B, T, C): the outputs, taken by the caller; skip_out where a skip is left
-    bool causal;            // of the self-attention
-    Tensor lengths;         // (B) i32: tokens of each row that can be attended to; empty: all
-    Tensor memory;          // (B, S, C): the encoder's output; empty where there is none
-    Tensor memory_lengths;  // (B) i32, or empty
-    Tensor memory_cache;    // (B, S, 2*kv): keys and values made from memory before; memory is then not read
+    Tensor x, skip;   // (B, T, C); skip may be empty
+    ArenaKind inner;  // where what the backward pass reads is taken: ARENA_SAVED, or ARENA_SCRATCH
+    ArenaKind hidden; // the same inside the feed-forward layers; other than `inner`, it is ARENA_SCRATCH, and
+                      // the backward pass makes it again
+    Tensor x_out, skip_out;  // (B, T, C): the outputs, taken by the caller; skip_out where a skip is left
+    bool causal;             // of the self-attention
+    Tensor lengths;          // (B) i32: tokens of each row that can be attended to; empty: all
+    Tensor memory;           // (B, S, C): the encoder's output; empty where there is none
+    Tensor memory_lengths;   // (B) i32, or empty
+    Tensor memory_cache;     // (B, S, 2*kv): keys and values made from memory before; memory is then not read
     Tensor cache_k, cache_v; // (B, capacity, kv) of this layer; empty without a cache
     int64_t past;            // tokens already in the cache
     Tensor past_on_device;   // (1) i32 or empty: see attention.h
@@ -81,7 +84,7 @@ typedef struct {
     Tensor d;            // (B, T, C): of x + skip
     Tensor branch;       // (B, T, C): of skip, which may be d itself
     Tensor masked;       // (B, T, C): for `branch`, where dropout sets it apart from d; else empty
-    Tensor spare;        // (B, T, C): a second tensor for what cannot be done in place
+    Tensor spare;        // (B, T, C): where what cannot overwrite `d` is written
     Tensor memory;       // (B, S, C): of the encoder's output; empty where there is none
     bool memory_written; // by a layer above, so that this one adds to it
 } StreamGradient;
@@ -93,9 +96,9 @@ CHECKED Status block_forward(Ctx *ctx, const Config *config, const BlockParamete
                              const BlockInput *input, Block *block);
 
 /* The gradient comes in as that of x_out + skip_out and leaves as that of x + skip; `spare` and `d` may have
- * changed places. */
-CHECKED Status block_backward(Ctx *ctx, const Config *config, const BlockParameters *parameters,
-                              const Block *block, StreamGradient *gradient);
+ * been exchanged. */
+CHECKED Status block_backward(Ctx *ctx, const Config *config, const BlockParameters *parameters, Block *block,
+                              StreamGradient *gradient);
 
 /* Keys and values for the cross attention, (B, S, 2*kv), from the encoder's output. */
 CHECKED Status block_memory(Ctx *ctx, const Config *config, const BlockParameters *parameters, Tensor memory,

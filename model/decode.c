@@ -4,10 +4,11 @@
 #include <math.h>
 
 bool transformer_decodes(const Ctx *ctx, const Transformer *model) {
-    static const Operation parts[] = {OP_EMBED, OP_NORM, OP_LINEAR, OP_ATTENTION, OP_DECODE};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (op_form(ctx, parts[i], ctx->dtype) != FORM_FUSED) return false;
-    return model->config.architecture->decodes;
+    static const Operation replaced[] = {OP_EMBED, OP_NORM, OP_LINEAR, OP_ATTENTION};
+    const Config *c = &model->config;
+    for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
+        if (op_form(ctx, replaced[i], ctx->dtype) != FORM_FUSED) return false;
+    return c->architecture->decodes && decode_serves(ctx, c->width, config_head_size(c), c->hidden);
 }
 
 static DecodeAffine affine(const Affine *a) {

@@ -1,4 +1,4 @@
-/* decode: the stack for one token of one sequence, as the one operation that decoding is bound by
+/* decode: one token of one sequence through the whole model as a single operation
  * (kernels/decode/decode.h). */
 #ifndef MODEL_DECODE_H
 #define MODEL_DECODE_H
@@ -10,12 +10,13 @@
 extern "C" {
 #endif
 
-/* Whether there is transformer_decode for a model's architecture, and it is worth it: everything that it is
- * made of runs fused. Otherwise transformer_forward lets every operation have the form that was asked for. */
+/* Whether transformer_decode serves this model on this device, and all that it replaces would run fused too.
+ * Otherwise transformer_forward does, which gives every operation the form that was asked for. */
 bool transformer_decodes(const Ctx *ctx, const Transformer *model);
 
-/* Logits, (1, padded vocab) fp32, of the token behind `token`, (1) i32 in device memory; the cache, of one
- * sequence and with the encoder's output read where there is an encoder, grows by one. */
+/* logits, (1, padded vocab) fp32, of the token after `token`, (1) i32 in device memory. The cache is of one
+ * sequence, holds the encoder's output where there is an encoder, and grows by one. Only where
+ * transformer_decodes. */
 CHECKED Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Tensor logits);
 
 #ifdef __cplusplus

@@ -6,33 +6,26 @@ static Tensor as_rows(Tensor t) {
 
 /* Linear, activation, norm: (M, C) to (M, C). Saved in training, else in scratch, where the caller marks. */
 static Status transform(Ctx *ctx, const Parameters *p, Tensor x, LinearForward *l, NormForward *n) {
-    ArenaKind arena = ctx->training ? ARENA_SAVED : ARENA_SCRATCH;
+    ArenaKind saved = ctx->training ? ARENA_SAVED : ARENA_SCRATCH;
     *l = (LinearForward){.x = x,
                          .weight = p->transform.weight.weight,
                          .bias = p->transform.bias.weight,
                          .activation = p->config.activation};
-    if (ctx->training) TRY(take(ctx, arena, "before activation", ctx->dtype, x.shape, &l->pre));
-    TRY(take(ctx, arena, "head transform", ctx->dtype, x.shape, &l->y));
     ctx->call = "head transform";
-    TRY(linear_forward(ctx, l));
+    TRY(linear_forward(ctx, l, saved));
     *n = (NormForward){.x = l->y,
                        .weight = p->transform_norm.weight.weight,
                        .bias = p->transform_norm.bias.weight,
                        .eps = p->config.norm_eps};
-    TRY(take(ctx, arena, "head norm", ctx->dtype, x.shape, &n->y));
-    TRY(take(ctx, arena, "norm.mean", wide_dtype(ctx), shape1(tensor_rows(x)), &n->mean));
-    TRY(take(ctx, arena, "norm.rstd", wide_dtype(ctx), shape1(tensor_rows(x)), &n->rstd));
     ctx->call = "head norm";
-    return norm_forward(ctx, n);
+    return norm_forward(ctx, n, saved);
 }
 
 static Status gather(Ctx *ctx, const Targets *t, Tensor *x, GatherForward *g) {
     if (tensor_empty(t->rows)) return OK;
-    int64_t rows = tensor_count(t->rows);
-    *g = (GatherForward){.x = *x, .rows = tensor_reshape(t->rows, shape1(rows))};
-    TRY(take(ctx, ARENA_SAVED, "rows with a target", ctx->dtype, shape2(rows, tensor_width(*x)), &g->y));
+    *g = (GatherForward){.x = *x, .rows = tensor_reshape(t->rows, shape1(tensor_count(t->rows)))};
     ctx->call = "gather";
-    TRY(gather_forward(ctx, g));
+    TRY(gather_forward(ctx, g, ARENA_SAVED));
     *x = g->y;
     return OK;
 }
@@ -49,25 +42,21 @@ Status head_forward(Ctx *ctx, const Parameters *p, Tensor hidden, const Targets 
         TRY(transform(ctx, p, x, &h->transform, &h->norm));
         x = h->norm.y;
     }
-    int64_t rows = tensor_rows(x);
-    Loss *l = &h->loss;
-    *l = (Loss){.hidden = x,
-                .weight = p->head.weight,
-                .bias = p->head_bias.weight,
-                .targets = tensor_reshape(t->targets, shape1(rows)),
-                .vocab = p->config.vocab,
-                .scale = t->scale,
-                .count = t->count,
-                .smoothing = t->smoothing,
-                .loss = loss_sum};
-    TRY(take(ctx, ARENA_SAVED, "losses", wide_dtype(ctx), shape1(rows), &l->losses));
+    h->loss = (Loss){.hidden = x,
+                     .weight = p->head.weight,
+                     .bias = p->head_bias.weight,
+                     .targets = tensor_reshape(t->targets, shape1(tensor_rows(x))),
+                     .vocab = p->config.vocab,
+                     .scale = t->scale,
+                     .count = t->count,
+                     .smoothing = t->smoothing,
+                     .loss = loss_sum};
     if (ctx->training) {
-        TRY(take(ctx, ARENA_SAVED, "d hidden", ctx->dtype, x.shape, &l->dhidden));
-        l->dweight = p->head.gradient;
-        l->dbias = p->head_bias.gradient;
+        h->loss.dweight = p->head.gradient;
+        h->loss.dbias = p->head_bias.gradient;
     }
     ctx->call = "head and loss";
-    TRY(loss_forward(ctx, l));
+    TRY(loss_forward(ctx, &h->loss, ARENA_SAVED));
     arena_release(scratch, mark);
     return OK;
 }
@@ -75,8 +64,8 @@ Status head_forward(Ctx *ctx, const Parameters *p, Tensor hidden, const Targets 
 /* Mirrors `transform`: the gradient of its output becomes that of its input, in a tensor of its own. */
 static Status transform_back(Ctx *ctx, const Parameters *p, const Head *h, Tensor dy, Tensor *dx) {
     Tensor dr;
-    TRY(take(ctx, ARENA_SAVED, "d head norm", ctx->dtype, dy.shape, &dr));
-    TRY(take(ctx, ARENA_SAVED, "d head transform", ctx->dtype, dy.shape, dx));
+    TRY(take(ctx, ARENA_SAVED, "d head norm", dy.dtype, dy.shape, &dr));
+    TRY(take(ctx, ARENA_SAVED, "d head transform", dy.dtype, dy.shape, dx));
     NormBackward n = {.forward = &h->norm,
                       .dy = dy,
                       .dr = dr,
@@ -103,7 +92,7 @@ Status head_backward(Ctx *ctx, const Parameters *p, const Head *h, Tensor *dhidd
         *dhidden = tensor_reshape(d, h->hidden);
         return OK;
     }
-    TRY(take(ctx, ARENA_SAVED, "d all rows", ctx->dtype, h->hidden, dhidden));
+    TRY(take(ctx, ARENA_SAVED, "d all rows", d.dtype, h->hidden, dhidden));
     GatherBackward g = {.forward = &h->gather, .dy = d, .dx = as_rows(*dhidden)};
     ctx->call = "gather";
     return gather_backward(ctx, &g);
@@ -124,7 +113,7 @@ Status head_logits(Ctx *ctx, const Parameters *p, Tensor hidden, Tensor logits) 
     }
     LinearForward head = {.x = x, .weight = p->head.weight, .bias = p->head_bias.weight, .y = logits};
     ctx->call = "head";
-    TRY(linear_forward(ctx, &head));
+    TRY(linear_forward(ctx, &head, ARENA_SCRATCH));
     ctx->training = training;
     arena_release(scratch, mark);
     return OK;

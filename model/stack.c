@@ -5,21 +5,16 @@
 #include <assert.h>
 #include <stdio.h>
 
-Status stack_open(const Config *config, const StackParameters *parameters, int64_t layers,
-                  int64_t first_layer, const char *name, Stack *s) {
+void stack_open(const Config *config, const StackParameters *parameters, int64_t layers, int64_t first_layer,
+                const char *name, Stack *s) {
     *s = (Stack){.config = config,
                  .parameters = parameters,
                  .layers = layers,
                  .first_layer = first_layer,
                  .blocks = memory_array((size_t)layers, sizeof *s->blocks),
                  .layer_names = memory_array((size_t)layers, sizeof *s->layer_names)};
-    if (!s->blocks || !s->layer_names) {
-        stack_close(s);
-        return fail(ERROR_MEMORY, "out of host memory for the model's blocks");
-    }
     for (int64_t i = 0; i < layers; i++)
         snprintf(s->layer_names[i], sizeof *s->layer_names, "%s %d", name, (int)i);
-    return OK;
 }
 
 void stack_close(Stack *s) {
@@ -55,27 +50,20 @@ static Status run_block(Ctx *ctx, Stack *s, int64_t layer, const BlockInput *inp
 /* A norm over a tensor that stays: of the embedding, or the last. */
 static Status norm(Ctx *ctx, const Stack *s, const Affine *parameters, const char *name, Tensor x,
                    Tensor skip, NormForward *n) {
-    Shape rows = shape1(tensor_rows(x));
     *n = (NormForward){.x = x,
                        .skip = skip,
                        .eps = s->config->norm_eps,
                        .weight = parameters->weight.weight,
                        .bias = parameters->bias.weight};
-    if (!tensor_empty(skip)) {
-        n->dropout = dropout_at(s->dropout, s->first_layer, SITE_LAST);
-        TRY(take(ctx, ARENA_SAVED, "last residual", ctx->dtype, x.shape, &n->r));
-    }
-    TRY(take(ctx, ARENA_SAVED, name, ctx->dtype, x.shape, &n->y));
-    TRY(take(ctx, ARENA_SAVED, "norm.mean", wide_dtype(ctx), rows, &n->mean));
-    TRY(take(ctx, ARENA_SAVED, "norm.rstd", wide_dtype(ctx), rows, &n->rstd));
+    if (!tensor_empty(skip)) n->dropout = dropout_at(s->dropout, s->first_layer, SITE_LAST);
     ctx->call = name;
-    return norm_forward(ctx, n);
+    return norm_forward(ctx, n, ARENA_SAVED);
 }
 
 static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
     const Config *c = s->config;
     const StackParameters *p = s->parameters;
-    int64_t B = in->tokens.shape.d[0], T = in->tokens.shape.d[1], past = in->cache ? in->cache->length : 0;
+    int64_t T = in->tokens.shape.d[1], past = in->cache ? in->cache->length : 0;
     assert(past + T <= c->context);
     s->embed = (EmbedForward){.tokens = in->tokens,
                               .token = p->token.weight,
@@ -85,9 +73,8 @@ static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
                               .scale = config_token_scale(c),
                               .past = past};
     if (in->cache) s->embed.past_on_device = in->cache->length_on_device;
-    TRY(take(ctx, ARENA_SAVED, "embedding", ctx->dtype, shape3(B, T, c->width), &s->embed.y));
     ctx->call = "embed";
-    TRY(embed_forward(ctx, &s->embed));
+    TRY(embed_forward(ctx, &s->embed, ARENA_SAVED));
     *x = s->embed.y;
     if (c->architecture->embedding_norm) {
         TRY(norm(ctx, s, &p->embedding_norm, "embedding norm", *x, (Tensor){0}, &s->embedding_norm));

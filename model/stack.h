@@ -1,6 +1,11 @@
-/* stack: tables, blocks and, with the norm before, a last norm: from token ids to hidden states. A GPT or a
- * BERT is one stack; an encoder-decoder is two, where the blocks of the second attend to the output of the
- * first. */
+/* stack: from token ids to hidden states: tables, blocks and, with NORM_PRE, a final norm.
+ *
+ *     x = tables(tokens)       then a norm and dropout, where the config has them
+ *     x = block(x)             for each layer
+ *     hidden = norm(x)         NORM_PRE; with NORM_POST hidden is x
+ *
+ * A GPT or a BERT is one stack; an encoder-decoder is two, where the blocks of the second attend to the
+ * output of the first. */
 #ifndef MODEL_STACK_H
 #define MODEL_STACK_H
 
@@ -50,16 +55,15 @@ typedef struct {
 } StackInput;
 
 /* `name` is of a layer: "layer", "encoder layer". Tensors of `parameters` and `positions` may come later. */
-CHECKED Status stack_open(const Config *config, const StackParameters *parameters, int64_t layers,
-                          int64_t first_layer, const char *name, Stack *stack);
+void stack_open(const Config *config, const StackParameters *parameters, int64_t layers, int64_t first_layer,
+                const char *name, Stack *stack);
 void stack_close(Stack *stack);
 
 /* Leaves stack->hidden; takes what it keeps from ARENA_SAVED. past + T <= context. */
 CHECKED Status stack_forward(Ctx *ctx, Stack *stack, const StackInput *input);
 
-/* The gradient of `hidden` comes in g->d, which is left undefined; the other tensors of the stream are taken
- * here.
- * g->memory is written, where there is one. */
+/* The gradient of `hidden` comes in gradient->d, which is left undefined; the other tensors of the stream are
+ * taken here. gradient->memory is written, where there is one. */
 CHECKED Status stack_backward(Ctx *ctx, Stack *stack, StreamGradient *gradient);
 
 /* The table of positions, (context, C): fixed or learned. */

@@ -11,15 +11,9 @@ Status transformer_open(const Config *config, Transformer *model) {
     Parameters *p = &model->parameters;
     const Config *c = &model->config;
     parameters_open(c, p);
-    Status status = stack_open(c, &p->stack, c->layers, c->encoder_layers, "layer", &model->stack);
-    if (!status && c->encoder_layers)
-        status = stack_open(c, &p->encoder, c->encoder_layers, 0, "encoder layer", &model->encoder);
+    stack_open(c, &p->stack, c->layers, c->encoder_layers, "layer", &model->stack);
+    if (c->encoder_layers) stack_open(c, &p->encoder, c->encoder_layers, 0, "encoder layer", &model->encoder);
     model->decode_layers = memory_array((size_t)c->layers, sizeof *model->decode_layers);
-    if (!status && !model->decode_layers) status = fail(ERROR_MEMORY, "out of host memory for the model");
-    if (status) {
-        transformer_close(model);
-        return status;
-    }
     model->stack.causal = c->architecture->mask == MASK_CAUSAL;
     return OK;
 }
@@ -42,7 +36,6 @@ static Status fill_sinusoids(Ctx *ctx, Tensor table) {
     int64_t C = tensor_width(table), count = tensor_count(table);
     bool wide = table.dtype == F64;
     void *values = memory_array((size_t)count, wide ? sizeof(double) : sizeof(float));
-    if (!values) return fail(ERROR_MEMORY, "out of host memory for the table of positions");
     for (int64_t k = 0; k < count; k++) {
         if (wide)
             ((double *)values)[k] = sinusoid(k / C, k % C, C);
@@ -219,7 +212,7 @@ Status transformer_pool(Ctx *ctx, const Transformer *model, Tensor hidden, Tenso
                        .y = pooled,
                        .activation = ACTIVATION_TANH};
     ctx->call = "pooler";
-    TRY(linear_forward(ctx, &l));
+    TRY(linear_forward(ctx, &l, ARENA_SCRATCH));
     arena_release(scratch, mark);
     return OK;
 }

@@ -83,7 +83,7 @@ static Status draw(Ctx *ctx, Generator *g, SampleRule rule) {
                      .logits = g->logits,
                      .vocab = g->model->config.vocab,
                      .uniforms = g->uniforms,
-                     .place = g->position,
+                     .position = g->position,
                      .token = tensor_view(g->tokens.data, I32, shape1(1)),
                      .told = g->told};
     return sample_cuda(ctx, &sample);

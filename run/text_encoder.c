@@ -30,7 +30,7 @@ static Status forward(TextEncoder *e, int64_t batch, int64_t seq) {
     if (e->logits) {
         GatherForward g = {
             .x = tensor_reshape(hidden, shape2(batch * seq, C)), .rows = e->rows, .y = e->chosen};
-        TRY(gather_forward(ctx, &g));
+        TRY(gather_forward(ctx, &g, ARENA_SCRATCH));
         TRY(transformer_logits(ctx, &e->model, e->chosen, e->output));
     }
     arena_release(&ctx->arenas[ARENA_SAVED], mark); /* what lies there stays until something else is taken */

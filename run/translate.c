@@ -81,7 +81,7 @@ static Tensor i32_view(Tensor t, Shape shape) {
 /* Rows rows[i] of a matrix, in a tensor of its own. */
 static Status gather(Ctx *ctx, Tensor from, Tensor rows, Tensor to) {
     GatherForward g = {.x = from, .rows = rows, .y = to};
-    return gather_forward(ctx, &g);
+    return gather_forward(ctx, &g, ARENA_SCRATCH);
 }
 
 /* Encodes sources (sentences, S) and gives every row its sentence's output, (rows, S, C). */

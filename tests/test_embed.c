@@ -94,7 +94,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                        .dposition =
                            rig_put(rig, "dposition", wide, c->fixed ? (Shape){0} : position, in[DPOSITION]),
                        .dsegment = rig_put(rig, "dsegment", wide, segment, in[DSEGMENT])};
-    expect_ok(embed_forward(ctx, &f));
+    expect_ok(embed_forward(ctx, &f, ARENA_SAVED));
     expect_ok(embed_backward(ctx, &b));
     rig_get(rig, f.y, out[OUT_Y]);
     rig_get(rig, b.dtoken, out[OUT_DTOKEN]);
@@ -262,11 +262,11 @@ static void wrong_contracts_are_refused(void **state) {
     EmbedForward wrong[5] = {right, right, right, right, right};
     wrong[0].past = 2; // 2 + 3 > 4
     wrong[1].tokens.dtype = F32;
-    wrong[2].y = (Tensor){0};
+    wrong[2].y = tensor_view(NULL, F32, shape3(2, 3, 9));
     wrong[3].position = tensor_view(NULL, F32, shape2(4, 9));
     wrong[4].scale = 0;
     for (int i = 0; i < 5; i++) {
-        Status status = embed_forward(&ctx, &wrong[i]);
+        Status status = embed_forward(&ctx, &wrong[i], ARENA_SAVED);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);
     }

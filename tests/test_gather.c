@@ -24,12 +24,12 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     const Case *c = &batch->size;
     const Dtype dtype = rig->ctx.dtype;
     const Shape all = shape2(c->rows, c->width), some = shape2(c->places, c->width);
-    const GatherForward f = {.x = rig_put(rig, "x", dtype, all, in[0]),
-                             .rows = rig_put_ints(rig, "places", shape1(c->places), batch->places),
-                             .y = rig_blank(rig, "y", dtype, some)};
+    GatherForward f = {.x = rig_put(rig, "x", dtype, all, in[0]),
+                       .rows = rig_put_ints(rig, "places", shape1(c->places), batch->places),
+                       .y = rig_blank(rig, "y", dtype, some)};
     const GatherBackward b = {
         .forward = &f, .dy = rig_put(rig, "dy", dtype, some, in[1]), .dx = rig_blank(rig, "dx", dtype, all)};
-    expect_ok(gather_forward(&rig->ctx, &f));
+    expect_ok(gather_forward(&rig->ctx, &f, ARENA_SAVED));
     expect_ok(gather_backward(&rig->ctx, &b));
     rig_get(rig, f.y, out[0]);
     rig_get(rig, b.dx, out[1]);
@@ -84,7 +84,7 @@ static void wrong_contracts_are_refused(void **state) {
     wrong[1].rows.dtype = F32;
     wrong[2].x = (Tensor){0};
     for (int i = 0; i < 3; i++) {
-        Status status = gather_forward(&ctx, &wrong[i]);
+        Status status = gather_forward(&ctx, &wrong[i], ARENA_SAVED);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);
     }

@@ -110,7 +110,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                        .skip = rig_put(rig, "skip", dtype, when(c->skip, y), in[SKIP]),
                        .activation = c->gelu ? activation_of(c) : ACTIVATION_NONE,
                        .parts = c->parts};
-    expect_ok(linear_forward(ctx, &f));
+    expect_ok(linear_forward(ctx, &f, ARENA_SAVED));
     rig_get(rig, f.y, out[OUT_Y]);
     if (!c->saves) return;
     LinearForward below = {.activation = activation_of(c),
@@ -149,8 +149,7 @@ static double value(Activation activation, double z) {
     case ACTIVATION_GELU: return z / 2 * (1 + erf(z / sqrt(2)));
     case ACTIVATION_RELU: return fmax(z, 0);
     case ACTIVATION_TANH: return tanh(z);
-    case ACTIVATION_NONE:
-    case ACTIVATION_COUNT: break;
+    case ACTIVATION_NONE: break;
     }
     return NAN;
 }
@@ -163,8 +162,7 @@ static double slope_of(Activation activation, double z) {
     case ACTIVATION_GELU: return (1 + erf(z / sqrt(2))) / 2 + z * exp(-z * z / 2) / sqrt(2 * M_PI);
     case ACTIVATION_RELU: return z > 0;
     case ACTIVATION_TANH: return 1 - tanh(z) * tanh(z);
-    case ACTIVATION_NONE:
-    case ACTIVATION_COUNT: break;
+    case ACTIVATION_NONE: break;
     }
     return NAN;
 }
@@ -402,14 +400,15 @@ static void wrong_contracts_are_refused(void **state) {
     LinearForward wrong[] = {right, right, right, right, right, right, right};
     wrong[0].x = tensor_view(NULL, F32, shape2(4, 7));
     wrong[1].bias = tensor_view(NULL, F32, shape1(8));
-    wrong[2].activation = ACTIVATION_GELU_TANH; // training, and no pre
-    wrong[3].pre = right.y;                     // and no activation
+    wrong[2].activation = ACTIVATION_GELU_TANH;
+    wrong[2].pre = tensor_view(NULL, F32, shape2(4, 7));
+    wrong[3].pre = right.y; // and no activation
     wrong[4].activation = ACTIVATION_COUNT;
     wrong[5].skip = right.x; // as wide as x, not as y
     wrong[6].skip = wrong[6].pre = right.y;
     wrong[6].activation = ACTIVATION_RELU;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        Status status = linear_forward(&ctx, &wrong[i]);
+        Status status = linear_forward(&ctx, &wrong[i], ARENA_SAVED);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);
     }

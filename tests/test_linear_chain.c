@@ -24,8 +24,8 @@ static void chain(Rig *rig, const void *what, double *const *in, double *const *
                            .weight = rig_put(rig, "weight2", F64, weight2, in[3]),
                            .bias = rig_put(rig, "bias2", F64, shape1(c->out), in[4]),
                            .y = rig_blank(rig, "y", F64, y)};
-    expect_ok(linear_forward(ctx, &lower));
-    expect_ok(linear_forward(ctx, &upper));
+    expect_ok(linear_forward(ctx, &lower, ARENA_SAVED));
+    expect_ok(linear_forward(ctx, &upper, ARENA_SAVED));
     if (!in[5]) {
         rig_get(rig, upper.y, out[0]);
         return;

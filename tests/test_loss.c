@@ -97,7 +97,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
               .dhidden = rig_blank(rig, "dhidden", dtype, c->training ? hidden : none),
               .dweight = rig_put(rig, "dweight", wide, c->training ? weight : none, in[DWEIGHT]),
               .dbias = rig_put(rig, "dbias", wide, c->training ? bias : none, in[DBIAS])};
-    expect_ok(loss_forward(ctx, &l));
+    expect_ok(loss_forward(ctx, &l, ARENA_SAVED));
     rig_get(rig, l.losses, out[OUT_LOSSES]);
     rig_get(rig, l.loss, out[OUT_LOSS]);
     if (!c->training) return;
@@ -338,10 +338,10 @@ static void wrong_contracts_are_refused(void **state) {
     wrong[0].vocab = 17;
     wrong[1].targets.dtype = F32;
     wrong[2].weight = tensor_view(NULL, F32, shape2(16, 9));
-    wrong[3].losses = (Tensor){0};
+    wrong[3].losses = tensor_view(NULL, F32, shape1(5));
     wrong[4].smoothing = 1;
     for (int i = 0; i < 5; i++) {
-        Status status = loss_forward(&ctx, &wrong[i]);
+        Status status = loss_forward(&ctx, &wrong[i], ARENA_SAVED);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);
     }
@@ -362,7 +362,7 @@ static size_t scratch_for(const Ctx *like, int64_t rows) {
               .loss = tensor_view(NULL, wide, shape1(1)),
               .dhidden = tensor_view(NULL, ctx.dtype, shape2(rows, WIDTH)),
               .dweight = tensor_view(NULL, wide, shape2(VOCAB, WIDTH))};
-    expect_ok(loss_forward(&ctx, &l));
+    expect_ok(loss_forward(&ctx, &l, ARENA_SAVED));
     expect_ok(loss_backward(&ctx, &l));
     const size_t peak = ctx.arenas[ARENA_SCRATCH].peak;
     for (int i = 0; i < ARENA_COUNT; i++) arena_close(&ctx.arenas[i]);

@@ -66,7 +66,7 @@ static void run_with(Rig *rig, const Case *c, bool drop, double *const *in, doub
         .dbias = rig_put(rig, "dbias", wide, shape1(c->width), in[DBIAS]),
         .dr_sums = rig_put(rig, "dr_sums", wide, c->sums ? shape1(c->width) : none, in[DR_SUMS])};
     if (drop) b.dskip = rig_blank(rig, "dskip", dtype, shape);
-    expect_ok(norm_forward(ctx, &f));
+    expect_ok(norm_forward(ctx, &f, ARENA_SAVED));
     expect_ok(norm_backward(ctx, &b));
     rig_get(rig, c->skip ? f.r : f.x, out[OUT_R]);
     rig_get(rig, f.y, out[OUT_Y]);
@@ -342,10 +342,10 @@ static void wrong_contracts_are_refused(void **state) {
     wrong[0].x = (Tensor){0};
     wrong[1].weight = rows;
     wrong[2].y.dtype = BF16;
-    wrong[3].skip = x; // and no r
+    wrong[3].r = x; // and no skip
     wrong[4].y = tensor_columns(x, 0, 7);
     for (int i = 0; i < 5; i++) {
-        Status status = norm_forward(&ctx, &wrong[i]);
+        Status status = norm_forward(&ctx, &wrong[i], ARENA_SAVED);
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);
     }

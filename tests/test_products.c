@@ -42,7 +42,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                        .pre = rig_blank(rig, "pre", dtype, c->saves ? y : none),
                        .y = rig_blank(rig, "y", dtype, y),
                        .activation = c->gelu ? ACTIVATION_GELU_TANH : ACTIVATION_NONE};
-    expect_ok(linear_forward(&rig->ctx, &f));
+    expect_ok(linear_forward(&rig->ctx, &f, ARENA_SAVED));
     rig_get(rig, f.y, out[Y]);
     if (!c->saves) return;
     double *nothing = zeros(c->out * c->in);
@@ -76,7 +76,7 @@ static void run_plain(Rig *rig, const void *what, double *const *in, double *con
                         .dx = rig_blank(rig, "dx", F64, x),
                         .dweight = rig_put(rig, "dweight", F64, weight, nothing),
                         .dbias = rig_put(rig, "dbias", F64, shape1(c->out), nothing)};
-    expect_ok(linear_forward(&rig->ctx, &f));
+    expect_ok(linear_forward(&rig->ctx, &f, ARENA_SAVED));
     expect_ok(linear_backward(&rig->ctx, &b));
     rig_get(rig, f.y, out[Y]);
     rig_get(rig, b.dx, out[DX]);

@@ -25,6 +25,19 @@ static Status check_heads(const AttentionForward *a) {
                       "the width of q is a multiple of heads");
 }
 
+static Status take_outputs(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
+    TRY(check_heads(a));
+    Dtype type = a->q.dtype;
+    int64_t batch = batch_of(a), queries = queries_of(a);
+    a->lse = a->probabilities = (Tensor){0};
+    TRY(take_missing(ctx, saved, ctx->call, type, a->q.shape, &a->y));
+    if (!ctx->training) return OK;
+    TRY(take(ctx, saved, "attention.lse", dtype_wide(type), shape3(batch, a->heads, queries), &a->lse));
+    if (op_form(ctx, OP_ATTENTION, a->q.dtype) == FORM_FUSED) return OK;
+    return take(ctx, saved, "attention.probabilities", type, shape4(batch, a->heads, queries, keys_of(a)),
+                &a->probabilities);
+}
+
 static Status check_cache(const Ctx *ctx, const AttentionForward *a, int64_t kv_width) {
     TRY(check_that("attention", tensor_empty(a->cache_k) == tensor_empty(a->cache_v),
                    "cache_k and cache_v come together"));
@@ -37,18 +50,18 @@ static Status check_cache(const Ctx *ctx, const AttentionForward *a, int64_t kv_
     int64_t capacity = a->cache_k.shape.d[1];
     TRY(check_that("attention", a->past >= 0 && keys_of(a) <= capacity,
                    "past + T is at most the capacity of the cache"));
-    TRY(check_dense("attention", "cache_k", a->cache_k, ctx->dtype, batch_of(a) * capacity, kv_width));
-    return check_dense("attention", "cache_v", a->cache_v, ctx->dtype, batch_of(a) * capacity, kv_width);
+    TRY(check_dense("attention", "cache_k", a->cache_k, a->q.dtype, batch_of(a) * capacity, kv_width));
+    return check_dense("attention", "cache_v", a->cache_v, a->q.dtype, batch_of(a) * capacity, kv_width);
 }
 
 static Status check_forward(const Ctx *ctx, const AttentionForward *a) {
     TRY(check_heads(a));
     int64_t q_width = tensor_width(a->q), kv_width = q_width / a->heads * a->kv_heads;
     int64_t q_rows = batch_of(a) * queries_of(a), kv_rows = batch_of(a) * a->k.shape.d[1];
-    TRY(check_view("attention", "q", a->q, ctx->dtype, q_rows, q_width));
-    TRY(check_view("attention", "k", a->k, ctx->dtype, kv_rows, kv_width));
-    TRY(check_view("attention", "v", a->v, ctx->dtype, kv_rows, kv_width));
-    TRY(check_dense("attention", "y", a->y, ctx->dtype, q_rows, q_width));
+    TRY(check_view("attention", "q", a->q, a->q.dtype, q_rows, q_width));
+    TRY(check_view("attention", "k", a->k, a->q.dtype, kv_rows, kv_width));
+    TRY(check_view("attention", "v", a->v, a->q.dtype, kv_rows, kv_width));
+    TRY(check_dense("attention", "y", a->y, a->q.dtype, q_rows, q_width));
     if (!tensor_empty(a->key_lengths))
         TRY(check_dense("attention", "key_lengths", a->key_lengths, I32, 1, batch_of(a)));
     TRY(dropout_check("attention", &a->dropout));
@@ -72,21 +85,16 @@ static double product_flops(const AttentionForward *a) {
 }
 
 Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
+    TRY(take_outputs(ctx, a, saved));
     TRY(check_forward(ctx, a));
-    a->lse = a->probabilities = (Tensor){0};
-    int64_t batch = batch_of(a), queries = queries_of(a), keys = keys_of(a);
-    if (ctx->training)
-        TRY(take(ctx, saved, "attention.lse", wide_dtype(ctx), shape3(batch, a->heads, queries), &a->lse));
-    if (ctx->training && op_form(ctx, OP_ATTENTION, a->q.dtype) == FORM_NAIVE)
-        TRY(take(ctx, saved, "attention.probabilities", ctx->dtype, shape4(batch, a->heads, queries, keys),
-                 &a->probabilities));
-    if (batch * queries == 0) return OK;
+    int64_t batch = batch_of(a);
+    if (batch * queries_of(a) == 0) return OK;
     size_t bytes = tensor_bytes(a->q) + tensor_bytes(a->y) + tensor_bytes(a->lse);
     if (tensor_empty(a->cache_k))
         bytes += tensor_bytes(a->k) + tensor_bytes(a->v);
     else /* the new rows are read and written, those of the past read */
         bytes += 4 * tensor_bytes(a->k) +
-                 2 * (size_t)(batch * a->past * tensor_width(a->k)) * dtype_size(ctx->dtype);
+                 2 * (size_t)(batch * a->past * tensor_width(a->k)) * dtype_size(a->q.dtype);
     Call call = {.operation = OP_ATTENTION,
                  .pass = PASS_FORWARD,
                  .dtype = a->q.dtype,
@@ -99,18 +107,19 @@ Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
 Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
     const AttentionForward *a = b->forward;
     TRY(check_forward(ctx, a));
+    Dtype type = a->q.dtype;
     int64_t batch = batch_of(a), queries = queries_of(a), keys = keys_of(a);
     int64_t q_rows = batch * queries, q_width = tensor_width(a->q);
     int64_t kv_rows = batch * keys, kv_width = tensor_width(a->k);
     TRY(check_that("attention", tensor_empty(a->cache_k), "there is no backward pass through a cache"));
-    TRY(check_dense("attention", "lse", a->lse, wide_dtype(ctx), batch * a->heads, queries));
+    TRY(check_dense("attention", "lse", a->lse, dtype_wide(type), batch * a->heads, queries));
     if (op_form(ctx, OP_ATTENTION, a->q.dtype) == FORM_NAIVE)
-        TRY(check_dense("attention", "probabilities", a->probabilities, ctx->dtype,
-                        batch * a->heads * queries, keys));
-    TRY(check_dense("attention", "dy", b->dy, ctx->dtype, q_rows, q_width));
-    TRY(check_view("attention", "dq", b->dq, ctx->dtype, q_rows, q_width));
-    TRY(check_view("attention", "dk", b->dk, ctx->dtype, kv_rows, kv_width));
-    TRY(check_view("attention", "dv", b->dv, ctx->dtype, kv_rows, kv_width));
+        TRY(check_dense("attention", "probabilities", a->probabilities, type, batch * a->heads * queries,
+                        keys));
+    TRY(check_dense("attention", "dy", b->dy, type, q_rows, q_width));
+    TRY(check_view("attention", "dq", b->dq, type, q_rows, q_width));
+    TRY(check_view("attention", "dk", b->dk, type, kv_rows, kv_width));
+    TRY(check_view("attention", "dv", b->dv, type, kv_rows, kv_width));
     if (batch == 0) return OK;
     size_t bytes = 4 * tensor_bytes(a->q) + 4 * tensor_bytes(a->k) + tensor_bytes(a->lse);
     /* Five products: the scores once more (as flash attention must, and as the literature counts), dP, dV,

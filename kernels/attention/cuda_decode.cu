@@ -79,15 +79,15 @@ __device__ inline void merge_warp(Partial &partial) {
 
 /* The new rows of one key/value head to the cache. */
 template <class T>
-__device__ inline void append(const Problem &p, const Fresh &fresh, const Place &place, int past) {
-    const int head = place.head / p.group;
+__device__ inline void append(const Problem &p, const Fresh &fresh, const HeadTile &mine, int past) {
+    const int head = mine.head / p.group;
     for (int i = int(threadIdx.x); i < fresh.count * p.width; i += THREADS) {
         const int64_t row = i / p.width;
         const int column = i % p.width;
-        head_rows<T>(p, p.k, place.b, head)[(past + row) * p.k.row + column] =
-            head_rows<T>(p, fresh.k, place.b, head)[row * fresh.k.row + column];
-        head_rows<T>(p, p.v, place.b, head)[(past + row) * p.v.row + column] =
-            head_rows<T>(p, fresh.v, place.b, head)[row * fresh.v.row + column];
+        head_rows<T>(p, p.k, mine.b, head)[(past + row) * p.k.row + column] =
+            head_rows<T>(p, fresh.k, mine.b, head)[row * fresh.k.row + column];
+        head_rows<T>(p, p.v, mine.b, head)[(past + row) * p.v.row + column] =
+            head_rows<T>(p, fresh.v, mine.b, head)[row * fresh.v.row + column];
     }
 }
 
@@ -122,24 +122,24 @@ __device__ inline Seen merge_all(Load load, const float *maxima, const float *su
 }
 
 template <class T>
-__device__ inline void write(const Problem &p, const Place &place, const Seen &all) {
-    T *const to = head_rows<T>(p, p.y, place.b, place.head) + place.tile * p.y.row;
+__device__ inline void write(const Problem &p, const HeadTile &mine, const Seen &all) {
+    T *const to = head_rows<T>(p, p.y, mine.b, mine.head) + mine.tile * p.y.row;
     to[threadIdx.x] = from_float<T>(all.sum == 0.0f ? 0.0f : all.y / all.sum);
     if (p.lse && threadIdx.x == 0)
-        p.lse[(int64_t(place.b) * p.heads + place.head) * p.queries + place.tile] =
+        p.lse[(int64_t(mine.b) * p.heads + mine.head) * p.queries + mine.tile] =
             all.sum == 0.0f ? -INFINITY : (all.maximum + log2f(all.sum)) * LN_2;
 }
 
 /* Leaves the block's part; the last of `parts` blocks to do so merges all and writes. */
 template <class T>
-__device__ inline void write_together(const Problem &p, const Splits &splits, const Place &place,
+__device__ inline void write_together(const Problem &p, const Splits &splits, const HeadTile &mine,
                                       const Seen &part, int parts) {
     __shared__ bool last;
     const int own = int(threadIdx.x), width = p.width, step = width + 2;
     float *const all = splits.partials + int64_t(blockIdx.x) * splits.most * step;
-    float *const mine = all + int64_t(blockIdx.y) * step;
-    if (own < width) mine[own] = part.y;
-    if (own == 0) mine[width] = part.maximum, mine[width + 1] = part.sum;
+    float *const to = all + int64_t(blockIdx.y) * step;
+    if (own < width) to[own] = part.y;
+    if (own == 0) to[width] = part.maximum, to[width + 1] = part.sum;
     __threadfence();
     __syncthreads();
     if (own == 0) {
@@ -149,7 +149,7 @@ __device__ inline void write_together(const Problem &p, const Splits &splits, co
     }
     __syncthreads();
     if (last && own < width)
-        write<T>(p, place, merge_all(FromL2(), all + width, all + width + 1, all + own, parts, step, step));
+        write<T>(p, mine, merge_all(FromL2(), all + width, all + width + 1, all + own, parts, step, step));
 }
 
 /* Floor: 2 * keys * kv_heads * D * sizeof(T) bytes. */
@@ -161,26 +161,26 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ float maxima[WARPS], sums[WARPS];
     __shared__ alignas(16) float ys[WARPS][LANES * COLUMNS];
 
-    const Place place = block_place(p.queries, p.heads);
+    const HeadTile mine = block_tile(p.queries, p.heads);
     const int lane = int(threadIdx.x) % LANES, group = int(threadIdx.x) / LANES;
-    const int column = lane * COLUMNS, count = p.width - column, kv_head = place.head / p.group;
+    const int column = lane * COLUMNS, count = p.width - column, kv_head = mine.head / p.group;
     wait_for_previous();
     let_next_start();
     const int past = fresh.past ? *fresh.past : p.keys - fresh.count, keys = past + fresh.count;
-    const int length = p.key_lengths ? max(0, min(p.key_lengths[place.b], keys)) : keys;
-    const int seen = p.causal ? max(0, min(length, place.tile + keys - p.queries + 1)) : length;
+    const int length = p.key_lengths ? max(0, min(p.key_lengths[mine.b], keys)) : keys;
+    const int seen = p.causal ? max(0, min(length, mine.tile + keys - p.queries + 1)) : length;
     /* This block's keys. How they are split depends on how many there are, and on nothing else. */
     const int share = max(SPLIT_KEYS, (seen + splits.most - 1) / splits.most);
     const int parts = max(1, (seen + share - 1) / share), part = int(blockIdx.y);
     if (part >= parts) return;
     const int begin = part * share, end = min(begin + share, seen);
-    const T *const k = head_rows<T>(p, p.k, place.b, kv_head) + column;
-    const T *const v = head_rows<T>(p, p.v, place.b, kv_head) + column;
-    const T *const new_k = head_rows<T>(p, fresh.k, place.b, kv_head) + column;
-    const T *const new_v = head_rows<T>(p, fresh.v, place.b, kv_head) + column;
+    const T *const k = head_rows<T>(p, p.k, mine.b, kv_head) + column;
+    const T *const v = head_rows<T>(p, p.v, mine.b, kv_head) + column;
+    const T *const new_k = head_rows<T>(p, fresh.k, mine.b, kv_head) + column;
+    const T *const new_v = head_rows<T>(p, fresh.v, mine.b, kv_head) + column;
 
     float q[COLUMNS];
-    load_columns<COLUMNS>(head_rows<T>(p, p.q, place.b, place.head) + place.tile * p.q.row + column, count,
+    load_columns<COLUMNS>(head_rows<T>(p, p.q, mine.b, mine.head) + mine.tile * p.q.row + column, count,
                           p.q.vector, q);
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) q[i] *= p.scale * LOG2_E;
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(THREADS)
         }
         add_keys(partial, s, v_rows);
     }
-    if (part == 0 && place.tile == 0 && place.head % p.group == 0) append<T>(p, fresh, place, past);
+    if (part == 0 && mine.tile == 0 && mine.head % p.group == 0) append<T>(p, fresh, mine, past);
 
     merge_warp<LANES>(partial);
     const int warp = int(threadIdx.x) / 32;
@@ -219,9 +219,9 @@ __global__ void __launch_bounds__(THREADS)
     const int own = min(int(threadIdx.x), p.width - 1);
     const Seen all = merge_all(FromShared(), maxima, sums, &ys[0][own], WARPS, 1, LANES * COLUMNS);
     if (parts > 1)
-        write_together<T>(p, splits, place, all, parts);
+        write_together<T>(p, splits, mine, all, parts);
     else if (int(threadIdx.x) < p.width)
-        write<T>(p, place, all);
+        write<T>(p, mine, all);
 }
 
 template <class T, int LANES>

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int TILE = 64, THREADS = 256, SCORES_PITCH = TILE + 4;
 
-/* Tiles of 64 rows in shared memory. The odd number of 16-byte vectors in a row spreads rows over the banks.
- */
+/* Tiles of 64 rows in shared memory. The odd number of 16-byte vectors in a row spreads rows over the
+ * banks. */
 template <int COLUMNS>
 constexpr int PITCH = COLUMNS + 4;
 
@@ -141,14 +141,14 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant_
     float *const probabilities = b + TILE * PITCH<COLUMNS>;
 
     const int tiles = (p.queries + TILE - 1) / TILE;
-    const Place place = block_place(tiles, p.heads);
-    const int first = (tiles - 1 - place.tile) * TILE, row = first + 4 * thread_y();
+    const HeadTile mine = block_tile(tiles, p.heads);
+    const int first = (tiles - 1 - mine.tile) * TILE, row = first + 4 * thread_y();
     const int column = int(blockIdx.y) * COLUMNS;
-    const int length = key_length(p, place.b), last = min(first + TILE, p.queries) - 1;
+    const int length = key_length(p, mine.b), last = min(first + TILE, p.queries) - 1;
     const int end = keys_seen(p, length, last);
-    const T *const q = head_rows<T>(p, p.q, place.b, place.head);
-    const T *const k = head_rows<T>(p, p.k, place.b, place.head / p.group);
-    const T *const v = head_rows<T>(p, p.v, place.b, place.head / p.group);
+    const T *const q = head_rows<T>(p, p.q, mine.b, mine.head);
+    const T *const k = head_rows<T>(p, p.k, mine.b, mine.head / p.group);
+    const T *const v = head_rows<T>(p, p.v, mine.b, mine.head / p.group);
     const float scale = p.scale * LOG2_E;
     const uint32_t draw = p.dropout.on() ? (uint32_t)*p.dropout.draw : 0;
 
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant_
                 const float x = exp2f(s[i][j] - base);
                 const int column = thread_x() + 16 * j;
                 float shown = x;
-                if (p.dropout.on()) shown *= kept(p, draw, place.b, place.head, row + i, key + column);
+                if (p.dropout.on()) shown *= kept(p, draw, mine.b, mine.head, row + i, key + column);
                 probabilities[(4 * thread_y() + i) * SCORES_PITCH + column] = shown;
                 step_sum += x;
             }
@@ -195,10 +195,10 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant_
     for (int i = 0; i < 4; i++) {
         factor[i] = sum[i] == 0.0f ? 0.0f : 1.0f / sum[i];
         if (p.lse && blockIdx.y == 0 && thread_x() == 0 && row + i < p.queries)
-            p.lse[(int64_t(place.b) * p.heads + place.head) * p.queries + row + i] =
+            p.lse[(int64_t(mine.b) * p.heads + mine.head) * p.queries + row + i] =
                 sum[i] == 0.0f ? -INFINITY : (maximum[i] + log2f(sum[i])) * LN_2;
     }
-    store_tile<T, COLUMNS>(y, factor, head_rows<T>(p, p.y, place.b, place.head), p.y.row, first, p.queries,
+    store_tile<T, COLUMNS>(y, factor, head_rows<T>(p, p.y, mine.b, mine.head), p.y.row, first, p.queries,
                            column, p.width);
 }
 
@@ -239,26 +239,26 @@ __global__ void __launch_bounds__(THREADS) keys_kernel(const __grid_constant__ P
     float *const p_tile = b + TILE * PITCH<COLUMNS>;
     float *const ds_tile = p_tile + TILE * SCORES_PITCH;
 
-    const Place place = block_place((p.keys + TILE - 1) / TILE, p.kv_heads);
-    const int key = place.tile * TILE, column = int(blockIdx.y) * COLUMNS;
-    const int length = key_length(p, place.b);
+    const HeadTile mine = block_tile((p.keys + TILE - 1) / TILE, p.kv_heads);
+    const int key = mine.tile * TILE, column = int(blockIdx.y) * COLUMNS;
+    const int length = key_length(p, mine.b);
     float dk[4][COLUMNS / 16] = {}, dv[4][COLUMNS / 16] = {};
 #pragma unroll 1
-    for (int head = place.head * p.group; head < (place.head + 1) * p.group && key < length; head++)
+    for (int head = mine.head * p.group; head < (mine.head + 1) * p.group && key < length; head++)
 #pragma unroll 1
         for (int query = first_query(p, key) / TILE * TILE; query < p.queries; query += TILE) {
-            gradient_tiles<T, COLUMNS>(p, a, b, p_tile, ds_tile, place.b, head, query, key, length);
-            load_tile<T, COLUMNS>(a, head_rows<T>(p, p.dy, place.b, head), p.dy, query, p.queries, column,
+            gradient_tiles<T, COLUMNS>(p, a, b, p_tile, ds_tile, mine.b, head, query, key, length);
+            load_tile<T, COLUMNS>(a, head_rows<T>(p, p.dy, mine.b, head), p.dy, query, p.queries, column,
                                   p.width);
             multiply<COLUMNS, true>(dv, p_tile, a);
-            load_tile<T, COLUMNS>(b, head_rows<T>(p, p.q, place.b, head), p.q, query, p.queries, column,
+            load_tile<T, COLUMNS>(b, head_rows<T>(p, p.q, mine.b, head), p.q, query, p.queries, column,
                                   p.width);
             multiply<COLUMNS, true>(dk, ds_tile, b);
         }
     const float dk_factor[4] = {p.scale, p.scale, p.scale, p.scale}, dv_factor[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-    store_tile<T, COLUMNS>(dk, dk_factor, head_rows<T>(p, p.dk, place.b, place.head), p.dk.row, key, p.keys,
+    store_tile<T, COLUMNS>(dk, dk_factor, head_rows<T>(p, p.dk, mine.b, mine.head), p.dk.row, key, p.keys,
                            column, p.width);
-    store_tile<T, COLUMNS>(dv, dv_factor, head_rows<T>(p, p.dv, place.b, place.head), p.dv.row, key, p.keys,
+    store_tile<T, COLUMNS>(dv, dv_factor, head_rows<T>(p, p.dv, mine.b, mine.head), p.dv.row, key, p.keys,
                            column, p.width);
 }
 
@@ -271,20 +271,20 @@ __global__ void __launch_bounds__(THREADS) queries_kernel(const __grid_constant_
     float *const ds_tile = b + TILE * PITCH<COLUMNS>;
 
     const int tiles = (p.queries + TILE - 1) / TILE;
-    const Place place = block_place(tiles, p.heads);
-    const int query = (tiles - 1 - place.tile) * TILE, column = int(blockIdx.y) * COLUMNS;
-    const int length = key_length(p, place.b), last = min(query + TILE, p.queries) - 1;
+    const HeadTile mine = block_tile(tiles, p.heads);
+    const int query = (tiles - 1 - mine.tile) * TILE, column = int(blockIdx.y) * COLUMNS;
+    const int length = key_length(p, mine.b), last = min(query + TILE, p.queries) - 1;
     const int end = keys_seen(p, length, last);
-    const T *const k = head_rows<T>(p, p.k, place.b, place.head / p.group);
+    const T *const k = head_rows<T>(p, p.k, mine.b, mine.head / p.group);
     float dq[4][COLUMNS / 16] = {};
 #pragma unroll 1
     for (int key = 0; key < end; key += TILE) {
-        gradient_tiles<T, COLUMNS>(p, a, b, nullptr, ds_tile, place.b, place.head, query, key, length);
+        gradient_tiles<T, COLUMNS>(p, a, b, nullptr, ds_tile, mine.b, mine.head, query, key, length);
         load_tile<T, COLUMNS>(b, k, p.k, key, length, column, p.width);
         multiply<COLUMNS, false>(dq, ds_tile, b);
     }
     const float factor[4] = {p.scale, p.scale, p.scale, p.scale};
-    store_tile<T, COLUMNS>(dq, factor, head_rows<T>(p, p.dq, place.b, place.head), p.dq.row, query, p.queries,
+    store_tile<T, COLUMNS>(dq, factor, head_rows<T>(p, p.dq, mine.b, mine.head), p.dq.row, query, p.queries,
                            column, p.width);
 }
 

@@ -87,11 +87,11 @@ __device__ inline void load_columns(const T *from, int count, bool vector, float
 
 /* Which tile of which head a block works on: tiles run fastest, so that the blocks of a head share its keys
  * and values in the L2 cache; under a causal mask the longest tile of a head comes first. */
-struct Place {
+struct HeadTile {
     int tile, head, b;
 };
 
-__device__ inline Place block_place(int tiles, int heads) {
+__device__ inline HeadTile block_tile(int tiles, int heads) {
     int rest = int(blockIdx.x) / tiles;
     return {int(blockIdx.x) % tiles, rest % heads, rest / heads};
 }

@@ -69,7 +69,7 @@ struct Schedule {
     }
 
     /* The block's `turn`-th tile; beyond the queries where the longest and the shortest are the same. */
-    __device__ Place get(const Problem &p, int turn) const {
+    __device__ HeadTile get(const Problem &p, int turn) const {
         const int at = unit(order == PAIRED ? turn / 2 : turn), heads = units / per_head;
         const int i = order == DEALT ? at / heads : at % per_head,
                   head = order == DEALT ? at % heads : at / per_head;
@@ -92,24 +92,24 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Schedul
     Ring<F::STAGES> ring;
     Ring<2> tiles;
     for (int turn = 0, turns = schedule.turns(); turn < turns; turn++) {
-        const Place place = schedule.get(p, turn);
-        const int first = place.tile * F::QUERIES, length = key_length(p, place.b);
-        const int kv_block = place.head / p.group * BLOCKS;
+        const HeadTile mine = schedule.get(p, turn);
+        const int first = mine.tile * F::QUERIES, length = key_length(p, mine.b);
+        const int kv_block = mine.head / p.group * BLOCKS;
         const int steps = steps_of<F::KEYS>(p, length, first, F::QUERIES);
         uint64_t *const here = &shared.queries_here[tiles.stage];
         wait(&shared.queries_free[tiles.stage], tiles.parity ^ 1);
-        shared.tiles[tiles.stage] = {first, place.head, place.b, length, steps};
+        shared.tiles[tiles.stage] = {first, mine.head, mine.b, length, steps};
         arrive_expecting(here, sizeof(shared.queries[0]));
-        load_tile_async(shared.queries[tiles.stage], maps.q, first, place.head * BLOCKS, place.b, here);
+        load_tile_async(shared.queries[tiles.stage], maps.q, first, mine.head * BLOCKS, mine.b, here);
         tiles.advance();
         for (int step = 0; step < steps; step++, ring.advance()) {
             const int s = ring.stage, row = step * F::KEYS;
             wait(&shared.keys_free[s], ring.parity ^ 1);
             arrive_expecting(&shared.keys_here[s], sizeof(shared.keys[s]));
-            load_tile_async(shared.keys[s], maps.k, row, kv_block, place.b, &shared.keys_here[s]);
+            load_tile_async(shared.keys[s], maps.k, row, kv_block, mine.b, &shared.keys_here[s]);
             wait(&shared.values_free[s], ring.parity ^ 1);
             arrive_expecting(&shared.values_here[s], sizeof(shared.values[s]));
-            load_tile_async(shared.values[s], maps.v, row, kv_block, place.b, &shared.values_here[s]);
+            load_tile_async(shared.values[s], maps.v, row, kv_block, mine.b, &shared.values_here[s]);
         }
     }
 }
@@ -225,7 +225,7 @@ __device__ inline void finish(const Problem &p, const Tile &tile, int row, const
     store_rows(o, head_rows<bf16>(p, p.y, tile.b, tile.head), p.y.row, row, p.queries);
 }
 
-/* What a consumer knows of its place in the block. */
+/* What a consumer knows of where it stands in the block. */
 template <class F>
 struct Consumer {
     typename F::Shared &shared;

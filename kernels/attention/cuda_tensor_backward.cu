@@ -84,7 +84,7 @@ struct FromDelta {
 
 /* What the mask makes of each probability of a tile of keys (rows) and queries (columns). */
 template <int M, int N>
-__device__ inline void masks_transposed(const Problem &p, float (&keep)[M][N][4], const Place &place,
+__device__ inline void masks_transposed(const Problem &p, float (&keep)[M][N][4], const HeadTile &mine,
                                         int head, int key, int query) {
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
     const uint32_t draw = (uint32_t)*p.dropout.draw;
@@ -95,7 +95,7 @@ __device__ inline void masks_transposed(const Problem &p, float (&keep)[M][N][4]
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 keep[m][n][i] =
-                    kept(p, draw, place.b, head, query + 8 * n + 2 * t + i % 2, key + 16 * m + i / 2 * 8 + g);
+                    kept(p, draw, mine.b, head, query + 8 * n + 2 * t + i % 2, key + 16 * m + i / 2 * 8 + g);
 }
 
 /* With dropout, P is dropped from for dv, and ds = P (keep dp - delta). */
@@ -103,13 +103,13 @@ template <int M, int N, int WIDTH>
 __device__ inline void add_dropped_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4],
                                            float (&dv)[M][WIDTH / 8][4], const bf16 *keys, const bf16 *values,
                                            const bf16 *q, const bf16 *dy, const float2 *statistics, int key,
-                                           int query, const Place &place, int head) {
+                                           int query, const HeadTile &mine, int head) {
     const Left<M, WIDTH, false> k(keys), v(values);
     float s[M][N][4], dp[M][N][4], keep[M][N][4];
     uint32_t left[M][N / 2][4];
     multiply_transposed(s, k, q, FromZero());
     probabilities_transposed(p, s, statistics, key, query);
-    masks_transposed(p, keep, place, head, key, query);
+    masks_transposed(p, keep, mine, head, key, query);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -167,21 +167,21 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
     bf16 *const dys = queries + 2 * STAGE;                    // two stages
     float2 *const statistics = reinterpret_cast<float2 *>(dys + 2 * STAGE);
 
-    const Place place = block_place((p.keys + Tile::KEYS - 1) / Tile::KEYS, p.kv_heads);
-    const int first = place.tile * Tile::KEYS, length = key_length(p, place.b);
+    const HeadTile mine = block_tile((p.keys + Tile::KEYS - 1) / Tile::KEYS, p.kv_heads);
+    const int first = mine.tile * Tile::KEYS, length = key_length(p, mine.b);
     const int own = 16 * M * (int(threadIdx.x) / 32); // this warp's rows of the tile
     // all tiles of queries of the group's first head, then of its second, and so on
     const int first_tile = first_query(p, first) / Tile::QUERIES;
     const int last_tile = (p.queries - 1) / Tile::QUERIES;
     const int steps = first < length ? max(0, last_tile - first_tile + 1) * p.group : 0;
-    int tile = first_tile, head = place.head * p.group;
+    int tile = first_tile, head = mine.head * p.group;
 
-    load_tile<Tile::KEYS, WIDTH>(keys, head_rows<bf16>(p, p.k, place.b, place.head), p.k.row, first, length,
+    load_tile<Tile::KEYS, WIDTH>(keys, head_rows<bf16>(p, p.k, mine.b, mine.head), p.k.row, first, length,
                                  p.width, p.k.vector);
-    load_tile<Tile::KEYS, WIDTH>(values, head_rows<bf16>(p, p.v, place.b, place.head), p.v.row, first, length,
+    load_tile<Tile::KEYS, WIDTH>(values, head_rows<bf16>(p, p.v, mine.b, mine.head), p.v.row, first, length,
                                  p.width, p.v.vector);
     if (steps > 0)
-        load_queries<WIDTH, Tile::QUERIES>(p, queries, dys, statistics, place.b, head, tile * Tile::QUERIES);
+        load_queries<WIDTH, Tile::QUERIES>(p, queries, dys, statistics, mine.b, head, tile * Tile::QUERIES);
     float dk[M][WIDTH / 8][4], dv[M][WIDTH / 8][4];
     clear(dk);
     clear(dv);
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
         if (tile++ == last_tile) tile = first_tile, head++;
         if (step + 1 < steps)
             load_queries<WIDTH, Tile::QUERIES>(p, queries + next * STAGE, dys + next * STAGE,
-                                               statistics + next * Tile::QUERIES, place.b, head,
+                                               statistics + next * Tile::QUERIES, mine.b, head,
                                                tile * Tile::QUERIES);
 #pragma unroll 1
         for (int part = 0; part < Tile::QUERIES; part += Tile::PART) {
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
             const float2 *rows = statistics + stage * Tile::QUERIES + part;
             if constexpr (DROP)
                 add_dropped_queries<M, Tile::PART / 8, WIDTH>(p, dk, dv, k, v, queries + at, dys + at, rows,
-                                                              first + own, query + part, place, of);
+                                                              first + own, query + part, mine, of);
             else
                 add_queries<M, Tile::PART / 8, WIDTH>(p, dk, dv, k, v, queries + at, dys + at, rows,
                                                       first + own, query + part);
@@ -225,9 +225,9 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
                 dk[m][n][i] = counts ? dk[m][n][i] * p.scale : 0.0f;
                 dv[m][n][i] = counts ? dv[m][n][i] : 0.0f;
             }
-    store_rows<M, WIDTH>(dk, keys + own * PITCH<WIDTH>, head_rows<bf16>(p, p.dk, place.b, place.head),
-                         p.dk.row, first + own, p.keys, p.width, p.dk.vector);
-    store_rows<M, WIDTH>(dv, values + own * PITCH<WIDTH>, head_rows<bf16>(p, p.dv, place.b, place.head),
+    store_rows<M, WIDTH>(dk, keys + own * PITCH<WIDTH>, head_rows<bf16>(p, p.dk, mine.b, mine.head), p.dk.row,
+                         first + own, p.keys, p.width, p.dk.vector);
+    store_rows<M, WIDTH>(dv, values + own * PITCH<WIDTH>, head_rows<bf16>(p, p.dv, mine.b, mine.head),
                          p.dv.row, first + own, p.keys, p.width, p.dv.vector);
 }
 
@@ -244,7 +244,7 @@ struct FromRowDelta {
 /* dp to keep * dp - delta, where it has come without delta. */
 template <int M, int N>
 __device__ inline void drop_gradients(const Problem &p, float (&dp)[M][N][4],
-                                      const float2 (&statistics)[M][2], const Place &place, int row,
+                                      const float2 (&statistics)[M][2], const HeadTile &mine, int row,
                                       int key) {
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
     const uint32_t draw = (uint32_t)*p.dropout.draw;
@@ -255,7 +255,7 @@ __device__ inline void drop_gradients(const Problem &p, float (&dp)[M][N][4],
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 const float2 keep =
-                    kept_two(p, draw, place.b, place.head, row + 16 * m + 8 * half + g, key + 8 * n + 2 * t);
+                    kept_two(p, draw, mine.b, mine.head, row + 16 * m + 8 * half + g, key + 8 * n + 2 * t);
                 dp[m][n][2 * half] = dp[m][n][2 * half] * keep.x - statistics[m][half].y;
                 dp[m][n][2 * half + 1] = dp[m][n][2 * half + 1] * keep.y - statistics[m][half].y;
             }
@@ -302,20 +302,20 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
     bf16 *const values = keys + 2 * STAGE;                 // two stages
 
     const int tiles = (p.queries + Tile::QUERIES - 1) / Tile::QUERIES;
-    const Place place = block_place(tiles, p.heads);
-    const int first = (tiles - 1 - place.tile) * Tile::QUERIES; // the longest first
+    const HeadTile mine = block_tile(tiles, p.heads);
+    const int first = (tiles - 1 - mine.tile) * Tile::QUERIES; // the longest first
     const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, row = first + 16 * M * warp;
-    const int length = key_length(p, place.b), last = p.queries - 1;
+    const int length = key_length(p, mine.b), last = p.queries - 1;
     const int steps =
         (keys_seen(p, length, min(first + Tile::QUERIES - 1, last)) + Tile::KEYS - 1) / Tile::KEYS;
     const int seen = keys_seen(p, length, min(row + 16 * M - 1, last)); // by the last row of this warp
     const int whole = keys_seen(p, length, row);                        // by its first row
-    const bf16 *const k = head_rows<bf16>(p, p.k, place.b, place.head / p.group);
-    const bf16 *const v = head_rows<bf16>(p, p.v, place.b, place.head / p.group);
+    const bf16 *const k = head_rows<bf16>(p, p.k, mine.b, mine.head / p.group);
+    const bf16 *const v = head_rows<bf16>(p, p.v, mine.b, mine.head / p.group);
 
-    load_tile<Tile::QUERIES, WIDTH>(queries, head_rows<bf16>(p, p.q, place.b, place.head), p.q.row, first,
+    load_tile<Tile::QUERIES, WIDTH>(queries, head_rows<bf16>(p, p.q, mine.b, mine.head), p.q.row, first,
                                     p.queries, p.width, p.q.vector);
-    load_tile<Tile::QUERIES, WIDTH>(dys, head_rows<bf16>(p, p.dy, place.b, place.head), p.dy.row, first,
+    load_tile<Tile::QUERIES, WIDTH>(dys, head_rows<bf16>(p, p.dy, mine.b, mine.head), p.dy.row, first,
                                     p.queries, p.width, p.dy.vector);
     load_tile<Tile::KEYS, WIDTH>(keys, k, p.k.row, 0, length, p.width, p.k.vector);
     load_tile<Tile::KEYS, WIDTH>(values, v, p.v.row, 0, length, p.width, p.v.vector);
@@ -328,7 +328,7 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
             const int i = row + 16 * m + 8 * half + lane / 4;
             statistics[m][half] = make_float2(0.0f, 0.0f);
             if (i < p.queries)
-                statistics[m][half] = p.statistics[(int64_t(place.b) * p.heads + place.head) * p.queries + i];
+                statistics[m][half] = p.statistics[(int64_t(mine.b) * p.heads + mine.head) * p.queries + i];
         }
     copy_async_wait();
     __syncthreads();
@@ -356,7 +356,7 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
             multiply_transposed(s, q, keys + stage + part * PITCH<WIDTH>, FromZero());
             if constexpr (DROP) {
                 multiply_transposed(dp, dy, values + stage + part * PITCH<WIDTH>, FromZero());
-                drop_gradients<M, N>(p, dp, statistics, place, row, key);
+                drop_gradients<M, N>(p, dp, statistics, mine, row, key);
             } else {
                 multiply_transposed(dp, dy, values + stage + part * PITCH<WIDTH>,
                                     FromRowDelta<M>{statistics});
@@ -373,7 +373,7 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
         for (int n = 0; n < WIDTH / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) dq[m][n][i] *= p.scale;
-    store_rows<M, WIDTH>(dq, own, head_rows<bf16>(p, p.dq, place.b, place.head), p.dq.row, row, p.queries,
+    store_rows<M, WIDTH>(dq, own, head_rows<bf16>(p, p.dq, mine.b, mine.head), p.dq.row, row, p.queries,
                          p.width, p.dq.vector);
 }
 

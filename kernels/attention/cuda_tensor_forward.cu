@@ -75,8 +75,8 @@ __device__ inline void softmax_step(Softmax<M> &state, float (&s)[M][KEYS / 8][4
 
 /* Exponentials, once they are summed, to what the mask keeps of them. */
 template <int M>
-__device__ inline void drop_scores(float (&s)[M][KEYS / 8][4], const Problem &p, const Place &place, int row,
-                                   int key) {
+__device__ inline void drop_scores(float (&s)[M][KEYS / 8][4], const Problem &p, const HeadTile &mine,
+                                   int row, int key) {
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
     const uint32_t draw = (uint32_t)*p.dropout.draw;
 #pragma unroll
@@ -86,7 +86,7 @@ __device__ inline void drop_scores(float (&s)[M][KEYS / 8][4], const Problem &p,
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++) {
                 const float2 keep =
-                    kept_two(p, draw, place.b, place.head, row + 16 * m + 8 * half + g, key + 8 * n + 2 * t);
+                    kept_two(p, draw, mine.b, mine.head, row + 16 * m + 8 * half + g, key + 8 * n + 2 * t);
                 s[m][n][2 * half] *= keep.x;
                 s[m][n][2 * half + 1] *= keep.y;
             }
@@ -126,19 +126,19 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
     bf16 *const values = keys + 2 * TILE;                          // 2 of (64, D)
 
     const int tiles = (p.queries + QUERIES - 1) / QUERIES;
-    const Place place = block_place(tiles, p.heads);
-    const int first = (tiles - 1 - place.tile) * QUERIES; // the longest first
+    const HeadTile mine = block_tile(tiles, p.heads);
+    const int first = (tiles - 1 - mine.tile) * QUERIES; // the longest first
     const int warp = int(threadIdx.x) / 32, row = first + 16 * M * warp;
-    const int length = key_length(p, place.b), last = p.queries - 1;
+    const int length = key_length(p, mine.b), last = p.queries - 1;
     const int steps = (keys_seen(p, length, min(first + QUERIES - 1, last)) + KEYS - 1) / KEYS;
     const int seen = keys_seen(p, length, min(row + 16 * M - 1, last)); // by the last row of this warp
     const int unmasked = keys_seen(p, length, row) / KEYS;              // tiles that all its rows see whole
-    const bf16 *const k = head_rows<bf16>(p, p.k, place.b, place.head / p.group);
-    const bf16 *const v = head_rows<bf16>(p, p.v, place.b, place.head / p.group);
+    const bf16 *const k = head_rows<bf16>(p, p.k, mine.b, mine.head / p.group);
+    const bf16 *const v = head_rows<bf16>(p, p.v, mine.b, mine.head / p.group);
     const float scale = p.scale * LOG2_E;
 
-    load_tile<QUERIES, WIDTH>(queries, head_rows<bf16>(p, p.q, place.b, place.head), p.q.row, first,
-                              p.queries, p.width, p.q.vector);
+    load_tile<QUERIES, WIDTH>(queries, head_rows<bf16>(p, p.q, mine.b, mine.head), p.q.row, first, p.queries,
+                              p.width, p.q.vector);
     load_tile<KEYS, WIDTH>(keys, k, p.k.row, 0, length, p.width, p.k.vector);
     load_tile<KEYS, WIDTH>(values, v, p.v.row, 0, length, p.width, p.v.vector);
 
@@ -165,17 +165,17 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
         multiply_transposed(s, q, keys + step % 2 * TILE, FromZero());
         if (step >= unmasked) mask(s, p, length, row, step * KEYS);
         softmax_step<WIDTH>(state, s, o, scale);
-        if constexpr (DROP) drop_scores(s, p, place, row, step * KEYS);
+        if constexpr (DROP) drop_scores(s, p, mine, row, step * KEYS);
         pack_left<M, KEYS / 8>(probabilities, s);
         multiply_rows<M, KEYS / 16, WIDTH>(o, probabilities, values + step % 2 * TILE);
     }
 
     copy_async_wait();
     __syncthreads(); // with no step at all, the queries are still on their way to where the output is staged
-    float *const lse = p.lse ? p.lse + (int64_t(place.b) * p.heads + place.head) * p.queries : nullptr;
+    float *const lse = p.lse ? p.lse + (int64_t(mine.b) * p.heads + mine.head) * p.queries : nullptr;
     finish<WIDTH>(p, state, o, lse, row, scale);
-    store_rows<M, WIDTH>(o, own, head_rows<bf16>(p, p.y, place.b, place.head), p.y.row, row, p.queries,
-                         p.width, p.y.vector);
+    store_rows<M, WIDTH>(o, own, head_rows<bf16>(p, p.y, mine.b, mine.head), p.y.row, row, p.queries, p.width,
+                         p.y.vector);
 }
 
 template <int WIDTH, int M>

@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
         fetch_norm<T, AFTER>(a.stream, stream);
 
         const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-        if (a.stream.id) wait_for_previous(); // which may have drawn the token and counted the place
+        if (a.stream.id) wait_for_previous(); // which may have drawn the token and counted the position
         const int past = keys_of<T, ACROSS>(a);
         const bool all =
             ACROSS && past <= AT_ONCE; // a meeting takes longer than to look at them in each block

@@ -88,6 +88,7 @@ Status launch(Ctx *ctx, const Feed<T> &f, Activation activation) {
     DISPATCH_ACTIVATION(
         activation, A,
         return LAUNCH_CLUSTERS(ctx, CLUSTER, (feed_kernel<T, A, AFTER>), blocks, THREADS, bytes, f));
+    return fail(ERROR_INTERNAL, "decode: an unknown activation");
 }
 
 } // namespace

@@ -1,7 +1,6 @@
 #include "kernels/decode/cuda_token.cuh"
 
-/* The stack as launches of the kernels of cuda_token.cuh; where they do not fit, the composition of fused
- * forms. */
+/* The decoder as launches of the kernels of cuda_token.cuh. */
 namespace decode {
 namespace {
 
@@ -9,14 +8,12 @@ constexpr float LOG2_E = 1.4426950408889634f;
 
 struct Sizes {
     int64_t C, D, hidden, units; // units: UNITS<T>
-    size_t size;                 // of an element
 };
 
 Sizes sizes_of(const Decode *d) {
     const DecodeLayer *l = &d->layers[0];
     return {tensor_width(d->token), tensor_width(l->projection.weight) / d->heads,
-            tensor_rows(l->expand.weight), d->token.dtype == BF16 ? UNITS<bf16> : UNITS<float>,
-            dtype_size(d->token.dtype)};
+            tensor_rows(l->expand.weight), d->token.dtype == BF16 ? UNITS<bf16> : UNITS<float>};
 }
 
 int64_t rows_of_memory(const Decode *d) {
@@ -42,13 +39,7 @@ bool aligned(const Decode *d) {
 
 bool fits(const Ctx *ctx, const Decode *d) {
     const Sizes s = sizes_of(d);
-    const size_t own = 12288,
-                 room = cuda_device(ctx)->shared_bytes; // own: what kernels declare at a fixed size
-    const bool heads = s.D == 32 || s.D == 64 || s.D == 128;
-    return cuda_device(ctx)->capability == 90 && heads && s.C % (CLUSTER * 8) == 0 && s.C <= 1 << 16 &&
-           s.hidden % (CLUSTER * s.units) == 0 &&
-           attend_bytes(int(s.C), int(s.D), s.size, false) + own <= room &&
-           feed_bytes(int(s.C), s.size, int(s.units)) + own <= room && aligned(d) &&
+    return decode_cuda_serves(ctx, s.C, s.D, s.hidden) && aligned(d) &&
            tensor_rows(d->head) <= INT32_MAX / 2 && rows_of_memory(d) <= INT32_MAX / 2;
 }
 
@@ -181,10 +172,24 @@ Status forward(Ctx *ctx, const Decode *d) {
 } // namespace
 } // namespace decode
 
+bool decode_cuda_serves(const Ctx *ctx, int64_t width, int64_t head_size, int64_t hidden) {
+    const bool narrow = ctx->dtype == BF16;
+    const int units = narrow ? decode::UNITS<bf16> : decode::UNITS<float>;
+    const size_t own = 12288; // what kernels declare at a fixed size
+    const size_t size = dtype_size(ctx->dtype), room = cuda_device(ctx)->shared_bytes;
+    if (cuda_device(ctx)->capability != 90 || (head_size != 32 && head_size != 64 && head_size != 128))
+        return false;
+    return width % (decode::CLUSTER * 8) == 0 && width <= 1 << 16 &&
+           hidden % (decode::CLUSTER * units) == 0 &&
+           decode::attend_bytes(int(width), int(head_size), size, false) + own <= room &&
+           decode::feed_bytes(int(width), size, units) + own <= room;
+}
+
 template <class T>
 static Status decode_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const Decode *d = static_cast<const Decode *>(contract);
-    if (!decode::fits(ctx, d)) return decode_compose(ctx, d, FORM_FUSED);
+    if (!decode::fits(ctx, d))
+        return fail(ERROR_INTERNAL, "decode: no kernel serves these sizes or addresses; see decode_serves()");
     return decode::forward<T>(ctx, d);
 }
 SLOT(DECODE, FORWARD, CUDA, FUSED, F32, decode_forward_cuda_fused<float>);

@@ -9,8 +9,8 @@
  * With the norm after a branch (AFTER) a kernel makes the norm of the branch before it, which comes to the
  * same: only what is kept as the stream for the next kernel differs, the normed row instead of the sum.
  *
- * A block reads the caches' rows and the place before it waits, too: they were written by kernels that were
- * over when the one before started, since kernels let the next one start only after their own wait. */
+ * A block reads the caches' rows and the position before it waits, too: they were written by kernels that
+ * were over when the one before started, since kernels let the next one start only after their own wait. */
 #ifndef KERNELS_DECODE_CUDA_TOKEN_CUH
 #define KERNELS_DECODE_CUDA_TOKEN_CUH
 

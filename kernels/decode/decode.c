@@ -4,47 +4,49 @@
 
 static const char *const OPERATION_NAME = "decode";
 
-static Status check_norm(const Ctx *ctx, const char *name, const DecodeAffine *a, int64_t width) {
-    TRY(check_dense(OPERATION_NAME, name, a->weight, ctx->dtype, 1, width));
-    return check_dense(OPERATION_NAME, name, a->bias, ctx->dtype, 1, width);
+static Status check_norm(Dtype type, const char *name, const DecodeAffine *a, int64_t width) {
+    TRY(check_dense(OPERATION_NAME, name, a->weight, type, 1, width));
+    return check_dense(OPERATION_NAME, name, a->bias, type, 1, width);
 }
 
-static Status check_linear(const Ctx *ctx, const char *name, const DecodeAffine *a, int64_t out, int64_t in) {
-    TRY(check_dense(OPERATION_NAME, name, a->weight, ctx->dtype, out, in));
-    return check_dense(OPERATION_NAME, name, a->bias, ctx->dtype, 1, out);
+static Status check_linear(Dtype type, const char *name, const DecodeAffine *a, int64_t out, int64_t in) {
+    TRY(check_dense(OPERATION_NAME, name, a->weight, type, out, in));
+    return check_dense(OPERATION_NAME, name, a->bias, type, 1, out);
 }
 
-static Status check_cross(const Ctx *ctx, const Decode *d, const DecodeLayer *l) {
+static Status check_cross(const Decode *d, const DecodeLayer *l) {
     const DecodeLayer *first = &d->layers[0];
     bool all = tensor_empty(l->memory) == tensor_empty(first->memory);
     TRY(check_that(OPERATION_NAME, all, "all layers have a memory, or none"));
     if (tensor_empty(l->memory)) return OK;
+    Dtype type = d->token.dtype;
     int64_t C = tensor_width(d->token), queries = tensor_width(first->projection.weight);
     int64_t kv = queries / d->heads * d->kv_heads;
-    TRY(check_norm(ctx, "cross_norm", &l->cross_norm, C));
-    TRY(check_linear(ctx, "query", &l->query, queries, C));
-    TRY(check_linear(ctx, "cross_projection", &l->cross_projection, C, queries));
-    return check_dense(OPERATION_NAME, "memory", l->memory, ctx->dtype, tensor_rows(first->memory), 2 * kv);
+    TRY(check_norm(type, "cross_norm", &l->cross_norm, C));
+    TRY(check_linear(type, "query", &l->query, queries, C));
+    TRY(check_linear(type, "cross_projection", &l->cross_projection, C, queries));
+    return check_dense(OPERATION_NAME, "memory", l->memory, type, tensor_rows(first->memory), 2 * kv);
 }
 
-static Status check_layer(const Ctx *ctx, const Decode *d, const DecodeLayer *l) {
+static Status check_layer(const Decode *d, const DecodeLayer *l) {
     const DecodeLayer *first = &d->layers[0];
+    Dtype type = d->token.dtype;
     int64_t C = tensor_width(d->token), queries = tensor_width(first->projection.weight);
     int64_t hidden = tensor_rows(first->expand.weight), capacity = tensor_rows(first->cache_k);
     int64_t kv = queries / d->heads * d->kv_heads;
-    TRY(check_norm(ctx, "norm1", &l->norm1, C));
-    TRY(check_linear(ctx, "qkv", &l->qkv, queries + 2 * kv, C));
-    TRY(check_linear(ctx, "projection", &l->projection, C, queries));
-    TRY(check_norm(ctx, "norm2", &l->norm2, C));
-    TRY(check_linear(ctx, "expand", &l->expand, hidden, C));
-    TRY(check_linear(ctx, "contract", &l->contract, C, hidden));
-    TRY(check_dense(OPERATION_NAME, "cache_k", l->cache_k, ctx->dtype, capacity, kv));
-    TRY(check_dense(OPERATION_NAME, "cache_v", l->cache_v, ctx->dtype, capacity, kv));
-    return check_cross(ctx, d, l);
+    TRY(check_norm(type, "norm1", &l->norm1, C));
+    TRY(check_linear(type, "qkv", &l->qkv, queries + 2 * kv, C));
+    TRY(check_linear(type, "projection", &l->projection, C, queries));
+    TRY(check_norm(type, "norm2", &l->norm2, C));
+    TRY(check_linear(type, "expand", &l->expand, hidden, C));
+    TRY(check_linear(type, "contract", &l->contract, C, hidden));
+    TRY(check_dense(OPERATION_NAME, "cache_k", l->cache_k, type, capacity, kv));
+    TRY(check_dense(OPERATION_NAME, "cache_v", l->cache_v, type, capacity, kv));
+    return check_cross(d, l);
 }
 
 /* The first layer's sizes are everybody's. */
-static Status check_layers(const Ctx *ctx, const Decode *d) {
+static Status check_layers(const Decode *d) {
     TRY(check_that(OPERATION_NAME, d->layer_count > 0, "there is a layer"));
     const DecodeLayer *first = &d->layers[0];
     TRY(check_present(OPERATION_NAME, "projection", first->projection.weight));
@@ -54,7 +56,7 @@ static Status check_layers(const Ctx *ctx, const Decode *d) {
                    "the projection's width is a multiple of heads"));
     TRY(check_that(OPERATION_NAME, d->past >= 0 && d->past < tensor_rows(first->cache_k),
                    "past is less than the cache's capacity"));
-    for (int64_t i = 0; i < d->layer_count; i++) TRY(check_layer(ctx, d, &d->layers[i]));
+    for (int64_t i = 0; i < d->layer_count; i++) TRY(check_layer(d, &d->layers[i]));
     return OK;
 }
 
@@ -63,23 +65,24 @@ static Status check(const Ctx *ctx, const Decode *d) {
     TRY(check_present(OPERATION_NAME, "token", d->token));
     TRY(check_present(OPERATION_NAME, "position", d->position));
     TRY(check_present(OPERATION_NAME, "head", d->head));
+    Dtype type = d->token.dtype;
     int64_t C = tensor_width(d->token), positions = tensor_rows(d->position), vocab = tensor_rows(d->head);
     TRY(check_dense(OPERATION_NAME, "token_id", d->token_id, I32, 1, 1));
-    TRY(check_dense(OPERATION_NAME, "token", d->token, ctx->dtype, tensor_rows(d->token), C));
-    TRY(check_dense(OPERATION_NAME, "position", d->position, ctx->dtype, positions, C));
+    TRY(check_dense(OPERATION_NAME, "token", d->token, type, tensor_rows(d->token), C));
+    TRY(check_dense(OPERATION_NAME, "position", d->position, type, positions, C));
     TRY(check_that(OPERATION_NAME, d->past < positions, "past is less than the number of positions"));
     TRY(check_that(OPERATION_NAME, d->heads > 0 && d->kv_heads > 0 && d->heads % d->kv_heads == 0,
                    "heads is a multiple of kv_heads"));
     TRY(check_that(OPERATION_NAME, d->activation >= 0 && d->activation < ACTIVATION_COUNT,
                    "the activation is a known one"));
-    TRY(check_layers(ctx, d));
-    if (!d->norm_after) TRY(check_norm(ctx, "final norm", &d->final_norm, C));
-    TRY(check_dense(OPERATION_NAME, "head", d->head, ctx->dtype, vocab, C));
+    TRY(check_layers(d));
+    if (!d->norm_after) TRY(check_norm(type, "final norm", &d->final_norm, C));
+    TRY(check_dense(OPERATION_NAME, "head", d->head, type, vocab, C));
     if (!tensor_empty(d->past_on_device))
         TRY(check_dense(OPERATION_NAME, "past_on_device", d->past_on_device, I32, 1, 1));
     if (!tensor_empty(d->memory_length))
         TRY(check_dense(OPERATION_NAME, "memory_length", d->memory_length, I32, 1, 1));
-    return check_dense(OPERATION_NAME, "logits", d->logits, wide_dtype(ctx), 1, vocab);
+    return check_dense(OPERATION_NAME, "logits", d->logits, dtype_wide(type), 1, vocab);
 }
 
 typedef struct {
@@ -98,8 +101,8 @@ static void count_attention(const Decode *d, const DecodeLayer *l, double rows, 
 }
 
 /* Every weight is read once, and of the caches the rows that are there. */
-static Work work_of(const Ctx *ctx, const Decode *d) {
-    double C = (double)tensor_width(d->token), size = (double)dtype_size(ctx->dtype);
+static Work work_of(const Decode *d) {
+    double C = (double)tensor_width(d->token), size = (double)dtype_size(d->token.dtype);
     Count count = {.weights = (double)tensor_count(d->head), .other = 3 * C};
     for (int64_t i = 0; i < d->layer_count; i++) {
         const DecodeLayer *l = &d->layers[i];
@@ -128,7 +131,12 @@ Status decode_forward(Ctx *ctx, const Decode *d) {
                  .pass = PASS_FORWARD,
                  .dtype = d->token.dtype,
                  .contract = d,
-                 .work = work_of(ctx, d),
+                 .work = work_of(d),
                  .outputs = {{"logits", d->logits}}};
     return op_run(ctx, &call);
+}
+
+bool decode_serves(const Ctx *ctx, int64_t width, int64_t head_size, int64_t hidden) {
+    return op_form(ctx, OP_DECODE, ctx->dtype) == FORM_FUSED && decode_cuda_serves &&
+           decode_cuda_serves(ctx, width, head_size, hidden);
 }

@@ -1,17 +1,28 @@
-/* decode: one token through a whole decoder, from its id to the logits of the token behind it, as generation
- * with a cache needs it: r = token_scale * token[id] + position[past]; then in each layer the branches
- *     attention(u) = projection(attention(qkv(u)))
- *     cross(u)     = cross_projection(attention(query(u), memory))         where there is a memory
- *     feed(u)      = contract(activation(expand(u)))
- * with the norm before each (Radford et al. 2019, section 2.3), and a last one before the head,
- *     r += branch(norm(r));   logits = head norm(r)
- * or after it (Vaswani et al. 2017, section 3.1):
- *     r = norm(r + branch(r));   logits = head r
- * The first attention (attention.h) appends the new row to row `past` of the layer's cache and looks at rows
- * [0, past]; the second looks at the encoder's keys and values, which are there. Naive is the composition of
- * embed, norm, linear and attention. The fused CUDA form is bound by reading the weights once, so it is a
- * kernel for each branch and one for the head: see cuda_token.cuh. The caller has checked that the id lies in
- * [0, V) and that past is less than the capacity. Inference only. */
+/* decode: one token through a whole decoder, from its id to the logits of the next token. It stands for the
+ * operations that transformer_forward would run one after another, and computes what they do.
+ *
+ *     r = token_scale * token[id] + position[past]
+ *
+ * then in each layer the branches
+ *
+ *     self(u)  = projection(attention(qkv(u)))
+ *     cross(u) = cross_projection(attention(query(u), memory))    where there is a memory
+ *     feed(u)  = contract(activation(expand(u)))
+ *
+ * each with a norm before it (Radford et al. 2019, section 2.3), and a final norm before the head
+ *
+ *     r += branch(norm(r))
+ *     logits = head final_norm(r)
+ *
+ * or each with a norm after it (Vaswani et al. 2017, section 3.1)
+ *
+ *     r = norm(r + branch(r))
+ *     logits = head r
+ *
+ * Self-attention appends the token's key and value to row `past` of the layer's cache and attends to rows
+ * [0, past]. Cross attention attends to the memory, keys and values made from the encoder's output.
+ * Inference only. There is a fused CUDA form and no other: a token is bound by reading the weights once, and
+ * its kernels do little else (cuda_token.cuh). The caller has checked that the id lies in [0, V). */
 #ifndef KERNELS_DECODE_H
 #define KERNELS_DECODE_H
 
@@ -21,43 +32,56 @@
 extern "C" {
 #endif
 
-/* Of a norm: (C), (C); of a linear layer: (O, I), (O). */
+/* The parameters of a norm, (C) and (C), or of a linear layer, (O, I) and (O). */
 typedef struct {
     Tensor weight, bias;
 } DecodeAffine;
 
 typedef struct {
-    DecodeAffine norm1, qkv, projection, norm2, expand, contract;
-    Tensor cache_k, cache_v; // (capacity, kv_heads*D)
+    DecodeAffine norm1;      // (C)
+    DecodeAffine qkv;        // ((heads + 2*kv_heads)*D, C)
+    DecodeAffine projection; // (C, heads*D)
+    DecodeAffine norm2;      // (C)
+    DecodeAffine expand;     // (hidden, C)
+    DecodeAffine contract;   // (C, hidden)
+    Tensor cache_k, cache_v; // (capacity, kv_heads*D); row `past` is written
 
     /* Of cross attention; empty without. */
-    DecodeAffine cross_norm, query, cross_projection;
-    Tensor memory; // (S, 2*kv_heads*D): in each row a key, then a value
+    DecodeAffine cross_norm;       // (C)
+    DecodeAffine query;            // (heads*D, C)
+    DecodeAffine cross_projection; // (C, heads*D)
+    Tensor memory;                 // (S, 2*kv_heads*D): in each row a key, then a value
 } DecodeLayer;
 
 typedef struct {
     Tensor token_id;           // (1) i32, device memory
-    Tensor token, position;    // (V, C), (P, C)
+    Tensor token;              // (V, C)
+    Tensor position;           // (P, C)
     const DecodeLayer *layers; // (layer_count), all of the same sizes
     int64_t layer_count;
-    DecodeAffine final_norm; // empty with norm_after
+    DecodeAffine final_norm; // (C); empty with norm_after
     Tensor head;             // (Vp, C)
-    Tensor logits;           // (1, Vp) fp32
+    Tensor logits;           // (1, Vp) fp32, written
     int64_t heads, kv_heads;
     double token_scale; // of the token's row
-    double scale;       // of attention's scores
+    double scale;       // of attention's scores: 1/sqrt(D)
     double eps;         // of the norms
     bool norm_after;
     Activation activation;
-    int64_t past;          // rows in the cache
-    Tensor past_on_device; // (1) i32, or empty: the fused CUDA form reads past here instead
+    int64_t past;          // rows in the cache, less than its capacity and than P
+    Tensor past_on_device; // (1) i32, or empty: the number that counts instead of `past`, so that captured
+                           // work can go on
     Tensor memory_length;  // (1) i32, device memory: rows of each memory that count; empty: all
 } Decode;
 
 CHECKED Status decode_forward(Ctx *ctx, const Decode *decode);
 
-/* The composition, of the naive or of the fused forms of its parts. */
-CHECKED Status decode_compose(Ctx *ctx, const Decode *decode, Form form);
+/* Whether decode_forward runs, that is fused, and has kernels for a decoder of these sizes on this device. */
+bool decode_serves(const Ctx *ctx, int64_t width, int64_t head_size, int64_t hidden);
+
+/* The same, of the CUDA kernels alone; NULL in a build without CUDA. */
+__attribute__((weak)) bool decode_cuda_serves(const Ctx *ctx, int64_t width, int64_t head_size,
+                                              int64_t hidden);
 
 #ifdef __cplusplus
 }

@@ -51,10 +51,10 @@ __device__ inline void drop(const DropoutMask &m, uint32_t draw, int64_t row, in
 #pragma unroll
         for (int e = 0; e < N; e++) {
             const uint4 words = dropout_words(m, draw, row, (column + e) / 4);
-            const int64_t place = (column + e) % 4;
-            const uint32_t word = place == 0   ? words.x
-                                  : place == 1 ? words.y
-                                  : place == 2 ? words.z
+            const int64_t which = (column + e) % 4;
+            const uint32_t word = which == 0   ? words.x
+                                  : which == 1 ? words.y
+                                  : which == 2 ? words.z
                                                : words.w;
             x[e] = word >= m.least ? x[e] * m.factor : 0.f;
         }

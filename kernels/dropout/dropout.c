@@ -7,17 +7,17 @@ Status dropout_check(const char *operation, const Dropout *d) {
     return dropout_on(d) ? check_dense(operation, "draw", d->draw, I32, 1, 1) : OK;
 }
 
-static Status check_forward(const Ctx *ctx, const DropoutForward *d) {
+static Status check_forward(const DropoutForward *d) {
     TRY(check_present("dropout", "x", d->x));
     int64_t rows = tensor_rows(d->x), width = tensor_width(d->x);
-    TRY(check_dense("dropout", "x", d->x, ctx->dtype, rows, width));
-    TRY(check_dense("dropout", "y", d->y, ctx->dtype, rows, width));
+    TRY(check_dense("dropout", "x", d->x, d->x.dtype, rows, width));
+    TRY(check_dense("dropout", "y", d->y, d->x.dtype, rows, width));
     TRY(check_that("dropout", dropout_on(&d->dropout), "something is dropped"));
     return dropout_check("dropout", &d->dropout);
 }
 
 Status dropout_forward(Ctx *ctx, const DropoutForward *d) {
-    TRY(check_forward(ctx, d));
+    TRY(check_forward(d));
     if (tensor_count(d->x) == 0) return OK;
     Call call = {.operation = OP_DROPOUT,
                  .pass = PASS_FORWARD,
@@ -30,10 +30,10 @@ Status dropout_forward(Ctx *ctx, const DropoutForward *d) {
 
 Status dropout_backward(Ctx *ctx, const DropoutBackward *d) {
     const DropoutForward *f = d->forward;
-    TRY(check_forward(ctx, f));
+    TRY(check_forward(f));
     int64_t rows = tensor_rows(f->x), width = tensor_width(f->x);
-    TRY(check_dense("dropout", "dy", d->dy, ctx->dtype, rows, width));
-    TRY(check_dense("dropout", "dx", d->dx, ctx->dtype, rows, width));
+    TRY(check_dense("dropout", "dy", d->dy, f->x.dtype, rows, width));
+    TRY(check_dense("dropout", "dx", d->dx, f->x.dtype, rows, width));
     if (tensor_count(f->x) == 0) return OK;
     Call call = {.operation = OP_DROPOUT,
                  .pass = PASS_BACKWARD,

@@ -1,5 +1,7 @@
-/* dropout: y = x * keep / (1 - rate), where keep is 0 with the probability `rate`, else 1 (Srivastava et al.
- * 2014, in the form that leaves inference alone). Backward: dx = dy * keep / (1 - rate).
+/* dropout: elements put to zero at random. Srivastava et al. 2014, in the form that leaves inference alone.
+ *
+ *     y  = x * keep / (1 - rate)        keep is 0 with the probability `rate`, else 1
+ *     dx = dy * keep / (1 - rate)
  *
  * What is kept is a pure function of (seed, draw, instance, row, column): Philox4x32-10 (base/random.h) under
  * the key `seed`, with the counter (column / 4, row, instance, draw), gives the words of four neighbouring
@@ -22,15 +24,17 @@ typedef struct {
     Tensor draw;       // (1) i32, device memory: tells passes apart, so that captured work can go on
 } Dropout;
 
-/* (rows, C), dense; y may be x, dx may be dy. */
+/* All have one dtype. */
 typedef struct {
-    Tensor x, y;
+    Tensor x;        // (..., C)
+    Tensor y;        // (..., C); may be x
     Dropout dropout; // its rate is above 0
 } DropoutForward;
 
 typedef struct {
     const DropoutForward *forward;
-    Tensor dy, dx;
+    Tensor dy; // (..., C)
+    Tensor dx; // (..., C); written; may be dy
 } DropoutBackward;
 
 CHECKED Status dropout_forward(Ctx *ctx, const DropoutForward *d);

@@ -5,17 +5,17 @@
 static Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const EmbedForward *e = contract;
     int64_t rows = tensor_count(e->tokens), columns = tensor_width(e->tokens), width = tensor_width(e->y);
-    bool placed = !tensor_empty(e->position), segmented = !tensor_empty(e->segment);
+    bool positioned = !tensor_empty(e->position), segmented = !tensor_empty(e->segment);
     const int32_t *tokens = e->tokens.data, *segments = tensor_empty(e->segments) ? NULL : e->segments.data;
     float scale = (float)e->scale;
     PRIMITIVE (ctx, "gather and add") {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t n = 0; n < rows; n++) {
             const float *token = float_row(e->token, tokens[n]);
-            const float *position = placed ? float_row(e->position, e->past + n % columns) : token;
+            const float *position = positioned ? float_row(e->position, e->past + n % columns) : token;
             const float *segment = segmented ? float_row(e->segment, segments ? segments[n] : 0) : token;
-            float *y = float_row(e->y, n), with_position = placed, with_segment = segmented;
-            if (!placed && !segmented && scale == 1) {
+            float *y = float_row(e->y, n), with_position = positioned, with_segment = segmented;
+            if (!positioned && !segmented && scale == 1) {
                 memcpy(y, token, (size_t)width * sizeof *y);
                 continue;
             }

@@ -41,13 +41,13 @@ __global__ void __launch_bounds__(ROWS *WARP)
     const int64_t past = t.past_on_device ? *t.past_on_device : t.past;
     const int64_t row = (int64_t)blockIdx.x * ROWS + threadIdx.y;
     if (row >= rows) return;
-    const T *from = t.token + t.tokens[row] * width, *place = t.position + (past + row % columns) * width;
+    const T *from = t.token + t.tokens[row] * width, *position = t.position + (past + row % columns) * width;
     const T *kind = t.segment + (t.segments ? t.segments[row] : 0) * width;
 #pragma unroll 4
     for (int64_t c = threadIdx.x * N; c < width; c += WARP * N) {
         float sum[N] = {};
         add_to<T, N>(sum, load_words_of<T, N>(from + c), t.scale);
-        if (t.position) add_to<T, N>(sum, load_words_of<T, N>(place + c));
+        if (t.position) add_to<T, N>(sum, load_words_of<T, N>(position + c));
         if (t.segment) add_to<T, N>(sum, load_words_of<T, N>(kind + c));
         store_floats(y + row * width + c, sum);
     }
@@ -122,8 +122,8 @@ __device__ __forceinline__ int64_t run_end(const int32_t *tokens, int64_t piece,
 }
 
 /* A block adds, over one tile of columns, the partials of the run that first goes on in piece blockIdx.x + 1;
- * other blocks have nothing to do. Lane y takes every RUN_LANES-th piece, then the lanes are added in order.
- */
+ * other blocks have nothing to do. Lane y takes every RUN_LANES-th piece, then the lanes are added in
+ * order. */
 template <int N>
 __global__ void __launch_bounds__(RUN_LANES *WARP)
     add_runs(const int32_t *__restrict__ tokens, int64_t count, int64_t width, float *__restrict__ dtoken,

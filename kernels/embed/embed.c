@@ -4,26 +4,34 @@
 
 static const char *const OPERATION_NAME = "embed";
 
-static Status check_forward(const Ctx *ctx, const EmbedForward *e) {
+static Status take_outputs(Ctx *ctx, EmbedForward *e, ArenaKind saved) {
     TRY(check_present(OPERATION_NAME, "tokens", e->tokens));
     TRY(check_present(OPERATION_NAME, "token", e->token));
+    Shape shape = shape3(tensor_rows(e->tokens), tensor_width(e->tokens), tensor_width(e->token));
+    return take_missing(ctx, saved, ctx->call, e->token.dtype, shape, &e->y);
+}
+
+static Status check_forward(const EmbedForward *e) {
+    TRY(check_present(OPERATION_NAME, "tokens", e->tokens));
+    TRY(check_present(OPERATION_NAME, "token", e->token));
+    Dtype type = e->token.dtype;
     int64_t batch = tensor_rows(e->tokens), columns = tensor_width(e->tokens);
     int64_t width = tensor_width(e->token);
     TRY(check_dense(OPERATION_NAME, "tokens", e->tokens, I32, batch, columns));
-    TRY(check_dense(OPERATION_NAME, "token", e->token, ctx->dtype, tensor_rows(e->token), width));
-    TRY(check_dense(OPERATION_NAME, "y", e->y, ctx->dtype, batch * columns, width));
+    TRY(check_dense(OPERATION_NAME, "token", e->token, type, tensor_rows(e->token), width));
+    TRY(check_dense(OPERATION_NAME, "y", e->y, type, batch * columns, width));
     if (!tensor_empty(e->past_on_device))
         TRY(check_dense(OPERATION_NAME, "past_on_device", e->past_on_device, I32, 1, 1));
     TRY(check_that(OPERATION_NAME, e->scale != 0, "scale is not 0: 1 leaves the token's row as it is"));
     if (!tensor_empty(e->segments))
         TRY(check_dense(OPERATION_NAME, "segments", e->segments, I32, batch, columns));
     if (!tensor_empty(e->segment))
-        TRY(check_dense(OPERATION_NAME, "segment", e->segment, ctx->dtype, tensor_rows(e->segment), width));
+        TRY(check_dense(OPERATION_NAME, "segment", e->segment, type, tensor_rows(e->segment), width));
     TRY(check_that(OPERATION_NAME, tensor_empty(e->segments) || !tensor_empty(e->segment),
                    "segments come with a table"));
     if (tensor_empty(e->position)) return OK;
     int64_t positions = tensor_rows(e->position);
-    TRY(check_dense(OPERATION_NAME, "position", e->position, ctx->dtype, positions, width));
+    TRY(check_dense(OPERATION_NAME, "position", e->position, type, positions, width));
     return check_that(OPERATION_NAME, e->past >= 0 && e->past + columns <= positions,
                       "past + T is at most the number of positions");
 }
@@ -34,19 +42,20 @@ static double touched_rows(const EmbedForward *e) {
     return (double)(tokens < vocabulary ? tokens : vocabulary);
 }
 
-Status embed_forward(Ctx *ctx, const EmbedForward *e) {
-    TRY(check_forward(ctx, e));
+Status embed_forward(Ctx *ctx, EmbedForward *e, ArenaKind saved) {
+    TRY(take_outputs(ctx, e, saved));
+    TRY(check_forward(e));
     if (tensor_count(e->tokens) == 0) return OK;
-    double size = (double)dtype_size(ctx->dtype), width = (double)tensor_width(e->y);
+    double size = (double)dtype_size(e->y.dtype), width = (double)tensor_width(e->y);
     double elements = (double)tensor_count(e->y);
-    bool placed = !tensor_empty(e->position), segmented = !tensor_empty(e->segment);
-    double rows = touched_rows(e) + (placed ? (double)tensor_width(e->tokens) : 0) +
+    bool positioned = !tensor_empty(e->position), segmented = !tensor_empty(e->segment);
+    double rows = touched_rows(e) + (positioned ? (double)tensor_width(e->tokens) : 0) +
                   (segmented ? (double)tensor_rows(e->segment) : 0);
     Call call = {.operation = OP_EMBED,
                  .pass = PASS_FORWARD,
                  .dtype = e->token.dtype,
                  .contract = e,
-                 .work = {.flops = elements * (placed + segmented + (e->scale != 1)),
+                 .work = {.flops = elements * (positioned + segmented + (e->scale != 1)),
                           .bytes = (double)tensor_bytes(e->tokens) + (double)tensor_bytes(e->segments) +
                                    size * (width * rows + elements)},
                  .outputs = {{"y", e->y}}};
@@ -55,23 +64,22 @@ Status embed_forward(Ctx *ctx, const EmbedForward *e) {
 
 Status embed_backward(Ctx *ctx, const EmbedBackward *e) {
     const EmbedForward *f = e->forward;
-    TRY(check_forward(ctx, f));
+    TRY(check_forward(f));
+    Dtype type = f->token.dtype, sums = dtype_wide(type);
     bool learned = !tensor_empty(e->dposition), segmented = !tensor_empty(f->segment);
     int64_t width = tensor_width(f->y);
-    TRY(check_dense(OPERATION_NAME, "dy", e->dy, ctx->dtype, tensor_rows(f->y), width));
-    TRY(check_dense(OPERATION_NAME, "dtoken", e->dtoken, wide_dtype(ctx), tensor_rows(f->token), width));
+    TRY(check_dense(OPERATION_NAME, "dy", e->dy, type, tensor_rows(f->y), width));
+    TRY(check_dense(OPERATION_NAME, "dtoken", e->dtoken, sums, tensor_rows(f->token), width));
     TRY(check_that(OPERATION_NAME, !learned || !tensor_empty(f->position),
                    "dposition is there only where position is"));
     TRY(check_that(OPERATION_NAME, segmented == !tensor_empty(e->dsegment),
                    "dsegment is there exactly where segment is"));
     if (segmented)
-        TRY(check_dense(OPERATION_NAME, "dsegment", e->dsegment, wide_dtype(ctx), tensor_rows(f->segment),
-                        width));
+        TRY(check_dense(OPERATION_NAME, "dsegment", e->dsegment, sums, tensor_rows(f->segment), width));
     if (learned)
-        TRY(check_dense(OPERATION_NAME, "dposition", e->dposition, wide_dtype(ctx), tensor_rows(f->position),
-                        width));
+        TRY(check_dense(OPERATION_NAME, "dposition", e->dposition, sums, tensor_rows(f->position), width));
     if (tensor_count(f->tokens) == 0) return OK;
-    double size = (double)dtype_size(ctx->dtype), wide = (double)dtype_size(wide_dtype(ctx));
+    double size = (double)dtype_size(type), wide = (double)dtype_size(sums);
     double elements = (double)tensor_count(e->dy);
     double rows = touched_rows(f) + (learned ? (double)tensor_width(f->tokens) : 0) +
                   (segmented ? (double)tensor_rows(f->segment) : 0);

@@ -1,10 +1,17 @@
-/* embed: y[b,t,:] = scale * token[tokens[b,t],:] + position[past + t,:] + segment[segments[b,t],:].
- * Backward: dtoken[tokens[b,t],:] += scale * dy[b,t,:];  dposition[past + t,:] += sum over b of dy[b,t,:];
- * dsegment[segments[b,t],:] += dy[b,t,:]. The sums run in a fixed order (no float atomics): the same batch
- * gives the same bits. The caller has checked that every token lies in [0, V), every segment in [0, S), and
- * past + T <= P. Positions may be learned (Radford et al. 2019, section 2.3) or a fixed table without a
- * gradient (Vaswani et al. 2017, section 3.5, where scale is sqrt(C), section 3.4); segments are BERT's
- * (Devlin et al. 2019, figure 2). */
+/* embed: the rows of the tables that a token has, added up.
+ *
+ *     y[b,t] = scale * token[tokens[b,t]] + position[past + t] + segment[segments[b,t]]
+ *
+ * Backward:
+ *
+ *     dtoken[tokens[b,t]]     += scale * dy[b,t]
+ *     dposition[past + t]     += sum over b of dy[b,t]
+ *     dsegment[segments[b,t]] += dy[b,t]
+ *
+ * The sums run in a fixed order (no float atomics): the same batch gives the same bits. The caller has
+ * checked that every token lies in [0, V), every segment in [0, S), and past + T <= P. Positions are learned
+ * (Radford et al. 2019, section 2.3) or a fixed table without a gradient (Vaswani et al. 2017, section 3.5,
+ * with scale = sqrt(C), section 3.4); segments are BERT's (Devlin et al. 2019, figure 2). */
 #ifndef KERNELS_EMBED_H
 #define KERNELS_EMBED_H
 
@@ -14,6 +21,7 @@
 extern "C" {
 #endif
 
+/* The tables and y have one dtype. */
 typedef struct {
     Tensor tokens;         // (B, T) i32, device memory
     Tensor token;          // (V, C)
@@ -35,7 +43,8 @@ typedef struct {
     Tensor dsegment;  // (S, C) fp32, +=; empty where segment is
 } EmbedBackward;
 
-CHECKED Status embed_forward(Ctx *ctx, const EmbedForward *e);
+/* y is taken from `saved` where it is empty. */
+CHECKED Status embed_forward(Ctx *ctx, EmbedForward *e, ArenaKind saved);
 CHECKED Status embed_backward(Ctx *ctx, const EmbedBackward *e);
 
 #ifdef __cplusplus

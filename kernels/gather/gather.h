@@ -1,7 +1,14 @@
-/* gather: y[m,:] = x[rows[m],:], and zeros where rows[m] is -1.
- * Backward: dx = 0, but dx[rows[m],:] = dy[m,:]. dx is written. Rows other than -1 lie in [0, N); for the
- * backward pass no two are the same: each row of dx then has one writer. Serves the rows that a masked-token
- * loss looks at (Devlin et al. 2019, section 3.1), and a first token's or a beam's rows in inference. */
+/* gather: rows of a matrix, by their numbers.
+ *
+ *     y[m] = x[rows[m]]         0 where rows[m] is -1
+ *
+ * Backward:
+ *
+ *     dx[rows[m]] = dy[m]       and 0 elsewhere: dx is written
+ *
+ * Rows other than -1 lie in [0, N). For the backward pass no two are the same, so that each row of dx has one
+ * writer. Serves the rows that a masked-token loss looks at (Devlin et al. 2019, section 3.1), and a first
+ * token's or a beam's rows in inference. */
 #ifndef KERNELS_GATHER_H
 #define KERNELS_GATHER_H
 
@@ -11,6 +18,7 @@
 extern "C" {
 #endif
 
+/* x and y have one dtype. */
 typedef struct {
     Tensor x;    // (N, C)
     Tensor rows; // (M) i32, device memory
@@ -23,7 +31,8 @@ typedef struct {
     Tensor dx; // (N, C); written
 } GatherBackward;
 
-CHECKED Status gather_forward(Ctx *ctx, const GatherForward *g);
+/* y is taken from `saved` where it is empty. */
+CHECKED Status gather_forward(Ctx *ctx, GatherForward *g, ArenaKind saved);
 CHECKED Status gather_backward(Ctx *ctx, const GatherBackward *g);
 
 #ifdef __cplusplus

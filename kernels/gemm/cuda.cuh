@@ -12,8 +12,8 @@
 #include "kernels/gemm/cuda_epilogue.cuh"
 #include "kernels/gemm/gemm.h"
 
-/* gemm_cuda with an epilogue. ERROR_DEVICE where cuBLASLt has no kernel for it; ask gemm_cuda_supports first.
- */
+/* gemm_cuda with an epilogue. ERROR_DEVICE where cuBLASLt has no kernel for it; ask gemm_cuda_supports
+ * first. */
 CHECKED Status gemm_cuda_epilogue(Ctx *ctx, const Gemm *g, const GemmEpilogue *epilogue);
 
 /* Whether gemm_cuda_epilogue will run these properties. Looks only at sizes, dtypes and addresses' alignment,

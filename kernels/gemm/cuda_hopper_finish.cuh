@@ -62,7 +62,7 @@ struct Parts {
         : shared(shared), warp(uniform(int(threadIdx.x) % WARPGROUP / 32)), lane(int(threadIdx.x) % 32) {}
 
     /* Where this lane's row of a 16 x 16 matrix begins: the columns from `column` on. */
-    __device__ int place(int column) const { return swizzled(lane % 16, column + lane / 16 * 8); }
+    __device__ int offset(int column) const { return swizzled(lane % 16, column + lane / 16 * 8); }
 
     /* Stores the 64 columns of part i, rounded, to the matrix that `map` describes. */
     __device__ void store(const CUtensorMap &map, const float (&c)[COLUMNS / 8][4], int i, int row,
@@ -78,7 +78,7 @@ struct Parts {
             const float(&left)[4] = c[8 * i + 2 * j], (&right)[4] = c[8 * i + 2 * j + 1];
             const uint32_t words[4] = {pack(left[0], left[1]), pack(left[2], left[3]),
                                        pack(right[0], right[1]), pack(right[2], right[3])};
-            store_matrices(words, through + place(16 * j));
+            store_matrices(words, through + offset(16 * j));
         }
         fence_async();
         __syncwarp();
@@ -95,7 +95,7 @@ struct Parts {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             uint32_t words[4];
-            load_matrices(words, from + place(16 * j));
+            load_matrices(words, from + offset(16 * j));
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 float(&sums)[4] = c[8 * i + 2 * j + k / 2];

@@ -65,13 +65,13 @@ struct Walk {
     int index;
     int row, column; // C's first element
 
-    __device__ explicit Walk(const Problem &p) : p(p), index(int(blockIdx.x) / CLUSTER) { place(); }
+    __device__ explicit Walk(const Problem &p) : p(p), index(int(blockIdx.x) / CLUSTER) { locate(); }
     __device__ bool more() const { return index < p.tiles; }
     __device__ void next() {
         index += int(gridDim.x) / CLUSTER;
-        if (more()) place();
+        if (more()) locate();
     }
-    __device__ void place() {
+    __device__ void locate() {
         const int swept = p.group * (p.tiles / p.rows), sweep = index / swept, rest = index % swept;
         const int height = min(p.group, p.rows - sweep * p.group);
         row = ((sweep * p.group + rest % height) * CLUSTER + int(cluster_rank())) * ROWS;

@@ -34,22 +34,22 @@ static void fill(Ctx *ctx, Tensor bias, Tensor skip, Tensor pre) {
 /* A loop for each activation, so that each is vector code. */
 static void activate_run(Activation activation, const float *pre, int64_t count, float *y) {
     switch (activation) {
+    case ACTIVATION_NONE: FOR_EACH(pre[i]);
     case ACTIVATION_GELU_TANH: FOR_EACH(simd_gelu(pre[i]));
     case ACTIVATION_GELU: FOR_EACH(simd_gelu_erf(pre[i]));
     case ACTIVATION_RELU: FOR_EACH(pre[i] > 0 ? pre[i] : 0);
     case ACTIVATION_TANH: FOR_EACH(simd_tanh(pre[i]));
-    default: FOR_EACH(pre[i]);
     }
 }
 
 /* y = dy * activation'(pre); y may be dy. */
 static void slope_run(Activation activation, const float *pre, const float *dy, int64_t count, float *y) {
     switch (activation) {
+    case ACTIVATION_NONE: FOR_EACH(dy[i]);
     case ACTIVATION_GELU_TANH: FOR_EACH(dy[i] * simd_gelu_slope(pre[i]));
     case ACTIVATION_GELU: FOR_EACH(dy[i] * simd_gelu_erf_slope(pre[i]));
     case ACTIVATION_RELU: FOR_EACH(pre[i] > 0 ? dy[i] : 0);
     case ACTIVATION_TANH: FOR_EACH(dy[i] * (1 - simd_tanh(pre[i]) * simd_tanh(pre[i])));
-    default: FOR_EACH(dy[i]);
     }
 }
 

@@ -18,14 +18,16 @@ static const real SQRT_1_2 = (real)0.70710678118654752440;
 static const real SQRT_1_OVER_2_PI = (real)0.39894228040143267794;
 static const real CUBIC = (real)0.044715;
 
+/* Which activations there are linear.c has checked. */
 static real value(Activation activation, real z) {
     switch (activation) {
+    case ACTIVATION_NONE: return z;
     case ACTIVATION_GELU_TANH: return z / 2 * (1 + tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z)));
     case ACTIVATION_GELU: return z / 2 * erfc(-z * SQRT_1_2);
     case ACTIVATION_RELU: return z > 0 ? z : 0;
     case ACTIVATION_TANH: return tanh(z);
-    default: return z;
     }
+    return (real)NAN;
 }
 
 static real gelu_tanh_slope(real z) {
@@ -36,12 +38,13 @@ static real gelu_tanh_slope(real z) {
 
 static real slope(Activation activation, real z) {
     switch (activation) {
+    case ACTIVATION_NONE: return 1;
     case ACTIVATION_GELU_TANH: return gelu_tanh_slope(z);
     case ACTIVATION_GELU: return erfc(-z * SQRT_1_2) / 2 + z * exp(-z * z / 2) * SQRT_1_OVER_2_PI;
     case ACTIVATION_RELU: return z > 0 ? 1 : 0;
     case ACTIVATION_TANH: return 1 - tanh(z) * tanh(z);
-    default: return 1;
     }
+    return (real)NAN;
 }
 
 static void activate(Activation activation, const real *pre, int64_t count, real *y) {

@@ -24,15 +24,18 @@ struct Sigmoid {
 
 template <Activation A>
 __device__ __forceinline__ float activated(float z) {
+    static_assert(A >= 0 && A < ACTIVATION_COUNT, "a known activation");
+    if constexpr (A == ACTIVATION_NONE) return z;
     if constexpr (A == ACTIVATION_GELU_TANH) return z * Sigmoid(z).s;
     if constexpr (A == ACTIVATION_GELU) return z * normcdff(z);
     if constexpr (A == ACTIVATION_RELU) return fmaxf(z, 0.f);
     if constexpr (A == ACTIVATION_TANH) return tanhf(z);
-    return z;
 }
 
 template <Activation A>
 __device__ __forceinline__ float slope_of(float z) {
+    static_assert(A >= 0 && A < ACTIVATION_COUNT, "a known activation");
+    if constexpr (A == ACTIVATION_NONE) return 1.f;
     if constexpr (A == ACTIVATION_GELU_TANH) {
         const Sigmoid sigmoid(z);
         const float two_du = 2.f * SQRT_2_OVER_PI * (1.f + 3.f * CUBIC * z * z);
@@ -44,36 +47,25 @@ __device__ __forceinline__ float slope_of(float z) {
         const float t = tanhf(z);
         return 1.f - t * t;
     }
-    return 1.f;
 }
 
 } // namespace
 
-/* Runs the statements with the constant A = activation. */
+/* Runs the statements with the constant A = activation, which linear.c has found to be a known one. */
 #define DISPATCH_ACTIVATION(activation, A, ...)                                                              \
     do {                                                                                                     \
         switch (activation) {                                                                                \
-        case ACTIVATION_GELU_TANH: {                                                                         \
-            constexpr Activation A = ACTIVATION_GELU_TANH;                                                   \
-            __VA_ARGS__;                                                                                     \
-        } break;                                                                                             \
-        case ACTIVATION_GELU: {                                                                              \
-            constexpr Activation A = ACTIVATION_GELU;                                                        \
-            __VA_ARGS__;                                                                                     \
-        } break;                                                                                             \
-        case ACTIVATION_RELU: {                                                                              \
-            constexpr Activation A = ACTIVATION_RELU;                                                        \
-            __VA_ARGS__;                                                                                     \
-        } break;                                                                                             \
-        case ACTIVATION_TANH: {                                                                              \
-            constexpr Activation A = ACTIVATION_TANH;                                                        \
-            __VA_ARGS__;                                                                                     \
-        } break;                                                                                             \
-        default: {                                                                                           \
-            constexpr Activation A = ACTIVATION_NONE;                                                        \
-            __VA_ARGS__;                                                                                     \
-        } break;                                                                                             \
+            ACTIVATION_CASE(ACTIVATION_NONE, A, __VA_ARGS__)                                                 \
+            ACTIVATION_CASE(ACTIVATION_GELU_TANH, A, __VA_ARGS__)                                            \
+            ACTIVATION_CASE(ACTIVATION_GELU, A, __VA_ARGS__)                                                 \
+            ACTIVATION_CASE(ACTIVATION_RELU, A, __VA_ARGS__)                                                 \
+            ACTIVATION_CASE(ACTIVATION_TANH, A, __VA_ARGS__)                                                 \
         }                                                                                                    \
     } while (0)
+#define ACTIVATION_CASE(value, A, ...)                                                                       \
+    case value: {                                                                                            \
+        constexpr Activation A = value;                                                                      \
+        __VA_ARGS__;                                                                                         \
+    } break;
 
 #endif

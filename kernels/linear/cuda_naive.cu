@@ -70,6 +70,7 @@ static Status launch_activation(Ctx *ctx, Activation activation, Tensor pre, Ten
                         DISPATCH_PACK(packed, T, N,
                                       return (LAUNCH(ctx, (activate<T, N, A>), blocks, 256, 0,
                                                      data_of<T>(pre), count, data_of<T>(y)))));
+    return fail(ERROR_INTERNAL, "linear: an unknown activation");
 }
 
 template <class T>
@@ -82,6 +83,7 @@ static Status launch_gradient(Ctx *ctx, Activation activation, Tensor pre, Tenso
         DISPATCH_PACK(packed, T, N,
                       return (LAUNCH(ctx, (activation_gradient<T, N, A>), blocks, 256, 0, data_of<T>(pre),
                                      data_of<T>(dy), count, data_of<T>(dpre)))));
+    return fail(ERROR_INTERNAL, "linear: an unknown activation");
 }
 
 template <class T>

@@ -3,14 +3,25 @@
 #include "kernels/check.h"
 
 const char *activation_name(Activation activation) {
-    static const char *const names[ACTIVATION_COUNT] = {"identity", "GELU", "GELU", "ReLU", "tanh"};
-    return names[activation];
+    switch (activation) {
+    case ACTIVATION_NONE: return "identity";
+    case ACTIVATION_GELU_TANH:
+    case ACTIVATION_GELU: return "GELU";
+    case ACTIVATION_RELU: return "ReLU";
+    case ACTIVATION_TANH: return "tanh";
+    }
+    return NULL;
 }
 
 const char *activation_gradient_name(Activation activation) {
-    static const char *const names[ACTIVATION_COUNT] = {"identity", "GELU gradient", "GELU gradient",
-                                                        "ReLU gradient", "tanh gradient"};
-    return names[activation];
+    switch (activation) {
+    case ACTIVATION_NONE: return "identity gradient";
+    case ACTIVATION_GELU_TANH:
+    case ACTIVATION_GELU: return "GELU gradient";
+    case ACTIVATION_RELU: return "ReLU gradient";
+    case ACTIVATION_TANH: return "tanh gradient";
+    }
+    return NULL;
 }
 
 static Tensor elements_of(Tensor t, int part, int parts) {
@@ -48,14 +59,25 @@ LinearBackward linear_backward_part(const LinearBackward *l, int part, LinearFor
     return one;
 }
 
+static Status take_outputs(Ctx *ctx, LinearForward *l, ArenaKind saved) {
+    TRY(check_present("linear", "x", l->x));
+    TRY(check_present("linear", "weight", l->weight));
+    Shape shape = l->x.shape;
+    shape.d[shape.rank - 1] = tensor_rows(l->weight);
+    if (l->activation != ACTIVATION_NONE && ctx->training)
+        TRY(take_missing(ctx, saved, "before activation", l->x.dtype, shape, &l->pre));
+    return take_missing(ctx, saved, ctx->call, l->x.dtype, shape, &l->y);
+}
+
 static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     TRY(check_present("linear", "x", l->x));
     TRY(check_present("linear", "weight", l->weight));
+    Dtype type = l->x.dtype;
     int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
     bool bias = !tensor_empty(l->bias), active = l->activation != ACTIVATION_NONE;
-    TRY(check_dense("linear", "x", l->x, ctx->dtype, rows, in));
-    TRY(check_dense("linear", "weight", l->weight, ctx->dtype, out, in));
-    if (bias) TRY(check_dense("linear", "bias", l->bias, ctx->dtype, 1, out));
+    TRY(check_dense("linear", "x", l->x, type, rows, in));
+    TRY(check_dense("linear", "weight", l->weight, type, out, in));
+    if (bias) TRY(check_dense("linear", "bias", l->bias, type, 1, out));
     TRY(check_that("linear", l->activation >= 0 && l->activation < ACTIVATION_COUNT,
                    "the activation is a known one"));
     TRY(check_that("linear", l->parts >= 0 && (l->parts < 2 || (out % l->parts == 0 && !active)),
@@ -63,18 +85,19 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     bool skip = !tensor_empty(l->skip);
     TRY(check_that("linear", !skip || (!active && l->parts < 2),
                    "a skip goes with one layer, not activated"));
-    if (skip) TRY(check_dense("linear", "skip", l->skip, ctx->dtype, rows, out));
+    if (skip) TRY(check_dense("linear", "skip", l->skip, type, rows, out));
     bool plain_product = !bias && !active && !skip;
-    Dtype y_dtype = plain_product && l->y.dtype == F32 && ctx->dtype == BF16 ? F32 : ctx->dtype;
-    TRY(check_dense("linear", "y", l->y, y_dtype, rows, out));
+    Dtype y_type = plain_product && type == BF16 && l->y.dtype == F32 ? F32 : type;
+    TRY(check_dense("linear", "y", l->y, y_type, rows, out));
     if (tensor_empty(l->pre))
         return check_that("linear", !active || !ctx->training, "training saves an activation's input in pre");
     TRY(check_that("linear", active, "pre is empty without an activation"));
-    return check_dense("linear", "pre", l->pre, ctx->dtype, rows, out);
+    return check_dense("linear", "pre", l->pre, type, rows, out);
 }
 
 /* An activation is counted as GELU's 8 operations, its derivative as 12. */
-Status linear_forward(Ctx *ctx, const LinearForward *l) {
+Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved) {
+    TRY(take_outputs(ctx, l, saved));
     TRY(check_forward(ctx, l));
     if (tensor_rows(l->x) == 0) return OK;
     double rows = (double)tensor_rows(l->x), in = (double)tensor_width(l->weight);
@@ -95,12 +118,13 @@ Status linear_forward(Ctx *ctx, const LinearForward *l) {
 static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     const LinearForward *f = l->forward;
     TRY(check_forward(ctx, f));
+    Dtype type = f->x.dtype, wide = dtype_wide(type);
     int64_t rows = tensor_rows(f->x), in = tensor_width(f->weight), out = tensor_rows(f->weight);
-    TRY(check_dense("linear", "dy", l->dy, ctx->dtype, rows, out));
-    TRY(check_dense("linear", "dweight", l->dweight, wide_dtype(ctx), out, in));
+    TRY(check_dense("linear", "dy", l->dy, type, rows, out));
+    TRY(check_dense("linear", "dweight", l->dweight, wide, out, in));
     TRY(check_that("linear", tensor_empty(l->dbias) || !tensor_empty(f->bias), "dbias goes with a bias"));
-    if (!tensor_empty(l->dbias)) TRY(check_dense("linear", "dbias", l->dbias, wide_dtype(ctx), 1, out));
-    if (!tensor_empty(l->dx)) TRY(check_dense("linear", "dx", l->dx, ctx->dtype, rows, in));
+    if (!tensor_empty(l->dbias)) TRY(check_dense("linear", "dbias", l->dbias, wide, 1, out));
+    if (!tensor_empty(l->dx)) TRY(check_dense("linear", "dx", l->dx, type, rows, in));
     TRY(check_that("linear", f->activation == ACTIVATION_NONE || l->dy_is_dpre || !tensor_empty(f->pre),
                    "an activation's backward pass has its saved input pre"));
     TRY(check_that("linear", !l->accumulate || (!tensor_empty(l->dx) && !l->input),
@@ -109,7 +133,7 @@ static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     TRY(check_that("linear", f->parts < 2, "what has parts is no activated layer's consumer"));
     TRY(check_that("linear", l->input->activation != ACTIVATION_NONE,
                    "the layer named as input has an activation"));
-    return check_dense("linear", "input.pre", l->input->pre, ctx->dtype, rows, in);
+    return check_dense("linear", "input.pre", l->input->pre, type, rows, in);
 }
 
 Status linear_backward(Ctx *ctx, const LinearBackward *l) {

@@ -15,8 +15,8 @@ static float row_maximum(const float *x, int64_t count) {
     return maximum;
 }
 
-/* x = exp(x - shift); returns the sum. Partial sums of short runs keep fp32 exact enough for any vocabulary.
- */
+/* x = exp(x - shift); returns the sum. Partial sums of short runs keep fp32 exact enough for any
+ * vocabulary. */
 static double exponentials(float *x, float shift, int64_t count) {
     enum { RUN = 1024 };
     double total = 0;

@@ -12,7 +12,7 @@ namespace {
 constexpr int THREADS = 512, WARP = 32, WARPS = THREADS / WARP;
 constexpr int CLUSTER = 8; // blocks
 constexpr int WIDTH = 4;   // neighbours that a thread takes at once: 16 bytes
-constexpr int CUTS = 3;    // places at which a range of weights is looked at, at once
+constexpr int CUTS = 3;    // points at which a range of weights is looked at, at once
 constexpr int NUMBERS = 2 * CUTS;
 
 /* How many weights are at least as heavy as something, and what they weigh together. */
@@ -50,16 +50,16 @@ struct Largest {
     __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a > b ? a : b; }
 };
 
-/* What the blocks tell one another. Two sets of places take turns, so that one meeting is enough: nobody
- * writes a place that somebody may still read. */
+/* What the blocks tell one another. Two sets of slots take turns, so that one meeting is enough: nobody
+ * writes a slot that somebody may still read. */
 template <int BLOCKS>
-struct Places {
+struct Slots {
     uint64_t of_warp[NUMBERS][WARPS], of_block[2][NUMBERS][BLOCKS];
 };
 
 template <int BLOCKS>
 struct Meeting {
-    Places<BLOCKS> *places; // in shared memory
+    Slots<BLOCKS> *slots; // in shared memory
     int rank, turn;
 
     __device__ void meet() const {
@@ -78,19 +78,19 @@ struct Meeting {
         const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 #pragma unroll
         for (int n = 0; n < N; n++)
-            if (lane == n) places->of_warp[n][warp] = own[n];
+            if (lane == n) slots->of_warp[n][warp] = own[n];
         __syncthreads();
         if (warp < N) {
-            const uint64_t of_block = combine.of_warp(lane < WARPS ? places->of_warp[warp][lane] : 0);
-            uint64_t *const place = &places->of_block[turn][warp][rank];
+            const uint64_t of_block = combine.of_warp(lane < WARPS ? slots->of_warp[warp][lane] : 0);
+            uint64_t *const slot = &slots->of_block[turn][warp][rank];
             if constexpr (BLOCKS == 1)
-                *place = of_block; // every lane the same
+                *slot = of_block; // every lane the same
             else if (lane < BLOCKS)
-                gpu::store_to_block(place, lane, of_block);
+                gpu::store_to_block(slot, lane, of_block);
         }
         meet();
         turn ^= 1;
-        return places->of_block[turn ^ 1];
+        return slots->of_block[turn ^ 1];
     }
 
     /* The same of all blocks together, which the lanes of each warp combine side by side. */
@@ -283,7 +283,7 @@ __device__ uint64_t find_best(const Row &row, Meeting<BLOCKS> &meeting, bool kee
     return best[0];
 }
 
-/* The weights in the place of the logits' bits; every thread has those that it put there. */
+/* The weights instead of the logits' bits; every thread has those that it put there. */
 template <int BLOCKS>
 __device__ int64_t weigh(const Row &row, Meeting<BLOCKS> &meeting, float largest, float sharpness) {
     uint64_t mass[1] = {0};
@@ -315,24 +315,24 @@ struct Draw {
     int vocab;
     int32_t *spilled; // (room for all shares), or NULL: in shared memory
     const double *uniforms;
-    int32_t *place, *token, *told;
+    int32_t *position, *token, *told;
 };
 
 /* Floor: the logits are read once from the cache of the product that made them; then some ten rounds over the
  * weights in shared memory. */
 template <int BLOCKS>
 __device__ void draw(const Draw &d, int32_t *weights) {
-    __shared__ Places<BLOCKS> places;
+    __shared__ Slots<BLOCKS> slots;
     const int rank = BLOCKS == 1 ? 0 : int(blockIdx.x), share = share_of(d.vocab, BLOCKS);
     const int first = min(rank * share, d.vocab);
     const Row row = {d.logits + first, d.spilled ? d.spilled + rank * share : weights, first,
                      min(share, d.vocab - first)};
-    Meeting<BLOCKS> meeting = {&places, rank, 0};
+    Meeting<BLOCKS> meeting = {&slots, rank, 0};
     meeting.meet(); // all blocks are there
     wait_for_previous();
     let_next_start();
-    const int place = *d.place;
-    const double uniform = d.uniforms[place];
+    const int position = *d.position;
+    const double uniform = d.uniforms[position];
     const uint64_t best = find_best(row, meeting, !d.rule.greedy);
     const float largest = logit_of(best);
     const bool bad = best == UINT64_MAX || largest == -INFINITY;
@@ -347,9 +347,9 @@ __device__ void draw(const Draw &d, int32_t *weights) {
         if (target < c.mass) own = found >= 0; // else the product was rounded up to the whole
     }
     if (!own) return;
-    d.told[place] = chosen;
+    d.told[position] = chosen;
     *d.token = max(chosen, 0);
-    *d.place = place + 1;
+    *d.position = position + 1;
 }
 
 __global__ void __launch_bounds__(THREADS) draw_alone(const __grid_constant__ Draw d) {
@@ -379,7 +379,7 @@ Status sample_cuda(Ctx *ctx, const Sample *s) {
                     (int)s->vocab,
                     data_of<int32_t>(spilled),
                     data_of<double>(s->uniforms),
-                    data_of<int32_t>(s->place),
+                    data_of<int32_t>(s->position),
                     data_of<int32_t>(s->token),
                     s->told};
     const size_t shared = fits && !s->rule.greedy ? bytes : 0;

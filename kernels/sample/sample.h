@@ -1,11 +1,12 @@
 /* sample: draws a token from a row of logits. No part of the model, so it has no slot at the door; the room's
- * functions are called as gemm's are.
+ * functions are called as gemm's are. Every logit gets an integer weight
  *
- * Every logit gets an integer weight, w = round(2^30 exp((logit - largest) / temperature)), so that no sum
- * depends on its order and every device draws the same token. Kept are the top_k heaviest (the lower id
- * first among equals), and of these the fewest, heaviest first, that weigh at least top_p of all that
- * top_k kept (the nucleus: Holtzman, Buys, Du, Forbes and Choi 2020, section 3.1). Drawn is the first kept
- * id, in the order of ids, at which the running sum of the kept weights exceeds uniform * their sum.
+ *     w = round(2^30 * exp((logit - largest) / temperature))
+ *
+ * so that no sum depends on its order and every device draws the same token. Kept are the top_k heaviest (the
+ * lower id first among equals), and of these the fewest, heaviest first, that weigh at least top_p of all
+ * that top_k kept (the nucleus: Holtzman, Buys, Du, Forbes and Choi 2020, section 3.1). Drawn is the first
+ * kept id, in the order of ids, at which the running sum of the kept weights exceeds uniform * their sum.
  * Greedy takes the largest logit, the lowest id among equals. */
 #ifndef KERNELS_SAMPLE_H
 #define KERNELS_SAMPLE_H
@@ -40,11 +41,10 @@ typedef struct {
     Tensor logits;   // (1, padded vocab) fp32, at a 16-byte address
     int64_t vocab;   // columns that count
     Tensor uniforms; // (n) fp64, each in [0, 1)
-    Tensor place;    // (1) i32: which of them is used; counted up by 1
+    Tensor position; // (1) i32: which of them is used; counted up by 1
     Tensor token;    // (1) i32, written: 0 where nothing could be drawn
-    int32_t
-        *told; // (n) pinned host memory: told[place] is the token, or -1 where a logit is NaN or +inf, or all
-               // are -inf
+    int32_t *told; // (n) pinned host memory: told[position] is the token, or -1 where a logit is NaN or +inf,
+                   // or where all are -inf
 } Sample;
 
 /* NULL in a build without CUDA. Takes scratch; only that while measuring. */

@@ -162,14 +162,18 @@ static void upload(Rig *rig, Tensor t, const void *bytes) {
     expect_ok(device->upload(device, t.data, bytes, tensor_bytes(t)));
 }
 
-Tensor rig_put(Rig *rig, const char *name, Dtype dtype, Shape shape, const double *values) {
-    Tensor t = rig_blank(rig, name, dtype, shape);
-    if (rig->ctx.measuring || tensor_count(t) == 0) return t;
+void rig_set(Rig *rig, Tensor t, const double *values) {
+    if (rig->ctx.measuring || tensor_count(t) == 0) return;
     void *bytes = malloc(tensor_bytes(t));
     assert_non_null(bytes);
-    encode(dtype, values, tensor_count(t), bytes);
+    encode(t.dtype, values, tensor_count(t), bytes);
     upload(rig, t, bytes);
     free(bytes);
+}
+
+Tensor rig_put(Rig *rig, const char *name, Dtype dtype, Shape shape, const double *values) {
+    Tensor t = rig_blank(rig, name, dtype, shape);
+    rig_set(rig, t, values);
     return t;
 }
 
