@@ -65,8 +65,8 @@ static Status check(int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         Bundle bundle;
         TRY(bundle_read(argv[i], &bundle));
-        printf("%s: %s, %s, on %s; %d path%s\n", argv[i], bundle.model, bundle.dtype, bundle.device,
-               bundle.path_count, bundle.path_count == 1 ? "" : "s");
+        printf("%s: %s, %s, on %s; %d path%s\n", argv[i], bundle.run.model, bundle.run.dtype,
+               bundle.run.device, (int)bundle.paths_count, bundle.paths_count == 1 ? "" : "s");
         bundle_free(&bundle);
     }
     return OK;
