@@ -287,7 +287,7 @@ const char *phase_name(Phase phase) {
 const char *category_name(Category category) {
     static const char *const names[CATEGORY_COUNT] = {"matrix",    "normalization", "activation", "attention",
                                                       "embedding", "elementwise",   "memory",     "loss",
-                                                      "optimizer", "communication"};
+                                                      "optimizer", "communication", "other"};
     return names[category];
 }
 

@@ -36,6 +36,7 @@ typedef enum {
     CATEGORY_LOSS,
     CATEGORY_OPTIMIZER,
     CATEGORY_COMMUNICATION,
+    CATEGORY_OTHER, // what nobody has named
     CATEGORY_COUNT
 } Category;
 
