@@ -191,18 +191,15 @@ static double number_of(const json_t *object, const char *key) {
 }
 
 static bool is_operation(const char *name) {
-    static const char *const names[] = {
-#define OPERATION(operation, NAME, CATEGORY) #operation,
-#include "kernels/ops.def"
-#undef OPERATION
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0) return true;
+    for (int i = 0; i < OP_COUNT; i++)
+        if (strcmp(operation_name((Operation)i), name) == 0) return true;
     return false;
 }
 
 static bool is_pass(const char *name) {
-    return strcmp(name, "forward") == 0 || strcmp(name, "backward") == 0 || strcmp(name, "update") == 0;
+    for (int i = 0; i < PASS_COUNT; i++)
+        if (strcmp(pass_name((Pass)i), name) == 0) return true;
+    return false;
 }
 
 /* Sums of many steps are rounded. */
