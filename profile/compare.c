@@ -117,7 +117,7 @@ void compare_print(const Comparison *c, FILE *file) {
     const PathTimes *naive = &c->paths[FORM_NAIVE], *fused = &c->paths[FORM_FUSED];
     fprintf(file, "naive and fused, %s, batch %lld, seq %lld, %s, on %s with %s\n", c->model,
             (long long)c->batch, (long long)c->seq, c->dtype, c->device, c->library);
-    fprintf(file, "medians of %lld rounds in alternation, from the same state on the same batches\n",
+    fprintf(file, "medians of %lld alternating rounds, from the same state on the same batches\n",
             (long long)c->rounds);
     fprintf(file, "%-20s %-8s %9s %9s | %9s %6s %12s %6s | %9s %6s %12s %6s | %6s  %s\n", "operation", "pass",
             "GFLOP", "MB least", "naive ms", "calls", "rate", "limit", "fused ms", "calls", "rate", "limit",

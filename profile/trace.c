@@ -198,8 +198,8 @@ static int larger_tensor(const void *a, const void *b) {
 static Status check(const Trace *t, int64_t i) {
     const TraceEvent *e = &t->events[i];
     if (e->parent < -1 || e->parent >= i)
-        return fail(ERROR_INTERNAL, "profile: event %lld (%s) stands before what encloses it", (long long)i,
-                    e->name);
+        return fail(ERROR_INTERNAL, "profile: event %lld (%s) comes before the event that encloses it",
+                    (long long)i, e->name);
     if (e->end < e->begin)
         return fail(ERROR_INTERNAL, "profile: event %lld (%s) ends before it begins", (long long)i, e->name);
     if (e->launch < -1 || e->launch >= t->count ||

@@ -61,11 +61,13 @@ static Status parse_ranges(const char *text, Window *w) {
             *at++ != ')')
             return malformed(text, "a segment is not of the form [a,b)");
         if (begin < after || end <= begin)
-            return malformed(text, "segments count from 1, hold a step at least and follow one another");
+            return malformed(
+                text,
+                "steps count from 1, and each segment has at least one step and follows the one before");
         w->segments[w->count++] = (WindowSegment){begin > after ? begin - 1 : begin, begin, end};
         after = end;
         if (!*at) return OK;
-        if (*at++ != ',') return malformed(text, "a comma stands between segments");
+        if (*at++ != ',') return malformed(text, "segments are separated by commas");
     }
 }
 

@@ -21,10 +21,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     must(bundle.paths_count >= 1 && bundle.paths_count <= FORM_COUNT);
-    for (int i = 0; i < bundle.paths_count; i++)
-        for (int k = 0; k < bundle.paths[i].rows_count; k++) {
+    for (int64_t i = 0; i < bundle.paths_count; i++)
+        for (int64_t k = 0; k < bundle.paths[i].rows_count; k++) {
             const BundleRow *row = &bundle.paths[i].rows[k];
-            must(isfinite(row->ns) && row->ns >= 0 && strlen(row->place) <= 4096);
+            must(isfinite(row->ns) && row->ns >= 0 && strlen(row->call) <= 4096);
         }
     bundle_free(&bundle);
     return 0;
