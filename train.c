@@ -157,10 +157,8 @@ static Status take_output(Run *run) {
 
 static Status write_options(Run *run) {
     if (!*run->options.out) return OK;
-    char *path = NULL, *json = NULL;
-    path = path_join(run->options.out, "options.json");
-    Status status = options_json(&run->set, true, &json);
-    if (!status) status = file_write(path, json, (int64_t)strlen(json));
+    char *path = path_join(run->options.out, "options.json"), *json = options_json(&run->set, true);
+    Status status = file_write(path, json, (int64_t)strlen(json));
     memory_free(json);
     memory_free(path);
     return status;
@@ -168,10 +166,9 @@ static Status write_options(Run *run) {
 
 static Status start_report(Run *run) {
     TrainOptions *o = &run->options;
-    char *json = NULL;
     int64_t steps = o->compare ? 2 * COMPARE_ROUNDS : o->steps;
     TRY(report_open(&run->report, o->log, run->resume != NULL, run->state.step, steps, o->quiet));
-    TRY(options_json(&run->set, false, &json));
+    char *json = options_json(&run->set, false);
     Status status =
         report_start(&run->report, &run->session, &run->trainer, &run->feed.counts, json, o->quiet);
     memory_free(json);

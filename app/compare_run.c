@@ -1,6 +1,7 @@
 #include "app/compare_run.h"
 
 #include "base/memory.h"
+#include "profile/stats.h"
 
 /* All that an update changes. */
 enum { STATE_TENSORS = 5 };
@@ -123,22 +124,13 @@ static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s,
     for (int form = 0; form < FORM_COUNT; form++) times[form] = all + form * COMPARE_ROUNDS;
     Status status = rounds(t, o, s, NULL, times);
     for (int form = 0; form < FORM_COUNT && !status; form++) {
-        PathProfile *p = &c->paths[form];
+        PathTimes *p = &c->paths[form];
         p->step_ms = median(times[form], COMPARE_ROUNDS); // sorts
         p->step_low = times[form][0];
         p->step_high = times[form][COMPARE_ROUNDS - 1];
     }
     memory_free(all);
     return status;
-}
-
-static Status summarize(Recorder *recorder, int64_t steps, Summary *summary) {
-    const Record *records;
-    int64_t count, dropped;
-    TRY(recorder_read(recorder, &records, &count, &dropped));
-    if (dropped)
-        return fail(ERROR_INTERNAL, "%lld records were dropped; use fewer rounds", (long long)dropped);
-    return summary_make(records, count, 0, steps, false, summary);
 }
 
 static Status time_operations(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
@@ -148,7 +140,7 @@ static Status time_operations(Trainer *t, const CompareOptions *o, const Snapsho
         status = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true}, &recorders[form]);
     if (!status) status = rounds(t, o, s, recorders, NULL);
     for (int form = 0; form < FORM_COUNT && !status; form++)
-        status = summarize(recorders[form], COMPARE_ROUNDS, &c->paths[form].summary);
+        status = timed_operations_read(recorders[form], &c->peaks, "rounds", &c->paths[form].operations);
     for (int form = 0; form < FORM_COUNT; form++) recorder_close(recorders[form]);
     return status;
 }

@@ -1,9 +1,9 @@
 #include "app/infer_benchmark.h"
 
-#include "base/files.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "profile/stats.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -31,24 +31,21 @@ static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, 
     return status;
 }
 
-static Status time_operations(Inference *in, const int32_t *tokens, Recorder *recorder, BenchmarkResult *p) {
-    const Record *records;
-    int64_t count, dropped;
+static Status time_operations(Inference *in, const int32_t *tokens, Recorder *recorder, const Peaks *peaks,
+                              BenchmarkResult *p) {
     for (int64_t i = 0; i < p->repeats; i++) {
         in->ctx.step = i;
         TRY(inference_logits(in, tokens, p->batch, p->seq));
     }
-    TRY(recorder_read(recorder, &records, &count, &dropped));
-    if (dropped)
-        return fail(ERROR_INTERNAL, "%" PRId64 " records were dropped; use fewer --repeats", dropped);
-    return summary_make(records, count, 0, p->repeats, true, &p->operations);
+    return timed_operations_read(recorder, peaks, "--repeats", &p->operations);
 }
 
-static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, BenchmarkResult *p) {
+static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, const Peaks *peaks,
+                      BenchmarkResult *p) {
     const RecorderOptions options = {.primitives = true, .timed = true};
     TRY(time_passes(in, tokens, warmup, p));
     TRY(recorder_open(in->ctx.device, &options, &in->ctx.recorder));
-    Status status = time_operations(in, tokens, in->ctx.recorder, p);
+    Status status = time_operations(in, tokens, in->ctx.recorder, peaks, p);
     recorder_close(in->ctx.recorder);
     in->ctx.recorder = NULL;
     return status;
@@ -60,14 +57,14 @@ Status infer_benchmark_measure(Inference *in, const int32_t *tokens, int64_t war
         memory_grow(report->profiles, &report->room, report->count + 1, sizeof *report->profiles);
     BenchmarkResult *p = &report->profiles[report->count];
     *p = *what;
-    TRY(measure(in, tokens, warmup, p));
+    TRY(measure(in, tokens, warmup, &report->peaks, p));
     report->count++;
     if (!file) return OK;
     fprintf(file,
             "\nbatch %" PRId64 ", seq %" PRId64 "%s%s: operations, medians of %" PRId64
             " passes, launched one by one\n",
             p->batch, p->seq, *p->label ? ", " : "", p->label, p->repeats);
-    summary_print(&p->operations, &report->peaks, file);
+    timed_operations_print(&p->operations, file);
     return OK;
 }
 
@@ -122,49 +119,47 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
     }
 }
 
-static void write_text(JsonWriter *w, const char *key, const char *text) {
-    json_write_key(w, key);
-    json_write_string(w, text, (int64_t)strlen(text));
-}
-
-static void write_number(JsonWriter *w, const char *key, double value) {
-    json_write_key(w, key);
-    json_write_number(w, value);
-}
-
-static void write_row(JsonWriter *w, const SummaryRow *row) {
+/* An operation, or with `inside` a primitive in it. */
+static void write_row(JsonWriter *w, const OperationRow *r, const InsideRow *inside) {
     json_write_line(w, 6, true);
     json_write_open(w, '{');
-    write_text(w, "place", row->call);
-    write_text(w, "operation", operation_name(row->operation));
-    if (row->primitive) write_text(w, "primitive", row->primitive);
-    write_text(w, "form", form_name(row->form));
-    write_number(w, "ms", row->ms);
-    write_number(w, "ms_low", row->ms_low);
-    write_number(w, "ms_high", row->ms_high);
-    write_number(w, "calls", row->calls);
-    write_number(w, "launches", row->launches);
-    write_number(w, "flops", row->work.flops);
-    write_number(w, "least_bytes", row->work.bytes);
+    json_member_text(w, "place", r->call);
+    json_member_text(w, "operation", operation_name(r->operation));
+    if (inside) json_member_text(w, "primitive", inside->name);
+    json_member_text(w, "form", form_name(r->form));
+    json_member_number(w, "ms", 1e-6 * (inside ? inside->median : r->median));
+    json_member_number(w, "ms_low", 1e-6 * (inside ? inside->low : r->low));
+    json_member_number(w, "ms_high", 1e-6 * (inside ? inside->high : r->high));
+    json_member_number(w, "calls", inside ? inside->calls : r->calls);
+    json_member_number(w, "launches", inside ? inside->launches : r->launches);
+    json_member_number(w, "flops", inside ? 0 : r->work.flops);
+    json_member_number(w, "least_bytes", inside ? 0 : r->work.bytes);
     json_write_close(w, '}');
+}
+
+static void write_operations(JsonWriter *w, const Figures *f) {
+    json_member_open(w, "operations", '[');
+    for (int64_t i = 0; i < f->row_count; i++) {
+        write_row(w, &f->rows[i], NULL);
+        for (int64_t k = 0; k < f->rows[i].inside_count; k++)
+            if (f->rows[i].inside[k].primitive) write_row(w, &f->rows[i], &f->rows[i].inside[k]);
+    }
+    json_write_close(w, ']');
 }
 
 static void write_profile(JsonWriter *w, const BenchmarkResult *p) {
     json_write_line(w, 2, true);
     json_write_open(w, '{');
-    write_number(w, "batch", (double)p->batch);
-    write_number(w, "seq", (double)p->seq);
-    write_text(w, "form", p->label);
-    write_number(w, "ms", p->ms);
-    write_number(w, "ms_low", p->low);
-    write_number(w, "ms_high", p->high);
-    write_number(w, "tokens_per_s", tokens_per_second(p));
-    write_number(w, "flops", p->work.flops);
-    write_number(w, "least_bytes", p->work.bytes);
-    json_write_key(w, "operations");
-    json_write_open(w, '[');
-    for (int i = 0; i < p->operations.count; i++) write_row(w, &p->operations.rows[i]);
-    json_write_close(w, ']');
+    json_member_number(w, "batch", (double)p->batch);
+    json_member_number(w, "seq", (double)p->seq);
+    json_member_text(w, "form", p->label);
+    json_member_number(w, "ms", p->ms);
+    json_member_number(w, "ms_low", p->low);
+    json_member_number(w, "ms_high", p->high);
+    json_member_number(w, "tokens_per_s", tokens_per_second(p));
+    json_member_number(w, "flops", p->work.flops);
+    json_member_number(w, "least_bytes", p->work.bytes);
+    write_operations(w, &p->operations.figures);
     json_write_close(w, '}');
 }
 
@@ -172,26 +167,24 @@ Status infer_benchmark_write(const Benchmark *report, const Device *device, cons
                              const char *model, const char *path) {
     JsonWriter w = {0};
     json_write_open(&w, '{');
-    write_number(&w, "schema", 1);
-    write_text(&w, "device", device->name);
-    write_text(&w, "library", device->library);
-    write_text(&w, "dtype", dtype);
-    write_text(&w, "model", model);
-    write_number(&w, "peak_flops", report->peaks.flops);
-    write_number(&w, "peak_bandwidth", report->peaks.bandwidth);
-    json_write_key(&w, "profiles");
-    json_write_open(&w, '[');
+    json_member_number(&w, "schema", 1);
+    json_member_text(&w, "device", device->name);
+    json_member_text(&w, "library", device->library);
+    json_member_text(&w, "dtype", dtype);
+    json_member_text(&w, "model", model);
+    json_member_number(&w, "peak_flops", report->peaks.flops);
+    json_member_number(&w, "peak_bandwidth", report->peaks.bandwidth);
+    json_member_open(&w, "profiles", '[');
     for (int i = 0; i < report->count; i++) write_profile(&w, &report->profiles[i]);
     json_write_close(&w, ']');
     json_write_close(&w, '}');
-    Status status = json_writer_status(&w);
-    if (!status) status = file_write(path, w.text, (int64_t)w.length);
+    Status status = json_writer_save(&w, path);
     json_writer_free(&w);
     return status;
 }
 
 void infer_benchmark_free(Benchmark *report) {
-    for (int i = 0; i < report->count; i++) summary_free(&report->profiles[i].operations);
+    for (int i = 0; i < report->count; i++) timed_operations_free(&report->profiles[i].operations);
     memory_free(report->profiles);
     *report = (Benchmark){0};
 }

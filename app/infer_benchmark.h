@@ -17,7 +17,7 @@ typedef struct {
     int64_t batch, seq, repeats;
     double ms, low, high; // median and range of the whole pass, logits included, waited for
     Work work;
-    Summary operations;
+    TimedOperations operations;
 } BenchmarkResult;
 
 typedef struct {

@@ -4,7 +4,7 @@
 #include "profile/collect.h"
 #include "profile/datasheet.h"
 #include "profile/spans.h"
-#include "profile/summary.h"
+#include "profile/stats.h"
 #include "profile/window.h"
 
 #include <inttypes.h>
@@ -52,7 +52,7 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
     return (TraceRun){.source_note = "",
                       .host = "",
                       .measured = *measured,
-                      .sheet = sheet_peaks(s->device->name, s->dtype, s->tf32),
+                      .sheet = datasheet_peaks(s->device->name, s->dtype, s->tf32),
                       .model = c->name,
                       .dtype = session_dtype_name(s),
                       .program = program,
@@ -217,9 +217,9 @@ static Status hand_out(Profiling *p) {
 static Status report(Profiling *p) {
     if (!p->trace) return OK;
     Trace *t = p->trace;
-    TRY(trace_set_times(t, p->timed.ms.values, p->timed.reader_ms.values, p->timed.ms.count,
-                        p->traced.ms.values, p->options->timer_only ? 0 : p->traced.ms.count));
-    TRY(trace_set_tokens(t, p->timed.tokens.values, p->traced.tokens.values));
+    trace_set_times(t, p->timed.ms.values, p->timed.reader_ms.values, p->timed.ms.count,
+                    p->traced.ms.values, p->options->timer_only ? 0 : p->traced.ms.count);
+    trace_set_tokens(t, p->timed.tokens.values, p->traced.tokens.values);
     if (p->timed.ms.count) set_processors(&t->run, p->start);
     if (t->run.source != SOURCE_CLOCK) TRY(measure_gpu_busy(t));
     free_times(&p->traced);
@@ -289,19 +289,18 @@ Status profiling_finish(Profiling *p, Ctx *ctx) {
 
 Status profiling_differences(Ctx *ctx, uint32_t fuses, StepWork work, void *program, Difference **differences,
                              int *count) {
-    Capture *capture;
+    OutputDifference *observer = output_difference_open();
     StepCost cost;
-    TRY(capture_open(&capture));
-    ctx->observe = capture_observe;
-    ctx->observer = capture;
+    ctx->observe = output_difference_observe;
+    ctx->observer = observer;
     ctx->fuses = 0;
     Status status = work(ctx, program, &cost);
-    capture_second_run(capture);
+    output_difference_second_run(observer);
     ctx->fuses = fuses;
     if (!status) status = work(ctx, program, &cost);
     ctx->observe = NULL;
     ctx->observer = NULL;
-    if (!status) capture_take(capture, differences, count);
-    capture_close(capture);
+    if (!status) output_difference_take(observer, differences, count);
+    output_difference_close(observer);
     return status;
 }

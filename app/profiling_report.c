@@ -36,16 +36,15 @@ static Status print_tables(const ProfilingOptions *options, const char *label, c
     const TableView view = view_of(options);
     Tables tables;
     TRY(tables_make(trace, names_of(options), &tables));
-    Status status = OK;
     fputc('\n', file);
     profile_print_head(label, &trace->run, file);
-    for (int i = 0; i < tables.count && !status; i++) {
-        status = table_arrange(&tables.tables[i], &view);
-        if (!status) fputc('\n', file);
-        if (!status) table_print_text(&tables.tables[i], &view, file);
+    for (int i = 0; i < tables.count; i++) {
+        table_arrange(&tables.tables[i], &view);
+        fputc('\n', file);
+        table_print_text(&tables.tables[i], &view, file);
     }
     tables_free(&tables);
-    return status;
+    return OK;
 }
 
 static Status print_timed(const ProfilingOptions *options, Trace *const *traces, int count, FILE *file) {
@@ -71,7 +70,7 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
         status = print_tables(options, profile.paths[i].label, traces[i], file);
     if (!status && file) {
         fputc('\n', file);
-        status = profile_print(&profile, &output, file);
+        profile_print(&profile, &output, file);
     }
     if (!status && *options->out) status = profile_write(&profile, options->out, &output);
     profile_free(&profile);

@@ -3,7 +3,7 @@
 #define APP_PROFILING_REPORT_H
 
 #include "app/profiling_options.h"
-#include "profile/compare.h"
+#include "profile/output_difference.h"
 #include "profile/trace.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "app/report.h"
 
 #include "base/memory.h"
-#include "profile/summary.h"
+#include "profile/stats.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -8,6 +8,7 @@
 #include "app/text_lines.h"
 #include "app/text_profile.h"
 #include "run/translate.h"
+#include "profile/stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>

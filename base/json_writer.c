@@ -1,5 +1,6 @@
 #include "base/json_writer.h"
 
+#include "base/files.h"
 #include "base/memory.h"
 
 #include <inttypes.h>
@@ -9,17 +10,7 @@
 #include <string.h>
 
 static void append(JsonWriter *w, const char *text, size_t length) {
-    if (w->failed) return;
-    if (length >= w->room - w->length) {
-        size_t room = 2 * (w->length + length) + 256;
-        char *larger = memory_resize(w->text, room);
-        if (!larger) {
-            w->failed = true;
-            return;
-        }
-        w->text = larger;
-        w->room = room;
-    }
+    w->text = memory_grow(w->text, &w->room, (int64_t)(w->length + length + 1), 1);
     if (length) memcpy(w->text + w->length, text, length);
     w->length += length;
     w->text[w->length] = 0;
@@ -47,7 +38,7 @@ void json_write_close(JsonWriter *w, char bracket) {
 }
 
 void json_write_key(JsonWriter *w, const char *key) {
-    json_write_string(w, key, (int64_t)strlen(key));
+    json_write_text(w, key);
     append_text(w, ":");
 }
 
@@ -121,9 +112,13 @@ void json_write_string(JsonWriter *w, const char *text, int64_t length) {
     append_text(w, "\"");
 }
 
+void json_write_text(JsonWriter *w, const char *text) {
+    json_write_string(w, text, text ? (int64_t)strlen(text) : 0);
+}
+
 void json_member_text(JsonWriter *w, const char *key, const char *text) {
     json_write_key(w, key);
-    json_write_string(w, text ? text : "", text ? (int64_t)strlen(text) : 0);
+    json_write_text(w, text);
 }
 
 void json_member_integer(JsonWriter *w, const char *key, int64_t value) {
@@ -158,13 +153,12 @@ void json_write_json(JsonWriter *w, const char *json) {
     append_text(w, json);
 }
 
-Status json_writer_status(const JsonWriter *w) {
-    return w->failed ? fail(ERROR_MEMORY, "no memory left for %zu bytes of JSON", w->length) : OK;
+Status json_writer_save(const JsonWriter *w, const char *path) {
+    return file_write(path, w->text, (int64_t)w->length);
 }
 
 void json_writer_clear(JsonWriter *w) {
     w->length = 0;
-    w->failed = false;
 }
 
 void json_writer_free(JsonWriter *w) {

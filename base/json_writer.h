@@ -12,11 +12,11 @@
 extern "C" {
 #endif
 
-/* All zero: an empty text. Running out of memory is remembered, and told by json_writer_status. */
+/* All zero: an empty text. */
 typedef struct {
     char *text; // zero-terminated once anything is written
-    size_t length, room;
-    bool failed;
+    size_t length;
+    int64_t room;
 } JsonWriter;
 
 /* Values and keys put the comma before themselves where one is due. */
@@ -31,8 +31,9 @@ void json_write_number(JsonWriter *writer, double value);
 
 /* Bytes that are not UTF-8 become U+FFFD. */
 void json_write_string(JsonWriter *writer, const char *text, int64_t length);
+void json_write_text(JsonWriter *writer, const char *text); // ends in a zero; NULL is an empty text
 
-/* A key and its value. `text` ends in a zero; NULL is an empty text. */
+/* A key and its value. */
 void json_member_text(JsonWriter *writer, const char *key, const char *text);
 void json_member_integer(JsonWriter *writer, const char *key, int64_t value);
 void json_member_number(JsonWriter *writer, const char *key, double value);
@@ -45,7 +46,8 @@ void json_write_line(JsonWriter *writer, int spaces, bool before_value);
 /* Text that is JSON already. */
 void json_write_json(JsonWriter *writer, const char *json);
 
-CHECKED Status json_writer_status(const JsonWriter *writer);
+/* Writes the text to a file. */
+CHECKED Status json_writer_save(const JsonWriter *writer, const char *path);
 void json_writer_clear(JsonWriter *writer); // forgets the text, keeps the memory
 void json_writer_free(JsonWriter *writer);
 

@@ -181,14 +181,10 @@ void option_write_json(const OptionSet *set, int index, JsonWriter *writer) {
     case OPTION_FLAG: json_write_boolean(writer, *(const bool *)field); break;
     case OPTION_INTEGER: json_write_integer(writer, *(const int64_t *)field); break;
     case OPTION_NUMBER: json_write_number(writer, *(const double *)field); break;
-    case OPTION_TEXT: {
-        const char *text = *(const char *const *)field;
-        json_write_string(writer, text, (int64_t)strlen(text));
-        break;
-    }
+    case OPTION_TEXT: json_write_text(writer, *(const char *const *)field); break;
     case OPTION_CHOICE:
         option_text(set, index, name, sizeof name);
-        json_write_string(writer, name, (int64_t)strlen(name));
+        json_write_text(writer, name);
         break;
     case OPTION_LIST: {
         const OptionList *list = field;

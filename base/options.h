@@ -83,7 +83,7 @@ CHECKED Status options_read_travelling(OptionSet *set, const char *path);
 
 /* All values, in the table's order, as a JSON object that options_read_file accepts: on one line, or with
  * `lines` a line for each. The caller frees it with memory_free. */
-CHECKED Status options_json(const OptionSet *set, bool lines, char **json);
+char *options_json(const OptionSet *set, bool lines);
 
 /* Answers --print-config: prints options_json with lines on standard output. */
 CHECKED Status options_print(const OptionSet *set);

@@ -46,7 +46,7 @@ static Status value_text(OptionKind kind, const json_t *value, JsonWriter *text)
     } else {
         return expect_type(kind);
     }
-    return json_writer_status(text);
+    return OK;
 }
 
 /* Stores one value; its source becomes `source` unless it says what is so anyway. */
@@ -59,11 +59,7 @@ static Status read_value(OptionSet *set, int index, const json_t *value, OptionS
         json_dumpb(value, shown, sizeof shown - 1, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
         status = fail_at(option_store(set, index, text.text), "%s", shown);
     }
-    if (!status) {
-        option_write_json(set, index, &after);
-        status = json_writer_status(&before);
-        if (!status) status = json_writer_status(&after);
-    }
+    if (!status) option_write_json(set, index, &after);
     if (!status && strcmp(before.text, after.text) != 0) set->source[index] = source;
     json_writer_free(&text);
     json_writer_free(&before);
@@ -74,9 +70,9 @@ static Status read_value(OptionSet *set, int index, const json_t *value, OptionS
 /* A message is one line, so whatever the key holds is written as JSON. */
 static Status fail_key(const OptionSet *set, const char *path, const char *key) {
     JsonWriter shown = {0};
-    json_write_string(&shown, key, (int64_t)strlen(key));
+    json_write_text(&shown, key);
     Status status = fail(ERROR_USAGE, "%s: unknown key %.100s; did you mean \"%s\"?", path,
-                         shown.failed ? "" : shown.text, option_nearest(set, key, true));
+                         shown.text, option_nearest(set, key, true));
     json_writer_free(&shown);
     return status;
 }
@@ -131,9 +127,8 @@ static bool absent(const OptionSet *set, int index) {
     return false;
 }
 
-Status options_json(const OptionSet *set, bool lines, char **json) {
+char *options_json(const OptionSet *set, bool lines) {
     JsonWriter writer = {0};
-    *json = NULL;
     json_write_open(&writer, '{');
     for (int i = 0; i < set->count; i++) {
         if (set->table[i].kind == OPTION_HEADING || set->table[i].command_line_only || absent(set, i))
@@ -145,17 +140,11 @@ Status options_json(const OptionSet *set, bool lines, char **json) {
     }
     if (lines) json_write_line(&writer, 0, false);
     json_write_close(&writer, '}');
-    Status status = json_writer_status(&writer);
-    if (status)
-        json_writer_free(&writer);
-    else
-        *json = writer.text;
-    return status;
+    return writer.text;
 }
 
 Status options_print(const OptionSet *set) {
-    char *json;
-    TRY(options_json(set, true, &json));
+    char *json = options_json(set, true);
     bool failed = puts(json) < 0 || fflush(stdout) != 0;
     memory_free(json);
     return failed ? fail(ERROR_FILE, "cannot write to standard output") : OK;

@@ -1,7 +1,5 @@
 #include "profile/audit.h"
 
-#include "profile/summary.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,16 +13,17 @@ static bool ordered(double low, double middle, double high) {
     return low <= middle * (1 + ROUNDING) && middle <= high * (1 + ROUNDING);
 }
 
-static Status check_order(Trace *t, const Figures *f) {
+static void check_order(Trace *t, const Figures *f) {
     int wrong = !ordered(f->low, f->step_ms, f->high);
-    for (int i = 0; i < f->row_count; i++) wrong += !ordered(f->rows[i].low, f->rows[i].ns, f->rows[i].high);
-    return trace_add_finding(t, "minimum <= average <= maximum", wrong == 0, "%d of %d rows out of order",
-                             wrong, f->row_count + 1);
+    for (int64_t i = 0; i < f->row_count; i++)
+        wrong += !ordered(f->rows[i].low, f->rows[i].ns, f->rows[i].high);
+    trace_add_finding(t, "minimum <= average <= maximum", wrong == 0, "%d of %d rows out of order", wrong,
+                      (int)f->row_count + 1);
 }
 
 /* Below each step, what no child took adds up to the step; a child that sticks out of its parent would make a
  * self time negative. */
-static Status check_self(Trace *t) {
+static void check_self(Trace *t) {
     int64_t total = 0, self = 0, negative = 0, host = 0, device = 0, device_self = 0;
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
@@ -39,41 +38,40 @@ static Status check_self(Trace *t) {
         negative += e->self < 0;
         host++;
     }
-    return trace_add_finding(
-        t, "self times sum to the total", self == total && device_self == device && negative == 0,
-        "host %.3f of %.3f ms, device %.3f of %.3f ms; %" PRId64 " of %" PRId64 " negative",
-        1e-6 * (double)self, 1e-6 * (double)total, 1e-6 * (double)device_self, 1e-6 * (double)device,
-        negative, host);
+    trace_add_finding(t, "self times sum to the total",
+                      self == total && device_self == device && negative == 0,
+                      "host %.3f of %.3f ms, device %.3f of %.3f ms; %" PRId64 " of %" PRId64 " negative",
+                      1e-6 * (double)self, 1e-6 * (double)total, 1e-6 * (double)device_self,
+                      1e-6 * (double)device, negative, host);
 }
 
-static Status check_phases(Trace *t, const Figures *f) {
+static void check_phases(Trace *t, const Figures *f) {
     double sum = 0;
     for (int p = 0; p < PHASE_COUNT; p++) sum += f->phases[p].ns;
     double share = f->step_ns > 0 ? sum / f->step_ns : 0;
-    return trace_add_finding(t, "phases sum to the step within 1%", fabs(share - 1) <= PHASES_WITHIN,
-                             "%.3f of %.3f ms, %.2f%%", 1e-6 * sum, 1e-6 * f->step_ns, 100 * share);
+    trace_add_finding(t, "phases sum to the step within 1%", fabs(share - 1) <= PHASES_WITHIN,
+                      "%.3f of %.3f ms, %.2f%%", 1e-6 * sum, 1e-6 * f->step_ns, 100 * share);
 }
 
-static Status check_coverage(Trace *t, const Figures *f) {
-    if (t->run.apart) return OK;
+static void check_coverage(Trace *t, const Figures *f) {
+    if (t->run.apart) return;
     double share = f->step_ns > 0 ? f->covered_ns / f->step_ns : 0;
-    return trace_add_finding(t, "at least 98% of the step is attributed", share >= COVERED_AT_LEAST, "%.2f%%",
-                             100 * share);
+    trace_add_finding(t, "at least 98% of the step is attributed", share >= COVERED_AT_LEAST, "%.2f%%",
+                      100 * share);
 }
 
-static Status check_records(Trace *t) {
+static void check_records(Trace *t) {
     int64_t kernels = 0;
     for (int64_t i = 0; i < t->count; i++) kernels += t->events[i].kind == TRACE_KERNEL;
     if (t->run.launches >= 0)
-        TRY(trace_add_finding(t, "records = launches", kernels == t->run.launches,
-                              "%" PRId64 " records, %" PRId64 " launches", kernels, t->run.launches));
-    return trace_add_finding(t, "no record dropped", t->run.dropped == 0, "%" PRId64 " dropped",
-                             t->run.dropped);
+        trace_add_finding(t, "records = launches", kernels == t->run.launches,
+                          "%" PRId64 " records, %" PRId64 " launches", kernels, t->run.launches);
+    trace_add_finding(t, "no record dropped", t->run.dropped == 0, "%" PRId64 " dropped", t->run.dropped);
 }
 
-static Status check_finite(Trace *t, const Figures *f) {
+static void check_finite(Trace *t, const Figures *f) {
     int64_t wrong = 0;
-    for (int i = 0; i < f->row_count; i++) {
+    for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         wrong += !isfinite(r->ns + r->low + r->high + r->host_ns + r->calls + r->launches + r->work.flops +
                            r->work.bytes);
@@ -81,47 +79,45 @@ static Status check_finite(Trace *t, const Figures *f) {
     for (int64_t i = 0; i < t->run.step_count; i++)
         wrong += !isfinite(t->run.step_ms[i] + t->run.reader_ms[i]);
     wrong += !isfinite(f->step_ms + f->overhead + t->run.measured.flops + t->run.measured.bandwidth);
-    return trace_add_finding(t, "every figure is finite", wrong == 0, "%" PRId64 " are not", wrong);
+    trace_add_finding(t, "every figure is finite", wrong == 0, "%" PRId64 " are not", wrong);
 }
 
-static double limit_share(const OperationRow *row, const Peaks *peaks) {
-    char limit;
-    return work_share(row->work, 1e-6 * row->ns, peaks, &limit);
+static double share_of_limit(const OperationRow *row, const Peaks *peaks) {
+    return limit_share(peaks, row->work, row->ns);
 }
 
-static Status check_limits(Trace *t, const Figures *f) {
+static void check_limits(Trace *t, const Figures *f) {
     const Peaks *measured = &t->run.measured, *most = trace_utmost(&t->run);
-    if (!f->row_count || !peaks_known(most)) return OK;
+    if (!f->row_count || !peaks_known(most)) return;
     const OperationRow *highest = &f->rows[0];
     int above = 0, above_measured = 0;
-    for (int i = 0; i < f->row_count; i++) {
-        above += limit_share(&f->rows[i], most) > 1;
-        above_measured += limit_share(&f->rows[i], measured) > 1;
-        if (limit_share(&f->rows[i], most) > limit_share(highest, most)) highest = &f->rows[i];
+    for (int64_t i = 0; i < f->row_count; i++) {
+        above += share_of_limit(&f->rows[i], most) > 1;
+        above_measured += share_of_limit(&f->rows[i], measured) > 1;
+        if (share_of_limit(&f->rows[i], most) > share_of_limit(highest, most)) highest = &f->rows[i];
     }
-    return trace_add_finding(
-        t, "no operation above the machine's limit", above == 0,
-        "%d above; highest %s %s with %.1f%% of the %s limit; %d above what was measured%s", above,
-        highest->call, pass_name(highest->pass), 100 * limit_share(highest, most),
-        most == measured ? "measured" : "data sheet's", above_measured,
-        above ? ": its data stay in a cache, or its work is counted too high" : "");
+    trace_add_finding(t, "no operation above the machine's limit", above == 0,
+                      "%d above; highest %s %s with %.1f%% of the %s limit; %d above what was measured%s",
+                      above, highest->call, pass_name(highest->pass), 100 * share_of_limit(highest, most),
+                      most == measured ? "measured" : "data sheet's", above_measured,
+                      above ? ": its data stay in a cache, or its work is counted too high" : "");
 }
 
-static Status check_overhead(Trace *t, const Figures *f) {
-    if (!t->run.step_count || t->run.apart) return OK;
-    return trace_add_finding(t, "tracing costs under 10% of the step", f->overhead < TRACING_COSTS_AT_MOST,
-                             "%.2f%%: %.3f ms without it", 100 * f->overhead, f->step_ms);
+static void check_overhead(Trace *t, const Figures *f) {
+    if (!t->run.step_count || t->run.apart) return;
+    trace_add_finding(t, "tracing costs under 10% of the step", f->overhead < TRACING_COSTS_AT_MOST,
+                      "%.2f%%: %.3f ms without it", 100 * f->overhead, f->step_ms);
 }
 
-Status audit_profile(Trace *t, const Figures *f) {
-    TRY(check_order(t, f));
-    TRY(check_self(t));
-    TRY(check_phases(t, f));
-    TRY(check_coverage(t, f));
-    TRY(check_records(t));
-    TRY(check_finite(t, f));
-    TRY(check_limits(t, f));
-    return check_overhead(t, f);
+void audit_profile(Trace *t, const Figures *f) {
+    check_order(t, f);
+    check_self(t);
+    check_phases(t, f);
+    check_coverage(t, f);
+    check_records(t);
+    check_finite(t, f);
+    check_limits(t, f);
+    check_overhead(t, f);
 }
 
 int64_t audit_failures(const Trace *t) {

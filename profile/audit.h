@@ -12,7 +12,7 @@ extern "C" {
  * times sum to the total; phases sum to the step within 1%; at least 98% of the step is attributed;
  * records = launches; none dropped; everything finite; no operation above the machine's limit; tracing
  * costs under 10%. */
-CHECKED Status audit_profile(Trace *trace, const Figures *figures);
+void audit_profile(Trace *trace, const Figures *figures);
 
 /* How many of a trace's findings did not pass. */
 int64_t audit_failures(const Trace *trace);

@@ -1,292 +1,198 @@
 #include "profile/bundle.h"
 
+#include "base/memory.h"
+#include "profile/bundle_read.h"
+#include "profile/bundle_timeline.h"
 #include "profile/kernel_name.h"
-#include "profile/summary.h"
+#include "profile/stats.h"
 
-#include <string.h>
+enum { LARGEST = 50 }; // tensors
 
-/* ---- about the run ---- */
-
-static void write_peaks(JsonWriter *w, const char *key, Peaks peaks) {
-    json_member_open(w, key, '{');
-    json_member_number(w, "flops", peaks.flops);
-    json_member_number(w, "bandwidth", peaks.bandwidth);
-    json_write_close(w, '}');
+/* A bundle's texts are its own; none is an empty one. */
+static char *own(const char *text) {
+    return memory_text(text ? text : "");
 }
 
-static void write_run(JsonWriter *w, const TraceRun *r) {
-    json_write_line(w, 1, true);
-    json_member_open(w, "run", '{');
-    json_member_text(w, "program", r->program);
-    json_member_text(w, "model", r->model);
-    json_member_text(w, "dtype", r->dtype);
-    json_member_text(w, "device", r->device);
-    json_member_text(w, "library", r->library);
-    json_member_text(w, "host", r->host);
-    json_member_integer(w, "batch", r->batch);
-    json_member_integer(w, "seq", r->seq);
-    json_member_integer(w, "accum", r->accum);
-    json_member_integer(w, "layers", r->layers);
-    json_member_integer(w, "heads", r->heads);
-    json_member_integer(w, "width", r->width);
-    json_member_integer(w, "parameters", r->parameters);
-    json_write_close(w, '}');
-    json_write_line(w, 1, true);
-    json_member_open(w, "peaks", '{');
-    write_peaks(w, "measured", r->measured);
-    write_peaks(w, "sheet", r->sheet);
-    json_write_close(w, '}');
+static void *rows_for(int64_t count, size_t size) {
+    return memory_array((size_t)count + 1, size);
 }
 
-/* ---- a path ---- */
-
-static const char *step_name(const Figures *f) {
-    if (*f->trace->run.step) return f->trace->run.step;
-    return figures_pass_ns(f, PASS_UPDATE) > 0 ? "step" : "forward pass";
+static BundleRun run_of(const TraceRun *r) {
+    return (BundleRun){.program = own(r->program),
+                       .model = own(r->model),
+                       .dtype = own(r->dtype),
+                       .device = own(r->device),
+                       .library = own(r->library),
+                       .host = own(r->host),
+                       .batch = r->batch,
+                       .seq = r->seq,
+                       .accum = r->accum,
+                       .layers = r->layers,
+                       .heads = r->heads,
+                       .width = r->width,
+                       .parameters = r->parameters};
 }
 
-static void write_step(JsonWriter *w, const Figures *f) {
-    json_write_line(w, 3, true);
-    json_member_open(w, "step", '{');
-    json_member_text(w, "name", step_name(f));
-    json_member_integer(w, "recorded", f->steps);
-    json_member_integer(w, "timed", f->timed);
-    json_member_number(w, "ns", 1e6 * f->step_ms);
-    json_member_number(w, "low_ns", 1e6 * f->low);
-    json_member_number(w, "high_ns", 1e6 * f->high);
-    json_member_number(w, "traced_ns", f->step_ns);
-    json_member_number(w, "overhead", f->overhead);
-    json_member_number(w, "reader_ns", 1e6 * f->reader_ms);
-    json_member_number(w, "device_ns", f->device_ns);
-    json_member_number(w, "covered", f->step_ns > 0 ? f->covered_ns / f->step_ns : 0);
-    json_member_number(w, "tokens", f->tokens);
-    json_member_number(w, "launches", f->launches);
-    json_write_close(w, '}');
+static BundleStep step_of(const Figures *f) {
+    const char *name = f->trace->run.step;
+    if (!*name) name = figures_pass_ns(f, PASS_UPDATE) > 0 ? "step" : "forward pass";
+    return (BundleStep){.name = own(name),
+                        .recorded = f->steps,
+                        .timed = f->timed,
+                        .ns = 1e6 * f->step_ms,
+                        .low = 1e6 * f->low,
+                        .high = 1e6 * f->high,
+                        .traced = f->step_ns,
+                        .overhead = f->overhead,
+                        .reader = 1e6 * f->reader_ms,
+                        .device = f->device_ns,
+                        .covered = ratio(f->covered_ns, f->step_ns),
+                        .tokens = f->tokens,
+                        .launches = f->launches};
 }
 
-static void write_phases(JsonWriter *w, const Figures *f) {
-    json_write_line(w, 3, true);
-    json_member_open(w, "phases", '[');
-    for (int p = 0; p < PHASE_COUNT; p++) {
-        const PhaseRow *row = &f->phases[p];
-        if (row->ns <= 0) continue;
-        json_write_open(w, '{');
-        json_member_text(w, "phase", phase_name((Phase)p));
-        json_member_number(w, "ns", row->ns);
-        json_member_open(w, "categories", '[');
-        for (int c = 0; c < CATEGORY_COUNT; c++) {
-            if (row->categories[c] <= 0) continue;
-            json_write_open(w, '{');
-            json_member_text(w, "category", category_name((Category)c));
-            json_member_number(w, "ns", row->categories[c]);
-            json_write_close(w, '}');
-        }
-        json_write_close(w, ']');
-        json_write_close(w, '}');
-    }
-    json_write_close(w, ']');
+static BundlePhase phase_of(Phase phase, const PhaseRow *row) {
+    BundlePhase made = {.phase = own(phase_name(phase)), .ns = row->ns};
+    made.categories = rows_for(CATEGORY_COUNT, sizeof *made.categories);
+    for (int c = 0; c < CATEGORY_COUNT; c++)
+        if (row->categories[c] > 0)
+            made.categories[made.categories_count++] =
+                (BundleShare){own(category_name((Category)c)), row->categories[c]};
+    return made;
 }
 
-/* Of a kernel, or a primitive. Templates of C++ may have names longer than a bundle's texts: of those the
- * beginning. */
-static void write_name(JsonWriter *w, const char *name) {
-    size_t length = strlen(name);
-    if (length > BUNDLE_TEXT_BYTES) length = BUNDLE_TEXT_BYTES;
-    while (length && ((unsigned char)name[length] & 0xC0) == 0x80) length--; // not inside a character
-    json_write_key(w, "name");
-    json_write_string(w, name, (int64_t)length);
-}
-
-static void write_inside(JsonWriter *w, const OperationRow *r) {
-    json_member_open(w, "inside", '[');
-    for (int i = 0; i < r->inside_count; i++) {
+static BundleRow row_of(const OperationRow *r, const Peaks *peaks) {
+    const char *limit = limit_is_arithmetic(peaks, r->work) ? "matrix" : "bandwidth";
+    BundleRow row = {.call = own(r->call),
+                     .operation = own(operation_name(r->operation)),
+                     .pass = own(pass_name(r->pass)),
+                     .form = own(form_name(r->form)),
+                     .category = own(category_name(r->category)),
+                     .source = own(r->source),
+                     .ns = r->ns,
+                     .low = r->low,
+                     .high = r->high,
+                     .host_ns = r->host_ns,
+                     .calls = r->calls,
+                     .launches = r->launches,
+                     .flops = r->work.flops,
+                     .least_bytes = r->work.bytes,
+                     .share_of_limit = limit_share(peaks, r->work, r->ns),
+                     .memory_bytes = r->memory,
+                     .limit = own(peaks_known(peaks) ? limit : ""),
+                     .inside = rows_for(r->inside_count, sizeof *row.inside),
+                     .inside_count = r->inside_count};
+    for (int64_t i = 0; i < r->inside_count; i++) {
         const InsideRow *inside = &r->inside[i];
-        json_write_open(w, '{');
-        write_name(w, inside->name);
-        json_member_text(w, "category", category_name(inside->category));
-        json_member_number(w, "ns", inside->ns);
-        json_member_number(w, "calls", inside->calls);
-        json_member_number(w, "launches", inside->launches);
-        json_write_close(w, '}');
+        row.inside[i] = (BundleInside){own(inside->name), own(category_name(inside->category)), inside->ns,
+                                       inside->calls, inside->launches};
     }
-    json_write_close(w, ']');
+    return row;
 }
 
-static void write_operations(JsonWriter *w, const Figures *f) {
-    const Peaks *peaks = &f->trace->run.measured;
-    json_write_line(w, 3, true);
-    json_member_open(w, "operations", '[');
-    for (int i = 0; i < f->row_count; i++) {
-        const OperationRow *r = &f->rows[i];
-        char limit = 'm';
-        double share = peaks_known(peaks) ? work_share(r->work, 1e-6 * r->ns, peaks, &limit) : 0;
-        json_write_line(w, 4, true);
-        json_write_open(w, '{');
-        json_member_text(w, "place", r->call);
-        json_member_text(w, "operation", operation_name(r->operation));
-        json_member_text(w, "pass", pass_name(r->pass));
-        json_member_text(w, "form", form_name(r->form));
-        json_member_text(w, "category", category_name(r->category));
-        json_member_text(w, "source", r->source);
-        json_member_number(w, "ns", r->ns);
-        json_member_number(w, "low_ns", r->low);
-        json_member_number(w, "high_ns", r->high);
-        json_member_number(w, "host_ns", r->host_ns);
-        json_member_number(w, "calls", r->calls);
-        json_member_number(w, "launches", r->launches);
-        json_member_number(w, "flops", r->work.flops);
-        json_member_number(w, "least_bytes", r->work.bytes);
-        json_member_integer(w, "memory_bytes", r->memory);
-        json_member_number(w, "share_of_limit", share);
-        json_member_text(w, "limit", !peaks_known(peaks) ? "" : limit == 'm' ? "matrix" : "bandwidth");
-        write_inside(w, r);
-        json_write_close(w, '}');
-    }
-    json_write_close(w, ']');
+static BundleKernel kernel_of(const KernelRow *k) {
+    char label[KERNEL_NAME_BYTES], decoded[KERNEL_NAME_BYTES];
+    kernel_label(k->name, label);
+    kernel_decode(k->name, decoded);
+    return (BundleKernel){.name = own(k->name),
+                          .label = own(label),
+                          .decoded = own(decoded),
+                          .kind = own(trace_kind_name(k->kind)),
+                          .category = own(category_name(k->category)),
+                          .call = own(k->call),
+                          .forward = k->in[PASS_FORWARD],
+                          .backward = k->in[PASS_BACKWARD],
+                          .update = k->in[PASS_UPDATE]};
 }
 
-static void write_kernels(JsonWriter *w, const Figures *f) {
-    json_write_line(w, 3, true);
-    json_member_open(w, "kernels", '[');
-    for (int i = 0; i < f->kernel_count; i++) {
-        const KernelRow *k = &f->kernels[i];
-        char label[KERNEL_NAME_BYTES], decoded[KERNEL_NAME_BYTES];
-        json_write_line(w, 4, true);
-        json_write_open(w, '{');
-        kernel_label(k->name, label);
-        kernel_decode(k->name, decoded);
-        write_name(w, k->name);
-        json_member_text(w, "label", label);
-        json_member_text(w, "decoded", decoded);
-        json_member_text(w, "kind", trace_kind_name(k->kind));
-        json_member_text(w, "category", category_name(k->category));
-        json_member_text(w, "place", k->call);
-        for (int pass = 0; pass < PASS_COUNT; pass++) {
-            json_member_open(w, pass_name((Pass)pass), '{');
-            json_member_number(w, "ns", k->ns[pass]);
-            json_member_number(w, "calls", k->calls[pass]);
-            json_write_close(w, '}');
-        }
-        json_write_close(w, '}');
-    }
-    json_write_close(w, ']');
-}
-
-static void write_memory(JsonWriter *w, const Figures *f) {
-    enum { LARGEST = 50 };
+static void add_memory(const Figures *f, BundlePath *path) {
     const Trace *t = f->trace;
-    json_write_line(w, 3, true);
-    json_member_open(w, "memory", '{');
-    json_member_integer(w, "peak_bytes", f->peak_bytes);
-    json_member_open(w, "classes", '[');
-    for (int c = 0; c < MEMORY_CLASS_COUNT; c++) {
-        if (!f->peak_classes[c]) continue;
-        json_write_open(w, '{');
-        json_member_text(w, "class", memory_class_name((MemoryClass)c));
-        json_member_integer(w, "bytes", f->peak_classes[c]);
-        json_write_close(w, '}');
-    }
-    json_write_close(w, ']');
-    json_member_open(w, "largest", '[');
-    for (int64_t i = 0; i < t->tensor_count && i < LARGEST; i++) {
-        json_write_open(w, '{');
-        json_member_text(w, "name", t->tensors[i].name);
-        json_member_text(w, "class", memory_class_name(t->tensors[i].class_));
-        json_member_integer(w, "bytes", t->tensors[i].bytes);
-        json_write_close(w, '}');
-    }
-    json_write_close(w, ']');
-    json_write_close(w, '}');
+    path->peak_bytes = f->peak_bytes;
+    path->classes = rows_for(MEMORY_CLASS_COUNT, sizeof *path->classes);
+    for (int c = 0; c < MEMORY_CLASS_COUNT; c++)
+        if (f->peak_classes[c])
+            path->classes[path->classes_count++] =
+                (BundleMemory){.class_ = own(memory_class_name((MemoryClass)c)), .bytes = f->peak_classes[c]};
+    path->largest_count = t->tensor_count < LARGEST ? t->tensor_count : LARGEST;
+    path->largest = rows_for(path->largest_count, sizeof *path->largest);
+    for (int64_t i = 0; i < path->largest_count; i++)
+        path->largest[i] = (BundleMemory){own(t->tensors[i].name),
+                                          own(memory_class_name(t->tensors[i].class_)), t->tensors[i].bytes};
 }
 
-static void write_audit(JsonWriter *w, const Trace *t) {
-    json_write_line(w, 3, true);
-    json_member_open(w, "audit", '[');
-    for (int64_t i = 0; i < t->finding_count; i++) {
-        json_write_line(w, 4, true);
-        json_write_open(w, '{');
-        json_member_text(w, "check", t->findings[i].name);
-        json_member_boolean(w, "passed", t->findings[i].passed);
-        json_member_text(w, "detail", t->findings[i].detail);
-        json_write_close(w, '}');
-    }
-    json_write_close(w, ']');
+static char *timeline_of(const Trace *trace) {
+    JsonWriter w = {0};
+    bundle_timeline(trace, &w);
+    return w.text;
 }
 
-static void write_tables(JsonWriter *w, const Tables *tables) {
-    json_write_line(w, 3, true);
-    json_member_open(w, "tables", '[');
+static char *tables_of(const Tables *tables) {
+    JsonWriter w = {0};
+    json_write_open(&w, '[');
     for (int i = 0; i < tables->count; i++) {
-        json_write_line(w, 4, true);
-        table_write_json(&tables->tables[i], w);
+        json_write_line(&w, 3, true);
+        table_write_json(&tables->tables[i], &w);
     }
-    json_write_close(w, ']');
+    json_write_close(&w, ']');
+    return w.text;
 }
 
-static Status write_path(JsonWriter *w, const ProfilePath *path) {
-    const TraceRun *r = &path->trace->run;
-    json_write_line(w, 2, true);
-    json_write_open(w, '{');
-    json_member_text(w, "label", path->label);
-    json_member_text(w, "source", source_name(r->source));
-    json_member_text(w, "source_note", r->source_note);
-    json_member_text(w, "window", r->window);
-    write_step(w, &path->figures);
-    write_phases(w, &path->figures);
-    write_operations(w, &path->figures);
-    write_kernels(w, &path->figures);
-    write_memory(w, &path->figures);
-    TRY(bundle_timeline(path->trace, w));
-    write_tables(w, &path->tables);
-    write_audit(w, path->trace);
-    json_write_close(w, '}');
-    return OK;
+static BundlePath path_of(const ProfilePath *from) {
+    const Figures *f = &from->figures;
+    const Trace *t = from->trace;
+    BundlePath path = {.label = own(from->label),
+                       .source = own(source_name(t->run.source)),
+                       .source_note = own(t->run.source_note),
+                       .window = own(t->run.window),
+                       .step = step_of(f),
+                       .phases = rows_for(PHASE_COUNT, sizeof *path.phases),
+                       .rows = rows_for(f->row_count, sizeof *path.rows),
+                       .rows_count = f->row_count,
+                       .kernels = rows_for(f->kernel_count, sizeof *path.kernels),
+                       .kernels_count = f->kernel_count,
+                       .audit = rows_for(t->finding_count, sizeof *path.audit),
+                       .audit_count = t->finding_count,
+                       .timeline = timeline_of(t),
+                       .tables = tables_of(&from->tables)};
+    for (int p = 0; p < PHASE_COUNT; p++)
+        if (f->phases[p].ns > 0) path.phases[path.phases_count++] = phase_of((Phase)p, &f->phases[p]);
+    for (int64_t i = 0; i < f->row_count; i++) path.rows[i] = row_of(&f->rows[i], &t->run.measured);
+    for (int64_t i = 0; i < f->kernel_count; i++) path.kernels[i] = kernel_of(&f->kernels[i]);
+    for (int64_t i = 0; i < t->finding_count; i++)
+        path.audit[i] =
+            (BundleCheck){own(t->findings[i].name), own(t->findings[i].detail), t->findings[i].passed};
+    add_memory(f, &path);
+    return path;
 }
 
-/* ---- all ---- */
+static BundleAnswer answer_of(const Answer *from) {
+    BundleAnswer answer = {.question = own(from->question),
+                           .lines = rows_for(from->count, sizeof *answer.lines),
+                           .lines_count = from->count};
+    for (int64_t i = 0; i < from->count; i++) answer.lines[i] = own(from->lines[i]);
+    return answer;
+}
 
-static void write_differences(JsonWriter *w, const Profile *p) {
-    json_write_line(w, 1, true);
-    json_member_open(w, "differences", '[');
-    for (int i = 0; i < p->difference_count; i++) {
-        const Difference *d = &p->differences[i];
-        json_write_open(w, '{');
-        json_member_text(w, "place", d->call);
-        json_member_text(w, "operation", operation_name(d->operation));
-        json_member_text(w, "pass", pass_name(d->pass));
-        json_member_number(w, "difference", d->difference);
-        json_write_close(w, '}');
+void bundle_render(const Profile *profile, const Answers *answers, JsonWriter *writer) {
+    const TraceRun *run = &profile->paths[0].trace->run;
+    Bundle b = {.schema = own(BUNDLE_SCHEMA),
+                .version = BUNDLE_VERSION,
+                .run = run_of(run),
+                .measured = run->measured,
+                .sheet = run->sheet,
+                .paths = rows_for(profile->count, sizeof *b.paths),
+                .paths_count = profile->count,
+                .differences = rows_for(profile->difference_count, sizeof *b.differences),
+                .differences_count = profile->difference_count,
+                .answers = rows_for(QUESTION_COUNT, sizeof *b.answers),
+                .answers_count = QUESTION_COUNT};
+    for (int i = 0; i < profile->count; i++) b.paths[i] = path_of(&profile->paths[i]);
+    for (int i = 0; i < profile->difference_count; i++) {
+        const Difference *d = &profile->differences[i];
+        b.differences[i] = (BundleDifference){own(d->call), own(operation_name(d->operation)),
+                                              own(pass_name(d->pass)), d->difference};
     }
-    json_write_close(w, ']');
-}
-
-static void write_answers(JsonWriter *w, const Answers *answers) {
-    json_write_line(w, 1, true);
-    json_member_open(w, "questions", '[');
-    for (int i = 0; i < QUESTION_COUNT; i++) {
-        const Answer *a = &answers->answers[i];
-        json_write_line(w, 2, true);
-        json_write_open(w, '{');
-        json_member_text(w, "question", a->question);
-        json_member_open(w, "answer", '[');
-        for (int k = 0; k < a->count; k++) json_write_string(w, a->lines[k], (int64_t)strlen(a->lines[k]));
-        json_write_close(w, ']');
-        json_write_close(w, '}');
-    }
-    json_write_close(w, ']');
-}
-
-Status bundle_render(const Profile *profile, const Answers *answers, JsonWriter *w) {
-    json_write_open(w, '{');
-    json_member_text(w, "schema", BUNDLE_SCHEMA);
-    json_member_integer(w, "version", BUNDLE_VERSION);
-    write_run(w, &profile->paths[0].trace->run);
-    json_write_line(w, 1, true);
-    json_member_open(w, "paths", '[');
-    for (int i = 0; i < profile->count; i++) TRY(write_path(w, &profile->paths[i]));
-    json_write_close(w, ']');
-    write_differences(w, profile);
-    write_answers(w, answers);
-    json_write_close(w, '}');
-    return json_writer_status(w);
+    for (int i = 0; i < QUESTION_COUNT; i++) b.answers[i] = answer_of(&answers->answers[i]);
+    fields_write(writer, bundle_fields, &b);
+    bundle_free(&b);
 }

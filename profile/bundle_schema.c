@@ -1,189 +1,184 @@
 #include "profile/bundle_schema.h"
 
-#include "profile/bundle.h"
-
 #include <math.h>
 #include <string.h>
 
-enum { ITEMS_MOST = 1000000, PLACE_BYTES = 256 };
-
-typedef enum {
-    NO_FIELD, // ends a list of fields
-    TEXT,
-    COUNT,   // a whole number, not negative
-    MEASURE, // a number, not negative
-    NUMBER,  // any, as an overhead, which noise may make negative
-    PERHAPS, // a measure, or null where it could not be taken
-    TRUTH,
-    OBJECT,
-    LIST,   // of objects
-    TEXTS,  // a list of texts
-    EVENTS, // a list of [name, begin, length, category, depth]
-    ROWS,   // a list of lists of texts, numbers and nulls
-} Kind;
-
-typedef struct Field {
-    const char *key;
-    Kind kind;
-    const struct Field *fields; // of the object, or of each object of the list
-} Field;
-
-static const Field peaks[] = {{"flops", MEASURE, NULL}, {"bandwidth", MEASURE, NULL}, {0}};
-static const Field limits[] = {{"measured", OBJECT, peaks}, {"sheet", OBJECT, peaks}, {0}};
-static const Field run[] = {{"program", TEXT, NULL},     {"model", TEXT, NULL},
-                            {"dtype", TEXT, NULL},       {"device", TEXT, NULL},
-                            {"library", TEXT, NULL},     {"host", TEXT, NULL},
-                            {"batch", COUNT, NULL},      {"seq", COUNT, NULL},
-                            {"accum", COUNT, NULL},      {"layers", COUNT, NULL},
-                            {"heads", COUNT, NULL},      {"width", COUNT, NULL},
-                            {"parameters", COUNT, NULL}, {0}};
-static const Field step[] = {{"name", TEXT, NULL},
-                             {"recorded", COUNT, NULL},
-                             {"ns", MEASURE, NULL},
-                             {"low_ns", MEASURE, NULL},
-                             {"high_ns", MEASURE, NULL},
-                             {"traced_ns", MEASURE, NULL},
-                             {"overhead", NUMBER, NULL},
-                             {"reader_ns", MEASURE, NULL},
-                             {"device_ns", MEASURE, NULL},
-                             {"covered", MEASURE, NULL},
-                             {"tokens", MEASURE, NULL},
-                             {"launches", MEASURE, NULL},
-                             {0}};
-static const Field categories[] = {{"category", TEXT, NULL}, {"ns", MEASURE, NULL}, {0}};
-static const Field phases[] = {
-    {"phase", TEXT, NULL}, {"ns", MEASURE, NULL}, {"categories", LIST, categories}, {0}};
-static const Field inside[] = {{"name", TEXT, NULL},     {"category", TEXT, NULL},    {"ns", MEASURE, NULL},
-                               {"calls", MEASURE, NULL}, {"launches", MEASURE, NULL}, {0}};
-static const Field operations[] = {
-    {"place", TEXT, NULL},      {"operation", TEXT, NULL},      {"pass", TEXT, NULL},
-    {"form", TEXT, NULL},       {"category", TEXT, NULL},       {"source", TEXT, NULL},
-    {"ns", MEASURE, NULL},      {"low_ns", MEASURE, NULL},      {"high_ns", MEASURE, NULL},
-    {"host_ns", MEASURE, NULL}, {"calls", MEASURE, NULL},       {"launches", MEASURE, NULL},
-    {"flops", MEASURE, NULL},   {"least_bytes", MEASURE, NULL}, {"share_of_limit", MEASURE, NULL},
-    {"limit", TEXT, NULL},      {"inside", LIST, inside},       {0}};
-static const Field uses[] = {{"ns", MEASURE, NULL}, {"calls", MEASURE, NULL}, {0}};
-static const Field kernels[] = {
-    {"name", TEXT, NULL},      {"kind", TEXT, NULL},       {"category", TEXT, NULL}, {"place", TEXT, NULL},
-    {"forward", OBJECT, uses}, {"backward", OBJECT, uses}, {"update", OBJECT, uses}, {0}};
-static const Field classes[] = {{"class", TEXT, NULL}, {"bytes", COUNT, NULL}, {0}};
-static const Field tensors[] = {{"name", TEXT, NULL}, {"class", TEXT, NULL}, {"bytes", COUNT, NULL}, {0}};
-static const Field memory[] = {
-    {"peak_bytes", COUNT, NULL}, {"classes", LIST, classes}, {"largest", LIST, tensors}, {0}};
-static const Field tracks[] = {{"name", TEXT, NULL}, {"events", EVENTS, NULL}, {0}};
-static const Field timeline[] = {
-    {"step", COUNT, NULL}, {"tracks", LIST, tracks}, {"names", TEXTS, NULL}, {0}};
-static const Field audit[] = {{"check", TEXT, NULL}, {"passed", TRUTH, NULL}, {"detail", TEXT, NULL}, {0}};
-static const Field columns[] = {{"key", TEXT, NULL}, {"title", TEXT, NULL}, {"kind", TEXT, NULL}, {0}};
-static const Field tables[] = {{"key", TEXT, NULL},  {"title", TEXT, NULL},  {"columns", LIST, columns},
-                               {"rows", ROWS, NULL}, {"notes", TEXTS, NULL}, {0}};
-static const Field paths[] = {{"label", TEXT, NULL},
-                              {"source", TEXT, NULL},
-                              {"source_note", TEXT, NULL},
-                              {"window", TEXT, NULL},
-                              {"step", OBJECT, step},
-                              {"phases", LIST, phases},
-                              {"operations", LIST, operations},
-                              {"kernels", LIST, kernels},
-                              {"memory", OBJECT, memory},
-                              {"timeline", OBJECT, timeline},
-                              {"tables", LIST, tables},
-                              {"audit", LIST, audit},
-                              {0}};
-static const Field differences[] = {{"place", TEXT, NULL},
-                                    {"operation", TEXT, NULL},
-                                    {"pass", TEXT, NULL},
-                                    {"difference", PERHAPS, NULL},
-                                    {0}};
-static const Field questions[] = {{"question", TEXT, NULL}, {"answer", TEXTS, NULL}, {0}};
-static const Field document[] = {{"schema", TEXT, NULL},         {"version", COUNT, NULL},
-                                 {"run", OBJECT, run},           {"peaks", OBJECT, limits},
-                                 {"paths", LIST, paths},         {"differences", LIST, differences},
-                                 {"questions", LIST, questions}, {0}};
-
-static Status check_value(const json_t *value, const Field *field, const char *place);
-
-static Status check_object(const json_t *object, const Field *fields, const char *place) {
-    if (!json_is_object(object)) return fail(ERROR_FORMAT, "%s: not an object", place);
-    for (const Field *field = fields; field->kind != NO_FIELD; field++) {
-        char inner[PLACE_BYTES];
-        snprintf(inner, sizeof inner, "%s%s%s", place, *place ? "." : "", field->key);
-        TRY(check_value(json_object_get(object, field->key), field, inner));
-    }
-    return OK;
-}
-
-static Status check_text(const json_t *value, const char *place) {
-    if (!json_is_string(value)) return fail(ERROR_FORMAT, "%s: not a text", place);
-    size_t length = json_string_length(value);
-    if (length > BUNDLE_TEXT_BYTES || strlen(json_string_value(value)) != length)
-        return fail(ERROR_FORMAT, "%s: a text of more than %d bytes, or with a zero in it", place,
-                    BUNDLE_TEXT_BYTES);
-    return OK;
-}
-
-static Status check_number(const json_t *value, Kind kind, const char *place) {
-    if (kind == PERHAPS && json_is_null(value)) return OK;
-    if (kind == COUNT ? !json_is_integer(value) : !json_is_number(value))
-        return fail(ERROR_FORMAT, "%s: not a %snumber", place, kind == COUNT ? "whole " : "");
-    double number = json_number_value(value);
-    if (!isfinite(number) || (kind != NUMBER && number < 0))
-        return fail(ERROR_FORMAT, "%s: %g is not a figure that can be", place, number);
-    return OK;
-}
+/* ---- what is in no struct: drawings and tables ---- */
 
 /* [name, begin, length, category, depth] */
-static Status check_event(const json_t *event, const char *place) {
+static Status check_event(const json_t *event, const char *where) {
     bool good = json_is_array(event) && json_array_size(event) == 5;
     for (size_t i = 0; i < 5 && good; i++) {
         const json_t *value = json_array_get(event, i);
         good = i == 3 ? json_is_string(value) : json_is_number(value) && isfinite(json_number_value(value));
         if (good && i != 1 && i != 3) good = json_number_value(value) >= 0;
     }
-    return good ? OK : fail(ERROR_FORMAT, "%s: not an event [name, begin, length, category, depth]", place);
+    return good ? OK : fail(ERROR_FORMAT, "%s: not an event [name, begin, length, category, depth]", where);
 }
 
-static Status check_row(const json_t *row, const char *place) {
-    if (!json_is_array(row)) return fail(ERROR_FORMAT, "%s: not a row", place);
+static Status check_row(const json_t *row, const char *where) {
+    if (!json_is_array(row)) return fail(ERROR_FORMAT, "%s: not a row", where);
     size_t i;
     json_t *cell;
     json_array_foreach(row, i, cell) {
         bool good = json_is_null(cell) || json_is_string(cell) ||
                     (json_is_number(cell) && isfinite(json_number_value(cell)));
-        if (!good) return fail(ERROR_FORMAT, "%s[%zu]: neither a text nor a number", place, i);
+        if (!good) return fail(ERROR_FORMAT, "%s[%zu]: neither a text nor a number", where, i);
     }
     return OK;
 }
 
-static Status check_list(const json_t *list, const Field *field, const char *place) {
-    if (!json_is_array(list)) return fail(ERROR_FORMAT, "%s: not a list", place);
-    size_t count = json_array_size(list);
-    if (count > ITEMS_MOST) return fail(ERROR_FORMAT, "%s: more than %d items", place, ITEMS_MOST);
-    for (size_t i = 0; i < count; i++) {
-        char inner[PLACE_BYTES];
-        snprintf(inner, sizeof inner, "%s[%zu]", place, i);
-        const json_t *item = json_array_get(list, i);
-        TRY(field->kind == TEXTS    ? check_text(item, inner)
-            : field->kind == EVENTS ? check_event(item, inner)
-            : field->kind == ROWS   ? check_row(item, inner)
-                                    : check_object(item, field->fields, inner));
-    }
-    return OK;
-}
+/* ---- the keys ---- */
 
-static Status check_value(const json_t *value, const Field *field, const char *place) {
-    if (!value) return fail(ERROR_FORMAT, "%s: missing", place);
-    switch (field->kind) {
-    case TEXT: return check_text(value, place);
-    case TRUTH: return json_is_boolean(value) ? OK : fail(ERROR_FORMAT, "%s: neither true nor false", place);
-    case OBJECT: return check_object(value, field->fields, place);
-    case LIST:
-    case TEXTS:
-    case ROWS:
-    case EVENTS: return check_list(value, field, place);
-    default: return check_number(value, field->kind, place);
-    }
-}
+#define TEXT_ONLY(key_)                                                                                      \
+    { .key = key_, .kind = FIELD_TEXT }
+
+static const Field tracks[] = {
+    TEXT_ONLY("name"), {.key = "events", .kind = FIELD_ITEMS, .check = check_event}, {0}};
+static const Field timeline[] = {{.key = "step", .kind = FIELD_COUNT},
+                                 {.key = "tracks", .kind = FIELD_LIST, .fields = tracks},
+                                 {.key = "names", .kind = FIELD_TEXTS},
+                                 {0}};
+static const Field columns[] = {TEXT_ONLY("key"), TEXT_ONLY("title"), TEXT_ONLY("kind"), {0}};
+static const Field tables[] = {TEXT_ONLY("key"),
+                               TEXT_ONLY("title"),
+                               {.key = "columns", .kind = FIELD_LIST, .fields = columns},
+                               {.key = "rows", .kind = FIELD_ITEMS, .check = check_row},
+                               {.key = "notes", .kind = FIELD_TEXTS},
+                               {0}};
+
+static const Field run[] = {FIELD(TEXT, "program", BundleRun, program),
+                            FIELD(TEXT, "model", BundleRun, model),
+                            FIELD(TEXT, "dtype", BundleRun, dtype),
+                            FIELD(TEXT, "device", BundleRun, device),
+                            FIELD(TEXT, "library", BundleRun, library),
+                            FIELD(TEXT, "host", BundleRun, host),
+                            FIELD(COUNT, "batch", BundleRun, batch),
+                            FIELD(COUNT, "seq", BundleRun, seq),
+                            FIELD(COUNT, "accum", BundleRun, accum),
+                            FIELD(COUNT, "layers", BundleRun, layers),
+                            FIELD(COUNT, "heads", BundleRun, heads),
+                            FIELD(COUNT, "width", BundleRun, width),
+                            FIELD(COUNT, "parameters", BundleRun, parameters),
+                            {0}};
+static const Field peaks[] = {
+    FIELD(MEASURE, "flops", Peaks, flops), FIELD(MEASURE, "bandwidth", Peaks, bandwidth), {0}};
+static const Field limits[] = {FIELD_OBJECT_OF("measured", Bundle, measured, peaks),
+                               FIELD_OBJECT_OF("sheet", Bundle, sheet, peaks),
+                               {0}};
+static const Field step[] = {FIELD(TEXT, "name", BundleStep, name),
+                             FIELD(COUNT, "recorded", BundleStep, recorded),
+                             FIELD_OPTIONAL(COUNT, "timed", BundleStep, timed),
+                             FIELD(MEASURE, "ns", BundleStep, ns),
+                             FIELD(MEASURE, "low_ns", BundleStep, low),
+                             FIELD(MEASURE, "high_ns", BundleStep, high),
+                             FIELD(MEASURE, "traced_ns", BundleStep, traced),
+                             FIELD(NUMBER, "overhead", BundleStep, overhead),
+                             FIELD(MEASURE, "reader_ns", BundleStep, reader),
+                             FIELD(MEASURE, "device_ns", BundleStep, device),
+                             FIELD(MEASURE, "covered", BundleStep, covered),
+                             FIELD(MEASURE, "tokens", BundleStep, tokens),
+                             FIELD(MEASURE, "launches", BundleStep, launches),
+                             {0}};
+static const Field categories[] = {
+    FIELD(TEXT, "category", BundleShare, category), FIELD(MEASURE, "ns", BundleShare, ns), {0}};
+static const Field phases[] = {FIELD(TEXT, "phase", BundlePhase, phase),
+                               FIELD(MEASURE, "ns", BundlePhase, ns),
+                               FIELD_LIST_OF("categories", BundlePhase, categories, categories),
+                               {0}};
+static const Field inside[] = {FIELD(TEXT, "name", BundleInside, name),
+                               FIELD(TEXT, "category", BundleInside, category),
+                               FIELD(MEASURE, "ns", BundleInside, ns),
+                               FIELD(MEASURE, "calls", BundleInside, calls),
+                               FIELD(MEASURE, "launches", BundleInside, launches),
+                               {0}};
+static const Field operations[] = {FIELD(TEXT, "place", BundleRow, call),
+                                   FIELD(TEXT, "operation", BundleRow, operation),
+                                   FIELD(TEXT, "pass", BundleRow, pass),
+                                   FIELD(TEXT, "form", BundleRow, form),
+                                   FIELD(TEXT, "category", BundleRow, category),
+                                   FIELD(TEXT, "source", BundleRow, source),
+                                   FIELD(MEASURE, "ns", BundleRow, ns),
+                                   FIELD(MEASURE, "low_ns", BundleRow, low),
+                                   FIELD(MEASURE, "high_ns", BundleRow, high),
+                                   FIELD(MEASURE, "host_ns", BundleRow, host_ns),
+                                   FIELD(MEASURE, "calls", BundleRow, calls),
+                                   FIELD(MEASURE, "launches", BundleRow, launches),
+                                   FIELD(MEASURE, "flops", BundleRow, flops),
+                                   FIELD(MEASURE, "least_bytes", BundleRow, least_bytes),
+                                   FIELD_OPTIONAL(COUNT, "memory_bytes", BundleRow, memory_bytes),
+                                   FIELD(MEASURE, "share_of_limit", BundleRow, share_of_limit),
+                                   FIELD(TEXT, "limit", BundleRow, limit),
+                                   FIELD_LIST_OF("inside", BundleRow, inside, inside),
+                                   {0}};
+static const Field uses[] = {
+    FIELD(MEASURE, "ns", KernelUse, ns), FIELD(MEASURE, "calls", KernelUse, calls), {0}};
+static const Field kernels[] = {FIELD(TEXT, "name", BundleKernel, name),
+                                FIELD_OPTIONAL(TEXT, "label", BundleKernel, label),
+                                FIELD_OPTIONAL(TEXT, "decoded", BundleKernel, decoded),
+                                FIELD(TEXT, "kind", BundleKernel, kind),
+                                FIELD(TEXT, "category", BundleKernel, category),
+                                FIELD(TEXT, "place", BundleKernel, call),
+                                FIELD_OBJECT_OF("forward", BundleKernel, forward, uses),
+                                FIELD_OBJECT_OF("backward", BundleKernel, backward, uses),
+                                FIELD_OBJECT_OF("update", BundleKernel, update, uses),
+                                {0}};
+static const Field classes[] = {
+    FIELD(TEXT, "class", BundleMemory, class_), FIELD(COUNT, "bytes", BundleMemory, bytes), {0}};
+static const Field tensors[] = {FIELD(TEXT, "name", BundleMemory, name),
+                                FIELD(TEXT, "class", BundleMemory, class_),
+                                FIELD(COUNT, "bytes", BundleMemory, bytes),
+                                {0}};
+static const Field memory[] = {FIELD(COUNT, "peak_bytes", BundlePath, peak_bytes),
+                               FIELD_LIST_OF("classes", BundlePath, classes, classes),
+                               FIELD_LIST_OF("largest", BundlePath, largest, tensors),
+                               {0}};
+static const Field audit[] = {FIELD(TEXT, "check", BundleCheck, check),
+                              FIELD(TRUTH, "passed", BundleCheck, passed),
+                              FIELD(TEXT, "detail", BundleCheck, detail),
+                              {0}};
+static const Field paths[] = {
+    FIELD(TEXT, "label", BundlePath, label),
+    FIELD(TEXT, "source", BundlePath, source),
+    FIELD(TEXT, "source_note", BundlePath, source_note),
+    FIELD(TEXT, "window", BundlePath, window),
+    FIELD_OBJECT_OF("step", BundlePath, step, step),
+    FIELD_LIST_OF("phases", BundlePath, phases, phases),
+    FIELD_LIST_OF("operations", BundlePath, rows, operations),
+    FIELD_LIST_OF("kernels", BundlePath, kernels, kernels),
+    {.key = "memory", .kind = FIELD_OBJECT, .fields = memory} /* of the path itself */,
+    {.key = "timeline",
+     .kind = FIELD_OBJECT,
+     .offset = offsetof(BundlePath, timeline),
+     .fields = timeline,
+     .ready = true},
+    {.key = "tables",
+     .kind = FIELD_LIST,
+     .offset = offsetof(BundlePath, tables),
+     .fields = tables,
+     .ready = true},
+    FIELD_LIST_OF("audit", BundlePath, audit, audit),
+    {0}};
+static const Field differences[] = {FIELD(TEXT, "place", BundleDifference, call),
+                                    FIELD(TEXT, "operation", BundleDifference, operation),
+                                    FIELD(TEXT, "pass", BundleDifference, pass),
+                                    FIELD(PERHAPS, "difference", BundleDifference, difference),
+                                    {0}};
+static const Field answers[] = {FIELD(TEXT, "question", BundleAnswer, question),
+                                {.key = "answer",
+                                 .kind = FIELD_TEXTS,
+                                 .offset = offsetof(BundleAnswer, lines),
+                                 .count = offsetof(BundleAnswer, lines_count)},
+                                {0}};
+const Field bundle_fields[] = {
+    FIELD(TEXT, "schema", Bundle, schema),
+    FIELD(COUNT, "version", Bundle, version),
+    FIELD_OBJECT_OF("run", Bundle, run, run),
+    {.key = "peaks", .kind = FIELD_OBJECT, .fields = limits} /* of the bundle itself */,
+    FIELD_LIST_OF("paths", Bundle, paths, paths),
+    FIELD_LIST_OF("differences", Bundle, differences, differences),
+    FIELD_LIST_OF("questions", Bundle, answers, answers),
+    {0}};
 
 /* ---- what a kind alone cannot say ---- */
 
@@ -196,18 +191,15 @@ static double number_of(const json_t *object, const char *key) {
 }
 
 static bool is_operation(const char *name) {
-    static const char *const names[] = {
-#define OPERATION(operation, NAME, CATEGORY) #operation,
-#include "kernels/ops.def"
-#undef OPERATION
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0) return true;
+    for (int i = 0; i < OP_COUNT; i++)
+        if (strcmp(operation_name((Operation)i), name) == 0) return true;
     return false;
 }
 
 static bool is_pass(const char *name) {
-    return strcmp(name, "forward") == 0 || strcmp(name, "backward") == 0 || strcmp(name, "update") == 0;
+    for (int i = 0; i < PASS_COUNT; i++)
+        if (strcmp(pass_name((Pass)i), name) == 0) return true;
+    return false;
 }
 
 /* Sums of many steps are rounded. */
@@ -291,7 +283,7 @@ Status bundle_check(const json_t *root) {
     if (number_of(root, "version") != BUNDLE_VERSION)
         return fail(ERROR_FORMAT, "version %g of the profile's schema; this program reads version %d",
                     number_of(root, "version"), BUNDLE_VERSION);
-    TRY(check_object(root, document, ""));
+    TRY(fields_check(root, bundle_fields, ""));
     const json_t *list = json_object_get(root, "paths");
     size_t count = json_array_size(list);
     if (count < 1 || count > FORM_COUNT)

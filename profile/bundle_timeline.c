@@ -1,10 +1,8 @@
-#include "profile/bundle.h"
+#include "profile/bundle_timeline.h"
 
 #include "base/memory.h"
 #include "profile/kernel_name.h"
 #include "profile/spans.h"
-
-#include <string.h>
 
 /* Of events: a page with more is slow, and nobody reads it. */
 enum { EVENTS_MOST = 20000, DEPTH_MOST = 12 };
@@ -54,7 +52,7 @@ static void write_event(Timeline *t, const TraceEvent *e, int64_t begin, int64_t
     json_write_integer(w, name_index(t, shown_name(e)));
     json_write_number(w, 1e-3 * (double)(begin - t->origin));
     json_write_number(w, 1e-3 * (double)(end - begin));
-    json_write_string(w, shown_category(e), (int64_t)strlen(shown_category(e)));
+    json_write_text(w, shown_category(e));
     json_write_integer(w, depth);
     json_write_close(w, ']');
 }
@@ -113,23 +111,19 @@ static void write_tracks(Timeline *t) {
     for (int64_t i = 0; i < t->name_count; i++) {
         char label[KERNEL_NAME_BYTES];
         kernel_label(t->names[i], label);
-        json_write_string(t->writer, label, (int64_t)strlen(label));
+        json_write_text(t->writer, label);
     }
     json_write_close(t->writer, ']');
 }
 
-Status bundle_timeline(const Trace *trace, JsonWriter *writer) {
-    Timeline t = {.trace = trace, .writer = writer};
+void bundle_timeline(const Trace *trace, JsonWriter *writer) {
+    Timeline t = {.trace = trace, .writer = writer, .spans = spans_make(trace)};
     t.step = last_step(trace, &t.origin);
     t.names = memory_array((size_t)trace->count + 1, sizeof *t.names);
-    Status status =
-        t.names ? spans_make(trace, &t.spans) : fail(ERROR_MEMORY, "out of host memory for the profile");
-    json_write_line(writer, 3, true);
-    json_member_open(writer, "timeline", '{');
+    json_write_open(writer, '{');
     json_member_integer(writer, "step", t.step);
-    if (!status) write_tracks(&t);
+    write_tracks(&t);
     json_write_close(writer, '}');
     memory_free(t.spans);
     memory_free(t.names);
-    return status;
 }

@@ -259,30 +259,25 @@ static void write_events(JsonWriter *w, const Trace *t, const Span *spans, Strea
     json_write_close(w, ']');
 }
 
-Status chrome_render(const Trace *t, JsonWriter *w) {
-    Span *spans = NULL;
+void chrome_render(const Trace *t, JsonWriter *w) {
     int32_t count = 0;
     for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].stream >= count) count = t->events[i].stream + 1;
     Stream *streams = memory_array((size_t)count + 1, sizeof *streams);
-    Status status = streams ? spans_make(t, &spans) : fail(ERROR_MEMORY, "out of host memory for the trace");
-    if (!status) {
-        json_write_open(w, '{');
-        json_member_text(w, "displayTimeUnit", "ms");
-        write_about(w, &t->run);
-        write_events(w, t, spans, streams, count);
-        json_write_close(w, '}');
-        status = json_writer_status(w);
-    }
+    Span *spans = spans_make(t);
+    json_write_open(w, '{');
+    json_member_text(w, "displayTimeUnit", "ms");
+    write_about(w, &t->run);
+    write_events(w, t, spans, streams, count);
+    json_write_close(w, '}');
     memory_free(spans);
     memory_free(streams);
-    return status;
 }
 
 Status chrome_write(const Trace *trace, const char *path) {
     JsonWriter writer = {0};
-    Status status = chrome_render(trace, &writer);
-    if (!status) status = gzip_write(path, writer.text, (int64_t)writer.length);
+    chrome_render(trace, &writer);
+    Status status = gzip_write(path, writer.text, (int64_t)writer.length);
     json_writer_free(&writer);
     return status;
 }

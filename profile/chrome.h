@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* The whole file as one JSON object. Times are microseconds since the trace's origin, to the nanosecond. */
-CHECKED Status chrome_render(const Trace *trace, JsonWriter *writer);
+void chrome_render(const Trace *trace, JsonWriter *writer);
 
 /* Writes it; compressed when `path` ends in ".gz". */
 CHECKED Status chrome_write(const Trace *trace, const char *path);

@@ -1,62 +1,107 @@
 #include "profile/compare.h"
 
-#include "base/files.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
+#include "profile/stats.h"
+#include "profile/trace_records.h"
 
-#include <jansson.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
+
+/* ---- operations timed one by one ---- */
+
+Status timed_operations_read(Recorder *recorder, const Peaks *peaks, const char *option,
+                             TimedOperations *timed) {
+    const Record *records;
+    int64_t count, dropped;
+    *timed = (TimedOperations){0};
+    TRY(recorder_read(recorder, &records, &count, &dropped));
+    if (dropped)
+        return fail(ERROR_INTERNAL, "%lld records were dropped; use fewer %s", (long long)dropped, option);
+    TRY(records_trace(records, count, peaks, &timed->trace));
+    return figures_make(timed->trace, &timed->figures);
+}
+
+void timed_operations_free(TimedOperations *timed) {
+    figures_free(&timed->figures);
+    trace_close(timed->trace);
+    *timed = (TimedOperations){0};
+}
+
+/* The rows' medians of a pass, added up; PASS_COUNT: of all. */
+static double pass_ms(const Figures *f, Pass pass) {
+    double ns = 0;
+    for (int64_t i = 0; i < f->row_count; i++)
+        if (pass == PASS_COUNT || f->rows[i].pass == pass) ns += f->rows[i].median;
+    return 1e-6 * ns;
+}
+
+static char limit_letter(const Peaks *peaks, Work work) {
+    return limit_is_arithmetic(peaks, work) || !peaks_known(peaks) ? 'm' : 'b';
+}
+
+void timed_operations_print(const TimedOperations *timed, FILE *file) {
+    const Figures *f = &timed->figures;
+    const Peaks *peaks = &timed->trace->run.measured;
+    double total = pass_ms(f, PASS_COUNT);
+    fprintf(file, "%-26s %-8s %-5s %10s %6s %9s %8s %7s %8s\n", "operation", "pass", "form", "ms", "%",
+            "launches", "TFLOP/s", "TB/s", "of limit");
+    for (int64_t i = 0; i < f->row_count; i++) {
+        const OperationRow *r = &f->rows[i];
+        fprintf(file, "%-26s %-8s %-5s %10.3f %6.1f %9.0f %8.2f %7.3f %6.1f%%%c\n", r->call,
+                pass_name(r->pass), form_name(r->form), 1e-6 * r->median, 1e-4 * ratio(r->median, total),
+                r->launches, 1e-3 * ratio(r->work.flops, r->median), 1e-3 * ratio(r->work.bytes, r->median),
+                100 * limit_share(peaks, r->work, r->median), limit_letter(peaks, r->work));
+        for (int64_t k = 0; k < r->inside_count; k++) {
+            const InsideRow *inside = &r->inside[k];
+            if (inside->primitive)
+                fprintf(file, "  %-24s %-8s %-5s %10.3f %6.1f %9.0f\n", inside->name, pass_name(r->pass),
+                        form_name(r->form), 1e-6 * inside->median, 1e-4 * ratio(inside->median, total),
+                        inside->launches);
+        }
+    }
+    fprintf(file, "%-41s %10.3f  (limits: m %.4g TFLOP/s, b %.3g TB/s, measured)\n", "sum of operations",
+            total, 1e-12 * peaks->flops, 1e-12 * peaks->bandwidth);
+}
+
+/* ---- both paths ---- */
 
 void compare_free(Comparison *c) {
-    for (int i = 0; i < FORM_COUNT; i++) summary_free(&c->paths[i].summary);
+    for (int i = 0; i < FORM_COUNT; i++) timed_operations_free(&c->paths[i].operations);
     memory_free(c->differences);
     *c = (Comparison){0};
 }
 
-static const SummaryRow *partner(const Summary *s, const SummaryRow *row) {
-    for (int i = 0; i < s->count; i++) {
-        const SummaryRow *r = &s->rows[i];
-        if (!r->primitive && r->operation == row->operation && r->pass == row->pass &&
-            strcmp(r->call, row->call) == 0)
-            return r;
-    }
-    return NULL;
+static const Figures *figures_of(const Comparison *c, Form form) {
+    return &c->paths[form].operations.figures;
 }
 
-static const Difference *difference_of(const Comparison *c, const SummaryRow *row) {
-    for (int i = 0; i < c->difference_count; i++) {
-        const Difference *d = &c->differences[i];
-        if (d->operation == row->operation && d->pass == row->pass && strcmp(d->call, row->call) == 0)
-            return d;
-    }
-    return NULL;
+static const OperationRow *partner(const Comparison *c, const OperationRow *row) {
+    return figures_find(figures_of(c, FORM_FUSED), row->call, row->operation, row->pass);
 }
 
-static double ratio(double naive, double fused) {
-    return fused > 0 ? naive / fused : 0;
+static const Difference *difference_of(const Comparison *c, const OperationRow *row) {
+    return difference_find(c->differences, c->difference_count, row->call, row->operation, row->pass);
 }
 
 /* Rate towards the limit that binds: TF/s or GF/s of arithmetic, TB/s or GB/s of memory. */
-static void print_rate(const SummaryRow *r, const Peaks *peaks, FILE *file) {
-    char limit;
-    double share = work_share(r->work, r->ms, peaks, &limit), seconds = 1e-3 * r->ms;
-    double amount = limit == 'm' ? r->work.flops : r->work.bytes;
-    double rate = seconds > 0 ? amount / seconds : 0;
+static void print_rate(const OperationRow *r, const Peaks *peaks, FILE *file) {
+    char limit = limit_letter(peaks, r->work);
+    double rate = 1e9 * ratio(limit == 'm' ? r->work.flops : r->work.bytes, r->median);
     bool large = rate >= 1e11; // tera or giga
-    fprintf(file, " %9.3f %6.0f %7.2f %c%s/s %5.1f%% |", r->ms, r->launches, rate * (large ? 1e-12 : 1e-9),
-            large ? 'T' : 'G', limit == 'm' ? "F" : "B", 100 * share);
+    fprintf(file, " %9.3f %6.0f %7.2f %c%s/s %5.1f%% |", 1e-6 * r->median, r->launches,
+            rate * (large ? 1e-12 : 1e-9), large ? 'T' : 'G', limit == 'm' ? "F" : "B",
+            100 * limit_share(peaks, r->work, r->median));
 }
 
-static void print_row(const Comparison *c, const SummaryRow *naive, FILE *file) {
-    const SummaryRow *fused = partner(&c->paths[FORM_FUSED].summary, naive);
+static void print_row(const Comparison *c, const OperationRow *naive, FILE *file) {
+    const OperationRow *fused = partner(c, naive);
     if (!fused) return;
     const Difference *d = difference_of(c, naive);
     fprintf(file, "%-20s %-8s %9.2f %9.2f |", naive->call, pass_name(naive->pass), 1e-9 * naive->work.flops,
             1e-6 * naive->work.bytes);
     print_rate(naive, &c->peaks, file);
     print_rate(fused, &c->peaks, file);
-    fprintf(file, " %6.2f", ratio(naive->ms, fused->ms));
+    fprintf(file, " %6.2f", ratio(naive->median, fused->median));
     if (d)
         fprintf(file, "  %8.1e", d->difference);
     else
@@ -69,21 +114,21 @@ static void print_total(const char *name, double naive, double fused, FILE *file
 }
 
 void compare_print(const Comparison *c, FILE *file) {
-    const PathProfile *naive = &c->paths[FORM_NAIVE], *fused = &c->paths[FORM_FUSED];
+    const PathTimes *naive = &c->paths[FORM_NAIVE], *fused = &c->paths[FORM_FUSED];
     fprintf(file, "naive and fused, %s, batch %lld, seq %lld, %s, on %s with %s\n", c->model,
             (long long)c->batch, (long long)c->seq, c->dtype, c->device, c->library);
-    fprintf(file, "medians of %lld rounds in alternation, from the same state on the same batches\n",
+    fprintf(file, "medians of %lld alternating rounds, from the same state on the same batches\n",
             (long long)c->rounds);
     fprintf(file, "%-20s %-8s %9s %9s | %9s %6s %12s %6s | %9s %6s %12s %6s | %6s  %s\n", "operation", "pass",
             "GFLOP", "MB least", "naive ms", "calls", "rate", "limit", "fused ms", "calls", "rate", "limit",
             "ratio", "difference");
-    for (int i = 0; i < naive->summary.count; i++)
-        if (!naive->summary.rows[i].primitive) print_row(c, &naive->summary.rows[i], file);
+    for (int64_t i = 0; i < naive->operations.figures.row_count; i++)
+        print_row(c, &naive->operations.figures.rows[i], file);
     for (int pass = 0; pass < PASS_COUNT; pass++) {
         char name[64];
         snprintf(name, sizeof name, "%s (sum)", pass == PASS_UPDATE ? "optimizer" : pass_name((Pass)pass));
-        print_total(name, summary_pass_ms(&naive->summary, (Pass)pass),
-                    summary_pass_ms(&fused->summary, (Pass)pass), file);
+        print_total(name, pass_ms(figures_of(c, FORM_NAIVE), (Pass)pass),
+                    pass_ms(figures_of(c, FORM_FUSED), (Pass)pass), file);
     }
     print_total("whole step, timed with nothing else on", naive->step_ms, fused->step_ms, file);
     fprintf(file, "  spread of the whole step: naive %.3f to %.3f ms, fused %.3f to %.3f ms\n",
@@ -97,55 +142,72 @@ void compare_print(const Comparison *c, FILE *file) {
         1e-12 * c->peaks.flops, 1e-12 * c->peaks.bandwidth);
 }
 
-static json_t *json_path(const SummaryRow *r, const Peaks *peaks) {
-    char limit;
-    double share = work_share(r->work, r->ms, peaks, &limit), seconds = 1e-3 * r->ms;
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "form", form_name(r->form), "ms", r->ms,
-                     "ms_low", r->ms_low, "ms_high", r->ms_high, "launches", r->launches, "tflops",
-                     seconds > 0 ? 1e-12 * r->work.flops / seconds : 0.0, "tbps",
-                     seconds > 0 ? 1e-12 * r->work.bytes / seconds : 0.0, "share_of_limit", share, "limit",
-                     limit == 'm' ? "matrix" : "bandwidth");
+static void write_path(JsonWriter *w, const char *key, const OperationRow *r, const Peaks *peaks) {
+    json_member_open(w, key, '{');
+    json_member_text(w, "form", form_name(r->form));
+    json_member_number(w, "ms", 1e-6 * r->median);
+    json_member_number(w, "ms_low", 1e-6 * r->low);
+    json_member_number(w, "ms_high", 1e-6 * r->high);
+    json_member_number(w, "launches", r->launches);
+    json_member_number(w, "tflops", 1e-3 * ratio(r->work.flops, r->median));
+    json_member_number(w, "tbps", 1e-3 * ratio(r->work.bytes, r->median));
+    json_member_number(w, "share_of_limit", limit_share(peaks, r->work, r->median));
+    json_member_text(w, "limit", limit_letter(peaks, r->work) == 'm' ? "matrix" : "bandwidth");
+    json_write_close(w, '}');
 }
 
-static json_t *json_row(const Comparison *c, const SummaryRow *naive) {
-    const SummaryRow *fused = partner(&c->paths[FORM_FUSED].summary, naive);
-    if (!fused) return NULL;
+static void write_row(JsonWriter *w, const Comparison *c, const OperationRow *naive) {
+    const OperationRow *fused = partner(c, naive);
     const Difference *d = difference_of(c, naive);
-    json_t *row =
-        json_pack("{s:s, s:s, s:s, s:f, s:f, s:o, s:o, s:f}", "place", naive->call, "operation",
-                  operation_name(naive->operation), "pass", pass_name(naive->pass), "flops",
-                  naive->work.flops, "least_bytes", naive->work.bytes, "naive", json_path(naive, &c->peaks),
-                  "fused", json_path(fused, &c->peaks), "ratio", ratio(naive->ms, fused->ms));
-    json_object_set_new(row, "difference",
-                        d && isfinite(d->difference) ? json_real(d->difference) : json_null());
-    return row;
+    if (!fused) return;
+    json_write_line(w, 2, true);
+    json_write_open(w, '{');
+    json_member_text(w, "place", naive->call);
+    json_member_text(w, "operation", operation_name(naive->operation));
+    json_member_text(w, "pass", pass_name(naive->pass));
+    json_member_number(w, "flops", naive->work.flops);
+    json_member_number(w, "least_bytes", naive->work.bytes);
+    write_path(w, "naive", naive, &c->peaks);
+    write_path(w, "fused", fused, &c->peaks);
+    json_member_number(w, "ratio", ratio(naive->median, fused->median));
+    json_member_number(w, "difference", d ? d->difference : NAN);
+    json_write_close(w, '}');
 }
 
-static json_t *json_whole(const PathProfile *p) {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "forward_ms",
-                     summary_pass_ms(&p->summary, PASS_FORWARD), "backward_ms",
-                     summary_pass_ms(&p->summary, PASS_BACKWARD), "optimizer_ms",
-                     summary_pass_ms(&p->summary, PASS_UPDATE), "step_ms", p->step_ms, "step_ms_low",
-                     p->step_low, "step_ms_high", p->step_high, "peak_bytes", (json_int_t)p->peak_bytes);
+static void write_whole(JsonWriter *w, const char *key, const PathTimes *p) {
+    json_write_line(w, 1, true);
+    json_member_open(w, key, '{');
+    json_member_number(w, "forward_ms", pass_ms(&p->operations.figures, PASS_FORWARD));
+    json_member_number(w, "backward_ms", pass_ms(&p->operations.figures, PASS_BACKWARD));
+    json_member_number(w, "optimizer_ms", pass_ms(&p->operations.figures, PASS_UPDATE));
+    json_member_number(w, "step_ms", p->step_ms);
+    json_member_number(w, "step_ms_low", p->step_low);
+    json_member_number(w, "step_ms_high", p->step_high);
+    json_member_integer(w, "peak_bytes", (int64_t)p->peak_bytes);
+    json_write_close(w, '}');
 }
 
 Status compare_write(const Comparison *c, const char *path) {
-    json_t *rows = json_array();
-    const Summary *naive = &c->paths[FORM_NAIVE].summary;
-    for (int i = 0; i < naive->count; i++) {
-        json_t *row = naive->rows[i].primitive ? NULL : json_row(c, &naive->rows[i]);
-        if (row) json_array_append_new(rows, row);
-    }
-    json_t *whole =
-        json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:o, s:o, s:o}", "schema", 1, "model",
-                  c->model, "device", c->device, "library", c->library, "dtype", c->dtype, "batch",
-                  (json_int_t)c->batch, "seq", (json_int_t)c->seq, "rounds", (json_int_t)c->rounds,
-                  "peak_flops", c->peaks.flops, "peak_bandwidth", c->peaks.bandwidth, "operations", rows,
-                  "naive", json_whole(&c->paths[FORM_NAIVE]), "fused", json_whole(&c->paths[FORM_FUSED]));
-    char *text = whole ? json_dumps(whole, JSON_INDENT(1)) : NULL;
-    Status status = text ? file_write(path, text, (int64_t)strlen(text))
-                         : fail(ERROR_MEMORY, "out of host memory to write %s", path);
-    free(text); // jansson's own
-    json_decref(whole);
+    JsonWriter w = {0};
+    const Figures *naive = figures_of(c, FORM_NAIVE);
+    json_write_open(&w, '{');
+    json_member_integer(&w, "schema", 1);
+    json_member_text(&w, "model", c->model);
+    json_member_text(&w, "device", c->device);
+    json_member_text(&w, "library", c->library);
+    json_member_text(&w, "dtype", c->dtype);
+    json_member_integer(&w, "batch", c->batch);
+    json_member_integer(&w, "seq", c->seq);
+    json_member_integer(&w, "rounds", c->rounds);
+    json_member_number(&w, "peak_flops", c->peaks.flops);
+    json_member_number(&w, "peak_bandwidth", c->peaks.bandwidth);
+    json_member_open(&w, "operations", '[');
+    for (int64_t i = 0; i < naive->row_count; i++) write_row(&w, c, &naive->rows[i]);
+    json_write_close(&w, ']');
+    write_whole(&w, "naive", &c->paths[FORM_NAIVE]);
+    write_whole(&w, "fused", &c->paths[FORM_FUSED]);
+    json_write_close(&w, '}');
+    Status status = json_writer_save(&w, path);
+    json_writer_free(&w);
     return status;
 }

@@ -1,34 +1,47 @@
-/* compare: the naive and the fused path of the same step, joined by operation. Reads summaries; prints and
- * writes. */
+/* compare: operations timed one by one, printed; and those of the naive and the fused path side by side, joined by
+ * operation, printed and written. */
 #ifndef PROFILE_COMPARE_H
 #define PROFILE_COMPARE_H
 
-#include "profile/summary.h"
+#include "kernels/record.h"
+#include "profile/figures.h"
+#include "profile/output_difference.h"
+
+#include <stdio.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* Figures of operations that were timed one by one (trace_records.h), with the trace they stand on. */
+typedef struct {
+    Trace *trace;
+    Figures figures;
+} TimedOperations;
+
+/* Waits for what the recorder has recorded and folds it. ERROR_INTERNAL where records were dropped, of which there
+ * were fewer with fewer `option`: "--repeats". */
+CHECKED Status timed_operations_read(Recorder *recorder, const Peaks *peaks, const char *option,
+                                     TimedOperations *timed);
+void timed_operations_free(TimedOperations *timed);
+
+/* One table: operation, pass, form, ms, share of the total, launches, TFLOP/s, TB/s, share of the limit; below each
+ * operation the primitives that were recorded. */
+void timed_operations_print(const TimedOperations *timed, FILE *file);
+
 /* One path's measurements. */
 typedef struct {
-    Summary summary;                     // with timing per operation on
-    double step_ms, step_low, step_high; // whole step with it off: median and range over the rounds
+    TimedOperations operations;
+    double step_ms, step_low,
+        step_high; // whole step with timing per operation off: median and range over the rounds
     size_t peak_bytes;
-} PathProfile;
-
-/* The largest relative difference between the paths' outputs of one operation and pass: ||a - b|| / ||a||. */
-typedef struct {
-    const char *call;
-    Operation operation;
-    Pass pass;
-    double difference;
-} Difference;
+} PathTimes;
 
 typedef struct {
     char device[128], library[96], dtype[8], model[32];
     int64_t batch, seq, rounds;
     Peaks peaks;
-    PathProfile paths[FORM_COUNT];
+    PathTimes paths[FORM_COUNT];
     Difference *differences;
     int difference_count;
 } Comparison;
@@ -36,16 +49,6 @@ typedef struct {
 void compare_print(const Comparison *comparison, FILE *file);
 CHECKED Status compare_write(const Comparison *comparison, const char *path);
 void compare_free(Comparison *comparison);
-
-/* An observer (Ctx.observe) that keeps the outputs of a first run in host memory and compares those of a
- * second with them, call by call. */
-typedef struct Capture Capture;
-CHECKED Status capture_open(Capture **capture);
-void capture_close(Capture *capture);
-void capture_second_run(Capture *capture);
-CHECKED Status capture_observe(Ctx *ctx, const Call *call); // Ctx.observer is the Capture
-/* Hands the differences over; to be freed with memory_free. */
-void capture_take(Capture *capture, Difference **differences, int *count);
 
 #ifdef __cplusplus
 }

@@ -68,7 +68,7 @@ const char *counters_note(const Counters *counters) {
     case EPERM: return "the system does not allow it: see /proc/sys/kernel/perf_event_paranoid";
     case ENOENT:
     case ENODEV:
-    case EOPNOTSUPP: return "this machine shows none, as virtual ones often do";
+    case EOPNOTSUPP: return "this machine exposes none, as is common for virtual machines";
     case ENOSYS: return "the system has no perf events";
     case EMFILE: return "too many files are open: see ulimit -n";
     default: return "perf_event_open failed";

@@ -17,7 +17,7 @@ static const Sheet sheets[] = {
     {"RTX 4090", 165.2, 82.6, 82.6, 1.008},    {"RTX 3090", 71, 35.6, 35.6, 0.936},
 };
 
-Peaks sheet_peaks(const char *device, Dtype dtype, bool tf32) {
+Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32) {
     for (size_t i = 0; i < sizeof sheets / sizeof *sheets; i++) {
         const Sheet *s = &sheets[i];
         if (!strstr(device, s->name)) continue;

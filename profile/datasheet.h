@@ -1,4 +1,4 @@
-/* sheet: what makers' data sheets promise of their machines. */
+/* datasheet: what makers' data sheets promise of their machines. */
 #ifndef PROFILE_DATASHEET_H
 #define PROFILE_DATASHEET_H
 
@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /* Dense rates of products and of memory, by the device's name; all 0 where the sheet is not known. */
-Peaks sheet_peaks(const char *device, Dtype dtype, bool tf32);
+Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32);
 
 #ifdef __cplusplus
 }

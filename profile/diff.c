@@ -30,7 +30,7 @@ Status diff_limit_parse(const char *text, DiffLimit *limit) {
 /* ---- rows ---- */
 
 static const BundleRow *find(const BundlePath *path, const BundleRow *row) {
-    for (int i = 0; i < path->row_count; i++) {
+    for (int64_t i = 0; i < path->rows_count; i++) {
         const BundleRow *r = &path->rows[i];
         if (strcmp(r->call, row->call) == 0 && strcmp(r->operation, row->operation) == 0 &&
             strcmp(r->pass, row->pass) == 0)
@@ -68,28 +68,29 @@ static void print_row(const BundleRow *before, const BundleRow *after, DiffKind 
 static void print_path(const BundlePath *before, const BundlePath *after, FILE *file) {
     int counts[DIFF_KIND_COUNT] = {0};
     fprintf(file, "%-24s %-8s %12s %12s %9s\n", before->label, "pass", "before, ms", "after, ms", "change");
-    for (int i = 0; i < before->row_count; i++) {
+    for (int64_t i = 0; i < before->rows_count; i++) {
         const BundleRow *a = &before->rows[i], *b = find(after, a);
         DiffKind kind = b ? judge(a->ns, a->low, a->high, b->ns, b->low, b->high) : DIFF_REMOVED;
         counts[kind]++;
         print_row(a, b, kind, file);
     }
-    for (int i = 0; i < after->row_count; i++) {
+    for (int64_t i = 0; i < after->rows_count; i++) {
         const BundleRow *b = &after->rows[i];
         if (find(before, b)) continue;
         counts[DIFF_ADDED]++;
         print_row(NULL, b, DIFF_ADDED, file);
     }
-    DiffKind step = judge(before->step_ms, before->low_ms, before->high_ms, after->step_ms, after->low_ms,
-                          after->high_ms);
-    const char *name = before->timed && after->timed   ? "step, tracing off"
-                       : before->timed || after->timed ? "step, tracing on in one of them"
-                                                       : "step, tracing on in both";
+    const BundleStep *a = &before->step, *b = &after->step;
+    DiffKind step = judge(a->ns, a->low, a->high, b->ns, b->low, b->high);
+    const char *name = a->timed && b->timed   ? "step, tracing off"
+                       : a->timed || b->timed ? "step, tracing on in one of them"
+                                              : "step, tracing on in both";
     fprintf(file, "%-33s %12.4f %12.4f %+8.1f%%  %-8s %.4f to %.4f, then %.4f to %.4f ms\n", name,
-            before->step_ms, after->step_ms, 100 * growth(before->step_ms, after->step_ms), kind_name(step),
-            before->low_ms, before->high_ms, after->low_ms, after->high_ms);
-    fprintf(file, "%-33s %8.1f MiB %8.1f MiB %+8.1f%%\n", "peak memory", before->peak_bytes / 1048576,
-            after->peak_bytes / 1048576, 100 * growth(before->peak_bytes, after->peak_bytes));
+            1e-6 * a->ns, 1e-6 * b->ns, 100 * growth(a->ns, b->ns), kind_name(step), 1e-6 * a->low,
+            1e-6 * a->high, 1e-6 * b->low, 1e-6 * b->high);
+    fprintf(file, "%-33s %8.1f MiB %8.1f MiB %+8.1f%%\n", "peak memory", (double)before->peak_bytes / 1048576,
+            (double)after->peak_bytes / 1048576,
+            100 * growth((double)before->peak_bytes, (double)after->peak_bytes));
     fprintf(file, "%d added, %d removed, %d slower, %d faster, %d the same within noise\n",
             counts[DIFF_ADDED], counts[DIFF_REMOVED], counts[DIFF_SLOWER], counts[DIFF_FASTER],
             counts[DIFF_SAME]);
@@ -99,23 +100,23 @@ static void print_path(const BundlePath *before, const BundlePath *after, FILE *
 
 /* "attention", or "attention backward" */
 static bool names_row(const char *figure, const BundleRow *row) {
-    size_t place = strlen(row->call);
-    if (strncmp(figure, row->call, place) != 0) return false;
-    return figure[place] == 0 || (figure[place] == ' ' && strcmp(figure + place + 1, row->pass) == 0);
+    size_t length = strlen(row->call);
+    if (strncmp(figure, row->call, length) != 0) return false;
+    return figure[length] == 0 || (figure[length] == ' ' && strcmp(figure + length + 1, row->pass) == 0);
 }
 
 /* False: the path has no such figure. */
 static bool figure_of(const BundlePath *path, const char *name, double *value) {
     *value = 0;
     if (strcmp(name, "step") == 0)
-        *value = path->step_ms;
+        *value = path->step.ns;
     else if (strcmp(name, "memory") == 0)
-        *value = path->peak_bytes;
+        *value = (double)path->peak_bytes;
     else if (strcmp(name, "launches") == 0)
-        *value = path->launches;
+        *value = path->step.launches;
     else {
         bool found = false;
-        for (int i = 0; i < path->row_count; i++) {
+        for (int64_t i = 0; i < path->rows_count; i++) {
             if (!names_row(name, &path->rows[i])) continue;
             *value += path->rows[i].ns;
             found = true;
@@ -141,17 +142,17 @@ static bool passed_limit(const BundlePath *before, const BundlePath *after, cons
 /* ---- all ---- */
 
 static const BundlePath *partner(const Bundle *before, const Bundle *after, const BundlePath *path) {
-    for (int i = 0; i < after->path_count; i++)
+    for (int64_t i = 0; i < after->paths_count; i++)
         if (strcmp(after->paths[i].label, path->label) == 0) return &after->paths[i];
-    return before->path_count == 1 && after->path_count == 1 ? &after->paths[0] : NULL;
+    return before->paths_count == 1 && after->paths_count == 1 ? &after->paths[0] : NULL;
 }
 
 static void print_head(const Bundle *before, const Bundle *after, FILE *file) {
     const Bundle *both[2] = {before, after};
     for (int i = 0; i < 2; i++)
         fprintf(file, "%s %s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s\n",
-                i ? "after: " : "before:", both[i]->model, both[i]->batch, both[i]->seq, both[i]->dtype,
-                both[i]->device);
+                i ? "after: " : "before:", both[i]->run.model, both[i]->run.batch, both[i]->run.seq,
+                both[i]->run.dtype, both[i]->run.device);
 }
 
 Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *limits, int limit_count,
@@ -159,9 +160,8 @@ Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *
     int compared = 0;
     *exceeded = 0;
     bool *known = memory_array((size_t)limit_count + 1, sizeof *known);
-    if (!known) return fail(ERROR_MEMORY, "out of host memory to compare profiles");
     print_head(before, after, file);
-    for (int i = 0; i < before->path_count; i++) {
+    for (int64_t i = 0; i < before->paths_count; i++) {
         const BundlePath *a = &before->paths[i], *b = partner(before, after, a);
         if (!b) {
             fprintf(file, "\n%s: not compared, the second profile has no such path\n", a->label);
@@ -172,7 +172,7 @@ Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *
         print_path(a, b, file);
         for (int k = 0; k < limit_count; k++) *exceeded += passed_limit(a, b, &limits[k], file, &known[k]);
     }
-    for (int i = 0; i < after->path_count; i++)
+    for (int64_t i = 0; i < after->paths_count; i++)
         if (!partner(after, before, &after->paths[i]))
             fprintf(file, "\n%s: not compared, the first profile has no such path\n", after->paths[i].label);
     Status status = compared ? OK : fail(ERROR_USAGE, "the two profiles have no path in common");
@@ -180,7 +180,7 @@ Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *
         if (!known[k])
             status = fail(ERROR_USAGE,
                           "--fail-if: neither profile has a figure '%s'; there are step, memory, "
-                          "launches and the places of operations",
+                          "launches and the calls of operations",
                           limits[k].figure);
     memory_free(known);
     return status;

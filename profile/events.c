@@ -44,22 +44,13 @@ static Status cut_half_line(const Events *events) {
 Status events_open(const char *path, bool append, Events **events) {
     *events = NULL;
     Events *e = memory_allocate(sizeof *e);
-    if (e) {
-        e->descriptor = -1;
-        e->path = memory_text(path);
-    }
-    Status status = e && e->path ? OK : fail(ERROR_MEMORY, "no memory left for the log %s", path);
-    if (!status) {
-        /* A pipe can be written but not read back. */
-        struct stat about;
-        bool readable = append && stat(path, &about) == 0 && S_ISREG(about.st_mode);
-        int flags = (readable ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
-        e->descriptor = open(path, flags, 0666);
-        if (e->descriptor < 0)
-            status = fail_file("open", path);
-        else if (readable)
-            status = cut_half_line(e);
-    }
+    /* A pipe can be written but not read back. */
+    struct stat about;
+    bool readable = append && stat(path, &about) == 0 && S_ISREG(about.st_mode);
+    int flags = (readable ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
+    e->path = memory_text(path);
+    e->descriptor = open(path, flags, 0666);
+    Status status = e->descriptor < 0 ? fail_file("open", path) : readable ? cut_half_line(e) : OK;
     if (status)
         events_close(e);
     else
@@ -105,7 +96,7 @@ void events_boolean(Events *events, const char *key, bool value) {
 }
 
 void events_text(Events *events, const char *key, const char *text) {
-    events_bytes(events, key, text, (int64_t)strlen(text));
+    if (field(events, key)) json_write_text(&events->line, text);
 }
 
 void events_bytes(Events *events, const char *key, const void *bytes, int64_t count) {
@@ -122,7 +113,6 @@ Status events_end(Events *events) {
     events->open = false;
     JsonWriter *line = &events->line;
     json_write_close(line, '}');
-    TRY(json_writer_status(line));
     /* Newlines inside are blanks of a value that was JSON already: strings have theirs escaped. */
     for (char *at = line->text; (at = strchr(at, '\n'));) *at = ' ';
     line->text[line->length] = '\n'; /* in the place of the zero, which nobody reads here */

@@ -13,11 +13,13 @@ extern "C" {
 typedef struct {
     const char *name;
     Category category;
-    double ns, calls, launches;
+    double ns, median, low, high; // of its device events: mean, median, least and most of the steps
+    double calls, launches;
+    bool primitive;  // else a kernel that no primitive marks
+    double *step_ns; // (steps)
 } InsideRow;
 
-/* One call of the model in one pass; layers are added up. Its identity is place, operation and pass. Per
- * step. */
+/* One call of the model in one pass; layers are added up. Its identity is call, operation and pass. Per step. */
 typedef struct {
     const char *call;
     const char *source; // "kernels/norm/cuda_fused.cu:120"; NULL where not known
@@ -25,14 +27,19 @@ typedef struct {
     Pass pass;
     Form form;
     Category category;
-    double ns, low, high; // of its device events: mean, least, most of the steps
-    double host_ns;       // between its begin and its end on the host
+    double ns, median, low, high; // of its device events: mean, median, least and most of the steps
+    double host_ns;               // between its begin and its end on the host
     double calls, launches;
     Work work;      // the least that the contract demands
     int64_t memory; // bytes that a call takes on top of what lay there before: the most of all
     InsideRow *inside;
-    int inside_count, inside_room;
+    int64_t inside_count, inside_room;
+    double *step_ns; // (steps)
 } OperationRow;
+
+typedef struct {
+    double ns, calls;
+} KernelUse;
 
 /* A kernel, a copy or a fill, by name. Per step. */
 typedef struct {
@@ -40,7 +47,7 @@ typedef struct {
     TraceKind kind;
     Category category; // of what it served most recently; CATEGORY_MEMORY outside operations
     const char *call;  // that it served, or "several"; NULL outside operations
-    double ns[PASS_COUNT], calls[PASS_COUNT];
+    KernelUse in[PASS_COUNT], all;
 } KernelRow;
 
 /* A phase of the step on the device: from the end of what ran before it, so waiting for its first kernel
@@ -54,11 +61,11 @@ typedef struct {
 typedef struct {
     const Trace *trace;
     OperationRow *rows; // in the order in which they first ran
-    int row_count, row_room;
+    int64_t row_count, row_room;
     KernelRow *kernels;
-    int kernel_count, kernel_room;
+    int64_t kernel_count, kernel_room;
     PhaseRow phases[PHASE_COUNT];
-    int64_t steps;
+    int64_t first_step, steps;
     double step_ns; // a recorded step, tracing on
     int64_t timed;  // steps with tracing off
     double step_ms, // median and range of those; of the recorded steps where there are none
@@ -76,8 +83,8 @@ typedef struct {
 CHECKED Status figures_make(const Trace *trace, Figures *figures);
 void figures_free(Figures *figures);
 
-/* The row of this identity; NULL: none. `place` is compared as text, so it may come from another trace. */
-const OperationRow *figures_find(const Figures *figures, const char *place, Operation operation, Pass pass);
+/* The row of this identity; NULL: none. `call` is compared as text, so it may come from another trace. */
+const OperationRow *figures_find(const Figures *figures, const char *call, Operation operation, Pass pass);
 
 /* Device time of a pass; PASS_COUNT: of all. Per step. */
 double figures_pass_ns(const Figures *figures, Pass pass);

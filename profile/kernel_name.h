@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /* A C++ name as its programmer wrote it; the caller frees it with memory_free. NULL where `name` is no such
- * name, nobody can tell, or memory has run out. */
+ * name, or nobody can tell. */
 char *kernel_demangle(const char *name);
 
 /* The name without its return type, namespaces and parameters: "row_max<__nv_bfloat16, 8>". */

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "profile/kernel_name.h"
-#include "profile/summary.h"
+#include "profile/stats.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -11,10 +11,6 @@
 #include <string.h>
 
 enum { KERNELS_LISTED = 15, NAME_BYTES = 160 };
-
-static double share(double part, double whole) {
-    return whole > 0 ? part / whole : 0;
-}
 
 /* Of `name` at most `most` bytes, with Markdown's own characters made plain. */
 static void print_name(const char *name, int most, FILE *file) {
@@ -40,13 +36,13 @@ static void print_head(const Profile *p, FILE *file) {
     for (int i = 0; i < p->count; i++) {
         const Figures *f = &p->paths[i].figures;
         fprintf(file, "| %s | %.3f ms, tracing %s | %.3f to %.3f | %.0f | %.0f | %s |", p->paths[i].label,
-                f->step_ms, f->timed ? "off" : "on", f->low, f->high, share(1e3 * f->tokens, f->step_ms),
+                f->step_ms, f->timed ? "off" : "on", f->low, f->high, ratio(1e3 * f->tokens, f->step_ms),
                 f->launches, in_words(CELL_BYTES, (double)f->peak_bytes).text);
         if (f->timed)
             fprintf(file, " %.2f%% |", 100 * f->overhead);
         else
             fprintf(file, " not known |");
-        fprintf(file, " %.2f%% |\n", 100 * share(f->covered_ns, f->step_ns));
+        fprintf(file, " %.2f%% |\n", 100 * ratio(f->covered_ns, f->step_ns));
     }
 }
 
@@ -65,9 +61,9 @@ static void print_phases(const ProfilePath *path, FILE *file) {
         const PhaseRow *row = &f->phases[p];
         if (row->ns <= 0) continue;
         fprintf(file, "\n| %s | %s | %.1f%% |", phase_name((Phase)p), in_words(CELL_TIME, row->ns).text,
-                100 * share(row->ns, f->step_ns));
+                100 * ratio(row->ns, f->step_ns));
         for (int c = 0; c < CATEGORY_COUNT; c++)
-            if (totals[c] > 0) fprintf(file, " %.1f%% |", 100 * share(row->categories[c], row->ns));
+            if (totals[c] > 0) fprintf(file, " %.1f%% |", 100 * ratio(row->categories[c], row->ns));
     }
     fprintf(file, "\n");
 }
@@ -81,15 +77,14 @@ static void print_operations(const Profile *profile, const ProfilePath *path, FI
             "of the limit "
             "| limit |%s\n|---|---|---|---:|---:|---:|---:|---:|---:|---|%s\n",
             path->label, profile->count > 1 ? " difference |" : "", profile->count > 1 ? "---:|" : "");
-    for (int i = 0; i < f->row_count; i++) {
+    for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
-        char limit;
-        double reached = work_share(r->work, 1e-6 * r->ns, peaks, &limit);
         fprintf(file, "| %s | %s | %s | %s | %.1f%% | %.0f | %.2f | %.3f |", r->call, pass_name(r->pass),
-                form_name(r->form), in_words(CELL_TIME, r->ns).text, 100 * share(r->ns, total), r->launches,
-                1e-3 * share(r->work.flops, r->ns), 1e-3 * share(r->work.bytes, r->ns));
+                form_name(r->form), in_words(CELL_TIME, r->ns).text, 100 * ratio(r->ns, total), r->launches,
+                1e-3 * ratio(r->work.flops, r->ns), 1e-3 * ratio(r->work.bytes, r->ns));
         if (peaks_known(peaks))
-            fprintf(file, " %.1f%% | %s |", 100 * reached, limit == 'm' ? "arithmetic" : "memory");
+            fprintf(file, " %.1f%% | %s |", 100 * limit_share(peaks, r->work, r->ns),
+                    limit_name(peaks, r->work));
         else
             fprintf(file, " - | - |");
         const Difference *d = profile->count > 1 ? profile_difference(profile, r) : NULL;
@@ -101,35 +96,29 @@ static void print_operations(const Profile *profile, const ProfilePath *path, FI
     }
 }
 
-static double kernel_ns(const KernelRow *k) {
-    return k->ns[PASS_FORWARD] + k->ns[PASS_BACKWARD] + k->ns[PASS_UPDATE];
-}
-
 static int longer(const void *a, const void *b) {
-    double x = kernel_ns(*(const KernelRow *const *)a), y = kernel_ns(*(const KernelRow *const *)b);
+    double x = (*(const KernelRow *const *)a)->all.ns, y = (*(const KernelRow *const *)b)->all.ns;
     return (x < y) - (x > y);
 }
 
 static void print_kernels(const ProfilePath *path, FILE *file) {
     const Figures *f = &path->figures;
     const KernelRow **sorted = memory_array((size_t)f->kernel_count + 1, sizeof *sorted);
-    if (!sorted) return; // the digest does without
-    for (int i = 0; i < f->kernel_count; i++) sorted[i] = &f->kernels[i];
+    for (int64_t i = 0; i < f->kernel_count; i++) sorted[i] = &f->kernels[i];
     qsort(sorted, (size_t)f->kernel_count, sizeof *sorted, longer);
     fprintf(file,
             "\n## Kernels that take the most time: %s\n\n| kernel | served | calls | time | each | share "
             "|\n|---|---|---:|---:|---:|---:|\n",
             path->label);
-    for (int i = 0; i < f->kernel_count && i < KERNELS_LISTED; i++) {
+    for (int64_t i = 0; i < f->kernel_count && i < KERNELS_LISTED; i++) {
         const KernelRow *k = sorted[i];
-        double calls = k->calls[PASS_FORWARD] + k->calls[PASS_BACKWARD] + k->calls[PASS_UPDATE];
         char name[KERNEL_NAME_BYTES];
         kernel_label(k->name, name);
         fprintf(file, "| ");
         print_name(name, NAME_BYTES, file);
-        fprintf(file, " | %s | %.0f | %s | %s | %.1f%% |\n", k->call ? k->call : "", calls,
-                in_words(CELL_TIME, kernel_ns(k)).text, in_words(CELL_TIME, share(kernel_ns(k), calls)).text,
-                100 * share(kernel_ns(k), f->device_ns));
+        fprintf(file, " | %s | %.0f | %s | %s | %.1f%% |\n", k->call ? k->call : "", k->all.calls,
+                in_words(CELL_TIME, k->all.ns).text, in_words(CELL_TIME, ratio(k->all.ns, k->all.calls)).text,
+                100 * ratio(k->all.ns, f->device_ns));
     }
     memory_free(sorted);
 }
@@ -139,7 +128,7 @@ static void print_answers(const Answers *answers, FILE *file) {
     for (int i = 0; i < QUESTION_COUNT; i++) {
         const Answer *a = &answers->answers[i];
         fprintf(file, "\n%d. %s\n", i + 1, a->question);
-        for (int k = 0; k < a->count; k++) {
+        for (int64_t k = 0; k < a->count; k++) {
             fprintf(file, "   - ");
             print_name(a->lines[k], INT_MAX, file);
             fprintf(file, "\n");
@@ -147,7 +136,7 @@ static void print_answers(const Answers *answers, FILE *file) {
     }
 }
 
-void digest_print(const Profile *p, const Answers *answers, FILE *file) {
+void markdown_report_print(const Profile *p, const Answers *answers, FILE *file) {
     print_head(p, file);
     for (int i = 0; i < p->count; i++) print_phases(&p->paths[i], file);
     for (int i = 0; i < p->count; i++) print_operations(p, &p->paths[i], file);

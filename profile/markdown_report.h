@@ -1,16 +1,16 @@
-/* digest: a profile as a page of Markdown, to paste where people talk. */
+/* markdown_report: a profile as a page of Markdown, to paste where people talk. */
 #ifndef PROFILE_MARKDOWN_REPORT_H
 #define PROFILE_MARKDOWN_REPORT_H
 
+#include "profile/answers.h"
 #include "profile/profile.h"
-#include "profile/questions.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* What ran where, the step and its phases, the longest operations and kernels, the answers, the audit. */
-void digest_print(const Profile *profile, const Answers *answers, FILE *file);
+void markdown_report_print(const Profile *profile, const Answers *answers, FILE *file);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "profile/output.h"
 
 #include "base/directories.h"
@@ -8,9 +7,9 @@
 #include "profile/markdown_report.h"
 #include "profile/page.h"
 #include "profile/questions.h"
+#include "profile/text_file.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 /* ---- the terminal ---- */
 
@@ -29,64 +28,65 @@ static void print_audit(const ProfilePath *path, FILE *file) {
                 t->findings[i].detail);
 }
 
-Status profile_print(const Profile *profile, const ProfileOptions *options, FILE *file) {
-    Answers answers = {0};
-    if (options->questions) TRY(questions_answer(profile, &answers));
+void profile_print(const Profile *profile, const ProfileOptions *options, FILE *file) {
     if (options->questions) {
+        Answers answers = questions_answer(profile);
         for (int i = 0; i < profile->count; i++)
             profile_print_head(profile->paths[i].label, &profile->paths[i].trace->run, file);
         fprintf(file, "\n");
-        questions_print(&answers, file);
+        answers_print(&answers, file);
         fprintf(file, "\n");
+        answers_free(&answers);
     }
     for (int i = 0; i < profile->count; i++) print_audit(&profile->paths[i], file);
-    questions_free(&answers);
-    return OK;
 }
 
 /* ---- files ---- */
 
-static Status named(const char *folder, const char *stem, const char *label, const ProfileOptions *options,
-                    const char *ending, char **path) {
-    char name[256];
-    snprintf(name, sizeof name, "%s%s%s%s%s", stem, label ? "_" : "", label ? label : "",
+enum { FILE_NAME_BYTES = 256 };
+
+/* "trace_naive_bs8.json" */
+static void file_name(const char *stem, const char *label, const ProfileOptions *options, const char *ending,
+                      char name[FILE_NAME_BYTES]) {
+    snprintf(name, FILE_NAME_BYTES, "%s%s%s%s%s", stem, label ? "_" : "", label ? label : "",
              options->suffix ? options->suffix : "", ending);
-    *path = path_join(folder, name);
-    return OK;
 }
 
-static Status write_bundle(const JsonWriter *bundle, const char *folder, const ProfileOptions *options) {
-    char *path = NULL;
-    TRY(named(folder, "profiling_stats", NULL, options, ".json", &path));
-    Status status = file_write(path, bundle->text, (int64_t)bundle->length);
-    memory_free(path);
-    if (status) return status;
-    TRY(named(folder, "profile", NULL, options, ".html", &path));
-    status = page_write(bundle->text, (int64_t)bundle->length, path);
-    memory_free(path);
-    return status;
+static char *named(const char *folder, const char *stem, const char *label, const ProfileOptions *options,
+                   const char *ending) {
+    char name[FILE_NAME_BYTES];
+    file_name(stem, label, options, ending, name);
+    return path_join(folder, name);
 }
 
-static Status write_digest(const Profile *profile, const Answers *answers, const char *folder,
+static Status write_bundle(const Profile *profile, const Answers *answers, const char *folder,
                            const ProfileOptions *options) {
-    char *path = NULL, *text = NULL;
-    size_t length = 0;
-    FILE *memory = open_memstream(&text, &length);
-    if (!memory) return fail(ERROR_MEMORY, "out of host memory for the digest");
-    digest_print(profile, answers, memory);
-    Status status = fclose(memory) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for the digest");
-    if (!status) status = named(folder, "kernel_analysis_report", NULL, options, ".md", &path);
-    if (!status) status = file_write(path, text, (int64_t)length);
-    memory_free(path);
-    free(text); // the C library's own
+    JsonWriter bundle = {0};
+    char *json = named(folder, "profiling_stats", NULL, options, ".json");
+    char *html = named(folder, "profile", NULL, options, ".html");
+    bundle_render(profile, answers, &bundle);
+    Status status = json_writer_save(&bundle, json);
+    if (!status) status = page_write(bundle.text, (int64_t)bundle.length, html);
+    json_writer_free(&bundle);
+    memory_free(json);
+    memory_free(html);
     return status;
+}
+
+static Status write_report(const Profile *profile, const Answers *answers, const char *folder,
+                           const ProfileOptions *options) {
+    TextFile text;
+    char name[FILE_NAME_BYTES];
+    file_name("kernel_analysis_report", NULL, options, ".md", name);
+    TRY(text_file_open(&text));
+    markdown_report_print(profile, answers, text.file);
+    return text_file_save(&text, folder, name);
 }
 
 static Status write_traces(const Profile *profile, const char *folder, const ProfileOptions *options) {
     for (int i = 0; i < profile->count; i++) {
-        char *path = NULL;
-        TRY(named(folder, "trace", profile->count > 1 ? profile->paths[i].label : NULL, options,
-                  options->compress ? ".json.gz" : ".json", &path));
+        char *path = named(folder, "trace", profile->count > 1 ? profile->paths[i].label : NULL, options,
+                           options->compress ? ".json.gz" : ".json");
         Status status = chrome_write(profile->paths[i].trace, path);
         memory_free(path);
         if (status) return status;
@@ -105,29 +105,22 @@ static void print_all(const ProfilePath *path, const TableView *view, FILE *file
 /* One table as CSV, or with NULL all as Markdown, into "LABEL_NAME.ENDING". */
 static Status write_table(const ProfilePath *path, const Table *table, const char *folder, const char *label,
                           const TableView *view) {
-    char *file = NULL, *text = NULL, name[128];
-    size_t length = 0;
-    FILE *memory = open_memstream(&text, &length);
-    if (!memory) return fail(ERROR_MEMORY, "out of host memory for a table");
-    if (table)
-        table_print_csv(table, memory);
-    else
-        print_all(path, view, memory);
-    Status status = fclose(memory) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for a table");
+    TextFile text;
+    char name[128];
     snprintf(name, sizeof name, "%s%s%s%s", label ? label : "", label ? "_" : "", table ? table->key : "all",
              table ? ".csv" : ".md");
-    file = path_join(folder, name);
-    if (!status) status = file_write(file, text, (int64_t)length);
-    memory_free(file);
-    free(text); // the C library's own
-    return status;
+    TRY(text_file_open(&text));
+    if (table)
+        table_print_csv(table, text.file);
+    else
+        print_all(path, view, text.file);
+    return text_file_save(&text, folder, name);
 }
 
 /* A file for each table, tables/operations.csv, and all in tables/all.md; of two paths
  * tables/naive_operations.csv. */
 static Status write_tables(const Profile *profile, const char *folder, const ProfileOptions *options) {
-    char *tables = NULL;
-    TRY(named(folder, "tables", NULL, options, "", &tables));
+    char *tables = named(folder, "tables", NULL, options, "");
     Status status = directory_make(tables);
     for (int i = 0; i < profile->count && !status; i++) {
         const ProfilePath *path = &profile->paths[i];
@@ -141,16 +134,12 @@ static Status write_tables(const Profile *profile, const char *folder, const Pro
 }
 
 Status profile_write(const Profile *profile, const char *folder, const ProfileOptions *options) {
-    Answers answers;
-    JsonWriter bundle = {0};
     TRY(directory_make(folder));
-    TRY(questions_answer(profile, &answers));
-    Status status = bundle_render(profile, &answers, &bundle);
-    if (!status) status = write_bundle(&bundle, folder, options);
-    if (!status) status = write_digest(profile, &answers, folder, options);
+    Answers answers = questions_answer(profile);
+    Status status = write_bundle(profile, &answers, folder, options);
+    if (!status) status = write_report(profile, &answers, folder, options);
     if (!status) status = write_traces(profile, folder, options);
     if (!status) status = write_tables(profile, folder, options);
-    json_writer_free(&bundle);
-    questions_free(&answers);
+    answers_free(&answers);
     return status;
 }

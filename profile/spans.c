@@ -4,9 +4,8 @@
 
 #include <stdlib.h>
 
-Status spans_make(const Trace *trace, Span **spans) {
+Span *spans_make(const Trace *trace) {
     Span *made = memory_array((size_t)trace->count + 1, sizeof *made);
-    if (!made) return fail(ERROR_MEMORY, "out of host memory for the profile");
     for (int64_t i = 0; i < trace->count; i++) made[i].stream = -1;
     for (int64_t i = 0; i < trace->count; i++) {
         const TraceEvent *e = &trace->events[i];
@@ -19,8 +18,7 @@ Status spans_make(const Trace *trace, Span **spans) {
             span->begin = e->begin;
         if (e->stream == span->stream && e->end > span->end) span->end = e->end;
     }
-    *spans = made;
-    return OK;
+    return made;
 }
 
 int lanes_place(Lanes *lanes, int64_t *begin, int64_t end) {

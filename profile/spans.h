@@ -16,7 +16,7 @@ typedef struct {
 } Span;
 
 /* A span for each event of `trace`, filled for its operations; to be freed with memory_free. */
-CHECKED Status spans_make(const Trace *trace, Span **spans);
+Span *spans_make(const Trace *trace);
 
 /* On one stream a kernel may begin before the one ahead of it has ended (programmatic dependent launch),
  * but viewers take what crosses on a track amiss. So what overlaps goes to the next of a few lanes. All

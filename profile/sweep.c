@@ -1,12 +1,12 @@
-#define _GNU_SOURCE
 #include "profile/sweep.h"
 
 #include "base/files.h"
 #include "base/memory.h"
-#include "profile/bundle.h"
+#include "profile/bundle_read.h"
+#include "profile/stats.h"
+#include "profile/text_file.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -52,43 +52,41 @@ void sweep_suffix(int64_t batch, int64_t seq, char suffix[SWEEP_SUFFIX_BYTES]) {
 }
 
 Table sweep_table(void) {
-    return table_make("sweep", "Sizes side by side: steps with tracing off, operations with tracing on",
-                      columns, sizeof columns / sizeof *columns);
-}
-
-static double share(double part, double whole) {
-    return whole > 0 ? part / whole : 0;
+    return TABLE("sweep", "Sizes side by side: steps with tracing off, operations with tracing on", columns);
 }
 
 static double pass_ns(const BundlePath *path, const char *pass) {
     double ns = 0;
-    for (int i = 0; i < path->row_count; i++)
+    for (int64_t i = 0; i < path->rows_count; i++)
         if (strcmp(path->rows[i].pass, pass) == 0) ns += path->rows[i].ns;
     return ns;
 }
 
-static Status add_path(Table *table, const Bundle *bundle, const BundlePath *path) {
+static void add_path(Table *table, const Bundle *bundle, const BundlePath *path) {
+    const BundleStep *step = &path->step;
     char audit[64];
-    snprintf(audit, sizeof audit, "%d of %d passed", path->audited - path->failed, path->audited);
-    double idle = 1 - share(path->device_ns, 1e6 * path->step_ms);
-    TRY(table_add_row(table));
-    TRY(table_set_text(table, PATH, path->label));
-    TRY(table_set_text(table, AUDIT, audit));
-    table_set(table, BATCH, (double)bundle->batch);
-    table_set(table, SEQ, (double)bundle->seq);
-    table_set(table, STEP, 1e6 * path->step_ms);
-    table_set(table, LOW, 1e6 * path->low_ms);
-    table_set(table, HIGH, 1e6 * path->high_ms);
-    table_set(table, TOKENS, share(1e3 * path->tokens, path->step_ms));
+    int64_t passed = 0;
+    double flops = 0, idle = 1 - ratio(step->device, step->ns);
+    for (int64_t i = 0; i < path->audit_count; i++) passed += path->audit[i].passed;
+    for (int64_t i = 0; i < path->rows_count; i++) flops += path->rows[i].flops;
+    snprintf(audit, sizeof audit, "%" PRId64 " of %" PRId64 " passed", passed, path->audit_count);
+    table_add_row(table);
+    table_set_text(table, PATH, path->label);
+    table_set_text(table, AUDIT, audit);
+    table_set(table, BATCH, (double)bundle->run.batch);
+    table_set(table, SEQ, (double)bundle->run.seq);
+    table_set(table, STEP, step->ns);
+    table_set(table, LOW, step->low);
+    table_set(table, HIGH, step->high);
+    table_set(table, TOKENS, 1e9 * ratio(step->tokens, step->ns));
     table_set(table, FORWARD, pass_ns(path, "forward"));
     table_set(table, BACKWARD, pass_ns(path, "backward"));
     table_set(table, OPTIMIZER, pass_ns(path, "update"));
     table_set(table, IDLE, idle > 0 ? idle : 0);
-    table_set(table, LAUNCHES, path->launches);
-    table_set(table, MFU, share(share(path->flops, 1e-3 * path->step_ms), bundle->peak_flops));
-    table_set(table, PEAK, path->peak_bytes);
-    table_set(table, OVERHEAD, path->overhead);
-    return OK;
+    table_set(table, LAUNCHES, step->launches);
+    table_set(table, MFU, 1e9 * ratio(ratio(flops, step->ns), bundle->measured.flops));
+    table_set(table, PEAK, (double)path->peak_bytes);
+    table_set(table, OVERHEAD, step->overhead);
 }
 
 Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
@@ -101,36 +99,20 @@ Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
     memory_free(path);
     TRY(status);
     if (!table->rows)
-        status = table_note(table, "%s, %s, on %s; records from: %s", bundle.model, bundle.dtype,
-                            bundle.device, bundle.paths[0].source);
-    for (int i = 0; i < bundle.path_count && !status; i++)
-        status = add_path(table, &bundle, &bundle.paths[i]);
+        table_note(table, "%s, %s, on %s; records from: %s", bundle.run.model, bundle.run.dtype,
+                   bundle.run.device, bundle.paths[0].source);
+    for (int64_t i = 0; i < bundle.paths_count; i++) add_path(table, &bundle, &bundle.paths[i]);
     bundle_free(&bundle);
-    return status;
-}
-
-typedef enum { MARKDOWN, CSV } Layout;
-
-static Status write_file(const Table *table, const TableView *view, const char *folder, const char *name,
-                         Layout layout) {
-    char *text = NULL, *path = NULL;
-    size_t length = 0;
-    FILE *memory = open_memstream(&text, &length);
-    if (!memory) return fail(ERROR_MEMORY, "out of host memory for %s", name);
-    if (layout == MARKDOWN)
-        table_print_markdown(table, view, memory);
-    else
-        table_print_csv(table, memory);
-    Status status = fclose(memory) == 0 ? OK : fail(ERROR_MEMORY, "out of host memory for %s", name);
-    path = path_join(folder, name);
-    if (!status) status = file_write(path, text, (int64_t)length);
-    memory_free(path);
-    free(text); // the C library's own
-    return status;
+    return OK;
 }
 
 Status sweep_write(const Table *table, const TableView *view, const char *folder, FILE *file) {
+    TextFile text;
     if (file) table_print_text(table, view, file);
-    TRY(write_file(table, view, folder, "sweep.md", MARKDOWN));
-    return write_file(table, view, folder, "sweep.csv", CSV);
+    TRY(text_file_open(&text));
+    table_print_markdown(table, view, text.file);
+    TRY(text_file_save(&text, folder, "sweep.md"));
+    TRY(text_file_open(&text));
+    table_print_csv(table, text.file);
+    return text_file_save(&text, folder, "sweep.csv");
 }

@@ -19,54 +19,44 @@ static void free_text(const Table *table, int64_t row, int column) {
 void table_free(Table *table) {
     for (int64_t row = 0; row < table->rows; row++)
         for (int column = 0; column < table->column_count; column++) free_text(table, row, column);
-    for (int i = 0; i < table->note_count; i++) memory_free(table->notes[i]);
+    for (int64_t i = 0; i < table->note_count; i++) memory_free(table->notes[i]);
     memory_free(table->notes);
     memory_free(table->cells);
     *table = (Table){0};
 }
 
-Status table_add_row(Table *table) {
+void table_add_row(Table *table) {
     size_t row_bytes = (size_t)table->column_count * sizeof(Cell);
-    if (table->rows == table->room) {
-        int64_t room = 2 * table->room + 32;
-        Cell *moved = memory_resize(table->cells, (size_t)room * row_bytes);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the table %s", table->key);
-        table->cells = moved;
-        table->room = room;
-    }
+    table->cells = memory_grow(table->cells, &table->room, table->rows + 1, row_bytes);
     Cell *row = table->cells + table->rows++ * table->column_count;
     for (int i = 0; i < table->column_count; i++) row[i] = (Cell){NULL, NAN};
-    return OK;
 }
 
 static Cell *last(const Table *table, int column) {
     return &table->cells[(table->rows - 1) * table->column_count + column];
 }
 
-Status table_set_text(Table *table, int column, const char *text) {
+void table_set_text(Table *table, int column, const char *text) {
     free_text(table, table->rows - 1, column);
     last(table, column)->text = text ? memory_text(text) : NULL;
-    return text && !last(table, column)->text
-               ? fail(ERROR_MEMORY, "out of host memory for the table %s", table->key)
-               : OK;
 }
 
 void table_set(Table *table, int column, double number) {
     last(table, column)->number = number;
 }
 
-Status table_note(Table *table, const char *format, ...) {
+void table_set_numbers(Table *table, int column, const double *numbers, size_t count) {
+    for (size_t i = 0; i < count; i++) table_set(table, column + (int)i, numbers[i]);
+}
+
+void table_note(Table *table, const char *format, ...) {
     char text[512];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    char **notes = memory_resize(table->notes, (size_t)(table->note_count + 1) * sizeof *notes);
-    if (notes) table->notes = notes;
-    char *copy = notes ? memory_text(text) : NULL;
-    if (!copy) return fail(ERROR_MEMORY, "out of host memory for the table %s", table->key);
-    table->notes[table->note_count++] = copy;
-    return OK;
+    table->notes = memory_grow(table->notes, &table->note_room, table->note_count + 1, sizeof *table->notes);
+    table->notes[table->note_count++] = memory_text(text);
 }
 
 static int find_column(const Table *table, const char *key) {
@@ -79,7 +69,7 @@ bool table_has_column(const Table *table, const char *key) {
     return find_column(table, key) >= 0;
 }
 
-/* One row's place in the order. */
+/* A row and what it is sorted by. */
 typedef struct {
     const Cell *cell; // of the column sorted by
     int64_t row;
@@ -99,15 +89,10 @@ static int earlier_text(const void *a, const void *b) {
     return order ? order : (x->row > y->row) - (x->row < y->row);
 }
 
-static Status sort(Table *table, int column) {
+static void sort(Table *table, int column) {
     size_t width = (size_t)table->column_count;
     SortKey *keys = memory_array((size_t)table->rows, sizeof *keys);
     Cell *sorted = memory_array((size_t)table->rows * width, sizeof *sorted);
-    if (!keys || !sorted) {
-        memory_free(keys);
-        memory_free(sorted);
-        return fail(ERROR_MEMORY, "out of host memory to sort the table %s", table->key);
-    }
     for (int64_t i = 0; i < table->rows; i++)
         keys[i] = (SortKey){&table->cells[i * table->column_count + column], i};
     qsort(keys, (size_t)table->rows, sizeof *keys,
@@ -119,16 +104,15 @@ static Status sort(Table *table, int column) {
     memory_free(table->cells);
     table->cells = sorted;
     table->room = table->rows;
-    return OK;
 }
 
-Status table_arrange(Table *table, const TableView *view) {
+void table_arrange(Table *table, const TableView *view) {
     int column = view->sort && *view->sort ? find_column(table, view->sort) : -1;
-    if (column >= 0 && table->rows > 1) TRY(sort(table, column));
-    if (!view->limit || table->rows <= view->limit) return OK;
+    if (column >= 0 && table->rows > 1) sort(table, column);
+    if (!view->limit || table->rows <= view->limit) return;
     int64_t left_out = table->rows - view->limit;
     for (int64_t row = view->limit; row < table->rows; row++)
         for (int i = 0; i < table->column_count; i++) free_text(table, row, i);
     table->rows = view->limit;
-    return table_note(table, "%lld more rows are left out (--limit)", (long long)left_out);
+    table_note(table, "%lld more rows are left out (--limit)", (long long)left_out);
 }

@@ -54,24 +54,30 @@ typedef struct {
     Cell *cells; // (rows, columns)
     int64_t rows, room;
     char **notes; // lines of the footer
-    int note_count;
+    int64_t note_count, note_room;
 } Table;
 
-/* An empty table; `columns` must live as long as it does. */
+/* An empty table; `columns` must live as long as it does. TABLE("kernels", "Kernels", columns) counts an array. */
 Table table_make(const char *key, const char *title, const TableColumn *columns, int column_count);
+#define TABLE(key, title, columns) table_make(key, title, columns, (int)(sizeof(columns) / sizeof *(columns)))
 void table_free(Table *table);
 
-/* Adds a row of empty cells, then fills it with table_set... by column. ERROR_MEMORY. */
-CHECKED Status table_add_row(Table *table);
-CHECKED Status table_set_text(Table *table, int column, const char *text); // of the last row; copied
-void table_set(Table *table, int column, double number);                   // of the last row
-CHECKED Status table_note(Table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Adds a row of empty cells, then fills it with table_set... by column. */
+void table_add_row(Table *table);
+void table_set_text(Table *table, int column, const char *text); // of the last row; copied
+void table_set(Table *table, int column, double number);         // of the last row
+/* TABLE_SET(table, 2, a, b, c): columns 2, 3 and 4 of the last row. */
+void table_set_numbers(Table *table, int column, const double *numbers, size_t count);
+#define TABLE_SET(table, column, ...)                                                                        \
+    table_set_numbers(table, column, (const double[]){__VA_ARGS__},                                          \
+                      sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
+void table_note(Table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Whether some column has this key: what --sort may name. */
 bool table_has_column(const Table *table, const char *key);
 
 /* Sorts and cuts the rows as `view` says; a note tells how many were left out. */
-CHECKED Status table_arrange(Table *table, const TableView *view);
+void table_arrange(Table *table, const TableView *view);
 
 /* `view` gives units and the length of names; NULL: automatic. */
 void table_print_text(const Table *table, const TableView *view, FILE *file);
@@ -83,6 +89,12 @@ void table_write_json(const Table *table, JsonWriter *writer);
 /* A cell as people read it, "1.234 ms", in `text`. */
 enum { CELL_TEXT_BYTES = 64 };
 void cell_format(CellKind kind, double number, TimeUnit unit, char text[CELL_TEXT_BYTES]);
+
+/* The same for the arguments of one call: in_words(CELL_TIME, ns).text. What is not finite counts as 0. */
+typedef struct {
+    char text[CELL_TEXT_BYTES];
+} Words;
+Words in_words(CellKind kind, double number);
 
 #ifdef __cplusplus
 }

@@ -50,6 +50,12 @@ void cell_format(CellKind kind, double number, TimeUnit unit, char text[CELL_TEX
     }
 }
 
+Words in_words(CellKind kind, double number) {
+    Words words;
+    cell_format(kind, isfinite(number) ? number : 0, UNIT_AUTO, words.text);
+    return words;
+}
+
 /* The text of a cell; a name that is too long keeps its beginning. */
 static void cell_text(const Table *table, const TableView *view, int64_t row, int column,
                       char text[NAME_BYTES]) {
@@ -112,7 +118,7 @@ void table_print_text(const Table *table, const TableView *view, FILE *file) {
             print_padded(text, widths[i], table->columns[i].kind == CELL_TEXT, i + 1 == columns, file);
         }
     print_line(table, widths, file);
-    for (int i = 0; i < table->note_count; i++) fprintf(file, "%s\n", table->notes[i]);
+    for (int64_t i = 0; i < table->note_count; i++) fprintf(file, "%s\n", table->notes[i]);
 }
 
 /* ---- Markdown ---- */
@@ -142,7 +148,7 @@ void table_print_markdown(const Table *table, const TableView *view, FILE *file)
         }
     }
     fprintf(file, "\n\n");
-    for (int i = 0; i < table->note_count; i++) {
+    for (int64_t i = 0; i < table->note_count; i++) {
         fprintf(file, "- ");
         print_markdown_text(table->notes[i], file);
         fputc('\n', file);
@@ -182,25 +188,17 @@ void table_print_csv(const Table *table, FILE *file) {
         }
 }
 
-static void write_text(JsonWriter *writer, const char *text) {
-    json_write_string(writer, text, (int64_t)strlen(text));
-}
-
 static void write_columns(const Table *table, JsonWriter *writer) {
     static const char *const kinds[] = {
         [CELL_TEXT] = "text",  [CELL_COUNT] = "count",          [CELL_NUMBER] = "number",
         [CELL_TIME] = "ns",    [CELL_BYTES] = "bytes",          [CELL_SHARE] = "share",
         [CELL_FLOPS] = "flop", [CELL_FLOP_RATE] = "flop_per_s", [CELL_BYTE_RATE] = "bytes_per_s"};
-    json_write_key(writer, "columns");
-    json_write_open(writer, '[');
+    json_member_open(writer, "columns", '[');
     for (int i = 0; i < table->column_count; i++) {
         json_write_open(writer, '{');
-        json_write_key(writer, "key");
-        write_text(writer, table->columns[i].key);
-        json_write_key(writer, "title");
-        write_text(writer, table->columns[i].title);
-        json_write_key(writer, "kind");
-        write_text(writer, kinds[table->columns[i].kind]);
+        json_member_text(writer, "key", table->columns[i].key);
+        json_member_text(writer, "title", table->columns[i].title);
+        json_member_text(writer, "kind", kinds[table->columns[i].kind]);
         json_write_close(writer, '}');
     }
     json_write_close(writer, ']');
@@ -208,28 +206,24 @@ static void write_columns(const Table *table, JsonWriter *writer) {
 
 void table_write_json(const Table *table, JsonWriter *writer) {
     json_write_open(writer, '{');
-    json_write_key(writer, "key");
-    write_text(writer, table->key);
-    json_write_key(writer, "title");
-    write_text(writer, table->title);
+    json_member_text(writer, "key", table->key);
+    json_member_text(writer, "title", table->title);
     write_columns(table, writer);
-    json_write_key(writer, "rows");
-    json_write_open(writer, '[');
+    json_member_open(writer, "rows", '[');
     for (int64_t row = 0; row < table->rows; row++) {
         json_write_open(writer, '[');
         for (int i = 0; i < table->column_count; i++) {
             const Cell *cell = &table->cells[row * table->column_count + i];
             if (table->columns[i].kind == CELL_TEXT)
-                write_text(writer, cell->text ? cell->text : "");
+                json_write_text(writer, cell->text);
             else
                 json_write_number(writer, cell->number);
         }
         json_write_close(writer, ']');
     }
     json_write_close(writer, ']');
-    json_write_key(writer, "notes");
-    json_write_open(writer, '[');
-    for (int i = 0; i < table->note_count; i++) write_text(writer, table->notes[i]);
+    json_member_open(writer, "notes", '[');
+    for (int64_t i = 0; i < table->note_count; i++) json_write_text(writer, table->notes[i]);
     json_write_close(writer, ']');
     json_write_close(writer, '}');
 }

@@ -20,11 +20,7 @@ typedef struct {
     int count;
 } Tables;
 
-/* What things are called. The naive path's primitives as PyTorch calls them, in its columns' order; kernels
- * with all that the source tells, parameters and namespaces too. */
-enum { NAMES_PLAIN = 0, NAMES_TORCH = 1, NAMES_FULL = 2 };
-
-/* All tables of a finished trace, with these names together. ERROR_MEMORY. */
+/* All tables of a finished trace, with these names together. ERROR_FORMAT for one with events but no recorded step. */
 CHECKED Status tables_make(const Trace *trace, unsigned names, Tables *tables);
 void tables_free(Tables *tables);
 

@@ -18,61 +18,46 @@ static void rows_free(Rows *rows) {
     memory_free(rows->example);
     memory_free(rows->stats);
     memory_free(rows->queues);
-    row_values_free(&rows->values);
-    row_values_free(&rows->queued);
 }
 
-static Status rows_row(Rows *rows, int64_t event, int64_t *row) {
-    if (rows->count == rows->room) {
-        int64_t room = 2 * rows->room + 64;
-        int64_t *moved = memory_resize(rows->example, (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the profile's tables");
-        rows->example = moved;
-        rows->room = room;
-    }
-    rows->example[ *row = rows->count++] = event;
-    return OK;
-}
-
-/* The row of the event's name. */
-static Status rows_add(Rows *rows, const Trace *t, int64_t event) {
-    int64_t row = 0, length = trace_length(&t->events[event]);
-    while (row < rows->count && t->events[rows->example[row]].name != t->events[event].name) row++;
-    if (row == rows->count)
-        TRY(rows_row(rows, event, &row));
-    else if (length > trace_length(&t->events[rows->example[row]]))
-        rows->example[row] = event;
+/* Adds an event to the row of its name, which it gives. */
+static int64_t rows_add(Rows *rows, const Trace *t, int64_t event) {
     const TraceEvent *e = &t->events[event];
+    int64_t row = 0;
+    while (row < rows->count && t->events[rows->example[row]].name != e->name) row++;
+    if (row == rows->count) {
+        rows->example = memory_grow(rows->example, &rows->room, rows->count + 1, sizeof *rows->example);
+        rows->example[rows->count++] = event;
+    } else if (trace_length(e) > trace_length(&t->events[rows->example[row]])) {
+        rows->example[row] = event;
+    }
     if (e->launch >= 0)
-        TRY(row_values_add(&rows->queued, row, fmax(0, (double)(e->begin - t->events[e->launch].begin))));
-    return row_values_add(&rows->values, row, (double)length);
+        row_values_add(&rows->queued, row, fmax(0, (double)(e->begin - t->events[e->launch].begin)));
+    row_values_add(&rows->values, row, (double)trace_length(e));
+    return row;
 }
 
-static Status rows_finish(Rows *rows) {
-    rows->stats = memory_array((size_t)(rows->count ? rows->count : 1), sizeof *rows->stats);
-    rows->queues = memory_array((size_t)(rows->count ? rows->count : 1), sizeof *rows->queues);
-    if (!rows->stats || !rows->queues)
-        return fail(ERROR_MEMORY, "out of host memory for the profile's tables");
-    TRY(row_values_stats(&rows->queued, rows->queues, rows->count));
-    return row_values_stats(&rows->values, rows->stats, rows->count);
+static void rows_finish(Rows *rows) {
+    rows->queues = row_values_stats(&rows->queued, rows->count);
+    rows->stats = row_values_stats(&rows->values, rows->count);
 }
 
 /* ---- kernels ---- */
 
 /* What the kernel `name` served most, and how many others. */
-static Status serves(const Trace *t, const char *name, char text[2 * LABEL_BYTES]) {
-    enum { PLACES = OP_COUNT * PASS_COUNT };
-    double ns[PLACES] = {0};
-    const TraceEvent *example[PLACES] = {0};
+static void serves(const Trace *t, const char *name, char text[2 * LABEL_BYTES]) {
+    enum { SERVED = OP_COUNT * PASS_COUNT };
+    double ns[SERVED] = {0};
+    const TraceEvent *example[SERVED] = {0};
     int most = -1, others = -1;
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        if (e->kind != TRACE_KERNEL || e->name != name || !e->in_operation || !in_step(e)) continue;
-        int place = (int)e->operation * PASS_COUNT + (int)e->pass;
-        ns[place] += (double)trace_length(e);
-        example[place] = e;
+        if (e->kind != TRACE_KERNEL || e->name != name || !e->in_operation || !trace_in_step(e)) continue;
+        int served = (int)e->operation * PASS_COUNT + (int)e->pass;
+        ns[served] += (double)trace_length(e);
+        example[served] = e;
     }
-    for (int i = 0; i < PLACES; i++) {
+    for (int i = 0; i < SERVED; i++) {
         if (example[i] && (most < 0 || ns[i] > ns[most])) most = i;
         others += example[i] != NULL;
     }
@@ -82,20 +67,16 @@ static Status serves(const Trace *t, const char *name, char text[2 * LABEL_BYTES
         snprintf(text, 2 * LABEL_BYTES, "%s and %d more", label, others);
     else
         snprintf(text, 2 * LABEL_BYTES, "%s", label);
-    return OK;
 }
 
-static Status set_shape(Table *table, int column, const KernelShape *k) {
+static void set_shape(Table *table, int column, const KernelShape *k) {
     char grid[64], block[64];
-    if (!k->grid[0]) return OK; // not told
+    if (!k->grid[0]) return; // not told
     snprintf(grid, sizeof grid, "%dx%dx%d", k->grid[0], k->grid[1], k->grid[2]);
     snprintf(block, sizeof block, "%dx%dx%d", k->block[0], k->block[1], k->block[2]);
-    TRY(table_set_text(table, column, grid));
-    TRY(table_set_text(table, column + 1, block));
-    table_set(table, column + 2, k->registers);
-    table_set(table, column + 3, (double)k->shared_static + k->shared_dynamic);
-    table_set(table, column + 4, k->occupancy);
-    return OK;
+    table_set_text(table, column, grid);
+    table_set_text(table, column + 1, block);
+    TABLE_SET(table, column + 2, k->registers, (double)k->shared_static + k->shared_dynamic, k->occupancy);
 }
 
 /* Sums over all kernels, over everything on the device, and of the steps. */
@@ -103,45 +84,38 @@ typedef struct {
     double kernels, device, wall;
 } Wholes;
 
-static Status add_kernel(const Trace *t, unsigned names, const Rows *rows, int64_t row, Wholes whole,
-                         Table *table) {
+static void add_kernel(const Trace *t, unsigned names, const Rows *rows, int64_t row, Wholes whole,
+                       Table *table) {
     const TraceEvent *e = &t->events[rows->example[row]];
     const Stats *s = &rows->stats[row], *queue = &rows->queues[row];
     char served[2 * LABEL_BYTES], decoded[KERNEL_NAME_BYTES], name[KERNEL_NAME_BYTES];
     kernel_decode(e->name, decoded);
     kernel_label(e->name, name);
-    TRY(serves(t, e->name, served));
-    TRY(table_add_row(table));
-    TRY(table_set_text(table, 0, names & NAMES_FULL ? e->name : name));
-    TRY(table_set_text(table, 1, served));
-    table_set(table, 2, share_of(s->total, whole.kernels));
-    table_set(table, 3, s->total);
-    table_set(table, 4, (double)s->count);
-    table_set(table, 5, s->mean);
-    table_set(table, 6, s->median);
-    table_set(table, 7, s->least);
-    table_set(table, 8, s->most);
-    table_set(table, 9, s->deviation);
-    TRY(set_shape(table, 10, &e->kernel));
+    serves(t, e->name, served);
+    table_add_row(table);
+    table_set_text(table, 0, names & NAMES_FULL ? e->name : name);
+    table_set_text(table, 1, served);
+    TABLE_SET(table, 2, share_of(s->total, whole.kernels), s->total, (double)s->count, s->mean, s->median,
+              s->least, s->most, s->deviation);
+    set_shape(table, 10, &e->kernel);
     if (queue->count) table_set(table, 15, queue->median);
-    table_set(table, 16, share_of(s->total, whole.device));
-    table_set(table, 17, share_of(s->total, whole.wall));
-    return table_set_text(table, 18, decoded);
+    TABLE_SET(table, 16, share_of(s->total, whole.device), share_of(s->total, whole.wall));
+    table_set_text(table, 18, decoded);
 }
 
-static Status fill_kernels(const Trace *t, unsigned names, Rows *rows, Table *table) {
-    Wholes whole = {0, device_length(t), steps_length(t)};
+static void fill_kernels(const Trace *t, unsigned names, Rows *rows, Table *table) {
+    Wholes whole = {0, trace_device_ns(t), trace_steps_ns(t)};
     for (int64_t i = 0; i < t->count; i++)
-        if (t->events[i].kind == TRACE_KERNEL && in_step(&t->events[i])) {
-            TRY(rows_add(rows, t, i));
+        if (t->events[i].kind == TRACE_KERNEL && trace_in_step(&t->events[i])) {
+            rows_add(rows, t, i);
             whole.kernels += (double)trace_length(&t->events[i]);
         }
-    TRY(rows_finish(rows));
-    for (int64_t i = 0; i < rows->count; i++) TRY(add_kernel(t, names, rows, i, whole, table));
-    return table_arrange(table, &(TableView){.sort = "total_ns"});
+    rows_finish(rows);
+    for (int64_t i = 0; i < rows->count; i++) add_kernel(t, names, rows, i, whole, table);
+    table_arrange(table, &(TableView){.sort = "total_ns"});
 }
 
-Status table_kernels(const Trace *t, unsigned names, Table *table) {
+Table table_kernels(const Trace *t, unsigned names) {
     static const TableColumn columns[] = {{"name", "Kernel", CELL_TEXT},
                                           {"operation", "Operation", CELL_TEXT},
                                           {"share", "Time %", CELL_SHARE},
@@ -161,29 +135,27 @@ Status table_kernels(const Trace *t, unsigned names, Table *table) {
                                           {"device_share", "of device", CELL_SHARE},
                                           {"wall_share", "of wall", CELL_SHARE},
                                           {"decoded", "Name tells", CELL_TEXT}};
+    static const char *const notes[] = {
+        [SOURCE_CUPTI] =
+            "Queued: median time from the call that launches a kernel to its start. One that waits on the "
+            "device for the one ahead (programmatic dependent launch) starts when that has ended.",
+        [SOURCE_EVENTS] =
+            "Without CUPTI a row is a primitive, timed between CUDA events; its kernels' shapes and "
+            "queues are not known.",
+        [SOURCE_CLOCK] =
+            "On the CPU a kernel is a library's call, or a primitive that makes none: it has no grid, "
+            "block, registers, occupancy or queue."};
     Rows rows = {0};
-    *table = table_make("kernels", "Kernels", COLUMNS(columns));
-    Status status = fill_kernels(t, names, &rows, table);
+    Table table = TABLE("kernels", "Kernels", columns);
+    fill_kernels(t, names, &rows, &table);
     rows_free(&rows);
-    if (!status && t->run.source == SOURCE_CUPTI)
-        status =
-            table_note(table, "Queued: median time from the call that launches a kernel to its begin. One "
-                              "that waits on the device for the one ahead (programmatic dependent launch) "
-                              "begins when that is over.");
-    if (!status && t->run.source == SOURCE_CLOCK)
-        status = table_note(
-            table, "On the CPU a kernel is a library's call, or a primitive that makes none: it has no "
-                   "grid, block, registers, occupancy or queue.");
-    if (!status && t->run.source == SOURCE_EVENTS)
-        status =
-            table_note(table, "Without CUPTI a row is a primitive, timed between CUDA events; its kernels' "
-                              "shapes and queues are not known.");
-    return status;
+    table_note(&table, "%s", notes[t->run.source]);
+    return table;
 }
 
 /* ---- copies ---- */
 
-Status table_copies(const Trace *t, Table *table) {
+Table table_copies(const Trace *t) {
     static const TableColumn columns[] = {{"kind", "Copy", CELL_TEXT},
                                           {"memory", "Host memory", CELL_TEXT},
                                           {"count", "Count", CELL_COUNT},
@@ -199,65 +171,35 @@ Status table_copies(const Trace *t, Table *table) {
     } sums[KINDS][HOST_MEMORY_COUNT] = {{{0, 0, 0, 0}}};
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        if ((e->kind != TRACE_COPY && e->kind != TRACE_FILL) || !in_step(e)) continue;
+        if ((e->kind != TRACE_COPY && e->kind != TRACE_FILL) || !trace_in_step(e)) continue;
         int kind = e->kind == TRACE_FILL ? (int)FILL : (int)e->copy.direction;
-        HostMemory host = e->copy.host;
         double length = (double)trace_length(e);
-        sums[kind][host].count++;
-        sums[kind][host].bytes += (double)e->copy.bytes;
-        sums[kind][host].ns += length;
-        if (length > sums[kind][host].most) sums[kind][host].most = length;
+        sums[kind][e->copy.host].count++;
+        sums[kind][e->copy.host].bytes += (double)e->copy.bytes;
+        sums[kind][e->copy.host].ns += length;
+        sums[kind][e->copy.host].most = fmax(length, sums[kind][e->copy.host].most);
     }
-    *table = table_make("copies", "Memory copies", COLUMNS(columns));
+    Table table = TABLE("copies", "Memory copies", columns);
     for (int kind = 0; kind < KINDS; kind++)
         for (int host = 0; host < HOST_MEMORY_COUNT; host++) {
-            if (!(sums[kind][host].count > 0)) continue;
-            double count = sums[kind][host].count;
-            TRY(table_add_row(table));
-            TRY(table_set_text(table, 0, kind == FILL ? "fill" : copy_name((CopyDirection)kind)));
-            TRY(table_set_text(table, 1, host_memory_name((HostMemory)host)));
-            table_set(table, 2, count);
-            table_set(table, 3, sums[kind][host].bytes);
-            table_set(table, 4, sums[kind][host].bytes / count);
-            table_set(table, 5, sums[kind][host].ns);
-            table_set(table, 6, sums[kind][host].ns / count);
-            table_set(table, 7, sums[kind][host].most);
-            table_set(table, 8, share_of(sums[kind][host].bytes, 1e-9 * sums[kind][host].ns));
+            double count = sums[kind][host].count, bytes = sums[kind][host].bytes, ns = sums[kind][host].ns;
+            if (!(count > 0)) continue;
+            table_add_row(&table);
+            table_set_text(&table, 0, kind == FILL ? "fill" : copy_name((CopyDirection)kind));
+            table_set_text(&table, 1, host_memory_name((HostMemory)host));
+            TABLE_SET(&table, 2, count, bytes, bytes / count, ns, ns / count, sums[kind][host].most,
+                      share_of(bytes, 1e-9 * ns));
         }
-    if (t->run.source == SOURCE_CUPTI) return OK;
-    return table_note(table, t->run.source == SOURCE_CLOCK
-                                 ? "On the CPU both sides of a copy are the same memory."
-                                 : "Without CUPTI it is not known whether the host's memory is pinned.");
+    if (t->run.source == SOURCE_CLOCK)
+        table_note(&table, "On the CPU both sides of a copy are the same memory.");
+    if (t->run.source == SOURCE_EVENTS)
+        table_note(&table, "Without CUPTI it is not known whether the host's memory is pinned.");
+    return table;
 }
 
 /* ---- ranges ---- */
 
-static Status fill_ranges(const Trace *t, Rows *rows, RowValues *device, Table *table) {
-    for (int64_t i = 0; i < t->count; i++) {
-        const TraceEvent *e = &t->events[i];
-        if (e->kind > TRACE_SCOPE || !in_step(e)) continue;
-        TRY(rows_add(rows, t, i));
-        int64_t row = rows->values.values[rows->values.count - 1].row;
-        TRY(row_values_add(device, row, (double)e->device_total));
-    }
-    TRY(rows_finish(rows));
-    Stats *on_device = memory_array((size_t)(rows->count ? rows->count : 1), sizeof *on_device);
-    if (!on_device) return fail(ERROR_MEMORY, "out of host memory for the profile's tables");
-    Status status = row_values_stats(device, on_device, rows->count);
-    for (int64_t i = 0; i < rows->count && !status; i++) {
-        const Stats *s = &rows->stats[i];
-        status = table_add_row(table);
-        if (!status) status = table_set_text(table, 0, t->events[rows->example[i]].name);
-        if (status) break;
-        const double cells[] = {(double)s->count, s->total,           s->mean,          s->least,
-                                s->most,          on_device[i].total, on_device[i].mean};
-        for (int k = 0; k < 7; k++) table_set(table, 1 + k, cells[k]);
-    }
-    memory_free(on_device);
-    return status;
-}
-
-Status table_ranges(const Trace *t, Table *table) {
+Table table_ranges(const Trace *t) {
     static const TableColumn columns[] = {{"name", "Range", CELL_TEXT},
                                           {"calls", "Calls", CELL_COUNT},
                                           {"cpu_ns", "CPU total", CELL_TIME},
@@ -268,9 +210,20 @@ Status table_ranges(const Trace *t, Table *table) {
                                           {"device_mean_ns", "Device average", CELL_TIME}};
     Rows rows = {0};
     RowValues device = {0};
-    *table = table_make("ranges", "User ranges", COLUMNS(columns));
-    Status status = fill_ranges(t, &rows, &device, table);
+    Table table = TABLE("ranges", "User ranges", columns);
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].kind <= TRACE_SCOPE && trace_in_step(&t->events[i]))
+            row_values_add(&device, rows_add(&rows, t, i), (double)t->events[i].device_total);
+    rows_finish(&rows);
+    Stats *on_device = row_values_stats(&device, rows.count);
+    for (int64_t i = 0; i < rows.count; i++) {
+        const Stats *s = &rows.stats[i];
+        table_add_row(&table);
+        table_set_text(&table, 0, t->events[rows.example[i]].name);
+        TABLE_SET(&table, 1, (double)s->count, s->total, s->mean, s->least, s->most, on_device[i].total,
+                  on_device[i].mean);
+    }
+    memory_free(on_device);
     rows_free(&rows);
-    row_values_free(&device);
-    return status;
+    return table;
 }

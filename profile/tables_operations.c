@@ -22,23 +22,13 @@ typedef struct {
     double *taken, *taken_below; // (events) bytes of arenas taken in it; with all that is below it
 } Operations;
 
-static Status row_of(Operations *o, const char *name, OperationSum **row) {
+static OperationSum *row_of(Operations *o, const char *name) {
     name = trace_name(o->names, name);
     for (int64_t i = 0; i < o->count; i++)
-        if (o->rows[i].name == name) {
-            *row = &o->rows[i];
-            return OK;
-        }
-    if (o->count == o->room) {
-        int64_t room = 2 * o->room + 64;
-        OperationSum *moved = memory_resize(o->rows, (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the profile's tables");
-        o->rows = moved;
-        o->room = room;
-    }
-    *row = &o->rows[o->count++];
-    **row = (OperationSum){.name = name, .parent = -1};
-    return name ? OK : fail(ERROR_MEMORY, "out of host memory for the profile's tables");
+        if (o->rows[i].name == name) return &o->rows[i];
+    o->rows = memory_grow(o->rows, &o->room, o->count + 1, sizeof *o->rows);
+    o->rows[o->count] = (OperationSum){.name = name, .parent = -1};
+    return &o->rows[o->count++];
 }
 
 /* What a host event is called: steps, phases and scopes are what lies between operations. `joins` as
@@ -61,15 +51,14 @@ static void name_event(const TraceEvent *e, bool torch, char text[2 * LABEL_BYTE
         snprintf(text, 2 * LABEL_BYTES, "(between operations)");
 }
 
-static Status sum_events(const Trace *t, bool torch, Operations *o) {
+static void sum_events(const Trace *t, bool torch, Operations *o) {
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
         char name[2 * LABEL_BYTES];
         bool joins;
-        OperationSum *row;
-        if (!in_step(e) || trace_on_device(e) || (e->kind == TRACE_RUNTIME && !torch)) continue;
+        if (!trace_in_step(e) || trace_on_device(e) || (e->kind == TRACE_RUNTIME && !torch)) continue;
         name_event(e, torch, name, &joins);
-        TRY(row_of(o, name, &row));
+        OperationSum *row = row_of(o, name);
         bool between = e->kind < TRACE_OPERATION, counted = joins && row->parent == e->parent;
         row->calls += between ? e->kind == TRACE_STEP : !counted;
         row->parent = e->parent;
@@ -82,10 +71,8 @@ static Status sum_events(const Trace *t, bool torch, Operations *o) {
         if (e->kind != TRACE_RUNTIME || e->parent < 0) continue;
         /* There a call is no part of its caller's self. */
         name_event(&t->events[e->parent], torch, name, &joins);
-        TRY(row_of(o, name, &row));
-        row->self_cpu -= (double)trace_length(e);
+        row_of(o, name)->self_cpu -= (double)trace_length(e);
     }
-    return OK;
 }
 
 /* What each event took from arenas; what was given back is not counted against it. */
@@ -155,10 +142,10 @@ static void set_keyed(Table *table, const char *key, double value) {
         if (strcmp(table->columns[i].key, key) == 0) table_set(table, i, value);
 }
 
-static Status add_row(const Trace *t, const OperationSum *r, double steps, double device, Table *table) {
+static void add_row(const Trace *t, const OperationSum *r, double steps, double device, Table *table) {
     bool gpu = t->run.source != SOURCE_CLOCK;
-    TRY(table_add_row(table));
-    TRY(table_set_text(table, 0, r->name));
+    table_add_row(table);
+    table_set_text(table, 0, r->name);
     set_keyed(table, "self_cpu_share", share_of(r->self_cpu, steps));
     set_keyed(table, "self_cpu_ns", r->self_cpu);
     set_keyed(table, "cpu_share", share_of(r->cpu, steps));
@@ -173,55 +160,52 @@ static Status add_row(const Trace *t, const OperationSum *r, double steps, doubl
     set_keyed(table, "device_memory_bytes", gpu ? r->memory : 0);
     set_keyed(table, "self_device_memory_bytes", gpu ? r->self_memory : 0);
     set_keyed(table, "calls", r->calls);
-    return OK;
 }
 
-static Status fill_operations(const Trace *t, bool torch, Operations *o, Table *table) {
-    double steps = steps_length(t), device = device_length(t), self = 0, self_device = 0;
-    char text[CELL_TEXT_BYTES], text_device[CELL_TEXT_BYTES];
+static void fill_operations(const Trace *t, bool torch, Operations *o, Table *table) {
+    double steps = trace_steps_ns(t), device = trace_device_ns(t), self = 0, self_device = 0;
     sum_memory(t, o);
-    TRY(sum_events(t, torch, o));
+    sum_events(t, torch, o);
     for (int64_t i = 0; i < o->count; i++) {
-        TRY(add_row(t, &o->rows[i], steps, device, table));
+        add_row(t, &o->rows[i], steps, device, table);
         self += o->rows[i].self_cpu;
         self_device += o->rows[i].self_device;
     }
     bool host_only = torch && t->run.source == SOURCE_CLOCK;
-    TRY(table_arrange(table, &(TableView){.sort = host_only ? "self_cpu_ns" : "self_device_ns"}));
-    cell_format(CELL_TIME, self, UNIT_AUTO, text);
-    cell_format(CELL_TIME, self_device, UNIT_AUTO, text_device);
+    table_arrange(table, &(TableView){.sort = host_only ? "self_cpu_ns" : "self_device_ns"});
     if (host_only)
-        TRY(table_note(table, "Self CPU time total: %s; of %lld steps", text, (long long)t->run.steps));
+        table_note(table, "Self CPU time total: %s; of %lld steps", in_words(CELL_TIME, self).text,
+                   (long long)t->run.steps);
     else
-        TRY(table_note(table, "Self CPU time total: %s; self %s time total: %s; of %lld steps", text,
-                       torch ? "CUDA" : "device", text_device, (long long)t->run.steps));
-    return table_note(table,
-                      "Memory: what was taken while it ran. The tensors that an operation fills are the "
-                      "model's, which takes them between operations");
+        table_note(table, "Self CPU time total: %s; self %s time total: %s; of %lld steps",
+                   in_words(CELL_TIME, self).text, torch ? "CUDA" : "device",
+                   in_words(CELL_TIME, self_device).text, (long long)t->run.steps);
+    table_note(
+        table,
+        "Memory: what was taken while it ran. The tensors that an operation fills are the model's, which "
+        "takes them between operations");
 }
 
-Status table_operations(const Trace *t, unsigned names, Table *table) {
+Table table_operations(const Trace *t, unsigned names) {
     bool torch = names & NAMES_TORCH;
-    size_t room = (size_t)(t->count ? t->count : 1);
-    Operations o = {.taken = memory_array(room, sizeof(double)),
+    size_t room = (size_t)t->count + 1;
+    Operations o = {.names = trace_open(),
+                    .taken = memory_array(room, sizeof(double)),
                     .taken_below = memory_array(room, sizeof(double))};
-    *table = !torch                          ? table_make("operations", "Operations", COLUMNS(ours))
-             : t->run.source == SOURCE_CLOCK ? table_make("operations", "Operations", COLUMNS(theirs_on_cpu))
-                                             : table_make("operations", "Operations", COLUMNS(theirs));
-    Status status = trace_open(&o.names);
-    if (!status && (!o.taken || !o.taken_below))
-        status = fail(ERROR_MEMORY, "out of host memory for the profile's tables");
-    if (!status) status = fill_operations(t, torch, &o, table);
+    Table table = !torch                          ? TABLE("operations", "Operations", ours)
+                  : t->run.source == SOURCE_CLOCK ? TABLE("operations", "Operations", theirs_on_cpu)
+                                                  : TABLE("operations", "Operations", theirs);
+    fill_operations(t, torch, &o, &table);
     trace_close(o.names);
     memory_free(o.rows);
     memory_free(o.taken);
     memory_free(o.taken_below);
-    return status;
+    return table;
 }
 
 /* ---- categories ---- */
 
-Status table_categories(const Trace *t, Table *table) {
+Table table_categories(const Trace *t) {
     static const TableColumn columns[] = {{"category", "Category", CELL_TEXT},
                                           {"device_ns", "Device time", CELL_TIME},
                                           {"share", "Share", CELL_SHARE},
@@ -235,28 +219,24 @@ Status table_categories(const Trace *t, Table *table) {
     double ns[CATEGORY_COUNT][PARTS] = {{0}}, events[CATEGORY_COUNT] = {0}, sums[PARTS] = {0};
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        if (!trace_on_device(e) || !in_step(e)) continue;
+        if (!trace_on_device(e) || !trace_in_step(e)) continue;
         int part = e->phase == PHASE_FORWARD ? FORWARD : e->phase == PHASE_BACKWARD ? BACKWARD : OTHER;
         if (e->in_operation && part != OTHER) part = e->pass == PASS_BACKWARD ? BACKWARD : FORWARD;
         ns[e->category][part] += (double)trace_length(e);
         sums[part] += (double)trace_length(e);
         events[e->category]++;
     }
-    *table = table_make("categories", "Categories", COLUMNS(columns));
+    Table table = TABLE("categories", "Categories", columns);
     for (int i = 0; i < CATEGORY_COUNT; i++) {
-        double total = ns[i][FORWARD] + ns[i][BACKWARD] + ns[i][OTHER];
-        TRY(table_add_row(table));
-        TRY(table_set_text(table, 0, category_name((Category)i)));
-        table_set(table, 1, total);
-        table_set(table, 2, share_of(total, sums[FORWARD] + sums[BACKWARD] + sums[OTHER]));
-        table_set(table, 3, ns[i][FORWARD]);
-        table_set(table, 4, share_of(ns[i][FORWARD], sums[FORWARD]));
-        table_set(table, 5, ns[i][BACKWARD]);
-        table_set(table, 6, share_of(ns[i][BACKWARD], sums[BACKWARD]));
-        table_set(table, 7, ns[i][OTHER]);
-        table_set(table, 8, events[i]);
+        double forward = ns[i][FORWARD], backward = ns[i][BACKWARD], other = ns[i][OTHER];
+        table_add_row(&table);
+        table_set_text(&table, 0, category_name((Category)i));
+        TABLE_SET(&table, 1, forward + backward + other,
+                  share_of(forward + backward + other, sums[FORWARD] + sums[BACKWARD] + sums[OTHER]), forward,
+                  share_of(forward, sums[FORWARD]), backward, share_of(backward, sums[BACKWARD]), other,
+                  events[i]);
     }
-    return OK;
+    return table;
 }
 
 /* ---- sources ---- */
@@ -272,28 +252,26 @@ static bool listed(const Table *table, const char *operation, const char *part, 
     return false;
 }
 
-Status table_sources(const Trace *t, Table *table) {
+Table table_sources(const Trace *t) {
     static const TableColumn columns[] = {{"operation", "Operation", CELL_TEXT},
                                           {"primitive", "Primitive", CELL_TEXT},
                                           {"form", "Form", CELL_TEXT},
                                           {"category", "Category", CELL_TEXT},
                                           {"source", "Source", CELL_TEXT}};
-    *table = table_make("sources", "Where it is implemented", COLUMNS(columns));
+    Table table = TABLE("sources", "Where it is implemented", columns);
     const char *last = NULL;
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
         char label[LABEL_BYTES];
-        if (e->kind != TRACE_PRIMITIVE || !in_step(e) || !e->source || e->source == last) continue;
+        if (e->kind != TRACE_PRIMITIVE || !trace_in_step(e) || !e->source || e->source == last) continue;
         if (e->step != t->run.first_step) break; // every step does the same
         operation_label(e, label);
         last = e->source;
-        if (listed(table, label, e->name, e->source)) continue;
-        TRY(table_add_row(table));
-        TRY(table_set_text(table, 0, label));
-        TRY(table_set_text(table, 1, e->name));
-        TRY(table_set_text(table, 2, form_name(e->form)));
-        TRY(table_set_text(table, 3, category_name(e->category)));
-        TRY(table_set_text(table, 4, e->source));
+        if (listed(&table, label, e->name, e->source)) continue;
+        const char *const cells[] = {label, e->name, form_name(e->form), category_name(e->category),
+                                     e->source};
+        table_add_row(&table);
+        for (int k = 0; k < 5; k++) table_set_text(&table, k, cells[k]);
     }
-    return OK;
+    return table;
 }

@@ -1,115 +1,50 @@
 /* Work against what the machine can do, and memory. */
+#include "profile/figures.h"
 #include "profile/tables_internal.h"
 
-#include "base/memory.h"
-
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- work ---- */
 
-/* One call of the model in one pass, all layers and steps. */
-typedef struct {
-    const char *call;
-    Operation operation;
-    Pass pass;
-    Form form;
-    double ns, calls;
-    Work work;
-} WorkSum;
+static const char ABOVE[] = "ERROR: above 100%";
 
-typedef struct {
-    WorkSum *rows;
-    int64_t count, room;
-} WorkSums;
-
-static Status work_row(WorkSums *sums, const TraceEvent *e, WorkSum **row) {
-    for (int64_t i = 0; i < sums->count; i++) {
-        WorkSum *r = &sums->rows[i];
-        if (r->call == e->call && r->operation == e->operation && r->pass == e->pass) {
-            *row = r;
-            return OK;
-        }
-    }
-    if (sums->count == sums->room) {
-        int64_t room = 2 * sums->room + 32;
-        WorkSum *moved = memory_resize(sums->rows, (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the profile's tables");
-        sums->rows = moved;
-        sums->room = room;
-    }
-    *row = &sums->rows[sums->count++];
-    **row = (WorkSum){.call = e->call, .operation = e->operation, .pass = e->pass, .form = e->form};
-    return OK;
+/* A row of all recorded steps; `r` is of one. */
+static void add_work(const Figures *f, const char *call, const char *operation, const char *form,
+                     const OperationRow *r, Table *table) {
+    const TraceRun *run = &f->trace->run;
+    const Peaks *limits = trace_limits(run);
+    double steps = (double)f->steps, seconds = 1e-9 * r->ns;
+    double measured = limit_share(&run->measured, r->work, r->ns),
+           sheet = limit_share(&run->sheet, r->work, r->ns);
+    table_add_row(table);
+    table_set_text(table, 0, call);
+    table_set_text(table, 1, operation);
+    table_set_text(table, 2, form);
+    TABLE_SET(table, 3, steps * r->work.flops, steps * r->work.bytes, steps * r->ns,
+              share_of(r->work.flops, seconds), share_of(r->work.bytes, seconds),
+              share_of(r->work.flops, r->work.bytes));
+    table_set_text(table, 9, limit_name(limits, r->work));
+    TABLE_SET(table, 10, peaks_known(&run->measured) && seconds > 0 ? measured : NAN,
+              peaks_known(&run->sheet) && seconds > 0 ? sheet : NAN);
+    table_set_text(table, 12,
+                   limit_share(trace_utmost(run), r->work, r->ns) > 1 ? ABOVE
+                   : measured > 1                                     ? "above what was measured"
+                                                                      : "");
 }
 
-/* Time goes where the work is counted: a gradient that a forward pass computes early is backward. */
-static Status sum_work(const Trace *t, WorkSums *sums) {
-    for (int64_t i = 0; i < t->count; i++) {
-        const TraceEvent *e = &t->events[i];
-        WorkSum *row;
-        bool operation = e->kind == TRACE_OPERATION;
-        if (!in_step(e) || !e->in_operation || (!operation && !trace_on_device(e))) continue;
-        TRY(work_row(sums, e, &row));
-        if (!operation) {
-            row->ns += (double)trace_length(e);
-            continue;
-        }
-        row->calls++;
-        row->work.flops += e->work.flops;
-        row->work.bytes += e->work.bytes;
-    }
-    return OK;
-}
-
-/* What binds work of so many FLOP a byte. */
-static const char *binding(double intensity, const Peaks *peaks) {
-    if (!peaks_known(peaks)) return "";
-    return intensity > peaks->flops / peaks->bandwidth ? "arithmetic" : "memory";
-}
-
-/* The least time that the work takes within limits, over the time taken. */
-static double share_of_limits(Work work, double seconds, const Peaks *peaks) {
-    if (!peaks_known(peaks)) return NAN;
-    return share_of(fmax(work.flops / peaks->flops, work.bytes / peaks->bandwidth), seconds);
-}
-
-static Status add_work(const Trace *t, const char *place, const char *operation, const char *form,
-                       const WorkSum *r, Table *table, bool *above) {
-    double seconds = 1e-9 * r->ns, measured = share_of_limits(r->work, seconds, &t->run.measured);
-    double intensity = share_of(r->work.flops, r->work.bytes);
-    TRY(table_add_row(table));
-    TRY(table_set_text(table, 0, place));
-    TRY(table_set_text(table, 1, operation));
-    TRY(table_set_text(table, 2, form));
-    table_set(table, 3, r->work.flops);
-    table_set(table, 4, r->work.bytes);
-    table_set(table, 5, r->ns);
-    table_set(table, 6, share_of(r->work.flops, seconds));
-    table_set(table, 7, share_of(r->work.bytes, seconds));
-    table_set(table, 8, intensity);
-    TRY(table_set_text(table, 9, binding(intensity, trace_limits(&t->run))));
-    table_set(table, 10, measured);
-    table_set(table, 11, share_of_limits(r->work, seconds, &t->run.sheet));
-    bool wrong = share_of_limits(r->work, seconds, trace_utmost(&t->run)) > 1;
-    *above |= wrong;
-    return table_set_text(table, 12,
-                          wrong          ? "ERROR: above 100%"
-                          : measured > 1 ? "above what was measured"
-                                         : "");
-}
-
-static Status add_pass(const Trace *t, const WorkSums *sums, int pass, Table *table, bool *above) {
-    WorkSum all = {0};
-    for (int64_t i = 0; i < sums->count; i++) {
-        const WorkSum *r = &sums->rows[i];
-        if (pass < PASS_COUNT && r->pass != (Pass)pass) continue;
+static void add_pass(const Figures *f, Pass pass, Table *table) {
+    OperationRow all = {0};
+    for (int64_t i = 0; i < f->row_count; i++) {
+        const OperationRow *r = &f->rows[i];
+        if (pass < PASS_COUNT && r->pass != pass) continue;
         all.ns += r->ns;
         all.work.flops += r->work.flops;
         all.work.bytes += r->work.bytes;
     }
-    if (!(all.work.bytes > 0)) return OK;
-    return add_work(t, "(sum)", pass < PASS_COUNT ? pass_name((Pass)pass) : "all", "", &all, table, above);
+    if (all.work.bytes > 0)
+        add_work(f, "(sum)", pass < PASS_COUNT ? pass_name(pass) : "all", "", &all, table);
 }
 
 static void say_limits(const Peaks *peaks, const char *unknown, char *text, size_t size) {
@@ -119,28 +54,31 @@ static void say_limits(const Peaks *peaks, const char *unknown, char *text, size
         snprintf(text, size, "%s", unknown);
 }
 
-static Status fill_work(const Trace *t, WorkSums *sums, Table *table) {
+static void fill_work(const Figures *f, Table *table) {
+    const TraceRun *run = &f->trace->run;
     bool above = false;
-    TRY(sum_work(t, sums));
-    for (int64_t i = 0; i < sums->count; i++) {
-        const WorkSum *r = &sums->rows[i];
+    for (int64_t i = 0; i < f->row_count; i++) {
+        const OperationRow *r = &f->rows[i];
         char label[LABEL_BYTES];
         snprintf(label, sizeof label, "%s %s", operation_name(r->operation), pass_name(r->pass));
-        TRY(add_work(t, r->call, label, form_name(r->form), r, table, &above));
+        add_work(f, r->call, label, form_name(r->form), r, table);
     }
-    for (int pass = 0; pass <= PASS_COUNT; pass++) TRY(add_pass(t, sums, pass, table, &above));
+    for (int pass = 0; pass <= PASS_COUNT; pass++) add_pass(f, (Pass)pass, table);
+    for (int64_t i = 0; i < table->rows; i++)
+        above |= strcmp(table->cells[i * table->column_count + 12].text, ABOVE) == 0;
     char measured[128], sheet[128];
-    say_limits(&t->run.measured, "not measured", measured, sizeof measured);
-    say_limits(&t->run.sheet, "not known", sheet, sizeof sheet);
-    TRY(table_note(table, "limits of products and copies here: %s; by the data sheet: %s", measured, sheet));
-    return above
-               ? table_note(table, "ERROR: a row is above 100%%: its work or its time is counted wrongly, or "
-                                   "the limits were measured while the machine was busy")
-               : OK;
+    say_limits(&run->measured, "not measured", measured, sizeof measured);
+    say_limits(&run->sheet, "not known", sheet, sizeof sheet);
+    table_note(table, "limits of products and copies, measured here: %s; by the data sheet: %s", measured,
+               sheet);
+    if (above)
+        table_note(table,
+                   "ERROR: a row is above 100%%: its work or its time is counted wrongly, or the limits were "
+                   "measured while the machine was busy");
 }
 
 Status table_work(const Trace *t, Table *table) {
-    static const TableColumn columns[] = {{"place", "Place", CELL_TEXT},
+    static const TableColumn columns[] = {{"place", "Call", CELL_TEXT},
                                           {"operation", "Operation", CELL_TEXT},
                                           {"form", "Form", CELL_TEXT},
                                           {"flops", "Work", CELL_FLOPS},
@@ -153,11 +91,12 @@ Status table_work(const Trace *t, Table *table) {
                                           {"of_measured", "of measured", CELL_SHARE},
                                           {"of_sheet", "of data sheet", CELL_SHARE},
                                           {"flag", "", CELL_TEXT}};
-    WorkSums sums = {0};
-    *table = table_make("work", "Work", COLUMNS(columns));
-    Status status = fill_work(t, &sums, table);
-    memory_free(sums.rows);
-    return status;
+    Figures figures;
+    *table = TABLE("work", "Work", columns);
+    TRY(figures_make(t, &figures));
+    fill_work(&figures, table);
+    figures_free(&figures);
+    return OK;
 }
 
 /* ---- memory ---- */
@@ -170,7 +109,7 @@ static int64_t apply(const Trace *t, int64_t i, int64_t held[MEMORY_CLASS_COUNT]
     return sum;
 }
 
-Status table_memory(const Trace *t, Table *table) {
+Table table_memory(const Trace *t) {
     static const TableColumn columns[] = {{"class", "Memory", CELL_TEXT},
                                           {"at_peak_bytes", "At the peak", CELL_BYTES},
                                           {"share", "Share", CELL_SHARE},
@@ -186,21 +125,20 @@ Status table_memory(const Trace *t, Table *table) {
         when = t->memory[i].at;
         memcpy(at_peak, held, sizeof at_peak);
     }
-    *table = table_make("memory", "Memory", COLUMNS(columns));
+    Table table = TABLE("memory", "Memory", columns);
     for (int k = 0; k < MEMORY_CLASS_COUNT; k++) {
         if (!own[k]) continue;
-        TRY(table_add_row(table));
-        TRY(table_set_text(table, 0, memory_class_name((MemoryClass)k)));
-        table_set(table, 1, (double)at_peak[k]);
-        table_set(table, 2, share_of((double)at_peak[k], (double)peak));
-        table_set(table, 3, (double)own[k]);
+        table_add_row(&table);
+        table_set_text(&table, 0, memory_class_name((MemoryClass)k));
+        TABLE_SET(&table, 1, (double)at_peak[k], share_of((double)at_peak[k], (double)peak), (double)own[k]);
     }
-    return table_note(table, "peak %.2f MiB, %.3f ms after the first recorded step began",
-                      (double)peak / 1048576, 1e-6 * (double)when);
+    table_note(&table, "peak %.2f MiB, %.3f ms after the start of the first recorded step",
+               (double)peak / 1048576, 1e-6 * (double)when);
+    return table;
 }
 
 /* The fullest moment of each part of the first step. */
-Status table_timeline(const Trace *t, Table *table) {
+Table table_timeline(const Trace *t) {
     static const TableColumn columns[] = {
         {"until_ns", "Until", CELL_TIME},       {"parameters", "Parameters", CELL_BYTES},
         {"gradients", "Gradients", CELL_BYTES}, {"optimizer", "Optimizer", CELL_BYTES},
@@ -209,10 +147,10 @@ Status table_timeline(const Trace *t, Table *table) {
         {"all_bytes", "All", CELL_BYTES}};
     enum { PARTS = 16 };
     int64_t held[MEMORY_CLASS_COUNT] = {0}, sum = 0, next = 0, first = -1;
-    *table = table_make("memory_timeline", "Memory in the first recorded step", COLUMNS(columns));
+    Table table = TABLE("memory_timeline", "Memory in the first recorded step", columns);
     for (int64_t i = 0; i < t->count && first < 0; i++)
         if (t->events[i].kind == TRACE_STEP) first = i;
-    if (first < 0) return OK;
+    if (first < 0) return table;
     const TraceEvent *step = &t->events[first];
     for (int part = 1; part <= PARTS; part++) {
         int64_t until = step->begin + trace_length(step) * part / PARTS, most = sum,
@@ -224,16 +162,16 @@ Status table_timeline(const Trace *t, Table *table) {
             most = sum;
             memcpy(fullest, held, sizeof fullest);
         }
-        TRY(table_add_row(table));
-        table_set(table, 0, (double)(until - step->begin));
-        for (int k = 0; k < MEMORY_CLASS_COUNT; k++) table_set(table, 1 + k, (double)fullest[k]);
-        table_set(table, 1 + MEMORY_CLASS_COUNT, (double)most);
+        table_add_row(&table);
+        table_set(&table, 0, (double)(until - step->begin));
+        for (int k = 0; k < MEMORY_CLASS_COUNT; k++) table_set(&table, 1 + k, (double)fullest[k]);
+        table_set(&table, 1 + MEMORY_CLASS_COUNT, (double)most);
     }
-    return table_note(table,
-                      "Each row is the fullest moment of a sixteenth of the step, as the host sees it.");
+    table_note(&table, "Each row is the fullest moment of a sixteenth of the step, as the host sees it.");
+    return table;
 }
 
-Status table_tensors(const Trace *t, Table *table) {
+Table table_tensors(const Trace *t) {
     static const TableColumn columns[] = {{"name", "Tensor", CELL_TEXT},
                                           {"class", "Memory", CELL_TEXT},
                                           {"bytes", "Size", CELL_BYTES},
@@ -241,14 +179,14 @@ Status table_tensors(const Trace *t, Table *table) {
     enum { TENSORS_MOST = 100 };
     double all = 0;
     for (int64_t i = 0; i < t->tensor_count; i++) all += (double)t->tensors[i].bytes;
-    *table = table_make("tensors", "Largest tensors at the peak of their class", COLUMNS(columns));
+    Table table = TABLE("tensors", "Largest tensors at the peak of their class", columns);
     for (int64_t i = 0; i < t->tensor_count && i < TENSORS_MOST; i++) {
         const TraceTensor *tensor = &t->tensors[i];
-        TRY(table_add_row(table));
-        TRY(table_set_text(table, 0, tensor->name));
-        TRY(table_set_text(table, 1, memory_class_name(tensor->class_)));
-        table_set(table, 2, (double)tensor->bytes);
-        table_set(table, 3, share_of((double)tensor->bytes, all));
+        table_add_row(&table);
+        table_set_text(&table, 0, tensor->name);
+        table_set_text(&table, 1, memory_class_name(tensor->class_));
+        TABLE_SET(&table, 2, (double)tensor->bytes, share_of((double)tensor->bytes, all));
     }
-    return table_note(table, "Each class has memory of its own, as much as it needs at its own peak.");
+    table_note(&table, "Each class has memory of its own, as much as it needs at its own peak.");
+    return table;
 }

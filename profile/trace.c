@@ -12,16 +12,11 @@ struct TraceStore {
     char **names;
     size_t name_count, name_room; // a power of two, at most half full
     int64_t event_room, memory_room, tensor_room, finding_room;
-    bool failed;
 };
 
-Status trace_open(Trace **trace) {
+Trace *trace_open(void) {
     Trace *t = memory_allocate(sizeof *t);
-    if (t) t->store = memory_allocate(sizeof *t->store);
-    if (!t || !t->store) {
-        memory_free(t);
-        return fail(ERROR_MEMORY, "out of host memory for the profile");
-    }
+    t->store = memory_allocate(sizeof *t->store);
     t->run = (TraceRun){.source = SOURCE_CLOCK,
                         .source_note = "",
                         .device = "",
@@ -39,8 +34,7 @@ Status trace_open(Trace **trace) {
                         .launches = -1,
                         .counters = {-1, -1, -1, -1},
                         .counters_note = ""};
-    *trace = t;
-    return OK;
+    return t;
 }
 
 void trace_close(Trace *t) {
@@ -75,44 +69,29 @@ static char **name_slot(char **names, size_t room, const char *text) {
     return &names[i];
 }
 
-static bool grow_names(struct TraceStore *s) {
+static void grow_names(struct TraceStore *s) {
     size_t room = s->name_room ? 2 * s->name_room : 256;
     char **names = memory_array(room, sizeof *names);
-    if (!names) return false;
     for (size_t i = 0; i < s->name_room; i++)
         if (s->names[i]) *name_slot(names, room, s->names[i]) = s->names[i];
     memory_free(s->names);
     s->names = names;
     s->name_room = room;
-    return true;
 }
 
 const char *trace_name(Trace *trace, const char *text) {
     struct TraceStore *s = trace->store;
     if (!text) return NULL;
-    if (2 * s->name_count < s->name_room || grow_names(s)) {
-        char **slot = name_slot(s->names, s->name_room, text);
-        if (!*slot && (*slot = memory_text(text))) s->name_count++;
-        if (*slot) return *slot;
+    if (2 * s->name_count >= s->name_room) grow_names(s);
+    char **slot = name_slot(s->names, s->name_room, text);
+    if (!*slot) {
+        *slot = memory_text(text);
+        s->name_count++;
     }
-    s->failed = true;
-    return NULL;
+    return *slot;
 }
 
 /* ---- adding ---- */
-
-/* Room for one more; the array's element size in bytes. */
-static Status make_room(Trace *trace, void *array, int64_t count, int64_t *room, size_t size) {
-    void **at = array;
-    if (trace->store->failed) return fail(ERROR_MEMORY, "out of host memory for the profile");
-    if (count < *room) return OK;
-    int64_t larger = 2 * *room + 256;
-    void *moved = memory_resize(*at, (size_t)larger * size);
-    if (!moved) return fail(ERROR_MEMORY, "out of host memory for the profile");
-    *at = moved;
-    *room = larger;
-    return OK;
-}
 
 TraceEvent trace_event(Trace *trace, TraceKind kind, const char *name) {
     return (TraceEvent){.kind = kind,
@@ -124,64 +103,57 @@ TraceEvent trace_event(Trace *trace, TraceKind kind, const char *name) {
                         .instance = -1,
                         .step = -1,
                         .phase = PHASE_OTHER,
-                        .layer = -1};
+                        .layer = -1,
+                        .launches = kind == TRACE_KERNEL};
 }
 
-Status trace_add(Trace *t, const TraceEvent *event, int64_t *index) {
-    TRY(make_room(t, &t->events, t->count, &t->store->event_room, sizeof *event));
-    if (index) *index = t->count;
-    t->events[t->count++] = *event;
-    return OK;
+int64_t trace_add(Trace *t, const TraceEvent *event) {
+    t->events = memory_grow(t->events, &t->store->event_room, t->count + 1, sizeof *t->events);
+    t->events[t->count] = *event;
+    return t->count++;
 }
 
-Status trace_add_memory(Trace *t, TraceMemory memory) {
-    TRY(make_room(t, &t->memory, t->memory_count, &t->store->memory_room, sizeof memory));
+void trace_add_memory(Trace *t, TraceMemory memory) {
+    t->memory = memory_grow(t->memory, &t->store->memory_room, t->memory_count + 1, sizeof *t->memory);
     t->memory[t->memory_count++] = memory;
-    return OK;
 }
 
-Status trace_add_tensor(Trace *t, TraceTensor tensor) {
-    TRY(make_room(t, &t->tensors, t->tensor_count, &t->store->tensor_room, sizeof tensor));
+void trace_add_tensor(Trace *t, TraceTensor tensor) {
+    t->tensors = memory_grow(t->tensors, &t->store->tensor_room, t->tensor_count + 1, sizeof *t->tensors);
     t->tensors[t->tensor_count++] = tensor;
-    return OK;
 }
 
-Status trace_add_finding(Trace *t, const char *name, bool passed, const char *format, ...) {
+void trace_add_finding(Trace *t, const char *name, bool passed, const char *format, ...) {
     char detail[512];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(detail, sizeof detail, format, arguments);
     va_end(arguments);
-    TraceFinding finding = {trace_name(t, name), passed, trace_name(t, detail)};
-    TRY(make_room(t, &t->findings, t->finding_count, &t->store->finding_room, sizeof finding));
-    t->findings[t->finding_count++] = finding;
-    return OK;
+    t->findings =
+        memory_grow(t->findings, &t->store->finding_room, t->finding_count + 1, sizeof *t->findings);
+    t->findings[t->finding_count++] = (TraceFinding){trace_name(t, name), passed, trace_name(t, detail)};
 }
 
-static bool copy_times(double **to, const double *from, int64_t count) {
+static void copy_times(double **to, const double *from, int64_t count) {
     memory_free(*to);
     *to = memory_array((size_t)(count ? count : 1), sizeof **to);
-    if (*to && from && count) memcpy(*to, from, (size_t)count * sizeof **to);
-    return *to != NULL;
+    if (from && count) memcpy(*to, from, (size_t)count * sizeof **to);
 }
 
-Status trace_set_times(Trace *trace, const double *step_ms, const double *reader_ms, int64_t steps,
-                       const double *traced_ms, int64_t traced) {
+void trace_set_times(Trace *trace, const double *step_ms, const double *reader_ms, int64_t steps,
+                     const double *traced_ms, int64_t traced) {
     TraceRun *run = &trace->run;
-    if (!copy_times(&run->step_ms, step_ms, steps) || !copy_times(&run->reader_ms, reader_ms, steps) ||
-        !copy_times(&run->traced_ms, traced_ms, traced))
-        return fail(ERROR_MEMORY, "out of host memory for the profile");
+    copy_times(&run->step_ms, step_ms, steps);
+    copy_times(&run->reader_ms, reader_ms, steps);
+    copy_times(&run->traced_ms, traced_ms, traced);
     run->step_count = steps;
     run->traced_count = traced;
-    return OK;
 }
 
-Status trace_set_tokens(Trace *trace, const double *step_tokens, const double *traced_tokens) {
+void trace_set_tokens(Trace *trace, const double *step_tokens, const double *traced_tokens) {
     TraceRun *run = &trace->run;
-    if (copy_times(&run->step_tokens, step_tokens, run->step_count) &&
-        copy_times(&run->traced_tokens, traced_tokens, run->traced_count))
-        return OK;
-    return fail(ERROR_MEMORY, "out of host memory for the profile");
+    copy_times(&run->step_tokens, step_tokens, run->step_count);
+    copy_times(&run->traced_tokens, traced_tokens, run->traced_count);
 }
 
 const Peaks *trace_limits(const TraceRun *run) {
@@ -226,8 +198,8 @@ static int larger_tensor(const void *a, const void *b) {
 static Status check(const Trace *t, int64_t i) {
     const TraceEvent *e = &t->events[i];
     if (e->parent < -1 || e->parent >= i)
-        return fail(ERROR_INTERNAL, "profile: event %lld (%s) stands before what encloses it", (long long)i,
-                    e->name);
+        return fail(ERROR_INTERNAL, "profile: event %lld (%s) comes before the event that encloses it",
+                    (long long)i, e->name);
     if (e->end < e->begin)
         return fail(ERROR_INTERNAL, "profile: event %lld (%s) ends before it begins", (long long)i, e->name);
     if (e->launch < -1 || e->launch >= t->count ||
@@ -252,7 +224,6 @@ static void inherit(TraceEvent *e, const TraceEvent *from) {
 }
 
 Status trace_finish(Trace *t) {
-    if (t->store->failed) return fail(ERROR_MEMORY, "out of host memory for the profile");
     for (int64_t i = 0; i < t->count; i++) {
         TraceEvent *e = &t->events[i];
         TRY(check(t, i));
@@ -281,6 +252,25 @@ int64_t trace_above(const Trace *trace, int64_t event, TraceKind kind) {
     return event;
 }
 
+bool trace_in_step(const TraceEvent *event) {
+    return event->step >= 0;
+}
+
+double trace_steps_ns(const Trace *t) {
+    double ns = 0;
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].kind == TRACE_STEP) ns += (double)trace_length(&t->events[i]);
+    return ns;
+}
+
+double trace_device_ns(const Trace *t) {
+    double ns = 0;
+    for (int64_t i = 0; i < t->count; i++)
+        if (trace_on_device(&t->events[i]) && trace_in_step(&t->events[i]))
+            ns += (double)trace_length(&t->events[i]);
+    return ns;
+}
+
 /* ---- words ---- */
 
 const char *trace_kind_name(TraceKind kind) {
@@ -297,7 +287,7 @@ const char *phase_name(Phase phase) {
 const char *category_name(Category category) {
     static const char *const names[CATEGORY_COUNT] = {"matrix",    "normalization", "activation", "attention",
                                                       "embedding", "elementwise",   "memory",     "loss",
-                                                      "optimizer", "communication"};
+                                                      "optimizer", "communication", "other"};
     return names[category];
 }
 
@@ -321,4 +311,11 @@ const char *memory_class_name(MemoryClass class_) {
 const char *source_name(TraceSource source) {
     static const char *const names[] = {"CUPTI activity records", "CUDA events", "CPU clock"};
     return names[source];
+}
+
+void operation_label(const TraceEvent *e, char text[LABEL_BYTES]) {
+    if (!e->in_operation)
+        snprintf(text, LABEL_BYTES, "-");
+    else
+        snprintf(text, LABEL_BYTES, "%s %s", operation_name(e->operation), pass_name(e->pass));
 }

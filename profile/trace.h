@@ -36,6 +36,7 @@ typedef enum {
     CATEGORY_LOSS,
     CATEGORY_OPTIMIZER,
     CATEGORY_COMMUNICATION,
+    CATEGORY_OTHER, // what nobody has named
     CATEGORY_COUNT
 } Category;
 
@@ -98,9 +99,10 @@ typedef struct {
 
     Work work;          // of operations: the least that the contract demands
     KernelShape kernel; // of TRACE_KERNEL
-    int64_t queued;    // of TRACE_KERNEL: when it entered the command buffer, and when that was handed to the
-    int64_t submitted; // device; ns, 0 where not known
-    CopyShape copy;    // of TRACE_COPY and TRACE_FILL
+    int64_t launches;   // of TRACE_KERNEL: how many it stands for; more than 1 only in records_trace()
+    int64_t queued;     // of TRACE_KERNEL: when it entered the command buffer; ns, 0 where not known
+    int64_t submitted;  // and when that was handed to the device
+    CopyShape copy;     // of TRACE_COPY and TRACE_FILL
 
     /* Computed by trace_finish. */
     int64_t self;         // host events: ns in no child of step, phase, scope, operation or primitive kind
@@ -183,26 +185,25 @@ typedef struct {
     struct TraceStore *store; // names and room; the trace's own
 } Trace;
 
-/* An empty trace: nothing known, source CPU clock. ERROR_MEMORY. */
-CHECKED Status trace_open(Trace **trace);
+/* An empty trace: nothing known, source CPU clock. */
+Trace *trace_open(void);
 void trace_close(Trace *trace);
 
-/* A copy of `text` that lives as long as the trace, the same pointer for the same text. NULL stays NULL, and
- * is the answer when there is no memory, which the next trace_add_... reports. */
+/* A copy of `text` that lives as long as the trace, the same pointer for the same text. NULL stays NULL. */
 const char *trace_name(Trace *trace, const char *text);
 
 /* An event with nothing but a kind and a name: parent, launch, thread, stream, step, layer -1. */
 TraceEvent trace_event(Trace *trace, TraceKind kind, const char *name);
 
-CHECKED Status trace_add(Trace *trace, const TraceEvent *event, int64_t *index); // index may be NULL
-CHECKED Status trace_add_memory(Trace *trace, TraceMemory memory);
-CHECKED Status trace_add_tensor(Trace *trace, TraceTensor tensor);
-CHECKED Status trace_add_finding(Trace *trace, const char *name, bool passed, const char *format, ...)
+int64_t trace_add(Trace *trace, const TraceEvent *event); // its index
+void trace_add_memory(Trace *trace, TraceMemory memory);
+void trace_add_tensor(Trace *trace, TraceTensor tensor);
+void trace_add_finding(Trace *trace, const char *name, bool passed, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-CHECKED Status trace_set_times(Trace *trace, const double *step_ms, const double *reader_ms, int64_t steps,
-                               const double *traced_ms, int64_t traced); // copies; reader_ms may be NULL
+void trace_set_times(Trace *trace, const double *step_ms, const double *reader_ms, int64_t steps,
+                     const double *traced_ms, int64_t traced); // copies; reader_ms may be NULL
 /* How many tokens each of those steps had, `steps` and `traced` of them; copies. */
-CHECKED Status trace_set_tokens(Trace *trace, const double *step_tokens, const double *traced_tokens);
+void trace_set_tokens(Trace *trace, const double *step_tokens, const double *traced_tokens);
 
 /* The limits that shares are of: those that were measured, else the data sheet's; and those that nothing
  * passes: the data sheet's, since what was measured is less than the machine can do, else those that were
@@ -221,6 +222,17 @@ CHECKED Status trace_finish(Trace *trace);
 /* The nearest of `kind` from the event upwards, itself included; -1: none. */
 int64_t trace_above(const Trace *trace, int64_t event, TraceKind kind);
 
+/* Whether the event lies in a recorded step; what does not is in no table. */
+bool trace_in_step(const TraceEvent *event);
+
+/* Wall time of the recorded steps, and time on the device in them; ns. */
+double trace_steps_ns(const Trace *trace);
+double trace_device_ns(const Trace *trace);
+
+/* What things are called in reports. The naive path's primitives as PyTorch calls them, in its columns' order;
+ * kernels with all that the source tells, parameters and namespaces too. */
+enum { NAMES_PLAIN = 0, NAMES_TORCH = 1, NAMES_FULL = 2 };
+
 /* The words of reports. */
 const char *trace_kind_name(TraceKind kind);
 const char *phase_name(Phase phase);
@@ -229,6 +241,10 @@ const char *copy_name(CopyDirection direction); // "host to device"
 const char *host_memory_name(HostMemory host);  // "pinned"; "-" where not known
 const char *memory_class_name(MemoryClass class_);
 const char *source_name(TraceSource source); // "CUPTI activity records", "CUDA events", "CPU clock"
+
+/* "attention forward"; "-" outside operations. */
+enum { LABEL_BYTES = 160 };
+void operation_label(const TraceEvent *event, char text[LABEL_BYTES]);
 
 static inline bool trace_on_device(const TraceEvent *event) {
     return event->kind >= TRACE_KERNEL;

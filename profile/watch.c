@@ -42,17 +42,15 @@ static Status watched_copy(Device *device, void *to, const void *from, size_t by
     return OK;
 }
 
-Status watch_begin(Device *device, Recorder *recorder) {
+void watch_begin(Device *device, Recorder *recorder) {
     assert(!device->watcher);
     Watch *w = memory_allocate(sizeof *w);
-    if (!w) return fail(ERROR_MEMORY, "out of host memory for the profile");
     *w = (Watch){recorder, *device};
     device->watcher = w;
     device->fill = watched_fill;
     device->upload = watched_upload;
     device->download = watched_download;
     device->copy = watched_copy;
-    return OK;
 }
 
 void watch_end(Device *device) {

@@ -10,7 +10,7 @@ extern "C" {
 
 /* From watch_begin to watch_end the device's fill, upload, download and copy are records of `recorder`. A
  * device has at most one watcher. */
-CHECKED Status watch_begin(Device *device, Recorder *recorder);
+void watch_begin(Device *device, Recorder *recorder);
 void watch_end(Device *device);
 
 #ifdef __cplusplus

@@ -28,11 +28,6 @@ static bool read_number(const char **at, int64_t *value) {
     return true;
 }
 
-static Status allocate(Window *w, int64_t count) {
-    w->segments = memory_array((size_t)count, sizeof *w->segments);
-    return w->segments ? OK : fail(ERROR_MEMORY, "out of host memory for the profile");
-}
-
 static Status parse_cycles(const char *text, Window *w) {
     enum { SKIP, CLOSED, READY, RECORD, REPEAT, FIELDS };
     int64_t n[FIELDS];
@@ -44,7 +39,7 @@ static Status parse_cycles(const char *text, Window *w) {
     if (*at) return malformed(text, "five numbers are needed");
     if (n[RECORD] < 1) return malformed(text, "at least one step must be recorded");
     if (n[REPEAT] < 1 || n[REPEAT] > SEGMENTS_MOST) return malformed(text, "repeat goes from 1 to 1000");
-    TRY(allocate(w, n[REPEAT]));
+    w->segments = memory_array((size_t)n[REPEAT], sizeof *w->segments);
     w->from_start = true;
     int64_t step = 1 + n[SKIP];
     for (int64_t i = 0; i < n[REPEAT]; i++) {
@@ -59,18 +54,20 @@ static Status parse_ranges(const char *text, Window *w) {
     int64_t count = 0, after = 1; // the first step that no earlier segment has
     for (const char *at = text; *at; at++) count += *at == '[';
     if (count > SEGMENTS_MOST) return malformed(text, "there are too many segments");
-    TRY(allocate(w, count));
+    w->segments = memory_array((size_t)count, sizeof *w->segments);
     for (const char *at = text;;) {
         int64_t begin, end;
         if (*at++ != '[' || !read_number(&at, &begin) || *at++ != ',' || !read_number(&at, &end) ||
             *at++ != ')')
             return malformed(text, "a segment is not of the form [a,b)");
         if (begin < after || end <= begin)
-            return malformed(text, "segments count from 1, hold a step at least and follow one another");
+            return malformed(
+                text,
+                "steps count from 1, and each segment has at least one step and follows the one before");
         w->segments[w->count++] = (WindowSegment){begin > after ? begin - 1 : begin, begin, end};
         after = end;
         if (!*at) return OK;
-        if (*at++ != ',') return malformed(text, "a comma stands between segments");
+        if (*at++ != ',') return malformed(text, "segments are separated by commas");
     }
 }
 

@@ -3,7 +3,7 @@
 #include "tests/support/program.h"
 
 #include "data/safetensors.h"
-#include "profile/bundle.h"
+#include "profile/bundle_read.h"
 
 #include <limits.h>
 #include <math.h>
@@ -203,7 +203,7 @@ static double source_tokens(const char *folder, const char *text) {
         "--min-tokens=4 --profile=0,0,0,1,1 --profile-tokens --profile-out=some -q",
         text);
     expect_ok(bundle_read(inside(folder, "some/profiling_stats_prefill.json"), &bundle));
-    double tokens = bundle.paths[0].tokens;
+    double tokens = bundle.paths[0].step.tokens;
     bundle_free(&bundle);
     return tokens;
 }

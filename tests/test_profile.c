@@ -1,10 +1,13 @@
 /* Real steps, traced on the CPU: what the events and the tables say. */
+#include "base/files.h"
 #include "base/memory.h"
+#include "kernels/linear/linear.h"
 #include "profile/category.h"
 #include "profile/datasheet.h"
 #include "tests/support/expect.h"
 #include "tests/support/traced.h"
 
+#include <glob.h>
 #include <math.h>
 #include <string.h>
 
@@ -128,16 +131,67 @@ static void test_categories_of_operations(void **state) {
     assert_int_equal(category_of(OP_ATTENTION, "score product"), CATEGORY_MATRIX);
 }
 
+/* Reads "PRIMITIVE (ctx, ...)" in the text of a room: each name in it has a category. */
+static int64_t expect_named(Operation operation, const char *file, const char *text) {
+    int64_t names = 0;
+    for (const char *at = text; (at = strstr(at, "PRIMITIVE")); at++) {
+        const char *end = at + strcspn(at, "{;");
+        for (const char *open = at; (open = memchr(open, '"', (size_t)(end - open)));) {
+            char name[128];
+            size_t length = strcspn(open + 1, "\"");
+            snprintf(name, sizeof name, "%.*s", (int)length, open + 1);
+            open += length + 2;
+            names++;
+            if (category_of(operation, name) == CATEGORY_OTHER)
+                fail_msg("%s: \"%s\" has no line in profile/category.c", file, name);
+            if (open >= end) break;
+        }
+    }
+    return names;
+}
+
+/* A primitive that nobody has given a category would be counted as something else. */
+static void test_categories_of_primitives(void **state) {
+    (void)state;
+    static const char *const patterns[] = {"kernels/%s/*.c", "kernels/%s/*.cu", "kernels/%s/*.cuh"};
+    int64_t names = 0;
+    for (int operation = 0; operation < OP_COUNT; operation++)
+        for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+            char pattern[128];
+            glob_t files;
+            snprintf(pattern, sizeof pattern, patterns[i], operation_name((Operation)operation));
+            if (operation == OP_ADAMW)
+                snprintf(pattern, sizeof pattern, "optim/%s", strrchr(patterns[i], '*'));
+            int missing = glob(pattern, 0, NULL, &files);
+            for (size_t k = 0; !missing && k < files.gl_pathc; k++) {
+                char *text;
+                int64_t length;
+                expect_ok(file_read(files.gl_pathv[k], 1 << 20, &text, &length));
+                names += expect_named((Operation)operation, files.gl_pathv[k], text);
+                memory_free(text);
+            }
+            if (!missing) globfree(&files);
+        }
+    assert_true(names > 150);
+    for (int activation = 1; activation < ACTIVATION_COUNT; activation++) {
+        assert_int_equal(category_of(OP_LINEAR, activation_name((Activation)activation)),
+                         CATEGORY_ACTIVATION);
+        assert_int_equal(category_of(OP_LINEAR, activation_gradient_name((Activation)activation)),
+                         CATEGORY_ACTIVATION);
+    }
+    assert_int_equal(category_of(OP_LINEAR, "nobody's"), CATEGORY_OTHER);
+}
+
 /* Sentences differ in length: a step has its own tokens, and the batch's sequences. */
 static void test_rates_of_each_step(void **state) {
     (void)state;
     Trace *t;
     Tables tables;
-    expect_ok(trace_open(&t));
+    t = trace_open();
     t->run.batch = 4;
     t->run.seq = 100;
-    expect_ok(trace_set_times(t, (double[]){10, 20}, (double[]){1, 3}, 2, NULL, 0));
-    expect_ok(trace_set_tokens(t, (double[]){50, 300}, NULL));
+    trace_set_times(t, (double[]){10, 20}, (double[]){1, 3}, 2, NULL, 0);
+    trace_set_tokens(t, (double[]){50, 300}, NULL);
     expect_ok(trace_finish(t));
     expect_ok(tables_make(t, NAMES_PLAIN, &tables));
     const Table *perf = tables_find(&tables, "perf");
@@ -151,11 +205,12 @@ static void test_rates_of_each_step(void **state) {
 
 static void test_sheet(void **state) {
     (void)state;
-    const Peaks h200 = sheet_peaks("NVIDIA H200", BF16, false), tf32 = sheet_peaks("NVIDIA H200", F32, true);
+    const Peaks h200 = datasheet_peaks("NVIDIA H200", BF16, false),
+                tf32 = datasheet_peaks("NVIDIA H200", F32, true);
     expect_about(h200.flops, 989.4e12);
     expect_about(h200.bandwidth, 4.8e12);
     expect_about(tf32.flops, 494.7e12);
-    assert_true(sheet_peaks("AMD EPYC", F32, false).flops == 0);
+    assert_true(datasheet_peaks("AMD EPYC", F32, false).flops == 0);
 }
 
 static void test_kernels(void **state) {
@@ -289,6 +344,7 @@ int main(void) {
                                         cmocka_unit_test(test_operations),
                                         cmocka_unit_test(test_torch_names),
                                         cmocka_unit_test(test_categories_of_operations),
+                                        cmocka_unit_test(test_categories_of_primitives),
                                         cmocka_unit_test(test_rates_of_each_step),
                                         cmocka_unit_test(test_sheet),
                                         cmocka_unit_test(test_kernels),

@@ -1,7 +1,7 @@
 /* Profiles as their users make them: the programs run, and what they leave is read. */
 #include "base/files.h"
 #include "base/memory.h"
-#include "profile/bundle.h"
+#include "profile/bundle_read.h"
 #include "tests/support/program.h"
 
 #include <stdio.h>
@@ -28,12 +28,13 @@ static json_t *json_in(const char *folder, const char *name) {
 static void train_leaves_its_files(void **state) {
     program_succeeds(*state, "train " TINY " " SHORT " --profile-out=made/here -q");
     Bundle bundle = bundle_in(*state, "made/here/profiling_stats.json");
-    assert_int_equal(bundle.path_count, 1);
+    assert_int_equal(bundle.paths_count, 1);
     const BundlePath *path = &bundle.paths[0];
     assert_string_equal(path->label, "fused");
-    assert_true(path->step_ms > 0 && path->peak_bytes > 0 && path->launches > 0 && path->flops > 0);
-    assert_int_equal(path->tokens, 64);
-    assert_true(path->audited >= 8);
+    assert_true(path->step.ns > 0 && path->peak_bytes > 0 && path->step.launches > 0 &&
+                path->rows[0].flops > 0);
+    assert_int_equal(path->step.tokens, 64);
+    assert_true(path->audit_count >= 8);
     bundle_free(&bundle);
     const Ran *ran = program_succeeds(*state, "profile check made/here/profiling_stats.json");
     expect_text(ran->output, "gpt2-nano, fp32");
@@ -91,8 +92,8 @@ static double class_bytes(const json_t *path, const char *name) {
 static void expect_generation(const char *folder, const char *name, const char *step, int paths, int recorded,
                               double tokens) {
     Bundle bundle = bundle_in(folder, name);
-    assert_int_equal(bundle.path_count, paths);
-    assert_int_equal(bundle.seq, (int64_t)tokens);
+    assert_int_equal(bundle.paths_count, paths);
+    assert_int_equal(bundle.run.seq, (int64_t)tokens);
     bundle_free(&bundle);
     json_t *root = json_in(folder, name), *path, *row;
     size_t i, k;
@@ -153,19 +154,19 @@ static void questions_are_answered(void **state) {
                                         "2. What share of the time goes to matrix products",
                                         "of the whole step with AdamW",
                                         "3. Which kernels other than matrix products",
-                                        "4. Which kernel takes the most time forward",
+                                        "4. Which kernel takes the most time in the forward",
                                         "5. What does each fusion save?",
                                         "in all: the step ",
-                                        "6. What binds the step",
+                                        "6. What limits the step",
                                         "audit, naive",
                                         "audit, fused"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->output, parts[i]);
     Bundle bundle = bundle_in(*state, "both/profiling_stats.json");
-    assert_int_equal(bundle.path_count, 2);
+    assert_int_equal(bundle.paths_count, 2);
     assert_string_equal(bundle.paths[0].label, "naive");
     assert_string_equal(bundle.paths[1].label, "fused");
-    assert_int_equal(bundle.paths[0].row_count, bundle.paths[1].row_count);
-    assert_true(bundle.paths[0].launches > bundle.paths[1].launches);
+    assert_int_equal(bundle.paths[0].rows_count, bundle.paths[1].rows_count);
+    assert_true(bundle.paths[0].step.launches > bundle.paths[1].step.launches);
     bundle_free(&bundle);
     json_t *root = json_in(*state, "both/profiling_stats.json");
     assert_true(json_array_size(json_object_get(root, "differences")) > 10);

@@ -21,13 +21,13 @@ static Table example(void) {
     const char *names[] = {"a|b", "c,\"d\"", "e"};
     const double times[] = {1500, 2.5e9, 3e6}, shares[] = {0.25, 0.5, NAN}, sizes[] = {1024, INFINITY, 3};
     for (int i = 0; i < 3; i++) {
-        assert_null(table_add_row(&t));
-        assert_null(table_set_text(&t, 0, names[i]));
+        table_add_row(&t);
+        table_set_text(&t, 0, names[i]);
         table_set(&t, 1, times[i]);
         table_set(&t, 2, shares[i]);
         table_set(&t, 3, sizes[i]);
     }
-    assert_null(table_note(&t, "%d rows", 3));
+    table_note(&t, "%d rows", 3);
     return t;
 }
 
@@ -74,7 +74,6 @@ static void test_other_forms(void **state) {
     free(text);
     JsonWriter w = {0};
     table_write_json(&t, &w);
-    assert_null(json_writer_status(&w));
     json_t *json = json_loads(w.text, 0, NULL), *rows = json_object_get(json, "rows");
     assert_int_equal(json_array_size(rows), 3);
     assert_true(json_is_null(json_array_get(json_array_get(rows, 2), 2)));
@@ -90,7 +89,7 @@ static void test_arranged(void **state) {
     TableView view = {.unit = UNIT_MILLISECONDS, .limit = 2, .sort = "time_ns"};
     assert_true(table_has_column(&t, "time_ns"));
     assert_false(table_has_column(&t, "Time"));
-    assert_null(table_arrange(&t, &view));
+    table_arrange(&t, &view);
     assert_int_equal(t.rows, 2);
     char *text = printed(&t, &view, table_print_text);
     assert_non_null(strstr(text, "2500.0000 ms"));
@@ -108,8 +107,8 @@ static void test_long_names(void **state) {
     memset(name, 'n', 199);
     name[199] = 0;
     memcpy(name + 52, "\xC3\xA9", 2); // a character of two bytes across the cut
-    assert_null(table_add_row(&t));
-    assert_null(table_set_text(&t, 0, name));
+    table_add_row(&t);
+    table_set_text(&t, 0, name);
     char *cut = printed(&t, NULL, table_print_text),
          *full = printed(&t, &(TableView){.full_names = true}, table_print_text);
     assert_non_null(strstr(full, name));

@@ -18,7 +18,7 @@ static int64_t add(Trace *t, TraceKind kind, const char *name, int64_t begin, in
         e.stream = 0;
     else
         e.thread = 0;
-    assert_null(trace_add(t, &e, &index));
+    index = trace_add(t, &e);
     return index;
 }
 
@@ -27,7 +27,7 @@ static int64_t add(Trace *t, TraceKind kind, const char *name, int64_t begin, in
 static void test_times(void **state) {
     (void)state;
     Trace *t;
-    assert_null(trace_open(&t));
+    t = trace_open();
     int64_t step = add(t, TRACE_STEP, "step", 0, 100, -1);
     int64_t phase = add(t, TRACE_PHASE, "forward", 5, 60, step);
     int64_t norm = add(t, TRACE_OPERATION, "norm", 10, 40, phase);
@@ -66,7 +66,7 @@ static void test_names(void **state) {
     (void)state;
     Trace *t;
     char text[32];
-    assert_null(trace_open(&t));
+    t = trace_open();
     assert_null(trace_name(t, NULL));
     const char *first = trace_name(t, "name 7");
     for (int i = 0; i < 1000; i++) {
@@ -80,13 +80,13 @@ static void test_names(void **state) {
 static void test_order(void **state) {
     (void)state;
     Trace *t;
-    assert_null(trace_open(&t));
-    assert_null(trace_add_memory(t, (TraceMemory){20, MEMORY_SAVED, 5, -1}));
-    assert_null(trace_add_memory(t, (TraceMemory){10, MEMORY_SCRATCH, 7, -1}));
-    assert_null(trace_add_tensor(t, (TraceTensor){trace_name(t, "small"), MEMORY_SAVED, 5}));
-    assert_null(trace_add_tensor(t, (TraceTensor){trace_name(t, "large"), MEMORY_SAVED, 50}));
-    assert_null(trace_add_finding(t, "records = launches", true, "%d = %d", 2, 2));
-    assert_null(trace_set_times(t, (double[]){3, 4}, NULL, 2, (double[]){5}, 1));
+    t = trace_open();
+    trace_add_memory(t, (TraceMemory){20, MEMORY_SAVED, 5, -1});
+    trace_add_memory(t, (TraceMemory){10, MEMORY_SCRATCH, 7, -1});
+    trace_add_tensor(t, (TraceTensor){trace_name(t, "small"), MEMORY_SAVED, 5});
+    trace_add_tensor(t, (TraceTensor){trace_name(t, "large"), MEMORY_SAVED, 50});
+    trace_add_finding(t, "records = launches", true, "%d = %d", 2, 2);
+    trace_set_times(t, (double[]){3, 4}, NULL, 2, (double[]){5}, 1);
     assert_null(trace_finish(t));
     assert_int_equal(t->memory[0].at, 10);
     assert_string_equal(t->tensors[0].name, "large");
@@ -95,7 +95,7 @@ static void test_order(void **state) {
     t->run.batch = 2;
     t->run.seq = 8; // the longest
     assert_true(trace_step_tokens(&t->run, 1) == 16 && trace_traced_tokens(&t->run, 0) == 16);
-    assert_null(trace_set_tokens(t, (double[]){9, 6}, (double[]){10}));
+    trace_set_tokens(t, (double[]){9, 6}, (double[]){10});
     assert_true(trace_step_tokens(&t->run, 1) == 6 && trace_traced_tokens(&t->run, 0) == 10);
     trace_close(t);
 }
@@ -104,7 +104,7 @@ static void test_impossible(void **state) {
     (void)state;
     for (int fault = 0; fault < 3; fault++) {
         Trace *t;
-        assert_null(trace_open(&t));
+        t = trace_open();
         int64_t step = add(t, TRACE_STEP, "step", 0, 100, -1);
         if (fault == 0) t->events[step].parent = 0;
         if (fault == 1) t->events[step].end = -1;

@@ -13,6 +13,7 @@ static const char help[] =
     "Usage: profile diff BEFORE.json AFTER.json [--fail-if LIMIT]...\n"
     "       profile check FILE.json...\n"
     "       profile page FILE.json PAGE.html\n"
+    "       profile schema\n"
     "\n"
     "  diff   compares two bundles: what was added or removed, is slower or faster, or the same within "
     "noise.\n"
@@ -21,7 +22,8 @@ static const char help[] =
     "         \"attention backward>+5%\". With \"<-3%\" a gain exceeds it. Exit code 8 if a limit is "
     "exceeded.\n"
     "  check  reads bundles and says what is wrong with them. Exit code 4 if anything is.\n"
-    "  page   makes the HTML page of a bundle, which needs no network and no other file.\n";
+    "  page   makes the HTML page of a bundle, which needs no network and no other file.\n"
+    "  schema prints the keys of a bundle, as docs/profile-schema.md has them.\n";
 
 /* "--fail-if LIMIT" or "--fail-if=LIMIT" at argv[*at]; moves *at to its last word. */
 static Status read_limit(int argc, char **argv, int *at, DiffLimit *limits, int *count) {
@@ -65,8 +67,8 @@ static Status check(int argc, char **argv) {
     for (int i = 0; i < argc; i++) {
         Bundle bundle;
         TRY(bundle_read(argv[i], &bundle));
-        printf("%s: %s, %s, on %s; %d path%s\n", argv[i], bundle.model, bundle.dtype, bundle.device,
-               bundle.path_count, bundle.path_count == 1 ? "" : "s");
+        printf("%s: %s, %s, on %s; %d path%s\n", argv[i], bundle.run.model, bundle.run.dtype,
+               bundle.run.device, (int)bundle.paths_count, bundle.paths_count == 1 ? "" : "s");
         bundle_free(&bundle);
     }
     return OK;
@@ -95,7 +97,11 @@ static Status run(int argc, char **argv, int *code) {
     if (strcmp(verb, "diff") == 0) return diff(argc - 2, argv + 2, code);
     if (strcmp(verb, "check") == 0) return check(argc - 2, argv + 2);
     if (strcmp(verb, "page") == 0) return page(argc - 2, argv + 2);
-    return fail(ERROR_USAGE, "there is no command '%s'; the commands are diff, check and page", verb);
+    if (strcmp(verb, "schema") == 0) {
+        fields_describe(bundle_fields, stdout);
+        return OK;
+    }
+    return fail(ERROR_USAGE, "there is no command '%s'; the commands are diff, check, page and schema", verb);
 }
 
 int main(int argc, char **argv) {

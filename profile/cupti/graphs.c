@@ -13,20 +13,13 @@ static Node *find_node(const Opened *c, uint64_t id) {
     return NULL;
 }
 
-static void set_node(Opened *c, uint64_t id, int64_t place) {
+static void set_node(Opened *c, uint64_t id, int64_t mark) {
     Node *known = find_node(c, id); // a number of a graph that is gone
-    if (!known && c->node_count == c->node_room) {
-        int64_t room = 2 * c->node_room + 1024;
-        Node *moved = memory_resize(c->nodes, (size_t)room * sizeof *moved);
-        if (!moved) {
-            c->nodes_failed = true;
-            return;
-        }
-        c->nodes = moved;
-        c->node_room = room;
+    if (!known) {
+        c->nodes = memory_grow(c->nodes, &c->node_room, c->node_count + 1, sizeof *c->nodes);
+        known = &c->nodes[c->node_count++];
     }
-    if (!known) known = &c->nodes[c->node_count++];
-    *known = (Node){id, place};
+    *known = (Node){id, mark};
     c->sorted = false;
 }
 
@@ -35,13 +28,13 @@ static int by_id(const void *a, const void *b) {
     return (x->id > y->id) - (x->id < y->id);
 }
 
-int64_t cupti_node_place(Opened *c, uint64_t node) {
+int64_t cupti_node_mark(Opened *c, uint64_t node) {
     const Node wanted = {.id = node};
     if (!c->node_count) return 0;
     if (!c->sorted) qsort(c->nodes, (size_t)c->node_count, sizeof *c->nodes, by_id);
     c->sorted = true;
     const Node *known = bsearch(&wanted, c->nodes, (size_t)c->node_count, sizeof *c->nodes, by_id);
-    return known ? known->place : 0;
+    return known ? known->mark : 0;
 }
 
 void cupti_graph_node(Opened *c, CUpti_CallbackId id, const CUpti_ResourceData *data) {
@@ -56,7 +49,7 @@ void cupti_graph_node(Opened *c, CUpti_CallbackId id, const CUpti_ResourceData *
     }
     if (c->GetGraphNodeId(graph->originalNode, &original) != CUPTI_SUCCESS) return;
     const Node *known = find_node(c, original);
-    if (known && original != node) set_node(c, node, known->place);
+    if (known && original != node) set_node(c, node, known->mark);
 }
 
 void cupti_capture(void *base, int64_t record) {

@@ -33,7 +33,7 @@ typedef struct {
 /* A graph's node, noted so many marks after the first of its capture. */
 typedef struct {
     uint64_t id;
-    int64_t place;
+    int64_t mark;
 } Node;
 
 enum { MARKS_MOST = 32 };
@@ -65,7 +65,7 @@ typedef struct {
     int64_t capture; // the first mark of what is being captured; -1: nothing is
     Node *nodes;     // by id once `sorted`
     int64_t node_count, node_room;
-    bool sorted, nodes_failed;
+    bool sorted;
 } Opened;
 
 /* A node was made or copied. */
@@ -74,10 +74,10 @@ void cupti_capture(void *opened, int64_t record);
 void cupti_replay(void *opened, int64_t record, int64_t kernels);
 
 /* How many marks after its capture's first; 0 for a node that is not known. */
-int64_t cupti_node_place(Opened *opened, uint64_t node);
+int64_t cupti_node_mark(Opened *opened, uint64_t node);
 
 /* Reads the records in the buffers, and gives each call and what it launched the mark that it was made
  * under. What shares a stream has the device to itself, one after the other. */
-CHECKED Status cupti_read(Opened *opened, const Buffer *buffers, int count);
+void cupti_read(Opened *opened, const Buffer *buffers, int count);
 
 #endif

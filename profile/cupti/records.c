@@ -80,47 +80,38 @@ static Activity call_activity(const Opened *c, const CUpti_ActivityAPI *a) {
                       .driver = driver};
 }
 
-static Status add_activity(Opened *c, Activity activity) {
+static void add_activity(Opened *c, Activity activity) {
     activity.mark = -1;
-    if (c->count == c->room) {
-        int64_t room = 2 * c->room + 4096;
-        Activity *moved = memory_resize(c->activities, (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the profile");
-        c->activities = moved;
-        c->room = room;
-    }
+    c->activities = memory_grow(c->activities, &c->room, c->count + 1, sizeof *c->activities);
     c->activities[c->count++] = activity;
-    return OK;
 }
 
-static Status add_marked(Opened *c, const CUpti_ActivityExternalCorrelation *e) {
-    if (e->externalKind != CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0) return OK;
-    if (c->marked_count == c->marked_room) {
-        int64_t room = 2 * c->marked_room + 4096;
-        Marked *moved = memory_resize(c->marked, (size_t)room * sizeof *moved);
-        if (!moved) return fail(ERROR_MEMORY, "out of host memory for the profile");
-        c->marked = moved;
-        c->marked_room = room;
-    }
+static void add_marked(Opened *c, const CUpti_ActivityExternalCorrelation *e) {
+    if (e->externalKind != CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0) return;
+    c->marked = memory_grow(c->marked, &c->marked_room, c->marked_count + 1, sizeof *c->marked);
     c->marked[c->marked_count++] = (Marked){e->correlationId, (int64_t)e->externalId};
-    return OK;
 }
 
-static Status add_record(Opened *c, const CUpti_Activity *record) {
+static void add_record(Opened *c, const CUpti_Activity *record) {
     switch (record->kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-        return add_activity(c, kernel_activity((const CUpti_ActivityKernel10 *)record));
+        add_activity(c, kernel_activity((const CUpti_ActivityKernel10 *)record));
+        break;
     case CUPTI_ACTIVITY_KIND_MEMCPY:
-        return add_activity(c, copy_activity((const CUpti_ActivityMemcpy6 *)record));
+        add_activity(c, copy_activity((const CUpti_ActivityMemcpy6 *)record));
+        break;
     case CUPTI_ACTIVITY_KIND_MEMSET:
-        return add_activity(c, fill_activity((const CUpti_ActivityMemset4 *)record));
+        add_activity(c, fill_activity((const CUpti_ActivityMemset4 *)record));
+        break;
     case CUPTI_ACTIVITY_KIND_RUNTIME:
     case CUPTI_ACTIVITY_KIND_DRIVER:
-        return add_activity(c, call_activity(c, (const CUpti_ActivityAPI *)record));
+        add_activity(c, call_activity(c, (const CUpti_ActivityAPI *)record));
+        break;
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION:
-        return add_marked(c, (const CUpti_ActivityExternalCorrelation *)record);
-    default: return OK;
+        add_marked(c, (const CUpti_ActivityExternalCorrelation *)record);
+        break;
+    default: break;
     }
 }
 
@@ -143,12 +134,11 @@ static void first_and_last(const Opened *c, uint32_t *first, uint32_t *last) {
 }
 
 /* Marks every activity, and drops the driver's calls that a call of the runtime made. */
-static Status join(Opened *c) {
+static void join(Opened *c) {
     uint32_t first, last;
-    if (!c->count) return OK;
+    if (!c->count) return;
     first_and_last(c, &first, &last);
     Joint *joints = memory_array((size_t)(last - first) + 1, sizeof *joints);
-    if (!joints) return fail(ERROR_MEMORY, "out of host memory for the profile");
     for (int64_t i = 0; i <= last - first; i++) joints[i].mark = -1;
     for (int64_t i = 0; i < c->marked_count; i++) {
         const Marked *m = &c->marked[i];
@@ -165,12 +155,11 @@ static Status join(Opened *c) {
         Activity a = c->activities[i];
         if (a.driver && joints[a.correlation - first].runtime) continue;
         a.mark = joints[a.correlation - first].mark;
-        if (a.node && a.mark >= 0) a.mark += cupti_node_place(c, a.node);
+        if (a.node && a.mark >= 0) a.mark += cupti_node_mark(c, a.node);
         c->activities[kept++] = a;
     }
     c->count = kept;
     memory_free(joints);
-    return OK;
 }
 
 /* ---- one at a time ---- */
@@ -187,9 +176,8 @@ static int by_stream_and_begin(const void *a, const void *b) {
 
 /* A kernel may be on the device while the one ahead on its stream still runs (programmatic dependent launch),
  * and mostly waits for it. Its time is counted from that one's end on, or the wait would count twice. */
-static Status take_turns(Opened *c) {
+static void take_turns(Opened *c) {
     Turn *turns = memory_array((size_t)c->count + 1, sizeof *turns);
-    if (!turns) return fail(ERROR_MEMORY, "out of host memory for the profile");
     int64_t count = 0;
     for (int64_t i = 0; i < c->count; i++) {
         const Activity *a = &c->activities[i];
@@ -204,15 +192,14 @@ static Status take_turns(Opened *c) {
         if (a->end < a->begin) a->end = a->begin; // it did not wait, and was over sooner
     }
     memory_free(turns);
-    return OK;
 }
 
-Status cupti_read(Opened *c, const Buffer *buffers, int count) {
+void cupti_read(Opened *c, const Buffer *buffers, int count) {
     for (int i = 0; i < count; i++) {
         CUpti_Activity *record = NULL;
         while (c->ActivityGetNextRecord(buffers[i].bytes, buffers[i].valid, &record) == CUPTI_SUCCESS)
-            TRY(add_record(c, record));
+            add_record(c, record);
     }
-    TRY(join(c));
-    return take_turns(c);
+    join(c);
+    take_turns(c);
 }

@@ -1,5 +1,5 @@
 /* Feeds mutated profile bundles to their reader. */
-#include "profile/bundle.h"
+#include "profile/bundle_read.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,11 +20,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         status_free(status);
         return 0;
     }
-    must(bundle.path_count >= 1 && bundle.path_count <= FORM_COUNT);
-    for (int i = 0; i < bundle.path_count; i++)
-        for (int k = 0; k < bundle.paths[i].row_count; k++) {
+    must(bundle.paths_count >= 1 && bundle.paths_count <= FORM_COUNT);
+    for (int64_t i = 0; i < bundle.paths_count; i++)
+        for (int64_t k = 0; k < bundle.paths[i].rows_count; k++) {
             const BundleRow *row = &bundle.paths[i].rows[k];
-            must(isfinite(row->ns) && row->ns >= 0 && strlen(row->place) <= 4096);
+            must(isfinite(row->ns) && row->ns >= 0 && strlen(row->call) <= 4096);
         }
     bundle_free(&bundle);
     return 0;

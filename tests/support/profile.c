@@ -77,7 +77,7 @@ typedef struct {
 
 static int64_t add(Maker *m, TraceEvent e) {
     int64_t index;
-    expect_ok(trace_add(m->trace, &e, &index));
+    index = trace_add(m->trace, &e);
     return index;
 }
 
@@ -152,9 +152,9 @@ static void add_phase(Maker *m, Phase phase, int64_t step) {
 
 static void add_memory(Maker *m, int64_t begin, int64_t end) {
     int64_t saved = m->form == FORM_NAIVE ? 3 << 20 : 1 << 20;
-    expect_ok(trace_add_memory(m->trace, (TraceMemory){begin, MEMORY_PARAMETERS, 2 << 20, -1}));
-    expect_ok(trace_add_memory(m->trace, (TraceMemory){begin + 10, MEMORY_SAVED, saved, -1}));
-    expect_ok(trace_add_memory(m->trace, (TraceMemory){end, MEMORY_SAVED, 0, -1}));
+    trace_add_memory(m->trace, (TraceMemory){begin, MEMORY_PARAMETERS, 2 << 20, -1});
+    trace_add_memory(m->trace, (TraceMemory){begin + 10, MEMORY_SAVED, saved, -1});
+    trace_add_memory(m->trace, (TraceMemory){end, MEMORY_SAVED, 0, -1});
 }
 
 static void add_step(Maker *m) {
@@ -190,17 +190,16 @@ static void describe(Trace *t) {
 
 Trace *sample_trace(Form form, int64_t latency) {
     Trace *t;
-    expect_ok(trace_open(&t));
+    t = trace_open();
     Maker maker = {.trace = t, .form = form, .latency = latency};
     for (maker.step = 0; maker.step < SAMPLE_STEPS; maker.step++) add_step(&maker);
     describe(t);
     double ms = 0;
     for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].kind == TRACE_STEP) ms = 1e-6 * (double)trace_length(&t->events[i]);
-    expect_ok(
-        trace_add_tensor(t, (TraceTensor){trace_name(t, "block.0.probabilities"), MEMORY_SAVED, 1 << 20}));
-    expect_ok(trace_set_times(t, (double[]){0.98 * ms, 0.97 * ms, 0.99 * ms}, (double[]){0.02, 0.02, 0.02}, 3,
-                              (double[]){ms, ms, ms}, 3));
+    trace_add_tensor(t, (TraceTensor){trace_name(t, "block.0.probabilities"), MEMORY_SAVED, 1 << 20});
+    trace_set_times(t, (double[]){0.98 * ms, 0.97 * ms, 0.99 * ms}, (double[]){0.02, 0.02, 0.02}, 3,
+                    (double[]){ms, ms, ms}, 3);
     expect_ok(trace_finish(t));
     return t;
 }

@@ -1,0 +1,18 @@
+/* bundle_timeline: one recorded step of a trace, event by event, for people to look at. */
+#ifndef PROFILE_BUNDLE_TIMELINE_H
+#define PROFILE_BUNDLE_TIMELINE_H
+
+#include "base/json_writer.h"
+#include "profile/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An object, as docs/profile-schema.md has it. */
+void bundle_timeline(const Trace *trace, JsonWriter *writer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

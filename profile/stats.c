@@ -1,0 +1,69 @@
+#include "profile/stats.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static Stats stats_of_sorted(const double *values, int64_t count) {
+    Stats s = {.count = count};
+    if (!count) return s;
+    for (int64_t i = 0; i < count; i++) s.total += values[i];
+    s.mean = s.total / (double)count;
+    s.median = count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
+    s.least = values[0];
+    s.most = values[count - 1];
+    s.mean = fmin(fmax(s.mean, s.least), s.most); // rounding must not push it out
+    double squares = 0;
+    for (int64_t i = 0; i < count; i++) squares += (values[i] - s.mean) * (values[i] - s.mean);
+    s.deviation = count > 1 ? sqrt(squares / (double)(count - 1)) : 0;
+    return s;
+}
+
+Stats stats_make(double *values, int64_t count) {
+    if (count) qsort(values, (size_t)count, sizeof *values, ascending);
+    return stats_of_sorted(values, count);
+}
+
+double median(double *values, int64_t count) {
+    return stats_make(values, count).median;
+}
+
+double ratio(double part, double whole) {
+    return whole > 0 ? part / whole : 0;
+}
+
+double share_of(double part, double whole) {
+    return whole > 0 ? part / whole : NAN;
+}
+
+void row_values_add(RowValues *v, int64_t row, double value) {
+    v->values = memory_grow(v->values, &v->room, v->count + 1, sizeof *v->values);
+    v->values[v->count++] = (RowValue){row, value};
+}
+
+static int by_row(const void *a, const void *b) {
+    const RowValue *x = a, *y = b;
+    if (x->row != y->row) return x->row < y->row ? -1 : 1;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+Stats *row_values_stats(RowValues *v, int64_t rows) {
+    Stats *stats = memory_array((size_t)rows + 1, sizeof *stats);
+    double *sorted = memory_array((size_t)v->count + 1, sizeof *sorted);
+    if (v->count) qsort(v->values, (size_t)v->count, sizeof *v->values, by_row);
+    for (int64_t i = 0; i < v->count; i++) sorted[i] = v->values[i].value;
+    for (int64_t i = 0, end; i < v->count; i = end) {
+        for (end = i; end < v->count && v->values[end].row == v->values[i].row;) end++;
+        stats[v->values[i].row] = stats_of_sorted(sorted + i, end - i);
+    }
+    memory_free(sorted);
+    memory_free(v->values);
+    *v = (RowValues){0};
+    return stats;
+}

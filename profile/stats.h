@@ -1,0 +1,44 @@
+/* stats: what a list of values amounts to, and lists of values that fall into rows. */
+#ifndef PROFILE_STATS_H
+#define PROFILE_STATS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* In the values' own unit; all zero of none. */
+typedef struct {
+    int64_t count;
+    double total, mean, median, least, most, deviation;
+} Stats;
+
+Stats stats_make(double *values, int64_t count); // sorts them
+
+double median(double *values, int64_t count); // sorts `values`; 0 of none
+
+/* part / whole; of nothing 0, or in tables not a number, which is an empty cell. */
+double ratio(double part, double whole);
+double share_of(double part, double whole);
+
+/* Values that fall into rows: the times of each kernel, of each phase. All zero: none. */
+typedef struct {
+    int64_t row;
+    double value;
+} RowValue;
+
+typedef struct {
+    RowValue *values;
+    int64_t count, room;
+} RowValues;
+
+void row_values_add(RowValues *values, int64_t row, double value);
+/* Frees the values. For each of `rows` rows its statistics, all zero for a row without values; to be freed with
+ * memory_free. */
+Stats *row_values_stats(RowValues *values, int64_t rows);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

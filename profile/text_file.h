@@ -1,0 +1,27 @@
+/* text_file: a file that is printed into memory and then written whole. */
+#ifndef PROFILE_TEXT_FILE_H
+#define PROFILE_TEXT_FILE_H
+
+#include "base/status.h"
+
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    FILE *file;
+    char *text;
+    size_t length;
+} TextFile;
+
+CHECKED Status text_file_open(TextFile *text);
+
+/* Closes it and writes what was printed into `folder` under `name`. */
+CHECKED Status text_file_save(TextFile *text, const char *folder, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,253 @@
+#include "profile/trace_records.h"
+
+#include "base/memory.h"
+#include "profile/category.h"
+#include "profile/spans.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool has_inside(const Making *m, int64_t i) {
+    return i + 1 < m->count && m->records[i + 1].parent == i;
+}
+
+static bool is_transfer(RecordKind kind) {
+    return kind >= RECORD_UPLOAD;
+}
+
+/* A scope right inside a step that bears a phase's name is that phase. */
+static Phase phase_of(const char *name) {
+    for (int phase = 0; phase < PHASE_OTHER; phase++)
+        if (strcmp(name, phase_name((Phase)phase)) == 0) return (Phase)phase;
+    return PHASE_OTHER;
+}
+
+static TraceKind kind_of(const Making *m, const Record *r, int64_t parent, Phase *phase) {
+    switch (r->kind) {
+    case RECORD_OPERATION: return TRACE_OPERATION;
+    case RECORD_PRIMITIVE: return TRACE_PRIMITIVE;
+    default: break;
+    }
+    if (parent < 0 && strcmp(r->name, "step") == 0) return TRACE_STEP;
+    if (r->parent >= 0 && m->records[r->parent].kind == RECORD_GRAPH)
+        parent = m->trace->events[parent].parent; // a graph's phases are the step's
+    bool inside = parent >= 0 && m->trace->events[parent].kind == TRACE_STEP;
+    if (!inside || (*phase = phase_of(r->name)) == PHASE_OTHER) return TRACE_SCOPE;
+    return TRACE_PHASE;
+}
+
+/* What the record's host event and its device events have in common. */
+static TraceEvent begin_event(const Making *m, int64_t i, TraceKind kind, const char *name) {
+    const Record *r = &m->records[i];
+    TraceEvent e = trace_event(m->trace, kind, name);
+    e.begin = record_ns(r->cpu_start) - m->origin;
+    e.end = record_ns(r->cpu_end) - m->origin;
+    e.instance = i;
+    e.step = r->step;
+    e.layer = r->layer;
+    return e;
+}
+
+static void add_host_event(Making *m, int64_t i) {
+    const Record *r = &m->records[i];
+    int64_t parent = r->parent < 0 ? m->outer : m->event[r->parent];
+    if (r->kind == RECORD_LIBRARY || is_transfer(r->kind)) {
+        m->event[i] = parent;
+        return;
+    }
+    bool operation = r->kind == RECORD_OPERATION || r->kind == RECORD_PRIMITIVE;
+    Phase phase = parent < 0 ? PHASE_OTHER : m->trace->events[parent].phase;
+    TraceKind kind = kind_of(m, r, parent, &phase);
+    TraceEvent e =
+        begin_event(m, i, kind, r->kind == RECORD_OPERATION ? operation_name(r->operation) : r->name);
+    e.thread = 0;
+    e.parent = parent;
+    e.phase = phase;
+    if (operation) {
+        e.in_operation = true;
+        bool part = r->kind == RECORD_PRIMITIVE && parent >= 0; // also where another operation lends it
+        e.operation = part ? m->trace->events[parent].operation : r->operation;
+        e.pass = r->pass;
+        e.form = r->form;
+        e.call = trace_name(m->trace, r->call);
+        e.category = category_of(r->operation, r->name);
+        e.source = trace_name(m->trace, r->source);
+        if (r->kind == RECORD_OPERATION) e.work = r->work;
+        /* An operation stands where the first of its parts does. */
+        if (e.source && parent >= 0 && !m->trace->events[parent].source)
+            m->trace->events[parent].source = e.source;
+    }
+    m->event[i] = trace_add(m->trace, &e);
+}
+
+void records_add_host(Making *m) {
+    for (int64_t i = 0; i < m->count; i++) add_host_event(m, i);
+}
+
+/* ---- device events: what was innermost ---- */
+
+static TraceKind device_kind(RecordKind kind) {
+    return kind == RECORD_FILL ? TRACE_FILL : is_transfer(kind) ? TRACE_COPY : TRACE_KERNEL;
+}
+
+static CopyDirection direction_of(RecordKind kind) {
+    return kind == RECORD_UPLOAD     ? COPY_HOST_TO_DEVICE
+           : kind == RECORD_DOWNLOAD ? COPY_DEVICE_TO_HOST
+           : kind == RECORD_COPY     ? COPY_DEVICE_TO_DEVICE
+                                     : COPY_OTHER;
+}
+
+/* When a record ran on its device, in ns since the origin. On the CPU that is when it ran. */
+static Interval device_time(const Making *m, int64_t i) {
+    const Record *r = &m->records[i];
+    if (m->trace->run.source == SOURCE_CLOCK)
+        return (Interval){record_ns(r->cpu_start) - m->origin, record_ns(r->cpu_end) - m->origin};
+    int64_t outermost = i; // whose beginning is the same moment on both clocks
+    while (m->records[outermost].parent >= 0) outermost = m->records[outermost].parent;
+    int64_t begin = record_ns(m->records[outermost].cpu_start + r->device_start) - m->origin;
+    return (Interval){begin, begin + record_ns(1e-3 * r->device_ms)};
+}
+
+/* A library's call is the same kernel wherever it is made; parts of two operations, or of its two passes, are
+ * two kernels, though they may bear one name. */
+static void name_kernel(const Making *m, int64_t i, char *name, size_t size) {
+    const Record *r = &m->records[i];
+    if (r->kind == RECORD_LIBRARY || is_transfer(r->kind)) {
+        snprintf(name, size, "%s", r->name);
+        return;
+    }
+    const TraceEvent *e = &m->trace->events[m->event[i]];
+    snprintf(name, size, "%s %s%s%s", operation_name(e->operation), pass_name(e->pass), r->name ? ": " : "",
+             r->name ? r->name : "");
+}
+
+static void add_device_event(Making *m, int64_t i, Interval when) {
+    const Record *r = &m->records[i];
+    char name[256];
+    name_kernel(m, i, name, sizeof name);
+    TraceEvent e = begin_event(m, i, device_kind(r->kind), name);
+    e.begin = when.begin;
+    e.end = when.end > when.begin ? when.end : when.begin;
+    e.stream = 0;
+    e.parent = m->event[i];
+    if (is_transfer(r->kind)) {
+        e.category = CATEGORY_MEMORY;
+        e.copy = (CopyShape){.direction = direction_of(r->kind), .bytes = (int64_t)r->work.bytes};
+    }
+    trace_add(m->trace, &e);
+}
+
+/* What lies between the copies and fills inside a record is its own: the kernels around them. A library's
+ * call, or primitives, are all there is in theirs. */
+static void add_own(Making *m, int64_t i) {
+    Interval whole = device_time(m, i);
+    for (int64_t k = i + 1; k < m->count && m->records[k].parent >= i; k++)
+        if (!is_transfer(m->records[k].kind)) return;
+    for (int64_t k = i + 1; k < m->count && m->records[k].parent >= i; k++) {
+        Interval inner = device_time(m, k);
+        if (inner.begin > whole.begin) add_device_event(m, i, (Interval){whole.begin, inner.begin});
+        whole.begin = inner.end;
+    }
+    if (whole.end > whole.begin || !has_inside(m, i)) add_device_event(m, i, whole);
+}
+
+void records_add_device(Making *m) {
+    for (int64_t i = 0; i < m->count; i++)
+        if (m->records[i].kind != RECORD_SCOPE && m->records[i].kind != RECORD_GRAPH) add_own(m, i);
+}
+
+/* ---- memory ---- */
+
+static const MemoryClass classes[ARENA_COUNT] = {
+    [ARENA_PARAMETERS] = MEMORY_PARAMETERS, [ARENA_GRADIENTS] = MEMORY_GRADIENTS,
+    [ARENA_OPTIMIZER] = MEMORY_OPTIMIZER,   [ARENA_SAVED] = MEMORY_SAVED,
+    [ARENA_SCRATCH] = MEMORY_SCRATCH,
+};
+
+/* Keys and values of generation lie among the saved activations (model/transformer.c): their names tell. */
+static bool is_cache(const ArenaEntry *entry) {
+    return strncmp(entry->name, "cache.", strlen("cache.")) == 0;
+}
+
+static int64_t cache_bytes(const Arena *saved, size_t used) {
+    size_t bytes = 0;
+    for (int i = 0; i < saved->count && saved->entries[i].offset + saved->entries[i].bytes <= used; i++)
+        if (is_cache(&saved->entries[i])) bytes += saved->entries[i].bytes;
+    return (int64_t)bytes;
+}
+
+void records_add_memory(Making *m, const Recorder *recorder, size_t workspace,
+                        const Arena arenas[ARENA_COUNT]) {
+    int64_t count, cached = 0;
+    const RecordMemory *memory = recorder_memory(recorder, &count);
+    if (workspace) {
+        trace_add_memory(m->trace, (TraceMemory){0, MEMORY_WORKSPACE, (int64_t)workspace, -1});
+        trace_add_tensor(m->trace, (TraceTensor){trace_name(m->trace, "workspace of libraries"),
+                                                 MEMORY_WORKSPACE, (int64_t)workspace});
+    }
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = record_ns(memory[i].at) - m->origin;
+        TraceMemory sample = {at < 0 ? 0 : at, classes[memory[i].arena], (int64_t)memory[i].used,
+                              memory[i].record < 0 ? -1 : m->event[memory[i].record]};
+        int64_t cache = cached;
+        if (memory[i].arena == ARENA_SAVED) cache = cache_bytes(&arenas[ARENA_SAVED], memory[i].used);
+        if (memory[i].arena == ARENA_SAVED) sample.bytes -= cache;
+        trace_add_memory(m->trace, sample);
+        if (cache == cached) continue;
+        trace_add_memory(m->trace, (TraceMemory){sample.at, MEMORY_CACHE, cache, sample.event});
+        cached = cache;
+    }
+    for (int arena = 0; arena < ARENA_COUNT; arena++)
+        for (int i = 0; i < arenas[arena].at_peak_count; i++) {
+            const ArenaEntry *entry = &arenas[arena].at_peak[i];
+            MemoryClass class_ = is_cache(entry) ? MEMORY_CACHE : classes[arena];
+            TraceTensor tensor = {trace_name(m->trace, entry->name), class_, (int64_t)entry->bytes};
+            trace_add_tensor(m->trace, tensor);
+        }
+}
+
+/* ---- operations alone, timed one by one ---- */
+
+/* Steps enclose what has none of its own around it. */
+static void add_steps(Making *m) {
+    for (int64_t i = 0; i < m->count; i++) {
+        const Record *r = &m->records[i];
+        if (m->outer < 0 || m->trace->events[m->outer].step != r->step) {
+            TraceEvent e = begin_event(m, i, TRACE_STEP, "step");
+            e.thread = 0;
+            m->outer = trace_add(m->trace, &e);
+        }
+        m->trace->events[m->outer].end = record_ns(r->cpu_end) - m->origin;
+        add_host_event(m, i);
+    }
+}
+
+Status records_trace(const Record *records, int64_t count, const Peaks *limits, Trace **trace) {
+    size_t room = (size_t)count + 1;
+    double *ms = memory_array(room, sizeof *ms); // that no record inside has
+    Making m = {.records = records, .count = count, .trace = trace_open(), .outer = -1};
+    m.event = memory_array(room, sizeof *m.event);
+    m.origin = count ? record_ns(records[0].cpu_start) : 0;
+    m.trace->run.measured = *limits;
+    add_steps(&m);
+    for (int64_t i = 0; i < count; i++) {
+        ms[i] += records[i].device_ms;
+        if (records[i].parent >= 0) ms[records[i].parent] -= records[i].device_ms;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        int64_t launches = records[i].launches, begin = m.trace->events[m.event[i]].begin;
+        for (int64_t k = i + 1; k < count && records[k].parent >= i; k++)
+            if (records[k].parent == i) launches -= records[k].launches;
+        add_device_event(&m, i, (Interval){begin, begin + record_ns(1e-3 * fmax(0, ms[i]))});
+        m.trace->events[m.trace->count - 1].launches = launches;
+    }
+    memory_free(m.event);
+    memory_free(ms);
+    Status status = trace_finish(m.trace);
+    if (status)
+        trace_close(m.trace);
+    else
+        *trace = m.trace;
+    return status;
+}
