@@ -107,7 +107,7 @@ static Status add_marked(Opened *c, const CUpti_ActivityExternalCorrelation *e) 
 }
 
 static Status add_record(Opened *c, const CUpti_Activity *record) {
-    switch (record->kind) {
+    switch ((unsigned)record->kind) { // no enum: each CUPTI has more kinds, which were not asked for
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
         return add_activity(c, kernel_activity((const CUpti_ActivityKernel10 *)record));
