@@ -158,7 +158,8 @@ static void release_pairs(void *context) {
 static Status new_batches(const LoaderOptions *o, PairBatches **batches) {
     int64_t count = o->length ? o->length : pairs_count(o->pairs) - o->first;
     if (o->first < 0 || count < 1 || count > pairs_count(o->pairs) - o->first || count >> INDEX_BITS)
-        return fail(ERROR_INTERNAL, "the part of the data from pair %lld on, %lld pairs long, is out of range",
+        return fail(ERROR_INTERNAL,
+                    "the part of the data from pair %lld on, %lld pairs long, is out of range",
                     (long long)o->first, (long long)o->length);
     PairBatches *p = memory_allocate(sizeof *p);
     *p = (PairBatches){

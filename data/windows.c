@@ -103,8 +103,8 @@ static Status make_masked(void *context, int64_t position, void *memory, Batch *
 static Status part_length(const LoaderOptions *o, int64_t *length) {
     *length = o->length ? o->length : tokens_count(o->source) - o->first;
     if (o->first >= 0 && *length >= 0 && *length <= tokens_count(o->source) - o->first) return OK;
-    return fail(ERROR_INTERNAL, "the part of the data from token %lld on, %lld tokens long, is out of range", (long long)o->first,
-                (long long)o->length);
+    return fail(ERROR_INTERNAL, "the part of the data from token %lld on, %lld tokens long, is out of range",
+                (long long)o->first, (long long)o->length);
 }
 
 /* A window takes `stride` tokens, and looks `beyond` tokens further. */
@@ -136,7 +136,8 @@ Status loader_open(const LoaderOptions *options, Loader **loader) {
 Status loader_open_masked(const LoaderOptions *options, const MaskRule *rule, Loader **loader) {
     *loader = NULL;
     if (options->seq < 3)
-        return fail(ERROR_USAGE, "--seq=%lld leaves no room between a begin and an end token; 3 is the least",
+        return fail(ERROR_USAGE,
+                    "--seq=%lld leaves no room between a begin and an end token; the minimum is 3",
                     (long long)options->seq);
     return open_windows(options, options->seq - 2, 0, rule, loader);
 }
