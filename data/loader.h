@@ -76,8 +76,8 @@ void loader_close(Loader *loader); // ends the workers; NULL is fine
  * again. */
 CHECKED Status loader_next(Loader *loader, Batch *batch);
 
-/* How many targets count in the next `batches` batches: what a step's loss is a mean over must be known before
- * its first micro-batch. Nothing is read ahead. */
+/* How many targets count in the next `batches` batches: what a step's loss is a mean over must be known
+ * before its first micro-batch. Nothing is read ahead. */
 CHECKED Status loader_targets(const Loader *loader, int64_t batches, int64_t *targets);
 
 int64_t loader_position(const Loader *loader);                // rows handed out

@@ -12,7 +12,8 @@ enum {
     HEADER_HASH = 3,       // which int32 of the header the 64-bit hash begins at; llm.c does not read it
 };
 
-/* The texts on their way to tokens, and where those go: by `memory` to `writer`, or else all into `memory`. */
+/* The texts on their way to tokens, and where those go: by `memory` to `writer`, or else all into
+ * `memory`. */
 typedef struct {
     const char *name;
     const PathList *files;
