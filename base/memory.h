@@ -24,8 +24,9 @@ void *memory_array(size_t count, size_t size);
 void *memory_resize(void *pointer, size_t bytes);
 
 /* Makes room for `count` elements of `size` bytes, so that adding one after another costs amortized constant
- * time; *room is how many there is memory for, 0 and NULL at first: list->items = memory_grow(list->items,
- * &list->room, list->count + 1, sizeof *list->items); */
+ * time; *room is how many there is memory for, 0 and NULL at first:
+ *
+ *     list->items = memory_grow(list->items, &list->room, list->count + 1, sizeof *list->items); */
 void *memory_grow(void *array, int64_t *room, int64_t count, size_t size);
 
 /* A copy of `text`, of its first `length` bytes. */

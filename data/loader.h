@@ -56,7 +56,7 @@ typedef struct Loader Loader;
 /* ERROR_FORMAT where the source is too short for one window. */
 CHECKED Status loader_open(const LoaderOptions *options, Loader **loader);
 
-/* The tokens that masking puts in. In each row of n tokens, max(1, round(0.15 n)) places are drawn: 80%
+/* The tokens that masking puts in. In each row of n tokens, max(1, round(0.15 n)) positions are drawn: 80%
  * become the mask, 10% a token drawn from the whole vocabulary, 10% stay. Which, follows from seed and
  * position. */
 typedef struct {
