@@ -1,5 +1,5 @@
-/* utf8: which bytes are UTF-8 (Unicode 15, table 3-7): overlong forms, surrogates and what lies beyond U+10FFFF are
- * not. */
+/* utf8: which bytes are UTF-8 (Unicode 15, table 3-7): overlong forms, surrogates and what lies beyond
+ * U+10FFFF are not. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
