@@ -1,5 +1,6 @@
-/* json_read: JSON from outside, parsed by jansson. A key that stands twice in an object is refused. Messages name
- * the file, the line and the column. The caller checks what the text holds, and ends with json_decref. */
+/* json_read: JSON from outside, parsed by jansson. A key that stands twice in an object is refused.
+ * Messages name the file, the line and the column. The caller checks what the text holds, and ends with
+ * json_decref. */
 #ifndef BASE_JSON_READ_H
 #define BASE_JSON_READ_H
 

@@ -1,5 +1,5 @@
-/* bundle_schema: what a bundle holds, and the one table of its keys, by which it is written, checked and read, and with
- * which docs/profile-schema.md ends. */
+/* bundle_schema: what a bundle holds, and the one table of its keys, by which it is written, checked and
+ * read, and with which docs/profile-schema.md ends. */
 #ifndef PROFILE_BUNDLE_SCHEMA_H
 #define PROFILE_BUNDLE_SCHEMA_H
 
@@ -105,8 +105,8 @@ typedef struct {
 
 extern const Field bundle_fields[];
 
-/* Checks a parsed document: its form, by the table; minimum <= average <= maximum, names are known and identities
- * unique. ERROR_FORMAT with where the first fault is: "paths[0].operations[3].ns: ...". */
+/* Checks a parsed document: its form, by the table; minimum <= average <= maximum, names are known and
+ * identities unique. ERROR_FORMAT with where the first fault is: "paths[0].operations[3].ns: ...". */
 CHECKED Status bundle_check(const json_t *root);
 
 #ifdef __cplusplus

@@ -11,7 +11,8 @@ extern "C" {
 typedef enum { DIFF_ADDED, DIFF_REMOVED, DIFF_SLOWER, DIFF_FASTER, DIFF_SAME, DIFF_KIND_COUNT } DiffKind;
 
 /* "step>+3%": fails when the named figure grew by more than that. A figure is "step", "memory",
- * "launches", a call of an operation ("attention": all its passes) or a call and a pass ("attention backward"). "<-3%" fails when it shrank. Without a sign or a percent sign it is a malformed limit. */
+ * "launches", a call of an operation ("attention": all its passes) or a call and a pass ("attention
+ * backward"). "<-3%" fails when it shrank. Without a sign or a percent sign it is a malformed limit. */
 typedef struct {
     char figure[96];
     bool above; // '>'

@@ -19,7 +19,8 @@ typedef struct {
     double *step_ns; // (steps)
 } InsideRow;
 
-/* One call of the model in one pass; layers are added up. Its identity is call, operation and pass. Per step. */
+/* One call of the model in one pass; layers are added up. Its identity is call, operation and pass. Per
+ * step. */
 typedef struct {
     const char *call;
     const char *source; // "kernels/norm/cuda_fused.cu:120"; NULL where not known

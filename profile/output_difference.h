@@ -20,8 +20,8 @@ typedef struct {
 const Difference *difference_find(const Difference *differences, int64_t count, const char *call,
                                   Operation operation, Pass pass);
 
-/* An observer (Ctx.observe = output_difference_observe, Ctx.observer = this) that keeps the outputs of a first run in
- * host memory and compares those of a second run with them, call by call. */
+/* An observer (Ctx.observe = output_difference_observe, Ctx.observer = this) that keeps the outputs of a
+ * first run in host memory and compares those of a second run with them, call by call. */
 typedef struct OutputDifference OutputDifference;
 OutputDifference *output_difference_open(void);
 void output_difference_close(OutputDifference *observer);

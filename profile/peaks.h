@@ -19,8 +19,9 @@ static inline bool peaks_known(const Peaks *peaks) {
     return peaks->flops > 0 && peaks->bandwidth > 0;
 }
 
-/* The share of these limits that work of `ns` reaches: the least time that it can take over its time; 0 where they are
- * unknown. Whether arithmetic sets that least time, or memory; "arithmetic", "memory", or "" where they are unknown. */
+/* The share of these limits that work of `ns` reaches: the least time that it can take over its time; 0
+ * where they are unknown. Whether arithmetic sets that least time, or memory; "arithmetic", "memory", or
+ * "" where they are unknown. */
 double limit_share(const Peaks *peaks, Work work, double ns);
 bool limit_is_arithmetic(const Peaks *peaks, Work work);
 const char *limit_name(const Peaks *peaks, Work work);

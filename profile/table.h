@@ -57,7 +57,8 @@ typedef struct {
     int64_t note_count, note_room;
 } Table;
 
-/* An empty table; `columns` must live as long as it does. TABLE("kernels", "Kernels", columns) counts an array. */
+/* An empty table; `columns` must live as long as it does. TABLE("kernels", "Kernels", columns) counts an
+ * array. */
 Table table_make(const char *key, const char *title, const TableColumn *columns, int column_count);
 #define TABLE(key, title, columns) table_make(key, title, columns, (int)(sizeof(columns) / sizeof *(columns)))
 void table_free(Table *table);

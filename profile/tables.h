@@ -20,7 +20,8 @@ typedef struct {
     int count;
 } Tables;
 
-/* All tables of a finished trace, with these names together. ERROR_FORMAT for one with events but no recorded step. */
+/* All tables of a finished trace, with these names together. ERROR_FORMAT for one with events but no
+ * recorded step. */
 CHECKED Status tables_make(const Trace *trace, unsigned names, Tables *tables);
 void tables_free(Tables *tables);
 

@@ -229,8 +229,8 @@ bool trace_in_step(const TraceEvent *event);
 double trace_steps_ns(const Trace *trace);
 double trace_device_ns(const Trace *trace);
 
-/* What things are called in reports. The naive path's primitives as PyTorch calls them, in its columns' order;
- * kernels with all that the source tells, parameters and namespaces too. */
+/* What things are called in reports. The naive path's primitives as PyTorch calls them, in its columns'
+ * order; kernels with all that the source tells, parameters and namespaces too. */
 enum { NAMES_PLAIN = 0, NAMES_TORCH = 1, NAMES_FULL = 2 };
 
 /* The words of reports. */
