@@ -230,10 +230,9 @@ static Status exchange_id(Nccl *n, Rendezvous *r, UniqueId *id) {
 static Status start(Nccl *n, const CommSetup *setup) {
     Rendezvous *r = setup->rendezvous;
     UniqueId id = {{0}};
-    Status status = lanes_open ? OK : fail(ERROR_DEVICE, "this build has no CUDA, and so no use for NCCL");
-    /* The sums that a switch makes are in an order of its own. */
-    if (!status) setenv("NCCL_NVLS_ENABLE", "0", 0);
-    if (!status) status = load(n);
+    setenv("NCCL_NVLS_ENABLE", "0", 0); // the sums that a switch makes are in an order of its own
+    Status status = load(n);
+    if (!status && !lanes_open) status = fail(ERROR_DEVICE, "this build has no CUDA, and so no use for NCCL");
     if (!status) status = lanes_open(setup->device, &n->lanes);
     TRY(rendezvous_agree(r, status));
     TRY(lanes_distinct(&n->lanes, r));

@@ -192,7 +192,7 @@ static void look_at_clock(Pulse *p) {
     pthread_mutex_unlock(&p->lock);
     for (int i = 0; i < p->count; i++) {
         Peer *peer = &p->peers[i];
-        if (!peer->ended && !peer->closed && now - peer->heard > PULSE_SILENCE)
+        if (!peer->ended && !peer->closed && now - peer->heard > p->setup.silence)
             give_up(p, peer->rank, "has not been heard of", &peer->last, now - peer->heard);
     }
     if (!late || *p->verdict) return;
@@ -283,6 +283,7 @@ Status pulse_open(const PulseSetup *setup, Pulse **pulse) {
     Pulse *p = memory_allocate(sizeof *p);
     if (!p) return fail(ERROR_MEMORY, "out of host memory to watch the other ranks");
     *p = (Pulse){.setup = *setup, .wake = -1, .began = device_clock(), .lock = PTHREAD_MUTEX_INITIALIZER};
+    if (setup->silence <= 0) p->setup.silence = PULSE_SILENCE;
     Status status = OK;
     if (setup->rendezvous->size > 1) {
         status = meet_peers(p);

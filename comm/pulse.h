@@ -9,7 +9,8 @@
  *
  * and tells all. The others find out themselves when it is rank 0 that is gone or silent. Then each rank's
  * thread calls `lost` once, with an ERROR_DEVICE that names the rank, its host and its last action. It is meant
- * to abort the communicator, print and end the process: the main thread may hang in a library or a driver. */
+ * to print and to end the process, since the main thread may hang in a library or a driver; pulse_close it must
+ * not call. */
 #ifndef COMM_PULSE_H
 #define COMM_PULSE_H
 
@@ -32,6 +33,7 @@ typedef struct {
      * least PULSE_LEAST, and PULSE_START until there are two. Below 0: nothing is ever late, nor silent (for
      * debuggers). */
     double timeout;
+    double silence; // 0: PULSE_SILENCE
     PulseLost lost;
     void *user;
 } PulseSetup;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NEWCOMERS = 64, NEWCOMER_SECONDS = 5, ANSWER_SECONDS = 5, LOOK_MS = 100 };
+enum { NEWCOMERS = 64, NEWCOMER_SECONDS = 5, ANSWER_SECONDS = 5, TELLING_SECONDS = 2, LOOK_MS = 100 };
 
 /* A connection whose hello has not come in whole. */
 typedef struct {
@@ -28,6 +28,8 @@ typedef struct {
     int count;
     int32_t *processes; // (size) of each rank that has come
     Newcomer *newcomers;
+    Status failure; // what is wrong, once something is
+    int told;       // ranks that know it
 } Meeting;
 
 static void refuse(Meeting *m, int connection, int code, const char *reason) {
@@ -58,12 +60,13 @@ static Status examine(const Meeting *m, const Hello *hello) {
 }
 
 /* A hello of this run: the connection becomes its rank's. */
-static Status welcome(Meeting *m, int connection, Hello *hello) {
+static void welcome(Meeting *m, int connection, Hello *hello) {
     hello->host[sizeof hello->host - 1] = hello->facts[sizeof hello->facts - 1] = 0;
-    Status status = examine(m, hello);
-    if (status) {
-        refuse(m, connection, (int)status_code(status), status_message(status));
-        return status;
+    if (!m->failure) m->failure = examine(m, hello);
+    if (m->failure) {
+        m->told += hello->channel == CHANNEL_TALK;
+        refuse(m, connection, (int)status_code(m->failure), status_message(m->failure));
+        return;
     }
     int *place = (hello->channel == CHANNEL_TALK ? m->r->talks : m->r->pulses) + hello->rank;
     if (*place >= 0)
@@ -75,31 +78,30 @@ static Status welcome(Meeting *m, int connection, Hello *hello) {
     memcpy(m->r->hosts[hello->rank], hello->host, sizeof hello->host);
     Answer answer = answer_of(m->mine->token, OK);
     (void)wire_send(connection, &answer, sizeof answer, device_clock() + ANSWER_SECONDS);
-    return OK;
 }
 
-/* Reads more of a newcomer's hello. `gone` tells that it is no newcomer any longer. */
-static Status hear(Meeting *m, Newcomer *n, bool *gone) {
+/* Reads more of a newcomer's hello. False once it is no newcomer any longer. */
+static bool hear(Meeting *m, Newcomer *n) {
     long count = wire_take(n->connection, (char *)&n->hello + n->have, sizeof n->hello - n->have);
     n->have += count > 0 ? (size_t)count : 0;
     bool foreign = memcmp(n->hello.magic, m->mine->magic, n->have < MAGIC_BYTES ? n->have : MAGIC_BYTES) != 0;
-    *gone = true;
     if (count < 0 || foreign || device_clock() > n->until) {
         m->foreign++;
         close(n->connection);
-    } else if (n->have < sizeof n->hello) {
-        *gone = false;
-    } else if (n->hello.token != m->mine->token) {
+        return false;
+    }
+    if (n->have < sizeof n->hello) return true;
+    if (n->hello.token == m->mine->token) {
+        welcome(m, n->connection, &n->hello);
+    } else {
         m->foreign++;
         refuse(m, n->connection, ANSWER_OTHER_RUN, "");
-    } else {
-        return welcome(m, n->connection, &n->hello);
     }
-    return OK;
+    return false;
 }
 
 /* Waits a little for something to come in, and takes it. */
-static Status look(Meeting *m) {
+static void look(Meeting *m) {
     struct pollfd waits[NEWCOMERS + 1] = {{.fd = m->listener, .events = POLLIN}};
     for (int i = 0; i < m->count; i++)
         waits[i + 1] = (struct pollfd){.fd = m->newcomers[i].connection, .events = POLLIN};
@@ -110,13 +112,8 @@ static Status look(Meeting *m) {
         m->newcomers[m->count++] =
             (Newcomer){.connection = connection, .until = device_clock() + NEWCOMER_SECONDS};
     }
-    for (int i = m->count - 1; i >= 0; i--) {
-        bool gone;
-        Status status = hear(m, &m->newcomers[i], &gone);
-        if (gone) m->newcomers[i] = m->newcomers[--m->count];
-        TRY(status);
-    }
-    return OK;
+    for (int i = m->count - 1; i >= 0; i--)
+        if (!hear(m, &m->newcomers[i])) m->newcomers[i] = m->newcomers[--m->count];
 }
 
 /* "ranks 2, 3 and 5 more of 8 have not come" */
@@ -155,6 +152,16 @@ static Status listen_somewhere(const Identity *identity, int *listener) {
                    identity->port, identity->port + RENDEZVOUS_PORTS - 1);
 }
 
+/* Tells those that have come that all have, or what is wrong; and that, too, those that come a little later. */
+static void tell(Meeting *m) {
+    const Answer answer = answer_of(m->mine->token, m->failure);
+    for (int rank = 1; rank < m->r->size; rank++)
+        if (m->r->talks[rank] >= 0)
+            m->told += wire_send(m->r->talks[rank], &answer, sizeof answer, device_clock() + ANSWER_SECONDS);
+    const double until = device_clock() + TELLING_SECONDS;
+    while (m->failure && m->listener >= 0 && m->told < m->r->size - 1 && device_clock() < until) look(m);
+}
+
 Status rendezvous_host(Rendezvous *r, const Identity *identity, const Hello *mine, double until) {
     Meeting m = {.r = r, .mine = mine, .missing = CHANNELS * (r->size - 1), .listener = -1};
     m.processes = memory_array((size_t)r->size, sizeof *m.processes);
@@ -162,14 +169,13 @@ Status rendezvous_host(Rendezvous *r, const Identity *identity, const Hello *min
     Status status =
         m.processes && m.newcomers ? OK : fail(ERROR_MEMORY, "out of host memory for the rendezvous");
     if (!status) status = listen_somewhere(identity, &m.listener);
-    while (!status && m.missing > 0) {
-        status = look(&m);
-        if (!status && m.missing > 0 && device_clock() > until) status = missing_ranks(&m, r->seconds);
+    m.failure = status;
+    while (!m.failure && m.missing > 0) {
+        look(&m);
+        if (!m.failure && m.missing > 0 && device_clock() > until) m.failure = missing_ranks(&m, r->seconds);
     }
-    const Answer answer = answer_of(mine->token, status);
-    for (int rank = 1; rank < r->size; rank++)
-        if (r->talks[rank] >= 0)
-            (void)wire_send(r->talks[rank], &answer, sizeof answer, device_clock() + ANSWER_SECONDS);
+    tell(&m);
+    status = m.failure;
     for (int i = 0; i < m.count; i++) close(m.newcomers[i].connection);
     if (m.listener >= 0) close(m.listener);
     memory_free(m.processes);

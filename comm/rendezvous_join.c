@@ -5,13 +5,14 @@
 #include "kernels/device/device.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { HEARD_SECONDS = 10, PATIENCE_SECONDS = 10, FIRST_PAUSE_MS = 20, LONGEST_PAUSE_MS = 500 };
+enum { HEARD_SECONDS = 3, PATIENCE_SECONDS = 10, FIRST_PAUSE_MS = 20, LONGEST_PAUSE_MS = 500 };
 
 static double sooner(double a, double b) {
     return a < b ? a : b;
@@ -26,20 +27,25 @@ static Status examine(const Answer *answer, const Hello *mine) {
     return OK;
 }
 
-/* Says hello at one port. ERROR_DEVICE where another may do, or a later time; `connected`: somebody is there. */
-static Status say_hello(const Identity *identity, const Hello *hello, int port, double until, bool *connected,
-                        int *connection) {
+typedef enum { NOBODY, CONNECTED, ANSWERED } Reached;
+
+/* Says hello at one port. ERROR_DEVICE where another may do, or a later time. */
+static Status say_hello(const Identity *identity, const Hello *hello, int port, double until,
+                        Reached *reached, int *connection) {
     double heard = sooner(until, device_clock() + HEARD_SECONDS);
     int opened;
     Answer answer = {0};
-    *connected = false;
+    *reached = NOBODY;
     TRY(wire_connect(identity->host, port, heard, &opened));
-    *connected = true;
+    *reached = CONNECTED;
     Status status = OK;
     if (!wire_send(opened, hello, sizeof *hello, heard) ||
-        !wire_receive(opened, &answer, sizeof answer, heard))
+        !wire_receive(opened, &answer, sizeof answer, heard)) {
         status = fail(ERROR_DEVICE, "what listens there does not answer: %s", strerror(errno));
-    if (!status) status = examine(&answer, hello);
+    } else {
+        *reached = ANSWERED;
+        status = examine(&answer, hello);
+    }
     answer.reason[sizeof answer.reason - 1] = 0;
     if (!status && answer.code != ANSWER_WELCOME) status = fail((ErrorCode)answer.code, "%s", answer.reason);
     if (status)
@@ -49,27 +55,35 @@ static Status say_hello(const Identity *identity, const Hello *hello, int port, 
     return status;
 }
 
-/* Tries `count` ports from `port` on, again and again, until rank 0 answers or the time is up; `port` becomes
- * the one where it does. The error is of somebody who answered, if anybody did. */
-static Status find(const Identity *identity, const Hello *hello, double until, int count, int *port,
+/* Whether rank 0 has something to say on a connection, or has closed it. */
+static bool has_spoken(int connection) {
+    struct pollfd waits = {.fd = connection, .events = POLLIN};
+    return connection >= 0 && poll(&waits, 1, 0) > 0;
+}
+
+/* Tries `count` ports from `port` on, again and again, until rank 0 answers, the time is up or rank 0 speaks on
+ * the connection `talk` (-1: none); `port` becomes the one where it answers. The error is of whoever has come
+ * closest. */
+static Status find(const Identity *identity, const Hello *hello, double until, int talk, int count, int *port,
                    int *connection) {
     const int first = *port;
     Status kept = OK;
-    bool kept_connected = false;
+    Reached closest = NOBODY;
     for (int pause = FIRST_PAUSE_MS;; pause = pause < LONGEST_PAUSE_MS ? 2 * pause : pause) {
         for (*port = first; *port < first + count; ++*port) {
-            bool connected;
-            Status status = say_hello(identity, hello, *port, until, &connected, connection);
-            if (status && kept_connected && !connected && status_code(status) == ERROR_DEVICE) {
+            Reached reached;
+            Status status = say_hello(identity, hello, *port, until, &reached, connection);
+            if (status_code(status) == ERROR_DEVICE && reached < closest) {
                 status_free(status);
                 continue;
             }
             status_free(kept);
-            kept = fail_at(status, "port %d", *port);
-            kept_connected = connected;
+            kept = status;
+            closest = reached;
             if (status_code(kept) != ERROR_DEVICE) return kept;
+            kept = fail_at(kept, "port %d", *port);
         }
-        if (device_clock() > until) return kept;
+        if (device_clock() > until || has_spoken(talk)) return kept;
         const struct timespec length = {.tv_nsec = pause * 1000000L};
         (void)nanosleep(&length, NULL);
     }
@@ -90,12 +104,15 @@ Status rendezvous_join(Rendezvous *r, const Identity *identity, const Hello *min
     Hello hello = *mine;
     int port = identity->port;
     hello.channel = CHANNEL_TALK;
-    Status status = find(identity, &hello, until, RENDEZVOUS_PORTS, &port, &r->talks[0]);
+    Status status = find(identity, &hello, until, -1, RENDEZVOUS_PORTS, &port, &r->talks[0]);
     hello.channel = CHANNEL_PULSE;
-    if (!status) status = find(identity, &hello, until, 1, &port, &r->pulses[0]);
-    if (status_code(status) == ERROR_DEVICE)
-        return fail_at(status, "rank %d on %s has found no rank 0 of this run on %s for %.0f s", r->rank,
-                       mine->host, identity->host, r->seconds);
-    TRY(status);
-    return wait_for_all(r, identity, mine, until);
+    if (!status) status = find(identity, &hello, until, r->talks[0], 1, &port, &r->pulses[0]);
+    if (!status || has_spoken(r->talks[0])) {
+        status_free(status);
+        return wait_for_all(r, identity, mine, until);
+    }
+    return status_code(status) != ERROR_DEVICE
+               ? status
+               : fail_at(status, "rank %d on %s has found no rank 0 of this run on %s for %.0f s", r->rank,
+                         mine->host, identity->host, r->seconds);
 }
