@@ -99,17 +99,18 @@ static void say(const Launcher *l, int rank, const char *what) {
     fprintf(stderr, "%s: rank %d %s; its last action: %s\n", l->launch->program, rank, what, action);
 }
 
-/* A rank has ended. The first that failed says how the launcher ends, but one that a signal killed goes before
- * those that end because of it. */
+/* A rank has ended. The first that failed says how the launcher ends, but ERROR_DEVICE gives way to another
+ * code: it is what ranks end with that have lost another. */
 static void note_end(Launcher *l, int rank, int status) {
     char what[96];
     const bool killed = WIFSIGNALED(status);
     const int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
     l->processes[rank] = 0;
     l->running--;
-    if (number == 0 || l->failed >= 0) return;
+    const bool cause = l->told == 0 && l->code == ERROR_DEVICE && !killed && number != ERROR_DEVICE;
+    if (number == 0 || (l->failed >= 0 && !cause)) return;
+    if (l->failed < 0) l->next = device_clock() + l->launch->grace;
     l->failed = rank;
-    l->next = device_clock() + l->launch->grace;
     l->code = !killed ? number : number == l->asked ? 128 + number : (int)ERROR_DEVICE;
     if (killed)
         snprintf(what, sizeof what, "was killed by signal %d (%s)", number, strsignal(number));

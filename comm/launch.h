@@ -21,8 +21,9 @@ typedef struct {
 
 /* Forks the ranks. Returns in each of them at once, `is_rank` true, with its place in the environment, where
  * identity_read finds it, and its entry of the board taken; and in the launcher when all have ended, `is_rank`
- * false, with the exit code: 0 when all have ended with 0; else that of the first rank that failed, or
- * ERROR_DEVICE if a signal has killed it; after a signal to the launcher that ranks have died of, 128 + it.
+ * false, with the exit code: 0 when all have ended with 0; else that of the first rank that failed with another
+ * than ERROR_DEVICE, which is what ranks end with that have lost another; ERROR_DEVICE if there is none, or a
+ * signal has killed one; after a signal to the launcher that a rank has died of, 128 + it.
  *
  * SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to the ranks, which are process groups of their
  * own, so that Ctrl-C reaches them once. The kernel kills the ranks if the launcher is killed, and the launcher

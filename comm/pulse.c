@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 enum { REASON = 400, LOOK_MS = 200, RECENT = 8, SEND_SECONDS = 2, PARTING_SECONDS = 2 };
+static const double BEAT_SECONDS = 1,
+                    NEWS_SECONDS = 0.1; // between beats; between those that tell something new
 
 typedef enum { BEAT_ALIVE, BEAT_END, BEAT_FAILED, BEAT_LATE, BEAT_VERDICT } BeatKind;
 
@@ -44,7 +46,7 @@ struct Pulse {
     int wake;             // an eventfd that the main thread writes to when it ends
     pthread_t thread;
     bool threaded;
-    double sent;          // when the last beats were
+    double sent, told;    // when the last beats were, and of which note they told
     char verdict[REASON]; // why the run is given up; "" while it is not
 
     pthread_mutex_t lock; // of what follows, which the main thread sets
@@ -89,6 +91,7 @@ static void send_all(Pulse *p, const Beat *beat) {
         if (!p->peers[i].ended && !p->peers[i].closed)
             (void)wire_send(p->peers[i].connection, beat, sizeof *beat, device_clock() + SEND_SECONDS);
     p->sent = device_clock();
+    p->told = beat->entry.since;
 }
 
 static const char *host_of(const Pulse *p, int rank) {
@@ -192,15 +195,16 @@ static void look_at_clock(Pulse *p) {
     pthread_mutex_unlock(&p->lock);
     for (int i = 0; i < p->count; i++) {
         Peer *peer = &p->peers[i];
-        if (!peer->ended && !peer->closed && now - peer->heard > p->setup.silence)
-            give_up(p, peer->rank, "has not been heard of", &peer->last, now - peer->heard);
+        if (peer->ended || peer->closed || now - peer->heard <= p->setup.silence) continue;
+        give_up(p, peer->rank, "has not been heard of", &peer->last, now - peer->heard);
+        peer->closed = true; // nobody waits for its answer
     }
     if (!late || *p->verdict) return;
     snprintf(why, sizeof why, "rank %d on %s has waited longer than %.1f s", r->rank, r->hosts[r->rank],
              limit);
     if (r->rank == 0 || p->peers[0].ended) {
         blame(p, why);
-    } else if (now - p->sent >= 1) { // rank 0 knows who is behind
+    } else if (now - p->sent >= BEAT_SECONDS) { // rank 0 knows who is behind
         Beat beat = make_beat(p, BEAT_LATE, why);
         send_all(p, &beat);
     }
@@ -241,9 +245,10 @@ static void *run(void *argument) {
         (void)poll(p->waits, (nfds_t)p->count + 1, LOOK_MS);
         for (int i = 0; i < p->count; i++) hear(p, &p->peers[i]);
         look_at_clock(p);
-        if (device_clock() - p->sent < 1) continue;
         Beat beat = make_beat(p, BEAT_ALIVE, "");
-        send_all(p, &beat);
+        double since = device_clock() - p->sent;
+        if (since >= BEAT_SECONDS || (since >= NEWS_SECONDS && beat.entry.since > p->told))
+            send_all(p, &beat);
     }
     bool given_up = *p->verdict;
     if (given_up) last = make_beat(p, p->setup.rendezvous->rank == 0 ? BEAT_VERDICT : BEAT_END, p->verdict);
