@@ -12,7 +12,6 @@ extern "C" {
 typedef struct {
     void *streams[LANE_COUNT]; // cudaStream_t; the first is the device's own
     char gpu[40];              // its UUID, "GPU-..."; of a part of one, the part's
-    char bus[16];              // "0000:18:00.0"
 } Lanes;
 
 /* `device` must be a CUDA one. ERROR_DEVICE. lanes_close waits until the second stream is empty. */
