@@ -156,15 +156,13 @@ static void *open_library(void) {
 }
 
 bool nccl_found(void) {
-    void *library = open_library();
-    if (library) dlclose(library);
-    return library != NULL;
+    return open_library() != NULL; // it stays loaded
 }
 
 static Status load(Nccl *n) {
     const char *named = getenv("FUSEBOX_NCCL");
     int version = 0;
-    void *library = open_library(); // it stays loaded: CUDA may hold on to it
+    void *library = open_library();
     if (!library && named && *named) return fail(ERROR_DEVICE, "FUSEBOX_NCCL=%s: %s", named, dlerror());
     if (!library)
         return fail(ERROR_DEVICE,
