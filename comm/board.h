@@ -1,6 +1,6 @@
-/* board: what each rank on this host does just now, for those who must say what a rank did last: its launcher,
- * after it has died, and its own watching thread. One page shared by processes, with no name, so that nothing
- * stays behind. A rank writes its own entry; anybody reads any. */
+/* board: what each rank on this host does just now, for those who must say what a rank did last: its
+ * launcher, after it has died, and its own watching thread. One page shared by processes, with no name, so
+ * that nothing stays behind. A rank writes its own entry; anybody reads any. */
 #ifndef COMM_BOARD_H
 #define COMM_BOARD_H
 
@@ -31,8 +31,8 @@ void board_close(Board *board);
 /* From now on board_note writes this entry: each process sets its own. 0 at first. */
 void board_take(Board *board, int entry);
 
-/* Write this process's entry: what part of the run begins; what is done in it, where `collective` says that it
- * is one more collective. Cheap, and fine with NULL. printf-style. One thread writes. */
+/* Write this process's entry: what part of the run begins; what is done in it, where `collective` says
+ * that it is one more collective. Cheap, and fine with NULL. printf-style. One thread writes. */
 void board_phase(Board *board, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void board_note(Board *board, bool collective, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

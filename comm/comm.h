@@ -7,16 +7,16 @@
  *     peer     GPUs of one host   rank order
  *     nccl     GPUs               NCCL's own
  *
- * Rank order: ((x0 + x1) + x2) + ..., xr being rank r's value, computed in fp32 (of fp64 tensors in fp64) and
- * rounded once, at the end, to the tensor's dtype. An element's sum depends on the ranks' values alone: not on
- * the collective, on the tensor's size, on where the element lies or on which rank reads it. It is what one
- * rank gets that adds the same values one after another. NCCL's sums of fp32 are the same bits with two ranks,
- * for a sum of two has no order; with more they are not.
+ * Rank order: ((x0 + x1) + x2) + ..., xr being rank r's value, computed in fp32 (of fp64 tensors in fp64)
+ * and rounded once, at the end, to the tensor's dtype. An element's sum depends on the ranks' values
+ * alone: not on the collective, on the tensor's size, on where the element lies or on which rank reads it.
+ * It is what one rank gets that adds the same values one after another. NCCL's sums of fp32 are the same
+ * bits with two ranks, for a sum of two has no order; with more they are not.
  *
  * Sums are of fp32 and bf16, and on the CPU of fp64. All-gather and broadcast move bytes of any dtype.
  *
- * Tensors are dense and lie in the device's memory. On a GPU a collective is put into one of two streams and
- * returns; on the CPU it is over when it returns. Only one thread calls, but for comm_abort. */
+ * Tensors are dense and lie in the device's memory. On a GPU a collective is put into one of two streams
+ * and returns; on the CPU it is over when it returns. Only one thread calls, but for comm_abort. */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
@@ -70,9 +70,9 @@ typedef struct {
     bool share_gpu; // ranks may have one GPU in common (peer only): for tests
 } CommSetup;
 
-/* Collective. ERROR_USAGE for an engine that is unknown or not for this device; ERROR_DEVICE where its library
- * is missing or too old, where two ranks have one GPU, or where ranks cannot reach each other. One rank alone
- * needs no library. */
+/* Collective. ERROR_USAGE for an engine that is unknown or not for this device; ERROR_DEVICE where its
+ * library is missing or too old, where two ranks have one GPU, or where ranks cannot reach each other. One
+ * rank alone needs no library. */
 CHECKED Status comm_open(const CommSetup *setup, Comm **comm);
 
 /* Collective, unless the communicator was aborted. NULL is fine. */
@@ -83,8 +83,8 @@ void comm_close(Comm *comm);
 /* t = the sum of all ranks' t. */
 CHECKED Status comm_all_reduce(Comm *comm, Tensor t, Lane lane);
 
-/* piece = the sum of all ranks' whole, of which rank r gets part r of `size` equal ones. piece may be that part
- * of whole itself (comm_piece); the rest of whole is left as it is. */
+/* piece = the sum of all ranks' whole, of which rank r gets part r of `size` equal ones. piece may be that
+ * part of whole itself (comm_piece); the rest of whole is left as it is. */
 CHECKED Status comm_reduce_scatter(Comm *comm, Tensor whole, Tensor piece, Lane lane);
 
 /* whole = all ranks' pieces, in rank order. piece may be its own part of whole. */
@@ -114,8 +114,8 @@ Tensor comm_piece(const Comm *comm, Tensor whole);
 CHECKED Status comm_share(Comm *comm, void *memory, size_t bytes);
 CHECKED Status comm_unshare(Comm *comm, void *memory);
 
-/* Puts `event`, one of the device's, behind all that the lane holds so far; and makes what follows in the lane
- * wait for it. */
+/* Puts `event`, one of the device's, behind all that the lane holds so far; and makes what follows in the
+ * lane wait for it. */
 CHECKED Status comm_record(Comm *comm, Lane lane, Event *event);
 CHECKED Status comm_wait(Comm *comm, Lane lane, Event *event);
 

@@ -1,5 +1,5 @@
-/* lanes: the two streams of a GPU that collectives can be put into, for the engines that do. All weak symbols:
- * NULL in a build without CUDA. */
+/* lanes: the two streams of a GPU that collectives can be put into, for the engines that do. All weak
+ * symbols: NULL in a build without CUDA. */
 #ifndef COMM_LANES_H
 #define COMM_LANES_H
 

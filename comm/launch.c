@@ -33,7 +33,7 @@ typedef struct {
     int failed;  // the first rank that failed, or -1
     int code;    // the launcher's exit code
     double next; // when those that still run are told to end, and then made to
-    int told;
+    int told;    // how often they have been
 } Launcher;
 
 /* ---- starting ---- */
@@ -130,8 +130,7 @@ static void reap(Launcher *l) {
                 info.si_pid == 0)
                 continue;
             if (killed && info.si_code == CLD_EXITED) continue;
-            (void)kill(-l->processes[rank],
-                       SIGKILL); // what it has left behind, while the group's number is its
+            (void)kill(-l->processes[rank], SIGKILL); // what it leaves behind, while the number is its own
             if (waitpid(l->processes[rank], &status, 0) > 0) note_end(l, rank, status);
         }
     }

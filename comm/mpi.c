@@ -1,6 +1,6 @@
-/* The engine between CPU processes. MPI moves bytes; the sums are made here, in rank order: each rank gets its
- * slice of everybody (MPI_Alltoall), adds, and gives the result to all (MPI_Allgather). Slice by slice, through
- * two buffers of STAGING bytes, so that memory does not grow with the model. */
+/* The engine between CPU processes. MPI moves bytes; the sums are made here, in rank order: each rank gets
+ * its slice of everybody (MPI_Alltoall), adds, and gives the result to all (MPI_Allgather). Slice by
+ * slice, through two buffers of STAGING bytes, so that memory does not grow with the model. */
 #define _GNU_SOURCE
 #include "comm/engine.h"
 

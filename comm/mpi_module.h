@@ -1,6 +1,6 @@
-/* mpi_module: the few MPI calls that mpi.c needs, compiled against the MPI of this machine into a module of its
- * own (mpi/module.c, comm_mpi.so), because each MPI has its own types behind the same names. The program opens
- * it when there are CPU ranks, and so starts where no MPI is. */
+/* mpi_module: the few MPI calls that mpi.c needs, compiled against the MPI of this machine into a module
+ * of its own (mpi/module.c, comm_mpi.so), because each MPI has its own types behind the same names. The
+ * program opens it when there are CPU ranks, and so starts where no MPI is. */
 #ifndef COMM_MPI_MODULE_H
 #define COMM_MPI_MODULE_H
 

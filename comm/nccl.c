@@ -1,5 +1,5 @@
-/* The engine of NVIDIA's library between GPUs. It is opened at run time, and what is needed of its interface is
- * declared here, so that neither building nor a run on one GPU asks for it. */
+/* The engine of NVIDIA's library between GPUs. It is opened at run time, and what is needed of its
+ * interface is declared here, so that neither building nor a run on one GPU asks for it. */
 #include "comm/engine.h"
 
 #include "base/files.h"

@@ -1,6 +1,6 @@
-/* The collectives between GPUs of one host. Each is: a barrier, after which all ranks' data may be read; reading;
- * and a barrier, after which they may be written again. Sums are made by a kernel that reads all ranks' values in
- * rank order; what is only moved the copy engines move. */
+/* The collectives between GPUs of one host. Each is: a barrier, after which all ranks' data may be read;
+ * reading; and a barrier, after which they may be written again. Sums are made by a kernel that reads all
+ * ranks' values in rank order; what is only moved the copy engines move. */
 #include "comm/peer.cuh"
 
 /* Few blocks: they run beside the backward pass, and what a link brings needs no more. */
@@ -110,7 +110,8 @@ static Status copy_all(PeerComm *p, const Copy *copies, int count, Lane lane) {
     return OK;
 }
 
-/* Every other rank's part, from where it has it; the nearest rank above first, so that not all read from one. */
+/* Every other rank's part, from where it has it; the nearest rank above first, so that not all read from
+ * one. */
 static Status pull_parts(PeerComm *p, const Places &places, char *whole, size_t part, size_t bytes,
                          Lane lane) {
     Copy copies[PEERS_MOST];
@@ -147,7 +148,8 @@ static Status shared_reduce_scatter(PeerComm *p, const PeerRegion *region, const
     return barrier(p, lane);
 }
 
-/* Own parts are added in place: nobody else reads them. The others' are copied once they have done the same. */
+/* Own parts are added in place: nobody else reads them. The others' are copied once they have done the
+ * same. */
 static Status shared_all_reduce(PeerComm *p, const PeerRegion *region, char *data, int64_t count, Dtype dtype,
                                 Lane lane) {
     const int64_t each = comm_padded(p->size, count) / p->size, first = each * p->rank;

@@ -1,5 +1,5 @@
-/* peer: what the files of the peer engine share. GPUs of one host read each other's memory: CUDA IPC maps it, a
- * page of host memory that all processes share holds the flags by which they wait for each other. */
+/* peer: what the files of the peer engine share. GPUs of one host read each other's memory: CUDA IPC maps
+ * it, a page of host memory that all processes share holds the flags by which they wait for each other. */
 #ifndef COMM_PEER_CUH
 #define COMM_PEER_CUH
 

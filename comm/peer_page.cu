@@ -1,5 +1,5 @@
-/* The page of host memory that the ranks of one host share: memory without a name (memfd), which rank 0 makes and
- * the others open through /proc while it is there. */
+/* The page of host memory that the ranks of one host share: memory without a name (memfd), which rank 0
+ * makes and the others open through /proc while it is there. */
 #include "comm/peer.cuh"
 
 #include "base/memory.h"

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 enum { REASON = 400, LOOK_MS = 200, RECENT = 8, SEND_SECONDS = 2, PARTING_SECONDS = 2 };
-static const double BEAT_SECONDS = 1,
-                    NEWS_SECONDS = 0.1; // between beats; between those that tell something new
+static const double BEAT_SECONDS = 1;   // between beats
+static const double NEWS_SECONDS = 0.1; // between those that tell of something new
 
 typedef enum { BEAT_ALIVE, BEAT_END, BEAT_FAILED, BEAT_LATE, BEAT_VERDICT } BeatKind;
 
@@ -304,12 +304,11 @@ Status pulse_open(const PulseSetup *setup, Pulse **pulse) {
 void pulse_close(Pulse *p, Status why) {
     if (!p) return;
     if (p->threaded) {
-        const uint64_t one = 1;
         pthread_mutex_lock(&p->lock);
         p->ending = true;
         p->farewell = make_beat(p, why ? BEAT_FAILED : BEAT_END, why ? status_message(why) : "");
         pthread_mutex_unlock(&p->lock);
-        if (write(p->wake, &one, sizeof one) != sizeof one) {} // the thread looks by itself, too
+        (void)eventfd_write(p->wake, 1);
         (void)pthread_join(p->thread, NULL);
     }
     if (p->wake >= 0) close(p->wake);

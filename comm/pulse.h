@@ -1,16 +1,17 @@
-/* pulse: notices that a rank is gone or hangs, so that the others end instead of waiting for ever. A thread in
- * each rank tells rank 0 once a second that it lives, what it does and since when. Rank 0 finds out
+/* pulse: notices that a rank is gone or hangs, so that the others end instead of waiting for ever. A
+ * thread in each rank tells rank 0 once a second that it lives, what it does and since when. Rank 0 finds
+ * out
  *
  *     gone      a rank's connection has closed, and it had not said that it ends
  *     failed    a rank has said that it ends because of an error, and which
  *     silent    nothing has been heard of a rank for PULSE_SILENCE seconds: its host is down or it is stopped
- *     late      some rank's step has taken longer than its deadline; to blame is the one that has asked for the
- *               fewest collectives, for which the others wait
+ *     late      some rank's step has taken longer than its deadline; to blame is the one that has asked for
+ *               the fewest collectives, for which the others wait
  *
  * and tells all. The others find out themselves when it is rank 0 that is gone or silent. Then each rank's
- * thread calls `lost` once, with an ERROR_DEVICE that names the rank, its host and its last action. It is meant
- * to print and to end the process, since the main thread may hang in a library or a driver; pulse_close it must
- * not call. */
+ * thread calls `lost` once, with an ERROR_DEVICE that names the rank, its host and its last action. It is
+ * meant to abort the communicator, to print and to end the process, since the main thread may hang in a
+ * library or a driver. It must not call pulse_close. */
 #ifndef COMM_PULSE_H
 #define COMM_PULSE_H
 

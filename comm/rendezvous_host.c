@@ -152,7 +152,8 @@ static Status listen_somewhere(const Identity *identity, int *listener) {
                    identity->port, identity->port + RENDEZVOUS_PORTS - 1);
 }
 
-/* Tells those that have come that all have, or what is wrong; and that, too, those that come a little later. */
+/* Tells those that have come that all have, or what is wrong; and that, too, those that come a little
+ * later. */
 static void tell(Meeting *m) {
     const Answer answer = answer_of(m->mine->token, m->failure);
     for (int rank = 1; rank < m->r->size; rank++)

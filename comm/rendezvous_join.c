@@ -61,9 +61,9 @@ static bool has_spoken(int connection) {
     return connection >= 0 && poll(&waits, 1, 0) > 0;
 }
 
-/* Tries `count` ports from `port` on, again and again, until rank 0 answers, the time is up or rank 0 speaks on
- * the connection `talk` (-1: none); `port` becomes the one where it answers. The error is of whoever has come
- * closest. */
+/* Tries `count` ports from `port` on, again and again, until rank 0 answers, the time is up or rank 0
+ * speaks on the connection `talk` (-1: none); `port` becomes the one where it answers. The error is of
+ * whoever has come closest. */
 static Status find(const Identity *identity, const Hello *hello, double until, int talk, int count, int *port,
                    int *connection) {
     const int first = *port;

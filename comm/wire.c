@@ -30,9 +30,8 @@ static bool ready(int socket, short events, double until) {
     }
 }
 
-static void set_option(int socket, int level, int option) {
-    int on = 1;
-    (void)setsockopt(socket, level, option, &on, sizeof on); // each only makes things better
+static void set_option(int socket, int level, int option, int value) {
+    (void)setsockopt(socket, level, option, &value, sizeof value); // each only makes things better
 }
 
 /* ---- listening ---- */
@@ -40,7 +39,8 @@ static void set_option(int socket, int level, int option) {
 static Status listen_at(const struct sockaddr *address, socklen_t length, int port, int *listener) {
     int opened = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (opened < 0) return fail(ERROR_DEVICE, "no socket can be opened: %s", strerror(errno));
-    set_option(opened, SOL_SOCKET, SO_REUSEADDR); // of an earlier run that has ended
+    set_option(opened, SOL_SOCKET, SO_REUSEADDR, 1);  // of an earlier run that has ended
+    set_option(opened, IPPROTO_IPV6, IPV6_V6ONLY, 0); // on a socket of IPv6: IPv4's connections too
     if (bind(opened, address, length) != 0 || listen(opened, BACKLOG) != 0) {
         Status status = fail(ERROR_DEVICE, "port %d cannot be listened on: %s", port, strerror(errno));
         close(opened);
@@ -56,7 +56,7 @@ Status wire_listen(int port, bool loopback, int *listener) {
     const struct sockaddr_in ipv4 = {.sin_family = AF_INET,
                                      .sin_port = htons((uint16_t)port),
                                      .sin_addr = {htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY)}};
-    if (!loopback) { // IPv6's takes IPv4 too
+    if (!loopback) {
         Status status = listen_at((const struct sockaddr *)&everywhere, sizeof everywhere, port, listener);
         if (!status) return OK;
         status_free(status); // a host without IPv6, or the port is taken
@@ -73,8 +73,8 @@ int wire_port(int listener) {
 }
 
 static void set_up(int connection) {
-    set_option(connection, IPPROTO_TCP, TCP_NODELAY);
-    set_option(connection, SOL_SOCKET, SO_KEEPALIVE);
+    set_option(connection, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(connection, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
 int wire_accept(int listener) {

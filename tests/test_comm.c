@@ -1,5 +1,5 @@
-/* The communicator's engines. Between CPU ranks: this program again, under mpirun; so it is skipped where there
- * is no mpirun or the build has no MPI. */
+/* The communicator's engines. Between CPU ranks: this program again, under mpirun; so it is skipped where
+ * there is no mpirun or the build has no MPI. */
 #define _GNU_SOURCE
 #include "comm/board.h"
 #include "comm/engine.h"
@@ -67,7 +67,8 @@ static void needs_mpi(const char *folder) {
     skip();
 }
 
-/* What Open MPI asks of somebody who is root, in a container, with few cores; it frees little when it ends. */
+/* What Open MPI asks of somebody who is root, in a container, with few cores; it frees little when it
+ * ends. */
 #define MPIRUN                                                                                               \
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "         \
     "OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 mpirun -n %d $(dirname "   \

@@ -1,4 +1,5 @@
-/* Who a rank is, and how the ranks of a run find each other: good starts, and wrong ones with what is said. */
+/* Who a rank is, and how the ranks of a run find each other: good starts, and wrong ones with what is
+ * said. */
 #include "comm/wire.h"
 #include "kernels/device/device.h"
 #include "tests/support/ranks.h"

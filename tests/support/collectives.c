@@ -51,8 +51,8 @@ static double loaded(const Check *c, const void *from, int64_t i) {
     return c->dtype == BF16 ? bfloat16_to_float(((const uint16_t *)from)[i]) : ((const float *)from)[i];
 }
 
-/* The sum in rank order, and what any order may be off it: the bound of Higham 2002, section 4.2, and one more
- * rounding for bf16. */
+/* The sum in rank order, and what any order may be off it: the bound of Higham 2002, section 4.2, and one
+ * more rounding for bf16. */
 static double sum_of(const Check *c, int64_t i, double *bound) {
     double exact = value_of(c, 0, i), magnitude = fabs(exact);
     float narrow = (float)exact;

@@ -26,8 +26,8 @@ const RankEnd *ranks_run(int count, RankBody body, void *user, double patience);
 /* In a rank: ends it at once as one that skips the test. */
 void rank_skip(void) __attribute__((noreturn));
 
-/* Fails the test unless rank `rank` of these has ended with the code and, if it is not 0, a message that holds
- * `part`. */
+/* Fails the test unless rank `rank` of these has ended with the code and, if it is not 0, a message that
+ * holds `part`. */
 void expect_rank(const RankEnd *ends, int rank, int code, const char *part);
 
 /* The identity of a rank on this host, as somebody starts it: `port` from free_port. */
