@@ -2,14 +2,14 @@
  *
  *     started by            rank, size, local rank                          rank 0's host and port
  *     fusebox (launch.h)    FUSEBOX_RANK, FUSEBOX_RANKS                     FUSEBOX_PORT on this host
- *     torchrun              RANK, WORLD_SIZE, LOCAL_RANK                    MASTER_ADDR, MASTER_PORT
+ *     torchrun              RANK, WORLD_SIZE, LOCAL_RANK                    MASTER_ADDR, MASTER_PORT + 1
  *     Open MPI              OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK        MASTER_ADDR, or this host
  *     PMI (MPICH, Hydra)    PMI_RANK, PMI_SIZE, MPI_LOCALRANKID             MASTER_ADDR, or this host
  *     Slurm (srun)          SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID       first of SLURM_JOB_NODELIST
  *     nobody                rank 0 of 1
  *
- * The first of them that is there counts. MASTER_ADDR and MASTER_PORT, where they are set, count before a
- * host and port of Open MPI, PMI and Slurm. */
+ * The first of them that is there counts. On MASTER_PORT torchrun listens itself. MASTER_ADDR and
+ * MASTER_PORT, where they are set, count before a host and port of Open MPI, PMI and Slurm. */
 #ifndef COMM_IDENTITY_H
 #define COMM_IDENTITY_H
 
