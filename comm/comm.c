@@ -106,10 +106,26 @@ Status engine_host_barrier(Comm *comm) {
 
 typedef Status (*OpenEngine)(const CommSetup *setup, Comm **comm);
 
+/* GPUs have NCCL if all ranks do; else those of one host have each other. The same answer on all ranks. */
+static Status choose_for_gpus(Rendezvous *r, OpenEngine *open) {
+    char found = nccl_found(), *all = memory_allocate((size_t)r->size);
+    if (!all) return fail(ERROR_MEMORY, "out of host memory for %d ranks", r->size);
+    bool nccl = true, one_host = true;
+    Status status = rendezvous_gather(r, &found, 1, all);
+    for (int rank = 0; rank < r->size; rank++) {
+        nccl = nccl && all[rank];
+        one_host = one_host && strcmp(r->hosts[rank], r->hosts[0]) == 0;
+    }
+    memory_free(all);
+    *open = nccl || !one_host || !comm_open_peer ? comm_open_nccl : comm_open_peer;
+    return status;
+}
+
 static Status choose_engine(const CommSetup *setup, OpenEngine *open) {
     const bool cpu = setup->device->backend == BACKEND_CPU, automatic = strcmp(setup->engine, "auto") == 0;
+    if (automatic && !cpu) return choose_for_gpus(setup->rendezvous, open);
     if (automatic)
-        *open = cpu ? comm_open_mpi : nccl_found() || !comm_open_peer ? comm_open_nccl : comm_open_peer;
+        *open = comm_open_mpi;
     else if (strcmp(setup->engine, "mpi") == 0)
         *open = comm_open_mpi;
     else if (strcmp(setup->engine, "nccl") == 0)

@@ -65,17 +65,19 @@ typedef struct {
     Device *device;
     struct Rendezvous *rendezvous; // NULL: one rank. It must outlive the communicator
     struct Board *board;           // may be NULL
-    /* "auto", "nccl", "peer" or "mpi". auto: mpi on the CPU; on GPUs nccl where its library is, else peer. */
+    /* "auto", "nccl", "peer" or "mpi". auto: mpi on the CPU; on GPUs nccl where every rank has it, else, on
+     * one host, peer. */
     const char *engine;
     bool share_gpu; // ranks may have one GPU in common (peer only): for tests
 } CommSetup;
 
-/* Collective. ERROR_USAGE for an engine that is unknown or not for this device; ERROR_DEVICE where its
- * library is missing or too old, where two ranks have one GPU, or where ranks cannot reach each other. One
- * rank alone needs no library. */
+/* Collective. ERROR_USAGE for an engine that is unknown or not for this device, and where two ranks have one
+ * GPU; ERROR_DEVICE where its library is missing or too old, or where ranks cannot reach each other. One rank
+ * alone needs no library. */
 CHECKED Status comm_open(const CommSetup *setup, Comm **comm);
 
-/* Collective, unless the communicator was aborted. NULL is fine. */
+/* Collective, unless the communicator was aborted: a rank that ends because of an error does not call it.
+ * NULL is fine. */
 void comm_close(Comm *comm);
 
 /* ---- collectives ---- */
