@@ -37,7 +37,7 @@ int free_port(void); // RENDEZVOUS_PORTS that nobody listens on just now begin t
 /* A status of ERROR_INTERNAL unless the condition holds. */
 #define EXPECT(condition)                                                                                    \
     do {                                                                                                     \
-        if (!(condition)) return (fail)(ERROR_INTERNAL, "line %d: %s", __LINE__, #condition);                  \
+        if (!(condition)) return (fail)(ERROR_INTERNAL, "line %d: %s", __LINE__, #condition);                \
     } while (0)
 
 #endif
