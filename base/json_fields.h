@@ -8,10 +8,6 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Longer texts are cut where they are written, and refused where they are read. */
 enum { FIELD_TEXT_BYTES = 4096 };
 
@@ -70,8 +66,4 @@ void fields_free(const Field *fields, void *object);
 
 /* The table as a Markdown list. */
 void fields_describe(const Field *fields, FILE *file);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -9,10 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct Board Board;
 
 enum { BOARD_PHASE = 48, BOARD_ACTION = 96, BOARD_TEXT = 192 };
@@ -44,8 +40,4 @@ BoardEntry board_mine(const Board *board);
 
 /* "step 12: reduce-scatter of 3145728 fp32 (collective 49), 3.2 s ago", `idle` being the seconds. */
 void board_text(const BoardEntry *entry, double idle, char text[BOARD_TEXT]);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

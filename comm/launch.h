@@ -6,10 +6,6 @@
 
 #include <stdbool.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     const char *program; // what messages on standard error begin with
     int ranks;
@@ -37,8 +33,4 @@ CHECKED Status launch(const Launch *launch, bool *is_rank, int *code);
 /* GPUs that a process started here can use, found out in a process of its own; 0 too where there is no
  * driver. Under the same conditions. */
 CHECKED Status launch_count_gpus(int *count);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -69,11 +69,12 @@ static void sum_bf16(const uint16_t *slices, int ranks, int64_t count, uint16_t 
 static Status sum_slices(Mpi *m, int64_t count, Dtype dtype) {
     const int ranks = m->base.size;
     TRY(mpi_status(m, m->mpi->alltoall(m->out, m->in, (size_t)count * dtype_size(dtype)), "MPI_Alltoall"));
-    switch (dtype) {
-    case BF16: sum_bf16((uint16_t *)m->in, ranks, count, (uint16_t *)m->in); break;
-    case F64: sum_f64((double *)m->in, ranks, count, (double *)m->in); break;
-    default: sum_f32((float *)m->in, ranks, count, (float *)m->in);
-    }
+    if (dtype == BF16)
+        sum_bf16((uint16_t *)m->in, ranks, count, (uint16_t *)m->in);
+    else if (dtype == F64)
+        sum_f64((double *)m->in, ranks, count, (double *)m->in);
+    else
+        sum_f32((float *)m->in, ranks, count, (float *)m->in);
     return OK;
 }
 

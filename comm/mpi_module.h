@@ -6,10 +6,6 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { MPI_MODULE_VERSION = 1, MPI_MODULE_NAME = 64 };
 
 /* The functions answer with 0, or with an MPI error that `error` explains. Sizes are below 2^31. */
@@ -28,8 +24,4 @@ typedef struct {
 /* The module's only symbol. */
 #define MPI_MODULE_SYMBOL "comm_mpi_module"
 extern const MpiModule comm_mpi_module;
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -3,6 +3,8 @@
  * ranks' values in rank order; what is only moved the copy engines move. */
 #include "comm/peer.cuh"
 
+#include "kernels/cuda/packs.cuh"
+
 /* Few blocks: they run beside the backward pass, and what a link brings needs no more. */
 enum { SUM_BLOCKS = 32, SUM_THREADS = 512, BARRIER_THREADS = 32 };
 static_assert((int)PEERS_MOST <= (int)BARRIER_THREADS, "a thread for each rank");
@@ -51,20 +53,20 @@ static Status barrier(PeerComm *p, Lane lane) {
 
 /* ---- sums ---- */
 
-struct Places {
+struct Addresses {
     const char *at[PEERS_MOST]; // of each rank
 };
 
 /* to[i] = at[0][i] + at[1][i] + ..., from the left. `to` may be one of them. */
 template <class T, int N>
-__global__ static void add_in_rank_order(Places places, int ranks, int64_t count, T *to) {
+__global__ static void add_in_rank_order(Addresses from, int ranks, int64_t count, T *to) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
         float total[N];
-        load_floats<N>(reinterpret_cast<const T *>(places.at[0]) + i, total);
+        load_floats<N>(reinterpret_cast<const T *>(from.at[0]) + i, total);
 #pragma unroll 2
         for (int rank = 1; rank < ranks; rank++) {
             float value[N];
-            load_floats<N>(reinterpret_cast<const T *>(places.at[rank]) + i, value);
+            load_floats<N>(reinterpret_cast<const T *>(from.at[rank]) + i, value);
 #pragma unroll
             for (int e = 0; e < N; e++) total[e] += value[e];
         }
@@ -72,16 +74,16 @@ __global__ static void add_in_rank_order(Places places, int ranks, int64_t count
     }
 }
 
-/* `places` are all ranks' first elements. */
-static Status add(PeerComm *p, const Places &places, int64_t count, Dtype dtype, void *to, Lane lane) {
+/* `from` are all ranks' first elements. */
+static Status add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, void *to, Lane lane) {
     bool packed = walks_in_packs(16 / (int)dtype_size(dtype), {count}, {to});
     if (count == 0) return OK;
-    for (int rank = 0; rank < p->size; rank++) packed = packed && (uintptr_t)places.at[rank] % 16 == 0;
+    for (int rank = 0; rank < p->size; rank++) packed = packed && (uintptr_t)from.at[rank] % 16 == 0;
     DISPATCH_FLOAT(dtype, T,
                    DISPATCH_PACK(packed, T, N,
                                  add_in_rank_order<T, N>
                                  <<<SUM_BLOCKS, SUM_THREADS, 0, lane_stream(p, lane)>>>(
-                                     places, p->size, count, static_cast<T *>(to))));
+                                     from, p->size, count, static_cast<T *>(to))));
     return launched(p, "add_in_rank_order");
 }
 
@@ -112,7 +114,7 @@ static Status copy_all(PeerComm *p, const Copy *copies, int count, Lane lane) {
 
 /* Every other rank's part, from where it has it; the nearest rank above first, so that not all read from
  * one. */
-static Status pull_parts(PeerComm *p, const Places &places, char *whole, size_t part, size_t bytes,
+static Status pull_parts(PeerComm *p, const Addresses &from, char *whole, size_t part, size_t bytes,
                          Lane lane) {
     Copy copies[PEERS_MOST];
     int count = 0;
@@ -120,7 +122,7 @@ static Status pull_parts(PeerComm *p, const Places &places, char *whole, size_t 
         const int rank = (p->rank + i) % p->size;
         const size_t first = (size_t)rank * part;
         if (first >= bytes) continue; // of a tensor that falls into fewer parts
-        copies[count++] = {whole + first, places.at[rank], bytes - first < part ? bytes - first : part};
+        copies[count++] = {whole + first, from.at[rank], bytes - first < part ? bytes - first : part};
     }
     return copy_all(p, copies, count, lane);
 }
@@ -132,12 +134,12 @@ static size_t smaller(size_t a, size_t b) {
 }
 
 /* Where each rank has what this one has at `memory`; `stride` is added for each rank. */
-static Places places_of(const PeerComm *p, const PeerRegion *region, const void *memory, size_t stride) {
-    Places places = {};
+static Addresses places_of(const PeerComm *p, const PeerRegion *region, const void *memory, size_t stride) {
+    Addresses from = {};
     const size_t offset = (size_t)((const char *)memory - region->base);
     for (int rank = 0; rank < p->size; rank++)
-        places.at[rank] = region->peers[rank] + offset + (size_t)rank * stride;
-    return places;
+        from.at[rank] = region->peers[rank] + offset + (size_t)rank * stride;
+    return from;
 }
 
 static Status shared_reduce_scatter(PeerComm *p, const PeerRegion *region, const char *whole, int64_t count,
@@ -190,7 +192,7 @@ static char *buffer_of(const PeerComm *p, Lane lane) {
 }
 
 /* Where each rank has what is at `offset` of its buffer. */
-static Places buffers(const PeerComm *p, Lane lane, size_t offset) {
+static Addresses buffers(const PeerComm *p, Lane lane, size_t offset) {
     return places_of(p, peer_find(p, p->buffer, PEER_BUFFER), buffer_of(p, lane) + offset, 0);
 }
 
@@ -228,12 +230,12 @@ static Status buffered_all_reduce(PeerComm *p, char *data, int64_t count, Dtype 
 }
 
 static Status buffered_all_gather(PeerComm *p, const char *piece, char *whole, size_t bytes, Lane lane) {
-    const Places places = buffers(p, lane, 0);
+    const Addresses from = buffers(p, lane, 0);
     for (size_t first = 0; first < bytes; first += LANE_BUFFER) {
         const size_t now = smaller(LANE_BUFFER, bytes - first);
         Copy copies[PEERS_MOST];
         for (int rank = 0; rank < p->size; rank++)
-            copies[rank] = {whole + (size_t)rank * bytes + first, places.at[rank], now};
+            copies[rank] = {whole + (size_t)rank * bytes + first, from.at[rank], now};
         TRY(copy(p, buffer_of(p, lane), piece + first, now, lane));
         TRY(barrier(p, lane));
         TRY(copy_all(p, copies, p->size, lane));

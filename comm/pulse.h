@@ -18,10 +18,6 @@
 #include "comm/board.h"
 #include "comm/rendezvous.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { PULSE_SILENCE = 15 };
 
 typedef struct Pulse Pulse;
@@ -53,8 +49,4 @@ void pulse_other(Pulse *pulse, const char *what);
 /* This rank ends, for the reason `why` if that is not OK, which stays the caller's. No collective follows on
  * this rank, though others may still be in their last. NULL is fine. */
 void pulse_close(Pulse *pulse, Status why);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

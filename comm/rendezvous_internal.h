@@ -4,10 +4,6 @@
 
 #include "comm/rendezvous.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { MAGIC_BYTES = 8, REASON_BYTES = 480 }; // "fusebox" and the version of what follows
 
 enum { CHANNEL_TALK, CHANNEL_PULSE, CHANNELS };
@@ -38,8 +34,4 @@ CHECKED Status facts_compare(const char *mine, const char *theirs, const char *w
 /* Rank 0's part: takes connections until each rank has both. The other ranks' part. */
 CHECKED Status rendezvous_host(Rendezvous *r, const Identity *identity, const Hello *mine, double until);
 CHECKED Status rendezvous_join(Rendezvous *r, const Identity *identity, const Hello *mine, double until);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

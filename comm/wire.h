@@ -7,10 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* `until` is a time of device_clock(). Sockets are closed when a program is executed. */
 
 /* A socket that listens on the port (0: any that is free), on this host's every address or on the loopback
@@ -31,8 +27,4 @@ bool wire_receive(int connection, void *data, size_t bytes, double until);
 
 /* What has come in, up to `bytes`: how many, 0 for nothing yet, -1 when there will be no more. */
 long wire_take(int connection, void *data, size_t bytes);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 #include "base/json_fields.h"
 #include "profile/figures.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A change that an older reader would misunderstand raises it; new keys do not. */
 enum { BUNDLE_VERSION = 1 };
 #define BUNDLE_SCHEMA "fusebox-profile"
@@ -108,8 +104,4 @@ extern const Field bundle_fields[];
 /* Checks a parsed document: its form, by the table; minimum <= average <= maximum, names are known and
  * identities unique. ERROR_FORMAT with where the first fault is: "paths[0].operations[3].ns: ...". */
 CHECKED Status bundle_check(const json_t *root);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

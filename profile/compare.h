@@ -9,10 +9,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Figures of operations that were timed one by one (trace_records.h), with the trace they stand on. */
 typedef struct {
     Trace *trace;
@@ -49,8 +45,4 @@ typedef struct {
 void compare_print(const Comparison *comparison, FILE *file);
 CHECKED Status compare_write(const Comparison *comparison, const char *path);
 void compare_free(Comparison *comparison);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,10 +5,6 @@
 
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What ran inside an operation: a primitive, or a kernel that no primitive marks. Per step. */
 typedef struct {
     const char *name;
@@ -92,8 +88,4 @@ double figures_pass_ns(const Figures *figures, Pass pass);
 
 /* The phase in which a device event counts. */
 Phase figures_phase(const TraceEvent *event);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,10 +4,6 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The largest relative difference between the paths' outputs of one operation and pass: ||a - b|| / ||a||. */
 typedef struct {
     const char *call;
@@ -30,8 +26,4 @@ void output_difference_second_run(OutputDifference *observer);
 CHECKED Status output_difference_observe(Ctx *ctx, const Call *call);
 /* Hands the differences over; to be freed with memory_free. */
 void output_difference_take(OutputDifference *observer, Difference **differences, int *count);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

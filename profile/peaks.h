@@ -6,10 +6,6 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     double flops;     // FLOP/s of a product in the dtype of the Ctx
     double bandwidth; // bytes/s of a copy, read and written bytes both counted
@@ -32,8 +28,4 @@ CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);
 
 /* The best that was seen before, unknown where nothing was: nothing is measured, nothing runs. */
 void peaks_remember(const Ctx *ctx, Peaks *peaks);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

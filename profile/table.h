@@ -9,10 +9,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What a cell is, in base units: a time in nanoseconds, a size in bytes, a share from 0 to 1. JSON and CSV
  * hold these; text and Markdown scale them for people. */
 typedef enum {
@@ -96,8 +92,4 @@ typedef struct {
     char text[CELL_TEXT_BYTES];
 } Words;
 Words in_words(CellKind kind, double number);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 
 #include "profile/peaks.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum {
     TRACE_STEP,      // a whole recorded step of training, or one forward run
     TRACE_PHASE,     // a part of a step: see Phase
@@ -252,8 +248,4 @@ static inline bool trace_on_device(const TraceEvent *event) {
 static inline int64_t trace_length(const TraceEvent *event) {
     return event->end - event->begin;
 }
-
-#ifdef __cplusplus
-}
-#endif
 #endif

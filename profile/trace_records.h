@@ -6,10 +6,6 @@
 #include "kernels/record.h"
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* While a trace is made. */
 typedef struct {
     const Record *records;
@@ -39,8 +35,4 @@ void records_add_memory(Making *making, const Recorder *recorder, size_t workspa
  * record a device event for the time and the launches that no record inside it has. `limits` are those
  * measured. */
 CHECKED Status records_trace(const Record *records, int64_t count, const Peaks *limits, Trace **trace);
-
-#ifdef __cplusplus
-}
-#endif
 #endif
