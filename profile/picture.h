@@ -5,14 +5,6 @@
 
 #include "base/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Reads `comparison` and writes the picture to `path`. ERROR_FORMAT for what is not a comparison or has no times. */
 CHECKED Status picture_write(const char *comparison, const char *path);
-
-#ifdef __cplusplus
-}
-#endif
 #endif
