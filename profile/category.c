@@ -33,6 +33,8 @@ static const Primitive primitives[] = {
     {OP_NORM, "mean", CATEGORY_NORMALIZATION, NULL, false},
     {OP_NORM, "variance", CATEGORY_NORMALIZATION, NULL, false},
     {OP_NORM, "normalize", CATEGORY_NORMALIZATION, NULL, false},
+    {OP_NORM, "mean square", CATEGORY_NORMALIZATION, NULL, false},
+    {OP_NORM, "copy", CATEGORY_MEMORY, "aten::copy_", false},
     {OP_NORM, "scale and shift", CATEGORY_NORMALIZATION, NULL, false},
     {OP_NORM, "multiply", CATEGORY_NORMALIZATION, NULL, false},
     {OP_NORM, "weight gradient", CATEGORY_NORMALIZATION, NULL, false},
