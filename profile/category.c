@@ -71,6 +71,8 @@ static const Primitive primitives[] = {
     {OP_ATTENTION, "split heads", CATEGORY_MEMORY, "aten::copy_", false},
     {OP_ATTENTION, "merge heads", CATEGORY_MEMORY, "aten::copy_", false},
     {OP_ATTENTION, "cache append", CATEGORY_MEMORY, "aten::copy_", false},
+    {OP_ATTENTION, "rotary positions", CATEGORY_ELEMENTWISE, NULL, false},
+    {OP_ATTENTION, "rotary gradient", CATEGORY_ELEMENTWISE, NULL, false},
     {OP_ATTENTION, "score product", CATEGORY_MATRIX, "aten::bmm", false},
     {OP_ATTENTION, "value product", CATEGORY_MATRIX, "aten::bmm", false},
     {OP_ATTENTION, "query gradient", CATEGORY_MATRIX, "aten::bmm", false},
