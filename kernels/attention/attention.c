@@ -38,6 +38,19 @@ static Status take_outputs(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
                 &a->probabilities);
 }
 
+static bool rotary(const AttentionForward *a) {
+    return !tensor_empty(a->frequencies);
+}
+
+static Status check_rotary(const AttentionForward *a) {
+    if (!rotary(a)) return OK;
+    int64_t size = tensor_width(a->q) / a->heads;
+    TRY(check_that("attention", size % 2 == 0, "rotary positions turn pairs of a head's columns"));
+    TRY(check_that("attention", queries_of(a) == a->k.shape.d[1],
+                   "rotary positions are of queries and keys of one sequence"));
+    return check_dense("attention", "frequencies", a->frequencies, dtype_wide(a->q.dtype), 1, size / 2);
+}
+
 static Status check_cache(const Ctx *ctx, const AttentionForward *a, int64_t kv_width) {
     TRY(check_that("attention", tensor_empty(a->cache_k) == tensor_empty(a->cache_v),
                    "cache_k and cache_v come together"));
@@ -64,6 +77,7 @@ static Status check_forward(const Ctx *ctx, const AttentionForward *a) {
     TRY(check_dense("attention", "y", a->y, a->q.dtype, q_rows, q_width));
     if (!tensor_empty(a->key_lengths))
         TRY(check_dense("attention", "key_lengths", a->key_lengths, I32, 1, batch_of(a)));
+    TRY(check_rotary(a));
     TRY(dropout_check("attention", &a->dropout));
     TRY(check_that("attention", ctx->training || !dropout_on(&a->dropout), "only training drops"));
     return check_cache(ctx, a, kv_width);
@@ -84,6 +98,11 @@ static double product_flops(const AttentionForward *a) {
     return 2 * (double)batch_of(a) * (double)tensor_width(a->q) * visible_pairs(a);
 }
 
+/* A pair's turn is 6 operations; its angle serves all heads. */
+static double rotary_flops(const AttentionForward *a) {
+    return rotary(a) ? 3 * (double)(tensor_count(a->q) + tensor_count(a->k)) : 0;
+}
+
 Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     TRY(take_outputs(ctx, a, saved));
     TRY(check_forward(ctx, a));
@@ -95,12 +114,17 @@ Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     else /* the new rows are read and written, those of the past read */
         bytes += 4 * tensor_bytes(a->k) +
                  2 * (size_t)(batch * a->past * tensor_width(a->k)) * dtype_size(a->q.dtype);
+    if (rotary(a)) bytes += tensor_bytes(a->q) + tensor_bytes(a->k) + tensor_bytes(a->frequencies);
     Call call = {.operation = OP_ATTENTION,
                  .pass = PASS_FORWARD,
                  .dtype = a->q.dtype,
                  .contract = a,
-                 .work = {.flops = 2 * product_flops(a), .bytes = (double)bytes},
+                 .work = {.flops = 2 * product_flops(a) + rotary_flops(a), .bytes = (double)bytes},
                  .outputs = {{"y", a->y}}};
+    if (rotary(a)) {
+        call.outputs[1] = (Output){"q", a->q};
+        call.outputs[2] = (Output){"k", a->k};
+    }
     return op_run(ctx, &call);
 }
 
@@ -128,7 +152,7 @@ Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
                  .pass = PASS_BACKWARD,
                  .dtype = a->q.dtype,
                  .contract = b,
-                 .work = {.flops = 5 * product_flops(a), .bytes = (double)bytes},
+                 .work = {.flops = 5 * product_flops(a) + rotary_flops(a), .bytes = (double)bytes},
                  .outputs = {{"dq", b->dq}, {"dk", b->dk}, {"dv", b->dv}}};
     return op_run(ctx, &call);
 }

@@ -20,6 +20,16 @@
  *
  * The fused forms make p anew from lse: Dao et al. 2022 (FlashAttention), algorithm 4.
  *
+ * With rotary positions (Su et al. 2021, eq. 34; a pair is columns d and d + D/2 of a head, as Hugging Face
+ * has it) q and k are first turned where they lie, and turned they are what the cache keeps and the backward
+ * pass reads:
+ *
+ *     angle[t,d]   = (past + t) * frequencies[d]       for d < D/2
+ *     q[t,d]       = q[t,d] * cos(angle[t,d]) - q[t,d+D/2] * sin(angle[t,d])
+ *     q[t,d+D/2]   = q[t,d+D/2] * cos(angle[t,d]) + q[t,d] * sin(angle[t,d])
+ *
+ * and k alike; dq and dk, turned back, are the gradients of q and k as they came in.
+ *
  * With a cache (inference only) k and v are first copied to rows [past, past + T) of cache_k and cache_v, and
  * the queries attend to the cache's first past + T rows. */
 #ifndef KERNELS_ATTENTION_H
@@ -36,14 +46,15 @@ enum { ATTENTION_FEW = 4, ATTENTION_WIDTH = 256 };
 /* q, k, v, y and the caches have one dtype. A view's rows lie `stride` apart: q, k and v may be columns of
  * one packed projection. */
 typedef struct {
-    Tensor q;           // (B, T, heads*D) view
-    Tensor k, v;        // (B, S, kv_heads*D) views
+    Tensor q;           // (B, T, heads*D) view; rotary: also written
+    Tensor k, v;        // (B, S, kv_heads*D) views; rotary: T = S, and k is also written
     Tensor key_lengths; // (B) i32, device memory; empty: all keys count
     Tensor y;           // (B, T, heads*D)
     int64_t heads, kv_heads;
     bool causal;
-    double scale;    // 1/sqrt(D)
-    Dropout dropout; // of p, in training only; the mask's row is (b * heads + h) * T + i, its column j
+    double scale;       // 1/sqrt(D)
+    Tensor frequencies; // (D/2) fp32: rotary positions; empty: none
+    Dropout dropout;    // of p, in training only; the mask's row is (b * heads + h) * T + i, its column j
     Tensor cache_k, cache_v; // (B, capacity, kv_heads*D); empty: no cache
     int64_t past;            // rows already in the cache
     Tensor past_on_device;   // (1) i32, or empty: with T <= ATTENTION_FEW and D <= ATTENTION_WIDTH the fused

@@ -205,6 +205,43 @@ static void forward_query(const Problem *p, int64_t b, int64_t h, int64_t i, flo
     if (!tensor_empty(a->lse)) float_row(a->lse, b * p->heads + h)[i] = maximum + logf(sum);
 }
 
+/* The heads of one row of x, turned by the angles whose cosines and sines these are. */
+static void rotate_row(float *x, int64_t width, const float *cosines, const float *sines, int64_t half) {
+    for (int64_t first = 0; first < width; first += 2 * half) {
+        float *low = x + first, *high = low + half;
+#pragma omp simd
+        for (int64_t d = 0; d < half; d++) {
+            float turned = low[d] * cosines[d] - high[d] * sines[d];
+            high[d] = high[d] * cosines[d] + low[d] * sines[d];
+            low[d] = turned;
+        }
+    }
+}
+
+/* Turns q and k (or back their gradients) once, rather than keys anew for every block of queries; a row's
+ * cosines and sines serve all of its heads. */
+static Status rotate(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, float sign) {
+    if (tensor_empty(a->frequencies)) return OK;
+    const int64_t half = tensor_width(a->frequencies), rows = q.shape.d[1];
+    const float *frequencies = a->frequencies.data;
+    Tensor turns; // (threads, D): cosines, sines
+    TRY(take(ctx, ARENA_SCRATCH, "attention.turns", F32, shape2(cpu_threads(ctx), 2 * half), &turns));
+    PRIMITIVE (ctx, sign > 0 ? "rotary positions" : "rotary gradient") {
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+        for (int64_t row = 0; row < tensor_rows(q); row++) {
+            float *cosines = float_row(turns, omp_get_thread_num()), *sines = cosines + half;
+            for (int64_t d = 0; d < half; d++) {
+                float angle = (float)(a->past + row % rows) * frequencies[d];
+                cosines[d] = cosf(angle);
+                sines[d] = sign * sinf(angle);
+            }
+            rotate_row(float_row(q, row), tensor_width(q), cosines, sines, half);
+            rotate_row(float_row(k, row), tensor_width(k), cosines, sines, half);
+        }
+    }
+    return OK;
+}
+
 static void append(const Problem *p, Tensor from, Tensor cache) {
     size_t bytes = (size_t)tensor_width(from) * sizeof(float);
     for (int64_t b = 0; b < p->batch; b++)
@@ -222,6 +259,7 @@ static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     Tensor scratch; // (threads, floats)
     TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32,
              shape2(cpu_threads(ctx), few ? p.keys : forward_floats(&p)), &scratch));
+    TRY(rotate(ctx, a, a->q, a->k, 1));
     if (!tensor_empty(a->cache_k)) {
         PRIMITIVE (ctx, "cache") {
             append(&p, a->k, a->cache_k);
@@ -356,6 +394,6 @@ static Status attention_backward_cpu_fused(Ctx *ctx, const void *contract) {
         for (int64_t item = 0; item < p.batch * kv_heads; item++)
             backward_head(&p, g, item / kv_heads, item % kv_heads, float_row(scratch, omp_get_thread_num()));
     }
-    return OK;
+    return rotate(ctx, g->forward, g->dq, g->dk, -1);
 }
 SLOT(ATTENTION, BACKWARD, CPU, FUSED, F32, attention_backward_cpu_fused);

@@ -16,6 +16,22 @@ static Sizes sizes_of(const AttentionForward *a) {
                    a->heads,        a->kv_heads,     a->q.shape.d[2] / a->heads};
 }
 
+/* Turns the pairs of every head of x (B, T, heads*D), row t of a batch row by the angles of position past +
+ * t, or by their opposites. */
+static void rotate(Tensor x, Tensor frequencies, int64_t past, bool back) {
+    int64_t half = tensor_width(frequencies), rows = x.shape.d[1];
+    const real *frequency = frequencies.data;
+    for (int64_t row = 0; row < tensor_rows(x); row++)
+        for (int64_t first = 0; first < tensor_width(x); first += 2 * half)
+            for (int64_t d = 0; d < half; d++) {
+                real *at = (real *)x.data + row * x.stride + first + d, low = at[0], high = at[half];
+                real angle = (real)(past + row % rows) * frequency[d];
+                real cosine = cos(angle), sine = back ? -sin(angle) : sin(angle);
+                at[0] = low * cosine - high * sine;
+                at[half] = high * cosine + low * sine;
+            }
+}
+
 static void append(Tensor x, int64_t past, Tensor cache) {
     int64_t batch = x.shape.d[0], rows = x.shape.d[1], width = x.shape.d[2], capacity = cache.shape.d[1];
     for (int64_t b = 0; b < batch; b++)
@@ -171,6 +187,11 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
     TRY(take_heads(ctx, "attention.y", dtype, s.batch, s.heads, s.queries, s.size, &y));
     TRY(take_heads(ctx, "attention.k", dtype, s.batch, s.kv_heads, s.keys, s.size, &k));
     TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
+    if (!tensor_empty(a->frequencies))
+        PRIMITIVE (ctx, "rotary positions") {
+            rotate(a->q, a->frequencies, a->past, false);
+            rotate(a->k, a->frequencies, a->past, false);
+        }
     if (cached)
         PRIMITIVE (ctx, "cache append") {
             append(a->k, a->past, a->cache_k);
@@ -245,6 +266,11 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
         merge_heads(dk, b->dk);
         merge_heads(dv, b->dv);
     }
+    if (!tensor_empty(a->frequencies))
+        PRIMITIVE (ctx, "rotary gradient") {
+            rotate(b->dq, a->frequencies, a->past, true);
+            rotate(b->dk, a->frequencies, a->past, true);
+        }
     return OK;
 }
 SLOT(ATTENTION, BACKWARD, CPU, NAIVE, REAL_DTYPE, attention_backward_cpu_naive);

@@ -2,6 +2,7 @@
  * into a Problem, the rows of the cache, the statistics of the backward pass, and the choice of a kernel. */
 #include "kernels/attention/cuda_problem.cuh"
 
+#include "kernels/attention/cuda_rotary.cuh"
 #include "kernels/cuda/words.cuh"
 
 #include <climits>
@@ -167,7 +168,13 @@ static Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const AttentionForward *a = static_cast<const AttentionForward *>(contract);
     attention::Problem p;
     TRY(attention::make_problem(a, &p));
-    if (attention::suits_decode(p)) return attention::forward_decode(ctx, &p, a);
+    const bool decode = attention::suits_decode(p);
+    if (!tensor_empty(a->frequencies))
+        PRIMITIVE (ctx, "rotary positions") {
+            const int *past = decode ? data_of<int>(a->past_on_device) : nullptr;
+            TRY(rotate_heads(ctx, a, a->q, a->k, past, false));
+        }
+    if (decode) return attention::forward_decode(ctx, &p, a);
     if (!tensor_empty(a->cache_k))
         PRIMITIVE (ctx, "append to cache") TRY(attention::append_to_cache(ctx, a));
     PRIMITIVE (ctx, "flash forward") TRY(attention::forward(ctx, &p));
@@ -192,6 +199,8 @@ static Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) {
         TRY(attention::take_hopper_backward(ctx, &p));
     PRIMITIVE (ctx, "delta") TRY(attention::statistics(ctx, p));
     PRIMITIVE (ctx, "flash backward") TRY(attention::backward(ctx, &p));
+    if (!tensor_empty(a->forward->frequencies))
+        PRIMITIVE (ctx, "rotary gradient") TRY(rotate_heads(ctx, a->forward, a->dq, a->dk, nullptr, true));
     return OK;
 }
 SLOT(ATTENTION, BACKWARD, CUDA, FUSED, F32, attention_backward_cuda_fused);

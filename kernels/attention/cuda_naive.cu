@@ -5,6 +5,7 @@
  * divide 1, value product 1) and a backward pass 8; PyTorch eager in fp32 makes 8 and 11. */
 #include "kernels/attention/attention.h"
 
+#include "kernels/attention/cuda_rotary.cuh"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/dropout/cuda_mask.cuh"
@@ -360,6 +361,8 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
     TRY(take_heads(ctx, "attention.y", s, s.heads, s.queries, &y));
     TRY(take_heads(ctx, "attention.k", s, s.kv_heads, s.keys, &k));
     TRY(take_heads(ctx, "attention.v", s, s.kv_heads, s.keys, &v));
+    if (!tensor_empty(a->frequencies))
+        PRIMITIVE (ctx, "rotary positions") TRY(rotate_heads(ctx, a, a->q, a->k, nullptr, false));
     if (cached)
         PRIMITIVE (ctx, "cache append") {
             TRY(append_rows<T>(ctx, a->k, a->past, a->cache_k));
@@ -435,6 +438,8 @@ Status backward(Ctx *ctx, const AttentionBackward *b) {
         TRY(merge<T>(ctx, dk, b->dk));
         TRY(merge<T>(ctx, dv, b->dv));
     }
+    if (!tensor_empty(a->frequencies))
+        PRIMITIVE (ctx, "rotary gradient") TRY(rotate_heads(ctx, a, b->dq, b->dk, nullptr, true));
     return OK;
 }
 

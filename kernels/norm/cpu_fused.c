@@ -36,10 +36,22 @@ static void normalize(const float *r, const float *weight, const float *bias, fl
     for (int64_t c = 0; c < width; c++) y[c] = (r[c] - mean) * rstd * weight[c] + bias[c];
 }
 
+/* r may be y: element by element. */
+static float rms_row(const float *r, const float *weight, double eps, int64_t width, float *y) {
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t c = 0; c < width; c++) squares += r[c] * r[c];
+    float rstd = 1 / sqrtf(squares / (float)width + (float)eps);
+#pragma omp simd
+    for (int64_t c = 0; c < width; c++) y[c] = r[c] * rstd * weight[c];
+    return rstd;
+}
+
 static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const NormForward *n = contract;
     int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
-    bool skip = !tensor_empty(n->skip), drop = dropout_on(&n->dropout);
+    int64_t columns = tensor_width(n->weight), heads = norm_heads(n);
+    bool skip = !tensor_empty(n->skip), drop = dropout_on(&n->dropout), layer = n->kind == NORM_LAYER;
     float *means = n->mean.data, *rstds = n->rstd.data;
     PRIMITIVE (ctx, "add, statistics, output") {
         const DropoutMask mask = drop ? dropout_mask(&n->dropout) : (DropoutMask){0};
@@ -51,8 +63,14 @@ static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
                 dropout_row(&mask, i, added, width, r);
                 added = r;
             }
-            float sum = skip ? residual_sum(x, added, width, r) : row_sum(x, width);
+            float sum = skip ? residual_sum(x, added, width, r) : layer ? row_sum(x, width) : 0;
             if (skip) x = r;
+            if (!layer) {
+                for (int64_t h = 0, at = 0; h < heads; h++, at += columns)
+                    rstds[i * heads + h] =
+                        rms_row(x + at, n->weight.data, n->eps, columns, float_row(n->y, i) + at);
+                continue;
+            }
             means[i] = sum / (float)width;
             rstds[i] = 1 / sqrtf(row_spread(x, means[i], width) / (float)width + (float)n->eps);
             normalize(x, n->weight.data, n->bias.data, means[i], rstds[i], width, float_row(n->y, i));
@@ -104,15 +122,45 @@ static void backward_row(const NormBackward *b, int64_t row, float *dweight, flo
     }
 }
 
+/* The same of RMS, of each of the row's heads. */
+static void rms_backward_row(const NormBackward *b, int64_t row, float *dweight, float *dr_sums) {
+    const NormForward *f = b->forward;
+    int64_t width = tensor_width(f->weight), heads = norm_heads(f);
+    const float *weight = f->weight.data, *rstds = (const float *)f->rstd.data + row * heads;
+    for (int64_t h = 0, at = 0; h < heads; h++, at += width) {
+        const float *r = float_row(tensor_empty(f->skip) ? f->x : f->r, row) + at;
+        const float *dy = float_row(b->dy, row) + at;
+        float rstd = rstds[h], product = 0, *dr = float_row(b->dr, row) + at; // product: of g * n
+#pragma omp simd reduction(+ : product)
+        for (int64_t c = 0; c < width; c++) {
+            float n = r[c] * rstd;
+            product += dy[c] * weight[c] * n;
+            dweight[c] += dy[c] * n;
+        }
+        product /= (float)width;
+        if (!tensor_empty(b->dr_sums)) {
+#pragma omp simd
+            for (int64_t c = 0; c < width; c++) dr_sums[c] += dr[c];
+        }
+        if (b->accumulate) {
+#pragma omp simd
+            for (int64_t c = 0; c < width; c++) dr[c] += rstd * (dy[c] * weight[c] - r[c] * rstd * product);
+        } else {
+#pragma omp simd
+            for (int64_t c = 0; c < width; c++) dr[c] = rstd * (dy[c] * weight[c] - r[c] * rstd * product);
+        }
+    }
+}
+
 /* Each thread sums the parameters' gradients over its own block of rows; the blocks are then added in order.
  * The split depends on the number of threads alone, so equal runs give equal bits. */
 static Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const NormBackward *b = contract;
-    int64_t rows = tensor_rows(b->dy), width = tensor_width(b->dy), threads = cpu_threads(ctx);
+    int64_t rows = tensor_rows(b->dy), width = tensor_width(b->forward->weight), threads = cpu_threads(ctx);
+    bool rms = b->forward->kind == NORM_RMS;
     Tensor partial; // (threads, 3, C): dweight, dbias, dr_sums
     TRY(take(ctx, ARENA_SCRATCH, "norm.partial", F32, shape3(threads, 3, width), &partial));
     float *sums[3] = {b->dweight.data, b->dbias.data, b->dr_sums.data};
-    int64_t wanted = tensor_empty(b->dr_sums) ? 2 : 3;
     PRIMITIVE (ctx, "gradients") {
 #pragma omp parallel num_threads(cpu_threads(ctx))
         {
@@ -121,11 +169,15 @@ static Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
                 float *own = float_row(partial, 3 * t);
                 memset(own, 0, 3 * (size_t)width * sizeof *own);
                 for (int64_t i = t * rows / threads; i < (t + 1) * rows / threads; i++)
-                    backward_row(b, i, own, own + width, own + 2 * width);
+                    if (rms)
+                        rms_backward_row(b, i, own, own + 2 * width);
+                    else
+                        backward_row(b, i, own, own + width, own + 2 * width);
                 drop_rows(b, t * rows / threads, (t + 1) * rows / threads);
             }
-            for (int64_t s = 0; s < wanted; s++) {
+            for (int64_t s = 0; s < 3; s++) {
                 float *sum = sums[s];
+                if (!sum) continue; // for all threads alike
 #pragma omp for simd schedule(static)
                 for (int64_t c = 0; c < width; c++)
                     for (int64_t t = 0; t < threads; t++) sum[c] += float_row(partial, 3 * t + s)[c];

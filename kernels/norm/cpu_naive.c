@@ -2,7 +2,29 @@
 #include "kernels/norm/norm.h"
 #include "kernels/real.h"
 
+#include <string.h>
 #include <tgmath.h>
+
+/* The rows of a view, heads being rows of their own, one behind the other: t itself, or where its rows lie
+ * apart a tensor to gather them in. */
+static Status take_rows(Ctx *ctx, const char *name, Tensor t, int64_t width, Tensor *dense) {
+    Shape shape = shape2(tensor_count(t) / width, width);
+    if (!tensor_dense(t)) return take(ctx, ARENA_SCRATCH, name, t.dtype, shape, dense);
+    *dense = tensor_reshape(t, shape);
+    return OK;
+}
+
+static void gather(Tensor view, real *dense) {
+    int64_t width = tensor_width(view);
+    for (int64_t i = 0; i < tensor_rows(view); i++)
+        memcpy(dense + i * width, (const real *)view.data + i * view.stride, (size_t)width * sizeof(real));
+}
+
+static void scatter(const real *dense, Tensor view) {
+    int64_t width = tensor_width(view);
+    for (int64_t i = 0; i < tensor_rows(view); i++)
+        memcpy((real *)view.data + i * view.stride, dense + i * width, (size_t)width * sizeof(real));
+}
 
 static void residual_add(const real *x, const real *skip, int64_t count, real *r) {
     for (int64_t i = 0; i < count; i++) r[i] = x[i] + skip[i];
@@ -27,10 +49,24 @@ static void row_rstd(const real *r, const real *mean, real eps, int64_t rows, in
     }
 }
 
+/* 1 / sqrt(mean(r^2) + eps) */
+static void row_root(const real *r, real eps, int64_t rows, int64_t width, real *rstd) {
+    for (int64_t i = 0; i < rows; i++) {
+        real sum = 0;
+        for (int64_t c = 0; c < width; c++) sum += r[i * width + c] * r[i * width + c];
+        rstd[i] = 1 / sqrt(sum / (real)width + eps);
+    }
+}
+
 static void normalize(const real *r, const real *mean, const real *rstd, int64_t rows, int64_t width,
                       real *y) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++) y[i * width + c] = (r[i * width + c] - mean[i]) * rstd[i];
+}
+
+static void divide_by_root(const real *r, const real *rstd, int64_t rows, int64_t width, real *y) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = i * width; c < (i + 1) * width; c++) y[c] = r[c] * rstd[i];
 }
 
 static void scale_and_shift(const real *weight, const real *bias, int64_t rows, int64_t width, real *y) {
@@ -38,29 +74,50 @@ static void scale_and_shift(const real *weight, const real *bias, int64_t rows, 
         for (int64_t c = 0; c < width; c++) y[i * width + c] = y[i * width + c] * weight[c] + bias[c];
 }
 
-static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
-    const NormForward *n = contract;
-    int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
-    bool skip = !tensor_empty(n->skip);
-    Tensor r = skip ? n->r : n->x, added = n->skip;
-    if (dropout_on(&n->dropout)) {
-        TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", r.dtype, shape2(rows, width), &added));
-        PRIMITIVE (ctx, "dropout") SPEC(dropout_apply)(&n->dropout, n->skip.data, rows, width, added.data);
-    }
-    if (skip)
-        PRIMITIVE (ctx, "residual add") residual_add(n->x.data, added.data, rows * width, r.data);
-    PRIMITIVE (ctx, "mean") row_mean(r.data, rows, width, n->mean.data);
-    PRIMITIVE (ctx, "variance") row_rstd(r.data, n->mean.data, (real)n->eps, rows, width, n->rstd.data);
-    PRIMITIVE (ctx, "normalize") normalize(r.data, n->mean.data, n->rstd.data, rows, width, n->y.data);
-    PRIMITIVE (ctx, "scale and shift") scale_and_shift(n->weight.data, n->bias.data, rows, width, n->y.data);
-    return OK;
-}
-SLOT(NORM, FORWARD, CPU, NAIVE, REAL_DTYPE, norm_forward_cpu_naive);
-
 static void multiply_rows(const real *x, const real *weight, int64_t rows, int64_t width, real *y) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++) y[i * width + c] = x[i * width + c] * weight[c];
 }
+
+static void layer_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
+    int64_t rows = tensor_rows(r), width = tensor_width(r);
+    PRIMITIVE (ctx, "mean") row_mean(r.data, rows, width, n->mean.data);
+    PRIMITIVE (ctx, "variance") row_rstd(r.data, n->mean.data, (real)n->eps, rows, width, n->rstd.data);
+    PRIMITIVE (ctx, "normalize") normalize(r.data, n->mean.data, n->rstd.data, rows, width, y.data);
+    PRIMITIVE (ctx, "scale and shift") scale_and_shift(n->weight.data, n->bias.data, rows, width, y.data);
+}
+
+static void rms_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
+    int64_t rows = tensor_rows(r), width = tensor_width(r);
+    PRIMITIVE (ctx, "mean square") row_root(r.data, (real)n->eps, rows, width, n->rstd.data);
+    PRIMITIVE (ctx, "normalize") divide_by_root(r.data, n->rstd.data, rows, width, y.data);
+    PRIMITIVE (ctx, "scale") multiply_rows(y.data, n->weight.data, rows, width, y.data);
+}
+
+static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
+    const NormForward *n = contract;
+    int64_t width = tensor_width(n->weight), count = tensor_count(n->x);
+    bool skip = !tensor_empty(n->skip);
+    Tensor x, y, added = n->skip; // (rows, C)
+    TRY(take_rows(ctx, "norm.x", n->x, width, &x));
+    TRY(take_rows(ctx, "norm.y", n->y, width, &y));
+    if (!tensor_dense(n->x))
+        PRIMITIVE (ctx, "copy") gather(n->x, x.data);
+    if (dropout_on(&n->dropout)) {
+        TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", x.dtype, x.shape, &added));
+        PRIMITIVE (ctx, "dropout")
+            SPEC(dropout_apply)(&n->dropout, n->skip.data, tensor_rows(x), width, added.data);
+    }
+    if (skip) {
+        PRIMITIVE (ctx, "residual add") residual_add(x.data, added.data, count, n->r.data);
+        x = tensor_reshape(n->r, x.shape);
+    }
+    (n->kind == NORM_RMS ? rms_norm : layer_norm)(ctx, n, x, y);
+    if (!tensor_dense(n->y))
+        PRIMITIVE (ctx, "copy") scatter(y.data, n->y);
+    return OK;
+}
+SLOT(NORM, FORWARD, CPU, NAIVE, REAL_DTYPE, norm_forward_cpu_naive);
 
 static void multiply(const real *a, const real *b, int64_t count, real *y) {
     for (int64_t i = 0; i < count; i++) y[i] = a[i] * b[i];
@@ -71,14 +128,37 @@ static void add_columns(const real *x, int64_t rows, int64_t width, real *sum) {
         for (int64_t c = 0; c < width; c++) sum[c] += x[i * width + c];
 }
 
-/* dr = (or +=) rstd * (g - mean(g) - n * mean(g * n)) */
-static void input_gradient(const NormBackward *b, const real *n, const real *g, const real *g_mean,
-                           const real *gn_mean, real *dr) {
-    const real *rstd = b->forward->rstd.data;
-    int64_t rows = tensor_rows(b->dr), width = tensor_width(b->dr);
+/* The backward pass as rows: views are gathered, and dr scattered again. */
+typedef struct {
+    Tensor r, dy, dr;       // (rows, C)
+    Tensor n, g, product;   // (rows, C)
+    Tensor g_mean, gn_mean; // (rows); g_mean of LAYER only
+} Rows;
+
+static Status take_backward(Ctx *ctx, const NormBackward *b, Rows *s) {
+    const NormForward *f = b->forward;
+    int64_t width = tensor_width(f->weight);
+    TRY(take_rows(ctx, "norm.r", tensor_empty(f->skip) ? f->x : f->r, width, &s->r));
+    TRY(take_rows(ctx, "norm.dy", b->dy, width, &s->dy));
+    TRY(take_rows(ctx, "norm.dr", b->dr, width, &s->dr));
+    Dtype dtype = s->r.dtype;
+    TRY(take(ctx, ARENA_SCRATCH, "norm.normalized", dtype, s->r.shape, &s->n));
+    TRY(take(ctx, ARENA_SCRATCH, "norm.g", dtype, s->r.shape, &s->g));
+    TRY(take(ctx, ARENA_SCRATCH, "norm.product", dtype, s->r.shape, &s->product));
+    TRY(take(ctx, ARENA_SCRATCH, "norm.gn_mean", dtype, shape1(tensor_rows(s->r)), &s->gn_mean));
+    if (f->kind == NORM_RMS) return OK;
+    return take(ctx, ARENA_SCRATCH, "norm.g_mean", dtype, shape1(tensor_rows(s->r)), &s->g_mean);
+}
+
+/* dr = (or +=) rstd * (g - mean(g) - n * mean(g * n)); RMS without mean(g) */
+static void input_gradient(const NormBackward *b, const Rows *s) {
+    const real *rstd = b->forward->rstd.data, *n = s->n.data, *g = s->g.data;
+    const real *g_mean = tensor_empty(s->g_mean) ? NULL : s->g_mean.data, *gn_mean = s->gn_mean.data;
+    real *dr = s->dr.data;
+    int64_t rows = tensor_rows(s->r), width = tensor_width(s->r);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = i * width; c < (i + 1) * width; c++) {
-            real gradient = rstd[i] * (g[c] - g_mean[i] - n[c] * gn_mean[i]);
+            real gradient = rstd[i] * (g[c] - (g_mean ? g_mean[i] : 0) - n[c] * gn_mean[i]);
             dr[c] = b->accumulate ? dr[c] + gradient : gradient;
         }
 }
@@ -86,27 +166,36 @@ static void input_gradient(const NormBackward *b, const real *n, const real *g, 
 static Status norm_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const NormBackward *b = contract;
     const NormForward *f = b->forward;
-    int64_t rows = tensor_rows(f->x), width = tensor_width(f->x), count = rows * width;
-    Tensor r = tensor_empty(f->skip) ? f->x : f->r;
-    Tensor n, g, product;   // (rows, C)
-    Tensor g_mean, gn_mean; // (rows)
-    TRY(take(ctx, ARENA_SCRATCH, "norm.normalized", r.dtype, shape2(rows, width), &n));
-    TRY(take(ctx, ARENA_SCRATCH, "norm.g", r.dtype, shape2(rows, width), &g));
-    TRY(take(ctx, ARENA_SCRATCH, "norm.product", r.dtype, shape2(rows, width), &product));
-    TRY(take(ctx, ARENA_SCRATCH, "norm.g_mean", r.dtype, shape1(rows), &g_mean));
-    TRY(take(ctx, ARENA_SCRATCH, "norm.gn_mean", r.dtype, shape1(rows), &gn_mean));
-    PRIMITIVE (ctx, "normalize") normalize(r.data, f->mean.data, f->rstd.data, rows, width, n.data);
-    PRIMITIVE (ctx, "multiply") multiply(b->dy.data, n.data, count, product.data);
-    PRIMITIVE (ctx, "weight gradient") add_columns(product.data, rows, width, b->dweight.data);
-    PRIMITIVE (ctx, "bias gradient") add_columns(b->dy.data, rows, width, b->dbias.data);
-    PRIMITIVE (ctx, "scale") multiply_rows(b->dy.data, f->weight.data, rows, width, g.data);
-    PRIMITIVE (ctx, "mean") row_mean(g.data, rows, width, g_mean.data);
-    PRIMITIVE (ctx, "multiply") multiply(g.data, n.data, count, product.data);
-    PRIMITIVE (ctx, "mean") row_mean(product.data, rows, width, gn_mean.data);
+    const int64_t count = tensor_count(f->x), width = tensor_width(f->weight), rows = count / width;
+    const bool layer = f->kind == NORM_LAYER;
+    Rows s = {0};
+    TRY(take_backward(ctx, b, &s));
+    if (!tensor_dense(f->x))
+        PRIMITIVE (ctx, "copy") gather(f->x, s.r.data);
+    if (!tensor_dense(b->dy))
+        PRIMITIVE (ctx, "copy") gather(b->dy, s.dy.data);
+    if (!tensor_dense(b->dr) && b->accumulate)
+        PRIMITIVE (ctx, "copy") gather(b->dr, s.dr.data);
+    PRIMITIVE (ctx, "normalize") {
+        if (layer)
+            normalize(s.r.data, f->mean.data, f->rstd.data, rows, width, s.n.data);
+        else
+            divide_by_root(s.r.data, f->rstd.data, rows, width, s.n.data);
+    }
+    PRIMITIVE (ctx, "multiply") multiply(s.dy.data, s.n.data, count, s.product.data);
+    PRIMITIVE (ctx, "weight gradient") add_columns(s.product.data, rows, width, b->dweight.data);
+    if (layer)
+        PRIMITIVE (ctx, "bias gradient") add_columns(s.dy.data, rows, width, b->dbias.data);
+    PRIMITIVE (ctx, "scale") multiply_rows(s.dy.data, f->weight.data, rows, width, s.g.data);
+    if (layer)
+        PRIMITIVE (ctx, "mean") row_mean(s.g.data, rows, width, s.g_mean.data);
+    PRIMITIVE (ctx, "multiply") multiply(s.g.data, s.n.data, count, s.product.data);
+    PRIMITIVE (ctx, "mean") row_mean(s.product.data, rows, width, s.gn_mean.data);
     if (!tensor_empty(b->dr_sums))
-        PRIMITIVE (ctx, "column sums") add_columns(b->dr.data, rows, width, b->dr_sums.data);
-    PRIMITIVE (ctx, "input gradient")
-        input_gradient(b, n.data, g.data, g_mean.data, gn_mean.data, b->dr.data);
+        PRIMITIVE (ctx, "column sums") add_columns(s.dr.data, rows, width, b->dr_sums.data);
+    PRIMITIVE (ctx, "input gradient") input_gradient(b, &s);
+    if (!tensor_dense(b->dr))
+        PRIMITIVE (ctx, "copy") scatter(s.dr.data, b->dr);
     if (dropout_on(&f->dropout))
         PRIMITIVE (ctx, "dropout gradient")
             SPEC(dropout_apply)(&f->dropout, b->dr.data, rows, width, b->dskip.data);

@@ -8,14 +8,19 @@
 
 /* A row is read once and kept in registers, in 16-byte packs, by as many warps as give each thread one pack
  * (up to four where it is long). Rows that are longer still, or not whole packs, take norm_rows_backward_any,
- * which reads a row twice. */
+ * which reads a row twice. Of rows that are heads, blockIdx.y is the head. */
 namespace {
 
 constexpr int MULTIPROCESSORS = 132; // fixed, so that the order of the sums over rows is fixed too
 constexpr int THREADS = 256;         // of a block: one row or several at once
 constexpr int ANY_RESIDENT = 4;      // blocks of a multiprocessor for rows of any length
 constexpr int MOST_PACKS = 4;        // of a row that a thread holds
-enum { DWEIGHT, DBIAS, DR, SUMS };   // what is summed over rows: d weight, d bias, dr as it comes in
+
+/* What is summed over rows: d weight, d bias (LAYER only), dr as it comes in. */
+template <NormKind KIND>
+struct Sums {
+    enum { DWEIGHT, DBIAS, DR = KIND == NORM_LAYER ? 2 : 1, COUNT };
+};
 
 /* Blocks of THREADS that a multiprocessor's registers shall hold. */
 constexpr int resident_blocks(int packs) {
@@ -28,34 +33,52 @@ struct BackwardRows {
     const float *mean, *rstd; // (rows)
     T *dr;                    // (rows, C)
     float *partials;          // (blocks, sums, C): the block's part of each sum
-    int sums;                 // SUMS, or without DR
+    int sums;                 // Sums::COUNT, or without DR
     int64_t rows;
+    int64_t dy_stride, r_stride, dr_stride; // RMS's: LAYER's rows lie one behind the other
     int columns;
     bool accumulate;
     T *dskip; // (rows, C) where something is dropped
     DropoutMask mask;
 };
 
+/* Where a row of a tensor begins. */
+template <NormKind KIND>
+__device__ __forceinline__ int64_t row_start(int64_t row, int columns, int64_t stride) {
+    return KIND == NORM_LAYER ? row * columns : row * stride + blockIdx.y * columns;
+}
+
+/* Where a row's statistics are. */
+template <NormKind KIND>
+__device__ __forceinline__ int64_t statistics_at(int64_t row) {
+    return KIND == NORM_LAYER ? row : row * gridDim.y + blockIdx.y;
+}
+
+/* The block's row of partials. */
+template <NormKind KIND>
+__device__ __forceinline__ int64_t block_index() {
+    return KIND == NORM_LAYER ? (int64_t)blockIdx.x : (int64_t)blockIdx.y * gridDim.x + blockIdx.x;
+}
+
 /* A thread's packs of a row of dy and r (and of dr, to add to). What lies beyond the row or beyond the
  * last row is zero, and adds nothing to any sum. */
-template <typename T, int PACKS>
+template <typename T, NormKind KIND, int PACKS>
 struct RowPacks {
     Words dy[PACKS], r[PACKS], before[PACKS];
     float mean, rstd;
 
     __device__ __forceinline__ void load(const BackwardRows<T> &b, int64_t row) {
         const bool there = row < b.rows;
-        mean = there ? b.mean[row] : 0.f;
-        rstd = there ? b.rstd[row] : 0.f;
+        mean = KIND == NORM_LAYER && there ? b.mean[row] : 0.f;
+        rstd = there ? b.rstd[statistics_at<KIND>(row)] : 0.f;
 #pragma unroll
         for (int i = 0; i < PACKS; i++) {
             const int c = (threadIdx.x + i * blockDim.x) * VECTOR<T>;
-            const int64_t at = row * b.columns + c;
             dy[i] = r[i] = before[i] = {};
             if (!there || c >= b.columns) continue;
-            dy[i] = load_words(b.dy + at);
-            r[i] = load_words(b.r + at);
-            if (b.accumulate) before[i] = load_words(b.dr + at);
+            dy[i] = load_words(b.dy + row_start<KIND>(row, b.columns, b.dy_stride) + c);
+            r[i] = load_words(b.r + row_start<KIND>(row, b.columns, b.r_stride) + c);
+            if (b.accumulate) before[i] = load_words(b.dr + row_start<KIND>(row, b.columns, b.dr_stride) + c);
         }
     }
 };
@@ -78,7 +101,7 @@ __device__ __forceinline__ float2 row_sums(float2 sums, int slot) {
 }
 
 /* The block's row of partials. Its groups add up in shared memory, one after another. */
-template <int PACKS, int WIDTH>
+template <int SUMS, int PACKS, int WIDTH>
 __device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH], int count, int columns,
                                                float *partials) {
     extern __shared__ __align__(16) float shared_sums[]; // (count, columns) where there are several groups
@@ -104,13 +127,15 @@ __device__ __forceinline__ void write_partials(float (&own)[SUMS][PACKS][WIDTH],
 /* A group of blockDim.x threads, whole warps, has a row, and the next one is on its way meanwhile; a block
  * has blockDim.y groups. Floor: read dy, r (and dr, to accumulate), write dr: 3 (4) * rows * C * sizeof(T)
  * bytes. */
-template <typename T, int PACKS, bool DROP>
+template <typename T, NormKind KIND, int PACKS, bool DROP>
 __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
     norm_rows_backward(const BackwardRows<T> b) {
+    typedef Sums<KIND> S;
+    constexpr bool LAYER = KIND == NORM_LAYER;
     constexpr int WIDTH = VECTOR<T>;
     const float per_column = 1.f / b.columns;
     const int64_t step = (int64_t)gridDim.x * blockDim.y;
-    float sums[SUMS][PACKS][WIDTH] = {};
+    float sums[S::COUNT][PACKS][WIDTH] = {};
     wait_for_previous();
     let_next_start();
     Words weights[PACKS] = {};
@@ -121,7 +146,7 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
     }
     int slot = 0;
     int64_t of_block = (int64_t)blockIdx.x * blockDim.y; // the block's first row
-    RowPacks<T, PACKS> here, next;
+    RowPacks<T, KIND, PACKS> here, next;
     here.load(b, of_block + threadIdx.y);
     for (; of_block < b.rows; of_block += step, here = next) {
         const int64_t row = of_block + threadIdx.y;
@@ -136,11 +161,11 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
             unpack<T>(here.r[i], r);
 #pragma unroll
             for (int e = 0; e < WIDTH; e++) {
-                const float normalized = (r[e] - here.mean) * here.rstd, g = d[e] * w[e];
-                of_row.x += g;
+                const float normalized = (LAYER ? r[e] - here.mean : r[e]) * here.rstd, g = d[e] * w[e];
+                if constexpr (LAYER) of_row.x += g;
                 of_row.y += g * normalized;
-                sums[DWEIGHT][i][e] += d[e] * normalized;
-                sums[DBIAS][i][e] += d[e];
+                sums[S::DWEIGHT][i][e] += d[e] * normalized;
+                if constexpr (LAYER) sums[S::DBIAS][i][e] += d[e];
             }
         }
         of_row = row_sums(of_row, slot);
@@ -160,12 +185,12 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
             unpack<T>(here.before[i], dr);
 #pragma unroll
             for (int e = 0; e < WIDTH; e++) {
-                const float normalized = (r[e] - here.mean) * here.rstd;
-                sums[DR][i][e] += dr[e];
-                dr[e] += here.rstd * (d[e] * w[e] - mean_g - normalized * mean_gn);
+                const float normalized = (LAYER ? r[e] - here.mean : r[e]) * here.rstd;
+                sums[S::DR][i][e] += dr[e];
+                dr[e] += here.rstd * (d[e] * w[e] - (LAYER ? mean_g : 0.f) - normalized * mean_gn);
             }
             const Words rounded = packed<T>(dr);
-            store_words(b.dr + row * b.columns + c, rounded);
+            store_words(b.dr + row_start<KIND>(row, b.columns, b.dr_stride) + c, rounded);
             if constexpr (DROP) {
                 unpack<T>(rounded, dr);
                 drop<WIDTH>(b.mask, (uint32_t)*b.mask.draw, row, c, dr);
@@ -173,34 +198,38 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
             }
         }
     }
-    write_partials<PACKS, WIDTH>(sums, b.sums, b.columns,
-                                 b.partials + (int64_t)blockIdx.x * b.sums * b.columns);
+    write_partials(sums, b.sums, b.columns, b.partials + block_index<KIND>() * b.sums * b.columns);
 }
 
 /* The same for any number of columns. A thread keeps to its columns, so it may use its part of the block's
  * row of partials as accumulators. */
-template <typename T>
+template <typename T, NormKind KIND>
 __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_backward_any(const BackwardRows<T> b) {
-    float *dweight = b.partials + (int64_t)blockIdx.x * b.sums * b.columns, *dbias = dweight + b.columns;
-    float *dr_sums = b.sums == SUMS ? dbias + b.columns : nullptr;
+    typedef Sums<KIND> S;
+    constexpr bool LAYER = KIND == NORM_LAYER;
+    float *partials = b.partials + block_index<KIND>() * b.sums * b.columns;
+    float *dweight = partials + S::DWEIGHT * b.columns, *dbias = partials + S::DBIAS * b.columns;
+    float *dr_sums = b.sums == S::COUNT ? partials + S::DR * b.columns : nullptr;
     wait_for_previous();
     let_next_start();
     for (int c = threadIdx.x; c < b.columns; c += BLOCK_THREADS) {
-        dweight[c] = dbias[c] = 0.f;
+        dweight[c] = 0.f;
+        if (LAYER) dbias[c] = 0.f;
         if (dr_sums) dr_sums[c] = 0.f;
     }
     int slot = 0;
     for (int64_t n = blockIdx.x; n < b.rows; n += gridDim.x, slot ^= 1) {
-        const T *dy = b.dy + n * b.columns, *r = b.r + n * b.columns;
-        T *dr = b.dr + n * b.columns;
-        const float mean = b.mean[n], rstd = b.rstd[n];
+        const T *dy = b.dy + row_start<KIND>(n, b.columns, b.dy_stride);
+        const T *r = b.r + row_start<KIND>(n, b.columns, b.r_stride);
+        T *dr = b.dr + row_start<KIND>(n, b.columns, b.dr_stride);
+        const float mean = LAYER ? b.mean[n] : 0.f, rstd = b.rstd[statistics_at<KIND>(n)];
         float sum_g = 0.f, sum_gn = 0.f;
         for (int c = threadIdx.x; c < b.columns; c += BLOCK_THREADS) {
             const float d = to_float(dy[c]), normalized = (to_float(r[c]) - mean) * rstd;
-            sum_g += d * to_float(b.weight[c]);
+            if (LAYER) sum_g += d * to_float(b.weight[c]);
             sum_gn += d * to_float(b.weight[c]) * normalized;
             dweight[c] += d * normalized;
-            dbias[c] += d;
+            if (LAYER) dbias[c] += d;
         }
         const float2 sums = group_sum<false>(sum_g, sum_gn, slot);
         for (int c = threadIdx.x; c < b.columns; c += BLOCK_THREADS) {
@@ -227,26 +256,26 @@ struct BackwardPlan {
 };
 
 /* A group's threads hold a row; a block has as many groups as fit. */
-template <typename T, int PACKS>
+template <typename T, NormKind KIND, int PACKS>
 BackwardPlan<T> backward_plan_of(int64_t row_packs, bool drop) {
     const int lanes = (int)divide_up(row_packs, PACKS * WARP) * WARP, groups = THREADS / lanes;
     const int resident = resident_blocks(PACKS) * THREADS / (lanes * groups);
-    return {drop ? norm_rows_backward<T, PACKS, true> : norm_rows_backward<T, PACKS, false>,
+    return {drop ? norm_rows_backward<T, KIND, PACKS, true> : norm_rows_backward<T, KIND, PACKS, false>,
             dim3(lanes, groups), groups, MULTIPROCESSORS * resident};
 }
 
-template <typename T>
+template <typename T, NormKind KIND>
 BackwardPlan<T> backward_plan(int64_t row_packs, bool drop) {
-    if (row_packs <= 1 * THREADS) return backward_plan_of<T, 1>(row_packs, drop);
-    if (row_packs <= 2 * THREADS) return backward_plan_of<T, 2>(row_packs, drop);
-    return backward_plan_of<T, MOST_PACKS>(row_packs, drop);
+    if (row_packs <= 1 * THREADS) return backward_plan_of<T, KIND, 1>(row_packs, drop);
+    if (row_packs <= 2 * THREADS) return backward_plan_of<T, KIND, 2>(row_packs, drop);
+    return backward_plan_of<T, KIND, MOST_PACKS>(row_packs, drop);
 }
 
-template <typename T>
+template <typename T, NormKind KIND>
 Status backward(Ctx *ctx, const NormBackward *n) {
     const NormForward *f = n->forward;
     const Tensor r = tensor_empty(f->skip) ? f->x : f->r;
-    const int64_t rows = tensor_rows(r), columns = tensor_width(r);
+    const int64_t rows = tensor_rows(r), columns = tensor_width(f->weight), heads = norm_heads(f);
     BackwardRows<T> b = {data_of<T>(n->dy),
                          data_of<T>(r),
                          data_of<T>(f->weight),
@@ -254,31 +283,38 @@ Status backward(Ctx *ctx, const NormBackward *n) {
                          data_of<float>(f->rstd),
                          data_of<T>(n->dr),
                          nullptr,
-                         tensor_empty(n->dr_sums) ? DR : SUMS,
+                         tensor_empty(n->dr_sums) ? Sums<KIND>::DR : Sums<KIND>::COUNT,
                          rows,
+                         n->dy.stride,
+                         r.stride,
+                         n->dr.stride,
                          (int)columns,
                          n->accumulate,
                          data_of<T>(n->dskip),
                          dropout_mask(f->dropout)};
-    BackwardPlan<T> plan = {norm_rows_backward_any<T>, dim3(BLOCK_THREADS), 1,
+    BackwardPlan<T> plan = {norm_rows_backward_any<T, KIND>, dim3(BLOCK_THREADS), 1,
                             MULTIPROCESSORS * ANY_RESIDENT};
     const int64_t packs = columns / VECTOR<T>;
     if (packs <= MOST_PACKS * THREADS &&
-        walks_in_packs(VECTOR<T>, {columns}, {b.dy, b.r, b.weight, b.dr, b.dskip}))
-        plan = backward_plan<T>(packs, b.mask.on());
-    const int64_t tiles = divide_up(rows, plan.rows), blocks = tiles < plan.most ? tiles : plan.most;
+        walks_in_packs(VECTOR<T>, {columns, b.dy_stride, b.r_stride, b.dr_stride},
+                       {b.dy, b.r, b.weight, b.dr, b.dskip}))
+        plan = backward_plan<T, KIND>(packs, b.mask.on());
+    const int64_t tiles = divide_up(rows, plan.rows), most = divide_up(plan.most, heads);
+    const int64_t blocks = tiles < most ? tiles : most; // for each head
     const size_t shared = plan.threads.y > 1 ? (size_t)(columns * b.sums) * sizeof(float) : 0;
 
     Tensor partials;
-    TRY(take(ctx, ARENA_SCRATCH, "norm.partials", F32, shape3(blocks, b.sums, columns), &partials));
+    TRY(take(ctx, ARENA_SCRATCH, "norm.partials", F32, shape3(blocks * heads, b.sums, columns), &partials));
     b.partials = data_of<float>(partials);
     PRIMITIVE (ctx, "norm gradient") {
-        TRY(LAUNCH_EARLY(ctx, plan.kernel, (unsigned)blocks, plan.threads, shared, b));
+        TRY(LAUNCH_EARLY(ctx, plan.kernel, dim3((unsigned)blocks, (unsigned)heads), plan.threads, shared, b));
     }
+    float *const dr_sums = data_of<float>(n->dr_sums);
+    const SumTargets targets =
+        KIND == NORM_LAYER ? SumTargets{{data_of<float>(n->dweight), data_of<float>(n->dbias), dr_sums}}
+                           : SumTargets{{data_of<float>(n->dweight), dr_sums}};
     PRIMITIVE (ctx, "column sums") {
-        TRY(partials_add(
-            ctx, b.partials, blocks, columns,
-            {{data_of<float>(n->dweight), data_of<float>(n->dbias), data_of<float>(n->dr_sums)}}));
+        TRY(partials_add(ctx, b.partials, blocks * heads, columns, targets));
     }
     return OK;
 }
@@ -287,7 +323,8 @@ Status backward(Ctx *ctx, const NormBackward *n) {
 
 template <class T>
 static Status norm_backward_cuda_fused(Ctx *ctx, const void *contract) {
-    return backward<T>(ctx, (const NormBackward *)contract);
+    const NormBackward *n = (const NormBackward *)contract;
+    return n->forward->kind == NORM_RMS ? backward<T, NORM_RMS>(ctx, n) : backward<T, NORM_LAYER>(ctx, n);
 }
 SLOT(NORM, BACKWARD, CUDA, FUSED, F32, norm_backward_cuda_fused<float>);
 SLOT(NORM, BACKWARD, CUDA, FUSED, BF16, norm_backward_cuda_fused<bf16>);

@@ -6,6 +6,50 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/dropout/cuda_mask.cuh"
 
+/* Rows of a view to rows of another. */
+template <class T, int N>
+static __global__ void copy_rows(const T *from, int64_t from_stride, int64_t count, int64_t width, T *to,
+                                 int64_t to_stride) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width, column = i - row * width;
+        store_pack(to + row * to_stride + column, load_pack<N>(from + row * from_stride + column));
+    }
+}
+
+/* The rows of a view, heads being rows of their own, one behind the other: t itself, or where its rows lie
+ * apart a tensor to gather them in. */
+static Status take_rows(Ctx *ctx, const char *name, Tensor t, int64_t width, Tensor *dense) {
+    Shape shape = shape2(tensor_count(t) / width, width);
+    if (!tensor_dense(t)) return take(ctx, ARENA_SCRATCH, name, t.dtype, shape, dense);
+    *dense = tensor_reshape(t, shape);
+    return OK;
+}
+
+template <class T>
+static Status copy(Ctx *ctx, Tensor from, int64_t from_stride, Tensor to, int64_t to_stride, int64_t width) {
+    int64_t count = tensor_count(from);
+    bool packed = walks_in_packs(VECTOR<T>, {width, from_stride, to_stride}, {from.data, to.data});
+    return LAUNCH_ELEMENTS(ctx, copy_rows, T, packed, count, data_of<T>(from), from_stride, count, width,
+                           data_of<T>(to), to_stride);
+}
+
+/* Fills what take_rows has taken for a view, and the way back; nothing where the rows are those of the view.
+ * */
+template <class T>
+static Status gather(Ctx *ctx, Tensor view, Tensor dense) {
+    if (tensor_dense(view)) return OK;
+    PRIMITIVE (ctx, "copy")
+        TRY(copy<T>(ctx, view, view.stride, dense, tensor_width(view), tensor_width(view)));
+    return OK;
+}
+template <class T>
+static Status scatter(Ctx *ctx, Tensor dense, Tensor view) {
+    if (tensor_dense(view)) return OK;
+    PRIMITIVE (ctx, "copy")
+        TRY(copy<T>(ctx, dense, tensor_width(view), view, view.stride, tensor_width(view)));
+    return OK;
+}
+
 /* One warp for each row. */
 template <class T, int N>
 static __global__ void row_mean(const T *x, int64_t rows, int64_t width, float *mean) {
@@ -39,6 +83,47 @@ static __global__ void row_rstd(const T *r, const float *mean, int64_t rows, int
     }
 }
 
+/* rstd = 1 / sqrt(mean(r^2) + eps). One warp for each row. */
+template <class T, int N>
+static __global__ void row_root(const T *r, int64_t rows, int64_t width, float eps, float *rstd) {
+    for (int64_t row = thread_index() / 32; row < rows; row += thread_count() / 32) {
+        float sum = 0.0f;
+        for (int64_t c = threadIdx.x % 32 * N; c < width; c += 32 * N) {
+            float value[N];
+            load_floats(r + row * width + c, value);
+#pragma unroll
+            for (int e = 0; e < N; e++) sum += value[e] * value[e];
+        }
+        sum = warp_sum(sum);
+        if (threadIdx.x % 32 == 0) rstd[row] = 1.0f / sqrtf(sum / (float)width + eps);
+    }
+}
+
+/* n = r * rstd */
+template <class T, int N>
+static __global__ void divide_by_root(const T *r, const float *rstd, int64_t count, int64_t width, float *n) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float value[N], factor = rstd[i / width]; // a pack does not cross rows
+        load_floats(r + i, value);
+#pragma unroll
+        for (int e = 0; e < N; e++) value[e] *= factor;
+        store_floats(n + i, value);
+    }
+}
+
+/* y = n * weight */
+template <class T, int N>
+static __global__ void scale(const float *n, const T *weight, int64_t count, int64_t width, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float value[N], w[N];
+        load_floats(n + i, value);
+        load_floats(weight + i % width, w);
+#pragma unroll
+        for (int e = 0; e < N; e++) value[e] *= w[e];
+        store_floats(y + i, value);
+    }
+}
+
 /* n = (r - mean) * rstd */
 template <class T, int N>
 static __global__ void normalize(const T *r, const float *mean, const float *rstd, int64_t count,
@@ -68,35 +153,70 @@ static __global__ void scale_and_shift(const float *n, const T *weight, const T 
     }
 }
 
+/* r (rows, C) to n, normalized by the statistics. */
 template <class T>
-static Status forward(Ctx *ctx, const NormForward *f) {
-    int64_t rows = tensor_rows(f->x), width = tensor_width(f->x), count = rows * width;
-    bool skip = !tensor_empty(f->skip);
-    Tensor r = skip ? f->r : f->x, added = f->skip, n; // (rows, C)
-    if (dropout_on(&f->dropout))
-        TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", r.dtype, shape2(rows, width), &added));
-    TRY(take(ctx, ARENA_SCRATCH, "norm.normalized", F32, shape2(rows, width), &n));
-    bool packed = walks_in_packs(VECTOR<T>, {width},
-                                 {f->x.data, f->skip.data, r.data, f->weight.data, f->bias.data, f->y.data});
-    const float *mean = data_of<float>(f->mean), *rstd = data_of<float>(f->rstd);
-    if (dropout_on(&f->dropout))
-        PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, f->dropout, f->skip, added));
-    if (skip)
-        PRIMITIVE (ctx, "residual add")
-            TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(f->x), data_of<T>(added),
-                                count, data_of<T>(r)));
+static Status normalize_rows(Ctx *ctx, const NormForward *f, Tensor r, Tensor n) {
+    int64_t width = tensor_width(r), count = tensor_count(r);
+    bool packed = walks_in_packs(VECTOR<T>, {width}, {r.data});
+    const float *rstd = data_of<float>(f->rstd);
+    if (f->kind == NORM_RMS)
+        return LAUNCH_ELEMENTS(ctx, divide_by_root, T, packed, count, data_of<T>(r), rstd, count, width,
+                               data_of<float>(n));
+    return LAUNCH_ELEMENTS(ctx, normalize, T, packed, count, data_of<T>(r), data_of<float>(f->mean), rstd,
+                           count, width, data_of<float>(n));
+}
+
+/* y of r, both (rows, C); n is scratch of that shape. */
+template <class T>
+static Status layer_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Tensor y) {
+    int64_t rows = tensor_rows(r), width = tensor_width(r), count = tensor_count(r);
+    bool packed = walks_in_packs(VECTOR<T>, {width}, {r.data, f->weight.data, f->bias.data, y.data});
     PRIMITIVE (ctx, "mean")
         TRY(LAUNCH_ROWS(ctx, row_mean, T, packed, rows, data_of<T>(r), rows, width, data_of<float>(f->mean)));
     PRIMITIVE (ctx, "variance")
-        TRY(LAUNCH_ROWS(ctx, row_rstd, T, packed, rows, data_of<T>(r), mean, rows, width, f->eps,
-                        data_of<float>(f->rstd)));
-    PRIMITIVE (ctx, "normalize")
-        TRY(LAUNCH_ELEMENTS(ctx, normalize, T, packed, count, data_of<T>(r), mean, rstd, count, width,
-                            data_of<float>(n)));
+        TRY(LAUNCH_ROWS(ctx, row_rstd, T, packed, rows, data_of<T>(r), data_of<float>(f->mean), rows, width,
+                        f->eps, data_of<float>(f->rstd)));
+    PRIMITIVE (ctx, "normalize") TRY(normalize_rows<T>(ctx, f, r, n));
     PRIMITIVE (ctx, "scale and shift")
         TRY(LAUNCH_ELEMENTS(ctx, scale_and_shift, T, packed, count, data_of<float>(n), data_of<T>(f->weight),
-                            data_of<T>(f->bias), count, width, data_of<T>(f->y)));
+                            data_of<T>(f->bias), count, width, data_of<T>(y)));
     return OK;
+}
+
+template <class T>
+static Status rms_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Tensor y) {
+    int64_t rows = tensor_rows(r), width = tensor_width(r), count = tensor_count(r);
+    bool packed = walks_in_packs(VECTOR<T>, {width}, {r.data, f->weight.data, y.data});
+    PRIMITIVE (ctx, "mean square")
+        TRY(LAUNCH_ROWS(ctx, row_root, T, packed, rows, data_of<T>(r), rows, width, f->eps,
+                        data_of<float>(f->rstd)));
+    PRIMITIVE (ctx, "normalize") TRY(normalize_rows<T>(ctx, f, r, n));
+    PRIMITIVE (ctx, "scale")
+        TRY(LAUNCH_ELEMENTS(ctx, scale, T, packed, count, data_of<float>(n), data_of<T>(f->weight), count,
+                            width, data_of<T>(y)));
+    return OK;
+}
+
+template <class T>
+static Status forward(Ctx *ctx, const NormForward *f) {
+    int64_t width = tensor_width(f->weight), count = tensor_count(f->x);
+    Tensor x, y, n, added = f->skip; // (rows, C)
+    TRY(take_rows(ctx, "norm.x", f->x, width, &x));
+    TRY(take_rows(ctx, "norm.y", f->y, width, &y));
+    if (dropout_on(&f->dropout)) TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", x.dtype, x.shape, &added));
+    TRY(take(ctx, ARENA_SCRATCH, "norm.normalized", F32, x.shape, &n));
+    TRY(gather<T>(ctx, f->x, x));
+    if (dropout_on(&f->dropout))
+        PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, f->dropout, f->skip, added));
+    if (!tensor_empty(f->skip)) {
+        bool packed = walks_in_packs(VECTOR<T>, {count}, {x.data, added.data, f->r.data});
+        PRIMITIVE (ctx, "residual add")
+            TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(x), data_of<T>(added), count,
+                                data_of<T>(f->r)));
+        x = tensor_reshape(f->r, x.shape);
+    }
+    TRY(f->kind == NORM_RMS ? rms_norm<T>(ctx, f, x, n, y) : layer_norm<T>(ctx, f, x, n, y));
+    return scatter<T>(ctx, y, f->y);
 }
 
 template <class T>
@@ -133,7 +253,7 @@ static __global__ void multiply_rows(const T *dy, const T *weight, int64_t count
     }
 }
 
-struct Statistics { // (rows) each
+struct Statistics { // (rows) each; g_mean: NULL for RMS
     const float *rstd, *g_mean, *gn_mean;
 };
 
@@ -143,7 +263,7 @@ static __global__ void input_gradient(const float *n, const float *g, Statistics
                                       int64_t width, bool accumulate, T *dr) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
         int64_t row = i / width;
-        float rstd = s.rstd[row], g_mean = s.g_mean[row], gn_mean = s.gn_mean[row];
+        float rstd = s.rstd[row], g_mean = s.g_mean ? s.g_mean[row] : 0.0f, gn_mean = s.gn_mean[row];
         float normalized[N], gradient[N], before[N] = {};
         load_floats(n + i, normalized);
         load_floats(g + i, gradient);
@@ -156,62 +276,70 @@ static __global__ void input_gradient(const float *n, const float *g, Statistics
     }
 }
 
-struct Scratch {
+/* The backward pass as rows: views are gathered, and dr scattered again. */
+struct Rows {
+    Tensor r, dy, dr;       // (rows, C)
     Tensor n, g, product;   // (rows, C) fp32
-    Tensor g_mean, gn_mean; // (rows) fp32
+    Tensor g_mean, gn_mean; // (rows) fp32; g_mean: of LAYER only
     Tensor partials;
 };
 
-static Status take_scratch(Ctx *ctx, int64_t rows, int64_t width, Scratch *s) {
+static Status take_backward(Ctx *ctx, const NormBackward *b, Rows *s) {
+    const NormForward *f = b->forward;
+    int64_t width = tensor_width(f->weight), rows = tensor_count(f->x) / width;
+    TRY(take_rows(ctx, "norm.r", tensor_empty(f->skip) ? f->x : f->r, width, &s->r));
+    TRY(take_rows(ctx, "norm.dy", b->dy, width, &s->dy));
+    TRY(take_rows(ctx, "norm.dr", b->dr, width, &s->dr));
     TRY(take(ctx, ARENA_SCRATCH, "norm.normalized", F32, shape2(rows, width), &s->n));
     TRY(take(ctx, ARENA_SCRATCH, "norm.g", F32, shape2(rows, width), &s->g));
     TRY(take(ctx, ARENA_SCRATCH, "norm.product", F32, shape2(rows, width), &s->product));
-    TRY(take(ctx, ARENA_SCRATCH, "norm.g_mean", F32, shape1(rows), &s->g_mean));
+    if (f->kind == NORM_LAYER) TRY(take(ctx, ARENA_SCRATCH, "norm.g_mean", F32, shape1(rows), &s->g_mean));
     TRY(take(ctx, ARENA_SCRATCH, "norm.gn_mean", F32, shape1(rows), &s->gn_mean));
     return columns_take(ctx, s->product, &s->partials);
 }
 
 /* dweight += sum of dy * n;   dbias += sum of dy;   dr_sums += sum of dr, which has yet to be added to */
 template <class T>
-static Status parameter_gradients(Ctx *ctx, const NormBackward *b, bool packed, const Scratch *s) {
-    const NormForward *f = b->forward;
-    int64_t width = tensor_width(f->x), count = tensor_count(f->x);
-    const Tensor r = tensor_empty(f->skip) ? f->x : f->r;
-    PRIMITIVE (ctx, "normalize")
-        TRY(LAUNCH_ELEMENTS(ctx, normalize, T, packed, count, data_of<T>(r), data_of<float>(f->mean),
-                            data_of<float>(f->rstd), count, width, data_of<float>(s->n)));
+static Status parameter_gradients(Ctx *ctx, const NormBackward *b, bool packed, const Rows *s) {
+    int64_t count = tensor_count(s->r);
+    PRIMITIVE (ctx, "normalize") TRY(normalize_rows<T>(ctx, b->forward, s->r, s->n));
     PRIMITIVE (ctx, "multiply")
-        TRY(LAUNCH_ELEMENTS(ctx, multiply, T, packed, count, data_of<T>(b->dy), data_of<float>(s->n), count,
+        TRY(LAUNCH_ELEMENTS(ctx, multiply, T, packed, count, data_of<T>(s->dy), data_of<float>(s->n), count,
                             data_of<float>(s->product)));
     PRIMITIVE (ctx, "weight gradient") TRY(columns_add(ctx, s->product, s->partials, b->dweight));
-    PRIMITIVE (ctx, "bias gradient") TRY(columns_add(ctx, b->dy, s->partials, b->dbias));
+    if (!tensor_empty(b->dbias))
+        PRIMITIVE (ctx, "bias gradient") TRY(columns_add(ctx, s->dy, s->partials, b->dbias));
     if (!tensor_empty(b->dr_sums))
-        PRIMITIVE (ctx, "column sums") TRY(columns_add(ctx, b->dr, s->partials, b->dr_sums));
+        PRIMITIVE (ctx, "column sums") TRY(columns_add(ctx, s->dr, s->partials, b->dr_sums));
     return OK;
 }
 
 template <class T>
 static Status backward(Ctx *ctx, const NormBackward *b) {
     const NormForward *f = b->forward;
-    int64_t rows = tensor_rows(f->x), width = tensor_width(f->x), count = rows * width;
-    const Tensor r = tensor_empty(f->skip) ? f->x : f->r;
-    bool packed = walks_in_packs(VECTOR<T>, {width}, {r.data, b->dy.data, b->dr.data, f->weight.data});
-    Scratch s;
-    TRY(take_scratch(ctx, rows, width, &s));
+    Rows s = {};
+    TRY(take_backward(ctx, b, &s));
+    TRY(gather<T>(ctx, f->x, s.r));
+    TRY(gather<T>(ctx, b->dy, s.dy));
+    if (b->accumulate) TRY(gather<T>(ctx, b->dr, s.dr));
+    int64_t rows = tensor_rows(s.r), width = tensor_width(s.r), count = tensor_count(s.r);
+    bool packed = walks_in_packs(VECTOR<T>, {width}, {s.r.data, s.dy.data, s.dr.data, f->weight.data});
     float *n = data_of<float>(s.n), *g = data_of<float>(s.g), *product = data_of<float>(s.product);
     float *g_mean = data_of<float>(s.g_mean), *gn_mean = data_of<float>(s.gn_mean);
     TRY(parameter_gradients<T>(ctx, b, packed, &s));
     PRIMITIVE (ctx, "scale")
-        TRY(LAUNCH_ELEMENTS(ctx, multiply_rows, T, packed, count, data_of<T>(b->dy), data_of<T>(f->weight),
+        TRY(LAUNCH_ELEMENTS(ctx, multiply_rows, T, packed, count, data_of<T>(s.dy), data_of<T>(f->weight),
                             count, width, g));
     bool wide = width % VECTOR<float> == 0;
-    PRIMITIVE (ctx, "mean") TRY(LAUNCH_ROWS(ctx, row_mean, float, wide, rows, g, rows, width, g_mean));
+    if (g_mean)
+        PRIMITIVE (ctx, "mean") TRY(LAUNCH_ROWS(ctx, row_mean, float, wide, rows, g, rows, width, g_mean));
     PRIMITIVE (ctx, "multiply") TRY(LAUNCH_ELEMENTS(ctx, multiply, float, wide, count, g, n, count, product));
     PRIMITIVE (ctx, "mean") TRY(LAUNCH_ROWS(ctx, row_mean, float, wide, rows, product, rows, width, gn_mean));
     Statistics statistics = {data_of<float>(f->rstd), g_mean, gn_mean};
     PRIMITIVE (ctx, "input gradient")
         TRY(LAUNCH_ELEMENTS(ctx, input_gradient, T, packed, count, n, g, statistics, count, width,
-                            b->accumulate, data_of<T>(b->dr)));
+                            b->accumulate, data_of<T>(s.dr)));
+    TRY(scatter<T>(ctx, s.dr, b->dr));
     if (dropout_on(&f->dropout))
         PRIMITIVE (ctx, "dropout gradient") TRY(dropout_apply(ctx, f->dropout, b->dr, b->dskip));
     return OK;

@@ -1,22 +1,31 @@
-/* norm: the residual add and layer normalization over the last axis. Ba, Kiros, Hinton 2016, eq. 3.
+/* norm: the residual add and normalization over the last axis, of one of two kinds:
  *
  *     r = x + dropout(skip)
- *     y = (r - mean) * rstd * weight + bias
+ *     y = (r - mean) * rstd * weight + bias                  LAYER: Ba, Kiros, Hinton 2016, eq. 3
+ *     y = r * rstd * weight                                  RMS: Zhang, Sennrich 2019, eq. 4
  *
- * where mean and variance are those of the row (biased), and rstd = 1 / sqrt(variance + eps). Without a skip
- * r is x itself and stays empty.
+ *     rstd = 1 / sqrt(mean((r - mean)^2) + eps)              LAYER
+ *     rstd = 1 / sqrt(mean(r^2) + eps)                       RMS
  *
- * Backward, with n = (r - mean) * rstd and g = dy * weight:
+ * where a mean is that of the row. Without a skip r is x itself and stays empty. RMS has neither bias nor
+ * mean: both stay empty, and so does dbias. Its rows may be heads: where the weight is narrower than x, each
+ * C columns of x are a row of their own, as queries and keys are normalized in Qwen3. x, y, dy and dr may
+ * then be columns of a packed projection, and y may lie where x does, in inference only: the backward pass
+ * reads x.
  *
- *     dr       = rstd * (g - mean(g) - n * mean(g * n))      written, or += with `accumulate`
+ * Backward, with n = (r - mean) * rstd (RMS: r * rstd) and g = dy * weight:
+ *
+ *     dr       = rstd * (g - mean(g) - n * mean(g * n))      LAYER; written, or += with `accumulate`
+ *     dr       = rstd * (g - n * mean(g * n))                RMS; likewise
  *     dskip    = dropout(dr), by the same mask               written
  *     dweight += sum over rows of dy * n
  *     dbias   += sum over rows of dy
  *     dr_sums += sum over rows of dr as it comes in
  *
  * dr is the gradient of x, and where nothing is dropped that of skip too. With `accumulate` it holds what
- * later users of r have left there. dr_sums is for the layer that joins the stream behind this norm: where
- * the gradient of its output is dr as it comes in, the sums are its bias's gradient. */
+ * later users of r have left there; without, it may lie where dy does. dr_sums is for the layer that joins
+ * the stream behind this norm: where the gradient of its output is dr as it comes in, the sums are its bias's
+ * gradient. */
 #ifndef KERNELS_NORM_H
 #define KERNELS_NORM_H
 
@@ -26,33 +35,42 @@
 extern "C" {
 #endif
 
-/* x, skip, weight, bias, r and y have one dtype. */
+typedef enum { NORM_LAYER, NORM_RMS } NormKind;
+
+/* x, skip, weight, bias, r and y have one dtype. Without a skip the x and y of RMS may be views, and heads*C
+ * wide. */
 typedef struct {
+    NormKind kind;
     Tensor x;          // (..., C)
     Tensor skip;       // (..., C); may be empty
     Tensor weight;     // (C)
-    Tensor bias;       // (C)
+    Tensor bias;       // (C); RMS: empty
     Tensor r;          // (..., C); empty where skip is
     Tensor y;          // (..., C)
-    Tensor mean, rstd; // (rows) fp32
+    Tensor mean, rstd; // (rows) fp32; RMS: mean is empty, and rstd (rows * heads)
     double eps;
     Dropout dropout; // of skip; off where skip is empty
 } NormForward;
 
 typedef struct {
     const NormForward *forward;
-    Tensor dy;       // (..., C)
-    Tensor dr;       // (..., C)
+    Tensor dy;       // (..., C); a view where x may be one
+    Tensor dr;       // (..., C); likewise
     bool accumulate; // dr += instead of dr =
     Tensor dskip;    // (..., C); empty without dropout
     Tensor dweight;  // (C) fp32, +=
-    Tensor dbias;    // (C) fp32, +=
-    Tensor dr_sums;  // (C) fp32, +=; empty unless accumulate, and with dropout
+    Tensor dbias;    // (C) fp32, +=; empty where bias is
+    Tensor dr_sums;  // (C) fp32, +=; empty unless accumulate, and with dropout or heads
 } NormBackward;
 
 /* r, y, mean and rstd are taken from `saved` where they are empty. */
 CHECKED Status norm_forward(Ctx *ctx, NormForward *n, ArenaKind saved);
 CHECKED Status norm_backward(Ctx *ctx, const NormBackward *n);
+
+/* Rows of the weight's width in a row of x: 1, but where RMS norms heads. */
+static inline int64_t norm_heads(const NormForward *n) {
+    return tensor_width(n->x) / tensor_width(n->weight);
+}
 
 #ifdef __cplusplus
 }

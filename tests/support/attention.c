@@ -22,7 +22,8 @@ void attention_inputs(const AttentionCase *c, Dtype dtype, double spread, Attent
                       double **in) {
     int32_t *lengths = integers(c->batch, (int32_t)c->keys + 1);
     if (c->batch) lengths[0] = 0;
-    *batch = (AttentionBatch){*c, c->lengths ? lengths : NULL, 1 / sqrt((double)c->size), false, 0};
+    *batch = (AttentionBatch){
+        .size = *c, .key_lengths = c->lengths ? lengths : NULL, .scale = 1 / sqrt((double)c->size)};
     in[ATTENTION_Q] = normals(attention_output_count(c, ATTENTION_DQ), spread, dtype);
     in[ATTENTION_K] = normals(attention_output_count(c, ATTENTION_DK), spread, dtype);
     in[ATTENTION_V] = normals(attention_output_count(c, ATTENTION_DV), 1, dtype);
@@ -90,8 +91,11 @@ void attention_run(Rig *rig, const void *what, double *const *in, double *const 
         f.dropout = (Dropout){batch->dropout, 12345, 6, rig_put_ints(rig, "draw", shape1(1), &draw)};
     if (batch->key_lengths)
         f.key_lengths = rig_put_ints(rig, "key_lengths", shape1(c->batch), batch->key_lengths);
+    if (batch->frequencies)
+        f.frequencies = rig_put(rig, "frequencies", wide_dtype(ctx), shape1(c->size / 2), batch->frequencies);
     expect_ok(attention_forward(ctx, &f, ARENA_SAVED));
     rig_get(rig, f.y, out[ATTENTION_Y]);
+    for (int i = 0; i < 2 && batch->frequencies; i++) rig_get(rig, qkv[i], out[ATTENTION_OUTPUTS + i]);
     if (batch->inference) {
         assert_true(tensor_empty(f.lse) && tensor_empty(f.probabilities));
         return;
