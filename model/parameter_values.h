@@ -28,6 +28,9 @@ CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const fl
 CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
 CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);
 
+/* Whether `count` values in host memory are all finite. */
+bool values_finite(const float *values, int64_t count);
+
 #ifdef __cplusplus
 }
 #endif
