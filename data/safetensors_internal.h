@@ -5,12 +5,10 @@
 #include "base/files.h"
 #include "data/safetensors.h"
 
-#include <jansson.h>
-
 typedef struct {
     char *path;
     FileMap map;         // all-zero where the caller keeps the bytes
-    json_t *header;      // owns the names of entries and notes
+    char *strings;       // names of entries, keys and values of notes
     const uint8_t *data; // what follows the header
     int64_t data_size;   // bytes
 } SafetensorsPart;
@@ -20,8 +18,13 @@ struct Safetensors {
     int part_count;
     SafetensorsEntry *entries; // by name once finished
     SafetensorsNote *notes;
-    int64_t count, note_count;
+    int64_t count, room, note_count, note_room;
 };
+
+/* Reads the header's JSON, whose strings go into part->strings, and appends its entries and notes. What follows
+ * the header is in part->data already. */
+CHECKED Status safetensors_parse_header(Safetensors *file, SafetensorsPart *part, const uint8_t *text,
+                                        int64_t length);
 
 /* Parses one more part and appends its entries, in the order in which they lie. */
 CHECKED Status safetensors_add(Safetensors *file, const uint8_t *data, int64_t size, const char *path);
