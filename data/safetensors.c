@@ -60,30 +60,12 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const SafetensorsEntry *)a)->name, ((const SafetensorsEntry *)b)->name);
 }
 
-static int compare_keys(const void *a, const void *b) {
-    return strcmp(((const SafetensorsNote *)a)->key, ((const SafetensorsNote *)b)->key);
-}
-
 static Status check_names(SafetensorsEntry *entries, int64_t count, const SafetensorsPart *part) {
     if (count) qsort(entries, (size_t)count, sizeof *entries, compare_names);
     for (int64_t i = 1; i < count; i++)
         if (compare_names(&entries[i - 1], &entries[i]) == 0)
             return fail(ERROR_FORMAT, "%s: a duplicate of tensor '%.80s'", part->path, entries[i].name);
     return OK;
-}
-
-/* The notes keep their order: what was written is read and written again. */
-static Status check_keys(const SafetensorsNote *notes, int64_t count, const SafetensorsPart *part) {
-    if (count < 2) return OK;
-    SafetensorsNote *sorted = memory_array((size_t)count, sizeof *sorted);
-    memcpy(sorted, notes, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_keys);
-    Status status = OK;
-    for (int64_t i = 1; i < count && !status; i++)
-        if (compare_keys(&sorted[i - 1], &sorted[i]) == 0)
-            status = fail(ERROR_FORMAT, "%s: a duplicate of __metadata__ '%.80s'", part->path, sorted[i].key);
-    memory_free(sorted);
-    return status;
 }
 
 static Status parse_part(Safetensors *file, SafetensorsPart *part, const uint8_t *data, int64_t size) {
@@ -105,8 +87,8 @@ static Status parse_part(Safetensors *file, SafetensorsPart *part, const uint8_t
     part->data = data + 8 + length;
     part->data_size = size - 8 - (int64_t)length;
     TRY(safetensors_parse_header(file, part, data + 8, (int64_t)length));
-    TRY(check_keys(file->notes + first_note, file->note_count - first_note, part));
     TRY(check_names(file->entries + first, file->count - first, part));
+    TRY(safetensors_take_digests(file, part, first, first_note, data + 8, (int64_t)length));
     return check_cover(file->entries + first, file->count - first, part);
 }
 

@@ -1,5 +1,5 @@
-/* The header's JSON, read straight into entries and notes: what a hostile header costs in memory and time is a
- * small multiple of its bytes. As strict as the reference reader, which is Rust's serde_json. */
+/* The header's JSON, read straight into entries and notes: what a hostile header costs in memory and time is
+ * a small multiple of its bytes. As strict as the reference reader, which is Rust's serde_json. */
 #include "base/checked.h"
 #include "base/memory.h"
 #include "base/utf8.h"
@@ -310,7 +310,7 @@ static Status parse_entry(Cursor *c, const SafetensorsPart *part, SafetensorsEnt
 
 /* ---- all of it ---- */
 
-static Status parse_notes(Cursor *c, Safetensors *file) {
+static Status parse_notes(Cursor *c, Safetensors *file, SafetensorsPart *part) {
     bool begun = accept(c, '{'), more = begun && !accept(c, '}');
     if (!begun) return fail(ERROR_FORMAT, "%s: __metadata__ is not an object", c->path);
     while (more) {
@@ -319,7 +319,11 @@ static Status parse_notes(Cursor *c, Safetensors *file) {
         TRY(expect(c, ':'));
         if (peek(c) != '"')
             return fail(ERROR_FORMAT, "%s: __metadata__ '%.80s' is not a string", c->path, note.key);
+        const uint8_t *digits = c->at + 1;
         TRY(parse_string(c, &note.value));
+        /* Where it is as long as it should be: without escapes. */
+        if (strcmp(note.key, SAFETENSORS_DIGEST) == 0 && c->at - digits == SAFETENSORS_DIGITS + 1)
+            part->header_digest = digits;
         file->notes = memory_grow(file->notes, &file->note_room, file->note_count + 1, sizeof *file->notes);
         file->notes[file->note_count++] = note;
         TRY(after_element(c, '}', &more));
@@ -327,7 +331,7 @@ static Status parse_notes(Cursor *c, Safetensors *file) {
     return OK;
 }
 
-static Status parse_all(Cursor *c, Safetensors *file, const SafetensorsPart *part) {
+static Status parse_all(Cursor *c, Safetensors *file, SafetensorsPart *part) {
     bool more = accept(c, '{') && !accept(c, '}'), metadata = false;
     while (more) {
         SafetensorsEntry entry = {0};
@@ -339,7 +343,7 @@ static Status parse_all(Cursor *c, Safetensors *file, const SafetensorsPart *par
             file->entries[file->count++] = entry;
         } else if (!metadata) {
             metadata = true;
-            TRY(parse_notes(c, file));
+            TRY(parse_notes(c, file, part));
         } else {
             return malformed(c, "a duplicate of '__metadata__'");
         }

@@ -228,6 +228,7 @@ static Status find_moment(const Safetensors *file, const char *path, const Safet
 
 static Status load_moment(Ctx *ctx, const char *path, const SafetensorsEntry *entry, Tensor flat,
                           int64_t offset, float *chunk) {
+    TRY(fail_at(safetensors_verify(entry), "%s", path));
     for (int64_t first = 0; first < entry->count; first += CHECKPOINT_CHUNK) {
         int64_t left = entry->count - first, n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
         TRY(safetensors_read(entry, first, n, chunk));

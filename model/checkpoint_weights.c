@@ -317,8 +317,10 @@ static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Pa
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++) {
         const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
-        Status status = pieces[i].info->transposed ? load_transposed(ctx, entry, p, &pieces[i], staging)
-                                                   : load_rows(ctx, entry, p, &pieces[i], staging);
+        Status status = safetensors_verify(entry);
+        if (!status)
+            status = pieces[i].info->transposed ? load_transposed(ctx, entry, p, &pieces[i], staging)
+                                                : load_rows(ctx, entry, p, &pieces[i], staging);
         if (status) return fail_at(status, "%s", folder);
     }
     return OK;

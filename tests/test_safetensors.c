@@ -6,10 +6,13 @@
 #include "tests/support/expect.h"
 #include "tests/support/tensors.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- well-formed ---- */
 
@@ -141,6 +144,73 @@ static void what_is_written_is_read(void **state) {
     safetensors_close(file);
 }
 
+/* Whether a file is opened, and its tensors are as they were written. */
+static Status check_whole(const uint8_t *bytes, int64_t size) {
+    Safetensors *file;
+    TRY(safetensors_parse(bytes, size, "x", &file));
+    Status status = OK;
+    for (int64_t i = 0; !status && i < safetensors_count(file); i++)
+        status = safetensors_verify(safetensors_entry(file, i));
+    safetensors_close(file);
+    return status;
+}
+
+/* Any bit of what was written: header, padding, values. What others write has no digests and is not checked. */
+static void flipped_bits_are_found(void **state) {
+    const char *path = inside(*state, "x.safetensors");
+    SafetensorsEntry entries[] = {{.name = "b", .type = SAFE_F32, .rank = 2, .d = {2, 3}},
+                                  {.name = "empty", .type = SAFE_F32, .rank = 1, .d = {0}},
+                                  {.name = "a \"quoted\"", .type = SAFE_U8, .rank = 0}};
+    SafetensorsNote notes[] = {{"format", "pt"}, {"step", "1000"}};
+    float values[6] = {1, 2, 3, 4, 5, 6};
+    SafetensorsWriter *writer;
+    expect_ok(safetensors_writer_open(path, entries, 3, notes, 2, &writer));
+    expect_ok(safetensors_writer_append(writer, values, 24));
+    expect_ok(safetensors_writer_append(writer, "!", 1));
+    expect_ok(safetensors_writer_close(writer));
+    char *bytes;
+    int64_t size;
+    expect_ok(file_read(path, 1 << 20, &bytes, &size));
+    expect_ok(check_whole((uint8_t *)bytes, size));
+    for (int64_t bit = 0; bit < 8 * size; bit++) {
+        bytes[bit / 8] ^= (char)(1 << bit % 8);
+        expect_error(check_whole((uint8_t *)bytes, size), ERROR_FORMAT, "");
+        bytes[bit / 8] ^= (char)(1 << bit % 8);
+    }
+    memory_free(bytes);
+    Safetensors *file;
+    expect_ok(safetensors_open(path, &file));
+    assert_int_equal(safetensors_note_count(file), 2);
+    assert_string_equal(safetensors_note(file, 1).key, "step");
+    safetensors_close(file);
+    const char *header = "{" TENSOR("a", "U8", "1", 0, 1) "}";
+    uint8_t *foreign = tensors_file(header, strlen(header), 1, &size);
+    foreign[size - 1] ^= 1;
+    expect_ok(check_whole(foreign, size));
+    free(foreign);
+}
+
+/* What goes into a pipe cannot be written again at its end. */
+static void a_pipe_gets_no_digests(void **state) {
+    const char *path = inside(*state, "pipe");
+    SafetensorsEntry entry = {.name = "x", .type = SAFE_U8, .rank = 1, .d = {4}};
+    SafetensorsWriter *writer;
+    uint8_t bytes[4096];
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK);
+    assert_true(reader >= 0);
+    expect_ok(safetensors_writer_open(path, &entry, 1, NULL, 0, &writer));
+    expect_ok(safetensors_writer_append(writer, "1234", 4));
+    expect_ok(safetensors_writer_close(writer));
+    ssize_t size = read(reader, bytes, sizeof bytes);
+    close(reader);
+    Safetensors *file;
+    expect_ok(safetensors_parse(bytes, size, "x", &file));
+    assert_memory_equal(safetensors_find(file, "x")->data, "1234", 4);
+    assert_false(safetensors_find(file, "x")->digested);
+    safetensors_close(file);
+}
+
 static void a_writer_holds_its_caller_to_the_header(void **state) {
     const char *path = inside(*state, "x.safetensors");
     SafetensorsEntry entry = {.name = "x", .type = SAFE_F32, .rank = 1, .d = {2}};
@@ -231,6 +301,7 @@ int main(void) {
         cmocka_unit_test(a_file_is_read),       cmocka_unit_test(a_file_of_nothing_is_read),
         cmocka_unit_test(values_are_converted), cmocka_unit_test(every_dtype_has_its_size),
         IN_SCRATCH(what_is_written_is_read),    IN_SCRATCH(a_writer_holds_its_caller_to_the_header),
+        IN_SCRATCH(flipped_bits_are_found),     IN_SCRATCH(a_pipe_gets_no_digests),
         IN_SCRATCH(shards_are_one_file),        IN_SCRATCH(an_index_is_checked),
         IN_SCRATCH(a_missing_file_is_named),
     };
