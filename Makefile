@@ -1,7 +1,8 @@
 # fusebox: `make demo` and `make test` do everything on a fresh Debian or Ubuntu; `make help` lists the targets.
 
 # What the distribution must have. The one list of packages; `make packages` installs what is missing.
-PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev zlib1g-dev
+PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev \
+    libxxhash-dev zlib1g-dev
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
 FUZZ_PACKAGES := clang libclang-rt-dev
 

@@ -4,6 +4,7 @@
 #include "model/checkpoint.h"
 #include "app/option_rows.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -52,26 +53,26 @@ static const Option table[] = {
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context",
      .travels = true},
     {COUNT("accum", 1, 1 << 20, accum), .doc = "micro-batches in a step", .travels = true},
-    {NUMBER("lr", 0, HUGE_VAL, lr), .doc = "peak learning rate",
-     .default_text = "0.001; for noam the paper's", .travels = true},
-    {NUMBER("min-lr", 0, HUGE_VAL, min_lr), .doc = "final learning rate", .default_text = "a tenth of --lr",
+    {NUMBER("lr", 0, FLT_MAX, lr), .doc = "peak learning rate", .default_text = "0.001; for noam the paper's",
+     .travels = true},
+    {NUMBER("min-lr", 0, FLT_MAX, min_lr), .doc = "final learning rate", .default_text = "a tenth of --lr",
      .travels = true},
     {COUNT("warmup", 0, STEPS_MOST, warmup), .doc = "steps of linear warm-up",
      .default_text = "a tenth of --steps", .travels = true},
     {CHOICE("schedule", "cosine|linear|wsd|constant|noam", schedule), .doc = "of the learning rate",
      .travels = true},
-    {NUMBER("weight-decay", 0, HUGE_VAL, weight_decay), .doc = "AdamW's weight decay, of matrices only",
+    {NUMBER("weight-decay", 0, FLT_MAX, weight_decay), .doc = "AdamW's weight decay, of matrices only",
      .travels = true},
     {NUMBER("beta1", 0, 1, beta1), .below = true, .doc = "AdamW's decay rate of the first moment",
      .travels = true},
     {NUMBER("beta2", 0, 1, beta2), .below = true, .doc = "AdamW's decay rate of the second moment",
      .travels = true},
-    {NUMBER("eps", 0, 1, eps), .above = true, .doc = "AdamW's epsilon", .travels = true},
+    {NUMBER("eps", FLT_MIN, 1, eps), .doc = "AdamW's epsilon", .travels = true},
     {NUMBER("label-smoothing", 0, 1, label_smoothing), .below = true,
      .doc = "share of the target spread over all tokens", .travels = true},
     {NUMBER("dropout", 0, 1, dropout), .below = true, .doc = "rate for embeddings, branches and attention",
      .travels = true},
-    {NUMBER("clip", 0, HUGE_VAL, clip), .doc = "clip the gradient to this norm; 0 never clips",
+    {NUMBER("clip", 0, FLT_MAX, clip), .doc = "clip the gradient to this norm; 0 never clips",
      .travels = true},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random", .travels = true},
 

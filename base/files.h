@@ -37,6 +37,7 @@ CHECKED Status file_writer_append(FileWriter *writer, const void *data, int64_t 
 /* Writes at an absolute offset and leaves alone where append goes on; gaps read as zeros. A device or a pipe
  * is an ERROR_FILE. */
 CHECKED Status file_writer_write_at(FileWriter *writer, int64_t offset, const void *data, int64_t bytes);
+bool file_writer_seeks(const FileWriter *writer); // it is neither
 /* On an error the temporary file is gone, and `path` is as it was. */
 CHECKED Status file_writer_close(FileWriter *writer);
 void file_writer_abandon(FileWriter *writer);

@@ -95,6 +95,15 @@ static SafetensorsEntry describe(const Piece *piece) {
 
 /* ---- saving ---- */
 
+/* One weight that is not finite makes every later loss so: no good checkpoint may give way to it. */
+static Status check_saved(const Piece *piece, const float *values, int64_t count) {
+    if (values_finite(values, count)) return OK;
+    return fail(
+        ERROR_NONFINITE,
+        "the weight '%s' has a value that is not finite, so it is not saved; lower --lr, or try --check",
+        piece->name);
+}
+
 static Status save_rows(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, const Piece *piece,
                         const Staging *staging) {
     Tensor from = tensor_empty(p->master) ? p->weight : p->master;
@@ -102,6 +111,7 @@ static Status save_rows(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p
     for (int64_t first = 0; first < count; first += CHECKPOINT_CHUNK) {
         int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
         TRY(values_read(ctx, from, piece->offset + first, n, staging->chunk));
+        TRY(check_saved(piece, staging->chunk, n));
         TRY(safetensors_writer_append(writer, staging->chunk, n * (int64_t)sizeof(float)));
     }
     return OK;
@@ -117,6 +127,7 @@ static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Paramet
     int64_t most = CHECKPOINT_CHUNK / out; /* rows of the file at once */
     assert(most > 0);
     TRY(parameter_read(ctx, p, index_of(p, piece), staging->matrix));
+    TRY(check_saved(piece, staging->matrix, in * out));
     for (int64_t first = 0; first < in; first += most) {
         int64_t rows = smaller(in - first, most);
         transpose(staging->matrix + first, in, out, rows, staging->chunk, out);
@@ -260,6 +271,11 @@ static Status check_names(const char *folder, const Safetensors *file, const Par
     return OK;
 }
 
+static Status check_loaded(const SafetensorsEntry *entry, const float *values, int64_t count) {
+    if (values_finite(values, count)) return OK;
+    return fail(ERROR_FORMAT, "tensor '%.80s' has a value that is not finite in fp32", entry->name);
+}
+
 static Status write_values(Ctx *ctx, const Parameters *p, int64_t first, int64_t count, const float *values) {
     TRY(values_write(ctx, p->weight, first, count, values));
     return tensor_empty(p->master) ? OK : values_write(ctx, p->master, first, count, values);
@@ -273,6 +289,7 @@ static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, 
         int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
         int64_t held = entry->count > first ? smaller(entry->count - first, n) : 0;
         TRY(safetensors_read(entry, first, held, staging->chunk));
+        TRY(check_loaded(entry, staging->chunk, held));
         /* The vocabulary's padding rows are zeros. */
         memset(staging->chunk + held, 0, (size_t)(n - held) * sizeof(float));
         TRY(write_values(ctx, p, piece->offset + first, n, staging->chunk));
@@ -288,6 +305,7 @@ static Status load_transposed(Ctx *ctx, const SafetensorsEntry *entry, Parameter
     for (int64_t first = 0; first < in; first += most) {
         int64_t rows = smaller(in - first, most);
         TRY(safetensors_read(entry, first * out, rows * out, staging->chunk));
+        TRY(check_loaded(entry, staging->chunk, rows * out));
         transpose(staging->chunk, out, rows, out, staging->matrix + first, in);
     }
     return parameter_write(ctx, p, index_of(p, piece), staging->matrix);
@@ -299,8 +317,10 @@ static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Pa
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++) {
         const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
-        Status status = pieces[i].info->transposed ? load_transposed(ctx, entry, p, &pieces[i], staging)
-                                                   : load_rows(ctx, entry, p, &pieces[i], staging);
+        Status status = safetensors_verify(entry);
+        if (!status)
+            status = pieces[i].info->transposed ? load_transposed(ctx, entry, p, &pieces[i], staging)
+                                                : load_rows(ctx, entry, p, &pieces[i], staging);
         if (status) return fail_at(status, "%s", folder);
     }
     return OK;

@@ -5,6 +5,8 @@
 #include "base/random.h"
 
 #include <assert.h>
+#include <float.h>
+#include <math.h>
 
 enum { STAGING = 1 << 20 }; // elements
 
@@ -129,4 +131,11 @@ Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const floa
     }
     memory_free(staged);
     return status;
+}
+
+bool values_finite(const float *values, int64_t count) {
+    bool finite = true;
+#pragma omp simd reduction(& : finite)
+    for (int64_t i = 0; i < count; i++) finite &= fabsf(values[i]) <= FLT_MAX;
+    return finite;
 }

@@ -23,4 +23,7 @@ CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const fl
 /* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory. */
 CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
 CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);
+
+/* Whether `count` values in host memory are all finite. */
+bool values_finite(const float *values, int64_t count);
 #endif
