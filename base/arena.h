@@ -1,8 +1,7 @@
 /* arena: tensors laid one after another in one block that somebody else allocated. While `base` is NULL an
  * arena only counts, so that a first run of the program's own code, with nothing computed, is the memory
  * plan. */
-#ifndef BASE_ARENA_H
-#define BASE_ARENA_H
+#pragma once
 
 #include "base/status.h"
 #include "base/tensor.h"
@@ -53,5 +52,4 @@ void arena_close(Arena *arena);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

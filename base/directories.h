@@ -1,6 +1,5 @@
 /* directories: what makes, lists, locks, removes and replaces folders. Errors are those of base/files.h. */
-#ifndef BASE_DIRECTORIES_H
-#define BASE_DIRECTORIES_H
+#pragma once
 
 #include "base/files.h"
 
@@ -39,5 +38,4 @@ char *path_in_cache(const char *name, bool make);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

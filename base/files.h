@@ -1,7 +1,6 @@
 /* files: reading and writing files, and their paths. Folders are made and replaced in base/directories.h.
  * Errors name the path and the system's reason. */
-#ifndef BASE_FILES_H
-#define BASE_FILES_H
+#pragma once
 
 #include "base/status.h"
 
@@ -80,5 +79,4 @@ CHECKED Status path_flush_parent(const char *path);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* json_fields: the form of a JSON object, told once as a table of {key, kind, offset}: it is written from
  * a struct by this table, checked, read into the struct, freed and described. A table ends with {0}. */
-#ifndef BASE_JSON_FIELDS_H
-#define BASE_JSON_FIELDS_H
+#pragma once
 
 #include "base/json_writer.h"
 
@@ -66,4 +65,3 @@ void fields_free(const Field *fields, void *object);
 
 /* The table as a Markdown list. */
 void fields_describe(const Field *fields, FILE *file);
-#endif

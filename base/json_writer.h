@@ -1,6 +1,5 @@
 /* json_writer: builds JSON text in memory. What is written is always valid JSON, whatever the values are. */
-#ifndef BASE_JSON_WRITER_H
-#define BASE_JSON_WRITER_H
+#pragma once
 
 #include "base/status.h"
 
@@ -50,4 +49,3 @@ void json_writer_free(JsonWriter *writer);
 /* The digits that json_write_number writes, for a finite value. */
 enum { NUMBER_TEXT = 32 };
 void number_text(double value, char text[NUMBER_TEXT]);
-#endif

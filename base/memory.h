@@ -1,7 +1,6 @@
 /* memory: the one place of host allocations. Tensors do not come from here but from arenas (arena.h). Where
  * host memory has run out the program ends here, with exit code 5: only memory_reserve() returns NULL. */
-#ifndef BASE_MEMORY_H
-#define BASE_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,4 @@ char *memory_text_slice(const char *text, size_t length);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

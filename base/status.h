@@ -1,7 +1,6 @@
 /* status: how every fallible function answers. NULL is success; otherwise an error that owns its message.
  * A message is one line: what was wrong, where, and what to do. Only main() turns one into an exit. */
-#ifndef BASE_STATUS_H
-#define BASE_STATUS_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -54,5 +53,4 @@ int status_exit(Status status, const char *program);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* tensor: a typed view of memory that belongs to somebody else (an arena, a mapped file). Row-major. */
-#ifndef BASE_TENSOR_H
-#define BASE_TENSOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,5 +70,4 @@ size_t tensor_bytes(Tensor t); // bytes of the elements, gaps between rows not c
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -17,8 +17,7 @@
  *
  * Tensors are dense and lie in the device's memory. On a GPU a collective is put into one of two streams
  * and returns; on the CPU it is over when it returns. Only one thread calls, but for comm_abort. */
-#ifndef COMM_COMM_H
-#define COMM_COMM_H
+#pragma once
 
 #include "base/status.h"
 #include "base/tensor.h"
@@ -132,5 +131,4 @@ void comm_abort(Comm *comm);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

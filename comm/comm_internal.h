@@ -1,6 +1,5 @@
 /* comm_internal: what stands behind the communicator. Arguments have been checked by comm.c. */
-#ifndef COMM_COMM_INTERNAL_H
-#define COMM_COMM_INTERNAL_H
+#pragma once
 
 #include "comm/comm.h"
 
@@ -43,5 +42,4 @@ CHECKED Status engine_host_barrier(Comm *comm);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

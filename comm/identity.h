@@ -10,8 +10,7 @@
  *
  * The first of them that is there counts. On MASTER_PORT torchrun listens itself. MASTER_ADDR and
  * MASTER_PORT, where they are set, count before a host and port of Open MPI, PMI and Slurm. */
-#ifndef COMM_IDENTITY_H
-#define COMM_IDENTITY_H
+#pragma once
 
 #include "base/status.h"
 
@@ -42,5 +41,4 @@ CHECKED Status nodelist_first(const char *list, char host[HOST_TEXT]);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* lanes: the two streams of a GPU that collectives can be put into, for the engines that do. All weak
  * symbols: NULL in a build without CUDA. */
-#ifndef COMM_LANES_H
-#define COMM_LANES_H
+#pragma once
 
 #include "comm/comm.h"
 
@@ -29,5 +28,4 @@ __attribute__((weak)) int gpu_count(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

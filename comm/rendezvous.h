@@ -6,8 +6,7 @@
  * them in turn until one answers as this run's rank 0. A connection that is not of this run (another
  * token, another version of this protocol, no fusebox at all) is refused and otherwise ignored. Token and
  * protocol keep runs apart that meet by mistake; they are no protection from an attacker in the network. */
-#ifndef COMM_RENDEZVOUS_H
-#define COMM_RENDEZVOUS_H
+#pragma once
 
 #include "comm/identity.h"
 
@@ -44,5 +43,4 @@ CHECKED Status rendezvous_agree(Rendezvous *rendezvous, Status mine);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

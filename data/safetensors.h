@@ -7,8 +7,7 @@
  *   - the tensors cover all bytes behind the header: no overlap, no hole, nothing left at the end;
  *   - __metadata__ maps strings to strings.
  * Beyond it, a tensor has at most 8 axes. Every violation is an ERROR_FORMAT that names file and tensor. */
-#ifndef DATA_SAFETENSORS_H
-#define DATA_SAFETENSORS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -96,5 +95,3 @@ CHECKED Status safetensors_writer_open(const char *path, const SafetensorsEntry 
 CHECKED Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, int64_t bytes);
 CHECKED Status safetensors_writer_close(SafetensorsWriter *writer);
 void safetensors_writer_abandon(SafetensorsWriter *writer); // NULL is fine
-
-#endif

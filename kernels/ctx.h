@@ -1,8 +1,7 @@
 /* ctx: what travels with every call of an operation (the device, the arenas, the fuses, what runs now), and
  * the words for it: operation, pass, form. It lies below the door (op.h), so that what the door itself uses
  * (record.h, guard.h) can read it. */
-#ifndef KERNELS_CTX_H
-#define KERNELS_CTX_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/status.h"
@@ -95,5 +94,4 @@ static inline Dtype wide_dtype(const Ctx *ctx) {
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* op: the one door between the model and its kernels. A room's public function (norm_forward, ...) checks its
  * contract, counts its work and comes through op_run(), which picks the form, times, guards and hashes. */
-#ifndef KERNELS_OP_H
-#define KERNELS_OP_H
+#pragma once
 
 #include "kernels/ctx.h"
 #include "kernels/slot.h"
@@ -53,5 +52,4 @@ void library_end(Ctx *ctx);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

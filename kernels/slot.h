@@ -3,8 +3,7 @@
  *     SLOT(NORM, FORWARD, CPU, FUSED, F32, norm_forward_cpu_fused);
  * What nothing registers is an empty slot: in a build without CUDA all of CUDA's. A slot that is filled twice
  * does not link, since both define slot_NORM_FORWARD_CPU_FUSED_F32. */
-#ifndef KERNELS_SLOT_H
-#define KERNELS_SLOT_H
+#pragma once
 
 #include "kernels/ctx.h"
 
@@ -49,5 +48,4 @@ bool slots_filled(Backend backend, Dtype dtype, Operation operation, Form form);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,6 +1,5 @@
 /* parameter_values: the parameters' memory, initial values, and ways in and out. */
-#ifndef MODEL_PARAMETER_VALUES_H
-#define MODEL_PARAMETER_VALUES_H
+#pragma once
 
 #include "kernels/op.h"
 #include "model/parameters.h"
@@ -23,4 +22,3 @@ CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const fl
 /* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory. */
 CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
 CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);
-#endif

@@ -25,8 +25,7 @@
  * are zero in every tensor and stay zero. Blocks are cut from the flat space, not from the range, and squares
  * are added in order: the norm has the same bits on any number of threads, and in any division into ranges
  * that begin and end where blocks do (others change it by the rounding of an fp64 sum). */
-#ifndef OPTIM_ADAMW_H
-#define OPTIM_ADAMW_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -97,5 +96,4 @@ AdamwParameter adamw_part(const Adamw *a, int i);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

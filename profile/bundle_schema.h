@@ -1,7 +1,6 @@
 /* bundle_schema: what a bundle holds, and the one table of its keys, by which it is written, checked and
  * read, and with which docs/profile-schema.md ends. */
-#ifndef PROFILE_BUNDLE_SCHEMA_H
-#define PROFILE_BUNDLE_SCHEMA_H
+#pragma once
 
 #include "base/json_fields.h"
 #include "profile/figures.h"
@@ -104,4 +103,3 @@ extern const Field bundle_fields[];
 /* Checks a parsed document: its form, by the table; minimum <= average <= maximum, names are known and
  * identities unique. ERROR_FORMAT with where the first fault is: "paths[0].operations[3].ns: ...". */
 CHECKED Status bundle_check(const json_t *root);
-#endif

@@ -1,7 +1,6 @@
 /* figures: a trace folded into what reports speak of: operations, kernels, phases, each as a mean over the
  * recorded steps. The files, the questions and the audit all read these; times are of the device. */
-#ifndef PROFILE_FIGURES_H
-#define PROFILE_FIGURES_H
+#pragma once
 
 #include "profile/trace.h"
 
@@ -88,4 +87,3 @@ double figures_pass_ns(const Figures *figures, Pass pass);
 
 /* The phase in which a device event counts. */
 Phase figures_phase(const TraceEvent *event);
-#endif

@@ -22,8 +22,7 @@
  *
  * With a cache (inference only) k and v are first copied to rows [past, past + T) of cache_k and cache_v, and
  * the queries attend to the cache's first past + T rows. */
-#ifndef KERNELS_ATTENTION_H
-#define KERNELS_ATTENTION_H
+#pragma once
 
 #include "kernels/dropout/dropout.h"
 
@@ -65,5 +64,4 @@ CHECKED Status attention_backward(Ctx *ctx, const AttentionBackward *a);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -23,8 +23,7 @@
  * [0, past]. Cross attention attends to the memory, keys and values made from the encoder's output.
  * Inference only. There is a fused CUDA form and no other: a token is bound by reading the weights once, and
  * its kernels do little else (cuda_token.cuh). The caller has checked that the id lies in [0, V). */
-#ifndef KERNELS_DECODE_H
-#define KERNELS_DECODE_H
+#pragma once
 
 #include "kernels/linear/linear.h"
 
@@ -85,5 +84,4 @@ __attribute__((weak)) bool decode_cuda_serves(const Ctx *ctx, int64_t width, int
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -1,8 +1,7 @@
 /* device: where tensors live and kernels run. One interface over the CPU (cpu.c) and one CUDA GPU (cuda.cu):
  * memory, copies, the stream's order, events, ranges for outside profilers. All work of a device runs in one
  * stream, in order. */
-#ifndef KERNELS_DEVICE_H
-#define KERNELS_DEVICE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -114,5 +113,4 @@ CHECKED Status device_rest(Device *device, int milliseconds);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

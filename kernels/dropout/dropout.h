@@ -8,8 +8,7 @@
  * columns; an element is kept where its word is at least rate * 2^32. So every form, and the backward pass,
  * makes the mask anew instead of storing it, and a resumed run draws what it would have drawn. Other rooms
  * take a Dropout as a field of theirs: norm for its skip, attention for its probabilities. */
-#ifndef KERNELS_DROPOUT_H
-#define KERNELS_DROPOUT_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -49,5 +48,4 @@ static inline bool dropout_on(const Dropout *dropout) {
 
 #ifdef __cplusplus
 }
-#endif
 #endif

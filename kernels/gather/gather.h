@@ -9,8 +9,7 @@
  * Rows other than -1 lie in [0, N). For the backward pass no two are the same, so that each row of dx has one
  * writer. Serves the rows that a masked-token loss looks at (Devlin et al. 2019, section 3.1), and a first
  * token's or a beam's rows in inference. */
-#ifndef KERNELS_GATHER_H
-#define KERNELS_GATHER_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -37,5 +36,4 @@ CHECKED Status gather_backward(Ctx *ctx, const GatherBackward *g);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

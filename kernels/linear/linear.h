@@ -24,8 +24,7 @@
  *
  * That layer's own backward pass is then told dy_is_dpre. Without `accumulate` dx may lie where x does: every
  * form reads x for dweight before it writes dx. */
-#ifndef KERNELS_LINEAR_H
-#define KERNELS_LINEAR_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -84,5 +83,4 @@ const char *activation_gradient_name(Activation activation);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -19,8 +19,7 @@
  * One struct serves both passes. When training, a form may make the gradient in the forward pass already,
  * while a chunk of logits is at hand (the fused forms do; the time is recorded under the backward pass).
  * After loss_backward it is there in every form. */
-#ifndef KERNELS_LOSS_H
-#define KERNELS_LOSS_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -54,5 +53,4 @@ CHECKED Status loss_backward(Ctx *ctx, const Loss *l);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -17,8 +17,7 @@
  * dr is the gradient of x, and where nothing is dropped that of skip too. With `accumulate` it holds what
  * later users of r have left there. dr_sums is for the layer that joins the stream behind this norm: where
  * the gradient of its output is dr as it comes in, the sums are its bias's gradient. */
-#ifndef KERNELS_NORM_H
-#define KERNELS_NORM_H
+#pragma once
 
 #include "kernels/dropout/dropout.h"
 
@@ -56,5 +55,4 @@ CHECKED Status norm_backward(Ctx *ctx, const NormBackward *n);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -8,8 +8,7 @@
  * that top_k kept (the nucleus: Holtzman, Buys, Du, Forbes and Choi 2020, section 3.1). Drawn is the first
  * kept id, in the order of ids, at which the running sum of the kept weights exceeds uniform * their sum.
  * Greedy takes the largest logit, the lowest id among equals. */
-#ifndef KERNELS_SAMPLE_H
-#define KERNELS_SAMPLE_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -52,5 +51,4 @@ __attribute__((weak)) CHECKED Status sample_cuda(Ctx *ctx, const Sample *sample)
 
 #ifdef __cplusplus
 }
-#endif
 #endif
