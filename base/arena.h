@@ -6,9 +6,7 @@
 #include "base/status.h"
 #include "base/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum { ARENA_ALIGNMENT = 256, ARENA_CANARY_BYTES = 256, ARENA_CANARY_BYTE = 0xC5, ARENA_NAME_BYTES = 48 };
 
@@ -50,6 +48,4 @@ void arena_release(Arena *arena, ArenaMark mark);
 /* Frees the bookkeeping; the memory at base stays its owner's. */
 void arena_close(Arena *arena);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

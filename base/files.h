@@ -7,9 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* A whole file mapped read-only. The data of an empty file is a valid pointer to nothing. A file that
  * somebody else shortens while it is mapped kills the process: do not write in place to files that are in
@@ -77,6 +75,4 @@ CHECKED Status fail_file(const char *doing, const char *path);
 CHECKED Status path_flush(const char *path);
 CHECKED Status path_flush_parent(const char *path);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

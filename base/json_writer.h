@@ -32,7 +32,6 @@ void json_write_text(JsonWriter *writer, const char *text); // ends in a zero; N
 void json_member_text(JsonWriter *writer, const char *key, const char *text);
 void json_member_integer(JsonWriter *writer, const char *key, int64_t value);
 void json_member_number(JsonWriter *writer, const char *key, double value);
-void json_member_boolean(JsonWriter *writer, const char *key, bool value);
 void json_member_open(JsonWriter *writer, const char *key, char bracket);
 
 /* Starts a new line, for people: after the comma, if one is due, indented by `spaces`. */

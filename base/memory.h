@@ -4,10 +4,9 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Zeroed memory, 64-byte aligned. memory_free(NULL) does nothing. */
 void *memory_allocate(size_t bytes);
@@ -32,6 +31,4 @@ void *memory_grow(void *array, int64_t *room, int64_t count, size_t size);
 char *memory_text(const char *text);
 char *memory_text_slice(const char *text, size_t length);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

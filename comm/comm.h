@@ -23,9 +23,7 @@
 #include "base/tensor.h"
 #include "kernels/device/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct Rendezvous; // rendezvous.h
 struct Board;      // board.h
@@ -129,6 +127,4 @@ CHECKED Status comm_check(Comm *comm);
  * that does not come. From any thread. With MPI it ends the processes of all ranks, with exit code 6. */
 void comm_abort(Comm *comm);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

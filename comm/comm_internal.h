@@ -3,9 +3,7 @@
 
 #include "comm/comm.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef struct CommEngine {
     const char *name; // "nccl"
@@ -40,6 +38,4 @@ CHECKED Status engine_nothing_wrong(Comm *comm);
 /* comm_barrier for engines that leave it to the hosts. */
 CHECKED Status engine_host_barrier(Comm *comm);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

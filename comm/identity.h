@@ -17,9 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum { HOST_TEXT = 256 };
 
@@ -39,6 +37,4 @@ CHECKED Status identity_read(Identity *identity);
  * "rack2-n08" of "rack[2,4]-n[08-09]". ERROR_FORMAT for what is not such a list or does not fit. */
 CHECKED Status nodelist_first(const char *list, char host[HOST_TEXT]);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

@@ -4,9 +4,7 @@
 
 #include "comm/comm.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef struct {
     void *streams[LANE_COUNT]; // cudaStream_t; the first is the device's own
@@ -26,6 +24,4 @@ __attribute__((weak)) CHECKED Status lanes_distinct(const Lanes *lanes, struct R
 /* GPUs that this process can use. Starts CUDA. */
 __attribute__((weak)) int gpu_count(void);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

@@ -10,9 +10,7 @@
 
 #include "comm/identity.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum { RENDEZVOUS_PORTS = 8, RANK_HOST = 64, FACTS_BYTES = 4096 };
 
@@ -41,6 +39,4 @@ CHECKED Status rendezvous_gather(Rendezvous *rendezvous, const void *mine, size_
  * says which rank failed and why. Takes `mine` over. What follows a step that can fail on one rank alone. */
 CHECKED Status rendezvous_agree(Rendezvous *rendezvous, Status mine);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

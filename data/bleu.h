@@ -4,8 +4,6 @@
  * and Cherry 2014, "smoothing 3"). */
 #pragma once
 
-#include "base/status.h"
-
 #include <stdint.h>
 
 enum { BLEU_ORDERS = 4 };
@@ -17,8 +15,8 @@ typedef struct {
 } Bleu;
 
 /* Counts a sentence in: texts of so many bytes, without a line's end. */
-CHECKED Status bleu_add(Bleu *bleu, const char *translation, int64_t length, const char *reference,
-                        int64_t reference_length);
+void bleu_add(Bleu *bleu, const char *translation, int64_t length, const char *reference,
+              int64_t reference_length);
 
 double bleu_score(const Bleu *bleu);                // 0 to 100
 double bleu_brevity(const Bleu *bleu);              // the factor for translations that are too short, 0 to 1

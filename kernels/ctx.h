@@ -8,9 +8,7 @@
 #include "base/tensor.h"
 #include "kernels/device/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef enum {
 #define OPERATION(name, NAME, CATEGORY) OP_##NAME,
@@ -92,6 +90,4 @@ static inline Dtype wide_dtype(const Ctx *ctx) {
     return ctx->dtype == F64 ? F64 : F32;
 }
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

@@ -5,9 +5,7 @@
 #include "kernels/ctx.h"
 #include "kernels/slot.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 CHECKED Status op_run(Ctx *ctx, const Call *call);
 
@@ -50,6 +48,4 @@ bool scope_end(Ctx *ctx);                     // false
 void library_begin(Ctx *ctx, const char *name);
 void library_end(Ctx *ctx);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

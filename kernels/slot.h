@@ -7,9 +7,7 @@
 
 #include "kernels/ctx.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Casts `contract` back to its type, and computes. */
 typedef Status (*OpFunction)(Ctx *ctx, const void *contract);
@@ -23,12 +21,6 @@ typedef struct {
     Dtype dtype;
 } Slot;
 
-#ifdef __cplusplus
-#define SLOT_DECLARATION(name) extern "C" const Slot name
-#else
-#define SLOT_DECLARATION(name) extern const Slot name
-#endif
-
 /* The linker lays all slots one behind the other into a section of their own, which slot.c reads before main
  * begins. The alignment is written out since compilers would raise it, and leave gaps. */
 #define SLOT(OPERATION, PASS, BACKEND, FORM, DTYPE, function)                                                \
@@ -37,7 +29,8 @@ typedef struct {
     SLOT_NAMED(slot_##OPERATION##_##PASS##_##BACKEND##_##FORM##_##DTYPE, function, OP_##OPERATION,           \
                PASS_##PASS, BACKEND_##BACKEND, FORM_##FORM, DTYPE)
 #define SLOT_NAMED(name, ...)                                                                                \
-    SLOT_DECLARATION(name);                                                                                  \
+    __BEGIN_DECLS extern const Slot name;                                                                    \
+    __END_DECLS                                                                                              \
     __attribute__((used, section("op_slots"), aligned(8))) const Slot name = {__VA_ARGS__}
 
 /* NULL where the slot is empty. */
@@ -46,6 +39,4 @@ OpFunction slot_function(Backend backend, Dtype dtype, Operation operation, Pass
 /* Whether the form is there for every pass that the operation has. */
 bool slots_filled(Backend backend, Dtype dtype, Operation operation, Form form);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

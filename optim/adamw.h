@@ -29,9 +29,7 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum {
     ADAMW_UNIT = 64,       // elements: parameters and ranges begin at multiples of it
@@ -94,6 +92,4 @@ static inline bool adamw_decays(const int32_t *words, int64_t unit) {
 AdamwParameter adamw_block(const Adamw *a, int64_t b);
 AdamwParameter adamw_part(const Adamw *a, int i);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

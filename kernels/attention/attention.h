@@ -26,9 +26,7 @@
 
 #include "kernels/dropout/dropout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum { ATTENTION_FEW = 4, ATTENTION_WIDTH = 256 };
 
@@ -62,6 +60,4 @@ typedef struct {
 CHECKED Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved);
 CHECKED Status attention_backward(Ctx *ctx, const AttentionBackward *a);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

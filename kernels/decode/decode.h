@@ -27,9 +27,7 @@
 
 #include "kernels/linear/linear.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* The parameters of a norm, (C) and (C), or of a linear layer, (O, I) and (O). */
 typedef struct {
@@ -82,6 +80,4 @@ bool decode_serves(const Ctx *ctx, int64_t width, int64_t head_size, int64_t hid
 __attribute__((weak)) bool decode_cuda_serves(const Ctx *ctx, int64_t width, int64_t head_size,
                                               int64_t hidden);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

@@ -9,9 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef enum { BACKEND_CPU, BACKEND_CUDA, BACKEND_COUNT } Backend;
 
@@ -111,6 +109,4 @@ void device_processor(char name[PROCESSOR_BYTES]);
  * power. */
 CHECKED Status device_rest(Device *device, int milliseconds);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

@@ -12,9 +12,7 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef struct {
     double rate;       // in [0, 1); 0: nothing is dropped, and the rest is not looked at
@@ -46,6 +44,4 @@ static inline bool dropout_on(const Dropout *dropout) {
     return dropout->rate > 0;
 }
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

@@ -16,9 +16,7 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* The tables and y have one dtype. */
 typedef struct {
@@ -46,6 +44,4 @@ typedef struct {
 CHECKED Status embed_forward(Ctx *ctx, EmbedForward *e, ArenaKind saved);
 CHECKED Status embed_backward(Ctx *ctx, const EmbedBackward *e);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

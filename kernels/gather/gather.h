@@ -13,9 +13,7 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* x and y have one dtype. */
 typedef struct {
@@ -34,6 +32,4 @@ typedef struct {
 CHECKED Status gather_forward(Ctx *ctx, GatherForward *g, ArenaKind saved);
 CHECKED Status gather_backward(Ctx *ctx, const GatherBackward *g);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

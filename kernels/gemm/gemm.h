@@ -11,9 +11,7 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef struct {
     const void *a, *b;
@@ -38,6 +36,4 @@ Gemm gemm_dinput(Tensor dy, Tensor weight, Tensor dx, double beta);
 /* dW (out, in) = beta*dW + dY (rows, out)^T X (rows, in). */
 Gemm gemm_dweight(Tensor dy, Tensor x, Tensor dweight, double beta);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

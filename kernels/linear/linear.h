@@ -28,9 +28,7 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef enum {
     ACTIVATION_NONE,
@@ -81,6 +79,4 @@ LinearBackward linear_backward_part(const LinearBackward *l, int part, LinearFor
 const char *activation_name(Activation activation);
 const char *activation_gradient_name(Activation activation);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

@@ -23,9 +23,7 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* hidden, weight, bias and dhidden have one dtype. */
 typedef struct {
@@ -51,6 +49,4 @@ typedef struct {
 CHECKED Status loss_forward(Ctx *ctx, Loss *l, ArenaKind saved);
 CHECKED Status loss_backward(Ctx *ctx, const Loss *l);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

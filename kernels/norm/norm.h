@@ -21,9 +21,7 @@
 
 #include "kernels/dropout/dropout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* x, skip, weight, bias, r and y have one dtype. */
 typedef struct {
@@ -53,6 +51,4 @@ typedef struct {
 CHECKED Status norm_forward(Ctx *ctx, NormForward *n, ArenaKind saved);
 CHECKED Status norm_backward(Ctx *ctx, const NormBackward *n);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS

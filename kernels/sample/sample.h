@@ -12,9 +12,7 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum { SAMPLE_ONE = 1 << 30 }; // the weight of the largest logit
 
@@ -49,6 +47,4 @@ typedef struct {
 /* NULL in a build without CUDA. Takes scratch; only that while measuring. */
 __attribute__((weak)) CHECKED Status sample_cuda(Ctx *ctx, const Sample *sample);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
