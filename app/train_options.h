@@ -1,6 +1,5 @@
 /* train_options: what ./train can be told. */
-#ifndef APP_TRAIN_OPTIONS_H
-#define APP_TRAIN_OPTIONS_H
+#pragma once
 
 #include "model/block.h"
 #include "app/compute_options.h"
@@ -71,5 +70,3 @@ CHECKED Status train_options_check(const TrainOptions *options, const OptionSet 
 CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set, const Config *config);
 
 Schedule train_options_schedule(const TrainOptions *options);
-
-#endif

@@ -1,7 +1,6 @@
 /* feed: what a run reads, opened from its options: a source and a loader for training, and one for
  * validation. */
-#ifndef DATA_FEED_H
-#define DATA_FEED_H
+#pragma once
 
 #include "data/loader.h"
 #include "kernels/device/device.h"
@@ -39,5 +38,3 @@ typedef struct {
 
 CHECKED Status feed_open(const FeedOptions *options, Feed *feed);
 void feed_close(Feed *feed);
-
-#endif

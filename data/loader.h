@@ -9,8 +9,7 @@
  * An epoch visits each window or pair once, in an order shuffled by (seed, epoch), or in the data's order;
  * batches of windows run on over the end of an epoch. All state is the position, the number of rows handed
  * out since the start: the same position gives the same batches, whatever the number of workers. */
-#ifndef DATA_LOADER_H
-#define DATA_LOADER_H
+#pragma once
 
 #include "base/status.h"
 #include "data/batch.h"
@@ -77,5 +76,3 @@ int64_t loader_windows(const Loader *loader);                 // rows of one epo
 /* How long loader_next has waited for batches, in milliseconds: since the opening, and the last time. */
 double loader_waited_ms(const Loader *loader);
 double loader_waited_last_ms(const Loader *loader);
-
-#endif

@@ -13,8 +13,7 @@
  * tensor's bytes, "fusebox.xxh3.<tensor>", and of the header, "fusebox.xxh3", as it would be with zeros in
  * that place. A file has all of them or none. The header's is checked when a file is opened, a tensor's by
  * safetensors_verify. Other readers pass over them; they are no notes. */
-#ifndef DATA_SAFETENSORS_H
-#define DATA_SAFETENSORS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -108,5 +107,3 @@ CHECKED Status safetensors_writer_open(const char *path, const SafetensorsEntry 
 CHECKED Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, int64_t bytes);
 CHECKED Status safetensors_writer_close(SafetensorsWriter *writer);
 void safetensors_writer_abandon(SafetensorsWriter *writer); // NULL is fine
-
-#endif

@@ -1,6 +1,5 @@
 /* safetensors_internal: what the reader of one file and the reader of an index share. */
-#ifndef DATA_SAFETENSORS_INTERNAL_H
-#define DATA_SAFETENSORS_INTERNAL_H
+#pragma once
 
 #include "base/files.h"
 #include "data/safetensors.h"
@@ -50,5 +49,3 @@ CHECKED Status safetensors_sort(Safetensors *file, const char *path);
 
 /* Hands `filled` on, or closes it where `status` says that it could not be filled. */
 CHECKED Status safetensors_finish(Status status, Safetensors *filled, Safetensors **file);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * A folder is published as a whole: killed at any time, its name is the old folder or the new one. Beside the
  * weights themselves, saving and loading need host memory for the largest matrix and some 16 MiB. */
-#ifndef MODEL_CHECKPOINT_H
-#define MODEL_CHECKPOINT_H
+#pragma once
 
 #include "data/tokenizer.h"
 #include "kernels/op.h"
@@ -82,4 +81,3 @@ CHECKED Status checkpoint_prune(const char *out, int64_t first, int64_t last, in
 
 /* Removes the step folders after `step`, the latest first: killed at any time, what is left is one run's. */
 CHECKED Status checkpoint_remove_after(const char *out, int64_t step);
-#endif

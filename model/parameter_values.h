@@ -1,6 +1,5 @@
 /* parameter_values: the parameters' memory, initial values, and ways in and out. */
-#ifndef MODEL_PARAMETER_VALUES_H
-#define MODEL_PARAMETER_VALUES_H
+#pragma once
 
 #include "kernels/op.h"
 #include "model/parameters.h"
@@ -26,4 +25,3 @@ CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, co
 
 /* Whether `count` values in host memory are all finite. */
 bool values_finite(const float *values, int64_t count);
-#endif

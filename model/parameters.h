@@ -4,8 +4,7 @@
  * becomes ready together in the backward pass, a group, is one range: the embeddings of a stack, each of its
  * blocks, and what follows the blocks. This is the one list of what a network has: files, counts, decay and
  * initial values follow from it. Their memory and values: model/parameter_values.h. */
-#ifndef MODEL_PARAMETERS_H
-#define MODEL_PARAMETERS_H
+#pragma once
 
 #include "base/status.h"
 #include "base/tensor.h"
@@ -95,4 +94,3 @@ ParameterCount parameters_count(const Config *config);
 /* Lists the parameters of a config; no tensor has memory yet. */
 void parameters_open(const Config *config, Parameters *parameters);
 void parameters_close(Parameters *parameters);
-#endif

@@ -1,8 +1,7 @@
 /* transformer: a whole model, from token ids to hidden states, loss, gradients and logits: GPT-2, BERT, or
  * the encoder-decoder. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
  * transformer_backward, transformer_update, in one Ctx. */
-#ifndef MODEL_TRANSFORMER_H
-#define MODEL_TRANSFORMER_H
+#pragma once
 
 #include "kernels/decode/decode.h"
 #include "model/config.h"
@@ -76,4 +75,3 @@ CHECKED Status transformer_logits(Ctx *ctx, const Transformer *model, Tensor hid
 
 /* BERT's pooler: tanh of a linear layer of each row's first token. hidden (B, T, C), pooled (B, C). */
 CHECKED Status transformer_pool(Ctx *ctx, const Transformer *model, Tensor hidden, Tensor pooled);
-#endif

@@ -1,6 +1,5 @@
 /* category: what kind of work an operation or a primitive is, and PyTorch's name for it. */
-#ifndef PROFILE_CATEGORY_H
-#define PROFILE_CATEGORY_H
+#pragma once
 
 #include "profile/trace.h"
 
@@ -13,4 +12,3 @@ Category category_of(Operation operation, const char *primitive);
 /* What PyTorch's profiler calls the primitive, "aten::bmm"; NULL where it has no such operation. `joins`:
  * with what ran in the same operation before it under that name it is a single call there. */
 const char *torch_name(Operation operation, Pass pass, const char *primitive, bool *joins);
-#endif

@@ -1,7 +1,6 @@
 /* batches: what a feed reads, as a trainer takes it. Each function is a FetchBatch (run/trainer.h)
  * whose source is a Batches. */
-#ifndef RUN_BATCHES_H
-#define RUN_BATCHES_H
+#pragma once
 
 #include "data/feed.h"
 #include "run/trainer.h"
@@ -21,5 +20,3 @@ CHECKED Status batches_validate(void *batches, int64_t index, Batch *batch);
 
 /* Of training; the same index gives the same batch every time. */
 CHECKED Status batches_train_at(void *batches, int64_t index, Batch *batch);
-
-#endif

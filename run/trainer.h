@@ -1,6 +1,5 @@
 /* trainer: a model, its memory and its steps. Knows batches of tokens, not where they come from. */
-#ifndef RUN_TRAINER_H
-#define RUN_TRAINER_H
+#pragma once
 
 #include "data/batch.h"
 #include "run/generate.h"
@@ -88,4 +87,3 @@ CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source
 /* The optimizer's state tensor, (ADAMW_STATE_SIZE) in host memory. */
 CHECKED Status trainer_read_state(Trainer *trainer, float *state);
 CHECKED Status trainer_write_state(Trainer *trainer, const float *state);
-#endif

@@ -32,7 +32,7 @@ static void train_leaves_its_files(void **state) {
     const BundlePath *path = &bundle.paths[0];
     assert_string_equal(path->label, "fused");
     assert_true(path->step.ns > 0 && path->peak_bytes > 0 && path->step.launches > 0 &&
-                path->rows[0].flops > 0);
+                path->rows[0].work.flops > 0);
     assert_int_equal(path->step.tokens, 64);
     assert_true(path->audit_count >= 8);
     bundle_free(&bundle);

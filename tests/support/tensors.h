@@ -1,6 +1,5 @@
 /* A safetensors file from a header that is written by hand. */
-#ifndef TESTS_SUPPORT_TENSORS_H
-#define TESTS_SUPPORT_TENSORS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,5 +10,3 @@
 
 /* A file of a header and `data_size` bytes 0, 1, 2, ... behind it. The caller frees it. */
 uint8_t *tensors_file(const char *header, size_t header_size, int64_t data_size, int64_t *size);
-
-#endif
