@@ -8,7 +8,7 @@
 
 typedef struct {
     int64_t rows, heads, width;
-    int64_t gap; // columns of a packed projection behind x, y, dy and dr; no skip then
+    int64_t gap; // columns of a packed projection around x, y, dy and dr; no skip then
     bool skip, accumulate, sums;
     bool in_place; // dr lies where dy does
 } Case;
@@ -34,25 +34,25 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* A view of the first heads * width columns of rows that are `gap` longer; the rest holds a mark. */
+/* A view of heads * width columns of rows that are `gap` longer, half of it before them; there are marks. */
 static Tensor put_view(Rig *rig, const char *name, const Case *c, const double *values) {
     const int64_t width = c->heads * c->width, stride = width + c->gap;
     double *packed = zeros(c->rows * stride);
     for (int64_t i = 0; i < c->rows * stride; i++) packed[i] = NAN;
     for (int64_t i = 0; i < c->rows * width && values; i++)
-        packed[i / width * stride + i % width] = values[i];
+        packed[i / width * stride + c->gap / 2 + i % width] = values[i];
     Tensor all = rig_put(rig, name, rig->ctx.dtype, shape2(c->rows, stride), packed);
-    return c->gap ? tensor_columns(all, 0, width) : all;
+    return tensor_columns(all, c->gap / 2, width);
 }
 
 static void expect_gap_untouched(Rig *rig, const Case *c, Tensor view) {
     if (c->gap == 0 || rig->ctx.measuring) return;
-    const int64_t width = tensor_width(view), stride = view.stride;
-    Tensor all = tensor_view(view.data, view.dtype, shape2(c->rows, stride));
+    const int64_t width = tensor_width(view), stride = view.stride, before = c->gap / 2;
+    char *start = (char *)view.data - (size_t)before * dtype_size(view.dtype);
     double *values = zeros(c->rows * stride);
-    rig_get(rig, all, values);
+    rig_get(rig, tensor_view(start, view.dtype, shape2(c->rows, stride)), values);
     for (int64_t i = 0; i < c->rows * stride; i++)
-        if (i % stride >= width) assert_true(isnan(values[i]));
+        if (i % stride < before || i % stride >= before + width) assert_true(isnan(values[i]));
 }
 
 /* With `drop`, half of the skip is dropped; what is kept is doubled, which rounds nothing. out: dskip, too,
