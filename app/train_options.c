@@ -47,6 +47,13 @@ static const Option table[] = {
     {CHOICE("recompute", "none|hidden|blocks", recompute), .bare = "hidden",
      .doc = "recompute activations, to save memory", .travels = true},
 
+    HEADING("Many GPUs"),
+    {COUNT("gpus", 0, 1024, gpus), .doc = "train on N GPUs of this host; 0 for all of them"},
+    {TEXT("comm", "ENGINE", engine), .doc = "between ranks: auto, nccl, peer or, on the CPU, mpi"},
+    {NUMBER("comm-timeout", -1, HUGE_VAL, comm_timeout),
+     .doc = "seconds that a step may take; 0: three times the last ones; -1: any"},
+    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print"},
+
     HEADING("Training"),
     {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps", .travels = true},
     {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences in a micro-batch", .travels = true},
@@ -116,6 +123,8 @@ static const TrainOptions defaults = {
     .compute = COMPUTE_DEFAULTS,
     .batch = 8,
     .accum = 1,
+    .gpus = 1,
+    .engine = "auto",
     .steps = 500,
     .lr = FROM_OTHERS,
     .min_lr = FROM_OTHERS,

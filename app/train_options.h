@@ -7,6 +7,8 @@
 #include "app/session.h"
 #include "optim/schedule.h"
 
+typedef enum { LOG_RANK_FIRST, LOG_RANK_ALL } LogRank;
+
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
 typedef struct {
     const char *model;                            // a preset, or a folder that holds a model
@@ -44,6 +46,10 @@ typedef struct {
     ProfilingOptions profiling;
     OptionList batch_sizes, seq_lens; // of --sweep, in place of batch and seq
     bool compare, check, quiet;
+    int64_t gpus;        // ranks to start on this host; 0: one for each GPU
+    const char *engine;  // of the communicator (comm/comm.h)
+    double comm_timeout; // s that a step may take (comm/pulse.h)
+    LogRank log_rank;    // who prints
     const char *config;
     bool print_config;
 } TrainOptions;

@@ -4,6 +4,7 @@
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
 #include "model/parameter_values.h"
+#include "model/shards.h"
 
 #include <errno.h>
 #include <float.h>
@@ -161,16 +162,19 @@ static Status check_moment(ErrorCode code, const char *path, const char *name, c
     return OK;
 }
 
+/* `writer` is NULL on a rank that only gives what it has. */
 static Status save_moments(Ctx *ctx, const char *path, SafetensorsWriter *writer, const Parameters *p,
                            float *chunk) {
     for (int moment = 0; moment < 2; moment++) {
-        for (int i = 0; i < p->count; i++) {
+        Tensor whole;
+        TRY(shards_collect(ctx, p, moments(p, moment), &whole));
+        for (int i = 0; writer && i < p->count; i++) {
             MomentName name;
             describe(p, i, moment, &name);
             for (int64_t first = 0; first < p->info[i].count; first += CHECKPOINT_CHUNK) {
                 int64_t left = p->info[i].count - first,
                         n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
-                TRY(values_read(ctx, moments(p, moment), p->info[i].offset + first, n, chunk));
+                TRY(values_read(ctx, whole, p->info[i].offset + first, n, chunk));
                 TRY(check_moment(ERROR_NONFINITE, path, name.text, chunk, n));
                 TRY(safetensors_writer_append(writer, chunk, n * (int64_t)sizeof *chunk));
             }
@@ -205,6 +209,7 @@ static Status open_writer(const char *path, const Parameters *p, const TrainingS
 }
 
 Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, const TrainingState *state) {
+    if (p->rank > 0) return save_moments(ctx, path, NULL, p, NULL);
     float *chunk = memory_reserve(CHECKPOINT_CHUNK * sizeof *chunk);
     if (!chunk) return fail(ERROR_MEMORY, "out of host memory to save %s", path);
     SafetensorsWriter *writer = NULL;
@@ -249,8 +254,10 @@ static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, 
             const SafetensorsEntry *entry;
             SafetensorsEntry wanted = describe(p, i % p->count, i / p->count, &name);
             TRY(find_moment(file, path, &wanted, &entry));
-            Tensor flat = moments(p, i / p->count);
-            if (load) TRY(load_moment(ctx, path, entry, flat, p->info[i % p->count].offset, chunk));
+            Tensor moment = moments(p, i / p->count), flat = shards_whole(p, moment);
+            if (!load) continue;
+            TRY(load_moment(ctx, path, entry, flat, p->info[i % p->count].offset, chunk));
+            if (i % p->count == p->count - 1) TRY(shards_keep(ctx, p, moment));
         }
     }
     return OK;

@@ -10,8 +10,9 @@ enum { BATCHES_HELD = 32 }; // micro-batches that may be on their way to the dev
 typedef struct {
     const Feed *feed;
     Device *device;
-    int64_t batch;       // rows of a micro-batch
-    int64_t accum;       // micro-batches of a step
+    int64_t batch; // rows of a micro-batch
+    int64_t accum; // micro-batches of a step, of each rank
+    int64_t ranks;
     int64_t step_tokens; // targets that count in the step at hand
 } Batches;
 

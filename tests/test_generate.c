@@ -263,7 +263,7 @@ static Status fetch(void *source, int64_t index, Batch *batch) {
 static void train(const Setup *setup, Recompute recompute, double losses[STEPS]) {
     Config config = small();
     Trainer t;
-    expect_ok(trainer_open(&t, test_device(setup->backend), &config));
+    expect_ok(trainer_open(&t, test_device(setup->backend), &config, NULL));
     set_up(&t.ctx, setup);
     t.batch = BATCH;
     t.seq = SEQ;

@@ -97,7 +97,7 @@ static Status fetch(void *source, int64_t index, Batch *batch) {
 
 static void open_trainer(const How *how, const What *what, Trainer *t) {
     Config config = small(what->task);
-    expect_ok(trainer_open(t, test_device(how->backend), &config));
+    expect_ok(trainer_open(t, test_device(how->backend), &config, NULL));
     t->ctx.dtype = how->dtype;
     t->ctx.fuses = how->fuses;
     t->ctx.graphs = how->graphs;

@@ -83,7 +83,7 @@ void model_open_trainer(Trainer *t, Device *device, const SmallTrainer *small) {
     config.heads = config.kv_heads = 2;
     config.hidden = 128;
     config.context = small->seq;
-    expect_ok(trainer_open(t, device, &config));
+    expect_ok(trainer_open(t, device, &config, NULL));
     t->ctx.fuses = small->fuses;
     t->ctx.graphs = small->graphs;
     t->batch = small->batch;
