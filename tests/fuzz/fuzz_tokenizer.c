@@ -48,9 +48,9 @@ static Status load(Tokenizer *tokenizer, const uint8_t *data, size_t size) {
     size_t first = zero ? (size_t)(zero - data) : size;
     int files[2] = {memory_file(data + 1, first - 1, paths[0]), -1};
     if (zero) files[1] = memory_file(zero + 1, size - first - 1, paths[1]);
-    Status status = zero             ? bpe_load(tokenizer, paths[0], paths[1])
-                    : data[0] == 'p' ? wordpiece_load(tokenizer, paths[0], "")
-                                     : tokenizer_load_json(tokenizer, paths[0], "");
+    Status status = zero             ? bpe_load(tokenizer, paths[0], paths[1], NULL)
+                    : data[0] == 'p' ? wordpiece_load(tokenizer, paths[0], NULL, NULL)
+                                     : tokenizer_load_json(tokenizer, paths[0], NULL, NULL);
     close(files[0]);
     if (zero) close(files[1]);
     return status;
