@@ -86,8 +86,8 @@ static int32_t longest(WordPiece *w, int64_t from, int64_t prefix, int64_t *end)
 static void end_word(Tokenizer *tokenizer, TokenList *list) {
     WordPiece *w = tokenizer->wordpiece;
     enum { ROOM = sizeof WORDPIECE_PREFIX - 1 };
-    int64_t before = list->count;
     if (w->characters == 0) return;
+    int64_t before = list->count;
     bool known = w->characters <= WORD_CHARACTERS;
     for (int64_t from = ROOM, end; known && from < w->word.count; from = end) {
         int64_t prefix = from > ROOM ? ROOM : 0;
@@ -278,6 +278,10 @@ void wordpiece_free(WordPiece *wordpiece) {
     memory_free(wordpiece->normal.bytes);
     memory_free(wordpiece->decomposed);
     memory_free(wordpiece);
+}
+
+void wordpiece_hide(Tokenizer *tokenizer, const char *text) {
+    (void)shdel(tokenizer->wordpiece->names, text);
 }
 
 WordPieceRule wordpiece_rule(const Tokenizer *tokenizer) {

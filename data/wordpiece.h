@@ -25,6 +25,8 @@ typedef struct {
  * long, and where "[UNK]" is missing. `path` is for messages. */
 CHECKED Status wordpiece_build(Tokenizer *tokenizer, const char *const *texts, int64_t count,
                                WordPieceRule rule, const char *path);
+/* Words are not cut into this token any more, which is not of the vocabulary itself. */
+void wordpiece_hide(Tokenizer *tokenizer, const char *text);
 void wordpiece_free(WordPiece *wordpiece); // NULL is fine
 WordPieceRule wordpiece_rule(const Tokenizer *tokenizer);
 

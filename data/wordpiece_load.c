@@ -65,12 +65,13 @@ static Status put_added(const json_t *added, const char **texts, int64_t count, 
 }
 
 /* When the vocabulary is there. */
-static Status take_added(Tokenizer *t, const json_t *added, const char *path) {
+static Status take_added(Tokenizer *t, const json_t *added, const json_t *vocab, const char *path) {
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *entry = json_array_get(added, i);
         AddedToken token;
         TRY(added_read(entry, (int32_t)json_integer_value(json_object_get(entry, "id")), path, &token));
         added_put(&t->added[token.normalized], token);
+        if (!json_object_get(vocab, token.text)) wordpiece_hide(t, token.text);
     }
     return OK;
 }
@@ -100,7 +101,7 @@ static Status load_lines(Tokenizer *t, char *text, int64_t length, const json_t 
     }
     if (!status) status = put_added(added, *lines, all, path);
     if (!status) status = wordpiece_build(t, *lines, all, rule, path);
-    if (!status) status = take_added(t, added, path);
+    if (!status) status = take_added(t, added, vocab, path);
     json_decref(added);
     json_decref(vocab);
     return status;
@@ -172,7 +173,8 @@ Status wordpiece_load_json(Tokenizer *tokenizer, const json_t *root, const char 
     const char **texts = memory_array((size_t)count, sizeof *texts);
     Status status = collect(root, path, texts, count);
     if (!status) status = wordpiece_build(tokenizer, texts, count, rule, path);
-    if (!status) status = take_added(tokenizer, json_object_get(root, "added_tokens"), path);
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    if (!status) status = take_added(tokenizer, json_object_get(root, "added_tokens"), vocab, path);
     if (!status) status = tokenizer_read_post(tokenizer, json_object_get(root, "post_processor"), path);
     memory_free(texts);
     return status;

@@ -293,6 +293,14 @@ static void hostile_merges(void **state) {
     write_text_file(inside(*state, "merges.txt"), large);
     expect_refused(*state, "longer than any token");
     free(large);
+    /* Other line ends are fine, too. */
+    write_text_file(inside(*state, "merges.txt"), "#version: 0.2\r\nh e\r\nt he\r\n");
+    Tokenizer *lines = open_tokenizer(*state);
+    TokenList list = {0};
+    expect_ok(tokenizer_encode(lines, "the", 3, &list));
+    assert_int_equal(list.count, 1);
+    token_list_free(&list);
+    tokenizer_free(lines);
     /* No merges at all are fine: every byte is a token. */
     write_text_file(inside(*state, "merges.txt"), "");
     Tokenizer *tokenizer = open_tokenizer(*state);
