@@ -294,10 +294,10 @@ static void hostile_merges(void **state) {
     expect_refused(*state, "longer than any token");
     free(large);
     /* Other line ends are fine, too. */
-    write_text_file(inside(*state, "merges.txt"), "#version: 0.2\r\nh e\r\nt he\r\n");
+    write_text_file(inside(*state, "merges.txt"), "#version: 0.2\r\nh e\r\n");
     Tokenizer *lines = open_tokenizer(*state);
     TokenList list = {0};
-    expect_ok(tokenizer_encode(lines, "the", 3, &list));
+    expect_ok(tokenizer_encode(lines, "he", 2, &list));
     assert_int_equal(list.count, 1);
     token_list_free(&list);
     tokenizer_free(lines);
