@@ -58,6 +58,8 @@ static void print_data(const Session *s, const FeedCounts *data) {
                100 - 100 * (double)data->tokens / (double)data->padded);
     printf("%" PRId64 " tokens (%s)\n", data->tokens,
            s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+    const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
+    if (passed) printf("  %-18s the special token %s is spelled in the data: there it is text\n", "", passed);
 }
 
 static void print_configuration(const Report *r, const Session *s, const Trainer *t, const FeedCounts *data) {
