@@ -15,6 +15,7 @@
 #ifndef MODEL_CHECKPOINT_H
 #define MODEL_CHECKPOINT_H
 
+#include "base/files.h"
 #include "data/tokenizer.h"
 #include "kernels/op.h"
 #include "model/parameters.h"
@@ -79,6 +80,11 @@ int64_t checkpoint_step(const char *folder);
 /* The complete step folder with the largest step, or NULL where there is none, also where `out` does not
  * exist. Folders that an interrupted save left are never taken. */
 CHECKED Status checkpoint_latest(const char *out, char **folder);
+
+/* The same, but only one whose files are what was saved: their digests are checked (data/safetensors.h). Of
+ * each damaged one that is passed over, `passed` gets a line that says why. What cannot be read is an error:
+ * it may be whole. */
+CHECKED Status checkpoint_latest_whole(const char *out, char **folder, PathList *passed);
 
 /* Removes, of the step folders from `first` to `last`, all but the `keep` latest (none where keep is 0), and
  * of any step what interrupted saves left. A folder that cannot be looked into is an error, and stays. */
