@@ -8,6 +8,7 @@
 #include "app/infer_options.h"
 #include "app/profiling_sweep.h"
 #include "app/session.h"
+#include "app/signals.h"
 #include "app/text_profile.h"
 #include "app/translate_text.h"
 #include "app/stream_text.h"
@@ -346,6 +347,7 @@ static Status run_all(Run *run, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     static Run run;
+    signals_prepare();
     Status status = run_all(&run, argc, argv);
     memory_free(run.tokens);
     infer_benchmark_free(&run.report);
