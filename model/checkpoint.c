@@ -60,6 +60,10 @@ Status checkpoint_config(const char *folder, Config *config) {
     return status;
 }
 
+Status checkpoint_check(const char *folder, const Config *config) {
+    return weights_check(folder, config);
+}
+
 Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters) {
     return weights_load(ctx, folder, parameters);
 }

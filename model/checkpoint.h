@@ -60,6 +60,10 @@ CHECKED Status checkpoint_save(Ctx *ctx, const char *folder, const Config *confi
 
 CHECKED Status checkpoint_config(const char *folder, Config *config);
 
+/* Whether the folder has this config's weights, by their names and shapes: asked before memory is planned,
+ * which a config of a few bytes can make large. Errors are those of checkpoint_load. */
+CHECKED Status checkpoint_check(const char *folder, const Config *config);
+
 /* Loads the weights of a folder that fusebox or transformers saved: one file or shards; F32, BF16, F16 or
  * F64; names with or without "transformer."; the attention's mask buffers and a copy of the tied head are
  * passed over. Master weights take the file's values, bf16 weights their rounding. ERROR_FORMAT names what is
