@@ -122,12 +122,24 @@ static void test_nothing_saved(void **state) {
     expect_text(ran->output, "nothing will be saved: there is no --out=FOLDER\n");
 }
 
+/* More threads than can be, or than OpenMP may start. */
+static void test_threads(void **state) {
+    const char *folder = *state;
+    program_refuses(folder, ERROR_USAGE, "OMP_NUM_THREADS=100000: at most 4096 threads can be used",
+                    "export OMP_NUM_THREADS=100000; train " QUICK "--steps=1 -q");
+    program_refuses(folder, ERROR_USAGE, "--threads=2: OMP_THREAD_LIMIT allows 1",
+                    "export OMP_THREAD_LIMIT=1; train " QUICK "--steps=1 --threads=2 -q");
+    program_succeeds(folder, "export OMP_THREAD_LIMIT=1 OMP_NUM_THREADS=2 OMP_DYNAMIC=true; "
+                             "timeout 60 train " QUICK "--width=512 --fused=0 --steps=1 -q");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hangup),         cmocka_unit_test(test_nohup),
         cmocka_unit_test(test_nobody_reads),   cmocka_unit_test(test_closed_output),
         cmocka_unit_test(test_limited_log),    cmocka_unit_test(test_removed_out),
         cmocka_unit_test(test_shortened_data), cmocka_unit_test(test_nothing_saved),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

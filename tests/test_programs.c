@@ -185,7 +185,7 @@ static void test_bad_checkpoint(void **state) {
     /* The weights are looked at before memory is planned, of which there would not be enough. */
     expect_damaged(folder, "lack 'transformer.h.2.ln_1.weight'",
                    "sed -i 's/\"n_layer\": 2/\"n_layer\": 9000/' config.json", load);
-    expect_damaged(folder, "has the shape (", "sed -i 's/\"n_embd\": 32/\"n_embd\": 524288/' config.json",
+    expect_damaged(folder, "has the shape (", "sed -i 's/\"n_embd\": 32/\"n_embd\": 65536/' config.json",
                    load);
     expect_damaged(folder, "training_state.safetensors", "truncate -s 1000 training_state.safetensors",
                    resume);
