@@ -9,6 +9,7 @@
 #include "app/profiling.h"
 #include "app/profiling_sweep.h"
 #include "app/report.h"
+#include "app/signals.h"
 #include "app/train_options.h"
 #include "app/train_tokenizer.h"
 #include "app/stream_text.h"
@@ -16,7 +17,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,27 +37,15 @@ typedef struct {
     char *resume;         // the checkpoint that the run goes on from, or NULL
     TrainingState state;  // where it stands
     int64_t begun;        // the step that it went on from
+    int64_t saved;        // the last step that was saved, or tried to be
+    bool whole;           // weights and state are those after state.step: not in the middle of a step
+    bool removed;         // --out has been taken away, and made anew
     double learning_rate; // of the step at hand
     StepResult result;    // of it
     int skips;            // updates skipped in a row
     bool stop;            // after a signal, which with several ranks all of them have heard of
     int lock;             // on --out; 0: none
 } Run;
-
-/* The only thing that a signal may touch. A second one ends the program at once. */
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number) {
-    if (interrupted) _exit(128 + number);
-    interrupted = 1;
-}
-
-static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 /* ---- setting up ---- */
 
@@ -153,7 +141,7 @@ static Status start_state(Run *run) {
         TRY(checkpoint_load_state(&t->ctx, run->resume, &t->model.parameters, s));
         float state[ADAMW_STATE_SIZE] = {[ADAMW_UPDATES] = (float)s->updates};
         TRY(trainer_write_state(t, state));
-        run->begun = s->step;
+        run->begun = run->saved = s->step;
         return loader_seek(run->feed.train, s->position);
     }
     s->seed = (uint64_t)run->options.seed;
@@ -189,16 +177,39 @@ static Status start_report(Run *run) {
 
 /* ---- during the run ---- */
 
+static Status output_there(Run *run, bool *there) {
+    *there = true;
+    return run->lock > 0 ? directory_held(run->options.out, run->lock, there) : OK;
+}
+
+/* Where --out has been removed or moved away, what is saved now goes into a new folder of its name. */
+static Status renew_output(Run *run) {
+    bool there;
+    char *latest = NULL;
+    TRY(output_there(run, &there));
+    if (there) return OK;
+    if (run->lock > 0) close(run->lock);
+    run->lock = 0;
+    TRY(take_output(run));
+    TRY(checkpoint_latest(run->options.out, &latest));
+    run->removed = !latest;
+    if (!latest) return write_options(run);
+    memory_free(latest);
+    return fail(ERROR_FILE, "--out=%s has become another run's during this one; nothing more is saved",
+                run->options.out);
+}
+
 static Status save(Run *run) {
     TrainOptions *o = &run->options;
     Trainer *t = &run->trainer;
     TrainingState *s = &run->state;
     if (!*o->out) return OK;
     pulse_other(run->world.pulse, "a checkpoint");
+    run->saved = s->step;
+    TRY(renew_output(run));
     float state[ADAMW_STATE_SIZE];
     TRY(trainer_read_state(t, state));
     s->updates = (int64_t)state[ADAMW_UPDATES];
-    s->position = loader_position(run->feed.train);
     snprintf(s->schedule, sizeof s->schedule, "%s", schedule_name(o->schedule));
     s->steps = o->steps;
     s->warmup = o->warmup;
@@ -266,19 +277,31 @@ static Status train_step(Ctx *ctx, void *program, StepCost *cost) {
     return OK;
 }
 
+/* Someone has asked this rank to end, or nobody can see or keep any more what it does. */
+static Status wants_to_stop(Run *run, bool *wants) {
+    bool there;
+    TRY(output_there(run, &there));
+    *wants = signals_caught() || ferror(stdout) || !there;
+    return OK;
+}
+
 static Status one_step(Run *run) {
     Trainer *t = &run->trainer;
     Schedule schedule = train_options_schedule(&run->options);
     StepCost cost;
     run->learning_rate = schedule_rate(&schedule, run->state.step);
-    run->trainer.stop = interrupted;
+    TRY(wants_to_stop(run, &run->trainer.stop));
     pulse_step(run->world.pulse, run->state.step + 1);
     if (run->profiling) progress_hide(run->report.progress);
+    run->whole = false;
     TRY(profiling_step(run->profiling, &t->ctx, run->state.step + 1, train_step, run, &cost));
+    run->whole = true;
     run->state.step++;
+    run->state.position = loader_position(run->feed.train);
     run->state.tokens += cost.tokens;
     run->skips = run->result.skipped ? run->skips + 1 : 0;
-    run->stop = run->world.size > 1 ? run->result.stop : interrupted;
+    run->stop = run->result.stop;
+    if (run->world.size == 1) TRY(wants_to_stop(run, &run->stop));
     return report_step(&run->report, t, run->state.step, &run->result, run->learning_rate, &cost);
 }
 
@@ -306,10 +329,28 @@ static Status loop(Run *run, const char **reason) {
     return save(run); // one more: a single bad batch at the end costs nothing
 }
 
+/* Where it is a file that fails, such as the log, the model is sound: what it has learned is not lost. Takes
+ * `status` over, which is the one to report. */
+static Status save_after(Run *run, Status status) {
+    bool there = true;
+    if (status_code(status) != ERROR_FILE || !run->whole || run->world.size > 1) return status;
+    status_free(output_there(run, &there));
+    if (run->state.step > run->saved || !there) status_free(save(run));
+    return status;
+}
+
 static Status train(Run *run) {
-    const char *reason;
-    catch_signals();
-    TRY(loop(run, &reason));
+    const char *reason, *out = run->options.out;
+    signals_catch();
+    if (run->resume && !*out)
+        progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
+    Status status = save_after(run, loop(run, &reason));
+    if (run->removed) {
+        status_free(status);
+        status = fail(ERROR_FILE,
+                      "--out=%s was removed or moved during the run; its last state is in a new one", out);
+    }
+    TRY(status);
     TRY(report_end(&run->report, run->state.step, reason));
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     if (strcmp(reason, "diverged") != 0) return OK;
@@ -438,6 +479,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
 int main(int argc, char **argv) {
     static Run run; // zero, and too large for some stacks
     int code = 0;
+    signals_prepare();
     Status status = run_all(&run, argc, argv, &code);
     world_fail(&run.world, status);
     close_run(&run);

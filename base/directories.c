@@ -54,11 +54,20 @@ Status directory_make(const char *folder) {
 Status directory_lock(const char *folder, int *lock) {
     *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*lock < 0) return fail_file("open", folder);
-    if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return OK;
-    bool held = errno == EWOULDBLOCK;
+    if (flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return OK;
     close(*lock);
     *lock = -1;
-    return held ? fail(ERROR_FILE, "another process is writing into %s", folder) : OK;
+    return fail(ERROR_FILE, "another process is writing into %s", folder);
+}
+
+Status directory_held(const char *folder, int lock, bool *held) {
+    struct stat locked, named;
+    *held = false;
+    if (fstat(lock, &locked) != 0) return fail_file("examine", folder);
+    if (stat(folder, &named) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? OK : fail_file("examine", folder);
+    *held = locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
+    return OK;
 }
 
 static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *depth) {

@@ -97,6 +97,7 @@ static Status start_workers(Loader *loader) {
     /* Signals are for the main thread: the workers start with all of them blocked. */
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); // of the thread that reads: data/tokens.h maps files
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = 0;
     while (!error && loader->started < loader->options.workers) {
