@@ -2,7 +2,6 @@
 
 #include "app/series.h"
 #include "profile/collect.h"
-#include "profile/datasheet.h"
 #include "profile/spans.h"
 #include "profile/stats.h"
 #include "profile/window.h"
@@ -113,7 +112,6 @@ void profiling_close(Profiling *p) {
     if (!p) return;
     trace_close(p->trace);
     collector_close(p->collector);
-    window_close(&p->window);
     free_times(&p->traced);
     free_times(&p->timed);
     memory_free(p);

@@ -119,9 +119,3 @@ void audit_profile(Trace *t, const Figures *f) {
     check_limits(t, f);
     check_overhead(t, f);
 }
-
-int64_t audit_failures(const Trace *t) {
-    int64_t failures = 0;
-    for (int64_t i = 0; i < t->finding_count; i++) failures += !t->findings[i].passed;
-    return failures;
-}

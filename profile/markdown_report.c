@@ -1,4 +1,4 @@
-#include "profile/markdown_report.h"
+#include "profile/output.h"
 
 #include "base/memory.h"
 #include "profile/stats.h"
