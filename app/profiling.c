@@ -1,6 +1,6 @@
 #include "app/profiling.h"
 
-#include "app/series.h"
+#include "base/memory.h"
 #include "profile/collect.h"
 #include "profile/spans.h"
 #include "profile/stats.h"

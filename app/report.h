@@ -6,8 +6,8 @@
 #include "run/trainer.h"
 #include "profile/events.h"
 #include "profile/peaks.h"
+#include "profile/stats.h"
 #include "app/progress.h"
-#include "app/series.h"
 
 typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } StepFigure;
 
