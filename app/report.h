@@ -13,7 +13,7 @@ typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } Step
 
 typedef struct {
     Progress *progress;
-    Events *events; // NULL without --log
+    Events *events;
     Peaks peaks;
     int64_t steps;                // of the whole run
     Series figures[STEP_FIGURES]; // of the steps of this process, in order

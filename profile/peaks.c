@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "kernels/gemm/gemm.h"
+#include "profile/stats.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -61,12 +62,6 @@ Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32) {
 
 /* ---- what is measured ---- */
 
-static double least(const double *values, int count) {
-    double smallest = values[0];
-    for (int i = 1; i < count; i++) smallest = fmin(smallest, values[i]);
-    return smallest;
-}
-
 /* Fills device memory with normal random numbers: zeros, or numbers alike, would let a GPU run faster than
  * data does. */
 static Status fill_random(Device *device, void *memory, size_t bytes, Dtype dtype) {
@@ -119,7 +114,7 @@ static Status time_runs(Ctx *ctx, const Gemm *product, void *to, const void *fro
     }
     device->event_free(device, start);
     device->event_free(device, end);
-    *seconds = status ? 0 : least(times, REPEATS);
+    *seconds = status ? 0 : stats_make(times, REPEATS).least;
     return status;
 }
 
