@@ -133,18 +133,21 @@ static void test_lines(void **state) {
     Events *events;
     write_log("old\n");
     assert_null(events_open(log_path, false, &events));
-    events_begin(events, "step");
-    events_integer(events, "step", 1);
-    events_number(events, "loss", 3.25);
-    events_number(events, "norm", NAN);
+    JsonWriter *line = events_begin(events, "step");
+    json_member_integer(line, "step", 1);
+    json_member_number(line, "loss", 3.25);
+    json_member_number(line, "norm", NAN);
     assert_null(events_end(events));
     read_log(text, sizeof text); /* at once, not when closed */
     assert_string_equal(text, "{\"event\":\"step\",\"step\":1,\"loss\":3.25,\"norm\":null}\n");
-    events_begin(events, "sample");
-    events_text(events, "text", "int\nmain");
-    events_bytes(events, "bytes", "a\0b", 3);
-    events_boolean(events, "last", false);
-    events_json(events, "plan", "{\n  \"a\": [1]\n}");
+    line = events_begin(events, "sample");
+    json_member_text(line, "text", "int\nmain");
+    json_write_key(line, "bytes");
+    json_write_string(line, "a\0b", 3);
+    json_write_key(line, "last");
+    json_write_boolean(line, false);
+    json_write_key(line, "plan");
+    json_write_json(line, "{\n  \"a\": [1]\n}");
     assert_null(events_end(events));
     events_close(events);
     read_log(text, sizeof text);
@@ -193,9 +196,10 @@ static void test_failures(void **state) {
         status_free(status);
         events_close(events);
     }
-    events_begin(NULL, "step"); /* no log */
-    events_number(NULL, "loss", 1);
-    assert_null(events_end(NULL));
+    assert_null(events_open("", false, &events)); /* no log */
+    json_member_number(events_begin(events, "step"), "loss", 1);
+    assert_null(events_end(events));
+    events_close(events);
     events_close(NULL);
 }
 
