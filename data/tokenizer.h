@@ -94,5 +94,6 @@ CHECKED Status tokenizer_encode_step(Tokenizer *tokenizer, EncodeCursor *cursor,
                                      TokenList *list);
 
 /* The bytes of a token, which may be part of a UTF-8 character; a WordPiece's with its "##", Llama 2's first
- * token with its space. text_stream.h makes text of them. They live as long as the tokenizer. NULL and length 0 for an id outside the vocabulary. */
+ * token with its space. text_stream.h makes text of them. They live as long as the tokenizer. NULL and length
+ * 0 for an id outside the vocabulary. */
 const uint8_t *tokenizer_decode(const Tokenizer *tokenizer, int32_t id, int64_t *length);
