@@ -20,6 +20,7 @@ typedef struct {
     Tokenizer *tokenizer;
     Name *names;        // an stb_ds string table
     const char **texts; // (vocab) the same by id
+    bool *literal;      // (vocab) added to the model's: its text is its text
     int64_t total;      // bytes of all texts
     const char *path;   // of the file being read
 } Vocabulary;
@@ -82,17 +83,17 @@ static int64_t read_characters(const Decoding *decoding, const char *text, uint8
     return count;
 }
 
-/* Reads each token's bytes: by the alphabet, or as spelled if a letter is foreign to it. */
+/* Reads each token's bytes: by the alphabet, or as spelled if a letter is foreign to it or it is added. */
 static void fill_pool(Vocabulary *v) {
     Tokenizer *t = v->tokenizer;
     tokenizer_reserve(t, t->vocab, v->total);
     int64_t used = 0;
     for (int32_t id = 0; id < t->vocab; id++) {
-        int64_t bytes = t->bpe->byte_level ? alphabet_read(v->texts[id], t->pool + used) : -1;
-        if (bytes < 0) {
-            t->spelled[id] = true;
-            bytes = read_characters(&t->decoding, v->texts[id], t->pool + used);
-        }
+        const Decoding none = {0}, *decoding = v->literal[id] ? &none : &t->decoding;
+        bool letters = t->bpe->byte_level && !v->literal[id];
+        int64_t bytes = letters ? alphabet_read(v->texts[id], t->pool + used) : -1;
+        t->spelled[id] = bytes < 0;
+        if (bytes < 0) bytes = read_characters(decoding, v->texts[id], t->pool + used);
         used += bytes;
         t->starts[id + 1] = used;
     }
@@ -138,6 +139,7 @@ static Status load_added(Vocabulary *v, const json_t *vocab, const json_t *added
         if (!known && shgeti(v->names, text) >= 0)
             return fail(ERROR_FORMAT, "%s: token \"%.40s\" is added twice", v->path, text);
         if (!known) TRY(add_name(v, text, id, count));
+        v->literal[id] = !known;
         TRY(added_read(entry, (int32_t)id, v->path, &token));
         added_put(&t->added[token.normalized], token);
         if (token.special) special_take(t, text, (int32_t)id);
@@ -155,6 +157,7 @@ static Status load_vocabulary(Vocabulary *v, json_t *vocab, const json_t *added)
         return fail(ERROR_FORMAT, "%s: %lld tokens are too many (at most %d)", v->path, (long long)count,
                     VOCAB_LIMIT);
     v->texts = memory_array((size_t)count, sizeof *v->texts);
+    v->literal = memory_array((size_t)count, sizeof *v->literal);
     const char *text;
     json_t *id;
     json_object_foreach(vocab, text, id) {
@@ -263,6 +266,7 @@ static Status load_merge_array(Vocabulary *v, const json_t *merges) {
 static void vocabulary_free(Vocabulary *v) {
     shfree(v->names);
     memory_free(v->texts);
+    memory_free(v->literal);
 }
 
 /* GPT-2's chain, with a space before the text where the config says so. */

@@ -1,6 +1,6 @@
 /* Merges the pairs of one piece. Both forms do what Hugging Face's tokenizers does: merge the known pair of
- * lowest rank, the leftmost of equals, and look again. Where no merge makes a pair of lower rank than its own,
- * all pairs of one rank can be merged in one pass, as GPT-2's own code does. */
+ * lowest rank, the leftmost of equals, and look again. Where no merge makes a pair of lower rank than its
+ * own, all pairs of one rank can be merged in one pass, as GPT-2's own code does. */
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "data/bpe.h"
@@ -97,7 +97,8 @@ static int64_t put_symbols(Bpe *bpe, const uint8_t *piece, int64_t length, int32
 
 /* ---- short pieces ---- */
 
-/* Merges all pairs of rank `best`, or only the first; returns the new count. `ranks[i]` is of the pair (ids[i], ids[i + 1]). */
+/* Merges all pairs of rank `best`, or only the first; returns the new count. `ranks[i]` is of the pair
+ * (ids[i], ids[i + 1]). */
 static int merge_once(const Bpe *bpe, int32_t best, int32_t *ids, int32_t *ranks, int count) {
     int32_t product = bpe->merges[best].product;
     int kept = 0;

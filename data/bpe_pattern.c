@@ -1,5 +1,6 @@
 /* Rewrites regular expressions from Oniguruma's dialect (Ruby's syntax, Unicode) to PCRE2's. What both read
- * alike is copied; \s becomes Unicode's White_Space, as it is there; what they read differently is refused. */
+ * alike is copied; \s becomes Unicode's White_Space, as it is there; what they read differently is
+ * refused. */
 #include "base/memory.h"
 #include "data/bpe.h"
 

@@ -1,9 +1,9 @@
 /* tokenizer: text to token ids and back. Four kinds:
  *
  *   bytes            ids 0..255 are the bytes themselves
- *   byte-level BPE   byte-pair encoding as GPT-2's, Llama 3's, Qwen's (Radford et al. 2019; Sennrich, Haddow,
- *                    Birch 2016): the text is cut into pieces by patterns, and in each piece the adjacent pair
- *                    of lowest rank is merged until no known pair is left
+ *   byte-level BPE   byte-pair encoding as GPT-2's, Llama 3's, Qwen's (Radford et al. 2019; Sennrich,
+ *                    Haddow, Birch 2016): the text is cut into pieces by patterns, and in each piece the
+ *                    adjacent pair of lowest rank is merged until no known pair is left
  *   BPE              of characters, as Llama 2's and Mistral's (Kudo, Richardson 2018): spaces become U+2581,
  *                    and a character without a token is spelled by its bytes, or is the unknown token
  *   WordPiece        BERT's (Devlin et al. 2019): the text is cleaned, cut at spaces and punctuation,
@@ -41,8 +41,8 @@ typedef struct Tokenizer Tokenizer;
  *                                                             do_lower_case, strip_accents,
  *                                                             tokenize_chinese_chars
  *
- * tokenizer_config.json and special_tokens_map.json name the tokens of the beginning, the end and so on; beside
- * GPT-2's and BERT's files the config's added_tokens_decoder adds tokens, and add_prefix_space holds.
+ * tokenizer_config.json and special_tokens_map.json name the tokens of the beginning, the end and so on;
+ * beside GPT-2's and BERT's files the config's added_tokens_decoder adds tokens, and add_prefix_space holds.
  *
  * The files are checked: every printable byte has its token, ids are 0..n-1 and each is used once, a merge's
  * two sides and its product are tokens, no merge comes twice, and nothing is asked for that is not done here.
@@ -93,6 +93,7 @@ const char *tokenizer_passed(const Tokenizer *tokenizer);
 CHECKED Status tokenizer_encode_step(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t count,
                                      TokenList *list);
 
-/* The bytes of a token, which may be part of a UTF-8 character; a WordPiece's with its "##". They live as
- * long as the tokenizer. NULL and length 0 for an id outside the vocabulary. */
+/* The bytes of a token, which may be part of a UTF-8 character; a WordPiece's with its "##", Llama 2's first
+ * token with its space. text_stream.h makes text of them. They live as long as the tokenizer. NULL and length
+ * 0 for an id outside the vocabulary. */
 const uint8_t *tokenizer_decode(const Tokenizer *tokenizer, int32_t id, int64_t *length);

@@ -1,7 +1,6 @@
 #include "data/tokenizer_json.h"
 
 #include "base/json_read.h"
-#include "data/tokenizer_state.h"
 
 #include <string.h>
 

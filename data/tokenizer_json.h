@@ -6,6 +6,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+enum { TOKENIZER_FILE_LIMIT = 64 << 20 }; // bytes
+
 /* Reads a JSON object of at most TOKENIZER_FILE_LIMIT bytes. */
 CHECKED Status tokenizer_json_read(const char *path, json_t **root);
 

@@ -12,7 +12,8 @@ static Status add_id(const Tokenizer *t, const json_t *id, const char *path, Tok
     return OK;
 }
 
-/* {"single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"<s>": {"ids": [1]}}} */
+/* {"single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+ *  "special_tokens": {"<s>": {"ids": [1]}}} */
 static Status take_template(Tokenizer *t, const json_t *post, const char *path) {
     const json_t *single = json_object_get(post, "single"), *tokens = json_object_get(post, "special_tokens");
     TokenList *list = &t->before;

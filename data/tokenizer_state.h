@@ -9,8 +9,7 @@
 #include <stdint.h>
 
 enum {
-    TOKENIZER_FILE_LIMIT = 64 << 20, // bytes
-    TOKEN_TEXT_LIMIT = 4096,         // bytes of one token in a file
+    TOKEN_TEXT_LIMIT = 4096, // bytes of one token in a file
     VOCAB_LIMIT = 1 << 20,
     PIECE_LIMIT = 1 << 22, // bytes; a longer piece is cut, and there alone ids can differ from the original's
     KEPT_FILES = 8,

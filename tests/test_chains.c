@@ -97,6 +97,30 @@ static void ids_are_the_originals(void **state) {
     }
 }
 
+/* Where a merge makes a pair of lower rank than its own, that pair goes before the others of its rank, in
+ * short pieces and in long ones (which merge by a heap). The ids are tokenizers'. */
+static void merges_out_of_order(void **state) {
+    char text[201] = "";
+    json_t *root = json_load_file(CHAINS "smollm2/tokenizer.json", 0, NULL);
+    assert_non_null(root);
+    json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
+    json_object_set_new(vocab, "qz", json_integer(710));
+    json_object_set_new(vocab, "qzq", json_integer(711));
+    json_object_set_new(model, "merges", json_loads("[[\"qz\", \"q\"], [\"q\", \"z\"]]", 0, NULL));
+    json_dump_file(root, inside(*state, "tokenizer.json"), 0);
+    json_decref(root);
+    Tokenizer *tokenizer = open_tokenizer(*state);
+    for (int i = 0; i < 50; i++) strcat(text, "qzqz");
+    for (int64_t length = 4; length <= 200; length += 196) {
+        TokenList list = {0};
+        expect_ok(tokenizer_encode(tokenizer, text, length, &list));
+        assert_int_equal(list.count, length / 2);
+        for (int64_t i = 0; i < list.count; i++) assert_int_equal(list.ids[i], i % 2 ? 89 : 711);
+        token_list_free(&list);
+    }
+    tokenizer_free(tokenizer);
+}
+
 /* Tokenizers that give other ids have other hashes: kept shards are told apart by them. */
 static void hashes_differ(void **state) {
     (void)state;
@@ -182,6 +206,7 @@ static void special_tokens_in_plain_data_are_said(void **state) {
     assert_null(tokenizer_passed(tokenizer));
     expect_ok(tokenizer_encode(tokenizer, text, (int64_t)strlen(text), &list));
     assert_string_equal(tokenizer_passed(tokenizer), "<|im_end|>");
+    find_token(tokenizer, "caf\xc3\xa9"); /* an added token's letters are no stand-ins for bytes */
     token_list_free(&list);
     tokenizer_free(tokenizer);
 }
@@ -311,6 +336,7 @@ static void streams_give_the_text_back(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(ids_are_the_originals, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(merges_out_of_order, scratch_setup, scratch_teardown),
         cmocka_unit_test(hashes_differ),
         cmocka_unit_test(any_bytes_come_back),
         cmocka_unit_test(long_texts_are_taken_by_stretches),

@@ -2,8 +2,9 @@
 
     python3 tests/peers/tokens.py [--build=build] [--count=20000] [--seed=1] [--only=KIND,...] [FOLDER...]
 
-Each text is encoded as plain data (encode_special_tokens) and as a conversation, by the folder and by what is saved of it,
-which transformers loads, too. Prints a line for each tokenizer, and the first text that differs. Exit code 1 if one does.
+Each text is encoded as plain data (encode_special_tokens) and as a conversation, by the folder and by what is saved
+of it, which transformers loads, too. Prints a line for each tokenizer, and the shortest text that differs. Exit code 1
+if one does.
 Needs: pip install tokenizers transformers. Run from the checkout's root.
 """
 
@@ -20,13 +21,16 @@ import tempfile
 
 from tokenizers import Tokenizer
 
-RANGES = [(0x20, 0x7E)] * 6 + [(0x00, 0x1F), (0xA0, 0x17F), (0x300, 0x36F), (0x370, 0x52F), (0x590, 0x6FF), (0x900, 0x97F),
-          (0xE00, 0xE7F), (0x1100, 0x11FF), (0x1E00, 0x1FFF), (0x2000, 0x206F), (0x20A0, 0x218B), (0x2460, 0x24FF), (0x2581, 0x2581),
-          (0x3040, 0x30FF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xE000, 0xE010), (0xFB00, 0xFDFF), (0xFF00, 0xFFEF),
-          (0x1F300, 0x1F6FF), (0x20000, 0x20100), (0xF0000, 0xF0010)]
-SPACES = [" ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", " \n ", "\u00a0", "\u2003", "\u3000", "\u0085", "\u180e", "\u200b", "\u2028"]
-PIECES = ["'s", "'LL", "'\u017f", "don't", "I'm", "1", "23", "456", "7890", "3.14", "\u0664\u0665", "\u2167", "e\u0301", "\u0301", "...", "!?", "=-", "(((",
-          "://", "<", "<|", "|>", "\u00df", "\u0130", "\u2581", "\u2581\u2581", "caf\u00e9", "fuse", "cafe\u0301", "box door", "</s>", "<s>", "<0x41>", "_"]
+RANGES = [(0x20, 0x7E)] * 6 + [
+    (0x00, 0x1F), (0xA0, 0x17F), (0x300, 0x36F), (0x370, 0x52F), (0x590, 0x6FF), (0x900, 0x97F), (0xE00, 0xE7F),
+    (0x1100, 0x11FF), (0x1E00, 0x1FFF), (0x2000, 0x206F), (0x20A0, 0x218B), (0x2460, 0x24FF), (0x2581, 0x2581),
+    (0x3040, 0x30FF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xE000, 0xE010), (0xFB00, 0xFDFF), (0xFF00, 0xFFEF),
+    (0x1F300, 0x1F6FF), (0x20000, 0x20100), (0xF0000, 0xF0010)]
+SPACES = [" ", "  ", "   ", "\n", "\n\n", "\t", "\r\n", " \n ", "\u00a0", "\u2003", "\u3000", "\u0085", "\u180e",
+          "\u200b", "\u2028"]
+PIECES = ["'s", "'LL", "'\u017f", "don't", "I'm", "1", "23", "456", "7890", "3.14", "\u0664\u0665", "\u2167", "e\u0301",
+          "\u0301", "...", "!?", "=-", "(((", "://", "<", "<|", "|>", "\u00df", "\u0130", "\u2581", "\u2581\u2581",
+          "caf\u00e9", "fuse", "cafe\u0301", "box door", "</s>", "<s>", "<0x41>", "_"]
 
 
 def make_text(draw, words, tokens):
