@@ -148,11 +148,16 @@ static Status start_state(Run *run) {
     return session_load(&run->session, &t->ctx, &t->model.parameters, s->seed);
 }
 
-/* --out is this run's alone: two would prune and overwrite each other's checkpoints. */
+/* --out is this run's alone: two would prune and overwrite each other's checkpoints. What killed runs left
+ * half written goes. */
 static Status take_output(Run *run) {
     if (!*run->options.out || run->world.rank > 0) return OK;
     TRY(directory_make(run->options.out));
-    return directory_lock(run->options.out, &run->lock);
+    TRY(directory_lock(run->options.out, &run->lock));
+    char *cache = path_join(run->options.out, "cache");
+    Status status = directory_clean(cache);
+    memory_free(cache);
+    return status ? status : directory_clean(run->options.out);
 }
 
 static Status write_options(Run *run) {

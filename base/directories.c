@@ -82,6 +82,29 @@ Status directory_remove(const char *folder) {
     return OK;
 }
 
+/* "name.tmp.1234.0" */
+static bool is_temporary(const char *path) {
+    const char *at = strstr(path_name(path), ".tmp."), *next;
+    while (at && (next = strstr(at + 1, ".tmp."))) at = next;
+    size_t process = at ? strspn(at + 5, "0123456789") : 0;
+    if (!process || at[5 + process] != '.') return false;
+    const char *number = at + 5 + process + 1;
+    return *number && number[strspn(number, "0123456789")] == 0;
+}
+
+Status directory_clean(const char *folder) {
+    PathList list;
+    PathKind kind;
+    TRY(path_kind(folder, &kind));
+    if (kind != PATH_FOLDER) return OK;
+    TRY(directory_list(folder, &list));
+    Status status = OK;
+    for (int64_t i = 0; i < list.count && !status; i++)
+        if (is_temporary(list.paths[i])) status = directory_remove(list.paths[i]);
+    path_list_free(&list);
+    return status;
+}
+
 char *path_in_cache(const char *name, bool make) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     bool own = cache && *cache;

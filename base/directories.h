@@ -19,6 +19,10 @@ CHECKED Status directory_held(const char *folder, int lock, bool *held);
 /* Removes a file or a folder with all below it, not following symbolic links. What is missing is fine. */
 CHECKED Status directory_remove(const char *folder);
 
+/* Removes the temporary files that killed writers (base/files.h) left in a folder, which must be this
+ * process's alone. A folder that is missing is fine. */
+CHECKED Status directory_clean(const char *folder);
+
 /* Removes a folder that others look for, under the name `folder`.tmp: killed at any time, `folder` is whole
  * or gone. */
 CHECKED Status directory_discard(const char *folder);

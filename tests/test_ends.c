@@ -122,6 +122,18 @@ static void test_nothing_saved(void **state) {
     expect_text(ran->output, "nothing will be saved: there is no --out=FOLDER\n");
 }
 
+/* Half-written files of a killed run go when the next takes the folder; others with such names do not. */
+static void test_leftovers(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder, "train " QUICK "--steps=1 --out=left -q");
+    program_succeeds(folder,
+                     "cd left && touch options.json.tmp.12.0 cache/a.bin.tmp.3.1 note.tmp. note.tmp.1 "
+                     "note.tmp.x.1 note.tmp.1.x");
+    program_succeeds(folder, "train --resume --out=left --steps=2 --peaks=0 -q");
+    const Ran *ran = program_succeeds(folder, "cd left && find . -name '*.tmp.*' | sort");
+    assert_string_equal(ran->output, "./note.tmp.\n./note.tmp.1\n./note.tmp.1.x\n./note.tmp.x.1\n");
+}
+
 /* More threads than can be, or than OpenMP may start. */
 static void test_threads(void **state) {
     const char *folder = *state;
@@ -139,7 +151,7 @@ int main(void) {
         cmocka_unit_test(test_nobody_reads),   cmocka_unit_test(test_closed_output),
         cmocka_unit_test(test_limited_log),    cmocka_unit_test(test_removed_out),
         cmocka_unit_test(test_shortened_data), cmocka_unit_test(test_nothing_saved),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_leftovers),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

@@ -1,5 +1,6 @@
 /* What a run tells: the event log, the progress bar, and the JSON under both. */
 #define _GNU_SOURCE
+#include "base/utf8.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "profile/events.h"
@@ -316,11 +317,30 @@ static void test_time_left(void **state) {
     progress_close(progress);
 }
 
+static void what_a_terminal_obeys_is_tamed(void **unused) {
+    (void)unused;
+    char text[] = "a\033[31m\n\tb\x7F\xC2\x9B"
+                  "31m\u00e9\x9B\xFF\U0001F600\u00a0",
+         kept[sizeof text];
+    memcpy(kept, text, sizeof text);
+    utf8_tame(text, (int64_t)strlen(text), true);
+    assert_string_equal(text, "a?[31m\n\tb???31m\u00e9??\U0001F600\u00a0");
+    utf8_tame(kept, (int64_t)strlen(kept), false);
+    assert_string_equal(kept, "a?[31m??b???31m\u00e9??\U0001F600\u00a0");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),   cmocka_unit_test(test_structure), cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_lines),     cmocka_unit_test(test_append),    cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_bar),       cmocka_unit_test(test_rate),      cmocka_unit_test(test_plain),
+        cmocka_unit_test(what_a_terminal_obeys_is_tamed),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_structure),
+        cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_append),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_bar),
+        cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_plain),
         cmocka_unit_test(test_time_left),
     };
     return cmocka_run_group_tests(tests, make_folder, scratch_teardown);

@@ -3,7 +3,6 @@
 #include "base/gzip.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "base/utf8.h"
 #include "tests/support/expect.h"
 
 #include <fcntl.h>
@@ -418,18 +417,6 @@ static void a_pipe_is_read(void **state) {
     waitpid(child, NULL, 0);
 }
 
-static void what_a_terminal_obeys_is_tamed(void **unused) {
-    (void)unused;
-    char text[] = "a\033[31m\n\tb\x7F\xC2\x9B"
-                  "31m\u00e9\x9B\xFF\U0001F600\u00a0",
-         kept[sizeof text];
-    memcpy(kept, text, sizeof text);
-    utf8_tame(text, (int64_t)strlen(text), true);
-    assert_string_equal(text, "a?[31m\n\tb???31m\u00e9??\U0001F600\u00a0");
-    utf8_tame(kept, (int64_t)strlen(kept), false);
-    assert_string_equal(kept, "a?[31m??b???31m\u00e9??\U0001F600\u00a0");
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(maps_files, scratch_setup, scratch_teardown),
@@ -439,7 +426,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(writes_through_links, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(compresses_by_name, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(a_pipe_is_read, scratch_setup, scratch_teardown),
-        cmocka_unit_test(what_a_terminal_obeys_is_tamed),
         cmocka_unit_test_setup_teardown(reports_failed_writes, scratch_setup, scratch_teardown),
         cmocka_unit_test(joins_and_takes_paths_apart),
         cmocka_unit_test_setup_teardown(tells_what_is_there, scratch_setup, scratch_teardown),
