@@ -24,18 +24,18 @@ Status trainer_open(Trainer *t, Device *device, const Config *config, Comm *comm
     *t = (Trainer){.accum = 1, .comm = comm};
     ctx_open(&t->ctx, device);
     Status status = transformer_open(config, &t->model);
-    t->model.parameters.comm = comm;
-    if (!status) parameters_share(&t->model.parameters, rank_of(t), ranks_of(t));
+    if (!status) status = shards_open(comm, &t->model.parameters);
     if (!status) status = generator_open(device, &t->model, true, &t->generator);
     if (status) trainer_close(t);
     return status;
 }
 
 void trainer_close(Trainer *t) {
-    replay_close(t->ctx.device, &t->micro);
+    for (int i = 0; i < 4; i++) replay_close(t->ctx.device, &t->micro[i / 2][i % 2]);
     replay_close(t->ctx.device, &t->updated);
     memory_free(t->memory.compact);
     generator_close(&t->generator);
+    shards_close(&t->model.parameters);
     transformer_close(&t->model);
     if (t->ctx.device) ctx_close(&t->ctx);
 }
@@ -77,10 +77,10 @@ static Status take_lasting(Trainer *t) {
     if (!t->source_seq) t->source_seq = t->seq;
     t->sizes = (BatchSizes){t->seq, t->source_seq, true, true, true};
     TRY(transformer_take(&t->ctx, &t->model, true));
-    t->finished = (Tensor){0};
+    Parameters *p = &t->model.parameters;
+    p->finished = (Tensor){0};
     if (t->accum > 1)
-        TRY(take(&t->ctx, ARENA_GRADIENTS, "gradients of finished micro-batches",
-                 t->model.parameters.sums.dtype, t->model.parameters.sums.shape, &t->finished));
+        TRY(take(&t->ctx, ARENA_GRADIENTS, "finished gradients", p->sums.dtype, p->sums.shape, &p->finished));
     return take_batch(t);
 }
 
@@ -131,23 +131,40 @@ static Status micro_step(Ctx *ctx, void *program) {
     ArenaMark mark = arena_mark(saved);
     ctx->training = true;
     scope_begin(ctx, "forward");
+    if (t->gathers) TRY(shards_gather(ctx, &t->model.parameters));
     TRY(forward_and_loss(t, scale(t)));
     scope_end(ctx);
     scope_begin(ctx, "backward");
     TRY(transformer_backward(ctx, &t->model));
+    TRY(shards_join(ctx, &t->model.parameters));
     scope_end(ctx);
     arena_release(saved, mark);
     return OK;
+}
+
+/* What micro-batch `index` exchanges beside its passes. */
+static void set_exchanges(Trainer *t, int64_t index) {
+    Shards *s = t->model.parameters.shards;
+    if (!s) return;
+    s->gathers = t->gathers = t->stale;
+    s->lane = t->ctx.check || t->apart ? LANE_MAIN : LANE_SIDE;
+    s->reduces = t->reduces = index == t->accum - 1 && shards_cut(&t->ctx, &t->model.parameters);
+}
+
+Status trainer_settle(Trainer *t) {
+    Shards *s = t->model.parameters.shards;
+    if (!t->stale) return OK;
+    s->gathers = true;
+    Status status = shards_gather(&t->ctx, &t->model.parameters);
+    if (!status) status = shards_enter(&t->ctx, &t->model.parameters, t->model.parameters.group_count - 1);
+    s->gathers = t->stale = false;
+    return status;
 }
 
 static Status update(Ctx *ctx, void *program) {
     Trainer *t = program;
     scope_begin(ctx, "optimizer");
     TRY(transformer_update(ctx, &t->model, &t->update));
-    scope_end(ctx);
-    if (!shards_cut(ctx, &t->model.parameters)) return OK;
-    scope_begin(ctx, "exchange");
-    TRY(shards_gather(ctx, &t->model.parameters));
     scope_end(ctx);
     return OK;
 }
@@ -166,17 +183,22 @@ static void add_work(Trainer *t) {
     t->work.bytes += t->micro_work.bytes;
 }
 
-/* Adds a finished micro-batch to those before it; behind the last the sum is where the gradients are. */
+/* Adds a finished micro-batch to those before it; behind the last the sum is where the gradients are. Where its
+ * groups were exchanged they have been added, and the tail is left. */
 static Status finish(Trainer *t, int64_t index) {
-    Tensor sums = t->model.parameters.sums;
+    Parameters *p = &t->model.parameters;
     bool last = index == t->accum - 1;
     if (t->accum == 1) return OK;
     t->ctx.layer = -1;
     t->ctx.call = "micro-batches";
-    if (index > 0)
-        return accumulate(&t->ctx, last ? &(Accumulate){.x = t->finished, .sum = sums}
-                                        : &(Accumulate){.x = sums, .sum = t->finished});
-    return t->ctx.device->copy(t->ctx.device, t->finished.data, sums.data, tensor_bytes(sums));
+    if (index == 0)
+        return t->ctx.device->copy(t->ctx.device, p->finished.data, p->sums.data, tensor_bytes(p->sums));
+    Accumulate a = {.x = last ? p->finished : p->sums, .sum = last ? p->sums : p->finished};
+    if (t->reduces) {
+        a.x = parameters_tail_of(p, p->finished);
+        a.sum = parameters_tail_of(p, p->sums);
+    }
+    return accumulate(&t->ctx, &a);
 }
 
 /* The tail behind the gradients: what this rank has to say. */
@@ -189,13 +211,19 @@ static Status write_tail(Trainer *t) {
     return device->copy(t->ctx.device, own.data, t->model.loss_sum.data, tensor_bytes(own));
 }
 
-/* Gradients and tail become the sums over all ranks. */
+/* Gradients, where that is still to be done, and tail become the sums over all ranks. */
 static Status exchange(Trainer *t) {
+    Parameters *p = &t->model.parameters;
     if (!t->comm) return OK;
     TRY(write_tail(t));
     scope_begin(&t->ctx, "exchange");
-    TRY(transformer_exchange(&t->ctx, &t->model));
+    t->ctx.layer = -1;
+    if (!t->reduces)
+        TRY(exchange_gradients(&t->ctx, &(Exchange){.comm = t->comm, .whole = p->sums}));
+    else if (!t->ctx.measuring)
+        TRY(comm_all_reduce(t->comm, parameters_tail_of(p, p->sums), LANE_MAIN));
     scope_end(&t->ctx);
+    t->stale = t->reduces && !t->ctx.measuring;
     return OK;
 }
 
@@ -203,6 +231,7 @@ static Status rehearse(Ctx *ctx, void *program) {
     Trainer *t = program;
     TRY(take_lasting(t));
     ctx->work = (Work){0};
+    set_exchanges(t, t->accum - 1);
     TRY(micro_step(ctx, t));
     t->micro_work = ctx->work;
     ctx->work = (Work){0};
@@ -222,9 +251,23 @@ Status trainer_measure(Trainer *t, size_t *bytes) {
     return plan_measure(&t->ctx, rehearse, t, bytes);
 }
 
+/* What ranks exchange lies in these. */
+static const ArenaKind shared_arenas[] = {ARENA_PARAMETERS, ARENA_GRADIENTS};
+enum { SHARED_ARENAS = sizeof shared_arenas / sizeof *shared_arenas };
+
 Status trainer_allocate(Trainer *t) {
     TRY(plan_allocate(&t->ctx));
+    for (int i = 0; i < SHARED_ARENAS && t->comm; i++) {
+        Arena *arena = &t->ctx.arenas[shared_arenas[i]];
+        TRY(comm_share(t->comm, arena->base, arena->capacity));
+    }
     return take_lasting(t);
+}
+
+Status trainer_unshare(Trainer *t) {
+    for (int i = 0; i < SHARED_ARENAS && t->comm; i++)
+        TRY(comm_unshare(t->comm, t->ctx.arenas[shared_arenas[i]].base));
+    return OK;
 }
 
 /* Leaves the targets of a masked-token batch and their rows side by side, with -1 to the end. */
@@ -316,7 +359,9 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
             (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
             scale(t),         t->model.recompute, t->smoothing,          t->dropout};
         t->ctx.work = (Work){0};
-        TRY(replay_run(&t->ctx, &t->micro, terms, micro_step, t));
+        set_exchanges(t, i);
+        TRY(replay_run(&t->ctx, &t->micro[t->gathers][t->reduces], terms, micro_step, t));
+        t->stale = false;
         if (t->ctx.work.flops > 0) t->micro_work = t->ctx.work;
         add_work(t);
         TRY(finish(t, i));
@@ -347,6 +392,7 @@ static Status read_tail(Trainer *t, StepResult *result) {
 Status trainer_result(Trainer *t, StepResult *result) {
     float loss, state[ADAMW_STATE_SIZE];
     TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &loss));
+    if (t->comm) TRY(comm_check(t->comm));
     TRY(trainer_read_state(t, state));
     *result = (StepResult){
         .loss = loss, .norm = state[ADAMW_NORM], .skipped = state[ADAMW_SKIPPED] != 0, .blamed = -1};
@@ -392,7 +438,8 @@ Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batc
     float sum = 0;
     Evaluation *own = memory_array((size_t)most, sizeof *own);
     Evaluation *all = memory_array((size_t)(most * ranks_of(t)), sizeof *all);
-    Status status = evaluate_share(t, fetch, source, count, factor, own);
+    Status status = trainer_settle(t);
+    if (!status) status = evaluate_share(t, fetch, source, count, factor, own);
     memcpy(all, own, (size_t)most * sizeof *own);
     if (!status && t->comm)
         status = rendezvous_gather(t->comm->rendezvous, own, (size_t)most * sizeof *own, all);
