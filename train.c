@@ -354,8 +354,7 @@ static Status set_up(Run *run, size_t bytes[FORM_COUNT]) {
 }
 
 static Status check_start(Run *run) {
-    WorldStart start = {.step = run->state.step, .position = run->state.position};
-    start.parameters = run->trainer.model.parameters.size;
+    WorldStart start = {0, run->trainer.model.parameters.size, run->state.step, run->state.position};
     TRY(feed_fingerprint(&run->feed, &start.data));
     return world_compare(&run->world, &start);
 }

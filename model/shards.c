@@ -16,17 +16,17 @@ static Status create_events(Shards *s, Device *device) {
 Status shards_open(Comm *comm, Parameters *p) {
     if (!comm) return OK;
     Shards *s = p->shards = memory_allocate(sizeof *s);
-    *s = (Shards){.comm = comm, .lane = LANE_SIDE, .events = p->group_count};
+    *s = (Shards){.comm = comm, .device = comm->device, .lane = LANE_SIDE, .events = p->group_count};
     s->ready = memory_array((size_t)s->events, sizeof(Event *));
     s->there = memory_array((size_t)s->events, sizeof(Event *));
     parameters_share(p, comm->rank, comm->size);
-    return create_events(s, comm->device);
+    return create_events(s, s->device);
 }
 
 void shards_close(Parameters *p) {
     Shards *s = p->shards;
     if (!s) return;
-    Device *device = s->comm->device;
+    Device *device = s->device;
     for (int g = 0; g < s->events; g++) {
         if (s->ready[g]) device->event_free(device, s->ready[g]);
         if (s->there[g]) device->event_free(device, s->there[g]);

@@ -12,6 +12,7 @@ __BEGIN_DECLS
 /* The ranks of a run, and what is under way between them. */
 typedef struct Shards {
     Comm *comm;
+    Device *device;
     Lane lane;      // where exchanges run beside the passes; LANE_MAIN where each is looked at (--check)
     bool reduces;   // set before a pass: gradients are exchanged as its groups are done
     bool gathers;   // set before a pass: the weights are still on their way
@@ -21,7 +22,8 @@ typedef struct Shards {
     Event *settled; // everything that is exchanged in this pass
 } Shards;
 
-/* Not collective. The parameters must not have memory yet. shards_close before the device is closed. */
+/* Not collective. The parameters must not have memory yet. shards_close before the device is closed; the
+ * communicator may be gone by then. */
 CHECKED Status shards_open(Comm *comm, Parameters *parameters);
 void shards_close(Parameters *parameters);
 

@@ -151,13 +151,20 @@ static void set_exchanges(Trainer *t, int64_t index) {
     s->reduces = t->reduces = index == t->accum - 1 && shards_cut(&t->ctx, &t->model.parameters);
 }
 
+/* Other passes exchange nothing, and wait for nothing: events of a graph can be waited for there alone. */
+static void end_exchanges(Trainer *t) {
+    Shards *s = t->model.parameters.shards;
+    if (s) s->gathers = s->reduces = false;
+    t->stale = false;
+}
+
 Status trainer_settle(Trainer *t) {
     Shards *s = t->model.parameters.shards;
     if (!t->stale) return OK;
     s->gathers = true;
     Status status = shards_gather(&t->ctx, &t->model.parameters);
     if (!status) status = shards_enter(&t->ctx, &t->model.parameters, t->model.parameters.group_count - 1);
-    s->gathers = t->stale = false;
+    end_exchanges(t);
     return status;
 }
 
@@ -233,6 +240,7 @@ static Status rehearse(Ctx *ctx, void *program) {
     ctx->work = (Work){0};
     set_exchanges(t, t->accum - 1);
     TRY(micro_step(ctx, t));
+    end_exchanges(t);
     t->micro_work = ctx->work;
     ctx->work = (Work){0};
     TRY(finish(t, 1));
@@ -361,7 +369,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
         t->ctx.work = (Work){0};
         set_exchanges(t, i);
         TRY(replay_run(&t->ctx, &t->micro[t->gathers][t->reduces], terms, micro_step, t));
-        t->stale = false;
+        end_exchanges(t);
         if (t->ctx.work.flops > 0) t->micro_work = t->ctx.work;
         add_work(t);
         TRY(finish(t, i));
