@@ -1,24 +1,10 @@
-#include "run/trainer.h"
+#include "run/trainer_internal.h"
 
 #include "base/memory.h"
 #include "comm/rendezvous.h"
-#include "kernels/accumulate/accumulate.h"
 
 #include <math.h>
 #include <string.h>
-
-static int rank_of(const Trainer *t) {
-    return t->comm ? t->comm->rank : 0;
-}
-
-static int ranks_of(const Trainer *t) {
-    return t->comm ? t->comm->size : 1;
-}
-
-/* Micro-batches of a step, of all ranks. */
-static int64_t micro_batches(const Trainer *t) {
-    return t->accum * ranks_of(t);
-}
 
 Status trainer_open(Trainer *t, Device *device, const Config *config, Comm *comm) {
     *t = (Trainer){.accum = 1, .comm = comm};
@@ -85,8 +71,8 @@ static Status take_lasting(Trainer *t) {
 }
 
 static double scale(const Trainer *t) {
-    if (counts_targets(t)) return 1 / (double)micro_batches(t);
-    return 1 / ((double)t->batch * (double)t->seq * (double)micro_batches(t));
+    if (counts_targets(t)) return 1 / (double)step_batches(t);
+    return 1 / ((double)t->batch * (double)t->seq * (double)step_batches(t));
 }
 
 /* The part of a tensor that this micro-batch fills: `rows` rows of `columns`; empty unless `present`. */
@@ -142,32 +128,6 @@ static Status micro_step(Ctx *ctx, void *program) {
     return OK;
 }
 
-/* What micro-batch `index` exchanges beside its passes. */
-static void set_exchanges(Trainer *t, int64_t index) {
-    Shards *s = t->model.parameters.shards;
-    if (!s) return;
-    s->gathers = t->gathers = t->stale;
-    s->lane = t->ctx.check || t->apart ? LANE_MAIN : LANE_SIDE;
-    s->reduces = t->reduces = index == t->accum - 1 && shards_cut(&t->ctx, &t->model.parameters);
-}
-
-/* Other passes exchange nothing, and wait for nothing: events of a graph can be waited for there alone. */
-static void end_exchanges(Trainer *t) {
-    Shards *s = t->model.parameters.shards;
-    if (s) s->gathers = s->reduces = false;
-    t->stale = false;
-}
-
-Status trainer_settle(Trainer *t) {
-    Shards *s = t->model.parameters.shards;
-    if (!t->stale) return OK;
-    s->gathers = true;
-    Status status = shards_gather(&t->ctx, &t->model.parameters);
-    if (!status) status = shards_enter(&t->ctx, &t->model.parameters, t->model.parameters.group_count - 1);
-    end_exchanges(t);
-    return status;
-}
-
 static Status update(Ctx *ctx, void *program) {
     Trainer *t = program;
     scope_begin(ctx, "optimizer");
@@ -190,67 +150,23 @@ static void add_work(Trainer *t) {
     t->work.bytes += t->micro_work.bytes;
 }
 
-/* Adds a finished micro-batch to those before it; behind the last the sum is where the gradients are. Where its
- * groups were exchanged they have been added, and the tail is left. */
-static Status finish(Trainer *t, int64_t index) {
-    Parameters *p = &t->model.parameters;
-    bool last = index == t->accum - 1;
-    if (t->accum == 1) return OK;
-    t->ctx.layer = -1;
-    t->ctx.call = "micro-batches";
-    if (index == 0)
-        return t->ctx.device->copy(t->ctx.device, p->finished.data, p->sums.data, tensor_bytes(p->sums));
-    Accumulate a = {.x = last ? p->finished : p->sums, .sum = last ? p->sums : p->finished};
-    if (t->reduces) {
-        a.x = parameters_tail_of(p, p->finished);
-        a.sum = parameters_tail_of(p, p->sums);
-    }
-    return accumulate(&t->ctx, &a);
-}
-
-/* The tail behind the gradients: what this rank has to say. */
-static Status write_tail(Trainer *t) {
-    Device *device = t->ctx.device;
-    const float said[] = {t->stop, (float)t->tokens}; // TAIL_STOP, TAIL_TOKENS
-    Tensor own = transformer_tail(&t->model, TAIL_LOSSES + rank_of(t), 1);
-    if (t->ctx.measuring) return OK;
-    TRY(values_write(&t->ctx, transformer_tail(&t->model, TAIL_STOP, 2), 0, 2, said));
-    return device->copy(t->ctx.device, own.data, t->model.loss_sum.data, tensor_bytes(own));
-}
-
-/* Gradients, where that is still to be done, and tail become the sums over all ranks. */
-static Status exchange(Trainer *t) {
-    Parameters *p = &t->model.parameters;
-    if (!t->comm) return OK;
-    TRY(write_tail(t));
-    scope_begin(&t->ctx, "exchange");
-    t->ctx.layer = -1;
-    if (!t->reduces)
-        TRY(exchange_gradients(&t->ctx, &(Exchange){.comm = t->comm, .whole = p->sums}));
-    else if (!t->ctx.measuring)
-        TRY(comm_all_reduce(t->comm, parameters_tail_of(p, p->sums), LANE_MAIN));
-    scope_end(&t->ctx);
-    t->stale = t->reduces && !t->ctx.measuring;
-    return OK;
-}
-
 static Status rehearse(Ctx *ctx, void *program) {
     Trainer *t = program;
     TRY(take_lasting(t));
     ctx->work = (Work){0};
-    set_exchanges(t, t->accum - 1);
+    ranks_begin(t, t->accum - 1);
     TRY(micro_step(ctx, t));
-    end_exchanges(t);
+    ranks_end(t);
     t->micro_work = ctx->work;
     ctx->work = (Work){0};
-    TRY(finish(t, 1));
+    TRY(ranks_finish(t, 1));
     ctx->work.flops *= (double)(t->accum - 1);
     ctx->work.bytes *= (double)(t->accum - 1);
-    TRY(exchange(t));
+    TRY(ranks_exchange(t));
     TRY(update(ctx, t));
     t->update_work = t->work = ctx->work;
     for (int64_t i = 0; i < t->accum; i++) add_work(t);
-    t->tokens = t->batch * micro_batches(t) * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
+    t->tokens = t->batch * step_batches(t) * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
     TRY(evaluate_batch(t, 1));
     return t->samples ? generator_take(ctx, &t->generator) : OK;
 }
@@ -259,23 +175,10 @@ Status trainer_measure(Trainer *t, size_t *bytes) {
     return plan_measure(&t->ctx, rehearse, t, bytes);
 }
 
-/* What ranks exchange lies in these. */
-static const ArenaKind shared_arenas[] = {ARENA_PARAMETERS, ARENA_GRADIENTS};
-enum { SHARED_ARENAS = sizeof shared_arenas / sizeof *shared_arenas };
-
 Status trainer_allocate(Trainer *t) {
     TRY(plan_allocate(&t->ctx));
-    for (int i = 0; i < SHARED_ARENAS && t->comm; i++) {
-        Arena *arena = &t->ctx.arenas[shared_arenas[i]];
-        TRY(comm_share(t->comm, arena->base, arena->capacity));
-    }
+    TRY(ranks_share(t));
     return take_lasting(t);
-}
-
-Status trainer_unshare(Trainer *t) {
-    for (int i = 0; i < SHARED_ARENAS && t->comm; i++)
-        TRY(comm_unshare(t->comm, t->ctx.arenas[shared_arenas[i]].base));
-    return OK;
 }
 
 /* Leaves the targets of a masked-token batch and their rows side by side, with -1 to the end. */
@@ -322,7 +225,7 @@ static int64_t present(const int32_t *lengths, int64_t rows, int64_t columns) {
 
 /* A step's loss is a mean over all its targets: each micro-batch's is divided by an equal part of them. */
 static double targets_each(const Trainer *t, const Batch *batch) {
-    return batch->step_tokens ? (double)batch->step_tokens / (double)micro_batches(t) : (double)batch->tokens;
+    return batch->step_tokens ? (double)batch->step_tokens / (double)step_batches(t) : (double)batch->tokens;
 }
 
 /* Uploads in stream order: the kernels that still read the last micro-batch come first. `counted`, unless
@@ -331,7 +234,7 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, 
     BatchMemory *m = &t->memory;
     Batch batch;
     /* A resumed run counts on from the same step, and so draws the same masks. */
-    int64_t number = t->ctx.step * micro_batches(t) + rank_of(t) * t->accum + index;
+    int64_t number = t->ctx.step * step_batches(t) + rank_of(t) * t->accum + index;
     int32_t draw = (int32_t)(uint32_t)number;
     scope_begin(&t->ctx, "reader");
     TRY(fetch(source, index, &batch));
@@ -367,14 +270,14 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
             (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
             scale(t),         t->model.recompute, t->smoothing,          t->dropout};
         t->ctx.work = (Work){0};
-        set_exchanges(t, i);
+        ranks_begin(t, i);
         TRY(replay_run(&t->ctx, &t->micro[t->gathers][t->reduces], terms, micro_step, t));
-        end_exchanges(t);
+        ranks_end(t);
         if (t->ctx.work.flops > 0) t->micro_work = t->ctx.work;
         add_work(t);
-        TRY(finish(t, i));
+        TRY(ranks_finish(t, i));
     }
-    return exchange(t);
+    return ranks_exchange(t);
 }
 
 Status trainer_update(Trainer *t, double learning_rate) {
@@ -385,18 +288,6 @@ Status trainer_update(Trainer *t, double learning_rate) {
     return replay_run(&t->ctx, &t->updated, terms, update, t);
 }
 
-static Status read_tail(Trainer *t, StepResult *result) {
-    int64_t count = TAIL_LOSSES + ranks_of(t);
-    float *tail = memory_array((size_t)count, sizeof *tail);
-    Status status = values_read(&t->ctx, transformer_tail(&t->model, 0, count), 0, count, tail);
-    result->stop = tail[TAIL_STOP] != 0;
-    t->tokens = (int64_t)tail[TAIL_TOKENS];
-    for (int rank = ranks_of(t) - 1; rank >= 0; rank--)
-        if (!isfinite(tail[TAIL_LOSSES + rank])) result->blamed = rank;
-    memory_free(tail);
-    return status;
-}
-
 Status trainer_result(Trainer *t, StepResult *result) {
     float loss, state[ADAMW_STATE_SIZE];
     TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &loss));
@@ -404,7 +295,7 @@ Status trainer_result(Trainer *t, StepResult *result) {
     TRY(trainer_read_state(t, state));
     *result = (StepResult){
         .loss = loss, .norm = state[ADAMW_NORM], .skipped = state[ADAMW_SKIPPED] != 0, .blamed = -1};
-    return t->comm ? read_tail(t, result) : OK;
+    return t->comm ? ranks_read(t, result) : OK;
 }
 
 Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_rate, StepResult *result) {
@@ -442,7 +333,7 @@ static Status evaluate_share(Trainer *t, FetchBatch fetch, void *source, int64_t
 /* The sums go in the order of the batches, whoever has evaluated them. What is not there adds 0. */
 Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, double *loss) {
     int64_t first, count = trainer_share(t, batches, &first), most = batches / ranks_of(t) + 1, targets = 0;
-    double factor = counts_targets(t) ? 1 : scale(t) * (double)micro_batches(t) / (double)batches;
+    double factor = counts_targets(t) ? 1 : scale(t) * (double)step_batches(t) / (double)batches;
     float sum = 0;
     Evaluation *own = memory_array((size_t)most, sizeof *own);
     Evaluation *all = memory_array((size_t)(most * ranks_of(t)), sizeof *all);
