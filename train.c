@@ -100,6 +100,7 @@ static Status open_trainer(Run *run) {
     TRY(trainer_open(t, run->session.device, &run->session.config, run->world.comm));
     session_prepare(&run->session, &t->ctx);
     t->ctx.check = o->check;
+    t->apart = *o->hash_trace;
     t->model.recompute = o->recompute;
     t->batch = o->batch;
     t->seq = o->seq;
@@ -110,7 +111,6 @@ static Status open_trainer(Run *run) {
     t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
                  run->session.config.architecture->task == TASK_NEXT_TOKEN;
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
-    t->model.parameters.whole = o->compare;
     if (o->compute.peaks && run->world.rank == 0) return peaks_measure(&t->ctx, &run->report.peaks);
     peaks_remember(&t->ctx, &run->report.peaks);
     return OK;
@@ -124,7 +124,7 @@ static Status open_observers(Run *run) {
         TRY(profiling_open(&o->profiling, &run->trainer.ctx, &facts, run->suffix, o->quiet ? NULL : stdout,
                            &run->profiling));
     }
-    if (!*o->hash_trace) return OK;
+    if (!*o->hash_trace || run->world.rank > 0) return OK;
     run->hash_trace = fopen(o->hash_trace, "w");
     if (!run->hash_trace) return fail(ERROR_FILE, "--hash-trace: cannot write %s", o->hash_trace);
     run->trainer.ctx.observe = guard_hash;
@@ -210,6 +210,7 @@ static Status save(Run *run) {
     TrainingState *s = &run->state;
     if (!*o->out) return OK;
     pulse_other(run->world.pulse, "a checkpoint");
+    TRY(trainer_settle(t));
     run->saved = s->step;
     TRY(renew_output(run));
     float state[ADAMW_STATE_SIZE];
@@ -241,6 +242,7 @@ static Status sample(Run *run) {
     char *text = NULL;
     int64_t length;
     pulse_other(run->world.pulse, "a sample");
+    TRY(trainer_settle(&run->trainer));
     if (run->world.rank > 0) return OK;
     TextOptions options = {.prompt = o->sample_prompt,
                            .prompt_length = (int64_t)strlen(o->sample_prompt),
@@ -358,7 +360,8 @@ static Status train(Run *run) {
     TRY(status);
     TRY(report_end(&run->report, run->state.step, reason));
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
-    if (strcmp(reason, "diverged") != 0) return OK;
+    run->world.agreed = strcmp(reason, "diverged") == 0; // all ranks end so
+    if (!run->world.agreed) return OK;
     return fail(ERROR_NONFINITE,
                 "the last %d steps had a loss or gradient that is not finite; lower --lr, or try --check",
                 run->skips);
@@ -380,7 +383,7 @@ static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
     return compare_report(&run->trainer, &options);
 }
 
-/* What every rank finds out for itself, before it needs the others. */
+/* What a rank does before it needs the others. */
 static Status prepare(Run *run) {
     TRY(take_output(run)); // before anything is looked up in it
     TRY(train_options_resume(&run->options, &run->set, &run->resume));
@@ -392,20 +395,19 @@ static Status set_up(Run *run, size_t bytes[FORM_COUNT]) {
     TRY(open_trainer(run));
     TRY(open_observers(run));
     TRY(run->options.compare ? compare_run_measure(t, run->session.fuses, bytes) : trainer_measure(t, NULL));
+    t->model.parameters.whole = run->options.compare;
     return trainer_allocate(t);
 }
 
 static Status check_start(Run *run) {
-    const TrainingState *s = &run->state;
-    WorldStart start = {.step = s->step, .position = s->position};
-    start.parameters = run->trainer.model.parameters.size;
-    if (run->world.size > 1) TRY(feed_fingerprint(&run->feed, &start.data));
+    WorldStart start = {0, run->trainer.model.parameters.size, run->state.step, run->state.position};
+    TRY(feed_fingerprint(&run->feed, &start.data));
     return world_compare(&run->world, &start);
 }
 
 static Status run_once(Run *run) {
-    size_t bytes[FORM_COUNT];
     World *w = &run->world;
+    size_t bytes[FORM_COUNT];
     TRY(world_agree(w, prepare(run)));
     TRY(world_connect(w, &run->options, run->session.device));
     TRY(world_agree(w, set_up(run, bytes)));
@@ -415,6 +417,7 @@ static Status run_once(Run *run) {
     TRY(write_options(run)); // in the place of the first run's, once this one can go on
     TRY(start_report(run));
     TRY(run->options.compare ? compare(run, bytes) : train(run));
+    TRY(trainer_unshare(&run->trainer));
     return world_part(w);
 }
 
@@ -462,11 +465,10 @@ static Status sweep(Run *run) {
 
 /* Rank 0 writes and prints for all. */
 static void hush(TrainOptions *o) {
-    o->log = o->hash_trace = o->profiling.window = "";
-    if (o->log_rank == LOG_RANK_FIRST) o->quiet = true;
+    o->log = o->profiling.window = "";
+    o->quiet |= o->log_rank == LOG_RANK_FIRST;
 }
 
-/* `code` is what the program ends with unless there is an error. */
 static Status run_all(Run *run, int argc, char **argv, int *code) {
     bool done = false;
     run->suffix = "";
@@ -474,7 +476,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
     TRY(train_options_read(argc, argv, &run->options, &run->set, &done));
     if (done) return OK;
     TRY(world_open(&run->world, &run->options, &run->set, &done, code));
-    if (done) return OK;
+    if (done) return OK; // it has started the ranks
     if (run->world.rank > 0) hush(&run->options);
     if (run->options.train_tokenizer) return train_tokenizer(&run->options);
     if (run->options.profiling.sweep) return sweep(run);

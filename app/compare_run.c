@@ -79,6 +79,7 @@ static Status round_step(Ctx *ctx, void *program, StepCost *cost) {
     (void)ctx;
     r->waited_ms = 0;
     TRY(trainer_step(r->trainer, fetch_round, r, r->options->learning_rate, &result));
+    TRY(trainer_settle(r->trainer)); // each round pays for what it has put off
     cost->reader_ms = r->waited_ms;
     cost->tokens = r->trainer->tokens;
     return OK;
@@ -154,8 +155,10 @@ static Status find_differences(Trainer *t, const CompareOptions *o, const Snapsh
     t->batch = t->accum = 1;
     t->ctx.step = 0;
     Round round = {.trainer = t, .options = o, .snapshot = s};
-    Status status = profiling_differences(&t->ctx, o->session->fuses, fresh_step, &round, &c->differences,
-                                          &c->difference_count);
+    /* What ranks exchange is no output of one call in both forms. */
+    uint32_t fuses = o->session->fuses & ~(1u << OP_COMM);
+    Status status =
+        profiling_differences(&t->ctx, fuses, fresh_step, &round, &c->differences, &c->difference_count);
     t->batch = batch;
     t->accum = accum;
     return status;

@@ -73,9 +73,13 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("  %-18s %s\n", "precision", session_dtype_name(s));
     print_forms(t);
     print_data(s, data);
-    printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64 " = %" PRId64
-           " tokens (batch x seq x accum), %.3g GFLOP\n",
-           "step", t->batch, t->seq, t->accum, t->tokens, 1e-9 * t->work.flops);
+    if (t->comm)
+        printf("  %-18s %d, by %s%s\n", "ranks", t->comm->size, t->comm->name,
+               t->model.parameters.sharded ? ", each with its shard of the optimizer's state" : "");
+    printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64, "step", t->batch, t->seq, t->accum);
+    if (t->comm) printf(" x %d", t->comm->size);
+    printf(" = %" PRId64 " tokens (batch x seq x accum%s), %.3g GFLOP%s\n", t->tokens,
+           t->comm ? " x ranks" : "", 1e-9 * t->work.flops, t->comm ? " a rank" : "");
     if (r->peaks.flops > 0)
         printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
                1e-12 * r->peaks.bandwidth);
@@ -93,6 +97,10 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
     json_member_text(w, "library", s->device->library);
     json_member_text(w, "dtype", session_dtype_name(s));
     json_member_integer(w, "parameters", config_parameters(&s->config));
+    if (t->comm) {
+        json_member_integer(w, "ranks", t->comm->size);
+        json_member_text(w, "comm", t->comm->name);
+    }
     json_member_integer(w, "data_tokens", data->tokens);
     if (data->pairs) {
         json_member_integer(w, "data_pairs", data->pairs);
@@ -122,10 +130,12 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     r->waited_ms += cost->reader_ms;
     bool due = device_clock() >= r->next_line || step == r->steps;
     if (due) r->next_line = device_clock() + LINE_SECONDS;
+    char blamed[40] = "";
+    if (result->blamed >= 0) snprintf(blamed, sizeof blamed, ", first on rank %d", result->blamed);
     if (result->skipped)
         progress_line(r->progress,
-                      "step %" PRId64 ": loss %g or norm %g is not finite; the update is skipped", step,
-                      result->loss, result->norm);
+                      "step %" PRId64 ": loss %g or norm %g is not finite%s; the update is skipped", step,
+                      result->loss, result->norm, blamed);
     if (due)
         progress_line(r->progress,
                       "step %5" PRId64 "/%" PRId64
