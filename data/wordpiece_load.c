@@ -83,8 +83,8 @@ static Status load_lines(Tokenizer *t, char *text, int64_t length, const json_t 
     static const char *const special[] = {"[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", NULL};
     int64_t count;
     WordPieceRule rule;
-    json_t *added = NULL, *vocab = json_object();
     TRY(read_rule(config, path, &rule));
+    json_t *added = NULL, *vocab = json_object();
     Status status = cut_lines(text, length, path, lines, &count);
     for (int64_t i = 0; !status && i < count; i++)
         if (json_object_set_new(vocab, (*lines)[i], json_integer(i)))
