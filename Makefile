@@ -55,7 +55,7 @@ FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies
 # that arrive at barriers racecheck knows too little: it reports races in attention's backward pass, as in cuBLAS's own kernels.
 MEMCHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm linear swiglu norm norm_rms embed dropout gather attention rotary \
-    loss decode generate adamw replay)
+    loss decode generate adamw accumulate replay)
 RACECHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm norm norm_rms embed)
 SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 ifeq ($(MAKELEVEL),0)

@@ -358,12 +358,14 @@ static Status train(Run *run) {
                       "--out=%s was removed or moved during the run; its last state is in a new one", out);
     }
     TRY(status);
+    pulse_other(run->world.pulse, "the report");
     TRY(report_end(&run->report, run->state.step, reason));
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
-    run->world.agreed = strcmp(reason, "diverged") == 0; // all ranks end so
+    run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;
     return fail(ERROR_NONFINITE,
-                "the last %d steps had a loss or gradient that is not finite; lower --lr, or try --check",
+                "the last %d steps had a loss or gradient that is not finite; lower --lr, or "
+                "try --check",
                 run->skips);
 }
 
@@ -383,7 +385,6 @@ static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
     return compare_report(&run->trainer, &options);
 }
 
-/* What a rank does before it needs the others. */
 static Status prepare(Run *run) {
     TRY(take_output(run)); // before anything is looked up in it
     TRY(train_options_resume(&run->options, &run->set, &run->resume));
@@ -474,9 +475,8 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
     run->suffix = "";
     run->world.size = 1;
     TRY(train_options_read(argc, argv, &run->options, &run->set, &done));
+    if (!done) TRY(world_open(&run->world, &run->options, &run->set, &done, code));
     if (done) return OK;
-    TRY(world_open(&run->world, &run->options, &run->set, &done, code));
-    if (done) return OK; // it has started the ranks
     if (run->world.rank > 0) hush(&run->options);
     if (run->options.train_tokenizer) return train_tokenizer(&run->options);
     if (run->options.profiling.sweep) return sweep(run);

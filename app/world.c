@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "app/world.h"
 
+#include "app/profiling.h"
 #include "base/memory.h"
 #include "comm/identity.h"
 #include "comm/lanes.h"
@@ -75,6 +76,7 @@ static Status start_ranks(World *w, const TrainOptions *o, Identity *identity, b
 /* The GPU of this rank, or the CPU where there is none. */
 static void choose_device(World *w, const TrainOptions *o, int local_rank) {
     if (strcmp(o->compute.device, "auto") != 0 && strcmp(o->compute.device, "cuda") != 0) return;
+    profiling_prepare(&o->profiling); // counting GPUs starts CUDA
     int gpus = gpu_count ? gpu_count() : 0;
     if (gpus == 0) return;
     bool share = getenv("FUSEBOX_SHARE_GPU") != NULL;
@@ -122,8 +124,10 @@ static Status meet(World *w, const TrainOptions *o, const OptionSet *set, const 
     w->agreed = status && identity->rank > 0;
     TRY(status);
     w->rendezvous->seconds = EXCHANGE_SECONDS;
+    /* A profile's report comes within a step, and may take long. */
+    double timeout = o->comm_timeout == 0 && *o->profiling.window ? PULSE_START : o->comm_timeout;
     const PulseSetup watch = {
-        .rendezvous = w->rendezvous, .board = w->board, .timeout = o->comm_timeout, .lost = lost, .user = w};
+        .rendezvous = w->rendezvous, .board = w->board, .timeout = timeout, .lost = lost, .user = w};
     return pulse_open(&watch, &w->pulse);
 }
 

@@ -158,9 +158,10 @@ Table table_distribution(const Trace *t) {
                                           {"union_ns", "Time", CELL_TIME},
                                           {"share", "of the steps", CELL_SHARE}};
     enum { COMMUNICATION, COMPUTATION, BOTH, PARTS };
-    static const char *const names[PARTS + 1] = {"communication", "computation", "either", "overlap"};
+    static const char *const names[PARTS + 2] = {"communication", "computation", "either", "overlap",
+                                                 "exposed communication"};
     Interval *intervals = memory_array((size_t)t->count + 1, sizeof *intervals);
-    double ns[PARTS + 1];
+    double ns[PARTS + 2];
     for (int part = 0; part < PARTS; part++) {
         int64_t count = 0;
         for (int64_t i = 0; i < t->count; i++) {
@@ -174,14 +175,16 @@ Table table_distribution(const Trace *t) {
     }
     memory_free(intervals);
     ns[PARTS] = ns[COMMUNICATION] + ns[COMPUTATION] - ns[BOTH];
+    ns[PARTS + 1] = ns[BOTH] - ns[COMPUTATION];
     Table table = TABLE("distribution", "Distribution", columns);
-    for (int i = 0; i <= PARTS; i++) {
+    for (int i = 0; i <= PARTS + 1; i++) {
         if (i == BOTH) continue;
         table_add_row(&table);
         table_set_text(&table, 0, names[i]);
         TABLE_SET(&table, 1, ns[i], share_of(ns[i], trace_steps_ns(t)));
     }
-    if (t->run.device_count <= 1) table_note(&table, "One device: nothing to communicate with.");
+    if (ns[COMMUNICATION] == 0 && t->run.device_count <= 1)
+        table_note(&table, "One device: nothing to communicate with.");
     return table;
 }
 

@@ -208,6 +208,39 @@ static void order_depends_on_position_alone(void **state) {
     tokens_close(source);
 }
 
+/* Three loaders that share steps of six batches hand out what one does, whatever the workers; also from where
+ * they have been sent, and count what all of them read. */
+static void shares_are_one_loaders_batches(void **state) {
+    enum { SHARES = 3, RUN = 2, STEPS = 4 };
+    TokenSource *source = open_numbers(*state, 400);
+    LoaderOptions options = {.source = source, .batch = 2, .seq = 5, .shuffle = true, .seed = 3, .hold = 1};
+    Loader *whole = open_loader(&options), *shares[SHARES];
+    for (int r = 0; r < SHARES; r++) {
+        options.share = (LoaderShare){r, SHARES, RUN};
+        options.workers = r;
+        shares[r] = open_loader(&options);
+        expect_ok(loader_seek(shares[r], 4));
+    }
+    expect_ok(loader_seek(whole, 4));
+    for (int i = 0; i < STEPS * SHARES * RUN; i++) {
+        Batch one, other;
+        int64_t targets, all;
+        expect_ok(loader_targets(shares[0], SHARES * RUN, &targets));
+        expect_ok(loader_targets(whole, SHARES * RUN, &all));
+        assert_int_equal(targets, all);
+        expect_ok(loader_next(whole, &one));
+        expect_ok(loader_next(shares[i / RUN % SHARES], &other));
+        assert_int_equal(one.position, other.position);
+        assert_memory_equal(one.inputs, other.inputs, 2 * 5 * sizeof *one.inputs);
+    }
+    for (int r = 0; r < SHARES; r++) {
+        assert_int_equal(loader_position(shares[r]), loader_position(whole));
+        loader_close(shares[r]);
+    }
+    loader_close(whole);
+    tokens_close(source);
+}
+
 static void batches_stay_while_held(void **state) {
     TokenSource *source = open_numbers(*state, 1001);
     for (int workers = 0; workers < 5; workers += 2) {
@@ -306,6 +339,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(sources_that_are_too_short, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(epochs_visit_each_window_once, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(order_depends_on_position_alone, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(shares_are_one_loaders_batches, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(batches_stay_while_held, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(buffers_come_from_the_caller, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(errors_come_in_their_turn, scratch_setup, scratch_teardown),

@@ -143,10 +143,40 @@ static void decay_is_a_mark(void **state) {
     parameters_close(&p);
 }
 
+/* Every element is in one bucket and in one rank's part of it, whole blocks; and a bucket ends where its group
+ * does, or less than a cut later. */
+static void buckets_are_whole_blocks(void **state) {
+    (void)state;
+    for (int ranks = 2; ranks <= 64; ranks *= 2) {
+        Config c;
+        Parameters p;
+        open_preset("gpt2-medium", &c, &p);
+        int64_t unit = (int64_t)ranks * ADAMW_BLOCK, end = 0, inside = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            parameters_share(&p, rank, ranks);
+            for (int g = 0; g < p.group_count; g++) {
+                ParameterRange part = parameters_part(&p, g);
+                assert_true(part.count == 0 || part.first % ADAMW_BLOCK == 0);
+                assert_true(part.count >= 0 && (part.count == 0 || part.first + part.count <= p.size));
+                inside += part.count;
+            }
+        }
+        assert_int_equal(inside, p.size);
+        for (int g = 0; g < p.group_count; g++) {
+            int64_t past = p.buckets[g].first + p.buckets[g].count - p.groups[g].first - p.groups[g].count;
+            assert_int_equal(p.buckets[g].first, end);
+            assert_true(p.buckets[g].count % unit == 0 && past >= 0 && past < unit);
+            end += p.buckets[g].count;
+        }
+        assert_int_equal(end, p.padded);
+        parameters_close(&p);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(groups_are_ranges),
-                                       cmocka_unit_test(counts_follow_from_the_list),
-                                       cmocka_unit_test(a_shared_table_comes_first),
-                                       cmocka_unit_test(parts_have_names), cmocka_unit_test(decay_is_a_mark)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_are_ranges),          cmocka_unit_test(counts_follow_from_the_list),
+        cmocka_unit_test(a_shared_table_comes_first), cmocka_unit_test(parts_have_names),
+        cmocka_unit_test(buckets_are_whole_blocks),   cmocka_unit_test(decay_is_a_mark)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
