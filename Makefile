@@ -2,7 +2,7 @@
 
 # What the distribution must have. The one list of packages; `make packages` installs what is missing.
 PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev zlib1g-dev
-TEST_PACKAGES := libcmocka-dev
+TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
 FUZZ_PACKAGES := clang libclang-rt-dev
 
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(realpath $(shell command -v nvcc)) $(wildcard /usr/local/cuda/bin/nvcc)))
@@ -17,18 +17,19 @@ BUILD ?= build
 # `make V=1` shows the commands; otherwise each file has a short line.
 say = $(if $(filter-out 0,$(V)),,@printf '  %-4s  %s\n' $1 '$(2:$(BUILD)/%=%)' && )
 CFLAGS := -std=gnu11 -O3 -g1 -march=$(ARCH) -fopenmp -fno-math-errno -fno-trapping-math \
-    -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
+    -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum -Wno-unknown-pragmas \
+    -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
 NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
     -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -MMD -MP -I.
 LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -lm -lpthread -fopenmp $(EXTRA)
 LINK := $(CC)
 
-SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c model/*.c run/*.c profile/*.c app/*.c)
+SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c app/*.c)
 SPECIFICATION := $(filter %/cpu_naive.c,$(SOURCES))
 OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(SPECIFICATION),$(SOURCES))) \
     $(foreach r,float double,$(patsubst %.c,$(BUILD)/%_$(r).o,$(SPECIFICATION)))
 ifeq ($(CUDA),1)
-OBJECTS += $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard kernels/*/*.cu optim/*.cu))
+OBJECTS += $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard comm/*.cu kernels/*/*.cu optim/*.cu))
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt
 LINK := $(CXX)
 # The profiler's best source is opened at run time; its headers are needed here. Without, CUDA events do.
@@ -40,6 +41,9 @@ LDLIBS += -Wl,-rpath,$(CUDA_HOME)/extras/CUPTI/lib64
 $(BUILD)/profile/cupti/%.o: CFLAGS += -isystem $(CUPTI) -isystem $(CUDA_HOME)/include
 endif
 endif
+# Ranks on the CPU: a module that is opened when it is needed, built where there is an MPI.
+MPICC := $(shell command -v mpicc)
+MPI_MODULE := $(if $(MPICC),$(BUILD)/comm_mpi.so)
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -61,7 +65,7 @@ endif
     ALWAYS
 .SECONDARY:
 
-all: train infer tools/profile  ## build ./train, ./infer and tools/profile (the default)
+all: train infer tools/profile $(MPI_MODULE)  ## build ./train, ./infer and tools/profile (the default)
 	@$(if $(filter 0,$(CUDA)),echo "built for the CPU only (no nvcc here or CUDA=0)",:)
 
 help:  ## list the targets
@@ -82,7 +86,7 @@ test: packages  ## install what is missing, build, run every test
 check: tests
 	@tests/run $(TESTS)
 
-tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(BENCHES) $(TESTS)
+tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(MPI_MODULE) $(BENCHES) $(TESTS)
 
 # ARGS, such as --only=step124,attention --out=FILE: tests/bench/run --help. LLMC=PATH names llm.c's train_gpt2cu,
 # or where there is no GPU its train_gpt2, and a build of it with T = 256 beside it as train_gpt2-256.
@@ -148,6 +152,10 @@ $(BUILD)/tests/planted/libcupti.so: tests/planted/cupti.c tests/planted/planted.
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(CFLAGS) -o $@ $<
 endif
+
+$(BUILD)/comm_mpi.so: comm/mpi/module.c comm/mpi_module.h $(BUILD)/cc.options
+	@mkdir -p $(@D)
+	$(call say,LD,$@)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) $(CFLAGS) -fPIC -shared -o $@ $<
 
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS) $(BUILD)/link.options
 	@mkdir -p $(@D)

@@ -8,10 +8,6 @@
 #include "run/trainer.h"
 #include "profile/compare.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { COMPARE_ROUNDS = 10 }; // of --compare, for step times and again for operations
 
 typedef struct {
@@ -39,8 +35,4 @@ CHECKED Status compare_run(Trainer *trainer, const CompareOptions *options, Comp
 
 /* Runs the comparison and reports it, with the profiles of both forms where a window asks for them. */
 CHECKED Status compare_report(Trainer *trainer, const CompareOptions *options);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 #include "app/profiling.h"
 #include "profile/compare.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* One size in one form. The pass's time is taken with timing per operation off, that of the operations
  * apart. */
 typedef struct {
@@ -54,8 +50,4 @@ void infer_benchmark_print(const Benchmark *report, FILE *file);
 CHECKED Status infer_benchmark_write(const Benchmark *report, const Device *device, const char *dtype,
                                      const char *model, const char *path);
 void infer_benchmark_free(Benchmark *report);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -217,8 +217,8 @@ static Status hand_out(Profiling *p) {
 static Status report(Profiling *p) {
     if (!p->trace) return OK;
     Trace *t = p->trace;
-    trace_set_times(t, p->timed.ms.values, p->timed.reader_ms.values, p->timed.ms.count,
-                    p->traced.ms.values, p->options->timer_only ? 0 : p->traced.ms.count);
+    trace_set_times(t, p->timed.ms.values, p->timed.reader_ms.values, p->timed.ms.count, p->traced.ms.values,
+                    p->options->timer_only ? 0 : p->traced.ms.count);
     trace_set_tokens(t, p->timed.tokens.values, p->traced.tokens.values);
     if (p->timed.ms.count) set_processors(&t->run, p->start);
     if (t->run.source != SOURCE_CLOCK) TRY(measure_gpu_busy(t));

@@ -8,10 +8,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct Profiling Profiling;
 
 /* What a trace says of the session: model, precision, limits. Of a run of `program` over micro-batches
@@ -62,8 +58,4 @@ bool profiling_done(const Profiling *profiling);
 /* Makes the report of a segment that the end of the run cut short. */
 CHECKED Status profiling_finish(Profiling *profiling, Ctx *ctx);
 void profiling_close(Profiling *profiling);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

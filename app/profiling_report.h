@@ -8,10 +8,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Traces of a window's segments, one after another. */
 typedef struct {
     Trace **traces;
@@ -34,8 +30,4 @@ CHECKED Status profiling_report(const ProfilingOptions *options, Trace *const *t
 CHECKED Status profiling_report_lists(const ProfilingOptions *options, const TraceList *lists, int count,
                                       const Difference *differences, int difference_count, const char *suffix,
                                       FILE *file);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -7,10 +7,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Profiles one size; `suffix` goes into the names of its files and lives until it returns. */
 typedef Status (*ProfileSize)(void *context, int64_t batch, int64_t seq, const char *suffix);
 
@@ -25,8 +21,4 @@ typedef struct {
  * not suffice is left out, which is said; if none fits, that is the ERROR_MEMORY that is returned. */
 CHECKED Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes, ProfileSize profile,
                                void *context, FILE *file);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,10 +8,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct Progress Progress;
 
 /* A run of `total` steps, of which `done` are behind already (a resumed run). Lines go to `lines`; the bar
@@ -32,8 +28,4 @@ void progress_hide(Progress *progress);
 double progress_left(const Progress *progress);
 
 void progress_close(Progress *progress); // takes the bar away
-
-#ifdef __cplusplus
-}
-#endif
 #endif

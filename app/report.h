@@ -10,10 +10,6 @@
 #include "app/progress.h"
 #include "app/series.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } StepFigure;
 
 typedef struct {
@@ -44,8 +40,4 @@ CHECKED Status report_save(Report *report, int64_t step, const char *folder);
 
 /* The medians of the late steps, with the times' spread. `reason`: "done", "interrupted" or "diverged". */
 CHECKED Status report_end(Report *report, int64_t step, const char *reason);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,10 +8,6 @@
 #include "model/config.h"
 #include "model/parameters.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     Device *device;
     Dtype dtype;
@@ -54,8 +50,4 @@ void session_prepare(const Session *session, Ctx *ctx);
 
 /* "fp32", "tf32", "bf16", "fp64" */
 const char *session_dtype_name(const Session *session);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

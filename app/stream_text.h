@@ -7,10 +7,6 @@
 #include "app/profiling.h"
 #include "run/sampler.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     const char *prompt; // empty: the tokenizer's end of text, or a newline
     int64_t prompt_length;
@@ -39,8 +35,4 @@ CHECKED Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
  * generator's memory, and gives it back. */
 CHECKED Status stream_text_collect(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
                                    const TextOptions *options, char **text, int64_t *length);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

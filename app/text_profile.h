@@ -8,10 +8,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* How often a prompt is read, whatever the window of the steps after it: one pass warms up, one more with
  * tracing; three are traced, and three only timed. */
 #define PREFILL_WINDOW "1,0,1,3,1"
@@ -33,8 +29,4 @@ CHECKED Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer
 
 /* ERROR_USAGE for a window that begins to record after the last of `tokens`. */
 CHECKED Status text_profile_check(const ProfilingOptions *options, int64_t tokens);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -24,7 +24,7 @@ Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tens
     padded = padded / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     size_t end;
     if (__builtin_add_overflow(arena->used, padded, &end) || (arena->base && end > arena->capacity))
-        return fail(ERROR_MEMORY, "arena %s has %zu bytes, and tensor %s needs %zu more than that",
+        return fail(ERROR_MEMORY, "the %s arena has %zu bytes; tensor %s needs %zu more than that",
                     arena->name, arena->capacity, name, end - arena->capacity);
     arena->entries = memory_grow(arena->entries, &arena->room, arena->count + 1, sizeof *arena->entries);
     ArenaEntry *entry = &arena->entries[arena->count++];

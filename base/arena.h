@@ -1,5 +1,6 @@
-/* arena: tensors laid one after another in one block that somebody else allocated. While `base` is NULL an arena
- * only counts, so that a first run of the program's own code, with nothing computed, is the memory plan. */
+/* arena: tensors laid one after another in one block that somebody else allocated. While `base` is NULL an
+ * arena only counts, so that a first run of the program's own code, with nothing computed, is the memory
+ * plan. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
@@ -36,8 +37,8 @@ typedef struct {
     int count;
 } ArenaMark;
 
-/* Takes the next tensor. ERROR_MEMORY when the arena's capacity does not suffice or the size overflows. The memory
- * is not cleared. While counting, the tensor's data is an offset that must not be followed. */
+/* Takes the next tensor. ERROR_MEMORY when the arena's capacity does not suffice or the size overflows. The
+ * memory is not cleared. While counting, the tensor's data is an offset that must not be followed. */
 CHECKED Status arena_take(Arena *arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor);
 
 /* Forgets the peak: from now on it is that of what lies there now and of what follows. */

@@ -26,11 +26,10 @@ CHECKED Status directory_discard(const char *folder);
 
 /* Replaces a folder as a whole. `directory_stage` makes an empty folder beside `target`, named `target`.tmp
  * (one that an interrupted process left is emptied), and gives its path. When all is written,
- * `directory_publish` flushes every file and folder in it to disk, exchanges it with `target`, at once where the
- * file system can, and removes the old one. Killed at any time, `target`
- * is the old folder or the new one. (Where exchanging is not supported the old one is for an instant named
- * `target`.old instead.) One process at a time may publish the same target. To give up, directory_remove the
- * stage. */
+ * `directory_publish` flushes every file and folder in it to disk, exchanges it with `target`, at once where
+ * the file system can, and removes the old one. Killed at any time, `target` is the old folder or the new
+ * one. (Where exchanging is not supported the old one is for an instant named `target`.old instead.) One
+ * process at a time may publish the same target. To give up, directory_remove the stage. */
 CHECKED Status directory_stage(const char *target, char **stage);
 CHECKED Status directory_publish(const char *stage, const char *target);
 

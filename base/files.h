@@ -1,5 +1,5 @@
-/* files: reading and writing files, and their paths. Folders are made and replaced in base/directories.h. Errors
- * name the path and the system's reason. */
+/* files: reading and writing files, and their paths. Folders are made and replaced in base/directories.h.
+ * Errors name the path and the system's reason. */
 #ifndef BASE_FILES_H
 #define BASE_FILES_H
 
@@ -12,8 +12,9 @@
 extern "C" {
 #endif
 
-/* A whole file mapped read-only. The data of an empty file is a valid pointer to nothing. A file that somebody
- * else shortens while it is mapped kills the process: do not write in place to files that are in use. */
+/* A whole file mapped read-only. The data of an empty file is a valid pointer to nothing. A file that
+ * somebody else shortens while it is mapped kills the process: do not write in place to files that are in
+ * use. */
 typedef struct {
     const uint8_t *data;
     int64_t size; // bytes
@@ -26,15 +27,15 @@ void file_unmap(FileMap *map); // an all-zero map is fine; leaves it all-zero
  * follows the text and is not counted in `length`. A longer file is an ERROR_FORMAT. `path` may be a pipe. */
 CHECKED Status file_read(const char *path, int64_t limit, char **text, int64_t *length);
 
-/* An atomic writer: the bytes go to a temporary file beside `path`, which close() flushes to disk and renames.
- * Until then `path` is untouched. Exactly one of close and abandon ends a writer; both take NULL.
- * A device or a pipe (/dev/stdout, /dev/null) is not replaced: the bytes go into it as they come. Where `path` is a
- * link, the file that it leads to is replaced. */
+/* An atomic writer: the bytes go to a temporary file beside `path`, which close() flushes to disk and
+ * renames. Until then `path` is untouched. Exactly one of close and abandon ends a writer; both take NULL. A
+ * device or a pipe (/dev/stdout, /dev/null) is not replaced: the bytes go into it as they come. Where `path`
+ * is a link, the file that it leads to is replaced. */
 typedef struct FileWriter FileWriter;
 CHECKED Status file_writer_open(const char *path, FileWriter **writer);
 CHECKED Status file_writer_append(FileWriter *writer, const void *data, int64_t bytes);
-/* Writes at an absolute offset and leaves alone where append goes on; gaps read as zeros. A device or a pipe is an
- * ERROR_FILE. */
+/* Writes at an absolute offset and leaves alone where append goes on; gaps read as zeros. A device or a pipe
+ * is an ERROR_FILE. */
 CHECKED Status file_writer_write_at(FileWriter *writer, int64_t offset, const void *data, int64_t bytes);
 /* On an error the temporary file is gone, and `path` is as it was. */
 CHECKED Status file_writer_close(FileWriter *writer);

@@ -22,7 +22,7 @@ static Status deflate_all(z_stream *stream, const unsigned char *data, int64_t b
         stream->next_out = out;
         stream->avail_out = PIECE;
         answer = deflate(stream, bytes > 0 ? Z_NO_FLUSH : Z_FINISH);
-        if (answer == Z_STREAM_ERROR) return fail(ERROR_INTERNAL, "zlib refuses to compress");
+        if (answer == Z_STREAM_ERROR) return fail(ERROR_INTERNAL, "zlib cannot compress");
         TRY(file_writer_append(writer, out, PIECE - (int64_t)stream->avail_out));
     }
     return OK;

@@ -134,8 +134,13 @@ static Status check_value(const json_t *value, const Field *field, const char *w
     case FIELD_LIST:
     case FIELD_TEXTS:
     case FIELD_ITEMS: return check_list(value, field, where);
-    default: return check_number(value, field->kind, where);
+    case FIELD_COUNT:
+    case FIELD_MEASURE:
+    case FIELD_NUMBER:
+    case FIELD_PERHAPS: return check_number(value, field->kind, where);
+    case FIELD_END: break;
     }
+    return fail(ERROR_INTERNAL, "%s: a field of no kind", where);
 }
 
 Status fields_check(const json_t *object, const Field *fields, const char *where) {

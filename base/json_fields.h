@@ -1,5 +1,5 @@
-/* json_fields: the form of a JSON object, told once as a table of {key, kind, offset}: it is written from a struct by this
- * table, checked, read into the struct, freed and described. A table ends with {0}. */
+/* json_fields: the form of a JSON object, told once as a table of {key, kind, offset}: it is written from
+ * a struct by this table, checked, read into the struct, freed and described. A table ends with {0}. */
 #ifndef BASE_JSON_FIELDS_H
 #define BASE_JSON_FIELDS_H
 
@@ -7,10 +7,6 @@
 
 #include <jansson.h>
 #include <stdio.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Longer texts are cut where they are written, and refused where they are read. */
 enum { FIELD_TEXT_BYTES = 4096 };
@@ -42,7 +38,8 @@ typedef struct Field {
     bool optional; // where it is absent a count is read as -1, all else as zero
 } Field;
 
-/* Entries of a table: FIELD(TEXT, "label", BundlePath, label); a list `rows` of structs has its count in rows_count. */
+/* Entries of a table: FIELD(TEXT, "label", BundlePath, label); a list `rows` of structs has its count in
+ * rows_count. */
 #define FIELD(kind_, key_, type, member)                                                                     \
     { .key = key_, .kind = FIELD_##kind_, .offset = offsetof(type, member) }
 #define FIELD_OPTIONAL(kind_, key_, type, member)                                                            \
@@ -58,18 +55,15 @@ typedef struct Field {
 /* Writes the object, a list's objects and large members on lines of their own. */
 void fields_write(JsonWriter *writer, const Field *fields, const void *object);
 
-/* Each key is there with a value of its kind; keys that the table does not know are fine. ERROR_FORMAT with where the
- * first fault is: "paths[0].step.ns: ...". */
+/* Each key is there with a value of its kind; keys that the table does not know are fine. ERROR_FORMAT
+ * with where the first fault is: "paths[0].step.ns: ...". */
 CHECKED Status fields_check(const json_t *object, const Field *fields, const char *where);
 
-/* Reads what has been checked into a struct of zeros. In texts, characters that control terminals become '?'. */
+/* Reads what has been checked into a struct of zeros. In texts, characters that control terminals become
+ * '?'. */
 void fields_read(const json_t *object, const Field *fields, void *to);
 void fields_free(const Field *fields, void *object);
 
 /* The table as a Markdown list. */
 void fields_describe(const Field *fields, FILE *file);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -3,6 +3,17 @@
 #include "base/files.h"
 #include "base/memory.h"
 
+/* jansson checks most of its allocations, not all, and says nothing of those that fail: with the project's
+ * allocator a shortage ends the program there as anywhere. Nothing of jansson's may come before, hence
+ * before main(). */
+static void *allocate(size_t bytes) {
+    return memory_resize(NULL, bytes);
+}
+
+__attribute__((constructor)) static void take_over_allocation(void) {
+    json_set_alloc_funcs(allocate, memory_free);
+}
+
 static Status parse(const char *text, int64_t length, const char *name, size_t flags, json_t **root) {
     json_error_t error;
     *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES | flags, &error);

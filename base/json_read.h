@@ -1,5 +1,6 @@
-/* json_read: JSON from outside, parsed by jansson. A key that stands twice in an object is refused. Messages name
- * the file, the line and the column. The caller checks what the text holds, and ends with json_decref. */
+/* json_read: JSON from outside, parsed by jansson. A key that stands twice in an object is refused.
+ * Messages name the file, the line and the column. The caller checks what the text holds, and ends with
+ * json_decref. */
 #ifndef BASE_JSON_READ_H
 #define BASE_JSON_READ_H
 
@@ -7,10 +8,6 @@
 
 #include <jansson.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* `name` is for messages. ERROR_FORMAT for what is not JSON; *root is NULL then. */
 CHECKED Status json_parse(const char *text, int64_t length, const char *name, json_t **root);
@@ -21,8 +18,4 @@ CHECKED Status json_read(const char *path, int64_t limit, json_t **root);
 /* The same for files of which no number is wanted: all of them are real ones, so that none is too large
  * (transformers writes a "model_max_length" of 1e30 with all its digits). */
 CHECKED Status json_read_without_integers(const char *path, int64_t limit, json_t **root);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

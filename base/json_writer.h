@@ -8,10 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All zero: an empty text. */
 typedef struct {
     char *text; // zero-terminated once anything is written
@@ -54,8 +50,4 @@ void json_writer_free(JsonWriter *writer);
 /* The digits that json_write_number writes, for a finite value. */
 enum { NUMBER_TEXT = 32 };
 void number_text(double value, char text[NUMBER_TEXT]);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

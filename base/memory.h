@@ -1,5 +1,5 @@
-/* memory: the one place of host allocations. Tensors do not come from here but from arenas (arena.h). Where host
- * memory has run out the program ends here, with exit code 5: only memory_reserve() returns NULL. */
+/* memory: the one place of host allocations. Tensors do not come from here but from arenas (arena.h). Where
+ * host memory has run out the program ends here, with exit code 5: only memory_reserve() returns NULL. */
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
 
@@ -23,8 +23,9 @@ void *memory_array(size_t count, size_t size);
 /* Grows or shrinks to `bytes`, keeping the contents. A grown part is not zeroed. */
 void *memory_resize(void *pointer, size_t bytes);
 
-/* Makes room for `count` elements of `size` bytes, so that adding one after another costs amortized constant time;
- * *room is how many there is memory for, 0 and NULL at first:
+/* Makes room for `count` elements of `size` bytes, so that adding one after another costs amortized constant
+ * time; *room is how many there is memory for, 0 and NULL at first:
+ *
  *     list->items = memory_grow(list->items, &list->room, list->count + 1, sizeof *list->items); */
 void *memory_grow(void *array, int64_t *room, int64_t count, size_t size);
 

@@ -2,15 +2,7 @@
 #ifndef BASE_NEAREST_H
 #define BASE_NEAREST_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The name with the smallest edit distance to `text` (Levenshtein 1966), the first of equals; NULL if count
  * is 0. */
 const char *nearest_name(const char *text, const char *const names[], int count);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -87,7 +87,7 @@ static Status find_long(const OptionSet *set, const char *argument, const char *
     }
     if (first < 0 || length == 0) return fail_unknown(set, argument);
     if (second >= 0)
-        return fail(ERROR_USAGE, "'%.100s' could be --%s or --%s; write more of it", argument,
+        return fail(ERROR_USAGE, "'%.100s' is ambiguous: it could be --%s or --%s", argument,
                     name_at(set, first), name_at(set, second));
     *found = first;
     return OK;

@@ -110,8 +110,8 @@ Status options_read_travelling(OptionSet *set, const char *path) {
     return read_file(set, path, OPTION_SOURCE_TRAVELLED);
 }
 
-/* What a file cannot say, it does not: that a list is none (an empty array is refused), or that a number, below
- * its least, is still to follow from others. */
+/* What a file cannot say, it does not: that a list is none (an empty array is refused), or that a number,
+ * below its least, is still to follow from others. */
 static bool absent(const OptionSet *set, int index) {
     const Option *option = &set->table[index];
     const void *field = (const char *)set->values + option->field;

@@ -81,9 +81,9 @@ int64_t random_permute(uint64_t seed, uint64_t epoch, int64_t n, int64_t i) {
     enum { ROUNDS = 8 };
     int half_bits = 1;
     while (half_bits < 31 && ((int64_t)1 << (2 * half_bits)) < n) half_bits++;
-    uint64_t mask = ((uint64_t)1 << half_bits) - 1, place = (uint64_t)i;
+    uint64_t mask = ((uint64_t)1 << half_bits) - 1, index = (uint64_t)i;
     do {
-        uint64_t left = place >> half_bits, right = place & mask;
+        uint64_t left = index >> half_bits, right = index & mask;
         for (uint64_t round = 0; round < ROUNDS; round++) {
             /* The round's function of `right`; round and right share the counter's first half. */
             uint64_t mixed = wide(random_block(seed, epoch, round << 32 | right), 0) & mask;
@@ -91,7 +91,7 @@ int64_t random_permute(uint64_t seed, uint64_t epoch, int64_t n, int64_t i) {
             left = right;
             right = next;
         }
-        place = left << half_bits | right;
-    } while (place >= (uint64_t)n);
-    return (int64_t)place;
+        index = left << half_bits | right;
+    } while (index >= (uint64_t)n);
+    return (int64_t)index;
 }

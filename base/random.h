@@ -6,10 +6,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     uint32_t word[4];
 } RandomBlock;
@@ -34,8 +30,4 @@ void random_normals(uint64_t seed, uint64_t stream, uint64_t first, float scale,
  * n). 0 <= i < n <= 2^62. A Feistel network over the next power of four, walked until it lands below n (Black
  * and Rogaway 2002, "Ciphers with arbitrary finite domains"); four evaluations at worst on average. */
 int64_t random_permute(uint64_t seed, uint64_t epoch, int64_t n, int64_t i);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -56,7 +56,7 @@ void status_free(Status status) {
 
 int status_exit(Status status, const char *program) {
     if (!status && fflush(stdout) == 0 && !ferror(stdout)) return 0;
-    if (!status) status = fail(ERROR_FILE, "what was printed could not be written to standard output");
+    if (!status) status = fail(ERROR_FILE, "cannot write to standard output");
     int code = (int)status->code;
     fprintf(stderr, "%s: %s\n", program, status->message);
     status_free(status);

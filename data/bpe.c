@@ -1,5 +1,5 @@
-/* Byte-pair encoding of one piece. Both forms do what the original does: take the known pair of lowest rank, merge it
- * wherever it stands, left to right, and look again. */
+/* Byte-pair encoding of one piece. Both forms do what the original does: take the known pair of lowest rank,
+ * merge it wherever it stands, left to right, and look again. */
 #include "data/bpe.h"
 
 #include "base/memory.h"

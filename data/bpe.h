@@ -35,7 +35,8 @@ typedef struct Bpe {
 
 /* Makes an empty tokenizer an empty BPE. */
 void bpe_start(Tokenizer *tokenizer);
-/* When vocabulary and merges are there: the hash, the table of pairs, the splitter. ERROR_FORMAT on a repeated pair. */
+/* When vocabulary and merges are there: the hash, the table of pairs, the splitter. ERROR_FORMAT on a
+ * repeated pair. */
 CHECKED Status bpe_finish(Tokenizer *tokenizer);
 void bpe_free(Bpe *bpe); // NULL is fine
 
@@ -50,7 +51,8 @@ void bpe_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, Toke
 uint32_t alphabet_code_point(uint8_t byte);
 /* Writes the stand-in of `byte` in UTF-8; returns its 1 or 2 bytes. */
 int alphabet_write(uint8_t byte, char out[2]);
-/* Reads a token's text back into bytes (at most strlen(text) of them); -1 if a letter is not of the alphabet. */
+/* Reads a token's text back into bytes (at most strlen(text) of them); -1 if a letter is not of the
+ * alphabet. */
 int64_t alphabet_read(const char *text, uint8_t *bytes);
 
 /* ---- bpe_split.c: GPT-2's pattern ---- */

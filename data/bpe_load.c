@@ -25,8 +25,8 @@ typedef struct {
 static Status add_name(Vocabulary *v, const char *text, json_int_t id, int64_t room) {
     size_t length = strlen(text);
     if (length == 0 || length > TOKEN_TEXT_LIMIT)
-        return fail(ERROR_FORMAT, "%s: token %lld has %zu bytes; 1 to %d are possible", v->path,
-                    (long long)id, length, TOKEN_TEXT_LIMIT);
+        return fail(ERROR_FORMAT, "%s: token %lld has %zu bytes; 1 to %d are allowed", v->path, (long long)id,
+                    length, TOKEN_TEXT_LIMIT);
     if (id < 0 || id >= room)
         return fail(ERROR_FORMAT, "%s: token \"%.40s\" has id %lld, but with %lld tokens ids are 0 to %lld",
                     v->path, text, (long long)id, (long long)room, (long long)room - 1);
@@ -123,7 +123,7 @@ static Status add_merge(Vocabulary *v, const char *left, const char *right) {
     long long rank = bpe->merge_count;
     char product[2 * TOKEN_TEXT_LIMIT + 1];
     if (strlen(left) > TOKEN_TEXT_LIMIT || strlen(right) > TOKEN_TEXT_LIMIT)
-        return fail(ERROR_FORMAT, "%s: merge %lld is longer than any token", v->path, rank);
+        return fail(ERROR_FORMAT, "%s: merge %lld is longer than any token may be", v->path, rank);
     snprintf(product, sizeof product, "%s%s", left, right);
     const char *parts[3] = {left, right, product};
     int32_t ids[3];
@@ -136,7 +136,7 @@ static Status add_merge(Vocabulary *v, const char *left, const char *right) {
     }
     if (v->tokenizer->spelled[ids[2]])
         return fail(ERROR_FORMAT,
-                    "%s: merge %lld makes \"%.80s\", which is not spelled in GPT-2's byte letters", v->path,
+                    "%s: merge %lld makes \"%.80s\", which is not spelled in GPT-2's byte alphabet", v->path,
                     rank, product);
     bpe->merges[bpe->merge_count++] = (Merge){ids[0], ids[1], ids[2]};
     return OK;
@@ -152,7 +152,7 @@ static Status reserve_merges(Vocabulary *v, int64_t count) {
 static Status add_merge_line(Vocabulary *v, char *line, size_t length) {
     char *space = strchr(line, ' ');
     if (strlen(line) != length || !space || space == line || !space[1] || strchr(space + 1, ' '))
-        return fail(ERROR_FORMAT, "%s: merge %lld is not two tokens with a space between: \"%.80s\"", v->path,
+        return fail(ERROR_FORMAT, "%s: merge %lld is not two tokens separated by a space: \"%.80s\"", v->path,
                     (long long)v->tokenizer->bpe->merge_count, line);
     *space = 0;
     return add_merge(v, line, space + 1);
@@ -253,7 +253,7 @@ static Status check_kind(const json_t *root, const char *path) {
     else if (!is_off(model, "ignore_merges"))
         wrong = "model.ignore_merges is on";
     if (!wrong) return OK;
-    return fail(ERROR_FORMAT, "%s: only GPT-2's byte-level BPE can be read, and %s", path, wrong);
+    return fail(ERROR_FORMAT, "%s: only GPT-2's byte-level BPE is supported, but %s", path, wrong);
 }
 
 Status bpe_load_json(Tokenizer *tokenizer, const json_t *root, const char *path) {

@@ -216,7 +216,7 @@ static Status merge_all(Training *t, int64_t vocab) {
         int32_t product = product_of(t, best.left, best.right);
         if (product < 0) continue;
         if (bpe->merge_count == vocab)
-            return fail(ERROR_INTERNAL, "training a tokenizer of %lld tokens makes more merges",
+            return fail(ERROR_INTERNAL, "a tokenizer of %lld tokens has come to more merges than tokens",
                         (long long)vocab);
         bpe->merges[bpe->merge_count] = (Merge){best.left, best.right, product};
         merge_pair(t, best.pair, product, bpe->merge_count++);

@@ -35,7 +35,7 @@ static Status count_piece(Words *words, const uint8_t *piece, int64_t length) {
         return OK;
     }
     if (words->count == INT32_MAX - 1)
-        return fail(ERROR_FORMAT, "the texts have over %d different words", INT32_MAX - 1);
+        return fail(ERROR_FORMAT, "the texts have more than %d distinct words", INT32_MAX - 1);
     words->list = memory_grow(words->list, &words->room, words->count + 1, sizeof *words->list);
     words->bytes = memory_grow(words->bytes, &words->bytes_room, words->symbols + length, 1);
     memcpy(words->bytes + words->symbols, piece, (size_t)length);

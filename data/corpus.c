@@ -6,11 +6,23 @@
 #include <unistd.h>
 
 static const char *const patterns[] = {
-    "README.md",        "Makefile",       "*.c",
-    "base/*.[ch]",      "data/*.[ch]",    "kernels/*.[ch]",
-    "kernels/*/*.[ch]", "kernels/*/*.cu", "kernels/*/*.cuh",
-    "model/*.[ch]",     "optim/*.[ch]",   "optim/*.cu",
-    "profile/*.[ch]",   "tests/*.c",      "tests/support/*.[ch]",
+    "README.md",
+    "Makefile",
+    "*.c",
+    "base/*.[ch]",
+    "data/*.[ch]",
+    "kernels/*.[ch]",
+    "kernels/*/*.[ch]",
+    "kernels/*/*.cu",
+    "kernels/*/*.cuh",
+    "model/*.[ch]",
+    "run/*.[ch]",
+    "app/*.[ch]",
+    "optim/*.[ch]",
+    "optim/*.cu",
+    "profile/*.[ch]",
+    "tests/*.c",
+    "tests/support/*.[ch]",
 };
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
 

@@ -82,8 +82,8 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
     return loader_open(&options, loader);
 }
 
-/* A source or pairs, whichever the kind of feed has. A tokenizer that cannot mask is reported before any text is read
- * with it, and before a text turns out to need one. */
+/* A source or pairs, whichever the kind of feed has. A tokenizer that cannot mask is reported before any
+ * text is read with it, and before a text turns out to need one. */
 static Status open_data(const FeedOptions *o, const char *data, TokenSource **source, PairSource **pairs) {
     MaskRule rule;
     if (o->kind == FEED_PAIRS) return open_pairs(o, data, pairs);

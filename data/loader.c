@@ -108,12 +108,12 @@ Status loader_check(const LoaderOptions *o, int tensors, int64_t *bytes) {
     if (o->batch < 1 || o->seq < 1 || checked_multiply(o->batch, o->seq, &tokens) ||
         checked_multiply(tokens, tensors, &ids) || checked_add(ids, 2 * o->batch, &ids) ||
         checked_multiply(ids, (int64_t)sizeof(int32_t), bytes))
-        return fail(ERROR_USAGE, "batches of %lld x %lld tokens cannot be made", (long long)o->batch,
+        return fail(ERROR_USAGE, "batches of %lld x %lld tokens are out of range", (long long)o->batch,
                     (long long)o->seq);
     if (o->workers < 0 || o->workers > LIMIT)
-        return fail(ERROR_USAGE, "%d data workers: 0 to %d are possible", o->workers, LIMIT);
+        return fail(ERROR_USAGE, "%d data workers are out of range: 0 to %d", o->workers, LIMIT);
     if (o->hold < 0 || o->hold > LIMIT || o->delay_us < 0)
-        return fail(ERROR_USAGE, "the loader can hold 0 to %d batches and wait 0 us or more", LIMIT);
+        return fail(ERROR_USAGE, "a loader holds 0 to %d batches, and its delay is 0 us or more", LIMIT);
     return OK;
 }
 

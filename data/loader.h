@@ -46,7 +46,7 @@ typedef struct Loader Loader;
 /* ERROR_FORMAT where the source is too short for one window. */
 CHECKED Status loader_open(const LoaderOptions *options, Loader **loader);
 
-/* The tokens that masking puts in. In each row of n tokens, max(1, round(0.15 n)) places are drawn: 80%
+/* The tokens that masking puts in. In each row of n tokens, max(1, round(0.15 n)) positions are drawn: 80%
  * become the mask, 10% a token drawn from the whole vocabulary, 10% stay. Which, follows from seed and
  * position. */
 typedef struct {
@@ -66,8 +66,8 @@ void loader_close(Loader *loader); // ends the workers; NULL is fine
  * again. */
 CHECKED Status loader_next(Loader *loader, Batch *batch);
 
-/* How many targets count in the next `batches` batches: what a step's loss is a mean over must be known before
- * its first micro-batch. Nothing is read ahead. */
+/* How many targets count in the next `batches` batches: what a step's loss is a mean over must be known
+ * before its first micro-batch. Nothing is read ahead. */
 CHECKED Status loader_targets(const Loader *loader, int64_t batches, int64_t *targets);
 
 int64_t loader_position(const Loader *loader);                // rows handed out

@@ -55,7 +55,8 @@ static Status read_pairs(PairSource *pairs, const PairOptions *o, const Lines li
     }
     if (pairs->count) return OK;
     if (o->seq < 2)
-        return fail(ERROR_USAGE, "--seq=%lld leaves no room for a sentence and its end token; 2 is the least",
+        return fail(ERROR_USAGE,
+                    "--seq=%lld leaves no room for a sentence and its end token; the minimum is 2",
                     (long long)o->seq);
     return fail(ERROR_FORMAT, "%s and %s: none of %lld pairs of lines has 1 to %lld tokens on each side",
                 o->source, o->target, (long long)count, (long long)o->seq - 1);
@@ -66,7 +67,7 @@ static Status read_special(const Tokenizer *tokenizer, PairTokens *special) {
         (PairTokens){tokenizer_special(tokenizer, TOKEN_PAD), tokenizer_special(tokenizer, TOKEN_BEGIN),
                      tokenizer_special(tokenizer, TOKEN_END)};
     if (special->pad >= 0 && special->begin >= 0 && special->end >= 0) return OK;
-    return fail(ERROR_USAGE, "the tokenizer of sentence pairs needs <pad>, <s> and </s>; train one with "
+    return fail(ERROR_USAGE, "sentence pairs need a tokenizer with <pad>, <s> and </s>; train one with "
                              "--train-tokenizer=N");
 }
 

@@ -40,14 +40,15 @@ static Status parse_type(const json_t *value, const SafetensorsPart *part, Safet
         entry->type = (SafetensorsType)i;
         return OK;
     }
-    return fail(ERROR_FORMAT, "%s: tensor '%.80s' has %s%.20s%s, which is not known", part->path, entry->name,
-                text ? "dtype '" : "no dtype", text ? text : "", text ? "'" : "");
+    if (!text) return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no dtype", part->path, entry->name);
+    return fail(ERROR_FORMAT, "%s: tensor '%.80s' has the unknown dtype '%.20s'", part->path, entry->name,
+                text);
 }
 
 static Status parse_shape(const json_t *value, const SafetensorsPart *part, SafetensorsEntry *entry) {
     size_t rank = json_array_size(value);
     if (!json_is_array(value) || rank > SAFETENSORS_RANK_LIMIT)
-        return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no shape of at most %d axes", part->path,
+        return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no shape, or one of more than %d axes", part->path,
                     entry->name, SAFETENSORS_RANK_LIMIT);
     entry->rank = (int)rank;
     entry->count = 1;
@@ -56,20 +57,19 @@ static Status parse_shape(const json_t *value, const SafetensorsPart *part, Safe
         const json_t *axis = json_array_get(value, i);
         entry->d[i] = json_integer_value(axis);
         if (!json_is_integer(axis) || entry->d[i] < 0)
-            return fail(ERROR_FORMAT, "%s: axis %zu of tensor '%.80s' is not a length", part->path, i,
-                        entry->name);
+            return fail(ERROR_FORMAT, "%s: axis %zu of tensor '%.80s' is not a whole number of at least 0",
+                        part->path, i, entry->name);
         overflow |= checked_multiply(entry->count, entry->d[i], &entry->count);
     }
     if (overflow || checked_multiply(entry->count, types[entry->type].size, &entry->bytes))
-        return fail(ERROR_FORMAT, "%s: the shape of tensor '%.80s' is too large to be true", part->path,
-                    entry->name);
+        return fail(ERROR_FORMAT, "%s: the shape of tensor '%.80s' is too large", part->path, entry->name);
     return OK;
 }
 
 static Status parse_offsets(const json_t *value, const SafetensorsPart *part, SafetensorsEntry *entry) {
     const json_t *first = json_array_get(value, 0), *second = json_array_get(value, 1);
     if (json_array_size(value) != 2 || !json_is_integer(first) || !json_is_integer(second))
-        return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no data_offsets of two integers", part->path,
+        return fail(ERROR_FORMAT, "%s: tensor '%.80s' needs data_offsets of two integers", part->path,
                     entry->name);
     int64_t begin = json_integer_value(first), end = json_integer_value(second);
     if (begin < 0 || end < begin || end > part->data_size)
@@ -128,7 +128,7 @@ static Status check_cover(SafetensorsEntry *entries, int64_t count, const Safete
             return fail(ERROR_FORMAT, "%s: tensors '%.80s' and '%.80s' overlap", part->path,
                         entries[i - 1].name, entries[i].name);
         if (begin > covered)
-            return fail(ERROR_FORMAT, "%s: a hole of %lld bytes lies before tensor '%.80s'", part->path,
+            return fail(ERROR_FORMAT, "%s: there is a hole of %lld bytes before tensor '%.80s'", part->path,
                         (long long)(begin - covered), entries[i].name);
         covered += entries[i].bytes;
     }
@@ -203,7 +203,7 @@ Status safetensors_sort(Safetensors *file, const char *path) {
     if (file->count) qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_names);
     for (int64_t i = 1; i < file->count; i++)
         if (strcmp(file->entries[i - 1].name, file->entries[i].name) == 0)
-            return fail(ERROR_FORMAT, "%s: tensor '%.80s' lies in two shards", path, file->entries[i].name);
+            return fail(ERROR_FORMAT, "%s: tensor '%.80s' is in two shards", path, file->entries[i].name);
     return OK;
 }
 

@@ -40,7 +40,7 @@ static Status add_shard(Safetensors *file, const json_t *map, const char *folder
     for (int64_t i = first; !status && i < file->count; i++) {
         const char *said = json_string_value(json_object_get(map, file->entries[i].name));
         if (!said || strcmp(said, shard) != 0)
-            status = fail(ERROR_FORMAT, "%s holds tensor '%.80s', but the index does not say so", path,
+            status = fail(ERROR_FORMAT, "%s holds tensor '%.80s', but the index does not list it there", path,
                           file->entries[i].name);
     }
     memory_free(path);

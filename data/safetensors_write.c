@@ -77,7 +77,7 @@ Status safetensors_writer_open(const char *path, const SafetensorsEntry *entries
 
 Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, int64_t bytes) {
     if (bytes > writer->left)
-        return fail(ERROR_INTERNAL, "%s: more bytes than its header says", writer->path);
+        return fail(ERROR_INTERNAL, "%s: more bytes were written than its header declares", writer->path);
     writer->left -= bytes;
     return file_writer_append(writer->file, data, bytes);
 }
@@ -85,7 +85,7 @@ Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, in
 Status safetensors_writer_close(SafetensorsWriter *writer) {
     Status status = OK;
     if (writer->left) {
-        status = fail(ERROR_INTERNAL, "%s: fewer bytes than its header says", writer->path);
+        status = fail(ERROR_INTERNAL, "%s: fewer bytes were written than its header declares", writer->path);
     } else {
         status = file_writer_close(writer->file);
         writer->file = NULL;

@@ -1,5 +1,5 @@
-/* shard: tokens in llm.c's format: 256 int32 of header (20240520, version 1, the count of tokens, then anything), and
- * the tokens as uint16; little-endian. */
+/* shard: tokens in llm.c's format: 256 int32 of header (20240520, version 1, the count of tokens, then
+ * anything), and the tokens as uint16; little-endian. */
 #ifndef DATA_SHARD_H
 #define DATA_SHARD_H
 
@@ -19,7 +19,8 @@ typedef struct {
     int64_t first, count;  // of the row of all parts
 } TokenPart;
 
-/* Checks the header of a shard in memory against its size; `name` is for messages. The tokens lie behind the header. */
+/* Checks the header of a shard in memory against its size; `name` is for messages. The tokens lie behind the
+ * header. */
 CHECKED Status shard_check(const uint8_t *data, int64_t size, const char *name, int64_t *count);
 
 /* Maps and checks the shard `part->name`. */

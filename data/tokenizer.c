@@ -51,7 +51,7 @@ Status tokenizer_open(const char *path, Tokenizer **tokenizer) {
 Status tokenizer_train(const PathList *texts, int64_t vocab, Tokenizer **tokenizer) {
     *tokenizer = NULL;
     if (vocab < TRAINED_LEAST || vocab > VOCAB_LIMIT)
-        return fail(ERROR_USAGE, "a tokenizer of %lld tokens cannot be trained: %d to %d are possible",
+        return fail(ERROR_USAGE, "a tokenizer of %lld tokens cannot be trained; %d to %d are supported",
                     (long long)vocab, TRAINED_LEAST, VOCAB_LIMIT);
     Tokenizer *t = tokenizer_new();
     return finish(bpe_train(t, texts, vocab), t, tokenizer);

@@ -1,5 +1,5 @@
-/* tokenizer_save: writes a tokenizer's files and its tokenizer_config.json into a folder that exists (tokenizer.h says
- * which). */
+/* tokenizer_save: writes a tokenizer's files and its tokenizer_config.json into a folder that exists
+ * (tokenizer.h says which). */
 #ifndef DATA_TOKENIZER_SAVE_H
 #define DATA_TOKENIZER_SAVE_H
 

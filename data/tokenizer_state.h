@@ -1,5 +1,5 @@
-/* tokenizer_state: what a tokenizer consists of. A kind's own unit (bpe.h, wordpiece.h) fills it; tokenizer.h, on top of
- * the kinds, shows it to everybody else. */
+/* tokenizer_state: what a tokenizer consists of. A kind's own unit (bpe.h, wordpiece.h) fills it;
+ * tokenizer.h, on top of the kinds, shows it to everybody else. */
 #ifndef DATA_TOKENIZER_STATE_H
 #define DATA_TOKENIZER_STATE_H
 

@@ -12,7 +12,8 @@ enum {
     HEADER_HASH = 3,       // which int32 of the header the 64-bit hash begins at; llm.c does not read it
 };
 
-/* The texts on their way to tokens, and where those go: by `memory` to `writer`, or else all into `memory`. */
+/* The texts on their way to tokens, and where those go: by `memory` to `writer`, or else all into
+ * `memory`. */
 typedef struct {
     const char *name;
     const PathList *files;
@@ -121,7 +122,7 @@ static Status read_kept(TextJob *job, TokenPart *part, const char *folder) {
     TRY(directory_make(folder));
     TRY(write_shard(job, part->name));
     try_kept(part, job->hash);
-    return part->tokens ? OK : fail(ERROR_FILE, "%s was written but does not read back", part->name);
+    return part->tokens ? OK : fail(ERROR_FILE, "%s was written but cannot be read back", part->name);
 }
 
 static Status read_into_memory(TextJob *job, TokenPart *part) {
@@ -141,7 +142,8 @@ Status tokenize_texts(const PathList *texts, const char *name, Tokenizer *tokeni
                     name);
     if (tokenizer_vocab(tokenizer) > UINT16_MAX + 1)
         return fail(ERROR_FORMAT,
-                    "%s: a tokenizer with %d tokens cannot be used on text: at most %d fit a token shard",
+                    "%s: a tokenizer with %d tokens cannot be used on text: a token shard holds ids of up to "
+                    "%d tokens",
                     name, tokenizer_vocab(tokenizer), UINT16_MAX + 1);
     TextJob job = {.name = name, .files = texts, .tokenizer = tokenizer};
     Status status = map_texts(&job, bytes);

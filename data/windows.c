@@ -136,7 +136,8 @@ Status loader_open(const LoaderOptions *options, Loader **loader) {
 Status loader_open_masked(const LoaderOptions *options, const MaskRule *rule, Loader **loader) {
     *loader = NULL;
     if (options->seq < 3)
-        return fail(ERROR_USAGE, "--seq=%lld leaves no room between a begin and an end token; 3 is the least",
+        return fail(ERROR_USAGE,
+                    "--seq=%lld leaves no room between a begin and an end token; the minimum is 3",
                     (long long)options->seq);
     return open_windows(options, options->seq - 2, 0, rule, loader);
 }

@@ -198,7 +198,7 @@ Status wordpiece_piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *
 static Status add_token(Tokenizer *tokenizer, const char *text, int32_t id, const char *path) {
     WordPiece *w = tokenizer->wordpiece;
     if (strlen(text) > TOKEN_TEXT_LIMIT)
-        return fail(ERROR_FORMAT, "%s: token %d has %zu bytes; at most %d are possible", path, id,
+        return fail(ERROR_FORMAT, "%s: token %d has %zu bytes; at most %d are allowed", path, id,
                     strlen(text), TOKEN_TEXT_LIMIT);
     ptrdiff_t found = shgeti(w->names, text);
     if (found >= 0)
@@ -237,7 +237,7 @@ Status wordpiece_build(Tokenizer *t, const char *const *texts, int64_t count, Wo
     sh_new_strdup(t->wordpiece->names);
     TRY(fill_pool(t, texts, path));
     if (t->special[TOKEN_UNKNOWN] < 0)
-        return fail(ERROR_FORMAT, "%s has no [UNK], the token of unknown words", path);
+        return fail(ERROR_FORMAT, "%s has no [UNK], the token for unknown words", path);
     t->end_of_text = t->special[TOKEN_END];
     uint64_t hash = hash_bytes(3, t->pool, (size_t)t->starts[t->vocab]);
     hash = hash_bytes(hash, t->starts, (size_t)t->vocab * sizeof *t->starts);

@@ -1,8 +1,9 @@
-/* wordpiece: BERT's tokenizer (Devlin et al. 2019; the released code's BasicTokenizer and WordpieceTokenizer). A text
- * is cleaned of control characters, cut at spaces and around Chinese characters, decomposed (NFD) and freed of its
- * accents, lower-cased, and cut around punctuation. A word is then cut into the longest known parts from the left, all
- * but the first with "##" before them; a word that cannot be is the unknown token. Bytes that are not UTF-8 count as
- * nothing. Categories and decompositions are utf8proc's. */
+/* wordpiece: BERT's tokenizer (Devlin et al. 2019; the released code's BasicTokenizer and
+ * WordpieceTokenizer). A text is cleaned of control characters, cut at spaces and around Chinese characters,
+ * decomposed (NFD) and freed of its accents, lower-cased, and cut around punctuation. A word is then cut
+ * into the longest known parts from the left, all but the first with "##" before them; a word that cannot be
+ * is the unknown token. Bytes that are not UTF-8 count as nothing. Categories and decompositions are
+ * utf8proc's. */
 #ifndef DATA_WORDPIECE_H
 #define DATA_WORDPIECE_H
 
@@ -20,8 +21,8 @@ typedef struct {
     bool lower, strip_accents, chinese; // what is done to the text
 } WordPieceRule;
 
-/* Fills an empty tokenizer: `texts` are its tokens by id. ERROR_FORMAT for one that comes twice or is too long, and
- * where "[UNK]" is missing. `path` is for messages. */
+/* Fills an empty tokenizer: `texts` are its tokens by id. ERROR_FORMAT for one that comes twice or is too
+ * long, and where "[UNK]" is missing. `path` is for messages. */
 CHECKED Status wordpiece_build(Tokenizer *tokenizer, const char *const *texts, int64_t count,
                                WordPieceRule rule, const char *path);
 void wordpiece_free(WordPiece *wordpiece); // NULL is fine
@@ -34,7 +35,8 @@ void wordpiece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length
 
 /* ---- wordpiece_load.c: fills an empty tokenizer ---- */
 
-/* From a vocab.txt, a token in each line; `config_path`, if such a file exists, is its tokenizer_config.json. */
+/* From a vocab.txt, a token in each line; `config_path`, if such a file exists, is its
+ * tokenizer_config.json. */
 CHECKED Status wordpiece_load(Tokenizer *tokenizer, const char *path, const char *config_path);
 /* From a parsed tokenizer.json; `path` is for messages. */
 CHECKED Status wordpiece_load_json(Tokenizer *tokenizer, const json_t *root, const char *path);

@@ -40,7 +40,7 @@ static Status cut_lines(char *text, int64_t length, const char *path, const char
         if (!end) end = text + length; /* where file_read has put a zero */
         *end = 0;
         if (memchr(line, 0, (size_t)(end - line)))
-            return fail(ERROR_FORMAT, "%s, line %lld: a zero byte is in it", path, (long long)*count + 1);
+            return fail(ERROR_FORMAT, "%s, line %lld contains a zero byte", path, (long long)*count + 1);
         if (end > line && end[-1] == '\r') end[-1] = 0;
         (*lines)[(*count)++] = line;
         line = end + 1;
@@ -127,7 +127,7 @@ static Status check_kind(const json_t *root, const char *path) {
     else if (!json_is_text(json_object_get(model, "unk_token"), "[UNK]"))
         wrong = "model.unk_token is not [UNK]";
     if (!wrong) return OK;
-    return fail(ERROR_FORMAT, "%s: only BERT's WordPiece can be read, and %s", path, wrong);
+    return fail(ERROR_FORMAT, "%s: only BERT's WordPiece is supported, but %s", path, wrong);
 }
 
 Status wordpiece_load_json(Tokenizer *tokenizer, const json_t *root, const char *path) {

@@ -7,10 +7,6 @@
 #include "base/status.h"
 #include "base/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The tensor exists, so that its shape may be looked at. */
 CHECKED Status check_present(const char *operation, const char *name, Tensor t);
 
@@ -24,8 +20,4 @@ CHECKED Status check_dense(const char *operation, const char *name, Tensor t, Dt
 
 /* A condition between scalars of the contract; `what` says it in words. */
 CHECKED Status check_that(const char *operation, bool holds, const char *what);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,10 +4,6 @@
 
 #include "kernels/ctx.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Writes the canary behind a tensor that has just been taken from the arena. */
 CHECKED Status guard_plant(Ctx *ctx, const Arena *arena, const ArenaEntry *entry);
 
@@ -22,8 +18,4 @@ CHECKED Status guard_hash(Ctx *ctx, const Call *call);
 
 /* A dense copy of a tensor in host memory, to be freed with memory_free. Waits. */
 CHECKED Status guard_download(Ctx *ctx, Tensor t, void **bytes);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,10 +5,6 @@
 
 #include "kernels/ctx.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum {
     RECORD_SCOPE,     // a range of the program: step, forward, a layer
     RECORD_OPERATION, // a contract
@@ -100,8 +96,4 @@ void recorder_clear(Recorder *recorder);
 
 /* The changes of memory since the last clear, in order. */
 const RecordMemory *recorder_memory(const Recorder *recorder, int64_t *count);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,10 +8,6 @@
 
 #include <math.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum { MASK_CAUSAL, MASK_FULL } AttentionMask;
 typedef enum { NORM_PRE, NORM_POST } NormOrder; // of each branch: Vaswani et al. 2017 have it after
 typedef enum { POSITIONS_LEARNED, POSITIONS_SINUSOID } Positions;
@@ -151,8 +147,4 @@ typedef struct {
 
 /* The presets; NULL after the last. */
 const Preset *preset_at(int index);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

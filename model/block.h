@@ -16,10 +16,6 @@
 #include "kernels/norm/norm.h"
 #include "model/parameters.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What the backward pass makes anew instead of keeping it. */
 typedef enum {
     RECOMPUTE_NONE,
@@ -103,8 +99,4 @@ CHECKED Status block_backward(Ctx *ctx, const Config *config, const BlockParamet
 /* Keys and values for the cross attention, (B, S, 2*kv), from the encoder's output. */
 CHECKED Status block_memory(Ctx *ctx, const Config *config, const BlockParameters *parameters, Tensor memory,
                             Tensor keys_and_values);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

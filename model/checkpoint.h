@@ -19,10 +19,6 @@
 #include "kernels/op.h"
 #include "model/parameters.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { TRAINING_FIELDS = 64 };
 
 typedef struct {
@@ -86,8 +82,4 @@ CHECKED Status checkpoint_prune(const char *out, int64_t first, int64_t last, in
 
 /* Removes the step folders after `step`, the latest first: killed at any time, what is left is one run's. */
 CHECKED Status checkpoint_remove_after(const char *out, int64_t step);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

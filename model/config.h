@@ -5,10 +5,6 @@
 #include "base/status.h"
 #include "model/architectures.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Looks a preset up: gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl; bert-nano, bert-base, bert-large;
  * transformer-nano, transformer-base, transformer-big. ERROR_USAGE names the nearest. */
 CHECKED Status config_preset(const char *name, Config *config);
@@ -43,8 +39,4 @@ typedef struct {
 
 /* The field at an offset in Config. */
 const ConfigField *config_field(size_t offset);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 
 #include "model/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Reads a config from text, which need not end in a zero byte; errors call it `name`. ERROR_FORMAT says which
  * value is missing, malformed or not supported, and what is. The config is named after the preset that it
  * equals, else "custom". */
@@ -20,8 +16,4 @@ CHECKED Status config_read(const char *path, Config *config);
 /* Writes the file atomically. end_of_text: the id that begins and ends texts, or -1. ERROR_USAGE if the file
  * would not be read as the same config. */
 CHECKED Status config_write(const char *path, const Config *config, int64_t end_of_text);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 #include "kernels/decode/decode.h"
 #include "model/transformer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Whether transformer_decode serves this model on this device, and all that it replaces would run fused too.
  * Otherwise transformer_forward does, which gives every operation the form that was asked for. */
 bool transformer_decodes(const Ctx *ctx, const Transformer *model);
@@ -18,8 +14,4 @@ bool transformer_decodes(const Ctx *ctx, const Transformer *model);
  * sequence, holds the encoder's output where there is an encoder, and grows by one. Only where
  * transformer_decodes. */
 CHECKED Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Tensor logits);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

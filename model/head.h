@@ -9,10 +9,6 @@
 #include "kernels/norm/norm.h"
 #include "model/parameters.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What the loss is taken against. */
 typedef struct {
     Tensor targets;   // (B, T) i32, or (M) with rows; -1: ignored
@@ -40,8 +36,4 @@ CHECKED Status head_backward(Ctx *ctx, const Parameters *parameters, const Head 
 /* logits (..., padded vocab) of `hidden` rows (..., C). Their dtype is that of the computation, or fp32 where
  * the head has no bias. */
 CHECKED Status head_logits(Ctx *ctx, const Parameters *parameters, Tensor hidden, Tensor logits);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,10 +5,6 @@
 #include "kernels/op.h"
 #include "model/parameters.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Takes the flat tensors from ctx's arenas and points every parameter into them. With `training` also
  * gradients, moments and, for bf16, master weights. */
 CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
@@ -27,8 +23,4 @@ CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const fl
 /* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory. */
 CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
 CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -12,10 +12,6 @@
 #include "model/architectures.h"
 #include "optim/adamw.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A view into the flat tensors. The gradient is empty in a model that only infers. */
 typedef struct {
     Tensor weight;   // dtype of the computation
@@ -99,8 +95,4 @@ ParameterCount parameters_count(const Config *config);
 /* Lists the parameters of a config; no tensor has memory yet. */
 void parameters_open(const Config *config, Parameters *parameters);
 void parameters_close(Parameters *parameters);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -12,10 +12,6 @@
 #include "kernels/embed/embed.h"
 #include "model/block.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Keys and values of the tokens seen so far, layer by layer, and those of the encoder's output. */
 typedef struct {
     Tensor k, v;             // (layers, B, capacity, kv_heads*D)
@@ -71,8 +67,4 @@ Tensor stack_positions(const Stack *stack);
 
 /* One layer's part of a cache: (B, rows, columns). */
 Tensor cache_layer(Tensor all, int64_t layer);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

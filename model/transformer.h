@@ -11,10 +11,6 @@
 #include "model/stack.h"
 #include "optim/adamw.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     Config config;
     Parameters parameters;
@@ -80,8 +76,4 @@ CHECKED Status transformer_logits(Ctx *ctx, const Transformer *model, Tensor hid
 
 /* BERT's pooler: tanh of a linear layer of each row's first token. hidden (B, T, C), pooled (B, C). */
 CHECKED Status transformer_pool(Ctx *ctx, const Transformer *model, Tensor hidden, Tensor pooled);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

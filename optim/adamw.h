@@ -1,6 +1,6 @@
 /* adamw: Adam with decoupled weight decay, after clipping by the global norm of the gradient: exactly
- * torch.optim.AdamW after torch.nn.utils.clip_grad_norm_. All parameters lie in one flat space of P elements; a
- * call works on its range [first, first + N). One update is three steps, which something can stand between,
+ * torch.optim.AdamW after torch.nn.utils.clip_grad_norm_. All parameters lie in one flat space of P elements;
+ * a call works on its range [first, first + N). One update is three steps, which something can stand between,
  * such as a communicator that completes the sums. `steps` names those that a call takes:
  *
  *   ADAMW_SUM     squares[b] = sum of g^2            over the elements of the range in its block b
@@ -90,8 +90,8 @@ static inline bool adamw_decays(const int32_t *words, int64_t unit) {
     return (uint32_t)words[unit / 32] >> unit % 32 & 1;
 }
 
-/* For the forms: what lies in the range of its block b, and of parameter i (a count of 0: nothing). They count
- * from the range's beginning. */
+/* For the forms: what lies in the range of its block b, and of parameter i (a count of 0: nothing). Positions
+ * count from the range's beginning. */
 AdamwParameter adamw_block(const Adamw *a, int64_t b);
 AdamwParameter adamw_part(const Adamw *a, int i);
 

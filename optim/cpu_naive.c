@@ -28,8 +28,8 @@ static double sum_of_squares(const real *x, int64_t count) {
     return sum;
 }
 
-/* In fp64: past 2^24 equal terms an fp32 sum stands still, and GPT-2's token table has twice as many. And unit
- * by unit: of 32,768 terms in a row even fp64 loses the last digits that the tests look at. */
+/* In fp64: past 2^24 equal terms an fp32 sum stands still, and GPT-2's token table has twice as many. And
+ * unit by unit: over 32,768 terms in a row even fp64 would lose more digits than it has to. */
 static void sums_of_squares(const Adamw *a) {
     double *squares = a->squares.data;
     for (int64_t b = 0; b < tensor_count(a->squares); b++) {

@@ -26,8 +26,8 @@ struct Moments {
     float eps;
 };
 
-/* A block of the flat space each: squares of four neighbours are summed in fp32, everything beyond in fp64, so
- * that 124M terms lose nothing. gradient (count) begins at element `first` of the flat space.
+/* A block of the flat space each: squares of four neighbours are summed in fp32, everything beyond in fp64,
+ * so that 124M terms lose nothing. gradient (count) begins at element `first` of the flat space.
  * Floor: 4 * P bytes. */
 __global__ void __launch_bounds__(NORM_THREADS)
     sum_squares(const float *gradient, int64_t first, int64_t count, double *squares) {

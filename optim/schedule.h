@@ -4,10 +4,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum {
     SCHEDULE_COSINE,
     SCHEDULE_LINEAR,
@@ -40,8 +36,4 @@ typedef struct {
 double schedule_rate(const Schedule *schedule, int64_t step);
 
 const char *schedule_name(ScheduleKind kind);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,10 +5,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { QUESTION_COUNT = 6 };
 
 typedef struct {
@@ -26,8 +22,4 @@ void answer_line(Answer *answer, const char *format, ...) __attribute__((format(
 
 void answers_print(const Answers *answers, FILE *file);
 void answers_free(Answers *answers);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,10 +4,6 @@
 
 #include "profile/figures.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Adds a finding to `trace` for each check of it and of its figures: minimum <= average <= maximum; self
  * times sum to the total; phases sum to the step within 1%; at least 98% of the step is attributed;
  * records = launches; none dropped; everything finite; no operation above the machine's limit; tracing
@@ -16,8 +12,4 @@ void audit_profile(Trace *trace, const Figures *figures);
 
 /* How many of a trace's findings did not pass. */
 int64_t audit_failures(const Trace *trace);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,14 +6,6 @@
 #include "profile/answers.h"
 #include "profile/profile.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The whole document. */
 void bundle_render(const Profile *profile, const Answers *answers, JsonWriter *writer);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,14 +1,10 @@
-/* bundle_schema: what a bundle holds, and the one table of its keys, by which it is written, checked and read, and with
- * which docs/profile-schema.md ends. */
+/* bundle_schema: what a bundle holds, and the one table of its keys, by which it is written, checked and
+ * read, and with which docs/profile-schema.md ends. */
 #ifndef PROFILE_BUNDLE_SCHEMA_H
 #define PROFILE_BUNDLE_SCHEMA_H
 
 #include "base/json_fields.h"
 #include "profile/figures.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* A change that an older reader would misunderstand raises it; new keys do not. */
 enum { BUNDLE_VERSION = 1 };
@@ -105,11 +101,7 @@ typedef struct {
 
 extern const Field bundle_fields[];
 
-/* Checks a parsed document: its form, by the table; minimum <= average <= maximum, names are known and identities
- * unique. ERROR_FORMAT with where the first fault is: "paths[0].operations[3].ns: ...". */
+/* Checks a parsed document: its form, by the table; minimum <= average <= maximum, names are known and
+ * identities unique. ERROR_FORMAT with where the first fault is: "paths[0].operations[3].ns: ...". */
 CHECKED Status bundle_check(const json_t *root);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,14 +5,6 @@
 #include "base/json_writer.h"
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* An object, as docs/profile-schema.md has it. */
 void bundle_timeline(const Trace *trace, JsonWriter *writer);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,19 +4,12 @@
 
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* Of an operation (kernels/ops.def), or with `primitive` of that part of it: attention's softmax is attention, its
- * products are matrix products. CATEGORY_OTHER of a primitive that is not known, which a test refuses. */
+/* Of an operation (kernels/ops.def), or with `primitive` of that part of it: attention's softmax is
+ * attention, its products are matrix products. CATEGORY_OTHER of a primitive that is not known, which a
+ * test refuses. */
 Category category_of(Operation operation, const char *primitive);
 
 /* What PyTorch's profiler calls the primitive, "aten::bmm"; NULL where it has no such operation. `joins`:
  * with what ran in the same operation before it under that name it is a single call there. */
 const char *torch_name(Operation operation, Pass pass, const char *primitive, bool *joins);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

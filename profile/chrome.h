@@ -7,17 +7,9 @@
 #include "base/json_writer.h"
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The whole file as one JSON object. Times are microseconds since the trace's origin, to the nanosecond. */
 void chrome_render(const Trace *trace, JsonWriter *writer);
 
 /* Writes it; compressed when `path` ends in ".gz". */
 CHECKED Status chrome_write(const Trace *trace, const char *path);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

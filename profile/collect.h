@@ -5,10 +5,6 @@
 #include "kernels/record.h"
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct Collector Collector;
 
 typedef struct {
@@ -40,8 +36,4 @@ CHECKED Status collector_end(Collector *collector);
  * are the run's, for the tensors at their peak. */
 CHECKED Status collector_trace(const Collector *collector, const TraceRun *run,
                                const Arena arenas[ARENA_COUNT], Trace **trace);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

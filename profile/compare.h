@@ -1,5 +1,5 @@
-/* compare: operations timed one by one, printed; and those of the naive and the fused path side by side, joined by
- * operation, printed and written. */
+/* compare: operations timed one by one, printed; and those of the naive and the fused path side by side,
+ * joined by operation, printed and written. */
 #ifndef PROFILE_COMPARE_H
 #define PROFILE_COMPARE_H
 
@@ -9,24 +9,20 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Figures of operations that were timed one by one (trace_records.h), with the trace they stand on. */
 typedef struct {
     Trace *trace;
     Figures figures;
 } TimedOperations;
 
-/* Waits for what the recorder has recorded and folds it. ERROR_INTERNAL where records were dropped, of which there
- * were fewer with fewer `option`: "--repeats". */
+/* Waits for what the recorder has recorded and folds it. ERROR_INTERNAL where records were dropped; the message
+ * tells people to use fewer `option`, as "--repeats". */
 CHECKED Status timed_operations_read(Recorder *recorder, const Peaks *peaks, const char *option,
                                      TimedOperations *timed);
 void timed_operations_free(TimedOperations *timed);
 
-/* One table: operation, pass, form, ms, share of the total, launches, TFLOP/s, TB/s, share of the limit; below each
- * operation the primitives that were recorded. */
+/* One table: operation, pass, form, ms, share of the total, launches, TFLOP/s, TB/s, share of the limit;
+ * below each operation the primitives that were recorded. */
 void timed_operations_print(const TimedOperations *timed, FILE *file);
 
 /* One path's measurements. */
@@ -49,8 +45,4 @@ typedef struct {
 void compare_print(const Comparison *comparison, FILE *file);
 CHECKED Status compare_write(const Comparison *comparison, const char *path);
 void compare_free(Comparison *comparison);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

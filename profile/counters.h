@@ -2,10 +2,6 @@
 #ifndef PROFILE_COUNTERS_H
 #define PROFILE_COUNTERS_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum {
     COUNTER_CYCLES,
     COUNTER_INSTRUCTIONS,
@@ -32,8 +28,4 @@ void counters_read(const Counters *counters, double counts[COUNTER_COUNT]);
 /* Why not all are known, for people; "" where nothing is amiss. Holds also after counters_close. */
 const char *counters_note(const Counters *counters);
 void counters_close(Counters *counters);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,10 +5,6 @@
 
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* One activity. Times are device_clock()'s, in ns. */
 typedef struct {
     TraceKind kind;     // TRACE_RUNTIME, TRACE_KERNEL, TRACE_COPY, TRACE_FILL
@@ -55,8 +51,4 @@ __attribute__((weak)) void cupti_prepare_latency(void);
  * else holds it, who is then named. At most one may be open. With `graphs`, capture and replay may be called.
  * A weak symbol: NULL in a build without CUPTI's headers. */
 __attribute__((weak)) CHECKED Status cupti_open(bool graphs, Cupti **cupti);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,14 +4,11 @@
 
 #include "profile/bundle_read.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum { DIFF_ADDED, DIFF_REMOVED, DIFF_SLOWER, DIFF_FASTER, DIFF_SAME, DIFF_KIND_COUNT } DiffKind;
 
 /* "step>+3%": fails when the named figure grew by more than that. A figure is "step", "memory",
- * "launches", a call of an operation ("attention": all its passes) or a call and a pass ("attention backward"). "<-3%" fails when it shrank. Without a sign or a percent sign it is a malformed limit. */
+ * "launches", a call of an operation ("attention": all its passes) or a call and a pass ("attention
+ * backward"). "<-3%" fails when it shrank. Without a sign or a percent sign it is a malformed limit. */
 typedef struct {
     char figure[96];
     bool above; // '>'
@@ -27,8 +24,4 @@ CHECKED Status diff_limit_parse(const char *text, DiffLimit *limit);
  * without a path in common, or a limit on a figure that neither has. */
 CHECKED Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *limits,
                             int limit_count, FILE *file, int *exceeded);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct Events Events;
 
 /* Opens the file. `append` goes on with one that exists, as a resumed run does; the half of a line that a
@@ -30,8 +26,4 @@ void events_text(Events *events, const char *key, const char *text);
 void events_bytes(Events *events, const char *key, const void *bytes, int64_t count);
 void events_json(Events *events, const char *key, const char *json);
 CHECKED Status events_end(Events *events);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

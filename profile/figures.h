@@ -5,10 +5,6 @@
 
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What ran inside an operation: a primitive, or a kernel that no primitive marks. Per step. */
 typedef struct {
     const char *name;
@@ -19,7 +15,8 @@ typedef struct {
     double *step_ns; // (steps)
 } InsideRow;
 
-/* One call of the model in one pass; layers are added up. Its identity is call, operation and pass. Per step. */
+/* One call of the model in one pass; layers are added up. Its identity is call, operation and pass. Per
+ * step. */
 typedef struct {
     const char *call;
     const char *source; // "kernels/norm/cuda_fused.cu:120"; NULL where not known
@@ -91,8 +88,4 @@ double figures_pass_ns(const Figures *figures, Pass pass);
 
 /* The phase in which a device event counts. */
 Phase figures_phase(const TraceEvent *event);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

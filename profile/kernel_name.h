@@ -4,10 +4,6 @@
 
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A C++ name as its programmer wrote it; the caller frees it with memory_free. NULL where `name` is no such
  * name, or nobody can tell. */
 char *kernel_demangle(const char *name);
@@ -25,8 +21,4 @@ void kernel_decode(const char *name, char text[KERNEL_NAME_BYTES]);
 /* The share of the most warps that a multiprocessor can hold that it can hold of this kernel; 0 where the
  * limits are not known. Registers are given to warps in units of 256, of four equal files. */
 double kernel_occupancy(const MultiprocessorLimits *limits, const KernelShape *shape);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

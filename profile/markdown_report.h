@@ -5,14 +5,6 @@
 #include "profile/answers.h"
 #include "profile/profile.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What ran where, the step and its phases, the longest operations and kernels, the answers, the audit. */
 void markdown_report_print(const Profile *profile, const Answers *answers, FILE *file);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,10 +4,6 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The largest relative difference between the paths' outputs of one operation and pass: ||a - b|| / ||a||. */
 typedef struct {
     const char *call;
@@ -20,8 +16,8 @@ typedef struct {
 const Difference *difference_find(const Difference *differences, int64_t count, const char *call,
                                   Operation operation, Pass pass);
 
-/* An observer (Ctx.observe = output_difference_observe, Ctx.observer = this) that keeps the outputs of a first run in
- * host memory and compares those of a second run with them, call by call. */
+/* An observer (Ctx.observe = output_difference_observe, Ctx.observer = this) that keeps the outputs of a
+ * first run in host memory and compares those of a second run with them, call by call. */
 typedef struct OutputDifference OutputDifference;
 OutputDifference *output_difference_open(void);
 void output_difference_close(OutputDifference *observer);
@@ -30,8 +26,4 @@ void output_difference_second_run(OutputDifference *observer);
 CHECKED Status output_difference_observe(Ctx *ctx, const Call *call);
 /* Hands the differences over; to be freed with memory_free. */
 void output_difference_take(OutputDifference *observer, Difference **differences, int *count);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -7,14 +7,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Writes the page of a bundle's text, which bundle_render made or bundle_parse has checked. */
 CHECKED Status page_write(const char *bundle, int64_t length, const char *path);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

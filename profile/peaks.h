@@ -6,10 +6,6 @@
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     double flops;     // FLOP/s of a product in the dtype of the Ctx
     double bandwidth; // bytes/s of a copy, read and written bytes both counted
@@ -19,8 +15,9 @@ static inline bool peaks_known(const Peaks *peaks) {
     return peaks->flops > 0 && peaks->bandwidth > 0;
 }
 
-/* The share of these limits that work of `ns` reaches: the least time that it can take over its time; 0 where they are
- * unknown. Whether arithmetic sets that least time, or memory; "arithmetic", "memory", or "" where they are unknown. */
+/* The share of these limits that work of `ns` reaches: the least time that it can take over its time; 0
+ * where they are unknown. Whether arithmetic sets that least time, or memory; "arithmetic", "memory", or
+ * "" where they are unknown. */
 double limit_share(const Peaks *peaks, Work work, double ns);
 bool limit_is_arithmetic(const Peaks *peaks, Work work);
 const char *limit_name(const Peaks *peaks, Work work);
@@ -31,8 +28,4 @@ CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);
 
 /* The best that was seen before, unknown where nothing was: nothing is measured, nothing runs. */
 void peaks_remember(const Ctx *ctx, Peaks *peaks);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -7,10 +7,6 @@
 #include "profile/output_difference.h"
 #include "profile/tables.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     const char *label; // "naive", "fused"; "mixed": some operations ran in one form and some in the other
     Trace *trace;
@@ -42,8 +38,4 @@ void profile_free(Profile *profile);
 
 /* The difference of an operation's outputs between the paths; NULL where none was taken. */
 const Difference *profile_difference(const Profile *profile, const OperationRow *row);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

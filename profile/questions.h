@@ -5,14 +5,6 @@
 #include "profile/answers.h"
 #include "profile/profile.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Answers all six; of a profile with two paths, for each. To be freed with answers_free. */
 Answers questions_answer(const Profile *profile);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,14 +5,6 @@
 #include "profile/answers.h"
 #include "profile/profile.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 void question_savings(const Profile *profile, Answer *answer);
 void question_bound(const ProfilePath *path, Answer *answer);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,10 +4,6 @@
 
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* From the first to the last device event below a host event: what lies between them, the waiting of one
  * kernel for the next, is the operation's own. */
 typedef struct {
@@ -37,8 +33,4 @@ typedef struct {
 
 /* The time that is in at least one of the intervals, which this sorts: overlaps count once. */
 int64_t intervals_union(Interval *intervals, int64_t count);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,10 +4,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* In the values' own unit; all zero of none. */
 typedef struct {
     int64_t count;
@@ -34,11 +30,7 @@ typedef struct {
 } RowValues;
 
 void row_values_add(RowValues *values, int64_t row, double value);
-/* Frees the values. For each of `rows` rows its statistics, all zero for a row without values; to be freed with
- * memory_free. */
+/* Frees the values. For each of `rows` rows its statistics, all zero for a row without values; to be freed
+ * with memory_free. */
 Stats *row_values_stats(RowValues *values, int64_t rows);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

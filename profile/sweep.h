@@ -4,10 +4,6 @@
 
 #include "profile/table.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { SWEEP_SUFFIX_BYTES = 64 };
 
 /* "_bs8_seq128": what stands before the dot of a size's files. */
@@ -22,8 +18,4 @@ CHECKED Status sweep_add(Table *table, const char *folder, int64_t batch, int64_
 /* Prints the table to `file`, unless that is NULL, and writes sweep.md and sweep.csv into `folder`; `view`
  * gives units. */
 CHECKED Status sweep_write(const Table *table, const TableView *view, const char *folder, FILE *file);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -9,10 +9,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What a cell is, in base units: a time in nanoseconds, a size in bytes, a share from 0 to 1. JSON and CSV
  * hold these; text and Markdown scale them for people. */
 typedef enum {
@@ -57,7 +53,8 @@ typedef struct {
     int64_t note_count, note_room;
 } Table;
 
-/* An empty table; `columns` must live as long as it does. TABLE("kernels", "Kernels", columns) counts an array. */
+/* An empty table; `columns` must live as long as it does. TABLE("kernels", "Kernels", columns) counts an
+ * array. */
 Table table_make(const char *key, const char *title, const TableColumn *columns, int column_count);
 #define TABLE(key, title, columns) table_make(key, title, columns, (int)(sizeof(columns) / sizeof *(columns)))
 void table_free(Table *table);
@@ -95,8 +92,4 @@ typedef struct {
     char text[CELL_TEXT_BYTES];
 } Words;
 Words in_words(CellKind kind, double number);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,10 +5,6 @@
 #include "profile/table.h"
 #include "profile/trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { TABLES_MOST = 20 };
 
 /* In the order of the report; `key` says which one it is: "operations", "overview", "model", "device",
@@ -20,7 +16,8 @@ typedef struct {
     int count;
 } Tables;
 
-/* All tables of a finished trace, with these names together. ERROR_FORMAT for one with events but no recorded step. */
+/* All tables of a finished trace, with these names together. ERROR_FORMAT for one with events but no
+ * recorded step. */
 CHECKED Status tables_make(const Trace *trace, unsigned names, Tables *tables);
 void tables_free(Tables *tables);
 
@@ -29,8 +26,4 @@ const Table *tables_find(const Tables *tables, const char *key);
 
 /* Whether some table has a column of this key: what --sort may name. */
 bool tables_have_column(const char *key);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

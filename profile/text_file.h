@@ -6,10 +6,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     FILE *file;
     char *text;
@@ -20,8 +16,4 @@ CHECKED Status text_file_open(TextFile *text);
 
 /* Closes it and writes what was printed into `folder` under `name`. */
 CHECKED Status text_file_save(TextFile *text, const char *folder, const char *name);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 
 #include "profile/peaks.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum {
     TRACE_STEP,      // a whole recorded step of training, or one forward run
     TRACE_PHASE,     // a part of a step: see Phase
@@ -229,8 +225,8 @@ bool trace_in_step(const TraceEvent *event);
 double trace_steps_ns(const Trace *trace);
 double trace_device_ns(const Trace *trace);
 
-/* What things are called in reports. The naive path's primitives as PyTorch calls them, in its columns' order;
- * kernels with all that the source tells, parameters and namespaces too. */
+/* What things are called in reports. The naive path's primitives as PyTorch calls them, in its columns'
+ * order; kernels with all that the source tells, parameters and namespaces too. */
 enum { NAMES_PLAIN = 0, NAMES_TORCH = 1, NAMES_FULL = 2 };
 
 /* The words of reports. */
@@ -252,8 +248,4 @@ static inline bool trace_on_device(const TraceEvent *event) {
 static inline int64_t trace_length(const TraceEvent *event) {
     return event->end - event->begin;
 }
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -24,11 +24,8 @@ static Phase phase_of(const char *name) {
 }
 
 static TraceKind kind_of(const Making *m, const Record *r, int64_t parent, Phase *phase) {
-    switch (r->kind) {
-    case RECORD_OPERATION: return TRACE_OPERATION;
-    case RECORD_PRIMITIVE: return TRACE_PRIMITIVE;
-    default: break;
-    }
+    if (r->kind == RECORD_OPERATION) return TRACE_OPERATION;
+    if (r->kind == RECORD_PRIMITIVE) return TRACE_PRIMITIVE;
     if (parent < 0 && strcmp(r->name, "step") == 0) return TRACE_STEP;
     if (r->parent >= 0 && m->records[r->parent].kind == RECORD_GRAPH)
         parent = m->trace->events[parent].parent; // a graph's phases are the step's

@@ -1,14 +1,10 @@
-/* trace_records: a trace made of records: host events of all, and device events of what was innermost where no other
- * source tells of them. */
+/* trace_records: a trace made of records: host events of all, and device events of what was innermost
+ * where no other source tells of them. */
 #ifndef PROFILE_TRACE_RECORDS_H
 #define PROFILE_TRACE_RECORDS_H
 
 #include "kernels/record.h"
 #include "profile/trace.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* While a trace is made. */
 typedef struct {
@@ -27,18 +23,16 @@ static inline int64_t record_ns(double seconds) {
 /* A host event for each record but copies, fills and calls of libraries. */
 void records_add_host(Making *making);
 
-/* Then device events: copies, fills, calls of libraries and primitives without such; what lies around them. */
+/* Then device events: copies, fills, calls of libraries and primitives without such; what lies around
+ * them. */
 void records_add_device(Making *making);
 
 /* Then the memory's timeline, and the tensors at its peak. */
 void records_add_memory(Making *making, const Recorder *recorder, size_t workspace,
                         const Arena arenas[ARENA_COUNT]);
 
-/* A finished trace of operations (and primitives) alone, which were timed one by one: steps, and of each record a
- * device event for the time and the launches that no record inside it has. `limits` are those measured. */
+/* A finished trace of operations (and primitives) alone, which were timed one by one: steps, and of each
+ * record a device event for the time and the launches that no record inside it has. `limits` are those
+ * measured. */
 CHECKED Status records_trace(const Record *records, int64_t count, const Peaks *limits, Trace **trace);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,16 +4,8 @@
 
 #include "kernels/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* From watch_begin to watch_end the device's fill, upload, download and copy are records of `recorder`. A
  * device has at most one watcher. */
 void watch_begin(Device *device, Recorder *recorder);
 void watch_end(Device *device);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

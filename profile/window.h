@@ -7,10 +7,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What a step is to the profile. */
 typedef enum {
     STEP_OUTSIDE,
@@ -41,8 +37,4 @@ StepUse window_use(const Window *window, int64_t step, int64_t *segment);
 /* The last step that the window records, and the last that it times. */
 int64_t window_last_recorded(const Window *window);
 int64_t window_last(const Window *window);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

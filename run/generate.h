@@ -10,10 +10,6 @@
 #include "run/sampler.h"
 #include "model/transformer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     Transformer *model;
     bool cached;    // use the cache
@@ -63,8 +59,4 @@ CHECKED Status generator_logits(Ctx *ctx, Generator *generator, const float **lo
 
 /* Adds a token that was chosen. */
 CHECKED Status generator_add(Generator *generator, int32_t token);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -7,10 +7,6 @@
 #include "run/replay.h"
 #include "model/transformer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum {
     INFERENCE_LOGITS,   // logits of every position
     INFERENCE_HIDDEN,   // hidden states only, as a BERT is used for
@@ -47,8 +43,4 @@ CHECKED Status inference_logits(Inference *inference, const int32_t *tokens, int
 /* Sum of the losses of one batch; targets of -1 do not count. Waits. */
 CHECKED Status inference_loss(Inference *inference, const int32_t *tokens, const int32_t *targets,
                               int64_t batch, int64_t seq, double *sum);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

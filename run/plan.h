@@ -8,10 +8,6 @@
 
 #include <stdio.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* An all-naive fp32 Ctx on the device, which stays the caller's. Set the other fields before the rehearsal.
  */
 void ctx_open(Ctx *ctx, Device *device);
@@ -33,8 +29,4 @@ size_t plan_bytes(const Ctx *ctx);
 
 /* A table of the arenas and, of each, the `largest` largest tensors at its peak. */
 void plan_print(const Ctx *ctx, int largest, FILE *file);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,8 +8,10 @@ bool replay_allowed(const Ctx *ctx) {
     if (!ctx->graphs || !ctx->device->graph_launch) return false;
     if (ctx->measuring || ctx->check || ctx->observe) return false;
     if (ctx->recorder && !recorder_captures(ctx->recorder)) return false;
-    for (int i = 0; i < OP_COUNT; i++)
-        if (op_form(ctx, (Operation)i, ctx->dtype) != FORM_FUSED) return false;
+    for (int i = 0; i < OP_COUNT; i++) /* what has no naive form (decode) never runs naive */
+        if (op_form(ctx, (Operation)i, ctx->dtype) == FORM_NAIVE &&
+            slots_filled(ctx->device->backend, ctx->dtype, (Operation)i, FORM_NAIVE))
+            return false;
     return true;
 }
 

@@ -6,10 +6,6 @@
 #include "kernels/op.h"
 #include "kernels/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* 8 terms are enough for every caller. */
 enum { REPLAY_TERMS = 8 };
 
@@ -44,8 +40,4 @@ CHECKED Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TE
 
 /* Waits for the device and frees the graph. */
 void replay_close(Device *device, Replay *replay);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

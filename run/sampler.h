@@ -4,10 +4,6 @@
 
 #include "kernels/sample/sample.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
     double temperature; // logits are divided by it; 0: greedy
     int64_t top_k;      // only the k largest logits (the lower id first among equals); 0: all
@@ -33,8 +29,4 @@ CHECKED Status sampler_next(Sampler *sampler, const float *logits, int64_t index
 /* What a device needs to draw the same tokens: the rule, and the uniform number of each `index`. */
 SampleRule sampler_rule(const Sampler *sampler);
 double sampler_uniform(const Sampler *sampler, int64_t index);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,10 +8,6 @@
 #include "run/replay.h"
 #include "model/transformer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define MASKED_SHARE 0.15
 
 typedef struct {
@@ -92,8 +88,4 @@ CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source
 /* The optimizer's state tensor, (ADAMW_STATE_SIZE) in host memory. */
 CHECKED Status trainer_read_state(Trainer *trainer, float *state);
 CHECKED Status trainer_write_state(Trainer *trainer, const float *state);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

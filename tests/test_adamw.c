@@ -49,7 +49,7 @@ typedef struct {
     const Case *c;
     int64_t elements;
     AdamwParameter parameters[LARGEST_COUNT];
-    int ranges; // 0: one call takes all steps; else each step is a call of its own, for one range after another
+    int ranges; // 0: one call takes all steps; else each is a call of its own, for one range after another
     int64_t ends[RANGES_MOST];
 } Layout;
 

@@ -95,6 +95,24 @@ static void what_is_written_is_read(void **state) {
     assert_true(again.norm_eps == 0.1 + 0.2 && again.init_std == 1.0 / 3);
     config.kv_heads = 6;
     expect_error(config_write(path, &config, -1), ERROR_USAGE, "cannot describe");
+    config = preset("bert-base");
+    config.norm_order = NORM_PRE;
+    expect_error(config_write(path, &config, -1), ERROR_USAGE, "cannot describe");
+    config = preset("transformer-base");
+    config.norm_order = NORM_PRE;
+    config.positions = POSITIONS_LEARNED;
+    config.tied_tables = false;
+    config.activation = ACTIVATION_GELU_TANH;
+    config.encoder_layers = 3;
+    expect_ok(config_write(path, &config, -1));
+    expect_ok(config_read(path, &again));
+    assert_true(config_equal(&config, &again));
+    assert_string_equal(again.name, "custom");
+    config = preset("bert-base"); // with neither head: the weights say so, not the file
+    config.head_transform = false;
+    expect_ok(config_write(path, &config, -1));
+    expect_ok(config_read(path, &again));
+    assert_true(again.pooler && !again.head_transform);
 }
 
 static void numbers_are_written_short(void **state) {

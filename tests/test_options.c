@@ -154,7 +154,7 @@ static void test_unknown(void **state) {
     refuse("--batch=3 --helpp", "unknown option '--helpp'; did you mean '--help'?");
     refuse("-batch=3", "unknown option '-batch=3'; did you mean '--batch'?");
     refuse("-qx", "unknown option '-qx'; did you mean '--seed'?");
-    refuse("--ver", "'--ver' could be --verbose or --version; write more of it");
+    refuse("--ver", "'--ver' is ambiguous: it could be --verbose or --version");
     refuse("--=3", "unknown option '--=3'; did you mean '--seed'?");
     refuse("stray", "unexpected argument 'stray'; options are written --name=value");
     refuse("--quiet 0", "unexpected argument '0'; options are written --name=value");

@@ -259,7 +259,7 @@ static void parts_of_the_pairs(void **state) {
         expect_error(loader_open_pairs(&options, &loader), ERROR_INTERNAL, "is out of range");
     }
     options.batch = 0;
-    expect_error(loader_open_pairs(&options, &loader), ERROR_USAGE, "cannot be made");
+    expect_error(loader_open_pairs(&options, &loader), ERROR_USAGE, "out of range");
     pairs_close(pairs);
 }
 
@@ -365,7 +365,7 @@ static void masks_follow_the_rule(void **state) {
     loader_close(again);
     loader_close(loader);
     options.seq = 2;
-    expect_error(loader_open_masked(&options, &rule, &loader), ERROR_USAGE, "3 is the least");
+    expect_error(loader_open_masked(&options, &rule, &loader), ERROR_USAGE, "the minimum is 3");
     options.seq = 3; /* one token, always hidden */
     options.batch = 1;
     expect_ok(loader_open_masked(&options, &rule, &loader));

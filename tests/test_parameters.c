@@ -66,6 +66,64 @@ static void groups_are_ranges(void **state) {
     }
 }
 
+/* What is counted without a list is what the list holds. */
+static void counts_follow_from_the_list(void **state) {
+    (void)state;
+    for (int k = 0; config_preset_name(k); k++) {
+        Config c;
+        Parameters p;
+        open_preset(config_preset_name(k), &c, &p);
+        int64_t elements = 0;
+        for (int i = 0; i < p.count; i++)
+            elements += p.info[i].rows * (p.info[i].count / p.info[i].shape.d[0]);
+        assert_int_equal(parameters_count(&c).parameters, p.count);
+        assert_true(elements == config_parameters(&c));
+        parameters_close(&p);
+    }
+}
+
+/* A table that two stacks share comes where it is first read. */
+static void a_shared_table_comes_first(void **state) {
+    (void)state;
+    Config c;
+    Parameters p;
+    open_preset("transformer-nano", &c, &p);
+    assert_string_equal(p.info[0].name, "target_embedding.weight");
+    assert_true(p.info[0].parameter == &p.stack.token);
+    parameters_close(&p);
+    c.tied_tables = false;
+    parameters_open(&c, &p);
+    assert_string_equal(p.info[0].name, "source_embedding.weight");
+    assert_true(p.info[0].parameter == &p.encoder.token);
+    parameters_close(&p);
+}
+
+/* A layer that files hold in parts has one name in memory, which random numbers and training states go by. */
+static void parts_have_names(void **state) {
+    (void)state;
+    static const char *const names[] = {"bert.encoder.layer.3.attention.self.query.bias",
+                                        "bert.encoder.layer.3.attention.self.key.bias",
+                                        "bert.encoder.layer.3.attention.self.value.bias"};
+    Config c;
+    Parameters p;
+    int found = 0;
+    open_preset("bert-nano", &c, &p);
+    for (int i = 0; i < p.count; i++) {
+        char name[80];
+        parameter_part_name(&p.info[i], 0, name);
+        if (p.info[i].parts == 1) assert_string_equal(name, p.info[i].name);
+        if (strcmp(p.info[i].name, "bert.encoder.layer.3.attention.self.*.bias") != 0) continue;
+        assert_int_equal(p.info[i].parts, 3);
+        for (int part = 0; part < 3; part++) {
+            parameter_part_name(&p.info[i], part, name);
+            assert_string_equal(name, names[part]);
+        }
+        found++;
+    }
+    assert_int_equal(found, 1);
+    parameters_close(&p);
+}
+
 /* Matrices and tables decay, wherever they lie; norms and biases do not. */
 static void decay_is_a_mark(void **state) {
     (void)state;
@@ -87,6 +145,8 @@ static void decay_is_a_mark(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(groups_are_ranges),
-                                       cmocka_unit_test(decay_is_a_mark)};
+                                       cmocka_unit_test(counts_follow_from_the_list),
+                                       cmocka_unit_test(a_shared_table_comes_first),
+                                       cmocka_unit_test(parts_have_names), cmocka_unit_test(decay_is_a_mark)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,7 +107,7 @@ static void test_unwritable(void **state) {
     if (!path_exists("/dev/full")) return;
     ran = program_run(*state, PROFILED "--steps=3 --profile=1,0,0,1,1 >/dev/full");
     assert_int_equal(ran->code, ERROR_FILE);
-    expect_text(ran->error, "could not be written to standard output");
+    expect_text(ran->error, "cannot write to standard output");
     program_succeeds(*state, PROFILED "--steps=3 --profile=1,0,0,1,1 --profile-out=files -q");
     ran =
         program_run(*state, "profile diff files/profiling_stats.json files/profiling_stats.json >/dev/full");

@@ -5,6 +5,7 @@
 #include "profile/audit.h"
 #include "profile/chrome.h"
 #include "profile/questions.h"
+#include "profile/trace_records.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
 
@@ -97,6 +98,48 @@ static void figures_need_a_step(void **state) {
     t = trace_open();
     expect_ok(trace_finish(t));
     expect_error(figures_make(t, &f), ERROR_FORMAT, "no recorded step");
+    trace_close(t);
+}
+
+/* Operations timed one by one: what a part of another pass takes is that pass's, time and launches. */
+static void figures_of_records(void **state) {
+    (void)state;
+    const Peaks limits = {1e12, 1e11};
+    Record records[4];
+    for (int64_t step = 0; step < 2; step++) {
+        records[2 * step] = (Record){.kind = RECORD_OPERATION,
+                                     .operation = OP_LOSS,
+                                     .call = "head",
+                                     .step = step,
+                                     .parent = -1,
+                                     .device_ms = 3 + (double)step,
+                                     .launches = 5,
+                                     .work = {1e9, 1e6}};
+        records[2 * step + 1] = (Record){.kind = RECORD_PRIMITIVE,
+                                         .operation = OP_LOSS,
+                                         .pass = PASS_BACKWARD,
+                                         .name = "weight gradient",
+                                         .call = "head",
+                                         .step = step,
+                                         .parent = 2 * step,
+                                         .device_ms = 1,
+                                         .launches = 2};
+    }
+    Trace *t;
+    Figures f;
+    expect_ok(records_trace(records, 4, &limits, &t));
+    expect_ok(figures_make(t, &f));
+    const OperationRow *forward = figures_find(&f, "head", OP_LOSS, PASS_FORWARD);
+    const OperationRow *backward = figures_find(&f, "head", OP_LOSS, PASS_BACKWARD);
+    near(forward->median, 2.5e6);
+    near(forward->low, 2e6);
+    near(forward->high, 3e6);
+    near(forward->launches, 3);
+    near(forward->calls, 1);
+    near(forward->work.flops, 1e9);
+    near(backward->median, 1e6);
+    near(backward->launches, 2);
+    figures_free(&f);
     trace_close(t);
 }
 
@@ -388,6 +431,7 @@ int main(void) {
         cmocka_unit_test(figures_keep_waiting_apart),
         cmocka_unit_test(figures_know_what_a_call_takes),
         cmocka_unit_test(figures_need_a_step),
+        cmocka_unit_test(figures_of_records),
         cmocka_unit_test(audit_finds_each_fault),
         cmocka_unit_test(questions_have_figures),
         cmocka_unit_test(kernels_have_short_and_full_names),

@@ -142,8 +142,8 @@ static void test_go_back(void **state) {
 
 /* A checkpoint from when the parameters that decay came first in memory, written by
  *     train --layers=2 --width=4 --heads=1 --context=16 --vocab=256 --batch=2 --data=text.txt --device=cpu
- *         --dtype=fp64 --fused=0 --val-every=0 --sample-every=0 --lr=1e-2 --weight-decay=0.5 --clip=0.5 --steps=6
- *         --save-every=3 --out=decayed-first
+ *         --dtype=fp64 --fused=0 --val-every=0 --sample-every=0 --lr=1e-2 --weight-decay=0.5 --clip=0.5
+ *         --steps=6 --save-every=3 --out=decayed-first
  * and the losses of the steps that the same program went on with. They are computed in fp64 and written in
  * fp32: another order of adding can move them to the neighbouring number. */
 static void test_decayed_first(void **state) {

@@ -118,7 +118,7 @@ static void bad_vocabularies_are_refused(void **state) {
         assert_null(tokenizer);
     }
     write_bytes(inside(*state, "vocab.txt"), "[UNK]\na\0b\n", 10);
-    expect_error(tokenizer_open(*state, &tokenizer), ERROR_FORMAT, "line 2: a zero byte");
+    expect_error(tokenizer_open(*state, &tokenizer), ERROR_FORMAT, "line 2 contains a zero byte");
     char line[5100];
     memset(line, 'a', sizeof line);
     memcpy(line, "[UNK]\n", 6);

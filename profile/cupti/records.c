@@ -93,7 +93,7 @@ static void add_marked(Opened *c, const CUpti_ActivityExternalCorrelation *e) {
 }
 
 static void add_record(Opened *c, const CUpti_Activity *record) {
-    switch (record->kind) {
+    switch ((int)record->kind) { // each version of CUPTI has more
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
         add_activity(c, kernel_activity((const CUpti_ActivityKernel10 *)record));

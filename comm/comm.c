@@ -1,0 +1,265 @@
+#include "comm/comm_internal.h"
+
+#include "base/memory.h"
+#include "comm/board.h"
+#include "comm/rendezvous.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PART_ELEMENTS = 64 };
+
+/* ---- one rank ---- */
+
+static Status alone_all_reduce(Comm *comm, void *data, int64_t count, Dtype dtype, Lane lane) {
+    (void)comm, (void)data, (void)count, (void)dtype, (void)lane;
+    return OK;
+}
+
+/* In the main lane, which is all that there is: what is put into it runs in order. */
+static Status alone_copy(Comm *comm, void *to, const void *from, size_t bytes) {
+    return to == from ? OK : comm->device->copy(comm->device, to, from, bytes);
+}
+
+static Status alone_reduce_scatter(Comm *comm, const void *whole, void *piece, int64_t count, Dtype dtype,
+                                   Lane lane) {
+    (void)lane;
+    return alone_copy(comm, piece, whole, (size_t)count * dtype_size(dtype));
+}
+
+static Status alone_all_gather(Comm *comm, const void *piece, void *whole, size_t bytes, Lane lane) {
+    (void)lane;
+    return alone_copy(comm, whole, piece, bytes);
+}
+
+static Status alone_broadcast(Comm *comm, int root, void *data, size_t bytes, Lane lane) {
+    (void)comm, (void)root, (void)data, (void)bytes, (void)lane;
+    return OK;
+}
+
+static Status alone_record(Comm *comm, Lane lane, Event *event) {
+    (void)lane;
+    return comm->device->event_record(comm->device, event);
+}
+
+static void alone_abort(Comm *comm) {
+    (void)comm;
+}
+
+static void alone_close(Comm *comm) {
+    memory_free(comm);
+}
+
+static const CommEngine alone = {.name = "alone",
+                                 .all_reduce = alone_all_reduce,
+                                 .reduce_scatter = alone_reduce_scatter,
+                                 .all_gather = alone_all_gather,
+                                 .broadcast = alone_broadcast,
+                                 .barrier = engine_nothing_wrong,
+                                 .share = engine_share_nothing,
+                                 .unshare = engine_unshare_nothing,
+                                 .record = alone_record,
+                                 .wait = engine_no_order,
+                                 .check = engine_nothing_wrong,
+                                 .abort = alone_abort,
+                                 .close = alone_close};
+
+static Status open_alone(Comm **comm) {
+    *comm = memory_allocate(sizeof **comm);
+    if (!*comm) return fail(ERROR_MEMORY, "out of host memory for the communicator");
+    **comm = (Comm){.engine = &alone, .name = "alone", .rank_order = true};
+    return OK;
+}
+
+/* ---- what engines share ---- */
+
+Status engine_share_nothing(Comm *comm, void *memory, size_t bytes) {
+    (void)comm, (void)memory, (void)bytes;
+    return OK;
+}
+
+Status engine_unshare_nothing(Comm *comm, void *memory) {
+    (void)comm, (void)memory;
+    return OK;
+}
+
+Status engine_no_order(Comm *comm, Lane lane, Event *event) {
+    (void)comm, (void)lane, (void)event;
+    return OK;
+}
+
+Status engine_nothing_wrong(Comm *comm) {
+    (void)comm;
+    return OK;
+}
+
+Status engine_host_barrier(Comm *comm) {
+    char *all = memory_allocate((size_t)comm->size);
+    if (!all) return fail(ERROR_MEMORY, "out of host memory for %d ranks", comm->size);
+    Status status = rendezvous_gather(comm->rendezvous, "", 1, all);
+    memory_free(all);
+    return status;
+}
+
+/* ---- opening ---- */
+
+typedef Status (*OpenEngine)(const CommSetup *setup, Comm **comm);
+
+/* GPUs have NCCL if all ranks do; else those of one host have each other. The same answer on all ranks. */
+static Status choose_for_gpus(Rendezvous *r, OpenEngine *open) {
+    char found = nccl_found(), *all = memory_allocate((size_t)r->size);
+    if (!all) return fail(ERROR_MEMORY, "out of host memory for %d ranks", r->size);
+    bool nccl = true, one_host = true;
+    Status status = rendezvous_gather(r, &found, 1, all);
+    for (int rank = 0; rank < r->size; rank++) {
+        nccl = nccl && all[rank];
+        one_host = one_host && strcmp(r->hosts[rank], r->hosts[0]) == 0;
+    }
+    memory_free(all);
+    *open = nccl || !one_host || !comm_open_peer ? comm_open_nccl : comm_open_peer;
+    return status;
+}
+
+static Status choose_engine(const CommSetup *setup, OpenEngine *open) {
+    const bool cpu = setup->device->backend == BACKEND_CPU, automatic = strcmp(setup->engine, "auto") == 0;
+    if (automatic && !cpu) return choose_for_gpus(setup->rendezvous, open);
+    if (automatic)
+        *open = comm_open_mpi;
+    else if (strcmp(setup->engine, "mpi") == 0)
+        *open = comm_open_mpi;
+    else if (strcmp(setup->engine, "nccl") == 0)
+        *open = comm_open_nccl;
+    else if (strcmp(setup->engine, "peer") == 0)
+        *open = comm_open_peer;
+    else
+        return fail(ERROR_USAGE, "\"%s\" is no communication engine: there is auto, mpi, nccl and peer",
+                    setup->engine);
+    if (*open == comm_open_mpi && !cpu)
+        return fail(ERROR_USAGE, "MPI is for ranks on the CPU; between GPUs there is nccl and peer");
+    if (*open != comm_open_mpi && cpu)
+        return fail(ERROR_USAGE, "%s is for GPUs; ranks on the CPU need mpi", setup->engine);
+    return *open ? OK : fail(ERROR_DEVICE, "this build has no CUDA, and so no %s", setup->engine);
+}
+
+Status comm_open(const CommSetup *setup, Comm **comm) {
+    Rendezvous *r = setup->rendezvous;
+    OpenEngine open;
+    *comm = NULL;
+    if (!r || r->size == 1) {
+        TRY(open_alone(comm));
+    } else {
+        TRY(choose_engine(setup, &open));
+        TRY(open(setup, comm));
+    }
+    Comm *c = *comm;
+    c->rank = r ? r->rank : 0;
+    c->size = r ? r->size : 1;
+    c->local_rank = r ? r->local_rank : 0;
+    c->device = setup->device;
+    c->rendezvous = r;
+    c->board = setup->board;
+    return OK;
+}
+
+void comm_close(Comm *comm) {
+    if (comm) comm->engine->close(comm);
+}
+
+/* ---- collectives ---- */
+
+int64_t comm_padded(int size, int64_t count) {
+    const int64_t step = (int64_t)size * PART_ELEMENTS;
+    return (count + step - 1) / step * step;
+}
+
+Tensor comm_piece(const Comm *comm, Tensor whole) {
+    const int64_t count = tensor_count(whole) / comm->size;
+    return tensor_view((char *)whole.data + (size_t)(comm->rank * count) * dtype_size(whole.dtype),
+                       whole.dtype, shape1(count));
+}
+
+static const char *const names[COLLECTIVE_COUNT] = {"all-reduce", "reduce-scatter", "all-gather",
+                                                    "broadcast"};
+
+/* Checks and notes a collective on `whole`. */
+static Status enter(Comm *comm, Collective which, Tensor whole, bool sums) {
+    if (!tensor_dense(whole)) return fail(ERROR_INTERNAL, "%s: the tensor is not dense", names[which]);
+    if (sums && whole.dtype != F32 && whole.dtype != BF16 &&
+        (whole.dtype != F64 || comm->device->backend != BACKEND_CPU))
+        return fail(ERROR_INTERNAL, "%s: %s is not added on this device", names[which],
+                    dtype_name(whole.dtype));
+    comm->totals[which].calls++;
+    comm->totals[which].bytes += (double)tensor_bytes(whole);
+    board_note(comm->board, true, "%s of %" PRId64 " %s", names[which], tensor_count(whole),
+               dtype_name(whole.dtype));
+    return OK;
+}
+
+static Status check_piece(const Comm *comm, Collective which, Tensor piece, Tensor whole) {
+    const bool fits = tensor_dense(piece) && piece.dtype == whole.dtype &&
+                      tensor_count(piece) * comm->size == tensor_count(whole);
+    const size_t bytes = fits ? tensor_bytes(piece) : 0;
+    const char *own = (const char *)whole.data + (size_t)comm->rank * bytes, *at = piece.data,
+               *start = whole.data;
+    if (!fits)
+        return fail(ERROR_INTERNAL, "%s: %" PRId64 " elements are not one of %d equal parts of %" PRId64,
+                    names[which], tensor_count(piece), comm->size, tensor_count(whole));
+    if (at != own && at + bytes > start && at < start + tensor_bytes(whole))
+        return fail(ERROR_INTERNAL, "%s: the piece overlaps the whole, and is not this rank's part of it",
+                    names[which]);
+    return OK;
+}
+
+Status comm_all_reduce(Comm *comm, Tensor t, Lane lane) {
+    TRY(enter(comm, COLLECTIVE_ALL_REDUCE, t, true));
+    return comm->engine->all_reduce(comm, t.data, tensor_count(t), t.dtype, lane);
+}
+
+Status comm_reduce_scatter(Comm *comm, Tensor whole, Tensor piece, Lane lane) {
+    TRY(check_piece(comm, COLLECTIVE_REDUCE_SCATTER, piece, whole));
+    TRY(enter(comm, COLLECTIVE_REDUCE_SCATTER, whole, true));
+    return comm->engine->reduce_scatter(comm, whole.data, piece.data, tensor_count(piece), whole.dtype, lane);
+}
+
+Status comm_all_gather(Comm *comm, Tensor piece, Tensor whole, Lane lane) {
+    TRY(check_piece(comm, COLLECTIVE_ALL_GATHER, piece, whole));
+    TRY(enter(comm, COLLECTIVE_ALL_GATHER, whole, false));
+    return comm->engine->all_gather(comm, piece.data, whole.data, tensor_bytes(piece), lane);
+}
+
+Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane) {
+    if (root < 0 || root >= comm->size)
+        return fail(ERROR_INTERNAL, "there is no rank %d to broadcast from", root);
+    TRY(enter(comm, COLLECTIVE_BROADCAST, t, false));
+    return comm->engine->broadcast(comm, root, t.data, tensor_bytes(t), lane);
+}
+
+Status comm_barrier(Comm *comm) {
+    board_note(comm->board, true, "barrier");
+    return comm->engine->barrier(comm);
+}
+
+Status comm_share(Comm *comm, void *memory, size_t bytes) {
+    return comm->engine->share(comm, memory, bytes);
+}
+
+Status comm_unshare(Comm *comm, void *memory) {
+    return comm->engine->unshare(comm, memory);
+}
+
+Status comm_record(Comm *comm, Lane lane, Event *event) {
+    return comm->engine->record(comm, lane, event);
+}
+
+Status comm_wait(Comm *comm, Lane lane, Event *event) {
+    return comm->engine->wait(comm, lane, event);
+}
+
+Status comm_check(Comm *comm) {
+    return comm->engine->check(comm);
+}
+
+void comm_abort(Comm *comm) {
+    comm->engine->abort(comm);
+}

@@ -1,0 +1,47 @@
+/* comm_internal: what stands behind the communicator. Arguments have been checked by comm.c. */
+#ifndef COMM_COMM_INTERNAL_H
+#define COMM_COMM_INTERNAL_H
+
+#include "comm/comm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct CommEngine {
+    const char *name; // "nccl"
+    Status (*all_reduce)(Comm *comm, void *data, int64_t count, Dtype dtype, Lane lane) CHECKED;
+    /* `count` is of one piece. */
+    Status (*reduce_scatter)(Comm *comm, const void *whole, void *piece, int64_t count, Dtype dtype,
+                             Lane lane) CHECKED;
+    Status (*all_gather)(Comm *comm, const void *piece, void *whole, size_t bytes, Lane lane) CHECKED;
+    Status (*broadcast)(Comm *comm, int root, void *data, size_t bytes, Lane lane) CHECKED;
+    Status (*barrier)(Comm *comm) CHECKED;
+    Status (*share)(Comm *comm, void *memory, size_t bytes) CHECKED;
+    Status (*unshare)(Comm *comm, void *memory) CHECKED;
+    Status (*record)(Comm *comm, Lane lane, Event *event) CHECKED;
+    Status (*wait)(Comm *comm, Lane lane, Event *event) CHECKED;
+    Status (*check)(Comm *comm) CHECKED;
+    void (*abort)(Comm *comm);
+    void (*close)(Comm *comm);
+} CommEngine;
+
+/* Each makes a communicator that begins with a Comm, of which it fills engine, name and rank_order. */
+CHECKED Status comm_open_mpi(const CommSetup *setup, Comm **comm);
+CHECKED Status comm_open_nccl(const CommSetup *setup, Comm **comm);
+bool nccl_found(void); // whether its library is on this machine
+/* A weak symbol: NULL in a build without CUDA. */
+__attribute__((weak)) CHECKED Status comm_open_peer(const CommSetup *setup, Comm **comm);
+
+/* What an engine need not do. */
+CHECKED Status engine_share_nothing(Comm *comm, void *memory, size_t bytes);
+CHECKED Status engine_unshare_nothing(Comm *comm, void *memory);
+CHECKED Status engine_no_order(Comm *comm, Lane lane, Event *event);
+CHECKED Status engine_nothing_wrong(Comm *comm);
+/* comm_barrier for engines that leave it to the hosts. */
+CHECKED Status engine_host_barrier(Comm *comm);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,46 @@
+/* identity: who a rank is, by the word of whoever started it, which stands in the environment:
+ *
+ *     started by            rank, size, local rank                          rank 0's host and port
+ *     fusebox (launch.h)    FUSEBOX_RANK, FUSEBOX_RANKS                     FUSEBOX_PORT on this host
+ *     torchrun              RANK, WORLD_SIZE, LOCAL_RANK                    MASTER_ADDR, MASTER_PORT + 1
+ *     Open MPI              OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK        MASTER_ADDR, or this host
+ *     PMI (MPICH, Hydra)    PMI_RANK, PMI_SIZE, MPI_LOCALRANKID             MASTER_ADDR, or this host
+ *     Slurm (srun)          SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID       first of SLURM_JOB_NODELIST
+ *     nobody                rank 0 of 1
+ *
+ * The first of them that is there counts. On MASTER_PORT torchrun listens itself. MASTER_ADDR and
+ * MASTER_PORT, where they are set, count before a host and port of Open MPI, PMI and Slurm. */
+#ifndef COMM_IDENTITY_H
+#define COMM_IDENTITY_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { HOST_TEXT = 256 };
+
+typedef struct {
+    const char *starter; // "torchrun", ...; NULL: nobody, there is one rank
+    int rank, size, local_rank;
+    char host[HOST_TEXT]; // where rank 0 listens
+    int port;             // the first that rank 0 tries to listen on; see rendezvous.h
+    int listener;         // a socket that rank 0 inherited and that listens there already, or -1
+    uint64_t token;       // the same on all ranks of this run, and hardly of another
+} Identity;
+
+/* ERROR_USAGE where a variable is missing, is not a number or contradicts another: the message names it. */
+CHECKED Status identity_read(Identity *identity);
+
+/* The first host of Slurm's list: "gpu3" of "gpu3,gpu4", "node01" of "node[01-04,07],other",
+ * "rack2-n08" of "rack[2,4]-n[08-09]". ERROR_FORMAT for what is not such a list or does not fit. */
+CHECKED Status nodelist_first(const char *list, char host[HOST_TEXT]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,213 @@
+#define _GNU_SOURCE
+#include "comm/launch.h"
+
+#include "base/memory.h"
+#include "comm/lanes.h"
+#include "comm/wire.h"
+#include "kernels/device/device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 200 };
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+enum { PASSED_ON = sizeof passed_on / sizeof *passed_on };
+
+typedef struct {
+    const Launch *launch;
+    pid_t *processes; // (ranks) 0: has ended
+    int running;
+    int listener, port;
+    char token[33];
+    sigset_t watched, before;
+    int asked;   // the last signal that was passed on, or 0
+    int failed;  // the first rank that failed, or -1
+    int code;    // the launcher's exit code
+    double next; // when those that still run are told to end, and then made to
+    int told;    // how often they have been
+} Launcher;
+
+/* ---- starting ---- */
+
+static void set_number(const char *name, int value) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+/* In the new process. */
+static void become_rank(Launcher *l, int rank, pid_t launcher) {
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) _exit(128 + SIGKILL); // it has died before that could be said
+    sigprocmask(SIG_SETMASK, &l->before, NULL);
+    set_number("FUSEBOX_RANK", rank);
+    set_number("FUSEBOX_RANKS", l->launch->ranks);
+    set_number("FUSEBOX_PORT", l->port);
+    set_number("FUSEBOX_LISTENER", l->listener);
+    setenv("FUSEBOX_TOKEN", l->token, 1);
+    if (rank > 0) close(l->listener);
+    board_take(l->launch->board, rank);
+}
+
+static Status make_token(char token[33]) {
+    unsigned char random[16];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return fail(ERROR_DEVICE, "no random numbers for the run's token: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof random; i++) snprintf(token + 2 * i, 3, "%02x", random[i]);
+    return OK;
+}
+
+static void signal_ranks(const Launcher *l, int number) {
+    for (int rank = 0; rank < l->launch->ranks; rank++)
+        if (l->processes[rank]) (void)kill(-l->processes[rank], number);
+}
+
+/* `is_rank` becomes true in the processes that are made here. */
+static Status fork_ranks(Launcher *l, bool *is_rank) {
+    const pid_t launcher = getpid();
+    for (int rank = 0; rank < l->launch->ranks; rank++) {
+        pid_t process = fork();
+        if (process < 0) return fail(ERROR_MEMORY, "rank %d cannot be started: %s", rank, strerror(errno));
+        if (process == 0) {
+            become_rank(l, rank, launcher);
+            *is_rank = true;
+            return OK;
+        }
+        (void)setpgid(process, process); // whichever of the two comes first
+        l->processes[rank] = process;
+        l->running++;
+    }
+    return OK;
+}
+
+/* ---- ending ---- */
+
+static void say(const Launcher *l, int rank, const char *what) {
+    char action[BOARD_TEXT];
+    BoardEntry entry = board_read(l->launch->board, rank);
+    board_text(&entry, device_clock() - entry.since, action);
+    fprintf(stderr, "%s: rank %d %s; its last action: %s\n", l->launch->program, rank, what, action);
+}
+
+/* A rank has ended. The first that failed says how the launcher ends, but ERROR_DEVICE gives way to another
+ * code: it is what ranks end with that have lost another. */
+static void note_end(Launcher *l, int rank, int status) {
+    char what[96];
+    const bool killed = WIFSIGNALED(status);
+    const int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
+    l->processes[rank] = 0;
+    l->running--;
+    const bool cause = l->told == 0 && l->code == ERROR_DEVICE && !killed && number != ERROR_DEVICE;
+    if (number == 0 || (l->failed >= 0 && !cause)) return;
+    if (l->failed < 0) l->next = device_clock() + l->launch->grace;
+    l->failed = rank;
+    l->code = !killed ? number : number == l->asked ? 128 + number : (int)ERROR_DEVICE;
+    if (killed)
+        snprintf(what, sizeof what, "was killed by signal %d (%s)", number, strsignal(number));
+    else
+        snprintf(what, sizeof what, "has ended with exit code %d", number);
+    if (number != l->asked || !killed) say(l, rank, what);
+}
+
+/* Takes note of the ranks that have ended: first of those that a signal killed. */
+static void reap(Launcher *l) {
+    for (int killed = 1; killed >= 0; killed--) {
+        for (int rank = 0; rank < l->launch->ranks; rank++) {
+            siginfo_t info = {0};
+            int status;
+            if (!l->processes[rank] ||
+                waitid(P_PID, (id_t)l->processes[rank], &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+                info.si_pid == 0)
+                continue;
+            if (killed && info.si_code == CLD_EXITED) continue;
+            (void)kill(-l->processes[rank], SIGKILL); // what it leaves behind, while the number is its own
+            if (waitpid(l->processes[rank], &status, 0) > 0) note_end(l, rank, status);
+        }
+    }
+}
+
+/* Those that outlive another's failure. */
+static void press(Launcher *l) {
+    if (l->failed < 0 || device_clock() < l->next) return;
+    for (int rank = 0; l->told == 1 && rank < l->launch->ranks; rank++)
+        if (l->processes[rank]) say(l, rank, "does not end, and is killed");
+    signal_ranks(l, l->told == 0 ? SIGTERM : SIGKILL);
+    l->told++;
+    l->next = device_clock() + l->launch->grace;
+}
+
+static void wait_for_ranks(Launcher *l) {
+    const struct timespec look = {.tv_nsec = LOOK_MS * 1000000L};
+    while (l->running > 0) {
+        int number = sigtimedwait(&l->watched, NULL, &look);
+        if (number > 0 && number != SIGCHLD) {
+            l->asked = number;
+            signal_ranks(l, number);
+        }
+        reap(l);
+        press(l);
+    }
+}
+
+static Status start(Launcher *l, bool *is_rank) {
+    l->processes = memory_array((size_t)l->launch->ranks, sizeof *l->processes);
+    if (!l->processes) return fail(ERROR_MEMORY, "out of host memory to start %d ranks", l->launch->ranks);
+    TRY(make_token(l->token));
+    TRY(wire_listen(0, true, &l->listener));
+    l->port = wire_port(l->listener);
+    sigemptyset(&l->watched);
+    sigaddset(&l->watched, SIGCHLD);
+    for (int i = 0; i < PASSED_ON; i++) sigaddset(&l->watched, passed_on[i]);
+    sigprocmask(SIG_BLOCK, &l->watched, &l->before);
+    fflush(NULL); // what is buffered would be written by every rank
+    Status status = fork_ranks(l, is_rank);
+    if (*is_rank) return OK;
+    if (status) { // some have been started
+        l->failed = 0;
+        signal_ranks(l, SIGKILL);
+    }
+    close(l->listener);
+    wait_for_ranks(l);
+    sigprocmask(SIG_SETMASK, &l->before, NULL);
+    return status;
+}
+
+Status launch(const Launch *options, bool *is_rank, int *code) {
+    Launcher l = {.launch = options, .listener = -1, .failed = -1};
+    *is_rank = false;
+    Status status = start(&l, is_rank);
+    memory_free(l.processes);
+    *code = l.code;
+    return status;
+}
+
+/* ---- GPUs ---- */
+
+Status launch_count_gpus(int *count) {
+    int ends[2];
+    *count = 0;
+    if (!gpu_count) return OK;
+    if (pipe2(ends, O_CLOEXEC) != 0) return fail(ERROR_DEVICE, "no pipe can be opened: %s", strerror(errno));
+    fflush(NULL);
+    pid_t process = fork();
+    if (process == 0) {
+        int found = gpu_count();
+        _exit(write(ends[1], &found, sizeof found) == sizeof found ? 0 : 1);
+    }
+    close(ends[1]);
+    if (process > 0 && read(ends[0], count, sizeof *count) != sizeof *count) *count = 0;
+    close(ends[0]);
+    if (process < 0) return fail(ERROR_MEMORY, "no process can be started: %s", strerror(errno));
+    while (waitpid(process, NULL, 0) < 0 && errno == EINTR) {}
+    return OK;
+}

@@ -1,0 +1,244 @@
+/* The engine between CPU processes. MPI moves bytes; the sums are made here, in rank order: each rank gets
+ * its slice of everybody (MPI_Alltoall), adds, and gives the result to all (MPI_Allgather). Slice by
+ * slice, through two buffers of STAGING bytes, so that memory does not grow with the model. */
+#define _GNU_SOURCE
+#include "comm/comm_internal.h"
+
+#include "base/bfloat16.h"
+#include "base/memory.h"
+#include "comm/mpi_module.h"
+#include "comm/rendezvous.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STAGING = 8 << 20, MESSAGE_MOST = 1 << 30, ALONE_MOST = 1 << 14 };
+
+typedef struct {
+    Comm base;
+    const MpiModule *mpi;
+    char *out, *in; // (STAGING) bytes each
+    size_t slice;   // bytes of one rank's slice in them
+} Mpi;
+
+static Mpi *mpi_of(Comm *comm) {
+    return (Mpi *)comm;
+}
+
+static Status mpi_status(const Mpi *m, int error, const char *what) {
+    char text[256];
+    if (error == 0) return OK;
+    m->mpi->error(error, text, sizeof text);
+    return fail(ERROR_DEVICE, "%s: %s", what, text);
+}
+
+/* ---- sums ---- */
+
+/* sum[i] = slices[0][i] + slices[1][i] + ..., from the left. sum may be slices[0]. */
+static void sum_f32(const float *slices, int ranks, int64_t count, float *sum) {
+#pragma omp parallel for simd schedule(static) if (count > ALONE_MOST)
+    for (int64_t i = 0; i < count; i++) {
+        float total = slices[i];
+        for (int r = 1; r < ranks; r++) total += slices[r * count + i];
+        sum[i] = total;
+    }
+}
+
+static void sum_f64(const double *slices, int ranks, int64_t count, double *sum) {
+#pragma omp parallel for simd schedule(static) if (count > ALONE_MOST)
+    for (int64_t i = 0; i < count; i++) {
+        double total = slices[i];
+        for (int r = 1; r < ranks; r++) total += slices[r * count + i];
+        sum[i] = total;
+    }
+}
+
+static void sum_bf16(const uint16_t *slices, int ranks, int64_t count, uint16_t *sum) {
+#pragma omp parallel for schedule(static) if (count > ALONE_MOST)
+    for (int64_t i = 0; i < count; i++) {
+        float total = bfloat16_to_float(slices[i]);
+        for (int r = 1; r < ranks; r++) total += bfloat16_to_float(slices[r * count + i]);
+        sum[i] = bfloat16_from_float(total);
+    }
+}
+
+/* Gives everybody its slice of `out`, and leaves the sum of this rank's at the start of `in`. */
+static Status sum_slices(Mpi *m, int64_t count, Dtype dtype) {
+    const int ranks = m->base.size;
+    TRY(mpi_status(m, m->mpi->alltoall(m->out, m->in, (size_t)count * dtype_size(dtype)), "MPI_Alltoall"));
+    if (dtype == BF16)
+        sum_bf16((uint16_t *)m->in, ranks, count, (uint16_t *)m->in);
+    else if (dtype == F64)
+        sum_f64((double *)m->in, ranks, count, (double *)m->in);
+    else
+        sum_f32((float *)m->in, ranks, count, (float *)m->in);
+    return OK;
+}
+
+/* ---- collectives ---- */
+
+static Status mpi_reduce_scatter(Comm *comm, const void *whole, void *piece, int64_t count, Dtype dtype,
+                                 Lane lane) {
+    Mpi *m = mpi_of(comm);
+    const size_t element = dtype_size(dtype);
+    const int64_t most = (int64_t)(m->slice / element);
+    (void)lane;
+    for (int64_t first = 0; first < count; first += most) {
+        const int64_t now = count - first < most ? count - first : most;
+        for (int r = 0; r < comm->size; r++)
+            memcpy(m->out + (size_t)(r * now) * element,
+                   (const char *)whole + (size_t)(r * count + first) * element, (size_t)now * element);
+        TRY(sum_slices(m, now, dtype));
+        memcpy((char *)piece + (size_t)first * element, m->in, (size_t)now * element);
+    }
+    return OK;
+}
+
+/* In rounds of up to a slice for each rank; of the last round's, those at the end are shorter or empty. */
+static Status mpi_all_reduce(Comm *comm, void *data, int64_t count, Dtype dtype, Lane lane) {
+    Mpi *m = mpi_of(comm);
+    const size_t element = dtype_size(dtype);
+    const int64_t most = (int64_t)(m->slice / element) * comm->size;
+    (void)lane;
+    for (int64_t first = 0; first < count; first += most) {
+        const int64_t now = count - first < most ? count - first : most,
+                      each = (now + comm->size - 1) / comm->size;
+        char *at = (char *)data + (size_t)first * element;
+        memcpy(m->out, at, (size_t)now * element);
+        memset(m->out + (size_t)now * element, 0, (size_t)(each * comm->size - now) * element);
+        TRY(sum_slices(m, each, dtype));
+        memcpy(m->out, m->in, (size_t)each * element);
+        TRY(mpi_status(m, m->mpi->allgather(m->out, m->in, (size_t)each * element), "MPI_Allgather"));
+        memcpy(at, m->in, (size_t)now * element);
+    }
+    return OK;
+}
+
+static Status mpi_all_gather(Comm *comm, const void *piece, void *whole, size_t bytes, Lane lane) {
+    Mpi *m = mpi_of(comm);
+    (void)lane;
+    for (size_t first = 0; first < bytes; first += m->slice) {
+        const size_t now = bytes - first < m->slice ? bytes - first : m->slice;
+        memcpy(m->out, (const char *)piece + first, now);
+        TRY(mpi_status(m, m->mpi->allgather(m->out, m->in, now), "MPI_Allgather"));
+        for (int r = 0; r < comm->size; r++)
+            memcpy((char *)whole + (size_t)r * bytes + first, m->in + (size_t)r * now, now);
+    }
+    return OK;
+}
+
+static Status mpi_broadcast(Comm *comm, int root, void *data, size_t bytes, Lane lane) {
+    Mpi *m = mpi_of(comm);
+    (void)lane;
+    for (size_t first = 0; first < bytes; first += MESSAGE_MOST) {
+        const size_t now = bytes - first < MESSAGE_MOST ? bytes - first : MESSAGE_MOST;
+        TRY(mpi_status(m, m->mpi->broadcast((char *)data + first, now, root), "MPI_Bcast"));
+    }
+    return OK;
+}
+
+static Status mpi_barrier(Comm *comm) {
+    return mpi_status(mpi_of(comm), mpi_of(comm)->mpi->barrier(), "MPI_Barrier");
+}
+
+static Status mpi_record(Comm *comm, Lane lane, Event *event) {
+    (void)lane;
+    return comm->device->event_record(comm->device, event);
+}
+
+static void mpi_abort(Comm *comm) {
+    mpi_of(comm)->mpi->abort(ERROR_DEVICE);
+}
+
+static void mpi_close(Comm *comm) {
+    Mpi *m = mpi_of(comm);
+    m->mpi->close();
+    memory_free(m->out);
+    memory_free(m->in);
+    memory_free(m);
+}
+
+static const CommEngine engine = {.name = "mpi",
+                                  .all_reduce = mpi_all_reduce,
+                                  .reduce_scatter = mpi_reduce_scatter,
+                                  .all_gather = mpi_all_gather,
+                                  .broadcast = mpi_broadcast,
+                                  .barrier = mpi_barrier,
+                                  .share = engine_share_nothing,
+                                  .unshare = engine_unshare_nothing,
+                                  .record = mpi_record,
+                                  .wait = engine_no_order,
+                                  .check = engine_nothing_wrong,
+                                  .abort = mpi_abort,
+                                  .close = mpi_close};
+
+/* ---- opening ---- */
+
+/* FUSEBOX_MPI, or the module beside the program or in the folder above it (where tests and tools lie). */
+static void *open_module(void) {
+    char path[4096];
+    const char *named = getenv("FUSEBOX_MPI");
+    /* Open MPI loads parts of itself that look for its symbols among all that is loaded. */
+    if (named && *named) return dlopen(named, RTLD_NOW | RTLD_GLOBAL);
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 32);
+    void *library = NULL;
+    path[length > 0 ? length : 0] = 0;
+    for (int up = 0; up < 2 && !library; up++) {
+        char *slash = strrchr(path, '/');
+        if (!slash) break;
+        strcpy(slash, "/comm_mpi.so");
+        if (access(path, F_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+        *slash = 0;
+    }
+    (void)dlerror();
+    return NULL;
+}
+
+static Status find_module(const MpiModule **module) {
+    void *library = open_module();
+    const char *reason = library ? NULL : dlerror();
+    if (!library && reason)
+        return fail(ERROR_DEVICE, "ranks on the CPU need MPI, and its module does not load: %s", reason);
+    if (!library)
+        return fail(ERROR_DEVICE,
+                    "ranks on the CPU need MPI, which this build is without: install libopenmpi-dev and "
+                    "openmpi-bin, and build again");
+    *module = dlsym(library, MPI_MODULE_SYMBOL); // it stays loaded: MPI does not start twice
+    if (!*module || (*module)->version != MPI_MODULE_VERSION)
+        return fail(ERROR_DEVICE, "comm_mpi.so is of another build: build again");
+    return OK;
+}
+
+Status comm_open_mpi(const CommSetup *setup, Comm **comm) {
+    Rendezvous *r = setup->rendezvous;
+    char name[MPI_MODULE_NAME];
+    int rank = -1, size = -1;
+    const MpiModule *module = NULL;
+    TRY(rendezvous_agree(r, find_module(&module)));
+    Mpi *m = memory_allocate(sizeof *m);
+    if (!m) return fail(ERROR_MEMORY, "out of host memory for the communicator");
+    *m = (Mpi){.base = {.engine = &engine, .rank_order = true}, .mpi = module};
+    m->slice = STAGING / (size_t)r->size / 64 * 64;
+    m->out = memory_reserve(STAGING);
+    m->in = memory_reserve(STAGING);
+    Status status =
+        m->out && m->in && m->slice ? OK : fail(ERROR_MEMORY, "out of host memory for the communicator");
+    if (!status) status = mpi_status(m, module->open(&rank, &size, name), "MPI_Init_thread");
+    if (!status && (rank != r->rank || size != r->size))
+        status = fail(ERROR_USAGE,
+                      "MPI says that this is rank %d of %d, and who started it %d of %d: start ranks on the "
+                      "CPU with mpirun",
+                      rank, size, r->rank, r->size);
+    if (status) {
+        memory_free(m->out);
+        memory_free(m->in);
+        memory_free(m);
+        return status;
+    }
+    snprintf(m->base.name, sizeof m->base.name, "MPI (%s)", name);
+    *comm = &m->base;
+    return OK;
+}

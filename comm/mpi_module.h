@@ -1,0 +1,27 @@
+/* mpi_module: the few MPI calls that mpi.c needs, compiled against the MPI of this machine into a module
+ * of its own (mpi/module.c, comm_mpi.so), because each MPI has its own types behind the same names. The
+ * program opens it when there are CPU ranks, and so starts where no MPI is. */
+#ifndef COMM_MPI_MODULE_H
+#define COMM_MPI_MODULE_H
+
+#include <stddef.h>
+
+enum { MPI_MODULE_VERSION = 1, MPI_MODULE_NAME = 64 };
+
+/* The functions answer with 0, or with an MPI error that `error` explains. Sizes are below 2^31. */
+typedef struct {
+    int version;                                                   // MPI_MODULE_VERSION of the build
+    int (*open)(int *rank, int *size, char name[MPI_MODULE_NAME]); // MPI_Init_thread; "Open MPI v4.1.4"
+    int (*alltoall)(const void *from, void *to, size_t bytes);     // bytes for each rank
+    int (*allgather)(const void *from, void *to, size_t bytes);    // bytes of each rank
+    int (*broadcast)(void *data, size_t bytes, int root);
+    int (*barrier)(void);
+    void (*abort)(int code); // does not return
+    void (*close)(void);     // MPI_Finalize
+    void (*error)(int error, char *text, size_t room);
+} MpiModule;
+
+/* The module's only symbol. */
+#define MPI_MODULE_SYMBOL "comm_mpi_module"
+extern const MpiModule comm_mpi_module;
+#endif

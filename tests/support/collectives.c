@@ -1,0 +1,228 @@
+#include "tests/support/collectives.h"
+
+#include "base/bfloat16.h"
+#include "base/memory.h"
+#include "base/random.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { SIZES = 6, GUARD = 64, PERIOD = 8191 };
+
+/* A check of one collective on one tensor. */
+typedef struct {
+    Comm *comm;
+    Dtype dtype;
+    int64_t count; // elements of one part
+    Lane lane;
+    bool in_place;
+    char *device, *host; // room for two wholes, and as much on the host
+    const char *what;
+    double (*values)[DTYPE_COUNT][PERIOD]; // (ranks) of each dtype
+} Check;
+
+/* Values of very different sizes, so that a sum in another order differs; they repeat after a prime number of
+ * elements, so that those of another place do, too. */
+static void make_values(Check *c) {
+    for (int rank = 0; rank < c->comm->size; rank++) {
+        for (int i = 0; i < PERIOD; i++) {
+            double exponent = (double)random_below(7, (uint64_t)rank, (uint64_t)i, 24) - 12;
+            double value = random_normal(8, (uint64_t)rank, (uint64_t)i) * exp2(exponent);
+            c->values[rank][F64][i] = value;
+            c->values[rank][F32][i] = (float)value;
+            c->values[rank][BF16][i] = bfloat16_to_float(bfloat16_from_float((float)value));
+        }
+    }
+}
+
+static double value_of(const Check *c, int rank, int64_t i) {
+    return c->values[rank][c->dtype][i % PERIOD];
+}
+
+static void store(const Check *c, void *to, int64_t i, double value) {
+    if (c->dtype == F64) ((double *)to)[i] = value;
+    if (c->dtype == F32) ((float *)to)[i] = (float)value;
+    if (c->dtype == BF16) ((uint16_t *)to)[i] = bfloat16_from_float((float)value);
+}
+
+static double loaded(const Check *c, const void *from, int64_t i) {
+    if (c->dtype == F64) return ((const double *)from)[i];
+    return c->dtype == BF16 ? bfloat16_to_float(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+}
+
+/* The sum in rank order, and what any order may be off it: the bound of Higham 2002, section 4.2, and one
+ * more rounding for bf16. */
+static double sum_of(const Check *c, int64_t i, double *bound) {
+    double exact = value_of(c, 0, i), magnitude = fabs(exact);
+    float narrow = (float)exact;
+    for (int rank = 1; rank < c->comm->size; rank++) {
+        double value = value_of(c, rank, i);
+        exact += value;
+        magnitude += fabs(value);
+        narrow += (float)value;
+    }
+    double unit = c->dtype == BF16 ? 0x1p-8 : 0x1p-24; // an engine may round at each step
+    *bound = c->comm->rank_order || (c->comm->size == 2 && c->dtype == F32)
+                 ? 0
+                 : 2 * c->comm->size * unit * magnitude;
+    if (c->dtype == F64) return exact;
+    return c->dtype == BF16 ? bfloat16_to_float(bfloat16_from_float(narrow)) : narrow;
+}
+
+/* ---- from the host and back ---- */
+
+/* Makes the other lane wait for this one. */
+static Status order(Comm *comm, Lane before, Lane after) {
+    Event *event;
+    TRY(comm->device->event_create(comm->device, &event));
+    Status status = comm_record(comm, before, event);
+    if (!status) status = comm_wait(comm, after, event);
+    comm->device->event_free(comm->device, event);
+    return status;
+}
+
+static Status put(const Check *c, void *to, size_t bytes) {
+    TRY(c->comm->device->upload(c->comm->device, to, c->host, bytes));
+    return order(c->comm, LANE_MAIN, c->lane);
+}
+
+static Status get(const Check *c, const void *from, size_t bytes) {
+    TRY(order(c->comm, c->lane, LANE_MAIN));
+    TRY(c->comm->device->download(c->comm->device, c->host, from, bytes));
+    return comm_check(c->comm);
+}
+
+static Status differs(const Check *c, const char *collective, int64_t i, double got, double want) {
+    return fail(ERROR_INTERNAL,
+                "%s of %s, parts of %" PRId64 ", lane %d%s%s: rank %d has %.17g at %" PRId64 ", not %.17g",
+                collective, dtype_name(c->dtype), c->count, c->lane, c->in_place ? ", in place" : "", c->what,
+                c->comm->rank, got, i, want);
+}
+
+static Status expect_sum(const Check *c, const char *collective, const void *from, int64_t i,
+                         int64_t element) {
+    double bound, want = sum_of(c, element, &bound), got = loaded(c, from, i);
+    return fabs(got - want) <= bound ? OK : differs(c, collective, element, got, want);
+}
+
+/* ---- the collectives ---- */
+
+static size_t bytes_of(const Check *c, int64_t elements) {
+    return (size_t)elements * dtype_size(c->dtype);
+}
+
+static Status fill_own(const Check *c, void *to, int64_t elements) {
+    for (int64_t i = 0; i < elements; i++) store(c, c->host, i, value_of(c, c->comm->rank, i));
+    return put(c, to, bytes_of(c, elements));
+}
+
+/* Also of sizes that fall into no equal parts. */
+static Status check_all_reduce(const Check *c, int64_t elements) {
+    TRY(fill_own(c, c->device, elements + GUARD));
+    TRY(comm_all_reduce(c->comm, tensor_view(c->device, c->dtype, shape1(elements)), c->lane));
+    TRY(get(c, c->device, bytes_of(c, elements + GUARD)));
+    for (int64_t i = 0; i < elements; i++) TRY(expect_sum(c, "all-reduce", c->host, i, i));
+    for (int64_t i = elements; i < elements + GUARD; i++)
+        if (loaded(c, c->host, i) != value_of(c, c->comm->rank, i))
+            return differs(c, "behind an all-reduce", i, loaded(c, c->host, i),
+                           value_of(c, c->comm->rank, i));
+    return OK;
+}
+
+static Status check_reduce_scatter(const Check *c) {
+    const int64_t all = c->count * c->comm->size, first = c->count * c->comm->rank;
+    const Tensor whole = tensor_view(c->device, c->dtype, shape1(all));
+    const Tensor piece = c->in_place ? comm_piece(c->comm, whole)
+                                     : tensor_view(c->device + bytes_of(c, all), c->dtype, shape1(c->count));
+    TRY(fill_own(c, c->device, all));
+    TRY(comm_reduce_scatter(c->comm, whole, piece, c->lane));
+    TRY(get(c, piece.data, bytes_of(c, c->count)));
+    for (int64_t i = 0; i < c->count; i++) TRY(expect_sum(c, "reduce-scatter", c->host, i, first + i));
+    TRY(get(c, c->device, bytes_of(c, all)));
+    for (int64_t i = 0; i < all; i++) { // the rest is as it was
+        bool own = c->in_place && i >= first && i < first + c->count;
+        if (!own && loaded(c, c->host, i) != value_of(c, c->comm->rank, i))
+            return differs(c, "beside a reduce-scatter", i, loaded(c, c->host, i),
+                           value_of(c, c->comm->rank, i));
+    }
+    return OK;
+}
+
+static Status check_all_gather(const Check *c) {
+    const int64_t all = c->count * c->comm->size;
+    const Tensor whole = tensor_view(c->device, c->dtype, shape1(all));
+    const Tensor piece = c->in_place ? comm_piece(c->comm, whole)
+                                     : tensor_view(c->device + bytes_of(c, all), c->dtype, shape1(c->count));
+    memset(c->host, 0xFF, bytes_of(c, all));
+    TRY(put(c, c->device, bytes_of(c, all)));
+    TRY(c->comm->device->synchronize(c->comm->device));
+    TRY(fill_own(c, piece.data, c->count));
+    TRY(comm_all_gather(c->comm, piece, whole, c->lane));
+    TRY(get(c, c->device, bytes_of(c, all)));
+    for (int64_t i = 0; i < all; i++)
+        if (loaded(c, c->host, i) != value_of(c, (int)(i / c->count), i % c->count))
+            return differs(c, "all-gather", i, loaded(c, c->host, i),
+                           value_of(c, (int)(i / c->count), i % c->count));
+    return OK;
+}
+
+static Status check_broadcast(const Check *c) {
+    for (int root = 0; root < c->comm->size; root++) {
+        TRY(fill_own(c, c->device, c->count));
+        TRY(comm_broadcast(c->comm, root, tensor_view(c->device, c->dtype, shape1(c->count)), c->lane));
+        TRY(get(c, c->device, bytes_of(c, c->count)));
+        for (int64_t i = 0; i < c->count; i++)
+            if (loaded(c, c->host, i) != value_of(c, root, i))
+                return differs(c, "broadcast", i, loaded(c, c->host, i), value_of(c, root, i));
+    }
+    return OK;
+}
+
+static Status check_all(Check *c) {
+    TRY(check_all_reduce(c, c->count * c->comm->size));
+    TRY(check_all_reduce(c, c->count * c->comm->size - c->count / 2));
+    for (int in_place = 0; in_place < 2; in_place++) {
+        c->in_place = in_place;
+        TRY(check_reduce_scatter(c));
+        TRY(check_all_gather(c));
+    }
+    TRY(check_broadcast(c));
+    return comm_barrier(c->comm);
+}
+
+static Status check_sizes(Check *c, const int64_t *sizes) {
+    const Dtype dtypes[] = {F32, BF16, F64};
+    const int count = c->comm->device->backend == BACKEND_CPU ? 3 : 2;
+    for (int d = 0; d < count; d++) {
+        for (int s = 0; s < SIZES; s++) {
+            c->dtype = dtypes[d];
+            c->count = sizes[s];
+            c->lane = (d + s) % 2 ? LANE_SIDE : LANE_MAIN;
+            TRY(check_all(c));
+        }
+    }
+    return OK;
+}
+
+Status collectives_check(Comm *comm) {
+    /* The last: 8 bytes of it on every rank, and a buffer of 8 MiB does not take them. */
+    const int64_t sizes[SIZES] = {
+        1, 7, 64, 1000, comm_padded(comm->size, 40000) / comm->size, (9 << 20) / 4 / comm->size + 5};
+    const size_t bytes = 2 * ((size_t)sizes[SIZES - 1] + GUARD) * sizeof(double) * (size_t)comm->size;
+    Device *device = comm->device;
+    Check c = {.comm = comm, .host = memory_reserve(bytes), .what = ""};
+    c.values = memory_array((size_t)comm->size, sizeof *c.values);
+    if (!c.host || !c.values) return fail(ERROR_MEMORY, "no memory for the test");
+    make_values(&c);
+    Status status = device->allocate(device, bytes, (void **)&c.device);
+    if (!status) status = check_sizes(&c, sizes);
+    if (!status) status = comm_share(comm, c.device, bytes);
+    c.what = ", shared";
+    if (!status && device->backend == BACKEND_CUDA) status = check_sizes(&c, sizes);
+    if (!status) status = comm_unshare(comm, c.device);
+    if (c.device) device->release(device, c.device);
+    memory_free(c.host);
+    memory_free(c.values);
+    return status;
+}

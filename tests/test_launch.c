@@ -1,0 +1,394 @@
+/* Ranks that this host starts by itself: exit codes, signals, and nothing that stays behind. And what the
+ * others are told when a rank is gone, hangs, is stopped or fails. */
+#define _GNU_SOURCE
+#include "comm/launch.h"
+
+#include "base/files.h"
+#include "comm/pulse.h"
+#include "kernels/device/device.h"
+#include "tests/support/ranks.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS = 3, PATIENCE = 30, COUNT = 16 };
+
+/* What the processes of a test have in common. */
+typedef struct {
+    _Atomic int started, signals[RANKS];
+    _Atomic int processes[COUNT], noted; // those that must not outlive the launcher
+    char said[RANKS][1000];              // what each rank was told
+    _Atomic int told[RANKS];
+} Shared;
+
+static Shared *shared;
+
+static void note_process(pid_t process) {
+    shared->processes[atomic_fetch_add(&shared->noted, 1) % COUNT] = process;
+}
+
+static void wait_seconds(double seconds) {
+    for (double until = device_clock() + seconds; device_clock() < until;) {
+        const struct timespec pause = {.tv_nsec = 2000000};
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* Waits until the counter has this value. */
+static void wait_until(const _Atomic int *counter, int value) {
+    for (double until = device_clock() + PATIENCE; *counter < value && device_clock() < until;)
+        wait_seconds(0.002);
+}
+
+/* ---- a launcher in a process of its own ---- */
+
+typedef int (*Rank)(int rank, Board *board); // its exit code
+
+typedef struct {
+    int code;
+    double seconds;
+    char error[4000];
+} Ran;
+
+static pid_t start_launcher(const char *folder, Rank rank, double grace) {
+    fflush(NULL);
+    memset(shared, 0, sizeof *shared);
+    pid_t launcher = fork();
+    assert_true(launcher >= 0);
+    if (launcher > 0) return launcher;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int error = open(inside(folder, "standard-error"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (error < 0 || dup2(error, 2) < 0) _exit(99);
+    Board *board;
+    bool is_rank;
+    int code;
+    Status status = board_open(RANKS, &board);
+    const Launch options = {.program = "test", .ranks = RANKS, .grace = grace, .board = board};
+    if (!status) status = launch(&options, &is_rank, &code);
+    if (status) _exit(status_exit(status, "test"));
+    if (!is_rank) _exit(code);
+    int mine = atoi(getenv("FUSEBOX_RANK"));
+    note_process(getpid());
+    shared->started++;
+    _exit(rank(mine, board));
+}
+
+static Ran end_launcher(const char *folder, pid_t launcher, double start) {
+    Ran ran = {0};
+    int status;
+    char *text;
+    int64_t length;
+    while (waitpid(launcher, &status, 0) < 0) assert_int_equal(errno, EINTR);
+    ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    ran.seconds = device_clock() - start;
+    expect_ok(file_read(inside(folder, "standard-error"), sizeof ran.error - 1, &text, &length));
+    memcpy(ran.error, text, (size_t)length);
+    free(text);
+    return ran;
+}
+
+static Ran run_launcher(const char *folder, Rank rank, double grace) {
+    double start = device_clock();
+    return end_launcher(folder, start_launcher(folder, rank, grace), start);
+}
+
+/* None of the noted processes is left, not as a zombie either, that belongs to the tests' init. */
+static void expect_nobody(void) {
+    double until = device_clock() + 5;
+    for (int i = 0; i < shared->noted && i < COUNT; i++) {
+        while (kill(shared->processes[i], 0) == 0 && device_clock() < until) {
+            char path[64], *text = NULL, state = 0;
+            int64_t length;
+            snprintf(path, sizeof path, "/proc/%d/stat", shared->processes[i]);
+            Status status = file_read(path, 4096, &text, &length);
+            if (!status) state = strrchr(text, ')')[2];
+            status_free(status);
+            free(text);
+            if (state == 'Z') break; // it has ended; whoever inherited it has not looked yet
+            wait_seconds(0.01);
+        }
+        if (device_clock() >= until) fail_msg("process %d is left", shared->processes[i]);
+    }
+}
+
+static void expect_said(const Ran *ran, const char *part) {
+    if (!strstr(ran->error, part)) fail_msg("\"%s\" is not in: %s", part, ran->error);
+}
+
+static int ends_well(int rank, Board *board) {
+    (void)rank, (void)board;
+    return 0;
+}
+
+static void test_good_end(void **state) {
+    Ran ran = run_launcher(*state, ends_well, 1);
+    assert_int_equal(ran.code, 0);
+    assert_string_equal(ran.error, "");
+    assert_int_equal(shared->started, RANKS);
+}
+
+static int second_exits_with_3(int rank, Board *board) {
+    board_phase(board, "step %d", 12);
+    board_note(board, true, "all-reduce of %d fp32", 64);
+    if (rank == 1) return 3;
+    wait_until(&shared->started, RANKS);
+    wait_seconds(0.3);
+    return 6; // it has noticed, and ends by itself
+}
+
+static void test_exit_code(void **state) {
+    Ran ran = run_launcher(*state, second_exits_with_3, 5);
+    assert_int_equal(ran.code, 3);
+    expect_said(&ran,
+                "test: rank 1 has ended with exit code 3; its last action: step 12: all-reduce of 64 fp32 "
+                "(collective 1), ");
+    assert_true(ran.seconds < 4);
+}
+
+static int third_is_killed(int rank, Board *board) {
+    board_phase(board, "reading weights");
+    wait_until(&shared->started, RANKS);
+    if (rank == 2) (void)kill(getpid(), SIGKILL);
+    wait_seconds(PATIENCE);
+    return 0;
+}
+
+static void test_killed_rank(void **state) {
+    Ran ran = run_launcher(*state, third_is_killed, 0.5);
+    assert_int_equal(ran.code, ERROR_DEVICE);
+    expect_said(&ran, "test: rank 2 was killed by signal 9 (Killed); its last action: reading weights, ");
+    assert_true(ran.seconds < 5);
+    expect_nobody();
+}
+
+/* Ranks that end neither by themselves nor when they are told to, and one that has left something behind. */
+static int clings(int rank, Board *board) {
+    (void)board;
+    signal(SIGTERM, SIG_IGN);
+    if (rank == 1) {
+        pid_t child = fork();
+        if (child == 0) wait_seconds(PATIENCE);
+        if (child == 0) _exit(0);
+        note_process(child);
+    }
+    wait_until(&shared->noted, RANKS + 1);
+    if (rank == 1) return 4;
+    wait_seconds(PATIENCE);
+    return 0;
+}
+
+static void test_clinging_ranks(void **state) {
+    Ran ran = run_launcher(*state, clings, 0.5);
+    assert_int_equal(ran.code, 4);
+    expect_said(&ran, "test: rank 0 does not end, and is killed");
+    expect_said(&ran, "test: rank 2 does not end, and is killed");
+    assert_true(ran.seconds < 6);
+    expect_nobody();
+}
+
+static void count_signal(int number) {
+    (void)number;
+    shared->signals[atoi(getenv("FUSEBOX_RANK"))]++;
+}
+
+static int ends_when_told(int rank, Board *board) {
+    (void)board;
+    signal(SIGINT, count_signal);
+    shared->told[rank] = 1;
+    for (double until = device_clock() + PATIENCE; !shared->signals[rank] && device_clock() < until;)
+        wait_seconds(0.01);
+    wait_seconds(0.1); // for a second one
+    return 0;
+}
+
+static void test_signals(void **state) {
+    double start = device_clock();
+    pid_t launcher = start_launcher(*state, ends_when_told, 1);
+    for (int rank = 0; rank < RANKS; rank++) wait_until(&shared->told[rank], 1);
+    (void)kill(launcher, SIGINT);
+    Ran ran = end_launcher(*state, launcher, start);
+    assert_int_equal(ran.code, 0);
+    for (int rank = 0; rank < RANKS; rank++) assert_int_equal(shared->signals[rank], 1);
+
+    start = device_clock();
+    launcher = start_launcher(*state, third_is_killed, 1); // and no handler
+    wait_until(&shared->started, 1);
+    (void)kill(launcher, SIGTERM);
+    ran = end_launcher(*state, launcher, start);
+    assert_true(ran.code == 128 + SIGTERM || ran.code == ERROR_DEVICE); // whichever came first
+    expect_nobody();
+}
+
+static int waits(int rank, Board *board) {
+    (void)rank, (void)board;
+    wait_seconds(PATIENCE);
+    return 0;
+}
+
+/* A launcher that is killed takes its ranks along, at whatever time. */
+static void test_killed_launcher(void **state) {
+    for (int i = 0; i < 20; i++) {
+        pid_t launcher = start_launcher(*state, waits, 1);
+        if (i % 2) wait_until(&shared->started, RANKS);
+        wait_seconds(0.001 * i);
+        (void)kill(launcher, SIGKILL);
+        (void)waitpid(launcher, NULL, 0);
+        expect_nobody();
+    }
+}
+
+/* ---- the watch over the others ---- */
+
+static struct {
+    int wrong;         // the rank that does something else
+    char what;         // 'k'illed, 's'topped, 'h'angs, 'f'ails
+    double timeout;    // of the watch
+    int told, seconds; // ranks that must have been told, and how soon
+} watch;
+
+static void on_lost(void *user, Status status) {
+    int rank = *(int *)user;
+    snprintf(shared->said[rank], sizeof shared->said[rank], "%s", status_message(status));
+    shared->told[rank] = 1;
+    _exit((int)status_code(status));
+}
+
+/* Four steps of a collective each, in which everybody waits for everybody. */
+static int steps(int rank, Board *board) {
+    Identity identity;
+    Rendezvous *r;
+    Pulse *pulse;
+    Status status = identity_read(&identity);
+    if (!status) status = rendezvous_open(&identity, "", PATIENCE, &r);
+    const PulseSetup setup = {.rendezvous = r,
+                              .board = board,
+                              .timeout = watch.timeout,
+                              .silence = 2,
+                              .lost = on_lost,
+                              .user = &rank};
+    if (!status) status = pulse_open(&setup, &pulse);
+    if (status) return status_exit(status, "test");
+    char all[RANKS];
+    for (int step = 1; step <= 4 && !status; step++) {
+        pulse_step(pulse, step);
+        if (step == 3 && rank == watch.wrong) {
+            wait_seconds(0.6); // the others hear of the step before
+            if (watch.what == 'k') (void)kill(getpid(), SIGKILL);
+            if (watch.what == 's') (void)kill(getpid(), SIGSTOP);
+            if (watch.what == 'h') wait_seconds(PATIENCE);
+            if (watch.what == 'f') status = (fail)(ERROR_MEMORY, "no room for %d bytes", 7);
+            if (watch.what == 'f') break;
+        }
+        board_note(board, true, "all-reduce of %d fp32", 100 * step);
+        /* One that is there but does not come is waited for in vain, as in a library. */
+        status = rendezvous_gather(r, "", 1, all);
+        if (status) wait_seconds(PATIENCE); // only the watch ends it
+    }
+    pulse_close(pulse, status);
+    rendezvous_close(r);
+    return (int)status_code(status);
+}
+
+static void expect_told(int rank, const char *part) {
+    if (!strstr(shared->said[rank], part))
+        fail_msg("rank %d: \"%s\" is not in: %s", rank, part, shared->said[rank]);
+}
+
+static void test_watch(void **state) {
+    static const struct {
+        int wrong;
+        char what;
+        double timeout;
+        int code; // of the launcher
+        double seconds;
+        const char *part, *last;
+    } cases[] = {
+        {-1, 0, 0, 0, 1.5, "", ""}, // nobody waits for anybody to part
+        {1, 'k', 0, ERROR_DEVICE, 5, "rank 1 on ", " is gone; its last action: step "},
+        {0, 'k', 0, ERROR_DEVICE, 5, "rank 0 on ", " is gone; its last action: step "},
+        {2, 's', 0, ERROR_DEVICE, 12, "rank 2 on ", " has not been heard of; its last action: step "},
+        {0, 's', 0, ERROR_DEVICE, 12, "rank 0 on ", " has not been heard of; its last action: step "},
+        {1, 'h', 1, ERROR_DEVICE, 12, "rank 1 on ", "its last action: step 3 (collective 2), "},
+        {0, 'h', 1, ERROR_DEVICE, 12, "rank 0 on ", " keeps the others waiting (rank "},
+        {2, 'f', 0, ERROR_MEMORY, 5, "rank 2 on ",
+         " has failed: no room for 7 bytes; its last action: step 3"},
+        {0, 'f', 0, ERROR_MEMORY, 5, "rank 0 on ",
+         " has failed: no room for 7 bytes; its last action: step 3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        watch.wrong = cases[i].wrong;
+        watch.what = cases[i].what;
+        watch.timeout = cases[i].timeout;
+        Ran ran = run_launcher(*state, steps, 2);
+        print_message("%c of rank %d: %.1f s: %s\n%s", watch.what ? watch.what : '-', watch.wrong,
+                      ran.seconds, shared->said[watch.wrong == 2 ? 1 : 2], ran.error);
+        for (int rank = 0; rank < RANKS; rank++) {
+            if (cases[i].wrong < 0) assert_int_equal(shared->told[rank], 0);
+            if (cases[i].wrong < 0 || (rank == cases[i].wrong && cases[i].what != 'h')) continue;
+            assert_int_equal(shared->told[rank], 1);
+            expect_told(rank, cases[i].part);
+            expect_told(rank, cases[i].last);
+        }
+        assert_int_equal(ran.code, cases[i].code);
+        assert_true(ran.seconds < cases[i].seconds);
+        expect_nobody();
+    }
+}
+
+/* One rank ends before the others, which needs nobody's answer, and is not missed. */
+static int ends_early(int rank, Board *board) {
+    Identity identity;
+    Rendezvous *r;
+    Pulse *pulse;
+    Status status = identity_read(&identity);
+    if (!status) status = rendezvous_open(&identity, "", PATIENCE, &r);
+    const PulseSetup setup = {.rendezvous = r, .board = board, .silence = 3, .lost = on_lost, .user = &rank};
+    if (!status) status = pulse_open(&setup, &pulse);
+    if (status) return status_exit(status, "test");
+    if (rank != watch.wrong) wait_seconds(1.5);
+    double start = device_clock();
+    pulse_close(pulse, OK);
+    return device_clock() - start < 1 ? 0 : 1;
+}
+
+static void test_early_end(void **state) {
+    for (watch.wrong = 0; watch.wrong < RANKS; watch.wrong++) {
+        Ran ran = run_launcher(*state, ends_early, 2);
+        assert_int_equal(ran.code, 0);
+        for (int rank = 0; rank < RANKS; rank++) assert_int_equal(shared->told[rank], 0);
+    }
+}
+
+/* ---- GPUs are counted elsewhere ---- */
+
+static void test_gpu_count(void **state) {
+    (void)state;
+    int first = -1, second = -2;
+    expect_ok(launch_count_gpus(&first));
+    expect_ok(launch_count_gpus(&second));
+    assert_true(first >= 0);
+    assert_int_equal(first, second);
+}
+
+int main(void) {
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return 1;
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_good_end),       IN_FOLDER(test_exit_code), IN_FOLDER(test_killed_rank),
+        IN_FOLDER(test_clinging_ranks), IN_FOLDER(test_signals),   IN_FOLDER(test_killed_launcher),
+        IN_FOLDER(test_watch),          IN_FOLDER(test_early_end), IN_FOLDER(test_gpu_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,236 @@
+/* Ranks on GPUs: two on one GPU read each other's memory, which needs no second GPU; NCCL wants one for each.
+ * Skipped where there is no GPU. The tests' own process starts no CUDA: its children do. */
+#include "base/memory.h"
+#include "comm/comm_internal.h"
+#include "comm/lanes.h"
+#include "comm/pulse.h"
+#include "tests/support/collectives.h"
+#include "tests/support/ranks.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PATIENCE = 120, ELEMENTS = 4096, REPLAYS = 5, KILLS = 10 };
+
+typedef struct {
+    const char *engine;
+    int size, port;
+    bool share_gpu;
+} Run;
+
+/* One rank of a run. */
+typedef struct {
+    Rendezvous *r;
+    Device *device;
+    Comm *comm;
+    Board *board;
+} Opened;
+
+/* Skips the test where there is no GPU, or not one for each rank where each needs its own. */
+static Status open_rank(const Run *run, int rank, Opened *o) {
+    Identity identity = identity_of(rank, run->size, run->port);
+    const int gpus = gpu_count ? gpu_count() : 0;
+    if (gpus == 0 || (!run->share_gpu && strcmp(run->engine, "nccl") == 0 && gpus < run->size)) rank_skip();
+    TRY(board_open(1, &o->board));
+    TRY(rendezvous_open(&identity, "", 60, &o->r));
+    TRY(device_open_cuda(run->share_gpu ? 0 : rank % gpus, &o->device));
+    const CommSetup setup = {.device = o->device,
+                             .rendezvous = o->r,
+                             .board = o->board,
+                             .engine = run->engine,
+                             .share_gpu = run->share_gpu};
+    return comm_open(&setup, &o->comm);
+}
+
+static void close_rank(Opened *o) {
+    comm_close(o->comm);
+    o->device->close(o->device);
+    rendezvous_close(o->r);
+    board_close(o->board);
+}
+
+static const RankEnd *run_ranks(const char *engine, int size, bool share_gpu, RankBody body) {
+    static Run run;
+    run = (Run){.engine = engine, .size = size, .port = free_port(), .share_gpu = share_gpu};
+    return ranks_run(size, body, &run, PATIENCE);
+}
+
+/* ---- collectives ---- */
+
+static Status check_rank(int rank, void *user) {
+    Opened o;
+    TRY(open_rank(user, rank, &o));
+    TRY(collectives_check(o.comm));
+    close_rank(&o);
+    return OK;
+}
+
+static void test_peers(void **state) {
+    (void)state;
+    for (int size = 2; size <= 4; size++) {
+        const RankEnd *ends = run_ranks("peer", size, true, check_rank);
+        for (int rank = 0; rank < size; rank++) expect_rank(ends, rank, 0, "");
+    }
+}
+
+static void test_nccl(void **state) {
+    (void)state;
+    if (!nccl_found()) skip();
+    const RankEnd *ends = run_ranks("nccl", 2, false, check_rank);
+    for (int rank = 0; rank < 2; rank++) expect_rank(ends, rank, 0, "");
+}
+
+static void test_one_gpu_by_mistake(void **state) {
+    (void)state;
+    Run run = {.engine = "peer", .size = 2, .port = free_port()};
+    const RankEnd *ends = ranks_run(2, check_rank, &run, PATIENCE);
+    if (ends[0].code == 0) skip(); // there are two GPUs, and each rank has had its own
+    for (int rank = 0; rank < 2; rank++) expect_rank(ends, rank, ERROR_USAGE, "ranks 0 and 1 on ");
+    expect_rank(ends, 1, ERROR_USAGE, "both have the GPU GPU-");
+}
+
+/* ---- captured, and replayed ---- */
+
+static Status order(Comm *comm, Event *event, Lane before, Lane after) {
+    TRY(comm_record(comm, before, event));
+    return comm_wait(comm, after, event);
+}
+
+static Status capture(const Opened *o, Event *event, Tensor t, Graph **graph) {
+    TRY(o->device->capture_begin(o->device));
+    Status status = order(o->comm, event, LANE_MAIN, LANE_SIDE);
+    if (!status) status = comm_reduce_scatter(o->comm, t, comm_piece(o->comm, t), LANE_SIDE);
+    if (!status) status = comm_all_gather(o->comm, comm_piece(o->comm, t), t, LANE_SIDE);
+    if (!status) status = order(o->comm, event, LANE_SIDE, LANE_MAIN);
+    Status ended = o->device->capture_end(o->device, graph);
+    if (!status) return ended;
+    status_free(ended);
+    return status;
+}
+
+static Status replay_rank(int rank, void *user) {
+    const Run *run = user;
+    Opened o;
+    Event *event;
+    Graph *graph;
+    void *memory;
+    float values[ELEMENTS], want = 0;
+    TRY(open_rank(run, rank, &o));
+    TRY(o.device->event_create(o.device, &event));
+    TRY(o.device->allocate(o.device, sizeof values, &memory));
+    TRY(comm_share(o.comm, memory, sizeof values));
+    for (int i = 0; i < ELEMENTS; i++) values[i] = (float)(rank + 1);
+    TRY(o.device->upload(o.device, memory, values, sizeof values));
+    TRY(capture(&o, event, tensor_view(memory, F32, shape1(ELEMENTS)), &graph));
+    for (int i = 0; i < REPLAYS; i++) TRY(o.device->graph_launch(o.device, graph));
+    TRY(o.device->download(o.device, values, memory, sizeof values));
+    for (int other = 0; other < run->size; other++) want += (float)(other + 1);
+    want *= powf((float)run->size, REPLAYS - 1);
+    for (int i = 0; i < ELEMENTS; i++) EXPECT(values[i] == want);
+    o.device->graph_free(o.device, graph);
+    TRY(comm_unshare(o.comm, memory));
+    o.device->release(o.device, memory);
+    o.device->event_free(o.device, event);
+    close_rank(&o);
+    return OK;
+}
+
+static void test_replay(void **state) {
+    (void)state;
+    const RankEnd *ends = run_ranks("peer", 2, true, replay_rank);
+    for (int rank = 0; rank < 2; rank++) expect_rank(ends, rank, 0, "");
+}
+
+/* ---- failure ---- */
+
+/* Rank 1 does not come to a collective; rank 0, which waits for it on the GPU, aborts. */
+static Status abort_rank(int rank, void *user) {
+    Opened o;
+    void *memory;
+    TRY(open_rank(user, rank, &o));
+    TRY(o.device->allocate(o.device, ELEMENTS * sizeof(float), &memory));
+    TRY(o.device->fill(o.device, memory, 0, ELEMENTS * sizeof(float)));
+    if (rank == 0) {
+        TRY(comm_all_reduce(o.comm, tensor_view(memory, F32, shape1(ELEMENTS)), LANE_SIDE));
+        TRY(comm_check(o.comm));
+        comm_abort(o.comm);
+    }
+    TRY(comm_barrier(o.comm));
+    Status status = comm_check(o.comm);
+    close_rank(&o); // which waits for the lane
+    return status;
+}
+
+static void test_abort(void **state) {
+    (void)state;
+    const RankEnd *ends = run_ranks("peer", 2, true, abort_rank);
+    for (int rank = 0; rank < 2; rank++)
+        expect_rank(ends, rank, ERROR_DEVICE, "the communicator was aborted");
+}
+
+static void on_lost(void *user, Status status) {
+    (void)user;
+    _exit((int)status_code(status)); // while a kernel waits for the other rank
+}
+
+static Status killed_rank(int rank, void *user) {
+    Opened o;
+    Pulse *pulse;
+    void *memory;
+    const size_t bytes = 64 << 20;
+    TRY(open_rank(user, rank, &o));
+    const PulseSetup setup = {.rendezvous = o.r, .board = o.board, .lost = on_lost};
+    TRY(pulse_open(&setup, &pulse));
+    TRY(o.device->allocate(o.device, bytes, &memory));
+    TRY(o.device->fill(o.device, memory, 0, bytes));
+    TRY(comm_share(o.comm, memory, bytes));
+    for (int64_t step = 0;; step++) {
+        pulse_step(pulse, step);
+        TRY(comm_all_reduce(o.comm, tensor_view(memory, F32, shape1((int64_t)(bytes / 4))), LANE_MAIN));
+        if (rank == 1 && step == 5) (void)kill(getpid(), SIGKILL); // in the middle of it
+        TRY(o.device->synchronize(o.device));
+    }
+}
+
+static Status look_at_memory(int rank, void *user) {
+    (void)rank;
+    Device *device;
+    if (!gpu_count || gpu_count() == 0) rank_skip();
+    TRY(device_open_cuda(0, &device));
+    return device->available(device, user);
+}
+
+/* The other ends soon, and the GPU has its memory back, again and again. */
+static void test_killed_rank(void **state) {
+    (void)state;
+    size_t *available = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(available != MAP_FAILED);
+    expect_rank(ranks_run(1, look_at_memory, available, PATIENCE), 0, 0, "");
+    const size_t before = available[0];
+    for (int i = 0; i < KILLS; i++) {
+        const RankEnd *ends = run_ranks("peer", 2, true, killed_rank);
+        expect_rank(ends, 0, ERROR_DEVICE, "");
+        assert_int_equal(ends[1].code, 128 + SIGKILL);
+        assert_true(ends[0].seconds < ends[1].seconds + 10);
+    }
+    expect_rank(ranks_run(1, look_at_memory, available, PATIENCE), 0, 0, "");
+    assert_true(available[0] + (32 << 20) > before); // others may use it, but no share of 64 MiB is left
+    munmap(available, 4096);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_peers),
+        cmocka_unit_test(test_nccl),
+        cmocka_unit_test(test_one_gpu_by_mistake),
+        cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_killed_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
