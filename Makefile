@@ -53,9 +53,9 @@ FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config% $(BUIL
 FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies
 # that arrive at barriers racecheck knows too little: it reports races in attention's backward pass, as in cuBLAS's own kernels.
-MEMCHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm linear norm embed dropout gather attention loss decode generate \
-    adamw replay)
-RACECHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm norm embed)
+MEMCHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm linear swiglu norm norm_rms embed dropout gather attention rotary \
+    loss decode generate adamw replay)
+RACECHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm norm norm_rms embed)
 SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)

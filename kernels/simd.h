@@ -115,4 +115,15 @@ static inline float simd_gelu_slope(float z) {
     return s + z * (decay * s) * s * (1.59576912f + 0.214064449f * z * z);
 }
 
+/* silu(z) = z * sigmoid(z), and its slope s + z s (1 - s), which is below 1e-32 left of -80. */
+static inline float simd_silu(float z) {
+    return z / (1.0f + simd_exp(-z));
+}
+
+static inline float simd_silu_slope(float z) {
+    z = z < -80.0f ? -80.0f : z;
+    float decay = simd_exp(-z), s = 1.0f / (1.0f + decay);
+    return s + z * (decay * s) * s;
+}
+
 #endif

@@ -1,13 +1,14 @@
 /* RMS normalization: of rows, with the residual add, and of the heads of packed projections. */
 #include "tests/support/compare.h"
 
+#include "kernels/dropout/mask.h"
 #include "kernels/norm/norm.h"
 
 #include <math.h>
 
 typedef struct {
     int64_t rows, heads, width;
-    int64_t gap; // columns of a packed projection behind x, y, dy and dr; no skip then
+    int64_t gap; // columns of a packed projection around x, y, dy and dr; no skip then
     bool skip, accumulate, sums;
     bool in_place; // dr lies where dy does
 } Case;
@@ -33,29 +34,33 @@ static const Case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* A view of the first heads * width columns of rows that are `gap` longer; the rest holds a mark. */
+/* A view of heads * width columns of rows that are `gap` longer, half of it before them; there are marks. */
 static Tensor put_view(Rig *rig, const char *name, const Case *c, const double *values) {
     const int64_t width = c->heads * c->width, stride = width + c->gap;
     double *packed = zeros(c->rows * stride);
     for (int64_t i = 0; i < c->rows * stride; i++) packed[i] = NAN;
     for (int64_t i = 0; i < c->rows * width && values; i++)
-        packed[i / width * stride + i % width] = values[i];
+        packed[i / width * stride + c->gap / 2 + i % width] = values[i];
     Tensor all = rig_put(rig, name, rig->ctx.dtype, shape2(c->rows, stride), packed);
-    return c->gap ? tensor_columns(all, 0, width) : all;
+    return tensor_columns(all, c->gap / 2, width);
 }
 
 static void expect_gap_untouched(Rig *rig, const Case *c, Tensor view) {
     if (c->gap == 0 || rig->ctx.measuring) return;
-    const int64_t width = tensor_width(view), stride = view.stride;
-    Tensor all = tensor_view(view.data, view.dtype, shape2(c->rows, stride));
+    const int64_t width = tensor_width(view), stride = view.stride, before = c->gap / 2;
+    char *start = (char *)view.data - (size_t)before * dtype_size(view.dtype);
     double *values = zeros(c->rows * stride);
-    rig_get(rig, all, values);
+    rig_get(rig, tensor_view(start, view.dtype, shape2(c->rows, stride)), values);
     for (int64_t i = 0; i < c->rows * stride; i++)
-        if (i % stride >= width) assert_true(isnan(values[i]));
+        if (i % stride < before || i % stride >= before + width) assert_true(isnan(values[i]));
 }
 
-static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
-    const Case *c = what;
+/* With `drop`, half of the skip is dropped; what is kept is doubled, which rounds nothing. out: dskip, too,
+ * after the others. */
+enum { DRAW = 9 };
+
+static void run_with(Rig *rig, const Case *c, bool drop, double *const *in, double *const *out) {
+    const int32_t draw = DRAW;
     Ctx *ctx = &rig->ctx;
     const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
     const Shape shape = shape2(c->rows, c->heads * c->width), none = {0};
@@ -72,6 +77,10 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                       .dweight = rig_put(rig, "dweight", wide, shape1(c->width), in[DWEIGHT]),
                       .dr_sums =
                           rig_put(rig, "dr_sums", wide, c->sums ? shape1(c->width) : none, in[DR_SUMS])};
+    if (drop) {
+        f.dropout = (Dropout){0.5, 42, 3, rig_put_ints(rig, "draw", shape1(1), &draw)};
+        b.dskip = rig_blank(rig, "dskip", dtype, shape);
+    }
     b.dr = c->in_place ? b.dy : put_view(rig, "dr", c, c->accumulate ? in[DR] : NULL);
     expect_ok(norm_forward(ctx, &f, ARENA_SAVED));
     expect_ok(norm_backward(ctx, &b));
@@ -81,8 +90,17 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     rig_get(rig, b.dr, out[OUT_DR]);
     rig_get(rig, b.dweight, out[OUT_DWEIGHT]);
     if (c->sums) rig_get(rig, b.dr_sums, out[OUT_DR_SUMS]);
+    if (drop) rig_get(rig, b.dskip, out[OUTPUTS]);
     expect_gap_untouched(rig, c, f.y);
     expect_gap_untouched(rig, c, b.dr);
+}
+
+static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
+    run_with(rig, what, false, in, out);
+}
+
+static void run_dropped(Rig *rig, const void *what, double *const *in, double *const *out) {
+    run_with(rig, what, true, in, out);
 }
 
 static void make_inputs(const Case *c, Dtype dtype, double **in) {
@@ -225,6 +243,43 @@ static void normalizes_in_place(void **state) {
     }
 }
 
+static double *masked(const Case *c, const double *x) {
+    const DropoutMask mask = {42, 0, 3, DRAW, UINT32_C(1) << 31, 2};
+    double *y = zeros(c->rows * c->width);
+    for (int64_t i = 0; i < c->rows * c->width; i++) {
+        int64_t row = i / c->width, column = i % c->width;
+        y[i] = dropout_words(&mask, row, column / 4).word[column % 4] >= mask.least ? 2 * x[i] : 0;
+    }
+    return y;
+}
+
+/* As if the skip had come masked; a compiler may contract the one and not the other, so up to a few
+ * roundings. The skip's gradient is dr, masked, exactly. */
+static void a_dropped_skip_is_a_masked_one(void **state) {
+    const Variant *variant = test_variant(state, OP_NORM);
+    for (int k = 0; k < CASES; k++) {
+        const Case *c = &cases[k];
+        if (!c->skip || c->sums) continue;
+        double *in[INPUTS], *want[OUTPUTS], *got[OUTPUTS + 1], unit = units_of(variant).storage;
+        make_inputs(c, variant->dtype, in);
+        make_outputs(c, want);
+        make_outputs(c, got);
+        got[OUTPUTS] = zeros(c->rows * c->width);
+        rig_run(variant, run_dropped, c, in, got);
+        in[SKIP] = masked(c, in[SKIP]);
+        rig_run(variant, run, c, in, want);
+        expect_equal(got[OUT_R], want[OUT_R], c->rows * c->width, "r");
+        for (int o = OUT_Y; o <= OUT_DWEIGHT; o++) {
+            int64_t count = output_count(c, o);
+            double *bound = zeros(count);
+            for (int64_t i = 0; i < count; i++) bound[i] = 32 * unit * (fabs(want[o][i]) + 1);
+            expect_close(got[o], want[o], bound, count, "%s: RMS norm of %lld, output %d", variant->name,
+                         (long long)c->width, o);
+        }
+        expect_equal(got[OUTPUTS], masked(c, got[OUT_DR]), c->rows * c->width, "dskip");
+    }
+}
+
 static void no_rows_are_harmless(void **state) {
     const Variant *variant = test_variant(state, OP_NORM);
     const Case c = {0, 3, 16, 8, false, false, false, false};
@@ -299,9 +354,12 @@ static void wrong_contracts_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        ONCE(specification_follows_the_formula), ONCE(gradients_are_slopes),
-        ONCE(wrong_contracts_are_refused),       ON_EACH_VARIANT(form_follows_the_specification),
-        ON_EACH_VARIANT(normalizes_in_place),    ON_EACH_VARIANT(no_rows_are_harmless)};
+    const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula),
+                                       ONCE(gradients_are_slopes),
+                                       ONCE(wrong_contracts_are_refused),
+                                       ON_EACH_VARIANT(form_follows_the_specification),
+                                       ON_EACH_VARIANT(normalizes_in_place),
+                                       ON_EACH_VARIANT(no_rows_are_harmless),
+                                       ON_EACH_VARIANT(a_dropped_skip_is_a_masked_one)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

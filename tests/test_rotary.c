@@ -1,5 +1,6 @@
-/* Rotary positions, and attention whose query heads share key/value heads. What a form makes of q and k is compared
- * with the formula; what it makes of them afterwards with the model of attention, given q and k as it left them. */
+/* Rotary positions, and attention whose query heads share key/value heads. What a form makes of q and k is
+ * compared with the formula; what it makes of them afterwards with the model of attention, given q and k as
+ * it left them. */
 #include "tests/support/attention.h"
 
 #include <math.h>
@@ -26,8 +27,9 @@ static double *frequencies_of(int64_t size) {
     return frequencies;
 }
 
-/* (B, T, heads, D) numbers, their bounds, and the unit of what they are stored in. Turned by +1 or back by -1,
- * both; the angle is rounded once, its cosine and sine err by two ulps, products and sum by three roundings. */
+/* (B, T, heads, D) numbers, their bounds, and the unit of what they are stored in. Turned by +1 or back by
+ * -1, both; the angle is rounded once, its cosine and sine err by two ulps, products and sum by three
+ * roundings. */
 static void turn(const AttentionBatch *batch, int64_t heads, int64_t past, Units u, int sign, double *x,
                  double *bound) {
     const AttentionCase *c = &batch->size;
@@ -116,8 +118,8 @@ static double *rows_of(const AttentionCase *c, double *whole, int64_t width, int
     return part;
 }
 
-/* A prompt of 5, then pieces of 1, 1, 3, ...: out: y, q as turned, and the keys' cache, of which the past is told
- * on the device too. */
+/* A prompt of 5, then pieces of 1, 1, 3, ...: out: y, q as turned, and the keys' cache, of which the past is
+ * told on the device too. */
 enum { PIECES = 7, CAPACITY = 80 };
 static const int32_t pieces[PIECES] = {5, 1, 1, 3, 1, 60, 1};
 

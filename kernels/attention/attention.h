@@ -20,9 +20,9 @@
  *
  * The fused forms make p anew from lse: Dao et al. 2022 (FlashAttention), algorithm 4.
  *
- * With rotary positions (Su et al. 2021, eq. 34; a pair is columns d and d + D/2 of a head, as Hugging Face has
- * it) q and k are first turned where they lie, and turned they are what the cache keeps and the backward pass
- * reads:
+ * With rotary positions (Su et al. 2021, eq. 34; a pair is columns d and d + D/2 of a head, as Hugging Face
+ * has it) q and k are first turned where they lie, and turned they are what the cache keeps and the backward
+ * pass reads:
  *
  *     angle[t,d]   = (past + t) * frequencies[d]       for d < D/2
  *     q[t,d]       = q[t,d] * cos(angle[t,d]) - q[t,d+D/2] * sin(angle[t,d])

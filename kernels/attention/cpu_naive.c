@@ -16,8 +16,8 @@ static Sizes sizes_of(const AttentionForward *a) {
                    a->heads,        a->kv_heads,     a->q.shape.d[2] / a->heads};
 }
 
-/* Turns the pairs of every head of x (B, T, heads*D), row t of a batch row by the angles of position past + t,
- * or by their opposites. */
+/* Turns the pairs of every head of x (B, T, heads*D), row t of a batch row by the angles of position past +
+ * t, or by their opposites. */
 static void rotate(Tensor x, Tensor frequencies, int64_t past, bool back) {
     int64_t half = tensor_width(frequencies), rows = x.shape.d[1];
     const real *frequency = frequencies.data;

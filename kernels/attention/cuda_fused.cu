@@ -172,8 +172,7 @@ static Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
     if (!tensor_empty(a->frequencies))
         PRIMITIVE (ctx, "rotary positions") {
             const int *past = decode ? data_of<int>(a->past_on_device) : nullptr;
-            TRY(rotate_heads(ctx, a, a->q, past, false));
-            TRY(rotate_heads(ctx, a, a->k, past, false));
+            TRY(rotate_heads(ctx, a, a->q, a->k, past, false));
         }
     if (decode) return attention::forward_decode(ctx, &p, a);
     if (!tensor_empty(a->cache_k))
@@ -201,10 +200,7 @@ static Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "delta") TRY(attention::statistics(ctx, p));
     PRIMITIVE (ctx, "flash backward") TRY(attention::backward(ctx, &p));
     if (!tensor_empty(a->forward->frequencies))
-        PRIMITIVE (ctx, "rotary gradient") {
-            TRY(rotate_heads(ctx, a->forward, a->dq, nullptr, true));
-            TRY(rotate_heads(ctx, a->forward, a->dk, nullptr, true));
-        }
+        PRIMITIVE (ctx, "rotary gradient") TRY(rotate_heads(ctx, a->forward, a->dq, a->dk, nullptr, true));
     return OK;
 }
 SLOT(ATTENTION, BACKWARD, CUDA, FUSED, F32, attention_backward_cuda_fused);

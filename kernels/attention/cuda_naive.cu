@@ -362,10 +362,7 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
     TRY(take_heads(ctx, "attention.k", s, s.kv_heads, s.keys, &k));
     TRY(take_heads(ctx, "attention.v", s, s.kv_heads, s.keys, &v));
     if (!tensor_empty(a->frequencies))
-        PRIMITIVE (ctx, "rotary positions") {
-            TRY(rotate_heads(ctx, a, a->q, nullptr, false));
-            TRY(rotate_heads(ctx, a, a->k, nullptr, false));
-        }
+        PRIMITIVE (ctx, "rotary positions") TRY(rotate_heads(ctx, a, a->q, a->k, nullptr, false));
     if (cached)
         PRIMITIVE (ctx, "cache append") {
             TRY(append_rows<T>(ctx, a->k, a->past, a->cache_k));
@@ -442,10 +439,7 @@ Status backward(Ctx *ctx, const AttentionBackward *b) {
         TRY(merge<T>(ctx, dv, b->dv));
     }
     if (!tensor_empty(a->frequencies))
-        PRIMITIVE (ctx, "rotary gradient") {
-            TRY(rotate_heads(ctx, a, b->dq, nullptr, true));
-            TRY(rotate_heads(ctx, a, b->dk, nullptr, true));
-        }
+        PRIMITIVE (ctx, "rotary gradient") TRY(rotate_heads(ctx, a, b->dq, b->dk, nullptr, true));
     return OK;
 }
 

@@ -8,81 +8,88 @@ constexpr int THREADS = 256, HEADS = 4; // of a thread: its cosines and sines se
 
 template <class T>
 struct Heads {
-    T *x;                        // (rows, heads * 2 * half), rows `stride` apart
-    int64_t rows, stride;        // of all batch rows
-    int batch_rows, heads, half; // T; heads; D/2
-    const float *frequencies;    // (half)
-    const int *past_on_device;   // or NULL: past
+    T *x; // (rows, count * D), rows `stride` apart
+    int64_t stride;
+    int count;
+};
+
+template <class T>
+struct Turn {
+    Heads<T> q, k;
+    int64_t rows;              // of all batch rows
+    int batch_rows, half;      // T; D/2
+    const float *frequencies;  // (half)
+    const int *past_on_device; // or NULL: past
     int64_t past;
     float sign; // of the sines: -1 turns back
 };
 
-/* A thread has N pairs of HEADS heads of a row; blockIdx.y is which HEADS. Floor: read and write x,
- * 2 * rows * heads * D * sizeof(T) bytes. */
+/* A thread has N pairs of HEADS heads of a row; blockIdx.y is which HEADS, of q's and then of k's. Floor:
+ * read and write q and k, 2 * rows * (heads + kv_heads) * D * sizeof(T) bytes. */
 template <class T, int N>
-__global__ void __launch_bounds__(THREADS) rotate_kernel(const Heads<T> h) {
-    const int packs = h.half / N;
+__global__ void __launch_bounds__(THREADS) rotate_kernel(const Turn<T> t) {
+    const int packs = t.half / N, of_q = int(divide_up(t.q.count, HEADS));
+    const bool is_q = int(blockIdx.y) < of_q;
+    const Heads<T> heads = is_q ? t.q : t.k;
+    const int first = (int(blockIdx.y) - (is_q ? 0 : of_q)) * HEADS;
     wait_for_previous();
     let_next_start();
-    const int64_t past = h.past_on_device ? *h.past_on_device : h.past;
-    const int first = int(blockIdx.y) * HEADS;
-    for (int64_t i = thread_index(); i < h.rows * packs; i += thread_count()) {
+    const int64_t past = t.past_on_device ? *t.past_on_device : t.past;
+    for (int64_t i = thread_index(); i < t.rows * packs; i += thread_count()) {
         const int64_t row = i / packs;
         const int d = int(i - row * packs) * N;
-        const float position = float(past + row % h.batch_rows);
-        T *const at = h.x + row * h.stride + int64_t(first) * 2 * h.half + d;
+        const float position = float(past + row % t.batch_rows);
+        T *const at = heads.x + row * heads.stride + int64_t(first) * 2 * t.half + d;
         float low[HEADS][N], high[HEADS][N];
 #pragma unroll
         for (int head = 0; head < HEADS; head++) {
-            if (first + head >= h.heads) break;
-            load_floats(at + head * 2 * h.half, low[head]);
-            load_floats(at + head * 2 * h.half + h.half, high[head]);
+            if (first + head >= heads.count) break;
+            load_floats(at + head * 2 * t.half, low[head]);
+            load_floats(at + head * 2 * t.half + t.half, high[head]);
         }
         float cosines[N], sines[N];
 #pragma unroll
         for (int e = 0; e < N; e++) {
-            sincosf(position * h.frequencies[d + e], &sines[e], &cosines[e]);
-            sines[e] *= h.sign;
+            sincosf(position * t.frequencies[d + e], &sines[e], &cosines[e]);
+            sines[e] *= t.sign;
         }
 #pragma unroll
         for (int head = 0; head < HEADS; head++) {
-            if (first + head >= h.heads) break;
+            if (first + head >= heads.count) break;
 #pragma unroll
             for (int e = 0; e < N; e++) {
                 const float turned = low[head][e] * cosines[e] - high[head][e] * sines[e];
                 high[head][e] = high[head][e] * cosines[e] + low[head][e] * sines[e];
                 low[head][e] = turned;
             }
-            store_floats(at + head * 2 * h.half, low[head]);
-            store_floats(at + head * 2 * h.half + h.half, high[head]);
+            store_floats(at + head * 2 * t.half, low[head]);
+            store_floats(at + head * 2 * t.half + t.half, high[head]);
         }
     }
 }
 
 template <class T, int N>
-Status launch(Ctx *ctx, const Heads<T> &h) {
-    const int64_t items = h.rows * (h.half / N);
-    const dim3 blocks(grid_stride_blocks(ctx, items, THREADS), unsigned(divide_up(h.heads, HEADS)));
-    return LAUNCH_EARLY(ctx, (rotate_kernel<T, N>), blocks, THREADS, 0, h);
+Status launch(Ctx *ctx, const Turn<T> &t) {
+    const int64_t groups = divide_up(t.q.count, HEADS) + divide_up(t.k.count, HEADS);
+    const dim3 blocks(grid_stride_blocks(ctx, t.rows * (t.half / N), THREADS), unsigned(groups));
+    return LAUNCH_EARLY(ctx, (rotate_kernel<T, N>), blocks, THREADS, 0, t);
 }
 
 } // namespace
 
-Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor x, const int *past_on_device, bool back) {
-    const int64_t half = tensor_width(a->frequencies), rows = tensor_rows(x),
-                  heads = tensor_width(x) / (2 * half);
-    DISPATCH_FLOAT(x.dtype, T, {
-        const Heads<T> h = {data_of<T>(x),
-                            rows,
-                            x.stride,
-                            (int)x.shape.d[1],
-                            (int)heads,
-                            (int)half,
-                            data_of<float>(a->frequencies),
-                            past_on_device,
-                            a->past,
-                            back ? -1.f : 1.f};
-        const bool packed = walks_in_packs(VECTOR<T>, {half, x.stride}, {h.x});
-        DISPATCH_PACK(packed, T, N, return (launch<T, N>(ctx, h)));
+Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, const int *past, bool back) {
+    const int64_t half = tensor_width(a->frequencies), size = 2 * half;
+    DISPATCH_FLOAT(q.dtype, T, {
+        const Turn<T> t = {{data_of<T>(q), q.stride, int(tensor_width(q) / size)},
+                           {data_of<T>(k), k.stride, int(tensor_width(k) / size)},
+                           tensor_rows(q),
+                           int(q.shape.d[1]),
+                           int(half),
+                           data_of<float>(a->frequencies),
+                           past,
+                           a->past,
+                           back ? -1.f : 1.f};
+        const bool packed = walks_in_packs(VECTOR<T>, {half, q.stride, k.stride}, {q.data, k.data});
+        DISPATCH_PACK(packed, T, N, return (launch<T, N>(ctx, t)));
     });
 }

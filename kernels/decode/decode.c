@@ -73,8 +73,9 @@ static Status check(const Ctx *ctx, const Decode *d) {
     TRY(check_that(OPERATION_NAME, d->past < positions, "past is less than the number of positions"));
     TRY(check_that(OPERATION_NAME, d->heads > 0 && d->kv_heads > 0 && d->heads % d->kv_heads == 0,
                    "heads is a multiple of kv_heads"));
-    TRY(check_that(OPERATION_NAME, d->activation >= 0 && d->activation < ACTIVATION_COUNT,
-                   "the activation is a known one"));
+    TRY(check_that(OPERATION_NAME,
+                   d->activation >= 0 && d->activation < ACTIVATION_COUNT && !activation_gated(d->activation),
+                   "the activation is a known one, and not gated"));
     TRY(check_layers(d));
     if (!d->norm_after) TRY(check_norm(type, "final norm", &d->final_norm, C));
     TRY(check_dense(OPERATION_NAME, "head", d->head, type, vocab, C));

@@ -39,6 +39,7 @@ static void activate_run(Activation activation, const float *pre, int64_t count,
     case ACTIVATION_GELU: FOR_EACH(simd_gelu_erf(pre[i]));
     case ACTIVATION_RELU: FOR_EACH(pre[i] > 0 ? pre[i] : 0);
     case ACTIVATION_TANH: FOR_EACH(simd_tanh(pre[i]));
+    case ACTIVATION_SWIGLU: break; // not element by element: gate_row
     }
 }
 
@@ -50,6 +51,7 @@ static void slope_run(Activation activation, const float *pre, const float *dy, 
     case ACTIVATION_GELU: FOR_EACH(dy[i] * simd_gelu_erf_slope(pre[i]));
     case ACTIVATION_RELU: FOR_EACH(pre[i] > 0 ? dy[i] : 0);
     case ACTIVATION_TANH: FOR_EACH(dy[i] * (1 - simd_tanh(pre[i]) * simd_tanh(pre[i])));
+    case ACTIVATION_SWIGLU: break;
     }
 }
 
@@ -65,6 +67,43 @@ static void activation_gradient(Ctx *ctx, Activation activation, const float *pr
     for (int64_t first = 0; first < count; first += PIECE)
         slope_run(activation, pre + first, dx + first, first + PIECE < count ? PIECE : count - first,
                   dx + first);
+}
+
+static void gate_row(const float *gate, const float *up, int64_t width, float *y) {
+#pragma omp simd
+    for (int64_t c = 0; c < width; c++) y[c] = simd_silu(gate[c]) * up[c];
+}
+
+/* dy may lie where dgate does. */
+static void gate_gradient_row(const float *gate, const float *up, const float *dy, int64_t width,
+                              float *dgate, float *dup) {
+#pragma omp simd
+    for (int64_t c = 0; c < width; c++) {
+        float d = dy[c];
+        dup[c] = d * simd_silu(gate[c]);
+        dgate[c] = d * up[c] * simd_silu_slope(gate[c]);
+    }
+}
+
+/* y = silu(gate) * up, from pre (..., 2 * width). */
+static void gate(Ctx *ctx, Tensor pre, Tensor y) {
+    int64_t rows = tensor_rows(y), width = tensor_width(y);
+    PRIMITIVE (ctx, "SwiGLU") {
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+        for (int64_t i = 0; i < rows; i++)
+            gate_row(float_row(pre, i), float_row(pre, i) + width, width, float_row(y, i));
+    }
+}
+
+/* dpre (..., 2 * width) of dy, which may be the first half of its columns. */
+static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
+    int64_t rows = tensor_rows(dy), width = tensor_width(dy);
+    PRIMITIVE (ctx, "SwiGLU gradient") {
+#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
+        for (int64_t i = 0; i < rows; i++)
+            gate_gradient_row(float_row(pre, i), float_row(pre, i) + width, float_row(dy, i), width,
+                              float_row(dpre, i), float_row(dpre, i) + width);
+    }
 }
 
 /* One output of one row. */
@@ -89,8 +128,7 @@ static void few_rows(Ctx *ctx, const LinearForward *l) {
         }
 }
 
-static Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
-    const LinearForward *l = contract;
+static Status forward(Ctx *ctx, const LinearForward *l) {
     if (tensor_rows(l->x) <= FEW_ROWS) {
         PRIMITIVE (ctx, "product, bias, activation") few_rows(ctx, l);
         return OK;
@@ -104,6 +142,17 @@ static Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
     if (l->activation != ACTIVATION_NONE)
         PRIMITIVE (ctx, activation_name(l->activation))
             activate(ctx, l->activation, pre.data, tensor_count(pre), l->y.data);
+    return OK;
+}
+
+static Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
+    const LinearForward *l = contract;
+    if (!activation_gated(l->activation)) return forward(ctx, l);
+    Tensor pre = l->pre; // (..., O)
+    TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", F32, linear_pre_shape(l), &pre));
+    LinearForward plain = linear_ungated(l, pre);
+    TRY(forward(ctx, &plain));
+    gate(ctx, pre, l->y);
     return OK;
 }
 SLOT(LINEAR, FORWARD, CPU, FUSED, F32, linear_forward_cpu_fused);
@@ -132,8 +181,21 @@ static void bias_slab(const LinearBackward *l, Tensor dpre, int64_t first, int64
     }
 }
 
-static Status linear_backward_cpu_fused(Ctx *ctx, const void *contract) {
-    const LinearBackward *l = contract;
+static Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
+    bool gated = l->input && activation_gated(l->input->activation);
+    Tensor dx = gated ? tensor_columns(l->dx, 0, tensor_width(l->forward->x)) : l->dx;
+    Gemm dinput = gemm_dinput(dpre, l->forward->weight, dx, l->accumulate);
+    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &dinput));
+    if (gated)
+        gate_gradient(ctx, l->input->pre, dx, l->dx);
+    else if (l->input)
+        PRIMITIVE (ctx, activation_gradient_name(l->input->activation))
+            activation_gradient(ctx, l->input->activation, l->input->pre.data, tensor_count(l->dx),
+                                l->dx.data);
+    return OK;
+}
+
+static Status backward(Ctx *ctx, const LinearBackward *l) {
     const LinearForward *f = l->forward;
     int64_t width = tensor_width(l->dy);
     bool active = f->activation != ACTIVATION_NONE && !l->dy_is_dpre;
@@ -147,13 +209,16 @@ static Status linear_backward_cpu_fused(Ctx *ctx, const void *contract) {
         }
     Gemm dweight = gemm_dweight(dpre, f->x, l->dweight, 1);
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &dweight));
-    if (tensor_empty(l->dx)) return OK;
-    Gemm dinput = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
-    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &dinput));
-    if (l->input)
-        PRIMITIVE (ctx, activation_gradient_name(l->input->activation))
-            activation_gradient(ctx, l->input->activation, l->input->pre.data, tensor_count(l->dx),
-                                l->dx.data);
-    return OK;
+    return tensor_empty(l->dx) ? OK : input_gradient(ctx, l, dpre);
+}
+
+static Status linear_backward_cpu_fused(Ctx *ctx, const void *contract) {
+    const LinearBackward *l = contract;
+    if (!activation_gated(l->forward->activation) || l->dy_is_dpre) return backward(ctx, l);
+    Tensor dpre; // (..., O)
+    TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", F32, linear_pre_shape(l->forward), &dpre));
+    gate_gradient(ctx, l->forward->pre, l->dy, dpre);
+    LinearBackward rest = linear_ungated_backward(l, dpre);
+    return backward(ctx, &rest);
 }
 SLOT(LINEAR, BACKWARD, CPU, FUSED, F32, linear_backward_cpu_fused);

@@ -26,6 +26,7 @@ static real value(Activation activation, real z) {
     case ACTIVATION_GELU: return z / 2 * erfc(-z * SQRT_1_2);
     case ACTIVATION_RELU: return z > 0 ? z : 0;
     case ACTIVATION_TANH: return tanh(z);
+    case ACTIVATION_SWIGLU: break; // not element by element: silu, multiply_up
     }
     return (real)NAN;
 }
@@ -43,6 +44,7 @@ static real slope(Activation activation, real z) {
     case ACTIVATION_GELU: return erfc(-z * SQRT_1_2) / 2 + z * exp(-z * z / 2) * SQRT_1_OVER_2_PI;
     case ACTIVATION_RELU: return z > 0 ? 1 : 0;
     case ACTIVATION_TANH: return 1 - tanh(z) * tanh(z);
+    case ACTIVATION_SWIGLU: break;
     }
     return (real)NAN;
 }
@@ -57,7 +59,65 @@ static void activation_gradient(Activation activation, const real *pre, const re
     for (int64_t i = 0; i < count; i++) dpre[i] = dy[i] * slope(activation, pre[i]);
 }
 
+static real silu(real z) {
+    return z / (1 + exp(-z));
+}
+
+static real silu_slope(real z) {
+    real s = 1 / (1 + exp(-z));
+    return s * (1 + z * (1 - s));
+}
+
+/* pre is (rows, 2 * width): gate, up. */
+static void silu_gate(const real *pre, int64_t rows, int64_t width, real *y) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < width; c++) y[i * width + c] = silu(pre[2 * i * width + c]);
+}
+
+static void multiply_up(const real *pre, int64_t rows, int64_t width, real *y) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < width; c++) y[i * width + c] *= pre[(2 * i + 1) * width + c];
+}
+
+static void up_gradient(const real *pre, Tensor dy, real *dpre) {
+    int64_t rows = tensor_rows(dy), width = tensor_width(dy);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < width; c++)
+            dpre[(2 * i + 1) * width + c] =
+                ((const real *)dy.data)[i * dy.stride + c] * silu(pre[2 * i * width + c]);
+}
+
+static void gate_gradient(const real *pre, Tensor dy, real *dpre) {
+    int64_t rows = tensor_rows(dy), width = tensor_width(dy);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < width; c++) {
+            const real *at = pre + 2 * i * width + c; // the gate; up is at[width]
+            dpre[2 * i * width + c] =
+                ((const real *)dy.data)[i * dy.stride + c] * at[width] * silu_slope(at[0]);
+        }
+}
+
+/* dpre of dy, which may be the first half of dpre's columns. */
+static void gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
+    PRIMITIVE (ctx, "up gradient") up_gradient(pre.data, dy, dpre.data);
+    PRIMITIVE (ctx, "SiLU gradient") gate_gradient(pre.data, dy, dpre.data);
+}
+
+static Status forward(Ctx *ctx, const LinearForward *l);
+
+static Status gated_forward(Ctx *ctx, const LinearForward *l) {
+    int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
+    Tensor pre = l->pre; // (..., O)
+    TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
+    LinearForward plain = linear_ungated(l, pre);
+    TRY(forward(ctx, &plain));
+    PRIMITIVE (ctx, "SiLU") silu_gate(pre.data, rows, width, l->y.data);
+    PRIMITIVE (ctx, "gate multiply") multiply_up(pre.data, rows, width, l->y.data);
+    return OK;
+}
+
 static Status forward(Ctx *ctx, const LinearForward *l) {
+    if (activation_gated(l->activation)) return gated_forward(ctx, l);
     int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
     Gemm product = gemm_forward(l->x, l->weight, pre, 0);
@@ -87,10 +147,25 @@ static void add_columns(const real *x, int64_t rows, int64_t width, int64_t stri
         for (int64_t c = 0; c < width; c++) sum[c] += x[i * stride + c];
 }
 
+/* dx of a layer whose input came through a gate, twice as wide as that. */
+static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
+    Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));
+    Gemm product = gemm_dinput(dpre, l->forward->weight, first, 0);
+    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &product));
+    gated_gradient(ctx, l->input->pre, first, l->dx);
+    return OK;
+}
+
 static Status backward(Ctx *ctx, const LinearBackward *l) {
     const LinearForward *f = l->forward;
     int64_t rows = tensor_rows(l->dy), width = tensor_width(l->dy);
     Tensor dpre = l->dy;
+    if (activation_gated(f->activation) && !l->dy_is_dpre) {
+        TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, linear_pre_shape(f), &dpre));
+        gated_gradient(ctx, f->pre, l->dy, dpre);
+        LinearBackward rest = linear_ungated_backward(l, dpre);
+        return backward(ctx, &rest);
+    }
     if (f->activation != ACTIVATION_NONE && !l->dy_is_dpre) {
         TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
         PRIMITIVE (ctx, activation_gradient_name(f->activation))
@@ -101,6 +176,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     if (!tensor_empty(l->dbias))
         PRIMITIVE (ctx, "bias gradient") add_columns(dpre.data, rows, width, dpre.stride, l->dbias.data);
     if (tensor_empty(l->dx)) return OK;
+    if (l->input && activation_gated(l->input->activation)) return gated_input_gradient(ctx, l, dpre);
     Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
     PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &input_gradient));
     if (l->input)

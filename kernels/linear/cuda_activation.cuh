@@ -49,9 +49,20 @@ __device__ __forceinline__ float slope_of(float z) {
     }
 }
 
+/* silu(z) = z s with s = 1 / (1 + exp(-z)), and its slope s (1 + z (1 - s)). */
+__device__ __forceinline__ float silu(float z) {
+    return __fdividef(z, 1.f + __expf(fminf(-z, 80.f))); // a divisor beyond 2^126 would make 0 of z
+}
+
+__device__ __forceinline__ float silu_slope(float z) {
+    const float e = __expf(fminf(-z, 80.f)), s = __fdividef(1.f, 1.f + e);
+    return s * (1.f + z * (e * s));
+}
+
 } // namespace
 
-/* Runs the statements with the constant A = activation, which linear.c has found to be a known one. */
+/* Runs the statements with the constant A = activation, which linear.c has found to be a known one; nothing
+ * for a gated one, which is not made element by element. */
 #define DISPATCH_ACTIVATION(activation, A, ...)                                                              \
     do {                                                                                                     \
         switch (activation) {                                                                                \
@@ -60,6 +71,7 @@ __device__ __forceinline__ float slope_of(float z) {
             ACTIVATION_CASE(ACTIVATION_GELU, A, __VA_ARGS__)                                                 \
             ACTIVATION_CASE(ACTIVATION_RELU, A, __VA_ARGS__)                                                 \
             ACTIVATION_CASE(ACTIVATION_TANH, A, __VA_ARGS__)                                                 \
+        case ACTIVATION_SWIGLU: break;                                                                       \
         }                                                                                                    \
     } while (0)
 #define ACTIVATION_CASE(value, A, ...)                                                                       \

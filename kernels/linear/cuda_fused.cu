@@ -5,26 +5,13 @@
 #include "kernels/cuda/words.cuh"
 #include "kernels/gemm/cuda.cuh"
 #include "kernels/linear/cuda_activation.cuh"
+#include "kernels/linear/cuda_gated.cuh"
 #include "kernels/linear/cuda_rows.cuh"
+#include "kernels/linear/cuda_walk.cuh"
 
 /* Bias, tanh-GELU and its gradient ride in a product's epilogue where cuBLASLt has one; else one kernel
- * does what is left. Such a kernel walks a tile of columns down the rows: a thread stays with its N columns,
- * 16 bytes or one element, so that a bias or a column's sum stays in registers. */
+ * does what is left. */
 namespace {
-
-constexpr int WARP = 32;
-constexpr int ROWS = 8;                // rows of a block at once, one warp each
-constexpr int RESIDENT = 4;            // blocks that a multiprocessor's registers hold
-constexpr int BLOCKS = 132 * RESIDENT; // a fixed number, so that the order of sums is fixed
-
-/* What a thread has to do: N columns from `column` on, of the rows first, first + step, ... */
-struct Walk {
-    int64_t column, first, step;
-
-    __device__ explicit Walk(int n)
-        : column(((int64_t)blockIdx.x * WARP + threadIdx.x) * n),
-          first((int64_t)blockIdx.y * ROWS + threadIdx.y), step((int64_t)gridDim.y * ROWS) {}
-};
 
 /* pre = y + bias, y = activation(pre), in place; bias and pre may be NULL.
  * Floor: read y, write y and pre: 2 (3) * rows * O * sizeof(T) bytes. */
@@ -110,13 +97,6 @@ __global__ void __launch_bounds__(WARP *ROWS, RESIDENT)
         for (int row = 0; row < ROWS; row++) total += sums[row][c % N][c / N];
         partials[blockIdx.y * width + column] = total;
     }
-}
-
-template <typename T, int N>
-dim3 walk_grid(int64_t rows, int64_t width) {
-    const int64_t tiles = divide_up(width, WARP * N), groups = divide_up(rows, ROWS);
-    const int64_t most = tiles < BLOCKS ? BLOCKS / tiles : 1; // so that all run at once
-    return dim3((unsigned)tiles, (unsigned)(groups < most ? groups : most));
 }
 
 /* Whether the epilogue does it: it spares a pass over the output, so wherever cuBLASLt has a kernel for it;
@@ -210,7 +190,9 @@ Status gradient_and_bias(Ctx *ctx, Activation activation, Tensor dy, Tensor pre,
 
 template <typename T>
 Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
-    const Gemm product = gemm_dinput(dpre, l->forward->weight, l->dx, l->accumulate);
+    const bool gated = l->input && activation_gated(l->input->activation);
+    const Tensor dx = gated ? tensor_columns(l->dx, 0, tensor_width(l->forward->x)) : l->dx;
+    const Gemm product = gemm_dinput(dpre, l->forward->weight, dx, l->accumulate);
     GemmEpilogue epilogue = {};
     if (l->input && l->input->activation == ACTIVATION_GELU_TANH) {
         epilogue.kind = EPILOGUE_DGELU;
@@ -223,6 +205,7 @@ Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
         }
     }
     PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &product));
+    if (gated) return gated_gradient(ctx, l->input->pre, dx, l->dx);
     if (!l->input) return OK;
     return gradient_and_bias<T>(ctx, l->input->activation, l->dx, l->input->pre, l->dx, Tensor{});
 }
@@ -247,14 +230,26 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
 
 template <class T>
 static Status linear_forward_cuda_fused(Ctx *ctx, const void *contract) {
-    return forward<T>(ctx, (const LinearForward *)contract);
+    const LinearForward *l = (const LinearForward *)contract;
+    if (!activation_gated(l->activation)) return forward<T>(ctx, l);
+    Tensor pre = l->pre; // (..., O)
+    TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
+    const LinearForward plain = linear_ungated(l, pre);
+    TRY(forward<T>(ctx, &plain));
+    return gated_output(ctx, pre, l->y);
 }
 SLOT(LINEAR, FORWARD, CUDA, FUSED, F32, linear_forward_cuda_fused<float>);
 SLOT(LINEAR, FORWARD, CUDA, FUSED, BF16, linear_forward_cuda_fused<bf16>);
 
 template <class T>
 static Status linear_backward_cuda_fused(Ctx *ctx, const void *contract) {
-    return backward<T>(ctx, (const LinearBackward *)contract);
+    const LinearBackward *l = (const LinearBackward *)contract;
+    if (!activation_gated(l->forward->activation) || l->dy_is_dpre) return backward<T>(ctx, l);
+    Tensor dpre; // (..., O)
+    TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, linear_pre_shape(l->forward), &dpre));
+    TRY(gated_gradient(ctx, l->forward->pre, l->dy, dpre));
+    const LinearBackward rest = linear_ungated_backward(l, dpre);
+    return backward<T>(ctx, &rest);
 }
 SLOT(LINEAR, BACKWARD, CUDA, FUSED, F32, linear_backward_cuda_fused<float>);
 SLOT(LINEAR, BACKWARD, CUDA, FUSED, BF16, linear_backward_cuda_fused<bf16>);

@@ -61,6 +61,65 @@ static __global__ void activation_gradient(const T *pre, const T *dy, int64_t co
     }
 }
 
+/* y = silu(gate), of pre (rows, 2 * width) = (gate, up) */
+template <class T, int N>
+static __global__ void silu_gate(const T *pre, int64_t count, int64_t width, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float z[N];
+        load_floats(pre + i + i / width * width, z);
+#pragma unroll
+        for (int e = 0; e < N; e++) z[e] = z[e] / (1.0f + expf(-z[e]));
+        store_floats(y + i, z);
+    }
+}
+
+/* y *= up */
+template <class T, int N>
+static __global__ void multiply_up(const T *pre, int64_t count, int64_t width, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float up[N], product[N];
+        load_floats(pre + i + (i / width + 1) * width, up);
+        load_floats(y + i, product);
+#pragma unroll
+        for (int e = 0; e < N; e++) product[e] *= up[e];
+        store_floats(y + i, product);
+    }
+}
+
+/* dup = dy * silu(gate): the second half of dpre's columns. dy's rows may lie `stride` apart. */
+template <class T, int N>
+static __global__ void up_gradient(const T *pre, const T *dy, int64_t stride, int64_t count, int64_t width,
+                                   T *dpre) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width, c = i - row * width, at = 2 * row * width + c;
+        float z[N], d[N];
+        load_floats(pre + at, z);
+        load_floats(dy + row * stride + c, d);
+#pragma unroll
+        for (int e = 0; e < N; e++) d[e] *= z[e] / (1.0f + expf(-z[e]));
+        store_floats(dpre + at + width, d);
+    }
+}
+
+/* dgate = dy * up * silu'(gate): the first half, where dy may lie. */
+template <class T, int N>
+static __global__ void gate_gradient(const T *pre, const T *dy, int64_t stride, int64_t count, int64_t width,
+                                     T *dpre) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width, c = i - row * width, at = 2 * row * width + c;
+        float z[N], up[N], d[N];
+        load_floats(pre + at, z);
+        load_floats(pre + at + width, up);
+        load_floats(dy + row * stride + c, d);
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            float s = 1.0f / (1.0f + expf(-z[e]));
+            d[e] *= up[e] * s * (1.0f + z[e] * (1.0f - s));
+        }
+        store_floats(dpre + at, d);
+    }
+}
+
 template <class T>
 static Status launch_activation(Ctx *ctx, Activation activation, Tensor pre, Tensor y) {
     int64_t count = tensor_count(y);
@@ -86,8 +145,43 @@ static Status launch_gradient(Ctx *ctx, Activation activation, Tensor pre, Tenso
     return fail(ERROR_INTERNAL, "linear: an unknown activation");
 }
 
+/* dpre of dy, which may be the first half of dpre's columns. */
+template <class T>
+static Status gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
+    int64_t count = tensor_count(dy), width = tensor_width(dy);
+    bool packed = walks_in_packs(VECTOR<T>, {width, dy.stride}, {pre.data, dy.data, dpre.data});
+    PRIMITIVE (ctx, "up gradient")
+        TRY(LAUNCH_ELEMENTS(ctx, up_gradient, T, packed, count, data_of<T>(pre), data_of<T>(dy), dy.stride,
+                            count, width, data_of<T>(dpre)));
+    PRIMITIVE (ctx, "SiLU gradient")
+        TRY(LAUNCH_ELEMENTS(ctx, gate_gradient, T, packed, count, data_of<T>(pre), data_of<T>(dy), dy.stride,
+                            count, width, data_of<T>(dpre)));
+    return OK;
+}
+
+template <class T>
+static Status forward(Ctx *ctx, const LinearForward *l);
+
+template <class T>
+static Status gated_forward(Ctx *ctx, const LinearForward *l) {
+    int64_t count = tensor_count(l->y), width = tensor_width(l->y);
+    Tensor pre = l->pre; // (..., O)
+    TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
+    const LinearForward plain = linear_ungated(l, pre);
+    TRY(forward<T>(ctx, &plain));
+    bool packed = walks_in_packs(VECTOR<T>, {width}, {pre.data, l->y.data});
+    PRIMITIVE (ctx, "SiLU")
+        TRY(LAUNCH_ELEMENTS(ctx, silu_gate, T, packed, count, data_of<T>(pre), count, width,
+                            data_of<T>(l->y)));
+    PRIMITIVE (ctx, "gate multiply")
+        TRY(LAUNCH_ELEMENTS(ctx, multiply_up, T, packed, count, data_of<T>(pre), count, width,
+                            data_of<T>(l->y)));
+    return OK;
+}
+
 template <class T>
 static Status forward(Ctx *ctx, const LinearForward *l) {
+    if (activation_gated(l->activation)) return gated_forward<T>(ctx, l);
     int64_t count = tensor_count(l->y), width = tensor_width(l->y);
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
     Gemm product = gemm_forward(l->x, l->weight, pre, 0);
@@ -122,10 +216,25 @@ static Status linear_forward_cuda_naive(Ctx *ctx, const void *contract) {
 SLOT(LINEAR, FORWARD, CUDA, NAIVE, F32, linear_forward_cuda_naive<float>);
 SLOT(LINEAR, FORWARD, CUDA, NAIVE, BF16, linear_forward_cuda_naive<bf16>);
 
+/* dx of a layer whose input came through a gate, twice as wide as that. */
+template <class T>
+static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
+    Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));
+    Gemm product = gemm_dinput(dpre, l->forward->weight, first, 0);
+    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &product));
+    return gated_gradient<T>(ctx, l->input->pre, first, l->dx);
+}
+
 template <class T>
 static Status backward(Ctx *ctx, const LinearBackward *l) {
     const LinearForward *f = l->forward;
     Tensor dpre = l->dy, partials;
+    if (activation_gated(f->activation) && !l->dy_is_dpre) {
+        TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, linear_pre_shape(f), &dpre));
+        TRY(gated_gradient<T>(ctx, f->pre, l->dy, dpre));
+        const LinearBackward rest = linear_ungated_backward(l, dpre);
+        return backward<T>(ctx, &rest);
+    }
     if (f->activation != ACTIVATION_NONE && !l->dy_is_dpre) {
         TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
         PRIMITIVE (ctx, activation_gradient_name(f->activation))
@@ -138,6 +247,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
         PRIMITIVE (ctx, "bias gradient") TRY(columns_add(ctx, dpre, partials, l->dbias));
     }
     if (tensor_empty(l->dx)) return OK;
+    if (l->input && activation_gated(l->input->activation)) return gated_input_gradient<T>(ctx, l, dpre);
     Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
     PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &input_gradient));
     if (l->input)

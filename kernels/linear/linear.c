@@ -9,6 +9,7 @@ const char *activation_name(Activation activation) {
     case ACTIVATION_GELU: return "GELU";
     case ACTIVATION_RELU: return "ReLU";
     case ACTIVATION_TANH: return "tanh";
+    case ACTIVATION_SWIGLU: return "SwiGLU";
     }
     return NULL;
 }
@@ -20,6 +21,7 @@ const char *activation_gradient_name(Activation activation) {
     case ACTIVATION_GELU: return "GELU gradient";
     case ACTIVATION_RELU: return "ReLU gradient";
     case ACTIVATION_TANH: return "tanh gradient";
+    case ACTIVATION_SWIGLU: return "SwiGLU gradient";
     }
     return NULL;
 }
@@ -59,13 +61,39 @@ LinearBackward linear_backward_part(const LinearBackward *l, int part, LinearFor
     return one;
 }
 
+LinearForward linear_ungated(const LinearForward *l, Tensor pre) {
+    LinearForward plain = *l;
+    plain.activation = ACTIVATION_NONE;
+    plain.pre = (Tensor){0};
+    plain.y = pre;
+    return plain;
+}
+
+LinearBackward linear_ungated_backward(const LinearBackward *l, Tensor dpre) {
+    LinearBackward rest = *l;
+    rest.dy = dpre;
+    rest.dy_is_dpre = true;
+    return rest;
+}
+
+Shape linear_pre_shape(const LinearForward *l) {
+    Shape shape = l->x.shape;
+    shape.d[shape.rank - 1] = tensor_rows(l->weight);
+    return shape;
+}
+
+/* Columns of y. */
+static int64_t y_width(const LinearForward *l) {
+    return tensor_rows(l->weight) / (activation_gated(l->activation) ? 2 : 1);
+}
+
 static Status take_outputs(Ctx *ctx, LinearForward *l, ArenaKind saved) {
     TRY(check_present("linear", "x", l->x));
     TRY(check_present("linear", "weight", l->weight));
-    Shape shape = l->x.shape;
-    shape.d[shape.rank - 1] = tensor_rows(l->weight);
+    Shape shape = linear_pre_shape(l);
     if (l->activation != ACTIVATION_NONE && ctx->training)
         TRY(take_missing(ctx, saved, "before activation", l->x.dtype, shape, &l->pre));
+    shape.d[shape.rank - 1] = y_width(l);
     return take_missing(ctx, saved, ctx->call, l->x.dtype, shape, &l->y);
 }
 
@@ -80,6 +108,8 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     if (bias) TRY(check_dense("linear", "bias", l->bias, type, 1, out));
     TRY(check_that("linear", l->activation >= 0 && l->activation < ACTIVATION_COUNT,
                    "the activation is a known one"));
+    TRY(check_that("linear", !activation_gated(l->activation) || out % 2 == 0,
+                   "a gated layer has as many outputs for the gate as for what it lets through"));
     TRY(check_that("linear", l->parts >= 0 && (l->parts < 2 || (out % l->parts == 0 && !active)),
                    "parts are of one size, and have no activation"));
     bool skip = !tensor_empty(l->skip);
@@ -88,29 +118,29 @@ static Status check_forward(const Ctx *ctx, const LinearForward *l) {
     if (skip) TRY(check_dense("linear", "skip", l->skip, type, rows, out));
     bool plain_product = !bias && !active && !skip;
     Dtype y_type = plain_product && type == BF16 && l->y.dtype == F32 ? F32 : type;
-    TRY(check_dense("linear", "y", l->y, y_type, rows, out));
+    TRY(check_dense("linear", "y", l->y, y_type, rows, y_width(l)));
     if (tensor_empty(l->pre))
         return check_that("linear", !active || !ctx->training, "training saves an activation's input in pre");
     TRY(check_that("linear", active, "pre is empty without an activation"));
     return check_dense("linear", "pre", l->pre, type, rows, out);
 }
 
-/* An activation is counted as GELU's 8 operations, its derivative as 12. */
+/* For each of its outputs an activation is counted as GELU's 8 operations, its derivative as 12. */
 Status linear_forward(Ctx *ctx, LinearForward *l, ArenaKind saved) {
     TRY(take_outputs(ctx, l, saved));
     TRY(check_forward(ctx, l));
     if (tensor_rows(l->x) == 0) return OK;
     double rows = (double)tensor_rows(l->x), in = (double)tensor_width(l->weight);
     double out = (double)tensor_rows(l->weight);
-    double elementwise = (tensor_empty(l->bias) ? 0 : 1) + (tensor_empty(l->skip) ? 0 : 1) +
-                         (l->activation == ACTIVATION_NONE ? 0 : 8);
+    double added = (tensor_empty(l->bias) ? 0 : 1) + (tensor_empty(l->skip) ? 0 : 1);
+    double activated = l->activation == ACTIVATION_NONE ? 0 : 8 * (double)tensor_count(l->y);
     size_t bytes = tensor_bytes(l->x) + tensor_bytes(l->weight) + tensor_bytes(l->bias) +
                    tensor_bytes(l->skip) + tensor_bytes(l->y) + tensor_bytes(l->pre);
     Call call = {.operation = OP_LINEAR,
                  .pass = PASS_FORWARD,
                  .dtype = l->x.dtype,
                  .contract = l,
-                 .work = {.flops = rows * out * (2 * in + elementwise), .bytes = (double)bytes},
+                 .work = {.flops = rows * out * (2 * in + added) + activated, .bytes = (double)bytes},
                  .outputs = {{"y", l->y}, {"pre", l->pre}}};
     return op_run(ctx, &call);
 }
@@ -120,11 +150,13 @@ static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     TRY(check_forward(ctx, f));
     Dtype type = f->x.dtype, wide = dtype_wide(type);
     int64_t rows = tensor_rows(f->x), in = tensor_width(f->weight), out = tensor_rows(f->weight);
-    TRY(check_dense("linear", "dy", l->dy, type, rows, out));
+    TRY(check_dense("linear", "dy", l->dy, type, rows, l->dy_is_dpre ? out : y_width(f)));
     TRY(check_dense("linear", "dweight", l->dweight, wide, out, in));
     TRY(check_that("linear", tensor_empty(l->dbias) || !tensor_empty(f->bias), "dbias goes with a bias"));
     if (!tensor_empty(l->dbias)) TRY(check_dense("linear", "dbias", l->dbias, wide, 1, out));
-    if (!tensor_empty(l->dx)) TRY(check_dense("linear", "dx", l->dx, type, rows, in));
+    bool gated_input = l->input && activation_gated(l->input->activation);
+    int64_t pre_width = gated_input ? 2 * in : in; // of the layer named as input
+    if (!tensor_empty(l->dx)) TRY(check_dense("linear", "dx", l->dx, type, rows, pre_width));
     TRY(check_that("linear", f->activation == ACTIVATION_NONE || l->dy_is_dpre || !tensor_empty(f->pre),
                    "an activation's backward pass has its saved input pre"));
     TRY(check_that("linear", !l->accumulate || (!tensor_empty(l->dx) && !l->input),
@@ -133,7 +165,7 @@ static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     TRY(check_that("linear", f->parts < 2, "what has parts is no activated layer's consumer"));
     TRY(check_that("linear", l->input->activation != ACTIVATION_NONE,
                    "the layer named as input has an activation"));
-    return check_dense("linear", "input.pre", l->input->pre, type, rows, in);
+    return check_dense("linear", "input.pre", l->input->pre, type, rows, pre_width);
 }
 
 Status linear_backward(Ctx *ctx, const LinearBackward *l) {
@@ -143,8 +175,8 @@ Status linear_backward(Ctx *ctx, const LinearBackward *l) {
     double rows = (double)tensor_rows(f->x), in = (double)tensor_width(f->weight);
     double out = (double)tensor_rows(f->weight);
     bool active = f->activation != ACTIVATION_NONE && !l->dy_is_dpre, dx = !tensor_empty(l->dx);
-    double flops =
-        rows * out * (2 * in * (dx ? 2 : 1) + (tensor_empty(l->dbias) ? 0 : 1) + (active ? 12 : 0));
+    double flops = rows * out * (2 * in * (dx ? 2 : 1) + (tensor_empty(l->dbias) ? 0 : 1)) +
+                   (active ? 12 * (double)tensor_count(l->dy) : 0);
     size_t bytes = tensor_bytes(l->dy) + tensor_bytes(f->x) + 2 * tensor_bytes(l->dweight) +
                    2 * tensor_bytes(l->dbias) + (active ? tensor_bytes(f->pre) : 0);
     if (dx) bytes += tensor_bytes(f->weight) + tensor_bytes(l->dx) * (l->accumulate ? 2 : 1);

@@ -9,6 +9,10 @@
  *     GELU_TANH  z/2 * (1 + tanh(sqrt(2/pi) * (z + 0.044715 z^3)))    the same, approximated: GPT-2
  *     RELU       max(z, 0), with slope 0 at 0                         Vaswani et al. 2017, eq. 2
  *     TANH       tanh(z)                                              BERT's pooler
+ *     SWIGLU     silu(gate) * up, silu(z) = z / (1 + exp(-z))         Shazeer 2020, eq. 6: Llama
+ *
+ * SWIGLU is gated: the first half of pre's columns is the gate, the second is up, and y is half as wide as
+ * pre.
  *
  * Backward:
  *
@@ -17,13 +21,19 @@
  *     dweight += dpre^T x
  *     dbias   += sum over rows of dpre
  *
+ * where the dpre of a gated layer is, side by side,
+ *
+ *     dgate    = dy * up * silu'(gate)
+ *     dup      = dy * silu(gate)
+ *
  * dy is the gradient of skip too. Where x is the output of another linear layer with an activation, name that
  * layer as `input`, and dx is made the gradient of its pre, which the product's epilogue can do:
  *
  *     dx = (dpre weight) * activation'(input->pre)
  *
- * That layer's own backward pass is then told dy_is_dpre. Without `accumulate` dx may lie where x does: every
- * form reads x for dweight before it writes dx. */
+ * That layer's own backward pass is then told dy_is_dpre. Where it is gated, dx is its dgate and dup, twice
+ * as wide as x. Without `accumulate` a dx as wide as x may lie where x does: every form reads x for dweight
+ * before it writes dx. */
 #ifndef KERNELS_LINEAR_H
 #define KERNELS_LINEAR_H
 
@@ -39,9 +49,15 @@ typedef enum {
     ACTIVATION_GELU,
     ACTIVATION_RELU,
     ACTIVATION_TANH,
+    ACTIVATION_SWIGLU,
 } Activation;
 
-#define ACTIVATION_COUNT (ACTIVATION_TANH + 1)
+#define ACTIVATION_COUNT (ACTIVATION_SWIGLU + 1)
+
+/* Made of two halves of pre, not element by element. */
+static inline bool activation_gated(Activation activation) {
+    return activation == ACTIVATION_SWIGLU;
+}
 
 /* All have one dtype, but for the logits: y may be fp32 where x is bf16, without bias, activation and
  * skip. */
@@ -51,7 +67,7 @@ typedef struct {
     Tensor bias;   // (O); may be empty
     Tensor skip;   // (..., O); empty with an activation or parts. y may not lie where skip does
     Tensor pre;    // (..., O): read by the backward pass; empty without an activation
-    Tensor y;      // (..., O)
+    Tensor y;      // (..., O); gated: (..., O/2)
     Activation activation;
     int parts; // weight is this many layers of the same size, one below the other: the naive form runs each
                // for itself, as frameworks run queries, keys and values; 0 or 1: it is one layer
@@ -60,9 +76,9 @@ typedef struct {
 typedef struct {
     const LinearForward *forward;
     const LinearForward *input; // the activated layer that made x, or NULL
-    Tensor dy;                  // (..., O)
+    Tensor dy;                  // (..., O); gated: (..., O/2), unless it is dpre
     bool dy_is_dpre;
-    Tensor dx;       // (..., I); may be empty
+    Tensor dx;       // (..., I), or (..., 2*I) where `input` is gated; may be empty
     bool accumulate; // dx += instead of dx =; not with `input`
     Tensor dweight;  // (O, I) fp32, +=
     Tensor dbias;    // (O) fp32, +=; empty where bias is, or where another operation sums dpre
@@ -77,6 +93,13 @@ LinearForward linear_part(const LinearForward *l, int part);
 /* Of its backward pass: the first part writes dx (or adds to it, as asked) and the others add. `forward` is
  * where the part's forward contract is put, which the result points to. */
 LinearBackward linear_backward_part(const LinearBackward *l, int part, LinearForward *forward);
+
+/* Of a gated layer the plain one that makes pre: what a form runs before its gate. */
+LinearForward linear_ungated(const LinearForward *l, Tensor pre);
+/* And what is left of its backward pass once dpre, (..., O), is there. */
+LinearBackward linear_ungated_backward(const LinearBackward *l, Tensor dpre);
+/* (..., O): what dpre and a pre that nobody saves are taken as. */
+Shape linear_pre_shape(const LinearForward *l);
 
 /* What the profile calls an activation and its gradient: "GELU", "GELU gradient", ... */
 const char *activation_name(Activation activation);

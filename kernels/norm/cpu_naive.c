@@ -5,8 +5,8 @@
 #include <string.h>
 #include <tgmath.h>
 
-/* The rows of a view, heads being rows of their own, one behind the other: t itself, or where its rows lie apart
- * a tensor to gather them in. */
+/* The rows of a view, heads being rows of their own, one behind the other: t itself, or where its rows lie
+ * apart a tensor to gather them in. */
 static Status take_rows(Ctx *ctx, const char *name, Tensor t, int64_t width, Tensor *dense) {
     Shape shape = shape2(tensor_count(t) / width, width);
     if (!tensor_dense(t)) return take(ctx, ARENA_SCRATCH, name, t.dtype, shape, dense);

@@ -16,8 +16,8 @@ static __global__ void copy_rows(const T *from, int64_t from_stride, int64_t cou
     }
 }
 
-/* The rows of a view, heads being rows of their own, one behind the other: t itself, or where its rows lie apart
- * a tensor to gather them in. */
+/* The rows of a view, heads being rows of their own, one behind the other: t itself, or where its rows lie
+ * apart a tensor to gather them in. */
 static Status take_rows(Ctx *ctx, const char *name, Tensor t, int64_t width, Tensor *dense) {
     Shape shape = shape2(tensor_count(t) / width, width);
     if (!tensor_dense(t)) return take(ctx, ARENA_SCRATCH, name, t.dtype, shape, dense);
@@ -33,7 +33,8 @@ static Status copy(Ctx *ctx, Tensor from, int64_t from_stride, Tensor to, int64_
                            data_of<T>(to), to_stride);
 }
 
-/* Fills what take_rows has taken for a view, and the way back; nothing where the rows are those of the view. */
+/* Fills what take_rows has taken for a view, and the way back; nothing where the rows are those of the view.
+ * */
 template <class T>
 static Status gather(Ctx *ctx, Tensor view, Tensor dense) {
     if (tensor_dense(view)) return OK;

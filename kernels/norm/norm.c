@@ -66,8 +66,8 @@ Status norm_forward(Ctx *ctx, NormForward *n, ArenaKind saved) {
     bool skip = !tensor_empty(n->skip), drop = dropout_on(&n->dropout), layer = n->kind == NORM_LAYER;
     size_t others =
         tensor_bytes(n->weight) + tensor_bytes(n->bias) + tensor_bytes(n->mean) + tensor_bytes(n->rstd);
-    /* Per element: dropout 1, residual 1; LAYER: mean 1, variance 3, normalize 2, scale and shift 2; RMS: mean
-     * square 2, normalize 1, scale 1. */
+    /* Per element: dropout 1, residual 1; LAYER: mean 1, variance 3, normalize 2, scale and shift 2; RMS:
+     * mean square 2, normalize 1, scale 1. */
     Call call = {.operation = OP_NORM,
                  .pass = PASS_FORWARD,
                  .dtype = n->x.dtype,

@@ -7,10 +7,11 @@
  *     rstd = 1 / sqrt(mean((r - mean)^2) + eps)              LAYER
  *     rstd = 1 / sqrt(mean(r^2) + eps)                       RMS
  *
- * where a mean is that of the row. Without a skip r is x itself and stays empty. RMS has neither bias nor mean:
- * both stay empty, and so does dbias. Its rows may be heads: where the weight is narrower than x, each C columns
- * of x are a row of their own, as queries and keys are normalized in Qwen3. x, y, dy and dr may then be
- * columns of a packed projection, and y may lie where x does, in inference only: the backward pass reads x.
+ * where a mean is that of the row. Without a skip r is x itself and stays empty. RMS has neither bias nor
+ * mean: both stay empty, and so does dbias. Its rows may be heads: where the weight is narrower than x, each
+ * C columns of x are a row of their own, as queries and keys are normalized in Qwen3. x, y, dy and dr may
+ * then be columns of a packed projection, and y may lie where x does, in inference only: the backward pass
+ * reads x.
  *
  * Backward, with n = (r - mean) * rstd (RMS: r * rstd) and g = dy * weight:
  *
@@ -22,8 +23,9 @@
  *     dr_sums += sum over rows of dr as it comes in
  *
  * dr is the gradient of x, and where nothing is dropped that of skip too. With `accumulate` it holds what
- * later users of r have left there; without, it may lie where dy does. dr_sums is for the layer that joins the stream behind this norm: where
- * the gradient of its output is dr as it comes in, the sums are its bias's gradient. */
+ * later users of r have left there; without, it may lie where dy does. dr_sums is for the layer that joins
+ * the stream behind this norm: where the gradient of its output is dr as it comes in, the sums are its bias's
+ * gradient. */
 #ifndef KERNELS_NORM_H
 #define KERNELS_NORM_H
 

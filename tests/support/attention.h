@@ -31,7 +31,8 @@ int64_t attention_output_count(const AttentionCase *c, int output);
 /* Scores have the standard deviation spread^2. */
 void attention_inputs(const AttentionCase *c, Dtype dtype, double spread, AttentionBatch *batch, double **in);
 void attention_outputs(const AttentionCase *c, double **out);
-/* A Body. With frequencies, q and k as they were turned go to out[ATTENTION_OUTPUTS] and the one behind it. */
+/* A Body. With frequencies, q and k as they were turned go to out[ATTENTION_OUTPUTS] and the one behind it.
+ * */
 void attention_run(Rig *rig, const void *batch, double *const *in, double *const *out);
 /* Of q and k as they are when scores are made: without frequencies, or already turned. */
 void attention_model(const AttentionBatch *batch, Units u, double *const *in, double **want, double **bound);

@@ -1,0 +1,33 @@
+/* cuda_walk: how a kernel of linear walks a matrix: a tile of columns down the rows. A thread stays with its
+ * N columns, 16 bytes or one element, so that a bias or a column's sum stays in registers. */
+#ifndef KERNELS_LINEAR_CUDA_WALK_CUH
+#define KERNELS_LINEAR_CUDA_WALK_CUH
+
+#include "kernels/cuda/launch.cuh"
+
+namespace {
+
+constexpr int WARP = 32;
+constexpr int ROWS = 8;                // rows of a block at once, one warp each
+constexpr int RESIDENT = 4;            // blocks that a multiprocessor's registers hold
+constexpr int BLOCKS = 132 * RESIDENT; // a fixed number, so that the order of sums is fixed
+
+/* What a thread has to do: N columns from `column` on, of the rows first, first + step, ... */
+struct Walk {
+    int64_t column, first, step;
+
+    __device__ explicit Walk(int n)
+        : column(((int64_t)blockIdx.x * WARP + threadIdx.x) * n),
+          first((int64_t)blockIdx.y * ROWS + threadIdx.y), step((int64_t)gridDim.y * ROWS) {}
+};
+
+template <typename T, int N>
+dim3 walk_grid(int64_t rows, int64_t width) {
+    const int64_t tiles = divide_up(width, WARP * N), groups = divide_up(rows, ROWS);
+    const int64_t most = tiles < BLOCKS ? BLOCKS / tiles : 1; // so that all run at once
+    return dim3((unsigned)tiles, (unsigned)(groups < most ? groups : most));
+}
+
+} // namespace
+
+#endif
