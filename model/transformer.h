@@ -8,13 +8,14 @@
 #include "model/config.h"
 #include "model/head.h"
 #include "model/parameter_values.h"
+#include "model/positions.h"
 #include "model/stack.h"
 #include "optim/adamw.h"
 
 typedef struct {
     Config config;
     Parameters parameters;
-    Tensor sinusoids; // (context, C); empty where positions are learned
+    PositionTables positions;
     Recompute recompute;
     Dropout dropout; // in training; all zero: nothing is dropped
 

@@ -42,7 +42,7 @@ static void presets_have_their_sizes(void **state) {
         Config config = preset(sizes[i].name);
         assert_int_equal(config_parameters(&config), sizes[i].parameters);
         assert_int_equal(config_padded_vocab(&config), 50304);
-        assert_int_equal(config_head_size(&config), 64);
+        assert_int_equal(config.head_size, 64);
     }
     for (int i = 0; config_preset_name(i); i++) {
         Config config = preset(config_preset_name(i));
@@ -73,6 +73,7 @@ static void sizes_must_fit_together(void **state) {
     config.layers = 10000;
     config.width = 1 << 20;
     config.heads = config.kv_heads = 1 << 10;
+    config.head_size = 1 << 10;
     expect_error(config_validate(&config), ERROR_USAGE, "2^40");
 }
 
@@ -161,7 +162,7 @@ static void defaults_are_gpt2s(void **state) {
 
 static void other_models_are_turned_away(void **state) {
     (void)state;
-    expect_malformed("{\"model_type\":\"llama\"}", "\"model_type\" is \"llama\"; only \"gpt2\"");
+    expect_malformed("{\"model_type\":\"mixtral\"}", "\"model_type\" is \"mixtral\"; only \"gpt2\"");
     expect_malformed("{}", "\"model_type\" is missing");
     expect_malformed("{" SIZES ",\"activation_function\":\"relu\"}", "\"relu\"; only \"gelu_new\"");
     expect_malformed("{" SIZES ",\"tie_word_embeddings\":false}", "tie_word_embeddings");

@@ -1,5 +1,5 @@
-/* A hundred losses of BERT and of the encoder-decoder, learning, against PyTorch's on the same batches
- * (fixtures/make_curves.py): in fp32 to one in a thousand, in the shorter dtypes as near as their unit
+/* A hundred losses of BERT, of the encoder-decoder and of a Llama, learning, against PyTorch's on the same
+ * batches (fixtures/make_curves.py, fixtures/make_llama.py): in fp32 to one in a thousand, in the shorter dtypes as near as their unit
  * allows. */
 #include "tests/support/task.h"
 
@@ -8,7 +8,7 @@
 
 #define FIXTURES "tests/fixtures/"
 static const char *const models[] = {FIXTURES "bert/model", FIXTURES "transformer/after",
-                                     FIXTURES "transformer/before"};
+                                     FIXTURES "transformer/before", FIXTURES "llama/llama"};
 
 static void expect_within(const char *model, const double *got, const double *want, double share) {
     for (int step = 0; step < 100; step++)
