@@ -1,6 +1,7 @@
 #include "app/stream_text.h"
 
 #include "base/memory.h"
+#include "model/end_tokens.h"
 
 #include <string.h>
 
@@ -57,6 +58,11 @@ static Status draw_token(Ctx *ctx, void *program, StepCost *cost) {
     return OK;
 }
 
+static bool ends_text(const Generator *generator, const Tokenizer *tokenizer, int32_t token) {
+    const EndTokens *ends = &generator->model->config.ends;
+    return ends->count ? end_tokens_hold(ends, token) : token == tokenizer_end_of_text(tokenizer);
+}
+
 static Status write_tokens(Ctx *ctx, Drawing *drawing, Tokenizer *tokenizer, const TextOptions *o, Gate *gate,
                            TextStats *stats) {
     double start = device_clock(), prefilled = start;
@@ -65,7 +71,7 @@ static Status write_tokens(Ctx *ctx, Drawing *drawing, Tokenizer *tokenizer, con
                               : generator_next(ctx, drawing->generator, drawing->sampler, &drawing->token));
         if (i == 0) prefilled = device_clock();
         int32_t token = drawing->token;
-        if (token == tokenizer_end_of_text(tokenizer)) {
+        if (ends_text(drawing->generator, tokenizer, token)) {
             stats->stopped = true;
             break;
         }

@@ -248,8 +248,8 @@ static const ConfigKey rotary_members[] = {
 
 static const ConfigKey llama_keys[] = {
     LLAMA_KEYS,
-    {"num_key_value_heads", FIELD(kv_heads)},
-    {"head_dim", FIELD(head_size)},
+    {"num_key_value_heads", FIELD(kv_heads), .always = true},
+    {"head_dim", FIELD(head_size), .always = true},
     {"attention_bias", FIELD(attention_bias)},
     {"mlp_bias", FIELD(mlp_bias)},
     {0},
@@ -257,7 +257,7 @@ static const ConfigKey llama_keys[] = {
 static const ConfigKey qwen2_keys[] = {
     LLAMA_KEYS,
     {"num_key_value_heads", NEEDED(kv_heads)},
-    {"head_dim", FIELD(head_size)},
+    {"head_dim", FIELD(head_size), .always = true},
     {"use_sliding_window", FIXED("false")},
     {0},
 };
@@ -273,7 +273,7 @@ static const ConfigKey qwen3_keys[] = {
 static const ConfigKey mistral_keys[] = {
     LLAMA_KEYS,
     {"num_key_value_heads", NEEDED(kv_heads)},
-    {"head_dim", FIELD(head_size)},
+    {"head_dim", FIELD(head_size), .always = true},
     {"sliding_window", FIXED("null"), .required = true},
     {0},
 };
@@ -308,7 +308,7 @@ static const IgnoredNames llama_ignored[] = {{"*.rotary_emb.inv_freq", 0}, {0}};
 /* A row of the family is decoder-only and causal. */
 #define LLAMA_ROW(name)                                                                                      \
     .type = #name, .description = "a decoder-only model", .task = TASK_NEXT_TOKEN, .mask = MASK_CAUSAL,      \
-    .keys = name##_keys, .classes = name##_classes,                                                          \
+    .end_tokens = true, .keys = name##_keys, .classes = name##_classes,                                      \
     .class_count = sizeof name##_classes / sizeof *name##_classes, .names = LLAMA_NAMES
 
 static const Architecture llama = {LLAMA_ROW(llama), .defaults = {LLAMA_DEFAULTS}};

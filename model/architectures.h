@@ -26,6 +26,13 @@ typedef struct {
     int64_t context; // of ROTARY_LLAMA3: positions before it was stretched
 } Rotary;
 
+/* The tokens that end a text: one, or several. */
+enum { END_TOKENS = 16 };
+typedef struct {
+    int32_t ids[END_TOKENS];
+    int count; // 0: the tokenizer says (data/tokenizer.h)
+} EndTokens;
+
 /* What is trained. */
 typedef enum {
     TASK_NEXT_TOKEN,
@@ -65,6 +72,7 @@ typedef struct {
     int64_t vocab;     // tokens that exist; the tables hold config_padded_vocab() rows
     double norm_eps;
     double init_std; // of the normal distribution that weights start from; 0: Glorot's, by their sizes
+    EndTokens ends;  // no field of config.c: it changes nothing that is computed
 } Config;
 
 enum { VOCAB_PADDING = 128 };
@@ -106,6 +114,7 @@ struct ConfigKey {
     const char *written; // JSON that is written where there is no field
     bool end_of_text;    // no field: the id that begins and ends texts is written
     bool old;            // of older files: read, but not written
+    bool always;         // of a size: written even where config_complete would find it
 };
 
 /* A class of transformers that a file can name under "architectures", and the heads that it has. */
@@ -156,6 +165,7 @@ struct Architecture {
     bool qkv_as_one; // queries, keys and values are one layer, not three: naive forms run each by itself
     bool projection_plain; // attention's projection has no bias, even where queries, keys and values have
     bool shrunk_residuals; // what a block adds to the stream starts smaller, by 1 / sqrt(2 * layers)
+    bool end_tokens;       // its folders name the tokens that end a text, and may name several
     bool decodes;          // the operation for one token of one sequence (kernels/decode/decode.h) serves it
     Config defaults;       // what its networks have unless they say otherwise; 0: see config_complete
     const ConfigKey *keys;

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "model/checkpoint_internal.h"
 #include "model/config_file.h"
+#include "model/end_tokens.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config, const
     char *stage;
     TRY(directory_stage(folder, &stage));
     Status status = write_config(stage, config, tokenizer);
+    if (!status) status = end_tokens_write(stage, &config->ends);
     if (!status) status = write_weights(ctx, stage, parameters);
     if (!status && tokenizer) status = tokenizer_save(tokenizer, stage);
     if (!status && state) status = write_state(ctx, stage, parameters, state);
@@ -55,8 +57,9 @@ Status checkpoint_config(const char *folder, Config *config) {
     char *path = path_join(folder, config_name);
     Status status = config_read(path, config);
     memory_free(path);
-    if (!status) weights_heads(folder, config);
-    return status;
+    if (status) return status;
+    weights_heads(folder, config);
+    return config->architecture->end_tokens ? end_tokens_read(folder, &config->ends) : OK;
 }
 
 Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters) {

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/json_writer.h"
+#include "model/end_tokens.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ static void add_size(Object *o, const ConfigKey *k, const char *key, const Confi
     int64_t *size = (int64_t *)((char *)&without + k->field), value = *size;
     *size = 0;
     config_complete(&without);
-    if (!k->required && *size == value)
+    if (!k->required && !k->always && *size == value)
         add(o, key, "null");
     else
         add_integer(o, key, value);
@@ -91,7 +92,11 @@ static void add_key(Object *o, const ConfigKey *k, const Config *c, int64_t end_
     if (k->field && k->alias) add_field(o, k, k->alias, c);
     if (k->written) add(o, k->key, k->written);
     if (!k->end_of_text) return;
-    if (end_of_text < 0)
+    char ends[END_TOKENS_TEXT];
+    if (c->ends.count) {
+        end_tokens_text(&c->ends, ends);
+        add(o, k->key, ends);
+    } else if (end_of_text < 0)
         add(o, k->key, "null");
     else
         add_integer(o, k->key, end_of_text);
