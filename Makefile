@@ -1,7 +1,8 @@
 # fusebox: `make demo` and `make test` do everything on a fresh Debian or Ubuntu; `make help` lists the targets.
 
 # What the distribution must have. The one list of packages; `make packages` installs what is missing.
-PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev zlib1g-dev
+PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev \
+    libxxhash-dev zlib1g-dev
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
 FUZZ_PACKAGES := clang libclang-rt-dev
 
@@ -49,6 +50,7 @@ BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config% $(BUILD)/model/architectures% \
     $(BUILD)/model/parameters.o $(BUILD)/profile/bundle_read% $(BUILD)/profile/bundle_schema% \
+    $(BUILD)/profile/trace.o \
     $(BUILD)/kernels/ctx.o,$(OBJECTS))
 FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies

@@ -12,6 +12,7 @@
 #include "app/train_options.h"
 #include "app/train_tokenizer.h"
 #include "app/stream_text.h"
+#include "app/world.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -24,6 +25,7 @@ enum { SKIPS_ALLOWED = 5 }; // updates skipped in a row before the run is given 
 typedef struct {
     TrainOptions options;
     OptionSet set;
+    World world; // the ranks of the run
     Session session;
     Feed feed;
     Batches batches;
@@ -38,6 +40,7 @@ typedef struct {
     double learning_rate; // of the step at hand
     StepResult result;    // of it
     int skips;            // updates skipped in a row
+    bool stop;            // after a signal, which with several ranks all of them have heard of
     int lock;             // on --out; 0: none
 } Run;
 
@@ -60,6 +63,7 @@ static void catch_signals(void) {
 
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
+    if (*run->world.device) o->compute.device = run->world.device;
     ConfigSizes sizes = {o->layers, o->heads,          o->width,    o->context,
                          o->vocab,  o->encoder_layers, o->pre_norm, o->embeddings};
     profiling_prepare(&o->profiling);
@@ -84,13 +88,20 @@ static Status open_data(Run *run) {
                         .batch = o->batch,
                         .seq = o->seq,
                         .seed = (uint64_t)o->seed,
+                        .share = {run->world.rank, run->world.size, o->accum},
                         .workers = (int)o->workers,
                         .delay_us = o->reader_delay,
                         .hold = BATCHES_HELD,
                         .device = run->session.device};
-    Status status = feed_open(&feed, &run->feed);
-    run->batches =
-        (Batches){.feed = &run->feed, .device = run->session.device, .batch = o->batch, .accum = o->accum};
+    /* Rank 0 comes first, and leaves what it has tokenized where the others find it. */
+    Status status = run->world.rank > 0 ? world_agree(&run->world, OK) : OK;
+    if (!status) status = feed_open(&feed, &run->feed);
+    if (run->world.rank == 0) status = world_agree(&run->world, status);
+    run->batches = (Batches){.feed = &run->feed,
+                             .device = run->session.device,
+                             .batch = o->batch,
+                             .accum = o->accum,
+                             .ranks = run->world.size};
     memory_free(cache);
     return status;
 }
@@ -98,7 +109,7 @@ static Status open_data(Run *run) {
 static Status open_trainer(Run *run) {
     TrainOptions *o = &run->options;
     Trainer *t = &run->trainer;
-    TRY(trainer_open(t, run->session.device, &run->session.config));
+    TRY(trainer_open(t, run->session.device, &run->session.config, run->world.comm));
     session_prepare(&run->session, &t->ctx);
     t->ctx.check = o->check;
     t->model.recompute = o->recompute;
@@ -111,7 +122,8 @@ static Status open_trainer(Run *run) {
     t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
                  run->session.config.architecture->task == TASK_NEXT_TOKEN;
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
-    if (o->compute.peaks) return peaks_measure(&t->ctx, &run->report.peaks);
+    t->model.parameters.whole = o->compare;
+    if (o->compute.peaks && run->world.rank == 0) return peaks_measure(&t->ctx, &run->report.peaks);
     peaks_remember(&t->ctx, &run->report.peaks);
     return OK;
 }
@@ -150,13 +162,13 @@ static Status start_state(Run *run) {
 
 /* --out is this run's alone: two would prune and overwrite each other's checkpoints. */
 static Status take_output(Run *run) {
-    if (!*run->options.out) return OK;
+    if (!*run->options.out || run->world.rank > 0) return OK;
     TRY(directory_make(run->options.out));
     return directory_lock(run->options.out, &run->lock);
 }
 
 static Status write_options(Run *run) {
-    if (!*run->options.out) return OK;
+    if (!*run->options.out || run->world.rank > 0) return OK;
     char *path = path_join(run->options.out, "options.json"), *json = options_json(&run->set, true);
     Status status = file_write(path, json, (int64_t)strlen(json));
     memory_free(json);
@@ -182,6 +194,7 @@ static Status save(Run *run) {
     Trainer *t = &run->trainer;
     TrainingState *s = &run->state;
     if (!*o->out) return OK;
+    pulse_other(run->world.pulse, "a checkpoint");
     float state[ADAMW_STATE_SIZE];
     TRY(trainer_read_state(t, state));
     s->updates = (int64_t)state[ADAMW_UPDATES];
@@ -193,13 +206,14 @@ static Status save(Run *run) {
     s->min_learning_rate = train_options_schedule(o).minimum;
     /* What was there before this run is not its to remove, unless --keep asks for it. */
     int64_t first = options_given(&run->set, "keep") ? 0 : run->begun + 1;
-    if (o->force) TRY(checkpoint_remove_after(o->out, run->begun));
+    bool writes = run->world.rank == 0;
+    if (o->force && writes) TRY(checkpoint_remove_after(o->out, run->begun));
     o->force = false; // once: what comes later now is this run's
     char *folder = NULL;
     TRY(checkpoint_step_folder(o->out, s->step, &folder));
     Status status =
         checkpoint_save(&t->ctx, folder, &t->model.config, &t->model.parameters, run->session.tokenizer, s);
-    if (!status) status = checkpoint_prune(o->out, first, s->step, o->keep);
+    if (!status && writes) status = checkpoint_prune(o->out, first, s->step, o->keep);
     if (!status) status = report_save(&run->report, s->step, folder);
     memory_free(folder);
     return status;
@@ -210,6 +224,8 @@ static Status sample(Run *run) {
     const TrainOptions *o = &run->options;
     char *text = NULL;
     int64_t length;
+    pulse_other(run->world.pulse, "a sample");
+    if (run->world.rank > 0) return OK;
     TextOptions options = {.prompt = o->sample_prompt,
                            .prompt_length = (int64_t)strlen(o->sample_prompt),
                            .tokens = o->sample_tokens,
@@ -227,7 +243,10 @@ static Status sample(Run *run) {
 
 static Status validate(Run *run) {
     double loss;
-    TRY(loader_seek(run->feed.val, 0));
+    int64_t first;
+    pulse_other(run->world.pulse, "validation");
+    (void)trainer_share(&run->trainer, run->options.val_steps, &first);
+    TRY(loader_seek(run->feed.val, first * run->options.batch));
     TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &loss));
     return report_validation(&run->report, run->state.step, loss);
 }
@@ -252,11 +271,14 @@ static Status one_step(Run *run) {
     Schedule schedule = train_options_schedule(&run->options);
     StepCost cost;
     run->learning_rate = schedule_rate(&schedule, run->state.step);
+    run->trainer.stop = interrupted;
+    pulse_step(run->world.pulse, run->state.step + 1);
     if (run->profiling) progress_hide(run->report.progress);
     TRY(profiling_step(run->profiling, &t->ctx, run->state.step + 1, train_step, run, &cost));
     run->state.step++;
     run->state.tokens += cost.tokens;
     run->skips = run->result.skipped ? run->skips + 1 : 0;
+    run->stop = run->world.size > 1 ? run->result.stop : interrupted;
     return report_step(&run->report, t, run->state.step, &run->result, run->learning_rate, &cost);
 }
 
@@ -270,7 +292,7 @@ static Status loop(Run *run, const char **reason) {
             *reason = "diverged";
             return OK;
         }
-        if (interrupted) {
+        if (run->stop) {
             *reason = "interrupted";
             return save(run);
         }
@@ -312,21 +334,42 @@ static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
     return compare_report(&run->trainer, &options);
 }
 
-static Status run_once(Run *run) {
-    Trainer *t = &run->trainer;
-    size_t bytes[FORM_COUNT];
+/* What every rank finds out for itself, before it needs the others. */
+static Status prepare(Run *run) {
     TRY(take_output(run)); // before anything is looked up in it
     TRY(train_options_resume(&run->options, &run->set, &run->resume));
-    TRY(open_session(run));
+    return open_session(run);
+}
+
+static Status set_up(Run *run, size_t bytes[FORM_COUNT]) {
+    Trainer *t = &run->trainer;
     TRY(open_trainer(run));
     TRY(open_observers(run));
     TRY(run->options.compare ? compare_run_measure(t, run->session.fuses, bytes) : trainer_measure(t, NULL));
-    TRY(trainer_allocate(t));
+    return trainer_allocate(t);
+}
+
+static Status check_start(Run *run) {
+    const TrainingState *s = &run->state;
+    WorldStart start = {.step = s->step, .position = s->position};
+    start.parameters = run->trainer.model.parameters.size;
+    if (run->world.size > 1) TRY(feed_fingerprint(&run->feed, &start.data));
+    return world_compare(&run->world, &start);
+}
+
+static Status run_once(Run *run) {
+    size_t bytes[FORM_COUNT];
+    World *w = &run->world;
+    TRY(world_agree(w, prepare(run)));
+    TRY(world_connect(w, &run->options, run->session.device));
+    TRY(world_agree(w, set_up(run, bytes)));
     TRY(open_data(run)); // after the plan: a batch that is too large must not be pinned first
-    TRY(start_state(run));
+    TRY(world_agree(w, start_state(run)));
+    TRY(check_start(run));
     TRY(write_options(run)); // in the place of the first run's, once this one can go on
     TRY(start_report(run));
-    return run->options.compare ? compare(run, bytes) : train(run);
+    TRY(run->options.compare ? compare(run, bytes) : train(run));
+    return world_part(w);
 }
 
 /* All but the options, for another run. */
@@ -339,7 +382,7 @@ static void close_run(Run *run) {
     session_close(&run->session);
     memory_free(run->resume);
     if (run->lock > 0) close(run->lock);
-    *run = (Run){.options = run->options, .set = run->set, .suffix = ""};
+    *run = (Run){.options = run->options, .set = run->set, .world = run->world, .suffix = ""};
 }
 
 static Status run_size(void *context, int64_t batch, int64_t seq, const char *suffix) {
@@ -371,11 +414,22 @@ static Status sweep(Run *run) {
     return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
 }
 
-static Status run_all(Run *run, int argc, char **argv) {
+/* Rank 0 writes and prints for all. */
+static void hush(TrainOptions *o) {
+    o->log = o->hash_trace = o->profiling.window = "";
+    if (o->log_rank == LOG_RANK_FIRST) o->quiet = true;
+}
+
+/* `code` is what the program ends with unless there is an error. */
+static Status run_all(Run *run, int argc, char **argv, int *code) {
     bool done = false;
     run->suffix = "";
+    run->world.size = 1;
     TRY(train_options_read(argc, argv, &run->options, &run->set, &done));
     if (done) return OK;
+    TRY(world_open(&run->world, &run->options, &run->set, &done, code));
+    if (done) return OK;
+    if (run->world.rank > 0) hush(&run->options);
     if (run->options.train_tokenizer) return train_tokenizer(&run->options);
     if (run->options.profiling.sweep) return sweep(run);
     return run_once(run);
@@ -383,8 +437,12 @@ static Status run_all(Run *run, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     static Run run; // zero, and too large for some stacks
-    Status status = run_all(&run, argc, argv);
+    int code = 0;
+    Status status = run_all(&run, argc, argv, &code);
+    world_fail(&run.world, status);
     close_run(&run);
+    world_close(&run.world);
     options_close(&run.set);
-    return status_exit(status, "train");
+    int ended = status_exit(status, "train");
+    return ended ? ended : code;
 }

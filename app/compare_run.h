@@ -1,7 +1,6 @@
 /* compare_run: runs a trainer naive and fused in turns, on the same batches from the same state, and measures
  * both (--compare). */
-#ifndef APP_COMPARE_RUN_H
-#define APP_COMPARE_RUN_H
+#pragma once
 
 #include "app/profiling.h"
 #include "app/progress.h"
@@ -35,4 +34,3 @@ CHECKED Status compare_run(Trainer *trainer, const CompareOptions *options, Comp
 
 /* Runs the comparison and reports it, with the profiles of both forms where a window asks for them. */
 CHECKED Status compare_report(Trainer *trainer, const CompareOptions *options);
-#endif

@@ -1,7 +1,6 @@
 /* compute_options: where and in what precision a program computes; the part of the options that ./train and
  * ./infer share. */
-#ifndef APP_COMPUTE_OPTIONS_H
-#define APP_COMPUTE_OPTIONS_H
+#pragma once
 
 #include "base/options.h"
 #include "kernels/op.h"
@@ -40,5 +39,3 @@ CHECKED Status option_needs(const OptionSet *set, const char *name, bool useful,
 
 /* ERROR_USAGE if both were given. */
 CHECKED Status options_exclude(const OptionSet *set, const char *one, const char *other);
-
-#endif

@@ -1,6 +1,5 @@
 /* embed_text: ./infer --embed and --fill: what a BERT makes of texts. */
-#ifndef APP_EMBED_TEXT_H
-#define APP_EMBED_TEXT_H
+#pragma once
 
 #include "app/infer_options.h"
 #include "app/session.h"
@@ -12,5 +11,3 @@ CHECKED Status embed_text(Session *session, const InferOptions *options);
 
 /* Prints the five likeliest tokens for each [MASK] in options->fill, and the text with the first of them. */
 CHECKED Status fill_text(Session *session, const InferOptions *options);
-
-#endif

@@ -1,6 +1,5 @@
 /* infer_benchmark: measures forward passes, one size after another, and reports them. */
-#ifndef APP_INFER_BENCHMARK_H
-#define APP_INFER_BENCHMARK_H
+#pragma once
 
 #include "run/inference.h"
 #include "app/profiling.h"
@@ -50,4 +49,3 @@ void infer_benchmark_print(const Benchmark *report, FILE *file);
 CHECKED Status infer_benchmark_write(const Benchmark *report, const Device *device, const char *dtype,
                                      const char *model, const char *path);
 void infer_benchmark_free(Benchmark *report);
-#endif

@@ -1,6 +1,5 @@
 /* infer_options: what ./infer can be told. */
-#ifndef APP_INFER_OPTIONS_H
-#define APP_INFER_OPTIONS_H
+#pragma once
 
 #include "app/compute_options.h"
 #include "app/profiling_options.h"
@@ -66,5 +65,3 @@ InferMode infer_options_mode(const InferOptions *options);
 
 /* The option that asks for a mode, such as "prompt"; NULL for a profile, which needs none. */
 const char *infer_options_asker(InferMode mode);
-
-#endif

@@ -1,8 +1,7 @@
 /* option_rows: short names for the rows of an option table, and the rows that ./train and ./infer share. A
  * file that uses them says first where a member of its struct of values lies:
  *     #define AT(member) .field = offsetof(Struct, member) */
-#ifndef APP_OPTION_ROWS_H
-#define APP_OPTION_ROWS_H
+#pragma once
 
 #include "base/options.h"
 
@@ -69,5 +68,3 @@
     {FLAG("print-config", print_config), .doc = "print the options as such an object and exit",              \
      .command_line_only = true}
 // clang-format on
-
-#endif

@@ -154,7 +154,7 @@ static void set_processors(TraceRun *run, ProcessorTimes from) {
 }
 
 /* The share of an untraced step in which the GPU has something to do; -1 on the CPU. */
-static Status measure_gpu_busy(Trace *t) {
+static void measure_gpu_busy(Trace *t) {
     Interval *intervals = memory_array((size_t)(t->count ? t->count : 1), sizeof *intervals);
     int64_t count = 0;
     for (int64_t i = 0; i < t->count; i++)
@@ -167,7 +167,6 @@ static Status measure_gpu_busy(Trace *t) {
         double share = 1e-6 * busy / (double)t->run.steps / step_ms;
         t->run.gpu_busy = share < 1 ? share : 1;
     }
-    return OK;
 }
 
 /* ---- a segment's report ---- */
@@ -221,7 +220,7 @@ static Status report(Profiling *p) {
                     p->options->timer_only ? 0 : p->traced.ms.count);
     trace_set_tokens(t, p->timed.tokens.values, p->traced.tokens.values);
     if (p->timed.ms.count) set_processors(&t->run, p->start);
-    if (t->run.source != SOURCE_CLOCK) TRY(measure_gpu_busy(t));
+    if (t->run.source != SOURCE_CLOCK) measure_gpu_busy(t);
     free_times(&p->traced);
     free_times(&p->timed);
     return hand_out(p);

@@ -1,6 +1,5 @@
 /* profiling: a run's profile: which of its steps are traced, when a report is due, and its printing. */
-#ifndef APP_PROFILING_H
-#define APP_PROFILING_H
+#pragma once
 
 #include "app/profiling_report.h"
 #include "app/session.h"
@@ -58,4 +57,3 @@ bool profiling_done(const Profiling *profiling);
 /* Makes the report of a segment that the end of the run cut short. */
 CHECKED Status profiling_finish(Profiling *profiling, Ctx *ctx);
 void profiling_close(Profiling *profiling);
-#endif

@@ -1,6 +1,5 @@
 /* profiling_options: how a program is profiled; the part of the options that ./train and ./infer share. */
-#ifndef APP_PROFILING_OPTIONS_H
-#define APP_PROFILING_OPTIONS_H
+#pragma once
 
 #include "app/compute_options.h"
 #include "profile/table.h"
@@ -39,5 +38,3 @@ CHECKED Status profiling_options_folder(const ProfilingOptions *options);
  * `compute` rules out. A window that records steps after `steps`, unless that is 0, cannot be. */
 CHECKED Status profiling_options_check(const ProfilingOptions *options, const ComputeOptions *compute,
                                        const OptionSet *set, int64_t steps);
-
-#endif

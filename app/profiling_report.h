@@ -1,6 +1,5 @@
 /* profiling_report: what is printed and written of traces, as a program's options ask for it. */
-#ifndef APP_PROFILING_REPORT_H
-#define APP_PROFILING_REPORT_H
+#pragma once
 
 #include "app/profiling_options.h"
 #include "profile/output_difference.h"
@@ -30,4 +29,3 @@ CHECKED Status profiling_report(const ProfilingOptions *options, Trace *const *t
 CHECKED Status profiling_report_lists(const ProfilingOptions *options, const TraceList *lists, int count,
                                       const Difference *differences, int difference_count, const char *suffix,
                                       FILE *file);
-#endif

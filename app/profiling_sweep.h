@@ -1,7 +1,6 @@
 /* profiling_sweep: the profiles of several sizes of a run, one after another, and their comparison
  * (--sweep). */
-#ifndef APP_PROFILING_SWEEP_H
-#define APP_PROFILING_SWEEP_H
+#pragma once
 
 #include "app/profiling_options.h"
 
@@ -21,4 +20,3 @@ typedef struct {
  * not suffice is left out, which is said; if none fits, that is the ERROR_MEMORY that is returned. */
 CHECKED Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes, ProfileSize profile,
                                void *context, FILE *file);
-#endif

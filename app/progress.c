@@ -2,10 +2,10 @@
 
 #include "base/memory.h"
 #include "kernels/device/device.h"
+#include "profile/stats.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -35,19 +35,12 @@ Progress *progress_open(FILE *lines, FILE *bar, int64_t done, int64_t total, boo
 
 /* ---- time ---- */
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double progress_left(const Progress *p) {
     double sorted[LATEST];
-    size_t count = p->timed < LATEST ? (size_t)p->timed : LATEST;
+    int64_t count = p->timed < LATEST ? p->timed : LATEST;
     if (count == 0) return -1;
-    memcpy(sorted, p->seconds, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, compare);
-    double median = 0.5 * (sorted[(count - 1) / 2] + sorted[count / 2]);
-    return median * (double)(p->total - p->done);
+    memcpy(sorted, p->seconds, (size_t)count * sizeof *sorted);
+    return median(sorted, count) * (double)(p->total - p->done);
 }
 
 /* "0:07", "12:34", "1:23:45", "3 days" */

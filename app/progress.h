@@ -1,8 +1,7 @@
 /* progress: how far a run is, on a terminal as a bar at the bottom that is drawn anew, elsewhere as plain
  * lines only. Whatever else is printed meanwhile goes through progress_line, so that no line meets half a
  * bar. */
-#ifndef APP_PROGRESS_H
-#define APP_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,4 +27,3 @@ void progress_hide(Progress *progress);
 double progress_left(const Progress *progress);
 
 void progress_close(Progress *progress); // takes the bar away
-#endif

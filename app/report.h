@@ -1,6 +1,5 @@
 /* report: what ./train tells: on the terminal, and the same as events in the log. */
-#ifndef APP_REPORT_H
-#define APP_REPORT_H
+#pragma once
 
 #include "data/feed.h"
 #include "app/profiling.h"
@@ -40,4 +39,3 @@ CHECKED Status report_save(Report *report, int64_t step, const char *folder);
 
 /* The medians of the late steps, with the times' spread. `reason`: "done", "interrupted" or "diverged". */
 CHECKED Status report_end(Report *report, int64_t step, const char *reason);
-#endif

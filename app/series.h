@@ -1,6 +1,5 @@
 /* series: numbers, as many as come. */
-#ifndef APP_SERIES_H
-#define APP_SERIES_H
+#pragma once
 
 #include "base/memory.h"
 
@@ -13,5 +12,3 @@ static inline void series_add(Series *series, double value) {
     series->values = memory_grow(series->values, &series->room, series->count + 1, sizeof *series->values);
     series->values[series->count++] = value;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* session: what ./train and ./infer both begin with: a device, a precision, a model's description, its
  * tokenizer. */
-#ifndef APP_SESSION_H
-#define APP_SESSION_H
+#pragma once
 
 #include "data/tokenizer.h"
 #include "app/compute_options.h"
@@ -50,4 +49,3 @@ void session_prepare(const Session *session, Ctx *ctx);
 
 /* "fp32", "tf32", "bf16", "fp64" */
 const char *session_dtype_name(const Session *session);
-#endif

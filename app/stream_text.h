@@ -1,6 +1,5 @@
 /* stream_text: text from a model: prompt in, bytes out as they come. */
-#ifndef APP_STREAM_TEXT_H
-#define APP_STREAM_TEXT_H
+#pragma once
 
 #include "data/tokenizer.h"
 #include "run/generate.h"
@@ -35,4 +34,3 @@ CHECKED Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
  * generator's memory, and gives it back. */
 CHECKED Status stream_text_collect(Ctx *ctx, Generator *generator, Tokenizer *tokenizer,
                                    const TextOptions *options, char **text, int64_t *length);
-#endif

@@ -1,6 +1,5 @@
 /* text_lines: a file's lines as tokens, the longest first, as batches want them. */
-#ifndef APP_TEXT_LINES_H
-#define APP_TEXT_LINES_H
+#pragma once
 
 #include "data/lines.h"
 #include "data/tokenizer.h"
@@ -26,5 +25,3 @@ void text_lines_close(TextLines *lines);
 
 /* Says on standard error how many lines were cut, if any. */
 void text_lines_print_cut(const TextLines *lines, int64_t context);
-
-#endif

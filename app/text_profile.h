@@ -1,6 +1,5 @@
 /* text_profile: the profile of a text that is written: of reading the prompt, and of the steps after it. */
-#ifndef APP_TEXT_PROFILE_H
-#define APP_TEXT_PROFILE_H
+#pragma once
 
 #include "app/profiling_report.h"
 #include "app/session.h"
@@ -29,4 +28,3 @@ CHECKED Status text_profile(Ctx *ctx, Generator *generator, Tokenizer *tokenizer
 
 /* ERROR_USAGE for a window that begins to record after the last of `tokens`. */
 CHECKED Status text_profile_check(const ProfilingOptions *options, int64_t tokens);
-#endif

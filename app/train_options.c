@@ -4,6 +4,7 @@
 #include "model/checkpoint.h"
 #include "app/option_rows.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -46,32 +47,39 @@ static const Option table[] = {
     {CHOICE("recompute", "none|hidden|blocks", recompute), .bare = "hidden",
      .doc = "recompute activations, to save memory", .travels = true},
 
+    HEADING("Many GPUs"),
+    {COUNT("gpus", 0, 1024, gpus), .doc = "train on N GPUs of this host; 0 for all of them"},
+    {TEXT("comm", "ENGINE", engine), .doc = "between ranks: auto, nccl, peer or, on the CPU, mpi"},
+    {NUMBER("comm-timeout", -1, HUGE_VAL, comm_timeout),
+     .doc = "seconds that a step may take; 0: three times the last ones; -1: any"},
+    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print"},
+
     HEADING("Training"),
     {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps", .travels = true},
     {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences in a micro-batch", .travels = true},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context",
      .travels = true},
     {COUNT("accum", 1, 1 << 20, accum), .doc = "micro-batches in a step", .travels = true},
-    {NUMBER("lr", 0, HUGE_VAL, lr), .doc = "peak learning rate",
-     .default_text = "0.001; for noam the paper's", .travels = true},
-    {NUMBER("min-lr", 0, HUGE_VAL, min_lr), .doc = "final learning rate", .default_text = "a tenth of --lr",
+    {NUMBER("lr", 0, FLT_MAX, lr), .doc = "peak learning rate", .default_text = "0.001; for noam the paper's",
+     .travels = true},
+    {NUMBER("min-lr", 0, FLT_MAX, min_lr), .doc = "final learning rate", .default_text = "a tenth of --lr",
      .travels = true},
     {COUNT("warmup", 0, STEPS_MOST, warmup), .doc = "steps of linear warm-up",
      .default_text = "a tenth of --steps", .travels = true},
     {CHOICE("schedule", "cosine|linear|wsd|constant|noam", schedule), .doc = "of the learning rate",
      .travels = true},
-    {NUMBER("weight-decay", 0, HUGE_VAL, weight_decay), .doc = "AdamW's weight decay, of matrices only",
+    {NUMBER("weight-decay", 0, FLT_MAX, weight_decay), .doc = "AdamW's weight decay, of matrices only",
      .travels = true},
     {NUMBER("beta1", 0, 1, beta1), .below = true, .doc = "AdamW's decay rate of the first moment",
      .travels = true},
     {NUMBER("beta2", 0, 1, beta2), .below = true, .doc = "AdamW's decay rate of the second moment",
      .travels = true},
-    {NUMBER("eps", 0, 1, eps), .above = true, .doc = "AdamW's epsilon", .travels = true},
+    {NUMBER("eps", FLT_MIN, 1, eps), .doc = "AdamW's epsilon", .travels = true},
     {NUMBER("label-smoothing", 0, 1, label_smoothing), .below = true,
      .doc = "share of the target spread over all tokens", .travels = true},
     {NUMBER("dropout", 0, 1, dropout), .below = true, .doc = "rate for embeddings, branches and attention",
      .travels = true},
-    {NUMBER("clip", 0, HUGE_VAL, clip), .doc = "clip the gradient to this norm; 0 never clips",
+    {NUMBER("clip", 0, FLT_MAX, clip), .doc = "clip the gradient to this norm; 0 never clips",
      .travels = true},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random", .travels = true},
 
@@ -115,6 +123,8 @@ static const TrainOptions defaults = {
     .compute = COMPUTE_DEFAULTS,
     .batch = 8,
     .accum = 1,
+    .gpus = 1,
+    .engine = "auto",
     .steps = 500,
     .lr = FROM_OTHERS,
     .min_lr = FROM_OTHERS,

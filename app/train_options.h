@@ -1,12 +1,13 @@
 /* train_options: what ./train can be told. */
-#ifndef APP_TRAIN_OPTIONS_H
-#define APP_TRAIN_OPTIONS_H
+#pragma once
 
 #include "model/block.h"
 #include "app/compute_options.h"
 #include "app/profiling_options.h"
 #include "app/session.h"
 #include "optim/schedule.h"
+
+typedef enum { LOG_RANK_FIRST, LOG_RANK_ALL } LogRank;
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
 typedef struct {
@@ -45,6 +46,10 @@ typedef struct {
     ProfilingOptions profiling;
     OptionList batch_sizes, seq_lens; // of --sweep, in place of batch and seq
     bool compare, check, quiet;
+    int64_t gpus;        // ranks to start on this host; 0: one for each GPU
+    const char *engine;  // of the communicator (comm/comm.h)
+    double comm_timeout; // s that a step may take (comm/pulse.h)
+    LogRank log_rank;    // who prints
     const char *config;
     bool print_config;
 } TrainOptions;
@@ -71,5 +76,3 @@ CHECKED Status train_options_check(const TrainOptions *options, const OptionSet 
 CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set, const Config *config);
 
 Schedule train_options_schedule(const TrainOptions *options);
-
-#endif

@@ -1,6 +1,5 @@
 /* translate_text: ./infer --translate: the lines of a file through an encoder-decoder, and their BLEU. */
-#ifndef APP_TRANSLATE_TEXT_H
-#define APP_TRANSLATE_TEXT_H
+#pragma once
 
 #include "app/infer_options.h"
 #include "app/session.h"
@@ -8,5 +7,3 @@
 /* Prints a translation for each line of options->translate on standard output, in order; on standard error,
  * unless quiet, how long it took, and BLEU where there is a reference. */
 CHECKED Status translate_text(Session *session, const InferOptions *options);
-
-#endif

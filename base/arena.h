@@ -1,15 +1,12 @@
 /* arena: tensors laid one after another in one block that somebody else allocated. While `base` is NULL an
  * arena only counts, so that a first run of the program's own code, with nothing computed, is the memory
  * plan. */
-#ifndef BASE_ARENA_H
-#define BASE_ARENA_H
+#pragma once
 
 #include "base/status.h"
 #include "base/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum { ARENA_ALIGNMENT = 256, ARENA_CANARY_BYTES = 256, ARENA_CANARY_BYTE = 0xC5, ARENA_NAME_BYTES = 48 };
 
@@ -51,7 +48,4 @@ void arena_release(Arena *arena, ArenaMark mark);
 /* Frees the bookkeeping; the memory at base stays its owner's. */
 void arena_close(Arena *arena);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,6 +1,5 @@
 /* bfloat16: the upper half of an fp32, rounded to nearest, ties to even. A NaN stays a NaN. */
-#ifndef BASE_BFLOAT16_H
-#define BASE_BFLOAT16_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -18,5 +17,3 @@ static inline uint16_t bfloat16_from_float(float value) {
     if ((bits & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
-
-#endif

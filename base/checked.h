@@ -1,6 +1,5 @@
 /* checked: sizes that come from outside are multiplied and added here, never bare. True means overflow. */
-#ifndef BASE_CHECKED_H
-#define BASE_CHECKED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@ static inline bool checked_multiply(int64_t a, int64_t b, int64_t *product) {
 static inline bool checked_add(int64_t a, int64_t b, int64_t *sum) {
     return __builtin_add_overflow(a, b, sum);
 }
-
-#endif

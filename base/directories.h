@@ -1,12 +1,9 @@
 /* directories: what makes, lists, locks, removes and replaces folders. Errors are those of base/files.h. */
-#ifndef BASE_DIRECTORIES_H
-#define BASE_DIRECTORIES_H
+#pragma once
 
 #include "base/files.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Every entry of a folder, with the folder before it, sorted bytewise; hidden entries are left out. */
 CHECKED Status directory_list(const char *folder, PathList *list);
@@ -37,7 +34,4 @@ CHECKED Status directory_publish(const char *stage, const char *target);
  * frees; `make` makes the folder. NULL when there is nowhere to keep one. */
 char *path_in_cache(const char *name, bool make);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

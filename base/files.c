@@ -164,8 +164,12 @@ static Status write_all(FileWriter *w, int64_t offset, const void *data, int64_t
     return OK;
 }
 
+bool file_writer_seeks(const FileWriter *writer) {
+    return writer->temporary != NULL;
+}
+
 Status file_writer_write_at(FileWriter *writer, int64_t offset, const void *data, int64_t bytes) {
-    if (writer->temporary) return write_all(writer, offset, data, bytes);
+    if (file_writer_seeks(writer)) return write_all(writer, offset, data, bytes);
     return fail(ERROR_FILE, "%s is a device or a pipe, which can only be written from front to back",
                 writer->path);
 }

@@ -1,16 +1,13 @@
 /* files: reading and writing files, and their paths. Folders are made and replaced in base/directories.h.
  * Errors name the path and the system's reason. */
-#ifndef BASE_FILES_H
-#define BASE_FILES_H
+#pragma once
 
 #include "base/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* A whole file mapped read-only. The data of an empty file is a valid pointer to nothing. A file that
  * somebody else shortens while it is mapped kills the process: do not write in place to files that are in
@@ -37,6 +34,7 @@ CHECKED Status file_writer_append(FileWriter *writer, const void *data, int64_t 
 /* Writes at an absolute offset and leaves alone where append goes on; gaps read as zeros. A device or a pipe
  * is an ERROR_FILE. */
 CHECKED Status file_writer_write_at(FileWriter *writer, int64_t offset, const void *data, int64_t bytes);
+bool file_writer_seeks(const FileWriter *writer); // it is neither
 /* On an error the temporary file is gone, and `path` is as it was. */
 CHECKED Status file_writer_close(FileWriter *writer);
 void file_writer_abandon(FileWriter *writer);
@@ -78,7 +76,4 @@ CHECKED Status fail_file(const char *doing, const char *path);
 CHECKED Status path_flush(const char *path);
 CHECKED Status path_flush_parent(const char *path);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,6 +1,5 @@
 /* gzip: a file that is compressed when its name asks for it. */
-#ifndef BASE_GZIP_H
-#define BASE_GZIP_H
+#pragma once
 
 #include "base/status.h"
 
@@ -9,4 +8,3 @@
 /* Like file_write, all or nothing; compressed (RFC 1952) when `path` ends in ".gz". The same bytes give
  * the same file: no time and no name go into its header. */
 CHECKED Status gzip_write(const char *path, const void *data, int64_t bytes);
-#endif

@@ -60,6 +60,7 @@ static void write_value(JsonWriter *w, const Field *field, const void *object, i
     }
     switch (field->kind) {
     case FIELD_TEXT: write_text(w, pointer_at(field, object)); break;
+    case FIELD_WORD: write_text(w, field->word(*(int *)member(field, object))); break;
     case FIELD_COUNT: json_write_integer(w, *(int64_t *)member(field, object)); break;
     case FIELD_MEASURE:
     case FIELD_NUMBER:
@@ -127,7 +128,8 @@ static Status check_value(const json_t *value, const Field *field, const char *w
     if (!value && field->optional) return OK;
     if (!value) return fail(ERROR_FORMAT, "%s: missing", where);
     switch (field->kind) {
-    case FIELD_TEXT: return check_text(value, where);
+    case FIELD_TEXT:
+    case FIELD_WORD: return check_text(value, where);
     case FIELD_TRUTH:
         return json_is_boolean(value) ? OK : fail(ERROR_FORMAT, "%s: neither true nor false", where);
     case FIELD_OBJECT: return fields_check(value, field->fields, where);
@@ -155,6 +157,12 @@ Status fields_check(const json_t *object, const Field *fields, const char *where
 
 /* ---- reading ---- */
 
+int field_word(const char *(*word)(int i), const char *name) {
+    int i = 0;
+    while (word(i) && strcmp(word(i), name) != 0) i++;
+    return word(i) ? i : -1;
+}
+
 static char *copy_of(const json_t *value) {
     char *text = memory_text(json_string_value(value));
     for (char *at = text; *at; at++)
@@ -177,6 +185,7 @@ static void read_list(const json_t *list, const Field *field, void *to) {
 static void read_value(const json_t *value, const Field *field, void *to) {
     switch (field->kind) {
     case FIELD_TEXT: set_pointer(field, to, copy_of(value)); break;
+    case FIELD_WORD: *(int *)member(field, to) = field_word(field->word, json_string_value(value)); break;
     case FIELD_COUNT: *(int64_t *)member(field, to) = json_integer_value(value); break;
     case FIELD_MEASURE:
     case FIELD_NUMBER: *(double *)member(field, to) = json_number_value(value); break;
@@ -220,6 +229,7 @@ void fields_free(const Field *fields, void *object) {
 
 static void describe(const Field *fields, int depth, FILE *file) {
     static const char *const names[] = {[FIELD_TEXT] = "text",
+                                        [FIELD_WORD] = "text",
                                         [FIELD_COUNT] = "whole number",
                                         [FIELD_MEASURE] = "number >= 0",
                                         [FIELD_NUMBER] = "number",

@@ -1,7 +1,6 @@
 /* json_fields: the form of a JSON object, told once as a table of {key, kind, offset}: it is written from
  * a struct by this table, checked, read into the struct, freed and described. A table ends with {0}. */
-#ifndef BASE_JSON_FIELDS_H
-#define BASE_JSON_FIELDS_H
+#pragma once
 
 #include "base/json_writer.h"
 
@@ -15,6 +14,7 @@ enum { FIELD_TEXT_BYTES = 4096 };
 typedef enum {
     FIELD_END,
     FIELD_TEXT,    // char *
+    FIELD_WORD,    // an enum, as a text: its name; one that is not known is read as -1
     FIELD_COUNT,   // int64_t, not negative
     FIELD_MEASURE, // double, not negative
     FIELD_NUMBER,  // double
@@ -33,6 +33,7 @@ typedef struct Field {
     size_t count;  // of a list's int64_t
     size_t size;   // of a list's structs
     const struct Field *fields;
+    const char *(*word)(int i); // the name of an enum's value; NULL behind the last
     Status (*check)(const json_t *item, const char *where);
     bool ready;    // the member is a char * of JSON text, which is written as it is and not read
     bool optional; // where it is absent a count is read as -1, all else as zero
@@ -44,6 +45,8 @@ typedef struct Field {
     { .key = key_, .kind = FIELD_##kind_, .offset = offsetof(type, member) }
 #define FIELD_OPTIONAL(kind_, key_, type, member)                                                            \
     { .key = key_, .kind = FIELD_##kind_, .offset = offsetof(type, member), .optional = true }
+#define FIELD_WORD_OF(key_, type, member, word_)                                                             \
+    { .key = key_, .kind = FIELD_WORD, .offset = offsetof(type, member), .word = word_ }
 #define FIELD_OBJECT_OF(key_, type, member, fields_)                                                         \
     { .key = key_, .kind = FIELD_OBJECT, .offset = offsetof(type, member), .fields = fields_ }
 #define FIELD_LIST_OF(key_, type, member, fields_)                                                           \
@@ -64,6 +67,8 @@ CHECKED Status fields_check(const json_t *object, const Field *fields, const cha
 void fields_read(const json_t *object, const Field *fields, void *to);
 void fields_free(const Field *fields, void *object);
 
+/* The enum's value that `word` gives this name; -1: none. */
+int field_word(const char *(*word)(int i), const char *name);
+
 /* The table as a Markdown list. */
 void fields_describe(const Field *fields, FILE *file);
-#endif

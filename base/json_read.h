@@ -1,8 +1,7 @@
 /* json_read: JSON from outside, parsed by jansson. A key that stands twice in an object is refused.
  * Messages name the file, the line and the column. The caller checks what the text holds, and ends with
  * json_decref. */
-#ifndef BASE_JSON_READ_H
-#define BASE_JSON_READ_H
+#pragma once
 
 #include "base/status.h"
 
@@ -18,4 +17,3 @@ CHECKED Status json_read(const char *path, int64_t limit, json_t **root);
 /* The same for files of which no number is wanted: all of them are real ones, so that none is too large
  * (transformers writes a "model_max_length" of 1e30 with all its digits). */
 CHECKED Status json_read_without_integers(const char *path, int64_t limit, json_t **root);
-#endif

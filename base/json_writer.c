@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -65,25 +66,6 @@ void json_write_number(JsonWriter *w, double value) {
     json_write_json(w, text);
 }
 
-/* The length of the UTF-8 character that `text` begins with, or 0: overlong forms, surrogates and what lies
- * beyond U+10FFFF are none (Unicode 15, table 3-7). */
-static int64_t character_length(const uint8_t *text, int64_t left) {
-    uint8_t first = text[0], low = 0x80, high = 0xBF;
-    if (first < 0x80) return 1;
-    int64_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-    if (first == 0xE0) low = 0xA0;
-    if (first == 0xED) high = 0x9F;
-    if (first == 0xF0) low = 0x90;
-    if (first == 0xF4) high = 0x8F;
-    if (length > left) return 0;
-    for (int64_t i = 1; i < length; i++) {
-        if (text[i] < low || text[i] > high) return 0;
-        low = 0x80;
-        high = 0xBF;
-    }
-    return length;
-}
-
 static void append_escaped(JsonWriter *w, uint8_t character) {
     const char *plain = "\"\\\n\t\r", *letters = "\"\\ntr", *at = strchr(plain, character);
     char text[8];
@@ -99,7 +81,7 @@ void json_write_string(JsonWriter *w, const char *text, int64_t length) {
     separate(w);
     append_text(w, "\"");
     for (int64_t i = 0, n; i < length; i += n) {
-        n = character_length(bytes + i, length - i);
+        n = utf8_character(bytes + i, length - i);
         if (n == 0) {
             append_text(w, "\xEF\xBF\xBD");
             n = 1;
@@ -129,11 +111,6 @@ void json_member_integer(JsonWriter *w, const char *key, int64_t value) {
 void json_member_number(JsonWriter *w, const char *key, double value) {
     json_write_key(w, key);
     json_write_number(w, value);
-}
-
-void json_member_boolean(JsonWriter *w, const char *key, bool value) {
-    json_write_key(w, key);
-    json_write_boolean(w, value);
 }
 
 void json_member_open(JsonWriter *w, const char *key, char bracket) {

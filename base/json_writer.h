@@ -1,6 +1,5 @@
 /* json_writer: builds JSON text in memory. What is written is always valid JSON, whatever the values are. */
-#ifndef BASE_JSON_WRITER_H
-#define BASE_JSON_WRITER_H
+#pragma once
 
 #include "base/status.h"
 
@@ -33,7 +32,6 @@ void json_write_text(JsonWriter *writer, const char *text); // ends in a zero; N
 void json_member_text(JsonWriter *writer, const char *key, const char *text);
 void json_member_integer(JsonWriter *writer, const char *key, int64_t value);
 void json_member_number(JsonWriter *writer, const char *key, double value);
-void json_member_boolean(JsonWriter *writer, const char *key, bool value);
 void json_member_open(JsonWriter *writer, const char *key, char bracket);
 
 /* Starts a new line, for people: after the comma, if one is due, indented by `spaces`. */
@@ -50,4 +48,3 @@ void json_writer_free(JsonWriter *writer);
 /* The digits that json_write_number writes, for a finite value. */
 enum { NUMBER_TEXT = 32 };
 void number_text(double value, char text[NUMBER_TEXT]);
-#endif

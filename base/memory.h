@@ -1,14 +1,12 @@
 /* memory: the one place of host allocations. Tensors do not come from here but from arenas (arena.h). Where
  * host memory has run out the program ends here, with exit code 5: only memory_reserve() returns NULL. */
-#ifndef BASE_MEMORY_H
-#define BASE_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Zeroed memory, 64-byte aligned. memory_free(NULL) does nothing. */
 void *memory_allocate(size_t bytes);
@@ -33,7 +31,4 @@ void *memory_grow(void *array, int64_t *room, int64_t count, size_t size);
 char *memory_text(const char *text);
 char *memory_text_slice(const char *text, size_t length);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,8 +1,6 @@
 /* nearest: what somebody who mistyped a name most likely meant. */
-#ifndef BASE_NEAREST_H
-#define BASE_NEAREST_H
+#pragma once
 
 /* The name with the smallest edit distance to `text` (Levenshtein 1966), the first of equals; NULL if count
  * is 0. */
 const char *nearest_name(const char *text, const char *const names[], int count);
-#endif

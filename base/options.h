@@ -1,7 +1,6 @@
 /* options: a program's options as one table, read from the command line (argp) and from a JSON file. The
  * table says everything once: --help, validation, --config and --print-config follow from it. */
-#ifndef BASE_OPTIONS_H
-#define BASE_OPTIONS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -91,5 +90,3 @@ CHECKED Status options_print(const OptionSet *set);
 /* Whether an option was asked for: it was on the command line, or a file that was named gave it a value other
  * than its default. `name` must be in the table. */
 bool options_given(const OptionSet *set, const char *name);
-
-#endif

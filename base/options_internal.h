@@ -1,6 +1,5 @@
 /* What the files of the option layer share. */
-#ifndef BASE_OPTIONS_INTERNAL_H
-#define BASE_OPTIONS_INTERNAL_H
+#pragma once
 
 #include "base/json_writer.h"
 #include "base/options.h"
@@ -18,5 +17,3 @@ int option_find(const OptionSet *set, const char *name);
 
 /* The option's name that is nearest to `text`; with `file`, of those that a file may hold. */
 const char *option_nearest(const OptionSet *set, const char *text, bool file);
-
-#endif

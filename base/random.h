@@ -1,8 +1,7 @@
 /* random: numbers by counter (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2,
  * 3"). A number is a pure function of (seed, stream, index): there is no state to save, and threads need no
  * lock. Give every use its own stream, and every element its own index. */
-#ifndef BASE_RANDOM_H
-#define BASE_RANDOM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,4 +29,3 @@ void random_normals(uint64_t seed, uint64_t stream, uint64_t first, float scale,
  * n). 0 <= i < n <= 2^62. A Feistel network over the next power of four, walked until it lands below n (Black
  * and Rogaway 2002, "Ciphers with arbitrary finite domains"); four evaluations at worst on average. */
 int64_t random_permute(uint64_t seed, uint64_t epoch, int64_t n, int64_t i);
-#endif

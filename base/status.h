@@ -1,11 +1,10 @@
 /* status: how every fallible function answers. NULL is success; otherwise an error that owns its message.
  * A message is one line: what was wrong, where, and what to do. Only main() turns one into an exit. */
-#ifndef BASE_STATUS_H
-#define BASE_STATUS_H
+#pragma once
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include <sys/cdefs.h> // __BEGIN_DECLS: what C++ reads is C here
+
+__BEGIN_DECLS
 
 /* The numbers are the programs' exit codes; README.md documents them. */
 typedef enum {
@@ -45,14 +44,4 @@ int status_exit(Status status, const char *program);
         if (try_status_) return try_status_;                                                                 \
     } while (0)
 
-/* For functions with cleanup: records the first error in `status` and jumps to `label`. */
-#define TRY_GOTO(status, call, label)                                                                        \
-    do {                                                                                                     \
-        (status) = (call);                                                                                   \
-        if (status) goto label;                                                                              \
-    } while (0)
-
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -23,13 +23,6 @@ int64_t shape_count(Shape shape) {
     return count;
 }
 
-bool shape_equal(Shape a, Shape b) {
-    if (a.rank != b.rank) return false;
-    for (int i = 0; i < a.rank; i++)
-        if (a.d[i] != b.d[i]) return false;
-    return true;
-}
-
 Tensor tensor_view(void *data, Dtype dtype, Shape shape) {
     return (Tensor){data, dtype, shape, shape.rank ? shape.d[shape.rank - 1] : 0};
 }

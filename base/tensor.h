@@ -1,14 +1,12 @@
 /* tensor: a typed view of memory that belongs to somebody else (an arena, a mapped file). Row-major. */
-#ifndef BASE_TENSOR_H
-#define BASE_TENSOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef enum { F32, F64, BF16, I32, DTYPE_COUNT } Dtype;
 
@@ -47,7 +45,6 @@ static inline Shape shape4(int64_t a, int64_t b, int64_t c, int64_t d) {
 
 /* Elements of a shape; 0 for rank 0; -1 if a dimension is negative or the product overflows. */
 int64_t shape_count(Shape shape);
-bool shape_equal(Shape a, Shape b);
 
 /* A dense view of `data`. */
 Tensor tensor_view(void *data, Dtype dtype, Shape shape);
@@ -69,7 +66,4 @@ int64_t tensor_rows(Tensor t); // product of all axes but the last
 bool tensor_dense(Tensor t);
 size_t tensor_bytes(Tensor t); // bytes of the elements, gaps between rows not counted
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,7 +1,6 @@
 /* utf8: which bytes are UTF-8 (Unicode 15, table 3-7): overlong forms, surrogates and what lies beyond
  * U+10FFFF are not. */
-#ifndef BASE_UTF8_H
-#define BASE_UTF8_H
+#pragma once
 
 #include <stdint.h>
 
@@ -10,4 +9,3 @@ int utf8_character(const uint8_t *at, int64_t left);
 
 /* The end of the stretch of valid UTF-8 that begins at `from` (`from` itself if none does). */
 int64_t utf8_valid_end(const uint8_t *text, int64_t from, int64_t length);
-#endif

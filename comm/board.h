@@ -1,8 +1,7 @@
 /* board: what each rank on this host does just now, for those who must say what a rank did last: its
  * launcher, after it has died, and its own watching thread. One page shared by processes, with no name, so
  * that nothing stays behind. A rank writes its own entry; anybody reads any. */
-#ifndef COMM_BOARD_H
-#define COMM_BOARD_H
+#pragma once
 
 #include "base/status.h"
 
@@ -40,4 +39,3 @@ BoardEntry board_mine(const Board *board);
 
 /* "step 12: reduce-scatter of 3145728 fp32 (collective 49), 3.2 s ago", `idle` being the seconds. */
 void board_text(const BoardEntry *entry, double idle, char text[BOARD_TEXT]);
-#endif

@@ -17,16 +17,13 @@
  *
  * Tensors are dense and lie in the device's memory. On a GPU a collective is put into one of two streams
  * and returns; on the CPU it is over when it returns. Only one thread calls, but for comm_abort. */
-#ifndef COMM_COMM_H
-#define COMM_COMM_H
+#pragma once
 
 #include "base/status.h"
 #include "base/tensor.h"
 #include "kernels/device/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct Rendezvous; // rendezvous.h
 struct Board;      // board.h
@@ -130,7 +127,4 @@ CHECKED Status comm_check(Comm *comm);
  * that does not come. From any thread. With MPI it ends the processes of all ranks, with exit code 6. */
 void comm_abort(Comm *comm);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,12 +1,9 @@
 /* comm_internal: what stands behind the communicator. Arguments have been checked by comm.c. */
-#ifndef COMM_COMM_INTERNAL_H
-#define COMM_COMM_INTERNAL_H
+#pragma once
 
 #include "comm/comm.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef struct CommEngine {
     const char *name; // "nccl"
@@ -41,7 +38,4 @@ CHECKED Status engine_nothing_wrong(Comm *comm);
 /* comm_barrier for engines that leave it to the hosts. */
 CHECKED Status engine_host_barrier(Comm *comm);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -10,17 +10,14 @@
  *
  * The first of them that is there counts. On MASTER_PORT torchrun listens itself. MASTER_ADDR and
  * MASTER_PORT, where they are set, count before a host and port of Open MPI, PMI and Slurm. */
-#ifndef COMM_IDENTITY_H
-#define COMM_IDENTITY_H
+#pragma once
 
 #include "base/status.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum { HOST_TEXT = 256 };
 
@@ -40,7 +37,4 @@ CHECKED Status identity_read(Identity *identity);
  * "rack2-n08" of "rack[2,4]-n[08-09]". ERROR_FORMAT for what is not such a list or does not fit. */
 CHECKED Status nodelist_first(const char *list, char host[HOST_TEXT]);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,13 +1,10 @@
 /* lanes: the two streams of a GPU that collectives can be put into, for the engines that do. All weak
  * symbols: NULL in a build without CUDA. */
-#ifndef COMM_LANES_H
-#define COMM_LANES_H
+#pragma once
 
 #include "comm/comm.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef struct {
     void *streams[LANE_COUNT]; // cudaStream_t; the first is the device's own
@@ -27,7 +24,4 @@ __attribute__((weak)) CHECKED Status lanes_distinct(const Lanes *lanes, struct R
 /* GPUs that this process can use. Starts CUDA. */
 __attribute__((weak)) int gpu_count(void);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,6 +1,5 @@
 /* launch: starts the ranks of a run on this host, and ends with them. */
-#ifndef COMM_LAUNCH_H
-#define COMM_LAUNCH_H
+#pragma once
 
 #include "comm/board.h"
 
@@ -33,4 +32,3 @@ CHECKED Status launch(const Launch *launch, bool *is_rank, int *code);
 /* GPUs that a process started here can use, found out in a process of its own; 0 too where there is no
  * driver. Under the same conditions. */
 CHECKED Status launch_count_gpus(int *count);
-#endif

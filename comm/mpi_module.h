@@ -1,8 +1,7 @@
 /* mpi_module: the few MPI calls that mpi.c needs, compiled against the MPI of this machine into a module
  * of its own (mpi/module.c, comm_mpi.so), because each MPI has its own types behind the same names. The
  * program opens it when there are CPU ranks, and so starts where no MPI is. */
-#ifndef COMM_MPI_MODULE_H
-#define COMM_MPI_MODULE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -24,4 +23,3 @@ typedef struct {
 /* The module's only symbol. */
 #define MPI_MODULE_SYMBOL "comm_mpi_module"
 extern const MpiModule comm_mpi_module;
-#endif

@@ -1,7 +1,6 @@
 /* peer: what the files of the peer engine share. GPUs of one host read each other's memory: CUDA IPC maps
  * it, a page of host memory that all processes share holds the flags by which they wait for each other. */
-#ifndef COMM_PEER_CUH
-#define COMM_PEER_CUH
+#pragma once
 
 #include "comm/comm_internal.h"
 #include "comm/lanes.h"
@@ -73,5 +72,3 @@ CHECKED Status peer_page_open(PeerComm *p);
 void peer_page_close(PeerComm *p);
 
 extern const CommEngine peer_engine;
-
-#endif

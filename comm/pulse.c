@@ -68,11 +68,13 @@ static void begin(Pulse *p, bool step) {
 }
 
 void pulse_step(Pulse *p, int64_t step) {
+    if (!p) return;
     begin(p, true);
     board_phase(p->setup.board, "step %lld", (long long)step);
 }
 
 void pulse_other(Pulse *p, const char *what) {
+    if (!p) return;
     begin(p, false);
     board_phase(p->setup.board, "%s", what);
 }

@@ -12,8 +12,7 @@
  * thread calls `lost` once, with an ERROR_DEVICE that names the rank, its host and its last action. It is
  * meant to abort the communicator, to print and to end the process, since the main thread may hang in a
  * library or a driver. It must not call pulse_close. */
-#ifndef COMM_PULSE_H
-#define COMM_PULSE_H
+#pragma once
 
 #include "comm/board.h"
 #include "comm/rendezvous.h"
@@ -49,4 +48,3 @@ void pulse_other(Pulse *pulse, const char *what);
 /* This rank ends, for the reason `why` if that is not OK, which stays the caller's. No collective follows on
  * this rank, though others may still be in their last. NULL is fine. */
 void pulse_close(Pulse *pulse, Status why);
-#endif

@@ -6,14 +6,11 @@
  * them in turn until one answers as this run's rank 0. A connection that is not of this run (another
  * token, another version of this protocol, no fusebox at all) is refused and otherwise ignored. Token and
  * protocol keep runs apart that meet by mistake; they are no protection from an attacker in the network. */
-#ifndef COMM_RENDEZVOUS_H
-#define COMM_RENDEZVOUS_H
+#pragma once
 
 #include "comm/identity.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum { RENDEZVOUS_PORTS = 8, RANK_HOST = 64, FACTS_BYTES = 4096 };
 
@@ -42,7 +39,4 @@ CHECKED Status rendezvous_gather(Rendezvous *rendezvous, const void *mine, size_
  * says which rank failed and why. Takes `mine` over. What follows a step that can fail on one rank alone. */
 CHECKED Status rendezvous_agree(Rendezvous *rendezvous, Status mine);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

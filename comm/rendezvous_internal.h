@@ -1,6 +1,5 @@
 /* What rank 0 and the others say to each other while they meet. */
-#ifndef COMM_RENDEZVOUS_INTERNAL_H
-#define COMM_RENDEZVOUS_INTERNAL_H
+#pragma once
 
 #include "comm/rendezvous.h"
 
@@ -34,4 +33,3 @@ CHECKED Status facts_compare(const char *mine, const char *theirs, const char *w
 /* Rank 0's part: takes connections until each rank has both. The other ranks' part. */
 CHECKED Status rendezvous_host(Rendezvous *r, const Identity *identity, const Hello *mine, double until);
 CHECKED Status rendezvous_join(Rendezvous *r, const Identity *identity, const Hello *mine, double until);
-#endif

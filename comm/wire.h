@@ -1,6 +1,5 @@
 /* wire: the few TCP calls that ranks need to find each other, each with a time limit. */
-#ifndef COMM_WIRE_H
-#define COMM_WIRE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -27,4 +26,3 @@ bool wire_receive(int connection, void *data, size_t bytes, double until);
 
 /* What has come in, up to `bytes`: how many, 0 for nothing yet, -1 when there will be no more. */
 long wire_take(int connection, void *data, size_t bytes);
-#endif

@@ -1,6 +1,5 @@
 /* batch: what a model reads at once, in host memory. */
-#ifndef DATA_BATCH_H
-#define DATA_BATCH_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ typedef struct {
     int64_t tokens;                  // targets that count
     int64_t step_tokens;             // the same of the whole step's batches; 0: as if all were like this one
 } Batch;
-
-#endif

@@ -112,7 +112,7 @@ static int64_t split(const Line *line, Word *words) {
 }
 
 /* The words of a text, which lie in `memory`: the words, and two lines to make them in. */
-static Status tokenize(const char *text, int64_t length, void **memory, Word **words, int64_t *count) {
+static void tokenize(const char *text, int64_t length, void **memory, Word **words, int64_t *count) {
     /* Each of the four rules puts at most two spaces beside a character. */
     int64_t room = 9 * (length + 4);
     *memory = memory_allocate((size_t)(room * (int64_t)(2 + sizeof(Word))));
@@ -121,7 +121,6 @@ static Status tokenize(const char *text, int64_t length, void **memory, Word **w
     unescape(text, length, &lines[0]);
     for (int rule = 0; rule < 4; rule++) apply(rule, &lines[rule % 2], &lines[(rule + 1) % 2]);
     *count = split(&lines[0], *words);
-    return OK;
 }
 
 /* ---- counting ---- */
@@ -156,8 +155,8 @@ static int64_t matches(const int32_t *words, int64_t count, const int32_t *refer
     return found;
 }
 
-static Status count_ngrams(Bleu *bleu, const Word *words, int64_t count, const Word *reference,
-                           int64_t reference_count) {
+static void count_ngrams(Bleu *bleu, const Word *words, int64_t count, const Word *reference,
+                         int64_t reference_count) {
     int32_t *numbers = memory_array((size_t)(count + reference_count) + 1, sizeof *numbers + sizeof(bool));
     int32_t *others = numbers + count;
     bool *used = (bool *)(others + reference_count);
@@ -170,20 +169,18 @@ static Status count_ngrams(Bleu *bleu, const Word *words, int64_t count, const W
     bleu->words += count;
     bleu->reference_words += reference_count;
     memory_free(numbers);
-    return OK;
 }
 
-Status bleu_add(Bleu *bleu, const char *translation, int64_t length, const char *reference,
-                int64_t reference_length) {
-    void *memory[2] = {NULL, NULL};
-    Word *words[2] = {NULL, NULL};
+void bleu_add(Bleu *bleu, const char *translation, int64_t length, const char *reference,
+              int64_t reference_length) {
+    void *memory[2];
+    Word *words[2];
     int64_t count[2];
-    Status status = tokenize(translation, length, &memory[0], &words[0], &count[0]);
-    if (!status) status = tokenize(reference, reference_length, &memory[1], &words[1], &count[1]);
-    if (!status) status = count_ngrams(bleu, words[0], count[0], words[1], count[1]);
+    tokenize(translation, length, &memory[0], &words[0], &count[0]);
+    tokenize(reference, reference_length, &memory[1], &words[1], &count[1]);
+    count_ngrams(bleu, words[0], count[0], words[1], count[1]);
     memory_free(memory[0]);
     memory_free(memory[1]);
-    return status;
 }
 
 /* ---- the score ---- */

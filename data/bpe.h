@@ -1,6 +1,5 @@
 /* bpe: byte-level byte-pair encoding as GPT-2's (tokenizer.h says what it does). */
-#ifndef DATA_BPE_H
-#define DATA_BPE_H
+#pragma once
 
 #include "base/files.h"
 #include "base/status.h"
@@ -71,5 +70,3 @@ CHECKED Status bpe_load(Tokenizer *tokenizer, const char *vocab_path, const char
 CHECKED Status bpe_load_json(Tokenizer *tokenizer, const json_t *root, const char *path);
 /* From texts, as tokenizer_train says. */
 CHECKED Status bpe_train(Tokenizer *tokenizer, const PathList *texts, int64_t vocab);
-
-#endif

@@ -1,6 +1,5 @@
 /* bpe_words: the distinct words of texts and how often each comes, for training a BPE on them. */
-#ifndef DATA_BPE_WORDS_H
-#define DATA_BPE_WORDS_H
+#pragma once
 
 #include "base/files.h"
 #include "data/tokenizer_state.h"
@@ -25,5 +24,3 @@ typedef struct {
 /* Counts the pieces of the texts, as the tokenizer, a BPE, cuts them. Start with all-zero words. */
 CHECKED Status words_count(Tokenizer *tokenizer, const PathList *texts, Words *words);
 void words_free(Words *words);
-
-#endif

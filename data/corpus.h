@@ -1,12 +1,9 @@
 /* corpus: the built-in text, fusebox's own source and documentation, read from the checkout that the
  * program was built in. Real text that everybody who can run the program has. */
-#ifndef DATA_CORPUS_H
-#define DATA_CORPUS_H
+#pragma once
 
 #include "base/files.h"
 
 /* The checkout's files in a fixed order. It is looked for above the program's own file, then above the
  * working directory; ERROR_FILE where neither is inside a checkout. Free with path_list_free. */
 CHECKED Status corpus_list(PathList *texts);
-
-#endif

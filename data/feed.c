@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "data/corpus.h"
+#include "data/hash.h"
 
 static void *pinned(void *context, size_t bytes) {
     Device *device = context;
@@ -70,6 +71,7 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
                              .shuffle = part.training,
                              .seed = o->seed,
                              .workers = part.training ? o->workers : 0,
+                             .share = part.training ? o->share : o->val_share,
                              .delay_us = part.training ? o->delay_us : 0,
                              .hold = o->hold,
                              .buffers = {pinned, release_pinned, o->device}};
@@ -140,4 +142,23 @@ void feed_close(Feed *feed) {
     pairs_close(feed->pairs);
     pairs_close(feed->val_pairs);
     *feed = (Feed){0};
+}
+
+Status feed_fingerprint(const Feed *feed, uint64_t *hash) {
+    enum { SAMPLES = 64, LENGTH = 256 };
+    int32_t ids[LENGTH];
+    int64_t count = feed->pairs ? feed->counts.pairs : tokens_count(feed->source), length = LENGTH;
+    *hash = hash_bytes(0, &count, sizeof count);
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        int64_t at = count / SAMPLES * i;
+        const int32_t *sample = ids;
+        if (feed->pairs) {
+            sample = pairs_sentence(feed->pairs, (int)(i % 2), at, &length);
+        } else {
+            length = count - at < LENGTH ? count - at : LENGTH;
+            TRY(tokens_read(feed->source, at, length, ids));
+        }
+        *hash = hash_bytes(*hash, sample, (size_t)length * sizeof *sample);
+    }
+    return OK;
 }

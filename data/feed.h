@@ -1,7 +1,6 @@
 /* feed: what a run reads, opened from its options: a source and a loader for training, and one for
  * validation. */
-#ifndef DATA_FEED_H
-#define DATA_FEED_H
+#pragma once
 
 #include "data/loader.h"
 #include "kernels/device/device.h"
@@ -19,9 +18,10 @@ typedef struct {
     int64_t batch, seq;
     uint64_t seed;
     int workers;
-    int64_t delay_us; // of every training batch, to study a starved loader; usually 0
-    int hold;         // batches that stay valid (data/loader.h)
-    Device *device;   // whose pinned memory the batches lie in
+    int64_t delay_us;             // of every training batch, to study a starved loader; usually 0
+    LoaderShare share, val_share; // of training and validation batches (data/loader.h)
+    int hold;                     // batches that stay valid (data/loader.h)
+    Device *device;               // whose pinned memory the batches lie in
 } FeedOptions;
 
 /* What the data is, for reports. Of pairs, `tokens` counts both sides, and `padded` the same with the padding
@@ -40,4 +40,5 @@ typedef struct {
 CHECKED Status feed_open(const FeedOptions *options, Feed *feed);
 void feed_close(Feed *feed);
 
-#endif
+/* Of how much training data there is and of samples of it: processes that train together compare it. */
+CHECKED Status feed_fingerprint(const Feed *feed, uint64_t *hash);

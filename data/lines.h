@@ -1,6 +1,5 @@
 /* lines: a text, mapped and cut into lines. */
-#ifndef DATA_LINES_H
-#define DATA_LINES_H
+#pragma once
 
 #include "base/files.h"
 
@@ -17,5 +16,3 @@ typedef struct {
 
 CHECKED Status lines_open(const char *path, Lines *lines);
 void lines_close(Lines *lines); // all-zero lines are fine
-
-#endif

@@ -49,6 +49,13 @@ static void pause_for(int64_t microseconds) {
 
 /* ---- making one batch ---- */
 
+/* Of this loader's batch `number` since the last seek. */
+static int64_t position_of(const Loader *loader, int64_t number) {
+    const LoaderShare *s = &loader->options.share;
+    if (s->count > 1) number += (number / s->run * (s->count - 1) + s->index) * s->run;
+    return loader->base + number * loader->options.batch;
+}
+
 static Status make_batch(const Loader *loader, int64_t position, Slot *slot) {
     pause_for(loader->options.delay_us);
     slot->batch = (Batch){.position = position};
@@ -71,7 +78,7 @@ static void *work(void *argument) {
             pthread_cond_wait(&loader->room, &loader->mutex);
         if (loader->ending) break;
         int64_t number = loader->claimed++;
-        int64_t position = loader->base + number * loader->options.batch;
+        int64_t position = position_of(loader, number);
         Slot *slot = &loader->slots[number % loader->slot_count];
         loader->reading++;
         pthread_mutex_unlock(&loader->mutex);
@@ -186,7 +193,8 @@ void loader_close(Loader *loader) {
 /* ---- handing out ---- */
 
 int64_t loader_position(const Loader *loader) {
-    return loader->base + loader->handed * loader->options.batch;
+    int64_t shares = loader->options.share.count > 1 ? loader->options.share.count : 1;
+    return loader->base + loader->handed * shares * loader->options.batch;
 }
 
 Status loader_targets(const Loader *loader, int64_t batches, int64_t *targets) {
@@ -209,8 +217,9 @@ double loader_waited_last_ms(const Loader *loader) {
     return 1e3 * loader->waited_last;
 }
 
-/* Lets the workers finish what they are at, forgets all they have read, and begins anew at `position`. */
-static void restart(Loader *loader, int64_t position) {
+/* Lets the workers finish what they are at, forgets all they have read, and begins anew with batch `number`
+ * counted from `base`. */
+static void restart(Loader *loader, int64_t base, int64_t number) {
     pthread_mutex_lock(&loader->mutex);
     loader->paused = true;
     while (loader->reading > 0) pthread_cond_wait(&loader->filled, &loader->mutex);
@@ -219,8 +228,8 @@ static void restart(Loader *loader, int64_t position) {
         loader->slots[i].status = OK;
         loader->slots[i].ready = false;
     }
-    loader->base = position;
-    loader->handed = loader->claimed = 0;
+    loader->base = base;
+    loader->handed = loader->claimed = number;
     loader->paused = false;
     pthread_cond_broadcast(&loader->room);
     pthread_mutex_unlock(&loader->mutex);
@@ -229,13 +238,13 @@ static void restart(Loader *loader, int64_t position) {
 Status loader_seek(Loader *loader, int64_t position) {
     if (position < 0 || position > INT64_MAX / 2)
         return fail(ERROR_FORMAT, "the data has no window %lld", (long long)position);
-    restart(loader, position);
+    restart(loader, position, 0);
     return OK;
 }
 
 /* Waits until batch number `handed` is there, and takes its slot's status. */
 static Status take(Loader *loader, Slot *slot) {
-    if (!loader->started) return make_batch(loader, loader_position(loader), slot);
+    if (!loader->started) return make_batch(loader, position_of(loader, loader->handed), slot);
     pthread_mutex_lock(&loader->mutex);
     while (!slot->ready) pthread_cond_wait(&loader->filled, &loader->mutex);
     Status status = slot->status;
@@ -251,9 +260,8 @@ Status loader_next(Loader *loader, Batch *batch) {
     Status status = take(loader, slot);
     loader->waited_last = seconds() - start;
     loader->waited += loader->waited_last;
-    int64_t position = loader_position(loader);
     if (status) {
-        restart(loader, position);
+        restart(loader, loader->base, loader->handed);
         return status;
     }
     *batch = slot->batch;

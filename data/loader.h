@@ -8,9 +8,12 @@
  *
  * An epoch visits each window or pair once, in an order shuffled by (seed, epoch), or in the data's order;
  * batches of windows run on over the end of an epoch. All state is the position, the number of rows handed
- * out since the start: the same position gives the same batches, whatever the number of workers. */
-#ifndef DATA_LOADER_H
-#define DATA_LOADER_H
+ * out since the start: the same position gives the same batches, whatever the number of workers.
+ *
+ * Where several processes train together, each has a loader that hands out its share of every step's batches:
+ * of the share.run * share.count batches of a step, those from share.index * share.run on. Positions count
+ * all rows, of all shares; between two steps they are the same in every process. */
+#pragma once
 
 #include "base/status.h"
 #include "data/batch.h"
@@ -28,6 +31,11 @@ typedef struct {
     void *context;
 } HostBuffers;
 
+/* count 0: no shares, every batch is this loader's. */
+typedef struct {
+    int64_t index, count, run;
+} LoaderShare;
+
 typedef struct {
     const TokenSource *source; // of windows; outlives the loader
     const PairSource *pairs;   // of pairs; outlives the loader
@@ -35,8 +43,9 @@ typedef struct {
     int64_t batch, seq;
     bool shuffle;
     uint64_t seed;
-    int workers;      // threads that read ahead, 0 to 64; 0: loader_next reads by itself
-    int hold;         // how many of the latest batches stay valid, 1 to 64; 0 means 1
+    int workers; // threads that read ahead, 0 to 64; 0: loader_next reads by itself
+    int hold;    // how many of the latest batches stay valid, 1 to 64; 0 means 1
+    LoaderShare share;
     int64_t delay_us; // makes every batch take this much longer to read, to study a starved loader; usually 0
     HostBuffers buffers; // all-zero: memory_allocate's
 } LoaderOptions;
@@ -66,16 +75,14 @@ void loader_close(Loader *loader); // ends the workers; NULL is fine
  * again. */
 CHECKED Status loader_next(Loader *loader, Batch *batch);
 
-/* How many targets count in the next `batches` batches: what a step's loss is a mean over must be known
- * before its first micro-batch. Nothing is read ahead. */
+/* How many targets count in the next `batches` batches, of all shares, when a step begins: what its loss is a
+ * mean over must be known before its first micro-batch. Nothing is read ahead. */
 CHECKED Status loader_targets(const Loader *loader, int64_t batches, int64_t *targets);
 
-int64_t loader_position(const Loader *loader);                // rows handed out
+int64_t loader_position(const Loader *loader);                // rows handed out, of all shares
 CHECKED Status loader_seek(Loader *loader, int64_t position); // the next batch begins with this row
 int64_t loader_windows(const Loader *loader);                 // rows of one epoch
 
 /* How long loader_next has waited for batches, in milliseconds: since the opening, and the last time. */
 double loader_waited_ms(const Loader *loader);
 double loader_waited_last_ms(const Loader *loader);
-
-#endif

@@ -1,6 +1,5 @@
 /* loader_internal: what the loader of batches and the makers of batches share. */
-#ifndef DATA_LOADER_INTERNAL_H
-#define DATA_LOADER_INTERNAL_H
+#pragma once
 
 #include "data/loader.h"
 
@@ -22,5 +21,3 @@ CHECKED Status loader_start(const LoaderOptions *options, BatchMaker maker, Load
 /* Checks batch, seq, workers, hold and delay; `bytes` gets the size of `tensors` tensors of (batch, seq) and
  * two of (batch). */
 CHECKED Status loader_check(const LoaderOptions *options, int tensors, int64_t *bytes);
-
-#endif

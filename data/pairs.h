@@ -1,8 +1,7 @@
 /* pairs: sentences with their translations, from two texts in which line i of one belongs to line i of the
  * other, tokenized with one tokenizer. A source row is the sentence and the end token; a target row's inputs
  * are the begin token and the sentence, its targets the sentence and the end token. */
-#ifndef DATA_PAIRS_H
-#define DATA_PAIRS_H
+#pragma once
 
 #include "base/status.h"
 #include "data/tokenizer.h"
@@ -39,5 +38,3 @@ CHECKED Status pairs_padding(const PairSource *pairs, int64_t batch, uint64_t se
 /* Splits "SRC,TGT" at its one comma. ERROR_USAGE if it has not exactly one, or a side is empty. The caller
  * frees both with memory_free. */
 CHECKED Status pairs_split_names(const char *names, char **source, char **target);
-
-#endif

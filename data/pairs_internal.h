@@ -1,6 +1,5 @@
 /* pairs_internal: what the reader of pairs and their batch maker share. */
-#ifndef DATA_PAIRS_INTERNAL_H
-#define DATA_PAIRS_INTERNAL_H
+#pragma once
 
 #include "data/pairs.h"
 
@@ -10,5 +9,3 @@ typedef struct {
 
 PairTokens pairs_special(const PairSource *pairs);
 int64_t pairs_seq(const PairSource *pairs); // the most tokens of a row
-
-#endif

@@ -1,11 +1,8 @@
 #include "data/safetensors.h"
 
-#include "base/checked.h"
-#include "base/files.h"
 #include "base/memory.h"
 #include "data/safetensors_internal.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,85 +28,7 @@ int64_t safetensors_type_size(SafetensorsType type) {
     return types[type].size;
 }
 
-/* ---- one tensor of a header ---- */
-
-static Status parse_type(const json_t *value, const SafetensorsPart *part, SafetensorsEntry *entry) {
-    const char *text = json_string_value(value);
-    for (int i = 0; text && i < SAFE_TYPE_COUNT; i++) {
-        if (strcmp(text, types[i].name) != 0) continue;
-        entry->type = (SafetensorsType)i;
-        return OK;
-    }
-    if (!text) return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no dtype", part->path, entry->name);
-    return fail(ERROR_FORMAT, "%s: tensor '%.80s' has the unknown dtype '%.20s'", part->path, entry->name,
-                text);
-}
-
-static Status parse_shape(const json_t *value, const SafetensorsPart *part, SafetensorsEntry *entry) {
-    size_t rank = json_array_size(value);
-    if (!json_is_array(value) || rank > SAFETENSORS_RANK_LIMIT)
-        return fail(ERROR_FORMAT, "%s: tensor '%.80s' has no shape, or one of more than %d axes", part->path,
-                    entry->name, SAFETENSORS_RANK_LIMIT);
-    entry->rank = (int)rank;
-    entry->count = 1;
-    bool overflow = false;
-    for (size_t i = 0; i < rank; i++) {
-        const json_t *axis = json_array_get(value, i);
-        entry->d[i] = json_integer_value(axis);
-        if (!json_is_integer(axis) || entry->d[i] < 0)
-            return fail(ERROR_FORMAT, "%s: axis %zu of tensor '%.80s' is not a whole number of at least 0",
-                        part->path, i, entry->name);
-        overflow |= checked_multiply(entry->count, entry->d[i], &entry->count);
-    }
-    if (overflow || checked_multiply(entry->count, types[entry->type].size, &entry->bytes))
-        return fail(ERROR_FORMAT, "%s: the shape of tensor '%.80s' is too large", part->path, entry->name);
-    return OK;
-}
-
-static Status parse_offsets(const json_t *value, const SafetensorsPart *part, SafetensorsEntry *entry) {
-    const json_t *first = json_array_get(value, 0), *second = json_array_get(value, 1);
-    if (json_array_size(value) != 2 || !json_is_integer(first) || !json_is_integer(second))
-        return fail(ERROR_FORMAT, "%s: tensor '%.80s' needs data_offsets of two integers", part->path,
-                    entry->name);
-    int64_t begin = json_integer_value(first), end = json_integer_value(second);
-    if (begin < 0 || end < begin || end > part->data_size)
-        return fail(
-            ERROR_FORMAT,
-            "%s: tensor '%.80s' claims bytes %lld to %lld, but the file holds 0 to %lld; is it truncated?",
-            part->path, entry->name, (long long)begin, (long long)end, (long long)part->data_size);
-    if (end - begin != entry->bytes)
-        return fail(ERROR_FORMAT, "%s: tensor '%.80s' has %lld bytes, but its dtype and shape need %lld",
-                    part->path, entry->name, (long long)(end - begin), (long long)entry->bytes);
-    entry->data = part->data + begin;
-    return OK;
-}
-
-static Status parse_entry(const char *name, const json_t *value, const SafetensorsPart *part,
-                          SafetensorsEntry *entry) {
-    *entry = (SafetensorsEntry){.name = name};
-    if (!json_is_object(value))
-        return fail(ERROR_FORMAT, "%s: the header's entry '%.80s' is not an object", part->path, name);
-    TRY(parse_type(json_object_get(value, "dtype"), part, entry));
-    TRY(parse_shape(json_object_get(value, "shape"), part, entry));
-    return parse_offsets(json_object_get(value, "data_offsets"), part, entry);
-}
-
 /* ---- a header ---- */
-
-static Status parse_notes(Safetensors *file, const json_t *metadata, const SafetensorsPart *part) {
-    if (!metadata) return OK;
-    if (!json_is_object(metadata)) return fail(ERROR_FORMAT, "%s: __metadata__ is not an object", part->path);
-    size_t room = (size_t)file->note_count + json_object_size(metadata);
-    SafetensorsNote *notes = file->notes = memory_resize(file->notes, room * sizeof *notes);
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
-        if (!json_is_string(value))
-            return fail(ERROR_FORMAT, "%s: __metadata__ '%.80s' is not a string", part->path, key);
-        notes[file->note_count++] = (SafetensorsNote){key, json_string_value(value)};
-    }
-    return OK;
-}
 
 /* Empty tensors lie anywhere between others, so they come before the one that begins where they do. */
 static int compare_offsets(const void *a, const void *b) {
@@ -137,23 +56,19 @@ static Status check_cover(SafetensorsEntry *entries, int64_t count, const Safete
                 (long long)(part->data_size - covered));
 }
 
-static Status parse_entries(Safetensors *file, SafetensorsPart *part) {
-    const json_t *metadata = json_object_get(part->header, "__metadata__");
-    TRY(parse_notes(file, metadata, part));
-    size_t room = (size_t)file->count + json_object_size(part->header);
-    SafetensorsEntry *entries = file->entries = memory_resize(file->entries, room * sizeof *entries);
-    int64_t first = file->count;
-    const char *name;
-    json_t *value;
-    json_object_foreach(part->header, name, value) {
-        if (value == metadata) continue;
-        TRY(parse_entry(name, value, part, &entries[file->count]));
-        file->count++;
-    }
-    return check_cover(entries + first, file->count - first, part);
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const SafetensorsEntry *)a)->name, ((const SafetensorsEntry *)b)->name);
 }
 
-static Status parse_header(SafetensorsPart *part, const uint8_t *data, int64_t size) {
+static Status check_names(SafetensorsEntry *entries, int64_t count, const SafetensorsPart *part) {
+    if (count) qsort(entries, (size_t)count, sizeof *entries, compare_names);
+    for (int64_t i = 1; i < count; i++)
+        if (compare_names(&entries[i - 1], &entries[i]) == 0)
+            return fail(ERROR_FORMAT, "%s: a duplicate of tensor '%.80s'", part->path, entries[i].name);
+    return OK;
+}
+
+static Status parse_part(Safetensors *file, SafetensorsPart *part, const uint8_t *data, int64_t size) {
     uint64_t length = 0;
     if (size < 8)
         return fail(ERROR_FORMAT, "%s has %lld bytes: too short for safetensors", part->path,
@@ -168,21 +83,20 @@ static Status parse_header(SafetensorsPart *part, const uint8_t *data, int64_t s
                     part->path, (unsigned long long)length);
     if (length == 0 || data[8] != '{')
         return fail(ERROR_FORMAT, "%s: the header does not begin with '{'", part->path);
-    json_error_t error;
-    part->header = json_loadb((const char *)data + 8, (size_t)length, JSON_REJECT_DUPLICATES, &error);
-    if (!part->header)
-        return fail(ERROR_FORMAT, "%s: header, byte %d: %s", part->path, error.position, error.text);
+    int64_t first = file->count, first_note = file->note_count;
     part->data = data + 8 + length;
     part->data_size = size - 8 - (int64_t)length;
-    return OK;
+    TRY(safetensors_parse_header(file, part, data + 8, (int64_t)length));
+    TRY(check_names(file->entries + first, file->count - first, part));
+    TRY(safetensors_take_digests(file, part, first, first_note, data + 8, (int64_t)length));
+    return check_cover(file->entries + first, file->count - first, part);
 }
 
 Status safetensors_add(Safetensors *file, const uint8_t *data, int64_t size, const char *path) {
     file->parts = memory_resize(file->parts, ((size_t)file->part_count + 1) * sizeof *file->parts);
     SafetensorsPart *part = &file->parts[file->part_count++];
     *part = (SafetensorsPart){.path = memory_text(path)};
-    TRY(parse_header(part, data, size));
-    return parse_entries(file, part);
+    return parse_part(file, part, data, size);
 }
 
 Status safetensors_add_file(Safetensors *file, const char *path) {
@@ -194,10 +108,6 @@ Status safetensors_add_file(Safetensors *file, const char *path) {
 }
 
 /* ---- a file ---- */
-
-static int compare_names(const void *a, const void *b) {
-    return strcmp(((const SafetensorsEntry *)a)->name, ((const SafetensorsEntry *)b)->name);
-}
 
 Status safetensors_sort(Safetensors *file, const char *path) {
     if (file->count) qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_names);
@@ -230,7 +140,7 @@ Status safetensors_open(const char *path, Safetensors **file) {
 void safetensors_close(Safetensors *file) {
     if (!file) return;
     for (int i = 0; i < file->part_count; i++) {
-        json_decref(file->parts[i].header);
+        memory_free(file->parts[i].strings);
         file_unmap(&file->parts[i].map);
         memory_free(file->parts[i].path);
     }

@@ -6,9 +6,14 @@
  * the file and span exactly as many bytes as dtype and shape say;
  *   - the tensors cover all bytes behind the header: no overlap, no hole, nothing left at the end;
  *   - __metadata__ maps strings to strings.
- * Beyond it, a tensor has at most 8 axes. Every violation is an ERROR_FORMAT that names file and tensor. */
-#ifndef DATA_SAFETENSORS_H
-#define DATA_SAFETENSORS_H
+ * Beyond it, a tensor has at most 8 axes, and no string holds a zero. Every violation is an ERROR_FORMAT that
+ * names file and tensor.
+ *
+ * What is written here bears digests (data/digest.h) in __metadata__, 16 hexadecimal digits each: of each
+ * tensor's bytes, "fusebox.xxh3.<tensor>", and of the header, "fusebox.xxh3", as it would be with zeros in
+ * that place. A file has all of them or none. The header's is checked when a file is opened, a tensor's by
+ * safetensors_verify. Other readers pass over them; they are no notes. */
+#pragma once
 
 #include "base/status.h"
 
@@ -46,6 +51,8 @@ typedef struct {
     int64_t count;       // elements
     int64_t bytes;       // count * safetensors_type_size(type)
     const uint8_t *data; // in the mapped file, of any alignment
+    bool digested;       // the file says what the bytes' digest is
+    uint64_t digest;
 } SafetensorsEntry;
 
 typedef struct {
@@ -84,6 +91,10 @@ int64_t safetensors_type_size(SafetensorsType type);     // bytes
  * F64, BF16 or F16. F64 is rounded to nearest. */
 CHECKED Status safetensors_read(const SafetensorsEntry *entry, int64_t first, int64_t count, float *values);
 
+/* Whether the bytes have the digest that the file gives them: ERROR_FORMAT if not, OK where it gives none.
+ * Reads all of them, as fast as memory gives. */
+CHECKED Status safetensors_verify(const SafetensorsEntry *entry);
+
 /* Writes a file in order: open takes name, type, rank and d of each entry (the rest is ignored) and writes
  * the header, padded with spaces to a multiple of 8 bytes; append takes the elements of all entries one after
  * another, in pieces of any size; close publishes the file (base/files.h: until then `path` is as it was). A
@@ -96,5 +107,3 @@ CHECKED Status safetensors_writer_open(const char *path, const SafetensorsEntry 
 CHECKED Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, int64_t bytes);
 CHECKED Status safetensors_writer_close(SafetensorsWriter *writer);
 void safetensors_writer_abandon(SafetensorsWriter *writer); // NULL is fine
-
-#endif

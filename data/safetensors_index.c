@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { INDEX_LIMIT = 64 << 20 /* bytes */, SHARD_LIMIT = 1024 };
+enum { INDEX_LIMIT = 16 << 20 /* bytes */, SHARD_LIMIT = 1024 };
 
 /* A shard is a file beside the index and nothing else: no path leads out of the folder. */
 static bool plain_name(const char *name) {

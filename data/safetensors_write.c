@@ -1,15 +1,30 @@
+#define _GNU_SOURCE
 #include "base/checked.h"
 #include "base/files.h"
 #include "base/memory.h"
-#include "data/safetensors.h"
+#include "data/digest.h"
+#include "data/safetensors_internal.h"
 
+#include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
+
+/* A tensor, as the writer remembers it. */
+typedef struct {
+    char *key; // of its digest
+    int64_t bytes;
+} Written;
 
 struct SafetensorsWriter {
     FileWriter *file;
-    int64_t left; // bytes that the header promises and append has not brought yet
     char *path;
+    json_t *header;    // written again at the end, with its digests
+    Written *tensors;  // (count)
+    int64_t count, at; // the tensor that is being written
+    int64_t done;      // bytes of it
+    int64_t left;      // bytes of all that are still to come
+    Digest *digest;    // of the tensor that is being written
 };
 
 /* One entry of the header. `offset` is where its elements begin, and then where they end. */
@@ -31,47 +46,94 @@ static Status describe_entry(json_t *header, const SafetensorsEntry *entry, int6
     return fail(ERROR_INTERNAL, "the name of tensor '%s' is not UTF-8", entry->name);
 }
 
-static Status describe(json_t *header, const SafetensorsEntry *entries, int64_t count,
-                       const SafetensorsNote *notes, int64_t note_count, int64_t *bytes) {
+static json_t *metadata_of(const SafetensorsWriter *w) {
+    return json_object_get(w->header, "__metadata__");
+}
+
+static void set_digest(SafetensorsWriter *w, const char *key, uint64_t digest) {
+    char digits[SAFETENSORS_DIGITS + 1];
+    if (!file_writer_seeks(w->file)) return; // what is written into a pipe has none
+    snprintf(digits, sizeof digits, "%016" PRIx64, digest);
+    json_object_set_new(metadata_of(w), key, json_string(digits));
+}
+
+static Status describe(SafetensorsWriter *w, const SafetensorsEntry *entries, const SafetensorsNote *notes,
+                       int64_t note_count) {
     json_t *metadata = json_object();
-    bool failed = json_object_set_new(header, "__metadata__", metadata) != 0;
+    bool failed = json_object_set_new(w->header, "__metadata__", metadata) != 0;
     for (int64_t i = 0; i < note_count; i++)
         failed = json_object_set_new(metadata, notes[i].key, json_string(notes[i].value)) != 0 || failed;
     if (failed) return fail(ERROR_INTERNAL, "the metadata is not UTF-8");
-    *bytes = 0;
-    for (int64_t i = 0; i < count; i++) TRY(describe_entry(header, &entries[i], bytes));
+    set_digest(w, SAFETENSORS_DIGEST, 0);
+    for (int64_t i = 0; i < w->count; i++) {
+        size_t room = sizeof SAFETENSORS_DIGEST + 1 + strlen(entries[i].name);
+        int64_t begin = w->left;
+        TRY(describe_entry(w->header, &entries[i], &w->left));
+        w->tensors[i] = (Written){memory_allocate(room), w->left - begin};
+        snprintf(w->tensors[i].key, room, "%s.%s", SAFETENSORS_DIGEST, entries[i].name);
+        set_digest(w, w->tensors[i].key, 0);
+    }
     return OK;
 }
 
-/* Length and text, the text padded so that the elements begin at a multiple of 8 bytes. */
-static Status write_header(FileWriter *file, const json_t *header) {
-    size_t length = json_dumpb(header, NULL, 0, JSON_COMPACT), padded = (length + 7) / 8 * 8;
+/* Length and text, the text padded so that the elements begin at a multiple of 8 bytes. The caller frees it.
+ * */
+static uint8_t *print_header(const SafetensorsWriter *w, int64_t *bytes) {
+    size_t length = json_dumpb(w->header, NULL, 0, JSON_COMPACT), padded = (length + 7) / 8 * 8;
     uint8_t *text = memory_allocate(8 + padded);
     memset(text + 8, ' ', padded);
     for (int i = 0; i < 8; i++) text[i] = (uint8_t)(padded >> 8 * i);
-    Status status = OK;
-    if (json_dumpb(header, (char *)text + 8, length, JSON_COMPACT) != length)
-        status = fail(ERROR_INTERNAL, "the header's text changed its length");
-    else
-        status = file_writer_append(file, text, (int64_t)(8 + padded));
+    json_dumpb(w->header, (char *)text + 8, length, JSON_COMPACT);
+    *bytes = (int64_t)(8 + padded);
+    return text;
+}
+
+static Status write_header(SafetensorsWriter *w) {
+    int64_t bytes;
+    uint8_t *text = print_header(w, &bytes);
+    Status status = file_writer_append(w->file, text, bytes);
     memory_free(text);
     return status;
 }
 
+/* In the place of the one with zeros. It has the same length. */
+static Status write_digests(SafetensorsWriter *w) {
+    static const char before[] = "\"" SAFETENSORS_DIGEST "\":\"";
+    int64_t bytes;
+    if (!file_writer_seeks(w->file)) return OK;
+    uint8_t *text = print_header(w, &bytes);
+    uint8_t *digits = memmem(text, (size_t)bytes, before, sizeof before - 1);
+    digits += sizeof before - 1;
+    uint64_t digest = safetensors_header_digest(text + 8, bytes - 8, digits);
+    memory_free(text);
+    set_digest(w, SAFETENSORS_DIGEST, digest);
+    text = print_header(w, &bytes);
+    Status status = file_writer_write_at(w->file, 0, text, bytes);
+    memory_free(text);
+    return status;
+}
+
+/* Gives every tensor that is complete its digest: an empty one is from the beginning. */
+static void finish_tensors(SafetensorsWriter *w) {
+    for (; w->at < w->count && w->done == w->tensors[w->at].bytes; w->at++, w->done = 0) {
+        set_digest(w, w->tensors[w->at].key, digest_value(w->digest));
+        digest_begin(w->digest);
+    }
+}
+
 Status safetensors_writer_open(const char *path, const SafetensorsEntry *entries, int64_t count,
                                const SafetensorsNote *notes, int64_t note_count, SafetensorsWriter **writer) {
-    *writer = NULL;
     SafetensorsWriter *w = memory_allocate(sizeof *w);
-    w->path = memory_text(path);
-    json_t *header = json_object();
-    Status status = fail_at(describe(header, entries, count, notes, note_count, &w->left), "%s", path);
-    if (!status) status = file_writer_open(path, &w->file);
-    if (!status) status = write_header(w->file, header);
-    json_decref(header);
-    if (!status)
-        *writer = w;
-    else
-        safetensors_writer_abandon(w);
+    *w = (SafetensorsWriter){.path = memory_text(path),
+                             .header = json_object(),
+                             .tensors = memory_array((size_t)count, sizeof *w->tensors),
+                             .count = count,
+                             .digest = digest_open()};
+    Status status = file_writer_open(path, &w->file);
+    if (!status) status = fail_at(describe(w, entries, notes, note_count), "%s", path);
+    if (!status) status = write_header(w);
+    if (status) safetensors_writer_abandon(w);
+    *writer = status ? NULL : w;
     return status;
 }
 
@@ -79,14 +141,26 @@ Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, in
     if (bytes > writer->left)
         return fail(ERROR_INTERNAL, "%s: more bytes were written than its header declares", writer->path);
     writer->left -= bytes;
-    return file_writer_append(writer->file, data, bytes);
+    TRY(file_writer_append(writer->file, data, bytes));
+    for (const char *from = data; bytes;) {
+        finish_tensors(writer);
+        int64_t rest = writer->tensors[writer->at].bytes - writer->done, here = rest < bytes ? rest : bytes;
+        digest_add(writer->digest, from, (size_t)here);
+        writer->done += here;
+        from += here;
+        bytes -= here;
+    }
+    return OK;
 }
 
 Status safetensors_writer_close(SafetensorsWriter *writer) {
     Status status = OK;
-    if (writer->left) {
+    finish_tensors(writer);
+    if (writer->left)
         status = fail(ERROR_INTERNAL, "%s: fewer bytes were written than its header declares", writer->path);
-    } else {
+    else
+        status = write_digests(writer);
+    if (!status) {
         status = file_writer_close(writer->file);
         writer->file = NULL;
     }
@@ -97,6 +171,10 @@ Status safetensors_writer_close(SafetensorsWriter *writer) {
 void safetensors_writer_abandon(SafetensorsWriter *writer) {
     if (!writer) return;
     file_writer_abandon(writer->file);
+    json_decref(writer->header);
+    for (int64_t i = 0; i < writer->count; i++) memory_free(writer->tensors[i].key);
+    memory_free(writer->tensors);
+    digest_close(writer->digest);
     memory_free(writer->path);
     memory_free(writer);
 }

@@ -1,7 +1,6 @@
 /* shard: tokens in llm.c's format: 256 int32 of header (20240520, version 1, the count of tokens, then
  * anything), and the tokens as uint16; little-endian. */
-#ifndef DATA_SHARD_H
-#define DATA_SHARD_H
+#pragma once
 
 #include "base/files.h"
 #include "base/status.h"
@@ -26,5 +25,3 @@ CHECKED Status shard_check(const uint8_t *data, int64_t size, const char *name, 
 /* Maps and checks the shard `part->name`. */
 CHECKED Status shard_map(TokenPart *part);
 void token_part_close(TokenPart *part);
-
-#endif

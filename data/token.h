@@ -1,6 +1,5 @@
 /* token: lists of token ids, texts on their way to ids, and the tokens that stand for no text. */
-#ifndef DATA_TOKEN_H
-#define DATA_TOKEN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,5 +29,3 @@ typedef enum {
     TOKEN_MASK,    // "[MASK]" or "<mask>"
     SPECIAL_COUNT
 } SpecialToken;
-
-#endif

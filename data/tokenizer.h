@@ -14,8 +14,7 @@
  * token.
  *
  * A tokenizer remembers pieces it has met, so it must not encode in two threads at once. */
-#ifndef DATA_TOKENIZER_H
-#define DATA_TOKENIZER_H
+#pragma once
 
 #include "base/files.h"
 #include "base/status.h"
@@ -73,5 +72,3 @@ CHECKED Status tokenizer_encode_step(Tokenizer *tokenizer, EncodeCursor *cursor,
 /* The bytes of a token, which may be part of a UTF-8 character; a WordPiece's with its "##". They live as
  * long as the tokenizer. NULL and length 0 for an id outside the vocabulary. */
 const uint8_t *tokenizer_decode(const Tokenizer *tokenizer, int32_t id, int64_t *length);
-
-#endif

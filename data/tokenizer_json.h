@@ -1,6 +1,5 @@
 /* tokenizer_json: what the readers of tokenizers' JSON files share. The caller ends with json_decref. */
-#ifndef DATA_TOKENIZER_JSON_H
-#define DATA_TOKENIZER_JSON_H
+#pragma once
 
 #include "base/status.h"
 
@@ -15,5 +14,3 @@ CHECKED Status tokenizer_config_read(const char *path, json_t **root);
 
 /* Is it a string, and this one? */
 bool json_is_text(const json_t *value, const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* tokenizer_load: which files a tokenizer is read from. Fills what tokenizer_new makes. */
-#ifndef DATA_TOKENIZER_LOAD_H
-#define DATA_TOKENIZER_LOAD_H
+#pragma once
 
 #include "base/status.h"
 #include "data/tokenizer_state.h"
@@ -16,5 +15,3 @@ CHECKED Status tokenizer_load_folder(Tokenizer *tokenizer, const char *folder);
 
 /* Reads a tokenizer.json, of a BPE or of a WordPiece. `unused` makes it a reader like the others. */
 CHECKED Status tokenizer_load_json(Tokenizer *tokenizer, const char *path, const char *unused);
-
-#endif

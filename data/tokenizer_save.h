@@ -1,7 +1,6 @@
 /* tokenizer_save: writes a tokenizer's files and its tokenizer_config.json into a folder that exists
  * (tokenizer.h says which). */
-#ifndef DATA_TOKENIZER_SAVE_H
-#define DATA_TOKENIZER_SAVE_H
+#pragma once
 
 #include "base/status.h"
 #include "data/tokenizer_state.h"
@@ -9,5 +8,3 @@
 CHECKED Status tokenizer_save_bytes(const Tokenizer *tokenizer, const char *folder);
 CHECKED Status tokenizer_save_bpe(const Tokenizer *tokenizer, const char *folder);
 CHECKED Status tokenizer_save_wordpiece(const Tokenizer *tokenizer, const char *folder);
-
-#endif

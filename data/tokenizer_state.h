@@ -1,7 +1,6 @@
 /* tokenizer_state: what a tokenizer consists of. A kind's own unit (bpe.h, wordpiece.h) fills it;
  * tokenizer.h, on top of the kinds, shows it to everybody else. */
-#ifndef DATA_TOKENIZER_STATE_H
-#define DATA_TOKENIZER_STATE_H
+#pragma once
 
 #include "data/token.h"
 
@@ -39,5 +38,3 @@ void tokenizer_reserve(Tokenizer *tokenizer, int64_t vocab, int64_t bytes);
 void piece_cut(const uint8_t *text, int64_t from, int64_t *end);
 /* Takes a token as one of the special ones, if its name is one of theirs. */
 void special_take(Tokenizer *tokenizer, const char *name, int32_t id);
-
-#endif

@@ -6,8 +6,7 @@
  *           the text and a hash of its name, its contents and the tokenizer. A kept shard that does not fit
  *           is made anew. Between two texts stands the tokenizer's end of text, or a newline if it
  *           has none. */
-#ifndef DATA_TOKENS_H
-#define DATA_TOKENS_H
+#pragma once
 
 #include "base/files.h"
 #include "base/status.h"
@@ -42,5 +41,3 @@ int64_t tokens_text_bytes(const TokenSource *source); // of the texts; -1 for sh
 /* out[i] = token offset + i, for i < count, all within the source. A token outside the vocabulary is an
  * ERROR_FORMAT that names its file and its position in it. Threads may read at once. */
 CHECKED Status tokens_read(const TokenSource *source, int64_t offset, int64_t count, int32_t *out);
-
-#endif

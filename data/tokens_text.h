@@ -1,6 +1,5 @@
 /* tokens_text: texts become tokens, which may be kept as a shard. */
-#ifndef DATA_TOKENS_TEXT_H
-#define DATA_TOKENS_TEXT_H
+#pragma once
 
 #include "data/shard.h"
 #include "data/tokenizer.h"
@@ -11,5 +10,3 @@
  * token_part_close frees. */
 CHECKED Status tokenize_texts(const PathList *texts, const char *name, Tokenizer *tokenizer,
                               const char *cache, TokenPart *part, int64_t *bytes);
-
-#endif

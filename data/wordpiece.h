@@ -4,8 +4,7 @@
  * into the longest known parts from the left, all but the first with "##" before them; a word that cannot be
  * is the unknown token. Bytes that are not UTF-8 count as nothing. Categories and decompositions are
  * utf8proc's. */
-#ifndef DATA_WORDPIECE_H
-#define DATA_WORDPIECE_H
+#pragma once
 
 #include "base/status.h"
 #include "data/tokenizer_state.h"
@@ -40,5 +39,3 @@ void wordpiece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length
 CHECKED Status wordpiece_load(Tokenizer *tokenizer, const char *path, const char *config_path);
 /* From a parsed tokenizer.json; `path` is for messages. */
 CHECKED Status wordpiece_load_json(Tokenizer *tokenizer, const json_t *root, const char *path);
-
-#endif

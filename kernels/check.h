@@ -1,8 +1,7 @@
 /* check: what a room demands of the tensors in a contract, whatever form will run. A failure is an
  * ERROR_INTERNAL, since only the model builds contracts; the message names the tensor, what it is and what it
  * must be. A dimension is compared, never the rank: (B, T, C) and (B*T, C) are both B*T rows of C. */
-#ifndef KERNELS_CHECK_H
-#define KERNELS_CHECK_H
+#pragma once
 
 #include "base/status.h"
 #include "base/tensor.h"
@@ -20,4 +19,3 @@ CHECKED Status check_dense(const char *operation, const char *name, Tensor t, Dt
 
 /* A condition between scalars of the contract; `what` says it in words. */
 CHECKED Status check_that(const char *operation, bool holds, const char *what);
-#endif

@@ -1,17 +1,14 @@
 /* ctx: what travels with every call of an operation (the device, the arenas, the fuses, what runs now), and
  * the words for it: operation, pass, form. It lies below the door (op.h), so that what the door itself uses
  * (record.h, guard.h) can read it. */
-#ifndef KERNELS_CTX_H
-#define KERNELS_CTX_H
+#pragma once
 
 #include "base/arena.h"
 #include "base/status.h"
 #include "base/tensor.h"
 #include "kernels/device/device.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef enum {
 #define OPERATION(name, NAME, CATEGORY) OP_##NAME,
@@ -93,7 +90,4 @@ static inline Dtype wide_dtype(const Ctx *ctx) {
     return ctx->dtype == F64 ? F64 : F32;
 }
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,6 +1,5 @@
 /* guard: what --check and --hash-trace do after an operation. The door calls it; nobody else does. */
-#ifndef KERNELS_GUARD_H
-#define KERNELS_GUARD_H
+#pragma once
 
 #include "kernels/ctx.h"
 
@@ -18,4 +17,3 @@ CHECKED Status guard_hash(Ctx *ctx, const Call *call);
 
 /* A dense copy of a tensor in host memory, to be freed with memory_free. Waits. */
 CHECKED Status guard_download(Ctx *ctx, Tensor t, void **bytes);
-#endif

@@ -1,14 +1,11 @@
 /* op: the one door between the model and its kernels. A room's public function (norm_forward, ...) checks its
  * contract, counts its work and comes through op_run(), which picks the form, times, guards and hashes. */
-#ifndef KERNELS_OP_H
-#define KERNELS_OP_H
+#pragma once
 
 #include "kernels/ctx.h"
 #include "kernels/slot.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 CHECKED Status op_run(Ctx *ctx, const Call *call);
 
@@ -51,7 +48,4 @@ bool scope_end(Ctx *ctx);                     // false
 void library_begin(Ctx *ctx, const char *name);
 void library_end(Ctx *ctx);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -2,8 +2,7 @@
  * -DREAL=float and with -DREAL=double: `real` is that type and REAL_DTYPE its dtype, F32 or F64. What one
  * room's specification lends to others is named by it too: SPEC(dropout_apply) is
  * dropout_apply_cpu_naive_float or dropout_apply_cpu_naive_double. */
-#ifndef KERNELS_REAL_H
-#define KERNELS_REAL_H
+#pragma once
 
 #define SPEC_JOIN(name, type)   name##_cpu_naive_##type
 #define SPEC_EXPAND(name, type) SPEC_JOIN(name, type)
@@ -16,5 +15,3 @@
 #define REAL_DTYPE            REAL_DTYPE_OF(REAL)
 
 typedef REAL real;
-
-#endif

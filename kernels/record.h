@@ -1,7 +1,6 @@
 /* record: what ran, when, and how much work it was. The low half of the profile: the door writes records, the
  * high half (tables, compare, trace) only reads them. */
-#ifndef KERNELS_RECORD_H
-#define KERNELS_RECORD_H
+#pragma once
 
 #include "kernels/ctx.h"
 
@@ -96,4 +95,3 @@ void recorder_clear(Recorder *recorder);
 
 /* The changes of memory since the last clear, in order. */
 const RecordMemory *recorder_memory(const Recorder *recorder, int64_t *count);
-#endif

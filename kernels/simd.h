@@ -1,8 +1,7 @@
 /* simd: what the fused CPU forms share, in fp32: functions of one number that GCC and Clang turn into vector
  * code inside `#pragma omp simd` loops, on any instruction set; the vector type of this machine, for the few
  * loops that must hold their sums in registers; and rows of tensors. */
-#ifndef KERNELS_SIMD_H
-#define KERNELS_SIMD_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -125,5 +124,3 @@ static inline float simd_silu_slope(float z) {
     float decay = simd_exp(-z), s = 1.0f / (1.0f + decay);
     return s + z * (decay * s) * s;
 }
-
-#endif

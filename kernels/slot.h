@@ -3,14 +3,11 @@
  *     SLOT(NORM, FORWARD, CPU, FUSED, F32, norm_forward_cpu_fused);
  * What nothing registers is an empty slot: in a build without CUDA all of CUDA's. A slot that is filled twice
  * does not link, since both define slot_NORM_FORWARD_CPU_FUSED_F32. */
-#ifndef KERNELS_SLOT_H
-#define KERNELS_SLOT_H
+#pragma once
 
 #include "kernels/ctx.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* Casts `contract` back to its type, and computes. */
 typedef Status (*OpFunction)(Ctx *ctx, const void *contract);
@@ -24,12 +21,6 @@ typedef struct {
     Dtype dtype;
 } Slot;
 
-#ifdef __cplusplus
-#define SLOT_DECLARATION(name) extern "C" const Slot name
-#else
-#define SLOT_DECLARATION(name) extern const Slot name
-#endif
-
 /* The linker lays all slots one behind the other into a section of their own, which slot.c reads before main
  * begins. The alignment is written out since compilers would raise it, and leave gaps. */
 #define SLOT(OPERATION, PASS, BACKEND, FORM, DTYPE, function)                                                \
@@ -38,7 +29,8 @@ typedef struct {
     SLOT_NAMED(slot_##OPERATION##_##PASS##_##BACKEND##_##FORM##_##DTYPE, function, OP_##OPERATION,           \
                PASS_##PASS, BACKEND_##BACKEND, FORM_##FORM, DTYPE)
 #define SLOT_NAMED(name, ...)                                                                                \
-    SLOT_DECLARATION(name);                                                                                  \
+    __BEGIN_DECLS extern const Slot name;                                                                    \
+    __END_DECLS                                                                                              \
     __attribute__((used, section("op_slots"), aligned(8))) const Slot name = {__VA_ARGS__}
 
 /* NULL where the slot is empty. */
@@ -47,7 +39,4 @@ OpFunction slot_function(Backend backend, Dtype dtype, Operation operation, Pass
 /* Whether the form is there for every pass that the operation has. */
 bool slots_filled(Backend backend, Dtype dtype, Operation operation, Form form);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

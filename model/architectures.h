@@ -1,8 +1,7 @@
 /* architectures: what a Transformer can be, as data. A Config is one network: its choices and its numbers.
  * What a whole family of networks shares stands in a row of a table, which the Config points to. To add a
  * family is to add a row: no other code asks which family a network is of, only what its row and Config say. */
-#ifndef MODEL_ARCHITECTURES_H
-#define MODEL_ARCHITECTURES_H
+#pragma once
 
 #include "kernels/linear/linear.h"
 #include "kernels/norm/norm.h"
@@ -189,4 +188,3 @@ typedef struct {
 
 /* The presets; NULL after the last. */
 const Preset *preset_at(int index);
-#endif

@@ -8,8 +8,7 @@
  * The stream is two tensors, x and skip, whose sum is due: the addition belongs to the next norm, which does
  * it in the same pass over memory. But with NORM_PRE and when not training, the layer that closes a branch
  * adds the stream to what it makes; and with NORM_POST a block's output has no skip. */
-#ifndef MODEL_BLOCK_H
-#define MODEL_BLOCK_H
+#pragma once
 
 #include "kernels/attention/attention.h"
 #include "kernels/linear/linear.h"
@@ -101,4 +100,3 @@ CHECKED Status block_backward(Ctx *ctx, const Config *config, const BlockParamet
 /* Keys and values for the cross attention, (B, S, 2*kv), from the encoder's output. */
 CHECKED Status block_memory(Ctx *ctx, const Config *config, const BlockParameters *parameters, Tensor memory,
                             Tensor keys_and_values);
-#endif

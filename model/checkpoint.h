@@ -13,8 +13,7 @@
  *
  * A folder is published as a whole: killed at any time, its name is the old folder or the new one. Beside the
  * weights themselves, saving and loading need host memory for the largest matrix and some 16 MiB. */
-#ifndef MODEL_CHECKPOINT_H
-#define MODEL_CHECKPOINT_H
+#pragma once
 
 #include "data/tokenizer.h"
 #include "kernels/op.h"
@@ -48,7 +47,8 @@ CHECKED Status training_state_set(TrainingState *state, const char *key, const c
 /* A field's value, or NULL. */
 const char *training_state_get(const TrainingState *state, const char *key);
 
-/* Writes `folder`, in the place of one that is there. The tokenizer may be NULL; the state is NULL when there
+/* Writes `folder`, in the place of one that is there. Collective: rank 0 writes, and the others give it what
+ * they have of the state; the gradients are lost. The tokenizer may be NULL; the state is NULL when there
  * is nothing to resume. */
 CHECKED Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config,
                                const Parameters *parameters, const Tokenizer *tokenizer,
@@ -83,4 +83,3 @@ CHECKED Status checkpoint_prune(const char *out, int64_t first, int64_t last, in
 
 /* Removes the step folders after `step`, the latest first: killed at any time, what is left is one run's. */
 CHECKED Status checkpoint_remove_after(const char *out, int64_t step);
-#endif

@@ -1,6 +1,5 @@
 /* checkpoint_internal: the two safetensors files of a checkpoint. */
-#ifndef MODEL_CHECKPOINT_INTERNAL_H
-#define MODEL_CHECKPOINT_INTERNAL_H
+#pragma once
 
 #include "model/checkpoint.h"
 
@@ -16,5 +15,3 @@ CHECKED Status weights_load(Ctx *ctx, const char *folder, Parameters *parameters
 CHECKED Status training_state_save(Ctx *ctx, const char *path, const Parameters *parameters,
                                    const TrainingState *state);
 CHECKED Status training_state_load(Ctx *ctx, const char *path, Parameters *parameters, TrainingState *state);
-
-#endif

@@ -4,6 +4,7 @@
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
 #include "model/parameter_values.h"
+#include "model/shards.h"
 
 #include <errno.h>
 #include <float.h>
@@ -149,13 +150,32 @@ static Tensor moments(const Parameters *p, int moment) {
     return moment ? p->v : p->m;
 }
 
-static Status save_moments(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, float *chunk) {
+/* Others can come of gradients whose squares overflow only. AdamW takes the second moment's root: one step
+ * would spoil the model. */
+static Status check_moment(ErrorCode code, const char *path, const char *name, const float *values,
+                           int64_t count) {
+    float least = *name == 'v' ? 0 : -FLT_MAX;
+    for (int64_t i = 0; i < count; i++)
+        if (!(values[i] >= least && values[i] <= FLT_MAX))
+            return fail(code, "%s: tensor '%s' has a value of %g, which no moment can have", path, name,
+                        (double)values[i]);
+    return OK;
+}
+
+/* `writer` is NULL on a rank that only gives what it has. */
+static Status save_moments(Ctx *ctx, const char *path, SafetensorsWriter *writer, const Parameters *p,
+                           float *chunk) {
     for (int moment = 0; moment < 2; moment++) {
-        for (int i = 0; i < p->count; i++) {
+        Tensor whole;
+        TRY(shards_collect(ctx, p, moments(p, moment), &whole));
+        for (int i = 0; writer && i < p->count; i++) {
+            MomentName name;
+            describe(p, i, moment, &name);
             for (int64_t first = 0; first < p->info[i].count; first += CHECKPOINT_CHUNK) {
                 int64_t left = p->info[i].count - first,
                         n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
-                TRY(values_read(ctx, moments(p, moment), p->info[i].offset + first, n, chunk));
+                TRY(values_read(ctx, whole, p->info[i].offset + first, n, chunk));
+                TRY(check_moment(ERROR_NONFINITE, path, name.text, chunk, n));
                 TRY(safetensors_writer_append(writer, chunk, n * (int64_t)sizeof *chunk));
             }
         }
@@ -189,11 +209,12 @@ static Status open_writer(const char *path, const Parameters *p, const TrainingS
 }
 
 Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, const TrainingState *state) {
+    if (p->rank > 0) return save_moments(ctx, path, NULL, p, NULL);
     float *chunk = memory_reserve(CHECKPOINT_CHUNK * sizeof *chunk);
     if (!chunk) return fail(ERROR_MEMORY, "out of host memory to save %s", path);
     SafetensorsWriter *writer = NULL;
     Status status = open_writer(path, p, state, &writer);
-    if (!status) status = save_moments(ctx, writer, p, chunk);
+    if (!status) status = save_moments(ctx, path, writer, p, chunk);
     memory_free(chunk);
     if (!status) return safetensors_writer_close(writer);
     safetensors_writer_abandon(writer);
@@ -210,23 +231,13 @@ static Status find_moment(const Safetensors *file, const char *path, const Safet
                 *entry ? "of another shape" : "missing");
 }
 
-/* AdamW never makes others, and takes the second moment's root: one step would spoil the model. */
-static Status check_moment(const char *path, const SafetensorsEntry *entry, const float *values,
-                           int64_t count) {
-    float least = *entry->name == 'v' ? 0 : -FLT_MAX;
-    for (int64_t i = 0; i < count; i++)
-        if (!(values[i] >= least && values[i] <= FLT_MAX))
-            return fail(ERROR_FORMAT, "%s: tensor '%s' has a value of %g, which no moment can have", path,
-                        entry->name, (double)values[i]);
-    return OK;
-}
-
 static Status load_moment(Ctx *ctx, const char *path, const SafetensorsEntry *entry, Tensor flat,
                           int64_t offset, float *chunk) {
+    TRY(fail_at(safetensors_verify(entry), "%s", path));
     for (int64_t first = 0; first < entry->count; first += CHECKPOINT_CHUNK) {
         int64_t left = entry->count - first, n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
         TRY(safetensors_read(entry, first, n, chunk));
-        TRY(check_moment(path, entry, chunk, n));
+        TRY(check_moment(ERROR_FORMAT, path, entry->name, chunk, n));
         TRY(values_write(ctx, flat, offset + first, n, chunk));
     }
     return OK;
@@ -243,8 +254,10 @@ static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, 
             const SafetensorsEntry *entry;
             SafetensorsEntry wanted = describe(p, i % p->count, i / p->count, &name);
             TRY(find_moment(file, path, &wanted, &entry));
-            Tensor flat = moments(p, i / p->count);
-            if (load) TRY(load_moment(ctx, path, entry, flat, p->info[i % p->count].offset, chunk));
+            Tensor moment = moments(p, i / p->count), flat = shards_whole(p, moment);
+            if (!load) continue;
+            TRY(load_moment(ctx, path, entry, flat, p->info[i % p->count].offset, chunk));
+            if (i % p->count == p->count - 1) TRY(shards_keep(ctx, p, moment));
         }
     }
     return OK;

@@ -5,6 +5,7 @@
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
 #include "model/parameter_values.h"
+#include "model/shards.h"
 
 #include <assert.h>
 #include <fnmatch.h>
@@ -15,6 +16,7 @@
 typedef struct {
     float *chunk;  // (CHECKPOINT_CHUNK)
     float *matrix; // the largest matrix that is stored transposed
+    Tensor from;   // what is saved, flat: the master weights where there are any
 } Staging;
 
 static Status staging_open(const Parameters *p, Staging *staging) {
@@ -95,28 +97,33 @@ static SafetensorsEntry describe(const Piece *piece) {
 
 /* ---- saving ---- */
 
-static Status save_rows(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, const Piece *piece,
-                        const Staging *staging) {
-    Tensor from = tensor_empty(p->master) ? p->weight : p->master;
+/* One weight that is not finite makes every later loss so: no good checkpoint may give way to it. */
+static Status check_saved(const Piece *piece, const float *values, int64_t count) {
+    if (values_finite(values, count)) return OK;
+    return fail(
+        ERROR_NONFINITE,
+        "the weight '%s' has a value that is not finite, so it is not saved; lower --lr, or try --check",
+        piece->name);
+}
+
+static Status save_rows(Ctx *ctx, SafetensorsWriter *writer, const Piece *piece, const Staging *staging) {
     int64_t count = piece->rows * row_size(piece->info);
     for (int64_t first = 0; first < count; first += CHECKPOINT_CHUNK) {
         int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
-        TRY(values_read(ctx, from, piece->offset + first, n, staging->chunk));
+        TRY(values_read(ctx, staging->from, piece->offset + first, n, staging->chunk));
+        TRY(check_saved(piece, staging->chunk, n));
         TRY(safetensors_writer_append(writer, staging->chunk, n * (int64_t)sizeof(float)));
     }
     return OK;
 }
 
-static int index_of(const Parameters *p, const Piece *piece) {
-    return (int)(piece->info - p->info);
-}
-
-static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Parameters *p, const Piece *piece,
+static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Piece *piece,
                               const Staging *staging) {
     int64_t out = piece->info->shape.d[0], in = piece->info->shape.d[1];
     int64_t most = CHECKPOINT_CHUNK / out; /* rows of the file at once */
     assert(most > 0);
-    TRY(parameter_read(ctx, p, index_of(p, piece), staging->matrix));
+    TRY(values_read(ctx, staging->from, piece->info->offset, piece->info->count, staging->matrix));
+    TRY(check_saved(piece, staging->matrix, in * out));
     for (int64_t first = 0; first < in; first += most) {
         int64_t rows = smaller(in - first, most);
         transpose(staging->matrix + first, in, out, rows, staging->chunk, out);
@@ -133,8 +140,8 @@ static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Pi
     TRY(safetensors_writer_open(path, entries, count, &note, 1, &writer));
     Status status = OK;
     for (int64_t i = 0; !status && i < count; i++)
-        status = pieces[i].info->transposed ? save_transposed(ctx, writer, p, &pieces[i], staging)
-                                            : save_rows(ctx, writer, p, &pieces[i], staging);
+        status = pieces[i].info->transposed ? save_transposed(ctx, writer, &pieces[i], staging)
+                                            : save_rows(ctx, writer, &pieces[i], staging);
     if (!status) return safetensors_writer_close(writer);
     safetensors_writer_abandon(writer);
     return status;
@@ -142,7 +149,11 @@ static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Pi
 
 Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
     Staging staging;
+    Tensor whole = p->weight;
+    if (!tensor_empty(p->master)) TRY(shards_collect(ctx, p, p->master, &whole));
+    if (p->rank > 0) return OK;
     TRY(staging_open(p, &staging));
+    staging.from = whole;
     int64_t count = piece_count(p);
     Piece *pieces = list_pieces(p);
     SafetensorsEntry *entries = memory_array((size_t)count, sizeof *entries);
@@ -260,9 +271,14 @@ static Status check_names(const char *folder, const Safetensors *file, const Par
     return OK;
 }
 
+static Status check_loaded(const SafetensorsEntry *entry, const float *values, int64_t count) {
+    if (values_finite(values, count)) return OK;
+    return fail(ERROR_FORMAT, "tensor '%.80s' has a value that is not finite in fp32", entry->name);
+}
+
 static Status write_values(Ctx *ctx, const Parameters *p, int64_t first, int64_t count, const float *values) {
     TRY(values_write(ctx, p->weight, first, count, values));
-    return tensor_empty(p->master) ? OK : values_write(ctx, p->master, first, count, values);
+    return tensor_empty(p->master) ? OK : values_write(ctx, shards_whole(p, p->master), first, count, values);
 }
 
 static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
@@ -273,6 +289,7 @@ static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, 
         int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
         int64_t held = entry->count > first ? smaller(entry->count - first, n) : 0;
         TRY(safetensors_read(entry, first, held, staging->chunk));
+        TRY(check_loaded(entry, staging->chunk, held));
         /* The vocabulary's padding rows are zeros. */
         memset(staging->chunk + held, 0, (size_t)(n - held) * sizeof(float));
         TRY(write_values(ctx, p, piece->offset + first, n, staging->chunk));
@@ -288,9 +305,10 @@ static Status load_transposed(Ctx *ctx, const SafetensorsEntry *entry, Parameter
     for (int64_t first = 0; first < in; first += most) {
         int64_t rows = smaller(in - first, most);
         TRY(safetensors_read(entry, first * out, rows * out, staging->chunk));
+        TRY(check_loaded(entry, staging->chunk, rows * out));
         transpose(staging->chunk, out, rows, out, staging->matrix + first, in);
     }
-    return parameter_write(ctx, p, index_of(p, piece), staging->matrix);
+    return parameter_write(ctx, p, (int)(piece->info - p->info), staging->matrix);
 }
 
 static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Parameters *p,
@@ -299,8 +317,10 @@ static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Pa
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++) {
         const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
-        Status status = pieces[i].info->transposed ? load_transposed(ctx, entry, p, &pieces[i], staging)
-                                                   : load_rows(ctx, entry, p, &pieces[i], staging);
+        Status status = safetensors_verify(entry);
+        if (!status)
+            status = pieces[i].info->transposed ? load_transposed(ctx, entry, p, &pieces[i], staging)
+                                                : load_rows(ctx, entry, p, &pieces[i], staging);
         if (status) return fail_at(status, "%s", folder);
     }
     return OK;
@@ -313,6 +333,7 @@ Status weights_load(Ctx *ctx, const char *folder, Parameters *p) {
     Piece *pieces = list_pieces(p);
     Status status = safetensors_open_folder(folder, &file);
     if (!status) status = load_all(ctx, folder, file, p, pieces, &staging);
+    if (!status && !tensor_empty(p->master)) status = shards_keep(ctx, p, p->master);
     safetensors_close(file);
     memory_free(pieces);
     staging_close(&staging);

@@ -1,6 +1,5 @@
 /* config: what can be asked of a Config (model/architectures.h). */
-#ifndef MODEL_CONFIG_H
-#define MODEL_CONFIG_H
+#pragma once
 
 #include "base/status.h"
 #include "model/architectures.h"
@@ -39,4 +38,3 @@ typedef struct {
 
 /* The field at an offset in Config. */
 const ConfigField *config_field(size_t offset);
-#endif

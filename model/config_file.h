@@ -1,8 +1,7 @@
 /* config_file: a Config as Hugging Face's config.json, and back, by the keys of its family's row
  * (model/architectures.h). A file that asks for what fusebox does not compute is turned away rather than
  * computed wrongly. Dropout rates are ignored. */
-#ifndef MODEL_CONFIG_FILE_H
-#define MODEL_CONFIG_FILE_H
+#pragma once
 
 #include "model/config.h"
 
@@ -16,4 +15,3 @@ CHECKED Status config_read(const char *path, Config *config);
 /* Writes the file atomically. end_of_text: the id that begins and ends texts, or -1. ERROR_USAGE if the file
  * would not be read as the same config. */
 CHECKED Status config_write(const char *path, const Config *config, int64_t end_of_text);
-#endif

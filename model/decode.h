@@ -1,7 +1,6 @@
 /* decode: one token of one sequence through the whole model as a single operation
  * (kernels/decode/decode.h). */
-#ifndef MODEL_DECODE_H
-#define MODEL_DECODE_H
+#pragma once
 
 #include "kernels/decode/decode.h"
 #include "model/transformer.h"
@@ -14,4 +13,3 @@ bool transformer_decodes(const Ctx *ctx, const Transformer *model);
  * sequence, holds the encoder's output where there is an encoder, and grows by one. Only where
  * transformer_decodes. */
 CHECKED Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cache, Tensor logits);
-#endif

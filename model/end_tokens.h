@@ -1,7 +1,6 @@
 /* end_tokens: what ends a text, by a folder's generation_config.json, and where that says nothing its config.json:
  * "eos_token_id", an id or a list of ids. */
-#ifndef MODEL_END_TOKENS_H
-#define MODEL_END_TOKENS_H
+#pragma once
 
 #include "base/status.h"
 #include "model/architectures.h"
@@ -17,4 +16,3 @@ bool end_tokens_hold(const EndTokens *ends, int32_t token);
 /* As JSON: an id, or a list. There is at least one. */
 enum { END_TOKENS_TEXT = END_TOKENS * 12 + 3 };
 void end_tokens_text(const EndTokens *ends, char text[END_TOKENS_TEXT]);
-#endif

@@ -1,7 +1,6 @@
 /* head: from hidden states to the loss, and to logits. BERT's looks only at the rows that have a target, and
  * has a linear layer, an activation and a norm before the vocabulary (Devlin et al. 2019, section 3.1). */
-#ifndef MODEL_HEAD_H
-#define MODEL_HEAD_H
+#pragma once
 
 #include "kernels/gather/gather.h"
 #include "kernels/linear/linear.h"
@@ -36,4 +35,3 @@ CHECKED Status head_backward(Ctx *ctx, const Parameters *parameters, const Head 
 /* logits (..., padded vocab) of `hidden` rows (..., C). Their dtype is that of the computation, or fp32 where
  * the head has no bias. */
 CHECKED Status head_logits(Ctx *ctx, const Parameters *parameters, Tensor hidden, Tensor logits);
-#endif

@@ -3,8 +3,11 @@
 #include "base/bfloat16.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "model/shards.h"
 
 #include <assert.h>
+#include <float.h>
+#include <math.h>
 
 enum { STAGING = 1 << 20 }; // elements
 
@@ -22,17 +25,24 @@ static Status upload_decays(Ctx *ctx, const Parameters *p) {
     return status;
 }
 
-Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
+static Status take_training(Ctx *ctx, Parameters *p) {
     Dtype wide = wide_dtype(ctx);
-    Shape flat = shape1(p->size);
-    TRY(take(ctx, ARENA_PARAMETERS, "weights", ctx->dtype, flat, &p->weight));
-    if (training) {
-        TRY(take(ctx, ARENA_GRADIENTS, "gradients", wide, flat, &p->gradient));
-        if (ctx->dtype != wide) TRY(take(ctx, ARENA_OPTIMIZER, "master weights", wide, flat, &p->master));
-        TRY(take(ctx, ARENA_OPTIMIZER, "first moments", wide, flat, &p->m));
-        TRY(take(ctx, ARENA_OPTIMIZER, "second moments", wide, flat, &p->v));
-        TRY(take(ctx, ARENA_OPTIMIZER, "decay marks", I32, shape1(adamw_words(p->size)), &p->decays));
-    }
+    p->sharded = shards_cut(ctx, p) && !p->whole;
+    Shape state = shape1(p->sharded ? p->padded / p->ranks : p->size);
+    Shape sums = shape1(p->padded + parameters_tail(p));
+    TRY(take(ctx, ARENA_GRADIENTS, "gradients", wide, sums, &p->sums));
+    p->gradient = tensor_view(p->sums.data, wide, shape1(p->size));
+    if (ctx->dtype != wide) TRY(take(ctx, ARENA_OPTIMIZER, "master weights", wide, state, &p->master));
+    TRY(take(ctx, ARENA_OPTIMIZER, "first moments", wide, state, &p->m));
+    TRY(take(ctx, ARENA_OPTIMIZER, "second moments", wide, state, &p->v));
+    return take(ctx, ARENA_OPTIMIZER, "decay marks", I32, shape1(adamw_words(p->size)), &p->decays);
+}
+
+Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
+    Tensor weights;
+    TRY(take(ctx, ARENA_PARAMETERS, "weights", ctx->dtype, shape1(p->padded), &weights));
+    p->weight = tensor_view(weights.data, ctx->dtype, shape1(p->size));
+    if (training) TRY(take_training(ctx, p));
     for (int i = 0; i < p->count; i++) {
         p->info[i].parameter->weight = part(p->weight, &p->info[i]);
         if (training) p->info[i].parameter->gradient = part(p->gradient, &p->info[i]);
@@ -40,7 +50,7 @@ Status parameters_take(Ctx *ctx, Parameters *p, bool training) {
     if (p->config.tied_tables) p->encoder.token = p->stack.token;
     if (p->config.tied_head) p->head = p->stack.token;
     if (ctx->measuring) return OK;
-    Tensor cleared[] = {p->weight, p->gradient, p->master, p->m, p->v}; // the gaps must hold zeros
+    Tensor cleared[] = {weights, p->sums, p->master, p->m, p->v}; // the gaps must hold zeros
     for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++)
         if (!tensor_empty(cleared[i]))
             TRY(ctx->device->fill(ctx->device, cleared[i].data, 0, tensor_bytes(cleared[i])));
@@ -69,23 +79,18 @@ Status parameters_initialize(Ctx *ctx, Parameters *p, uint64_t seed) {
                 for (int64_t j = 0; j < n; j++) values[j] = (float)info->constant;
             status = values_write(ctx, info->parameter->weight, first, n, values);
             if (!status && !tensor_empty(p->master))
-                status = values_write(ctx, part(p->master, info), first, n, values);
+                status = values_write(ctx, part(shards_whole(p, p->master), info), first, n, values);
         }
     }
     memory_free(values);
-    return status;
-}
-
-Status parameter_read(Ctx *ctx, const Parameters *p, int i, float *values) {
-    const ParameterInfo *info = &p->info[i];
-    Tensor from = part(tensor_empty(p->master) ? p->weight : p->master, info);
-    return values_read(ctx, from, 0, info->count, values);
+    return status || tensor_empty(p->master) ? status : shards_keep(ctx, p, p->master);
 }
 
 Status parameter_write(Ctx *ctx, Parameters *p, int i, const float *values) {
     const ParameterInfo *info = &p->info[i];
     TRY(values_write(ctx, part(p->weight, info), 0, info->count, values));
-    return tensor_empty(p->master) ? OK : values_write(ctx, part(p->master, info), 0, info->count, values);
+    if (tensor_empty(p->master)) return OK;
+    return values_write(ctx, part(shards_whole(p, p->master), info), 0, info->count, values);
 }
 
 static void *element(Tensor t, int64_t i) {
@@ -129,4 +134,11 @@ Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const floa
     }
     memory_free(staged);
     return status;
+}
+
+bool values_finite(const float *values, int64_t count) {
+    bool finite = true;
+#pragma omp simd reduction(& : finite)
+    for (int64_t i = 0; i < count; i++) finite &= fabsf(values[i]) <= FLT_MAX;
+    return finite;
 }

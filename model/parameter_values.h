@@ -1,6 +1,5 @@
 /* parameter_values: the parameters' memory, initial values, and ways in and out. */
-#ifndef MODEL_PARAMETER_VALUES_H
-#define MODEL_PARAMETER_VALUES_H
+#pragma once
 
 #include "kernels/op.h"
 #include "model/parameters.h"
@@ -15,12 +14,13 @@ CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
  * the parameter's name. */
 CHECKED Status parameters_initialize(Ctx *ctx, Parameters *parameters, uint64_t seed);
 
-/* Parameter i to or from `values`, (count) fp32 host memory in the layout of `shape`. Reading gives the
- * master weight where there is one; writing sets both it and the weight. */
-CHECKED Status parameter_read(Ctx *ctx, const Parameters *parameters, int i, float *values);
+/* Parameter i from `values`, (count) fp32 host memory in the layout of `shape`: sets the weight and the master
+ * weight, that one in shards_whole, whence shards_keep takes it after the last (model/shards.h). */
 CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const float *values);
 
 /* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory. */
 CHECKED Status values_read(Ctx *ctx, Tensor t, int64_t first, int64_t count, float *values);
 CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, const float *values);
-#endif
+
+/* Whether `count` values in host memory are all finite. */
+bool values_finite(const float *values, int64_t count);

@@ -155,11 +155,16 @@ ParameterCount parameters_count(const Config *config) {
     return walk.count;
 }
 
+/* Up to the next multiple of `unit`. */
+static int64_t ceiling(int64_t count, int64_t unit) {
+    return (count + unit - 1) / unit * unit;
+}
+
 /* In the order of the list. */
 static void lay_out(Parameters *p) {
     for (int i = 0; i < p->count; i++) {
         ParameterInfo *info = &p->info[i];
-        int64_t padded = (info->count + ADAMW_UNIT - 1) / ADAMW_UNIT * ADAMW_UNIT;
+        int64_t padded = ceiling(info->count, ADAMW_UNIT);
         info->offset = p->size;
         p->optimized[i] = (AdamwParameter){info->offset, info->count, info->decays};
         p->groups[info->group].count += padded;
@@ -167,6 +172,31 @@ static void lay_out(Parameters *p) {
     }
     for (int g = 1; g < p->group_count; g++)
         p->groups[g].first = p->groups[g - 1].first + p->groups[g - 1].count;
+}
+
+int64_t parameters_tail(const Parameters *p) {
+    return ceiling(TAIL_LOSSES + (p->ranks > 1 ? p->ranks : 0), ADAMW_UNIT);
+}
+
+void parameters_share(Parameters *p, int rank, int ranks) {
+    int64_t unit = (int64_t)ranks * ADAMW_BLOCK;
+    p->rank = rank;
+    p->ranks = ranks;
+    p->padded = ranks > 1 ? ceiling(p->size, unit) : p->size;
+    /* A group's beginning, up to the first cut, becomes ready with the bucket of the group below. */
+    for (int g = p->group_count - 1, end = 1; g >= 0; g--, end = 0) {
+        int64_t last = end ? p->padded : p->buckets[g + 1].first;
+        int64_t first = g == 0 ? 0 : ceiling(p->groups[g].first, unit);
+        p->buckets[g] = (ParameterRange){first, last - first};
+    }
+}
+
+ParameterRange parameters_part(const Parameters *p, int g) {
+    const ParameterRange *bucket = &p->buckets[g];
+    int64_t count = bucket->count / p->ranks, first = bucket->first + p->rank * count;
+    int64_t inside = p->size - first;
+    if (inside < count) count = inside > 0 ? inside : 0;
+    return (ParameterRange){first, count};
 }
 
 void parameters_open(const Config *config, Parameters *p) {
@@ -182,13 +212,16 @@ void parameters_open(const Config *config, Parameters *p) {
     add_all(&walk, p);
     p->group_count = walk.group + 1;
     p->groups = memory_array((size_t)p->group_count, sizeof *p->groups);
+    p->buckets = memory_array((size_t)p->group_count, sizeof *p->buckets);
     lay_out(p);
+    parameters_share(p, 0, 1);
 }
 
 void parameters_close(Parameters *p) {
     memory_free(p->info);
     memory_free(p->optimized);
     memory_free(p->groups);
+    memory_free(p->buckets);
     memory_free(p->stack.blocks);
     memory_free(p->encoder.blocks);
     *p = (Parameters){0};

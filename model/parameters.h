@@ -4,8 +4,7 @@
  * becomes ready together in the backward pass, a group, is one range: the embeddings of a stack, each of its
  * blocks, and what follows the blocks. This is the one list of what a network has: files, counts, decay and
  * initial values follow from it. Their memory and values: model/parameter_values.h. */
-#ifndef MODEL_PARAMETERS_H
-#define MODEL_PARAMETERS_H
+#pragma once
 
 #include "base/status.h"
 #include "base/tensor.h"
@@ -73,9 +72,16 @@ typedef struct {
     ParameterInfo *info;       // (count)
     AdamwParameter *optimized; // (count), the same as adamw wants to know them
     int group_count;
-    ParameterRange *groups;                // (group_count): one after the other, they are the flat space
-    int64_t size;                          // elements of the flat space
-    Tensor weight, gradient, master, m, v; // (size) flat; the last four empty where they are not needed
+    ParameterRange *groups;  // (group_count): one after the other, they are the flat space
+    int64_t size;            // elements of the flat space
+    struct Comm *comm;       // of comm/comm.h, for model/shards.h; NULL: one rank
+    int rank, ranks;         // of the run: parameters_share
+    bool whole;              // keep the state whole even where a step is cut: --compare runs both
+    bool sharded;            // master, m and v hold this rank's shard alone
+    ParameterRange *buckets; // (group_count) what ranks exchange at once: parameters_share
+    int64_t padded;          // elements that the weights and gradients have memory for
+    Tensor weight, gradient, master, m, v; // flat, (size), but for a shard's; the last four may be empty
+    Tensor sums;                           // (padded + parameters_tail) gradients, then the tail
     Tensor decays;                         // (adamw_words(size)) i32, empty without training
     Config config;                         // whose parameters these are
     StackParameters stack, encoder;        // with tied tables encoder.token is stack.token
@@ -101,7 +107,19 @@ typedef struct {
 } ParameterCount;
 ParameterCount parameters_count(const Config *config);
 
+/* Behind the gradients lies what else a step sums over micro-batches and ranks, and with ranks is gathered. */
+enum { TAIL_LOSS, TAIL_STOP, TAIL_TOKENS, TAIL_LOSSES }; // how many ranks want to stop; each rank's own loss
+int64_t parameters_tail(const Parameters *parameters);   // elements
+
+/* What one rank of several has to do with: bucket g becomes ready when group g does in the backward pass, and
+ * is needed when group g is in the forward pass. Buckets are cut at multiples of `ranks` blocks of
+ * ADAMW_BLOCK, so that each rank's equal part of one is whole blocks, whose sums of squares have the same bits
+ * however many ranks there are. To be called before the parameters have memory. */
+void parameters_share(Parameters *parameters, int rank, int ranks);
+
+/* This rank's part of bucket g, of which what lies behind the flat space is left out. */
+ParameterRange parameters_part(const Parameters *parameters, int g);
+
 /* Lists the parameters of a config; no tensor has memory yet. */
 void parameters_open(const Config *config, Parameters *parameters);
 void parameters_close(Parameters *parameters);
-#endif

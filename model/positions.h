@@ -1,6 +1,5 @@
 /* positions: what a model without learned positions computes them from, made once. */
-#ifndef MODEL_POSITIONS_H
-#define MODEL_POSITIONS_H
+#pragma once
 
 #include "kernels/op.h"
 #include "model/architectures.h"
@@ -16,4 +15,3 @@ CHECKED Status positions_take(Ctx *ctx, const Config *config, PositionTables *ta
 
 /* The frequency of pair `i` of a head, scaled. */
 double rotary_frequency(const Config *config, int64_t i);
-#endif

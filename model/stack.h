@@ -6,8 +6,7 @@
  *
  * A GPT or a BERT is one stack; an encoder-decoder is two, where the blocks of the second attend to the
  * output of the first. */
-#ifndef MODEL_STACK_H
-#define MODEL_STACK_H
+#pragma once
 
 #include "kernels/embed/embed.h"
 #include "model/block.h"
@@ -68,4 +67,3 @@ Tensor stack_positions(const Stack *stack);
 
 /* One layer's part of a cache: (B, rows, columns). */
 Tensor cache_layer(Tensor all, int64_t layer);
-#endif

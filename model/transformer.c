@@ -26,6 +26,12 @@ void transformer_close(Transformer *model) {
     *model = (Transformer){0};
 }
 
+Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count) {
+    const Parameters *p = &model->parameters;
+    size_t bytes = (size_t)(p->padded + first) * dtype_size(p->sums.dtype);
+    return tensor_view((void *)((uintptr_t)p->sums.data + bytes), p->sums.dtype, shape1(count));
+}
+
 Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
     ctx->layer = -1;
     TRY(parameters_take(ctx, &model->parameters, training));
@@ -33,11 +39,13 @@ Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
     model->stack.positions = model->encoder.positions = model->positions.sinusoids;
     model->stack.frequencies = model->encoder.frequencies = model->positions.frequencies;
     Dtype wide = wide_dtype(ctx);
-    TRY(take(ctx, ARENA_OPTIMIZER, "loss", wide, shape1(1), &model->loss_sum));
+    const Parameters *p = &model->parameters;
     TRY(take(ctx, ARENA_OPTIMIZER, "optimizer state", wide, shape1(ADAMW_STATE_SIZE), &model->state));
     if (training) {
-        Shape blocks = shape1(adamw_blocks(0, model->parameters.size));
-        TRY(take(ctx, ARENA_OPTIMIZER, "squares", F64, blocks, &model->squares));
+        TRY(take(ctx, ARENA_OPTIMIZER, "squares", F64, shape1(adamw_blocks(0, p->padded)), &model->squares));
+        model->loss_sum = transformer_tail(model, TAIL_LOSS, 1);
+    } else {
+        TRY(take(ctx, ARENA_OPTIMIZER, "loss", wide, shape1(1), &model->loss_sum));
     }
     if (ctx->measuring) return OK;
     TRY(ctx->device->fill(ctx->device, model->loss_sum.data, 0, tensor_bytes(model->loss_sum)));
@@ -125,9 +133,17 @@ Status transformer_backward(Ctx *ctx, Transformer *model) {
 Status transformer_zero(Ctx *ctx, Transformer *model) {
     if (ctx->measuring) return OK;
     Device *device = ctx->device;
-    TRY(device->fill(device, model->loss_sum.data, 0, tensor_bytes(model->loss_sum)));
-    Tensor gradient = model->parameters.gradient;
-    return tensor_empty(gradient) ? OK : device->fill(device, gradient.data, 0, tensor_bytes(gradient));
+    Tensor sums = model->parameters.sums;
+    if (tensor_empty(sums)) sums = model->loss_sum;
+    return device->fill(device, sums.data, 0, tensor_bytes(sums));
+}
+
+Status transformer_exchange(Ctx *ctx, Transformer *model) {
+    const Parameters *p = &model->parameters;
+    if (!p->comm) return OK;
+    if (shards_cut(ctx, p)) return shards_reduce(ctx, p);
+    ctx->layer = -1;
+    return exchange_gradients(ctx, &(Exchange){.comm = p->comm, .whole = p->sums});
 }
 
 Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *options) {
@@ -141,7 +157,7 @@ Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *opt
                .loss = model->loss_sum,
                .state = model->state,
                .decays = p->decays,
-               .squares = model->squares,
+               .squares = tensor_view(model->squares.data, F64, shape1(adamw_blocks(0, p->size))),
                .count = p->count,
                .parameters = p->optimized,
                .beta1 = options->beta1,
@@ -149,6 +165,7 @@ Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *opt
                .eps = options->eps,
                .weight_decay = options->weight_decay,
                .clip = options->clip};
+    if (shards_cut(ctx, p)) return shards_update(ctx, p, &a);
     ctx->layer = -1;
     ctx->call = "adamw";
     return adamw_update(ctx, &a);

@@ -1,14 +1,14 @@
 /* transformer: a whole model, from token ids to hidden states, loss, gradients and logits: GPT-2, BERT, or
  * the encoder-decoder. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
  * transformer_backward, transformer_update, in one Ctx. */
-#ifndef MODEL_TRANSFORMER_H
-#define MODEL_TRANSFORMER_H
+#pragma once
 
 #include "kernels/decode/decode.h"
 #include "model/config.h"
 #include "model/head.h"
 #include "model/parameter_values.h"
 #include "model/positions.h"
+#include "model/shards.h"
 #include "model/stack.h"
 #include "optim/adamw.h"
 
@@ -26,7 +26,7 @@ typedef struct {
     Head head;
     DecodeLayer *decode_layers; // (layers): of model/decode.h
 
-    Tensor loss_sum; // (1) fp32: the mean loss of the step, over its micro-batches
+    Tensor loss_sum; // (1) fp32: the mean loss of the step, over its micro-batches; in training of the tail
     Tensor state;    // (ADAMW_STATE_SIZE)
     Tensor squares;  // (adamw_blocks(0, parameters.size)) fp64: of the gradient; empty without training
 } Transformer;
@@ -68,8 +68,15 @@ CHECKED Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tens
 CHECKED Status transformer_loss(Ctx *ctx, Transformer *model, const Targets *targets);
 CHECKED Status transformer_backward(Ctx *ctx, Transformer *model);
 
-/* Gradients and loss_sum to zero: before the first micro-batch of a step. */
+/* `count` elements of the tail behind the gradients (model/parameters.h), from `first` on; with training. */
+Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count);
+
+/* Gradients and loss_sum to zero: before a micro-batch. */
 CHECKED Status transformer_zero(Ctx *ctx, Transformer *model);
+/* The sums over all ranks, before the update: of the gradients (of this rank's parts where the step is cut),
+ * and of the tail. Collective. */
+CHECKED Status transformer_exchange(Ctx *ctx, Transformer *model);
+/* Collective. */
 CHECKED Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *options);
 
 /* logits (..., padded vocab) of `hidden` rows, usually of the last position; see head_logits. */
@@ -77,4 +84,3 @@ CHECKED Status transformer_logits(Ctx *ctx, const Transformer *model, Tensor hid
 
 /* BERT's pooler: tanh of a linear layer of each row's first token. hidden (B, T, C), pooled (B, C). */
 CHECKED Status transformer_pool(Ctx *ctx, const Transformer *model, Tensor hidden, Tensor pooled);
-#endif

@@ -25,14 +25,11 @@
  * are zero in every tensor and stay zero. Blocks are cut from the flat space, not from the range, and squares
  * are added in order: the norm has the same bits on any number of threads, and in any division into ranges
  * that begin and end where blocks do (others change it by the rounding of an fp64 sum). */
-#ifndef OPTIM_ADAMW_H
-#define OPTIM_ADAMW_H
+#pragma once
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum {
     ADAMW_UNIT = 64,       // elements: parameters and ranges begin at multiples of it
@@ -95,7 +92,4 @@ static inline bool adamw_decays(const int32_t *words, int64_t unit) {
 AdamwParameter adamw_block(const Adamw *a, int64_t b);
 AdamwParameter adamw_part(const Adamw *a, int i);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,6 +1,5 @@
 /* schedule: the learning rate of each step, a pure function of the step. */
-#ifndef OPTIM_SCHEDULE_H
-#define OPTIM_SCHEDULE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -36,4 +35,3 @@ typedef struct {
 double schedule_rate(const Schedule *schedule, int64_t step);
 
 const char *schedule_name(ScheduleKind kind);
-#endif

@@ -1,6 +1,5 @@
 /* answers: to what people ask a profile, in sentences. */
-#ifndef PROFILE_ANSWERS_H
-#define PROFILE_ANSWERS_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -22,4 +21,3 @@ void answer_line(Answer *answer, const char *format, ...) __attribute__((format(
 
 void answers_print(const Answers *answers, FILE *file);
 void answers_free(Answers *answers);
-#endif

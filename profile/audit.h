@@ -1,6 +1,5 @@
 /* audit: a profile checks itself. What does not hold is said at the foot of every report. */
-#ifndef PROFILE_AUDIT_H
-#define PROFILE_AUDIT_H
+#pragma once
 
 #include "profile/figures.h"
 
@@ -12,4 +11,3 @@ void audit_profile(Trace *trace, const Figures *figures);
 
 /* How many of a trace's findings did not pass. */
 int64_t audit_failures(const Trace *trace);
-#endif

@@ -1,6 +1,5 @@
 /* bundle: a profile as one JSON document, for programs: docs/profile-schema.md says what each key means. */
-#ifndef PROFILE_BUNDLE_H
-#define PROFILE_BUNDLE_H
+#pragma once
 
 #include "base/json_writer.h"
 #include "profile/answers.h"
@@ -8,4 +7,3 @@
 
 /* The whole document. */
 void bundle_render(const Profile *profile, const Answers *answers, JsonWriter *writer);
-#endif

@@ -1,6 +1,5 @@
 /* bundle_read: reads bundles, which may come from anywhere. */
-#ifndef PROFILE_BUNDLE_READ_H
-#define PROFILE_BUNDLE_READ_H
+#pragma once
 
 #include "profile/bundle_schema.h"
 
@@ -10,4 +9,3 @@ CHECKED Status bundle_read(const char *path, Bundle *bundle);
 /* The same of text in memory; `name` is for messages. */
 CHECKED Status bundle_parse(const char *text, int64_t length, const char *name, Bundle *bundle);
 void bundle_free(Bundle *bundle);
-#endif

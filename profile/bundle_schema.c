@@ -28,6 +28,27 @@ static Status check_row(const json_t *row, const char *where) {
     return OK;
 }
 
+/* ---- the names of enums; NULL behind the last ---- */
+
+static const char *operation_word(int i) {
+    return i < OP_COUNT ? operation_name((Operation)i) : NULL;
+}
+static const char *pass_word(int i) {
+    return i < PASS_COUNT ? pass_name((Pass)i) : NULL;
+}
+static const char *form_word(int i) {
+    return i < FORM_COUNT ? form_name((Form)i) : NULL;
+}
+static const char *category_word(int i) {
+    return i < CATEGORY_COUNT ? category_name((Category)i) : NULL;
+}
+static const char *kind_word(int i) {
+    return i < TRACE_KIND_COUNT ? trace_kind_name((TraceKind)i) : NULL;
+}
+static const char *class_word(int i) {
+    return i < MEMORY_CLASS_COUNT ? memory_class_name((MemoryClass)i) : NULL;
+}
+
 /* ---- the keys ---- */
 
 #define TEXT_ONLY(key_)                                                                                      \
@@ -47,24 +68,24 @@ static const Field tables[] = {TEXT_ONLY("key"),
                                {.key = "notes", .kind = FIELD_TEXTS},
                                {0}};
 
-static const Field run[] = {FIELD(TEXT, "program", BundleRun, program),
-                            FIELD(TEXT, "model", BundleRun, model),
-                            FIELD(TEXT, "dtype", BundleRun, dtype),
-                            FIELD(TEXT, "device", BundleRun, device),
-                            FIELD(TEXT, "library", BundleRun, library),
-                            FIELD(TEXT, "host", BundleRun, host),
-                            FIELD(COUNT, "batch", BundleRun, batch),
-                            FIELD(COUNT, "seq", BundleRun, seq),
-                            FIELD(COUNT, "accum", BundleRun, accum),
-                            FIELD(COUNT, "layers", BundleRun, layers),
-                            FIELD(COUNT, "heads", BundleRun, heads),
-                            FIELD(COUNT, "width", BundleRun, width),
-                            FIELD(COUNT, "parameters", BundleRun, parameters),
+static const Field run[] = {FIELD(TEXT, "program", TraceRun, program),
+                            FIELD(TEXT, "model", TraceRun, model),
+                            FIELD(TEXT, "dtype", TraceRun, dtype),
+                            FIELD(TEXT, "device", TraceRun, device),
+                            FIELD(TEXT, "library", TraceRun, library),
+                            FIELD(TEXT, "host", TraceRun, host),
+                            FIELD(COUNT, "batch", TraceRun, batch),
+                            FIELD(COUNT, "seq", TraceRun, seq),
+                            FIELD(COUNT, "accum", TraceRun, accum),
+                            FIELD(COUNT, "layers", TraceRun, layers),
+                            FIELD(COUNT, "heads", TraceRun, heads),
+                            FIELD(COUNT, "width", TraceRun, width),
+                            FIELD(COUNT, "parameters", TraceRun, parameters),
                             {0}};
 static const Field peaks[] = {
     FIELD(MEASURE, "flops", Peaks, flops), FIELD(MEASURE, "bandwidth", Peaks, bandwidth), {0}};
-static const Field limits[] = {FIELD_OBJECT_OF("measured", Bundle, measured, peaks),
-                               FIELD_OBJECT_OF("sheet", Bundle, sheet, peaks),
+static const Field limits[] = {FIELD_OBJECT_OF("measured", Bundle, run.measured, peaks),
+                               FIELD_OBJECT_OF("sheet", Bundle, run.sheet, peaks),
                                {0}};
 static const Field step[] = {FIELD(TEXT, "name", BundleStep, name),
                              FIELD(COUNT, "recorded", BundleStep, recorded),
@@ -86,56 +107,56 @@ static const Field phases[] = {FIELD(TEXT, "phase", BundlePhase, phase),
                                FIELD(MEASURE, "ns", BundlePhase, ns),
                                FIELD_LIST_OF("categories", BundlePhase, categories, categories),
                                {0}};
-static const Field inside[] = {FIELD(TEXT, "name", BundleInside, name),
-                               FIELD(TEXT, "category", BundleInside, category),
-                               FIELD(MEASURE, "ns", BundleInside, ns),
-                               FIELD(MEASURE, "calls", BundleInside, calls),
-                               FIELD(MEASURE, "launches", BundleInside, launches),
+static const Field inside[] = {FIELD(TEXT, "name", InsideRow, name),
+                               FIELD_WORD_OF("category", InsideRow, category, category_word),
+                               FIELD(MEASURE, "ns", InsideRow, ns),
+                               FIELD(MEASURE, "calls", InsideRow, calls),
+                               FIELD(MEASURE, "launches", InsideRow, launches),
                                {0}};
-static const Field operations[] = {FIELD(TEXT, "place", BundleRow, call),
-                                   FIELD(TEXT, "operation", BundleRow, operation),
-                                   FIELD(TEXT, "pass", BundleRow, pass),
-                                   FIELD(TEXT, "form", BundleRow, form),
-                                   FIELD(TEXT, "category", BundleRow, category),
-                                   FIELD(TEXT, "source", BundleRow, source),
-                                   FIELD(MEASURE, "ns", BundleRow, ns),
-                                   FIELD(MEASURE, "low_ns", BundleRow, low),
-                                   FIELD(MEASURE, "high_ns", BundleRow, high),
-                                   FIELD(MEASURE, "host_ns", BundleRow, host_ns),
-                                   FIELD(MEASURE, "calls", BundleRow, calls),
-                                   FIELD(MEASURE, "launches", BundleRow, launches),
-                                   FIELD(MEASURE, "flops", BundleRow, flops),
-                                   FIELD(MEASURE, "least_bytes", BundleRow, least_bytes),
-                                   FIELD_OPTIONAL(COUNT, "memory_bytes", BundleRow, memory_bytes),
-                                   FIELD(MEASURE, "share_of_limit", BundleRow, share_of_limit),
-                                   FIELD(TEXT, "limit", BundleRow, limit),
-                                   FIELD_LIST_OF("inside", BundleRow, inside, inside),
+static const Field operations[] = {FIELD(TEXT, "place", OperationRow, call),
+                                   FIELD_WORD_OF("operation", OperationRow, operation, operation_word),
+                                   FIELD_WORD_OF("pass", OperationRow, pass, pass_word),
+                                   FIELD_WORD_OF("form", OperationRow, form, form_word),
+                                   FIELD_WORD_OF("category", OperationRow, category, category_word),
+                                   FIELD(TEXT, "source", OperationRow, source),
+                                   FIELD(MEASURE, "ns", OperationRow, ns),
+                                   FIELD(MEASURE, "low_ns", OperationRow, low),
+                                   FIELD(MEASURE, "high_ns", OperationRow, high),
+                                   FIELD(MEASURE, "host_ns", OperationRow, host_ns),
+                                   FIELD(MEASURE, "calls", OperationRow, calls),
+                                   FIELD(MEASURE, "launches", OperationRow, launches),
+                                   FIELD(MEASURE, "flops", OperationRow, work.flops),
+                                   FIELD(MEASURE, "least_bytes", OperationRow, work.bytes),
+                                   FIELD_OPTIONAL(COUNT, "memory_bytes", OperationRow, memory),
+                                   FIELD(MEASURE, "share_of_limit", OperationRow, share_of_limit),
+                                   FIELD(TEXT, "limit", OperationRow, limit),
+                                   FIELD_LIST_OF("inside", OperationRow, inside, inside),
                                    {0}};
 static const Field uses[] = {
     FIELD(MEASURE, "ns", KernelUse, ns), FIELD(MEASURE, "calls", KernelUse, calls), {0}};
-static const Field kernels[] = {FIELD(TEXT, "name", BundleKernel, name),
-                                FIELD_OPTIONAL(TEXT, "label", BundleKernel, label),
-                                FIELD_OPTIONAL(TEXT, "decoded", BundleKernel, decoded),
-                                FIELD(TEXT, "kind", BundleKernel, kind),
-                                FIELD(TEXT, "category", BundleKernel, category),
-                                FIELD(TEXT, "place", BundleKernel, call),
-                                FIELD_OBJECT_OF("forward", BundleKernel, forward, uses),
-                                FIELD_OBJECT_OF("backward", BundleKernel, backward, uses),
-                                FIELD_OBJECT_OF("update", BundleKernel, update, uses),
+static const Field kernels[] = {FIELD(TEXT, "name", KernelRow, name),
+                                FIELD_OPTIONAL(TEXT, "label", KernelRow, label),
+                                FIELD_OPTIONAL(TEXT, "decoded", KernelRow, decoded),
+                                FIELD_WORD_OF("kind", KernelRow, kind, kind_word),
+                                FIELD_WORD_OF("category", KernelRow, category, category_word),
+                                FIELD(TEXT, "place", KernelRow, call),
+                                FIELD_OBJECT_OF("forward", KernelRow, in[PASS_FORWARD], uses),
+                                FIELD_OBJECT_OF("backward", KernelRow, in[PASS_BACKWARD], uses),
+                                FIELD_OBJECT_OF("update", KernelRow, in[PASS_UPDATE], uses),
                                 {0}};
 static const Field classes[] = {
-    FIELD(TEXT, "class", BundleMemory, class_), FIELD(COUNT, "bytes", BundleMemory, bytes), {0}};
-static const Field tensors[] = {FIELD(TEXT, "name", BundleMemory, name),
-                                FIELD(TEXT, "class", BundleMemory, class_),
-                                FIELD(COUNT, "bytes", BundleMemory, bytes),
+    FIELD_WORD_OF("class", TraceTensor, class_, class_word), FIELD(COUNT, "bytes", TraceTensor, bytes), {0}};
+static const Field tensors[] = {FIELD(TEXT, "name", TraceTensor, name),
+                                FIELD_WORD_OF("class", TraceTensor, class_, class_word),
+                                FIELD(COUNT, "bytes", TraceTensor, bytes),
                                 {0}};
 static const Field memory[] = {FIELD(COUNT, "peak_bytes", BundlePath, peak_bytes),
                                FIELD_LIST_OF("classes", BundlePath, classes, classes),
                                FIELD_LIST_OF("largest", BundlePath, largest, tensors),
                                {0}};
-static const Field audit[] = {FIELD(TEXT, "check", BundleCheck, check),
-                              FIELD(TRUTH, "passed", BundleCheck, passed),
-                              FIELD(TEXT, "detail", BundleCheck, detail),
+static const Field audit[] = {FIELD(TEXT, "check", TraceFinding, name),
+                              FIELD(TRUTH, "passed", TraceFinding, passed),
+                              FIELD(TEXT, "detail", TraceFinding, detail),
                               {0}};
 static const Field paths[] = {
     FIELD(TEXT, "label", BundlePath, label),
@@ -159,16 +180,16 @@ static const Field paths[] = {
      .ready = true},
     FIELD_LIST_OF("audit", BundlePath, audit, audit),
     {0}};
-static const Field differences[] = {FIELD(TEXT, "place", BundleDifference, call),
-                                    FIELD(TEXT, "operation", BundleDifference, operation),
-                                    FIELD(TEXT, "pass", BundleDifference, pass),
-                                    FIELD(PERHAPS, "difference", BundleDifference, difference),
+static const Field differences[] = {FIELD(TEXT, "place", Difference, call),
+                                    FIELD_WORD_OF("operation", Difference, operation, operation_word),
+                                    FIELD_WORD_OF("pass", Difference, pass, pass_word),
+                                    FIELD(PERHAPS, "difference", Difference, difference),
                                     {0}};
-static const Field answers[] = {FIELD(TEXT, "question", BundleAnswer, question),
+static const Field answers[] = {FIELD(TEXT, "question", Answer, question),
                                 {.key = "answer",
                                  .kind = FIELD_TEXTS,
-                                 .offset = offsetof(BundleAnswer, lines),
-                                 .count = offsetof(BundleAnswer, lines_count)},
+                                 .offset = offsetof(Answer, lines),
+                                 .count = offsetof(Answer, count)},
                                 {0}};
 const Field bundle_fields[] = {
     FIELD(TEXT, "schema", Bundle, schema),
@@ -190,18 +211,6 @@ static double number_of(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
 
-static bool is_operation(const char *name) {
-    for (int i = 0; i < OP_COUNT; i++)
-        if (strcmp(operation_name((Operation)i), name) == 0) return true;
-    return false;
-}
-
-static bool is_pass(const char *name) {
-    for (int i = 0; i < PASS_COUNT; i++)
-        if (strcmp(pass_name((Pass)i), name) == 0) return true;
-    return false;
-}
-
 /* Sums of many steps are rounded. */
 static bool ordered(const json_t *row) {
     double low = number_of(row, "low_ns"), middle = number_of(row, "ns"), high = number_of(row, "high_ns");
@@ -220,7 +229,8 @@ static Status check_operations(const json_t *rows, size_t path) {
     if (count > ROWS_MOST) return fail(ERROR_FORMAT, "paths[%zu].operations: more than %d", path, ROWS_MOST);
     for (size_t i = 0; i < count; i++) {
         const json_t *row = json_array_get(rows, i);
-        if (!is_pass(text_of(row, "pass")) || !is_operation(text_of(row, "operation")))
+        if (field_word(pass_word, text_of(row, "pass")) < 0 ||
+            field_word(operation_word, text_of(row, "operation")) < 0)
             return fail(ERROR_FORMAT, "paths[%zu].operations[%zu]: no operation is called '%s %s'", path, i,
                         text_of(row, "operation"), text_of(row, "pass"));
         if (!ordered(row))

@@ -127,6 +127,10 @@ static const Primitive primitives[] = {
     {OP_DECODE, "norm, query, cross attention, projection", CATEGORY_MATRIX, NULL, false},
     {OP_DECODE, "norm, expand, contract", CATEGORY_MATRIX, NULL, false},
     {OP_DECODE, "norm, head", CATEGORY_MATRIX, NULL, false},
+    {OP_ACCUMULATE, "gradient sum", CATEGORY_ELEMENTWISE, "aten::add_", false},
+    {OP_COMM, "all-reduce", CATEGORY_COMMUNICATION, "c10d::allreduce_", false},
+    {OP_COMM, "reduce-scatter", CATEGORY_COMMUNICATION, "c10d::_reduce_scatter_base_", false},
+    {OP_COMM, "all-gather", CATEGORY_COMMUNICATION, "c10d::_allgather_base_", false},
     {OP_ADAMW, "gradient norm", CATEGORY_OPTIMIZER, "aten::linalg_vector_norm", false},
     {OP_ADAMW, "clip factor", CATEGORY_OPTIMIZER, "aten::clamp", false},
     {OP_ADAMW, "clip", CATEGORY_OPTIMIZER, "aten::mul_", false},
@@ -146,13 +150,19 @@ static const Primitive *find(Operation operation, const char *name) {
     return NULL;
 }
 
+static bool has_primitives(Operation operation) {
+    for (size_t i = 0; i < sizeof primitives / sizeof *primitives; i++)
+        if (primitives[i].operation == operation) return true;
+    return false;
+}
+
 Category category_of(Operation operation, const char *primitive) {
     static const Category of_operations[OP_COUNT] = {
 #define OPERATION(name, NAME, CATEGORY) [OP_##NAME] = CATEGORY_##CATEGORY,
 #include "kernels/ops.def"
 #undef OPERATION
     };
-    if (!primitive) return of_operations[operation];
+    if (!primitive || !has_primitives(operation)) return of_operations[operation];
     const Primitive *known = find(operation, primitive);
     for (int lender = 0; lender < OP_COUNT && !known; lender++) known = find((Operation)lender, primitive);
     return known ? known->category : CATEGORY_OTHER;

@@ -1,8 +1,7 @@
 /* chrome: a trace in the Trace Event Format of chrome://tracing and Perfetto: host threads, device streams
  * with operations over their kernels, an arrow from each launch to its kernel, counters of memory and
  * speed. */
-#ifndef PROFILE_CHROME_H
-#define PROFILE_CHROME_H
+#pragma once
 
 #include "base/json_writer.h"
 #include "profile/trace.h"
@@ -12,4 +11,3 @@ void chrome_render(const Trace *trace, JsonWriter *writer);
 
 /* Writes it; compressed when `path` ends in ".gz". */
 CHECKED Status chrome_write(const Trace *trace, const char *path);
-#endif

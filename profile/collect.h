@@ -1,6 +1,5 @@
 /* collect: records a window of steps with the best source that this machine has, and makes a trace of it. */
-#ifndef PROFILE_COLLECT_H
-#define PROFILE_COLLECT_H
+#pragma once
 
 #include "kernels/record.h"
 #include "profile/trace.h"
@@ -36,4 +35,3 @@ CHECKED Status collector_end(Collector *collector);
  * are the run's, for the tensors at their peak. */
 CHECKED Status collector_trace(const Collector *collector, const TraceRun *run,
                                const Arena arenas[ARENA_COUNT], Trace **trace);
-#endif

@@ -1,7 +1,6 @@
 /* compare: operations timed one by one, printed; and those of the naive and the fused path side by side,
  * joined by operation, printed and written. */
-#ifndef PROFILE_COMPARE_H
-#define PROFILE_COMPARE_H
+#pragma once
 
 #include "kernels/record.h"
 #include "profile/figures.h"
@@ -45,4 +44,3 @@ typedef struct {
 void compare_print(const Comparison *comparison, FILE *file);
 CHECKED Status compare_write(const Comparison *comparison, const char *path);
 void compare_free(Comparison *comparison);
-#endif

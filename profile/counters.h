@@ -1,6 +1,5 @@
 /* counters: the CPU's own counts of what this process did, where the system allows it (perf_event_open). */
-#ifndef PROFILE_COUNTERS_H
-#define PROFILE_COUNTERS_H
+#pragma once
 
 typedef enum {
     COUNTER_CYCLES,
@@ -28,4 +27,3 @@ void counters_read(const Counters *counters, double counts[COUNTER_COUNT]);
 /* Why not all are known, for people; "" where nothing is amiss. Holds also after counters_close. */
 const char *counters_note(const Counters *counters);
 void counters_close(Counters *counters);
-#endif

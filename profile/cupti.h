@@ -1,7 +1,6 @@
 /* cupti: what CUDA's own profiling interface records of kernels, copies, fills and calls. Opened at run time:
  * a machine without libcupti, or where another profiler holds it, still runs. */
-#ifndef PROFILE_CUPTI_H
-#define PROFILE_CUPTI_H
+#pragma once
 
 #include "profile/trace.h"
 
@@ -51,4 +50,3 @@ __attribute__((weak)) void cupti_prepare_latency(void);
  * else holds it, who is then named. At most one may be open. With `graphs`, capture and replay may be called.
  * A weak symbol: NULL in a build without CUPTI's headers. */
 __attribute__((weak)) CHECKED Status cupti_open(bool graphs, Cupti **cupti);
-#endif

@@ -29,11 +29,10 @@ Status diff_limit_parse(const char *text, DiffLimit *limit) {
 
 /* ---- rows ---- */
 
-static const BundleRow *find(const BundlePath *path, const BundleRow *row) {
+static const OperationRow *find(const BundlePath *path, const OperationRow *row) {
     for (int64_t i = 0; i < path->rows_count; i++) {
-        const BundleRow *r = &path->rows[i];
-        if (strcmp(r->call, row->call) == 0 && strcmp(r->operation, row->operation) == 0 &&
-            strcmp(r->pass, row->pass) == 0)
+        const OperationRow *r = &path->rows[i];
+        if (r->operation == row->operation && r->pass == row->pass && strcmp(r->call, row->call) == 0)
             return r;
     }
     return NULL;
@@ -57,25 +56,25 @@ static const char *kind_name(DiffKind kind) {
     return names[kind];
 }
 
-static void print_row(const BundleRow *before, const BundleRow *after, DiffKind kind, FILE *file) {
-    const BundleRow *any = before ? before : after;
+static void print_row(const OperationRow *before, const OperationRow *after, DiffKind kind, FILE *file) {
+    const OperationRow *any = before ? before : after;
     double a = before ? before->ns : 0, b = after ? after->ns : 0;
     fprintf(file, "%-24.64s %-8.16s %12.4f %12.4f %+8.1f%%  %-8s launches %.0f to %.0f\n", any->call,
-            any->pass, 1e-6 * a, 1e-6 * b, 100 * growth(a, b), kind_name(kind), before ? before->launches : 0,
-            after ? after->launches : 0);
+            pass_name(any->pass), 1e-6 * a, 1e-6 * b, 100 * growth(a, b), kind_name(kind),
+            before ? before->launches : 0, after ? after->launches : 0);
 }
 
 static void print_path(const BundlePath *before, const BundlePath *after, FILE *file) {
     int counts[DIFF_KIND_COUNT] = {0};
     fprintf(file, "%-24s %-8s %12s %12s %9s\n", before->label, "pass", "before, ms", "after, ms", "change");
     for (int64_t i = 0; i < before->rows_count; i++) {
-        const BundleRow *a = &before->rows[i], *b = find(after, a);
+        const OperationRow *a = &before->rows[i], *b = find(after, a);
         DiffKind kind = b ? judge(a->ns, a->low, a->high, b->ns, b->low, b->high) : DIFF_REMOVED;
         counts[kind]++;
         print_row(a, b, kind, file);
     }
     for (int64_t i = 0; i < after->rows_count; i++) {
-        const BundleRow *b = &after->rows[i];
+        const OperationRow *b = &after->rows[i];
         if (find(before, b)) continue;
         counts[DIFF_ADDED]++;
         print_row(NULL, b, DIFF_ADDED, file);
@@ -99,10 +98,11 @@ static void print_path(const BundlePath *before, const BundlePath *after, FILE *
 /* ---- figures that limits name ---- */
 
 /* "attention", or "attention backward" */
-static bool names_row(const char *figure, const BundleRow *row) {
+static bool names_row(const char *figure, const OperationRow *row) {
     size_t length = strlen(row->call);
     if (strncmp(figure, row->call, length) != 0) return false;
-    return figure[length] == 0 || (figure[length] == ' ' && strcmp(figure + length + 1, row->pass) == 0);
+    return figure[length] == 0 ||
+           (figure[length] == ' ' && strcmp(figure + length + 1, pass_name(row->pass)) == 0);
 }
 
 /* False: the path has no such figure. */

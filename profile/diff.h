@@ -1,6 +1,5 @@
 /* diff: two bundles compared, operation by operation. */
-#ifndef PROFILE_DIFF_H
-#define PROFILE_DIFF_H
+#pragma once
 
 #include "profile/bundle_read.h"
 
@@ -24,4 +23,3 @@ CHECKED Status diff_limit_parse(const char *text, DiffLimit *limit);
  * without a path in common, or a limit on a figure that neither has. */
 CHECKED Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *limits,
                             int limit_count, FILE *file, int *exceeded);
-#endif

@@ -1,7 +1,6 @@
 /* events: the --log file. One JSON object on each line, {"event":"step","step":1,...}, written whole and at
  * once, so that whoever reads along sees complete lines only. */
-#ifndef PROFILE_EVENTS_H
-#define PROFILE_EVENTS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -26,4 +25,3 @@ void events_text(Events *events, const char *key, const char *text);
 void events_bytes(Events *events, const char *key, const void *bytes, int64_t count);
 void events_json(Events *events, const char *key, const char *json);
 CHECKED Status events_end(Events *events);
-#endif

@@ -1,6 +1,7 @@
 #include "profile/figures.h"
 
 #include "base/memory.h"
+#include "profile/kernel_name.h"
 #include "profile/spans.h"
 #include "profile/stats.h"
 
@@ -58,7 +59,14 @@ static void add_kernel(Figures *f, const TraceEvent *e) {
     if (!row) {
         f->kernels = memory_grow(f->kernels, &f->kernel_room, f->kernel_count + 1, sizeof *f->kernels);
         row = &f->kernels[f->kernel_count++];
-        *row = (KernelRow){.name = e->name, .kind = e->kind, .call = call};
+        char label[KERNEL_NAME_BYTES], decoded[KERNEL_NAME_BYTES];
+        kernel_label(e->name, label);
+        kernel_decode(e->name, decoded);
+        *row = (KernelRow){.name = e->name,
+                           .label = memory_text(label),
+                           .decoded = memory_text(decoded),
+                           .kind = e->kind,
+                           .call = call};
     }
     row->category = e->in_operation ? e->category : CATEGORY_MEMORY;
     if (row->call != call) row->call = "several";
@@ -108,6 +116,7 @@ static void add_host(Figures *f, const TraceEvent *e) {
 
 /* Sums over the recorded steps become means. */
 static void finish(Figures *f) {
+    const Peaks *measured = &f->trace->run.measured;
     double steps = (double)f->steps;
     for (int64_t i = 0; i < f->row_count; i++) {
         OperationRow *r = &f->rows[i];
@@ -117,6 +126,10 @@ static void finish(Figures *f) {
         r->calls /= steps;
         r->launches /= steps;
         r->work = (Work){r->work.flops / steps, r->work.bytes / steps};
+        r->share_of_limit = limit_share(measured, r->work, r->ns);
+        r->limit = !peaks_known(measured)                   ? ""
+                   : limit_is_arithmetic(measured, r->work) ? "matrix"
+                                                            : "bandwidth";
         for (int64_t k = 0; k < r->inside_count; k++) {
             InsideRow *inside = &r->inside[k];
             s = stats_make(inside->step_ns, f->steps);
@@ -340,6 +353,10 @@ void figures_free(Figures *f) {
         for (int64_t k = 0; k < f->rows[i].inside_count; k++) memory_free(f->rows[i].inside[k].step_ns);
         memory_free(f->rows[i].inside);
         memory_free(f->rows[i].step_ns);
+    }
+    for (int64_t i = 0; i < f->kernel_count; i++) {
+        memory_free(f->kernels[i].label);
+        memory_free(f->kernels[i].decoded);
     }
     memory_free(f->rows);
     memory_free(f->kernels);

@@ -1,7 +1,6 @@
 /* figures: a trace folded into what reports speak of: operations, kernels, phases, each as a mean over the
  * recorded steps. The files, the questions and the audit all read these; times are of the device. */
-#ifndef PROFILE_FIGURES_H
-#define PROFILE_FIGURES_H
+#pragma once
 
 #include "profile/trace.h"
 
@@ -27,8 +26,10 @@ typedef struct {
     double ns, median, low, high; // of its device events: mean, median, least and most of the steps
     double host_ns;               // between its begin and its end on the host
     double calls, launches;
-    Work work;      // the least that the contract demands
-    int64_t memory; // bytes that a call takes on top of what lay there before: the most of all
+    Work work;             // the least that the contract demands
+    double share_of_limit; // that `ns` is of the measured limit; 0 where that is unknown
+    const char *limit;     // "matrix", "bandwidth"; "" where it is unknown
+    int64_t memory;        // bytes that a call takes on top of what lay there before: the most of all
     InsideRow *inside;
     int64_t inside_count, inside_room;
     double *step_ns; // (steps)
@@ -41,6 +42,7 @@ typedef struct {
 /* A kernel, a copy or a fill, by name. Per step. */
 typedef struct {
     const char *name;
+    char *label, *decoded; // the row's own: kernel_label, kernel_decode
     TraceKind kind;
     Category category; // of what it served most recently; CATEGORY_MEMORY outside operations
     const char *call;  // that it served, or "several"; NULL outside operations
@@ -88,4 +90,3 @@ double figures_pass_ns(const Figures *figures, Pass pass);
 
 /* The phase in which a device event counts. */
 Phase figures_phase(const TraceEvent *event);
-#endif

@@ -1,6 +1,5 @@
 /* kernel_name: what a kernel's name and shape tell. */
-#ifndef PROFILE_KERNEL_NAME_H
-#define PROFILE_KERNEL_NAME_H
+#pragma once
 
 #include "profile/trace.h"
 
@@ -21,4 +20,3 @@ void kernel_decode(const char *name, char text[KERNEL_NAME_BYTES]);
 /* The share of the most warps that a multiprocessor can hold that it can hold of this kernel; 0 where the
  * limits are not known. Registers are given to warps in units of 256, of four equal files. */
 double kernel_occupancy(const MultiprocessorLimits *limits, const KernelShape *shape);
-#endif

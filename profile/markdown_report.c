@@ -1,7 +1,6 @@
 #include "profile/markdown_report.h"
 
 #include "base/memory.h"
-#include "profile/kernel_name.h"
 #include "profile/stats.h"
 
 #include <inttypes.h>
@@ -112,10 +111,8 @@ static void print_kernels(const ProfilePath *path, FILE *file) {
             path->label);
     for (int64_t i = 0; i < f->kernel_count && i < KERNELS_LISTED; i++) {
         const KernelRow *k = sorted[i];
-        char name[KERNEL_NAME_BYTES];
-        kernel_label(k->name, name);
         fprintf(file, "| ");
-        print_name(name, NAME_BYTES, file);
+        print_name(k->label, NAME_BYTES, file);
         fprintf(file, " | %s | %.0f | %s | %s | %.1f%% |\n", k->call ? k->call : "", k->all.calls,
                 in_words(CELL_TIME, k->all.ns).text, in_words(CELL_TIME, ratio(k->all.ns, k->all.calls)).text,
                 100 * ratio(k->all.ns, f->device_ns));

@@ -1,10 +1,8 @@
 /* markdown_report: a profile as a page of Markdown, to paste where people talk. */
-#ifndef PROFILE_MARKDOWN_REPORT_H
-#define PROFILE_MARKDOWN_REPORT_H
+#pragma once
 
 #include "profile/answers.h"
 #include "profile/profile.h"
 
 /* What ran where, the step and its phases, the longest operations and kernels, the answers, the audit. */
 void markdown_report_print(const Profile *profile, const Answers *answers, FILE *file);
-#endif

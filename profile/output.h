@@ -1,6 +1,5 @@
 /* output: a profile on the terminal and in files. */
-#ifndef PROFILE_OUTPUT_H
-#define PROFILE_OUTPUT_H
+#pragma once
 
 #include "profile/profile.h"
 
@@ -16,4 +15,3 @@ void profile_print(const Profile *profile, const ProfileOptions *options, FILE *
  * profile.html, and tables/ with a CSV file for each table and all as Markdown. The options' suffix stands
  * before the dot, and after tables. */
 CHECKED Status profile_write(const Profile *profile, const char *folder, const ProfileOptions *options);
-#endif

@@ -1,6 +1,5 @@
 /* output_difference: how far the naive and the fused path's outputs lie apart, operation by operation. */
-#ifndef PROFILE_OUTPUT_DIFFERENCE_H
-#define PROFILE_OUTPUT_DIFFERENCE_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -26,4 +25,3 @@ void output_difference_second_run(OutputDifference *observer);
 CHECKED Status output_difference_observe(Ctx *ctx, const Call *call);
 /* Hands the differences over; to be freed with memory_free. */
 void output_difference_take(OutputDifference *observer, Difference **differences, int *count);
-#endif

@@ -1,7 +1,6 @@
 /* page: a bundle as one HTML file that needs nothing else: no network, no other file. Its parts are
  * profile/page/. */
-#ifndef PROFILE_PAGE_H
-#define PROFILE_PAGE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -9,4 +8,3 @@
 
 /* Writes the page of a bundle's text, which bundle_render made or bundle_parse has checked. */
 CHECKED Status page_write(const char *bundle, int64_t length, const char *path);
-#endif

@@ -1,8 +1,7 @@
 /* peaks: what this machine can do at most, measured: the rate of a large matrix product and the bandwidth
  * of a large copy. Measured at every start; the best that was ever seen of a device, library and dtype is
  * kept in $XDG_CACHE_HOME/fusebox (or ~/.cache/fusebox), so that a busy moment does not lower the limits. */
-#ifndef PROFILE_PEAKS_H
-#define PROFILE_PEAKS_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -28,4 +27,3 @@ CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);
 
 /* The best that was seen before, unknown where nothing was: nothing is measured, nothing runs. */
 void peaks_remember(const Ctx *ctx, Peaks *peaks);
-#endif

@@ -1,7 +1,6 @@
 /* profile: what was measured of one path of a run, or of the naive and the fused path side by side, ready
  * to be printed, written and compared. */
-#ifndef PROFILE_PROFILE_H
-#define PROFILE_PROFILE_H
+#pragma once
 
 #include "profile/figures.h"
 #include "profile/output_difference.h"
@@ -38,4 +37,3 @@ void profile_free(Profile *profile);
 
 /* The difference of an operation's outputs between the paths; NULL where none was taken. */
 const Difference *profile_difference(const Profile *profile, const OperationRow *row);
-#endif

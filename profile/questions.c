@@ -1,7 +1,6 @@
 #include "profile/questions.h"
 
 #include "base/memory.h"
-#include "profile/kernel_name.h"
 #include "profile/questions_bound.h"
 #include "profile/stats.h"
 
@@ -172,17 +171,6 @@ static double pass_total(const Figures *f, Pass pass) {
     return ns;
 }
 
-/* A kernel's name in an answer: kernel_words(k).text. */
-typedef struct {
-    char text[KERNEL_NAME_BYTES];
-} KernelWords;
-
-static KernelWords kernel_words(const KernelRow *k) {
-    KernelWords words;
-    kernel_label(k->name, words.text);
-    return words;
-}
-
 static void other_kernels(const ProfilePath *path, Answer *a) {
     const Figures *f = &path->figures;
     double total = pass_total(f, PASS_FORWARD);
@@ -193,9 +181,9 @@ static void other_kernels(const ProfilePath *path, Answer *a) {
         const KernelUse *use = &k->in[PASS_FORWARD];
         if (use->ns < NON_TRIVIAL * total) break;
         taken[k - f->kernels] = true;
-        answer_line(a, "%s: %.96s: %s, %.1f%% of forward, %.0f calls, for %s", path->label,
-                    kernel_words(k).text, in_words(CELL_TIME, use->ns).text, 100 * ratio(use->ns, total),
-                    use->calls, k->call ? k->call : "no operation");
+        answer_line(a, "%s: %.96s: %s, %.1f%% of forward, %.0f calls, for %s", path->label, k->label,
+                    in_words(CELL_TIME, use->ns).text, 100 * ratio(use->ns, total), use->calls,
+                    k->call ? k->call : "no operation");
     }
     memory_free(taken);
     if (!listed)
@@ -213,7 +201,7 @@ static void longest_kernel(const ProfilePath *path, Answer *a) {
     }
     const KernelUse *use = &forward->in[PASS_FORWARD];
     answer_line(a, "%s: %.120s: %s, %.1f%% of forward, %.0f calls a pass, %s each, for %s", path->label,
-                kernel_words(forward).text, in_words(CELL_TIME, use->ns).text,
+                forward->label, in_words(CELL_TIME, use->ns).text,
                 100 * ratio(use->ns, pass_total(f, PASS_FORWARD)), use->calls,
                 in_words(CELL_TIME, ratio(use->ns, use->calls)).text,
                 forward->call ? forward->call : "no operation");
@@ -224,7 +212,7 @@ static void longest_kernel(const ProfilePath *path, Answer *a) {
                     in_words(CELL_TIME, use->ns).text, use->calls);
     else
         answer_line(a, "%s: not the same as backward, where it is %.120s: %s, %.1f%%, %.0f calls",
-                    path->label, kernel_words(backward).text, in_words(CELL_TIME, use->ns).text,
+                    path->label, backward->label, in_words(CELL_TIME, use->ns).text,
                     100 * ratio(use->ns, pass_total(f, PASS_BACKWARD)), use->calls);
 }
 

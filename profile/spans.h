@@ -1,6 +1,5 @@
 /* spans: when an operation ran on its device, which is later than when the host launched it. */
-#ifndef PROFILE_SPANS_H
-#define PROFILE_SPANS_H
+#pragma once
 
 #include "profile/trace.h"
 
@@ -33,4 +32,3 @@ typedef struct {
 
 /* The time that is in at least one of the intervals, which this sorts: overlaps count once. */
 int64_t intervals_union(Interval *intervals, int64_t count);
-#endif

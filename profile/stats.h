@@ -1,6 +1,5 @@
 /* stats: what a list of values amounts to, and lists of values that fall into rows. */
-#ifndef PROFILE_STATS_H
-#define PROFILE_STATS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -33,4 +32,3 @@ void row_values_add(RowValues *values, int64_t row, double value);
 /* Frees the values. For each of `rows` rows its statistics, all zero for a row without values; to be freed
  * with memory_free. */
 Stats *row_values_stats(RowValues *values, int64_t rows);
-#endif

@@ -7,7 +7,6 @@
 #include "profile/text_file.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 enum {
     BATCH,
@@ -55,10 +54,10 @@ Table sweep_table(void) {
     return TABLE("sweep", "Sizes side by side: steps with tracing off, operations with tracing on", columns);
 }
 
-static double pass_ns(const BundlePath *path, const char *pass) {
+static double pass_ns(const BundlePath *path, Pass pass) {
     double ns = 0;
     for (int64_t i = 0; i < path->rows_count; i++)
-        if (strcmp(path->rows[i].pass, pass) == 0) ns += path->rows[i].ns;
+        if (path->rows[i].pass == pass) ns += path->rows[i].ns;
     return ns;
 }
 
@@ -68,7 +67,7 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path)
     int64_t passed = 0;
     double flops = 0, idle = 1 - ratio(step->device, step->ns);
     for (int64_t i = 0; i < path->audit_count; i++) passed += path->audit[i].passed;
-    for (int64_t i = 0; i < path->rows_count; i++) flops += path->rows[i].flops;
+    for (int64_t i = 0; i < path->rows_count; i++) flops += path->rows[i].work.flops;
     snprintf(audit, sizeof audit, "%" PRId64 " of %" PRId64 " passed", passed, path->audit_count);
     table_add_row(table);
     table_set_text(table, PATH, path->label);
@@ -79,12 +78,12 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path)
     table_set(table, LOW, step->low);
     table_set(table, HIGH, step->high);
     table_set(table, TOKENS, 1e9 * ratio(step->tokens, step->ns));
-    table_set(table, FORWARD, pass_ns(path, "forward"));
-    table_set(table, BACKWARD, pass_ns(path, "backward"));
-    table_set(table, OPTIMIZER, pass_ns(path, "update"));
+    table_set(table, FORWARD, pass_ns(path, PASS_FORWARD));
+    table_set(table, BACKWARD, pass_ns(path, PASS_BACKWARD));
+    table_set(table, OPTIMIZER, pass_ns(path, PASS_UPDATE));
     table_set(table, IDLE, idle > 0 ? idle : 0);
     table_set(table, LAUNCHES, step->launches);
-    table_set(table, MFU, 1e9 * ratio(ratio(flops, step->ns), bundle->measured.flops));
+    table_set(table, MFU, 1e9 * ratio(ratio(flops, step->ns), bundle->run.measured.flops));
     table_set(table, PEAK, (double)path->peak_bytes);
     table_set(table, OVERHEAD, step->overhead);
 }

@@ -1,6 +1,5 @@
 /* sweep: the profiles of several sizes of a run, side by side. */
-#ifndef PROFILE_SWEEP_H
-#define PROFILE_SWEEP_H
+#pragma once
 
 #include "profile/table.h"
 
@@ -18,4 +17,3 @@ CHECKED Status sweep_add(Table *table, const char *folder, int64_t batch, int64_
 /* Prints the table to `file`, unless that is NULL, and writes sweep.md and sweep.csv into `folder`; `view`
  * gives units. */
 CHECKED Status sweep_write(const Table *table, const TableView *view, const char *folder, FILE *file);
-#endif

@@ -1,6 +1,5 @@
 /* table: rows and columns of a report, and their forms: text for terminals, Markdown, JSON, CSV. */
-#ifndef PROFILE_TABLE_H
-#define PROFILE_TABLE_H
+#pragma once
 
 #include "base/json_writer.h"
 #include "base/status.h"
@@ -92,4 +91,3 @@ typedef struct {
     char text[CELL_TEXT_BYTES];
 } Words;
 Words in_words(CellKind kind, double number);
-#endif

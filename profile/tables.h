@@ -1,6 +1,5 @@
 /* tables: what a trace says, as tables. */
-#ifndef PROFILE_TABLES_H
-#define PROFILE_TABLES_H
+#pragma once
 
 #include "profile/table.h"
 #include "profile/trace.h"
@@ -26,4 +25,3 @@ const Table *tables_find(const Tables *tables, const char *key);
 
 /* Whether some table has a column of this key: what --sort may name. */
 bool tables_have_column(const char *key);
-#endif

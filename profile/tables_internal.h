@@ -1,6 +1,5 @@
 /* What tables.c is made of: a table each, `names` as in trace.h. */
-#ifndef PROFILE_TABLES_INTERNAL_H
-#define PROFILE_TABLES_INTERNAL_H
+#pragma once
 
 #include "profile/stats.h"
 #include "profile/table.h"
@@ -22,5 +21,3 @@ Status table_work(const Trace *trace, Table *table); // ERROR_FORMAT without a r
 Table table_memory(const Trace *trace);
 Table table_timeline(const Trace *trace);
 Table table_tensors(const Trace *trace);
-
-#endif

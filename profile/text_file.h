@@ -1,6 +1,5 @@
 /* text_file: a file that is printed into memory and then written whole. */
-#ifndef PROFILE_TEXT_FILE_H
-#define PROFILE_TEXT_FILE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -16,4 +15,3 @@ CHECKED Status text_file_open(TextFile *text);
 
 /* Closes it and writes what was printed into `folder` under `name`. */
 CHECKED Status text_file_save(TextFile *text, const char *folder, const char *name);
-#endif

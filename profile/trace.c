@@ -1,6 +1,7 @@
 #include "profile/trace.h"
 
 #include "base/memory.h"
+#include "data/hash.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,15 +57,8 @@ void trace_close(Trace *t) {
 
 /* ---- names ---- */
 
-/* Fowler, Noll, Vo: FNV-1a, 64 bits. */
-static uint64_t hash_text(const char *text) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
-}
-
 static char **name_slot(char **names, size_t room, const char *text) {
-    size_t i = hash_text(text) & (room - 1);
+    size_t i = hash_bytes(0, text, strlen(text)) & (room - 1);
     while (names[i] && strcmp(names[i], text) != 0) i = (i + 1) & (room - 1);
     return &names[i];
 }

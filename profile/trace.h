@@ -1,8 +1,7 @@
 /* trace: one profiled run as a flat list of events on one clock. Every table, file and answer is computed
  * from it, and from nothing else; where the events came from (CUPTI, CUDA events, the CPU's clock) no longer
  * matters here. Filled by profile/collect.c, or by hand. */
-#ifndef PROFILE_TRACE_H
-#define PROFILE_TRACE_H
+#pragma once
 
 #include "profile/peaks.h"
 
@@ -248,4 +247,3 @@ static inline bool trace_on_device(const TraceEvent *event) {
 static inline int64_t trace_length(const TraceEvent *event) {
     return event->end - event->begin;
 }
-#endif

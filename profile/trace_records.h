@@ -1,7 +1,6 @@
 /* trace_records: a trace made of records: host events of all, and device events of what was innermost
  * where no other source tells of them. */
-#ifndef PROFILE_TRACE_RECORDS_H
-#define PROFILE_TRACE_RECORDS_H
+#pragma once
 
 #include "kernels/record.h"
 #include "profile/trace.h"
@@ -35,4 +34,3 @@ void records_add_memory(Making *making, const Recorder *recorder, size_t workspa
  * record a device event for the time and the launches that no record inside it has. `limits` are those
  * measured. */
 CHECKED Status records_trace(const Record *records, int64_t count, const Peaks *limits, Trace **trace);
-#endif

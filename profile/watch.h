@@ -1,6 +1,5 @@
 /* watch: records a device's copies and fills, for sources that do not see them by themselves. */
-#ifndef PROFILE_WATCH_H
-#define PROFILE_WATCH_H
+#pragma once
 
 #include "kernels/record.h"
 
@@ -8,4 +7,3 @@
  * device has at most one watcher. */
 void watch_begin(Device *device, Recorder *recorder);
 void watch_end(Device *device);
-#endif

@@ -1,6 +1,5 @@
 /* window: which steps of a run are traced, and which are only timed. */
-#ifndef PROFILE_WINDOW_H
-#define PROFILE_WINDOW_H
+#pragma once
 
 #include "base/status.h"
 
@@ -37,4 +36,3 @@ StepUse window_use(const Window *window, int64_t step, int64_t *segment);
 /* The last step that the window records, and the last that it times. */
 int64_t window_last_recorded(const Window *window);
 int64_t window_last(const Window *window);
-#endif

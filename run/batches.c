@@ -8,7 +8,8 @@ static Status next(const Batches *batches, Loader *loader, int64_t index, Batch 
 
 Status batches_train(void *batches, int64_t index, Batch *batch) {
     Batches *own = batches;
-    if (index == 0 && own->accum > 1) TRY(loader_targets(own->feed->train, own->accum, &own->step_tokens));
+    int64_t all = own->accum * own->ranks;
+    if (index == 0 && all > 1) TRY(loader_targets(own->feed->train, all, &own->step_tokens));
     TRY(next(own, own->feed->train, index, batch));
     batch->step_tokens = own->step_tokens;
     return OK;
@@ -22,6 +23,8 @@ Status batches_validate(void *batches, int64_t index, Batch *batch) {
 Status batches_train_at(void *batches, int64_t index, Batch *batch) {
     const Batches *own = batches;
     TRY(own->device->synchronize(own->device));
-    TRY(loader_seek(own->feed->train, index * own->batch));
+    /* The loader hands out this rank's share of a step from wherever the step is said to begin. */
+    int64_t step = index / own->accum, others = step * own->accum * (own->ranks - 1);
+    TRY(loader_seek(own->feed->train, (index + others) * own->batch));
     return next(own, own->feed->train, 0, batch);
 }

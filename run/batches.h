@@ -1,7 +1,6 @@
 /* batches: what a feed reads, as a trainer takes it. Each function is a FetchBatch (run/trainer.h)
  * whose source is a Batches. */
-#ifndef RUN_BATCHES_H
-#define RUN_BATCHES_H
+#pragma once
 
 #include "data/feed.h"
 #include "run/trainer.h"
@@ -11,8 +10,9 @@ enum { BATCHES_HELD = 32 }; // micro-batches that may be on their way to the dev
 typedef struct {
     const Feed *feed;
     Device *device;
-    int64_t batch;       // rows of a micro-batch
-    int64_t accum;       // micro-batches of a step
+    int64_t batch; // rows of a micro-batch
+    int64_t accum; // micro-batches of a step, of each rank
+    int64_t ranks;
     int64_t step_tokens; // targets that count in the step at hand
 } Batches;
 
@@ -21,5 +21,3 @@ CHECKED Status batches_validate(void *batches, int64_t index, Batch *batch);
 
 /* Of training; the same index gives the same batch every time. */
 CHECKED Status batches_train_at(void *batches, int64_t index, Batch *batch);
-
-#endif

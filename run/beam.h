@@ -7,8 +7,7 @@
  * 2 * width continuations of a sentence are looked at in order: one that ends is finished if it is among the
  * first `width`; the first `width` that do not end go on. A sentence is done when `width` hypotheses have
  * finished, or at `most` tokens, where open ones finish as they are. Of equals the earlier one is the best. */
-#ifndef RUN_BEAM_H
-#define RUN_BEAM_H
+#pragma once
 
 #include "base/status.h"
 
@@ -48,5 +47,3 @@ const int32_t *beams_rows(const Beams *beams, int64_t *stride);
 
 /* The best translation of a sentence, without begin and end, when done; and its score. */
 const int32_t *beams_best(const Beams *beams, int64_t sentence, int64_t *length, double *score);
-
-#endif

@@ -3,8 +3,7 @@
  * Where a step can be captured (run/replay.h) it is one graph that needs nothing from the host: the
  * token is drawn on the device and read there by the next step, and the host, which is told each token,
  * stays a step behind. */
-#ifndef RUN_GENERATE_H
-#define RUN_GENERATE_H
+#pragma once
 
 #include "run/replay.h"
 #include "run/sampler.h"
@@ -59,4 +58,3 @@ CHECKED Status generator_logits(Ctx *ctx, Generator *generator, const float **lo
 
 /* Adds a token that was chosen. */
 CHECKED Status generator_add(Generator *generator, int32_t token);
-#endif

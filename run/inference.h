@@ -1,6 +1,5 @@
 /* inference: a model that only runs forward, and its memory. */
-#ifndef RUN_INFERENCE_H
-#define RUN_INFERENCE_H
+#pragma once
 
 #include "run/generate.h"
 #include "run/plan.h"
@@ -43,4 +42,3 @@ CHECKED Status inference_logits(Inference *inference, const int32_t *tokens, int
 /* Sum of the losses of one batch; targets of -1 do not count. Waits. */
 CHECKED Status inference_loss(Inference *inference, const int32_t *tokens, const int32_t *targets,
                               int64_t batch, int64_t seq, double *sum);
-#endif

@@ -1,8 +1,7 @@
 /* plan: a Ctx's life. The memory plan is made by running the program's own steps once with the door closed
  * (rehearsing): the arenas count what is taken. Then each arena is allocated once, and nothing allocates
  * again. */
-#ifndef RUN_PLAN_H
-#define RUN_PLAN_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -29,4 +28,3 @@ size_t plan_bytes(const Ctx *ctx);
 
 /* A table of the arenas and, of each, the `largest` largest tensors at its peak. */
 void plan_print(const Ctx *ctx, int largest, FILE *file);
-#endif

@@ -1,7 +1,6 @@
 /* replay: the device's work of one function, captured as a graph once it has run twice, and from then on
  * launched as a whole: a step of hundreds of kernels then costs the host one launch. */
-#ifndef RUN_REPLAY_H
-#define RUN_REPLAY_H
+#pragma once
 
 #include "kernels/op.h"
 #include "kernels/record.h"
@@ -40,4 +39,3 @@ CHECKED Status replay_run(Ctx *ctx, Replay *replay, const double terms[REPLAY_TE
 
 /* Waits for the device and frees the graph. */
 void replay_close(Device *device, Replay *replay);
-#endif

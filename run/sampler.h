@@ -1,6 +1,5 @@
 /* sampler: the next token from a row of logits. */
-#ifndef RUN_SAMPLER_H
-#define RUN_SAMPLER_H
+#pragma once
 
 #include "kernels/sample/sample.h"
 
@@ -29,4 +28,3 @@ CHECKED Status sampler_next(Sampler *sampler, const float *logits, int64_t index
 /* What a device needs to draw the same tokens: the rule, and the uniform number of each `index`. */
 SampleRule sampler_rule(const Sampler *sampler);
 double sampler_uniform(const Sampler *sampler, int64_t index);
-#endif

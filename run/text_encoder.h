@@ -1,6 +1,5 @@
 /* text_encoder: a BERT that reads texts: rows of [CLS] text [SEP], padded, in; hidden states out. */
-#ifndef RUN_TEXT_ENCODER_H
-#define RUN_TEXT_ENCODER_H
+#pragma once
 
 #include "model/transformer.h"
 
@@ -31,5 +30,3 @@ CHECKED Status text_encoder_allocate(TextEncoder *encoder);
  * until the next run. */
 CHECKED Status text_encoder_run(TextEncoder *encoder, const int32_t *tokens, const int32_t *lengths,
                                 int64_t batch, int64_t seq, const int32_t *rows);
-
-#endif

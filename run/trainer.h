@@ -1,7 +1,7 @@
 /* trainer: a model, its memory and its steps. Knows batches of tokens, not where they come from. */
-#ifndef RUN_TRAINER_H
-#define RUN_TRAINER_H
+#pragma once
 
+#include "comm/exchange.h"
 #include "data/batch.h"
 #include "run/generate.h"
 #include "run/plan.h"
@@ -33,12 +33,15 @@ typedef struct {
     bool samples;        // memory for samples is wanted
     int64_t batch, seq;  // of the largest micro-batch
     int64_t source_seq;  // the same of its source; 0 without an encoder
-    int64_t accum;       // micro-batches of a step
+    int64_t accum;       // micro-batches of a step, of this rank
+    Comm *comm;          // NULL: one rank. All ranks take the same steps, each with its own micro-batches
+    bool stop;           // this rank wants to stop after this step
     double smoothing;    // of the labels
     double dropout;      // rate; 0: nothing is dropped
     uint64_t seed;       // of what is dropped
     UpdateOptions update;
     BatchMemory memory;
+    Tensor finished;  // the sums of the micro-batches so far (Parameters.sums); empty with one in a step
     BatchSizes sizes; // of the micro-batch at hand
     Work work;        // of the last step, or of the largest, as measured with the memory
     Work micro_work;  // of the last micro-batch; a graph's is that of the pass it was made from
@@ -52,16 +55,18 @@ typedef struct {
     double loss;  // mean over the step's tokens, before the update
     double norm;  // global gradient norm before clipping
     bool skipped; // loss or norm was not finite: nothing was updated
+    bool stop;    // some rank wants to stop
+    int blamed;   // the first rank whose own loss was not finite; -1: none
 } StepResult;
 
-/* Fetches micro-batch `index` of the step, of at most the trainer's sizes; seq 0: of just these. Its memory
+/* Fetches micro-batch `index` of this rank's of the step, of at most the trainer's sizes; seq 0: of just these. Its memory
  * must stay valid until the step after has begun. In a masked-token batch at most MASKED_SHARE of a row's
  * positions, rounded up, have a target. */
 typedef Status (*FetchBatch)(void *source, int64_t index, Batch *batch);
 
-/* Opens ctx and model on `device` (which stays the caller's). Then set ctx.dtype, fuses, ... and
- * trainer_allocate. */
-CHECKED Status trainer_open(Trainer *trainer, Device *device, const Config *config);
+/* Opens ctx and model on `device`, one of the ranks of `comm` unless that is NULL; both stay the caller's. Then
+ * set ctx.dtype, fuses, ... and trainer_allocate. */
+CHECKED Status trainer_open(Trainer *trainer, Device *device, const Config *config, Comm *comm);
 void trainer_close(Trainer *trainer);
 
 /* Measures one training step, one validation batch and one sample in the form that ctx.fuses names now,
@@ -72,8 +77,10 @@ CHECKED Status trainer_measure(Trainer *trainer, size_t *bytes);
 /* Allocates at the measured peaks and takes what lasts: weights are undefined until initialized or loaded. */
 CHECKED Status trainer_allocate(Trainer *trainer);
 
-/* One optimizer step over `accum` micro-batches: its loss is the mean over all their targets that count.
- * trainer_step = gradients, then update; waits at the end. */
+/* One optimizer step over `accum` micro-batches of every rank: its loss is the mean over all their targets that
+ * count. Micro-batch i of rank r is micro-batch r * accum + i of the step: losses, norms and weights are those
+ * of one rank that takes them all in that order, to the last bit where comm->rank_order. trainer_step =
+ * gradients, then update; waits at the end. */
 CHECKED Status trainer_gradients(Trainer *trainer, FetchBatch fetch, void *source);
 CHECKED Status trainer_update(Trainer *trainer, double learning_rate);
 CHECKED Status trainer_result(Trainer *trainer, StepResult *result);
@@ -81,11 +88,11 @@ CHECKED Status trainer_step(Trainer *trainer, FetchBatch fetch, void *source, do
                             StepResult *result);
 
 /* Mean loss over the targets of `batches` batches, not smoothed and with nothing dropped; nothing is
- * learned. */
+ * learned. Of several ranks each fetches its share, from trainer_share's `first` on. */
+int64_t trainer_share(const Trainer *trainer, int64_t batches, int64_t *first);
 CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source, int64_t batches,
                                 double *loss);
 
 /* The optimizer's state tensor, (ADAMW_STATE_SIZE) in host memory. */
 CHECKED Status trainer_read_state(Trainer *trainer, float *state);
 CHECKED Status trainer_write_state(Trainer *trainer, const float *state);
-#endif

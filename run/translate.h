@@ -1,8 +1,7 @@
 /* translate: several sentences at once through an encoder-decoder, by beam search (run/beam.h). The
  * encoder runs once; then each step feeds the last token of every hypothesis, whose keys and values, and
  * those of the encoder's output, are cached. Without the cache each step feeds all tokens so far. */
-#ifndef RUN_TRANSLATE_H
-#define RUN_TRANSLATE_H
+#pragma once
 
 #include "run/beam.h"
 #include "model/transformer.h"
@@ -70,5 +69,3 @@ void translator_end(Ctx *ctx, Translator *translator);
 /* Of the last run: a sentence's translation, without begin and end, and its score (run/beam.h). */
 const int32_t *translator_best(const Translator *translator, int64_t sentence, int64_t *length,
                                double *score);
-
-#endif

@@ -8,8 +8,8 @@
 #include <string.h>
 
 static void add(Bleu *bleu, const json_t *translation, const json_t *reference) {
-    expect_ok(bleu_add(bleu, json_string_value(translation), (int64_t)json_string_length(translation),
-                       json_string_value(reference), (int64_t)json_string_length(reference)));
+    bleu_add(bleu, json_string_value(translation), (int64_t)json_string_length(translation),
+             json_string_value(reference), (int64_t)json_string_length(reference));
 }
 
 static void scores_are_sacrebleus(void **state) {
@@ -36,7 +36,7 @@ static void counts_are_clipped(void **state) {
     (void)state;
     static const char translation[] = "the the the the the the the", reference[] = "the cat is on the mat";
     Bleu bleu = {0};
-    expect_ok(bleu_add(&bleu, translation, sizeof translation - 1, reference, sizeof reference - 1));
+    bleu_add(&bleu, translation, sizeof translation - 1, reference, sizeof reference - 1);
     assert_int_equal(bleu.matched[0], 2);
     assert_int_equal(bleu.total[0], 7);
     assert_int_equal(bleu.matched[1], 0);
@@ -58,7 +58,7 @@ static void any_text_is_counted(void **state) {
         size_t length = 0, size = strlen(bits[b]);
         for (; length + size <= sizeof text; length += size) memcpy(text + length, bits[b], size);
         Bleu bleu = {0};
-        expect_ok(bleu_add(&bleu, text, (int64_t)length, text, (int64_t)length));
+        bleu_add(&bleu, text, (int64_t)length, text, (int64_t)length);
         assert_true(bleu.matched[0] == bleu.total[0]);
     }
 }

@@ -286,25 +286,25 @@ static void reads_limits(void **state) {
         expect_error(diff_limit_parse(wrong[i], &limit), ERROR_USAGE, "step>+3%");
 }
 
-static BundleRow row(char *place, char *pass, double ns, double spread) {
-    return (BundleRow){.call = place,
-                       .operation = "linear",
-                       .pass = pass,
-                       .ns = ns,
-                       .low = ns * (1 - spread),
-                       .high = ns * (1 + spread),
-                       .launches = 1};
+static OperationRow row(const char *place, Pass pass, double ns, double spread) {
+    return (OperationRow){.call = place,
+                          .operation = OP_LINEAR,
+                          .pass = pass,
+                          .ns = ns,
+                          .low = ns * (1 - spread),
+                          .high = ns * (1 + spread),
+                          .launches = 1};
 }
 
 static void tells_what_changed(void **state) {
     (void)state;
-    BundleRow a[] = {row("same", "forward", 100, 0.05), row("noisy", "forward", 100, 0.05),
-                     row("slow", "forward", 100, 0.01), row("fast", "forward", 100, 0.01),
-                     row("gone", "forward", 50, 0)},
-              b[] = {row("same", "forward", 100.5, 0), row("noisy", "forward", 104, 0.05),
-                     row("slow", "forward", 110, 0.01), row("fast", "forward", 90, 0.01),
-                     row("new", "forward", 60, 0)};
-    const BundleRun run = {.model = "m", .device = "d", .dtype = "fp32"};
+    OperationRow a[] = {row("same", PASS_FORWARD, 100, 0.05), row("noisy", PASS_FORWARD, 100, 0.05),
+                        row("slow", PASS_FORWARD, 100, 0.01), row("fast", PASS_FORWARD, 100, 0.01),
+                        row("gone", PASS_FORWARD, 50, 0)},
+                 b[] = {row("same", PASS_FORWARD, 100.5, 0), row("noisy", PASS_FORWARD, 104, 0.05),
+                        row("slow", PASS_FORWARD, 110, 0.01), row("fast", PASS_FORWARD, 90, 0.01),
+                        row("new", PASS_FORWARD, 60, 0)};
+    const TraceRun run = {.model = "m", .device = "d", .dtype = "fp32"};
     const BundleStep step = {.ns = 100, .low = 99, .high = 101};
     BundlePath first[] = {{.label = "fused", .step = step, .rows = a, .rows_count = 5}, {.label = "mixed"}},
                second[] = {{.label = "fused", .step = step, .rows = b, .rows_count = 5}};

@@ -1,6 +1,7 @@
 /* model/checkpoint: files that others write, and files that do not fit. */
 #include "base/bfloat16.h"
 #include "base/directories.h"
+#include "base/memory.h"
 #include "data/safetensors.h"
 #include "tests/support/model.h"
 
@@ -136,20 +137,75 @@ static void write_state(const char *folder, const SafetensorsNote *notes, int64_
     expect_ok(safetensors_writer_close(writer));
 }
 
+/* Writes a file of one tensor or many anew, with another value for element 3 of the tensor `name`. */
+static void spoil_value(const char *path, const char *name, float value) {
+    Safetensors *file;
+    SafetensorsWriter *writer;
+    expect_ok(safetensors_open(path, &file));
+    int64_t count = safetensors_count(file), notes = safetensors_note_count(file);
+    SafetensorsNote kept[32];
+    assert_true(notes <= 32);
+    for (int64_t i = 0; i < notes; i++) kept[i] = safetensors_note(file, i);
+    expect_ok(safetensors_writer_open(path, safetensors_entry(file, 0), count, kept, notes, &writer));
+    for (int64_t i = 0; i < count; i++) {
+        const SafetensorsEntry *entry = safetensors_entry(file, i);
+        float *values = memory_array((size_t)entry->count, sizeof *values);
+        expect_ok(safetensors_read(entry, 0, entry->count, values));
+        if (strcmp(entry->name, name) == 0) values[3] = value;
+        expect_ok(safetensors_writer_append(writer, values, entry->bytes));
+        memory_free(values);
+    }
+    expect_ok(safetensors_writer_close(writer));
+    safetensors_close(file);
+}
+
+static const char small_bias[] = "transformer.h.0.attn.c_attn.bias";
+
 static void moments_that_cannot_be_are_refused(void **scratch) {
     static const float wrong[][2] = {{NAN, 0}, {INFINITY, 0}, {0, NAN}, {0, -1}};
     const char *folder = inside(*scratch, "model");
+    char name[80];
     Config config = model_small();
     Model model;
     TrainingState state = state_sample();
     model_open(&model, &config, F32, true);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         model_fill_all(&model);
-        expect_ok(values_write(&model.ctx, model.parameters.m, 3, 1, &wrong[i][0]));
-        expect_ok(values_write(&model.ctx, model.parameters.v, 3, 1, &wrong[i][1]));
         expect_ok(checkpoint_save(&model.ctx, folder, &config, &model.parameters, NULL, &state));
+        for (int moment = 0; moment < 2; moment++) {
+            snprintf(name, sizeof name, "%c.%s", "mv"[moment], small_bias);
+            spoil_value(inside(folder, "training_state.safetensors"), name, wrong[i][moment]);
+        }
         expect_error(checkpoint_load_state(&model.ctx, folder, &model.parameters, &state), ERROR_FORMAT,
                      "which no moment can have");
+        expect_ok(values_write(&model.ctx, model.parameters.m, 3, 1, &wrong[i][0]));
+        expect_ok(values_write(&model.ctx, model.parameters.v, 3, 1, &wrong[i][1]));
+        expect_error(checkpoint_save(&model.ctx, folder, &config, &model.parameters, NULL, &state),
+                     ERROR_NONFINITE, "which no moment can have");
+    }
+    model_close(&model);
+}
+
+/* Neither saved nor loaded, and what was saved before stays. A matrix is stored transposed, a bias as it is. */
+static void weights_that_are_not_finite_are_refused(void **scratch) {
+    static const float wrong[] = {NAN, INFINITY, -INFINITY};
+    const char *const names[] = {small_bias, "transformer.h.0.attn.c_attn.weight"};
+    const char *folder = inside(*scratch, "model");
+    Config config = model_small();
+    Model model;
+    model_open(&model, &config, F32, true);
+    for (int i = 0; i < 6; i++) {
+        model_fill_all(&model);
+        expect_ok(checkpoint_save(&model.ctx, folder, &config, &model.parameters, NULL, NULL));
+        const ParameterInfo *info = model.parameters.info;
+        while (strcmp(info->name, names[i / 3]) != 0) info++;
+        expect_ok(values_write(&model.ctx, model.parameters.weight, info->offset + 3, 1, &wrong[i % 3]));
+        expect_error(checkpoint_save(&model.ctx, folder, &config, &model.parameters, NULL, NULL),
+                     ERROR_NONFINITE, names[i / 3]);
+        expect_ok(checkpoint_load(&model.ctx, folder, &model.parameters));
+        spoil_value(inside(folder, "model.safetensors"), names[i / 3], wrong[i % 3]);
+        expect_error(checkpoint_load(&model.ctx, folder, &model.parameters), ERROR_FORMAT,
+                     "a value that is not finite");
     }
     model_close(&model);
 }
@@ -246,6 +302,7 @@ int main(void) {
         IN_SCRATCH(weights_that_do_not_fit_are_named),
         IN_SCRATCH(states_that_do_not_fit_are_named),
         IN_SCRATCH(moments_that_cannot_be_are_refused),
+        IN_SCRATCH(weights_that_are_not_finite_are_refused),
         cmocka_unit_test(fields_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,7 @@ static Config small(void) {
     expect_ok(config_preset("gpt2-nano", &config));
     config.layers = 3;
     config.heads = config.kv_heads = 4;
+    config.head_size = 32;
     config.width = 128;
     config.hidden = 512;
     config.context = CONTEXT;
@@ -263,7 +264,7 @@ static Status fetch(void *source, int64_t index, Batch *batch) {
 static void train(const Setup *setup, Recompute recompute, double losses[STEPS]) {
     Config config = small();
     Trainer t;
-    expect_ok(trainer_open(&t, test_device(setup->backend), &config));
+    expect_ok(trainer_open(&t, test_device(setup->backend), &config, NULL));
     set_up(&t.ctx, setup);
     t.batch = BATCH;
     t.seq = SEQ;

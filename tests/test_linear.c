@@ -414,6 +414,7 @@ static void wrong_contracts_are_refused(void **state) {
         assert_int_equal(status_code(status), ERROR_INTERNAL);
         status_free(status);
     }
+    for (int i = 0; i < ARENA_COUNT; i++) arena_close(&ctx.arenas[i]);
 }
 
 int main(void) {

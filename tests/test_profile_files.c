@@ -32,7 +32,7 @@ static void train_leaves_its_files(void **state) {
     const BundlePath *path = &bundle.paths[0];
     assert_string_equal(path->label, "fused");
     assert_true(path->step.ns > 0 && path->peak_bytes > 0 && path->step.launches > 0 &&
-                path->rows[0].flops > 0);
+                path->rows[0].work.flops > 0);
     assert_int_equal(path->step.tokens, 64);
     assert_true(path->audit_count >= 8);
     bundle_free(&bundle);
@@ -129,7 +129,7 @@ static void generation_is_profiled(void **state) {
     ran = program_succeeds(
         folder, "%s --profile='[2,4),[6,8)' --compare --report=questions --profile-out=pair", text);
     assert_string_equal(ran->output + 8, plain->output);
-    expect_text(ran->error, "fused, forward: attention is fused; softmax runs in the products' shadow");
+    expect_text(ran->error, "fused, forward: attention is fused; softmax is hidden behind the products");
     expect_text(ran->error,
                 "launches 44 to 8"); // of attention in a decoding step: the CPU has no decode kernels
     expect_text(ran->error, "largest difference of an output: ");

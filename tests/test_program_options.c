@@ -156,6 +156,12 @@ static void test_train_contradictions(void **state) {
     train("--schedule=cosin",
           "--schedule=cosin: expected cosine|linear|wsd|constant|noam; did you mean 'cosine'?");
     train("--beta1=1", "--beta1=1: expected a number of at least 0 and below 1");
+    /* What fp32, in which the update is computed, cannot hold. */
+    train("--lr=1e39", "--lr=1e39: expected a number from 0 to 3.40282e+38");
+    train("--min-lr=1e39", "--min-lr=1e39: expected a number from 0 to 3.40282e+38");
+    train("--clip=1e39", "--clip=1e39: expected a number from 0 to 3.40282e+38");
+    train("--weight-decay=1e39", "--weight-decay=1e39: expected a number from 0 to 3.40282e+38");
+    train("--eps=1e-50", "--eps=1e-50: expected a number from 1.17549e-38 to 1");
 }
 
 static void test_infer_modes(void **state) {

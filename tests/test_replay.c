@@ -34,6 +34,7 @@ static Config small(Task task) {
     config.layers = 2;
     config.encoder_layers = task == TASK_SEQUENCE ? 2 : 0;
     config.heads = config.kv_heads = 2;
+    config.head_size = 32;
     config.width = 64;
     config.hidden = 128;
     config.context = SEQ;
@@ -97,7 +98,7 @@ static Status fetch(void *source, int64_t index, Batch *batch) {
 
 static void open_trainer(const How *how, const What *what, Trainer *t) {
     Config config = small(what->task);
-    expect_ok(trainer_open(t, test_device(how->backend), &config));
+    expect_ok(trainer_open(t, test_device(how->backend), &config, NULL));
     t->ctx.dtype = how->dtype;
     t->ctx.fuses = how->fuses;
     t->ctx.graphs = how->graphs;

@@ -301,6 +301,15 @@ static void test_divergence_at_the_end(void **state) {
     program_succeeds(*state, "cd ended && test \"$(echo step-*)\" = step-00000003");
 }
 
+/* Nor do weights that one update has made infinite take a good checkpoint's place. */
+static void test_divergence_saved(void **state) {
+    program_succeeds(*state, "train " TINY " --val-every=0 --steps=1 --out=burst --sample-every=0 -q");
+    program_refuses(*state, ERROR_NONFINITE, "a value that is not finite, so it is not saved",
+                    "train --resume --out=burst --steps=2 --schedule=constant --lr=1e38 --weight-decay=9 "
+                    "--sample-every=0 -q");
+    program_succeeds(*state, "cd burst && test \"$(echo step-*)\" = step-00000001");
+}
+
 static void test_divergence_checked(void **state) {
     program_refuses(*state, ERROR_NONFINITE, "--check: output",
                     "train " RUN "--warmup=0 --lr=1e30 --check -q");
@@ -324,6 +333,7 @@ int main(void) {
         cmocka_unit_test(test_compare),
         cmocka_unit_test(test_divergence),
         cmocka_unit_test(test_divergence_at_the_end),
+        cmocka_unit_test(test_divergence_saved),
         cmocka_unit_test(test_divergence_checked),
         cmocka_unit_test(test_same_seed_cuda),
     };

@@ -1,8 +1,9 @@
-/* profile: what can be done with the bundles that ./train and ./infer write. */
+/* profile: what can be done with the bundles and comparisons that ./train and ./infer write. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "profile/diff.h"
 #include "profile/page.h"
+#include "profile/picture.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +14,7 @@ static const char help[] =
     "Usage: profile diff BEFORE.json AFTER.json [--fail-if LIMIT]...\n"
     "       profile check FILE.json...\n"
     "       profile page FILE.json PAGE.html\n"
+    "       profile picture COMPARE.json PICTURE.svg\n"
     "       profile schema\n"
     "\n"
     "  diff   compares two bundles: what was added or removed, is slower or faster, or the same within "
@@ -23,6 +25,8 @@ static const char help[] =
     "exceeded.\n"
     "  check  reads bundles and says what is wrong with them. Exit code 4 if anything is.\n"
     "  page   makes the HTML page of a bundle, which needs no network and no other file.\n"
+    "  picture draws what `./train --compare --out=FOLDER` wrote to FOLDER/compare.json, operation by "
+    "operation.\n"
     "  schema prints the keys of a bundle, as docs/profile-schema.md has them.\n";
 
 /* "--fail-if LIMIT" or "--fail-if=LIMIT" at argv[*at]; moves *at to its last word. */
@@ -88,6 +92,14 @@ static Status page(int argc, char **argv) {
     return status;
 }
 
+static Status picture(int argc, char **argv) {
+    if (argc != 2)
+        return fail(ERROR_USAGE,
+                    "picture needs a comparison and a file to write: profile picture COMPARE.json "
+                    "PICTURE.svg");
+    return picture_write(argv[0], argv[1]);
+}
+
 static Status run(int argc, char **argv, int *code) {
     const char *verb = argc > 1 ? argv[1] : "--help";
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "help") == 0) {
@@ -97,11 +109,13 @@ static Status run(int argc, char **argv, int *code) {
     if (strcmp(verb, "diff") == 0) return diff(argc - 2, argv + 2, code);
     if (strcmp(verb, "check") == 0) return check(argc - 2, argv + 2);
     if (strcmp(verb, "page") == 0) return page(argc - 2, argv + 2);
+    if (strcmp(verb, "picture") == 0) return picture(argc - 2, argv + 2);
     if (strcmp(verb, "schema") == 0) {
         fields_describe(bundle_fields, stdout);
         return OK;
     }
-    return fail(ERROR_USAGE, "there is no command '%s'; the commands are diff, check, page and schema", verb);
+    return fail(ERROR_USAGE,
+                "there is no command '%s'; the commands are diff, check, page, picture and schema", verb);
 }
 
 int main(int argc, char **argv) {

@@ -32,14 +32,11 @@
  *
  * With a cache (inference only) k and v are first copied to rows [past, past + T) of cache_k and cache_v, and
  * the queries attend to the cache's first past + T rows. */
-#ifndef KERNELS_ATTENTION_H
-#define KERNELS_ATTENTION_H
+#pragma once
 
 #include "kernels/dropout/dropout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum { ATTENTION_FEW = 4, ATTENTION_WIDTH = 256 };
 
@@ -74,7 +71,4 @@ typedef struct {
 CHECKED Status attention_forward(Ctx *ctx, AttentionForward *a, ArenaKind saved);
 CHECKED Status attention_backward(Ctx *ctx, const AttentionBackward *a);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

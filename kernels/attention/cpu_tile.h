@@ -1,6 +1,5 @@
 /* cpu_tile: the small products inside the fused CPU attention, on tiles that lie in the first two caches. */
-#ifndef KERNELS_ATTENTION_CPU_TILE_H
-#define KERNELS_ATTENTION_CPU_TILE_H
+#pragma once
 
 #include "kernels/simd.h"
 
@@ -31,5 +30,3 @@ void tile_transpose(const float *from, int64_t from_stride, int64_t rows, int64_
 /* to (rows, padded) = from (rows, width), the columns from `width` zeroed. */
 void tile_pack(const float *from, int64_t from_stride, int64_t rows, int64_t width, float *to,
                int64_t padded);
-
-#endif

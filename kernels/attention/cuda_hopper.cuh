@@ -1,6 +1,5 @@
 /* cuda_hopper: attention's tiles through Hopper's instructions (kernels/cuda/hopper.cuh). */
-#ifndef KERNELS_ATTENTION_CUDA_HOPPER_CUH
-#define KERNELS_ATTENTION_CUDA_HOPPER_CUH
+#pragma once
 
 #include "kernels/attention/cuda_problem.cuh"
 #include "kernels/cuda/hopper.cuh"
@@ -79,5 +78,3 @@ __device__ inline void store_rows(const float (&c)[N][4], bf16 *to, int64_t stri
 }
 
 } // namespace attention
-
-#endif

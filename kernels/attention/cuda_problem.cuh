@@ -1,8 +1,7 @@
 /* cuda_problem: one attention as its CUDA kernels see it, and the kernels' launchers. A Problem goes to a
  * kernel by value. Every kernel masks what lies beyond T, S, D and the key lengths: nothing outside is read
  * or written, and rows of k and v at or beyond a batch row's key length are taken as zero. */
-#ifndef KERNELS_ATTENTION_CUDA_PROBLEM_CUH
-#define KERNELS_ATTENTION_CUDA_PROBLEM_CUH
+#pragma once
 
 #include "kernels/attention/attention.h"
 #include "kernels/cuda/packs.cuh"
@@ -127,5 +126,3 @@ CHECKED Status forward_decode(Ctx *ctx, const Problem *p, const AttentionForward
 Rows make_rows(const Tensor &t, int64_t head_columns);
 
 } // namespace attention
-
-#endif

@@ -1,7 +1,6 @@
 /* cuda_rotary: rotary positions (attention.h), applied where queries and keys lie: once, rather than to keys
  * anew for every tile of queries that reads them. */
-#ifndef KERNELS_ATTENTION_CUDA_ROTARY_CUH
-#define KERNELS_ATTENTION_CUDA_ROTARY_CUH
+#pragma once
 
 #include "kernels/attention/attention.h"
 #include "kernels/cuda/launch.cuh"
@@ -10,5 +9,3 @@
  * device memory counts the rows in the cache; NULL: a->past does. */
 CHECKED Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, const int *past,
                             bool back);
-
-#endif

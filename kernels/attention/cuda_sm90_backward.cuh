@@ -4,8 +4,7 @@
  * drawn earlier: the earliest unfinished one never waits, and none does forever. Under a causal mask a unit
  * begins with its diagonal tile of queries, to whose dq it is the first to add: units drawn together go in
  * step, and each finds its predecessor's share already there. */
-#ifndef KERNELS_ATTENTION_CUDA_SM90_BACKWARD_CUH
-#define KERNELS_ATTENTION_CUDA_SM90_BACKWARD_CUH
+#pragma once
 
 #include "kernels/attention/cuda_hopper.cuh"
 
@@ -59,5 +58,3 @@ struct Step {
 };
 
 } // namespace attention
-
-#endif

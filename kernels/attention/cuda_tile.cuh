@@ -4,8 +4,7 @@
  * 2t + 1, so that two neighbouring accumulators, rounded and packed, are a left operand of 16 x 16.
  * A tile's rows lie WIDTH + 8 elements apart: the odd number of 16-byte vectors keeps the eight rows that
  * ldmatrix reads together in different banks. */
-#ifndef KERNELS_ATTENTION_CUDA_TILE_CUH
-#define KERNELS_ATTENTION_CUDA_TILE_CUH
+#pragma once
 
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/packs.cuh"
@@ -189,5 +188,3 @@ __device__ inline void clear(float (&c)[M][N][4]) {
 }
 
 } // namespace attention
-
-#endif

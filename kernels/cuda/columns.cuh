@@ -1,6 +1,5 @@
 /* columns: the sums of a matrix's columns, in a fixed order: naive gradients of biases and norm weights. */
-#ifndef KERNELS_CUDA_COLUMNS_CUH
-#define KERNELS_CUDA_COLUMNS_CUH
+#pragma once
 
 #include "kernels/op.h"
 
@@ -14,5 +13,3 @@ CHECKED Status columns_add(Ctx *ctx, Tensor x, Tensor partials, Tensor sum);
 /* The same over the rows with kinds[row] == kind. kinds (rows) i32; where it is empty, all rows are of
  * kind 0. */
 CHECKED Status columns_add_kind(Ctx *ctx, Tensor x, Tensor kinds, int kind, Tensor partials, Tensor sum);
-
-#endif

@@ -1,6 +1,5 @@
 /* elements: what the naive forms of several rooms do to tensors element by element. */
-#ifndef KERNELS_CUDA_ELEMENTS_CUH
-#define KERNELS_CUDA_ELEMENTS_CUH
+#pragma once
 
 #include "kernels/cuda/packs.cuh"
 
@@ -16,5 +15,3 @@ static __global__ void add_elements(const T *x, const T *y, int64_t count, T *su
         store_floats(sum + i, a);
     }
 }
-
-#endif

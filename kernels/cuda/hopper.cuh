@@ -8,8 +8,7 @@
  * vector v of row r lies at v ^ (r % 8) (the 128-byte swizzle), so that eight rows of one column or eight
  * columns of one row are in different banks. The copies write and read this order, and the products expect
  * it. */
-#ifndef KERNELS_CUDA_HOPPER_CUH
-#define KERNELS_CUDA_HOPPER_CUH
+#pragma once
 
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -392,5 +391,3 @@ __device__ inline void multiply_async(float (&c)[N][4], const uint32_t (&a)[4], 
 }
 
 } // namespace gpu
-
-#endif

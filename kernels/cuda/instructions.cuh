@@ -1,7 +1,6 @@
 /* instructions: what tiles in shared memory and products of them are made of on every GPU from sm_80 on, one
  * function for each instruction. Hopper's own are in hopper.cuh. */
-#ifndef KERNELS_CUDA_INSTRUCTIONS_CUH
-#define KERNELS_CUDA_INSTRUCTIONS_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <stdint.h>
@@ -88,5 +87,3 @@ __device__ inline float reciprocal(float x) {
 }
 
 } // namespace gpu
-
-#endif

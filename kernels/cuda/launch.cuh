@@ -1,6 +1,5 @@
 /* launch: how kernels are launched on the device behind ctx->device, and what they know of their launch. */
-#ifndef KERNELS_CUDA_LAUNCH_CUH
-#define KERNELS_CUDA_LAUNCH_CUH
+#pragma once
 
 #include "kernels/ctx.h"
 #include "kernels/device/cuda.cuh"
@@ -99,5 +98,3 @@ __device__ inline int64_t thread_index() {
 __device__ inline int64_t thread_count() {
     return (int64_t)gridDim.x * blockDim.x;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* packs: a tensor's elements as kernels see them: the dtypes' types, neighbours that move in one access, and
  * launches of kernels that walk in packs. */
-#ifndef KERNELS_CUDA_PACKS_CUH
-#define KERNELS_CUDA_PACKS_CUH
+#pragma once
 
 #include "kernels/cuda/launch.cuh"
 
@@ -170,5 +169,3 @@ static inline bool walks_in_packs(int n, std::initializer_list<int64_t> extents,
 /* And for one that gives each of `rows` rows to a warp: row = thread_index() / 32, += thread_count() / 32. */
 #define LAUNCH_ROWS(ctx, kernel, T, packed, rows, ...)                                                       \
     LAUNCH_PACKED(ctx, kernel, T, packed, grid_stride_blocks(ctx, (rows)*32, 256), 256, __VA_ARGS__)
-
-#endif

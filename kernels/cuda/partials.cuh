@@ -1,8 +1,7 @@
 /* partials: the second stage of the two-stage sums over rows (biases, norm weights). Blocks of the first
  * stage leave one row of partial sums each; here the rows are added in a fixed order, so the same input gives
  * the same bits, and no float atomics are needed. */
-#ifndef KERNELS_CUDA_PARTIALS_CUH
-#define KERNELS_CUDA_PARTIALS_CUH
+#pragma once
 
 #include "kernels/op.h"
 
@@ -15,5 +14,3 @@ struct SumTargets {
  * partials (parts, targets, width), dense. */
 CHECKED Status partials_add(Ctx *ctx, const float *partials, int64_t parts, int64_t width,
                             SumTargets targets);
-
-#endif

@@ -1,6 +1,5 @@
 /* reduce: reductions over a warp or a block: the same bits in every lane and in every run. */
-#ifndef KERNELS_CUDA_REDUCE_CUH
-#define KERNELS_CUDA_REDUCE_CUH
+#pragma once
 
 struct Sum {
     template <class T>
@@ -53,5 +52,3 @@ template <int Threads>
 __device__ inline float block_max(float x) {
     return block_reduce<Threads>(x, Max());
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* words: 16 bytes of a row as they lie in memory, whatever their type. A kernel that keeps data in registers
  * keeps words and unpacks them where it computes: two bf16 share a register, which the compiler does not do
  * by itself for arrays of bf16. */
-#ifndef KERNELS_CUDA_WORDS_CUH
-#define KERNELS_CUDA_WORDS_CUH
+#pragma once
 
 #include "kernels/cuda/packs.cuh"
 
@@ -70,5 +69,3 @@ __device__ __forceinline__ void unpack_of(const Words &words, float (&x)[N]) {
 __device__ __forceinline__ void forget(Words &words) {
     asm volatile("" : "+r"(words.w[0]), "+r"(words.w[1]), "+r"(words.w[2]), "+r"(words.w[3]));
 }
-
-#endif

@@ -11,8 +11,7 @@
  *
  * A block reads the caches' rows and the position before it waits, too: they were written by kernels that
  * were over when the one before started, since kernels let the next one start only after their own wait. */
-#ifndef KERNELS_DECODE_CUDA_TOKEN_CUH
-#define KERNELS_DECODE_CUDA_TOKEN_CUH
+#pragma once
 
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/packs.cuh"
@@ -234,5 +233,3 @@ __device__ inline float group_sum(float x) {
 }
 
 } // namespace decode
-
-#endif

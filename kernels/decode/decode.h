@@ -23,14 +23,11 @@
  * [0, past]. Cross attention attends to the memory, keys and values made from the encoder's output.
  * Inference only. There is a fused CUDA form and no other: a token is bound by reading the weights once, and
  * its kernels do little else (cuda_token.cuh). The caller has checked that the id lies in [0, V). */
-#ifndef KERNELS_DECODE_H
-#define KERNELS_DECODE_H
+#pragma once
 
 #include "kernels/linear/linear.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* The parameters of a norm, (C) and (C), or of a linear layer, (O, I) and (O). */
 typedef struct {
@@ -83,7 +80,4 @@ bool decode_serves(const Ctx *ctx, int64_t width, int64_t head_size, int64_t hid
 __attribute__((weak)) bool decode_cuda_serves(const Ctx *ctx, int64_t width, int64_t head_size,
                                               int64_t hidden);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

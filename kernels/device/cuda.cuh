@@ -1,7 +1,6 @@
 /* cuda: one GPU behind device.h: its stream, what it can do, and checked calls of CUDA's libraries. For .cu
  * files only; how kernels are launched on it is in kernels/cuda/launch.cuh. */
-#ifndef KERNELS_DEVICE_CUDA_CUH
-#define KERNELS_DEVICE_CUDA_CUH
+#pragma once
 
 #include "kernels/device/device.h"
 
@@ -51,5 +50,3 @@ CHECKED Status cublas_status(cublasStatus_t error, const char *what);
 
 #define CUDA_TRY(call)   TRY(cuda_status(call, #call))
 #define CUBLAS_TRY(call) TRY(cublas_status(call, #call))
-
-#endif

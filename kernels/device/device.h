@@ -1,8 +1,7 @@
 /* device: where tensors live and kernels run. One interface over the CPU (cpu.c) and one CUDA GPU (cuda.cu):
  * memory, copies, the stream's order, events, ranges for outside profilers. All work of a device runs in one
  * stream, in order. */
-#ifndef KERNELS_DEVICE_H
-#define KERNELS_DEVICE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -10,9 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef enum { BACKEND_CPU, BACKEND_CUDA, BACKEND_COUNT } Backend;
 
@@ -112,7 +109,4 @@ void device_processor(char name[PROCESSOR_BYTES]);
  * power. */
 CHECKED Status device_rest(Device *device, int milliseconds);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,6 +1,5 @@
 /* cuda_mask: what the CUDA forms ask of a Dropout. */
-#ifndef KERNELS_DROPOUT_CUDA_MASK_CUH
-#define KERNELS_DROPOUT_CUDA_MASK_CUH
+#pragma once
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/dropout/dropout.h"
@@ -63,5 +62,3 @@ __device__ inline void drop(const DropoutMask &m, uint32_t draw, int64_t row, in
 
 /* The primitive of every naive form: y = x * keep / (1 - rate), (rows, C) dense; y may be x. */
 CHECKED Status dropout_apply(Ctx *ctx, const Dropout &dropout, Tensor x, Tensor y);
-
-#endif

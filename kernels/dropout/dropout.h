@@ -8,14 +8,11 @@
  * columns; an element is kept where its word is at least rate * 2^32. So every form, and the backward pass,
  * makes the mask anew instead of storing it, and a resumed run draws what it would have drawn. Other rooms
  * take a Dropout as a field of theirs: norm for its skip, attention for its probabilities. */
-#ifndef KERNELS_DROPOUT_H
-#define KERNELS_DROPOUT_H
+#pragma once
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef struct {
     double rate;       // in [0, 1); 0: nothing is dropped, and the rest is not looked at
@@ -47,7 +44,4 @@ static inline bool dropout_on(const Dropout *dropout) {
     return dropout->rate > 0;
 }
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,6 +1,5 @@
 /* mask: what the CPU's forms ask of a Dropout. */
-#ifndef KERNELS_DROPOUT_MASK_H
-#define KERNELS_DROPOUT_MASK_H
+#pragma once
 
 #include "base/random.h"
 #include "kernels/dropout/dropout.h"
@@ -31,5 +30,3 @@ void dropout_apply_cpu_naive_float(const Dropout *dropout, const float *x, int64
                                    float *y);
 void dropout_apply_cpu_naive_double(const Dropout *dropout, const double *x, int64_t rows, int64_t width,
                                     double *y);
-
-#endif

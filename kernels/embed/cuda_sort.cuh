@@ -1,8 +1,7 @@
 /* The gradient of a table that is read by token: rows of dy that met the same token are added in row order,
  * without atomics. Positions are sorted by token, stably; equal tokens are then neighbours, and are added in
  * pieces of at most PIECE positions, then piece after piece. */
-#ifndef KERNELS_EMBED_CUDA_SORT_CUH
-#define KERNELS_EMBED_CUDA_SORT_CUH
+#pragma once
 
 #include "kernels/op.h"
 
@@ -26,5 +25,3 @@ CHECKED Status token_scatter_add(Ctx *ctx, const TokenSort *sort, Tensor dy, dou
 /* dsegment[k,:] += sum of dy[n,:] over the rows n of segment k. segments may be empty: all 0. Takes
  * scratch. */
 CHECKED Status segment_sums(Ctx *ctx, Tensor dy, Tensor segments, Tensor dsegment);
-
-#endif

@@ -12,14 +12,11 @@
  * checked that every token lies in [0, V), every segment in [0, S), and past + T <= P. Positions are learned
  * (Radford et al. 2019, section 2.3) or a fixed table without a gradient (Vaswani et al. 2017, section 3.5,
  * with scale = sqrt(C), section 3.4); segments are BERT's (Devlin et al. 2019, figure 2). */
-#ifndef KERNELS_EMBED_H
-#define KERNELS_EMBED_H
+#pragma once
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* The tables and y have one dtype. */
 typedef struct {
@@ -47,7 +44,4 @@ typedef struct {
 CHECKED Status embed_forward(Ctx *ctx, EmbedForward *e, ArenaKind saved);
 CHECKED Status embed_backward(Ctx *ctx, const EmbedBackward *e);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

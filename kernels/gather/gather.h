@@ -9,14 +9,11 @@
  * Rows other than -1 lie in [0, N). For the backward pass no two are the same, so that each row of dx has one
  * writer. Serves the rows that a masked-token loss looks at (Devlin et al. 2019, section 3.1), and a first
  * token's or a beam's rows in inference. */
-#ifndef KERNELS_GATHER_H
-#define KERNELS_GATHER_H
+#pragma once
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* x and y have one dtype. */
 typedef struct {
@@ -35,7 +32,4 @@ typedef struct {
 CHECKED Status gather_forward(Ctx *ctx, GatherForward *g, ArenaKind saved);
 CHECKED Status gather_backward(Ctx *ctx, const GatherBackward *g);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

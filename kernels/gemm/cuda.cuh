@@ -6,8 +6,7 @@
  * the same bits come out. FUSEBOX_TUNE=0 in the environment neither times nor reads the file, and takes the
  * library's first proposal; nor is anything timed where there is no cache folder. FUSEBOX_TUNE=library leaves
  * our own kernel out (to compare), FUSEBOX_TUNE=own takes it wherever it can do the product (to test it). */
-#ifndef KERNELS_GEMM_CUDA_CUH
-#define KERNELS_GEMM_CUDA_CUH
+#pragma once
 
 #include "kernels/gemm/cuda_epilogue.cuh"
 #include "kernels/gemm/gemm.h"
@@ -20,5 +19,3 @@ CHECKED Status gemm_cuda_epilogue(Ctx *ctx, const Gemm *g, const GemmEpilogue *e
  * so it may be asked while measuring. GELU's aux needs aux_ld a multiple of 8 and 16-byte alignment; no
  * epilogue but NONE and BIAS goes with a batch, with an empty product, or with k = 0. */
 bool gemm_cuda_supports(Ctx *ctx, const Gemm *g, const GemmEpilogue *epilogue);
-
-#endif

@@ -1,6 +1,5 @@
 /* epilogue: what is done to a product on CUDA while it is still in registers. */
-#ifndef KERNELS_GEMM_CUDA_EPILOGUE_CUH
-#define KERNELS_GEMM_CUDA_EPILOGUE_CUH
+#pragma once
 
 #include <stdint.h>
 
@@ -21,5 +20,3 @@ typedef struct {
     void *aux;         // (m, n) of C's dtype, its rows aux_ld apart: written by GELU_AUX_BIAS, read by DGELU
     int64_t aux_ld;
 } GemmEpilogue;
-
-#endif

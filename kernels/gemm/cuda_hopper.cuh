@@ -1,8 +1,7 @@
 /* cuda_hopper: our own product for Hopper (sm_90a), one more candidate beside cuBLASLt's algorithms when a
  * plan is timed: bf16 with fp32 sums, c = a b^T with bias and GELU, c = a b with GELU's gradient. The same
  * product has the same bits in every run. */
-#ifndef KERNELS_GEMM_CUDA_HOPPER_CUH
-#define KERNELS_GEMM_CUDA_HOPPER_CUH
+#pragma once
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/gemm/cuda_epilogue.cuh"
@@ -14,5 +13,3 @@ bool gemm_hopper_suits(const CudaDevice *device, const Gemm *g, const GemmEpilog
 
 /* The product, into `c` in place of g->c. */
 CHECKED Status gemm_hopper_run(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c);
-
-#endif

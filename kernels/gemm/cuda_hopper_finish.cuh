@@ -1,8 +1,7 @@
 /* cuda_hopper_finish: what becomes of a tile's sums, by the four warps that have them in registers. bf16
  * leaves through shared memory: a warp lays 16 rows of 64 columns down, and the copy engine stores them,
  * clipped at C's edges, while the warp goes on. */
-#ifndef KERNELS_GEMM_CUDA_HOPPER_FINISH_CUH
-#define KERNELS_GEMM_CUDA_HOPPER_FINISH_CUH
+#pragma once
 
 #include "kernels/gemm/cuda_hopper_tile.cuh"
 
@@ -157,5 +156,3 @@ __device__ inline void finish_rows(Parts<F> &parts, const Bias &bias, const Prob
 }
 
 } // namespace hopper_gemm
-
-#endif

@@ -4,8 +4,7 @@
  * tensor memory accelerator; the other two take tiles of C in turn, so that one writes its tile while the
  * other multiplies: where k is short, that is a third of the time. Two blocks, a cluster, work on tiles one
  * below the other: each copies half of the columns' operand to both. */
-#ifndef KERNELS_GEMM_CUDA_HOPPER_TILE_CUH
-#define KERNELS_GEMM_CUDA_HOPPER_TILE_CUH
+#pragma once
 
 #include "kernels/cuda/hopper.cuh"
 
@@ -89,5 +88,3 @@ __device__ inline void end_turn(int id, int group) {
 constexpr int MULTIPLY_TURN = 1, STORE_TURN = 3;
 
 } // namespace hopper_gemm
-
-#endif

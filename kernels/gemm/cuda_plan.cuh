@@ -2,8 +2,7 @@
  * descriptors, and the algorithm. Which algorithm is fastest only a clock knows: at its first run a product
  * is timed over what the library proposes, and the choice is kept in a file (cuda_choices.cu), so that a
  * later process runs the same algorithms and computes the same bits. */
-#ifndef KERNELS_GEMM_CUDA_PLAN_CUH
-#define KERNELS_GEMM_CUDA_PLAN_CUH
+#pragma once
 
 #include "kernels/gemm/cuda_hopper.cuh"
 
@@ -69,5 +68,3 @@ OwnKernel choice_of_own();
 bool choice_find(const CudaDevice *device, const PlanKey *key, Choice *choice);
 /* Adds a choice to the file. That it cannot be written is no error: the next process will choose anew. */
 void choice_keep(const CudaDevice *device, const PlanKey *key, const Choice *choice);
-
-#endif

@@ -7,14 +7,11 @@
  * elements apart. CPU: OpenBLAS, all three of one dtype F32 or F64. CUDA: cuBLASLt, F32 (tf32 where
  * ctx->tf32) or BF16 inputs with BF16 or F32 output; accumulation in fp32. beta = 0 never reads C. Empty
  * products (m, n or batch 0) do nothing; k = 0 scales C by beta. */
-#ifndef KERNELS_GEMM_H
-#define KERNELS_GEMM_H
+#pragma once
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef struct {
     const void *a, *b;
@@ -39,7 +36,4 @@ Gemm gemm_dinput(Tensor dy, Tensor weight, Tensor dx, double beta);
 /* dW (out, in) = beta*dW + dY (rows, out)^T X (rows, in). */
 Gemm gemm_dweight(Tensor dy, Tensor x, Tensor dweight, double beta);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

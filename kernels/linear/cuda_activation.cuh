@@ -1,7 +1,6 @@
 /* cuda_activation: the activations and their slopes (linear.h), each a type of its own that kernels are
  * instantiated with. */
-#ifndef KERNELS_LINEAR_CUDA_ACTIVATION_CUH
-#define KERNELS_LINEAR_CUDA_ACTIVATION_CUH
+#pragma once
 
 #include "kernels/linear/linear.h"
 
@@ -79,5 +78,3 @@ __device__ __forceinline__ float silu_slope(float z) {
         constexpr Activation A = value;                                                                      \
         __VA_ARGS__;                                                                                         \
     } break;
-
-#endif

@@ -1,6 +1,5 @@
 /* cuda_gated: what follows a gated layer's product (linear.h), in one pass. */
-#ifndef KERNELS_LINEAR_CUDA_GATED_CUH
-#define KERNELS_LINEAR_CUDA_GATED_CUH
+#pragma once
 
 #include "kernels/linear/linear.h"
 
@@ -8,5 +7,3 @@
 CHECKED Status gated_output(Ctx *ctx, Tensor pre, Tensor y);
 /* dpre, shaped as pre, of dy, which may be the first half of dpre's columns. */
 CHECKED Status gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre);
-
-#endif

@@ -1,7 +1,6 @@
 /* cuda_walk: how a kernel of linear walks a matrix: a tile of columns down the rows. A thread stays with its
  * N columns, 16 bytes or one element, so that a bias or a column's sum stays in registers. */
-#ifndef KERNELS_LINEAR_CUDA_WALK_CUH
-#define KERNELS_LINEAR_CUDA_WALK_CUH
+#pragma once
 
 #include "kernels/cuda/launch.cuh"
 
@@ -29,5 +28,3 @@ dim3 walk_grid(int64_t rows, int64_t width) {
 }
 
 } // namespace
-
-#endif

@@ -34,14 +34,11 @@
  * That layer's own backward pass is then told dy_is_dpre. Where it is gated, dx is its dgate and dup, twice
  * as wide as x. Without `accumulate` a dx as wide as x may lie where x does: every form reads x for dweight
  * before it writes dx. */
-#ifndef KERNELS_LINEAR_H
-#define KERNELS_LINEAR_H
+#pragma once
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef enum {
     ACTIVATION_NONE,
@@ -105,7 +102,4 @@ Shape linear_pre_shape(const LinearForward *l);
 const char *activation_name(Activation activation);
 const char *activation_gradient_name(Activation activation);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

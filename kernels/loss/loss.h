@@ -19,14 +19,11 @@
  * One struct serves both passes. When training, a form may make the gradient in the forward pass already,
  * while a chunk of logits is at hand (the fused forms do; the time is recorded under the backward pass).
  * After loss_backward it is there in every form. */
-#ifndef KERNELS_LOSS_H
-#define KERNELS_LOSS_H
+#pragma once
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* hidden, weight, bias and dhidden have one dtype. */
 typedef struct {
@@ -52,7 +49,4 @@ typedef struct {
 CHECKED Status loss_forward(Ctx *ctx, Loss *l, ArenaKind saved);
 CHECKED Status loss_backward(Ctx *ctx, const Loss *l);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -1,6 +1,5 @@
 /* What the fused norm's two passes share: how the threads that hold a row of it add. */
-#ifndef KERNELS_NORM_CUDA_GROUP_CUH
-#define KERNELS_NORM_CUDA_GROUP_CUH
+#pragma once
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -25,5 +24,3 @@ __device__ inline float2 group_sum(float a, float b, int slot) {
     }
     return sum;
 }
-
-#endif

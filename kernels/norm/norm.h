@@ -26,14 +26,11 @@
  * later users of r have left there; without, it may lie where dy does. dr_sums is for the layer that joins
  * the stream behind this norm: where the gradient of its output is dr as it comes in, the sums are its bias's
  * gradient. */
-#ifndef KERNELS_NORM_H
-#define KERNELS_NORM_H
+#pragma once
 
 #include "kernels/dropout/dropout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef enum { NORM_LAYER, NORM_RMS } NormKind;
 
@@ -72,7 +69,4 @@ static inline int64_t norm_heads(const NormForward *n) {
     return tensor_width(n->x) / tensor_width(n->weight);
 }
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

@@ -8,14 +8,11 @@
  * that top_k kept (the nucleus: Holtzman, Buys, Du, Forbes and Choi 2020, section 3.1). Drawn is the first
  * kept id, in the order of ids, at which the running sum of the kept weights exceeds uniform * their sum.
  * Greedy takes the largest logit, the lowest id among equals. */
-#ifndef KERNELS_SAMPLE_H
-#define KERNELS_SAMPLE_H
+#pragma once
 
 #include "kernels/op.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum { SAMPLE_ONE = 1 << 30 }; // the weight of the largest logit
 
@@ -50,7 +47,4 @@ typedef struct {
 /* NULL in a build without CUDA. Takes scratch; only that while measuring. */
 __attribute__((weak)) CHECKED Status sample_cuda(Ctx *ctx, const Sample *sample);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+__END_DECLS

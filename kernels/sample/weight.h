@@ -1,6 +1,5 @@
 /* weight: the one formula of a weight (sample.h), for the C and for the CUDA compiler. */
-#ifndef KERNELS_SAMPLE_WEIGHT_H
-#define KERNELS_SAMPLE_WEIGHT_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ ON_BOTH static inline int32_t sample_weight(float below, float sharpness) {
     } scale = {(n + 30 + 127) << 23}; // 2^(n + 30)
     return (int32_t)(power * scale.value + 0.5f);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What the two halves of CUPTI's side share: its functions, found at run time, and what has been received. */
-#ifndef PROFILE_CUPTI_INTERNAL_H
-#define PROFILE_CUPTI_INTERNAL_H
+#pragma once
 
 #include "profile/cupti.h"
 
@@ -79,5 +78,3 @@ int64_t cupti_node_mark(Opened *opened, uint64_t node);
 /* Reads the records in the buffers, and gives each call and what it launched the mark that it was made
  * under. What shares a stream has the device to itself, one after the other. */
 void cupti_read(Opened *opened, const Buffer *buffers, int count);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the two halves of the GELU bench share. */
-#ifndef TESTS_BENCH_GELU_H
-#define TESTS_BENCH_GELU_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,5 +18,4 @@ bool gelu_cuda(GeluTimes *times) __attribute__((weak));
 
 #ifdef __cplusplus
 }
-#endif
 #endif

@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     must(bundle.paths_count >= 1 && bundle.paths_count <= FORM_COUNT);
     for (int64_t i = 0; i < bundle.paths_count; i++)
         for (int64_t k = 0; k < bundle.paths[i].rows_count; k++) {
-            const BundleRow *row = &bundle.paths[i].rows[k];
+            const OperationRow *row = &bundle.paths[i].rows[k];
             must(isfinite(row->ns) && row->ns >= 0 && strlen(row->call) <= 4096);
         }
     bundle_free(&bundle);

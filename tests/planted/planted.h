@@ -1,8 +1,7 @@
 /* planted: a CUPTI for tests, without a GPU: it has the profiler's part of CUPTI's interface, and of CUDA
  * what the functions below stand for. Kernels "run" one after another on one stream, each ten nanoseconds
  * long. */
-#ifndef TESTS_PLANTED_PLANTED_H
-#define TESTS_PLANTED_PLANTED_H
+#pragma once
 
 typedef struct Planted {
     void (*launch)(const char *kernel); // cudaLaunchKernel; while capturing it makes a node
@@ -21,5 +20,3 @@ typedef struct Planted {
 
 /* In the library: const Planted *planted(void). */
 typedef const Planted *(*PlantedFunction)(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* attention: random attention problems, how they run in a rig, and how far rounding may take them. */
-#ifndef TESTS_SUPPORT_ATTENTION_H
-#define TESTS_SUPPORT_ATTENTION_H
+#pragma once
 
 #include "kernels/attention/attention.h"
 #include "tests/support/compare.h"
@@ -36,5 +35,3 @@ void attention_outputs(const AttentionCase *c, double **out);
 void attention_run(Rig *rig, const void *batch, double *const *in, double *const *out);
 /* Of q and k as they are when scores are made: without frequencies, or already turned. */
 void attention_model(const AttentionBatch *batch, Units u, double *const *in, double **want, double **bound);
-
-#endif

@@ -1,6 +1,5 @@
 /* collectives: what every engine must do, bit for bit, checked from inside a rank. */
-#ifndef TESTS_SUPPORT_COLLECTIVES_H
-#define TESTS_SUPPORT_COLLECTIVES_H
+#pragma once
 
 #include "comm/comm.h"
 
@@ -9,5 +8,3 @@
  * engine's buffers take, in shared memory and other. ERROR_INTERNAL names the first difference. On an
  * engine whose order is its own the sums are compared within the bound of any order. */
 CHECKED Status collectives_check(Comm *comm);
-
-#endif

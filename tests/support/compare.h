@@ -1,8 +1,7 @@
 /* compare: how far a result may be from the specification's. Bounds are derived, not tuned: every bound is an
  * array, one number for each element, that a test computes from the magnitudes that enter the element and
  * the unit roundoffs below (Higham 2002, "Accuracy and stability of numerical algorithms", chapter 3). */
-#ifndef TESTS_SUPPORT_COMPARE_H
-#define TESTS_SUPPORT_COMPARE_H
+#pragma once
 
 #include "tests/support/rig.h"
 
@@ -40,5 +39,3 @@ typedef struct {
 /* The specification's gradients against central differences, along every element of short inputs and four
  * random directions of long ones. `inputs` are where to look. */
 void expect_gradients(const Differentiable *d, const void *what, double *const *inputs, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* What tests of fallible functions need: statuses checked in one line, and a folder to write in. */
-#ifndef TESTS_SUPPORT_EXPECT_H
-#define TESTS_SUPPORT_EXPECT_H
+#pragma once
 
 #include "base/status.h"
 
@@ -26,5 +25,3 @@ const char *inside(const char *folder, const char *name);
 bool path_exists(const char *path);
 void write_bytes(const char *path, const void *data, size_t bytes);
 void write_text_file(const char *path, const char *text);
-
-#endif

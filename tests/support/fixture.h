@@ -1,6 +1,5 @@
 /* Numbers that another program computed, from a safetensors file. */
-#ifndef TESTS_SUPPORT_FIXTURE_H
-#define TESTS_SUPPORT_FIXTURE_H
+#pragma once
 
 #include "data/safetensors.h"
 #include "model/parameters.h"
@@ -11,5 +10,3 @@ double *doubles_of(const Safetensors *file, const char *name);
 /* A value for each parameter's elements, named prefix + name in the file and in the layout of files there,
  * in the flat layout of memory. */
 double *flat_of(const Safetensors *file, const char *prefix, const Parameters *p);
-
-#endif

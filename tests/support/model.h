@@ -1,7 +1,6 @@
 /* A model's parameters on the CPU with memory of their own, for tests of what stores them, and a trainer of a
  * small model. */
-#ifndef TESTS_SUPPORT_MODEL_H
-#define TESTS_SUPPORT_MODEL_H
+#pragma once
 
 #include "model/checkpoint.h"
 #include "run/trainer.h"
@@ -37,5 +36,3 @@ Status model_fetch(void *tokens, int64_t index, Batch *micro);
 
 /* A state with every member set, and two fields. */
 TrainingState state_sample(void);
-
-#endif

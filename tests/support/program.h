@@ -1,7 +1,6 @@
 /* program: runs the built train and infer as a user does: a command, a folder, an exit code and two texts.
  * The binaries are those of the test's own build, in the folder above the test's. */
-#ifndef TESTS_SUPPORT_PROGRAM_H
-#define TESTS_SUPPORT_PROGRAM_H
+#pragma once
 
 #include "tests/support/expect.h"
 
@@ -68,5 +67,3 @@ const char *log_numbers(const char *folder, const char *log, int64_t after);
 void expect_same_file(const char *folder, const char *one, const char *other);
 /* Fails the test unless the text occurs. */
 void expect_text(const char *text, const char *part);
-
-#endif

@@ -1,6 +1,5 @@
 /* ranks: a test's own processes, each a rank of a run, and what became of them. */
-#ifndef TESTS_SUPPORT_RANKS_H
-#define TESTS_SUPPORT_RANKS_H
+#pragma once
 
 #include "comm/rendezvous.h"
 #include "tests/support/expect.h"
@@ -39,5 +38,3 @@ int free_port(void); // RENDEZVOUS_PORTS that nobody listens on just now begin t
     do {                                                                                                     \
         if (!(condition)) return (fail)(ERROR_INTERNAL, "line %d: %s", __LINE__, #condition);                \
     } while (0)
-
-#endif

@@ -3,8 +3,7 @@
  * memory is poisoned with NaN (0xFF bytes) before each run, so that an output that was not written, or
  * scratch that was read first, is seen; nothing is written between tensors; a second run gives the same bits;
  * and the measuring pass has asked for as much memory as the run uses. */
-#ifndef TESTS_SUPPORT_RIG_H
-#define TESTS_SUPPORT_RIG_H
+#pragma once
 
 #include "kernels/op.h"
 #include "tests/support/expect.h"
@@ -61,5 +60,3 @@ double *zeros(int64_t count);
 double *normals(int64_t count, double scale, Dtype dtype); // rounded to dtype
 int32_t *integers(int64_t count, int32_t below);           // [0, below)
 double rounded(Dtype dtype, double value);
-
-#endif

@@ -5,8 +5,7 @@
  * disturbed, anew in each step, by relative noise of the dtype's unit roundoff. A stable computation gives
  * the exact result of slightly disturbed inputs (Higham 2002, section 1.5); its path through a block
  * rounds about ten times, so TASK_ALLOWED times what one disturbance does is the bound. */
-#ifndef TESTS_SUPPORT_TASK_H
-#define TESTS_SUPPORT_TASK_H
+#pragma once
 
 #include "model/checkpoint.h"
 #include "model/transformer.h"
@@ -79,5 +78,3 @@ void task_check_slopes(ModelTask *task);
 
 /* Loss and gradients are the same bits whatever is made a second time instead of kept. */
 void task_check_recomputation(ModelTask *task, const Variant *variant);
-
-#endif

@@ -1,6 +1,5 @@
 /* A few real steps of the small model of model_open_trainer, traced; and the cells of a trace's tables. */
-#ifndef TESTS_SUPPORT_TRACED_H
-#define TESTS_SUPPORT_TRACED_H
+#pragma once
 
 #include "profile/tables.h"
 
@@ -18,5 +17,3 @@ int64_t find_row(const Table *table, const char *name);
 double sum_of(const Table *table, const char *key); // of all rows
 
 void expect_about(double value, double expected); // to 1e-9
-
-#endif

@@ -1,0 +1,205 @@
+/* Training on several ranks, on the CPU and by MPI, as a user starts it: the bits of one rank, checkpoints
+ * across numbers of ranks, ranks that die, and starts that cannot be. Skipped where there is no mpirun or the
+ * build has no MPI. */
+#include "tests/support/program.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* What Open MPI asks of somebody who is root, in a container, with few cores; it frees little when it ends. */
+#define MPIRUN                                                                                               \
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "         \
+    "OMPI_MCA_mpi_yield_when_idle=1 OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 mpirun "
+#define COMMON "--device=cpu --threads=1 --peaks=0 --sample-every=0 --lr=1e-2 "
+#define SMALL                                                                                                \
+    COMMON "--layers=3 --width=64 --heads=2 --context=32 --batch=2 --data=text.txt "                         \
+           "--val-data=validation.txt --val-every=3 --val-steps=5 "
+#define ENDLESS                                                                                              \
+    COMMON "--layers=2 --width=32 --heads=2 --context=32 --batch=2 --data=text.txt --val-every=0 "           \
+           "--schedule=constant --warmup=0 --steps=1000000 --save-every=10 -q "
+
+static void needs_mpi(const char *folder) {
+    const Ran *ran =
+        program_run(folder, "command -v mpirun && ls $(dirname $(command -v train))/comm_mpi.so");
+    if (ran->code == 0) return;
+    print_message("skipped: there is no mpirun, or this build has no MPI (libopenmpi-dev, openmpi-bin)\n");
+    skip();
+}
+
+/* ---- the same bits ---- */
+
+static void expect_same_step(const char *folder, const char *one, const char *other, int step) {
+    static const char *const files[] = {"model.safetensors", "training_state.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        char a[128], b[128];
+        snprintf(a, sizeof a, "%s/step-%08d/%s", one, step, files[i]);
+        snprintf(b, sizeof b, "%s/step-%08d/%s", other, step, files[i]);
+        expect_same_file(folder, a, b);
+    }
+}
+
+/* Losses, norms, weights and moments of `ranks` ranks with a micro-batch each are those of one rank with so
+ * many micro-batches; communication naive and fused. */
+static void expect_same_bits(const char *folder, int ranks, const char *options) {
+    static const char *const forms[] = {"1", "1,-comm", "0"};
+    for (int i = 0; i < 3; i++) {
+        program_succeeds(folder, "rm -rf one many");
+        if (i != 1)
+            program_succeeds(folder, "train %s --accum=%d --steps=6 --fused=%s --out=one --log=one.jsonl -q",
+                             options, ranks, forms[i]);
+        else
+            program_succeeds(folder, "mv kept one");
+        program_succeeds(folder, MPIRUN "-n %d train %s --steps=6 --fused=%s --out=many --log=many.jsonl -q",
+                         ranks, options, forms[i]);
+        assert_string_equal(log_numbers(folder, "one.jsonl", 0), log_numbers(folder, "many.jsonl", 0));
+        expect_same_step(folder, "one", "many", 6);
+        if (i == 0) program_succeeds(folder, "rm -rf kept && cp -r one kept");
+    }
+}
+
+static void test_decoder(void **state) {
+    needs_mpi(*state);
+    expect_same_bits(*state, 2, SMALL "--dropout=0.1");
+}
+
+static void test_decoder_on_four(void **state) {
+    needs_mpi(*state);
+    expect_same_bits(*state, 4, SMALL "--recompute=blocks");
+}
+
+/* Targets that count differ from one micro-batch to the next. */
+static void test_masked_tokens(void **state) {
+    needs_mpi(*state);
+    program_succeeds(*state,
+                     "mkdir -p bert && printf '[PAD]\\n[UNK]\\n[CLS]\\n[SEP]\\n[MASK]\\none\\ntoken\\n"
+                     "after\\nanother\\nmakes\\na\\ntext\\nof\\nwords\\n.\\n' >bert/vocab.txt");
+    expect_same_bits(*state, 2,
+                     COMMON "--model=bert-nano --layers=2 --width=32 --heads=2 --context=32 --batch=3 "
+                            "--data=text.txt --tokenizer=bert --dropout=0.1 --val-every=3");
+}
+
+/* And so do the lengths of the rows. */
+static void test_pairs(void **state) {
+    needs_mpi(*state);
+    program_succeeds(*state, "head -c 3000 text.txt >source.txt && tr a-m n-z <source.txt >target.txt && "
+                             "train --train-tokenizer=280 --data=source.txt,target.txt --out=tokenizer -q");
+    expect_same_bits(*state, 2,
+                     COMMON "--model=transformer-nano --layers=1 --width=32 --heads=2 --context=64 --batch=3 "
+                            "--data=source.txt,target.txt --tokenizer=tokenizer --dropout=0.1 --val-every=3");
+}
+
+/* Several micro-batches a rank: rank by rank, which is an order of its own, in either form. */
+static void test_micro_batches(void **state) {
+    needs_mpi(*state);
+    program_succeeds(*state, MPIRUN "-n 2 train " SMALL "--steps=4 --accum=3 --log=a.jsonl -q");
+    program_succeeds(*state,
+                     MPIRUN "-n 2 train " SMALL "--steps=4 --accum=3 --log=b.jsonl --fused=1,-comm -q");
+    assert_string_equal(log_numbers(*state, "a.jsonl", 0), log_numbers(*state, "b.jsonl", 0));
+}
+
+/* ---- checkpoints ---- */
+
+/* A run goes on with another number of ranks as if it had always had it. */
+static void test_resume(void **state) {
+    const char *folder = *state;
+    needs_mpi(folder);
+    program_succeeds(folder, "train " SMALL "--accum=4 --steps=6 --save-every=3 --out=whole -q");
+    program_succeeds(folder, "cp -r whole part && rm -r part/step-00000006");
+    program_succeeds(folder, MPIRUN "-n 4 train --resume --out=part --accum=1 --threads=1 -q");
+    expect_same_step(folder, "whole", "part", 6);
+    program_succeeds(folder, MPIRUN "-n 4 train " SMALL "--steps=3 --schedule=constant --warmup=0 --out=four "
+                                    "-q");
+    program_succeeds(folder,
+                     "train " SMALL "--steps=5 --schedule=constant --warmup=0 --accum=4 --out=five -q");
+    program_succeeds(folder, "train --resume --out=four --accum=4 --steps=5 --threads=1 --peaks=0 -q");
+    expect_same_step(folder, "four", "five", 5);
+}
+
+/* One signal to one rank: all finish the step, and one saves. */
+static void test_interrupt(void **state) {
+    const char *folder = *state;
+    needs_mpi(folder);
+    program_succeeds(folder, MPIRUN "-n 2 sh -c '(while [ ! -d stopped/step-00000010 ]; do sleep 0.1; done; "
+                                    "[ $OMPI_COMM_WORLD_RANK = 0 ] || kill -INT $$) & "
+                                    "exec train " ENDLESS "--out=stopped'");
+    program_succeeds(folder, "train --resume --out=stopped --steps=1 -q");
+}
+
+/* ---- ranks that die ---- */
+
+/* Starts three ranks, each of which leaves its process's number in pid.RANK; kills one of them. */
+static void expect_ends(const char *folder, int victim) {
+    program_succeeds(folder, "rm -rf dying pid.*");
+    pid_t mpirun = program_start(folder, "env " MPIRUN
+                                         "--enable-recovery -n 3 sh -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; "
+                                         "exec train " ENDLESS "--out=dying'");
+    program_succeeds(folder,
+                     "for i in $(seq 300); do [ -d dying/step-00000010 ] && break; sleep 0.1; done; "
+                     "kill -9 $(cat pid.%d)",
+                     victim);
+    char line[64];
+    snprintf(line, sizeof line, "train: rank %d on ", victim);
+    double before = (double)time(NULL);
+    const Ran *ran = program_end(folder, mpirun);
+    assert_true((double)time(NULL) - before < 30);
+    expect_text(ran->error, line);
+    expect_text(ran->error, " is gone; its last action: ");
+    program_succeeds(folder, "for r in 0 1 2; do ! kill -0 $(cat pid.$r) || exit 1; done");
+    program_succeeds(folder, "train --resume --out=dying --steps=1 -q"); // it is whole, and nobody holds it
+}
+
+static void test_kill(void **state) {
+    needs_mpi(*state);
+    expect_ends(*state, 0);
+    expect_ends(*state, 2);
+}
+
+/* ---- starts that cannot be ---- */
+
+static void test_wrong_starts(void **state) {
+    static const struct {
+        const char *command, *part;
+        ErrorCode code;
+    } cases[] = {
+        {"train --gpus=2 --device=cpu", "on the CPU it is mpirun that starts them", ERROR_USAGE},
+        {"train --gpus=0 --device=cuda:1", "leave out --device=cuda:1", ERROR_USAGE},
+        {"env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 train", "MASTER_ADDR is not set", ERROR_USAGE},
+        {"env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 train", "ranks are numbered from 0", ERROR_USAGE},
+        {MPIRUN "-n 2 train " SMALL "--gpus=3", "--gpus=3, but Open MPI has started 2 ranks", ERROR_USAGE},
+        {MPIRUN "-n 2 train " SMALL "--comm=nccl", "nccl is for GPUs", ERROR_USAGE},
+        {MPIRUN "-n 2 train " SMALL "--comm=tcp", "is no communication engine", ERROR_USAGE},
+        {MPIRUN "-n 2 train " SMALL "--sweep --seq-lens=8 --profile-out=p", "--sweep is for one rank",
+         ERROR_USAGE},
+        {MPIRUN "-n 2 train --model=nothing", "nothing", ERROR_USAGE},
+        {MPIRUN "-n 2 train " SMALL "--data=missing.txt", "missing.txt", ERROR_FILE},
+        {MPIRUN "-n 1 train " SMALL "--batch=2 : -n 1 train " SMALL "--batch=4",
+         "rank 0 has --batch=2, and rank 1", ERROR_USAGE},
+        {MPIRUN "-n 1 train " SMALL ": -n 1 train " SMALL "--seed=4",
+         "has --seed=4, and rank 0", ERROR_USAGE},
+        {MPIRUN "-n 2 sh -c 'mkdir -p at$OMPI_COMM_WORLD_RANK && cd at$OMPI_COMM_WORLD_RANK && "
+                "head -c 9$OMPI_COMM_WORLD_RANK"
+                "00 ../text.txt >text.txt && exec train " COMMON
+                "--context=32 --data=text.txt --val-every=0'",
+         "has other data than rank 0", ERROR_USAGE},
+    };
+    needs_mpi(*state);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const Ran *ran = program_run(*state, "%s --steps=8", cases[i].command);
+        if (ran->code != (int)cases[i].code || !strstr(ran->error, cases[i].part))
+            fail_msg("case %zu: exit code %d and\n%s", i, ran->code, ran->error);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decoder),       cmocka_unit_test(test_decoder_on_four),
+        cmocka_unit_test(test_masked_tokens), cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_wrong_starts),
+    };
+    return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
+}
