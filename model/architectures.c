@@ -321,9 +321,9 @@ static const Architecture mistral = {LLAMA_ROW(mistral), .defaults = {LLAMA_DEFA
 
 static const Architecture *const rows[] = {&gpt2, &bert, &pairs, &llama, &qwen2, &qwen3, &mistral};
 
-/* Radford et al. 2019, table 2, Devlin et al. 2019, section 3, Vaswani et al. 2017, table 3, and the Llamas, as
- * released. A name stands for a shape: its weights are drawn. The nano ones are ours, small enough to train on a
- * laptop's CPU. */
+/* Radford et al. 2019, table 2; Devlin et al. 2019, section 3; Vaswani et al. 2017, table 3; all as released,
+ * and so the Llama family's. A name stands for a shape: its weights are drawn. The nano ones are ours, small
+ * enough to train on a laptop's CPU. */
 static const Preset presets[] = {
     {"gpt2-nano", &gpt2, .layers = 4, .heads = 4, .width = 128, .context = 256, .vocab = 256},
     {"gpt2", &gpt2, .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocab = 50257},

@@ -258,8 +258,8 @@ static Status take_d_heads(Walk *w, const AttentionForward *a, Tensor *d) {
     return take(w->ctx, ARENA_SCRATCH, "d heads", a->y.dtype, a->y.shape, d);
 }
 
-/* x, columns of the packed projection, becomes what is normed, where the config has such norms. Inference norms
- * it where it lies; the backward pass reads it. */
+/* x, columns of the packed projection, becomes what is normed, where the config has such norms. Inference
+ * norms it where it lies; the backward pass reads it. */
 static Status head_norm(Walk *w, const char *name, const Affine *p, Tensor *x, NormForward *n) {
     if (!w->config->head_norms) return OK;
     *n = (NormForward){

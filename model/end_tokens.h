@@ -1,5 +1,5 @@
-/* end_tokens: what ends a text, by a folder's generation_config.json, and where that says nothing its config.json:
- * "eos_token_id", an id or a list of ids. */
+/* end_tokens: what ends a text, by "eos_token_id", an id or a list of ids, of a folder's
+ * generation_config.json or, where that names none, of its config.json. */
 #pragma once
 
 #include "base/status.h"
