@@ -8,6 +8,7 @@
 #include "app/infer_options.h"
 #include "app/profiling_sweep.h"
 #include "app/session.h"
+#include "app/signals.h"
 #include "app/text_profile.h"
 #include "app/translate_text.h"
 #include "app/stream_text.h"
@@ -16,6 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PROMPT_LIMIT = 64 << 20 }; // bytes
 
@@ -26,6 +28,7 @@ typedef struct {
     Inference inference;
     Benchmark report;
     int32_t *tokens; // of the profile's passes
+    uint8_t last;    // byte that a terminal was shown
 } Run;
 
 /* Memory for the largest pass, in the forms of `fuses`; then weights. */
@@ -146,8 +149,21 @@ static Status profile(Run *run) {
 
 /* ---- generate ---- */
 
+/* A terminal shows what it would otherwise obey as '?'; files and pipes get the bytes as they are. A
+ * character may come in two pieces: `run->last` is the byte before. */
+static Status print_to_terminal(Run *run, const uint8_t *bytes, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        uint8_t byte = bytes[i];
+        bool control = (byte < ' ' && byte != '\n' && byte != '\t') || byte == 127 ||
+                       (run->last == 0xC2 && byte >= 0x80 && byte < 0xA0); // C1 in UTF-8
+        run->last = byte;
+        putchar(control ? '?' : byte);
+    }
+    return fflush(stdout) == 0 ? OK : fail(ERROR_FILE, "cannot write the text to standard output");
+}
+
 static Status print_text(void *context, const void *bytes, int64_t count) {
-    (void)context;
+    if (isatty(STDOUT_FILENO)) return print_to_terminal(context, bytes, count);
     if (fwrite(bytes, 1, (size_t)count, stdout) != (size_t)count || fflush(stdout) != 0)
         return fail(ERROR_FILE, "cannot write the text to standard output");
     return OK;
@@ -170,9 +186,9 @@ static Status write_on(Run *run, const TextOptions *options, TextStats *stats) {
                                  .compare = o->compare,
                                  .file = o->quiet ? NULL : stderr};
     if (*o->profiling.window)
-        return text_profile(&in->ctx, &in->generator, tokenizer, options, &profile, print_text, NULL, stats);
-    TRY(stream_text(&in->ctx, &in->generator, tokenizer, options, print_text, NULL, stats));
-    return print_text(NULL, "\n", 1);
+        return text_profile(&in->ctx, &in->generator, tokenizer, options, &profile, print_text, run, stats);
+    TRY(stream_text(&in->ctx, &in->generator, tokenizer, options, print_text, run, stats));
+    return print_text(run, "\n", 1);
 }
 
 static Status generate(Run *run) {
@@ -191,7 +207,7 @@ static Status generate(Run *run) {
             .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = (uint64_t)o->seed}};
     TRY(read_prompt(o->prompt, &prompt, &options.prompt_length));
     options.prompt = prompt;
-    Status status = o->quiet ? OK : print_text(NULL, prompt, options.prompt_length);
+    Status status = o->quiet ? OK : print_text(run, prompt, options.prompt_length);
     if (!status) status = write_on(run, &options, &stats);
     memory_free(prompt);
     TRY(status);
@@ -346,6 +362,7 @@ static Status run_all(Run *run, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     static Run run;
+    signals_prepare();
     Status status = run_all(&run, argc, argv);
     memory_free(run.tokens);
     infer_benchmark_free(&run.report);

@@ -9,6 +9,7 @@
 #include "app/profiling.h"
 #include "app/profiling_sweep.h"
 #include "app/report.h"
+#include "app/signals.h"
 #include "app/train_options.h"
 #include "app/train_tokenizer.h"
 #include "app/stream_text.h"
@@ -16,7 +17,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,27 +37,15 @@ typedef struct {
     char *resume;         // the checkpoint that the run goes on from, or NULL
     TrainingState state;  // where it stands
     int64_t begun;        // the step that it went on from
+    int64_t saved;        // the last step that was saved, or tried to be
+    bool whole;           // weights and state are those after state.step: not in the middle of a step
+    bool removed;         // --out has been taken away, and made anew
     double learning_rate; // of the step at hand
     StepResult result;    // of it
     int skips;            // updates skipped in a row
     bool stop;            // after a signal, which with several ranks all of them have heard of
     int lock;             // on --out; 0: none
 } Run;
-
-/* The only thing that a signal may touch. A second one ends the program at once. */
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number) {
-    if (interrupted) _exit(128 + number);
-    interrupted = 1;
-}
-
-static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 /* ---- setting up ---- */
 
@@ -112,6 +100,7 @@ static Status open_trainer(Run *run) {
     TRY(trainer_open(t, run->session.device, &run->session.config, run->world.comm));
     session_prepare(&run->session, &t->ctx);
     t->ctx.check = o->check;
+    t->apart = *o->hash_trace;
     t->model.recompute = o->recompute;
     t->batch = o->batch;
     t->seq = o->seq;
@@ -122,7 +111,6 @@ static Status open_trainer(Run *run) {
     t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
                  run->session.config.architecture->task == TASK_NEXT_TOKEN;
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
-    t->model.parameters.whole = o->compare;
     if (o->compute.peaks && run->world.rank == 0) return peaks_measure(&t->ctx, &run->report.peaks);
     peaks_remember(&t->ctx, &run->report.peaks);
     return OK;
@@ -136,7 +124,7 @@ static Status open_observers(Run *run) {
         TRY(profiling_open(&o->profiling, &run->trainer.ctx, &facts, run->suffix, o->quiet ? NULL : stdout,
                            &run->profiling));
     }
-    if (!*o->hash_trace) return OK;
+    if (!*o->hash_trace || run->world.rank > 0) return OK;
     run->hash_trace = fopen(o->hash_trace, "w");
     if (!run->hash_trace) return fail(ERROR_FILE, "--hash-trace: cannot write %s", o->hash_trace);
     run->trainer.ctx.observe = guard_hash;
@@ -153,18 +141,23 @@ static Status start_state(Run *run) {
         TRY(checkpoint_load_state(&t->ctx, run->resume, &t->model.parameters, s));
         float state[ADAMW_STATE_SIZE] = {[ADAMW_UPDATES] = (float)s->updates};
         TRY(trainer_write_state(t, state));
-        run->begun = s->step;
+        run->begun = run->saved = s->step;
         return loader_seek(run->feed.train, s->position);
     }
     s->seed = (uint64_t)run->options.seed;
     return session_load(&run->session, &t->ctx, &t->model.parameters, s->seed);
 }
 
-/* --out is this run's alone: two would prune and overwrite each other's checkpoints. */
+/* --out is this run's alone: two would prune and overwrite each other's checkpoints. What killed runs left
+ * half written goes. */
 static Status take_output(Run *run) {
     if (!*run->options.out || run->world.rank > 0) return OK;
     TRY(directory_make(run->options.out));
-    return directory_lock(run->options.out, &run->lock);
+    TRY(directory_lock(run->options.out, &run->lock));
+    char *cache = path_join(run->options.out, "cache");
+    Status status = directory_clean(cache);
+    memory_free(cache);
+    return status ? status : directory_clean(run->options.out);
 }
 
 static Status write_options(Run *run) {
@@ -189,16 +182,40 @@ static Status start_report(Run *run) {
 
 /* ---- during the run ---- */
 
+static Status output_there(Run *run, bool *there) {
+    *there = true;
+    return run->lock > 0 ? directory_held(run->options.out, run->lock, there) : OK;
+}
+
+/* Where --out has been removed or moved away, what is saved now goes into a new folder of its name. */
+static Status renew_output(Run *run) {
+    bool there;
+    char *latest = NULL;
+    TRY(output_there(run, &there));
+    if (there) return OK;
+    if (run->lock > 0) close(run->lock);
+    run->lock = 0;
+    TRY(take_output(run));
+    TRY(checkpoint_latest(run->options.out, &latest));
+    run->removed = !latest;
+    if (!latest) return write_options(run);
+    memory_free(latest);
+    return fail(ERROR_FILE, "--out=%s has become another run's during this one; nothing more is saved",
+                run->options.out);
+}
+
 static Status save(Run *run) {
     TrainOptions *o = &run->options;
     Trainer *t = &run->trainer;
     TrainingState *s = &run->state;
     if (!*o->out) return OK;
     pulse_other(run->world.pulse, "a checkpoint");
+    TRY(trainer_settle(t));
+    run->saved = s->step;
+    TRY(renew_output(run));
     float state[ADAMW_STATE_SIZE];
     TRY(trainer_read_state(t, state));
     s->updates = (int64_t)state[ADAMW_UPDATES];
-    s->position = loader_position(run->feed.train);
     snprintf(s->schedule, sizeof s->schedule, "%s", schedule_name(o->schedule));
     s->steps = o->steps;
     s->warmup = o->warmup;
@@ -225,6 +242,7 @@ static Status sample(Run *run) {
     char *text = NULL;
     int64_t length;
     pulse_other(run->world.pulse, "a sample");
+    TRY(trainer_settle(&run->trainer));
     if (run->world.rank > 0) return OK;
     TextOptions options = {.prompt = o->sample_prompt,
                            .prompt_length = (int64_t)strlen(o->sample_prompt),
@@ -266,19 +284,31 @@ static Status train_step(Ctx *ctx, void *program, StepCost *cost) {
     return OK;
 }
 
+/* Someone has asked this rank to end, or nobody can see or keep any more what it does. */
+static Status wants_to_stop(Run *run, bool *wants) {
+    bool there;
+    TRY(output_there(run, &there));
+    *wants = signals_caught() || ferror(stdout) || !there;
+    return OK;
+}
+
 static Status one_step(Run *run) {
     Trainer *t = &run->trainer;
     Schedule schedule = train_options_schedule(&run->options);
     StepCost cost;
     run->learning_rate = schedule_rate(&schedule, run->state.step);
-    run->trainer.stop = interrupted;
+    TRY(wants_to_stop(run, &run->trainer.stop));
     pulse_step(run->world.pulse, run->state.step + 1);
     if (run->profiling) progress_hide(run->report.progress);
+    run->whole = false;
     TRY(profiling_step(run->profiling, &t->ctx, run->state.step + 1, train_step, run, &cost));
+    run->whole = true;
     run->state.step++;
+    run->state.position = loader_position(run->feed.train);
     run->state.tokens += cost.tokens;
     run->skips = run->result.skipped ? run->skips + 1 : 0;
-    run->stop = run->world.size > 1 ? run->result.stop : interrupted;
+    run->stop = run->result.stop;
+    if (run->world.size == 1) TRY(wants_to_stop(run, &run->stop));
     return report_step(&run->report, t, run->state.step, &run->result, run->learning_rate, &cost);
 }
 
@@ -306,13 +336,32 @@ static Status loop(Run *run, const char **reason) {
     return save(run); // one more: a single bad batch at the end costs nothing
 }
 
+/* Where it is a file that fails, such as the log, the model is sound: what it has learned is not lost. Takes
+ * `status` over, which is the one to report. */
+static Status save_after(Run *run, Status status) {
+    bool there = true;
+    if (status_code(status) != ERROR_FILE || !run->whole || run->world.size > 1) return status;
+    status_free(output_there(run, &there));
+    if (run->state.step > run->saved || !there) status_free(save(run));
+    return status;
+}
+
 static Status train(Run *run) {
-    const char *reason;
-    catch_signals();
-    TRY(loop(run, &reason));
+    const char *reason, *out = run->options.out;
+    signals_catch();
+    if (run->resume && !*out)
+        progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
+    Status status = save_after(run, loop(run, &reason));
+    if (run->removed) {
+        status_free(status);
+        status = fail(ERROR_FILE,
+                      "--out=%s was removed or moved during the run; its last state is in a new one", out);
+    }
+    TRY(status);
     TRY(report_end(&run->report, run->state.step, reason));
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
-    if (strcmp(reason, "diverged") != 0) return OK;
+    run->world.agreed = strcmp(reason, "diverged") == 0; // all ranks end so
+    if (!run->world.agreed) return OK;
     return fail(ERROR_NONFINITE,
                 "the last %d steps had a loss or gradient that is not finite; lower --lr, or try --check",
                 run->skips);
@@ -334,7 +383,7 @@ static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
     return compare_report(&run->trainer, &options);
 }
 
-/* What every rank finds out for itself, before it needs the others. */
+/* What a rank does before it needs the others. */
 static Status prepare(Run *run) {
     TRY(take_output(run)); // before anything is looked up in it
     TRY(train_options_resume(&run->options, &run->set, &run->resume));
@@ -346,20 +395,19 @@ static Status set_up(Run *run, size_t bytes[FORM_COUNT]) {
     TRY(open_trainer(run));
     TRY(open_observers(run));
     TRY(run->options.compare ? compare_run_measure(t, run->session.fuses, bytes) : trainer_measure(t, NULL));
+    t->model.parameters.whole = run->options.compare;
     return trainer_allocate(t);
 }
 
 static Status check_start(Run *run) {
-    const TrainingState *s = &run->state;
-    WorldStart start = {.step = s->step, .position = s->position};
-    start.parameters = run->trainer.model.parameters.size;
-    if (run->world.size > 1) TRY(feed_fingerprint(&run->feed, &start.data));
+    WorldStart start = {0, run->trainer.model.parameters.size, run->state.step, run->state.position};
+    TRY(feed_fingerprint(&run->feed, &start.data));
     return world_compare(&run->world, &start);
 }
 
 static Status run_once(Run *run) {
-    size_t bytes[FORM_COUNT];
     World *w = &run->world;
+    size_t bytes[FORM_COUNT];
     TRY(world_agree(w, prepare(run)));
     TRY(world_connect(w, &run->options, run->session.device));
     TRY(world_agree(w, set_up(run, bytes)));
@@ -369,6 +417,7 @@ static Status run_once(Run *run) {
     TRY(write_options(run)); // in the place of the first run's, once this one can go on
     TRY(start_report(run));
     TRY(run->options.compare ? compare(run, bytes) : train(run));
+    TRY(trainer_unshare(&run->trainer));
     return world_part(w);
 }
 
@@ -416,11 +465,10 @@ static Status sweep(Run *run) {
 
 /* Rank 0 writes and prints for all. */
 static void hush(TrainOptions *o) {
-    o->log = o->hash_trace = o->profiling.window = "";
-    if (o->log_rank == LOG_RANK_FIRST) o->quiet = true;
+    o->log = o->profiling.window = "";
+    o->quiet |= o->log_rank == LOG_RANK_FIRST;
 }
 
-/* `code` is what the program ends with unless there is an error. */
 static Status run_all(Run *run, int argc, char **argv, int *code) {
     bool done = false;
     run->suffix = "";
@@ -428,7 +476,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
     TRY(train_options_read(argc, argv, &run->options, &run->set, &done));
     if (done) return OK;
     TRY(world_open(&run->world, &run->options, &run->set, &done, code));
-    if (done) return OK;
+    if (done) return OK; // it has started the ranks
     if (run->world.rank > 0) hush(&run->options);
     if (run->options.train_tokenizer) return train_tokenizer(&run->options);
     if (run->options.profiling.sweep) return sweep(run);
@@ -438,6 +486,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
 int main(int argc, char **argv) {
     static Run run; // zero, and too large for some stacks
     int code = 0;
+    signals_prepare();
     Status status = run_all(&run, argc, argv, &code);
     world_fail(&run.world, status);
     close_run(&run);

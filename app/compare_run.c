@@ -1,7 +1,10 @@
 #include "app/compare_run.h"
 
+#include "base/files.h"
 #include "base/memory.h"
 #include "profile/stats.h"
+
+#include <stdio.h>
 
 /* All that an update changes. */
 enum { STATE_TENSORS = 5 };
@@ -76,6 +79,7 @@ static Status round_step(Ctx *ctx, void *program, StepCost *cost) {
     (void)ctx;
     r->waited_ms = 0;
     TRY(trainer_step(r->trainer, fetch_round, r, r->options->learning_rate, &result));
+    TRY(trainer_settle(r->trainer)); // each round pays for what it has put off
     cost->reader_ms = r->waited_ms;
     cost->tokens = r->trainer->tokens;
     return OK;
@@ -151,8 +155,10 @@ static Status find_differences(Trainer *t, const CompareOptions *o, const Snapsh
     t->batch = t->accum = 1;
     t->ctx.step = 0;
     Round round = {.trainer = t, .options = o, .snapshot = s};
-    Status status = profiling_differences(&t->ctx, o->session->fuses, fresh_step, &round, &c->differences,
-                                          &c->difference_count);
+    /* What ranks exchange is no output of one call in both forms. */
+    uint32_t fuses = o->session->fuses & ~(1u << OP_COMM);
+    Status status =
+        profiling_differences(&t->ctx, fuses, fresh_step, &round, &c->differences, &c->difference_count);
     t->batch = batch;
     t->accum = accum;
     return status;
@@ -193,7 +199,7 @@ Status compare_run_measure(Trainer *t, uint32_t fuses, size_t bytes[FORM_COUNT])
     return OK;
 }
 
-Status compare_run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList traces[FORM_COUNT]) {
+static Status run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList traces[FORM_COUNT]) {
     Snapshot snapshot;
     uint32_t fuses = t->ctx.fuses;
     TRY(snapshot_make(t, &snapshot));
@@ -206,5 +212,39 @@ Status compare_run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList
     t->ctx.fuses = fuses;
     t->ctx.step = 0;
     snapshot_free(t, &snapshot);
+    return status;
+}
+
+/* ---- the report ---- */
+
+static Comparison describe(const Trainer *t, const CompareOptions *o) {
+    Comparison c = {.batch = t->batch, .seq = t->seq, .rounds = COMPARE_ROUNDS, .peaks = *o->peaks};
+    snprintf(c.device, sizeof c.device, "%s", o->session->device->name);
+    snprintf(c.library, sizeof c.library, "%s", o->session->device->library);
+    snprintf(c.dtype, sizeof c.dtype, "%s", session_dtype_name(o->session));
+    snprintf(c.model, sizeof c.model, "%s", o->session->config.name);
+    for (int form = 0; form < FORM_COUNT; form++) c.paths[form].peak_bytes = o->bytes[form];
+    return c;
+}
+
+static Status report(const Comparison *c, const TraceList traces[FORM_COUNT], const CompareOptions *o) {
+    char *path = NULL;
+    if (o->file) compare_print(c, o->file);
+    TRY(profiling_report_lists(o->profiling, traces, FORM_COUNT, c->differences, c->difference_count,
+                               o->suffix, o->file));
+    if (!*o->folder) return OK;
+    path = path_join(o->folder, "compare.json");
+    Status status = compare_write(c, path);
+    memory_free(path);
+    return status;
+}
+
+Status compare_report(Trainer *t, const CompareOptions *o) {
+    Comparison c = describe(t, o);
+    TraceList traces[FORM_COUNT] = {0};
+    Status status = run(t, o, &c, traces);
+    if (!status) status = report(&c, traces, o);
+    for (int form = 0; form < FORM_COUNT; form++) trace_list_free(&traces[form]);
+    compare_free(&c);
     return status;
 }

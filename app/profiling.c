@@ -1,8 +1,7 @@
 #include "app/profiling.h"
 
-#include "app/series.h"
+#include "base/memory.h"
 #include "profile/collect.h"
-#include "profile/datasheet.h"
 #include "profile/spans.h"
 #include "profile/stats.h"
 #include "profile/window.h"
@@ -113,7 +112,6 @@ void profiling_close(Profiling *p) {
     if (!p) return;
     trace_close(p->trace);
     collector_close(p->collector);
-    window_close(&p->window);
     free_times(&p->traced);
     free_times(&p->timed);
     memory_free(p);
@@ -288,18 +286,22 @@ Status profiling_finish(Profiling *p, Ctx *ctx) {
 
 Status profiling_differences(Ctx *ctx, uint32_t fuses, StepWork work, void *program, Difference **differences,
                              int *count) {
-    OutputDifference *observer = output_difference_open();
+    OutputDifference observer = {0};
     StepCost cost;
     ctx->observe = output_difference_observe;
-    ctx->observer = observer;
+    ctx->observer = &observer;
     ctx->fuses = 0;
     Status status = work(ctx, program, &cost);
-    output_difference_second_run(observer);
+    observer.second = true;
     ctx->fuses = fuses;
     if (!status) status = work(ctx, program, &cost);
     ctx->observe = NULL;
     ctx->observer = NULL;
-    if (!status) output_difference_take(observer, differences, count);
-    output_difference_close(observer);
+    if (!status) {
+        *differences = observer.differences;
+        *count = (int)observer.difference_count;
+        observer.differences = NULL;
+    }
+    output_difference_close(&observer);
     return status;
 }

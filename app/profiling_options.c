@@ -17,7 +17,6 @@ Status profiling_options_steps(const ProfilingOptions *o, int64_t *steps) {
     Window window;
     TRY(window_parse(o->window, &window));
     *steps = window_last(&window);
-    window_close(&window);
     return OK;
 }
 
@@ -59,7 +58,6 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
     Window window;
     TRY(window_parse(o->window, &window));
     int64_t last = window_last_recorded(&window);
-    window_close(&window);
     if (steps && last > steps)
         return fail(ERROR_USAGE,
                     "--profile=%.100s records up to step %" PRId64 ", but the run has only %" PRId64

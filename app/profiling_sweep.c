@@ -37,13 +37,11 @@ static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
 static Status check_segments(const ProfilingOptions *options) {
     Window window;
     TRY(window_parse(options->window, &window));
-    int64_t segments = window.count;
-    window_close(&window);
-    if (segments == 1) return OK;
+    if (window.count == 1) return OK;
     return fail(ERROR_USAGE,
                 "--profile=%.100s has %" PRId64
                 " segments, but a comparison of sizes takes one, such as 2,0,1,5,1",
-                options->window, segments);
+                options->window, window.count);
 }
 
 Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes, ProfileSize profile,

@@ -1,6 +1,7 @@
 #include "app/progress.h"
 
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "kernels/device/device.h"
 #include "profile/stats.h"
 
@@ -118,6 +119,7 @@ void progress_line(Progress *p, const char *format, ...) {
     char *line = length < 0 ? NULL : memory_allocate((size_t)length + 1);
     if (line) {
         vsnprintf(line, (size_t)length + 1, format, again);
+        if (isatty(fileno(p->lines))) utf8_tame(line, length, true); // samples, names of folders
         fprintf(p->lines, "%s%s", line, length && line[length - 1] == '\n' ? "" : "\n");
         fflush(p->lines);
     }

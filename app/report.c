@@ -12,7 +12,7 @@
 Status report_open(Report *r, const char *log, bool append, int64_t done, int64_t steps, bool quiet) {
     r->steps = steps;
     r->progress = progress_open(stdout, stderr, done, steps, quiet);
-    return *log ? events_open(log, append, &r->events) : OK;
+    return events_open(log, append, &r->events);
 }
 
 void report_close(Report *r) {
@@ -58,6 +58,8 @@ static void print_data(const Session *s, const FeedCounts *data) {
                100 - 100 * (double)data->tokens / (double)data->padded);
     printf("%" PRId64 " tokens (%s)\n", data->tokens,
            s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+    const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
+    if (passed) printf("  %-18s the special token %s is spelled in the data: there it is text\n", "", passed);
 }
 
 static void print_configuration(const Report *r, const Session *s, const Trainer *t, const FeedCounts *data) {
@@ -71,9 +73,13 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("  %-18s %s\n", "precision", session_dtype_name(s));
     print_forms(t);
     print_data(s, data);
-    printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64 " = %" PRId64
-           " tokens (batch x seq x accum), %.3g GFLOP\n",
-           "step", t->batch, t->seq, t->accum, t->tokens, 1e-9 * t->work.flops);
+    if (t->comm)
+        printf("  %-18s %d, by %s%s\n", "ranks", t->comm->size, t->comm->name,
+               t->model.parameters.sharded ? ", each with its shard of the optimizer's state" : "");
+    printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64, "step", t->batch, t->seq, t->accum);
+    if (t->comm) printf(" x %d", t->comm->size);
+    printf(" = %" PRId64 " tokens (batch x seq x accum%s), %.3g GFLOP%s\n", t->tokens,
+           t->comm ? " x ranks" : "", 1e-9 * t->work.flops, t->comm ? " a rank" : "");
     if (r->peaks.flops > 0)
         printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
                1e-12 * r->peaks.bandwidth);
@@ -86,26 +92,31 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
         plan_print(&t->ctx, 0, stdout);
         fflush(stdout);
     }
-    events_begin(r->events, "config");
-    events_text(r->events, "device", s->device->name);
-    events_text(r->events, "library", s->device->library);
-    events_text(r->events, "dtype", session_dtype_name(s));
-    events_integer(r->events, "parameters", config_parameters(&s->config));
-    events_integer(r->events, "data_tokens", data->tokens);
-    if (data->pairs) {
-        events_integer(r->events, "data_pairs", data->pairs);
-        events_integer(r->events, "data_pairs_left_out", data->left_out);
-        events_integer(r->events, "data_tokens_padded", data->padded);
+    JsonWriter *w = events_begin(r->events, "config");
+    json_member_text(w, "device", s->device->name);
+    json_member_text(w, "library", s->device->library);
+    json_member_text(w, "dtype", session_dtype_name(s));
+    json_member_integer(w, "parameters", config_parameters(&s->config));
+    if (t->comm) {
+        json_member_integer(w, "ranks", t->comm->size);
+        json_member_text(w, "comm", t->comm->name);
     }
-    events_number(r->events, "step_flops", t->work.flops);
-    events_number(r->events, "peak_flops", r->peaks.flops);
-    events_number(r->events, "peak_bandwidth", r->peaks.bandwidth);
-    events_json(r->events, "options", options);
+    json_member_integer(w, "data_tokens", data->tokens);
+    if (data->pairs) {
+        json_member_integer(w, "data_pairs", data->pairs);
+        json_member_integer(w, "data_pairs_left_out", data->left_out);
+        json_member_integer(w, "data_tokens_padded", data->padded);
+    }
+    json_member_number(w, "step_flops", t->work.flops);
+    json_member_number(w, "peak_flops", r->peaks.flops);
+    json_member_number(w, "peak_bandwidth", r->peaks.bandwidth);
+    json_write_key(w, "options");
+    json_write_json(w, options);
     TRY(events_end(r->events));
-    events_begin(r->events, "plan");
+    w = events_begin(r->events, "plan");
     for (int i = 0; i < ARENA_COUNT; i++)
-        events_integer(r->events, t->ctx.arenas[i].name, (int64_t)t->ctx.arenas[i].peak);
-    events_integer(r->events, "total", (int64_t)plan_bytes(&t->ctx));
+        json_member_integer(w, t->ctx.arenas[i].name, (int64_t)t->ctx.arenas[i].peak);
+    json_member_integer(w, "total", (int64_t)plan_bytes(&t->ctx));
     return events_end(r->events);
 }
 
@@ -119,10 +130,12 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     r->waited_ms += cost->reader_ms;
     bool due = device_clock() >= r->next_line || step == r->steps;
     if (due) r->next_line = device_clock() + LINE_SECONDS;
+    char blamed[40] = "";
+    if (result->blamed >= 0) snprintf(blamed, sizeof blamed, ", first on rank %d", result->blamed);
     if (result->skipped)
         progress_line(r->progress,
-                      "step %" PRId64 ": loss %g or norm %g is not finite; the update is skipped", step,
-                      result->loss, result->norm);
+                      "step %" PRId64 ": loss %g or norm %g is not finite%s; the update is skipped", step,
+                      result->loss, result->norm, blamed);
     if (due)
         progress_line(r->progress,
                       "step %5" PRId64 "/%" PRId64
@@ -130,24 +143,24 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
                       learning_rate, cost->ms, rate, share_text(" | ", mfu).text);
     progress_step(r->progress, step, 1e-3 * cost->ms);
-    events_begin(r->events, result->skipped ? "skip" : "step");
-    events_integer(r->events, "step", step);
-    events_number(r->events, "loss", result->loss);
-    events_number(r->events, "norm", result->norm);
-    events_number(r->events, "lr", learning_rate);
-    events_number(r->events, "ms", cost->ms);
-    events_number(r->events, "data_ms", cost->reader_ms);
-    events_number(r->events, "tokens_per_s", rate);
-    events_number(r->events, "mfu", mfu);
+    JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");
+    json_member_integer(w, "step", step);
+    json_member_number(w, "loss", result->loss);
+    json_member_number(w, "norm", result->norm);
+    json_member_number(w, "lr", learning_rate);
+    json_member_number(w, "ms", cost->ms);
+    json_member_number(w, "data_ms", cost->reader_ms);
+    json_member_number(w, "tokens_per_s", rate);
+    json_member_number(w, "mfu", mfu);
     return events_end(r->events);
 }
 
 Status report_validation(Report *r, int64_t step, double loss) {
     progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f", step, r->steps,
                   loss);
-    events_begin(r->events, "val");
-    events_integer(r->events, "step", step);
-    events_number(r->events, "loss", loss);
+    JsonWriter *w = events_begin(r->events, "val");
+    json_member_integer(w, "step", step);
+    json_member_number(w, "loss", loss);
     return events_end(r->events);
 }
 
@@ -155,17 +168,18 @@ Status report_sample(Report *r, int64_t step, const char *text, int64_t length) 
     progress_line(r->progress, "---- sample at step %" PRId64, step);
     progress_line(r->progress, "%.*s", (int)length, text);
     progress_line(r->progress, "----");
-    events_begin(r->events, "sample");
-    events_integer(r->events, "step", step);
-    events_bytes(r->events, "text", text, length);
+    JsonWriter *w = events_begin(r->events, "sample");
+    json_member_integer(w, "step", step);
+    json_write_key(w, "text");
+    json_write_string(w, text, length);
     return events_end(r->events);
 }
 
 Status report_save(Report *r, int64_t step, const char *folder) {
     progress_line(r->progress, "saved %s", folder);
-    events_begin(r->events, "save");
-    events_integer(r->events, "step", step);
-    events_text(r->events, "folder", folder);
+    JsonWriter *w = events_begin(r->events, "save");
+    json_member_integer(w, "step", step);
+    json_member_text(w, "folder", folder);
     return events_end(r->events);
 }
 
@@ -187,16 +201,16 @@ Status report_end(Report *r, int64_t step, const char *reason) {
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
                       reason, step, r->steps);
     }
-    events_begin(r->events, "end");
-    events_integer(r->events, "step", step);
-    events_text(r->events, "reason", reason);
+    JsonWriter *w = events_begin(r->events, "end");
+    json_member_integer(w, "step", step);
+    json_member_text(w, "reason", reason);
     if (late) {
-        events_number(r->events, "median_ms", middles[STEP_MS]);
-        events_number(r->events, "low_ms", ms[0]);
-        events_number(r->events, "high_ms", ms[late - 1]);
-        events_number(r->events, "tokens_per_s", middles[STEP_TOKENS_PER_S]);
-        events_number(r->events, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
-        events_number(r->events, "data_ms", r->waited_ms);
+        json_member_number(w, "median_ms", middles[STEP_MS]);
+        json_member_number(w, "low_ms", ms[0]);
+        json_member_number(w, "high_ms", ms[late - 1]);
+        json_member_number(w, "tokens_per_s", middles[STEP_TOKENS_PER_S]);
+        json_member_number(w, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
+        json_member_number(w, "data_ms", r->waited_ms);
     }
     return events_end(r->events);
 }

@@ -6,14 +6,14 @@
 #include "run/trainer.h"
 #include "profile/events.h"
 #include "profile/peaks.h"
+#include "profile/stats.h"
 #include "app/progress.h"
-#include "app/series.h"
 
 typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } StepFigure;
 
 typedef struct {
     Progress *progress;
-    Events *events; // NULL without --log
+    Events *events;
     Peaks peaks;
     int64_t steps;                // of the whole run
     Series figures[STEP_FIGURES]; // of the steps of this process, in order

@@ -101,6 +101,7 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
     Status status = open_config(s, model, sizes);
     if (!status) status = open_tokenizer(s, tokenizer, sizes && sizes->vocab);
     if (!status) status = config_validate(&s->config);
+    if (!status && s->folder) status = checkpoint_check(s->folder, &s->config);
     if (!status) status = fuses_parse(compute->fused, &s->fuses);
     if (!status) status = device_open(compute->device, (int)compute->threads, &s->device);
     if (!status) status = compute_options_dtype(compute, s->device->backend, &s->dtype, &s->tf32);

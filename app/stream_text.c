@@ -1,6 +1,7 @@
 #include "app/stream_text.h"
 
 #include "base/memory.h"
+#include "data/text_stream.h"
 #include "model/end_tokens.h"
 
 #include <string.h>
@@ -36,12 +37,13 @@ static Status gate_add(Gate *g, const uint8_t *bytes, int64_t count) {
 }
 
 Status stream_text_prompt(Tokenizer *tokenizer, const TextOptions *o, TokenList *prompt) {
+    const TokenList *before = tokenizer_before(tokenizer);
+    for (int64_t i = 0; i < before->count; i++) token_list_add(prompt, before->ids[i]);
     if (o->prompt_length) return tokenizer_encode(tokenizer, o->prompt, o->prompt_length, prompt);
+    if (prompt->count) return OK;
     int32_t end = tokenizer_end_of_text(tokenizer);
     if (end < 0) return tokenizer_encode(tokenizer, "\n", 1, prompt);
-    prompt->ids = memory_array(1, sizeof *prompt->ids);
-    prompt->ids[0] = end;
-    prompt->count = prompt->room = 1;
+    token_list_add(prompt, end);
     return OK;
 }
 
@@ -63,8 +65,16 @@ static bool ends_text(const Generator *generator, const Tokenizer *tokenizer, in
     return ends->count ? end_tokens_hold(ends, token) : token == tokenizer_end_of_text(tokenizer);
 }
 
+/* Hands on the text that came with a token. */
+static Status gate_take(Gate *gate, Bytes *text) {
+    Status status = text->count ? gate_add(gate, text->bytes, text->count) : OK;
+    text->count = 0;
+    return status;
+}
+
 static Status write_tokens(Ctx *ctx, Drawing *drawing, Tokenizer *tokenizer, const TextOptions *o, Gate *gate,
-                           TextStats *stats) {
+                           Bytes *text, TextStats *stats) {
+    TextStream stream = {.begun = o->prompt_length > 0};
     double start = device_clock(), prefilled = start;
     for (int64_t i = 0; i < o->tokens && !gate->stopped; i++) {
         TRY(i && o->profiling ? profiling_step(o->profiling, ctx, i, draw_token, drawing, NULL)
@@ -76,11 +86,11 @@ static Status write_tokens(Ctx *ctx, Drawing *drawing, Tokenizer *tokenizer, con
             break;
         }
         stats->tokens++;
-        int64_t length;
-        const uint8_t *bytes = tokenizer_decode(tokenizer, token, &length);
-        /* A model may have more tokens than its tokenizer: those have no text. */
-        if (length) TRY(gate_add(gate, bytes, length));
+        tokenizer_stream(tokenizer, &stream, token, text);
+        TRY(gate_take(gate, text));
     }
+    tokenizer_stream_end(&stream, text);
+    if (!gate->stopped) TRY(gate_take(gate, text));
     stats->prefill_seconds = prefilled - start;
     stats->decode_seconds = device_clock() - prefilled;
     stats->stopped = stats->stopped || gate->stopped;
@@ -92,15 +102,17 @@ Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const T
     Gate gate = {.sink = sink, .context = context, .stop = o->stop, .stop_length = (int64_t)strlen(o->stop)};
     Drawing drawing = {.generator = generator};
     TokenList prompt = {0};
+    Bytes text = {0};
     *stats = (TextStats){0};
     Status status = stream_text_prompt(tokenizer, o, &prompt);
     if (!status) status = sampler_open(generator->model->config.vocab, &o->sampler, &drawing.sampler);
     if (!status) status = generator_start(generator, prompt.ids, prompt.count);
     stats->prompt_tokens = prompt.count;
-    if (!status) status = write_tokens(ctx, &drawing, tokenizer, o, &gate, stats);
+    if (!status) status = write_tokens(ctx, &drawing, tokenizer, o, &gate, &text, stats);
     token_list_free(&prompt);
     sampler_close(drawing.sampler);
     memory_free(gate.held);
+    memory_free(text.bytes);
     return status;
 }
 

@@ -24,7 +24,6 @@ Status text_profile_check(const ProfilingOptions *options, int64_t tokens) {
     Window window;
     TRY(window_parse(options->window, &window));
     int64_t last = window_last_recorded(&window);
-    window_close(&window);
     if (last < tokens) return OK;
     return fail(ERROR_USAGE,
                 "--profile=%.100s records up to step %" PRId64 ", and each token after the first is a step: "

@@ -7,6 +7,7 @@
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { FROM_OTHERS = -1, SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
@@ -302,6 +303,17 @@ static Status check_own(const TrainOptions *o, const char *folder) {
     return own ? check_later(o, folder) : check_new(o->out);
 }
 
+/* Where a later one is damaged it gives way to what is saved now: the run goes back. */
+static Status newest(TrainOptions *options, char **folder) {
+    PathList passed = {0};
+    Status status = checkpoint_latest_whole(options->out, folder, &passed);
+    for (int64_t i = 0; i < passed.count; i++) fprintf(stderr, "train: %s\n", passed.paths[i]);
+    options->force = options->force || passed.count > 0;
+    path_list_free(&passed);
+    if (status || *folder) return status;
+    return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", options->out);
+}
+
 Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder) {
     const char *resume = options->resume;
     char *path = NULL;
@@ -309,9 +321,7 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder
     *folder = NULL;
     if (!*resume) return check_new(options->out);
     if (strcmp(resume, "last") == 0) {
-        TRY(checkpoint_latest(options->out, folder));
-        if (!*folder)
-            return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", options->out);
+        TRY(newest(options, folder));
     } else {
         *folder = memory_text(resume);
         TRY(path_kind(resume, &kind));

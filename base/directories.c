@@ -54,11 +54,20 @@ Status directory_make(const char *folder) {
 Status directory_lock(const char *folder, int *lock) {
     *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*lock < 0) return fail_file("open", folder);
-    if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return OK;
-    bool held = errno == EWOULDBLOCK;
+    if (flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return OK;
     close(*lock);
     *lock = -1;
-    return held ? fail(ERROR_FILE, "another process is writing into %s", folder) : OK;
+    return fail(ERROR_FILE, "another process is writing into %s", folder);
+}
+
+Status directory_held(const char *folder, int lock, bool *held) {
+    struct stat locked, named;
+    *held = false;
+    if (fstat(lock, &locked) != 0) return fail_file("examine", folder);
+    if (stat(folder, &named) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? OK : fail_file("examine", folder);
+    *held = locked.st_dev == named.st_dev && locked.st_ino == named.st_ino;
+    return OK;
 }
 
 static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *depth) {
@@ -71,6 +80,29 @@ Status directory_remove(const char *folder) {
     if (lstat(folder, &about) != 0) return errno == ENOENT ? OK : fail_file("examine", folder);
     if (nftw(folder, remove_entry, 32, FTW_DEPTH | FTW_PHYS) != 0) return fail_file("remove", folder);
     return OK;
+}
+
+/* "name.tmp.1234.0" */
+static bool is_temporary(const char *path) {
+    const char *at = strstr(path_name(path), ".tmp."), *next;
+    while (at && (next = strstr(at + 1, ".tmp."))) at = next;
+    size_t process = at ? strspn(at + 5, "0123456789") : 0;
+    if (!process || at[5 + process] != '.') return false;
+    const char *number = at + 5 + process + 1;
+    return *number && number[strspn(number, "0123456789")] == 0;
+}
+
+Status directory_clean(const char *folder) {
+    PathList list;
+    PathKind kind;
+    TRY(path_kind(folder, &kind));
+    if (kind != PATH_FOLDER) return OK;
+    TRY(directory_list(folder, &list));
+    Status status = OK;
+    for (int64_t i = 0; i < list.count && !status; i++)
+        if (is_temporary(list.paths[i])) status = directory_remove(list.paths[i]);
+    path_list_free(&list);
+    return status;
 }
 
 char *path_in_cache(const char *name, bool make) {

@@ -11,11 +11,17 @@ CHECKED Status directory_list(const char *folder, PathList *list);
 CHECKED Status directory_make(const char *folder); // with its parents; one that exists is fine
 
 /* Takes a folder for this process until it closes `lock`: ERROR_FILE if another holds it. A file system that
- * knows no locks refuses nobody; `lock` is then -1. */
+ * knows no locks refuses nobody. */
 CHECKED Status directory_lock(const char *folder, int *lock);
+/* Whether the name still leads to the folder that was locked. */
+CHECKED Status directory_held(const char *folder, int lock, bool *held);
 
 /* Removes a file or a folder with all below it, not following symbolic links. What is missing is fine. */
 CHECKED Status directory_remove(const char *folder);
+
+/* Removes the temporary files that killed writers (base/files.h) left in a folder, which must be this
+ * process's alone. A folder that is missing is fine. */
+CHECKED Status directory_clean(const char *folder);
 
 /* Removes a folder that others look for, under the name `folder`.tmp: killed at any time, `folder` is whole
  * or gone. */

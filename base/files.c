@@ -75,8 +75,15 @@ static Status read_all(int descriptor, const char *path, int64_t limit, char **t
 Status file_read(const char *path, int64_t limit, char **text, int64_t *length) {
     *text = NULL;
     *length = 0;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    /* Without waiting for somebody to open the other end of a pipe, which would be forever in a stranger's
+     * folder. */
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return fail_file("open", path);
+    if (fcntl(descriptor, F_SETFL, O_RDONLY) != 0) { /* but for what is to come through it */
+        Status failed = fail_file("open", path);
+        close(descriptor);
+        return failed;
+    }
     Status status = read_all(descriptor, path, limit, text, length);
     close(descriptor);
     return status;

@@ -1,6 +1,7 @@
 #include "base/status.h"
 
 #include "base/memory.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,8 +14,7 @@ struct Error {
 
 /* Text from files reaches messages: no line break or escape sequence in it may reach the terminal. */
 static void make_one_line(char *text) {
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 127) *text = '?';
+    utf8_tame(text, (int64_t)strlen(text), false);
 }
 
 Status fail(ErrorCode code, const char *format, ...) {

@@ -33,3 +33,18 @@ int64_t utf8_valid_end(const uint8_t *text, int64_t from, int64_t length) {
     }
     return from;
 }
+
+static bool shown(const char *at, int bytes, bool lines) {
+    uint8_t first = (uint8_t)at[0];
+    if (bytes == 2) return first != 0xC2 || (uint8_t)at[1] >= 0xA0; // C1
+    return bytes > 2 || (bytes == 1 && first >= ' ' && first != 127) ||
+           (lines && (first == '\n' || first == '\t'));
+}
+
+void utf8_tame(char *text, int64_t length, bool lines) {
+    for (int64_t at = 0; at < length;) {
+        int bytes = utf8_character((const uint8_t *)text + at, length - at), step = bytes ? bytes : 1;
+        if (!shown(text + at, bytes, lines)) memset(text + at, '?', (size_t)step);
+        at += step;
+    }
+}

@@ -1,192 +1,99 @@
-/* Byte-pair encoding of one piece. Both forms do what the original does: take the known pair of lowest rank,
- * merge it wherever it stands, left to right, and look again. */
+/* Byte-pair encoding: from a text to its pieces. */
 #include "data/bpe.h"
 
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "data/hash.h"
+#include "data/piece_cache.h"
+#include "data/tables.h"
 
 #include <string.h>
-
-enum { SHORT_PIECE = 64 }; // bytes; up to here scanning beats a heap
-
-#define NO_RANK INT32_MAX
-
-static uint64_t pair_hash(int32_t left, int32_t right) {
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    key *= 0x9E3779B97F4A7C15;
-    return key ^ key >> 32;
-}
-
-/* The slot of a pair, or the empty one where it belongs. */
-static PairSlot *pair_find(const PairTable *pairs, int32_t left, int32_t right) {
-    for (uint64_t index = pair_hash(left, right);; index++) {
-        PairSlot *slot = &pairs->slots[index & pairs->mask];
-        if (slot->rank < 0 || (slot->left == left && slot->right == right)) return slot;
-    }
-}
-
-static int32_t pair_rank(const PairTable *pairs, int32_t left, int32_t right) {
-    int32_t rank = pair_find(pairs, left, right)->rank;
-    return rank < 0 ? NO_RANK : rank;
-}
-
-static Status build_pairs(Bpe *bpe) {
-    uint64_t slots = 16;
-    while (slots < (uint64_t)bpe->merge_count * 2) slots *= 2;
-    bpe->pairs = (PairTable){memory_array(slots, sizeof *bpe->pairs.slots), slots - 1};
-    for (uint64_t i = 0; i < slots; i++) bpe->pairs.slots[i].rank = -1;
-    for (int64_t rank = 0; rank < bpe->merge_count; rank++) {
-        const Merge *merge = &bpe->merges[rank];
-        PairSlot *slot = pair_find(&bpe->pairs, merge->left, merge->right);
-        if (slot->rank >= 0)
-            return fail(ERROR_FORMAT, "merge %lld repeats merge %d", (long long)rank, slot->rank);
-        *slot = (PairSlot){merge->left, merge->right, (int32_t)rank, merge->product};
-    }
-    return OK;
-}
 
 void bpe_start(Tokenizer *tokenizer) {
     tokenizer->kind = TOKENIZER_BPE;
     tokenizer->bpe = memory_allocate(sizeof *tokenizer->bpe);
+    tokenizer->bpe->unknown = -1;
+    tokenizer->bpe->byte_level = true;
+    memset(tokenizer->bpe->byte_ids, -1, sizeof tokenizer->bpe->byte_ids);
 }
 
-/* What decides the ids makes the hash. */
-Status bpe_finish(Tokenizer *t) {
-    Bpe *bpe = t->bpe;
+static uint64_t hash_chains(const Bpe *bpe, uint64_t hash) {
+    uint8_t flags[] = {bpe->byte_level,    bpe->fuse_unknown, bpe->byte_fallback, bpe->whole != NULL,
+                       bpe->spaces_marked, bpe->mark_always,  bpe->mark_first,    bpe->mark_splits};
+    hash = hash_bytes(hash, flags, sizeof flags);
+    hash = hash_bytes(hash, &bpe->unknown, sizeof bpe->unknown);
+    for (int i = 0; i < bpe->normal_count; i++) {
+        const NormalStep *step = &bpe->normal[i];
+        hash = hash_bytes(hash + step->kind, step->from, step->from ? strlen(step->from) : 0);
+        hash = hash_bytes(hash, step->to, step->to ? strlen(step->to) : 0);
+    }
+    for (int i = 0; i < bpe->step_count; i++) {
+        hash = hash_bytes(hash, &bpe->steps[i].prefix, sizeof bpe->steps[i].prefix);
+        if (bpe->steps[i].splitter) hash = splitter_hash(bpe->steps[i].splitter, hash);
+    }
+    return hash;
+}
+
+/* What decides the ids of plain text makes the hash. */
+static uint64_t hash_all(const Tokenizer *t) {
     uint64_t hash = hash_bytes(0, t->pool, (size_t)t->starts[t->vocab]);
     hash = hash_bytes(hash, t->starts, (size_t)t->vocab * sizeof *t->starts);
     hash = hash_bytes(hash, &t->end_of_text, sizeof t->end_of_text);
-    t->hash = hash_bytes(hash, bpe->merges, (size_t)bpe->merge_count * sizeof *bpe->merges);
-    TRY(build_pairs(bpe));
-    return bpe->splitter ? OK : splitter_open(&bpe->splitter);
+    hash = hash_bytes(hash, t->bpe->merges, (size_t)t->bpe->merge_count * sizeof *t->bpe->merges);
+    return hash_chains(t->bpe, hash);
+}
+
+Status bpe_finish(Tokenizer *t) {
+    TRY(bpe_build_pairs(t->bpe));
+    t->hash = hash_all(t);
+    return OK;
 }
 
 void bpe_free(Bpe *bpe) {
     if (!bpe) return;
-    splitter_free(bpe->splitter);
+    for (int i = 0; i < bpe->step_count; i++) {
+        splitter_free(bpe->steps[i].splitter);
+        memory_free(bpe->steps[i].spaced.bytes);
+    }
+    for (int i = 0; i < bpe->normal_count; i++) {
+        memory_free(bpe->normal[i].from);
+        memory_free(bpe->normal[i].to);
+    }
+    for (int i = 0; i < 2; i++) memory_free(bpe->normalized[i].bytes);
+    hmfree(bpe->characters);
+    memory_free(bpe->marked.bytes);
+    memory_free(bpe->points);
+    memory_free(bpe->whole);
     memory_free(bpe->pairs.slots);
     memory_free(bpe->merges);
     memory_free(bpe->scratch);
     memory_free(bpe);
 }
 
-/* ---- short pieces ---- */
-
-/* Merges all pairs of rank `best`; returns the new count. `ranks[i]` is of the pair (ids[i], ids[i + 1]). */
-static int merge_once(const Bpe *bpe, int32_t best, int32_t *ids, int32_t *ranks, int count) {
-    int32_t product = bpe->merges[best].product;
-    int kept = 0;
-    for (int i = 0; i < count; kept++) {
-        bool merged = i + 1 < count && ranks[i] == best;
-        ids[kept] = merged ? product : ids[i];
-        ranks[kept] = ranks[i];
-        i += merged ? 2 : 1;
-    }
-    for (int i = 0; i + 1 < kept; i++)
-        if (ids[i] == product || ids[i + 1] == product) ranks[i] = pair_rank(&bpe->pairs, ids[i], ids[i + 1]);
-    return kept;
-}
-
-static int merge_short(const Bpe *bpe, const uint8_t *piece, int length, int32_t *ids) {
-    int32_t ranks[SHORT_PIECE];
-    for (int i = 0; i < length; i++) ids[i] = bpe->byte_ids[piece[i]];
-    for (int i = 0; i + 1 < length; i++) ranks[i] = pair_rank(&bpe->pairs, ids[i], ids[i + 1]);
-    int count = length;
-    for (;;) {
-        int32_t best = NO_RANK;
-        for (int i = 0; i + 1 < count; i++)
-            if (ranks[i] < best) best = ranks[i];
-        if (best == NO_RANK) return count;
-        count = merge_once(bpe, best, ids, ranks, count);
-    }
-}
-
-/* ---- long pieces: n log n by a heap of (rank, index), so that no text makes encoding crawl ---- */
-
-typedef struct {
-    int32_t *ids;            // (length) -1 where merged away
-    int32_t *before, *after; // (length) a linked list; -1 ends it
-    int32_t *fresh;          // (length) the indices where this pass made a product
-    uint64_t
-        *heap; // (3 * length) rank and index of the left id: at most length - 1 pairs, and two for each merge
-    int64_t heap_count;
-} LongPiece;
-
-static void heap_push(LongPiece *p, uint64_t entry) {
-    int64_t at = p->heap_count++;
-    for (; at > 0 && p->heap[(at - 1) / 2] > entry; at = (at - 1) / 2) p->heap[at] = p->heap[(at - 1) / 2];
-    p->heap[at] = entry;
-}
-
-static void heap_pop(LongPiece *p) {
-    uint64_t last = p->heap[--p->heap_count];
-    int64_t at = 0;
-    for (int64_t child = 1; child < p->heap_count; child = 2 * at + 1) {
-        if (child + 1 < p->heap_count && p->heap[child + 1] < p->heap[child]) child++;
-        if (p->heap[child] >= last) break;
-        p->heap[at] = p->heap[child];
-        at = child;
-    }
-    p->heap[at] = last;
-}
-
-static void push_pair(const Bpe *bpe, LongPiece *p, int32_t left) {
-    if (left < 0 || p->ids[left] < 0 || p->after[left] < 0) return;
-    int32_t rank = pair_rank(&bpe->pairs, p->ids[left], p->ids[p->after[left]]);
-    if (rank != NO_RANK) heap_push(p, (uint64_t)rank << 32 | (uint32_t)left);
-}
-
-/* One pass: every pair of the heap's lowest rank. New pairs wait until it ends, as they do in the
- * original. */
-static void merge_pass(const Bpe *bpe, LongPiece *p) {
-    uint64_t rank = p->heap[0] >> 32;
-    const Merge *merge = &bpe->merges[rank];
-    int64_t made = 0;
-    while (p->heap_count > 0 && p->heap[0] >> 32 == rank) {
-        int32_t left = (int32_t)(uint32_t)p->heap[0], right = p->after[left];
-        heap_pop(p);
-        if (p->ids[left] != merge->left || right < 0 || p->ids[right] != merge->right)
-            continue; /* outdated */
-        p->ids[left] = merge->product;
-        p->ids[right] = -1;
-        p->after[left] = p->after[right];
-        if (p->after[left] >= 0) p->before[p->after[left]] = left;
-        p->fresh[made++] = left;
-    }
-    for (int64_t i = 0; i < made; i++) {
-        push_pair(bpe, p, p->before[p->fresh[i]]);
-        push_pair(bpe, p, p->fresh[i]);
-    }
-}
-
-static void merge_long(Bpe *bpe, const uint8_t *piece, int64_t length, TokenList *list) {
-    int64_t bytes = length * (int64_t)(4 * sizeof(int32_t) + 3 * sizeof(uint64_t));
-    bpe->scratch = memory_grow(bpe->scratch, &bpe->scratch_bytes, bytes, 1);
-    LongPiece p = {.heap = bpe->scratch};
-    p.ids = (int32_t *)(p.heap + 3 * length);
-    p.before = p.ids + length;
-    p.after = p.before + length;
-    p.fresh = p.after + length;
-    for (int64_t i = 0; i < length; i++) {
-        p.ids[i] = bpe->byte_ids[piece[i]];
-        p.before[i] = (int32_t)i - 1;
-        p.after[i] = i + 1 < length ? (int32_t)i + 1 : -1;
-    }
-    for (int64_t i = 0; i < length; i++) push_pair(bpe, &p, (int32_t)i);
-    while (p.heap_count > 0) merge_pass(bpe, &p);
-    for (int32_t at = 0; at >= 0; at = p.after[at]) list->ids[list->count++] = p.ids[at];
-}
-
-void bpe_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
-    token_list_reserve(list, length > SHORT_PIECE ? length : SHORT_PIECE);
-    if (length > SHORT_PIECE)
-        merge_long(tokenizer->bpe, piece, length, list);
-    else
-        list->count += merge_short(tokenizer->bpe, piece, (int)length, list->ids + list->count);
-}
-
 /* ---- pieces ---- */
+
+/* Cuts a piece by the steps from `step` on. */
+static Status cut_further(Tokenizer *t, int step, const uint8_t *piece, int64_t length, TokenList *list) {
+    Bpe *bpe = t->bpe;
+    if (step >= bpe->step_count) {
+        piece_encode(t, piece, length, bpe_merge, list);
+        return OK;
+    }
+    SplitStep *s = &bpe->steps[step];
+    if (s->prefix && piece[0] != ' ') {
+        s->spaced.count = 0;
+        bytes_put(&s->spaced, " ", 1);
+        bytes_put(&s->spaced, piece, length);
+        piece = s->spaced.bytes;
+        length = s->spaced.count;
+    }
+    if (!s->splitter) return cut_further(t, step + 1, piece, length, list);
+    for (int64_t from = 0, begin; from < length;) {
+        TRY(splitter_next(s->splitter, piece, length, from, &begin, &from));
+        if (begin < from) TRY(cut_further(t, step + 1, piece + begin, from - begin, list));
+    }
+    return OK;
+}
 
 /* The end of the run of bytes from `from` on that are not UTF-8. */
 static int64_t invalid_end(const uint8_t *text, int64_t from, int64_t length) {
@@ -195,15 +102,64 @@ static int64_t invalid_end(const uint8_t *text, int64_t from, int64_t length) {
     return end;
 }
 
-Status bpe_piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end) {
+/* The end of a word of a text whose spaces are marked: where a mark follows what is none. */
+static int64_t word_end(const Bpe *bpe, const uint8_t *text, int64_t from, int64_t length) {
+    enum { MARK = sizeof SPACE_MARK - 1 };
+    bool splits = bpe->mark_splits, was_mark = true;
+    for (int64_t at = from; at < length;) {
+        bool mark = length - at >= MARK && memcmp(text + at, SPACE_MARK, MARK) == 0;
+        if (mark && at > from && (splits || !was_mark)) return at;
+        was_mark = mark;
+        at += mark ? MARK : 1;
+    }
+    return length;
+}
+
+/* The next piece at the cursor, text[*begin, *end), by the first step of the chain. */
+Status bpe_piece_next(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *begin, int64_t *end) {
+    Bpe *bpe = tokenizer->bpe;
     const uint8_t *text = cursor->text;
-    int64_t from = cursor->offset;
-    if (cursor->valid <= from) cursor->valid = utf8_valid_end(text, from, cursor->length);
+    int64_t from = *begin = cursor->offset;
+    if (cursor->valid <= from) cursor->valid = utf8_valid_end(text, from, cursor->section_end);
     if (cursor->valid <= from) {
-        *end = invalid_end(text, from, cursor->length);
+        *end = invalid_end(text, from, cursor->section_end);
         return OK;
     }
-    TRY(splitter_next(tokenizer->bpe->splitter, text, cursor->valid, from, end));
-    piece_cut(text, from, end);
+    int64_t seen = cursor->valid;
+    if (seen - from > 2 * PIECE_LIMIT) { /* not all of a huge text for each piece */
+        seen = from + 2 * PIECE_LIMIT;
+        while ((text[seen] & 0xC0) == 0x80) seen--;
+    }
+    *end = seen;
+    if (bpe->step_count == 0 && (bpe->separable || bpe->mark_splits))
+        *end = word_end(bpe, text, from, seen);
+    else if (bpe->step_count && bpe->steps[0].splitter)
+        TRY(splitter_next(bpe->steps[0].splitter, text, seen, from, begin, end));
+    piece_cut(text, *begin, end);
     return OK;
+}
+
+Status bpe_encode_next(Tokenizer *tokenizer, EncodeCursor *cursor, TokenList *list) {
+    const uint8_t *text = cursor->text;
+    int64_t begin, end;
+    TRY(bpe_piece_next(tokenizer, cursor, &begin, &end));
+    cursor->offset = end;
+    if (begin == end) return OK;
+    if (tokenizer->bpe->step_count > 1 && cursor->valid > begin) /* what is not UTF-8 is not cut */
+        return cut_further(tokenizer, 1, text + begin, end - begin, list);
+    piece_encode(tokenizer, text + begin, end - begin, bpe_merge, list);
+    return OK;
+}
+
+Status bpe_encode_stretch(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool first,
+                          TokenList *list) {
+    EncodeCursor cursor = {.text = bpe_mark_spaces(tokenizer, text, length, first, &length)};
+    cursor.length = cursor.section_end = length;
+    while (cursor.offset < cursor.length) TRY(bpe_encode_next(tokenizer, &cursor, list));
+    return OK;
+}
+
+bool bpe_by_stretches(const Tokenizer *tokenizer) {
+    const Bpe *bpe = tokenizer->bpe;
+    return bpe->normal_count || bpe->spaces_marked || (bpe->step_count && bpe->steps[0].prefix);
 }

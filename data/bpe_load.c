@@ -1,10 +1,14 @@
-/* Reads a byte-level BPE's vocabulary and merges from files, trusting nothing in them. */
+/* Reads a BPE's vocabulary and merges from files, trusting nothing in them. */
+#include "base/utf8.h"
 #include "data/bpe.h"
 #include "data/tables.h"
+#include "data/tokenizer_config.h"
 #include "data/tokenizer_json.h"
+#include "data/tokenizer_post.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <utf8proc.h>
 
 /* A token's text as the file spells it, to its id. The keys live in the JSON tree. */
 typedef struct {
@@ -16,6 +20,7 @@ typedef struct {
     Tokenizer *tokenizer;
     Name *names;        // an stb_ds string table
     const char **texts; // (vocab) the same by id
+    bool *literal;      // (vocab) added to the model's: its text is its text
     int64_t total;      // bytes of all texts
     const char *path;   // of the file being read
 } Vocabulary;
@@ -56,24 +61,93 @@ static Status count_added(const Vocabulary *v, const json_t *vocab, const json_t
     return OK;
 }
 
-/* Reads each token's bytes: by the alphabet, or as spelled if a letter is foreign to it. */
+/* The byte of a token like <0x0A>, or -1. */
+static int spelled_byte(const char *text) {
+    unsigned byte;
+    char again[8];
+    if (strlen(text) != 6 || sscanf(text, "<0x%2X>", &byte) != 1) return -1;
+    snprintf(again, sizeof again, "<0x%02X>", byte);
+    return strcmp(again, text) == 0 ? (int)byte : -1;
+}
+
+/* The text that a token of characters stands for, as its tokenizer decodes it. */
+static int64_t read_characters(const Decoding *decoding, const char *text, uint8_t *bytes) {
+    int64_t count = 0;
+    int byte = decoding->bytes ? spelled_byte(text) : -1;
+    if (byte >= 0) bytes[count++] = (uint8_t)byte;
+    for (const char *at = byte < 0 ? text : ""; *at;) {
+        bool mark = decoding->marks && strncmp(at, SPACE_MARK, sizeof SPACE_MARK - 1) == 0;
+        bytes[count++] = mark ? ' ' : (uint8_t)*at;
+        at += mark ? sizeof SPACE_MARK - 1 : 1;
+    }
+    return count;
+}
+
+/* Reads each token's bytes: by the alphabet, or as spelled if a letter is foreign to it or it is added. */
 static void fill_pool(Vocabulary *v) {
     Tokenizer *t = v->tokenizer;
     tokenizer_reserve(t, t->vocab, v->total);
     int64_t used = 0;
     for (int32_t id = 0; id < t->vocab; id++) {
-        int64_t bytes = alphabet_read(v->texts[id], t->pool + used);
-        if (bytes < 0) {
-            t->spelled[id] = true;
-            bytes = (int64_t)strlen(v->texts[id]);
-            memcpy(t->pool + used, v->texts[id], (size_t)bytes);
-        }
+        const Decoding none = {0}, *decoding = v->literal[id] ? &none : &t->decoding;
+        bool letters = t->bpe->byte_level && !v->literal[id];
+        int64_t bytes = letters ? alphabet_read(v->texts[id], t->pool + used) : -1;
+        t->spelled[id] = bytes < 0;
+        if (bytes < 0) bytes = read_characters(decoding, v->texts[id], t->pool + used);
         used += bytes;
         t->starts[id + 1] = used;
     }
 }
 
-static Status load_vocabulary(Vocabulary *v, json_t *vocab, json_t *added) {
+/* The tokens that a piece is made of at first: of its bytes or of its characters. */
+static Status find_symbols(Vocabulary *v, json_t *vocab) {
+    Bpe *bpe = v->tokenizer->bpe;
+    for (int byte = 0; byte < 256; byte++) {
+        char letter[8] = {0};
+        if (bpe->byte_level)
+            alphabet_write((uint8_t)byte, letter);
+        else
+            snprintf(letter, sizeof letter, "<0x%02X>", (unsigned)byte);
+        const json_t *id = json_object_get(vocab, letter);
+        bpe->byte_ids[byte] = id ? (int32_t)json_integer_value(id) : -1;
+        bool wanted = bpe->byte_level ? byte >= ' ' && byte < 0x7F : bpe->byte_fallback;
+        if (!id && wanted)
+            return fail(ERROR_FORMAT, "%s: no token for the byte 0x%02x (\"%s\")", v->path, (unsigned)byte,
+                        letter);
+    }
+    const char *text;
+    json_t *id;
+    if (!bpe->byte_level) json_object_foreach(vocab, text, id) {
+            int32_t point;
+            int64_t length = (int64_t)strlen(text);
+            if (utf8_character((const uint8_t *)text, length) != length) continue;
+            utf8proc_iterate((const uint8_t *)text, length, &point);
+            hmput(bpe->characters, point, (int32_t)json_integer_value(id));
+        }
+    bpe->separable = hmgeti(bpe->characters, 0x2581) >= 0;
+    return OK;
+}
+
+static Status load_added(Vocabulary *v, const json_t *vocab, const json_t *added, int64_t count) {
+    Tokenizer *t = v->tokenizer;
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *entry = json_array_get(added, i);
+        const char *text = json_string_value(json_object_get(entry, "content"));
+        json_int_t id = json_integer_value(json_object_get(entry, "id"));
+        AddedToken token;
+        bool known = json_object_get(vocab, text) != NULL;
+        if (!known && shgeti(v->names, text) >= 0)
+            return fail(ERROR_FORMAT, "%s: token \"%.40s\" is added twice", v->path, text);
+        if (!known) TRY(add_name(v, text, id, count));
+        v->literal[id] = !known;
+        TRY(added_read(entry, (int32_t)id, v->path, &token));
+        added_put(&t->added[token.normalized], token);
+        if (token.special) special_take(t, text, (int32_t)id);
+    }
+    return OK;
+}
+
+static Status load_vocabulary(Vocabulary *v, json_t *vocab, const json_t *added) {
     Tokenizer *t = v->tokenizer;
     int64_t extra;
     if (!json_is_object(vocab)) return fail(ERROR_FORMAT, "%s: the vocabulary is not a JSON object", v->path);
@@ -83,6 +157,7 @@ static Status load_vocabulary(Vocabulary *v, json_t *vocab, json_t *added) {
         return fail(ERROR_FORMAT, "%s: %lld tokens are too many (at most %d)", v->path, (long long)count,
                     VOCAB_LIMIT);
     v->texts = memory_array((size_t)count, sizeof *v->texts);
+    v->literal = memory_array((size_t)count, sizeof *v->literal);
     const char *text;
     json_t *id;
     json_object_foreach(vocab, text, id) {
@@ -90,28 +165,11 @@ static Status load_vocabulary(Vocabulary *v, json_t *vocab, json_t *added) {
             return fail(ERROR_FORMAT, "%s: the id of token \"%.40s\" is not an integer", v->path, text);
         TRY(add_name(v, text, json_integer_value(id), count));
     }
-    for (size_t i = 0; i < json_array_size(added); i++) {
-        const json_t *entry = json_array_get(added, i);
-        text = json_string_value(json_object_get(entry, "content"));
-        if (json_is_true(json_object_get(entry, "special")))
-            special_take(t, text, (int32_t)json_integer_value(json_object_get(entry, "id")));
-        if (json_object_get(vocab, text)) continue;
-        if (shgeti(v->names, text) >= 0)
-            return fail(ERROR_FORMAT, "%s: token \"%.40s\" is added twice", v->path, text);
-        TRY(add_name(v, text, json_integer_value(json_object_get(entry, "id")), count));
-    }
+    TRY(load_added(v, vocab, added, count));
     t->vocab = (int32_t)count; /* count ids below count, each used once: so none is missing */
     ptrdiff_t end = shgeti(v->names, "<|endoftext|>");
     t->end_of_text = end < 0 ? t->special[TOKEN_END] : v->names[end].value;
-    for (int byte = 0; byte < 256; byte++) {
-        char letter[3] = {0};
-        alphabet_write((uint8_t)byte, letter);
-        ptrdiff_t found = shgeti(v->names, letter);
-        if (found < 0)
-            return fail(ERROR_FORMAT, "%s: no token for the byte 0x%02x (\"%s\"): not a byte-level BPE",
-                        v->path, (unsigned)byte, letter);
-        t->bpe->byte_ids[byte] = v->names[found].value;
-    }
+    TRY(find_symbols(v, vocab));
     fill_pool(v);
     return OK;
 }
@@ -134,7 +192,11 @@ static Status add_merge(Vocabulary *v, const char *left, const char *right) {
                         v->path, rank, left, right, parts[i]);
         ids[i] = v->names[found].value;
     }
-    if (v->tokenizer->spelled[ids[2]])
+    enum { MARK = sizeof SPACE_MARK - 1 };
+    size_t size = strlen(left);
+    bool ends_marked = size >= MARK && strcmp(left + size - MARK, SPACE_MARK) == 0;
+    if (!ends_marked && strncmp(right, SPACE_MARK, MARK) == 0) bpe->separable = false;
+    if (bpe->byte_level && v->tokenizer->spelled[ids[2]])
         return fail(ERROR_FORMAT,
                     "%s: merge %lld makes \"%.80s\", which is not spelled in GPT-2's byte alphabet", v->path,
                     rank, product);
@@ -167,10 +229,12 @@ static Status load_merge_lines(Vocabulary *v, char *text, int64_t length) {
     for (char *line = text; line < text + length; first = false) {
         char *end = memchr(line, '\n', (size_t)(text + length - line));
         if (!end) end = text + length; /* where file_read has put a zero */
+        char *next = end + 1;
         *end = 0;
+        if (end > line && end[-1] == '\r') *--end = 0;
         bool version = first && strncmp(line, "#version", 8) == 0;
         if (end > line && !version) TRY(add_merge_line(v, line, (size_t)(end - line)));
-        line = end + 1;
+        line = next;
     }
     return OK;
 }
@@ -202,69 +266,74 @@ static Status load_merge_array(Vocabulary *v, const json_t *merges) {
 static void vocabulary_free(Vocabulary *v) {
     shfree(v->names);
     memory_free(v->texts);
+    memory_free(v->literal);
 }
 
-Status bpe_load(Tokenizer *tokenizer, const char *vocab_path, const char *merges_path) {
+/* GPT-2's chain, with a space before the text where the config says so. */
+static Status start_gpt2(Tokenizer *t, const json_t *config, const char *path) {
+    bpe_start(t);
+    t->bpe->step_count = 1;
+    TRY(json_read_flag(config, "add_prefix_space", false, path, &t->bpe->steps[0].prefix));
+    return splitter_open_gpt2(&t->bpe->steps[0].splitter);
+}
+
+Status bpe_load(Tokenizer *tokenizer, const char *vocab_path, const char *merges_path, const json_t *config) {
+    static const char *const special[] = {"<|endoftext|>", NULL};
     Vocabulary v = {.tokenizer = tokenizer, .path = vocab_path};
-    json_t *vocab;
+    json_t *vocab, *added = NULL;
     TRY(tokenizer_json_read(vocab_path, &vocab));
-    bpe_start(tokenizer);
     char *merges = NULL;
     int64_t length;
-    Status status = load_vocabulary(&v, vocab, NULL);
+    Status status = start_gpt2(tokenizer, config, vocab_path);
+    if (!status) status = tokenizer_config_added(config, vocab, special, vocab_path, &added);
+    if (!status) status = load_vocabulary(&v, vocab, added);
     v.path = merges_path;
     if (!status) status = file_read(merges_path, TOKENIZER_FILE_LIMIT, &merges, &length);
     if (!status) status = load_merge_lines(&v, merges, length);
     if (!status) status = fail_at(bpe_finish(tokenizer), "%s", v.path);
     memory_free(merges);
     vocabulary_free(&v);
+    json_decref(added);
     json_decref(vocab);
     return status;
 }
 
-/* Absent, null, false or "": a feature that is off. */
-static bool is_off(const json_t *object, const char *name) {
-    const json_t *value = json_object_get(object, name);
-    return !value || json_is_null(value) || json_is_false(value) || json_is_text(value, "");
+/* The token of what has none; and pieces that are tokens without merging. */
+static Status read_unknown(Vocabulary *v, const json_t *model, const json_t *vocab) {
+    Bpe *bpe = v->tokenizer->bpe;
+    const json_t *id = NULL;
+    const char *unknown = json_string_value(json_object_get(model, "unk_token"));
+    bool whole;
+    if (unknown) id = json_object_get(vocab, unknown);
+    if (unknown && !id) return fail(ERROR_FORMAT, "%s: model.unk_token is no token", v->path);
+    if (id) bpe->unknown = (int32_t)json_integer_value(id);
+    if (!bpe->byte_level && !bpe->byte_fallback && !id)
+        return fail(ERROR_FORMAT, "%s: neither ByteLevel nor model.byte_fallback nor model.unk_token",
+                    v->path);
+    if (bpe->byte_level && bpe->byte_fallback)
+        return fail(ERROR_FORMAT, "%s: model.byte_fallback is not supported with ByteLevel", v->path);
+    TRY(json_read_flag(model, "ignore_merges", false, v->path, &whole));
+    if (whole && !bpe->byte_level)
+        return fail(ERROR_FORMAT, "%s: model.ignore_merges is supported only with ByteLevel", v->path);
+    if (whole) bpe_take_whole(v->tokenizer, vocab);
+    return OK;
 }
 
-/* Refuses what would give other ids than GPT-2's way does. */
-static Status check_kind(const json_t *root, const char *path) {
-    const json_t *model = json_object_get(root, "model");
-    const json_t *cutter = json_object_get(root, "pre_tokenizer");
-    const json_t *pattern = json_object_get(cutter, "use_regex"); /* absent in old files, where it is meant */
-    const char *wrong = NULL;
-    if (!json_is_text(json_object_get(model, "type"), "BPE"))
-        wrong = "model.type is not BPE";
-    else if (!json_is_text(json_object_get(cutter, "type"), "ByteLevel"))
-        wrong = "pre_tokenizer.type is not ByteLevel";
-    else if (pattern && !json_is_true(pattern))
-        wrong = "pre_tokenizer.use_regex is off";
-    else if (!is_off(cutter, "add_prefix_space"))
-        wrong = "pre_tokenizer.add_prefix_space is on";
-    else if (!is_off(root, "normalizer"))
-        wrong = "it has a normalizer";
-    else if (!is_off(model, "continuing_subword_prefix"))
-        wrong = "model.continuing_subword_prefix is set";
-    else if (!is_off(model, "end_of_word_suffix"))
-        wrong = "model.end_of_word_suffix is set";
-    else if (!is_off(model, "byte_fallback"))
-        wrong = "model.byte_fallback is on";
-    else if (!is_off(model, "ignore_merges"))
-        wrong = "model.ignore_merges is on";
-    if (!wrong) return OK;
-    return fail(ERROR_FORMAT, "%s: only GPT-2's byte-level BPE is supported, but %s", path, wrong);
+static Status load_json(Vocabulary *v, const json_t *root) {
+    Tokenizer *t = v->tokenizer;
+    json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
+    TRY(bpe_read_chains(t->bpe, root, v->path, &t->decoding));
+    TRY(load_vocabulary(v, vocab, json_object_get(root, "added_tokens")));
+    TRY(load_merge_array(v, json_object_get(model, "merges")));
+    TRY(read_unknown(v, model, vocab));
+    TRY(fail_at(bpe_finish(t), "%s", v->path));
+    return tokenizer_read_post(t, json_object_get(root, "post_processor"), v->path);
 }
 
 Status bpe_load_json(Tokenizer *tokenizer, const json_t *root, const char *path) {
     Vocabulary v = {.tokenizer = tokenizer, .path = path};
-    const json_t *model = json_object_get(root, "model");
     bpe_start(tokenizer);
-    Status status = check_kind(root, path);
-    if (!status)
-        status = load_vocabulary(&v, json_object_get(model, "vocab"), json_object_get(root, "added_tokens"));
-    if (!status) status = load_merge_array(&v, json_object_get(model, "merges"));
-    if (!status) status = fail_at(bpe_finish(tokenizer), "%s", path);
+    Status status = load_json(&v, root);
     vocabulary_free(&v);
     return status;
 }

@@ -1,6 +1,9 @@
-/* Cuts text into pieces by GPT-2's pattern, through PCRE2. */
+/* Cuts text into pieces by patterns, through PCRE2. */
 #include "base/memory.h"
 #include "data/bpe.h"
+#include "data/hash.h"
+
+#include <string.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -9,33 +12,47 @@ struct Splitter {
     pcre2_code *code;
     pcre2_match_data *match;
     bool compiled; // to machine code
+    SplitBehavior behavior;
+    bool invert;
+    uint64_t hash; // of the pattern
 };
-
-/* Unicode's White_Space. PCRE2's own \s differs from it by U+180E, which Unicode took out in 2013. */
-#define SPACES                                                                                               \
-    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{" \
-    "3000}"
 
 /* Contractions; letters, numbers or other marks with at most one space before; spaces, of which the last is
  * left to the word that follows. (Radford et al. 2019, the released code's pattern.) */
-static const char pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES
-                              "\\p{L}\\p{N}]+|[" SPACES "]+(?![^" SPACES "])|[" SPACES "]+";
+static const char gpt2_pattern[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-Status splitter_open(Splitter **splitter) {
+Status splitter_open(const char *pattern, bool literal, SplitBehavior behavior, bool invert,
+                     Splitter **splitter) {
     *splitter = NULL;
     Splitter *s = memory_allocate(sizeof *s);
+    *s = (Splitter){.behavior = behavior, .invert = invert};
+    s->hash = hash_bytes(literal, pattern, strlen(pattern));
     int error = 0;
+    uint32_t matches_nothing = 0;
     PCRE2_SIZE where = 0;
-    uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED;
+    /* Most matches begin where the last one ended: looking ahead for a good place does not pay. */
+    uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NO_START_OPTIMIZE);
     s->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, options, &error, &where, NULL);
-    if (s->code) s->match = pcre2_match_data_create(1, NULL);
-    if (!s->match) {
+    if (s->code) pcre2_pattern_info(s->code, PCRE2_INFO_MATCHEMPTY, &matches_nothing);
+    if (!s->code || matches_nothing) {
+        char reason[200] = "it matches nothing at all";
+        if (!s->code) pcre2_get_error_message(error, (PCRE2_UCHAR *)reason, sizeof reason);
         splitter_free(s);
-        return fail(ERROR_INTERNAL, "PCRE2 (with Unicode) is needed for GPT-2's pattern: error %d", error);
+        return fail(ERROR_FORMAT, "the pattern \"%.200s\" cannot be used: %s", pattern, reason);
     }
+    s->match = pcre2_match_data_create(1, NULL);
     s->compiled = pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE) == 0;
     *splitter = s;
     return OK;
+}
+
+Status splitter_open_gpt2(Splitter **splitter) {
+    char *pattern;
+    TRY(pattern_translate(gpt2_pattern, &pattern));
+    Status status = splitter_open(pattern, false, SPLIT_ISOLATED, false, splitter);
+    memory_free(pattern);
+    return status;
 }
 
 void splitter_free(Splitter *splitter) {
@@ -45,14 +62,82 @@ void splitter_free(Splitter *splitter) {
     memory_free(splitter);
 }
 
-Status splitter_next(Splitter *splitter, const uint8_t *text, int64_t length, int64_t from, int64_t *end) {
+uint64_t splitter_hash(const Splitter *s, uint64_t hash) {
+    uint64_t parts[] = {s->hash, (uint64_t)s->behavior, s->invert};
+    return hash_bytes(hash, parts, sizeof parts);
+}
+
+/* The first match in text[from, length), [*begin, *end), or both the length if there is none. */
+static Status find(Splitter *s, const uint8_t *text, int64_t length, int64_t from, int64_t *begin,
+                   int64_t *end) {
+    int found = PCRE2_ERROR_JIT_STACKLIMIT;
     /* The caller has checked the UTF-8. */
-    int found = splitter->compiled ? pcre2_jit_match(splitter->code, text, (size_t)length, (size_t)from, 0,
-                                                     splitter->match, NULL)
-                                   : pcre2_match(splitter->code, text, (size_t)length, (size_t)from,
-                                                 PCRE2_NO_UTF_CHECK, splitter->match, NULL);
-    *end = (int64_t)pcre2_get_ovector_pointer(splitter->match)[1];
-    /* With one pair of offsets and no groups, 1 is the only success; the pattern matches at any character. */
-    if (found != 1 || *end <= from) return fail(ERROR_INTERNAL, "GPT-2's pattern: PCRE2 answers %d", found);
+    if (s->compiled) found = pcre2_jit_match(s->code, text, (size_t)length, (size_t)from, 0, s->match, NULL);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter's grows */
+        found = pcre2_match(s->code, text, (size_t)length, (size_t)from, PCRE2_NO_UTF_CHECK, s->match, NULL);
+    *begin = *end = length;
+    if (found == PCRE2_ERROR_NOMATCH) return OK;
+    /* With one pair of offsets, 0 says that there were groups besides. */
+    const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(s->match);
+    if (found < 0 || (int64_t)offsets[1] <= from || offsets[1] <= offsets[0])
+        return fail(ERROR_INTERNAL, "a tokenizer's pattern: PCRE2 answers %d", found);
+    *begin = (int64_t)offsets[0];
+    *end = (int64_t)offsets[1];
+    return OK;
+}
+
+/* A match, or what stands between two. */
+typedef struct {
+    int64_t end;
+    bool match;          // after `invert`
+    int64_t known_until; // the end of the match that follows, where that is known; else 0
+} Stretch;
+
+static Status stretch_at(Splitter *s, const uint8_t *text, int64_t length, int64_t from,
+                         const Stretch *before, Stretch *stretch) {
+    int64_t begin = from, end = before ? before->known_until : 0;
+    if (end == 0) TRY(find(s, text, length, from, &begin, &end));
+    bool match = begin == from;
+    *stretch = (Stretch){match ? end : begin, match != s->invert, match || begin == end ? 0 : end};
+    return OK;
+}
+
+/* Does the next stretch belong to the piece of this one? */
+static bool goes_on(SplitBehavior behavior, bool match, bool next) {
+    if (behavior == SPLIT_CONTIGUOUS) return match == next;
+    return behavior == SPLIT_WITH_PREVIOUS ? !match && next : behavior == SPLIT_WITH_NEXT && match && !next;
+}
+
+Status splitter_next(Splitter *s, const uint8_t *text, int64_t length, int64_t from, int64_t *begin,
+                     int64_t *end) {
+    Stretch here, next;
+    if (s->behavior == SPLIT_ISOLATED) { /* nearly all: a match, or what stands before it */
+        int64_t found;
+        *begin = from;
+        TRY(find(s, text, length, from, &found, end));
+        if (found > from) *end = found;
+        return OK;
+    }
+    TRY(stretch_at(s, text, length, from, NULL, &here));
+    *begin = from;
+    *end = here.end;
+    if (s->behavior == SPLIT_REMOVED && here.match) {
+        *begin = here.end;
+        for (; *begin < length; *begin = here.end) {
+            TRY(stretch_at(s, text, length, *begin, &here, &next));
+            here = next;
+            if (!here.match) break;
+        }
+        *end = *begin < length ? here.end : length;
+        return OK;
+    }
+    if (s->behavior == SPLIT_REMOVED) return OK;
+    while (*end < length) {
+        TRY(stretch_at(s, text, length, *end, &here, &next));
+        if (!goes_on(s->behavior, here.match, next.match)) break;
+        *end = next.end;
+        here = next;
+        if (s->behavior != SPLIT_CONTIGUOUS) break;
+    }
     return OK;
 }

@@ -157,6 +157,8 @@ static void start_vocabulary(Training *t, int64_t vocab) {
         int32_t id = add_token(t, (const uint8_t *)special[i], (int64_t)strlen(special[i]), special[i]);
         k->spelled[id] = true;
         special_take(k, special[i], id);
+        AddedToken token = {memory_text(special[i]), (int64_t)strlen(special[i]), id, .special = true};
+        added_put(&k->added[0], token);
     }
     /* In the order of their letters, as in GPT-2's vocabulary. */
     for (int i = 0; i < 512; i++) {
@@ -238,7 +240,8 @@ Status bpe_train(Tokenizer *tokenizer, const PathList *texts, int64_t vocab) {
     Words words = {0};
     Training t = {.tokenizer = tokenizer, .words = &words};
     bpe_start(tokenizer);
-    TRY(splitter_open(&tokenizer->bpe->splitter));
+    TRY(splitter_open_gpt2(&tokenizer->bpe->steps[0].splitter));
+    tokenizer->bpe->step_count = 1;
     Status status = words_count(tokenizer, texts, &words);
     if (!status) {
         start_vocabulary(&t, vocab);

@@ -46,11 +46,11 @@ static Status count_piece(Words *words, const uint8_t *piece, int64_t length) {
 }
 
 static Status count_text(Tokenizer *tokenizer, const FileMap *map, Words *words) {
-    EncodeCursor cursor = {.text = map->data, .length = map->size};
+    EncodeCursor cursor = {.text = map->data, .length = map->size, .section_end = map->size};
     while (cursor.offset < cursor.length) {
-        int64_t end;
-        TRY(bpe_piece_end(tokenizer, &cursor, &end));
-        TRY(count_piece(words, map->data + cursor.offset, end - cursor.offset));
+        int64_t begin, end;
+        TRY(bpe_piece_next(tokenizer, &cursor, &begin, &end));
+        TRY(count_piece(words, map->data + begin, end - begin));
         cursor.offset = end;
     }
     return OK;

@@ -33,7 +33,7 @@ struct Loader {
     pthread_cond_t room, filled; // workers wait for `room`, loader_next and loader_seek for `filled`
     pthread_t *threads;
     int started;
-    double waited, waited_last; // seconds
+    double waited; // seconds
 };
 
 static double seconds(void) {
@@ -97,6 +97,7 @@ static Status start_workers(Loader *loader) {
     /* Signals are for the main thread: the workers start with all of them blocked. */
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); // of the thread that reads: data/tokens.h maps files
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = 0;
     while (!error && loader->started < loader->options.workers) {
@@ -213,9 +214,6 @@ int64_t loader_windows(const Loader *loader) {
 double loader_waited_ms(const Loader *loader) {
     return 1e3 * loader->waited;
 }
-double loader_waited_last_ms(const Loader *loader) {
-    return 1e3 * loader->waited_last;
-}
 
 /* Lets the workers finish what they are at, forgets all they have read, and begins anew with batch `number`
  * counted from `base`. */
@@ -258,8 +256,7 @@ Status loader_next(Loader *loader, Batch *batch) {
     double start = seconds();
     Slot *slot = &loader->slots[loader->handed % loader->slot_count];
     Status status = take(loader, slot);
-    loader->waited_last = seconds() - start;
-    loader->waited += loader->waited_last;
+    loader->waited += seconds() - start;
     if (status) {
         restart(loader, loader->base, loader->handed);
         return status;

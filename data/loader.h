@@ -83,6 +83,5 @@ int64_t loader_position(const Loader *loader);                // rows handed out
 CHECKED Status loader_seek(Loader *loader, int64_t position); // the next batch begins with this row
 int64_t loader_windows(const Loader *loader);                 // rows of one epoch
 
-/* How long loader_next has waited for batches, in milliseconds: since the opening, and the last time. */
+/* How long loader_next has waited for batches, in milliseconds, since the opening. */
 double loader_waited_ms(const Loader *loader);
-double loader_waited_last_ms(const Loader *loader);

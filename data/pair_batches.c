@@ -2,7 +2,6 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "data/loader_internal.h"
-#include "data/pairs_internal.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "data/lines.h"
-#include "data/pairs_internal.h"
 
 #include <string.h>
 

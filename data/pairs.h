@@ -38,3 +38,12 @@ CHECKED Status pairs_padding(const PairSource *pairs, int64_t batch, uint64_t se
 /* Splits "SRC,TGT" at its one comma. ERROR_USAGE if it has not exactly one, or a side is empty. The caller
  * frees both with memory_free. */
 CHECKED Status pairs_split_names(const char *names, char **source, char **target);
+
+/* ---- for the maker of batches ---- */
+
+typedef struct {
+    int32_t pad, begin, end;
+} PairTokens;
+
+PairTokens pairs_special(const PairSource *pairs);
+int64_t pairs_seq(const PairSource *pairs); // the most tokens of a row

@@ -94,6 +94,7 @@ CHECKED Status safetensors_read(const SafetensorsEntry *entry, int64_t first, in
 /* Whether the bytes have the digest that the file gives them: ERROR_FORMAT if not, OK where it gives none.
  * Reads all of them, as fast as memory gives. */
 CHECKED Status safetensors_verify(const SafetensorsEntry *entry);
+CHECKED Status safetensors_verify_all(const Safetensors *file);
 
 /* Writes a file in order: open takes name, type, rank and d of each entry (the rest is ignored) and writes
  * the header, padded with spaces to a multiple of 8 bytes; append takes the elements of all entries one after

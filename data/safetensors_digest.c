@@ -100,3 +100,8 @@ Status safetensors_verify(const SafetensorsEntry *entry) {
                 "tensor '%.80s' does not have the digest that the file says; the file is damaged",
                 entry->name);
 }
+
+Status safetensors_verify_all(const Safetensors *file) {
+    for (int64_t i = 0; i < file->count; i++) TRY(safetensors_verify(&file->entries[i]));
+    return OK;
+}

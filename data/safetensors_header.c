@@ -356,6 +356,8 @@ static Status parse_all(Cursor *c, Safetensors *file, SafetensorsPart *part) {
 Status safetensors_parse_header(Safetensors *file, SafetensorsPart *part, const uint8_t *text,
                                 int64_t length) {
     part->strings = memory_allocate((size_t)length);
+    /* Also where there will be none: they are pointed to. */
+    file->entries = memory_grow(file->entries, &file->room, file->count + 1, sizeof *file->entries);
     Cursor cursor = {text, text, text + length, part->strings, part->path};
     return parse_all(&cursor, file, part);
 }

@@ -1,6 +1,7 @@
 /* token: lists of token ids, texts on their way to ids, and the tokens that stand for no text. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A growing list of ids. Starts all-zero; the caller frees it. */
@@ -12,12 +13,27 @@ void token_list_add(TokenList *list, int32_t id);
 void token_list_reserve(TokenList *list, int64_t more); // makes room for `more` ids behind the last
 void token_list_free(TokenList *list);
 
-/* A text that is encoded in steps: start with {text, length}. It is finished when offset == length. */
+/* A growing row of bytes. Starts all-zero; memory_free(bytes) ends it. */
+typedef struct {
+    uint8_t *bytes;
+    int64_t count, room;
+} Bytes;
+void bytes_put(Bytes *to, const void *bytes, int64_t count);
+void bytes_reserve(Bytes *to, int64_t more); // makes room for `more` behind the last
+
+/* A text that is encoded in steps: start with {text, length, special}. It is finished when offset ==
+ * length. */
 typedef struct {
     const void *text;
     int64_t length; // bytes
+    bool special;   // special tokens that the text spells are taken for such
     int64_t offset; // of the first byte not encoded yet
     int64_t valid;  // where the stretch of valid UTF-8 around the offset ends
+    /* The section around the offset: what stands between two added tokens. */
+    int64_t section_begin, section_end;
+    int32_t added;     // 1 + the id of the token behind it; 0: none
+    int64_t added_end; // where that one ends
+    int64_t searched;  // from where on the next one is looked for
 } EncodeCursor;
 
 /* Tokens that stand for no text, known by their names; a BPE's file must also mark them as special. */

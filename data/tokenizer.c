@@ -11,33 +11,53 @@
 /* What is done differently by each kind. The bytes have no pieces. */
 static const struct {
     const char *name;
-    Status (*piece_end)(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end);
-    void (*encode)(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list);
+    /* Appends the ids of the piece at the cursor, which moves behind it. */
+    Status (*next)(Tokenizer *tokenizer, EncodeCursor *cursor, TokenList *list);
+    /* The same of a whole stretch of normalized text; and what makes that of a text. */
+    Status (*stretch)(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool first, TokenList *list);
+    const uint8_t *(*normalize)(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool whole,
+                                int64_t *count);
     Status (*save)(const Tokenizer *tokenizer, const char *folder);
 } kinds[] = {
-    [TOKENIZER_BYTES] = {"bytes", NULL, NULL, tokenizer_save_bytes},
-    [TOKENIZER_BPE] = {"bpe", bpe_piece_end, bpe_encode, tokenizer_save_bpe},
-    [TOKENIZER_WORDPIECE] = {"wordpiece", wordpiece_piece_end, wordpiece_encode, tokenizer_save_wordpiece},
+    [TOKENIZER_BYTES] = {"bytes", NULL, NULL, NULL, tokenizer_save_bytes},
+    [TOKENIZER_BPE] = {"bpe", bpe_encode_next, bpe_encode_stretch, bpe_normalize, tokenizer_save_bpe},
+    [TOKENIZER_WORDPIECE] = {"wordpiece", wordpiece_encode_next, wordpiece_encode_stretch,
+                             wordpiece_normalize, tokenizer_save_wordpiece},
 };
-
-enum {
-    CACHED_BYTES = 31, // the longest piece that is remembered
-    CACHED_IDS = 7,
-    CACHE_SLOTS = 1 << 14, // direct-mapped
-};
-
-/* A piece met before and its ids: one cache line. `length` is 0 in an unused slot. */
-typedef struct CachedPiece {
-    uint8_t bytes[CACHED_BYTES], length;
-    int32_t count, ids[CACHED_IDS];
-} CachedPiece;
 
 /* ---- opening ---- */
+
+/* The added tokens as they will be looked for: those of the normalized text must be normalized, too. Those
+ * that plain text may hold count for the hash. */
+static void settle_added(Tokenizer *t) {
+    AddedTokens *normalized = &t->added[1];
+    int64_t kept = 0;
+    for (int64_t i = 0; i < normalized->count; i++) {
+        AddedToken token = normalized->tokens[i];
+        char *text = token.text;
+        const uint8_t *bytes =
+            kinds[t->kind].normalize(t, (const uint8_t *)text, token.length, true, &token.length);
+        token.text = memory_text_slice((const char *)bytes, (size_t)token.length);
+        memory_free(text);
+        if (token.length) normalized->tokens[kept++] = token;
+        if (!token.length) memory_free(token.text);
+    }
+    normalized->count = kept;
+    for (int set = 0; set < 2; set++) {
+        added_sort(&t->added[set]);
+        for (int64_t i = 0; i < t->added[set].count; i++)
+            if (!t->added[set].tokens[i].special) t->hash = added_hash(&t->added[set].tokens[i], t->hash);
+    }
+    t->by_stretches = kept || (t->kind == TOKENIZER_BPE && bpe_by_stretches(t));
+}
 
 /* Hands the tokenizer on, or frees it where it could not be filled. */
 static Status finish(Status status, Tokenizer *filled, Tokenizer **tokenizer) {
     *tokenizer = status ? NULL : filled;
-    if (status) tokenizer_free(filled);
+    if (status)
+        tokenizer_free(filled);
+    else
+        settle_added(filled);
     return status;
 }
 
@@ -65,6 +85,10 @@ void tokenizer_free(Tokenizer *tokenizer) {
     memory_free(tokenizer->starts);
     memory_free(tokenizer->spelled);
     memory_free(tokenizer->cache);
+    for (int set = 0; set < 2; set++) added_free(&tokenizer->added[set]);
+    for (int i = 0; i < tokenizer->kept_count; i++) memory_free(tokenizer->kept[i].contents);
+    token_list_free(&tokenizer->before);
+    token_list_free(&tokenizer->after);
     memory_free(tokenizer);
 }
 
@@ -85,6 +109,15 @@ int32_t tokenizer_end_of_text(const Tokenizer *tokenizer) {
 int32_t tokenizer_special(const Tokenizer *tokenizer, SpecialToken token) {
     return tokenizer->special[token];
 }
+const TokenList *tokenizer_before(const Tokenizer *tokenizer) {
+    return &tokenizer->before;
+}
+const TokenList *tokenizer_after(const Tokenizer *tokenizer) {
+    return &tokenizer->after;
+}
+const char *tokenizer_passed(const Tokenizer *tokenizer) {
+    return tokenizer->passed ? tokenizer->passed->text : NULL;
+}
 uint64_t tokenizer_hash(const Tokenizer *tokenizer) {
     return tokenizer->hash;
 }
@@ -99,62 +132,79 @@ static void append_bytes(const uint8_t *text, int64_t length, TokenList *list) {
     for (int64_t i = 0; i < length; i++) list->ids[list->count++] = text[i];
 }
 
-/* The slot of a short piece in the cache. `key` is the piece, zeros, and its length in the last byte. */
-static CachedPiece *cache_slot(const Tokenizer *tokenizer, const uint8_t key[CACHED_BYTES + 1]) {
-    uint64_t words[4], mixed = 0;
-    memcpy(words, key, sizeof words);
-    for (int i = 0; i < 4; i++) {
-        mixed = (mixed ^ words[i]) * 0x9E3779B97F4A7C15;
-        mixed ^= mixed >> 32;
-    }
-    return &tokenizer->cache[mixed % CACHE_SLOTS];
+/* Takes the added tokens at the cursor, if any stand there, and finds the next one. */
+static void next_section(Tokenizer *tokenizer, EncodeCursor *cursor, TokenList *list) {
+    do {
+        if (cursor->added) {
+            token_list_add(list, cursor->added - 1);
+            cursor->offset = cursor->added_end;
+        }
+        AddedMatch match = added_find(&tokenizer->added[0], cursor->text, cursor->length, cursor->searched,
+                                      cursor->offset, cursor->special, &tokenizer->passed);
+        cursor->section_begin = cursor->offset;
+        cursor->section_end = match.begin;
+        cursor->added = match.token ? match.token->id + 1 : 0;
+        cursor->added_end = match.end;
+        cursor->searched = match.next;
+    } while (cursor->added && cursor->section_end <= cursor->offset);
 }
 
-static void append_piece(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
-    if (length > CACHED_BYTES) {
-        kinds[tokenizer->kind].encode(tokenizer, piece, length, list);
-        return;
+/* Where the stretch at the cursor ends: with the section, or if that is over 4 MiB long where a space follows
+ * a letter. All patterns that are in use cut there. */
+static int64_t stretch_end(const EncodeCursor *cursor) {
+    const uint8_t *text = cursor->text;
+    int64_t from = cursor->offset, end = cursor->section_end;
+    if (end - from <= PIECE_LIMIT) return end;
+    for (end = from + PIECE_LIMIT; end > from + 1; end--)
+        if (text[end] == ' ' && text[end - 1] > ' ' && text[end - 1] < 0x7F) return end;
+    end = cursor->section_end;
+    piece_cut(text, from, &end);
+    return end;
+}
+
+/* A stretch of text at once: normalized, and then cut at the tokens that are looked for there. */
+static Status encode_stretch(Tokenizer *t, EncodeCursor *cursor, TokenList *list) {
+    int64_t from = cursor->offset, end = stretch_end(cursor), count;
+    bool whole = from == cursor->section_begin;
+    const uint8_t *text =
+        kinds[t->kind].normalize(t, (const uint8_t *)cursor->text + from, end - from, whole, &count);
+    cursor->offset = end;
+    AddedMatch match = {.token = NULL};
+    for (int64_t at = 0; match.next < count || at < count; at = match.end) {
+        match = added_find(&t->added[1], text, count, match.next, at, cursor->special, &t->passed);
+        if (match.begin > at)
+            TRY(kinds[t->kind].stretch(t, text + at, match.begin - at, from == 0 && at == 0, list));
+        if (match.token) token_list_add(list, match.token->id);
     }
-    if (!tokenizer->cache) tokenizer->cache = memory_array(CACHE_SLOTS, sizeof *tokenizer->cache);
-    uint8_t key[CACHED_BYTES + 1] = {0};
-    memcpy(key, piece, (size_t)length);
-    key[CACHED_BYTES] = (uint8_t)length;
-    CachedPiece *slot = cache_slot(tokenizer, key);
-    if (memcmp(slot, key, sizeof key) == 0) { /* the bytes and, right behind them, the length */
-        token_list_reserve(list, CACHED_IDS);
-        memcpy(list->ids + list->count, slot->ids, sizeof slot->ids);
-        list->count += slot->count;
-        return;
-    }
-    int64_t before = list->count;
-    kinds[tokenizer->kind].encode(tokenizer, piece, length, list);
-    int64_t count = list->count - before;
-    if (count == 0 || count > CACHED_IDS) return;
-    memcpy(slot, key, sizeof key);
-    slot->count = (int32_t)count;
-    memcpy(slot->ids, list->ids + before, (size_t)count * sizeof *slot->ids);
+    return OK;
 }
 
 Status tokenizer_encode_step(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t count, TokenList *list) {
-    const uint8_t *text = cursor->text;
     int64_t target = list->count + count;
     while (cursor->offset < cursor->length && list->count < target) {
-        int64_t from = cursor->offset, end;
         if (tokenizer->kind == TOKENIZER_BYTES) {
-            end = cursor->length - from < count ? cursor->length : from + count;
-            append_bytes(text + from, end - from, list);
+            int64_t left = cursor->length - cursor->offset, taken = left < count ? left : count;
+            append_bytes((const uint8_t *)cursor->text + cursor->offset, taken, list);
+            cursor->offset += taken;
+        } else if (cursor->offset == cursor->section_end) {
+            next_section(tokenizer, cursor, list);
+        } else if (tokenizer->by_stretches) {
+            TRY(encode_stretch(tokenizer, cursor, list));
         } else {
-            TRY(kinds[tokenizer->kind].piece_end(tokenizer, cursor, &end));
-            append_piece(tokenizer, text + from, end - from, list);
+            TRY(kinds[tokenizer->kind].next(tokenizer, cursor, list));
         }
-        cursor->offset = end;
     }
     return OK;
 }
 
 Status tokenizer_encode(Tokenizer *tokenizer, const void *text, int64_t length, TokenList *list) {
     EncodeCursor cursor = {.text = text, .length = length};
-    return tokenizer_encode_step(tokenizer, &cursor, length, list);
+    return tokenizer_encode_step(tokenizer, &cursor, INT64_MAX - list->count, list);
+}
+
+Status tokenizer_encode_special(Tokenizer *tokenizer, const void *text, int64_t length, TokenList *list) {
+    EncodeCursor cursor = {.text = text, .length = length, .special = true};
+    return tokenizer_encode_step(tokenizer, &cursor, INT64_MAX - list->count, list);
 }
 
 const uint8_t *tokenizer_decode(const Tokenizer *tokenizer, int32_t id, int64_t *length) {

@@ -3,20 +3,22 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/bpe.h"
+#include "data/tokenizer_config.h"
 #include "data/tokenizer_json.h"
 #include "data/wordpiece.h"
 
 /* The files that may describe a tokenizer; the first that are there do. */
 static const struct {
-    const char *file, *second;
-    bool both; // without the second the first means nothing
-    Status (*load)(Tokenizer *tokenizer, const char *path, const char *second_path);
+    const char *file, *second; // without the second, if there is one, the first means nothing
+    Status (*load)(Tokenizer *tokenizer, const char *path, const char *second_path, const json_t *config);
 } readers[] = {
-    {"vocab.json", "merges.txt", true, bpe_load},
-    {"tokenizer.json", "", false, tokenizer_load_json},
-    {"vocab.txt", "tokenizer_config.json", false, wordpiece_load},
+    {"tokenizer.json", NULL, tokenizer_load_json},
+    {"vocab.json", "merges.txt", bpe_load},
+    {"vocab.txt", NULL, wordpiece_load},
 };
 enum { READERS = sizeof readers / sizeof *readers };
+
+static const char config_name[] = "tokenizer_config.json", map_name[] = "special_tokens_map.json";
 
 void tokenizer_load_bytes(Tokenizer *tokenizer) {
     tokenizer->kind = TOKENIZER_BYTES;
@@ -27,9 +29,10 @@ void tokenizer_load_bytes(Tokenizer *tokenizer) {
     for (int i = 0; i <= 256; i++) tokenizer->starts[i] = i;
 }
 
-Status tokenizer_load_json(Tokenizer *tokenizer, const char *path, const char *unused) {
+Status tokenizer_load_json(Tokenizer *tokenizer, const char *path, const char *unused,
+                           const json_t *unused_config) {
     json_t *root;
-    (void)unused;
+    (void)unused, (void)unused_config;
     TRY(tokenizer_json_read(path, &root));
     bool words = json_is_text(json_object_get(json_object_get(root, "model"), "type"), "WordPiece");
     Status status = words ? wordpiece_load_json(tokenizer, root, path) : bpe_load_json(tokenizer, root, path);
@@ -46,21 +49,24 @@ static Status look_for(const char *folder, const char *name, bool *there) {
     return status;
 }
 
-/* Does its tokenizer_config.json say that the tokenizer is the bytes? */
-static Status says_bytes(const char *folder, bool *bytes) {
-    json_t *root;
-    TRY(look_for(folder, "tokenizer_config.json", bytes));
-    if (!*bytes) return OK;
-    char *path = path_join(folder, "tokenizer_config.json");
-    Status status = tokenizer_config_read(path, &root);
-    if (!status) {
-        const json_t *kind = json_object_get(root, "fusebox_tokenizer");
-        *bytes = json_is_text(kind, "bytes");
-        if (kind && !*bytes) status = fail(ERROR_FORMAT, "%s: fusebox_tokenizer can only be \"bytes\"", path);
-        json_decref(root);
-    }
+/* Reads a config of the folder; *root is NULL where there is none. */
+static Status read_config(const char *folder, const char *name, json_t **root) {
+    bool there;
+    *root = NULL;
+    TRY(look_for(folder, name, &there));
+    if (!there) return OK;
+    char *path = path_join(folder, name);
+    Status status = tokenizer_config_read(path, root);
     memory_free(path);
     return status;
+}
+
+/* Does the config say that the tokenizer is the bytes? */
+static Status says_bytes(const char *folder, const json_t *config, bool *bytes) {
+    const json_t *kind = json_object_get(config, "fusebox_tokenizer");
+    *bytes = json_is_text(kind, "bytes");
+    if (!kind || *bytes) return OK;
+    return fail(ERROR_FORMAT, "%s/%s: fusebox_tokenizer can only be \"bytes\"", folder, config_name);
 }
 
 /* The first reader whose files are there, or READERS. */
@@ -68,27 +74,66 @@ static Status find_reader(const char *folder, int *reader) {
     for (*reader = 0; *reader < READERS; ++*reader) {
         bool there, second = true;
         TRY(look_for(folder, readers[*reader].file, &there));
-        if (there && readers[*reader].both) TRY(look_for(folder, readers[*reader].second, &second));
+        if (there && readers[*reader].second) TRY(look_for(folder, readers[*reader].second, &second));
         if (there && second) return OK;
     }
     return OK;
 }
 
 Status tokenizer_load_present(const char *folder, bool *present) {
+    json_t *config;
     int reader;
-    TRY(says_bytes(folder, present));
-    if (*present) return OK;
+    TRY(read_config(folder, config_name, &config));
+    Status status = says_bytes(folder, config, present);
+    json_decref(config);
+    if (status || *present) return status;
     TRY(find_reader(folder, &reader));
     *present = reader < READERS;
     return OK;
 }
 
-Status tokenizer_load_folder(Tokenizer *tokenizer, const char *folder) {
+/* ---- a folder ---- */
+
+/* Keeps a file of the folder as it is, if it is there. */
+static Status keep(Tokenizer *t, const char *folder, const char *name) {
+    KeptFile *file = &t->kept[t->kept_count];
+    bool there = false;
+    if (name) TRY(look_for(folder, name, &there));
+    if (!there) return OK;
+    char *path = path_join(folder, name);
+    Status status = file_read(path, TOKENIZER_FILE_LIMIT, &file->contents, &file->length);
+    memory_free(path);
+    if (status) return status;
+    file->name = name;
+    t->kept_count++;
+    return OK;
+}
+
+static Status load_files(Tokenizer *t, const char *folder, int reader, const json_t *config) {
+    static const char *const beside[] = {config_name, map_name, "chat_template.jinja"};
+    json_t *map;
+    char *path = path_join(folder, readers[reader].file);
+    char *second = readers[reader].second ? path_join(folder, readers[reader].second) : NULL;
+    Status status = readers[reader].load(t, path, second, config);
+    memory_free(path);
+    memory_free(second);
+    TRY(status);
+    TRY(read_config(folder, map_name, &map));
+    tokenizer_config_special(t, map);
+    tokenizer_config_special(t, config);
+    json_decref(map);
+    TRY(keep(t, folder, readers[reader].file));
+    TRY(keep(t, folder, readers[reader].second));
+    for (int i = 0; i < 3; i++) TRY(keep(t, folder, beside[i]));
+    return OK;
+}
+
+static Status load_folder(Tokenizer *t, const char *folder, const json_t *config) {
     bool bytes;
     int reader;
-    TRY(says_bytes(folder, &bytes));
+    TRY(says_bytes(folder, config, &bytes));
     if (bytes) {
-        tokenizer_load_bytes(tokenizer);
+        tokenizer_load_bytes(t);
         return OK;
     }
     TRY(find_reader(folder, &reader));
@@ -97,10 +142,13 @@ Status tokenizer_load_folder(Tokenizer *tokenizer, const char *folder) {
                     "no tokenizer in %s: it should be \"bytes\" or a folder with vocab.json and merges.txt, "
                     "with tokenizer.json or with vocab.txt",
                     folder);
-    char *path = path_join(folder, readers[reader].file);
-    char *second = path_join(folder, readers[reader].second);
-    Status status = readers[reader].load(tokenizer, path, second);
-    memory_free(path);
-    memory_free(second);
+    return load_files(t, folder, reader, config);
+}
+
+Status tokenizer_load_folder(Tokenizer *tokenizer, const char *folder) {
+    json_t *config;
+    TRY(read_config(folder, config_name, &config));
+    Status status = load_folder(tokenizer, folder, config);
+    json_decref(config);
     return status;
 }

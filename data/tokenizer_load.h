@@ -4,6 +4,8 @@
 #include "base/status.h"
 #include "data/tokenizer_state.h"
 
+#include <jansson.h>
+
 /* The byte tokenizer, which needs no files. */
 void tokenizer_load_bytes(Tokenizer *tokenizer);
 
@@ -13,5 +15,6 @@ CHECKED Status tokenizer_load_present(const char *folder, bool *present);
 /* Reads the first kind of file that `folder` holds, as tokenizer_open says. */
 CHECKED Status tokenizer_load_folder(Tokenizer *tokenizer, const char *folder);
 
-/* Reads a tokenizer.json, of a BPE or of a WordPiece. `unused` makes it a reader like the others. */
-CHECKED Status tokenizer_load_json(Tokenizer *tokenizer, const char *path, const char *unused);
+/* Reads a tokenizer.json, of a BPE or of a WordPiece. What is unused makes it a reader like the others. */
+CHECKED Status tokenizer_load_json(Tokenizer *tokenizer, const char *path, const char *unused,
+                                   const json_t *unused_config);

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/bpe.h"
+#include "data/tokenizer_config.h"
 #include "data/wordpiece.h"
 
 #include <stdio.h>
@@ -60,12 +61,6 @@ static bool is_special(const Tokenizer *tokenizer, int32_t id) {
     return false;
 }
 
-static bool has_special(const Tokenizer *tokenizer) {
-    for (int i = 0; i < SPECIAL_COUNT; i++)
-        if (tokenizer->special[i] >= 0) return true;
-    return false;
-}
-
 static void put_added(TextFile *file, const Tokenizer *tokenizer) {
     char number[32];
     const char *comma = "";
@@ -105,27 +100,12 @@ static void put_whole(TextFile *file, const Tokenizer *tokenizer) {
     put_text(file, "]}}\n");
 }
 
-static void put_merges(TextFile *file, const Tokenizer *tokenizer) {
-    put_text(file, "#version: 0.2\n");
-    for (int64_t rank = 0; rank < tokenizer->bpe->merge_count; rank++) {
-        put_token(file, tokenizer, tokenizer->bpe->merges[rank].left, false);
-        put(file, " ", 1);
-        put_token(file, tokenizer, tokenizer->bpe->merges[rank].right, false);
-        put(file, "\n", 1);
-    }
-}
-
 /* The last keys of a config: the names of the special tokens. */
 static void put_special(TextFile *file, const Tokenizer *tokenizer) {
-    static const char *const keys[SPECIAL_COUNT][2] = {{"pad_token", "pad_token"},
-                                                       {"bos_token", "cls_token"},
-                                                       {"eos_token", "sep_token"},
-                                                       {"unk_token", "unk_token"},
-                                                       {"mask_token", "mask_token"}};
     for (int i = 0; i < SPECIAL_COUNT; i++) {
         if (tokenizer->special[i] < 0) continue;
         put_text(file, ", \"");
-        put_text(file, keys[i][tokenizer->kind == TOKENIZER_WORDPIECE]);
+        put_text(file, tokenizer_config_key(i, tokenizer->kind == TOKENIZER_WORDPIECE));
         put_text(file, "\": \"");
         put_token(file, tokenizer, tokenizer->special[i], true);
         put_text(file, "\"");
@@ -139,19 +119,11 @@ static void put_bytes_config(TextFile *file, const Tokenizer *tokenizer) {
 }
 
 static void put_bpe_config(TextFile *file, const Tokenizer *tokenizer) {
-    put_text(file, has_special(tokenizer)
-                       ? "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
-                         "\"clean_up_tokenization_spaces\": false"
-                       : "{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_prefix_space\": false");
+    bool gpt2 = tokenizer->kept_count && strcmp(tokenizer->kept[0].name, "vocab.json") == 0;
+    put_text(file, gpt2 ? "{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_prefix_space\": false"
+                        : "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
+                          "\"clean_up_tokenization_spaces\": false");
     put_special(file, tokenizer);
-}
-
-/* BERT's: a token in each line. */
-static void put_lines(TextFile *file, const Tokenizer *tokenizer) {
-    for (int32_t id = 0; id < tokenizer->vocab; id++) {
-        put_token(file, tokenizer, id, false);
-        put(file, "\n", 1);
-    }
 }
 
 static void put_flag(TextFile *file, const char *name, bool value) {
@@ -192,21 +164,28 @@ static Status save_file(const Tokenizer *tokenizer, const char *folder, const ch
 
 static const char config_name[] = "tokenizer_config.json";
 
+/* Files that were read are written as they were. The config is made where there was none. */
+static Status save_kept(const Tokenizer *t, const char *folder, PutContents *config) {
+    bool has_config = false;
+    for (int i = 0; i < t->kept_count; i++) {
+        char *path = path_join(folder, t->kept[i].name);
+        Status status = file_write(path, t->kept[i].contents, t->kept[i].length);
+        memory_free(path);
+        TRY(status);
+        if (strcmp(t->kept[i].name, config_name) == 0) has_config = true;
+    }
+    return has_config ? OK : save_file(t, folder, config_name, config);
+}
+
 Status tokenizer_save_bytes(const Tokenizer *tokenizer, const char *folder) {
     return save_file(tokenizer, folder, config_name, put_bytes_config);
 }
 
 Status tokenizer_save_bpe(const Tokenizer *tokenizer, const char *folder) {
-    if (has_special(tokenizer)) {
-        TRY(save_file(tokenizer, folder, "tokenizer.json", put_whole));
-    } else {
-        TRY(save_file(tokenizer, folder, "vocab.json", put_vocab));
-        TRY(save_file(tokenizer, folder, "merges.txt", put_merges));
-    }
-    return save_file(tokenizer, folder, config_name, put_bpe_config);
+    if (tokenizer->kept_count == 0) TRY(save_file(tokenizer, folder, "tokenizer.json", put_whole));
+    return save_kept(tokenizer, folder, put_bpe_config);
 }
 
 Status tokenizer_save_wordpiece(const Tokenizer *tokenizer, const char *folder) {
-    TRY(save_file(tokenizer, folder, "vocab.txt", put_lines));
-    return save_file(tokenizer, folder, config_name, put_wordpiece_config);
+    return save_kept(tokenizer, folder, put_wordpiece_config);
 }

@@ -2,6 +2,7 @@
 
 #include "base/directories.h"
 #include "base/memory.h"
+#include "data/digest.h"
 #include "data/hash.h"
 
 #include <stdio.h>
@@ -9,7 +10,8 @@
 
 enum {
     STEP_TOKENS = 1 << 18, // tokenized between two writes
-    HEADER_HASH = 3,       // which int32 of the header the 64-bit hash begins at; llm.c does not read it
+    HEADER_HASH = 3,       // which int32 of the header the text's hash begins at; llm.c does not read it
+    HEADER_DIGEST = 5,     // the same of the tokens' digest
 };
 
 /* The texts on their way to tokens, and where those go: by `memory` to `writer`, or else all into
@@ -21,6 +23,7 @@ typedef struct {
     Tokenizer *tokenizer;
     uint64_t hash;
     FileWriter *writer;
+    Digest *digest; // of the tokens that went to the writer
     uint16_t *memory;
     int64_t room, count; // tokens
 } TextJob;
@@ -51,7 +54,9 @@ static Status put_tokens(TextJob *job, TokenList *list) {
     int64_t bytes = list->count * (int64_t)sizeof *job->memory;
     job->count += list->count;
     list->count = 0;
-    return job->writer ? file_writer_append(job->writer, job->memory, bytes) : OK;
+    if (!job->writer) return OK;
+    digest_add(job->digest, job->memory, (size_t)bytes);
+    return file_writer_append(job->writer, job->memory, bytes);
 }
 
 static Status tokenize_file(TextJob *job, int64_t file, TokenList *list) {
@@ -80,11 +85,12 @@ static Status tokenize(TextJob *job) {
 
 /* Maps the kept shard if it is sound and this text's; otherwise leaves `part` without tokens. */
 static void try_kept(TokenPart *part, uint64_t hash) {
-    uint64_t kept;
+    uint64_t kept, digest;
     Status status = shard_map(part);
     if (!status) {
         memcpy(&kept, part->map.data + HEADER_HASH * sizeof(int32_t), sizeof kept);
-        if (kept == hash) return;
+        memcpy(&digest, part->map.data + HEADER_DIGEST * sizeof(int32_t), sizeof digest);
+        if (kept == hash && digest == digest_bytes(part->tokens, 2 * (size_t)part->count)) return;
     }
     status_free(status); /* no such file, or no good: it is written anew */
     file_unmap(&part->map);
@@ -95,10 +101,14 @@ static void try_kept(TokenPart *part, uint64_t hash) {
 static Status write_shard(TextJob *job, const char *path) {
     int32_t header[SHARD_HEADER_BYTES / sizeof(int32_t)] = {SHARD_MAGIC, SHARD_VERSION};
     TRY(file_writer_open(path, &job->writer));
+    job->digest = digest_open();
     Status status = file_writer_append(job->writer, header, sizeof header);
     if (!status) status = tokenize(job);
+    uint64_t digest = digest_value(job->digest);
+    digest_close(job->digest);
     header[2] = (int32_t)job->count;
     memcpy(&header[HEADER_HASH], &job->hash, sizeof job->hash);
+    memcpy(&header[HEADER_DIGEST], &digest, sizeof digest);
     if (!status) status = file_writer_write_at(job->writer, 0, header, sizeof header);
     if (!status) return file_writer_close(job->writer);
     file_writer_abandon(job->writer);

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "data/hash.h"
+#include "data/piece_cache.h"
 #include "data/tables.h"
 
 #include <assert.h>
@@ -15,17 +16,13 @@ typedef struct {
     int32_t value;
 } Name;
 
-/* Bytes on their way through the steps. */
-typedef struct {
-    uint8_t *bytes;
-    int64_t count, room;
-} Buffer;
-
 struct WordPiece {
     WordPieceRule rule;
     Name *names;         // an stb_ds string table
-    Buffer run;          // what stands between two cuts, cleaned
-    Buffer word;         // the word being cut, as the vocabulary spells it
+    Bytes run;           // what stands between two cuts, cleaned
+    Bytes word;          // the word being cut, as the vocabulary spells it
+    Bytes normal;        // a normalized text
+    bool normalizing;    // characters go there
     int64_t characters;  // of the word
     int32_t *decomposed; // (room) the run's code points
     int64_t room;
@@ -69,13 +66,6 @@ static bool is_chinese(int32_t point) {
 
 /* ---- words to ids ---- */
 
-static void put(Buffer *buffer, const uint8_t *bytes, int64_t count) {
-    int64_t end = buffer->count + count;
-    buffer->bytes = memory_grow(buffer->bytes, &buffer->room, end + 1, 1); /* and room for a zero */
-    memcpy(buffer->bytes + buffer->count, bytes, (size_t)count);
-    buffer->count = end;
-}
-
 /* The longest token that begins the text at `from`, with `prefix` bytes of the word before it overwritten by
  * the prefix; -1 if there is none. `end` gets where it ends. */
 static int32_t longest(WordPiece *w, int64_t from, int64_t prefix, int64_t *end) {
@@ -96,8 +86,8 @@ static int32_t longest(WordPiece *w, int64_t from, int64_t prefix, int64_t *end)
 static void end_word(Tokenizer *tokenizer, TokenList *list) {
     WordPiece *w = tokenizer->wordpiece;
     enum { ROOM = sizeof WORDPIECE_PREFIX - 1 };
-    int64_t before = list->count;
     if (w->characters == 0) return;
+    int64_t before = list->count;
     bool known = w->characters <= WORD_CHARACTERS;
     for (int64_t from = ROOM, end; known && from < w->word.count; from = end) {
         int64_t prefix = from > ROOM ? ROOM : 0;
@@ -117,8 +107,13 @@ static void end_word(Tokenizer *tokenizer, TokenList *list) {
 
 static void add_character(WordPiece *w, int32_t point) {
     uint8_t bytes[4];
-    if (w->characters++ == 0) put(&w->word, (const uint8_t *)WORDPIECE_PREFIX, 2);
-    put(&w->word, bytes, utf8proc_encode_char(point, bytes));
+    if (w->characters++ == 0) bytes_put(&w->word, WORDPIECE_PREFIX, 2);
+    bytes_put(&w->word, bytes, utf8proc_encode_char(point, bytes));
+}
+
+static void put_normal(WordPiece *w, int32_t point) {
+    uint8_t bytes[4];
+    bytes_put(&w->normal, bytes, utf8proc_encode_char(point, bytes));
 }
 
 /* Lower-cases a character and cuts the words around it. U+0130 alone becomes two (SpecialCasing.txt). */
@@ -126,6 +121,11 @@ static void take_character(Tokenizer *tokenizer, int32_t point, TokenList *list)
     WordPieceRule rule = tokenizer->wordpiece->rule;
     bool dotted = rule.lower && point == 0x130;
     if (rule.lower) point = dotted ? 'i' : utf8proc_tolower(point);
+    if (tokenizer->wordpiece->normalizing) {
+        put_normal(tokenizer->wordpiece, point);
+        if (dotted) put_normal(tokenizer->wordpiece, 0x307);
+        return;
+    }
     bool alone = is_punctuation(point);
     if (alone || is_space(point)) end_word(tokenizer, list);
     if (is_space(point)) return;
@@ -157,7 +157,7 @@ static void end_run(Tokenizer *tokenizer, TokenList *list) {
     end_word(tokenizer, list);
 }
 
-void wordpiece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
+static void wordpiece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list) {
     WordPiece *w = tokenizer->wordpiece;
     w->run.count = w->word.count = w->characters = 0;
     for (int64_t at = 0; at < length;) {
@@ -171,8 +171,10 @@ void wordpiece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length
         bool alone = w->rule.chinese && is_chinese(point), space = is_space(point);
         if (!is_dropped(point)) {
             if (alone || space) end_run(tokenizer, list);
-            if (!space) put(&w->run, piece + at, bytes);
+            if (w->normalizing && (alone || space)) put_normal(w, ' ');
+            if (!space) bytes_put(&w->run, piece + at, bytes);
             if (alone) end_run(tokenizer, list);
+            if (w->normalizing && alone) put_normal(w, ' ');
         }
         at += bytes;
     }
@@ -183,14 +185,36 @@ static bool splits(uint8_t byte) {
     return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
 }
 
-Status wordpiece_piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end) {
+Status wordpiece_encode_next(Tokenizer *tokenizer, EncodeCursor *cursor, TokenList *list) {
     const uint8_t *text = cursor->text;
-    (void)tokenizer;
-    *end = cursor->offset;
-    while (*end < cursor->length && splits(text[*end])) ++*end;
-    while (*end < cursor->length && !splits(text[*end])) ++*end;
-    piece_cut(text, cursor->offset, end);
+    int64_t from = cursor->offset, end = from;
+    while (end < cursor->section_end && splits(text[end])) end++;
+    while (end < cursor->section_end && !splits(text[end])) end++;
+    piece_cut(text, from, &end);
+    piece_encode(tokenizer, text + from, end - from, wordpiece_encode, list);
+    cursor->offset = end;
     return OK;
+}
+
+Status wordpiece_encode_stretch(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool first,
+                                TokenList *list) {
+    EncodeCursor cursor = {.text = text, .length = length, .section_end = length};
+    (void)first;
+    while (cursor.offset < length) TRY(wordpiece_encode_next(tokenizer, &cursor, list));
+    return OK;
+}
+
+const uint8_t *wordpiece_normalize(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool whole,
+                                   int64_t *count) {
+    WordPiece *w = tokenizer->wordpiece;
+    (void)whole;
+    w->normal.count = 0;
+    bytes_reserve(&w->normal, 1);
+    w->normalizing = true;
+    wordpiece_encode(tokenizer, text, length, NULL);
+    w->normalizing = false;
+    *count = w->normal.count;
+    return w->normal.bytes;
 }
 
 /* ---- building ---- */
@@ -251,8 +275,13 @@ void wordpiece_free(WordPiece *wordpiece) {
     shfree(wordpiece->names);
     memory_free(wordpiece->run.bytes);
     memory_free(wordpiece->word.bytes);
+    memory_free(wordpiece->normal.bytes);
     memory_free(wordpiece->decomposed);
     memory_free(wordpiece);
+}
+
+void wordpiece_hide(Tokenizer *tokenizer, const char *text) {
+    (void)shdel(tokenizer->wordpiece->names, text);
 }
 
 WordPieceRule wordpiece_rule(const Tokenizer *tokenizer) {

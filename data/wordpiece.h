@@ -24,18 +24,25 @@ typedef struct {
  * long, and where "[UNK]" is missing. `path` is for messages. */
 CHECKED Status wordpiece_build(Tokenizer *tokenizer, const char *const *texts, int64_t count,
                                WordPieceRule rule, const char *path);
+/* Words are not cut into this token any more, which is not of the vocabulary itself. */
+void wordpiece_hide(Tokenizer *tokenizer, const char *text);
 void wordpiece_free(WordPiece *wordpiece); // NULL is fine
 WordPieceRule wordpiece_rule(const Tokenizer *tokenizer);
 
-/* The end of the piece at the cursor: after the spaces there and the run of other bytes behind them. */
-CHECKED Status wordpiece_piece_end(Tokenizer *tokenizer, EncodeCursor *cursor, int64_t *end);
-/* Appends the ids of one such piece. */
-void wordpiece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, TokenList *list);
+/* Appends the ids of the piece at the cursor, which moves behind it: the spaces there and the run of other
+ * bytes behind them. */
+CHECKED Status wordpiece_encode_next(Tokenizer *tokenizer, EncodeCursor *cursor, TokenList *list);
+/* The same of a whole stretch of text. */
+CHECKED Status wordpiece_encode_stretch(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool first,
+                                        TokenList *list);
+/* What a text is before it is cut: cleaned, decomposed, lower-cased. It lives until the next call. */
+const uint8_t *wordpiece_normalize(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool whole,
+                                   int64_t *count);
 
 /* ---- wordpiece_load.c: fills an empty tokenizer ---- */
 
-/* From a vocab.txt, a token in each line; `config_path`, if such a file exists, is its
- * tokenizer_config.json. */
-CHECKED Status wordpiece_load(Tokenizer *tokenizer, const char *path, const char *config_path);
+/* From a vocab.txt, a token in each line; `config` is the tokenizer_config.json beside it, or NULL. */
+CHECKED Status wordpiece_load(Tokenizer *tokenizer, const char *path, const char *unused,
+                              const json_t *config);
 /* From a parsed tokenizer.json; `path` is for messages. */
 CHECKED Status wordpiece_load_json(Tokenizer *tokenizer, const json_t *root, const char *path);

@@ -1,32 +1,19 @@
 /* Reads WordPiece vocabularies from files, trusting nothing in them. */
 #include "base/files.h"
 #include "base/memory.h"
+#include "data/tokenizer_config.h"
 #include "data/tokenizer_json.h"
+#include "data/tokenizer_post.h"
 #include "data/wordpiece.h"
 
 #include <string.h>
 
 /* ---- vocab.txt ---- */
 
-/* A flag of a config; null and absent mean `otherwise`. */
-static Status read_flag(const json_t *config, const char *name, bool otherwise, const char *path,
-                        bool *flag) {
-    const json_t *value = json_object_get(config, name);
-    *flag = json_is_true(value) || (otherwise && !json_is_false(value));
-    if (!value || json_is_null(value) || json_is_boolean(value)) return OK;
-    return fail(ERROR_FORMAT, "%s: %s is neither true nor false", path, name);
-}
-
-static Status read_rule(const char *path, WordPieceRule *rule) {
-    json_t *config = NULL;
-    PathKind kind;
-    TRY(path_kind(path, &kind));
-    if (kind != PATH_ABSENT) TRY(tokenizer_config_read(path, &config));
-    Status status = read_flag(config, "do_lower_case", true, path, &rule->lower);
-    if (!status) status = read_flag(config, "strip_accents", rule->lower, path, &rule->strip_accents);
-    if (!status) status = read_flag(config, "tokenize_chinese_chars", true, path, &rule->chinese);
-    json_decref(config);
-    return status;
+static Status read_rule(const json_t *config, const char *path, WordPieceRule *rule) {
+    TRY(json_read_flag(config, "do_lower_case", true, path, &rule->lower));
+    TRY(json_read_flag(config, "strip_accents", rule->lower, path, &rule->strip_accents));
+    return json_read_flag(config, "tokenize_chinese_chars", true, path, &rule->chinese);
 }
 
 /* Cuts the text into lines in place; `lines` gets them. */
@@ -48,21 +35,7 @@ static Status cut_lines(char *text, int64_t length, const char *path, const char
     return OK;
 }
 
-Status wordpiece_load(Tokenizer *tokenizer, const char *path, const char *config_path) {
-    char *text;
-    const char **lines = NULL;
-    int64_t length, count;
-    WordPieceRule rule;
-    TRY(read_rule(config_path, &rule));
-    TRY(file_read(path, TOKENIZER_FILE_LIMIT, &text, &length));
-    Status status = cut_lines(text, length, path, &lines, &count);
-    if (!status) status = wordpiece_build(tokenizer, lines, count, rule, path);
-    memory_free(lines);
-    memory_free(text);
-    return status;
-}
-
-/* ---- tokenizer.json ---- */
+/* ---- added tokens ---- */
 
 static Status put_text(const char **texts, int64_t count, const char *text, const json_t *id,
                        const char *path) {
@@ -79,20 +52,79 @@ static Status put_text(const char **texts, int64_t count, const char *text, cons
     return OK;
 }
 
-static Status collect(const json_t *root, const char *path, const char **texts, int64_t count) {
-    json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
-    const json_t *added = json_object_get(root, "added_tokens");
-    const char *text;
-    json_t *id;
-    json_object_foreach(vocab, text, id) TRY(put_text(texts, count, text, id, path));
+/* Of a list of added tokens, those that the vocabulary lacks come behind it. */
+static Status put_added(const json_t *added, const char **texts, int64_t count, const char *path) {
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *entry = json_array_get(added, i);
-        text = json_string_value(json_object_get(entry, "content"));
+        const char *text = json_string_value(json_object_get(entry, "content"));
         TRY(put_text(texts, count, text, json_object_get(entry, "id"), path));
     }
     for (int64_t i = 0; i < count; i++)
         if (!texts[i]) return fail(ERROR_FORMAT, "%s: no token has id %lld", path, (long long)i);
     return OK;
+}
+
+/* When the vocabulary is there. */
+static Status take_added(Tokenizer *t, const json_t *added, const json_t *vocab, const char *path) {
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *entry = json_array_get(added, i);
+        AddedToken token;
+        TRY(added_read(entry, (int32_t)json_integer_value(json_object_get(entry, "id")), path, &token));
+        added_put(&t->added[token.normalized], token);
+        if (!json_object_get(vocab, token.text)) wordpiece_hide(t, token.text);
+    }
+    return OK;
+}
+
+/* ---- vocab.txt and tokenizer.json ---- */
+
+static Status load_lines(Tokenizer *t, char *text, int64_t length, const json_t *config, const char *path,
+                         const char ***lines) {
+    static const char *const special[] = {"[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", NULL};
+    int64_t count;
+    WordPieceRule rule;
+    TRY(read_rule(config, path, &rule));
+    json_t *added = NULL, *vocab = json_object();
+    Status status = cut_lines(text, length, path, lines, &count);
+    for (int64_t i = 0; !status && i < count; i++)
+        if (json_object_set_new(vocab, (*lines)[i], json_integer(i)))
+            status = fail(ERROR_FORMAT, "%s, line %lld is not UTF-8", path, (long long)i + 1);
+    if (!status) status = tokenizer_config_added(config, vocab, special, path, &added);
+    int64_t all = count;
+    for (size_t i = 0; !status && i < json_array_size(added); i++) {
+        const char *name = json_string_value(json_object_get(json_array_get(added, i), "content"));
+        all += name && !json_object_get(vocab, name);
+    }
+    if (!status && all > count) {
+        *lines = memory_resize(*lines, (size_t)all * sizeof **lines);
+        memset(*lines + count, 0, (size_t)(all - count) * sizeof **lines);
+    }
+    if (!status) status = put_added(added, *lines, all, path);
+    if (!status) status = wordpiece_build(t, *lines, all, rule, path);
+    if (!status) status = take_added(t, added, vocab, path);
+    json_decref(added);
+    json_decref(vocab);
+    return status;
+}
+
+Status wordpiece_load(Tokenizer *tokenizer, const char *path, const char *unused, const json_t *config) {
+    char *text;
+    const char **lines = NULL;
+    int64_t length;
+    (void)unused;
+    TRY(file_read(path, TOKENIZER_FILE_LIMIT, &text, &length));
+    Status status = load_lines(tokenizer, text, length, config, path, &lines);
+    memory_free(lines);
+    memory_free(text);
+    return status;
+}
+
+static Status collect(const json_t *root, const char *path, const char **texts, int64_t count) {
+    json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    const char *text;
+    json_t *id;
+    json_object_foreach(vocab, text, id) TRY(put_text(texts, count, text, id, path));
+    return put_added(json_object_get(root, "added_tokens"), texts, count, path);
 }
 
 /* The vocabulary's tokens, and those that are added to it. */
@@ -134,13 +166,16 @@ Status wordpiece_load_json(Tokenizer *tokenizer, const json_t *root, const char 
     WordPieceRule rule;
     const json_t *normalizer = json_object_get(root, "normalizer");
     TRY(check_kind(root, path));
-    TRY(read_flag(normalizer, "lowercase", true, path, &rule.lower));
-    TRY(read_flag(normalizer, "strip_accents", rule.lower, path, &rule.strip_accents));
-    TRY(read_flag(normalizer, "handle_chinese_chars", true, path, &rule.chinese));
+    TRY(json_read_flag(normalizer, "lowercase", true, path, &rule.lower));
+    TRY(json_read_flag(normalizer, "strip_accents", rule.lower, path, &rule.strip_accents));
+    TRY(json_read_flag(normalizer, "handle_chinese_chars", true, path, &rule.chinese));
     int64_t count = count_tokens(root);
     const char **texts = memory_array((size_t)count, sizeof *texts);
     Status status = collect(root, path, texts, count);
     if (!status) status = wordpiece_build(tokenizer, texts, count, rule, path);
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    if (!status) status = take_added(tokenizer, json_object_get(root, "added_tokens"), vocab, path);
+    if (!status) status = tokenizer_read_post(tokenizer, json_object_get(root, "post_processor"), path);
     memory_free(texts);
     return status;
 }

@@ -2,6 +2,7 @@
 
 #include "base/directories.h"
 #include "base/memory.h"
+#include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
 #include "model/config_file.h"
 #include "model/end_tokens.h"
@@ -67,6 +68,10 @@ Status checkpoint_config(const char *folder, Config *config) {
     if (status) return status;
     weights_heads(folder, config);
     return config->architecture->end_tokens ? end_tokens_read(folder, &config->ends) : OK;
+}
+
+Status checkpoint_check(const char *folder, const Config *config) {
+    return weights_check(folder, config);
 }
 
 Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters) {
@@ -146,6 +151,54 @@ Status checkpoint_latest(const char *out, char **folder) {
         status = complete(list.paths[i], &whole);
     if (!status && whole && !(*folder = memory_text(list.paths[i - 1])))
         status = fail(ERROR_MEMORY, "no memory left at %s", out);
+    path_list_free(&list);
+    return status;
+}
+
+/* ERROR_FORMAT where the folder's files are there but not what was saved. */
+static Status verify(const char *folder) {
+    Config config;
+    Safetensors *weights = NULL, *state = NULL;
+    bool there;
+    TRY(checkpoint_config(folder, &config));
+    TRY(holds(folder, state_name, &there));
+    if (!there) return fail(ERROR_FORMAT, "there is no %s", state_name);
+    char *path = path_join(folder, state_name);
+    Status status = safetensors_open_folder(folder, &weights);
+    if (!status) status = fail_at(safetensors_verify_all(weights), "%s", weights_name);
+    if (!status) status = safetensors_open(path, &state);
+    if (!status) status = fail_at(safetensors_verify_all(state), "%s", state_name);
+    safetensors_close(weights);
+    safetensors_close(state);
+    memory_free(path);
+    return status;
+}
+
+static Status try_folder(const char *folder, bool *found, PathList *passed) {
+    TRY(complete(folder, found));
+    if (!*found) return OK;
+    Status status = verify(folder);
+    *found = !status;
+    if (status_code(status) != ERROR_FORMAT) return status;
+    status = fail_at(status, "%s is damaged and passed over", path_name(folder));
+    path_list_add(passed, memory_text(status_message(status)));
+    status_free(status);
+    return OK;
+}
+
+Status checkpoint_latest_whole(const char *out, char **folder, PathList *passed) {
+    PathList list;
+    PathKind kind;
+    *folder = NULL;
+    TRY(path_kind(out, &kind));
+    if (kind == PATH_ABSENT) return OK;
+    TRY(list_later_first(out, &list));
+    Status status = OK;
+    for (int64_t i = 0; !status && !*folder && i < list.count && checkpoint_step(list.paths[i]) >= 0; i++) {
+        bool found = false;
+        status = try_folder(list.paths[i], &found, passed);
+        if (found) *folder = memory_text(list.paths[i]);
+    }
     path_list_free(&list);
     return status;
 }

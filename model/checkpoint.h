@@ -15,6 +15,7 @@
  * weights themselves, saving and loading need host memory for the largest matrix and some 16 MiB. */
 #pragma once
 
+#include "base/files.h"
 #include "data/tokenizer.h"
 #include "kernels/op.h"
 #include "model/parameters.h"
@@ -56,6 +57,10 @@ CHECKED Status checkpoint_save(Ctx *ctx, const char *folder, const Config *confi
 
 CHECKED Status checkpoint_config(const char *folder, Config *config);
 
+/* Whether the folder has this config's weights, by their names and shapes: asked before memory is planned,
+ * which a config of a few bytes can make large. Errors are those of checkpoint_load. */
+CHECKED Status checkpoint_check(const char *folder, const Config *config);
+
 /* Loads the weights of a folder that fusebox or transformers saved: one file or shards; F32, BF16, F16 or
  * F64; names with or without "transformer."; the attention's mask buffers and a copy of the tied head are
  * passed over. Master weights take the file's values, bf16 weights their rounding. ERROR_FORMAT names what is
@@ -76,6 +81,11 @@ int64_t checkpoint_step(const char *folder);
 /* The complete step folder with the largest step, or NULL where there is none, also where `out` does not
  * exist. Folders that an interrupted save left are never taken. */
 CHECKED Status checkpoint_latest(const char *out, char **folder);
+
+/* The same, but only one whose files are what was saved: their digests are checked (data/safetensors.h). Of
+ * each damaged one that is passed over, `passed` gets a line that says why. What cannot be read is an error:
+ * it may be whole. */
+CHECKED Status checkpoint_latest_whole(const char *out, char **folder, PathList *passed);
 
 /* Removes, of the step folders from `first` to `last`, all but the `keep` latest (none where keep is 0), and
  * of any step what interrupted saves left. A folder that cannot be looked into is an error, and stays. */

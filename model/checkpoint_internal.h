@@ -10,6 +10,7 @@ CHECKED Status weights_save(Ctx *ctx, const char *path, const Parameters *parame
  * a folder holds more or less than the class that it names. Leaves the config alone where there are no
  * weights yet. */
 void weights_heads(const char *folder, Config *config);
+CHECKED Status weights_check(const char *folder, const Config *config);
 CHECKED Status weights_load(Ctx *ctx, const char *folder, Parameters *parameters);
 
 CHECKED Status training_state_save(Ctx *ctx, const char *path, const Parameters *parameters,

@@ -223,14 +223,6 @@ static bool ignored(const Config *c, const char *name) {
     return false;
 }
 
-static bool known(const Parameters *p, const Safetensors *file, const Piece *pieces,
-                  const SafetensorsEntry *entry) {
-    int64_t count = piece_count(p);
-    for (int64_t i = 0; i < count; i++)
-        if (find(file, &p->config.architecture->names, pieces[i].name) == entry) return true;
-    return false;
-}
-
 static void print_shape(char text[120], int rank, const int64_t *d) {
     int used = snprintf(text, 120, "(");
     for (int i = 0; i < rank && used < 90; i++)
@@ -250,9 +242,9 @@ static Status check_shape(const char *folder, const SafetensorsEntry *entry, con
                 entry->name, has, needs);
 }
 
-/* Every parameter is there in its shape, and nothing else is. */
-static Status check_names(const char *folder, const Safetensors *file, const Parameters *p,
-                          const Piece *pieces) {
+/* Every parameter is there in its shape; `known` marks the entries that they are. */
+static Status check_parameters(const char *folder, const Safetensors *file, const Parameters *p,
+                               const Piece *pieces, bool *known) {
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++) {
         const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
@@ -260,15 +252,38 @@ static Status check_names(const char *folder, const Safetensors *file, const Par
             return fail(ERROR_FORMAT, "%s: the weights lack '%s', which a model of this config.json has",
                         folder, pieces[i].name);
         TRY(check_shape(folder, entry, &pieces[i]));
-    }
-    /* At most `count` entries are known, so a long list of strange names ends at the first. */
-    for (int64_t i = 0; i < safetensors_count(file); i++) {
-        const SafetensorsEntry *entry = safetensors_entry(file, i);
-        if (!ignored(&p->config, entry->name) && !known(p, file, pieces, entry))
-            return fail(ERROR_FORMAT, "%s: a model of this config.json has no tensor '%.80s'", folder,
-                        entry->name);
+        known[entry - safetensors_entry(file, 0)] = true;
     }
     return OK;
+}
+
+/* Every parameter is there in its shape, and nothing else is. */
+static Status check_names(const char *folder, const Safetensors *file, const Parameters *p,
+                          const Piece *pieces) {
+    int64_t entries = safetensors_count(file);
+    bool *known = memory_array((size_t)entries, sizeof *known);
+    Status status = check_parameters(folder, file, p, pieces, known);
+    for (int64_t i = 0; !status && i < entries; i++) {
+        const SafetensorsEntry *entry = safetensors_entry(file, i);
+        if (!known[i] && !ignored(&p->config, entry->name))
+            status = fail(ERROR_FORMAT, "%s: a model of this config.json has no tensor '%.80s'", folder,
+                          entry->name);
+    }
+    memory_free(known);
+    return status;
+}
+
+Status weights_check(const char *folder, const Config *config) {
+    Parameters p;
+    Safetensors *file = NULL;
+    TRY(safetensors_open_folder(folder, &file));
+    parameters_open(config, &p);
+    Piece *pieces = list_pieces(&p);
+    Status status = check_names(folder, file, &p, pieces);
+    memory_free(pieces);
+    parameters_close(&p);
+    safetensors_close(file);
+    return status;
 }
 
 static Status check_loaded(const SafetensorsEntry *entry, const float *values, int64_t count) {

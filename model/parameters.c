@@ -178,6 +178,11 @@ int64_t parameters_tail(const Parameters *p) {
     return ceiling(TAIL_LOSSES + (p->ranks > 1 ? p->ranks : 0), ADAMW_UNIT);
 }
 
+Tensor parameters_tail_of(const Parameters *p, Tensor sums) {
+    void *data = (void *)((uintptr_t)sums.data + (size_t)p->padded * dtype_size(sums.dtype));
+    return tensor_view(data, sums.dtype, shape1(parameters_tail(p)));
+}
+
 void parameters_share(Parameters *p, int rank, int ranks) {
     int64_t unit = (int64_t)ranks * ADAMW_BLOCK;
     p->rank = rank;

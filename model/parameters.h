@@ -74,7 +74,7 @@ typedef struct {
     int group_count;
     ParameterRange *groups;  // (group_count): one after the other, they are the flat space
     int64_t size;            // elements of the flat space
-    struct Comm *comm;       // of comm/comm.h, for model/shards.h; NULL: one rank
+    struct Shards *shards;   // model/shards.h; NULL: one rank
     int rank, ranks;         // of the run: parameters_share
     bool whole;              // keep the state whole even where a step is cut: --compare runs both
     bool sharded;            // master, m and v hold this rank's shard alone
@@ -82,6 +82,7 @@ typedef struct {
     int64_t padded;          // elements that the weights and gradients have memory for
     Tensor weight, gradient, master, m, v; // flat, (size), but for a shard's; the last four may be empty
     Tensor sums;                           // (padded + parameters_tail) gradients, then the tail
+    Tensor finished;                       // the same of the micro-batches before; empty with one in a step
     Tensor decays;                         // (adamw_words(size)) i32, empty without training
     Config config;                         // whose parameters these are
     StackParameters stack, encoder;        // with tied tables encoder.token is stack.token
@@ -110,6 +111,7 @@ ParameterCount parameters_count(const Config *config);
 /* Behind the gradients lies what else a step sums over micro-batches and ranks, and with ranks is gathered. */
 enum { TAIL_LOSS, TAIL_STOP, TAIL_TOKENS, TAIL_LOSSES }; // how many ranks want to stop; each rank's own loss
 int64_t parameters_tail(const Parameters *parameters);   // elements
+Tensor parameters_tail_of(const Parameters *parameters, Tensor sums);
 
 /* What one rank of several has to do with: bucket g becomes ready when group g does in the backward pass, and
  * is needed when group g is in the forward pass. Buckets are cut at multiples of `ranks` blocks of

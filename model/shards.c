@@ -1,5 +1,43 @@
 #include "model/shards.h"
 
+#include "base/memory.h"
+#include "kernels/accumulate/accumulate.h"
+
+/* ---- opening and closing ---- */
+
+static Status create_events(Shards *s, Device *device) {
+    for (int g = 0; g < s->events; g++) {
+        TRY(device->event_create(device, &s->ready[g]));
+        TRY(device->event_create(device, &s->there[g]));
+    }
+    return device->event_create(device, &s->settled);
+}
+
+Status shards_open(Comm *comm, Parameters *p) {
+    if (!comm) return OK;
+    Shards *s = p->shards = memory_allocate(sizeof *s);
+    *s = (Shards){.comm = comm, .device = comm->device, .lane = LANE_SIDE, .events = p->group_count};
+    s->ready = memory_array((size_t)s->events, sizeof(Event *));
+    s->there = memory_array((size_t)s->events, sizeof(Event *));
+    parameters_share(p, comm->rank, comm->size);
+    return create_events(s, s->device);
+}
+
+void shards_close(Parameters *p) {
+    Shards *s = p->shards;
+    if (!s) return;
+    Device *device = s->device;
+    for (int g = 0; g < s->events; g++) {
+        if (s->ready[g]) device->event_free(device, s->ready[g]);
+        if (s->there[g]) device->event_free(device, s->there[g]);
+    }
+    if (s->settled) device->event_free(device, s->settled);
+    memory_free(s->ready);
+    memory_free(s->there);
+    memory_free(s);
+    p->shards = NULL;
+}
+
 bool shards_cut(const Ctx *ctx, const Parameters *p) {
     return p->ranks > 1 && op_form(ctx, OP_COMM, ctx->dtype) == FORM_FUSED;
 }
@@ -15,17 +53,59 @@ static int64_t state_first(const Parameters *p, int g) {
     return p->sharded ? p->buckets[g].first / p->ranks : parameters_part(p, g).first;
 }
 
-Status shards_reduce(Ctx *ctx, const Parameters *p) {
-    ctx->layer = -1;
-    for (int g = p->group_count - 1; g >= 0; g--) {
-        ParameterRange bucket = p->buckets[g];
-        Exchange e = {.comm = p->comm, .whole = range(p->sums, bucket.first, bucket.count)};
-        if (bucket.count > 0) TRY(exchange_gradients(ctx, &e));
-    }
-    return ctx->measuring
-               ? OK
-               : comm_all_reduce(p->comm, range(p->sums, p->padded, parameters_tail(p)), LANE_MAIN);
+/* ---- beside the passes ---- */
+
+/* Makes what follows in one lane wait for what the other holds so far. */
+static Status order(const Shards *s, Lane first, Lane then, Event *event) {
+    TRY(comm_record(s->comm, first, event));
+    return first == then ? OK : comm_wait(s->comm, then, event);
 }
+
+/* Onto the micro-batches before it. */
+static Status add_finished(Ctx *ctx, const Parameters *p, ParameterRange r) {
+    if (tensor_empty(p->finished)) return OK;
+    ctx->call = "micro-batches";
+    return accumulate(ctx, &(Accumulate){.x = range(p->finished, r.first, r.count),
+                                         .sum = range(p->sums, r.first, r.count)});
+}
+
+Status shards_ready(Ctx *ctx, const Parameters *p, int g) {
+    const Shards *s = p->shards;
+    ParameterRange bucket = p->buckets[g];
+    if (!s || !s->reduces || bucket.count == 0) return OK;
+    ctx->layer = -1;
+    TRY(add_finished(ctx, p, bucket));
+    if (!ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->ready[g]));
+    Exchange e = {.comm = s->comm, .lane = s->lane, .whole = range(p->sums, bucket.first, bucket.count)};
+    return exchange_gradients(ctx, &e);
+}
+
+Status shards_join(Ctx *ctx, const Parameters *p) {
+    const Shards *s = p->shards;
+    return s && s->reduces && !ctx->measuring ? order(s, s->lane, LANE_MAIN, s->settled) : OK;
+}
+
+Status shards_gather(Ctx *ctx, const Parameters *p) {
+    const Shards *s = p->shards;
+    ctx->layer = -1;
+    if (!ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->settled));
+    for (int g = 0; g < p->group_count; g++) {
+        ParameterRange bucket = p->buckets[g];
+        Exchange e = {
+            .comm = s->comm, .lane = s->lane, .whole = range(p->weight, bucket.first, bucket.count)};
+        if (bucket.count > 0) TRY(exchange_weights(ctx, &e));
+        if (!ctx->measuring) TRY(comm_record(s->comm, s->lane, s->there[g]));
+    }
+    return OK;
+}
+
+Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
+    const Shards *s = p->shards;
+    bool waits = s && s->gathers && !ctx->measuring && s->lane != LANE_MAIN;
+    return waits ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
+}
+
+/* ---- the update ---- */
 
 /* The update of this rank's part of bucket g. */
 static Adamw part_of(const Parameters *p, const Adamw *whole, int g) {
@@ -56,7 +136,8 @@ static Status update_parts(Ctx *ctx, const Parameters *p, const Adamw *whole, un
 static Status gather_squares(Ctx *ctx, const Parameters *p, Tensor squares) {
     for (int g = 0; g < p->group_count && !ctx->measuring; g++) {
         Tensor all = range(squares, p->buckets[g].first / ADAMW_BLOCK, p->buckets[g].count / ADAMW_BLOCK);
-        if (tensor_count(all) > 0) TRY(comm_all_gather(p->comm, comm_piece(p->comm, all), all, LANE_MAIN));
+        if (tensor_count(all) > 0)
+            TRY(comm_all_gather(p->shards->comm, comm_piece(p->shards->comm, all), all, LANE_MAIN));
     }
     return OK;
 }
@@ -71,16 +152,6 @@ Status shards_update(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     ctx->call = "adamw";
     TRY(adamw_update(ctx, &clip));
     return update_parts(ctx, p, whole, ADAMW_APPLY);
-}
-
-Status shards_gather(Ctx *ctx, const Parameters *p) {
-    ctx->layer = -1;
-    for (int g = 0; g < p->group_count; g++) {
-        ParameterRange bucket = p->buckets[g];
-        Exchange e = {.comm = p->comm, .whole = range(p->weight, bucket.first, bucket.count)};
-        if (bucket.count > 0) TRY(exchange_weights(ctx, &e));
-    }
-    return OK;
 }
 
 /* ---- the state as a whole ---- */
@@ -102,7 +173,7 @@ Status shards_collect(Ctx *ctx, const Parameters *p, Tensor state, Tensor *whole
         if (tensor_count(all) == 0) continue;
         TRY(ctx->device->copy(ctx->device, own.data, range(state, state_first(p, g), 1).data,
                               tensor_bytes(own)));
-        TRY(comm_all_gather(p->comm, own, all, LANE_MAIN));
+        TRY(comm_all_gather(p->shards->comm, own, all, LANE_MAIN));
     }
     return OK;
 }

@@ -1,6 +1,7 @@
-/* shards: a training step of several ranks where communication runs fused (comm/exchange.h): bucket by bucket
- * each rank gets the gradients of its part, updates it, and gives its weights to the others. What does not
- * say otherwise is collective. */
+/* shards: a training step of several ranks where communication runs fused (comm/exchange.h). Group by group, as
+ * soon as the backward pass is through with it, each rank gets the sums of its part of the gradients; it
+ * updates that part; and the weights of all go to all under the next forward pass, which waits for the group
+ * that it enters. What does not say otherwise is collective. */
 #pragma once
 
 #include "comm/exchange.h"
@@ -8,18 +9,43 @@
 
 __BEGIN_DECLS
 
+/* The ranks of a run, and what is under way between them. */
+typedef struct Shards {
+    Comm *comm;
+    Device *device;
+    Lane lane;      // where exchanges run beside the passes; LANE_MAIN where each is looked at (--check)
+    bool reduces;   // set before a pass: gradients are exchanged as its groups are done
+    bool gathers;   // set before a pass: the weights are still on their way
+    int events;     // of each kind, one a group
+    Event **ready;  // a group's gradients are there
+    Event **there;  // its weights
+    Event *settled; // everything that is exchanged in this pass
+} Shards;
+
+/* Not collective. The parameters must not have memory yet. shards_close before the device is closed; the
+ * communicator may be gone by then. */
+CHECKED Status shards_open(Comm *comm, Parameters *parameters);
+void shards_close(Parameters *parameters);
+
 /* Whether a step is cut so, in the form that ctx->fuses names now. */
 bool shards_cut(const Ctx *ctx, const Parameters *parameters);
 
-/* This rank's part of each bucket of the gradients, and the whole tail, become the sums over all ranks. */
-CHECKED Status shards_reduce(Ctx *ctx, const Parameters *parameters);
+/* The backward pass is through with group g. Adds it to the finished micro-batches, and exchanges it, if this
+ * pass does; nothing without shards. */
+CHECKED Status shards_ready(Ctx *ctx, const Parameters *parameters, int g);
+/* The forward pass enters group g: waits for its weights, if this pass does. */
+CHECKED Status shards_enter(Ctx *ctx, const Parameters *parameters, int g);
+
+/* Sends every rank's weights on their way, in the forward pass's order; shards_enter of the last group waits
+ * for all. */
+CHECKED Status shards_gather(Ctx *ctx, const Parameters *parameters);
+
+/* What follows in the main lane waits for all gradients that were exchanged. */
+CHECKED Status shards_join(Ctx *ctx, const Parameters *parameters);
 
 /* `whole` is the update of one rank alone, but for its state, which may be this rank's shard. Updates this
  * rank's parts, of the weights too. */
 CHECKED Status shards_update(Ctx *ctx, const Parameters *parameters, const Adamw *whole);
-
-/* Every rank's weights, after an update. */
-CHECKED Status shards_gather(Ctx *ctx, const Parameters *parameters);
 
 /* Where a state tensor (master, m, v) is whole, (size) and flat: itself or, where it is sharded, the memory of
  * the gradients, which are lost. shards_collect puts there what all ranks have of it; shards_keep takes from

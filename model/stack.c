@@ -1,14 +1,16 @@
 #include "model/stack.h"
 
 #include "base/memory.h"
+#include "model/shards.h"
 
 #include <assert.h>
 #include <stdio.h>
 
-void stack_open(const Config *config, const StackParameters *parameters, int64_t layers, int64_t first_layer,
-                const char *name, Stack *s) {
+void stack_open(const Config *config, const Parameters *all, const StackParameters *parameters,
+                int64_t layers, int64_t first_layer, const char *name, Stack *s) {
     *s = (Stack){.config = config,
                  .parameters = parameters,
+                 .all = all,
                  .layers = layers,
                  .first_layer = first_layer,
                  .blocks = memory_array((size_t)layers, sizeof *s->blocks),
@@ -21,6 +23,17 @@ void stack_close(Stack *s) {
     memory_free(s->blocks);
     memory_free(s->layer_names);
     *s = (Stack){0};
+}
+
+/* The groups of parameters: the embeddings', a block's, and that of what follows the blocks. */
+static int embedding_group(const Stack *s) {
+    return s->parameters->first_group;
+}
+static int block_group(const Stack *s, int64_t layer) {
+    return s->parameters->first_group + 1 + (int)layer;
+}
+static int last_group(const Stack *s) {
+    return block_group(s, s->layers);
 }
 
 Tensor stack_positions(const Stack *s) {
@@ -130,6 +143,7 @@ static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x
         input.x_out = pair[0];
         input.skip_out = pair[1];
         ArenaMark mark = arena_mark(scratch);
+        TRY(shards_enter(ctx, s->all, block_group(s, layer)));
         TRY(run_block(ctx, s, layer, &input));
         arena_release(scratch, mark);
         *x = pair[0];
@@ -141,8 +155,10 @@ static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x
 Status stack_forward(Ctx *ctx, Stack *s, const StackInput *in) {
     Tensor x, skip = {0};
     ctx->layer = -1;
+    TRY(shards_enter(ctx, s->all, embedding_group(s)));
     TRY(embed(ctx, s, in, &x));
     TRY(forward_blocks(ctx, s, in, &x, &skip));
+    TRY(shards_enter(ctx, s->all, last_group(s)));
     if (in->cache) in->cache->length += in->tokens.shape.d[1];
     s->hidden = x;
     if (s->config->norm_order == NORM_POST) return OK;
@@ -202,7 +218,11 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     g->branch = g->d;
     if (s->config->norm_order == NORM_PRE)
         TRY(norm_back(ctx, &p->final_norm, "final norm", &s->final_norm, g));
-    for (int64_t layer = s->layers - 1; layer >= 0; layer--) TRY(backward_block(ctx, s, layer, g));
+    TRY(shards_ready(ctx, s->all, last_group(s)));
+    for (int64_t layer = s->layers - 1; layer >= 0; layer--) {
+        TRY(backward_block(ctx, s, layer, g));
+        TRY(shards_ready(ctx, s->all, block_group(s, layer)));
+    }
     if (drops) {
         DropoutBackward d = {.forward = &s->embedding_dropout, .dy = g->d, .dx = g->d};
         ctx->call = "embedding dropout";
@@ -218,5 +238,5 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     ctx->call = "embed";
     TRY(embed_backward(ctx, &e));
     arena_release(scratch, mark);
-    return OK;
+    return shards_ready(ctx, s->all, embedding_group(s));
 }

@@ -25,6 +25,7 @@ typedef char LayerName[24];
 typedef struct {
     const Config *config;
     const StackParameters *parameters;
+    const Parameters *all;       // that they are of
     int64_t layers, first_layer; // first_layer: the number of its first block in plans and profiles
     bool causal;
     Recompute recompute;
@@ -50,9 +51,9 @@ typedef struct {
     Cache *cache;                  // or NULL; its memory, where there is one, goes before `memory`
 } StackInput;
 
-/* `name` is of a layer: "layer", "encoder layer". Tensors of `parameters` and `positions` may come later. */
-void stack_open(const Config *config, const StackParameters *parameters, int64_t layers, int64_t first_layer,
-                const char *name, Stack *stack);
+/* `parameters` are of `all`. `name` is of a layer: "layer", "encoder layer". Tensors may come later. */
+void stack_open(const Config *config, const Parameters *all, const StackParameters *parameters,
+                int64_t layers, int64_t first_layer, const char *name, Stack *stack);
 void stack_close(Stack *stack);
 
 /* Leaves stack->hidden; takes what it keeps from ARENA_SAVED. past + T <= context. */

@@ -11,8 +11,9 @@ Status transformer_open(const Config *config, Transformer *model) {
     Parameters *p = &model->parameters;
     const Config *c = &model->config;
     parameters_open(c, p);
-    stack_open(c, &p->stack, c->layers, c->encoder_layers, "layer", &model->stack);
-    if (c->encoder_layers) stack_open(c, &p->encoder, c->encoder_layers, 0, "encoder layer", &model->encoder);
+    stack_open(c, p, &p->stack, c->layers, c->encoder_layers, "layer", &model->stack);
+    if (c->encoder_layers)
+        stack_open(c, p, &p->encoder, c->encoder_layers, 0, "encoder layer", &model->encoder);
     model->decode_layers = memory_array((size_t)c->layers, sizeof *model->decode_layers);
     model->stack.causal = c->architecture->mask == MASK_CAUSAL;
     return OK;
@@ -27,9 +28,9 @@ void transformer_close(Transformer *model) {
 }
 
 Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count) {
-    const Parameters *p = &model->parameters;
-    size_t bytes = (size_t)(p->padded + first) * dtype_size(p->sums.dtype);
-    return tensor_view((void *)((uintptr_t)p->sums.data + bytes), p->sums.dtype, shape1(count));
+    Tensor tail = parameters_tail_of(&model->parameters, model->parameters.sums);
+    size_t bytes = (size_t)first * dtype_size(tail.dtype);
+    return tensor_view((void *)((uintptr_t)tail.data + bytes), tail.dtype, shape1(count));
 }
 
 Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
@@ -136,14 +137,6 @@ Status transformer_zero(Ctx *ctx, Transformer *model) {
     Tensor sums = model->parameters.sums;
     if (tensor_empty(sums)) sums = model->loss_sum;
     return device->fill(device, sums.data, 0, tensor_bytes(sums));
-}
-
-Status transformer_exchange(Ctx *ctx, Transformer *model) {
-    const Parameters *p = &model->parameters;
-    if (!p->comm) return OK;
-    if (shards_cut(ctx, p)) return shards_reduce(ctx, p);
-    ctx->layer = -1;
-    return exchange_gradients(ctx, &(Exchange){.comm = p->comm, .whole = p->sums});
 }
 
 Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *options) {

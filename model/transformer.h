@@ -73,10 +73,7 @@ Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count);
 
 /* Gradients and loss_sum to zero: before a micro-batch. */
 CHECKED Status transformer_zero(Ctx *ctx, Transformer *model);
-/* The sums over all ranks, before the update: of the gradients (of this rank's parts where the step is cut),
- * and of the tail. Collective. */
-CHECKED Status transformer_exchange(Ctx *ctx, Transformer *model);
-/* Collective. */
+/* Collective, where the parameters have shards. */
 CHECKED Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *options);
 
 /* logits (..., padded vocab) of `hidden` rows, usually of the last position; see head_logits. */

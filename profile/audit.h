@@ -8,6 +8,3 @@
  * records = launches; none dropped; everything finite; no operation above the machine's limit; tracing
  * costs under 10%. */
 void audit_profile(Trace *trace, const Figures *figures);
-
-/* How many of a trace's findings did not pass. */
-int64_t audit_failures(const Trace *trace);

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "profile/bundle_schema.h"
-#include "profile/bundle_timeline.h"
 #include "profile/stats.h"
 
 enum { LARGEST = 50 }; // tensors

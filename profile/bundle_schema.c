@@ -1,7 +1,13 @@
 #include "profile/bundle_schema.h"
 
+#include "base/files.h"
+#include "base/json_read.h"
+#include "base/memory.h"
+
 #include <math.h>
 #include <string.h>
+
+enum { BUNDLE_BYTES_MOST = 32 << 20 };
 
 /* ---- what is in no struct: drawings and tables ---- */
 
@@ -286,7 +292,9 @@ static Status check_tables(const json_t *list, size_t path) {
     return OK;
 }
 
-Status bundle_check(const json_t *root) {
+/* Of a parsed document: its form, by the table; minimum <= average <= maximum, names are known and identities
+ * unique. */
+static Status check_bundle(const json_t *root) {
     const char *schema = text_of(root, "schema");
     if (!schema || strcmp(schema, BUNDLE_SCHEMA) != 0)
         return fail(ERROR_FORMAT, "not a profile of fusebox: no \"schema\": \"" BUNDLE_SCHEMA "\" in it");
@@ -309,4 +317,31 @@ Status bundle_check(const json_t *root) {
         TRY(check_tables(json_object_get(path, "tables"), i));
     }
     return OK;
+}
+
+/* ---- reading ---- */
+
+Status bundle_parse(const char *text, int64_t length, const char *name, Bundle *bundle) {
+    json_t *root;
+    *bundle = (Bundle){0};
+    TRY(json_parse(text, length, name, &root));
+    Status status = fail_at(check_bundle(root), "%s", name);
+    if (!status) fields_read(root, bundle_fields, bundle);
+    json_decref(root);
+    return status;
+}
+
+Status bundle_read(const char *path, Bundle *bundle) {
+    char *text = NULL;
+    int64_t length;
+    *bundle = (Bundle){0};
+    TRY(file_read(path, BUNDLE_BYTES_MOST, &text, &length));
+    Status status = bundle_parse(text, length, path, bundle);
+    memory_free(text);
+    return status;
+}
+
+void bundle_free(Bundle *bundle) {
+    fields_free(bundle_fields, bundle);
+    *bundle = (Bundle){0};
 }

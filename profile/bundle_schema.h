@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/json_fields.h"
-#include "profile/answers.h"
+#include "profile/questions.h"
 #include "profile/figures.h"
 #include "profile/output_difference.h"
 
@@ -57,6 +57,9 @@ typedef struct {
 
 extern const Field bundle_fields[];
 
-/* Checks a parsed document: its form, by the table; minimum <= average <= maximum, names are known and
- * identities unique. ERROR_FORMAT with where the first fault is: "paths[0].operations[3].ns: ...". */
-CHECKED Status bundle_check(const json_t *root);
+/* Reads and checks a bundle. ERROR_FILE; ERROR_FORMAT, with where the fault is, for what is no bundle, is
+ * of another version, or does not have its form. */
+CHECKED Status bundle_read(const char *path, Bundle *bundle);
+/* The same of text in memory; `name` is for messages. */
+CHECKED Status bundle_parse(const char *text, int64_t length, const char *name, Bundle *bundle);
+void bundle_free(Bundle *bundle);

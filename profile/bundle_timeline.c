@@ -1,4 +1,4 @@
-#include "profile/bundle_timeline.h"
+#include "profile/bundle.h"
 
 #include "base/memory.h"
 #include "profile/kernel_name.h"

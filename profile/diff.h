@@ -1,7 +1,7 @@
 /* diff: two bundles compared, operation by operation. */
 #pragma once
 
-#include "profile/bundle_read.h"
+#include "profile/bundle_schema.h"
 
 typedef enum { DIFF_ADDED, DIFF_REMOVED, DIFF_SLOWER, DIFF_FASTER, DIFF_SAME, DIFF_KIND_COUNT } DiffKind;
 

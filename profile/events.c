@@ -1,6 +1,5 @@
 #include "profile/events.h"
 
-#include "base/json_writer.h"
 #include "base/memory.h"
 
 #include <assert.h>
@@ -11,8 +10,8 @@
 #include <unistd.h>
 
 struct Events {
-    int descriptor;
-    bool open; // between begin and end
+    int descriptor; // -1: no log
+    bool open;      // between begin and end
     char *path;
     JsonWriter line;
 };
@@ -49,8 +48,12 @@ Status events_open(const char *path, bool append, Events **events) {
     bool readable = append && stat(path, &about) == 0 && S_ISREG(about.st_mode);
     int flags = (readable ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC);
     e->path = memory_text(path);
-    e->descriptor = open(path, flags, 0666);
-    Status status = e->descriptor < 0 ? fail_file("open", path) : readable ? cut_half_line(e) : OK;
+    e->descriptor = *path ? open(path, flags, 0666) : -1;
+    Status status = OK;
+    if (*path && e->descriptor < 0)
+        status = fail_file("open", path);
+    else if (readable)
+        status = cut_half_line(e);
     if (status)
         events_close(e);
     else
@@ -66,51 +69,19 @@ void events_close(Events *events) {
     memory_free(events);
 }
 
-/* Starts a field. False without a log. */
-static bool field(Events *events, const char *key) {
-    if (!events) return false;
-    assert(events->open);
-    json_write_key(&events->line, key);
-    return true;
-}
-
-void events_begin(Events *events, const char *event) {
-    if (!events) return;
+JsonWriter *events_begin(Events *events, const char *event) {
     assert(!events->open);
     events->open = true;
     json_writer_clear(&events->line);
     json_write_open(&events->line, '{');
-    events_text(events, "event", event);
-}
-
-void events_integer(Events *events, const char *key, int64_t value) {
-    if (field(events, key)) json_write_integer(&events->line, value);
-}
-
-void events_number(Events *events, const char *key, double value) {
-    if (field(events, key)) json_write_number(&events->line, value);
-}
-
-void events_boolean(Events *events, const char *key, bool value) {
-    if (field(events, key)) json_write_boolean(&events->line, value);
-}
-
-void events_text(Events *events, const char *key, const char *text) {
-    if (field(events, key)) json_write_text(&events->line, text);
-}
-
-void events_bytes(Events *events, const char *key, const void *bytes, int64_t count) {
-    if (field(events, key)) json_write_string(&events->line, bytes, count);
-}
-
-void events_json(Events *events, const char *key, const char *json) {
-    if (field(events, key)) json_write_json(&events->line, json);
+    json_member_text(&events->line, "event", event);
+    return &events->line;
 }
 
 Status events_end(Events *events) {
-    if (!events) return OK;
     assert(events->open);
     events->open = false;
+    if (events->descriptor < 0) return OK;
     JsonWriter *line = &events->line;
     json_write_close(line, '}');
     /* Newlines inside are blanks of a value that was JSON already: strings have theirs escaped. */

@@ -1,4 +1,4 @@
-#include "profile/markdown_report.h"
+#include "profile/output.h"
 
 #include "base/memory.h"
 #include "profile/stats.h"
@@ -7,17 +7,8 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { KERNELS_LISTED = 15, NAME_BYTES = 160 };
-
-/* Of `name` at most `most` bytes, with Markdown's own characters made plain. */
-static void print_name(const char *name, int most, FILE *file) {
-    for (int i = 0; name[i] && i < most; i++) {
-        if (strchr("|*_<>`\\", name[i])) fputc('\\', file);
-        fputc(name[i] == '\n' ? ' ' : name[i], file);
-    }
-}
 
 static void print_head(const Profile *p, FILE *file) {
     const TraceRun *r = &p->paths[0].trace->run;
@@ -112,7 +103,7 @@ static void print_kernels(const ProfilePath *path, FILE *file) {
     for (int64_t i = 0; i < f->kernel_count && i < KERNELS_LISTED; i++) {
         const KernelRow *k = sorted[i];
         fprintf(file, "| ");
-        print_name(k->label, NAME_BYTES, file);
+        markdown_print(k->label, NAME_BYTES, file);
         fprintf(file, " | %s | %.0f | %s | %s | %.1f%% |\n", k->call ? k->call : "", k->all.calls,
                 in_words(CELL_TIME, k->all.ns).text, in_words(CELL_TIME, ratio(k->all.ns, k->all.calls)).text,
                 100 * ratio(k->all.ns, f->device_ns));
@@ -127,7 +118,7 @@ static void print_answers(const Answers *answers, FILE *file) {
         fprintf(file, "\n%d. %s\n", i + 1, a->question);
         for (int64_t k = 0; k < a->count; k++) {
             fprintf(file, "   - ");
-            print_name(a->lines[k], INT_MAX, file);
+            markdown_print(a->lines[k], INT_MAX, file);
             fprintf(file, "\n");
         }
     }

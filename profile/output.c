@@ -4,9 +4,7 @@
 #include "base/memory.h"
 #include "profile/bundle.h"
 #include "profile/chrome.h"
-#include "profile/markdown_report.h"
 #include "profile/page.h"
-#include "profile/questions.h"
 #include "profile/text_file.h"
 
 #include <inttypes.h>

@@ -7,41 +7,16 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct {
+typedef struct KeptOutput {
     void *bytes;
     Dtype dtype;
     int64_t count;
 } Kept;
 
-struct OutputDifference {
-    Kept *kept;
-    int64_t count, room, next; // next: where the second run is
-    bool second;
-    Difference *differences;
-    int64_t difference_count, difference_room;
-};
-
-OutputDifference *output_difference_open(void) {
-    return memory_allocate(sizeof(OutputDifference));
-}
-
 void output_difference_close(OutputDifference *o) {
-    if (!o) return;
-    for (int64_t i = 0; i < o->count; i++) memory_free(o->kept[i].bytes);
+    for (int64_t i = 0; i < o->kept_count; i++) memory_free(o->kept[i].bytes);
     memory_free(o->kept);
     memory_free(o->differences);
-    memory_free(o);
-}
-
-void output_difference_second_run(OutputDifference *o) {
-    o->second = true;
-}
-
-void output_difference_take(OutputDifference *o, Difference **differences, int *count) {
-    *differences = o->differences;
-    *count = (int)o->difference_count;
-    o->differences = NULL;
-    o->difference_count = o->difference_room = 0;
 }
 
 const Difference *difference_find(const Difference *differences, int64_t count, const char *call,
@@ -84,12 +59,12 @@ static void note(OutputDifference *o, const Ctx *ctx, const Call *call, double d
 }
 
 static void keep(OutputDifference *o, Kept kept) {
-    o->kept = memory_grow(o->kept, &o->room, o->count + 1, sizeof *o->kept);
-    o->kept[o->count++] = kept;
+    o->kept = memory_grow(o->kept, &o->kept_room, o->kept_count + 1, sizeof *o->kept);
+    o->kept[o->kept_count++] = kept;
 }
 
 static Status compare_with_first(OutputDifference *o, const Ctx *ctx, const Call *call, Kept second) {
-    bool matches = o->next < o->count && o->kept[o->next].count == second.count;
+    bool matches = o->next < o->kept_count && o->kept[o->next].count == second.count;
     if (matches) {
         Kept *first = &o->kept[o->next++];
         note(o, ctx, call, relative_difference(first, &second));

@@ -16,12 +16,15 @@ const Difference *difference_find(const Difference *differences, int64_t count, 
                                   Operation operation, Pass pass);
 
 /* An observer (Ctx.observe = output_difference_observe, Ctx.observer = this) that keeps the outputs of a
- * first run in host memory and compares those of a second run with them, call by call. */
-typedef struct OutputDifference OutputDifference;
-OutputDifference *output_difference_open(void);
-void output_difference_close(OutputDifference *observer);
-void output_difference_second_run(OutputDifference *observer);
+ * first run in host memory and compares those of a second run with them, call by call. All zero at first. */
+typedef struct {
+    bool second; // the caller sets it between the runs
+    Difference *differences;
+    int64_t difference_count, difference_room;
+    struct KeptOutput *kept;
+    int64_t kept_count, kept_room, next; // next: where the second run is
+} OutputDifference;
+
 /* ERROR_INTERNAL where the second run's calls are not the first's. */
 CHECKED Status output_difference_observe(Ctx *ctx, const Call *call);
-/* Hands the differences over; to be freed with memory_free. */
-void output_difference_take(OutputDifference *observer, Difference **differences, int *count);
+void output_difference_close(OutputDifference *observer);

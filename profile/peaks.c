@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "kernels/gemm/gemm.h"
+#include "profile/stats.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -32,11 +33,34 @@ const char *limit_name(const Peaks *peaks, Work work) {
     return !peaks_known(peaks) ? "" : limit_is_arithmetic(peaks, work) ? "arithmetic" : "memory";
 }
 
-static double least(const double *values, int count) {
-    double smallest = values[0];
-    for (int i = 1; i < count; i++) smallest = fmin(smallest, values[i]);
-    return smallest;
+/* ---- what the makers promise ---- */
+
+typedef struct {
+    const char *name;        // a part of the device's
+    double bf16, tf32, fp32; // TFLOP/s without sparsity; fp32 of the ordinary units
+    double bandwidth;        // TB/s
+} Sheet;
+
+/* NVIDIA's data sheets of each; the more special name first. */
+static const Sheet sheets[] = {
+    {"H200", 989.4, 494.7, 66.9, 4.8},         {"H100 PCIe", 756, 378, 51.2, 2.0},
+    {"H100", 989.4, 494.7, 66.9, 3.35},        {"A100-SXM4-80GB", 312, 156, 19.5, 2.039},
+    {"A100 80GB PCIe", 312, 156, 19.5, 1.935}, {"A100-SXM4-40GB", 312, 156, 19.5, 1.555},
+    {"A100-PCIE-40GB", 312, 156, 19.5, 1.555}, {"L40S", 362, 183, 91.6, 0.864},
+    {"RTX 4090", 165.2, 82.6, 82.6, 1.008},    {"RTX 3090", 71, 35.6, 35.6, 0.936},
+};
+
+Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32) {
+    for (size_t i = 0; i < sizeof sheets / sizeof *sheets; i++) {
+        const Sheet *s = &sheets[i];
+        if (!strstr(device, s->name)) continue;
+        double rate = dtype == BF16 ? s->bf16 : tf32 ? s->tf32 : s->fp32;
+        return (Peaks){1e12 * rate, 1e12 * s->bandwidth};
+    }
+    return (Peaks){0};
 }
+
+/* ---- what is measured ---- */
 
 /* Fills device memory with normal random numbers: zeros, or numbers alike, would let a GPU run faster than
  * data does. */
@@ -90,7 +114,7 @@ static Status time_runs(Ctx *ctx, const Gemm *product, void *to, const void *fro
     }
     device->event_free(device, start);
     device->event_free(device, end);
-    *seconds = status ? 0 : least(times, REPEATS);
+    *seconds = status ? 0 : stats_make(times, REPEATS).least;
     return status;
 }
 

@@ -21,6 +21,10 @@ double limit_share(const Peaks *peaks, Work work, double ns);
 bool limit_is_arithmetic(const Peaks *peaks, Work work);
 const char *limit_name(const Peaks *peaks, Work work);
 
+/* What the maker's data sheet promises of a device, by its name: dense rates of products and of memory; all 0
+ * where the sheet is not known. */
+Peaks datasheet_peaks(const char *device, Dtype dtype, bool tf32);
+
 /* Takes under a second. Before the arenas are allocated: it needs up to 1.5 GiB on a GPU for a moment. A
  * file that cannot be read or written is no error. */
 CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);

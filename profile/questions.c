@@ -1,10 +1,10 @@
 #include "profile/questions.h"
 
 #include "base/memory.h"
-#include "profile/questions_bound.h"
 #include "profile/stats.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 /* Of a row's time: below this a kernel is not worth naming. */
@@ -240,4 +240,30 @@ Answers questions_answer(const Profile *profile) {
     }
     question_savings(profile, &a[4]);
     return answers;
+}
+
+void answer_line(Answer *a, const char *format, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    a->lines = memory_grow(a->lines, &a->room, a->count + 1, sizeof *a->lines);
+    a->lines[a->count++] = memory_text(text);
+}
+
+void answers_print(const Answers *answers, FILE *file) {
+    for (int i = 0; i < QUESTION_COUNT; i++) {
+        const Answer *a = &answers->answers[i];
+        fprintf(file, "%s%d. %s\n", i ? "\n" : "", i + 1, a->question);
+        for (int64_t k = 0; k < a->count; k++) fprintf(file, "   %s\n", a->lines[k]);
+    }
+}
+
+void answers_free(Answers *answers) {
+    for (int i = 0; i < QUESTION_COUNT; i++) {
+        for (int64_t k = 0; k < answers->answers[i].count; k++) memory_free(answers->answers[i].lines[k]);
+        memory_free(answers->answers[i].lines);
+    }
+    *answers = (Answers){0};
 }

@@ -1,4 +1,4 @@
-#include "profile/questions_bound.h"
+#include "profile/questions.h"
 
 #include "base/memory.h"
 #include "profile/stats.h"

@@ -67,3 +67,8 @@ Stats *row_values_stats(RowValues *v, int64_t rows) {
     *v = (RowValues){0};
     return stats;
 }
+
+void series_add(Series *series, double value) {
+    series->values = memory_grow(series->values, &series->room, series->count + 1, sizeof *series->values);
+    series->values[series->count++] = value;
+}

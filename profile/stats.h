@@ -32,3 +32,11 @@ void row_values_add(RowValues *values, int64_t row, double value);
 /* Frees the values. For each of `rows` rows its statistics, all zero for a row without values; to be freed
  * with memory_free. */
 Stats *row_values_stats(RowValues *values, int64_t rows);
+
+/* Values, as many as come. */
+typedef struct {
+    double *values; // (count), the owner's to memory_free
+    int64_t count, room;
+} Series;
+
+void series_add(Series *series, double value);

@@ -2,7 +2,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
-#include "profile/bundle_read.h"
+#include "profile/bundle_schema.h"
 #include "profile/stats.h"
 #include "profile/text_file.h"
 

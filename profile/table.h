@@ -82,6 +82,9 @@ void table_print_csv(const Table *table, FILE *file);
 /* {"key":..., "title":..., "columns":[{"key","title","kind"}...], "rows":[[...]...], "notes":[...]} */
 void table_write_json(const Table *table, JsonWriter *writer);
 
+/* Text of at most so many bytes: a bar would end a cell, and < and * are Markdown's own. */
+void markdown_print(const char *text, int most, FILE *file);
+
 /* A cell as people read it, "1.234 ms", in `text`. */
 enum { CELL_TEXT_BYTES = 64 };
 void cell_format(CellKind kind, double number, TimeUnit unit, char text[CELL_TEXT_BYTES]);

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -123,9 +124,8 @@ void table_print_text(const Table *table, const TableView *view, FILE *file) {
 
 /* ---- Markdown ---- */
 
-/* A bar would end the cell, and < and * are Markdown's own. */
-static void print_markdown_text(const char *text, FILE *file) {
-    for (; *text; text++) {
+void markdown_print(const char *text, int most, FILE *file) {
+    for (; *text && most > 0; text++, most--) {
         if (strchr("|*_<>`\\", *text)) fputc('\\', file);
         fputc(*text == '\n' ? ' ' : *text, file);
     }
@@ -143,14 +143,14 @@ void table_print_markdown(const Table *table, const TableView *view, FILE *file)
         for (int i = 0; i < table->column_count; i++) {
             cell_text(table, view, row, i, text);
             fputc(' ', file);
-            print_markdown_text(text, file);
+            markdown_print(text, INT_MAX, file);
             fprintf(file, " |");
         }
     }
     fprintf(file, "\n\n");
     for (int64_t i = 0; i < table->note_count; i++) {
         fprintf(file, "- ");
-        print_markdown_text(table->notes[i], file);
+        markdown_print(table->notes[i], INT_MAX, file);
         fputc('\n', file);
     }
     if (table->note_count) fputc('\n', file);

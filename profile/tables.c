@@ -52,12 +52,6 @@ void tables_free(Tables *tables) {
     *tables = (Tables){0};
 }
 
-const Table *tables_find(const Tables *tables, const char *key) {
-    for (int i = 0; i < tables->count; i++)
-        if (strcmp(tables->tables[i].key, key) == 0) return &tables->tables[i];
-    return NULL;
-}
-
 bool tables_have_column(const char *key) {
     bool found = false;
     for (unsigned names = NAMES_PLAIN; names <= NAMES_TORCH && !found; names++) {

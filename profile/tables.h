@@ -20,8 +20,5 @@ typedef struct {
 CHECKED Status tables_make(const Trace *trace, unsigned names, Tables *tables);
 void tables_free(Tables *tables);
 
-/* By key; NULL where there is no such table. */
-const Table *tables_find(const Tables *tables, const char *key);
-
 /* Whether some table has a column of this key: what --sort may name. */
 bool tables_have_column(const char *key);

@@ -20,17 +20,21 @@ static void rows_free(Rows *rows) {
     memory_free(rows->queues);
 }
 
+/* The row of an event's name. */
+static int64_t row_of(Rows *rows, const Trace *t, int64_t event) {
+    int64_t row = 0;
+    while (row < rows->count && t->events[rows->example[row]].name != t->events[event].name) row++;
+    if (row < rows->count) return row;
+    rows->example = memory_grow(rows->example, &rows->room, rows->count + 1, sizeof *rows->example);
+    rows->example[rows->count] = event;
+    return rows->count++;
+}
+
 /* Adds an event to the row of its name, which it gives. */
 static int64_t rows_add(Rows *rows, const Trace *t, int64_t event) {
     const TraceEvent *e = &t->events[event];
-    int64_t row = 0;
-    while (row < rows->count && t->events[rows->example[row]].name != e->name) row++;
-    if (row == rows->count) {
-        rows->example = memory_grow(rows->example, &rows->room, rows->count + 1, sizeof *rows->example);
-        rows->example[rows->count++] = event;
-    } else if (trace_length(e) > trace_length(&t->events[rows->example[row]])) {
-        rows->example[row] = event;
-    }
+    int64_t row = row_of(rows, t, event);
+    if (trace_length(e) > trace_length(&t->events[rows->example[row]])) rows->example[row] = event;
     if (e->launch >= 0)
         row_values_add(&rows->queued, row, fmax(0, (double)(e->begin - t->events[e->launch].begin)));
     row_values_add(&rows->values, row, (double)trace_length(e));
@@ -69,6 +73,12 @@ static void serves(const Trace *t, const char *name, char text[2 * LABEL_BYTES])
         snprintf(text, 2 * LABEL_BYTES, "%s", label);
 }
 
+static void set_kernel_name(Table *table, const char *name, unsigned names) {
+    char label[KERNEL_NAME_BYTES];
+    kernel_label(name, label);
+    table_set_text(table, 0, names & NAMES_FULL ? name : label);
+}
+
 static void set_shape(Table *table, int column, const KernelShape *k) {
     char grid[64], block[64];
     if (!k->grid[0]) return; // not told
@@ -88,12 +98,11 @@ static void add_kernel(const Trace *t, unsigned names, const Rows *rows, int64_t
                        Table *table) {
     const TraceEvent *e = &t->events[rows->example[row]];
     const Stats *s = &rows->stats[row], *queue = &rows->queues[row];
-    char served[2 * LABEL_BYTES], decoded[KERNEL_NAME_BYTES], name[KERNEL_NAME_BYTES];
+    char served[2 * LABEL_BYTES], decoded[KERNEL_NAME_BYTES];
     kernel_decode(e->name, decoded);
-    kernel_label(e->name, name);
     serves(t, e->name, served);
     table_add_row(table);
-    table_set_text(table, 0, names & NAMES_FULL ? e->name : name);
+    set_kernel_name(table, e->name, names);
     table_set_text(table, 1, served);
     TABLE_SET(table, 2, share_of(s->total, whole.kernels), s->total, (double)s->count, s->mean, s->median,
               s->least, s->most, s->deviation);
@@ -150,6 +159,49 @@ Table table_kernels(const Trace *t, unsigned names) {
     fill_kernels(t, names, &rows, &table);
     rows_free(&rows);
     table_note(&table, "%s", notes[t->run.source]);
+    return table;
+}
+
+/* ---- latency ---- */
+
+/* How long kernels wait between the host and the device, where CUPTI was asked for it (--profile-latency): from
+ * the call to the command buffer, in it, and from its submission to the kernel's start. */
+Table table_latency(const Trace *t, unsigned names) {
+    static const TableColumn columns[] = {{"name", "Kernel", CELL_TEXT},
+                                          {"instances", "Instances", CELL_COUNT},
+                                          {"called_ns", "Call to queue", CELL_TIME},
+                                          {"called_most_ns", "Maximum", CELL_TIME},
+                                          {"buffered_ns", "In the queue", CELL_TIME},
+                                          {"buffered_most_ns", "Maximum", CELL_TIME},
+                                          {"submitted_ns", "To its begin", CELL_TIME},
+                                          {"submitted_most_ns", "Maximum", CELL_TIME}};
+    enum { CALLED, BUFFERED, SUBMITTED, WAITS };
+    Rows rows = {0};
+    RowValues waits[WAITS] = {{0}};
+    Stats *stats[WAITS];
+    Table table = TABLE("latency", "Launch latency", columns);
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        if (e->kind != TRACE_KERNEL || !e->queued || !e->submitted || !trace_in_step(e)) continue;
+        int64_t row = row_of(&rows, t, i);
+        if (e->launch >= 0)
+            row_values_add(&waits[CALLED], row, fmax(0, (double)(e->queued - t->events[e->launch].begin)));
+        row_values_add(&waits[BUFFERED], row, fmax(0, (double)(e->submitted - e->queued)));
+        row_values_add(&waits[SUBMITTED], row, fmax(0, (double)(e->begin - e->submitted)));
+    }
+    for (int i = 0; i < WAITS; i++) stats[i] = row_values_stats(&waits[i], rows.count);
+    for (int64_t row = 0; row < rows.count; row++) {
+        table_add_row(&table);
+        set_kernel_name(&table, t->events[rows.example[row]].name, names);
+        table_set(&table, 1, (double)stats[BUFFERED][row].count);
+        for (int i = 0; i < WAITS; i++)
+            if (stats[i][row].count) TABLE_SET(&table, 2 + 2 * i, stats[i][row].median, stats[i][row].most);
+    }
+    for (int i = 0; i < WAITS; i++) memory_free(stats[i]);
+    rows_free(&rows);
+    table_note(&table,
+               "Medians: from the host's call until the kernel is in the command buffer, in the buffer, "
+               "and from its submission to its start.");
     return table;
 }
 

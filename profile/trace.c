@@ -246,10 +246,6 @@ int64_t trace_above(const Trace *trace, int64_t event, TraceKind kind) {
     return event;
 }
 
-bool trace_in_step(const TraceEvent *event) {
-    return event->step >= 0;
-}
-
 double trace_steps_ns(const Trace *t) {
     double ns = 0;
     for (int64_t i = 0; i < t->count; i++)

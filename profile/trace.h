@@ -217,9 +217,6 @@ CHECKED Status trace_finish(Trace *trace);
 /* The nearest of `kind` from the event upwards, itself included; -1: none. */
 int64_t trace_above(const Trace *trace, int64_t event, TraceKind kind);
 
-/* Whether the event lies in a recorded step; what does not is in no table. */
-bool trace_in_step(const TraceEvent *event);
-
 /* Wall time of the recorded steps, and time on the device in them; ns. */
 double trace_steps_ns(const Trace *trace);
 double trace_device_ns(const Trace *trace);
@@ -241,6 +238,10 @@ const char *source_name(TraceSource source); // "CUPTI activity records", "CUDA 
 enum { LABEL_BYTES = 160 };
 void operation_label(const TraceEvent *event, char text[LABEL_BYTES]);
 
+/* Whether the event lies in a recorded step; what does not is in no table. */
+static inline bool trace_in_step(const TraceEvent *event) {
+    return event->step >= 0;
+}
 static inline bool trace_on_device(const TraceEvent *event) {
     return event->kind >= TRACE_KERNEL;
 }

@@ -1,13 +1,11 @@
 #include "profile/window.h"
 
-#include "base/memory.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUMBER_MOST = 1000000000, SEGMENTS_MOST = 1000 };
+enum { NUMBER_MOST = 1000000000 };
 
 static Status malformed(const char *text, const char *why) {
     return fail(ERROR_USAGE,
@@ -38,8 +36,7 @@ static Status parse_cycles(const char *text, Window *w) {
     }
     if (*at) return malformed(text, "five numbers are needed");
     if (n[RECORD] < 1) return malformed(text, "at least one step must be recorded");
-    if (n[REPEAT] < 1 || n[REPEAT] > SEGMENTS_MOST) return malformed(text, "repeat goes from 1 to 1000");
-    w->segments = memory_array((size_t)n[REPEAT], sizeof *w->segments);
+    if (n[REPEAT] < 1 || n[REPEAT] > WINDOW_SEGMENTS) return malformed(text, "repeat goes from 1 to 1000");
     w->from_start = true;
     int64_t step = 1 + n[SKIP];
     for (int64_t i = 0; i < n[REPEAT]; i++) {
@@ -53,8 +50,7 @@ static Status parse_cycles(const char *text, Window *w) {
 static Status parse_ranges(const char *text, Window *w) {
     int64_t count = 0, after = 1; // the first step that no earlier segment has
     for (const char *at = text; *at; at++) count += *at == '[';
-    if (count > SEGMENTS_MOST) return malformed(text, "there are too many segments");
-    w->segments = memory_array((size_t)count, sizeof *w->segments);
+    if (count > WINDOW_SEGMENTS) return malformed(text, "there are too many segments");
     for (const char *at = text;;) {
         int64_t begin, end;
         if (*at++ != '[' || !read_number(&at, &begin) || *at++ != ',' || !read_number(&at, &end) ||
@@ -74,13 +70,8 @@ static Status parse_ranges(const char *text, Window *w) {
 Status window_parse(const char *text, Window *window) {
     *window = (Window){0};
     Status status = *text == '[' ? parse_ranges(text, window) : parse_cycles(text, window);
-    if (status) window_close(window);
+    if (status) window->count = 0;
     return status;
-}
-
-void window_close(Window *window) {
-    memory_free(window->segments);
-    *window = (Window){0};
 }
 
 /* The end of the timed pass behind a segment. */

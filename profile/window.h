@@ -19,8 +19,10 @@ typedef struct {
     int64_t ready, begin, end;
 } WindowSegment;
 
+enum { WINDOW_SEGMENTS = 1000 }; // at most
+
 typedef struct {
-    WindowSegment *segments; // in order
+    WindowSegment segments[WINDOW_SEGMENTS]; // (count) in order
     int64_t count;
     bool from_start; // steps count from the first of this process; else as the run counts them, from 1
 } Window;
@@ -28,7 +30,6 @@ typedef struct {
 /* Parses "skip,closed,ready,record,repeat" (steps before everything; then, `repeat` times: steps that are
  * left alone, that warm tracing up, that are recorded) or "[a,b),[c,d)" (steps by number). ERROR_USAGE. */
 CHECKED Status window_parse(const char *text, Window *window);
-void window_close(Window *window);
 
 /* What `step` is, and to which segment it belongs (the last begun; -1 before the first). Steps from 1. */
 StepUse window_use(const Window *window, int64_t step, int64_t *segment);

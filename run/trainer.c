@@ -1,41 +1,27 @@
-#include "run/trainer.h"
+#include "run/trainer_internal.h"
 
 #include "base/memory.h"
 #include "comm/rendezvous.h"
-#include "kernels/accumulate/accumulate.h"
 
 #include <math.h>
 #include <string.h>
-
-static int rank_of(const Trainer *t) {
-    return t->comm ? t->comm->rank : 0;
-}
-
-static int ranks_of(const Trainer *t) {
-    return t->comm ? t->comm->size : 1;
-}
-
-/* Micro-batches of a step, of all ranks. */
-static int64_t micro_batches(const Trainer *t) {
-    return t->accum * ranks_of(t);
-}
 
 Status trainer_open(Trainer *t, Device *device, const Config *config, Comm *comm) {
     *t = (Trainer){.accum = 1, .comm = comm};
     ctx_open(&t->ctx, device);
     Status status = transformer_open(config, &t->model);
-    t->model.parameters.comm = comm;
-    if (!status) parameters_share(&t->model.parameters, rank_of(t), ranks_of(t));
+    if (!status) status = shards_open(comm, &t->model.parameters);
     if (!status) status = generator_open(device, &t->model, true, &t->generator);
     if (status) trainer_close(t);
     return status;
 }
 
 void trainer_close(Trainer *t) {
-    replay_close(t->ctx.device, &t->micro);
+    for (int i = 0; i < 4; i++) replay_close(t->ctx.device, &t->micro[i / 2][i % 2]);
     replay_close(t->ctx.device, &t->updated);
     memory_free(t->memory.compact);
     generator_close(&t->generator);
+    shards_close(&t->model.parameters);
     transformer_close(&t->model);
     if (t->ctx.device) ctx_close(&t->ctx);
 }
@@ -77,16 +63,16 @@ static Status take_lasting(Trainer *t) {
     if (!t->source_seq) t->source_seq = t->seq;
     t->sizes = (BatchSizes){t->seq, t->source_seq, true, true, true};
     TRY(transformer_take(&t->ctx, &t->model, true));
-    t->finished = (Tensor){0};
+    Parameters *p = &t->model.parameters;
+    p->finished = (Tensor){0};
     if (t->accum > 1)
-        TRY(take(&t->ctx, ARENA_GRADIENTS, "gradients of finished micro-batches",
-                 t->model.parameters.sums.dtype, t->model.parameters.sums.shape, &t->finished));
+        TRY(take(&t->ctx, ARENA_GRADIENTS, "finished gradients", p->sums.dtype, p->sums.shape, &p->finished));
     return take_batch(t);
 }
 
 static double scale(const Trainer *t) {
-    if (counts_targets(t)) return 1 / (double)micro_batches(t);
-    return 1 / ((double)t->batch * (double)t->seq * (double)micro_batches(t));
+    if (counts_targets(t)) return 1 / (double)step_batches(t);
+    return 1 / ((double)t->batch * (double)t->seq * (double)step_batches(t));
 }
 
 /* The part of a tensor that this micro-batch fills: `rows` rows of `columns`; empty unless `present`. */
@@ -131,10 +117,12 @@ static Status micro_step(Ctx *ctx, void *program) {
     ArenaMark mark = arena_mark(saved);
     ctx->training = true;
     scope_begin(ctx, "forward");
+    if (t->gathers) TRY(shards_gather(ctx, &t->model.parameters));
     TRY(forward_and_loss(t, scale(t)));
     scope_end(ctx);
     scope_begin(ctx, "backward");
     TRY(transformer_backward(ctx, &t->model));
+    TRY(shards_join(ctx, &t->model.parameters));
     scope_end(ctx);
     arena_release(saved, mark);
     return OK;
@@ -144,10 +132,6 @@ static Status update(Ctx *ctx, void *program) {
     Trainer *t = program;
     scope_begin(ctx, "optimizer");
     TRY(transformer_update(ctx, &t->model, &t->update));
-    scope_end(ctx);
-    if (!shards_cut(ctx, &t->model.parameters)) return OK;
-    scope_begin(ctx, "exchange");
-    TRY(shards_gather(ctx, &t->model.parameters));
     scope_end(ctx);
     return OK;
 }
@@ -166,54 +150,23 @@ static void add_work(Trainer *t) {
     t->work.bytes += t->micro_work.bytes;
 }
 
-/* Adds a finished micro-batch to those before it; behind the last the sum is where the gradients are. */
-static Status finish(Trainer *t, int64_t index) {
-    Tensor sums = t->model.parameters.sums;
-    bool last = index == t->accum - 1;
-    if (t->accum == 1) return OK;
-    t->ctx.layer = -1;
-    t->ctx.call = "micro-batches";
-    if (index > 0)
-        return accumulate(&t->ctx, last ? &(Accumulate){.x = t->finished, .sum = sums}
-                                        : &(Accumulate){.x = sums, .sum = t->finished});
-    return t->ctx.device->copy(t->ctx.device, t->finished.data, sums.data, tensor_bytes(sums));
-}
-
-/* The tail behind the gradients: what this rank has to say. */
-static Status write_tail(Trainer *t) {
-    Device *device = t->ctx.device;
-    const float said[] = {t->stop, (float)t->tokens}; // TAIL_STOP, TAIL_TOKENS
-    Tensor own = transformer_tail(&t->model, TAIL_LOSSES + rank_of(t), 1);
-    if (t->ctx.measuring) return OK;
-    TRY(values_write(&t->ctx, transformer_tail(&t->model, TAIL_STOP, 2), 0, 2, said));
-    return device->copy(t->ctx.device, own.data, t->model.loss_sum.data, tensor_bytes(own));
-}
-
-/* Gradients and tail become the sums over all ranks. */
-static Status exchange(Trainer *t) {
-    if (!t->comm) return OK;
-    TRY(write_tail(t));
-    scope_begin(&t->ctx, "exchange");
-    TRY(transformer_exchange(&t->ctx, &t->model));
-    scope_end(&t->ctx);
-    return OK;
-}
-
 static Status rehearse(Ctx *ctx, void *program) {
     Trainer *t = program;
     TRY(take_lasting(t));
     ctx->work = (Work){0};
+    ranks_begin(t, t->accum - 1);
     TRY(micro_step(ctx, t));
+    ranks_end(t);
     t->micro_work = ctx->work;
     ctx->work = (Work){0};
-    TRY(finish(t, 1));
+    TRY(ranks_finish(t, 1));
     ctx->work.flops *= (double)(t->accum - 1);
     ctx->work.bytes *= (double)(t->accum - 1);
-    TRY(exchange(t));
+    TRY(ranks_exchange(t));
     TRY(update(ctx, t));
     t->update_work = t->work = ctx->work;
     for (int64_t i = 0; i < t->accum; i++) add_work(t);
-    t->tokens = t->batch * micro_batches(t) * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
+    t->tokens = t->batch * step_batches(t) * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
     TRY(evaluate_batch(t, 1));
     return t->samples ? generator_take(ctx, &t->generator) : OK;
 }
@@ -224,6 +177,7 @@ Status trainer_measure(Trainer *t, size_t *bytes) {
 
 Status trainer_allocate(Trainer *t) {
     TRY(plan_allocate(&t->ctx));
+    TRY(ranks_share(t));
     return take_lasting(t);
 }
 
@@ -271,7 +225,7 @@ static int64_t present(const int32_t *lengths, int64_t rows, int64_t columns) {
 
 /* A step's loss is a mean over all its targets: each micro-batch's is divided by an equal part of them. */
 static double targets_each(const Trainer *t, const Batch *batch) {
-    return batch->step_tokens ? (double)batch->step_tokens / (double)micro_batches(t) : (double)batch->tokens;
+    return batch->step_tokens ? (double)batch->step_tokens / (double)step_batches(t) : (double)batch->tokens;
 }
 
 /* Uploads in stream order: the kernels that still read the last micro-batch come first. `counted`, unless
@@ -280,7 +234,7 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, 
     BatchMemory *m = &t->memory;
     Batch batch;
     /* A resumed run counts on from the same step, and so draws the same masks. */
-    int64_t number = t->ctx.step * micro_batches(t) + rank_of(t) * t->accum + index;
+    int64_t number = t->ctx.step * step_batches(t) + rank_of(t) * t->accum + index;
     int32_t draw = (int32_t)(uint32_t)number;
     scope_begin(&t->ctx, "reader");
     TRY(fetch(source, index, &batch));
@@ -316,12 +270,14 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
             (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
             scale(t),         t->model.recompute, t->smoothing,          t->dropout};
         t->ctx.work = (Work){0};
-        TRY(replay_run(&t->ctx, &t->micro, terms, micro_step, t));
+        ranks_begin(t, i);
+        TRY(replay_run(&t->ctx, &t->micro[t->gathers][t->reduces], terms, micro_step, t));
+        ranks_end(t);
         if (t->ctx.work.flops > 0) t->micro_work = t->ctx.work;
         add_work(t);
-        TRY(finish(t, i));
+        TRY(ranks_finish(t, i));
     }
-    return exchange(t);
+    return ranks_exchange(t);
 }
 
 Status trainer_update(Trainer *t, double learning_rate) {
@@ -332,25 +288,14 @@ Status trainer_update(Trainer *t, double learning_rate) {
     return replay_run(&t->ctx, &t->updated, terms, update, t);
 }
 
-static Status read_tail(Trainer *t, StepResult *result) {
-    int64_t count = TAIL_LOSSES + ranks_of(t);
-    float *tail = memory_array((size_t)count, sizeof *tail);
-    Status status = values_read(&t->ctx, transformer_tail(&t->model, 0, count), 0, count, tail);
-    result->stop = tail[TAIL_STOP] != 0;
-    t->tokens = (int64_t)tail[TAIL_TOKENS];
-    for (int rank = ranks_of(t) - 1; rank >= 0; rank--)
-        if (!isfinite(tail[TAIL_LOSSES + rank])) result->blamed = rank;
-    memory_free(tail);
-    return status;
-}
-
 Status trainer_result(Trainer *t, StepResult *result) {
     float loss, state[ADAMW_STATE_SIZE];
     TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &loss));
+    if (t->comm) TRY(comm_check(t->comm));
     TRY(trainer_read_state(t, state));
     *result = (StepResult){
         .loss = loss, .norm = state[ADAMW_NORM], .skipped = state[ADAMW_SKIPPED] != 0, .blamed = -1};
-    return t->comm ? read_tail(t, result) : OK;
+    return t->comm ? ranks_read(t, result) : OK;
 }
 
 Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_rate, StepResult *result) {
@@ -388,11 +333,12 @@ static Status evaluate_share(Trainer *t, FetchBatch fetch, void *source, int64_t
 /* The sums go in the order of the batches, whoever has evaluated them. What is not there adds 0. */
 Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, double *loss) {
     int64_t first, count = trainer_share(t, batches, &first), most = batches / ranks_of(t) + 1, targets = 0;
-    double factor = counts_targets(t) ? 1 : scale(t) * (double)micro_batches(t) / (double)batches;
+    double factor = counts_targets(t) ? 1 : scale(t) * (double)step_batches(t) / (double)batches;
     float sum = 0;
     Evaluation *own = memory_array((size_t)most, sizeof *own);
     Evaluation *all = memory_array((size_t)(most * ranks_of(t)), sizeof *all);
-    Status status = evaluate_share(t, fetch, source, count, factor, own);
+    Status status = trainer_settle(t);
+    if (!status) status = evaluate_share(t, fetch, source, count, factor, own);
     memcpy(all, own, (size_t)most * sizeof *own);
     if (!status && t->comm)
         status = rendezvous_gather(t->comm->rendezvous, own, (size_t)most * sizeof *own, all);

@@ -36,18 +36,21 @@ typedef struct {
     int64_t accum;       // micro-batches of a step, of this rank
     Comm *comm;          // NULL: one rank. All ranks take the same steps, each with its own micro-batches
     bool stop;           // this rank wants to stop after this step
+    bool apart;          // on all ranks or none: exchanges do not run beside the passes
     double smoothing;    // of the labels
     double dropout;      // rate; 0: nothing is dropped
     uint64_t seed;       // of what is dropped
     UpdateOptions update;
     BatchMemory memory;
-    Tensor finished;  // the sums of the micro-batches so far (Parameters.sums); empty with one in a step
     BatchSizes sizes; // of the micro-batch at hand
     Work work;        // of the last step, or of the largest, as measured with the memory
     Work micro_work;  // of the last micro-batch; a graph's is that of the pass it was made from
     Work update_work;
     int64_t tokens;        // of the last step: that are there, of both sides, padding not counted
-    Replay micro, updated; // a micro-batch's forward and backward pass, and the update, as graphs
+    bool stale;            // this rank's weights lack what the others have updated
+    bool gathers, reduces; // the micro-batch at hand gets them; exchanges its gradients, as the last one
+    Replay micro[2][2];    // a micro-batch's forward and backward pass as graphs: that gathers, that reduces
+    Replay updated;        // the update
 } Trainer;
 
 /* What a step reports. */
@@ -77,6 +80,9 @@ CHECKED Status trainer_measure(Trainer *trainer, size_t *bytes);
 /* Allocates at the measured peaks and takes what lasts: weights are undefined until initialized or loaded. */
 CHECKED Status trainer_allocate(Trainer *trainer);
 
+/* Collective: before the communicator is closed. */
+CHECKED Status trainer_unshare(Trainer *trainer);
+
 /* One optimizer step over `accum` micro-batches of every rank: its loss is the mean over all their targets that
  * count. Micro-batch i of rank r is micro-batch r * accum + i of the step: losses, norms and weights are those
  * of one rank that takes them all in that order, to the last bit where comm->rank_order. trainer_step =
@@ -92,6 +98,9 @@ CHECKED Status trainer_step(Trainer *trainer, FetchBatch fetch, void *source, do
 int64_t trainer_share(const Trainer *trainer, int64_t batches, int64_t *first);
 CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source, int64_t batches,
                                 double *loss);
+
+/* Collective: all ranks have all weights afterwards. Before anything but the next step reads them. */
+CHECKED Status trainer_settle(Trainer *trainer);
 
 /* The optimizer's state tensor, (ADAMW_STATE_SIZE) in host memory. */
 CHECKED Status trainer_read_state(Trainer *trainer, float *state);

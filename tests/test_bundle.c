@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "profile/audit.h"
 #include "profile/bundle.h"
-#include "profile/bundle_read.h"
+#include "profile/bundle_schema.h"
 #include "profile/diff.h"
 #include "profile/output.h"
 #include "profile/questions.h"

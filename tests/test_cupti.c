@@ -11,6 +11,7 @@
 #include "tests/planted/planted.h"
 #include "tests/support/expect.h"
 #include "tests/support/model.h"
+#include "tests/support/profile.h"
 
 #include <dlfcn.h>
 #include <libgen.h>

@@ -60,26 +60,22 @@ static void what_is_written_is_read(void **state) {
     }
 }
 
-typedef struct {
-    uint8_t bytes[100];
-    int64_t count;
-} Text;
+enum { TOKENS = 60 };
 
-static Status collect(void *context, const void *bytes, int64_t count) {
-    Text *text = context;
-    if (count) memcpy(text->bytes + text->count, bytes, (size_t)count);
-    text->count += count;
+static Status ignore(void *context, const void *bytes, int64_t count) {
+    (void)context, (void)bytes, (void)count;
     return OK;
 }
 
-/* Bytes that a model of random weights writes. */
-static void write_text(const EndTokens *ends, Text *text, TextStats *stats) {
+/* Bytes that a model of random weights writes, after a first one. */
+static TextStats write_text(const EndTokens *ends, int32_t tokens[1 + TOKENS]) {
     Inference in;
     Config config;
     Tokenizer *tokenizer;
+    TextStats stats;
     const TextOptions options = {.prompt = "a",
                                  .prompt_length = 1,
-                                 .tokens = 60,
+                                 .tokens = TOKENS,
                                  .stop = "",
                                  .sampler = {.temperature = 1, .top_p = 1}};
     expect_ok(config_preset("llama-nano", &config));
@@ -90,24 +86,24 @@ static void write_text(const EndTokens *ends, Text *text, TextStats *stats) {
     expect_ok(inference_measure(&in, NULL));
     expect_ok(inference_allocate(&in));
     expect_ok(parameters_initialize(&in.ctx, &in.model.parameters, 3));
-    *text = (Text){.count = 0};
-    expect_ok(stream_text(&in.ctx, &in.generator, tokenizer, &options, collect, text, stats));
+    expect_ok(stream_text(&in.ctx, &in.generator, tokenizer, &options, ignore, NULL, &stats));
+    memcpy(tokens, in.generator.history, (size_t)(1 + stats.tokens) * sizeof *tokens);
     inference_close(&in);
     tokenizer_free(tokenizer);
+    return stats;
 }
 
 static void each_of_them_ends_a_text(void **state) {
     (void)state;
-    Text whole, ended;
-    TextStats stats;
-    write_text(&(EndTokens){.count = 0}, &whole, &stats);
-    assert_true(whole.count == 60 && !stats.stopped);
-    uint8_t first = whole.bytes[20], second = whole.bytes[40];
-    int64_t end = 0;
-    while (whole.bytes[end] != first && whole.bytes[end] != second) end++;
-    write_text(&(EndTokens){{second, first}, 2}, &ended, &stats);
-    assert_true(stats.stopped && ended.count == end);
-    assert_memory_equal(ended.bytes, whole.bytes, (size_t)end);
+    int32_t whole[1 + TOKENS], ended[1 + TOKENS];
+    TextStats stats = write_text(&(EndTokens){.count = 0}, whole);
+    assert_true(stats.tokens == TOKENS && !stats.stopped);
+    int32_t first = whole[20], second = whole[40];
+    int64_t end = 1;
+    while (whole[end] != first && whole[end] != second) end++;
+    stats = write_text(&(EndTokens){{second, first}, 2}, ended);
+    assert_true(stats.stopped && stats.tokens == end - 1);
+    assert_memory_equal(ended, whole, (size_t)end * sizeof *whole);
 }
 
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)

@@ -1,5 +1,6 @@
 /* What a run tells: the event log, the progress bar, and the JSON under both. */
 #define _GNU_SOURCE
+#include "base/utf8.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "profile/events.h"
@@ -133,18 +134,21 @@ static void test_lines(void **state) {
     Events *events;
     write_log("old\n");
     assert_null(events_open(log_path, false, &events));
-    events_begin(events, "step");
-    events_integer(events, "step", 1);
-    events_number(events, "loss", 3.25);
-    events_number(events, "norm", NAN);
+    JsonWriter *line = events_begin(events, "step");
+    json_member_integer(line, "step", 1);
+    json_member_number(line, "loss", 3.25);
+    json_member_number(line, "norm", NAN);
     assert_null(events_end(events));
     read_log(text, sizeof text); /* at once, not when closed */
     assert_string_equal(text, "{\"event\":\"step\",\"step\":1,\"loss\":3.25,\"norm\":null}\n");
-    events_begin(events, "sample");
-    events_text(events, "text", "int\nmain");
-    events_bytes(events, "bytes", "a\0b", 3);
-    events_boolean(events, "last", false);
-    events_json(events, "plan", "{\n  \"a\": [1]\n}");
+    line = events_begin(events, "sample");
+    json_member_text(line, "text", "int\nmain");
+    json_write_key(line, "bytes");
+    json_write_string(line, "a\0b", 3);
+    json_write_key(line, "last");
+    json_write_boolean(line, false);
+    json_write_key(line, "plan");
+    json_write_json(line, "{\n  \"a\": [1]\n}");
     assert_null(events_end(events));
     events_close(events);
     read_log(text, sizeof text);
@@ -193,9 +197,10 @@ static void test_failures(void **state) {
         status_free(status);
         events_close(events);
     }
-    events_begin(NULL, "step"); /* no log */
-    events_number(NULL, "loss", 1);
-    assert_null(events_end(NULL));
+    assert_null(events_open("", false, &events)); /* no log */
+    json_member_number(events_begin(events, "step"), "loss", 1);
+    assert_null(events_end(events));
+    events_close(events);
     events_close(NULL);
 }
 
@@ -312,11 +317,30 @@ static void test_time_left(void **state) {
     progress_close(progress);
 }
 
+static void what_a_terminal_obeys_is_tamed(void **unused) {
+    (void)unused;
+    char text[] = "a\033[31m\n\tb\x7F\xC2\x9B"
+                  "31m\u00e9\x9B\xFF\U0001F600\u00a0",
+         kept[sizeof text];
+    memcpy(kept, text, sizeof text);
+    utf8_tame(text, (int64_t)strlen(text), true);
+    assert_string_equal(text, "a?[31m\n\tb???31m\u00e9??\U0001F600\u00a0");
+    utf8_tame(kept, (int64_t)strlen(kept), false);
+    assert_string_equal(kept, "a?[31m??b???31m\u00e9??\U0001F600\u00a0");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),   cmocka_unit_test(test_structure), cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_lines),     cmocka_unit_test(test_append),    cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_bar),       cmocka_unit_test(test_rate),      cmocka_unit_test(test_plain),
+        cmocka_unit_test(what_a_terminal_obeys_is_tamed),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_structure),
+        cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_append),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_bar),
+        cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_plain),
         cmocka_unit_test(test_time_left),
     };
     return cmocka_run_group_tests(tests, make_folder, scratch_teardown);

@@ -392,6 +392,31 @@ static void permutations_visit_each_once(void **state) {
     for (int i = 0; i < 5; i++) assert_true(fabs(places[i] - 2000) < 200);
 }
 
+/* A pipe that nobody writes to, in the place of a file, is empty and no reason to wait; one that somebody
+ * does is read to its end. */
+static void a_pipe_is_read(void **state) {
+    const char *path = inside(*state, "pipe");
+    char *text;
+    int64_t length;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    expect_ok(file_read(path, 100, &text, &length));
+    assert_int_equal(length, 0);
+    memory_free(text);
+    int reader = open(path, O_RDONLY | O_NONBLOCK), writer = open(path, O_WRONLY);
+    assert_int_equal(write(writer, "text", 4), 4);
+    pid_t child = fork();
+    if (child == 0) {
+        usleep(100000);
+        _exit(write(writer, " more", 5) != 5);
+    }
+    close(writer);
+    expect_ok(file_read(path, 100, &text, &length));
+    assert_string_equal(text, "text more");
+    memory_free(text);
+    close(reader);
+    waitpid(child, NULL, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(maps_files, scratch_setup, scratch_teardown),
@@ -400,6 +425,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(writes_into_devices, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(writes_through_links, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(compresses_by_name, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(a_pipe_is_read, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(reports_failed_writes, scratch_setup, scratch_teardown),
         cmocka_unit_test(joins_and_takes_paths_apart),
         cmocka_unit_test_setup_teardown(tells_what_is_there, scratch_setup, scratch_teardown),

@@ -3,8 +3,8 @@
 #include "base/memory.h"
 #include "kernels/linear/linear.h"
 #include "profile/category.h"
-#include "profile/datasheet.h"
 #include "tests/support/expect.h"
+#include "tests/support/profile.h"
 #include "tests/support/traced.h"
 
 #include <glob.h>

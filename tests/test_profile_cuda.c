@@ -2,6 +2,7 @@
 #include "profile/cupti.h"
 #include "profile/figures.h"
 #include "tests/support/expect.h"
+#include "tests/support/profile.h"
 #include "tests/support/traced.h"
 
 #include <dlfcn.h>

@@ -78,6 +78,36 @@ static void test_resume_last(void **state) {
                     "train " RUN "--resume --out=empty");
 }
 
+/* The newest that is whole is taken, and what is passed over is said; what is saved then takes its place. */
+static void test_resume_damaged(void **state) {
+    const char *folder = *state;
+    program_succeeds(folder,
+                     "train " TINY " --steps=6 --save-every=2 --val-every=0 --sample-every=0 --keep=0 "
+                     "--schedule=constant --out=flipped -q && cp -r flipped once");
+    program_succeeds(folder, "printf x | dd of=flipped/step-00000006/model.safetensors bs=1 seek=9000 "
+                             "conv=notrunc 2>dd.txt");
+    program_succeeds(folder,
+                     "printf x | dd of=flipped/step-00000004/training_state.safetensors bs=1 seek=99000 "
+                     "conv=notrunc 2>dd.txt");
+    const Ran *ran = program_succeeds(folder, "train --resume --out=flipped --steps=8 --save-every=3 -q");
+    expect_text(ran->error, "train: step-00000006 is damaged and passed over: model.safetensors: tensor '");
+    expect_text(ran->error, "train: step-00000004 is damaged and passed over: training_state.safetensors: ");
+    ran = program_succeeds(folder, "cd flipped && ls -d step-*");
+    assert_string_equal(ran->output, "step-00000002\nstep-00000006\nstep-00000008\n");
+    expect_same_file(folder, "flipped/step-00000006/model.safetensors",
+                     "once/step-00000006/model.safetensors");
+    program_refuses(
+        folder, ERROR_FORMAT, "does not have the digest that the file says",
+        "printf x | dd of=once/step-00000006/model.safetensors bs=1 seek=9000 conv=notrunc 2>dd.txt; "
+        "train --resume=once/step-00000006 -q");
+    program_refuses(folder, ERROR_FORMAT, "does not have the digest that the file says",
+                    "infer --model=once --device=cpu --prompt=x");
+    program_succeeds(folder,
+                     "rm once/step-00000006/training_state.safetensors once/step-00000004/config.json");
+    ran = program_succeeds(folder, "train --resume --out=once --steps=3 -q");
+    expect_text(ran->error, "step-00000006 is damaged and passed over: there is no training_state");
+}
+
 /* A checkpoint may be a stranger's: what its options say of files, and of deleting, is not obeyed. */
 static void test_foreign_options(void **state) {
     const char *folder = *state;
@@ -288,15 +318,15 @@ static void test_kill(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resume_fused),      cmocka_unit_test(test_resume_naive),
-        cmocka_unit_test(test_resume_cuda_fused), cmocka_unit_test(test_resume_cuda_naive),
-        cmocka_unit_test(test_resume_last),       cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_terminate),         cmocka_unit_test(test_second_interrupt),
-        cmocka_unit_test(test_second_terminate),  cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_two_at_once),       cmocka_unit_test(test_other_sizes),
-        cmocka_unit_test(test_foreign_options),   cmocka_unit_test(test_resume_keeps),
-        cmocka_unit_test(test_go_back),           cmocka_unit_test(test_unreadable_options),
-        cmocka_unit_test(test_decayed_first),
+        cmocka_unit_test(test_resume_fused),       cmocka_unit_test(test_resume_naive),
+        cmocka_unit_test(test_resume_cuda_fused),  cmocka_unit_test(test_resume_cuda_naive),
+        cmocka_unit_test(test_resume_last),        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_terminate),          cmocka_unit_test(test_second_interrupt),
+        cmocka_unit_test(test_second_terminate),   cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_two_at_once),        cmocka_unit_test(test_other_sizes),
+        cmocka_unit_test(test_resume_damaged),     cmocka_unit_test(test_foreign_options),
+        cmocka_unit_test(test_resume_keeps),       cmocka_unit_test(test_go_back),
+        cmocka_unit_test(test_unreadable_options), cmocka_unit_test(test_decayed_first),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

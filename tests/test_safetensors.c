@@ -155,7 +155,8 @@ static Status check_whole(const uint8_t *bytes, int64_t size) {
     return status;
 }
 
-/* Any bit of what was written: header, padding, values. What others write has no digests and is not checked. */
+/* Any bit of what was written: header, padding, values. What others write has no digests and is not checked.
+ * */
 static void flipped_bits_are_found(void **state) {
     const char *path = inside(*state, "x.safetensors");
     SafetensorsEntry entries[] = {{.name = "b", .type = SAFE_F32, .rank = 2, .d = {2, 3}},

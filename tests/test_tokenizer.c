@@ -276,7 +276,7 @@ static void hostile_merges(void **state) {
         {"h e\nh e\n", "repeats merge 0"},
         {"Q Q\n", "\"QQ\" is not in the vocabulary"},
         {"QQ x\n", "\"QQ\" is not in the vocabulary"},
-        {"t h\r\n", "not in the vocabulary"},
+        {"t h\r\r\n", "not in the vocabulary"},
         {"# Q\n", "\"#Q\" is not in the vocabulary"},
     };
     write_json(*state, "vocab.json", fixture(PLAIN "/vocab.json"));
@@ -293,6 +293,14 @@ static void hostile_merges(void **state) {
     write_text_file(inside(*state, "merges.txt"), large);
     expect_refused(*state, "longer than any token");
     free(large);
+    /* Other line ends are fine, too. */
+    write_text_file(inside(*state, "merges.txt"), "#version: 0.2\r\nh e\r\n");
+    Tokenizer *lines = open_tokenizer(*state);
+    TokenList list = {0};
+    expect_ok(tokenizer_encode(lines, "he", 2, &list));
+    assert_int_equal(list.count, 1);
+    token_list_free(&list);
+    tokenizer_free(lines);
     /* No merges at all are fine: every byte is a token. */
     write_text_file(inside(*state, "merges.txt"), "");
     Tokenizer *tokenizer = open_tokenizer(*state);
@@ -308,9 +316,14 @@ static void change_whole(const char *folder, const char *outer, const char *inne
     write_json(folder, "tokenizer.json", root);
 }
 
+#define BYTE_LEVEL        "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}"
+#define SEQUENCE(members) "{\"type\": \"Sequence\", \"pretokenizers\": [" members "]}"
+#define SPLIT(pattern, behavior)                                                                             \
+    "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" pattern "\"}, \"behavior\": \"" behavior "\"}"
+
 static void other_kinds_of_tokenizer(void **state) {
     static const char *changes[][4] = {
-        {"model", "type", "\"Unigram\"", "model.type"},
+        {"model", "type", "\"Unigram\"", "model.type is neither BPE nor WordPiece"},
         {"model", NULL, "[]", "model.type"},
         {"model", "vocab", "[]", "not a JSON object"},
         {"model", "merges", "{}", "model.merges is not an array"},
@@ -319,14 +332,34 @@ static void other_kinds_of_tokenizer(void **state) {
         {"model", "merges", "[[\"t\", 1]]", "neither"},
         {"model", "merges", "[\"h e\", [\"h\", \"e\"]]", "repeats merge"},
         {"model", "byte_fallback", "true", "byte_fallback"},
-        {"model", "ignore_merges", "true", "ignore_merges"},
+        {"model", "ignore_merges", "3", "ignore_merges is neither true nor false"},
+        {"model", "dropout", "0.1", "model.dropout is not supported"},
+        {"model", "surprise", "1", "model has a key \"surprise\""},
+        {"surprise", NULL, "1", "the tokenizer has a key \"surprise\""},
+        {"model", "unk_token", "\"<unknown>\"", "unk_token is no token"},
         {"model", "end_of_word_suffix", "\"</w>\"", "end_of_word_suffix"},
-        {"pre_tokenizer", NULL, "{\"type\": \"Whitespace\"}", "pre_tokenizer.type"},
-        {"pre_tokenizer", NULL, "null", "pre_tokenizer.type"},
-        {"pre_tokenizer", "add_prefix_space", "true", "add_prefix_space"},
-        {"pre_tokenizer", "use_regex", "false", "use_regex"},
-        {"normalizer", NULL, "{\"type\": \"NFC\"}", "normalizer"},
+        {"pre_tokenizer", NULL, "{\"type\": \"Whitespace\"}", "pre_tokenizer.type \"Whitespace\""},
+        {"pre_tokenizer", NULL, "null", "decoder.type \"ByteLevel\""},
+        {"pre_tokenizer", "trim", "true", "pre_tokenizer ByteLevel has a key \"trim\""},
+        {"pre_tokenizer", NULL, SEQUENCE(BYTE_LEVEL ", " BYTE_LEVEL), "behind ByteLevel"},
+        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("\\\\w+", "Isolated")), "\\w is not supported"},
+        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("[a-z&&[^b]]", "Isolated")), "&& in a class"},
+        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("[a[b]]", "Isolated")), "a class in a class"},
+        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("a{2}+", "Isolated")), "}+ is not supported"},
+        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("^a", "Isolated")), "^ is not supported"},
+        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("(?m:a)", "Isolated")), "the group \"(?m:\""},
+        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("(a", "Isolated")), "parenthesis"},
+        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("a*", "Isolated")), "it matches nothing at all"},
+        {"pre_tokenizer", NULL, SEQUENCE(SPLIT("a", "Sideways")), "no behavior that is known"},
+        {"normalizer", NULL, "{\"type\": \"NFKC\"}", "normalizer.type \"NFKC\""},
+        {"normalizer", NULL, "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"a\"}, \"content\": \"\"}",
+         "Replace"},
+        {"decoder", NULL, "{\"type\": \"CTC\"}", "decoder.type \"CTC\""},
+        {"post_processor", NULL, "{\"type\": \"Other\"}", "post_processor.type \"Other\""},
+        {"post_processor", NULL, "{\"type\": \"BertProcessing\", \"cls\": [\"a\", 999]}", "does not exist"},
         {"added_tokens", NULL, "[{\"id\": 756}]", "lacks its content"},
+        {"added_tokens", NULL, "[{\"id\": 756, \"content\": \"<x>\", \"lstrip\": 1}]", "lstrip is neither"},
+        {"added_tokens", NULL, "[{\"id\": 756, \"content\": \"<x>\", \"left\": 1}]", "has a key \"left\""},
         {"added_tokens", NULL, "[{\"id\": 999, \"content\": \"<x>\"}]", "ids are 0 to 756"},
         {"added_tokens", NULL, "[{\"id\": 9, \"content\": \"a\"}]", "two ids"},
         {"added_tokens", NULL, "[{\"id\": 756, \"content\": \"<x>\"}, {\"id\": 757, \"content\": \"<x>\"}]",
@@ -358,7 +391,7 @@ static void older_files_and_added_tokens(void **state) {
     write_json(*state, "tokenizer.json", root);
     Tokenizer *tokenizer = open_tokenizer(*state);
     check_fixture(tokenizer);
-    expect_ok(tokenizer_save(tokenizer, *state)); /* now there is a vocab.json, which comes first */
+    expect_ok(tokenizer_save(tokenizer, *state));
     Tokenizer *saved = open_tokenizer(*state);
     assert_true(tokenizer_hash(saved) == tokenizer_hash(tokenizer));
     int64_t length;

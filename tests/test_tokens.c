@@ -177,6 +177,16 @@ static void texts_are_kept_as_shards(void **state) {
         expect_text_tokens(source, "the box and the door");
         tokens_close(source);
     }
+    /* Nor is a token taken that was another when it was kept. */
+    char *shard;
+    int64_t size;
+    expect_ok(file_read(kept, 1 << 20, &shard, &size));
+    shard[size - 2] ^= 1;
+    write_bytes(kept, shard, (size_t)size);
+    memory_free(shard);
+    TokenSource *again = open_tokens(path, &options);
+    expect_text_tokens(again, "the box and the door");
+    tokens_close(again);
     free(kept);
     /* Another text, and another tokenizer, have their own. */
     write_text_file(path, "the box and the Door");

@@ -65,6 +65,43 @@ static void ids_are_the_originals(void **state) {
     }
 }
 
+static void expect_ids(Tokenizer *tokenizer, const char *text, bool special, const int32_t *ids,
+                       int64_t count) {
+    TokenList list = {0};
+    EncodeCursor cursor = {.text = text, .length = (int64_t)strlen(text), .special = special};
+    expect_ok(tokenizer_encode_step(tokenizer, &cursor, 1000, &list));
+    for (int64_t i = 0; i < count && i < list.count; i++) assert_int_equal(list.ids[i], ids[i]);
+    assert_int_equal(list.count, count);
+    token_list_free(&list);
+}
+
+/* Added tokens, of which some are looked for in the lower-cased text; the ids are tokenizers'. */
+static void added_tokens_are_found(void **state) {
+    static const char added[] =
+        "[{\"id\": 420, \"content\": \"Café\", \"normalized\": true},"
+        "{\"id\": 421, \"content\": \"<tool>\", \"rstrip\": true, \"normalized\": false},"
+        "{\"id\": 422, \"content\": \"box door\", \"normalized\": true}]";
+    static const char text[] = "a<tool>  CAFÉs [MASK] the box\tdoor cafes Cafe";
+    json_t *root = json_load_file(CASED "/tokenizer.json", 0, NULL), *more = json_loads(added, 0, NULL);
+    assert_non_null(root);
+    json_array_extend(json_object_get(root, "added_tokens"), more);
+    json_object_set_new(json_object_get(root, "normalizer"), "lowercase", json_true());
+    json_object_set_new(json_object_get(root, "normalizer"), "strip_accents", json_null());
+    json_dump_file(root, inside(*state, "tokenizer.json"), 0);
+    json_decref(more);
+    json_decref(root);
+    Tokenizer *tokenizer;
+    expect_ok(tokenizer_open(*state, &tokenizer));
+    expect_ids(tokenizer, text, false,
+               (int32_t[]){25, 421, 420, 42, 1, 298, 173, 172, 1, 274, 422, 420, 42, 420}, 14);
+    expect_ids(tokenizer, text, true, (int32_t[]){25, 421, 420, 42, 4, 274, 422, 420, 42, 420}, 10);
+    tokenizer_free(tokenizer);
+    expect_ok(tokenizer_open(LOWER, &tokenizer)); /* a vocab.txt's special tokens are known by their names */
+    int32_t mask = tokenizer_special(tokenizer, TOKEN_MASK);
+    expect_ids(tokenizer, "[MASK][MASK]", true, (int32_t[]){mask, mask}, 2);
+    tokenizer_free(tokenizer);
+}
+
 /* Any bytes encode, to ids of the vocabulary, and in steps as at once. */
 static void any_bytes_encode(void **state) {
     (void)state;
@@ -172,6 +209,7 @@ static void bad_json_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(ids_are_the_originals, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(added_tokens_are_found, scratch_setup, scratch_teardown),
         cmocka_unit_test(any_bytes_encode),
         cmocka_unit_test(long_texts),
         cmocka_unit_test_setup_teardown(bad_vocabularies_are_refused, scratch_setup, scratch_teardown),

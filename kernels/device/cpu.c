@@ -136,6 +136,25 @@ static void describe(Device *device, int threads) {
     snprintf(device->library, sizeof device->library, "%.*s (%s)", length, config, openblas_get_corename());
 }
 
+enum { THREADS_MOST = 4096 }; // as --threads says
+
+/* As many as asked for, or the environment's. OpenBLAS waits forever for threads that OpenMP does not start.
+ * */
+static Status set_threads(int asked, int *threads) {
+    int limit = omp_get_thread_limit();
+    *threads = asked > 0 ? asked : omp_get_max_threads();
+    if (*threads > THREADS_MOST)
+        return fail(ERROR_USAGE,
+                    "OMP_NUM_THREADS=%d: at most %d threads can be used; set fewer, or give --threads",
+                    *threads, THREADS_MOST);
+    if (asked > limit) return fail(ERROR_USAGE, "--threads=%d: OMP_THREAD_LIMIT allows %d", asked, limit);
+    if (*threads > limit) *threads = limit;
+    omp_set_dynamic(0);
+    omp_set_num_threads(*threads);
+    openblas_set_num_threads(*threads);
+    return OK;
+}
+
 Status device_open_cpu(int threads, Device **device) {
     Device *cpu = memory_allocate(sizeof *cpu);
     *cpu = (Device){.backend = BACKEND_CPU,
@@ -160,11 +179,12 @@ Status device_open_cpu(int threads, Device **device) {
                     .range_pop = cpu_range_pop,
                     .outside_profiler = cpu_outside_profiler,
                     .close = cpu_close};
-    if (threads > 0) omp_set_num_threads(threads);
-    threads = omp_get_max_threads();
-    cpu->threads = threads;
-    openblas_set_num_threads(threads);
-    describe(cpu, threads);
+    Status status = set_threads(threads, &cpu->threads);
+    if (status) {
+        memory_free(cpu);
+        return status;
+    }
+    describe(cpu, cpu->threads);
     *device = cpu;
     return OK;
 }

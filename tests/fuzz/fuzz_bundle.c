@@ -1,5 +1,5 @@
 /* Feeds mutated profile bundles to their reader. */
-#include "profile/bundle_read.h"
+#include "profile/bundle_schema.h"
 
 #include <math.h>
 #include <stdlib.h>

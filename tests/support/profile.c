@@ -203,3 +203,15 @@ Trace *sample_trace(Form form, int64_t latency) {
     expect_ok(trace_finish(t));
     return t;
 }
+
+int64_t audit_failures(const Trace *t) {
+    int64_t failures = 0;
+    for (int64_t i = 0; i < t->finding_count; i++) failures += !t->findings[i].passed;
+    return failures;
+}
+
+const Table *tables_find(const Tables *tables, const char *key) {
+    for (int i = 0; i < tables->count; i++)
+        if (strcmp(tables->tables[i].key, key) == 0) return &tables->tables[i];
+    return NULL;
+}

@@ -1,0 +1,16 @@
+/* signals: how a program ends where it is told to, or where what it reads or writes goes away under it. */
+#pragma once
+
+#include <stdbool.h>
+
+/* For both programs, before anything else. A standard stream that is closed is made one that fails, so that
+ * no file that is opened later is taken for it. A file that becomes shorter while it is mapped ends the
+ * program with a line and the code of ERROR_FILE; one that becomes longer than the system allows fails to be
+ * written. */
+void signals_prepare(void);
+
+/* For a run that saves before it ends: SIGINT, SIGTERM and SIGHUP (but not under nohup) are waited for, and a
+ * second one ends the program at once, with 128 and its number. A pipe that nobody reads fails to be written.
+ * */
+void signals_catch(void);
+bool signals_caught(void);

@@ -1,0 +1,99 @@
+/* What is done to a text before it is cut. Bytes that are not UTF-8 stay as they are. */
+#define _GNU_SOURCE // memmem
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "data/bpe.h"
+
+#include <assert.h>
+#include <string.h>
+#include <utf8proc.h>
+
+/* Below U+0300 all characters are composed and none composes with the one before it. */
+static bool is_composed(const uint8_t *text, int64_t length) {
+    uint8_t highest = 0;
+    for (int64_t i = 0; i < length; i++) highest = text[i] > highest ? text[i] : highest;
+    return highest < 0xCC;
+}
+
+/* Composes a run of valid UTF-8. */
+static void compose_run(Bpe *bpe, const uint8_t *text, int64_t length, Bytes *out) {
+    int options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    int64_t count;
+    if (is_composed(text, length)) {
+        bytes_put(out, text, length);
+        return;
+    }
+    for (;;) {
+        count = utf8proc_decompose(text, length, bpe->points, bpe->point_room, options);
+        assert(count >= 0); /* it fails on what is not UTF-8 */
+        if (count <= bpe->point_room) break;
+        bpe->points = memory_grow(bpe->points, &bpe->point_room, count, sizeof *bpe->points);
+    }
+    count = utf8proc_normalize_utf32(bpe->points, count, options);
+    bytes_reserve(out, 4 * count);
+    for (int64_t i = 0; i < count; i++)
+        out->count += utf8proc_encode_char(bpe->points[i], out->bytes + out->count);
+}
+
+static void compose(Bpe *bpe, const uint8_t *text, int64_t length, Bytes *out) {
+    for (int64_t at = 0; at < length;) {
+        int64_t end = utf8_valid_end(text, at, length);
+        if (end > at) compose_run(bpe, text + at, end - at, out);
+        if (end < length) bytes_put(out, text + end, 1);
+        at = end + 1;
+    }
+}
+
+static void replace(const uint8_t *text, int64_t length, const char *from, const char *to, Bytes *out) {
+    int64_t size = (int64_t)strlen(from), done = 0;
+    for (const uint8_t *found;
+         (found = memmem(text + done, (size_t)(length - done), from, (size_t)size)) != NULL;) {
+        bytes_put(out, text + done, found - (text + done));
+        bytes_put(out, to, (int64_t)strlen(to));
+        done = found - text + size;
+    }
+    bytes_put(out, text + done, length - done);
+}
+
+const uint8_t *bpe_normalize(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool whole,
+                             int64_t *count) {
+    Bpe *bpe = tokenizer->bpe;
+    for (int i = 0; i < bpe->normal_count; i++) {
+        const NormalStep *step = &bpe->normal[i];
+        Bytes *out = &bpe->normalized[i % 2];
+        out->count = 0;
+        if (step->kind == NORMAL_PREPEND && whole && length)
+            bytes_put(out, step->to, (int64_t)strlen(step->to));
+        if (step->kind == NORMAL_NFC)
+            compose(bpe, text, length, out);
+        else if (step->kind == NORMAL_REPLACE)
+            replace(text, length, step->from, step->to, out);
+        else
+            bytes_put(out, text, length);
+        text = out->bytes;
+        length = out->count;
+    }
+    *count = length;
+    return text;
+}
+
+const uint8_t *bpe_mark_spaces(Tokenizer *tokenizer, const uint8_t *text, int64_t length, bool first,
+                               int64_t *count) {
+    Bpe *bpe = tokenizer->bpe;
+    const char *mark = bpe->spaces_marked ? SPACE_MARK : " ";
+    int64_t size = (int64_t)strlen(mark);
+    bool wanted = bpe->spaces_marked ? bpe->mark_always || (bpe->mark_first && first)
+                                     : bpe->step_count && bpe->steps[0].prefix;
+    bool there = length && (text[0] == ' ' || (length >= size && memcmp(text, mark, (size_t)size) == 0));
+    Bytes *out = &bpe->marked;
+    *count = length;
+    if (!bpe->spaces_marked && (!wanted || there)) return text;
+    out->count = 0;
+    if (wanted && !there && length) bytes_put(out, mark, size);
+    if (bpe->spaces_marked)
+        replace(text, length, " ", mark, out);
+    else
+        bytes_put(out, text, length);
+    *count = out->count;
+    return out->bytes;
+}

@@ -1,0 +1,54 @@
+#include "data/piece_cache.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+enum {
+    CACHED_BYTES = 31, // the longest piece that is remembered
+    CACHED_IDS = 7,
+    CACHE_SLOTS = 1 << 16, // direct-mapped
+};
+
+/* A piece met before and its ids: one cache line. `length` is 0 in an unused slot. */
+typedef struct CachedPiece {
+    uint8_t bytes[CACHED_BYTES], length;
+    int32_t count, ids[CACHED_IDS];
+} CachedPiece;
+
+/* The slot of a short piece in the cache. `key` is the piece, zeros, and its length in the last byte. */
+static CachedPiece *cache_slot(const Tokenizer *tokenizer, const uint8_t key[CACHED_BYTES + 1]) {
+    uint64_t words[4], mixed = 0;
+    memcpy(words, key, sizeof words);
+    for (int i = 0; i < 4; i++) {
+        mixed = (mixed ^ words[i]) * 0x9E3779B97F4A7C15;
+        mixed ^= mixed >> 32;
+    }
+    return &tokenizer->cache[mixed % CACHE_SLOTS];
+}
+
+void piece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, EncodePiece *encode,
+                  TokenList *list) {
+    if (length > CACHED_BYTES) {
+        encode(tokenizer, piece, length, list);
+        return;
+    }
+    if (!tokenizer->cache) tokenizer->cache = memory_array(CACHE_SLOTS, sizeof *tokenizer->cache);
+    uint8_t key[CACHED_BYTES + 1] = {0};
+    memcpy(key, piece, (size_t)length);
+    key[CACHED_BYTES] = (uint8_t)length;
+    CachedPiece *slot = cache_slot(tokenizer, key);
+    if (memcmp(slot, key, sizeof key) == 0) { /* the bytes and, right behind them, the length */
+        token_list_reserve(list, CACHED_IDS);
+        memcpy(list->ids + list->count, slot->ids, sizeof slot->ids);
+        list->count += slot->count;
+        return;
+    }
+    int64_t before = list->count;
+    encode(tokenizer, piece, length, list);
+    int64_t count = list->count - before;
+    if (count == 0 || count > CACHED_IDS) return;
+    memcpy(slot, key, sizeof key);
+    slot->count = (int32_t)count;
+    memcpy(slot->ids, list->ids + before, (size_t)count * sizeof *slot->ids);
+}

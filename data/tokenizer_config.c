@@ -1,0 +1,60 @@
+#include "data/tokenizer_config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *tokenizer_config_key(SpecialToken token, bool word) {
+    static const char *const keys[SPECIAL_COUNT][2] = {{"pad_token", "pad_token"},
+                                                       {"bos_token", "cls_token"},
+                                                       {"eos_token", "sep_token"},
+                                                       {"unk_token", "unk_token"},
+                                                       {"mask_token", "mask_token"}};
+    return keys[token][word];
+}
+
+Status tokenizer_config_added(const json_t *config, const json_t *vocab, const char *const *names,
+                              const char *path, json_t **added) {
+    json_t *listed = json_object_get(config, "added_tokens_decoder"), *entry;
+    const char *key;
+    *added = json_array();
+    json_object_foreach(listed, key, entry) {
+        char *end;
+        long id = strtol(key, &end, 10);
+        if (*end || end == key || !json_is_object(entry))
+            return fail(ERROR_FORMAT, "%s: added_tokens_decoder.%.40s is not a token", path, key);
+        json_t *token = json_copy(entry);
+        json_object_set_new(token, "id", json_integer(id));
+        json_array_append_new(*added, token);
+    }
+    for (int i = 0; !listed && names[i]; i++) {
+        const json_t *id = json_object_get(vocab, names[i]);
+        if (!id) continue;
+        json_array_append_new(*added, json_pack("{s:I, s:s, s:b}", "id", json_integer_value(id), "content",
+                                                names[i], "special", 1));
+    }
+    return OK;
+}
+
+static int32_t find_added(const Tokenizer *t, const char *text) {
+    for (int set = 0; set < 2; set++)
+        for (int64_t i = 0; text && i < t->added[set].count; i++)
+            if (strcmp(t->added[set].tokens[i].text, text) == 0) return t->added[set].tokens[i].id;
+    return -1;
+}
+
+/* A config writes a token as its text, or as an object with its content. */
+static int32_t named(const Tokenizer *t, const json_t *config, const char *key) {
+    const json_t *value = json_object_get(config, key);
+    if (json_is_object(value)) value = json_object_get(value, "content");
+    return find_added(t, json_string_value(value));
+}
+
+void tokenizer_config_special(Tokenizer *t, const json_t *config) {
+    bool word = t->kind == TOKENIZER_WORDPIECE;
+    for (int i = 0; i < SPECIAL_COUNT; i++) {
+        int32_t id = named(t, config, tokenizer_config_key(i, word));
+        if (id < 0) id = named(t, config, tokenizer_config_key(i, !word));
+        if (id >= 0) t->special[i] = id;
+        if (id >= 0 && i == TOKEN_END) t->end_of_text = id;
+    }
+}

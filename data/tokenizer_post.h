@@ -1,0 +1,10 @@
+/* tokenizer_post: what a tokenizer.json's post_processor puts around a text. */
+#pragma once
+
+#include "base/status.h"
+#include "data/tokenizer_state.h"
+
+#include <jansson.h>
+
+/* Fills the tokenizer's `before` and `after`. ERROR_FORMAT, by its name, for what is not supported. */
+CHECKED Status tokenizer_read_post(Tokenizer *tokenizer, const json_t *post, const char *path);

@@ -1,0 +1,119 @@
+/* What a step has to do with other ranks, and with its own micro-batches before the last. */
+#include "base/memory.h"
+#include "kernels/accumulate/accumulate.h"
+#include "run/trainer_internal.h"
+
+#include <math.h>
+
+int rank_of(const Trainer *t) {
+    return t->comm ? t->comm->rank : 0;
+}
+
+int ranks_of(const Trainer *t) {
+    return t->comm ? t->comm->size : 1;
+}
+
+/* Micro-batches of a step, of all ranks. */
+int64_t step_batches(const Trainer *t) {
+    return t->accum * ranks_of(t);
+}
+
+/* What micro-batch `index` exchanges beside its passes. */
+void ranks_begin(Trainer *t, int64_t index) {
+    Shards *s = t->model.parameters.shards;
+    if (!s) return;
+    s->gathers = t->gathers = t->stale;
+    s->lane = t->ctx.check || t->apart ? LANE_MAIN : LANE_SIDE;
+    s->reduces = t->reduces = index == t->accum - 1 && shards_cut(&t->ctx, &t->model.parameters);
+}
+
+/* Other passes exchange nothing, and wait for nothing: events of a graph can be waited for there alone. */
+void ranks_end(Trainer *t) {
+    Shards *s = t->model.parameters.shards;
+    if (s) s->gathers = s->reduces = false;
+    t->stale = false;
+}
+
+Status trainer_settle(Trainer *t) {
+    Shards *s = t->model.parameters.shards;
+    if (!t->stale) return OK;
+    s->gathers = true;
+    Status status = shards_gather(&t->ctx, &t->model.parameters);
+    if (!status) status = shards_enter(&t->ctx, &t->model.parameters, t->model.parameters.group_count - 1);
+    ranks_end(t);
+    return status;
+}
+
+/* Adds a finished micro-batch to those before it; behind the last the sum is where the gradients are. Where its
+ * groups were exchanged they have been added, and the tail is left. */
+Status ranks_finish(Trainer *t, int64_t index) {
+    Parameters *p = &t->model.parameters;
+    bool last = index == t->accum - 1;
+    if (t->accum == 1) return OK;
+    t->ctx.layer = -1;
+    t->ctx.call = "micro-batches";
+    if (index == 0)
+        return t->ctx.device->copy(t->ctx.device, p->finished.data, p->sums.data, tensor_bytes(p->sums));
+    Accumulate a = {.x = last ? p->finished : p->sums, .sum = last ? p->sums : p->finished};
+    if (t->reduces) {
+        a.x = parameters_tail_of(p, p->finished);
+        a.sum = parameters_tail_of(p, p->sums);
+    }
+    return accumulate(&t->ctx, &a);
+}
+
+/* The tail behind the gradients: what this rank has to say. */
+static Status write_tail(Trainer *t) {
+    Device *device = t->ctx.device;
+    const float said[] = {t->stop, (float)t->tokens}; // TAIL_STOP, TAIL_TOKENS
+    Tensor own = transformer_tail(&t->model, TAIL_LOSSES + rank_of(t), 1);
+    if (t->ctx.measuring) return OK;
+    TRY(values_write(&t->ctx, transformer_tail(&t->model, TAIL_STOP, 2), 0, 2, said));
+    return device->copy(t->ctx.device, own.data, t->model.loss_sum.data, tensor_bytes(own));
+}
+
+/* Gradients, where that is still to be done, and tail become the sums over all ranks. */
+Status ranks_exchange(Trainer *t) {
+    Parameters *p = &t->model.parameters;
+    if (!t->comm) return OK;
+    TRY(write_tail(t));
+    scope_begin(&t->ctx, "exchange");
+    t->ctx.layer = -1;
+    if (!t->reduces)
+        TRY(exchange_gradients(&t->ctx, &(Exchange){.comm = t->comm, .whole = p->sums}));
+    else if (!t->ctx.measuring)
+        TRY(comm_all_reduce(t->comm, parameters_tail_of(p, p->sums), LANE_MAIN));
+    scope_end(&t->ctx);
+    t->stale = t->reduces && !t->ctx.measuring;
+    return OK;
+}
+
+Status ranks_read(Trainer *t, StepResult *result) {
+    int64_t count = TAIL_LOSSES + ranks_of(t);
+    float *tail = memory_array((size_t)count, sizeof *tail);
+    Status status = values_read(&t->ctx, transformer_tail(&t->model, 0, count), 0, count, tail);
+    result->stop = tail[TAIL_STOP] != 0;
+    t->tokens = (int64_t)tail[TAIL_TOKENS];
+    for (int rank = ranks_of(t) - 1; rank >= 0; rank--)
+        if (!isfinite(tail[TAIL_LOSSES + rank])) result->blamed = rank;
+    memory_free(tail);
+    return status;
+}
+
+/* What ranks exchange lies in these. */
+static const ArenaKind shared_arenas[] = {ARENA_PARAMETERS, ARENA_GRADIENTS};
+enum { SHARED_ARENAS = sizeof shared_arenas / sizeof *shared_arenas };
+
+Status ranks_share(Trainer *t) {
+    for (int i = 0; i < SHARED_ARENAS && t->comm; i++) {
+        Arena *arena = &t->ctx.arenas[shared_arenas[i]];
+        TRY(comm_share(t->comm, arena->base, arena->capacity));
+    }
+    return OK;
+}
+
+Status trainer_unshare(Trainer *t) {
+    for (int i = 0; i < SHARED_ARENAS && t->comm; i++)
+        TRY(comm_unshare(t->comm, t->ctx.arenas[shared_arenas[i]].base));
+    return OK;
+}
