@@ -165,6 +165,9 @@ Status config_validate(const Config *c) {
     if (config_query_width(c) != c->width && !has_key(c->architecture, offsetof(Config, head_size)))
         return fail(ERROR_USAGE, "width %" PRId64 " is not a multiple of heads %" PRId64, c->width, c->heads);
     if (c->positions == POSITIONS_ROTARY) TRY(check_rotary(c));
+    if (config_query_width(c) > 1 << 22)
+        return fail(ERROR_USAGE, "%" PRId64 " heads of size %" PRId64 " are wider than 2^22", c->heads,
+                    c->head_size);
     if (c->heads % c->kv_heads)
         return fail(ERROR_USAGE, "heads %" PRId64 " is not a multiple of key/value heads %" PRId64, c->heads,
                     c->kv_heads);

@@ -284,6 +284,10 @@ static void other_llamas_are_turned_away(void **state) {
                      "low_freq_factor");
     expect_malformed(LLAMA ",\"rope_theta\":0}", "rope_theta");
     expect_malformed(LLAMA ",\"head_dim\":7}", "even size");
+    expect_malformed("{\"model_type\":\"llama\",\"vocab_size\":97,\"num_hidden_layers\":10000,"
+                     "\"num_attention_heads\":65536,\"hidden_size\":1048576,\"intermediate_size\":50,"
+                     "\"max_position_embeddings\":16,\"head_dim\":1048576}",
+                     "wider than 2^22");
     expect_malformed(LLAMA ",\"hidden_act\":\"gelu\"}", "\"hidden_act\" is \"gelu\"");
     expect_malformed(LLAMA ",\"num_local_experts\":8}", "\"num_local_experts\" is 8; only null");
     expect_malformed(LLAMA ",\"attn_logit_softcapping\":50.0}", "attn_logit_softcapping");
