@@ -129,7 +129,7 @@ static Status read_members(const File *file, const ConfigKey *k, Config *config)
     json_object_foreach((json_t *)object.root, name, value) {
         const ConfigKey *member = k->members;
         while (member->key && strcmp(member->key, name) != 0) member++;
-        if (!member->key) return fail_value(&object, name, "it is not supported");
+        if (!member->key && !json_is_null(value)) return fail_value(&object, name, "it is not supported");
     }
     return OK;
 }

@@ -255,8 +255,10 @@ static void llamas_files_are_read(void **state) {
 static void rotary_positions_are_read(void **state) {
     (void)state;
     Config before, since;
-    expect_ok(
-        parse(LLAMA ",\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}", &before));
+    expect_ok(parse(
+        LLAMA
+        ",\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4,\"mrope_section\":null}}",
+        &before));
     expect_ok(parse(
         LLAMA ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":4.0,\"rope_theta\":5e5}}", &since));
     assert_true(before.rotary.theta == 5e5 && before.rotary.scaling == ROTARY_LINEAR &&
