@@ -30,14 +30,14 @@ static void change_sizes(const ConfigSizes *sizes, Config *c) {
     if (sizes->layers && c->encoder_layers) c->encoder_layers = sizes->layers;
     if (sizes->encoder_layers) c->encoder_layers = sizes->encoder_layers;
     if (sizes->heads) c->heads = c->kv_heads = sizes->heads;
-    if (sizes->width) {
-        c->width = sizes->width;
-        c->hidden = 4 * sizes->width;
-    }
+    if (sizes->width) c->width = sizes->width;
+    if (sizes->width) c->hidden = 0;
+    if (sizes->heads || sizes->width) c->head_size = 0;
     if (sizes->context) c->context = sizes->context;
     if (sizes->vocab) c->vocab = sizes->vocab;
     if (sizes->pre_norm) c->norm_order = NORM_PRE;
     if (sizes->embeddings == EMBEDDINGS_SEPARATE) c->tied_tables = c->tied_head = false;
+    config_complete(c);
 }
 
 /* A model that is there has its sizes; to name them again is no contradiction. */

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "data/text_stream.h"
+#include "model/end_tokens.h"
 
 #include <string.h>
 
@@ -59,6 +60,11 @@ static Status draw_token(Ctx *ctx, void *program, StepCost *cost) {
     return OK;
 }
 
+static bool ends_text(const Generator *generator, const Tokenizer *tokenizer, int32_t token) {
+    const EndTokens *ends = &generator->model->config.ends;
+    return ends->count ? end_tokens_hold(ends, token) : token == tokenizer_end_of_text(tokenizer);
+}
+
 /* Hands on the text that came with a token. */
 static Status gate_take(Gate *gate, Bytes *text) {
     Status status = text->count ? gate_add(gate, text->bytes, text->count) : OK;
@@ -75,7 +81,7 @@ static Status write_tokens(Ctx *ctx, Drawing *drawing, Tokenizer *tokenizer, con
                               : generator_next(ctx, drawing->generator, drawing->sampler, &drawing->token));
         if (i == 0) prefilled = device_clock();
         int32_t token = drawing->token;
-        if (token == tokenizer_end_of_text(tokenizer)) {
+        if (ends_text(drawing->generator, tokenizer, token)) {
             stats->stopped = true;
             break;
         }

@@ -11,6 +11,7 @@ static const ConfigChoice activations[] = {
     {"gelu", ACTIVATION_GELU},           {"relu", ACTIVATION_RELU},
     {"gelu_new", ACTIVATION_GELU_TANH},  {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
     {"gelu_fast", ACTIVATION_GELU_TANH}, {0}};
+static const ConfigChoice silu[] = {{"silu", ACTIVATION_SWIGLU}, {"swish", ACTIVATION_SWIGLU}, {0}};
 static const ConfigChoice norm_orders[] = {{"before", NORM_PRE}, {"after", NORM_POST}, {0}};
 static const ConfigChoice positions[] = {
     {"learned", POSITIONS_LEARNED}, {"sinusoid", POSITIONS_SINUSOID}, {0}};
@@ -53,6 +54,8 @@ static const Architecture gpt2 = {
     .decodes = true,
     .defaults = {.activation = ACTIVATION_GELU_TANH,
                  .norm_order = NORM_PRE,
+                 .attention_bias = true,
+                 .mlp_bias = true,
                  .tied_head = true,
                  .norm_eps = 1e-5,
                  .init_std = 0.02},
@@ -112,6 +115,8 @@ static const Architecture bert = {
     .embedding_norm = true,
     .defaults = {.activation = ACTIVATION_GELU,
                  .norm_order = NORM_POST,
+                 .attention_bias = true,
+                 .mlp_bias = true,
                  .tied_head = true,
                  .head_transform = true,
                  .segments = 2,
@@ -172,6 +177,8 @@ static const Architecture pairs = {
     .decodes = true,
     .defaults = {.activation = ACTIVATION_RELU,
                  .norm_order = NORM_POST,
+                 .attention_bias = true,
+                 .mlp_bias = true,
                  .positions = POSITIONS_SINUSOID,
                  .embedding_scale = true,
                  .tied_tables = true,
@@ -205,12 +212,118 @@ static const Architecture pairs = {
               .head = "head.weight"},
 };
 
+/* ---- Llama: Touvron et al. 2023; and its kin: Qwen 2 and 3, Mistral ---- */
+
+static const ConfigChoice rotary_scalings[] = {
+    {"default", ROTARY_PLAIN}, {"linear", ROTARY_LINEAR}, {"llama3", ROTARY_LLAMA3}, {0}};
+
+static const ConfigKey rotary_members[] = {
+    {"type", FIELD(rotary.scaling), .choices = rotary_scalings, .old = true},
+    {"rope_type", FIELD(rotary.scaling), .choices = rotary_scalings},
+    {"rope_theta", FIELD(rotary.theta)},
+    {"factor", FIELD(rotary.factor)},
+    {"low_freq_factor", FIELD(rotary.low)},
+    {"high_freq_factor", FIELD(rotary.high)},
+    {"original_max_position_embeddings", FIELD(rotary.context)},
+    {"partial_rotary_factor", .only = "1.0"},
+    {0},
+};
+
+/* What the whole family says; files before transformers 5 have rope_theta and rope_scaling by themselves. */
+#define LLAMA_KEYS                                                                                           \
+    {"hidden_act", FIELD(activation), .choices = silu}, {"tie_word_embeddings", FIELD(tied_head)},           \
+        {"vocab_size", NEEDED(vocab)}, {"num_hidden_layers", NEEDED(layers)},                                \
+        {"num_attention_heads", NEEDED(heads)}, {"hidden_size", NEEDED(width)},                              \
+        {"intermediate_size", NEEDED(hidden)}, {"max_position_embeddings", NEEDED(context)},                 \
+        {"rms_norm_eps", FIELD(norm_eps)}, {"initializer_range", FIELD(init_std)},                           \
+        {"rope_theta", FIELD(rotary.theta), .old = true},                                                    \
+        {"rope_scaling", .members = rotary_members, .old = true},                                            \
+        {"rope_parameters", .members = rotary_members}, {"partial_rotary_factor", .only = "1.0"},            \
+        {"attn_logit_softcapping", .only = "null"}, {"final_logit_softcapping", .only = "null"},             \
+        {"num_experts", .only = "null"}, {"num_local_experts", .only = "null"},                              \
+        {"quantization_config", .only = "null"}, {"attention_dropout", .written = "0.0"},                    \
+        {"bos_token_id", .written = "null"}, {                                                               \
+        "eos_token_id", .end_of_text = true                                                                  \
+    }
+
+static const ConfigKey llama_keys[] = {
+    LLAMA_KEYS,
+    {"num_key_value_heads", FIELD(kv_heads), .always = true},
+    {"head_dim", FIELD(head_size), .always = true},
+    {"attention_bias", FIELD(attention_bias)},
+    {"mlp_bias", FIELD(mlp_bias)},
+    {0},
+};
+static const ConfigKey qwen2_keys[] = {
+    LLAMA_KEYS,
+    {"num_key_value_heads", NEEDED(kv_heads)},
+    {"head_dim", FIELD(head_size), .always = true},
+    {"use_sliding_window", FIXED("false")},
+    {0},
+};
+static const ConfigKey qwen3_keys[] = {
+    LLAMA_KEYS,
+    {"num_key_value_heads", NEEDED(kv_heads)},
+    {"head_dim", NEEDED(head_size)},
+    {"attention_bias", FIELD(attention_bias)},
+    {"use_sliding_window", FIXED("false")},
+    {0},
+};
+/* Without a sliding_window transformers takes one of 4096. */
+static const ConfigKey mistral_keys[] = {
+    LLAMA_KEYS,
+    {"num_key_value_heads", NEEDED(kv_heads)},
+    {"head_dim", FIELD(head_size), .always = true},
+    {"sliding_window", FIXED("null"), .required = true},
+    {0},
+};
+
+static const ModelClass llama_classes[] = {{"LlamaForCausalLM", false, false}};
+static const ModelClass qwen2_classes[] = {{"Qwen2ForCausalLM", false, false}};
+static const ModelClass qwen3_classes[] = {{"Qwen3ForCausalLM", false, false}};
+static const ModelClass mistral_classes[] = {{"MistralForCausalLM", false, false}};
+
+/* Frequencies that old files repeat. */
+static const IgnoredNames llama_ignored[] = {{"*.rotary_emb.inv_freq", 0}, {0}};
+
+#define LLAMA_DEFAULTS                                                                                       \
+    .activation = ACTIVATION_SWIGLU, .norm_kind = NORM_RMS, .norm_order = NORM_PRE,                          \
+    .positions = POSITIONS_ROTARY, .rotary = {.theta = 10000}, .norm_eps = 1e-6, .init_std = 0.02
+#define LLAMA_NAMES                                                                                          \
+    {                                                                                                        \
+        .optional = "model.",                                                                                \
+        .stack = {.token = "model.embed_tokens.weight",                                                      \
+                  .final_norm = "model.norm.",                                                               \
+                  .block = {.prefix = "model.layers.%d.",                                                    \
+                            .norm1 = "input_layernorm.",                                                     \
+                            .qkv = "self_attn.{q_proj,k_proj,v_proj}.",                                      \
+                            .query_norm = "self_attn.q_norm.",                                               \
+                            .key_norm = "self_attn.k_norm.",                                                 \
+                            .projection = "self_attn.o_proj.",                                               \
+                            .norm2 = "post_attention_layernorm.",                                            \
+                            .expand = "mlp.{gate_proj,up_proj}.",                                            \
+                            .contract = "mlp.down_proj."}},                                                  \
+        .head = "lm_head.weight", .ignored = llama_ignored                                                   \
+    }
+/* A row of the family is decoder-only and causal. */
+#define LLAMA_ROW(name)                                                                                      \
+    .type = #name, .description = "a decoder-only model", .task = TASK_NEXT_TOKEN, .mask = MASK_CAUSAL,      \
+    .end_tokens = true, .keys = name##_keys, .classes = name##_classes,                                      \
+    .class_count = sizeof name##_classes / sizeof *name##_classes, .names = LLAMA_NAMES
+
+static const Architecture llama = {LLAMA_ROW(llama), .defaults = {LLAMA_DEFAULTS}};
+static const Architecture qwen2 = {LLAMA_ROW(qwen2), .projection_plain = true,
+                                   .defaults = {LLAMA_DEFAULTS, .attention_bias = true}};
+static const Architecture qwen3 = {LLAMA_ROW(qwen3), .defaults = {LLAMA_DEFAULTS, .head_norms = true}};
+static const Architecture mistral = {LLAMA_ROW(mistral), .defaults = {LLAMA_DEFAULTS}};
+
 /* ---- the tables ---- */
 
-static const Architecture *const rows[] = {&gpt2, &bert, &pairs};
+static const Architecture *const rows[] = {&gpt2, &bert, &pairs, &llama, &qwen2, &qwen3, &mistral};
 
-/* Radford et al. 2019, table 2, as released; Devlin et al. 2019, section 3; Vaswani et al. 2017, table 3. The
- * nano ones are ours, small enough to train on a laptop's CPU. */
+/* Radford et al. 2019, table 2; Devlin et al. 2019, section 3; Vaswani et al. 2017, table 3; all as released,
+ * and so the Llama family's. A name stands for a shape: its weights are drawn. The nano ones are ours, small
+ * enough to train on a laptop's CPU. */
 static const Preset presets[] = {
     {"gpt2-nano", &gpt2, .layers = 4, .heads = 4, .width = 128, .context = 256, .vocab = 256},
     {"gpt2", &gpt2, .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocab = 50257},
@@ -223,6 +336,24 @@ static const Preset presets[] = {
     {"transformer-nano", &pairs, .layers = 3, .heads = 4, .width = 128, .context = 128, .vocab = 4096},
     {"transformer-base", &pairs, .layers = 6, .heads = 8, .width = 512, .context = 1024, .vocab = 37000},
     {"transformer-big", &pairs, .layers = 6, .heads = 16, .width = 1024, .context = 1024, .vocab = 37000},
+    {"llama-nano", &llama, .layers = 4, .heads = 4, .kv_heads = 2, .width = 128, .context = 256, .vocab = 256,
+     .tied_head = true, .norm_eps = 1e-5},
+    {"smollm2-135m", &llama, .layers = 30, .heads = 9, .kv_heads = 3, .width = 576, .hidden = 1536,
+     .context = 8192, .vocab = 49152, .tied_head = true, .norm_eps = 1e-5, .init_std = 1.0 / 24,
+     .rotary = {.theta = 1e5}},
+    {"smollm2-360m", &llama, .layers = 32, .heads = 15, .kv_heads = 5, .width = 960, .hidden = 2560,
+     .context = 8192, .vocab = 49152, .tied_head = true, .norm_eps = 1e-5, .rotary = {.theta = 1e5}},
+    {"tinyllama-1.1b", &llama, .layers = 22, .heads = 32, .kv_heads = 4, .width = 2048, .hidden = 5632,
+     .context = 2048, .vocab = 32000, .norm_eps = 1e-5},
+    {"llama-3.2-1b", &llama, .layers = 16, .heads = 32, .kv_heads = 8, .width = 2048, .hidden = 8192,
+     .context = 131072, .vocab = 128256, .tied_head = true, .norm_eps = 1e-5,
+     .rotary = {5e5, ROTARY_LLAMA3, .factor = 32, .low = 1, .high = 4, .context = 8192}},
+    {"qwen2.5-0.5b", &qwen2, .layers = 24, .heads = 14, .kv_heads = 2, .width = 896, .hidden = 4864,
+     .context = 32768, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
+    {"qwen2.5-1.5b", &qwen2, .layers = 28, .heads = 12, .kv_heads = 2, .width = 1536, .hidden = 8960,
+     .context = 131072, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
+    {"qwen3-0.6b", &qwen3, .layers = 28, .heads = 16, .kv_heads = 8, .head_size = 128, .width = 1024,
+     .hidden = 3072, .context = 40960, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
 };
 
 const Architecture *architecture_at(int index) {

@@ -4,12 +4,33 @@
 #pragma once
 
 #include "kernels/linear/linear.h"
+#include "kernels/norm/norm.h"
 
 #include <math.h>
 
 typedef enum { MASK_CAUSAL, MASK_FULL } AttentionMask;
 typedef enum { NORM_PRE, NORM_POST } NormOrder; // of each branch: Vaswani et al. 2017 have it after
-typedef enum { POSITIONS_LEARNED, POSITIONS_SINUSOID } Positions;
+typedef enum { POSITIONS_LEARNED, POSITIONS_SINUSOID, POSITIONS_ROTARY } Positions;
+
+/* How a model reads further than it was first trained to: model/positions.c has the formulas. */
+typedef enum { ROTARY_PLAIN, ROTARY_LINEAR, ROTARY_LLAMA3 } RotaryScaling;
+
+/* Rotary positions: Su et al. 2021. */
+typedef struct {
+    double theta; // pair i of D/2 turns by theta^(-2i/D) a position
+    RotaryScaling scaling;
+    double factor; // by which the context was stretched; 0 with ROTARY_PLAIN
+    double low,
+        high;        // of ROTARY_LLAMA3: turns within `context` below which a pair is slowed, above which not
+    int64_t context; // of ROTARY_LLAMA3: positions before it was stretched
+} Rotary;
+
+/* The tokens that end a text: one, or several. */
+enum { END_TOKENS = 16 };
+typedef struct {
+    int32_t ids[END_TOKENS];
+    int count; // 0: the tokenizer says (data/tokenizer.h)
+} EndTokens;
 
 /* What is trained. */
 typedef enum {
@@ -26,9 +47,14 @@ typedef struct Architecture Architecture;
 typedef struct {
     char name[32];                    // of the preset that it equals, or "custom"
     const Architecture *architecture; // the row of its family
-    Activation activation;
+    Activation activation;            // of the feed-forward layers
+    NormKind norm_kind;
     NormOrder norm_order; // NORM_PRE ends each stack with a norm of its own
     Positions positions;
+    Rotary rotary;          // of POSITIONS_ROTARY
+    bool attention_bias;    // queries, keys and values have biases, and the projection (but see the row)
+    bool mlp_bias;          // the feed-forward layers have biases
+    bool head_norms;        // a norm of each head's queries, and one of its keys
     bool embedding_scale;   // the token's row is multiplied by sqrt(width)
     bool tied_tables;       // source and target share a token table
     bool tied_head;         // the head's weight is the token table
@@ -38,12 +64,14 @@ typedef struct {
     int64_t layers;         // of the stack
     int64_t encoder_layers; // 0: no encoder
     int64_t heads, kv_heads;
-    int64_t width;   // C: of the residual stream; heads divides it
-    int64_t hidden;  // of the feed-forward layer, 4C in GPT-2
-    int64_t context; // positions the model knows
-    int64_t vocab;   // tokens that exist; the tables hold config_padded_vocab() rows
+    int64_t head_size; // D: width / heads, unless the family says otherwise
+    int64_t width;     // C: of the residual stream
+    int64_t hidden;    // of the feed-forward layer, 4C in GPT-2; a gated one has as much again for the gate
+    int64_t context;   // positions the model knows
+    int64_t vocab;     // tokens that exist; the tables hold config_padded_vocab() rows
     double norm_eps;
     double init_std; // of the normal distribution that weights start from; 0: Glorot's, by their sizes
+    EndTokens ends;  // no field of config.c: it changes nothing that is computed
 } Config;
 
 enum { VOCAB_PADDING = 128 };
@@ -52,8 +80,12 @@ enum { VOCAB_PADDING = 128 };
 static inline int64_t config_padded_vocab(const Config *c) {
     return (c->vocab + VOCAB_PADDING - 1) / VOCAB_PADDING * VOCAB_PADDING;
 }
-static inline int64_t config_head_size(const Config *c) {
-    return c->width / c->heads;
+/* Columns of all heads' queries, and of all keys or all values. */
+static inline int64_t config_query_width(const Config *c) {
+    return c->heads * c->head_size;
+}
+static inline int64_t config_kv_width(const Config *c) {
+    return c->kv_heads * c->head_size;
 }
 /* What a token's row of its table is multiplied by: sqrt(C) in Vaswani et al. 2017, section 3.4, else 1. */
 static inline double config_token_scale(const Config *c) {
@@ -69,16 +101,20 @@ typedef struct {
 } ConfigChoice;
 
 /* A key of config.json: a field of the Config, or something that is the same in the whole family. */
-typedef struct {
+typedef struct ConfigKey ConfigKey;
+struct ConfigKey {
     const char *key;             // NULL ends a list
     size_t field;                // offset in Config; 0: none
     bool required;               // otherwise the row's default stands where it is absent or null
     const char *alias;           // a second key that says the same, in files with it or instead of it
     const ConfigChoice *choices; // of a field that is an enum
+    const ConfigKey *members;    // of an object; what else it holds is turned away
     const char *only;    // JSON of the only value that is supported; what else a file has is turned away
     const char *written; // JSON that is written where there is no field
     bool end_of_text;    // no field: the id that begins and ends texts is written
-} ConfigKey;
+    bool old;            // of older files: read, but not written
+    bool always;         // of a size: written even where config_complete would find it
+};
 
 /* A class of transformers that a file can name under "architectures", and the heads that it has. */
 typedef struct {
@@ -89,11 +125,12 @@ typedef struct {
 /* ---- model.safetensors ---- */
 
 /* Names within a block. What has a weight and a bias ends so that "weight" and "bias" can follow. With
- * "{query,key,value}" the file holds the layer as so many tensors, one below the other in memory. NULL: the
- * family has no such thing. */
+ * "{query,key,value}" the file holds the layer as so many tensors, one below the other in memory; likewise
+ * gate and up of a gated layer. NULL: the family has no such thing. */
 typedef struct {
     const char *prefix; // of the block, with its number
-    const char *norm1, *qkv, *projection, *cross_norm, *cross, *cross_projection, *norm2, *expand, *contract;
+    const char *norm1, *qkv, *query_norm, *key_norm, *projection, *cross_norm, *cross, *cross_projection;
+    const char *norm2, *expand, *contract;
 } BlockNames;
 
 typedef struct {
@@ -125,7 +162,9 @@ struct Architecture {
     bool encoder;            // there is a second stack
     bool embedding_norm;     // a norm after the tables' sum
     bool qkv_as_one; // queries, keys and values are one layer, not three: naive forms run each by itself
+    bool projection_plain; // attention's projection has no bias, even where queries, keys and values have
     bool shrunk_residuals; // what a block adds to the stream starts smaller, by 1 / sqrt(2 * layers)
+    bool end_tokens;       // its folders name the tokens that end a text, and may name several
     bool decodes;          // the operation for one token of one sequence (kernels/decode/decode.h) serves it
     Config defaults;       // what its networks have unless they say otherwise; 0: see config_complete
     const ConfigKey *keys;
@@ -137,11 +176,14 @@ struct Architecture {
 /* The rows; NULL after the last. */
 const Architecture *architecture_at(int index);
 
-/* Sizes of a network that has a name. */
+/* A network that has a name. What is 0 here is as the row or config_complete has it. */
 typedef struct {
     const char *name;
     const Architecture *architecture;
-    int64_t layers, heads, width, context, vocab;
+    int64_t layers, heads, kv_heads, head_size, width, hidden, context, vocab;
+    bool tied_head;
+    double norm_eps, init_std;
+    Rotary rotary;
 } Preset;
 
 /* The presets; NULL after the last. */

@@ -75,7 +75,8 @@ static Affine memory_rows(const Affine *packed) {
 /* r and y are taken unless they are given. */
 static Status norm(Walk *w, const Branch *branch, Tensor r, Tensor y) {
     const BlockInput *in = &w->b->input;
-    *branch->norm = (NormForward){.x = w->x,
+    *branch->norm = (NormForward){.kind = w->config->norm_kind,
+                                  .x = w->x,
                                   .skip = w->skip,
                                   .weight = branch->norm_parameters->weight.weight,
                                   .bias = branch->norm_parameters->bias.weight,
@@ -213,37 +214,70 @@ static Status leave_back(Walk *w, const Branch *branch) {
     return OK;
 }
 
-/* keys_and_values: in each row the keys, then the values. `a` may say more than is set here. */
-static Status attend(Walk *w, const char *name, Tensor q, Tensor keys_and_values, AttentionForward *a) {
+/* `a` may say more than is set here. */
+static Status attend(Walk *w, const char *name, Tensor q, Tensor k, Tensor v, AttentionForward *a) {
     const Config *c = w->config;
-    int64_t kv = c->kv_heads * config_head_size(c);
     a->q = q;
-    a->k = tensor_columns(keys_and_values, 0, kv);
-    a->v = tensor_columns(keys_and_values, kv, kv);
+    a->k = k;
+    a->v = v;
     a->heads = c->heads;
     a->kv_heads = c->kv_heads;
-    a->scale = 1 / sqrt((double)config_head_size(c));
+    a->scale = 1 / sqrt((double)c->head_size);
     w->ctx->call = name;
     return attention_forward(w->ctx, a, w->b->input.inner);
 }
 
-static Status attend_back(Walk *w, const char *name, const AttentionForward *forward, Tensor dq,
-                          Tensor dkeys_and_values) {
-    int64_t kv = tensor_width(forward->k);
-    AttentionBackward a = {.forward = forward,
-                           .dy = w->d_inside,
-                           .dq = dq,
-                           .dk = tensor_columns(dkeys_and_values, 0, kv),
-                           .dv = tensor_columns(dkeys_and_values, kv, kv)};
+static Status attend_back(Walk *w, const char *name, const AttentionForward *forward, Tensor dy, Tensor dq,
+                          Tensor dk, Tensor dv) {
+    AttentionBackward a = {.forward = forward, .dy = dy, .dq = dq, .dk = dk, .dv = dv};
     w->ctx->call = name;
     return attention_backward(w->ctx, &a);
 }
 
-/* Queries, C columns, and behind them keys and values. */
-static void split(const Walk *w, Tensor qkv, Tensor *q, Tensor *keys_and_values) {
-    int64_t C = w->config->width;
-    *q = tensor_columns(qkv, 0, C);
-    *keys_and_values = tensor_columns(qkv, C, tensor_width(qkv) - C);
+/* Keys and values: in each row the keys, then the values. */
+static Tensor keys_of(const Config *c, Tensor keys_and_values) {
+    return tensor_columns(keys_and_values, 0, config_kv_width(c));
+}
+static Tensor values_of(const Config *c, Tensor keys_and_values) {
+    return tensor_columns(keys_and_values, config_kv_width(c), config_kv_width(c));
+}
+
+/* Queries, and behind them keys and values. */
+static void split(const Walk *w, Tensor qkv, Tensor *q, Tensor *k, Tensor *v) {
+    int64_t Q = config_query_width(w->config);
+    Tensor keys_and_values = tensor_columns(qkv, Q, tensor_width(qkv) - Q);
+    *q = tensor_columns(qkv, 0, Q);
+    *k = keys_of(w->config, keys_and_values);
+    *v = values_of(w->config, keys_and_values);
+}
+
+/* The gradient of what attention makes: d_inside, unless the heads are wider or narrower than the stream. */
+static Status take_d_heads(Walk *w, const AttentionForward *a, Tensor *d) {
+    *d = w->d_inside;
+    if (tensor_width(a->y) == w->config->width) return OK;
+    return take(w->ctx, ARENA_SCRATCH, "d heads", a->y.dtype, a->y.shape, d);
+}
+
+/* x, columns of the packed projection, becomes what is normed, where the config has such norms. Inference
+ * norms it where it lies; the backward pass reads it. */
+static Status head_norm(Walk *w, const char *name, const Affine *p, Tensor *x, NormForward *n) {
+    if (!w->config->head_norms) return OK;
+    *n = (NormForward){
+        .kind = NORM_RMS, .x = *x, .weight = p->weight.weight, .y = *x, .eps = w->config->norm_eps};
+    if (w->ctx->training) n->y = none;
+    w->ctx->call = name;
+    TRY(norm_forward(w->ctx, n, w->b->input.inner));
+    *x = n->y;
+    return OK;
+}
+
+/* In the place of the gradient of what it made comes that of what it read. */
+static Status head_norm_back(Walk *w, const char *name, const Affine *p, const NormForward *forward,
+                             Tensor d) {
+    if (!w->config->head_norms) return OK;
+    NormBackward n = {.forward = forward, .dy = d, .dr = d, .dweight = p->weight.gradient};
+    w->ctx->call = name;
+    return norm_backward(w->ctx, &n);
 }
 
 /* ---- the branches ---- */
@@ -252,10 +286,11 @@ static Status self_attention(Walk *w) {
     const BlockInput *in = &w->b->input;
     const Branch branch = self_attention_of(w);
     Block *b = w->b;
-    Tensor u, q, keys_and_values;
+    Tensor u, q, k, v;
     b->qkv = (LinearForward){.parts = parts_of(w->config, 3)};
     b->attention = (AttentionForward){.key_lengths = in->lengths,
                                       .causal = in->causal,
+                                      .frequencies = in->frequencies,
                                       .dropout = dropout_at(in->dropout, in->layer, SITE_ATTENTION),
                                       .cache_k = in->cache_k,
                                       .cache_v = in->cache_v,
@@ -263,8 +298,10 @@ static Status self_attention(Walk *w) {
                                       .past_on_device = in->past_on_device};
     TRY(enter(w, &branch, &u));
     TRY(linear(w, "attention.qkv", &w->p->qkv, u, in->inner, &b->qkv));
-    split(w, b->qkv.y, &q, &keys_and_values);
-    TRY(attend(w, "attention", q, keys_and_values, &b->attention));
+    split(w, b->qkv.y, &q, &k, &v);
+    TRY(head_norm(w, "query norm", &w->p->query_norm, &q, &b->query_norm));
+    TRY(head_norm(w, "key norm", &w->p->key_norm, &k, &b->key_norm));
+    TRY(attend(w, "attention", q, k, v, &b->attention));
     TRY(closing(w, &branch, b->attention.y));
     return leave(w, &branch);
 }
@@ -272,12 +309,15 @@ static Status self_attention(Walk *w) {
 static Status self_attention_back(Walk *w) {
     const Branch branch = self_attention_of(w);
     Block *b = w->b;
-    Tensor dqkv, dq, dkeys_and_values;
+    Tensor dqkv, dheads, dq, dk, dv;
     TRY(leave_back(w, &branch));
     TRY(take(w->ctx, ARENA_SCRATCH, "d qkv", b->qkv.y.dtype, b->qkv.y.shape, &dqkv));
-    split(w, dqkv, &dq, &dkeys_and_values);
-    TRY(closing_back(w, &branch, NULL, w->d_inside));
-    TRY(attend_back(w, "attention", &b->attention, dq, dkeys_and_values));
+    TRY(take_d_heads(w, &b->attention, &dheads));
+    split(w, dqkv, &dq, &dk, &dv);
+    TRY(closing_back(w, &branch, NULL, dheads));
+    TRY(attend_back(w, "attention", &b->attention, dheads, dq, dk, dv));
+    TRY(head_norm_back(w, "key norm", &w->p->key_norm, &b->key_norm, dk));
+    TRY(head_norm_back(w, "query norm", &w->p->query_norm, &b->query_norm, dq));
     TRY(opening_back(w, "attention.qkv", &w->p->qkv, &b->qkv, dqkv));
     return enter_back(w, &branch);
 }
@@ -298,7 +338,8 @@ static Status cross_attention(Walk *w) {
         TRY(linear(w, "cross.memory", &memory, in->memory, in->inner, &b->cross_memory));
         keys_and_values = b->cross_memory.y;
     }
-    TRY(attend(w, "cross attention", b->cross_query.y, keys_and_values, &b->cross));
+    TRY(attend(w, "cross attention", b->cross_query.y, keys_of(w->config, keys_and_values),
+               values_of(w->config, keys_and_values), &b->cross));
     TRY(closing(w, &branch, b->cross.y));
     return leave(w, &branch);
 }
@@ -308,12 +349,15 @@ static Status cross_attention_back(Walk *w) {
     const Affine query = block_query_rows(&w->p->cross), memory = memory_rows(&w->p->cross);
     Block *b = w->b;
     StreamGradient *g = w->g;
-    Tensor dq, dkeys_and_values, kv = b->cross_memory.y;
+    const Config *c = w->config;
+    Tensor dheads, dq, dkeys_and_values, kv = b->cross_memory.y;
     TRY(leave_back(w, &branch));
     TRY(take(w->ctx, ARENA_SCRATCH, "d query", b->cross_query.y.dtype, b->cross_query.y.shape, &dq));
     TRY(take(w->ctx, ARENA_SCRATCH, "d memory", kv.dtype, kv.shape, &dkeys_and_values));
-    TRY(closing_back(w, &branch, NULL, w->d_inside));
-    TRY(attend_back(w, "cross attention", &b->cross, dq, dkeys_and_values));
+    TRY(take_d_heads(w, &b->cross, &dheads));
+    TRY(closing_back(w, &branch, NULL, dheads));
+    TRY(attend_back(w, "cross attention", &b->cross, dheads, dq, keys_of(c, dkeys_and_values),
+                    values_of(c, dkeys_and_values)));
     TRY(linear_back(w, "cross.memory", &memory, &b->cross_memory, NULL, dkeys_and_values, g->memory,
                     g->memory_written));
     g->memory_written = true;
@@ -343,6 +387,8 @@ static Status feed_forward_back(Walk *w) {
         contract.x = expand.y;
     }
     Tensor dexpand = expand.y; // its last reader is the product that writes its gradient: see linear.h
+    if (activation_gated(expand.activation))
+        TRY(take(w->ctx, ARENA_SCRATCH, "d gate and up", expand.pre.dtype, expand.pre.shape, &dexpand));
     TRY(closing_back(w, &branch, &expand, dexpand));
     TRY(opening_back(w, "mlp.expand", &w->p->expand, &expand, dexpand));
     return enter_back(w, &branch);

@@ -47,6 +47,7 @@ typedef struct {
                       // the backward pass makes it again
     Tensor x_out, skip_out;  // (B, T, C): the outputs, taken by the caller; skip_out where a skip is left
     bool causal;             // of the self-attention
+    Tensor frequencies;      // (D/2) wide: rotary positions; empty: none
     Tensor lengths;          // (B) i32: tokens of each row that can be attended to; empty: all
     Tensor memory;           // (B, S, C): the encoder's output; empty where there is none
     Tensor memory_lengths;   // (B) i32, or empty
@@ -64,6 +65,7 @@ typedef struct {
     BlockInput input;
     NormForward norm1;
     LinearForward qkv;
+    NormForward query_norm, key_norm; // of each head
     AttentionForward attention;
     LinearForward projection;
     NormForward cross_norm;

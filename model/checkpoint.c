@@ -5,6 +5,7 @@
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
 #include "model/config_file.h"
+#include "model/end_tokens.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -50,6 +51,7 @@ Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config, const
     if (parameters->rank > 0) return give_state(ctx, parameters, state);
     TRY(directory_stage(folder, &stage));
     Status status = write_config(stage, config, tokenizer);
+    if (!status) status = end_tokens_write(stage, &config->ends);
     if (!status) status = write_weights(ctx, stage, parameters);
     if (!status && tokenizer) status = tokenizer_save(tokenizer, stage);
     if (!status && state) status = write_state(ctx, stage, parameters, state);
@@ -63,8 +65,9 @@ Status checkpoint_config(const char *folder, Config *config) {
     char *path = path_join(folder, config_name);
     Status status = config_read(path, config);
     memory_free(path);
-    if (!status) weights_heads(folder, config);
-    return status;
+    if (status) return status;
+    weights_heads(folder, config);
+    return config->architecture->end_tokens ? end_tokens_read(folder, &config->ends) : OK;
 }
 
 Status checkpoint_check(const char *folder, const Config *config) {

@@ -5,6 +5,7 @@
  *   and
  *                                   layouts: matrices (in, out), the tables without the vocabulary's padding,
  *                                   the tied head not repeated
+ *   generation_config.json          the tokens that end a text, where the family names them
  *   the tokenizer's files           (data/tokenizer.h)
  *   training_state.safetensors      moments "m.<parameter>", "v.<parameter>" in fp32 and in memory's
  *   layout; the

@@ -75,8 +75,8 @@ static Piece *list_pieces(const Parameters *p) {
     for (int i = 0; i < p->count; i++)
         for (int part = 0; part < p->info[i].parts; part++, piece++) {
             const ParameterInfo *info = &p->info[i];
-            int64_t rows = info->rows / info->parts;
-            *piece = (Piece){info, part, rows, info->offset + part * rows * row_size(info), ""};
+            ParameterRows rows = parameter_part_rows(info, part);
+            *piece = (Piece){info, part, rows.count, info->offset + rows.first * row_size(info), ""};
             parameter_part_name(info, part, piece->name);
         }
     return pieces;
@@ -299,7 +299,7 @@ static Status write_values(Ctx *ctx, const Parameters *p, int64_t first, int64_t
 static Status load_rows(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
                         const Staging *staging) {
     const ParameterInfo *info = piece->info;
-    int64_t count = info->count / info->parts;
+    int64_t count = info->parts == 1 ? info->count : piece->rows * row_size(info);
     for (int64_t first = 0; first < count; first += CHECKPOINT_CHUNK) {
         int64_t n = smaller(count - first, CHECKPOINT_CHUNK);
         int64_t held = entry->count > first ? smaller(entry->count - first, n) : 0;

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,8 +17,18 @@
 
 static const ConfigField fields[] = {
     OTHER(FIELD_CHOICE, activation),
+    OTHER(FIELD_CHOICE, norm_kind),
     OTHER(FIELD_CHOICE, norm_order),
     OTHER(FIELD_CHOICE, positions),
+    OTHER(FIELD_REAL, rotary.theta),
+    OTHER(FIELD_CHOICE, rotary.scaling),
+    OTHER(FIELD_REAL, rotary.factor),
+    OTHER(FIELD_REAL, rotary.low),
+    OTHER(FIELD_REAL, rotary.high),
+    SIZE("the rotary positions' original context", rotary.context, 0, 1 << 24),
+    OTHER(FIELD_FLAG, attention_bias),
+    OTHER(FIELD_FLAG, mlp_bias),
+    OTHER(FIELD_FLAG, head_norms),
     OTHER(FIELD_FLAG, embedding_scale),
     OTHER(FIELD_FLAG, tied_tables),
     OTHER(FIELD_FLAG, tied_head),
@@ -29,6 +40,7 @@ static const ConfigField fields[] = {
     SIZE("heads", heads, 1, 65536),
     SIZE("key/value heads", kv_heads, 1, 65536),
     SIZE("width", width, 1, 1 << 20),
+    SIZE("the head size", head_size, 1, 1 << 20),
     SIZE("the feed-forward width", hidden, 1, 1 << 22),
     SIZE("context", context, 1, 1 << 24),
     SIZE("vocab", vocab, 1, 1 << 28),
@@ -70,8 +82,10 @@ const char *config_preset_name(int index) {
 void config_complete(Config *c) {
     if (c->architecture->encoder && !c->encoder_layers) c->encoder_layers = c->layers;
     if (!c->kv_heads) c->kv_heads = c->heads;
-    if (!c->hidden)
-        c->hidden = c->width <= INT64_MAX / 4 ? 4 * c->width : c->width; // config_validate says no
+    if (!c->head_size && c->heads > 0) c->head_size = c->width / c->heads;
+    if (c->hidden || c->width > INT64_MAX / 8) return; // config_validate says no
+    c->hidden = 4 * c->width;
+    if (activation_gated(c->activation)) c->hidden = (8 * c->width / 3 + 63) / 64 * 64;
 }
 
 static Status no_preset(const char *name) {
@@ -91,9 +105,16 @@ Status config_preset(const char *name, Config *c) {
     c->architecture = p->architecture;
     c->layers = p->layers;
     c->heads = p->heads;
+    c->kv_heads = p->kv_heads;
+    c->head_size = p->head_size;
     c->width = p->width;
+    c->hidden = p->hidden;
     c->context = p->context;
     c->vocab = p->vocab;
+    c->tied_head |= p->tied_head;
+    if (p->norm_eps > 0) c->norm_eps = p->norm_eps;
+    if (p->init_std > 0) c->init_std = p->init_std;
+    if (p->rotary.theta > 0) c->rotary = p->rotary;
     config_complete(c);
     return OK;
 }
@@ -112,13 +133,41 @@ static Status check_ranges(const Config *c) {
     return OK;
 }
 
+/* Whether the family's files say this field. */
+static bool has_key(const Architecture *a, size_t field) {
+    for (const ConfigKey *k = a->keys; k->key; k++)
+        if (k->field == field) return true;
+    return false;
+}
+
+static Status check_rotary(const Config *c) {
+    const Rotary *r = &c->rotary;
+    if (c->head_size % 2)
+        return fail(ERROR_USAGE, "rotary positions need heads of an even size, not %" PRId64, c->head_size);
+    if (!(r->theta > 0 && isfinite(r->theta)))
+        return fail(ERROR_USAGE, "rope_theta %g is not a positive number", r->theta);
+    if (r->scaling != ROTARY_PLAIN && !(r->factor > 0 && isfinite(r->factor)))
+        return fail(ERROR_USAGE, "the rotary positions' factor %g is not a positive number", r->factor);
+    if (r->scaling == ROTARY_LLAMA3 &&
+        !(r->low > 0 && r->high > r->low && isfinite(r->high) && r->context > 0))
+        return fail(ERROR_USAGE,
+                    "rotary positions of the type \"llama3\" need 0 < low_freq_factor < high_freq_factor and "
+                    "original_max_position_embeddings, not %g, %g and %" PRId64,
+                    r->low, r->high, r->context);
+    return OK;
+}
+
 Status config_validate(const Config *c) {
     TRY(check_ranges(c));
     if (c->architecture->encoder != (c->encoder_layers > 0))
         return fail(ERROR_USAGE, "the encoder's layers are %" PRId64 ", but this is %s", c->encoder_layers,
                     c->architecture->description);
-    if (c->width % c->heads)
+    if (config_query_width(c) != c->width && !has_key(c->architecture, offsetof(Config, head_size)))
         return fail(ERROR_USAGE, "width %" PRId64 " is not a multiple of heads %" PRId64, c->width, c->heads);
+    if (c->positions == POSITIONS_ROTARY) TRY(check_rotary(c));
+    if (config_query_width(c) > 1 << 22)
+        return fail(ERROR_USAGE, "%" PRId64 " heads of size %" PRId64 " are wider than 2^22", c->heads,
+                    c->head_size);
     if (c->heads % c->kv_heads)
         return fail(ERROR_USAGE, "heads %" PRId64 " is not a multiple of key/value heads %" PRId64, c->heads,
                     c->kv_heads);

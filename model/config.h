@@ -4,15 +4,15 @@
 #include "base/status.h"
 #include "model/architectures.h"
 
-/* Looks a preset up: gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl; bert-nano, bert-base, bert-large;
- * transformer-nano, transformer-base, transformer-big. ERROR_USAGE names the nearest. */
+/* Looks a preset up, of those in model/architectures.c. ERROR_USAGE names the nearest. */
 CHECKED Status config_preset(const char *name, Config *config);
 
 /* The names of the presets; NULL after the last. */
 const char *config_preset_name(int index);
 
 /* Fills in what is still 0 and follows from the rest: an encoder as deep as the stack, keys and values for
- * each head, a feed-forward layer of 4 times the width. */
+ * each head, heads that share the width, a feed-forward layer of 4 times the width; a gated one, which has
+ * three matrices, of 2/3 of that (Shazeer 2020, section 3), rounded up to a multiple of 64. */
 void config_complete(Config *config);
 
 /* Checks that the fields fit together and that every size can be computed with. ERROR_USAGE says which does

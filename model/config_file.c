@@ -90,18 +90,21 @@ static Status read_field(const File *file, const ConfigKey *k, const char *key, 
 }
 
 static Status check_only(const File *file, const ConfigKey *k) {
-    const json_t *value = value_of(file, k->key);
-    if (!value) return OK;
+    const json_t *value = k->required ? json_object_get(file->root, k->key) : value_of(file, k->key);
+    if (!value && !k->required) return OK;
     char expected[64], text[SHOWN];
-    size_t length = json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_COMPACT);
+    size_t length = value ? json_dumpb(value, text, sizeof text, JSON_ENCODE_ANY | JSON_COMPACT) : 0;
     bool equal = length == strlen(k->only) && memcmp(text, k->only, length) == 0;
     snprintf(expected, sizeof expected, "only %s is supported", k->only);
     return equal ? OK : fail_value(file, k->key, expected);
 }
 
+static Status read_members(const File *file, const ConfigKey *k, Config *config);
+
 static Status read_key(const File *file, const ConfigKey *k, Config *config) {
     const json_t *value = value_of(file, k->key), *again = k->alias ? value_of(file, k->alias) : NULL;
     if (k->only) return check_only(file, k);
+    if (k->members) return value ? read_members(file, k, config) : OK;
     if (!k->field || (!value && !again && !k->required)) return OK;
     const char *key = again && !value ? k->alias : k->key;
     TRY(read_field(file, k, key, config_field(k->field), config));
@@ -109,6 +112,26 @@ static Status read_key(const File *file, const ConfigKey *k, Config *config) {
     char expected[64];
     snprintf(expected, sizeof expected, "it must equal \"%s\"", k->key);
     return fail_value(file, k->alias, expected);
+}
+
+static Status read_keys(const File *file, const ConfigKey *keys, Config *config) {
+    for (const ConfigKey *k = keys; k->key; k++) TRY(read_key(file, k, config));
+    return OK;
+}
+
+/* An object's. One that means nothing to us changes what its other members mean. */
+static Status read_members(const File *file, const ConfigKey *k, Config *config) {
+    File object = {value_of(file, k->key), file->name};
+    const char *name;
+    json_t *value;
+    if (!json_is_object(object.root)) return fail_value(file, k->key, "an object is needed");
+    TRY(read_keys(&object, k->members, config));
+    json_object_foreach((json_t *)object.root, name, value) {
+        const ConfigKey *member = k->members;
+        while (member->key && strcmp(member->key, name) != 0) member++;
+        if (!member->key && !json_is_null(value)) return fail_value(&object, name, "it is not supported");
+    }
+    return OK;
 }
 
 /* ---- the file ---- */
@@ -155,7 +178,7 @@ static Status read_root(const File *file, Config *config) {
     TRY(read_architecture(file, &architecture));
     *config = architecture->defaults;
     config->architecture = architecture;
-    for (const ConfigKey *k = architecture->keys; k->key; k++) TRY(read_key(file, k, config));
+    TRY(read_keys(file, architecture->keys, config));
     TRY(read_class(file, config));
     config_complete(config);
     Status status = config_validate(config);

@@ -2,13 +2,14 @@
 
 #include "base/files.h"
 #include "base/json_writer.h"
+#include "model/end_tokens.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEMBERS = 40, MEMBER_TEXT = 128 };
+enum { MEMBERS = 40, MEMBER_TEXT = 400 };
 
 /* A flat JSON object, a member to a line. */
 typedef struct {
@@ -35,8 +36,9 @@ static void add_text(Object *o, const char *key, const char *value) {
 }
 
 static void add_real(Object *o, const char *key, double value) {
-    char text[NUMBER_TEXT];
+    char text[NUMBER_TEXT + 2];
     number_text(value, text);
+    if (!strpbrk(text, ".e")) strcat(text, ".0"); // transformers warns of a factor that is an integer
     add(o, key, text);
 }
 
@@ -46,7 +48,7 @@ static void add_size(Object *o, const ConfigKey *k, const char *key, const Confi
     int64_t *size = (int64_t *)((char *)&without + k->field), value = *size;
     *size = 0;
     config_complete(&without);
-    if (!k->required && *size == value)
+    if (!k->required && !k->always && *size == value)
         add(o, key, "null");
     else
         add_integer(o, key, value);
@@ -67,12 +69,34 @@ static void add_field(Object *o, const ConfigKey *k, const char *key, const Conf
     }
 }
 
+/* Of an object's members those that say something. */
+static void add_members(Object *o, const ConfigKey *k, const Config *c) {
+    char text[MEMBER_TEXT] = "{";
+    int length = 1;
+    for (const ConfigKey *member = k->members; member->key; member++) {
+        Object one = {.count = 0};
+        if (member->field && !member->old) add_field(&one, member, member->key, c);
+        if (one.count && !path_ends_with(one.members[0], ": null") &&
+            !path_ends_with(one.members[0], ": 0.0"))
+            length += snprintf(text + length, sizeof text - (size_t)length, "%s\n  %s", length > 1 ? "," : "",
+                               one.members[0]);
+    }
+    snprintf(text + length, sizeof text - (size_t)length, "\n  }");
+    add(o, k->key, text);
+}
+
 static void add_key(Object *o, const ConfigKey *k, const Config *c, int64_t end_of_text) {
+    if (k->old) return;
+    if (k->members) add_members(o, k, c);
     if (k->field) add_field(o, k, k->key, c);
     if (k->field && k->alias) add_field(o, k, k->alias, c);
     if (k->written) add(o, k->key, k->written);
     if (!k->end_of_text) return;
-    if (end_of_text < 0)
+    char ends[END_TOKENS_TEXT];
+    if (c->ends.count) {
+        end_tokens_text(&c->ends, ends);
+        add(o, k->key, ends);
+    } else if (end_of_text < 0)
         add(o, k->key, "null");
     else
         add_integer(o, k->key, end_of_text);

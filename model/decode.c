@@ -8,7 +8,7 @@ bool transformer_decodes(const Ctx *ctx, const Transformer *model) {
     const Config *c = &model->config;
     for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
         if (op_form(ctx, replaced[i], ctx->dtype) != FORM_FUSED) return false;
-    return c->architecture->decodes && decode_serves(ctx, c->width, config_head_size(c), c->hidden);
+    return c->architecture->decodes && decode_serves(ctx, c->width, c->head_size, c->hidden);
 }
 
 static DecodeAffine affine(const Affine *a) {
@@ -53,7 +53,7 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
                 .heads = c->heads,
                 .kv_heads = c->kv_heads,
                 .token_scale = config_token_scale(c),
-                .scale = 1 / sqrt((double)config_head_size(c)),
+                .scale = 1 / sqrt((double)c->head_size),
                 .eps = c->norm_eps,
                 .norm_after = c->norm_order == NORM_POST,
                 .activation = c->activation,

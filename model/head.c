@@ -13,7 +13,8 @@ static Status transform(Ctx *ctx, const Parameters *p, Tensor x, LinearForward *
                          .activation = p->config.activation};
     ctx->call = "head transform";
     TRY(linear_forward(ctx, l, saved));
-    *n = (NormForward){.x = l->y,
+    *n = (NormForward){.kind = p->config.norm_kind,
+                       .x = l->y,
                        .weight = p->transform_norm.weight.weight,
                        .bias = p->transform_norm.bias.weight,
                        .eps = p->config.norm_eps};

@@ -13,6 +13,7 @@ typedef struct {
     const Config *config;
     const char *prefix; // of the block, with its number as %d, or ""
     int layer, group;
+    int64_t part; // rows of the first tensor of a layer that is several in a file
     ParameterCount count;
 } Walk;
 
@@ -41,6 +42,7 @@ static void add(Walk *walk, Parameter *parameter, const char *name, const char *
     ParameterInfo *info = &walk->list->info[index];
     *info = (ParameterInfo){.shape = shape,
                             .rows = rows,
+                            .first_rows = walk->part,
                             .count = shape_count(shape),
                             .decays = decays,
                             .transposed = turns && decays && *walk->prefix,
@@ -51,19 +53,28 @@ static void add(Walk *walk, Parameter *parameter, const char *name, const char *
     set_name(info, walk, name, kind);
 }
 
-static void add_norm(Walk *walk, Affine *norm, const char *name) {
-    int64_t C = walk->config->width;
-    add(walk, &norm->weight, name, "weight", shape1(C), C, 1, 0);
-    add(walk, &norm->bias, name, "bias", shape1(C), C, 0, 0);
+static void add_norm_of(Walk *walk, Affine *norm, const char *name, int64_t size) {
+    add(walk, &norm->weight, name, "weight", shape1(size), size, 1, 0);
+    if (walk->config->norm_kind == NORM_LAYER) add(walk, &norm->bias, name, "bias", shape1(size), size, 0, 0);
 }
 
-/* A linear layer whose rows are those of several of `part` outputs each. */
-static void add_linear(Walk *walk, Affine *linear, const char *name, int64_t out, int64_t part, int64_t in,
-                       double shrink) {
+static void add_norm(Walk *walk, Affine *norm, const char *name) {
+    add_norm_of(walk, norm, name, walk->config->width);
+}
+
+/* The first of the layers that it is made of has `part` outputs; without any other it is `out`. */
+typedef struct {
+    int64_t out, part, in;
+    double shrink; // of the initial values
+    bool bias;
+} Linear;
+
+static void add_linear(Walk *walk, Affine *linear, const char *name, Linear l) {
     double std = walk->config->init_std;
-    if (std == 0) std = sqrt(2.0 / (double)(part + in));
-    add(walk, &linear->weight, name, "weight", shape2(out, in), out, 0, std * shrink);
-    add(walk, &linear->bias, name, "bias", shape1(out), out, 0, 0);
+    if (std == 0) std = sqrt(2.0 / (double)(l.part + l.in));
+    walk->part = l.part;
+    add(walk, &linear->weight, name, "weight", shape2(l.out, l.in), l.out, 0, std * l.shrink);
+    if (l.bias) add(walk, &linear->bias, name, "bias", shape1(l.out), l.out, 0, 0);
 }
 
 static void add_table(Walk *walk, Parameter *table, const char *name, int64_t padded, int64_t rows) {
@@ -73,21 +84,28 @@ static void add_table(Walk *walk, Parameter *table, const char *name, int64_t pa
 
 static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
     const Config *c = walk->config;
-    int64_t C = c->width, packed = C + 2 * c->kv_heads * config_head_size(c);
+    int64_t C = c->width, Q = config_query_width(c), packed = Q + 2 * config_kv_width(c);
+    int64_t expanded = activation_gated(c->activation) ? 2 * c->hidden : c->hidden;
+    bool biased = c->attention_bias, projection_biased = biased && !c->architecture->projection_plain;
     /* A block adds twice to the residual stream, whose variance grows with 2 * layers. */
     double shrink = c->architecture->shrunk_residuals ? 1 / sqrt(2.0 * (double)c->layers) : 1;
     walk->prefix = n->prefix;
     add_norm(walk, &b->norm1, n->norm1);
-    add_linear(walk, &b->qkv, n->qkv, packed, C, C, 1);
-    add_linear(walk, &b->projection, n->projection, C, C, C, shrink);
+    add_linear(walk, &b->qkv, n->qkv, (Linear){packed, Q, C, 1, biased});
+    if (c->head_norms) {
+        add_norm_of(walk, &b->query_norm, n->query_norm, c->head_size);
+        add_norm_of(walk, &b->key_norm, n->key_norm, c->head_size);
+    }
+    add_linear(walk, &b->projection, n->projection, (Linear){C, C, Q, shrink, projection_biased});
     if (n->cross) {
         add_norm(walk, &b->cross_norm, n->cross_norm);
-        add_linear(walk, &b->cross, n->cross, packed, C, C, 1);
-        add_linear(walk, &b->cross_projection, n->cross_projection, C, C, C, shrink);
+        add_linear(walk, &b->cross, n->cross, (Linear){packed, Q, C, 1, biased});
+        add_linear(walk, &b->cross_projection, n->cross_projection,
+                   (Linear){C, C, Q, shrink, projection_biased});
     }
     add_norm(walk, &b->norm2, n->norm2);
-    add_linear(walk, &b->expand, n->expand, c->hidden, c->hidden, C, 1);
-    add_linear(walk, &b->contract, n->contract, C, C, c->hidden, shrink);
+    add_linear(walk, &b->expand, n->expand, (Linear){expanded, c->hidden, C, 1, c->mlp_bias});
+    add_linear(walk, &b->contract, n->contract, (Linear){C, C, c->hidden, shrink, c->mlp_bias});
     walk->prefix = "";
 }
 
@@ -114,6 +132,7 @@ static void add_all(Walk *walk, Parameters *p) {
     const ParameterNames *n = &c->architecture->names;
     int64_t padded = config_padded_vocab(c);
     bool shared = c->encoder_layers && c->tied_tables; // the encoder reads the stack's table
+    const Linear square = {c->width, c->width, c->width, 1, true};
     if (c->encoder_layers) {
         add_stack(walk, &p->encoder, &n->encoder, c->encoder_layers,
                   shared ? &p->stack.token : &p->encoder.token, shared ? n->stack.token : n->encoder.token);
@@ -122,11 +141,11 @@ static void add_all(Walk *walk, Parameters *p) {
     add_stack(walk, &p->stack, &n->stack, c->layers, shared ? NULL : &p->stack.token, n->stack.token);
     if (!c->tied_head) add_table(walk, &p->head, n->head, padded, c->vocab);
     if (c->head_transform) {
-        add_linear(walk, &p->transform, n->transform, c->width, c->width, c->width, 1);
+        add_linear(walk, &p->transform, n->transform, square);
         add_norm(walk, &p->transform_norm, n->transform_norm);
         add(walk, &p->head_bias, n->head_bias, "", shape1(padded), c->vocab, 0, 0);
     }
-    if (c->pooler) add_linear(walk, &p->pooler, n->pooler, c->width, c->width, c->width, 1);
+    if (c->pooler) add_linear(walk, &p->pooler, n->pooler, square);
 }
 
 ParameterCount parameters_count(const Config *config) {
@@ -211,6 +230,12 @@ void parameters_close(Parameters *p) {
     memory_free(p->stack.blocks);
     memory_free(p->encoder.blocks);
     *p = (Parameters){0};
+}
+
+ParameterRows parameter_part_rows(const ParameterInfo *info, int part) {
+    if (info->parts == 1) return (ParameterRows){0, info->rows};
+    int64_t first = info->first_rows, others = (info->rows - first) / (info->parts - 1);
+    return part == 0 ? (ParameterRows){0, first} : (ParameterRows){first + (part - 1) * others, others};
 }
 
 void parameter_part_name(const ParameterInfo *info, int part, char name[80]) {

@@ -23,17 +23,19 @@ typedef struct {
 
 typedef struct {
     Affine norm1;            // (C)
-    Affine qkv;              // (C + 2*kv, C)
-    Affine projection;       // (C, C)
+    Affine qkv;              // (Q + 2*kv, C): Q = heads*D columns of queries, kv = kv_heads*D of keys
+    Affine query_norm;       // (D)
+    Affine key_norm;         // (D)
+    Affine projection;       // (C, Q)
     Affine cross_norm;       // (C); this and the next two only where there is an encoder
     Affine cross;            // (C + 2*kv, C): queries from the stack, then keys and values from the encoder
     Affine cross_projection; // (C, C)
     Affine norm2;            // (C)
-    Affine expand;           // (hidden, C)
+    Affine expand;           // (hidden, C), or where it is gated (2*hidden, C): gate, then up
     Affine contract;         // (C, hidden)
 } BlockParameters;
 
-/* Empty where the config has no such thing. */
+/* Empty where the config has no such thing, as a bias. */
 typedef struct {
     Parameter token;         // (padded vocab, C)
     Parameter position;      // (context, C)
@@ -48,6 +50,7 @@ typedef struct {
     char name[72]; // of files: "transformer.h.0.attn.c_attn.weight"; a '*' stands for the parts' names
     int parts;     // tensors that a file holds it in, one below the other in memory: usually 1
     const char *part_names; // "query,key,value}" where there are several
+    int64_t first_rows;     // of the first of several parts; the others share what is left
     Shape shape;            // in memory: matrices (out, in), tables (padded rows, width)
     int64_t rows;    // of the first axis that a file holds: shape.d[0] without the vocabulary's padding
     bool transposed; // a file holds (in, out), as GPT-2's Conv1D does
@@ -90,6 +93,12 @@ typedef struct {
 
 /* The name of one part in a file: "query", "key" or "value" in the place of a '*'. */
 void parameter_part_name(const ParameterInfo *info, int part, char name[80]);
+
+/* Rows of memory that one part holds, and where they begin: queries can be more than keys and values. */
+typedef struct {
+    int64_t first, count;
+} ParameterRows;
+ParameterRows parameter_part_rows(const ParameterInfo *info, int part);
 
 /* How many there are, and how many elements they have without the vocabulary's padding; for any Config whose
  * sizes are in their ranges. */

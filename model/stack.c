@@ -63,7 +63,8 @@ static Status run_block(Ctx *ctx, Stack *s, int64_t layer, const BlockInput *inp
 /* A norm over a tensor that stays: of the embedding, or the last. */
 static Status norm(Ctx *ctx, const Stack *s, const Affine *parameters, const char *name, Tensor x,
                    Tensor skip, NormForward *n) {
-    *n = (NormForward){.x = x,
+    *n = (NormForward){.kind = s->config->norm_kind,
+                       .x = x,
                        .skip = skip,
                        .eps = s->config->norm_eps,
                        .weight = parameters->weight.weight,
@@ -104,6 +105,7 @@ static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *
     BlockInput b = {.inner = inner_arena(ctx, s, RECOMPUTE_BLOCKS),
                     .hidden = inner_arena(ctx, s, RECOMPUTE_HIDDEN),
                     .causal = s->causal,
+                    .frequencies = s->frequencies,
                     .dropout = s->dropout,
                     .layer = s->first_layer + layer,
                     .lengths = in->lengths,

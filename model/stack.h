@@ -29,8 +29,9 @@ typedef struct {
     int64_t layers, first_layer; // first_layer: the number of its first block in plans and profiles
     bool causal;
     Recompute recompute;
-    Dropout dropout;  // of the embedding, branches and probabilities; off when not training
-    Tensor positions; // (context, C): a fixed table; empty where positions are learned
+    Dropout dropout;    // of the embedding, branches and probabilities; off when not training
+    Tensor positions;   // (context, C): a fixed table; empty where positions are learned or rotary
+    Tensor frequencies; // (D/2) fp32: of rotary positions; else empty
 
     /* Of the last forward pass. */
     EmbedForward embed;
@@ -62,7 +63,7 @@ CHECKED Status stack_forward(Ctx *ctx, Stack *stack, const StackInput *input);
  * taken here. gradient->memory is written, where there is one. */
 CHECKED Status stack_backward(Ctx *ctx, Stack *stack, StreamGradient *gradient);
 
-/* The table of positions, (context, C): fixed or learned. */
+/* The table of positions, (context, C), fixed or learned; empty where positions are rotary. */
 Tensor stack_positions(const Stack *stack);
 
 /* One layer's part of a cache: (B, rows, columns). */

@@ -27,37 +27,6 @@ void transformer_close(Transformer *model) {
     *model = (Transformer){0};
 }
 
-/* PE(t, 2i) = sin(t / 10000^(2i/C)), PE(t, 2i + 1) = cos of the same: Vaswani et al. 2017, section 3.5. */
-static double sinusoid(int64_t t, int64_t i, int64_t C) {
-    double angle = (double)t / pow(10000, (double)(i / 2 * 2) / (double)C);
-    return i % 2 ? cos(angle) : sin(angle);
-}
-
-static Status fill_sinusoids(Ctx *ctx, Tensor table) {
-    int64_t C = tensor_width(table), count = tensor_count(table);
-    bool wide = table.dtype == F64;
-    void *values = memory_array((size_t)count, wide ? sizeof(double) : sizeof(float));
-    for (int64_t k = 0; k < count; k++) {
-        if (wide)
-            ((double *)values)[k] = sinusoid(k / C, k % C, C);
-        else
-            ((float *)values)[k] = (float)sinusoid(k / C, k % C, C);
-    }
-    Status status = wide ? ctx->device->upload(ctx->device, table.data, values, tensor_bytes(table))
-                         : values_write(ctx, table, 0, count, values);
-    memory_free(values);
-    return status;
-}
-
-static Status take_sinusoids(Ctx *ctx, Transformer *model) {
-    const Config *c = &model->config;
-    if (c->positions != POSITIONS_SINUSOID) return OK;
-    Shape shape = shape2(c->context, c->width);
-    TRY(take(ctx, ARENA_PARAMETERS, "sinusoids", ctx->dtype, shape, &model->sinusoids));
-    model->stack.positions = model->encoder.positions = model->sinusoids;
-    return ctx->measuring ? OK : fill_sinusoids(ctx, model->sinusoids);
-}
-
 Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count) {
     Tensor tail = parameters_tail_of(&model->parameters, model->parameters.sums);
     size_t bytes = (size_t)first * dtype_size(tail.dtype);
@@ -67,7 +36,9 @@ Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count) 
 Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
     ctx->layer = -1;
     TRY(parameters_take(ctx, &model->parameters, training));
-    TRY(take_sinusoids(ctx, model));
+    TRY(positions_take(ctx, &model->config, &model->positions));
+    model->stack.positions = model->encoder.positions = model->positions.sinusoids;
+    model->stack.frequencies = model->encoder.frequencies = model->positions.frequencies;
     Dtype wide = wide_dtype(ctx);
     const Parameters *p = &model->parameters;
     TRY(take(ctx, ARENA_OPTIMIZER, "optimizer state", wide, shape1(ADAMW_STATE_SIZE), &model->state));
@@ -85,7 +56,7 @@ Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
 Status transformer_take_cache(Ctx *ctx, const Transformer *model, int64_t batch, int64_t capacity,
                               int64_t source, Cache *cache) {
     const Config *c = &model->config;
-    int64_t kv = c->kv_heads * config_head_size(c);
+    int64_t kv = config_kv_width(c);
     Shape shape = shape4(c->layers, batch, capacity, kv);
     *cache = (Cache){0};
     ctx->layer = -1;

@@ -7,6 +7,7 @@
 #include "model/config.h"
 #include "model/head.h"
 #include "model/parameter_values.h"
+#include "model/positions.h"
 #include "model/shards.h"
 #include "model/stack.h"
 #include "optim/adamw.h"
@@ -14,7 +15,7 @@
 typedef struct {
     Config config;
     Parameters parameters;
-    Tensor sinusoids; // (context, C); empty where positions are learned
+    PositionTables positions;
     Recompute recompute;
     Dropout dropout; // in training; all zero: nothing is dropped
 

@@ -75,7 +75,7 @@ static Status run(Ctx *ctx, Generator *g, int64_t count) {
 
 static bool draws_on_device(const Ctx *ctx, const Generator *g) {
     return sample_cuda && g->cached && replay_allowed(ctx) && ctx->device->backend == BACKEND_CUDA &&
-           config_head_size(&g->model->config) <= ATTENTION_WIDTH;
+           g->model->config.head_size <= ATTENTION_WIDTH;
 }
 
 static Status draw(Ctx *ctx, Generator *g, SampleRule rule) {

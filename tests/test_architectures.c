@@ -1,5 +1,5 @@
-/* BERT and the encoder-decoder against PyTorch (fixtures/make_architectures.py): logits, loss, every
- * gradient, the parameters after five AdamW steps, with rows of different lengths, one of them all
+/* BERT, the encoder-decoder (fixtures/make_architectures.py) and the Llama family (fixtures/make_llama.py)
+ * against PyTorch: logits, loss, every gradient, the parameters after five AdamW steps, with rows of different lengths, one of them all
  * padding; for the specification in double precision, and for each form, dtype and device. Gradients of
  * the whole models against central differences. See tests/support/task.h for the bounds. */
 #include "base/directories.h"
@@ -14,9 +14,11 @@
 #include <string.h>
 
 #define FIXTURES "tests/fixtures/"
-enum { MODELS = 3 };
-static const char *const models[MODELS] = {FIXTURES "bert/model", FIXTURES "transformer/after",
-                                           FIXTURES "transformer/before"};
+enum { MODELS = 9 };
+static const char *const models[MODELS] = {
+    FIXTURES "bert/model",  FIXTURES "transformer/after", FIXTURES "transformer/before",
+    FIXTURES "llama/llama", FIXTURES "llama/llama3",      FIXTURES "llama/linear",
+    FIXTURES "llama/qwen2", FIXTURES "llama/qwen3",       FIXTURES "llama/mistral"};
 
 static ModelTask open_model(int i, Safetensors **file) {
     char path[100];
@@ -54,12 +56,17 @@ static void five_steps_are_pytorchs(void **state) {
     }
 }
 
+/* Differences would step over a ReLU's kinks. */
+static void smooth(Config *config) {
+    if (config->activation == ACTIVATION_RELU) config->activation = ACTIVATION_GELU;
+}
+
 static void gradients_are_slopes(void **state) {
     (void)state;
     for (int i = 0; i < MODELS; i++) {
         Safetensors *file;
         ModelTask task = open_model(i, &file);
-        task.config.activation = ACTIVATION_GELU; // differences would step over a ReLU's kinks
+        smooth(&task.config);
         task_check_slopes(&task);
         safetensors_close(file);
     }
@@ -131,7 +138,7 @@ static void dropouts_gradients_are_slopes(void **state) {
     for (int i = 0; i < MODELS; i++) {
         Safetensors *file;
         ModelTask task = open_model(i, &file);
-        task.config.activation = ACTIVATION_GELU;
+        smooth(&task.config);
         task.dropout = 0.3;
         task_check_slopes(&task);
         safetensors_close(file);
@@ -225,17 +232,16 @@ static void folders_are_saved_as_they_were(void **state) {
         Model model;
         Config config, again;
         const char *folder = inside(*state, "saved");
-        char was[100], is[PATH_MAX];
+        char is[PATH_MAX];
         expect_ok(checkpoint_config(models[i], &config));
         model_open(&model, &config, F32, false);
         expect_ok(checkpoint_load(&model.ctx, models[i], &model.parameters));
         expect_ok(checkpoint_save(&model.ctx, folder, &config, &model.parameters, NULL, NULL));
         expect_ok(checkpoint_config(folder, &again));
         assert_memory_equal(&config, &again, sizeof config);
-        snprintf(was, sizeof was, "%s/model.safetensors", models[i]);
         snprintf(is, sizeof is, "%s/model.safetensors", folder);
         Safetensors *before, *after;
-        expect_ok(safetensors_open(was, &before));
+        expect_ok(safetensors_open_folder(models[i], &before));
         expect_ok(safetensors_open(is, &after));
         assert_int_equal(safetensors_count(after), safetensors_count(before));
         for (int64_t k = 0; k < safetensors_count(after); k++) {

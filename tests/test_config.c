@@ -36,13 +36,23 @@ static void presets_have_their_sizes(void **state) {
     static const struct {
         const char *name;
         int64_t parameters;
-    } sizes[] = {
-        {"gpt2", 124439808}, {"gpt2-medium", 354823168}, {"gpt2-large", 774030080}, {"gpt2-xl", 1557611200}};
+    } sizes[] = {{"gpt2", 124439808},
+                 {"gpt2-medium", 354823168},
+                 {"gpt2-large", 774030080},
+                 {"gpt2-xl", 1557611200},
+                 {"smollm2-135m", 134515008},
+                 {"smollm2-360m", 361821120},
+                 {"tinyllama-1.1b", 1100048384},
+                 {"llama-3.2-1b", 1235814400},
+                 {"qwen2.5-0.5b", 494032768},
+                 {"qwen2.5-1.5b", 1543714304},
+                 {"qwen3-0.6b", 596049920}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         Config config = preset(sizes[i].name);
         assert_int_equal(config_parameters(&config), sizes[i].parameters);
+        if (i >= 4) continue;
         assert_int_equal(config_padded_vocab(&config), 50304);
-        assert_int_equal(config_head_size(&config), 64);
+        assert_int_equal(config.head_size, 64);
     }
     for (int i = 0; config_preset_name(i); i++) {
         Config config = preset(config_preset_name(i));
@@ -73,6 +83,7 @@ static void sizes_must_fit_together(void **state) {
     config.layers = 10000;
     config.width = 1 << 20;
     config.heads = config.kv_heads = 1 << 10;
+    config.head_size = 1 << 10;
     expect_error(config_validate(&config), ERROR_USAGE, "2^40");
 }
 
@@ -161,7 +172,7 @@ static void defaults_are_gpt2s(void **state) {
 
 static void other_models_are_turned_away(void **state) {
     (void)state;
-    expect_malformed("{\"model_type\":\"llama\"}", "\"model_type\" is \"llama\"; only \"gpt2\"");
+    expect_malformed("{\"model_type\":\"mixtral\"}", "\"model_type\" is \"mixtral\"; only \"gpt2\"");
     expect_malformed("{}", "\"model_type\" is missing");
     expect_malformed("{" SIZES ",\"activation_function\":\"relu\"}", "\"relu\"; only \"gelu_new\"");
     expect_malformed("{" SIZES ",\"tie_word_embeddings\":false}", "tie_word_embeddings");
@@ -217,6 +228,77 @@ static void encoder_decoders_files_are_read(void **state) {
                      "\"encoder_layers\" is missing");
 }
 
+#define LLAMA_SIZES                                                                                          \
+    "\"vocab_size\":97,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"         \
+    "\"hidden_size\":24,\"intermediate_size\":50,\"max_position_embeddings\":16"
+#define LLAMA   "{\"model_type\":\"llama\"," LLAMA_SIZES
+#define QWEN3   "{\"model_type\":\"qwen3\"," LLAMA_SIZES
+#define MISTRAL "{\"model_type\":\"mistral\"," LLAMA_SIZES
+
+static void llamas_files_are_read(void **state) {
+    (void)state;
+    Config config;
+    expect_ok(parse(LLAMA "}", &config));
+    assert_true(config.norm_kind == NORM_RMS && config.activation == ACTIVATION_SWIGLU && !config.tied_head);
+    assert_true(config.kv_heads == 2 && config.head_size == 6 && !config.attention_bias && !config.mlp_bias);
+    assert_true(config.rotary.theta == 10000 && config.rotary.scaling == ROTARY_PLAIN);
+    expect_ok(parse(LLAMA ",\"head_dim\":10,\"attention_bias\":true,\"tie_word_embeddings\":true}", &config));
+    assert_true(config.head_size == 10 && config.attention_bias && config.tied_head);
+    expect_ok(parse("{\"model_type\":\"qwen2\"," LLAMA_SIZES "}", &config));
+    assert_true(config.attention_bias && config.architecture->projection_plain && !config.head_norms);
+    expect_ok(parse(QWEN3 ",\"head_dim\":8}", &config));
+    assert_true(!config.attention_bias && config.head_norms && config.head_size == 8);
+    expect_ok(parse(MISTRAL ",\"sliding_window\":null}", &config));
+}
+
+/* Before transformers 5 and since. */
+static void rotary_positions_are_read(void **state) {
+    (void)state;
+    Config before, since;
+    expect_ok(parse(
+        LLAMA
+        ",\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4,\"mrope_section\":null}}",
+        &before));
+    expect_ok(parse(
+        LLAMA ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":4.0,\"rope_theta\":5e5}}", &since));
+    assert_true(before.rotary.theta == 5e5 && before.rotary.scaling == ROTARY_LINEAR &&
+                before.rotary.factor == 4);
+    assert_true(config_equal(&before, &since));
+    expect_ok(parse(LLAMA ",\"rope_theta\":5e5,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+                          "\"low_freq_factor\":1,\"high_freq_factor\":4,"
+                          "\"original_max_position_embeddings\":8}}",
+                    &before));
+    assert_true(before.rotary.scaling == ROTARY_LLAMA3 && before.rotary.low == 1 && before.rotary.high == 4);
+    assert_true(before.rotary.context == 8);
+}
+
+static void other_llamas_are_turned_away(void **state) {
+    (void)state;
+    expect_malformed(LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}",
+                     "\"rope_type\" is \"yarn\"; only \"default\", \"linear\" and \"llama3\"");
+    expect_malformed(LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4}}",
+                     "\"type\" is \"dynamic\"");
+    expect_malformed(LLAMA ",\"rope_parameters\":{\"mrope_section\":[1]}}", "\"mrope_section\" is [1]");
+    expect_malformed(LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", "partial_rotary_factor");
+    expect_malformed(LLAMA ",\"rope_parameters\":3}", "\"rope_parameters\" is 3; an object is needed");
+    expect_malformed(LLAMA ",\"rope_parameters\":{\"rope_type\":\"linear\"}}", "factor 0");
+    expect_malformed(LLAMA ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8}}",
+                     "low_freq_factor");
+    expect_malformed(LLAMA ",\"rope_theta\":0}", "rope_theta");
+    expect_malformed(LLAMA ",\"head_dim\":7}", "even size");
+    expect_malformed("{\"model_type\":\"llama\",\"vocab_size\":97,\"num_hidden_layers\":10000,"
+                     "\"num_attention_heads\":65536,\"hidden_size\":1048576,\"intermediate_size\":50,"
+                     "\"max_position_embeddings\":16,\"head_dim\":1048576}",
+                     "wider than 2^22");
+    expect_malformed(LLAMA ",\"hidden_act\":\"gelu\"}", "\"hidden_act\" is \"gelu\"");
+    expect_malformed(LLAMA ",\"num_local_experts\":8}", "\"num_local_experts\" is 8; only null");
+    expect_malformed(LLAMA ",\"attn_logit_softcapping\":50.0}", "attn_logit_softcapping");
+    expect_malformed(LLAMA ",\"quantization_config\":{}}", "quantization_config");
+    expect_malformed(QWEN3 ",\"head_dim\":8,\"use_sliding_window\":true}", "use_sliding_window");
+    expect_malformed(MISTRAL ",\"sliding_window\":4096}", "\"sliding_window\" is 4096; only null");
+    expect_malformed(MISTRAL "}", "\"sliding_window\" is missing; only null");
+}
+
 static void malformed_files_are_named(void **state) {
     expect_malformed("", "line");
     expect_malformed("[]", "no JSON object");
@@ -262,6 +344,9 @@ int main(void) {
         cmocka_unit_test(other_models_are_turned_away),
         cmocka_unit_test(berts_files_are_read),
         cmocka_unit_test(encoder_decoders_files_are_read),
+        cmocka_unit_test(llamas_files_are_read),
+        cmocka_unit_test(rotary_positions_are_read),
+        cmocka_unit_test(other_llamas_are_turned_away),
         IN_SCRATCH(malformed_files_are_named),
         cmocka_unit_test(long_values_are_cut),
     };

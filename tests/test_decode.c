@@ -53,6 +53,7 @@ static Config config_of(const Case *c) {
     if (c->source) config.encoder_layers = 1;
     config.width = c->width;
     config.heads = c->heads;
+    config.head_size = c->width / c->heads;
     config.kv_heads = c->kv_heads;
     config.hidden = c->hidden;
     config.vocab = c->vocab;

@@ -44,6 +44,7 @@ static Config small(void) {
     expect_ok(config_preset("gpt2-nano", &config));
     config.layers = 3;
     config.heads = config.kv_heads = 4;
+    config.head_size = 32;
     config.width = 128;
     config.hidden = 512;
     config.context = CONTEXT;

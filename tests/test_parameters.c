@@ -30,7 +30,7 @@ static int expect_stack(const Parameters *p, const StackParameters *s, int64_t l
         group++;
         assert_true(within(p, group, &s->blocks[i].norm1.weight));
         assert_true(within(p, group, &s->blocks[i].qkv.weight));
-        assert_true(within(p, group, &s->blocks[i].contract.bias));
+        assert_true(within(p, group, &s->blocks[i].contract.weight));
     }
     return group + 2;
 }

@@ -34,6 +34,7 @@ static Config small(Task task) {
     config.layers = 2;
     config.encoder_layers = task == TASK_SEQUENCE ? 2 : 0;
     config.heads = config.kv_heads = 2;
+    config.head_size = 32;
     config.width = 64;
     config.hidden = 128;
     config.context = SEQ;

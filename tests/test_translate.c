@@ -33,6 +33,7 @@ static Config small(NormOrder order) {
     config.layers = 3;
     config.encoder_layers = 2;
     config.heads = config.kv_heads = 2; // sizes that the kernels of kernels/decode take
+    config.head_size = 32;
     config.width = 64;
     config.hidden = 256;
     config.context = MOST;

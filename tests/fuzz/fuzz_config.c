@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     must(!config_validate(&config));
     must(config_padded_vocab(&config) >= config.vocab && config_parameters(&config) > 0);
-    must(config_head_size(&config) * config.heads == config.width);
+    must(config.head_size > 0 && config.heads % config.kv_heads == 0);
     must(memchr(config.name, 0, sizeof config.name) != NULL);
     return 0;
 }

@@ -24,17 +24,18 @@ double *flat_of(const Safetensors *file, const char *prefix, const Parameters *p
     double *flat = zeros(p->size);
     for (int i = 0; i < p->count; i++) {
         const ParameterInfo *info = &p->info[i];
-        int64_t columns = info->count / info->shape.d[0], rows = info->rows / info->parts;
+        int64_t columns = info->count / info->shape.d[0];
         for (int part = 0; part < info->parts; part++) {
             char name[100], full[120];
             parameter_part_name(info, part, name);
             snprintf(full, sizeof full, "%s%s", prefix, name);
             const double *values = doubles_of(file, full);
-            double *to = flat + info->offset + part * rows * columns;
-            for (int64_t row = 0; row < rows; row++)
+            const ParameterRows at = parameter_part_rows(info, part);
+            double *to = flat + info->offset + at.first * columns;
+            for (int64_t row = 0; row < at.count; row++)
                 for (int64_t column = 0; column < columns; column++)
                     to[row * columns + column] =
-                        values[info->transposed ? column * rows + row : row * columns + column];
+                        values[info->transposed ? column * at.count + row : row * columns + column];
         }
     }
     return flat;

@@ -10,6 +10,7 @@ Config model_small(void) {
     expect_ok(config_preset("gpt2-nano", &config));
     config.layers = 2;
     config.heads = config.kv_heads = 3;
+    config.head_size = 8;
     config.width = 24;
     config.hidden = 50; // not 4C
     config.context = 17;
@@ -81,6 +82,7 @@ void model_open_trainer(Trainer *t, Device *device, const SmallTrainer *small) {
     config.layers = 2;
     config.width = 32;
     config.heads = config.kv_heads = 2;
+    config.head_size = 16;
     config.hidden = 128;
     config.context = small->seq;
     expect_ok(trainer_open(t, device, &config, NULL));

@@ -1,0 +1,80 @@
+#include "model/end_tokens.h"
+
+#include "base/files.h"
+#include "base/json_read.h"
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { FILE_LIMIT = 16 << 20 /* bytes */ };
+
+static const char generation_name[] = "generation_config.json", config_name[] = "config.json";
+
+static Status add(const json_t *value, const char *path, EndTokens *ends) {
+    json_int_t id = json_integer_value(value);
+    if (!json_is_integer(value) || id < 0 || id > INT32_MAX)
+        return fail(ERROR_FORMAT, "%s: \"eos_token_id\" is not a token's id, nor a list of ids", path);
+    if (ends->count == END_TOKENS)
+        return fail(ERROR_FORMAT, "%s: \"eos_token_id\" names more than %d tokens", path, END_TOKENS);
+    ends->ids[ends->count++] = (int32_t)id;
+    return OK;
+}
+
+static Status add_all(const json_t *root, const char *path, EndTokens *ends) {
+    const json_t *value = json_object_get(root, "eos_token_id"), *id;
+    size_t i;
+    if (!value || json_is_null(value)) return OK;
+    if (!json_is_array(value)) return add(value, path, ends);
+    json_array_foreach(value, i, id) TRY(add(id, path, ends));
+    return OK;
+}
+
+static Status read_file(const char *folder, const char *name, EndTokens *ends) {
+    char *path = path_join(folder, name);
+    json_t *root = NULL;
+    PathKind kind;
+    Status status = path_kind(path, &kind);
+    if (!status && kind != PATH_ABSENT) {
+        status = json_read(path, FILE_LIMIT, &root);
+        if (!status) status = add_all(root, path, ends);
+    }
+    json_decref(root);
+    memory_free(path);
+    return status;
+}
+
+Status end_tokens_read(const char *folder, EndTokens *ends) {
+    *ends = (EndTokens){.count = 0};
+    TRY(read_file(folder, generation_name, ends));
+    return ends->count ? OK : read_file(folder, config_name, ends);
+}
+
+bool end_tokens_hold(const EndTokens *ends, int32_t token) {
+    for (int i = 0; i < ends->count; i++)
+        if (ends->ids[i] == token) return true;
+    return false;
+}
+
+void end_tokens_text(const EndTokens *ends, char text[END_TOKENS_TEXT]) {
+    bool several = ends->count > 1;
+    int length = 0;
+    for (int i = 0; i < ends->count; i++)
+        length += snprintf(text + length, (size_t)(END_TOKENS_TEXT - length), "%s%" PRId32,
+                           i         ? ", "
+                           : several ? "["
+                                     : "",
+                           ends->ids[i]);
+    if (several) snprintf(text + length, (size_t)(END_TOKENS_TEXT - length), "]");
+}
+
+Status end_tokens_write(const char *folder, const EndTokens *ends) {
+    char ids[END_TOKENS_TEXT], text[END_TOKENS_TEXT + 40];
+    if (!ends->count) return OK;
+    end_tokens_text(ends, ids);
+    int length = snprintf(text, sizeof text, "{\n  \"eos_token_id\": %s\n}\n", ids);
+    char *path = path_join(folder, generation_name);
+    Status status = file_write(path, text, length);
+    memory_free(path);
+    return status;
+}

@@ -1,0 +1,18 @@
+/* end_tokens: what ends a text, by "eos_token_id", an id or a list of ids, of a folder's
+ * generation_config.json or, where that names none, of its config.json. */
+#pragma once
+
+#include "base/status.h"
+#include "model/architectures.h"
+
+/* None where neither file names any. ERROR_FORMAT says what is malformed. */
+CHECKED Status end_tokens_read(const char *folder, EndTokens *ends);
+
+/* Writes generation_config.json, where there are any. */
+CHECKED Status end_tokens_write(const char *folder, const EndTokens *ends);
+
+bool end_tokens_hold(const EndTokens *ends, int32_t token);
+
+/* As JSON: an id, or a list. There is at least one. */
+enum { END_TOKENS_TEXT = END_TOKENS * 12 + 3 };
+void end_tokens_text(const EndTokens *ends, char text[END_TOKENS_TEXT]);

@@ -1,0 +1,116 @@
+/* model/end_tokens: what a folder says of a text's end, and text that ends there. */
+#include "app/stream_text.h"
+#include "base/directories.h"
+#include "base/files.h"
+#include "base/memory.h"
+#include "model/end_tokens.h"
+#include "run/inference.h"
+#include "tests/support/rig.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void write_file(const char *folder, const char *name, const char *text) {
+    char *path = path_join(folder, name);
+    expect_ok(file_write(path, text, (int64_t)strlen(text)));
+    memory_free(path);
+}
+
+static Status read_files(const char *folder, const char *generation, const char *config, EndTokens *ends) {
+    write_file(folder, "generation_config.json", generation);
+    write_file(folder, "config.json", config);
+    return end_tokens_read(folder, ends);
+}
+
+static void one_or_several_are_read(void **state) {
+    const char *folder = *state;
+    EndTokens ends;
+    expect_ok(end_tokens_read(folder, &ends)); // neither file is there
+    assert_int_equal(ends.count, 0);
+    expect_ok(read_files(folder, "{\"eos_token_id\": 7}", "{\"eos_token_id\": 9}", &ends));
+    assert_true(ends.count == 1 && ends.ids[0] == 7);
+    expect_ok(read_files(folder, "{\"eos_token_id\": [7, 3]}", "{}", &ends));
+    assert_true(ends.count == 2 && end_tokens_hold(&ends, 7) && end_tokens_hold(&ends, 3));
+    assert_false(end_tokens_hold(&ends, 9));
+    expect_ok(read_files(folder, "{\"eos_token_id\": null}", "{\"eos_token_id\": [9]}", &ends));
+    assert_true(ends.count == 1 && ends.ids[0] == 9);
+    expect_ok(read_files(folder, "{}", "{}", &ends));
+    assert_int_equal(ends.count, 0);
+}
+
+static void malformed_ones_are_named(void **state) {
+    static const char *const malformed[] = {"{\"eos_token_id\": \"7\"}", "{\"eos_token_id\": -1}",
+                                            "{\"eos_token_id\": [1, 2.5]}", "{\"eos_token_id\": 4294967296}"};
+    EndTokens ends;
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++)
+        expect_error(read_files(*state, malformed[i], "{}", &ends), ERROR_FORMAT, "\"eos_token_id\" is not");
+    expect_error(
+        read_files(*state, "{\"eos_token_id\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "{}", &ends),
+        ERROR_FORMAT, "more than 16");
+    expect_error(read_files(*state, "{", "{}", &ends), ERROR_FORMAT, "generation_config.json");
+}
+
+static void what_is_written_is_read(void **state) {
+    const EndTokens all[] = {{{2147483647}, 1}, {{5, 7, 0}, 3}};
+    for (int i = 0; i < 2; i++) {
+        EndTokens again;
+        expect_ok(end_tokens_write(*state, &all[i]));
+        expect_ok(end_tokens_read(*state, &again));
+        assert_memory_equal(&all[i], &again, sizeof again);
+    }
+}
+
+enum { TOKENS = 60 };
+
+static Status ignore(void *context, const void *bytes, int64_t count) {
+    (void)context, (void)bytes, (void)count;
+    return OK;
+}
+
+/* Bytes that a model of random weights writes, after a first one. */
+static TextStats write_text(const EndTokens *ends, int32_t tokens[1 + TOKENS]) {
+    Inference in;
+    Config config;
+    Tokenizer *tokenizer;
+    TextStats stats;
+    const TextOptions options = {.prompt = "a",
+                                 .prompt_length = 1,
+                                 .tokens = TOKENS,
+                                 .stop = "",
+                                 .sampler = {.temperature = 1, .top_p = 1}};
+    expect_ok(config_preset("llama-nano", &config));
+    config.ends = *ends;
+    expect_ok(tokenizer_open("bytes", &tokenizer));
+    expect_ok(inference_open(&in, test_device(BACKEND_CPU), &config, true));
+    in.use = INFERENCE_GENERATE;
+    expect_ok(inference_measure(&in, NULL));
+    expect_ok(inference_allocate(&in));
+    expect_ok(parameters_initialize(&in.ctx, &in.model.parameters, 3));
+    expect_ok(stream_text(&in.ctx, &in.generator, tokenizer, &options, ignore, NULL, &stats));
+    memcpy(tokens, in.generator.history, (size_t)(1 + stats.tokens) * sizeof *tokens);
+    inference_close(&in);
+    tokenizer_free(tokenizer);
+    return stats;
+}
+
+static void each_of_them_ends_a_text(void **state) {
+    (void)state;
+    int32_t whole[1 + TOKENS], ended[1 + TOKENS];
+    TextStats stats = write_text(&(EndTokens){.count = 0}, whole);
+    assert_true(stats.tokens == TOKENS && !stats.stopped);
+    int32_t first = whole[20], second = whole[40];
+    int64_t end = 1;
+    while (whole[end] != first && whole[end] != second) end++;
+    stats = write_text(&(EndTokens){{second, first}, 2}, ended);
+    assert_true(stats.stopped && stats.tokens == end - 1);
+    assert_memory_equal(ended, whole, (size_t)end * sizeof *whole);
+}
+
+#define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {IN_SCRATCH(one_or_several_are_read),
+                                       IN_SCRATCH(malformed_ones_are_named),
+                                       IN_SCRATCH(what_is_written_is_read), ONCE(each_of_them_ends_a_text)};
+    return cmocka_run_group_tests(tests, NULL, devices_end);
+}
