@@ -16,9 +16,13 @@ Status trainer_open(Trainer *t, Device *device, const Config *config, Comm *comm
     return status;
 }
 
-void trainer_close(Trainer *t) {
+void trainer_drop_graphs(Trainer *t) {
     for (int i = 0; i < 4; i++) replay_close(t->ctx.device, &t->micro[i / 2][i % 2]);
     replay_close(t->ctx.device, &t->updated);
+}
+
+void trainer_close(Trainer *t) {
+    trainer_drop_graphs(t);
     memory_free(t->memory.compact);
     generator_close(&t->generator);
     shards_close(&t->model.parameters);

@@ -80,6 +80,9 @@ CHECKED Status trainer_measure(Trainer *trainer, size_t *bytes);
 /* Allocates at the measured peaks and takes what lasts: weights are undefined until initialized or loaded. */
 CHECKED Status trainer_allocate(Trainer *trainer);
 
+/* Steps are captured anew. */
+void trainer_drop_graphs(Trainer *trainer);
+
 /* Collective: before the communicator is closed. */
 CHECKED Status trainer_unshare(Trainer *trainer);
 

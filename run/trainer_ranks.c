@@ -113,6 +113,7 @@ Status ranks_share(Trainer *t) {
 }
 
 Status trainer_unshare(Trainer *t) {
+    if (t->comm) trainer_drop_graphs(t); // NCCL's communicator does not end while graphs hold its work
     for (int i = 0; i < SHARED_ARENAS && t->comm; i++)
         TRY(comm_unshare(t->comm, t->ctx.arenas[shared_arenas[i]].base));
     return OK;
