@@ -121,9 +121,10 @@ static void test_resume(void **state) {
 static void test_interrupt(void **state) {
     const char *folder = *state;
     needs_mpi(folder);
-    program_succeeds(folder, MPIRUN "-n 2 sh -c '(while [ ! -d stopped/step-00000010 ]; do sleep 0.1; done; "
-                                    "[ $OMPI_COMM_WORLD_RANK = 0 ] || kill -INT $$) & "
-                                    "exec train " ENDLESS "--out=stopped'");
+    program_succeeds(folder, MPIRUN
+                     "-n 2 sh -c '(for i in $(seq 600); do ls -d stopped/step-*[0-9] >ls.$$ 2>&1 && break; "
+                     "sleep 0.1; done; [ $OMPI_COMM_WORLD_RANK = 0 ] || kill -INT $$) & "
+                     "exec train " ENDLESS "--out=stopped'");
     program_succeeds(folder, "train --resume --out=stopped --steps=1 -q");
 }
 
@@ -135,10 +136,11 @@ static void expect_ends(const char *folder, int victim) {
     pid_t mpirun = program_start(folder, "env " MPIRUN
                                          "--enable-recovery -n 3 sh -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; "
                                          "exec train " ENDLESS "--out=dying'");
-    program_succeeds(folder,
-                     "for i in $(seq 300); do [ -d dying/step-00000010 ] && break; sleep 0.1; done; "
-                     "kill -9 $(cat pid.%d)",
-                     victim);
+    program_succeeds(
+        folder,
+        "for i in $(seq 300); do ls -d dying/step-*[0-9] >ls.dying 2>&1 && break; sleep 0.1; done; "
+        "kill -9 $(cat pid.%d)",
+        victim);
     char line[64];
     snprintf(line, sizeof line, "train: rank %d on ", victim);
     double before = (double)time(NULL);
