@@ -67,7 +67,6 @@ static const CommEngine alone = {.name = "alone",
 
 static Status open_alone(Comm **comm) {
     *comm = memory_allocate(sizeof **comm);
-    if (!*comm) return fail(ERROR_MEMORY, "out of host memory for the communicator");
     **comm = (Comm){.engine = &alone, .name = "alone", .rank_order = true};
     return OK;
 }
@@ -96,7 +95,6 @@ Status engine_nothing_wrong(Comm *comm) {
 
 Status engine_host_barrier(Comm *comm) {
     char *all = memory_allocate((size_t)comm->size);
-    if (!all) return fail(ERROR_MEMORY, "out of host memory for %d ranks", comm->size);
     Status status = rendezvous_gather(comm->rendezvous, "", 1, all);
     memory_free(all);
     return status;
@@ -109,7 +107,6 @@ typedef Status (*OpenEngine)(const CommSetup *setup, Comm **comm);
 /* GPUs have NCCL if all ranks do; else those of one host have each other. The same answer on all ranks. */
 static Status choose_for_gpus(Rendezvous *r, OpenEngine *open) {
     char found = nccl_found(), *all = memory_allocate((size_t)r->size);
-    if (!all) return fail(ERROR_MEMORY, "out of host memory for %d ranks", r->size);
     bool nccl = true, one_host = true;
     Status status = rendezvous_gather(r, &found, 1, all);
     for (int rank = 0; rank < r->size; rank++) {

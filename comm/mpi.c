@@ -219,7 +219,6 @@ Status comm_open_mpi(const CommSetup *setup, Comm **comm) {
     const MpiModule *module = NULL;
     TRY(rendezvous_agree(r, find_module(&module)));
     Mpi *m = memory_allocate(sizeof *m);
-    if (!m) return fail(ERROR_MEMORY, "out of host memory for the communicator");
     *m = (Mpi){.base = {.engine = &engine, .rank_order = true}, .mpi = module};
     m->slice = STAGING / (size_t)r->size / 64 * 64;
     m->out = memory_reserve(STAGING);

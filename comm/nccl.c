@@ -218,7 +218,6 @@ static const CommEngine engine = {.name = "nccl",
 /* Rank 0's unique id is everybody's. */
 static Status exchange_id(Nccl *n, Rendezvous *r, UniqueId *id) {
     UniqueId *all = memory_array((size_t)r->size, sizeof *all);
-    if (!all) return fail(ERROR_MEMORY, "out of host memory for %d ranks", r->size);
     Status status = OK;
     if (r->rank == 0) status = nccl_status(n, n->library.GetUniqueId(id), "ncclGetUniqueId");
     status = rendezvous_agree(r, status);
@@ -243,7 +242,6 @@ static Status start(Nccl *n, const CommSetup *setup) {
 
 Status comm_open_nccl(const CommSetup *setup, Comm **comm) {
     Nccl *n = memory_allocate(sizeof *n);
-    if (!n) return fail(ERROR_MEMORY, "out of host memory for the communicator");
     n->base = (Comm){.engine = &engine, .rank_order = setup->rendezvous->size <= 2};
     Status status = start(n, setup);
     if (status && n->lanes.streams[LANE_SIDE]) lanes_close(&n->lanes);
