@@ -173,6 +173,9 @@ $(BUILD)/%_double.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(call say,CC,$< (double))$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
 
+# Others' arithmetic, which overflows on hostile pictures.
+$(BUILD)/data/images/stb.o: CFLAGS += -fwrapv
+
 $(BUILD)/profile/page.o: $(wildcard profile/page/*)
 
 $(BUILD)/%.o: %.c $(BUILD)/cc.options
