@@ -25,7 +25,7 @@ NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=c
 LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -lm -lpthread -fopenmp $(EXTRA)
 LINK := $(CC)
 
-SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c app/*.c)
+SOURCES := $(wildcard base/*.c data/*.c data/*/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c app/*.c)
 SPECIFICATION := $(filter %/cpu_naive.c,$(SOURCES))
 OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(SPECIFICATION),$(SOURCES))) \
     $(foreach r,float double,$(patsubst %.c,$(BUILD)/%_$(r).o,$(SPECIFICATION)))
