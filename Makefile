@@ -49,7 +49,7 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config% $(BUILD)/model/architectures% \
-    $(BUILD)/model/parameters.o $(BUILD)/model/end_tokens.o $(BUILD)/profile/bundle_schema.o $(BUILD)/profile/trace.o \
+    $(BUILD)/model/parameters.o $(BUILD)/profile/bundle_schema.o $(BUILD)/profile/trace.o \
     $(BUILD)/kernels/ctx.o,$(OBJECTS))
 FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies
