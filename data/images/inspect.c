@@ -63,6 +63,19 @@ static Status skip_scan(Walk *w) {
     return cut_off(w);
 }
 
+/* Huffman tables, each a byte, how many codes there are of 1 to 16 bits, and what they stand for: stb_image counts
+ * on no more than 256 of them. */
+static bool huffman_fits(const uint8_t *tables, int64_t length) {
+    while (length > 0) {
+        int64_t codes = 0;
+        for (int i = 1; i <= 16 && i < length; i++) codes += tables[i];
+        if (codes > 256 || length < 17 + codes) return false;
+        tables += 17 + codes;
+        length -= 17 + codes;
+    }
+    return true;
+}
+
 /* The segment at w->at, behind its marker: its length comes first. */
 static Status jpeg_segment(Walk *w, int marker, int *scans) {
     const uint8_t *s = w->bytes + w->at;
@@ -70,6 +83,7 @@ static Status jpeg_segment(Walk *w, int marker, int *scans) {
     int64_t length = has(w, 2) ? big(s, 2) : 2;
     if (!has(w, length)) return cut_off(w);
     if (length < 2 || (frame && length < 8)) return damaged(w, "a part of the JPEG is too short");
+    if (marker == 0xC4 && !huffman_fits(s + 2, length - 2)) return damaged(w, "a table of the JPEG");
     if (frame && marker > 0xC2)
         return fail(ERROR_FORMAT, "%s: a lossless or arithmetic JPEG, which is not read", w->name);
     if (frame && w->header->height) return damaged(w, "the JPEG has two frames");
