@@ -5,6 +5,7 @@
 
 #include "kernels/linear/linear.h"
 #include "kernels/norm/norm.h"
+#include "kernels/patch/patch.h"
 
 #include <math.h>
 
@@ -37,7 +38,13 @@ typedef enum {
     TASK_NEXT_TOKEN,
     TASK_MASKED_TOKEN, // Devlin et al. 2019, section 3.1
     TASK_SEQUENCE,     // the next token of the target, given the source
+    TASK_CLASS,        // of a picture: Dosovitskiy et al. 2021
 } Task;
+
+/* How the bytes of a picture become numbers: (byte / 255 - mean) / deviation, channel by channel. */
+typedef struct {
+    double mean[PATCH_CHANNELS], deviation[PATCH_CHANNELS];
+} PixelScale;
 
 typedef struct Architecture Architecture;
 
@@ -60,6 +67,8 @@ typedef struct {
     bool tied_head;         // the head's weight is the token table
     bool head_transform;    // BERT's head: linear, activation, norm before the vocabulary, and a bias
     bool pooler;            // BERT's linear and tanh of the first token
+    bool class_head;        // a linear layer to the classes, and its bias
+    bool class_token;       // before the patches, and read by the head; without it that reads their mean
     int64_t segments;       // kinds of segments; 0: none
     int64_t layers;         // of the stack
     int64_t encoder_layers; // 0: no encoder
@@ -67,11 +76,15 @@ typedef struct {
     int64_t head_size; // D: width / heads, unless the family says otherwise
     int64_t width;     // C: of the residual stream
     int64_t hidden;    // of the feed-forward layer, 4C in GPT-2; a gated one has as much again for the gate
-    int64_t context;   // positions the model knows
-    int64_t vocab;     // tokens that exist; the tables hold config_padded_vocab() rows
+    int64_t image;     // pixels of a picture's side; 0: the model reads tokens
+    int64_t patch;     // pixels of a patch's side
+    int64_t channels;  // of a pixel
+    int64_t context;   // positions the model knows; of pictures: a patch each, and the class token
+    int64_t vocab;     // tokens that exist, or classes; the tables hold config_padded_vocab() rows
     double norm_eps;
     double init_std; // of the normal distribution that weights start from; 0: Glorot's, by their sizes
     EndTokens ends;  // no field of config.c: it changes nothing that is computed
+    PixelScale scale; // of pictures; no field of config.c: a folder's preprocessor_config.json has it
 } Config;
 
 enum { VOCAB_PADDING = 128 };
@@ -86,6 +99,10 @@ static inline int64_t config_query_width(const Config *c) {
 }
 static inline int64_t config_kv_width(const Config *c) {
     return c->kv_heads * c->head_size;
+}
+/* Patches of a picture. */
+static inline int64_t config_patches(const Config *c) {
+    return c->patch > 0 ? (c->image / c->patch) * (c->image / c->patch) : 0;
 }
 /* What a token's row of its table is multiplied by: sqrt(C) in Vaswani et al. 2017, section 3.4, else 1. */
 static inline double config_token_scale(const Config *c) {
@@ -119,7 +136,7 @@ struct ConfigKey {
 /* A class of transformers that a file can name under "architectures", and the heads that it has. */
 typedef struct {
     const char *name;
-    bool head_transform, pooler;
+    bool head_transform, pooler, class_head;
 } ModelClass;
 
 /* ---- model.safetensors ---- */
@@ -134,7 +151,7 @@ typedef struct {
 } BlockNames;
 
 typedef struct {
-    const char *token, *position, *segment, *embedding_norm, *final_norm;
+    const char *token, *patch, *class_token, *position, *segment, *embedding_norm, *final_norm;
     BlockNames block;
 } StackNames;
 
@@ -162,7 +179,9 @@ struct Architecture {
     bool encoder;            // there is a second stack
     bool embedding_norm;     // a norm after the tables' sum
     bool qkv_as_one; // queries, keys and values are one layer, not three: naive forms run each by itself
+    bool patches;          // the input is a picture, cut into patches, and not tokens
     bool projection_plain; // attention's projection has no bias, even where queries, keys and values have
+    bool projection_biased; // it has one even where they have none
     bool shrunk_residuals; // what a block adds to the stream starts smaller, by 1 / sqrt(2 * layers)
     bool end_tokens;       // its folders name the tokens that end a text, and may name several
     bool decodes;          // the operation for one token of one sequence (kernels/decode/decode.h) serves it
@@ -181,6 +200,7 @@ typedef struct {
     const char *name;
     const Architecture *architecture;
     int64_t layers, heads, kv_heads, head_size, width, hidden, context, vocab;
+    int64_t image, patch, channels;
     bool tied_head;
     double norm_eps, init_std;
     Rotary rotary;
