@@ -40,7 +40,7 @@ static const ConfigKey gpt2_keys[] = {
     {"eos_token_id", .end_of_text = true},
     {0},
 };
-static const ModelClass gpt2_classes[] = {{"GPT2LMHeadModel", false, false}};
+static const ModelClass gpt2_classes[] = {{.name = "GPT2LMHeadModel"}};
 /* Masks that old files repeat. */
 static const IgnoredNames gpt2_ignored[] = {{"*.attn.bias", 0}, {"*.attn.masked_bias", 0}, {0}};
 
@@ -99,8 +99,9 @@ static const ConfigKey bert_keys[] = {
     {"hidden_dropout_prob", .written = "0.0"},
     {0},
 };
-static const ModelClass bert_classes[] = {
-    {"BertForMaskedLM", true, false}, {"BertForPreTraining", true, true}, {"BertModel", false, true}};
+static const ModelClass bert_classes[] = {{"BertForMaskedLM", .head_transform = true},
+                                          {"BertForPreTraining", .head_transform = true, .pooler = true},
+                                          {"BertModel", .pooler = true}};
 /* Positions' numbers, the sentence pairs' head, and of the heads those that the Config is without. */
 static const IgnoredNames bert_ignored[] = {
     {"*embeddings.position_ids", 0},        {"cls.seq_relationship.*", 0},
@@ -278,10 +279,10 @@ static const ConfigKey mistral_keys[] = {
     {0},
 };
 
-static const ModelClass llama_classes[] = {{"LlamaForCausalLM", false, false}};
-static const ModelClass qwen2_classes[] = {{"Qwen2ForCausalLM", false, false}};
-static const ModelClass qwen3_classes[] = {{"Qwen3ForCausalLM", false, false}};
-static const ModelClass mistral_classes[] = {{"MistralForCausalLM", false, false}};
+static const ModelClass llama_classes[] = {{.name = "LlamaForCausalLM"}};
+static const ModelClass qwen2_classes[] = {{.name = "Qwen2ForCausalLM"}};
+static const ModelClass qwen3_classes[] = {{.name = "Qwen3ForCausalLM"}};
+static const ModelClass mistral_classes[] = {{.name = "MistralForCausalLM"}};
 
 /* Frequencies that old files repeat. */
 static const IgnoredNames llama_ignored[] = {{"*.rotary_emb.inv_freq", 0}, {0}};
@@ -325,6 +326,8 @@ static const ConfigKey vit_keys[] = {
     {"num_attention_heads", NEEDED(heads)},
     {"hidden_size", NEEDED(width)},
     {"intermediate_size", NEEDED(hidden)},
+    {"num_labels", FIELD(vocab), .old = true},
+    {"id2label", FIELD(vocab), .labels = true},
     {"image_size", FIELD(image)},
     {"patch_size", FIELD(patch)},
     {"num_channels", FIELD(channels)},
@@ -364,7 +367,7 @@ static const Architecture vit = {
                  .vocab = 2,
                  .norm_eps = 1e-12,
                  .init_std = 0.02,
-                 .scale = {{0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}}},
+                 .processor = {.mean = {0.5, 0.5, 0.5}, .deviation = {0.5, 0.5, 0.5}}},
     .keys = vit_keys,
     .classes = vit_classes,
     .class_count = sizeof vit_classes / sizeof *vit_classes,

@@ -4,6 +4,8 @@
 #pragma once
 
 #include "data/end_tokens.h"
+#include "data/images/processor.h"
+#include "data/labels.h"
 #include "kernels/linear/linear.h"
 #include "kernels/norm/norm.h"
 #include "kernels/patch/patch.h"
@@ -34,11 +36,6 @@ typedef enum {
     TASK_SEQUENCE,     // the next token of the target, given the source
     TASK_CLASS,        // of a picture: Dosovitskiy et al. 2021
 } Task;
-
-/* How the bytes of a picture become numbers: (byte / 255 - mean) / deviation, channel by channel. */
-typedef struct {
-    double mean[PATCH_CHANNELS], deviation[PATCH_CHANNELS];
-} PixelScale;
 
 typedef struct Architecture Architecture;
 
@@ -76,9 +73,10 @@ typedef struct {
     int64_t context;   // positions the model knows; of pictures: a patch each, and the class token
     int64_t vocab;     // tokens that exist, or classes; the tables hold config_padded_vocab() rows
     double norm_eps;
-    double init_std; // of the normal distribution that weights start from; 0: Glorot's, by their sizes
-    EndTokens ends;  // no field of config.c: it changes nothing that is computed
-    PixelScale scale; // of pictures; no field of config.c: a folder's preprocessor_config.json has it
+    double init_std;      // of the normal distribution that weights start from; 0: Glorot's, by their sizes
+    EndTokens ends;       // no field of config.c: it changes nothing that is computed
+    const Labels *labels; // no field: names of the classes, somebody else's; NULL: they have none
+    ImageProcessor processor; // no field either: a folder's preprocessor_config.json has it
 } Config;
 
 enum { VOCAB_PADDING = 128 };
@@ -124,6 +122,7 @@ struct ConfigKey {
     const char *written; // JSON that is written where there is no field
     bool end_of_text;    // no field: the id that begins and ends texts is written
     bool old;            // of older files: read, but not written
+    bool labels;         // of a size: an object with a member for each class; label2id is written beside it
     bool always;         // of a size: written even where config_complete would find it
 };
 
@@ -173,13 +172,13 @@ struct Architecture {
     bool encoder;            // there is a second stack
     bool embedding_norm;     // a norm after the tables' sum
     bool qkv_as_one; // queries, keys and values are one layer, not three: naive forms run each by itself
-    bool patches;          // the input is a picture, cut into patches, and not tokens
-    bool projection_plain; // attention's projection has no bias, even where queries, keys and values have
+    bool patches;    // the input is a picture, cut into patches, and not tokens
+    bool projection_plain;  // attention's projection has no bias, even where queries, keys and values have
     bool projection_biased; // it has one even where they have none
-    bool shrunk_residuals; // what a block adds to the stream starts smaller, by 1 / sqrt(2 * layers)
-    bool end_tokens;       // its folders name the tokens that end a text, and may name several
-    bool decodes;          // the operation for one token of one sequence (kernels/decode/decode.h) serves it
-    Config defaults;       // what its networks have unless they say otherwise; 0: see config_complete
+    bool shrunk_residuals;  // what a block adds to the stream starts smaller, by 1 / sqrt(2 * layers)
+    bool end_tokens;        // its folders name the tokens that end a text, and may name several
+    bool decodes;           // the operation for one token of one sequence (kernels/decode/decode.h) serves it
+    Config defaults;        // what its networks have unless they say otherwise; 0: see config_complete
     const ConfigKey *keys;
     const ModelClass *classes; // the last is that of a file that names none of them; NULL: files name none
     int class_count;

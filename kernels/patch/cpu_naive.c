@@ -45,8 +45,7 @@ static Status patch_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const PatchSizes s = patch_sizes(p);
     Tensor values; // (B, H, W, channels)
     TRY(take(ctx, ARENA_SCRATCH, "patch.values", REAL_DTYPE, p->pixels.shape, &values));
-    PRIMITIVE (ctx, "normalize")
-        normalize(p->pixels.data, tensor_count(values), p, s.channels, values.data);
+    PRIMITIVE (ctx, "normalize") normalize(p->pixels.data, tensor_count(values), p, s.channels, values.data);
     PRIMITIVE (ctx, "unfold") unfold(values.data, &s, p->x.data);
     Gemm product = gemm_forward(p->x, p->weight, p->y, 0);
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));

@@ -13,8 +13,8 @@ constexpr int THREADS = 128;
  * Floor: read the bytes, write x and y. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
-    begin_rows(const uint8_t *pixels, const PixelScale scale, const PatchSizes s, const T *bias, const T *token,
-               const T *position, T *x, T *y) {
+    begin_rows(const uint8_t *pixels, const PixelScale scale, const PatchSizes s, const T *bias,
+               const T *token, const T *position, T *x, T *y) {
     const int64_t row = blockIdx.x, b = row / s.rows, t = row - b * s.rows, n = t - s.first;
     wait_for_previous();
     let_next_start();
@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(THREADS)
             int c;
             const uint8_t *from = pixels + pixel_at(s, b, n, k, &c);
 #pragma unroll
-            for (int e = 0; e < N; e++) value[e] = (float)from[e * s.channels] * scale.scale[c] + scale.shift[c];
+            for (int e = 0; e < N; e++)
+                value[e] = (float)from[e * s.channels] * scale.scale[c] + scale.shift[c];
         }
         store_floats(x + row * s.inputs + k, value);
     }
@@ -42,9 +43,8 @@ __global__ void __launch_bounds__(THREADS)
 template <typename T>
 Status forward(Ctx *ctx, const PatchForward *p) {
     const PatchSizes s = patch_sizes(p);
-    const bool packed =
-        walks_in_packs(VECTOR<T>, {s.size, s.outputs},
-                       {p->bias.data, p->token.data, p->position.data, p->x.data, p->y.data});
+    const bool packed = walks_in_packs(VECTOR<T>, {s.size, s.outputs},
+                                       {p->bias.data, p->token.data, p->position.data, p->x.data, p->y.data});
     PRIMITIVE (ctx, "unfold, positions") {
         DISPATCH_PACK(packed, T, N,
                       TRY(LAUNCH_EARLY(ctx, (begin_rows<T, N>), (unsigned)(s.batch * s.rows), THREADS, 0,

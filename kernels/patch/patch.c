@@ -27,13 +27,9 @@ static Status check_pictures(const PatchForward *p) {
                       "a picture has room for a patch");
 }
 
-static Status take_outputs(Ctx *ctx, PatchForward *p, ArenaKind saved) {
-    TRY(check_pictures(p));
+static Status take_x(Ctx *ctx, PatchForward *p, ArenaKind arena) {
     const PatchSizes s = patch_sizes(p);
-    Dtype type = p->weight.dtype;
-    TRY(take_missing(ctx, saved, ctx->call, type, shape3(s.batch, s.rows, s.outputs), &p->y));
-    return take_missing(ctx, ctx->training ? saved : ARENA_SCRATCH, "patch.x", type,
-                        shape3(s.batch, s.rows, s.inputs), &p->x);
+    return take_missing(ctx, arena, "patch.x", p->weight.dtype, shape3(s.batch, s.rows, s.inputs), &p->x);
 }
 
 static Status check_forward(const PatchForward *p) {
@@ -48,8 +44,7 @@ static Status check_forward(const PatchForward *p) {
     return check_dense("patch", "y", p->y, type, s.batch * s.rows, s.outputs);
 }
 
-Status patch_forward(Ctx *ctx, PatchForward *p, ArenaKind saved) {
-    TRY(take_outputs(ctx, p, saved));
+static Status run_forward(Ctx *ctx, PatchForward *p) {
     TRY(check_forward(p));
     const PatchSizes s = patch_sizes(p);
     if (s.batch == 0) return OK;
@@ -58,15 +53,28 @@ Status patch_forward(Ctx *ctx, PatchForward *p, ArenaKind saved) {
                    tensor_bytes(p->token) + tensor_bytes(p->position) + tensor_bytes(p->y) +
                    (ctx->training ? tensor_bytes(p->x) : 0);
     /* Of each input a scale and a shift; of each output a product, a bias and a position. */
-    Call call = {.operation = OP_PATCH,
-                 .pass = PASS_FORWARD,
-                 .dtype = p->weight.dtype,
-                 .contract = p,
-                 .work = {.flops = patches * ((double)s.inputs * 2 +
-                                              (double)s.outputs * (2 * (double)s.inputs + 2)),
-                          .bytes = (double)bytes},
-                 .outputs = {{"y", p->y}}};
+    Call call = {
+        .operation = OP_PATCH,
+        .pass = PASS_FORWARD,
+        .dtype = p->weight.dtype,
+        .contract = p,
+        .work = {.flops = patches * ((double)s.inputs * 2 + (double)s.outputs * (2 * (double)s.inputs + 2)),
+                 .bytes = (double)bytes},
+        .outputs = {{"y", p->y}}};
     return op_run(ctx, &call);
+}
+
+Status patch_forward(Ctx *ctx, PatchForward *p, ArenaKind saved) {
+    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
+    TRY(check_pictures(p));
+    const PatchSizes s = patch_sizes(p);
+    Shape shape = shape3(s.batch, s.rows, s.outputs);
+    TRY(take_missing(ctx, saved, ctx->call, p->weight.dtype, shape, &p->y));
+    ArenaMark mark = arena_mark(scratch);
+    TRY(take_x(ctx, p, ctx->training ? saved : ARENA_SCRATCH));
+    TRY(run_forward(ctx, p));
+    if (!ctx->training) arena_release(scratch, mark);
+    return OK;
 }
 
 Status patch_backward(Ctx *ctx, const PatchBackward *p) {
