@@ -1,5 +1,6 @@
 /* train: trains a Transformer. Options in, calls down, report out; what a step is stands in
  * run/trainer.c. */
+#include "base/cores.h"
 #include "base/directories.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
@@ -484,6 +485,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
 }
 
 int main(int argc, char **argv) {
+    cores_share(argv);
     static Run run; // zero, and too large for some stacks
     int code = 0;
     signals_prepare();

@@ -28,7 +28,8 @@ static BundleStep step_of(const Figures *f) {
                         .device = f->device_ns,
                         .covered = ratio(f->covered_ns, f->step_ns),
                         .tokens = f->tokens,
-                        .launches = f->launches};
+                        .launches = f->launches,
+                        .cores_waited = f->trace->run.cores_waited};
 }
 
 /* Of the phases, their categories and the classes of memory those that are not empty. */

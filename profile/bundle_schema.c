@@ -106,6 +106,7 @@ static const Field step[] = {FIELD(TEXT, "name", BundleStep, name),
                              FIELD(MEASURE, "covered", BundleStep, covered),
                              FIELD(MEASURE, "tokens", BundleStep, tokens),
                              FIELD(MEASURE, "launches", BundleStep, launches),
+                             FIELD_OPTIONAL(MEASURE, "cores_waited", BundleStep, cores_waited),
                              {0}};
 static const Field categories[] = {
     FIELD(TEXT, "category", BundleShare, category), FIELD(MEASURE, "ns", BundleShare, ns), {0}};
