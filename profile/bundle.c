@@ -22,6 +22,7 @@ static BundleStep step_of(const Figures *f) {
                         .ns = 1e6 * f->step_ms,
                         .low = 1e6 * f->low,
                         .high = 1e6 * f->high,
+                        .spread = 1e6 * f->spread,
                         .traced = f->step_ns,
                         .overhead = f->overhead,
                         .reader = 1e6 * f->reader_ms,
