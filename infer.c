@@ -134,7 +134,9 @@ static Status profile(Run *run) {
     const InferOptions *o = &run->options;
     const Session *s = &run->session;
     int64_t batch = largest(o->batch_sizes, o->batch), seq = largest(o->seq_lens, o->seq);
-    bool hidden = s->config.architecture->task == TASK_MASKED_TOKEN; // its head is for training
+    Task task = s->config.architecture->task;
+    bool hidden = task == TASK_MASKED_TOKEN /* its head is for training */ ||
+                  (task == TASK_CLASS && !s->config.class_head);
     TRY(prepare(run, hidden ? INFERENCE_HIDDEN : INFERENCE_LOGITS, batch, seq));
     int64_t words = run->inference.input_bytes / (int64_t)sizeof *run->tokens + 1;
     int64_t below = s->config.architecture->patches ? INT32_MAX : s->config.vocab;
