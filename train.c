@@ -1,5 +1,6 @@
 /* train: trains a Transformer. Options in, calls down, report out; what a step is stands in
  * run/trainer.c. */
+#include "base/cores.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
 #include "app/compare_run.h"
@@ -373,6 +374,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
 }
 
 int main(int argc, char **argv) {
+    cores_share(argv);
     static Run run; // zero, and too large for some stacks
     int code = 0;
     signals_prepare();

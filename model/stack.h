@@ -1,6 +1,7 @@
-/* stack: from token ids to hidden states: tables, blocks and, with NORM_PRE, a final norm.
+/* stack: from token ids, or pictures, to hidden states: tables or patches, blocks and, with NORM_PRE, a final
+ * norm.
  *
- *     x = tables(tokens)       then a norm and dropout, where the config has them
+ *     x = tables(tokens)       or patches(pictures); then a norm and dropout, where the config has them
  *     x = block(x)             for each layer
  *     hidden = norm(x)         NORM_PRE; with NORM_POST hidden is x
  *
@@ -9,6 +10,7 @@
 #pragma once
 
 #include "kernels/embed/embed.h"
+#include "kernels/patch/patch.h"
 #include "model/block.h"
 
 /* Keys and values of the tokens seen so far, layer by layer, and those of the encoder's output. */
@@ -35,6 +37,7 @@ typedef struct {
 
     /* Of the last forward pass. */
     EmbedForward embed;
+    PatchForward patch; // instead, of pictures
     NormForward embedding_norm;
     DropoutForward embedding_dropout;
     Block *blocks;          // (layers)
@@ -45,6 +48,7 @@ typedef struct {
 
 typedef struct {
     Tensor tokens;                 // (B, T) i32, device memory, each in [0, vocab)
+    Tensor pictures;               // (B, H, W, channels) u8, device memory: instead of tokens
     Tensor segments;               // (B, T) i32, or empty
     Tensor lengths;                // (B) i32: keys at and beyond it are not attended to; empty: all are
     Tensor memory, memory_lengths; // (B, S, C), (B) i32: of the encoder, for blocks with cross attention

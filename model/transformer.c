@@ -98,6 +98,7 @@ Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor le
 
 Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache *cache) {
     StackInput input = {.tokens = in->tokens,
+                        .pictures = in->pictures,
                         .segments = in->segments,
                         .lengths = in->lengths,
                         .memory = in->memory,

@@ -1,5 +1,4 @@
-/* transformer: a whole model, from token ids to hidden states, loss, gradients and logits: GPT-2, BERT, or
- * the encoder-decoder. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
+/* transformer: a whole model, from token ids or pictures to hidden states, loss, gradients and logits. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
  * transformer_backward, transformer_update, in one Ctx. */
 #pragma once
 
@@ -33,6 +32,7 @@ typedef struct {
 /* What a pass reads, in device memory. Empty where the model has no such thing, or nothing to say. */
 typedef struct {
     Tensor tokens;                 // (B, T) i32, each in [0, vocab): of the stack that the head reads
+    Tensor pictures;               // (B, H, W, channels) u8: instead of tokens
     Tensor segments;               // (B, T) i32; empty: all 0
     Tensor lengths;                // (B) i32: tokens of each row that are attended to; empty: all
     Tensor source, source_lengths; // (B, S) i32 and (B) i32: the encoder runs first

@@ -39,6 +39,16 @@ static bool counts_targets(const Trainer *t) {
     return t->model.config.architecture->task != TASK_NEXT_TOKEN;
 }
 
+/* What the model reads: tokens, or pictures. */
+static Status take_input(Trainer *t) {
+    const Config *c = &t->model.config;
+    BatchMemory *m = &t->memory;
+    if (!c->architecture->patches)
+        return take(&t->ctx, ARENA_SAVED, "tokens", I32, shape2(t->batch, t->seq), &m->tokens);
+    return take(&t->ctx, ARENA_SAVED, "pictures", U8, shape4(t->batch, c->image, c->image, c->channels),
+                &m->pictures);
+}
+
 static Status take_batch(Trainer *t) {
     Ctx *ctx = &t->ctx;
     const Config *c = &t->model.config;
@@ -46,12 +56,13 @@ static Status take_batch(Trainer *t) {
     Shape rows = shape2(t->batch, t->seq), each = shape1(t->batch), targets = rows;
     bool masked = c->architecture->task == TASK_MASKED_TOKEN;
     if (masked) targets = shape1(masked_rows(t, t->seq));
-    TRY(take(ctx, ARENA_SAVED, "tokens", I32, rows, &m->tokens));
+    TRY(take_input(t));
     TRY(take(ctx, ARENA_SAVED, "targets", I32, targets, &m->targets));
     if (t->dropout > 0) TRY(take(ctx, ARENA_SAVED, "draw", I32, shape1(1), &m->draw));
     t->model.dropout = (Dropout){.rate = t->dropout, .seed = t->seed, .draw = m->draw};
     if (!counts_targets(t)) return OK;
     TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
+    if (c->architecture->patches) return OK;
     TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
     if (c->segments) TRY(take(ctx, ARENA_SAVED, "segments", I32, rows, &m->segments));
     if (masked) {
@@ -91,6 +102,7 @@ static Inputs inputs_of(const Trainer *t) {
     /* A causal mask keeps every token from the padding behind it. */
     bool lengths = s->lengths && t->model.config.architecture->mask == MASK_FULL;
     return (Inputs){.tokens = filled(m->tokens, true, rows),
+                    .pictures = m->pictures,
                     .segments = filled(m->segments, s->segments, rows),
                     .lengths = filled(m->lengths, lengths, each),
                     .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
@@ -251,6 +263,9 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, 
     t->tokens += present(batch.lengths, t->batch, seq);
     if (batch.source) t->tokens += present(batch.source_lengths, t->batch, source_seq);
     TRY(put(t, m->tokens, batch.inputs, t->batch * seq));
+    if (!tensor_empty(m->pictures))
+        TRY(t->ctx.device->upload(t->ctx.device, m->pictures.data, batch.pictures,
+                                  tensor_bytes(m->pictures)));
     TRY(put(t, m->segments, batch.segments, t->batch * seq));
     TRY(put(t, m->lengths, batch.lengths, t->batch));
     TRY(put(t, m->source, batch.source, t->batch * source_seq));

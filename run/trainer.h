@@ -18,6 +18,7 @@ typedef struct {
 /* Device memory of a micro-batch, i32, for the largest. Empty what the task does not have. */
 typedef struct {
     Tensor tokens, segments;        // (batch, seq)
+    Tensor pictures;                // (batch, height, width, channels) u8, instead of tokens
     Tensor targets, rows;           // (batch, seq); in a masked-token batch (n), and the rows they are of
     Tensor lengths, source_lengths; // (batch)
     Tensor source;                  // (batch, source_seq)
