@@ -57,11 +57,28 @@ static Status masked_rule(const FeedOptions *o, MaskRule *rule) {
 typedef struct {
     const TokenSource *source;
     const PairSource *pairs;
+    const ImageSource *images;
+    BrokenPictures *broken;
     int64_t first, length;
     bool training;
 } Part;
 
-static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
+/* `p` is the feed's, which outlives the loader. */
+static Status open_pictures(const FeedPictures *p, const LoaderOptions *options, const Part *part,
+                            int64_t classes, Loader **loader) {
+    if (!part->images)
+        return loader_open_drawn(
+            options, &(DrawnPictures){p->processor.height, p->processor.channels, classes, 0}, loader);
+    const PictureOptions pictures = {.source = part->images,
+                                     .processor = p->processor,
+                                     .augmentation = part->training ? &p->augmentation : NULL,
+                                     .mixed = part->first || part->length,
+                                     .once = !part->training,
+                                     .broken = part->broken};
+    return loader_open_pictures(options, &pictures, loader);
+}
+
+static Status open_loader(const FeedOptions *o, const Feed *feed, Part part, Loader **loader) {
     LoaderOptions options = {.source = part.source,
                              .pairs = part.pairs,
                              .first = part.first,
@@ -79,8 +96,7 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
     switch (o->kind) {
     case FEED_MASKED: TRY(masked_rule(o, &rule)); return loader_open_masked(&options, &rule, loader);
     case FEED_PAIRS: return loader_open_pairs(&options, loader);
-    case FEED_PICTURES:
-        return loader_open_drawn(&options, &(DrawnPictures){o->side, o->channels, o->vocab, 0}, loader);
+    case FEED_PICTURES: return open_pictures(&feed->pictures, &options, &part, o->vocab, loader);
     case FEED_WINDOWS: break;
     }
     return loader_open(&options, loader);
@@ -91,7 +107,7 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
 static Status open_data(const FeedOptions *o, const char *data, TokenSource **source, PairSource **pairs) {
     MaskRule rule;
     if (o->kind == FEED_PAIRS) return open_pairs(o, data, pairs);
-    if (o->kind == FEED_PICTURES) return OK; // drawn
+    if (o->kind == FEED_PICTURES) return OK;
     if (o->kind == FEED_MASKED) TRY(masked_rule(o, &rule));
     return open_source(o, data, source);
 }
@@ -99,36 +115,71 @@ static Status open_data(const FeedOptions *o, const char *data, TokenSource **so
 static Status count(const FeedOptions *o, Feed *feed) {
     PairPadding padding;
     feed->counts.tokens = feed->source ? tokens_count(feed->source) : 0;
+    if (o->kind == FEED_PICTURES) {
+        const ImageSource *images = feed->pictures.train;
+        feed->counts =
+            (FeedCounts){.tokens = images ? images_count(images) : DRAWN_PICTURES, .classes = o->vocab};
+    }
     if (!feed->pairs) return OK;
     TRY(pairs_padding(feed->pairs, o->batch, o->seed, &padding));
-    feed->counts =
-        (FeedCounts){padding.tokens, pairs_count(feed->pairs), pairs_left_out(feed->pairs), padding.padded};
+    feed->counts = (FeedCounts){.tokens = padding.tokens,
+                                .pairs = pairs_count(feed->pairs),
+                                .left_out = pairs_left_out(feed->pairs),
+                                .padded = padding.padded};
     return OK;
 }
 
+static void prepare_pictures(const FeedOptions *o, Feed *feed) {
+    const FeedPictures *p = &feed->pictures;
+    feed->pictures = o->pictures;
+    if (!p->skip_broken || !p->train) return;
+    feed->broken = broken_open(images_count(p->train));
+    feed->val_broken = broken_open(images_count(p->val ? p->val : p->train));
+}
+
+/* Validation of its own data. */
+static Status open_validation(const FeedOptions *o, Feed *feed) {
+    TRY(open_data(o, o->val_data, &feed->val_source, &feed->val_pairs));
+    Part val = {.source = feed->val_source,
+                .pairs = feed->val_pairs,
+                .images = feed->pictures.val,
+                .broken = feed->val_broken};
+    return fail_at(open_loader(o, feed, val, &feed->val), "--val-data");
+}
+
+/* Validation of the last tenth of the training data. */
+static Status hold_out(const FeedOptions *o, Feed *feed, Part *train) {
+    int64_t rows = feed->pairs ? feed->counts.pairs : feed->counts.tokens;
+    train->length = rows - rows / 10;
+    bool single = feed->pairs || feed->pictures.train;
+    if (single && train->length == rows)
+        return fail(ERROR_FORMAT,
+                    "too few %s (%lld) to hold out a tenth for validation; name others with --val-data, "
+                    "or do without validation: --val-every=0",
+                    feed->pairs ? "pairs" : "pictures", (long long)rows);
+    Part val = *train;
+    val.training = false;
+    val.first = train->length;
+    val.length = 0;
+    val.broken = feed->val_broken;
+    return fail_at(open_loader(o, feed, val, &feed->val),
+                   "the last tenth of --data, held out for validation (--val-every=0 turns it off)");
+}
+
 static Status open_all(const FeedOptions *o, Feed *feed) {
+    prepare_pictures(o, feed);
     TRY(open_data(o, o->data, &feed->source, &feed->pairs));
     TRY(count(o, feed));
-    int64_t rows = feed->pairs ? feed->counts.pairs : feed->counts.tokens;
-    if (o->kind == FEED_PICTURES) rows = feed->counts.tokens = DRAWN_PICTURES;
-    Part train = {feed->source, feed->pairs, 0, 0, true};
-    if (o->validate && *o->val_data) {
-        TRY(open_data(o, o->val_data, &feed->val_source, &feed->val_pairs));
-        Part val = {feed->val_source, feed->val_pairs, 0, 0, false};
-        TRY(fail_at(open_loader(o, val, &feed->val), "--val-data"));
-    } else if (o->validate) {
-        train.length = rows - rows / 10;
-        if (feed->pairs && train.length == rows)
-            return fail(
-                ERROR_FORMAT,
-                "too few pairs (%lld) to hold out a tenth for validation; name others with --val-data, "
-                "or do without validation: --val-every=0",
-                (long long)rows);
-        Status status = open_loader(o, (Part){feed->source, feed->pairs, train.length, 0, false}, &feed->val);
-        TRY(fail_at(status,
-                    "the last tenth of --data, held out for validation (--val-every=0 turns it off)"));
-    }
-    return open_loader(o, train, &feed->train);
+    Part train = {.source = feed->source,
+                  .pairs = feed->pairs,
+                  .images = feed->pictures.train,
+                  .broken = feed->broken,
+                  .training = true};
+    if (o->validate && (*o->val_data || feed->pictures.val))
+        TRY(open_validation(o, feed));
+    else if (o->validate)
+        TRY(hold_out(o, feed, &train));
+    return open_loader(o, feed, train, &feed->train);
 }
 
 Status feed_open(const FeedOptions *options, Feed *feed) {
@@ -145,23 +196,34 @@ void feed_close(Feed *feed) {
     tokens_close(feed->val_source);
     pairs_close(feed->pairs);
     pairs_close(feed->val_pairs);
+    broken_close(feed->broken);
+    broken_close(feed->val_broken);
     *feed = (Feed){0};
+}
+
+/* Of picture `index`: its class, and its size where all have one. */
+static void picture_facts(const ImageSource *images, int64_t index, int32_t facts[4]) {
+    facts[0] = images_label(images, index);
+    facts[1] = (int32_t)images_height(images);
+    facts[2] = (int32_t)images_width(images);
+    facts[3] = (int32_t)images_channels(images);
 }
 
 Status feed_fingerprint(const Feed *feed, uint64_t *hash) {
     enum { SAMPLES = 64, LENGTH = 256 };
     int32_t ids[LENGTH];
-    if (!feed->pairs && !feed->source) { // drawn: the same everywhere
-        *hash = 0;
-        return OK;
-    }
-    int64_t count = feed->pairs ? feed->counts.pairs : tokens_count(feed->source), length = LENGTH;
+    const ImageSource *images = feed->pictures.train;
+    int64_t count = feed->pairs ? feed->counts.pairs : feed->counts.tokens, length = LENGTH;
     *hash = hash_bytes(0, &count, sizeof count);
+    if (!feed->pairs && !feed->source && !images) return OK; // drawn: the same everywhere
     for (int64_t i = 0; i < SAMPLES; i++) {
         int64_t at = count / SAMPLES * i;
         const int32_t *sample = ids;
         if (feed->pairs) {
             sample = pairs_sentence(feed->pairs, (int)(i % 2), at, &length);
+        } else if (images) {
+            length = 4;
+            picture_facts(images, at, ids);
         } else {
             length = count - at < LENGTH ? count - at : LENGTH;
             TRY(tokens_read(feed->source, at, length, ids));

@@ -47,3 +47,6 @@ char *images_name(const ImageSource *source, int64_t index);
 
 /* Decodes a picture into 1 or 3 channels. Threads may read at once. */
 CHECKED Status images_read(const ImageSource *source, int64_t index, int64_t channels, Image *image);
+
+/* The mean and standard deviation of some of the source's pictures, per channel of the processor. */
+CHECKED Status images_measure(const ImageSource *source, ImageProcessor *processor);
