@@ -31,7 +31,12 @@ static Status gather(Ctx *ctx, const Targets *t, Tensor *x, GatherForward *g) {
     return OK;
 }
 
-/* What the classes are told by: (B, T, C) to (B, C). */
+/* A class is told by one row, which is all that there is where the stack leaves the first alone. */
+static bool pools(const Config *c, Tensor hidden) {
+    return c->architecture->task == TASK_CLASS && hidden.shape.d[1] > 1;
+}
+
+/* (B, T, C) to (B, C). */
 static Status pool(Ctx *ctx, const Config *c, Tensor hidden, ArenaKind saved, PoolForward *p) {
     *p = (PoolForward){.kind = c->class_token ? POOL_FIRST : POOL_MEAN, .x = hidden};
     ctx->call = "pool";
@@ -46,7 +51,7 @@ Status head_forward(Ctx *ctx, const Parameters *p, Tensor hidden, const Targets 
     *h = (Head){.hidden = hidden.shape};
     ctx->layer = -1;
     TRY(gather(ctx, t, &x, &h->gather));
-    if (p->config.architecture->task == TASK_CLASS) {
+    if (pools(&p->config, hidden)) {
         TRY(pool(ctx, &p->config, hidden, ARENA_SAVED, &h->pool));
         x = h->pool.y;
     }
@@ -123,7 +128,7 @@ Status head_logits(Ctx *ctx, const Parameters *p, Tensor hidden, Tensor logits) 
     Tensor x = as_rows(hidden);
     ctx->layer = -1;
     ctx->training = false;
-    if (p->config.architecture->task == TASK_CLASS) {
+    if (pools(&p->config, hidden)) {
         PoolForward first;
         TRY(pool(ctx, &p->config, hidden, ARENA_SCRATCH, &first));
         x = first.y;

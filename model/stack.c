@@ -137,6 +137,10 @@ static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *
                     .lengths = in->lengths,
                     .memory = in->memory,
                     .memory_lengths = in->memory_lengths};
+    if (layer == s->layers - 1) {
+        b.first = s->first;
+        b.map = s->map;
+    }
     const Cache *cache = in->cache;
     if (!cache) return b;
     b.cache_k = cache_layer(cache->k, layer);
@@ -159,10 +163,12 @@ static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x
         Tensor *pair = pairs[layer % 2];
         ctx->layer = (int)(s->first_layer + layer);
         bool again = ctx->training && s->recompute == RECOMPUTE_BLOCKS;
-        if (ctx->training || tensor_empty(pair[0]))
-            TRY(take(ctx, ARENA_SAVED, "residual", ctx->dtype, x->shape, &pair[0]));
-        if (skips && (again || tensor_empty(pair[1])))
-            TRY(take(ctx, ARENA_SAVED, "branch", ctx->dtype, x->shape, &pair[1]));
+        bool first = s->first && layer == s->layers - 1;
+        Shape shape = first ? shape3(x->shape.d[0], 1, tensor_width(*x)) : x->shape;
+        if (ctx->training || first || tensor_empty(pair[0]))
+            TRY(take(ctx, ARENA_SAVED, "residual", ctx->dtype, shape, &pair[0]));
+        if (skips && (again || first || tensor_empty(pair[1])))
+            TRY(take(ctx, ARENA_SAVED, "branch", ctx->dtype, shape, &pair[1]));
         BlockInput input = block_input(ctx, s, in, layer);
         input.x = *x;
         input.skip = *skip;
@@ -264,6 +270,9 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     TRY(take(ctx, ARENA_SCRATCH, "d residual", ctx->dtype, g->d.shape, &g->spare));
     bool drops = dropout_on(&s->dropout);
     if (drops) TRY(take(ctx, ARENA_SCRATCH, "d branch", ctx->dtype, g->d.shape, &g->masked));
+    static const char *const names[] = {"d all residuals", "d other residuals", "d all branches"};
+    for (int i = 0; i < 2 + drops && s->first; i++)
+        TRY(take(ctx, ARENA_SCRATCH, names[i], ctx->dtype, s->blocks[0].input.x.shape, &g->whole[i]));
     g->branch = g->d;
     if (s->config->norm_order == NORM_PRE)
         TRY(norm_back(ctx, &p->final_norm, "final norm", &s->final_norm, g));

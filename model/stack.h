@@ -30,6 +30,8 @@ typedef struct {
     const Parameters *all;       // that they are of
     int64_t layers, first_layer; // first_layer: the number of its first block in plans and profiles
     bool causal;
+    bool first; // hidden is of the first row of each sequence alone, (B, 1, C)
+    Tensor map; // (B, heads, T): what that row attends to in the last block (model/block.h); or empty
     Recompute recompute;
     Dropout dropout;    // of the embedding, branches and probabilities; off when not training
     Tensor positions;   // (context, C): a fixed table; empty where positions are learned or rotary

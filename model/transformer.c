@@ -109,6 +109,8 @@ Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache
         input.memory = model->memory;
     }
     set_up(ctx, model, &model->stack);
+    model->stack.first = model->config.class_head && model->config.class_token && !model->all_rows;
+    model->stack.map = model->map;
     TRY(stack_forward(ctx, &model->stack, &input));
     model->hidden = model->stack.hidden;
     return OK;

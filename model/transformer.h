@@ -16,11 +16,13 @@ typedef struct {
     PositionTables positions;
     Recompute recompute;
     Dropout dropout; // in training; all zero: nothing is dropped
+    bool all_rows;   // leave all hidden states, also where the head reads the class token's alone
+    Tensor map; // (B, heads, T), or empty: gets what that token attends to in the last layer; in inference
 
     /* Of the last forward pass. */
     Stack stack, encoder; // encoder: only where config.encoder_layers is not 0
     Tensor memory;        // (B, S, C): the encoder's output
-    Tensor hidden;        // (B, T, C): what the head sees
+    Tensor hidden;        // (B, T, C): what the head sees; of a class token alone (B, 1, C)
     Head head;
     DecodeLayer *decode_layers; // (layers): of model/decode.h
 
