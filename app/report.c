@@ -21,6 +21,14 @@ void report_close(Report *r) {
     for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i].values);
 }
 
+/* What a model reads. */
+static const char *unit(const Report *r) {
+    return r->pictures ? "img" : "tok";
+}
+static const char *rate_key(const Report *r) {
+    return r->pictures ? "images_per_s" : "tokens_per_s";
+}
+
 /* NaN where the peaks are unknown: a log writes it as null. */
 static double share_of_peak(const Report *r, double flops_per_s) {
     return r->peaks.flops > 0 ? flops_per_s / r->peaks.flops : NAN;
@@ -56,6 +64,10 @@ static void print_data(const Session *s, const FeedCounts *data) {
     if (data->pairs)
         printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% padding, ", data->pairs, data->left_out,
                100 - 100 * (double)data->tokens / (double)data->padded);
+    if (data->classes) {
+        printf("%" PRId64 " pictures in %" PRId64 " classes\n", data->tokens, data->classes);
+        return;
+    }
     printf("%" PRId64 " tokens (%s)\n", data->tokens,
            s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
     const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
@@ -78,8 +90,9 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
                t->model.parameters.sharded ? ", each with its shard of the optimizer's state" : "");
     printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64, "step", t->batch, t->seq, t->accum);
     if (t->comm) printf(" x %d", t->comm->size);
-    printf(" = %" PRId64 " tokens (batch x seq x accum%s), %.3g GFLOP%s\n", t->tokens,
-           t->comm ? " x ranks" : "", 1e-9 * t->work.flops, t->comm ? " a rank" : "");
+    printf(" = %" PRId64 " %s (batch x seq x accum%s), %.3g GFLOP%s\n", t->tokens,
+           r->pictures ? "pictures" : "tokens", t->comm ? " x ranks" : "", 1e-9 * t->work.flops,
+           t->comm ? " a rank" : "");
     if (r->peaks.flops > 0)
         printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
                1e-12 * r->peaks.bandwidth);
@@ -87,6 +100,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
 
 Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCounts *data,
                     const char *options, bool quiet) {
+    r->pictures = s->config.architecture->patches;
     if (!quiet) {
         print_configuration(r, s, t, data);
         plan_print(&t->ctx, 0, stdout);
@@ -101,7 +115,7 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
         json_member_integer(w, "ranks", t->comm->size);
         json_member_text(w, "comm", t->comm->name);
     }
-    json_member_integer(w, "data_tokens", data->tokens);
+    json_member_integer(w, r->pictures ? "data_pictures" : "data_tokens", data->tokens);
     if (data->pairs) {
         json_member_integer(w, "data_pairs", data->pairs);
         json_member_integer(w, "data_pairs_left_out", data->left_out);
@@ -140,9 +154,9 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     if (due)
         progress_line(r->progress,
                       "step %5" PRId64 "/%" PRId64
-                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s%s",
+                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f %s/s%s",
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                      learning_rate, cost->ms, rate, share_text(" | ", mfu).text);
+                      learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text);
     progress_step(r->progress, step, 1e-3 * cost->ms);
     JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");
     json_member_integer(w, "step", step);
@@ -151,17 +165,26 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     json_member_number(w, "lr", learning_rate);
     json_member_number(w, "ms", cost->ms);
     json_member_number(w, "data_ms", cost->reader_ms);
-    json_member_number(w, "tokens_per_s", rate);
+    json_member_number(w, rate_key(r), rate);
     json_member_number(w, "mfu", mfu);
     return events_end(r->events);
 }
 
-Status report_validation(Report *r, int64_t step, double loss) {
-    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f", step, r->steps,
-                  loss);
+Status report_validation(Report *r, int64_t step, const Validation *v) {
+    double targets = (double)(v->targets > 0 ? v->targets : 1), top1 = v->top1 / targets,
+           top5 = v->top5 / targets;
+    char accuracy[80] = "";
+    if (r->pictures)
+        snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top 5 %.2f%%", 100 * top1, 100 * top5);
+    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f%s", step,
+                  r->steps, v->loss, accuracy);
     JsonWriter *w = events_begin(r->events, "val");
     json_member_integer(w, "step", step);
-    json_member_number(w, "loss", loss);
+    json_member_number(w, "loss", v->loss);
+    if (r->pictures) {
+        json_member_number(w, "top1", top1);
+        json_member_number(w, "top5", top5);
+    }
     return events_end(r->events);
 }
 
@@ -193,10 +216,11 @@ Status report_end(Report *r, int64_t step, const char *reason) {
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,
-                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f tok/s%s; waited "
+                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f %s/s%s; waited "
                       "%.1f ms for data in all",
                       reason, late, middles[STEP_MS], ms[0], ms[late - 1], middles[STEP_TOKENS_PER_S],
-                      share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
+                      unit(r), share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text,
+                      r->waited_ms);
     } else {
         progress_line(r->progress,
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
@@ -211,7 +235,7 @@ Status report_end(Report *r, int64_t step, const char *reason) {
         json_member_number(w, "median_ms", middles[STEP_MS]);
         json_member_number(w, "low_ms", ms[0]);
         json_member_number(w, "high_ms", ms[late - 1]);
-        json_member_number(w, "tokens_per_s", middles[STEP_TOKENS_PER_S]);
+        json_member_number(w, rate_key(r), middles[STEP_TOKENS_PER_S]);
         json_member_number(w, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
         json_member_number(w, "data_ms", r->waited_ms);
         json_member_number(w, "cores_waited", waited);

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "comm/rendezvous.h"
+#include "run/ranking.h"
 
 #include <math.h>
 #include <string.h>
@@ -152,11 +153,22 @@ static Status update(Ctx *ctx, void *program) {
     return OK;
 }
 
+/* Validation tells how often the right class is among the likeliest. */
+static bool ranks_classes(const Trainer *t) {
+    return t->model.config.architecture->task == TASK_CLASS;
+}
+
 static Status evaluate_batch(Trainer *t, double weight) {
     Arena *saved = &t->ctx.arenas[ARENA_SAVED];
     ArenaMark mark = arena_mark(saved);
+    const Config *c = &t->model.config;
     t->ctx.training = false;
     TRY(forward_and_loss(t, weight));
+    if (ranks_classes(t)) {
+        Shape shape = shape3(t->batch, 1, config_padded_vocab(c));
+        TRY(take(&t->ctx, ARENA_SAVED, "logits", t->ctx.dtype, shape, &t->logits));
+        TRY(transformer_logits(&t->ctx, &t->model, t->model.hidden, t->logits));
+    }
     arena_release(saved, mark);
     return OK;
 }
@@ -272,6 +284,7 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, 
     TRY(put(t, m->source_lengths, batch.source_lengths, t->batch));
     TRY(put(t, m->draw, &draw, 1));
     if (counted) *counted += batch.tokens;
+    t->labels = batch.targets;
     TRY(put_targets(t, &batch, counted ? 1 : targets_each(t, &batch)));
     scope_end(&t->ctx);
     return OK;
@@ -331,11 +344,27 @@ int64_t trainer_share(const Trainer *t, int64_t batches, int64_t *first) {
     return batches * (rank_of(t) + 1) / ranks_of(t) - *first;
 }
 
-/* A batch's sum of losses, and the targets that it is of. */
+/* A batch's sum of losses, the targets that it is of, and how many of them were ranked first, and among the
+ * first five. */
 typedef struct {
     float loss;
-    int64_t targets;
+    int64_t targets, top1, top5;
 } Evaluation;
+
+static Status count_hits(Trainer *t, Evaluation *own) {
+    const Config *c = &t->model.config;
+    int64_t padded = config_padded_vocab(c), count = t->batch * padded;
+    float *logits = memory_array((size_t)count, sizeof *logits);
+    Status status = values_read(&t->ctx, t->logits, 0, count, logits);
+    for (int64_t row = 0; row < t->batch && !status; row++) {
+        if (t->labels[row] < 0) continue;
+        int64_t rank = ranking_of(logits + row * padded, c->vocab, t->labels[row]);
+        own->top1 += rank < 1;
+        own->top5 += rank < 5;
+    }
+    memory_free(logits);
+    return status;
+}
 
 static Status evaluate_share(Trainer *t, FetchBatch fetch, void *source, int64_t count, double factor,
                              Evaluation *own) {
@@ -345,15 +374,18 @@ static Status evaluate_share(Trainer *t, FetchBatch fetch, void *source, int64_t
         TRY(upload(t, fetch, source, i, &own[i].targets));
         TRY(evaluate_batch(t, factor));
         TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &own[i].loss));
+        if (ranks_classes(t)) TRY(count_hits(t, &own[i]));
     }
     return OK;
 }
 
 /* The sums go in the order of the batches, whoever has evaluated them. What is not there adds 0. */
-Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, double *loss) {
-    int64_t first, count = trainer_share(t, batches, &first), most = batches / ranks_of(t) + 1, targets = 0;
+Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, Validation *validation) {
+    int64_t first, count = trainer_share(t, batches, &first), most = batches / ranks_of(t) + 1;
     double factor = counts_targets(t) ? 1 : scale(t) * (double)step_batches(t) / (double)batches;
     float sum = 0;
+    Validation *v = validation;
+    *v = (Validation){0};
     Evaluation *own = memory_array((size_t)most, sizeof *own);
     Evaluation *all = memory_array((size_t)(most * ranks_of(t)), sizeof *all);
     Status status = trainer_settle(t);
@@ -363,9 +395,11 @@ Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batc
         status = rendezvous_gather(t->comm->rendezvous, own, (size_t)most * sizeof *own, all);
     for (int64_t i = 0; i < most * ranks_of(t); i++) {
         sum += all[i].loss;
-        targets += all[i].targets;
+        v->targets += all[i].targets;
+        v->top1 += all[i].top1;
+        v->top5 += all[i].top5;
     }
-    *loss = counts_targets(t) && targets ? sum / (double)targets : sum;
+    v->loss = counts_targets(t) && v->targets ? sum / (double)v->targets : sum;
     memory_free(own);
     memory_free(all);
     return status;

@@ -43,9 +43,11 @@ typedef struct {
     uint64_t seed;       // of what is dropped
     UpdateOptions update;
     BatchMemory memory;
-    BatchSizes sizes; // of the micro-batch at hand
-    Work work;        // of the last step, or of the largest, as measured with the memory
-    Work micro_work;  // of the last micro-batch; a graph's is that of the pass it was made from
+    BatchSizes sizes;      // of the micro-batch at hand
+    const int32_t *labels; // its targets, in host memory
+    Tensor logits;         // (batch, 1, padded vocab) of a validation of classes
+    Work work;             // of the last step, or of the largest, as measured with the memory
+    Work micro_work;       // of the last micro-batch; a graph's is that of the pass it was made from
     Work update_work;
     int64_t tokens;        // of the last step: that are there, of both sides, padding not counted
     bool stale;            // this rank's weights lack what the others have updated
@@ -97,11 +99,17 @@ CHECKED Status trainer_result(Trainer *trainer, StepResult *result);
 CHECKED Status trainer_step(Trainer *trainer, FetchBatch fetch, void *source, double learning_rate,
                             StepResult *result);
 
-/* Mean loss over the targets of `batches` batches, not smoothed and with nothing dropped; nothing is
+/* What a validation finds. Of classes also how many of the targets were ranked first, and among the first five. */
+typedef struct {
+    double loss; // mean over the targets
+    int64_t targets, top1, top5;
+} Validation;
+
+/* Over the targets of `batches` batches, not smoothed and with nothing dropped; nothing is
  * learned. Of several ranks each fetches its share, from trainer_share's `first` on. */
 int64_t trainer_share(const Trainer *trainer, int64_t batches, int64_t *first);
 CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source, int64_t batches,
-                                double *loss);
+                                Validation *validation);
 
 /* Collective: all ranks have all weights afterwards. Before anything but the next step reads them. */
 CHECKED Status trainer_settle(Trainer *trainer);
