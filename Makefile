@@ -98,7 +98,7 @@ bench-rooms: $(BUILD)/train  ## measure every operation, naive and fused; write 
 	@tests/bench/rooms --build=$(BUILD) $(ARGS)
 
 # The published sizes on a GPU, small ones on the CPU, whose page stays in the build. ARGS: tests/bench/profiles --help.
-profiles: $(BUILD)/train $(BUILD)/infer $(BUILD)/bench/gelu  ## take the published profiles again; PEERS=1: PyTorch's too
+profiles: $(BUILD)/train $(BUILD)/infer $(BUILD)/bench/gelu $(BUILD)/bench/pictures  ## take the published profiles again; PEERS=1: PyTorch's too
 	@tests/bench/profiles --build=$(BUILD) $(if $(filter-out 0,$(PEERS)),--peers) $(ARGS)
 
 $(BUILD)/bench/gelu: $(if $(filter 1,$(CUDA)),$(BUILD)/tests/bench/gelu_cuda.cu.o)
