@@ -150,14 +150,13 @@ static Status sample(Run *run) {
 }
 
 static Status validate(Run *run) {
-    Validation validation;
+    Validation result;
     int64_t first;
     pulse_other(run->world.pulse, "validation");
     (void)trainer_share(&run->trainer, run->options.val_steps, &first);
     TRY(loader_seek(run->feed.val, first * run->options.batch));
-    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps,
-                         &validation));
-    return report_validation(&run->report, run->state.step, &validation);
+    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &result));
+    return report_validation(&run->report, run->state.step, &result);
 }
 
 static bool every(int64_t step, int64_t period) {

@@ -171,19 +171,17 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
 }
 
 Status report_validation(Report *r, int64_t step, const Validation *v) {
-    double targets = (double)(v->targets > 0 ? v->targets : 1), top1 = v->top1 / targets,
-           top5 = v->top5 / targets;
     char accuracy[80] = "";
     if (r->pictures)
-        snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top 5 %.2f%%", 100 * top1, 100 * top5);
+        snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top 5 %.2f%%", 100 * v->top1, 100 * v->top5);
     progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f%s", step,
                   r->steps, v->loss, accuracy);
     JsonWriter *w = events_begin(r->events, "val");
     json_member_integer(w, "step", step);
     json_member_number(w, "loss", v->loss);
     if (r->pictures) {
-        json_member_number(w, "top1", top1);
-        json_member_number(w, "top5", top5);
+        json_member_number(w, "top1", v->top1);
+        json_member_number(w, "top5", v->top5);
     }
     return events_end(r->events);
 }

@@ -2,7 +2,6 @@
 
 #include "base/memory.h"
 #include "comm/rendezvous.h"
-#include "run/ranking.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,7 +35,7 @@ static int64_t masked_rows(const Trainer *t, int64_t seq) {
     return t->batch * (int64_t)ceil(MASKED_SHARE * (double)seq);
 }
 
-static bool counts_targets(const Trainer *t) {
+bool counts_targets(const Trainer *t) {
     return t->model.config.architecture->task != TASK_NEXT_TOKEN;
 }
 
@@ -86,7 +85,7 @@ static Status take_lasting(Trainer *t) {
     return take_batch(t);
 }
 
-static double scale(const Trainer *t) {
+double loss_scale(const Trainer *t) {
     if (counts_targets(t)) return 1 / (double)step_batches(t);
     return 1 / ((double)t->batch * (double)t->seq * (double)step_batches(t));
 }
@@ -121,7 +120,7 @@ static Targets targets_of(const Trainer *t, double factor) {
                      .smoothing = t->ctx.training ? t->smoothing : 0};
 }
 
-static Status forward_and_loss(Trainer *t, double factor) {
+Status forward_and_loss(Trainer *t, double factor) {
     const Inputs inputs = inputs_of(t);
     const Targets targets = targets_of(t, factor);
     TRY(transformer_forward(&t->ctx, &t->model, &inputs, NULL));
@@ -135,7 +134,7 @@ static Status micro_step(Ctx *ctx, void *program) {
     ctx->training = true;
     scope_begin(ctx, "forward");
     if (t->gathers) TRY(shards_gather(ctx, &t->model.parameters));
-    TRY(forward_and_loss(t, scale(t)));
+    TRY(forward_and_loss(t, loss_scale(t)));
     scope_end(ctx);
     scope_begin(ctx, "backward");
     TRY(transformer_backward(ctx, &t->model));
@@ -150,26 +149,6 @@ static Status update(Ctx *ctx, void *program) {
     scope_begin(ctx, "optimizer");
     TRY(transformer_update(ctx, &t->model, &t->update));
     scope_end(ctx);
-    return OK;
-}
-
-/* Validation tells how often the right class is among the likeliest. */
-static bool ranks_classes(const Trainer *t) {
-    return t->model.config.architecture->task == TASK_CLASS;
-}
-
-static Status evaluate_batch(Trainer *t, double weight) {
-    Arena *saved = &t->ctx.arenas[ARENA_SAVED];
-    ArenaMark mark = arena_mark(saved);
-    const Config *c = &t->model.config;
-    t->ctx.training = false;
-    TRY(forward_and_loss(t, weight));
-    if (ranks_classes(t)) {
-        Shape shape = shape3(t->batch, 1, config_padded_vocab(c));
-        TRY(take(&t->ctx, ARENA_SAVED, "logits", t->ctx.dtype, shape, &t->logits));
-        TRY(transformer_logits(&t->ctx, &t->model, t->model.hidden, t->logits));
-    }
-    arena_release(saved, mark);
     return OK;
 }
 
@@ -195,7 +174,8 @@ static Status rehearse(Ctx *ctx, void *program) {
     t->update_work = t->work = ctx->work;
     for (int64_t i = 0; i < t->accum; i++) add_work(t);
     t->tokens = t->batch * step_batches(t) * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
-    TRY(evaluate_batch(t, 1));
+    Evaluation evaluation;
+    TRY(evaluate_batch(t, 1, &evaluation));
     return t->samples ? generator_take(ctx, &t->generator) : OK;
 }
 
@@ -258,7 +238,7 @@ static double targets_each(const Trainer *t, const Batch *batch) {
 
 /* Uploads in stream order: the kernels that still read the last micro-batch come first. `counted`, unless
  * NULL, gets the targets that count added, and the loss will be a sum. */
-static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted) {
+Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted) {
     BatchMemory *m = &t->memory;
     Batch batch;
     /* A resumed run counts on from the same step, and so draws the same masks. */
@@ -284,7 +264,6 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, 
     TRY(put(t, m->source_lengths, batch.source_lengths, t->batch));
     TRY(put(t, m->draw, &draw, 1));
     if (counted) *counted += batch.tokens;
-    t->labels = batch.targets;
     TRY(put_targets(t, &batch, counted ? 1 : targets_each(t, &batch)));
     scope_end(&t->ctx);
     return OK;
@@ -295,12 +274,12 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
     t->tokens = 0;
     for (int64_t i = 0; i < t->accum; i++) {
         TRY(transformer_zero(&t->ctx, &t->model));
-        TRY(upload(t, fetch, source, i, NULL));
+        TRY(upload_batch(t, fetch, source, i, NULL));
         const BatchSizes *s = &t->sizes;
         const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
         const double terms[REPLAY_TERMS] = {
             (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
-            scale(t),         t->model.recompute, t->smoothing,          t->dropout};
+            loss_scale(t),    t->model.recompute, t->smoothing,          t->dropout};
         t->ctx.work = (Work){0};
         ranks_begin(t, i);
         TRY(replay_run(&t->ctx, &t->micro[t->gathers][t->reduces], terms, micro_step, t));
@@ -337,72 +316,6 @@ Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_
     TRY(trainer_result(t, result));
     scope_end(&t->ctx);
     return OK;
-}
-
-int64_t trainer_share(const Trainer *t, int64_t batches, int64_t *first) {
-    *first = batches * rank_of(t) / ranks_of(t);
-    return batches * (rank_of(t) + 1) / ranks_of(t) - *first;
-}
-
-/* A batch's sum of losses, the targets that it is of, and how many of them were ranked first, and among the
- * first five. */
-typedef struct {
-    float loss;
-    int64_t targets, top1, top5;
-} Evaluation;
-
-static Status count_hits(Trainer *t, Evaluation *own) {
-    const Config *c = &t->model.config;
-    int64_t padded = config_padded_vocab(c), count = t->batch * padded;
-    float *logits = memory_array((size_t)count, sizeof *logits);
-    Status status = values_read(&t->ctx, t->logits, 0, count, logits);
-    for (int64_t row = 0; row < t->batch && !status; row++) {
-        if (t->labels[row] < 0) continue;
-        int64_t rank = ranking_of(logits + row * padded, c->vocab, t->labels[row]);
-        own->top1 += rank < 1;
-        own->top5 += rank < 5;
-    }
-    memory_free(logits);
-    return status;
-}
-
-static Status evaluate_share(Trainer *t, FetchBatch fetch, void *source, int64_t count, double factor,
-                             Evaluation *own) {
-    Device *device = t->ctx.device;
-    for (int64_t i = 0; i < count; i++) {
-        TRY(device->fill(device, t->model.loss_sum.data, 0, tensor_bytes(t->model.loss_sum)));
-        TRY(upload(t, fetch, source, i, &own[i].targets));
-        TRY(evaluate_batch(t, factor));
-        TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &own[i].loss));
-        if (ranks_classes(t)) TRY(count_hits(t, &own[i]));
-    }
-    return OK;
-}
-
-/* The sums go in the order of the batches, whoever has evaluated them. What is not there adds 0. */
-Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, Validation *validation) {
-    int64_t first, count = trainer_share(t, batches, &first), most = batches / ranks_of(t) + 1;
-    double factor = counts_targets(t) ? 1 : scale(t) * (double)step_batches(t) / (double)batches;
-    float sum = 0;
-    Validation *v = validation;
-    *v = (Validation){0};
-    Evaluation *own = memory_array((size_t)most, sizeof *own);
-    Evaluation *all = memory_array((size_t)(most * ranks_of(t)), sizeof *all);
-    Status status = trainer_settle(t);
-    if (!status) status = evaluate_share(t, fetch, source, count, factor, own);
-    memcpy(all, own, (size_t)most * sizeof *own);
-    if (!status && t->comm)
-        status = rendezvous_gather(t->comm->rendezvous, own, (size_t)most * sizeof *own, all);
-    for (int64_t i = 0; i < most * ranks_of(t); i++) {
-        sum += all[i].loss;
-        v->targets += all[i].targets;
-        v->top1 += all[i].top1;
-        v->top5 += all[i].top5;
-    }
-    v->loss = counts_targets(t) && v->targets ? sum / (double)v->targets : sum;
-    memory_free(own);
-    memory_free(all);
-    return status;
 }
 
 Status trainer_read_state(Trainer *t, float *state) {

@@ -43,11 +43,9 @@ typedef struct {
     uint64_t seed;       // of what is dropped
     UpdateOptions update;
     BatchMemory memory;
-    BatchSizes sizes;      // of the micro-batch at hand
-    const int32_t *labels; // its targets, in host memory
-    Tensor logits;         // (batch, 1, padded vocab) of a validation of classes
-    Work work;             // of the last step, or of the largest, as measured with the memory
-    Work micro_work;       // of the last micro-batch; a graph's is that of the pass it was made from
+    BatchSizes sizes; // of the micro-batch at hand
+    Work work;        // of the last step, or of the largest, as measured with the memory
+    Work micro_work;  // of the last micro-batch; a graph's is that of the pass it was made from
     Work update_work;
     int64_t tokens;        // of the last step: that are there, of both sides, padding not counted
     bool stale;            // this rank's weights lack what the others have updated
@@ -64,6 +62,13 @@ typedef struct {
     bool stop;    // some rank wants to stop
     int blamed;   // the first rank whose own loss was not finite; -1: none
 } StepResult;
+
+/* What validation reports. */
+typedef struct {
+    double loss; // mean over the targets, not smoothed
+    double top1,
+        top5; // of a class task: the share of targets that are the likeliest class, or of the five likeliest
+} Validation;
 
 /* Fetches micro-batch `index` of this rank's of the step, of at most the trainer's sizes; seq 0: of just these. Its memory
  * must stay valid until the step after has begun. In a masked-token batch at most MASKED_SHARE of a row's
@@ -99,14 +104,7 @@ CHECKED Status trainer_result(Trainer *trainer, StepResult *result);
 CHECKED Status trainer_step(Trainer *trainer, FetchBatch fetch, void *source, double learning_rate,
                             StepResult *result);
 
-/* What a validation finds. Of classes also how many of the targets were ranked first, and among the first five. */
-typedef struct {
-    double loss; // mean over the targets
-    int64_t targets, top1, top5;
-} Validation;
-
-/* Over the targets of `batches` batches, not smoothed and with nothing dropped; nothing is
- * learned. Of several ranks each fetches its share, from trainer_share's `first` on. */
+/* Over the targets of `batches` batches, with nothing dropped; nothing is learned. Of several ranks each fetches its share, from trainer_share's `first` on. */
 int64_t trainer_share(const Trainer *trainer, int64_t batches, int64_t *first);
 CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source, int64_t batches,
                                 Validation *validation);

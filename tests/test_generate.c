@@ -276,9 +276,9 @@ static void train(const Setup *setup, Recompute recompute, double losses[STEPS])
     expect_ok(parameters_initialize(&t.ctx, &t.model.parameters, 1));
     for (int64_t step = 0; step < STEPS; step++) {
         StepResult result;
-        Validation validation;
         expect_ok(trainer_step(&t, fetch, &step, 1e-3 * (double)(step + 1), &result));
         losses[step] = result.loss + result.norm;
+        Validation validation;
         if (step == 4) expect_ok(trainer_evaluate(&t, fetch, &step, 1, &validation));
     }
     bool captured = setup->graphs && setup->backend == BACKEND_CUDA;

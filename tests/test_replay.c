@@ -124,12 +124,12 @@ static void train(const How *how, const What *what, double results[2 * STEPS]) {
     open_trainer(how, what, &t);
     for (source.step = 0; source.step < STEPS; source.step++) {
         StepResult result;
-        Validation validation;
         t.ctx.step = source.step;
         expect_ok(trainer_step(&t, fetch, &source, 1e-3, &result));
         assert_false(result.skipped);
         results[2 * source.step] = result.loss;
         results[2 * source.step + 1] = result.norm;
+        Validation validation;
         if (source.step == 3) expect_ok(trainer_evaluate(&t, fetch, &source, ACCUM, &validation));
     }
     assert_int_equal(t.micro[0][0].graph && t.updated.graph, how->graphs && how->backend == BACKEND_CUDA);
