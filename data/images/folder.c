@@ -176,3 +176,39 @@ Status images_open_folder(const char *path, const char *cache, ImageSource *sour
     source->files.text = list.text;
     return status ? status : read_list(&list, source);
 }
+
+/* ---- pictures without classes ---- */
+
+static Status list_any(const char *path, List *list, char **root) {
+    PathKind kind;
+    PathList paths = {0};
+    *root = NULL;
+    TRY(path_kind(path, &kind));
+    if (kind == PATH_FOLDER) {
+        *root = memory_text(path);
+        return list_folder(path, "", 1, list);
+    }
+    if (kind == PATH_FILE)
+        path_list_add(&paths, memory_text(path));
+    else
+        TRY(path_glob(path, &paths));
+    for (int64_t i = 0; i < paths.count; i++) add_entry(list, "P", paths.paths[i]);
+    path_list_free(&paths);
+    return OK;
+}
+
+Status images_open_unnamed(const char *path, ImageSource *source) {
+    List list = {0};
+    const char *folder = "";
+    Status status = list_any(path, &list, &source->files.root);
+    source->files.text = list.text;
+    TRY(status);
+    images_add_class(source, "", 0);
+    for (const char *entry = list.length ? list.text : NULL; entry; entry = next_entry(&list, entry)) {
+        if (*entry == 'P')
+            add_file(source, folder, entry + 1);
+        else
+            folder = strchr(entry, ' ') + 1;
+    }
+    return source->count ? OK : fail(ERROR_FILE, "no pictures in %s (PNG, JPEG, BMP, PNM)", path);
+}

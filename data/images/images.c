@@ -95,6 +95,14 @@ Status images_open(const char *path, ImagePart part, const char *cache, ImageSou
     return status;
 }
 
+Status images_open_files(const char *path, ImageSource **source) {
+    ImageSource *s = memory_allocate(sizeof *s);
+    Status status = images_open_unnamed(path, s);
+    *source = status ? NULL : s;
+    if (status) images_close(s);
+    return status;
+}
+
 Status images_have_test(const char *path, bool *have) {
     Holding holding;
     *have = false;
@@ -143,6 +151,7 @@ int64_t images_channels(const ImageSource *s) {
 }
 
 char *images_name(const ImageSource *s, int64_t index) {
+    if (!s->pixels && !s->files.root) return memory_text(s->files.files[index].name);
     if (!s->pixels) {
         char *folder = path_join(s->files.root, s->files.files[index].folder);
         char *path = path_join(folder, s->files.files[index].name);

@@ -7,7 +7,7 @@
 
 /* The files of a folder. */
 typedef struct {
-    char *root;     // the folder
+    char *root;     // the folder; NULL: names are paths
     char *text;     // what the list is read from; `folder` and `name` point into it
     int64_t length; // of `text`
     struct {
@@ -30,6 +30,7 @@ struct ImageSource {
 
 /* Each fills an empty source. Where it fails, images_close frees what there is. */
 CHECKED Status images_open_folder(const char *path, const char *cache, ImageSource *source);
+CHECKED Status images_open_unnamed(const char *path, ImageSource *source);
 CHECKED Status images_open_idx(const char *path, ImageSource *source); // a file of pictures
 CHECKED Status images_open_cifar(const PathList *files, bool fine, ImageSource *source);
 
