@@ -66,6 +66,7 @@ static Status open_trainer(Run *run) {
     t->accum = o->accum;
     t->smoothing = o->label_smoothing;
     t->dropout = o->dropout;
+    t->depth = o->stochastic_depth;
     t->seed = (uint64_t)o->seed;
     t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
                  run->session.config.architecture->task == TASK_NEXT_TOKEN;
