@@ -152,6 +152,7 @@ static Status evaluate_batch(Trainer *t, double weight) {
 static void add_work(Trainer *t) {
     t->work.flops += t->micro_work.flops;
     t->work.bytes += t->micro_work.bytes;
+    t->work.sent += t->micro_work.sent;
 }
 
 static Status rehearse(Ctx *ctx, void *program) {
@@ -166,6 +167,7 @@ static Status rehearse(Ctx *ctx, void *program) {
     TRY(ranks_finish(t, 1));
     ctx->work.flops *= (double)(t->accum - 1);
     ctx->work.bytes *= (double)(t->accum - 1);
+    ctx->work.sent *= (double)(t->accum - 1);
     TRY(ranks_exchange(t));
     TRY(update(ctx, t));
     t->update_work = t->work = ctx->work;
@@ -307,6 +309,7 @@ Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_
     TRY(trainer_gradients(t, fetch, source));
     TRY(trainer_update(t, learning_rate));
     TRY(trainer_result(t, result));
+    if (t->settles) TRY(trainer_settle(t));
     scope_end(&t->ctx);
     return OK;
 }
