@@ -149,13 +149,13 @@ static Status sample(Run *run) {
 }
 
 static Status validate(Run *run) {
-    double loss;
+    Validation result;
     int64_t first;
     pulse_other(run->world.pulse, "validation");
     (void)trainer_share(&run->trainer, run->options.val_steps, &first);
     TRY(loader_seek(run->feed.val, first * run->options.batch));
-    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &loss));
-    return report_validation(&run->report, run->state.step, loss);
+    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &result));
+    return report_validation(&run->report, run->state.step, &run->trainer, &result);
 }
 
 static bool every(int64_t step, int64_t period) {
