@@ -53,7 +53,7 @@ static const Option table[] = {
     {TEXT("comm", "ENGINE", engine), .doc = "between ranks: auto, nccl, peer or, on the CPU, mpi"},
     {NUMBER("comm-timeout", -1, HUGE_VAL, comm_timeout),
      .doc = "seconds that a step may take; 0: three times the last ones; -1: any"},
-    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print"},
+    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print and log"},
 
     HEADING("Training"),
     {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps", .travels = true},

@@ -156,6 +156,7 @@ static Status update(Ctx *ctx, void *program) {
 static void add_work(Trainer *t) {
     t->work.flops += t->micro_work.flops;
     t->work.bytes += t->micro_work.bytes;
+    t->work.sent += t->micro_work.sent;
 }
 
 static Status rehearse(Ctx *ctx, void *program) {
@@ -170,6 +171,7 @@ static Status rehearse(Ctx *ctx, void *program) {
     TRY(ranks_finish(t, 1));
     ctx->work.flops *= (double)(t->accum - 1);
     ctx->work.bytes *= (double)(t->accum - 1);
+    ctx->work.sent *= (double)(t->accum - 1);
     TRY(ranks_exchange(t));
     TRY(update(ctx, t));
     t->update_work = t->work = ctx->work;
@@ -316,6 +318,7 @@ Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_
     TRY(trainer_gradients(t, fetch, source));
     TRY(trainer_update(t, learning_rate));
     TRY(trainer_result(t, result));
+    if (t->settles) TRY(trainer_settle(t));
     scope_end(&t->ctx);
     return OK;
 }
