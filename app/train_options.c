@@ -57,7 +57,7 @@ static const Option table[] = {
     {TEXT("comm", "ENGINE", engine), .doc = "between ranks: auto, nccl, peer or, on the CPU, mpi"},
     {NUMBER("comm-timeout", -1, HUGE_VAL, comm_timeout),
      .doc = "seconds that a step may take; 0: three times the last ones; -1: any"},
-    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print"},
+    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print and log"},
 
     HEADING("Training"),
     {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps", .travels = true},
@@ -84,6 +84,8 @@ static const Option table[] = {
      .doc = "share of the target spread over all tokens", .travels = true},
     {NUMBER("dropout", 0, 1, dropout), .below = true, .doc = "rate for embeddings, branches and attention",
      .travels = true},
+    {NUMBER("stochastic-depth", 0, 1, stochastic_depth), .below = true,
+     .doc = "rate at which the last layer's branches are left out of a sample; fewer below", .travels = true},
     {NUMBER("clip", 0, FLT_MAX, clip), .doc = "clip the gradient to this norm; 0 never clips",
      .travels = true},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random", .travels = true},
@@ -353,6 +355,7 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
+    TRY(option_needs(set, "stochastic-depth", task == TASK_CLASS, "a vision Transformer"));
     return option_needs(set, "label-smoothing", task == TASK_SEQUENCE || task == TASK_CLASS,
                         "an encoder-decoder or a vision Transformer");
 }

@@ -35,7 +35,8 @@ typedef struct {
     ScheduleKind schedule;
     double weight_decay, beta1, beta2, eps; // AdamW
     double dropout;                         // rate; 0: none
-    double label_smoothing;                 // of sequences; 0: none
+    double stochastic_depth;                // rate, of the last layer; 0: none
+    double label_smoothing;                 // of sequences and classes; 0: none
     double clip;                            // largest norm of the gradient; 0: never clipped
     int64_t val_every, val_steps;           // val_every 0: never
     int64_t sample_every, sample_tokens;    // sample_every 0: never

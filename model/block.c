@@ -83,7 +83,12 @@ static Status norm(Walk *w, const Branch *branch, Tensor r, Tensor y) {
                                   .r = r,
                                   .y = y,
                                   .eps = w->config->norm_eps};
-    if (!tensor_empty(w->skip)) branch->norm->dropout = dropout_at(in->dropout, in->layer, branch->site);
+    if (!tensor_empty(w->skip)) {
+        branch->norm->dropout = dropout_at(in->dropout, in->layer, branch->site);
+        branch->norm->depth =
+            depth_at(in->dropout, in->depth[branch->site == SITE_NORM2], in->layer, branch->site);
+        branch->norm->depth_rows = w->x.shape.d[1];
+    }
     w->ctx->call = branch->name;
     return norm_forward(w->ctx, branch->norm, in->inner);
 }
@@ -92,7 +97,7 @@ static Status norm(Walk *w, const Branch *branch, Tensor r, Tensor y) {
 static Status norm_back(Walk *w, const Branch *branch, Tensor dy, Tensor dr, bool accumulate,
                         Tensor dr_sums) {
     StreamGradient *g = w->g;
-    bool drops = dropout_on(&branch->norm->dropout);
+    bool drops = norm_drops(branch->norm);
     NormBackward n = {.forward = branch->norm,
                       .dy = dy,
                       .dr = dr,

@@ -37,9 +37,11 @@ typedef struct {
     int64_t accum;       // micro-batches of a step, of this rank
     Comm *comm;          // NULL: one rank. All ranks take the same steps, each with its own micro-batches
     bool stop;           // this rank wants to stop after this step
+    bool settles;        // on all ranks or none: each step ends with all weights on all ranks
     bool apart;          // on all ranks or none: exchanges do not run beside the passes
     double smoothing;    // of the labels
     double dropout;      // rate; 0: nothing is dropped
+    double depth;        // rate of stochastic depth, of the last layer
     uint64_t seed;       // of what is dropped
     UpdateOptions update;
     BatchMemory memory;
