@@ -65,6 +65,9 @@ static Status take_lasting(Inference *in) {
     TRY(transformer_take(ctx, &in->model, false));
     if (in->use == INFERENCE_GENERATE) return generator_take(ctx, &in->generator);
     const Config *c = &in->model.config;
+    if (in->mapped)
+        TRY(take(ctx, ARENA_SAVED, "attention map", ctx->dtype, shape3(in->batch, c->heads, c->context),
+                 &in->model.map));
     if (c->architecture->patches)
         TRY(take(ctx, ARENA_SAVED, "pictures", U8, shape4(in->batch, c->image, c->image, c->channels),
                  &in->pictures));
