@@ -46,8 +46,16 @@ typedef struct {
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
     if (*run->world.device) o->compute.device = run->world.device;
-    ConfigSizes sizes = {o->layers, o->heads,          o->width,    o->context,
-                         o->vocab,  o->encoder_layers, o->pre_norm, o->embeddings};
+    ConfigSizes sizes = {.layers = o->layers,
+                         .heads = o->heads,
+                         .width = o->width,
+                         .context = o->context,
+                         .vocab = o->vocab,
+                         .encoder_layers = o->encoder_layers,
+                         .pre_norm = o->pre_norm,
+                         .embeddings = o->embeddings,
+                         .image = o->image_size,
+                         .new_head = o->new_head && !run->resume};
     profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &sizes, tokenizer, &o->compute));

@@ -28,6 +28,10 @@ static const Option table[] = {
     {COUNT("vocab", 0, 1 << 28, vocab), .doc = "tokens in the vocabulary", .default_text = "the model's",
      .travels = true},
 
+    {COUNT("image-size", 0, 1 << 14, image_size), .doc = "pixels of a picture's side",
+     .default_text = "the model's", .travels = true},
+    {FLAG("new-head", new_head), .doc = "a head drawn anew for a folder's vision Transformer",
+     .travels = true},
     {FLAG("pre-norm", pre_norm), .doc = "pre-norm blocks in an encoder-decoder", .travels = true},
     {CHOICE("embeddings", "shared|separate", embeddings),
      .doc = "source, target and head of an encoder-decoder", .travels = true},

@@ -12,7 +12,9 @@ typedef enum { LOG_RANK_FIRST, LOG_RANK_ALL } LogRank;
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
 typedef struct {
-    const char *model;                            // a preset, or a folder that holds a model
+    const char *model;  // a preset, or a folder that holds a model
+    int64_t image_size; // 0: the model's
+    bool new_head;
     int64_t layers, heads, width, context, vocab; // 0: the model's
     int64_t encoder_layers;                       // 0: as layers, or the model's
     bool pre_norm;
