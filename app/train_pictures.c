@@ -20,25 +20,22 @@ static Status open_validation(const TrainOptions *o, const char *cache, TrainPic
     return OK;
 }
 
-/* Pictures are scaled to the model's size, where its folder says no more. */
-static void set_size(Config *c) {
-    ImageProcessor *p = &c->processor;
-    p->channels = c->channels;
-    if (!p->height) p->height = p->width = p->scaled_height = p->scaled_width = c->image;
+/* A new model's channels, and what it normalizes by. */
+static Status fit_model(const TrainPictures *p, Config *c) {
+    int64_t channels = images_channels(p->train);
+    if (channels) c->channels = c->processor.channels = channels;
+    return images_measure(p->train, &c->processor);
 }
 
-/* A new model's sizes follow from the data, unless they were asked for. */
-static Status fit_model(const TrainOptions *o, TrainPictures *p, Config *c) {
-    int64_t channels = images_channels(p->train);
-    if (!o->vocab) c->vocab = images_classes(p->train);
-    if (channels) c->channels = c->processor.channels = channels;
-    TRY(images_measure(p->train, &c->processor));
-    const char **names = memory_array((size_t)images_classes(p->train), sizeof *names);
-    for (int64_t i = 0; i < images_classes(p->train); i++) names[i] = images_class_name(p->train, i);
-    labels_set(&p->labels, names, images_classes(p->train));
+/* A new head tells the classes of the data apart. */
+static Status fit_head(const TrainPictures *p, bool vocab_given, Session *session) {
+    int64_t classes = images_classes(p->train);
+    const char **names = memory_array((size_t)classes, sizeof *names);
+    for (int64_t i = 0; i < classes; i++) names[i] = images_class_name(p->train, i);
+    labels_set(&session->labels, names, classes);
     memory_free(names);
-    c->labels = &p->labels;
-    return config_validate(c);
+    if (!vocab_given) session->config.vocab = classes;
+    return config_validate(&session->config);
 }
 
 static Status open_sources(const TrainOptions *o, TrainPictures *p) {
@@ -52,14 +49,15 @@ static Status open_sources(const TrainOptions *o, TrainPictures *p) {
 Status train_pictures_open(TrainOptions *o, const OptionSet *set, Session *session, TrainPictures *p) {
     Config *c = &session->config;
     *p = (TrainPictures){0};
-    if (!c->architecture->patches) return OK;
-    set_size(c);
-    if (!*o->data) return OK;
+    if (!c->architecture->patches || !*o->data) return OK;
     TRY(open_sources(o, p));
-    if (!session->folder) TRY(fit_model(o, p, c));
+    if (!session->folder) TRY(fit_model(p, c));
+    if (!session->folder || c->new_head) TRY(fit_head(p, o->vocab, session));
     int64_t classes = images_classes(p->train);
     if (classes > c->vocab)
-        return fail(ERROR_USAGE, "--data has %" PRId64 " classes, but the model tells only %" PRId64 " apart",
+        return fail(ERROR_USAGE,
+                    "--data has %" PRId64 " classes, but the model tells only %" PRId64
+                    " apart; --new-head draws a head for them",
                     classes, c->vocab);
     int64_t held_out = p->val ? images_count(p->val) : images_count(p->train) / 10;
     if (!options_given(set, "val-steps") && held_out) o->val_steps = (held_out + o->batch - 1) / o->batch;
@@ -69,6 +67,5 @@ Status train_pictures_open(TrainOptions *o, const OptionSet *set, Session *sessi
 void train_pictures_close(TrainPictures *p) {
     images_close(p->train);
     images_close(p->val);
-    labels_free(&p->labels);
     *p = (TrainPictures){0};
 }

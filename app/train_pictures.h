@@ -2,16 +2,14 @@
  * new model has the classes, channels and normalization of its data. */
 #pragma once
 
-#include "data/labels.h"
 #include "data/feed.h"
 #include "app/train_options.h"
 
 typedef struct {
     ImageSource *train, *val; // NULL: drawn; val NULL: a tenth of train
-    Labels labels;            // that the session's config refers to
 } TrainPictures;
 
-/* Fills in what follows from the data: of a preset's config, and --val-steps. Does nothing for a model that
+/* Fills in what follows from the data: of a preset's config and a new head, and --val-steps. Does nothing for a model that
  * reads tokens. Close it also after an error. */
 CHECKED Status train_pictures_open(TrainOptions *options, const OptionSet *set, Session *session,
                                    TrainPictures *pictures);
