@@ -209,6 +209,7 @@ static Status one_step(Run *run) {
     run->skips = run->result.skipped ? run->skips + 1 : 0;
     run->stop = run->result.stop;
     if (run->world.size == 1) TRY(wants_to_stop(run, &run->stop));
+    TRY(report_broken(&run->report, run->state.step, &run->feed));
     return report_step(&run->report, t, run->state.step, &run->result, run->learning_rate, &cost);
 }
 

@@ -2,11 +2,14 @@
 
 #include "base/memory.h"
 
-static Status allocate(const Session *session, const InferOptions *o, PicturePasses *p) {
+static Status allocate(const Session *session, const InferOptions *o, InferenceUse use, bool mapped,
+                       PicturePasses *p) {
     Inference *in = &p->inference;
     int64_t pictures = images_count(p->source);
     TRY(inference_open(in, session->device, &session->config, true));
     session_prepare(session, &in->ctx);
+    in->use = use;
+    in->mapped = mapped;
     in->batch = o->batch < pictures ? o->batch : pictures;
     in->seq = 1;
     in->logits_dtype = in->ctx.dtype;
@@ -22,9 +25,7 @@ Status picture_passes_open(const Session *session, const InferOptions *o, const 
     if (!session->config.architecture->patches)
         return fail(ERROR_USAGE, "pictures need a vision Transformer, but %s is %s", o->model,
                     session->config.architecture->description);
-    p->inference.use = use;
-    p->inference.mapped = mapped;
-    TRY(allocate(session, o, p));
+    TRY(allocate(session, o, use, mapped, p));
     if (o->skip_broken) p->broken = broken_open(images_count(source));
     const LoaderOptions options = {.batch = p->inference.batch, .seq = 1, .workers = (int)o->workers};
     const PictureOptions pictures = {

@@ -186,6 +186,24 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
     return events_end(r->events);
 }
 
+static Status tell_broken(Report *r, int64_t step, BrokenPictures *broken, int64_t *told) {
+    for (int64_t count = broken ? broken_count(broken) : 0; *told < count; ++*told) {
+        char *message = broken_message(broken, *told);
+        progress_line(r->progress, "passed over %s", message);
+        JsonWriter *w = events_begin(r->events, "broken");
+        json_member_integer(w, "step", step);
+        json_member_text(w, "message", message);
+        memory_free(message);
+        TRY(events_end(r->events));
+    }
+    return OK;
+}
+
+Status report_broken(Report *r, int64_t step, const Feed *feed) {
+    TRY(tell_broken(r, step, feed->broken, &r->broken));
+    return tell_broken(r, step, feed->val_broken, &r->val_broken);
+}
+
 Status report_sample(Report *r, int64_t step, const char *text, int64_t length) {
     progress_line(r->progress, "---- sample at step %" PRId64, step);
     progress_line(r->progress, "%.*s", (int)length, text);
@@ -224,6 +242,9 @@ Status report_end(Report *r, int64_t step, const char *reason) {
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
                       reason, step, r->steps);
     }
+    if (r->broken + r->val_broken)
+        progress_line(r->progress, "broken pictures that were passed over: %" PRId64,
+                      r->broken + r->val_broken);
     double waited = cores_waited(r->cores);
     if (late && waited > CORES_SHARED) progress_line(r->progress, "%s", cores_warning(waited).text);
     JsonWriter *w = events_begin(r->events, "end");
