@@ -85,8 +85,9 @@ static void shrink_row(const float *row, const Taps *columns, int64_t width, int
     }
 }
 
-void image_resample(const Image *image, const Cut *cut, Resample filter, int64_t height, int64_t width,
-                    uint8_t *out) {
+/* First the rows, since they are mixed fastest, then the columns. */
+static void resample(const Image *image, const Cut *cut, Resample filter, int64_t height, int64_t width,
+                     uint8_t *out) {
     int64_t channels = image->channels, stride = image->width * channels;
     const uint8_t *corner = image->pixels + cut->top * stride + cut->left * channels;
     Taps *rows = make_taps(filter, cut->height, cut->scaled_height, cut->first_row, height);
@@ -102,4 +103,24 @@ void image_resample(const Image *image, const Cut *cut, Resample filter, int64_t
     memory_free(mixed);
     memory_free(columns);
     memory_free(rows);
+}
+
+/* Where a filter overshoots, it matters that Pillow takes the columns first, and bytes between the two. */
+void image_resample(const Image *image, const Cut *cut, Resample filter, int64_t height, int64_t width,
+                    uint8_t *out) {
+    if (filter == RESAMPLE_BILINEAR) {
+        resample(image, cut, filter, height, width, out);
+        return;
+    }
+    Image narrow = {memory_allocate((size_t)(cut->height * width * image->channels)), cut->height, width,
+                    image->channels};
+    Cut columns = *cut, rows = *cut;
+    columns.scaled_height = cut->height;
+    columns.first_row = 0;
+    resample(image, &columns, filter, cut->height, width, narrow.pixels);
+    rows.top = rows.left = rows.first_column = 0;
+    rows.width = rows.scaled_width = width;
+    rows.mirrored = false;
+    resample(&narrow, &rows, filter, height, width, out);
+    image_free(&narrow);
 }
