@@ -173,7 +173,7 @@ static void expect_damaged(const char *folder, const char *file, const char *dam
 static void test_bad_checkpoint(void **state) {
     const char *folder = *state;
     const char *load = "infer --model=bad/step-00000002 --device=cpu --repeats=1 --warmup-runs=0 -q";
-    const char *resume = "train --resume=bad/step-00000002 --steps=3 -q";
+    const char *resume = RESUME "=bad/step-00000002 --steps=3 -q";
     expect_damaged(folder, "config.json", "echo '{' >config.json", load);
     expect_damaged(folder, "config.json", "sed -i 's/gpt2/gpt9/' config.json", load);
     expect_damaged(folder, "n_embd", "sed -i 's/\"n_embd\": 32/\"n_embd\": -32/' config.json", load);
