@@ -2,6 +2,12 @@
 
 #include <string.h>
 
+const char fused_doc[] = "run fused: 0, 1, or as in norm,attention or -attention, of"
+#define OPERATION(name, NAME, CATEGORY) " " #name
+#include "kernels/ops.def"
+#undef OPERATION
+    ;
+
 void compute_options_resolve(const OptionSet *set, ComputeOptions *options) {
     if (options->dtype == DTYPE_FP64 && !options_given(set, "fused")) options->fused = "0";
 }

@@ -18,6 +18,9 @@ typedef struct {
     int64_t threads;   // of the CPU; 0: one for each core
 } ComputeOptions;
 
+/* Of --fused in --help: what it takes, and the names of the operations. */
+extern const char fused_doc[];
+
 #define COMPUTE_DEFAULTS                                                                                     \
     { .device = "auto", .dtype = DTYPE_AUTO, .fused = "1", .graphs = true, .peaks = true }
 
