@@ -43,8 +43,7 @@ static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     in->logits_dtype = use == INFERENCE_LOGITS && *run->options.logits ? wide_dtype(&in->ctx) : in->ctx.dtype;
     bool profiled = use == INFERENCE_HIDDEN || (use == INFERENCE_LOGITS && !*run->options.logits) ||
                     *run->options.profiling.window;
-    if (profiled && run->options.compute.peaks) TRY(peaks_measure(&in->ctx, &run->report.peaks));
-    if (profiled && !run->options.compute.peaks) peaks_remember(&in->ctx, &run->report.peaks);
+    if (profiled) TRY(compute_options_peaks(&run->options.compute, &run->set, &in->ctx, &run->report.peaks));
     if (run->options.compare) {
         in->ctx.fuses = 0;
         TRY(inference_measure(in, NULL));

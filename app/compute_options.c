@@ -61,6 +61,12 @@ Status compute_options_dtype(const ComputeOptions *options, Backend backend, Dty
     return OK;
 }
 
+Status compute_options_peaks(const ComputeOptions *options, const OptionSet *set, Ctx *ctx, Peaks *peaks) {
+    peaks_remember(ctx, peaks);
+    bool wanted = options_given(set, "peaks") || !peaks_known(peaks);
+    return options->peaks && wanted ? peaks_measure(ctx, peaks) : OK;
+}
+
 Status option_needs(const OptionSet *set, const char *name, bool useful, const char *what) {
     if (useful || !options_given(set, name)) return OK;
     return fail(ERROR_USAGE, "--%s has no effect without %s", name, what);
