@@ -80,7 +80,6 @@ static Status round_step(Ctx *ctx, void *program, StepCost *cost) {
     (void)ctx;
     r->waited_ms = 0;
     TRY(trainer_step(r->trainer, fetch_round, r, r->options->learning_rate, &result));
-    TRY(trainer_settle(r->trainer)); // each round pays for what it has put off
     cost->reader_ms = r->waited_ms;
     cost->tokens = r->trainer->tokens;
     return OK;
@@ -182,6 +181,7 @@ static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s,
     t->ctx.fuses = form == FORM_FUSED ? o->session->fuses : 0;
     TRY(snapshot_restore(t, s));
     TRY(profiling_open(o->profiling, &t->ctx, &facts, "", NULL, &profiling));
+    profiling_share(profiling, t->comm);
     profiling_keep(profiling, traces);
     Status status = OK;
     for (int64_t step = 1; !status && !profiling_done(profiling); step++)
@@ -245,6 +245,7 @@ static Status report(const Comparison *c, const TraceList traces[FORM_COUNT], co
 Status compare_report(Trainer *t, const CompareOptions *o) {
     Comparison c = describe(t, o);
     TraceList traces[FORM_COUNT] = {0};
+    t->settles = true; // each round pays for what it would put off
     Status status = run(t, o, &c, traces);
     if (!status) status = report(&c, traces, o);
     for (int form = 0; form < FORM_COUNT; form++) trace_list_free(&traces[form]);

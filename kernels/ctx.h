@@ -32,6 +32,7 @@ typedef enum {
 typedef struct {
     double flops; // 2 for a multiply-add; causal attention counts its triangle
     double bytes; // each input read once, each output written once
+    double sent;  // that must leave this rank for the others
 } Work;
 
 struct Recorder; // kernels/record.h

@@ -114,7 +114,7 @@ void record_transfer(Recorder *r, RecordKind kind, size_t bytes) {
     if (parent >= 0) record = r->records[parent];
     record.kind = kind;
     record.name = names[kind];
-    record.work = (Work){0, (double)bytes};
+    record.work = (Work){.bytes = (double)bytes};
     record_begin(r, &record);
 }
 

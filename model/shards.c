@@ -134,10 +134,10 @@ static Status update_parts(Ctx *ctx, const Parameters *p, const Adamw *whole, un
 
 /* Blocks are summed in their order in the flat space, whoever has them: the norm has one rank's bits. */
 static Status gather_squares(Ctx *ctx, const Parameters *p, Tensor squares) {
-    for (int g = 0; g < p->group_count && !ctx->measuring; g++) {
+    for (int g = 0; g < p->group_count; g++) {
         Tensor all = range(squares, p->buckets[g].first / ADAMW_BLOCK, p->buckets[g].count / ADAMW_BLOCK);
-        if (tensor_count(all) > 0)
-            TRY(comm_all_gather(p->shards->comm, comm_piece(p->shards->comm, all), all, LANE_MAIN));
+        Exchange e = {.comm = p->shards->comm, .whole = all};
+        if (tensor_count(all) > 0) TRY(exchange_squares(ctx, &e));
     }
     return OK;
 }

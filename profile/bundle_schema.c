@@ -88,8 +88,10 @@ static const Field run[] = {FIELD(TEXT, "program", TraceRun, program),
                             FIELD(COUNT, "width", TraceRun, width),
                             FIELD(COUNT, "parameters", TraceRun, parameters),
                             {0}};
-static const Field peaks[] = {
-    FIELD(MEASURE, "flops", Peaks, flops), FIELD(MEASURE, "bandwidth", Peaks, bandwidth), {0}};
+static const Field peaks[] = {FIELD(MEASURE, "flops", Peaks, flops),
+                              FIELD(MEASURE, "bandwidth", Peaks, bandwidth),
+                              FIELD_OPTIONAL(MEASURE, "link", Peaks, link),
+                              {0}};
 static const Field limits[] = {FIELD_OBJECT_OF("measured", Bundle, run.measured, peaks),
                                FIELD_OBJECT_OF("sheet", Bundle, run.sheet, peaks),
                                {0}};
@@ -138,6 +140,7 @@ static const Field operations[] = {FIELD(TEXT, "place", OperationRow, call),
                                    FIELD(MEASURE, "launches", OperationRow, launches),
                                    FIELD(MEASURE, "flops", OperationRow, work.flops),
                                    FIELD(MEASURE, "least_bytes", OperationRow, work.bytes),
+                                   FIELD_OPTIONAL(MEASURE, "least_sent_bytes", OperationRow, work.sent),
                                    FIELD_OPTIONAL(COUNT, "memory_bytes", OperationRow, memory),
                                    FIELD(MEASURE, "share_of_limit", OperationRow, share_of_limit),
                                    FIELD(TEXT, "limit", OperationRow, limit),

@@ -227,6 +227,7 @@ static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
     to->dtype = trace_name(t, run->dtype);
     to->program = trace_name(t, run->program);
     to->step = trace_name(t, run->step ? run->step : "");
+    to->engine = trace_name(t, run->engine ? run->engine : "");
     to->window = trace_name(t, run->window);
     to->device_count = 1;
     to->first_step = -1;
@@ -244,6 +245,7 @@ Status collector_trace(const Collector *c, const TraceRun *run, const Arena aren
     m.event = memory_array((size_t)c->count + 1, sizeof *m.event);
     m.origin = c->count ? record_ns(c->records[0].cpu_start) : 0;
     set_run(c, run, t);
+    t->run.origin = m.origin;
     records_add_host(&m);
     if (c->cupti)
         add_activities(&m, c);

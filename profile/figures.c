@@ -112,6 +112,7 @@ static void add_host(Figures *f, const TraceEvent *e) {
     row->calls += 1;
     row->work.flops += e->work.flops;
     row->work.bytes += e->work.bytes;
+    row->work.sent += e->work.sent;
 }
 
 /* Sums over the recorded steps become means. */
@@ -126,11 +127,11 @@ static void finish(Figures *f) {
         r->host_ns /= steps;
         r->calls /= steps;
         r->launches /= steps;
-        r->work = (Work){r->work.flops / steps, r->work.bytes / steps};
+        r->work = (Work){r->work.flops / steps, r->work.bytes / steps, r->work.sent / steps};
         r->share_of_limit = limit_share(measured, r->work, r->ns);
-        r->limit = !peaks_known(measured)                   ? ""
-                   : limit_is_arithmetic(measured, r->work) ? "matrix"
-                                                            : "bandwidth";
+        r->limit = limit_name(measured, r->work);
+        if (limit_is_arithmetic(measured, r->work)) r->limit = "matrix";
+        if (strcmp(r->limit, "memory") == 0) r->limit = "bandwidth";
         for (int64_t k = 0; k < r->inside_count; k++) {
             InsideRow *inside = &r->inside[k];
             s = stats_make(inside->step_ns, f->steps);

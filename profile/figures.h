@@ -29,7 +29,7 @@ typedef struct {
     double calls, launches;
     Work work;             // the least that the contract demands
     double share_of_limit; // that `ns` is of the measured limit; 0 where that is unknown
-    const char *limit;     // "matrix", "bandwidth"; "" where it is unknown
+    const char *limit;     // "matrix", "bandwidth", "link"; "" where it is unknown
     int64_t memory;        // bytes that a call takes on top of what lay there before: the most of all
     InsideRow *inside;
     int64_t inside_count, inside_room;

@@ -118,7 +118,7 @@ static void print_kernels(const ProfilePath *path, FILE *file) {
 }
 
 static void print_answers(const Answers *answers, FILE *file) {
-    fprintf(file, "\n## Six questions\n");
+    fprintf(file, "\n## Seven questions\n");
     for (int i = 0; i < QUESTION_COUNT; i++) {
         const Answer *a = &answers->answers[i];
         fprintf(file, "\n%d. %s\n", i + 1, a->question);

@@ -99,6 +99,30 @@ static void test_micro_batches(void **state) {
     assert_string_equal(log_numbers(*state, "a.jsonl", 0), log_numbers(*state, "b.jsonl", 0));
 }
 
+/* ---- the profile ---- */
+
+/* Rank 0 reports what all ranks recorded; with --log-rank=all each has a log. */
+static void test_profile(void **state) {
+    const char *folder = *state;
+    needs_mpi(folder);
+    program_succeeds(folder, MPIRUN "-n 3 train " SMALL
+                                    "--steps=12 --profile --profile-out=profile --report=questions "
+                                    "--log=log.jsonl --log-rank=all >profile.txt");
+    program_succeeds(
+        folder, "grep -q 'passed the ranks ran the same collectives: .* on each of 3 ranks' profile.txt");
+    program_succeeds(folder, "grep -q 'passed no rank leaves a collective before all are in it' profile.txt");
+    program_succeeds(
+        folder, "grep -q '^7. Does communication bind' profile.txt && grep -q 'is the slowest' profile.txt");
+    program_succeeds(folder, "grep -q 'rank 2, device' profile/trace.json && "
+                             "grep -q '\"cat\":\"collective\"' profile/trace.json");
+    program_succeeds(
+        folder, "[ $(grep -c ^ profile/tables/distribution.csv) = 5 ] && "
+                "for of in gradients weights squares losses; do grep -q $of profile/tables/communication.csv "
+                "|| exit 1; done");
+    program_succeeds(
+        folder, "for r in '' .rank1 .rank2; do [ $(grep -c '\"step\"' log.jsonl$r) -ge 12 ] || exit 1; done");
+}
+
 /* ---- checkpoints ---- */
 
 /* A run goes on with another number of ranks as if it had always had it. */
@@ -198,9 +222,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoder),       cmocka_unit_test(test_decoder_on_four),
         cmocka_unit_test(test_masked_tokens), cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_wrong_starts),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_kill),          cmocka_unit_test(test_wrong_starts),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

@@ -104,7 +104,7 @@ static void figures_need_a_step(void **state) {
 /* Operations timed one by one: what a part of another pass takes is that pass's, time and launches. */
 static void figures_of_records(void **state) {
     (void)state;
-    const Peaks limits = {1e12, 1e11};
+    const Peaks limits = {1e12, 1e11, 0};
     Record records[4];
     for (int64_t step = 0; step < 2; step++) {
         records[2 * step] = (Record){.kind = RECORD_OPERATION,
@@ -114,7 +114,7 @@ static void figures_of_records(void **state) {
                                      .parent = -1,
                                      .device_ms = 3 + (double)step,
                                      .launches = 5,
-                                     .work = {1e9, 1e6}};
+                                     .work = {1e9, 1e6, 0}};
         records[2 * step + 1] = (Record){.kind = RECORD_PRIMITIVE,
                                          .operation = OP_LOSS,
                                          .pass = PASS_BACKWARD,
@@ -354,7 +354,7 @@ static void questions_tell_the_bound(void **state) {
     t->run.measured.bandwidth = 1e9;
     expect_bound(t, "fused: memory. Try");
     t = sample_trace(FORM_FUSED, 0);
-    t->run.measured = t->run.sheet = (Peaks){0, 0};
+    t->run.measured = t->run.sheet = (Peaks){0, 0, 0};
     expect_bound(t, "fused: memory or arithmetic; which of them is not known");
 }
 

@@ -292,7 +292,7 @@ function drawTables() {
 }
 
 function drawQuestions() {
-    section('questions', 'Six questions', 'Answered from the figures of this run.',
+    section('questions', 'Seven questions', 'Answered from the figures of this run.',
             ...bundle.questions.filter(q => q.answer.length)
                 .map(q => node('div', {class: 'answer'}, node('h3', {}, q.question),
                                node('ul', {}, ...q.answer.map(line => node('li', {}, line))))));
