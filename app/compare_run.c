@@ -224,7 +224,7 @@ static Comparison describe(const Trainer *t, const CompareOptions *o) {
     snprintf(c.device, sizeof c.device, "%s", o->session->device->name);
     snprintf(c.library, sizeof c.library, "%s", o->session->device->library);
     snprintf(c.dtype, sizeof c.dtype, "%s", session_dtype_name(o->session));
-    snprintf(c.model, sizeof c.model, "%s", o->session->config.name);
+    snprintf(c.model, sizeof c.model, "%s", session_model_name(o->session));
     for (int form = 0; form < FORM_COUNT; form++) c.paths[form].peak_bytes = o->bytes[form];
     return c;
 }

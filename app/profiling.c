@@ -56,7 +56,7 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
                       .host = "",
                       .measured = *measured,
                       .sheet = datasheet_peaks(s->device->name, s->dtype, s->tf32),
-                      .model = c->name,
+                      .model = session_model_name(s),
                       .dtype = session_dtype_name(s),
                       .program = program,
                       .step = "",

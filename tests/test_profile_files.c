@@ -157,7 +157,7 @@ static void questions_are_answered(void **state) {
                                         "3. Which kernels other than matrix products",
                                         "4. Which kernel takes the most time in the forward",
                                         "5. What does each fusion save?",
-                                        "in all: the step ",
+                                        "in all: the median step ",
                                         "6. What limits the step",
                                         "audit, naive",
                                         "audit, fused"};

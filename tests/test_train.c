@@ -134,6 +134,15 @@ static void test_unknown_peaks(void **state) {
     expect_text(ran->output, "TFLOP/s products");
 }
 
+/* What is known is not measured again: a limit that no machine reaches stays, until --peaks asks. */
+static void test_limits_are_measured_once(void **state) {
+    program_succeeds(*state, "train " RUN "--quiet");
+    program_succeeds(*state,
+                     "f=$(find . -name peaks.json) && sed -i 's/\"flops\":[^,]*/\"flops\":7e18/' \"$f\"");
+    expect_text(program_succeeds(*state, "train " RUN)->output, "7e+06 TFLOP/s products");
+    program_succeeds(*state, "rm $(find . -name peaks.json)");
+}
+
 /* ---- runs that are equal to the last bit ---- */
 
 static void test_same_seed(void **state) {
@@ -322,6 +331,7 @@ int main(void) {
         cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_profile),
         cmocka_unit_test(test_unknown_peaks),
+        cmocka_unit_test(test_limits_are_measured_once),
         cmocka_unit_test(test_same_seed),
         cmocka_unit_test(test_other_seed),
         cmocka_unit_test(test_workers),
