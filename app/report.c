@@ -74,7 +74,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     const Config *c = &s->config;
     printf("configuration\n");
     printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", ", "model",
-           s->folder ? s->folder : c->name, c->layers, c->heads, c->width);
+           session_model_name(s), c->layers, c->heads, c->width);
     if (c->architecture->patches)
         printf("%" PRId64 " x %" PRId64 " pixels in patches of %" PRId64 ", %" PRId64 " classes%s", c->image,
                c->image, c->patch, c->vocab, c->new_head ? ", with a new head" : "");
