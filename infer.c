@@ -145,6 +145,7 @@ static Status profile(Run *run) {
     if (!o->quiet)
         printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
                s->device->library);
+    run->report.unit = s->config.architecture->patches ? "images/s" : "tok/s";
     TRY(profile_sizes(run));
     if (*o->profiling.window) return OK;
     infer_benchmark_print(&run->report, stdout);
@@ -342,6 +343,9 @@ static Status check_lengths(Run *run) {
 /* What goes from token to token needs a model that has learned that. */
 static Status check_task(const Run *run, InferMode mode) {
     const Architecture *a = run->session.config.architecture;
+    if (mode == INFER_CLASSIFY && !run->session.config.class_head)
+        return fail(ERROR_USAGE, "--classify needs a vision Transformer with a head, but %s has none",
+                    run->options.model);
     bool masked = a->task == TASK_MASKED_TOKEN;
     if (a->task == TASK_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
     if (mode != INFER_GENERATE && mode != INFER_EVALUATE && mode != INFER_LOGITS) return OK;

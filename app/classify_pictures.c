@@ -92,9 +92,6 @@ static Status run_passes(Job *job) {
 static Status classify(Job *job, const ImageSource *source) {
     const Config *c = &job->session->config;
     bool mapped = *job->options->attention_map;
-    if (!c->architecture->patches || !c->class_head)
-        return fail(ERROR_USAGE, "--classify needs a vision Transformer with a head, but %s has none",
-                    job->options->model);
     if (mapped && (images_count(source) != 1 || !c->class_token))
         return fail(ERROR_USAGE, "--attention-map needs one picture, and a model with a class token");
     TRY(picture_passes_open(job->session, job->options, source, INFERENCE_LOGITS, mapped, &job->passes));

@@ -35,7 +35,7 @@ static void learns_classes(void **state) {
                                      "--flip=0 --out=learned");
     expect_text(ran->output, "18 pictures in 3 classes");
     expect_text(ran->output, "accuracy 100.00%, top 5 100.00%");
-    expect_text(ran->output, "img/s");
+    expect_text(ran->output, "images/s");
     ran = program_succeeds(*state, "infer --model=learned --device=cpu --eval=data --json=eval.json");
     expect_text(ran->output, "data: 18 pictures, accuracy 100.00%");
     expect_text(ran->output, "classb              0      6      0");
