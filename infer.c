@@ -31,7 +31,7 @@ typedef struct {
     uint8_t last;    // byte that a terminal was shown
 } Run;
 
-/* Memory for the largest pass, in the forms of `fuses`; then weights. */
+/* Memory for the largest pass, or for a text of `seq` tokens, in the forms of `fuses`; then weights. */
 static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     Inference *in = &run->inference;
     TRY(inference_open(in, run->session.device, &run->session.config, !run->options.no_cache));
@@ -39,6 +39,7 @@ static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     in->use = use;
     in->batch = batch;
     in->seq = seq;
+    if (use == INFERENCE_GENERATE) in->generator.window = seq;
     in->logits_dtype = use == INFERENCE_LOGITS && *run->options.logits ? wide_dtype(&in->ctx) : in->ctx.dtype;
     bool profiled = use == INFERENCE_HIDDEN || (use == INFERENCE_LOGITS && !*run->options.logits) ||
                     *run->options.profiling.window;
@@ -191,35 +192,46 @@ static Status write_on(Run *run, const TextOptions *options, TextStats *stats) {
     return print_text(run, "\n", 1);
 }
 
+/* The window: --context, or else the prompt and the tokens asked for. */
+static Status prepare_text(Run *run, const TextOptions *options) {
+    const InferOptions *o = &run->options;
+    Session *s = &run->session;
+    int64_t window = o->context;
+    if (window > s->config.context)
+        return fail(ERROR_USAGE, "--context=%" PRId64 " is more than the model's %" PRId64, window,
+                    s->config.context);
+    if (!window) TRY(stream_text_window(s->tokenizer, options, &s->config, &window));
+    return prepare(run, INFERENCE_GENERATE, 1, window);
+}
+
+static void print_speed(const InferOptions *o, const TextStats *stats) {
+    double prefill = stats->prefill_seconds, decode = stats->decode_seconds;
+    fprintf(stderr,
+            "prefill %" PRId64 " tokens in %.2f ms (%.0f tok/s); decode %" PRId64 " tokens in %.2f ms (%.0f "
+            "tok/s)%s\n",
+            stats->prompt_tokens, 1e3 * prefill, prefill > 0 ? (double)stats->prompt_tokens / prefill : 0,
+            stats->tokens, 1e3 * decode,
+            stats->tokens > 1 && decode > 0 ? (double)(stats->tokens - 1) / decode : 0,
+            o->no_cache ? ", without a cache" : "");
+}
+
 static Status generate(Run *run) {
     const InferOptions *o = &run->options;
     if (!run->session.tokenizer)
         return fail(ERROR_USAGE,
                     "--prompt needs a tokenizer, but %s has none; name one with --tokenizer=FOLDER",
                     o->model);
-    TRY(prepare(run, INFERENCE_GENERATE, 1, 1));
     char *prompt = NULL;
     TextStats stats;
-    TextOptions options = {
-        .tokens = o->tokens,
-        .stop = o->stop,
-        .sampler = {
-            .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = (uint64_t)o->seed}};
+    TextOptions options = {.tokens = o->tokens, .stop = o->stop, .sampler = infer_options_sampler(o)};
     TRY(read_prompt(o->prompt, &prompt, &options.prompt_length));
     options.prompt = prompt;
-    Status status = o->quiet ? OK : print_text(run, prompt, options.prompt_length);
+    Status status = prepare_text(run, &options);
+    if (!status && !o->quiet) status = print_text(run, prompt, options.prompt_length);
     if (!status) status = write_on(run, &options, &stats);
     memory_free(prompt);
     TRY(status);
-    if (o->quiet) return OK;
-    double prefill = stats.prefill_seconds, decode = stats.decode_seconds;
-    fprintf(stderr,
-            "prefill %" PRId64 " tokens in %.2f ms (%.0f tok/s); decode %" PRId64 " tokens in %.2f ms (%.0f "
-            "tok/s)%s\n",
-            stats.prompt_tokens, 1e3 * prefill, prefill > 0 ? (double)stats.prompt_tokens / prefill : 0,
-            stats.tokens, 1e3 * decode,
-            stats.tokens > 1 && decode > 0 ? (double)(stats.tokens - 1) / decode : 0,
-            o->no_cache ? ", without a cache" : "");
+    if (!o->quiet) print_speed(o, &stats);
     return OK;
 }
 

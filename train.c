@@ -94,6 +94,29 @@ static Status open_data(Run *run) {
     return status;
 }
 
+static TextOptions sample_options(const Run *run) {
+    const TrainOptions *o = &run->options;
+    return (TextOptions){.prompt = o->sample_prompt,
+                         .prompt_length = (int64_t)strlen(o->sample_prompt),
+                         .tokens = o->sample_tokens,
+                         .stop = "",
+                         .sampler = {.temperature = 0.8,
+                                     .top_k = 40,
+                                     .top_p = 1,
+                                     .seed = (uint64_t)o->seed,
+                                     .sequence = (uint64_t)run->state.step}};
+}
+
+static Status open_samples(Run *run) {
+    const TrainOptions *o = &run->options;
+    const Session *s = &run->session;
+    Trainer *t = &run->trainer;
+    const TextOptions options = sample_options(run);
+    t->samples =
+        o->sample_every > 0 && s->tokenizer && !o->compare && s->config.architecture->task == TASK_NEXT_TOKEN;
+    return t->samples ? stream_text_window(s->tokenizer, &options, &s->config, &t->generator.window) : OK;
+}
+
 static Status open_trainer(Run *run) {
     TrainOptions *o = &run->options;
     Trainer *t = &run->trainer;
@@ -108,8 +131,7 @@ static Status open_trainer(Run *run) {
     t->smoothing = o->label_smoothing;
     t->dropout = o->dropout;
     t->seed = (uint64_t)o->seed;
-    t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
-                 run->session.config.architecture->task == TASK_NEXT_TOKEN;
+    TRY(open_samples(run));
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
     if (o->compute.peaks && run->world.rank == 0) return peaks_measure(&t->ctx, &run->report.peaks);
     peaks_remember(&t->ctx, &run->report.peaks);
@@ -238,21 +260,12 @@ static Status save(Run *run) {
 
 static Status sample(Run *run) {
     Trainer *t = &run->trainer;
-    const TrainOptions *o = &run->options;
     char *text = NULL;
     int64_t length;
     pulse_other(run->world.pulse, "a sample");
     TRY(trainer_settle(&run->trainer));
     if (run->world.rank > 0) return OK;
-    TextOptions options = {.prompt = o->sample_prompt,
-                           .prompt_length = (int64_t)strlen(o->sample_prompt),
-                           .tokens = o->sample_tokens,
-                           .stop = "",
-                           .sampler = {.temperature = 0.8,
-                                       .top_k = 40,
-                                       .top_p = 1,
-                                       .seed = (uint64_t)o->seed,
-                                       .sequence = (uint64_t)run->state.step}};
+    TextOptions options = sample_options(run);
     TRY(stream_text_collect(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length));
     Status status = report_sample(&run->report, run->state.step, text, length);
     memory_free(text);

@@ -35,6 +35,11 @@ static const Option table[] = {
     {COUNT("top-k", 0, 1 << 28, top_k), .doc = "sample from the k likeliest tokens; 0: from all"},
     {NUMBER("top-p", 0, 1, top_p), .above = true,
      .doc = "sample from the likeliest tokens that add up to probability X"},
+    {NUMBER("min-p", 0, 1, min_p), .doc = "sample from tokens at least X times as likely as the likeliest"},
+    {NUMBER("repeat-penalty", 0, 1000, repeat_penalty), .above = true,
+     .doc = "make tokens that the text holds already less likely; 1 does not"},
+    {COUNT("context", 1, SIZE_MOST, context), .default_text = "the prompt and --tokens",
+     .doc = "tokens kept at once; where they are full, the older half goes"},
     {TEXT("stop", "TEXT", stop), .doc = "stop before this text"},
     {FLAG("no-cache", no_cache), .doc = "compute all tokens again for each new one, for comparison"},
 
@@ -79,6 +84,7 @@ static const InferOptions defaults = {
     .tokens = 256,
     .temperature = 0.8,
     .top_p = 0.95,
+    .repeat_penalty = 1,
     .stop = "",
     .eval = "",
     .logits = "",
@@ -97,6 +103,15 @@ enum { MODES = sizeof askers / sizeof *askers };
 
 const char *infer_options_asker(InferMode mode) {
     return askers[mode];
+}
+
+SamplerOptions infer_options_sampler(const InferOptions *o) {
+    return (SamplerOptions){.temperature = o->temperature,
+                            .top_k = o->top_k,
+                            .top_p = o->top_p,
+                            .min_p = o->min_p,
+                            .repeat_penalty = o->repeat_penalty,
+                            .seed = (uint64_t)o->seed};
 }
 
 InferMode infer_options_mode(const InferOptions *o) {
@@ -119,6 +134,9 @@ static const struct {
     {"temperature", IN(INFER_GENERATE), "--prompt"},
     {"top-k", IN(INFER_GENERATE), "--prompt"},
     {"top-p", IN(INFER_GENERATE), "--prompt"},
+    {"min-p", IN(INFER_GENERATE), "--prompt"},
+    {"repeat-penalty", IN(INFER_GENERATE), "--prompt"},
+    {"context", IN(INFER_GENERATE), "--prompt"},
     {"stop", IN(INFER_GENERATE), "--prompt"},
     {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"beam", IN(INFER_TRANSLATE), "--translate=FILE"},
@@ -182,6 +200,7 @@ Status infer_options_check(const InferOptions *o, const OptionSet *set) {
                     (long long)o->tokens);
     TRY(option_needs(set, "top-k", o->temperature > 0, "a --temperature above 0"));
     TRY(option_needs(set, "top-p", o->temperature > 0, "a --temperature above 0"));
+    TRY(option_needs(set, "min-p", o->temperature > 0, "a --temperature above 0"));
     return o->compare ? compute_options_check_compare(&o->compute) : OK;
 }
 

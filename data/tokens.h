@@ -23,8 +23,8 @@ typedef struct {
 } TokenOptions;
 
 /* Opens a file, a pattern (* ? [...]) or a folder's files, sorted by name. They must all be shards, or all
- * texts. ERROR_FILE where nothing is found; ERROR_FORMAT for a bad shard, or a text where the tokenizer has
- * over 65536 tokens; ERROR_USAGE for a text without a tokenizer. */
+ * texts. ERROR_FILE where nothing is found; ERROR_FORMAT for a bad shard; ERROR_USAGE for a text without a
+ * tokenizer. */
 CHECKED Status tokens_open(const char *path, const TokenOptions *options, TokenSource **source);
 
 /* Opens these texts in this order; `name` is for messages and the kept shard. */

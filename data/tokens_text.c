@@ -23,8 +23,9 @@ typedef struct {
     Tokenizer *tokenizer;
     uint64_t hash;
     FileWriter *writer;
-    Digest *digest; // of the tokens that went to the writer
-    uint16_t *memory;
+    Digest *digest;      // of the tokens that went to the writer
+    uint8_t *memory;     // of tokens, each of `width` bytes
+    int64_t width;       // 2, or 4 where the tokenizer's ids need it
     int64_t room, count; // tokens
 } TextJob;
 
@@ -49,9 +50,10 @@ static Status put_tokens(TextJob *job, TokenList *list) {
                     INT32_MAX);
     /* The memory is the whole text's, or only what is written next. */
     int64_t from = job->writer ? 0 : job->count;
-    job->memory = memory_grow(job->memory, &job->room, from + list->count, sizeof *job->memory);
-    for (int64_t i = 0; i < list->count; i++) job->memory[from + i] = (uint16_t)list->ids[i];
-    int64_t bytes = list->count * (int64_t)sizeof *job->memory;
+    job->memory = memory_grow(job->memory, &job->room, from + list->count, (size_t)job->width);
+    uint8_t *to = job->memory + from * job->width; // little-endian: an id's first bytes are its lowest
+    for (int64_t i = 0; i < list->count; i++) memcpy(to + i * job->width, &list->ids[i], (size_t)job->width);
+    int64_t bytes = list->count * job->width;
     job->count += list->count;
     list->count = 0;
     if (!job->writer) return OK;
@@ -90,7 +92,7 @@ static void try_kept(TokenPart *part, uint64_t hash) {
     if (!status) {
         memcpy(&kept, part->map.data + HEADER_HASH * sizeof(int32_t), sizeof kept);
         memcpy(&digest, part->map.data + HEADER_DIGEST * sizeof(int32_t), sizeof digest);
-        if (kept == hash && digest == digest_bytes(part->tokens, 2 * (size_t)part->count)) return;
+        if (kept == hash && digest == digest_bytes(part->tokens, (size_t)(part->width * part->count))) return;
     }
     status_free(status); /* no such file, or no good: it is written anew */
     file_unmap(&part->map);
@@ -99,7 +101,9 @@ static void try_kept(TokenPart *part, uint64_t hash) {
 }
 
 static Status write_shard(TextJob *job, const char *path) {
-    int32_t header[SHARD_HEADER_BYTES / sizeof(int32_t)] = {SHARD_MAGIC, SHARD_VERSION};
+    bool wide = job->width > (int64_t)sizeof(uint16_t);
+    int32_t header[SHARD_HEADER_BYTES / sizeof(int32_t)] = {wide ? SHARD_MAGIC_WIDE : SHARD_MAGIC,
+                                                            wide ? SHARD_VERSION_WIDE : SHARD_VERSION};
     TRY(file_writer_open(path, &job->writer));
     job->digest = digest_open();
     Status status = file_writer_append(job->writer, header, sizeof header);
@@ -140,6 +144,7 @@ static Status read_into_memory(TextJob *job, TokenPart *part) {
     Status status = tokenize(job);
     part->owned = job->memory;
     part->tokens = part->owned;
+    part->width = job->width;
     job->memory = NULL;
     part->count = job->count;
     return status;
@@ -150,12 +155,11 @@ Status tokenize_texts(const PathList *texts, const char *name, Tokenizer *tokeni
     if (!tokenizer)
         return fail(ERROR_USAGE, "%s is text: a tokenizer is needed to read it; name one with --tokenizer",
                     name);
-    if (tokenizer_vocab(tokenizer) > UINT16_MAX + 1)
-        return fail(ERROR_FORMAT,
-                    "%s: a tokenizer with %d tokens cannot be used on text: a token shard holds ids of up to "
-                    "%d tokens",
-                    name, tokenizer_vocab(tokenizer), UINT16_MAX + 1);
-    TextJob job = {.name = name, .files = texts, .tokenizer = tokenizer};
+    bool wide = tokenizer_vocab(tokenizer) > SHARD_NARROW_VOCAB;
+    TextJob job = {.name = name,
+                   .files = texts,
+                   .tokenizer = tokenizer,
+                   .width = wide ? sizeof(uint32_t) : sizeof(uint16_t)};
     Status status = map_texts(&job, bytes);
     if (!status) status = cache ? read_kept(&job, part, cache) : read_into_memory(&job, part);
     for (int64_t i = 0; i < texts->count; i++) file_unmap(&job.maps[i]);
