@@ -3,9 +3,11 @@
 #include "base/memory.h"
 #include "data/loader.h"
 #include "data/safetensors.h"
+#include "app/chat_text.h"
 #include "app/embed_text.h"
 #include "app/infer_benchmark.h"
 #include "app/infer_options.h"
+#include "app/print_text.h"
 #include "app/profiling_sweep.h"
 #include "app/session.h"
 #include "app/signals.h"
@@ -28,7 +30,6 @@ typedef struct {
     Inference inference;
     Benchmark report;
     int32_t *tokens; // of the profile's passes
-    uint8_t last;    // byte that a terminal was shown
 } Run;
 
 /* Memory for the largest pass, or for a text of `seq` tokens, in the forms of `fuses`; then weights. */
@@ -150,26 +151,6 @@ static Status profile(Run *run) {
 
 /* ---- generate ---- */
 
-/* A terminal shows what it would otherwise obey as '?'; files and pipes get the bytes as they are. A
- * character may come in two pieces: `run->last` is the byte before. */
-static Status print_to_terminal(Run *run, const uint8_t *bytes, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        uint8_t byte = bytes[i];
-        bool control = (byte < ' ' && byte != '\n' && byte != '\t') || byte == 127 ||
-                       (run->last == 0xC2 && byte >= 0x80 && byte < 0xA0); // C1 in UTF-8
-        run->last = byte;
-        putchar(control ? '?' : byte);
-    }
-    return fflush(stdout) == 0 ? OK : fail(ERROR_FILE, "cannot write the text to standard output");
-}
-
-static Status print_text(void *context, const void *bytes, int64_t count) {
-    if (isatty(STDOUT_FILENO)) return print_to_terminal(context, bytes, count);
-    if (fwrite(bytes, 1, (size_t)count, stdout) != (size_t)count || fflush(stdout) != 0)
-        return fail(ERROR_FILE, "cannot write the text to standard output");
-    return OK;
-}
-
 static Status read_prompt(const char *option, char **prompt, int64_t *length) {
     if (strcmp(option, "-") == 0) return file_read("/dev/stdin", PROMPT_LIMIT, prompt, length);
     *prompt = memory_text(option);
@@ -187,9 +168,9 @@ static Status write_on(Run *run, const TextOptions *options, TextStats *stats) {
                                  .compare = o->compare,
                                  .file = o->quiet ? NULL : stderr};
     if (*o->profiling.window)
-        return text_profile(&in->ctx, &in->generator, tokenizer, options, &profile, print_text, run, stats);
-    TRY(stream_text(&in->ctx, &in->generator, tokenizer, options, print_text, run, stats));
-    return print_text(run, "\n", 1);
+        return text_profile(&in->ctx, &in->generator, tokenizer, options, &profile, print_text, NULL, stats);
+    TRY(stream_text(&in->ctx, &in->generator, tokenizer, options, print_text, NULL, stats));
+    return print_text(NULL, "\n", 1);
 }
 
 /* The window: --context, or else the prompt and the tokens asked for. */
@@ -227,7 +208,7 @@ static Status generate(Run *run) {
     TRY(read_prompt(o->prompt, &prompt, &options.prompt_length));
     options.prompt = prompt;
     Status status = prepare_text(run, &options);
-    if (!status && !o->quiet) status = print_text(run, prompt, options.prompt_length);
+    if (!status && !o->quiet) status = print_text(NULL, prompt, options.prompt_length);
     if (!status) status = write_on(run, &options, &stats);
     memory_free(prompt);
     TRY(status);
@@ -346,7 +327,8 @@ static Status check_task(const Run *run, InferMode mode) {
     const Architecture *a = run->session.config.architecture;
     bool masked = a->task == TASK_MASKED_TOKEN;
     if (a->task == TASK_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
-    if (mode != INFER_GENERATE && mode != INFER_EVALUATE && mode != INFER_LOGITS) return OK;
+    if (mode != INFER_GENERATE && mode != INFER_EVALUATE && mode != INFER_LOGITS && mode != INFER_CHAT)
+        return OK;
     return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s: see --%s",
                 infer_options_asker(mode), run->options.model, a->description, masked ? "fill" : "translate");
 }
@@ -362,6 +344,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     TRY(check_task(run, mode));
     switch (mode) {
     case INFER_GENERATE: return generate(run);
+    case INFER_CHAT: return chat_text(&run->session, &run->options);
     case INFER_EVALUATE: return evaluate(run);
     case INFER_LOGITS: return logits(run);
     case INFER_TRANSLATE: return translate_text(&run->session, &run->options);

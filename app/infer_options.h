@@ -5,8 +5,8 @@
 #include "app/profiling_options.h"
 #include "run/sampler.h"
 
-/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed and --fill is
- * there. */
+/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed, --fill
+ * and --chat is there. */
 typedef enum {
     INFER_PROFILE,
     INFER_GENERATE,
@@ -14,7 +14,8 @@ typedef enum {
     INFER_LOGITS,
     INFER_TRANSLATE,
     INFER_EMBED,
-    INFER_FILL
+    INFER_FILL,
+    INFER_CHAT
 } InferMode;
 
 typedef enum { POOLING_MEAN, POOLING_FIRST, POOLING_POOLER } Pooling; // of hidden states to an embedding
@@ -38,6 +39,9 @@ typedef struct {
     int64_t top_k;                    // 0: all
     int64_t context;                  // tokens of a text that are kept at once; 0: as many as it needs
     const char *stop;                 // generation ends before this text
+    bool chat;                        // hold a conversation
+    const char *system;               // its system message; "": the template's
+    const char *template;             // "chatml", ...; "": the model's own
     bool no_cache;                    // compute every token anew, for comparison
     const char *eval;                 // a file or a pattern of files
     const char *logits;               // safetensors file to write
