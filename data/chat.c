@@ -142,10 +142,10 @@ Status chat_render(const ChatTemplate *t, const ChatMessage *messages, int64_t c
     }
     for (int64_t i = 0; i < count; i++) {
         ChatRole role = messages[i].role;
-        if (starts) starts[i] = text->count - begin;
+        if (starts) starts[i] = text->count - begin + (int64_t)strlen(t->ask);
         if (!own && role == ROLE_SYSTEM) continue;
         put(text, t->before[role]);
-        if (starts) starts[i] = text->count - begin;
+        if (starts && role != ROLE_ASSISTANT) starts[i] = text->count - begin;
         if (!own && given && i == moved && role == ROLE_USER) {
             put_content(&r, 0);
             put(text, t->joint);
@@ -173,11 +173,13 @@ static Status find_token(const Chat *chat, const Bytes *text, int64_t length, co
     return status;
 }
 
-/* Appends the tokens of the text, and finds that of the content that begins at `start`. */
+/* Appends the tokens of the text, and finds that of the content that begins at `start`, or the space before it: a
+ * word's first token may hold that. */
 static Status encode_content(const Chat *chat, const Bytes *text, int64_t start, TokenList *ids,
                              int64_t *content) {
     int64_t first = ids->count;
     TRY(encode(chat, text, text->count, ids));
+    while (start > 0 && text->bytes[start - 1] == ' ') start--;
     return find_token(chat, text, start, ids->ids + first, ids->count - first, content);
 }
 

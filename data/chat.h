@@ -23,7 +23,7 @@ CHECKED Status chat_open(Tokenizer *tokenizer, const char *name, Chat *chat);
 void chat_close(Chat *chat); // an all-zero one is fine
 
 /* Appends the text of a conversation; `ask`: and what asks for an answer. starts[i], unless starts is NULL, gets
- * where in the appended text the content of message i begins. ERROR_FORMAT for what the template cannot say. */
+ * where in the appended text the content of message i begins, or the answer that was asked for. ERROR_FORMAT for what the template cannot say. */
 CHECKED Status chat_render(const ChatTemplate *template, const ChatMessage *messages, int64_t count, bool ask,
                            Bytes *text, int64_t *starts);
 
