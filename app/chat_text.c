@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "data/chat.h"
 #include "data/text_stream.h"
-#include "model/end_tokens.h"
+#include "data/end_tokens.h"
 #include "run/inference.h"
 #include "app/print_text.h"
 #include "app/signals.h"
