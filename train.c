@@ -77,6 +77,7 @@ static Status open_trainer(Run *run) {
     t->smoothing = o->label_smoothing;
     t->dropout = o->dropout;
     t->seed = (uint64_t)o->seed;
+    t->counts = train_data_kind(o, &run->session) == FEED_CONVERSATIONS;
     TRY(open_samples(run));
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
     if (o->compute.peaks && run->world.rank == 0) return peaks_measure(&t->ctx, &run->report.peaks);

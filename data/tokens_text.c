@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "data/digest.h"
 #include "data/hash.h"
+#include "data/json_lines.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,9 @@ typedef struct {
     const PathList *files;
     FileMap *maps; // (files->count)
     Tokenizer *tokenizer;
+    const char *field; // of JSON lines; "": plain texts
+    TokenList list;    // tokens that are still to be put
+    int64_t texts;     // so far
     uint64_t hash;
     FileWriter *writer;
     Digest *digest;      // of the tokens that went to the writer
@@ -40,6 +44,9 @@ static Status map_texts(TextJob *job, int64_t *bytes) {
         job->hash = hash_bytes(job->hash, path_name(path), strlen(path_name(path)));
         job->hash = hash_bytes(job->hash, job->maps[i].data, (size_t)job->maps[i].size);
     }
+    if (!*job->field) return OK;
+    job->hash = hash_bytes(job->hash, job->field, strlen(job->field));
+    *bytes = -1;
     return OK;
 }
 
@@ -61,26 +68,35 @@ static Status put_tokens(TextJob *job, TokenList *list) {
     return file_writer_append(job->writer, job->memory, bytes);
 }
 
-static Status tokenize_file(TextJob *job, int64_t file, TokenList *list) {
-    EncodeCursor cursor = {.text = job->maps[file].data, .length = job->maps[file].size};
+/* A text, with what stands between it and the one before. */
+static Status tokenize_text(TextJob *job, const void *text, int64_t length) {
+    EncodeCursor cursor = {.text = text, .length = length};
     int32_t end = tokenizer_end_of_text(job->tokenizer);
-    if (file > 0 && end >= 0)
-        token_list_add(list, end);
-    else if (file > 0)
-        TRY(tokenizer_encode(job->tokenizer, "\n", 1, list));
+    bool first = job->texts++ == 0;
+    if (!first && end >= 0)
+        token_list_add(&job->list, end);
+    else if (!first)
+        TRY(tokenizer_encode(job->tokenizer, "\n", 1, &job->list));
     do {
-        TRY(tokenizer_encode_step(job->tokenizer, &cursor, STEP_TOKENS, list));
-        TRY(put_tokens(job, list));
+        TRY(tokenizer_encode_step(job->tokenizer, &cursor, STEP_TOKENS, &job->list));
+        TRY(put_tokens(job, &job->list));
     } while (cursor.offset < cursor.length);
     return OK;
 }
 
+static Status tokenize_line(void *context, const json_t *object) {
+    TextJob *job = context;
+    const char *text;
+    int64_t length;
+    TRY(json_line_text(object, job->field, &text, &length));
+    return tokenize_text(job, text, length);
+}
+
 static Status tokenize(TextJob *job) {
-    TokenList list = {0};
-    Status status = OK;
-    for (int64_t i = 0; !status && i < job->files->count; i++) status = tokenize_file(job, i, &list);
-    token_list_free(&list);
-    return status;
+    for (int64_t i = 0; i < job->files->count; i++)
+        TRY(*job->field ? json_lines_read(job->files->paths[i], tokenize_line, job)
+                        : tokenize_text(job, job->maps[i].data, job->maps[i].size));
+    return OK;
 }
 
 /* ---- the kept shard ---- */
@@ -150,19 +166,21 @@ static Status read_into_memory(TextJob *job, TokenPart *part) {
     return status;
 }
 
-Status tokenize_texts(const PathList *texts, const char *name, Tokenizer *tokenizer, const char *cache,
-                      TokenPart *part, int64_t *bytes) {
-    if (!tokenizer)
+Status tokenize_texts(const PathList *texts, const char *name, const TokenOptions *o, TokenPart *part,
+                      int64_t *bytes) {
+    if (!o->tokenizer)
         return fail(ERROR_USAGE, "%s is text: a tokenizer is needed to read it; name one with --tokenizer",
                     name);
-    bool wide = tokenizer_vocab(tokenizer) > SHARD_NARROW_VOCAB;
+    bool wide = tokenizer_vocab(o->tokenizer) > SHARD_NARROW_VOCAB;
     TextJob job = {.name = name,
                    .files = texts,
-                   .tokenizer = tokenizer,
+                   .tokenizer = o->tokenizer,
+                   .field = o->field ? o->field : "",
                    .width = wide ? sizeof(uint32_t) : sizeof(uint16_t)};
     Status status = map_texts(&job, bytes);
-    if (!status) status = cache ? read_kept(&job, part, cache) : read_into_memory(&job, part);
+    if (!status) status = o->cache ? read_kept(&job, part, o->cache) : read_into_memory(&job, part);
     for (int64_t i = 0; i < texts->count; i++) file_unmap(&job.maps[i]);
+    token_list_free(&job.list);
     memory_free(job.maps);
     memory_free(job.memory);
     return status;
