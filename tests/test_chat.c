@@ -1,77 +1,34 @@
 /* Conversations against transformers' (tests/fixtures/make_chat.py): the text that each template makes of them, its
  * tokens, which of them are the assistant's, and what goes from an answer to the next. */
-#include "base/json_read.h"
 #include "base/memory.h"
 #include "data/chat.h"
+#include "tests/support/chat.h"
 #include "tests/support/expect.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_MESSAGES = 8, JSON_MOST = 1 << 20 };
-
-static json_t *read_cases(const char **date) {
-    json_t *root;
-    expect_ok(json_read("tests/fixtures/chat.json", JSON_MOST, &root));
-    *date = json_string_value(json_object_get(root, "date"));
-    return root;
-}
-
-static const char *text_of(const json_t *object, const char *key) {
-    return json_string_value(json_object_get(object, key));
-}
+enum { MOST_MESSAGES = 8 };
 
 static Status read_template(const json_t *one, const char *date, ChatTemplate *template) {
-    return chat_template_read(text_of(one, "template"), text_of(one, "begin"), text_of(one, "end"), date,
-                              template);
+    return chat_template_read(case_text(one, "template"), case_text(one, "begin"), case_text(one, "end"),
+                              date, template);
 }
 
 static int64_t read_messages(const json_t *conversation, ChatMessage messages[MOST_MESSAGES]) {
     const json_t *list = json_object_get(conversation, "messages"), *message;
     size_t i;
     json_array_foreach(list, i, message) {
-        const char *role = text_of(message, "role"), *content = text_of(message, "content");
+        const char *role = case_text(message, "role"), *content = case_text(message, "content");
         messages[i] = (ChatMessage){ROLE_SYSTEM, content, (int64_t)strlen(content)};
         while (strcmp(chat_role_name(messages[i].role), role) != 0) messages[i].role++;
     }
     return (int64_t)json_array_size(list);
 }
 
-static bool is_added(const json_t *added, const char *text) {
-    const json_t *token;
-    size_t i;
-    json_array_foreach(added, i, token) if (strcmp(text_of(token, "content"), text) == 0) return true;
-    return false;
-}
-
-/* The tokenizer's folder: that of tests/fixtures/chains with the template's marks added. */
 static Tokenizer *open_tokenizer(const char *folder, const json_t *one) {
-    char path[256];
-    json_t *root, *token;
-    size_t i;
-    int64_t next = 0;
-    snprintf(path, sizeof path, "tests/fixtures/chains/%s/tokenizer.json", text_of(one, "tokenizer"));
-    expect_ok(json_read(path, JSON_MOST, &root));
-    json_t *added = json_object_get(root, "added_tokens");
-    json_array_foreach(added, i, token) {
-        json_object_set_new(token, "normalized", json_false());
-        next = json_integer_value(json_object_get(token, "id")) + 1;
-    }
-    json_array_foreach(json_object_get(one, "added"), i, token) {
-        const char *text = json_string_value(token);
-        if (is_added(added, text)) continue;
-        json_array_append_new(added,
-                              json_pack("{sIsssbsbsbsbsb}", "id", next++, "content", text, "single_word", 0,
-                                        "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1));
-    }
-    json_object_set_new(root, "post_processor", json_null());
-    assert_int_equal(json_dump_file(root, inside(folder, "tokenizer.json"), 0), 0);
-    json_decref(root);
-    root = json_pack("{ssssss}", "bos_token", text_of(one, "begin"), "eos_token", text_of(one, "end"),
-                     "chat_template", text_of(one, "template"));
-    assert_int_equal(json_dump_file(root, inside(folder, "tokenizer_config.json"), 0), 0);
-    json_decref(root);
     Tokenizer *tokenizer;
+    chat_write_tokenizer(folder, one);
     expect_ok(tokenizer_open(folder, &tokenizer));
     return tokenizer;
 }
@@ -90,7 +47,7 @@ static void expect_conversation(const char *name, const Chat *chat, const json_t
     ChatMessage messages[MOST_MESSAGES];
     int64_t count = read_messages(conversation, messages), content;
     bool ask = json_is_true(json_object_get(conversation, "ask"));
-    const char *expected = text_of(conversation, "text");
+    const char *expected = case_text(conversation, "text");
     Bytes text = {0}, answers = {0};
     TokenList ids = {0};
     if (!expected) {
@@ -117,12 +74,12 @@ static void expect_conversation(const char *name, const Chat *chat, const json_t
 
 static void templates(void **state) {
     const char *date;
-    json_t *root = read_cases(&date), *one, *conversation;
+    json_t *root = chat_cases(&date), *one, *conversation;
     size_t i, j;
     json_array_foreach(json_object_get(root, "cases"), i, one) {
         Chat chat;
-        const char *name = text_of(one, "name");
-        if (!text_of(one, "tokenizer")) {
+        const char *name = case_text(one, "name");
+        if (!case_text(one, "tokenizer")) {
             expect_error(read_template(one, date, &chat.template), ERROR_FORMAT, "not known here");
             continue;
         }
@@ -144,14 +101,14 @@ static void turns(void **state) {
     static const ChatMessage messages[] = {
         {ROLE_USER, "the box", 7}, {ROLE_ASSISTANT, "a door", 6}, {ROLE_USER, "one two", 7}};
     const char *date;
-    json_t *root = read_cases(&date), *one;
+    json_t *root = chat_cases(&date), *one;
     size_t i;
     json_array_foreach(json_object_get(root, "cases"), i, one) {
         Chat chat;
         TokenList whole = {0}, ids = {0}, answer = {0};
         Bytes answers = {0};
         int64_t content, first, next;
-        if (!text_of(one, "tokenizer") || strcmp(text_of(one, "name"), "qwen3") == 0)
+        if (!case_text(one, "tokenizer") || strcmp(case_text(one, "name"), "qwen3") == 0)
             continue; /* thoughts go */
         Tokenizer *tokenizer = open_tokenizer(*state, one);
         expect_ok(chat_open(tokenizer, "", &chat));

@@ -252,6 +252,32 @@ static void texts_are_kept_as_shards(void **state) {
     tokenizer_free(bytes);
 }
 
+static void texts_of_json_lines(void **state) {
+    Tokenizer *bytes = open_tokenizer(NULL);
+    char *path = strdup(inside(*state, "texts.jsonl")), *cache = strdup(inside(*state, "cache"));
+    TokenOptions options = {.tokenizer = bytes, .field = "text"};
+    TokenSource *source;
+    write_text_file(path, "{\"text\": \"one\", \"id\": 1}\n\n{\"id\": 2, \"text\": \"t\\nwo\"}\r\n");
+    for (int kept = 0; kept < 2; kept++) {
+        options.cache = kept ? cache : NULL;
+        source = open_tokens(path, &options);
+        expect_text_tokens(source, "one\nt\nwo");
+        assert_int_equal(tokens_text_bytes(source), -1);
+        tokens_close(source);
+    }
+    options.field = "id";
+    expect_error(tokens_open(path, &options, &source), ERROR_FORMAT,
+                 "line 1: the object has no text under \"id\"");
+    write_text_file(path, "{\"text\": \"one\"}\n[]\n");
+    options.field = "text";
+    expect_error(tokens_open(path, &options, &source), ERROR_FORMAT, "line 2: not a JSON object");
+    write_text_file(path, "{\"text\": \"one\"");
+    expect_error(tokens_open(path, &options, &source), ERROR_FORMAT, "line 1: ");
+    free(path);
+    free(cache);
+    tokenizer_free(bytes);
+}
+
 static void documents_are_separated(void **state) {
     Tokenizer *bytes = open_tokenizer(NULL), *pairs = open_tokenizer("tests/fixtures/tokenizer/plain");
     write_text_file(inside(*state, "1.txt"), "one");
@@ -314,6 +340,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(sources_that_cannot_be, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(texts_are_kept_as_shards, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(documents_are_separated, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(texts_of_json_lines, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(long_texts, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
