@@ -4,8 +4,10 @@
 #include "base/memory.h"
 
 FeedKind train_data_kind(const TrainOptions *o, const Session *session) {
-    static const FeedKind kinds[] = {
-        [TASK_NEXT_TOKEN] = FEED_WINDOWS, [TASK_MASKED_TOKEN] = FEED_MASKED, [TASK_SEQUENCE] = FEED_PAIRS};
+    static const FeedKind kinds[] = {[TASK_NEXT_TOKEN] = FEED_WINDOWS,
+                                     [TASK_MASKED_TOKEN] = FEED_MASKED,
+                                     [TASK_SEQUENCE] = FEED_PAIRS,
+                                     [TASK_CLASS] = FEED_PICTURES};
     FeedKind kind = kinds[session->config.architecture->task];
     bool conversations = kind == FEED_WINDOWS && path_ends_with(o->data, ".jsonl") && !*o->field;
     return conversations ? FEED_CONVERSATIONS : kind;
@@ -22,6 +24,8 @@ Status train_data_open(const TrainOptions *o, const Session *session, World *wor
                                  .vocab = session->config.vocab,
                                  .field = o->field,
                                  .template = o->template,
+                                 .side = session->config.image,
+                                 .channels = session->config.channels,
                                  .cache = cache,
                                  .batch = o->batch,
                                  .seq = o->seq,

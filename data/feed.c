@@ -91,6 +91,8 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
     case FEED_MASKED: TRY(masked_rule(o, &rule)); return loader_open_masked(&options, &rule, loader);
     case FEED_PAIRS: return loader_open_pairs(&options, loader);
     case FEED_CONVERSATIONS: return loader_open_conversations(&options, loader);
+    case FEED_PICTURES:
+        return loader_open_drawn(&options, &(DrawnPictures){o->side, o->channels, o->vocab, 0}, loader);
     case FEED_WINDOWS: break;
     }
     return loader_open(&options, loader);
@@ -105,6 +107,7 @@ static Status open_data(const FeedOptions *o, const char *data, TokenSource **so
     case FEED_PAIRS: return open_pairs(o, data, pairs);
     case FEED_CONVERSATIONS: return open_conversations(o, data, conversations);
     case FEED_MASKED: TRY(masked_rule(o, &rule)); break;
+    case FEED_PICTURES: return OK; // drawn
     case FEED_WINDOWS: break;
     }
     return open_source(o, data, source);
@@ -134,7 +137,7 @@ static Status count(const FeedOptions *o, Feed *feed) {
 
 /* Validation by the last tenth of the training data. */
 static Status hold_out(const FeedOptions *o, Feed *feed, Part *train) {
-    bool rows = !feed->source; // of a text's tokens none is too few for a window: that is seen there
+    bool rows = feed->pairs || feed->conversations; // of these none may be left: a loader sees too few tokens
     int64_t all = feed->pairs ? feed->counts.pairs : rows ? feed->counts.conversations : feed->counts.tokens;
     Part val = *train;
     val.first = train->length = all - all / 10;
@@ -151,6 +154,7 @@ static Status hold_out(const FeedOptions *o, Feed *feed, Part *train) {
 static Status open_all(const FeedOptions *o, Feed *feed) {
     TRY(open_data(o, o->data, &feed->source, &feed->pairs, &feed->conversations));
     TRY(count(o, feed));
+    if (o->kind == FEED_PICTURES) feed->counts.tokens = DRAWN_PICTURES;
     Part train = {feed->source, feed->pairs, feed->conversations, 0, 0, true};
     if (o->validate && *o->val_data) {
         TRY(open_data(o, o->val_data, &feed->val_source, &feed->val_pairs, &feed->val_conversations));
@@ -202,6 +206,10 @@ static Status sample(const Feed *feed, int64_t index, int64_t at, int32_t ids[SA
 Status feed_fingerprint(const Feed *feed, uint64_t *hash) {
     enum { SAMPLES = 64 };
     int32_t ids[SAMPLE_TOKENS];
+    if (!feed->pairs && !feed->source && !feed->conversations) { // drawn: the same everywhere
+        *hash = 0;
+        return OK;
+    }
     const FeedCounts *c = &feed->counts;
     int64_t count = feed->pairs ? c->pairs : feed->conversations ? c->conversations : c->tokens, length;
     *hash = hash_bytes(0, &count, sizeof count);

@@ -53,7 +53,8 @@ Status tokens_open_texts(const PathList *texts, const char *name, const TokenOpt
                          TokenSource **source) {
     TokenSource *s = source_new(options, 1);
     s->part_count = 1;
-    Status status = tokenize_texts(texts, name, options, &s->parts[0], &s->text_bytes);
+    const TokenizeOptions how = {options->tokenizer, options->field, options->cache};
+    Status status = tokenize_texts(texts, name, &how, &s->parts[0], &s->text_bytes);
     s->count = s->parts[0].count;
     return finish(status, s, source);
 }

@@ -166,7 +166,7 @@ static Status read_into_memory(TextJob *job, TokenPart *part) {
     return status;
 }
 
-Status tokenize_texts(const PathList *texts, const char *name, const TokenOptions *o, TokenPart *part,
+Status tokenize_texts(const PathList *texts, const char *name, const TokenizeOptions *o, TokenPart *part,
                       int64_t *bytes) {
     if (!o->tokenizer)
         return fail(ERROR_USAGE, "%s is text: a tokenizer is needed to read it; name one with --tokenizer",
