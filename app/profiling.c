@@ -97,7 +97,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
     const CollectorOptions collector = collector_options(options);
     Status status = window_parse(options->window, &p->window);
     if (!status) status = profiling_options_folder(options);
-    if (!status) status = collector_open(ctx->device, &collector, &p->collector);
+    if (!status) p->collector = collector_open(ctx->device, &collector);
     if (status) {
         profiling_close(p);
         return status;

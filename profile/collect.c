@@ -47,7 +47,7 @@ bool collector_graphs(const Collector *c) {
     return c->graphs;
 }
 
-Status collector_open(Device *device, const CollectorOptions *what, Collector **collector) {
+Collector *collector_open(Device *device, const CollectorOptions *what) {
     Collector *c = memory_allocate(sizeof *c);
     *c = (Collector){
         .device = device, .source = SOURCE_CLOCK, .apart = what->apart && device->backend == BACKEND_CUDA};
@@ -74,12 +74,8 @@ Status collector_open(Device *device, const CollectorOptions *what, Collector **
         options.capture = c->cupti->capture;
         options.replay = c->cupti->replay;
     }
-    Status status = recorder_open(device, &options, &c->recorder);
-    if (status)
-        collector_close(c);
-    else
-        *collector = c;
-    return status;
+    c->recorder = recorder_open(device, &options);
+    return c;
 }
 
 void collector_close(Collector *c) {

@@ -54,9 +54,10 @@ static void test_what_is_said(void **state) {
 }
 
 static void test_infer(void **state) {
-    const Ran *ran = program_succeeds(*state, "infer --device=cpu --batch-sizes=1,2 --seq-lens=8,16 "
-                                              "--profile=1,0,0,2,1 --profile-out=sweep --torch-compat "
-                                              "--fused=0 --limit=0 --full-names");
+    const Ran *ran =
+        program_succeeds(*state, "infer --device=cpu --peaks=0 --batch-sizes=1,2 --seq-lens=8,16 "
+                                 "--profile=1,0,0,2,1 --profile-out=sweep --torch-compat "
+                                 "--fused=0 --limit=0 --full-names");
     expect_text(ran->output, "aten::_softmax ");
     expect_text(ran->output, "# of Calls");
     for (int i = 0; i < 4; i++) {
