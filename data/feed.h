@@ -6,7 +6,13 @@
 #include "data/pictures.h"
 #include "kernels/device/device.h"
 
-typedef enum { FEED_WINDOWS, FEED_MASKED, FEED_PAIRS, FEED_PICTURES } FeedKind; // data/loader.h
+typedef enum {
+    FEED_WINDOWS,
+    FEED_MASKED,
+    FEED_PAIRS,
+    FEED_CONVERSATIONS,
+    FEED_PICTURES
+} FeedKind; // data/loader.h says what each is
 
 /* Of FEED_PICTURES. */
 typedef struct {
@@ -24,6 +30,8 @@ typedef struct {
     bool validate;         // a validation loader is wanted
     Tokenizer *tokenizer;  // NULL: only shards can be read
     int64_t vocab;         // of the model: tokens, or classes
+    const char *field;     // of texts that are JSON lines: the key of the text; "": they are plain
+    const char *template;  // of conversations, as chat_open's name
     const char *cache;     // folder that keeps tokenized texts, or NULL
     int64_t batch, seq;
     uint64_t seed;
@@ -38,11 +46,13 @@ typedef struct {
  * of an epoch's batches; else that is 0. Of pictures, `tokens` counts them. */
 typedef struct {
     int64_t tokens, pairs, left_out, padded, classes;
+    int64_t conversations, cut, answers; // conversations whose end was cut off; targets
 } FeedCounts;
 
 typedef struct {
     TokenSource *source, *val_source; // val_source NULL where validation uses a part of source
     PairSource *pairs, *val_pairs;    // the same, of pairs
+    ConversationSource *conversations, *val_conversations;
     FeedPictures pictures;
     BrokenPictures *broken, *val_broken; // NULL: broken pictures are errors
     Loader *train, *val;                 // val NULL unless wanted
