@@ -86,10 +86,11 @@ static void as_pillow_and_transformers(void **state) {
 static void refuses_damaged_files(void **state) {
     static const struct {
         const char *name, *why;
-    } files[] = {{"cut.png", "cut off"},   {"cut.jpg", "cut off"},       {"cut.bmp", "cut off"},
-                 {"cut.ppm", "cut off"},   {"checksum.png", "checksum"}, {"zip.jpg", "behind the picture"},
-                 {"huge.png", "too many"}, {"huge.jpg", "too many"},     {"empty.png", "not a PNG"},
-                 {"text.jpg", "not a PNG"}};
+    } files[] = {
+        {"cut.png", "cut off"},     {"cut.jpg", "cut off"},       {"cut.bmp", "cut off"},
+        {"cut.ppm", "cut off"},     {"checksum.png", "checksum"}, {"zip.jpg", "behind the picture"},
+        {"huge.png", "too many"},   {"huge.jpg", "too many"},     {"table.jpg", "a table of the JPEG"},
+        {"empty.png", "not a PNG"}, {"text.jpg", "not a PNG"}};
     (void)state;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[200];
