@@ -4,6 +4,7 @@
 PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev \
     libxxhash-dev zlib1g-dev
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
+IMAGE_PACKAGES := dataset-fashion-mnist
 FUZZ_PACKAGES := clang libclang-rt-dev
 
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(realpath $(shell command -v nvcc)) $(wildcard /usr/local/cuda/bin/nvcc)))
@@ -62,7 +63,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo test check tests bench bench-rooms profiles sanitize sanitize-gpu fuzz fuzzers format clean \
+.PHONY: all help packages demo demo-images test check tests bench bench-rooms profiles sanitize sanitize-gpu fuzz fuzzers format clean \
     ALWAYS
 .SECONDARY:
 
@@ -79,6 +80,11 @@ packages:
 demo: packages  ## install what is missing, build, train a small GPT on this checkout and let it write
 	@$(MAKE) --no-print-directory all
 	@tools/demo
+
+demo-images: EXTRA_PACKAGES := $(IMAGE_PACKAGES)
+demo-images: packages  ## install Fashion-MNIST, train a small vision Transformer on it, judge it
+	@$(MAKE) --no-print-directory all
+	@tools/demo-images
 
 test: EXTRA_PACKAGES := $(TEST_PACKAGES)
 test: packages  ## install what is missing, build, run every test

@@ -200,12 +200,31 @@ static void measures_pictures(void **state) {
     images_close(source);
 }
 
+/* Debian's dataset-fashion-mnist, where it is installed. */
+static void reads_fashion_mnist(void **state) {
+    const char *path = "/usr/share/datasets/fashion-mnist";
+    PathKind kind;
+    (void)state;
+    expect_ok(path_kind(path, &kind));
+    if (kind != PATH_FOLDER) skip();
+    for (int part = IMAGES_TRAIN; part <= IMAGES_TEST; part++) {
+        ImageProcessor p = {.channels = 1};
+        ImageSource *source = open_source(path, (ImagePart)part, NULL);
+        assert_int_equal(images_count(source), part == IMAGES_TRAIN ? 60000 : 10000);
+        assert_int_equal(images_classes(source), 10);
+        expect_ok(images_measure(source, &p));
+        assert_float_equal(p.mean[0], 0.286, 0.01); /* as published: 0.2860 and 0.3530 */
+        assert_float_equal(p.deviation[0], 0.353, 0.01);
+        images_close(source);
+    }
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {IN_FOLDER(lists_class_folders),   IN_FOLDER(kept_lists_are_checked),
-                                       IN_FOLDER(finds_files),           IN_FOLDER(reads_idx),
-                                       IN_FOLDER(refuses_idx_that_lies), IN_FOLDER(reads_cifar),
-                                       IN_FOLDER(measures_pictures)};
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(lists_class_folders), IN_FOLDER(kept_lists_are_checked),    IN_FOLDER(finds_files),
+        IN_FOLDER(reads_idx),           IN_FOLDER(refuses_idx_that_lies),     IN_FOLDER(reads_cifar),
+        IN_FOLDER(measures_pictures),   cmocka_unit_test(reads_fashion_mnist)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@ Draws pictures of odd sizes, modes and formats, scales them by `build/bench/pict
 prints the largest difference for each filter, of 255, by how they are stored. Exit code 1 if a bilinear one is above 2,
 or 3 of a JPEG: two decoders may round brightness and colours by one each, and blue is 1.77 times a colour. They differ
 by more where libjpeg does not interpolate halved colours, in pictures of up to 4 pixels, which are left out; and with a
-bicubic filter, which overshoots, where Pillow 13 takes the rows of a tall picture first (11 does in one a hundred times
+bicubic filter, which overshoots, where Pillow 13 takes the rows of a tall picture first (earlier ones, of one a hundred times
 as tall as wide). With --time, how many pictures a
 second one core decodes of that folder's JPEG files: the thread's own time, so that others' load does not count.
 Needs: pip install pillow numpy transformers torch torchvision. Run from the checkout's root.
