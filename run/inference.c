@@ -110,7 +110,7 @@ static Status upload_input(Inference *in, const void *input, int64_t batch, int6
 }
 
 Status inference_logits(Inference *in, const void *input, int64_t batch, int64_t seq) {
-    TRY(upload_input(in, input, batch, seq));
+    if (input) TRY(upload_input(in, input, batch, seq));
     return pass(in, batch, seq);
 }
 
