@@ -56,11 +56,19 @@ static void print_forms(const Trainer *t) {
     printf("\n");
 }
 
+static double padding_share(const FeedCounts *data) {
+    return 100 - 100 * (double)data->tokens / (double)data->padded;
+}
+
 static void print_data(const Session *s, const FeedCounts *data) {
     printf("  %-18s ", "data");
     if (data->pairs)
         printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% padding, ", data->pairs, data->left_out,
-               100 - 100 * (double)data->tokens / (double)data->padded);
+               padding_share(data));
+    if (data->conversations)
+        printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out), %.1f%% padding, %" PRId64
+               " tokens of answers among ",
+               data->conversations, data->cut, data->left_out, padding_share(data), data->answers);
     printf("%" PRId64 " %s", data->tokens, things(&s->config));
     if (s->config.architecture->patches)
         printf(" of %" PRId64 " classes\n", s->config.vocab);
@@ -123,6 +131,13 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
     if (data->pairs) {
         json_member_integer(w, "data_pairs", data->pairs);
         json_member_integer(w, "data_pairs_left_out", data->left_out);
+        json_member_integer(w, "data_tokens_padded", data->padded);
+    }
+    if (data->conversations) {
+        json_member_integer(w, "data_conversations", data->conversations);
+        json_member_integer(w, "data_conversations_cut", data->cut);
+        json_member_integer(w, "data_conversations_left_out", data->left_out);
+        json_member_integer(w, "data_answer_tokens", data->answers);
         json_member_integer(w, "data_tokens_padded", data->padded);
     }
     json_member_number(w, "step_flops", t->work.flops);

@@ -37,10 +37,13 @@ static const Option table[] = {
      .doc = "source, target and head of an encoder-decoder", .travels = true},
 
     HEADING("Data"),
-    {TEXT("data", "FILES", data), .doc = "text, or .bin shards of tokens", .default_text = "this checkout",
-     .travels = true},
+    {TEXT("data", "FILES", data), .doc = "text, .bin shards of tokens, or .jsonl of conversations",
+     .default_text = "this checkout", .travels = true},
     {TEXT("val-data", "FILES", val_data), .doc = "the same for validation",
      .default_text = "a tenth of --data", .travels = true},
+    {TEXT("field", "KEY", field), .doc = "--data is JSON lines, with a text under this key", .travels = true},
+    {TEXT("template", "NAME", template), .doc = "of conversations: chatml, llama3, zephyr or mistral",
+     .default_text = "the model's", .travels = true},
     TOKENIZER_ROW,
     {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
      .doc = "train a tokenizer of N tokens on --data=TEXT[,TEXT] into --out, and no model"},
@@ -125,6 +128,8 @@ static const Option table[] = {
 
 static const TrainOptions defaults = {
     .model = "gpt2-nano",
+    .field = "",
+    .template = "",
     .data = "",
     .val_data = "",
     .tokenizer = "",

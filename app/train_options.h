@@ -20,6 +20,8 @@ typedef struct {
     bool pre_norm;
     Embeddings embeddings;
     const char *data, *val_data; // a file or a pattern of files; data "": the checkout's text
+    const char *field;           // the key of the texts in JSON lines; "": plain texts, or conversations
+    const char *template;        // of conversations: "chatml", ...; "": the model's own
     const char *tokenizer;       // "bytes" or a folder; "": what suits the model
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
     int64_t workers;             // threads that load data

@@ -36,7 +36,7 @@ static int64_t masked_rows(const Trainer *t, int64_t seq) {
 }
 
 bool counts_targets(const Trainer *t) {
-    return t->model.config.architecture->task != TASK_NEXT_TOKEN;
+    return t->counts || t->model.config.architecture->task != TASK_NEXT_TOKEN;
 }
 
 static Shape pictures_shape(const Trainer *t) {

@@ -32,6 +32,7 @@ typedef struct {
     Transformer model;
     Generator generator; // for samples
     bool samples;        // memory for samples is wanted
+    bool counts;         // how many targets a batch has varies, whatever the task
     int64_t batch, seq;  // of the largest micro-batch
     int64_t source_seq;  // the same of its source; 0 without an encoder
     int64_t accum;       // micro-batches of a step, of this rank
