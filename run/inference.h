@@ -39,8 +39,9 @@ CHECKED Status inference_measure(Inference *inference, size_t *bytes);
 CHECKED Status inference_allocate(Inference *inference);
 
 /* A forward pass over host tokens (batch, seq), no larger than planned: logits stay on the device, and hidden
- * states and the map until the next pass. An encoder-decoder reads the tokens as source and target alike. Does not wait.
- * Of pictures, the input is u8 (batch, height, width, channels), and seq is 1. */
+ * states and the map until the next pass. An encoder-decoder reads the tokens as source and target alike.
+ * Does not wait. Of pictures, the input is u8 (batch, height, width, channels), and seq is 1. NULL: the last
+ * input again. */
 CHECKED Status inference_logits(Inference *inference, const void *input, int64_t batch, int64_t seq);
 
 /* Sum of the losses of one batch; targets of -1 do not count. Waits. */
