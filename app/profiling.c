@@ -59,6 +59,7 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
                       .model = session_model_name(s),
                       .dtype = session_dtype_name(s),
                       .program = program,
+                      .reads = c->architecture->patches ? "images" : "",
                       .step = "",
                       .batch = batch,
                       .seq = seq,

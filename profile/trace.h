@@ -150,6 +150,7 @@ typedef struct {
     int32_t device_count, threads;
     Peaks measured, sheet;                    // limits; sheet all 0 where the device is not known
     const char *model, *dtype, *program;      // "train" or "infer"
+    const char *reads;                        // what `tokens` are: "images"; NULL or "": tokens
     const char *step;                         // what a step is: "decoding step"; "": of training, or a pass
     int64_t batch, seq, accum;                // of a step; seq is the longest where lengths differ
     int64_t layers, heads, width, parameters; // of the model
