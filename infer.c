@@ -1,5 +1,6 @@
 /* infer: runs a model forward. Options in, calls down, report out: a profile of the forward pass,
  * generated text, the loss on a text, or logits. */
+#include "base/cores.h"
 #include "base/memory.h"
 #include "data/loader.h"
 #include "data/safetensors.h"
@@ -133,10 +134,14 @@ static Status profile(Run *run) {
     const InferOptions *o = &run->options;
     const Session *s = &run->session;
     int64_t batch = largest(o->batch_sizes, o->batch), seq = largest(o->seq_lens, o->seq);
-    bool hidden = s->config.architecture->task == TASK_MASKED_TOKEN; // its head is for training
+    Task task = s->config.architecture->task;
+    bool hidden = task == TASK_MASKED_TOKEN /* its head is for training */ ||
+                  (task == TASK_CLASS && !s->config.class_head);
     TRY(prepare(run, hidden ? INFERENCE_HIDDEN : INFERENCE_LOGITS, batch, seq));
-    run->tokens = memory_array((size_t)(batch * seq), sizeof *run->tokens);
-    infer_benchmark_tokens(run->tokens, batch * seq, s->config.vocab, (uint64_t)o->seed);
+    int64_t words = run->inference.input_bytes / (int64_t)sizeof *run->tokens + 1;
+    int64_t below = s->config.architecture->patches ? INT32_MAX : s->config.vocab;
+    run->tokens = memory_array((size_t)words, sizeof *run->tokens);
+    infer_benchmark_tokens(run->tokens, words, below, (uint64_t)o->seed);
     if (!o->quiet)
         printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
                s->device->library);
@@ -321,7 +326,7 @@ static Status logits(Run *run) {
 static Status check_lengths(Run *run) {
     InferOptions *o = &run->options;
     int64_t context = run->session.config.context;
-    if (!o->seq) o->seq = context;
+    if (!o->seq) o->seq = run->session.config.architecture->patches ? 1 : context;
     int64_t seq = largest(o->seq_lens, o->seq);
     if (seq <= context) return OK;
     return fail(ERROR_USAGE,
@@ -361,6 +366,7 @@ static Status run_all(Run *run, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    cores_share(argv);
     static Run run;
     signals_prepare();
     Status status = run_all(&run, argc, argv);

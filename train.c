@@ -1,5 +1,6 @@
 /* train: trains a Transformer. Options in, calls down, report out; what a step is stands in
  * run/trainer.c. */
+#include "base/cores.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
 #include "app/compare_run.h"
@@ -148,13 +149,13 @@ static Status sample(Run *run) {
 }
 
 static Status validate(Run *run) {
-    double loss;
+    Validation result;
     int64_t first;
     pulse_other(run->world.pulse, "validation");
     (void)trainer_share(&run->trainer, run->options.val_steps, &first);
     TRY(loader_seek(run->feed.val, first * run->options.batch));
-    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &loss));
-    return report_validation(&run->report, run->state.step, loss);
+    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &result));
+    return report_validation(&run->report, run->state.step, &run->trainer, &result);
 }
 
 static bool every(int64_t step, int64_t period) {
@@ -380,6 +381,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
 }
 
 int main(int argc, char **argv) {
+    cores_share(argv);
     static Run run; // zero, and too large for some stacks
     int code = 0;
     signals_prepare();

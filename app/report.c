@@ -117,6 +117,7 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
     for (int i = 0; i < ARENA_COUNT; i++)
         json_member_integer(w, t->ctx.arenas[i].name, (int64_t)t->ctx.arenas[i].peak);
     json_member_integer(w, "total", (int64_t)plan_bytes(&t->ctx));
+    r->cores = cores_read();
     return events_end(r->events);
 }
 
@@ -155,12 +156,19 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     return events_end(r->events);
 }
 
-Status report_validation(Report *r, int64_t step, double loss) {
-    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f", step, r->steps,
-                  loss);
+Status report_validation(Report *r, int64_t step, const Trainer *t, const Validation *v) {
+    bool classes = t->model.config.architecture->task == TASK_CLASS;
+    char accuracy[60] = "";
+    if (classes)
+        snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top five %.2f%%", 100 * v->top1,
+                 100 * v->top5);
+    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f%s", step,
+                  r->steps, v->loss, accuracy);
     JsonWriter *w = events_begin(r->events, "val");
     json_member_integer(w, "step", step);
-    json_member_number(w, "loss", loss);
+    json_member_number(w, "loss", v->loss);
+    if (classes) json_member_number(w, "top1", v->top1);
+    if (classes) json_member_number(w, "top5", v->top5);
     return events_end(r->events);
 }
 
@@ -201,6 +209,8 @@ Status report_end(Report *r, int64_t step, const char *reason) {
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
                       reason, step, r->steps);
     }
+    double waited = cores_waited(r->cores);
+    if (late && waited > CORES_SHARED) progress_line(r->progress, "%s", cores_warning(waited).text);
     JsonWriter *w = events_begin(r->events, "end");
     json_member_integer(w, "step", step);
     json_member_text(w, "reason", reason);
@@ -211,6 +221,7 @@ Status report_end(Report *r, int64_t step, const char *reason) {
         json_member_number(w, "tokens_per_s", middles[STEP_TOKENS_PER_S]);
         json_member_number(w, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
         json_member_number(w, "data_ms", r->waited_ms);
+        json_member_number(w, "cores_waited", waited);
     }
     return events_end(r->events);
 }

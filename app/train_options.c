@@ -336,7 +336,7 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder
 }
 
 Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config *config) {
-    if (!o->seq) o->seq = config->context;
+    if (!o->seq) o->seq = config->architecture->patches ? 1 : config->context; // a picture is one
     if (o->seq > config->context)
         return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
                     config->context);
@@ -347,7 +347,8 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
-    return option_needs(set, "label-smoothing", task == TASK_SEQUENCE, "an encoder-decoder");
+    return option_needs(set, "label-smoothing", task == TASK_SEQUENCE || task == TASK_CLASS,
+                        "an encoder-decoder or a vision Transformer");
 }
 
 Schedule train_options_schedule(const TrainOptions *o) {

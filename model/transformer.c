@@ -98,6 +98,7 @@ Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor le
 
 Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache *cache) {
     StackInput input = {.tokens = in->tokens,
+                        .pictures = in->pictures,
                         .segments = in->segments,
                         .lengths = in->lengths,
                         .memory = in->memory,
@@ -108,6 +109,8 @@ Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache
         input.memory = model->memory;
     }
     set_up(ctx, model, &model->stack);
+    model->stack.first = model->config.class_head && model->config.class_token && !model->all_rows;
+    model->stack.map = model->map;
     TRY(stack_forward(ctx, &model->stack, &input));
     model->hidden = model->stack.hidden;
     return OK;
