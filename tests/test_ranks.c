@@ -154,17 +154,20 @@ static void test_interrupt(void **state) {
 
 /* ---- ranks that die ---- */
 
-/* Starts three ranks, each of which leaves its process's number in pid.RANK; kills one of them. */
-static void expect_ends(const char *folder, int victim) {
-    program_succeeds(folder, "rm -rf dying pid.*");
-    pid_t mpirun = program_start(folder, "env " MPIRUN
-                                         "--enable-recovery -n 3 sh -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; "
-                                         "exec train " ENDLESS "--out=dying'");
+/* Starts three ranks, each of which leaves its process's number in pid.RANK and its exit code in code.RANK; kills
+ * one of them `ms` after they have met, or with -1 when there is a checkpoint. The others end in time with code
+ * 6 and a line that names it; what was saved last is whole, and nobody holds it. */
+static void expect_ends(const char *folder, int victim, int ms) {
+    program_succeeds(folder, "rm -rf dying pid.* code.*");
+    pid_t mpirun =
+        program_start(folder, "env " MPIRUN "--enable-recovery -n 3 sh -c 'train " ENDLESS "--out=dying & "
+                              "echo $! >pid.$OMPI_COMM_WORLD_RANK; wait $!; "
+                              "echo $? >code.$OMPI_COMM_WORLD_RANK'");
     program_succeeds(
         folder,
-        "for i in $(seq 300); do ls -d dying/step-*[0-9] >ls.dying 2>&1 && break; sleep 0.1; done; "
+        "for i in $(seq 3000); do ls -d dying%s >ls.dying 2>&1 && break; sleep 0.01; done; sleep %d.%03d; "
         "kill -9 $(cat pid.%d)",
-        victim);
+        ms < 0 ? "/step-*[0-9]" : "", ms < 0 ? 0 : ms / 1000, ms < 0 ? 0 : ms % 1000, victim);
     char line[64];
     snprintf(line, sizeof line, "train: rank %d on ", victim);
     double before = (double)time(NULL);
@@ -172,15 +175,22 @@ static void expect_ends(const char *folder, int victim) {
     assert_true((double)time(NULL) - before < 30);
     expect_text(ran->error, line);
     expect_text(ran->error, " is gone; its last action: ");
-    program_succeeds(folder, "for r in 0 1 2; do for i in $(seq 200); do kill -0 $(cat pid.$r) || break; "
-                             "sleep 0.1; done; ! kill -0 $(cat pid.$r) || exit 1; done");
-    program_succeeds(folder, "train --resume --out=dying --steps=1 -q"); // it is whole, and nobody holds it
+    program_succeeds(folder,
+                     "for r in 0 1 2; do ! kill -0 $(cat pid.$r) && [ $(cat code.$r) = "
+                     "$([ $r = %d ] && echo 137 || echo 6) ] || exit 1; done",
+                     victim);
+    ran = program_succeeds(folder, "! ls -d dying/step-*[0-9] || train --resume --out=dying --steps=1 -q");
+    assert_null(strstr(ran->error, "damaged"));
 }
 
+/* FUSEBOX_KILLS=50 kills each rank at so many random instants. */
 static void test_kill(void **state) {
+    const char *kills = getenv("FUSEBOX_KILLS");
     needs_mpi(*state);
-    expect_ends(*state, 0);
-    expect_ends(*state, 2);
+    expect_ends(*state, 0, -1);
+    expect_ends(*state, 2, -1);
+    srand(1);
+    for (int i = 0; i < 3 * (kills ? atoi(kills) : 1); i++) expect_ends(*state, i % 3, rand() % 2000);
 }
 
 /* ---- starts that cannot be ---- */
