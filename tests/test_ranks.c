@@ -219,6 +219,23 @@ static void test_wrong_starts(void **state) {
                 "head -c 9${OMPI_COMM_WORLD_RANK}00 ../text.txt >text.txt && exec train " COMMON
                 "--context=32 --data=text.txt --val-every=0'",
          "has other data than rank 0", ERROR_USAGE},
+        {"env RANK=0 WORLD_SIZE=two LOCAL_RANK=0 train", "WORLD_SIZE=two: a number from 1", ERROR_USAGE},
+        {"env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=::1 MASTER_PORT=99999 train",
+         "MASTER_PORT=99999: a number from 1 to 65535", ERROR_USAGE},
+        {"env RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=no.such.invalid MASTER_PORT=29511 train " SMALL,
+         "there is no host no.such.invalid", ERROR_USAGE},
+        {MPIRUN "-n 2 env FUSEBOX_MPI=text.txt train " SMALL, "its module does not load", ERROR_DEVICE},
+        {MPIRUN "-n 2 train " SMALL "--comm-timeout=-2", "expected a number of at least -1", ERROR_USAGE},
+        {MPIRUN "-n 2 train " SMALL "--log-rank=some", "expected first|all", ERROR_USAGE},
+        {MPIRUN "-n 2 train --resume --out=nowhere", "there is no complete checkpoint", ERROR_USAGE},
+        {MPIRUN "-n 2 train " SMALL "--out=/proc/nothing", "cannot make the folder", ERROR_FILE},
+        {MPIRUN "-n 2 train " SMALL "--train-tokenizer=300 --out=t", "--train-tokenizer is for one rank",
+         ERROR_USAGE},
+        /* Who starts ranks otherwise than MPI. */
+        {"(env RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29541 train " SMALL
+         "--steps=8 >rank1 2>&1 &); env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 "
+         "MASTER_PORT=29541 train " SMALL,
+         "start ranks on the CPU with mpirun", ERROR_USAGE},
     };
     needs_mpi(*state);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
