@@ -43,8 +43,7 @@ static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     in->logits_dtype = use == INFERENCE_LOGITS && *run->options.logits ? wide_dtype(&in->ctx) : in->ctx.dtype;
     bool profiled = use == INFERENCE_HIDDEN || (use == INFERENCE_LOGITS && !*run->options.logits) ||
                     *run->options.profiling.window;
-    if (profiled && run->options.compute.peaks) TRY(peaks_measure(&in->ctx, &run->report.peaks));
-    if (profiled && !run->options.compute.peaks) peaks_remember(&in->ctx, &run->report.peaks);
+    if (profiled) TRY(compute_options_peaks(&run->options.compute, &run->set, &in->ctx, &run->report.peaks));
     if (run->options.compare) {
         in->ctx.fuses = 0;
         TRY(inference_measure(in, NULL));
@@ -216,6 +215,11 @@ static Status generate(Run *run) {
     if (!status) status = write_on(run, &options, &stats);
     memory_free(prompt);
     TRY(status);
+    if (stats.left_out)
+        fprintf(stderr,
+                "PROMPT CUT: of its %" PRId64 " tokens only the last %" PRId64
+                " were read, which is the model's context\n",
+                stats.left_out + stats.prompt_tokens, stats.prompt_tokens);
     if (o->quiet) return OK;
     double prefill = stats.prefill_seconds, decode = stats.decode_seconds;
     fprintf(stderr,
@@ -344,6 +348,16 @@ static Status check_task(const Run *run, InferMode mode) {
                 infer_options_asker(mode), run->options.model, a->description, masked ? "fill" : "translate");
 }
 
+/* A preset has no weights: what it says looks like a result, and means nothing. */
+static void warn_of_random_weights(const Run *run, InferMode mode) {
+    if (run->session.folder || mode == INFER_PROFILE || *run->options.profiling.window) return;
+    fprintf(
+        stderr,
+        "RANDOM WEIGHTS: %s is a preset and has learned nothing, so what follows means nothing; a trained "
+        "model is a folder: --model=FOLDER\n",
+        run->options.model);
+}
+
 static Status run_all(Run *run, int argc, char **argv) {
     bool done = false;
     TRY(infer_options_read(argc, argv, &run->options, &run->set, &done));
@@ -353,6 +367,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     TRY(check_lengths(run));
     InferMode mode = infer_options_mode(&run->options);
     TRY(check_task(run, mode));
+    warn_of_random_weights(run, mode);
     switch (mode) {
     case INFER_GENERATE: return generate(run);
     case INFER_EVALUATE: return evaluate(run);

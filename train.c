@@ -70,7 +70,8 @@ static Status open_trainer(Run *run) {
     t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
                  run->session.config.architecture->task == TASK_NEXT_TOKEN;
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
-    if (o->compute.peaks && run->world.rank == 0) return peaks_measure(&t->ctx, &run->report.peaks);
+    if (run->world.rank == 0)
+        return compute_options_peaks(&o->compute, &run->set, &t->ctx, &run->report.peaks);
     peaks_remember(&t->ctx, &run->report.peaks);
     return OK;
 }

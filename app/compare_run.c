@@ -138,11 +138,10 @@ static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s,
 }
 
 static Status time_operations(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
-    Recorder *recorders[FORM_COUNT] = {0};
-    Status status = OK;
-    for (int form = 0; form < FORM_COUNT && !status; form++)
-        status = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true}, &recorders[form]);
-    if (!status) status = rounds(t, o, s, recorders, NULL);
+    Recorder *recorders[FORM_COUNT];
+    for (int form = 0; form < FORM_COUNT; form++)
+        recorders[form] = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true});
+    Status status = rounds(t, o, s, recorders, NULL);
     for (int form = 0; form < FORM_COUNT && !status; form++)
         status = timed_operations_read(recorders[form], &c->peaks, "rounds", &c->paths[form].operations);
     for (int form = 0; form < FORM_COUNT; form++) recorder_close(recorders[form]);
@@ -225,7 +224,7 @@ static Comparison describe(const Trainer *t, const CompareOptions *o) {
     snprintf(c.device, sizeof c.device, "%s", o->session->device->name);
     snprintf(c.library, sizeof c.library, "%s", o->session->device->library);
     snprintf(c.dtype, sizeof c.dtype, "%s", session_dtype_name(o->session));
-    snprintf(c.model, sizeof c.model, "%s", o->session->config.name);
+    snprintf(c.model, sizeof c.model, "%s", session_model_name(o->session));
     for (int form = 0; form < FORM_COUNT; form++) c.paths[form].peak_bytes = o->bytes[form];
     return c;
 }

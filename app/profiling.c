@@ -56,7 +56,7 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
                       .host = "",
                       .measured = *measured,
                       .sheet = datasheet_peaks(s->device->name, s->dtype, s->tf32),
-                      .model = c->name,
+                      .model = session_model_name(s),
                       .dtype = session_dtype_name(s),
                       .program = program,
                       .step = "",
@@ -97,7 +97,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
     const CollectorOptions collector = collector_options(options);
     Status status = window_parse(options->window, &p->window);
     if (!status) status = profiling_options_folder(options);
-    if (!status) status = collector_open(ctx->device, &collector, &p->collector);
+    if (!status) p->collector = collector_open(ctx->device, &collector);
     if (status) {
         profiling_close(p);
         return status;

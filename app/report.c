@@ -67,7 +67,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("configuration\n");
     printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", context %" PRId64
            ", vocab %" PRId64 " (%" PRId64 " with padding), %.2fM parameters\n",
-           "model", s->folder ? s->folder : c->name, c->layers, c->heads, c->width, c->context, c->vocab,
+           "model", session_model_name(s), c->layers, c->heads, c->width, c->context, c->vocab,
            config_padded_vocab(c), 1e-6 * (double)config_parameters(c));
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
     printf("  %-18s %s\n", "precision", session_dtype_name(s));

@@ -140,6 +140,10 @@ void session_prepare(const Session *s, Ctx *ctx) {
     ctx->graphs = s->graphs;
 }
 
+const char *session_model_name(const Session *s) {
+    return s->folder ? s->folder : s->config.name;
+}
+
 const char *session_dtype_name(const Session *s) {
     return s->tf32 ? "tf32" : dtype_name(s->dtype);
 }

@@ -52,6 +52,9 @@ Tensor tensor_view(void *data, Dtype dtype, Shape shape);
 /* Columns [first, first + count) of every row: the same memory, the same stride. */
 Tensor tensor_columns(Tensor t, int64_t first, int64_t count);
 
+/* A dense view of the elements of t's memory from `first` on, which may lie behind t. */
+Tensor tensor_elements(Tensor t, int64_t first, Shape shape);
+
 /* The same dense memory in another shape of the same count. */
 Tensor tensor_reshape(Tensor t, Shape shape);
 

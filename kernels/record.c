@@ -28,12 +28,11 @@ struct Recorder {
     Status failure;
 };
 
-Status recorder_open(Device *device, const RecorderOptions *options, Recorder **recorder) {
+Recorder *recorder_open(Device *device, const RecorderOptions *options) {
     Recorder *r = memory_allocate(sizeof *r);
     *r = (Recorder){.device = device, .options = *options, .born = device_clock()};
     if (!r->options.limit) r->options.limit = 1000000;
-    *recorder = r;
-    return OK;
+    return r;
 }
 
 void recorder_close(Recorder *r) {

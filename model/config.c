@@ -98,8 +98,8 @@ static Status no_preset(const char *name) {
     const char *names[64];
     int count = 0;
     for (; count < 64 && config_preset_name(count); count++) names[count] = config_preset_name(count);
-    return fail(ERROR_USAGE, "no preset is named '%s', and no folder either; did you mean '%s'?", name,
-                nearest_name(name, names, count));
+    return fail(ERROR_USAGE, "no preset is named '%s', and no folder either%s", name,
+                nearest_hint(name, "'", "'", names, count).text);
 }
 
 Status config_preset(const char *name, Config *c) {

@@ -206,8 +206,7 @@ int64_t parameters_tail(const Parameters *p) {
 }
 
 Tensor parameters_tail_of(const Parameters *p, Tensor sums) {
-    void *data = (void *)((uintptr_t)sums.data + (size_t)p->padded * dtype_size(sums.dtype));
-    return tensor_view(data, sums.dtype, shape1(parameters_tail(p)));
+    return tensor_elements(sums, p->padded, shape1(parameters_tail(p)));
 }
 
 void parameters_share(Parameters *p, int rank, int ranks) {

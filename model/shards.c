@@ -44,8 +44,7 @@ bool shards_cut(const Ctx *ctx, const Parameters *p) {
 
 /* Elements [first, first + count) of flat memory. */
 static Tensor range(Tensor flat, int64_t first, int64_t count) {
-    void *data = (void *)((uintptr_t)flat.data + (size_t)first * dtype_size(flat.dtype));
-    return tensor_view(data, flat.dtype, shape1(count));
+    return tensor_elements(flat, first, shape1(count));
 }
 
 /* Where a state tensor holds what this rank has of bucket g. */

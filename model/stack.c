@@ -42,8 +42,7 @@ Tensor stack_positions(const Stack *s) {
 
 Tensor cache_layer(Tensor all, int64_t layer) {
     Shape shape = shape3(all.shape.d[1], all.shape.d[2], all.shape.d[3]);
-    size_t bytes = (size_t)(layer * shape_count(shape)) * dtype_size(all.dtype);
-    return tensor_view((void *)((uintptr_t)all.data + bytes), all.dtype, shape);
+    return tensor_elements(all, layer * shape_count(shape), shape);
 }
 
 /* Where a pass only infers, nothing inside a block outlives it; where it trains, what is not recomputed. */

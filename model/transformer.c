@@ -28,9 +28,8 @@ void transformer_close(Transformer *model) {
 }
 
 Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count) {
-    Tensor tail = parameters_tail_of(&model->parameters, model->parameters.sums);
-    size_t bytes = (size_t)first * dtype_size(tail.dtype);
-    return tensor_view((void *)((uintptr_t)tail.data + bytes), tail.dtype, shape1(count));
+    return tensor_elements(parameters_tail_of(&model->parameters, model->parameters.sums), first,
+                           shape1(count));
 }
 
 Status transformer_take(Ctx *ctx, Transformer *model, bool training) {

@@ -308,6 +308,9 @@ static void fold_times(Figures *f) {
     for (int64_t i = 0; i < taken; i++)
         f->tokens += (f->timed ? trace_step_tokens(run, i) : trace_traced_tokens(run, i)) / (double)taken;
     f->overhead = f->timed && f->step_ms > 0 ? traced.median / f->step_ms - 1 : 0;
+    f->overhead_noise = f->timed > 1 && traced.count > 1 &&
+                        !medians_differ((Sampled){all.median, all.spread, all.count},
+                                        (Sampled){traced.median, traced.spread, traced.count});
     memory_free(ms);
 }
 

@@ -215,7 +215,9 @@ Table table_perf(const Trace *t) {
     if (own && r->traced_count) {
         memcpy(room, r->traced_ms, (size_t)r->traced_count * sizeof *room);
         double traced = median(room, r->traced_count);
-        table_note(&table, "tracing overhead %+.2f%% (median step %.4g ms with it, %.4g ms without)",
+        table_note(&table,
+                   "tracing overhead %+.2f%% (median step %.4g ms with it, %.4g ms without: what all reports "
+                   "call the step)",
                    middle > 0 ? 100 * (traced / middle - 1) : 0, traced, middle);
     }
     memory_free(room);

@@ -131,13 +131,13 @@ static void test_resume(void **state) {
     needs_mpi(folder);
     program_succeeds(folder, "train " SMALL "--accum=4 --steps=6 --save-every=3 --out=whole -q");
     program_succeeds(folder, "cp -r whole part && rm -r part/step-00000006");
-    program_succeeds(folder, MPIRUN "-n 4 train --resume --out=part --accum=1 --threads=1 -q");
+    program_succeeds(folder, MPIRUN "-n 4 train --peaks=0 --resume --out=part --accum=1 --threads=1 -q");
     expect_same_step(folder, "whole", "part", 6);
     program_succeeds(folder, MPIRUN "-n 4 train " SMALL "--steps=3 --schedule=constant --warmup=0 --out=four "
                                     "-q");
     program_succeeds(folder,
                      "train " SMALL "--steps=5 --schedule=constant --warmup=0 --accum=4 --out=five -q");
-    program_succeeds(folder, "train --resume --out=four --accum=4 --steps=5 --threads=1 --peaks=0 -q");
+    program_succeeds(folder, RESUME " --out=four --accum=4 --steps=5 --threads=1 -q");
     expect_same_step(folder, "four", "five", 5);
 }
 
@@ -149,7 +149,7 @@ static void test_interrupt(void **state) {
                      "-n 2 sh -c '(for i in $(seq 600); do ls -d stopped/step-*[0-9] >ls.$$ 2>&1 && break; "
                      "sleep 0.1; done; [ $OMPI_COMM_WORLD_RANK = 0 ] || kill -INT $$) & "
                      "exec train " ENDLESS "--out=stopped'");
-    program_succeeds(folder, "train --resume --out=stopped --steps=1 -q");
+    program_succeeds(folder, RESUME " --out=stopped --steps=1 -q");
 }
 
 /* ---- ranks that die ---- */
@@ -179,7 +179,7 @@ static void expect_ends(const char *folder, int victim, int ms) {
                      "for r in 0 1 2; do ! kill -0 $(cat pid.$r) && [ $(cat code.$r) = "
                      "$([ $r = %d ] && echo 137 || echo 6) ] || exit 1; done",
                      victim);
-    ran = program_succeeds(folder, "! ls -d dying/step-*[0-9] || train --resume --out=dying --steps=1 -q");
+    ran = program_succeeds(folder, "! ls -d dying/step-*[0-9] || " RESUME " --out=dying --steps=1 -q");
     assert_null(strstr(ran->error, "damaged"));
 }
 
