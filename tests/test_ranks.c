@@ -227,7 +227,7 @@ static void test_wrong_starts(void **state) {
         {MPIRUN "-n 2 env FUSEBOX_MPI=text.txt train " SMALL, "its module does not load", ERROR_DEVICE},
         {MPIRUN "-n 2 train " SMALL "--comm-timeout=-2", "expected a number of at least -1", ERROR_USAGE},
         {MPIRUN "-n 2 train " SMALL "--log-rank=some", "expected first|all", ERROR_USAGE},
-        {MPIRUN "-n 2 train --resume --out=nowhere", "there is no complete checkpoint", ERROR_USAGE},
+        {MPIRUN "-n 2 train --resume --out=nowhere", "there is no complete checkpoint", ERROR_FILE},
         {MPIRUN "-n 2 train " SMALL "--out=/proc/nothing", "cannot make the folder", ERROR_FILE},
         {MPIRUN "-n 2 train " SMALL "--train-tokenizer=300 --out=t", "--train-tokenizer is for one rank",
          ERROR_USAGE},
