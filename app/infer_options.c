@@ -69,6 +69,12 @@ static const Option table[] = {
     {CHOICE("pooling", "mean|first|pooler", pooling), .doc = "how the tokens' hidden states become one"},
     {TEXT("fill", "TEXT", fill), .doc = "print the likeliest tokens for each [MASK] in TEXT"},
 
+    HEADING("Pictures, with a vision Transformer; also --eval=FOLDER and --embed=PICTURES"),
+    {TEXT("classify", "PICTURES", classify), .doc = "print the likeliest classes of files or a folder"},
+    {TEXT("attention-map", "FILE", attention_map), .doc = "draw what decides, as PNG; needs --classify"},
+    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read"},
+    {COUNT("workers", 0, 64, workers), .doc = "threads that decode pictures ahead; 0 for none"},
+
     HEADING("Evaluation"),
     {TEXT("eval", "FILES", eval), .doc = "print the mean loss on text or .bin shards"},
     {TEXT("logits", "FILE", logits), .doc = "write logits as safetensors; needs --ids"},
@@ -106,10 +112,14 @@ static const InferOptions defaults = {
     .embed = "",
     .output = "",
     .fill = "",
+    .classify = "",
+    .attention_map = "",
+    .workers = 1,
     .config = "",
 };
 
-static const char *const askers[] = {NULL, "prompt", "eval", "logits", "translate", "embed", "fill", "chat"};
+static const char *const askers[] = {NULL,    "prompt", "eval", "logits",  "translate",
+                                     "embed", "fill",   "chat", "classify"};
 enum { MODES = sizeof askers / sizeof *askers };
 
 const char *infer_options_asker(InferMode mode) {
@@ -127,7 +137,8 @@ SamplerOptions infer_options_sampler(const InferOptions *o) {
 
 InferMode infer_options_mode(const InferOptions *o) {
     const char *const texts[MODES] = {"",           o->prompt, o->eval, o->logits,
-                                      o->translate, o->embed,  o->fill, o->chat ? "yes" : ""};
+                                      o->translate, o->embed,  o->fill, o->chat ? "yes" : "",
+                                      o->classify};
     for (int mode = 1; mode < MODES; mode++)
         if (*texts[mode]) return (InferMode)mode;
     return INFER_PROFILE;
@@ -158,6 +169,9 @@ static const struct {
     {"min-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"decoding", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"profile-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"attention-map", IN(INFER_CLASSIFY), "--classify=PICTURE"},
+    {"skip-broken", IN(INFER_CLASSIFY) | IN(INFER_EVALUATE), "--classify or --eval"},
+    {"workers", IN(INFER_CLASSIFY) | IN(INFER_EVALUATE) | IN(INFER_EMBED), "--classify, --eval or --embed"},
     {"output", IN(INFER_EMBED), "--embed=FILE"},
     {"pooling", IN(INFER_EMBED), "--embed=FILE"},
     {"ids", IN(INFER_LOGITS), "--logits=FILE"},
@@ -166,10 +180,12 @@ static const struct {
     {"repeats", IN(INFER_PROFILE), NULL},
     {"warmup-runs", IN(INFER_PROFILE), NULL},
     {"compare", IN(INFER_PROFILE) | IN(INFER_GENERATE), NULL},
-    {"json", IN(INFER_PROFILE), NULL},
+    {"json", IN(INFER_PROFILE) | IN(INFER_CLASSIFY) | IN(INFER_EVALUATE), NULL},
     {"profile", IN(INFER_PROFILE) | IN(INFER_GENERATE) | IN(INFER_TRANSLATE), NULL},
     {"sweep", IN(INFER_PROFILE), NULL},
-    {"batch", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED), NULL},
+    {"batch",
+     IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED) | IN(INFER_CLASSIFY),
+     NULL},
     {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
 };
 
