@@ -45,12 +45,30 @@ typedef struct {
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
     if (*run->world.device) o->compute.device = run->world.device;
-    ConfigSizes sizes = {o->layers, o->heads,          o->width,    o->context,
-                         o->vocab,  o->encoder_layers, o->pre_norm, o->embeddings};
+    ConfigSizes sizes = {.layers = o->layers,
+                         .heads = o->heads,
+                         .width = o->width,
+                         .context = o->context,
+                         .vocab = o->vocab,
+                         .encoder_layers = o->encoder_layers,
+                         .pre_norm = o->pre_norm,
+                         .embeddings = o->embeddings,
+                         .image = o->image_size,
+                         .new_head = o->new_head && !run->resume};
     profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &sizes, tokenizer, &o->compute));
     return train_options_settle(o, &run->set, &run->session.config);
+}
+
+static Status open_samples(Run *run) {
+    const TrainOptions *o = &run->options;
+    const Session *s = &run->session;
+    Trainer *t = &run->trainer;
+    const TextOptions options = train_options_sample(o, 0);
+    t->samples =
+        o->sample_every > 0 && s->tokenizer && !o->compare && s->config.architecture->task == TASK_NEXT_TOKEN;
+    return t->samples ? stream_text_window(s->tokenizer, &options, &s->config, &t->generator.window) : OK;
 }
 
 static Status open_trainer(Run *run) {
@@ -66,9 +84,10 @@ static Status open_trainer(Run *run) {
     t->accum = o->accum;
     t->smoothing = o->label_smoothing;
     t->dropout = o->dropout;
+    t->depth = o->stochastic_depth;
     t->seed = (uint64_t)o->seed;
-    t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
-                 run->session.config.architecture->task == TASK_NEXT_TOKEN;
+    t->counts = train_data_kind(o, &run->session) == FEED_CONVERSATIONS;
+    TRY(open_samples(run));
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
     if (run->world.rank == 0)
         return compute_options_peaks(&o->compute, &run->set, &t->ctx, &run->report.peaks);
@@ -136,13 +155,12 @@ static Status save(Run *run) {
 
 static Status sample(Run *run) {
     Trainer *t = &run->trainer;
-    const TrainOptions *o = &run->options;
     char *text = NULL;
     int64_t length;
     pulse_other(run->world.pulse, "a sample");
     TRY(trainer_settle(&run->trainer));
     if (run->world.rank > 0) return OK;
-    const TextOptions options = train_options_sample(o, run->state.step);
+    const TextOptions options = train_options_sample(&run->options, run->state.step);
     TRY(stream_text_collect(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length));
     Status status = report_sample(&run->report, run->state.step, text, length);
     memory_free(text);

@@ -31,13 +31,26 @@ static const Option table[] = {
 
     HEADING("Generation"),
     {TEXT("prompt", "TEXT", prompt), .doc = "text to continue; - reads it from standard input"},
-    {COUNT("tokens", 1, SIZE_MOST, tokens), .alias = "max-new-tokens", .doc = "most tokens to generate"},
+    {COUNT("tokens", 1, SIZE_MOST, tokens), .alias = "max-new-tokens",
+     .default_text = "256; in an answer any", .doc = "most tokens to generate"},
     {NUMBER("temperature", 0, 1000, temperature), .doc = "of sampling; 0 always takes the likeliest token"},
     {COUNT("top-k", 0, 1 << 28, top_k), .doc = "sample from the k likeliest tokens; 0: from all"},
     {NUMBER("top-p", 0, 1, top_p), .above = true,
      .doc = "sample from the likeliest tokens that add up to probability X"},
+    {NUMBER("min-p", 0, 1, min_p), .doc = "sample from tokens at least X times as likely as the likeliest"},
+    {NUMBER("repeat-penalty", 0, 1000, repeat_penalty), .above = true,
+     .doc = "make tokens that the text holds already less likely; 1 does not"},
+    {COUNT("context", 1, SIZE_MOST, context),
+     .default_text = "the prompt and --tokens; of a conversation 4096",
+     .doc = "tokens kept at once; beyond them the oldest go"},
     {TEXT("stop", "TEXT", stop), .doc = "stop before this text"},
     {FLAG("no-cache", no_cache), .doc = "compute all tokens again for each new one, for comparison"},
+
+    HEADING("Conversation, with a model that is made for it"),
+    {FLAG("chat", chat), .doc = "answer message by message; from a pipe, each line is a message"},
+    {TEXT("system", "TEXT", system), .doc = "system message", .default_text = "the template's"},
+    {TEXT("template", "NAME", template), .doc = "chatml, llama3, zephyr or mistral",
+     .default_text = "the model's"},
 
     HEADING("Translation, with an encoder-decoder"),
     {TEXT("translate", "FILE", translate), .doc = "translate each line by beam search"},
@@ -80,7 +93,10 @@ static const InferOptions defaults = {
     .tokens = 256,
     .temperature = 0.8,
     .top_p = 0.95,
+    .repeat_penalty = 1,
     .stop = "",
+    .system = "",
+    .template = "",
     .eval = "",
     .logits = "",
     .translate = "",
@@ -93,15 +109,25 @@ static const InferOptions defaults = {
     .config = "",
 };
 
-static const char *const askers[] = {NULL, "prompt", "eval", "logits", "translate", "embed", "fill"};
+static const char *const askers[] = {NULL, "prompt", "eval", "logits", "translate", "embed", "fill", "chat"};
 enum { MODES = sizeof askers / sizeof *askers };
 
 const char *infer_options_asker(InferMode mode) {
     return askers[mode];
 }
 
+SamplerOptions infer_options_sampler(const InferOptions *o) {
+    return (SamplerOptions){.temperature = o->temperature,
+                            .top_k = o->top_k,
+                            .top_p = o->top_p,
+                            .min_p = o->min_p,
+                            .repeat_penalty = o->repeat_penalty,
+                            .seed = (uint64_t)o->seed};
+}
+
 InferMode infer_options_mode(const InferOptions *o) {
-    const char *const texts[MODES] = {"", o->prompt, o->eval, o->logits, o->translate, o->embed, o->fill};
+    const char *const texts[MODES] = {"",           o->prompt, o->eval, o->logits,
+                                      o->translate, o->embed,  o->fill, o->chat ? "yes" : ""};
     for (int mode = 1; mode < MODES; mode++)
         if (*texts[mode]) return (InferMode)mode;
     return INFER_PROFILE;
@@ -115,12 +141,17 @@ static const struct {
     unsigned modes;
     const char *needs;
 } uses[] = {
-    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
+    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE) | IN(INFER_CHAT), "--prompt or --chat"},
     {"no-cache", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
-    {"temperature", IN(INFER_GENERATE), "--prompt"},
-    {"top-k", IN(INFER_GENERATE), "--prompt"},
-    {"top-p", IN(INFER_GENERATE), "--prompt"},
+    {"temperature", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"top-k", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"top-p", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"min-p", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"repeat-penalty", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"context", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
     {"stop", IN(INFER_GENERATE), "--prompt"},
+    {"system", IN(INFER_CHAT), "--chat"},
+    {"template", IN(INFER_CHAT), "--chat"},
     {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"beam", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"length-penalty", IN(INFER_TRANSLATE), "--translate=FILE"},
@@ -183,6 +214,7 @@ Status infer_options_check(const InferOptions *o, const OptionSet *set) {
                     (long long)o->tokens);
     TRY(option_needs(set, "top-k", o->temperature > 0, "a --temperature above 0"));
     TRY(option_needs(set, "top-p", o->temperature > 0, "a --temperature above 0"));
+    TRY(option_needs(set, "min-p", o->temperature > 0, "a --temperature above 0"));
     return o->compare ? compute_options_check_compare(&o->compute) : OK;
 }
 
@@ -196,6 +228,7 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     if (*options->config) TRY(options_read_file(set, options->config));
     compute_options_resolve(set, &options->compute);
     profiling_options_resolve(&options->profiling);
+    if (options->chat && !options_given(set, "tokens")) options->tokens = SIZE_MOST;
     TRY(infer_options_check(options, set));
     *done = options->print_config;
     return options->print_config ? options_print(set) : OK;

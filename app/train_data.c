@@ -3,19 +3,27 @@
 #include "base/files.h"
 #include "base/memory.h"
 
-Status train_data_open(const TrainOptions *o, const Session *session, World *world, Feed *feed,
-                       Batches *batches) {
+FeedKind train_data_kind(const TrainOptions *o, const Session *session) {
     static const FeedKind kinds[] = {[TASK_NEXT_TOKEN] = FEED_WINDOWS,
                                      [TASK_MASKED_TOKEN] = FEED_MASKED,
                                      [TASK_SEQUENCE] = FEED_PAIRS,
                                      [TASK_CLASS] = FEED_PICTURES};
+    FeedKind kind = kinds[session->config.architecture->task];
+    bool conversations = kind == FEED_WINDOWS && path_ends_with(o->data, ".jsonl") && !*o->field;
+    return conversations ? FEED_CONVERSATIONS : kind;
+}
+
+Status train_data_open(const TrainOptions *o, const Session *session, World *world, Feed *feed,
+                       Batches *batches) {
     char *cache = *o->out ? path_join(o->out, "cache") : NULL;
-    const FeedOptions options = {.kind = kinds[session->config.architecture->task],
+    const FeedOptions options = {.kind = train_data_kind(o, session),
                                  .data = o->data,
                                  .val_data = o->val_data,
                                  .validate = o->val_every > 0 && !o->compare,
                                  .tokenizer = session->tokenizer,
                                  .vocab = session->config.vocab,
+                                 .field = o->field,
+                                 .template = o->template,
                                  .side = session->config.image,
                                  .channels = session->config.channels,
                                  .cache = cache,

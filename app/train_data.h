@@ -4,6 +4,9 @@
 #include "app/world.h"
 #include "run/batches.h"
 
+/* What the model's task and --data ask for. */
+FeedKind train_data_kind(const TrainOptions *options, const Session *session);
+
 /* Collective. `batches` points to `feed`; feed_close it, also after an error. */
 CHECKED Status train_data_open(const TrainOptions *options, const Session *session, World *world, Feed *feed,
                                Batches *batches);

@@ -9,6 +9,7 @@ typedef enum {
     FEED_WINDOWS,
     FEED_MASKED,
     FEED_PAIRS,
+    FEED_CONVERSATIONS,
     FEED_PICTURES
 } FeedKind; // data/loader.h says what each is
 
@@ -20,6 +21,8 @@ typedef struct {
     bool validate;        // a validation loader is wanted
     Tokenizer *tokenizer; // NULL: only shards can be read
     int64_t vocab;        // of the model: tokens, or classes
+    const char *field;    // of texts that are JSON lines: the key of the text; "": they are plain
+    const char *template; // of conversations, as chat_open's name
     int64_t side;         // of the model's pictures
     int64_t channels;     // the same
     const char *cache;    // folder that keeps tokenized texts, or NULL
@@ -36,12 +39,14 @@ typedef struct {
  * of an epoch's batches; else that is 0. */
 typedef struct {
     int64_t tokens, pairs, left_out, padded;
+    int64_t conversations, cut, answers; // conversations whose end was cut off; targets
 } FeedCounts;
 
 typedef struct {
     TokenSource *source, *val_source; // val_source NULL where validation uses a part of source
     PairSource *pairs, *val_pairs;    // the same, of pairs
-    Loader *train, *val;              // val NULL unless wanted
+    ConversationSource *conversations, *val_conversations;
+    Loader *train, *val; // val NULL unless wanted
     FeedCounts counts;
 } Feed;
 
