@@ -53,6 +53,16 @@ static void test_what_is_said(void **state) {
     expect_text(ran->output, "fused: own/step-00000002, batch 1");
 }
 
+/* As PyTorch counts them: a product with a bias is addmm, the head's, without one, is mm. */
+static void test_products_without_bias(void **state) {
+    program_succeeds(
+        *state, "infer --device=cpu --tokenizer=bytes --prompt=abc --tokens=8 --fused=0 --profile='[2,7)' "
+                "--torch-compat --profile-out=greedy -q");
+    program_succeeds(*state, "grep '^aten::mm,' greedy/tables_decode/operations.csv | grep ',5$'");
+    program_succeeds(
+        *state, "grep '^aten::addmm,' greedy/tables_decode/operations.csv | grep ',80$'"); // 4 of 4 layers
+}
+
 static void test_infer(void **state) {
     const Ran *ran =
         program_succeeds(*state, "infer --device=cpu --peaks=0 --batch-sizes=1,2 --seq-lens=8,16 "
@@ -128,10 +138,14 @@ static void test_unwritable(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest programs[] = {
-        cmocka_unit_test(test_window),        cmocka_unit_test(test_timers),
-        cmocka_unit_test(test_nothing_timed), cmocka_unit_test(test_infer),
-        cmocka_unit_test(test_what_is_said),  cmocka_unit_test(test_views_of_files),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_unwritable)};
+    const struct CMUnitTest programs[] = {cmocka_unit_test(test_window),
+                                          cmocka_unit_test(test_timers),
+                                          cmocka_unit_test(test_nothing_timed),
+                                          cmocka_unit_test(test_infer),
+                                          cmocka_unit_test(test_products_without_bias),
+                                          cmocka_unit_test(test_what_is_said),
+                                          cmocka_unit_test(test_views_of_files),
+                                          cmocka_unit_test(test_refusals),
+                                          cmocka_unit_test(test_unwritable)};
     return cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }
