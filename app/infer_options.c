@@ -243,7 +243,7 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     if (*done) return OK;
     if (*options->config) TRY(options_read_file(set, options->config));
     compute_options_resolve(set, &options->compute);
-    profiling_options_resolve(&options->profiling);
+    profiling_options_resolve(set, &options->profiling);
     if (options->chat && !options_given(set, "tokens")) options->tokens = SIZE_MOST;
     TRY(infer_options_check(options, set));
     *done = options->print_config;
