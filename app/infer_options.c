@@ -31,6 +31,7 @@ static const Option table[] = {
 
     HEADING("Generation"),
     {TEXT("prompt", "TEXT", prompt), .doc = "text to continue; - reads it from standard input"},
+    {TEXT("prompts", "FILE", prompts), .doc = "answer JSON lines, as {\"prompt\": TEXT}, in batches"},
     {COUNT("tokens", 1, SIZE_MOST, tokens), .alias = "max-new-tokens",
      .default_text = "256; in an answer any", .doc = "most tokens to generate"},
     {NUMBER("temperature", 0, 1000, temperature), .doc = "of sampling; 0 always takes the likeliest token"},
@@ -95,6 +96,7 @@ static const InferOptions defaults = {
     .top_p = 0.95,
     .repeat_penalty = 1,
     .stop = "",
+    .prompts = "",
     .system = "",
     .template = "",
     .eval = "",
@@ -109,7 +111,8 @@ static const InferOptions defaults = {
     .config = "",
 };
 
-static const char *const askers[] = {NULL, "prompt", "eval", "logits", "translate", "embed", "fill", "chat"};
+static const char *const askers[] = {NULL,    "prompt", "eval", "logits", "translate",
+                                     "embed", "fill",   "chat", "prompts"};
 enum { MODES = sizeof askers / sizeof *askers };
 
 const char *infer_options_asker(InferMode mode) {
@@ -126,8 +129,8 @@ SamplerOptions infer_options_sampler(const InferOptions *o) {
 }
 
 InferMode infer_options_mode(const InferOptions *o) {
-    const char *const texts[MODES] = {"",           o->prompt, o->eval, o->logits,
-                                      o->translate, o->embed,  o->fill, o->chat ? "yes" : ""};
+    const char *const texts[MODES] = {
+        "", o->prompt, o->eval, o->logits, o->translate, o->embed, o->fill, o->chat ? "yes" : "", o->prompts};
     for (int mode = 1; mode < MODES; mode++)
         if (*texts[mode]) return (InferMode)mode;
     return INFER_PROFILE;
@@ -141,17 +144,18 @@ static const struct {
     unsigned modes;
     const char *needs;
 } uses[] = {
-    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS),
+     "--prompt or --chat"},
     {"no-cache", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
-    {"temperature", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"top-k", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"top-p", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"min-p", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"repeat-penalty", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"temperature", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"top-k", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"top-p", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"min-p", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"repeat-penalty", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
     {"context", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
     {"stop", IN(INFER_GENERATE), "--prompt"},
     {"system", IN(INFER_CHAT), "--chat"},
-    {"template", IN(INFER_CHAT), "--chat"},
+    {"template", IN(INFER_CHAT) | IN(INFER_PROMPTS), "--chat"},
     {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"beam", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"length-penalty", IN(INFER_TRANSLATE), "--translate=FILE"},
@@ -169,7 +173,9 @@ static const struct {
     {"json", IN(INFER_PROFILE), NULL},
     {"profile", IN(INFER_PROFILE) | IN(INFER_GENERATE) | IN(INFER_TRANSLATE), NULL},
     {"sweep", IN(INFER_PROFILE), NULL},
-    {"batch", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED), NULL},
+    {"batch",
+     IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED) | IN(INFER_PROMPTS),
+     NULL},
     {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
 };
 
