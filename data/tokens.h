@@ -2,7 +2,7 @@
  *
  *   .bin    token shards in llm.c's format (data/shard.h), memory-mapped. Several are taken one after the
  *           other.
- *   texts   any other files: tokenized once and, given a folder for it, kept there as a shard named after
+ *   texts   any other files in UTF-8 (data/text_map.h), gzip or not: tokenized once and, given a folder for it, kept there as a shard named after
  *           the text and a hash of its name, its contents and the tokenizer. A kept shard that does not fit,
  *           or is not what was kept, is made anew. Between two texts stands the tokenizer's end of
  *           text, or a newline if it has none. The lines of JSON lines are texts of their own. */

@@ -5,6 +5,7 @@
 #include "data/digest.h"
 #include "data/hash.h"
 #include "data/json_lines.h"
+#include "data/text_map.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static Status map_texts(TextJob *job, int64_t *bytes) {
     *bytes = 0;
     for (int64_t i = 0; i < job->files->count; i++) {
         const char *path = job->files->paths[i];
-        TRY(file_map(path, &job->maps[i]));
+        TRY(text_map(path, &job->maps[i]));
         *bytes += job->maps[i].size;
         job->hash = hash_bytes(job->hash, path_name(path), strlen(path_name(path)));
         job->hash = hash_bytes(job->hash, job->maps[i].data, (size_t)job->maps[i].size);

@@ -47,8 +47,8 @@ static void test_what_is_said(void **state) {
         program_succeeds(*state, PROFILED "--steps=2 --profile=1,0,0,1,1 --profile-apart --profile-out=said "
                                           "--out=own");
     expect_text(ran->output, "--profile-apart does nothing");
-    program_succeeds(*state, "grep -q '^layer 0,forward,1,' said/tables/ranges.csv");
-    program_succeeds(*state, "grep -q '^layer 0,backward,1,' said/tables/ranges.csv");
+    program_succeeds(*state, "grep -q '^layer 0,1,.*,forward$' said/tables/ranges.csv");
+    program_succeeds(*state, "grep -q '^layer 0,1,.*,backward$' said/tables/ranges.csv");
     ran = program_succeeds(*state, "infer --model=own --device=cpu --batch=1 --profile=1,0,0,1,1");
     expect_text(ran->output, "fused: own/step-00000002, batch 1");
 }
