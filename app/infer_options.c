@@ -18,7 +18,7 @@ static const Option table[] = {
 
     HEADING("Benchmark of the forward pass, unless one of the modes below is given"),
     {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size",
-     .doc = "sequences at once; also for --eval, --translate and --embed"},
+     .doc = "sequences at once; also for --eval, --translate, --prompts and --embed"},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval",
      .default_text = "the context"},
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batch sizes, such as 1,8"},
