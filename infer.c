@@ -147,6 +147,7 @@ static Status profile(Run *run) {
     if (!o->quiet)
         printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
                s->device->library);
+    run->report.unit = s->config.architecture->patches ? "images/s" : "tok/s";
     TRY(profile_sizes(run));
     if (*o->profiling.window) return OK;
     infer_benchmark_print(&run->report, stdout);

@@ -45,8 +45,16 @@ typedef struct {
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
     if (*run->world.device) o->compute.device = run->world.device;
-    ConfigSizes sizes = {o->layers, o->heads,          o->width,    o->context,
-                         o->vocab,  o->encoder_layers, o->pre_norm, o->embeddings};
+    ConfigSizes sizes = {.layers = o->layers,
+                         .heads = o->heads,
+                         .width = o->width,
+                         .context = o->context,
+                         .vocab = o->vocab,
+                         .encoder_layers = o->encoder_layers,
+                         .pre_norm = o->pre_norm,
+                         .embeddings = o->embeddings,
+                         .image = o->image_size,
+                         .new_head = o->new_head && !run->resume};
     profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &sizes, tokenizer, &o->compute));
@@ -76,6 +84,7 @@ static Status open_trainer(Run *run) {
     t->accum = o->accum;
     t->smoothing = o->label_smoothing;
     t->dropout = o->dropout;
+    t->depth = o->stochastic_depth;
     t->seed = (uint64_t)o->seed;
     t->counts = train_data_kind(o, &run->session) == FEED_CONVERSATIONS;
     TRY(open_samples(run));

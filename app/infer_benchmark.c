@@ -110,8 +110,8 @@ static double tokens_per_second(const BenchmarkResult *p) {
 }
 
 void infer_benchmark_print(const Benchmark *report, FILE *file) {
-    fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread", "tok/s",
-            "TFLOP/s", "MFU");
+    fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread",
+            report->unit, "TFLOP/s", "MFU");
     for (int i = 0; i < report->count; i++) {
         const BenchmarkResult *p = &report->profiles[i];
         double rate = p->work.flops / seconds(p);

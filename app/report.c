@@ -21,6 +21,11 @@ void report_close(Report *r) {
     for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i].values);
 }
 
+/* What a step's tokens are: a picture counts as one. */
+static const char *things(const Config *c) {
+    return c->architecture->patches ? "images" : "tokens";
+}
+
 /* NaN where the peaks are unknown: a log writes it as null. */
 static double share_of_peak(const Report *r, double flops_per_s) {
     return r->peaks.flops > 0 ? flops_per_s / r->peaks.flops : NAN;
@@ -64,8 +69,11 @@ static void print_data(const Session *s, const FeedCounts *data) {
         printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out), %.1f%% padding, %" PRId64
                " tokens of answers among ",
                data->conversations, data->cut, data->left_out, padding_share(data), data->answers);
-    printf("%" PRId64 " tokens (%s)\n", data->tokens,
-           s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+    printf("%" PRId64 " %s", data->tokens, things(&s->config));
+    if (s->config.architecture->patches)
+        printf(" of %" PRId64 " classes\n", s->config.vocab);
+    else
+        printf(" (%s)\n", s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
     const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
     if (passed) printf("  %-18s the special token %s is spelled in the data: there it is text\n", "", passed);
 }
@@ -73,10 +81,15 @@ static void print_data(const Session *s, const FeedCounts *data) {
 static void print_configuration(const Report *r, const Session *s, const Trainer *t, const FeedCounts *data) {
     const Config *c = &s->config;
     printf("configuration\n");
-    printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", context %" PRId64
-           ", vocab %" PRId64 " (%" PRId64 " with padding), %.2fM parameters\n",
-           "model", session_model_name(s), c->layers, c->heads, c->width, c->context, c->vocab,
-           config_padded_vocab(c), 1e-6 * (double)config_parameters(c));
+    printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", ", "model",
+           session_model_name(s), c->layers, c->heads, c->width);
+    if (c->architecture->patches)
+        printf("%" PRId64 " x %" PRId64 " pixels in patches of %" PRId64 ", %" PRId64 " classes%s", c->image,
+               c->image, c->patch, c->vocab, c->new_head ? ", with a new head" : "");
+    else
+        printf("context %" PRId64 ", vocab %" PRId64 " (%" PRId64 " with padding)", c->context, c->vocab,
+               config_padded_vocab(c));
+    printf(", %.2fM parameters\n", 1e-6 * (double)config_parameters(c));
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
     printf("  %-18s %s\n", "precision", session_dtype_name(s));
     print_forms(t);
@@ -84,10 +97,14 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     if (t->comm)
         printf("  %-18s %d, by %s%s\n", "ranks", t->comm->size, t->comm->name,
                t->model.parameters.sharded ? ", each with its shard of the optimizer's state" : "");
-    printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64, "step", t->batch, t->seq, t->accum);
+    bool patches = c->architecture->patches;
+    printf("  %-18s %" PRId64, "step", t->batch);
+    if (!patches) printf(" x %" PRId64, t->seq);
+    printf(" x %" PRId64, t->accum);
     if (t->comm) printf(" x %d", t->comm->size);
-    printf(" = %" PRId64 " tokens (batch x seq x accum%s), %.3g GFLOP%s\n", t->tokens,
-           t->comm ? " x ranks" : "", 1e-9 * t->work.flops, t->comm ? " a rank" : "");
+    printf(" = %" PRId64 " %s (batch%s x accum%s), %.3g GFLOP%s\n", t->tokens, things(c),
+           patches ? "" : " x seq", t->comm ? " x ranks" : "", 1e-9 * t->work.flops,
+           t->comm ? " a rank" : "");
     if (r->peaks.flops > 0)
         printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
                1e-12 * r->peaks.bandwidth);
@@ -95,6 +112,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
 
 Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCounts *data,
                     const char *options, bool quiet) {
+    r->unit = s->config.architecture->patches ? "images/s" : "tok/s";
     if (!quiet) {
         print_configuration(r, s, t, data);
         plan_print(&t->ctx, 0, stdout);
@@ -155,9 +173,9 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     if (due)
         progress_line(r->progress,
                       "step %5" PRId64 "/%" PRId64
-                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s%s",
+                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f %s%s",
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                      learning_rate, cost->ms, rate, share_text(" | ", mfu).text);
+                      learning_rate, cost->ms, rate, r->unit, share_text(" | ", mfu).text);
     progress_step(r->progress, step, 1e-3 * cost->ms);
     JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");
     json_member_integer(w, "step", step);
@@ -215,10 +233,11 @@ Status report_end(Report *r, int64_t step, const char *reason) {
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,
-                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f tok/s%s; waited "
+                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
                       "%.1f ms for data in all",
                       reason, late, middles[STEP_MS], ms[0], ms[late - 1], middles[STEP_TOKENS_PER_S],
-                      share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
+                      r->unit, share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text,
+                      r->waited_ms);
     } else {
         progress_line(r->progress,
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",

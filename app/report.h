@@ -16,6 +16,7 @@ typedef struct {
     Progress *progress;
     Events *events;
     Peaks peaks;
+    const char *unit;             // of rates: "tok/s"
     int64_t steps;                // of the whole run
     Series figures[STEP_FIGURES]; // of the steps of this process, in order
     double next_line;             // when the next step's line is due: seconds of device_clock

@@ -28,6 +28,10 @@ static const Option table[] = {
     {COUNT("vocab", 0, 1 << 28, vocab), .doc = "tokens in the vocabulary", .default_text = "the model's",
      .travels = true},
 
+    {COUNT("image-size", 0, 1 << 14, image_size), .doc = "pixels of a picture's side",
+     .default_text = "the model's", .travels = true},
+    {FLAG("new-head", new_head), .doc = "a head drawn anew for a folder's vision Transformer",
+     .travels = true},
     {FLAG("pre-norm", pre_norm), .doc = "pre-norm blocks in an encoder-decoder", .travels = true},
     {CHOICE("embeddings", "shared|separate", embeddings),
      .doc = "source, target and head of an encoder-decoder", .travels = true},
@@ -85,6 +89,8 @@ static const Option table[] = {
      .doc = "share of the target spread over all tokens", .travels = true},
     {NUMBER("dropout", 0, 1, dropout), .below = true, .doc = "rate for embeddings, branches and attention",
      .travels = true},
+    {NUMBER("stochastic-depth", 0, 1, stochastic_depth), .below = true,
+     .doc = "rate at which the last layer's branches are left out of a sample; fewer below", .travels = true},
     {NUMBER("clip", 0, FLT_MAX, clip), .alias = "grad-clip",
      .doc = "clip the gradient to this norm; 0 never clips", .travels = true},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random", .travels = true},
@@ -354,6 +360,7 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
+    TRY(option_needs(set, "stochastic-depth", task == TASK_CLASS, "a vision Transformer"));
     return option_needs(set, "label-smoothing", task == TASK_SEQUENCE || task == TASK_CLASS,
                         "an encoder-decoder or a vision Transformer");
 }

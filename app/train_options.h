@@ -12,7 +12,9 @@ typedef enum { LOG_RANK_FIRST, LOG_RANK_ALL } LogRank;
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
 typedef struct {
-    const char *model;                            // a preset, or a folder that holds a model
+    const char *model;  // a preset, or a folder that holds a model
+    int64_t image_size; // 0: the model's
+    bool new_head;
     int64_t layers, heads, width, context, vocab; // 0: the model's
     int64_t encoder_layers;                       // 0: as layers, or the model's
     bool pre_norm;
@@ -35,7 +37,8 @@ typedef struct {
     ScheduleKind schedule;
     double weight_decay, beta1, beta2, eps; // AdamW
     double dropout;                         // rate; 0: none
-    double label_smoothing;                 // of sequences; 0: none
+    double stochastic_depth;                // rate, of the last layer; 0: none
+    double label_smoothing;                 // of sequences and classes; 0: none
     double clip;                            // largest norm of the gradient; 0: never clipped
     int64_t val_every, val_steps;           // val_every 0: never
     int64_t sample_every, sample_tokens;    // sample_every 0: never

@@ -108,6 +108,9 @@ static const IgnoredNames bert_ignored[] = {
     {"cls.predictions.decoder.bias", 0},    {"cls.*", offsetof(Config, head_transform)},
     {"pooler.*", offsetof(Config, pooler)}, {0}};
 
+static const RenamedPart bert_renamed[] = {
+    {"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}, {0}};
+
 static const Architecture bert = {
     .type = "bert",
     .description = "a BERT",
@@ -143,6 +146,7 @@ static const Architecture bert = {
               .head = "cls.predictions.decoder.weight",
               .head_bias = "cls.predictions.bias",
               .pooler = "bert.pooler.dense.",
+              .renamed = bert_renamed,
               .ignored = bert_ignored},
 };
 
@@ -348,6 +352,16 @@ static const IgnoredNames vit_ignored[] = {{"embeddings.mask_token", 0},
                                            {"classifier.*", offsetof(Config, class_head)},
                                            {0}};
 
+/* As transformers 5 calls them, which may stand in files too. */
+static const RenamedPart vit_renamed[] = {{"encoder.layer.", "layers."},
+                                          {"attention.attention.query", "attention.q_proj"},
+                                          {"attention.attention.key", "attention.k_proj"},
+                                          {"attention.attention.value", "attention.v_proj"},
+                                          {"attention.output.dense", "attention.o_proj"},
+                                          {"intermediate.dense", "mlp.fc1"},
+                                          {"output.dense", "mlp.fc2"},
+                                          {0}};
+
 static const Architecture vit = {
     .type = "vit",
     .description = "a vision Transformer",
@@ -386,6 +400,7 @@ static const Architecture vit = {
               .head = "classifier.weight",
               .head_bias = "classifier.bias",
               .pooler = "vit.pooler.dense.",
+              .renamed = vit_renamed,
               .ignored = vit_ignored},
 };
 

@@ -275,3 +275,19 @@ void parameter_part_name(const ParameterInfo *info, int part, char name[80]) {
     snprintf(name, 80, "%.*s%.*s%s", (int)start, info->name, (int)strcspn(word, ",}"), word,
              info->name + start + 1);
 }
+
+static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
+    if (tensor_empty(t)) return t;
+    size_t bytes = (size_t)(first * t.stride) * dtype_size(t.dtype);
+    Shape shape = t.shape.rank == 1 ? shape1(count) : shape2(count, tensor_width(t));
+    if (t.shape.rank == 1) bytes = (size_t)first * dtype_size(t.dtype);
+    return tensor_view((void *)((uintptr_t)t.data + bytes), t.dtype, shape);
+}
+
+static Parameter part(const Parameter *p, int64_t first, int64_t count) {
+    return (Parameter){rows_of(p->weight, first, count), rows_of(p->gradient, first, count)};
+}
+
+Affine affine_rows(const Affine *a, int64_t first, int64_t count) {
+    return (Affine){part(&a->weight, first, count), part(&a->bias, first, count)};
+}

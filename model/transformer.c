@@ -86,6 +86,7 @@ Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memor
 static void set_up(const Ctx *ctx, const Transformer *model, Stack *stack) {
     stack->recompute = model->recompute;
     stack->dropout = ctx->training ? model->dropout : (Dropout){0};
+    stack->depth = ctx->training ? model->depth : 0;
 }
 
 Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor lengths) {

@@ -58,7 +58,8 @@ static Status take_batch(Trainer *t) {
     if (masked) targets = shape1(masked_rows(t, t->seq));
     TRY(take_input(t));
     TRY(take(ctx, ARENA_SAVED, "targets", I32, targets, &m->targets));
-    if (t->dropout > 0) TRY(take(ctx, ARENA_SAVED, "draw", I32, shape1(1), &m->draw));
+    t->model.depth = t->depth;
+    if (t->dropout > 0 || t->depth > 0) TRY(take(ctx, ARENA_SAVED, "draw", I32, shape1(1), &m->draw));
     t->model.dropout = (Dropout){.rate = t->dropout, .seed = t->seed, .draw = m->draw};
     if (!counts_targets(t)) return OK;
     TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
@@ -281,7 +282,8 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
         const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
         const double terms[REPLAY_TERMS] = {
             (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
-            loss_scale(t),    t->model.recompute, t->smoothing,          t->dropout};
+            loss_scale(t),    t->model.recompute, t->smoothing,          t->dropout,
+            t->depth};
         t->ctx.work = (Work){0};
         ranks_begin(t, i);
         TRY(replay_run(&t->ctx, &t->micro[t->gathers][t->reduces], terms, micro_step, t));

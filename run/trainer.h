@@ -42,6 +42,7 @@ typedef struct {
     bool apart;          // on all ranks or none: exchanges do not run beside the passes
     double smoothing;    // of the labels
     double dropout;      // rate; 0: nothing is dropped
+    double depth;        // rate of stochastic depth, of the last layer
     uint64_t seed;       // of what is dropped
     UpdateOptions update;
     BatchMemory memory;
