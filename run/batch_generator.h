@@ -1,7 +1,7 @@
-/* batch_generator: texts that follow several prompts, at once. The rows go in step: as many tokens as the shortest
- * prompt has are read together, and from there on a token of each row at a time: of its prompt where there is more of
- * it, else the one that it has drawn. So nothing is padded, and a row's tokens are those that it would have alone;
- * prompts of similar lengths waste least. */
+/* batch_generator: texts that follow several prompts, at once. The rows go in step: as many tokens as the
+ * shortest prompt has are read together, and from there on a token of each row at a time: of its prompt
+ * where there is more of it, else the one that it has drawn. So nothing is padded, and a row's tokens are
+ * those that it would have alone; prompts of similar lengths waste least. */
 #pragma once
 
 #include "data/token.h"

@@ -1,5 +1,5 @@
-/* Training on conversations as a user does it, against PyTorch's losses (tests/fixtures/make_chat.py); and chatting with
- * what has come out. */
+/* Training on conversations as a user does it, against PyTorch's losses (tests/fixtures/make_chat.py); and
+ * chatting with what has come out. */
 #include "base/json_read.h"
 #include "tests/support/chat.h"
 #include "tests/support/program.h"
@@ -16,7 +16,8 @@
 
 enum { STEPS = 20 };
 
-/* A folder "model" with the fixture's weights and the tokenizer of the case "smollm2", and "lessons.jsonl". */
+/* A folder "model" with the fixture's weights and the tokenizer of the case "smollm2", and
+ * "lessons.jsonl". */
 static int setup(void **state) {
     const char *date;
     char here[4096];

@@ -1,4 +1,5 @@
-/* Chat templates from bytes: a template's source, a zero byte, and a message. What is recognized can render it. */
+/* Chat templates from bytes: a template's source, a zero byte, and a message. What is recognized can
+ * render it. */
 #include "base/memory.h"
 #include "data/chat.h"
 
