@@ -103,6 +103,13 @@ static void full_contexts(void **state) {
     ran = program_succeeds(
         *state, "echo one | infer --chat --model=model --context=70 --device=cpu -q --temperature=0");
     expect_text(ran->error, "(the context of 70 tokens is full: the answer ends here)");
+    for (int context = 74; context < 82; context++) { /* at 78 a message and a token fit exactly */
+        ran = program_succeeds(*state,
+                               "for i in 1 2 3; do echo one; done | infer --chat --model=model --context=%d "
+                               "--tokens=12 --device=cpu -q --temperature=0 --threads=1",
+                               context);
+        assert_null(strstr(ran->error, "too long"));
+    }
 }
 
 static void what_cannot_be(void **state) {
