@@ -11,6 +11,7 @@
 #include "app/infer_options.h"
 #include "app/print_text.h"
 #include "app/profiling_sweep.h"
+#include "app/prompts_text.h"
 #include "app/session.h"
 #include "app/signals.h"
 #include "app/text_profile.h"
@@ -341,8 +342,9 @@ static Status check_task(const Run *run, InferMode mode) {
                     run->options.model);
     bool masked = a->task == TASK_MASKED_TOKEN;
     if (a->task == TASK_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
-    if (mode != INFER_GENERATE && mode != INFER_EVALUATE && mode != INFER_LOGITS && mode != INFER_CHAT)
-        return OK;
+    const unsigned continuing = 1u << INFER_GENERATE | 1u << INFER_EVALUATE | 1u << INFER_LOGITS |
+                                1u << INFER_CHAT | 1u << INFER_PROMPTS;
+    if (!(continuing >> mode & 1)) return OK;
     if (mode == INFER_EVALUATE && a->task == TASK_CLASS) return OK;
     return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s: see --%s",
                 infer_options_asker(mode), run->options.model, a->description, masked ? "fill" : "translate");
@@ -374,6 +376,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     switch (mode) {
     case INFER_GENERATE: return generate(run);
     case INFER_CHAT: return chat_text(s, o);
+    case INFER_PROMPTS: return prompts_text(s, o);
     case INFER_EVALUATE: return pictures ? evaluate_pictures(s, o) : evaluate(run);
     case INFER_LOGITS: return logits(run);
     case INFER_TRANSLATE: return translate_text(s, o);

@@ -18,7 +18,7 @@ static const Option table[] = {
 
     HEADING("Benchmark of the forward pass, unless one of the modes below is given"),
     {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size",
-     .doc = "sequences at once; also for --eval, --translate and --embed"},
+     .doc = "sequences at once; also for --eval, --translate, --prompts and --embed"},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval",
      .default_text = "the context"},
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batch sizes, such as 1,8"},
@@ -31,6 +31,7 @@ static const Option table[] = {
 
     HEADING("Generation"),
     {TEXT("prompt", "TEXT", prompt), .doc = "text to continue; - reads it from standard input"},
+    {TEXT("prompts", "FILE", prompts), .doc = "answer JSON lines, as {\"prompt\": TEXT}, in batches"},
     {COUNT("tokens", 1, SIZE_MOST, tokens), .alias = "max-new-tokens",
      .default_text = "256; in an answer any", .doc = "most tokens to generate"},
     {NUMBER("temperature", 0, 1000, temperature), .doc = "of sampling; 0 always takes the likeliest token"},
@@ -101,6 +102,7 @@ static const InferOptions defaults = {
     .top_p = 0.95,
     .repeat_penalty = 1,
     .stop = "",
+    .prompts = "",
     .system = "",
     .template = "",
     .eval = "",
@@ -118,8 +120,8 @@ static const InferOptions defaults = {
     .config = "",
 };
 
-static const char *const askers[] = {NULL,    "prompt", "eval", "logits",  "translate",
-                                     "embed", "fill",   "chat", "classify"};
+static const char *const askers[] = {NULL,    "prompt", "eval", "logits",   "translate",
+                                     "embed", "fill",   "chat", "classify", "prompts"};
 enum { MODES = sizeof askers / sizeof *askers };
 
 const char *infer_options_asker(InferMode mode) {
@@ -138,7 +140,7 @@ SamplerOptions infer_options_sampler(const InferOptions *o) {
 InferMode infer_options_mode(const InferOptions *o) {
     const char *const texts[MODES] = {"",           o->prompt, o->eval, o->logits,
                                       o->translate, o->embed,  o->fill, o->chat ? "yes" : "",
-                                      o->classify};
+                                      o->classify,  o->prompts};
     for (int mode = 1; mode < MODES; mode++)
         if (*texts[mode]) return (InferMode)mode;
     return INFER_PROFILE;
@@ -152,17 +154,18 @@ static const struct {
     unsigned modes;
     const char *needs;
 } uses[] = {
-    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS),
+     "--prompt or --chat"},
     {"no-cache", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
-    {"temperature", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"top-k", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"top-p", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"min-p", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"repeat-penalty", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"temperature", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"top-k", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"top-p", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"min-p", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"repeat-penalty", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
     {"context", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
     {"stop", IN(INFER_GENERATE), "--prompt"},
     {"system", IN(INFER_CHAT), "--chat"},
-    {"template", IN(INFER_CHAT), "--chat"},
+    {"template", IN(INFER_CHAT) | IN(INFER_PROMPTS), "--chat"},
     {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"beam", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"length-penalty", IN(INFER_TRANSLATE), "--translate=FILE"},
@@ -184,7 +187,8 @@ static const struct {
     {"profile", IN(INFER_PROFILE) | IN(INFER_GENERATE) | IN(INFER_TRANSLATE), NULL},
     {"sweep", IN(INFER_PROFILE), NULL},
     {"batch",
-     IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED) | IN(INFER_CLASSIFY),
+     IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED) | IN(INFER_CLASSIFY) |
+         IN(INFER_PROMPTS),
      NULL},
     {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
 };
@@ -243,7 +247,7 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     if (*done) return OK;
     if (*options->config) TRY(options_read_file(set, options->config));
     compute_options_resolve(set, &options->compute);
-    profiling_options_resolve(&options->profiling);
+    profiling_options_resolve(set, &options->profiling);
     if (options->chat && !options_given(set, "tokens")) options->tokens = SIZE_MOST;
     TRY(infer_options_check(options, set));
     *done = options->print_config;

@@ -5,8 +5,8 @@
 #include "app/profiling_options.h"
 #include "run/sampler.h"
 
-/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed, --fill, --chat
- * and --classify is there. */
+/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed, --fill, --chat,
+ * --classify and --prompts is there. */
 typedef enum {
     INFER_PROFILE,
     INFER_GENERATE,
@@ -16,7 +16,8 @@ typedef enum {
     INFER_EMBED,
     INFER_FILL,
     INFER_CHAT,
-    INFER_CLASSIFY
+    INFER_CLASSIFY,
+    INFER_PROMPTS
 } InferMode;
 
 typedef enum { POOLING_MEAN, POOLING_FIRST, POOLING_POOLER } Pooling; // of hidden states to an embedding
@@ -40,6 +41,7 @@ typedef struct {
     int64_t top_k;                    // 0: all
     int64_t context;                  // tokens of a text that are kept at once; 0: as many as it needs
     const char *stop;                 // generation ends before this text
+    const char *prompts;              // JSON lines, to answer each
     bool chat;                        // hold a conversation
     const char *system;               // its system message; "": the template's
     const char *template;             // "chatml", ...; "": the model's own

@@ -182,7 +182,7 @@ static void resolve_rate(TrainOptions *o) {
 
 static void resolve(const OptionSet *set, TrainOptions *o) {
     compute_options_resolve(set, &o->compute);
-    profiling_options_resolve(&o->profiling);
+    profiling_options_resolve(set, &o->profiling);
     resolve_rate(o);
     if (o->warmup == FROM_OTHERS) o->warmup = o->steps / 10;
     if (o->min_lr == FROM_OTHERS && has_minimum(o)) o->min_lr = o->lr / 10;

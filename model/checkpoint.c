@@ -39,16 +39,16 @@ static Status write_state(Ctx *ctx, const char *folder, const Parameters *parame
     return status;
 }
 
-/* What a rank beside the one that writes has to do with it. */
-static Status give_state(Ctx *ctx, const Parameters *parameters, const TrainingState *state) {
-    TRY(weights_save(ctx, NULL, parameters));
-    return state ? training_state_save(ctx, NULL, parameters, state) : OK;
+/* What the other ranks have to do with it: tensors of the files that rank 0 opens. */
+static Status write_tensors(Ctx *ctx, const Parameters *parameters, const TrainingState *state) {
+    TRY(weights_save(ctx, weights_name, parameters));
+    return state ? training_state_save(ctx, state_name, parameters, state) : OK;
 }
 
 Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config, const Parameters *parameters,
                        const Tokenizer *tokenizer, const TrainingState *state) {
     char *stage;
-    if (parameters->rank > 0) return give_state(ctx, parameters, state);
+    if (parameters->rank > 0) return write_tensors(ctx, parameters, state);
     TRY(directory_stage(folder, &stage));
     Status status = write_config(stage, config, tokenizer);
     if (!status) status = end_tokens_write(stage, &config->ends);
