@@ -24,9 +24,10 @@ static void print_head(const Profile *p, FILE *file) {
             fprintf(file, "\n**%s, %s.**\n\n", p->paths[i].label, cores_warning(run->cores_waited).text);
     }
     fprintf(file,
-            "\n| path | median step | range | %s/s | launches | peak memory | tracing costs | attributed "
+            "\n| path | median step | range | %s/s | launches | peak memory | tracing costs "
+            "| attributed "
             "|\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
-            r->reads && *r->reads ? r->reads : "tokens");
+            trace_unit(r));
     for (int i = 0; i < p->count; i++) {
         const Figures *f = &p->paths[i].figures;
         fprintf(file, "| %s | %.3f ms, tracing %s | %.3f to %.3f | %.0f | %.0f | %s |", p->paths[i].label,
