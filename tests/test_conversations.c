@@ -134,6 +134,10 @@ static void what_cannot_be(void **state) {
     program_refuses(*state, ERROR_USAGE, "the model has no chat template",
                     "train --model=llama-nano --data=lessons.jsonl "
                     "--steps=1 " FAST);
+    program_refuses(*state, ERROR_USAGE, "--template has no effect without conversations",
+                    "train --model=model --data=text.txt --template=chatml --steps=1 " FAST);
+    program_refuses(*state, ERROR_USAGE, "--field has no effect without --eval",
+                    "infer --chat --model=model --field=text --device=cpu </dev/null");
     program_refuses(*state, ERROR_USAGE, "no chat template named x",
                     "infer --chat --model=model --template=x "
                     "--device=cpu </dev/null");
@@ -192,6 +196,18 @@ static void prompts_in_batches(void **state) {
                     "infer --prompts=bad.jsonl --model=model");
 }
 
+static void texts_of_json_lines(void **state) {
+    write_text_file(inside(*state, "texts.jsonl"),
+                    "{\"t\": \"the box and the door\"}\n{\"t\": \"one two three\"}\n");
+    program_succeeds(*state,
+                     "train --model=model --data=texts.jsonl --field=t --seq=4 --steps=2 --batch=1 " FAST);
+    const Ran *ran =
+        program_succeeds(*state, "infer --eval=texts.jsonl --field=t --model=model --seq=4 --batch=1 "
+                                 "--device=cpu");
+    expect_text(ran->output, "texts.jsonl: ");
+    expect_text(ran->output, "tokens, mean loss");
+}
+
 /* Ctrl-C where a message is waited for ends the conversation. */
 static void interrupts(void **state) {
     program_run(*state, "mkfifo pipe");
@@ -204,13 +220,10 @@ static void interrupts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_are_pytorchs),
-        cmocka_unit_test(long_ones_are_cut),
-        cmocka_unit_test(what_is_learned_is_said),
-        cmocka_unit_test(full_contexts),
-        cmocka_unit_test(what_cannot_be),
-        cmocka_unit_test(prompts_in_batches),
-        cmocka_unit_test(interrupts),
+        cmocka_unit_test(losses_are_pytorchs),     cmocka_unit_test(long_ones_are_cut),
+        cmocka_unit_test(what_is_learned_is_said), cmocka_unit_test(full_contexts),
+        cmocka_unit_test(what_cannot_be),          cmocka_unit_test(prompts_in_batches),
+        cmocka_unit_test(texts_of_json_lines),     cmocka_unit_test(interrupts),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);
 }
