@@ -70,6 +70,12 @@ static const Option table[] = {
     {CHOICE("pooling", "mean|first|pooler", pooling), .doc = "how the tokens' hidden states become one"},
     {TEXT("fill", "TEXT", fill), .doc = "print the likeliest tokens for each [MASK] in TEXT"},
 
+    HEADING("Pictures, with a vision Transformer; also --eval=FOLDER and --embed=PICTURES"),
+    {TEXT("classify", "PICTURES", classify), .doc = "print the likeliest classes of files or a folder"},
+    {TEXT("attention-map", "FILE", attention_map), .doc = "draw what decides, as PNG; needs --classify"},
+    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read"},
+    {COUNT("workers", 0, 64, workers), .doc = "threads that decode pictures ahead; 0 for none"},
+
     HEADING("Evaluation"),
     {TEXT("eval", "FILES", eval), .doc = "print the mean loss on text or .bin shards"},
     {TEXT("field", "KEY", field), .doc = "--eval reads JSON lines, with a text under this key"},
@@ -110,11 +116,14 @@ static const InferOptions defaults = {
     .embed = "",
     .output = "",
     .fill = "",
+    .classify = "",
+    .attention_map = "",
+    .workers = 1,
     .config = "",
 };
 
-static const char *const askers[] = {NULL,    "prompt", "eval", "logits", "translate",
-                                     "embed", "fill",   "chat", "prompts"};
+static const char *const askers[] = {NULL,    "prompt", "eval", "logits",   "translate",
+                                     "embed", "fill",   "chat", "classify", "prompts"};
 enum { MODES = sizeof askers / sizeof *askers };
 
 const char *infer_options_asker(InferMode mode) {
@@ -131,8 +140,9 @@ SamplerOptions infer_options_sampler(const InferOptions *o) {
 }
 
 InferMode infer_options_mode(const InferOptions *o) {
-    const char *const texts[MODES] = {
-        "", o->prompt, o->eval, o->logits, o->translate, o->embed, o->fill, o->chat ? "yes" : "", o->prompts};
+    const char *const texts[MODES] = {"",           o->prompt, o->eval, o->logits,
+                                      o->translate, o->embed,  o->fill, o->chat ? "yes" : "",
+                                      o->classify,  o->prompts};
     for (int mode = 1; mode < MODES; mode++)
         if (*texts[mode]) return (InferMode)mode;
     return INFER_PROFILE;
@@ -165,6 +175,9 @@ static const struct {
     {"min-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"decoding", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"profile-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"attention-map", IN(INFER_CLASSIFY), "--classify=PICTURE"},
+    {"skip-broken", IN(INFER_CLASSIFY) | IN(INFER_EVALUATE), "--classify or --eval"},
+    {"workers", IN(INFER_CLASSIFY) | IN(INFER_EVALUATE) | IN(INFER_EMBED), "--classify, --eval or --embed"},
     {"output", IN(INFER_EMBED), "--embed=FILE"},
     {"pooling", IN(INFER_EMBED), "--embed=FILE"},
     {"ids", IN(INFER_LOGITS), "--logits=FILE"},
@@ -173,11 +186,12 @@ static const struct {
     {"repeats", IN(INFER_PROFILE), NULL},
     {"warmup-runs", IN(INFER_PROFILE), NULL},
     {"compare", IN(INFER_PROFILE) | IN(INFER_GENERATE), NULL},
-    {"json", IN(INFER_PROFILE), NULL},
+    {"json", IN(INFER_PROFILE) | IN(INFER_CLASSIFY) | IN(INFER_EVALUATE), NULL},
     {"profile", IN(INFER_PROFILE) | IN(INFER_GENERATE) | IN(INFER_TRANSLATE), NULL},
     {"sweep", IN(INFER_PROFILE), NULL},
     {"batch",
-     IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED) | IN(INFER_PROMPTS),
+     IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED) | IN(INFER_CLASSIFY) |
+         IN(INFER_PROMPTS),
      NULL},
     {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
 };
@@ -236,7 +250,7 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     if (*done) return OK;
     if (*options->config) TRY(options_read_file(set, options->config));
     compute_options_resolve(set, &options->compute);
-    profiling_options_resolve(&options->profiling);
+    profiling_options_resolve(set, &options->profiling);
     if (options->chat && !options_given(set, "tokens")) options->tokens = SIZE_MOST;
     TRY(infer_options_check(options, set));
     *done = options->print_config;

@@ -5,8 +5,8 @@
 #include "app/profiling_options.h"
 #include "run/sampler.h"
 
-/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed, --fill,
- * --chat and --prompts is there. */
+/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed, --fill, --chat,
+ * --classify and --prompts is there. */
 typedef enum {
     INFER_PROFILE,
     INFER_GENERATE,
@@ -16,6 +16,7 @@ typedef enum {
     INFER_EMBED,
     INFER_FILL,
     INFER_CHAT,
+    INFER_CLASSIFY,
     INFER_PROMPTS
 } InferMode;
 
@@ -59,7 +60,11 @@ typedef struct {
     const char *embed;                // a text, to embed each line of
     const char *output;               // safetensors file of the embeddings
     Pooling pooling;
-    const char *fill; // a text with [MASK] in it
+    const char *fill;          // a text with [MASK] in it
+    const char *classify;      // a picture, a pattern or a folder
+    const char *attention_map; // PNG file to draw; "": none
+    bool skip_broken;          // pass over pictures that cannot be read
+    int64_t workers;           // threads that decode pictures
     bool quiet;
     const char *config;
     bool print_config;

@@ -141,23 +141,21 @@ static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Piece *
 static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Piece *pieces,
                        const SafetensorsEntry *entries, const Staging *staging) {
     SafetensorsNote note = {"format", "pt"}; /* without it transformers refuses the file */
-    SafetensorsWriter *writer;
+    RankFile file;
     int64_t count = piece_count(p);
-    TRY(safetensors_writer_open(path, entries, count, &note, 1, &writer));
+    TRY(rank_file_open(p, path, entries, count, &note, 1, &file));
     Status status = OK;
     for (int64_t i = 0; !status && i < count; i++)
-        status = pieces[i].info->transposed ? save_transposed(ctx, writer, &pieces[i], staging)
-                                            : save_rows(ctx, writer, &pieces[i], staging);
-    if (!status) return safetensors_writer_close(writer);
-    safetensors_writer_abandon(writer);
-    return status;
+        if (rank_file_mine(&file, i))
+            status = pieces[i].info->transposed ? save_transposed(ctx, file.writer, &pieces[i], staging)
+                                                : save_rows(ctx, file.writer, &pieces[i], staging);
+    return rank_file_close(&file, status);
 }
 
 Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
     Staging staging;
     Tensor whole = p->weight;
     if (!tensor_empty(p->master)) TRY(shards_collect(ctx, p, p->master, &whole));
-    if (p->rank > 0) return OK;
     TRY(staging_open(p, &staging));
     staging.from = whole;
     int64_t count = piece_count(p);
@@ -311,6 +309,34 @@ static Status check_names(const char *folder, const Safetensors *file, const Par
     return status;
 }
 
+static Status same_values(const SafetensorsEntry *a, const SafetensorsEntry *b, bool *same) {
+    enum { CHUNK = 4096 };
+    float x[CHUNK], y[CHUNK];
+    *same = a->count == b->count;
+    for (int64_t first = 0; first < a->count && *same; first += CHUNK) {
+        int64_t n = smaller(a->count - first, CHUNK);
+        TRY(safetensors_read(a, first, n, x));
+        TRY(safetensors_read(b, first, n, y));
+        *same = memcmp(x, y, (size_t)n * sizeof *x) == 0;
+    }
+    return OK;
+}
+
+/* What a file repeats of the token table as the head is that table, or the model is another than config.json says. */
+static Status check_tied_head(const char *folder, const Safetensors *file, const Config *c) {
+    const ParameterNames *names = &c->architecture->names;
+    const SafetensorsEntry *head = c->tied_head ? find(file, names, names->head) : NULL;
+    const SafetensorsEntry *table = find(file, names, names->stack.token);
+    bool same = true;
+    if (head && table) TRY(same_values(head, table, &same));
+    if (same) return OK;
+    return fail(ERROR_FORMAT,
+                "%s: the head '%s' is not the token table, but by config.json they are one; a model with a "
+                "head of its "
+                "own has \"tie_word_embeddings\": false there",
+                folder, head->name);
+}
+
 Status weights_check(const char *folder, const Config *config) {
     Parameters p;
     Safetensors *file = NULL;
@@ -394,6 +420,7 @@ static Status load_piece(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p,
 static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Parameters *p,
                        const Piece *pieces, const Staging *staging) {
     TRY(check_names(folder, file, p, pieces));
+    TRY(check_tied_head(folder, file, &p->config));
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++) {
         if (drawn(p, &pieces[i])) continue;
