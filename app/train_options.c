@@ -37,7 +37,7 @@ static const Option table[] = {
      .doc = "source, target and head of an encoder-decoder", .travels = true},
 
     HEADING("Data"),
-    {TEXT("data", "FILES", data), .doc = "text, .bin shards of tokens, or .jsonl of conversations",
+    {TEXT("data", "FILES", data), .doc = "text, shards, conversations (.jsonl) or a folder of pictures",
      .default_text = "this checkout", .travels = true},
     {TEXT("val-data", "FILES", val_data), .doc = "the same for validation",
      .default_text = "a tenth of --data", .travels = true},
@@ -47,6 +47,10 @@ static const Option table[] = {
     TOKENIZER_ROW,
     {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
      .doc = "train a tokenizer of N tokens on --data=TEXT[,TEXT] into --out, and no model"},
+    {NUMBER("crop", 0, 1, crop), .above = true,
+     .doc = "train on parts of pictures, of at least this share of their area", .travels = true},
+    {FLAG("flip", flip), .doc = "train on pictures mirrored at random", .travels = true},
+    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read", .travels = true},
     {COUNT("workers", 0, 64, workers), .doc = "threads that load data ahead; 0 for none"},
     {COUNT("reader-delay", 0, 100000000, reader_delay),
      .doc = "delay each batch by N us, to mimic a slow loader"},
@@ -133,6 +137,8 @@ static const TrainOptions defaults = {
     .data = "",
     .val_data = "",
     .tokenizer = "",
+    .crop = 0.25,
+    .flip = true,
     .workers = 1,
     .compute = COMPUTE_DEFAULTS,
     .batch = 8,
@@ -176,7 +182,7 @@ static void resolve_rate(TrainOptions *o) {
 
 static void resolve(const OptionSet *set, TrainOptions *o) {
     compute_options_resolve(set, &o->compute);
-    profiling_options_resolve(&o->profiling);
+    profiling_options_resolve(set, &o->profiling);
     resolve_rate(o);
     if (o->warmup == FROM_OTHERS) o->warmup = o->steps / 10;
     if (o->min_lr == FROM_OTHERS && has_minimum(o)) o->min_lr = o->lr / 10;

@@ -6,11 +6,14 @@
 #define NEEDED(member) FIELD(member), .required = true
 #define FIXED(json)    .only = json, .written = json
 
-/* The last three are names of one formula, GELU by tanh. */
-static const ConfigChoice activations[] = {
-    {"gelu", ACTIVATION_GELU},           {"relu", ACTIVATION_RELU},
-    {"gelu_new", ACTIVATION_GELU_TANH},  {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
-    {"gelu_fast", ACTIVATION_GELU_TANH}, {0}};
+/* Of several names of one formula the first is written. */
+static const ConfigChoice activations[] = {{"gelu", ACTIVATION_GELU},
+                                           {"relu", ACTIVATION_RELU},
+                                           {"gelu_new", ACTIVATION_GELU_TANH},
+                                           {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+                                           {"gelu_fast", ACTIVATION_GELU_TANH},
+                                           {"gelu_python", ACTIVATION_GELU},
+                                           {0}};
 static const ConfigChoice silu[] = {{"silu", ACTIVATION_SWIGLU}, {"swish", ACTIVATION_SWIGLU}, {0}};
 static const ConfigChoice norm_orders[] = {{"before", NORM_PRE}, {"after", NORM_POST}, {0}};
 static const ConfigChoice positions[] = {
@@ -19,8 +22,8 @@ static const ConfigChoice positions[] = {
 /* ---- GPT-2: Radford et al. 2019 ---- */
 
 static const ConfigKey gpt2_keys[] = {
-    {"activation_function", FIELD(activation), .choices = &activations[2]}, // by tanh
-    {"tie_word_embeddings", FIXED("true")},
+    {"activation_function", FIELD(activation), .choices = activations},
+    {"tie_word_embeddings", FIELD(tied_head)},
     {"scale_attn_weights", FIXED("true")},
     {"scale_attn_by_inverse_layer_idx", FIXED("false")},
     {"add_cross_attention", .only = "false"},

@@ -309,6 +309,34 @@ static Status check_names(const char *folder, const Safetensors *file, const Par
     return status;
 }
 
+static Status same_values(const SafetensorsEntry *a, const SafetensorsEntry *b, bool *same) {
+    enum { CHUNK = 4096 };
+    float x[CHUNK], y[CHUNK];
+    *same = a->count == b->count;
+    for (int64_t first = 0; first < a->count && *same; first += CHUNK) {
+        int64_t n = smaller(a->count - first, CHUNK);
+        TRY(safetensors_read(a, first, n, x));
+        TRY(safetensors_read(b, first, n, y));
+        *same = memcmp(x, y, (size_t)n * sizeof *x) == 0;
+    }
+    return OK;
+}
+
+/* What a file repeats of the token table as the head is that table, or the model is another than config.json says. */
+static Status check_tied_head(const char *folder, const Safetensors *file, const Config *c) {
+    const ParameterNames *names = &c->architecture->names;
+    const SafetensorsEntry *head = c->tied_head ? find(file, names, names->head) : NULL;
+    const SafetensorsEntry *table = find(file, names, names->stack.token);
+    bool same = true;
+    if (head && table) TRY(same_values(head, table, &same));
+    if (same) return OK;
+    return fail(ERROR_FORMAT,
+                "%s: the head '%s' is not the token table, but by config.json they are one; a model with a "
+                "head of its "
+                "own has \"tie_word_embeddings\": false there",
+                folder, head->name);
+}
+
 Status weights_check(const char *folder, const Config *config) {
     Parameters p;
     Safetensors *file = NULL;
@@ -392,6 +420,7 @@ static Status load_piece(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p,
 static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Parameters *p,
                        const Piece *pieces, const Staging *staging) {
     TRY(check_names(folder, file, p, pieces));
+    TRY(check_tied_head(folder, file, &p->config));
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++) {
         if (drawn(p, &pieces[i])) continue;

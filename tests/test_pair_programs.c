@@ -213,7 +213,8 @@ static void test_profile(void **state) {
     const char *translate =
         "infer --model=pairs --device=cpu --translate=source.txt --tokens=6 --min-tokens=6";
     const Ran *plain = program_succeeds(*state, "%s -q", translate);
-    const Ran *ran = program_succeeds(*state, "%s --profile=1,0,0,2,1 --profile-out=P", translate);
+    const Ran *ran =
+        program_succeeds(*state, "%s --profile=1,0,0,2,1 --profile-out=P --report=tables", translate);
     static const char *const parts[] = {"batch 8, seq 6",
                                         "translation, steps 2 to 3",
                                         "\nencode ",
@@ -224,8 +225,9 @@ static void test_profile(void **state) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->error, parts[i]);
     program_succeeds(*state, "profile check P/profiling_stats.json");
     /* Token by token: of the twelve that two runs make, the fourth to eighth are traced. */
-    ran = program_succeeds(*state, "%s --profile='[4,9)' --profile-tokens --profile-out=T --decoding=self",
-                           translate);
+    ran = program_succeeds(
+        *state, "%s --profile='[4,9)' --profile-tokens --profile-out=T --decoding=self --report=tables",
+        translate);
     static const char *const tokens[] = {"prefill, steps 3 to 5", "decoding step, steps 4 to 8",
                                          "batch 8, seq 1,"};
     assert_string_equal(ran->output, plain->output);
