@@ -5,11 +5,13 @@
 #include "data/loader.h"
 #include "data/safetensors.h"
 #include "app/chat_text.h"
+#include "app/classify_pictures.h"
 #include "app/embed_text.h"
 #include "app/infer_benchmark.h"
 #include "app/infer_options.h"
 #include "app/print_text.h"
 #include "app/profiling_sweep.h"
+#include "app/prompts_text.h"
 #include "app/session.h"
 #include "app/signals.h"
 #include "app/text_profile.h"
@@ -335,10 +337,15 @@ static Status check_lengths(Run *run) {
 /* What goes from token to token needs a model that has learned that. */
 static Status check_task(const Run *run, InferMode mode) {
     const Architecture *a = run->session.config.architecture;
+    if (mode == INFER_CLASSIFY && !run->session.config.class_head)
+        return fail(ERROR_USAGE, "--classify needs a vision Transformer with a head, but %s has none",
+                    run->options.model);
     bool masked = a->task == TASK_MASKED_TOKEN;
     if (a->task == TASK_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
-    if (mode != INFER_GENERATE && mode != INFER_EVALUATE && mode != INFER_LOGITS && mode != INFER_CHAT)
-        return OK;
+    const unsigned continuing = 1u << INFER_GENERATE | 1u << INFER_EVALUATE | 1u << INFER_LOGITS |
+                                1u << INFER_CHAT | 1u << INFER_PROMPTS;
+    if (!(continuing >> mode & 1)) return OK;
+    if (mode == INFER_EVALUATE && a->task == TASK_CLASS) return OK;
     return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s: see --%s",
                 infer_options_asker(mode), run->options.model, a->description, masked ? "fill" : "translate");
 }
@@ -363,14 +370,19 @@ static Status run_all(Run *run, int argc, char **argv) {
     InferMode mode = infer_options_mode(&run->options);
     TRY(check_task(run, mode));
     warn_of_random_weights(run, mode);
+    const InferOptions *o = &run->options;
+    Session *s = &run->session;
+    bool pictures = s->config.architecture->patches;
     switch (mode) {
     case INFER_GENERATE: return generate(run);
-    case INFER_CHAT: return chat_text(&run->session, &run->options);
-    case INFER_EVALUATE: return evaluate(run);
+    case INFER_CHAT: return chat_text(s, o);
+    case INFER_PROMPTS: return prompts_text(s, o);
+    case INFER_EVALUATE: return pictures ? evaluate_pictures(s, o) : evaluate(run);
     case INFER_LOGITS: return logits(run);
-    case INFER_TRANSLATE: return translate_text(&run->session, &run->options);
-    case INFER_EMBED: return embed_text(&run->session, &run->options);
-    case INFER_FILL: return fill_text(&run->session, &run->options);
+    case INFER_TRANSLATE: return translate_text(s, o);
+    case INFER_EMBED: return pictures ? embed_pictures(s, o) : embed_text(s, o);
+    case INFER_FILL: return fill_text(s, o);
+    case INFER_CLASSIFY: return classify_pictures(s, o);
     case INFER_PROFILE: return profile(run);
     }
     return fail(ERROR_INTERNAL, "no such mode: %d", (int)mode);

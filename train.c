@@ -24,6 +24,7 @@ typedef struct {
     World world; // the ranks of the run
     OutputFolder output;
     Session session;
+    TrainPictures pictures;
     Feed feed;
     Batches batches;
     Trainer trainer;
@@ -58,6 +59,7 @@ static Status open_session(Run *run) {
     profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &sizes, tokenizer, &o->compute));
+    TRY(train_pictures_open(o, &run->set, &run->session, &run->pictures));
     return train_options_settle(o, &run->set, &run->session.config);
 }
 
@@ -174,7 +176,7 @@ static Status validate(Run *run) {
     (void)trainer_share(&run->trainer, run->options.val_steps, &first);
     TRY(loader_seek(run->feed.val, first * run->options.batch));
     TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &result));
-    return report_validation(&run->report, run->state.step, &run->trainer, &result);
+    return report_validation(&run->report, run->state.step, &result);
 }
 
 static bool every(int64_t step, int64_t period) {
@@ -217,6 +219,7 @@ static Status one_step(Run *run) {
     run->skips = run->result.skipped ? run->skips + 1 : 0;
     run->stop = run->result.stop;
     if (run->world.size == 1) TRY(wants_to_stop(run, &run->stop));
+    TRY(report_broken(&run->report, run->state.step, &run->feed));
     return report_step(&run->report, t, run->state.step, &run->result, run->learning_rate, &cost);
 }
 
@@ -324,7 +327,7 @@ static Status run_once(Run *run) {
                    &run->report.peaks));
     TRY(world_agree(w, set_up(run, bytes)));
     /* After the plan: a batch that is too large must not be pinned first. */
-    TRY(train_data_open(&run->options, &run->session, w, &run->feed, &run->batches));
+    TRY(train_data_open(&run->options, &run->session, &run->pictures, w, &run->feed, &run->batches));
     TRY(world_agree(w, start_state(run)));
     TRY(check_start(run));
     TRY(output_folder_write_options(&run->output)); // over the first run's, once this one can go on
@@ -342,6 +345,7 @@ static void close_run(Run *run) {
     trainer_close(&run->trainer);
     feed_close(&run->feed);
     session_close(&run->session);
+    train_pictures_close(&run->pictures);
     memory_free(run->resume);
     output_folder_close(&run->output);
     *run = (Run){.options = run->options, .set = run->set, .world = run->world, .suffix = ""};

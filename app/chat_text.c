@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The window holds what stands before every conversation, with the system message and the mark of a message; then
- * the messages and answers, each pair from the content of the message to that of the next. So the oldest can go
- * without a word of theirs being computed again that stands before them. */
+/* The window holds what stands before every conversation, with the system message and the mark of a message;
+ * then the messages and answers, each pair from the content of the message to that of the next. So the oldest
+ * can go without a word of theirs being computed again that stands before them. */
 typedef struct {
     const Session *session;
     const InferOptions *options;
@@ -40,7 +40,8 @@ static void forget_oldest(Talk *t) {
     t->turns--;
 }
 
-/* Lets the oldest messages go, down to `least` of them, until `needed` tokens and some for an answer have room. */
+/* Lets the oldest messages go, down to `least` of them, until `needed` tokens and some for an answer have
+ * room. */
 static void make_room(Talk *t, int64_t needed, int64_t least) {
     const Generator *g = &t->inference.generator;
     int64_t before = t->turns, wanted = needed + g->window / 4;
@@ -72,7 +73,7 @@ static Status take_message(Talk *t, TokenList *ids, bool *taken) {
     int64_t content;
     TRY(first ? begin(t, message, ids, &content)
               : chat_encode_next(&t->chat, &message, t->ended, ids, &content));
-    if (!first) make_room(t, ids->count, 0);
+    if (!first) make_room(t, ids->count + 1, 0); // and one of the answer
     int64_t from = first || t->turns ? 0 : content; // what stands before the content is still there
     *taken = g->length + ids->count - from < g->window;
     if (!*taken) {

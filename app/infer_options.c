@@ -18,7 +18,7 @@ static const Option table[] = {
 
     HEADING("Benchmark of the forward pass, unless one of the modes below is given"),
     {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size",
-     .doc = "sequences at once; also for --eval, --translate and --embed"},
+     .doc = "sequences at once; also for --eval, --translate, --prompts and --embed"},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval",
      .default_text = "the context"},
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batch sizes, such as 1,8"},
@@ -31,6 +31,7 @@ static const Option table[] = {
 
     HEADING("Generation"),
     {TEXT("prompt", "TEXT", prompt), .doc = "text to continue; - reads it from standard input"},
+    {TEXT("prompts", "FILE", prompts), .doc = "answer JSON lines, as {\"prompt\": TEXT}, in batches"},
     {COUNT("tokens", 1, SIZE_MOST, tokens), .alias = "max-new-tokens",
      .default_text = "256; in an answer any", .doc = "most tokens to generate"},
     {NUMBER("temperature", 0, 1000, temperature), .doc = "of sampling; 0 always takes the likeliest token"},
@@ -69,6 +70,12 @@ static const Option table[] = {
     {CHOICE("pooling", "mean|first|pooler", pooling), .doc = "how the tokens' hidden states become one"},
     {TEXT("fill", "TEXT", fill), .doc = "print the likeliest tokens for each [MASK] in TEXT"},
 
+    HEADING("Pictures, with a vision Transformer; also --eval=FOLDER and --embed=PICTURES"),
+    {TEXT("classify", "PICTURES", classify), .doc = "print the likeliest classes of files or a folder"},
+    {TEXT("attention-map", "FILE", attention_map), .doc = "draw what decides, as PNG; needs --classify"},
+    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read"},
+    {COUNT("workers", 0, 64, workers), .doc = "threads that decode pictures ahead; 0 for none"},
+
     HEADING("Evaluation"),
     {TEXT("eval", "FILES", eval), .doc = "print the mean loss on text or .bin shards"},
     {TEXT("logits", "FILE", logits), .doc = "write logits as safetensors; needs --ids"},
@@ -95,6 +102,7 @@ static const InferOptions defaults = {
     .top_p = 0.95,
     .repeat_penalty = 1,
     .stop = "",
+    .prompts = "",
     .system = "",
     .template = "",
     .eval = "",
@@ -106,10 +114,14 @@ static const InferOptions defaults = {
     .embed = "",
     .output = "",
     .fill = "",
+    .classify = "",
+    .attention_map = "",
+    .workers = 1,
     .config = "",
 };
 
-static const char *const askers[] = {NULL, "prompt", "eval", "logits", "translate", "embed", "fill", "chat"};
+static const char *const askers[] = {NULL,    "prompt", "eval", "logits",   "translate",
+                                     "embed", "fill",   "chat", "classify", "prompts"};
 enum { MODES = sizeof askers / sizeof *askers };
 
 const char *infer_options_asker(InferMode mode) {
@@ -127,7 +139,8 @@ SamplerOptions infer_options_sampler(const InferOptions *o) {
 
 InferMode infer_options_mode(const InferOptions *o) {
     const char *const texts[MODES] = {"",           o->prompt, o->eval, o->logits,
-                                      o->translate, o->embed,  o->fill, o->chat ? "yes" : ""};
+                                      o->translate, o->embed,  o->fill, o->chat ? "yes" : "",
+                                      o->classify,  o->prompts};
     for (int mode = 1; mode < MODES; mode++)
         if (*texts[mode]) return (InferMode)mode;
     return INFER_PROFILE;
@@ -141,23 +154,27 @@ static const struct {
     unsigned modes;
     const char *needs;
 } uses[] = {
-    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS),
+     "--prompt or --chat"},
     {"no-cache", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
-    {"temperature", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"top-k", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"top-p", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"min-p", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
-    {"repeat-penalty", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
+    {"temperature", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"top-k", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"top-p", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"min-p", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"repeat-penalty", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
     {"context", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
     {"stop", IN(INFER_GENERATE), "--prompt"},
     {"system", IN(INFER_CHAT), "--chat"},
-    {"template", IN(INFER_CHAT), "--chat"},
+    {"template", IN(INFER_CHAT) | IN(INFER_PROMPTS), "--chat"},
     {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"beam", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"length-penalty", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"min-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"decoding", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"profile-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"attention-map", IN(INFER_CLASSIFY), "--classify=PICTURE"},
+    {"skip-broken", IN(INFER_CLASSIFY) | IN(INFER_EVALUATE), "--classify or --eval"},
+    {"workers", IN(INFER_CLASSIFY) | IN(INFER_EVALUATE) | IN(INFER_EMBED), "--classify, --eval or --embed"},
     {"output", IN(INFER_EMBED), "--embed=FILE"},
     {"pooling", IN(INFER_EMBED), "--embed=FILE"},
     {"ids", IN(INFER_LOGITS), "--logits=FILE"},
@@ -166,10 +183,13 @@ static const struct {
     {"repeats", IN(INFER_PROFILE), NULL},
     {"warmup-runs", IN(INFER_PROFILE), NULL},
     {"compare", IN(INFER_PROFILE) | IN(INFER_GENERATE), NULL},
-    {"json", IN(INFER_PROFILE), NULL},
+    {"json", IN(INFER_PROFILE) | IN(INFER_CLASSIFY) | IN(INFER_EVALUATE), NULL},
     {"profile", IN(INFER_PROFILE) | IN(INFER_GENERATE) | IN(INFER_TRANSLATE), NULL},
     {"sweep", IN(INFER_PROFILE), NULL},
-    {"batch", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED), NULL},
+    {"batch",
+     IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED) | IN(INFER_CLASSIFY) |
+         IN(INFER_PROMPTS),
+     NULL},
     {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
 };
 

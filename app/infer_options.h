@@ -5,8 +5,8 @@
 #include "app/profiling_options.h"
 #include "run/sampler.h"
 
-/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed, --fill
- * and --chat is there. */
+/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed, --fill, --chat,
+ * --classify and --prompts is there. */
 typedef enum {
     INFER_PROFILE,
     INFER_GENERATE,
@@ -15,7 +15,9 @@ typedef enum {
     INFER_TRANSLATE,
     INFER_EMBED,
     INFER_FILL,
-    INFER_CHAT
+    INFER_CHAT,
+    INFER_CLASSIFY,
+    INFER_PROMPTS
 } InferMode;
 
 typedef enum { POOLING_MEAN, POOLING_FIRST, POOLING_POOLER } Pooling; // of hidden states to an embedding
@@ -39,6 +41,7 @@ typedef struct {
     int64_t top_k;                    // 0: all
     int64_t context;                  // tokens of a text that are kept at once; 0: as many as it needs
     const char *stop;                 // generation ends before this text
+    const char *prompts;              // JSON lines, to answer each
     bool chat;                        // hold a conversation
     const char *system;               // its system message; "": the template's
     const char *template;             // "chatml", ...; "": the model's own
@@ -56,7 +59,11 @@ typedef struct {
     const char *embed;                // a text, to embed each line of
     const char *output;               // safetensors file of the embeddings
     Pooling pooling;
-    const char *fill; // a text with [MASK] in it
+    const char *fill;          // a text with [MASK] in it
+    const char *classify;      // a picture, a pattern or a folder
+    const char *attention_map; // PNG file to draw; "": none
+    bool skip_broken;          // pass over pictures that cannot be read
+    int64_t workers;           // threads that decode pictures
     bool quiet;
     const char *config;
     bool print_config;

@@ -21,9 +21,12 @@ void report_close(Report *r) {
     for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i].values);
 }
 
-/* What a step's tokens are: a picture counts as one. */
-static const char *things(const Config *c) {
-    return c->architecture->patches ? "images" : "tokens";
+/* Of what a model reads. */
+static const char *unit(const Report *r) {
+    return r->pictures ? "images/s" : "tok/s";
+}
+static const char *rate_key(const Report *r) {
+    return r->pictures ? "images_per_s" : "tokens_per_s";
 }
 
 /* NaN where the peaks are unknown: a log writes it as null. */
@@ -69,11 +72,12 @@ static void print_data(const Session *s, const FeedCounts *data) {
         printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out), %.1f%% padding, %" PRId64
                " tokens of answers among ",
                data->conversations, data->cut, data->left_out, padding_share(data), data->answers);
-    printf("%" PRId64 " %s", data->tokens, things(&s->config));
-    if (s->config.architecture->patches)
-        printf(" of %" PRId64 " classes\n", s->config.vocab);
-    else
-        printf(" (%s)\n", s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+    if (data->classes) {
+        printf("%" PRId64 " pictures in %" PRId64 " classes\n", data->tokens, data->classes);
+        return;
+    }
+    printf("%" PRId64 " tokens (%s)\n", data->tokens,
+           s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
     const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
     if (passed) printf("  %-18s the special token %s is spelled in the data: there it is text\n", "", passed);
 }
@@ -102,9 +106,9 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     if (!patches) printf(" x %" PRId64, t->seq);
     printf(" x %" PRId64, t->accum);
     if (t->comm) printf(" x %d", t->comm->size);
-    printf(" = %" PRId64 " %s (batch%s x accum%s), %.3g GFLOP%s\n", t->tokens, things(c),
-           patches ? "" : " x seq", t->comm ? " x ranks" : "", 1e-9 * t->work.flops,
-           t->comm ? " a rank" : "");
+    printf(" = %" PRId64 " %s (batch%s x accum%s), %.3g GFLOP%s\n", t->tokens,
+           r->pictures ? "pictures" : "tokens", patches ? "" : " x seq", t->comm ? " x ranks" : "",
+           1e-9 * t->work.flops, t->comm ? " a rank" : "");
     if (r->peaks.flops > 0)
         printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
                1e-12 * r->peaks.bandwidth);
@@ -112,7 +116,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
 
 Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCounts *data,
                     const char *options, bool quiet) {
-    r->unit = s->config.architecture->patches ? "images/s" : "tok/s";
+    r->pictures = s->config.architecture->patches;
     if (!quiet) {
         print_configuration(r, s, t, data);
         plan_print(&t->ctx, 0, stdout);
@@ -127,7 +131,7 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
         json_member_integer(w, "ranks", t->comm->size);
         json_member_text(w, "comm", t->comm->name);
     }
-    json_member_integer(w, "data_tokens", data->tokens);
+    json_member_integer(w, r->pictures ? "data_pictures" : "data_tokens", data->tokens);
     if (data->pairs) {
         json_member_integer(w, "data_pairs", data->pairs);
         json_member_integer(w, "data_pairs_left_out", data->left_out);
@@ -175,7 +179,7 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
                       "step %5" PRId64 "/%" PRId64
                       " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f %s%s",
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                      learning_rate, cost->ms, rate, r->unit, share_text(" | ", mfu).text);
+                      learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text);
     progress_step(r->progress, step, 1e-3 * cost->ms);
     JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");
     json_member_integer(w, "step", step);
@@ -184,25 +188,43 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     json_member_number(w, "lr", learning_rate);
     json_member_number(w, "ms", cost->ms);
     json_member_number(w, "data_ms", cost->reader_ms);
-    json_member_number(w, "tokens_per_s", rate);
+    json_member_number(w, rate_key(r), rate);
     json_member_number(w, "mfu", mfu);
     return events_end(r->events);
 }
 
-Status report_validation(Report *r, int64_t step, const Trainer *t, const Validation *v) {
-    bool classes = t->model.config.architecture->task == TASK_CLASS;
-    char accuracy[60] = "";
-    if (classes)
-        snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top five %.2f%%", 100 * v->top1,
-                 100 * v->top5);
+Status report_validation(Report *r, int64_t step, const Validation *v) {
+    char accuracy[80] = "";
+    if (r->pictures)
+        snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top 5 %.2f%%", 100 * v->top1, 100 * v->top5);
     progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f%s", step,
                   r->steps, v->loss, accuracy);
     JsonWriter *w = events_begin(r->events, "val");
     json_member_integer(w, "step", step);
     json_member_number(w, "loss", v->loss);
-    if (classes) json_member_number(w, "top1", v->top1);
-    if (classes) json_member_number(w, "top5", v->top5);
+    if (r->pictures) {
+        json_member_number(w, "top1", v->top1);
+        json_member_number(w, "top5", v->top5);
+    }
     return events_end(r->events);
+}
+
+static Status tell_broken(Report *r, int64_t step, BrokenPictures *broken, int64_t *told) {
+    for (int64_t count = broken ? broken_count(broken) : 0; *told < count; ++*told) {
+        char *message = broken_message(broken, *told);
+        progress_line(r->progress, "passed over %s", message);
+        JsonWriter *w = events_begin(r->events, "broken");
+        json_member_integer(w, "step", step);
+        json_member_text(w, "message", message);
+        memory_free(message);
+        TRY(events_end(r->events));
+    }
+    return OK;
+}
+
+Status report_broken(Report *r, int64_t step, const Feed *feed) {
+    TRY(tell_broken(r, step, feed->broken, &r->broken));
+    return tell_broken(r, step, feed->val_broken, &r->val_broken);
 }
 
 Status report_sample(Report *r, int64_t step, const char *text, int64_t length) {
@@ -236,13 +258,16 @@ Status report_end(Report *r, int64_t step, const char *reason) {
                       "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
                       "%.1f ms for data in all",
                       reason, late, middles[STEP_MS], ms[0], ms[late - 1], middles[STEP_TOKENS_PER_S],
-                      r->unit, share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text,
+                      unit(r), share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text,
                       r->waited_ms);
     } else {
         progress_line(r->progress,
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
                       reason, step, r->steps);
     }
+    if (r->broken + r->val_broken)
+        progress_line(r->progress, "broken pictures that were passed over: %" PRId64,
+                      r->broken + r->val_broken);
     double waited = cores_waited(r->cores);
     if (late && waited > CORES_SHARED) progress_line(r->progress, "%s", cores_warning(waited).text);
     JsonWriter *w = events_begin(r->events, "end");
@@ -252,7 +277,7 @@ Status report_end(Report *r, int64_t step, const char *reason) {
         json_member_number(w, "median_ms", middles[STEP_MS]);
         json_member_number(w, "low_ms", ms[0]);
         json_member_number(w, "high_ms", ms[late - 1]);
-        json_member_number(w, "tokens_per_s", middles[STEP_TOKENS_PER_S]);
+        json_member_number(w, rate_key(r), middles[STEP_TOKENS_PER_S]);
         json_member_number(w, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
         json_member_number(w, "data_ms", r->waited_ms);
         json_member_number(w, "cores_waited", waited);

@@ -60,6 +60,13 @@ static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char 
                 sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm" : "--embeddings=separate", model);
 }
 
+/* Of another size than before, or new: pictures are scaled to all of it. */
+static void scale_pictures(Config *c) {
+    ImageProcessor *p = &c->processor;
+    if (p->height != c->image) p->height = p->width = p->scaled_height = p->scaled_width = c->image;
+    p->channels = c->channels;
+}
+
 /* What a run can change of a model that reads pictures, also of one that is there. */
 static Status change_pictures(Session *s, const ConfigSizes *sizes) {
     Config *c = &s->config;
@@ -79,12 +86,14 @@ static Status change_pictures(Session *s, const ConfigSizes *sizes) {
     c->class_head = true;
     c->vocab = classes;
     config_complete(c);
+    scale_pictures(c);
     return OK;
 }
 
 static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
     TRY(find_folder(model, &s->folder));
     TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
+    scale_pictures(&s->config);
     if (!sizes) return OK;
     bool of_pairs = sizes->encoder_layers || sizes->pre_norm || sizes->embeddings;
     if (of_pairs && !s->config.architecture->encoder)

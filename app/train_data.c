@@ -13,8 +13,8 @@ FeedKind train_data_kind(const TrainOptions *o, const Session *session) {
     return conversations ? FEED_CONVERSATIONS : kind;
 }
 
-Status train_data_open(const TrainOptions *o, const Session *session, World *world, Feed *feed,
-                       Batches *batches) {
+Status train_data_open(const TrainOptions *o, const Session *session, const TrainPictures *pictures,
+                       World *world, Feed *feed, Batches *batches) {
     char *cache = *o->out ? path_join(o->out, "cache") : NULL;
     const FeedOptions options = {.kind = train_data_kind(o, session),
                                  .data = o->data,
@@ -24,8 +24,11 @@ Status train_data_open(const TrainOptions *o, const Session *session, World *wor
                                  .vocab = session->config.vocab,
                                  .field = o->field,
                                  .template = o->template,
-                                 .side = session->config.image,
-                                 .channels = session->config.channels,
+                                 .pictures = {pictures->train,
+                                              pictures->val,
+                                              session->config.processor,
+                                              {o->crop, o->flip},
+                                              o->skip_broken},
                                  .cache = cache,
                                  .batch = o->batch,
                                  .seq = o->seq,
@@ -33,14 +36,18 @@ Status train_data_open(const TrainOptions *o, const Session *session, World *wor
                                  .share = {world->rank, world->size, o->accum},
                                  .workers = (int)o->workers,
                                  .delay_us = o->reader_delay,
-                                 .hold = BATCHES_HELD,
+                                 .hold = pictures->train ? PICTURES_HELD : BATCHES_HELD,
                                  .device = session->device};
     /* Rank 0 comes first, and leaves what it has tokenized where the others find it. */
     Status status = world->rank > 0 ? world_agree(world, OK) : OK;
     if (!status) status = feed_open(&options, feed);
     if (world->rank == 0) status = world_agree(world, status);
     memory_free(cache);
-    *batches = (Batches){
-        .feed = feed, .device = session->device, .batch = o->batch, .accum = o->accum, .ranks = world->size};
+    *batches = (Batches){.feed = feed,
+                         .held = options.hold,
+                         .device = session->device,
+                         .batch = o->batch,
+                         .accum = o->accum,
+                         .ranks = world->size};
     return status;
 }

@@ -24,6 +24,8 @@ typedef struct {
     const char *template;        // of conversations: "chatml", ...; "": the model's own
     const char *tokenizer;       // "bytes" or a folder; "": what suits the model
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
+    double crop;                 // of pictures: least share of the area; 1: all of it
+    bool flip, skip_broken;      // the same
     int64_t workers;             // threads that load data
     int64_t reader_delay;        // us
     ComputeOptions compute;

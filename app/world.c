@@ -119,8 +119,7 @@ static Status meet(World *w, const TrainOptions *o, const OptionSet *set, const 
     char facts[FACTS_BYTES];
     TRY(list_facts(set, facts));
     board_phase(w->board, "the start");
-    Status status = rendezvous_open(identity, facts, MEETING_SECONDS, &w->rendezvous);
-    w->agreed = status && identity->rank > 0;
+    Status status = rendezvous_open(identity, facts, MEETING_SECONDS, &w->agreed, &w->rendezvous);
     TRY(status);
     w->rendezvous->seconds = EXCHANGE_SECONDS;
     /* A profile's report comes within a step, and may take long. */

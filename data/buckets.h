@@ -1,6 +1,6 @@
-/* buckets: rows of similar sizes in batches. With `shuffle`, each epoch's shuffled rows are sorted by their sizes,
- * cut into batches, and the batches shuffled; else they come in order. The last batch of an epoch may have fewer
- * rows. Threads may choose at once. */
+/* buckets: rows of similar sizes in batches. With `shuffle`, each epoch's shuffled rows are sorted by their
+ * sizes, cut into batches, and the batches shuffled; else they come in order. The last batch of an epoch may
+ * have fewer rows. Threads may choose at once. */
 #pragma once
 
 #include "base/status.h"

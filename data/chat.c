@@ -173,8 +173,8 @@ static Status find_token(const Chat *chat, const Bytes *text, int64_t length, co
     return status;
 }
 
-/* Appends the tokens of the text, and finds that of the content that begins at `start`, or the space before it: a
- * word's first token may hold that. */
+/* Appends the tokens of the text, and finds that of the content that begins at `start`, or the space before
+ * it: a word's first token may hold that. */
 static Status encode_content(const Chat *chat, const Bytes *text, int64_t start, TokenList *ids,
                              int64_t *content) {
     int64_t first = ids->count;

@@ -154,7 +154,8 @@ static ChatForm recognize(const char *text) {
     return FORM_NONE;
 }
 
-/* The text between the first `before` and the `after` that ends it without another quote between; NULL: none. */
+/* The text between the first `before` and the `after` that ends it without another quote between; NULL:
+ * none. */
 static char *between(const char *text, const char *before, const char *after) {
     for (const char *at = text; (at = strstr(at, before)); at++) {
         const char *from = at + strlen(before), *end = strstr(from, after);

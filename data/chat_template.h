@@ -28,15 +28,14 @@ typedef enum {
 typedef struct {
     char *begin;                                  // before the first message
     char *before[ROLE_COUNT], *after[ROLE_COUNT]; // around a message's text
-    char *ask;    // behind the messages where an answer is wanted; it begins with before[ROLE_ASSISTANT]
+    char *ask;    // behind the messages where an answer is wanted; before[ROLE_ASSISTANT] begins with it
     char *system; // the system message of a conversation that has none; NULL: none
     char *joint;  // between a system message and the text that it goes in front of
     char *end;    // the text of the token that ends an answer; after[ROLE_ASSISTANT] begins with it
     bool trims[ROLE_COUNT]; // spaces around the text go
     SystemPlace place;
     bool alternates; // user and assistant take turns, or it is an error
-    bool
-        thinks; // Qwen 3: what stands before </think> goes from all answers but those after the last question
+    bool thinks;     // Qwen 3: only the answers behind the last question keep what stands before </think>
 } ChatTemplate;
 
 /* From a template's source: `begin` and `end` are the texts of bos_token and eos_token, or "". `date`, as in
@@ -48,7 +47,7 @@ CHECKED Status chat_template_read(const char *source, const char *begin, const c
 CHECKED Status chat_template_named(const char *name, const char *begin, const char *end, ChatTemplate *chat);
 void chat_template_free(ChatTemplate *chat); // an all-zero one is fine
 
-/* What a template prints, in a row: expressions joined by +, with neighbouring texts made one, in single quotes
- * (a quote inside is \1), and statements in braces. Spaces outside of texts are gone, and Jinja's rules for
- * those around statements have been applied as transformers sets them. The caller frees it. */
+/* What a template prints, in a row: expressions joined by +, with neighbouring texts made one, in single
+ * quotes (a quote inside is \1), and statements in braces. Spaces outside of texts are gone, and Jinja's
+ * rules for those around statements have been applied as transformers sets them. The caller frees it. */
 char *chat_template_compact(const char *source);

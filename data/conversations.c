@@ -1,13 +1,9 @@
 #include "data/conversations.h"
 
 #include "base/memory.h"
-#include "data/chat.h"
+#include "data/chat_json.h"
 #include "data/json_lines.h"
 #include "data/tokens.h"
-
-#include <string.h>
-
-enum { MESSAGES_MOST = 1 << 16 }; // of one conversation
 
 struct ConversationSource {
     TokenList tokens; // of all rows, one after the other
@@ -22,36 +18,8 @@ typedef struct {
     ConversationSource *source;
     Chat chat;
     int64_t seq;
-    ChatMessage *messages;
-    int64_t room;
+    ChatMessages messages;
 } Reading;
-
-static Status read_message(const json_t *object, ChatMessage *message) {
-    const char *name = json_string_value(json_object_get(object, "role"));
-    TRY(json_line_text(object, "content", &message->text, &message->length));
-    for (ChatRole role = 0; name && role < ROLE_COUNT; role++) {
-        message->role = role;
-        if (strcmp(chat_role_name(role), name) == 0) return OK;
-    }
-    return fail(ERROR_FORMAT, "the role is %.40s, but must be system, user or assistant",
-                name ? name : "missing");
-}
-
-static Status read_messages(Reading *r, const json_t *object, int64_t *count) {
-    const json_t *list = json_object_get(object, "messages"), *message;
-    size_t i;
-    *count = (int64_t)json_array_size(list);
-    if (!*count || *count > MESSAGES_MOST)
-        return fail(ERROR_FORMAT,
-                    "the object has no \"messages\"; where its text stands under another key, name that "
-                    "with --field");
-    r->messages = memory_grow(r->messages, &r->room, *count, sizeof *r->messages);
-    json_array_foreach(list, i, message) {
-        Status status = read_message(message, &r->messages[i]);
-        if (status) return fail_at(status, "message %zu", i + 1);
-    }
-    return OK;
-}
 
 /* Keeps the row from `first` on, if it has a target; a target's input stands before it. */
 static void keep_row(Reading *r, int64_t first) {
@@ -76,9 +44,13 @@ static void keep_row(Reading *r, int64_t first) {
 static Status read_conversation(void *context, const json_t *object) {
     Reading *r = context;
     ConversationSource *s = r->source;
-    int64_t count, first = s->tokens.count;
-    TRY(read_messages(r, object, &count));
-    TRY(chat_encode_answers(&r->chat, r->messages, count, &s->tokens, &s->answers));
+    int64_t first = s->tokens.count;
+    if (!json_object_get(object, "messages"))
+        return fail(ERROR_FORMAT,
+                    "the object has no \"messages\"; where its text stands under another key, name that "
+                    "with --field");
+    TRY(chat_read_messages(object, &r->messages));
+    TRY(chat_encode_answers(&r->chat, r->messages.list, r->messages.count, &s->tokens, &s->answers));
     keep_row(r, first);
     return OK;
 }
@@ -101,7 +73,7 @@ Status conversations_open(const ConversationOptions *o, ConversationSource **sou
     if (!status) r.source->padding = r.chat.end;
     if (!status) status = read_files(&r, o->path);
     chat_close(&r.chat);
-    memory_free(r.messages);
+    memory_free(r.messages.list);
     if (status)
         conversations_close(r.source);
     else

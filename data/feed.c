@@ -67,11 +67,28 @@ typedef struct {
     const TokenSource *source;
     const PairSource *pairs;
     const ConversationSource *conversations;
+    const ImageSource *images;
+    BrokenPictures *broken;
     int64_t first, length;
     bool training;
 } Part;
 
-static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
+/* `p` is the feed's, which outlives the loader. */
+static Status open_pictures(const FeedPictures *p, const LoaderOptions *options, const Part *part,
+                            int64_t classes, Loader **loader) {
+    if (!part->images)
+        return loader_open_drawn(
+            options, &(DrawnPictures){p->processor.height, p->processor.channels, classes, 0}, loader);
+    const PictureOptions pictures = {.source = part->images,
+                                     .processor = p->processor,
+                                     .augmentation = part->training ? &p->augmentation : NULL,
+                                     .mixed = part->first || part->length,
+                                     .once = !part->training,
+                                     .broken = part->broken};
+    return loader_open_pictures(options, &pictures, loader);
+}
+
+static Status open_loader(const FeedOptions *o, const Feed *feed, Part part, Loader **loader) {
     LoaderOptions options = {.source = part.source,
                              .pairs = part.pairs,
                              .conversations = part.conversations,
@@ -91,8 +108,7 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
     case FEED_MASKED: TRY(masked_rule(o, &rule)); return loader_open_masked(&options, &rule, loader);
     case FEED_PAIRS: return loader_open_pairs(&options, loader);
     case FEED_CONVERSATIONS: return loader_open_conversations(&options, loader);
-    case FEED_PICTURES:
-        return loader_open_drawn(&options, &(DrawnPictures){o->side, o->channels, o->vocab, 0}, loader);
+    case FEED_PICTURES: return open_pictures(&feed->pictures, &options, &part, o->vocab, loader);
     case FEED_WINDOWS: break;
     }
     return loader_open(&options, loader);
@@ -107,7 +123,7 @@ static Status open_data(const FeedOptions *o, const char *data, TokenSource **so
     case FEED_PAIRS: return open_pairs(o, data, pairs);
     case FEED_CONVERSATIONS: return open_conversations(o, data, conversations);
     case FEED_MASKED: TRY(masked_rule(o, &rule)); break;
-    case FEED_PICTURES: return OK; // drawn
+    case FEED_PICTURES: return OK; // they are open, or drawn
     case FEED_WINDOWS: break;
     }
     return open_source(o, data, source);
@@ -116,7 +132,10 @@ static Status open_data(const FeedOptions *o, const char *data, TokenSource **so
 static Status count(const FeedOptions *o, Feed *feed) {
     PairPadding padding;
     FeedCounts *c = &feed->counts;
+    const ImageSource *images = feed->pictures.train;
     if (feed->source) c->tokens = tokens_count(feed->source);
+    if (o->kind == FEED_PICTURES)
+        *c = (FeedCounts){.tokens = images ? images_count(images) : DRAWN_PICTURES, .classes = o->vocab};
     if (feed->conversations) {
         const ConversationCounts all = conversations_counts(feed->conversations);
         *c = (FeedCounts){.tokens = all.tokens,
@@ -135,35 +154,55 @@ static Status count(const FeedOptions *o, Feed *feed) {
     return OK;
 }
 
+static void prepare_pictures(const FeedOptions *o, Feed *feed) {
+    const FeedPictures *p = &feed->pictures;
+    feed->pictures = o->pictures;
+    if (!p->skip_broken || !p->train) return;
+    feed->broken = broken_open(images_count(p->train));
+    feed->val_broken = broken_open(images_count(p->val ? p->val : p->train));
+}
+
 /* Validation by the last tenth of the training data. */
 static Status hold_out(const FeedOptions *o, Feed *feed, Part *train) {
-    bool rows = feed->pairs || feed->conversations; // of these none may be left: a loader sees too few tokens
-    int64_t all = feed->pairs ? feed->counts.pairs : rows ? feed->counts.conversations : feed->counts.tokens;
+    bool rows = feed->pairs || feed->conversations ||
+                feed->pictures.train; // of these none may be left: a loader sees too few tokens
+    int64_t all = feed->pairs           ? feed->counts.pairs
+                  : feed->conversations ? feed->counts.conversations
+                                        : feed->counts.tokens;
     Part val = *train;
     val.first = train->length = all - all / 10;
     val.training = false;
+    val.broken = feed->val_broken;
     if (rows && val.first == all)
         return fail(ERROR_FORMAT,
                     "too few %s (%lld) to hold out a tenth for validation; name others with --val-data, "
                     "or do without validation: --val-every=0",
-                    feed->pairs ? "pairs" : "conversations", (long long)all);
-    return fail_at(open_loader(o, val, &feed->val),
+                    feed->pairs           ? "pairs"
+                    : feed->conversations ? "conversations"
+                                          : "pictures",
+                    (long long)all);
+    return fail_at(open_loader(o, feed, val, &feed->val),
                    "the last tenth of --data, held out for validation (--val-every=0 turns it off)");
 }
 
 static Status open_all(const FeedOptions *o, Feed *feed) {
+    const FeedPictures *p = &feed->pictures;
+    prepare_pictures(o, feed);
     TRY(open_data(o, o->data, &feed->source, &feed->pairs, &feed->conversations));
     TRY(count(o, feed));
-    if (o->kind == FEED_PICTURES) feed->counts.tokens = DRAWN_PICTURES;
-    Part train = {feed->source, feed->pairs, feed->conversations, 0, 0, true};
-    if (o->validate && *o->val_data) {
+    Part train = {feed->source, feed->pairs, feed->conversations, p->train, feed->broken, 0, 0, true};
+    if (o->validate && (*o->val_data || p->val)) {
         TRY(open_data(o, o->val_data, &feed->val_source, &feed->val_pairs, &feed->val_conversations));
-        Part val = {feed->val_source, feed->val_pairs, feed->val_conversations, 0, 0, false};
-        TRY(fail_at(open_loader(o, val, &feed->val), "--val-data"));
+        Part val = {.source = feed->val_source,
+                    .pairs = feed->val_pairs,
+                    .conversations = feed->val_conversations,
+                    .images = p->val,
+                    .broken = feed->val_broken};
+        TRY(fail_at(open_loader(o, feed, val, &feed->val), "--val-data"));
     } else if (o->validate) {
         TRY(hold_out(o, feed, &train));
     }
-    return open_loader(o, train, &feed->train);
+    return open_loader(o, feed, train, &feed->train);
 }
 
 Status feed_open(const FeedOptions *options, Feed *feed) {
@@ -180,12 +219,23 @@ void feed_close(Feed *feed) {
     tokens_close(feed->val_source);
     pairs_close(feed->pairs);
     pairs_close(feed->val_pairs);
+    broken_close(feed->broken);
+    broken_close(feed->val_broken);
     conversations_close(feed->conversations);
     conversations_close(feed->val_conversations);
     *feed = (Feed){0};
 }
 
-/* A sample of the data at `at` of its pairs, conversations or tokens. */
+/* Of picture `index`: its class, and its size where all have one. */
+static void picture_facts(const ImageSource *images, int64_t index, int32_t *facts, int64_t *count) {
+    *count = 4;
+    facts[0] = images_label(images, index);
+    facts[1] = (int32_t)images_height(images);
+    facts[2] = (int32_t)images_width(images);
+    facts[3] = (int32_t)images_channels(images);
+}
+
+/* A sample of the data at `at` of its pairs, conversations, pictures or tokens. */
 static Status sample(const Feed *feed, int64_t index, int64_t at, int32_t ids[SAMPLE_TOKENS],
                      const int32_t **tokens, int64_t *length) {
     const uint8_t *answers;
@@ -198,6 +248,10 @@ static Status sample(const Feed *feed, int64_t index, int64_t at, int32_t ids[SA
         *tokens = conversations_row(feed->conversations, at, length, &answers);
         return OK;
     }
+    if (feed->pictures.train) {
+        picture_facts(feed->pictures.train, at, ids, length);
+        return OK;
+    }
     int64_t left = tokens_count(feed->source) - at;
     *length = left < SAMPLE_TOKENS ? left : SAMPLE_TOKENS;
     return tokens_read(feed->source, at, *length, ids);
@@ -206,7 +260,8 @@ static Status sample(const Feed *feed, int64_t index, int64_t at, int32_t ids[SA
 Status feed_fingerprint(const Feed *feed, uint64_t *hash) {
     enum { SAMPLES = 64 };
     int32_t ids[SAMPLE_TOKENS];
-    if (!feed->pairs && !feed->source && !feed->conversations) { // drawn: the same everywhere
+    if (!feed->pairs && !feed->source && !feed->conversations &&
+        !feed->pictures.train) { // drawn: the same everywhere
         *hash = 0;
         return OK;
     }

@@ -141,23 +141,21 @@ static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Piece *
 static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Piece *pieces,
                        const SafetensorsEntry *entries, const Staging *staging) {
     SafetensorsNote note = {"format", "pt"}; /* without it transformers refuses the file */
-    SafetensorsWriter *writer;
+    RankFile file;
     int64_t count = piece_count(p);
-    TRY(safetensors_writer_open(path, entries, count, &note, 1, &writer));
+    TRY(rank_file_open(p, path, entries, count, &note, 1, &file));
     Status status = OK;
     for (int64_t i = 0; !status && i < count; i++)
-        status = pieces[i].info->transposed ? save_transposed(ctx, writer, &pieces[i], staging)
-                                            : save_rows(ctx, writer, &pieces[i], staging);
-    if (!status) return safetensors_writer_close(writer);
-    safetensors_writer_abandon(writer);
-    return status;
+        if (rank_file_mine(&file, i))
+            status = pieces[i].info->transposed ? save_transposed(ctx, file.writer, &pieces[i], staging)
+                                                : save_rows(ctx, file.writer, &pieces[i], staging);
+    return rank_file_close(&file, status);
 }
 
 Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
     Staging staging;
     Tensor whole = p->weight;
     if (!tensor_empty(p->master)) TRY(shards_collect(ctx, p, p->master, &whole));
-    if (p->rank > 0) return OK;
     TRY(staging_open(p, &staging));
     staging.from = whole;
     int64_t count = piece_count(p);

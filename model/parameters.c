@@ -278,10 +278,8 @@ void parameter_part_name(const ParameterInfo *info, int part, char name[80]) {
 
 static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
     if (tensor_empty(t)) return t;
-    size_t bytes = (size_t)(first * t.stride) * dtype_size(t.dtype);
-    Shape shape = t.shape.rank == 1 ? shape1(count) : shape2(count, tensor_width(t));
-    if (t.shape.rank == 1) bytes = (size_t)first * dtype_size(t.dtype);
-    return tensor_view((void *)((uintptr_t)t.data + bytes), t.dtype, shape);
+    if (t.shape.rank == 1) return tensor_elements(t, first, shape1(count));
+    return tensor_elements(t, first * t.stride, shape2(count, tensor_width(t)));
 }
 
 static Parameter part(const Parameter *p, int64_t first, int64_t count) {

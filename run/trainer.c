@@ -39,14 +39,18 @@ bool counts_targets(const Trainer *t) {
     return t->counts || t->model.config.architecture->task != TASK_NEXT_TOKEN;
 }
 
+static Shape pictures_shape(const Trainer *t) {
+    const Config *c = &t->model.config;
+    return shape4(t->batch, c->image, c->image, c->channels);
+}
+
 /* What the model reads: tokens, or pictures. */
 static Status take_input(Trainer *t) {
     const Config *c = &t->model.config;
     BatchMemory *m = &t->memory;
     if (!c->architecture->patches)
         return take(&t->ctx, ARENA_SAVED, "tokens", I32, shape2(t->batch, t->seq), &m->tokens);
-    return take(&t->ctx, ARENA_SAVED, "pictures", U8, shape4(t->batch, c->image, c->image, c->channels),
-                &m->pictures);
+    return take(&t->ctx, ARENA_SAVED, "pictures", U8, pictures_shape(t), &m->pictures);
 }
 
 static Status take_batch(Trainer *t) {
@@ -103,7 +107,7 @@ static Inputs inputs_of(const Trainer *t) {
     /* A causal mask keeps every token from the padding behind it. */
     bool lengths = s->lengths && t->model.config.architecture->mask == MASK_FULL;
     return (Inputs){.tokens = filled(m->tokens, true, rows),
-                    .pictures = m->pictures,
+                    .pictures = filled(m->pictures, true, pictures_shape(t)),
                     .segments = filled(m->segments, s->segments, rows),
                     .lengths = filled(m->lengths, lengths, each),
                     .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
@@ -260,7 +264,7 @@ Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, i
     TRY(put(t, m->tokens, batch.inputs, t->batch * seq));
     if (!tensor_empty(m->pictures))
         TRY(t->ctx.device->upload(t->ctx.device, m->pictures.data, batch.pictures,
-                                  tensor_bytes(m->pictures)));
+                                  (size_t)shape_count(pictures_shape(t))));
     TRY(put(t, m->segments, batch.segments, t->batch * seq));
     TRY(put(t, m->lengths, batch.lengths, t->batch));
     TRY(put(t, m->source, batch.source, t->batch * source_seq));

@@ -1,5 +1,5 @@
-/* Training on conversations as a user does it, against PyTorch's losses (tests/fixtures/make_chat.py); and chatting with
- * what has come out. */
+/* Training on conversations as a user does it, against PyTorch's losses (tests/fixtures/make_chat.py); and
+ * chatting with what has come out. */
 #include "base/json_read.h"
 #include "tests/support/chat.h"
 #include "tests/support/program.h"
@@ -16,7 +16,8 @@
 
 enum { STEPS = 20 };
 
-/* A folder "model" with the fixture's weights and the tokenizer of the case "smollm2", and "lessons.jsonl". */
+/* A folder "model" with the fixture's weights and the tokenizer of the case "smollm2", and
+ * "lessons.jsonl". */
 static int setup(void **state) {
     const char *date;
     char here[4096];
@@ -102,6 +103,13 @@ static void full_contexts(void **state) {
     ran = program_succeeds(
         *state, "echo one | infer --chat --model=model --context=70 --device=cpu -q --temperature=0");
     expect_text(ran->error, "(the context of 70 tokens is full: the answer ends here)");
+    for (int context = 74; context < 82; context++) { /* at 78 a message and a token fit exactly */
+        ran = program_succeeds(*state,
+                               "for i in 1 2 3; do echo one; done | infer --chat --model=model --context=%d "
+                               "--tokens=12 --device=cpu -q --temperature=0 --threads=1",
+                               context);
+        assert_null(strstr(ran->error, "too long"));
+    }
 }
 
 static void what_cannot_be(void **state) {
@@ -134,6 +142,56 @@ static void what_cannot_be(void **state) {
                     "--context=4096 --device=cpu </dev/null");
 }
 
+/* Many at once get the answers that each gets alone, in their order. */
+static void prompts_in_batches(void **state) {
+    static const char *const lines[] = {
+        "{\"prompt\": \"the box and the door and the box\"}",
+        "{\"prompt\": \"one\"}",
+        "",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Where is the box?\"}]}",
+        "{\"prompt\": \"the door\"}",
+        "{\"prompt\": \"one two three\"}"};
+    char alone[1 << 14], text[2048] = "";
+    for (int i = 0; i < 6; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "%s\n", lines[i]);
+    write_text_file(inside(*state, "prompts.jsonl"), text);
+    const Ran *ran = program_succeeds(
+        *state, "infer --prompts=prompts.jsonl --model=model --batch=1 --tokens=20 --device=cpu "
+                "--repeat-penalty=1.3 --min-p=0.01");
+    snprintf(alone, sizeof alone, "%s", ran->output);
+    ran = program_succeeds(*state,
+                           "infer --prompts=prompts.jsonl --model=model --batch=3 --tokens=20 --device=cpu "
+                           "--repeat-penalty=1.3 --min-p=0.01");
+    assert_string_equal(ran->output, alone);
+    json_t *answer;
+    int count = 0;
+    for (char *line = strtok(alone, "\n"); line; line = strtok(NULL, "\n"), count++) {
+        expect_ok(json_parse(line, (int64_t)strlen(line), "answer", &answer));
+        bool ended = json_is_true(json_object_get(answer, "ended"));
+        int64_t tokens = json_integer_value(json_object_get(answer, "tokens"));
+        assert_true(ended ? tokens < 20 : tokens == 20);
+        json_decref(answer);
+    }
+    assert_int_equal(count, 5);
+    write_text_file(inside(*state, "one.jsonl"), "{\"prompt\": \"the box\"}\n");
+    snprintf(
+        text, sizeof text, "%s",
+        program_succeeds(*state, "infer --prompts=one.jsonl --model=model --tokens=9 --device=cpu --seed=4")
+            ->output);
+    expect_ok(json_parse(text, (int64_t)strlen(text), "answer", &answer));
+    snprintf(alone, sizeof alone, "%s\n", case_text(answer, "text"));
+    json_decref(answer);
+    assert_string_equal(
+        program_succeeds(*state, "infer --prompt='the box' --model=model --tokens=9 --device=cpu --seed=4 -q")
+            ->output,
+        alone);
+    write_text_file(inside(*state, "bad.jsonl"), "{\"prompt\": \"a\"}\n{}\n");
+    program_refuses(*state, ERROR_FORMAT, "bad.jsonl, line 2: the object has no text under \"prompt\"",
+                    "infer --prompts=bad.jsonl --model=model --device=cpu");
+    write_text_file(inside(*state, "bad.jsonl"), "\n");
+    program_refuses(*state, ERROR_FORMAT, "bad.jsonl has no prompts",
+                    "infer --prompts=bad.jsonl --model=model");
+}
+
 /* Ctrl-C where a message is waited for ends the conversation. */
 static void interrupts(void **state) {
     program_run(*state, "mkfifo pipe");
@@ -146,9 +204,13 @@ static void interrupts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_are_pytorchs),     cmocka_unit_test(long_ones_are_cut),
-        cmocka_unit_test(what_is_learned_is_said), cmocka_unit_test(full_contexts),
-        cmocka_unit_test(what_cannot_be),          cmocka_unit_test(interrupts),
+        cmocka_unit_test(losses_are_pytorchs),
+        cmocka_unit_test(long_ones_are_cut),
+        cmocka_unit_test(what_is_learned_is_said),
+        cmocka_unit_test(full_contexts),
+        cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(prompts_in_batches),
+        cmocka_unit_test(interrupts),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);
 }

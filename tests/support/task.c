@@ -21,6 +21,7 @@ void task_session_open(TaskSession *s, Rig *rig, const ModelTask *task, bool tra
     s->model.recompute = task->recompute;
     expect_ok(transformer_take(&rig->ctx, &s->model, training));
     const Config *c = &task->config;
+    s->pictures = (Tensor){0};
     if (task->pictures)
         s->pictures =
             rig_put_bytes(rig, "pictures", shape4(task->steps * task->batch, c->image, c->image, c->channels),
