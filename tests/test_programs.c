@@ -244,6 +244,22 @@ static void test_nothing_left(void **state) {
     assert_string_equal(ran->output, "");
 }
 
+/* What others keep models in is found, or told apart. */
+static void test_folders_of_others(void **state) {
+    program_succeeds(*state,
+                     "mkdir -p hub/refs hub/snapshots && cp -r runs/step-00000002 hub/snapshots/0123abc && "
+                     "echo 0123abc >hub/refs/main");
+    program_succeeds(*state, "infer --model=hub --device=cpu --prompt=a --tokens=1 -q");
+    program_succeeds(
+        *state,
+        "mkdir foreign && cp runs/step-00000002/config.json foreign && touch foreign/pytorch_model.bin");
+    program_refuses(*state, ERROR_FILE, "no model.safetensors, but pytorch_model.bin: convert it",
+                    "infer --model=foreign --device=cpu");
+    program_succeeds(*state, "touch foreign/model-00001-of-00002.safetensors");
+    program_refuses(*state, ERROR_FILE, "parts of a model need model.safetensors.index.json",
+                    "infer --model=foreign --device=cpu");
+}
+
 /* Every option that the help names is in the manual, and completed. */
 static void test_manual_and_completion(void **state) {
     static const char *const programs[] = {"train", "infer"};
@@ -273,6 +289,7 @@ static void test_manual_and_completion(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_manual_and_completion),
+        cmocka_unit_test(test_folders_of_others),
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_usage),
