@@ -133,6 +133,7 @@ static Status start_state(Run *run) {
 static Status start_report(Run *run) {
     TrainOptions *o = &run->options;
     int64_t steps = o->compare ? 2 * COMPARE_ROUNDS : o->steps;
+    TRY(tensorboard_open(o->tensorboard, &run->report.board));
     TRY(report_open(&run->report, o->log, run->resume != NULL, run->state.step, steps, o->quiet));
     char *json = options_json(&run->set, false);
     Status status =
@@ -387,7 +388,7 @@ static void hush(Run *run) {
     TrainOptions *o = &run->options;
     snprintf(log, sizeof log, "%s.rank%d", o->log, run->world.rank);
     o->log = *o->log && o->log_rank == LOG_RANK_ALL ? log : "";
-    o->profiling.out = "";
+    o->profiling.out = o->tensorboard = "";
     o->quiet |= o->log_rank == LOG_RANK_FIRST;
 }
 
