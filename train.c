@@ -375,9 +375,9 @@ static Status check_sizes(Run *run) {
 
 static Status sweep(Run *run) {
     TrainOptions *o = &run->options;
-    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
     TRY(profiling_options_steps(&o->profiling, &o->steps));
     TRY(check_sizes(run));
+    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
     o->val_every = o->sample_every = 0;
     return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
 }

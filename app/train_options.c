@@ -231,7 +231,9 @@ static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
     TRY(option_needs(set, "seq-lens", o->profiling.sweep, "--sweep"));
     if (!o->profiling.sweep) return OK;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) TRY(options_exclude(set, "sweep", others[i]));
-    return o->seq || o->seq_lens.count ? OK : fail(ERROR_USAGE, "--sweep needs --seq-lens=LIST, or --seq");
+    return o->seq || o->seq_lens.count || o->batch_sizes.count
+               ? OK
+               : fail(ERROR_USAGE, "--sweep needs --batch-sizes=LIST, --seq-lens=LIST, or --seq");
 }
 
 Status train_options_check(const TrainOptions *o, const OptionSet *set) {
