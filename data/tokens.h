@@ -23,7 +23,7 @@ typedef struct {
     const char *cache; // the folder that keeps tokenized texts, made if missing; NULL: they stay in memory
 } TokenOptions;
 
-/* Opens a file, a pattern (* ? [...]) or a folder's files, sorted by name. They must all be shards, or all
+/* Opens a file, a pattern (* ? [...]), a folder's files, sorted by name, or a list of these with commas. They must all be shards, or all
  * texts. ERROR_FILE where nothing is found; ERROR_FORMAT for a bad shard; ERROR_USAGE for a text without a
  * tokenizer. */
 CHECKED Status tokens_open(const char *path, const TokenOptions *options, TokenSource **source);
@@ -33,7 +33,8 @@ CHECKED Status tokens_open_texts(const PathList *texts, const char *name, const 
                                  TokenSource **source);
 void tokens_close(TokenSource *source);
 
-/* What a file, a pattern or a folder stands for, sorted; folders are left out. ERROR_FILE for nothing. */
+/* What a file, a pattern or a folder stands for, sorted, or several of them with commas between, one after another;
+ * folders inside are left out. ERROR_FILE for nothing. */
 CHECKED Status tokens_find_files(const char *path, PathList *files);
 
 int64_t tokens_count(const TokenSource *source);
