@@ -180,8 +180,8 @@ $(BUILD)/%_double.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(call say,CC,$< (double))$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
 
-# Others' arithmetic, which overflows on hostile pictures.
-$(BUILD)/data/images/stb.o: CFLAGS += -fwrapv
+# stb's arithmetic, which overflows.
+$(BUILD)/data/images/stb.o $(BUILD)/data/images/write.o: CFLAGS += -fwrapv
 
 $(BUILD)/profile/page.o: $(wildcard profile/page/*)
 
