@@ -10,7 +10,7 @@ static const size_t run_texts[] = {
     offsetof(TraceRun, source_note),   offsetof(TraceRun, device), offsetof(TraceRun, library),
     offsetof(TraceRun, host),          offsetof(TraceRun, model),  offsetof(TraceRun, dtype),
     offsetof(TraceRun, program),       offsetof(TraceRun, step),   offsetof(TraceRun, window),
-    offsetof(TraceRun, counters_note), offsetof(TraceRun, engine)};
+    offsetof(TraceRun, counters_note), offsetof(TraceRun, engine), offsetof(TraceRun, unit)};
 static const size_t event_texts[] = {offsetof(TraceEvent, name), offsetof(TraceEvent, call),
                                      offsetof(TraceEvent, source)};
 enum {
