@@ -3,5 +3,6 @@
 
 #include "profile/table.h"
 
-/* A chart for each of these columns, with a bar for each row, which the first `names` columns name; then the table. */
+/* A chart for each of these columns, with a bar for each row, which the first `names` columns name; then the
+ * table. */
 void sweep_page_print(const Table *table, int names, const int *columns, int count, FILE *file);
