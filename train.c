@@ -133,6 +133,7 @@ static Status start_state(Run *run) {
 static Status start_report(Run *run) {
     TrainOptions *o = &run->options;
     int64_t steps = o->compare ? 2 * COMPARE_ROUNDS : o->steps;
+    TRY(tensorboard_open(o->tensorboard, &run->report.board));
     TRY(report_open(&run->report, o->log, run->resume != NULL, run->state.step, steps, o->quiet));
     char *json = options_json(&run->set, false);
     Status status =
@@ -271,6 +272,7 @@ static Status train(Run *run) {
     TRY(status);
     pulse_other(run->world.pulse, "the report");
     TRY(report_end(&run->report, run->state.step, reason));
+    if (run->stop && *out) progress_line(run->report.progress, "go on with: ./train --resume --out=%s", out);
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;
@@ -373,9 +375,9 @@ static Status check_sizes(Run *run) {
 
 static Status sweep(Run *run) {
     TrainOptions *o = &run->options;
-    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
     TRY(profiling_options_steps(&o->profiling, &o->steps));
     TRY(check_sizes(run));
+    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
     o->val_every = o->sample_every = 0;
     return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
 }
@@ -386,7 +388,7 @@ static void hush(Run *run) {
     TrainOptions *o = &run->options;
     snprintf(log, sizeof log, "%s.rank%d", o->log, run->world.rank);
     o->log = *o->log && o->log_rank == LOG_RANK_ALL ? log : "";
-    o->profiling.out = "";
+    o->profiling.out = o->tensorboard = "";
     o->quiet |= o->log_rank == LOG_RANK_FIRST;
 }
 

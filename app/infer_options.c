@@ -19,7 +19,7 @@ static const Option table[] = {
     HEADING("Benchmark of the forward pass, unless one of the modes below is given"),
     {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size",
      .doc = "sequences at once; also for --eval, --translate, --prompts and --embed"},
-    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval",
+    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval, and at most for --embed",
      .default_text = "the context"},
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batch sizes, such as 1,8"},
     {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "several lengths, such as 128,256"},
@@ -190,7 +190,7 @@ static const struct {
      IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED) | IN(INFER_CLASSIFY) |
          IN(INFER_PROMPTS),
      NULL},
-    {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
+    {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_EMBED), NULL},
 };
 
 /* An option of another mode than the present one would be ignored in silence. */
@@ -249,6 +249,7 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     compute_options_resolve(set, &options->compute);
     profiling_options_resolve(set, &options->profiling);
     if (options->chat && !options_given(set, "tokens")) options->tokens = SIZE_MOST;
+    options->pooling_given = options_given(set, "pooling");
     TRY(infer_options_check(options, set));
     *done = options->print_config;
     return options->print_config ? options_print(set) : OK;

@@ -59,6 +59,7 @@ typedef struct {
     const char *embed;                // a text, to embed each line of
     const char *output;               // safetensors file of the embeddings
     Pooling pooling;
+    bool pooling_given;        // by --pooling
     const char *fill;          // a text with [MASK] in it
     const char *classify;      // a picture, a pattern or a folder
     const char *attention_map; // PNG file to draw; "": none

@@ -120,6 +120,7 @@ static const Option table[] = {
 
     HEADING("Output"),
     {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
+    {TEXT("tensorboard", "FOLDER", tensorboard), .doc = "write curves for TensorBoard"},
     {FLAG("compare", compare), .doc = "run naive and fused in turns and print a table"},
     PROFILING_ROWS,
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "batch sizes for --sweep, such as 1,8"},
@@ -165,6 +166,7 @@ static const TrainOptions defaults = {
     .resume = "",
     .seed = 1,
     .log = "",
+    .tensorboard = "",
     .profiling = PROFILING_DEFAULTS,
     .hash_trace = "",
     .config = "",
@@ -223,13 +225,15 @@ static Status check_rates(const TrainOptions *o) {
 
 /* A sweep's runs are too short for anything but their profiles. */
 static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
-    static const char *const others[] = {"out",        "resume",          "log",
+    static const char *const others[] = {"out",        "resume",          "log",       "tensorboard",
                                          "hash-trace", "train-tokenizer", "timer-only"};
     TRY(option_needs(set, "batch-sizes", o->profiling.sweep, "--sweep"));
     TRY(option_needs(set, "seq-lens", o->profiling.sweep, "--sweep"));
     if (!o->profiling.sweep) return OK;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) TRY(options_exclude(set, "sweep", others[i]));
-    return o->seq || o->seq_lens.count ? OK : fail(ERROR_USAGE, "--sweep needs --seq-lens=LIST, or --seq");
+    return o->seq || o->seq_lens.count || o->batch_sizes.count
+               ? OK
+               : fail(ERROR_USAGE, "--sweep needs --batch-sizes=LIST, --seq-lens=LIST, or --seq");
 }
 
 Status train_options_check(const TrainOptions *o, const OptionSet *set) {

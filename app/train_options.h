@@ -51,6 +51,7 @@ typedef struct {
     bool force;               // give up the checkpoints after the one that `resume` names
     int64_t seed;
     const char *log, *hash_trace; // files; "": none
+    const char *tensorboard;      // folder; "": none
     ProfilingOptions profiling;
     OptionList batch_sizes, seq_lens; // of --sweep, in place of batch and seq
     bool compare, check, quiet;
