@@ -63,16 +63,6 @@ static Status open_session(Run *run) {
     return train_options_settle(o, &run->set, &run->session.config);
 }
 
-static Status open_samples(Run *run) {
-    const TrainOptions *o = &run->options;
-    const Session *s = &run->session;
-    Trainer *t = &run->trainer;
-    const TextOptions options = train_options_sample(o, 0);
-    t->samples =
-        o->sample_every > 0 && s->tokenizer && !o->compare && s->config.architecture->task == TASK_NEXT_TOKEN;
-    return t->samples ? stream_text_window(s->tokenizer, &options, &s->config, &t->generator.window) : OK;
-}
-
 static Status open_trainer(Run *run) {
     TrainOptions *o = &run->options;
     Trainer *t = &run->trainer;
@@ -89,7 +79,12 @@ static Status open_trainer(Run *run) {
     t->depth = o->stochastic_depth;
     t->seed = (uint64_t)o->seed;
     t->counts = train_data_kind(o, &run->session) == FEED_CONVERSATIONS;
-    TRY(open_samples(run));
+    const Session *session = &run->session;
+    const TextOptions sample = train_options_sample(o, 0);
+    t->samples = o->sample_every > 0 && session->tokenizer && !o->compare &&
+                 session->config.architecture->task == TASK_NEXT_TOKEN;
+    if (t->samples)
+        TRY(stream_text_window(session->tokenizer, &sample, &session->config, &t->generator.window));
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
     if (run->world.rank == 0)
         return compute_options_peaks(&o->compute, &run->set, &t->ctx, &run->report.peaks);

@@ -78,6 +78,7 @@ static const Option table[] = {
 
     HEADING("Evaluation"),
     {TEXT("eval", "FILES", eval), .doc = "print the mean loss on text or .bin shards"},
+    {TEXT("field", "KEY", field), .doc = "--eval reads JSON lines, with a text under this key"},
     {TEXT("logits", "FILE", logits), .doc = "write logits as safetensors; needs --ids"},
     {LIST("ids", 0, (1 << 28) - 1, ids), .doc = "tokens to compute logits for, such as 1,2,3"},
 
@@ -106,6 +107,7 @@ static const InferOptions defaults = {
     .system = "",
     .template = "",
     .eval = "",
+    .field = "",
     .logits = "",
     .translate = "",
     .reference = "",
@@ -164,6 +166,7 @@ static const struct {
     {"repeat-penalty", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
     {"context", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
     {"stop", IN(INFER_GENERATE), "--prompt"},
+    {"field", IN(INFER_EVALUATE), "--eval=FILES"},
     {"system", IN(INFER_CHAT), "--chat"},
     {"template", IN(INFER_CHAT) | IN(INFER_PROMPTS), "--chat"},
     {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},

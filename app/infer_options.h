@@ -47,6 +47,7 @@ typedef struct {
     const char *template;             // "chatml", ...; "": the model's own
     bool no_cache;                    // compute every token anew, for comparison
     const char *eval;                 // a file or a pattern of files
+    const char *field;                // the key of its texts, where they are JSON lines; "": plain texts
     const char *logits;               // safetensors file to write
     OptionList ids;                   // tokens whose logits it gets
     const char *translate;            // a text, a sentence in each line

@@ -1,5 +1,6 @@
 #include "app/train_options.h"
 
+#include "base/files.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
 #include "app/option_rows.h"
@@ -371,8 +372,16 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
     TRY(option_needs(set, "stochastic-depth", task == TASK_CLASS, "a vision Transformer"));
+    TRY(option_needs(set, "field", task == TASK_NEXT_TOKEN || task == TASK_MASKED_TOKEN,
+                     "a model that reads texts"));
+    TRY(option_needs(set, "template", train_options_conversations(o, task),
+                     "conversations: --data=FILE.jsonl"));
     return option_needs(set, "label-smoothing", task == TASK_SEQUENCE || task == TASK_CLASS,
                         "an encoder-decoder or a vision Transformer");
+}
+
+bool train_options_conversations(const TrainOptions *o, Task task) {
+    return task == TASK_NEXT_TOKEN && path_ends_with(o->data, ".jsonl") && !*o->field;
 }
 
 Schedule train_options_schedule(const TrainOptions *o) {

@@ -84,6 +84,9 @@ CHECKED Status train_options_check(const TrainOptions *options, const OptionSet 
  * fit to it. */
 CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set, const Config *config);
 
+/* Whether --data holds conversations: JSON lines without a --field, for a model that is made to continue. */
+bool train_options_conversations(const TrainOptions *options, Task task);
+
 Schedule train_options_schedule(const TrainOptions *options);
 
 /* The text that the run writes after `step` steps: another one each time. */
