@@ -78,11 +78,12 @@ static void growing_maxima_are_followed(void **state) {
  * fewer keys in some rows. */
 static void pictures_are_seen_whole(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
-    const AttentionCase whole[] = {
-        {3, 197, 197, 2, 2, 64, false, false, true, 0},  {4, 197, 197, 2, 1, 64, false, true, false, 0},
-        {2, 70, 193, 2, 2, 64, false, false, false, 0},  {2, 130, 208, 2, 2, 64, false, true, false, 0},
-        {1, 257, 209, 1, 1, 64, false, false, false, 0}, {41, 197, 197, 4, 4, 64, false, false, true, 0}};
-    for (int i = 0; i < 6; i++) check(variant, &whole[i], 1, false);
+    const AttentionCase whole[] = {{3, 197, 197, 2, 2, 64, false, false, true, 0},
+                                   {4, 197, 197, 2, 1, 64, false, true, false, 0},
+                                   {2, 70, 193, 2, 2, 64, false, false, false, 0},
+                                   {2, 130, 208, 2, 2, 64, false, true, false, 0},
+                                   {1, 257, 209, 1, 1, 64, false, false, false, 0}};
+    for (int i = 0; i < 5; i++) check(variant, &whole[i], 1, false);
 }
 
 /* Three tiles of queries for each of 45 heads, two for each of 164: more than a GPU has multiprocessors. */
