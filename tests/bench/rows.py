@@ -68,6 +68,8 @@ GPU = [
         heads=12, size=64, steps=60),
     row("attention128", "attention", "attention d=128, B=16, H=16, T=2048, causal", "attention", CUDNN, 0.9,
         batch=16, heads=16, seq=2048, size=128, steps=40),
+    row("attention197", "attention", "attention d=64, B=128, H=12, T=197, full", "attention", CUDNN, 1.0, batch=128,
+        heads=12, seq=197, size=64, steps=60, full=True),
     row("decode124", "decode", "decode, 124M, B=1", "decode", COMPILED, None, model="gpt2", batch=1,
         steps=512, least=3500, weights="bf16"),
     *small(1, 128),
@@ -135,8 +137,9 @@ MEMORY_MOST, RECOMPUTE_SHARE, RECOMPUTE_TIME = 24.0, 0.60, 1.08
 
 
 def attention_flops(spec, name):
-    """Two products forward, five backward, over the causal half."""
+    """Two products forward, five backward, over the causal half or all."""
     forward = 2 * spec["batch"] * spec["heads"] * spec["seq"] ** 2 * spec["size"]
+    forward *= 2 if spec.get("full") else 1
     return forward if name == "forward" else 2.5 * forward
 
 

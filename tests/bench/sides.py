@@ -248,6 +248,7 @@ class Attention(Ours):
     def run(self):
         row = self.row
         sizes = [str(row[key]) for key in ("batch", "heads", "seq", "size", "steps")]
+        sizes += ["full"] if row.get("full") else []
         times = json.loads(self.bench.call([self.bench.program("bench/attention"), *sizes]).stdout)
         for name, samples in times.items():
             self.add(name, samples)
@@ -403,7 +404,8 @@ def open_peer(kind, row, bench):
         return Llmc(row, bench) if bench.gpu else LlmcOnCpu(row, bench)
     if row["work"] == "attention":
         sizes = given(row, "batch", "heads", "seq", "size")
-        return Torch("PyTorch", row, bench, "attention.py", f"--backend={kind}", *sizes)
+        full = ["--full"] if row.get("full") else []
+        return Torch("PyTorch", row, bench, "attention.py", f"--backend={kind}", *sizes, *full)
     naive = kind == "naive"  # in fp32 always
     name, dtype = ("PyTorch naive", "fp32") if naive else ("PyTorch", row["dtype"])
     options = [f"--work={row['work']}", f"--path={kind}", f"--dtype={dtype}"]
