@@ -137,6 +137,7 @@ class Train(Ours):
                 *data_options(row, self.bench),
                 f"--batch={row['batch']}",
                 f"--seq={row['seq']}",
+                *given(row, "accum"),
                 f"--steps={row['steps'] + WARMUP}",
                 "--val-every=0",
                 "--sample-every=0",
@@ -177,10 +178,12 @@ class Decode(Ours):
         command = [
             self.bench.program("infer"),
             *model_options(self.row),
-            f"--tokenizer={self.bench.inputs.tokenizer()}",
+            f"--tokenizer={self.bench.inputs.tokenizer(self.row.get('vocab', inputs.VOCAB))}",
             "--prompt=The",
             f"--tokens={self.row['steps']}",
             f"--dtype={self.row['dtype']}",
+            *self.bench.device(),
+            *self.row.get("options", []),
         ]
         said = self.bench.call(command).stderr
         found = re.search(r"decode \d+ tokens in [\d.]+ ms \((\d+) tok/s\)", said)
@@ -386,6 +389,7 @@ def check_parameters(ours, peer):
         raise Failed(f"its model has {known} parameters, ours {ours.parameters}")
 
 
+LLAMA_FAMILY = ("smollm2", "qwen2.5", "llama")
 SIZES = ("layers", "heads", "width", "batch", "seq", "threads")
 MORE_SIZES = ("vocab", "context", "source", "head")
 
@@ -402,13 +406,17 @@ def open_peer(kind, row, bench):
     if row["work"] == "attention":
         sizes = given(row, "batch", "heads", "seq", "size")
         return Torch("PyTorch", row, bench, "attention.py", f"--backend={kind}", *sizes)
-    naive = kind == "naive"  # in fp32 always
-    name, dtype = ("PyTorch naive", "fp32") if naive else ("PyTorch", row["dtype"])
-    options = [f"--work={row['work']}", f"--path={kind}", f"--dtype={dtype}"]
     architecture, sizes = row["model"].split("-")[0], {**row["sizes"], **row}
+    naive = kind == "naive"  # in fp32 always, but for the Llama family
+    name = "PyTorch naive" if naive else "PyTorch"
+    dtype = "fp32" if naive and architecture not in LLAMA_FAMILY else row["dtype"]
+    options = [f"--work={row['work']}", f"--path={kind}", f"--dtype={dtype}"]
     if architecture == "gpt2":
         options += [f"--weights={row.get('weights', 'fp32')}", *given(sizes, *SIZES)]
         return Torch(name, row, bench, "gpt2.py", *options)
+    if architecture in LLAMA_FAMILY:
+        options += given({"weights": "fp32", **row}, "model", "weights", "batch", "seq", "accum", "threads")
+        return Torch(name, row, bench, "llama.py", *options)
     options += [f"--model={architecture}", *given(sizes, *SIZES, *MORE_SIZES)]
     if "tokens" in row:  # --seq is what ./train pads them to, PyTorch takes them as they are
         options += [f"--seq={row['tokens']}", f"--tokens={row['tokens']}"]
