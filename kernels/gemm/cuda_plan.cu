@@ -86,7 +86,9 @@ static cudaDataType_t cuda_type(Dtype dtype) {
 
 static cublasLtEpilogue_t cublas_epilogue(GemmEpilogueKind kind) {
     switch (kind) {
-    case EPILOGUE_NONE: return CUBLASLT_EPILOGUE_DEFAULT;
+    case EPILOGUE_NONE:
+    case EPILOGUE_SWIGLU:
+    case EPILOGUE_DSWIGLU: return CUBLASLT_EPILOGUE_DEFAULT;
     case EPILOGUE_BIAS: return CUBLASLT_EPILOGUE_BIAS;
     case EPILOGUE_GELU_BIAS: return CUBLASLT_EPILOGUE_GELU_BIAS;
     case EPILOGUE_GELU_AUX_BIAS: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
@@ -208,8 +210,11 @@ static Status library_proposals(const CudaDevice *device, size_t workspace, cons
 Status plan_proposals(const CudaDevice *device, const Plan *plan, const Gemm *g, const GemmEpilogue *e,
                       Algorithm *proposals, int *count) {
     *count = 0;
-    TRY(library_proposals(device, device->workspace_bytes, plan, proposals, count));
-    TRY(library_proposals(device, 0, plan, proposals, count)); // kernels that need no counter cleared before
+    if (!epilogue_gated(e->kind)) {
+        TRY(library_proposals(device, device->workspace_bytes, plan, proposals, count));
+        TRY(library_proposals(device, 0, plan, proposals,
+                              count)); // kernels that need no counter cleared before
+    }
     if (choice_of_own() != OWN_NEVER && gemm_hopper_suits(device, g, e)) proposals[(*count)++] = {true, {}};
     return OK;
 }

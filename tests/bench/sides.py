@@ -264,7 +264,8 @@ class Torch:
         self.name, self.row, self.times, self.memory, self.parameters = name, row, {}, 0, None
         command = [bench.python, os.path.join(TESTS, "peers", script), *options]
         bench.note(command)
-        self.worker = Worker(command)
+        hidden = None if bench.gpu else dict(os.environ, CUDA_VISIBLE_DEVICES="")
+        self.worker = Worker(command, hidden)
 
     def wait(self, bench):
         if self.worker.ready:
