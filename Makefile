@@ -4,6 +4,7 @@
 PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev \
     libxxhash-dev zlib1g-dev
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
+IMAGE_PACKAGES := dataset-fashion-mnist
 FUZZ_PACKAGES := clang libclang-rt-dev
 
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(realpath $(shell command -v nvcc)) $(wildcard /usr/local/cuda/bin/nvcc)))
@@ -62,7 +63,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo test check tests bench bench-rooms profiles sanitize sanitize-gpu fuzz fuzzers format clean \
+.PHONY: all help packages demo demo-images test check tests bench bench-rooms profiles sanitize sanitize-gpu fuzz fuzzers format clean \
     ALWAYS
 .SECONDARY:
 
@@ -80,12 +81,18 @@ demo: packages  ## install what is missing, build, train a small GPT on this che
 	@$(MAKE) --no-print-directory all
 	@tools/demo
 
+demo-images: EXTRA_PACKAGES := $(IMAGE_PACKAGES)
+demo-images: packages  ## install Fashion-MNIST, train a small vision Transformer on it, judge it
+	@$(MAKE) --no-print-directory all
+	@tools/demo-images
+
 test: EXTRA_PACKAGES := $(TEST_PACKAGES)
 test: packages  ## install what is missing, build, run every test
 	@$(MAKE) --no-print-directory all check
 
+# Two at a time, since many wait for most of their time; on a GPU, whose memory and clock they would share, one.
 check: tests
-	@tests/run $(TESTS)
+	@JOBS=$(if $(GPU),1,2) tests/run $(TESTS)
 
 tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(MPI_MODULE) $(BENCHES) $(TESTS)
 
@@ -98,14 +105,14 @@ bench-rooms: $(BUILD)/train  ## measure every operation, naive and fused; write 
 	@tests/bench/rooms --build=$(BUILD) $(ARGS)
 
 # The published sizes on a GPU, small ones on the CPU, whose page stays in the build. ARGS: tests/bench/profiles --help.
-profiles: $(BUILD)/train $(BUILD)/infer $(BUILD)/bench/gelu  ## take the published profiles again; PEERS=1: PyTorch's too
+profiles: $(BUILD)/train $(BUILD)/infer $(BUILD)/bench/gelu $(BUILD)/bench/pictures  ## take the published profiles again; PEERS=1: PyTorch's too
 	@tests/bench/profiles --build=$(BUILD) $(if $(filter-out 0,$(PEERS)),--peers) $(ARGS)
 
 $(BUILD)/bench/gelu: $(if $(filter 1,$(CUDA)),$(BUILD)/tests/bench/gelu_cuda.cu.o)
 
 sanitize:  ## the same tests on the CPU under address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/sanitize ARCH=$(ARCH) \
-	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O1" check
+	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O2" check
 
 sanitize-gpu: export CUDA_HOME := $(CUDA_HOME)
 sanitize-gpu:  ## the operations' tests on the GPU under compute-sanitizer: memory, races
@@ -172,6 +179,9 @@ $(BUILD)/%_float.o: %.c $(BUILD)/cc.options
 $(BUILD)/%_double.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(call say,CC,$< (double))$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
+
+# Others' arithmetic, which overflows on hostile pictures.
+$(BUILD)/data/images/stb.o: CFLAGS += -fwrapv
 
 $(BUILD)/profile/page.o: $(wildcard profile/page/*)
 

@@ -1,5 +1,6 @@
 /* train: trains a Transformer. Options in, calls down, report out; what a step is stands in
  * run/trainer.c. */
+#include "base/cores.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
 #include "app/compare_run.h"
@@ -23,6 +24,7 @@ typedef struct {
     World world; // the ranks of the run
     OutputFolder output;
     Session session;
+    TrainPictures pictures;
     Feed feed;
     Batches batches;
     Trainer trainer;
@@ -44,12 +46,31 @@ typedef struct {
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
     if (*run->world.device) o->compute.device = run->world.device;
-    ConfigSizes sizes = {o->layers, o->heads,          o->width,    o->context,
-                         o->vocab,  o->encoder_layers, o->pre_norm, o->embeddings};
+    ConfigSizes sizes = {.layers = o->layers,
+                         .heads = o->heads,
+                         .width = o->width,
+                         .context = o->context,
+                         .vocab = o->vocab,
+                         .encoder_layers = o->encoder_layers,
+                         .pre_norm = o->pre_norm,
+                         .embeddings = o->embeddings,
+                         .image = o->image_size,
+                         .new_head = o->new_head && !run->resume};
     profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &sizes, tokenizer, &o->compute));
+    TRY(train_pictures_open(o, &run->set, &run->session, &run->pictures));
     return train_options_settle(o, &run->set, &run->session.config);
+}
+
+static Status open_samples(Run *run) {
+    const TrainOptions *o = &run->options;
+    const Session *s = &run->session;
+    Trainer *t = &run->trainer;
+    const TextOptions options = train_options_sample(o, 0);
+    t->samples =
+        o->sample_every > 0 && s->tokenizer && !o->compare && s->config.architecture->task == TASK_NEXT_TOKEN;
+    return t->samples ? stream_text_window(s->tokenizer, &options, &s->config, &t->generator.window) : OK;
 }
 
 static Status open_trainer(Run *run) {
@@ -66,11 +87,13 @@ static Status open_trainer(Run *run) {
     t->accum = o->accum;
     t->smoothing = o->label_smoothing;
     t->dropout = o->dropout;
+    t->depth = o->stochastic_depth;
     t->seed = (uint64_t)o->seed;
-    t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
-                 run->session.config.architecture->task == TASK_NEXT_TOKEN;
+    t->counts = train_data_kind(o, &run->session) == FEED_CONVERSATIONS;
+    TRY(open_samples(run));
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
-    if (o->compute.peaks && run->world.rank == 0) return peaks_measure(&t->ctx, &run->report.peaks);
+    if (run->world.rank == 0)
+        return compute_options_peaks(&o->compute, &run->set, &t->ctx, &run->report.peaks);
     peaks_remember(&t->ctx, &run->report.peaks);
     return OK;
 }
@@ -82,6 +105,7 @@ static Status open_observers(Run *run) {
             profiling_facts(&run->session, "train", &run->report.peaks, o->batch, o->seq, o->accum);
         TRY(profiling_open(&o->profiling, &run->trainer.ctx, &facts, run->suffix, o->quiet ? NULL : stdout,
                            &run->profiling));
+        profiling_share(run->profiling, run->world.comm);
     }
     if (!*o->hash_trace || run->world.rank > 0) return OK;
     run->hash_trace = fopen(o->hash_trace, "w");
@@ -134,13 +158,12 @@ static Status save(Run *run) {
 
 static Status sample(Run *run) {
     Trainer *t = &run->trainer;
-    const TrainOptions *o = &run->options;
     char *text = NULL;
     int64_t length;
     pulse_other(run->world.pulse, "a sample");
     TRY(trainer_settle(&run->trainer));
     if (run->world.rank > 0) return OK;
-    const TextOptions options = train_options_sample(o, run->state.step);
+    const TextOptions options = train_options_sample(&run->options, run->state.step);
     TRY(stream_text_collect(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length));
     Status status = report_sample(&run->report, run->state.step, text, length);
     memory_free(text);
@@ -148,13 +171,13 @@ static Status sample(Run *run) {
 }
 
 static Status validate(Run *run) {
-    double loss;
+    Validation result;
     int64_t first;
     pulse_other(run->world.pulse, "validation");
     (void)trainer_share(&run->trainer, run->options.val_steps, &first);
     TRY(loader_seek(run->feed.val, first * run->options.batch));
-    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &loss));
-    return report_validation(&run->report, run->state.step, loss);
+    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &result));
+    return report_validation(&run->report, run->state.step, &result);
 }
 
 static bool every(int64_t step, int64_t period) {
@@ -197,6 +220,7 @@ static Status one_step(Run *run) {
     run->skips = run->result.skipped ? run->skips + 1 : 0;
     run->stop = run->result.stop;
     if (run->world.size == 1) TRY(wants_to_stop(run, &run->stop));
+    TRY(report_broken(&run->report, run->state.step, &run->feed));
     return report_step(&run->report, t, run->state.step, &run->result, run->learning_rate, &cost);
 }
 
@@ -267,7 +291,7 @@ static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
                                     .source = &run->batches,
                                     .profiling = &o->profiling,
                                     .suffix = run->suffix,
-                                    .folder = o->out,
+                                    .folder = run->world.rank == 0 ? o->out : "",
                                     .progress = run->report.progress,
                                     .file = o->quiet ? NULL : stdout};
     return compare_report(&run->trainer, &options);
@@ -300,9 +324,11 @@ static Status run_once(Run *run) {
     size_t bytes[FORM_COUNT];
     TRY(world_agree(w, prepare(run)));
     TRY(world_connect(w, &run->options, run->session.device));
+    TRY(peaks_link(w->comm, run->options.compute.peaks && *run->options.profiling.window,
+                   &run->report.peaks));
     TRY(world_agree(w, set_up(run, bytes)));
     /* After the plan: a batch that is too large must not be pinned first. */
-    TRY(train_data_open(&run->options, &run->session, w, &run->feed, &run->batches));
+    TRY(train_data_open(&run->options, &run->session, &run->pictures, w, &run->feed, &run->batches));
     TRY(world_agree(w, start_state(run)));
     TRY(check_start(run));
     TRY(output_folder_write_options(&run->output)); // over the first run's, once this one can go on
@@ -320,6 +346,7 @@ static void close_run(Run *run) {
     trainer_close(&run->trainer);
     feed_close(&run->feed);
     session_close(&run->session);
+    train_pictures_close(&run->pictures);
     memory_free(run->resume);
     output_folder_close(&run->output);
     *run = (Run){.options = run->options, .set = run->set, .world = run->world, .suffix = ""};
@@ -354,9 +381,13 @@ static Status sweep(Run *run) {
     return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
 }
 
-/* Rank 0 writes and prints for all. */
-static void hush(TrainOptions *o) {
-    o->log = o->profiling.window = "";
+/* Rank 0 prints, logs and writes for all; with --log-rank=all the others print, too, and log beside it. */
+static void hush(Run *run) {
+    static char log[4096];
+    TrainOptions *o = &run->options;
+    snprintf(log, sizeof log, "%s.rank%d", o->log, run->world.rank);
+    o->log = *o->log && o->log_rank == LOG_RANK_ALL ? log : "";
+    o->profiling.out = "";
     o->quiet |= o->log_rank == LOG_RANK_FIRST;
 }
 
@@ -367,13 +398,14 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
     TRY(train_options_read(argc, argv, &run->options, &run->set, &done));
     if (!done) TRY(world_open(&run->world, &run->options, &run->set, &done, code));
     if (done) return OK;
-    if (run->world.rank > 0) hush(&run->options);
+    if (run->world.rank > 0) hush(run);
     if (run->options.train_tokenizer) return train_tokenizer(&run->options);
     if (run->options.profiling.sweep) return sweep(run);
     return run_once(run);
 }
 
 int main(int argc, char **argv) {
+    cores_share(argv);
     static Run run; // zero, and too large for some stacks
     int code = 0;
     signals_prepare();

@@ -1,5 +1,6 @@
 #include "app/infer_benchmark.h"
 
+#include "base/cores.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -19,7 +20,7 @@ static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, 
     Status status = OK;
     for (int64_t i = -warmup; i < p->repeats && !status; i++) {
         double start = device_clock();
-        status = inference_logits(in, tokens, p->batch, p->seq);
+        status = inference_logits(in, i == -warmup ? tokens : NULL, p->batch, p->seq);
         if (!status) status = in->ctx.device->synchronize(in->ctx.device);
         if (i >= 0) ms[i] = 1e3 * (device_clock() - start);
     }
@@ -43,8 +44,10 @@ static Status time_operations(Inference *in, const int32_t *tokens, Recorder *re
 static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, const Peaks *peaks,
                       BenchmarkResult *p) {
     const RecorderOptions options = {.primitives = true, .timed = true};
+    const CoreTimes cores = cores_read();
     TRY(time_passes(in, tokens, warmup, p));
-    TRY(recorder_open(in->ctx.device, &options, &in->ctx.recorder));
+    p->cores_waited = cores_waited(cores);
+    in->ctx.recorder = recorder_open(in->ctx.device, &options);
     Status status = time_operations(in, tokens, in->ctx.recorder, peaks, p);
     recorder_close(in->ctx.recorder);
     in->ctx.recorder = NULL;
@@ -107,8 +110,8 @@ static double tokens_per_second(const BenchmarkResult *p) {
 }
 
 void infer_benchmark_print(const Benchmark *report, FILE *file) {
-    fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread", "tok/s",
-            "TFLOP/s", "MFU");
+    fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread",
+            report->unit, "TFLOP/s", "MFU");
     for (int i = 0; i < report->count; i++) {
         const BenchmarkResult *p = &report->profiles[i];
         double rate = p->work.flops / seconds(p);
@@ -116,6 +119,7 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
         fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %5.1f%%\n", p->batch,
                 p->seq, *p->label ? p->label : "-", p->ms, p->low, p->high, tokens_per_second(p),
                 1e-12 * rate, 100 * share);
+        if (p->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(p->cores_waited).text);
     }
 }
 
@@ -156,6 +160,7 @@ static void write_profile(JsonWriter *w, const BenchmarkResult *p) {
     json_member_number(w, "ms", p->ms);
     json_member_number(w, "ms_low", p->low);
     json_member_number(w, "ms_high", p->high);
+    json_member_number(w, "cores_waited", p->cores_waited);
     json_member_number(w, "tokens_per_s", tokens_per_second(p));
     json_member_number(w, "flops", p->work.flops);
     json_member_number(w, "least_bytes", p->work.bytes);

@@ -11,12 +11,14 @@ typedef struct {
     const char *label; // "naive", "fused", or "" for what --fused says
     int64_t batch, seq, repeats;
     double ms, low, high; // median and range of the whole pass, logits included, waited for
+    double cores_waited;  // cores.h
     Work work;
     TimedOperations operations;
 } BenchmarkResult;
 
 typedef struct {
     Peaks peaks;
+    const char *unit; // of rates: "tok/s"
     BenchmarkResult *profiles;
     int64_t count, room;
 } Benchmark;

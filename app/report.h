@@ -1,6 +1,7 @@
 /* report: what ./train tells: on the terminal, and the same as events in the log. */
 #pragma once
 
+#include "base/cores.h"
 #include "data/feed.h"
 #include "app/profiling.h"
 #include "run/trainer.h"
@@ -15,10 +16,13 @@ typedef struct {
     Progress *progress;
     Events *events;
     Peaks peaks;
+    bool pictures;                // are what the model reads, and not tokens
     int64_t steps;                // of the whole run
     Series figures[STEP_FIGURES]; // of the steps of this process, in order
     double next_line;             // when the next step's line is due: seconds of device_clock
+    int64_t broken, val_broken;   // pictures that were passed over and told
     double waited_ms;             // for data, in all
+    CoreTimes cores;              // when the steps began
 } Report;
 
 /* `done` of `steps` steps are behind. `log` is a path or ""; a resumed run appends to it. */
@@ -33,7 +37,9 @@ CHECKED Status report_start(Report *report, const Session *session, const Traine
 /* Of step `step`, 1 for the first. */
 CHECKED Status report_step(Report *report, const Trainer *trainer, int64_t step, const StepResult *result,
                            double learning_rate, const StepCost *cost);
-CHECKED Status report_validation(Report *report, int64_t step, double loss);
+CHECKED Status report_validation(Report *report, int64_t step, const Validation *validation);
+/* Pictures that were found broken since the last call. */
+CHECKED Status report_broken(Report *report, int64_t step, const Feed *feed);
 CHECKED Status report_sample(Report *report, int64_t step, const char *text, int64_t length);
 CHECKED Status report_save(Report *report, int64_t step, const char *folder);
 

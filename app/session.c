@@ -60,22 +60,65 @@ static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char 
                 sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm" : "--embeddings=separate", model);
 }
 
+/* Of another size than before, or new: pictures are scaled to all of it. */
+static void scale_pictures(Config *c) {
+    ImageProcessor *p = &c->processor;
+    if (p->height != c->image) p->height = p->width = p->scaled_height = p->scaled_width = c->image;
+    p->channels = c->channels;
+}
+
+/* What a run can change of a model that reads pictures, also of one that is there. */
+static Status change_pictures(Session *s, const ConfigSizes *sizes) {
+    Config *c = &s->config;
+    if (!c->architecture->patches) {
+        if (!sizes->image && !sizes->new_head) return OK;
+        return fail(ERROR_USAGE, "--%s is for a vision Transformer, not for %s",
+                    sizes->image ? "image-size" : "new-head", c->architecture->description);
+    }
+    int64_t classes = sizes->classes ? sizes->classes : c->vocab;
+    if (s->folder && !sizes->new_head && (classes != c->vocab || !c->class_head))
+        return fail(ERROR_USAGE,
+                    "the model in %s %s %" PRId64 " classes, and %" PRId64
+                    " are wanted; --new-head draws a head for them",
+                    s->folder, c->class_head ? "has" : "has no head, also not for", c->vocab, classes);
+    if (sizes->image) c->image = sizes->image;
+    c->new_head = s->folder && sizes->new_head;
+    c->class_head = true;
+    c->vocab = classes;
+    config_complete(c);
+    scale_pictures(c);
+    return OK;
+}
+
 static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
     TRY(find_folder(model, &s->folder));
     TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
+    scale_pictures(&s->config);
     if (!sizes) return OK;
     bool of_pairs = sizes->encoder_layers || sizes->pre_norm || sizes->embeddings;
     if (of_pairs && !s->config.architecture->encoder)
         return fail(ERROR_USAGE,
                     "--encoder-layers, --pre-norm and --embeddings are for an encoder-decoder, not for %s",
                     model);
-    if (s->folder) return check_sizes(sizes, &s->config, model);
-    change_sizes(sizes, &s->config);
-    return OK;
+    if (s->folder)
+        TRY(check_sizes(sizes, &s->config, model));
+    else
+        change_sizes(sizes, &s->config);
+    return change_pictures(s, sizes);
+}
+
+/* A folder's names of classes; those of the data come with a new head, from whoever has opened the data. */
+static Status open_labels(Session *s) {
+    Config *c = &s->config;
+    c->labels = &s->labels;
+    if (!s->folder || c->architecture->task != TASK_CLASS || c->new_head) return OK;
+    return labels_read(s->folder, &s->labels);
 }
 
 static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
     const char *path = name;
+    if (s->config.architecture->patches)
+        return *name ? fail(ERROR_USAGE, "--tokenizer is for text, and this model reads pictures") : OK;
     if (!*name) {
         bool present = false;
         if (s->folder) TRY(tokenizer_present(s->folder, &present));
@@ -99,6 +142,7 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
                     const ComputeOptions *compute) {
     *s = (Session){.graphs = compute->graphs};
     Status status = open_config(s, model, sizes);
+    if (!status) status = open_labels(s);
     if (!status) status = open_tokenizer(s, tokenizer, sizes && sizes->vocab);
     if (!status) status = config_validate(&s->config);
     if (!status && s->folder) status = checkpoint_check(s->folder, &s->config);
@@ -112,6 +156,7 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
 void session_close(Session *s) {
     tokenizer_free(s->tokenizer);
     memory_free(s->folder);
+    labels_free(&s->labels);
     if (s->device) s->device->close(s->device);
     *s = (Session){0};
 }
@@ -127,8 +172,8 @@ Status session_needs_bert(const Session *s, const char *option) {
 }
 
 Status session_load(const Session *s, Ctx *ctx, Parameters *parameters, uint64_t seed) {
-    if (s->folder) return checkpoint_load(ctx, s->folder, parameters);
-    return parameters_initialize(ctx, parameters, seed);
+    if (!s->folder || s->config.new_head) TRY(parameters_initialize(ctx, parameters, seed));
+    return s->folder ? checkpoint_load(ctx, s->folder, parameters) : OK;
 }
 
 void session_prepare(const Session *s, Ctx *ctx) {
@@ -136,6 +181,10 @@ void session_prepare(const Session *s, Ctx *ctx) {
     ctx->tf32 = s->tf32;
     ctx->fuses = s->fuses;
     ctx->graphs = s->graphs;
+}
+
+const char *session_model_name(const Session *s) {
+    return s->folder ? s->folder : s->config.name;
 }
 
 const char *session_dtype_name(const Session *s) {

@@ -47,6 +47,14 @@ Status stream_text_prompt(Tokenizer *tokenizer, const TextOptions *o, TokenList 
     return OK;
 }
 
+Status stream_text_window(Tokenizer *tokenizer, const TextOptions *o, const Config *config, int64_t *window) {
+    TokenList prompt = {0};
+    Status status = stream_text_prompt(tokenizer, o, &prompt);
+    *window = prompt.count + o->tokens < config->context ? prompt.count + o->tokens : config->context;
+    token_list_free(&prompt);
+    return status;
+}
+
 typedef struct {
     Generator *generator;
     Sampler *sampler;
@@ -107,7 +115,8 @@ Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const T
     Status status = stream_text_prompt(tokenizer, o, &prompt);
     if (!status) status = sampler_open(generator->model->config.vocab, &o->sampler, &drawing.sampler);
     if (!status) status = generator_start(generator, prompt.ids, prompt.count);
-    stats->prompt_tokens = prompt.count;
+    stats->prompt_tokens = generator->length;
+    stats->left_out = prompt.count - generator->length;
     if (!status) status = write_tokens(ctx, &drawing, tokenizer, o, &gate, &text, stats);
     token_list_free(&prompt);
     sampler_close(drawing.sampler);

@@ -16,13 +16,18 @@ typedef struct {
 } TextOptions;
 
 typedef struct {
-    int64_t prompt_tokens, tokens;
+    int64_t prompt_tokens, tokens;          // read and written
+    int64_t left_out;                       // of the prompt, from its beginning: the context holds no more
     double prefill_seconds, decode_seconds; // until the first token; for all others
     bool stopped;                           // by the stop text or the end of text
 } TextStats;
 
 /* The prompt's tokens: at least one, to be freed with token_list_free. */
 CHECKED Status stream_text_prompt(Tokenizer *tokenizer, const TextOptions *options, TokenList *prompt);
+
+/* How much of the model's context the prompt and the tokens asked for take: what a generator's window needs. */
+CHECKED Status stream_text_window(Tokenizer *tokenizer, const TextOptions *options, const Config *config,
+                                  int64_t *window);
 
 /* Gets the text piece by piece; a piece may end inside a UTF-8 character. */
 typedef Status (*TextSink)(void *context, const void *bytes, int64_t count);

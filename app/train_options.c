@@ -28,18 +28,29 @@ static const Option table[] = {
     {COUNT("vocab", 0, 1 << 28, vocab), .doc = "tokens in the vocabulary", .default_text = "the model's",
      .travels = true},
 
+    {COUNT("image-size", 0, 1 << 14, image_size), .doc = "pixels of a picture's side",
+     .default_text = "the model's", .travels = true},
+    {FLAG("new-head", new_head), .doc = "a head drawn anew for a folder's vision Transformer",
+     .travels = true},
     {FLAG("pre-norm", pre_norm), .doc = "pre-norm blocks in an encoder-decoder", .travels = true},
     {CHOICE("embeddings", "shared|separate", embeddings),
      .doc = "source, target and head of an encoder-decoder", .travels = true},
 
     HEADING("Data"),
-    {TEXT("data", "FILES", data), .doc = "text, or .bin shards of tokens", .default_text = "this checkout",
-     .travels = true},
+    {TEXT("data", "FILES", data), .doc = "text, shards, conversations (.jsonl) or a folder of pictures",
+     .default_text = "this checkout", .travels = true},
     {TEXT("val-data", "FILES", val_data), .doc = "the same for validation",
      .default_text = "a tenth of --data", .travels = true},
+    {TEXT("field", "KEY", field), .doc = "--data is JSON lines, with a text under this key", .travels = true},
+    {TEXT("template", "NAME", template), .doc = "of conversations: chatml, llama3, zephyr or mistral",
+     .default_text = "the model's", .travels = true},
     TOKENIZER_ROW,
     {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
      .doc = "train a tokenizer of N tokens on --data=TEXT[,TEXT] into --out, and no model"},
+    {NUMBER("crop", 0, 1, crop), .above = true,
+     .doc = "train on parts of pictures, of at least this share of their area", .travels = true},
+    {FLAG("flip", flip), .doc = "train on pictures mirrored at random", .travels = true},
+    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read", .travels = true},
     {COUNT("workers", 0, 64, workers), .doc = "threads that load data ahead; 0 for none"},
     {COUNT("reader-delay", 0, 100000000, reader_delay),
      .doc = "delay each batch by N us, to mimic a slow loader"},
@@ -53,19 +64,21 @@ static const Option table[] = {
     {TEXT("comm", "ENGINE", engine), .doc = "between ranks: auto, nccl, peer or, on the CPU, mpi"},
     {NUMBER("comm-timeout", -1, HUGE_VAL, comm_timeout),
      .doc = "seconds that a step may take; 0: three times the last ones; -1: any"},
-    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print"},
+    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print and log"},
 
     HEADING("Training"),
     {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps", .travels = true},
-    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences in a micro-batch", .travels = true},
+    {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size", .doc = "sequences in a micro-batch",
+     .travels = true},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context",
      .travels = true},
-    {COUNT("accum", 1, 1 << 20, accum), .doc = "micro-batches in a step", .travels = true},
-    {NUMBER("lr", 0, FLT_MAX, lr), .doc = "peak learning rate", .default_text = "0.001; for noam the paper's",
-     .travels = true},
+    {COUNT("accum", 1, 1 << 20, accum), .alias = "gradient-accumulation-steps",
+     .doc = "micro-batches in a step", .travels = true},
+    {NUMBER("lr", 0, FLT_MAX, lr), .alias = "learning-rate", .doc = "peak learning rate",
+     .default_text = "0.001; for noam the paper's", .travels = true},
     {NUMBER("min-lr", 0, FLT_MAX, min_lr), .doc = "final learning rate", .default_text = "a tenth of --lr",
      .travels = true},
-    {COUNT("warmup", 0, STEPS_MOST, warmup), .doc = "steps of linear warm-up",
+    {COUNT("warmup", 0, STEPS_MOST, warmup), .alias = "warmup-steps", .doc = "steps of linear warm-up",
      .default_text = "a tenth of --steps", .travels = true},
     {CHOICE("schedule", "cosine|linear|wsd|constant|noam", schedule), .doc = "of the learning rate",
      .travels = true},
@@ -82,8 +95,10 @@ static const Option table[] = {
      .doc = "share of the target spread over all tokens", .travels = true},
     {NUMBER("dropout", 0, 1, dropout), .below = true, .doc = "rate for embeddings, branches and attention",
      .travels = true},
-    {NUMBER("clip", 0, FLT_MAX, clip), .doc = "clip the gradient to this norm; 0 never clips",
-     .travels = true},
+    {NUMBER("stochastic-depth", 0, 1, stochastic_depth), .below = true,
+     .doc = "rate at which the last layer's branches are left out of a sample; fewer below", .travels = true},
+    {NUMBER("clip", 0, FLT_MAX, clip), .alias = "grad-clip",
+     .doc = "clip the gradient to this norm; 0 never clips", .travels = true},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random", .travels = true},
 
     HEADING("Validation and samples"),
@@ -119,9 +134,13 @@ static const Option table[] = {
 
 static const TrainOptions defaults = {
     .model = "gpt2-nano",
+    .field = "",
+    .template = "",
     .data = "",
     .val_data = "",
     .tokenizer = "",
+    .crop = 0.25,
+    .flip = true,
     .workers = 1,
     .compute = COMPUTE_DEFAULTS,
     .batch = 8,
@@ -165,7 +184,7 @@ static void resolve_rate(TrainOptions *o) {
 
 static void resolve(const OptionSet *set, TrainOptions *o) {
     compute_options_resolve(set, &o->compute);
-    profiling_options_resolve(&o->profiling);
+    profiling_options_resolve(set, &o->profiling);
     resolve_rate(o);
     if (o->warmup == FROM_OTHERS) o->warmup = o->steps / 10;
     if (o->min_lr == FROM_OTHERS && has_minimum(o)) o->min_lr = o->lr / 10;
@@ -338,7 +357,7 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder
 }
 
 Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config *config) {
-    if (!o->seq) o->seq = config->context;
+    if (!o->seq) o->seq = config->architecture->patches ? 1 : config->context; // a picture is one
     if (o->seq > config->context)
         return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
                     config->context);
@@ -349,7 +368,9 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
-    return option_needs(set, "label-smoothing", task == TASK_SEQUENCE, "an encoder-decoder");
+    TRY(option_needs(set, "stochastic-depth", task == TASK_CLASS, "a vision Transformer"));
+    return option_needs(set, "label-smoothing", task == TASK_SEQUENCE || task == TASK_CLASS,
+                        "an encoder-decoder or a vision Transformer");
 }
 
 Schedule train_options_schedule(const TrainOptions *o) {

@@ -79,10 +79,13 @@ static void allow_files(int size) {
     (void)setrlimit(RLIMIT_NOFILE, &limit); // opening them says what was wrong
 }
 
-Status rendezvous_open(const Identity *identity, const char *facts, double seconds, Rendezvous **rendezvous) {
+Status rendezvous_open(const Identity *identity, const char *facts, double seconds, bool *told,
+                       Rendezvous **rendezvous) {
+    bool ignored;
+    if (!told) told = &ignored;
+    *told = false;
     Rendezvous *r = memory_allocate(sizeof *r);
     const size_t size = (size_t)identity->size;
-    if (!r) return fail(ERROR_MEMORY, "out of host memory for the rendezvous");
     *r = (Rendezvous){.rank = identity->rank,
                       .size = identity->size,
                       .local_rank = identity->local_rank,
@@ -99,7 +102,7 @@ Status rendezvous_open(const Identity *identity, const char *facts, double secon
         const double until = device_clock() + seconds;
         allow_files(r->rank == 0 ? r->size : 1);
         status = r->rank == 0 ? rendezvous_host(r, identity, &mine, until)
-                              : rendezvous_join(r, identity, &mine, until);
+                              : rendezvous_join(r, identity, &mine, until, told);
     }
     if (!status) status = rendezvous_gather(r, mine.host, RANK_HOST, r->hosts);
     if (status)
@@ -201,7 +204,6 @@ Status rendezvous_agree(Rendezvous *r, Status mine) {
         char reason[REASON_BYTES];
     } Report;
     Report own = {.code = (int32_t)status_code(mine)}, *all = memory_array((size_t)r->size, sizeof *all);
-    if (!all) return mine ? mine : fail(ERROR_MEMORY, "out of host memory for %d ranks", r->size);
     snprintf(own.reason, sizeof own.reason, "%s", status_message(mine));
     Status status = rendezvous_gather(r, &own, sizeof own, all);
     if (mine) {

@@ -10,6 +10,8 @@
 
 #include "comm/identity.h"
 
+#include <stdbool.h>
+
 __BEGIN_DECLS
 
 enum { RENDEZVOUS_PORTS = 8, RANK_HOST = 64, FACTS_BYTES = 4096 };
@@ -26,8 +28,9 @@ typedef struct Rendezvous {
  * version, configuration, a hash of the data. Waits up to `seconds` for the others. ERROR_USAGE where
  * ranks disagree (the message names rank, key and both values), where two processes have one rank, or
  * where a host does not exist; ERROR_DEVICE where ranks do not come (the message names them), ports are
- * taken, or rank 0 cannot be reached. What rank 0 finds wrong all ranks are told that have come. */
-CHECKED Status rendezvous_open(const Identity *identity, const char *facts, double seconds,
+ * taken, or rank 0 cannot be reached. What rank 0 finds wrong all ranks are told that have come: `told`,
+ * which may be NULL, is then true on these. */
+CHECKED Status rendezvous_open(const Identity *identity, const char *facts, double seconds, bool *told,
                                Rendezvous **rendezvous);
 void rendezvous_close(Rendezvous *rendezvous);
 
@@ -38,5 +41,20 @@ CHECKED Status rendezvous_gather(Rendezvous *rendezvous, const void *mine, size_
 /* Collective: OK where it is OK on every rank; else on those where it was OK an error of the same code that
  * says which rank failed and why. Takes `mine` over. What follows a step that can fail on one rank alone. */
 CHECKED Status rendezvous_agree(Rendezvous *rendezvous, Status mine);
+
+/* Collective: rank 0 gets what each rank has, of whatever size: parts[1] and on, to be freed with memory_free
+ * also after an error. Elsewhere `parts` may be NULL. ERROR_DEVICE, ERROR_MEMORY. */
+typedef struct {
+    void *data;
+    size_t bytes;
+} RankPart;
+CHECKED Status rendezvous_collect(Rendezvous *rendezvous, RankPart mine, RankPart *parts);
+
+/* Collective: how far each rank's device_clock() is ahead of rank 0's, and by how much that may be wrong at
+ * most; seconds. Only rank 0 gets `clocks` (size). */
+typedef struct {
+    double ahead, within;
+} RankClock;
+CHECKED Status rendezvous_clocks(Rendezvous *rendezvous, RankClock *clocks);
 
 __END_DECLS

@@ -1,5 +1,7 @@
 #include "model/block.h"
 
+#include "model/first_rows.h"
+
 #include <math.h>
 
 static const Tensor none = {0};
@@ -47,27 +49,14 @@ static int parts_of(const Config *c, int parts) {
     return !c->architecture->qkv_as_one && c->kv_heads == c->heads ? parts : 1;
 }
 
-static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
-    if (tensor_empty(t)) return t;
-    size_t bytes = (size_t)(first * t.stride) * dtype_size(t.dtype);
-    Shape shape = t.shape.rank == 1 ? shape1(count) : shape2(count, tensor_width(t));
-    if (t.shape.rank == 1) bytes = (size_t)first * dtype_size(t.dtype);
-    return tensor_view((void *)((uintptr_t)t.data + bytes), t.dtype, shape);
-}
-
-static Parameter part(const Parameter *p, int64_t first, int64_t count) {
-    return (Parameter){rows_of(p->weight, first, count), rows_of(p->gradient, first, count)};
-}
-
 Affine block_query_rows(const Affine *packed) {
-    int64_t C = tensor_width(packed->weight.weight);
-    return (Affine){part(&packed->weight, 0, C), part(&packed->bias, 0, C)};
+    return affine_rows(packed, 0, tensor_width(packed->weight.weight));
 }
 
 /* And those that make keys and values. */
 static Affine memory_rows(const Affine *packed) {
-    int64_t C = tensor_width(packed->weight.weight), rows = packed->weight.weight.shape.d[0] - C;
-    return (Affine){part(&packed->weight, C, rows), part(&packed->bias, C, rows)};
+    int64_t C = tensor_width(packed->weight.weight);
+    return affine_rows(packed, C, packed->weight.weight.shape.d[0] - C);
 }
 
 /* ---- the parts, each with its backward pass ---- */
@@ -83,7 +72,12 @@ static Status norm(Walk *w, const Branch *branch, Tensor r, Tensor y) {
                                   .r = r,
                                   .y = y,
                                   .eps = w->config->norm_eps};
-    if (!tensor_empty(w->skip)) branch->norm->dropout = dropout_at(in->dropout, in->layer, branch->site);
+    if (!tensor_empty(w->skip)) {
+        branch->norm->dropout = dropout_at(in->dropout, in->layer, branch->site);
+        branch->norm->depth =
+            depth_at(in->dropout, in->depth[branch->site == SITE_NORM2], in->layer, branch->site);
+        branch->norm->depth_rows = w->x.shape.d[1];
+    }
     w->ctx->call = branch->name;
     return norm_forward(w->ctx, branch->norm, in->inner);
 }
@@ -92,7 +86,7 @@ static Status norm(Walk *w, const Branch *branch, Tensor r, Tensor y) {
 static Status norm_back(Walk *w, const Branch *branch, Tensor dy, Tensor dr, bool accumulate,
                         Tensor dr_sums) {
     StreamGradient *g = w->g;
-    bool drops = dropout_on(&branch->norm->dropout);
+    bool drops = norm_drops(branch->norm);
     NormBackward n = {.forward = branch->norm,
                       .dy = dy,
                       .dr = dr,
@@ -252,10 +246,10 @@ static void split(const Walk *w, Tensor qkv, Tensor *q, Tensor *k, Tensor *v) {
 }
 
 /* The gradient of what attention makes: d_inside, unless the heads are wider or narrower than the stream. */
-static Status take_d_heads(Walk *w, const AttentionForward *a, Tensor *d) {
+static Status take_d_heads(Walk *w, Tensor heads, Tensor *d) {
     *d = w->d_inside;
-    if (tensor_width(a->y) == w->config->width) return OK;
-    return take(w->ctx, ARENA_SCRATCH, "d heads", a->y.dtype, a->y.shape, d);
+    if (tensor_width(heads) == w->config->width) return OK;
+    return take(w->ctx, ARENA_SCRATCH, "d heads", heads.dtype, heads.shape, d);
 }
 
 /* x, columns of the packed projection, becomes what is normed, where the config has such norms. Inference
@@ -280,6 +274,25 @@ static Status head_norm_back(Walk *w, const char *name, const Affine *p, const N
     return norm_backward(w->ctx, &n);
 }
 
+/* ---- first rows ---- */
+
+/* From here down the stream's gradient is of all rows; what lies inside a branch is `dheads`, likewise. */
+static Status widen(Walk *w, Tensor *dheads) {
+    Block *b = w->b;
+    StreamGradient *g = w->g;
+    bool same = g->branch.data == g->d.data;
+    Tensor d = *dheads;
+    if (!b->input.first) return OK;
+    TRY(take(w->ctx, ARENA_SCRATCH, "d all heads", d.dtype, b->attention.y.shape, dheads));
+    TRY(first_rows_back(w->ctx, "first heads", &b->first_heads, d, *dheads));
+    TRY(first_rows_back(w->ctx, "first rows", &b->first_x, g->d, g->whole[0]));
+    g->d = g->whole[0];
+    g->spare = g->whole[1];
+    g->masked = g->whole[2];
+    if (same) g->branch = g->d;
+    return take(w->ctx, ARENA_SCRATCH, "d all rows", g->d.dtype, g->d.shape, &w->d_inside);
+}
+
 /* ---- the branches ---- */
 
 static Status self_attention(Walk *w) {
@@ -302,7 +315,13 @@ static Status self_attention(Walk *w) {
     TRY(head_norm(w, "query norm", &w->p->query_norm, &q, &b->query_norm));
     TRY(head_norm(w, "key norm", &w->p->key_norm, &k, &b->key_norm));
     TRY(attend(w, "attention", q, k, v, &b->attention));
-    TRY(closing(w, &branch, b->attention.y));
+    if (!tensor_empty(in->map)) TRY(first_rows_map(w->ctx, &b->attention, in->map));
+    Tensor heads = b->attention.y;
+    if (in->first) {
+        TRY(first_rows(w->ctx, "first heads", in->inner, &heads, &b->first_heads));
+        TRY(first_rows(w->ctx, "first rows", in->inner, &w->x, &b->first_x));
+    }
+    TRY(closing(w, &branch, heads));
     return leave(w, &branch);
 }
 
@@ -312,9 +331,10 @@ static Status self_attention_back(Walk *w) {
     Tensor dqkv, dheads, dq, dk, dv;
     TRY(leave_back(w, &branch));
     TRY(take(w->ctx, ARENA_SCRATCH, "d qkv", b->qkv.y.dtype, b->qkv.y.shape, &dqkv));
-    TRY(take_d_heads(w, &b->attention, &dheads));
+    TRY(take_d_heads(w, b->projection.x, &dheads));
     split(w, dqkv, &dq, &dk, &dv);
     TRY(closing_back(w, &branch, NULL, dheads));
+    TRY(widen(w, &dheads));
     TRY(attend_back(w, "attention", &b->attention, dheads, dq, dk, dv));
     TRY(head_norm_back(w, "key norm", &w->p->key_norm, &b->key_norm, dk));
     TRY(head_norm_back(w, "query norm", &w->p->query_norm, &b->query_norm, dq));
@@ -354,7 +374,7 @@ static Status cross_attention_back(Walk *w) {
     TRY(leave_back(w, &branch));
     TRY(take(w->ctx, ARENA_SCRATCH, "d query", b->cross_query.y.dtype, b->cross_query.y.shape, &dq));
     TRY(take(w->ctx, ARENA_SCRATCH, "d memory", kv.dtype, kv.shape, &dkeys_and_values));
-    TRY(take_d_heads(w, &b->cross, &dheads));
+    TRY(take_d_heads(w, b->cross.y, &dheads));
     TRY(closing_back(w, &branch, NULL, dheads));
     TRY(attend_back(w, "cross attention", &b->cross, dheads, dq, keys_of(c, dkeys_and_values),
                     values_of(c, dkeys_and_values)));

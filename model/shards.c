@@ -44,8 +44,7 @@ bool shards_cut(const Ctx *ctx, const Parameters *p) {
 
 /* Elements [first, first + count) of flat memory. */
 static Tensor range(Tensor flat, int64_t first, int64_t count) {
-    void *data = (void *)((uintptr_t)flat.data + (size_t)first * dtype_size(flat.dtype));
-    return tensor_view(data, flat.dtype, shape1(count));
+    return tensor_elements(flat, first, shape1(count));
 }
 
 /* Where a state tensor holds what this rank has of bucket g. */
@@ -134,10 +133,10 @@ static Status update_parts(Ctx *ctx, const Parameters *p, const Adamw *whole, un
 
 /* Blocks are summed in their order in the flat space, whoever has them: the norm has one rank's bits. */
 static Status gather_squares(Ctx *ctx, const Parameters *p, Tensor squares) {
-    for (int g = 0; g < p->group_count && !ctx->measuring; g++) {
+    for (int g = 0; g < p->group_count; g++) {
         Tensor all = range(squares, p->buckets[g].first / ADAMW_BLOCK, p->buckets[g].count / ADAMW_BLOCK);
-        if (tensor_count(all) > 0)
-            TRY(comm_all_gather(p->shards->comm, comm_piece(p->shards->comm, all), all, LANE_MAIN));
+        Exchange e = {.comm = p->shards->comm, .whole = all};
+        if (tensor_count(all) > 0) TRY(exchange_squares(ctx, &e));
     }
     return OK;
 }

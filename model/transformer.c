@@ -28,9 +28,8 @@ void transformer_close(Transformer *model) {
 }
 
 Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count) {
-    Tensor tail = parameters_tail_of(&model->parameters, model->parameters.sums);
-    size_t bytes = (size_t)first * dtype_size(tail.dtype);
-    return tensor_view((void *)((uintptr_t)tail.data + bytes), tail.dtype, shape1(count));
+    return tensor_elements(parameters_tail_of(&model->parameters, model->parameters.sums), first,
+                           shape1(count));
 }
 
 Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
@@ -87,6 +86,7 @@ Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memor
 static void set_up(const Ctx *ctx, const Transformer *model, Stack *stack) {
     stack->recompute = model->recompute;
     stack->dropout = ctx->training ? model->dropout : (Dropout){0};
+    stack->depth = ctx->training ? model->depth : 0;
 }
 
 Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor lengths) {
@@ -98,6 +98,7 @@ Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor le
 
 Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache *cache) {
     StackInput input = {.tokens = in->tokens,
+                        .pictures = in->pictures,
                         .segments = in->segments,
                         .lengths = in->lengths,
                         .memory = in->memory,
@@ -108,6 +109,8 @@ Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache
         input.memory = model->memory;
     }
     set_up(ctx, model, &model->stack);
+    model->stack.first = model->config.class_head && model->config.class_token && !model->all_rows;
+    model->stack.map = model->map;
     TRY(stack_forward(ctx, &model->stack, &input));
     model->hidden = model->stack.hidden;
     return OK;
@@ -168,26 +171,15 @@ Status transformer_logits(Ctx *ctx, const Transformer *model, Tensor hidden, Ten
     return head_logits(ctx, &model->parameters, hidden, logits);
 }
 
-/* The first token of each row: a view of every T-th row would not be dense, so the rows are copied. */
-static Status first_tokens(Ctx *ctx, Tensor hidden, Tensor first) {
-    int64_t B = hidden.shape.d[0], T = hidden.shape.d[1];
-    size_t bytes = (size_t)tensor_width(hidden) * dtype_size(hidden.dtype);
-    if (ctx->measuring) return OK;
-    for (int64_t b = 0; b < B; b++)
-        TRY(ctx->device->copy(ctx->device, (char *)first.data + (size_t)b * bytes,
-                              (const char *)hidden.data + (size_t)(b * T) * bytes, bytes));
-    return OK;
-}
-
 Status transformer_pool(Ctx *ctx, const Transformer *model, Tensor hidden, Tensor pooled) {
     const Parameters *p = &model->parameters;
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark mark = arena_mark(scratch);
-    Tensor first;
+    PoolForward first = {.kind = POOL_FIRST, .x = hidden};
     ctx->layer = -1;
-    TRY(take(ctx, ARENA_SCRATCH, "first tokens", ctx->dtype, pooled.shape, &first));
-    TRY(first_tokens(ctx, hidden, first));
-    LinearForward l = {.x = first,
+    ctx->call = "first tokens";
+    TRY(pool_forward(ctx, &first, ARENA_SCRATCH));
+    LinearForward l = {.x = first.y,
                        .weight = p->pooler.weight.weight,
                        .bias = p->pooler.bias.weight,
                        .y = pooled,

@@ -112,6 +112,7 @@ static void add_host(Figures *f, const TraceEvent *e) {
     row->calls += 1;
     row->work.flops += e->work.flops;
     row->work.bytes += e->work.bytes;
+    row->work.sent += e->work.sent;
 }
 
 /* Sums over the recorded steps become means. */
@@ -122,14 +123,15 @@ static void finish(Figures *f) {
         OperationRow *r = &f->rows[i];
         Stats s = stats_make(r->step_ns, f->steps);
         r->ns = s.mean, r->median = s.median, r->low = s.least, r->high = s.most;
+        r->spread = s.spread;
         r->host_ns /= steps;
         r->calls /= steps;
         r->launches /= steps;
-        r->work = (Work){r->work.flops / steps, r->work.bytes / steps};
+        r->work = (Work){r->work.flops / steps, r->work.bytes / steps, r->work.sent / steps};
         r->share_of_limit = limit_share(measured, r->work, r->ns);
-        r->limit = !peaks_known(measured)                   ? ""
-                   : limit_is_arithmetic(measured, r->work) ? "matrix"
-                                                            : "bandwidth";
+        r->limit = limit_name(measured, r->work);
+        if (limit_is_arithmetic(measured, r->work)) r->limit = "matrix";
+        if (strcmp(r->limit, "memory") == 0) r->limit = "bandwidth";
         for (int64_t k = 0; k < r->inside_count; k++) {
             InsideRow *inside = &r->inside[k];
             s = stats_make(inside->step_ns, f->steps);
@@ -294,19 +296,21 @@ static void fold_times(Figures *f) {
     f->timed = run->step_count;
     double *ms = memory_array((size_t)(f->timed > taken ? f->timed : taken), sizeof *ms);
     traced_times(f, ms, &f->reader_ms);
-    double traced = median(ms, taken);
+    Stats traced = stats_make(ms, taken), all;
     if (f->timed) {
         taken = f->timed;
         memcpy(ms, run->step_ms, (size_t)taken * sizeof *ms);
         f->reader_ms = 0;
         for (int64_t i = 0; i < taken; i++) f->reader_ms += run->reader_ms[i] / (double)taken;
     }
-    f->step_ms = median(ms, taken); // sorts
-    f->low = ms[0];
-    f->high = ms[taken - 1];
+    all = stats_make(ms, taken);
+    f->step_ms = all.median, f->low = all.least, f->high = all.most, f->spread = all.spread;
     for (int64_t i = 0; i < taken; i++)
         f->tokens += (f->timed ? trace_step_tokens(run, i) : trace_traced_tokens(run, i)) / (double)taken;
-    f->overhead = f->timed && f->step_ms > 0 ? traced / f->step_ms - 1 : 0;
+    f->overhead = f->timed && f->step_ms > 0 ? traced.median / f->step_ms - 1 : 0;
+    f->overhead_noise = f->timed > 1 && traced.count > 1 &&
+                        !medians_differ((Sampled){all.median, all.spread, all.count},
+                                        (Sampled){traced.median, traced.spread, traced.count});
     memory_free(ms);
 }
 

@@ -79,10 +79,9 @@ Status ranks_exchange(Trainer *t) {
     TRY(write_tail(t));
     scope_begin(&t->ctx, "exchange");
     t->ctx.layer = -1;
-    if (!t->reduces)
-        TRY(exchange_gradients(&t->ctx, &(Exchange){.comm = t->comm, .whole = p->sums}));
-    else if (!t->ctx.measuring)
-        TRY(comm_all_reduce(t->comm, parameters_tail_of(p, p->sums), LANE_MAIN));
+    Exchange e = {.comm = t->comm, .whole = p->sums, .all = t->reduces};
+    if (e.all) e.whole = parameters_tail_of(p, p->sums);
+    TRY(exchange_gradients(&t->ctx, &e));
     scope_end(&t->ctx);
     t->stale = t->reduces && !t->ctx.measuring;
     return OK;

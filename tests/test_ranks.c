@@ -99,6 +99,30 @@ static void test_micro_batches(void **state) {
     assert_string_equal(log_numbers(*state, "a.jsonl", 0), log_numbers(*state, "b.jsonl", 0));
 }
 
+/* ---- the profile ---- */
+
+/* Rank 0 reports what all ranks recorded; with --log-rank=all each has a log. */
+static void test_profile(void **state) {
+    const char *folder = *state;
+    needs_mpi(folder);
+    program_succeeds(folder, MPIRUN "-n 3 train " SMALL
+                                    "--steps=12 --profile --profile-out=profile --report=questions "
+                                    "--log=log.jsonl --log-rank=all >profile.txt");
+    program_succeeds(
+        folder, "grep -q 'passed the ranks ran the same collectives: .* on each of 3 ranks' profile.txt");
+    program_succeeds(folder, "grep -q 'passed no rank leaves a collective before all are in it' profile.txt");
+    program_succeeds(
+        folder, "grep -q '^7. Does communication bind' profile.txt && grep -q 'is the slowest' profile.txt");
+    program_succeeds(folder, "grep -q 'rank 2, device' profile/trace.json && "
+                             "grep -q '\"cat\":\"collective\"' profile/trace.json");
+    program_succeeds(
+        folder, "[ $(grep -c ^ profile/tables/distribution.csv) = 5 ] && "
+                "for of in gradients weights squares losses; do grep -q $of profile/tables/communication.csv "
+                "|| exit 1; done");
+    program_succeeds(
+        folder, "for r in '' .rank1 .rank2; do [ $(grep -c '\"step\"' log.jsonl$r) -ge 12 ] || exit 1; done");
+}
+
 /* ---- checkpoints ---- */
 
 /* A run goes on with another number of ranks as if it had always had it. */
@@ -107,13 +131,13 @@ static void test_resume(void **state) {
     needs_mpi(folder);
     program_succeeds(folder, "train " SMALL "--accum=4 --steps=6 --save-every=3 --out=whole -q");
     program_succeeds(folder, "cp -r whole part && rm -r part/step-00000006");
-    program_succeeds(folder, MPIRUN "-n 4 train --resume --out=part --accum=1 --threads=1 -q");
+    program_succeeds(folder, MPIRUN "-n 4 train --peaks=0 --resume --out=part --accum=1 --threads=1 -q");
     expect_same_step(folder, "whole", "part", 6);
     program_succeeds(folder, MPIRUN "-n 4 train " SMALL "--steps=3 --schedule=constant --warmup=0 --out=four "
                                     "-q");
     program_succeeds(folder,
                      "train " SMALL "--steps=5 --schedule=constant --warmup=0 --accum=4 --out=five -q");
-    program_succeeds(folder, "train --resume --out=four --accum=4 --steps=5 --threads=1 --peaks=0 -q");
+    program_succeeds(folder, RESUME " --out=four --accum=4 --steps=5 --threads=1 -q");
     expect_same_step(folder, "four", "five", 5);
 }
 
@@ -125,22 +149,25 @@ static void test_interrupt(void **state) {
                      "-n 2 sh -c '(for i in $(seq 600); do ls -d stopped/step-*[0-9] >ls.$$ 2>&1 && break; "
                      "sleep 0.1; done; [ $OMPI_COMM_WORLD_RANK = 0 ] || kill -INT $$) & "
                      "exec train " ENDLESS "--out=stopped'");
-    program_succeeds(folder, "train --resume --out=stopped --steps=1 -q");
+    program_succeeds(folder, RESUME " --out=stopped --steps=1 -q");
 }
 
 /* ---- ranks that die ---- */
 
-/* Starts three ranks, each of which leaves its process's number in pid.RANK; kills one of them. */
-static void expect_ends(const char *folder, int victim) {
-    program_succeeds(folder, "rm -rf dying pid.*");
-    pid_t mpirun = program_start(folder, "env " MPIRUN
-                                         "--enable-recovery -n 3 sh -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; "
-                                         "exec train " ENDLESS "--out=dying'");
+/* Starts three ranks, each of which leaves its process's number in pid.RANK and its exit code in code.RANK; kills
+ * one of them `ms` after they have met, or with -1 when there is a checkpoint. The others end in time with code
+ * 6 and a line that names it; what was saved last is whole, and nobody holds it. */
+static void expect_ends(const char *folder, int victim, int ms) {
+    program_succeeds(folder, "rm -rf dying pid.* code.*");
+    pid_t mpirun =
+        program_start(folder, "env " MPIRUN "--enable-recovery -n 3 sh -c 'train " ENDLESS "--out=dying & "
+                              "echo $! >pid.$OMPI_COMM_WORLD_RANK; wait $!; "
+                              "echo $? >code.$OMPI_COMM_WORLD_RANK'");
     program_succeeds(
         folder,
-        "for i in $(seq 300); do ls -d dying/step-*[0-9] >ls.dying 2>&1 && break; sleep 0.1; done; "
+        "for i in $(seq 3000); do ls -d dying%s >ls.dying 2>&1 && break; sleep 0.01; done; sleep %d.%03d; "
         "kill -9 $(cat pid.%d)",
-        victim);
+        ms < 0 ? "/step-*[0-9]" : "", ms < 0 ? 0 : ms / 1000, ms < 0 ? 0 : ms % 1000, victim);
     char line[64];
     snprintf(line, sizeof line, "train: rank %d on ", victim);
     double before = (double)time(NULL);
@@ -148,15 +175,22 @@ static void expect_ends(const char *folder, int victim) {
     assert_true((double)time(NULL) - before < 30);
     expect_text(ran->error, line);
     expect_text(ran->error, " is gone; its last action: ");
-    program_succeeds(folder, "for r in 0 1 2; do for i in $(seq 200); do kill -0 $(cat pid.$r) || break; "
-                             "sleep 0.1; done; ! kill -0 $(cat pid.$r) || exit 1; done");
-    program_succeeds(folder, "train --resume --out=dying --steps=1 -q"); // it is whole, and nobody holds it
+    program_succeeds(folder,
+                     "for r in 0 1 2; do ! kill -0 $(cat pid.$r) && [ $(cat code.$r) = "
+                     "$([ $r = %d ] && echo 137 || echo 6) ] || exit 1; done",
+                     victim);
+    ran = program_succeeds(folder, "! ls -d dying/step-*[0-9] || " RESUME " --out=dying --steps=1 -q");
+    assert_null(strstr(ran->error, "damaged"));
 }
 
+/* FUSEBOX_KILLS=50 kills each rank at so many random instants. */
 static void test_kill(void **state) {
+    const char *kills = getenv("FUSEBOX_KILLS");
     needs_mpi(*state);
-    expect_ends(*state, 0);
-    expect_ends(*state, 2);
+    expect_ends(*state, 0, -1);
+    expect_ends(*state, 2, -1);
+    srand(1);
+    for (int i = 0; i < 3 * (kills ? atoi(kills) : 1); i++) expect_ends(*state, i % 3, rand() % 2000);
 }
 
 /* ---- starts that cannot be ---- */
@@ -185,6 +219,23 @@ static void test_wrong_starts(void **state) {
                 "head -c 9${OMPI_COMM_WORLD_RANK}00 ../text.txt >text.txt && exec train " COMMON
                 "--context=32 --data=text.txt --val-every=0'",
          "has other data than rank 0", ERROR_USAGE},
+        {"env RANK=0 WORLD_SIZE=two LOCAL_RANK=0 train", "WORLD_SIZE=two: a number from 1", ERROR_USAGE},
+        {"env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=::1 MASTER_PORT=99999 train",
+         "MASTER_PORT=99999: a number from 1 to 65535", ERROR_USAGE},
+        {"env RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=no.such.invalid MASTER_PORT=29511 train " SMALL,
+         "there is no host no.such.invalid", ERROR_USAGE},
+        {MPIRUN "-n 2 env FUSEBOX_MPI=text.txt train " SMALL, "its module does not load", ERROR_DEVICE},
+        {MPIRUN "-n 2 train " SMALL "--comm-timeout=-2", "expected a number of at least -1", ERROR_USAGE},
+        {MPIRUN "-n 2 train " SMALL "--log-rank=some", "expected first|all", ERROR_USAGE},
+        {MPIRUN "-n 2 train --resume --out=nowhere", "there is no complete checkpoint", ERROR_FILE},
+        {MPIRUN "-n 2 train " SMALL "--out=/proc/nothing", "cannot make the folder", ERROR_FILE},
+        {MPIRUN "-n 2 train " SMALL "--train-tokenizer=300 --out=t", "--train-tokenizer is for one rank",
+         ERROR_USAGE},
+        /* Who starts ranks otherwise than MPI. */
+        {"(env RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29541 train " SMALL
+         "--steps=8 >rank1 2>&1 &); env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 "
+         "MASTER_PORT=29541 train " SMALL,
+         "start ranks on the CPU with mpirun", ERROR_USAGE},
     };
     needs_mpi(*state);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -198,9 +249,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoder),       cmocka_unit_test(test_decoder_on_four),
         cmocka_unit_test(test_masked_tokens), cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_wrong_starts),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_kill),          cmocka_unit_test(test_wrong_starts),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

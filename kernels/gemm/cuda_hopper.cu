@@ -251,7 +251,10 @@ static bool knows(const Gemm *g, const GemmEpilogue *e) {
     case EPILOGUE_BIAS:
         return !g->transpose_a && g->transpose_b && (g->beta == 0 || (g->beta == 1 && e->added));
     case EPILOGUE_GELU_BIAS:
-    case EPILOGUE_GELU_AUX_BIAS: return !g->transpose_a && g->transpose_b && g->beta == 0;
+    case EPILOGUE_GELU_AUX_BIAS:
+    case EPILOGUE_ERF_BIAS:
+    case EPILOGUE_ERF_AUX_BIAS: return !g->transpose_a && g->transpose_b && g->beta == 0;
+    case EPILOGUE_DERF:
     case EPILOGUE_DGELU: return !g->transpose_a && !g->transpose_b && g->beta == 0;
     case EPILOGUE_SWIGLU: return !g->transpose_a && g->transpose_b && g->beta == 0 && g->n % 16 == 0;
     case EPILOGUE_DSWIGLU: return !g->transpose_a && !g->transpose_b && g->beta == 0;
@@ -278,6 +281,9 @@ Status gemm_hopper_run(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) 
     case EPILOGUE_DGELU: return launch<Finish::SLOPE>(ctx, g, e, c);
     case EPILOGUE_GELU_BIAS:
     case EPILOGUE_GELU_AUX_BIAS: return launch<Finish::GELU>(ctx, g, e, c);
+    case EPILOGUE_DERF: return launch<Finish::ERF_SLOPE>(ctx, g, e, c);
+    case EPILOGUE_ERF_BIAS:
+    case EPILOGUE_ERF_AUX_BIAS: return launch<Finish::ERF>(ctx, g, e, c);
     case EPILOGUE_SWIGLU: return launch<Finish::GATE>(ctx, g, e, c);
     case EPILOGUE_DSWIGLU: return launch<Finish::GATE_SLOPE>(ctx, g, e, c);
     }

@@ -14,10 +14,12 @@ using namespace gpu;
 
 /* What becomes of a tile's sums. */
 enum class Finish {
-    BIAS,       // c = a b^T + bias; bias where it is there
-    GELU,       // aux = a b^T + bias, c = gelu(aux); bias and aux where they are there
-    SLOPE,      // c = a b * gelu'(aux)
-    ADD,        // c = a b^T + bias + aux; bias where it is there
+    BIAS,  // c = a b^T + bias; bias where it is there
+    GELU,  // aux = a b^T + bias, c = gelu(aux); bias and aux where they are there
+    SLOPE, // c = a b * gelu'(aux)
+    ADD,   // c = a b^T + bias + aux; bias where it is there
+    ERF,   // GELU by erf
+    ERF_SLOPE,
     GATE,       // aux = a b^T, c = silu(gate) * up, halves of aux; aux where it is there
     GATE_SLOPE, // c = the gradients of gate and up, halves of aux, from that of what they make, a b
 };
@@ -33,9 +35,10 @@ constexpr int PART_BYTES = 16 * ROW_BYTES; // a warp's 16 rows of a part: what i
 template <Finish FINISH_>
 struct Form {
     static constexpr Finish FINISH = FINISH_;
+    static constexpr bool SLOPES = FINISH == Finish::SLOPE || FINISH == Finish::ERF_SLOPE;
     static constexpr bool GATE = FINISH == Finish::GATE, PAIRS = FINISH == Finish::GATE_SLOPE;
-    static constexpr bool READS_AUX = FINISH == Finish::SLOPE || FINISH == Finish::ADD || PAIRS;
-    static constexpr bool TRANSPOSED_B = FINISH == Finish::SLOPE || PAIRS; // b is (k, n), else (n, k)
+    static constexpr bool READS_AUX = SLOPES || FINISH == Finish::ADD || PAIRS;
+    static constexpr bool TRANSPOSED_B = SLOPES || PAIRS; // b is (k, n), else (n, k)
     static constexpr int STAGES = PAIRS ? 4 : 5;
     static constexpr int BUFFERS = PAIRS ? 8 : GATE ? 6 : READS_AUX ? 3 : 2;  // for parts
     static constexpr int TAKEN = PAIRS ? 2 : 1;                               // of them at once

@@ -95,6 +95,8 @@ def trained_model_options(row):
 def data_options(row, bench):
     """What a row's model is trained on, by its kind."""
     kind = row["model"].split("-")[0]
+    if kind == "vit":
+        return ["--workers=4"]  # that draw its pictures
     if kind == "bert":
         text, tokenizer = bench.inputs.words(row["vocab"])
         return [f"--data={text}", f"--tokenizer={tokenizer}"]
@@ -418,6 +420,9 @@ def open_peer(kind, row, bench):
     if architecture in LLAMA_FAMILY:
         options += given({"weights": "fp32", **row}, "model", "weights", "batch", "seq", "accum", "threads")
         return Torch(name, row, bench, "llama.py", *options)
+    if architecture == "vit":
+        options += given(sizes, "layers", "heads", "width", "image", "patch", "channels", "batch", "vocab")
+        return Torch(name, row, bench, "vit.py", *options, *given(row, "threads"))
     options += [f"--model={architecture}", *given(sizes, *SIZES, *MORE_SIZES)]
     if "tokens" in row:  # --seq is what ./train pads them to, PyTorch takes them as they are
         options += [f"--seq={row['tokens']}", f"--tokens={row['tokens']}"]
