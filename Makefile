@@ -63,7 +63,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo demo-images test check tests bench bench-rooms profiles sanitize sanitize-gpu fuzz fuzzers format clean \
+.PHONY: all help packages demo demo-images install test check tests bench bench-rooms profiles sanitize sanitize-gpu fuzz fuzzers format clean \
     ALWAYS
 .SECONDARY:
 
@@ -180,8 +180,8 @@ $(BUILD)/%_double.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(call say,CC,$< (double))$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
 
-# Others' arithmetic, which overflows on hostile pictures.
-$(BUILD)/data/images/stb.o: CFLAGS += -fwrapv
+# stb's arithmetic, which overflows.
+$(BUILD)/data/images/stb.o $(BUILD)/data/images/write.o: CFLAGS += -fwrapv
 
 $(BUILD)/profile/page.o: $(wildcard profile/page/*)
 
@@ -192,6 +192,18 @@ $(BUILD)/%.o: %.c $(BUILD)/cc.options
 $(BUILD)/%.cu.o: %.cu $(BUILD)/nvcc.options
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)$(NVCC) $(NVCCFLAGS) -c -o $@ $<
+
+# The programs lie together, since ./train opens the module beside it; the links' names do not collide with others.
+PREFIX ?= /usr/local
+install: all  ## install fusebox-train, -infer and -profile, manuals and completion; PREFIX=/usr/local, DESTDIR=
+	@install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/fusebox share/man/man1 share/bash-completion/completions \
+	    share/zsh/site-functions)
+	@install $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(MPI_MODULE) $(DESTDIR)$(PREFIX)/lib/fusebox
+	@for p in train infer profile; do ln -sf ../lib/fusebox/$$p $(DESTDIR)$(PREFIX)/bin/fusebox-$$p; done
+	@cd $(DESTDIR)$(PREFIX) && for p in train infer; do \
+	    lib/fusebox/$$p --manual >share/man/man1/fusebox-$$p.1 && \
+	    lib/fusebox/$$p --completion-bash >share/bash-completion/completions/fusebox-$$p && \
+	    lib/fusebox/$$p --completion-zsh >share/zsh/site-functions/_fusebox-$$p || exit 1; done
 
 format:  ## lay out the source with clang-format
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')

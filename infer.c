@@ -273,7 +273,8 @@ static Status evaluate(Run *run) {
     TokenSource *source = NULL;
     Loader *loader = NULL;
     Losses losses = {0};
-    TokenOptions tokens = {.tokenizer = run->session.tokenizer, .vocab = run->session.config.vocab};
+    TokenOptions tokens = {
+        .tokenizer = run->session.tokenizer, .vocab = run->session.config.vocab, .field = run->options.field};
     TRY(tokens_open(o->eval, &tokens, &source));
     LoaderOptions options = {.source = source, .batch = o->batch, .seq = o->seq};
     Status status = prepare(run, INFERENCE_LOSS, o->batch, o->seq);

@@ -63,16 +63,6 @@ static Status open_session(Run *run) {
     return train_options_settle(o, &run->set, &run->session.config);
 }
 
-static Status open_samples(Run *run) {
-    const TrainOptions *o = &run->options;
-    const Session *s = &run->session;
-    Trainer *t = &run->trainer;
-    const TextOptions options = train_options_sample(o, 0);
-    t->samples =
-        o->sample_every > 0 && s->tokenizer && !o->compare && s->config.architecture->task == TASK_NEXT_TOKEN;
-    return t->samples ? stream_text_window(s->tokenizer, &options, &s->config, &t->generator.window) : OK;
-}
-
 static Status open_trainer(Run *run) {
     TrainOptions *o = &run->options;
     Trainer *t = &run->trainer;
@@ -90,7 +80,12 @@ static Status open_trainer(Run *run) {
     t->depth = o->stochastic_depth;
     t->seed = (uint64_t)o->seed;
     t->counts = train_data_kind(o, &run->session) == FEED_CONVERSATIONS;
-    TRY(open_samples(run));
+    const Session *session = &run->session;
+    const TextOptions sample = train_options_sample(o, 0);
+    t->samples = o->sample_every > 0 && session->tokenizer && !o->compare &&
+                 session->config.architecture->task == TASK_NEXT_TOKEN;
+    if (t->samples)
+        TRY(stream_text_window(session->tokenizer, &sample, &session->config, &t->generator.window));
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
     if (run->world.rank == 0)
         return compute_options_peaks(&o->compute, &run->set, &t->ctx, &run->report.peaks);
@@ -134,6 +129,7 @@ static Status start_state(Run *run) {
 static Status start_report(Run *run) {
     TrainOptions *o = &run->options;
     int64_t steps = o->compare ? 2 * COMPARE_ROUNDS : o->steps;
+    TRY(tensorboard_open(o->tensorboard, &run->report.board));
     TRY(report_open(&run->report, o->log, run->resume != NULL, run->state.step, steps, o->quiet));
     char *json = options_json(&run->set, false);
     Status status =
@@ -272,6 +268,7 @@ static Status train(Run *run) {
     TRY(status);
     pulse_other(run->world.pulse, "the report");
     TRY(report_end(&run->report, run->state.step, reason));
+    if (run->stop && *out) progress_line(run->report.progress, "go on with: ./train --resume --out=%s", out);
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;
@@ -374,9 +371,9 @@ static Status check_sizes(Run *run) {
 
 static Status sweep(Run *run) {
     TrainOptions *o = &run->options;
-    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
     TRY(profiling_options_steps(&o->profiling, &o->steps));
     TRY(check_sizes(run));
+    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
     o->val_every = o->sample_every = 0;
     return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
 }
@@ -387,7 +384,7 @@ static void hush(Run *run) {
     TrainOptions *o = &run->options;
     snprintf(log, sizeof log, "%s.rank%d", o->log, run->world.rank);
     o->log = *o->log && o->log_rank == LOG_RANK_ALL ? log : "";
-    o->profiling.out = "";
+    o->profiling.out = o->tensorboard = "";
     o->quiet |= o->log_rank == LOG_RANK_FIRST;
 }
 

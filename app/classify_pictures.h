@@ -4,8 +4,8 @@
 #include "app/infer_options.h"
 #include "app/session.h"
 
-/* --classify: prints the likeliest classes of each picture, and writes them as JSON; --attention-map draws what
- * the class token attends to in the last layer. */
+/* --classify: prints the likeliest classes of each picture, and writes them as JSON; --attention-map draws
+ * what the class token attends to in the last layer. */
 CHECKED Status classify_pictures(Session *session, const InferOptions *options);
 
 /* --eval: accuracy, mean loss and which classes are taken for which. */

@@ -19,7 +19,7 @@ static const Option table[] = {
     HEADING("Benchmark of the forward pass, unless one of the modes below is given"),
     {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size",
      .doc = "sequences at once; also for --eval, --translate, --prompts and --embed"},
-    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval",
+    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval, and at most for --embed",
      .default_text = "the context"},
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batch sizes, such as 1,8"},
     {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "several lengths, such as 128,256"},
@@ -78,6 +78,7 @@ static const Option table[] = {
 
     HEADING("Evaluation"),
     {TEXT("eval", "FILES", eval), .doc = "print the mean loss on text or .bin shards"},
+    {TEXT("field", "KEY", field), .doc = "--eval reads JSON lines, with a text under this key"},
     {TEXT("logits", "FILE", logits), .doc = "write logits as safetensors; needs --ids"},
     {LIST("ids", 0, (1 << 28) - 1, ids), .doc = "tokens to compute logits for, such as 1,2,3"},
 
@@ -106,6 +107,7 @@ static const InferOptions defaults = {
     .system = "",
     .template = "",
     .eval = "",
+    .field = "",
     .logits = "",
     .translate = "",
     .reference = "",
@@ -164,6 +166,7 @@ static const struct {
     {"repeat-penalty", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
     {"context", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
     {"stop", IN(INFER_GENERATE), "--prompt"},
+    {"field", IN(INFER_EVALUATE), "--eval=FILES"},
     {"system", IN(INFER_CHAT), "--chat"},
     {"template", IN(INFER_CHAT) | IN(INFER_PROMPTS), "--chat"},
     {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},
@@ -190,7 +193,7 @@ static const struct {
      IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED) | IN(INFER_CLASSIFY) |
          IN(INFER_PROMPTS),
      NULL},
-    {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
+    {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_EMBED), NULL},
 };
 
 /* An option of another mode than the present one would be ignored in silence. */
@@ -249,6 +252,7 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     compute_options_resolve(set, &options->compute);
     profiling_options_resolve(set, &options->profiling);
     if (options->chat && !options_given(set, "tokens")) options->tokens = SIZE_MOST;
+    options->pooling_given = options_given(set, "pooling");
     TRY(infer_options_check(options, set));
     *done = options->print_config;
     return options->print_config ? options_print(set) : OK;

@@ -47,6 +47,7 @@ typedef struct {
     const char *template;             // "chatml", ...; "": the model's own
     bool no_cache;                    // compute every token anew, for comparison
     const char *eval;                 // a file or a pattern of files
+    const char *field;                // the key of its texts, where they are JSON lines; "": plain texts
     const char *logits;               // safetensors file to write
     OptionList ids;                   // tokens whose logits it gets
     const char *translate;            // a text, a sentence in each line
@@ -59,6 +60,7 @@ typedef struct {
     const char *embed;                // a text, to embed each line of
     const char *output;               // safetensors file of the embeddings
     Pooling pooling;
+    bool pooling_given;        // by --pooling
     const char *fill;          // a text with [MASK] in it
     const char *classify;      // a picture, a pattern or a folder
     const char *attention_map; // PNG file to draw; "": none

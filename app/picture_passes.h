@@ -1,5 +1,5 @@
-/* picture_passes: a model run over all pictures of a source, a batch at a time, which the loader's workers have
- * decoded meanwhile. */
+/* picture_passes: a model run over all pictures of a source, a batch at a time, which the loader's workers
+ * have decoded meanwhile. */
 #pragma once
 
 #include "data/pictures.h"
@@ -18,8 +18,8 @@ typedef struct {
     Batch batch;          // its targets are the classes; -1: a broken picture
 } PicturePasses;
 
-/* Memory and weights. `use` is INFERENCE_LOGITS or INFERENCE_HIDDEN; `mapped`: with the attention map. Close it
- * also after an error. It must stay where it is. */
+/* Memory and weights. `use` is INFERENCE_LOGITS or INFERENCE_HIDDEN; `mapped`: with the attention map.
+ * Close it also after an error. It must stay where it is. */
 CHECKED Status picture_passes_open(const Session *session, const InferOptions *options,
                                    const ImageSource *source, InferenceUse use, bool mapped,
                                    PicturePasses *passes);

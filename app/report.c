@@ -18,6 +18,7 @@ Status report_open(Report *r, const char *log, bool append, int64_t done, int64_
 void report_close(Report *r) {
     progress_close(r->progress);
     events_close(r->events);
+    tensorboard_close(r->board);
     for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i].values);
 }
 
@@ -159,6 +160,15 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
     return events_end(r->events);
 }
 
+static Status draw_step(Report *r, int64_t step, const StepResult *result, double learning_rate,
+                        double rate) {
+    TRY(tensorboard_add(r->board, "loss/train", step, result->loss));
+    TRY(tensorboard_add(r->board, "gradient norm", step, result->norm));
+    TRY(tensorboard_add(r->board, "learning rate", step, learning_rate));
+    TRY(tensorboard_add(r->board, "tokens per second", step, rate));
+    return tensorboard_flush(r->board);
+}
+
 Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
                    const StepCost *cost) {
     double seconds = fmax(1e-3 * cost->ms, 1e-9), rate = (double)t->tokens / seconds;
@@ -191,6 +201,7 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     json_member_number(w, "data_ms", cost->reader_ms);
     json_member_number(w, rate_key(r), rate);
     json_member_number(w, "mfu", mfu);
+    TRY(draw_step(r, step, result, learning_rate, rate));
     return events_end(r->events);
 }
 
@@ -207,6 +218,8 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
         json_member_number(w, "top1", v->top1);
         json_member_number(w, "top5", v->top5);
     }
+    TRY(tensorboard_add(r->board, "loss/validation", step, v->loss));
+    TRY(tensorboard_flush(r->board));
     return events_end(r->events);
 }
 

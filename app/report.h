@@ -8,6 +8,7 @@
 #include "profile/events.h"
 #include "profile/peaks.h"
 #include "profile/stats.h"
+#include "profile/tensorboard.h"
 #include "app/progress.h"
 
 typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } StepFigure;
@@ -15,6 +16,7 @@ typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } Step
 typedef struct {
     Progress *progress;
     Events *events;
+    TensorBoard *board; // or NULL
     Peaks peaks;
     bool pictures;                // are what the model reads, and not tokens
     int64_t steps;                // of the whole run

@@ -6,10 +6,30 @@
 #include "model/parameter_values.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { BYTES = 256 };
 
-/* The model's folder: `model` itself, or the latest checkpoint in it; NULL where it is no folder. */
+/* Hugging Face's cache keeps a model in models--OWNER--NAME: refs/main names the folder in snapshots; NULL where it
+ * is no such folder. */
+static Status find_snapshot(const char *model, char **folder) {
+    enum { NAME_MOST = 256 };
+    char *path = path_join(model, "refs/main"), *name = NULL;
+    int64_t length;
+    PathKind kind;
+    Status status = path_kind(path, &kind);
+    if (!status && kind == PATH_FILE) status = file_read(path, NAME_MOST, &name, &length);
+    memory_free(path);
+    if (status || !name) return status;
+    name[strcspn(name, "\r\n/")] = 0;
+    char *snapshots = path_join(model, "snapshots");
+    *folder = path_join(snapshots, name);
+    memory_free(snapshots);
+    memory_free(name);
+    return OK;
+}
+
+/* The model's folder: `model` itself, the latest checkpoint or the snapshot in it; NULL where it is no folder. */
 static Status find_folder(const char *model, char **folder) {
     *folder = NULL;
     PathKind kind;
@@ -20,6 +40,7 @@ static Status find_folder(const char *model, char **folder) {
     memory_free(config);
     TRY(status);
     if (kind == PATH_ABSENT) TRY(checkpoint_latest(model, folder));
+    if (kind == PATH_ABSENT && !*folder) TRY(find_snapshot(model, folder));
     if (*folder) return OK;
     *folder = memory_text(model);
     return OK;

@@ -8,9 +8,8 @@ FeedKind train_data_kind(const TrainOptions *o, const Session *session) {
                                      [TASK_MASKED_TOKEN] = FEED_MASKED,
                                      [TASK_SEQUENCE] = FEED_PAIRS,
                                      [TASK_CLASS] = FEED_PICTURES};
-    FeedKind kind = kinds[session->config.architecture->task];
-    bool conversations = kind == FEED_WINDOWS && path_ends_with(o->data, ".jsonl") && !*o->field;
-    return conversations ? FEED_CONVERSATIONS : kind;
+    Task task = session->config.architecture->task;
+    return train_options_conversations(o, task) ? FEED_CONVERSATIONS : kinds[task];
 }
 
 Status train_data_open(const TrainOptions *o, const Session *session, const TrainPictures *pictures,

@@ -1,5 +1,6 @@
 #include "app/train_options.h"
 
+#include "base/files.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
 #include "app/option_rows.h"
@@ -122,6 +123,7 @@ static const Option table[] = {
 
     HEADING("Output"),
     {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
+    {TEXT("tensorboard", "FOLDER", tensorboard), .doc = "write curves for TensorBoard"},
     {FLAG("compare", compare), .doc = "run naive and fused in turns and print a table"},
     PROFILING_ROWS,
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "batch sizes for --sweep, such as 1,8"},
@@ -167,6 +169,7 @@ static const TrainOptions defaults = {
     .resume = "",
     .seed = 1,
     .log = "",
+    .tensorboard = "",
     .profiling = PROFILING_DEFAULTS,
     .hash_trace = "",
     .config = "",
@@ -225,13 +228,15 @@ static Status check_rates(const TrainOptions *o) {
 
 /* A sweep's runs are too short for anything but their profiles. */
 static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
-    static const char *const others[] = {"out",        "resume",          "log",
+    static const char *const others[] = {"out",        "resume",          "log",       "tensorboard",
                                          "hash-trace", "train-tokenizer", "timer-only"};
     TRY(option_needs(set, "batch-sizes", o->profiling.sweep, "--sweep"));
     TRY(option_needs(set, "seq-lens", o->profiling.sweep, "--sweep"));
     if (!o->profiling.sweep) return OK;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) TRY(options_exclude(set, "sweep", others[i]));
-    return o->seq || o->seq_lens.count ? OK : fail(ERROR_USAGE, "--sweep needs --seq-lens=LIST, or --seq");
+    return o->seq || o->seq_lens.count || o->batch_sizes.count
+               ? OK
+               : fail(ERROR_USAGE, "--sweep needs --batch-sizes=LIST, --seq-lens=LIST, or --seq");
 }
 
 Status train_options_check(const TrainOptions *o, const OptionSet *set) {
@@ -369,8 +374,16 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
     TRY(option_needs(set, "stochastic-depth", task == TASK_CLASS, "a vision Transformer"));
+    TRY(option_needs(set, "field", task == TASK_NEXT_TOKEN || task == TASK_MASKED_TOKEN,
+                     "a model that reads texts"));
+    TRY(option_needs(set, "template", train_options_conversations(o, task),
+                     "conversations: --data=FILE.jsonl"));
     return option_needs(set, "label-smoothing", task == TASK_SEQUENCE || task == TASK_CLASS,
                         "an encoder-decoder or a vision Transformer");
+}
+
+bool train_options_conversations(const TrainOptions *o, Task task) {
+    return task == TASK_NEXT_TOKEN && path_ends_with(o->data, ".jsonl") && !*o->field;
 }
 
 Schedule train_options_schedule(const TrainOptions *o) {

@@ -53,6 +53,7 @@ typedef struct {
     bool force;               // give up the checkpoints after the one that `resume` names
     int64_t seed;
     const char *log, *hash_trace; // files; "": none
+    const char *tensorboard;      // folder; "": none
     ProfilingOptions profiling;
     OptionList batch_sizes, seq_lens; // of --sweep, in place of batch and seq
     bool compare, check, quiet;
@@ -84,6 +85,9 @@ CHECKED Status train_options_check(const TrainOptions *options, const OptionSet 
 /* What follows from the model: --seq, where it was not given, and noam's --lr. ERROR_USAGE for what does not
  * fit to it. */
 CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set, const Config *config);
+
+/* Whether --data holds conversations: JSON lines without a --field, for a model that is made to continue. */
+bool train_options_conversations(const TrainOptions *options, Task task);
 
 Schedule train_options_schedule(const TrainOptions *options);
 

@@ -1,6 +1,6 @@
-/* bfloat16: the upper half of an fp32, rounded to nearest, ties to even; or stochastically, by 16 random bits:
- * up with the probability of its lower half, so that the mean over the bits is the value itself (but the
- * largest numbers, which would become infinite, are cut off). A NaN stays a NaN. */
+/* bfloat16: the upper half of an fp32, rounded to nearest, ties to even; or stochastically, by 16 random
+ * bits: up with the probability of its lower half, so that the mean over the bits is the value itself (but
+ * the largest numbers, which would become infinite, are cut off). A NaN stays a NaN. */
 #pragma once
 
 #include <stdint.h>

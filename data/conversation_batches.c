@@ -5,12 +5,6 @@
 
 #include <string.h>
 
-/* What a maker of batches of conversations keeps. */
-typedef struct {
-    LoaderOptions options;
-    Buckets *buckets;
-} ConversationBatches;
-
 /* A row's inputs: all its tokens but the last. */
 static int64_t inputs_of(const ConversationSource *source, int64_t row) {
     int64_t length;
@@ -19,9 +13,23 @@ static int64_t inputs_of(const ConversationSource *source, int64_t row) {
     return length - 1;
 }
 
+/* What a maker of batches sorts by. */
+typedef struct {
+    const ConversationSource *source;
+    int64_t step;
+} Sizes;
+
 static uint32_t size_of(const void *context, int64_t row) {
-    return bucket_steps(inputs_of(context, row));
+    const Sizes *sizes = context;
+    return (uint32_t)((inputs_of(sizes->source, row) + sizes->step - 1) / sizes->step);
 }
+
+/* What a maker of batches of conversations keeps. */
+typedef struct {
+    LoaderOptions options;
+    Sizes sizes;
+    Buckets *buckets;
+} ConversationBatches;
 
 static int64_t row_width(const ConversationSource *source, const int64_t *chosen, int64_t count,
                          int64_t seq) {
@@ -30,7 +38,8 @@ static int64_t row_width(const ConversationSource *source, const int64_t *chosen
         int64_t inputs = inputs_of(source, chosen[i]);
         if (inputs > longest) longest = inputs;
     }
-    return bucket_width(longest, seq);
+    int64_t step = batch_width_step(seq), width = (longest + step - 1) / step * step;
+    return width < seq ? width : seq;
 }
 
 /* Fills a row, and returns how many targets it has. */
@@ -51,13 +60,13 @@ static int64_t put_row(const ConversationSource *source, int64_t row, int64_t wi
 static Status make_conversations(void *context, int64_t position, void *memory, Batch *batch) {
     ConversationBatches *c = context;
     const LoaderOptions *o = &c->options;
-    int64_t *chosen = memory_array((size_t)o->batch, sizeof *chosen);
+    int64_t *chosen = memory_array((size_t)buckets_most(c->buckets), sizeof *chosen);
     int64_t count = buckets_choose(c->buckets, position / o->batch, chosen);
-    int64_t T = row_width(o->conversations, chosen, count, o->seq);
-    int32_t *inputs = memory, *targets = inputs + o->batch * T, *lengths = targets + o->batch * T;
-    *batch =
-        (Batch){.inputs = inputs, .targets = targets, .lengths = lengths, .seq = T, .position = position};
-    for (int64_t row = 0; row < o->batch; row++) {
+    int64_t T = row_width(o->conversations, chosen, count, o->seq), R = o->batch * o->seq / T;
+    int32_t *inputs = memory, *targets = inputs + R * T, *lengths = targets + R * T;
+    *batch = (Batch){
+        .inputs = inputs, .targets = targets, .lengths = lengths, .rows = R, .seq = T, .position = position};
+    for (int64_t row = 0; row < R; row++) {
         bool there = row < count;
         lengths[row] = there ? (int32_t)inputs_of(o->conversations, chosen[row]) : 0;
         if (there) {
@@ -76,7 +85,7 @@ static Status make_conversations(void *context, int64_t position, void *memory, 
 static Status count_conversations(void *context, int64_t position, int64_t *targets) {
     ConversationBatches *c = context;
     const LoaderOptions *o = &c->options;
-    int64_t *chosen = memory_array((size_t)o->batch, sizeof *chosen), length;
+    int64_t *chosen = memory_array((size_t)buckets_most(c->buckets), sizeof *chosen), length;
     int64_t count = buckets_choose(c->buckets, position / o->batch, chosen);
     const uint8_t *answers;
     *targets = 0;
@@ -96,28 +105,34 @@ static void release(void *context) {
     memory_free(c);
 }
 
-static Status open_buckets(const LoaderOptions *o, Buckets **buckets) {
+static Status open_buckets(const LoaderOptions *o, const Sizes *sizes, Buckets **buckets) {
     const BucketOptions options = {.first = o->first,
                                    .count = o->length,
                                    .rows = conversations_counts(o->conversations).rows,
                                    .batch = o->batch,
+                                   .tokens = o->batch * o->seq,
+                                   .step = sizes->step,
+                                   .seq = o->seq,
                                    .shuffle = o->shuffle,
                                    .seed = o->seed,
                                    .size = size_of,
-                                   .context = o->conversations};
+                                   .context = sizes};
     return buckets_open(&options, buckets);
 }
 
 Status loader_open_conversations(const LoaderOptions *options, Loader **loader) {
     int64_t bytes;
-    Buckets *buckets = NULL;
     *loader = NULL;
-    TRY(loader_check(options, 2, &bytes));
-    TRY(open_buckets(options, &buckets));
+    TRY(loader_check(options, 3, &bytes)); // a row's length is no more than its tokens
     ConversationBatches *c = memory_allocate(sizeof *c);
-    *c = (ConversationBatches){*options, buckets};
+    *c = (ConversationBatches){*options, {options->conversations, batch_width_step(options->seq)}, NULL};
+    Status status = open_buckets(options, &c->sizes, &c->buckets);
+    if (status) {
+        release(c);
+        return status;
+    }
     BatchMaker maker = {.context = c,
-                        .windows = buckets_batches(buckets) * options->batch,
+                        .windows = buckets_batches(c->buckets) * options->batch,
                         .bytes = bytes,
                         .make = make_conversations,
                         .count = count_conversations,
@@ -127,15 +142,16 @@ Status loader_open_conversations(const LoaderOptions *options, Loader **loader) 
 
 Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq, int64_t *tokens) {
     const LoaderOptions options = {.conversations = source, .batch = batch, .seq = seq, .shuffle = true};
+    const Sizes sizes = {source, batch_width_step(seq)};
     Buckets *buckets = NULL;
-    int64_t *chosen = memory_array((size_t)batch, sizeof *chosen);
-    Status status = open_buckets(&options, &buckets);
     *tokens = 0;
-    for (int64_t number = 0; !status && number < buckets_batches(buckets); number++) {
-        int64_t count = buckets_choose(buckets, number, chosen);
-        *tokens += batch * row_width(source, chosen, count, seq);
+    TRY(open_buckets(&options, &sizes, &buckets));
+    int64_t *chosen = memory_array((size_t)buckets_most(buckets), sizeof *chosen);
+    for (int64_t number = 0; number < buckets_batches(buckets); number++) {
+        int64_t count = buckets_choose(buckets, number, chosen), T = row_width(source, chosen, count, seq);
+        *tokens += batch * seq / T * T;
     }
     buckets_close(buckets);
     memory_free(chosen);
-    return status;
+    return OK;
 }

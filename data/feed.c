@@ -98,7 +98,7 @@ static Status open_loader(const FeedOptions *o, const Feed *feed, Part part, Loa
                              .seq = o->seq,
                              .shuffle = part.training,
                              .seed = o->seed,
-                             .workers = part.training ? o->workers : 0,
+                             .workers = part.training || part.images ? o->workers : 0,
                              .share = part.training ? o->share : o->val_share,
                              .delay_us = part.training ? o->delay_us : 0,
                              .hold = o->hold,

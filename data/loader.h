@@ -72,7 +72,8 @@ CHECKED Status loader_open_masked(const LoaderOptions *options, const MaskRule *
  * rows that are all padding: their lengths are 0. ERROR_FORMAT where no pair fits. */
 CHECKED Status loader_open_pairs(const LoaderOptions *options, Loader **loader);
 
-/* Batches of conversations, put together in the same way. */
+/* Batches of conversations, put together in the same way, but with as many rows of their width as batch * seq
+ * tokens hold. */
 CHECKED Status loader_open_conversations(const LoaderOptions *options, Loader **loader);
 
 /* Pictures with their classes that need no data: what a class looks like is drawn, and so is the noise over

@@ -102,9 +102,10 @@ static const ConfigKey bert_keys[] = {
     {"hidden_dropout_prob", .written = "0.0"},
     {0},
 };
-static const ModelClass bert_classes[] = {{"BertForMaskedLM", .head_transform = true},
-                                          {"BertForPreTraining", .head_transform = true, .pooler = true},
-                                          {"BertModel", .pooler = true}};
+static const ModelClass bert_classes[] = {
+    {"BertForMaskedLM", .head_transform = true},
+    {"BertForPreTraining", .head_transform = true, .pooler = true, .partial = true},
+    {"BertModel", .pooler = true}};
 /* Positions' numbers, the sentence pairs' head, and of the heads those that the Config is without. */
 static const IgnoredNames bert_ignored[] = {
     {"*embeddings.position_ids", 0},        {"cls.seq_relationship.*", 0},

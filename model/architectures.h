@@ -131,6 +131,7 @@ struct ConfigKey {
 typedef struct {
     const char *name;
     bool head_transform, pooler, class_head;
+    bool partial; // it has more heads than are kept here: read, but never written
 } ModelClass;
 
 /* ---- model.safetensors ---- */

@@ -5,26 +5,20 @@
 #include "model/checkpoint_internal.h"
 #include "model/shards.h"
 
-#include <stdio.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
-
-enum { PATH_BYTES = 4096 };
 
 static Rendezvous *ranks_of(const Parameters *p) {
     return p->shards && p->ranks > 1 ? p->shards->comm->rendezvous : NULL;
 }
 
-/* Ranks on another host need not see rank 0's files. */
-static bool writes(const Rendezvous *r, int rank) {
-    return strcmp(r->hosts[rank], r->hosts[0]) == 0;
-}
-
-/* Entry i goes to the writer in whose part of all bytes its middle lies. */
-static void share_out(RankFile *f, const Rendezvous *r, const SafetensorsEntry *entries) {
-    int writers = 0, *ranks = memory_array((size_t)r->size, sizeof *ranks);
+/* Entry i goes to the writer in whose part of all bytes its middle lies. `writes` (size) of each rank. */
+static void share_out(RankFile *f, const char *writes, int size, const SafetensorsEntry *entries) {
+    int writers = 0, *ranks = memory_array((size_t)size, sizeof *ranks);
     double total = 0, before = 0;
-    for (int rank = 0; rank < r->size; rank++)
-        if (writes(r, rank)) ranks[writers++] = rank;
+    for (int rank = 0; rank < size; rank++)
+        if (writes[rank]) ranks[writers++] = rank;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t i = 0; i < f->count; i++) {
             double elements = 1; // and never no bytes in all
@@ -37,35 +31,42 @@ static void share_out(RankFile *f, const Rendezvous *r, const SafetensorsEntry *
 }
 
 /* Where rank 0's writer has opened the file; collective. */
-static Status tell_place(Rendezvous *r, const SafetensorsWriter *writer, char path[PATH_BYTES],
-                         int64_t *base) {
+static Status tell_place(Rendezvous *r, const SafetensorsWriter *writer, char path[PATH_MAX], int64_t *base) {
     typedef struct {
-        char path[PATH_BYTES];
+        char path[PATH_MAX];
         int64_t base;
     } Place;
     Place mine = {0}, *all = memory_array((size_t)r->size, sizeof *all);
     if (writer) {
         const SafetensorsShare share = safetensors_writer_share(writer);
         mine.base = share.base;
-        snprintf(mine.path, PATH_BYTES, "%s", share.path ? share.path : "");
+        if (share.path && !realpath(share.path, mine.path)) *mine.path = 0; // others may stand elsewhere
     }
     Status status = rendezvous_gather(r, &mine, sizeof mine, all);
     if (!status) {
-        memcpy(path, all[0].path, PATH_BYTES);
+        memcpy(path, all[0].path, PATH_MAX);
         *base = all[0].base;
     }
     memory_free(all);
     return status;
 }
 
+/* Who can open the file on rank 0's host writes. From elsewhere it might be another, or of a file system that
+ * rank 0 cannot flush. */
 static Status join(RankFile *f, Rendezvous *r, const SafetensorsEntry *entries) {
-    char path[PATH_BYTES];
-    int64_t base;
-    TRY(tell_place(r, f->writer, path, &base));
-    Status status = OK;
-    if (r->rank > 0 && writes(r, r->rank))
-        status = safetensors_writer_join((SafetensorsShare){path, base}, entries, f->count, &f->writer);
-    return rendezvous_agree(r, status);
+    char path[PATH_MAX], can = r->rank == 0, *all = memory_allocate((size_t)r->size);
+    int64_t base = 0;
+    Status status = tell_place(r, f->writer, path, &base);
+    if (!status && !can && *path && strcmp(r->hosts[r->rank], r->hosts[0]) == 0) {
+        Status joined =
+            safetensors_writer_join((SafetensorsShare){path, base}, entries, f->count, &f->writer);
+        can = joined == OK;
+        status_free(joined);
+    }
+    if (!status) status = rendezvous_gather(r, &can, 1, all);
+    if (!status) share_out(f, all, r->size, entries);
+    memory_free(all);
+    return status;
 }
 
 Status rank_file_open(const Parameters *p, const char *path, const SafetensorsEntry *entries, int64_t count,
@@ -77,10 +78,7 @@ Status rank_file_open(const Parameters *p, const char *path, const SafetensorsEn
     if (p->rank == 0)
         status = safetensors_writer_open(path, entries, count, notes, note_count, &file->writer);
     if (r) status = rendezvous_agree(r, status);
-    if (!status && r) {
-        share_out(file, r, entries);
-        status = join(file, r, entries);
-    }
+    if (!status && r) status = join(file, r, entries);
     if (!status) return OK;
     safetensors_writer_abandon(file->writer);
     memory_free(file->owner);

@@ -326,9 +326,9 @@ static Status same_values(const SafetensorsEntry *a, const SafetensorsEntry *b, 
 static Status check_tied_head(const char *folder, const Safetensors *file, const Config *c) {
     const ParameterNames *names = &c->architecture->names;
     const SafetensorsEntry *head = c->tied_head ? find(file, names, names->head) : NULL;
-    const SafetensorsEntry *table = find(file, names, names->stack.token);
+    const SafetensorsEntry *table = head ? find(file, names, names->stack.token) : NULL;
     bool same = true;
-    if (head && table) TRY(same_values(head, table, &same));
+    if (table) TRY(same_values(head, table, &same));
     if (same) return OK;
     return fail(ERROR_FORMAT,
                 "%s: the head '%s' is not the token table, but by config.json they are one; a model with a "

@@ -58,9 +58,10 @@ static void print_step(const ProfilePath *path, int width, FILE *file) {
         snprintf(mfu, sizeof mfu, ", MFU %.1f%%",
                  1e5 * ratio(ratio(flops, f->step_ms), path->trace->run.measured.flops));
     print_line(path->label, width, 2, file,
-               "%.3f ms, median of %" PRId64 " with tracing %s (%.3f to %.3f), %.0f tokens/s%s, %s",
-               f->step_ms, f->timed ? f->timed : f->steps, f->timed ? "off" : "on", f->low, f->high,
-               ratio(1e3 * f->tokens, f->step_ms), mfu, in_words(CELL_BYTES, (double)f->peak_bytes).text);
+               "%.3f ms, median of %" PRId64 " with tracing %s (%.3f to %.3f), %.0f %s/s%s, %s", f->step_ms,
+               f->timed ? f->timed : f->steps, f->timed ? "off" : "on", f->low, f->high,
+               ratio(1e3 * f->tokens, f->step_ms), trace_unit(&path->trace->run), mfu,
+               in_words(CELL_BYTES, (double)f->peak_bytes).text);
 }
 
 static void print_phases(const ProfilePath *path, int width, FILE *file) {

@@ -5,8 +5,8 @@
 #include "data/feed.h"
 #include "run/trainer.h"
 
-/* Micro-batches that may be on their way to the device, the feed's `hold`: of tokens, and of pictures, which are
- * a thousand times as large. */
+/* Micro-batches that may be on their way to the device, the feed's `hold`: of tokens, and of pictures,
+ * which are a thousand times as large. */
 enum { BATCHES_HELD = 32, PICTURES_HELD = 3 };
 
 typedef struct {

@@ -68,7 +68,7 @@ static Status take_batch(Trainer *t) {
     if (!counts_targets(t)) return OK;
     TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
     if (c->architecture->patches) return OK;
-    TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
+    if (!t->counts) TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
     if (c->segments) TRY(take(ctx, ARENA_SAVED, "segments", I32, rows, &m->segments));
     if (masked) {
         TRY(take(ctx, ARENA_SAVED, "target rows", I32, targets, &m->rows));
@@ -81,7 +81,7 @@ static Status take_batch(Trainer *t) {
 
 static Status take_lasting(Trainer *t) {
     if (!t->source_seq) t->source_seq = t->seq;
-    t->sizes = (BatchSizes){t->seq, t->source_seq, true, true, true};
+    t->sizes = (BatchSizes){t->batch, t->seq, t->source_seq, true, true, true};
     TRY(transformer_take(&t->ctx, &t->model, true));
     Parameters *p = &t->model.parameters;
     p->finished = (Tensor){0};
@@ -103,7 +103,7 @@ static Tensor filled(Tensor t, bool present, Shape shape) {
 static Inputs inputs_of(const Trainer *t) {
     const BatchMemory *m = &t->memory;
     const BatchSizes *s = &t->sizes;
-    Shape rows = shape2(t->batch, s->seq), each = shape1(t->batch);
+    Shape rows = shape2(s->rows, s->seq), each = shape1(t->batch);
     /* A causal mask keeps every token from the padding behind it. */
     bool lengths = s->lengths && t->model.config.architecture->mask == MASK_FULL;
     return (Inputs){.tokens = filled(m->tokens, true, rows),
@@ -117,7 +117,7 @@ static Inputs inputs_of(const Trainer *t) {
 static Targets targets_of(const Trainer *t, double factor) {
     const BatchMemory *m = &t->memory;
     bool masked = !tensor_empty(m->rows);
-    Shape shape = masked ? shape1(masked_rows(t, t->sizes.seq)) : shape2(t->batch, t->sizes.seq);
+    Shape shape = masked ? shape1(masked_rows(t, t->sizes.seq)) : shape2(t->sizes.rows, t->sizes.seq);
     return (Targets){.targets = filled(m->targets, true, shape),
                      .rows = filled(m->rows, true, shape),
                      .count = m->count,
@@ -163,6 +163,21 @@ static void add_work(Trainer *t) {
     t->work.sent += t->micro_work.sent;
 }
 
+/* Batches of every width, where rows vary: what a pass takes for many short rows may be more than for few. */
+static Status rehearse_widths(Trainer *t) {
+    const BatchSizes largest = t->sizes;
+    int64_t step = batch_width_step(t->seq);
+    Evaluation evaluation;
+    for (int64_t width = step; t->counts && width < t->seq; width += step) {
+        t->sizes.seq = width;
+        t->sizes.rows = t->batch * t->seq / width;
+        TRY(micro_step(&t->ctx, t));
+        TRY(evaluate_batch(t, 1, &evaluation));
+    }
+    t->sizes = largest;
+    return OK;
+}
+
 static Status rehearse(Ctx *ctx, void *program) {
     Trainer *t = program;
     TRY(take_lasting(t));
@@ -171,6 +186,7 @@ static Status rehearse(Ctx *ctx, void *program) {
     TRY(micro_step(ctx, t));
     ranks_end(t);
     t->micro_work = ctx->work;
+    TRY(rehearse_widths(t));
     ctx->work = (Work){0};
     TRY(ranks_finish(t, 1));
     ctx->work.flops *= (double)(t->accum - 1);
@@ -220,7 +236,7 @@ static Status put(Trainer *t, Tensor to, const int32_t *from, int64_t count) {
 /* `divisor`: what the sum of the losses is divided by, where the task counts its targets. */
 static Status put_targets(Trainer *t, const Batch *batch, double divisor) {
     BatchMemory *m = &t->memory;
-    int64_t all = t->batch * t->sizes.seq;
+    int64_t all = t->sizes.rows * t->sizes.seq;
     if (!counts_targets(t)) return put(t, m->targets, batch->targets, all);
     float count = (float)divisor;
     TRY(values_write(&t->ctx, m->count, 0, 1, &count));
@@ -253,15 +269,15 @@ Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, i
     int32_t draw = (int32_t)(uint32_t)number;
     scope_begin(&t->ctx, "reader");
     TRY(fetch(source, index, &batch));
-    int64_t seq = batch.seq ? batch.seq : t->seq;
+    int64_t rows = batch.rows ? batch.rows : t->batch, seq = batch.seq ? batch.seq : t->seq;
     int64_t source_seq = batch.source_seq ? batch.source_seq : t->source_seq;
-    if (seq > t->seq || source_seq > t->source_seq)
+    if (rows * seq > t->batch * t->seq || source_seq > t->source_seq)
         return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
                     (long long)seq, (long long)source_seq);
-    t->sizes = (BatchSizes){seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
-    t->tokens += present(batch.lengths, t->batch, seq);
+    t->sizes = (BatchSizes){rows, seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
+    t->tokens += present(batch.lengths, rows, seq);
     if (batch.source) t->tokens += present(batch.source_lengths, t->batch, source_seq);
-    TRY(put(t, m->tokens, batch.inputs, t->batch * seq));
+    TRY(put(t, m->tokens, batch.inputs, rows * seq));
     if (!tensor_empty(m->pictures))
         TRY(t->ctx.device->upload(t->ctx.device, m->pictures.data, batch.pictures,
                                   (size_t)shape_count(pictures_shape(t))));
@@ -284,10 +300,9 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
         TRY(upload_batch(t, fetch, source, i, NULL));
         const BatchSizes *s = &t->sizes;
         const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
-        const double terms[REPLAY_TERMS] = {
-            (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
-            loss_scale(t),    t->model.recompute, t->smoothing,          t->dropout,
-            t->depth};
+        const double terms[REPLAY_TERMS] = {(double)s->rows, (double)s->seq, (double)s->source_seq,
+                                            given,           loss_scale(t),  t->model.recompute,
+                                            t->smoothing,    t->dropout,     t->depth};
         t->ctx.work = (Work){0};
         ranks_begin(t, i);
         TRY(replay_run(&t->ctx, &t->micro[t->gathers][t->reduces], terms, micro_step, t));

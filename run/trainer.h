@@ -11,7 +11,7 @@
 #define MASKED_SHARE 0.15
 
 typedef struct {
-    int64_t seq, source_seq;
+    int64_t rows, seq, source_seq;
     bool segments, lengths, source_lengths; // which of these there are
 } BatchSizes;
 
@@ -32,7 +32,7 @@ typedef struct {
     Transformer model;
     Generator generator; // for samples
     bool samples;        // memory for samples is wanted
-    bool counts;         // how many targets a batch has varies, whatever the task
+    bool counts;         // conversations: a batch's rows, widths and targets vary (data/batch.h)
     int64_t batch, seq;  // of the largest micro-batch
     int64_t source_seq;  // the same of its source; 0 without an encoder
     int64_t accum;       // micro-batches of a step, of this rank

@@ -340,8 +340,8 @@ static void ranges_are_the_whole(void **state) {
     }
 }
 
-/* A moment in bf16 is what it would be in fp32, rounded by its own 16 random bits; the sum of all rounding errors,
- * in units of what is cut off at most, adds to `errors`. */
+/* A moment in bf16 is what it would be in fp32, rounded by its own 16 random bits; the sum of all rounding
+ * errors, in units of what is cut off at most, adds to `errors`. */
 static void expect_rounded(const Layout *layout, const double *got, const double *wide, bool second,
                            double *errors) {
     const uint32_t updates = (uint32_t)layout->c->updates + 1;
@@ -349,9 +349,8 @@ static void expect_rounded(const Layout *layout, const double *got, const double
         const RandomBlock random = random_philox(adamw_counter(i / 4, updates), 0, 0);
         const uint32_t word = random.word[i % 4], half = second ? word >> 16 : word & 0xFFFF;
         const double want = (double)bfloat16_to_float(bfloat16_stochastic((float)wide[i], half));
-        if (got[i] != want)
-            fail_msg("element %lld: %.9g, not %.9g, of %.9g", (long long)i, got[i], want, wide[i]);
         int exponent;
+        if (got[i] != want) fail_msg("element %d: %.9g, not %.9g, of %.9g", (int)i, got[i], want, wide[i]);
         frexp(wide[i], &exponent);
         *errors += (fabs(got[i]) - fabs(wide[i])) / ldexp(1, exponent - 8);
     }
@@ -370,8 +369,7 @@ static void narrow_moments_are_rounded(void **state) {
     make_outputs(&wide, got);
     rig_run(variant, run, &wide, in, want);
     rig_run(variant, run, &narrow, in, got);
-    expect_equal(got[OUT_WEIGHT], want[OUT_WEIGHT], wide.elements, "weight");
-    expect_equal(got[OUT_MASTER], want[OUT_MASTER], wide.elements, "master");
+    for (int o = OUT_WEIGHT; o <= OUT_MASTER; o++) expect_equal(got[o], want[o], wide.elements, "weights");
     expect_rounded(&wide, got[OUT_M], want[OUT_M], false, &errors);
     expect_rounded(&wide, got[OUT_V], want[OUT_V], true, &errors);
     /* Each error's variance is at most 1/4; five standard deviations of their sum. */
@@ -381,8 +379,7 @@ static void narrow_moments_are_rounded(void **state) {
     parts.ends[0] = ADAMW_BLOCK, parts.ends[1] = 3 * ADAMW_BLOCK, parts.ends[2] = wide.elements;
     make_outputs(&wide, want);
     rig_run(variant, run, &parts, in, want);
-    expect_equal(got[OUT_M], want[OUT_M], wide.elements, "m of ranges");
-    expect_equal(got[OUT_V], want[OUT_V], wide.elements, "v of ranges");
+    for (int o = OUT_M; o <= OUT_V; o++) expect_equal(got[o], want[o], wide.elements, "moments of ranges");
 }
 
 /* The same bits on any number of threads. */

@@ -119,6 +119,15 @@ static void what_is_written_is_read(void **state) {
     expect_ok(config_read(path, &again));
     assert_true(config_equal(&config, &again));
     assert_string_equal(again.name, "custom");
+    config = preset(
+        "bert-base"); // with a pooler: of BertForPreTraining's heads one is not kept, so it is not named
+    config.pooler = true;
+    char *text;
+    int64_t length;
+    expect_ok(config_write(path, &config, -1));
+    expect_ok(file_read(path, 1 << 16, &text, &length));
+    assert_non_null(strstr(text, "\"BertForMaskedLM\""));
+    memory_free(text);
     config = preset("bert-base"); // with neither head: the weights say so, not the file
     config.head_transform = false;
     expect_ok(config_write(path, &config, -1));

@@ -1,6 +1,7 @@
 /* Training on conversations as a user does it, against PyTorch's losses (tests/fixtures/make_chat.py); and
  * chatting with what has come out. */
 #include "base/json_read.h"
+#include "data/loader.h"
 #include "tests/support/chat.h"
 #include "tests/support/program.h"
 
@@ -58,6 +59,88 @@ static void losses_are_pytorchs(void **state) {
                      json_integer_value(json_object_get(expected, "answers")));
     json_decref(log);
     json_decref(expected);
+}
+
+/* Of every epoch: each conversation once, in rows as wide as the longest of the batch, which fill its
+ * tokens. */
+static void epochs_of_batches(void **state) {
+    enum { LINES = 60, ROWS = 3, SEQ = 128, TOKENS = ROWS * SEQ };
+    FILE *file = fopen(inside(*state, "many.jsonl"), "w");
+    for (int i = 0; i < LINES; i++) { /* the answer's length tells which it is */
+        fprintf(file, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                      "\"content\": \"");
+        for (int k = 0; k < i; k++) fprintf(file, "1");
+        fprintf(file, "\"}]}\n");
+    }
+    fclose(file);
+    Tokenizer *tokenizer;
+    ConversationSource *source;
+    expect_ok(tokenizer_open(inside(*state, "model"), &tokenizer));
+    expect_ok(conversations_open(&(ConversationOptions){inside(*state, "many.jsonl"), tokenizer, "", SEQ},
+                                 &source));
+    assert_int_equal(conversations_counts(source).rows, LINES);
+    assert_int_equal(conversations_counts(source).answers, LINES * (LINES - 1) / 2 + LINES);
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        Loader *loader;
+        LoaderOptions options = {
+            .conversations = source, .batch = ROWS, .seq = SEQ, .shuffle = shuffle, .workers = shuffle};
+        expect_ok(loader_open_conversations(&options, &loader));
+        int64_t batches = loader_windows(loader) / ROWS, padded = 0, expected;
+        expect_ok(conversations_padded(source, ROWS, SEQ, &expected));
+        for (int epoch = 0; epoch < 2; epoch++, padded = 0) {
+            int seen[LINES] = {0};
+            for (int64_t i = 0; i < batches; i++) {
+                Batch batch;
+                int64_t targets, longest = 0;
+                expect_ok(loader_targets(loader, 1, &targets));
+                expect_ok(loader_next(loader, &batch));
+                assert_int_equal(targets, batch.tokens);
+                assert_int_equal(batch.rows, TOKENS / batch.seq);
+                for (int64_t row = 0; row < batch.rows; row++) {
+                    int count = 0;
+                    for (int64_t k = 0; k < batch.seq; k++) {
+                        count += batch.targets[row * batch.seq + k] >= 0;
+                        if (k >= batch.lengths[row]) assert_int_equal(batch.targets[row * batch.seq + k], -1);
+                    }
+                    if (batch.lengths[row] > longest) longest = batch.lengths[row];
+                    if (batch.lengths[row]) seen[count - 1]++;
+                    targets -= count;
+                }
+                assert_int_equal(targets, 0);
+                assert_in_range(batch.seq - longest, 0, 7);
+                padded += batch.rows * batch.seq;
+            }
+            for (int i = 0; i < LINES; i++) assert_int_equal(seen[i], 1);
+            if (shuffle) assert_int_equal(padded, expected);
+        }
+        loader_close(loader);
+    }
+    conversations_close(source);
+    tokenizer_free(tokenizer);
+}
+
+/* A run that goes on sees what one that was not interrupted does; with everything that changes what a pass
+ * takes. */
+static void runs_go_on(void **state) {
+    static const char *const forms[] = {"", "--fused=0 --dropout=0.1",
+                                        "--recompute=blocks --accum=3 --workers=2"};
+    for (int i = 0; i < 3; i++) {
+        program_succeeds(
+            *state,
+            "rm -rf whole half half.jsonl; train --model=model --data=many.jsonl --seq=128 --batch=3 "
+            "--steps=8 "
+            "--lr=1e-3 --warmup=0 --schedule=constant --val-every=4 --val-steps=2 --sample-every=0 "
+            "--device=cpu -q --check %s --out=whole --log=whole.jsonl",
+            forms[i]);
+        program_succeeds(
+            *state,
+            "train --model=model --data=many.jsonl --seq=128 --batch=3 --steps=8 --lr=1e-3 --warmup=0 "
+            "--schedule=constant --val-every=4 --val-steps=2 --sample-every=0 --device=cpu -q %s "
+            "--out=half --save-every=4 --keep=0 && rm -rf half/step-00000008 && "
+            "train --resume --out=half -q --log=half.jsonl",
+            forms[i]);
+        assert_string_equal(log_numbers(*state, "half.jsonl", 4), log_numbers(*state, "whole.jsonl", 4));
+    }
 }
 
 /* A conversation that is longer than --seq ends there, and goes where nothing of the assistant's is left. */
@@ -134,6 +217,10 @@ static void what_cannot_be(void **state) {
     program_refuses(*state, ERROR_USAGE, "the model has no chat template",
                     "train --model=llama-nano --data=lessons.jsonl "
                     "--steps=1 " FAST);
+    program_refuses(*state, ERROR_USAGE, "--template has no effect without conversations",
+                    "train --model=model --data=text.txt --template=chatml --steps=1 " FAST);
+    program_refuses(*state, ERROR_USAGE, "--field has no effect without --eval",
+                    "infer --chat --model=model --field=text --device=cpu </dev/null");
     program_refuses(*state, ERROR_USAGE, "no chat template named x",
                     "infer --chat --model=model --template=x "
                     "--device=cpu </dev/null");
@@ -192,6 +279,18 @@ static void prompts_in_batches(void **state) {
                     "infer --prompts=bad.jsonl --model=model");
 }
 
+static void texts_of_json_lines(void **state) {
+    write_text_file(inside(*state, "texts.jsonl"),
+                    "{\"t\": \"the box and the door\"}\n{\"t\": \"one two three\"}\n");
+    program_succeeds(*state,
+                     "train --model=model --data=texts.jsonl --field=t --seq=4 --steps=2 --batch=1 " FAST);
+    const Ran *ran =
+        program_succeeds(*state, "infer --eval=texts.jsonl --field=t --model=model --seq=4 --batch=1 "
+                                 "--device=cpu");
+    expect_text(ran->output, "texts.jsonl: ");
+    expect_text(ran->output, "tokens, mean loss");
+}
+
 /* Ctrl-C where a message is waited for ends the conversation. */
 static void interrupts(void **state) {
     program_run(*state, "mkfifo pipe");
@@ -205,11 +304,14 @@ static void interrupts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_are_pytorchs),
+        cmocka_unit_test(epochs_of_batches),
+        cmocka_unit_test(runs_go_on),
         cmocka_unit_test(long_ones_are_cut),
         cmocka_unit_test(what_is_learned_is_said),
         cmocka_unit_test(full_contexts),
         cmocka_unit_test(what_cannot_be),
         cmocka_unit_test(prompts_in_batches),
+        cmocka_unit_test(texts_of_json_lines),
         cmocka_unit_test(interrupts),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);

@@ -66,14 +66,15 @@ static void lists_class_folders(void **state) {
 
 static void kept_lists_are_checked(void **state) {
     const char *root = inside(*state, "data"), *cache = inside(*state, "cache");
-    static const char *const lies[] = {"", "x", "fusebox pictures 1", "fusebox pictures 1\0/else\0D1.0 \0Px"};
+    static const char lies[][40] = {"", "x", "fusebox pictures 1", "fusebox pictures 1\0/else\0D1.0 \0Px"};
+    static const size_t lengths[] = {0, 1, 18, 35};
     PathList kept;
     expect_ok(directory_make(inside(*state, "data/a")));
     write_dot(root, "a/1.png");
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         images_close(open_source(root, IMAGES_TRAIN, cache));
         expect_ok(directory_list(cache, &kept));
-        write_bytes(kept.paths[0], lies[i], i == 3 ? 38 : strlen(lies[i]));
+        write_bytes(kept.paths[0], lies[i], lengths[i]);
         path_list_free(&kept);
         ImageSource *source = open_source(root, IMAGES_TRAIN, cache);
         assert_int_equal(images_count(source), 1);

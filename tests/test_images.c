@@ -49,9 +49,9 @@ static void compare_processed(const Safetensors *file, const char *name, const I
     }
 }
 
-/* What is stored without loss comes out as it is, grey within the rounding of its weights. Of a JPEG two decoders
- * may round the inverse transform and the conversion of colours differently, by one each; its grey is what the
- * file holds, which Pillow computes back from colours that were cut off at 0 and 255. */
+/* What is stored without loss comes out as it is, grey within the rounding of its weights. Of a JPEG two
+ * decoders may round the inverse transform and the conversion of colours differently, by one each; its grey
+ * is what the file holds, which Pillow computes back from colours that were cut off at 0 and 255. */
 static void compare_picture(const Safetensors *file, const char *path, const char *name) {
     bool jpeg = strstr(name, ".jp");
     char key[100];

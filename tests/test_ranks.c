@@ -154,32 +154,30 @@ static void test_interrupt(void **state) {
 
 /* ---- ranks that die ---- */
 
-/* Starts three ranks, each of which leaves its process's number in pid.RANK and its exit code in code.RANK; kills
- * one of them `ms` after they have met, or with -1 when there is a checkpoint. The others end in time with code
- * 6 and a line that names it; what was saved last is whole, and nobody holds it. */
+/* Starts three ranks, each of which leaves its process's number in pid.RANK, what it says in error.RANK and its
+ * exit code in code.RANK; kills one of them `ms` after they have met, or with -1 when there is a checkpoint. The
+ * others end in time with code 6 and a line that names it; what was saved last is whole, and nobody holds it. */
 static void expect_ends(const char *folder, int victim, int ms) {
-    program_succeeds(folder, "rm -rf dying pid.* code.*");
-    pid_t mpirun =
-        program_start(folder, "env " MPIRUN "--enable-recovery -n 3 sh -c 'train " ENDLESS "--out=dying & "
-                              "echo $! >pid.$OMPI_COMM_WORLD_RANK; wait $!; "
-                              "echo $? >code.$OMPI_COMM_WORLD_RANK'");
-    program_succeeds(
-        folder,
-        "for i in $(seq 3000); do ls -d dying%s >ls.dying 2>&1 && break; sleep 0.01; done; sleep %d.%03d; "
-        "kill -9 $(cat pid.%d)",
-        ms < 0 ? "/step-*[0-9]" : "", ms < 0 ? 0 : ms / 1000, ms < 0 ? 0 : ms % 1000, victim);
-    char line[64];
-    snprintf(line, sizeof line, "train: rank %d on ", victim);
-    double before = (double)time(NULL);
-    const Ran *ran = program_end(folder, mpirun);
-    assert_true((double)time(NULL) - before < 30);
-    expect_text(ran->error, line);
-    expect_text(ran->error, " is gone; its last action: ");
+    program_succeeds(folder, "rm -rf dying pid.* code.* error.*");
+    pid_t mpirun = program_start(
+        folder, "env " MPIRUN "--enable-recovery -n 3 sh -c 'R=$OMPI_COMM_WORLD_RANK; train " ENDLESS
+                "--out=dying 2>error.$R & echo $! >pid.$R; wait $!; echo $? >code.$R'");
     program_succeeds(folder,
-                     "for r in 0 1 2; do ! kill -0 $(cat pid.$r) && [ $(cat code.$r) = "
+                     "for i in $(seq 3000); do ls -d dying%s >ls.dying 2>&1 && break; sleep 0.01; done; "
+                     "sleep %d.%03d; kill -9 $(cat pid.%d)",
+                     ms < 0 ? "/step-*[0-9]" : "", ms < 0 ? 0 : ms / 1000, ms < 0 ? 0 : ms % 1000, victim);
+    program_succeeds(folder,
+                     "for i in $(seq 300); do [ -s code.0 ] && [ -s code.1 ] && [ -s code.2 ] && break; "
+                     "sleep 0.1; done; for r in 0 1 2; do ! kill -0 $(cat pid.$r) && [ $(cat code.$r) = "
                      "$([ $r = %d ] && echo 137 || echo 6) ] || exit 1; done",
                      victim);
-    ran = program_succeeds(folder, "! ls -d dying/step-*[0-9] || " RESUME " --out=dying --steps=1 -q");
+    program_succeeds(folder, "cat error.* | grep -q 'train: rank %d on .* is gone; its last action: '",
+                     victim);
+    for (int i = 0; i < 50 && program_runs(mpirun); i++) wait_ms(100);
+    if (program_runs(mpirun)) kill(mpirun, SIGKILL); // Open MPI's own end sometimes hangs
+    (void)program_end(folder, mpirun);
+    const Ran *ran =
+        program_succeeds(folder, "! ls -d dying/step-*[0-9] || " RESUME " --out=dying --steps=1 -q");
     assert_null(strstr(ran->error, "damaged"));
 }
 

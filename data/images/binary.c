@@ -1,5 +1,5 @@
-/* Pictures in files of many: IDX of the MNIST family, and CIFAR-10 and CIFAR-100. They are read into memory at
- * once, compressed or not. */
+/* Pictures in files of many: IDX of the MNIST family, and CIFAR-10 and CIFAR-100. They are read into memory
+ * at once, compressed or not. */
 #include "base/checked.h"
 #include "base/memory.h"
 #include "data/images/images_internal.h"
@@ -151,8 +151,9 @@ static Status add_records(const char *path, int64_t heads, int64_t *pixel_room, 
 
 /* The classes' names from the file beside the pictures, a line each; numbers where there is none. */
 static Status name_classes(const char *path, const char *file, int64_t classes, ImageSource *s) {
-    char *folder = memory_text_slice(path, (size_t)(path_name(path) - path)),
-         *names = path_join(folder, file);
+    int64_t before = path_name(path) - path;
+    char *folder = memory_text_slice(before ? path : ".", (size_t)(before ? before : 1));
+    char *names = path_join(folder, file);
     char *text = NULL;
     int64_t length;
     PathKind kind;

@@ -27,8 +27,8 @@ typedef struct ImageSource ImageSource;
 /* ERROR_FILE where nothing is found, ERROR_FORMAT for files that are not whole. `cache` is a folder that
  * keeps the list of a folder's files, or NULL. */
 CHECKED Status images_open(const char *path, ImagePart part, const char *cache, ImageSource **source);
-/* The pictures that a path stands for, as a file, a pattern (* ? [...]) or a folder with those below it, sorted by
- * name. They have one class, which has no name. */
+/* The pictures that a path stands for, as a file, a pattern (* ? [...]) or a folder with those below it,
+ * sorted by name. They have one class, which has no name. */
 CHECKED Status images_open_files(const char *path, ImageSource **source);
 void images_close(ImageSource *source); // NULL is fine
 

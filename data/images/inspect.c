@@ -63,8 +63,8 @@ static Status skip_scan(Walk *w) {
     return cut_off(w);
 }
 
-/* Huffman tables, each a byte, how many codes there are of 1 to 16 bits, and what they stand for: stb_image counts
- * on no more than 256 of them. */
+/* Huffman tables, each a byte, how many codes there are of 1 to 16 bits, and what they stand for: stb_image
+ * counts on no more than 256 of them. */
 static bool huffman_fits(const uint8_t *tables, int64_t length) {
     while (length > 0) {
         int64_t codes = 0;

@@ -1,8 +1,8 @@
 #include "kernels/decode/cuda_keys.cuh"
 #include "kernels/decode/cuda_rows.cuh"
 
-/* A cluster takes one head. With few keys its first block looks at all of them; with more they are shared out,
- * and the others send it what they have seen. */
+/* A cluster takes one head. With few keys its first block looks at all of them; with more they are shared
+ * out, and the others send it what they have seen. */
 namespace decode {
 namespace {
 

@@ -1,4 +1,5 @@
-/* cuda_rows: the kernels that take one token through a stack with RMS norms: three kinds of launches, five a layer.
+/* cuda_rows: the kernels that take one token through a stack with RMS norms: three kinds of launches, five a
+ * layer.
  *
  *     qkv    = Wqkv norm(r)                         Product, with a norm
  *     y      = attention(qkv)                       Heads: head norms, rotary positions, cache
@@ -6,8 +7,8 @@
  *     hidden = silu(Wgate norm(r)) * (Wup norm(r))  Product, gated, with a norm
  *     r      = r + Wdown hidden                     Product, with a skip
  *
- * A warp makes an output from its row of weights, whose first words are on their way before the kernel ahead is
- * over. RMS needs no pass of its own: rstd is a factor of the whole sum, and every warp sees all of r. */
+ * A warp makes an output from its row of weights, whose first words are on their way before the kernel ahead
+ * is over. RMS needs no pass of its own: rstd is a factor of the whole sum, and every warp sees all of r. */
 #pragma once
 
 #include "kernels/cuda/packs.cuh"

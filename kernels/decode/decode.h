@@ -9,8 +9,8 @@
  *     cross(u) = cross_projection(attention(query(u), memory))    where there is a memory
  *     feed(u)  = contract(activation(expand(u)))
  *
- * each with a norm before it (Radford et al. 2019, section 2.3; Touvron et al. 2023, section 2.2), and a final
- * norm before the head
+ * each with a norm before it (Radford et al. 2019, section 2.3; Touvron et al. 2023, section 2.2), and a
+ * final norm before the head
  *
  *     r += branch(norm(r))
  *     logits = head final_norm(r)

@@ -1,12 +1,12 @@
-/* cuda_hopper_gate: what becomes of a tile's sums where a gated layer (SwiGLU, linear.h) is behind or before the
- * product.
+/* cuda_hopper_gate: what becomes of a tile's sums where a gated layer (SwiGLU, linear.h) is behind or before
+ * the product.
  *
  *     GATE        aux = a b^T, c = silu(gate) * up          gate and up are the halves of aux's columns
  *     GATE_SLOPE  d = a b, dgate = d * up * silu'(gate), dup = d * silu(gate)
  *
  * GATE's tiles are 96 columns of the gate and the same 96 of up, so that both of a unit meet in a thread. Its
- * parts leave 32 columns at a time. For GATE_SLOPE gate and up come in, and their gradients leave, through the
- * same bytes, in pairs of buffers. */
+ * parts leave 32 columns at a time. For GATE_SLOPE gate and up come in, and their gradients leave, through
+ * the same bytes, in pairs of buffers. */
 #pragma once
 
 #include "kernels/gemm/cuda_hopper_finish.cuh"

@@ -9,8 +9,8 @@
 #include "kernels/linear/cuda_rows.cuh"
 #include "kernels/linear/cuda_walk.cuh"
 
-/* Bias, tanh-GELU, SwiGLU and their gradients ride in a product's epilogue where there is one; else one kernel
- * does what is left. */
+/* Bias, tanh-GELU, SwiGLU and their gradients ride in a product's epilogue where there is one; else one
+ * kernel does what is left. */
 namespace {
 
 /* pre = y + bias, y = activation(pre), in place; bias and pre may be NULL.

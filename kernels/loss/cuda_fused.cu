@@ -98,8 +98,8 @@ struct Share {
     }
 };
 
-/* Writes scale * (softmax - target) over the block's share of the row x. A thread reads and writes what was its
- * own before, so no barrier is needed. */
+/* Writes scale * (softmax - target) over the block's share of the row x. A thread reads and writes what was
+ * its own before, so no barrier is needed. */
 template <typename T, int THREADS, bool CACHED>
 __device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Words *cache, const Share &share,
                                                int target, float chosen, float top, float log_sum) {
@@ -127,9 +127,9 @@ __device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Wor
         x[target] = from_float<T>(scale * (softmax(chosen) - aim));
 }
 
-/* Adds the packs [first, end) of a share, which begins at pack `begin` of its row, that are this thread's, every
- * THREADS-th, BATCH of them on their way at once, to `exponentials` and, where that is wanted, to the sum of
- * the logits. */
+/* Adds the packs [first, end) of a share, which begins at pack `begin` of its row, that are this thread's,
+ * every THREADS-th, BATCH of them on their way at once, to `exponentials` and, where that is wanted, to the
+ * sum of the logits. */
 template <typename T, int THREADS>
 __device__ __forceinline__ void add_packs(const Rows<T> &r, const Words *from, int begin, int first, int end,
                                           ExponentialSum &exponentials, float &logits) {
@@ -160,8 +160,8 @@ __device__ __forceinline__ void copy_packs(Words *to, const Words *from, int fir
     gpu::copy_async_commit();
 }
 
-/* What a row's blocks tell each other: the largest of a block's logits, the sum of exp(x - top), the sum of the
- * logits; and the target's, so that nobody writes before all have read it. */
+/* What a row's blocks tell each other: the largest of a block's logits, the sum of exp(x - top), the sum of
+ * the logits; and the target's, so that nobody writes before all have read it. */
 struct Seen {
     float top, sum, logits, chosen;
 };

@@ -124,7 +124,7 @@ static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
     if (!tensor_dense(n->x))
         PRIMITIVE (ctx, "copy") gather(n->x, x.data);
     if (norm_drops(n)) TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", x.dtype, x.shape, &added));
-    drop(ctx, n, n->skip, added);
+    if (skip) drop(ctx, n, n->skip, added);
     if (skip) {
         PRIMITIVE (ctx, "residual add") residual_add(x.data, added.data, count, n->r.data);
         x = tensor_reshape(n->r, x.shape);

@@ -1,8 +1,11 @@
-/* pictures time SECONDS FILE...: decodes the files over and over on one core, and prints how many pictures and
- * megapixels a second that makes.
- * pictures make FOLDER CLASSES COUNT WIDTH HEIGHT: draws COUNT JPEG files for each class, FOLDER/CLASS/N.jpg.
- * pictures process HEIGHT WIDTH bilinear|bicubic OUT FILE...: writes each as (height, width, 3) bytes, one
- * behind the other, for tests/peers/pictures.py. */
+/* Three programs:
+ *     pictures time SECONDS FILE...    decodes the files over and over on one core, and prints how many
+ *                                      pictures and megapixels a second that makes
+ *     pictures make FOLDER CLASSES COUNT WIDTH HEIGHT
+ *                                      draws COUNT JPEG files for each class, FOLDER/CLASS/N.jpg
+ *     pictures process HEIGHT WIDTH bilinear|bicubic OUT FILE...
+ *                                      writes each as (height, width, 3) bytes, one behind the other, for
+ *                                      tests/peers/pictures.py */
 #include "base/directories.h"
 #include "base/memory.h"
 #include "base/random.h"

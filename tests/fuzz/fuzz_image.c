@@ -1,5 +1,6 @@
-/* Pictures from bytes: whatever is decoded has the size that its header says, and the same bytes each time; and
- * nothing else happens. A mutated PNG would fail at its checksums: they are made to fit, and it is tried again. */
+/* Pictures from bytes: whatever is decoded has the size that its header says, and the same bytes each time;
+ * and nothing else happens. A mutated PNG would fail at its checksums: they are made to fit, and it is
+ * tried again. */
 #include "base/memory.h"
 #include "data/images/decode.h"
 
