@@ -83,6 +83,7 @@ typedef struct {
     struct Shards *shards;   // model/shards.h; NULL: one rank
     int rank, ranks;         // of the run: parameters_share
     bool whole;              // keep the state whole even where a step is cut: --compare runs both
+    bool narrow_moments;     // m and v are bf16 (optim/adamw.h), else fp32
     bool sharded;            // master, m and v hold this rank's shard alone
     ParameterRange *buckets; // (group_count) what ranks exchange at once: parameters_share
     int64_t padded;          // elements that the weights and gradients have memory for

@@ -162,7 +162,7 @@ static Tensor piece(const Parameters *p, Tensor whole, int g) {
 }
 
 Tensor shards_whole(const Parameters *p, Tensor state) {
-    return p->sharded ? p->gradient : state;
+    return p->sharded ? tensor_view(p->gradient.data, state.dtype, p->gradient.shape) : state;
 }
 
 Status shards_collect(Ctx *ctx, const Parameters *p, Tensor state, Tensor *whole) {
@@ -179,7 +179,7 @@ Status shards_collect(Ctx *ctx, const Parameters *p, Tensor state, Tensor *whole
 
 Status shards_keep(Ctx *ctx, const Parameters *p, Tensor state) {
     for (int g = 0; g < p->group_count && p->sharded; g++) {
-        Tensor own = piece(p, p->gradient, g);
+        Tensor own = piece(p, shards_whole(p, state), g);
         if (tensor_count(own) > 0)
             TRY(ctx->device->copy(ctx->device, range(state, state_first(p, g), 1).data, own.data,
                                   tensor_bytes(own)));

@@ -139,6 +139,7 @@ class Train(Ours):
                 *data_options(row, self.bench),
                 f"--batch={row['batch']}",
                 f"--seq={row['seq']}",
+                *given(row, "accum"),
                 f"--steps={row['steps'] + WARMUP}",
                 "--val-every=0",
                 "--sample-every=0",
@@ -179,10 +180,12 @@ class Decode(Ours):
         command = [
             self.bench.program("infer"),
             *model_options(self.row),
-            f"--tokenizer={self.bench.inputs.tokenizer()}",
+            f"--tokenizer={self.bench.inputs.tokenizer(self.row.get('vocab', inputs.VOCAB))}",
             "--prompt=The",
             f"--tokens={self.row['steps']}",
             f"--dtype={self.row['dtype']}",
+            *self.bench.device(),
+            *self.row.get("options", []),
         ]
         said = self.bench.call(command).stderr
         found = re.search(r"decode \d+ tokens in [\d.]+ ms \((\d+) tok/s\)", said)
@@ -264,7 +267,8 @@ class Torch:
         self.name, self.row, self.times, self.memory, self.parameters = name, row, {}, 0, None
         command = [bench.python, os.path.join(TESTS, "peers", script), *options]
         bench.note(command)
-        self.worker = Worker(command)
+        hidden = None if bench.gpu else dict(os.environ, CUDA_VISIBLE_DEVICES="")
+        self.worker = Worker(command, hidden)
 
     def wait(self, bench):
         if self.worker.ready:
@@ -389,6 +393,7 @@ def check_parameters(ours, peer):
         raise Failed(f"its model has {known} parameters, ours {ours.parameters}")
 
 
+LLAMA_FAMILY = ("smollm2", "qwen2.5", "llama")
 SIZES = ("layers", "heads", "width", "batch", "seq", "threads")
 MORE_SIZES = ("vocab", "context", "source", "head")
 
@@ -406,13 +411,17 @@ def open_peer(kind, row, bench):
         sizes = given(row, "batch", "heads", "seq", "size")
         full = ["--full"] if row.get("full") else []
         return Torch("PyTorch", row, bench, "attention.py", f"--backend={kind}", *sizes, *full)
-    naive = kind == "naive"  # in fp32 always
-    name, dtype = ("PyTorch naive", "fp32") if naive else ("PyTorch", row["dtype"])
-    options = [f"--work={row['work']}", f"--path={kind}", f"--dtype={dtype}"]
     architecture, sizes = row["model"].split("-")[0], {**row["sizes"], **row}
+    naive = kind == "naive"  # in fp32 always, but for the Llama family
+    name = "PyTorch naive" if naive else "PyTorch"
+    dtype = "fp32" if naive and architecture not in LLAMA_FAMILY else row["dtype"]
+    options = [f"--work={row['work']}", f"--path={kind}", f"--dtype={dtype}"]
     if architecture == "gpt2":
         options += [f"--weights={row.get('weights', 'fp32')}", *given(sizes, *SIZES)]
         return Torch(name, row, bench, "gpt2.py", *options)
+    if architecture in LLAMA_FAMILY:
+        options += given({"weights": "fp32", **row}, "model", "weights", "batch", "seq", "accum", "threads")
+        return Torch(name, row, bench, "llama.py", *options)
     if architecture == "vit":
         options += given(sizes, "layers", "heads", "width", "image", "patch", "channels", "batch", "vocab")
         return Torch(name, row, bench, "vit.py", *options, *given(row, "threads"))

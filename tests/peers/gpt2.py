@@ -133,6 +133,20 @@ def forward(model, run, o, device):
     return work
 
 
+def captured(step):
+    """What replays a step as one CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
 def decoding(model, o, device):
     """One decoding step as a CUDA graph: the token and its position stay on the device."""
     heads, size = model.blocks[0].attention.heads, o.width // o.heads
@@ -148,16 +162,7 @@ def decoding(model, o, device):
         token.copy_(run(token, position, cache))
         position.add_(1).remainder_(o.seq)
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+    return captured(step)
 
 
 def build(o, device):
