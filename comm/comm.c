@@ -182,8 +182,8 @@ static const char *const names[COLLECTIVE_COUNT] = {"all-reduce", "reduce-scatte
 /* Checks and notes a collective on `whole`. */
 static Status enter(Comm *comm, Collective which, Tensor whole, bool sums) {
     if (!tensor_dense(whole)) return fail(ERROR_INTERNAL, "%s: the tensor is not dense", names[which]);
-    if (sums && whole.dtype != F32 && whole.dtype != BF16 &&
-        (whole.dtype != F64 || comm->device->backend != BACKEND_CPU))
+    bool wide = comm->device->backend == BACKEND_CPU || which == COLLECTIVE_ALL_REDUCE;
+    if (sums && whole.dtype != F32 && whole.dtype != BF16 && (whole.dtype != F64 || !wide))
         return fail(ERROR_INTERNAL, "%s: %s is not added on this device", names[which],
                     dtype_name(whole.dtype));
     comm->totals[which].calls++;
@@ -230,6 +230,30 @@ Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane) {
         return fail(ERROR_INTERNAL, "there is no rank %d to broadcast from", root);
     TRY(enter(comm, COLLECTIVE_BROADCAST, t, false));
     return comm->engine->broadcast(comm, root, t.data, tensor_bytes(t), lane);
+}
+
+Status comm_scatter(Comm *comm, Tensor whole, Tensor arrivals, Lane lane) {
+    const Tensor piece = comm_piece(comm, whole);
+    if (!comm->engine->scatter) return comm_reduce_scatter(comm, whole, piece, lane);
+    TRY(enter(comm, COLLECTIVE_REDUCE_SCATTER, whole, true));
+    return comm->engine->scatter(comm, whole.data, arrivals.data, tensor_bytes(piece), lane);
+}
+
+Status comm_spread(Comm *comm, Tensor whole, Lane lane) {
+    const Tensor piece = comm_piece(comm, whole);
+    if (!comm->engine->spread) return comm_all_gather(comm, piece, whole, lane);
+    TRY(enter(comm, COLLECTIVE_ALL_GATHER, whole, false));
+    return comm->engine->spread(comm, whole.data, tensor_bytes(piece), lane);
+}
+
+Status comm_arrive(Comm *comm, int count) {
+    return comm->engine->arrive && count ? comm->engine->arrive(comm, count) : OK;
+}
+
+Status comm_sum(Comm *comm, Tensor whole, Tensor arrivals) {
+    if (!comm->engine->sum) return OK;
+    const int64_t count = tensor_count(whole) / comm->size;
+    return comm->engine->sum(comm, whole.data, arrivals.data, count, whole.dtype);
 }
 
 Status comm_barrier(Comm *comm) {

@@ -2,28 +2,38 @@
 
 #include "kernels/check.h"
 
-static Status run(Ctx *ctx, const Exchange *e, Pass pass, const char *name, Tensor result) {
-    double bytes = (double)tensor_bytes(e->whole), others = 1 - 1 / (double)e->comm->size;
+static Status run(Ctx *ctx, const Exchange *e, Pass pass, const char *name, double bytes, Tensor result) {
     TRY(check_present("comm", "whole", e->whole));
     ctx->call = name;
-    /* The least that must leave each rank, in the all-reduce twice: a sum and its result. */
-    bool twice = pass == PASS_BACKWARD && op_form(ctx, OP_COMM, e->whole.dtype) == FORM_NAIVE;
     Call call = {.operation = OP_COMM,
                  .pass = pass,
                  .dtype = e->whole.dtype,
                  .contract = e,
-                 .work = {.bytes = bytes * others * (twice ? 2 : 1)},
+                 .work = {.bytes = bytes},
                  .outputs = {{"result", result}}};
     return op_run(ctx, &call);
 }
 
+/* The least that must leave each rank. */
+static double sent(const Exchange *e) {
+    return (double)tensor_bytes(e->whole) * (1 - 1 / (double)e->comm->size);
+}
+
 Status exchange_gradients(Ctx *ctx, const Exchange *e) {
     bool cut = op_form(ctx, OP_COMM, e->whole.dtype) == FORM_FUSED;
-    return run(ctx, e, PASS_BACKWARD, "gradients", cut ? comm_piece(e->comm, e->whole) : e->whole);
+    /* An all-reduce sends twice: what is to be added, and sums. */
+    return run(ctx, e, PASS_BACKWARD, "gradients", sent(e) * (cut ? 1 : 2),
+               cut ? comm_piece(e->comm, e->whole) : e->whole);
+}
+
+Status exchange_sums(Ctx *ctx, const Exchange *e) {
+    Tensor piece = comm_piece(e->comm, e->whole);
+    if (!e->comm->posts) return OK; // they are there
+    return run(ctx, e, PASS_UPDATE, "sums", (double)tensor_bytes(piece) * (e->comm->size + 1), piece);
 }
 
 Status exchange_weights(Ctx *ctx, const Exchange *e) {
-    return run(ctx, e, PASS_FORWARD, "weights", e->whole);
+    return run(ctx, e, PASS_FORWARD, "weights", sent(e), e->whole);
 }
 
 /* ---- the forms ---- */
@@ -39,10 +49,18 @@ SLOT(COMM, BACKWARD, CPU, NAIVE, F64, exchange_gradients_naive);
 Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
     PRIMITIVE (ctx, "reduce-scatter")
-        TRY(comm_reduce_scatter(e->comm, e->whole, comm_piece(e->comm, e->whole), e->lane));
+        TRY(comm_scatter(e->comm, e->whole, e->arrivals, e->lane));
     return OK;
 }
 SLOT(COMM, BACKWARD, CPU, FUSED, F32, exchange_gradients_fused);
+
+Status exchange_sums_fused(Ctx *ctx, const void *contract) {
+    const Exchange *e = contract;
+    PRIMITIVE (ctx, "sum")
+        TRY(comm_sum(e->comm, e->whole, e->arrivals));
+    return OK;
+}
+SLOT(COMM, UPDATE, CPU, FUSED, F32, exchange_sums_fused);
 
 Status exchange_weights_naive(Ctx *ctx, const void *contract) {
     (void)ctx, (void)contract;
@@ -54,7 +72,7 @@ SLOT(COMM, FORWARD, CPU, NAIVE, F64, exchange_weights_naive);
 Status exchange_weights_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
     PRIMITIVE (ctx, "all-gather")
-        TRY(comm_all_gather(e->comm, comm_piece(e->comm, e->whole), e->whole, e->lane));
+        TRY(comm_spread(e->comm, e->whole, e->lane));
     return OK;
 }
 SLOT(COMM, FORWARD, CPU, FUSED, F32, exchange_weights_fused);

@@ -5,6 +5,8 @@ SLOT(COMM, BACKWARD, CUDA, NAIVE, F32, exchange_gradients_naive);
 SLOT(COMM, BACKWARD, CUDA, NAIVE, BF16, exchange_gradients_naive);
 SLOT(COMM, BACKWARD, CUDA, FUSED, F32, exchange_gradients_fused);
 SLOT(COMM, BACKWARD, CUDA, FUSED, BF16, exchange_gradients_fused);
+SLOT(COMM, UPDATE, CUDA, FUSED, F32, exchange_sums_fused);
+SLOT(COMM, UPDATE, CUDA, FUSED, BF16, exchange_sums_fused);
 SLOT(COMM, FORWARD, CUDA, NAIVE, F32, exchange_weights_naive);
 SLOT(COMM, FORWARD, CUDA, NAIVE, BF16, exchange_weights_naive);
 SLOT(COMM, FORWARD, CUDA, FUSED, F32, exchange_weights_fused);

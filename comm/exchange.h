@@ -4,6 +4,9 @@
  *     naive   all-reduce: every rank has all of them      every rank has updated all of them: nothing
  *     fused   reduce-scatter: each rank has its part      all-gather: of the parts that each has updated
  *
+ * In the fused form both are posted in one lane, and what is posted is waited for later (comm_arrive); the sums are
+ * made by exchange_sums.
+ *
  * The fused form is ZeRO's first stage (Rajbhandari, Rasley, Ruwase, He 2020, section 5.1): a rank keeps the
  * optimizer's state of its part alone. */
 #pragma once
@@ -16,11 +19,15 @@ __BEGIN_DECLS
 typedef struct {
     Comm *comm;
     Lane lane;
-    Tensor whole; // (N) dense; in the fused form N is a multiple of the ranks
+    Tensor whole;    // (N) dense; in the fused form N is a multiple of the ranks
+    Tensor arrivals; // (ranks - 1, N / ranks) of gradients in the fused form, where comm->posts
 } Exchange;
 
-/* whole, or in the fused form comm_piece(whole), = the sum of all ranks' whole. */
+/* whole = the sum of all ranks' whole; in the fused form that is begun. */
 CHECKED Status exchange_gradients(Ctx *ctx, const Exchange *e);
+
+/* Fused form only, when the gradients have come: comm_piece(whole) = the sum of all ranks' whole. */
+CHECKED Status exchange_sums(Ctx *ctx, const Exchange *e);
 
 /* In the fused form whole = all ranks' comm_piece(whole). */
 CHECKED Status exchange_weights(Ctx *ctx, const Exchange *e);
@@ -28,6 +35,7 @@ CHECKED Status exchange_weights(Ctx *ctx, const Exchange *e);
 /* For the slots. */
 CHECKED Status exchange_gradients_naive(Ctx *ctx, const void *contract);
 CHECKED Status exchange_gradients_fused(Ctx *ctx, const void *contract);
+CHECKED Status exchange_sums_fused(Ctx *ctx, const void *contract);
 CHECKED Status exchange_weights_naive(Ctx *ctx, const void *contract);
 CHECKED Status exchange_weights_fused(Ctx *ctx, const void *contract);
 
