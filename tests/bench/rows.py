@@ -34,6 +34,11 @@ def small(batch, seq):
     ]
 
 
+def ranks(name, what, target, **values):
+    """Two GPUs with a batch each, against one with that batch: the ratio is the share of twice its rate."""
+    return row(name, "ranks", f"two GPUs, {what} each", "train", ["alone"], target, gpus=2, **values)
+
+
 def translation(name, what, target, naive, **values):
     """Greedy decoding of one sentence after another in fp32, cached and fused or neither; PyTorch's naive
     path has no cache."""
@@ -82,6 +87,12 @@ GPU = [
         tokens=218),
     translation("translate-naive", "greedy decoding, 511 tokens, naive, no cache", 1.0, True, **DECODING),
     translation("translate", "greedy decoding, 511 tokens, cached and fused", 25.0, False, **DECODING),
+    ranks("ranks124", "124M, B=64", 0.985, model="gpt2", batch=64),
+    row("ranks124-torch", "ranks", "the same against PyTorch on two", "train", COMPILED, 1.22, model="gpt2",
+        batch=64, gpus=2),
+    ranks("ranks124-16", "124M, B=16", 0.965, model="gpt2", batch=16, steps=60),
+    ranks("ranks350", "350M, B=16", 0.97, model="gpt2-medium", batch=16),
+    ranks("ranks1558", "1558M, B=8", 0.97, model="gpt2-xl", batch=8, steps=8),
     row("recompute124", "memory", "full step, 124M, B=64, recomputing", "train", [], None, model="gpt2",
         batch=64, options=["--recompute"]),
 ]

@@ -128,6 +128,9 @@ class Ours:
 
 
 class Train(Ours):
+    def gpus(self):
+        return given(self.row, "gpus")
+
     def run(self):
         row, log = self.row, os.path.join(self.bench.folder, "log.json")
         self.bench.call(
@@ -141,6 +144,7 @@ class Train(Ours):
                 "--val-every=0",
                 "--sample-every=0",
                 f"--log={log}",
+                *self.gpus(),
                 *self.common(),
             ]
         )
@@ -149,6 +153,21 @@ class Train(Ours):
         config, plan = ([e for e in events if e["event"] == kind][0] for kind in ("config", "plan"))
         self.flops, self.memory, self.parameters = config["step_flops"], plan["total"], config["parameters"]
         self.add("", [e["ms"] for e in events if e["event"] == "step"][WARMUP:])
+
+
+class Alone(Train):
+    """The same on one GPU, as a peer of several."""
+
+    name = "one GPU"
+
+    def gpus(self):
+        return []
+
+    def wait(self, bench):
+        pass
+
+    def close(self):
+        pass
 
 
 class Forward(Ours):
@@ -386,17 +405,20 @@ def check_parameters(ours, peer):
         raise Failed(f"its model has {known} parameters, ours {ours.parameters}")
 
 
-SIZES = ("layers", "heads", "width", "batch", "seq", "threads")
+SIZES = ("layers", "heads", "width", "batch", "seq", "threads", "gpus")
 MORE_SIZES = ("vocab", "context", "source", "head")
 
 
 def open_peers(row, bench):
     """The peers of a row that this run wants; wait() waits until one is ready."""
-    wanted = [kind for kind in row["peers"] if (bench.llmc if kind == "llm.c" else bench.peers)]
+    there = {"llm.c": bench.llmc, "alone": True}
+    wanted = [kind for kind in row["peers"] if there.get(kind, bench.peers)]
     return [open_peer(kind, row, bench) for kind in wanted]
 
 
 def open_peer(kind, row, bench):
+    if kind == "alone":
+        return Alone(row, bench)
     if kind == "llm.c":
         return Llmc(row, bench) if bench.gpu else LlmcOnCpu(row, bench)
     if row["work"] == "attention":
