@@ -28,7 +28,6 @@ Status exchange_gradients(Ctx *ctx, const Exchange *e) {
 
 Status exchange_sums(Ctx *ctx, const Exchange *e) {
     Tensor piece = comm_piece(e->comm, e->whole);
-    if (!e->comm->posts) return OK; // they are there
     return run(ctx, e, PASS_UPDATE, "sums", (double)tensor_bytes(piece) * (e->comm->size + 1), piece);
 }
 
@@ -49,15 +48,16 @@ SLOT(COMM, BACKWARD, CPU, NAIVE, F64, exchange_gradients_naive);
 Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
     PRIMITIVE (ctx, "reduce-scatter")
-        TRY(comm_scatter(e->comm, e->whole, e->arrivals, e->lane));
+        TRY(e->lane == LANE_SIDE
+                ? comm_scatter(e->comm, e->whole, e->arrivals, e->lane)
+                : comm_reduce_scatter(e->comm, e->whole, comm_piece(e->comm, e->whole), e->lane));
     return OK;
 }
 SLOT(COMM, BACKWARD, CPU, FUSED, F32, exchange_gradients_fused);
 
 Status exchange_sums_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
-    PRIMITIVE (ctx, "sum")
-        TRY(comm_sum(e->comm, e->whole, e->arrivals));
+    PRIMITIVE (ctx, "sum") TRY(comm_sum(e->comm, e->whole, e->arrivals));
     return OK;
 }
 SLOT(COMM, UPDATE, CPU, FUSED, F32, exchange_sums_fused);
@@ -72,7 +72,9 @@ SLOT(COMM, FORWARD, CPU, NAIVE, F64, exchange_weights_naive);
 Status exchange_weights_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
     PRIMITIVE (ctx, "all-gather")
-        TRY(comm_spread(e->comm, e->whole, e->lane));
+        TRY(e->lane == LANE_SIDE
+                ? comm_spread(e->comm, e->whole, e->lane)
+                : comm_all_gather(e->comm, comm_piece(e->comm, e->whole), e->whole, e->lane));
     return OK;
 }
 SLOT(COMM, FORWARD, CPU, FUSED, F32, exchange_weights_fused);

@@ -4,8 +4,8 @@
  *     naive   all-reduce: every rank has all of them      every rank has updated all of them: nothing
  *     fused   reduce-scatter: each rank has its part      all-gather: of the parts that each has updated
  *
- * In the fused form both are posted in one lane, and what is posted is waited for later (comm_arrive); the sums are
- * made by exchange_sums.
+ * In the side lane an engine that posts (comm.h) only begins both: comm_arrive waits for them, and exchange_sums
+ * makes the sums. In the main lane they are whole.
  *
  * The fused form is ZeRO's first stage (Rajbhandari, Rasley, Ruwase, He 2020, section 5.1): a rank keeps the
  * optimizer's state of its part alone. */
@@ -23,10 +23,10 @@ typedef struct {
     Tensor arrivals; // (ranks - 1, N / ranks) of gradients in the fused form, where comm->posts
 } Exchange;
 
-/* whole = the sum of all ranks' whole; in the fused form that is begun. */
+/* whole, or in the fused form comm_piece(whole), = the sum of all ranks' whole. */
 CHECKED Status exchange_gradients(Ctx *ctx, const Exchange *e);
 
-/* Fused form only, when the gradients have come: comm_piece(whole) = the sum of all ranks' whole. */
+/* The same in the main lane, when what the fused form has begun in the side lane has come. */
 CHECKED Status exchange_sums(Ctx *ctx, const Exchange *e);
 
 /* In the fused form whole = all ranks' comm_piece(whole). */

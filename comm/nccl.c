@@ -13,9 +13,9 @@
 #include <string.h>
 
 enum { ID_BYTES = 128, VERSION_LEAST = 21000 };
-enum { RESULT_OK = 0, RESULT_IN_PROGRESS = 7 };                         // ncclResult_t
-enum { TYPE_BYTE = 0, TYPE_F32 = 7, TYPE_F64 = 8, TYPE_BF16 = 9 };      // ncclDataType_t
-enum { OPERATION_SUM = 0 };                                             // ncclRedOp_t
+enum { RESULT_OK = 0, RESULT_IN_PROGRESS = 7 };                    // ncclResult_t
+enum { TYPE_BYTE = 0, TYPE_F32 = 7, TYPE_F64 = 8, TYPE_BF16 = 9 }; // ncclDataType_t
+enum { OPERATION_SUM = 0 };                                        // ncclRedOp_t
 
 typedef struct {
     char bytes[ID_BYTES];

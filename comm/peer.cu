@@ -178,8 +178,8 @@ static Status buffered_reduce_scatter(PeerComm *p, const char *whole, char *piec
         CUDA_TRY(cudaMemcpy2DAsync(buffer_of(p, lane), slice, whole + first, bytes, now, (size_t)p->size,
                                    cudaMemcpyDeviceToDevice, lane_stream(p, lane)));
         TRY(peer_barrier(p, lane));
-        TRY(peer_add(p, buffers(p, lane, (size_t)p->rank * slice), (int64_t)(now / element), dtype, piece + first,
-                lane));
+        TRY(peer_add(p, buffers(p, lane, (size_t)p->rank * slice), (int64_t)(now / element), dtype,
+                     piece + first, lane));
         TRY(peer_barrier(p, lane));
     }
     return OK;
@@ -283,20 +283,8 @@ static void peer_abort(Comm *comm) {
     __atomic_store_n(&peer_of(comm)->page->aborted, 1u, __ATOMIC_RELEASE);
 }
 
-const CommEngine peer_engine = {"peer",
-                                peer_all_reduce,
-                                peer_reduce_scatter,
-                                peer_all_gather,
-                                peer_broadcast,
-                                peer_scatter,
-                                peer_spread,
-                                peer_arrive,
-                                peer_sum,
-                                engine_host_barrier,
-                                peer_share,
-                                peer_unshare,
-                                peer_record,
-                                peer_wait,
-                                peer_check,
-                                peer_abort,
+const CommEngine peer_engine = {"peer",         peer_all_reduce,     peer_reduce_scatter, peer_all_gather,
+                                peer_broadcast, peer_scatter,        peer_spread,         peer_arrive,
+                                peer_sum,       engine_host_barrier, peer_share,          peer_unshare,
+                                peer_record,    peer_wait,           peer_check,          peer_abort,
                                 peer_close};

@@ -59,7 +59,7 @@ struct PeerComm {
     PeerPage *page;        // mapped here
     PeerPage *device_page; // the same, as this GPU sees it
     PeerRegion *regions;
-    PeerBuffer *buffer;    // in device memory
+    PeerBuffer *buffer; // in device memory
     cudaStream_t copies[LANE_COUNT][PEER_COPIES];
     cudaEvent_t before[LANE_COUNT], after[LANE_COUNT][PEER_COPIES];
 };

@@ -61,8 +61,10 @@ __device__ static inline float to_total(bf16 x) {
 
 template <class T>
 __device__ static inline T from_total(typename Total<T>::type x) {
-    if constexpr (sizeof(T) == sizeof(bf16)) return from_float<T>(x);
-    else return x;
+    if constexpr (sizeof(T) == sizeof(bf16))
+        return from_float<T>(x);
+    else
+        return x;
 }
 
 /* One block: leaves this rank's values where the others read them, and reads theirs. What a rank reads here is

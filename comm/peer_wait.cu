@@ -8,8 +8,8 @@ enum { FLAG_THREADS = 32 };
 static_assert((int)PEERS_MOST <= (int)FLAG_THREADS, "a thread for each rank");
 
 /* Says that this rank has come, and waits until all have, or one has aborted. One block. */
-__global__ static void wait_for_ranks(Addresses flags, const PeerPage *page, PeerTurns *turns, int lane, int rank,
-                                      int size) {
+__global__ static void wait_for_ranks(Addresses flags, const PeerPage *page, PeerTurns *turns, int lane,
+                                      int rank, int size) {
     const uint32_t turn = turns->barriers[lane] + 1;
     const int other = (int)threadIdx.x;
     __syncthreads();
@@ -33,8 +33,8 @@ __global__ static void say_posted(Addresses flags, PeerTurns *turns, int rank, i
 }
 
 /* One block, launched early: it may wait beside the kernel before it, on which nothing here depends. */
-__global__ static void wait_for_posts(const PeerFlags *flags, const PeerPage *page, PeerTurns *turns, int count,
-                                      int size) {
+__global__ static void wait_for_posts(const PeerFlags *flags, const PeerPage *page, PeerTurns *turns,
+                                      int count, int size) {
     const uint32_t turn = turns->awaited + (uint32_t)count;
     const int other = (int)threadIdx.x;
     __syncthreads();
@@ -61,7 +61,8 @@ Status peer_barrier(PeerComm *p, Lane lane) {
 }
 
 Status peer_post(PeerComm *p, Lane lane) {
-    say_posted<<<1, FLAG_THREADS, 0, lane_stream(p, lane)>>>(flags_of(p), &p->buffer->turns, p->rank, p->size);
+    say_posted<<<1, FLAG_THREADS, 0, lane_stream(p, lane)>>>(flags_of(p), &p->buffer->turns, p->rank,
+                                                             p->size);
     return peer_launched(p, "say_posted");
 }
 

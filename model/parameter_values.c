@@ -34,8 +34,8 @@ static Status take_training(Ctx *ctx, Parameters *p) {
     p->gradient = tensor_view(p->sums.data, wide, shape1(p->size));
     p->arrivals = (Tensor){0};
     if (p->shards && p->shards->comm->posts && (shards_cut(ctx, p) || p->whole))
-        TRY(take(ctx, ARENA_GRADIENTS, "others' gradients", wide,
-                 shape2(p->ranks - 1, p->padded / p->ranks), &p->arrivals));
+        TRY(take(ctx, ARENA_GRADIENTS, "others' gradients", wide, shape2(p->ranks - 1, p->padded / p->ranks),
+                 &p->arrivals));
     if (ctx->dtype != wide) TRY(take(ctx, ARENA_OPTIMIZER, "master weights", wide, state, &p->master));
     TRY(take(ctx, ARENA_OPTIMIZER, "first moments", wide, state, &p->m));
     TRY(take(ctx, ARENA_OPTIMIZER, "second moments", wide, state, &p->v));

@@ -38,6 +38,11 @@ void shards_close(Parameters *p) {
     p->shards = NULL;
 }
 
+/* What is exchanged is only begun, and comes by itself. */
+static bool posts(const Shards *s) {
+    return s->comm->posts && s->lane == LANE_SIDE;
+}
+
 bool shards_cut(const Ctx *ctx, const Parameters *p) {
     return p->ranks > 1 && op_form(ctx, OP_COMM, ctx->dtype) == FORM_FUSED;
 }
@@ -107,6 +112,7 @@ static int sent(const Parameters *p, int first, int end) {
  * longer than the backward pass. */
 Status shards_sum(Ctx *ctx, const Parameters *p) {
     ctx->layer = -1;
+    if (!posts(p->shards)) return OK;
     if (!ctx->measuring) TRY(comm_arrive(p->shards->comm, sent(p, 1, p->group_count)));
     for (int g = p->group_count - 1; g >= 0; g--) {
         Exchange e = gradients_of(p, g);
@@ -140,9 +146,9 @@ Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
     Shards *s = p->shards;
     bool last = g == p->group_count - 1;
     if (!s || !s->gathers || ctx->measuring || g == 0) return OK;
-    TRY(comm_arrive(s->comm, sent(p, s->entered, g + 1)));
+    if (posts(s)) TRY(comm_arrive(s->comm, sent(p, s->entered, g + 1)));
     s->entered = g + 1;
-    return s->lane != LANE_MAIN && (last || !s->comm->posts) ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
+    return s->lane == LANE_SIDE && (last || !posts(s)) ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
 }
 
 /* ---- the update ---- */
@@ -187,7 +193,7 @@ static Status apply(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     TRY(gather(ctx, p, 0));
     for (int g = 1; g < p->group_count; g++) TRY(update_part(ctx, p, whole, ADAMW_APPLY, g));
     if (ctx->measuring) return OK;
-    TRY(comm_arrive(s->comm, sent(p, 0, 1)));
+    if (posts(s)) TRY(comm_arrive(s->comm, sent(p, 0, 1)));
     return s->lane == LANE_MAIN ? OK : comm_wait(s->comm, LANE_MAIN, s->there[0]);
 }
 

@@ -201,8 +201,7 @@ static Status check_halves(const Check *c) {
         TRY(c->comm->device->synchronize(c->comm->device));
     }
     for (int64_t i = 0; i < c->count; i++) store(c, c->host, i, value_of(c, c->comm->rank, i));
-    for (int i = 0; i < 2; i++)
-        TRY(put(c, comm_piece(c->comm, wholes[i]).data, bytes_of(c, c->count)));
+    for (int i = 0; i < 2; i++) TRY(put(c, comm_piece(c->comm, wholes[i]).data, bytes_of(c, c->count)));
     TRY(c->comm->device->synchronize(c->comm->device));
     TRY(comm_barrier(c->comm)); // nobody writes any longer
     for (int i = 0; i < 2; i++) TRY(comm_spread(c->comm, wholes[i], c->lane));
