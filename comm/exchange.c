@@ -57,7 +57,7 @@ SLOT(COMM, BACKWARD, CPU, FUSED, F32, exchange_gradients_fused);
 
 Status exchange_sums_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
-    PRIMITIVE (ctx, "sum") TRY(comm_sum(e->comm, e->whole, e->arrivals));
+    PRIMITIVE (ctx, "gradient sum") TRY(comm_sum(e->comm, e->whole, e->arrivals));
     return OK;
 }
 SLOT(COMM, UPDATE, CPU, FUSED, F32, exchange_sums_fused);
