@@ -25,7 +25,7 @@ NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=c
 LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -lm -lpthread -fopenmp $(EXTRA)
 LINK := $(CC)
 
-SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c app/*.c)
+SOURCES := $(wildcard base/*.c data/*.c data/*/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c app/*.c)
 SPECIFICATION := $(filter %/cpu_naive.c,$(SOURCES))
 OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(SPECIFICATION),$(SOURCES))) \
     $(foreach r,float double,$(patsubst %.c,$(BUILD)/%_$(r).o,$(SPECIFICATION)))
@@ -49,7 +49,7 @@ TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config% $(BUILD)/model/architectures% \
-    $(BUILD)/model/parameters.o $(BUILD)/model/end_tokens.o $(BUILD)/profile/bundle_schema.o $(BUILD)/profile/trace.o \
+    $(BUILD)/model/parameters.o $(BUILD)/profile/bundle_schema.o $(BUILD)/profile/trace.o \
     $(BUILD)/kernels/ctx.o,$(OBJECTS))
 FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies

@@ -1,5 +1,6 @@
 /* infer: runs a model forward. Options in, calls down, report out: a profile of the forward pass,
  * generated text, the loss on a text, or logits. */
+#include "base/cores.h"
 #include "base/memory.h"
 #include "data/loader.h"
 #include "data/safetensors.h"
@@ -361,6 +362,7 @@ static Status run_all(Run *run, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    cores_share(argv);
     static Run run;
     signals_prepare();
     Status status = run_all(&run, argc, argv);

@@ -1,24 +1,20 @@
 /* train: trains a Transformer. Options in, calls down, report out; what a step is stands in
  * run/trainer.c. */
-#include "base/directories.h"
+#include "base/cores.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
-#include "run/batches.h"
-#include "model/checkpoint.h"
 #include "app/compare_run.h"
+#include "app/output_folder.h"
 #include "app/profiling.h"
 #include "app/profiling_sweep.h"
 #include "app/report.h"
 #include "app/signals.h"
-#include "app/train_options.h"
-#include "app/train_tokenizer.h"
 #include "app/stream_text.h"
+#include "app/train_data.h"
+#include "app/train_tokenizer.h"
 #include "app/world.h"
 
-#include <inttypes.h>
-#include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { SKIPS_ALLOWED = 5 }; // updates skipped in a row before the run is given up
 
@@ -26,6 +22,7 @@ typedef struct {
     TrainOptions options;
     OptionSet set;
     World world; // the ranks of the run
+    OutputFolder output;
     Session session;
     Feed feed;
     Batches batches;
@@ -36,15 +33,11 @@ typedef struct {
     FILE *hash_trace;
     char *resume;         // the checkpoint that the run goes on from, or NULL
     TrainingState state;  // where it stands
-    int64_t begun;        // the step that it went on from
-    int64_t saved;        // the last step that was saved, or tried to be
     bool whole;           // weights and state are those after state.step: not in the middle of a step
-    bool removed;         // --out has been taken away, and made anew
     double learning_rate; // of the step at hand
     StepResult result;    // of it
     int skips;            // updates skipped in a row
     bool stop;            // after a signal, which with several ranks all of them have heard of
-    int lock;             // on --out; 0: none
 } Run;
 
 /* ---- setting up ---- */
@@ -58,40 +51,6 @@ static Status open_session(Run *run) {
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &sizes, tokenizer, &o->compute));
     return train_options_settle(o, &run->set, &run->session.config);
-}
-
-static Status open_data(Run *run) {
-    static const FeedKind kinds[] = {
-        [TASK_NEXT_TOKEN] = FEED_WINDOWS, [TASK_MASKED_TOKEN] = FEED_MASKED, [TASK_SEQUENCE] = FEED_PAIRS};
-    TrainOptions *o = &run->options;
-    char *cache = NULL;
-    if (*o->out) cache = path_join(o->out, "cache");
-    FeedOptions feed = {.kind = kinds[run->session.config.architecture->task],
-                        .data = o->data,
-                        .val_data = o->val_data,
-                        .validate = o->val_every > 0 && !o->compare,
-                        .tokenizer = run->session.tokenizer,
-                        .vocab = run->session.config.vocab,
-                        .cache = cache,
-                        .batch = o->batch,
-                        .seq = o->seq,
-                        .seed = (uint64_t)o->seed,
-                        .share = {run->world.rank, run->world.size, o->accum},
-                        .workers = (int)o->workers,
-                        .delay_us = o->reader_delay,
-                        .hold = BATCHES_HELD,
-                        .device = run->session.device};
-    /* Rank 0 comes first, and leaves what it has tokenized where the others find it. */
-    Status status = run->world.rank > 0 ? world_agree(&run->world, OK) : OK;
-    if (!status) status = feed_open(&feed, &run->feed);
-    if (run->world.rank == 0) status = world_agree(&run->world, status);
-    run->batches = (Batches){.feed = &run->feed,
-                             .device = run->session.device,
-                             .batch = o->batch,
-                             .accum = o->accum,
-                             .ranks = run->world.size};
-    memory_free(cache);
-    return status;
 }
 
 static Status open_trainer(Run *run) {
@@ -141,32 +100,11 @@ static Status start_state(Run *run) {
         TRY(checkpoint_load_state(&t->ctx, run->resume, &t->model.parameters, s));
         float state[ADAMW_STATE_SIZE] = {[ADAMW_UPDATES] = (float)s->updates};
         TRY(trainer_write_state(t, state));
-        run->begun = run->saved = s->step;
+        run->output.begun = run->output.saved = s->step;
         return loader_seek(run->feed.train, s->position);
     }
     s->seed = (uint64_t)run->options.seed;
     return session_load(&run->session, &t->ctx, &t->model.parameters, s->seed);
-}
-
-/* --out is this run's alone: two would prune and overwrite each other's checkpoints. What killed runs left
- * half written goes. */
-static Status take_output(Run *run) {
-    if (!*run->options.out || run->world.rank > 0) return OK;
-    TRY(directory_make(run->options.out));
-    TRY(directory_lock(run->options.out, &run->lock));
-    char *cache = path_join(run->options.out, "cache");
-    Status status = directory_clean(cache);
-    memory_free(cache);
-    return status ? status : directory_clean(run->options.out);
-}
-
-static Status write_options(Run *run) {
-    if (!*run->options.out || run->world.rank > 0) return OK;
-    char *path = path_join(run->options.out, "options.json"), *json = options_json(&run->set, true);
-    Status status = file_write(path, json, (int64_t)strlen(json));
-    memory_free(json);
-    memory_free(path);
-    return status;
 }
 
 static Status start_report(Run *run) {
@@ -182,57 +120,15 @@ static Status start_report(Run *run) {
 
 /* ---- during the run ---- */
 
-static Status output_there(Run *run, bool *there) {
-    *there = true;
-    return run->lock > 0 ? directory_held(run->options.out, run->lock, there) : OK;
-}
-
-/* Where --out has been removed or moved away, what is saved now goes into a new folder of its name. */
-static Status renew_output(Run *run) {
-    bool there;
-    char *latest = NULL;
-    TRY(output_there(run, &there));
-    if (there) return OK;
-    if (run->lock > 0) close(run->lock);
-    run->lock = 0;
-    TRY(take_output(run));
-    TRY(checkpoint_latest(run->options.out, &latest));
-    run->removed = !latest;
-    if (!latest) return write_options(run);
-    memory_free(latest);
-    return fail(ERROR_FILE, "--out=%s has become another run's during this one; nothing more is saved",
-                run->options.out);
-}
-
 static Status save(Run *run) {
-    TrainOptions *o = &run->options;
-    Trainer *t = &run->trainer;
-    TrainingState *s = &run->state;
-    if (!*o->out) return OK;
+    char *checkpoint = NULL;
+    if (!*run->options.out) return OK;
     pulse_other(run->world.pulse, "a checkpoint");
-    TRY(trainer_settle(t));
-    run->saved = s->step;
-    TRY(renew_output(run));
-    float state[ADAMW_STATE_SIZE];
-    TRY(trainer_read_state(t, state));
-    s->updates = (int64_t)state[ADAMW_UPDATES];
-    snprintf(s->schedule, sizeof s->schedule, "%s", schedule_name(o->schedule));
-    s->steps = o->steps;
-    s->warmup = o->warmup;
-    s->learning_rate = o->lr;
-    s->min_learning_rate = train_options_schedule(o).minimum;
-    /* What was there before this run is not its to remove, unless --keep asks for it. */
-    int64_t first = options_given(&run->set, "keep") ? 0 : run->begun + 1;
-    bool writes = run->world.rank == 0;
-    if (o->force && writes) TRY(checkpoint_remove_after(o->out, run->begun));
-    o->force = false; // once: what comes later now is this run's
-    char *folder = NULL;
-    TRY(checkpoint_step_folder(o->out, s->step, &folder));
+    TRY(trainer_settle(&run->trainer));
     Status status =
-        checkpoint_save(&t->ctx, folder, &t->model.config, &t->model.parameters, run->session.tokenizer, s);
-    if (!status && writes) status = checkpoint_prune(o->out, first, s->step, o->keep);
-    if (!status) status = report_save(&run->report, s->step, folder);
-    memory_free(folder);
+        output_folder_save(&run->output, &run->trainer, run->session.tokenizer, &run->state, &checkpoint);
+    if (!status) status = report_save(&run->report, run->state.step, checkpoint);
+    memory_free(checkpoint);
     return status;
 }
 
@@ -244,15 +140,7 @@ static Status sample(Run *run) {
     pulse_other(run->world.pulse, "a sample");
     TRY(trainer_settle(&run->trainer));
     if (run->world.rank > 0) return OK;
-    TextOptions options = {.prompt = o->sample_prompt,
-                           .prompt_length = (int64_t)strlen(o->sample_prompt),
-                           .tokens = o->sample_tokens,
-                           .stop = "",
-                           .sampler = {.temperature = 0.8,
-                                       .top_k = 40,
-                                       .top_p = 1,
-                                       .seed = (uint64_t)o->seed,
-                                       .sequence = (uint64_t)run->state.step}};
+    const TextOptions options = train_options_sample(o, run->state.step);
     TRY(stream_text_collect(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length));
     Status status = report_sample(&run->report, run->state.step, text, length);
     memory_free(text);
@@ -287,7 +175,7 @@ static Status train_step(Ctx *ctx, void *program, StepCost *cost) {
 /* Someone has asked this rank to end, or nobody can see or keep any more what it does. */
 static Status wants_to_stop(Run *run, bool *wants) {
     bool there;
-    TRY(output_there(run, &there));
+    TRY(output_folder_there(&run->output, &there));
     *wants = signals_caught() || ferror(stdout) || !there;
     return OK;
 }
@@ -341,8 +229,8 @@ static Status loop(Run *run, const char **reason) {
 static Status save_after(Run *run, Status status) {
     bool there = true;
     if (status_code(status) != ERROR_FILE || !run->whole || run->world.size > 1) return status;
-    status_free(output_there(run, &there));
-    if (run->state.step > run->saved || !there) status_free(save(run));
+    status_free(output_folder_there(&run->output, &there));
+    if (run->state.step > run->output.saved || !there) status_free(save(run));
     return status;
 }
 
@@ -352,7 +240,7 @@ static Status train(Run *run) {
     if (run->resume && !*out)
         progress_line(run->report.progress, "nothing will be saved: there is no --out=FOLDER");
     Status status = save_after(run, loop(run, &reason));
-    if (run->removed) {
+    if (run->output.removed) {
         status_free(status);
         status = fail(ERROR_FILE,
                       "--out=%s was removed or moved during the run; its last state is in a new one", out);
@@ -386,7 +274,8 @@ static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
 }
 
 static Status prepare(Run *run) {
-    TRY(take_output(run)); // before anything is looked up in it
+    run->output = (OutputFolder){.options = &run->options, .set = &run->set, .first = run->world.rank == 0};
+    TRY(output_folder_take(&run->output)); // before anything is looked up in it
     TRY(train_options_resume(&run->options, &run->set, &run->resume));
     return open_session(run);
 }
@@ -412,10 +301,11 @@ static Status run_once(Run *run) {
     TRY(world_agree(w, prepare(run)));
     TRY(world_connect(w, &run->options, run->session.device));
     TRY(world_agree(w, set_up(run, bytes)));
-    TRY(open_data(run)); // after the plan: a batch that is too large must not be pinned first
+    /* After the plan: a batch that is too large must not be pinned first. */
+    TRY(train_data_open(&run->options, &run->session, w, &run->feed, &run->batches));
     TRY(world_agree(w, start_state(run)));
     TRY(check_start(run));
-    TRY(write_options(run)); // in the place of the first run's, once this one can go on
+    TRY(output_folder_write_options(&run->output)); // over the first run's, once this one can go on
     TRY(start_report(run));
     TRY(run->options.compare ? compare(run, bytes) : train(run));
     TRY(trainer_unshare(&run->trainer));
@@ -431,7 +321,7 @@ static void close_run(Run *run) {
     feed_close(&run->feed);
     session_close(&run->session);
     memory_free(run->resume);
-    if (run->lock > 0) close(run->lock);
+    output_folder_close(&run->output);
     *run = (Run){.options = run->options, .set = run->set, .world = run->world, .suffix = ""};
 }
 
@@ -484,6 +374,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
 }
 
 int main(int argc, char **argv) {
+    cores_share(argv);
     static Run run; // zero, and too large for some stacks
     int code = 0;
     signals_prepare();

@@ -1,5 +1,6 @@
 #include "app/compare_run.h"
 
+#include "base/cores.h"
 #include "base/files.h"
 #include "base/memory.h"
 #include "profile/stats.h"
@@ -203,8 +204,10 @@ static Status run(Trainer *t, const CompareOptions *o, Comparison *c, TraceList 
     Snapshot snapshot;
     uint32_t fuses = t->ctx.fuses;
     TRY(snapshot_make(t, &snapshot));
+    const CoreTimes cores = cores_read();
     Status status = time_steps(t, o, &snapshot, c);
     if (!status) status = time_operations(t, o, &snapshot, c);
+    c->cores_waited = cores_waited(cores);
     if (!status) status = find_differences(t, o, &snapshot, c);
     for (int form = 0; form < FORM_COUNT && *o->profiling->window && !status; form++)
         status = trace_form(t, o, &snapshot, form, &traces[form]);

@@ -1,5 +1,6 @@
 #include "app/infer_benchmark.h"
 
+#include "base/cores.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -43,7 +44,9 @@ static Status time_operations(Inference *in, const int32_t *tokens, Recorder *re
 static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, const Peaks *peaks,
                       BenchmarkResult *p) {
     const RecorderOptions options = {.primitives = true, .timed = true};
+    const CoreTimes cores = cores_read();
     TRY(time_passes(in, tokens, warmup, p));
+    p->cores_waited = cores_waited(cores);
     TRY(recorder_open(in->ctx.device, &options, &in->ctx.recorder));
     Status status = time_operations(in, tokens, in->ctx.recorder, peaks, p);
     recorder_close(in->ctx.recorder);
@@ -116,6 +119,7 @@ void infer_benchmark_print(const Benchmark *report, FILE *file) {
         fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %5.1f%%\n", p->batch,
                 p->seq, *p->label ? p->label : "-", p->ms, p->low, p->high, tokens_per_second(p),
                 1e-12 * rate, 100 * share);
+        if (p->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(p->cores_waited).text);
     }
 }
 
@@ -156,6 +160,7 @@ static void write_profile(JsonWriter *w, const BenchmarkResult *p) {
     json_member_number(w, "ms", p->ms);
     json_member_number(w, "ms_low", p->low);
     json_member_number(w, "ms_high", p->high);
+    json_member_number(w, "cores_waited", p->cores_waited);
     json_member_number(w, "tokens_per_s", tokens_per_second(p));
     json_member_number(w, "flops", p->work.flops);
     json_member_number(w, "least_bytes", p->work.bytes);

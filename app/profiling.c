@@ -1,5 +1,6 @@
 #include "app/profiling.h"
 
+#include "base/cores.h"
 #include "base/memory.h"
 #include "profile/collect.h"
 #include "profile/spans.h"
@@ -40,6 +41,7 @@ struct Profiling {
     TraceList *kept; // where it goes instead of being reported, or NULL
     StepTimes traced, timed;
     ProcessorTimes start; // of the timed pass
+    CoreTimes cores;      // when the last report was made
     char window_text[128];
 };
 
@@ -87,6 +89,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
                      .suffix = suffix,
                      .file = file,
                      .segment = -1,
+                     .cores = cores_read(),
                      .graphs = ctx->graphs};
     const CollectorOptions collector = collector_options(options);
     Status status = window_parse(options->window, &p->window);
@@ -219,6 +222,8 @@ static Status report(Profiling *p) {
     trace_set_tokens(t, p->timed.tokens.values, p->traced.tokens.values);
     if (p->timed.ms.count) set_processors(&t->run, p->start);
     if (t->run.source != SOURCE_CLOCK) measure_gpu_busy(t);
+    t->run.cores_waited = cores_waited(p->cores);
+    p->cores = cores_read();
     free_times(&p->traced);
     free_times(&p->timed);
     return hand_out(p);

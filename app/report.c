@@ -117,6 +117,7 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
     for (int i = 0; i < ARENA_COUNT; i++)
         json_member_integer(w, t->ctx.arenas[i].name, (int64_t)t->ctx.arenas[i].peak);
     json_member_integer(w, "total", (int64_t)plan_bytes(&t->ctx));
+    r->cores = cores_read();
     return events_end(r->events);
 }
 
@@ -201,6 +202,8 @@ Status report_end(Report *r, int64_t step, const char *reason) {
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
                       reason, step, r->steps);
     }
+    double waited = cores_waited(r->cores);
+    if (late && waited > CORES_SHARED) progress_line(r->progress, "%s", cores_warning(waited).text);
     JsonWriter *w = events_begin(r->events, "end");
     json_member_integer(w, "step", step);
     json_member_text(w, "reason", reason);
@@ -211,6 +214,7 @@ Status report_end(Report *r, int64_t step, const char *reason) {
         json_member_number(w, "tokens_per_s", middles[STEP_TOKENS_PER_S]);
         json_member_number(w, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
         json_member_number(w, "data_ms", r->waited_ms);
+        json_member_number(w, "cores_waited", waited);
     }
     return events_end(r->events);
 }

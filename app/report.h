@@ -1,6 +1,7 @@
 /* report: what ./train tells: on the terminal, and the same as events in the log. */
 #pragma once
 
+#include "base/cores.h"
 #include "data/feed.h"
 #include "app/profiling.h"
 #include "run/trainer.h"
@@ -19,6 +20,7 @@ typedef struct {
     Series figures[STEP_FIGURES]; // of the steps of this process, in order
     double next_line;             // when the next step's line is due: seconds of device_clock
     double waited_ms;             // for data, in all
+    CoreTimes cores;              // when the steps began
 } Report;
 
 /* `done` of `steps` steps are behind. `log` is a path or ""; a resumed run appends to it. */

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "data/text_stream.h"
-#include "model/end_tokens.h"
+#include "data/end_tokens.h"
 
 #include <string.h>
 

@@ -353,3 +353,15 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
 Schedule train_options_schedule(const TrainOptions *o) {
     return (Schedule){o->schedule, o->lr, has_minimum(o) ? o->min_lr : o->lr, o->warmup, o->steps};
 }
+
+TextOptions train_options_sample(const TrainOptions *o, int64_t step) {
+    return (TextOptions){.prompt = o->sample_prompt,
+                         .prompt_length = (int64_t)strlen(o->sample_prompt),
+                         .tokens = o->sample_tokens,
+                         .stop = "",
+                         .sampler = {.temperature = 0.8,
+                                     .top_k = 40,
+                                     .top_p = 1,
+                                     .seed = (uint64_t)o->seed,
+                                     .sequence = (uint64_t)step}};
+}

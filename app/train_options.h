@@ -5,6 +5,7 @@
 #include "app/compute_options.h"
 #include "app/profiling_options.h"
 #include "app/session.h"
+#include "app/stream_text.h"
 #include "optim/schedule.h"
 
 typedef enum { LOG_RANK_FIRST, LOG_RANK_ALL } LogRank;
@@ -76,3 +77,6 @@ CHECKED Status train_options_check(const TrainOptions *options, const OptionSet 
 CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set, const Config *config);
 
 Schedule train_options_schedule(const TrainOptions *options);
+
+/* The text that the run writes after `step` steps: another one each time. */
+TextOptions train_options_sample(const TrainOptions *options, int64_t step);

@@ -8,6 +8,7 @@ typedef struct {
     const int32_t *inputs, *targets; // (batch, seq); a target of -1 does not count
     const int32_t *segments;         // (batch, seq); NULL: all 0
     const int32_t *lengths;          // (batch) inputs in each row that are no padding; NULL: all
+    const uint8_t *pictures;         // (batch, height, width, channels) of a class task, whose seq is 1
     const int32_t *source;           // (batch, source_seq) of pairs
     const int32_t *source_lengths;   // (batch) the same of the source; NULL: all
     int64_t seq, source_seq;         // of this batch: pairs vary; 0: the longest that the reader takes

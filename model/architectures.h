@@ -3,6 +3,7 @@
  * family is to add a row: no other code asks which family a network is of, only what its row and Config say. */
 #pragma once
 
+#include "data/end_tokens.h"
 #include "kernels/linear/linear.h"
 #include "kernels/norm/norm.h"
 
@@ -12,7 +13,7 @@ typedef enum { MASK_CAUSAL, MASK_FULL } AttentionMask;
 typedef enum { NORM_PRE, NORM_POST } NormOrder; // of each branch: Vaswani et al. 2017 have it after
 typedef enum { POSITIONS_LEARNED, POSITIONS_SINUSOID, POSITIONS_ROTARY } Positions;
 
-/* How a model reads further than it was first trained to: model/positions.c has the formulas. */
+/* How a model reads further than it was first trained to: model/parameter_values.c has the formulas. */
 typedef enum { ROTARY_PLAIN, ROTARY_LINEAR, ROTARY_LLAMA3 } RotaryScaling;
 
 /* Rotary positions: Su et al. 2021. */
@@ -24,13 +25,6 @@ typedef struct {
         high;        // of ROTARY_LLAMA3: turns within `context` below which a pair is slowed, above which not
     int64_t context; // of ROTARY_LLAMA3: positions before it was stretched
 } Rotary;
-
-/* The tokens that end a text: one, or several. */
-enum { END_TOKENS = 16 };
-typedef struct {
-    int32_t ids[END_TOKENS];
-    int count; // 0: the tokenizer says (data/tokenizer.h)
-} EndTokens;
 
 /* What is trained. */
 typedef enum {

@@ -5,7 +5,7 @@
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
 #include "model/config_file.h"
-#include "model/end_tokens.h"
+#include "data/end_tokens.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* parameter_values: the parameters' memory, initial values, and ways in and out. */
+/* parameter_values: the parameters' memory, initial values, and ways in and out; and the tables of positions, which
+ * lie beside them but are computed, not learned. */
 #pragma once
 
 #include "kernels/op.h"
@@ -24,3 +25,13 @@ CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, co
 
 /* Whether `count` values in host memory are all finite. */
 bool values_finite(const float *values, int64_t count);
+
+/* What a model without learned positions computes them from, made once. Empty but for what the config's kind of
+ * positions has. */
+typedef struct {
+    Tensor sinusoids;   // (context, C)
+    Tensor frequencies; // (D/2) fp32: what each pair of a head's columns turns by a position (attention.h)
+} PositionTables;
+
+/* Takes them from ARENA_PARAMETERS and fills them in. */
+CHECKED Status positions_take(Ctx *ctx, const Config *config, PositionTables *tables);

@@ -7,7 +7,6 @@
 #include "model/config.h"
 #include "model/head.h"
 #include "model/parameter_values.h"
-#include "model/positions.h"
 #include "model/shards.h"
 #include "model/stack.h"
 #include "optim/adamw.h"

@@ -22,13 +22,15 @@ static BundleStep step_of(const Figures *f) {
                         .ns = 1e6 * f->step_ms,
                         .low = 1e6 * f->low,
                         .high = 1e6 * f->high,
+                        .spread = 1e6 * f->spread,
                         .traced = f->step_ns,
                         .overhead = f->overhead,
                         .reader = 1e6 * f->reader_ms,
                         .device = f->device_ns,
                         .covered = ratio(f->covered_ns, f->step_ns),
                         .tokens = f->tokens,
-                        .launches = f->launches};
+                        .launches = f->launches,
+                        .cores_waited = f->trace->run.cores_waited};
 }
 
 /* Of the phases, their categories and the classes of memory those that are not empty. */

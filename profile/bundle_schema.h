@@ -18,6 +18,8 @@ typedef struct {
     int64_t recorded,
         timed; // of steps; timed -1: not known, an older bundle, whose steps are timed with tracing off
     double ns, low, high, traced, overhead, reader, device, covered, tokens, launches;
+    double cores_waited; // cores.h
+    double spread;       // from the first quartile to the third
 } BundleStep;
 
 typedef struct {

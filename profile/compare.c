@@ -1,5 +1,6 @@
 #include "profile/compare.h"
 
+#include "base/cores.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "profile/stats.h"
@@ -140,6 +141,7 @@ void compare_print(const Comparison *c, FILE *file) {
         file,
         "limits measured here: %.4g TFLOP/s (products), %.3g TB/s (copy); calls: kernels and library calls\n",
         1e-12 * c->peaks.flops, 1e-12 * c->peaks.bandwidth);
+    if (c->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(c->cores_waited).text);
 }
 
 static void write_path(JsonWriter *w, const char *key, const OperationRow *r, const Peaks *peaks) {
@@ -201,6 +203,7 @@ Status compare_write(const Comparison *c, const char *path) {
     json_member_integer(&w, "rounds", c->rounds);
     json_member_number(&w, "peak_flops", c->peaks.flops);
     json_member_number(&w, "peak_bandwidth", c->peaks.bandwidth);
+    json_member_number(&w, "cores_waited", c->cores_waited);
     json_member_open(&w, "operations", '[');
     for (int64_t i = 0; i < naive->row_count; i++) write_row(&w, c, &naive->rows[i]);
     json_write_close(&w, ']');

@@ -36,6 +36,7 @@ typedef struct {
     char device[128], library[96], dtype[8], model[32];
     int64_t batch, seq, rounds;
     Peaks peaks;
+    double cores_waited; // cores.h
     PathTimes paths[FORM_COUNT];
     Difference *differences;
     int difference_count;

@@ -122,6 +122,7 @@ static void finish(Figures *f) {
         OperationRow *r = &f->rows[i];
         Stats s = stats_make(r->step_ns, f->steps);
         r->ns = s.mean, r->median = s.median, r->low = s.least, r->high = s.most;
+        r->spread = s.spread;
         r->host_ns /= steps;
         r->calls /= steps;
         r->launches /= steps;
@@ -294,19 +295,18 @@ static void fold_times(Figures *f) {
     f->timed = run->step_count;
     double *ms = memory_array((size_t)(f->timed > taken ? f->timed : taken), sizeof *ms);
     traced_times(f, ms, &f->reader_ms);
-    double traced = median(ms, taken);
+    Stats traced = stats_make(ms, taken), all;
     if (f->timed) {
         taken = f->timed;
         memcpy(ms, run->step_ms, (size_t)taken * sizeof *ms);
         f->reader_ms = 0;
         for (int64_t i = 0; i < taken; i++) f->reader_ms += run->reader_ms[i] / (double)taken;
     }
-    f->step_ms = median(ms, taken); // sorts
-    f->low = ms[0];
-    f->high = ms[taken - 1];
+    all = stats_make(ms, taken);
+    f->step_ms = all.median, f->low = all.least, f->high = all.most, f->spread = all.spread;
     for (int64_t i = 0; i < taken; i++)
         f->tokens += (f->timed ? trace_step_tokens(run, i) : trace_traced_tokens(run, i)) / (double)taken;
-    f->overhead = f->timed && f->step_ms > 0 ? traced / f->step_ms - 1 : 0;
+    f->overhead = f->timed && f->step_ms > 0 ? traced.median / f->step_ms - 1 : 0;
     memory_free(ms);
 }
 

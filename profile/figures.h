@@ -24,6 +24,7 @@ typedef struct {
     Form form;
     Category category;
     double ns, median, low, high; // of its device events: mean, median, least and most of the steps
+    double spread;                // from the first quartile of the steps to the third
     double host_ns;               // between its begin and its end on the host
     double calls, launches;
     Work work;             // the least that the contract demands
@@ -68,7 +69,7 @@ typedef struct {
     double step_ns; // a recorded step, tracing on
     int64_t timed;  // steps with tracing off
     double step_ms, // median and range of those; of the recorded steps where there are none
-        low, high;
+        low, high, spread;
     double reader_ms;  // of it waited for the reader, mean
     double overhead;   // of tracing: median with over median without, less 1; 0 where not known
     double covered_ns; // of step_ns lies in an operation's span, a reader's wait, a copy or a token's drawing

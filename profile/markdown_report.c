@@ -1,5 +1,6 @@
 #include "profile/output.h"
 
+#include "base/cores.h"
 #include "base/memory.h"
 #include "profile/stats.h"
 
@@ -19,6 +20,8 @@ static void print_head(const Profile *p, FILE *file) {
         const TraceRun *run = &p->paths[i].trace->run;
         fprintf(file, "Source, %s: %s%s%s; %s.\n", p->paths[i].label, source_name(run->source),
                 *run->source_note ? ": " : "", run->source_note, run->window);
+        if (run->cores_waited > CORES_SHARED)
+            fprintf(file, "\n**%s, %s.**\n\n", p->paths[i].label, cores_warning(run->cores_waited).text);
     }
     fprintf(file, "\n| path | step | range | tokens/s | launches | peak memory | tracing costs "
                   "| attributed "

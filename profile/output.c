@@ -1,5 +1,6 @@
 #include "profile/output.h"
 
+#include "base/cores.h"
 #include "base/directories.h"
 #include "base/memory.h"
 #include "profile/bundle.h"
@@ -16,6 +17,7 @@ void profile_print_head(const char *label, const TraceRun *r, FILE *file) {
             label ? label : "", label ? ": " : "", r->model, r->batch, r->seq, r->dtype, r->device,
             source_name(r->source), *r->source_note ? ": " : "", r->source_note, r->step,
             *r->step ? ", " : "", r->window);
+    if (r->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(r->cores_waited).text);
 }
 
 static void print_audit(const ProfilePath *path, FILE *file) {

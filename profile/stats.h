@@ -1,15 +1,27 @@
 /* stats: what a list of values amounts to, and lists of values that fall into rows. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* In the values' own unit; all zero of none. */
 typedef struct {
     int64_t count;
     double total, mean, median, least, most, deviation;
+    double spread; // from the first quartile to the third
 } Stats;
 
 Stats stats_make(double *values, int64_t count); // sorts them
+
+/* Medians of `count` values each that spread so, before and after: do they differ by more than chance lets medians
+ * differ once in a hundred times? A median's standard error is taken as 0.93 spread / sqrt(count - 1); their
+ * difference over its own error is held against Student's t. Of no use with fewer than two values. */
+typedef struct {
+    double median, spread;
+    int64_t count;
+} Sampled;
+
+bool medians_differ(Sampled before, Sampled after);
 
 double median(double *values, int64_t count); // sorts `values`; 0 of none
 

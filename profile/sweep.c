@@ -1,5 +1,6 @@
 #include "profile/sweep.h"
 
+#include "base/cores.h"
 #include "base/files.h"
 #include "base/memory.h"
 #include "profile/bundle_schema.h"
@@ -24,6 +25,7 @@ enum {
     MFU,
     PEAK,
     OVERHEAD,
+    WAITED,
     AUDIT,
 };
 
@@ -43,6 +45,7 @@ static const TableColumn columns[] = {
     [MFU] = {"mfu", "MFU", CELL_SHARE},
     [PEAK] = {"peak_bytes", "Peak memory", CELL_BYTES},
     [OVERHEAD] = {"overhead_share", "Tracing costs", CELL_SHARE},
+    [WAITED] = {"cores_waited", "Waited for cores", CELL_SHARE},
     [AUDIT] = {"audit", "Audit", CELL_TEXT},
 };
 
@@ -86,6 +89,10 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path)
     table_set(table, MFU, 1e9 * ratio(ratio(flops, step->ns), bundle->run.measured.flops));
     table_set(table, PEAK, (double)path->peak_bytes);
     table_set(table, OVERHEAD, step->overhead);
+    table_set(table, WAITED, step->cores_waited);
+    if (step->cores_waited > CORES_SHARED)
+        table_note(table, "batch %" PRId64 ", seq %" PRId64 ", %s: %s", bundle->run.batch, bundle->run.seq,
+                   path->label, cores_warning(step->cores_waited).text);
 }
 
 Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {

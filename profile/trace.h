@@ -161,6 +161,7 @@ typedef struct {
     double *reader_ms;                        // (step_count) of it waited for the reader
     double *step_tokens, *traced_tokens;      // (step_count), (traced_count); NULL: each batch * seq * accum
     double process_cpu, system_cpu, gpu_busy; // shares, 0 to 1, of the untraced pass; -1 not known
+    double cores_waited;                      // cores.h; of the steps with tracing on and off
     int64_t launches;   // kernels launched in the window, counted apart from the records; -1: not counted
     int64_t dropped;    // records
     double counters[4]; // cycles, instructions, cache misses, branch misses of the recorded steps; -1 unknown

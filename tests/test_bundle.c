@@ -6,6 +6,7 @@
 #include "profile/bundle.h"
 #include "profile/bundle_schema.h"
 #include "profile/diff.h"
+#include "profile/stats.h"
 #include "profile/output.h"
 #include "profile/questions.h"
 #include "tests/support/expect.h"
@@ -293,6 +294,8 @@ static OperationRow row(const char *place, Pass pass, double ns, double spread) 
                           .ns = ns,
                           .low = ns * (1 - spread),
                           .high = ns * (1 + spread),
+                          .median = ns,
+                          .spread = ns * spread,
                           .launches = 1};
 }
 
@@ -305,7 +308,7 @@ static void tells_what_changed(void **state) {
                         row("slow", PASS_FORWARD, 110, 0.01), row("fast", PASS_FORWARD, 90, 0.01),
                         row("new", PASS_FORWARD, 60, 0)};
     const TraceRun run = {.model = "m", .device = "d", .dtype = "fp32"};
-    const BundleStep step = {.ns = 100, .low = 99, .high = 101};
+    const BundleStep step = {.recorded = 10, .ns = 100, .low = 99, .high = 101, .spread = 1};
     BundlePath first[] = {{.label = "fused", .step = step, .rows = a, .rows_count = 5}, {.label = "mixed"}},
                second[] = {{.label = "fused", .step = step, .rows = b, .rows_count = 5}};
     Bundle before = {.run = run, .paths = first, .paths_count = 1},
@@ -353,8 +356,83 @@ static void tells_what_changed(void **state) {
     free(text);
 }
 
+/* Of two bundles that differ in a row: what diff prints, and how many limits are exceeded. */
+static char *diff_of(OperationRow a, OperationRow b, TraceRun run_a, TraceRun run_b, int64_t steps,
+                     int *exceeded) {
+    const BundleStep step = {.recorded = steps, .ns = 100, .low = 99, .high = 101, .spread = 1};
+    BundlePath first = {.label = "fused", .step = step, .rows = &a, .rows_count = 1},
+               second = {.label = "fused", .step = step, .rows = &b, .rows_count = 1};
+    Bundle before = {.run = run_a, .paths = &first, .paths_count = 1},
+           after = {.run = run_b, .paths = &second, .paths_count = 1};
+    DiffLimit limit;
+    char *text = NULL;
+    size_t length = 0;
+    expect_ok(diff_limit_parse("row>+3%", &limit));
+    FILE *file = open_memstream(&text, &length);
+    expect_ok(diff_bundles(&before, &after, &limit, 1, file, exceeded));
+    fclose(file);
+    return text;
+}
+
+/* However many samples there are and however far their extremes lie: it is medians that are compared. */
+static void outliers_hide_no_change(void **state) {
+    (void)state;
+    const TraceRun run = {.model = "m", .device = "d", .dtype = "fp32"};
+    OperationRow a = row("row", PASS_FORWARD, 100, 0.05), b = row("row", PASS_FORWARD, 150, 0.05);
+    int exceeded;
+    a.high = 400, b.low = 90;
+    char *text = diff_of(a, b, run, run, 20, &exceeded);
+    assert_int_equal(exceeded, 1);
+    assert_non_null(strstr(text, "slower"));
+    free(text);
+}
+
+static void the_table_and_the_limit_say_the_same(void **state) {
+    (void)state;
+    const TraceRun run = {.model = "m", .device = "d", .dtype = "fp32"};
+    int exceeded;
+    char *text = diff_of(row("row", PASS_FORWARD, 100, 0.3), row("row", PASS_FORWARD, 104, 0.3), run, run, 5,
+                         &exceeded);
+    assert_int_equal(exceeded, 0);
+    assert_non_null(strstr(text, "1 the same within noise"));
+    assert_non_null(strstr(text, "passed fused: row changed by +4.00%"));
+    free(text);
+    text = diff_of(row("row", PASS_FORWARD, 100, 0.01), row("row", PASS_FORWARD, 104, 0.01), run, run, 1,
+                   &exceeded);
+    assert_int_equal(exceeded, 1);
+    assert_non_null(strstr(text, "its noise is not known"));
+    free(text);
+}
+
+static void different_configurations_are_said(void **state) {
+    (void)state;
+    const TraceRun run = {.model = "m", .device = "d", .dtype = "fp32", .batch = 4},
+                   other = {.model = "m", .device = "d", .dtype = "fp32", .batch = 8};
+    const OperationRow same = row("row", PASS_FORWARD, 100, 0.01);
+    int exceeded;
+    char *text = diff_of(same, same, run, other, 5, &exceeded);
+    assert_non_null(strstr(text, "DIFFERENT batch: 4, then 8\n"));
+    assert_null(strstr(text, "DIFFERENT model"));
+    free(text);
+}
+
+static void chance_moves_medians_so_far(void **state) {
+    (void)state;
+    double values[] = {9, 1, 3, 5, 7};
+    const Stats s = stats_make(values, 5);
+    assert_true(s.median == 5 && s.spread == 4);
+    const Sampled before = {100, 4, 5}, near = {106, 4, 5},
+                  far = {110, 4, 5}; // error 1.86 each, 2.63 of both, t(8) 3.33
+    assert_false(medians_differ(before, near));
+    assert_true(medians_differ(before, far));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(outliers_hide_no_change),
+        cmocka_unit_test(the_table_and_the_limit_say_the_same),
+        cmocka_unit_test(different_configurations_are_said),
+        cmocka_unit_test(chance_moves_medians_so_far),
         cmocka_unit_test_setup_teardown(writes_every_file, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(names_stay_text, scratch_setup, scratch_teardown),
         cmocka_unit_test(is_documented),

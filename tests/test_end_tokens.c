@@ -1,9 +1,9 @@
-/* model/end_tokens: what a folder says of a text's end, and text that ends there. */
+/* data/end_tokens: what a folder says of a text's end, and text that ends there. */
 #include "app/stream_text.h"
 #include "base/directories.h"
 #include "base/files.h"
 #include "base/memory.h"
-#include "model/end_tokens.h"
+#include "data/end_tokens.h"
 #include "run/inference.h"
 #include "tests/support/rig.h"
 

@@ -5,6 +5,7 @@
  * divide 1, value product 1) and a backward pass 8; PyTorch eager in fp32 makes 8 and 11. */
 #include "kernels/attention/attention.h"
 
+#include "kernels/attention/cuda_heads.cuh"
 #include "kernels/attention/cuda_rotary.cuh"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -42,88 +43,6 @@ struct Mask {
 
 Mask mask_of(const AttentionForward *a, const Sizes &s) {
     return {data_of<int32_t>(a->key_lengths), s.heads * s.queries, s.queries, s.keys, a->causal};
-}
-
-/* ---- heads ---- */
-
-/* A (B, rows, heads*D) matrix whose rows lie `stride` apart and whose batches `batch_rows` rows. */
-template <class T>
-struct Merged {
-    T *data;
-    int64_t stride, batch_rows;
-};
-
-template <class T>
-Merged<T> merged(const Tensor &t, int64_t batch_rows) {
-    return {data_of<T>(t), t.stride, batch_rows};
-}
-
-template <class T>
-bool heads_in_packs(const Tensor &t, int64_t size) {
-    return walks_in_packs(VECTOR<T>, {size, t.stride}, {t.data});
-}
-
-/* (B, rows, heads*D) -> (B, heads, rows, D). One thread moves one pack of one head of one row. */
-template <class T, int N>
-__global__ void split_heads(Merged<T> x, int64_t count, int64_t heads, int64_t rows, int64_t size, T *split) {
-    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        int64_t above = i / size, d = i - above * size; // above = (b * heads + h) * rows + t
-        int64_t outer = above / rows, t = above - outer * rows;
-        int64_t b = outer / heads, h = outer - b * heads;
-        const T *from = x.data + (b * x.batch_rows + t) * x.stride + h * size + d;
-        store_pack(split + i, load_pack<N>(from));
-    }
-}
-
-/* (B, heads, rows, D) -> (B, rows, heads*D) */
-template <class T, int N>
-__global__ void merge_heads(const T *split, int64_t count, int64_t heads, int64_t rows, int64_t size,
-                            Merged<T> y) {
-    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        int64_t above = i / size, d = i - above * size;
-        int64_t outer = above / rows, t = above - outer * rows;
-        int64_t b = outer / heads, h = outer - b * heads;
-        T *to = y.data + (b * y.batch_rows + t) * y.stride + h * size + d;
-        store_pack(to, load_pack<N>(split + i));
-    }
-}
-
-/* Rows of x (B, rows, width) become rows past .. past + rows of the cache. */
-template <class T, int N>
-__global__ void append(Merged<T> x, int64_t count, int64_t rows, int64_t width, int64_t past,
-                       Merged<T> cache) {
-    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        int64_t row = i / width, column = i - row * width; // row = b * rows + t
-        int64_t b = row / rows, t = row - b * rows;
-        store_pack(cache.data + (b * cache.batch_rows + past + t) * cache.stride + column,
-                   load_pack<N>(x.data + row * x.stride + column));
-    }
-}
-
-template <class T>
-Status split(Ctx *ctx, Tensor x, Tensor split) {
-    int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
-    bool packed = heads_in_packs<T>(x, size);
-    int64_t count = tensor_count(split);
-    return LAUNCH_ELEMENTS(ctx, split_heads, T, packed, count, merged<T>(x, x.shape.d[1]), count, heads, rows,
-                           size, data_of<T>(split));
-}
-
-template <class T>
-Status merge(Ctx *ctx, Tensor split, Tensor y) {
-    int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
-    bool packed = heads_in_packs<T>(y, size);
-    int64_t count = tensor_count(split);
-    return LAUNCH_ELEMENTS(ctx, merge_heads, T, packed, count, data_of<T>(split), count, heads, rows, size,
-                           merged<T>(y, rows));
-}
-
-template <class T>
-Status append_rows(Ctx *ctx, Tensor x, int64_t past, Tensor cache) {
-    int64_t count = tensor_count(x), width = tensor_width(x);
-    bool packed = heads_in_packs<T>(x, width) && heads_in_packs<T>(cache, width);
-    return LAUNCH_ELEMENTS(ctx, append, T, packed, count, merged<T>(x, x.shape.d[1]), count, x.shape.d[1],
-                           width, past, merged<T>(cache, cache.shape.d[1]));
 }
 
 /* ---- rows of scores: one warp each ---- */
@@ -365,13 +284,13 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
         PRIMITIVE (ctx, "rotary positions") TRY(rotate_heads(ctx, a, a->q, a->k, nullptr, false));
     if (cached)
         PRIMITIVE (ctx, "cache append") {
-            TRY(append_rows<T>(ctx, a->k, a->past, a->cache_k));
-            TRY(append_rows<T>(ctx, a->v, a->past, a->cache_v));
+            TRY(append_rows(ctx, a->k, a->past, a->cache_k));
+            TRY(append_rows(ctx, a->v, a->past, a->cache_v));
         }
     PRIMITIVE (ctx, "split heads") {
-        TRY(split<T>(ctx, a->q, q));
-        TRY(split<T>(ctx, cached ? a->cache_k : a->k, k));
-        TRY(split<T>(ctx, cached ? a->cache_v : a->v, v));
+        TRY(split_heads(ctx, a->q, q));
+        TRY(split_heads(ctx, cached ? a->cache_k : a->k, k));
+        TRY(split_heads(ctx, cached ? a->cache_v : a->v, v));
     }
     Mask mask = mask_of(a, s);
     bool packed = walks_in_packs(VECTOR<T>, {s.keys}, {p.data});
@@ -382,7 +301,7 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
     TRY(softmax<T>(ctx, a, s, scores));
     TRY(drop_probabilities(ctx, a, &p));
     PRIMITIVE (ctx, "value product") TRY(values_product(ctx, s, p, v, y));
-    PRIMITIVE (ctx, "merge heads") TRY(merge<T>(ctx, y, a->y));
+    PRIMITIVE (ctx, "merge heads") TRY(merge_heads(ctx, y, a->y));
     return OK;
 }
 
@@ -423,10 +342,10 @@ Status backward(Ctx *ctx, const AttentionBackward *b) {
     TRY(take_heads(ctx, "attention.dk", s, s.kv_heads, s.keys, &dk));
     TRY(take_heads(ctx, "attention.dv", s, s.kv_heads, s.keys, &dv));
     PRIMITIVE (ctx, "split heads") {
-        TRY(split<T>(ctx, a->q, q));
-        TRY(split<T>(ctx, a->k, k));
-        TRY(split<T>(ctx, a->v, v));
-        TRY(split<T>(ctx, b->dy, dy));
+        TRY(split_heads(ctx, a->q, q));
+        TRY(split_heads(ctx, a->k, k));
+        TRY(split_heads(ctx, a->v, v));
+        TRY(split_heads(ctx, b->dy, dy));
     }
     TRY(drop_probabilities(ctx, a, &p));
     PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, s, p, dy, dv));
@@ -434,9 +353,9 @@ Status backward(Ctx *ctx, const AttentionBackward *b) {
     PRIMITIVE (ctx, "query gradient") TRY(values_product(ctx, s, ds, k, dq));
     PRIMITIVE (ctx, "key gradient") TRY(transposed_product(ctx, s, ds, q, dk));
     PRIMITIVE (ctx, "merge heads") {
-        TRY(merge<T>(ctx, dq, b->dq));
-        TRY(merge<T>(ctx, dk, b->dk));
-        TRY(merge<T>(ctx, dv, b->dv));
+        TRY(merge_heads(ctx, dq, b->dq));
+        TRY(merge_heads(ctx, dk, b->dk));
+        TRY(merge_heads(ctx, dv, b->dv));
     }
     if (!tensor_empty(a->frequencies))
         PRIMITIVE (ctx, "rotary gradient") TRY(rotate_heads(ctx, a, b->dq, b->dk, nullptr, true));

@@ -25,6 +25,11 @@ function drawHead() {
             figure(String(Math.round(step.launches)), `launches a ${step.name}`),
             figure(step.timed === 0 ? 'not known' : percent(step.overhead), 'overhead of tracing'),
             figure(percent(step.covered), 'of the traced time attributed')));
+        if (step.cores_waited > 0.05)
+            document.querySelector('header').append(
+                node('p', {class: 'warning'},
+                     `${path.label}: cores shared. The program's threads waited for a core ` +
+                         `${percent(step.cores_waited)} of their time; do not trust its times.`));
         const why = path.source_note ? ` (${path.source_note})` : '';
         document.querySelector('header').append(
             node('p', {class: 'note'}, `${path.label}: ${path.source}${why}; ${path.window}`));

@@ -1,4 +1,4 @@
-#include "model/end_tokens.h"
+#include "data/end_tokens.h"
 
 #include "base/files.h"
 #include "base/json_read.h"

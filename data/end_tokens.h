@@ -3,7 +3,15 @@
 #pragma once
 
 #include "base/status.h"
-#include "model/architectures.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { END_TOKENS = 16 };
+typedef struct {
+    int32_t ids[END_TOKENS];
+    int count; // 0: the tokenizer says (data/tokenizer.h)
+} EndTokens;
 
 /* None where neither file names any. ERROR_FORMAT says what is malformed. */
 CHECKED Status end_tokens_read(const char *folder, EndTokens *ends);

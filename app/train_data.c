@@ -1,0 +1,34 @@
+#include "app/train_data.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+
+Status train_data_open(const TrainOptions *o, const Session *session, World *world, Feed *feed,
+                       Batches *batches) {
+    static const FeedKind kinds[] = {
+        [TASK_NEXT_TOKEN] = FEED_WINDOWS, [TASK_MASKED_TOKEN] = FEED_MASKED, [TASK_SEQUENCE] = FEED_PAIRS};
+    char *cache = *o->out ? path_join(o->out, "cache") : NULL;
+    const FeedOptions options = {.kind = kinds[session->config.architecture->task],
+                                 .data = o->data,
+                                 .val_data = o->val_data,
+                                 .validate = o->val_every > 0 && !o->compare,
+                                 .tokenizer = session->tokenizer,
+                                 .vocab = session->config.vocab,
+                                 .cache = cache,
+                                 .batch = o->batch,
+                                 .seq = o->seq,
+                                 .seed = (uint64_t)o->seed,
+                                 .share = {world->rank, world->size, o->accum},
+                                 .workers = (int)o->workers,
+                                 .delay_us = o->reader_delay,
+                                 .hold = BATCHES_HELD,
+                                 .device = session->device};
+    /* Rank 0 comes first, and leaves what it has tokenized where the others find it. */
+    Status status = world->rank > 0 ? world_agree(world, OK) : OK;
+    if (!status) status = feed_open(&options, feed);
+    if (world->rank == 0) status = world_agree(world, status);
+    memory_free(cache);
+    *batches = (Batches){
+        .feed = feed, .device = session->device, .batch = o->batch, .accum = o->accum, .ranks = world->size};
+    return status;
+}

@@ -1,0 +1,91 @@
+#include "kernels/attention/cuda_heads.cuh"
+
+#include "kernels/cuda/packs.cuh"
+
+namespace {
+
+/* A (B, rows, heads*D) matrix whose rows lie `stride` apart and whose batches `batch_rows` rows. */
+template <class T>
+struct Merged {
+    T *data;
+    int64_t stride, batch_rows;
+};
+
+template <class T>
+Merged<T> merged(const Tensor &t, int64_t batch_rows) {
+    return {data_of<T>(t), t.stride, batch_rows};
+}
+
+template <class T>
+bool heads_in_packs(const Tensor &t, int64_t size) {
+    return walks_in_packs(VECTOR<T>, {size, t.stride}, {t.data});
+}
+
+/* (B, rows, heads*D) -> (B, heads, rows, D). One thread moves one pack of one head of one row. */
+template <class T, int N>
+__global__ void split_kernel(Merged<T> x, int64_t count, int64_t heads, int64_t rows, int64_t size,
+                             T *split) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t above = i / size, d = i - above * size; // above = (b * heads + h) * rows + t
+        int64_t outer = above / rows, t = above - outer * rows;
+        int64_t b = outer / heads, h = outer - b * heads;
+        const T *from = x.data + (b * x.batch_rows + t) * x.stride + h * size + d;
+        store_pack(split + i, load_pack<N>(from));
+    }
+}
+
+/* (B, heads, rows, D) -> (B, rows, heads*D) */
+template <class T, int N>
+__global__ void merge_kernel(const T *split, int64_t count, int64_t heads, int64_t rows, int64_t size,
+                             Merged<T> y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t above = i / size, d = i - above * size;
+        int64_t outer = above / rows, t = above - outer * rows;
+        int64_t b = outer / heads, h = outer - b * heads;
+        T *to = y.data + (b * y.batch_rows + t) * y.stride + h * size + d;
+        store_pack(to, load_pack<N>(split + i));
+    }
+}
+
+/* Rows of x (B, rows, width) become rows past .. past + rows of the cache. */
+template <class T, int N>
+__global__ void append_kernel(Merged<T> x, int64_t count, int64_t rows, int64_t width, int64_t past,
+                              Merged<T> cache) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        int64_t row = i / width, column = i - row * width; // row = b * rows + t
+        int64_t b = row / rows, t = row - b * rows;
+        store_pack(cache.data + (b * cache.batch_rows + past + t) * cache.stride + column,
+                   load_pack<N>(x.data + row * x.stride + column));
+    }
+}
+
+} // namespace
+
+Status split_heads(Ctx *ctx, Tensor x, Tensor split) {
+    int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
+    int64_t count = tensor_count(split);
+    DISPATCH_FLOAT(x.dtype, T, {
+        bool packed = heads_in_packs<T>(x, size);
+        return LAUNCH_ELEMENTS(ctx, split_kernel, T, packed, count, merged<T>(x, x.shape.d[1]), count, heads,
+                               rows, size, data_of<T>(split));
+    });
+}
+
+Status merge_heads(Ctx *ctx, Tensor split, Tensor y) {
+    int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
+    int64_t count = tensor_count(split);
+    DISPATCH_FLOAT(y.dtype, T, {
+        bool packed = heads_in_packs<T>(y, size);
+        return LAUNCH_ELEMENTS(ctx, merge_kernel, T, packed, count, data_of<T>(split), count, heads, rows,
+                               size, merged<T>(y, rows));
+    });
+}
+
+Status append_rows(Ctx *ctx, Tensor x, int64_t past, Tensor cache) {
+    int64_t count = tensor_count(x), width = tensor_width(x);
+    DISPATCH_FLOAT(x.dtype, T, {
+        bool packed = heads_in_packs<T>(x, width) && heads_in_packs<T>(cache, width);
+        return LAUNCH_ELEMENTS(ctx, append_kernel, T, packed, count, merged<T>(x, x.shape.d[1]), count,
+                               x.shape.d[1], width, past, merged<T>(cache, cache.shape.d[1]));
+    });
+}
