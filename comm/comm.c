@@ -104,25 +104,24 @@ Status engine_host_barrier(Comm *comm) {
 
 typedef Status (*OpenEngine)(const CommSetup *setup, Comm **comm);
 
-/* GPUs have NCCL if all ranks do; else those of one host have each other. The same answer on all ranks. */
-static Status choose_for_gpus(Rendezvous *r, OpenEngine *open) {
-    char found = nccl_found(), *all = memory_allocate((size_t)r->size);
-    bool nccl = true, one_host = true;
-    Status status = rendezvous_gather(r, &found, 1, all);
-    for (int rank = 0; rank < r->size; rank++) {
-        nccl = nccl && all[rank];
+/* Peers where all GPUs are of one host and reach each other's memory, else NCCL. The same answer on all ranks,
+ * since opening fails on all or none. */
+static Status open_for_gpus(const CommSetup *setup, Comm **comm) {
+    const Rendezvous *r = setup->rendezvous;
+    bool one_host = true;
+    for (int rank = 1; rank < r->size; rank++)
         one_host = one_host && strcmp(r->hosts[rank], r->hosts[0]) == 0;
-    }
-    memory_free(all);
-    *open = nccl || !one_host || !comm_open_peer ? comm_open_nccl : comm_open_peer;
-    return status;
+    if (!one_host || !comm_open_peer) return comm_open_nccl(setup, comm);
+    Status status = comm_open_peer(setup, comm);
+    if (!status) return OK;
+    status_free(status);
+    return comm_open_nccl(setup, comm);
 }
 
 static Status choose_engine(const CommSetup *setup, OpenEngine *open) {
     const bool cpu = setup->device->backend == BACKEND_CPU, automatic = strcmp(setup->engine, "auto") == 0;
-    if (automatic && !cpu) return choose_for_gpus(setup->rendezvous, open);
     if (automatic)
-        *open = comm_open_mpi;
+        *open = cpu ? comm_open_mpi : open_for_gpus;
     else if (strcmp(setup->engine, "mpi") == 0)
         *open = comm_open_mpi;
     else if (strcmp(setup->engine, "nccl") == 0)
@@ -232,22 +231,26 @@ Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane) {
     return comm->engine->broadcast(comm, root, t.data, tensor_bytes(t), lane);
 }
 
-Status comm_scatter(Comm *comm, Tensor whole, Tensor arrivals, Lane lane) {
+Status comm_scatter(Comm *comm, int slot, Tensor whole, Tensor arrivals, Lane lane) {
     const Tensor piece = comm_piece(comm, whole);
     if (!comm->engine->scatter) return comm_reduce_scatter(comm, whole, piece, lane);
     TRY(enter(comm, COLLECTIVE_REDUCE_SCATTER, whole, true));
-    return comm->engine->scatter(comm, whole.data, arrivals.data, tensor_bytes(piece), lane);
+    return comm->engine->scatter(comm, slot, whole.data, arrivals.data, tensor_bytes(piece), lane);
 }
 
-Status comm_spread(Comm *comm, Tensor whole, Lane lane) {
+Status comm_spread(Comm *comm, int slot, Tensor whole, Lane lane) {
     const Tensor piece = comm_piece(comm, whole);
     if (!comm->engine->spread) return comm_all_gather(comm, piece, whole, lane);
     TRY(enter(comm, COLLECTIVE_ALL_GATHER, whole, false));
-    return comm->engine->spread(comm, whole.data, tensor_bytes(piece), lane);
+    return comm->engine->spread(comm, slot, whole.data, tensor_bytes(piece), lane);
 }
 
-Status comm_arrive(Comm *comm, int count) {
-    return comm->engine->arrive && count ? comm->engine->arrive(comm, count) : OK;
+Status comm_arrive(Comm *comm, int first, int count) {
+    return comm->engine->arrive && count ? comm->engine->arrive(comm, first, count) : OK;
+}
+
+Status comm_clear(Comm *comm) {
+    return comm->engine->clear ? comm->engine->clear(comm) : OK;
 }
 
 Status comm_sum(Comm *comm, Tensor whole, Tensor arrivals) {

@@ -63,8 +63,8 @@ typedef struct {
     Device *device;
     struct Rendezvous *rendezvous; // NULL: one rank. It must outlive the communicator
     struct Board *board;           // may be NULL
-    /* "auto", "nccl", "peer" or "mpi". auto: mpi on the CPU; on GPUs nccl where every rank has it, else, on
-     * one host, peer. */
+    /* "auto", "nccl", "peer" or "mpi". auto: mpi on the CPU; between GPUs of one host that reach each
+     * other's memory peer, else nccl. */
     const char *engine;
     bool share_gpu; // ranks may have one GPU in common (peer only): for tests
 } CommSetup;
@@ -95,20 +95,26 @@ CHECKED Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane);
 
 /* ---- in two halves, beside kernels ---- */
 
+enum { COMM_SLOTS = 1024 };
+
 /* comm_scatter and comm_spread put on their way, in `lane`, this rank's parts of `whole` to the ranks that they
- * belong to, and this rank's part of `whole` to all others. comm_arrive makes what follows in the main lane
- * wait until `count` more of these, in the order in which all ranks call them, have come from every rank.
- * Behind it comm_sum, in the main lane, makes comm_piece(whole) the sum, from the parts that have come.
+ * belong to, and this rank's part of `whole` to all others. comm_arrive makes what follows in the main lane wait
+ * until what was posted in slots [first, first + count) has come from every rank. Behind it comm_sum, in the main
+ * lane, makes comm_piece(whole) the sum, from the parts that have come.
  *
  * An engine that posts needs no rank to wait for another meanwhile, and no multiprocessor: arrivals (size - 1
  * parts) and the spread tensor lie in shared memory, at the same offsets on all ranks, and a rank must not
- * scatter or spread into them again before it knows, by a collective, that the others are through with them.
- * Elsewhere arrivals may be empty; comm_scatter is the whole reduce-scatter, comm_spread the all-gather, and
- * the other two do nothing: what follows in another lane waits for an event. */
-CHECKED Status comm_scatter(Comm *comm, Tensor whole, Tensor arrivals, Lane lane);
-CHECKED Status comm_spread(Comm *comm, Tensor whole, Lane lane);
-CHECKED Status comm_arrive(Comm *comm, int count);
+ * scatter or spread into them again before it knows, by a collective, that the others are through with them. A
+ * slot is used once until comm_clear, in the main lane, behind a collective that all ranks come to when they have
+ * waited for all.
+ *
+ * Elsewhere arrivals may be empty; comm_scatter is the whole reduce-scatter, comm_spread the all-gather, and the
+ * others do nothing: what follows in another lane waits for an event. */
+CHECKED Status comm_scatter(Comm *comm, int slot, Tensor whole, Tensor arrivals, Lane lane);
+CHECKED Status comm_spread(Comm *comm, int slot, Tensor whole, Lane lane);
+CHECKED Status comm_arrive(Comm *comm, int first, int count);
 CHECKED Status comm_sum(Comm *comm, Tensor whole, Tensor arrivals);
+CHECKED Status comm_clear(Comm *comm);
 
 /* The host waits until every rank's host has come here. Streams are not waited for. */
 CHECKED Status comm_barrier(Comm *comm);

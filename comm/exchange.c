@@ -49,7 +49,7 @@ Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
     PRIMITIVE (ctx, "reduce-scatter")
         TRY(e->lane == LANE_SIDE
-                ? comm_scatter(e->comm, e->whole, e->arrivals, e->lane)
+                ? comm_scatter(e->comm, e->slot, e->whole, e->arrivals, e->lane)
                 : comm_reduce_scatter(e->comm, e->whole, comm_piece(e->comm, e->whole), e->lane));
     return OK;
 }
@@ -73,7 +73,7 @@ Status exchange_weights_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
     PRIMITIVE (ctx, "all-gather")
         TRY(e->lane == LANE_SIDE
-                ? comm_spread(e->comm, e->whole, e->lane)
+                ? comm_spread(e->comm, e->slot, e->whole, e->lane)
                 : comm_all_gather(e->comm, comm_piece(e->comm, e->whole), e->whole, e->lane));
     return OK;
 }

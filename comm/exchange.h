@@ -19,6 +19,7 @@ __BEGIN_DECLS
 typedef struct {
     Comm *comm;
     Lane lane;
+    int slot;        // in the side lane: comm_scatter's, comm_spread's
     Tensor whole;    // (N) dense; in the fused form N is a multiple of the ranks
     Tensor arrivals; // (ranks - 1, N / ranks) of gradients in the fused form, where comm->posts
 } Exchange;

@@ -111,7 +111,7 @@ static Status shared_region(const PeerComm *p, const void *memory, size_t bytes,
     return *region ? OK : fail(ERROR_INTERNAL, "what is posted to other ranks goes to shared memory only");
 }
 
-static Status peer_scatter(Comm *comm, const void *whole, void *arrivals, size_t bytes, Lane lane) {
+static Status peer_scatter(Comm *comm, int slot, const void *whole, void *arrivals, size_t bytes, Lane lane) {
     PeerComm *p = peer_of(comm);
     const PeerRegion *region;
     Copy copies[PEERS_MOST];
@@ -124,10 +124,10 @@ static Status peer_scatter(Comm *comm, const void *whole, void *arrivals, size_t
                            static_cast<const char *>(whole) + (size_t)to * bytes, bytes};
     }
     TRY(copy_all(p, copies, count, lane));
-    return peer_post(p, lane);
+    return peer_post(p, slot, lane);
 }
 
-static Status peer_spread(Comm *comm, void *whole, size_t bytes, Lane lane) {
+static Status peer_spread(Comm *comm, int slot, void *whole, size_t bytes, Lane lane) {
     PeerComm *p = peer_of(comm);
     const PeerRegion *region;
     Copy copies[PEERS_MOST];
@@ -137,7 +137,7 @@ static Status peer_spread(Comm *comm, void *whole, size_t bytes, Lane lane) {
     const Addresses places = peer_places(p, region, mine, 0);
     for (int i = 1; i < p->size; i++) copies[count++] = {places.at[(p->rank + i) % p->size], mine, bytes};
     TRY(copy_all(p, copies, count, lane));
-    return peer_post(p, lane);
+    return peer_post(p, slot, lane);
 }
 
 static Status peer_sum(Comm *comm, void *whole, const void *arrivals, int64_t count, Dtype dtype) {
@@ -283,8 +283,8 @@ static void peer_abort(Comm *comm) {
     __atomic_store_n(&peer_of(comm)->page->aborted, 1u, __ATOMIC_RELEASE);
 }
 
-const CommEngine peer_engine = {"peer",         peer_all_reduce,     peer_reduce_scatter, peer_all_gather,
-                                peer_broadcast, peer_scatter,        peer_spread,         peer_arrive,
-                                peer_sum,       engine_host_barrier, peer_share,          peer_unshare,
-                                peer_record,    peer_wait,           peer_check,          peer_abort,
-                                peer_close};
+const CommEngine peer_engine = {"peer",         peer_all_reduce, peer_reduce_scatter, peer_all_gather,
+                                peer_broadcast, peer_scatter,    peer_spread,         peer_arrive,
+                                peer_sum,       peer_clear,      engine_host_barrier, peer_share,
+                                peer_unshare,   peer_record,     peer_wait,           peer_check,
+                                peer_abort,     peer_close};

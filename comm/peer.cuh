@@ -19,20 +19,21 @@ struct PeerPage {
     uint32_t aborted; // by any rank
 };
 
-/* What has come from each rank, by its own count: rank r writes the r-th of every rank's. */
+/* How often each rank has come: rank r writes the r-th of every rank's. */
 struct PeerFlags {
-    uint32_t barriers[LANE_COUNT][PEERS_MOST], smalls[LANE_COUNT][PEERS_MOST], posts[PEERS_MOST];
+    uint32_t barriers[LANE_COUNT][PEERS_MOST], smalls[LANE_COUNT][PEERS_MOST];
 };
 
 /* This rank's own counts. They are in device memory so that a graph that is replayed counts on. */
 struct PeerTurns {
-    uint32_t barriers[LANE_COUNT], smalls[LANE_COUNT], posts, awaited;
+    uint32_t barriers[LANE_COUNT], smalls[LANE_COUNT];
 };
 
 /* Memory of each rank that the others map, of zeros at first. */
 struct PeerBuffer {
     char lanes[LANE_COUNT][PEER_BUFFER / LANE_COUNT];
     char smalls[LANE_COUNT][2][PEER_SMALL]; // by turns: while one is still read the other may be written
+    uint32_t posted[COMM_SLOTS];            // 1: what this rank has posted there has come
     PeerFlags flags;
     PeerTurns turns;
 };
@@ -61,6 +62,7 @@ struct PeerComm {
     PeerRegion *regions;
     PeerBuffer *buffer; // in device memory
     cudaStream_t copies[LANE_COUNT][PEER_COPIES];
+    void *write_value; // cuStreamWriteValue32; NULL where it is not to be had
     cudaEvent_t before[LANE_COUNT], after[LANE_COUNT][PEER_COPIES];
 };
 
@@ -83,10 +85,13 @@ CHECKED Status peer_launched(PeerComm *p, const char *what);
 
 /* What follows in the lane waits until all ranks' lanes have come here. */
 CHECKED Status peer_barrier(PeerComm *p, Lane lane);
-/* Tells all ranks that what this rank has posted before in this lane has come; peer_arrive (comm_internal.h)
- * waits for `count` of these of every rank. */
-CHECKED Status peer_post(PeerComm *p, Lane lane);
-CHECKED Status peer_arrive(Comm *comm, int count);
+/* Marks a slot when what the lane holds so far has come to the other ranks; what peer_arrive (comm_internal.h)
+ * waits for; and unmarks all. */
+CHECKED Status peer_post(PeerComm *p, int slot, Lane lane);
+CHECKED Status peer_arrive(Comm *comm, int first, int count);
+CHECKED Status peer_clear(Comm *comm);
+/* Finds out how slots can be marked. */
+CHECKED Status peer_post_open(PeerComm *p);
 
 /* to[i] = from.at[0][i] + from.at[1][i] + ..., from the left. `to` may be one of them. */
 CHECKED Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, void *to, Lane lane);

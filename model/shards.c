@@ -74,10 +74,30 @@ static Status add_finished(Ctx *ctx, const Parameters *p, ParameterRange r) {
                                          .sum = range(p->sums, r.first, r.count)});
 }
 
+static int gradient_slot(const Parameters *p, int g) {
+    (void)p;
+    return g;
+}
+
+/* A slot for each group's gradients, and behind them one for each group's weights. */
+static int weight_slot(const Parameters *p, int g) {
+    return p->group_count + g;
+}
+
+/* What follows waits for what was posted of groups [first, end), where there was something. */
+static Status arrive(const Parameters *p, int (*slot)(const Parameters *p, int g), int first, int end) {
+    for (int g = first, count; g < end; g += count + 1) {
+        for (count = 0; g + count < end && p->buckets[g + count].count > 0;) count++;
+        TRY(comm_arrive(p->shards->comm, slot(p, g), count));
+    }
+    return OK;
+}
+
 static Exchange gradients_of(const Parameters *p, int g) {
     ParameterRange bucket = p->buckets[g];
     Exchange e = {.comm = p->shards->comm,
                   .lane = p->shards->lane,
+                  .slot = gradient_slot(p, g),
                   .whole = range(p->sums, bucket.first, bucket.count)};
     int64_t others = p->ranks - 1; // each of whom sends this rank as much as its part
     if (!tensor_empty(p->arrivals))
@@ -101,23 +121,15 @@ Status shards_join(Ctx *ctx, const Parameters *p) {
     return s && s->reduces && !ctx->measuring ? order(s, s->lane, LANE_MAIN, s->settled) : OK;
 }
 
-/* Buckets of groups [first, end) that there is something in: each is sent once. */
-static int sent(const Parameters *p, int first, int end) {
-    int count = 0;
-    for (int g = first; g < end; g++) count += p->buckets[g].count > 0;
-    return count;
-}
-
-/* In the order in which they were sent. What is left when the last has come is the time that the exchange takes
- * longer than the backward pass. */
+/* The first group's come last, and most of what is left to wait for is theirs: the others are added meanwhile. */
 Status shards_sum(Ctx *ctx, const Parameters *p) {
     ctx->layer = -1;
     if (!posts(p->shards)) return OK;
-    if (!ctx->measuring) TRY(comm_arrive(p->shards->comm, sent(p, 1, p->group_count)));
+    if (!ctx->measuring) TRY(arrive(p, gradient_slot, 1, p->group_count));
     for (int g = p->group_count - 1; g >= 0; g--) {
         Exchange e = gradients_of(p, g);
         if (p->buckets[g].count == 0) continue;
-        if (g == 0 && !ctx->measuring) TRY(comm_arrive(p->shards->comm, 1));
+        if (g == 0 && !ctx->measuring) TRY(arrive(p, gradient_slot, 0, 1));
         TRY(exchange_sums(ctx, &e));
     }
     return OK;
@@ -127,7 +139,10 @@ Status shards_sum(Ctx *ctx, const Parameters *p) {
 static Status gather(Ctx *ctx, const Parameters *p, int g) {
     const Shards *s = p->shards;
     ParameterRange bucket = p->buckets[g];
-    Exchange e = {.comm = s->comm, .lane = s->lane, .whole = range(p->weight, bucket.first, bucket.count)};
+    Exchange e = {.comm = s->comm,
+                  .lane = s->lane,
+                  .slot = weight_slot(p, g),
+                  .whole = range(p->weight, bucket.first, bucket.count)};
     if (bucket.count > 0) TRY(exchange_weights(ctx, &e));
     return ctx->measuring ? OK : comm_record(s->comm, s->lane, s->there[g]);
 }
@@ -146,7 +161,7 @@ Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
     Shards *s = p->shards;
     bool last = g == p->group_count - 1;
     if (!s || !s->gathers || ctx->measuring || g == 0) return OK;
-    if (posts(s)) TRY(comm_arrive(s->comm, sent(p, s->entered, g + 1)));
+    if (posts(s)) TRY(arrive(p, weight_slot, s->entered, g + 1));
     s->entered = g + 1;
     return s->lane == LANE_SIDE && (last || !posts(s)) ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
 }
@@ -181,7 +196,9 @@ static Status sum_squares(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     Device *device = ctx->device;
     if (!ctx->measuring) TRY(device->fill(device, whole->squares.data, 0, tensor_bytes(whole->squares)));
     for (int g = 0; g < p->group_count; g++) TRY(update_part(ctx, p, whole, ADAMW_SUM, g));
-    return ctx->measuring ? OK : comm_all_reduce(p->shards->comm, whole->squares, LANE_MAIN);
+    if (ctx->measuring) return OK;
+    TRY(comm_all_reduce(p->shards->comm, whole->squares, LANE_MAIN));
+    return comm_clear(p->shards->comm); // every rank has what was posted since the last time
 }
 
 /* The first group comes first: the next forward pass begins with it, and its weights travel under the update of
@@ -193,7 +210,7 @@ static Status apply(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     TRY(gather(ctx, p, 0));
     for (int g = 1; g < p->group_count; g++) TRY(update_part(ctx, p, whole, ADAMW_APPLY, g));
     if (ctx->measuring) return OK;
-    if (posts(s)) TRY(comm_arrive(s->comm, sent(p, 0, 1)));
+    if (posts(s)) TRY(arrive(p, weight_slot, 0, 1));
     return s->lane == LANE_MAIN ? OK : comm_wait(s->comm, LANE_MAIN, s->there[0]);
 }
 

@@ -102,23 +102,25 @@ static Status order(Comm *comm, Event *event, Lane before, Lane after) {
 }
 
 /* t becomes the sum of all ranks', twice: by whole collectives, and in halves as a step has them. */
-static Status sum_twice(Comm *comm, Event *event, Tensor t, Tensor arrivals) {
+static Status sum_twice(Comm *comm, Event *event, Tensor t, Tensor arrivals, Tensor count) {
     TRY(order(comm, event, LANE_MAIN, LANE_SIDE));
     TRY(comm_reduce_scatter(comm, t, comm_piece(comm, t), LANE_SIDE));
     TRY(comm_all_gather(comm, comm_piece(comm, t), t, LANE_SIDE));
-    TRY(comm_scatter(comm, t, arrivals, LANE_SIDE));
+    TRY(comm_scatter(comm, 0, t, arrivals, LANE_SIDE));
     TRY(order(comm, event, LANE_SIDE, LANE_MAIN));
-    TRY(comm_arrive(comm, 1));
+    TRY(comm_arrive(comm, 0, 1));
     TRY(comm_sum(comm, t, arrivals));
     TRY(order(comm, event, LANE_MAIN, LANE_SIDE));
-    TRY(comm_spread(comm, t, LANE_SIDE));
-    TRY(comm_arrive(comm, 1));
-    return order(comm, event, LANE_SIDE, LANE_MAIN);
+    TRY(comm_spread(comm, 1, t, LANE_SIDE));
+    TRY(comm_arrive(comm, 1, 1));
+    TRY(order(comm, event, LANE_SIDE, LANE_MAIN));
+    TRY(comm_all_reduce(comm, count, LANE_MAIN));
+    return comm_clear(comm);
 }
 
-static Status capture(const Opened *o, Event *event, Tensor t, Tensor arrivals, Graph **graph) {
+static Status capture(const Opened *o, Event *event, Tensor t, Tensor arrivals, Tensor count, Graph **graph) {
     TRY(o->device->capture_begin(o->device));
-    Status status = sum_twice(o->comm, event, t, arrivals);
+    Status status = sum_twice(o->comm, event, t, arrivals, count);
     Status ended = o->device->capture_end(o->device, graph);
     if (!status) return ended;
     status_free(ended);
@@ -138,9 +140,11 @@ static Status replay_rank(int rank, void *user) {
     TRY(o.device->allocate(o.device, 2 * sizeof values, &memory));
     TRY(comm_share(o.comm, memory, 2 * sizeof values));
     const Tensor arrivals = tensor_view((float *)memory + ELEMENTS, F32, shape1(others));
+    const Tensor count =
+        tensor_view((float *)memory + ELEMENTS + others, F32, shape1(1)); // of what does not matter
     for (int i = 0; i < ELEMENTS; i++) values[i] = (float)(rank + 1);
     TRY(o.device->upload(o.device, memory, values, sizeof values));
-    TRY(capture(&o, event, tensor_view(memory, F32, shape1(ELEMENTS)), arrivals, &graph));
+    TRY(capture(&o, event, tensor_view(memory, F32, shape1(ELEMENTS)), arrivals, count, &graph));
     for (int i = 0; i < REPLAYS; i++) TRY(o.device->graph_launch(o.device, graph));
     TRY(o.device->download(o.device, values, memory, sizeof values));
     for (int other = 0; other < run->size; other++) want += (float)(other + 1);

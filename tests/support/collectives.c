@@ -190,9 +190,9 @@ static Status check_halves(const Check *c) {
         TRY(fill_own(c, at, all));
         TRY(c->comm->device->synchronize(c->comm->device)); // its values are in c->host
     }
-    for (int i = 0; i < 2; i++) TRY(comm_scatter(c->comm, wholes[i], arrivals[i], c->lane));
+    for (int i = 0; i < 2; i++) TRY(comm_scatter(c->comm, i, wholes[i], arrivals[i], c->lane));
     TRY(order(c->comm, c->lane, LANE_MAIN));
-    TRY(comm_arrive(c->comm, 2));
+    TRY(comm_arrive(c->comm, 0, 2));
     for (int i = 0; i < 2; i++) TRY(comm_sum(c->comm, wholes[i], arrivals[i]));
     for (int i = 0; i < 2; i++) {
         TRY(get(c, comm_piece(c->comm, wholes[i]).data, bytes_of(c, c->count)));
@@ -204,10 +204,10 @@ static Status check_halves(const Check *c) {
     for (int i = 0; i < 2; i++) TRY(put(c, comm_piece(c->comm, wholes[i]).data, bytes_of(c, c->count)));
     TRY(c->comm->device->synchronize(c->comm->device));
     TRY(comm_barrier(c->comm)); // nobody writes any longer
-    for (int i = 0; i < 2; i++) TRY(comm_spread(c->comm, wholes[i], c->lane));
+    for (int i = 0; i < 2; i++) TRY(comm_spread(c->comm, 2 + i, wholes[i], c->lane));
     TRY(order(c->comm, c->lane, LANE_MAIN));
-    TRY(comm_arrive(c->comm, 1));
-    TRY(comm_arrive(c->comm, 1));
+    TRY(comm_arrive(c->comm, 2, 1));
+    TRY(comm_arrive(c->comm, 3, 1));
     for (int i = 0; i < 2; i++) {
         TRY(get(c, wholes[i].data, bytes_of(c, all)));
         for (int64_t j = 0; j < all; j++)
@@ -215,6 +215,9 @@ static Status check_halves(const Check *c) {
                 return differs(c, "spread", j, loaded(c, c->host, j),
                                value_of(c, (int)(j / c->count), j % c->count));
     }
+    TRY(comm_barrier(c->comm));
+    TRY(comm_clear(c->comm));
+    TRY(c->comm->device->synchronize(c->comm->device));
     return comm_barrier(c->comm);
 }
 
