@@ -84,8 +84,9 @@ test: EXTRA_PACKAGES := $(TEST_PACKAGES)
 test: packages  ## install what is missing, build, run every test
 	@$(MAKE) --no-print-directory all check
 
+# Two at a time, since many wait for most of their time; on a GPU, whose memory and clock they would share, one.
 check: tests
-	@tests/run $(TESTS)
+	@JOBS=$(if $(GPU),1,2) tests/run $(TESTS)
 
 tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(MPI_MODULE) $(BENCHES) $(TESTS)
 
@@ -105,7 +106,7 @@ $(BUILD)/bench/gelu: $(if $(filter 1,$(CUDA)),$(BUILD)/tests/bench/gelu_cuda.cu.
 
 sanitize:  ## the same tests on the CPU under address and undefined-behaviour sanitizers
 	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/sanitize ARCH=$(ARCH) \
-	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O1" check
+	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O2" check
 
 sanitize-gpu: export CUDA_HOME := $(CUDA_HOME)
 sanitize-gpu:  ## the operations' tests on the GPU under compute-sanitizer: memory, races

@@ -43,8 +43,7 @@ static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     in->logits_dtype = use == INFERENCE_LOGITS && *run->options.logits ? wide_dtype(&in->ctx) : in->ctx.dtype;
     bool profiled = use == INFERENCE_HIDDEN || (use == INFERENCE_LOGITS && !*run->options.logits) ||
                     *run->options.profiling.window;
-    if (profiled && run->options.compute.peaks) TRY(peaks_measure(&in->ctx, &run->report.peaks));
-    if (profiled && !run->options.compute.peaks) peaks_remember(&in->ctx, &run->report.peaks);
+    if (profiled) TRY(compute_options_peaks(&run->options.compute, &run->set, &in->ctx, &run->report.peaks));
     if (run->options.compare) {
         in->ctx.fuses = 0;
         TRY(inference_measure(in, NULL));
@@ -134,10 +133,14 @@ static Status profile(Run *run) {
     const InferOptions *o = &run->options;
     const Session *s = &run->session;
     int64_t batch = largest(o->batch_sizes, o->batch), seq = largest(o->seq_lens, o->seq);
-    bool hidden = s->config.architecture->task == TASK_MASKED_TOKEN; // its head is for training
+    Task task = s->config.architecture->task;
+    bool hidden = task == TASK_MASKED_TOKEN /* its head is for training */ ||
+                  (task == TASK_CLASS && !s->config.class_head);
     TRY(prepare(run, hidden ? INFERENCE_HIDDEN : INFERENCE_LOGITS, batch, seq));
-    run->tokens = memory_array((size_t)(batch * seq), sizeof *run->tokens);
-    infer_benchmark_tokens(run->tokens, batch * seq, s->config.vocab, (uint64_t)o->seed);
+    int64_t words = run->inference.input_bytes / (int64_t)sizeof *run->tokens + 1;
+    int64_t below = s->config.architecture->patches ? INT32_MAX : s->config.vocab;
+    run->tokens = memory_array((size_t)words, sizeof *run->tokens);
+    infer_benchmark_tokens(run->tokens, words, below, (uint64_t)o->seed);
     if (!o->quiet)
         printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
                s->device->library);
@@ -212,6 +215,11 @@ static Status generate(Run *run) {
     if (!status) status = write_on(run, &options, &stats);
     memory_free(prompt);
     TRY(status);
+    if (stats.left_out)
+        fprintf(stderr,
+                "PROMPT CUT: of its %" PRId64 " tokens only the last %" PRId64
+                " were read, which is the model's context\n",
+                stats.left_out + stats.prompt_tokens, stats.prompt_tokens);
     if (o->quiet) return OK;
     double prefill = stats.prefill_seconds, decode = stats.decode_seconds;
     fprintf(stderr,
@@ -322,7 +330,7 @@ static Status logits(Run *run) {
 static Status check_lengths(Run *run) {
     InferOptions *o = &run->options;
     int64_t context = run->session.config.context;
-    if (!o->seq) o->seq = context;
+    if (!o->seq) o->seq = run->session.config.architecture->patches ? 1 : context;
     int64_t seq = largest(o->seq_lens, o->seq);
     if (seq <= context) return OK;
     return fail(ERROR_USAGE,
@@ -340,6 +348,16 @@ static Status check_task(const Run *run, InferMode mode) {
                 infer_options_asker(mode), run->options.model, a->description, masked ? "fill" : "translate");
 }
 
+/* A preset has no weights: what it says looks like a result, and means nothing. */
+static void warn_of_random_weights(const Run *run, InferMode mode) {
+    if (run->session.folder || mode == INFER_PROFILE || *run->options.profiling.window) return;
+    fprintf(
+        stderr,
+        "RANDOM WEIGHTS: %s is a preset and has learned nothing, so what follows means nothing; a trained "
+        "model is a folder: --model=FOLDER\n",
+        run->options.model);
+}
+
 static Status run_all(Run *run, int argc, char **argv) {
     bool done = false;
     TRY(infer_options_read(argc, argv, &run->options, &run->set, &done));
@@ -349,6 +367,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     TRY(check_lengths(run));
     InferMode mode = infer_options_mode(&run->options);
     TRY(check_task(run, mode));
+    warn_of_random_weights(run, mode);
     switch (mode) {
     case INFER_GENERATE: return generate(run);
     case INFER_EVALUATE: return evaluate(run);

@@ -70,7 +70,8 @@ static Status open_trainer(Run *run) {
     t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
                  run->session.config.architecture->task == TASK_NEXT_TOKEN;
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
-    if (o->compute.peaks && run->world.rank == 0) return peaks_measure(&t->ctx, &run->report.peaks);
+    if (run->world.rank == 0)
+        return compute_options_peaks(&o->compute, &run->set, &t->ctx, &run->report.peaks);
     peaks_remember(&t->ctx, &run->report.peaks);
     return OK;
 }
@@ -82,6 +83,7 @@ static Status open_observers(Run *run) {
             profiling_facts(&run->session, "train", &run->report.peaks, o->batch, o->seq, o->accum);
         TRY(profiling_open(&o->profiling, &run->trainer.ctx, &facts, run->suffix, o->quiet ? NULL : stdout,
                            &run->profiling));
+        profiling_share(run->profiling, run->world.comm);
     }
     if (!*o->hash_trace || run->world.rank > 0) return OK;
     run->hash_trace = fopen(o->hash_trace, "w");
@@ -148,13 +150,13 @@ static Status sample(Run *run) {
 }
 
 static Status validate(Run *run) {
-    double loss;
+    Validation result;
     int64_t first;
     pulse_other(run->world.pulse, "validation");
     (void)trainer_share(&run->trainer, run->options.val_steps, &first);
     TRY(loader_seek(run->feed.val, first * run->options.batch));
-    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &loss));
-    return report_validation(&run->report, run->state.step, loss);
+    TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &result));
+    return report_validation(&run->report, run->state.step, &run->trainer, &result);
 }
 
 static bool every(int64_t step, int64_t period) {
@@ -267,7 +269,7 @@ static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
                                     .source = &run->batches,
                                     .profiling = &o->profiling,
                                     .suffix = run->suffix,
-                                    .folder = o->out,
+                                    .folder = run->world.rank == 0 ? o->out : "",
                                     .progress = run->report.progress,
                                     .file = o->quiet ? NULL : stdout};
     return compare_report(&run->trainer, &options);
@@ -300,6 +302,8 @@ static Status run_once(Run *run) {
     size_t bytes[FORM_COUNT];
     TRY(world_agree(w, prepare(run)));
     TRY(world_connect(w, &run->options, run->session.device));
+    TRY(peaks_link(w->comm, run->options.compute.peaks && *run->options.profiling.window,
+                   &run->report.peaks));
     TRY(world_agree(w, set_up(run, bytes)));
     /* After the plan: a batch that is too large must not be pinned first. */
     TRY(train_data_open(&run->options, &run->session, w, &run->feed, &run->batches));
@@ -354,9 +358,13 @@ static Status sweep(Run *run) {
     return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
 }
 
-/* Rank 0 writes and prints for all. */
-static void hush(TrainOptions *o) {
-    o->log = o->profiling.window = "";
+/* Rank 0 prints, logs and writes for all; with --log-rank=all the others print, too, and log beside it. */
+static void hush(Run *run) {
+    static char log[4096];
+    TrainOptions *o = &run->options;
+    snprintf(log, sizeof log, "%s.rank%d", o->log, run->world.rank);
+    o->log = *o->log && o->log_rank == LOG_RANK_ALL ? log : "";
+    o->profiling.out = "";
     o->quiet |= o->log_rank == LOG_RANK_FIRST;
 }
 
@@ -367,7 +375,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
     TRY(train_options_read(argc, argv, &run->options, &run->set, &done));
     if (!done) TRY(world_open(&run->world, &run->options, &run->set, &done, code));
     if (done) return OK;
-    if (run->world.rank > 0) hush(&run->options);
+    if (run->world.rank > 0) hush(run);
     if (run->options.train_tokenizer) return train_tokenizer(&run->options);
     if (run->options.profiling.sweep) return sweep(run);
     return run_once(run);

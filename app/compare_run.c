@@ -80,7 +80,6 @@ static Status round_step(Ctx *ctx, void *program, StepCost *cost) {
     (void)ctx;
     r->waited_ms = 0;
     TRY(trainer_step(r->trainer, fetch_round, r, r->options->learning_rate, &result));
-    TRY(trainer_settle(r->trainer)); // each round pays for what it has put off
     cost->reader_ms = r->waited_ms;
     cost->tokens = r->trainer->tokens;
     return OK;
@@ -139,11 +138,10 @@ static Status time_steps(Trainer *t, const CompareOptions *o, const Snapshot *s,
 }
 
 static Status time_operations(Trainer *t, const CompareOptions *o, const Snapshot *s, Comparison *c) {
-    Recorder *recorders[FORM_COUNT] = {0};
-    Status status = OK;
-    for (int form = 0; form < FORM_COUNT && !status; form++)
-        status = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true}, &recorders[form]);
-    if (!status) status = rounds(t, o, s, recorders, NULL);
+    Recorder *recorders[FORM_COUNT];
+    for (int form = 0; form < FORM_COUNT; form++)
+        recorders[form] = recorder_open(t->ctx.device, &(RecorderOptions){.timed = true});
+    Status status = rounds(t, o, s, recorders, NULL);
     for (int form = 0; form < FORM_COUNT && !status; form++)
         status = timed_operations_read(recorders[form], &c->peaks, "rounds", &c->paths[form].operations);
     for (int form = 0; form < FORM_COUNT; form++) recorder_close(recorders[form]);
@@ -182,6 +180,7 @@ static Status trace_form(Trainer *t, const CompareOptions *o, const Snapshot *s,
     t->ctx.fuses = form == FORM_FUSED ? o->session->fuses : 0;
     TRY(snapshot_restore(t, s));
     TRY(profiling_open(o->profiling, &t->ctx, &facts, "", NULL, &profiling));
+    profiling_share(profiling, t->comm);
     profiling_keep(profiling, traces);
     Status status = OK;
     for (int64_t step = 1; !status && !profiling_done(profiling); step++)
@@ -225,7 +224,7 @@ static Comparison describe(const Trainer *t, const CompareOptions *o) {
     snprintf(c.device, sizeof c.device, "%s", o->session->device->name);
     snprintf(c.library, sizeof c.library, "%s", o->session->device->library);
     snprintf(c.dtype, sizeof c.dtype, "%s", session_dtype_name(o->session));
-    snprintf(c.model, sizeof c.model, "%s", o->session->config.name);
+    snprintf(c.model, sizeof c.model, "%s", session_model_name(o->session));
     for (int form = 0; form < FORM_COUNT; form++) c.paths[form].peak_bytes = o->bytes[form];
     return c;
 }
@@ -245,6 +244,7 @@ static Status report(const Comparison *c, const TraceList traces[FORM_COUNT], co
 Status compare_report(Trainer *t, const CompareOptions *o) {
     Comparison c = describe(t, o);
     TraceList traces[FORM_COUNT] = {0};
+    t->settles = true; // each round pays for what it would put off
     Status status = run(t, o, &c, traces);
     if (!status) status = report(&c, traces, o);
     for (int form = 0; form < FORM_COUNT; form++) trace_list_free(&traces[form]);

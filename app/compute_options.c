@@ -2,6 +2,12 @@
 
 #include <string.h>
 
+const char fused_doc[] = "run fused: 0, 1, or as in norm,attention or -attention, of"
+#define OPERATION(name, NAME, CATEGORY) " " #name
+#include "kernels/ops.def"
+#undef OPERATION
+    ;
+
 void compute_options_resolve(const OptionSet *set, ComputeOptions *options) {
     if (options->dtype == DTYPE_FP64 && !options_given(set, "fused")) options->fused = "0";
 }
@@ -53,6 +59,12 @@ Status compute_options_dtype(const ComputeOptions *options, Backend backend, Dty
     if (cuda && *dtype == F64)
         return fail(ERROR_USAGE, "--dtype=fp64 runs on the CPU only; add --device=cpu");
     return OK;
+}
+
+Status compute_options_peaks(const ComputeOptions *options, const OptionSet *set, Ctx *ctx, Peaks *peaks) {
+    peaks_remember(ctx, peaks);
+    bool wanted = options_given(set, "peaks") || !peaks_known(peaks);
+    return options->peaks && wanted ? peaks_measure(ctx, peaks) : OK;
 }
 
 Status option_needs(const OptionSet *set, const char *name, bool useful, const char *what) {

@@ -4,6 +4,7 @@
 
 #include "base/options.h"
 #include "kernels/op.h"
+#include "profile/peaks.h"
 
 #define FUSEBOX_VERSION "fusebox 0.1"
 
@@ -17,6 +18,9 @@ typedef struct {
     bool peaks;        // measure the machine's limits first
     int64_t threads;   // of the CPU; 0: one for each core
 } ComputeOptions;
+
+/* Of --fused in --help: what it takes, and the names of the operations. */
+extern const char fused_doc[];
 
 #define COMPUTE_DEFAULTS                                                                                     \
     { .device = "auto", .dtype = DTYPE_AUTO, .fused = "1", .graphs = true, .peaks = true }
@@ -33,6 +37,11 @@ CHECKED Status compute_options_check_compare(const ComputeOptions *options);
 /* What `dtype` means on a backend. ERROR_USAGE if it has no such precision. */
 CHECKED Status compute_options_dtype(const ComputeOptions *options, Backend backend, Dtype *dtype,
                                      bool *tf32);
+
+/* The machine's limits: those measured before, where there are any, else measured now, as where --peaks was given;
+ * with --peaks=0 never measured. Before the arenas are allocated. */
+CHECKED Status compute_options_peaks(const ComputeOptions *options, const OptionSet *set, Ctx *ctx,
+                                     Peaks *peaks);
 
 /* ERROR_USAGE if the option was given although `useful` is false: "--name has no effect without <what>". */
 CHECKED Status option_needs(const OptionSet *set, const char *name, bool useful, const char *what);

@@ -47,7 +47,7 @@ static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, cons
     const CoreTimes cores = cores_read();
     TRY(time_passes(in, tokens, warmup, p));
     p->cores_waited = cores_waited(cores);
-    TRY(recorder_open(in->ctx.device, &options, &in->ctx.recorder));
+    in->ctx.recorder = recorder_open(in->ctx.device, &options);
     Status status = time_operations(in, tokens, in->ctx.recorder, peaks, p);
     recorder_close(in->ctx.recorder);
     in->ctx.recorder = NULL;

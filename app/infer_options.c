@@ -17,7 +17,8 @@ static const Option table[] = {
     COMPUTE_ROWS,
 
     HEADING("Benchmark of the forward pass, unless one of the modes below is given"),
-    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences at once; also for --eval, --translate and --embed"},
+    {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size",
+     .doc = "sequences at once; also for --eval, --translate and --embed"},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval",
      .default_text = "the context"},
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batch sizes, such as 1,8"},
@@ -30,7 +31,7 @@ static const Option table[] = {
 
     HEADING("Generation"),
     {TEXT("prompt", "TEXT", prompt), .doc = "text to continue; - reads it from standard input"},
-    {COUNT("tokens", 1, SIZE_MOST, tokens), .doc = "most tokens to generate"},
+    {COUNT("tokens", 1, SIZE_MOST, tokens), .alias = "max-new-tokens", .doc = "most tokens to generate"},
     {NUMBER("temperature", 0, 1000, temperature), .doc = "of sampling; 0 always takes the likeliest token"},
     {COUNT("top-k", 0, 1 << 28, top_k), .doc = "sample from the k likeliest tokens; 0: from all"},
     {NUMBER("top-p", 0, 1, top_p), .above = true,

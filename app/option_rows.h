@@ -24,18 +24,18 @@
     {TEXT("tokenizer", "NAME", tokenizer), .doc = "bytes, or a tokenizer's folder",                          \
      .default_text = "the model's", .travels = true}
 
-/* Of a member ComputeOptions compute. */
+/* Of a member ComputeOptions compute; compute_options.h has fused_doc. */
 #define COMPUTE_ROWS                                                                                         \
     HEADING("Computing"),                                                                                    \
     {TEXT("device", "NAME", compute.device), .doc = "auto, cpu, cuda or cuda:N", .travels = true},           \
     {CHOICE("dtype", "auto|fp32|tf32|bf16|fp64", compute.dtype),                                             \
      .doc = "auto is bf16 on a GPU and fp32 on the CPU", .travels = true},                                   \
-    {TEXT("fused", "0|1|LIST", compute.fused), .doc = "run fused: nothing, all, or as in 1,-attention",      \
+    {TEXT("fused", "0|1|LIST", compute.fused), .doc = fused_doc,      \
      .travels = true},                                                                                       \
     {FLAG("graphs", compute.graphs),                                                                         \
      .doc = "launch a step as one CUDA graph if all of it is fused; --graphs=0 does not"},                   \
     {FLAG("peaks", compute.peaks),                                                                           \
-     .doc = "measure the machine's limits first; --peaks=0 takes those measured before"},                    \
+     .doc = "measure the machine's limits, if known or not; --peaks=0 never does"},                          \
     {COUNT("threads", 0, 4096, compute.threads), .doc = "threads on the CPU",                                \
      .default_text = "all", .travels = true}
 

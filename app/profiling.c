@@ -5,6 +5,7 @@
 #include "profile/collect.h"
 #include "profile/spans.h"
 #include "profile/stats.h"
+#include "profile/trace_ranks.h"
 #include "profile/window.h"
 
 #include <inttypes.h>
@@ -39,6 +40,7 @@ struct Profiling {
     bool recording;  // the collector is between begin and end
     Trace *trace;    // recorded, and waiting for its times
     TraceList *kept; // where it goes instead of being reported, or NULL
+    Comm *comm;      // between the ranks whose traces come together, or NULL
     StepTimes traced, timed;
     ProcessorTimes start; // of the timed pass
     CoreTimes cores;      // when the last report was made
@@ -54,7 +56,7 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
                       .host = "",
                       .measured = *measured,
                       .sheet = datasheet_peaks(s->device->name, s->dtype, s->tf32),
-                      .model = c->name,
+                      .model = session_model_name(s),
                       .dtype = session_dtype_name(s),
                       .program = program,
                       .step = "",
@@ -65,6 +67,7 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
                       .heads = c->heads,
                       .width = c->width,
                       .parameters = config_parameters(c),
+                      .ranks = 1,
                       .window = "",
                       .process_cpu = -1,
                       .system_cpu = -1,
@@ -94,7 +97,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
     const CollectorOptions collector = collector_options(options);
     Status status = window_parse(options->window, &p->window);
     if (!status) status = profiling_options_folder(options);
-    if (!status) status = collector_open(ctx->device, &collector, &p->collector);
+    if (!status) p->collector = collector_open(ctx->device, &collector);
     if (status) {
         profiling_close(p);
         return status;
@@ -122,6 +125,14 @@ void profiling_close(Profiling *p) {
 
 void profiling_set_seq(Profiling *p, int64_t seq) {
     if (p) p->facts.seq = seq;
+}
+
+void profiling_share(Profiling *p, Comm *comm) {
+    if (!comm) return;
+    p->comm = comm;
+    p->facts.rank = comm->rank;
+    p->facts.ranks = comm->size;
+    p->facts.engine = comm->name;
 }
 
 void profiling_keep(Profiling *p, TraceList *list) {
@@ -202,6 +213,13 @@ static Status take_trace(Profiling *p, Ctx *ctx) {
 static Status hand_out(Profiling *p) {
     Trace *t = p->trace;
     p->trace = NULL;
+    if (p->comm) {
+        Status gathered = trace_gather(t, p->comm);
+        if (gathered || (p->comm->rank > 0 && !p->kept)) {
+            trace_close(t);
+            return gathered;
+        }
+    }
     if (p->kept) {
         trace_list_add(p->kept, t);
         return OK;

@@ -3,6 +3,7 @@
 
 #include "app/profiling_report.h"
 #include "app/session.h"
+#include "comm/comm.h"
 #include "profile/trace.h"
 
 #include <stdio.h>
@@ -47,6 +48,10 @@ CHECKED Status profiling_differences(Ctx *ctx, uint32_t fuses, StepWork work, vo
 
 /* How many tokens the sequences of a step turned out to have, where that was not known before. */
 void profiling_set_seq(Profiling *profiling, int64_t seq);
+
+/* Collective, as what hands out a report is from then on: rank 0's traces get those of the other ranks, which
+ * report nothing. `comm` may be NULL. */
+void profiling_share(Profiling *profiling, Comm *comm);
 
 /* From now on traces go into `list` instead of being reported: for profiling_report_lists. */
 void profiling_keep(Profiling *profiling, TraceList *list);

@@ -57,6 +57,7 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
                         const Difference *differences, int difference_count, const char *suffix, FILE *file) {
     Status status = OK;
     bool recorded = true; // --timer-only records no events
+    if (!file && !*options->out) return OK;
     for (int i = 0; i < count; i++) recorded = recorded && traces[i]->count > 0;
     if (!recorded) return file ? print_timed(options, traces, count, file) : OK;
     const ProfileOptions output = {.suffix = suffix,

@@ -67,7 +67,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("configuration\n");
     printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", context %" PRId64
            ", vocab %" PRId64 " (%" PRId64 " with padding), %.2fM parameters\n",
-           "model", s->folder ? s->folder : c->name, c->layers, c->heads, c->width, c->context, c->vocab,
+           "model", session_model_name(s), c->layers, c->heads, c->width, c->context, c->vocab,
            config_padded_vocab(c), 1e-6 * (double)config_parameters(c));
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
     printf("  %-18s %s\n", "precision", session_dtype_name(s));
@@ -156,12 +156,19 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     return events_end(r->events);
 }
 
-Status report_validation(Report *r, int64_t step, double loss) {
-    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f", step, r->steps,
-                  loss);
+Status report_validation(Report *r, int64_t step, const Trainer *t, const Validation *v) {
+    bool classes = t->model.config.architecture->task == TASK_CLASS;
+    char accuracy[60] = "";
+    if (classes)
+        snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top five %.2f%%", 100 * v->top1,
+                 100 * v->top5);
+    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f%s", step,
+                  r->steps, v->loss, accuracy);
     JsonWriter *w = events_begin(r->events, "val");
     json_member_integer(w, "step", step);
-    json_member_number(w, "loss", loss);
+    json_member_number(w, "loss", v->loss);
+    if (classes) json_member_number(w, "top1", v->top1);
+    if (classes) json_member_number(w, "top5", v->top5);
     return events_end(r->events);
 }
 

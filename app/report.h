@@ -35,7 +35,8 @@ CHECKED Status report_start(Report *report, const Session *session, const Traine
 /* Of step `step`, 1 for the first. */
 CHECKED Status report_step(Report *report, const Trainer *trainer, int64_t step, const StepResult *result,
                            double learning_rate, const StepCost *cost);
-CHECKED Status report_validation(Report *report, int64_t step, double loss);
+CHECKED Status report_validation(Report *report, int64_t step, const Trainer *trainer,
+                                 const Validation *validation);
 CHECKED Status report_sample(Report *report, int64_t step, const char *text, int64_t length);
 CHECKED Status report_save(Report *report, int64_t step, const char *folder);
 

@@ -76,6 +76,8 @@ static Status open_config(Session *s, const char *model, const ConfigSizes *size
 
 static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
     const char *path = name;
+    if (s->config.architecture->patches)
+        return *name ? fail(ERROR_USAGE, "--tokenizer is for text, and this model reads pictures") : OK;
     if (!*name) {
         bool present = false;
         if (s->folder) TRY(tokenizer_present(s->folder, &present));
@@ -136,6 +138,10 @@ void session_prepare(const Session *s, Ctx *ctx) {
     ctx->tf32 = s->tf32;
     ctx->fuses = s->fuses;
     ctx->graphs = s->graphs;
+}
+
+const char *session_model_name(const Session *s) {
+    return s->folder ? s->folder : s->config.name;
 }
 
 const char *session_dtype_name(const Session *s) {

@@ -47,5 +47,8 @@ CHECKED Status session_load(const Session *session, Ctx *ctx, Parameters *parame
 /* Copies dtype, tf32, fuses and graphs into a Ctx. */
 void session_prepare(const Session *session, Ctx *ctx);
 
+/* The folder that it came from, or the preset's name. */
+const char *session_model_name(const Session *session);
+
 /* "fp32", "tf32", "bf16", "fp64" */
 const char *session_dtype_name(const Session *session);

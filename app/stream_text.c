@@ -107,7 +107,8 @@ Status stream_text(Ctx *ctx, Generator *generator, Tokenizer *tokenizer, const T
     Status status = stream_text_prompt(tokenizer, o, &prompt);
     if (!status) status = sampler_open(generator->model->config.vocab, &o->sampler, &drawing.sampler);
     if (!status) status = generator_start(generator, prompt.ids, prompt.count);
-    stats->prompt_tokens = prompt.count;
+    stats->prompt_tokens = generator->length;
+    stats->left_out = prompt.count - generator->length;
     if (!status) status = write_tokens(ctx, &drawing, tokenizer, o, &gate, &text, stats);
     token_list_free(&prompt);
     sampler_close(drawing.sampler);

@@ -16,7 +16,8 @@ typedef struct {
 } TextOptions;
 
 typedef struct {
-    int64_t prompt_tokens, tokens;
+    int64_t prompt_tokens, tokens;          // read and written
+    int64_t left_out;                       // of the prompt, from its beginning: the context holds no more
     double prefill_seconds, decode_seconds; // until the first token; for all others
     bool stopped;                           // by the stop text or the end of text
 } TextStats;

@@ -43,6 +43,12 @@ static Status open_profiling(Job *job, Ctx *ctx, const ProfilingOptions *options
 
 /* ---- the prompt ---- */
 
+/* Of a longer prompt than the context only the end is read. */
+static int64_t prompt_read(const Job *job) {
+    int64_t context = job->generator->model->config.context;
+    return job->prompt.count < context ? job->prompt.count : context;
+}
+
 static Status read_prompt(Ctx *ctx, void *program, StepCost *cost) {
     Job *job = program;
     const float *logits;
@@ -55,12 +61,10 @@ static Status read_prompt(Ctx *ctx, void *program, StepCost *cost) {
 }
 
 static Status trace_prefill(Job *job, Ctx *ctx, TraceList *list) {
-    int64_t context = job->generator->model->config.context;
     ProfilingOptions options = *job->what->options;
     Profiling *profiling = NULL;
     options.window = PREFILL_WINDOW;
-    TRY(open_profiling(job, ctx, &options, "prefill",
-                       job->prompt.count < context ? job->prompt.count : context, list, &profiling));
+    TRY(open_profiling(job, ctx, &options, "prefill", prompt_read(job), list, &profiling));
     Status status = OK;
     for (int64_t step = 1; !status && !profiling_done(profiling); step++)
         status = profiling_step(profiling, ctx, step, read_prompt, job, NULL);
@@ -126,7 +130,7 @@ static Status report(const Job *job, const TraceList lists[FORM_COUNT], const ch
 
 static Status report_all(const Job *job) {
     char title[128];
-    snprintf(title, sizeof title, "prefill: the prompt, %" PRId64 " tokens at once", job->prompt.count);
+    snprintf(title, sizeof title, "prefill: the prompt, %" PRId64 " tokens at once", prompt_read(job));
     TRY(report(job, job->prefill, title, "_prefill"));
     if (!job->decode[FORM_FUSED].count)
         return fail(ERROR_USAGE,

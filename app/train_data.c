@@ -5,8 +5,10 @@
 
 Status train_data_open(const TrainOptions *o, const Session *session, World *world, Feed *feed,
                        Batches *batches) {
-    static const FeedKind kinds[] = {
-        [TASK_NEXT_TOKEN] = FEED_WINDOWS, [TASK_MASKED_TOKEN] = FEED_MASKED, [TASK_SEQUENCE] = FEED_PAIRS};
+    static const FeedKind kinds[] = {[TASK_NEXT_TOKEN] = FEED_WINDOWS,
+                                     [TASK_MASKED_TOKEN] = FEED_MASKED,
+                                     [TASK_SEQUENCE] = FEED_PAIRS,
+                                     [TASK_CLASS] = FEED_PICTURES};
     char *cache = *o->out ? path_join(o->out, "cache") : NULL;
     const FeedOptions options = {.kind = kinds[session->config.architecture->task],
                                  .data = o->data,
@@ -14,6 +16,8 @@ Status train_data_open(const TrainOptions *o, const Session *session, World *wor
                                  .validate = o->val_every > 0 && !o->compare,
                                  .tokenizer = session->tokenizer,
                                  .vocab = session->config.vocab,
+                                 .side = session->config.image,
+                                 .channels = session->config.channels,
                                  .cache = cache,
                                  .batch = o->batch,
                                  .seq = o->seq,

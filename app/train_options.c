@@ -53,19 +53,21 @@ static const Option table[] = {
     {TEXT("comm", "ENGINE", engine), .doc = "between ranks: auto, nccl, peer or, on the CPU, mpi"},
     {NUMBER("comm-timeout", -1, HUGE_VAL, comm_timeout),
      .doc = "seconds that a step may take; 0: three times the last ones; -1: any"},
-    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print"},
+    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print and log"},
 
     HEADING("Training"),
     {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps", .travels = true},
-    {COUNT("batch", 1, 1 << 20, batch), .doc = "sequences in a micro-batch", .travels = true},
+    {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size", .doc = "sequences in a micro-batch",
+     .travels = true},
     {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context",
      .travels = true},
-    {COUNT("accum", 1, 1 << 20, accum), .doc = "micro-batches in a step", .travels = true},
-    {NUMBER("lr", 0, FLT_MAX, lr), .doc = "peak learning rate", .default_text = "0.001; for noam the paper's",
-     .travels = true},
+    {COUNT("accum", 1, 1 << 20, accum), .alias = "gradient-accumulation-steps",
+     .doc = "micro-batches in a step", .travels = true},
+    {NUMBER("lr", 0, FLT_MAX, lr), .alias = "learning-rate", .doc = "peak learning rate",
+     .default_text = "0.001; for noam the paper's", .travels = true},
     {NUMBER("min-lr", 0, FLT_MAX, min_lr), .doc = "final learning rate", .default_text = "a tenth of --lr",
      .travels = true},
-    {COUNT("warmup", 0, STEPS_MOST, warmup), .doc = "steps of linear warm-up",
+    {COUNT("warmup", 0, STEPS_MOST, warmup), .alias = "warmup-steps", .doc = "steps of linear warm-up",
      .default_text = "a tenth of --steps", .travels = true},
     {CHOICE("schedule", "cosine|linear|wsd|constant|noam", schedule), .doc = "of the learning rate",
      .travels = true},
@@ -80,8 +82,8 @@ static const Option table[] = {
      .doc = "share of the target spread over all tokens", .travels = true},
     {NUMBER("dropout", 0, 1, dropout), .below = true, .doc = "rate for embeddings, branches and attention",
      .travels = true},
-    {NUMBER("clip", 0, FLT_MAX, clip), .doc = "clip the gradient to this norm; 0 never clips",
-     .travels = true},
+    {NUMBER("clip", 0, FLT_MAX, clip), .alias = "grad-clip",
+     .doc = "clip the gradient to this norm; 0 never clips", .travels = true},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random", .travels = true},
 
     HEADING("Validation and samples"),
@@ -336,7 +338,7 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder
 }
 
 Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config *config) {
-    if (!o->seq) o->seq = config->context;
+    if (!o->seq) o->seq = config->architecture->patches ? 1 : config->context; // a picture is one
     if (o->seq > config->context)
         return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
                     config->context);
@@ -347,7 +349,8 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
-    return option_needs(set, "label-smoothing", task == TASK_SEQUENCE, "an encoder-decoder");
+    return option_needs(set, "label-smoothing", task == TASK_SEQUENCE || task == TASK_CLASS,
+                        "an encoder-decoder or a vision Transformer");
 }
 
 Schedule train_options_schedule(const TrainOptions *o) {

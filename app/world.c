@@ -87,9 +87,8 @@ static void choose_device(World *w, const TrainOptions *o, int local_rank) {
 
 /* Lines of NAME=VALUE: the options that were given, but for those that each rank may have its own of. */
 static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {
-    static const char *const own[] = {"device", "threads",    "workers", "reader-delay",
-                                      "log",    "hash-trace", "config",  "profile-out",
-                                      "quiet",  "log-rank",   "peaks"};
+    static const char *const own[] = {"device",     "threads", "workers",     "reader-delay", "log",
+                                      "hash-trace", "config",  "profile-out", "quiet",        "log-rank"};
     char *text = options_json(set, false);
     json_t *values = json_loads(text, 0, NULL);
     int used = snprintf(facts, FACTS_BYTES, "version=%s\n", FUSEBOX_VERSION);

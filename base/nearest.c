@@ -1,7 +1,6 @@
 #include "base/nearest.h"
 
-#include <limits.h>
-#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { LONGEST = 64 }; // characters that are compared
@@ -27,7 +26,7 @@ static int distance(const char *a, const char *b) {
 
 const char *nearest_name(const char *text, const char *const names[], int count) {
     const char *nearest = NULL;
-    int least = INT_MAX;
+    int least = (int)strnlen(text, LONGEST) / 3 + 2;
     for (int i = 0; i < count; i++) {
         int d = distance(text, names[i]);
         if (d < least) {
@@ -36,4 +35,12 @@ const char *nearest_name(const char *text, const char *const names[], int count)
         }
     }
     return nearest;
+}
+
+Hint nearest_hint(const char *text, const char *open, const char *close, const char *const names[],
+                  int count) {
+    Hint hint = {""};
+    const char *nearest = nearest_name(text, names, count);
+    if (nearest) snprintf(hint.text, sizeof hint.text, "; did you mean %s%.80s%s?", open, nearest, close);
+    return hint;
 }

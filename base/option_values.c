@@ -1,7 +1,6 @@
 #include "base/options_internal.h"
 
 #include "base/memory.h"
-#include "base/nearest.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -105,8 +104,8 @@ static Status parse_choice(const Option *option, const char *text, int *value) {
             return OK;
         }
     }
-    return fail(ERROR_USAGE, "expected %s; did you mean '%s'?", option->choices,
-                nearest_name(text, pointers, count));
+    return fail(ERROR_USAGE, "expected %s%s", option->choices,
+                nearest_hint(text, "'", "'", pointers, count).text);
 }
 
 /* ---- any kind ---- */

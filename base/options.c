@@ -1,7 +1,6 @@
 #include "base/options_internal.h"
 
 #include "base/memory.h"
-#include "base/nearest.h"
 
 #include <argp.h>
 #include <assert.h>
@@ -49,14 +48,15 @@ static bool takes_value(const OptionSet *set, int index) {
     return index < set->count && set->table[index].kind != OPTION_FLAG && !set->table[index].bare;
 }
 
-const char *option_nearest(const OptionSet *set, const char *text, bool file) {
+Hint option_hint(const OptionSet *set, const char *text, bool file) {
     const char **names = memory_array((size_t)set->count + BUILTINS, sizeof *names);
     int count = 0;
     for (int i = 0; i < set->count + (file ? 0 : BUILTINS); i++)
         if (name_at(set, i) && !(file && set->table[i].command_line_only)) names[count++] = name_at(set, i);
-    const char *nearest = nearest_name(text, names, count);
+    Hint hint =
+        file ? nearest_hint(text, "\"", "\"", names, count) : nearest_hint(text, "'--", "'", names, count);
     memory_free(names);
-    return nearest ? nearest : "help";
+    return hint;
 }
 
 /* ---- looking through the command line before argp does, which cannot say what it does not know ---- */
@@ -65,8 +65,9 @@ static Status fail_unknown(const OptionSet *set, const char *argument) {
     char name[128];
     const char *text = argument + strspn(argument, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(text, "="), text);
-    return fail(ERROR_USAGE, "unknown option '%.100s'; did you mean '--%s'?", argument,
-                option_nearest(set, name, false));
+    const Hint hint = option_hint(set, name, false);
+    return fail(ERROR_USAGE, "unknown option '%.100s'%s", argument,
+                *hint.text ? hint.text : "; --help lists them all");
 }
 
 /* The option whose name is, or alone begins with, the first `length` bytes of `name`: getopt_long's rule. */
@@ -75,6 +76,11 @@ static Status find_long(const OptionSet *set, const char *argument, const char *
     int first = -1, second = -1;
     for (int i = 0; i < set->count + BUILTINS; i++) {
         const char *candidate = name_at(set, i);
+        const char *alias = i < set->count ? set->table[i].alias : NULL;
+        if (alias && strlen(alias) == length && strncmp(alias, name, length) == 0) {
+            *found = i;
+            return OK;
+        }
         if (!candidate || strncmp(candidate, name, length) != 0) continue;
         if (strlen(candidate) == length) {
             *found = i;
@@ -96,7 +102,7 @@ static Status find_long(const OptionSet *set, const char *argument, const char *
 static int find_letter(const OptionSet *set, char letter) {
     for (int i = 0; i < set->count; i++)
         if (set->table[i].letter == letter) return i;
-    return letter == 'h' ? set->count + HELP : -1;
+    return letter == 'h' ? set->count + HELP : letter == 'V' ? set->count + VERSION : -1;
 }
 
 static Status need_value(const OptionSet *set, int index) {
@@ -185,6 +191,7 @@ static void describe(const OptionSet *set, int first, int last, bool for_help, s
         if (!option) {
             o->doc = builtin_docs[i - set->count];
             if (i == set->count + HELP) o->key = 'h';
+            if (i == set->count + VERSION) o->key = 'V';
             continue;
         }
         if (option->letter && (for_help || option->kind != OPTION_FLAG)) o->key = option->letter;
@@ -193,6 +200,8 @@ static void describe(const OptionSet *set, int first, int last, bool for_help, s
         if (o->arg && !takes_value(set, i)) o->flags = OPTION_ARG_OPTIONAL;
         o->doc = option->doc;
         /* The letter of a flag takes no value, so that letters can be written together. */
+        if (option->alias && !for_help)
+            options[count++] = (struct argp_option){.name = option->alias, .flags = OPTION_ALIAS};
         if (option->letter && o->key != option->letter)
             options[count++] = (struct argp_option){.key = option->letter, .group = i + 1};
     }
@@ -255,7 +264,7 @@ Status options_parse(OptionSet *set, int argc, char **argv, bool *printed) {
     int builtin;
     *printed = false;
     TRY(look_through(set, argc, argv, &builtin));
-    size_t room = 2 * (size_t)set->count + BUILTINS + 1;
+    size_t room = 3 * (size_t)set->count + BUILTINS + 1;
     struct argp_option *options = memory_array(room, sizeof *options);
     Parse parse = {set, OK};
     if (builtin >= 0) {

@@ -33,6 +33,7 @@ typedef struct {
     const char *default_text; // instead of the default value in --help; "" shows none
     const char *bare;         // OPTION_TEXT: the value of --name with none given; NULL if it needs one
     const char *choices;      // "cosine|linear"
+    const char *alias;        // what the option is called elsewhere: it is taken, but not in files or --help
     int64_t least, most;
     double low, high;
     bool above, below;

@@ -71,8 +71,8 @@ static Status read_value(OptionSet *set, int index, const json_t *value, OptionS
 static Status fail_key(const OptionSet *set, const char *path, const char *key) {
     JsonWriter shown = {0};
     json_write_text(&shown, key);
-    Status status = fail(ERROR_USAGE, "%s: unknown key %.100s; did you mean \"%s\"?", path, shown.text,
-                         option_nearest(set, key, true));
+    Status status =
+        fail(ERROR_USAGE, "%s: unknown key %.100s%s", path, shown.text, option_hint(set, key, true).text);
     json_writer_free(&shown);
     return status;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/json_writer.h"
+#include "base/nearest.h"
 #include "base/options.h"
 
 /* Parses `text` as option `index`'s value and stores it. An error says what was expected, not where. */
@@ -15,5 +16,5 @@ void option_write_json(const OptionSet *set, int index, JsonWriter *writer);
 /* The option's index in the table, or -1. */
 int option_find(const OptionSet *set, const char *name);
 
-/* The option's name that is nearest to `text`; with `file`, of those that a file may hold. */
-const char *option_nearest(const OptionSet *set, const char *text, bool file);
+/* The option whose name is near `text`; with `file`, of those that a file may hold, in a file's quotes. */
+Hint option_hint(const OptionSet *set, const char *text, bool file);

@@ -5,13 +5,13 @@
 #include <assert.h>
 
 size_t dtype_size(Dtype dtype) {
-    static const size_t sizes[DTYPE_COUNT] = {[F32] = 4, [F64] = 8, [BF16] = 2, [I32] = 4};
+    static const size_t sizes[DTYPE_COUNT] = {[F32] = 4, [F64] = 8, [BF16] = 2, [I32] = 4, [U8] = 1};
     return sizes[dtype];
 }
 
 const char *dtype_name(Dtype dtype) {
     static const char *const names[DTYPE_COUNT] = {
-        [F32] = "fp32", [F64] = "fp64", [BF16] = "bf16", [I32] = "i32"};
+        [F32] = "fp32", [F64] = "fp64", [BF16] = "bf16", [I32] = "i32", [U8] = "u8"};
     return names[dtype];
 }
 
@@ -27,10 +27,18 @@ Tensor tensor_view(void *data, Dtype dtype, Shape shape) {
     return (Tensor){data, dtype, shape, shape.rank ? shape.d[shape.rank - 1] : 0};
 }
 
+/* As a number: while measuring, data is an offset from NULL. */
+static void *element(Tensor t, int64_t i) {
+    return (void *)((uintptr_t)t.data + (size_t)i * dtype_size(t.dtype));
+}
+
+Tensor tensor_elements(Tensor t, int64_t first, Shape shape) {
+    return tensor_view(element(t, first), t.dtype, shape);
+}
+
 Tensor tensor_columns(Tensor t, int64_t first, int64_t count) {
     assert(first >= 0 && count >= 0 && first + count <= tensor_width(t));
-    /* As a number: while measuring, data is an offset from NULL. */
-    t.data = (void *)((uintptr_t)t.data + (size_t)first * dtype_size(t.dtype));
+    t.data = element(t, first);
     t.shape.d[t.shape.rank - 1] = count;
     return t;
 }

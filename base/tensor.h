@@ -8,7 +8,7 @@
 
 __BEGIN_DECLS
 
-typedef enum { F32, F64, BF16, I32, DTYPE_COUNT } Dtype;
+typedef enum { F32, F64, BF16, I32, U8, DTYPE_COUNT } Dtype;
 
 typedef struct {
     int rank;     // 0: no tensor at all
@@ -23,7 +23,7 @@ typedef struct {
 } Tensor;
 
 size_t dtype_size(Dtype dtype);      // bytes
-const char *dtype_name(Dtype dtype); // "fp32", "fp64", "bf16", "i32"
+const char *dtype_name(Dtype dtype); // "fp32", "fp64", "bf16", "i32", "u8"
 
 /* Of the statistics, losses and parameter gradients of tensors of this dtype: fp32, or fp64 for fp64. */
 static inline Dtype dtype_wide(Dtype dtype) {
@@ -51,6 +51,9 @@ Tensor tensor_view(void *data, Dtype dtype, Shape shape);
 
 /* Columns [first, first + count) of every row: the same memory, the same stride. */
 Tensor tensor_columns(Tensor t, int64_t first, int64_t count);
+
+/* A dense view of the elements of t's memory from `first` on, which may lie behind t. */
+Tensor tensor_elements(Tensor t, int64_t first, Shape shape);
 
 /* The same dense memory in another shape of the same count. */
 Tensor tensor_reshape(Tensor t, Shape shape);

@@ -25,7 +25,6 @@ struct Board {
 
 Status board_open(int count, Board **board) {
     Board *b = memory_allocate(sizeof *b);
-    if (!b) return fail(ERROR_MEMORY, "out of host memory for the ranks' board");
     b->count = count;
     b->slots =
         mmap(NULL, (size_t)count * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

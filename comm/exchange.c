@@ -2,51 +2,74 @@
 
 #include "kernels/check.h"
 
-static Status run(Ctx *ctx, const Exchange *e, Pass pass, const char *name, double bytes, Tensor result) {
+static bool is_cut(const Ctx *ctx, const Exchange *e) {
+    return op_form(ctx, OP_COMM, e->whole.dtype) == FORM_FUSED && !e->all;
+}
+
+/* What is not `checked` was where it was made. */
+static Status run(Ctx *ctx, const Exchange *e, Pass pass, const char *name, Work work, Tensor result,
+                  bool checked) {
     TRY(check_present("comm", "whole", e->whole));
     ctx->call = name;
     Call call = {.operation = OP_COMM,
                  .pass = pass,
-                 .dtype = e->whole.dtype,
+                 .dtype =
+                     pass == PASS_UPDATE ? ctx->dtype : e->whole.dtype, // squares are fp64 in every model
                  .contract = e,
-                 .work = {.bytes = bytes},
-                 .outputs = {{"result", result}}};
+                 .work = work};
+    if (checked) call.outputs[0] = (Output){"result", result};
     return op_run(ctx, &call);
 }
 
-/* The least that must leave each rank. */
-static double sent(const Exchange *e) {
-    return (double)tensor_bytes(e->whole) * (1 - 1 / (double)e->comm->size);
+/* `times`: an all-reduce is a sum and its result, which leave a rank one after the other. */
+static Work work_of(const Exchange *e, Tensor result, int times) {
+    double bytes = (double)tensor_bytes(e->whole), others = 1 - 1 / (double)e->comm->size;
+    return (Work){.bytes = bytes + (double)tensor_bytes(result), .sent = bytes * others * times};
 }
 
 Status exchange_gradients(Ctx *ctx, const Exchange *e) {
-    bool cut = op_form(ctx, OP_COMM, e->whole.dtype) == FORM_FUSED;
-    /* An all-reduce sends twice: what is to be added, and sums. */
-    return run(ctx, e, PASS_BACKWARD, "gradients", sent(e) * (cut ? 1 : 2),
-               cut ? comm_piece(e->comm, e->whole) : e->whole);
+    bool cut = is_cut(ctx, e);
+    Tensor result = cut ? comm_piece(e->comm, e->whole) : e->whole;
+    return run(ctx, e, PASS_BACKWARD, e->all ? "losses" : "gradients", work_of(e, result, cut ? 1 : 2),
+               result, !e->all);
 }
 
 Status exchange_sums(Ctx *ctx, const Exchange *e) {
+    Exchange came = *e;
     Tensor piece = comm_piece(e->comm, e->whole);
-    return run(ctx, e, PASS_UPDATE, "sums", (double)tensor_bytes(piece) * (e->comm->size + 1), piece);
+    came.came = true;
+    return run(ctx, &came, PASS_BACKWARD, "sums",
+               (Work){.bytes = (double)tensor_bytes(piece) * (e->comm->size + 1)}, piece, true);
 }
 
 Status exchange_weights(Ctx *ctx, const Exchange *e) {
-    return run(ctx, e, PASS_FORWARD, "weights", sent(e), e->whole);
+    return run(ctx, e, PASS_FORWARD, "weights", work_of(e, e->whole, 1), e->whole, true);
+}
+
+Status exchange_squares(Ctx *ctx, const Exchange *e) {
+    return run(ctx, e, PASS_UPDATE, "squares", work_of(e, e->whole, 2), e->whole, false);
 }
 
 /* ---- the forms ---- */
 
-Status exchange_gradients_naive(Ctx *ctx, const void *contract) {
+Status exchange_reduce(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
     PRIMITIVE (ctx, "all-reduce") TRY(comm_all_reduce(e->comm, e->whole, e->lane));
     return OK;
 }
-SLOT(COMM, BACKWARD, CPU, NAIVE, F32, exchange_gradients_naive);
-SLOT(COMM, BACKWARD, CPU, NAIVE, F64, exchange_gradients_naive);
+SLOT(COMM, BACKWARD, CPU, NAIVE, F32, exchange_reduce);
+SLOT(COMM, BACKWARD, CPU, NAIVE, F64, exchange_reduce);
+SLOT(COMM, UPDATE, CPU, NAIVE, F32, exchange_reduce);
+SLOT(COMM, UPDATE, CPU, NAIVE, F64, exchange_reduce);
+SLOT(COMM, UPDATE, CPU, FUSED, F32, exchange_reduce);
 
 Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
+    if (e->all) return exchange_reduce(ctx, e);
+    if (e->came) {
+        PRIMITIVE (ctx, "gradient sum") TRY(comm_sum(e->comm, e->whole, e->arrivals));
+        return OK;
+    }
     PRIMITIVE (ctx, "reduce-scatter")
         TRY(e->lane == LANE_SIDE
                 ? comm_scatter(e->comm, e->slot, e->whole, e->arrivals, e->lane)
@@ -54,13 +77,6 @@ Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
     return OK;
 }
 SLOT(COMM, BACKWARD, CPU, FUSED, F32, exchange_gradients_fused);
-
-Status exchange_sums_fused(Ctx *ctx, const void *contract) {
-    const Exchange *e = contract;
-    PRIMITIVE (ctx, "gradient sum") TRY(comm_sum(e->comm, e->whole, e->arrivals));
-    return OK;
-}
-SLOT(COMM, UPDATE, CPU, FUSED, F32, exchange_sums_fused);
 
 Status exchange_weights_naive(Ctx *ctx, const void *contract) {
     (void)ctx, (void)contract;

@@ -20,8 +20,10 @@ typedef struct {
     Comm *comm;
     Lane lane;
     int slot;        // in the side lane: comm_scatter's, comm_spread's
-    Tensor whole;    // (N) dense; in the fused form N is a multiple of the ranks
+    Tensor whole;    // (N) dense; of what is cut N is a multiple of the ranks
     Tensor arrivals; // (ranks - 1, N / ranks) of gradients in the fused form, where comm->posts
+    bool all;        // of sums: every rank gets all of them in the fused form, too
+    bool came;       // what was begun has come: exchange_sums
 } Exchange;
 
 /* whole, or in the fused form comm_piece(whole), = the sum of all ranks' whole. */
@@ -33,10 +35,12 @@ CHECKED Status exchange_sums(Ctx *ctx, const Exchange *e);
 /* In the fused form whole = all ranks' comm_piece(whole). */
 CHECKED Status exchange_weights(Ctx *ctx, const Exchange *e);
 
+/* whole = the sum of all ranks' whole, in either form: of the optimizer's sums of squares. */
+CHECKED Status exchange_squares(Ctx *ctx, const Exchange *e);
+
 /* For the slots. */
-CHECKED Status exchange_gradients_naive(Ctx *ctx, const void *contract);
+CHECKED Status exchange_reduce(Ctx *ctx, const void *contract);
 CHECKED Status exchange_gradients_fused(Ctx *ctx, const void *contract);
-CHECKED Status exchange_sums_fused(Ctx *ctx, const void *contract);
 CHECKED Status exchange_weights_naive(Ctx *ctx, const void *contract);
 CHECKED Status exchange_weights_fused(Ctx *ctx, const void *contract);
 

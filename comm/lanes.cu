@@ -59,7 +59,6 @@ Status lanes_wait(Lanes *lanes, Lane lane, Event *event) {
 Status lanes_distinct(const Lanes *lanes, Rendezvous *r) {
     typedef char Gpu[sizeof lanes->gpu];
     Gpu *all = (Gpu *)memory_array((size_t)r->size, sizeof *all);
-    if (!all) return fail(ERROR_MEMORY, "out of host memory for %d ranks", r->size);
     Status status = rendezvous_gather(r, lanes->gpu, sizeof lanes->gpu, all);
     for (int rank = 1; rank < r->size && !status; rank++) {
         for (int other = 0; other < rank && !status; other++) {

@@ -275,8 +275,7 @@ static Status meet_peers(Pulse *p) {
     p->peers = memory_array((size_t)p->count, sizeof *p->peers);
     p->waits = memory_array((size_t)p->count + 1, sizeof *p->waits);
     p->wake = eventfd(0, EFD_CLOEXEC);
-    if (!p->peers || !p->waits || p->wake < 0)
-        return fail(ERROR_MEMORY, "out of host memory to watch %d ranks", p->count);
+    if (p->wake < 0) return fail(ERROR_MEMORY, "no event can be made to watch %d ranks", p->count);
     for (int i = 0; i < p->count; i++) {
         int rank = r->rank == 0 ? i + 1 : 0;
         p->peers[i] = (Peer){.rank = rank, .connection = r->pulses[rank], .heard = device_clock()};
@@ -288,7 +287,6 @@ static Status meet_peers(Pulse *p) {
 
 Status pulse_open(const PulseSetup *setup, Pulse **pulse) {
     Pulse *p = memory_allocate(sizeof *p);
-    if (!p) return fail(ERROR_MEMORY, "out of host memory to watch the other ranks");
     *p = (Pulse){.setup = *setup, .wake = -1, .began = device_clock(), .lock = PTHREAD_MUTEX_INITIALIZER};
     if (setup->silence <= 0) p->setup.silence = PULSE_SILENCE;
     Status status = OK;

@@ -82,7 +82,6 @@ static void allow_files(int size) {
 Status rendezvous_open(const Identity *identity, const char *facts, double seconds, Rendezvous **rendezvous) {
     Rendezvous *r = memory_allocate(sizeof *r);
     const size_t size = (size_t)identity->size;
-    if (!r) return fail(ERROR_MEMORY, "out of host memory for the rendezvous");
     *r = (Rendezvous){.rank = identity->rank,
                       .size = identity->size,
                       .local_rank = identity->local_rank,
@@ -201,7 +200,6 @@ Status rendezvous_agree(Rendezvous *r, Status mine) {
         char reason[REASON_BYTES];
     } Report;
     Report own = {.code = (int32_t)status_code(mine)}, *all = memory_array((size_t)r->size, sizeof *all);
-    if (!all) return mine ? mine : fail(ERROR_MEMORY, "out of host memory for %d ranks", r->size);
     snprintf(own.reason, sizeof own.reason, "%s", status_message(mine));
     Status status = rendezvous_gather(r, &own, sizeof own, all);
     if (mine) {

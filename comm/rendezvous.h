@@ -39,4 +39,19 @@ CHECKED Status rendezvous_gather(Rendezvous *rendezvous, const void *mine, size_
  * says which rank failed and why. Takes `mine` over. What follows a step that can fail on one rank alone. */
 CHECKED Status rendezvous_agree(Rendezvous *rendezvous, Status mine);
 
+/* Collective: rank 0 gets what each rank has, of whatever size: parts[1] and on, to be freed with memory_free
+ * also after an error. Elsewhere `parts` may be NULL. ERROR_DEVICE, ERROR_MEMORY. */
+typedef struct {
+    void *data;
+    size_t bytes;
+} RankPart;
+CHECKED Status rendezvous_collect(Rendezvous *rendezvous, RankPart mine, RankPart *parts);
+
+/* Collective: how far each rank's device_clock() is ahead of rank 0's, and by how much that may be wrong at
+ * most; seconds. Only rank 0 gets `clocks` (size). */
+typedef struct {
+    double ahead, within;
+} RankClock;
+CHECKED Status rendezvous_clocks(Rendezvous *rendezvous, RankClock *clocks);
+
 __END_DECLS

@@ -79,6 +79,8 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
     switch (o->kind) {
     case FEED_MASKED: TRY(masked_rule(o, &rule)); return loader_open_masked(&options, &rule, loader);
     case FEED_PAIRS: return loader_open_pairs(&options, loader);
+    case FEED_PICTURES:
+        return loader_open_drawn(&options, &(DrawnPictures){o->side, o->channels, o->vocab, 0}, loader);
     case FEED_WINDOWS: break;
     }
     return loader_open(&options, loader);
@@ -89,6 +91,7 @@ static Status open_loader(const FeedOptions *o, Part part, Loader **loader) {
 static Status open_data(const FeedOptions *o, const char *data, TokenSource **source, PairSource **pairs) {
     MaskRule rule;
     if (o->kind == FEED_PAIRS) return open_pairs(o, data, pairs);
+    if (o->kind == FEED_PICTURES) return OK; // drawn
     if (o->kind == FEED_MASKED) TRY(masked_rule(o, &rule));
     return open_source(o, data, source);
 }
@@ -107,6 +110,7 @@ static Status open_all(const FeedOptions *o, Feed *feed) {
     TRY(open_data(o, o->data, &feed->source, &feed->pairs));
     TRY(count(o, feed));
     int64_t rows = feed->pairs ? feed->counts.pairs : feed->counts.tokens;
+    if (o->kind == FEED_PICTURES) rows = feed->counts.tokens = DRAWN_PICTURES;
     Part train = {feed->source, feed->pairs, 0, 0, true};
     if (o->validate && *o->val_data) {
         TRY(open_data(o, o->val_data, &feed->val_source, &feed->val_pairs));
@@ -147,6 +151,10 @@ void feed_close(Feed *feed) {
 Status feed_fingerprint(const Feed *feed, uint64_t *hash) {
     enum { SAMPLES = 64, LENGTH = 256 };
     int32_t ids[LENGTH];
+    if (!feed->pairs && !feed->source) { // drawn: the same everywhere
+        *hash = 0;
+        return OK;
+    }
     int64_t count = feed->pairs ? feed->counts.pairs : tokens_count(feed->source), length = LENGTH;
     *hash = hash_bytes(0, &count, sizeof count);
     for (int64_t i = 0; i < SAMPLES; i++) {

@@ -5,15 +5,23 @@
 #include "data/loader.h"
 #include "kernels/device/device.h"
 
-typedef enum { FEED_WINDOWS, FEED_MASKED, FEED_PAIRS } FeedKind; // data/loader.h says what each is
+typedef enum {
+    FEED_WINDOWS,
+    FEED_MASKED,
+    FEED_PAIRS,
+    FEED_PICTURES
+} FeedKind; // data/loader.h says what each is
 
 typedef struct {
     FeedKind kind;
-    const char *data;     // a file, pattern or folder, of pairs "SOURCE,TARGET"; "": the built-in corpus
+    const char *data;     // a file, pattern or folder, of pairs "SOURCE,TARGET"; "": the built-in corpus, or
+                          // pictures that are drawn
     const char *val_data; // the same; "": the last tenth of data
     bool validate;        // a validation loader is wanted
     Tokenizer *tokenizer; // NULL: only shards can be read
-    int64_t vocab;        // of the model
+    int64_t vocab;        // of the model: tokens, or classes
+    int64_t side;         // of the model's pictures
+    int64_t channels;     // the same
     const char *cache;    // folder that keeps tokenized texts, or NULL
     int64_t batch, seq;
     uint64_t seed;

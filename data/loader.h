@@ -68,6 +68,15 @@ CHECKED Status loader_open_masked(const LoaderOptions *options, const MaskRule *
  * in steps of PAIR_STEP, cut into batches, and the batches shuffled. The last batch of an epoch may have rows
  * that are all padding: their lengths are 0. ERROR_FORMAT where no pair fits. */
 CHECKED Status loader_open_pairs(const LoaderOptions *options, Loader **loader);
+
+/* Pictures with their classes that need no data: what a class looks like is drawn, and so is the noise over it.
+ * There are DRAWN_PICTURES of them, of which first and length choose a part. */
+enum { DRAWN_PICTURES = 1 << 16 };
+typedef struct {
+    int64_t side, channels, classes;
+    uint64_t seed; // of the pictures
+} DrawnPictures;
+CHECKED Status loader_open_drawn(const LoaderOptions *options, const DrawnPictures *what, Loader **loader);
 void loader_close(Loader *loader); // ends the workers; NULL is fine
 
 /* The next batch, valid until `hold` more have been asked for, or a seek, or the close. An error that a

@@ -11,6 +11,12 @@ static const char *const operation_names[OP_COUNT] = {
 #undef OPERATION
 };
 
+static const char operation_list[] =
+#define OPERATION(name, NAME, CATEGORY) " " #name
+#include "kernels/ops.def"
+#undef OPERATION
+    ;
+
 const char *operation_name(Operation operation) {
     return operation_names[operation];
 }
@@ -32,14 +38,15 @@ static Status fuse_named(const char *name, size_t length, uint32_t *bit) {
         }
     char text[64];
     snprintf(text, sizeof text, "%.*s", (int)(length < 63 ? length : 63), name);
-    const char *nearest = nearest_name(text, operation_names, OP_COUNT);
-    return fail(ERROR_USAGE, "--fused: no operation is named '%s'; did you mean '%s'?", text, nearest);
+    const Hint hint = nearest_hint(text, "'", "'", operation_names, OP_COUNT);
+    return fail(ERROR_USAGE, "--fused: no operation is named '%s'%s There are%s", text,
+                *hint.text ? hint.text : ".", operation_list);
 }
 
 Status fuses_parse(const char *text, uint32_t *fuses) {
     _Static_assert(OP_COUNT <= 32, "a fuse is a bit");
     const uint32_t all = (1u << OP_COUNT) - 1;
-    uint32_t result = 0;
+    uint32_t result = *text == '-' ? all : 0; // "-attention" is "1,-attention"
     for (const char *word = text;;) {
         size_t length = strcspn(word, ",");
         uint32_t bit = 0;

@@ -32,6 +32,7 @@ typedef enum {
 typedef struct {
     double flops; // 2 for a multiply-add; causal attention counts its triangle
     double bytes; // each input read once, each output written once
+    double sent;  // that must leave this rank for the others
 } Work;
 
 struct Recorder; // kernels/record.h
@@ -82,7 +83,8 @@ const char *operation_name(Operation operation);
 const char *pass_name(Pass pass);
 const char *form_name(Form form);
 
-/* Parses "0", "1", "norm,attention", "1,-attention" into fuses. ERROR_USAGE names the nearest operation. */
+/* Parses "0", "1", "norm,attention", "1,-attention" or "-attention", which is the same, into fuses. ERROR_USAGE
+ * names the operations. */
 CHECKED Status fuses_parse(const char *text, uint32_t *fuses);
 
 /* The dtype of statistics, losses and parameter gradients: fp32, or fp64 where everything is. */

@@ -46,6 +46,7 @@ Status op_run(Ctx *ctx, const Call *call) {
     ctx->form = op_form(ctx, call->operation, call->dtype);
     ctx->work.flops += call->work.flops;
     ctx->work.bytes += call->work.bytes;
+    ctx->work.sent += call->work.sent;
     OpFunction run = slot_function(ctx->device->backend, call->dtype, call->operation, call->pass, ctx->form);
     if (!run)
         return fail(ERROR_INTERNAL, "%s %s has no %s form for %s on this device",

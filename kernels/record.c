@@ -28,12 +28,11 @@ struct Recorder {
     Status failure;
 };
 
-Status recorder_open(Device *device, const RecorderOptions *options, Recorder **recorder) {
+Recorder *recorder_open(Device *device, const RecorderOptions *options) {
     Recorder *r = memory_allocate(sizeof *r);
     *r = (Recorder){.device = device, .options = *options, .born = device_clock()};
     if (!r->options.limit) r->options.limit = 1000000;
-    *recorder = r;
-    return OK;
+    return r;
 }
 
 void recorder_close(Recorder *r) {
@@ -114,7 +113,7 @@ void record_transfer(Recorder *r, RecordKind kind, size_t bytes) {
     if (parent >= 0) record = r->records[parent];
     record.kind = kind;
     record.name = names[kind];
-    record.work = (Work){0, (double)bytes};
+    record.work = (Work){.bytes = (double)bytes};
     record_begin(r, &record);
 }
 

@@ -65,7 +65,7 @@ typedef struct {
 
 typedef struct RecordedGraph RecordedGraph; // the records of a capture
 
-CHECKED Status recorder_open(Device *device, const RecorderOptions *options, Recorder **recorder);
+Recorder *recorder_open(Device *device, const RecorderOptions *options);
 void recorder_close(Recorder *recorder);
 bool recorder_wants(const Recorder *recorder, RecordKind kind);
 

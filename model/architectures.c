@@ -40,7 +40,7 @@ static const ConfigKey gpt2_keys[] = {
     {"eos_token_id", .end_of_text = true},
     {0},
 };
-static const ModelClass gpt2_classes[] = {{"GPT2LMHeadModel", false, false}};
+static const ModelClass gpt2_classes[] = {{.name = "GPT2LMHeadModel"}};
 /* Masks that old files repeat. */
 static const IgnoredNames gpt2_ignored[] = {{"*.attn.bias", 0}, {"*.attn.masked_bias", 0}, {0}};
 
@@ -99,8 +99,9 @@ static const ConfigKey bert_keys[] = {
     {"hidden_dropout_prob", .written = "0.0"},
     {0},
 };
-static const ModelClass bert_classes[] = {
-    {"BertForMaskedLM", true, false}, {"BertForPreTraining", true, true}, {"BertModel", false, true}};
+static const ModelClass bert_classes[] = {{"BertForMaskedLM", .head_transform = true},
+                                          {"BertForPreTraining", .head_transform = true, .pooler = true},
+                                          {"BertModel", .pooler = true}};
 /* Positions' numbers, the sentence pairs' head, and of the heads those that the Config is without. */
 static const IgnoredNames bert_ignored[] = {
     {"*embeddings.position_ids", 0},        {"cls.seq_relationship.*", 0},
@@ -278,10 +279,10 @@ static const ConfigKey mistral_keys[] = {
     {0},
 };
 
-static const ModelClass llama_classes[] = {{"LlamaForCausalLM", false, false}};
-static const ModelClass qwen2_classes[] = {{"Qwen2ForCausalLM", false, false}};
-static const ModelClass qwen3_classes[] = {{"Qwen3ForCausalLM", false, false}};
-static const ModelClass mistral_classes[] = {{"MistralForCausalLM", false, false}};
+static const ModelClass llama_classes[] = {{.name = "LlamaForCausalLM"}};
+static const ModelClass qwen2_classes[] = {{.name = "Qwen2ForCausalLM"}};
+static const ModelClass qwen3_classes[] = {{.name = "Qwen3ForCausalLM"}};
+static const ModelClass mistral_classes[] = {{.name = "MistralForCausalLM"}};
 
 /* Frequencies that old files repeat. */
 static const IgnoredNames llama_ignored[] = {{"*.rotary_emb.inv_freq", 0}, {0}};
@@ -317,9 +318,80 @@ static const Architecture qwen2 = {LLAMA_ROW(qwen2), .projection_plain = true,
 static const Architecture qwen3 = {LLAMA_ROW(qwen3), .defaults = {LLAMA_DEFAULTS, .head_norms = true}};
 static const Architecture mistral = {LLAMA_ROW(mistral), .defaults = {LLAMA_DEFAULTS}};
 
+/* ---- ViT: Dosovitskiy et al. 2021 ---- */
+
+static const ConfigKey vit_keys[] = {
+    {"hidden_act", FIELD(activation), .choices = activations},
+    {"num_hidden_layers", NEEDED(layers)},
+    {"num_attention_heads", NEEDED(heads)},
+    {"hidden_size", NEEDED(width)},
+    {"intermediate_size", NEEDED(hidden)},
+    {"num_labels", FIELD(vocab), .old = true},
+    {"id2label", FIELD(vocab), .labels = true},
+    {"image_size", FIELD(image)},
+    {"patch_size", FIELD(patch)},
+    {"num_channels", FIELD(channels)},
+    {"qkv_bias", FIELD(attention_bias)},
+    {"class_token", FIELD(class_token)}, // ours: transformers always has one
+    {"pooler_act", FIXED("\"tanh\"")},
+    {"layer_norm_eps", FIELD(norm_eps)},
+    {"initializer_range", FIELD(init_std)},
+    {"attention_probs_dropout_prob", .written = "0.0"},
+    {"hidden_dropout_prob", .written = "0.0"},
+    {0},
+};
+static const ModelClass vit_classes[] = {{"ViTForImageClassification", .class_head = true},
+                                         {"ViTModel", .pooler = true}};
+/* What masked pictures are trained with, and of the heads those that the Config is without. */
+static const IgnoredNames vit_ignored[] = {{"embeddings.mask_token", 0},
+                                           {"pooler.*", offsetof(Config, pooler)},
+                                           {"classifier.*", offsetof(Config, class_head)},
+                                           {0}};
+
+static const Architecture vit = {
+    .type = "vit",
+    .description = "a vision Transformer",
+    .task = TASK_CLASS,
+    .mask = MASK_FULL,
+    .patches = true,
+    .projection_biased = true,
+    .defaults = {.activation = ACTIVATION_GELU,
+                 .norm_order = NORM_PRE,
+                 .attention_bias = true,
+                 .mlp_bias = true,
+                 .class_head = true,
+                 .class_token = true,
+                 .image = 224,
+                 .patch = 16,
+                 .channels = 3,
+                 .vocab = 2,
+                 .norm_eps = 1e-12,
+                 .init_std = 0.02,
+                 .processor = {.mean = {0.5, 0.5, 0.5}, .deviation = {0.5, 0.5, 0.5}}},
+    .keys = vit_keys,
+    .classes = vit_classes,
+    .class_count = sizeof vit_classes / sizeof *vit_classes,
+    .names = {.optional = "vit.",
+              .stack = {.patch = "vit.embeddings.patch_embeddings.projection.",
+                        .class_token = "vit.embeddings.cls_token",
+                        .position = "vit.embeddings.position_embeddings",
+                        .final_norm = "vit.layernorm.",
+                        .block = {.prefix = "vit.encoder.layer.%d.",
+                                  .norm1 = "layernorm_before.",
+                                  .qkv = "attention.attention.{query,key,value}.",
+                                  .projection = "attention.output.dense.",
+                                  .norm2 = "layernorm_after.",
+                                  .expand = "intermediate.dense.",
+                                  .contract = "output.dense."}},
+              .head = "classifier.weight",
+              .head_bias = "classifier.bias",
+              .pooler = "vit.pooler.dense.",
+              .ignored = vit_ignored},
+};
+
 /* ---- the tables ---- */
 
-static const Architecture *const rows[] = {&gpt2, &bert, &pairs, &llama, &qwen2, &qwen3, &mistral};
+static const Architecture *const rows[] = {&gpt2, &bert, &pairs, &llama, &qwen2, &qwen3, &mistral, &vit};
 
 /* Radford et al. 2019, table 2; Devlin et al. 2019, section 3; Vaswani et al. 2017, table 3; all as released,
  * and so the Llama family's. A name stands for a shape: its weights are drawn. The nano ones are ours, small
@@ -354,6 +426,11 @@ static const Preset presets[] = {
      .context = 131072, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
     {"qwen3-0.6b", &qwen3, .layers = 28, .heads = 16, .kv_heads = 8, .head_size = 128, .width = 1024,
      .hidden = 3072, .context = 40960, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
+    {"vit-nano", &vit, .layers = 4, .heads = 4, .width = 128, .image = 28, .patch = 4, .channels = 1,
+     .vocab = 10},
+    {"vit-tiny", &vit, .layers = 12, .heads = 3, .width = 192, .vocab = 1000},
+    {"vit-small", &vit, .layers = 12, .heads = 6, .width = 384, .vocab = 1000},
+    {"vit-base", &vit, .layers = 12, .heads = 12, .width = 768, .vocab = 1000},
 };
 
 const Architecture *architecture_at(int index) {

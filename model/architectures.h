@@ -4,8 +4,11 @@
 #pragma once
 
 #include "data/end_tokens.h"
+#include "data/images/processor.h"
+#include "data/labels.h"
 #include "kernels/linear/linear.h"
 #include "kernels/norm/norm.h"
+#include "kernels/patch/patch.h"
 
 #include <math.h>
 
@@ -31,6 +34,7 @@ typedef enum {
     TASK_NEXT_TOKEN,
     TASK_MASKED_TOKEN, // Devlin et al. 2019, section 3.1
     TASK_SEQUENCE,     // the next token of the target, given the source
+    TASK_CLASS,        // of a picture: Dosovitskiy et al. 2021
 } Task;
 
 typedef struct Architecture Architecture;
@@ -54,6 +58,8 @@ typedef struct {
     bool tied_head;         // the head's weight is the token table
     bool head_transform;    // BERT's head: linear, activation, norm before the vocabulary, and a bias
     bool pooler;            // BERT's linear and tanh of the first token
+    bool class_head;        // a linear layer to the classes, and its bias
+    bool class_token;       // before the patches, and read by the head; without it that reads their mean
     int64_t segments;       // kinds of segments; 0: none
     int64_t layers;         // of the stack
     int64_t encoder_layers; // 0: no encoder
@@ -61,11 +67,16 @@ typedef struct {
     int64_t head_size; // D: width / heads, unless the family says otherwise
     int64_t width;     // C: of the residual stream
     int64_t hidden;    // of the feed-forward layer, 4C in GPT-2; a gated one has as much again for the gate
-    int64_t context;   // positions the model knows
-    int64_t vocab;     // tokens that exist; the tables hold config_padded_vocab() rows
+    int64_t image;     // pixels of a picture's side; 0: the model reads tokens
+    int64_t patch;     // pixels of a patch's side
+    int64_t channels;  // of a pixel
+    int64_t context;   // positions the model knows; of pictures: a patch each, and the class token
+    int64_t vocab;     // tokens that exist, or classes; the tables hold config_padded_vocab() rows
     double norm_eps;
-    double init_std; // of the normal distribution that weights start from; 0: Glorot's, by their sizes
-    EndTokens ends;  // no field of config.c: it changes nothing that is computed
+    double init_std;      // of the normal distribution that weights start from; 0: Glorot's, by their sizes
+    EndTokens ends;       // no field of config.c: it changes nothing that is computed
+    const Labels *labels; // no field: names of the classes, somebody else's; NULL: they have none
+    ImageProcessor processor; // no field either: a folder's preprocessor_config.json has it
 } Config;
 
 enum { VOCAB_PADDING = 128 };
@@ -80,6 +91,10 @@ static inline int64_t config_query_width(const Config *c) {
 }
 static inline int64_t config_kv_width(const Config *c) {
     return c->kv_heads * c->head_size;
+}
+/* Patches of a picture. */
+static inline int64_t config_patches(const Config *c) {
+    return c->patch > 0 ? (c->image / c->patch) * (c->image / c->patch) : 0;
 }
 /* What a token's row of its table is multiplied by: sqrt(C) in Vaswani et al. 2017, section 3.4, else 1. */
 static inline double config_token_scale(const Config *c) {
@@ -107,13 +122,14 @@ struct ConfigKey {
     const char *written; // JSON that is written where there is no field
     bool end_of_text;    // no field: the id that begins and ends texts is written
     bool old;            // of older files: read, but not written
+    bool labels;         // of a size: an object with a member for each class; label2id is written beside it
     bool always;         // of a size: written even where config_complete would find it
 };
 
 /* A class of transformers that a file can name under "architectures", and the heads that it has. */
 typedef struct {
     const char *name;
-    bool head_transform, pooler;
+    bool head_transform, pooler, class_head;
 } ModelClass;
 
 /* ---- model.safetensors ---- */
@@ -128,7 +144,7 @@ typedef struct {
 } BlockNames;
 
 typedef struct {
-    const char *token, *position, *segment, *embedding_norm, *final_norm;
+    const char *token, *patch, *class_token, *position, *segment, *embedding_norm, *final_norm;
     BlockNames block;
 } StackNames;
 
@@ -156,11 +172,13 @@ struct Architecture {
     bool encoder;            // there is a second stack
     bool embedding_norm;     // a norm after the tables' sum
     bool qkv_as_one; // queries, keys and values are one layer, not three: naive forms run each by itself
-    bool projection_plain; // attention's projection has no bias, even where queries, keys and values have
-    bool shrunk_residuals; // what a block adds to the stream starts smaller, by 1 / sqrt(2 * layers)
-    bool end_tokens;       // its folders name the tokens that end a text, and may name several
-    bool decodes;          // the operation for one token of one sequence (kernels/decode/decode.h) serves it
-    Config defaults;       // what its networks have unless they say otherwise; 0: see config_complete
+    bool patches;    // the input is a picture, cut into patches, and not tokens
+    bool projection_plain;  // attention's projection has no bias, even where queries, keys and values have
+    bool projection_biased; // it has one even where they have none
+    bool shrunk_residuals;  // what a block adds to the stream starts smaller, by 1 / sqrt(2 * layers)
+    bool end_tokens;        // its folders name the tokens that end a text, and may name several
+    bool decodes;           // the operation for one token of one sequence (kernels/decode/decode.h) serves it
+    Config defaults;        // what its networks have unless they say otherwise; 0: see config_complete
     const ConfigKey *keys;
     const ModelClass *classes; // the last is that of a file that names none of them; NULL: files name none
     int class_count;
@@ -175,6 +193,7 @@ typedef struct {
     const char *name;
     const Architecture *architecture;
     int64_t layers, heads, kv_heads, head_size, width, hidden, context, vocab;
+    int64_t image, patch, channels;
     bool tied_head;
     double norm_eps, init_std;
     Rotary rotary;

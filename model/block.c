@@ -49,10 +49,8 @@ static int parts_of(const Config *c, int parts) {
 
 static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
     if (tensor_empty(t)) return t;
-    size_t bytes = (size_t)(first * t.stride) * dtype_size(t.dtype);
-    Shape shape = t.shape.rank == 1 ? shape1(count) : shape2(count, tensor_width(t));
-    if (t.shape.rank == 1) bytes = (size_t)first * dtype_size(t.dtype);
-    return tensor_view((void *)((uintptr_t)t.data + bytes), t.dtype, shape);
+    if (t.shape.rank == 1) return tensor_elements(t, first, shape1(count));
+    return tensor_elements(t, first * t.stride, shape2(count, tensor_width(t)));
 }
 
 static Parameter part(const Parameter *p, int64_t first, int64_t count) {
@@ -252,10 +250,10 @@ static void split(const Walk *w, Tensor qkv, Tensor *q, Tensor *k, Tensor *v) {
 }
 
 /* The gradient of what attention makes: d_inside, unless the heads are wider or narrower than the stream. */
-static Status take_d_heads(Walk *w, const AttentionForward *a, Tensor *d) {
+static Status take_d_heads(Walk *w, Tensor heads, Tensor *d) {
     *d = w->d_inside;
-    if (tensor_width(a->y) == w->config->width) return OK;
-    return take(w->ctx, ARENA_SCRATCH, "d heads", a->y.dtype, a->y.shape, d);
+    if (tensor_width(heads) == w->config->width) return OK;
+    return take(w->ctx, ARENA_SCRATCH, "d heads", heads.dtype, heads.shape, d);
 }
 
 /* x, columns of the packed projection, becomes what is normed, where the config has such norms. Inference
@@ -280,6 +278,65 @@ static Status head_norm_back(Walk *w, const char *name, const Affine *p, const N
     return norm_backward(w->ctx, &n);
 }
 
+/* ---- first rows ---- */
+
+/* (B, T, C) to (B, 1, C). */
+static Status first_rows(Walk *w, const char *name, Tensor *x, PoolForward *p) {
+    Shape shape = shape3(x->shape.d[0], 1, tensor_width(*x));
+    *p = (PoolForward){.kind = POOL_FIRST, .x = *x};
+    w->ctx->call = name;
+    TRY(pool_forward(w->ctx, p, w->b->input.inner));
+    *x = tensor_reshape(p->y, shape);
+    return OK;
+}
+
+static Status first_rows_back(Walk *w, const char *name, const PoolForward *forward, Tensor dy, Tensor dx) {
+    PoolBackward p = {
+        .forward = forward, .dy = tensor_reshape(dy, shape2(dy.shape.d[0], tensor_width(dy))), .dx = dx};
+    w->ctx->call = name;
+    return pool_backward(w->ctx, &p);
+}
+
+/* From here down the stream's gradient is of all rows; what lies inside a branch is `dheads`, likewise. */
+static Status widen(Walk *w, Tensor *dheads) {
+    Block *b = w->b;
+    StreamGradient *g = w->g;
+    bool same = g->branch.data == g->d.data;
+    Tensor d = *dheads;
+    if (!b->input.first) return OK;
+    TRY(take(w->ctx, ARENA_SCRATCH, "d all heads", d.dtype, b->attention.y.shape, dheads));
+    TRY(first_rows_back(w, "first heads", &b->first_heads, d, *dheads));
+    TRY(first_rows_back(w, "first rows", &b->first_x, g->d, g->whole[0]));
+    g->d = g->whole[0];
+    g->spare = g->whole[1];
+    g->masked = g->whole[2];
+    if (same) g->branch = g->d;
+    return take(w->ctx, ARENA_SCRATCH, "d all rows", g->d.dtype, g->d.shape, &w->d_inside);
+}
+
+/* The probabilities of the first rows, by the naive form, which keeps them. */
+static Status map_attention(Walk *w, const AttentionForward *a) {
+    Ctx *ctx = w->ctx;
+    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
+    ArenaMark mark = arena_mark(scratch);
+    const uint32_t fuses = ctx->fuses;
+    AttentionForward first = {
+        .q = a->q, .k = a->k, .v = a->v, .heads = a->heads, .kv_heads = a->kv_heads, .scale = a->scale};
+    first.q.stride *= a->q.shape.d[1];
+    first.q.shape.d[1] = 1;
+    ctx->fuses = 0;
+    ctx->training = true;
+    ctx->call = "attention map";
+    TRY(attention_forward(ctx, &first, ARENA_SCRATCH));
+    ctx->training = false;
+    ctx->fuses = fuses;
+    if (!ctx->measuring)
+        TRY(ctx->device->copy(ctx->device, w->b->input.map.data, first.probabilities.data,
+                              tensor_bytes(first.probabilities)));
+    arena_release(scratch, mark);
+    return OK;
+}
+
 /* ---- the branches ---- */
 
 static Status self_attention(Walk *w) {
@@ -302,7 +359,13 @@ static Status self_attention(Walk *w) {
     TRY(head_norm(w, "query norm", &w->p->query_norm, &q, &b->query_norm));
     TRY(head_norm(w, "key norm", &w->p->key_norm, &k, &b->key_norm));
     TRY(attend(w, "attention", q, k, v, &b->attention));
-    TRY(closing(w, &branch, b->attention.y));
+    if (!tensor_empty(in->map)) TRY(map_attention(w, &b->attention));
+    Tensor heads = b->attention.y;
+    if (in->first) {
+        TRY(first_rows(w, "first heads", &heads, &b->first_heads));
+        TRY(first_rows(w, "first rows", &w->x, &b->first_x));
+    }
+    TRY(closing(w, &branch, heads));
     return leave(w, &branch);
 }
 
@@ -312,9 +375,10 @@ static Status self_attention_back(Walk *w) {
     Tensor dqkv, dheads, dq, dk, dv;
     TRY(leave_back(w, &branch));
     TRY(take(w->ctx, ARENA_SCRATCH, "d qkv", b->qkv.y.dtype, b->qkv.y.shape, &dqkv));
-    TRY(take_d_heads(w, &b->attention, &dheads));
+    TRY(take_d_heads(w, b->projection.x, &dheads));
     split(w, dqkv, &dq, &dk, &dv);
     TRY(closing_back(w, &branch, NULL, dheads));
+    TRY(widen(w, &dheads));
     TRY(attend_back(w, "attention", &b->attention, dheads, dq, dk, dv));
     TRY(head_norm_back(w, "key norm", &w->p->key_norm, &b->key_norm, dk));
     TRY(head_norm_back(w, "query norm", &w->p->query_norm, &b->query_norm, dq));
@@ -354,7 +418,7 @@ static Status cross_attention_back(Walk *w) {
     TRY(leave_back(w, &branch));
     TRY(take(w->ctx, ARENA_SCRATCH, "d query", b->cross_query.y.dtype, b->cross_query.y.shape, &dq));
     TRY(take(w->ctx, ARENA_SCRATCH, "d memory", kv.dtype, kv.shape, &dkeys_and_values));
-    TRY(take_d_heads(w, &b->cross, &dheads));
+    TRY(take_d_heads(w, b->cross.y, &dheads));
     TRY(closing_back(w, &branch, NULL, dheads));
     TRY(attend_back(w, "cross attention", &b->cross, dheads, dq, keys_of(c, dkeys_and_values),
                     values_of(c, dkeys_and_values)));

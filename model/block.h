@@ -7,12 +7,16 @@
  *
  * The stream is two tensors, x and skip, whose sum is due: the addition belongs to the next norm, which does
  * it in the same pass over memory. But with NORM_PRE and when not training, the layer that closes a branch
- * adds the stream to what it makes; and with NORM_POST a block's output has no skip. */
+ * adds the stream to what it makes; and with NORM_POST a block's output has no skip.
+ *
+ * Where a head reads the first row of each sequence alone, the last block works on that row alone as soon as
+ * its attention has looked at the others: its outputs are (B, 1, C). */
 #pragma once
 
 #include "kernels/attention/attention.h"
 #include "kernels/linear/linear.h"
 #include "kernels/norm/norm.h"
+#include "kernels/pool/pool.h"
 #include "model/parameters.h"
 
 /* What the backward pass makes anew instead of keeping it. */
@@ -57,6 +61,8 @@ typedef struct {
     Tensor past_on_device;   // (1) i32 or empty: see attention.h
     Dropout dropout;         // of residual branches and probabilities; off when not training
     int64_t layer;           // its number in plans, profiles and draws
+    bool first;              // only the first row of each sequence is wanted: NORM_PRE, self-attention alone
+    Tensor map;              // (B, heads, T) gets what the first row attends to, of each head; or empty
     bool again;              // recomputing for the backward pass: what only the block above needs is left out
 } BlockInput;
 
@@ -67,6 +73,7 @@ typedef struct {
     LinearForward qkv;
     NormForward query_norm, key_norm; // of each head
     AttentionForward attention;
+    PoolForward first_heads, first_x; // where only first rows are wanted: attention's output, and the stream
     LinearForward projection;
     NormForward cross_norm;
     LinearForward cross_query, cross_memory; // from the stream; keys and values from the encoder's output
@@ -84,6 +91,7 @@ typedef struct {
     Tensor spare;        // (B, T, C): where what cannot overwrite `d` is written
     Tensor memory;       // (B, S, C): of the encoder's output; empty where there is none
     bool memory_written; // by a layer above, so that this one adds to it
+    Tensor whole[3];     // (B, T, C): what d, spare and masked become below a block of first rows; else empty
 } StreamGradient;
 
 /* The rows of a cross attention's packed layer that make the queries. */

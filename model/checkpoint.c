@@ -130,8 +130,12 @@ static int later_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* All entries of a run's folder, its steps before everything else. */
+/* All entries of a run's folder, its steps before everything else; none where there is no folder. */
 static Status list_later_first(const char *out, PathList *list) {
+    PathKind kind;
+    *list = (PathList){0};
+    TRY(path_kind(out, &kind));
+    if (kind == PATH_ABSENT) return OK;
     TRY(directory_list(out, list));
     if (list->count) qsort(list->paths, (size_t)list->count, sizeof *list->paths, later_first);
     return OK;
@@ -139,18 +143,14 @@ static Status list_later_first(const char *out, PathList *list) {
 
 Status checkpoint_latest(const char *out, char **folder) {
     PathList list;
-    PathKind kind;
     *folder = NULL;
-    TRY(path_kind(out, &kind));
-    if (kind == PATH_ABSENT) return OK;
     TRY(list_later_first(out, &list));
     Status status = OK;
     bool whole = false;
     int64_t i = 0;
     for (; !status && !whole && i < list.count && checkpoint_step(list.paths[i]) >= 0; i++)
         status = complete(list.paths[i], &whole);
-    if (!status && whole && !(*folder = memory_text(list.paths[i - 1])))
-        status = fail(ERROR_MEMORY, "no memory left at %s", out);
+    if (!status && whole) *folder = memory_text(list.paths[i - 1]);
     path_list_free(&list);
     return status;
 }
@@ -188,10 +188,7 @@ static Status try_folder(const char *folder, bool *found, PathList *passed) {
 
 Status checkpoint_latest_whole(const char *out, char **folder, PathList *passed) {
     PathList list;
-    PathKind kind;
     *folder = NULL;
-    TRY(path_kind(out, &kind));
-    if (kind == PATH_ABSENT) return OK;
     TRY(list_later_first(out, &list));
     Status status = OK;
     for (int64_t i = 0; !status && !*folder && i < list.count && checkpoint_step(list.paths[i]) >= 0; i++) {

@@ -198,11 +198,9 @@ static Status open_writer(const char *path, const Parameters *p, const TrainingS
     size_t entry_count = 2 * (size_t)p->count;
     SafetensorsEntry *entries = memory_array(entry_count, sizeof *entries);
     MomentName *names = memory_array(entry_count, sizeof *names);
-    Status status =
-        entries && names ? OK : fail(ERROR_MEMORY, "out of host memory for the header of %s", path);
-    for (int i = 0; !status && i < (int)entry_count; i++)
+    for (int i = 0; i < (int)entry_count; i++)
         entries[i] = describe(p, i % p->count, i / p->count, &names[i]);
-    if (!status) status = safetensors_writer_open(path, entries, (int64_t)entry_count, notes, count, writer);
+    Status status = safetensors_writer_open(path, entries, (int64_t)entry_count, notes, count, writer);
     memory_free(entries);
     memory_free(names);
     return status;

@@ -88,6 +88,10 @@ static SafetensorsEntry describe(const Piece *piece) {
     SafetensorsEntry entry = {.name = piece->name, .type = SAFE_F32, .rank = info->shape.rank};
     for (int i = 0; i < entry.rank; i++) entry.d[i] = info->shape.d[i];
     entry.d[0] = piece->rows;
+    if (info->in_file.rank) {
+        entry.rank = info->in_file.rank;
+        for (int i = 0; i < entry.rank; i++) entry.d[i] = info->in_file.d[i];
+    }
     if (info->transposed) {
         entry.d[0] = info->shape.d[1];
         entry.d[1] = info->shape.d[0];
@@ -207,6 +211,7 @@ void weights_heads(const char *folder, Config *config) {
         status_free(status);
         return;
     }
+    config->class_head = config->architecture->task == TASK_CLASS && find(file, names, names->head);
     config->head_transform = has_layer(file, names, names->transform);
     config->pooler = has_layer(file, names, names->pooler);
     safetensors_close(file);

@@ -34,6 +34,8 @@ static const ConfigField fields[] = {
     OTHER(FIELD_FLAG, tied_head),
     OTHER(FIELD_FLAG, head_transform),
     OTHER(FIELD_FLAG, pooler),
+    OTHER(FIELD_FLAG, class_head),
+    OTHER(FIELD_FLAG, class_token),
     SIZE("segments", segments, 0, 1 << 10),
     SIZE("layers", layers, 1, 10000),
     SIZE("the encoder's layers", encoder_layers, 0, 10000),
@@ -42,6 +44,9 @@ static const ConfigField fields[] = {
     SIZE("width", width, 1, 1 << 20),
     SIZE("the head size", head_size, 1, 1 << 20),
     SIZE("the feed-forward width", hidden, 1, 1 << 22),
+    SIZE("the picture's side", image, 0, 1 << 14),
+    SIZE("the patch's side", patch, 0, 1 << 14),
+    SIZE("the picture's channels", channels, 0, PATCH_CHANNELS),
     SIZE("context", context, 1, 1 << 24),
     SIZE("vocab", vocab, 1, 1 << 28),
     OTHER(FIELD_REAL, norm_eps),
@@ -80,6 +85,7 @@ const char *config_preset_name(int index) {
 }
 
 void config_complete(Config *c) {
+    if (c->architecture->patches) c->context = config_patches(c) + c->class_token;
     if (c->architecture->encoder && !c->encoder_layers) c->encoder_layers = c->layers;
     if (!c->kv_heads) c->kv_heads = c->heads;
     if (!c->head_size && c->heads > 0) c->head_size = c->width / c->heads;
@@ -92,8 +98,8 @@ static Status no_preset(const char *name) {
     const char *names[64];
     int count = 0;
     for (; count < 64 && config_preset_name(count); count++) names[count] = config_preset_name(count);
-    return fail(ERROR_USAGE, "no preset is named '%s', and no folder either; did you mean '%s'?", name,
-                nearest_name(name, names, count));
+    return fail(ERROR_USAGE, "no preset is named '%s', and no folder either%s", name,
+                nearest_hint(name, "'", "'", names, count).text);
 }
 
 Status config_preset(const char *name, Config *c) {
@@ -111,6 +117,9 @@ Status config_preset(const char *name, Config *c) {
     c->hidden = p->hidden;
     c->context = p->context;
     c->vocab = p->vocab;
+    if (p->image) c->image = p->image;
+    if (p->patch) c->patch = p->patch;
+    if (p->channels) c->channels = p->channels;
     c->tied_head |= p->tied_head;
     if (p->norm_eps > 0) c->norm_eps = p->norm_eps;
     if (p->init_std > 0) c->init_std = p->init_std;
@@ -165,6 +174,11 @@ Status config_validate(const Config *c) {
     if (config_query_width(c) != c->width && !has_key(c->architecture, offsetof(Config, head_size)))
         return fail(ERROR_USAGE, "width %" PRId64 " is not a multiple of heads %" PRId64, c->width, c->heads);
     if (c->positions == POSITIONS_ROTARY) TRY(check_rotary(c));
+    if (c->architecture->patches && (c->patch < 1 || c->channels < 1 || c->image < c->patch))
+        return fail(ERROR_USAGE,
+                    "pictures of %" PRId64 " x %" PRId64 " pixels of %" PRId64
+                    " channels have no patch of %" PRId64 " x %" PRId64,
+                    c->image, c->image, c->channels, c->patch, c->patch);
     if (config_query_width(c) > 1 << 22)
         return fail(ERROR_USAGE, "%" PRId64 " heads of size %" PRId64 " are wider than 2^22", c->heads,
                     c->head_size);

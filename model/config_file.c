@@ -105,10 +105,18 @@ static Status check_only(const File *file, const ConfigKey *k) {
 
 static Status read_members(const File *file, const ConfigKey *k, Config *config);
 
+static Status count_labels(const File *file, const ConfigKey *k, Config *config) {
+    size_t count = json_object_size(value_of(file, k->key));
+    if (!count) return fail_value(file, k->key, "an object of at least one class is needed");
+    *(int64_t *)((char *)config + k->field) = (int64_t)count;
+    return OK;
+}
+
 static Status read_key(const File *file, const ConfigKey *k, Config *config) {
     const json_t *value = value_of(file, k->key), *again = k->alias ? value_of(file, k->alias) : NULL;
     if (k->only) return check_only(file, k);
     if (k->members) return value ? read_members(file, k, config) : OK;
+    if (k->labels) return value ? count_labels(file, k, config) : OK;
     if (!k->field || (!value && !again && !k->required)) return OK;
     const char *key = again && !value ? k->alias : k->key;
     TRY(read_field(file, k, key, config_field(k->field), config));
@@ -153,6 +161,7 @@ static Status read_class(const File *file, Config *config) {
         found = &a->classes[k];
     config->head_transform = found->head_transform;
     config->pooler = found->pooler;
+    config->class_head = found->class_head;
     return OK;
 }
 
@@ -216,14 +225,19 @@ Status config_read(const char *path, Config *config) {
 
 /* A flat JSON object, a member to a line. */
 typedef struct {
-    char members[MEMBERS][MEMBER_TEXT];
+    char *members[MEMBERS];
     int count;
-    char text[MEMBERS * MEMBER_TEXT];
-    int length;
 } Object;
 
+static void free_members(Object *o) {
+    for (int i = 0; i < o->count; i++) memory_free(o->members[i]);
+    o->count = 0;
+}
+
 static void add(Object *o, const char *key, const char *value) {
-    snprintf(o->members[o->count++], MEMBER_TEXT, "  \"%s\": %s", key, value);
+    static const char layout[] = "  \"%s\": %s";
+    size_t room = sizeof layout + strlen(key) + strlen(value);
+    snprintf(o->members[o->count++] = memory_allocate(room), room, layout, key, value);
 }
 
 static void add_integer(Object *o, const char *key, int64_t value) {
@@ -277,20 +291,43 @@ static void add_members(Object *o, const ConfigKey *k, const Config *c) {
     char text[MEMBER_TEXT] = "{";
     int length = 1;
     for (const ConfigKey *member = k->members; member->key; member++) {
-        Object one = {.count = 0};
+        Object one = {0};
         if (member->field && !member->old) add_field(&one, member, member->key, c);
         if (one.count && !path_ends_with(one.members[0], ": null") &&
             !path_ends_with(one.members[0], ": 0.0"))
             length += snprintf(text + length, sizeof text - (size_t)length, "%s\n  %s", length > 1 ? "," : "",
                                one.members[0]);
+        free_members(&one);
     }
     snprintf(text + length, sizeof text - (size_t)length, "\n  }");
     add(o, k->key, text);
 }
 
+/* Of each class its name, and of each name its class. */
+static void add_labels(Object *o, const Config *c) {
+    JsonWriter names = {0}, classes = {0};
+    char text[LABEL_TEXT], key[LABEL_TEXT];
+    json_write_open(&names, '{');
+    json_write_open(&classes, '{');
+    for (int64_t i = 0; i < c->vocab; i++) {
+        snprintf(key, sizeof key, "%" PRId64, i);
+        json_write_line(&names, 4, true);
+        json_member_text(&names, key, labels_name(c->labels, i, text));
+        json_write_line(&classes, 4, true);
+        json_member_integer(&classes, labels_name(c->labels, i, text), i);
+    }
+    json_write_close(&names, '}');
+    json_write_close(&classes, '}');
+    add(o, "id2label", names.text);
+    add(o, "label2id", classes.text);
+    json_writer_free(&names);
+    json_writer_free(&classes);
+}
+
 static void add_key(Object *o, const ConfigKey *k, const Config *c, int64_t end_of_text) {
     if (k->old) return;
     if (k->members) add_members(o, k, c);
+    if (k->labels) return add_labels(o, c);
     if (k->field) add_field(o, k, k->key, c);
     if (k->field && k->alias) add_field(o, k, k->alias, c);
     if (k->written) add(o, k->key, k->written);
@@ -312,48 +349,58 @@ static void add_class(Object *o, const Config *c) {
     int i = 0;
     if (a->class_count == 0) return;
     while (i + 1 < a->class_count &&
-           (a->classes[i].head_transform != c->head_transform || a->classes[i].pooler != c->pooler))
+           (a->classes[i].head_transform != c->head_transform || a->classes[i].pooler != c->pooler ||
+            a->classes[i].class_head != c->class_head))
         i++;
     snprintf(list, sizeof list, "[\n    \"%s\"\n  ]", a->classes[i].name);
     add(o, "architectures", list);
 }
 
 static int by_text(const void *a, const void *b) {
-    return strcmp(a, b);
+    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* In the order of the keys, as transformers lays files out. */
-static void finish(Object *o) {
+/* In the order of the keys, as transformers lays files out; to be freed. */
+static char *finish(Object *o) {
+    size_t room = sizeof "{\n\n}\n", length = 0;
     qsort(o->members, (size_t)o->count, sizeof *o->members, by_text);
+    for (int i = 0; i < o->count; i++) room += strlen(o->members[i]) + 2;
+    char *text = memory_allocate(room);
     for (int i = 0; i < o->count; i++)
-        o->length += snprintf(o->text + o->length, sizeof o->text - (size_t)o->length, "%s%s",
-                              i ? ",\n" : "{\n", o->members[i]);
-    o->length += snprintf(o->text + o->length, sizeof o->text - (size_t)o->length, "\n}\n");
+        length += (size_t)sprintf(text + length, "%s%s", i ? ",\n" : "{\n", o->members[i]);
+    sprintf(text + length, "\n}\n");
+    free_members(o);
+    return text;
 }
 
 /* Does the file say all that the config is? Which heads there are the weights say as well. */
-static bool says_all(const Object *o, const char *path, const Config *c) {
+static bool says_all(const char *text, const char *path, const Config *c) {
     Config again;
-    Status status = config_parse(o->text, o->length, path, &again);
+    Status status = config_parse(text, (int64_t)strlen(text), path, &again);
     if (status) {
         status_free(status);
         return false;
     }
     again.head_transform = c->head_transform;
     again.pooler = c->pooler;
+    again.class_head = c->class_head;
     return config_equal(c, &again);
 }
 
 Status config_write(const char *path, const Config *c, int64_t end_of_text) {
-    Object o = {.count = 0};
+    Object o = {0};
     for (const ConfigKey *k = c->architecture->keys; k->key; k++) add_key(&o, k, c, end_of_text);
     add_class(&o, c);
     add_text(&o, "model_type", c->architecture->type);
     add_text(&o, "torch_dtype", "float32");
-    finish(&o);
-    if (!says_all(&o, path, c))
-        return fail(ERROR_USAGE,
-                    "%s: a config.json of the type \"%s\" cannot describe this model, so it cannot be saved",
-                    path, c->architecture->type);
-    return file_write(path, o.text, o.length);
+    char *text = finish(&o);
+    Status status =
+        says_all(text, path, c)
+            ? file_write(path, text, (int64_t)strlen(text))
+            : fail(ERROR_USAGE,
+                   "%s: a config.json of the type \"%s\" cannot describe this model, so it cannot "
+                   "be saved",
+                   path, c->architecture->type);
+    memory_free(text);
+    return status;
 }

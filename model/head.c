@@ -31,6 +31,18 @@ static Status gather(Ctx *ctx, const Targets *t, Tensor *x, GatherForward *g) {
     return OK;
 }
 
+/* A class is told by one row, which is all that there is where the stack leaves the first alone. */
+static bool pools(const Config *c, Tensor hidden) {
+    return c->architecture->task == TASK_CLASS && hidden.shape.d[1] > 1;
+}
+
+/* (B, T, C) to (B, C). */
+static Status pool(Ctx *ctx, const Config *c, Tensor hidden, ArenaKind saved, PoolForward *p) {
+    *p = (PoolForward){.kind = c->class_token ? POOL_FIRST : POOL_MEAN, .x = hidden};
+    ctx->call = "pool";
+    return pool_forward(ctx, p, saved);
+}
+
 Status head_forward(Ctx *ctx, const Parameters *p, Tensor hidden, const Targets *t, Tensor loss_sum,
                     Head *h) {
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
@@ -39,6 +51,10 @@ Status head_forward(Ctx *ctx, const Parameters *p, Tensor hidden, const Targets 
     *h = (Head){.hidden = hidden.shape};
     ctx->layer = -1;
     TRY(gather(ctx, t, &x, &h->gather));
+    if (pools(&p->config, hidden)) {
+        TRY(pool(ctx, &p->config, hidden, ARENA_SAVED, &h->pool));
+        x = h->pool.y;
+    }
     if (p->config.head_transform) {
         TRY(transform(ctx, p, x, &h->transform, &h->norm));
         x = h->norm.y;
@@ -89,6 +105,12 @@ Status head_backward(Ctx *ctx, const Parameters *p, const Head *h, Tensor *dhidd
     TRY(loss_backward(ctx, &h->loss));
     Tensor d = h->loss.dhidden;
     if (p->config.head_transform) TRY(transform_back(ctx, p, h, d, &d));
+    if (!tensor_empty(h->pool.x)) {
+        TRY(take(ctx, ARENA_SAVED, "d all rows", d.dtype, h->hidden, dhidden));
+        PoolBackward b = {.forward = &h->pool, .dy = d, .dx = *dhidden};
+        ctx->call = "pool";
+        return pool_backward(ctx, &b);
+    }
     if (tensor_empty(h->gather.rows)) {
         *dhidden = tensor_reshape(d, h->hidden);
         return OK;
@@ -106,6 +128,11 @@ Status head_logits(Ctx *ctx, const Parameters *p, Tensor hidden, Tensor logits) 
     Tensor x = as_rows(hidden);
     ctx->layer = -1;
     ctx->training = false;
+    if (pools(&p->config, hidden)) {
+        PoolForward first;
+        TRY(pool(ctx, &p->config, hidden, ARENA_SCRATCH, &first));
+        x = first.y;
+    }
     if (p->config.head_transform) {
         LinearForward l;
         NormForward n;

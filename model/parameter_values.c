@@ -12,8 +12,7 @@
 enum { STAGING = 1 << 20 }; // elements
 
 static Tensor part(Tensor flat, const ParameterInfo *info) {
-    char *data = (char *)((uintptr_t)flat.data + (size_t)info->offset * dtype_size(flat.dtype));
-    return tensor_view(data, flat.dtype, info->shape);
+    return tensor_elements(flat, info->offset, info->shape);
 }
 
 static Status upload_decays(Ctx *ctx, const Parameters *p) {

@@ -82,13 +82,36 @@ static void add_table(Walk *walk, Parameter *table, const char *name, int64_t pa
     add(walk, table, name, "", shape2(padded, walk->config->width), rows, 0, std == 0 ? 1 / sqrt(C) : std);
 }
 
+/* A file holds what was added `before` the last in another shape. */
+static void stored_as(Walk *walk, int before, Shape shape) {
+    if (walk->list) walk->list->info[walk->count.parameters - 1 - before].in_file = shape;
+}
+
+static void add_positions(Walk *walk, Parameter *position, const char *name) {
+    const Config *c = walk->config;
+    add_table(walk, position, name, c->context, c->context);
+    if (c->architecture->patches) stored_as(walk, 0, shape3(1, c->context, c->width));
+}
+
+static void add_patches(Walk *walk, StackParameters *s, const StackNames *n) {
+    const Config *c = walk->config;
+    int64_t C = c->width, P = c->patch;
+    add_linear(walk, &s->patch, n->patch, (Linear){C, C, c->channels * P * P, 1, true});
+    stored_as(walk, 1, shape4(C, c->channels, P, P));
+    if (!c->class_token) return;
+    add(walk, &s->class_token, n->class_token, "", shape1(C), C, 0, c->init_std);
+    stored_as(walk, 0, shape3(1, 1, C));
+}
+
 static void add_block(Walk *walk, BlockParameters *b, const BlockNames *n) {
     const Config *c = walk->config;
     int64_t C = c->width, Q = config_query_width(c), packed = Q + 2 * config_kv_width(c);
     int64_t expanded = activation_gated(c->activation) ? 2 * c->hidden : c->hidden;
-    bool biased = c->attention_bias, projection_biased = biased && !c->architecture->projection_plain;
+    const Architecture *a = c->architecture;
+    bool biased = c->attention_bias,
+         projection_biased = a->projection_biased || (biased && !a->projection_plain);
     /* A block adds twice to the residual stream, whose variance grows with 2 * layers. */
-    double shrink = c->architecture->shrunk_residuals ? 1 / sqrt(2.0 * (double)c->layers) : 1;
+    double shrink = a->shrunk_residuals ? 1 / sqrt(2.0 * (double)c->layers) : 1;
     walk->prefix = n->prefix;
     add_norm(walk, &b->norm1, n->norm1);
     add_linear(walk, &b->qkv, n->qkv, (Linear){packed, Q, C, 1, biased});
@@ -116,7 +139,8 @@ static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64
     BlockParameters counted; // in the place of each block that is only counted
     s->first_group = walk->group;
     if (table) add_table(walk, table, table_name, config_padded_vocab(c), c->vocab);
-    if (c->positions == POSITIONS_LEARNED) add_table(walk, &s->position, n->position, c->context, c->context);
+    if (c->architecture->patches) add_patches(walk, s, n);
+    if (c->positions == POSITIONS_LEARNED) add_positions(walk, &s->position, n->position);
     if (c->segments) add_table(walk, &s->segment, n->segment, c->segments, c->segments);
     if (c->architecture->embedding_norm) add_norm(walk, &s->embedding_norm, n->embedding_norm);
     for (walk->layer = 0; walk->layer < layers; walk->layer++) {
@@ -138,8 +162,11 @@ static void add_all(Walk *walk, Parameters *p) {
                   shared ? &p->stack.token : &p->encoder.token, shared ? n->stack.token : n->encoder.token);
         walk->group++;
     }
-    add_stack(walk, &p->stack, &n->stack, c->layers, shared ? NULL : &p->stack.token, n->stack.token);
-    if (!c->tied_head) add_table(walk, &p->head, n->head, padded, c->vocab);
+    bool reads_table = !shared && !c->architecture->patches;
+    add_stack(walk, &p->stack, &n->stack, c->layers, reads_table ? &p->stack.token : NULL, n->stack.token);
+    bool classes = c->architecture->task == TASK_CLASS, has_head = classes ? c->class_head : !c->tied_head;
+    if (has_head) add_table(walk, &p->head, n->head, padded, c->vocab);
+    if (classes && has_head) add(walk, &p->head_bias, n->head_bias, "", shape1(padded), c->vocab, 0, 0);
     if (c->head_transform) {
         add_linear(walk, &p->transform, n->transform, square);
         add_norm(walk, &p->transform_norm, n->transform_norm);
@@ -179,8 +206,7 @@ int64_t parameters_tail(const Parameters *p) {
 }
 
 Tensor parameters_tail_of(const Parameters *p, Tensor sums) {
-    void *data = (void *)((uintptr_t)sums.data + (size_t)p->padded * dtype_size(sums.dtype));
-    return tensor_view(data, sums.dtype, shape1(parameters_tail(p)));
+    return tensor_elements(sums, p->padded, shape1(parameters_tail(p)));
 }
 
 void parameters_share(Parameters *p, int rank, int ranks) {

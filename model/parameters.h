@@ -37,7 +37,9 @@ typedef struct {
 
 /* Empty where the config has no such thing, as a bias. */
 typedef struct {
-    Parameter token;         // (padded vocab, C)
+    Parameter token;         // (padded vocab, C); empty where the input is a picture, which has instead:
+    Affine patch;            // (C, channels*P*P)
+    Parameter class_token;   // (C)
     Parameter position;      // (context, C)
     Parameter segment;       // (segments, C)
     Affine embedding_norm;   // (C)
@@ -52,6 +54,7 @@ typedef struct {
     const char *part_names; // "query,key,value}" where there are several
     int64_t first_rows;     // of the first of several parts; the others share what is left
     Shape shape;            // in memory: matrices (out, in), tables (padded rows, width)
+    Shape in_file;          // what a file says of the same values; rank 0: just that
     int64_t rows;    // of the first axis that a file holds: shape.d[0] without the vocabulary's padding
     bool transposed; // a file holds (in, out), as GPT-2's Conv1D does
     bool decays;     // weight decay applies: a matrix or a table

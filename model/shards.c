@@ -49,8 +49,7 @@ bool shards_cut(const Ctx *ctx, const Parameters *p) {
 
 /* Elements [first, first + count) of flat memory. */
 static Tensor range(Tensor flat, int64_t first, int64_t count) {
-    void *data = (void *)((uintptr_t)flat.data + (size_t)first * dtype_size(flat.dtype));
-    return tensor_view(data, flat.dtype, shape1(count));
+    return tensor_elements(flat, first, shape1(count));
 }
 
 /* Where a state tensor holds what this rank has of bucket g. */
@@ -196,9 +195,8 @@ static Status sum_squares(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     Device *device = ctx->device;
     if (!ctx->measuring) TRY(device->fill(device, whole->squares.data, 0, tensor_bytes(whole->squares)));
     for (int g = 0; g < p->group_count; g++) TRY(update_part(ctx, p, whole, ADAMW_SUM, g));
-    if (ctx->measuring) return OK;
-    TRY(comm_all_reduce(p->shards->comm, whole->squares, LANE_MAIN));
-    return comm_clear(p->shards->comm); // every rank has what was posted since the last time
+    TRY(exchange_squares(ctx, &(Exchange){.comm = p->shards->comm, .whole = whole->squares}));
+    return ctx->measuring ? OK : comm_clear(p->shards->comm); // every rank has what was posted
 }
 
 /* The first group comes first: the next forward pass begins with it, and its weights travel under the update of

@@ -42,8 +42,7 @@ Tensor stack_positions(const Stack *s) {
 
 Tensor cache_layer(Tensor all, int64_t layer) {
     Shape shape = shape3(all.shape.d[1], all.shape.d[2], all.shape.d[3]);
-    size_t bytes = (size_t)(layer * shape_count(shape)) * dtype_size(all.dtype);
-    return tensor_view((void *)((uintptr_t)all.data + bytes), all.dtype, shape);
+    return tensor_elements(all, layer * shape_count(shape), shape);
 }
 
 /* Where a pass only infers, nothing inside a block outlives it; where it trains, what is not recomputed. */
@@ -74,7 +73,26 @@ static Status norm(Ctx *ctx, const Stack *s, const Affine *parameters, const cha
     return norm_forward(ctx, n, ARENA_SAVED);
 }
 
-static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
+static Status cut_patches(Ctx *ctx, Stack *s, Tensor pictures, Tensor *x) {
+    const Config *c = s->config;
+    const StackParameters *p = s->parameters;
+    s->patch = (PatchForward){.pixels = pictures,
+                              .size = c->patch,
+                              .weight = p->patch.weight.weight,
+                              .bias = p->patch.bias.weight,
+                              .token = p->class_token.weight,
+                              .position = p->position.weight};
+    for (int64_t i = 0; i < c->channels; i++) {
+        s->patch.mean[i] = (double)c->processor.mean[i];
+        s->patch.deviation[i] = (double)c->processor.deviation[i];
+    }
+    ctx->call = "patch";
+    TRY(patch_forward(ctx, &s->patch, ARENA_SAVED));
+    *x = s->patch.y;
+    return OK;
+}
+
+static Status look_up(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
     const Config *c = s->config;
     const StackParameters *p = s->parameters;
     int64_t T = in->tokens.shape.d[1], past = in->cache ? in->cache->length : 0;
@@ -90,7 +108,14 @@ static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
     ctx->call = "embed";
     TRY(embed_forward(ctx, &s->embed, ARENA_SAVED));
     *x = s->embed.y;
-    if (c->architecture->embedding_norm) {
+    return OK;
+}
+
+static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
+    const Architecture *a = s->config->architecture;
+    const StackParameters *p = s->parameters;
+    TRY(a->patches ? cut_patches(ctx, s, in->pictures, x) : look_up(ctx, s, in, x));
+    if (a->embedding_norm) {
         TRY(norm(ctx, s, &p->embedding_norm, "embedding norm", *x, (Tensor){0}, &s->embedding_norm));
         *x = s->embedding_norm.y;
     }
@@ -111,6 +136,10 @@ static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *
                     .lengths = in->lengths,
                     .memory = in->memory,
                     .memory_lengths = in->memory_lengths};
+    if (layer == s->layers - 1) {
+        b.first = s->first;
+        b.map = s->map;
+    }
     const Cache *cache = in->cache;
     if (!cache) return b;
     b.cache_k = cache_layer(cache->k, layer);
@@ -133,10 +162,12 @@ static Status forward_blocks(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x
         Tensor *pair = pairs[layer % 2];
         ctx->layer = (int)(s->first_layer + layer);
         bool again = ctx->training && s->recompute == RECOMPUTE_BLOCKS;
-        if (ctx->training || tensor_empty(pair[0]))
-            TRY(take(ctx, ARENA_SAVED, "residual", ctx->dtype, x->shape, &pair[0]));
-        if (skips && (again || tensor_empty(pair[1])))
-            TRY(take(ctx, ARENA_SAVED, "branch", ctx->dtype, x->shape, &pair[1]));
+        bool first = s->first && layer == s->layers - 1;
+        Shape shape = first ? shape3(x->shape.d[0], 1, tensor_width(*x)) : x->shape;
+        if (ctx->training || first || tensor_empty(pair[0]))
+            TRY(take(ctx, ARENA_SAVED, "residual", ctx->dtype, shape, &pair[0]));
+        if (skips && (again || first || tensor_empty(pair[1])))
+            TRY(take(ctx, ARENA_SAVED, "branch", ctx->dtype, shape, &pair[1]));
         BlockInput input = block_input(ctx, s, in, layer);
         input.x = *x;
         input.skip = *skip;
@@ -207,6 +238,29 @@ static Status backward_block(Ctx *ctx, Stack *s, int64_t layer, StreamGradient *
     return OK;
 }
 
+static Status tables_back(Ctx *ctx, Stack *s, Tensor dy) {
+    const StackParameters *p = s->parameters;
+    EmbedBackward e = {.forward = &s->embed,
+                       .dy = dy,
+                       .dtoken = p->token.gradient,
+                       .dposition = p->position.gradient,
+                       .dsegment = p->segment.gradient};
+    ctx->call = "embed";
+    return embed_backward(ctx, &e);
+}
+
+static Status patches_back(Ctx *ctx, Stack *s, Tensor dy) {
+    const StackParameters *p = s->parameters;
+    PatchBackward b = {.forward = &s->patch,
+                       .dy = dy,
+                       .dweight = p->patch.weight.gradient,
+                       .dbias = p->patch.bias.gradient,
+                       .dtoken = p->class_token.gradient,
+                       .dposition = p->position.gradient};
+    ctx->call = "patch";
+    return patch_backward(ctx, &b);
+}
+
 Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     const StackParameters *p = s->parameters;
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
@@ -215,6 +269,9 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     TRY(take(ctx, ARENA_SCRATCH, "d residual", ctx->dtype, g->d.shape, &g->spare));
     bool drops = dropout_on(&s->dropout);
     if (drops) TRY(take(ctx, ARENA_SCRATCH, "d branch", ctx->dtype, g->d.shape, &g->masked));
+    static const char *const names[] = {"d all residuals", "d other residuals", "d all branches"};
+    for (int i = 0; i < 2 + drops && s->first; i++)
+        TRY(take(ctx, ARENA_SCRATCH, names[i], ctx->dtype, s->blocks[0].input.x.shape, &g->whole[i]));
     g->branch = g->d;
     if (s->config->norm_order == NORM_PRE)
         TRY(norm_back(ctx, &p->final_norm, "final norm", &s->final_norm, g));
@@ -230,13 +287,7 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     }
     if (s->config->architecture->embedding_norm)
         TRY(norm_back(ctx, &p->embedding_norm, "embedding norm", &s->embedding_norm, g));
-    EmbedBackward e = {.forward = &s->embed,
-                       .dy = g->d,
-                       .dtoken = p->token.gradient,
-                       .dposition = p->position.gradient,
-                       .dsegment = p->segment.gradient};
-    ctx->call = "embed";
-    TRY(embed_backward(ctx, &e));
+    TRY(s->config->architecture->patches ? patches_back(ctx, s, g->d) : tables_back(ctx, s, g->d));
     arena_release(scratch, mark);
     return shards_ready(ctx, s->all, embedding_group(s));
 }

@@ -1,6 +1,7 @@
-/* stack: from token ids to hidden states: tables, blocks and, with NORM_PRE, a final norm.
+/* stack: from token ids, or pictures, to hidden states: tables or patches, blocks and, with NORM_PRE, a final
+ * norm.
  *
- *     x = tables(tokens)       then a norm and dropout, where the config has them
+ *     x = tables(tokens)       or patches(pictures); then a norm and dropout, where the config has them
  *     x = block(x)             for each layer
  *     hidden = norm(x)         NORM_PRE; with NORM_POST hidden is x
  *
@@ -9,6 +10,7 @@
 #pragma once
 
 #include "kernels/embed/embed.h"
+#include "kernels/patch/patch.h"
 #include "model/block.h"
 
 /* Keys and values of the tokens seen so far, layer by layer, and those of the encoder's output. */
@@ -28,6 +30,8 @@ typedef struct {
     const Parameters *all;       // that they are of
     int64_t layers, first_layer; // first_layer: the number of its first block in plans and profiles
     bool causal;
+    bool first; // hidden is of the first row of each sequence alone, (B, 1, C)
+    Tensor map; // (B, heads, T): what that row attends to in the last block (model/block.h); or empty
     Recompute recompute;
     Dropout dropout;    // of the embedding, branches and probabilities; off when not training
     Tensor positions;   // (context, C): a fixed table; empty where positions are learned or rotary
@@ -35,6 +39,7 @@ typedef struct {
 
     /* Of the last forward pass. */
     EmbedForward embed;
+    PatchForward patch; // instead, of pictures
     NormForward embedding_norm;
     DropoutForward embedding_dropout;
     Block *blocks;          // (layers)
@@ -45,6 +50,7 @@ typedef struct {
 
 typedef struct {
     Tensor tokens;                 // (B, T) i32, device memory, each in [0, vocab)
+    Tensor pictures;               // (B, H, W, channels) u8, device memory: instead of tokens
     Tensor segments;               // (B, T) i32, or empty
     Tensor lengths;                // (B) i32: keys at and beyond it are not attended to; empty: all are
     Tensor memory, memory_lengths; // (B, S, C), (B) i32: of the encoder, for blocks with cross attention

@@ -28,9 +28,8 @@ void transformer_close(Transformer *model) {
 }
 
 Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count) {
-    Tensor tail = parameters_tail_of(&model->parameters, model->parameters.sums);
-    size_t bytes = (size_t)first * dtype_size(tail.dtype);
-    return tensor_view((void *)((uintptr_t)tail.data + bytes), tail.dtype, shape1(count));
+    return tensor_elements(parameters_tail_of(&model->parameters, model->parameters.sums), first,
+                           shape1(count));
 }
 
 Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
@@ -98,6 +97,7 @@ Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor le
 
 Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache *cache) {
     StackInput input = {.tokens = in->tokens,
+                        .pictures = in->pictures,
                         .segments = in->segments,
                         .lengths = in->lengths,
                         .memory = in->memory,
@@ -108,6 +108,8 @@ Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache
         input.memory = model->memory;
     }
     set_up(ctx, model, &model->stack);
+    model->stack.first = model->config.class_head && model->config.class_token && !model->all_rows;
+    model->stack.map = model->map;
     TRY(stack_forward(ctx, &model->stack, &input));
     model->hidden = model->stack.hidden;
     return OK;

@@ -1,5 +1,4 @@
-/* transformer: a whole model, from token ids to hidden states, loss, gradients and logits: GPT-2, BERT, or
- * the encoder-decoder. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
+/* transformer: a whole model, from token ids or pictures to hidden states, loss, gradients and logits. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
  * transformer_backward, transformer_update, in one Ctx. */
 #pragma once
 
@@ -17,11 +16,13 @@ typedef struct {
     PositionTables positions;
     Recompute recompute;
     Dropout dropout; // in training; all zero: nothing is dropped
+    bool all_rows;   // leave all hidden states, also where the head reads the class token's alone
+    Tensor map; // (B, heads, T), or empty: gets what that token attends to in the last layer; in inference
 
     /* Of the last forward pass. */
     Stack stack, encoder; // encoder: only where config.encoder_layers is not 0
     Tensor memory;        // (B, S, C): the encoder's output
-    Tensor hidden;        // (B, T, C): what the head sees
+    Tensor hidden;        // (B, T, C): what the head sees; of a class token alone (B, 1, C)
     Head head;
     DecodeLayer *decode_layers; // (layers): of model/decode.h
 
@@ -33,6 +34,7 @@ typedef struct {
 /* What a pass reads, in device memory. Empty where the model has no such thing, or nothing to say. */
 typedef struct {
     Tensor tokens;                 // (B, T) i32, each in [0, vocab): of the stack that the head reads
+    Tensor pictures;               // (B, H, W, channels) u8: instead of tokens
     Tensor segments;               // (B, T) i32; empty: all 0
     Tensor lengths;                // (B) i32: tokens of each row that are attended to; empty: all
     Tensor source, source_lengths; // (B, S) i32 and (B) i32: the encoder runs first

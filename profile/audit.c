@@ -1,5 +1,7 @@
 #include "profile/audit.h"
 
+#include "profile/trace_ranks.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,6 +10,9 @@
 static const double ROUNDING = 1e-9;
 
 static const double PHASES_WITHIN = 0.01, COVERED_AT_LEAST = 0.98, TRACING_COSTS_AT_MOST = 0.10;
+
+/* ns that a device's clock, as CUPTI turns it into the host's, may be wrong. */
+static const double CLOCK_STEP = 5000;
 
 static bool ordered(double low, double middle, double high) {
     return low <= middle * (1 + ROUNDING) && middle <= high * (1 + ROUNDING);
@@ -60,13 +65,39 @@ static void check_coverage(Trace *t, const Figures *f) {
                       100 * share);
 }
 
+/* Of all ranks. */
 static void check_records(Trace *t) {
-    int64_t kernels = 0;
-    for (int64_t i = 0; i < t->count; i++) kernels += t->events[i].kind == TRACE_KERNEL;
-    if (t->run.launches >= 0)
-        trace_add_finding(t, "records = launches", kernels == t->run.launches,
-                          "%" PRId64 " records, %" PRId64 " launches", kernels, t->run.launches);
-    trace_add_finding(t, "no record dropped", t->run.dropped == 0, "%" PRId64 " dropped", t->run.dropped);
+    int64_t kernels = 0, launches = 0, dropped = 0;
+    bool counted = true;
+    for (int32_t rank = 0; rank <= t->other_count; rank++) {
+        const Trace *own = trace_of_rank(t, rank);
+        for (int64_t i = 0; i < own->count; i++) kernels += own->events[i].kind == TRACE_KERNEL;
+        counted = counted && own->run.launches >= 0;
+        launches += own->run.launches;
+        dropped += own->run.dropped;
+    }
+    if (counted)
+        trace_add_finding(t, "records = launches", kernels == launches,
+                          "%" PRId64 " records, %" PRId64 " launches", kernels, launches);
+    trace_add_finding(t, "no record dropped", dropped == 0, "%" PRId64 " dropped", dropped);
+}
+
+/* No rank leaves a collective before all are in it, but by what the clocks may be wrong: a sum or a gathering
+ * has something from each. */
+static void check_ranks(Trace *t) {
+    Collectives all = collectives_of(t);
+    double within = 0, early = 0;
+    for (int32_t i = 0; i < t->other_count; i++) within = fmax(within, t->others[i]->run.clock_within);
+    for (int64_t i = 0; i < all.count; i++)
+        for (int rank = 0; rank < all.ranks; rank++)
+            early = fmax(early, (double)(all.list[i].begin - all.list[i].spans[rank].end));
+    trace_add_finding(t, "the ranks ran the same collectives", !all.amiss,
+                      "%" PRId64 " on each of %d ranks%s%s", all.count, all.ranks, all.amiss ? "; " : "",
+                      all.amiss ? all.amiss : "");
+    trace_add_finding(t, "no rank leaves a collective before all are in it", early <= 2 * within + CLOCK_STEP,
+                      "%.1f us early at most; the clocks agree to within %.1f us", 1e-3 * early,
+                      1e-3 * within);
+    collectives_free(&all);
 }
 
 static void check_finite(Trace *t, const Figures *f) {
@@ -74,7 +105,7 @@ static void check_finite(Trace *t, const Figures *f) {
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         wrong += !isfinite(r->ns + r->low + r->high + r->host_ns + r->calls + r->launches + r->work.flops +
-                           r->work.bytes);
+                           r->work.bytes + r->work.sent);
     }
     for (int64_t i = 0; i < t->run.step_count; i++)
         wrong += !isfinite(t->run.step_ms[i] + t->run.reader_ms[i]);
@@ -105,8 +136,10 @@ static void check_limits(Trace *t, const Figures *f) {
 
 static void check_overhead(Trace *t, const Figures *f) {
     if (!t->run.step_count || t->run.apart) return;
-    trace_add_finding(t, "tracing costs under 10% of the step", f->overhead < TRACING_COSTS_AT_MOST,
-                      "%.2f%%: %.3f ms without it", 100 * f->overhead, f->step_ms);
+    trace_add_finding(t, "tracing costs under 10% of the step",
+                      f->overhead_noise || f->overhead < TRACING_COSTS_AT_MOST,
+                      "%+.2f%%%s: a median step of %.3f ms without it", 100 * f->overhead,
+                      f->overhead_noise ? ", which is within noise" : "", f->step_ms);
 }
 
 void audit_profile(Trace *t, const Figures *f) {
@@ -115,6 +148,7 @@ void audit_profile(Trace *t, const Figures *f) {
     check_phases(t, f);
     check_coverage(t, f);
     check_records(t);
+    if (t->run.ranks > 1) check_ranks(t);
     check_finite(t, f);
     check_limits(t, f);
     check_overhead(t, f);

@@ -25,6 +25,7 @@ static BundleStep step_of(const Figures *f) {
                         .spread = 1e6 * f->spread,
                         .traced = f->step_ns,
                         .overhead = f->overhead,
+                        .overhead_noise = f->overhead_noise,
                         .reader = 1e6 * f->reader_ms,
                         .device = f->device_ns,
                         .covered = ratio(f->covered_ns, f->step_ns),

@@ -88,8 +88,10 @@ static const Field run[] = {FIELD(TEXT, "program", TraceRun, program),
                             FIELD(COUNT, "width", TraceRun, width),
                             FIELD(COUNT, "parameters", TraceRun, parameters),
                             {0}};
-static const Field peaks[] = {
-    FIELD(MEASURE, "flops", Peaks, flops), FIELD(MEASURE, "bandwidth", Peaks, bandwidth), {0}};
+static const Field peaks[] = {FIELD(MEASURE, "flops", Peaks, flops),
+                              FIELD(MEASURE, "bandwidth", Peaks, bandwidth),
+                              FIELD_OPTIONAL(MEASURE, "link", Peaks, link),
+                              {0}};
 static const Field limits[] = {FIELD_OBJECT_OF("measured", Bundle, run.measured, peaks),
                                FIELD_OBJECT_OF("sheet", Bundle, run.sheet, peaks),
                                {0}};
@@ -102,6 +104,7 @@ static const Field step[] = {FIELD(TEXT, "name", BundleStep, name),
                              FIELD_OPTIONAL(MEASURE, "spread_ns", BundleStep, spread),
                              FIELD(MEASURE, "traced_ns", BundleStep, traced),
                              FIELD(NUMBER, "overhead", BundleStep, overhead),
+                             FIELD_OPTIONAL(TRUTH, "overhead_noise", BundleStep, overhead_noise),
                              FIELD(MEASURE, "reader_ns", BundleStep, reader),
                              FIELD(MEASURE, "device_ns", BundleStep, device),
                              FIELD(MEASURE, "covered", BundleStep, covered),
@@ -137,6 +140,7 @@ static const Field operations[] = {FIELD(TEXT, "place", OperationRow, call),
                                    FIELD(MEASURE, "launches", OperationRow, launches),
                                    FIELD(MEASURE, "flops", OperationRow, work.flops),
                                    FIELD(MEASURE, "least_bytes", OperationRow, work.bytes),
+                                   FIELD_OPTIONAL(MEASURE, "least_sent_bytes", OperationRow, work.sent),
                                    FIELD_OPTIONAL(COUNT, "memory_bytes", OperationRow, memory),
                                    FIELD(MEASURE, "share_of_limit", OperationRow, share_of_limit),
                                    FIELD(TEXT, "limit", OperationRow, limit),

@@ -19,6 +19,7 @@ typedef struct {
         timed; // of steps; timed -1: not known, an older bundle, whose steps are timed with tracing off
     double ns, low, high, traced, overhead, reader, device, covered, tokens, launches;
     double cores_waited; // cores.h
+    bool overhead_noise; // what tracing adds is within noise
     double spread;       // from the first quartile to the third
 } BundleStep;
 

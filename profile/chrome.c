@@ -4,14 +4,19 @@
 #include "base/memory.h"
 #include "profile/kernel_name.h"
 #include "profile/spans.h"
+#include "profile/trace_ranks.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Process ids of the file: a row of tracks for each. */
-enum { HOST = 1, DEVICE = 2 };
+/* Process ids of the file: a row of tracks for each; of rank r these and twice r. */
+enum { HOST = 1, DEVICE = 2, IDS = 2 };
+
+static int process_of(int base, const TraceRun *run) {
+    return base + IDS * run->rank;
+}
 
 /* Tracks of a stream: the operations, and below them what ran; of each as many lanes as overlap. */
 typedef struct {
@@ -55,16 +60,25 @@ static void name_track(JsonWriter *w, const char *what, int process, int64_t tra
     json_write_close(w, '}');
 }
 
+/* "host: NAME", or of several ranks "rank 1, host: NAME". */
+static void name_process(JsonWriter *w, const Trace *t, const char *what, int base, const char *name) {
+    char text[320];
+    if (t->run.ranks > 1)
+        snprintf(text, sizeof text, "rank %d, %s: %s", t->run.rank, what, name);
+    else
+        snprintf(text, sizeof text, "%s: %s", what, name);
+    name_track(w, "process_name", process_of(base, &t->run), 0, text);
+}
+
 static void name_host(JsonWriter *w, const Trace *t) {
     int32_t threads = 0;
     for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].thread >= threads) threads = t->events[i].thread + 1;
-    char name[256];
-    snprintf(name, sizeof name, "host: %s", t->run.host);
-    name_track(w, "process_name", HOST, 0, name);
+    char name[32];
+    name_process(w, t, "host", HOST, t->run.host);
     for (int32_t i = 0; i < threads; i++) {
         snprintf(name, sizeof name, i ? "thread %d" : "main thread", i);
-        name_track(w, "thread_name", HOST, i, name);
+        name_track(w, "thread_name", process_of(HOST, &t->run), i, name);
     }
 }
 
@@ -72,16 +86,16 @@ static void name_device(JsonWriter *w, const Trace *t, const Stream *streams, in
     static const char *const early[] = {"", ", that begin early", ", earlier", ", earliest"};
     char name[256];
     if (!count) return;
-    snprintf(name, sizeof name, "device: %s", t->run.device);
-    name_track(w, "process_name", DEVICE, 0, name);
+    const int process = process_of(DEVICE, &t->run);
+    name_process(w, t, "device", DEVICE, t->run.device);
     for (int32_t i = 0; i < count; i++) {
         for (int lane = 0; lane < streams[i].operation_lanes; lane++) {
             snprintf(name, sizeof name, "stream %d: operations%s", i, early[lane]);
-            name_track(w, "thread_name", DEVICE, operation_track(i, lane), name);
+            name_track(w, "thread_name", process, operation_track(i, lane), name);
         }
         for (int lane = 0; lane < streams[i].kernel_lanes; lane++) {
             snprintf(name, sizeof name, "stream %d: kernels and copies%s", i, early[lane]);
-            name_track(w, "thread_name", DEVICE, kernel_track(i, lane), name);
+            name_track(w, "thread_name", process, kernel_track(i, lane), name);
         }
     }
 }
@@ -125,6 +139,7 @@ static void write_arguments(JsonWriter *w, const TraceEvent *e) {
     if (e->kind == TRACE_OPERATION) {
         json_member_number(w, "GFLOP", 1e-9 * e->work.flops);
         json_member_number(w, "least MB", 1e-6 * e->work.bytes);
+        if (e->work.sent > 0) json_member_number(w, "sent MB", 1e-6 * e->work.sent);
         json_member_number(w, "device us", 1e-3 * (double)e->device_total);
     }
     if (e->kind == TRACE_KERNEL) write_kernel(w, e);
@@ -147,17 +162,21 @@ static void write_slice(JsonWriter *w, const TraceEvent *e, int process, int64_t
     json_write_close(w, '}');
 }
 
+/* A point on a track. */
+typedef struct {
+    int process;
+    int64_t track, at;
+} Point;
+
 /* An arrow: its two ends bind to the slices that are open on their tracks at their times. */
-static void write_arrow(JsonWriter *w, const TraceEvent *call, int64_t track, int64_t begin, int64_t id) {
+static void write_arrow(JsonWriter *w, const char *name, Point from, Point to, const char *id) {
     for (int last = 0; last < 2; last++) {
-        if (last)
-            begin_event(w, "f", DEVICE, track);
-        else
-            begin_event(w, "s", HOST, call->thread);
-        json_member_text(w, "cat", "launch");
-        json_member_text(w, "name", "launch");
-        json_member_integer(w, "id", id);
-        write_key_time(w, "ts", last ? begin : call->begin);
+        const Point *p = last ? &to : &from;
+        begin_event(w, last ? "f" : "s", p->process, p->track);
+        json_member_text(w, "cat", name);
+        json_member_text(w, "name", name);
+        json_member_text(w, "id", id);
+        write_key_time(w, "ts", p->at);
         if (last) json_member_text(w, "bp", "e");
         json_write_close(w, '}');
     }
@@ -165,8 +184,8 @@ static void write_arrow(JsonWriter *w, const TraceEvent *call, int64_t track, in
 
 /* ---- counters ---- */
 
-static void write_counter(JsonWriter *w, const char *name, int64_t at) {
-    begin_event(w, "C", HOST, 0);
+static void write_counter(JsonWriter *w, const TraceRun *run, const char *name, int64_t at) {
+    begin_event(w, "C", process_of(HOST, run), 0);
     json_member_text(w, "name", name);
     write_key_time(w, "ts", at);
     json_member_open(w, "args", '{');
@@ -184,7 +203,7 @@ static void write_memory(JsonWriter *w, const Trace *t) {
         const TraceMemory *m = &t->memory[i];
         bytes[m->class_] = m->bytes;
         if (i + 1 < t->memory_count && t->memory[i + 1].at == m->at) continue;
-        write_counter(w, "memory, MiB", m->at);
+        write_counter(w, &t->run, "memory, MiB", m->at);
         for (int c = 0; c < MEMORY_CLASS_COUNT; c++)
             json_member_number(w, memory_class_name((MemoryClass)c), (double)bytes[c] / 1048576);
         end_counter(w);
@@ -198,13 +217,13 @@ static void write_speed(JsonWriter *w, const Trace *t) {
         if (e->kind != TRACE_STEP) continue;
         double tokens = trace_traced_tokens(&t->run, step++);
         if (trace_length(e) <= 0) continue;
-        write_counter(w, "tokens per second", e->begin);
+        write_counter(w, &t->run, "tokens per second", e->begin);
         json_member_number(w, "tokens per second", 1e9 * tokens / (double)trace_length(e));
         end_counter(w);
         end = e->end;
     }
     if (end < 0) return;
-    write_counter(w, "tokens per second", end);
+    write_counter(w, &t->run, "tokens per second", end);
     json_member_number(w, "tokens per second", 0);
     end_counter(w);
 }
@@ -225,53 +244,107 @@ static void write_about(JsonWriter *w, const TraceRun *r) {
     json_write_close(w, '}');
 }
 
-static void write_on_device(JsonWriter *w, const Trace *t, int64_t index, Stream *streams) {
-    const TraceEvent *e = &t->events[index];
-    Stream *stream = &streams[e->stream];
+/* What a rank's events need on their way into the file. */
+typedef struct {
+    JsonWriter *w;
+    const Trace *trace;
+    Span *spans;
+    Stream *streams; // (count)
+    int32_t count;
+    Point *collectives; // (room) where each of its collectives stands
+    int64_t collective_count, room;
+} Row;
+
+static void write_on_device(Row *r, int64_t index) {
+    const TraceEvent *e = &r->trace->events[index];
+    Stream *stream = &r->streams[e->stream];
     int64_t begin = e->begin;
     int lane = lanes_place(&stream->kernels, &begin, e->end);
     if (lane >= stream->kernel_lanes) stream->kernel_lanes = lane + 1;
-    write_slice(w, e, DEVICE, kernel_track(e->stream, lane), begin, e->end);
-    if (e->launch >= 0) write_arrow(w, &t->events[e->launch], kernel_track(e->stream, lane), begin, index);
+    const Point to = {process_of(DEVICE, &r->trace->run), kernel_track(e->stream, lane), begin};
+    write_slice(r->w, e, to.process, to.track, begin, e->end);
+    if (e->launch < 0) return;
+    const TraceEvent *call = &r->trace->events[e->launch];
+    char id[48];
+    snprintf(id, sizeof id, "%d.%" PRId64, r->trace->run.rank, index);
+    write_arrow(r->w, "launch", (Point){process_of(HOST, &r->trace->run), call->thread, call->begin}, to, id);
 }
 
-static void write_on_host(JsonWriter *w, const TraceEvent *e, Span span, Stream *streams) {
-    write_slice(w, e, HOST, e->thread, e->begin, e->end);
-    if (span.stream < 0) return;
-    Stream *stream = &streams[span.stream];
-    int lane = lanes_place(&stream->operations, &span.begin, span.end);
-    if (lane >= stream->operation_lanes) stream->operation_lanes = lane + 1;
-    write_slice(w, e, DEVICE, operation_track(span.stream, lane), span.begin, span.end);
+static void note_collective(Row *r, const TraceEvent *e, Point at) {
+    if (e->kind != TRACE_OPERATION || e->operation != OP_COMM || !trace_in_step(e)) return;
+    r->collectives = memory_grow(r->collectives, &r->room, r->collective_count + 1, sizeof at);
+    r->collectives[r->collective_count++] = at;
 }
 
-static void write_events(JsonWriter *w, const Trace *t, const Span *spans, Stream *streams, int32_t count) {
-    json_member_open(w, "traceEvents", '[');
-    name_host(w, t);
+static void write_on_host(Row *r, int64_t index) {
+    const TraceEvent *e = &r->trace->events[index];
+    Point at = {process_of(HOST, &r->trace->run), e->thread, e->begin};
+    write_slice(r->w, e, at.process, at.track, e->begin, e->end);
+    Span span = r->spans[index];
+    if (span.stream >= 0) {
+        Stream *stream = &r->streams[span.stream];
+        int lane = lanes_place(&stream->operations, &span.begin, span.end);
+        if (lane >= stream->operation_lanes) stream->operation_lanes = lane + 1;
+        at = (Point){process_of(DEVICE, &r->trace->run), operation_track(span.stream, lane), span.begin};
+        write_slice(r->w, e, at.process, at.track, span.begin, span.end);
+    }
+    note_collective(r, e, at);
+}
+
+static void write_row(Row *r) {
+    const Trace *t = r->trace;
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->events[i].stream >= r->count) r->count = t->events[i].stream + 1;
+    r->streams = memory_array((size_t)r->count + 1, sizeof *r->streams);
+    r->spans = spans_make(t);
+    name_host(r->w, t);
     for (int64_t i = 0; i < t->count; i++) {
         if (trace_on_device(&t->events[i]))
-            write_on_device(w, t, i, streams);
+            write_on_device(r, i);
         else
-            write_on_host(w, &t->events[i], spans[i], streams);
+            write_on_host(r, i);
     }
-    name_device(w, t, streams, count);
-    write_memory(w, t);
-    write_speed(w, t);
-    json_write_close(w, ']');
+    name_device(r->w, t, r->streams, r->count);
+    write_memory(r->w, t);
+    write_speed(r->w, t);
+    memory_free(r->spans);
+    memory_free(r->streams);
+}
+
+/* From the rank that came last, for which the others waited, to each of them. */
+static void write_collectives(JsonWriter *w, const Trace *t, const Row *rows) {
+    Collectives all = collectives_of(t);
+    for (int64_t i = 0; i < all.count; i++)
+        for (int rank = 0; rank < all.ranks; rank++) {
+            const Collected *c = &all.list[i];
+            const Span *peer = &c->spans[rank];
+            Point from = rows[c->last].collectives[i], to = rows[rank].collectives[i];
+            char id[48];
+            if (rank == c->last) continue;
+            to.at = from.at < peer->end ? from.at : peer->end - 1; // by no more than the clocks' uncertainty
+            if (to.at < peer->begin) to.at = peer->begin;
+            snprintf(id, sizeof id, "collective %" PRId64 ".%d", i, rank);
+            write_arrow(w, "collective", from, to, id);
+        }
+    collectives_free(&all);
 }
 
 void chrome_render(const Trace *t, JsonWriter *w) {
-    int32_t count = 0;
-    for (int64_t i = 0; i < t->count; i++)
-        if (t->events[i].stream >= count) count = t->events[i].stream + 1;
-    Stream *streams = memory_array((size_t)count + 1, sizeof *streams);
-    Span *spans = spans_make(t);
+    int32_t ranks = 1 + t->other_count;
+    Row *rows = memory_array((size_t)ranks, sizeof *rows);
     json_write_open(w, '{');
     json_member_text(w, "displayTimeUnit", "ms");
     write_about(w, &t->run);
-    write_events(w, t, spans, streams, count);
+    json_member_open(w, "traceEvents", '[');
+    for (int32_t rank = 0; rank < ranks; rank++) {
+        rows[rank] = (Row){.w = w, .trace = trace_of_rank(t, rank)};
+        write_row(&rows[rank]);
+    }
+    if (ranks > 1) write_collectives(w, t, rows);
+    json_write_close(w, ']');
     json_write_close(w, '}');
-    memory_free(spans);
-    memory_free(streams);
+    for (int32_t rank = 0; rank < ranks; rank++) memory_free(rows[rank].collectives);
+    memory_free(rows);
 }
 
 Status chrome_write(const Trace *trace, const char *path) {

@@ -47,9 +47,10 @@ bool collector_graphs(const Collector *c) {
     return c->graphs;
 }
 
-Status collector_open(Device *device, const CollectorOptions *what, Collector **collector) {
+Collector *collector_open(Device *device, const CollectorOptions *what) {
     Collector *c = memory_allocate(sizeof *c);
-    *c = (Collector){.device = device, .source = SOURCE_CLOCK, .apart = what->apart};
+    *c = (Collector){
+        .device = device, .source = SOURCE_CLOCK, .apart = what->apart && device->backend == BACKEND_CUDA};
     for (int i = 0; i < COUNTER_COUNT; i++) c->counts[i] = -1;
     if (what->timers)
         snprintf(c->note, sizeof c->note, "--timer-only: nothing is traced");
@@ -59,8 +60,11 @@ Status collector_open(Device *device, const CollectorOptions *what, Collector **
         snprintf(c->note, sizeof c->note, "there are no graphs on the CPU");
     else if (what->latency)
         snprintf(c->note, sizeof c->note, "there are no queues on the CPU, so no latencies");
-    if (what->apart && !*c->note) snprintf(c->note, sizeof c->note, "the device rests before each primitive");
-    RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti, .apart = what->apart};
+    else if (what->apart)
+        snprintf(c->note, sizeof c->note,
+                 "on the CPU each primitive is alone anyway: --profile-apart does nothing");
+    if (c->apart && !*c->note) snprintf(c->note, sizeof c->note, "the device rests before each primitive");
+    RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti, .apart = c->apart};
     if (c->cupti) {
         options.mark = c->cupti->mark;
         options.unmark = c->cupti->unmark;
@@ -70,12 +74,8 @@ Status collector_open(Device *device, const CollectorOptions *what, Collector **
         options.capture = c->cupti->capture;
         options.replay = c->cupti->replay;
     }
-    Status status = recorder_open(device, &options, &c->recorder);
-    if (status)
-        collector_close(c);
-    else
-        *collector = c;
-    return status;
+    c->recorder = recorder_open(device, &options);
+    return c;
 }
 
 void collector_close(Collector *c) {
@@ -223,6 +223,7 @@ static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
     to->dtype = trace_name(t, run->dtype);
     to->program = trace_name(t, run->program);
     to->step = trace_name(t, run->step ? run->step : "");
+    to->engine = trace_name(t, run->engine ? run->engine : "");
     to->window = trace_name(t, run->window);
     to->device_count = 1;
     to->first_step = -1;
@@ -240,6 +241,7 @@ Status collector_trace(const Collector *c, const TraceRun *run, const Arena aren
     m.event = memory_array((size_t)c->count + 1, sizeof *m.event);
     m.origin = c->count ? record_ns(c->records[0].cpu_start) : 0;
     set_run(c, run, t);
+    t->run.origin = m.origin;
     records_add_host(&m);
     if (c->cupti)
         add_activities(&m, c);

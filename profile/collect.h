@@ -17,7 +17,7 @@ typedef struct {
 void collector_prepare(const CollectorOptions *options);
 
 /* Chooses the source: CUPTI, else CUDA events; on the CPU its clock. */
-CHECKED Status collector_open(Device *device, const CollectorOptions *options, Collector **collector);
+Collector *collector_open(Device *device, const CollectorOptions *options);
 void collector_close(Collector *collector);
 
 /* Whether the steps may be launched as graphs. */

@@ -37,7 +37,8 @@ static double pass_ms(const Figures *f, Pass pass) {
 }
 
 static char limit_letter(const Peaks *peaks, Work work) {
-    return limit_is_arithmetic(peaks, work) || !peaks_known(peaks) ? 'm' : 'b';
+    if (limit_is_arithmetic(peaks, work) || !peaks_known(peaks)) return 'm';
+    return work.sent > 0 ? 'l' : 'b';
 }
 
 void timed_operations_print(const TimedOperations *timed, FILE *file) {
@@ -87,7 +88,8 @@ static const Difference *difference_of(const Comparison *c, const OperationRow *
 /* Rate towards the limit that binds: TF/s or GF/s of arithmetic, TB/s or GB/s of memory. */
 static void print_rate(const OperationRow *r, const Peaks *peaks, FILE *file) {
     char limit = limit_letter(peaks, r->work);
-    double rate = 1e9 * ratio(limit == 'm' ? r->work.flops : r->work.bytes, r->median);
+    double work = limit == 'm' ? r->work.flops : limit == 'l' ? r->work.sent : r->work.bytes;
+    double rate = 1e9 * ratio(work, r->median);
     bool large = rate >= 1e11; // tera or giga
     fprintf(file, " %9.3f %6.0f %7.2f %c%s/s %5.1f%% |", 1e-6 * r->median, r->launches,
             rate * (large ? 1e-12 : 1e-9), large ? 'T' : 'G', limit == 'm' ? "F" : "B",
@@ -154,7 +156,8 @@ static void write_path(JsonWriter *w, const char *key, const OperationRow *r, co
     json_member_number(w, "tflops", 1e-3 * ratio(r->work.flops, r->median));
     json_member_number(w, "tbps", 1e-3 * ratio(r->work.bytes, r->median));
     json_member_number(w, "share_of_limit", limit_share(peaks, r->work, r->median));
-    json_member_text(w, "limit", limit_letter(peaks, r->work) == 'm' ? "matrix" : "bandwidth");
+    char limit = limit_letter(peaks, r->work);
+    json_member_text(w, "limit", limit == 'm' ? "matrix" : limit == 'l' ? "link" : "bandwidth");
     json_write_close(w, '}');
 }
 

@@ -33,7 +33,7 @@ typedef struct {
 } PathTimes;
 
 typedef struct {
-    char device[128], library[96], dtype[8], model[32];
+    char device[128], library[96], dtype[8], model[128];
     int64_t batch, seq, rounds;
     Peaks peaks;
     double cores_waited; // cores.h

@@ -112,6 +112,7 @@ static void add_host(Figures *f, const TraceEvent *e) {
     row->calls += 1;
     row->work.flops += e->work.flops;
     row->work.bytes += e->work.bytes;
+    row->work.sent += e->work.sent;
 }
 
 /* Sums over the recorded steps become means. */
@@ -126,11 +127,11 @@ static void finish(Figures *f) {
         r->host_ns /= steps;
         r->calls /= steps;
         r->launches /= steps;
-        r->work = (Work){r->work.flops / steps, r->work.bytes / steps};
+        r->work = (Work){r->work.flops / steps, r->work.bytes / steps, r->work.sent / steps};
         r->share_of_limit = limit_share(measured, r->work, r->ns);
-        r->limit = !peaks_known(measured)                   ? ""
-                   : limit_is_arithmetic(measured, r->work) ? "matrix"
-                                                            : "bandwidth";
+        r->limit = limit_name(measured, r->work);
+        if (limit_is_arithmetic(measured, r->work)) r->limit = "matrix";
+        if (strcmp(r->limit, "memory") == 0) r->limit = "bandwidth";
         for (int64_t k = 0; k < r->inside_count; k++) {
             InsideRow *inside = &r->inside[k];
             s = stats_make(inside->step_ns, f->steps);
@@ -307,6 +308,9 @@ static void fold_times(Figures *f) {
     for (int64_t i = 0; i < taken; i++)
         f->tokens += (f->timed ? trace_step_tokens(run, i) : trace_traced_tokens(run, i)) / (double)taken;
     f->overhead = f->timed && f->step_ms > 0 ? traced.median / f->step_ms - 1 : 0;
+    f->overhead_noise = f->timed > 1 && traced.count > 1 &&
+                        !medians_differ((Sampled){all.median, all.spread, all.count},
+                                        (Sampled){traced.median, traced.spread, traced.count});
     memory_free(ms);
 }
 

@@ -29,7 +29,7 @@ typedef struct {
     double calls, launches;
     Work work;             // the least that the contract demands
     double share_of_limit; // that `ns` is of the measured limit; 0 where that is unknown
-    const char *limit;     // "matrix", "bandwidth"; "" where it is unknown
+    const char *limit;     // "matrix", "bandwidth", "link"; "" where it is unknown
     int64_t memory;        // bytes that a call takes on top of what lay there before: the most of all
     InsideRow *inside;
     int64_t inside_count, inside_room;
@@ -70,8 +70,9 @@ typedef struct {
     int64_t timed;  // steps with tracing off
     double step_ms, // median and range of those; of the recorded steps where there are none
         low, high, spread;
-    double reader_ms;  // of it waited for the reader, mean
-    double overhead;   // of tracing: median with over median without, less 1; 0 where not known
+    double reader_ms;    // of it waited for the reader, mean
+    double overhead;     // of tracing: median with over median without, less 1; 0 where not known
+    bool overhead_noise; // these medians differ by no more than chance lets them (medians_differ)
     double covered_ns; // of step_ns lies in an operation's span, a reader's wait, a copy or a token's drawing
     double device_ns, launches; // of all device events; per step
     double tokens;              // of a step whose time step_ms is, in the mean

@@ -23,7 +23,7 @@ static void print_head(const Profile *p, FILE *file) {
         if (run->cores_waited > CORES_SHARED)
             fprintf(file, "\n**%s, %s.**\n\n", p->paths[i].label, cores_warning(run->cores_waited).text);
     }
-    fprintf(file, "\n| path | step | range | tokens/s | launches | peak memory | tracing costs "
+    fprintf(file, "\n| path | median step | range | tokens/s | launches | peak memory | tracing costs "
                   "| attributed "
                   "|\n|---|---:|---:|---:|---:|---:|---:|---:|\n");
     for (int i = 0; i < p->count; i++) {
@@ -32,7 +32,7 @@ static void print_head(const Profile *p, FILE *file) {
                 f->step_ms, f->timed ? "off" : "on", f->low, f->high, ratio(1e3 * f->tokens, f->step_ms),
                 f->launches, in_words(CELL_BYTES, (double)f->peak_bytes).text);
         if (f->timed)
-            fprintf(file, " %.2f%% |", 100 * f->overhead);
+            fprintf(file, " %+.2f%%%s |", 100 * f->overhead, f->overhead_noise ? ", within noise" : "");
         else
             fprintf(file, " not known |");
         fprintf(file, " %.2f%% |\n", 100 * ratio(f->covered_ns, f->step_ns));
@@ -41,7 +41,9 @@ static void print_head(const Profile *p, FILE *file) {
 
 static void print_phases(const ProfilePath *path, FILE *file) {
     const Figures *f = &path->figures;
-    fprintf(file, "\n## The step by phase and category: %s\n\n| phase | time | share |", path->label);
+    fprintf(file,
+            "\n## The step by phase and category: %s, mean of the traced steps\n\n| phase | time | share |",
+            path->label);
     double totals[CATEGORY_COUNT] = {0};
     for (int p = 0; p < PHASE_COUNT; p++)
         for (int c = 0; c < CATEGORY_COUNT; c++) totals[c] += f->phases[p].categories[c];
@@ -66,7 +68,8 @@ static void print_operations(const Profile *profile, const ProfilePath *path, FI
     const Peaks *peaks = trace_limits(&path->trace->run);
     double total = figures_pass_ns(f, PASS_COUNT);
     fprintf(file,
-            "\n## Operations: %s\n\n| operation | pass | form | time | share | launches | TFLOP/s | TB/s | "
+            "\n## Operations: %s, mean of the traced steps\n\n| operation | pass | form | time | share | "
+            "launches | TFLOP/s | TB/s | "
             "of the limit "
             "| limit |%s\n|---|---|---|---:|---:|---:|---:|---:|---:|---|%s\n",
             path->label, profile->count > 1 ? " difference |" : "", profile->count > 1 ? "---:|" : "");
@@ -115,7 +118,7 @@ static void print_kernels(const ProfilePath *path, FILE *file) {
 }
 
 static void print_answers(const Answers *answers, FILE *file) {
-    fprintf(file, "\n## Six questions\n");
+    fprintf(file, "\n## Seven questions\n");
     for (int i = 0; i < QUESTION_COUNT; i++) {
         const Answer *a = &answers->answers[i];
         fprintf(file, "\n%d. %s\n", i + 1, a->question);

@@ -7,7 +7,7 @@
  * run that was only timed. */
 void profile_print_head(const char *label, const TraceRun *run, FILE *file);
 
-/* The answers to the six questions below their heads, if they are asked for, and the audit. */
+/* The answers to the seven questions below their heads, if they are asked for, and the audit. */
 void profile_print(const Profile *profile, const ProfileOptions *options, FILE *file);
 
 /* Writes into `folder`, which is made: profiling_stats.json (the bundle), kernel_analysis_report.md (the

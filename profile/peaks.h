@@ -1,13 +1,16 @@
-/* peaks: what this machine can do at most, measured: the rate of a large matrix product and the bandwidth
- * of a large copy. Measured at every start; the best that was ever seen of a device, library and dtype is
- * kept in $XDG_CACHE_HOME/fusebox (or ~/.cache/fusebox), so that a busy moment does not lower the limits. */
+/* peaks: what this machine can do at most, measured: the rate of a large matrix product, the bandwidth of a
+ * large copy and, in a profile, that of large collectives between the ranks. Measured at every start; the best
+ * that was ever seen of a device, library and dtype is kept in $XDG_CACHE_HOME/fusebox (or ~/.cache/fusebox),
+ * so that a busy moment does not lower the limits. */
 #pragma once
 
+#include "comm/comm.h"
 #include "kernels/op.h"
 
 typedef struct {
     double flops;     // FLOP/s of a product in the dtype of the Ctx
     double bandwidth; // bytes/s of a copy, read and written bytes both counted
+    double link;      // bytes/s that leave a rank in a collective: NCCL's "bus bandwidth"
 } Peaks;              // zeros: unknown
 
 static inline bool peaks_known(const Peaks *peaks) {
@@ -15,8 +18,8 @@ static inline bool peaks_known(const Peaks *peaks) {
 }
 
 /* The share of these limits that work of `ns` reaches: the least time that it can take over its time; 0
- * where they are unknown. Whether arithmetic sets that least time, or memory; "arithmetic", "memory", or
- * "" where they are unknown. */
+ * where they are unknown. Whether arithmetic sets that least time, or memory or the link; "arithmetic",
+ * "memory", "link", or "" where they are unknown. */
 double limit_share(const Peaks *peaks, Work work, double ns);
 bool limit_is_arithmetic(const Peaks *peaks, Work work);
 const char *limit_name(const Peaks *peaks, Work work);
@@ -31,3 +34,7 @@ CHECKED Status peaks_measure(Ctx *ctx, Peaks *peaks);
 
 /* The best that was seen before, unknown where nothing was: nothing is measured, nothing runs. */
 void peaks_remember(const Ctx *ctx, Peaks *peaks);
+
+/* Collective, after comm_open: sets the link's limit, with `measuring` by collectives of 256 MiB on GPUs and
+ * 16 MiB on the CPU, else from what was seen before between as many ranks. Nothing with one rank. */
+CHECKED Status peaks_link(Comm *comm, bool measuring, Peaks *peaks);

@@ -227,7 +227,9 @@ Answers questions_answer(const Profile *profile) {
          {.question = "Which kernel takes the most time in the forward pass, and is it the same in the "
                       "backward pass?"},
          {.question = "What does each fusion save?"},
-         {.question = "What limits the step: the reader, the host's launches, memory or arithmetic?"}}};
+         {.question = "What limits the step: the reader, the host's launches, memory or arithmetic?"},
+         {.question = "Does communication bind the step, which rank is the slowest, and what would one more "
+                      "GPU give?"}}};
     Answer *a = answers.answers;
     for (int i = 0; i < profile->count; i++) {
         const ProfilePath *path = &profile->paths[i];
@@ -237,6 +239,7 @@ Answers questions_answer(const Profile *profile) {
         other_kernels(path, &a[2]);
         longest_kernel(path, &a[3]);
         question_bound(path, &a[5]);
+        question_ranks(path, &a[6]);
     }
     question_savings(profile, &a[4]);
     return answers;

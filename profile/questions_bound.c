@@ -82,7 +82,7 @@ static void savings_in_all(const Profile *profile, Answer *a) {
     }
     answer_line(
         a,
-        "in all: the step %.3f to %.3f ms (%.2f times as fast), launches %.0f to %.0f, peak memory %s "
+        "in all: the median step %.3f to %.3f ms (%.2f times as fast), launches %.0f to %.0f, peak memory %s "
         "to %s (saved activations %s to %s, scratch %s to %s)",
         n->step_ms, f->step_ms, ratio(n->step_ms, f->step_ms), n->launches, f->launches,
         in_words(CELL_BYTES, (double)n->peak_bytes).text, in_words(CELL_BYTES, (double)f->peak_bytes).text,
@@ -155,6 +155,7 @@ static void weigh_work(const ProfilePath *path, Evidence *e) {
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         double reached = limit_share(peaks, r->work, r->ns);
+        if (r->operation == OP_COMM) continue; // the seventh question's
         weigh_row(r, limit_is_arithmetic(peaks, r->work), e);
         e->least += reached * r->ns;
         if ((1 - reached) * r->ns <= e->slack_ns) continue;
@@ -239,8 +240,8 @@ void question_bound(const ProfilePath *path, Answer *a) {
     Evidence e = weigh(path);
     double ns = e.matrix + e.memory;
     verdict(path, &e, a);
-    answer_line(a, "%s: the step waits %.2f of %.3f ms for the reader (%.1f%%)", path->label, f->reader_ms,
-                f->step_ms, 100 * e.reader);
+    answer_line(a, "%s: of a median step's %.3f ms %.2f (%.1f%%) are spent waiting for the reader",
+                path->label, f->step_ms, f->reader_ms, 100 * e.reader);
     answer_line(a, "%s: %s %.1f%% of the step %s tracing; %.0f %s a step, %.0f of them under %d us",
                 path->label, e.cpu ? "no operation runs in" : "the device idles", 100 * e.idle,
                 f->timed ? "without" : "with", e.kernels, e.cpu ? "primitives and products" : "kernels",

@@ -31,6 +31,7 @@ static Status make_all(const Trace *t, unsigned names, Tables *all) {
     *next++ = table_copies(t);
     *next++ = table_ranges(t);
     *next++ = table_distribution(t);
+    if (t->run.ranks > 1) *next++ = table_communication(t);
     *next++ = table_memory(t);
     *next++ = table_timeline(t);
     *next++ = table_tensors(t);
@@ -55,7 +56,8 @@ void tables_free(Tables *tables) {
 bool tables_have_column(const char *key) {
     bool found = false;
     for (unsigned names = NAMES_PLAIN; names <= NAMES_TORCH && !found; names++) {
-        Trace *trace = trace_open(); // with an event, so that every table is made
+        Trace *trace = trace_open(); // with an event and ranks, so that every table is made
+        trace->run.ranks = 2;
         Tables tables;
         trace_add(trace, &(TraceEvent){.name = "", .parent = -1, .launch = -1, .queued = 1});
         Status status = trace_finish(trace);

@@ -16,6 +16,7 @@ Table table_device(const Trace *trace);
 Table table_overview(const Trace *trace);
 Table table_model(const Trace *trace);
 Table table_distribution(const Trace *trace);
+Table table_communication(const Trace *trace);
 Table table_perf(const Trace *trace);
 Status table_work(const Trace *trace, Table *table); // ERROR_FORMAT without a recorded step
 Table table_memory(const Trace *trace);

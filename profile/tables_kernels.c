@@ -10,6 +10,7 @@
 typedef struct {
     int64_t *example; // (room) the longest event
     int64_t count, room;
+    bool by_phase;            // a name's events of each phase are a row
     RowValues values, queued; // queued: from the call that launched it to its begin
     Stats *stats, *queues;
 } Rows;
@@ -20,10 +21,14 @@ static void rows_free(Rows *rows) {
     memory_free(rows->queues);
 }
 
+static bool same_row(const Rows *rows, const TraceEvent *a, const TraceEvent *b) {
+    return a->name == b->name && (!rows->by_phase || a->phase == b->phase);
+}
+
 /* The row of an event's name. */
 static int64_t row_of(Rows *rows, const Trace *t, int64_t event) {
     int64_t row = 0;
-    while (row < rows->count && t->events[rows->example[row]].name != t->events[event].name) row++;
+    while (row < rows->count && !same_row(rows, &t->events[rows->example[row]], &t->events[event])) row++;
     if (row < rows->count) return row;
     rows->example = memory_grow(rows->example, &rows->room, rows->count + 1, sizeof *rows->example);
     rows->example[rows->count] = event;
@@ -253,6 +258,7 @@ Table table_copies(const Trace *t) {
 
 Table table_ranges(const Trace *t) {
     static const TableColumn columns[] = {{"name", "Range", CELL_TEXT},
+                                          {"phase", "In", CELL_TEXT},
                                           {"calls", "Calls", CELL_COUNT},
                                           {"cpu_ns", "CPU total", CELL_TIME},
                                           {"cpu_mean_ns", "CPU average", CELL_TIME},
@@ -260,9 +266,9 @@ Table table_ranges(const Trace *t) {
                                           {"cpu_most_ns", "CPU maximum", CELL_TIME},
                                           {"device_ns", "Device total", CELL_TIME},
                                           {"device_mean_ns", "Device average", CELL_TIME}};
-    Rows rows = {0};
+    Rows rows = {.by_phase = true};
     RowValues device = {0};
-    Table table = TABLE("ranges", "User ranges", columns);
+    Table table = TABLE("ranges", "Ranges: of the program, and of PROFILE_SCOPE", columns);
     for (int64_t i = 0; i < t->count; i++)
         if (t->events[i].kind <= TRACE_SCOPE && trace_in_step(&t->events[i]))
             row_values_add(&device, rows_add(&rows, t, i), (double)t->events[i].device_total);
@@ -271,8 +277,10 @@ Table table_ranges(const Trace *t) {
     for (int64_t i = 0; i < rows.count; i++) {
         const Stats *s = &rows.stats[i];
         table_add_row(&table);
-        table_set_text(&table, 0, t->events[rows.example[i]].name);
-        TABLE_SET(&table, 1, (double)s->count, s->total, s->mean, s->least, s->most, on_device[i].total,
+        const TraceEvent *e = &t->events[rows.example[i]];
+        table_set_text(&table, 0, e->name);
+        table_set_text(&table, 1, e->kind == TRACE_SCOPE ? phase_name(e->phase) : "");
+        TABLE_SET(&table, 2, (double)s->count, s->total, s->mean, s->least, s->most, on_device[i].total,
                   on_device[i].mean);
     }
     memory_free(on_device);

@@ -1,4 +1,4 @@
-/* Where the steps' time goes: devices, kinds of events, phases, communication, and what came of it. */
+/* Where the steps' time goes: devices, kinds of events, phases, and what came of it. */
 #include "profile/spans.h"
 #include "profile/tables_internal.h"
 
@@ -151,43 +151,6 @@ Table table_model(const Trace *t) {
     return table;
 }
 
-/* ---- distribution ---- */
-
-Table table_distribution(const Trace *t) {
-    static const TableColumn columns[] = {{"what", "Device time", CELL_TEXT},
-                                          {"union_ns", "Time", CELL_TIME},
-                                          {"share", "of the steps", CELL_SHARE}};
-    enum { COMMUNICATION, COMPUTATION, BOTH, PARTS };
-    static const char *const names[PARTS + 2] = {"communication", "computation", "either", "overlap",
-                                                 "exposed communication"};
-    Interval *intervals = memory_array((size_t)t->count + 1, sizeof *intervals);
-    double ns[PARTS + 2];
-    for (int part = 0; part < PARTS; part++) {
-        int64_t count = 0;
-        for (int64_t i = 0; i < t->count; i++) {
-            const TraceEvent *e = &t->events[i];
-            if (!trace_on_device(e) || !trace_in_step(e)) continue;
-            bool communicates = e->category == CATEGORY_COMMUNICATION || e->copy.direction == COPY_PEER;
-            if (part == BOTH || communicates == (part == COMMUNICATION))
-                intervals[count++] = (Interval){e->begin, e->end};
-        }
-        ns[part] = (double)intervals_union(intervals, count);
-    }
-    memory_free(intervals);
-    ns[PARTS] = ns[COMMUNICATION] + ns[COMPUTATION] - ns[BOTH];
-    ns[PARTS + 1] = ns[BOTH] - ns[COMPUTATION];
-    Table table = TABLE("distribution", "Distribution", columns);
-    for (int i = 0; i <= PARTS + 1; i++) {
-        if (i == BOTH) continue;
-        table_add_row(&table);
-        table_set_text(&table, 0, names[i]);
-        TABLE_SET(&table, 1, ns[i], share_of(ns[i], trace_steps_ns(t)));
-    }
-    if (ns[COMMUNICATION] == 0 && t->run.device_count <= 1)
-        table_note(&table, "One device: nothing to communicate with.");
-    return table;
-}
-
 /* ---- perf ---- */
 
 /* What is known of each of `count` steps: a row; gives the median. `sorted` (count) is room. */
@@ -252,7 +215,9 @@ Table table_perf(const Trace *t) {
     if (own && r->traced_count) {
         memcpy(room, r->traced_ms, (size_t)r->traced_count * sizeof *room);
         double traced = median(room, r->traced_count);
-        table_note(&table, "tracing overhead %+.2f%% (median step %.4g ms with it, %.4g ms without)",
+        table_note(&table,
+                   "tracing overhead %+.2f%% (median step %.4g ms with it, %.4g ms without: what all reports "
+                   "call the step)",
                    middle > 0 ? 100 * (traced / middle - 1) : 0, traced, middle);
     }
     memory_free(room);

@@ -10,6 +10,8 @@
 
 static const char ABOVE[] = "ERROR: above 100%";
 
+enum { LIMIT = 10, FLAG = 13 }; // columns
+
 /* A row of all recorded steps; `r` is of one. */
 static void add_work(const Figures *f, const char *call, const char *operation, const char *form,
                      const OperationRow *r, Table *table) {
@@ -24,11 +26,11 @@ static void add_work(const Figures *f, const char *call, const char *operation, 
     table_set_text(table, 2, form);
     TABLE_SET(table, 3, steps * r->work.flops, steps * r->work.bytes, steps * r->ns,
               share_of(r->work.flops, seconds), share_of(r->work.bytes, seconds),
-              share_of(r->work.flops, r->work.bytes));
-    table_set_text(table, 9, limit_name(limits, r->work));
-    TABLE_SET(table, 10, peaks_known(&run->measured) && seconds > 0 ? measured : NAN,
+              share_of(r->work.flops, r->work.bytes), r->work.sent > 0 ? steps * r->work.sent : NAN);
+    table_set_text(table, LIMIT, limit_name(limits, r->work));
+    TABLE_SET(table, LIMIT + 1, peaks_known(&run->measured) && seconds > 0 ? measured : NAN,
               peaks_known(&run->sheet) && seconds > 0 ? sheet : NAN);
-    table_set_text(table, 12,
+    table_set_text(table, FLAG,
                    limit_share(trace_utmost(run), r->work, r->ns) > 1 ? ABOVE
                    : measured > 1                                     ? "above what was measured"
                                                                       : "");
@@ -42,16 +44,20 @@ static void add_pass(const Figures *f, Pass pass, Table *table) {
         all.ns += r->ns;
         all.work.flops += r->work.flops;
         all.work.bytes += r->work.bytes;
+        all.work.sent += r->work.sent;
     }
     if (all.work.bytes > 0)
         add_work(f, "(sum)", pass < PASS_COUNT ? pass_name(pass) : "all", "", &all, table);
 }
 
 static void say_limits(const Peaks *peaks, const char *unknown, char *text, size_t size) {
+    int used;
     if (peaks_known(peaks))
-        snprintf(text, size, "%.4g TFLOP/s, %.4g TB/s", 1e-12 * peaks->flops, 1e-12 * peaks->bandwidth);
+        used =
+            snprintf(text, size, "%.4g TFLOP/s, %.4g TB/s", 1e-12 * peaks->flops, 1e-12 * peaks->bandwidth);
     else
-        snprintf(text, size, "%s", unknown);
+        used = snprintf(text, size, "%s", unknown);
+    if (peaks->link > 0) snprintf(text + used, size - (size_t)used, ", link %.4g GB/s", 1e-9 * peaks->link);
 }
 
 static void fill_work(const Figures *f, Table *table) {
@@ -65,12 +71,12 @@ static void fill_work(const Figures *f, Table *table) {
     }
     for (int pass = 0; pass <= PASS_COUNT; pass++) add_pass(f, (Pass)pass, table);
     for (int64_t i = 0; i < table->rows; i++)
-        above |= strcmp(table->cells[i * table->column_count + 12].text, ABOVE) == 0;
+        above |= strcmp(table->cells[i * table->column_count + FLAG].text, ABOVE) == 0;
     char measured[128], sheet[128];
     say_limits(&run->measured, "not measured", measured, sizeof measured);
     say_limits(&run->sheet, "not known", sheet, sizeof sheet);
-    table_note(table, "limits of products and copies, measured here: %s; by the data sheet: %s", measured,
-               sheet);
+    table_note(table, "limits of products, copies and collectives, measured here: %s; by the data sheet: %s",
+               measured, sheet);
     if (above)
         table_note(table,
                    "ERROR: a row is above 100%%: its work or its time is counted wrongly, or the limits were "
@@ -87,6 +93,7 @@ Status table_work(const Trace *t, Table *table) {
                                           {"flop_rate", "FLOP/s", CELL_FLOP_RATE},
                                           {"byte_rate", "Bytes/s", CELL_BYTE_RATE},
                                           {"intensity", "FLOP/byte", CELL_NUMBER},
+                                          {"sent_bytes", "Least sent", CELL_BYTES},
                                           {"limit", "Limit", CELL_TEXT},
                                           {"of_measured", "of measured", CELL_SHARE},
                                           {"of_sheet", "of data sheet", CELL_SHARE},
@@ -115,7 +122,9 @@ Table table_memory(const Trace *t) {
                                           {"share", "Share", CELL_SHARE},
                                           {"own_peak_bytes", "Its own peak", CELL_BYTES}};
     int64_t held[MEMORY_CLASS_COUNT] = {0}, own[MEMORY_CLASS_COUNT] = {0}, at_peak[MEMORY_CLASS_COUNT] = {0};
-    int64_t peak = 0, when = 0;
+    int64_t peak = 0, when = 0, start = 0;
+    for (int64_t i = t->count - 1; i >= 0; i--)
+        if (t->events[i].kind == TRACE_STEP) start = t->events[i].begin;
     for (int64_t i = 0; i < t->memory_count; i++) {
         int64_t sum = apply(t, i, held), bytes = t->memory[i].bytes;
         MemoryClass class_ = t->memory[i].class_;
@@ -133,7 +142,7 @@ Table table_memory(const Trace *t) {
         TABLE_SET(&table, 1, (double)at_peak[k], share_of((double)at_peak[k], (double)peak), (double)own[k]);
     }
     table_note(&table, "peak %.2f MiB, %.3f ms after the start of the first recorded step",
-               (double)peak / 1048576, 1e-6 * (double)when);
+               (double)peak / 1048576, 1e-6 * (double)(when - start));
     return table;
 }
 

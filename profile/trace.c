@@ -34,12 +34,16 @@ Trace *trace_open(void) {
                         .gpu_busy = -1,
                         .launches = -1,
                         .counters = {-1, -1, -1, -1},
-                        .counters_note = ""};
+                        .counters_note = "",
+                        .ranks = 1,
+                        .engine = ""};
     return t;
 }
 
 void trace_close(Trace *t) {
     if (!t) return;
+    for (int32_t i = 0; i < t->other_count; i++) trace_close(t->others[i]);
+    memory_free(t->others);
     for (size_t i = 0; i < t->store->name_room; i++) memory_free(t->store->names[i]);
     memory_free(t->store->names);
     memory_free(t->store);
@@ -83,6 +87,19 @@ const char *trace_name(Trace *trace, const char *text) {
         s->name_count++;
     }
     return *slot;
+}
+
+int64_t trace_name_number(const Trace *trace, const char *name) {
+    const struct TraceStore *s = trace->store;
+    return name && s->name_room ? name_slot(s->names, s->name_room, name) - s->names : -1;
+}
+
+int64_t trace_name_room(const Trace *trace) {
+    return (int64_t)trace->store->name_room;
+}
+
+const char *trace_name_numbered(const Trace *trace, int64_t number) {
+    return number >= 0 && number < trace_name_room(trace) ? trace->store->names[number] : NULL;
 }
 
 /* ---- adding ---- */

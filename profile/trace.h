@@ -166,9 +166,14 @@ typedef struct {
     int64_t dropped;    // records
     double counters[4]; // cycles, instructions, cache misses, branch misses of the recorded steps; -1 unknown
     const char *counters_note; // why one is unknown; ""
+    int32_t rank, ranks;       // whose it is, of how many: 0 of 1
+    const char *engine;        // that moves what the ranks exchange: "NCCL 2.28.9"; "": one rank
+    int64_t origin;            // ns of the host's clock at which the events' times are 0
+    double clock_ahead;        // of another rank: what was taken off to be on rank 0's clock; ns
+    double clock_within;       // and how wrong that may be
 } TraceRun;
 
-typedef struct {
+typedef struct Trace {
     TraceRun run;
     TraceEvent *events; // a parent before its children; host events of one thread in the order of `begin`
     int64_t count;
@@ -178,6 +183,8 @@ typedef struct {
     int64_t tensor_count;
     TraceFinding *findings;
     int64_t finding_count;
+    struct Trace **others; // (other_count) of the other ranks in order, on this one's clock; rank 0's alone
+    int32_t other_count;
     struct TraceStore *store; // names and room; the trace's own
 } Trace;
 
@@ -187,6 +194,11 @@ void trace_close(Trace *trace);
 
 /* A copy of `text` that lives as long as the trace, the same pointer for the same text. NULL stays NULL. */
 const char *trace_name(Trace *trace, const char *text);
+
+/* Names by number: that of a name of the trace's, -1 of NULL; and back, NULL where there is none. */
+int64_t trace_name_number(const Trace *trace, const char *name);
+int64_t trace_name_room(const Trace *trace); // numbers are less
+const char *trace_name_numbered(const Trace *trace, int64_t number);
 
 /* An event with nothing but a kind and a name: parent, launch, thread, stream, step, layer -1. */
 TraceEvent trace_event(Trace *trace, TraceKind kind, const char *name);
@@ -242,6 +254,9 @@ void operation_label(const TraceEvent *event, char text[LABEL_BYTES]);
 /* Whether the event lies in a recorded step; what does not is in no table. */
 static inline bool trace_in_step(const TraceEvent *event) {
     return event->step >= 0;
+}
+static inline const Trace *trace_of_rank(const Trace *trace, int32_t rank) {
+    return rank == 0 ? trace : trace->others[rank - 1];
 }
 static inline bool trace_on_device(const TraceEvent *event) {
     return event->kind >= TRACE_KERNEL;

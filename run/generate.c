@@ -54,8 +54,7 @@ static Status run_stack(Ctx *ctx, Generator *g, int64_t count) {
     TRY(transformer_forward(ctx, g->model, &inputs, g->cached ? &g->cache : NULL));
     Tensor hidden = g->model->hidden;
     int64_t C = tensor_width(hidden);
-    size_t before = (size_t)((count - 1) * C) * dtype_size(hidden.dtype);
-    Tensor last = tensor_view((void *)((uintptr_t)hidden.data + before), hidden.dtype, shape2(1, C));
+    Tensor last = tensor_elements(hidden, (count - 1) * C, shape2(1, C));
     return transformer_logits(ctx, g->model, last, g->logits);
 }
 

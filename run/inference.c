@@ -30,7 +30,9 @@ static Status pass_work(Ctx *ctx, void *program) {
     Inference *in = p->inference;
     ctx->work = (Work){0};
     scope_begin(ctx, "forward");
-    Inputs inputs = {.tokens = tensor_view(in->tokens.data, I32, p->shape)};
+    Inputs inputs = {.pictures = in->pictures};
+    if (!tensor_empty(in->tokens)) inputs.tokens = tensor_view(in->tokens.data, I32, p->shape);
+    if (!tensor_empty(in->pictures)) inputs.pictures.shape.d[0] = p->shape.d[0];
     if (in->model.config.encoder_layers) inputs.source = inputs.tokens;
     const Targets targets = {.targets = tensor_view(in->targets.data, I32, p->shape), .scale = 1};
     TRY(transformer_forward(ctx, &in->model, &inputs, NULL));
@@ -44,12 +46,13 @@ static Status pass_work(Ctx *ctx, void *program) {
 /* A pass in a mark of its own: only the logits outlive it. */
 static Status pass(Inference *in, int64_t batch, int64_t seq) {
     Ctx *ctx = &in->ctx;
-    if (in->model.config.head_transform) in->logits_dtype = ctx->dtype; // its bias wants that
+    const Config *c = &in->model.config;
+    if (c->head_transform || c->class_head) in->logits_dtype = ctx->dtype; // its bias wants that
     PassSize p = {in, shape2(batch, seq)};
     const double terms[REPLAY_TERMS] = {(double)in->use, (double)batch, (double)seq, in->logits_dtype};
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
     if (in->use == INFERENCE_LOGITS) {
-        Shape shape = shape3(batch, seq, config_padded_vocab(&in->model.config));
+        Shape shape = shape3(batch, seq, config_padded_vocab(c));
         TRY(take(ctx, ARENA_SAVED, "logits", in->logits_dtype, shape, &in->logits));
     }
     TRY(replay_run(ctx, &in->replay, terms, pass_work, &p));
@@ -61,7 +64,13 @@ static Status take_lasting(Inference *in) {
     Ctx *ctx = &in->ctx;
     TRY(transformer_take(ctx, &in->model, false));
     if (in->use == INFERENCE_GENERATE) return generator_take(ctx, &in->generator);
-    TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(in->batch, in->seq), &in->tokens));
+    const Config *c = &in->model.config;
+    if (c->architecture->patches)
+        TRY(take(ctx, ARENA_SAVED, "pictures", U8, shape4(in->batch, c->image, c->image, c->channels),
+                 &in->pictures));
+    else
+        TRY(take(ctx, ARENA_SAVED, "tokens", I32, shape2(in->batch, in->seq), &in->tokens));
+    in->input_bytes = (int64_t)(tensor_bytes(in->tokens) + tensor_bytes(in->pictures));
     return take(ctx, ARENA_SAVED, "targets", I32, shape2(in->batch, in->seq), &in->targets);
 }
 
@@ -89,8 +98,19 @@ static Status upload(Inference *in, Tensor t, const int32_t *values, int64_t bat
     return OK;
 }
 
-Status inference_logits(Inference *in, const int32_t *tokens, int64_t batch, int64_t seq) {
-    TRY(upload(in, in->tokens, tokens, batch, seq));
+static Status upload_input(Inference *in, const void *input, int64_t batch, int64_t seq) {
+    const Tensor pictures = in->pictures;
+    if (tensor_empty(pictures)) return upload(in, in->tokens, input, batch, seq);
+    assert(batch <= pictures.shape.d[0]);
+    scope_begin(&in->ctx, "reader");
+    TRY(in->ctx.device->upload(in->ctx.device, pictures.data, input,
+                               tensor_bytes(pictures) / (size_t)pictures.shape.d[0] * (size_t)batch));
+    scope_end(&in->ctx);
+    return OK;
+}
+
+Status inference_logits(Inference *in, const void *input, int64_t batch, int64_t seq) {
+    TRY(upload_input(in, input, batch, seq));
     return pass(in, batch, seq);
 }
 

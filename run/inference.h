@@ -21,6 +21,8 @@ typedef struct {
     Dtype logits_dtype;     // of INFERENCE_LOGITS: that of the computation, or F32
     int64_t batch, seq;     // the largest that will be run; not of INFERENCE_GENERATE
     Tensor tokens, targets; // (batch, seq) i32, device memory
+    Tensor pictures;        // (batch, height, width, channels) u8, instead of tokens; then seq is 1
+    int64_t input_bytes;    // of the largest input
     Tensor logits;          // (batch, seq, padded vocab) of the last inference_logits
     Work work;              // of the last pass
     Replay replay;          // the pass as a graph
@@ -36,8 +38,9 @@ CHECKED Status inference_measure(Inference *inference, size_t *bytes);
 CHECKED Status inference_allocate(Inference *inference);
 
 /* A forward pass over host tokens (batch, seq), no larger than planned: logits stay on the device (hidden
- * states do not). An encoder-decoder reads the tokens as source and target alike. Does not wait. */
-CHECKED Status inference_logits(Inference *inference, const int32_t *tokens, int64_t batch, int64_t seq);
+ * states do not). An encoder-decoder reads the tokens as source and target alike. Does not wait.
+ * Of pictures, the input is u8 (batch, height, width, channels), and seq is 1. */
+CHECKED Status inference_logits(Inference *inference, const void *input, int64_t batch, int64_t seq);
 
 /* Sum of the losses of one batch; targets of -1 do not count. Waits. */
 CHECKED Status inference_loss(Inference *inference, const int32_t *tokens, const int32_t *targets,

@@ -36,8 +36,18 @@ static int64_t masked_rows(const Trainer *t, int64_t seq) {
     return t->batch * (int64_t)ceil(MASKED_SHARE * (double)seq);
 }
 
-static bool counts_targets(const Trainer *t) {
+bool counts_targets(const Trainer *t) {
     return t->model.config.architecture->task != TASK_NEXT_TOKEN;
+}
+
+/* What the model reads: tokens, or pictures. */
+static Status take_input(Trainer *t) {
+    const Config *c = &t->model.config;
+    BatchMemory *m = &t->memory;
+    if (!c->architecture->patches)
+        return take(&t->ctx, ARENA_SAVED, "tokens", I32, shape2(t->batch, t->seq), &m->tokens);
+    return take(&t->ctx, ARENA_SAVED, "pictures", U8, shape4(t->batch, c->image, c->image, c->channels),
+                &m->pictures);
 }
 
 static Status take_batch(Trainer *t) {
@@ -47,12 +57,13 @@ static Status take_batch(Trainer *t) {
     Shape rows = shape2(t->batch, t->seq), each = shape1(t->batch), targets = rows;
     bool masked = c->architecture->task == TASK_MASKED_TOKEN;
     if (masked) targets = shape1(masked_rows(t, t->seq));
-    TRY(take(ctx, ARENA_SAVED, "tokens", I32, rows, &m->tokens));
+    TRY(take_input(t));
     TRY(take(ctx, ARENA_SAVED, "targets", I32, targets, &m->targets));
     if (t->dropout > 0) TRY(take(ctx, ARENA_SAVED, "draw", I32, shape1(1), &m->draw));
     t->model.dropout = (Dropout){.rate = t->dropout, .seed = t->seed, .draw = m->draw};
     if (!counts_targets(t)) return OK;
     TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
+    if (c->architecture->patches) return OK;
     TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
     if (c->segments) TRY(take(ctx, ARENA_SAVED, "segments", I32, rows, &m->segments));
     if (masked) {
@@ -75,7 +86,7 @@ static Status take_lasting(Trainer *t) {
     return take_batch(t);
 }
 
-static double scale(const Trainer *t) {
+double loss_scale(const Trainer *t) {
     if (counts_targets(t)) return 1 / (double)step_batches(t);
     return 1 / ((double)t->batch * (double)t->seq * (double)step_batches(t));
 }
@@ -92,6 +103,7 @@ static Inputs inputs_of(const Trainer *t) {
     /* A causal mask keeps every token from the padding behind it. */
     bool lengths = s->lengths && t->model.config.architecture->mask == MASK_FULL;
     return (Inputs){.tokens = filled(m->tokens, true, rows),
+                    .pictures = m->pictures,
                     .segments = filled(m->segments, s->segments, rows),
                     .lengths = filled(m->lengths, lengths, each),
                     .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
@@ -109,7 +121,7 @@ static Targets targets_of(const Trainer *t, double factor) {
                      .smoothing = t->ctx.training ? t->smoothing : 0};
 }
 
-static Status forward_and_loss(Trainer *t, double factor) {
+Status forward_and_loss(Trainer *t, double factor) {
     const Inputs inputs = inputs_of(t);
     const Targets targets = targets_of(t, factor);
     TRY(transformer_forward(&t->ctx, &t->model, &inputs, NULL));
@@ -123,7 +135,7 @@ static Status micro_step(Ctx *ctx, void *program) {
     ctx->training = true;
     scope_begin(ctx, "forward");
     if (t->gathers) TRY(shards_gather(ctx, &t->model.parameters));
-    TRY(forward_and_loss(t, scale(t)));
+    TRY(forward_and_loss(t, loss_scale(t)));
     scope_end(ctx);
     scope_begin(ctx, "backward");
     TRY(transformer_backward(ctx, &t->model));
@@ -141,18 +153,10 @@ static Status update(Ctx *ctx, void *program) {
     return OK;
 }
 
-static Status evaluate_batch(Trainer *t, double weight) {
-    Arena *saved = &t->ctx.arenas[ARENA_SAVED];
-    ArenaMark mark = arena_mark(saved);
-    t->ctx.training = false;
-    TRY(forward_and_loss(t, weight));
-    arena_release(saved, mark);
-    return OK;
-}
-
 static void add_work(Trainer *t) {
     t->work.flops += t->micro_work.flops;
     t->work.bytes += t->micro_work.bytes;
+    t->work.sent += t->micro_work.sent;
 }
 
 static Status rehearse(Ctx *ctx, void *program) {
@@ -167,12 +171,14 @@ static Status rehearse(Ctx *ctx, void *program) {
     TRY(ranks_finish(t, 1));
     ctx->work.flops *= (double)(t->accum - 1);
     ctx->work.bytes *= (double)(t->accum - 1);
+    ctx->work.sent *= (double)(t->accum - 1);
     TRY(ranks_exchange(t));
     TRY(update(ctx, t));
     t->update_work = t->work = ctx->work;
     for (int64_t i = 0; i < t->accum; i++) add_work(t);
     t->tokens = t->batch * step_batches(t) * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
-    TRY(evaluate_batch(t, 1));
+    Evaluation evaluation;
+    TRY(evaluate_batch(t, 1, &evaluation));
     return t->samples ? generator_take(ctx, &t->generator) : OK;
 }
 
@@ -235,7 +241,7 @@ static double targets_each(const Trainer *t, const Batch *batch) {
 
 /* Uploads in stream order: the kernels that still read the last micro-batch come first. `counted`, unless
  * NULL, gets the targets that count added, and the loss will be a sum. */
-static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted) {
+Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted) {
     BatchMemory *m = &t->memory;
     Batch batch;
     /* A resumed run counts on from the same step, and so draws the same masks. */
@@ -252,6 +258,9 @@ static Status upload(Trainer *t, FetchBatch fetch, void *source, int64_t index, 
     t->tokens += present(batch.lengths, t->batch, seq);
     if (batch.source) t->tokens += present(batch.source_lengths, t->batch, source_seq);
     TRY(put(t, m->tokens, batch.inputs, t->batch * seq));
+    if (!tensor_empty(m->pictures))
+        TRY(t->ctx.device->upload(t->ctx.device, m->pictures.data, batch.pictures,
+                                  tensor_bytes(m->pictures)));
     TRY(put(t, m->segments, batch.segments, t->batch * seq));
     TRY(put(t, m->lengths, batch.lengths, t->batch));
     TRY(put(t, m->source, batch.source, t->batch * source_seq));
@@ -268,12 +277,12 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
     t->tokens = 0;
     for (int64_t i = 0; i < t->accum; i++) {
         TRY(transformer_zero(&t->ctx, &t->model));
-        TRY(upload(t, fetch, source, i, NULL));
+        TRY(upload_batch(t, fetch, source, i, NULL));
         const BatchSizes *s = &t->sizes;
         const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
         const double terms[REPLAY_TERMS] = {
             (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
-            scale(t),         t->model.recompute, t->smoothing,          t->dropout};
+            loss_scale(t),    t->model.recompute, t->smoothing,          t->dropout};
         t->ctx.work = (Work){0};
         if (i == t->accum - 1) TRY(ranks_say(t));
         ranks_begin(t, i);
@@ -309,53 +318,9 @@ Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_
     TRY(trainer_gradients(t, fetch, source));
     TRY(trainer_update(t, learning_rate));
     TRY(trainer_result(t, result));
+    if (t->settles) TRY(trainer_settle(t));
     scope_end(&t->ctx);
     return OK;
-}
-
-int64_t trainer_share(const Trainer *t, int64_t batches, int64_t *first) {
-    *first = batches * rank_of(t) / ranks_of(t);
-    return batches * (rank_of(t) + 1) / ranks_of(t) - *first;
-}
-
-/* A batch's sum of losses, and the targets that it is of. */
-typedef struct {
-    float loss;
-    int64_t targets;
-} Evaluation;
-
-static Status evaluate_share(Trainer *t, FetchBatch fetch, void *source, int64_t count, double factor,
-                             Evaluation *own) {
-    Device *device = t->ctx.device;
-    for (int64_t i = 0; i < count; i++) {
-        TRY(device->fill(device, t->model.loss_sum.data, 0, tensor_bytes(t->model.loss_sum)));
-        TRY(upload(t, fetch, source, i, &own[i].targets));
-        TRY(evaluate_batch(t, factor));
-        TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &own[i].loss));
-    }
-    return OK;
-}
-
-/* The sums go in the order of the batches, whoever has evaluated them. What is not there adds 0. */
-Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, double *loss) {
-    int64_t first, count = trainer_share(t, batches, &first), most = batches / ranks_of(t) + 1, targets = 0;
-    double factor = counts_targets(t) ? 1 : scale(t) * (double)step_batches(t) / (double)batches;
-    float sum = 0;
-    Evaluation *own = memory_array((size_t)most, sizeof *own);
-    Evaluation *all = memory_array((size_t)(most * ranks_of(t)), sizeof *all);
-    Status status = trainer_settle(t);
-    if (!status) status = evaluate_share(t, fetch, source, count, factor, own);
-    memcpy(all, own, (size_t)most * sizeof *own);
-    if (!status && t->comm)
-        status = rendezvous_gather(t->comm->rendezvous, own, (size_t)most * sizeof *own, all);
-    for (int64_t i = 0; i < most * ranks_of(t); i++) {
-        sum += all[i].loss;
-        targets += all[i].targets;
-    }
-    *loss = counts_targets(t) && targets ? sum / (double)targets : sum;
-    memory_free(own);
-    memory_free(all);
-    return status;
 }
 
 Status trainer_read_state(Trainer *t, float *state) {

@@ -18,6 +18,7 @@ typedef struct {
 /* Device memory of a micro-batch, i32, for the largest. Empty what the task does not have. */
 typedef struct {
     Tensor tokens, segments;        // (batch, seq)
+    Tensor pictures;                // (batch, height, width, channels) u8, instead of tokens
     Tensor targets, rows;           // (batch, seq); in a masked-token batch (n), and the rows they are of
     Tensor lengths, source_lengths; // (batch)
     Tensor source;                  // (batch, source_seq)
@@ -36,6 +37,7 @@ typedef struct {
     int64_t accum;       // micro-batches of a step, of this rank
     Comm *comm;          // NULL: one rank. All ranks take the same steps, each with its own micro-batches
     bool stop;           // this rank wants to stop after this step
+    bool settles;        // on all ranks or none: each step ends with all weights on all ranks
     bool apart;          // on all ranks or none: exchanges do not run beside the passes
     double smoothing;    // of the labels
     double dropout;      // rate; 0: nothing is dropped
@@ -62,6 +64,13 @@ typedef struct {
     bool stop;    // some rank wants to stop
     int blamed;   // the first rank whose own loss was not finite; -1: none
 } StepResult;
+
+/* What validation reports. */
+typedef struct {
+    double loss; // mean over the targets, not smoothed
+    double top1,
+        top5; // of a class task: the share of targets that are the likeliest class, or of the five likeliest
+} Validation;
 
 /* Fetches micro-batch `index` of this rank's of the step, of at most the trainer's sizes; seq 0: of just these. Its memory
  * must stay valid until the step after has begun. In a masked-token batch at most MASKED_SHARE of a row's
@@ -97,11 +106,10 @@ CHECKED Status trainer_result(Trainer *trainer, StepResult *result);
 CHECKED Status trainer_step(Trainer *trainer, FetchBatch fetch, void *source, double learning_rate,
                             StepResult *result);
 
-/* Mean loss over the targets of `batches` batches, not smoothed and with nothing dropped; nothing is
- * learned. Of several ranks each fetches its share, from trainer_share's `first` on. */
+/* Over the targets of `batches` batches, with nothing dropped; nothing is learned. Of several ranks each fetches its share, from trainer_share's `first` on. */
 int64_t trainer_share(const Trainer *trainer, int64_t batches, int64_t *first);
 CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source, int64_t batches,
-                                double *loss);
+                                Validation *validation);
 
 /* Collective: all ranks have all weights afterwards. Before anything but the next step reads them. */
 CHECKED Status trainer_settle(Trainer *trainer);

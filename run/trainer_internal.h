@@ -29,4 +29,21 @@ CHECKED Status ranks_read(Trainer *trainer, StepResult *result);
 /* Collective: tells the communicator where the memory lies that ranks exchange. */
 CHECKED Status ranks_share(Trainer *trainer);
 
+/* Whether the task counts its targets, and so what a loss is divided by is only known with the batch. */
+bool counts_targets(const Trainer *t);
+/* What the sum of a micro-batch's losses is multiplied by. */
+double loss_scale(const Trainer *t);
+CHECKED Status forward_and_loss(Trainer *t, double factor);
+/* `counted`, unless NULL, gets the targets that count added, and the loss will be a sum. */
+CHECKED Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, int64_t *counted);
+
+/* Of a batch: the sum of losses, the targets that it is of, and of classes how many were told right: the
+ * likeliest, or among the five likeliest. */
+typedef struct {
+    float loss;
+    int64_t targets, first, five;
+} Evaluation;
+/* The batch in memory; `weight` is that of each loss. */
+CHECKED Status evaluate_batch(Trainer *t, double weight, Evaluation *evaluation);
+
 __END_DECLS

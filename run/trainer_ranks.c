@@ -77,12 +77,10 @@ static Status exchange(Ctx *ctx, void *program) {
     scope_begin(ctx, "exchange");
     ctx->layer = -1;
     if (!ctx->measuring) TRY(device->copy(device, own.data, t->model.loss_sum.data, tensor_bytes(own)));
-    if (!t->reduces)
-        TRY(exchange_gradients(ctx, &(Exchange){.comm = t->comm, .whole = p->sums}));
-    else
-        TRY(shards_sum(ctx, p));
-    if (t->reduces && !ctx->measuring)
-        TRY(comm_all_reduce(t->comm, parameters_tail_of(p, p->sums), LANE_MAIN));
+    if (t->reduces) TRY(shards_sum(ctx, p));
+    Exchange e = {.comm = t->comm, .whole = p->sums, .all = t->reduces};
+    if (e.all) e.whole = parameters_tail_of(p, p->sums);
+    TRY(exchange_gradients(ctx, &e));
     scope_end(ctx);
     return OK;
 }

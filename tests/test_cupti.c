@@ -112,9 +112,8 @@ static void run_steps(Trainer *t, int64_t first, int64_t count, Recorder *record
 }
 
 static Collector *open_collector(Device *device, const CollectorOptions *options) {
-    Collector *collector;
     device->backend = BACKEND_CUDA; // chooses CUPTI
-    expect_ok(collector_open(device, options, &collector));
+    Collector *collector = collector_open(device, options);
     device->backend = BACKEND_CPU;
     return collector;
 }

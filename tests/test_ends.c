@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* They end at any step: a learning rate that does not depend on how many there will be. */
-#define QUICK   TINY " --val-every=0 --sample-every=0 --peaks=0 "
+#define QUICK   TINY " --val-every=0 --sample-every=0 "
 #define ENDLESS QUICK "--lr=1e-2 --schedule=constant --warmup=0 --steps=1000000 "
 
 static const char first_step[] = "ls %s | grep -c '^step-'";
@@ -16,7 +16,7 @@ static const char first_step[] = "ls %s | grep -c '^step-'";
 static void expect_checkpoint(const char *folder, const char *out) {
     const Ran *ran = program_succeeds(folder, first_step, out);
     assert_true(strtol(ran->output, NULL, 10) >= 1);
-    program_succeeds(folder, "train --peaks=0 --resume --out=%s --steps=1 -q", out); // it loads
+    program_succeeds(folder, RESUME " --out=%s --steps=1 -q", out); // it loads
 }
 
 /* A terminal that closes. Under nohup the run goes on. */
@@ -66,7 +66,7 @@ static void test_closed_output(void **state) {
     json_decref(log_read(folder, "closed.jsonl", false));
     program_succeeds(folder, "! grep configuration -r closed closed.jsonl closed.txt");
     expect_checkpoint(folder, "closed");
-    program_succeeds(folder, "train --peaks=0 --resume --out=closed --steps=3 -q <&- >&-");
+    program_succeeds(folder, RESUME " --out=closed --steps=3 -q <&- >&-");
 }
 
 /* A file that may not become longer, here the log. */
@@ -112,13 +112,13 @@ static void test_shortened_data(void **state) {
     const Ran *ran = program_end(folder, program);
     assert_int_equal(ran->code, ERROR_FILE);
     expect_text(ran->error, "train: a file was shortened by another program");
-    program_succeeds(folder, "train --peaks=0 --resume --out=short --data=text.txt --steps=1 -q");
+    program_succeeds(folder, RESUME " --out=short --data=text.txt --steps=1 -q");
 }
 
 static void test_nothing_saved(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " QUICK "--steps=1 --out=kept -q");
-    const Ran *ran = program_succeeds(folder, "train --peaks=0 --resume=kept/step-00000001 --steps=2");
+    const Ran *ran = program_succeeds(folder, RESUME "=kept/step-00000001 --steps=2");
     expect_text(ran->output, "nothing will be saved: there is no --out=FOLDER\n");
 }
 
@@ -129,7 +129,7 @@ static void test_leftovers(void **state) {
     program_succeeds(folder,
                      "cd left && touch options.json.tmp.12.0 cache/a.bin.tmp.3.1 note.tmp. note.tmp.1 "
                      "note.tmp.x.1 note.tmp.1.x");
-    program_succeeds(folder, "train --resume --out=left --steps=2 --peaks=0 -q");
+    program_succeeds(folder, RESUME " --out=left --steps=2 -q");
     const Ran *ran = program_succeeds(folder, "cd left && find . -name '*.tmp.*' | sort");
     assert_string_equal(ran->output, "./note.tmp.\n./note.tmp.1\n./note.tmp.1.x\n./note.tmp.x.1\n");
 }

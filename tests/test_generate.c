@@ -278,7 +278,8 @@ static void train(const Setup *setup, Recompute recompute, double losses[STEPS])
         StepResult result;
         expect_ok(trainer_step(&t, fetch, &step, 1e-3 * (double)(step + 1), &result));
         losses[step] = result.loss + result.norm;
-        if (step == 4) expect_ok(trainer_evaluate(&t, fetch, &step, 1, &result.loss));
+        Validation validation;
+        if (step == 4) expect_ok(trainer_evaluate(&t, fetch, &step, 1, &validation));
     }
     bool captured = setup->graphs && setup->backend == BACKEND_CUDA;
     assert_int_equal(t.micro[0][0].graph && t.updated.graph, captured);

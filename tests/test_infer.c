@@ -90,6 +90,21 @@ static void test_cache(void **state) {
     }
 }
 
+static void test_random_weights_are_said(void **state) {
+    static const char *const modes[] = {"--prompt=x --tokens=2", "--eval=text.txt --batch=1 --seq=16",
+                                        "--logits=l.safetensors --ids=1,2"};
+    for (int i = 0; i < 3; i++) {
+        const Ran *ran = program_succeeds(
+            *state, "infer --model=gpt2-nano --tokenizer=bytes --device=cpu -q %s", modes[i]);
+        expect_text(ran->error, "RANDOM WEIGHTS: gpt2-nano is a preset and has learned nothing");
+    }
+    const Ran *ran = program_succeeds(*state, "infer " MODEL "--prompt=x --tokens=2");
+    assert_null(strstr(ran->error, "RANDOM"));
+    ran = program_succeeds(
+        *state, "infer --model=gpt2-nano --device=cpu --repeats=1 --seq=16 --peaks=0"); // times need none
+    assert_null(strstr(ran->error, "RANDOM"));
+}
+
 static void test_cache_cuda(void **state) {
     program_needs_gpu(*state);
     const char *folder = *state,
@@ -112,7 +127,8 @@ static void test_forms_agree(void **state) {
 static void test_long_prompt(void **state) {
     const Ran *ran =
         program_succeeds(*state, "infer " MODEL "--prompt=- --tokens=5 --temperature=0 <text.txt >long.txt");
-    expect_text(ran->error, "prefill 20000 tokens");
+    expect_text(ran->error, "PROMPT CUT: of its 20000 tokens only the last 32 were read");
+    expect_text(ran->error, "prefill 32 tokens");
     program_succeeds(*state, "head -c 20000 long.txt | cmp - text.txt");
     /* Only the last 32 of them are seen. */
     program_succeeds(*state, "tail -c 32 text.txt >end.txt && tail -c 6 long.txt >tail.txt");
@@ -205,11 +221,18 @@ static void test_logits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_profile),     cmocka_unit_test(test_run_folder),
-        cmocka_unit_test(test_sweep),       cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_cache_cuda),  cmocka_unit_test(test_forms_agree),
-        cmocka_unit_test(test_long_prompt), cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_stop),        cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_run_folder),
+        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_cache),
+
+        cmocka_unit_test(test_random_weights_are_said),
+        cmocka_unit_test(test_cache_cuda),
+        cmocka_unit_test(test_forms_agree),
+        cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_eval),
         cmocka_unit_test(test_logits),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);

@@ -153,9 +153,9 @@ static void test_unknown(void **state) {
     refuse("--bach=3", "unknown option '--bach=3'; did you mean '--batch'?");
     refuse("--batch=3 --helpp", "unknown option '--helpp'; did you mean '--help'?");
     refuse("-batch=3", "unknown option '-batch=3'; did you mean '--batch'?");
-    refuse("-qx", "unknown option '-qx'; did you mean '--seed'?");
+    refuse("-qx", "unknown option '-qx'; --help lists them all");
     refuse("--ver", "'--ver' is ambiguous: it could be --verbose or --version");
-    refuse("--=3", "unknown option '--=3'; did you mean '--seed'?");
+    refuse("--=3", "unknown option '--=3'; --help lists them all");
     refuse("stray", "unexpected argument 'stray'; options are written --name=value");
     refuse("--quiet 0", "unexpected argument '0'; options are written --name=value");
     refuse("-- --batch=3", "unexpected argument '--batch=3'; options are written --name=value");
@@ -314,7 +314,7 @@ static void test_bad_file(void **state) {
     refuse_file("{\"colour\": \"gren\"}", ERROR_USAGE,
                 ": \"colour\": \"gren\": expected red|green|blue; did you mean 'green'?");
     refuse_file("{\"bach\": 1}", ERROR_USAGE, ": unknown key \"bach\"; did you mean \"batch\"?");
-    refuse_file("{\"a\\nb\": 1}", ERROR_USAGE, ": unknown key \"a\\nb\"; did you mean \"rate\"?");
+    refuse_file("{\"a\\nb\": 1}", ERROR_USAGE, ": unknown key \"a\\nb\"");
     refuse_file("{\"config\": \"x\"}", ERROR_USAGE, ": \"config\" belongs on the command line only");
     refuse_file("[1]", ERROR_FORMAT, ": expected a JSON object of option names and values");
     refuse_file("{\"seed\": 1, \"seed\": 2}", ERROR_FORMAT,

@@ -13,10 +13,10 @@
 
 #define PAIRS                                                                                                \
     "train --model=transformer-nano --layers=1 --width=32 --heads=2 --context=32 --batch=6 --seq=24 -q "     \
-    "--data=source.txt,target.txt --tokenizer=tok --device=cpu --lr=3e-3 --warmup=10 "
+    "--data=source.txt,target.txt --tokenizer=tok --device=cpu --peaks=0 --lr=3e-3 --warmup=10 "
 #define BERT                                                                                                 \
     "train --model=bert-nano --layers=2 --width=32 --heads=2 --context=32 --batch=8 -q --data=words.txt "    \
-    "--tokenizer=bert --device=cpu --lr=3e-3 --warmup=50 --val-every=0 "
+    "--tokenizer=bert --device=cpu --peaks=0 --lr=3e-3 --warmup=50 --val-every=0 "
 
 static const char *const words[][2] = {{"one", "eins"}, {"two", "zwei"}, {"dog", "hund"}, {"runs", "rennt"}};
 
@@ -121,20 +121,20 @@ static void test_means(void **state) {
 /* Resumed in the middle of an epoch, with other batch widths before and after, at a rate that is given
  * although it is what other schedules have if none is. */
 static void test_resume(void **state) {
-#define RESUME                                                                                               \
+#define THIRTY                                                                                               \
     PAIRS "--steps=30 --val-every=7 --val-steps=2 --schedule=noam --lr=1e-3 --label-smoothing=0.1 "          \
           "--dropout=0.2 --accum=2 "
-    program_succeeds(*state, RESUME "--log=whole.jsonl --out=whole");
-    program_succeeds(*state, RESUME "--log=parts.jsonl --out=parts --save-every=13 --keep=0");
-    program_succeeds(*state, "rm -r parts/step-00000030; train --resume --out=parts -q --device=cpu");
-    const char *whole = log_numbers(*state, "whole.jsonl", 13);
+    program_succeeds(*state, THIRTY "--log=whole.jsonl --out=whole");
+    program_succeeds(*state, THIRTY "--log=parts.jsonl --out=parts --save-every=13 --keep=0");
     program_succeeds(*state,
-                     "train --resume=parts/step-00000013 --out=third -q --device=cpu --log=third.jsonl");
+                     "rm -r parts/step-00000030; train --peaks=0 --resume --out=parts -q --device=cpu");
+    const char *whole = log_numbers(*state, "whole.jsonl", 13);
+    program_succeeds(*state, RESUME "=parts/step-00000013 --out=third -q --device=cpu --log=third.jsonl");
     assert_string_equal(log_numbers(*state, "third.jsonl", 13), whole);
     /* The rate at the end of the first run's schedule is no obstacle to another rate or schedule. */
-    program_succeeds(*state, "train --resume --out=third -q --device=cpu --steps=31 --lr=2e-3");
-    program_succeeds(*state, "train --resume --out=third -q --device=cpu --steps=32 --schedule=cosine");
-    program_succeeds(*state, "train --resume --out=third -q --device=cpu --steps=33 --schedule=constant");
+    program_succeeds(*state, RESUME " --out=third -q --device=cpu --steps=31 --lr=2e-3");
+    program_succeeds(*state, RESUME " --out=third -q --device=cpu --steps=32 --schedule=cosine");
+    program_succeeds(*state, RESUME " --out=third -q --device=cpu --steps=33 --schedule=constant");
 }
 
 static void test_masked(void **state) {
@@ -244,17 +244,18 @@ static void test_profile(void **state) {
 
 static void test_refusals(void **state) {
     program_succeeds(*state, "(cat target.txt; echo more) >longer.txt; : >empty.txt");
-#define MISMATCH "train --model=transformer-nano --seq=24 --tokenizer=tok --device=cpu "
+#define MISMATCH "train --model=transformer-nano --seq=24 --tokenizer=tok --device=cpu --peaks=0 "
     program_refuses(*state, ERROR_FORMAT, "has 60 lines and longer.txt has 61",
                     MISMATCH "--data=source.txt,longer.txt");
     program_refuses(*state, ERROR_USAGE, "--data=SOURCE,TARGET", MISMATCH "--data=source.txt");
     program_refuses(*state, ERROR_USAGE, "--data=SOURCE,TARGET", MISMATCH);
     program_refuses(*state, ERROR_FILE, "missing.txt", MISMATCH "--data=source.txt,missing.txt");
-    program_refuses(*state, ERROR_USAGE, "<pad>",
-                    "train --model=transformer-nano --seq=24 --vocab=256 --tokenizer=bytes --device=cpu "
-                    "--data=source.txt,target.txt");
+    program_refuses(
+        *state, ERROR_USAGE, "<pad>",
+        "train --model=transformer-nano --seq=24 --vocab=256 --tokenizer=bytes --device=cpu --peaks=0 "
+        "--data=source.txt,target.txt");
     program_refuses(*state, ERROR_USAGE, "[MASK]",
-                    "train --model=bert-nano --tokenizer=bytes --device=cpu --data=words.txt");
+                    "train --model=bert-nano --tokenizer=bytes --device=cpu --peaks=0 --data=words.txt");
     program_refuses(*state, ERROR_USAGE, "or train one with --train-tokenizer",
                     "train --model=bert-nano --device=cpu --data=words.txt");
     program_refuses(*state, ERROR_USAGE, "--min-tokens=33 is more than the model's context of 32",

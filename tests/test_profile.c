@@ -265,7 +265,7 @@ static void test_steps(void **state) {
         const Table *device = tables_find(&tables, "device");
         expect_about(cell(device, 0, "utilization"), 0.5);
         const Table *distribution = tables_find(&tables, "distribution");
-        expect_about(cell(distribution, find_row(distribution, "communication"), "union_ns"), 0);
+        expect_about(cell(distribution, find_row(distribution, "all"), "communication_ns"), 0);
         tables_free(&tables);
     }
 }
@@ -293,8 +293,8 @@ static void test_work(void **state) {
 /* Above what was measured is an error, but where the data sheet has the limit that nothing passes. */
 static void test_limits(void **state) {
     Trace *t = ((Trace **)*state)[FORM_FUSED];
-    const Peaks measured = t->run.measured, sheet = t->run.sheet, low = {1, 1}, high = {1e18, 1e18},
-                unknown = {0, 0};
+    const Peaks measured = t->run.measured, sheet = t->run.sheet, low = {1, 1, 1}, high = {1e18, 1e18, 1e18},
+                unknown = {0, 0, 0};
     const struct {
         Peaks measured, sheet;
         const char *flag;

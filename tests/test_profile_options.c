@@ -41,10 +41,23 @@ static void test_nothing_timed(void **state) {
     assert_null(strstr(ran->output, "pinned"));
 }
 
+/* On the CPU there is nothing to rest; layers are a range in each pass; a model of one's own has its folder's name. */
+static void test_what_is_said(void **state) {
+    const Ran *ran =
+        program_succeeds(*state, PROFILED "--steps=2 --profile=1,0,0,1,1 --profile-apart --profile-out=said "
+                                          "--out=own");
+    expect_text(ran->output, "--profile-apart does nothing");
+    program_succeeds(*state, "grep -q '^layer 0,forward,1,' said/tables/ranges.csv");
+    program_succeeds(*state, "grep -q '^layer 0,backward,1,' said/tables/ranges.csv");
+    ran = program_succeeds(*state, "infer --model=own --device=cpu --batch=1 --profile=1,0,0,1,1");
+    expect_text(ran->output, "fused: own/step-00000002, batch 1");
+}
+
 static void test_infer(void **state) {
-    const Ran *ran = program_succeeds(*state, "infer --device=cpu --batch-sizes=1,2 --seq-lens=8,16 "
-                                              "--profile=1,0,0,2,1 --profile-out=sweep --torch-compat "
-                                              "--fused=0 --limit=0 --full-names");
+    const Ran *ran =
+        program_succeeds(*state, "infer --device=cpu --peaks=0 --batch-sizes=1,2 --seq-lens=8,16 "
+                                 "--profile=1,0,0,2,1 --profile-out=sweep --torch-compat "
+                                 "--fused=0 --limit=0 --full-names");
     expect_text(ran->output, "aten::_softmax ");
     expect_text(ran->output, "# of Calls");
     for (int i = 0; i < 4; i++) {
@@ -116,9 +129,9 @@ static void test_unwritable(void **state) {
 
 int main(void) {
     const struct CMUnitTest programs[] = {
-        cmocka_unit_test(test_window),         cmocka_unit_test(test_timers),
-        cmocka_unit_test(test_nothing_timed),  cmocka_unit_test(test_infer),
-        cmocka_unit_test(test_views_of_files), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_unwritable)};
+        cmocka_unit_test(test_window),        cmocka_unit_test(test_timers),
+        cmocka_unit_test(test_nothing_timed), cmocka_unit_test(test_infer),
+        cmocka_unit_test(test_what_is_said),  cmocka_unit_test(test_views_of_files),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_unwritable)};
     return cmocka_run_group_tests(programs, program_setup, scratch_teardown);
 }

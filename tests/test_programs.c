@@ -120,7 +120,7 @@ static void test_files(void **state) {
         {"config.json", "infer --model=empty"},
         {"missing.txt", "infer " MODEL "--eval=missing.txt"},
         {"nowhere/x.safetensors", "infer " MODEL "--logits=nowhere/x.safetensors --ids=1"},
-        {"nowhere/x.json", "infer " MODEL "--repeats=1 --warmup-runs=0 --json=nowhere/x.json -q"},
+        {"nowhere/x.json", "infer " MODEL "--repeats=1 --peaks=0 --warmup-runs=0 --json=nowhere/x.json -q"},
         {"standard output", "infer " MODEL "--prompt=x --tokens=3 -q >/dev/full"},
     };
     expect_ok(directory_make(inside(*state, "empty")));
@@ -172,8 +172,9 @@ static void expect_damaged(const char *folder, const char *file, const char *dam
 
 static void test_bad_checkpoint(void **state) {
     const char *folder = *state;
-    const char *load = "infer --model=bad/step-00000002 --device=cpu --repeats=1 --warmup-runs=0 -q";
-    const char *resume = "train --resume=bad/step-00000002 --steps=3 -q";
+    const char *load =
+        "infer --model=bad/step-00000002 --device=cpu --peaks=0 --repeats=1 --warmup-runs=0 -q";
+    const char *resume = RESUME "=bad/step-00000002 --steps=3 -q";
     expect_damaged(folder, "config.json", "echo '{' >config.json", load);
     expect_damaged(folder, "config.json", "sed -i 's/gpt2/gpt9/' config.json", load);
     expect_damaged(folder, "n_embd", "sed -i 's/\"n_embd\": 32/\"n_embd\": -32/' config.json", load);
@@ -203,7 +204,7 @@ static void test_memory(void **state) {
         "train " TINY " --batch=1000000 --context=32768 --steps=1",
         "train " TINY " --layers=10 --width=65536 --steps=1",
         "train " TINY " --compare --batch=1000000 --context=32768",
-        "infer --model=gpt2 --device=cpu --batch=1000000 --seq=1024",
+        "infer --model=gpt2 --device=cpu --peaks=0 --batch=1000000 --seq=1024",
     };
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         const Ran *ran = program_refuses(*state, ERROR_MEMORY, "MiB left; use a smaller", "%s", runs[i]);

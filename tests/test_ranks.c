@@ -99,6 +99,30 @@ static void test_micro_batches(void **state) {
     assert_string_equal(log_numbers(*state, "a.jsonl", 0), log_numbers(*state, "b.jsonl", 0));
 }
 
+/* ---- the profile ---- */
+
+/* Rank 0 reports what all ranks recorded; with --log-rank=all each has a log. */
+static void test_profile(void **state) {
+    const char *folder = *state;
+    needs_mpi(folder);
+    program_succeeds(folder, MPIRUN "-n 3 train " SMALL
+                                    "--steps=12 --profile --profile-out=profile --report=questions "
+                                    "--log=log.jsonl --log-rank=all >profile.txt");
+    program_succeeds(
+        folder, "grep -q 'passed the ranks ran the same collectives: .* on each of 3 ranks' profile.txt");
+    program_succeeds(folder, "grep -q 'passed no rank leaves a collective before all are in it' profile.txt");
+    program_succeeds(
+        folder, "grep -q '^7. Does communication bind' profile.txt && grep -q 'is the slowest' profile.txt");
+    program_succeeds(folder, "grep -q 'rank 2, device' profile/trace.json && "
+                             "grep -q '\"cat\":\"collective\"' profile/trace.json");
+    program_succeeds(
+        folder, "[ $(grep -c ^ profile/tables/distribution.csv) = 5 ] && "
+                "for of in gradients weights squares losses; do grep -q $of profile/tables/communication.csv "
+                "|| exit 1; done");
+    program_succeeds(
+        folder, "for r in '' .rank1 .rank2; do [ $(grep -c '\"step\"' log.jsonl$r) -ge 12 ] || exit 1; done");
+}
+
 /* ---- checkpoints ---- */
 
 /* A run goes on with another number of ranks as if it had always had it. */
@@ -107,13 +131,13 @@ static void test_resume(void **state) {
     needs_mpi(folder);
     program_succeeds(folder, "train " SMALL "--accum=4 --steps=6 --save-every=3 --out=whole -q");
     program_succeeds(folder, "cp -r whole part && rm -r part/step-00000006");
-    program_succeeds(folder, MPIRUN "-n 4 train --resume --out=part --accum=1 --threads=1 -q");
+    program_succeeds(folder, MPIRUN "-n 4 train --peaks=0 --resume --out=part --accum=1 --threads=1 -q");
     expect_same_step(folder, "whole", "part", 6);
     program_succeeds(folder, MPIRUN "-n 4 train " SMALL "--steps=3 --schedule=constant --warmup=0 --out=four "
                                     "-q");
     program_succeeds(folder,
                      "train " SMALL "--steps=5 --schedule=constant --warmup=0 --accum=4 --out=five -q");
-    program_succeeds(folder, "train --resume --out=four --accum=4 --steps=5 --threads=1 --peaks=0 -q");
+    program_succeeds(folder, RESUME " --out=four --accum=4 --steps=5 --threads=1 -q");
     expect_same_step(folder, "four", "five", 5);
 }
 
@@ -125,7 +149,7 @@ static void test_interrupt(void **state) {
                      "-n 2 sh -c '(for i in $(seq 600); do ls -d stopped/step-*[0-9] >ls.$$ 2>&1 && break; "
                      "sleep 0.1; done; [ $OMPI_COMM_WORLD_RANK = 0 ] || kill -INT $$) & "
                      "exec train " ENDLESS "--out=stopped'");
-    program_succeeds(folder, "train --resume --out=stopped --steps=1 -q");
+    program_succeeds(folder, RESUME " --out=stopped --steps=1 -q");
 }
 
 /* ---- ranks that die ---- */
@@ -150,7 +174,7 @@ static void expect_ends(const char *folder, int victim) {
     expect_text(ran->error, " is gone; its last action: ");
     program_succeeds(folder, "for r in 0 1 2; do for i in $(seq 200); do kill -0 $(cat pid.$r) || break; "
                              "sleep 0.1; done; ! kill -0 $(cat pid.$r) || exit 1; done");
-    program_succeeds(folder, "train --resume --out=dying --steps=1 -q"); // it is whole, and nobody holds it
+    program_succeeds(folder, RESUME " --out=dying --steps=1 -q"); // it is whole, and nobody holds it
 }
 
 static void test_kill(void **state) {
@@ -198,9 +222,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decoder),       cmocka_unit_test(test_decoder_on_four),
         cmocka_unit_test(test_masked_tokens), cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_interrupt),     cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_wrong_starts),
+        cmocka_unit_test(test_micro_batches), cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_kill),          cmocka_unit_test(test_wrong_starts),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

@@ -59,8 +59,7 @@ static Recorder *open_recorder(Told *told, int64_t limit) {
                                      .capture = capture,
                                      .replay = replay,
                                      .marker = told};
-    Recorder *recorder;
-    expect_ok(recorder_open(device, &options, &recorder));
+    Recorder *recorder = recorder_open(device, &options);
     assert_true(recorder_captures(recorder));
     return recorder;
 }
@@ -149,8 +148,7 @@ static void others_graphs_are_not_known(void **state) {
     recorded_graph_free(graph);
     recorder_close(first);
     recorder_close(second);
-    Recorder *plain;
-    expect_ok(recorder_open(device, &(RecorderOptions){.whole = true}, &plain));
+    Recorder *plain = recorder_open(device, &(RecorderOptions){.whole = true});
     assert_false(recorder_captures(plain));
     recorder_close(plain);
 }

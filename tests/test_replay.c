@@ -129,7 +129,8 @@ static void train(const How *how, const What *what, double results[2 * STEPS]) {
         assert_false(result.skipped);
         results[2 * source.step] = result.loss;
         results[2 * source.step + 1] = result.norm;
-        if (source.step == 3) expect_ok(trainer_evaluate(&t, fetch, &source, ACCUM, &result.loss));
+        Validation validation;
+        if (source.step == 3) expect_ok(trainer_evaluate(&t, fetch, &source, ACCUM, &validation));
     }
     assert_int_equal(t.micro[0][0].graph && t.updated.graph, how->graphs && how->backend == BACKEND_CUDA);
     trainer_close(&t);

@@ -31,8 +31,7 @@ static void expect_resumes(const char *folder, const char *name, const char *fla
                      whole, flags);
     /* The rest is gone, as if the run had ended at step 5; what it was told stays beside its checkpoints. */
     program_succeeds(folder, "cp -r %s-whole %s-part && rm -r %s", name, name, part_weights);
-    program_succeeds(folder, "train --resume=%s-part/step-00000005 --out=%s-part --log=%s -q", name, name,
-                     part);
+    program_succeeds(folder, RESUME "=%s-part/step-00000005 --out=%s-part --log=%s -q", name, name, part);
     const char *numbers = log_numbers(folder, part, 0);
     assert_int_equal(strncmp(numbers, "step 6 ", 7), 0);
     assert_string_equal(numbers, log_numbers(folder, whole, 5));
@@ -70,9 +69,9 @@ static void test_resume_last(void **state) {
     program_succeeds(folder, "train " RUN
                              "--steps=5 --log=last.jsonl --schedule=constant --save-every=2 --out=last -q");
     program_succeeds(folder, "rm -r last/step-00000004");
-    program_succeeds(folder, "train --resume --out=last --log=last.jsonl --steps=8 -q");
+    program_succeeds(folder, RESUME " --out=last --log=last.jsonl --steps=8 -q");
     assert_string_equal(log_numbers(folder, "last.jsonl", 5), log_numbers(folder, "whole.jsonl", 5));
-    const Ran *ran = program_succeeds(folder, "train --resume --out=last");
+    const Ran *ran = program_succeeds(folder, RESUME " --out=last");
     expect_text(ran->output, "done: step 8 of 8 was already done; a larger --steps continues");
     program_refuses(folder, ERROR_FILE, "no complete checkpoint in empty",
                     "train " RUN "--resume --out=empty");
@@ -89,7 +88,7 @@ static void test_resume_damaged(void **state) {
     program_succeeds(folder,
                      "printf x | dd of=flipped/step-00000004/training_state.safetensors bs=1 seek=99000 "
                      "conv=notrunc 2>dd.txt");
-    const Ran *ran = program_succeeds(folder, "train --resume --out=flipped --steps=8 --save-every=3 -q");
+    const Ran *ran = program_succeeds(folder, RESUME " --out=flipped --steps=8 --save-every=3 -q");
     expect_text(ran->error, "train: step-00000006 is damaged and passed over: model.safetensors: tensor '");
     expect_text(ran->error, "train: step-00000004 is damaged and passed over: training_state.safetensors: ");
     ran = program_succeeds(folder, "cd flipped && ls -d step-*");
@@ -98,13 +97,13 @@ static void test_resume_damaged(void **state) {
                      "once/step-00000006/model.safetensors");
     program_refuses(
         folder, ERROR_FORMAT, "does not have the digest that the file says",
-        "printf x | dd of=once/step-00000006/model.safetensors bs=1 seek=9000 conv=notrunc 2>dd.txt; "
-        "train --resume=once/step-00000006 -q");
+        "printf x | dd of=once/step-00000006/model.safetensors bs=1 seek=9000 conv=notrunc 2>dd.txt; " RESUME
+        "=once/step-00000006 -q");
     program_refuses(folder, ERROR_FORMAT, "does not have the digest that the file says",
                     "infer --model=once --device=cpu --prompt=x");
     program_succeeds(folder,
                      "rm once/step-00000006/training_state.safetensors once/step-00000004/config.json");
-    ran = program_succeeds(folder, "train --resume --out=once --steps=3 -q");
+    ran = program_succeeds(folder, RESUME " --out=once --steps=3 -q");
     expect_text(ran->error, "step-00000006 is damaged and passed over: there is no training_state");
 }
 
@@ -120,8 +119,8 @@ static void test_foreign_options(void **state) {
         "\"seed\": 7, \"out\": \"mine\", \"keep\": 1, \"log\": \"victim\", \"hash-trace\": \"victim\", "
         "\"profile\": \"[3,4)\", \"profile-out\": \"mine\", \"config\": \"victim\"}");
     program_succeeds(folder, "echo precious >victim && ls mine >before");
-    program_succeeds(folder, "train --resume=foreign/step-00000002 --out=own --log=own.jsonl -q");
-    program_succeeds(folder, "train --resume=foreign/step-00000002 -q");
+    program_succeeds(folder, RESUME "=foreign/step-00000002 --out=own --log=own.jsonl -q");
+    program_succeeds(folder, RESUME "=foreign/step-00000002 -q");
     program_succeeds(folder, "echo precious | cmp - victim && ls mine | cmp - before");
     program_succeeds(folder,
                      "cmp foreign/step-00000004/model.safetensors own/step-00000004/model.safetensors");
@@ -133,18 +132,18 @@ static void test_unreadable_options(void **state) {
     program_succeeds(folder, "train " TINY " --steps=1 --val-every=0 --out=unread -q && cd unread && "
                              "rm options.json && ln -s options.json options.json");
     program_refuses(folder, ERROR_FILE, "options.json: Too many levels",
-                    "train --resume --out=unread --steps=2 --data=text.txt -q");
+                    RESUME " --out=unread --steps=2 --data=text.txt -q");
 }
 
 /* Nor does --keep travel: a run that goes on leaves alone what was there before it, unless told. */
 static void test_resume_keeps(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=4 --save-every=1 --val-every=0 --keep=0 --out=kept -q");
-    program_succeeds(folder, "train --resume --out=kept --steps=7 -q");
+    program_succeeds(folder, RESUME " --out=kept --steps=7 -q");
     const Ran *ran = program_succeeds(folder, "cd kept && ls -d step-*");
     assert_string_equal(ran->output, "step-00000001\nstep-00000002\nstep-00000003\nstep-00000004\n"
                                      "step-00000006\nstep-00000007\n");
-    program_succeeds(folder, "train --resume --out=kept --keep=2 --steps=8 -q");
+    program_succeeds(folder, RESUME " --out=kept --keep=2 --steps=8 -q");
     ran = program_succeeds(folder, "cd kept && ls -d step-*");
     assert_string_equal(ran->output, "step-00000007\nstep-00000008\n");
 }
@@ -154,18 +153,17 @@ static void test_go_back(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=10 --save-every=1 --val-every=0 --keep=0 --out=line -q");
     program_refuses(folder, ERROR_USAGE, "line holds later checkpoints, up to step-00000010",
-                    "train --resume=line/step-00000005 --out=./line --keep=1 --steps=8 -q");
+                    RESUME "=line/step-00000005 --out=./line --keep=1 --steps=8 -q");
     program_refuses(folder, ERROR_USAGE, "fork already holds step-00000001",
                     "train " TINY
-                    " --steps=1 --out=fork -q && train --resume=line/step-00000005 --out=fork -q");
+                    " --steps=1 --out=fork -q && train --peaks=0 --resume=line/step-00000005 --out=fork -q");
     const Ran *ran = program_succeeds(folder, "cd line && ls -d step-* | wc -l");
     assert_int_equal(strtol(ran->output, NULL, 10), 10);
-    program_succeeds(folder,
-                     "train --resume=line/step-00000005 --out=line --force --steps=8 --save-every=2 -q");
+    program_succeeds(folder, RESUME "=line/step-00000005 --out=line --force --steps=8 --save-every=2 -q");
     ran = program_succeeds(folder, "cd line && ls -d step-*");
     assert_string_equal(ran->output, "step-00000001\nstep-00000002\nstep-00000003\nstep-00000004\n"
                                      "step-00000005\nstep-00000006\nstep-00000008\n");
-    program_succeeds(folder, "train --resume=line/step-00000008 --out=line --force --steps=9 -q");
+    program_succeeds(folder, RESUME "=line/step-00000008 --out=line --force --steps=9 -q");
     ran = program_succeeds(folder, "cd line && ls -d step-* | tail -2");
     assert_string_equal(ran->output, "step-00000008\nstep-00000009\n");
 }
@@ -182,7 +180,7 @@ static void test_decayed_first(void **state) {
     char fixture[4096];
     assert_non_null(realpath("tests/fixtures/decayed-first", fixture));
     program_succeeds(*state, "cp -r %s . && chmod -R u+w decayed-first", fixture);
-    program_succeeds(*state, "train --resume --out=decayed-first --log=after.jsonl -q");
+    program_succeeds(*state, RESUME " --out=decayed-first --log=after.jsonl -q");
     assert_int_equal(log_losses(*state, "after.jsonl", "step", 3, losses, 3), 3);
     for (int i = 0; i < 3; i++) assert_true(fabs(losses[i] - before[i]) <= 0x1p-23 * before[i]);
 }
@@ -203,8 +201,7 @@ static void expect_saves(const char *folder, int number) {
     assert_int_equal(log_step(log_last(events, "end")), step);
     assert_string_equal(json_string_value(json_object_get(log_last(events, "end"), "reason")), "interrupted");
     json_decref(events);
-    program_succeeds(folder, "train --resume --out=halted --log=halted.jsonl --steps=%" PRId64 " -q",
-                     step + 4);
+    program_succeeds(folder, RESUME " --out=halted --log=halted.jsonl --steps=%" PRId64 " -q", step + 4);
     program_succeeds(folder, "train " ENDLESS "--steps=%" PRId64 " --log=through.jsonl -q", step + 4);
     /* Long runs are compared near the signal only. */
     int64_t after = step > 100 ? step - 100 : 0;
@@ -227,7 +224,7 @@ static void test_two_at_once(void **state) {
                                           "--steps=1000000 --save-every=1 --out=both --log=both.jsonl -q");
     log_wait(folder, "both.jsonl", program, "save", 1);
     program_refuses(folder, ERROR_FILE, "another process is writing into both",
-                    "train --resume --out=both --steps=1000000");
+                    RESUME " --out=both --steps=1000000");
     program_refuses(folder, ERROR_FILE, "another process is writing into both",
                     "train " TINY " --steps=1 --hash-trace=both.jsonl --out=both");
     assert_true(program_runs(program));
@@ -238,10 +235,10 @@ static void test_two_at_once(void **state) {
 /* What the checkpoint is cannot be changed on the way; to name it again can do no harm. */
 static void test_other_sizes(void **state) {
     program_succeeds(*state, "train " TINY " --steps=2 --val-every=0 --out=sized -q");
-    program_succeeds(*state, "train --resume --out=sized --steps=3 --width=32 --layers=2");
+    program_succeeds(*state, RESUME " --out=sized --steps=3 --width=32 --layers=2");
     program_refuses(*state, ERROR_USAGE,
                     "--width=64 can change a preset only; the model in sized/step-00000003 has 32",
-                    "train --resume --out=sized --steps=4 --width=64");
+                    RESUME " --out=sized --steps=4 --width=64");
 }
 
 /* One step of many micro-batches takes far longer than this test waits. */
@@ -294,7 +291,7 @@ static void test_kill(void **state) {
             i == 0 ? program_start(folder,
                                    "train " ENDLESS "--steps=1000000 --save-every=1 --out=killed --log=%s -q",
                                    log)
-                   : program_start(folder, "train --resume --out=killed --log=%s -q", log);
+                   : program_start(folder, RESUME " --out=killed --log=%s -q", log);
         log_wait(folder, log, program, "save", step + 2);
         wait_ms(7 * i);
         assert_int_equal(kill(program, SIGKILL), 0);
@@ -304,8 +301,8 @@ static void test_kill(void **state) {
         assert_true(step >= log_step(log_last(events, "save")));
         json_decref(events);
     }
-    program_succeeds(
-        folder, "train --resume --out=killed --keep=2 --steps=%" PRId64 " --log=survived.jsonl -q", step + 2);
+    program_succeeds(folder, RESUME " --out=killed --keep=2 --steps=%" PRId64 " --log=survived.jsonl -q",
+                     step + 2);
     program_succeeds(folder, "train " ENDLESS "--steps=%" PRId64 " --log=never.jsonl -q", step + 2);
     const char *numbers = log_numbers(folder, "survived.jsonl", 0);
     assert_true(strlen(numbers) > 0);

@@ -17,7 +17,7 @@ enum { STEPS = 12 };
 /* A run that the tests compare theirs with. */
 static int setup(void **state) {
     if (program_setup(state) != 0) return -1;
-    program_succeeds(*state, "train " RUN "--lr=1e-2 --out=first --save-every=6 --log=first.jsonl "
+    program_succeeds(*state, "train " RUN "--lr=1e-2 --out=first --save-every=6 --log=first.jsonl --peaks "
                              "--hash-trace=first.trace");
     return 0;
 }
@@ -122,16 +122,25 @@ static void test_profile(void **state) {
 
 /* Limits are kept by the device's name, and that says how many threads it has: nobody else takes three. */
 static void test_unknown_peaks(void **state) {
-    const Ran *ran = program_succeeds(*state, "train " RUN "--threads=3 --peaks=0 --log=unknown.jsonl");
+    const Ran *ran = program_succeeds(*state, "train " RUN "--threads=3 --log=unknown.jsonl");
     assert_null(strstr(ran->output, "MFU"));
     assert_null(strstr(ran->output, "TFLOP/s products"));
     json_t *events = log_read(*state, "unknown.jsonl", false);
     assert_true(json_is_null(json_object_get(log_last(events, "end"), "mfu")));
     json_decref(events);
-    program_succeeds(*state, "train " RUN "--threads=3 --quiet");
-    ran = program_succeeds(*state, "train " RUN "--threads=3 --peaks=0");
+    program_succeeds(*state, "train " RUN "--threads=3 --quiet --peaks");
+    ran = program_succeeds(*state, "train " RUN "--threads=3");
     expect_text(ran->output, "MFU");
     expect_text(ran->output, "TFLOP/s products");
+}
+
+/* What is known is not measured again: a limit that no machine reaches stays, until --peaks asks. */
+static void test_limits_are_measured_once(void **state) {
+    program_succeeds(*state, "train " RUN "--quiet");
+    program_succeeds(*state,
+                     "f=$(find . -name peaks.json) && sed -i 's/\"flops\":[^,]*/\"flops\":7e18/' \"$f\"");
+    expect_text(program_succeeds(*state, "train " RUN)->output, "7e+06 TFLOP/s products");
+    program_succeeds(*state, "rm $(find . -name peaks.json)");
 }
 
 /* ---- runs that are equal to the last bit ---- */
@@ -305,8 +314,8 @@ static void test_divergence_at_the_end(void **state) {
 static void test_divergence_saved(void **state) {
     program_succeeds(*state, "train " TINY " --val-every=0 --steps=1 --out=burst --sample-every=0 -q");
     program_refuses(*state, ERROR_NONFINITE, "a value that is not finite, so it is not saved",
-                    "train --resume --out=burst --steps=2 --schedule=constant --lr=1e38 --weight-decay=9 "
-                    "--sample-every=0 -q");
+                    RESUME " --out=burst --steps=2 --schedule=constant --lr=1e38 --weight-decay=9 "
+                           "--sample-every=0 -q");
     program_succeeds(*state, "cd burst && test \"$(echo step-*)\" = step-00000001");
 }
 
@@ -322,6 +331,7 @@ int main(void) {
         cmocka_unit_test(test_quiet),
         cmocka_unit_test(test_profile),
         cmocka_unit_test(test_unknown_peaks),
+        cmocka_unit_test(test_limits_are_measured_once),
         cmocka_unit_test(test_same_seed),
         cmocka_unit_test(test_other_seed),
         cmocka_unit_test(test_workers),

@@ -26,16 +26,6 @@ __device__ inline void load_tile_async(void *to, const CUtensorMap &map, int row
         : "memory");
 }
 
-/* The way back. What threads stored to the tile must be made visible (fence_async and a barrier) before;
- * commit_stores, then wait_stores_read before the tile is written again (or the block ends). */
-__device__ inline void store_tile_async(const CUtensorMap &map, int row, int block, int b, const void *from) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(
-            &map),
-        "r"(0), "r"(row), "r"(block), "r"(b), "r"(shared_address(from))
-        : "memory");
-}
-
 /* Accumulators, rounded and packed, as left operands of the next product. */
 template <int N>
 __device__ inline void pack_rows(uint32_t (&left)[N / 2][4], const float (&c)[N][4]) {

@@ -32,10 +32,6 @@ __device__ inline int uniform(int x) {
 CHECKED Status tensor_map_encode(void *data, int rank, const cuuint64_t *extents, const cuuint64_t *strides,
                                  const cuuint32_t *tile, CUtensorMap *map);
 
-__device__ inline void prefetch_map(const CUtensorMap &map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
 /* Starts the copy of the tile of a matrix at (row, column); its bytes (all of the tile, also those beyond the
  * matrix) count towards `barrier`. One thread calls it. */
 __device__ inline void load_block_async(void *to, const CUtensorMap &map, int row, int column,
@@ -257,13 +253,6 @@ __device__ inline void store_counted(float *at, uint64_t *barrier, uint32_t rank
                  "r"(shared_address(barrier)), "r"(rank), "f"(values[0]), "f"(values[1]), "f"(values[2]),
                  "f"(values[3])
                  : "memory");
-}
-
-/* True in one lane of a converged warp. */
-__device__ inline bool elect_one() {
-    uint32_t elected;
-    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
-    return elected != 0;
 }
 
 /* Registers of each thread of this warpgroup from here on; a multiple of 8. Only in a kernel with a register

@@ -4,19 +4,30 @@
 #include <stdint.h>
 
 /* What is done to P = alpha * op(A) op(B) + beta * C, or beta * added, while it is still in registers.
- * The bias has C's dtype. GELU is the tanh form. */
+ * The bias has C's dtype. GELU is the tanh form; the library has no kernel for the other one, by erf. */
 typedef enum {
     EPILOGUE_NONE,
     EPILOGUE_BIAS,          // C = P + bias
     EPILOGUE_GELU_BIAS,     // C = gelu(P + bias)
     EPILOGUE_GELU_AUX_BIAS, // aux = P + bias, C = gelu(aux)
     EPILOGUE_DGELU,         // C = P * gelu'(aux)
+    EPILOGUE_ERF_BIAS,      // these three as the three before, with GELU by erf
+    EPILOGUE_ERF_AUX_BIAS,
+    EPILOGUE_DERF,
 } GemmEpilogueKind;
+
+/* Whether aux is written, and whether it is read. */
+static inline bool epilogue_writes_aux(GemmEpilogueKind kind) {
+    return kind == EPILOGUE_GELU_AUX_BIAS || kind == EPILOGUE_ERF_AUX_BIAS;
+}
+static inline bool epilogue_reads_aux(GemmEpilogueKind kind) {
+    return kind == EPILOGUE_DGELU || kind == EPILOGUE_DERF;
+}
 
 typedef struct {
     GemmEpilogueKind kind;
     const void *bias;  // (n)
     const void *added; // a matrix that lies as C does, for beta = 1; NULL: C itself
-    void *aux;         // (m, n) of C's dtype, its rows aux_ld apart: written by GELU_AUX_BIAS, read by DGELU
+    void *aux; // (m, n) of C's dtype, its rows aux_ld apart: written by ..._AUX_BIAS, read by DGELU, DERF
     int64_t aux_ld;
 } GemmEpilogue;

@@ -222,12 +222,10 @@ Status launch(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {
 } // namespace hopper_gemm
 
 bool gemm_hopper_suits(const CudaDevice *device, const Gemm *g, const GemmEpilogue *e) {
-    const bool slope = e->kind == EPILOGUE_DGELU, aux = slope || e->kind == EPILOGUE_GELU_AUX_BIAS;
-    const bool bias = e->kind == EPILOGUE_BIAS || e->kind == EPILOGUE_GELU_BIAS || aux;
+    const bool slope = epilogue_reads_aux(e->kind), aux = slope || epilogue_writes_aux(e->kind);
     if (g->a_dtype != BF16 || g->b_dtype != BF16 || g->c_dtype != BF16 || g->batch > 1) return false;
     const bool adds = g->beta == 1 && e->added && (e->kind == EPILOGUE_BIAS || e->kind == EPILOGUE_NONE);
     if (g->alpha != 1 || (g->beta != 0 && !adds) || g->transpose_a || g->transpose_b == slope) return false;
-    if (!bias && e->kind != EPILOGUE_NONE) return false;
     if (g->m > INT_MAX / 2 || g->n > INT_MAX / 2 || g->k > INT_MAX / 2 || g->k == 0) return false;
     // the copy engine takes rows from 16-byte addresses on, and clips what it stores at 16 bytes
     return walks_in_packs(8, {g->n, g->k, g->lda, g->ldb, g->ldc}, {g->a, g->b, g->c, e->added}) &&
@@ -244,6 +242,9 @@ Status gemm_hopper_run(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) 
     case EPILOGUE_DGELU: return launch<Finish::SLOPE>(ctx, g, e, c);
     case EPILOGUE_GELU_BIAS:
     case EPILOGUE_GELU_AUX_BIAS: return launch<Finish::GELU>(ctx, g, e, c);
+    case EPILOGUE_DERF: return launch<Finish::ERF_SLOPE>(ctx, g, e, c);
+    case EPILOGUE_ERF_BIAS:
+    case EPILOGUE_ERF_AUX_BIAS: return launch<Finish::ERF>(ctx, g, e, c);
     }
     return fail(ERROR_INTERNAL, "no such epilogue: %d", (int)e->kind);
 }

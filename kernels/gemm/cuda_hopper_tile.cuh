@@ -18,6 +18,8 @@ enum class Finish {
     GELU,  // aux = a b^T + bias, c = gelu(aux); bias and aux where they are there
     SLOPE, // c = a b * gelu'(aux)
     ADD,   // c = a b^T + bias + aux; bias where it is there
+    ERF,   // GELU by erf
+    ERF_SLOPE,
 };
 
 constexpr int CLUSTER = 2, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGROUP;
@@ -32,9 +34,10 @@ constexpr int STAGES = 5;
 template <Finish FINISH_>
 struct Form {
     static constexpr Finish FINISH = FINISH_;
-    static constexpr bool READS_AUX = FINISH == Finish::SLOPE || FINISH == Finish::ADD;
-    static constexpr bool TRANSPOSED_B = FINISH == Finish::SLOPE; // b is (k, n), else (n, k)
-    static constexpr int BUFFERS = READS_AUX ? 3 : 2;             // for parts
+    static constexpr bool SLOPES = FINISH == Finish::SLOPE || FINISH == Finish::ERF_SLOPE;
+    static constexpr bool READS_AUX = SLOPES || FINISH == Finish::ADD;
+    static constexpr bool TRANSPOSED_B = SLOPES;      // b is (k, n), else (n, k)
+    static constexpr int BUFFERS = READS_AUX ? 3 : 2; // for parts
 
     struct Shared { // tiles from multiples of 1024 bytes on
         uint8_t a[STAGES][A_BYTES], b[STAGES][B_BYTES];

@@ -91,8 +91,15 @@ static cublasLtEpilogue_t cublas_epilogue(GemmEpilogueKind kind) {
     case EPILOGUE_GELU_BIAS: return CUBLASLT_EPILOGUE_GELU_BIAS;
     case EPILOGUE_GELU_AUX_BIAS: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case EPILOGUE_DGELU: return CUBLASLT_EPILOGUE_DGELU;
+    case EPILOGUE_ERF_BIAS:
+    case EPILOGUE_ERF_AUX_BIAS:
+    case EPILOGUE_DERF: break; // it has none: library_has
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static bool library_has(GemmEpilogueKind kind) {
+    return kind == EPILOGUE_NONE || cublas_epilogue(kind) != CUBLASLT_EPILOGUE_DEFAULT;
 }
 
 /* A matrix of `rows` rows of `width` elements, as cuBLASLt sees it: `width` high. */
@@ -208,8 +215,10 @@ static Status library_proposals(const CudaDevice *device, size_t workspace, cons
 Status plan_proposals(const CudaDevice *device, const Plan *plan, const Gemm *g, const GemmEpilogue *e,
                       Algorithm *proposals, int *count) {
     *count = 0;
-    TRY(library_proposals(device, device->workspace_bytes, plan, proposals, count));
-    TRY(library_proposals(device, 0, plan, proposals, count)); // kernels that need no counter cleared before
+    if (library_has(e->kind)) {
+        TRY(library_proposals(device, device->workspace_bytes, plan, proposals, count));
+        TRY(library_proposals(device, 0, plan, proposals, count)); // that need no counter cleared before
+    }
     if (choice_of_own() != OWN_NEVER && gemm_hopper_suits(device, g, e)) proposals[(*count)++] = {true, {}};
     return OK;
 }

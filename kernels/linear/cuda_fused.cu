@@ -128,15 +128,16 @@ Status forward(Ctx *ctx, const LinearForward *l) {
         PRIMITIVE (ctx, skip ? "product, residual add" : "product") TRY(plain(ctx, &product, &epilogue));
         return OK;
     }
+    const bool erf = l->activation == ACTIVATION_GELU;
     epilogue.kind = !activate              ? EPILOGUE_BIAS
-                    : tensor_empty(l->pre) ? EPILOGUE_GELU_BIAS
-                                           : EPILOGUE_GELU_AUX_BIAS;
+                    : tensor_empty(l->pre) ? (erf ? EPILOGUE_ERF_BIAS : EPILOGUE_GELU_BIAS)
+                                           : (erf ? EPILOGUE_ERF_AUX_BIAS : EPILOGUE_GELU_AUX_BIAS);
     epilogue.bias = bias;
-    if (epilogue.kind == EPILOGUE_GELU_AUX_BIAS) {
+    if (epilogue_writes_aux(epilogue.kind)) {
         epilogue.aux = l->pre.data;
         epilogue.aux_ld = l->pre.stride;
     }
-    const bool known = !activate || l->activation == ACTIVATION_GELU_TANH; // to cuBLASLt
+    const bool known = !activate || erf || l->activation == ACTIVATION_GELU_TANH; // to the products
     if (!tensor_empty(l->bias) && known && in_epilogue(ctx, &product, &epilogue)) {
         PRIMITIVE (ctx, activate ? "product, bias, GELU"
                         : skip   ? "product, bias, residual add"
@@ -194,8 +195,9 @@ Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     const Tensor dx = gated ? tensor_columns(l->dx, 0, tensor_width(l->forward->x)) : l->dx;
     const Gemm product = gemm_dinput(dpre, l->forward->weight, dx, l->accumulate);
     GemmEpilogue epilogue = {};
-    if (l->input && l->input->activation == ACTIVATION_GELU_TANH) {
-        epilogue.kind = EPILOGUE_DGELU;
+    const Activation below = l->input ? l->input->activation : ACTIVATION_NONE;
+    if (below == ACTIVATION_GELU_TANH || below == ACTIVATION_GELU) {
+        epilogue.kind = below == ACTIVATION_GELU ? EPILOGUE_DERF : EPILOGUE_DGELU;
         epilogue.aux = l->input->pre.data;
         epilogue.aux_ld = l->input->pre.stride;
         if (in_epilogue(ctx, &product, &epilogue)) {

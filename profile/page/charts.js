@@ -10,7 +10,7 @@ function drawPhases() {
     let y = 6;
     for (const path of paths) {
         const total = sum(path.phases, phase => phase.ns);
-        chart.append(node('text', {x: 0, y: y + 15, 'font-weight': 600}, `${path.label}: ${time(total)}`));
+        chart.append(node('text', {x: 0, y: y + 15, 'font-weight': 600}, `${path.label}: ${time(total)}, mean, tracing on`));
         y += 24;
         let x = left;
         for (const phase of path.phases) {

@@ -16,15 +16,17 @@ function drawHead() {
         document.querySelector('header').append(node(
             'div', {class: 'figures'},
             figure(time(step.ns),
-                   `${path.label}, ${step.name}: ${time(step.low_ns)} to ${time(step.high_ns)}, tracing ` +
-                       (step.timed === 0 ? 'on' : 'off'),
+                   `${path.label}: median ${step.name} of ${step.timed || step.recorded}, ${time(step.low_ns)} to ` +
+                       `${time(step.high_ns)}, tracing ${step.timed === 0 ? 'on' : 'off'}`,
                    'first'),
             figure(scaled(safe(1e9 * step.tokens, step.ns), ''), 'tokens a second'),
             figure(percent(limit), 'of the measured matrix rate (MFU)'),
             figure(bytes(path.memory.peak_bytes), 'peak memory'),
             figure(String(Math.round(step.launches)), `launches a ${step.name}`),
-            figure(step.timed === 0 ? 'not known' : percent(step.overhead), 'overhead of tracing'),
-            figure(percent(step.covered), 'of the traced time attributed')));
+            figure(step.timed === 0 ? 'not known' : percent(step.overhead),
+                   'overhead of tracing' + (step.overhead_noise ? ', within noise' : '')),
+            figure(percent(step.covered),
+                   `of ${time(step.traced_ns)} attributed: the mean of ${step.recorded}, tracing on, which shares are of`)));
         if (step.cores_waited > 0.05)
             document.querySelector('header').append(
                 node('p', {class: 'warning'},
@@ -290,7 +292,7 @@ function drawTables() {
 }
 
 function drawQuestions() {
-    section('questions', 'Six questions', 'Answered from the figures of this run.',
+    section('questions', 'Seven questions', 'Answered from the figures of this run.',
             ...bundle.questions.filter(q => q.answer.length)
                 .map(q => node('div', {class: 'answer'}, node('h3', {}, q.question),
                                node('ul', {}, ...q.answer.map(line => node('li', {}, line))))));

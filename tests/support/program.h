@@ -14,8 +14,10 @@ typedef struct {
     char error[1 << 16];  // the same
 } Ran;
 
-/* What the runs of these tests have in common: a model that takes milliseconds. A later --device wins. */
-#define TINY "--layers=2 --width=32 --heads=2 --context=32 --batch=2 --data=text.txt --device=cpu"
+/* What the runs of these tests have in common: a model that takes milliseconds. A later option wins. */
+#define TINY "--layers=2 --width=32 --heads=2 --context=32 --batch=2 --data=text.txt --device=cpu --peaks=0"
+/* Going on: the machine's limits, which take seconds to measure, matter to the tests of them alone. */
+#define RESUME "train --peaks=0 --resume"
 
 /* For cmocka_run_group_tests: *state is the path of a scratch folder with text.txt, 20,000 bytes of words,
  * and validation.txt, 257 bytes: eight windows of 32 and the target of the last. */

@@ -183,6 +183,12 @@ Tensor rig_put_ints(Rig *rig, const char *name, Shape shape, const int32_t *valu
     return t;
 }
 
+Tensor rig_put_bytes(Rig *rig, const char *name, Shape shape, const uint8_t *values) {
+    Tensor t = rig_blank(rig, name, U8, shape);
+    if (!rig->ctx.measuring && tensor_count(t)) upload(rig, t, values);
+    return t;
+}
+
 void rig_get(Rig *rig, Tensor t, double *values) {
     if (rig->ctx.measuring || tensor_count(t) == 0) return;
     Device *device = rig->ctx.device;

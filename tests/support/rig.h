@@ -52,6 +52,7 @@ void rig_run_once(const Variant *variant, Body body, const void *what, double *c
 Tensor rig_put(Rig *rig, const char *name, Dtype dtype, Shape shape, const double *values);
 void rig_set(Rig *rig, Tensor t, const double *values); // of a tensor that is there, dense; the same rounding
 Tensor rig_put_ints(Rig *rig, const char *name, Shape shape, const int32_t *values);
+Tensor rig_put_bytes(Rig *rig, const char *name, Shape shape, const uint8_t *values);
 Tensor rig_blank(Rig *rig, const char *name, Dtype dtype, Shape shape); // stays poisoned
 void rig_get(Rig *rig, Tensor t, double *values);                       // a view is gathered
 

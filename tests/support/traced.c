@@ -46,7 +46,7 @@ Trace *traced(Device *device, uint32_t fuses, bool graphs) {
     for (int i = 0; i <= TRACED_BATCH * TRACED_SEQ; i++) tokens[i] = i * 7 % 256;
     const SmallTrainer small = {TRACED_BATCH, TRACED_SEQ, .accum = 1, .fuses = fuses, .graphs = graphs};
     model_open_trainer(&t, device, &small);
-    expect_ok(collector_open(device, &(CollectorOptions){.graphs = graphs}, &collector));
+    collector = collector_open(device, &(CollectorOptions){.graphs = graphs});
     for (int window = 0; window < 2; window++) { // a second one must not remember the first
         expect_ok(collector_begin(collector, window == 0));
         run_steps(&t, collector_recorder(collector));

@@ -1,0 +1,194 @@
+#include "profile/trace_pack.h"
+
+#include "base/memory.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* Structs are copied as they are, but for their texts, in whose places the numbers of names stand. */
+static const size_t run_texts[] = {
+    offsetof(TraceRun, source_note),   offsetof(TraceRun, device), offsetof(TraceRun, library),
+    offsetof(TraceRun, host),          offsetof(TraceRun, model),  offsetof(TraceRun, dtype),
+    offsetof(TraceRun, program),       offsetof(TraceRun, step),   offsetof(TraceRun, window),
+    offsetof(TraceRun, counters_note), offsetof(TraceRun, engine)};
+static const size_t event_texts[] = {offsetof(TraceEvent, name), offsetof(TraceEvent, call),
+                                     offsetof(TraceEvent, source)};
+enum {
+    RUN_TEXTS = sizeof run_texts / sizeof *run_texts,
+    EVENT_TEXTS = sizeof event_texts / sizeof *event_texts
+};
+
+/* What lies behind it: names with their zeros, events, samples of memory, times. */
+typedef struct {
+    uint64_t layout;
+    int64_t name_bytes, names, events, samples;
+    TraceRun run;
+} Head;
+
+static const uint64_t layout = sizeof(Head) << 40 | sizeof(TraceEvent) << 20 | sizeof(TraceMemory);
+
+/* ---- packing ---- */
+
+typedef struct {
+    char *data;
+    size_t bytes;
+    int64_t room;
+} Pack;
+
+static void put(Pack *p, const void *from, size_t bytes) {
+    p->data = memory_grow(p->data, &p->room, (int64_t)(p->bytes + bytes), 1);
+    if (bytes) memcpy(p->data + p->bytes, from, bytes);
+    p->bytes += bytes;
+}
+
+static void number_texts(const Trace *t, void *object, const size_t *texts, int count) {
+    for (int i = 0; i < count; i++) {
+        const char **text = (const char **)(void *)((char *)object + texts[i]);
+        *text = (const char *)(intptr_t)trace_name_number(t, *text);
+    }
+}
+
+/* Before any number is read: a name that is added may change those of others. */
+static void name_all(Trace *t) {
+    for (int i = 0; i < RUN_TEXTS; i++)
+        (void)trace_name(t, *(const char **)(void *)((char *)&t->run + run_texts[i]));
+    for (int64_t i = 0; i < t->count; i++) {
+        (void)trace_name(t, t->events[i].name);
+        (void)trace_name(t, t->events[i].call);
+        (void)trace_name(t, t->events[i].source);
+    }
+}
+
+static void put_number(Pack *p, double value) {
+    put(p, &value, sizeof value);
+}
+
+static void put_times(Pack *p, const TraceRun *r) {
+    put(p, r->step_ms, (size_t)r->step_count * sizeof(double));
+    put(p, r->reader_ms, (size_t)r->step_count * sizeof(double));
+    for (int64_t i = 0; i < r->step_count; i++) put_number(p, trace_step_tokens(r, i));
+    put(p, r->traced_ms, (size_t)r->traced_count * sizeof(double));
+    for (int64_t i = 0; i < r->traced_count; i++) put_number(p, trace_traced_tokens(r, i));
+}
+
+static void put_names(Pack *p, const Trace *t) {
+    for (int64_t i = 0; i < trace_name_room(t); i++) {
+        const char *name = trace_name_numbered(t, i);
+        put(p, name ? name : "", name ? strlen(name) + 1 : 1);
+    }
+}
+
+void trace_pack(Trace *t, void **data, size_t *bytes) {
+    Pack p = {0};
+    Head head = {.layout = layout, .events = t->count, .samples = t->memory_count, .run = t->run};
+    name_all(t);
+    number_texts(t, &head.run, run_texts, RUN_TEXTS);
+    put(&p, &head, sizeof head);
+    put_names(&p, t);
+    head.names = trace_name_room(t);
+    head.name_bytes = (int64_t)(p.bytes - sizeof head);
+    memcpy(p.data, &head, sizeof head);
+    for (int64_t i = 0; i < t->count; i++) {
+        TraceEvent e = t->events[i];
+        number_texts(t, &e, event_texts, EVENT_TEXTS);
+        put(&p, &e, sizeof e);
+    }
+    put(&p, t->memory, (size_t)t->memory_count * sizeof *t->memory);
+    put_times(&p, &t->run);
+    *data = p.data;
+    *bytes = p.bytes;
+}
+
+/* ---- unpacking ---- */
+
+typedef struct {
+    const char *data;
+    size_t left;
+    Trace *trace;
+    const char **names; // (count) by their numbers at the other end
+    int64_t count;
+} Unpack;
+
+static bool get(Unpack *u, void *to, int64_t count, size_t size) {
+    if (count < 0 || (uint64_t)count > u->left / size) return false;
+    if (count) memcpy(to, u->data, (size_t)count * size);
+    u->data += (size_t)count * size;
+    u->left -= (size_t)count * size;
+    return true;
+}
+
+static bool name_texts(const Unpack *u, void *object, const size_t *texts, int count) {
+    for (int i = 0; i < count; i++) {
+        const char **text = (const char **)(void *)((char *)object + texts[i]);
+        const intptr_t number = (intptr_t)*text;
+        if (number < -1 || number >= u->count) return false;
+        *text = number < 0 ? NULL : u->names[number];
+    }
+    return true;
+}
+
+static bool get_names(Unpack *u, int64_t bytes, int64_t count) {
+    if (bytes < 0 || (uint64_t)bytes > u->left || count < 0 || count > bytes) return false;
+    const char *end = u->data + bytes;
+    u->names = memory_array((size_t)count + 1, sizeof *u->names);
+    for (u->count = 0; u->count < count; u->count++) {
+        size_t length = strnlen(u->data, (size_t)(end - u->data));
+        if (u->data + length == end) return false;
+        u->names[u->count] = trace_name(u->trace, u->data);
+        u->data += length + 1;
+    }
+    u->left -= (size_t)bytes;
+    return u->data == end;
+}
+
+static bool get_events(Unpack *u, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        TraceEvent e;
+        if (!get(u, &e, 1, sizeof e) || !name_texts(u, &e, event_texts, EVENT_TEXTS) || !e.name) return false;
+        if (e.kind >= TRACE_KIND_COUNT || e.phase >= PHASE_COUNT || e.category >= CATEGORY_COUNT)
+            return false;
+        trace_add(u->trace, &e);
+    }
+    return true;
+}
+
+static bool get_times(Unpack *u, const TraceRun *run) {
+    int64_t steps = run->step_count, traced = run->traced_count;
+    if (steps < 0 || traced < 0 || (uint64_t)(3 * steps + 2 * traced) * sizeof(double) != u->left)
+        return false;
+    const char *at = u->data;
+    double *times = memory_array(u->left / sizeof(double) + 1, sizeof *times);
+    memcpy(times, at, u->left);
+    trace_set_times(u->trace, times, times + steps, steps, times + 3 * steps, traced);
+    trace_set_tokens(u->trace, times + 2 * steps, times + 3 * steps + traced);
+    memory_free(times);
+    return true;
+}
+
+static bool get_all(Unpack *u) {
+    Head head;
+    if (!get(u, &head, 1, sizeof head) || head.layout != layout) return false;
+    if (!get_names(u, head.name_bytes, head.names)) return false;
+    if (!name_texts(u, &head.run, run_texts, RUN_TEXTS) || !get_events(u, head.events)) return false;
+    for (int64_t i = 0; i < head.samples; i++) {
+        TraceMemory sample;
+        if (!get(u, &sample, 1, sizeof sample) || sample.class_ >= MEMORY_CLASS_COUNT) return false;
+        trace_add_memory(u->trace, sample);
+    }
+    TraceRun *run = &u->trace->run;
+    *run = head.run;
+    run->step_ms = run->traced_ms = run->reader_ms = run->step_tokens = run->traced_tokens = NULL;
+    return get_times(u, &head.run);
+}
+
+Status trace_unpack(const void *data, size_t bytes, Trace **trace) {
+    Unpack u = {.data = data, .left = bytes, .trace = trace_open()};
+    Status status = get_all(&u) ? trace_finish(u.trace)
+                                : fail(ERROR_FORMAT, "another rank's trace is not what this build keeps");
+    memory_free(u.names);
+    if (status)
+        trace_close(u.trace);
+    else
+        *trace = u.trace;
+    return status;
+}

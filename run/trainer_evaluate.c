@@ -1,0 +1,95 @@
+/* A model judged by data that it does not learn from. */
+#include "run/trainer_internal.h"
+
+#include "base/memory.h"
+#include "comm/rendezvous.h"
+
+#include <string.h>
+
+enum { LIKELIEST = 5 };
+
+/* Whether each row's class is the likeliest, and whether it is one of the five likeliest. Of equal logits the
+ * first counts as the likelier. */
+static Status count_hits(Trainer *t, Tensor logits, Evaluation *e) {
+    int64_t classes = t->model.config.vocab, padded = tensor_width(logits);
+    int32_t *targets = memory_array((size_t)t->batch, sizeof *targets);
+    float *values = memory_array((size_t)tensor_count(logits), sizeof *values);
+    Device *device = t->ctx.device;
+    Status status =
+        device->download(device, targets, t->memory.targets.data, (size_t)t->batch * sizeof *targets);
+    if (!status) status = values_read(&t->ctx, logits, 0, tensor_count(logits), values);
+    for (int64_t row = 0; row < t->batch && !status; row++) {
+        const float *logit = values + row * padded;
+        int64_t likelier = 0, target = targets[row];
+        if (target < 0) continue;
+        for (int64_t c = 0; c < classes; c++)
+            likelier += logit[c] > logit[target] || (logit[c] == logit[target] && c < target);
+        e->first += likelier == 0;
+        e->five += likelier < LIKELIEST;
+    }
+    memory_free(values);
+    memory_free(targets);
+    return status;
+}
+
+Status evaluate_batch(Trainer *t, double weight, Evaluation *e) {
+    Ctx *ctx = &t->ctx;
+    const Config *c = &t->model.config;
+    Arena *saved = &ctx->arenas[ARENA_SAVED];
+    ArenaMark mark = arena_mark(saved);
+    ctx->training = false;
+    TRY(forward_and_loss(t, weight));
+    if (c->architecture->task == TASK_CLASS) {
+        Tensor logits;
+        TRY(take(ctx, ARENA_SAVED, "logits", ctx->dtype, shape2(t->batch, config_padded_vocab(c)), &logits));
+        TRY(transformer_logits(ctx, &t->model, t->model.hidden, logits));
+        if (!ctx->measuring) TRY(count_hits(t, logits, e));
+    }
+    arena_release(saved, mark);
+    return OK;
+}
+
+int64_t trainer_share(const Trainer *t, int64_t batches, int64_t *first) {
+    *first = batches * rank_of(t) / ranks_of(t);
+    return batches * (rank_of(t) + 1) / ranks_of(t) - *first;
+}
+
+static Status evaluate_share(Trainer *t, FetchBatch fetch, void *source, int64_t count, double factor,
+                             Evaluation *own) {
+    Device *device = t->ctx.device;
+    for (int64_t i = 0; i < count; i++) {
+        TRY(device->fill(device, t->model.loss_sum.data, 0, tensor_bytes(t->model.loss_sum)));
+        TRY(upload_batch(t, fetch, source, i, &own[i].targets));
+        TRY(evaluate_batch(t, factor, &own[i]));
+        TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &own[i].loss));
+    }
+    return OK;
+}
+
+/* The sums go in the order of the batches, whoever has evaluated them. What is not there adds 0. */
+Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batches, Validation *v) {
+    int64_t first, count = trainer_share(t, batches, &first), most = batches / ranks_of(t) + 1, targets = 0;
+    double factor = counts_targets(t) ? 1 : loss_scale(t) * (double)step_batches(t) / (double)batches;
+    int64_t first_hits = 0, five_hits = 0;
+    float sum = 0;
+    Evaluation *own = memory_array((size_t)most, sizeof *own);
+    Evaluation *all = memory_array((size_t)(most * ranks_of(t)), sizeof *all);
+    Status status = trainer_settle(t);
+    if (!status) status = evaluate_share(t, fetch, source, count, factor, own);
+    memcpy(all, own, (size_t)most * sizeof *own);
+    if (!status && t->comm)
+        status = rendezvous_gather(t->comm->rendezvous, own, (size_t)most * sizeof *own, all);
+    for (int64_t i = 0; i < most * ranks_of(t); i++) {
+        sum += all[i].loss;
+        targets += all[i].targets;
+        first_hits += all[i].first;
+        five_hits += all[i].five;
+    }
+    double counted = targets ? (double)targets : 1;
+    *v = (Validation){.loss = counts_targets(t) ? sum / counted : sum,
+                      .top1 = (double)first_hits / counted,
+                      .top5 = (double)five_hits / counted};
+    memory_free(own);
+    memory_free(all);
+    return status;
+}

@@ -1,0 +1,186 @@
+/* Traces of several ranks: packed and unpacked, on one clock, what the ranks did together, and how it is
+ * shown. Made by hand; each rank is a process. */
+#include "base/memory.h"
+#include "comm/comm_internal.h"
+#include "comm/rendezvous.h"
+#include "profile/audit.h"
+#include "profile/chrome.h"
+#include "profile/profile.h"
+#include "profile/trace_pack.h"
+#include "profile/trace_ranks.h"
+#include "tests/support/profile.h"
+#include "tests/support/ranks.h"
+#include "tests/support/traced.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MS = 1000000, RANKS = 3 };
+
+static int64_t add(Trace *t, TraceKind kind, const char *name, int64_t begin, int64_t end, int64_t parent) {
+    TraceEvent e = trace_event(t, kind, name);
+    e.begin = begin;
+    e.end = end;
+    e.parent = parent;
+    e.step = 7;
+    if (trace_on_device(&e))
+        e.stream = strcmp(name, "compute") == 0 ? 0 : 1;
+    else
+        e.thread = 0;
+    return trace_add(t, &e);
+}
+
+/* A step of 100 ms: computation in [10, 60), a reduce-scatter from 40 + 5 * rank to 80 ms, of 6 MB. */
+static Trace *made(int rank, const char *collective) {
+    Trace *t = trace_open();
+    int64_t step = add(t, TRACE_STEP, "step", 0, 100 * MS, -1);
+    add(t, TRACE_KERNEL, "compute", 10 * MS, 60 * MS, step);
+    int64_t operation = add(t, TRACE_OPERATION, "comm", 30 * MS, 31 * MS, step);
+    int64_t part = add(t, TRACE_PRIMITIVE, collective, 30 * MS, 31 * MS, operation);
+    for (int64_t i = operation; i <= part; i++) {
+        TraceEvent *e = &t->events[i];
+        e->in_operation = true;
+        e->operation = OP_COMM;
+        e->pass = PASS_BACKWARD;
+        e->call = trace_name(t, "gradients");
+    }
+    t->events[operation].work.sent = 4e6;
+    add(t, TRACE_KERNEL, "ring", (40 + 5 * rank) * MS, 80 * MS, part);
+    t->run.rank = rank;
+    t->run.ranks = RANKS;
+    t->run.engine = trace_name(t, "made up");
+    t->run.origin = 1000 * (int64_t)MS + rank; // rank 0 begins first, by a nanosecond
+    t->run.steps = t->run.step_count = 1;
+    t->run.first_step = 7;
+    t->run.measured.link = 4e8;
+    t->run.launches = 2;
+    trace_add_memory(t, (TraceMemory){5 * MS, MEMORY_SAVED, 100 + rank, -1});
+    const double ms = 100, reader = 0, tokens = 11;
+    trace_set_times(t, &ms, &reader, 1, &ms, 1);
+    trace_set_tokens(t, &tokens, &tokens);
+    expect_ok(trace_finish(t));
+    return t;
+}
+
+static void test_packing(void **state) {
+    (void)state;
+    Trace *t = made(1, "reduce-scatter"), *copy;
+    void *data;
+    size_t bytes;
+    trace_pack(t, &data, &bytes);
+    expect_ok(trace_unpack(data, bytes, &copy));
+    assert_int_equal(copy->count, t->count);
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *a = &t->events[i], *b = &copy->events[i];
+        assert_string_equal(a->name, b->name);
+        assert_string_equal(a->call ? a->call : "-", b->call ? b->call : "-");
+        assert_true(a->begin == b->begin && a->end == b->end && a->parent == b->parent);
+        assert_true(a->device_total == b->device_total && a->work.sent == b->work.sent);
+    }
+    assert_string_equal(copy->run.engine, "made up");
+    assert_true(copy->run.step_ms[0] == 100 && copy->run.step_tokens[0] == 11);
+    assert_int_equal(copy->memory[0].bytes, 101);
+    trace_close(copy);
+    for (size_t less = 1; less < bytes; less += 7) {
+        Status status = trace_unpack(data, bytes - less, &copy);
+        assert_int_equal(status_code(status), ERROR_FORMAT);
+        status_free(status);
+    }
+    memory_free(data);
+    trace_close(t);
+}
+
+/* ---- together ---- */
+
+static const CommEngine engine = {.name = "made up", .barrier = engine_host_barrier};
+
+static Status check_tables(const Trace *t) {
+    Tables tables;
+    TRY(tables_make(t, NAMES_PLAIN, &tables));
+    const Table *d = tables_find(&tables, "distribution"), *c = tables_find(&tables, "communication");
+    EXPECT(d && c && d->rows == RANKS + 1 && c->rows == 2);
+    for (int rank = 0; rank < RANKS; rank++) {
+        EXPECT(cell(d, rank, "computation_ns") == 50 * MS);
+        EXPECT(cell(d, rank, "communication_ns") == (40 - 5 * rank) * MS);
+        EXPECT(cell(d, rank, "overlap_ns") == (20 - 5 * rank) * MS && cell(d, rank, "exposed_ns") == 20 * MS);
+        EXPECT(cell(d, rank, "exposed_share") == 0.2);
+    }
+    EXPECT(cell(d, RANKS, "exposed_ns") == 60 * MS && cell(d, RANKS, "steps_ns") == 300 * MS);
+    EXPECT(fabs(cell(c, 0, "bytes") - 6e6) < 1 && cell(c, 0, "calls") == 1);
+    EXPECT(fabs(cell(c, 0, "moving_ns") - 30 * MS) < 0.1 * MS);
+    EXPECT(fabs(cell(c, 0, "waiting_ns") - 5 * MS) < 0.1 * MS);
+    EXPECT(fabs(cell(c, 0, "bus_rate") - 4e6 / 0.030) < 1e6);
+    EXPECT(fabs(cell(c, 0, "of_measured") - 1.0 / 3) < 0.01);
+    tables_free(&tables);
+    return OK;
+}
+
+static Status check_file(const Trace *t) {
+    JsonWriter w = {0};
+    chrome_render(t, &w);
+    EXPECT(strstr(w.text, "\"pid\":3") && strstr(w.text, "rank 2, host") && strstr(w.text, "rank 1, device"));
+    EXPECT(strstr(w.text, "\"id\":\"collective 0.0\"") && strstr(w.text, "\"id\":\"collective 0.1\""));
+    EXPECT(!strstr(w.text, "\"id\":\"collective 0.2\"")); // it came last
+    json_writer_free(&w);
+    return OK;
+}
+
+static Status check_together(Trace *t, const char *amiss) {
+    EXPECT(t->other_count == RANKS - 1);
+    for (int rank = 1; rank < RANKS; rank++) {
+        const TraceRun *run = &t->others[rank - 1]->run;
+        EXPECT(run->rank == rank && fabs(run->clock_ahead) <= run->clock_within &&
+               run->clock_within < 10 * MS);
+        EXPECT(run->origin == t->run.origin); // all events are on one clock, and begin with the first
+    }
+    Figures figures;
+    TRY(figures_make(t, &figures));
+    audit_profile(t, &figures);
+    figures_free(&figures);
+    const TraceFinding *same = NULL, *records = NULL;
+    for (int64_t i = 0; i < t->finding_count; i++) {
+        if (strcmp(t->findings[i].name, "the ranks ran the same collectives") == 0) same = &t->findings[i];
+        if (strcmp(t->findings[i].name, "records = launches") == 0) records = &t->findings[i];
+    }
+    EXPECT(same && same->passed == !amiss && (!amiss || strstr(same->detail, amiss)));
+    EXPECT(records && records->passed && strstr(records->detail, "6 records"));
+    if (amiss) return OK;
+    Collectives all = collectives_of(t);
+    EXPECT(all.count == 1 && all.list[0].first == 0 && all.list[0].last == RANKS - 1);
+    collectives_free(&all);
+    TRY(check_tables(t));
+    return check_file(t);
+}
+
+typedef struct {
+    int port;
+    const char *other; // what the last rank ran instead; NULL: the same
+} Case;
+
+static Status gather(int rank, void *user) {
+    const Case *c = user;
+    Identity identity = identity_of(rank, RANKS, c->port);
+    Comm comm = {.engine = &engine, .rank = rank, .size = RANKS};
+    Trace *t = made(rank, c->other && rank == RANKS - 1 ? c->other : "reduce-scatter");
+    TRY(rendezvous_open(&identity, "", 20, &comm.rendezvous));
+    Status status = trace_gather(t, &comm);
+    if (!status && rank == 0) status = check_together(t, c->other ? "other collectives" : NULL);
+    rendezvous_close(comm.rendezvous);
+    trace_close(t);
+    return status;
+}
+
+static void test_together(void **state) {
+    (void)state;
+    static const char *const others[] = {NULL, "all-gather"};
+    for (int i = 0; i < 2; i++) {
+        Case c = {free_port(), others[i]};
+        const RankEnd *ends = ranks_run(RANKS, gather, &c, 30);
+        for (int rank = 0; rank < RANKS; rank++) expect_rank(ends, rank, 0, "");
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packing), cmocka_unit_test(test_together)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
