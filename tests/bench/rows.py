@@ -35,8 +35,10 @@ def small(batch, seq):
 
 
 def ranks(name, what, target, **values):
-    """Two GPUs with a batch each, against one with that batch: the ratio is the share of twice its rate."""
-    return row(name, "ranks", f"two GPUs, {what} each", "train", ["alone"], target, gpus=2, **values)
+    """Two GPUs with a batch each, against one with that batch: the ratio is the share of twice its rate. Of the
+    medians: at their power limit each slows down at its own moments."""
+    return row(name, "ranks", f"two GPUs, {what} each", "train", ["alone"], target, gpus=2,
+               judged="median_ratio", **values)
 
 
 def translation(name, what, target, naive, **values):
@@ -89,7 +91,7 @@ GPU = [
     translation("translate", "greedy decoding, 511 tokens, cached and fused", 25.0, False, **DECODING),
     ranks("ranks124", "124M, B=64", 0.985, model="gpt2", batch=64),
     row("ranks124-torch", "ranks", "the same against PyTorch on two", "train", COMPILED, 1.22, model="gpt2",
-        batch=64, gpus=2),
+        batch=64, gpus=2, judged="median_ratio"),
     ranks("ranks124-16", "124M, B=16", 0.965, model="gpt2", batch=16, steps=60),
     ranks("ranks350", "350M, B=16", 0.97, model="gpt2-medium", batch=16),
     ranks("ranks1558", "1558M, B=8", 0.97, model="gpt2-xl", batch=8, steps=8),
@@ -156,7 +158,7 @@ def judge(spec, line):
         line.update(target=spec["least"], value=1e3 / line["ours"]["best"], unit="tok/s")
         line["passed"] = line["value"] >= spec["least"]
     elif spec.get("target") and line["peers"]:
-        line.update(target=spec["target"], passed=line["ratio"] >= spec["target"])
+        line.update(target=spec["target"], passed=line[spec.get("judged", "ratio")] >= spec["target"])
     else:
         line.update(target=spec.get("target"), passed=None)
 

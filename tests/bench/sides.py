@@ -156,12 +156,13 @@ class Train(Ours):
 
 
 class Alone(Train):
-    """The same on one GPU, as a peer of several."""
+    """The same on one GPU, each in its turn, as a peer of several: no two are as fast."""
 
-    name = "one GPU"
+    name, turn = "one GPU", 0
 
     def gpus(self):
-        return []
+        self.turn += 1
+        return [f"--device=cuda:{(self.turn - 1) % self.row['gpus']}"]
 
     def wait(self, bench):
         pass
