@@ -102,11 +102,11 @@ enum { COMM_SLOTS = 1024 };
  * until what was posted in slots [first, first + count) has come from every rank. Behind it comm_sum, in the main
  * lane, makes comm_piece(whole) the sum, from the parts that have come.
  *
- * An engine that posts needs no rank to wait for another meanwhile, and no multiprocessor: arrivals (size - 1
- * parts) and the spread tensor lie in shared memory, at the same offsets on all ranks, and a rank must not
- * scatter or spread into them again before it knows, by a collective, that the others are through with them. A
- * slot is used once until comm_clear, in the main lane, behind a collective that all ranks come to when they have
- * waited for all.
+ * An engine that posts needs no rank to wait for another meanwhile, and of the multiprocessors next to nothing:
+ * arrivals (size - 1 parts) and the spread tensor lie in shared memory, at the same offsets on all ranks, and a
+ * rank must not scatter or spread into them again before it knows, by a collective, that the others are through
+ * with them. A slot is used once until comm_clear, in the main lane, between two collectives there: before the
+ * first of them all have waited for all slots, and behind the second they are used again.
  *
  * Elsewhere arrivals may be empty; comm_scatter is the whole reduce-scatter, comm_spread the all-gather, and the
  * others do nothing: what follows in another lane waits for an event. */

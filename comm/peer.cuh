@@ -62,7 +62,6 @@ struct PeerComm {
     PeerRegion *regions;
     PeerBuffer *buffer; // in device memory
     cudaStream_t copies[LANE_COUNT][PEER_COPIES];
-    void *write_value; // cuStreamWriteValue32; NULL where it is not to be had
     cudaEvent_t before[LANE_COUNT], after[LANE_COUNT][PEER_COPIES];
 };
 
@@ -90,8 +89,6 @@ CHECKED Status peer_barrier(PeerComm *p, Lane lane);
 CHECKED Status peer_post(PeerComm *p, int slot, Lane lane);
 CHECKED Status peer_arrive(Comm *comm, int first, int count);
 CHECKED Status peer_clear(Comm *comm);
-/* Finds out how slots can be marked. */
-CHECKED Status peer_post_open(PeerComm *p);
 
 /* to[i] = from.at[0][i] + from.at[1][i] + ..., from the left. `to` may be one of them. */
 CHECKED Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, void *to, Lane lane);

@@ -143,7 +143,6 @@ static Status start(PeerComm *p, const CommSetup *setup) {
     if (!setup->share_gpu) TRY(lanes_distinct(&p->lanes, r));
     Status status = make_copies(p);
     if (!status) status = make_buffer(p);
-    if (!status) status = peer_post_open(p);
     TRY(rendezvous_agree(r, status));
     TRY(peer_page_open(p));
     return peer_share(&p->base, p->buffer, sizeof *p->buffer);

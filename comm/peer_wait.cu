@@ -4,8 +4,6 @@
 
 #include "kernels/cuda/launch.cuh"
 
-#include <cuda.h>
-
 enum { FLAG_THREADS = 32 };
 static_assert((int)PEERS_MOST <= (int)FLAG_THREADS, "a thread for each rank");
 
@@ -35,7 +33,7 @@ __global__ static void wait_for_posts(Addresses buffers, const PeerPage *page, i
     wait_for_previous();
 }
 
-/* Where the driver cannot: takes room on a multiprocessor for a moment. */
+/* What this rank has posted has come: the copies before this kernel in the stream are over. */
 __global__ static void mark(uint32_t *slot) {
     __threadfence_system();
     store_release(slot, 1);
@@ -61,17 +59,10 @@ static Addresses buffers_of(const PeerComm *p) {
     return peer_places(p, peer_find(p, p->buffer, sizeof *p->buffer), p->buffer, 0);
 }
 
-/* The driver's own write comes behind a fence for the whole system, and needs no multiprocessor. */
 Status peer_post(PeerComm *p, int slot, Lane lane) {
-    uint32_t *const at = &p->buffer->posted[slot];
     if (slot < 0 || slot >= COMM_SLOTS) return fail(ERROR_INTERNAL, "there is no slot %d", slot);
-    if (!p->write_value) {
-        mark<<<1, 1, 0, lane_stream(p, lane)>>>(at);
-        return peer_launched(p, "mark");
-    }
-    const CUresult result = reinterpret_cast<decltype(&cuStreamWriteValue32)>(p->write_value)(
-        lane_stream(p, lane), reinterpret_cast<CUdeviceptr>(at), 1, CU_STREAM_WRITE_VALUE_DEFAULT);
-    return result == CUDA_SUCCESS ? OK : fail(ERROR_DEVICE, "cuStreamWriteValue32: error %d", (int)result);
+    mark<<<1, 1, 0, lane_stream(p, lane)>>>(&p->buffer->posted[slot]);
+    return peer_launched(p, "mark");
 }
 
 Status peer_arrive(Comm *comm, int first, int count) {
@@ -83,27 +74,4 @@ Status peer_arrive(Comm *comm, int first, int count) {
 Status peer_clear(Comm *comm) {
     PeerComm *p = peer_of(comm);
     return p->cuda->base.fill(&p->cuda->base, p->buffer->posted, 0, sizeof p->buffer->posted);
-}
-
-/* In a capture, too: a driver that cannot put it into a graph is as good as one that has none. */
-Status peer_post_open(PeerComm *p) {
-    cudaStream_t stream = lane_stream(p, LANE_SIDE);
-    cudaDriverEntryPointQueryResult found;
-    cudaGraph_t graph = NULL;
-    cudaGraphExec_t executable = NULL;
-    void *write_value = NULL;
-    CUDA_TRY(cudaGetDriverEntryPointByVersion("cuStreamWriteValue32", &write_value, 12000, cudaEnableDefault,
-                                              &found));
-    if (found != cudaDriverEntryPointSuccess || !write_value) return OK;
-    CUDA_TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    p->write_value = write_value;
-    Status status = peer_post(p, 0, LANE_SIDE);
-    if (cudaStreamEndCapture(stream, &graph) != cudaSuccess || status ||
-        cudaGraphInstantiate(&executable, graph, 0) != cudaSuccess)
-        p->write_value = NULL;
-    (void)cudaGetLastError();
-    if (executable) (void)cudaGraphExecDestroy(executable);
-    if (graph) (void)cudaGraphDestroy(graph);
-    status_free(status);
-    return OK;
 }

@@ -194,9 +194,10 @@ static Status update_part(Ctx *ctx, const Parameters *p, const Adamw *whole, uns
 static Status sum_squares(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     Device *device = ctx->device;
     if (!ctx->measuring) TRY(device->fill(device, whole->squares.data, 0, tensor_bytes(whole->squares)));
+    if (!ctx->measuring)
+        TRY(comm_clear(p->shards->comm)); // between the sums of the losses and of the squares
     for (int g = 0; g < p->group_count; g++) TRY(update_part(ctx, p, whole, ADAMW_SUM, g));
-    TRY(exchange_squares(ctx, &(Exchange){.comm = p->shards->comm, .whole = whole->squares}));
-    return ctx->measuring ? OK : comm_clear(p->shards->comm); // every rank has what was posted
+    return exchange_squares(ctx, &(Exchange){.comm = p->shards->comm, .whole = whole->squares});
 }
 
 /* The first group comes first: the next forward pass begins with it, and its weights travel under the update of
