@@ -4,6 +4,7 @@
 PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev \
     libxxhash-dev zlib1g-dev
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
+IMAGE_PACKAGES := dataset-fashion-mnist
 FUZZ_PACKAGES := clang libclang-rt-dev
 
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(realpath $(shell command -v nvcc)) $(wildcard /usr/local/cuda/bin/nvcc)))
@@ -62,7 +63,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo test check tests bench bench-rooms profiles sanitize sanitize-gpu fuzz fuzzers format clean \
+.PHONY: all help packages demo demo-images install test check tests bench bench-rooms profiles sanitize sanitize-gpu fuzz fuzzers format clean \
     ALWAYS
 .SECONDARY:
 
@@ -79,6 +80,11 @@ packages:
 demo: packages  ## install what is missing, build, train a small GPT on this checkout and let it write
 	@$(MAKE) --no-print-directory all
 	@tools/demo
+
+demo-images: EXTRA_PACKAGES := $(IMAGE_PACKAGES)
+demo-images: packages  ## install Fashion-MNIST, train a small vision Transformer on it, judge it
+	@$(MAKE) --no-print-directory all
+	@tools/demo-images
 
 test: EXTRA_PACKAGES := $(TEST_PACKAGES)
 test: packages  ## install what is missing, build, run every test
@@ -99,7 +105,7 @@ bench-rooms: $(BUILD)/train  ## measure every operation, naive and fused; write 
 	@tests/bench/rooms --build=$(BUILD) $(ARGS)
 
 # The published sizes on a GPU, small ones on the CPU, whose page stays in the build. ARGS: tests/bench/profiles --help.
-profiles: $(BUILD)/train $(BUILD)/infer $(BUILD)/bench/gelu  ## take the published profiles again; PEERS=1: PyTorch's too
+profiles: $(BUILD)/train $(BUILD)/infer $(BUILD)/bench/gelu $(BUILD)/bench/pictures  ## take the published profiles again; PEERS=1: PyTorch's too
 	@tests/bench/profiles --build=$(BUILD) $(if $(filter-out 0,$(PEERS)),--peers) $(ARGS)
 
 $(BUILD)/bench/gelu: $(if $(filter 1,$(CUDA)),$(BUILD)/tests/bench/gelu_cuda.cu.o)
@@ -174,6 +180,9 @@ $(BUILD)/%_double.o: %.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(call say,CC,$< (double))$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
 
+# stb's arithmetic, which overflows.
+$(BUILD)/data/images/stb.o $(BUILD)/data/images/write.o: CFLAGS += -fwrapv
+
 $(BUILD)/profile/page.o: $(wildcard profile/page/*)
 
 $(BUILD)/%.o: %.c $(BUILD)/cc.options
@@ -183,6 +192,18 @@ $(BUILD)/%.o: %.c $(BUILD)/cc.options
 $(BUILD)/%.cu.o: %.cu $(BUILD)/nvcc.options
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)$(NVCC) $(NVCCFLAGS) -c -o $@ $<
+
+# The programs lie together, since ./train opens the module beside it; the links' names do not collide with others.
+PREFIX ?= /usr/local
+install: all  ## install fusebox-train, -infer and -profile, manuals and completion; PREFIX=/usr/local, DESTDIR=
+	@install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/fusebox share/man/man1 share/bash-completion/completions \
+	    share/zsh/site-functions)
+	@install $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(MPI_MODULE) $(DESTDIR)$(PREFIX)/lib/fusebox
+	@for p in train infer profile; do ln -sf ../lib/fusebox/$$p $(DESTDIR)$(PREFIX)/bin/fusebox-$$p; done
+	@cd $(DESTDIR)$(PREFIX) && for p in train infer; do \
+	    lib/fusebox/$$p --manual >share/man/man1/fusebox-$$p.1 && \
+	    lib/fusebox/$$p --completion-bash >share/bash-completion/completions/fusebox-$$p && \
+	    lib/fusebox/$$p --completion-zsh >share/zsh/site-functions/_fusebox-$$p || exit 1; done
 
 format:  ## lay out the source with clang-format
 	clang-format -i $$(git ls-files '*.c' '*.h' '*.cu' '*.cuh')

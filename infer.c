@@ -4,10 +4,14 @@
 #include "base/memory.h"
 #include "data/loader.h"
 #include "data/safetensors.h"
+#include "app/chat_text.h"
+#include "app/classify_pictures.h"
 #include "app/embed_text.h"
 #include "app/infer_benchmark.h"
 #include "app/infer_options.h"
+#include "app/print_text.h"
 #include "app/profiling_sweep.h"
+#include "app/prompts_text.h"
 #include "app/session.h"
 #include "app/signals.h"
 #include "app/text_profile.h"
@@ -29,10 +33,9 @@ typedef struct {
     Inference inference;
     Benchmark report;
     int32_t *tokens; // of the profile's passes
-    uint8_t last;    // byte that a terminal was shown
 } Run;
 
-/* Memory for the largest pass, in the forms of `fuses`; then weights. */
+/* Memory for the largest pass, or for a text of `seq` tokens, in the forms of `fuses`; then weights. */
 static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     Inference *in = &run->inference;
     TRY(inference_open(in, run->session.device, &run->session.config, !run->options.no_cache));
@@ -40,6 +43,7 @@ static Status prepare(Run *run, InferenceUse use, int64_t batch, int64_t seq) {
     in->use = use;
     in->batch = batch;
     in->seq = seq;
+    if (use == INFERENCE_GENERATE) in->generator.window = seq;
     in->logits_dtype = use == INFERENCE_LOGITS && *run->options.logits ? wide_dtype(&in->ctx) : in->ctx.dtype;
     bool profiled = use == INFERENCE_HIDDEN || (use == INFERENCE_LOGITS && !*run->options.logits) ||
                     *run->options.profiling.window;
@@ -144,6 +148,7 @@ static Status profile(Run *run) {
     if (!o->quiet)
         printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
                s->device->library);
+    run->report.unit = s->config.architecture->patches ? "images/s" : "tok/s";
     TRY(profile_sizes(run));
     if (*o->profiling.window) return OK;
     infer_benchmark_print(&run->report, stdout);
@@ -152,26 +157,6 @@ static Status profile(Run *run) {
 }
 
 /* ---- generate ---- */
-
-/* A terminal shows what it would otherwise obey as '?'; files and pipes get the bytes as they are. A
- * character may come in two pieces: `run->last` is the byte before. */
-static Status print_to_terminal(Run *run, const uint8_t *bytes, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        uint8_t byte = bytes[i];
-        bool control = (byte < ' ' && byte != '\n' && byte != '\t') || byte == 127 ||
-                       (run->last == 0xC2 && byte >= 0x80 && byte < 0xA0); // C1 in UTF-8
-        run->last = byte;
-        putchar(control ? '?' : byte);
-    }
-    return fflush(stdout) == 0 ? OK : fail(ERROR_FILE, "cannot write the text to standard output");
-}
-
-static Status print_text(void *context, const void *bytes, int64_t count) {
-    if (isatty(STDOUT_FILENO)) return print_to_terminal(context, bytes, count);
-    if (fwrite(bytes, 1, (size_t)count, stdout) != (size_t)count || fflush(stdout) != 0)
-        return fail(ERROR_FILE, "cannot write the text to standard output");
-    return OK;
-}
 
 static Status read_prompt(const char *option, char **prompt, int64_t *length) {
     if (strcmp(option, "-") == 0) return file_read("/dev/stdin", PROMPT_LIMIT, prompt, length);
@@ -190,9 +175,32 @@ static Status write_on(Run *run, const TextOptions *options, TextStats *stats) {
                                  .compare = o->compare,
                                  .file = o->quiet ? NULL : stderr};
     if (*o->profiling.window)
-        return text_profile(&in->ctx, &in->generator, tokenizer, options, &profile, print_text, run, stats);
-    TRY(stream_text(&in->ctx, &in->generator, tokenizer, options, print_text, run, stats));
-    return print_text(run, "\n", 1);
+        return text_profile(&in->ctx, &in->generator, tokenizer, options, &profile, print_text, NULL, stats);
+    TRY(stream_text(&in->ctx, &in->generator, tokenizer, options, print_text, NULL, stats));
+    return print_text(NULL, "\n", 1);
+}
+
+/* The window: --context, or else the prompt and the tokens asked for. */
+static Status prepare_text(Run *run, const TextOptions *options) {
+    const InferOptions *o = &run->options;
+    Session *s = &run->session;
+    int64_t window = o->context;
+    if (window > s->config.context)
+        return fail(ERROR_USAGE, "--context=%" PRId64 " is more than the model's %" PRId64, window,
+                    s->config.context);
+    if (!window) TRY(stream_text_window(s->tokenizer, options, &s->config, &window));
+    return prepare(run, INFERENCE_GENERATE, 1, window);
+}
+
+static void print_speed(const InferOptions *o, const TextStats *stats) {
+    double prefill = stats->prefill_seconds, decode = stats->decode_seconds;
+    fprintf(stderr,
+            "prefill %" PRId64 " tokens in %.2f ms (%.0f tok/s); decode %" PRId64 " tokens in %.2f ms (%.0f "
+            "tok/s)%s\n",
+            stats->prompt_tokens, 1e3 * prefill, prefill > 0 ? (double)stats->prompt_tokens / prefill : 0,
+            stats->tokens, 1e3 * decode,
+            stats->tokens > 1 && decode > 0 ? (double)(stats->tokens - 1) / decode : 0,
+            o->no_cache ? ", without a cache" : "");
 }
 
 static Status generate(Run *run) {
@@ -201,34 +209,22 @@ static Status generate(Run *run) {
         return fail(ERROR_USAGE,
                     "--prompt needs a tokenizer, but %s has none; name one with --tokenizer=FOLDER",
                     o->model);
-    TRY(prepare(run, INFERENCE_GENERATE, 1, 1));
     char *prompt = NULL;
     TextStats stats;
-    TextOptions options = {
-        .tokens = o->tokens,
-        .stop = o->stop,
-        .sampler = {
-            .temperature = o->temperature, .top_k = o->top_k, .top_p = o->top_p, .seed = (uint64_t)o->seed}};
+    TextOptions options = {.tokens = o->tokens, .stop = o->stop, .sampler = infer_options_sampler(o)};
     TRY(read_prompt(o->prompt, &prompt, &options.prompt_length));
     options.prompt = prompt;
-    Status status = o->quiet ? OK : print_text(run, prompt, options.prompt_length);
+    Status status = prepare_text(run, &options);
+    if (!status && !o->quiet) status = print_text(NULL, prompt, options.prompt_length);
     if (!status) status = write_on(run, &options, &stats);
     memory_free(prompt);
     TRY(status);
     if (stats.left_out)
         fprintf(stderr,
                 "PROMPT CUT: of its %" PRId64 " tokens only the last %" PRId64
-                " were read, which is the model's context\n",
+                " were read, which is the context\n",
                 stats.left_out + stats.prompt_tokens, stats.prompt_tokens);
-    if (o->quiet) return OK;
-    double prefill = stats.prefill_seconds, decode = stats.decode_seconds;
-    fprintf(stderr,
-            "prefill %" PRId64 " tokens in %.2f ms (%.0f tok/s); decode %" PRId64 " tokens in %.2f ms (%.0f "
-            "tok/s)%s\n",
-            stats.prompt_tokens, 1e3 * prefill, prefill > 0 ? (double)stats.prompt_tokens / prefill : 0,
-            stats.tokens, 1e3 * decode,
-            stats.tokens > 1 && decode > 0 ? (double)(stats.tokens - 1) / decode : 0,
-            o->no_cache ? ", without a cache" : "");
+    if (!o->quiet) print_speed(o, &stats);
     return OK;
 }
 
@@ -277,7 +273,8 @@ static Status evaluate(Run *run) {
     TokenSource *source = NULL;
     Loader *loader = NULL;
     Losses losses = {0};
-    TokenOptions tokens = {.tokenizer = run->session.tokenizer, .vocab = run->session.config.vocab};
+    TokenOptions tokens = {
+        .tokenizer = run->session.tokenizer, .vocab = run->session.config.vocab, .field = run->options.field};
     TRY(tokens_open(o->eval, &tokens, &source));
     LoaderOptions options = {.source = source, .batch = o->batch, .seq = o->seq};
     Status status = prepare(run, INFERENCE_LOSS, o->batch, o->seq);
@@ -341,9 +338,15 @@ static Status check_lengths(Run *run) {
 /* What goes from token to token needs a model that has learned that. */
 static Status check_task(const Run *run, InferMode mode) {
     const Architecture *a = run->session.config.architecture;
+    if (mode == INFER_CLASSIFY && !run->session.config.class_head)
+        return fail(ERROR_USAGE, "--classify needs a vision Transformer with a head, but %s has none",
+                    run->options.model);
     bool masked = a->task == TASK_MASKED_TOKEN;
     if (a->task == TASK_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
-    if (mode != INFER_GENERATE && mode != INFER_EVALUATE && mode != INFER_LOGITS) return OK;
+    const unsigned continuing = 1u << INFER_GENERATE | 1u << INFER_EVALUATE | 1u << INFER_LOGITS |
+                                1u << INFER_CHAT | 1u << INFER_PROMPTS;
+    if (!(continuing >> mode & 1)) return OK;
+    if (mode == INFER_EVALUATE && a->task == TASK_CLASS) return OK;
     return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s: see --%s",
                 infer_options_asker(mode), run->options.model, a->description, masked ? "fill" : "translate");
 }
@@ -368,13 +371,19 @@ static Status run_all(Run *run, int argc, char **argv) {
     InferMode mode = infer_options_mode(&run->options);
     TRY(check_task(run, mode));
     warn_of_random_weights(run, mode);
+    const InferOptions *o = &run->options;
+    Session *s = &run->session;
+    bool pictures = s->config.architecture->patches;
     switch (mode) {
     case INFER_GENERATE: return generate(run);
-    case INFER_EVALUATE: return evaluate(run);
+    case INFER_CHAT: return chat_text(s, o);
+    case INFER_PROMPTS: return prompts_text(s, o);
+    case INFER_EVALUATE: return pictures ? evaluate_pictures(s, o) : evaluate(run);
     case INFER_LOGITS: return logits(run);
-    case INFER_TRANSLATE: return translate_text(&run->session, &run->options);
-    case INFER_EMBED: return embed_text(&run->session, &run->options);
-    case INFER_FILL: return fill_text(&run->session, &run->options);
+    case INFER_TRANSLATE: return translate_text(s, o);
+    case INFER_EMBED: return pictures ? embed_pictures(s, o) : embed_text(s, o);
+    case INFER_FILL: return fill_text(s, o);
+    case INFER_CLASSIFY: return classify_pictures(s, o);
     case INFER_PROFILE: return profile(run);
     }
     return fail(ERROR_INTERNAL, "no such mode: %d", (int)mode);

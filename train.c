@@ -24,6 +24,7 @@ typedef struct {
     World world; // the ranks of the run
     OutputFolder output;
     Session session;
+    TrainPictures pictures;
     Feed feed;
     Batches batches;
     Trainer trainer;
@@ -45,11 +46,20 @@ typedef struct {
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
     if (*run->world.device) o->compute.device = run->world.device;
-    ConfigSizes sizes = {o->layers, o->heads,          o->width,    o->context,
-                         o->vocab,  o->encoder_layers, o->pre_norm, o->embeddings};
+    ConfigSizes sizes = {.layers = o->layers,
+                         .heads = o->heads,
+                         .width = o->width,
+                         .context = o->context,
+                         .vocab = o->vocab,
+                         .encoder_layers = o->encoder_layers,
+                         .pre_norm = o->pre_norm,
+                         .embeddings = o->embeddings,
+                         .image = o->image_size,
+                         .new_head = o->new_head && !run->resume};
     profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &sizes, tokenizer, &o->compute));
+    TRY(train_pictures_open(o, &run->set, &run->session, &run->pictures));
     return train_options_settle(o, &run->set, &run->session.config);
 }
 
@@ -66,9 +76,15 @@ static Status open_trainer(Run *run) {
     t->accum = o->accum;
     t->smoothing = o->label_smoothing;
     t->dropout = o->dropout;
+    t->depth = o->stochastic_depth;
     t->seed = (uint64_t)o->seed;
-    t->samples = o->sample_every > 0 && run->session.tokenizer && !o->compare &&
-                 run->session.config.architecture->task == TASK_NEXT_TOKEN;
+    t->counts = train_data_kind(o, &run->session) == FEED_CONVERSATIONS;
+    const Session *session = &run->session;
+    const TextOptions sample = train_options_sample(o, 0);
+    t->samples = o->sample_every > 0 && session->tokenizer && !o->compare &&
+                 session->config.architecture->task == TASK_NEXT_TOKEN;
+    if (t->samples)
+        TRY(stream_text_window(session->tokenizer, &sample, &session->config, &t->generator.window));
     t->update = (UpdateOptions){o->beta1, o->beta2, o->eps, o->weight_decay, o->clip};
     if (run->world.rank == 0)
         return compute_options_peaks(&o->compute, &run->set, &t->ctx, &run->report.peaks);
@@ -112,6 +128,7 @@ static Status start_state(Run *run) {
 static Status start_report(Run *run) {
     TrainOptions *o = &run->options;
     int64_t steps = o->compare ? 2 * COMPARE_ROUNDS : o->steps;
+    TRY(tensorboard_open(o->tensorboard, &run->report.board));
     TRY(report_open(&run->report, o->log, run->resume != NULL, run->state.step, steps, o->quiet));
     char *json = options_json(&run->set, false);
     Status status =
@@ -136,13 +153,12 @@ static Status save(Run *run) {
 
 static Status sample(Run *run) {
     Trainer *t = &run->trainer;
-    const TrainOptions *o = &run->options;
     char *text = NULL;
     int64_t length;
     pulse_other(run->world.pulse, "a sample");
     TRY(trainer_settle(&run->trainer));
     if (run->world.rank > 0) return OK;
-    const TextOptions options = train_options_sample(o, run->state.step);
+    const TextOptions options = train_options_sample(&run->options, run->state.step);
     TRY(stream_text_collect(&t->ctx, &t->generator, run->session.tokenizer, &options, &text, &length));
     Status status = report_sample(&run->report, run->state.step, text, length);
     memory_free(text);
@@ -156,7 +172,7 @@ static Status validate(Run *run) {
     (void)trainer_share(&run->trainer, run->options.val_steps, &first);
     TRY(loader_seek(run->feed.val, first * run->options.batch));
     TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &result));
-    return report_validation(&run->report, run->state.step, &run->trainer, &result);
+    return report_validation(&run->report, run->state.step, &result);
 }
 
 static bool every(int64_t step, int64_t period) {
@@ -199,6 +215,7 @@ static Status one_step(Run *run) {
     run->skips = run->result.skipped ? run->skips + 1 : 0;
     run->stop = run->result.stop;
     if (run->world.size == 1) TRY(wants_to_stop(run, &run->stop));
+    TRY(report_broken(&run->report, run->state.step, &run->feed));
     return report_step(&run->report, t, run->state.step, &run->result, run->learning_rate, &cost);
 }
 
@@ -250,6 +267,7 @@ static Status train(Run *run) {
     TRY(status);
     pulse_other(run->world.pulse, "the report");
     TRY(report_end(&run->report, run->state.step, reason));
+    if (run->stop && *out) progress_line(run->report.progress, "go on with: ./train --resume --out=%s", out);
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;
@@ -306,7 +324,7 @@ static Status run_once(Run *run) {
                    &run->report.peaks));
     TRY(world_agree(w, set_up(run, bytes)));
     /* After the plan: a batch that is too large must not be pinned first. */
-    TRY(train_data_open(&run->options, &run->session, w, &run->feed, &run->batches));
+    TRY(train_data_open(&run->options, &run->session, &run->pictures, w, &run->feed, &run->batches));
     TRY(world_agree(w, start_state(run)));
     TRY(check_start(run));
     TRY(output_folder_write_options(&run->output)); // over the first run's, once this one can go on
@@ -324,6 +342,7 @@ static void close_run(Run *run) {
     trainer_close(&run->trainer);
     feed_close(&run->feed);
     session_close(&run->session);
+    train_pictures_close(&run->pictures);
     memory_free(run->resume);
     output_folder_close(&run->output);
     *run = (Run){.options = run->options, .set = run->set, .world = run->world, .suffix = ""};
@@ -351,9 +370,9 @@ static Status check_sizes(Run *run) {
 
 static Status sweep(Run *run) {
     TrainOptions *o = &run->options;
-    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
     TRY(profiling_options_steps(&o->profiling, &o->steps));
     TRY(check_sizes(run));
+    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
     o->val_every = o->sample_every = 0;
     return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
 }
@@ -364,7 +383,7 @@ static void hush(Run *run) {
     TrainOptions *o = &run->options;
     snprintf(log, sizeof log, "%s.rank%d", o->log, run->world.rank);
     o->log = *o->log && o->log_rank == LOG_RANK_ALL ? log : "";
-    o->profiling.out = "";
+    o->profiling.out = o->tensorboard = "";
     o->quiet |= o->log_rank == LOG_RANK_FIRST;
 }
 

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "data/safetensors.h"
 #include "run/text_encoder.h"
+#include "app/sentence_config.h"
 #include "app/text_lines.h"
 
 #include <inttypes.h>
@@ -14,6 +15,8 @@ typedef struct {
     Session *session;
     const InferOptions *options;
     TextEncoder encoder;
+    SentenceConfig sentences; // of the model's folder; --pooling wins
+    int64_t most;             // tokens of a line
     TextLines text;
     int32_t *rows;     // (batch, seq) of one batch
     int32_t *lengths;  // (batch)
@@ -26,7 +29,7 @@ static Status prepare(Job *job) {
     int64_t C = e->model.config.width, lines = job->text.lines.count;
     e->batch = job->options->batch < lines ? job->options->batch : lines;
     e->seq = job->text.sorted[0].count;
-    e->pooled = job->options->pooling == POOLING_POOLER;
+    e->pooled = job->sentences.pooling == POOLING_POOLER;
     if (e->pooled && !e->model.config.pooler)
         return fail(ERROR_USAGE, "--pooling=pooler: this model has no pooler");
     job->rows = memory_array((size_t)(e->batch * e->seq), sizeof *job->rows);
@@ -49,6 +52,14 @@ static bool mean(const float *hidden, int64_t count, int64_t C, float *out) {
     return isfinite(all);
 }
 
+/* To length 1; as PyTorch's normalize, a vector shorter than 1e-12 not quite. */
+static void normalize(float *vector, int64_t C) {
+    double squares = 0;
+    for (int64_t c = 0; c < C; c++) squares += (double)vector[c] * (double)vector[c];
+    double length = fmax(sqrt(squares), 1e-12);
+    for (int64_t c = 0; c < C; c++) vector[c] = (float)((double)vector[c] / length);
+}
+
 /* Embeds entries [first, first + count), as wide as the first of them. */
 static Status embed_batch(Job *job, int64_t first, int64_t count) {
     TextEncoder *e = &job->encoder;
@@ -66,10 +77,11 @@ static Status embed_batch(Job *job, int64_t first, int64_t count) {
     TRY(values_read(&e->ctx, from, 0, count * C * (pooled ? 1 : T), job->hidden));
     for (int64_t row = 0; row < count; row++) {
         const float *states = job->hidden + row * C * (pooled ? 1 : T);
-        int64_t averaged = job->options->pooling == POOLING_MEAN ? job->lengths[row] : 1;
+        int64_t averaged = job->sentences.pooling == POOLING_MEAN ? job->lengths[row] : 1;
         int64_t line = job->text.sorted[first + row].line;
         if (!mean(states, averaged, C, job->embeddings + line * C))
             return fail(ERROR_NONFINITE, "the embedding of line %" PRId64 " is not finite", line + 1);
+        if (job->sentences.normalize) normalize(job->embeddings + line * C, C);
     }
     return OK;
 }
@@ -90,15 +102,30 @@ static void print_result(const Job *job, double seconds) {
     const Config *c = &job->encoder.model.config;
     printf("%" PRId64 " embeddings of width %" PRId64 " in %s (%.2f s)\n", job->text.lines.count, c->width,
            job->options->output, seconds);
-    text_lines_print_cut(&job->text, c->context);
+    if (job->most == c->context)
+        text_lines_print_cut(&job->text, c->context);
+    else if (job->text.cut)
+        fprintf(stderr, "lines truncated to %" PRId64 " tokens: %" PRId64 "\n", job->most, job->text.cut);
+}
+
+/* What the folder says, unless an option does. */
+static Status read_sentences(Job *job) {
+    const InferOptions *o = job->options;
+    SentenceConfig *s = &job->sentences;
+    if (job->session->folder) TRY(sentence_config_read(job->session->folder, s));
+    if (o->pooling_given || !s->has_pooling) s->pooling = o->pooling;
+    job->most = s->most > 0 && s->most < o->seq ? s->most : o->seq;
+    if (job->most > 2) return OK;
+    return fail(ERROR_USAGE, "--embed: %" PRId64 " tokens leave no room for a word between [CLS] and [SEP]",
+                job->most);
 }
 
 static Status run(Job *job) {
     TRY(session_needs_bert(job->session, "embed"));
     TRY(text_encoder_open(&job->encoder, job->session->device, &job->session->config));
     session_prepare(job->session, &job->encoder.ctx);
-    TRY(text_lines_open(job->options->embed, job->session->tokenizer, true, job->session->config.context,
-                        &job->text));
+    TRY(read_sentences(job));
+    TRY(text_lines_open(job->options->embed, job->session->tokenizer, true, job->most, &job->text));
     TRY(prepare(job));
     double start = device_clock();
     int64_t most = job->encoder.batch, lines = job->text.lines.count;

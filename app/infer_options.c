@@ -18,8 +18,8 @@ static const Option table[] = {
 
     HEADING("Benchmark of the forward pass, unless one of the modes below is given"),
     {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size",
-     .doc = "sequences at once; also for --eval, --translate and --embed"},
-    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval",
+     .doc = "sequences at once; also for --eval, --translate, --prompts and --embed"},
+    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in each; also for --eval, and at most for --embed",
      .default_text = "the context"},
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batch sizes, such as 1,8"},
     {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "several lengths, such as 128,256"},
@@ -31,13 +31,27 @@ static const Option table[] = {
 
     HEADING("Generation"),
     {TEXT("prompt", "TEXT", prompt), .doc = "text to continue; - reads it from standard input"},
-    {COUNT("tokens", 1, SIZE_MOST, tokens), .alias = "max-new-tokens", .doc = "most tokens to generate"},
+    {TEXT("prompts", "FILE", prompts), .doc = "answer JSON lines, as {\"prompt\": TEXT}, in batches"},
+    {COUNT("tokens", 1, SIZE_MOST, tokens), .alias = "max-new-tokens",
+     .default_text = "256; in an answer any", .doc = "most tokens to generate"},
     {NUMBER("temperature", 0, 1000, temperature), .doc = "of sampling; 0 always takes the likeliest token"},
     {COUNT("top-k", 0, 1 << 28, top_k), .doc = "sample from the k likeliest tokens; 0: from all"},
     {NUMBER("top-p", 0, 1, top_p), .above = true,
      .doc = "sample from the likeliest tokens that add up to probability X"},
+    {NUMBER("min-p", 0, 1, min_p), .doc = "sample from tokens at least X times as likely as the likeliest"},
+    {NUMBER("repeat-penalty", 0, 1000, repeat_penalty), .above = true,
+     .doc = "make tokens that the text holds already less likely; 1 does not"},
+    {COUNT("context", 1, SIZE_MOST, context),
+     .default_text = "the prompt and --tokens; of a conversation 4096",
+     .doc = "tokens kept at once; beyond them the oldest go"},
     {TEXT("stop", "TEXT", stop), .doc = "stop before this text"},
     {FLAG("no-cache", no_cache), .doc = "compute all tokens again for each new one, for comparison"},
+
+    HEADING("Conversation, with a model that is made for it"),
+    {FLAG("chat", chat), .doc = "answer message by message; from a pipe, each line is a message"},
+    {TEXT("system", "TEXT", system), .doc = "system message", .default_text = "the template's"},
+    {TEXT("template", "NAME", template), .doc = "chatml, llama3, zephyr or mistral",
+     .default_text = "the model's"},
 
     HEADING("Translation, with an encoder-decoder"),
     {TEXT("translate", "FILE", translate), .doc = "translate each line by beam search"},
@@ -56,8 +70,15 @@ static const Option table[] = {
     {CHOICE("pooling", "mean|first|pooler", pooling), .doc = "how the tokens' hidden states become one"},
     {TEXT("fill", "TEXT", fill), .doc = "print the likeliest tokens for each [MASK] in TEXT"},
 
+    HEADING("Pictures, with a vision Transformer; also --eval=FOLDER and --embed=PICTURES"),
+    {TEXT("classify", "PICTURES", classify), .doc = "print the likeliest classes of files or a folder"},
+    {TEXT("attention-map", "FILE", attention_map), .doc = "draw what decides, as PNG; needs --classify"},
+    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read"},
+    {COUNT("workers", 0, 64, workers), .doc = "threads that decode pictures ahead; 0 for none"},
+
     HEADING("Evaluation"),
     {TEXT("eval", "FILES", eval), .doc = "print the mean loss on text or .bin shards"},
+    {TEXT("field", "KEY", field), .doc = "--eval reads JSON lines, with a text under this key"},
     {TEXT("logits", "FILE", logits), .doc = "write logits as safetensors; needs --ids"},
     {LIST("ids", 0, (1 << 28) - 1, ids), .doc = "tokens to compute logits for, such as 1,2,3"},
 
@@ -80,8 +101,13 @@ static const InferOptions defaults = {
     .tokens = 256,
     .temperature = 0.8,
     .top_p = 0.95,
+    .repeat_penalty = 1,
     .stop = "",
+    .prompts = "",
+    .system = "",
+    .template = "",
     .eval = "",
+    .field = "",
     .logits = "",
     .translate = "",
     .reference = "",
@@ -90,18 +116,33 @@ static const InferOptions defaults = {
     .embed = "",
     .output = "",
     .fill = "",
+    .classify = "",
+    .attention_map = "",
+    .workers = 1,
     .config = "",
 };
 
-static const char *const askers[] = {NULL, "prompt", "eval", "logits", "translate", "embed", "fill"};
+static const char *const askers[] = {NULL,    "prompt", "eval", "logits",   "translate",
+                                     "embed", "fill",   "chat", "classify", "prompts"};
 enum { MODES = sizeof askers / sizeof *askers };
 
 const char *infer_options_asker(InferMode mode) {
     return askers[mode];
 }
 
+SamplerOptions infer_options_sampler(const InferOptions *o) {
+    return (SamplerOptions){.temperature = o->temperature,
+                            .top_k = o->top_k,
+                            .top_p = o->top_p,
+                            .min_p = o->min_p,
+                            .repeat_penalty = o->repeat_penalty,
+                            .seed = (uint64_t)o->seed};
+}
+
 InferMode infer_options_mode(const InferOptions *o) {
-    const char *const texts[MODES] = {"", o->prompt, o->eval, o->logits, o->translate, o->embed, o->fill};
+    const char *const texts[MODES] = {"",           o->prompt, o->eval, o->logits,
+                                      o->translate, o->embed,  o->fill, o->chat ? "yes" : "",
+                                      o->classify,  o->prompts};
     for (int mode = 1; mode < MODES; mode++)
         if (*texts[mode]) return (InferMode)mode;
     return INFER_PROFILE;
@@ -115,18 +156,28 @@ static const struct {
     unsigned modes;
     const char *needs;
 } uses[] = {
-    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
+    {"tokens", IN(INFER_GENERATE) | IN(INFER_TRANSLATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS),
+     "--prompt or --chat"},
     {"no-cache", IN(INFER_GENERATE) | IN(INFER_TRANSLATE), "--prompt"},
-    {"temperature", IN(INFER_GENERATE), "--prompt"},
-    {"top-k", IN(INFER_GENERATE), "--prompt"},
-    {"top-p", IN(INFER_GENERATE), "--prompt"},
+    {"temperature", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"top-k", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"top-p", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"min-p", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"repeat-penalty", IN(INFER_GENERATE) | IN(INFER_CHAT) | IN(INFER_PROMPTS), "--prompt or --chat"},
+    {"context", IN(INFER_GENERATE) | IN(INFER_CHAT), "--prompt or --chat"},
     {"stop", IN(INFER_GENERATE), "--prompt"},
+    {"field", IN(INFER_EVALUATE), "--eval=FILES"},
+    {"system", IN(INFER_CHAT), "--chat"},
+    {"template", IN(INFER_CHAT) | IN(INFER_PROMPTS), "--chat"},
     {"reference", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"beam", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"length-penalty", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"min-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"decoding", IN(INFER_TRANSLATE), "--translate=FILE"},
     {"profile-tokens", IN(INFER_TRANSLATE), "--translate=FILE"},
+    {"attention-map", IN(INFER_CLASSIFY), "--classify=PICTURE"},
+    {"skip-broken", IN(INFER_CLASSIFY) | IN(INFER_EVALUATE), "--classify or --eval"},
+    {"workers", IN(INFER_CLASSIFY) | IN(INFER_EVALUATE) | IN(INFER_EMBED), "--classify, --eval or --embed"},
     {"output", IN(INFER_EMBED), "--embed=FILE"},
     {"pooling", IN(INFER_EMBED), "--embed=FILE"},
     {"ids", IN(INFER_LOGITS), "--logits=FILE"},
@@ -135,11 +186,14 @@ static const struct {
     {"repeats", IN(INFER_PROFILE), NULL},
     {"warmup-runs", IN(INFER_PROFILE), NULL},
     {"compare", IN(INFER_PROFILE) | IN(INFER_GENERATE), NULL},
-    {"json", IN(INFER_PROFILE), NULL},
+    {"json", IN(INFER_PROFILE) | IN(INFER_CLASSIFY) | IN(INFER_EVALUATE), NULL},
     {"profile", IN(INFER_PROFILE) | IN(INFER_GENERATE) | IN(INFER_TRANSLATE), NULL},
     {"sweep", IN(INFER_PROFILE), NULL},
-    {"batch", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED), NULL},
-    {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE), NULL},
+    {"batch",
+     IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_TRANSLATE) | IN(INFER_EMBED) | IN(INFER_CLASSIFY) |
+         IN(INFER_PROMPTS),
+     NULL},
+    {"seq", IN(INFER_PROFILE) | IN(INFER_EVALUATE) | IN(INFER_EMBED), NULL},
 };
 
 /* An option of another mode than the present one would be ignored in silence. */
@@ -183,6 +237,7 @@ Status infer_options_check(const InferOptions *o, const OptionSet *set) {
                     (long long)o->tokens);
     TRY(option_needs(set, "top-k", o->temperature > 0, "a --temperature above 0"));
     TRY(option_needs(set, "top-p", o->temperature > 0, "a --temperature above 0"));
+    TRY(option_needs(set, "min-p", o->temperature > 0, "a --temperature above 0"));
     return o->compare ? compute_options_check_compare(&o->compute) : OK;
 }
 
@@ -195,7 +250,9 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     if (*done) return OK;
     if (*options->config) TRY(options_read_file(set, options->config));
     compute_options_resolve(set, &options->compute);
-    profiling_options_resolve(&options->profiling);
+    profiling_options_resolve(set, &options->profiling);
+    if (options->chat && !options_given(set, "tokens")) options->tokens = SIZE_MOST;
+    options->pooling_given = options_given(set, "pooling");
     TRY(infer_options_check(options, set));
     *done = options->print_config;
     return options->print_config ? options_print(set) : OK;

@@ -3,9 +3,10 @@
 
 #include "app/compute_options.h"
 #include "app/profiling_options.h"
+#include "run/sampler.h"
 
-/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed and --fill is
- * there. */
+/* What ./infer does follows from which of --prompt, --eval, --logits, --translate, --embed, --fill, --chat,
+ * --classify and --prompts is there. */
 typedef enum {
     INFER_PROFILE,
     INFER_GENERATE,
@@ -13,7 +14,10 @@ typedef enum {
     INFER_LOGITS,
     INFER_TRANSLATE,
     INFER_EMBED,
-    INFER_FILL
+    INFER_FILL,
+    INFER_CHAT,
+    INFER_CLASSIFY,
+    INFER_PROMPTS
 } InferMode;
 
 typedef enum { POOLING_MEAN, POOLING_FIRST, POOLING_POOLER } Pooling; // of hidden states to an embedding
@@ -33,10 +37,17 @@ typedef struct {
     const char *prompt;               // "-": standard input
     int64_t tokens;                   // to generate at most
     double temperature, top_p;        // temperature 0: greedy; top_p 1: all
+    double min_p, repeat_penalty;     // min_p 0: all; repeat_penalty 1: none
     int64_t top_k;                    // 0: all
+    int64_t context;                  // tokens of a text that are kept at once; 0: as many as it needs
     const char *stop;                 // generation ends before this text
+    const char *prompts;              // JSON lines, to answer each
+    bool chat;                        // hold a conversation
+    const char *system;               // its system message; "": the template's
+    const char *template;             // "chatml", ...; "": the model's own
     bool no_cache;                    // compute every token anew, for comparison
     const char *eval;                 // a file or a pattern of files
+    const char *field;                // the key of its texts, where they are JSON lines; "": plain texts
     const char *logits;               // safetensors file to write
     OptionList ids;                   // tokens whose logits it gets
     const char *translate;            // a text, a sentence in each line
@@ -49,7 +60,12 @@ typedef struct {
     const char *embed;                // a text, to embed each line of
     const char *output;               // safetensors file of the embeddings
     Pooling pooling;
-    const char *fill; // a text with [MASK] in it
+    bool pooling_given;        // by --pooling
+    const char *fill;          // a text with [MASK] in it
+    const char *classify;      // a picture, a pattern or a folder
+    const char *attention_map; // PNG file to draw; "": none
+    bool skip_broken;          // pass over pictures that cannot be read
+    int64_t workers;           // threads that decode pictures
     bool quiet;
     const char *config;
     bool print_config;
@@ -60,6 +76,8 @@ CHECKED Status infer_options_read(int argc, char **argv, InferOptions *options, 
 
 /* The contradictions, as ERROR_USAGE. A pure function; infer_options_read has called it. */
 CHECKED Status infer_options_check(const InferOptions *options, const OptionSet *set);
+
+SamplerOptions infer_options_sampler(const InferOptions *options);
 
 InferMode infer_options_mode(const InferOptions *options);
 

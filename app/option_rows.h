@@ -52,7 +52,7 @@
     {TEXT("profile-out", "FOLDER", profiling.out), .doc = "write the profile's files there"},                \
     {TEXT("profile-trace", "NAME", profiling.trace),                                                         \
      .doc = "name of the trace there; .gz compresses it"},                                                   \
-    {CHOICE("report", "tables|questions", profiling.report), .doc = "what the profile prints"},              \
+    {CHOICE("report", "brief|tables|questions", profiling.report), .doc = "what the profile prints"},        \
     {FLAG("sweep", profiling.sweep),                                                                         \
      .doc = "profile each pair of --batch-sizes and --seq-lens"},                                           \
     {FLAG("timer-only", profiling.timer_only), .doc = "with --profile: time steps, trace nothing"},          \

@@ -60,6 +60,7 @@ TraceRun profiling_facts(const Session *s, const char *program, const Peaks *mea
                       .dtype = session_dtype_name(s),
                       .program = program,
                       .step = "",
+                      .unit = c->architecture->patches ? "images" : "tokens",
                       .batch = batch,
                       .seq = seq,
                       .accum = accum,

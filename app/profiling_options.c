@@ -9,7 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-void profiling_options_resolve(ProfilingOptions *o) {
+void profiling_options_resolve(const OptionSet *set, ProfilingOptions *o) {
+    static const char *const of_tables[] = {"sort", "limit", "unit", "full-names", "torch-compat"};
+    for (size_t i = 0; i < sizeof of_tables / sizeof *of_tables && !options_given(set, "report"); i++)
+        if (options_given(set, of_tables[i])) o->report = REPORT_TABLES;
     if (o->sweep && !*o->window) o->window = "2,0,1,5,1";
 }
 

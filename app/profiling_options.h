@@ -4,7 +4,7 @@
 #include "app/compute_options.h"
 #include "profile/table.h"
 
-typedef enum { REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
+typedef enum { REPORT_BRIEF, REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
 
 typedef struct {
     const char *window; // for window_parse; "": no profile
@@ -25,8 +25,8 @@ typedef struct {
 #define PROFILING_DEFAULTS                                                                                   \
     { .window = "", .out = "", .trace = "trace.json", .sort = "", .limit = 25 }
 
-/* --sweep alone profiles a short window. */
-void profiling_options_resolve(ProfilingOptions *options);
+/* --sweep alone profiles a short window; who says how tables are to look wants to see them. */
+void profiling_options_resolve(const OptionSet *set, ProfilingOptions *options);
 
 /* The steps that a run needs for its window and for the times without tracing. */
 CHECKED Status profiling_options_steps(const ProfilingOptions *options, int64_t *steps);

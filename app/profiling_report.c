@@ -2,9 +2,12 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "profile/brief.h"
 #include "profile/output.h"
 
 #include <inttypes.h>
+#include <string.h>
+#include <sys/ioctl.h>
 
 enum { SUFFIX_BYTES = 96 };
 
@@ -53,6 +56,41 @@ static Status print_timed(const ProfilingOptions *options, Trace *const *traces,
     return OK;
 }
 
+/* ---- a screenful ---- */
+
+static int terminal_width(FILE *file) {
+    enum { PAGE = 80 };
+    struct winsize size;
+    bool known = ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col : PAGE;
+}
+
+/* The sizes of a sweep come together, in its table. */
+static bool in_table(const ProfilingOptions *options, const char *suffix) {
+    return *options->out && suffix && strncmp(suffix, "_bs", 3) == 0;
+}
+
+static void print_brief(const ProfilingOptions *options, const Profile *profile, const char *suffix,
+                        FILE *file) {
+    if (in_table(options, suffix)) return;
+    fputc('\n', file);
+    brief_print(profile, terminal_width(file), file);
+    if (*options->out)
+        fprintf(file, "files    %s: profile%s.html, profiling_stats, trace, tables, report\n", options->out,
+                suffix);
+    fprintf(file, "more     --report=tables, --report=questions%s\n",
+            *options->out ? "" : ", --profile-out=FOLDER");
+}
+
+static Status print_all(const ProfilingOptions *options, const Profile *profile, const ProfileOptions *output,
+                        FILE *file) {
+    for (int i = 0; i < profile->count && !output->questions; i++)
+        TRY(print_tables(options, profile->paths[i].label, profile->paths[i].trace, file));
+    fputc('\n', file);
+    profile_print(profile, output, file);
+    return OK;
+}
+
 Status profiling_report(const ProfilingOptions *options, Trace *const *traces, int count,
                         const Difference *differences, int difference_count, const char *suffix, FILE *file) {
     Status status = OK;
@@ -67,12 +105,10 @@ Status profiling_report(const ProfilingOptions *options, Trace *const *traces, i
                                    .view = view_of(options)};
     Profile profile;
     TRY(profile_make(traces, count, differences, difference_count, &output, &profile));
-    for (int i = 0; i < count && !status && file && !output.questions; i++)
-        status = print_tables(options, profile.paths[i].label, traces[i], file);
-    if (!status && file) {
-        fputc('\n', file);
-        profile_print(&profile, &output, file);
-    }
+    if (file && options->report == REPORT_BRIEF)
+        print_brief(options, &profile, suffix, file);
+    else if (file)
+        status = print_all(options, &profile, &output, file);
     if (!status && *options->out) status = profile_write(&profile, options->out, &output);
     profile_free(&profile);
     return status;

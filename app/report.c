@@ -18,7 +18,16 @@ Status report_open(Report *r, const char *log, bool append, int64_t done, int64_
 void report_close(Report *r) {
     progress_close(r->progress);
     events_close(r->events);
+    tensorboard_close(r->board);
     for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i].values);
+}
+
+/* Of what a model reads. */
+static const char *unit(const Report *r) {
+    return r->pictures ? "images/s" : "tok/s";
+}
+static const char *rate_key(const Report *r) {
+    return r->pictures ? "images_per_s" : "tokens_per_s";
 }
 
 /* NaN where the peaks are unknown: a log writes it as null. */
@@ -51,11 +60,23 @@ static void print_forms(const Trainer *t) {
     printf("\n");
 }
 
+static double padding_share(const FeedCounts *data) {
+    return 100 - 100 * (double)data->tokens / (double)data->padded;
+}
+
 static void print_data(const Session *s, const FeedCounts *data) {
     printf("  %-18s ", "data");
     if (data->pairs)
         printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% padding, ", data->pairs, data->left_out,
-               100 - 100 * (double)data->tokens / (double)data->padded);
+               padding_share(data));
+    if (data->conversations)
+        printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out), %.1f%% padding, %" PRId64
+               " tokens of answers among ",
+               data->conversations, data->cut, data->left_out, padding_share(data), data->answers);
+    if (data->classes) {
+        printf("%" PRId64 " pictures in %" PRId64 " classes\n", data->tokens, data->classes);
+        return;
+    }
     printf("%" PRId64 " tokens (%s)\n", data->tokens,
            s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
     const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
@@ -65,10 +86,15 @@ static void print_data(const Session *s, const FeedCounts *data) {
 static void print_configuration(const Report *r, const Session *s, const Trainer *t, const FeedCounts *data) {
     const Config *c = &s->config;
     printf("configuration\n");
-    printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", context %" PRId64
-           ", vocab %" PRId64 " (%" PRId64 " with padding), %.2fM parameters\n",
-           "model", session_model_name(s), c->layers, c->heads, c->width, c->context, c->vocab,
-           config_padded_vocab(c), 1e-6 * (double)config_parameters(c));
+    printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", ", "model",
+           session_model_name(s), c->layers, c->heads, c->width);
+    if (c->architecture->patches)
+        printf("%" PRId64 " x %" PRId64 " pixels in patches of %" PRId64 ", %" PRId64 " classes%s", c->image,
+               c->image, c->patch, c->vocab, c->new_head ? ", with a new head" : "");
+    else
+        printf("context %" PRId64 ", vocab %" PRId64 " (%" PRId64 " with padding)", c->context, c->vocab,
+               config_padded_vocab(c));
+    printf(", %.2fM parameters\n", 1e-6 * (double)config_parameters(c));
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
     printf("  %-18s %s\n", "precision", session_dtype_name(s));
     print_forms(t);
@@ -76,10 +102,14 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     if (t->comm)
         printf("  %-18s %d, by %s%s\n", "ranks", t->comm->size, t->comm->name,
                t->model.parameters.sharded ? ", each with its shard of the optimizer's state" : "");
-    printf("  %-18s %" PRId64 " x %" PRId64 " x %" PRId64, "step", t->batch, t->seq, t->accum);
+    bool patches = c->architecture->patches;
+    printf("  %-18s %" PRId64, "step", t->batch);
+    if (!patches) printf(" x %" PRId64, t->seq);
+    printf(" x %" PRId64, t->accum);
     if (t->comm) printf(" x %d", t->comm->size);
-    printf(" = %" PRId64 " tokens (batch x seq x accum%s), %.3g GFLOP%s\n", t->tokens,
-           t->comm ? " x ranks" : "", 1e-9 * t->work.flops, t->comm ? " a rank" : "");
+    printf(" = %" PRId64 " %s (batch%s x accum%s), %.3g GFLOP%s\n", t->tokens,
+           r->pictures ? "pictures" : "tokens", patches ? "" : " x seq", t->comm ? " x ranks" : "",
+           1e-9 * t->work.flops, t->comm ? " a rank" : "");
     if (r->peaks.flops > 0)
         printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
                1e-12 * r->peaks.bandwidth);
@@ -87,6 +117,7 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
 
 Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCounts *data,
                     const char *options, bool quiet) {
+    r->pictures = s->config.architecture->patches;
     if (!quiet) {
         print_configuration(r, s, t, data);
         plan_print(&t->ctx, 0, stdout);
@@ -101,10 +132,17 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
         json_member_integer(w, "ranks", t->comm->size);
         json_member_text(w, "comm", t->comm->name);
     }
-    json_member_integer(w, "data_tokens", data->tokens);
+    json_member_integer(w, r->pictures ? "data_pictures" : "data_tokens", data->tokens);
     if (data->pairs) {
         json_member_integer(w, "data_pairs", data->pairs);
         json_member_integer(w, "data_pairs_left_out", data->left_out);
+        json_member_integer(w, "data_tokens_padded", data->padded);
+    }
+    if (data->conversations) {
+        json_member_integer(w, "data_conversations", data->conversations);
+        json_member_integer(w, "data_conversations_cut", data->cut);
+        json_member_integer(w, "data_conversations_left_out", data->left_out);
+        json_member_integer(w, "data_answer_tokens", data->answers);
         json_member_integer(w, "data_tokens_padded", data->padded);
     }
     json_member_number(w, "step_flops", t->work.flops);
@@ -119,6 +157,15 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
     json_member_integer(w, "total", (int64_t)plan_bytes(&t->ctx));
     r->cores = cores_read();
     return events_end(r->events);
+}
+
+static Status draw_step(Report *r, int64_t step, const StepResult *result, double learning_rate,
+                        double rate) {
+    TRY(tensorboard_add(r->board, "loss/train", step, result->loss));
+    TRY(tensorboard_add(r->board, "gradient norm", step, result->norm));
+    TRY(tensorboard_add(r->board, "learning rate", step, learning_rate));
+    TRY(tensorboard_add(r->board, "tokens per second", step, rate));
+    return tensorboard_flush(r->board);
 }
 
 Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
@@ -140,9 +187,9 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     if (due)
         progress_line(r->progress,
                       "step %5" PRId64 "/%" PRId64
-                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f tok/s%s",
+                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f %s%s",
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
-                      learning_rate, cost->ms, rate, share_text(" | ", mfu).text);
+                      learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text);
     progress_step(r->progress, step, 1e-3 * cost->ms);
     JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");
     json_member_integer(w, "step", step);
@@ -151,25 +198,46 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     json_member_number(w, "lr", learning_rate);
     json_member_number(w, "ms", cost->ms);
     json_member_number(w, "data_ms", cost->reader_ms);
-    json_member_number(w, "tokens_per_s", rate);
+    json_member_number(w, rate_key(r), rate);
     json_member_number(w, "mfu", mfu);
+    TRY(draw_step(r, step, result, learning_rate, rate));
     return events_end(r->events);
 }
 
-Status report_validation(Report *r, int64_t step, const Trainer *t, const Validation *v) {
-    bool classes = t->model.config.architecture->task == TASK_CLASS;
-    char accuracy[60] = "";
-    if (classes)
-        snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top five %.2f%%", 100 * v->top1,
-                 100 * v->top5);
+Status report_validation(Report *r, int64_t step, const Validation *v) {
+    char accuracy[80] = "";
+    if (r->pictures)
+        snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top 5 %.2f%%", 100 * v->top1, 100 * v->top5);
     progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f%s", step,
                   r->steps, v->loss, accuracy);
     JsonWriter *w = events_begin(r->events, "val");
     json_member_integer(w, "step", step);
     json_member_number(w, "loss", v->loss);
-    if (classes) json_member_number(w, "top1", v->top1);
-    if (classes) json_member_number(w, "top5", v->top5);
+    if (r->pictures) {
+        json_member_number(w, "top1", v->top1);
+        json_member_number(w, "top5", v->top5);
+    }
+    TRY(tensorboard_add(r->board, "loss/validation", step, v->loss));
+    TRY(tensorboard_flush(r->board));
     return events_end(r->events);
+}
+
+static Status tell_broken(Report *r, int64_t step, BrokenPictures *broken, int64_t *told) {
+    for (int64_t count = broken ? broken_count(broken) : 0; *told < count; ++*told) {
+        char *message = broken_message(broken, *told);
+        progress_line(r->progress, "passed over %s", message);
+        JsonWriter *w = events_begin(r->events, "broken");
+        json_member_integer(w, "step", step);
+        json_member_text(w, "message", message);
+        memory_free(message);
+        TRY(events_end(r->events));
+    }
+    return OK;
+}
+
+Status report_broken(Report *r, int64_t step, const Feed *feed) {
+    TRY(tell_broken(r, step, feed->broken, &r->broken));
+    return tell_broken(r, step, feed->val_broken, &r->val_broken);
 }
 
 Status report_sample(Report *r, int64_t step, const char *text, int64_t length) {
@@ -200,15 +268,19 @@ Status report_end(Report *r, int64_t step, const char *reason) {
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,
-                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f tok/s%s; waited "
+                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
                       "%.1f ms for data in all",
                       reason, late, middles[STEP_MS], ms[0], ms[late - 1], middles[STEP_TOKENS_PER_S],
-                      share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
+                      unit(r), share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text,
+                      r->waited_ms);
     } else {
         progress_line(r->progress,
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
                       reason, step, r->steps);
     }
+    if (r->broken + r->val_broken)
+        progress_line(r->progress, "broken pictures that were passed over: %" PRId64,
+                      r->broken + r->val_broken);
     double waited = cores_waited(r->cores);
     if (late && waited > CORES_SHARED) progress_line(r->progress, "%s", cores_warning(waited).text);
     JsonWriter *w = events_begin(r->events, "end");
@@ -218,7 +290,7 @@ Status report_end(Report *r, int64_t step, const char *reason) {
         json_member_number(w, "median_ms", middles[STEP_MS]);
         json_member_number(w, "low_ms", ms[0]);
         json_member_number(w, "high_ms", ms[late - 1]);
-        json_member_number(w, "tokens_per_s", middles[STEP_TOKENS_PER_S]);
+        json_member_number(w, rate_key(r), middles[STEP_TOKENS_PER_S]);
         json_member_number(w, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
         json_member_number(w, "data_ms", r->waited_ms);
         json_member_number(w, "cores_waited", waited);

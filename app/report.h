@@ -8,6 +8,7 @@
 #include "profile/events.h"
 #include "profile/peaks.h"
 #include "profile/stats.h"
+#include "profile/tensorboard.h"
 #include "app/progress.h"
 
 typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } StepFigure;
@@ -15,10 +16,13 @@ typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } Step
 typedef struct {
     Progress *progress;
     Events *events;
+    TensorBoard *board; // or NULL
     Peaks peaks;
+    bool pictures;                // are what the model reads, and not tokens
     int64_t steps;                // of the whole run
     Series figures[STEP_FIGURES]; // of the steps of this process, in order
     double next_line;             // when the next step's line is due: seconds of device_clock
+    int64_t broken, val_broken;   // pictures that were passed over and told
     double waited_ms;             // for data, in all
     CoreTimes cores;              // when the steps began
 } Report;
@@ -35,8 +39,9 @@ CHECKED Status report_start(Report *report, const Session *session, const Traine
 /* Of step `step`, 1 for the first. */
 CHECKED Status report_step(Report *report, const Trainer *trainer, int64_t step, const StepResult *result,
                            double learning_rate, const StepCost *cost);
-CHECKED Status report_validation(Report *report, int64_t step, const Trainer *trainer,
-                                 const Validation *validation);
+CHECKED Status report_validation(Report *report, int64_t step, const Validation *validation);
+/* Pictures that were found broken since the last call. */
+CHECKED Status report_broken(Report *report, int64_t step, const Feed *feed);
 CHECKED Status report_sample(Report *report, int64_t step, const char *text, int64_t length);
 CHECKED Status report_save(Report *report, int64_t step, const char *folder);
 

@@ -6,10 +6,30 @@
 #include "model/parameter_values.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { BYTES = 256 };
 
-/* The model's folder: `model` itself, or the latest checkpoint in it; NULL where it is no folder. */
+/* Hugging Face's cache keeps a model in models--OWNER--NAME: refs/main names the folder in snapshots; NULL where it
+ * is no such folder. */
+static Status find_snapshot(const char *model, char **folder) {
+    enum { NAME_MOST = 256 };
+    char *path = path_join(model, "refs/main"), *name = NULL;
+    int64_t length;
+    PathKind kind;
+    Status status = path_kind(path, &kind);
+    if (!status && kind == PATH_FILE) status = file_read(path, NAME_MOST, &name, &length);
+    memory_free(path);
+    if (status || !name) return status;
+    name[strcspn(name, "\r\n/")] = 0;
+    char *snapshots = path_join(model, "snapshots");
+    *folder = path_join(snapshots, name);
+    memory_free(snapshots);
+    memory_free(name);
+    return OK;
+}
+
+/* The model's folder: `model` itself, the latest checkpoint or the snapshot in it; NULL where it is no folder. */
 static Status find_folder(const char *model, char **folder) {
     *folder = NULL;
     PathKind kind;
@@ -20,6 +40,7 @@ static Status find_folder(const char *model, char **folder) {
     memory_free(config);
     TRY(status);
     if (kind == PATH_ABSENT) TRY(checkpoint_latest(model, folder));
+    if (kind == PATH_ABSENT && !*folder) TRY(find_snapshot(model, folder));
     if (*folder) return OK;
     *folder = memory_text(model);
     return OK;
@@ -60,18 +81,59 @@ static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char 
                 sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm" : "--embeddings=separate", model);
 }
 
+/* Of another size than before, or new: pictures are scaled to all of it. */
+static void scale_pictures(Config *c) {
+    ImageProcessor *p = &c->processor;
+    if (p->height != c->image) p->height = p->width = p->scaled_height = p->scaled_width = c->image;
+    p->channels = c->channels;
+}
+
+/* What a run can change of a model that reads pictures, also of one that is there. */
+static Status change_pictures(Session *s, const ConfigSizes *sizes) {
+    Config *c = &s->config;
+    if (!c->architecture->patches) {
+        if (!sizes->image && !sizes->new_head) return OK;
+        return fail(ERROR_USAGE, "--%s is for a vision Transformer, not for %s",
+                    sizes->image ? "image-size" : "new-head", c->architecture->description);
+    }
+    int64_t classes = sizes->classes ? sizes->classes : c->vocab;
+    if (s->folder && !sizes->new_head && (classes != c->vocab || !c->class_head))
+        return fail(ERROR_USAGE,
+                    "the model in %s %s %" PRId64 " classes, and %" PRId64
+                    " are wanted; --new-head draws a head for them",
+                    s->folder, c->class_head ? "has" : "has no head, also not for", c->vocab, classes);
+    if (sizes->image) c->image = sizes->image;
+    c->new_head = s->folder && sizes->new_head;
+    c->class_head = true;
+    c->vocab = classes;
+    config_complete(c);
+    scale_pictures(c);
+    return OK;
+}
+
 static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
     TRY(find_folder(model, &s->folder));
     TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
+    scale_pictures(&s->config);
     if (!sizes) return OK;
     bool of_pairs = sizes->encoder_layers || sizes->pre_norm || sizes->embeddings;
     if (of_pairs && !s->config.architecture->encoder)
         return fail(ERROR_USAGE,
                     "--encoder-layers, --pre-norm and --embeddings are for an encoder-decoder, not for %s",
                     model);
-    if (s->folder) return check_sizes(sizes, &s->config, model);
-    change_sizes(sizes, &s->config);
-    return OK;
+    if (s->folder)
+        TRY(check_sizes(sizes, &s->config, model));
+    else
+        change_sizes(sizes, &s->config);
+    return change_pictures(s, sizes);
+}
+
+/* A folder's names of classes; those of the data come with a new head, from whoever has opened the data. */
+static Status open_labels(Session *s) {
+    Config *c = &s->config;
+    c->labels = &s->labels;
+    if (!s->folder || c->architecture->task != TASK_CLASS || c->new_head) return OK;
+    return labels_read(s->folder, &s->labels);
 }
 
 static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
@@ -101,6 +163,7 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
                     const ComputeOptions *compute) {
     *s = (Session){.graphs = compute->graphs};
     Status status = open_config(s, model, sizes);
+    if (!status) status = open_labels(s);
     if (!status) status = open_tokenizer(s, tokenizer, sizes && sizes->vocab);
     if (!status) status = config_validate(&s->config);
     if (!status && s->folder) status = checkpoint_check(s->folder, &s->config);
@@ -114,6 +177,7 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
 void session_close(Session *s) {
     tokenizer_free(s->tokenizer);
     memory_free(s->folder);
+    labels_free(&s->labels);
     if (s->device) s->device->close(s->device);
     *s = (Session){0};
 }
@@ -129,8 +193,8 @@ Status session_needs_bert(const Session *s, const char *option) {
 }
 
 Status session_load(const Session *s, Ctx *ctx, Parameters *parameters, uint64_t seed) {
-    if (s->folder) return checkpoint_load(ctx, s->folder, parameters);
-    return parameters_initialize(ctx, parameters, seed);
+    if (!s->folder || s->config.new_head) TRY(parameters_initialize(ctx, parameters, seed));
+    return s->folder ? checkpoint_load(ctx, s->folder, parameters) : OK;
 }
 
 void session_prepare(const Session *s, Ctx *ctx) {

@@ -15,6 +15,7 @@ typedef struct {
     bool graphs;
     Config config;
     char *folder;         // that the model comes from; NULL for a preset
+    Labels labels;        // the names of a model's classes
     Tokenizer *tokenizer; // NULL where none is known: only shards can be read, and nothing can be written out
 } Session;
 
@@ -27,6 +28,10 @@ typedef struct {
     int64_t encoder_layers;
     bool pre_norm;
     Embeddings embeddings;
+    /* Of a vision Transformer, also of a folder's. */
+    int64_t image;   // pixels of a picture's side: positions are made to fit
+    int64_t classes; // that the data has: a folder's are as many, unless there is a new head
+    bool new_head;   // the folder's head gives way to one that is drawn, or it gets one
 } ConfigSizes;
 
 /* Opens the device, then reads the model's description (a preset's name, a folder, or

@@ -12,10 +12,14 @@
 /* The only thing that a signal may touch. */
 static volatile sig_atomic_t caught;
 
-static void catch_with(int number, void (*handler)(int)) {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+static void catch_as(int number, void (*handler)(int), int flags) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
+}
+
+static void catch_with(int number, void (*handler)(int)) {
+    catch_as(number, handler, SA_RESTART);
 }
 
 static void on_signal(int number) {
@@ -59,4 +63,14 @@ void signals_catch(void) {
 
 bool signals_caught(void) {
     return caught;
+}
+
+void signals_catch_interrupt(void) {
+    catch_as(SIGINT, on_signal, 0);
+}
+
+bool signals_take(void) {
+    bool was = caught;
+    caught = 0;
+    return was;
 }

@@ -14,3 +14,8 @@ void signals_prepare(void);
  * */
 void signals_catch(void);
 bool signals_caught(void);
+
+/* For a conversation: SIGINT alone is waited for, and interrupts what waits for input. A second one before
+ * signals_take ends the program at once. */
+void signals_catch_interrupt(void);
+bool signals_take(void); // there was one, which is forgotten now

@@ -47,6 +47,14 @@ Status stream_text_prompt(Tokenizer *tokenizer, const TextOptions *o, TokenList 
     return OK;
 }
 
+Status stream_text_window(Tokenizer *tokenizer, const TextOptions *o, const Config *config, int64_t *window) {
+    TokenList prompt = {0};
+    Status status = stream_text_prompt(tokenizer, o, &prompt);
+    *window = prompt.count + o->tokens < config->context ? prompt.count + o->tokens : config->context;
+    token_list_free(&prompt);
+    return status;
+}
+
 typedef struct {
     Generator *generator;
     Sampler *sampler;

@@ -25,6 +25,10 @@ typedef struct {
 /* The prompt's tokens: at least one, to be freed with token_list_free. */
 CHECKED Status stream_text_prompt(Tokenizer *tokenizer, const TextOptions *options, TokenList *prompt);
 
+/* How much of the model's context the prompt and the tokens asked for take: what a generator's window needs. */
+CHECKED Status stream_text_window(Tokenizer *tokenizer, const TextOptions *options, const Config *config,
+                                  int64_t *window);
+
 /* Gets the text piece by piece; a piece may end inside a UTF-8 character. */
 typedef Status (*TextSink)(void *context, const void *bytes, int64_t count);
 

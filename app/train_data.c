@@ -3,21 +3,31 @@
 #include "base/files.h"
 #include "base/memory.h"
 
-Status train_data_open(const TrainOptions *o, const Session *session, World *world, Feed *feed,
-                       Batches *batches) {
+FeedKind train_data_kind(const TrainOptions *o, const Session *session) {
     static const FeedKind kinds[] = {[TASK_NEXT_TOKEN] = FEED_WINDOWS,
                                      [TASK_MASKED_TOKEN] = FEED_MASKED,
                                      [TASK_SEQUENCE] = FEED_PAIRS,
                                      [TASK_CLASS] = FEED_PICTURES};
+    Task task = session->config.architecture->task;
+    return train_options_conversations(o, task) ? FEED_CONVERSATIONS : kinds[task];
+}
+
+Status train_data_open(const TrainOptions *o, const Session *session, const TrainPictures *pictures,
+                       World *world, Feed *feed, Batches *batches) {
     char *cache = *o->out ? path_join(o->out, "cache") : NULL;
-    const FeedOptions options = {.kind = kinds[session->config.architecture->task],
+    const FeedOptions options = {.kind = train_data_kind(o, session),
                                  .data = o->data,
                                  .val_data = o->val_data,
                                  .validate = o->val_every > 0 && !o->compare,
                                  .tokenizer = session->tokenizer,
                                  .vocab = session->config.vocab,
-                                 .side = session->config.image,
-                                 .channels = session->config.channels,
+                                 .field = o->field,
+                                 .template = o->template,
+                                 .pictures = {pictures->train,
+                                              pictures->val,
+                                              session->config.processor,
+                                              {o->crop, o->flip},
+                                              o->skip_broken},
                                  .cache = cache,
                                  .batch = o->batch,
                                  .seq = o->seq,
@@ -25,14 +35,18 @@ Status train_data_open(const TrainOptions *o, const Session *session, World *wor
                                  .share = {world->rank, world->size, o->accum},
                                  .workers = (int)o->workers,
                                  .delay_us = o->reader_delay,
-                                 .hold = BATCHES_HELD,
+                                 .hold = pictures->train ? PICTURES_HELD : BATCHES_HELD,
                                  .device = session->device};
     /* Rank 0 comes first, and leaves what it has tokenized where the others find it. */
     Status status = world->rank > 0 ? world_agree(world, OK) : OK;
     if (!status) status = feed_open(&options, feed);
     if (world->rank == 0) status = world_agree(world, status);
     memory_free(cache);
-    *batches = (Batches){
-        .feed = feed, .device = session->device, .batch = o->batch, .accum = o->accum, .ranks = world->size};
+    *batches = (Batches){.feed = feed,
+                         .held = options.hold,
+                         .device = session->device,
+                         .batch = o->batch,
+                         .accum = o->accum,
+                         .ranks = world->size};
     return status;
 }

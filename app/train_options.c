@@ -1,5 +1,6 @@
 #include "app/train_options.h"
 
+#include "base/files.h"
 #include "base/memory.h"
 #include "model/checkpoint.h"
 #include "app/option_rows.h"
@@ -28,18 +29,29 @@ static const Option table[] = {
     {COUNT("vocab", 0, 1 << 28, vocab), .doc = "tokens in the vocabulary", .default_text = "the model's",
      .travels = true},
 
+    {COUNT("image-size", 0, 1 << 14, image_size), .doc = "pixels of a picture's side",
+     .default_text = "the model's", .travels = true},
+    {FLAG("new-head", new_head), .doc = "a head drawn anew for a folder's vision Transformer",
+     .travels = true},
     {FLAG("pre-norm", pre_norm), .doc = "pre-norm blocks in an encoder-decoder", .travels = true},
     {CHOICE("embeddings", "shared|separate", embeddings),
      .doc = "source, target and head of an encoder-decoder", .travels = true},
 
     HEADING("Data"),
-    {TEXT("data", "FILES", data), .doc = "text, or .bin shards of tokens", .default_text = "this checkout",
-     .travels = true},
+    {TEXT("data", "FILES", data), .doc = "text, shards, conversations (.jsonl) or a folder of pictures",
+     .default_text = "this checkout", .travels = true},
     {TEXT("val-data", "FILES", val_data), .doc = "the same for validation",
      .default_text = "a tenth of --data", .travels = true},
+    {TEXT("field", "KEY", field), .doc = "--data is JSON lines, with a text under this key", .travels = true},
+    {TEXT("template", "NAME", template), .doc = "of conversations: chatml, llama3, zephyr or mistral",
+     .default_text = "the model's", .travels = true},
     TOKENIZER_ROW,
     {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
      .doc = "train a tokenizer of N tokens on --data=TEXT[,TEXT] into --out, and no model"},
+    {NUMBER("crop", 0, 1, crop), .above = true,
+     .doc = "train on parts of pictures, of at least this share of their area", .travels = true},
+    {FLAG("flip", flip), .doc = "train on pictures mirrored at random", .travels = true},
+    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read", .travels = true},
     {COUNT("workers", 0, 64, workers), .doc = "threads that load data ahead; 0 for none"},
     {COUNT("reader-delay", 0, 100000000, reader_delay),
      .doc = "delay each batch by N us, to mimic a slow loader"},
@@ -82,6 +94,8 @@ static const Option table[] = {
      .doc = "share of the target spread over all tokens", .travels = true},
     {NUMBER("dropout", 0, 1, dropout), .below = true, .doc = "rate for embeddings, branches and attention",
      .travels = true},
+    {NUMBER("stochastic-depth", 0, 1, stochastic_depth), .below = true,
+     .doc = "rate at which the last layer's branches are left out of a sample; fewer below", .travels = true},
     {NUMBER("clip", 0, FLT_MAX, clip), .alias = "grad-clip",
      .doc = "clip the gradient to this norm; 0 never clips", .travels = true},
     {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random", .travels = true},
@@ -107,6 +121,7 @@ static const Option table[] = {
 
     HEADING("Output"),
     {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
+    {TEXT("tensorboard", "FOLDER", tensorboard), .doc = "write curves for TensorBoard"},
     {FLAG("compare", compare), .doc = "run naive and fused in turns and print a table"},
     PROFILING_ROWS,
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "batch sizes for --sweep, such as 1,8"},
@@ -119,9 +134,13 @@ static const Option table[] = {
 
 static const TrainOptions defaults = {
     .model = "gpt2-nano",
+    .field = "",
+    .template = "",
     .data = "",
     .val_data = "",
     .tokenizer = "",
+    .crop = 0.25,
+    .flip = true,
     .workers = 1,
     .compute = COMPUTE_DEFAULTS,
     .batch = 8,
@@ -148,6 +167,7 @@ static const TrainOptions defaults = {
     .resume = "",
     .seed = 1,
     .log = "",
+    .tensorboard = "",
     .profiling = PROFILING_DEFAULTS,
     .hash_trace = "",
     .config = "",
@@ -165,7 +185,7 @@ static void resolve_rate(TrainOptions *o) {
 
 static void resolve(const OptionSet *set, TrainOptions *o) {
     compute_options_resolve(set, &o->compute);
-    profiling_options_resolve(&o->profiling);
+    profiling_options_resolve(set, &o->profiling);
     resolve_rate(o);
     if (o->warmup == FROM_OTHERS) o->warmup = o->steps / 10;
     if (o->min_lr == FROM_OTHERS && has_minimum(o)) o->min_lr = o->lr / 10;
@@ -206,13 +226,15 @@ static Status check_rates(const TrainOptions *o) {
 
 /* A sweep's runs are too short for anything but their profiles. */
 static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
-    static const char *const others[] = {"out",        "resume",          "log",
+    static const char *const others[] = {"out",        "resume",          "log",       "tensorboard",
                                          "hash-trace", "train-tokenizer", "timer-only"};
     TRY(option_needs(set, "batch-sizes", o->profiling.sweep, "--sweep"));
     TRY(option_needs(set, "seq-lens", o->profiling.sweep, "--sweep"));
     if (!o->profiling.sweep) return OK;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) TRY(options_exclude(set, "sweep", others[i]));
-    return o->seq || o->seq_lens.count ? OK : fail(ERROR_USAGE, "--sweep needs --seq-lens=LIST, or --seq");
+    return o->seq || o->seq_lens.count || o->batch_sizes.count
+               ? OK
+               : fail(ERROR_USAGE, "--sweep needs --batch-sizes=LIST, --seq-lens=LIST, or --seq");
 }
 
 Status train_options_check(const TrainOptions *o, const OptionSet *set) {
@@ -349,8 +371,17 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
+    TRY(option_needs(set, "stochastic-depth", task == TASK_CLASS, "a vision Transformer"));
+    TRY(option_needs(set, "field", task == TASK_NEXT_TOKEN || task == TASK_MASKED_TOKEN,
+                     "a model that reads texts"));
+    TRY(option_needs(set, "template", train_options_conversations(o, task),
+                     "conversations: --data=FILE.jsonl"));
     return option_needs(set, "label-smoothing", task == TASK_SEQUENCE || task == TASK_CLASS,
                         "an encoder-decoder or a vision Transformer");
+}
+
+bool train_options_conversations(const TrainOptions *o, Task task) {
+    return task == TASK_NEXT_TOKEN && path_ends_with(o->data, ".jsonl") && !*o->field;
 }
 
 Schedule train_options_schedule(const TrainOptions *o) {

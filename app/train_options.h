@@ -12,14 +12,20 @@ typedef enum { LOG_RANK_FIRST, LOG_RANK_ALL } LogRank;
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
 typedef struct {
-    const char *model;                            // a preset, or a folder that holds a model
+    const char *model;  // a preset, or a folder that holds a model
+    int64_t image_size; // 0: the model's
+    bool new_head;
     int64_t layers, heads, width, context, vocab; // 0: the model's
     int64_t encoder_layers;                       // 0: as layers, or the model's
     bool pre_norm;
     Embeddings embeddings;
     const char *data, *val_data; // a file or a pattern of files; data "": the checkout's text
+    const char *field;           // the key of the texts in JSON lines; "": plain texts, or conversations
+    const char *template;        // of conversations: "chatml", ...; "": the model's own
     const char *tokenizer;       // "bytes" or a folder; "": what suits the model
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
+    double crop;                 // of pictures: least share of the area; 1: all of it
+    bool flip, skip_broken;      // the same
     int64_t workers;             // threads that load data
     int64_t reader_delay;        // us
     ComputeOptions compute;
@@ -33,7 +39,8 @@ typedef struct {
     ScheduleKind schedule;
     double weight_decay, beta1, beta2, eps; // AdamW
     double dropout;                         // rate; 0: none
-    double label_smoothing;                 // of sequences; 0: none
+    double stochastic_depth;                // rate, of the last layer; 0: none
+    double label_smoothing;                 // of sequences and classes; 0: none
     double clip;                            // largest norm of the gradient; 0: never clipped
     int64_t val_every, val_steps;           // val_every 0: never
     int64_t sample_every, sample_tokens;    // sample_every 0: never
@@ -44,6 +51,7 @@ typedef struct {
     bool force;               // give up the checkpoints after the one that `resume` names
     int64_t seed;
     const char *log, *hash_trace; // files; "": none
+    const char *tensorboard;      // folder; "": none
     ProfilingOptions profiling;
     OptionList batch_sizes, seq_lens; // of --sweep, in place of batch and seq
     bool compare, check, quiet;
@@ -75,6 +83,9 @@ CHECKED Status train_options_check(const TrainOptions *options, const OptionSet 
 /* What follows from the model: --seq, where it was not given, and noam's --lr. ERROR_USAGE for what does not
  * fit to it. */
 CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set, const Config *config);
+
+/* Whether --data holds conversations: JSON lines without a --field, for a model that is made to continue. */
+bool train_options_conversations(const TrainOptions *options, Task task);
 
 Schedule train_options_schedule(const TrainOptions *options);
 

@@ -87,8 +87,9 @@ static void choose_device(World *w, const TrainOptions *o, int local_rank) {
 
 /* Lines of NAME=VALUE: the options that were given, but for those that each rank may have its own of. */
 static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {
-    static const char *const own[] = {"device",     "threads", "workers",     "reader-delay", "log",
-                                      "hash-trace", "config",  "profile-out", "quiet",        "log-rank"};
+    static const char *const own[] = {"device",      "threads",     "workers",    "reader-delay",
+                                      "log",         "tensorboard", "hash-trace", "config",
+                                      "profile-out", "quiet",       "log-rank"};
     char *text = options_json(set, false);
     json_t *values = json_loads(text, 0, NULL);
     int used = snprintf(facts, FACTS_BYTES, "version=%s\n", FUSEBOX_VERSION);
@@ -119,8 +120,7 @@ static Status meet(World *w, const TrainOptions *o, const OptionSet *set, const 
     char facts[FACTS_BYTES];
     TRY(list_facts(set, facts));
     board_phase(w->board, "the start");
-    Status status = rendezvous_open(identity, facts, MEETING_SECONDS, &w->rendezvous);
-    w->agreed = status && identity->rank > 0;
+    Status status = rendezvous_open(identity, facts, MEETING_SECONDS, &w->agreed, &w->rendezvous);
     TRY(status);
     w->rendezvous->seconds = EXCHANGE_SECONDS;
     /* A profile's report comes within a step, and may take long. */

@@ -95,6 +95,7 @@ struct FileWriter {
     char *path, *temporary; // `temporary` is NULL for a device or a pipe, which no file may replace
     int descriptor;
     int64_t length; // bytes appended
+    bool joined;    // the temporary file is another writer's
 };
 
 /* The folder that holds `path`. */
@@ -171,6 +172,22 @@ static Status write_all(FileWriter *w, int64_t offset, const void *data, int64_t
     return OK;
 }
 
+const char *file_writer_temporary(const FileWriter *writer) {
+    return writer->temporary;
+}
+
+Status file_writer_join(const char *temporary, FileWriter **writer) {
+    FileWriter *w = memory_allocate(sizeof *w);
+    *w = (FileWriter){.path = memory_text(temporary), .temporary = memory_text(temporary), .joined = true};
+    w->descriptor = open(temporary, O_WRONLY | O_CLOEXEC);
+    *writer = w;
+    if (w->descriptor >= 0) return OK;
+    Status status = fail_file("open", temporary);
+    file_writer_abandon(w);
+    *writer = NULL;
+    return status;
+}
+
 bool file_writer_seeks(const FileWriter *writer) {
     return writer->temporary != NULL;
 }
@@ -191,7 +208,7 @@ void file_writer_abandon(FileWriter *writer) {
     if (!writer) return;
     if (writer->descriptor >= 0) {
         close(writer->descriptor);
-        if (writer->temporary) unlink(writer->temporary);
+        if (writer->temporary && !writer->joined) unlink(writer->temporary);
     }
     memory_free(writer->temporary);
     memory_free(writer->path);
@@ -201,7 +218,7 @@ void file_writer_abandon(FileWriter *writer) {
 Status file_writer_close(FileWriter *writer) {
     if (!writer) return OK;
     Status status = OK;
-    if (!writer->temporary) {
+    if (!writer->temporary || writer->joined) {
         if (close(writer->descriptor) != 0) status = fail_file("write", writer->path);
         writer->descriptor = -1;
     } else if (fsync(writer->descriptor) != 0) {

@@ -35,6 +35,10 @@ CHECKED Status file_writer_append(FileWriter *writer, const void *data, int64_t 
  * is an ERROR_FILE. */
 CHECKED Status file_writer_write_at(FileWriter *writer, int64_t offset, const void *data, int64_t bytes);
 bool file_writer_seeks(const FileWriter *writer); // it is neither
+/* For several processes that write one file: the temporary file of a writer that seeks; and a writer that writes
+ * at offsets of such a file, which stays the other's: closing and abandoning leave it alone. */
+const char *file_writer_temporary(const FileWriter *writer);
+CHECKED Status file_writer_join(const char *temporary, FileWriter **writer);
 /* On an error the temporary file is gone, and `path` is as it was. */
 CHECKED Status file_writer_close(FileWriter *writer);
 void file_writer_abandon(FileWriter *writer);

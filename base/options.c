@@ -8,10 +8,12 @@
 #include <string.h>
 
 /* What every program has besides its table. They follow the table's rows in the numbering of options. */
-static const char *const builtins[] = {"help", "usage", "version"};
-static const char *const builtin_docs[] = {"print this help", "print the usage in short",
-                                           "print the version"};
-enum { HELP, USAGE, VERSION, BUILTINS, FIRST_KEY = 256, DOC = 240 };
+static const char *const builtins[] = {"help",   "usage",           "version",
+                                       "manual", "completion-bash", "completion-zsh"};
+static const char *const builtin_docs[] = {"print this help",       "print the usage in short",
+                                           "print the version",     "print the manual page",
+                                           "print what bash needs", "print what zsh needs"};
+enum { HELP, USAGE, VERSION, MANUAL, BASH, ZSH, BUILTINS, FIRST_KEY = 256, DOC = 240 };
 
 void options_open(OptionSet *set, const char *program, const char *version, const char *summary,
                   const Option *table, int count, void *values) {
@@ -248,6 +250,12 @@ static void print_help(const OptionSet *set, struct argp_option *options, char (
 static Status answer(const OptionSet *set, int builtin, struct argp_option *options) {
     if (builtin == VERSION) {
         printf("%s\n", set->version);
+    } else if (builtin == MANUAL) {
+        options_print_manual(set, stdout);
+    } else if (builtin == BASH) {
+        options_print_bash(set, stdout);
+    } else if (builtin == ZSH) {
+        options_print_zsh(set, stdout);
     } else if (builtin == USAGE) {
         describe(set, 0, set->count + BUILTINS, true, options);
         struct argp argp = {.options = options};

@@ -62,7 +62,8 @@ typedef struct {
     void **owned;         // (count) the text or numbers behind values that were read
 } OptionSet;
 
-/* --help, --usage and --version are part of every set; a table must not name them. */
+/* --help, --usage, --version, --manual, --completion-bash and --completion-zsh are part of every set; a table
+ * must not name them. */
 void options_open(OptionSet *set, const char *program, const char *version, const char *summary,
                   const Option *table, int count, void *values);
 void options_close(OptionSet *set);

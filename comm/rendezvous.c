@@ -79,7 +79,11 @@ static void allow_files(int size) {
     (void)setrlimit(RLIMIT_NOFILE, &limit); // opening them says what was wrong
 }
 
-Status rendezvous_open(const Identity *identity, const char *facts, double seconds, Rendezvous **rendezvous) {
+Status rendezvous_open(const Identity *identity, const char *facts, double seconds, bool *told,
+                       Rendezvous **rendezvous) {
+    bool ignored;
+    if (!told) told = &ignored;
+    *told = false;
     Rendezvous *r = memory_allocate(sizeof *r);
     const size_t size = (size_t)identity->size;
     *r = (Rendezvous){.rank = identity->rank,
@@ -98,7 +102,7 @@ Status rendezvous_open(const Identity *identity, const char *facts, double secon
         const double until = device_clock() + seconds;
         allow_files(r->rank == 0 ? r->size : 1);
         status = r->rank == 0 ? rendezvous_host(r, identity, &mine, until)
-                              : rendezvous_join(r, identity, &mine, until);
+                              : rendezvous_join(r, identity, &mine, until, told);
     }
     if (!status) status = rendezvous_gather(r, mine.host, RANK_HOST, r->hosts);
     if (status)

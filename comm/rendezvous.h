@@ -10,6 +10,8 @@
 
 #include "comm/identity.h"
 
+#include <stdbool.h>
+
 __BEGIN_DECLS
 
 enum { RENDEZVOUS_PORTS = 8, RANK_HOST = 64, FACTS_BYTES = 4096 };
@@ -26,8 +28,9 @@ typedef struct Rendezvous {
  * version, configuration, a hash of the data. Waits up to `seconds` for the others. ERROR_USAGE where
  * ranks disagree (the message names rank, key and both values), where two processes have one rank, or
  * where a host does not exist; ERROR_DEVICE where ranks do not come (the message names them), ports are
- * taken, or rank 0 cannot be reached. What rank 0 finds wrong all ranks are told that have come. */
-CHECKED Status rendezvous_open(const Identity *identity, const char *facts, double seconds,
+ * taken, or rank 0 cannot be reached. What rank 0 finds wrong all ranks are told that have come: `told`,
+ * which may be NULL, is then true on these. */
+CHECKED Status rendezvous_open(const Identity *identity, const char *facts, double seconds, bool *told,
                                Rendezvous **rendezvous);
 void rendezvous_close(Rendezvous *rendezvous);
 

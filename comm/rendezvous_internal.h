@@ -32,4 +32,5 @@ CHECKED Status facts_compare(const char *mine, const char *theirs, const char *w
 
 /* Rank 0's part: takes connections until each rank has both. The other ranks' part. */
 CHECKED Status rendezvous_host(Rendezvous *r, const Identity *identity, const Hello *mine, double until);
-CHECKED Status rendezvous_join(Rendezvous *r, const Identity *identity, const Hello *mine, double until);
+CHECKED Status rendezvous_join(Rendezvous *r, const Identity *identity, const Hello *mine, double until,
+                               bool *told);

@@ -31,7 +31,7 @@ typedef enum { NOBODY, CONNECTED, ANSWERED } Reached;
 
 /* Says hello at one port. ERROR_DEVICE where another may do, or a later time. */
 static Status say_hello(const Identity *identity, const Hello *hello, int port, double until,
-                        Reached *reached, int *connection) {
+                        Reached *reached, int *connection, bool *told) {
     double heard = sooner(until, device_clock() + HEARD_SECONDS);
     int opened;
     Answer answer = {0};
@@ -47,7 +47,10 @@ static Status say_hello(const Identity *identity, const Hello *hello, int port, 
         status = examine(&answer, hello);
     }
     answer.reason[sizeof answer.reason - 1] = 0;
-    if (!status && answer.code != ANSWER_WELCOME) status = fail((ErrorCode)answer.code, "%s", answer.reason);
+    if (!status && answer.code != ANSWER_WELCOME) {
+        status = fail((ErrorCode)answer.code, "%s", answer.reason);
+        *told = true;
+    }
     if (status)
         close(opened);
     else
@@ -65,14 +68,14 @@ static bool has_spoken(int connection) {
  * speaks on the connection `talk` (-1: none); `port` becomes the one where it answers. The error is of
  * whoever has come closest. */
 static Status find(const Identity *identity, const Hello *hello, double until, int talk, int count, int *port,
-                   int *connection) {
+                   int *connection, bool *told) {
     const int first = *port;
     Status kept = OK;
     Reached closest = NOBODY;
     for (int pause = FIRST_PAUSE_MS;; pause = pause < LONGEST_PAUSE_MS ? 2 * pause : pause) {
         for (*port = first; *port < first + count; ++*port) {
             Reached reached;
-            Status status = say_hello(identity, hello, *port, until, &reached, connection);
+            Status status = say_hello(identity, hello, *port, until, &reached, connection, told);
             if (status_code(status) == ERROR_DEVICE && reached < closest) {
                 status_free(status);
                 continue;
@@ -90,26 +93,28 @@ static Status find(const Identity *identity, const Hello *hello, double until, i
 }
 
 /* Waits until rank 0 says that everybody has come, or what is wrong. */
-static Status wait_for_all(const Rendezvous *r, const Identity *identity, const Hello *mine, double until) {
+static Status wait_for_all(const Rendezvous *r, const Identity *identity, const Hello *mine, double until,
+                           bool *told) {
     Answer answer;
     if (!wire_receive(r->talks[0], &answer, sizeof answer, until + PATIENCE_SECONDS))
         return fail(ERROR_DEVICE, "rank %d on %s: rank 0 on %s has gone before all ranks had come: %s",
                     r->rank, mine->host, identity->host, strerror(errno));
     TRY(examine(&answer, mine));
     answer.reason[sizeof answer.reason - 1] = 0;
+    *told = answer.code != 0;
     return answer.code ? fail((ErrorCode)answer.code, "%s", answer.reason) : OK;
 }
 
-Status rendezvous_join(Rendezvous *r, const Identity *identity, const Hello *mine, double until) {
+Status rendezvous_join(Rendezvous *r, const Identity *identity, const Hello *mine, double until, bool *told) {
     Hello hello = *mine;
     int port = identity->port;
     hello.channel = CHANNEL_TALK;
-    Status status = find(identity, &hello, until, -1, RENDEZVOUS_PORTS, &port, &r->talks[0]);
+    Status status = find(identity, &hello, until, -1, RENDEZVOUS_PORTS, &port, &r->talks[0], told);
     hello.channel = CHANNEL_PULSE;
-    if (!status) status = find(identity, &hello, until, r->talks[0], 1, &port, &r->pulses[0]);
+    if (!status) status = find(identity, &hello, until, r->talks[0], 1, &port, &r->pulses[0], told);
     if (!status || has_spoken(r->talks[0])) {
         status_free(status);
-        return wait_for_all(r, identity, mine, until);
+        return wait_for_all(r, identity, mine, until, told);
     }
     return status_code(status) != ERROR_DEVICE
                ? status

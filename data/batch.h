@@ -11,8 +11,15 @@ typedef struct {
     const uint8_t *pictures;         // (batch, height, width, channels) of a class task, whose seq is 1
     const int32_t *source;           // (batch, source_seq) of pairs
     const int32_t *source_lengths;   // (batch) the same of the source; NULL: all
-    int64_t seq, source_seq;         // of this batch: pairs vary; 0: the longest that the reader takes
-    int64_t position;                // of its first row
-    int64_t tokens;                  // targets that count
-    int64_t step_tokens;             // the same of the whole step's batches; 0: as if all were like this one
+    int64_t rows; // where there are others than a batch has: as many of `seq` as its tokens hold; else 0
+    int64_t seq, source_seq; // of this batch: pairs vary; 0: the longest that the reader takes
+    int64_t position;        // of its first row
+    int64_t tokens;          // targets that count
+    int64_t step_tokens;     // the same of the whole step's batches; 0: as if all were like this one
 } Batch;
+
+/* Where rows vary: the widths that batches of at most `seq` have are its multiples, and `seq`. */
+static inline int64_t batch_width_step(int64_t seq) {
+    enum { WIDTHS = 64, LEAST = 8 };
+    return (seq + WIDTHS * LEAST - 1) / (WIDTHS * LEAST) * LEAST;
+}

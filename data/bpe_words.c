@@ -1,6 +1,7 @@
 #include "data/bpe_words.h"
 
 #include "base/memory.h"
+#include "data/text_map.h"
 #include "data/bpe.h"
 #include "data/hash.h"
 
@@ -59,7 +60,7 @@ static Status count_text(Tokenizer *tokenizer, const FileMap *map, Words *words)
 Status words_count(Tokenizer *tokenizer, const PathList *texts, Words *words) {
     for (int64_t i = 0; i < texts->count; i++) {
         FileMap map;
-        TRY(file_map(texts->paths[i], &map));
+        TRY(text_map(texts->paths[i], &map));
         Status status = count_text(tokenizer, &map, words);
         file_unmap(&map);
         TRY(status);

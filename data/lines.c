@@ -1,6 +1,7 @@
 #include "data/lines.h"
 
 #include "base/memory.h"
+#include "data/text_map.h"
 
 #include <string.h>
 
@@ -15,7 +16,7 @@ static Line line_at(const char *at, const char *end, const char **next) {
 
 Status lines_open(const char *path, Lines *lines) {
     *lines = (Lines){0};
-    TRY(file_map(path, &lines->map));
+    TRY(text_map(path, &lines->map));
     const char *text = (const char *)lines->map.data, *end = text + lines->map.size, *next;
     int64_t count = 0;
     for (const char *at = text; at < end; at = next, count++) line_at(at, end, &next);

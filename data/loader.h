@@ -1,10 +1,11 @@
-/* loader: batches, read ahead by worker threads. Three kinds:
+/* loader: batches, read ahead by worker threads. Four kinds:
  *
  *   windows   the row of tokens is cut into windows of seq + 1 tokens with stride seq: a window's inputs are
  *             its first seq tokens, its targets its last seq
  *   masked    windows of seq - 2 tokens between a begin and an end token, some hidden behind the mask: the
  *             targets are what they were, -1 elsewhere (Devlin et al. 2019, section 3.1)
  *   pairs     a source and a target sentence in each row, padded to the longest of the batch (data/pairs.h)
+ *   conversations   one in each row, padded alike; targets are the assistant's (data/conversations.h)
  *
  * An epoch visits each window or pair once, in an order shuffled by (seed, epoch), or in the data's order;
  * batches of windows run on over the end of an epoch. All state is the position, the number of rows handed
@@ -17,6 +18,7 @@
 
 #include "base/status.h"
 #include "data/batch.h"
+#include "data/conversations.h"
 #include "data/pairs.h"
 #include "data/tokens.h"
 
@@ -37,9 +39,10 @@ typedef struct {
 } LoaderShare;
 
 typedef struct {
-    const TokenSource *source; // of windows; outlives the loader
-    const PairSource *pairs;   // of pairs; outlives the loader
-    int64_t first, length;     // the part that is used: tokens or pairs; length 0: to its end
+    const TokenSource *source;               // of windows; outlives the loader
+    const PairSource *pairs;                 // of pairs; outlives the loader
+    const ConversationSource *conversations; // the same
+    int64_t first, length; // the part that is used: tokens, pairs or conversations; length 0: to its end
     int64_t batch, seq;
     bool shuffle;
     uint64_t seed;
@@ -65,12 +68,16 @@ typedef struct {
 CHECKED Status loader_open_masked(const LoaderOptions *options, const MaskRule *rule, Loader **loader);
 
 /* Batches of pairs of similar length: with `shuffle`, each epoch's shuffled pairs are sorted by their lengths
- * in steps of PAIR_STEP, cut into batches, and the batches shuffled. The last batch of an epoch may have rows
- * that are all padding: their lengths are 0. ERROR_FORMAT where no pair fits. */
+ * in steps of BUCKET_STEP, cut into batches, and the batches shuffled. The last batch of an epoch may have
+ * rows that are all padding: their lengths are 0. ERROR_FORMAT where no pair fits. */
 CHECKED Status loader_open_pairs(const LoaderOptions *options, Loader **loader);
 
-/* Pictures with their classes that need no data: what a class looks like is drawn, and so is the noise over it.
- * There are DRAWN_PICTURES of them, of which first and length choose a part. */
+/* Batches of conversations, put together in the same way, but with as many rows of their width as batch * seq
+ * tokens hold. */
+CHECKED Status loader_open_conversations(const LoaderOptions *options, Loader **loader);
+
+/* Pictures with their classes that need no data: what a class looks like is drawn, and so is the noise over
+ * it. There are DRAWN_PICTURES of them, of which first and length choose a part. */
 enum { DRAWN_PICTURES = 1 << 16 };
 typedef struct {
     int64_t side, channels, classes;

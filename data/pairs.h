@@ -8,8 +8,6 @@
 
 #include <stdint.h>
 
-enum { PAIR_STEP = 8 }; // batches are as wide as a multiple of this many tokens
-
 typedef struct PairSource PairSource;
 
 typedef struct {

@@ -1,4 +1,5 @@
 /* A model in several files: model.safetensors.index.json says which tensor lies in which. */
+#include "base/directories.h"
 #include "base/json_read.h"
 #include "base/memory.h"
 #include "data/safetensors_internal.h"
@@ -75,6 +76,32 @@ static Status open_index(const char *folder, const char *path, Safetensors **fil
     return safetensors_finish(status, filled, file);
 }
 
+/* Weights of another kind lie there, or none: says which, and what to do. */
+static Status fail_without(const char *folder) {
+    static const struct {
+        const char *ending, *advice;
+    } others[] = {
+        {".safetensors",
+         "parts of a model need model.safetensors.index.json beside them; a single file is to be called "
+         "model.safetensors"},
+        {".bin", "convert it: in Python, AutoModel.from_pretrained(FOLDER).save_pretrained(FOLDER)"},
+        {".pt", "convert it to safetensors, as safetensors.torch.save_file does"},
+        {".pth", "convert it to safetensors, as safetensors.torch.save_file does"},
+        {".gguf", "take the model's original folder with model.safetensors, from which it was made"},
+        {".h5",
+         "convert it: in Python, AutoModel.from_pretrained(FOLDER, from_tf=True).save_pretrained(FOLDER)"},
+    };
+    PathList files = {0};
+    Status status = directory_list(folder, &files);
+    for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++)
+        for (int64_t k = 0; k < files.count && !status; k++)
+            if (path_ends_with(files.paths[k], others[i].ending))
+                status = fail(ERROR_FILE, "%s has no model.safetensors, but %s: %s", folder,
+                              path_name(files.paths[k]), others[i].advice);
+    path_list_free(&files);
+    return status ? status : fail(ERROR_FILE, "%s has no model.safetensors", folder);
+}
+
 Status safetensors_open_folder(const char *folder, Safetensors **file) {
     *file = NULL;
     char *single = path_join(folder, "model.safetensors");
@@ -82,7 +109,8 @@ Status safetensors_open_folder(const char *folder, Safetensors **file) {
     PathKind whole = PATH_ABSENT, parts = PATH_ABSENT;
     Status status = path_kind(single, &whole);
     if (!status) status = path_kind(index, &parts);
-    if (!status) status = !whole && parts ? open_index(folder, index, file) : safetensors_open(single, file);
+    if (!status && !whole && !parts) status = fail_without(folder);
+    if (!status) status = !whole ? open_index(folder, index, file) : safetensors_open(single, file);
     memory_free(single);
     memory_free(index);
     return status;

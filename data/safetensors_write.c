@@ -12,8 +12,10 @@
 
 /* A tensor, as the writer remembers it. */
 typedef struct {
-    char *key; // of its digest
-    int64_t bytes;
+    char *key;            // of its digest
+    int64_t begin, bytes; // behind the header
+    bool done;
+    uint64_t digest;
 } Written;
 
 struct SafetensorsWriter {
@@ -23,7 +25,8 @@ struct SafetensorsWriter {
     Written *tensors;  // (count)
     int64_t count, at; // the tensor that is being written
     int64_t done;      // bytes of it
-    int64_t left;      // bytes of all that are still to come
+    int64_t total;     // bytes of all
+    int64_t base;      // bytes of the header
     Digest *digest;    // of the tensor that is being written
 };
 
@@ -67,9 +70,9 @@ static Status describe(SafetensorsWriter *w, const SafetensorsEntry *entries, co
     set_digest(w, SAFETENSORS_DIGEST, 0);
     for (int64_t i = 0; i < w->count; i++) {
         size_t room = sizeof SAFETENSORS_DIGEST + 1 + strlen(entries[i].name);
-        int64_t begin = w->left;
-        TRY(describe_entry(w->header, &entries[i], &w->left));
-        w->tensors[i] = (Written){memory_allocate(room), w->left - begin};
+        int64_t begin = w->total;
+        TRY(describe_entry(w->header, &entries[i], &w->total));
+        w->tensors[i] = (Written){.key = memory_allocate(room), .begin = begin, .bytes = w->total - begin};
         snprintf(w->tensors[i].key, room, "%s.%s", SAFETENSORS_DIGEST, entries[i].name);
         set_digest(w, w->tensors[i].key, 0);
     }
@@ -89,9 +92,8 @@ static uint8_t *print_header(const SafetensorsWriter *w, int64_t *bytes) {
 }
 
 static Status write_header(SafetensorsWriter *w) {
-    int64_t bytes;
-    uint8_t *text = print_header(w, &bytes);
-    Status status = file_writer_append(w->file, text, bytes);
+    uint8_t *text = print_header(w, &w->base);
+    Status status = file_writer_append(w->file, text, w->base);
     memory_free(text);
     return status;
 }
@@ -101,6 +103,7 @@ static Status write_digests(SafetensorsWriter *w) {
     static const char before[] = "\"" SAFETENSORS_DIGEST "\":\"";
     int64_t bytes;
     if (!file_writer_seeks(w->file)) return OK;
+    for (int64_t i = 0; i < w->count; i++) set_digest(w, w->tensors[i].key, w->tensors[i].digest);
     uint8_t *text = print_header(w, &bytes);
     uint8_t *digits = memmem(text, (size_t)bytes, before, sizeof before - 1);
     digits += sizeof before - 1;
@@ -113,22 +116,27 @@ static Status write_digests(SafetensorsWriter *w) {
     return status;
 }
 
-/* Gives every tensor that is complete its digest: an empty one is from the beginning. */
+/* Goes on from every tensor that is complete: an empty one is from the beginning. */
 static void finish_tensors(SafetensorsWriter *w) {
     for (; w->at < w->count && w->done == w->tensors[w->at].bytes; w->at++, w->done = 0) {
-        set_digest(w, w->tensors[w->at].key, digest_value(w->digest));
+        safetensors_writer_accept(w, w->at, digest_value(w->digest));
         digest_begin(w->digest);
     }
 }
 
-Status safetensors_writer_open(const char *path, const SafetensorsEntry *entries, int64_t count,
-                               const SafetensorsNote *notes, int64_t note_count, SafetensorsWriter **writer) {
+static SafetensorsWriter *make_writer(const char *path, int64_t count) {
     SafetensorsWriter *w = memory_allocate(sizeof *w);
     *w = (SafetensorsWriter){.path = memory_text(path),
                              .header = json_object(),
                              .tensors = memory_array((size_t)count, sizeof *w->tensors),
                              .count = count,
                              .digest = digest_open()};
+    return w;
+}
+
+Status safetensors_writer_open(const char *path, const SafetensorsEntry *entries, int64_t count,
+                               const SafetensorsNote *notes, int64_t note_count, SafetensorsWriter **writer) {
+    SafetensorsWriter *w = make_writer(path, count);
     Status status = file_writer_open(path, &w->file);
     if (!status) status = fail_at(describe(w, entries, notes, note_count), "%s", path);
     if (!status) status = write_header(w);
@@ -137,16 +145,26 @@ Status safetensors_writer_open(const char *path, const SafetensorsEntry *entries
     return status;
 }
 
+/* One piece of one tensor. */
+static Status write_piece(SafetensorsWriter *w, const void *data, int64_t bytes) {
+    const Written *t = &w->tensors[w->at];
+    if (file_writer_seeks(w->file))
+        TRY(file_writer_write_at(w->file, w->base + t->begin + w->done, data, bytes));
+    else
+        TRY(file_writer_append(w->file, data, bytes));
+    digest_add(w->digest, data, (size_t)bytes);
+    w->done += bytes;
+    return OK;
+}
+
 Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, int64_t bytes) {
-    if (bytes > writer->left)
+    const int64_t begin = writer->at < writer->count ? writer->tensors[writer->at].begin : writer->total;
+    if (bytes > writer->total - begin - writer->done)
         return fail(ERROR_INTERNAL, "%s: more bytes were written than its header declares", writer->path);
-    writer->left -= bytes;
-    TRY(file_writer_append(writer->file, data, bytes));
     for (const char *from = data; bytes;) {
         finish_tensors(writer);
         int64_t rest = writer->tensors[writer->at].bytes - writer->done, here = rest < bytes ? rest : bytes;
-        digest_add(writer->digest, from, (size_t)here);
-        writer->done += here;
+        TRY(write_piece(writer, from, here));
         from += here;
         bytes -= here;
     }
@@ -155,8 +173,10 @@ Status safetensors_writer_append(SafetensorsWriter *writer, const void *data, in
 
 Status safetensors_writer_close(SafetensorsWriter *writer) {
     Status status = OK;
+    bool whole = true;
     finish_tensors(writer);
-    if (writer->left)
+    for (int64_t i = 0; i < writer->count; i++) whole = whole && writer->tensors[i].done;
+    if (!whole)
         status = fail(ERROR_INTERNAL, "%s: fewer bytes were written than its header declares", writer->path);
     else
         status = write_digests(writer);
@@ -177,4 +197,39 @@ void safetensors_writer_abandon(SafetensorsWriter *writer) {
     digest_close(writer->digest);
     memory_free(writer->path);
     memory_free(writer);
+}
+
+/* ---- by several processes ---- */
+
+SafetensorsShare safetensors_writer_share(const SafetensorsWriter *writer) {
+    return (SafetensorsShare){file_writer_temporary(writer->file), writer->base};
+}
+
+Status safetensors_writer_join(SafetensorsShare share, const SafetensorsEntry *entries, int64_t count,
+                               SafetensorsWriter **writer) {
+    SafetensorsWriter *w = make_writer(share.path, count);
+    w->base = share.base;
+    Status status = file_writer_join(share.path, &w->file);
+    if (!status) status = fail_at(describe(w, entries, NULL, 0), "%s", share.path);
+    if (status) safetensors_writer_abandon(w);
+    *writer = status ? NULL : w;
+    return status;
+}
+
+void safetensors_writer_go(SafetensorsWriter *writer, int64_t entry) {
+    finish_tensors(writer);
+    writer->at = entry;
+    writer->done = 0;
+    digest_begin(writer->digest);
+}
+
+bool safetensors_writer_wrote(SafetensorsWriter *writer, int64_t entry, uint64_t *digest) {
+    finish_tensors(writer);
+    *digest = writer->tensors[entry].digest;
+    return writer->tensors[entry].done;
+}
+
+void safetensors_writer_accept(SafetensorsWriter *writer, int64_t entry, uint64_t digest) {
+    writer->tensors[entry].done = true;
+    writer->tensors[entry].digest = digest;
 }

@@ -1,5 +1,5 @@
-/* shard: tokens in llm.c's format: 256 int32 of header (20240520, version 1, the count of tokens, then
- * anything), and the tokens as uint16; little-endian. */
+/* shard: tokens in llm.c's two formats: 256 int32 of header (20240520 and version 1, or 20240801 and version 7;
+ * the count of tokens; then anything), and the tokens as uint16, in the second as uint32; little-endian. */
 #pragma once
 
 #include "base/files.h"
@@ -7,20 +7,29 @@
 
 #include <stdint.h>
 
-enum { SHARD_HEADER_BYTES = 1024, SHARD_MAGIC = 20240520, SHARD_VERSION = 1 };
+enum {
+    SHARD_HEADER_BYTES = 1024,
+    SHARD_MAGIC = 20240520,
+    SHARD_VERSION = 1,
+    SHARD_MAGIC_WIDE = 20240801,
+    SHARD_VERSION_WIDE = 7,
+    SHARD_NARROW_VOCAB = 1 << 16, // ids of the first format are below it
+};
 
 /* Tokens in a row: of a mapped shard, or in memory. */
 typedef struct {
     char *name;            // of the file, for messages; owned
     FileMap map;           // of the shard, if mapped
     void *owned;           // the memory, if not
-    const uint8_t *tokens; // (count) uint16, not aligned
+    const uint8_t *tokens; // (count) of `width` bytes, not aligned
+    int64_t width;         // 2 or 4
     int64_t first, count;  // of the row of all parts
 } TokenPart;
 
 /* Checks the header of a shard in memory against its size; `name` is for messages. The tokens lie behind the
- * header. */
-CHECKED Status shard_check(const uint8_t *data, int64_t size, const char *name, int64_t *count);
+ * header, each of `width` bytes. */
+CHECKED Status shard_check(const uint8_t *data, int64_t size, const char *name, int64_t *count,
+                           int64_t *width);
 
 /* Maps and checks the shard `part->name`. */
 CHECKED Status shard_map(TokenPart *part);

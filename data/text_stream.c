@@ -45,10 +45,23 @@ static bool is_special(const Tokenizer *t, int32_t id) {
     return false;
 }
 
+/* A WordPiece that goes on with a word has ## before it; all others begin one, after a blank unless they are a mark
+ * that no blank precedes. */
+static void put_piece(TextStream *stream, const uint8_t *bytes, int64_t length, Bytes *out) {
+    bool within = length > 2 && memcmp(bytes, "##", 2) == 0, mark = length == 1 && strchr(".,!?", bytes[0]);
+    if (stream->begun && !within && !mark) bytes_put(out, " ", 1);
+    bytes_put(out, bytes + 2 * within, length - 2 * within);
+    stream->begun = true;
+}
+
 void tokenizer_stream(const Tokenizer *tokenizer, TextStream *stream, int32_t id, Bytes *out) {
     int64_t length;
     const uint8_t *bytes = tokenizer_decode(tokenizer, id, &length);
     if (length == 0 || is_special(tokenizer, id)) return;
+    if (tokenizer->kind == TOKENIZER_WORDPIECE) {
+        put_piece(stream, bytes, length, out);
+        return;
+    }
     bool drop = !stream->begun && tokenizer->decoding.leading_gone && bytes[0] == ' ';
     stream->begun = true;
     Bytes joined = {0}; /* what was held, and the token's */

@@ -87,6 +87,7 @@ void tokenizer_free(Tokenizer *tokenizer) {
     memory_free(tokenizer->cache);
     for (int set = 0; set < 2; set++) added_free(&tokenizer->added[set]);
     for (int i = 0; i < tokenizer->kept_count; i++) memory_free(tokenizer->kept[i].contents);
+    memory_free(tokenizer->chat_template);
     token_list_free(&tokenizer->before);
     token_list_free(&tokenizer->after);
     memory_free(tokenizer);
@@ -114,6 +115,9 @@ const TokenList *tokenizer_before(const Tokenizer *tokenizer) {
 }
 const TokenList *tokenizer_after(const Tokenizer *tokenizer) {
     return &tokenizer->after;
+}
+const char *tokenizer_chat_template(const Tokenizer *tokenizer) {
+    return tokenizer->chat_template;
 }
 const char *tokenizer_passed(const Tokenizer *tokenizer) {
     return tokenizer->passed ? tokenizer->passed->text : NULL;

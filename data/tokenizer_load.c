@@ -7,6 +7,8 @@
 #include "data/tokenizer_json.h"
 #include "data/wordpiece.h"
 
+#include <string.h>
+
 /* The files that may describe a tokenizer; the first that are there do. */
 static const struct {
     const char *file, *second; // without the second, if there is one, the first means nothing
@@ -18,7 +20,8 @@ static const struct {
 };
 enum { READERS = sizeof readers / sizeof *readers };
 
-static const char config_name[] = "tokenizer_config.json", map_name[] = "special_tokens_map.json";
+static const char config_name[] = "tokenizer_config.json", map_name[] = "special_tokens_map.json",
+                  template_name[] = "chat_template.jinja";
 
 void tokenizer_load_bytes(Tokenizer *tokenizer) {
     tokenizer->kind = TOKENIZER_BYTES;
@@ -109,8 +112,22 @@ static Status keep(Tokenizer *t, const char *folder, const char *name) {
     return OK;
 }
 
+/* The chat template: a file's, or else the config's, which may have several, by name. */
+static void take_template(Tokenizer *t, const json_t *config) {
+    const json_t *source = json_object_get(config, "chat_template"), *one;
+    size_t i;
+    json_array_foreach(source, i, one) if (json_is_text(json_object_get(one, "name"), "default")) source =
+        json_object_get(one, "template");
+    if (json_is_string(source)) t->chat_template = memory_text(json_string_value(source));
+    for (int file = 0; file < t->kept_count; file++) {
+        if (strcmp(t->kept[file].name, template_name) != 0) continue;
+        memory_free(t->chat_template);
+        t->chat_template = memory_text(t->kept[file].contents);
+    }
+}
+
 static Status load_files(Tokenizer *t, const char *folder, int reader, const json_t *config) {
-    static const char *const beside[] = {config_name, map_name, "chat_template.jinja"};
+    static const char *const beside[] = {config_name, map_name, template_name};
     json_t *map;
     char *path = path_join(folder, readers[reader].file);
     char *second = readers[reader].second ? path_join(folder, readers[reader].second) : NULL;
@@ -125,6 +142,7 @@ static Status load_files(Tokenizer *t, const char *folder, int reader, const jso
     TRY(keep(t, folder, readers[reader].file));
     TRY(keep(t, folder, readers[reader].second));
     for (int i = 0; i < 3; i++) TRY(keep(t, folder, beside[i]));
+    take_template(t, config);
     return OK;
 }
 

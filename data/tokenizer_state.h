@@ -50,6 +50,7 @@ typedef struct Tokenizer {
     struct CachedPiece *cache;   // pieces met before and their ids; NULL until the first
     KeptFile kept[KEPT_FILES];
     int kept_count;
+    char *chat_template; // or NULL
 } Tokenizer;
 
 /* A tokenizer without tokens. */

@@ -20,7 +20,7 @@ static TokenSource *source_new(const TokenOptions *options, int64_t parts) {
     s->text_bytes = -1;
     s->vocab = options->vocab > 0   ? options->vocab
                : options->tokenizer ? tokenizer_vocab(options->tokenizer)
-                                    : UINT16_MAX + 1;
+                                    : SHARD_NARROW_VOCAB;
     return s;
 }
 
@@ -53,8 +53,8 @@ Status tokens_open_texts(const PathList *texts, const char *name, const TokenOpt
                          TokenSource **source) {
     TokenSource *s = source_new(options, 1);
     s->part_count = 1;
-    Status status =
-        tokenize_texts(texts, name, options->tokenizer, options->cache, &s->parts[0], &s->text_bytes);
+    const TokenizeOptions how = {options->tokenizer, options->field, options->cache};
+    Status status = tokenize_texts(texts, name, &how, &s->parts[0], &s->text_bytes);
     s->count = s->parts[0].count;
     return finish(status, s, source);
 }
@@ -121,6 +121,18 @@ static const TokenPart *find_part(const TokenSource *source, int64_t offset) {
     return &source->parts[low];
 }
 
+/* Token `index` of a part. */
+static int64_t token_at(const TokenPart *part, int64_t index) {
+    uint16_t narrow;
+    uint32_t wide;
+    if (part->width == sizeof narrow) {
+        memcpy(&narrow, part->tokens + index * (int64_t)sizeof narrow, sizeof narrow);
+        return narrow;
+    }
+    memcpy(&wide, part->tokens + index * (int64_t)sizeof wide, sizeof wide);
+    return wide;
+}
+
 Status tokens_read(const TokenSource *source, int64_t offset, int64_t count, int32_t *out) {
     if (offset < 0 || count < 0 || offset > source->count - count)
         return fail(ERROR_INTERNAL, "%lld tokens asked for from %lld on, of %lld", (long long)count,
@@ -130,12 +142,11 @@ Status tokens_read(const TokenSource *source, int64_t offset, int64_t count, int
         int64_t from = offset - part->first;
         int64_t here = part->count - from < count ? part->count - from : count;
         for (int64_t i = 0; i < here; i++) {
-            uint16_t token;
-            memcpy(&token, part->tokens + 2 * (from + i), sizeof token);
+            int64_t token = token_at(part, from + i);
             if (token >= source->vocab)
-                return fail(ERROR_FORMAT, "%s: token %lld is %d, outside the vocabulary of %lld", part->name,
-                            (long long)(from + i), token, (long long)source->vocab);
-            out[i] = token;
+                return fail(ERROR_FORMAT, "%s: token %lld is %lld, outside the vocabulary of %lld",
+                            part->name, (long long)(from + i), (long long)token, (long long)source->vocab);
+            out[i] = (int32_t)token;
         }
         out += here;
         offset += here;

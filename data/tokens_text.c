@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include "data/digest.h"
 #include "data/hash.h"
+#include "data/json_lines.h"
+#include "data/text_map.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,10 +23,14 @@ typedef struct {
     const PathList *files;
     FileMap *maps; // (files->count)
     Tokenizer *tokenizer;
+    const char *field; // of JSON lines; "": plain texts
+    TokenList list;    // tokens that are still to be put
+    int64_t texts;     // so far
     uint64_t hash;
     FileWriter *writer;
-    Digest *digest; // of the tokens that went to the writer
-    uint16_t *memory;
+    Digest *digest;      // of the tokens that went to the writer
+    uint8_t *memory;     // of tokens, each of `width` bytes
+    int64_t width;       // 2, or 4 where the tokenizer's ids need it
     int64_t room, count; // tokens
 } TextJob;
 
@@ -34,11 +40,14 @@ static Status map_texts(TextJob *job, int64_t *bytes) {
     *bytes = 0;
     for (int64_t i = 0; i < job->files->count; i++) {
         const char *path = job->files->paths[i];
-        TRY(file_map(path, &job->maps[i]));
+        TRY(text_map(path, &job->maps[i]));
         *bytes += job->maps[i].size;
         job->hash = hash_bytes(job->hash, path_name(path), strlen(path_name(path)));
         job->hash = hash_bytes(job->hash, job->maps[i].data, (size_t)job->maps[i].size);
     }
+    if (!*job->field) return OK;
+    job->hash = hash_bytes(job->hash, job->field, strlen(job->field));
+    *bytes = -1;
     return OK;
 }
 
@@ -49,9 +58,10 @@ static Status put_tokens(TextJob *job, TokenList *list) {
                     INT32_MAX);
     /* The memory is the whole text's, or only what is written next. */
     int64_t from = job->writer ? 0 : job->count;
-    job->memory = memory_grow(job->memory, &job->room, from + list->count, sizeof *job->memory);
-    for (int64_t i = 0; i < list->count; i++) job->memory[from + i] = (uint16_t)list->ids[i];
-    int64_t bytes = list->count * (int64_t)sizeof *job->memory;
+    job->memory = memory_grow(job->memory, &job->room, from + list->count, (size_t)job->width);
+    uint8_t *to = job->memory + from * job->width; // little-endian: an id's first bytes are its lowest
+    for (int64_t i = 0; i < list->count; i++) memcpy(to + i * job->width, &list->ids[i], (size_t)job->width);
+    int64_t bytes = list->count * job->width;
     job->count += list->count;
     list->count = 0;
     if (!job->writer) return OK;
@@ -59,26 +69,35 @@ static Status put_tokens(TextJob *job, TokenList *list) {
     return file_writer_append(job->writer, job->memory, bytes);
 }
 
-static Status tokenize_file(TextJob *job, int64_t file, TokenList *list) {
-    EncodeCursor cursor = {.text = job->maps[file].data, .length = job->maps[file].size};
+/* A text, with what stands between it and the one before. */
+static Status tokenize_text(TextJob *job, const void *text, int64_t length) {
+    EncodeCursor cursor = {.text = text, .length = length};
     int32_t end = tokenizer_end_of_text(job->tokenizer);
-    if (file > 0 && end >= 0)
-        token_list_add(list, end);
-    else if (file > 0)
-        TRY(tokenizer_encode(job->tokenizer, "\n", 1, list));
+    bool first = job->texts++ == 0;
+    if (!first && end >= 0)
+        token_list_add(&job->list, end);
+    else if (!first)
+        TRY(tokenizer_encode(job->tokenizer, "\n", 1, &job->list));
     do {
-        TRY(tokenizer_encode_step(job->tokenizer, &cursor, STEP_TOKENS, list));
-        TRY(put_tokens(job, list));
+        TRY(tokenizer_encode_step(job->tokenizer, &cursor, STEP_TOKENS, &job->list));
+        TRY(put_tokens(job, &job->list));
     } while (cursor.offset < cursor.length);
     return OK;
 }
 
+static Status tokenize_line(void *context, const json_t *object) {
+    TextJob *job = context;
+    const char *text;
+    int64_t length;
+    TRY(json_line_text(object, job->field, &text, &length));
+    return tokenize_text(job, text, length);
+}
+
 static Status tokenize(TextJob *job) {
-    TokenList list = {0};
-    Status status = OK;
-    for (int64_t i = 0; !status && i < job->files->count; i++) status = tokenize_file(job, i, &list);
-    token_list_free(&list);
-    return status;
+    for (int64_t i = 0; i < job->files->count; i++)
+        TRY(*job->field ? json_lines_read(job->files->paths[i], tokenize_line, job)
+                        : tokenize_text(job, job->maps[i].data, job->maps[i].size));
+    return OK;
 }
 
 /* ---- the kept shard ---- */
@@ -90,7 +109,7 @@ static void try_kept(TokenPart *part, uint64_t hash) {
     if (!status) {
         memcpy(&kept, part->map.data + HEADER_HASH * sizeof(int32_t), sizeof kept);
         memcpy(&digest, part->map.data + HEADER_DIGEST * sizeof(int32_t), sizeof digest);
-        if (kept == hash && digest == digest_bytes(part->tokens, 2 * (size_t)part->count)) return;
+        if (kept == hash && digest == digest_bytes(part->tokens, (size_t)(part->width * part->count))) return;
     }
     status_free(status); /* no such file, or no good: it is written anew */
     file_unmap(&part->map);
@@ -99,7 +118,9 @@ static void try_kept(TokenPart *part, uint64_t hash) {
 }
 
 static Status write_shard(TextJob *job, const char *path) {
-    int32_t header[SHARD_HEADER_BYTES / sizeof(int32_t)] = {SHARD_MAGIC, SHARD_VERSION};
+    bool wide = job->width > (int64_t)sizeof(uint16_t);
+    int32_t header[SHARD_HEADER_BYTES / sizeof(int32_t)] = {wide ? SHARD_MAGIC_WIDE : SHARD_MAGIC,
+                                                            wide ? SHARD_VERSION_WIDE : SHARD_VERSION};
     TRY(file_writer_open(path, &job->writer));
     job->digest = digest_open();
     Status status = file_writer_append(job->writer, header, sizeof header);
@@ -140,25 +161,27 @@ static Status read_into_memory(TextJob *job, TokenPart *part) {
     Status status = tokenize(job);
     part->owned = job->memory;
     part->tokens = part->owned;
+    part->width = job->width;
     job->memory = NULL;
     part->count = job->count;
     return status;
 }
 
-Status tokenize_texts(const PathList *texts, const char *name, Tokenizer *tokenizer, const char *cache,
-                      TokenPart *part, int64_t *bytes) {
-    if (!tokenizer)
+Status tokenize_texts(const PathList *texts, const char *name, const TokenizeOptions *o, TokenPart *part,
+                      int64_t *bytes) {
+    if (!o->tokenizer)
         return fail(ERROR_USAGE, "%s is text: a tokenizer is needed to read it; name one with --tokenizer",
                     name);
-    if (tokenizer_vocab(tokenizer) > UINT16_MAX + 1)
-        return fail(ERROR_FORMAT,
-                    "%s: a tokenizer with %d tokens cannot be used on text: a token shard holds ids of up to "
-                    "%d tokens",
-                    name, tokenizer_vocab(tokenizer), UINT16_MAX + 1);
-    TextJob job = {.name = name, .files = texts, .tokenizer = tokenizer};
+    bool wide = tokenizer_vocab(o->tokenizer) > SHARD_NARROW_VOCAB;
+    TextJob job = {.name = name,
+                   .files = texts,
+                   .tokenizer = o->tokenizer,
+                   .field = o->field ? o->field : "",
+                   .width = wide ? sizeof(uint32_t) : sizeof(uint16_t)};
     Status status = map_texts(&job, bytes);
-    if (!status) status = cache ? read_kept(&job, part, cache) : read_into_memory(&job, part);
+    if (!status) status = o->cache ? read_kept(&job, part, o->cache) : read_into_memory(&job, part);
     for (int64_t i = 0; i < texts->count; i++) file_unmap(&job.maps[i]);
+    token_list_free(&job.list);
     memory_free(job.maps);
     memory_free(job.memory);
     return status;

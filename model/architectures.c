@@ -6,11 +6,14 @@
 #define NEEDED(member) FIELD(member), .required = true
 #define FIXED(json)    .only = json, .written = json
 
-/* The last three are names of one formula, GELU by tanh. */
-static const ConfigChoice activations[] = {
-    {"gelu", ACTIVATION_GELU},           {"relu", ACTIVATION_RELU},
-    {"gelu_new", ACTIVATION_GELU_TANH},  {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
-    {"gelu_fast", ACTIVATION_GELU_TANH}, {0}};
+/* Of several names of one formula the first is written. */
+static const ConfigChoice activations[] = {{"gelu", ACTIVATION_GELU},
+                                           {"relu", ACTIVATION_RELU},
+                                           {"gelu_new", ACTIVATION_GELU_TANH},
+                                           {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+                                           {"gelu_fast", ACTIVATION_GELU_TANH},
+                                           {"gelu_python", ACTIVATION_GELU},
+                                           {0}};
 static const ConfigChoice silu[] = {{"silu", ACTIVATION_SWIGLU}, {"swish", ACTIVATION_SWIGLU}, {0}};
 static const ConfigChoice norm_orders[] = {{"before", NORM_PRE}, {"after", NORM_POST}, {0}};
 static const ConfigChoice positions[] = {
@@ -19,8 +22,8 @@ static const ConfigChoice positions[] = {
 /* ---- GPT-2: Radford et al. 2019 ---- */
 
 static const ConfigKey gpt2_keys[] = {
-    {"activation_function", FIELD(activation), .choices = &activations[2]}, // by tanh
-    {"tie_word_embeddings", FIXED("true")},
+    {"activation_function", FIELD(activation), .choices = activations},
+    {"tie_word_embeddings", FIELD(tied_head)},
     {"scale_attn_weights", FIXED("true")},
     {"scale_attn_by_inverse_layer_idx", FIXED("false")},
     {"add_cross_attention", .only = "false"},
@@ -99,14 +102,18 @@ static const ConfigKey bert_keys[] = {
     {"hidden_dropout_prob", .written = "0.0"},
     {0},
 };
-static const ModelClass bert_classes[] = {{"BertForMaskedLM", .head_transform = true},
-                                          {"BertForPreTraining", .head_transform = true, .pooler = true},
-                                          {"BertModel", .pooler = true}};
+static const ModelClass bert_classes[] = {
+    {"BertForMaskedLM", .head_transform = true},
+    {"BertForPreTraining", .head_transform = true, .pooler = true, .partial = true},
+    {"BertModel", .pooler = true}};
 /* Positions' numbers, the sentence pairs' head, and of the heads those that the Config is without. */
 static const IgnoredNames bert_ignored[] = {
     {"*embeddings.position_ids", 0},        {"cls.seq_relationship.*", 0},
     {"cls.predictions.decoder.bias", 0},    {"cls.*", offsetof(Config, head_transform)},
     {"pooler.*", offsetof(Config, pooler)}, {0}};
+
+static const RenamedPart bert_renamed[] = {
+    {"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}, {0}};
 
 static const Architecture bert = {
     .type = "bert",
@@ -143,6 +150,7 @@ static const Architecture bert = {
               .head = "cls.predictions.decoder.weight",
               .head_bias = "cls.predictions.bias",
               .pooler = "bert.pooler.dense.",
+              .renamed = bert_renamed,
               .ignored = bert_ignored},
 };
 
@@ -348,6 +356,16 @@ static const IgnoredNames vit_ignored[] = {{"embeddings.mask_token", 0},
                                            {"classifier.*", offsetof(Config, class_head)},
                                            {0}};
 
+/* As transformers 5 calls them, which may stand in files too. */
+static const RenamedPart vit_renamed[] = {{"encoder.layer.", "layers."},
+                                          {"attention.attention.query", "attention.q_proj"},
+                                          {"attention.attention.key", "attention.k_proj"},
+                                          {"attention.attention.value", "attention.v_proj"},
+                                          {"attention.output.dense", "attention.o_proj"},
+                                          {"intermediate.dense", "mlp.fc1"},
+                                          {"output.dense", "mlp.fc2"},
+                                          {0}};
+
 static const Architecture vit = {
     .type = "vit",
     .description = "a vision Transformer",
@@ -386,6 +404,7 @@ static const Architecture vit = {
               .head = "classifier.weight",
               .head_bias = "classifier.bias",
               .pooler = "vit.pooler.dense.",
+              .renamed = vit_renamed,
               .ignored = vit_ignored},
 };
 

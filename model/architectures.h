@@ -75,6 +75,7 @@ typedef struct {
     double norm_eps;
     double init_std;      // of the normal distribution that weights start from; 0: Glorot's, by their sizes
     EndTokens ends;       // no field of config.c: it changes nothing that is computed
+    bool new_head;        // no field: the head is drawn, whatever a folder has
     const Labels *labels; // no field: names of the classes, somebody else's; NULL: they have none
     ImageProcessor processor; // no field either: a folder's preprocessor_config.json has it
 } Config;
@@ -130,6 +131,7 @@ struct ConfigKey {
 typedef struct {
     const char *name;
     bool head_transform, pooler, class_head;
+    bool partial; // it has more heads than are kept here: read, but never written
 } ModelClass;
 
 /* ---- model.safetensors ---- */
@@ -154,11 +156,17 @@ typedef struct {
     size_t unless;       // offset of a flag in Config that, if set, forbids it; 0: always
 } IgnoredNames;
 
+/* A part of names that some files have in the place of ours. */
+typedef struct {
+    const char *ours, *theirs; // NULL ends a list
+} RenamedPart;
+
 typedef struct {
     const char *optional; // a prefix that files may leave out: "transformer.", "bert."
     StackNames stack, encoder;
     const char *transform, *transform_norm, *head, *head_bias, *pooler;
     bool transposed;             // the blocks' matrices are stored (in, out), as GPT-2's Conv1D does
+    const RenamedPart *renamed;  // or NULL: what other generations of files have
     const IgnoredNames *ignored; // or NULL; a copy of a tied head is passed over anyway
 } ParameterNames;
 

@@ -1,5 +1,7 @@
 #include "model/block.h"
 
+#include "model/first_rows.h"
+
 #include <math.h>
 
 static const Tensor none = {0};
@@ -47,25 +49,14 @@ static int parts_of(const Config *c, int parts) {
     return !c->architecture->qkv_as_one && c->kv_heads == c->heads ? parts : 1;
 }
 
-static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
-    if (tensor_empty(t)) return t;
-    if (t.shape.rank == 1) return tensor_elements(t, first, shape1(count));
-    return tensor_elements(t, first * t.stride, shape2(count, tensor_width(t)));
-}
-
-static Parameter part(const Parameter *p, int64_t first, int64_t count) {
-    return (Parameter){rows_of(p->weight, first, count), rows_of(p->gradient, first, count)};
-}
-
 Affine block_query_rows(const Affine *packed) {
-    int64_t C = tensor_width(packed->weight.weight);
-    return (Affine){part(&packed->weight, 0, C), part(&packed->bias, 0, C)};
+    return affine_rows(packed, 0, tensor_width(packed->weight.weight));
 }
 
 /* And those that make keys and values. */
 static Affine memory_rows(const Affine *packed) {
-    int64_t C = tensor_width(packed->weight.weight), rows = packed->weight.weight.shape.d[0] - C;
-    return (Affine){part(&packed->weight, C, rows), part(&packed->bias, C, rows)};
+    int64_t C = tensor_width(packed->weight.weight);
+    return affine_rows(packed, C, packed->weight.weight.shape.d[0] - C);
 }
 
 /* ---- the parts, each with its backward pass ---- */
@@ -81,7 +72,12 @@ static Status norm(Walk *w, const Branch *branch, Tensor r, Tensor y) {
                                   .r = r,
                                   .y = y,
                                   .eps = w->config->norm_eps};
-    if (!tensor_empty(w->skip)) branch->norm->dropout = dropout_at(in->dropout, in->layer, branch->site);
+    if (!tensor_empty(w->skip)) {
+        branch->norm->dropout = dropout_at(in->dropout, in->layer, branch->site);
+        branch->norm->depth =
+            depth_at(in->dropout, in->depth[branch->site == SITE_NORM2], in->layer, branch->site);
+        branch->norm->depth_rows = w->x.shape.d[1];
+    }
     w->ctx->call = branch->name;
     return norm_forward(w->ctx, branch->norm, in->inner);
 }
@@ -90,7 +86,7 @@ static Status norm(Walk *w, const Branch *branch, Tensor r, Tensor y) {
 static Status norm_back(Walk *w, const Branch *branch, Tensor dy, Tensor dr, bool accumulate,
                         Tensor dr_sums) {
     StreamGradient *g = w->g;
-    bool drops = dropout_on(&branch->norm->dropout);
+    bool drops = norm_drops(branch->norm);
     NormBackward n = {.forward = branch->norm,
                       .dy = dy,
                       .dr = dr,
@@ -280,23 +276,6 @@ static Status head_norm_back(Walk *w, const char *name, const Affine *p, const N
 
 /* ---- first rows ---- */
 
-/* (B, T, C) to (B, 1, C). */
-static Status first_rows(Walk *w, const char *name, Tensor *x, PoolForward *p) {
-    Shape shape = shape3(x->shape.d[0], 1, tensor_width(*x));
-    *p = (PoolForward){.kind = POOL_FIRST, .x = *x};
-    w->ctx->call = name;
-    TRY(pool_forward(w->ctx, p, w->b->input.inner));
-    *x = tensor_reshape(p->y, shape);
-    return OK;
-}
-
-static Status first_rows_back(Walk *w, const char *name, const PoolForward *forward, Tensor dy, Tensor dx) {
-    PoolBackward p = {
-        .forward = forward, .dy = tensor_reshape(dy, shape2(dy.shape.d[0], tensor_width(dy))), .dx = dx};
-    w->ctx->call = name;
-    return pool_backward(w->ctx, &p);
-}
-
 /* From here down the stream's gradient is of all rows; what lies inside a branch is `dheads`, likewise. */
 static Status widen(Walk *w, Tensor *dheads) {
     Block *b = w->b;
@@ -305,36 +284,13 @@ static Status widen(Walk *w, Tensor *dheads) {
     Tensor d = *dheads;
     if (!b->input.first) return OK;
     TRY(take(w->ctx, ARENA_SCRATCH, "d all heads", d.dtype, b->attention.y.shape, dheads));
-    TRY(first_rows_back(w, "first heads", &b->first_heads, d, *dheads));
-    TRY(first_rows_back(w, "first rows", &b->first_x, g->d, g->whole[0]));
+    TRY(first_rows_back(w->ctx, "first heads", &b->first_heads, d, *dheads));
+    TRY(first_rows_back(w->ctx, "first rows", &b->first_x, g->d, g->whole[0]));
     g->d = g->whole[0];
     g->spare = g->whole[1];
     g->masked = g->whole[2];
     if (same) g->branch = g->d;
     return take(w->ctx, ARENA_SCRATCH, "d all rows", g->d.dtype, g->d.shape, &w->d_inside);
-}
-
-/* The probabilities of the first rows, by the naive form, which keeps them. */
-static Status map_attention(Walk *w, const AttentionForward *a) {
-    Ctx *ctx = w->ctx;
-    Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
-    ArenaMark mark = arena_mark(scratch);
-    const uint32_t fuses = ctx->fuses;
-    AttentionForward first = {
-        .q = a->q, .k = a->k, .v = a->v, .heads = a->heads, .kv_heads = a->kv_heads, .scale = a->scale};
-    first.q.stride *= a->q.shape.d[1];
-    first.q.shape.d[1] = 1;
-    ctx->fuses = 0;
-    ctx->training = true;
-    ctx->call = "attention map";
-    TRY(attention_forward(ctx, &first, ARENA_SCRATCH));
-    ctx->training = false;
-    ctx->fuses = fuses;
-    if (!ctx->measuring)
-        TRY(ctx->device->copy(ctx->device, w->b->input.map.data, first.probabilities.data,
-                              tensor_bytes(first.probabilities)));
-    arena_release(scratch, mark);
-    return OK;
 }
 
 /* ---- the branches ---- */
@@ -359,11 +315,11 @@ static Status self_attention(Walk *w) {
     TRY(head_norm(w, "query norm", &w->p->query_norm, &q, &b->query_norm));
     TRY(head_norm(w, "key norm", &w->p->key_norm, &k, &b->key_norm));
     TRY(attend(w, "attention", q, k, v, &b->attention));
-    if (!tensor_empty(in->map)) TRY(map_attention(w, &b->attention));
+    if (!tensor_empty(in->map)) TRY(first_rows_map(w->ctx, &b->attention, in->map));
     Tensor heads = b->attention.y;
     if (in->first) {
-        TRY(first_rows(w, "first heads", &heads, &b->first_heads));
-        TRY(first_rows(w, "first rows", &w->x, &b->first_x));
+        TRY(first_rows(w->ctx, "first heads", in->inner, &heads, &b->first_heads));
+        TRY(first_rows(w->ctx, "first rows", in->inner, &w->x, &b->first_x));
     }
     TRY(closing(w, &branch, heads));
     return leave(w, &branch);

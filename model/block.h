@@ -44,6 +44,12 @@ static inline Dropout dropout_at(Dropout dropout, int64_t layer, int site) {
     return dropout;
 }
 
+/* The samples of one site: rows of (B, T, C). */
+static inline Dropout depth_at(Dropout dropout, double rate, int64_t layer, int site) {
+    dropout.rate = rate;
+    return dropout_at(dropout, layer, site);
+}
+
 typedef struct {
     Tensor x, skip;   // (B, T, C); skip may be empty
     ArenaKind inner;  // where what the backward pass reads is taken: ARENA_SAVED, or ARENA_SCRATCH
@@ -60,6 +66,7 @@ typedef struct {
     int64_t past;            // tokens already in the cache
     Tensor past_on_device;   // (1) i32 or empty: see attention.h
     Dropout dropout;         // of residual branches and probabilities; off when not training
+    double depth[2];         // rates of stochastic depth of the branches that norm1 adds, and norm2
     int64_t layer;           // its number in plans, profiles and draws
     bool first;              // only the first row of each sequence is wanted: NORM_PRE, self-attention alone
     Tensor map;              // (B, heads, T) gets what the first row attends to, of each head; or empty

@@ -39,26 +39,42 @@ static Status write_state(Ctx *ctx, const char *folder, const Parameters *parame
     return status;
 }
 
-/* What a rank beside the one that writes has to do with it. */
-static Status give_state(Ctx *ctx, const Parameters *parameters, const TrainingState *state) {
-    TRY(weights_save(ctx, NULL, parameters));
-    return state ? training_state_save(ctx, NULL, parameters, state) : OK;
+/* What the other ranks have to do with it: tensors of the files that rank 0 opens. */
+static Status write_tensors(Ctx *ctx, const Parameters *parameters, const TrainingState *state) {
+    TRY(weights_save(ctx, weights_name, parameters));
+    return state ? training_state_save(ctx, state_name, parameters, state) : OK;
 }
 
 Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config, const Parameters *parameters,
                        const Tokenizer *tokenizer, const TrainingState *state) {
     char *stage;
-    if (parameters->rank > 0) return give_state(ctx, parameters, state);
+    if (parameters->rank > 0) return write_tensors(ctx, parameters, state);
     TRY(directory_stage(folder, &stage));
     Status status = write_config(stage, config, tokenizer);
     if (!status) status = end_tokens_write(stage, &config->ends);
     if (!status) status = write_weights(ctx, stage, parameters);
     if (!status && tokenizer) status = tokenizer_save(tokenizer, stage);
+    if (!status && config->architecture->patches) status = processor_write(stage, &config->processor);
     if (!status && state) status = write_state(ctx, stage, parameters, state);
     if (!status) status = directory_publish(stage, folder);
     if (status) status_free(directory_remove(stage)); /* the first error is the one to report */
     memory_free(stage);
     return status;
+}
+
+/* How pictures become the model's. Where the folder does not say, they are scaled to its size. */
+static Status read_processor(const char *folder, Config *c) {
+    bool found;
+    ImageProcessor *p = &c->processor;
+    if (!c->architecture->patches) return OK;
+    p->height = p->width = p->scaled_height = p->scaled_width = c->image;
+    TRY(processor_read(folder, p, &found));
+    p->channels = c->channels;
+    if (p->height == c->image && p->width == c->image) return OK;
+    return fail(
+        ERROR_FORMAT,
+        "%s: preprocessor_config.json makes pictures of %lld x %lld pixels, config.json takes %lld x %lld",
+        folder, (long long)p->width, (long long)p->height, (long long)c->image, (long long)c->image);
 }
 
 Status checkpoint_config(const char *folder, Config *config) {
@@ -67,6 +83,7 @@ Status checkpoint_config(const char *folder, Config *config) {
     memory_free(path);
     if (status) return status;
     weights_heads(folder, config);
+    TRY(read_processor(folder, config));
     return config->architecture->end_tokens ? end_tokens_read(folder, &config->ends) : OK;
 }
 

@@ -48,8 +48,8 @@ CHECKED Status training_state_set(TrainingState *state, const char *key, const c
 /* A field's value, or NULL. */
 const char *training_state_get(const TrainingState *state, const char *key);
 
-/* Writes `folder`, in the place of one that is there. Collective: rank 0 writes, and the others give it what
- * they have of the state; the gradients are lost. The tokenizer may be NULL; the state is NULL when there
+/* Writes `folder`, in the place of one that is there. Collective: the ranks on rank 0's host write the tensors
+ * together, and rank 0 all else; where one fails all do, and the folder is as it was. The gradients are lost. The tokenizer may be NULL; the state is NULL when there
  * is nothing to resume. */
 CHECKED Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config,
                                const Parameters *parameters, const Tokenizer *tokenizer,

@@ -1,6 +1,7 @@
 /* checkpoint_internal: the two safetensors files of a checkpoint. */
 #pragma once
 
+#include "data/safetensors.h"
 #include "model/checkpoint.h"
 
 enum { CHECKPOINT_CHUNK = 1 << 22 }; // fp32 values that pass at once
@@ -16,3 +17,22 @@ CHECKED Status weights_load(Ctx *ctx, const char *folder, Parameters *parameters
 CHECKED Status training_state_save(Ctx *ctx, const char *path, const Parameters *parameters,
                                    const TrainingState *state);
 CHECKED Status training_state_load(Ctx *ctx, const char *path, Parameters *parameters, TrainingState *state);
+
+/* A file of a checkpoint, on its way to disk by all ranks. */
+typedef struct {
+    struct Rendezvous *ranks;  // NULL: one rank
+    SafetensorsWriter *writer; // NULL on a rank that writes nothing
+    int rank;
+    int64_t count;
+    int *owner; // (count) the rank that writes each entry
+} RankFile;
+
+/* Collective; `path` and the notes are rank 0's. Each entry is then appended to the writer, in order, by the one
+ * rank for which rank_file_mine is true. */
+CHECKED Status rank_file_open(const Parameters *parameters, const char *path, const SafetensorsEntry *entries,
+                              int64_t count, const SafetensorsNote *notes, int64_t note_count,
+                              RankFile *file);
+bool rank_file_mine(RankFile *file, int64_t entry);
+/* Collective, with what came of this rank's entries, which it takes over: where all ranks' are written rank 0
+ * publishes the file, else all get an error. */
+CHECKED Status rank_file_close(RankFile *file, Status status);

@@ -162,29 +162,24 @@ static Status check_moment(ErrorCode code, const char *path, const char *name, c
     return OK;
 }
 
-/* `writer` is NULL on a rank that only gives what it has. */
-static Status save_moments(Ctx *ctx, const char *path, SafetensorsWriter *writer, const Parameters *p,
-                           float *chunk) {
-    for (int moment = 0; moment < 2; moment++) {
-        Tensor whole;
-        TRY(shards_collect(ctx, p, moments(p, moment), &whole));
-        for (int i = 0; writer && i < p->count; i++) {
-            MomentName name;
-            describe(p, i, moment, &name);
-            for (int64_t first = 0; first < p->info[i].count; first += CHECKPOINT_CHUNK) {
-                int64_t left = p->info[i].count - first,
-                        n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
-                TRY(values_read(ctx, whole, p->info[i].offset + first, n, chunk));
-                TRY(check_moment(ERROR_NONFINITE, path, name.text, chunk, n));
-                TRY(safetensors_writer_append(writer, chunk, n * (int64_t)sizeof *chunk));
-            }
+/* Of those that this rank writes. */
+static Status save_moment(Ctx *ctx, const char *path, RankFile *file, const Parameters *p, int moment,
+                          Tensor whole, float *chunk) {
+    for (int i = 0; i < p->count; i++) {
+        MomentName name;
+        describe(p, i, moment, &name);
+        if (!rank_file_mine(file, moment * p->count + i)) continue;
+        for (int64_t first = 0; first < p->info[i].count; first += CHECKPOINT_CHUNK) {
+            int64_t left = p->info[i].count - first, n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
+            TRY(values_read(ctx, whole, p->info[i].offset + first, n, chunk));
+            TRY(check_moment(ERROR_NONFINITE, path, name.text, chunk, n));
+            TRY(safetensors_writer_append(file->writer, chunk, n * (int64_t)sizeof *chunk));
         }
     }
     return OK;
 }
 
-static Status open_writer(const char *path, const Parameters *p, const TrainingState *state,
-                          SafetensorsWriter **writer) {
+static Status open_file(const char *path, const Parameters *p, const TrainingState *state, RankFile *file) {
     char texts[MEMBERS][32];
     SafetensorsNote notes[FORMAT_NOTES + MEMBERS + TRAINING_FIELDS] = {{"format", "pt"},
                                                                        {version_key, version}};
@@ -200,22 +195,32 @@ static Status open_writer(const char *path, const Parameters *p, const TrainingS
     MomentName *names = memory_array(entry_count, sizeof *names);
     for (int i = 0; i < (int)entry_count; i++)
         entries[i] = describe(p, i % p->count, i / p->count, &names[i]);
-    Status status = safetensors_writer_open(path, entries, (int64_t)entry_count, notes, count, writer);
+    Status status = rank_file_open(p, path, entries, (int64_t)entry_count, notes, count, file);
     memory_free(entries);
     memory_free(names);
     return status;
 }
 
 Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, const TrainingState *state) {
-    if (p->rank > 0) return save_moments(ctx, path, NULL, p, NULL);
     float *chunk = memory_reserve(CHECKPOINT_CHUNK * sizeof *chunk);
     if (!chunk) return fail(ERROR_MEMORY, "out of host memory to save %s", path);
-    SafetensorsWriter *writer = NULL;
-    Status status = open_writer(path, p, state, &writer);
-    if (!status) status = save_moments(ctx, path, writer, p, chunk);
+    RankFile file;
+    Status status = open_file(path, p, state, &file);
+    if (status) {
+        memory_free(chunk);
+        return status;
+    }
+    for (int moment = 0; moment < 2; moment++) {
+        Tensor whole;
+        Status collected = shards_collect(ctx, p, moments(p, moment), &whole); // also after an error: all do
+        if (!status && !collected) status = save_moment(ctx, path, &file, p, moment, whole, chunk);
+        if (status)
+            status_free(collected);
+        else
+            status = collected;
+    }
+    status = rank_file_close(&file, status);
     memory_free(chunk);
-    if (!status) return safetensors_writer_close(writer);
-    safetensors_writer_abandon(writer);
     return status;
 }
 

@@ -4,11 +4,13 @@
 #include "base/memory.h"
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
+#include "model/grid.h"
 #include "model/parameter_values.h"
 #include "model/shards.h"
 
 #include <assert.h>
 #include <fnmatch.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -139,23 +141,21 @@ static Status save_transposed(Ctx *ctx, SafetensorsWriter *writer, const Piece *
 static Status save_all(Ctx *ctx, const char *path, const Parameters *p, const Piece *pieces,
                        const SafetensorsEntry *entries, const Staging *staging) {
     SafetensorsNote note = {"format", "pt"}; /* without it transformers refuses the file */
-    SafetensorsWriter *writer;
+    RankFile file;
     int64_t count = piece_count(p);
-    TRY(safetensors_writer_open(path, entries, count, &note, 1, &writer));
+    TRY(rank_file_open(p, path, entries, count, &note, 1, &file));
     Status status = OK;
     for (int64_t i = 0; !status && i < count; i++)
-        status = pieces[i].info->transposed ? save_transposed(ctx, writer, &pieces[i], staging)
-                                            : save_rows(ctx, writer, &pieces[i], staging);
-    if (!status) return safetensors_writer_close(writer);
-    safetensors_writer_abandon(writer);
-    return status;
+        if (rank_file_mine(&file, i))
+            status = pieces[i].info->transposed ? save_transposed(ctx, file.writer, &pieces[i], staging)
+                                                : save_rows(ctx, file.writer, &pieces[i], staging);
+    return rank_file_close(&file, status);
 }
 
 Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
     Staging staging;
     Tensor whole = p->weight;
     if (!tensor_empty(p->master)) TRY(shards_collect(ctx, p, p->master, &whole));
-    if (p->rank > 0) return OK;
     TRY(staging_open(p, &staging));
     staging.from = whole;
     int64_t count = piece_count(p);
@@ -171,16 +171,28 @@ Status weights_save(Ctx *ctx, const char *path, const Parameters *p) {
 
 /* ---- loading ---- */
 
-/* By its name, or by what older folders call a norm's: "LayerNorm.gamma", "LayerNorm.beta". */
-static const SafetensorsEntry *find_name(const Safetensors *file, const char *name) {
+enum { NAME = 96 };
+
+/* The name that files of another generation have. */
+static void other_name(const RenamedPart *renamed, const char *name, char other[NAME]) {
+    snprintf(other, NAME, "%s", name);
+    for (const RenamedPart *r = renamed; r->ours; r++) {
+        char whole[NAME];
+        const char *at = strstr(strcpy(whole, other), r->ours);
+        if (!at) continue;
+        int length =
+            snprintf(other, NAME, "%.*s%s%s", (int)(at - whole), whole, r->theirs, at + strlen(r->ours));
+        assert(length < NAME);
+    }
+}
+
+static const SafetensorsEntry *find_name(const Safetensors *file, const ParameterNames *names,
+                                         const char *name) {
     const SafetensorsEntry *entry = safetensors_find(file, name);
-    const char *norm = strstr(name, "LayerNorm.");
-    if (entry || !norm) return entry;
-    char older[96];
-    int kept = (int)(norm - name + (ptrdiff_t)strlen("LayerNorm."));
-    bool weight = path_ends_with(name, ".weight");
-    snprintf(older, sizeof older, "%.*s%s", kept, name, weight ? "gamma" : "beta");
-    return safetensors_find(file, older);
+    if (entry || !names->renamed) return entry;
+    char other[NAME];
+    other_name(names->renamed, name, other);
+    return safetensors_find(file, other);
 }
 
 /* What follows the prefix that files may leave out. */
@@ -190,8 +202,8 @@ static const char *short_name(const ParameterNames *names, const char *name) {
 }
 
 static const SafetensorsEntry *find(const Safetensors *file, const ParameterNames *names, const char *name) {
-    const SafetensorsEntry *entry = find_name(file, name);
-    return entry ? entry : find_name(file, short_name(names, name));
+    const SafetensorsEntry *entry = find_name(file, names, name);
+    return entry ? entry : find_name(file, names, short_name(names, name));
 }
 
 /* Whether the layer is there that is called `layer`; NULL: the family has none. */
@@ -211,7 +223,7 @@ void weights_heads(const char *folder, Config *config) {
         status_free(status);
         return;
     }
-    config->class_head = config->architecture->task == TASK_CLASS && find(file, names, names->head);
+    config->class_head = config->architecture->task == TASK_CLASS && find(file, names, names->head) != NULL;
     config->head_transform = has_layer(file, names, names->transform);
     config->pooler = has_layer(file, names, names->pooler);
     safetensors_close(file);
@@ -220,7 +232,8 @@ void weights_heads(const char *folder, Config *config) {
 /* Whether a tensor of a file may be passed over. */
 static bool ignored(const Config *c, const char *name) {
     const ParameterNames *names = &c->architecture->names;
-    if (c->tied_head && strcmp(name, names->head) == 0) return true;
+    if ((c->tied_head || c->new_head) && strcmp(name, names->head) == 0) return true;
+    if (c->new_head && strcmp(name, names->head_bias) == 0) return true;
     for (const IgnoredNames *i = names->ignored; i && i->pattern; i++) {
         bool wanted = i->unless && *(const bool *)((const char *)c + i->unless);
         if (!wanted && fnmatch(i->pattern, short_name(names, name), 0) == 0) return true;
@@ -247,16 +260,34 @@ static Status check_shape(const char *folder, const SafetensorsEntry *entry, con
                 entry->name, has, needs);
 }
 
+/* Of the head, which is drawn. */
+static bool drawn(const Parameters *p, const Piece *piece) {
+    const Parameter *of = piece->info->parameter;
+    return p->config.new_head && (of == &p->head || of == &p->head_bias);
+}
+
+/* Whether a file's table of positions is of another size of pictures: with a square of patches it can be made
+ * to fit. Its patches' side, or 0. */
+static int64_t other_grid(const Parameters *p, const SafetensorsEntry *entry, const Piece *piece) {
+    const Config *c = &p->config;
+    if (!c->architecture->patches || piece->info->parameter != &p->stack.position) return 0;
+    if (entry->rank != 3 || entry->d[0] != 1 || entry->d[2] != c->width || entry->d[1] == c->context)
+        return 0;
+    int64_t patches = entry->d[1] - c->class_token, side = (int64_t)sqrt((double)patches);
+    return side * side == patches ? side : 0;
+}
+
 /* Every parameter is there in its shape; `known` marks the entries that they are. */
 static Status check_parameters(const char *folder, const Safetensors *file, const Parameters *p,
                                const Piece *pieces, bool *known) {
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++) {
+        if (drawn(p, &pieces[i])) continue;
         const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
         if (!entry)
             return fail(ERROR_FORMAT, "%s: the weights lack '%s', which a model of this config.json has",
                         folder, pieces[i].name);
-        TRY(check_shape(folder, entry, &pieces[i]));
+        if (!other_grid(p, entry, &pieces[i])) TRY(check_shape(folder, entry, &pieces[i]));
         known[entry - safetensors_entry(file, 0)] = true;
     }
     return OK;
@@ -276,6 +307,34 @@ static Status check_names(const char *folder, const Safetensors *file, const Par
     }
     memory_free(known);
     return status;
+}
+
+static Status same_values(const SafetensorsEntry *a, const SafetensorsEntry *b, bool *same) {
+    enum { CHUNK = 4096 };
+    float x[CHUNK], y[CHUNK];
+    *same = a->count == b->count;
+    for (int64_t first = 0; first < a->count && *same; first += CHUNK) {
+        int64_t n = smaller(a->count - first, CHUNK);
+        TRY(safetensors_read(a, first, n, x));
+        TRY(safetensors_read(b, first, n, y));
+        *same = memcmp(x, y, (size_t)n * sizeof *x) == 0;
+    }
+    return OK;
+}
+
+/* What a file repeats of the token table as the head is that table, or the model is another than config.json says. */
+static Status check_tied_head(const char *folder, const Safetensors *file, const Config *c) {
+    const ParameterNames *names = &c->architecture->names;
+    const SafetensorsEntry *head = c->tied_head ? find(file, names, names->head) : NULL;
+    const SafetensorsEntry *table = head ? find(file, names, names->stack.token) : NULL;
+    bool same = true;
+    if (table) TRY(same_values(head, table, &same));
+    if (same) return OK;
+    return fail(ERROR_FORMAT,
+                "%s: the head '%s' is not the token table, but by config.json they are one; a model with a "
+                "head of its "
+                "own has \"tie_word_embeddings\": false there",
+                folder, head->name);
 }
 
 Status weights_check(const char *folder, const Config *config) {
@@ -331,16 +390,43 @@ static Status load_transposed(Ctx *ctx, const SafetensorsEntry *entry, Parameter
     return parameter_write(ctx, p, (int)(piece->info - p->info), staging->matrix);
 }
 
+/* The table of another size of pictures, stretched or shrunk. */
+static Status load_positions(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
+                             int64_t side) {
+    const Config *c = &p->config;
+    const int64_t first = c->class_token ? c->width : 0; // the class token's stays
+    float *from = memory_array((size_t)entry->count, sizeof *from);
+    float *to = memory_array((size_t)piece->info->count, sizeof *to);
+    Status status = safetensors_read(entry, 0, entry->count, from);
+    if (!status) status = check_loaded(entry, from, entry->count);
+    if (!status) {
+        memcpy(to, from, (size_t)first * sizeof *to);
+        grid_resize(from + first, side, c->image / c->patch, c->width, to + first);
+        status = parameter_write(ctx, p, (int)(piece->info - p->info), to);
+    }
+    memory_free(from);
+    memory_free(to);
+    return status;
+}
+
+static Status load_piece(Ctx *ctx, const SafetensorsEntry *entry, Parameters *p, const Piece *piece,
+                         const Staging *staging) {
+    int64_t side = other_grid(p, entry, piece);
+    if (side) return load_positions(ctx, entry, p, piece, side);
+    return piece->info->transposed ? load_transposed(ctx, entry, p, piece, staging)
+                                   : load_rows(ctx, entry, p, piece, staging);
+}
+
 static Status load_all(Ctx *ctx, const char *folder, const Safetensors *file, Parameters *p,
                        const Piece *pieces, const Staging *staging) {
     TRY(check_names(folder, file, p, pieces));
+    TRY(check_tied_head(folder, file, &p->config));
     int64_t count = piece_count(p);
     for (int64_t i = 0; i < count; i++) {
+        if (drawn(p, &pieces[i])) continue;
         const SafetensorsEntry *entry = find(file, &p->config.architecture->names, pieces[i].name);
         Status status = safetensors_verify(entry);
-        if (!status)
-            status = pieces[i].info->transposed ? load_transposed(ctx, entry, p, &pieces[i], staging)
-                                                : load_rows(ctx, entry, p, &pieces[i], staging);
+        if (!status) status = load_piece(ctx, entry, p, &pieces[i], staging);
         if (status) return fail_at(status, "%s", folder);
     }
     return OK;

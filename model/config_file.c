@@ -342,17 +342,24 @@ static void add_key(Object *o, const ConfigKey *k, const Config *c, int64_t end_
         add_integer(o, k->key, end_of_text);
 }
 
-/* The class with the config's heads, else the last. */
-static void add_class(Object *o, const Config *c) {
+/* The class with the config's heads; else one that does without the pooler, else the last. */
+static const ModelClass *class_of(const Config *c) {
     const Architecture *a = c->architecture;
+    for (int exact = 1; exact >= 0; exact--)
+        for (int i = 0; i < a->class_count; i++) {
+            const ModelClass *k = &a->classes[i];
+            bool pools = k->pooler == c->pooler || (!exact && !k->pooler);
+            if (!k->partial && pools && k->head_transform == c->head_transform &&
+                k->class_head == c->class_head)
+                return k;
+        }
+    return &a->classes[a->class_count - 1];
+}
+
+static void add_class(Object *o, const Config *c) {
     char list[MEMBER_TEXT];
-    int i = 0;
-    if (a->class_count == 0) return;
-    while (i + 1 < a->class_count &&
-           (a->classes[i].head_transform != c->head_transform || a->classes[i].pooler != c->pooler ||
-            a->classes[i].class_head != c->class_head))
-        i++;
-    snprintf(list, sizeof list, "[\n    \"%s\"\n  ]", a->classes[i].name);
+    if (c->architecture->class_count == 0) return;
+    snprintf(list, sizeof list, "[\n    \"%s\"\n  ]", class_of(c)->name);
     add(o, "architectures", list);
 }
 

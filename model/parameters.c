@@ -275,3 +275,17 @@ void parameter_part_name(const ParameterInfo *info, int part, char name[80]) {
     snprintf(name, 80, "%.*s%.*s%s", (int)start, info->name, (int)strcspn(word, ",}"), word,
              info->name + start + 1);
 }
+
+static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
+    if (tensor_empty(t)) return t;
+    if (t.shape.rank == 1) return tensor_elements(t, first, shape1(count));
+    return tensor_elements(t, first * t.stride, shape2(count, tensor_width(t)));
+}
+
+static Parameter part(const Parameter *p, int64_t first, int64_t count) {
+    return (Parameter){rows_of(p->weight, first, count), rows_of(p->gradient, first, count)};
+}
+
+Affine affine_rows(const Affine *a, int64_t first, int64_t count) {
+    return (Affine){part(&a->weight, first, count), part(&a->bias, first, count)};
+}

@@ -21,6 +21,9 @@ typedef struct {
     Parameter weight, bias;
 } Affine;
 
+/* The layer of its rows [first, first + count): views. */
+Affine affine_rows(const Affine *affine, int64_t first, int64_t count);
+
 typedef struct {
     Affine norm1;            // (C)
     Affine qkv;              // (Q + 2*kv, C): Q = heads*D columns of queries, kv = kv_heads*D of keys

@@ -59,6 +59,16 @@ static Status run_block(Ctx *ctx, Stack *s, int64_t layer, const BlockInput *inp
     return OK;
 }
 
+/* Of the branches of a layer; those of a layer that is not there have none. */
+static double depth_rate(const Stack *s, int64_t layer) {
+    if (layer < 0 || s->depth <= 0) return 0;
+    return s->layers > 1 ? s->depth * (double)layer / (double)(s->layers - 1) : s->depth;
+}
+
+static bool stack_drops(const Stack *s) {
+    return dropout_on(&s->dropout) || s->depth > 0;
+}
+
 /* A norm over a tensor that stays: of the embedding, or the last. */
 static Status norm(Ctx *ctx, const Stack *s, const Affine *parameters, const char *name, Tensor x,
                    Tensor skip, NormForward *n) {
@@ -68,7 +78,11 @@ static Status norm(Ctx *ctx, const Stack *s, const Affine *parameters, const cha
                        .eps = s->config->norm_eps,
                        .weight = parameters->weight.weight,
                        .bias = parameters->bias.weight};
-    if (!tensor_empty(skip)) n->dropout = dropout_at(s->dropout, s->first_layer, SITE_LAST);
+    if (!tensor_empty(skip)) {
+        n->dropout = dropout_at(s->dropout, s->first_layer, SITE_LAST);
+        n->depth = depth_at(s->dropout, depth_rate(s, s->layers - 1), s->first_layer, SITE_LAST);
+        n->depth_rows = x.shape.d[1];
+    }
     ctx->call = name;
     return norm_forward(ctx, n, ARENA_SAVED);
 }
@@ -127,15 +141,17 @@ static Status embed(Ctx *ctx, Stack *s, const StackInput *in, Tensor *x) {
 }
 
 static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *in, int64_t layer) {
-    BlockInput b = {.inner = inner_arena(ctx, s, RECOMPUTE_BLOCKS),
-                    .hidden = inner_arena(ctx, s, RECOMPUTE_HIDDEN),
-                    .causal = s->causal,
-                    .frequencies = s->frequencies,
-                    .dropout = s->dropout,
-                    .layer = s->first_layer + layer,
-                    .lengths = in->lengths,
-                    .memory = in->memory,
-                    .memory_lengths = in->memory_lengths};
+    BlockInput b = {
+        .inner = inner_arena(ctx, s, RECOMPUTE_BLOCKS),
+        .hidden = inner_arena(ctx, s, RECOMPUTE_HIDDEN),
+        .causal = s->causal,
+        .frequencies = s->frequencies,
+        .dropout = s->dropout,
+        .depth = {depth_rate(s, layer - (s->config->norm_order == NORM_PRE)), depth_rate(s, layer)},
+        .layer = s->first_layer + layer,
+        .lengths = in->lengths,
+        .memory = in->memory,
+        .memory_lengths = in->memory_lengths};
     if (layer == s->layers - 1) {
         b.first = s->first;
         b.map = s->map;
@@ -203,7 +219,7 @@ Status stack_forward(Ctx *ctx, Stack *s, const StackInput *in) {
 /* The norm's gradient comes in g->d and leaves there. */
 static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormForward *forward,
                         StreamGradient *g) {
-    bool drops = dropout_on(&forward->dropout);
+    bool drops = norm_drops(forward);
     NormBackward n = {.forward = forward,
                       .dy = g->d,
                       .dr = g->spare,
@@ -267,7 +283,7 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     ArenaMark mark = arena_mark(scratch);
     ctx->layer = -1;
     TRY(take(ctx, ARENA_SCRATCH, "d residual", ctx->dtype, g->d.shape, &g->spare));
-    bool drops = dropout_on(&s->dropout);
+    bool drops = stack_drops(s);
     if (drops) TRY(take(ctx, ARENA_SCRATCH, "d branch", ctx->dtype, g->d.shape, &g->masked));
     static const char *const names[] = {"d all residuals", "d other residuals", "d all branches"};
     for (int i = 0; i < 2 + drops && s->first; i++)
@@ -280,7 +296,7 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
         TRY(backward_block(ctx, s, layer, g));
         TRY(shards_ready(ctx, s->all, block_group(s, layer)));
     }
-    if (drops) {
+    if (dropout_on(&s->dropout)) {
         DropoutBackward d = {.forward = &s->embedding_dropout, .dy = g->d, .dx = g->d};
         ctx->call = "embedding dropout";
         TRY(dropout_backward(ctx, &d));

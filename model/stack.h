@@ -33,8 +33,9 @@ typedef struct {
     bool first; // hidden is of the first row of each sequence alone, (B, 1, C)
     Tensor map; // (B, heads, T): what that row attends to in the last block (model/block.h); or empty
     Recompute recompute;
-    Dropout dropout;    // of the embedding, branches and probabilities; off when not training
-    Tensor positions;   // (context, C): a fixed table; empty where positions are learned or rotary
+    Dropout dropout;  // of the embedding, branches and probabilities; off when not training
+    double depth;     // the rate of stochastic depth of the last layer's branches, 0 in the first's; likewise
+    Tensor positions; // (context, C): a fixed table; empty where positions are learned or rotary
     Tensor frequencies; // (D/2) fp32: of rotary positions; else empty
 
     /* Of the last forward pass. */

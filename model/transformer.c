@@ -86,6 +86,7 @@ Status transformer_cache_memory(Ctx *ctx, const Transformer *model, Tensor memor
 static void set_up(const Ctx *ctx, const Transformer *model, Stack *stack) {
     stack->recompute = model->recompute;
     stack->dropout = ctx->training ? model->dropout : (Dropout){0};
+    stack->depth = ctx->training ? model->depth : 0;
 }
 
 Status transformer_encode(Ctx *ctx, Transformer *model, Tensor source, Tensor lengths) {
@@ -170,26 +171,15 @@ Status transformer_logits(Ctx *ctx, const Transformer *model, Tensor hidden, Ten
     return head_logits(ctx, &model->parameters, hidden, logits);
 }
 
-/* The first token of each row: a view of every T-th row would not be dense, so the rows are copied. */
-static Status first_tokens(Ctx *ctx, Tensor hidden, Tensor first) {
-    int64_t B = hidden.shape.d[0], T = hidden.shape.d[1];
-    size_t bytes = (size_t)tensor_width(hidden) * dtype_size(hidden.dtype);
-    if (ctx->measuring) return OK;
-    for (int64_t b = 0; b < B; b++)
-        TRY(ctx->device->copy(ctx->device, (char *)first.data + (size_t)b * bytes,
-                              (const char *)hidden.data + (size_t)(b * T) * bytes, bytes));
-    return OK;
-}
-
 Status transformer_pool(Ctx *ctx, const Transformer *model, Tensor hidden, Tensor pooled) {
     const Parameters *p = &model->parameters;
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark mark = arena_mark(scratch);
-    Tensor first;
+    PoolForward first = {.kind = POOL_FIRST, .x = hidden};
     ctx->layer = -1;
-    TRY(take(ctx, ARENA_SCRATCH, "first tokens", ctx->dtype, pooled.shape, &first));
-    TRY(first_tokens(ctx, hidden, first));
-    LinearForward l = {.x = first,
+    ctx->call = "first tokens";
+    TRY(pool_forward(ctx, &first, ARENA_SCRATCH));
+    LinearForward l = {.x = first.y,
                        .weight = p->pooler.weight.weight,
                        .bias = p->pooler.bias.weight,
                        .y = pooled,

@@ -16,6 +16,7 @@ typedef struct {
     PositionTables positions;
     Recompute recompute;
     Dropout dropout; // in training; all zero: nothing is dropped
+    double depth;    // rate of stochastic depth, with dropout's seed and draw (model/stack.h); 0: none
     bool all_rows;   // leave all hidden states, also where the head reads the class token's alone
     Tensor map; // (B, heads, T), or empty: gets what that token attends to in the last layer; in inference
 

@@ -87,6 +87,7 @@ static const Field run[] = {FIELD(TEXT, "program", TraceRun, program),
                             FIELD(COUNT, "heads", TraceRun, heads),
                             FIELD(COUNT, "width", TraceRun, width),
                             FIELD(COUNT, "parameters", TraceRun, parameters),
+                            FIELD_OPTIONAL(TEXT, "unit", TraceRun, unit),
                             {0}};
 static const Field peaks[] = {FIELD(MEASURE, "flops", Peaks, flops),
                               FIELD(MEASURE, "bandwidth", Peaks, bandwidth),

@@ -40,6 +40,7 @@ static const Primitive primitives[] = {
      false}, // a bias gradient of the linear layer ahead
     {OP_NORM, "dropout", CATEGORY_ELEMENTWISE, "aten::native_dropout", false},
     {OP_NORM, "dropout gradient", CATEGORY_ELEMENTWISE, "aten::native_dropout_backward", false},
+    {OP_NORM, "stochastic depth", CATEGORY_ELEMENTWISE, "aten::mul", false},
     {OP_NORM, "add, statistics, output", CATEGORY_NORMALIZATION, NULL, false},
     {OP_NORM, "gradients", CATEGORY_NORMALIZATION, NULL, false},
     {OP_NORM, "mean", CATEGORY_NORMALIZATION, NULL, false},

@@ -212,19 +212,21 @@ static void write_memory(JsonWriter *w, const Trace *t) {
 
 static void write_speed(JsonWriter *w, const Trace *t) {
     int64_t end = -1, step = 0;
+    char name[40];
+    snprintf(name, sizeof name, "%s per second", trace_unit(&t->run));
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
         if (e->kind != TRACE_STEP) continue;
         double tokens = trace_traced_tokens(&t->run, step++);
         if (trace_length(e) <= 0) continue;
-        write_counter(w, &t->run, "tokens per second", e->begin);
-        json_member_number(w, "tokens per second", 1e9 * tokens / (double)trace_length(e));
+        write_counter(w, &t->run, name, e->begin);
+        json_member_number(w, name, 1e9 * tokens / (double)trace_length(e));
         end_counter(w);
         end = e->end;
     }
     if (end < 0) return;
-    write_counter(w, &t->run, "tokens per second", end);
-    json_member_number(w, "tokens per second", 0);
+    write_counter(w, &t->run, name, end);
+    json_member_number(w, name, 0);
     end_counter(w);
 }
 

@@ -222,6 +222,7 @@ static void set_run(const Collector *c, const TraceRun *run, Trace *t) {
     to->model = trace_name(t, run->model);
     to->dtype = trace_name(t, run->dtype);
     to->program = trace_name(t, run->program);
+    to->unit = trace_name(t, trace_unit(run));
     to->step = trace_name(t, run->step ? run->step : "");
     to->engine = trace_name(t, run->engine ? run->engine : "");
     to->window = trace_name(t, run->window);

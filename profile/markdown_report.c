@@ -23,9 +23,11 @@ static void print_head(const Profile *p, FILE *file) {
         if (run->cores_waited > CORES_SHARED)
             fprintf(file, "\n**%s, %s.**\n\n", p->paths[i].label, cores_warning(run->cores_waited).text);
     }
-    fprintf(file, "\n| path | median step | range | tokens/s | launches | peak memory | tracing costs "
-                  "| attributed "
-                  "|\n|---|---:|---:|---:|---:|---:|---:|---:|\n");
+    fprintf(file,
+            "\n| path | median step | range | %s/s | launches | peak memory | tracing costs "
+            "| attributed "
+            "|\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
+            trace_unit(r));
     for (int i = 0; i < p->count; i++) {
         const Figures *f = &p->paths[i].figures;
         fprintf(file, "| %s | %.3f ms, tracing %s | %.3f to %.3f | %.0f | %.0f | %s |", p->paths[i].label,

@@ -133,17 +133,24 @@ typedef struct {
     bool cpu, graphs;   // graphs: steps are launched as such
 } Evidence;
 
+/* A GPU computes a GELU or a softmax while it waits for memory. On the CPU their exponentials take longer than
+ * their bytes, whatever the contract demands most of. */
+static bool computes(const InsideRow *inside, bool cpu) {
+    if (inside->category == CATEGORY_MATRIX) return true;
+    bool activation = inside->category == CATEGORY_ACTIVATION && strncmp(inside->name, "ReLU", 4) != 0;
+    return cpu && (activation || strncmp(inside->name, "softmax", 7) == 0);
+}
+
 /* A fused operation is bound by what its contract demands most of. A naive one passes through memory what
- * its primitives hand on: of it only the products are arithmetic. */
+ * its primitives hand on: of it only those are arithmetic that compute. */
 static void weigh_row(const OperationRow *r, bool arithmetic, Evidence *e) {
-    double products = arithmetic ? r->ns : 0;
-    if (r->form == FORM_NAIVE && arithmetic) {
-        products = 0;
-        for (int64_t i = 0; i < r->inside_count; i++)
-            if (r->inside[i].category == CATEGORY_MATRIX) products += r->inside[i].ns;
-    }
-    e->matrix += products;
-    e->memory += r->ns - products;
+    double computing = 0;
+    for (int64_t i = 0; i < r->inside_count; i++)
+        if (computes(&r->inside[i], e->cpu) && (arithmetic || r->inside[i].category != CATEGORY_MATRIX))
+            computing += r->inside[i].ns;
+    if (r->form == FORM_FUSED && arithmetic) computing = r->ns;
+    e->matrix += computing;
+    e->memory += r->ns - computing;
 }
 
 static void weigh_work(const ProfilePath *path, Evidence *e) {

@@ -8,6 +8,7 @@
 #include "profile/text_file.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum {
     BATCH,
@@ -107,6 +108,8 @@ Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
     if (!table->rows)
         table_note(table, "%s, %s, on %s; records from: %s", bundle.run.model, bundle.run.dtype,
                    bundle.run.device, bundle.paths[0].source);
+    if (!table->rows && strcmp(trace_unit(&bundle.run), "tokens") != 0)
+        table_note(table, "Tokens/s counts %s", trace_unit(&bundle.run));
     for (int64_t i = 0; i < bundle.paths_count; i++) add_path(table, &bundle, &bundle.paths[i]);
     bundle_free(&bundle);
     return OK;

@@ -258,14 +258,14 @@ Table table_copies(const Trace *t) {
 
 Table table_ranges(const Trace *t) {
     static const TableColumn columns[] = {{"name", "Range", CELL_TEXT},
-                                          {"phase", "In", CELL_TEXT},
                                           {"calls", "Calls", CELL_COUNT},
                                           {"cpu_ns", "CPU total", CELL_TIME},
                                           {"cpu_mean_ns", "CPU average", CELL_TIME},
                                           {"cpu_least_ns", "CPU minimum", CELL_TIME},
                                           {"cpu_most_ns", "CPU maximum", CELL_TIME},
                                           {"device_ns", "Device total", CELL_TIME},
-                                          {"device_mean_ns", "Device average", CELL_TIME}};
+                                          {"device_mean_ns", "Device average", CELL_TIME},
+                                          {"phase", "In", CELL_TEXT}};
     Rows rows = {.by_phase = true};
     RowValues device = {0};
     Table table = TABLE("ranges", "Ranges: of the program, and of PROFILE_SCOPE", columns);
@@ -279,8 +279,8 @@ Table table_ranges(const Trace *t) {
         table_add_row(&table);
         const TraceEvent *e = &t->events[rows.example[i]];
         table_set_text(&table, 0, e->name);
-        table_set_text(&table, 1, e->kind == TRACE_SCOPE ? phase_name(e->phase) : "");
-        TABLE_SET(&table, 2, (double)s->count, s->total, s->mean, s->least, s->most, on_device[i].total,
+        table_set_text(&table, 8, e->kind == TRACE_SCOPE ? phase_name(e->phase) : "");
+        TABLE_SET(&table, 1, (double)s->count, s->total, s->mean, s->least, s->most, on_device[i].total,
                   on_device[i].mean);
     }
     memory_free(on_device);

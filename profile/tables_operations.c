@@ -31,13 +31,30 @@ static OperationSum *row_of(Operations *o, const char *name) {
     return &o->rows[o->count++];
 }
 
+/* Whether a product's bias is added in the same operation after it: for PyTorch the two are one addmm. */
+static bool adds_bias(const Trace *t, const TraceEvent *product) {
+    for (const TraceEvent *e = product + 1; e < t->events + t->count; e++) {
+        if (e->kind <= TRACE_OPERATION && e->begin >= t->events[product->parent].end) return false;
+        if (e->kind == TRACE_PRIMITIVE && e->parent == product->parent && strcmp(e->name, "bias add") == 0)
+            return true;
+    }
+    return false;
+}
+
+static const char *torch_name_of(const Trace *t, const TraceEvent *e, bool *joins) {
+    const char *name = torch_name(e->operation, e->pass, e->name, joins);
+    bool product = e->parent >= 0 && strcmp(e->name, "product") == 0;
+    return product && name && strcmp(name, "aten::addmm") == 0 && !adds_bias(t, e) ? "aten::mm" : name;
+}
+
 /* What a host event is called: steps, phases and scopes are what lies between operations. `joins` as
  * torch_name's. */
-static void name_event(const TraceEvent *e, bool torch, char text[2 * LABEL_BYTES], bool *joins) {
+static void name_event(const Trace *t, const TraceEvent *e, bool torch, char text[2 * LABEL_BYTES],
+                       bool *joins) {
     char label[LABEL_BYTES];
     const char *theirs = NULL;
     *joins = false;
-    if (torch && e->kind == TRACE_PRIMITIVE) theirs = torch_name(e->operation, e->pass, e->name, joins);
+    if (torch && e->kind == TRACE_PRIMITIVE) theirs = torch_name_of(t, e, joins);
     operation_label(e, label);
     if (e->kind == TRACE_RUNTIME)
         snprintf(text, 2 * LABEL_BYTES, "%s", e->name);
@@ -57,7 +74,7 @@ static void sum_events(const Trace *t, bool torch, Operations *o) {
         char name[2 * LABEL_BYTES];
         bool joins;
         if (!trace_in_step(e) || trace_on_device(e) || (e->kind == TRACE_RUNTIME && !torch)) continue;
-        name_event(e, torch, name, &joins);
+        name_event(t, e, torch, name, &joins);
         OperationSum *row = row_of(o, name);
         bool between = e->kind < TRACE_OPERATION, counted = joins && row->parent == e->parent;
         row->calls += between ? e->kind == TRACE_STEP : !counted;
@@ -70,7 +87,7 @@ static void sum_events(const Trace *t, bool torch, Operations *o) {
         row->memory += between ? o->taken[i] : o->taken_below[i];
         if (e->kind != TRACE_RUNTIME || e->parent < 0) continue;
         /* There a call is no part of its caller's self. */
-        name_event(&t->events[e->parent], torch, name, &joins);
+        name_event(t, &t->events[e->parent], torch, name, &joins);
         row_of(o, name)->self_cpu -= (double)trace_length(e);
     }
 }

@@ -172,7 +172,9 @@ static void add_rates(const TraceRun *r, bool tokens, const double *ms, int64_t 
         if (tokens) items = own ? trace_step_tokens(r, i) : trace_traced_tokens(r, i);
         rates[i] = ratio(1e3 * items, ms[i]);
     }
-    (void)add_perf(table, tokens ? "tokens per second" : "sequences per second", rates, count, rates + count);
+    char name[40];
+    snprintf(name, sizeof name, "%s per second", tokens ? trace_unit(r) : "sequences");
+    (void)add_perf(table, name, rates, count, rates + count);
 }
 
 static double sum_of(const double *values, int64_t count) {

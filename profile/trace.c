@@ -180,6 +180,10 @@ static double tokens_at(const TraceRun *run, const double *tokens, int64_t count
     return (double)run->batch * (double)run->seq * (double)(run->accum > 0 ? run->accum : 1);
 }
 
+const char *trace_unit(const TraceRun *run) {
+    return run->unit ? run->unit : "tokens";
+}
+
 double trace_step_tokens(const TraceRun *run, int64_t i) {
     return tokens_at(run, run->step_tokens, run->step_count, i);
 }

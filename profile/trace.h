@@ -151,6 +151,7 @@ typedef struct {
     Peaks measured, sheet;                    // limits; sheet all 0 where the device is not known
     const char *model, *dtype, *program;      // "train" or "infer"
     const char *step;                         // what a step is: "decoding step"; "": of training, or a pass
+    const char *unit;                         // what a step has so many of: "tokens", "images"
     int64_t batch, seq, accum;                // of a step; seq is the longest where lengths differ
     int64_t layers, heads, width, parameters; // of the model
     int64_t first_step, steps;                // recorded
@@ -221,6 +222,7 @@ const Peaks *trace_utmost(const TraceRun *run);
 
 /* Tokens of the i-th untraced step, or recorded one. */
 double trace_step_tokens(const TraceRun *run, int64_t i);
+const char *trace_unit(const TraceRun *run); // "tokens" where it says nothing
 double trace_traced_tokens(const TraceRun *run, int64_t i);
 
 /* Lets device events inherit from their parents and computes self and device times; sorts memory and tensors.

@@ -19,6 +19,7 @@ Status generator_open(Device *device, Transformer *model, bool cached, Generator
     size_t context = (size_t)model->config.context;
     *g = (Generator){.model = model,
                      .cached = cached,
+                     .window = model->config.context,
                      .device = device,
                      .history = memory_array(context, sizeof *g->history),
                      .row = memory_array((size_t)config_padded_vocab(&model->config), sizeof *g->row),
@@ -58,6 +59,11 @@ static Status run_stack(Ctx *ctx, Generator *g, int64_t count) {
     return transformer_logits(ctx, g->model, last, g->logits);
 }
 
+/* The most tokens of one pass. */
+static int64_t pass_most(const Generator *g) {
+    return g->cached && g->window > PREFILL ? PREFILL : g->window;
+}
+
 /* The same where nothing outlives the pass. */
 static Status run(Ctx *ctx, Generator *g, int64_t count) {
     bool training = ctx->training;
@@ -70,11 +76,23 @@ static Status run(Ctx *ctx, Generator *g, int64_t count) {
     return OK;
 }
 
+/* The logits behind history[first, length): without a cache first is 0. */
+static Status read_tokens(Ctx *ctx, Generator *g, int64_t first) {
+    for (int64_t count; first < g->length; first += count) {
+        int64_t left = g->length - first, most = pass_most(g);
+        count = left < most ? left : most;
+        TRY(ctx->device->upload(ctx->device, g->tokens.data, g->history + first,
+                                (size_t)count * sizeof *g->history));
+        TRY(run(ctx, g, count));
+    }
+    return OK;
+}
+
 /* ---- drawing on the device ---- */
 
-static bool draws_on_device(const Ctx *ctx, const Generator *g) {
-    return sample_cuda && g->cached && replay_allowed(ctx) && ctx->device->backend == BACKEND_CUDA &&
-           g->model->config.head_size <= ATTENTION_WIDTH;
+static bool draws_on_device(const Ctx *ctx, const Generator *g, const Sampler *sampler) {
+    return sample_cuda && g->cached && !sampler_penalizes(sampler) && replay_allowed(ctx) &&
+           ctx->device->backend == BACKEND_CUDA && g->model->config.head_size <= ATTENTION_WIDTH;
 }
 
 static Status draw(Ctx *ctx, Generator *g, SampleRule rule) {
@@ -98,7 +116,7 @@ typedef struct {
 static Status step_work(Ctx *ctx, void *program) {
     const Step *step = program;
     Generator *g = step->generator;
-    g->cache.length = g->model->config.context - 1;
+    g->cache.length = g->window - 1;
     g->cache.length_on_device = g->position;
     scope_begin(ctx, "forward");
     TRY(run(ctx, g, 1));
@@ -108,17 +126,16 @@ static Status step_work(Ctx *ctx, void *program) {
     return OK;
 }
 
-/* The window's tokens at once, and the random numbers of its positions. */
+/* The window's tokens that the cache lacks, and the random numbers of its positions. */
 static Status begin_window(Ctx *ctx, Generator *g, const Sampler *sampler) {
     Device *device = ctx->device;
-    int64_t context = g->model->config.context, first = g->length - 1;
+    int64_t window = g->window, first = g->length - 1;
     int32_t position = (int32_t)first;
-    for (int64_t i = first; i < context; i++) g->numbers[i] = sampler_uniform(sampler, g->draws + i - first);
-    TRY(device->upload(device, g->uniforms.data, g->numbers, (size_t)context * sizeof *g->numbers));
+    for (int64_t i = first; i < window; i++) g->numbers[i] = sampler_uniform(sampler, g->draws + i - first);
+    TRY(device->upload(device, g->uniforms.data, g->numbers, (size_t)window * sizeof *g->numbers));
     TRY(device->upload(device, g->position.data, &position, sizeof position));
-    TRY(device->upload(device, g->tokens.data, g->history, (size_t)g->length * sizeof *g->history));
-    g->cache.length = 0;
-    TRY(run(ctx, g, g->length));
+    g->cache.length = g->fed;
+    TRY(read_tokens(ctx, g, g->fed));
     return draw(ctx, g, sampler_rule(sampler));
 }
 
@@ -131,8 +148,8 @@ static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
         Step step = {g, sampler_rule(sampler)};
         const SampleRule *r = &step.rule;
         double source = tensor_empty(g->cache.memory) ? 0 : (double)g->cache.memory.shape.d[2];
-        const double terms[REPLAY_TERMS] = {r->greedy, (double)r->sharpness, (double)r->top_k, r->top_p,
-                                            source};
+        const double terms[REPLAY_TERMS] = {
+            r->greedy, (double)r->sharpness, (double)r->top_k, r->top_p, source, r->least};
         TRY(replay_run(ctx, &g->step, terms, step_work, &step));
         g->launched++;
     }
@@ -142,8 +159,7 @@ static Status launch_draw(Ctx *ctx, Generator *g, const Sampler *sampler) {
 /* While the host has to do with one token, the device makes the next; in a profile each step its own. */
 static Status next_on_device(Ctx *ctx, Generator *g, const Sampler *sampler, int32_t *token) {
     int64_t position = g->length - 1, ahead = ctx->recorder ? 1 : 2;
-    while (g->launched < position + ahead && g->launched < g->model->config.context)
-        TRY(launch_draw(ctx, g, sampler));
+    while (g->launched < position + ahead && g->launched < g->window) TRY(launch_draw(ctx, g, sampler));
     TRY(ctx->device->event_wait(ctx->device, g->drawn[position % 2]));
     *token = g->told[position];
     g->fed = g->length;
@@ -186,27 +202,27 @@ Status generator_read_source(Ctx *ctx, Generator *g, const int32_t *tokens, int6
 
 Status generator_take(Ctx *ctx, Generator *g) {
     const Config *c = &g->model->config;
-    TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape2(1, c->context), &g->tokens));
+    TRY(take(ctx, ARENA_SAVED, "generated tokens", I32, shape2(1, pass_most(g)), &g->tokens));
     TRY(take(ctx, ARENA_SAVED, "logits", wide_dtype(ctx), shape2(1, config_padded_vocab(c)), &g->logits));
     TRY(take(ctx, ARENA_SAVED, "position", I32, shape1(1), &g->position));
-    TRY(take(ctx, ARENA_SAVED, "random numbers", F64, shape1(c->context), &g->uniforms));
-    if (g->cached) TRY(transformer_take_cache(ctx, g->model, 1, c->context, g->source, &g->cache));
+    TRY(take(ctx, ARENA_SAVED, "random numbers", F64, shape1(g->window), &g->uniforms));
+    if (g->cached) TRY(transformer_take_cache(ctx, g->model, 1, g->window, g->source, &g->cache));
     TRY(take_source(ctx, g));
     if (!ctx->measuring) return OK;
-    TRY(run(ctx, g, c->context)); // the longest prefill
+    if (g->cached) g->cache.length = g->window - pass_most(g);
+    TRY(run(ctx, g, pass_most(g))); // the longest prefill
     if (!g->cached) return OK;
-    g->cache.length = c->context - 1; // the last step of decoding
+    g->cache.length = g->window - 1; // the last step of decoding
     TRY(run(ctx, g, 1));
     g->cache.length = 0;
     return sample_cuda && ctx->device->backend == BACKEND_CUDA ? draw(ctx, g, (SampleRule){0}) : OK;
 }
 
 Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
-    int64_t context = g->model->config.context;
     if (count < 1) return fail(ERROR_USAGE, "the prompt is empty; give at least one token to continue");
-    if (count > context) {
-        tokens += count - context;
-        count = context;
+    if (count > g->window) {
+        tokens += count - g->window;
+        count = g->window;
     }
     memcpy(g->history, tokens, (size_t)count * sizeof *tokens);
     g->length = count;
@@ -214,13 +230,30 @@ Status generator_start(Generator *g, const int32_t *tokens, int64_t count) {
     return OK;
 }
 
+Status generator_append(Generator *g, const int32_t *tokens, int64_t count) {
+    if (count > g->window - g->length)
+        return fail(ERROR_INTERNAL,
+                    "%" PRId64 " tokens do not fit behind %" PRId64 " of a window of %" PRId64, count,
+                    g->length, g->window);
+    memcpy(g->history + g->length, tokens, (size_t)count * sizeof *tokens);
+    g->length += count;
+    g->launched = 0;
+    return OK;
+}
+
+void generator_forget(Generator *g, int64_t first, int64_t count) {
+    int32_t *gap = g->history + first;
+    g->length -= count;
+    memmove(gap, gap + count, (size_t)(g->length - first) * sizeof *gap);
+    if (first < g->fed) g->fed = g->cache.length = first;
+    g->launched = 0;
+}
+
 Status generator_logits(Ctx *ctx, Generator *g, const float **logits) {
-    int64_t first = g->cached ? g->fed : 0, count = g->length - first;
-    if (count < 1) return fail(ERROR_INTERNAL, "logits were asked for twice without a new token");
+    int64_t first = g->cached ? g->fed : 0;
+    if (g->length <= first) return fail(ERROR_INTERNAL, "logits were asked for twice without a new token");
     scope_begin(ctx, "forward");
-    TRY(ctx->device->upload(ctx->device, g->tokens.data, g->history + first,
-                            (size_t)count * sizeof *g->history));
-    TRY(run(ctx, g, count));
+    TRY(read_tokens(ctx, g, first));
     g->fed = g->length;
     TRY(values_read(ctx, g->logits, 0, g->model->config.vocab, g->row));
     scope_end(ctx);
@@ -229,25 +262,20 @@ Status generator_logits(Ctx *ctx, Generator *g, const float **logits) {
 }
 
 Status generator_add(Generator *g, int32_t token) {
-    int64_t context = g->model->config.context;
     if (token < 0 || token >= g->model->config.vocab)
         return fail(ERROR_INTERNAL, "token %" PRId32 " is outside the vocabulary", token);
-    if (g->length == context) {
-        int64_t kept = context / 2;
-        memmove(g->history, g->history + context - kept, (size_t)kept * sizeof *g->history);
-        g->length = kept;
-        g->fed = g->cache.length = g->launched = 0;
-    }
+    if (g->length == g->window) generator_forget(g, 0, g->length - g->window / 2);
     g->history[g->length++] = token;
     return OK;
 }
 
 Status generator_next(Ctx *ctx, Generator *g, Sampler *sampler, int32_t *token) {
-    if (draws_on_device(ctx, g)) {
+    if (draws_on_device(ctx, g, sampler)) {
         TRY(next_on_device(ctx, g, sampler, token));
     } else {
         const float *logits;
         TRY(generator_logits(ctx, g, &logits));
+        if (sampler_penalizes(sampler)) sampler_penalize(sampler, g->history, g->length, g->row);
         PROFILE_SCOPE(ctx, "sample") TRY(sampler_next(sampler, logits, g->draws, token));
     }
     g->draws++;

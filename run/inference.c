@@ -35,6 +35,7 @@ static Status pass_work(Ctx *ctx, void *program) {
     if (!tensor_empty(in->pictures)) inputs.pictures.shape.d[0] = p->shape.d[0];
     if (in->model.config.encoder_layers) inputs.source = inputs.tokens;
     const Targets targets = {.targets = tensor_view(in->targets.data, I32, p->shape), .scale = 1};
+    in->model.all_rows = in->use == INFERENCE_HIDDEN;
     TRY(transformer_forward(ctx, &in->model, &inputs, NULL));
     if (in->use == INFERENCE_LOSS) TRY(transformer_loss(ctx, &in->model, &targets));
     if (in->use == INFERENCE_LOGITS) TRY(transformer_logits(ctx, &in->model, in->model.hidden, in->logits));
@@ -65,6 +66,9 @@ static Status take_lasting(Inference *in) {
     TRY(transformer_take(ctx, &in->model, false));
     if (in->use == INFERENCE_GENERATE) return generator_take(ctx, &in->generator);
     const Config *c = &in->model.config;
+    if (in->mapped)
+        TRY(take(ctx, ARENA_SAVED, "attention map", ctx->dtype, shape3(in->batch, c->heads, c->context),
+                 &in->model.map));
     if (c->architecture->patches)
         TRY(take(ctx, ARENA_SAVED, "pictures", U8, shape4(in->batch, c->image, c->image, c->channels),
                  &in->pictures));
@@ -110,7 +114,7 @@ static Status upload_input(Inference *in, const void *input, int64_t batch, int6
 }
 
 Status inference_logits(Inference *in, const void *input, int64_t batch, int64_t seq) {
-    TRY(upload_input(in, input, batch, seq));
+    if (input) TRY(upload_input(in, input, batch, seq));
     return pass(in, batch, seq);
 }
 

@@ -23,6 +23,7 @@ typedef struct {
     Tensor tokens, targets; // (batch, seq) i32, device memory
     Tensor pictures;        // (batch, height, width, channels) u8, instead of tokens; then seq is 1
     int64_t input_bytes;    // of the largest input
+    bool mapped;            // of pictures: model.map gets what the class token attends to
     Tensor logits;          // (batch, seq, padded vocab) of the last inference_logits
     Work work;              // of the last pass
     Replay replay;          // the pass as a graph
@@ -37,9 +38,10 @@ void inference_close(Inference *inference);
 CHECKED Status inference_measure(Inference *inference, size_t *bytes);
 CHECKED Status inference_allocate(Inference *inference);
 
-/* A forward pass over host tokens (batch, seq), no larger than planned: logits stay on the device (hidden
- * states do not). An encoder-decoder reads the tokens as source and target alike. Does not wait.
- * Of pictures, the input is u8 (batch, height, width, channels), and seq is 1. */
+/* A forward pass over host tokens (batch, seq), no larger than planned: logits stay on the device, and hidden
+ * states and the map until the next pass. An encoder-decoder reads the tokens as source and target alike.
+ * Does not wait. Of pictures, the input is u8 (batch, height, width, channels), and seq is 1. NULL: the last
+ * input again. */
 CHECKED Status inference_logits(Inference *inference, const void *input, int64_t batch, int64_t seq);
 
 /* Sum of the losses of one batch; targets of -1 do not count. Waits. */

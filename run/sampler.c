@@ -14,6 +14,7 @@ struct Sampler {
     int64_t vocab;
     SampleRule rule;
     int32_t *weights; // (vocab)
+    bool *seen;       // (vocab) while penalizing; all false
 };
 
 Status sampler_open(int64_t vocab, const SamplerOptions *options, Sampler **sampler) {
@@ -27,9 +28,17 @@ Status sampler_open(int64_t vocab, const SamplerOptions *options, Sampler **samp
         return fail(ERROR_USAGE, "top-k is %" PRId64 ", but must not be negative", options->top_k);
     if (!(options->top_p > 0 && options->top_p <= 1))
         return fail(ERROR_USAGE, "top-p is %g, but must be above 0 and at most 1", options->top_p);
+    if (!(options->min_p >= 0 && options->min_p <= 1))
+        return fail(ERROR_USAGE, "min-p is %g, but must be from 0 to 1", options->min_p);
+    if (!(options->repeat_penalty >= 0 && isfinite(options->repeat_penalty)))
+        return fail(ERROR_USAGE, "the repeat penalty is %g, but must be finite and not negative",
+                    options->repeat_penalty);
     Sampler *s = memory_allocate(sizeof *s);
-    *s = (Sampler){*options, vocab, sample_rule(options->temperature, options->top_k, options->top_p),
-                   memory_array((size_t)vocab, sizeof *s->weights)};
+    *s = (Sampler){.options = *options,
+                   .vocab = vocab,
+                   .rule = sample_rule(options->temperature, options->top_k, options->top_p, options->min_p),
+                   .weights = memory_array((size_t)vocab, sizeof *s->weights),
+                   .seen = memory_array((size_t)vocab, sizeof *s->seen)};
     *sampler = s;
     return OK;
 }
@@ -37,6 +46,7 @@ Status sampler_open(int64_t vocab, const SamplerOptions *options, Sampler **samp
 void sampler_close(Sampler *s) {
     if (!s) return;
     memory_free(s->weights);
+    memory_free(s->seen);
     memory_free(s);
 }
 
@@ -59,6 +69,20 @@ double sampler_uniform(const Sampler *s, int64_t index) {
 
 SampleRule sampler_rule(const Sampler *s) {
     return s->rule;
+}
+
+bool sampler_penalizes(const Sampler *s) {
+    return s->options.repeat_penalty > 0 && s->options.repeat_penalty != 1;
+}
+
+void sampler_penalize(Sampler *s, const int32_t *tokens, int64_t count, float *logits) {
+    const float penalty = (float)s->options.repeat_penalty;
+    for (int64_t i = 0; i < count; i++) {
+        float *logit = &logits[tokens[i]];
+        if (!s->seen[tokens[i]]) *logit = *logit < 0 ? *logit * penalty : *logit / penalty;
+        s->seen[tokens[i]] = true;
+    }
+    for (int64_t i = 0; i < count; i++) s->seen[tokens[i]] = false;
 }
 
 Status sampler_next(Sampler *s, const float *logits, int64_t index, int32_t *token) {

@@ -7,6 +7,10 @@ typedef struct {
     double temperature; // logits are divided by it; 0: greedy
     int64_t top_k;      // only the k largest logits (the lower id first among equals); 0: all
     double top_p;       // then only the fewest, the likeliest first, whose probability adds up to p; 1: all
+    double min_p;       // before both, only those at least this much as likely as the likeliest; 0: all
+    double
+        repeat_penalty; // the logit of a token that the text holds already is divided by it, or multiplied if
+                        // negative (Keskar et al. 2019, section 4.1); 1, or 0: left as it is
     uint64_t seed;
     uint64_t sequence; // sequences of one seed with different numbers are independent
 } SamplerOptions;
@@ -14,7 +18,7 @@ typedef struct {
 typedef struct Sampler Sampler;
 
 /* For rows of `vocab` logits. ERROR_USAGE for a temperature that is negative or not finite, a negative top_k,
- * or a top_p outside (0, 1]. */
+ * a top_p outside (0, 1], a min_p outside [0, 1], or a repeat_penalty that is negative or not finite. */
 CHECKED Status sampler_open(int64_t vocab, const SamplerOptions *options, Sampler **sampler);
 void sampler_close(Sampler *sampler);
 
@@ -24,6 +28,10 @@ void sampler_close(Sampler *sampler);
  * position in the sequence. Greedy takes the first of equal maxima. A logit of -inf is never drawn; NaN, +inf, or no
  * logit above -inf is ERROR_NONFINITE. */
 CHECKED Status sampler_next(Sampler *sampler, const float *logits, int64_t index, int32_t *token);
+
+/* Applies the repeat_penalty to logits (vocab), once for each token that is among `tokens`. */
+void sampler_penalize(Sampler *sampler, const int32_t *tokens, int64_t count, float *logits);
+bool sampler_penalizes(const Sampler *sampler); // it has one
 
 /* What a device needs to draw the same tokens: the rule, and the uniform number of each `index`. */
 SampleRule sampler_rule(const Sampler *sampler);

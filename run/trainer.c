@@ -37,7 +37,12 @@ static int64_t masked_rows(const Trainer *t, int64_t seq) {
 }
 
 bool counts_targets(const Trainer *t) {
-    return t->model.config.architecture->task != TASK_NEXT_TOKEN;
+    return t->counts || t->model.config.architecture->task != TASK_NEXT_TOKEN;
+}
+
+static Shape pictures_shape(const Trainer *t) {
+    const Config *c = &t->model.config;
+    return shape4(t->batch, c->image, c->image, c->channels);
 }
 
 /* What the model reads: tokens, or pictures. */
@@ -46,8 +51,7 @@ static Status take_input(Trainer *t) {
     BatchMemory *m = &t->memory;
     if (!c->architecture->patches)
         return take(&t->ctx, ARENA_SAVED, "tokens", I32, shape2(t->batch, t->seq), &m->tokens);
-    return take(&t->ctx, ARENA_SAVED, "pictures", U8, shape4(t->batch, c->image, c->image, c->channels),
-                &m->pictures);
+    return take(&t->ctx, ARENA_SAVED, "pictures", U8, pictures_shape(t), &m->pictures);
 }
 
 static Status take_batch(Trainer *t) {
@@ -59,12 +63,13 @@ static Status take_batch(Trainer *t) {
     if (masked) targets = shape1(masked_rows(t, t->seq));
     TRY(take_input(t));
     TRY(take(ctx, ARENA_SAVED, "targets", I32, targets, &m->targets));
-    if (t->dropout > 0) TRY(take(ctx, ARENA_SAVED, "draw", I32, shape1(1), &m->draw));
+    t->model.depth = t->depth;
+    if (t->dropout > 0 || t->depth > 0) TRY(take(ctx, ARENA_SAVED, "draw", I32, shape1(1), &m->draw));
     t->model.dropout = (Dropout){.rate = t->dropout, .seed = t->seed, .draw = m->draw};
     if (!counts_targets(t)) return OK;
     TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
     if (c->architecture->patches) return OK;
-    TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
+    if (!t->counts) TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
     if (c->segments) TRY(take(ctx, ARENA_SAVED, "segments", I32, rows, &m->segments));
     if (masked) {
         TRY(take(ctx, ARENA_SAVED, "target rows", I32, targets, &m->rows));
@@ -77,7 +82,7 @@ static Status take_batch(Trainer *t) {
 
 static Status take_lasting(Trainer *t) {
     if (!t->source_seq) t->source_seq = t->seq;
-    t->sizes = (BatchSizes){t->seq, t->source_seq, true, true, true};
+    t->sizes = (BatchSizes){t->batch, t->seq, t->source_seq, true, true, true};
     TRY(transformer_take(&t->ctx, &t->model, true));
     Parameters *p = &t->model.parameters;
     p->finished = (Tensor){0};
@@ -99,11 +104,11 @@ static Tensor filled(Tensor t, bool present, Shape shape) {
 static Inputs inputs_of(const Trainer *t) {
     const BatchMemory *m = &t->memory;
     const BatchSizes *s = &t->sizes;
-    Shape rows = shape2(t->batch, s->seq), each = shape1(t->batch);
+    Shape rows = shape2(s->rows, s->seq), each = shape1(t->batch);
     /* A causal mask keeps every token from the padding behind it. */
     bool lengths = s->lengths && t->model.config.architecture->mask == MASK_FULL;
     return (Inputs){.tokens = filled(m->tokens, true, rows),
-                    .pictures = m->pictures,
+                    .pictures = filled(m->pictures, true, pictures_shape(t)),
                     .segments = filled(m->segments, s->segments, rows),
                     .lengths = filled(m->lengths, lengths, each),
                     .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
@@ -113,7 +118,7 @@ static Inputs inputs_of(const Trainer *t) {
 static Targets targets_of(const Trainer *t, double factor) {
     const BatchMemory *m = &t->memory;
     bool masked = !tensor_empty(m->rows);
-    Shape shape = masked ? shape1(masked_rows(t, t->sizes.seq)) : shape2(t->batch, t->sizes.seq);
+    Shape shape = masked ? shape1(masked_rows(t, t->sizes.seq)) : shape2(t->sizes.rows, t->sizes.seq);
     return (Targets){.targets = filled(m->targets, true, shape),
                      .rows = filled(m->rows, true, shape),
                      .count = m->count,
@@ -159,6 +164,21 @@ static void add_work(Trainer *t) {
     t->work.sent += t->micro_work.sent;
 }
 
+/* Batches of every width, where rows vary: what a pass takes for many short rows may be more than for few. */
+static Status rehearse_widths(Trainer *t) {
+    const BatchSizes largest = t->sizes;
+    int64_t step = batch_width_step(t->seq);
+    Evaluation evaluation;
+    for (int64_t width = step; t->counts && width < t->seq; width += step) {
+        t->sizes.seq = width;
+        t->sizes.rows = t->batch * t->seq / width;
+        TRY(micro_step(&t->ctx, t));
+        TRY(evaluate_batch(t, 1, &evaluation));
+    }
+    t->sizes = largest;
+    return OK;
+}
+
 static Status rehearse(Ctx *ctx, void *program) {
     Trainer *t = program;
     TRY(take_lasting(t));
@@ -167,6 +187,7 @@ static Status rehearse(Ctx *ctx, void *program) {
     TRY(micro_step(ctx, t));
     ranks_end(t);
     t->micro_work = ctx->work;
+    TRY(rehearse_widths(t));
     ctx->work = (Work){0};
     TRY(ranks_finish(t, 1));
     ctx->work.flops *= (double)(t->accum - 1);
@@ -216,7 +237,7 @@ static Status put(Trainer *t, Tensor to, const int32_t *from, int64_t count) {
 /* `divisor`: what the sum of the losses is divided by, where the task counts its targets. */
 static Status put_targets(Trainer *t, const Batch *batch, double divisor) {
     BatchMemory *m = &t->memory;
-    int64_t all = t->batch * t->sizes.seq;
+    int64_t all = t->sizes.rows * t->sizes.seq;
     if (!counts_targets(t)) return put(t, m->targets, batch->targets, all);
     float count = (float)divisor;
     TRY(values_write(&t->ctx, m->count, 0, 1, &count));
@@ -249,18 +270,18 @@ Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, i
     int32_t draw = (int32_t)(uint32_t)number;
     scope_begin(&t->ctx, "reader");
     TRY(fetch(source, index, &batch));
-    int64_t seq = batch.seq ? batch.seq : t->seq;
+    int64_t rows = batch.rows ? batch.rows : t->batch, seq = batch.seq ? batch.seq : t->seq;
     int64_t source_seq = batch.source_seq ? batch.source_seq : t->source_seq;
-    if (seq > t->seq || source_seq > t->source_seq)
+    if (rows * seq > t->batch * t->seq || source_seq > t->source_seq)
         return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
                     (long long)seq, (long long)source_seq);
-    t->sizes = (BatchSizes){seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
-    t->tokens += present(batch.lengths, t->batch, seq);
+    t->sizes = (BatchSizes){rows, seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
+    t->tokens += present(batch.lengths, rows, seq);
     if (batch.source) t->tokens += present(batch.source_lengths, t->batch, source_seq);
-    TRY(put(t, m->tokens, batch.inputs, t->batch * seq));
+    TRY(put(t, m->tokens, batch.inputs, rows * seq));
     if (!tensor_empty(m->pictures))
         TRY(t->ctx.device->upload(t->ctx.device, m->pictures.data, batch.pictures,
-                                  tensor_bytes(m->pictures)));
+                                  (size_t)shape_count(pictures_shape(t))));
     TRY(put(t, m->segments, batch.segments, t->batch * seq));
     TRY(put(t, m->lengths, batch.lengths, t->batch));
     TRY(put(t, m->source, batch.source, t->batch * source_seq));
@@ -280,9 +301,9 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
         TRY(upload_batch(t, fetch, source, i, NULL));
         const BatchSizes *s = &t->sizes;
         const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
-        const double terms[REPLAY_TERMS] = {
-            (double)t->batch, (double)s->seq,     (double)s->source_seq, given,
-            loss_scale(t),    t->model.recompute, t->smoothing,          t->dropout};
+        const double terms[REPLAY_TERMS] = {(double)s->rows, (double)s->seq, (double)s->source_seq,
+                                            given,           loss_scale(t),  t->model.recompute,
+                                            t->smoothing,    t->dropout,     t->depth};
         t->ctx.work = (Work){0};
         if (i == t->accum - 1) TRY(ranks_say(t));
         ranks_begin(t, i);

@@ -11,7 +11,7 @@
 #define MASKED_SHARE 0.15
 
 typedef struct {
-    int64_t seq, source_seq;
+    int64_t rows, seq, source_seq;
     bool segments, lengths, source_lengths; // which of these there are
 } BatchSizes;
 
@@ -32,6 +32,7 @@ typedef struct {
     Transformer model;
     Generator generator; // for samples
     bool samples;        // memory for samples is wanted
+    bool counts;         // conversations: a batch's rows, widths and targets vary (data/batch.h)
     int64_t batch, seq;  // of the largest micro-batch
     int64_t source_seq;  // the same of its source; 0 without an encoder
     int64_t accum;       // micro-batches of a step, of this rank
@@ -41,6 +42,7 @@ typedef struct {
     bool apart;          // on all ranks or none: exchanges do not run beside the passes
     double smoothing;    // of the labels
     double dropout;      // rate; 0: nothing is dropped
+    double depth;        // rate of stochastic depth, of the last layer
     uint64_t seed;       // of what is dropped
     UpdateOptions update;
     BatchMemory memory;

@@ -3,13 +3,13 @@
 
 #include "base/memory.h"
 #include "comm/rendezvous.h"
+#include "run/ranking.h"
 
 #include <string.h>
 
 enum { LIKELIEST = 5 };
 
-/* Whether each row's class is the likeliest, and whether it is one of the five likeliest. Of equal logits the
- * first counts as the likelier. */
+/* Whether each row's class is the likeliest, and whether it is one of the five likeliest. */
 static Status count_hits(Trainer *t, Tensor logits, Evaluation *e) {
     int64_t classes = t->model.config.vocab, padded = tensor_width(logits);
     int32_t *targets = memory_array((size_t)t->batch, sizeof *targets);
@@ -19,11 +19,8 @@ static Status count_hits(Trainer *t, Tensor logits, Evaluation *e) {
         device->download(device, targets, t->memory.targets.data, (size_t)t->batch * sizeof *targets);
     if (!status) status = values_read(&t->ctx, logits, 0, tensor_count(logits), values);
     for (int64_t row = 0; row < t->batch && !status; row++) {
-        const float *logit = values + row * padded;
-        int64_t likelier = 0, target = targets[row];
-        if (target < 0) continue;
-        for (int64_t c = 0; c < classes; c++)
-            likelier += logit[c] > logit[target] || (logit[c] == logit[target] && c < target);
+        if (targets[row] < 0) continue;
+        int64_t likelier = ranking_of(values + row * padded, classes, targets[row]);
         e->first += likelier == 0;
         e->five += likelier < LIKELIEST;
     }

@@ -20,6 +20,7 @@ typedef struct {
     const char *without; // an entry that is left out
     const char *extra;   // an entry of one value that is added
     const char *scalar;  // an entry whose shape becomes ()
+    int head;            // 1: the token table again, as the head; 2: another table
 } Change;
 
 static uint16_t half_of(float value) {
@@ -56,6 +57,15 @@ static void rewrite_fixture(const char *folder, Change change) {
         if (change.bare) entry.name += strlen("transformer.");
         entries[count++] = entry;
     }
+    if (change.head) {
+        SafetensorsEntry entry = *safetensors_find(file, "transformer.wte.weight");
+        sources[count] = entry;
+        if (change.head == 2) sources[count].data += entry.bytes / entry.d[0] / 2; // half a row on
+        if (change.head == 2) sources[count].digested = false;
+        entry.name = "lm_head.weight";
+        entry.type = change.type;
+        entries[count++] = entry;
+    }
     if (change.extra) {
         sources[count] = (SafetensorsEntry){
             .name = "zero", .type = SAFE_F32, .count = 1, .data = (const uint8_t *)"\0\0\0"};
@@ -78,7 +88,7 @@ static void open_fixture(Model *model, const char *folder, Dtype dtype) {
 static void names_and_dtypes_vary(void **scratch) {
     const char *folder = inside(*scratch, "model");
     static const Change changes[] = {{.bare = true, .type = SAFE_F32},
-                                     {.type = SAFE_F32, .extra = "lm_head.weight"},
+                                     {.type = SAFE_F32, .head = 1},
                                      {.bare = true, .type = SAFE_F32, .extra = "h.0.attn.bias"},
                                      {.type = SAFE_F32, .extra = "transformer.h.1.attn.masked_bias"},
                                      {.type = SAFE_BF16},
@@ -99,6 +109,26 @@ static void names_and_dtypes_vary(void **scratch) {
         model_close(&model);
     }
     model_close(&original);
+}
+
+static void a_head_is_the_table_or_its_own(void **scratch) {
+    const char *folder = inside(*scratch, "model");
+    Model tied, untied;
+    Config config;
+    open_fixture(&tied, FIXTURE "/model", F32);
+    rewrite_fixture(folder, (Change){.type = SAFE_F32, .head = 2});
+    expect_error(checkpoint_load(&tied.ctx, folder, &tied.parameters), ERROR_FORMAT,
+                 "the head 'lm_head.weight' is not the token table");
+    expect_ok(checkpoint_config(FIXTURE "/model", &config));
+    config.tied_head = false;
+    model_open(&untied, &config, F32, false);
+    expect_ok(checkpoint_load(&untied.ctx, folder, &untied.parameters));
+    const float *head = untied.parameters.head.weight.data,
+                *table = untied.parameters.stack.token.weight.data;
+    for (int64_t i = 0; i < (config.vocab - 1) * config.width; i++)
+        assert_true(head[i] == table[i + config.width / 2]);
+    model_close(&untied);
+    model_close(&tied);
 }
 
 static void weights_that_do_not_fit_are_named(void **scratch) {
@@ -299,6 +329,7 @@ static void fields_are_bounded(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_SCRATCH(names_and_dtypes_vary),
+        IN_SCRATCH(a_head_is_the_table_or_its_own),
         IN_SCRATCH(weights_that_do_not_fit_are_named),
         IN_SCRATCH(states_that_do_not_fit_are_named),
         IN_SCRATCH(moments_that_cannot_be_are_refused),

@@ -25,7 +25,7 @@ static Status check_rank(const char *engine) {
     Comm *comm;
     TRY(identity_read(&identity));
     TRY(board_open(1, &board));
-    TRY(rendezvous_open(&identity, "test=comm\n", 60, &r));
+    TRY(rendezvous_open(&identity, "test=comm\n", 60, NULL, &r));
     TRY(device_open_cpu(1, &device));
     const CommSetup setup = {.device = device, .rendezvous = r, .board = board, .engine = engine};
     TRY(comm_open(&setup, &comm));
@@ -49,7 +49,7 @@ static Status abort_rank(void) {
     Device *device;
     Comm *comm;
     TRY(identity_read(&identity));
-    TRY(rendezvous_open(&identity, "", 60, &r));
+    TRY(rendezvous_open(&identity, "", 60, NULL, &r));
     TRY(device_open_cpu(1, &device));
     const CommSetup setup = {.device = device, .rendezvous = r, .engine = "auto"};
     TRY(comm_open(&setup, &comm));
@@ -114,7 +114,7 @@ static Status open_rank(int rank, void *user) {
     Rendezvous *r;
     Device *device;
     Comm *comm;
-    TRY(rendezvous_open(&identity, "", 20, &r));
+    TRY(rendezvous_open(&identity, "", 20, NULL, &r));
     TRY(device_open_cpu(1, &device));
     const CommSetup setup = {.device = device, .rendezvous = r, .engine = wrong->engine};
     return strcmp(wrong->engine, "nccl itself") == 0 ? comm_open_nccl(&setup, &comm)

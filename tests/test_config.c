@@ -119,6 +119,15 @@ static void what_is_written_is_read(void **state) {
     expect_ok(config_read(path, &again));
     assert_true(config_equal(&config, &again));
     assert_string_equal(again.name, "custom");
+    config = preset(
+        "bert-base"); // with a pooler: of BertForPreTraining's heads one is not kept, so it is not named
+    config.pooler = true;
+    char *text;
+    int64_t length;
+    expect_ok(config_write(path, &config, -1));
+    expect_ok(file_read(path, 1 << 16, &text, &length));
+    assert_non_null(strstr(text, "\"BertForMaskedLM\""));
+    memory_free(text);
     config = preset("bert-base"); // with neither head: the weights say so, not the file
     config.head_transform = false;
     expect_ok(config_write(path, &config, -1));
@@ -168,14 +177,24 @@ static void defaults_are_gpt2s(void **state) {
         "{\"model_type\":\"gpt2\",\"vocab_size\":9,\"n_layer\":1,\"n_head\":1,\"n_embd\":2,\"n_ctx\":8}",
         &config));
     assert_int_equal(config.context, 8);
+    static const char *const names[] = {"gelu", "gelu_python", "relu", "gelu_fast"};
+    static const Activation activations[] = {ACTIVATION_GELU, ACTIVATION_GELU, ACTIVATION_RELU,
+                                             ACTIVATION_GELU_TANH};
+    for (int i = 0; i < 4; i++) {
+        char text[300];
+        snprintf(text, sizeof text,
+                 "{" SIZES ",\"activation_function\":\"%s\",\"tie_word_embeddings\":false}", names[i]);
+        expect_ok(parse(text, &config));
+        assert_true(config.activation == activations[i] && !config.tied_head);
+    }
 }
 
 static void other_models_are_turned_away(void **state) {
     (void)state;
     expect_malformed("{\"model_type\":\"mixtral\"}", "\"model_type\" is \"mixtral\"; only \"gpt2\"");
     expect_malformed("{}", "\"model_type\" is missing");
-    expect_malformed("{" SIZES ",\"activation_function\":\"relu\"}", "\"relu\"; only \"gelu_new\"");
-    expect_malformed("{" SIZES ",\"tie_word_embeddings\":false}", "tie_word_embeddings");
+    expect_malformed("{" SIZES ",\"activation_function\":\"silu\"}", "\"silu\"; only \"gelu\"");
+    expect_malformed("{" SIZES ",\"tie_word_embeddings\":0}", "tie_word_embeddings");
     expect_malformed("{" SIZES ",\"scale_attn_weights\":false}", "only true");
     expect_malformed("{" SIZES ",\"scale_attn_by_inverse_layer_idx\":true}", "only false");
     expect_malformed("{" SIZES ",\"add_cross_attention\":1}", "only false");

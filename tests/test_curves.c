@@ -8,7 +8,8 @@
 
 #define FIXTURES "tests/fixtures/"
 static const char *const models[] = {FIXTURES "bert/model", FIXTURES "transformer/after",
-                                     FIXTURES "transformer/before", FIXTURES "llama/llama"};
+                                     FIXTURES "transformer/before", FIXTURES "llama/llama",
+                                     FIXTURES "vit/model"};
 
 static void expect_within(const char *model, const double *got, const double *want, double share) {
     for (int step = 0; step < 100; step++)

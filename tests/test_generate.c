@@ -111,11 +111,107 @@ static void test_cache_cuda(void **state) {
     expect_same_text(&graph, true, &cpu_naive, true, greedy);
 }
 
+/* ---- turns ---- */
+
+/* A generator with a window that is smaller than the context, and weights. */
+static void open_window(const Setup *setup, bool cached, int64_t context, int64_t window, Inference *in) {
+    Config config = small();
+    config.context = context;
+    expect_ok(inference_open(in, test_device(setup->backend), &config, cached));
+    set_up(&in->ctx, setup);
+    in->use = INFERENCE_GENERATE;
+    in->generator.window = window;
+    expect_ok(inference_measure(in, NULL));
+    expect_ok(inference_allocate(in));
+    expect_ok(parameters_initialize(&in->ctx, &in->model.parameters, 11));
+}
+
+static void draw_tokens(Inference *in, int count, int32_t *tokens) {
+    Sampler *sampler;
+    expect_ok(sampler_open(in->model.config.vocab, &greedy, &sampler));
+    for (int i = 0; i < count; i++) expect_ok(generator_next(&in->ctx, &in->generator, sampler, &tokens[i]));
+    sampler_close(sampler);
+}
+
+/* What the window holds now, read anew, is followed by the same tokens. */
+static void expect_same_follow(Inference *in, Inference *fresh, int64_t length) {
+    enum { FOLLOW = 4 };
+    int32_t tokens[FOLLOW], expected[FOLLOW];
+    assert_int_equal(in->generator.length, length);
+    expect_ok(generator_start(&fresh->generator, in->generator.history, length));
+    draw_tokens(in, FOLLOW, tokens);
+    draw_tokens(fresh, FOLLOW, expected);
+    assert_memory_equal(tokens, expected, sizeof tokens);
+}
+
+static void expect_turns(const Setup *setup) {
+    static const int32_t prompt[PROMPT] = {3, 1, 4, 1, 5}, more[] = {9, 2, 6};
+    enum { WINDOW = 20 };
+    int32_t tokens[WINDOW];
+    Inference in, fresh;
+    open_window(setup, true, CONTEXT, WINDOW, &in);
+    open_window(setup, false, CONTEXT, WINDOW, &fresh);
+    Generator *g = &in.generator;
+    assert_int_equal(g->cache.k.shape.d[2], WINDOW);
+    expect_ok(generator_start(g, prompt, PROMPT));
+    draw_tokens(&in, 3, tokens);
+    expect_ok(generator_append(g, more, 3));
+    assert_int_equal(g->fed, 7); /* the last token that was drawn is read with those behind it */
+    expect_same_follow(&in, &fresh, 11);
+    assert_int_equal(g->draws, 7);
+    generator_forget(g, 2, 6);
+    assert_int_equal(g->fed, 2); /* what stands before the gap is not read again */
+    assert_memory_equal(g->history, prompt, 2 * sizeof *prompt);
+    expect_same_follow(&in, &fresh, 9);
+    expect_error(generator_append(g, tokens, 8), ERROR_INTERNAL, "8 tokens do not fit");
+    generator_forget(g, 12, 1); /* the last, which the cache lacks */
+    assert_int_equal(g->fed, 12);
+    expect_ok(generator_append(g, more, 1));
+    expect_same_follow(&in, &fresh, 13);
+    draw_tokens(&in, 4, tokens); /* over the end: the later half stays */
+    assert_int_equal(g->length, WINDOW / 2 + 1);
+    inference_close(&fresh);
+    inference_close(&in);
+}
+
+static void test_turns(void **state) {
+    (void)state;
+    expect_turns(&cpu_naive);
+    expect_turns(&cpu_fused);
+}
+
+static void test_turns_cuda(void **state) {
+    (void)state;
+    need_gpu();
+    expect_turns(&eager);
+    expect_turns(&graph);
+}
+
+/* A prompt that is read in parts. */
+static void test_long_prompt(void **state) {
+    (void)state;
+    enum { LONG = PREFILL + 100 };
+    const Setup *setup = test_device(BACKEND_CUDA) ? &graph : &cpu_fused;
+    int32_t *prompt = malloc(LONG * sizeof *prompt), tokens[2][2];
+    for (int64_t i = 0; i < LONG; i++) prompt[i] = (int32_t)random_below(8, 0, (uint64_t)i, 131);
+    for (int cached = 0; cached < 2; cached++) {
+        Inference in;
+        open_window(setup, cached, LONG + 50, LONG + 10, &in);
+        assert_int_equal(tensor_count(in.generator.tokens), cached ? PREFILL : LONG + 10);
+        expect_ok(generator_start(&in.generator, prompt, LONG));
+        draw_tokens(&in, 2, tokens[cached]);
+        inference_close(&in);
+    }
+    assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
+    free(prompt);
+}
+
 static const SamplerOptions draws[] = {
     {.temperature = 0, .top_p = 1},
     {.temperature = 1, .top_p = 1, .seed = 1},
     {.temperature = 2, .top_p = 0.9, .seed = 2},
     {.temperature = 3, .top_k = 20, .top_p = 0.8, .seed = 3},
+    {.temperature = 3, .top_p = 0.9, .min_p = 0.1, .seed = 4},
 };
 
 static void test_graph(void **state) {
@@ -216,16 +312,19 @@ static void test_same_draws(void **state) {
     static const struct {
         double temperature;
         int64_t top_k;
-        double top_p;
-    } rules[] = {{0, 0, 1},   {1, 1, 1},    {1, 0, 1},       {0.7, 40, 1},  {0.8, 0, 0.95}, {2, 100, 0.5},
-                 {1, 0, 0.1}, {1, 0, 1e-9}, {1e-300, 0, .9}, {1e6, 0, 0.9}, {1e6, 7, 0.999}};
+        double top_p, min_p;
+    } rules[] = {{0, 0, 1, 0},      {1, 1, 1, 0},         {1, 0, 1, 0},   {0.7, 40, 1, 0},
+                 {0.8, 0, 0.95, 0}, {2, 100, 0.5, 0},     {1, 0, 0.1, 0}, {1, 0, 1e-9, 0},
+                 {1, 0, 1, 0.05},   {1.5, 40, 0.9, 0.02}, {1, 20, 1, 1},  {1e-300, 0, .9, 0},
+                 {1e6, 0, 0.9, 0},  {1e6, 7, 0.999, 0}};
     for (size_t v = 0; v < sizeof vocabs / sizeof *vocabs; v++) {
         Drawing d;
         float *logits = malloc((size_t)vocabs[v] * sizeof *logits);
         open_drawing(&d, vocabs[v]);
         for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
             for (uint64_t i = 0; i < 8; i++) {
-                SampleRule rule = sample_rule(rules[r].temperature, rules[r].top_k, rules[r].top_p);
+                SampleRule rule =
+                    sample_rule(rules[r].temperature, rules[r].top_k, rules[r].top_p, rules[r].min_p);
                 double uniform = i == 0 ? 0 : i == 1 ? 1 - 0x1p-53 : random_uniform(6, r, i);
                 fill_logits(logits, vocabs[v], i, i % 2);
                 if (i > 3 && vocabs[v] > 2) logits[i % 3] = -INFINITY;
@@ -246,7 +345,7 @@ static void test_bad_rows(void **state) {
     open_drawing(&d, 3);
     for (int greedily = 0; greedily < 2; greedily++)
         for (int i = 0; i < 4; i++)
-            assert_int_equal(draw(&d, sample_rule(greedily ? 0 : 1, 0, 1), rows[i], 3, 0.5), -1);
+            assert_int_equal(draw(&d, sample_rule(greedily ? 0 : 1, 0, 1, 0), rows[i], 3, 0.5), -1);
     close_drawing(&d);
 }
 
@@ -333,9 +432,12 @@ static void test_forward(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cache),    cmocka_unit_test(test_cache_cuda), cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_seeds),    cmocka_unit_test(test_same_draws), cmocka_unit_test(test_bad_rows),
-        cmocka_unit_test(test_training), cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_turns),       cmocka_unit_test(test_turns_cuda),
+        cmocka_unit_test(test_long_prompt), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_cache_cuda),  cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_seeds),       cmocka_unit_test(test_same_draws),
+        cmocka_unit_test(test_bad_rows),    cmocka_unit_test(test_training),
+        cmocka_unit_test(test_forward),
     };
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -270,7 +270,7 @@ static int steps(int rank, Board *board) {
     Rendezvous *r;
     Pulse *pulse;
     Status status = identity_read(&identity);
-    if (!status) status = rendezvous_open(&identity, "", PATIENCE, &r);
+    if (!status) status = rendezvous_open(&identity, "", PATIENCE, NULL, &r);
     const PulseSetup setup = {.rendezvous = r,
                               .board = board,
                               .timeout = watch.timeout,
@@ -352,7 +352,7 @@ static int ends_early(int rank, Board *board) {
     Rendezvous *r;
     Pulse *pulse;
     Status status = identity_read(&identity);
-    if (!status) status = rendezvous_open(&identity, "", PATIENCE, &r);
+    if (!status) status = rendezvous_open(&identity, "", PATIENCE, NULL, &r);
     const PulseSetup setup = {.rendezvous = r, .board = board, .silence = 3, .lost = on_lost, .user = &rank};
     if (!status) status = pulse_open(&setup, &pulse);
     if (status) return status_exit(status, "test");

@@ -35,14 +35,24 @@ enum { CASES = sizeof cases / sizeof *cases };
 
 enum { DRAW = 9 };
 
-/* Drops half of the skip: what is kept is doubled, which rounds nothing. */
-static Dropout half_of_the_skip(Rig *rig) {
+/* What is dropped from the skip: half of its elements, half of its samples, or both. */
+enum { ELEMENTS = 1, SAMPLES = 2 };
+
+/* Half: what is kept is doubled, which rounds nothing. */
+static Dropout half(Rig *rig, uint32_t instance) {
     const int32_t draw = DRAW;
     return (Dropout){
-        .rate = 0.5, .seed = 42, .instance = 3, .draw = rig_put_ints(rig, "draw", shape1(1), &draw)};
+        .rate = 0.5, .seed = 42, .instance = instance, .draw = rig_put_ints(rig, "draw", shape1(1), &draw)};
 }
 
-static void run_with(Rig *rig, const Case *c, bool drop, double *const *in, double *const *out) {
+/* Of a sample: as few as make whole ones of all rows, but more than one where that can be. */
+static int64_t sample_rows(const Case *c) {
+    for (int64_t rows = 2; rows <= c->rows; rows++)
+        if (c->rows % rows == 0) return rows;
+    return 1;
+}
+
+static void run_with(Rig *rig, const Case *c, int drop, double *const *in, double *const *out) {
     Ctx *ctx = &rig->ctx;
     const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
     const Shape shape = shape2(c->rows, c->width), none = {0};
@@ -56,7 +66,9 @@ static void run_with(Rig *rig, const Case *c, bool drop, double *const *in, doub
                      .mean = rig_blank(rig, "mean", wide, shape1(c->rows)),
                      .rstd = rig_blank(rig, "rstd", wide, shape1(c->rows)),
                      .eps = EPS};
-    if (drop) f.dropout = half_of_the_skip(rig);
+    if (drop & ELEMENTS) f.dropout = half(rig, 3);
+    if (drop & SAMPLES) f.depth = half(rig, 4);
+    f.depth_rows = sample_rows(c);
     NormBackward b = {
         .forward = &f,
         .dy = rig_put(rig, "dy", dtype, shape, in[DY]),
@@ -80,12 +92,18 @@ static void run_with(Rig *rig, const Case *c, bool drop, double *const *in, doub
 }
 
 static void run(Rig *rig, const void *what, double *const *in, double *const *out) {
-    run_with(rig, what, false, in, out);
+    run_with(rig, what, 0, in, out);
 }
+
+typedef struct {
+    Case size;
+    int drop;
+} DropCase;
 
 /* The same with half of the skip dropped; out: dskip, too, after the others. */
 static void run_dropped(Rig *rig, const void *what, double *const *in, double *const *out) {
-    run_with(rig, what, true, in, out);
+    const DropCase *c = what;
+    run_with(rig, &c->size, c->drop, in, out);
 }
 
 static void make_inputs(const Case *c, Dtype dtype, double **in) {
@@ -290,13 +308,19 @@ static void gradients_are_slopes(void **state) {
     }
 }
 
-/* x times the mask of half_of_the_skip. */
-static double *masked(const Case *c, const double *x) {
-    const DropoutMask mask = {42, 0, 3, DRAW, UINT32_C(1) << 31, 2};
+/* x times the masks. */
+static double *masked(const DropCase *d, const double *x) {
+    const Case *c = &d->size;
+    const DropoutMask elements = {42, 0, 3, DRAW, UINT32_C(1) << 31, 2};
+    const DropoutMask samples = {42, 0, 4, DRAW, UINT32_C(1) << 31, 2};
     double *y = zeros(c->rows * c->width);
     for (int64_t i = 0; i < c->rows * c->width; i++) {
-        int64_t row = i / c->width, column = i % c->width;
-        y[i] = dropout_words(&mask, row, column / 4).word[column % 4] >= mask.least ? 2 * x[i] : 0;
+        int64_t row = i / c->width, column = i % c->width, sample = row / sample_rows(c);
+        bool kept = dropout_words(&elements, row, column / 4).word[column % 4] >= elements.least;
+        bool whole = dropout_words(&samples, sample, NORM_DEPTH_BLOCK).word[0] >= samples.least;
+        y[i] = x[i];
+        if (d->drop & ELEMENTS) y[i] = kept ? 2 * y[i] : 0;
+        if (d->drop & SAMPLES) y[i] = whole ? 2 * y[i] : 0;
     }
     return y;
 }
@@ -309,15 +333,16 @@ static void a_dropped_skip_is_a_masked_one(void **state) {
         {33, 130, true, false, false, 0}, {9, 768, true, true, false, 0},   {65, 512, true, false, false, 0},
         {3, 1600, true, true, false, 0},  {2, 4096, true, false, false, 0}, {2, 1031, true, true, false, 0}};
     const Variant *variant = test_variant(state, OP_NORM);
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-        const Case *c = &sizes[k];
+    for (size_t k = 0; k < 3 * sizeof sizes / sizeof *sizes; k++) {
+        const DropCase dropped = {sizes[k / 3], ELEMENTS + (int)(k % 3)};
+        const Case *c = &dropped.size;
         double *in[INPUTS], *want[OUTPUTS], *got[OUTPUTS + 1], unit = units_of(variant).storage;
         make_inputs(c, variant->dtype, in);
         make_outputs(c, want);
         make_outputs(c, got);
         got[OUTPUTS] = zeros(c->rows * c->width);
-        rig_run(variant, run_dropped, c, in, got);
-        in[SKIP] = masked(c, in[SKIP]);
+        rig_run(variant, run_dropped, &dropped, in, got);
+        in[SKIP] = masked(&dropped, in[SKIP]);
         rig_run(variant, run, c, in, want);
         expect_equal(got[OUT_R], want[OUT_R], c->rows * c->width, "r");
         for (int o = OUT_Y; o <= OUT_DBIAS; o++) {
@@ -327,7 +352,7 @@ static void a_dropped_skip_is_a_masked_one(void **state) {
             expect_close(got[o], want[o], bound, count, "%s: norm of %lld, output %d", variant->name,
                          (long long)c->width, o);
         }
-        expect_equal(got[OUTPUTS], masked(c, got[OUT_DR]), c->rows * c->width, "dskip");
+        expect_equal(got[OUTPUTS], masked(&dropped, got[OUT_DR]), c->rows * c->width, "dskip");
     }
 }
 

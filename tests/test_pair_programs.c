@@ -194,6 +194,41 @@ static void test_embeddings(void **state) {
     program_succeeds(*state, "test ! -e wild.safetensors");
 }
 
+static void read_embedding(const char *folder, float *row) {
+    Safetensors *file;
+    expect_ok(safetensors_open(inside(folder, "e.safetensors"), &file));
+    expect_ok(safetensors_read(safetensors_find(file, "embeddings"), 0, 32, row));
+    safetensors_close(file);
+}
+
+/* A folder of sentence-transformers says how: at most so many tokens, the first's state, of length 1. */
+static void test_sentence_transformers(void **state) {
+    float plain[32], theirs[32];
+    double squares = 0;
+    program_succeeds(
+        *state,
+        "rm -rf st && cp -r $(ls -d masked/step-* | tail -1) st && mkdir st/1_Pooling && "
+        "echo '{\"max_seq_length\":4,\"do_lower_case\":false}' >st/sentence_bert_config.json && "
+        "echo '{\"pooling_mode_cls_token\":true,\"pooling_mode_mean_tokens\":false}' "
+        ">st/1_Pooling/config.json && echo '[{\"idx\":0,\"path\":\"\",\"type\":"
+        "\"sentence_transformers.models.Transformer\"},{\"idx\":1,\"path\":\"1_Pooling\",\"type\":"
+        "\"sentence_transformers.models.Pooling\"},{\"idx\":2,\"path\":\"2_Normalize\",\"type\":"
+        "\"sentence_transformers.models.Normalize\"}]' >st/modules.json && echo one two dog runs one >l.txt");
+    program_succeeds(
+        *state,
+        "infer --model=masked --device=cpu --embed=l.txt --output=e.safetensors --pooling=first --seq=4");
+    read_embedding(*state, plain);
+    const Ran *ran =
+        program_succeeds(*state, "infer --model=st --device=cpu --embed=l.txt --output=e.safetensors");
+    expect_text(ran->error, "lines truncated to 4 tokens: 1");
+    read_embedding(*state, theirs);
+    for (int i = 0; i < 32; i++) squares += (double)plain[i] * (double)plain[i];
+    for (int i = 0; i < 32; i++) assert_true(fabs(theirs[i] - plain[i] / sqrt(squares)) < 1e-6);
+    program_succeeds(*state, "sed -i s/Normalize/Dense/g st/modules.json");
+    program_refuses(*state, ERROR_FORMAT, "models.Dense is not done here",
+                    "infer --model=st --device=cpu --embed=l.txt --output=e.safetensors");
+}
+
 /* How many tokens a step of the profile has that reads the lines of this text. */
 static double source_tokens(const char *folder, const char *text) {
     Bundle bundle;
@@ -213,7 +248,8 @@ static void test_profile(void **state) {
     const char *translate =
         "infer --model=pairs --device=cpu --translate=source.txt --tokens=6 --min-tokens=6";
     const Ran *plain = program_succeeds(*state, "%s -q", translate);
-    const Ran *ran = program_succeeds(*state, "%s --profile=1,0,0,2,1 --profile-out=P", translate);
+    const Ran *ran =
+        program_succeeds(*state, "%s --profile=1,0,0,2,1 --profile-out=P --report=tables", translate);
     static const char *const parts[] = {"batch 8, seq 6",
                                         "translation, steps 2 to 3",
                                         "\nencode ",
@@ -224,8 +260,9 @@ static void test_profile(void **state) {
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_text(ran->error, parts[i]);
     program_succeeds(*state, "profile check P/profiling_stats.json");
     /* Token by token: of the twelve that two runs make, the fourth to eighth are traced. */
-    ran = program_succeeds(*state, "%s --profile='[4,9)' --profile-tokens --profile-out=T --decoding=self",
-                           translate);
+    ran = program_succeeds(
+        *state, "%s --profile='[4,9)' --profile-tokens --profile-out=T --decoding=self --report=tables",
+        translate);
     static const char *const tokens[] = {"prefill, steps 3 to 5", "decoding step, steps 4 to 8",
                                          "batch 8, seq 1,"};
     assert_string_equal(ran->output, plain->output);
@@ -277,9 +314,10 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_translation), cmocka_unit_test(test_means),      cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_masked),      cmocka_unit_test(test_embeddings), cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_translation), cmocka_unit_test(test_means),
+        cmocka_unit_test(test_resume),      cmocka_unit_test(test_masked),
+        cmocka_unit_test(test_embeddings),  cmocka_unit_test(test_sentence_transformers),
+        cmocka_unit_test(test_profile),     cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);
 }

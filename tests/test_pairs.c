@@ -1,5 +1,6 @@
 /* data/pairs, and the loader's batches of pairs and of masked tokens. */
 #include "base/memory.h"
+#include "data/buckets.h"
 #include "data/loader.h"
 #include "tests/support/expect.h"
 
@@ -142,8 +143,8 @@ static void check_rows(const Batch *b, int64_t rows, int *seen) {
         assert_int_equal(out[0], source[0]); /* the same digits */
     }
     assert_int_equal(b->tokens, counted);
-    assert_int_equal(b->source_seq, (longest[0] + PAIR_STEP - 1) / PAIR_STEP * PAIR_STEP);
-    assert_int_equal(b->seq, (longest[1] + PAIR_STEP - 1) / PAIR_STEP * PAIR_STEP);
+    assert_int_equal(b->source_seq, (longest[0] + BUCKET_STEP - 1) / BUCKET_STEP * BUCKET_STEP);
+    assert_int_equal(b->seq, (longest[1] + BUCKET_STEP - 1) / BUCKET_STEP * BUCKET_STEP);
 }
 
 static uint64_t sum_of(const Batch *b, int64_t rows) {
@@ -182,7 +183,7 @@ static void an_epoch_has_each_pair_once(void **state) {
 }
 
 static void padding_is_that_of_the_batches(void **state) {
-    static const int64_t seqs[] = {64, 27}; /* at 27 rows of 26 tokens end before a multiple of PAIR_STEP */
+    static const int64_t seqs[] = {64, 27}; /* at 27 rows of 26 tokens end before a multiple of BUCKET_STEP */
     for (size_t i = 0; i < sizeof seqs / sizeof *seqs; i++) {
         PairSource *pairs = open_pairs(*state, seqs[i]);
         LoaderOptions options = {.pairs = pairs, .batch = 10, .seq = seqs[i], .shuffle = true, .seed = 5};

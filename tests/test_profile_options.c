@@ -32,7 +32,8 @@ static void test_timers(void **state) {
 
 /* Where the run ends with the recorded steps nothing was timed, and nothing is said of such times. */
 static void test_nothing_timed(void **state) {
-    const Ran *ran = program_succeeds(*state, PROFILED "--steps=4 --profile=1,0,0,3,1 --profile-latency");
+    const Ran *ran =
+        program_succeeds(*state, PROFILED "--steps=4 --profile=1,0,0,3,1 --profile-latency --report=tables");
     expect_text(ran->output, "3 steps with tracing on: the run or the next window left none to time");
     expect_text(ran->output, "no step was left to be measured with tracing off");
     expect_text(ran->output, "there are no queues on the CPU, so no latencies");
@@ -44,13 +45,58 @@ static void test_nothing_timed(void **state) {
 /* On the CPU there is nothing to rest; layers are a range in each pass; a model of one's own has its folder's name. */
 static void test_what_is_said(void **state) {
     const Ran *ran =
-        program_succeeds(*state, PROFILED "--steps=2 --profile=1,0,0,1,1 --profile-apart --profile-out=said "
+        program_succeeds(*state, PROFILED "--steps=2 --profile=1,0,0,1,1 --profile-apart --report=tables --profile-out=said "
                                           "--out=own");
     expect_text(ran->output, "--profile-apart does nothing");
-    program_succeeds(*state, "grep -q '^layer 0,forward,1,' said/tables/ranges.csv");
-    program_succeeds(*state, "grep -q '^layer 0,backward,1,' said/tables/ranges.csv");
+    program_succeeds(*state, "grep -q '^layer 0,1,.*,forward$' said/tables/ranges.csv");
+    program_succeeds(*state, "grep -q '^layer 0,1,.*,backward$' said/tables/ranges.csv");
     ran = program_succeeds(*state, "infer --model=own --device=cpu --batch=1 --profile=1,0,0,1,1");
-    expect_text(ran->output, "fused: own/step-00000002, batch 1");
+    expect_text(ran->output, "profile  own/step-00000002, batch 1");
+}
+
+/* As PyTorch counts them: a product with a bias is addmm, the head's, without one, is mm. */
+static void test_products_without_bias(void **state) {
+    program_succeeds(
+        *state, "infer --device=cpu --tokenizer=bytes --prompt=abc --tokens=8 --fused=0 --profile='[2,7)' "
+                "--torch-compat --profile-out=greedy -q");
+    program_succeeds(*state, "grep '^aten::mm,' greedy/tables_decode/operations.csv | grep ',5$'");
+    program_succeeds(
+        *state, "grep '^aten::addmm,' greedy/tables_decode/operations.csv | grep ',80$'"); // 4 of 4 layers
+}
+
+static void expect_brief(const char *text, const char *const *parts, int most) {
+    const char *begin = strstr(text, "\nprofile  ");
+    assert_non_null(begin);
+    int lines = 0;
+    for (const char *line = begin + 1, *end; (end = strchr(line, '\n')); line = end + 1, lines++)
+        if (end - line > 80) fail_msg("wider than a page: %.*s", (int)(end - line), line);
+    if (lines > most) fail_msg("%d lines:\n%s", lines, begin);
+    for (; *parts; parts++) expect_text(begin, *parts);
+}
+
+/* A profile fits on a screen, unless more is asked for. */
+static void test_brief(void **state) {
+    static const char *const one[] = {"profile  gpt2",    "median of 2 with tracing off",
+                                      "forward ",         "longest  operation",
+                                      "bound by fused: ", "audit    fused: ",
+                                      "--report=tables",  NULL},
+                             *const both[] = {"naive    ", "fused    ",
+                                              "naive: ", "files    both: profile.html", NULL};
+    const Ran *ran = program_succeeds(*state, "infer --device=cpu --batch=2 --seq=16 --profile=1,0,0,2,1");
+    expect_brief(ran->output, one, 25);
+    assert_null(strstr(ran->output, "Self CPU"));
+    ran = program_succeeds(
+        *state, "infer --device=cpu --batch=2 --seq=16 --profile=1,0,0,2,1 --compare --profile-out=both");
+    expect_brief(ran->output, both, 25);
+    ran =
+        program_succeeds(*state, "infer --device=cpu --batch=2 --seq=16 --profile=1,0,0,2,1 --report=tables");
+    expect_text(ran->output, "Self CPU");
+    ran = program_succeeds(*state, "infer --device=cpu --batch=2 --seq=16 --profile=1,0,0,2,1 --sort=calls");
+    expect_text(ran->output, "Self CPU");
+    ran = program_succeeds(
+        *state, "infer --device=cpu --batch-sizes=1,2 --seq=16 --profile=1,0,0,2,1 --profile-out=sizes");
+    assert_null(strstr(ran->output, "profile  gpt2"));
+    expect_text(ran->output, "Sizes side by side");
 }
 
 static void test_infer(void **state) {
@@ -131,6 +177,7 @@ int main(void) {
     const struct CMUnitTest programs[] = {
         cmocka_unit_test(test_window),        cmocka_unit_test(test_timers),
         cmocka_unit_test(test_nothing_timed), cmocka_unit_test(test_infer),
+        cmocka_unit_test(test_brief),         cmocka_unit_test(test_products_without_bias),
         cmocka_unit_test(test_what_is_said),  cmocka_unit_test(test_views_of_files),
         cmocka_unit_test(test_refusals),      cmocka_unit_test(test_unwritable)};
     return cmocka_run_group_tests(programs, program_setup, scratch_teardown);

@@ -194,7 +194,7 @@ static void test_infer_contradictions(void **state) {
     infer("--prompt=", "--prompt is empty");
     infer("--fill= --batch=2", "--fill is empty");
     infer("--translate=x --min-tokens=9 --tokens=8", "--min-tokens=9 is more than --tokens=8");
-    infer("--tokens=5", "--tokens has no effect without --prompt");
+    infer("--tokens=5", "--tokens has no effect without --prompt or --chat");
     infer("--profile --repeats=5", "--profile and --repeats exclude each other; give one of them");
     infer("--prompt=x --repeats=5", "--repeats and --prompt exclude each other; give one of them");
     infer("--prompt=x --batch=5", "--batch and --prompt exclude each other; give one of them");

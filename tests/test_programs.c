@@ -244,14 +244,64 @@ static void test_nothing_left(void **state) {
     assert_string_equal(ran->output, "");
 }
 
+/* What others keep models in is found, or told apart. */
+static void test_folders_of_others(void **state) {
+    program_succeeds(*state,
+                     "mkdir -p hub/refs hub/snapshots && cp -r runs/step-00000002 hub/snapshots/0123abc && "
+                     "echo 0123abc >hub/refs/main");
+    program_succeeds(*state, "infer --model=hub --device=cpu --prompt=a --tokens=1 -q");
+    program_succeeds(
+        *state,
+        "mkdir foreign && cp runs/step-00000002/config.json foreign && touch foreign/pytorch_model.bin");
+    program_refuses(*state, ERROR_FILE, "no model.safetensors, but pytorch_model.bin: convert it",
+                    "infer --model=foreign --device=cpu");
+    program_succeeds(*state, "touch foreign/model-00001-of-00002.safetensors");
+    program_refuses(*state, ERROR_FILE, "parts of a model need model.safetensors.index.json",
+                    "infer --model=foreign --device=cpu");
+}
+
+/* Every option that the help names is in the manual, and completed. */
+static void test_manual_and_completion(void **state) {
+    static const char *const programs[] = {"train", "infer"};
+    for (int i = 0; i < 2; i++) {
+        const char *p = programs[i];
+        program_succeeds(*state, "%s --manual >m && %s --completion-bash >b && %s --completion-zsh >z", p, p,
+                         p);
+        program_succeeds(
+            *state,
+            "%s --help | sed -n 's/^ .*--\\([a-z0-9-]*\\).*  .*/\\1/p' | grep -v 'help\\|usage\\|version\\|"
+            "manual\\|completion' >options && test $(wc -l <options) -gt 30",
+            p);
+        program_succeeds(*state,
+                         "sed 's/\\\\-/-/g' m >plain; while read o; do grep -q -e \"--$o\\\\\\\\f\" plain && "
+                         "grep -q -e \"--$o[ =]\" b && grep -q -e \"'--$o[=[]\" z || exit 1; done <options");
+        program_succeeds(*state,
+                         "! command -v groff || test -z \"$(groff -man -Tascii -ww m 2>&1 >/dev/null)\"");
+        program_succeeds(*state, "! command -v zsh || zsh -n z");
+    }
+    const Ran *ran =
+        program_succeeds(*state, "bash -c 'source b; COMP_WORDS=(fusebox-infer --pool); COMP_CWORD=1; "
+                                 "_fusebox_infer; echo \"${COMPREPLY[@]}\"; COMP_WORDS=(fusebox-infer "
+                                 "--pooling = f); COMP_CWORD=3; _fusebox_infer; echo \"${COMPREPLY[@]}\"'");
+    assert_string_equal(ran->output, "--pooling=\nfirst\n");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),      cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_usage),        cmocka_unit_test(test_usage_in_files),
-        cmocka_unit_test(test_files),        cmocka_unit_test(test_unwritable_checkpoint),
-        cmocka_unit_test(test_bad_data),     cmocka_unit_test(test_bad_checkpoint),
-        cmocka_unit_test(test_memory),       cmocka_unit_test(test_no_gpu),
-        cmocka_unit_test(test_no_such_gpu),  cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_manual_and_completion),
+        cmocka_unit_test(test_folders_of_others),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_usage_in_files),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_unwritable_checkpoint),
+        cmocka_unit_test(test_bad_data),
+        cmocka_unit_test(test_bad_checkpoint),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_no_gpu),
+        cmocka_unit_test(test_no_such_gpu),
+        cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_nothing_left),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);

@@ -221,7 +221,7 @@ static Status meet(int rank, void *user) {
         if (s->facts) said = s->facts;
         if (s->host) snprintf(identity.host, sizeof identity.host, "%s", s->host);
     }
-    TRY(rendezvous_open(&identity, said, s->seconds, &r));
+    TRY(rendezvous_open(&identity, said, s->seconds, NULL, &r));
     Status status = exchange(r);
     if (!status && rank == s->dies) _exit(0);
     if (!status && s->dies >= 0) status = exchange(r);
@@ -379,7 +379,7 @@ static void test_foreigners(void **state) {
 static Status agree(int rank, void *user) {
     Identity identity = identity_of(rank, 3, *(int *)user);
     Rendezvous *r;
-    TRY(rendezvous_open(&identity, "", 20, &r));
+    TRY(rendezvous_open(&identity, "", 20, NULL, &r));
     TRY(rendezvous_agree(r, OK));
     Status status = rendezvous_agree(r, rank == 1 ? (fail)(ERROR_MEMORY, "no room here") : OK);
     rendezvous_close(r);

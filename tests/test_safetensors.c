@@ -1,6 +1,7 @@
 /* data/safetensors: well-formed files both ways, and shards. Files are written out here by hand, after the
  * format's own text, so that a fault that reader and writer share is seen. */
 #include "base/directories.h"
+#include "base/files.h"
 #include "base/memory.h"
 #include "data/safetensors.h"
 #include "tests/support/expect.h"
@@ -212,6 +213,44 @@ static void a_pipe_gets_no_digests(void **state) {
     safetensors_close(file);
 }
 
+/* Two writers, as of two processes: the file is that of one. */
+static void writers_share_a_file(void **state) {
+    const char *path = inside(*state, "shared"), *alone = inside(*state, "alone");
+    const SafetensorsEntry entries[] = {{.name = "a", .type = SAFE_U8, .rank = 1, .d = {3}},
+                                        {.name = "b", .type = SAFE_U8, .rank = 1, .d = {0}},
+                                        {.name = "c", .type = SAFE_U8, .rank = 1, .d = {4}},
+                                        {.name = "d", .type = SAFE_U8, .rank = 1, .d = {2}}};
+    SafetensorsWriter *first, *second;
+    Safetensors *file;
+    uint64_t digest;
+    expect_ok(safetensors_writer_open(alone, entries, 4, NULL, 0, &first));
+    expect_ok(safetensors_writer_append(first, "aaaccccdd", 9));
+    expect_ok(safetensors_writer_close(first));
+    expect_ok(safetensors_writer_open(path, entries, 4, NULL, 0, &first));
+    expect_ok(safetensors_writer_join(safetensors_writer_share(first), entries, 4, &second));
+    safetensors_writer_go(second, 2);
+    expect_ok(safetensors_writer_append(second, "cccc", 4));
+    assert_true(safetensors_writer_wrote(second, 2, &digest));
+    safetensors_writer_abandon(second);
+    safetensors_writer_go(first, 0);
+    expect_ok(safetensors_writer_append(first, "aaa", 3));
+    safetensors_writer_go(first, 3);
+    expect_ok(safetensors_writer_append(first, "dd", 2));
+    safetensors_writer_accept(first, 2, digest);
+    expect_ok(safetensors_writer_close(first));
+    expect_ok(safetensors_open(path, &file));
+    expect_ok(safetensors_verify_all(file));
+    safetensors_close(file);
+    char *one, *other;
+    int64_t one_length, other_length;
+    expect_ok(file_read(alone, 1 << 20, &one, &one_length));
+    expect_ok(file_read(path, 1 << 20, &other, &other_length));
+    assert_int_equal(one_length, other_length);
+    assert_memory_equal(one, other, (size_t)one_length);
+    memory_free(one);
+    memory_free(other);
+}
+
 static void a_writer_holds_its_caller_to_the_header(void **state) {
     const char *path = inside(*state, "x.safetensors");
     SafetensorsEntry entry = {.name = "x", .type = SAFE_F32, .rank = 1, .d = {2}};
@@ -302,9 +341,9 @@ int main(void) {
         cmocka_unit_test(a_file_is_read),       cmocka_unit_test(a_file_of_nothing_is_read),
         cmocka_unit_test(values_are_converted), cmocka_unit_test(every_dtype_has_its_size),
         IN_SCRATCH(what_is_written_is_read),    IN_SCRATCH(a_writer_holds_its_caller_to_the_header),
-        IN_SCRATCH(flipped_bits_are_found),     IN_SCRATCH(a_pipe_gets_no_digests),
-        IN_SCRATCH(shards_are_one_file),        IN_SCRATCH(an_index_is_checked),
-        IN_SCRATCH(a_missing_file_is_named),
+        IN_SCRATCH(writers_share_a_file),       IN_SCRATCH(flipped_bits_are_found),
+        IN_SCRATCH(a_pipe_gets_no_digests),     IN_SCRATCH(shards_are_one_file),
+        IN_SCRATCH(an_index_is_checked),        IN_SCRATCH(a_missing_file_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,24 +100,34 @@ static void test_support(void **state) {
         int64_t top_k;
         double top_p;
         bool members[VOCAB];
+        double min_p;
     } cases[] = {
-        {2, 1, {true, false, true}}, /* of the two with 0.2 the lower id */
-        {3, 1, {true, false, true, true}},
-        {5, 1, {true, true, true, true, true}}, /* and of the two with 0.05 */
-        {6, 1, {true, true, true, true, true, true}},
-        {600, 1, {true, true, true, true, true, true}},
-        {0, 0.39, {true}}, /* reached by the first alone */
-        {0, 0.41, {true, false, true}},
-        {0, 0.79, {true, false, true, true}},
-        {0, 0.81, {true, false, true, true, true}},
-        {0, 0.96, {true, true, true, true, true, true}},
-        {3, 0.74, {true, false, true}}, /* of the renormalized 0.5, 0.25, 0.25 */
-        {3, 0.76, {true, false, true, true}},
+        {2, 1, {true, false, true}, 0}, /* of the two with 0.2 the lower id */
+        {3, 1, {true, false, true, true}, 0},
+        {5, 1, {true, true, true, true, true}, 0}, /* and of the two with 0.05 */
+        {6, 1, {true, true, true, true, true, true}, 0},
+        {600, 1, {true, true, true, true, true, true}, 0},
+        {0, 0.39, {true}, 0}, /* reached by the first alone */
+        {0, 0.41, {true, false, true}, 0},
+        {0, 0.79, {true, false, true, true}, 0},
+        {0, 0.81, {true, false, true, true, true}, 0},
+        {0, 0.96, {true, true, true, true, true, true}, 0},
+        {3, 0.74, {true, false, true}, 0}, /* of the renormalized 0.5, 0.25, 0.25 */
+        {3, 0.76, {true, false, true, true}, 0},
+        {0, 1, {true, false, true, true, true}, 0.2},
+        {0, 1, {true, false, true, true}, 0.3},
+        {0, 1, {true}, 1},
+        {2, 1, {true, false, true}, 0.3},
+        {5, 1, {true, false, true, true}, 0.3}, /* fewer are left than the k */
+        {0, 0.74, {true, false, true}, 0.3},    /* of the renormalized 0.5, 0.25, 0.25 */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int counts[VOCAB];
-        SamplerOptions options = {
-            .temperature = 1, .top_k = cases[i].top_k, .top_p = cases[i].top_p, .seed = i};
+        SamplerOptions options = {.temperature = 1,
+                                  .top_k = cases[i].top_k,
+                                  .top_p = cases[i].top_p,
+                                  .min_p = cases[i].min_p,
+                                  .seed = i};
         count_draws(options, logits, counts);
         for (int t = 0; t < VOCAB; t++)
             if ((counts[t] > 0) != cases[i].members[t])
@@ -157,6 +167,30 @@ static void test_limits(void **state) {
     assert_true(chi_square(counts, logits, 1e6, finite) < 25.7);
     count_draws((SamplerOptions){.temperature = 1e6, .top_p = 0.999999, .top_k = 5}, logits, counts);
     assert_int_equal(counts[1], 0);
+}
+
+/* Once for each token that the text holds, however often. */
+static void test_penalty(void **state) {
+    (void)state;
+    float logits[VOCAB] = {3, -1, 0.5f, -INFINITY, 3, 0};
+    const float expected[VOCAB] = {1.5f, -2, 0.5f, -INFINITY, 3, 0};
+    const int32_t text[] = {0, 1, 0, 3, 5, 0};
+    SamplerOptions options = {.temperature = 0, .top_p = 1, .repeat_penalty = 2};
+    Sampler *sampler = open_sampler(VOCAB, options);
+    assert_true(sampler_penalizes(sampler));
+    assert_int_equal(draw(sampler, logits, 0), 0);
+    sampler_penalize(sampler, text, 6, logits);
+    assert_memory_equal(logits, expected, sizeof logits);
+    assert_int_equal(draw(sampler, logits, 0), 4);
+    sampler_penalize(sampler, text, 1, logits); /* what was seen before is forgotten */
+    assert_true(logits[0] == 0.75f);
+    sampler_close(sampler);
+    for (int i = 0; i < 2; i++) {
+        options.repeat_penalty = i;
+        sampler = open_sampler(VOCAB, options);
+        assert_false(sampler_penalizes(sampler));
+        sampler_close(sampler);
+    }
 }
 
 static void test_reproducible(void **state) {
@@ -203,7 +237,11 @@ static void test_bad(void **state) {
                                   {.temperature = 1, .top_p = 0},
                                   {.temperature = 1, .top_p = 1.01},
                                   {.temperature = 1, .top_p = NAN},
-                                  {.temperature = 1, .top_p = 1, .top_k = -1}};
+                                  {.temperature = 1, .top_p = 1, .top_k = -1},
+                                  {.temperature = 1, .top_p = 1, .min_p = 1.01},
+                                  {.temperature = 1, .top_p = 1, .min_p = NAN},
+                                  {.temperature = 1, .top_p = 1, .repeat_penalty = -1},
+                                  {.temperature = 1, .top_p = 1, .repeat_penalty = INFINITY}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Status status = sampler_open(3, &bad[i], &sampler);
         assert_int_equal(status_code(status), ERROR_USAGE);
@@ -219,6 +257,7 @@ int main(void) {
         cmocka_unit_test(test_distribution), cmocka_unit_test(test_support),
         cmocka_unit_test(test_large),        cmocka_unit_test(test_limits),
         cmocka_unit_test(test_reproducible), cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_penalty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,6 +73,45 @@ static void shards_follow_each_other(void **state) {
     tokens_close(NULL);
 }
 
+/* Ids beyond 16 bits, beside a shard of those within. */
+static void wide_shards(void **state) {
+    const int32_t ids[] = {70000, 3, 151642, 65536};
+    uint8_t bytes[1024 + sizeof ids] = {0};
+    memcpy(bytes, (int32_t[]){SHARD_MAGIC_WIDE, SHARD_VERSION_WIDE, 4}, 12);
+    memcpy(bytes + 1024, ids, sizeof ids);
+    write_bytes(inside(*state, "b.bin"), bytes, sizeof bytes);
+    write_shard(inside(*state, "a.bin"), 2, 100);
+    TokenSource *source = open_tokens(inside(*state, "*.bin"), &(TokenOptions){.vocab = 151643});
+    expect_tokens(source, (int32_t[]){100, 101, 70000, 3, 151642, 65536}, 6);
+    tokens_close(source);
+    int32_t out[4];
+    source = open_tokens(inside(*state, "b.bin"), &(TokenOptions){.vocab = 151642});
+    expect_error(tokens_read(source, 0, 4, out), ERROR_FORMAT, "token 2 is 151642, outside the vocabulary");
+    tokens_close(source);
+}
+
+/* A tokenizer of more than 65536 tokens: its text is kept in a wide shard. */
+static void texts_of_large_vocabularies(void **state) {
+    enum { WORDS = 70000 };
+    const int32_t expected[] = {69999, 7, 65536};
+    FILE *file = fopen(inside(*state, "vocab.txt"), "w");
+    fprintf(file, "[UNK]\n");
+    for (int i = 1; i < WORDS; i++) fprintf(file, "w%d\n", i);
+    fclose(file);
+    Tokenizer *words = open_tokenizer(*state);
+    write_text_file(inside(*state, "text"), "w69999 w7 w65536");
+    char *cache = strdup(inside(*state, "cache")), *path = strdup(inside(*state, "text"));
+    const TokenOptions options[] = {{.tokenizer = words}, {.tokenizer = words, .cache = cache}};
+    for (int i = 0; i < 3; i++) { /* in memory; written; read */
+        TokenSource *source = open_tokens(path, &options[i > 0]);
+        expect_tokens(source, expected, 3);
+        tokens_close(source);
+    }
+    free(cache);
+    free(path);
+    tokenizer_free(words);
+}
+
 static void tokens_outside_the_vocabulary(void **state) {
     write_shard(inside(*state, "a.bin"), 4, 0);
     write_shard(inside(*state, "b.bin"), 300, 0);
@@ -106,6 +145,9 @@ static void malformed_shards(void **state) {
         {SHARD_MAGIC, 1, -1, 1022 + 1, "1024"},
         {SHARD_MAGIC, 1, -1, 1024, "promises -1"},
         {SHARD_MAGIC, 1, INT32_MAX, 1032, "promises 2147"},
+        {SHARD_MAGIC_WIDE, 1, 2, 1032, "version 1 of the shard format cannot be read, only 7"},
+        {SHARD_MAGIC, 7, 4, 1032, "version 7"},
+        {SHARD_MAGIC_WIDE, 7, 4, 1032, "promises 4 tokens, 1040 bytes"},
         {SHARD_MAGIC, 1, INT32_MIN, 1032, "promises -2147"},
     };
     const char *path = inside(*state, "bad.bin");
@@ -210,6 +252,32 @@ static void texts_are_kept_as_shards(void **state) {
     tokenizer_free(bytes);
 }
 
+static void texts_of_json_lines(void **state) {
+    Tokenizer *bytes = open_tokenizer(NULL);
+    char *path = strdup(inside(*state, "texts.jsonl")), *cache = strdup(inside(*state, "cache"));
+    TokenOptions options = {.tokenizer = bytes, .field = "text"};
+    TokenSource *source;
+    write_text_file(path, "{\"text\": \"one\", \"id\": 1}\n\n{\"id\": 2, \"text\": \"t\\nwo\"}\r\n");
+    for (int kept = 0; kept < 2; kept++) {
+        options.cache = kept ? cache : NULL;
+        source = open_tokens(path, &options);
+        expect_text_tokens(source, "one\nt\nwo");
+        assert_int_equal(tokens_text_bytes(source), -1);
+        tokens_close(source);
+    }
+    options.field = "id";
+    expect_error(tokens_open(path, &options, &source), ERROR_FORMAT,
+                 "line 1: the object has no text under \"id\"");
+    write_text_file(path, "{\"text\": \"one\"}\n[]\n");
+    options.field = "text";
+    expect_error(tokens_open(path, &options, &source), ERROR_FORMAT, "line 2: not a JSON object");
+    write_text_file(path, "{\"text\": \"one\"");
+    expect_error(tokens_open(path, &options, &source), ERROR_FORMAT, "line 1: ");
+    free(path);
+    free(cache);
+    tokenizer_free(bytes);
+}
+
 static void documents_are_separated(void **state) {
     Tokenizer *bytes = open_tokenizer(NULL), *pairs = open_tokenizer("tests/fixtures/tokenizer/plain");
     write_text_file(inside(*state, "1.txt"), "one");
@@ -243,7 +311,7 @@ static void long_texts(void **state) {
     Tokenizer *pairs = open_tokenizer("tests/fixtures/tokenizer/plain");
     size_t length = 1500000;
     char *text = malloc(length);
-    for (size_t i = 0; i < length; i++) text[i] = "the box \n\xff"[i * i % 11 % 10];
+    for (size_t i = 0; i < length; i++) text[i] = "the box \n~"[i * i % 11 % 10];
     write_bytes(inside(*state, "long"), text, length);
     TokenList list = {0};
     expect_ok(tokenizer_encode(pairs, text, (int64_t)length, &list));
@@ -266,10 +334,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(shards_follow_each_other, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(tokens_outside_the_vocabulary, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(wide_shards, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(texts_of_large_vocabularies, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(malformed_shards, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(sources_that_cannot_be, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(texts_are_kept_as_shards, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(documents_are_separated, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(texts_of_json_lines, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(long_texts, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -143,6 +143,53 @@ static void test_limits_are_measured_once(void **state) {
     program_succeeds(*state, "rm $(find . -name peaks.json)");
 }
 
+/* ---- TensorBoard ---- */
+
+/* TFRecord's masked CRC-32C, from the most significant bit on: 0x1EDC6F41 is Castagnoli's polynomial. */
+static uint32_t record_checksum(const uint8_t *bytes, size_t count) {
+    uint32_t crc = ~0u, turned = 0;
+    for (size_t i = 0; i < 8 * count; i++) {
+        uint32_t bit = bytes[i / 8] >> i % 8 & 1u;
+        crc = (crc >> 31 ^ bit) ? crc << 1 ^ 0x1EDC6F41 : crc << 1;
+    }
+    for (int i = 0; i < 32; i++) turned |= (crc >> i & 1u) << (31 - i);
+    turned = ~turned;
+    return (turned >> 15 | turned << 17) + 0xA282EAD8;
+}
+
+static uint32_t word_at(const uint8_t *at) {
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+/* A record is length, checksum, event, checksum; an event ends with its curve's name and value. */
+static void test_tensorboard(void **state) {
+    program_succeeds(*state,
+                     "train " RUN
+                     "--steps=4 --val-every=2 --tensorboard=board --log=board.jsonl -q && mv board/* curves");
+    json_t *events = log_read(*state, "board.jsonl", false);
+    const float loss = (float)json_number_value(json_object_get(log_last(events, "val"), "loss"));
+    json_decref(events);
+    FileMap map;
+    expect_ok(file_map(inside(*state, "curves"), &map));
+    int records = 0;
+    const uint8_t *at = map.data, *end = map.data + map.size, *last = NULL;
+    for (uint64_t length; at < end; at += 16 + length, records++) {
+        memcpy(&length, at, sizeof length);
+        assert_true(length < 200 && at + 16 + length <= end);
+        assert_true(word_at(at + 8) == record_checksum(at, 8));
+        assert_true(word_at(at + 12 + length) == record_checksum(at + 12, length));
+        last = at + 12 + length;
+    }
+    assert_int_equal(records, 1 + 4 * 4 + 2); // the version; four curves of steps; two validations
+    float drawn;
+    memcpy(&drawn, last - 4, sizeof drawn);
+    assert_true(drawn == loss);
+    assert_memory_equal(last - 5 - strlen("loss/validation"), "loss/validation", strlen("loss/validation"));
+    file_unmap(&map);
+}
+
 /* ---- runs that are equal to the last bit ---- */
 
 static void test_same_seed(void **state) {
@@ -332,6 +379,7 @@ int main(void) {
         cmocka_unit_test(test_profile),
         cmocka_unit_test(test_unknown_peaks),
         cmocka_unit_test(test_limits_are_measured_once),
+        cmocka_unit_test(test_tensorboard),
         cmocka_unit_test(test_same_seed),
         cmocka_unit_test(test_other_seed),
         cmocka_unit_test(test_workers),

@@ -1,6 +1,7 @@
 /* WordPiece: the fixtures come from Hugging Face's tokenizers (fixtures/make_wordpiece.py). */
 #include "base/memory.h"
 #include "base/random.h"
+#include "data/text_stream.h"
 #include "data/tokenizer.h"
 #include "tests/support/expect.h"
 
@@ -103,6 +104,22 @@ static void added_tokens_are_found(void **state) {
 }
 
 /* Any bytes encode, to ids of the vocabulary, and in steps as at once. */
+/* What a decoder-only model writes with such a vocabulary is words, not pieces. */
+static void pieces_become_words(void **state) {
+    write_text_file(inside(*state, "vocab.txt"),
+                    "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\n,\nwe\n.\n");
+    Tokenizer *tokenizer = open_tokenizer(*state);
+    const int32_t ids[] = {2, 5, 6, 7, 8, 9, 10, 3};
+    TextStream stream = {0};
+    Bytes text = {0};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) tokenizer_stream(tokenizer, &stream, ids[i], &text);
+    tokenizer_stream_end(&stream, &text);
+    assert_int_equal(text.count, strlen("unaffable, we."));
+    assert_memory_equal(text.bytes, "unaffable, we.", strlen("unaffable, we."));
+    memory_free(text.bytes);
+    tokenizer_free(tokenizer);
+}
+
 static void any_bytes_encode(void **state) {
     (void)state;
     Tokenizer *tokenizer = open_tokenizer(LOWER);
@@ -210,6 +227,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(ids_are_the_originals, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(added_tokens_are_found, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(pieces_become_words, scratch_setup, scratch_teardown),
         cmocka_unit_test(any_bytes_encode),
         cmocka_unit_test(long_texts),
         cmocka_unit_test_setup_teardown(bad_vocabularies_are_refused, scratch_setup, scratch_teardown),

@@ -13,6 +13,7 @@
  * A picture may come from a stranger. Every error of one names its file. */
 #pragma once
 
+#include "data/images/decode.h"
 #include "data/images/processor.h"
 
 #include <stdbool.h>
@@ -26,6 +27,9 @@ typedef struct ImageSource ImageSource;
 /* ERROR_FILE where nothing is found, ERROR_FORMAT for files that are not whole. `cache` is a folder that
  * keeps the list of a folder's files, or NULL. */
 CHECKED Status images_open(const char *path, ImagePart part, const char *cache, ImageSource **source);
+/* The pictures that a path stands for, as a file, a pattern (* ? [...]) or a folder with those below it,
+ * sorted by name. They have one class, which has no name. */
+CHECKED Status images_open_files(const char *path, ImageSource **source);
 void images_close(ImageSource *source); // NULL is fine
 
 /* Whether `path` holds a part for testing beside that for training. */
@@ -44,18 +48,8 @@ int64_t images_channels(const ImageSource *source);
 /* A name for messages: a file's path, or "FILE, picture 12". The caller frees it with memory_free. */
 char *images_name(const ImageSource *source, int64_t index);
 
-/* Pixels in memory, interleaved, row by row. */
-typedef struct {
-    uint8_t *pixels; // (height, width, channels), to be freed with memory_free
-    int64_t height, width, channels;
-} Image;
-
-/* Decodes a picture into 1 or 3 channels, 8 bits each: transparent parts lie over white, of 16 bits the upper
- * 8 are kept. Threads may read at once. */
+/* Decodes a picture into 1 or 3 channels. Threads may read at once. */
 CHECKED Status images_read(const ImageSource *source, int64_t index, int64_t channels, Image *image);
-CHECKED Status image_read_file(const char *path, int64_t channels, Image *image);
-void image_free(Image *image);
 
-/* What validation and inference do, as ViTImageProcessor does it: resized, and cropped in the middle; `out`
- * is (height, width, channels) of the processor. The image has its channels. */
-CHECKED Status image_process(const Image *image, const ImageProcessor *processor, uint8_t *out);
+/* The mean and standard deviation of some of the source's pictures, per channel of the processor. */
+CHECKED Status images_measure(const ImageSource *source, ImageProcessor *processor);

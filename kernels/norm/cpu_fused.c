@@ -47,20 +47,45 @@ static float rms_row(const float *r, const float *weight, double eps, int64_t wi
     return rstd;
 }
 
+/* One row of the skip, or of its gradient. */
+typedef struct {
+    DropoutMask elements, samples;
+    bool drops, deepens; // whether there are these
+    int64_t rows;        // of a sample
+} SkipMask;
+
+static SkipMask skip_mask(const NormForward *n) {
+    SkipMask m = {.drops = dropout_on(&n->dropout), .deepens = dropout_on(&n->depth), .rows = n->depth_rows};
+    if (m.drops) m.elements = dropout_mask(&n->dropout);
+    if (m.deepens) m.samples = dropout_mask(&n->depth);
+    return m;
+}
+
+static void skip_row(const SkipMask *m, int64_t row, const float *x, int64_t width, float *y) {
+    if (m->drops) dropout_row(&m->elements, row, x, width, y);
+    if (!m->deepens) return;
+    const DropoutMask *s = &m->samples;
+    bool kept = dropout_words(s, row / m->rows, NORM_DEPTH_BLOCK).word[0] >= s->least;
+    float factor = kept ? (float)s->factor : 0;
+    if (m->drops) x = y;
+#pragma omp simd
+    for (int64_t c = 0; c < width; c++) y[c] = kept ? factor * x[c] : 0;
+}
+
 static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const NormForward *n = contract;
     int64_t rows = tensor_rows(n->x), width = tensor_width(n->x);
     int64_t columns = tensor_width(n->weight), heads = norm_heads(n);
-    bool skip = !tensor_empty(n->skip), drop = dropout_on(&n->dropout), layer = n->kind == NORM_LAYER;
+    bool skip = !tensor_empty(n->skip), drop = norm_drops(n), layer = n->kind == NORM_LAYER;
     float *means = n->mean.data, *rstds = n->rstd.data;
     PRIMITIVE (ctx, "add, statistics, output") {
-        const DropoutMask mask = drop ? dropout_mask(&n->dropout) : (DropoutMask){0};
+        const SkipMask mask = skip_mask(n);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < rows; i++) {
             const float *x = float_row(n->x, i), *added = skip ? float_row(n->skip, i) : NULL;
             float *r = skip ? float_row(n->r, i) : NULL;
             if (drop) {
-                dropout_row(&mask, i, added, width, r);
+                skip_row(&mask, i, added, width, r);
                 added = r;
             }
             float sum = skip ? residual_sum(x, added, width, r) : layer ? row_sum(x, width) : 0;
@@ -82,10 +107,10 @@ SLOT(NORM, FORWARD, CPU, FUSED, F32, norm_forward_cpu_fused);
 
 /* dskip of the rows [first, last), once their dr is there. */
 static void drop_rows(const NormBackward *b, int64_t first, int64_t last) {
-    if (!dropout_on(&b->forward->dropout)) return;
-    const DropoutMask mask = dropout_mask(&b->forward->dropout);
+    if (!norm_drops(b->forward)) return;
+    const SkipMask mask = skip_mask(b->forward);
     for (int64_t i = first; i < last; i++)
-        dropout_row(&mask, i, float_row(b->dr, i), tensor_width(b->dr), float_row(b->dskip, i));
+        skip_row(&mask, i, float_row(b->dr, i), tensor_width(b->dr), float_row(b->dskip, i));
 }
 
 /* One row of the backward pass; dweight, dbias and dr_sums are this thread's own sums. */

@@ -94,6 +94,26 @@ static void rms_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
     PRIMITIVE (ctx, "scale") multiply_rows(y.data, n->weight.data, rows, width, y.data);
 }
 
+static void drop_samples(const NormForward *n, const real *x, int64_t rows, int64_t width, real *y) {
+    const DropoutMask mask = dropout_mask(&n->depth);
+    for (int64_t i = 0; i < rows; i++) {
+        bool kept = dropout_words(&mask, i / n->depth_rows, NORM_DEPTH_BLOCK).word[0] >= mask.least;
+        for (int64_t c = 0; c < width; c++)
+            y[i * width + c] = kept ? x[i * width + c] * (real)mask.factor : 0;
+    }
+}
+
+/* y of x, both (rows, C), as the skip is dropped from, or its gradient. */
+static void drop(Ctx *ctx, const NormForward *n, Tensor x, Tensor y) {
+    int64_t rows = tensor_rows(x), width = tensor_width(x);
+    if (dropout_on(&n->dropout)) {
+        PRIMITIVE (ctx, "dropout") SPEC(dropout_apply)(&n->dropout, x.data, rows, width, y.data);
+        x = y;
+    }
+    if (dropout_on(&n->depth))
+        PRIMITIVE (ctx, "stochastic depth") drop_samples(n, x.data, rows, width, y.data);
+}
+
 static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const NormForward *n = contract;
     int64_t width = tensor_width(n->weight), count = tensor_count(n->x);
@@ -103,11 +123,8 @@ static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
     TRY(take_rows(ctx, "norm.y", n->y, width, &y));
     if (!tensor_dense(n->x))
         PRIMITIVE (ctx, "copy") gather(n->x, x.data);
-    if (dropout_on(&n->dropout)) {
-        TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", x.dtype, x.shape, &added));
-        PRIMITIVE (ctx, "dropout")
-            SPEC(dropout_apply)(&n->dropout, n->skip.data, tensor_rows(x), width, added.data);
-    }
+    if (norm_drops(n)) TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", x.dtype, x.shape, &added));
+    if (skip) drop(ctx, n, n->skip, added);
     if (skip) {
         PRIMITIVE (ctx, "residual add") residual_add(x.data, added.data, count, n->r.data);
         x = tensor_reshape(n->r, x.shape);
@@ -196,9 +213,7 @@ static Status norm_backward_cpu_naive(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "input gradient") input_gradient(b, &s);
     if (!tensor_dense(b->dr))
         PRIMITIVE (ctx, "copy") scatter(s.dr.data, b->dr);
-    if (dropout_on(&f->dropout))
-        PRIMITIVE (ctx, "dropout gradient")
-            SPEC(dropout_apply)(&f->dropout, b->dr.data, rows, width, b->dskip.data);
+    if (norm_drops(f)) drop(ctx, f, b->dr, b->dskip);
     return OK;
 }
 SLOT(NORM, BACKWARD, CPU, NAIVE, REAL_DTYPE, norm_backward_cpu_naive);

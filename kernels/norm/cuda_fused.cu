@@ -1,8 +1,8 @@
 #include "kernels/norm/norm.h"
 
 #include "kernels/cuda/words.cuh"
-#include "kernels/dropout/cuda_mask.cuh"
 #include "kernels/norm/cuda_group.cuh"
+#include "kernels/norm/cuda_skip.cuh"
 
 /* A row is read once and kept in registers, in 16-byte packs dealt out to the threads of its group in turn:
  * one warp up to 8 packs a thread, beyond that one block. Rows that are longer still, or not whole packs,
@@ -19,7 +19,7 @@ struct ForwardRows {
     int64_t rows, x_stride, y_stride;  // the strides are RMS's: LAYER's rows lie one behind the other
     int columns;                       // C
     float eps;
-    DropoutMask mask;
+    SkipMask mask;
 };
 
 /* Floor: read x, skip, write r, y (without skip: read x, write y): 4 (2) * rows * C * sizeof(T) bytes. */
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(ONE_WARP ? ROWS_THREADS : BLOCK_THREADS) norm_
         if (n.skip) {
             float added[WIDTH];
             unpack<T>(skips[i], added);
-            if constexpr (DROP) drop<WIDTH>(n.mask, (uint32_t)*n.mask.draw, row, c, added);
+            if constexpr (DROP) drop_skip<WIDTH>(n.mask, row, c, added);
 #pragma unroll
             for (int e = 0; e < WIDTH; e++) values[i][e] += added[e];
             const Words rounded = packed<T>(values[i]); // the statistics are those of r as it is stored
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_any(const ForwardRows
     for (int c = threadIdx.x; c < n.columns; c += BLOCK_THREADS) {
         if (n.skip) {
             float added[1] = {to_float(n.skip[start + c])};
-            if (n.mask.on()) drop<1>(n.mask, (uint32_t)*n.mask.draw, row, c, added);
+            if (n.mask.on()) drop_skip<1>(n.mask, row, c, added);
             n.r[start + c] = from_float<T>(to_float(n.x[start + c]) + added[0]);
         }
         const float value = to_float(source[start + c]);
@@ -179,7 +179,7 @@ Status forward(Ctx *ctx, const NormForward *n) {
                                  n->y.stride,
                                  (int)columns,
                                  (float)n->eps,
-                                 dropout_mask(n->dropout)};
+                                 skip_mask(n)};
     ForwardPlan<T> plan = {norm_rows_any<T, KIND>, BLOCK_THREADS, 1};
     if (walks_in_packs(VECTOR<T>, {columns, n->x.stride, n->y.stride},
                        {task.x, task.skip, task.weight, task.bias, task.r, task.y}))

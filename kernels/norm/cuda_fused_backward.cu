@@ -3,8 +3,8 @@
 #include "kernels/cuda/partials.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/words.cuh"
-#include "kernels/dropout/cuda_mask.cuh"
 #include "kernels/norm/cuda_group.cuh"
+#include "kernels/norm/cuda_skip.cuh"
 
 /* A row is read once and kept in registers, in 16-byte packs, by as many warps as give each thread one pack
  * (up to four where it is long). Rows that are longer still, or not whole packs, take norm_rows_backward_any,
@@ -39,7 +39,7 @@ struct BackwardRows {
     int columns;
     bool accumulate;
     T *dskip; // (rows, C) where something is dropped
-    DropoutMask mask;
+    SkipMask mask;
 };
 
 /* Where a row of a tensor begins. */
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(THREADS, resident_blocks(PACKS))
             store_words(b.dr + row_start<KIND>(row, b.columns, b.dr_stride) + c, rounded);
             if constexpr (DROP) {
                 unpack<T>(rounded, dr);
-                drop<WIDTH>(b.mask, (uint32_t)*b.mask.draw, row, c, dr);
+                drop_skip<WIDTH>(b.mask, row, c, dr);
                 store_words(b.dskip + row * b.columns + c, packed<T>(dr));
             }
         }
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS) norm_rows_backward_any(const Ba
             dr[c] = from_float<T>(b.accumulate ? to_float(dr[c]) + d : d);
             if (!b.mask.on()) continue;
             float dropped[1] = {to_float(dr[c])};
-            drop<1>(b.mask, (uint32_t)*b.mask.draw, n, c, dropped);
+            drop_skip<1>(b.mask, n, c, dropped);
             b.dskip[n * b.columns + c] = from_float<T>(dropped[0]);
         }
     }
@@ -291,7 +291,7 @@ Status backward(Ctx *ctx, const NormBackward *n) {
                          (int)columns,
                          n->accumulate,
                          data_of<T>(n->dskip),
-                         dropout_mask(f->dropout)};
+                         skip_mask(f)};
     BackwardPlan<T> plan = {norm_rows_backward_any<T, KIND>, dim3(BLOCK_THREADS), 1,
                             MULTIPROCESSORS * ANY_RESIDENT};
     const int64_t packs = columns / VECTOR<T>;

@@ -1,10 +1,9 @@
 /* norm as its formula reads, one kernel for each step. What passes between the steps is fp32. */
-#include "kernels/norm/norm.h"
+#include "kernels/norm/cuda_skip.cuh"
 
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/dropout/cuda_mask.cuh"
 
 /* Rows of a view to rows of another. */
 template <class T, int N>
@@ -197,17 +196,45 @@ static Status rms_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Tenso
     return OK;
 }
 
+/* Whole samples of x are kept, or none of their elements; y may be x. */
+template <class T, int N>
+static __global__ void drop_samples(const SkipMask mask, const T *x, int64_t count, int64_t width, T *y) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float value[N];
+        load_floats(x + i, value);
+        const float factor = sample_factor(mask, i / width);
+#pragma unroll
+        for (int e = 0; e < N; e++) value[e] *= factor;
+        store_floats(y + i, value);
+    }
+}
+
+/* y of x, both (rows, C), as the skip is dropped from, or its gradient. */
+template <class T>
+static Status drop_skip(Ctx *ctx, const NormForward *f, Tensor x, Tensor y) {
+    int64_t count = tensor_count(x), width = tensor_width(x);
+    if (dropout_on(&f->dropout)) {
+        PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, f->dropout, x, y));
+        x = y;
+    }
+    if (!dropout_on(&f->depth)) return OK;
+    bool packed = walks_in_packs(VECTOR<T>, {width}, {x.data, y.data});
+    PRIMITIVE (ctx, "stochastic depth")
+        TRY(LAUNCH_ELEMENTS(ctx, drop_samples, T, packed, count, skip_mask(f), data_of<T>(x), count, width,
+                            data_of<T>(y)));
+    return OK;
+}
+
 template <class T>
 static Status forward(Ctx *ctx, const NormForward *f) {
     int64_t width = tensor_width(f->weight), count = tensor_count(f->x);
     Tensor x, y, n, added = f->skip; // (rows, C)
     TRY(take_rows(ctx, "norm.x", f->x, width, &x));
     TRY(take_rows(ctx, "norm.y", f->y, width, &y));
-    if (dropout_on(&f->dropout)) TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", x.dtype, x.shape, &added));
+    if (norm_drops(f)) TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", x.dtype, x.shape, &added));
     TRY(take(ctx, ARENA_SCRATCH, "norm.normalized", F32, x.shape, &n));
     TRY(gather<T>(ctx, f->x, x));
-    if (dropout_on(&f->dropout))
-        PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, f->dropout, f->skip, added));
+    if (norm_drops(f)) TRY(drop_skip<T>(ctx, f, f->skip, added));
     if (!tensor_empty(f->skip)) {
         bool packed = walks_in_packs(VECTOR<T>, {count}, {x.data, added.data, f->r.data});
         PRIMITIVE (ctx, "residual add")
@@ -340,8 +367,7 @@ static Status backward(Ctx *ctx, const NormBackward *b) {
         TRY(LAUNCH_ELEMENTS(ctx, input_gradient, T, packed, count, n, g, statistics, count, width,
                             b->accumulate, data_of<T>(s.dr)));
     TRY(scatter<T>(ctx, s.dr, b->dr));
-    if (dropout_on(&f->dropout))
-        PRIMITIVE (ctx, "dropout gradient") TRY(dropout_apply(ctx, f->dropout, b->dr, b->dskip));
+    if (norm_drops(f)) TRY(drop_skip<T>(ctx, f, b->dr, b->dskip));
     return OK;
 }
 

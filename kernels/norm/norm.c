@@ -49,8 +49,10 @@ static Status check_forward(const NormForward *n) {
     TRY(check_that("norm", tensor_empty(n->skip) == tensor_empty(n->r), "r is there exactly where skip is"));
     TRY(check_that("norm", n->eps >= 0, "eps is not negative"));
     TRY(dropout_check("norm", &n->dropout));
-    TRY(check_that("norm", !tensor_empty(n->skip) || !dropout_on(&n->dropout),
-                   "only a skip is dropped from"));
+    TRY(dropout_check("norm", &n->depth));
+    TRY(check_that("norm", !tensor_empty(n->skip) || !norm_drops(n), "only a skip is dropped from"));
+    TRY(check_that("norm", !dropout_on(&n->depth) || (n->depth_rows > 0 && rows % n->depth_rows == 0),
+                   "the rows are those of whole samples"));
     if (tensor_empty(n->skip)) return OK;
     TRY(check_that("norm", norm_heads(n) == 1, "heads have no skip"));
     TRY(check_dense("norm", "skip", n->skip, type, rows, width));
@@ -63,7 +65,7 @@ Status norm_forward(Ctx *ctx, NormForward *n, ArenaKind saved) {
     if (tensor_rows(n->x) == 0) return OK;
     double size = (double)dtype_size(n->x.dtype);
     double elements = (double)tensor_count(n->x);
-    bool skip = !tensor_empty(n->skip), drop = dropout_on(&n->dropout), layer = n->kind == NORM_LAYER;
+    bool skip = !tensor_empty(n->skip), drop = norm_drops(n), layer = n->kind == NORM_LAYER;
     size_t others =
         tensor_bytes(n->weight) + tensor_bytes(n->bias) + tensor_bytes(n->mean) + tensor_bytes(n->rstd);
     /* Per element: dropout 1, residual 1; LAYER: mean 1, variance 3, normalize 2, scale and shift 2; RMS:
@@ -89,7 +91,7 @@ static Status check_backward(const NormBackward *n) {
     int64_t rows = tensor_rows(f->x), width = tensor_width(f->x), columns = tensor_width(f->weight);
     TRY(check_rows(f, "dy", n->dy));
     TRY(check_rows(f, "dr", n->dr));
-    bool drop = dropout_on(&f->dropout);
+    bool drop = norm_drops(f);
     TRY(check_that("norm", drop == !tensor_empty(n->dskip),
                    "dskip is there exactly where something is dropped"));
     if (drop) TRY(check_dense("norm", "dskip", n->dskip, type, rows, width));
@@ -107,7 +109,7 @@ Status norm_backward(Ctx *ctx, const NormBackward *n) {
     TRY(check_backward(n));
     const NormForward *f = n->forward;
     if (tensor_rows(f->x) == 0) return OK;
-    bool drop = dropout_on(&f->dropout), sums = !tensor_empty(n->dr_sums), layer = f->kind == NORM_LAYER;
+    bool drop = norm_drops(f), sums = !tensor_empty(n->dr_sums), layer = f->kind == NORM_LAYER;
     double size = (double)dtype_size(f->x.dtype), elements = (double)tensor_count(f->x);
     size_t others = tensor_bytes(f->weight) + tensor_bytes(f->mean) + tensor_bytes(f->rstd) +
                     2 * (tensor_bytes(n->dweight) + tensor_bytes(n->dbias) + tensor_bytes(n->dr_sums));

@@ -76,7 +76,10 @@ int32_t sample_host(const SampleRule *rule, const float *logits, int64_t vocab, 
     if (rule->greedy) return best;
     const float largest = logits[best], sharpness = rule->sharpness;
 #pragma omp simd
-    for (int64_t i = 0; i < vocab; i++) weights[i] = sample_weight(logits[i] - largest, sharpness);
+    for (int64_t i = 0; i < vocab; i++) {
+        const int32_t weight = sample_weight(logits[i] - largest, sharpness);
+        weights[i] = weight >= rule->least ? weight : 0;
+    }
     Cut c = restrict_to(rule, weights, vocab);
     int64_t target = (int64_t)(uniform * (double)c.mass), sum = 0, ties = 0;
     int32_t chosen = best; // where the product was rounded up to the whole

@@ -285,7 +285,7 @@ __device__ uint64_t find_best(const Row &row, Meeting<BLOCKS> &meeting, bool kee
 
 /* The weights instead of the logits' bits; every thread has those that it put there. */
 template <int BLOCKS>
-__device__ int64_t weigh(const Row &row, Meeting<BLOCKS> &meeting, float largest, float sharpness) {
+__device__ int64_t weigh(const Row &row, Meeting<BLOCKS> &meeting, float largest, const SampleRule &rule) {
     uint64_t mass[1] = {0};
 #pragma unroll 2
     for (int i = threadIdx.x * WIDTH; i < row.count; i += THREADS * WIDTH) {
@@ -294,7 +294,8 @@ __device__ int64_t weigh(const Row &row, Meeting<BLOCKS> &meeting, float largest
         load_floats(reinterpret_cast<float *>(row.weights) + i, x);
 #pragma unroll
         for (int e = 0; e < WIDTH; e++) {
-            weights.e[e] = sample_weight(x[e] - largest, sharpness);
+            const int32_t weight = sample_weight(x[e] - largest, rule.sharpness);
+            weights.e[e] = weight >= rule.least ? weight : 0;
             mass[0] += weights.e[e];
         }
         store_pack(row.weights + i, weights);
@@ -339,7 +340,7 @@ __device__ void draw(const Draw &d, int32_t *weights) {
     bool own = rank == 0 && threadIdx.x == 0; // whoever tells the token
     int chosen = bad ? -1 : (int)~(uint32_t)best;
     if (!d.rule.greedy && !bad) {
-        const int64_t mass = weigh(row, meeting, largest, d.rule.sharpness);
+        const int64_t mass = weigh(row, meeting, largest, d.rule);
         const Cut c = restrict_to(d.rule, row, meeting, {d.vocab, mass});
         const int64_t target = (int64_t)(uniform * (double)c.mass);
         const int found = pick(row, meeting, c, target);

@@ -3,8 +3,8 @@
  *
  *     w = round(2^30 * exp((logit - largest) / temperature))
  *
- * so that no sum depends on its order and every device draws the same token. Kept are the top_k heaviest (the
- * lower id first among equals), and of these the fewest, heaviest first, that weigh at least top_p of all
+ * so that no sum depends on its order and every device draws the same token; a weight below min_p * 2^30 counts
+ * as 0. Kept are the top_k heaviest (the lower id first among equals), and of these the fewest, heaviest first, that weigh at least top_p of all
  * that top_k kept (the nucleus: Holtzman, Buys, Du, Forbes and Choi 2020, section 3.1). Drawn is the first
  * kept id, in the order of ids, at which the running sum of the kept weights exceeds uniform * their sum.
  * Greedy takes the largest logit, the lowest id among equals. */
@@ -21,10 +21,11 @@ typedef struct {
     float sharpness; // log2(e) / temperature, finite
     int64_t top_k;   // 0: all
     double top_p;    // 1: all
+    int32_t least;   // min_p * 2^30, rounded up; 0: all
 } SampleRule;
 
 /* `temperature` 0 is greedy, and so is top_k = 1. */
-SampleRule sample_rule(double temperature, int64_t top_k, double top_p);
+SampleRule sample_rule(double temperature, int64_t top_k, double top_p, double min_p);
 
 /* On the host: logits (vocab), none of them NaN or +inf, the largest finite and named by `best`;
  * `weights`, (vocab), is scratch. */

@@ -19,7 +19,7 @@ function drawHead() {
                    `${path.label}: median ${step.name} of ${step.timed || step.recorded}, ${time(step.low_ns)} to ` +
                        `${time(step.high_ns)}, tracing ${step.timed === 0 ? 'on' : 'off'}`,
                    'first'),
-            figure(scaled(safe(1e9 * step.tokens, step.ns), ''), 'tokens a second'),
+            figure(scaled(safe(1e9 * step.tokens, step.ns), ''), `${bundle.run.unit || 'tokens'} a second`),
             figure(percent(limit), 'of the measured matrix rate (MFU)'),
             figure(bytes(path.memory.peak_bytes), 'peak memory'),
             figure(String(Math.round(step.launches)), `launches a ${step.name}`),

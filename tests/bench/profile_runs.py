@@ -253,3 +253,10 @@ def write_texts(machine, lines, source, target):
             for line in range(lines):
                 file.write(letters[line * 37 : line * 37 + length - 1] + "\n")
     machine.run("train", "--train-tokenizer=260", "--data=source.txt", "--out=letters", "-q")
+
+
+def summary(steps, items):
+    """Averages of a run's later half, milliseconds; sequences per second."""
+    late = steps[len(steps) // 2 :]
+    whole, waited = (sum(step[key] for step in late) for key in ("ms", "data_ms"))
+    return {"reader cost": waited / len(late), "batch cost": whole / len(late), "rate": 1e3 * items * len(late) / whole}

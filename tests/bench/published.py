@@ -1,8 +1,9 @@
-"""The six published profiles. Each function runs what it needs, puts its section on the page, and returns its figures."""
+"""The published profiles. Each function runs what it needs, puts its section on the page, and returns its figures."""
 import os
 
 import profile_runs as runs
 from profile_runs import ms, share
+from starved import pictures
 
 LAYERS = 6  # of encoder and decoder
 # For predictions: fp32 FLOP/s of the CUDA cores in practice; s of a launch, and of a kernel in a graph.
@@ -52,7 +53,8 @@ def start_peers(machine, chosen):
         6: torch.start_loader,
     }
     for number in chosen:
-        starts[number]()
+        if number in starts:
+            starts[number]()
     torch.wait()
 
 
@@ -363,13 +365,13 @@ def loader(machine, page):
     size = ["--model=gpt2", "--vocab=50257", "--batch=8", "--seq=512"] if machine.gpu else ["--batch=2", "--seq=32"]
     base = [*size, "--tokenizer=bytes", "--val-every=0", "--sample-every=0", "--steps=80"]
     items = 8 if machine.gpu else 2
-    free = summary(machine.steps("train", *base)[1], items)
+    free = runs.summary(machine.steps("train", *base)[1], items)
     delay = f"--reader-delay={int(1000 * free['batch cost'] * 0.38 / 0.62)}"
     columns, commands = {}, []
     for workers, name in ((0, "before: 0 workers"), (4, "after: 4 workers")):
         command, steps = machine.steps("train", *base, delay, f"--workers={workers}")
         commands.append(command)
-        columns[name] = summary(steps, items)
+        columns[name] = runs.summary(steps, items)
     for workers, peer in machine.torch.ask("loader", 40).items():
         columns[f"PyTorch, {workers} workers"] = {"reader cost": peer["waited"], "batch cost": peer["ms"], "rate": peer["rate"]}
     page.command(*commands)
@@ -388,11 +390,4 @@ def loader(machine, page):
     return {"no delay": free, **columns}
 
 
-def summary(steps, items):
-    """Averages of a run's later half, milliseconds; sequences per second."""
-    late = steps[len(steps) // 2 :]
-    whole, waited = (sum(step[key] for step in late) for key in ("ms", "data_ms"))
-    return {"reader cost": waited / len(late), "batch cost": whole / len(late), "rate": 1e3 * items * len(late) / whole}
-
-
-PROFILES = [training, decoding, bert, decoder_only, gelu, loader]
+PROFILES = [training, decoding, bert, decoder_only, gelu, loader, pictures]

@@ -9,6 +9,9 @@ LAYERS = {"gpt2": dict(layers=12, heads=12, width=768), "gpt2-medium": dict(laye
           "gpt2-xl": dict(layers=48, heads=25, width=1600), "bert-base": dict(layers=12, heads=12, width=768),
           "bert-nano": dict(layers=4, heads=4, width=128),
           "transformer-base": dict(layers=6, heads=8, width=512),
+          "vit-base": dict(layers=12, heads=12, width=768), "vit-small": dict(layers=12, heads=6, width=384),
+          "vit-tiny": dict(layers=12, heads=3, width=192),
+          "vit-nano": dict(layers=4, heads=4, width=128, image=28, patch=4, channels=1),
           "transformer-nano": dict(layers=3, heads=4, width=128)}
 
 COMPILED, BOTH, CUDNN, EAGER = ["compiled"], ["llm.c", "compiled"], ["cudnn"], ["eager"]
@@ -54,6 +57,7 @@ FORWARD124 = dict(model="gpt2", batch=64, steps=30)
 # ones only, and so do the peers of the rows that say it.
 BERT = dict(model="bert-base", vocab=30522, batch=32, seq=512, head="all")
 NAIVE_BERT = dict(BERT, dtype="fp32", steps=5, options=["--fused=0"])
+VIT_BASE = dict(model="vit-base", vocab=1000, seq=1)
 DECODING = dict(model="transformer-base", vocab=30000, tokens=511)
 
 GPU = [
@@ -84,6 +88,13 @@ GPU = [
         **{**NAIVE_BERT, "head": "masked"}),
     row("bert-forward", "bert", "forward, bert-base, B=8, T=128", "forward", TWO_PATHS, 4.0,
         model="bert-base", vocab=30522, batch=8, seq=128, steps=60),
+    row("vit-step", "vit", "full step, vit-base, B=128", "train", COMPILED, 1.15, batch=128, **VIT_BASE),
+    row("vit-forward", "vit", "forward, vit-base, B=128", "forward", COMPILED, 1.15, batch=128,
+        **{**VIT_BASE, "steps": 40}),
+    row("vit-small-step", "vit", "full step, vit-small, B=256", "train", COMPILED, 1.15, model="vit-small",
+        vocab=1000, seq=1, batch=256),
+    row("vit-naive", "vit", "naive step, vit-base, B=128, fp32", "train", NAIVE, 1.0, batch=128,
+        **{**VIT_BASE, "dtype": "fp32", "steps": 5, "options": ["--fused=0"]}),
     row("transformer-step", "transformer", "full step, transformer-base, B=8, 234/218", "train", TWO_PATHS,
         4.0, model="transformer-base", vocab=30000, embeddings="separate", batch=8, seq=240, source=234,
         tokens=218),
@@ -119,6 +130,10 @@ CPU = [
     row("cpu-bert-step", "bert", "masked-token step, bert-nano, B=8, T=128", "train", EAGER, None,
         context=128, **SMALL_BERT),
     row("cpu-bert-forward", "bert", "forward, bert-nano, B=8, T=128", "forward", EAGER, None, **SMALL_BERT),
+    row("cpu-vit-step", "vit", "full step, vit-nano, B=32", "train", EAGER, 1.5, model="vit-nano", vocab=10,
+        seq=1, batch=32, dtype="fp32", steps=6),
+    row("cpu-vit-forward", "vit", "forward, vit-tiny, B=8", "forward", EAGER, 1.5, model="vit-tiny",
+        vocab=1000, seq=1, batch=8, dtype="fp32", steps=6),
     row("cpu-transformer-step", "transformer", "full step, transformer-nano, B=8, 42/37", "train", EAGER,
         None, embeddings="separate", batch=8, seq=48, source=42, tokens=37, dtype="fp32", steps=6,
         **SMALL_PAIRS),

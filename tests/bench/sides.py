@@ -95,6 +95,8 @@ def trained_model_options(row):
 def data_options(row, bench):
     """What a row's model is trained on, by its kind."""
     kind = row["model"].split("-")[0]
+    if kind == "vit":
+        return ["--workers=4"]  # that draw its pictures
     if kind == "bert":
         text, tokenizer = bench.inputs.words(row["vocab"])
         return [f"--data={text}", f"--tokenizer={tokenizer}"]
@@ -432,6 +434,9 @@ def open_peer(kind, row, bench):
     if architecture == "gpt2":
         options += [f"--weights={row.get('weights', 'fp32')}", *given(sizes, *SIZES)]
         return Torch(name, row, bench, "gpt2.py", *options)
+    if architecture == "vit":
+        options += given(sizes, "layers", "heads", "width", "image", "patch", "channels", "batch", "vocab")
+        return Torch(name, row, bench, "vit.py", *options, *given(row, "threads"))
     options += [f"--model={architecture}", *given(sizes, *SIZES, *MORE_SIZES)]
     if "tokens" in row:  # --seq is what ./train pads them to, PyTorch takes them as they are
         options += [f"--seq={row['tokens']}", f"--tokens={row['tokens']}"]

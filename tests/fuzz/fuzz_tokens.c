@@ -7,16 +7,17 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    int64_t count = 0;
-    Status status = shard_check(data, (int64_t)size, "input", &count);
+    int64_t count = 0, width = 0;
+    Status status = shard_check(data, (int64_t)size, "input", &count, &width);
     if (!status) {
-        unsigned sum = 0;
+        uint64_t sum = 0;
         for (int64_t i = 0; i < count; i++) {
-            uint16_t token;
-            memcpy(&token, data + SHARD_HEADER_BYTES + 2 * i, sizeof token);
+            uint32_t token = 0;
+            memcpy(&token, data + SHARD_HEADER_BYTES + width * i, (size_t)width);
             sum += token;
         }
-        if (SHARD_HEADER_BYTES + 2 * (size_t)count != size || sum > 65535u * (unsigned)count) abort();
+        uint64_t most = width == 2 ? UINT16_MAX : UINT32_MAX;
+        if (SHARD_HEADER_BYTES + width * count != (int64_t)size || sum > most * (uint64_t)count) abort();
     }
     status_free(status);
     return 0;

@@ -20,6 +20,12 @@ void task_session_open(TaskSession *s, Rig *rig, const ModelTask *task, bool tra
     expect_ok(transformer_open(&task->config, &s->model));
     s->model.recompute = task->recompute;
     expect_ok(transformer_take(&rig->ctx, &s->model, training));
+    const Config *c = &task->config;
+    s->pictures = (Tensor){0};
+    if (task->pictures)
+        s->pictures =
+            rig_put_bytes(rig, "pictures", shape4(task->steps * task->batch, c->image, c->image, c->channels),
+                          task->pictures);
     s->tokens = put(rig, "tokens", all, task->tokens);
     s->targets = put(rig, "targets", all, task->rows ? task->row_targets : task->targets);
     s->segments = put(rig, "segments", all, task->segments);
@@ -29,7 +35,9 @@ void task_session_open(TaskSession *s, Rig *rig, const ModelTask *task, bool tra
     s->rows = put(rig, "rows", all, task->rows);
     const int32_t draw = 77;
     s->model.dropout = (Dropout){.rate = task->dropout, .seed = UINT64_C(0x123456789ABCDEF)};
-    if (task->dropout > 0) s->model.dropout.draw = rig_put_ints(rig, "draw", shape1(1), &draw);
+    s->model.depth = task->depth;
+    if (task->dropout > 0 || task->depth > 0)
+        s->model.dropout.draw = rig_put_ints(rig, "draw", shape1(1), &draw);
     if (!rig->ctx.measuring) expect_ok(checkpoint_load(&rig->ctx, task->folder, &s->model.parameters));
 }
 
@@ -40,6 +48,14 @@ static Tensor of_step(Tensor all, int64_t step) {
     memcpy(shape.d, all.shape.d + 1, (size_t)shape.rank * sizeof *shape.d);
     size_t bytes = (size_t)(step * shape_count(shape)) * sizeof(int32_t);
     return tensor_view((void *)((uintptr_t)all.data + bytes), I32, shape);
+}
+
+/* Of (steps * batch, ...). */
+static Tensor pictures_of_step(const TaskSession *s, const ModelTask *task, int64_t step) {
+    Tensor t = s->pictures;
+    if (tensor_empty(t)) return t;
+    t.shape.d[0] = task->batch;
+    return tensor_view((void *)((uintptr_t)t.data + tensor_bytes(t) * (size_t)step), U8, t.shape);
 }
 
 /* Moves the weights; `kept`, unless NULL, gets what they were. */
@@ -63,6 +79,7 @@ static double scale_of(const ModelTask *task, int64_t step) {
 void task_forward(TaskSession *s, Rig *rig, const ModelTask *task, int64_t step) {
     Ctx *ctx = &rig->ctx;
     const Inputs inputs = {.tokens = of_step(s->tokens, step),
+                           .pictures = pictures_of_step(s, task, step),
                            .segments = of_step(s->segments, step),
                            .lengths = of_step(s->lengths, step),
                            .source = of_step(s->source, step),
@@ -80,8 +97,9 @@ void task_get_logits(const TaskSession *s, Rig *rig, double *values) {
     Tensor hidden = s->model.hidden;
     Shape shape = hidden.shape;
     const Config *c = &s->model.config;
+    if (c->class_head) shape.d[1] = 1;
     shape.d[2] = config_padded_vocab(c);
-    Dtype dtype = c->head_transform ? rig->ctx.dtype : wide_dtype(&rig->ctx);
+    Dtype dtype = c->head_transform || c->class_head ? rig->ctx.dtype : wide_dtype(&rig->ctx);
     Tensor logits = rig_blank(rig, "logits", dtype, shape);
     expect_ok(transformer_logits(&rig->ctx, &s->model, hidden, logits));
     rig_get(rig, tensor_columns(logits, 0, c->vocab), values);
@@ -106,7 +124,7 @@ static void loss_body(Rig *rig, const void *what, double *const *in, double *con
     (void)in;
     const ModelTask *task = what;
     TaskSession s;
-    task_session_open(&s, rig, task, task->dropout > 0); // which only training has
+    task_session_open(&s, rig, task, task->dropout > 0 || task->depth > 0); // which only training has
     disturb(rig, task, s.model.parameters.weight, 0, NULL);
     task_forward(&s, rig, task, 0);
     rig_get(rig, s.model.loss_sum, out[0]);
@@ -163,6 +181,13 @@ static int32_t *ints_of(const Safetensors *file, const char *name) {
     return values;
 }
 
+static uint8_t *bytes_of(const SafetensorsEntry *entry) {
+    assert_true(entry->type == SAFE_U8);
+    uint8_t *values = (uint8_t *)zeros(entry->count / (int64_t)sizeof(double) + 1);
+    memcpy(values, entry->data, (size_t)entry->bytes);
+    return values;
+}
+
 /* The rows of each step that have a target, and these targets, with -1 to the end. */
 static void find_rows(ModelTask *task) {
     int64_t size = task->batch * task->seq;
@@ -185,12 +210,15 @@ ModelTask task_open(const char *folder, const char *values, Safetensors **file) 
     expect_ok(checkpoint_config(folder, &task.config));
     expect_ok(safetensors_open(values, file));
     const SafetensorsEntry *inputs = safetensors_find(*file, "inputs"),
-                           *source = safetensors_find(*file, "source");
-    assert_non_null(inputs);
-    int first = inputs->rank - 2; // without targets there is one batch, and no axis of steps
-    task.steps = first ? inputs->d[0] : 1;
-    task.batch = inputs->d[first];
-    task.seq = inputs->d[first + 1];
+                           *source = safetensors_find(*file, "source"),
+                           *pictures = safetensors_find(*file, "pictures");
+    assert_true(inputs || pictures);
+    /* Without targets there is one batch, and no axis of steps. */
+    int first = pictures ? pictures->rank - 4 : inputs->rank - 2;
+    task.steps = !first ? 1 : pictures ? pictures->d[0] : inputs->d[0];
+    task.batch = pictures ? pictures->d[first] : inputs->d[first];
+    task.seq = pictures ? 1 : inputs->d[first + 1];
+    if (pictures) task.pictures = bytes_of(pictures);
     task.source_seq = source ? source->d[2] : 0;
     task.tokens = ints_of(*file, "inputs");
     task.targets = ints_of(*file, "targets");

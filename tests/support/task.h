@@ -20,10 +20,11 @@ typedef struct {
     Config config;
     int64_t steps, batch, seq, source_seq;
     int32_t *tokens, *targets, *segments; // (steps, batch, seq)
+    uint8_t *pictures;                    // (steps, batch, side, side, channels): seq is 1
     int32_t *lengths, *source_lengths;    // (steps, batch)
     int32_t *source;                      // (steps, batch, source_seq)
     int32_t *rows, *row_targets;          // (steps, batch * seq): of a masked-token loss, -1 to the end
-    double learning_rate, smoothing, dropout;
+    double learning_rate, smoothing, dropout, depth; // depth: of a stack's last layer
     UpdateOptions update;
     Recompute recompute;
     double noise;            // relative, on the weights; CPU and fp64 only
@@ -36,6 +37,7 @@ typedef struct {
 typedef struct {
     Transformer model;
     Tensor tokens, targets, segments, lengths, source, source_lengths, rows; // of all steps
+    Tensor pictures;                                                         // (steps * batch, ...)
 } TaskSession;
 
 void task_session_open(TaskSession *session, Rig *rig, const ModelTask *task, bool training);

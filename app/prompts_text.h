@@ -1,0 +1,9 @@
+/* prompts_text: ./infer --prompts=FILE, answers to many prompts. */
+#pragma once
+
+#include "app/infer_options.h"
+#include "app/session.h"
+
+/* Reads JSON lines, {"prompt": TEXT} or {"messages": [...]}, and writes for each a line {"text", "tokens",
+ * "ended"} in their order to standard output. They are run in batches of similar lengths. */
+CHECKED Status prompts_text(Session *session, const InferOptions *options);

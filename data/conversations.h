@@ -1,0 +1,41 @@
+/* conversations: what a model learns to answer, from JSON lines as {"messages": [{"role": "user", "content":
+ * ...}, ...]} with the roles system, user and assistant. A conversation is a row of its own: its text by the
+ * model's template, of which the assistant's tokens, with those that end its answers, are targets. */
+#pragma once
+
+#include "base/status.h"
+#include "data/tokenizer.h"
+
+#include <stdint.h>
+
+typedef struct ConversationSource ConversationSource;
+
+typedef struct {
+    const char *path;     // a file, a pattern or a folder
+    Tokenizer *tokenizer; // used while opening, never kept
+    const char *template; // as chat_open's name
+    int64_t seq;          // inputs of a row: of a longer conversation the end is cut off
+} ConversationOptions;
+
+/* What was read. */
+typedef struct {
+    int64_t rows, cut, left_out; // left out: nothing of the assistant's would be in its row
+    int64_t tokens, answers;     // inputs of all rows; targets
+} ConversationCounts;
+
+/* ERROR_FORMAT for a line that is no conversation, or one that the template cannot say; and where none is
+ * left. */
+CHECKED Status conversations_open(const ConversationOptions *options, ConversationSource **source);
+void conversations_close(ConversationSource *source); // NULL is fine
+
+ConversationCounts conversations_counts(const ConversationSource *source);
+int32_t conversations_padding_token(const ConversationSource *source);
+
+/* A row's tokens, of which all but the last are inputs, and for each a byte that tells whether it is a
+ * target. They live as long as the source. */
+const int32_t *conversations_row(const ConversationSource *source, int64_t row, int64_t *length,
+                                 const uint8_t **answers);
+
+/* Inputs of one epoch's batches, with their padding. */
+CHECKED Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq,
+                                    int64_t *tokens);

@@ -1,0 +1,18 @@
+/* stb: stb_image, with the formats that are read here and nothing else, on memory that is zeroed and bounded.
+ * data/images/stb.c holds the one implementation. */
+#pragma once
+
+#include <stddef.h>
+
+#define STBI_ONLY_PNG
+#define STBI_ONLY_JPEG
+#define STBI_ONLY_BMP
+#define STBI_ONLY_PNM
+#define STBI_NO_STDIO
+#define STBI_NO_LINEAR
+#define STBI_NO_HDR
+#include <stb/stb_image.h>
+
+/* What this thread's next decoding may allocate, in bytes altogether, what it has freed included; beyond that
+ * it fails as if memory had run out. */
+void stb_allow(size_t bytes);

@@ -1,0 +1,146 @@
+#include "profile/brief.h"
+
+#include "base/cores.h"
+#include "base/memory.h"
+#include "profile/questions.h"
+#include "profile/stats.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { INDENT = 9, HOTTEST = 5, TEXT_BYTES = 1024 };
+
+/* A heading and a text beside it, wrapped at blanks and then at most so many lines of it. */
+static void print_wrapped(const char *heading, const char *text, int width, int lines, FILE *file) {
+    size_t room = (size_t)(width - INDENT);
+    for (; *text && lines > 0; lines--, heading = "") {
+        size_t length = strlen(text);
+        if (length > room)
+            for (length = room; length > 0 && text[length] != ' ';) length--;
+        if (length == 0) length = room; // a word that is longer than a line
+        fprintf(file, "%-*s%.*s\n", INDENT, heading, (int)length, text);
+        text += length + (text[length] == ' ');
+    }
+}
+
+static void print_line(const char *heading, int width, int lines, FILE *file, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+static void print_line(const char *heading, int width, int lines, FILE *file, const char *format, ...) {
+    char text[TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    print_wrapped(heading, text, width, lines, file);
+}
+
+static void print_run(const Profile *p, int width, FILE *file) {
+    const TraceRun *r = &p->paths[0].trace->run;
+    double waited = 0;
+    for (int i = 0; i < p->count; i++)
+        if (p->paths[i].trace->run.cores_waited > waited) waited = p->paths[i].trace->run.cores_waited;
+    print_line("profile", width, 3, file, "%s, batch %" PRId64 ", seq %" PRId64 ", %s, on %s%s%s; %s%s%s",
+               r->model, r->batch, r->seq, r->dtype, r->device, *r->source_note ? "; " : "", r->source_note,
+               r->step, *r->step ? ", " : "", r->window);
+    if (waited > CORES_SHARED)
+        print_line("", width, 1, file, "CORES SHARED: threads waited %.0f%% of the time; do not trust this",
+                   100 * waited);
+}
+
+static void print_step(const ProfilePath *path, int width, FILE *file) {
+    const Figures *f = &path->figures;
+    double flops = 0;
+    char mfu[32] = "";
+    for (int64_t i = 0; i < f->row_count; i++) flops += f->rows[i].work.flops;
+    if (path->trace->run.measured.flops > 0)
+        snprintf(mfu, sizeof mfu, ", MFU %.1f%%",
+                 1e5 * ratio(ratio(flops, f->step_ms), path->trace->run.measured.flops));
+    print_line(path->label, width, 2, file,
+               "%.3f ms, median of %" PRId64 " with tracing %s (%.3f to %.3f), %.0f %s/s%s, %s", f->step_ms,
+               f->timed ? f->timed : f->steps, f->timed ? "off" : "on", f->low, f->high,
+               ratio(1e3 * f->tokens, f->step_ms), trace_unit(&path->trace->run), mfu,
+               in_words(CELL_BYTES, (double)f->peak_bytes).text);
+}
+
+static void print_phases(const ProfilePath *path, int width, FILE *file) {
+    const Figures *f = &path->figures;
+    char text[TEXT_BYTES] = "";
+    for (int p = 0; p < PHASE_COUNT; p++) {
+        size_t used = strlen(text);
+        if (f->phases[p].ns > 0.0005 * f->step_ns)
+            snprintf(text + used, sizeof text - used, "%s%s %.1f%%", used ? ", " : "", phase_name((Phase)p),
+                     100 * ratio(f->phases[p].ns, f->step_ns));
+    }
+    print_wrapped("", text, width, 1, file);
+}
+
+/* ---- operations ---- */
+
+static int longer(const void *a, const void *b) {
+    const OperationRow *x = *(const OperationRow *const *)a, *y = *(const OperationRow *const *)b;
+    return (x->ns < y->ns) - (x->ns > y->ns);
+}
+
+static void print_row(const Profile *p, const OperationRow *row, int name_width, FILE *file) {
+    char name[LABEL_BYTES];
+    snprintf(name, sizeof name, "%s %s", row->call, pass_name(row->pass));
+    fprintf(file, "%-*s%-*.*s", INDENT, "", name_width, name_width, name);
+    for (int i = 0; i < p->count; i++) {
+        const Figures *f = &p->paths[i].figures;
+        const OperationRow *r = figures_find(f, row->call, row->operation, row->pass);
+        fprintf(file, " %11s %5.1f%%", r ? in_words(CELL_TIME, r->ns).text : "-",
+                r ? 100 * ratio(r->ns, figures_pass_ns(f, PASS_COUNT)) : 0);
+    }
+    fprintf(file, "\n");
+}
+
+/* Of the last path, the fused one where there are two. */
+static void print_hottest(const Profile *p, int width, FILE *file) {
+    const Figures *f = &p->paths[p->count - 1].figures;
+    const OperationRow **rows = memory_array((size_t)f->row_count + 1, sizeof *rows);
+    int name_width = width - INDENT - 19 * p->count;
+    for (int64_t i = 0; i < f->row_count; i++) rows[i] = &f->rows[i];
+    qsort(rows, (size_t)f->row_count, sizeof *rows, longer);
+    fprintf(file, "%-*s%-*.*s", INDENT, "longest", name_width, name_width, "operation, tracing on");
+    for (int i = 0; i < p->count; i++) fprintf(file, " %18s", p->paths[i].label);
+    fprintf(file, "\n");
+    for (int64_t i = 0; i < f->row_count && i < HOTTEST; i++) print_row(p, rows[i], name_width, file);
+    memory_free(rows);
+}
+
+/* ---- what binds the step, and the audit ---- */
+
+static void print_bound(const ProfilePath *path, const char *heading, int width, FILE *file) {
+    Answer answer = {0};
+    question_bound(path, &answer);
+    if (answer.count) print_wrapped(heading, answer.lines[0], width, 2, file);
+    for (int64_t i = 0; i < answer.count; i++) memory_free(answer.lines[i]);
+    memory_free(answer.lines);
+}
+
+static void print_audit(const ProfilePath *path, const char *heading, int width, FILE *file) {
+    const Trace *t = path->trace;
+    const TraceFinding *failed = NULL;
+    int64_t passed = 0;
+    for (int64_t i = 0; i < t->finding_count; i++) {
+        passed += t->findings[i].passed;
+        if (!t->findings[i].passed && !failed) failed = &t->findings[i];
+    }
+    print_line(heading, width, 2, file, "%s: %" PRId64 " of %" PRId64 " passed%s%s%s%s", path->label, passed,
+               t->finding_count, failed ? "; FAILED " : "", failed ? failed->name : "", failed ? ": " : "",
+               failed ? failed->detail : "");
+}
+
+void brief_print(const Profile *p, int width, FILE *file) {
+    if (width < 60) width = 60;
+    print_run(p, width, file);
+    for (int i = 0; i < p->count; i++) {
+        print_step(&p->paths[i], width, file);
+        print_phases(&p->paths[i], width, file);
+    }
+    print_hottest(p, width, file);
+    for (int i = 0; i < p->count; i++) print_bound(&p->paths[i], i ? "" : "bound by", width, file);
+    for (int i = 0; i < p->count; i++) print_audit(&p->paths[i], i ? "" : "audit", width, file);
+}

@@ -1,0 +1,93 @@
+"""docs/scaling.md's tables: what a step takes on N GPUs, from parts that were measured on one and two. Prints Markdown."""
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+HOST = 8  # GPUs that NVLink joins
+SUM, GATHER = 245e9, 254e9  # bytes/s that leave a GPU: reduce-scatter and all-gather of 512 MiB, two H200, NV18
+NETWORK = 40e9  # assumed: 400 Gbit/s a GPU, four fifths of it
+CALL, HOP, HOST_HOP = 30e-6, 3e-6, 10e-6  # a collective between two, each further GPU; assumed: each doubling of the hosts
+LOST = 0.9  # of the time of what is hidden, computation loses so much
+BUSY, SIGMA = 0.007, 0.01  # computation is slower while the neighbours compute; GPUs differ
+FACTS = 5e-6  # a collective of a few numbers, behind another
+
+
+@dataclass
+class Model:
+    name: str
+    batch: int
+    step: float  # ms on one GPU
+    update: float  # ms of it for AdamW
+    parameters: float
+    embedding: float  # parameters of the group that is ready last and needed first
+    layers: int
+    measured: tuple = ()  # ms of one GPU (the slower of the two) and of two
+
+
+MODELS = [
+    Model("124M", 64, 103.69, 1.00, 124.4e6, 39.4e6, 12, (103.99, 106.32)),
+    Model("124M", 16, 26.78, 1.02, 124.4e6, 39.4e6, 12, (27.35, 28.48)),
+    Model("350M", 16, 71.23, 2.85, 354.8e6, 52.5e6, 24),
+    Model("1558M", 16, 294.9, 12.5, 1557.6e6, 82.1e6, 48),
+    Model("Qwen2.5-1.5B", 16, 286.8, 12.4, 1543.7e6, 233.4e6, 28),
+]
+
+
+def moving(size, n, rate):
+    """Seconds of a reduce-scatter or an all-gather of `size` bytes between n GPUs: in the hosts, then between them."""
+    inside, hosts = min(n, HOST), math.ceil(n / HOST)
+    latency = CALL + HOP * (inside - 2) + HOST_HOP * math.log2(hosts)
+    return latency + size * (inside - 1) / inside / rate + size / inside * (hosts - 1) / hosts / NETWORK
+
+
+def spread(n):
+    """By how many standard deviations the slowest of n is expected above the mean (Blom's approximation)."""
+    return 0 if n == 1 else -NormalDist().inv_cdf((1 - 0.375) / (n + 0.25))
+
+
+def step(m, n, batch=None, alone=None):
+    """ms of a step, of it exposed communication, with `batch` a GPU instead of the measured one."""
+    compute = 1e-3 * (m.step - m.update) * (batch or m.batch) / m.batch
+    compute = 1e-3 * (alone - m.update) if alone else compute * (1 + SIGMA * spread(n))
+    if n == 1:
+        return 1e3 * compute + m.update, 0
+    compute *= 1 + BUSY
+    blocks = m.parameters - m.embedding
+    ends = moving(4 * m.embedding, n, SUM) + moving(2 * m.embedding, n, GATHER)
+    sums, gathers = (m.layers * moving(b * blocks / m.layers, n, rate) for b, rate in ((4, SUM), (2, GATHER)))
+    late = max(0, sums - compute * 2 / 3) + max(0, gathers - compute / 3)  # what the passes are too short to hide
+    latency = moving(0, n, SUM)
+    hidden = max(0, sums + gathers - late - 2 * m.layers * latency)  # bytes in motion, which take from the kernels
+    exposed = ends + late + latency + (1 + m.layers) * (latency - CALL + FACTS)  # the losses; the squares
+    return 1e3 * (compute + exposed + LOST * hidden) + m.update / n, 1e3 * exposed
+
+
+def check():
+    print("| | batch | one GPU | two, by the model | two, measured |\n|---|---|---|---|---|")
+    for m in MODELS:
+        if m.measured:
+            alone, two = m.measured
+            print(f"| {m.name} | {m.batch} | {alone:.2f} ms | {step(m, 2, alone=alone)[0]:.2f} ms | {two:.2f} ms |")
+
+
+def weak(sizes=(2, 8, 64, 1024)):
+    print("| | batch a GPU | one GPU |" + "".join(f" {n} |" for n in sizes) + " exposed at 8, 1,024 |")
+    print("|---|---|---|" + "---|" * (len(sizes) + 1))
+    for m in MODELS:
+        cells = "".join(f" {step(m, n)[0]:.1f} ms, {100 * m.step / step(m, n)[0]:.1f}% |" for n in sizes)
+        print(f"| {m.name} | {m.batch} | {m.step:.1f} ms |{cells} {step(m, 8)[1]:.1f}, {step(m, 1024)[1]:.1f} ms |")
+
+
+def strong(tokens=524288, seq=1024, sizes=(2, 8, 64, 512)):
+    print("| |" + "".join(f" {n} |" for n in sizes) + "\n|---|" + "---|" * len(sizes))
+    for m in MODELS[:1] + MODELS[3:]:
+        one = step(m, 1, tokens / seq)[0]
+        print(f"| {m.name} |" + "".join(
+            f" {one / step(m, n, tokens / seq / n)[0]:.1f} ({100 * one / n / step(m, n, tokens / seq / n)[0]:.0f}%) |"
+            for n in sizes))
+
+
+if __name__ == "__main__":
+    for table in (check, weak, strong):
+        table()
+        print()

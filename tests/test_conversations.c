@@ -1,0 +1,318 @@
+/* Training on conversations as a user does it, against PyTorch's losses (tests/fixtures/make_chat.py); and
+ * chatting with what has come out. */
+#include "base/json_read.h"
+#include "data/loader.h"
+#include "tests/support/chat.h"
+#include "tests/support/program.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FAST                                                                                                 \
+    "--device=cpu --warmup=0 --schedule=constant --weight-decay=0 --clip=0 --val-every=0 --sample-every=0 "  \
+    "-q "
+
+enum { STEPS = 20 };
+
+/* A folder "model" with the fixture's weights and the tokenizer of the case "smollm2", and
+ * "lessons.jsonl". */
+static int setup(void **state) {
+    const char *date;
+    char here[4096];
+    json_t *root = chat_cases(&date);
+    int status = program_setup(state);
+    assert_non_null(realpath("tests/fixtures/chat", here));
+    program_run(*state, "cp -r %s/model . && cp %s/conversations.jsonl lessons.jsonl", here, here);
+    chat_write_tokenizer(inside(*state, "model"), json_array_get(json_object_get(root, "cases"), 0));
+    json_decref(root);
+    return status;
+}
+
+/* However the conversations are spread over batches, which differ in their numbers of targets. */
+static void losses_are_pytorchs(void **state) {
+    static const char *const batches[] = {"--batch=4", "--batch=2 --accum=2",
+                                          "--batch=1 --accum=4 --fused=0"};
+    json_t *expected;
+    expect_ok(json_read("tests/fixtures/chat/losses.json", 1 << 16, &expected));
+    for (int i = 0; i < 3; i++) {
+        double losses[STEPS];
+        program_succeeds(*state,
+                         "train --model=model --data=lessons.jsonl --seq=96 --steps=%d --lr=3e-3 " FAST
+                         "%s --log=log.jsonl",
+                         STEPS, batches[i]);
+        assert_int_equal(log_losses(*state, "log.jsonl", "step", 0, losses, STEPS), STEPS);
+        for (int step = 0; step < STEPS; step++) {
+            double loss =
+                json_number_value(json_array_get(json_object_get(expected, "losses"), (size_t)step));
+            if (fabs(losses[step] - loss) > 1e-5 * loss)
+                fail_msg("%s: step %d has loss %.7f, not %.7f", batches[i], step + 1, losses[step], loss);
+        }
+    }
+    json_t *log = log_read(*state, "log.jsonl", false);
+    const json_t *config = log_last(log, "config");
+    assert_int_equal(json_integer_value(json_object_get(config, "data_conversations")), 4);
+    assert_int_equal(json_integer_value(json_object_get(config, "data_conversations_left_out")), 1);
+    assert_int_equal(json_integer_value(json_object_get(config, "data_answer_tokens")),
+                     json_integer_value(json_object_get(expected, "answers")));
+    json_decref(log);
+    json_decref(expected);
+}
+
+/* Of every epoch: each conversation once, in rows as wide as the longest of the batch, which fill its
+ * tokens. */
+static void epochs_of_batches(void **state) {
+    enum { LINES = 60, ROWS = 3, SEQ = 128, TOKENS = ROWS * SEQ };
+    FILE *file = fopen(inside(*state, "many.jsonl"), "w");
+    for (int i = 0; i < LINES; i++) { /* the answer's length tells which it is */
+        fprintf(file, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                      "\"content\": \"");
+        for (int k = 0; k < i; k++) fprintf(file, "1");
+        fprintf(file, "\"}]}\n");
+    }
+    fclose(file);
+    Tokenizer *tokenizer;
+    ConversationSource *source;
+    expect_ok(tokenizer_open(inside(*state, "model"), &tokenizer));
+    expect_ok(conversations_open(&(ConversationOptions){inside(*state, "many.jsonl"), tokenizer, "", SEQ},
+                                 &source));
+    assert_int_equal(conversations_counts(source).rows, LINES);
+    assert_int_equal(conversations_counts(source).answers, LINES * (LINES - 1) / 2 + LINES);
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        Loader *loader;
+        LoaderOptions options = {
+            .conversations = source, .batch = ROWS, .seq = SEQ, .shuffle = shuffle, .workers = shuffle};
+        expect_ok(loader_open_conversations(&options, &loader));
+        int64_t batches = loader_windows(loader) / ROWS, padded = 0, expected;
+        expect_ok(conversations_padded(source, ROWS, SEQ, &expected));
+        for (int epoch = 0; epoch < 2; epoch++, padded = 0) {
+            int seen[LINES] = {0};
+            for (int64_t i = 0; i < batches; i++) {
+                Batch batch;
+                int64_t targets, longest = 0;
+                expect_ok(loader_targets(loader, 1, &targets));
+                expect_ok(loader_next(loader, &batch));
+                assert_int_equal(targets, batch.tokens);
+                assert_int_equal(batch.rows, TOKENS / batch.seq);
+                for (int64_t row = 0; row < batch.rows; row++) {
+                    int count = 0;
+                    for (int64_t k = 0; k < batch.seq; k++) {
+                        count += batch.targets[row * batch.seq + k] >= 0;
+                        if (k >= batch.lengths[row]) assert_int_equal(batch.targets[row * batch.seq + k], -1);
+                    }
+                    if (batch.lengths[row] > longest) longest = batch.lengths[row];
+                    if (batch.lengths[row]) seen[count - 1]++;
+                    targets -= count;
+                }
+                assert_int_equal(targets, 0);
+                assert_in_range(batch.seq - longest, 0, 7);
+                padded += batch.rows * batch.seq;
+            }
+            for (int i = 0; i < LINES; i++) assert_int_equal(seen[i], 1);
+            if (shuffle) assert_int_equal(padded, expected);
+        }
+        loader_close(loader);
+    }
+    conversations_close(source);
+    tokenizer_free(tokenizer);
+}
+
+/* A run that goes on sees what one that was not interrupted does; with everything that changes what a pass
+ * takes. */
+static void runs_go_on(void **state) {
+    static const char *const forms[] = {"", "--fused=0 --dropout=0.1",
+                                        "--recompute=blocks --accum=3 --workers=2"};
+    for (int i = 0; i < 3; i++) {
+        program_succeeds(
+            *state,
+            "rm -rf whole half half.jsonl; train --model=model --data=many.jsonl --seq=128 --batch=3 "
+            "--steps=8 "
+            "--lr=1e-3 --warmup=0 --schedule=constant --val-every=4 --val-steps=2 --sample-every=0 "
+            "--device=cpu -q --check %s --out=whole --log=whole.jsonl",
+            forms[i]);
+        program_succeeds(
+            *state,
+            "train --model=model --data=many.jsonl --seq=128 --batch=3 --steps=8 --lr=1e-3 --warmup=0 "
+            "--schedule=constant --val-every=4 --val-steps=2 --sample-every=0 --device=cpu -q %s "
+            "--out=half --save-every=4 --keep=0 && rm -rf half/step-00000008 && "
+            "train --resume --out=half -q --log=half.jsonl",
+            forms[i]);
+        assert_string_equal(log_numbers(*state, "half.jsonl", 4), log_numbers(*state, "whole.jsonl", 4));
+    }
+}
+
+/* A conversation that is longer than --seq ends there, and goes where nothing of the assistant's is left. */
+static void long_ones_are_cut(void **state) {
+    const Ran *ran =
+        program_succeeds(*state, "train --model=model --data=lessons.jsonl --seq=64 --steps=1 --batch=8 "
+                                 "--device=cpu --val-every=0 --sample-every=0");
+    expect_text(ran->output, " cut, ");
+    expect_text(ran->output, "% padding, ");
+    program_refuses(*state, ERROR_FORMAT, "no conversation has an answer",
+                    "train --model=model --data=lessons.jsonl "
+                    "--seq=4 --steps=1 " FAST);
+}
+
+static void what_is_learned_is_said(void **state) {
+    program_succeeds(*state,
+                     "train --model=model --data=lessons.jsonl --seq=96 --batch=4 --steps=150 --lr=2e-2 " FAST
+                     "--out=run");
+    const Ran *ran =
+        program_succeeds(*state, "printf 'Where is the box?\\r\\n\\nWhere is the box?' | "
+                                 "infer --chat --model=run --temperature=0 --device=cpu --tokens=40");
+    expect_text(ran->output, "Behind the door.\n");
+    ran = program_succeeds(*state,
+                           "printf 'one\\nthree and four and five and six\\n' | infer --chat --model=run "
+                           "--system='Be short.' --temperature=0 --device=cpu --tokens=40 -q");
+    assert_string_equal(ran->output, "two\nseven\n");
+    assert_string_equal(ran->error, "");
+    ran = program_succeeds(
+        *state, "printf 'a\\nc\\ne\\n' | infer --chat --model=run --template=chatml --temperature=0 "
+                "--device=cpu --tokens=8 -q");
+    expect_text(ran->output, "\n");
+}
+
+/* The first of several messages go where the context is full, and a message that cannot fit is refused. */
+static void full_contexts(void **state) {
+    const Ran *ran =
+        program_succeeds(*state, "for i in 1 2 3 4; do echo one; done | infer --chat --model=model "
+                                 "--context=96 --tokens=20 --device=cpu -q --temperature=0");
+    expect_text(ran->error, "(the context of 96 tokens is full: the oldest message and its answer are gone)");
+    ran = program_succeeds(*state, "for i in 1 2 3 4; do printf 'one two three four '; done | infer --chat "
+                                   "--model=model --context=60 --device=cpu -q");
+    expect_text(ran->error, "(the message is too long: it has ");
+    ran = program_succeeds(
+        *state, "echo one | infer --chat --model=model --context=70 --device=cpu -q --temperature=0");
+    expect_text(ran->error, "(the context of 70 tokens is full: the answer ends here)");
+    for (int context = 74; context < 82; context++) { /* at 78 a message and a token fit exactly */
+        ran = program_succeeds(*state,
+                               "for i in 1 2 3; do echo one; done | infer --chat --model=model --context=%d "
+                               "--tokens=12 --device=cpu -q --temperature=0 --threads=1",
+                               context);
+        assert_null(strstr(ran->error, "too long"));
+    }
+}
+
+static void what_cannot_be(void **state) {
+    static const struct {
+        const char *line, *part;
+    } lines[] = {
+        {"{\"text\": \"a\"}", "line 2: the object has no \"messages\"; where its text stands"},
+        {"{\"messages\": []}", "line 2: the object has no \"messages\""},
+        {"{\"messages\": [{\"role\": \"tool\", \"content\": \"a\"}]}", "line 2: message 1: the role is tool"},
+        {"{\"messages\": [{\"content\": \"a\"}]}", "message 1: the role is missing"},
+        {"{\"messages\": [{\"role\": \"user\"}]}", "message 1: the object has no text under \"content\""},
+        {"{\"messages\": 1", "line 2: "},
+    };
+    char text[512];
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        snprintf(text, sizeof text, "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}]}\n%s\n",
+                 lines[i].line);
+        write_text_file(inside(*state, "bad.jsonl"), text);
+        program_refuses(*state, ERROR_FORMAT, lines[i].part,
+                        "train --model=model --data=bad.jsonl --steps=1 " FAST);
+    }
+    program_refuses(*state, ERROR_USAGE, "the model has no chat template",
+                    "train --model=llama-nano --data=lessons.jsonl "
+                    "--steps=1 " FAST);
+    program_refuses(*state, ERROR_USAGE, "--template has no effect without conversations",
+                    "train --model=model --data=text.txt --template=chatml --steps=1 " FAST);
+    program_refuses(*state, ERROR_USAGE, "--field has no effect without --eval",
+                    "infer --chat --model=model --field=text --device=cpu </dev/null");
+    program_refuses(*state, ERROR_USAGE, "no chat template named x",
+                    "infer --chat --model=model --template=x "
+                    "--device=cpu </dev/null");
+    program_refuses(*state, ERROR_USAGE, "--context=4096 is more than the model's 128",
+                    "infer --chat --model=model "
+                    "--context=4096 --device=cpu </dev/null");
+}
+
+/* Many at once get the answers that each gets alone, in their order. */
+static void prompts_in_batches(void **state) {
+    static const char *const lines[] = {
+        "{\"prompt\": \"the box and the door and the box\"}",
+        "{\"prompt\": \"one\"}",
+        "",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Where is the box?\"}]}",
+        "{\"prompt\": \"the door\"}",
+        "{\"prompt\": \"one two three\"}"};
+    char alone[1 << 14], text[2048] = "";
+    for (int i = 0; i < 6; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "%s\n", lines[i]);
+    write_text_file(inside(*state, "prompts.jsonl"), text);
+    const Ran *ran = program_succeeds(
+        *state, "infer --prompts=prompts.jsonl --model=model --batch=1 --tokens=20 --device=cpu "
+                "--repeat-penalty=1.3 --min-p=0.01");
+    snprintf(alone, sizeof alone, "%s", ran->output);
+    ran = program_succeeds(*state,
+                           "infer --prompts=prompts.jsonl --model=model --batch=3 --tokens=20 --device=cpu "
+                           "--repeat-penalty=1.3 --min-p=0.01");
+    assert_string_equal(ran->output, alone);
+    json_t *answer;
+    int count = 0;
+    for (char *line = strtok(alone, "\n"); line; line = strtok(NULL, "\n"), count++) {
+        expect_ok(json_parse(line, (int64_t)strlen(line), "answer", &answer));
+        bool ended = json_is_true(json_object_get(answer, "ended"));
+        int64_t tokens = json_integer_value(json_object_get(answer, "tokens"));
+        assert_true(ended ? tokens < 20 : tokens == 20);
+        json_decref(answer);
+    }
+    assert_int_equal(count, 5);
+    write_text_file(inside(*state, "one.jsonl"), "{\"prompt\": \"the box\"}\n");
+    snprintf(
+        text, sizeof text, "%s",
+        program_succeeds(*state, "infer --prompts=one.jsonl --model=model --tokens=9 --device=cpu --seed=4")
+            ->output);
+    expect_ok(json_parse(text, (int64_t)strlen(text), "answer", &answer));
+    snprintf(alone, sizeof alone, "%s\n", case_text(answer, "text"));
+    json_decref(answer);
+    assert_string_equal(
+        program_succeeds(*state, "infer --prompt='the box' --model=model --tokens=9 --device=cpu --seed=4 -q")
+            ->output,
+        alone);
+    write_text_file(inside(*state, "bad.jsonl"), "{\"prompt\": \"a\"}\n{}\n");
+    program_refuses(*state, ERROR_FORMAT, "bad.jsonl, line 2: the object has no text under \"prompt\"",
+                    "infer --prompts=bad.jsonl --model=model --device=cpu");
+    write_text_file(inside(*state, "bad.jsonl"), "\n");
+    program_refuses(*state, ERROR_FORMAT, "bad.jsonl has no prompts",
+                    "infer --prompts=bad.jsonl --model=model");
+}
+
+static void texts_of_json_lines(void **state) {
+    write_text_file(inside(*state, "texts.jsonl"),
+                    "{\"t\": \"the box and the door\"}\n{\"t\": \"one two three\"}\n");
+    program_succeeds(*state,
+                     "train --model=model --data=texts.jsonl --field=t --seq=4 --steps=2 --batch=1 " FAST);
+    const Ran *ran =
+        program_succeeds(*state, "infer --eval=texts.jsonl --field=t --model=model --seq=4 --batch=1 "
+                                 "--device=cpu");
+    expect_text(ran->output, "texts.jsonl: ");
+    expect_text(ran->output, "tokens, mean loss");
+}
+
+/* Ctrl-C where a message is waited for ends the conversation. */
+static void interrupts(void **state) {
+    program_run(*state, "mkfifo pipe");
+    pid_t program = program_start(*state, "infer --chat --model=model --device=cpu -q <>pipe");
+    program_wait_handler(program, SIGINT);
+    wait_ms(200);
+    kill(program, SIGINT);
+    assert_int_equal(program_end(*state, program)->code, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_are_pytorchs),
+        cmocka_unit_test(epochs_of_batches),
+        cmocka_unit_test(runs_go_on),
+        cmocka_unit_test(long_ones_are_cut),
+        cmocka_unit_test(what_is_learned_is_said),
+        cmocka_unit_test(full_contexts),
+        cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(prompts_in_batches),
+        cmocka_unit_test(texts_of_json_lines),
+        cmocka_unit_test(interrupts),
+    };
+    return cmocka_run_group_tests(tests, setup, scratch_teardown);
+}

@@ -1,0 +1,257 @@
+/* data/images: what is decoded and how it is scaled, against Pillow and transformers (make_images.py). */
+#include "base/directories.h"
+#include "base/memory.h"
+#include "data/images/images.h"
+#include "data/images/transform.h"
+#include "data/images/write.h"
+#include "data/safetensors.h"
+#include "tests/support/expect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FOLDER "tests/fixtures/images"
+
+static ImageSource *open_source(const char *path, ImagePart part, const char *cache) {
+    ImageSource *source;
+    expect_ok(images_open(path, part, cache, &source));
+    return source;
+}
+
+/* ---- decoding and scaling ---- */
+
+/* The largest difference between bytes and those of the fixture's tensor, of the same number. */
+static int difference(const Safetensors *file, const char *name, const uint8_t *bytes, int64_t count) {
+    const SafetensorsEntry *entry = safetensors_find(file, name);
+    int most = 0;
+    assert_non_null(entry);
+    assert_int_equal(entry->bytes, count);
+    for (int64_t i = 0; i < count; i++) {
+        int apart = abs((int)bytes[i] - (int)((const uint8_t *)entry->data)[i]);
+        if (apart > most) most = apart;
+    }
+    return most;
+}
+
+static void compare_processed(const Safetensors *file, const char *name, const Image *image) {
+    static const ImageProcessor processors[] = {{12, 10, 3, 12, 10, RESAMPLE_BILINEAR, {0}, {0}},
+                                                {12, 10, 3, 12, 10, RESAMPLE_BICUBIC, {0}, {0}},
+                                                {12, 10, 3, 12, 0, RESAMPLE_BILINEAR, {0}, {0}}};
+    static const char *const kinds[] = {"bilinear", "bicubic", "cropped"};
+    uint8_t out[12 * 10 * 3];
+    for (int i = 0; i < 3; i++) {
+        char key[100];
+        snprintf(key, sizeof key, "%s.%s", name, kinds[i]);
+        if (!safetensors_find(file, key)) continue;
+        image_process(image, &processors[i], out);
+        assert_in_range(difference(file, key, out, sizeof out), 0, 2);
+    }
+}
+
+/* What is stored without loss comes out as it is, grey within the rounding of its weights. Of a JPEG two
+ * decoders may round the inverse transform and the conversion of colours differently, by one each; its grey
+ * is what the file holds, which Pillow computes back from colours that were cut off at 0 and 255. */
+static void compare_picture(const Safetensors *file, const char *path, const char *name) {
+    bool jpeg = strstr(name, ".jp");
+    char key[100];
+    Image image;
+    expect_ok(image_read_file(path, 3, &image));
+    snprintf(key, sizeof key, "%s.rgb", name);
+    assert_in_range(difference(file, key, image.pixels, image.height * image.width * 3), 0, jpeg ? 2 : 0);
+    compare_processed(file, name, &image);
+    image_free(&image);
+    if (jpeg) return;
+    expect_ok(image_read_file(path, 1, &image));
+    snprintf(key, sizeof key, "%s.grey", name);
+    assert_in_range(difference(file, key, image.pixels, image.height * image.width), 0, 1);
+    image_free(&image);
+}
+
+static void as_pillow_and_transformers(void **state) {
+    Safetensors *file;
+    ImageSource *source = open_source(FOLDER "/classes", IMAGES_TRAIN, NULL);
+    (void)state;
+    expect_ok(safetensors_open(FOLDER "/values.safetensors", &file));
+    assert_int_equal(images_count(source), 18);
+    for (int64_t i = 0; i < images_count(source); i++) {
+        char *path = images_name(source, i);
+        compare_picture(file, path, path_name(path));
+        memory_free(path);
+    }
+    safetensors_close(file);
+    images_close(source);
+}
+
+static void refuses_damaged_files(void **state) {
+    static const struct {
+        const char *name, *why;
+    } files[] = {
+        {"cut.png", "cut off"},     {"cut.jpg", "cut off"},       {"cut.bmp", "cut off"},
+        {"cut.ppm", "cut off"},     {"checksum.png", "checksum"}, {"zip.jpg", "behind the picture"},
+        {"huge.png", "too many"},   {"huge.jpg", "too many"},     {"table.jpg", "a table of the JPEG"},
+        {"empty.png", "not a PNG"}, {"text.jpg", "not a PNG"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[200];
+        Image image;
+        snprintf(path, sizeof path, FOLDER "/damaged/%s", files[i].name);
+        expect_error(image_read_file(path, 3, &image), ERROR_FORMAT, files[i].why);
+        expect_error(image_read_file(path, 3, &image), ERROR_FORMAT, files[i].name);
+        assert_null(image.pixels);
+    }
+}
+
+/* A file that ends anywhere is an error, and never a picture. */
+static void refuses_every_beginning(void **state) {
+    static const char *const names[] = {"first/plain.jpg", "first/colours.png", "second/colours.bmp",
+                                        "first/colours.ppm", "first/progressive.jpeg"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[200], *bytes;
+        int64_t length;
+        Image image;
+        snprintf(path, sizeof path, FOLDER "/classes/%s", names[i]);
+        expect_ok(file_read(path, 1 << 20, &bytes, &length));
+        for (int64_t cut = 0; cut < length; cut += 1 + length / 200) {
+            char *beginning = memory_text_slice(bytes, (size_t)cut); // so that a sanitizer sees its end
+            expect_error(image_decode((uint8_t *)beginning, cut, "x.jpg", 3, &image), ERROR_FORMAT, "x.jpg");
+            memory_free(beginning);
+        }
+        memory_free(bytes);
+    }
+}
+
+static void a_telephones_second_picture_is_passed_over(void **state) {
+    char *bytes;
+    int64_t length;
+    Image image;
+    (void)state;
+    expect_ok(file_read(FOLDER "/classes/first/plain.jpg", 1 << 20, &bytes, &length));
+    bytes = memory_resize(bytes, (size_t)(2 * length));
+    memcpy(bytes + length, bytes, (size_t)length);
+    expect_ok(image_decode((uint8_t *)bytes, 2 * length, "two.jpg", 3, &image));
+    image_free(&image);
+    memory_free(bytes);
+}
+
+/* ---- what training does to pictures ---- */
+
+static void augments_by_counter(void **state) {
+    const ImageProcessor p = {6, 6, 1, 6, 6, RESAMPLE_BILINEAR, {0}, {0}};
+    const Augmentation some = {0.3, true}, mirror = {1, true}, none = {1, false};
+    uint8_t pixels[36], flipped[36], out[36], again[36];
+    Image image = {pixels, 6, 6, 1};
+    int mirrored = 0, same = 0;
+    (void)state;
+    for (int i = 0; i < 36; i++) pixels[i] = (uint8_t)(7 * i);
+    for (int i = 0; i < 36; i++) flipped[i] = pixels[i / 6 * 6 + 5 - i % 6];
+    image_augment(&image, &p, &none, 1, 2, out);
+    assert_memory_equal(out, pixels, 36);
+    for (uint64_t counter = 0; counter < 1000; counter++) {
+        image_augment(&image, &p, &mirror, 9, counter, out);
+        if (memcmp(out, flipped, 36) == 0)
+            mirrored++;
+        else
+            assert_memory_equal(out, pixels, 36);
+        image_augment(&image, &p, &some, 9, counter, out);
+        image_augment(&image, &p, &some, 9, counter, again);
+        assert_memory_equal(out, again, 36);
+        image_augment(&image, &p, &some, 9, counter + 1, again);
+        same += memcmp(out, again, 36) == 0;
+    }
+    assert_in_range(mirrored, 500 - 64, 500 + 64); // four standard deviations
+    assert_in_range(same, 0, 40);
+}
+
+static void narrow_pictures_have_crops(void **state) {
+    const ImageProcessor p = {4, 4, 1, 4, 4, RESAMPLE_BILINEAR, {0}, {0}};
+    const Augmentation some = {0.9, true};
+    uint8_t pixels[100] = {0}, out[16];
+    (void)state;
+    for (uint64_t i = 0; i < 20; i++) {
+        image_augment(&(Image){pixels, 100, 1, 1}, &p, &some, 3, i, out);
+        image_augment(&(Image){pixels, 1, 100, 1}, &p, &some, 3, i, out);
+    }
+}
+
+/* ---- files ---- */
+
+static void writes_pictures(void **state) {
+    uint8_t pixels[5 * 7 * 3];
+    Image image = {pixels, 5, 7, 3}, back;
+    for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(100 + i);
+    expect_ok(image_write(inside(*state, "out.png"), &image));
+    expect_ok(image_read_file(inside(*state, "out.png"), 3, &back));
+    assert_memory_equal(back.pixels, pixels, sizeof pixels);
+    image_free(&back);
+    expect_ok(image_write(inside(*state, "out.jpg"), &image));
+    expect_ok(image_read_file(inside(*state, "out.jpg"), 3, &back));
+    assert_int_equal(back.width, 7);
+    image_free(&back);
+    expect_error(image_write(inside(*state, "out.gif"), &image), ERROR_USAGE, "out.gif");
+    assert_false(path_exists(inside(*state, "out.gif")));
+}
+
+static void processors_come_back(void **state) {
+    static const ImageProcessor all[] = {
+        {28, 28, 1, 28, 28, RESAMPLE_BILINEAR, {0.286f}, {0.353f}},
+        {224, 224, 3, 256, 0, RESAMPLE_BICUBIC, {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}},
+        {224, 192, 3, 256, 256, RESAMPLE_BILINEAR, {0, 0.1f, 0}, {1, 1e-7f, 1}}};
+    bool found;
+    ImageProcessor back;
+    expect_ok(processor_read(*state, &back, &found));
+    assert_false(found);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        back = (ImageProcessor){0};
+        expect_ok(processor_write(*state, &all[i]));
+        expect_ok(processor_read(*state, &back, &found));
+        assert_true(found);
+        for (int64_t c = all[i].channels; c < 3; c++) back.mean[c] = back.deviation[c] = 0; /* defaults */
+        assert_memory_equal(&back, &all[i], sizeof back);
+    }
+}
+
+static void reads_processors_of_all_kinds(void **state) {
+    const char *path = inside(*state, "preprocessor_config.json");
+    bool found;
+    ImageProcessor p;
+    write_text_file(
+        path, "{\"size\": 384, \"do_rescale\": false, \"image_mean\": 127.5, \"image_std\": [51,51,51]}");
+    expect_ok(processor_read(*state, &p, &found));
+    assert_int_equal(p.scaled_width, 384);
+    assert_float_equal(p.mean[2], 0.5, 1e-7);
+    assert_float_equal(p.deviation[0], 0.2, 1e-7);
+    write_text_file(path, "{\"do_normalize\": false, \"rescale_factor\": 0.0078431372549, \"size\": null}");
+    expect_ok(processor_read(*state, &p, &found));
+    assert_int_equal(p.height, 224);
+    assert_float_equal(p.mean[0], 0, 0);
+    assert_float_equal(p.deviation[0], 0.5, 1e-7);
+    static const char *const lies[][2] = {
+        {"{\"size\": {\"height\": 5}}", "\"size\""},
+        {"{\"resample\": 0}", "resample"},
+        {"{\"image_std\": [1, 0, 1]}", "out of range"},
+        {"{\"image_mean\": [1, 2]}", "image_mean"},
+        {"{\"do_resize\": false}", "not resized"},
+        {"{\"size\": 20, \"do_center_crop\": true, \"crop_size\": 21}", "larger"},
+        {"[]", "not a JSON object"}};
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        write_text_file(path, lies[i][0]);
+        expect_error(processor_read(*state, &p, &found), ERROR_FORMAT, lies[i][1]);
+    }
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_pillow_and_transformers),
+                                       cmocka_unit_test(refuses_damaged_files),
+                                       cmocka_unit_test(refuses_every_beginning),
+                                       cmocka_unit_test(a_telephones_second_picture_is_passed_over),
+                                       cmocka_unit_test(augments_by_counter),
+                                       cmocka_unit_test(narrow_pictures_have_crops),
+                                       IN_FOLDER(writes_pictures),
+                                       IN_FOLDER(processors_come_back),
+                                       IN_FOLDER(reads_processors_of_all_kinds)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

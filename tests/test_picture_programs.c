@@ -1,0 +1,99 @@
+/* ./train and ./infer with pictures, as a user runs them. */
+#include "base/directories.h"
+#include "data/images/write.h"
+#include "tests/support/program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define VIT                                                                                                  \
+    "train --model=vit-nano --layers=1 --width=16 --heads=2 --batch=4 --device=cpu --data=data "             \
+    "--val-every=3"
+
+enum { CLASSES = 3, EACH = 6, SIDE = 20 };
+
+/* The class says where a bright square lies. */
+static int pictures_setup(void **state) {
+    int code = program_setup(state);
+    for (int i = 0; i < CLASSES * EACH && !code; i++) {
+        uint8_t pixels[SIDE * SIDE * 3];
+        char name[60];
+        int label = i / EACH;
+        for (int k = 0; k < SIDE * SIDE; k++)
+            memset(pixels + 3 * k, k / SIDE / 7 == label ? 200 + i : 20 + k % 9, 3);
+        snprintf(name, sizeof name, "data/class%c", "abc"[label]);
+        expect_ok(directory_make(inside(*state, name)));
+        snprintf(name, sizeof name, "data/class%c/%d.png", "abc"[label], i);
+        expect_ok(image_write(inside(*state, name), &(Image){pixels, SIDE, SIDE, 3}));
+    }
+    return code;
+}
+
+static void learns_classes(void **state) {
+    const Ran *ran =
+        program_succeeds(*state, VIT " --val-data=data --steps=60 --val-every=60 --lr=0.01 --crop=1 "
+                                     "--flip=0 --out=learned");
+    expect_text(ran->output, "18 pictures in 3 classes");
+    expect_text(ran->output, "accuracy 100.00%, top 5 100.00%");
+    expect_text(ran->output, "images/s");
+    ran = program_succeeds(*state, "infer --model=learned --device=cpu --eval=data --json=eval.json");
+    expect_text(ran->output, "data: 18 pictures, accuracy 100.00%");
+    expect_text(ran->output, "classb              0      6      0");
+    ran = program_succeeds(*state,
+                           "infer --model=learned --device=cpu --classify=data/classc --json=classes.json "
+                           "--batch=4");
+    expect_text(ran->output, "data/classc/12.png\n");
+    expect_text(ran->output, "%  classc\n");
+    json_t *json = json_load_file(inside(*state, "classes.json"), 0, NULL);
+    const json_t *first =
+        json_array_get(json_object_get(json_array_get(json_object_get(json, "pictures"), 5), "classes"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "class")), "classc");
+    assert_true(json_number_value(json_object_get(first, "probability")) > 0.5);
+    json_decref(json);
+    program_succeeds(*state, "infer --model=learned --device=cpu --classify=data/classa/0.png "
+                             "--attention-map=map.png");
+    Image map;
+    expect_ok(image_read_file(inside(*state, "map.png"), 3, &map));
+    assert_in_range(map.height, 448, 896);
+    image_free(&map);
+    ran = program_succeeds(*state, "infer --model=learned --device=cpu --embed=data --output=e.safetensors");
+    expect_text(ran->output, "18 embeddings of width 16");
+}
+
+/* The same bits with any number of workers, and after a resumption. */
+static void runs_are_repeatable(void **state) {
+    char whole[20000];
+    program_succeeds(*state, VIT " --steps=8 --workers=0 --log=zero.jsonl");
+    snprintf(whole, sizeof whole, "%s", log_numbers(*state, "zero.jsonl", 0));
+    program_succeeds(*state, VIT " --steps=8 --workers=3 --log=three.jsonl");
+    assert_string_equal(log_numbers(*state, "three.jsonl", 0), whole);
+    snprintf(whole, sizeof whole, "%s", log_numbers(*state, "zero.jsonl", 5));
+    program_succeeds(*state, VIT " --steps=8 --save-every=5 --keep=0 --out=half --log=saved.jsonl");
+    program_succeeds(*state,
+                     "train --resume=half/step-00000005 --force --out=half --device=cpu --log=more.jsonl");
+    assert_string_equal(log_numbers(*state, "more.jsonl", 5), whole);
+}
+
+static void passes_over_broken_pictures(void **state) {
+    write_text_file(inside(*state, "data/classb/bad.jpg"), "no picture");
+    program_refuses(*state, ERROR_FORMAT, "classb/bad.jpg: not a PNG, JPEG, BMP or PNM picture",
+                    VIT " --steps=8 --val-every=0 --quiet");
+    const Ran *ran = program_succeeds(*state, VIT " --steps=8 --val-every=0 --skip-broken");
+    expect_text(ran->output, "passed over ");
+    expect_text(ran->output, "broken pictures that were passed over: 1");
+    expect_ok(directory_remove(inside(*state, "data/classb/bad.jpg")));
+}
+
+static void refuses_what_does_not_fit(void **state) {
+    program_refuses(*state, ERROR_USAGE, "vision Transformer", "infer --classify=data --device=cpu");
+    program_refuses(*state, ERROR_FORMAT, "not pictures", VIT " --data=text.txt --steps=1 --quiet");
+    program_refuses(*state, ERROR_FILE, "no file or folder", VIT " --data=nowhere --steps=1 --quiet");
+    program_refuses(*state, ERROR_USAGE, "--classify", "infer --attention-map=x.png --device=cpu");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learns_classes), cmocka_unit_test(runs_are_repeatable),
+        cmocka_unit_test(passes_over_broken_pictures), cmocka_unit_test(refuses_what_does_not_fit)};
+    return cmocka_run_group_tests(tests, pictures_setup, scratch_teardown);
+}
