@@ -104,8 +104,8 @@ Status engine_host_barrier(Comm *comm) {
 
 typedef Status (*OpenEngine)(const CommSetup *setup, Comm **comm);
 
-/* Peers where all GPUs are of one host and reach each other's memory, else NCCL. The same answer on all ranks,
- * since opening fails on all or none. */
+/* Peers where all GPUs are of one host and reach each other's memory, else NCCL. The same answer on all
+ * ranks, since opening fails on all or none. */
 static Status open_for_gpus(const CommSetup *setup, Comm **comm) {
     const Rendezvous *r = setup->rendezvous;
     bool one_host = true;

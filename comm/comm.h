@@ -13,7 +13,8 @@
  * It is what one rank gets that adds the same values one after another. NCCL's sums of fp32 are the same
  * bits with two ranks, for a sum of two has no order; with more they are not.
  *
- * Sums are of fp32 and bf16, and on the CPU and in an all-reduce of fp64. All-gather and broadcast move bytes of any dtype.
+ * Sums are of fp32 and bf16, and on the CPU and in an all-reduce of fp64. All-gather and broadcast move
+ * bytes of any dtype.
  *
  * Tensors are dense and lie in the device's memory. On a GPU a collective is put into one of two streams
  * and returns; on the CPU it is over when it returns. Only one thread calls, but for comm_abort. */
@@ -97,19 +98,20 @@ CHECKED Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane);
 
 enum { COMM_SLOTS = 1024 };
 
-/* comm_scatter and comm_spread put on their way, in `lane`, this rank's parts of `whole` to the ranks that they
- * belong to, and this rank's part of `whole` to all others. comm_arrive makes what follows in the main lane wait
- * until what was posted in slots [first, first + count) has come from every rank. Behind it comm_sum, in the main
- * lane, makes comm_piece(whole) the sum, from the parts that have come.
+/* comm_scatter and comm_spread put on their way, in `lane`, this rank's parts of `whole` to the ranks that
+ * they belong to, and this rank's part of `whole` to all others. comm_arrive makes what follows in the
+ * main lane wait until what was posted in slots [first, first + count) has come from every rank. Behind it
+ * comm_sum, in the main lane, makes comm_piece(whole) the sum, from the parts that have come.
  *
- * An engine that posts needs no rank to wait for another meanwhile, and of the multiprocessors next to nothing:
- * arrivals (size - 1 parts) and the spread tensor lie in shared memory, at the same offsets on all ranks, and a
- * rank must not scatter or spread into them again before it knows, by a collective, that the others are through
- * with them. A slot is used once until comm_clear, in the main lane, between two collectives there: before the
- * first of them all have waited for all slots, and behind the second they are used again.
+ * An engine that posts needs no rank to wait for another meanwhile, and of the multiprocessors next to
+ * nothing: arrivals (size - 1 parts) and the spread tensor lie in shared memory, at the same offsets on
+ * all ranks, and a rank must not scatter or spread into them again before it knows, by a collective, that
+ * the others are through with them. A slot is used once until comm_clear, in the main lane, between two
+ * collectives there: before the first of them all have waited for all slots, and behind the second they
+ * are used again.
  *
- * Elsewhere arrivals may be empty; comm_scatter is the whole reduce-scatter, comm_spread the all-gather, and the
- * others do nothing: what follows in another lane waits for an event. */
+ * Elsewhere arrivals may be empty; comm_scatter is the whole reduce-scatter, comm_spread the all-gather,
+ * and the others do nothing: what follows in another lane waits for an event. */
 CHECKED Status comm_scatter(Comm *comm, int slot, Tensor whole, Tensor arrivals, Lane lane);
 CHECKED Status comm_spread(Comm *comm, int slot, Tensor whole, Lane lane);
 CHECKED Status comm_arrive(Comm *comm, int first, int count);

@@ -4,11 +4,11 @@
  *     naive   all-reduce: every rank has all of them      every rank has updated all of them: nothing
  *     fused   reduce-scatter: each rank has its part      all-gather: of the parts that each has updated
  *
- * In the side lane an engine that posts (comm.h) only begins both: comm_arrive waits for them, and exchange_sums
- * makes the sums. In the main lane they are whole.
+ * In the side lane an engine that posts (comm.h) only begins both: comm_arrive waits for them, and
+ * exchange_sums makes the sums. In the main lane they are whole.
  *
- * The fused form is ZeRO's first stage (Rajbhandari, Rasley, Ruwase, He 2020, section 5.1): a rank keeps the
- * optimizer's state of its part alone. */
+ * The fused form is ZeRO's first stage (Rajbhandari, Rasley, Ruwase, He 2020, section 5.1): a rank keeps
+ * the optimizer's state of its part alone. */
 #pragma once
 
 #include "comm/comm.h"

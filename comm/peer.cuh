@@ -84,8 +84,8 @@ CHECKED Status peer_launched(PeerComm *p, const char *what);
 
 /* What follows in the lane waits until all ranks' lanes have come here. */
 CHECKED Status peer_barrier(PeerComm *p, Lane lane);
-/* Marks a slot when what the lane holds so far has come to the other ranks; what peer_arrive (comm_internal.h)
- * waits for; and unmarks all. */
+/* Marks a slot when what the lane holds so far has come to the other ranks; what peer_arrive
+ * (comm_internal.h) waits for; and unmarks all. */
 CHECKED Status peer_post(PeerComm *p, int slot, Lane lane);
 CHECKED Status peer_arrive(Comm *comm, int first, int count);
 CHECKED Status peer_clear(Comm *comm);

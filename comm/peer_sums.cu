@@ -67,8 +67,8 @@ __device__ static inline T from_total(typename Total<T>::type x) {
         return x;
 }
 
-/* One block: leaves this rank's values where the others read them, and reads theirs. What a rank reads here is
- * written anew in the turn after the next, to which it must have come. */
+/* One block: leaves this rank's values where the others read them, and reads theirs. What a rank reads
+ * here is written anew in the turn after the next, to which it must have come. */
 template <class T>
 __global__ static void __launch_bounds__(SMALL_THREADS)
     add_small(Addresses buffers, const PeerPage *page, int lane, int rank, int size, int count, T *data) {

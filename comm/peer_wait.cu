@@ -1,5 +1,5 @@
-/* How ranks of the peer engine wait for each other: a rank writes its count into every rank's memory, and each
- * looks at its own. */
+/* How ranks of the peer engine wait for each other: a rank writes its count into every rank's memory, and
+ * each looks at its own. */
 #include "comm/peer_wait.cuh"
 
 #include "kernels/cuda/launch.cuh"
@@ -21,8 +21,8 @@ __global__ static void wait_for_ranks(Addresses flags, const PeerPage *page, Pee
     __threadfence_system();
 }
 
-/* One block, launched early: it may wait beside the kernel before it, on which nothing here depends. A rank marks
- * its own memory, which the others look at. */
+/* One block, launched early: it may wait beside the kernel before it, on which nothing here depends. A
+ * rank marks its own memory, which the others look at. */
 __global__ static void wait_for_posts(Addresses buffers, const PeerPage *page, int first, int count, int rank,
                                       int size) {
     for (int i = (int)threadIdx.x; i < count * size; i += FLAG_THREADS)

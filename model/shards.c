@@ -120,7 +120,8 @@ Status shards_join(Ctx *ctx, const Parameters *p) {
     return s && s->reduces && !ctx->measuring ? order(s, s->lane, LANE_MAIN, s->settled) : OK;
 }
 
-/* The first group's come last, and most of what is left to wait for is theirs: the others are added meanwhile. */
+/* The first group's come last, and most of what is left to wait for is theirs: the others are added
+ * meanwhile. */
 Status shards_sum(Ctx *ctx, const Parameters *p) {
     ctx->layer = -1;
     if (!posts(p->shards)) return OK;
@@ -189,8 +190,8 @@ static Status update_part(Ctx *ctx, const Parameters *p, const Adamw *whole, uns
     return tensor_count(a.weight) > 0 ? adamw_update(ctx, &a) : OK;
 }
 
-/* This rank's squares stand in their places in the flat space, among zeros, which add nothing: the sum over all
- * ranks is everybody's in their places, and the norm has one rank's bits. */
+/* This rank's squares stand in their places in the flat space, among zeros, which add nothing: the sum
+ * over all ranks is everybody's in their places, and the norm has one rank's bits. */
 static Status sum_squares(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     Device *device = ctx->device;
     if (!ctx->measuring) TRY(device->fill(device, whole->squares.data, 0, tensor_bytes(whole->squares)));
@@ -200,8 +201,8 @@ static Status sum_squares(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     return exchange_squares(ctx, &(Exchange){.comm = p->shards->comm, .whole = whole->squares});
 }
 
-/* The first group comes first: the next forward pass begins with it, and its weights travel under the update of
- * the others. */
+/* The first group comes first: the next forward pass begins with it, and its weights travel under the
+ * update of the others. */
 static Status apply(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     const Shards *s = p->shards;
     TRY(update_part(ctx, p, whole, ADAMW_APPLY, 0));

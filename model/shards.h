@@ -1,7 +1,7 @@
-/* shards: a training step of several ranks where communication runs fused (comm/exchange.h). Group by group, as
- * soon as the backward pass is through with it, each rank gets the sums of its part of the gradients; it
- * updates that part; and the weights of all go to all under the next forward pass, which waits for the group
- * that it enters. What does not say otherwise is collective. */
+/* shards: a training step of several ranks where communication runs fused (comm/exchange.h). Group by
+ * group, as soon as the backward pass is through with it, each rank gets the sums of its part of the
+ * gradients; it updates that part; and the weights of all go to all under the next forward pass, which
+ * waits for the group that it enters. What does not say otherwise is collective. */
 #pragma once
 
 #include "comm/exchange.h"
@@ -51,9 +51,9 @@ CHECKED Status shards_sum(Ctx *ctx, const Parameters *parameters);
  * rank's parts, of the weights too. */
 CHECKED Status shards_update(Ctx *ctx, const Parameters *parameters, const Adamw *whole);
 
-/* Where a state tensor (master, m, v) is whole, (size) and flat: itself or, where it is sharded, the memory of
- * the gradients, which are lost. shards_collect puts there what all ranks have of it; shards_keep takes from
- * there what is this rank's, and needs no other rank. */
+/* Where a state tensor (master, m, v) is whole, (size) and flat: itself or, where it is sharded, the
+ * memory of the gradients, which are lost. shards_collect puts there what all ranks have of it;
+ * shards_keep takes from there what is this rank's, and needs no other rank. */
 Tensor shards_whole(const Parameters *parameters, Tensor state);
 CHECKED Status shards_collect(Ctx *ctx, const Parameters *parameters, Tensor state, Tensor *whole);
 CHECKED Status shards_keep(Ctx *ctx, const Parameters *parameters, Tensor state);

@@ -44,8 +44,8 @@ Status trainer_settle(Trainer *t) {
     return status;
 }
 
-/* Adds a finished micro-batch to those before it; behind the last the sum is where the gradients are. Where its
- * groups were exchanged they have been added, and the tail is left. */
+/* Adds a finished micro-batch to those before it; behind the last the sum is where the gradients are.
+ * Where its groups were exchanged they have been added, and the tail is left. */
 Status ranks_finish(Trainer *t, int64_t index) {
     Parameters *p = &t->model.parameters;
     bool last = index == t->accum - 1;
