@@ -18,6 +18,7 @@ Status trainer_open(Trainer *t, Device *device, const Config *config, Comm *comm
 
 void trainer_drop_graphs(Trainer *t) {
     for (int i = 0; i < 4; i++) replay_close(t->ctx.device, &t->micro[i / 2][i % 2]);
+    replay_close(t->ctx.device, &t->exchanged);
     replay_close(t->ctx.device, &t->updated);
 }
 
@@ -305,6 +306,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
                                             given,           loss_scale(t),  t->model.recompute,
                                             t->smoothing,    t->dropout,     t->depth};
         t->ctx.work = (Work){0};
+        if (i == t->accum - 1) TRY(ranks_say(t));
         ranks_begin(t, i);
         TRY(replay_run(&t->ctx, &t->micro[t->gathers][t->reduces], terms, micro_step, t));
         ranks_end(t);
