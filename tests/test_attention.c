@@ -74,11 +74,24 @@ static void growing_maxima_are_followed(void **state) {
     for (int i = 0; i < 3; i++) check(variant, &growing[i], 3, false);
 }
 
-/* Three tiles of queries for each of 45 heads: more than a GPU has multiprocessors. */
+/* About as many keys as the patches of a picture and a class token are: edges of tiles, a second tile of queries,
+ * fewer keys in some rows. */
+static void pictures_are_seen_whole(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    const AttentionCase whole[] = {{3, 197, 197, 2, 2, 64, false, false, true, 0},
+                                   {4, 197, 197, 2, 1, 64, false, true, false, 0},
+                                   {2, 70, 193, 2, 2, 64, false, false, false, 0},
+                                   {2, 130, 208, 2, 2, 64, false, true, false, 0},
+                                   {1, 257, 209, 1, 1, 64, false, false, false, 0}};
+    for (int i = 0; i < 5; i++) check(variant, &whole[i], 1, false);
+}
+
+/* Three tiles of queries for each of 45 heads, two for each of 164: more than a GPU has multiprocessors. */
 static void many_tiles_are_all_done(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
-    const AttentionCase many = {15, 257, 257, 3, 3, 64, true, false, true, 0};
-    check(variant, &many, 1, false);
+    const AttentionCase many[] = {{15, 257, 257, 3, 3, 64, true, false, true, 0},
+                                  {41, 197, 197, 4, 4, 64, false, false, true, 0}};
+    for (int i = 0; i < 2; i++) check(variant, &many[i], 1, false);
 }
 
 /* Without training nothing is saved, and y is the same. */
@@ -263,6 +276,7 @@ int main(void) {
                                        ON_EACH_VARIANT(form_follows_the_specification),
                                        ON_EACH_VARIANT(large_scores_stay_finite),
                                        ON_EACH_VARIANT(growing_maxima_are_followed),
+                                       ON_EACH_VARIANT(pictures_are_seen_whole),
                                        ON_VARIANT(many_tiles_are_all_done, 7, "cuda fused bf16"),
                                        ON_EACH_VARIANT(inference_agrees_with_training),
                                        ON_EACH_VARIANT(cached_pieces_agree_with_the_whole),

@@ -1,6 +1,6 @@
-/* attention: times causal bf16 attention on the GPU at one shape, forward and backward, from and to packed
- * projections, as a training step runs it. Usage: attention BATCH HEADS SEQ SIZE REPEATS; prints one JSON
- * line. A part of `make bench`. */
+/* attention: times bf16 attention on the GPU at one shape, forward and backward, from and to packed projections,
+ * as a training step runs it. Usage: attention BATCH HEADS SEQ SIZE REPEATS [full]; causal, unless full; prints
+ * one JSON line. A part of `make bench`. */
 #include "base/bfloat16.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -10,11 +10,13 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { WARMUP = 5 };
 
 typedef struct {
     int64_t batch, heads, seq, size, repeats;
+    bool causal;
     Tensor packed, gradient; // (B, T, 3C): q, k, v and what their gradients become
     Tensor dy;               // (B, T, C)
     AttentionForward forward;
@@ -33,7 +35,7 @@ static Status run(Ctx *ctx, void *program) {
                                     .v = tensor_columns(*in, 2 * C, C),
                                     .heads = b->heads,
                                     .kv_heads = b->heads,
-                                    .causal = true,
+                                    .causal = b->causal,
                                     .scale = 1 / sqrt((double)b->size)};
     TRY(take(ctx, ARENA_SAVED, "y", BF16, shape3(b->batch, b->seq, C), &b->forward.y));
     b->backward = (AttentionBackward){.forward = &b->forward,
@@ -109,14 +111,15 @@ static Status measure(Ctx *ctx, Bench *b, Event **events) {
 }
 
 static Status bench(int argc, char **argv) {
-    if (argc != 6) return fail(ERROR_USAGE, "usage: attention BATCH HEADS SEQ SIZE REPEATS");
+    bool full = argc == 7 && strcmp(argv[6], "full") == 0;
+    if (argc != 6 && !full) return fail(ERROR_USAGE, "usage: attention BATCH HEADS SEQ SIZE REPEATS [full]");
     int64_t n[5];
     for (int i = 0; i < 5; i++) {
         n[i] = strtol(argv[i + 1], NULL, 10);
         if (n[i] < 1 || n[i] > 1 << 16)
             return fail(ERROR_USAGE, "%s: expected a number from 1 to 65536", argv[i + 1]);
     }
-    Bench b = {.batch = n[0], .heads = n[1], .seq = n[2], .size = n[3], .repeats = n[4]};
+    Bench b = {.batch = n[0], .heads = n[1], .seq = n[2], .size = n[3], .repeats = n[4], .causal = !full};
     Event **events = memory_array((size_t)b.repeats + 1, sizeof *events);
     if (!events) return fail(ERROR_MEMORY, "out of host memory for %" PRId64 " times", b.repeats);
     Device *device;

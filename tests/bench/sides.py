@@ -130,6 +130,9 @@ class Ours:
 
 
 class Train(Ours):
+    def gpus(self):
+        return given(self.row, "gpus")
+
     def run(self):
         row, log = self.row, os.path.join(self.bench.folder, "log.json")
         self.bench.call(
@@ -144,6 +147,7 @@ class Train(Ours):
                 "--val-every=0",
                 "--sample-every=0",
                 f"--log={log}",
+                *self.gpus(),
                 *self.common(),
             ]
         )
@@ -152,6 +156,22 @@ class Train(Ours):
         config, plan = ([e for e in events if e["event"] == kind][0] for kind in ("config", "plan"))
         self.flops, self.memory, self.parameters = config["step_flops"], plan["total"], config["parameters"]
         self.add("", [e["ms"] for e in events if e["event"] == "step"][WARMUP:])
+
+
+class Alone(Train):
+    """The same on one GPU, each in its turn, as a peer of several: no two are as fast."""
+
+    name, turn = "one GPU", 0
+
+    def gpus(self):
+        self.turn += 1
+        return [f"--device=cuda:{(self.turn - 1) % self.row['gpus']}"]
+
+    def wait(self, bench):
+        pass
+
+    def close(self):
+        pass
 
 
 class Forward(Ours):
@@ -251,6 +271,7 @@ class Attention(Ours):
     def run(self):
         row = self.row
         sizes = [str(row[key]) for key in ("batch", "heads", "seq", "size", "steps")]
+        sizes += ["full"] if row.get("full") else []
         times = json.loads(self.bench.call([self.bench.program("bench/attention"), *sizes]).stdout)
         for name, samples in times.items():
             self.add(name, samples)
@@ -393,22 +414,26 @@ def check_parameters(ours, peer):
 
 
 LLAMA_FAMILY = ("smollm2", "qwen2.5", "llama")
-SIZES = ("layers", "heads", "width", "batch", "seq", "threads")
+SIZES = ("layers", "heads", "width", "batch", "seq", "threads", "gpus")
 MORE_SIZES = ("vocab", "context", "source", "head")
 
 
 def open_peers(row, bench):
     """The peers of a row that this run wants; wait() waits until one is ready."""
-    wanted = [kind for kind in row["peers"] if (bench.llmc if kind == "llm.c" else bench.peers)]
+    there = {"llm.c": bench.llmc, "alone": True}
+    wanted = [kind for kind in row["peers"] if there.get(kind, bench.peers)]
     return [open_peer(kind, row, bench) for kind in wanted]
 
 
 def open_peer(kind, row, bench):
+    if kind == "alone":
+        return Alone(row, bench)
     if kind == "llm.c":
         return Llmc(row, bench) if bench.gpu else LlmcOnCpu(row, bench)
     if row["work"] == "attention":
         sizes = given(row, "batch", "heads", "seq", "size")
-        return Torch("PyTorch", row, bench, "attention.py", f"--backend={kind}", *sizes)
+        full = ["--full"] if row.get("full") else []
+        return Torch("PyTorch", row, bench, "attention.py", f"--backend={kind}", *sizes, *full)
     architecture, sizes = row["model"].split("-")[0], {**row["sizes"], **row}
     naive = kind == "naive"  # in fp32 always, but for the Llama family
     name = "PyTorch naive" if naive else "PyTorch"
