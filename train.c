@@ -71,6 +71,7 @@ static Status open_trainer(Run *run) {
     t->ctx.check = o->check;
     t->apart = *o->hash_trace;
     t->model.recompute = o->recompute;
+    t->model.parameters.narrow_moments = o->moments == MOMENTS_BF16;
     t->batch = o->batch;
     t->seq = o->seq;
     t->accum = o->accum;

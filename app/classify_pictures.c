@@ -2,6 +2,7 @@
 
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "app/attention_map.h"
 #include "app/picture_passes.h"
 #include "run/ranking.h"
@@ -19,16 +20,12 @@ typedef struct {
     JsonWriter json;
 } Job;
 
-static const char *class_name(const Session *s, int64_t label, char text[LABEL_TEXT]) {
-    static const Labels none = {0};
-    return labels_name(s->config.labels ? s->config.labels : &none, label, text);
-}
-
 static void print_classes(const Session *s, const char *name, const RankedClass *first, int64_t count) {
     char text[LABEL_TEXT];
     printf("%s\n", name);
     for (int64_t i = 0; i < count; i++)
-        printf("  %6.2f%%  %s\n", 100 * first[i].probability, class_name(s, first[i].label, text));
+        printf("  %6.2f%%  %s\n", 100 * first[i].probability,
+               labels_name(s->config.labels, first[i].label, text));
 }
 
 static void write_classes(Job *job, const char *name, const RankedClass *first, int64_t count) {
@@ -41,7 +38,7 @@ static void write_classes(Job *job, const char *name, const RankedClass *first, 
     for (int64_t i = 0; i < count; i++) {
         json_write_open(w, '{');
         json_member_integer(w, "label", first[i].label);
-        json_member_text(w, "class", class_name(job->session, first[i].label, text));
+        json_member_text(w, "class", labels_name(job->session->config.labels, first[i].label, text));
         json_member_number(w, "probability", first[i].probability);
         json_write_close(w, '}');
     }
@@ -57,8 +54,9 @@ static void report_picture(Job *job, int64_t row) {
     char *name = images_name(p->source, p->first + row);
     if (p->batch.targets[row] >= 0) {
         ranking_first(p->rows + row * p->columns, classes, first, count);
-        print_classes(job->session, name, first, count);
         write_classes(job, name, first, count);
+        utf8_tame(name, (int64_t)strlen(name), false);
+        print_classes(job->session, name, first, count);
     }
     memory_free(name);
 }

@@ -38,8 +38,8 @@ CHECKED Status compute_options_check_compare(const ComputeOptions *options);
 CHECKED Status compute_options_dtype(const ComputeOptions *options, Backend backend, Dtype *dtype,
                                      bool *tf32);
 
-/* The machine's limits: those measured before, where there are any, else measured now, as where --peaks was given;
- * with --peaks=0 never measured. Before the arenas are allocated. */
+/* The machine's limits: those measured before, where there are any, else measured now, as where --peaks was
+ * given; with --peaks=0 never measured. Before the arenas are allocated. */
 CHECKED Status compute_options_peaks(const ComputeOptions *options, const OptionSet *set, Ctx *ctx,
                                      Peaks *peaks);
 

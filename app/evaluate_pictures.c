@@ -16,18 +16,13 @@ typedef struct {
     const InferOptions *options;
     const ImageSource *source;
     PicturePasses passes;
-    int64_t classes;    // of the model
+    int64_t classes; // of the model
+    const Labels *names;
     int32_t *labels;    // (classes of the source) the model's class of each
     int64_t *confusion; // (classes, classes) pictures of a class that were taken for another
     int64_t count, top1, top5;
     double loss; // sum
 } Job;
-
-static const char *class_name(const Job *job, int64_t label, char text[LABEL_TEXT]) {
-    static const Labels none = {0};
-    const Labels *labels = job->session->config.labels;
-    return labels_name(labels ? labels : &none, label, text);
-}
 
 /* By their names where the model knows them all, else by their numbers. */
 static Status match_classes(Job *job) {
@@ -36,7 +31,7 @@ static Status match_classes(Job *job) {
     job->labels = memory_array((size_t)count, sizeof *job->labels);
     for (int64_t i = 0; i < count; i++)
         for (int64_t c = 0; c < job->classes; c++)
-            if (strcmp(images_class_name(job->source, i), class_name(job, c, text)) == 0) {
+            if (strcmp(images_class_name(job->source, i), labels_name(job->names, c, text)) == 0) {
                 job->labels[i] = (int32_t)c;
                 found++;
                 break;
@@ -68,10 +63,10 @@ static void judge(Job *job, int64_t row) {
 static void print_table(const Job *job) {
     char text[LABEL_TEXT];
     printf("\n%-*s", NAME_WIDTH, "is \\ taken for");
-    for (int64_t c = 0; c < job->classes; c++) printf(" %6.6s", class_name(job, c, text));
+    for (int64_t c = 0; c < job->classes; c++) printf(" %6.6s", labels_name(job->names, c, text));
     printf("\n");
     for (int64_t r = 0; r < job->classes; r++) {
-        printf("%-*.*s", NAME_WIDTH, NAME_WIDTH, class_name(job, r, text));
+        printf("%-*.*s", NAME_WIDTH, NAME_WIDTH, labels_name(job->names, r, text));
         for (int64_t c = 0; c < job->classes; c++) printf(" %6" PRId64, job->confusion[r * job->classes + c]);
         printf("\n");
     }
@@ -88,7 +83,8 @@ static void print_mistakes(Job *job) {
             if (job->confusion[k] > job->confusion[most]) most = k;
         if (!job->confusion[most]) return;
         printf("%8" PRId64 "  %s taken for %s\n", job->confusion[most],
-               class_name(job, most / job->classes, is), class_name(job, most % job->classes, taken));
+               labels_name(job->names, most / job->classes, is),
+               labels_name(job->names, most % job->classes, taken));
         job->confusion[most] = 0;
     }
 }
@@ -103,7 +99,7 @@ static Status write_json(const Job *job, double loss) {
     json_member_number(&w, "top1", (double)job->top1 / (double)job->count);
     json_member_number(&w, "top5", (double)job->top5 / (double)job->count);
     json_member_open(&w, "classes", '[');
-    for (int64_t c = 0; c < job->classes; c++) json_write_text(&w, class_name(job, c, text));
+    for (int64_t c = 0; c < job->classes; c++) json_write_text(&w, labels_name(job->names, c, text));
     json_write_close(&w, ']');
     json_member_open(&w, "confusion", '[');
     for (int64_t r = 0; r < job->classes; r++) {
@@ -142,6 +138,7 @@ static Status evaluate(Job *job) {
     const Config *c = &job->session->config;
     if (!c->class_head) return fail(ERROR_USAGE, "--eval: %s has no head for classes", job->options->model);
     job->classes = c->vocab;
+    job->names = c->labels;
     TRY(match_classes(job));
     job->confusion = memory_array((size_t)job->classes * (size_t)job->classes, sizeof *job->confusion);
     TRY(picture_passes_open(job->session, job->options, job->source, INFERENCE_LOGITS, false, &job->passes));

@@ -110,15 +110,18 @@ static double tokens_per_second(const BenchmarkResult *p) {
 }
 
 void infer_benchmark_print(const Benchmark *report, FILE *file) {
+    bool tera = false; // a column has one unit
+    for (int i = 0; i < report->count; i++)
+        tera |= report->profiles[i].work.flops / seconds(&report->profiles[i]) >= 1e12;
     fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread",
-            report->unit, "TFLOP/s", "MFU");
+            report->unit, tera ? "TFLOP/s" : "GFLOP/s", "MFU");
     for (int i = 0; i < report->count; i++) {
         const BenchmarkResult *p = &report->profiles[i];
         double rate = p->work.flops / seconds(p);
         double share = report->peaks.flops > 0 ? rate / report->peaks.flops : 0;
         fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %5.1f%%\n", p->batch,
                 p->seq, *p->label ? p->label : "-", p->ms, p->low, p->high, tokens_per_second(p),
-                1e-12 * rate, 100 * share);
+                rate * (tera ? 1e-12 : 1e-9), 100 * share);
         if (p->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(p->cores_waited).text);
     }
 }

@@ -200,7 +200,8 @@ static const struct {
 static Status check_modes(const InferOptions *o, const OptionSet *set) {
     InferMode mode = infer_options_mode(o);
     for (int one = 1; one < MODES && mode == INFER_PROFILE; one++)
-        if (options_given(set, askers[one])) return fail(ERROR_USAGE, "--%s is empty", askers[one]);
+        if (one != INFER_CHAT && options_given(set, askers[one])) // which is a flag: --chat=0
+            return fail(ERROR_USAGE, "--%s is empty", askers[one]);
     for (int one = 1; one < MODES; one++)
         for (int other = one + 1; other < MODES; other++)
             TRY(options_exclude(set, askers[one], askers[other]));

@@ -96,7 +96,8 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
                config_padded_vocab(c));
     printf(", %.2fM parameters\n", 1e-6 * (double)config_parameters(c));
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
-    printf("  %-18s %s\n", "precision", session_dtype_name(s));
+    printf("  %-18s %s%s\n", "precision", session_dtype_name(s),
+           t->model.parameters.narrow_moments ? ", moments in bf16" : "");
     print_forms(t);
     print_data(s, data);
     if (t->comm)

@@ -10,6 +10,6 @@ typedef struct {
     bool normalize;  // to length 1
 } SentenceConfig;
 
-/* From sentence_bert_config.json, modules.json and the pooling's config.json, as far as they are there; all zero for
- * another folder. ERROR_FORMAT for a module or a pooling that is not done here. */
+/* From sentence_bert_config.json, modules.json and the pooling's config.json, as far as they are there; all
+ * zero for another folder. ERROR_FORMAT for a module or a pooling that is not done here. */
 CHECKED Status sentence_config_read(const char *folder, SentenceConfig *config);

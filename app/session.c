@@ -10,8 +10,8 @@
 
 enum { BYTES = 256 };
 
-/* Hugging Face's cache keeps a model in models--OWNER--NAME: refs/main names the folder in snapshots; NULL where it
- * is no such folder. */
+/* Hugging Face's cache keeps a model in models--OWNER--NAME: refs/main names the folder in snapshots; NULL
+ * where it is no such folder. */
 static Status find_snapshot(const char *model, char **folder) {
     enum { NAME_MOST = 256 };
     char *path = path_join(model, "refs/main"), *name = NULL;
@@ -29,7 +29,8 @@ static Status find_snapshot(const char *model, char **folder) {
     return OK;
 }
 
-/* The model's folder: `model` itself, the latest checkpoint or the snapshot in it; NULL where it is no folder. */
+/* The model's folder: `model` itself, the latest checkpoint or the snapshot in it; NULL where it is no
+ * folder. */
 static Status find_folder(const char *model, char **folder) {
     *folder = NULL;
     PathKind kind;

@@ -90,6 +90,8 @@ static const Option table[] = {
     {NUMBER("beta2", 0, 1, beta2), .below = true, .doc = "AdamW's decay rate of the second moment",
      .travels = true},
     {NUMBER("eps", FLT_MIN, 1, eps), .doc = "AdamW's epsilon", .travels = true},
+    {CHOICE("optimizer-dtype", "fp32|bf16", moments),
+     .doc = "of AdamW's moments; bf16 is rounded stochastically", .travels = true},
     {NUMBER("label-smoothing", 0, 1, label_smoothing), .below = true,
      .doc = "share of the target spread over all tokens", .travels = true},
     {NUMBER("dropout", 0, 1, dropout), .below = true, .doc = "rate for embeddings, branches and attention",

@@ -9,6 +9,7 @@
 #include "optim/schedule.h"
 
 typedef enum { LOG_RANK_FIRST, LOG_RANK_ALL } LogRank;
+typedef enum { MOMENTS_FP32, MOMENTS_BF16 } Moments;
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
 typedef struct {
@@ -38,12 +39,13 @@ typedef struct {
     int64_t warmup;      // steps
     ScheduleKind schedule;
     double weight_decay, beta1, beta2, eps; // AdamW
-    double dropout;                         // rate; 0: none
-    double stochastic_depth;                // rate, of the last layer; 0: none
-    double label_smoothing;                 // of sequences and classes; 0: none
-    double clip;                            // largest norm of the gradient; 0: never clipped
-    int64_t val_every, val_steps;           // val_every 0: never
-    int64_t sample_every, sample_tokens;    // sample_every 0: never
+    Moments moments;
+    double dropout;                      // rate; 0: none
+    double stochastic_depth;             // rate, of the last layer; 0: none
+    double label_smoothing;              // of sequences and classes; 0: none
+    double clip;                         // largest norm of the gradient; 0: never clipped
+    int64_t val_every, val_steps;        // val_every 0: never
+    int64_t sample_every, sample_tokens; // sample_every 0: never
     const char *sample_prompt;
     const char *out;          // folder of checkpoints; "": nothing is saved
     int64_t save_every, keep; // save_every 0: at the end only; keep 0: all

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MEETING_SECONDS = 60, GRACE = 10, EXCHANGE_SECONDS = PULSE_OTHER };
+enum { MEETING_SECONDS = 60, GRACE = 10, EXCHANGE_SECONDS = PULSE_OTHER, WATCH_SECONDS = 2 };
 
 /* ---- who is there ---- */
 
@@ -196,6 +196,8 @@ Status world_part(World *w) {
 void world_fail(World *w, Status status) {
     if (w->size == 1 || !status) return;
     int code = (int)status_code(status);
+    /* A rank that is gone may show first in an exchange that fails: the watch knows what it did last. */
+    if (!w->agreed && code == ERROR_DEVICE && w->pulse) sleep(WATCH_SECONDS);
     if (!w->agreed || w->rank == 0) fprintf(stderr, "train: %s\n", status_message(status));
     pulse_close(w->pulse, w->agreed ? OK : status);
     fflush(NULL);

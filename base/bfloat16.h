@@ -1,4 +1,6 @@
-/* bfloat16: the upper half of an fp32, rounded to nearest, ties to even. A NaN stays a NaN. */
+/* bfloat16: the upper half of an fp32, rounded to nearest, ties to even; or stochastically, by 16 random
+ * bits: up with the probability of its lower half, so that the mean over the bits is the value itself (but
+ * the largest numbers, which would become infinite, are cut off). A NaN stays a NaN. */
 #pragma once
 
 #include <stdint.h>
@@ -16,4 +18,11 @@ static inline uint16_t bfloat16_from_float(float value) {
     memcpy(&bits, &value, sizeof bits);
     if ((bits & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+
+static inline uint16_t bfloat16_stochastic(float value, uint32_t random16) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint32_t up = (bits + random16) >> 16;
+    return (uint16_t)((up & 0x7F80) == 0x7F80 ? bits >> 16 : up);
 }

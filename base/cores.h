@@ -2,8 +2,9 @@
 #pragma once
 
 /* OpenMP's threads wait for work without leaving their core, for milliseconds, unless the environment says
- * otherwise when the program starts; where others want the cores, a step then takes many times as long. Starts
- * the program anew with a short wait, unless the environment says how to wait. The first thing that main does. */
+ * otherwise when the program starts; where others want the cores, a step then takes many times as long.
+ * Starts the program anew with a short wait, unless the environment says how to wait. The first thing that
+ * main does. */
 void cores_share(char **argv);
 
 /* What this process's threads did up to a moment, in seconds. */
@@ -13,8 +14,8 @@ typedef struct {
 
 CoreTimes cores_read(void);
 
-/* Of the time since then in which its threads could run, the share in which they waited for a core; 0 where the
- * system does not tell. */
+/* Of the time since then in which its threads could run, the share in which they waited for a core; 0 where
+ * the system does not tell. */
 double cores_waited(CoreTimes since);
 
 /* A larger share than this, and times are the other programs' as much as this one's. */

@@ -1,5 +1,5 @@
-/* What follows from a table besides the help: a manual page, and completion in shells. Programs are installed under
- * the name "fusebox-PROGRAM". */
+/* What follows from a table besides the help: a manual page, and completion in shells. Programs are installed
+ * under the name "fusebox-PROGRAM". */
 #include "base/options_internal.h"
 
 #include <stdio.h>

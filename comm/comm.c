@@ -104,25 +104,24 @@ Status engine_host_barrier(Comm *comm) {
 
 typedef Status (*OpenEngine)(const CommSetup *setup, Comm **comm);
 
-/* GPUs have NCCL if all ranks do; else those of one host have each other. The same answer on all ranks. */
-static Status choose_for_gpus(Rendezvous *r, OpenEngine *open) {
-    char found = nccl_found(), *all = memory_allocate((size_t)r->size);
-    bool nccl = true, one_host = true;
-    Status status = rendezvous_gather(r, &found, 1, all);
-    for (int rank = 0; rank < r->size; rank++) {
-        nccl = nccl && all[rank];
+/* Peers where all GPUs are of one host and reach each other's memory, else NCCL. The same answer on all
+ * ranks, since opening fails on all or none. */
+static Status open_for_gpus(const CommSetup *setup, Comm **comm) {
+    const Rendezvous *r = setup->rendezvous;
+    bool one_host = true;
+    for (int rank = 1; rank < r->size; rank++)
         one_host = one_host && strcmp(r->hosts[rank], r->hosts[0]) == 0;
-    }
-    memory_free(all);
-    *open = nccl || !one_host || !comm_open_peer ? comm_open_nccl : comm_open_peer;
-    return status;
+    if (!one_host || !comm_open_peer) return comm_open_nccl(setup, comm);
+    Status status = comm_open_peer(setup, comm);
+    if (!status) return OK;
+    status_free(status);
+    return comm_open_nccl(setup, comm);
 }
 
 static Status choose_engine(const CommSetup *setup, OpenEngine *open) {
     const bool cpu = setup->device->backend == BACKEND_CPU, automatic = strcmp(setup->engine, "auto") == 0;
-    if (automatic && !cpu) return choose_for_gpus(setup->rendezvous, open);
     if (automatic)
-        *open = comm_open_mpi;
+        *open = cpu ? comm_open_mpi : open_for_gpus;
     else if (strcmp(setup->engine, "mpi") == 0)
         *open = comm_open_mpi;
     else if (strcmp(setup->engine, "nccl") == 0)
@@ -182,8 +181,8 @@ static const char *const names[COLLECTIVE_COUNT] = {"all-reduce", "reduce-scatte
 /* Checks and notes a collective on `whole`. */
 static Status enter(Comm *comm, Collective which, Tensor whole, bool sums) {
     if (!tensor_dense(whole)) return fail(ERROR_INTERNAL, "%s: the tensor is not dense", names[which]);
-    if (sums && whole.dtype != F32 && whole.dtype != BF16 &&
-        (whole.dtype != F64 || comm->device->backend != BACKEND_CPU))
+    bool wide = comm->device->backend == BACKEND_CPU || which == COLLECTIVE_ALL_REDUCE;
+    if (sums && whole.dtype != F32 && whole.dtype != BF16 && (whole.dtype != F64 || !wide))
         return fail(ERROR_INTERNAL, "%s: %s is not added on this device", names[which],
                     dtype_name(whole.dtype));
     comm->totals[which].calls++;
@@ -230,6 +229,34 @@ Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane) {
         return fail(ERROR_INTERNAL, "there is no rank %d to broadcast from", root);
     TRY(enter(comm, COLLECTIVE_BROADCAST, t, false));
     return comm->engine->broadcast(comm, root, t.data, tensor_bytes(t), lane);
+}
+
+Status comm_scatter(Comm *comm, int slot, Tensor whole, Tensor arrivals, Lane lane) {
+    const Tensor piece = comm_piece(comm, whole);
+    if (!comm->engine->scatter) return comm_reduce_scatter(comm, whole, piece, lane);
+    TRY(enter(comm, COLLECTIVE_REDUCE_SCATTER, whole, true));
+    return comm->engine->scatter(comm, slot, whole.data, arrivals.data, tensor_bytes(piece), lane);
+}
+
+Status comm_spread(Comm *comm, int slot, Tensor whole, Lane lane) {
+    const Tensor piece = comm_piece(comm, whole);
+    if (!comm->engine->spread) return comm_all_gather(comm, piece, whole, lane);
+    TRY(enter(comm, COLLECTIVE_ALL_GATHER, whole, false));
+    return comm->engine->spread(comm, slot, whole.data, tensor_bytes(piece), lane);
+}
+
+Status comm_arrive(Comm *comm, int first, int count) {
+    return comm->engine->arrive && count ? comm->engine->arrive(comm, first, count) : OK;
+}
+
+Status comm_clear(Comm *comm) {
+    return comm->engine->clear ? comm->engine->clear(comm) : OK;
+}
+
+Status comm_sum(Comm *comm, Tensor whole, Tensor arrivals) {
+    if (!comm->engine->sum) return OK;
+    const int64_t count = tensor_count(whole) / comm->size;
+    return comm->engine->sum(comm, whole.data, arrivals.data, count, whole.dtype);
 }
 
 Status comm_barrier(Comm *comm) {

@@ -13,7 +13,8 @@
  * It is what one rank gets that adds the same values one after another. NCCL's sums of fp32 are the same
  * bits with two ranks, for a sum of two has no order; with more they are not.
  *
- * Sums are of fp32 and bf16, and on the CPU of fp64. All-gather and broadcast move bytes of any dtype.
+ * Sums are of fp32 and bf16, and on the CPU and in an all-reduce of fp64. All-gather and broadcast move
+ * bytes of any dtype.
  *
  * Tensors are dense and lie in the device's memory. On a GPU a collective is put into one of two streams
  * and returns; on the CPU it is over when it returns. Only one thread calls, but for comm_abort. */
@@ -52,6 +53,7 @@ typedef struct Comm {
     int rank, size, local_rank;
     char name[96];   // "NCCL 2.28.9", "MPI (Open MPI v4.1.4)", "peers", "alone"
     bool rank_order; // sums are in rank order
+    bool posts;      // comm_scatter and comm_spread leave the kernels beside them alone
     Device *device;
     struct Rendezvous *rendezvous;
     struct Board *board; // where each collective is noted, or NULL
@@ -62,8 +64,8 @@ typedef struct {
     Device *device;
     struct Rendezvous *rendezvous; // NULL: one rank. It must outlive the communicator
     struct Board *board;           // may be NULL
-    /* "auto", "nccl", "peer" or "mpi". auto: mpi on the CPU; on GPUs nccl where every rank has it, else, on
-     * one host, peer. */
+    /* "auto", "nccl", "peer" or "mpi". auto: mpi on the CPU; between GPUs of one host that reach each
+     * other's memory peer, else nccl. */
     const char *engine;
     bool share_gpu; // ranks may have one GPU in common (peer only): for tests
 } CommSetup;
@@ -91,6 +93,30 @@ CHECKED Status comm_all_gather(Comm *comm, Tensor piece, Tensor whole, Lane lane
 
 /* t = rank `root`'s t. */
 CHECKED Status comm_broadcast(Comm *comm, int root, Tensor t, Lane lane);
+
+/* ---- in two halves, beside kernels ---- */
+
+enum { COMM_SLOTS = 1024 };
+
+/* comm_scatter and comm_spread put on their way, in `lane`, this rank's parts of `whole` to the ranks that
+ * they belong to, and this rank's part of `whole` to all others. comm_arrive makes what follows in the
+ * main lane wait until what was posted in slots [first, first + count) has come from every rank. Behind it
+ * comm_sum, in the main lane, makes comm_piece(whole) the sum, from the parts that have come.
+ *
+ * An engine that posts needs no rank to wait for another meanwhile, and of the multiprocessors next to
+ * nothing: arrivals (size - 1 parts) and the spread tensor lie in shared memory, at the same offsets on
+ * all ranks, and a rank must not scatter or spread into them again before it knows, by a collective, that
+ * the others are through with them. A slot is used once until comm_clear, in the main lane, between two
+ * collectives there: before the first of them all have waited for all slots, and behind the second they
+ * are used again.
+ *
+ * Elsewhere arrivals may be empty; comm_scatter is the whole reduce-scatter, comm_spread the all-gather,
+ * and the others do nothing: what follows in another lane waits for an event. */
+CHECKED Status comm_scatter(Comm *comm, int slot, Tensor whole, Tensor arrivals, Lane lane);
+CHECKED Status comm_spread(Comm *comm, int slot, Tensor whole, Lane lane);
+CHECKED Status comm_arrive(Comm *comm, int first, int count);
+CHECKED Status comm_sum(Comm *comm, Tensor whole, Tensor arrivals);
+CHECKED Status comm_clear(Comm *comm);
 
 /* The host waits until every rank's host has come here. Streams are not waited for. */
 CHECKED Status comm_barrier(Comm *comm);

@@ -13,6 +13,13 @@ typedef struct CommEngine {
                              Lane lane) CHECKED;
     Status (*all_gather)(Comm *comm, const void *piece, void *whole, size_t bytes, Lane lane) CHECKED;
     Status (*broadcast)(Comm *comm, int root, void *data, size_t bytes, Lane lane) CHECKED;
+    /* The halves; all NULL where the whole is done at once. `count` and `bytes` are of one part. */
+    Status (*scatter)(Comm *comm, int slot, const void *whole, void *arrivals, size_t bytes,
+                      Lane lane) CHECKED;
+    Status (*spread)(Comm *comm, int slot, void *whole, size_t bytes, Lane lane) CHECKED;
+    Status (*arrive)(Comm *comm, int first, int count) CHECKED;
+    Status (*sum)(Comm *comm, void *whole, const void *arrivals, int64_t count, Dtype dtype) CHECKED;
+    Status (*clear)(Comm *comm) CHECKED;
     Status (*barrier)(Comm *comm) CHECKED;
     Status (*share)(Comm *comm, void *memory, size_t bytes) CHECKED;
     Status (*unshare)(Comm *comm, void *memory) CHECKED;

@@ -13,8 +13,9 @@
 #include <string.h>
 
 enum { ID_BYTES = 128, VERSION_LEAST = 21000 };
-enum { RESULT_OK = 0, RESULT_IN_PROGRESS = 7 };                         // ncclResult_t
-enum { TYPE_BYTE = 0, TYPE_F32 = 7, TYPE_BF16 = 9, OPERATION_SUM = 0 }; // ncclDataType_t, ncclRedOp_t
+enum { RESULT_OK = 0, RESULT_IN_PROGRESS = 7 };                    // ncclResult_t
+enum { TYPE_BYTE = 0, TYPE_F32 = 7, TYPE_F64 = 8, TYPE_BF16 = 9 }; // ncclDataType_t
+enum { OPERATION_SUM = 0 };                                        // ncclRedOp_t
 
 typedef struct {
     char bytes[ID_BYTES];
@@ -65,7 +66,7 @@ static Status nccl_status(const Nccl *n, int result, const char *what) {
 /* ---- collectives ---- */
 
 static int type_of(Dtype dtype) {
-    return dtype == BF16 ? TYPE_BF16 : TYPE_F32;
+    return dtype == BF16 ? TYPE_BF16 : dtype == F64 ? TYPE_F64 : TYPE_F32;
 }
 
 static Status nccl_all_reduce(Comm *comm, void *data, int64_t count, Dtype dtype, Lane lane) {

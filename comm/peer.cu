@@ -3,90 +3,6 @@
  * ranks' values in rank order; what is only moved the copy engines move. */
 #include "comm/peer.cuh"
 
-#include "kernels/cuda/packs.cuh"
-
-/* Few blocks: they run beside the backward pass, and what a link brings needs no more. */
-enum { SUM_BLOCKS = 32, SUM_THREADS = 512, BARRIER_THREADS = 32 };
-static_assert((int)PEERS_MOST <= (int)BARRIER_THREADS, "a thread for each rank");
-
-/* ---- waiting for each other ---- */
-
-__device__ static uint32_t load_acquire(const uint32_t *from) {
-    uint32_t value;
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-    return value;
-}
-
-__device__ static void store_release(uint32_t *to, uint32_t value) {
-    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
-}
-
-/* Says that this rank has come, and waits until all have, or one has aborted. One block. */
-__global__ static void wait_for_ranks(PeerPage *page, int lane, int rank, int size, uint32_t *turns) {
-    const uint32_t turn = turns[lane] + 1;
-    const int other = (int)threadIdx.x;
-    __syncthreads();
-    if (other == 0) {
-        turns[lane] = turn;
-        __threadfence_system(); // what kernels and copies before this one have written
-        store_release(&page->flags[lane][rank].turn, turn);
-    }
-    if (other >= size) return;
-    while ((int32_t)(load_acquire(&page->flags[lane][other].turn) - turn) < 0) {
-        if (load_acquire(&page->aborted)) return;
-        __nanosleep(200);
-    }
-    __threadfence_system();
-}
-
-static Status launched(PeerComm *p, const char *what) {
-    TRY(cuda_status(cudaGetLastError(), what));
-    p->cuda->base.launches++;
-    return OK;
-}
-
-static Status barrier(PeerComm *p, Lane lane) {
-    wait_for_ranks<<<1, BARRIER_THREADS, 0, lane_stream(p, lane)>>>(p->device_page, lane, p->rank, p->size,
-                                                                    p->turns);
-    return launched(p, "wait_for_ranks");
-}
-
-/* ---- sums ---- */
-
-struct Addresses {
-    const char *at[PEERS_MOST]; // of each rank
-};
-
-/* to[i] = at[0][i] + at[1][i] + ..., from the left. `to` may be one of them. */
-template <class T, int N>
-__global__ static void add_in_rank_order(Addresses from, int ranks, int64_t count, T *to) {
-    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        float total[N];
-        load_floats<N>(reinterpret_cast<const T *>(from.at[0]) + i, total);
-#pragma unroll 2
-        for (int rank = 1; rank < ranks; rank++) {
-            float value[N];
-            load_floats<N>(reinterpret_cast<const T *>(from.at[rank]) + i, value);
-#pragma unroll
-            for (int e = 0; e < N; e++) total[e] += value[e];
-        }
-        store_floats<N>(to + i, total);
-    }
-}
-
-/* `from` are all ranks' first elements. */
-static Status add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, void *to, Lane lane) {
-    bool packed = walks_in_packs(16 / (int)dtype_size(dtype), {count}, {to});
-    if (count == 0) return OK;
-    for (int rank = 0; rank < p->size; rank++) packed = packed && (uintptr_t)from.at[rank] % 16 == 0;
-    DISPATCH_FLOAT(dtype, T,
-                   DISPATCH_PACK(packed, T, N,
-                                 add_in_rank_order<T, N>
-                                 <<<SUM_BLOCKS, SUM_THREADS, 0, lane_stream(p, lane)>>>(
-                                     from, p->size, count, static_cast<T *>(to))));
-    return launched(p, "add_in_rank_order");
-}
-
 /* ---- copies ---- */
 
 struct Copy {
@@ -95,17 +11,18 @@ struct Copy {
     size_t bytes;
 };
 
-/* Several at once, each by an engine of its own; one alone in the lane itself. */
+/* Several at once, each by an engine of its own; one alone, and between two ranks, in the lane itself. */
 static Status copy_all(PeerComm *p, const Copy *copies, int count, Lane lane) {
     const cudaStream_t stream = lane_stream(p, lane);
-    if (count > 1) CUDA_TRY(cudaEventRecord(p->before[lane], stream));
+    const bool several = count > 1 && p->size > 2;
+    if (several) CUDA_TRY(cudaEventRecord(p->before[lane], stream));
     for (int i = 0; i < count; i++) {
-        const cudaStream_t own = count > 1 ? p->copies[lane][i % PEER_COPIES] : stream;
-        if (count > 1 && i < PEER_COPIES) CUDA_TRY(cudaStreamWaitEvent(own, p->before[lane], 0));
+        const cudaStream_t own = several ? p->copies[lane][i % PEER_COPIES] : stream;
+        if (several && i < PEER_COPIES) CUDA_TRY(cudaStreamWaitEvent(own, p->before[lane], 0));
         if (copies[i].bytes)
             CUDA_TRY(cudaMemcpyAsync(copies[i].to, copies[i].from, copies[i].bytes, cudaMemcpyDefault, own));
     }
-    for (int i = 0; count > 1 && i < count && i < PEER_COPIES; i++) {
+    for (int i = 0; several && i < count && i < PEER_COPIES; i++) {
         CUDA_TRY(cudaEventRecord(p->after[lane][i], p->copies[lane][i]));
         CUDA_TRY(cudaStreamWaitEvent(stream, p->after[lane][i], 0));
     }
@@ -133,8 +50,7 @@ static size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* Where each rank has what this one has at `memory`; `stride` is added for each rank. */
-static Addresses places_of(const PeerComm *p, const PeerRegion *region, const void *memory, size_t stride) {
+Addresses peer_places(const PeerComm *p, const PeerRegion *region, const void *memory, size_t stride) {
     Addresses from = {};
     const size_t offset = (size_t)((const char *)memory - region->base);
     for (int rank = 0; rank < p->size; rank++)
@@ -145,9 +61,9 @@ static Addresses places_of(const PeerComm *p, const PeerRegion *region, const vo
 static Status shared_reduce_scatter(PeerComm *p, const PeerRegion *region, const char *whole, int64_t count,
                                     Dtype dtype, void *piece, Lane lane) {
     const size_t first = (size_t)p->rank * (size_t)count * dtype_size(dtype);
-    TRY(barrier(p, lane));
-    TRY(add(p, places_of(p, region, whole + first, 0), count, dtype, piece, lane));
-    return barrier(p, lane);
+    TRY(peer_barrier(p, lane));
+    TRY(peer_add(p, peer_places(p, region, whole + first, 0), count, dtype, piece, lane));
+    return peer_barrier(p, lane);
 }
 
 /* Own parts are added in place: nobody else reads them. The others' are copied once they have done the
@@ -158,11 +74,11 @@ static Status shared_all_reduce(PeerComm *p, const PeerRegion *region, char *dat
     const int64_t own = first >= count ? 0 : count - first < each ? count - first : each;
     const size_t part = (size_t)each * dtype_size(dtype), bytes = (size_t)count * dtype_size(dtype);
     char *mine = data + (size_t)p->rank * part;
-    TRY(barrier(p, lane));
-    TRY(add(p, places_of(p, region, mine, 0), own, dtype, mine, lane));
-    TRY(barrier(p, lane));
-    TRY(pull_parts(p, places_of(p, region, data, part), data, part, bytes, lane));
-    return barrier(p, lane);
+    TRY(peer_barrier(p, lane));
+    TRY(peer_add(p, peer_places(p, region, mine, 0), own, dtype, mine, lane));
+    TRY(peer_barrier(p, lane));
+    TRY(pull_parts(p, peer_places(p, region, data, part), data, part, bytes, lane));
+    return peer_barrier(p, lane);
 }
 
 static Status shared_all_gather(PeerComm *p, const PeerRegion *region, const void *piece, char *whole,
@@ -170,17 +86,69 @@ static Status shared_all_gather(PeerComm *p, const PeerRegion *region, const voi
     char *mine = whole + (size_t)p->rank * bytes;
     const Copy own = {mine, piece, bytes};
     if (piece != mine) TRY(copy_all(p, &own, 1, lane));
-    TRY(barrier(p, lane));
-    TRY(pull_parts(p, places_of(p, region, whole, bytes), whole, bytes, (size_t)p->size * bytes, lane));
-    return barrier(p, lane);
+    TRY(peer_barrier(p, lane));
+    TRY(pull_parts(p, peer_places(p, region, whole, bytes), whole, bytes, (size_t)p->size * bytes, lane));
+    return peer_barrier(p, lane);
 }
 
 static Status shared_broadcast(PeerComm *p, const PeerRegion *region, int root, void *data, size_t bytes,
                                Lane lane) {
-    const Copy copy = {data, places_of(p, region, data, 0).at[root], bytes};
-    TRY(barrier(p, lane));
+    const Copy copy = {data, peer_places(p, region, data, 0).at[root], bytes};
+    TRY(peer_barrier(p, lane));
     if (p->rank != root) TRY(copy_all(p, &copy, 1, lane));
-    return barrier(p, lane);
+    return peer_barrier(p, lane);
+}
+
+/* ---- in two halves: parts are pushed, and nobody waits until they are needed ---- */
+
+/* Where rank `from`'s part lies among the arrivals of rank `to`. */
+static size_t slot_of(int from, int to) {
+    return (size_t)(from < to ? from : from - 1);
+}
+
+static Status shared_region(const PeerComm *p, const void *memory, size_t bytes, const PeerRegion **region) {
+    *region = peer_find(p, memory, bytes);
+    return *region ? OK : fail(ERROR_INTERNAL, "what is posted to other ranks goes to shared memory only");
+}
+
+static Status peer_scatter(Comm *comm, int slot, const void *whole, void *arrivals, size_t bytes, Lane lane) {
+    PeerComm *p = peer_of(comm);
+    const PeerRegion *region;
+    Copy copies[PEERS_MOST];
+    int count = 0;
+    TRY(shared_region(p, arrivals, (size_t)(p->size - 1) * bytes, &region));
+    const Addresses places = peer_places(p, region, arrivals, 0);
+    for (int i = 1; i < p->size; i++) {
+        const int to = (p->rank + i) % p->size;
+        copies[count++] = {places.at[to] + slot_of(p->rank, to) * bytes,
+                           static_cast<const char *>(whole) + (size_t)to * bytes, bytes};
+    }
+    TRY(copy_all(p, copies, count, lane));
+    return peer_post(p, slot, lane);
+}
+
+static Status peer_spread(Comm *comm, int slot, void *whole, size_t bytes, Lane lane) {
+    PeerComm *p = peer_of(comm);
+    const PeerRegion *region;
+    Copy copies[PEERS_MOST];
+    int count = 0;
+    TRY(shared_region(p, whole, (size_t)p->size * bytes, &region));
+    char *const mine = static_cast<char *>(whole) + (size_t)p->rank * bytes;
+    const Addresses places = peer_places(p, region, mine, 0);
+    for (int i = 1; i < p->size; i++) copies[count++] = {places.at[(p->rank + i) % p->size], mine, bytes};
+    TRY(copy_all(p, copies, count, lane));
+    return peer_post(p, slot, lane);
+}
+
+static Status peer_sum(Comm *comm, void *whole, const void *arrivals, int64_t count, Dtype dtype) {
+    PeerComm *p = peer_of(comm);
+    const size_t bytes = (size_t)count * dtype_size(dtype);
+    char *const mine = static_cast<char *>(whole) + (size_t)p->rank * bytes;
+    char *const others = static_cast<char *>(const_cast<void *>(arrivals));
+    Addresses from = {};
+    for (int rank = 0; rank < p->size; rank++)
+        from.at[rank] = rank == p->rank ? mine : others + slot_of(rank, p->rank) * bytes;
+    return peer_add(p, from, count, dtype, mine, LANE_MAIN);
 }
 
 /* ---- and through the buffers, piece by piece, where it is not shared ---- */
@@ -188,12 +156,12 @@ static Status shared_broadcast(PeerComm *p, const PeerRegion *region, int root, 
 enum { LANE_BUFFER = PEER_BUFFER / LANE_COUNT };
 
 static char *buffer_of(const PeerComm *p, Lane lane) {
-    return p->buffer + (size_t)lane * LANE_BUFFER;
+    return p->buffer->lanes[lane];
 }
 
 /* Where each rank has what is at `offset` of its buffer. */
 static Addresses buffers(const PeerComm *p, Lane lane, size_t offset) {
-    return places_of(p, peer_find(p, p->buffer, PEER_BUFFER), buffer_of(p, lane) + offset, 0);
+    return peer_places(p, peer_find(p, p->buffer, sizeof *p->buffer), buffer_of(p, lane) + offset, 0);
 }
 
 static Status copy(PeerComm *p, void *to, const void *from, size_t bytes, Lane lane) {
@@ -209,10 +177,10 @@ static Status buffered_reduce_scatter(PeerComm *p, const char *whole, char *piec
         const size_t now = smaller(slice, bytes - first);
         CUDA_TRY(cudaMemcpy2DAsync(buffer_of(p, lane), slice, whole + first, bytes, now, (size_t)p->size,
                                    cudaMemcpyDeviceToDevice, lane_stream(p, lane)));
-        TRY(barrier(p, lane));
-        TRY(add(p, buffers(p, lane, (size_t)p->rank * slice), (int64_t)(now / element), dtype, piece + first,
-                lane));
-        TRY(barrier(p, lane));
+        TRY(peer_barrier(p, lane));
+        TRY(peer_add(p, buffers(p, lane, (size_t)p->rank * slice), (int64_t)(now / element), dtype,
+                     piece + first, lane));
+        TRY(peer_barrier(p, lane));
     }
     return OK;
 }
@@ -222,9 +190,9 @@ static Status buffered_all_reduce(PeerComm *p, char *data, int64_t count, Dtype 
     for (size_t first = 0; first < bytes; first += LANE_BUFFER) {
         const size_t now = smaller(LANE_BUFFER, bytes - first);
         TRY(copy(p, buffer_of(p, lane), data + first, now, lane));
-        TRY(barrier(p, lane));
-        TRY(add(p, buffers(p, lane, 0), (int64_t)(now / element), dtype, data + first, lane));
-        TRY(barrier(p, lane));
+        TRY(peer_barrier(p, lane));
+        TRY(peer_add(p, buffers(p, lane, 0), (int64_t)(now / element), dtype, data + first, lane));
+        TRY(peer_barrier(p, lane));
     }
     return OK;
 }
@@ -237,9 +205,9 @@ static Status buffered_all_gather(PeerComm *p, const char *piece, char *whole, s
         for (int rank = 0; rank < p->size; rank++)
             copies[rank] = {whole + (size_t)rank * bytes + first, from.at[rank], now};
         TRY(copy(p, buffer_of(p, lane), piece + first, now, lane));
-        TRY(barrier(p, lane));
+        TRY(peer_barrier(p, lane));
         TRY(copy_all(p, copies, p->size, lane));
-        TRY(barrier(p, lane));
+        TRY(peer_barrier(p, lane));
     }
     return OK;
 }
@@ -248,9 +216,9 @@ static Status buffered_broadcast(PeerComm *p, int root, char *data, size_t bytes
     for (size_t first = 0; first < bytes; first += LANE_BUFFER) {
         const size_t now = smaller(LANE_BUFFER, bytes - first);
         if (p->rank == root) TRY(copy(p, buffer_of(p, lane), data + first, now, lane));
-        TRY(barrier(p, lane));
+        TRY(peer_barrier(p, lane));
         if (p->rank != root) TRY(copy(p, data + first, buffers(p, lane, 0).at[root], now, lane));
-        TRY(barrier(p, lane));
+        TRY(peer_barrier(p, lane));
     }
     return OK;
 }
@@ -261,6 +229,13 @@ static Status peer_all_reduce(Comm *comm, void *data, int64_t count, Dtype dtype
     PeerComm *p = peer_of(comm);
     const PeerRegion *region = peer_find(p, data, (size_t)count * dtype_size(dtype));
     char *at = static_cast<char *>(data);
+    const int64_t small = PEER_SMALL / (int64_t)dtype_size(dtype);
+    if (count <= small || dtype == F64) {
+        for (int64_t i = 0; i < count; i += small)
+            TRY(peer_add_small(p, at + i * (int64_t)dtype_size(dtype), count - i < small ? count - i : small,
+                               dtype, lane));
+        return OK;
+    }
     return region ? shared_all_reduce(p, region, at, count, dtype, lane)
                   : buffered_all_reduce(p, at, count, dtype, lane);
 }
@@ -308,7 +283,8 @@ static void peer_abort(Comm *comm) {
     __atomic_store_n(&peer_of(comm)->page->aborted, 1u, __ATOMIC_RELEASE);
 }
 
-const CommEngine peer_engine = {"peer",         peer_all_reduce,     peer_reduce_scatter, peer_all_gather,
-                                peer_broadcast, engine_host_barrier, peer_share,          peer_unshare,
-                                peer_record,    peer_wait,           peer_check,          peer_abort,
-                                peer_close};
+const CommEngine peer_engine = {"peer",         peer_all_reduce, peer_reduce_scatter, peer_all_gather,
+                                peer_broadcast, peer_scatter,    peer_spread,         peer_arrive,
+                                peer_sum,       peer_clear,      engine_host_barrier, peer_share,
+                                peer_unshare,   peer_record,     peer_wait,           peer_check,
+                                peer_abort,     peer_close};

@@ -93,8 +93,9 @@ Status peer_unshare(Comm *comm, void *memory) {
 
 /* ---- opening and closing ---- */
 
+/* Streams are dear: kernels that wait must not stand in front of what another rank waits for. */
 static Status make_copies(PeerComm *p) {
-    for (int lane = 0; lane < LANE_COUNT; lane++) {
+    for (int lane = 0; lane < LANE_COUNT && p->size > 2; lane++) {
         CUDA_TRY(cudaEventCreateWithFlags(&p->before[lane], cudaEventDisableTiming));
         for (int i = 0; i < PEER_COPIES; i++) {
             CUDA_TRY(cudaStreamCreateWithFlags(&p->copies[lane][i], cudaStreamNonBlocking));
@@ -117,11 +118,9 @@ static void free_copies(PeerComm *p) {
 static Status make_buffer(PeerComm *p) {
     Device *device = &p->cuda->base;
     void *memory;
-    const size_t turns = LANE_COUNT * sizeof *p->turns;
-    TRY(device->allocate(device, PEER_BUFFER + turns, &memory));
-    p->buffer = static_cast<char *>(memory);
-    p->turns = reinterpret_cast<uint32_t *>(p->buffer + PEER_BUFFER);
-    TRY(device->fill(device, p->turns, 0, turns));
+    TRY(device->allocate(device, sizeof *p->buffer, &memory));
+    p->buffer = static_cast<PeerBuffer *>(memory);
+    TRY(device->fill(device, p->buffer, 0, sizeof *p->buffer));
     return device->synchronize(device);
 }
 
@@ -146,7 +145,7 @@ static Status start(PeerComm *p, const CommSetup *setup) {
     if (!status) status = make_buffer(p);
     TRY(rendezvous_agree(r, status));
     TRY(peer_page_open(p));
-    return peer_share(&p->base, p->buffer, PEER_BUFFER);
+    return peer_share(&p->base, p->buffer, sizeof *p->buffer);
 }
 
 static void release(PeerComm *p) {
@@ -176,6 +175,7 @@ Status comm_open_peer(const CommSetup *setup, Comm **comm) {
     PeerComm *p = (PeerComm *)memory_allocate(sizeof *p);
     p->base.engine = &peer_engine;
     p->base.rank_order = true;
+    p->base.posts = true;
     snprintf(p->base.name, sizeof p->base.name, "peers (CUDA IPC)");
     p->rendezvous = setup->rendezvous;
     p->rank = setup->rendezvous->rank;

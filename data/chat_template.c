@@ -128,6 +128,14 @@ static const char *const prints[FORM_NONE][2] = {
     [FORM_MISTRAL] = {"[/INST]'"},
 };
 
+/* What asks for an answer: where more is printed, as an opened thought, it is another form. */
+static const char *const asks[FORM_NONE] = {
+    [FORM_CHATML] = "'<|im_start|>assistant\n'",
+    [FORM_LLAMA3] = "'<|start_header_id|>assistant<|end_header_id|>\n\n'",
+    [FORM_ZEPHYR] = "'<|assistant|>\n'",
+    [FORM_MISTRAL] = "",
+};
+
 /* How long the mark at `at` is, "<|word|>" or "[WORD]"; 0: none stands there. */
 static size_t mark_length(const char *at) {
     if (at[0] == '<' && at[1] == '|') return strcspn(at, ">\n '") + 1;
@@ -150,7 +158,8 @@ static bool marks_known(ChatForm form, const char *text) {
 static ChatForm recognize(const char *text) {
     for (ChatForm form = 0; form < FORM_NONE; form++)
         for (int i = 0; i < 2 && prints[form][i]; i++)
-            if (holds(text, prints[form][i]) && marks_known(form, text)) return form;
+            if (holds(text, prints[form][i]) && holds(text, asks[form]) && marks_known(form, text))
+                return form;
     return FORM_NONE;
 }
 

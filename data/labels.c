@@ -3,11 +3,20 @@
 #include "base/files.h"
 #include "base/json_read.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { FILE_LIMIT = 16 << 20 /* bytes */ };
+
+/* A copy that a terminal shows: names come from strangers' folders. */
+static char *tamed(const char *name) {
+    char *copy = memory_text(name);
+    utf8_tame(copy, (int64_t)strlen(copy), false);
+    return copy;
+}
 
 static Status read_names(const json_t *object, const char *path, Labels *labels) {
     int64_t count = (int64_t)json_object_size(object);
@@ -20,7 +29,7 @@ static Status read_names(const json_t *object, const char *path, Labels *labels)
         if (!name)
             return fail(ERROR_FORMAT, "%s: \"id2label\" names %" PRId64 " classes, but none is \"%s\"", path,
                         count, key);
-        labels->names[i] = memory_text(name);
+        labels->names[i] = tamed(name);
     }
     return OK;
 }
@@ -52,7 +61,7 @@ void labels_set(Labels *labels, const char *const *names, int64_t count) {
     labels_free(labels);
     labels->names = memory_array((size_t)count, sizeof *labels->names);
     labels->count = count;
-    for (int64_t i = 0; i < count; i++) labels->names[i] = memory_text(names[i]);
+    for (int64_t i = 0; i < count; i++) labels->names[i] = tamed(names[i]);
 }
 
 void labels_free(Labels *labels) {

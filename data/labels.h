@@ -10,7 +10,8 @@ typedef struct {
     int64_t count; // 0: nobody has named them
 } Labels;
 
-/* None where the file names none. ERROR_FORMAT says what is malformed. */
+/* None where the file names none. What a terminal would obey becomes '?'. ERROR_FORMAT says what is
+ * malformed. */
 CHECKED Status labels_read(const char *folder, Labels *labels);
 /* Copies of the names. */
 void labels_set(Labels *labels, const char *const *names, int64_t count);

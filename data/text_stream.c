@@ -45,8 +45,8 @@ static bool is_special(const Tokenizer *t, int32_t id) {
     return false;
 }
 
-/* A WordPiece that goes on with a word has ## before it; all others begin one, after a blank unless they are a mark
- * that no blank precedes. */
+/* A WordPiece that goes on with a word has ## before it; all others begin one, after a blank unless they are
+ * a mark that no blank precedes. */
 static void put_piece(TextStream *stream, const uint8_t *bytes, int64_t length, Bytes *out) {
     bool within = length > 2 && memcmp(bytes, "##", 2) == 0, mark = length == 1 && strchr(".,!?", bytes[0]);
     if (stream->begun && !within && !mark) bytes_put(out, " ", 1);

@@ -59,7 +59,8 @@ Status tokens_open_texts(const PathList *texts, const char *name, const TokenOpt
     return finish(status, s, source);
 }
 
-Status tokens_find_files(const char *path, PathList *files) {
+/* What one name of a list stands for. */
+static Status find_named(const char *path, PathList *files) {
     PathKind kind;
     TRY(path_kind(path, &kind));
     TRY(kind == PATH_FOLDER ? directory_list(path, files) : path_glob(path, files));
@@ -78,6 +79,23 @@ Status tokens_find_files(const char *path, PathList *files) {
     TRY(status);
     if (kept == 0) return fail(ERROR_FILE, "no data at %s: there is no such file", path);
     return OK;
+}
+
+Status tokens_find_files(const char *path, PathList *files) {
+    PathKind kind;
+    TRY(path_kind(path, &kind));
+    if (!strchr(path, ',') || kind != PATH_ABSENT) return find_named(path, files);
+    Status status = OK;
+    for (const char *at = path; at && !status; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        char *name = memory_text_slice(at, strcspn(at, ","));
+        PathList some = {0};
+        status = find_named(name, &some);
+        for (int64_t i = 0; i < some.count; i++) path_list_add(files, some.paths[i]);
+        some.count = 0; // the paths have moved
+        path_list_free(&some);
+        memory_free(name);
+    }
+    return status;
 }
 
 Status tokens_open(const char *path, const TokenOptions *options, TokenSource **source) {

@@ -2,7 +2,8 @@
  *
  *   .bin    token shards in llm.c's format (data/shard.h), memory-mapped. Several are taken one after the
  *           other.
- *   texts   any other files in UTF-8 (data/text_map.h), gzip or not: tokenized once and, given a folder for it, kept there as a shard named after
+ *   texts   any other files in UTF-8 (data/text_map.h), gzip or not: tokenized once and, given a folder for it,
+ *           kept there as a shard named after
  *           the text and a hash of its name, its contents and the tokenizer. A kept shard that does not fit,
  *           or is not what was kept, is made anew. Between two texts stands the tokenizer's end of
  *           text, or a newline if it has none. The lines of JSON lines are texts of their own. */
@@ -23,9 +24,9 @@ typedef struct {
     const char *cache; // the folder that keeps tokenized texts, made if missing; NULL: they stay in memory
 } TokenOptions;
 
-/* Opens a file, a pattern (* ? [...]) or a folder's files, sorted by name. They must all be shards, or all
- * texts. ERROR_FILE where nothing is found; ERROR_FORMAT for a bad shard; ERROR_USAGE for a text without a
- * tokenizer. */
+/* Opens a file, a pattern (* ? [...]), a folder's files, sorted by name, or a list of these with commas. They
+ * must all be shards, or all texts. ERROR_FILE where nothing is found; ERROR_FORMAT for a bad shard;
+ * ERROR_USAGE for a text without a tokenizer. */
 CHECKED Status tokens_open(const char *path, const TokenOptions *options, TokenSource **source);
 
 /* Opens these texts in this order; `name` is for messages and the kept shard. */
@@ -33,7 +34,8 @@ CHECKED Status tokens_open_texts(const PathList *texts, const char *name, const 
                                  TokenSource **source);
 void tokens_close(TokenSource *source);
 
-/* What a file, a pattern or a folder stands for, sorted; folders are left out. ERROR_FILE for nothing. */
+/* What a file, a pattern or a folder stands for, sorted, or several of them with commas between, one after
+ * another; folders inside are left out. ERROR_FILE for nothing. */
 CHECKED Status tokens_find_files(const char *path, PathList *files);
 
 int64_t tokens_count(const TokenSource *source);

@@ -83,8 +83,8 @@ const char *operation_name(Operation operation);
 const char *pass_name(Pass pass);
 const char *form_name(Form form);
 
-/* Parses "0", "1", "norm,attention", "1,-attention" or "-attention", which is the same, into fuses. ERROR_USAGE
- * names the operations. */
+/* Parses "0", "1", "norm,attention", "1,-attention" or "-attention", which is the same, into fuses.
+ * ERROR_USAGE names the operations. */
 CHECKED Status fuses_parse(const char *text, uint32_t *fuses);
 
 /* The dtype of statistics, losses and parameter gradients: fp32, or fp64 where everything is. */

@@ -317,7 +317,7 @@ static const IgnoredNames llama_ignored[] = {{"*.rotary_emb.inv_freq", 0}, {0}};
 /* A row of the family is decoder-only and causal. */
 #define LLAMA_ROW(name)                                                                                      \
     .type = #name, .description = "a decoder-only model", .task = TASK_NEXT_TOKEN, .mask = MASK_CAUSAL,      \
-    .end_tokens = true, .keys = name##_keys, .classes = name##_classes,                                      \
+    .decodes = true, .end_tokens = true, .keys = name##_keys, .classes = name##_classes,                     \
     .class_count = sizeof name##_classes / sizeof *name##_classes, .names = LLAMA_NAMES
 
 static const Architecture llama = {LLAMA_ROW(llama), .defaults = {LLAMA_DEFAULTS}};

@@ -7,9 +7,8 @@
  *                                   the tied head not repeated
  *   generation_config.json          the tokens that end a text, where the family names them
  *   the tokenizer's files           (data/tokenizer.h)
- *   training_state.safetensors      moments "m.<parameter>", "v.<parameter>" in fp32 and in memory's
- *   layout; the
- *                                   TrainingState as metadata
+ *   training_state.safetensors      moments "m.<parameter>", "v.<parameter>" in fp32 or, as they are
+ *                                   kept, bf16, and in memory's layout; the TrainingState as metadata
  *
  * A folder is published as a whole: killed at any time, its name is the old folder or the new one. Beside the
  * weights themselves, saving and loading need host memory for the largest matrix and some 16 MiB. */
@@ -68,7 +67,8 @@ CHECKED Status checkpoint_check(const char *folder, const Config *config);
 CHECKED Status checkpoint_load(Ctx *ctx, const char *folder, Parameters *parameters);
 
 /* Loads moments and state. The caller restores the optimizer's count from state->updates (optim/adamw.h).
- * ERROR_FORMAT unless the moments are those of exactly these parameters. */
+ * ERROR_FORMAT unless the moments are those of exactly these parameters, ERROR_USAGE where they are kept in
+ * another dtype. */
 CHECKED Status checkpoint_load_state(Ctx *ctx, const char *folder, Parameters *parameters,
                                      TrainingState *state);
 

@@ -1,4 +1,5 @@
 /* training_state.safetensors: moments as tensors, everything else as metadata. */
+#include "base/bfloat16.h"
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/safetensors.h"
@@ -141,7 +142,8 @@ typedef struct {
 static SafetensorsEntry describe(const Parameters *p, int i, int moment, MomentName *name) {
     const ParameterInfo *info = &p->info[i];
     snprintf(name->text, sizeof name->text, "%c.%s", "mv"[moment], info -> name);
-    SafetensorsEntry entry = {.name = name->text, .type = SAFE_F32, .rank = info->shape.rank};
+    SafetensorsEntry entry = {
+        .name = name->text, .type = p->narrow_moments ? SAFE_BF16 : SAFE_F32, .rank = info->shape.rank};
     memcpy(entry.d, info->shape.d, sizeof info->shape.d);
     return entry;
 }
@@ -162,6 +164,19 @@ static Status check_moment(ErrorCode code, const char *path, const char *name, c
     return OK;
 }
 
+/* What is narrow in memory is narrow in the file, and exact. */
+static Status append_moment(SafetensorsWriter *writer, Dtype dtype, const float *values, int64_t count) {
+    uint16_t narrow[4096];
+    const int64_t most = sizeof narrow / sizeof *narrow;
+    if (dtype != BF16) return safetensors_writer_append(writer, values, count * (int64_t)sizeof *values);
+    for (int64_t first = 0; first < count; first += most) {
+        int64_t n = count - first < most ? count - first : most;
+        for (int64_t i = 0; i < n; i++) narrow[i] = bfloat16_from_float(values[first + i]);
+        TRY(safetensors_writer_append(writer, narrow, n * (int64_t)sizeof *narrow));
+    }
+    return OK;
+}
+
 /* Of those that this rank writes. */
 static Status save_moment(Ctx *ctx, const char *path, RankFile *file, const Parameters *p, int moment,
                           Tensor whole, float *chunk) {
@@ -173,7 +188,7 @@ static Status save_moment(Ctx *ctx, const char *path, RankFile *file, const Para
             int64_t left = p->info[i].count - first, n = left < CHECKPOINT_CHUNK ? left : CHECKPOINT_CHUNK;
             TRY(values_read(ctx, whole, p->info[i].offset + first, n, chunk));
             TRY(check_moment(ERROR_NONFINITE, path, name.text, chunk, n));
-            TRY(safetensors_writer_append(file->writer, chunk, n * (int64_t)sizeof *chunk));
+            TRY(append_moment(file->writer, whole.dtype, chunk, n));
         }
     }
     return OK;
@@ -230,6 +245,10 @@ static Status find_moment(const Safetensors *file, const char *path, const Safet
     bool fits = *entry && (*entry)->type == wanted->type && (*entry)->rank == wanted->rank;
     for (int axis = 0; fits && axis < wanted->rank; axis++) fits = (*entry)->d[axis] == wanted->d[axis];
     if (fits) return OK;
+    if (*entry && (*entry)->type != wanted->type)
+        return fail(ERROR_USAGE,
+                    "%s: its moments are %s, and this run's are %s; --optimizer-dtype says which", path,
+                    safetensors_type_name((*entry)->type), safetensors_type_name(wanted->type));
     return fail(ERROR_FORMAT, "%s: tensor '%s' is %s; the state belongs to another model", path, wanted->name,
                 *entry ? "of another shape" : "missing");
 }

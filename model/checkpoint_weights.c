@@ -322,7 +322,8 @@ static Status same_values(const SafetensorsEntry *a, const SafetensorsEntry *b, 
     return OK;
 }
 
-/* What a file repeats of the token table as the head is that table, or the model is another than config.json says. */
+/* What a file repeats of the token table as the head is that table, or the model is another than config.json
+ * says. */
 static Status check_tied_head(const char *folder, const Safetensors *file, const Config *c) {
     const ParameterNames *names = &c->architecture->names;
     const SafetensorsEntry *head = c->tied_head ? find(file, names, names->head) : NULL;

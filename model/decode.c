@@ -8,7 +8,8 @@ bool transformer_decodes(const Ctx *ctx, const Transformer *model) {
     const Config *c = &model->config;
     for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
         if (op_form(ctx, replaced[i], ctx->dtype) != FORM_FUSED) return false;
-    return c->architecture->decodes && decode_serves(ctx, c->width, c->head_size, c->hidden);
+    const DecodeSizes sizes = {c->norm_kind, c->width, c->head_size, c->hidden};
+    return c->architecture->decodes && decode_serves(ctx, &sizes);
 }
 
 static DecodeAffine affine(const Affine *a) {
@@ -23,6 +24,8 @@ static DecodeLayer decode_layer(const BlockParameters *p, const Cache *cache, in
                      .norm2 = affine(&p->norm2),
                      .expand = affine(&p->expand),
                      .contract = affine(&p->contract),
+                     .query_norm = affine(&p->query_norm),
+                     .key_norm = affine(&p->key_norm),
                      .cache_k = tensor_reshape(cache_layer(cache->k, layer), shape),
                      .cache_v = tensor_reshape(cache_layer(cache->v, layer), shape)};
     if (tensor_empty(cache->memory)) return l;
@@ -45,6 +48,7 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
     Decode d = {.token_id = token,
                 .token = p->stack.token.weight,
                 .position = stack_positions(&model->stack),
+                .frequencies = model->stack.frequencies,
                 .layers = model->decode_layers,
                 .layer_count = c->layers,
                 .final_norm = affine(&p->stack.final_norm),
@@ -55,6 +59,7 @@ Status transformer_decode(Ctx *ctx, Transformer *model, Tensor token, Cache *cac
                 .token_scale = config_token_scale(c),
                 .scale = 1 / sqrt((double)c->head_size),
                 .eps = c->norm_eps,
+                .norm_kind = c->norm_kind,
                 .norm_after = c->norm_order == NORM_POST,
                 .activation = c->activation,
                 .past = cache->length,

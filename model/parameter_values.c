@@ -31,9 +31,14 @@ static Status take_training(Ctx *ctx, Parameters *p) {
     Shape sums = shape1(p->padded + parameters_tail(p));
     TRY(take(ctx, ARENA_GRADIENTS, "gradients", wide, sums, &p->sums));
     p->gradient = tensor_view(p->sums.data, wide, shape1(p->size));
+    p->arrivals = (Tensor){0};
+    if (p->shards && p->shards->comm->posts && (shards_cut(ctx, p) || p->whole))
+        TRY(take(ctx, ARENA_GRADIENTS, "others' gradients", wide, shape2(p->ranks - 1, p->padded / p->ranks),
+                 &p->arrivals));
     if (ctx->dtype != wide) TRY(take(ctx, ARENA_OPTIMIZER, "master weights", wide, state, &p->master));
-    TRY(take(ctx, ARENA_OPTIMIZER, "first moments", wide, state, &p->m));
-    TRY(take(ctx, ARENA_OPTIMIZER, "second moments", wide, state, &p->v));
+    Dtype moments = p->narrow_moments ? BF16 : wide;
+    TRY(take(ctx, ARENA_OPTIMIZER, "first moments", moments, state, &p->m));
+    TRY(take(ctx, ARENA_OPTIMIZER, "second moments", moments, state, &p->v));
     return take(ctx, ARENA_OPTIMIZER, "decay marks", I32, shape1(adamw_words(p->size)), &p->decays);
 }
 

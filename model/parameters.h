@@ -83,18 +83,20 @@ typedef struct {
     struct Shards *shards;   // model/shards.h; NULL: one rank
     int rank, ranks;         // of the run: parameters_share
     bool whole;              // keep the state whole even where a step is cut: --compare runs both
+    bool narrow_moments;     // m and v are bf16 (optim/adamw.h), else fp32
     bool sharded;            // master, m and v hold this rank's shard alone
     ParameterRange *buckets; // (group_count) what ranks exchange at once: parameters_share
     int64_t padded;          // elements that the weights and gradients have memory for
     Tensor weight, gradient, master, m, v; // flat, (size), but for a shard's; the last four may be empty
     Tensor sums;                           // (padded + parameters_tail) gradients, then the tail
-    Tensor finished;                       // the same of the micro-batches before; empty with one in a step
-    Tensor decays;                         // (adamw_words(size)) i32, empty without training
-    Config config;                         // whose parameters these are
-    StackParameters stack, encoder;        // with tied tables encoder.token is stack.token
-    Affine transform, transform_norm;      // (C, C), (C): of BERT's head
-    Parameter head, head_bias;             // (padded vocab, C), stack.token if tied; (padded vocab)
-    Affine pooler;                         // (C, C)
+    Tensor arrivals; // (ranks - 1, padded / ranks) the others' gradients of this rank's parts; may be empty
+    Tensor finished; // the same of the micro-batches before; empty with one in a step
+    Tensor decays;   // (adamw_words(size)) i32, empty without training
+    Config config;   // whose parameters these are
+    StackParameters stack, encoder;   // with tied tables encoder.token is stack.token
+    Affine transform, transform_norm; // (C, C), (C): of BERT's head
+    Parameter head, head_bias;        // (padded vocab, C), stack.token if tied; (padded vocab)
+    Affine pooler;                    // (C, C)
 } Parameters;
 
 /* The name of one part in a file: "query", "key" or "value" in the place of a '*'. */

@@ -38,6 +38,11 @@ void shards_close(Parameters *p) {
     p->shards = NULL;
 }
 
+/* What is exchanged is only begun, and comes by itself. */
+static bool posts(const Shards *s) {
+    return s->comm->posts && s->lane == LANE_SIDE;
+}
+
 bool shards_cut(const Ctx *ctx, const Parameters *p) {
     return p->ranks > 1 && op_form(ctx, OP_COMM, ctx->dtype) == FORM_FUSED;
 }
@@ -68,6 +73,37 @@ static Status add_finished(Ctx *ctx, const Parameters *p, ParameterRange r) {
                                          .sum = range(p->sums, r.first, r.count)});
 }
 
+static int gradient_slot(const Parameters *p, int g) {
+    (void)p;
+    return g;
+}
+
+/* A slot for each group's gradients, and behind them one for each group's weights. */
+static int weight_slot(const Parameters *p, int g) {
+    return p->group_count + g;
+}
+
+/* What follows waits for what was posted of groups [first, end), where there was something. */
+static Status arrive(const Parameters *p, int (*slot)(const Parameters *p, int g), int first, int end) {
+    for (int g = first, count; g < end; g += count + 1) {
+        for (count = 0; g + count < end && p->buckets[g + count].count > 0;) count++;
+        TRY(comm_arrive(p->shards->comm, slot(p, g), count));
+    }
+    return OK;
+}
+
+static Exchange gradients_of(const Parameters *p, int g) {
+    ParameterRange bucket = p->buckets[g];
+    Exchange e = {.comm = p->shards->comm,
+                  .lane = p->shards->lane,
+                  .slot = gradient_slot(p, g),
+                  .whole = range(p->sums, bucket.first, bucket.count)};
+    int64_t others = p->ranks - 1; // each of whom sends this rank as much as its part
+    if (!tensor_empty(p->arrivals))
+        e.arrivals = range(p->arrivals, bucket.first / p->ranks * others, bucket.count / p->ranks * others);
+    return e;
+}
+
 Status shards_ready(Ctx *ctx, const Parameters *p, int g) {
     const Shards *s = p->shards;
     ParameterRange bucket = p->buckets[g];
@@ -75,7 +111,7 @@ Status shards_ready(Ctx *ctx, const Parameters *p, int g) {
     ctx->layer = -1;
     TRY(add_finished(ctx, p, bucket));
     if (!ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->ready[g]));
-    Exchange e = {.comm = s->comm, .lane = s->lane, .whole = range(p->sums, bucket.first, bucket.count)};
+    Exchange e = gradients_of(p, g);
     return exchange_gradients(ctx, &e);
 }
 
@@ -84,24 +120,50 @@ Status shards_join(Ctx *ctx, const Parameters *p) {
     return s && s->reduces && !ctx->measuring ? order(s, s->lane, LANE_MAIN, s->settled) : OK;
 }
 
-Status shards_gather(Ctx *ctx, const Parameters *p) {
-    const Shards *s = p->shards;
+/* The first group's come last, and most of what is left to wait for is theirs: the others are added
+ * meanwhile. */
+Status shards_sum(Ctx *ctx, const Parameters *p) {
     ctx->layer = -1;
-    if (!ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->settled));
-    for (int g = 0; g < p->group_count; g++) {
-        ParameterRange bucket = p->buckets[g];
-        Exchange e = {
-            .comm = s->comm, .lane = s->lane, .whole = range(p->weight, bucket.first, bucket.count)};
-        if (bucket.count > 0) TRY(exchange_weights(ctx, &e));
-        if (!ctx->measuring) TRY(comm_record(s->comm, s->lane, s->there[g]));
+    if (!posts(p->shards)) return OK;
+    if (!ctx->measuring) TRY(arrive(p, gradient_slot, 1, p->group_count));
+    for (int g = p->group_count - 1; g >= 0; g--) {
+        Exchange e = gradients_of(p, g);
+        if (p->buckets[g].count == 0) continue;
+        if (g == 0 && !ctx->measuring) TRY(arrive(p, gradient_slot, 0, 1));
+        TRY(exchange_sums(ctx, &e));
     }
     return OK;
 }
 
-Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
+/* Sends bucket g's weights, when what the main lane holds so far is done. */
+static Status gather(Ctx *ctx, const Parameters *p, int g) {
     const Shards *s = p->shards;
-    bool waits = s && s->gathers && !ctx->measuring && s->lane != LANE_MAIN;
-    return waits ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
+    ParameterRange bucket = p->buckets[g];
+    Exchange e = {.comm = s->comm,
+                  .lane = s->lane,
+                  .slot = weight_slot(p, g),
+                  .whole = range(p->weight, bucket.first, bucket.count)};
+    if (bucket.count > 0) TRY(exchange_weights(ctx, &e));
+    return ctx->measuring ? OK : comm_record(s->comm, s->lane, s->there[g]);
+}
+
+Status shards_gather(Ctx *ctx, const Parameters *p) {
+    Shards *s = p->shards;
+    ctx->layer = -1;
+    s->entered = 1;
+    if (!ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->settled));
+    for (int g = 1; g < p->group_count; g++) TRY(gather(ctx, p, g));
+    return OK;
+}
+
+/* What a rank has posted needs no event to be waited for, but a graph must not end before it is over. */
+Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
+    Shards *s = p->shards;
+    bool last = g == p->group_count - 1;
+    if (!s || !s->gathers || ctx->measuring || g == 0) return OK;
+    if (posts(s)) TRY(arrive(p, weight_slot, s->entered, g + 1));
+    s->entered = g + 1;
+    return s->lane == LANE_SIDE && (last || !posts(s)) ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
 }
 
 /* ---- the update ---- */
@@ -121,36 +183,45 @@ static Adamw part_of(const Parameters *p, const Adamw *whole, int g) {
     return a;
 }
 
-static Status update_parts(Ctx *ctx, const Parameters *p, const Adamw *whole, unsigned steps) {
-    for (int g = 0; g < p->group_count; g++) {
-        Adamw a = part_of(p, whole, g);
-        a.steps = steps;
-        ctx->call = "adamw";
-        if (tensor_count(a.weight) > 0) TRY(adamw_update(ctx, &a));
-    }
-    return OK;
+static Status update_part(Ctx *ctx, const Parameters *p, const Adamw *whole, unsigned steps, int g) {
+    Adamw a = part_of(p, whole, g);
+    a.steps = steps;
+    ctx->call = "adamw";
+    return tensor_count(a.weight) > 0 ? adamw_update(ctx, &a) : OK;
 }
 
-/* Blocks are summed in their order in the flat space, whoever has them: the norm has one rank's bits. */
-static Status gather_squares(Ctx *ctx, const Parameters *p, Tensor squares) {
-    for (int g = 0; g < p->group_count; g++) {
-        Tensor all = range(squares, p->buckets[g].first / ADAMW_BLOCK, p->buckets[g].count / ADAMW_BLOCK);
-        Exchange e = {.comm = p->shards->comm, .whole = all};
-        if (tensor_count(all) > 0) TRY(exchange_squares(ctx, &e));
-    }
-    return OK;
+/* This rank's squares stand in their places in the flat space, among zeros, which add nothing: the sum
+ * over all ranks is everybody's in their places, and the norm has one rank's bits. */
+static Status sum_squares(Ctx *ctx, const Parameters *p, const Adamw *whole) {
+    Device *device = ctx->device;
+    if (!ctx->measuring) TRY(device->fill(device, whole->squares.data, 0, tensor_bytes(whole->squares)));
+    if (!ctx->measuring)
+        TRY(comm_clear(p->shards->comm)); // between the sums of the losses and of the squares
+    for (int g = 0; g < p->group_count; g++) TRY(update_part(ctx, p, whole, ADAMW_SUM, g));
+    return exchange_squares(ctx, &(Exchange){.comm = p->shards->comm, .whole = whole->squares});
+}
+
+/* The first group comes first: the next forward pass begins with it, and its weights travel under the
+ * update of the others. */
+static Status apply(Ctx *ctx, const Parameters *p, const Adamw *whole) {
+    const Shards *s = p->shards;
+    TRY(update_part(ctx, p, whole, ADAMW_APPLY, 0));
+    if (!ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->settled));
+    TRY(gather(ctx, p, 0));
+    for (int g = 1; g < p->group_count; g++) TRY(update_part(ctx, p, whole, ADAMW_APPLY, g));
+    if (ctx->measuring) return OK;
+    if (posts(s)) TRY(arrive(p, weight_slot, 0, 1));
+    return s->lane == LANE_MAIN ? OK : comm_wait(s->comm, LANE_MAIN, s->there[0]);
 }
 
 Status shards_update(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     ctx->layer = -1;
-    TRY(update_parts(ctx, p, whole, ADAMW_SUM));
-    TRY(gather_squares(ctx, p, whole->squares));
+    TRY(sum_squares(ctx, p, whole));
     Adamw clip = *whole;
     clip.steps = ADAMW_CLIP;
-    clip.squares = range(whole->squares, 0, adamw_blocks(0, p->size));
     ctx->call = "adamw";
     TRY(adamw_update(ctx, &clip));
-    return update_parts(ctx, p, whole, ADAMW_APPLY);
+    return apply(ctx, p, whole);
 }
 
 /* ---- the state as a whole ---- */
@@ -162,7 +233,7 @@ static Tensor piece(const Parameters *p, Tensor whole, int g) {
 }
 
 Tensor shards_whole(const Parameters *p, Tensor state) {
-    return p->sharded ? p->gradient : state;
+    return p->sharded ? tensor_view(p->gradient.data, state.dtype, p->gradient.shape) : state;
 }
 
 Status shards_collect(Ctx *ctx, const Parameters *p, Tensor state, Tensor *whole) {
@@ -179,7 +250,7 @@ Status shards_collect(Ctx *ctx, const Parameters *p, Tensor state, Tensor *whole
 
 Status shards_keep(Ctx *ctx, const Parameters *p, Tensor state) {
     for (int g = 0; g < p->group_count && p->sharded; g++) {
-        Tensor own = piece(p, p->gradient, g);
+        Tensor own = piece(p, shards_whole(p, state), g);
         if (tensor_count(own) > 0)
             TRY(ctx->device->copy(ctx->device, range(state, state_first(p, g), 1).data, own.data,
                                   tensor_bytes(own)));

@@ -1,7 +1,7 @@
-/* shards: a training step of several ranks where communication runs fused (comm/exchange.h). Group by group, as
- * soon as the backward pass is through with it, each rank gets the sums of its part of the gradients; it
- * updates that part; and the weights of all go to all under the next forward pass, which waits for the group
- * that it enters. What does not say otherwise is collective. */
+/* shards: a training step of several ranks where communication runs fused (comm/exchange.h). Group by
+ * group, as soon as the backward pass is through with it, each rank gets the sums of its part of the
+ * gradients; it updates that part; and the weights of all go to all under the next forward pass, which
+ * waits for the group that it enters. What does not say otherwise is collective. */
 #pragma once
 
 #include "comm/exchange.h"
@@ -16,6 +16,7 @@ typedef struct Shards {
     Lane lane;      // where exchanges run beside the passes; LANE_MAIN where each is looked at (--check)
     bool reduces;   // set before a pass: gradients are exchanged as its groups are done
     bool gathers;   // set before a pass: the weights are still on their way
+    int entered;    // groups that the pass at hand has entered: their weights have come
     int events;     // of each kind, one a group
     Event **ready;  // a group's gradients are there
     Event **there;  // its weights
@@ -33,23 +34,26 @@ bool shards_cut(const Ctx *ctx, const Parameters *parameters);
 /* The backward pass is through with group g. Adds it to the finished micro-batches, and exchanges it, if this
  * pass does; nothing without shards. */
 CHECKED Status shards_ready(Ctx *ctx, const Parameters *parameters, int g);
-/* The forward pass enters group g: waits for its weights, if this pass does. */
+/* The forward pass enters group g: waits for its weights and those before it, if this pass does. */
 CHECKED Status shards_enter(Ctx *ctx, const Parameters *parameters, int g);
 
 /* Sends every rank's weights on their way, in the forward pass's order; shards_enter of the last group waits
- * for all. */
+ * for all. The first group's are gathered by shards_update, while it updates the others'. */
 CHECKED Status shards_gather(Ctx *ctx, const Parameters *parameters);
 
-/* What follows in the main lane waits for all gradients that were exchanged. */
+/* What follows in the main lane waits for all that this rank has sent. */
 CHECKED Status shards_join(Ctx *ctx, const Parameters *parameters);
+
+/* Behind a pass that has exchanged its gradients: this rank's parts become the sums. */
+CHECKED Status shards_sum(Ctx *ctx, const Parameters *parameters);
 
 /* `whole` is the update of one rank alone, but for its state, which may be this rank's shard. Updates this
  * rank's parts, of the weights too. */
 CHECKED Status shards_update(Ctx *ctx, const Parameters *parameters, const Adamw *whole);
 
-/* Where a state tensor (master, m, v) is whole, (size) and flat: itself or, where it is sharded, the memory of
- * the gradients, which are lost. shards_collect puts there what all ranks have of it; shards_keep takes from
- * there what is this rank's, and needs no other rank. */
+/* Where a state tensor (master, m, v) is whole, (size) and flat: itself or, where it is sharded, the
+ * memory of the gradients, which are lost. shards_collect puts there what all ranks have of it;
+ * shards_keep takes from there what is this rank's, and needs no other rank. */
 Tensor shards_whole(const Parameters *parameters, Tensor state);
 CHECKED Status shards_collect(Ctx *ctx, const Parameters *parameters, Tensor state, Tensor *whole);
 CHECKED Status shards_keep(Ctx *ctx, const Parameters *parameters, Tensor state);

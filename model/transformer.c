@@ -42,7 +42,7 @@ Status transformer_take(Ctx *ctx, Transformer *model, bool training) {
     const Parameters *p = &model->parameters;
     TRY(take(ctx, ARENA_OPTIMIZER, "optimizer state", wide, shape1(ADAMW_STATE_SIZE), &model->state));
     if (training) {
-        TRY(take(ctx, ARENA_OPTIMIZER, "squares", F64, shape1(adamw_blocks(0, p->padded)), &model->squares));
+        TRY(take(ctx, ARENA_OPTIMIZER, "squares", F64, shape1(adamw_blocks(0, p->size)), &model->squares));
         model->loss_sum = transformer_tail(model, TAIL_LOSS, 1);
     } else {
         TRY(take(ctx, ARENA_OPTIMIZER, "loss", wide, shape1(1), &model->loss_sum));

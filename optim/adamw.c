@@ -53,8 +53,9 @@ static Status check_apply(const Ctx *ctx, const Adamw *a, Dtype wide) {
     TRY(check_that("adamw", tensor_empty(a->master) == (ctx->dtype == wide),
                    "master is there exactly where the weights are narrower than their gradients"));
     if (!tensor_empty(a->master)) TRY(check_dense("adamw", "master", a->master, wide, 1, elements));
-    TRY(check_dense("adamw", "m", a->m, wide, 1, elements));
-    TRY(check_dense("adamw", "v", a->v, wide, 1, elements));
+    Dtype moments = a->m.dtype == BF16 ? BF16 : wide;
+    TRY(check_dense("adamw", "m", a->m, moments, 1, elements));
+    TRY(check_dense("adamw", "v", a->v, moments, 1, elements));
     TRY(check_present("adamw", "decays", a->decays));
     int64_t words = tensor_count(a->decays), end = 0;
     TRY(check_dense("adamw", "decays", a->decays, I32, 1, words));
@@ -92,12 +93,13 @@ Status adamw_update(Ctx *ctx, const Adamw *a) {
     for (int i = 0; (sum || apply) && i < a->count; i++) elements += (double)adamw_part(a, i).count;
     /* Per element: norm 2, clip 1, moments 3 and 4, corrections 2, root and quotient 3, decay 2, update 2.
      * Read: gradient, m, v, weight; written: m, v, weight, and the narrow copy. */
+    double moments = 4 * (double)dtype_size(a->m.dtype);
     Call call = {.operation = OP_ADAMW,
                  .pass = PASS_UPDATE,
                  .dtype = a->weight.dtype,
                  .contract = a,
                  .work = {.flops = elements * (2 * sum + 17 * apply),
-                          .bytes = elements * (apply ? 7 * wide + narrow : wide)}};
+                          .bytes = elements * (apply ? 3 * wide + moments + narrow : wide)}};
     if (apply) {
         call.outputs[0] = (Output){"weight", a->weight};
         call.outputs[1] = (Output){"m", a->m};

@@ -21,12 +21,18 @@
  * Loshchilov, Hutter 2019, algorithm 2 (AdamW); Kingma, Ba 2015, algorithm 1 (moments and their correction);
  * Pascanu, Mikolov, Bengio 2013, algorithm 1 (clipping by the norm).
  *
+ * Moments may be bf16: the update takes them as they are computed, in fp32, and then they are rounded
+ * stochastically by 16 bits of Philox each, whose counter is what is rounded and when: element i of the flat
+ * space takes word i % 4 of the block (i / 4, updates), of which m has the lower half and v the upper. So the
+ * same update has the same bits in every run, on any number of ranks, and after a resume.
+ *
  * Where the weights are bf16, w is the fp32 master and the bf16 weight its rounding. Gaps between parameters
  * are zero in every tensor and stay zero. Blocks are cut from the flat space, not from the range, and squares
  * are added in order: the norm has the same bits on any number of threads, and in any division into ranges
  * that begin and end where blocks do (others change it by the rounding of an fp64 sum). */
 #pragma once
 
+#include "base/random.h"
 #include "kernels/op.h"
 
 __BEGIN_DECLS
@@ -62,7 +68,7 @@ typedef struct {
     Tensor weight;   // (N) dtype of the computation
     Tensor master;   // (N) fp32; empty where weight is fp32 or fp64
     Tensor gradient; // (N) fp32
-    Tensor m, v;     // (N) fp32
+    Tensor m, v;     // (N) fp32, or both bf16
     Tensor decays;   // (adamw_words(P)) i32, of the flat space: adamw_mark's
     Tensor squares;  // (adamw_blocks(first, N)) fp64; in ADAMW_CLIP alone any number, of all ranges
     Tensor loss;     // (1) fp32: read for the guard
@@ -85,6 +91,12 @@ void adamw_mark(const AdamwParameter *parameters, int count, int32_t *words);
 /* Whether weight decay applies to a unit of the flat space. */
 static inline bool adamw_decays(const int32_t *words, int64_t unit) {
     return (uint32_t)words[unit / 32] >> unit % 32 & 1;
+}
+
+/* For the forms: the counter of the block of random words for elements [4 * block, 4 * block + 4) of the flat
+ * space; the key is zero. */
+static inline RandomBlock adamw_counter(int64_t block, uint32_t updates) {
+    return (RandomBlock){{(uint32_t)block, (uint32_t)(block >> 32), updates, 0}};
 }
 
 /* For the forms: what lies in the range of its block b, and of parameter i (a count of 0: nothing). Positions

@@ -1,4 +1,5 @@
 /* adamw in two passes over the range: the norm, then everything else. */
+#include "base/bfloat16.h"
 #include "kernels/simd.h"
 #include "optim/adamw.h"
 
@@ -58,12 +59,11 @@ static Constants constants_of(const Adamw *a) {
                        .eps = a->eps > 0 ? (float)a->eps : FLT_MIN};
 }
 
-/* The unit that begins at element `first` of the range, decayed by `decay` (which may be 0). */
-static inline void update_unit(const Adamw *a, Constants c, float decay, int64_t first) {
-    float *weight = a->weight.data, *m = a->m.data, *v = a->v.data;
-    const float *gradient = a->gradient.data;
+/* A unit, decayed by `decay` (which may be 0). */
+static inline void update_unit(Constants c, float decay, const float *gradient, float *m, float *v,
+                               float *weight) {
 #pragma omp simd
-    for (int64_t i = first; i < first + ADAMW_UNIT; i++) {
+    for (int64_t i = 0; i < ADAMW_UNIT; i++) {
         float g = c.factor * gradient[i];
         m[i] = c.beta1 * m[i] + c.rest1 * g;
         v[i] = c.beta2 * v[i] + c.rest2 * g * g;
@@ -72,14 +72,37 @@ static inline void update_unit(const Adamw *a, Constants c, float decay, int64_t
     }
 }
 
+/* The same with moments in bf16; `first` is the unit's first element in the flat space. */
+static inline void update_narrow_unit(Constants c, float decay, uint32_t updates, int64_t first,
+                                      const float *gradient, uint16_t *m, uint16_t *v, float *weight) {
+    float wide_m[ADAMW_UNIT], wide_v[ADAMW_UNIT];
+    for (int i = 0; i < ADAMW_UNIT; i++) wide_m[i] = bfloat16_to_float(m[i]);
+    for (int i = 0; i < ADAMW_UNIT; i++) wide_v[i] = bfloat16_to_float(v[i]);
+    update_unit(c, decay, gradient, wide_m, wide_v, weight);
+    for (int i = 0; i < ADAMW_UNIT; i += 4) {
+        RandomBlock random = random_philox(adamw_counter((first + i) / 4, updates), 0, 0);
+        for (int e = 0; e < 4; e++) {
+            m[i + e] = bfloat16_stochastic(wide_m[i + e], random.word[e] & 0xFFFF);
+            v[i + e] = bfloat16_stochastic(wide_v[i + e], random.word[e] >> 16);
+        }
+    }
+}
+
 static void update(const Ctx *ctx, const Adamw *a) {
     if (((const float *)a->state.data)[ADAMW_SKIPPED] != 0) return;
     const Constants c = constants_of(a);
+    const uint32_t updates = (uint32_t)((const float *)a->state.data)[ADAMW_UPDATES];
+    const float *gradient = a->gradient.data;
+    float *weight = a->weight.data;
     int64_t elements = tensor_count(a->gradient);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
-    for (int64_t first = 0; first < elements; first += ADAMW_UNIT) {
-        bool decays = adamw_decays(a->decays.data, (a->first + first) / ADAMW_UNIT);
-        update_unit(a, c, decays ? c.decay : 0, first);
+    for (int64_t i = 0; i < elements; i += ADAMW_UNIT) {
+        float decay = adamw_decays(a->decays.data, (a->first + i) / ADAMW_UNIT) ? c.decay : 0;
+        if (a->m.dtype == BF16)
+            update_narrow_unit(c, decay, updates, a->first + i, gradient + i, (uint16_t *)a->m.data + i,
+                               (uint16_t *)a->v.data + i, weight + i);
+        else
+            update_unit(c, decay, gradient + i, (float *)a->m.data + i, (float *)a->v.data + i, weight + i);
     }
 }
 

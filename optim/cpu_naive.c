@@ -1,3 +1,4 @@
+#include "base/bfloat16.h"
 #include "kernels/real.h"
 #include "optim/adamw.h"
 
@@ -8,18 +9,26 @@ typedef struct {
     int64_t count;
     real *weight, *m, *v;
     const real *gradient;
-    real *clipped, *m_hat, *v_hat; // scratch
+    real *clipped, *m_hat, *v_hat; // scratch, as are m and v where the moments are narrow
+    uint16_t *narrow_m, *narrow_v; // bf16, or NULL
+    int64_t first;                 // of the flat space
 } Slice;
 
-static Slice slice_of(const Adamw *a, AdamwParameter part, const Tensor scratch[3]) {
+enum { SCRATCH = 5, WIDE_M = 3, WIDE_V };
+
+static Slice slice_of(const Adamw *a, AdamwParameter part, const Tensor scratch[SCRATCH]) {
+    bool narrow = a->m.dtype == BF16;
     return (Slice){.count = part.count,
                    .weight = (real *)a->weight.data + part.first,
-                   .m = (real *)a->m.data + part.first,
-                   .v = (real *)a->v.data + part.first,
+                   .m = narrow ? scratch[WIDE_M].data : (real *)a->m.data + part.first,
+                   .v = narrow ? scratch[WIDE_V].data : (real *)a->v.data + part.first,
                    .gradient = (const real *)a->gradient.data + part.first,
                    .clipped = scratch[0].data,
                    .m_hat = scratch[1].data,
-                   .v_hat = scratch[2].data};
+                   .v_hat = scratch[2].data,
+                   .narrow_m = narrow ? (uint16_t *)a->m.data + part.first : NULL,
+                   .narrow_v = narrow ? (uint16_t *)a->v.data + part.first : NULL,
+                   .first = a->first + part.first};
 }
 
 static double sum_of_squares(const real *x, int64_t count) {
@@ -76,8 +85,26 @@ static void update(const Slice *s, real learning_rate, real eps) {
         s->weight[i] -= learning_rate * s->m_hat[i] / (sqrt(s->v_hat[i]) + eps);
 }
 
+static void widen(const uint16_t *narrow, int64_t count, real *x) {
+    for (int64_t i = 0; i < count; i++) x[i] = (real)bfloat16_to_float(narrow[i]);
+}
+
+static void round_moments(const Slice *s, uint32_t updates) {
+    for (int64_t i = 0; i < s->count; i++) {
+        RandomBlock random = random_philox(adamw_counter((s->first + i) / 4, updates), 0, 0);
+        uint32_t word = random.word[(s->first + i) % 4];
+        s->narrow_m[i] = bfloat16_stochastic((float)s->m[i], word & 0xFFFF);
+        s->narrow_v[i] = bfloat16_stochastic((float)s->v[i], word >> 16);
+    }
+}
+
 static void step(Ctx *ctx, const Adamw *a, const Slice *s, bool decays) {
     const real *state = a->state.data;
+    if (s->narrow_m)
+        PRIMITIVE (ctx, "widen moments") {
+            widen(s->narrow_m, s->count, s->m);
+            widen(s->narrow_v, s->count, s->v);
+        }
     PRIMITIVE (ctx, "clip") scale(s->gradient, state[ADAMW_FACTOR], s->count, s->clipped);
     PRIMITIVE (ctx, "first moment") first_moment(s, a->beta1);
     PRIMITIVE (ctx, "second moment") second_moment(s, a->beta2);
@@ -89,17 +116,20 @@ static void step(Ctx *ctx, const Adamw *a, const Slice *s, bool decays) {
     if (decays)
         PRIMITIVE (ctx, "decay") decay(s, state[ADAMW_LEARNING_RATE] * (real)a->weight_decay);
     PRIMITIVE (ctx, "update") update(s, state[ADAMW_LEARNING_RATE], (real)a->eps);
+    if (s->narrow_m)
+        PRIMITIVE (ctx, "round moments") round_moments(s, (uint32_t)state[ADAMW_UPDATES]);
 }
 
 static Status apply(Ctx *ctx, const Adamw *a) {
-    static const char *const names[3] = {"adamw.clipped", "adamw.m_hat", "adamw.v_hat"};
+    static const char *const names[SCRATCH] = {"adamw.clipped", "adamw.m_hat", "adamw.v_hat", "adamw.m",
+                                               "adamw.v"};
     int64_t largest = 0;
     for (int i = 0; i < a->count; i++) {
         int64_t count = adamw_part(a, i).count;
         largest = count > largest ? count : largest;
     }
-    Tensor scratch[3]; // (largest)
-    for (int k = 0; k < 3; k++)
+    Tensor scratch[SCRATCH] = {0}; // (largest)
+    for (int k = 0; k < (a->m.dtype == BF16 ? SCRATCH : WIDE_M); k++)
         TRY(take(ctx, ARENA_SCRATCH, names[k], a->state.dtype, shape1(largest), &scratch[k]));
     if (ctx->measuring || ((const real *)a->state.data)[ADAMW_SKIPPED] != 0) return OK;
     for (int i = 0; i < a->count; i++) {

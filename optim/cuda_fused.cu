@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "optim/cuda_rounding.cuh"
 
 /* Three launches over the range, and the host never waits: partial sums of g^2; one block that finishes the
  * norm, judges it and works out the step's factors; the update itself. */
@@ -15,6 +16,7 @@ constexpr int WIDTH = 4; // elements a thread: 16 bytes of fp32
 constexpr int STEP_DECAY = ADAMW_PREPARED;    // learning rate * weight decay
 constexpr int STEP_RATE = ADAMW_PREPARED + 1; // learning rate / (1 - beta1^t)
 constexpr int STEP_ROOT = ADAMW_PREPARED + 2; // 1 / sqrt(1 - beta2^t)
+static_assert(WIDTH == 4, "elements of a block of random words");
 static_assert(STEP_ROOT < ADAMW_STATE_SIZE, "the state has room for the step");
 
 struct Hyperparameters {
@@ -72,21 +74,37 @@ __global__ void __launch_bounds__(NORM_THREADS)
     state[STEP_ROOT] = (float)(1 / sqrt(1 - pow(h.beta2, updates)));
 }
 
-template <typename T>
+template <typename T, typename M>
 struct Range {
     T *weight;     // (count)
     float *master; // (count): weight itself where that is fp32
     const float *gradient;
-    float *m, *v;
+    M *m, *v;
     const int32_t *decays;
     int64_t first, count; // first: where the range begins in the flat space
 };
 
+/* Floats, or bf16 rounded by the words of their block, of which `half` (0 or 1) is theirs. */
+template <typename M>
+__device__ inline void store_moments(const float (&x)[WIDTH], const uint4 &words, int half, M *to) {
+    if constexpr (sizeof(M) == sizeof(float)) {
+        store_floats<WIDTH>(to, x);
+    } else {
+        const uint32_t word[WIDTH] = {words.x, words.y, words.z, words.w};
+        Pack<bf16, WIDTH> pack;
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++)
+            pack.e[e] = round_stochastic(x[e], half ? word[e] >> 16 : word[e] & 0xFFFF);
+        store_pack<WIDTH>(to, pack);
+    }
+}
+
 /* WIDTH elements a thread, all of one unit.
- * Floor: read g, m, v, master, write m, v, master, weight: 28 * P bytes, and 2 * P more with bf16 weights. */
-template <typename T>
+ * Floor: read g, m, v, master, write m, v, master, weight: 28 * P bytes, and 2 * P more with bf16 weights;
+ * with bf16 moments 8 * P less. */
+template <typename T, typename M>
 __global__ void __launch_bounds__(UPDATE_THREADS)
-    update_parameters(const Range<T> p, const float *state, const Moments c) {
+    update_parameters(const Range<T, M> p, const float *state, const Moments c) {
     wait_for_previous();
     if (state[ADAMW_SKIPPED] != 0.f) return;
     const float factor = state[ADAMW_FACTOR], rate = state[STEP_RATE], root = state[STEP_ROOT];
@@ -108,28 +126,31 @@ __global__ void __launch_bounds__(UPDATE_THREADS)
         if (decays) w[e] -= decay * w[e];
         w[e] -= rate * m[e] / (sqrtf(v[e]) * root + c.eps);
     }
-    store_floats<WIDTH>(p.m + first, m);
-    store_floats<WIDTH>(p.v + first, v);
+    uint4 words = {};
+    if constexpr (sizeof(M) != sizeof(float))
+        words = rounding_words((p.first + first) / WIDTH, state[ADAMW_UPDATES]);
+    store_moments(m, words, 0, p.m + first);
+    store_moments(v, words, 1, p.v + first);
     store_floats<WIDTH>(p.master + first, w);
     if constexpr (sizeof(T) != sizeof(float)) store_floats<WIDTH>(p.weight + first, w);
 }
 
-template <typename T>
+template <typename T, typename M>
 Status update(Ctx *ctx, const Adamw *a) {
-    const Range<T> p = {data_of<T>(a->weight),
-                        data_of<float>(tensor_empty(a->master) ? a->weight : a->master),
-                        data_of<float>(a->gradient),
-                        data_of<float>(a->m),
-                        data_of<float>(a->v),
-                        data_of<int32_t>(a->decays),
-                        a->first,
-                        tensor_count(a->gradient)};
+    const Range<T, M> p = {data_of<T>(a->weight),
+                           data_of<float>(tensor_empty(a->master) ? a->weight : a->master),
+                           data_of<float>(a->gradient),
+                           data_of<M>(a->m),
+                           data_of<M>(a->v),
+                           data_of<int32_t>(a->decays),
+                           a->first,
+                           tensor_count(a->gradient)};
     const Moments moments = {(float)a->beta1, (float)a->beta2, (float)(1 - a->beta1), (float)(1 - a->beta2),
                              (float)a->eps};
     const unsigned blocks = (unsigned)divide_up(p.count, UPDATE_THREADS * WIDTH);
     PRIMITIVE (ctx, "update")
-        TRY(LAUNCH_EARLY(ctx, update_parameters<T>, blocks, UPDATE_THREADS, 0, p, data_of<float>(a->state),
-                         moments));
+        TRY(LAUNCH_EARLY(ctx, (update_parameters<T, M>), blocks, UPDATE_THREADS, 0, p,
+                         data_of<float>(a->state), moments));
     return OK;
 }
 
@@ -150,8 +171,8 @@ static Status adamw_update_cuda_fused(Ctx *ctx, const void *contract) {
             TRY(LAUNCH_EARLY(ctx, prepare_step, 1, NORM_THREADS, 0, squares, blocks, data_of<float>(a->loss),
                              h, data_of<float>(a->state)));
         }
-    if (a->steps & ADAMW_APPLY) TRY(update<T>(ctx, a));
-    return OK;
+    if (!(a->steps & ADAMW_APPLY)) return OK;
+    return a->m.dtype == BF16 ? update<T, bf16>(ctx, a) : update<T, float>(ctx, a);
 }
 SLOT(ADAMW, UPDATE, CUDA, FUSED, F32, adamw_update_cuda_fused<float>);
 SLOT(ADAMW, UPDATE, CUDA, FUSED, BF16, adamw_update_cuda_fused<bf16>);

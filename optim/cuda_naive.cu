@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "optim/cuda_rounding.cuh"
 
 static constexpr int THREADS = 256, FACTOR_THREADS = 1024;
 
@@ -144,18 +145,39 @@ static __global__ void round_weight(const float *master, const float *state, int
     }
 }
 
+/* x = narrow */
+static __global__ void widen(const bf16 *narrow, const float *state, int64_t count, float *x) {
+    if (skipped(state)) return;
+    for (int64_t i = thread_index(); i < count; i += thread_count()) x[i] = to_float(narrow[i]);
+}
+
+/* Both moments of elements from `first` of the flat space on. */
+static __global__ void round_moments(const float *m, const float *v, const float *state, int64_t first,
+                                     int64_t count, bf16 *narrow_m, bf16 *narrow_v) {
+    if (skipped(state)) return;
+    for (int64_t i = thread_index(); i < count; i += thread_count()) {
+        const uint4 words = rounding_words((first + i) / 4, state[ADAMW_UPDATES]);
+        const uint32_t all[4] = {words.x, words.y, words.z, words.w};
+        uint32_t word = all[0];
+        for (int e = 1; e < 4; e++) word = (first + i) % 4 == e ? all[e] : word;
+        narrow_m[i] = round_stochastic(m[i], word & 0xFFFF);
+        narrow_v[i] = round_stochastic(v[i], word >> 16);
+    }
+}
+
 /* ---- one tensor ---- */
 
 struct Slice {
     int64_t first, count;           // elements of the range
     float *weight, *m, *v;          // weight: the fp32 master where there is one
     const float *gradient;          // not changed
-    float *clipped, *m_hat, *v_hat; // scratch
+    float *clipped, *m_hat, *v_hat; // scratch, as are m and v where the moments are narrow
+    bf16 *narrow_m, *narrow_v;      // or NULL
     bool packed;
 };
 
 struct Scratch {
-    Tensor clipped, m_hat, v_hat; // fp32 (largest parameter)
+    Tensor clipped, m_hat, v_hat, m, v; // fp32 (largest parameter); m and v of narrow moments, or empty
 };
 
 static Slice slice_of(const Adamw *a, AdamwParameter part, const Scratch *scratch) {
@@ -163,8 +185,11 @@ static Slice slice_of(const Adamw *a, AdamwParameter part, const Scratch *scratc
     s.first = part.first;
     s.count = part.count;
     s.weight = data_of<float>(tensor_empty(a->master) ? a->weight : a->master) + s.first;
-    s.m = data_of<float>(a->m) + s.first;
-    s.v = data_of<float>(a->v) + s.first;
+    const bool narrow = a->m.dtype == BF16;
+    s.m = narrow ? data_of<float>(scratch->m) : data_of<float>(a->m) + s.first;
+    s.v = narrow ? data_of<float>(scratch->v) : data_of<float>(a->v) + s.first;
+    s.narrow_m = narrow ? data_of<bf16>(a->m) + s.first : nullptr;
+    s.narrow_v = narrow ? data_of<bf16>(a->v) + s.first : nullptr;
     s.gradient = data_of<float>(a->gradient) + s.first;
     s.clipped = data_of<float>(scratch->clipped);
     s.m_hat = data_of<float>(scratch->m_hat);
@@ -175,6 +200,12 @@ static Slice slice_of(const Adamw *a, AdamwParameter part, const Scratch *scratc
 
 static Status step(Ctx *ctx, const Adamw *a, const Slice &s, bool decays) {
     const float *state = data_of<float>(a->state);
+    const unsigned blocks = grid_stride_blocks(ctx, s.count, THREADS);
+    if (s.narrow_m)
+        PRIMITIVE (ctx, "widen moments") {
+            TRY(LAUNCH(ctx, widen, blocks, THREADS, 0, s.narrow_m, state, s.count, s.m));
+            TRY(LAUNCH(ctx, widen, blocks, THREADS, 0, s.narrow_v, state, s.count, s.v));
+        }
     PRIMITIVE (ctx, "clip")
         TRY(LAUNCH_ELEMENTS(ctx, scale, float, s.packed, s.count, s.gradient, state + ADAMW_FACTOR, state,
                             s.count, s.clipped));
@@ -197,6 +228,10 @@ static Status step(Ctx *ctx, const Adamw *a, const Slice &s, bool decays) {
     PRIMITIVE (ctx, "update")
         TRY(LAUNCH_ELEMENTS(ctx, update, float, s.packed, s.count, s.m_hat, s.v_hat, state, s.count, a->eps,
                             s.weight));
+    if (s.narrow_m)
+        PRIMITIVE (ctx, "round moments")
+            TRY(LAUNCH(ctx, round_moments, blocks, THREADS, 0, s.m, s.v, state, a->first + s.first, s.count,
+                       s.narrow_m, s.narrow_v));
     if (tensor_empty(a->master)) return OK;
     bf16 *rounded = data_of<bf16>(a->weight) + s.first;
     bool packed = walks_in_packs(VECTOR<bf16>, {s.count}, {s.weight, rounded});
@@ -213,10 +248,14 @@ static Status apply(Ctx *ctx, const Adamw *a) {
         int64_t count = adamw_part(a, i).count;
         largest = count > largest ? count : largest;
     }
-    Scratch scratch;
+    Scratch scratch = {};
     TRY(take(ctx, ARENA_SCRATCH, "adamw.clipped", F32, shape1(largest), &scratch.clipped));
     TRY(take(ctx, ARENA_SCRATCH, "adamw.m_hat", F32, shape1(largest), &scratch.m_hat));
     TRY(take(ctx, ARENA_SCRATCH, "adamw.v_hat", F32, shape1(largest), &scratch.v_hat));
+    if (a->m.dtype == BF16) {
+        TRY(take(ctx, ARENA_SCRATCH, "adamw.m", F32, shape1(largest), &scratch.m));
+        TRY(take(ctx, ARENA_SCRATCH, "adamw.v", F32, shape1(largest), &scratch.v));
+    }
     for (int i = 0; i < a->count; i++) {
         AdamwParameter part = adamw_part(a, i);
         if (part.count > 0) TRY(step(ctx, a, slice_of(a, part, &scratch), part.decays));

@@ -41,18 +41,33 @@ static char limit_letter(const Peaks *peaks, Work work) {
     return work.sent > 0 ? 'l' : 'b';
 }
 
+/* A column's rates have one unit: that in which the highest rate of arithmetic is more than 1. */
+typedef struct {
+    char letter;
+    double per_ns; // of it is one FLOP, or byte, a nanosecond
+} RateUnit;
+
+static RateUnit rate_unit(const Figures *f) {
+    bool tera = false;
+    for (int64_t i = 0; i < f->row_count; i++)
+        tera |= ratio(f->rows[i].work.flops, f->rows[i].median) >= 1000;
+    return tera ? (RateUnit){'T', 1e-3} : (RateUnit){'G', 1};
+}
+
 void timed_operations_print(const TimedOperations *timed, FILE *file) {
     const Figures *f = &timed->figures;
     const Peaks *peaks = &timed->trace->run.measured;
+    const RateUnit unit = rate_unit(f);
     double total = pass_ms(f, PASS_COUNT);
-    fprintf(file, "%-26s %-8s %-5s %10s %6s %9s %8s %7s %8s\n", "operation", "pass", "form", "ms", "%",
-            "launches", "TFLOP/s", "TB/s", "of limit");
+    fprintf(file, "%-26s %-8s %-5s %10s %6s %9s  %cFLOP/s    %cB/s %8s\n", "operation", "pass", "form", "ms",
+            "%", "launches", unit.letter, unit.letter, "of limit");
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
         fprintf(file, "%-26s %-8s %-5s %10.3f %6.1f %9.0f %8.2f %7.3f %6.1f%%%c\n", r->call,
                 pass_name(r->pass), form_name(r->form), 1e-6 * r->median, 1e-4 * ratio(r->median, total),
-                r->launches, 1e-3 * ratio(r->work.flops, r->median), 1e-3 * ratio(r->work.bytes, r->median),
-                100 * limit_share(peaks, r->work, r->median), limit_letter(peaks, r->work));
+                r->launches, unit.per_ns * ratio(r->work.flops, r->median),
+                unit.per_ns * ratio(r->work.bytes, r->median), 100 * limit_share(peaks, r->work, r->median),
+                limit_letter(peaks, r->work));
         for (int64_t k = 0; k < r->inside_count; k++) {
             const InsideRow *inside = &r->inside[k];
             if (inside->primitive)
@@ -85,25 +100,24 @@ static const Difference *difference_of(const Comparison *c, const OperationRow *
     return difference_find(c->differences, c->difference_count, row->call, row->operation, row->pass);
 }
 
-/* Rate towards the limit that binds: TF/s or GF/s of arithmetic, TB/s or GB/s of memory. */
-static void print_rate(const OperationRow *r, const Peaks *peaks, FILE *file) {
+/* Rate towards the limit that binds: of arithmetic, of memory, of the link. */
+static void print_rate(const OperationRow *r, const Peaks *peaks, RateUnit unit, FILE *file) {
     char limit = limit_letter(peaks, r->work);
     double work = limit == 'm' ? r->work.flops : limit == 'l' ? r->work.sent : r->work.bytes;
-    double rate = 1e9 * ratio(work, r->median);
-    bool large = rate >= 1e11; // tera or giga
     fprintf(file, " %9.3f %6.0f %7.2f %c%s/s %5.1f%% |", 1e-6 * r->median, r->launches,
-            rate * (large ? 1e-12 : 1e-9), large ? 'T' : 'G', limit == 'm' ? "F" : "B",
+            unit.per_ns * ratio(work, r->median), unit.letter, limit == 'm' ? "F" : "B",
             100 * limit_share(peaks, r->work, r->median));
 }
 
 static void print_row(const Comparison *c, const OperationRow *naive, FILE *file) {
     const OperationRow *fused = partner(c, naive);
+    const RateUnit unit = rate_unit(figures_of(c, FORM_FUSED));
     if (!fused) return;
     const Difference *d = difference_of(c, naive);
     fprintf(file, "%-20s %-8s %9.2f %9.2f |", naive->call, pass_name(naive->pass), 1e-9 * naive->work.flops,
             1e-6 * naive->work.bytes);
-    print_rate(naive, &c->peaks, file);
-    print_rate(fused, &c->peaks, file);
+    print_rate(naive, &c->peaks, unit, file);
+    print_rate(fused, &c->peaks, unit, file);
     fprintf(file, " %6.2f", ratio(naive->median, fused->median));
     if (d)
         fprintf(file, "  %8.1e", d->difference);

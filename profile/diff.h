@@ -26,9 +26,9 @@ typedef struct {
 CHECKED Status diff_limit_parse(const char *text, DiffLimit *limit);
 
 /* Compares the paths of the same label, or each bundle's only path. Slower or faster is what differs by more
- * than 1% and by more than chance lets medians differ (medians_differ, stats.h): all else is the same within noise.
- * Prints a table to `file`, and first in what the two configurations differ. `exceeded` tells how many of the
- * limits were passed by what is not the same, each of which is printed. ERROR_USAGE for bundles
+ * than 1% and by more than chance lets medians differ (medians_differ, stats.h): all else is the same within
+ * noise. Prints a table to `file`, and first in what the two configurations differ. `exceeded` tells how many
+ * of the limits were passed by what is not the same, each of which is printed. ERROR_USAGE for bundles
  * without a path in common, or a limit on a figure that neither has. */
 CHECKED Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *limits,
                             int limit_count, FILE *file, int *exceeded);

@@ -133,8 +133,8 @@ typedef struct {
     bool cpu, graphs;   // graphs: steps are launched as such
 } Evidence;
 
-/* A GPU computes a GELU or a softmax while it waits for memory. On the CPU their exponentials take longer than
- * their bytes, whatever the contract demands most of. */
+/* A GPU computes a GELU or a softmax while it waits for memory. On the CPU their exponentials take longer
+ * than their bytes, whatever the contract demands most of. */
 static bool computes(const InsideRow *inside, bool cpu) {
     if (inside->category == CATEGORY_MATRIX) return true;
     bool activation = inside->category == CATEGORY_ACTIVATION && strncmp(inside->name, "ReLU", 4) != 0;

@@ -38,8 +38,8 @@ Stats stats_make(double *values, int64_t count) {
     return stats_of_sorted(values, count);
 }
 
-/* Of a normal distribution's values: 1.2533 sigma / sqrt(n) is the median's standard error, 1.349 sigma the spread.
- * n - 1 makes up for what quartiles of few values lack. */
+/* Of a normal distribution's values: 1.2533 sigma / sqrt(n) is the median's standard error, 1.349 sigma the
+ * spread. n - 1 makes up for what quartiles of few values lack. */
 static double square_error(Sampled s) {
     double error = 0.93 * s.spread;
     return error * error / (double)(s.count - 1);

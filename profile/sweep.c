@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "profile/bundle_schema.h"
 #include "profile/stats.h"
+#include "profile/sweep_page.h"
 #include "profile/text_file.h"
 
 #include <inttypes.h>
@@ -123,5 +124,9 @@ Status sweep_write(const Table *table, const TableView *view, const char *folder
     TRY(text_file_save(&text, folder, "sweep.md"));
     TRY(text_file_open(&text));
     table_print_csv(table, text.file);
-    return text_file_save(&text, folder, "sweep.csv");
+    TRY(text_file_save(&text, folder, "sweep.csv"));
+    static const int charts[] = {STEP, TOKENS, MFU, PEAK};
+    TRY(text_file_open(&text));
+    sweep_page_print(table, PATH + 1, charts, sizeof charts / sizeof *charts, text.file);
+    return text_file_save(&text, folder, "sweep.html");
 }

@@ -14,6 +14,6 @@ Table sweep_table(void);
 /* Adds a row for each path of the bundle that a size left in `folder`; with the first, what ran on what. */
 CHECKED Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq);
 
-/* Prints the table to `file`, unless that is NULL, and writes sweep.md and sweep.csv into `folder`; `view`
- * gives units. */
+/* Prints the table to `file`, unless that is NULL, and writes sweep.md, sweep.csv and sweep.html, with
+ * charts, into `folder`; `view` gives units. */
 CHECKED Status sweep_write(const Table *table, const TableView *view, const char *folder, FILE *file);

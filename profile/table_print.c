@@ -40,7 +40,7 @@ void cell_format(CellKind kind, double number, TimeUnit unit, char text[CELL_TEX
     if (!isfinite(number)) return;
     switch (kind) {
     case CELL_COUNT: snprintf(text, CELL_TEXT_BYTES, "%.0f", number); break;
-    case CELL_NUMBER: snprintf(text, CELL_TEXT_BYTES, "%.4g", number); break;
+    case CELL_NUMBER: snprintf(text, CELL_TEXT_BYTES, fabs(number) < 1000 ? "%.4g" : "%.0f", number); break;
     case CELL_TIME: format_time(number, unit, text); break;
     case CELL_BYTES: format_scaled(number, 1024, bytes, 5, 2, text); break;
     case CELL_SHARE: snprintf(text, CELL_TEXT_BYTES, "%.2f%%", 100 * number); break;

@@ -169,8 +169,8 @@ Table table_kernels(const Trace *t, unsigned names) {
 
 /* ---- latency ---- */
 
-/* How long kernels wait between the host and the device, where CUPTI was asked for it (--profile-latency): from
- * the call to the command buffer, in it, and from its submission to the kernel's start. */
+/* How long kernels wait between the host and the device, where CUPTI was asked for it (--profile-latency):
+ * from the call to the command buffer, in it, and from its submission to the kernel's start. */
 Table table_latency(const Trace *t, unsigned names) {
     static const TableColumn columns[] = {{"name", "Kernel", CELL_TEXT},
                                           {"instances", "Instances", CELL_COUNT},

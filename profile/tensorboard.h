@@ -7,8 +7,8 @@
 
 typedef struct TensorBoard TensorBoard;
 
-/* Makes the folder, and in it a file of this run's own; a resumed run's curves go on from those before. `folder` "":
- * nothing is written, and *board is NULL, which the others take. */
+/* Makes the folder, and in it a file of this run's own; a resumed run's curves go on from those before.
+ * `folder` "": nothing is written, and *board is NULL, which the others take. */
 CHECKED Status tensorboard_open(const char *folder, TensorBoard **board);
 void tensorboard_close(TensorBoard *board);
 

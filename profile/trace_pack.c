@@ -5,12 +5,13 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Structs are copied as they are, but for their texts, in whose places the numbers of names stand. */
+/* Structs are copied as they are, but for their texts, in whose places the numbers of names stand: all texts
+ * of a run and of an event must be listed. */
 static const size_t run_texts[] = {
     offsetof(TraceRun, source_note),   offsetof(TraceRun, device), offsetof(TraceRun, library),
     offsetof(TraceRun, host),          offsetof(TraceRun, model),  offsetof(TraceRun, dtype),
     offsetof(TraceRun, program),       offsetof(TraceRun, step),   offsetof(TraceRun, window),
-    offsetof(TraceRun, counters_note), offsetof(TraceRun, engine)};
+    offsetof(TraceRun, counters_note), offsetof(TraceRun, engine), offsetof(TraceRun, unit)};
 static const size_t event_texts[] = {offsetof(TraceEvent, name), offsetof(TraceEvent, call),
                                      offsetof(TraceEvent, source)};
 enum {

@@ -28,8 +28,8 @@ typedef struct {
 typedef Status (*ReplayWork)(Ctx *ctx, void *program);
 
 /* Whether work is captured: ctx->graphs is set, the device has graphs, everything runs fused (the naive
- * path stays what people know: launch by launch), and nobody looks at single operations (a recorder that
- * does not know graphs, --check, --hash-trace). */
+ * path stays what people know: launch by launch; a collective is one launch in either form), and nobody looks
+ * at single operations (a recorder that does not know graphs, --check, --hash-trace). */
 bool replay_allowed(const Ctx *ctx);
 
 /* Runs the work: twice as it is, so that what is set up at the first use is there; then captured; then as

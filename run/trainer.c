@@ -18,6 +18,7 @@ Status trainer_open(Trainer *t, Device *device, const Config *config, Comm *comm
 
 void trainer_drop_graphs(Trainer *t) {
     for (int i = 0; i < 4; i++) replay_close(t->ctx.device, &t->micro[i / 2][i % 2]);
+    replay_close(t->ctx.device, &t->exchanged);
     replay_close(t->ctx.device, &t->updated);
 }
 
@@ -269,9 +270,10 @@ Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, i
     int32_t draw = (int32_t)(uint32_t)number;
     scope_begin(&t->ctx, "reader");
     TRY(fetch(source, index, &batch));
-    int64_t rows = batch.rows ? batch.rows : t->batch, seq = batch.seq ? batch.seq : t->seq;
+    int64_t seq = batch.seq ? batch.seq : t->seq;
+    int64_t rows = batch.rows ? t->batch * t->seq / seq : t->batch; // the first, where the batch has more
     int64_t source_seq = batch.source_seq ? batch.source_seq : t->source_seq;
-    if (rows * seq > t->batch * t->seq || source_seq > t->source_seq)
+    if (seq > t->seq || source_seq > t->source_seq)
         return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
                     (long long)seq, (long long)source_seq);
     t->sizes = (BatchSizes){rows, seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
@@ -304,6 +306,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
                                             given,           loss_scale(t),  t->model.recompute,
                                             t->smoothing,    t->dropout,     t->depth};
         t->ctx.work = (Work){0};
+        if (i == t->accum - 1) TRY(ranks_say(t));
         ranks_begin(t, i);
         TRY(replay_run(&t->ctx, &t->micro[t->gathers][t->reduces], terms, micro_step, t));
         ranks_end(t);

@@ -54,6 +54,7 @@ typedef struct {
     bool stale;            // this rank's weights lack what the others have updated
     bool gathers, reduces; // the micro-batch at hand gets them; exchanges its gradients, as the last one
     Replay micro[2][2];    // a micro-batch's forward and backward pass as graphs: that gathers, that reduces
+    Replay exchanged;      // what ranks exchange behind them
     Replay updated;        // the update
 } Trainer;
 

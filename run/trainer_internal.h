@@ -17,6 +17,9 @@ void ranks_end(Trainer *trainer);
 /* With one rank, too: adds a micro-batch that is over to those before it. */
 CHECKED Status ranks_finish(Trainer *trainer, int64_t index);
 
+/* Before the last micro-batch's passes: what this rank has to say besides. */
+CHECKED Status ranks_say(Trainer *trainer);
+
 /* Collective, behind the last: the sums over all ranks, as far as they are still to be made. */
 CHECKED Status ranks_exchange(Trainer *trainer);
 

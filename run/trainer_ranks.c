@@ -44,8 +44,8 @@ Status trainer_settle(Trainer *t) {
     return status;
 }
 
-/* Adds a finished micro-batch to those before it; behind the last the sum is where the gradients are. Where its
- * groups were exchanged they have been added, and the tail is left. */
+/* Adds a finished micro-batch to those before it; behind the last the sum is where the gradients are.
+ * Where its groups were exchanged they have been added, and the tail is left. */
 Status ranks_finish(Trainer *t, int64_t index) {
     Parameters *p = &t->model.parameters;
     bool last = index == t->accum - 1;
@@ -62,27 +62,32 @@ Status ranks_finish(Trainer *t, int64_t index) {
     return accumulate(&t->ctx, &a);
 }
 
-/* The tail behind the gradients: what this rank has to say. */
-static Status write_tail(Trainer *t) {
-    Device *device = t->ctx.device;
+/* In the tail behind the gradients, which the passes leave alone. */
+Status ranks_say(Trainer *t) {
     const float said[] = {t->stop, (float)t->tokens}; // TAIL_STOP, TAIL_TOKENS
-    Tensor own = transformer_tail(&t->model, TAIL_LOSSES + rank_of(t), 1);
-    if (t->ctx.measuring) return OK;
-    TRY(values_write(&t->ctx, transformer_tail(&t->model, TAIL_STOP, 2), 0, 2, said));
-    return device->copy(t->ctx.device, own.data, t->model.loss_sum.data, tensor_bytes(own));
+    return t->comm ? values_write(&t->ctx, transformer_tail(&t->model, TAIL_STOP, 2), 0, 2, said) : OK;
 }
 
-/* Gradients, where that is still to be done, and tail become the sums over all ranks. */
-Status ranks_exchange(Trainer *t) {
+/* Gradients and tail become the sums over all ranks. */
+static Status exchange(Ctx *ctx, void *program) {
+    Trainer *t = program;
+    Device *device = ctx->device;
     Parameters *p = &t->model.parameters;
-    if (!t->comm) return OK;
-    TRY(write_tail(t));
-    scope_begin(&t->ctx, "exchange");
-    t->ctx.layer = -1;
+    Tensor own = transformer_tail(&t->model, TAIL_LOSSES + rank_of(t), 1);
+    scope_begin(ctx, "exchange");
+    ctx->layer = -1;
+    if (!ctx->measuring) TRY(device->copy(device, own.data, t->model.loss_sum.data, tensor_bytes(own)));
+    if (t->reduces) TRY(shards_sum(ctx, p));
     Exchange e = {.comm = t->comm, .whole = p->sums, .all = t->reduces};
     if (e.all) e.whole = parameters_tail_of(p, p->sums);
-    TRY(exchange_gradients(&t->ctx, &e));
-    scope_end(&t->ctx);
+    TRY(exchange_gradients(ctx, &e));
+    scope_end(ctx);
+    return OK;
+}
+
+Status ranks_exchange(Trainer *t) {
+    if (!t->comm) return OK;
+    TRY(replay_run(&t->ctx, &t->exchanged, (const double[REPLAY_TERMS]){t->reduces}, exchange, t));
     t->stale = t->reduces && !t->ctx.measuring;
     return OK;
 }

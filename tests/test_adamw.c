@@ -1,5 +1,6 @@
 #include "tests/support/compare.h"
 
+#include "base/bfloat16.h"
 #include "optim/adamw.h"
 
 #include <math.h>
@@ -49,7 +50,8 @@ typedef struct {
     const Case *c;
     int64_t elements;
     AdamwParameter parameters[LARGEST_COUNT];
-    int ranges; // 0: one call takes all steps; else each is a call of its own, for one range after another
+    bool narrow; // moments in bf16
+    int ranges;  // 0: one call takes all steps; else each is a call of its own, for one range after another
     int64_t ends[RANGES_MOST];
 } Layout;
 
@@ -116,7 +118,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     const Layout *layout = what;
     const Case *c = layout->c;
     Ctx *ctx = &rig->ctx;
-    const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx);
+    const Dtype dtype = ctx->dtype, wide = wide_dtype(ctx), moments = layout->narrow ? BF16 : wide;
     const Shape flat = shape1(layout->elements);
     const int64_t sums = layout->ranges ? sums_of(layout, layout->ranges) : adamw_blocks(0, layout->elements);
     int32_t marks[WORDS_MOST] = {0};
@@ -126,8 +128,8 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
                .weight = rig_put(rig, "weight", dtype, flat, in[WEIGHT]),
                .master = rig_put(rig, "master", wide, dtype == wide ? (Shape){0} : flat, in[WEIGHT]),
                .gradient = rig_put(rig, "gradient", wide, flat, in[GRADIENT]),
-               .m = rig_put(rig, "m", wide, flat, in[M]),
-               .v = rig_put(rig, "v", wide, flat, in[V]),
+               .m = rig_put(rig, "m", moments, flat, in[M]),
+               .v = rig_put(rig, "v", moments, flat, in[V]),
                .loss = rig_put(rig, "loss", wide, shape1(1), in[LOSS]),
                .state = rig_put(rig, "state", wide, shape1(ADAMW_STATE_SIZE), in[STATE]),
                .decays = rig_put_ints(rig, "decays", shape1(adamw_words(layout->elements)), marks),
@@ -338,6 +340,48 @@ static void ranges_are_the_whole(void **state) {
     }
 }
 
+/* A moment in bf16 is what it would be in fp32, rounded by its own 16 random bits; the sum of all rounding
+ * errors, in units of what is cut off at most, adds to `errors`. */
+static void expect_rounded(const Layout *layout, const double *got, const double *wide, bool second,
+                           double *errors) {
+    const uint32_t updates = (uint32_t)layout->c->updates + 1;
+    for (int64_t i = 0; i < layout->elements; i++) {
+        const RandomBlock random = random_philox(adamw_counter(i / 4, updates), 0, 0);
+        const uint32_t word = random.word[i % 4], half = second ? word >> 16 : word & 0xFFFF;
+        const double want = (double)bfloat16_to_float(bfloat16_stochastic((float)wide[i], half));
+        int exponent;
+        if (got[i] != want) fail_msg("element %d: %.9g, not %.9g, of %.9g", (int)i, got[i], want, wide[i]);
+        frexp(wide[i], &exponent);
+        *errors += (fabs(got[i]) - fabs(wide[i])) / ldexp(1, exponent - 8);
+    }
+}
+
+/* The weights do not know: the update takes the moments before they are rounded. */
+static void narrow_moments_are_rounded(void **state) {
+    const Variant *variant = test_variant(state, OP_ADAMW);
+    Layout wide = layout_of(&large), narrow = wide;
+    double *in[INPUTS], *want[OUTPUTS], *got[OUTPUTS], errors = 0;
+    narrow.narrow = true;
+    make_inputs(&wide, variant->dtype, in);
+    for (int64_t i = 0; i < wide.elements; i++)
+        in[M][i] = rounded(BF16, in[M][i]), in[V][i] = rounded(BF16, in[V][i]);
+    make_outputs(&wide, want);
+    make_outputs(&wide, got);
+    rig_run(variant, run, &wide, in, want);
+    rig_run(variant, run, &narrow, in, got);
+    for (int o = OUT_WEIGHT; o <= OUT_MASTER; o++) expect_equal(got[o], want[o], wide.elements, "weights");
+    expect_rounded(&wide, got[OUT_M], want[OUT_M], false, &errors);
+    expect_rounded(&wide, got[OUT_V], want[OUT_V], true, &errors);
+    /* Each error's variance is at most 1/4; five standard deviations of their sum. */
+    assert_true(fabs(errors) < 5 * sqrt((double)(2 * wide.elements) / 4));
+    Layout parts = narrow;
+    parts.ranges = 3;
+    parts.ends[0] = ADAMW_BLOCK, parts.ends[1] = 3 * ADAMW_BLOCK, parts.ends[2] = wide.elements;
+    make_outputs(&wide, want);
+    rig_run(variant, run, &parts, in, want);
+    for (int o = OUT_M; o <= OUT_V; o++) expect_equal(got[o], want[o], wide.elements, "moments of ranges");
+}
+
 /* The same bits on any number of threads. */
 static void threads_change_nothing(void **state) {
     const Variant *variant = test_variant(state, OP_ADAMW);
@@ -399,6 +443,7 @@ int main(void) {
                                        ON_EACH_VARIANT(nonfinite_step_is_skipped),
                                        ON_EACH_VARIANT(steps_follow_one_another),
                                        ON_EACH_VARIANT(ranges_are_the_whole),
+                                       ON_EACH_VARIANT(narrow_moments_are_rounded),
                                        ON_VARIANT(threads_change_nothing, 0, "cpu naive fp32"),
                                        ON_VARIANT(threads_change_nothing, 1, "cpu fused fp32")};
     return cmocka_run_group_tests(tests, NULL, devices_end);

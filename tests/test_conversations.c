@@ -143,6 +143,13 @@ static void runs_go_on(void **state) {
     }
 }
 
+static void comparison(void **state) {
+    const Ran *ran = program_succeeds(
+        *state, "train --model=model --data=lessons.jsonl --seq=96 --batch=2 --compare --device=cpu "
+                "--threads=1");
+    expect_text(ran->output, "attention");
+}
+
 /* A conversation that is longer than --seq ends there, and goes where nothing of the assistant's is left. */
 static void long_ones_are_cut(void **state) {
     const Ran *ran =
@@ -303,15 +310,11 @@ static void interrupts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_are_pytorchs),
-        cmocka_unit_test(epochs_of_batches),
-        cmocka_unit_test(runs_go_on),
-        cmocka_unit_test(long_ones_are_cut),
-        cmocka_unit_test(what_is_learned_is_said),
-        cmocka_unit_test(full_contexts),
-        cmocka_unit_test(what_cannot_be),
-        cmocka_unit_test(prompts_in_batches),
-        cmocka_unit_test(texts_of_json_lines),
+        cmocka_unit_test(losses_are_pytorchs), cmocka_unit_test(epochs_of_batches),
+        cmocka_unit_test(runs_go_on),          cmocka_unit_test(long_ones_are_cut),
+        cmocka_unit_test(comparison),          cmocka_unit_test(what_is_learned_is_said),
+        cmocka_unit_test(full_contexts),       cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(prompts_in_batches),  cmocka_unit_test(texts_of_json_lines),
         cmocka_unit_test(interrupts),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);

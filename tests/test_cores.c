@@ -67,9 +67,9 @@ static void every_report_says_that_cores_were_shared(void **state) {
     expect_text(
         program_succeeds(*state, "infer --model=gpt2-nano --device=cpu --peaks=0 --repeats=10")->output,
         mark);
-    const Ran *ran =
-        program_succeeds(*state, "train " TINY " --sweep --batch-sizes=2,4 --seq-lens=32 --profile-out=sweep --peaks=0 "
-                                 "--profile='2,0,1,10,1'");
+    const Ran *ran = program_succeeds(
+        *state, "train " TINY " --sweep --batch-sizes=2,4 --seq-lens=32 --profile-out=sweep --peaks=0 "
+                "--profile='2,0,1,10,1'");
     expect_text(ran->output, "batch 4, seq 32, fused: CORES SHARED");
     expect_text(program_succeeds(*state, "cat sweep/kernel_analysis_report_bs2_seq32.md")->output, mark);
 }

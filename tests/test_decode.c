@@ -21,39 +21,55 @@ typedef struct {
     bool odd;               // no CUDA kernel serves these sizes
     double noise;           // relative, on the weights; fp64 only
     uint64_t seed;
+    const char *preset; // of whose kind the model is; NULL: GPT-2's, or with a source an encoder-decoder's
+    int64_t head_size;  // 0: width / heads
 } Case;
 
+#define SWIGLU ACTIVATION_SWIGLU
+
+/* Among them an odd number of parts; memories whose keys are shared out, or of which none can be seen. */
 static const Case cases[] = {
-    {1, 64, 2, 2, 256, 67, 9, 0, 2, false, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0},
-    {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0},
-    {2, 256, 4, 2, 256, 100, 300, 290, 2, true, ACTIVATION_RELU, false, 0, 0, false, 0, 0},
-    {1, 192, 3, 3, 768, 1000, 1500, 1400, 1, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0},
-    {1, 256, 2, 1, 1024, 300, 90, 70, 2, false, ACTIVATION_TANH, false, 0, 0, false, 0, 0},
-    {1, 384, 12, 12, 512, 303, 20, 9, 2, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0},
-    {2, 1088, 17, 17, 256, 40, 20, 9, 2, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0,
-     0}, // an odd number of parts
-    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_TANH, false, 0, 0, true, 0, 0},
-    {1, 256, 4, 4, 2048, 301, 40, 20, 2, true, ACTIVATION_RELU, true, 24, -1, false, 0, 0},
-    {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_RELU, true, 5, 3, false, 0, 0},
-    {1, 192, 3, 3, 768, 100, 9, 0, 2, false, ACTIVATION_RELU, true, 1, -1, false, 0, 0},
-    {1, 256, 2, 1, 512, 300, 20, 7, 2, true, ACTIVATION_RELU, true, 150, 149, false, 0, 0}, // keys shared out
-    {1, 64, 2, 2, 256, 67, 9, 3, 2, true, ACTIVATION_TANH, true, 4, 0, false, 0, 0},        // none to be seen
-    {2, 128, 4, 4, 256, 67, 9, 3, 2, true, ACTIVATION_GELU, true, 0, 0, false, 0, 0},
-    {2, 256, 4, 2, 256, 100, 300, 290, 2, true, ACTIVATION_GELU, false, 301, 290, false, 0, 0},
-    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_RELU, true, 7, 6, true, 0, 0},
+    {1, 64, 2, 2, 256, 67, 9, 0, 2, false, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0},
+    {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0},
+    {2, 256, 4, 2, 256, 100, 300, 290, 2, true, ACTIVATION_RELU, false, 0, 0, false, 0, 0, NULL, 0},
+    {1, 192, 3, 3, 768, 1000, 1500, 1400, 1, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0},
+    {1, 256, 2, 1, 1024, 300, 90, 70, 2, false, ACTIVATION_TANH, false, 0, 0, false, 0, 0, NULL, 0},
+    {1, 384, 12, 12, 512, 303, 20, 9, 2, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0},
+    {2, 1088, 17, 17, 256, 40, 20, 9, 2, true, ACTIVATION_GELU_TANH, false, 0, 0, false, 0, 0, NULL, 0},
+    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_TANH, false, 0, 0, true, 0, 0, NULL, 0},
+    {1, 256, 4, 4, 2048, 301, 40, 20, 2, true, ACTIVATION_RELU, true, 24, -1, false, 0, 0, NULL, 0},
+    {2, 128, 4, 4, 512, 131, 40, 33, 3, true, ACTIVATION_RELU, true, 5, 3, false, 0, 0, NULL, 0},
+    {1, 192, 3, 3, 768, 100, 9, 0, 2, false, ACTIVATION_RELU, true, 1, -1, false, 0, 0, NULL, 0},
+    {1, 256, 2, 1, 512, 300, 20, 7, 2, true, ACTIVATION_RELU, true, 150, 149, false, 0, 0, NULL, 0},
+    {1, 64, 2, 2, 256, 67, 9, 3, 2, true, ACTIVATION_TANH, true, 4, 0, false, 0, 0, NULL, 0},
+    {2, 128, 4, 4, 256, 67, 9, 3, 2, true, ACTIVATION_GELU, true, 0, 0, false, 0, 0, NULL, 0},
+    {2, 256, 4, 2, 256, 100, 300, 290, 2, true, ACTIVATION_GELU, false, 301, 290, false, 0, 0, NULL, 0},
+    {2, 60, 3, 3, 100, 50, 12, 5, 3, true, ACTIVATION_RELU, true, 7, 6, true, 0, 0, NULL, 0},
+    {2, 64, 2, 2, 176, 67, 9, 0, 3, false, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0},
+    {2, 192, 3, 1, 200, 131, 400, 300, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0},
+    {1, 448, 7, 1, 1304, 301, 1500, 1400, 2, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen2.5-0.5b", 0},
+    {2, 136, 4, 2, 264, 99, 200, 127, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 128},
+    {1, 72, 3, 3, 40, 40000, 40, 30, 2, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 32},
+    {1, 2048, 4, 2, 5000, 5000, 9, 5, 1, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 64},
+    {2, 160, 2, 2, 200, 50, 12, 5, 3, true, SWIGLU, false, 0, 0, true, 0, 0, "llama-nano", 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
 enum { WEIGHTS, POSITIONS, CACHES, MEMORIES, INPUTS };
 
+static int64_t head_size_of(const Case *c) {
+    return c->head_size ? c->head_size : c->width / c->heads;
+}
+
 static Config config_of(const Case *c) {
     Config config;
-    expect_ok(config_preset(c->source ? "transformer-nano" : "gpt2-nano", &config));
+    const char *kind = c->source ? "transformer-nano" : "gpt2-nano";
+    expect_ok(config_preset(c->preset ? c->preset : kind, &config));
     config.layers = c->layers;
     if (c->source) config.encoder_layers = 1;
     config.width = c->width;
     config.heads = c->heads;
-    config.head_size = c->width / c->heads;
+    config.head_size = head_size_of(c);
     config.kv_heads = c->kv_heads;
     config.hidden = c->hidden;
     config.vocab = c->vocab;
@@ -66,7 +82,7 @@ static Config config_of(const Case *c) {
 }
 
 static int64_t kv_of(const Case *c) {
-    return c->width / c->heads * c->kv_heads;
+    return head_size_of(c) * c->kv_heads;
 }
 
 static int64_t cache_count(const Case *c) {
@@ -75,6 +91,17 @@ static int64_t cache_count(const Case *c) {
 
 static int64_t memory_count(const Case *c) {
     return c->layers * c->source * 2 * kv_of(c);
+}
+
+/* An angle is the product of a position and a frequency, both fp32 in every form: off by so much of itself. */
+static const double ANGLE_UNIT = 0x1p-23;
+
+static void disturb_frequencies(Rig *rig, const Case *c, Tensor frequencies) {
+    int64_t count = tensor_count(frequencies);
+    double *moved = zeros(count);
+    rig_get(rig, frequencies, moved);
+    for (int64_t i = 0; i < count; i++) moved[i] *= 1 + ANGLE_UNIT * random_normal(c->seed, 1, (uint64_t)i);
+    rig_set(rig, frequencies, moved);
 }
 
 /* The weights of the case, disturbed, in the model's own layout. */
@@ -86,9 +113,10 @@ static void set_weights(Rig *rig, const Case *c, Transformer *model, double *con
         for (int64_t i = 0; i < p->size; i++)
             moved[i] = values[i] * (1 + c->noise * random_normal(c->seed, 0, (uint64_t)i));
         values = moved;
+        if (c->preset) disturb_frequencies(rig, c, model->stack.frequencies);
     }
     rig_set(rig, p->weight, values);
-    rig_set(rig, stack_positions(&model->stack), in[POSITIONS]);
+    if (!c->preset) rig_set(rig, stack_positions(&model->stack), in[POSITIONS]);
     /* Without the vocabulary's padding, so that the head's kernel meets odd sizes. */
     p->head.weight = tensor_view(p->head.weight.data, p->head.weight.dtype, shape2(c->vocab, c->width));
 }
@@ -269,7 +297,7 @@ static void wrong_contracts_are_refused(void **state) {
                           .logits = row,
                           .heads = 2,
                           .kv_heads = 2};
-    Decode wrong[] = {right, right, right, right, right, right, right, right, right};
+    Decode wrong[] = {right, right, right, right, right, right, right, right, right, right, right, right};
     enum { WRONG = sizeof wrong / sizeof *wrong };
     wrong[0].past = 8;
     wrong[1].heads = 3;
@@ -280,6 +308,9 @@ static void wrong_contracts_are_refused(void **state) {
     wrong[6].layers = &without_query;
     wrong[7].memory_length = row;
     wrong[8].final_norm = (DecodeAffine){0};
+    wrong[9].norm_kind = NORM_RMS;
+    wrong[10].frequencies = row;
+    wrong[11].activation = ACTIVATION_SWIGLU;
     for (int i = 0; i < WRONG; i++) {
         Status status = decode_forward(&ctx, &wrong[i]);
         assert_int_equal(status_code(status), ERROR_INTERNAL);

@@ -198,6 +198,14 @@ static void expect_sweep(const char *folder, const char *sweep) {
     for (const char *at = table; (at = strchr(at, '\n')); at++) lines++;
     assert_int_equal(lines, 5); // a head and four sizes
     memory_free(table);
+    snprintf(path, sizeof path, "%s/sweep.html", sweep);
+    expect_ok(file_read(inside(folder, path), 1 << 20, &table, &length));
+    lines = 0;
+    for (const char *at = table; (at = strstr(at, "<rect ")); at++) lines++;
+    assert_true(lines == 3 * 4 ||
+                lines == 4 * 4); // a bar of each size; the share of the limits may not be known
+    assert_null(strstr(table, ">nan"));
+    memory_free(table);
 }
 
 static void sweeps_leave_every_size(void **state) {

@@ -42,11 +42,12 @@ static void test_nothing_timed(void **state) {
     assert_null(strstr(ran->output, "pinned"));
 }
 
-/* On the CPU there is nothing to rest; layers are a range in each pass; a model of one's own has its folder's name. */
+/* On the CPU there is nothing to rest; layers are a range in each pass; a model of one's own has its folder's
+ * name. */
 static void test_what_is_said(void **state) {
-    const Ran *ran =
-        program_succeeds(*state, PROFILED "--steps=2 --profile=1,0,0,1,1 --profile-apart --report=tables --profile-out=said "
-                                          "--out=own");
+    const Ran *ran = program_succeeds(
+        *state, PROFILED "--steps=2 --profile=1,0,0,1,1 --profile-apart --report=tables --profile-out=said "
+                         "--out=own");
     expect_text(ran->output, "--profile-apart does nothing");
     program_succeeds(*state, "grep -q '^layer 0,1,.*,forward$' said/tables/ranges.csv");
     program_succeeds(*state, "grep -q '^layer 0,1,.*,backward$' said/tables/ranges.csv");

@@ -171,7 +171,9 @@ static void expect_ends(const char *folder, int victim, int ms) {
                      "sleep 0.1; done; for r in 0 1 2; do ! kill -0 $(cat pid.$r) && [ $(cat code.$r) = "
                      "$([ $r = %d ] && echo 137 || echo 6) ] || exit 1; done",
                      victim);
-    program_succeeds(folder, "cat error.* | grep -q 'train: rank %d on .* is gone; its last action: '",
+    program_succeeds(folder,
+                     "cat error.* >said; grep -q 'train: rank %d on .* is gone; its last action: ' said || "
+                     "{ cat said >&2; exit 1; }",
                      victim);
     for (int i = 0; i < 50 && program_runs(mpirun); i++) wait_ms(100);
     if (program_runs(mpirun)) kill(mpirun, SIGKILL); // Open MPI's own end sometimes hangs

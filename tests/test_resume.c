@@ -52,6 +52,22 @@ static void test_resume_naive(void **state) {
     expect_resumes(*state, "naive", "--fused=0 --accum=2");
 }
 
+/* The option travels with the checkpoint, whose file says the dtype, too: another is refused. */
+static void test_resume_narrow(void **state) {
+    expect_resumes(*state, "narrow", "--fused=1 --optimizer-dtype=bf16");
+    program_refuses(*state, ERROR_USAGE, "its moments are BF16, and this run's are F32",
+                    "train --resume=narrow-part/step-00000005 --optimizer-dtype=fp32 -q");
+}
+
+static void test_resume_narrow_naive(void **state) {
+    expect_resumes(*state, "narrow-naive", "--fused=0 --optimizer-dtype=bf16");
+}
+
+static void test_resume_cuda_narrow(void **state) {
+    program_needs_gpu(*state);
+    expect_resumes(*state, "cuda-narrow", "--device=cuda --dtype=bf16 --fused=1 --optimizer-dtype=bf16");
+}
+
 static void test_resume_cuda_fused(void **state) {
     program_needs_gpu(*state);
     expect_resumes(*state, "cuda-fused", "--device=cuda --dtype=bf16 --fused=1");
@@ -316,15 +332,27 @@ static void test_kill(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resume_fused),       cmocka_unit_test(test_resume_naive),
-        cmocka_unit_test(test_resume_cuda_fused),  cmocka_unit_test(test_resume_cuda_naive),
-        cmocka_unit_test(test_resume_last),        cmocka_unit_test(test_interrupt),
-        cmocka_unit_test(test_terminate),          cmocka_unit_test(test_second_interrupt),
-        cmocka_unit_test(test_second_terminate),   cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_two_at_once),        cmocka_unit_test(test_other_sizes),
-        cmocka_unit_test(test_resume_damaged),     cmocka_unit_test(test_foreign_options),
-        cmocka_unit_test(test_resume_keeps),       cmocka_unit_test(test_go_back),
-        cmocka_unit_test(test_unreadable_options), cmocka_unit_test(test_decayed_first),
+        cmocka_unit_test(test_resume_fused),
+        cmocka_unit_test(test_resume_naive),
+        cmocka_unit_test(test_resume_narrow),
+        cmocka_unit_test(test_resume_narrow_naive),
+        cmocka_unit_test(test_resume_cuda_narrow),
+        cmocka_unit_test(test_resume_cuda_fused),
+        cmocka_unit_test(test_resume_cuda_naive),
+        cmocka_unit_test(test_resume_last),
+        cmocka_unit_test(test_interrupt),
+        cmocka_unit_test(test_terminate),
+        cmocka_unit_test(test_second_interrupt),
+        cmocka_unit_test(test_second_terminate),
+        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_other_sizes),
+        cmocka_unit_test(test_resume_damaged),
+        cmocka_unit_test(test_foreign_options),
+        cmocka_unit_test(test_resume_keeps),
+        cmocka_unit_test(test_go_back),
+        cmocka_unit_test(test_unreadable_options),
+        cmocka_unit_test(test_decayed_first),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

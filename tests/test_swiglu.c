@@ -15,12 +15,13 @@ enum { X, WEIGHT, BIAS, WEIGHT2, DY, DHIDDEN, DWEIGHT, DBIAS, DWEIGHT2, INPUTS }
 enum { OUT_PRE, OUT_H, OUT_Y, OUT_DPRE, OUT_DWEIGHT2, OUT_DX, OUT_DWEIGHT, OUT_DBIAS, OUTPUTS };
 
 static const Case cases[] = {
-    {1, 1, 1, 1, false, true},      {1, 8, 16, 8, false, true},    {3, 5, 7, 3, true, true},
-    {5, 16, 24, 16, false, true},   {17, 31, 33, 9, true, true},   {64, 48, 128, 48, false, true},
-    {33, 64, 65, 64, false, true},  {130, 24, 40, 72, true, true}, {257, 72, 8, 16, false, true},
-    {2, 300, 257, 40, false, true}, {65, 96, 192, 96, true, true}, {1000, 8, 24, 8, false, true},
-    {1, 64, 64, 8, false, false},   {4, 64, 40, 8, true, false},   {33, 40, 65, 8, false, false},
-    {128, 64, 96, 8, true, false},
+    {1, 1, 1, 1, false, true},       {1, 8, 16, 8, false, true},       {3, 5, 7, 3, true, true},
+    {5, 16, 24, 16, false, true},    {17, 31, 33, 9, true, true},      {64, 48, 128, 48, false, true},
+    {33, 64, 65, 64, false, true},   {130, 24, 40, 72, true, true},    {257, 72, 8, 16, false, true},
+    {2, 300, 257, 40, false, true},  {65, 96, 192, 96, true, true},    {1000, 8, 24, 8, false, true},
+    {1, 64, 64, 8, false, false},    {4, 64, 40, 8, true, false},      {33, 40, 65, 8, false, false},
+    {128, 64, 96, 8, true, false},   {300, 136, 200, 72, false, true}, {520, 64, 488, 200, false, true},
+    {300, 72, 296, 8, false, false},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

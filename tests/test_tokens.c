@@ -287,6 +287,12 @@ static void documents_are_separated(void **state) {
     expect_text_tokens(source, "one\n\ntwo");
     assert_int_equal(tokens_text_bytes(source), 6);
     tokens_close(source);
+    char both[600];
+    snprintf(both, sizeof both, "%s,%s", inside(*state, "3.txt"), inside(*state, "1*"));
+    source = open_tokens(both, &(TokenOptions){.tokenizer = bytes});
+    expect_text_tokens(source, "two\none");
+    tokens_close(source);
+    expect_error(tokens_open(",", &(TokenOptions){.tokenizer = bytes}, &source), ERROR_FILE, "no data at");
     source = open_tokens(*state, &(TokenOptions){.tokenizer = pairs, .cache = inside(*state, "cache")});
     TokenList list = {0};
     expect_ok(tokenizer_encode(pairs, "one", 3, &list));

@@ -13,9 +13,11 @@ Status tensor_map_encode(void *data, int rank, const cuuint64_t *extents, const 
     if (found != cudaDriverEntryPointSuccess || !encode)
         return fail(ERROR_DEVICE, "the CUDA driver has no cuTensorMapEncodeTiled; update it to 525 or later");
     const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
+    const CUtensorMapSwizzle swizzle =
+        tile[0] * sizeof(uint16_t) == NARROW_BYTES ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
     const CUresult result = reinterpret_cast<Encode>(encode)(
         map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, cuuint32_t(rank), data, extents, strides, tile, steps,
-        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (result != CUDA_SUCCESS)
         return fail(ERROR_DEVICE, "tensor map of %llu x %llu, rows %llu bytes apart: error %d",

@@ -7,7 +7,7 @@
  * a multiple of 1024 bytes on. In a block a row is 128 bytes, and its eight 16-byte vectors are permuted:
  * vector v of row r lies at v ^ (r % 8) (the 128-byte swizzle), so that eight rows of one column or eight
  * columns of one row are in different banks. The copies write and read this order, and the products expect
- * it. */
+ * it. In a tile of 32 columns a row is 64 bytes, and vector v of row r lies at v ^ (r / 2 % 4). */
 #pragma once
 
 #include "kernels/cuda/instructions.cuh"
@@ -17,7 +17,7 @@
 
 namespace gpu {
 
-constexpr int WARPGROUP = 128, BLOCK_COLUMNS = 64, ROW_BYTES = 128;
+constexpr int WARPGROUP = 128, BLOCK_COLUMNS = 64, ROW_BYTES = 128, NARROW_BYTES = 64;
 
 /* The same value in all lanes, as the compiler can see. */
 __device__ inline int uniform(int x) {
@@ -27,8 +27,8 @@ __device__ inline int uniform(int x) {
 /* ---- tiles of tensors in global memory ---- */
 
 /* Describes a tensor of bf16 for copies of tiles of it: `rank` extents, the innermost (dense) first, the
- * other extents' strides in bytes (multiples of 16), and the tile's extents, the innermost at most
- * BLOCK_COLUMNS. What lies beyond the tensor reads as zero and is not written. */
+ * other extents' strides in bytes (multiples of 16), and the tile's extents, the innermost BLOCK_COLUMNS or
+ * half of them. What lies beyond the tensor reads as zero and is not written. */
 CHECKED Status tensor_map_encode(void *data, int rank, const cuuint64_t *extents, const cuuint64_t *strides,
                                  const cuuint32_t *tile, CUtensorMap *map);
 

@@ -1,6 +1,7 @@
+#include "kernels/decode/cuda_rows.cuh"
 #include "kernels/decode/cuda_token.cuh"
 
-/* The decoder as launches of the kernels of cuda_token.cuh. */
+/* The decoder as launches of the kernels of cuda_token.cuh, or with RMS norms of those of cuda_rows.cuh. */
 namespace decode {
 namespace {
 
@@ -13,7 +14,7 @@ struct Sizes {
 Sizes sizes_of(const Decode *d) {
     const DecodeLayer *l = &d->layers[0];
     return {tensor_width(d->token), tensor_width(l->projection.weight) / d->heads,
-            tensor_rows(l->expand.weight), d->token.dtype == BF16 ? UNITS<bf16> : UNITS<float>};
+            tensor_width(l->contract.weight), d->token.dtype == BF16 ? UNITS<bf16> : UNITS<float>};
 }
 
 int64_t rows_of_memory(const Decode *d) {
@@ -28,9 +29,9 @@ bool aligned(const Decode *d) {
                at_16(d->final_norm.bias);
     for (int64_t i = 0; i < d->layer_count; i++) {
         const DecodeLayer *l = &d->layers[i];
-        const DecodeAffine *const affine[] = {&l->norm1,      &l->qkv,      &l->projection,
-                                              &l->cross_norm, &l->norm2,    &l->query,
-                                              &l->expand,     &l->contract, &l->cross_projection};
+        const DecodeAffine *const affine[] = {
+            &l->norm1,  &l->qkv,      &l->projection,       &l->cross_norm, &l->norm2,   &l->query,
+            &l->expand, &l->contract, &l->cross_projection, &l->query_norm, &l->key_norm};
         for (const DecodeAffine *a : affine) all = all && at_16(a->weight) && at_16(a->bias);
         all = all && at_16(l->cache_k) && at_16(l->cache_v) && at_16(l->memory);
     }
@@ -39,8 +40,9 @@ bool aligned(const Decode *d) {
 
 bool fits(const Ctx *ctx, const Decode *d) {
     const Sizes s = sizes_of(d);
-    return decode_cuda_serves(ctx, s.C, s.D, s.hidden) && aligned(d) &&
-           tensor_rows(d->head) <= INT32_MAX / 2 && rows_of_memory(d) <= INT32_MAX / 2;
+    const DecodeSizes sizes = {d->norm_kind, s.C, s.D, s.hidden};
+    return decode_cuda_serves(ctx, &sizes) && aligned(d) && tensor_rows(d->head) <= INT32_MAX / 2 &&
+           rows_of_memory(d) <= INT32_MAX / 2;
 }
 
 /* What lies between the kernels of a token. */
@@ -169,20 +171,116 @@ Status forward(Ctx *ctx, const Decode *d) {
     return OK;
 }
 
+/* ---- with RMS norms ---- */
+
+/* What lies between their kernels. */
+struct Rows {
+    Tensor stream[2];          // (C): in turn
+    Tensor qkv, heads, hidden; // ((heads + 2 kv_heads) D), (heads*D), (hidden)
+};
+
+Status take_rows(Ctx *ctx, const Decode *d, Rows *r) {
+    const Sizes s = sizes_of(d);
+    const int64_t qkv = (d->heads + 2 * d->kv_heads) * s.D;
+    TRY(take(ctx, ARENA_SCRATCH, "decode.first", ctx->dtype, shape1(s.C), &r->stream[0]));
+    TRY(take(ctx, ARENA_SCRATCH, "decode.second", ctx->dtype, shape1(s.C), &r->stream[1]));
+    TRY(take(ctx, ARENA_SCRATCH, "decode.qkv", ctx->dtype, shape1(qkv), &r->qkv));
+    TRY(take(ctx, ARENA_SCRATCH, "decode.heads", ctx->dtype, shape1(d->heads * s.D), &r->heads));
+    return take(ctx, ARENA_SCRATCH, "decode.hidden", ctx->dtype, shape1(s.hidden), &r->hidden);
+}
+
+/* The stream: a tensor, or the row `id` of the token's table. */
+struct Source {
+    Tensor x;
+    const int *id; // or NULL
+};
+
+template <class T>
+Product<T> product_of(const Decode *d, const Source &from, const DecodeAffine *norm, const DecodeAffine &by,
+                      const Tensor &y, int out) {
+    Product<T> p = {};
+    p.x = data_of<T>(from.x);
+    p.id = from.id;
+    p.norm = norm ? data_of<T>(norm->weight) : nullptr;
+    p.weight = data_of<T>(by.weight);
+    p.bias = data_of<T>(by.bias);
+    p.y = data_of<T>(y);
+    p.in = int(tensor_width(by.weight));
+    p.out = out;
+    p.eps = float(d->eps);
+    return p;
+}
+
+template <class T>
+Status heads_of(Ctx *ctx, const Decode *d, const DecodeLayer *l, const Rows &r) {
+    Heads<T> h = {};
+    h.qkv = data_of<T>(r.qkv);
+    h.query_norm = data_of<T>(l->query_norm.weight);
+    h.key_norm = data_of<T>(l->key_norm.weight);
+    h.frequencies = data_of<float>(d->frequencies);
+    h.cache_k = data_of<T>(l->cache_k);
+    h.cache_v = data_of<T>(l->cache_v);
+    h.past = data_of<int>(d->past_on_device);
+    h.rows = int(d->past);
+    h.heads = int(d->heads);
+    h.kv_heads = int(d->kv_heads);
+    h.eps = float(d->eps);
+    h.scale = float(d->scale) * LOG2_E;
+    h.y = data_of<T>(r.heads);
+    PRIMITIVE (ctx, "attention") TRY(heads(ctx, h, int(sizes_of(d).D)));
+    return OK;
+}
+
+/* What `from` a branch adds to the stream, which comes in *stream and leaves in `to`. */
+template <class T>
+Status add_branch(Ctx *ctx, const Decode *d, const Tensor &from, const DecodeAffine &by, const Tensor &to,
+                  Source *stream) {
+    Product<T> p = product_of<T>(d, {from, nullptr}, nullptr, by, to, int(tensor_rows(by.weight)));
+    p.skip = data_of<T>(stream->x);
+    p.skip_id = stream->id;
+    *stream = {to, nullptr};
+    return product(ctx, p, false);
+}
+
+template <class T>
+Status forward_rows(Ctx *ctx, const Decode *d) {
+    Rows r;
+    TRY(take_rows(ctx, d, &r));
+    Source stream = {d->token, data_of<int>(d->token_id)};
+    for (int64_t i = 0; i < d->layer_count; i++) {
+        const DecodeLayer *l = &d->layers[i];
+        const int qkv = int(tensor_count(r.qkv)), hidden = int(tensor_count(r.hidden));
+        PRIMITIVE (ctx, "norm, qkv")
+            TRY(product(ctx, product_of<T>(d, stream, &l->norm1, l->qkv, r.qkv, qkv), false));
+        TRY(heads_of<T>(ctx, d, l, r));
+        PRIMITIVE (ctx, "projection")
+            TRY(add_branch<T>(ctx, d, r.heads, l->projection, r.stream[0], &stream));
+        PRIMITIVE (ctx, "norm, gate, up, SwiGLU")
+            TRY(product(ctx, product_of<T>(d, stream, &l->norm2, l->expand, r.hidden, hidden), true));
+        PRIMITIVE (ctx, "contract") TRY(add_branch<T>(ctx, d, r.hidden, l->contract, r.stream[1], &stream));
+    }
+    Product<T> p = product_of<T>(d, stream, &d->final_norm, {d->head, {}}, {}, int(tensor_rows(d->head)));
+    p.logits = data_of<float>(d->logits);
+    PRIMITIVE (ctx, "norm, head") TRY(product(ctx, p, false));
+    return OK;
+}
+
 } // namespace
 } // namespace decode
 
-bool decode_cuda_serves(const Ctx *ctx, int64_t width, int64_t head_size, int64_t hidden) {
+bool decode_cuda_serves(const Ctx *ctx, const DecodeSizes *s) {
     const bool narrow = ctx->dtype == BF16;
     const int units = narrow ? decode::UNITS<bf16> : decode::UNITS<float>;
     const size_t own = 12288; // what kernels declare at a fixed size
     const size_t size = dtype_size(ctx->dtype), room = cuda_device(ctx)->shared_bytes;
-    if (cuda_device(ctx)->capability != 90 || (head_size != 32 && head_size != 64 && head_size != 128))
-        return false;
-    return width % (decode::CLUSTER * 8) == 0 && width <= 1 << 16 &&
-           hidden % (decode::CLUSTER * units) == 0 &&
-           decode::attend_bytes(int(width), int(head_size), size, false) + own <= room &&
-           decode::feed_bytes(int(width), size, units) + own <= room;
+    const int64_t D = s->head_size;
+    if (cuda_device(ctx)->capability != 90 || (D != 32 && D != 64 && D != 128)) return false;
+    if (s->norm_kind == NORM_RMS)
+        return s->width % 8 == 0 && s->hidden % 8 == 0 && s->width <= 1 << 20 && s->hidden <= 1 << 20;
+    return s->width % (decode::CLUSTER * 8) == 0 && s->width <= 1 << 16 &&
+           s->hidden % (decode::CLUSTER * units) == 0 &&
+           decode::attend_bytes(int(s->width), int(D), size, false) + own <= room &&
+           decode::feed_bytes(int(s->width), size, units) + own <= room;
 }
 
 template <class T>
@@ -190,7 +288,7 @@ static Status decode_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const Decode *d = static_cast<const Decode *>(contract);
     if (!decode::fits(ctx, d))
         return fail(ERROR_INTERNAL, "decode: no kernel serves these sizes or addresses; see decode_serves()");
-    return decode::forward<T>(ctx, d);
+    return d->norm_kind == NORM_RMS ? decode::forward_rows<T>(ctx, d) : decode::forward<T>(ctx, d);
 }
 SLOT(DECODE, FORWARD, CUDA, FUSED, F32, decode_forward_cuda_fused<float>);
 SLOT(DECODE, FORWARD, CUDA, FUSED, BF16, decode_forward_cuda_fused<bf16>);

@@ -4,13 +4,22 @@
 
 static const char *const OPERATION_NAME = "decode";
 
-static Status check_norm(Dtype type, const char *name, const DecodeAffine *a, int64_t width) {
+static bool rms(const Decode *d) {
+    return d->norm_kind == NORM_RMS;
+}
+
+static Status check_norm(const Decode *d, const char *name, const DecodeAffine *a, int64_t width) {
+    Dtype type = d->token.dtype;
     TRY(check_dense(OPERATION_NAME, name, a->weight, type, 1, width));
+    if (rms(d)) return check_that(OPERATION_NAME, tensor_empty(a->bias), "RMS norms have no bias");
     return check_dense(OPERATION_NAME, name, a->bias, type, 1, width);
 }
 
-static Status check_linear(Dtype type, const char *name, const DecodeAffine *a, int64_t out, int64_t in) {
+static Status check_linear(const Decode *d, const char *name, const DecodeAffine *a, int64_t out,
+                           int64_t in) {
+    Dtype type = d->token.dtype;
     TRY(check_dense(OPERATION_NAME, name, a->weight, type, out, in));
+    if (rms(d) && tensor_empty(a->bias)) return OK;
     return check_dense(OPERATION_NAME, name, a->bias, type, 1, out);
 }
 
@@ -22,9 +31,9 @@ static Status check_cross(const Decode *d, const DecodeLayer *l) {
     Dtype type = d->token.dtype;
     int64_t C = tensor_width(d->token), queries = tensor_width(first->projection.weight);
     int64_t kv = queries / d->heads * d->kv_heads;
-    TRY(check_norm(type, "cross_norm", &l->cross_norm, C));
-    TRY(check_linear(type, "query", &l->query, queries, C));
-    TRY(check_linear(type, "cross_projection", &l->cross_projection, C, queries));
+    TRY(check_norm(d, "cross_norm", &l->cross_norm, C));
+    TRY(check_linear(d, "query", &l->query, queries, C));
+    TRY(check_linear(d, "cross_projection", &l->cross_projection, C, queries));
     return check_dense(OPERATION_NAME, "memory", l->memory, type, tensor_rows(first->memory), 2 * kv);
 }
 
@@ -32,14 +41,18 @@ static Status check_layer(const Decode *d, const DecodeLayer *l) {
     const DecodeLayer *first = &d->layers[0];
     Dtype type = d->token.dtype;
     int64_t C = tensor_width(d->token), queries = tensor_width(first->projection.weight);
-    int64_t hidden = tensor_rows(first->expand.weight), capacity = tensor_rows(first->cache_k);
-    int64_t kv = queries / d->heads * d->kv_heads;
-    TRY(check_norm(type, "norm1", &l->norm1, C));
-    TRY(check_linear(type, "qkv", &l->qkv, queries + 2 * kv, C));
-    TRY(check_linear(type, "projection", &l->projection, C, queries));
-    TRY(check_norm(type, "norm2", &l->norm2, C));
-    TRY(check_linear(type, "expand", &l->expand, hidden, C));
-    TRY(check_linear(type, "contract", &l->contract, C, hidden));
+    int64_t hidden = tensor_width(first->contract.weight), capacity = tensor_rows(first->cache_k);
+    int64_t D = queries / d->heads, kv = D * d->kv_heads;
+    TRY(check_norm(d, "norm1", &l->norm1, C));
+    TRY(check_linear(d, "qkv", &l->qkv, queries + 2 * kv, C));
+    TRY(check_linear(d, "projection", &l->projection, C, queries));
+    TRY(check_norm(d, "norm2", &l->norm2, C));
+    TRY(check_linear(d, "expand", &l->expand, (rms(d) ? 2 : 1) * hidden, C));
+    TRY(check_linear(d, "contract", &l->contract, C, hidden));
+    bool head_norms = !tensor_empty(first->query_norm.weight);
+    TRY(check_that(OPERATION_NAME, rms(d) || !head_norms, "heads are normed by RMS"));
+    if (head_norms) TRY(check_norm(d, "query_norm", &l->query_norm, D));
+    if (head_norms) TRY(check_norm(d, "key_norm", &l->key_norm, D));
     TRY(check_dense(OPERATION_NAME, "cache_k", l->cache_k, type, capacity, kv));
     TRY(check_dense(OPERATION_NAME, "cache_v", l->cache_v, type, capacity, kv));
     return check_cross(d, l);
@@ -50,7 +63,7 @@ static Status check_layers(const Decode *d) {
     TRY(check_that(OPERATION_NAME, d->layer_count > 0, "there is a layer"));
     const DecodeLayer *first = &d->layers[0];
     TRY(check_present(OPERATION_NAME, "projection", first->projection.weight));
-    TRY(check_present(OPERATION_NAME, "expand", first->expand.weight));
+    TRY(check_present(OPERATION_NAME, "contract", first->contract.weight));
     TRY(check_present(OPERATION_NAME, "cache_k", first->cache_k));
     TRY(check_that(OPERATION_NAME, tensor_width(first->projection.weight) % d->heads == 0,
                    "the projection's width is a multiple of heads"));
@@ -60,24 +73,39 @@ static Status check_layers(const Decode *d) {
     return OK;
 }
 
+/* What tells positions. */
+static Status check_positions(const Decode *d) {
+    int64_t C = tensor_width(d->token), positions = tensor_rows(d->position);
+    TRY(check_that(OPERATION_NAME, tensor_empty(d->position) == rms(d), "RMS norms go without a table"));
+    TRY(check_that(OPERATION_NAME, tensor_empty(d->frequencies) != rms(d), "and with rotary positions"));
+    if (rms(d)) {
+        int64_t D = tensor_width(d->layers[0].projection.weight) / d->heads;
+        return check_dense(OPERATION_NAME, "frequencies", d->frequencies, dtype_wide(d->token.dtype), 1,
+                           D / 2);
+    }
+    TRY(check_dense(OPERATION_NAME, "position", d->position, d->token.dtype, positions, C));
+    return check_that(OPERATION_NAME, d->past < positions, "past is less than the number of positions");
+}
+
 static Status check(const Ctx *ctx, const Decode *d) {
     TRY(check_that(OPERATION_NAME, !ctx->training, "decoding is for inference only"));
     TRY(check_present(OPERATION_NAME, "token", d->token));
-    TRY(check_present(OPERATION_NAME, "position", d->position));
     TRY(check_present(OPERATION_NAME, "head", d->head));
     Dtype type = d->token.dtype;
-    int64_t C = tensor_width(d->token), positions = tensor_rows(d->position), vocab = tensor_rows(d->head);
+    int64_t C = tensor_width(d->token), vocab = tensor_rows(d->head);
     TRY(check_dense(OPERATION_NAME, "token_id", d->token_id, I32, 1, 1));
     TRY(check_dense(OPERATION_NAME, "token", d->token, type, tensor_rows(d->token), C));
-    TRY(check_dense(OPERATION_NAME, "position", d->position, type, positions, C));
-    TRY(check_that(OPERATION_NAME, d->past < positions, "past is less than the number of positions"));
     TRY(check_that(OPERATION_NAME, d->heads > 0 && d->kv_heads > 0 && d->heads % d->kv_heads == 0,
                    "heads is a multiple of kv_heads"));
-    TRY(check_that(OPERATION_NAME,
-                   d->activation >= 0 && d->activation < ACTIVATION_COUNT && !activation_gated(d->activation),
-                   "the activation is a known one, and not gated"));
+    TRY(check_that(OPERATION_NAME, d->activation >= 0 && d->activation < ACTIVATION_COUNT,
+                   "the activation is a known one"));
+    TRY(check_that(OPERATION_NAME, activation_gated(d->activation) == rms(d),
+                   "RMS norms go with a gated activation"));
+    TRY(check_that(OPERATION_NAME, !rms(d) || (!d->norm_after && d->token_scale == 1),
+                   "RMS norms go before branches, with tokens as they are"));
     TRY(check_layers(d));
-    if (!d->norm_after) TRY(check_norm(type, "final norm", &d->final_norm, C));
+    TRY(check_positions(d));
+    if (!d->norm_after) TRY(check_norm(d, "final norm", &d->final_norm, C));
     TRY(check_dense(OPERATION_NAME, "head", d->head, type, vocab, C));
     if (!tensor_empty(d->past_on_device))
         TRY(check_dense(OPERATION_NAME, "past_on_device", d->past_on_device, I32, 1, 1));
@@ -119,8 +147,9 @@ static Work work_of(const Decode *d) {
             count_linear(&l->cross_projection, &count);
             count_attention(d, l, (double)tensor_rows(l->memory), &count);
         }
-        count.other += 2 * norms * C;
-        count.flops += 9 * norms * C + 8 * (double)tensor_rows(l->expand.weight);
+        count.other += (rms(d) ? 1 : 2) * norms * C + tensor_count(l->query_norm.weight) +
+                       tensor_count(l->key_norm.weight);
+        count.flops += (rms(d) ? 5 : 9) * norms * C + 8 * (double)tensor_width(l->contract.weight);
     }
     return (Work){.flops = count.flops + 2 * count.weights,
                   .bytes = size * (count.weights + count.other) + (double)tensor_bytes(d->logits)};
@@ -137,7 +166,7 @@ Status decode_forward(Ctx *ctx, const Decode *d) {
     return op_run(ctx, &call);
 }
 
-bool decode_serves(const Ctx *ctx, int64_t width, int64_t head_size, int64_t hidden) {
+bool decode_serves(const Ctx *ctx, const DecodeSizes *sizes) {
     return op_form(ctx, OP_DECODE, ctx->dtype) == FORM_FUSED && decode_cuda_serves &&
-           decode_cuda_serves(ctx, width, head_size, hidden);
+           decode_cuda_serves(ctx, sizes);
 }

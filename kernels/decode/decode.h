@@ -9,7 +9,8 @@
  *     cross(u) = cross_projection(attention(query(u), memory))    where there is a memory
  *     feed(u)  = contract(activation(expand(u)))
  *
- * each with a norm before it (Radford et al. 2019, section 2.3), and a final norm before the head
+ * each with a norm before it (Radford et al. 2019, section 2.3; Touvron et al. 2023, section 2.2), and a
+ * final norm before the head
  *
  *     r += branch(norm(r))
  *     logits = head final_norm(r)
@@ -19,6 +20,10 @@
  *     r = norm(r + branch(r))
  *     logits = head r
  *
+ * Norms are norm.h's, of either kind. With RMS norms there is neither a position table nor a norm after, the
+ * feed-forward layers are gated (SWIGLU), attention has rotary positions, and its heads may be normed
+ * (attention.h, norm.h); biases may then be empty.
+ *
  * Self-attention appends the token's key and value to row `past` of the layer's cache and attends to rows
  * [0, past]. Cross attention attends to the memory, keys and values made from the encoder's output.
  * Inference only. There is a fused CUDA form and no other: a token is bound by reading the weights once, and
@@ -26,22 +31,24 @@
 #pragma once
 
 #include "kernels/linear/linear.h"
+#include "kernels/norm/norm.h"
 
 __BEGIN_DECLS
 
-/* The parameters of a norm, (C) and (C), or of a linear layer, (O, I) and (O). */
+/* The parameters of a norm, (C) and (C) (RMS: no bias), or of a linear layer, (O, I) and (O). */
 typedef struct {
     Tensor weight, bias;
 } DecodeAffine;
 
 typedef struct {
-    DecodeAffine norm1;      // (C)
-    DecodeAffine qkv;        // ((heads + 2*kv_heads)*D, C)
-    DecodeAffine projection; // (C, heads*D)
-    DecodeAffine norm2;      // (C)
-    DecodeAffine expand;     // (hidden, C)
-    DecodeAffine contract;   // (C, hidden)
-    Tensor cache_k, cache_v; // (capacity, kv_heads*D); row `past` is written
+    DecodeAffine norm1;                // (C)
+    DecodeAffine qkv;                  // ((heads + 2*kv_heads)*D, C)
+    DecodeAffine projection;           // (C, heads*D)
+    DecodeAffine norm2;                // (C)
+    DecodeAffine expand;               // (hidden, C); gated: (2*hidden, C)
+    DecodeAffine contract;             // (C, hidden)
+    DecodeAffine query_norm, key_norm; // (D); empty: none
+    Tensor cache_k, cache_v;           // (capacity, kv_heads*D); row `past` is written
 
     /* Of cross attention; empty without. */
     DecodeAffine cross_norm;       // (C)
@@ -53,7 +60,8 @@ typedef struct {
 typedef struct {
     Tensor token_id;           // (1) i32, device memory
     Tensor token;              // (V, C)
-    Tensor position;           // (P, C)
+    Tensor position;           // (P, C); empty with RMS norms
+    Tensor frequencies;        // (D/2) fp32: rotary positions; empty without RMS norms
     const DecodeLayer *layers; // (layer_count), all of the same sizes
     int64_t layer_count;
     DecodeAffine final_norm; // (C); empty with norm_after
@@ -63,6 +71,7 @@ typedef struct {
     double token_scale; // of the token's row
     double scale;       // of attention's scores: 1/sqrt(D)
     double eps;         // of the norms
+    NormKind norm_kind;
     bool norm_after;
     Activation activation;
     int64_t past;          // rows in the cache, less than its capacity and than P
@@ -73,11 +82,15 @@ typedef struct {
 
 CHECKED Status decode_forward(Ctx *ctx, const Decode *decode);
 
+typedef struct {
+    NormKind norm_kind;
+    int64_t width, head_size, hidden;
+} DecodeSizes;
+
 /* Whether decode_forward runs, that is fused, and has kernels for a decoder of these sizes on this device. */
-bool decode_serves(const Ctx *ctx, int64_t width, int64_t head_size, int64_t hidden);
+bool decode_serves(const Ctx *ctx, const DecodeSizes *sizes);
 
 /* The same, of the CUDA kernels alone; NULL in a build without CUDA. */
-__attribute__((weak)) bool decode_cuda_serves(const Ctx *ctx, int64_t width, int64_t head_size,
-                                              int64_t hidden);
+__attribute__((weak)) bool decode_cuda_serves(const Ctx *ctx, const DecodeSizes *sizes);
 
 __END_DECLS

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/packs.cuh"
+#include "kernels/cuda/philox.cuh"
 #include "kernels/dropout/dropout.h"
 
 /* Goes to kernels by value. factor 0: nothing is dropped. */
@@ -19,19 +20,9 @@ static inline DropoutMask dropout_mask(const Dropout &d) {
             (float)(1 / (1 - d.rate)), data_of<const int32_t>(d.draw)};
 }
 
-/* Philox4x32-10, as in base/random.c: the words of columns 4 * block .. 4 * block + 3. */
+/* The words of columns 4 * block .. 4 * block + 3. */
 __device__ inline uint4 dropout_words(const DropoutMask &m, uint32_t draw, int64_t row, int64_t block) {
-    uint4 c = make_uint4((uint32_t)block, (uint32_t)row, m.instance, draw);
-    uint32_t key0 = m.key0, key1 = m.key1;
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        const uint32_t high0 = __umulhi(0xD2511F53u, c.x), low0 = 0xD2511F53u * c.x;
-        const uint32_t high1 = __umulhi(0xCD9E8D57u, c.z), low1 = 0xCD9E8D57u * c.z;
-        c = make_uint4(high1 ^ c.y ^ key0, low1, high0 ^ c.w ^ key1, low0);
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
-    }
-    return c;
+    return philox(make_uint4((uint32_t)block, (uint32_t)row, m.instance, draw), m.key0, m.key1);
 }
 
 /* x *= keep * factor for N columns of a row from `column` on. */

@@ -1,6 +1,7 @@
 /* epilogue: what is done to a product on CUDA while it is still in registers. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What is done to P = alpha * op(A) op(B) + beta * C, or beta * added, while it is still in registers.
@@ -14,6 +15,9 @@ typedef enum {
     EPILOGUE_ERF_BIAS,      // these three as the three before, with GELU by erf
     EPILOGUE_ERF_AUX_BIAS,
     EPILOGUE_DERF,
+    /* Of a gated layer (linear.h): two halves side by side, the gate and up. Ours alone, without a bias. */
+    EPILOGUE_SWIGLU,  // aux = P, C = silu(gate) * up, (m, n/2); aux may be NULL
+    EPILOGUE_DSWIGLU, // C = the gradients of gate and up, (m, 2n); P is that of what they make, aux theirs
 } GemmEpilogueKind;
 
 /* Whether aux is written, and whether it is read. */
@@ -28,6 +32,6 @@ typedef struct {
     GemmEpilogueKind kind;
     const void *bias;  // (n)
     const void *added; // a matrix that lies as C does, for beta = 1; NULL: C itself
-    void *aux; // (m, n) of C's dtype, its rows aux_ld apart: written by ..._AUX_BIAS, read by DGELU, DERF
-    int64_t aux_ld;
+    void *aux;      // (m, n) of C's dtype, its rows aux_ld apart: written by ..._AUX_BIAS and SWIGLU, read by
+    int64_t aux_ld; // DGELU, DERF and, (m, 2n), DSWIGLU
 } GemmEpilogue;

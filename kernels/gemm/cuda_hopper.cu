@@ -1,7 +1,7 @@
 /* Hopper's product: one kernel for every form, and which products it takes. */
 #include "kernels/gemm/cuda_hopper.cuh"
 
-#include "kernels/gemm/cuda_hopper_finish.cuh"
+#include "kernels/gemm/cuda_hopper_gate.cuh"
 
 #include <climits>
 
@@ -12,7 +12,8 @@ namespace {
 
 /* This block's half of the cluster's common operand, half of the columns or of the k, to both blocks. */
 template <class F>
-__device__ inline void load_b(const Maps &maps, uint8_t *to, int column, int k, uint64_t *filled) {
+__device__ inline void load_b(const Problem &p, const Maps &maps, uint8_t *to, int column, int k,
+                              uint64_t *filled) {
     constexpr uint16_t EVERY = (1 << CLUSTER) - 1;
     const int rank = int(cluster_rank());
     if constexpr (F::TRANSPOSED_B) {
@@ -21,20 +22,21 @@ __device__ inline void load_b(const Maps &maps, uint8_t *to, int column, int k, 
             load_block_to_cluster(to + (i + first) * ROW_BYTES, maps.b, k + first, column + i, filled, EVERY);
     } else {
         const int first = rank * (COLUMNS / CLUSTER);
-        load_block_to_cluster(to + first * ROW_BYTES, maps.b, column + first, k, filled, EVERY);
+        const int row = F::GATE ? column / 2 + rank * (p.n / 2) : column + first; // of gate or of up
+        load_block_to_cluster(to + first * ROW_BYTES, maps.b, row, k, filled, EVERY);
     }
 }
 
 template <class F>
 __device__ inline void produce(const Problem &p, const Maps &maps, typename F::Shared &shared) {
-    Ring<STAGES> ring;
+    Ring<F::STAGES> ring;
     for (Walk walk(p); walk.more(); walk.next()) {
         for (int step = 0; step < p.steps; step++, ring.advance()) {
             uint64_t *const filled = &shared.filled[ring.stage];
             wait(&shared.free[ring.stage], ring.parity ^ 1);
             arrive_expecting(filled, A_BYTES + B_BYTES);
             load_block_async(shared.a[ring.stage], maps.a, walk.row, step * DEPTH, filled);
-            load_b<F>(maps, shared.b[ring.stage], walk.column, step * DEPTH, filled);
+            load_b<F>(p, maps, shared.b[ring.stage], walk.column, step * DEPTH, filled);
         }
     }
 }
@@ -43,11 +45,13 @@ template <class F>
 __device__ inline void produce_aux(const Problem &p, const Maps &maps, typename F::Shared &shared) {
     Ring<F::BUFFERS> ring;
     for (Walk walk(p); walk.more(); walk.next()) {
-        for (int i = 0; i < HALVES * ACROSS; i++, ring.advance()) {
+        for (int taken = 0; taken < F::AUX_TILES; taken++, ring.advance()) {
+            const int i = taken / F::TAKEN;
+            const CUtensorMap &map = taken % F::TAKEN ? maps.second_aux : maps.aux;
             uint64_t *const filled = &shared.aux_filled[ring.stage];
             wait(&shared.aux_free[ring.stage], ring.parity ^ 1);
             arrive_expecting(filled, WARPS * PART_BYTES);
-            load_block_async(shared.parts[ring.stage], maps.aux, walk.row + i / ACROSS * 64,
+            load_block_async(shared.parts[ring.stage], map, walk.row + i / ACROSS * 64,
                              walk.column + i % ACROSS * 64, filled);
         }
     }
@@ -58,7 +62,7 @@ __device__ inline void produce_aux(const Problem &p, const Maps &maps, typename 
 template <class F>
 struct Consumer {
     typename F::Shared &shared;
-    Ring<STAGES> ring;
+    Ring<F::STAGES> ring;
     const int group, lane;
 
     __device__ explicit Consumer(typename F::Shared &shared)
@@ -120,7 +124,7 @@ __device__ inline void consume(const Problem &p, const Maps &maps, typename F::S
     for (Walk walk(p); walk.more(); walk.next()) {
         if (turn++ % CONSUMERS != own.group) { // the other's tile
             own.ring.skip(p.steps);
-            if constexpr (F::READS_AUX) parts.ring.skip(HALVES * ACROSS);
+            parts.ring.skip(F::AUX_TILES);
             continue;
         }
         float c[HALVES][COLUMNS / 8][4];
@@ -129,8 +133,15 @@ __device__ inline void consume(const Problem &p, const Maps &maps, typename F::S
         own.multiply(c, p.steps);
         begin_turn(STORE_TURN, own.group);
 #pragma unroll
-        for (int half = 0; half < HALVES; half++)
-            finish_rows(parts, bias, p, maps, c[half], walk.row + 64 * half, walk.column);
+        for (int half = 0; half < HALVES; half++) {
+            const int row = walk.row + 64 * half;
+            if constexpr (F::GATE)
+                finish_gate(parts, p, maps, c[half], row, walk.column / 2);
+            else if constexpr (F::PAIRS)
+                finish_gate_slope(parts, maps, c[half], row, walk.column);
+            else
+                finish_rows(parts, bias, p, maps, c[half], row, walk.column);
+        }
         parts.all_sent();
         end_turn(STORE_TURN, own.group);
     }
@@ -142,7 +153,7 @@ __device__ inline void consume(const Problem &p, const Maps &maps, typename F::S
 
 template <class F>
 __device__ inline void init_barriers(typename F::Shared &shared) {
-    for (int s = 0; s < STAGES; s++) {
+    for (int s = 0; s < F::STAGES; s++) {
         barrier_init(&shared.filled[s], 1);
         barrier_init(&shared.free[s], WARPS * CLUSTER);
     }
@@ -178,13 +189,29 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- the launch ---- */
 
-/* A matrix of rows `ld` apart, for copies of tiles of `tile_rows` x 64. */
-Status matrix_map(const void *data, int64_t rows, int64_t width, int64_t ld, int tile_rows,
-                  CUtensorMap *map) {
+/* A matrix of rows `ld` apart, for copies of tiles of `tile_rows` x `tile_columns`. */
+Status matrix_map(const void *data, int64_t rows, int64_t width, int64_t ld, int tile_rows, CUtensorMap *map,
+                  int tile_columns = BLOCK_COLUMNS) {
     const cuuint64_t extents[2] = {cuuint64_t(width), cuuint64_t(rows)};
     const cuuint64_t strides[1] = {cuuint64_t(ld) * sizeof(bf16)};
-    const cuuint32_t tile[2] = {BLOCK_COLUMNS, cuuint32_t(tile_rows)};
+    const cuuint32_t tile[2] = {cuuint32_t(tile_columns), cuuint32_t(tile_rows)};
     return tensor_map_encode(const_cast<void *>(data), 2, extents, strides, tile, map);
+}
+
+/* The ways to C and aux, and those to the second halves of a gated layer's. */
+template <class F>
+Status output_maps(const Gemm *g, const GemmEpilogue *e, void *c, Maps *maps) {
+    constexpr int TILE = F::GATE ? BLOCK_COLUMNS / 2 : BLOCK_COLUMNS, AUX_ROWS = F::READS_AUX ? 64 : 16;
+    const int64_t width = F::GATE ? g->n / 2 : g->n;
+    const bf16 *const aux = static_cast<const bf16 *>(F::FINISH == Finish::ADD ? e->added : e->aux);
+    const int64_t aux_ld = F::FINISH == Finish::ADD ? g->ldc : e->aux_ld;
+    TRY(matrix_map(c, g->m, width, g->ldc, 16, &maps->c, TILE));
+    if (F::PAIRS)
+        TRY(matrix_map(static_cast<bf16 *>(c) + width, g->m, width, g->ldc, 16, &maps->second_c, TILE));
+    if (!aux) return OK;
+    TRY(matrix_map(aux, g->m, width, aux_ld, AUX_ROWS, &maps->aux, TILE));
+    if (!F::PAIRS && !F::GATE) return OK;
+    return matrix_map(aux + width, g->m, width, aux_ld, AUX_ROWS, &maps->second_aux, TILE);
 }
 
 /* Clusters' tiles whose rows of A, 8 MiB of them, stay in the L2 cache while the columns are swept. */
@@ -200,10 +227,7 @@ Status launch(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {
     TRY(matrix_map(g->a, g->m, g->k, g->lda, ROWS, &maps.a));
     TRY(F::TRANSPOSED_B ? matrix_map(g->b, g->k, g->n, g->ldb, DEPTH / CLUSTER, &maps.b)
                         : matrix_map(g->b, g->n, g->k, g->ldb, COLUMNS / CLUSTER, &maps.b));
-    TRY(matrix_map(c, g->m, g->n, g->ldc, 16, &maps.c));
-    const void *aux = FINISH == Finish::ADD ? e->added : e->aux;
-    const int64_t aux_ld = FINISH == Finish::ADD ? g->ldc : e->aux_ld;
-    if (aux) TRY(matrix_map(aux, g->m, g->n, aux_ld, F::READS_AUX ? 64 : 16, &maps.aux));
+    TRY(output_maps<F>(g, e, c, &maps));
     Problem p = {};
     p.n = int(g->n);
     p.steps = int(divide_up(g->k, DEPTH));
@@ -211,7 +235,7 @@ Status launch(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {
     p.group = rows_swept(g->k, p.rows);
     p.tiles = p.rows * int(divide_up(g->n, COLUMNS));
     p.bias = static_cast<const bf16 *>(e->bias);
-    p.aux = aux != nullptr;
+    p.aux = e->aux != nullptr;
     const int clusters = cuda_device(ctx)->multiprocessors / CLUSTER;
     return LAUNCH_CLUSTERS(ctx, CLUSTER, product_kernel<F>,
                            CLUSTER * (p.tiles < clusters ? p.tiles : clusters), THREADS,
@@ -221,15 +245,30 @@ Status launch(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) {
 } // namespace
 } // namespace hopper_gemm
 
+static bool knows(const Gemm *g, const GemmEpilogue *e) {
+    switch (e->kind) {
+    case EPILOGUE_NONE:
+    case EPILOGUE_BIAS:
+        return !g->transpose_a && g->transpose_b && (g->beta == 0 || (g->beta == 1 && e->added));
+    case EPILOGUE_GELU_BIAS:
+    case EPILOGUE_GELU_AUX_BIAS:
+    case EPILOGUE_ERF_BIAS:
+    case EPILOGUE_ERF_AUX_BIAS: return !g->transpose_a && g->transpose_b && g->beta == 0;
+    case EPILOGUE_DERF:
+    case EPILOGUE_DGELU: return !g->transpose_a && !g->transpose_b && g->beta == 0;
+    case EPILOGUE_SWIGLU: return !g->transpose_a && g->transpose_b && g->beta == 0 && g->n % 16 == 0;
+    case EPILOGUE_DSWIGLU: return !g->transpose_a && !g->transpose_b && g->beta == 0;
+    }
+    return false;
+}
+
 bool gemm_hopper_suits(const CudaDevice *device, const Gemm *g, const GemmEpilogue *e) {
-    const bool slope = epilogue_reads_aux(e->kind), aux = slope || epilogue_writes_aux(e->kind);
     if (g->a_dtype != BF16 || g->b_dtype != BF16 || g->c_dtype != BF16 || g->batch > 1) return false;
-    const bool adds = g->beta == 1 && e->added && (e->kind == EPILOGUE_BIAS || e->kind == EPILOGUE_NONE);
-    if (g->alpha != 1 || (g->beta != 0 && !adds) || g->transpose_a || g->transpose_b == slope) return false;
+    if (g->alpha != 1 || !knows(g, e)) return false;
     if (g->m > INT_MAX / 2 || g->n > INT_MAX / 2 || g->k > INT_MAX / 2 || g->k == 0) return false;
     // the copy engine takes rows from 16-byte addresses on, and clips what it stores at 16 bytes
     return walks_in_packs(8, {g->n, g->k, g->lda, g->ldb, g->ldc}, {g->a, g->b, g->c, e->added}) &&
-           (!aux || walks_in_packs(8, {e->aux_ld}, {e->aux})) && (uintptr_t)e->bias % 4 == 0 &&
+           (!e->aux || walks_in_packs(8, {e->aux_ld}, {e->aux})) && (uintptr_t)e->bias % 4 == 0 &&
            device->hopper;
 }
 
@@ -245,6 +284,8 @@ Status gemm_hopper_run(Ctx *ctx, const Gemm *g, const GemmEpilogue *e, void *c) 
     case EPILOGUE_DERF: return launch<Finish::ERF_SLOPE>(ctx, g, e, c);
     case EPILOGUE_ERF_BIAS:
     case EPILOGUE_ERF_AUX_BIAS: return launch<Finish::ERF>(ctx, g, e, c);
+    case EPILOGUE_SWIGLU: return launch<Finish::GATE>(ctx, g, e, c);
+    case EPILOGUE_DSWIGLU: return launch<Finish::GATE_SLOPE>(ctx, g, e, c);
     }
     return fail(ERROR_INTERNAL, "no such epilogue: %d", (int)e->kind);
 }

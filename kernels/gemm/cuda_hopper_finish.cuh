@@ -86,7 +86,7 @@ struct Parts {
     typename F::Shared &shared;
     const int warp, lane;
     Ring<F::BUFFERS> ring; // READS_AUX: filled with aux by a producer
-    int sending = -1;      // READS_AUX: the buffer from which a part of c leaves, or -1
+    int sending = -1;      // READS_AUX: the first buffer from which a part of c leaves, or -1
 
     __device__ explicit Parts(typename F::Shared &shared)
         : shared(shared), warp(uniform(int(threadIdx.x) % WARPGROUP / 32)), lane(int(threadIdx.x) % 32) {}
@@ -142,19 +142,23 @@ struct Parts {
         }
         __syncwarp();
     }
-    /* READS_AUX: gives back the buffer before the last, or at a tile's end the last. */
+    /* READS_AUX: gives back what was taken before the last, or at a tile's end the last. */
     __device__ void sent() {
         if (lane == 0 && sending >= 0) {
             wait_stores_read<1>();
-            arrive(&shared.aux_free[sending]);
+            give_back();
         }
         sending = ring.stage;
-        ring.advance();
+        ring.skip(F::TAKEN);
+    }
+    __device__ void give_back() const {
+#pragma unroll
+        for (int i = 0; i < F::TAKEN; i++) arrive(&shared.aux_free[sending + i]);
     }
     __device__ void all_sent() {
         if (lane == 0) {
             wait_stores_read();
-            if (sending >= 0) arrive(&shared.aux_free[sending]);
+            if (sending >= 0) give_back();
         }
         sending = -1;
         __syncwarp();

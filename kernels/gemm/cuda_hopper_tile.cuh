@@ -20,6 +20,8 @@ enum class Finish {
     ADD,   // c = a b^T + bias + aux; bias where it is there
     ERF,   // GELU by erf
     ERF_SLOPE,
+    GATE,       // aux = a b^T, c = silu(gate) * up, halves of aux; aux where it is there
+    GATE_SLOPE, // c = the gradients of gate and up, halves of aux, from that of what they make, a b
 };
 
 constexpr int CLUSTER = 2, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGROUP;
@@ -29,20 +31,23 @@ constexpr int HALVES = ROWS / 64, ACROSS = COLUMNS / 64; // parts of 64 x 64
 constexpr int DEPTH = 64;                                // of the k summed over, in one stage
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BYTES = COLUMNS * ROW_BYTES;
 constexpr int PART_BYTES = 16 * ROW_BYTES; // a warp's 16 rows of a part: what it stores at once
-constexpr int STAGES = 5;
 
 template <Finish FINISH_>
 struct Form {
     static constexpr Finish FINISH = FINISH_;
     static constexpr bool SLOPES = FINISH == Finish::SLOPE || FINISH == Finish::ERF_SLOPE;
-    static constexpr bool READS_AUX = SLOPES || FINISH == Finish::ADD;
-    static constexpr bool TRANSPOSED_B = SLOPES;      // b is (k, n), else (n, k)
-    static constexpr int BUFFERS = READS_AUX ? 3 : 2; // for parts
+    static constexpr bool GATE = FINISH == Finish::GATE, PAIRS = FINISH == Finish::GATE_SLOPE;
+    static constexpr bool READS_AUX = SLOPES || FINISH == Finish::ADD || PAIRS;
+    static constexpr bool TRANSPOSED_B = SLOPES || PAIRS; // b is (k, n), else (n, k)
+    static constexpr int STAGES = PAIRS ? 4 : 5;
+    static constexpr int BUFFERS = PAIRS ? 8 : GATE ? 6 : READS_AUX ? 3 : 2;  // for parts
+    static constexpr int TAKEN = PAIRS ? 2 : 1;                               // of them at once
+    static constexpr int AUX_TILES = READS_AUX ? HALVES * ACROSS * TAKEN : 0; // of a tile
 
     struct Shared { // tiles from multiples of 1024 bytes on
         uint8_t a[STAGES][A_BYTES], b[STAGES][B_BYTES];
-        uint8_t parts[BUFFERS][WARPS]
-                     [PART_BYTES]; // of c or GELU's aux on their way out; both ways where aux is read
+        // of c or aux on their way out; both ways where aux is read
+        uint8_t parts[BUFFERS][WARPS][GATE ? PART_BYTES / 2 : PART_BYTES];
         uint64_t filled[STAGES], free[STAGES];
         uint64_t aux_filled[BUFFERS], aux_free[BUFFERS];
     };
@@ -54,11 +59,12 @@ struct Problem {
     int rows, group;  // tiles of a cluster's height; so many are swept together over all columns
     int tiles;        // of a cluster
     const bf16 *bias; // (n), or NULL
-    bool aux;         // GELU: whether aux is written
+    bool aux;         // GELU, GATE: whether aux is written
 };
 
 struct Maps {
     CUtensorMap a, b, c, aux;
+    CUtensorMap second_c, second_aux; // their second halves, where they are a gated layer's
 };
 
 /* A block's tiles, one after another. */

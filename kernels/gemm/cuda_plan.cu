@@ -93,7 +93,9 @@ static cublasLtEpilogue_t cublas_epilogue(GemmEpilogueKind kind) {
     case EPILOGUE_DGELU: return CUBLASLT_EPILOGUE_DGELU;
     case EPILOGUE_ERF_BIAS:
     case EPILOGUE_ERF_AUX_BIAS:
-    case EPILOGUE_DERF: break; // it has none: library_has
+    case EPILOGUE_DERF:
+    case EPILOGUE_SWIGLU:
+    case EPILOGUE_DSWIGLU: break; // it has none: library_has
     }
     return CUBLASLT_EPILOGUE_DEFAULT;
 }

@@ -9,8 +9,8 @@
 #include "kernels/linear/cuda_rows.cuh"
 #include "kernels/linear/cuda_walk.cuh"
 
-/* Bias, tanh-GELU and its gradient ride in a product's epilogue where cuBLASLt has one; else one kernel
- * does what is left. */
+/* Bias, tanh-GELU, SwiGLU and their gradients ride in a product's epilogue where there is one; else one
+ * kernel does what is left. */
 namespace {
 
 /* pre = y + bias, y = activation(pre), in place; bias and pre may be NULL.
@@ -192,6 +192,18 @@ Status gradient_and_bias(Ctx *ctx, Activation activation, Tensor dy, Tensor pre,
 template <typename T>
 Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     const bool gated = l->input && activation_gated(l->input->activation);
+    if (gated) {
+        const Gemm whole = gemm_dinput(dpre, l->forward->weight, l->dx, 0);
+        GemmEpilogue epilogue = {};
+        epilogue.kind = EPILOGUE_DSWIGLU;
+        epilogue.aux = l->input->pre.data;
+        epilogue.aux_ld = l->input->pre.stride;
+        if (in_epilogue(ctx, &whole, &epilogue)) {
+            PRIMITIVE (ctx, "input gradient, SwiGLU gradient")
+                TRY(gemm_cuda_epilogue(ctx, &whole, &epilogue));
+            return OK;
+        }
+    }
     const Tensor dx = gated ? tensor_columns(l->dx, 0, tensor_width(l->forward->x)) : l->dx;
     const Gemm product = gemm_dinput(dpre, l->forward->weight, dx, l->accumulate);
     GemmEpilogue epilogue = {};
@@ -228,17 +240,31 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
     return tensor_empty(l->dx) ? OK : input_gradient<T>(ctx, l, dpre);
 }
 
+/* pre is saved for the backward pass only. */
+template <typename T>
+Status forward_gated(Ctx *ctx, const LinearForward *l) {
+    Tensor pre = l->pre; // (..., O)
+    TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
+    const Gemm product = gemm_forward(l->x, l->weight, l->y, 0);
+    GemmEpilogue epilogue = {};
+    epilogue.kind = EPILOGUE_SWIGLU;
+    epilogue.aux = l->pre.data;
+    epilogue.aux_ld = l->pre.stride;
+    if (tensor_empty(l->bias) && !linear_rows_suit(l) && in_epilogue(ctx, &product, &epilogue)) {
+        PRIMITIVE (ctx, "product, SwiGLU") TRY(gemm_cuda_epilogue(ctx, &product, &epilogue));
+        return OK;
+    }
+    const LinearForward plain = linear_ungated(l, pre);
+    TRY(forward<T>(ctx, &plain));
+    return gated_output(ctx, pre, l->y);
+}
+
 } // namespace
 
 template <class T>
 static Status linear_forward_cuda_fused(Ctx *ctx, const void *contract) {
     const LinearForward *l = (const LinearForward *)contract;
-    if (!activation_gated(l->activation)) return forward<T>(ctx, l);
-    Tensor pre = l->pre; // (..., O)
-    TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
-    const LinearForward plain = linear_ungated(l, pre);
-    TRY(forward<T>(ctx, &plain));
-    return gated_output(ctx, pre, l->y);
+    return activation_gated(l->activation) ? forward_gated<T>(ctx, l) : forward<T>(ctx, l);
 }
 SLOT(LINEAR, FORWARD, CUDA, FUSED, F32, linear_forward_cuda_fused<float>);
 SLOT(LINEAR, FORWARD, CUDA, FUSED, BF16, linear_forward_cuda_fused<bf16>);

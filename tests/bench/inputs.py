@@ -1,11 +1,13 @@
 """The synthetic data that rows are run on, each kind made once in the folder of the run."""
 
 import array
+import itertools
 import json
 import os
 import random
 
 VOCAB, SHARD_TOKENS, SHARD_MAGIC = 50257, 1 << 20, 20240520
+LEAST_VOCAB = 49152  # of the models that read the shard
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -33,21 +35,22 @@ class Inputs:
         tokens = array.array("H", random.Random(0).randbytes(2 * SHARD_TOKENS))
         with open(path, "wb") as file:
             array.array("i", [SHARD_MAGIC, 1, SHARD_TOKENS] + 253 * [0]).tofile(file)
-            array.array("H", (token % VOCAB for token in tokens)).tofile(file)
+            array.array("H", (token % LEAST_VOCAB for token in tokens)).tofile(file)
         return path
 
-    def tokenizer(self):
-        """A tokenizer of GPT-2's size that merges nothing: it must only be able to spell what is drawn."""
-        path, there = self.place("tokenizer")
+    def tokenizer(self, vocab=VOCAB):
+        """A tokenizer of that size, GPT-2's kind, that merges nothing: it must only spell what is drawn."""
+        path, there = self.place(f"tokenizer-{vocab}")
         if there:
             return path
         os.mkdir(path)
         letters = [
             chr(code) for code in [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324)]
         ]
-        pairs = [a + b for a in letters for b in letters][: VOCAB - 257]
+        several = ("".join(some) for count in (2, 3) for some in itertools.product(letters, repeat=count))
+        texts = [*letters, *itertools.islice(several, vocab - 257), "<|endoftext|>"]
         with open(os.path.join(path, "vocab.json"), "w", encoding="utf-8") as file:
-            json.dump({text: i for i, text in enumerate([*letters, *pairs, "<|endoftext|>"])}, file)
+            json.dump({text: i for i, text in enumerate(texts)}, file)
         lines(os.path.join(path, "merges.txt"), ["#version: 0.2"])
         return path
 

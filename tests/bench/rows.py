@@ -2,7 +2,7 @@
 printed.
 
 A target is the least ratio peer's best / our best (of the fastest peer), except where `least` or `most` says
-that it is an absolute rate, memory or share."""
+that it is an absolute rate, memory or share; least_share: of the rate at which the memory could be read."""
 import statistics
 
 LAYERS = {"gpt2": dict(layers=12, heads=12, width=768), "gpt2-medium": dict(layers=24, heads=16, width=1024),
@@ -37,6 +37,13 @@ def small(batch, seq):
     ]
 
 
+def ranks(name, what, target, **values):
+    """Two GPUs with a batch each, against one with that batch: the ratio is the share of twice its rate. Of the
+    medians: at their power limit each slows down at its own moments."""
+    return row(name, "ranks", f"two GPUs, {what} each", "train", ["alone"], target, gpus=2,
+               judged="median_ratio", **values)
+
+
 def translation(name, what, target, naive, **values):
     """Greedy decoding of one sentence after another in fp32, cached and fused or neither; PyTorch's naive
     path has no cache."""
@@ -44,6 +51,19 @@ def translation(name, what, target, naive, **values):
     return row(name, "translate", what, "translate", NAIVE, target, options=options, batch=1, steps=3,
                dtype="fp32", embeddings="separate", source=24, sentences=3 if naive else 9, **values)
 
+
+def llama(name, what, model, batch, accum=1, peers=COMPILED, target=None, **values):
+    """Full steps of a model of the Llama family, each of as many micro-batches."""
+    micro = f", {accum} micro-batches" if accum > 1 else ""
+    what = f"{what}, B={batch}, T={values.get('seq', 1024)}{micro}"
+    sizes = dict(model=model, batch=batch, accum=accum, steps=max(3, 12 // accum))
+    return row(name, "llama", what, "train", peers, target, **{**sizes, **values})
+
+
+NARROW_MOMENTS = ["--optimizer-dtype=bf16"]
+# What LLM.Q reaches on an H200, tokens a second (bf16, moments in bf16, no masters).
+LLMQ_05B, LLMQ_15B = 156e3, 60.2e3
+DECODED = dict(batch=1, steps=256, seq=512, weights="bf16", options=["--temperature=0"])
 
 FORWARD124 = dict(model="gpt2", batch=64, steps=30)
 # PyTorch's libraries compute BERT's head for every token, and so do these rows' peers; fusebox for the masked
@@ -95,6 +115,32 @@ GPU = [
         tokens=218),
     translation("translate-naive", "greedy decoding, 511 tokens, naive, no cache", 1.0, True, **DECODING),
     translation("translate", "greedy decoding, 511 tokens, cached and fused", 25.0, False, **DECODING),
+    llama("llama-step-0.5b", "step, Qwen2.5-0.5B", "qwen2.5-0.5b", 32, 4, least=1.10 * LLMQ_05B),
+    llama("llama-step-0.5b-moments", "the same, moments in bf16", "qwen2.5-0.5b", 32, 4, peers=[],
+          least=1.10 * LLMQ_05B, options=NARROW_MOMENTS),
+    llama("llama-step-1.5b", "step, Qwen2.5-1.5B", "qwen2.5-1.5b", 16, 8, least=1.02 * LLMQ_15B),
+    llama("llama-step-1.5b-moments", "the same, moments in bf16", "qwen2.5-1.5b", 16, 8, peers=[],
+          least=1.02 * LLMQ_15B, options=NARROW_MOMENTS),
+    llama("llama-step-135m", "step, SmolLM2-135M", "smollm2-135m", 32, seq=2048, target=1.25),
+    llama("llama-step-1b", "step, Llama-3.2-1B", "llama-3.2-1b", 16, target=1.20),
+    llama("llama-naive", "naive step, Qwen2.5-0.5B", "qwen2.5-0.5b", 8, peers=NAIVE, target=1.0, steps=5,
+          options=["--fused=0"]),
+    row("llama-forward-0.5b", "llama", "forward with logits, Qwen2.5-0.5B, B=32", "forward", COMPILED, 1.15,
+        model="qwen2.5-0.5b", batch=32),
+    row("llama-forward-1.5b", "llama", "forward with logits, Qwen2.5-1.5B, B=16", "forward", COMPILED, 1.15,
+        model="qwen2.5-1.5b", batch=16),
+    row("llama-forward-135m", "llama", "forward with logits, SmolLM2-135M, B=32, T=2048", "forward", COMPILED,
+        1.15, model="smollm2-135m", batch=32, seq=2048),
+    row("llama-decode-135m", "llama", "decode, SmolLM2-135M, B=1", "decode", COMPILED, None, least=2400,
+        model="smollm2-135m", vocab=49152, **DECODED),
+    row("llama-decode-1b", "llama", "decode, Llama-3.2-1B, B=1", "decode", COMPILED, None, least_share=0.60,
+        parameters=1_235_814_400, model="llama-3.2-1b", vocab=128256, **DECODED),
+    ranks("ranks124", "124M, B=64", 0.985, model="gpt2", batch=64),
+    row("ranks124-torch", "ranks", "the same against PyTorch on two", "train", COMPILED, 1.22, model="gpt2",
+        batch=64, gpus=2, judged="median_ratio"),
+    ranks("ranks124-16", "124M, B=16", 0.965, model="gpt2", batch=16, steps=60),
+    ranks("ranks350", "350M, B=16", 0.97, model="gpt2-medium", batch=16),
+    ranks("ranks1558", "1558M, B=8", 0.97, model="gpt2-xl", batch=8, steps=8),
     row("recompute124", "memory", "full step, 124M, B=64, recomputing", "train", [], None, model="gpt2",
         batch=64, options=["--recompute"]),
 ]
@@ -116,6 +162,10 @@ CPU = [
         **{**ON_CPU, "steps": 3}),
     row("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64, fp32", "forward", EAGER, None,
         batch=1, seq=64, **ON_CPU),
+    row("cpu-llama-prompt", "llama", "forward with logits, SmolLM2-135M, B=1, T=256, fp32", "forward", EAGER,
+        1.5, model="smollm2-135m", dtype="fp32", batch=1, seq=256, steps=4),
+    row("cpu-llama-decode", "llama", "decode, SmolLM2-135M, B=1, fp32", "decode", EAGER, 1.2,
+        model="smollm2-135m", vocab=49152, **{**DECODED, "dtype": "fp32", "weights": "fp32", "steps": 64}),
     row("cpu-bert-step", "bert", "masked-token step, bert-nano, B=8, T=128", "train", EAGER, None,
         context=128, **SMALL_BERT),
     row("cpu-bert-forward", "bert", "forward, bert-nano, B=8, T=128", "forward", EAGER, None, **SMALL_BERT),
@@ -157,13 +207,20 @@ def ratio_of(line, statistic):
     return min(peer[statistic] for peer in line["peers"].values()) / line["ours"][statistic]
 
 
-def judge(spec, line):
+def tokens_of(spec):
+    """Of what one sample times: a whole step, or a token."""
+    return spec["batch"] * spec["seq"] * spec.get("accum", 1) if spec["work"] == "train" else spec["batch"]
+
+
+def judge(spec, line, limit):
     """Adds target and verdict; verdict is None where there is nothing to compare with."""
+    if "least_share" in spec and limit:  # a token reads every weight once, two bytes each
+        spec = {**spec, "least": spec["least_share"] * limit[1] / (2 * spec["parameters"])}
     if "least" in spec:
-        line.update(target=spec["least"], value=1e3 / line["ours"]["best"], unit="tok/s")
+        line.update(target=spec["least"], value=1e3 * tokens_of(spec) / line["ours"]["best"], unit="tok/s")
         line["passed"] = line["value"] >= spec["least"]
     elif spec.get("target") and line["peers"]:
-        line.update(target=spec["target"], passed=line["ratio"] >= spec["target"])
+        line.update(target=spec["target"], passed=line[spec.get("judged", "ratio")] >= spec["target"])
     else:
         line.update(target=spec.get("target"), passed=None)
 
@@ -183,7 +240,7 @@ def result(spec, ours, peers, bench):
             line["tflops"] = 1e-9 * flops / line["ours"]["best"]
             if limit:
                 line["share_of_limit"] = 1e12 * line["tflops"] / limit[0]
-        judge(spec, line)
+        judge(spec, line, limit)
         lines.append(line)
     return lines
 

@@ -130,6 +130,9 @@ class Ours:
 
 
 class Train(Ours):
+    def gpus(self):
+        return given(self.row, "gpus")
+
     def run(self):
         row, log = self.row, os.path.join(self.bench.folder, "log.json")
         self.bench.call(
@@ -139,10 +142,12 @@ class Train(Ours):
                 *data_options(row, self.bench),
                 f"--batch={row['batch']}",
                 f"--seq={row['seq']}",
+                *given(row, "accum"),
                 f"--steps={row['steps'] + WARMUP}",
                 "--val-every=0",
                 "--sample-every=0",
                 f"--log={log}",
+                *self.gpus(),
                 *self.common(),
             ]
         )
@@ -151,6 +156,22 @@ class Train(Ours):
         config, plan = ([e for e in events if e["event"] == kind][0] for kind in ("config", "plan"))
         self.flops, self.memory, self.parameters = config["step_flops"], plan["total"], config["parameters"]
         self.add("", [e["ms"] for e in events if e["event"] == "step"][WARMUP:])
+
+
+class Alone(Train):
+    """The same on one GPU, each in its turn, as a peer of several: no two are as fast."""
+
+    name, turn = "one GPU", 0
+
+    def gpus(self):
+        self.turn += 1
+        return [f"--device=cuda:{(self.turn - 1) % self.row['gpus']}"]
+
+    def wait(self, bench):
+        pass
+
+    def close(self):
+        pass
 
 
 class Forward(Ours):
@@ -179,10 +200,12 @@ class Decode(Ours):
         command = [
             self.bench.program("infer"),
             *model_options(self.row),
-            f"--tokenizer={self.bench.inputs.tokenizer()}",
+            f"--tokenizer={self.bench.inputs.tokenizer(self.row.get('vocab', inputs.VOCAB))}",
             "--prompt=The",
             f"--tokens={self.row['steps']}",
             f"--dtype={self.row['dtype']}",
+            *self.bench.device(),
+            *self.row.get("options", []),
         ]
         said = self.bench.call(command).stderr
         found = re.search(r"decode \d+ tokens in [\d.]+ ms \((\d+) tok/s\)", said)
@@ -264,7 +287,8 @@ class Torch:
         self.name, self.row, self.times, self.memory, self.parameters = name, row, {}, 0, None
         command = [bench.python, os.path.join(TESTS, "peers", script), *options]
         bench.note(command)
-        self.worker = Worker(command)
+        hidden = None if bench.gpu else dict(os.environ, CUDA_VISIBLE_DEVICES="")
+        self.worker = Worker(command, hidden)
 
     def wait(self, bench):
         if self.worker.ready:
@@ -389,30 +413,38 @@ def check_parameters(ours, peer):
         raise Failed(f"its model has {known} parameters, ours {ours.parameters}")
 
 
-SIZES = ("layers", "heads", "width", "batch", "seq", "threads")
+LLAMA_FAMILY = ("smollm2", "qwen2.5", "llama")
+SIZES = ("layers", "heads", "width", "batch", "seq", "threads", "gpus")
 MORE_SIZES = ("vocab", "context", "source", "head")
 
 
 def open_peers(row, bench):
     """The peers of a row that this run wants; wait() waits until one is ready."""
-    wanted = [kind for kind in row["peers"] if (bench.llmc if kind == "llm.c" else bench.peers)]
+    there = {"llm.c": bench.llmc, "alone": True}
+    wanted = [kind for kind in row["peers"] if there.get(kind, bench.peers)]
     return [open_peer(kind, row, bench) for kind in wanted]
 
 
 def open_peer(kind, row, bench):
+    if kind == "alone":
+        return Alone(row, bench)
     if kind == "llm.c":
         return Llmc(row, bench) if bench.gpu else LlmcOnCpu(row, bench)
     if row["work"] == "attention":
         sizes = given(row, "batch", "heads", "seq", "size")
         full = ["--full"] if row.get("full") else []
         return Torch("PyTorch", row, bench, "attention.py", f"--backend={kind}", *sizes, *full)
-    naive = kind == "naive"  # in fp32 always
-    name, dtype = ("PyTorch naive", "fp32") if naive else ("PyTorch", row["dtype"])
-    options = [f"--work={row['work']}", f"--path={kind}", f"--dtype={dtype}"]
     architecture, sizes = row["model"].split("-")[0], {**row["sizes"], **row}
+    naive = kind == "naive"  # in fp32 always, but for the Llama family
+    name = "PyTorch naive" if naive else "PyTorch"
+    dtype = "fp32" if naive and architecture not in LLAMA_FAMILY else row["dtype"]
+    options = [f"--work={row['work']}", f"--path={kind}", f"--dtype={dtype}"]
     if architecture == "gpt2":
         options += [f"--weights={row.get('weights', 'fp32')}", *given(sizes, *SIZES)]
         return Torch(name, row, bench, "gpt2.py", *options)
+    if architecture in LLAMA_FAMILY:
+        options += given({"weights": "fp32", **row}, "model", "weights", "batch", "seq", "accum", "threads")
+        return Torch(name, row, bench, "llama.py", *options)
     if architecture == "vit":
         options += given(sizes, "layers", "heads", "width", "image", "patch", "channels", "batch", "vocab")
         return Torch(name, row, bench, "vit.py", *options, *given(row, "threads"))

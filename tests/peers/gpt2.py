@@ -2,11 +2,13 @@
 
     python3 gpt2.py --work=train|forward|decode --path=compiled|eager|naive --dtype=bf16|fp32
                     --weights=fp32|bf16 --layers=12 --heads=12 --width=768 --batch=64 --seq=1024 --vocab=50257
+                    --gpus=1
 
 compiled: torch.compile, scaled_dot_product_attention, fused AdamW. eager: the same, not compiled. naive:
 textbook attention and GELU, AdamW parameter by parameter. --dtype=bf16 with fp32 weights computes under
 autocast. A training step has loss, gradients, clipping and update, as ./train's; decode takes the likeliest
-token, with a KV cache of --seq rows, each step one CUDA graph. Protocol: worker.py.
+token, with a KV cache of --seq rows, each step one CUDA graph. --gpus=N trains on as many by
+DistributedDataParallel, --batch sequences on each. Protocol: worker.py.
 """
 
 import argparse
@@ -15,10 +17,12 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from worker import add_integers, find_device, prepare, serve
+from worker import add_integers, find_device, join, prepare, serve
 
 VOCAB, MULTIPLE = 50257, 128  # rows are padded to a multiple, as ./train's
+BUCKETS = 64  # MiB of gradients that ranks add at once
 
 
 class Attention(nn.Module):
@@ -133,6 +137,20 @@ def forward(model, run, o, device):
     return work
 
 
+def captured(step):
+    """What replays a step as one CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
 def decoding(model, o, device):
     """One decoding step as a CUDA graph: the token and its position stay on the device."""
     heads, size = model.blocks[0].attention.heads, o.width // o.heads
@@ -148,16 +166,7 @@ def decoding(model, o, device):
         token.copy_(run(token, position, cache))
         position.add_(1).remainder_(o.seq)
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
+    return captured(step)
 
 
 def build(o, device):
@@ -166,8 +175,10 @@ def build(o, device):
     return model.bfloat16() if o.weights == "bf16" else model
 
 
-def compiled(model, path):
+def compiled(model, path, gpus=1):
     """What runs the model on that path."""
+    if gpus > 1:
+        model = DistributedDataParallel(model, bucket_cap_mb=BUCKETS, gradient_as_bucket_view=True)
     return torch.compile(model, dynamic=False) if path == "compiled" else model
 
 
@@ -178,19 +189,20 @@ def options():
     parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--weights", choices=["fp32", "bf16"], default="fp32")
     model = dict(layers=12, heads=12, width=768, vocab=VOCAB)
-    add_integers(parser, **model, batch=8, seq=1024, threads=0)
+    add_integers(parser, **model, batch=8, seq=1024, threads=0, gpus=1)
     return parser.parse_args()
 
 
 def main():
     o = options()
     device = find_device()
+    store = join(o.gpus)
     prepare(o)
     model = build(o, device)
     if o.work == "decode":
         return serve(decoding(model, o, device))
     work = training if o.work == "train" else forward
-    serve(work(model, compiled(model, o.path), o, device))
+    serve(work(model, compiled(model, o.path, o.gpus), o, device), store=store)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,22 @@ as it is asked to, so that fusebox and its peers can run in turns on one machine
     <- 20                                    (a line: how often to run)
     peer -> {"ms": [36.1, 36.0, ...], "memory": 30601641984}
 
-It ends at the end of its input.
+It ends at the end of its input. With several GPUs it is the first of as many processes.
 """
 
+import datetime
 import json
+import os
+import socket
+import subprocess
 import sys
 import time
 
 import torch
+import torch.distributed as dist
 
 WARMUP = 5
+PATIENCE = datetime.timedelta(hours=2)
 
 
 def add_integers(parser, **defaults):
@@ -33,6 +39,42 @@ def prepare(o):
     torch.manual_seed(0)
     if o.threads:
         torch.set_num_threads(o.threads)
+
+
+def join(gpus):
+    """One process a GPU: the first starts the others, and gives its word on through a store, since whoever
+    waited in a collective would keep a GPU busy while others are timed."""
+    if gpus == 1:
+        return None
+    rank = int(os.environ.get("RANK", 0))
+    if rank == 0:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            os.environ["MASTER_PORT"] = str(found.getsockname()[1])
+        for other in range(1, gpus):
+            environment = {**os.environ, "RANK": str(other)}
+            subprocess.Popen([sys.executable, *sys.argv], env=environment, stdout=subprocess.DEVNULL)
+    port = int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore("127.0.0.1", port, gpus, is_master=rank == 0, timeout=PATIENCE)
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", store=store, rank=rank, world_size=gpus)
+    return store
+
+
+def turns(store):
+    """How often to run, turn by turn, until the end of the input."""
+    turn = 0
+    while True:
+        turn += 1
+        if not store or dist.get_rank() == 0:
+            count = int(sys.stdin.readline() or 0)
+        if store and dist.get_rank() == 0:
+            store.set(f"turn {turn}", str(count))
+        elif store:
+            count = int(store.get(f"turn {turn}"))
+        if not count:
+            return
+        yield count
 
 
 def say(**values):
@@ -57,15 +99,15 @@ def times(work, count):
     return [before.elapsed_time(after) for before, after in zip(events, events[1:])]
 
 
-def answer(measure, **facts):
-    """Runs the protocol over `measure`, which makes the answer to a number."""
+def answer(measure, store=None, **facts):
+    """Runs the protocol over `measure`, which makes the answer to a number; `store` is join()'s."""
     cuda = torch.cuda.is_available()
     say(ready=True, torch=torch.__version__, device=torch.cuda.get_device_name() if cuda else "CPU", **facts)
-    for line in sys.stdin:
-        say(**measure(int(line)))
+    for count in turns(store):
+        say(**measure(count))
 
 
-def serve(work, warmup=WARMUP, **facts):
+def serve(work, warmup=WARMUP, store=None, **facts):
     """Answers with the times of `work`, a function, or of several by name. A GPU that has been idle runs its
     first passes at a higher clock, so on one every turn is warmed up, as ./train and ./infer are."""
     works = work if isinstance(work, dict) else {"ms": work}
@@ -78,4 +120,4 @@ def serve(work, warmup=WARMUP, **facts):
         results = {name: times(one, again + count)[again:] for name, one in works.items()}
         return dict(memory=torch.cuda.max_memory_allocated() if cuda else 0, **results)
 
-    answer(measure, **facts)
+    answer(measure, store, **facts)

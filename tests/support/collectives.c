@@ -17,7 +17,7 @@ typedef struct {
     int64_t count; // elements of one part
     Lane lane;
     bool in_place;
-    char *device, *host; // room for two wholes, and as much on the host
+    char *device, *host; // room for four wholes, and as much on the host
     const char *what;
     double (*values)[DTYPE_COUNT][PERIOD]; // (ranks) of each dtype
 } Check;
@@ -179,9 +179,54 @@ static Status check_broadcast(const Check *c) {
     return OK;
 }
 
+/* The reduce-scatter and the all-gather in halves, of two tensors each that are on their way at once. */
+static Status check_halves(const Check *c) {
+    const int64_t all = c->count * c->comm->size, others = all - c->count, first = c->count * c->comm->rank;
+    Tensor wholes[2], arrivals[2];
+    for (int i = 0; i < 2; i++) {
+        char *at = c->device + bytes_of(c, (int64_t)i * (all + others));
+        wholes[i] = tensor_view(at, c->dtype, shape1(all));
+        arrivals[i] = tensor_view(at + bytes_of(c, all), c->dtype, shape1(others));
+        TRY(fill_own(c, at, all));
+        TRY(c->comm->device->synchronize(c->comm->device)); // its values are in c->host
+    }
+    for (int i = 0; i < 2; i++) TRY(comm_scatter(c->comm, i, wholes[i], arrivals[i], c->lane));
+    TRY(order(c->comm, c->lane, LANE_MAIN));
+    TRY(comm_arrive(c->comm, 0, 2));
+    for (int i = 0; i < 2; i++) TRY(comm_sum(c->comm, wholes[i], arrivals[i]));
+    for (int i = 0; i < 2; i++) {
+        TRY(get(c, comm_piece(c->comm, wholes[i]).data, bytes_of(c, c->count)));
+        for (int64_t j = 0; j < c->count; j++) TRY(expect_sum(c, "scatter and sum", c->host, j, first + j));
+        TRY(fill_own(c, wholes[i].data, all)); // others' values are wrong
+        TRY(c->comm->device->synchronize(c->comm->device));
+    }
+    for (int64_t i = 0; i < c->count; i++) store(c, c->host, i, value_of(c, c->comm->rank, i));
+    for (int i = 0; i < 2; i++) TRY(put(c, comm_piece(c->comm, wholes[i]).data, bytes_of(c, c->count)));
+    TRY(c->comm->device->synchronize(c->comm->device));
+    TRY(comm_barrier(c->comm)); // nobody writes any longer
+    for (int i = 0; i < 2; i++) TRY(comm_spread(c->comm, 2 + i, wholes[i], c->lane));
+    TRY(order(c->comm, c->lane, LANE_MAIN));
+    TRY(comm_arrive(c->comm, 2, 1));
+    TRY(comm_arrive(c->comm, 3, 1));
+    for (int i = 0; i < 2; i++) {
+        TRY(get(c, wholes[i].data, bytes_of(c, all)));
+        for (int64_t j = 0; j < all; j++)
+            if (loaded(c, c->host, j) != value_of(c, (int)(j / c->count), j % c->count))
+                return differs(c, "spread", j, loaded(c, c->host, j),
+                               value_of(c, (int)(j / c->count), j % c->count));
+    }
+    TRY(comm_barrier(c->comm));
+    TRY(comm_clear(c->comm));
+    TRY(c->comm->device->synchronize(c->comm->device));
+    return comm_barrier(c->comm);
+}
+
 static Status check_all(Check *c) {
+    const bool cpu = c->comm->device->backend == BACKEND_CPU, shared = *c->what;
     TRY(check_all_reduce(c, c->count * c->comm->size));
     TRY(check_all_reduce(c, c->count * c->comm->size - c->count / 2));
+    if (c->dtype == F64 && !cpu) return OK;
+    if (shared || !c->comm->posts) TRY(check_halves(c));
     for (int in_place = 0; in_place < 2; in_place++) {
         c->in_place = in_place;
         TRY(check_reduce_scatter(c));
@@ -193,12 +238,11 @@ static Status check_all(Check *c) {
 
 static Status check_sizes(Check *c, const int64_t *sizes) {
     const Dtype dtypes[] = {F32, BF16, F64};
-    const int count = c->comm->device->backend == BACKEND_CPU ? 3 : 2;
-    for (int d = 0; d < count; d++) {
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
         for (int s = 0; s < SIZES; s++) {
             c->dtype = dtypes[d];
             c->count = sizes[s];
-            c->lane = (d + s) % 2 ? LANE_SIDE : LANE_MAIN;
+            c->lane = (d + (size_t)s) % 2 ? LANE_SIDE : LANE_MAIN;
             TRY(check_all(c));
         }
     }
@@ -209,7 +253,7 @@ Status collectives_check(Comm *comm) {
     /* The last: 8 bytes of it on every rank, and a buffer of 8 MiB does not take them. */
     const int64_t sizes[SIZES] = {
         1, 7, 64, 1000, comm_padded(comm->size, 40000) / comm->size, (9 << 20) / 4 / comm->size + 5};
-    const size_t bytes = 2 * ((size_t)sizes[SIZES - 1] + GUARD) * sizeof(double) * (size_t)comm->size;
+    const size_t bytes = 4 * ((size_t)sizes[SIZES - 1] + GUARD) * sizeof(double) * (size_t)comm->size;
     Device *device = comm->device;
     Check c = {.comm = comm, .host = memory_reserve(bytes), .what = ""};
     c.values = memory_array((size_t)comm->size, sizeof *c.values);

@@ -1,0 +1,111 @@
+/* Sums of the peer engine, in rank order. */
+#include "comm/peer_wait.cuh"
+
+#include "kernels/cuda/packs.cuh"
+
+/* In the side lane few blocks: they run beside other kernels. */
+enum { BESIDE_BLOCKS = 32, SUM_THREADS = 512, SMALL_THREADS = 1024 };
+
+template <class T, int N>
+__global__ static void add_in_rank_order(Addresses from, int ranks, int64_t count, T *to) {
+    for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
+        float total[N];
+        load_floats<N>(reinterpret_cast<const T *>(from.at[0]) + i, total);
+#pragma unroll 2
+        for (int rank = 1; rank < ranks; rank++) {
+            float value[N];
+            load_floats<N>(reinterpret_cast<const T *>(from.at[rank]) + i, value);
+#pragma unroll
+            for (int e = 0; e < N; e++) total[e] += value[e];
+        }
+        store_floats<N>(to + i, total);
+    }
+}
+
+Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, void *to, Lane lane) {
+    const int pack = 16 / (int)dtype_size(dtype);
+    const int64_t least = divide_up(count, (int64_t)pack * SUM_THREADS);
+    const int64_t most = lane == LANE_MAIN ? 4 * (int64_t)p->cuda->multiprocessors : (int64_t)BESIDE_BLOCKS;
+    const unsigned blocks = (unsigned)(least < most ? least : most);
+    bool packed = walks_in_packs(pack, {count}, {to});
+    if (count == 0) return OK;
+    for (int rank = 0; rank < p->size; rank++) packed = packed && (uintptr_t)from.at[rank] % 16 == 0;
+    DISPATCH_FLOAT(dtype, T,
+                   DISPATCH_PACK(packed, T, N,
+                                 add_in_rank_order<T, N><<<blocks, SUM_THREADS, 0, lane_stream(p, lane)>>>(
+                                     from, p->size, count, static_cast<T *>(to))));
+    return peer_launched(p, "add_in_rank_order");
+}
+
+/* ---- little, in one launch ---- */
+
+/* What a sum of T is computed in. */
+template <class T>
+struct Total {
+    typedef float type;
+};
+template <>
+struct Total<double> {
+    typedef double type;
+};
+
+__device__ static inline double to_total(double x) {
+    return x;
+}
+__device__ static inline float to_total(float x) {
+    return x;
+}
+__device__ static inline float to_total(bf16 x) {
+    return to_float(x);
+}
+
+template <class T>
+__device__ static inline T from_total(typename Total<T>::type x) {
+    if constexpr (sizeof(T) == sizeof(bf16))
+        return from_float<T>(x);
+    else
+        return x;
+}
+
+/* One block: leaves this rank's values where the others read them, and reads theirs. What a rank reads
+ * here is written anew in the turn after the next, to which it must have come. */
+template <class T>
+__global__ static void __launch_bounds__(SMALL_THREADS)
+    add_small(Addresses buffers, const PeerPage *page, int lane, int rank, int size, int count, T *data) {
+    PeerBuffer *const own = reinterpret_cast<PeerBuffer *>(buffers.at[rank]);
+    const uint32_t turn = own->turns.smalls[lane] + 1;
+    const int thread = (int)threadIdx.x;
+    T *const said = reinterpret_cast<T *>(own->smalls[lane][turn % 2]);
+    for (int i = thread; i < count; i += SMALL_THREADS) said[i] = data[i];
+    __threadfence_system();
+    __syncthreads();
+    if (thread == 0) own->turns.smalls[lane] = turn;
+    if (thread < size) {
+        store_release(&reinterpret_cast<PeerBuffer *>(buffers.at[thread])->flags.smalls[lane][rank], turn);
+        wait_for_flag(&own->flags.smalls[lane][thread], turn, page);
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int i = thread; i < count; i += SMALL_THREADS) {
+        typename Total<T>::type total = 0;
+        for (int other = 0; other < size; other++) {
+            const PeerBuffer *from = reinterpret_cast<const PeerBuffer *>(buffers.at[other]);
+            const T value = __ldcg(reinterpret_cast<const T *>(from->smalls[lane][turn % 2]) + i);
+            total = other == 0 ? to_total(value) : total + to_total(value);
+        }
+        data[i] = from_total<T>(total);
+    }
+}
+
+template <class T>
+static Status add_small_of(PeerComm *p, void *data, int64_t count, Lane lane) {
+    const Addresses buffers = peer_places(p, peer_find(p, p->buffer, sizeof *p->buffer), p->buffer, 0);
+    add_small<T><<<1, SMALL_THREADS, 0, lane_stream(p, lane)>>>(buffers, p->device_page, lane, p->rank,
+                                                                p->size, (int)count, static_cast<T *>(data));
+    return peer_launched(p, "add_small");
+}
+
+Status peer_add_small(PeerComm *p, void *data, int64_t count, Dtype dtype, Lane lane) {
+    if (dtype == F64) return add_small_of<double>(p, data, count, lane);
+    DISPATCH_FLOAT(dtype, T, return add_small_of<T>(p, data, count, lane));
+}

@@ -1,0 +1,140 @@
+/* cuda_keys: one query against many keys. Groups of lanes go through them side by side, each with its own
+ * online softmax, and what they have seen is merged in a fixed order. */
+#pragma once
+
+#include "kernels/decode/cuda_token.cuh"
+
+namespace decode {
+namespace {
+
+constexpr int COLUMNS = 8; // of a head, of one thread
+template <class T>
+constexpr int UNROLL = 2 * VECTOR<T> / 4; // keys that a thread has on their way at once, in so many registers
+
+/* COLUMNS neighbours as they lie in memory. */
+template <class T>
+struct Piece {
+    Words words[COLUMNS * sizeof(T) / 16];
+
+    __device__ inline void load(const T *from) {
+#pragma unroll
+        for (int i = 0; i < int(sizeof words / 16); i++) words[i] = load_words(from + i * VECTOR<T>);
+    }
+    __device__ inline void unpack_to(float (&x)[COLUMNS]) const {
+        constexpr int N = VECTOR<T>;
+#pragma unroll
+        for (int i = 0; i < COLUMNS / N; i++) {
+            float some[N];
+            unpack<T>(words[i], some);
+#pragma unroll
+            for (int e = 0; e < N; e++) x[i * N + e] = some[e];
+        }
+    }
+};
+
+/* What has been seen of the keys: y is not yet divided by `sum`. */
+struct Seen {
+    float maximum, sum, y[COLUMNS];
+};
+
+/* Adds keys with scores `s` (base 2; -inf: no key) and values `v`. */
+template <class T>
+__device__ inline void add_keys(Seen &seen, const float (&s)[UNROLL<T>], const Piece<T> (&v)[UNROLL<T>]) {
+    float maximum = seen.maximum;
+#pragma unroll
+    for (int u = 0; u < UNROLL<T>; u++) maximum = fmaxf(maximum, s[u]);
+    const float base = maximum == -INFINITY ? 0.f : maximum; // nothing yet: every power is 0
+    const float correction = exp2f(seen.maximum - base);
+    seen.maximum = maximum;
+    seen.sum *= correction;
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) seen.y[i] *= correction;
+#pragma unroll
+    for (int u = 0; u < UNROLL<T>; u++) {
+        const float power = exp2f(s[u] - base);
+        float values[COLUMNS];
+        v[u].unpack_to(values);
+        seen.sum += power;
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) seen.y[i] = fmaf(power, values[i], seen.y[i]);
+    }
+}
+
+/* Adds UNROLL keys, STEP apart from `key` on, to what the query q has seen. */
+template <class T, int LANES, int STEP>
+__device__ inline void add_scored_keys(Seen &seen, const float (&q)[COLUMNS], int key, int end,
+                                       const Piece<T> (&k)[UNROLL<T>], const Piece<T> (&v)[UNROLL<T>]) {
+    float scores[UNROLL<T>];
+#pragma unroll
+    for (int u = 0; u < UNROLL<T>; u++) {
+        float values[COLUMNS];
+        k[u].unpack_to(values);
+        scores[u] = 0.f;
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) scores[u] = fmaf(q[i], values[i], scores[u]);
+        scores[u] = group_sum<LANES>(scores[u]);
+        if (key + u * STEP >= end) scores[u] = -INFINITY;
+    }
+    add_keys<T>(seen, scores, v);
+}
+
+/* The groups of LANES threads of a warp, each lane with those that have its columns. */
+template <int LANES>
+__device__ inline void merge_warp(Seen &seen) {
+#pragma unroll
+    for (int distance = LANES; distance < WARP; distance *= 2) {
+        const float maximum = __shfl_xor_sync(0xffffffffu, seen.maximum, distance);
+        const float sum = __shfl_xor_sync(0xffffffffu, seen.sum, distance);
+        const float larger = fmaxf(seen.maximum, maximum), base = larger == -INFINITY ? 0.f : larger;
+        const float own = exp2f(seen.maximum - base), other = exp2f(maximum - base);
+        seen.maximum = larger;
+        seen.sum = seen.sum * own + sum * other;
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) {
+            const float y = __shfl_xor_sync(0xffffffffu, seen.y[i], distance);
+            seen.y[i] = seen.y[i] * own + y * other;
+        }
+    }
+}
+
+/* What several have seen, side by side: y of D columns, then maximum and sum; whole words of 16 bytes. */
+template <int D>
+using SeenRow = float[D + 4];
+
+/* N columns of what COUNT have seen, in their order. */
+template <int D, int COUNT, int N>
+__device__ inline void merge_rows(const SeenRow<D> (&rows)[COUNT], int column, float &maximum, float &sum,
+                                  float (&y)[N]) {
+    maximum = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) maximum = fmaxf(maximum, rows[i][D]);
+    const float base = maximum == -INFINITY ? 0.f : maximum;
+    sum = 0.f;
+#pragma unroll
+    for (int e = 0; e < N; e++) y[e] = 0.f;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const float weight = exp2f(rows[i][D] - base);
+        float own[N];
+        load_floats<N>(&rows[i][column], own);
+        sum = fmaf(weight, rows[i][D + 1], sum);
+#pragma unroll
+        for (int e = 0; e < N; e++) y[e] = fmaf(weight, own[e], y[e]);
+    }
+}
+
+/* UNROLL past keys of the group that begins at `key`, STEP keys apart. */
+template <class T, int STEP>
+__device__ inline void load_keys(const T *k, const T *v, int row, int key, int end,
+                                 Piece<T> (&k_rows)[UNROLL<T>], Piece<T> (&v_rows)[UNROLL<T>]) {
+#pragma unroll
+    for (int u = 0; u < UNROLL<T>; u++) {
+        k_rows[u] = v_rows[u] = {};
+        if (key + u * STEP >= end) continue;
+        k_rows[u].load(k + int64_t(key + u * STEP) * row);
+        v_rows[u].load(v + int64_t(key + u * STEP) * row);
+    }
+}
+
+} // namespace
+} // namespace decode

@@ -1,0 +1,129 @@
+#include "kernels/decode/cuda_rows.cuh"
+
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/words.cuh"
+#include "kernels/linear/cuda_activation.cuh"
+
+namespace decode {
+namespace {
+
+constexpr int WARP = 32, WARPS = 4;
+constexpr int ROUND = 4; // 16-byte words of a row that a lane has on their way at once
+
+/* How a warp's rows of weights lie: `of_warp` of them, from `first` on, `apart` rows apart. */
+template <int ROWS, bool GATED>
+struct Share {
+    int first, apart;
+
+    __device__ explicit Share(int out)
+        : first((int(blockIdx.x) * WARPS + int(threadIdx.x) / WARP) * (GATED ? 1 : ROWS)),
+          apart(GATED ? out : 1) {}
+};
+
+/* Words `start`, start + WARP, ... of a row; what lies beyond its end is zero. */
+template <class T>
+__device__ inline void load_round(const T *row, int start, int vectors, Words (&words)[ROUND]) {
+#pragma unroll
+    for (int i = 0; i < ROUND; i++) {
+        const int v = start + i * WARP;
+        words[i] = {};
+        if (v < vectors) words[i] = load_words(row + v * VECTOR<T>);
+    }
+}
+
+/* Floor: out * in * sizeof(T) bytes. ROWS of weights a warp, two of them a unit where GATED. */
+template <class T, int ROWS, bool NORM, bool GATED>
+__global__ void __launch_bounds__(WARP *WARPS) product_kernel(const __grid_constant__ Product<T> p) {
+    constexpr int N = VECTOR<T>;
+    const Share<ROWS, GATED> share(p.out);
+    const int lane = threadIdx.x % WARP, vectors = p.in / N, last = (GATED ? 2 : 1) * p.out - 1;
+    const T *rows[ROWS];
+    Words weights[ROWS][ROUND], norms[ROUND];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        rows[r] = p.weight + int64_t(min(share.first + r * share.apart, last)) * p.in;
+        load_round(rows[r], lane, vectors, weights[r]);
+    }
+    if (NORM) load_round(p.norm, lane, vectors, norms);
+    const int own = share.first + lane * share.apart; // the row whose bias and skip this lane adds
+    const bool adds = lane < ROWS && own <= last;
+    float added = adds && p.bias ? to_float(p.bias[own]) : 0.f;
+    wait_for_previous();
+    let_next_start();
+    const T *const x = p.x + (p.id ? int64_t(*p.id) * p.in : 0);
+    if (!GATED && adds && p.skip)
+        added += to_float(p.skip[(p.skip_id ? int64_t(*p.skip_id) * p.out : 0) + own]);
+    float sums[ROWS] = {}, squares = 0.f;
+    for (int start = lane; start - lane < vectors; start += ROUND * WARP) {
+        Words columns[ROUND];
+        load_round(x, start, vectors, columns);
+        if (start != lane) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) load_round(rows[r], start, vectors, weights[r]);
+            if (NORM) load_round(p.norm, start, vectors, norms);
+        }
+#pragma unroll
+        for (int i = 0; i < ROUND; i++) {
+            float values[N], factors[N];
+            unpack<T>(columns[i], values);
+            if (NORM) {
+                unpack<T>(norms[i], factors);
+#pragma unroll
+                for (int e = 0; e < N; e++) {
+                    squares = fmaf(values[e], values[e], squares);
+                    values[e] *= factors[e];
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                unpack<T>(weights[r][i], factors);
+#pragma unroll
+                for (int e = 0; e < N; e++) sums[r] = fmaf(values[e], factors[e], sums[r]);
+            }
+        }
+    }
+    const float rstd = NORM ? rsqrtf(warp_sum(squares) / float(p.in) + p.eps) : 1.f;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const float sum = warp_sum(sums[r]);
+        sums[0] = lane == r ? sum : sums[0];
+    }
+    const float y = fmaf(sums[0], rstd, added);
+    if constexpr (GATED) {
+        const float gate = to_float(from_float<T>(y)), up = __shfl_sync(~0u, gate, 1);
+        if (lane == 0 && share.first < p.out) p.y[share.first] = from_float<T>(silu(gate) * up);
+    } else if (adds) {
+        if (p.logits)
+            p.logits[own] = y;
+        else
+            p.y[own] = from_float<T>(y);
+    }
+}
+
+template <class T, int ROWS, bool GATED>
+Status launch(Ctx *ctx, const Product<T> &p) {
+    const unsigned blocks = unsigned(divide_up(p.out, WARPS * (GATED ? 1 : ROWS)));
+    if (p.norm) return LAUNCH_EARLY(ctx, (product_kernel<T, ROWS, true, GATED>), blocks, WARP * WARPS, 0, p);
+    return LAUNCH_EARLY(ctx, (product_kernel<T, ROWS, false, GATED>), blocks, WARP * WARPS, 0, p);
+}
+
+/* More rows to a warp read x less often, fewer have more warps at work. */
+template <class T>
+Status choose(Ctx *ctx, const Product<T> &p, bool gated) {
+    constexpr int WARPS_EACH = 8; // of a multiprocessor, that a launch should have at least
+    const int least = cuda_device(ctx)->multiprocessors * WARPS_EACH;
+    if (gated) return launch<T, 2, true>(ctx, p);
+    if (p.out >= 16 * least) return launch<T, 4, false>(ctx, p);
+    return p.out >= 2 * least ? launch<T, 2, false>(ctx, p) : launch<T, 1, false>(ctx, p);
+}
+
+} // namespace
+
+Status product(Ctx *ctx, const Product<float> &p, bool gated) {
+    return choose(ctx, p, gated);
+}
+Status product(Ctx *ctx, const Product<bf16> &p, bool gated) {
+    return choose(ctx, p, gated);
+}
+
+} // namespace decode

@@ -1,0 +1,53 @@
+/* cuda_rows: the kernels that take one token through a stack with RMS norms: three kinds of launches, five a
+ * layer.
+ *
+ *     qkv    = Wqkv norm(r)                         Product, with a norm
+ *     y      = attention(qkv)                       Heads: head norms, rotary positions, cache
+ *     r      = r + Wo y                             Product, with a skip
+ *     hidden = silu(Wgate norm(r)) * (Wup norm(r))  Product, gated, with a norm
+ *     r      = r + Wdown hidden                     Product, with a skip
+ *
+ * A warp makes an output from its row of weights, whose first words are on their way before the kernel ahead
+ * is over. RMS needs no pass of its own: rstd is a factor of the whole sum, and every warp sees all of r. */
+#pragma once
+
+#include "kernels/cuda/packs.cuh"
+
+namespace decode {
+
+/* y = W norm(x) + bias + skip. */
+template <class T>
+struct Product {
+    const T *x;             // (in); with id (V, in), of which it is row `id`
+    const int *id;          // (1) or NULL
+    const T *norm;          // (in): the weight of x's norm, or NULL: none
+    const T *weight, *bias; // (out, in); (out) or NULL. Gated: of 2*out rows, and y = silu(first) * second
+    const T *skip;          // (out) or NULL; with skip_id (V, out), of which it is a row
+    const int *skip_id;     // (1) or NULL
+    T *y;                   // (out), or NULL:
+    float *logits;          // (out)
+    int in, out;
+    float eps;
+};
+
+/* Attention of a token's heads to the cache and to the token itself, which is appended to it. */
+template <class T>
+struct Heads {
+    const T *qkv;                   // ((heads + 2 kv_heads) D)
+    const T *query_norm, *key_norm; // (D) or NULL
+    const float *frequencies;       // (D/2): rotary positions
+    T *cache_k, *cache_v;           // (capacity, kv_heads*D)
+    const int *past;                // (1) or NULL: the number `rows`
+    int rows;                       // in the cache
+    int heads, kv_heads;
+    float eps, scale; // scale: of the scores, for powers of two
+    T *y;             // (heads*D), written
+};
+
+/* in is a multiple of 16 bytes; D is 32, 64 or 128. */
+CHECKED Status product(Ctx *ctx, const Product<float> &p, bool gated);
+CHECKED Status product(Ctx *ctx, const Product<bf16> &p, bool gated);
+CHECKED Status heads(Ctx *ctx, const Heads<float> &h, int D);
+CHECKED Status heads(Ctx *ctx, const Heads<bf16> &h, int D);
+
+} // namespace decode
