@@ -408,54 +408,10 @@ static const Architecture vit = {
               .ignored = vit_ignored},
 };
 
-/* ---- the tables ---- */
+/* ---- the table ---- */
 
 static const Architecture *const rows[] = {&gpt2, &bert, &pairs, &llama, &qwen2, &qwen3, &mistral, &vit};
 
-/* Radford et al. 2019, table 2; Devlin et al. 2019, section 3; Vaswani et al. 2017, table 3; all as released,
- * and so the Llama family's. A name stands for a shape: its weights are drawn. The nano ones are ours, small
- * enough to train on a laptop's CPU. */
-static const Preset presets[] = {
-    {"gpt2-nano", &gpt2, .layers = 4, .heads = 4, .width = 128, .context = 256, .vocab = 256},
-    {"gpt2", &gpt2, .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocab = 50257},
-    {"gpt2-medium", &gpt2, .layers = 24, .heads = 16, .width = 1024, .context = 1024, .vocab = 50257},
-    {"gpt2-large", &gpt2, .layers = 36, .heads = 20, .width = 1280, .context = 1024, .vocab = 50257},
-    {"gpt2-xl", &gpt2, .layers = 48, .heads = 25, .width = 1600, .context = 1024, .vocab = 50257},
-    {"bert-nano", &bert, .layers = 4, .heads = 4, .width = 128, .context = 128, .vocab = 4096},
-    {"bert-base", &bert, .layers = 12, .heads = 12, .width = 768, .context = 512, .vocab = 30522},
-    {"bert-large", &bert, .layers = 24, .heads = 16, .width = 1024, .context = 512, .vocab = 30522},
-    {"transformer-nano", &pairs, .layers = 3, .heads = 4, .width = 128, .context = 128, .vocab = 4096},
-    {"transformer-base", &pairs, .layers = 6, .heads = 8, .width = 512, .context = 1024, .vocab = 37000},
-    {"transformer-big", &pairs, .layers = 6, .heads = 16, .width = 1024, .context = 1024, .vocab = 37000},
-    {"llama-nano", &llama, .layers = 4, .heads = 4, .kv_heads = 2, .width = 128, .context = 256, .vocab = 256,
-     .tied_head = true, .norm_eps = 1e-5},
-    {"smollm2-135m", &llama, .layers = 30, .heads = 9, .kv_heads = 3, .width = 576, .hidden = 1536,
-     .context = 8192, .vocab = 49152, .tied_head = true, .norm_eps = 1e-5, .init_std = 1.0 / 24,
-     .rotary = {.theta = 1e5}},
-    {"smollm2-360m", &llama, .layers = 32, .heads = 15, .kv_heads = 5, .width = 960, .hidden = 2560,
-     .context = 8192, .vocab = 49152, .tied_head = true, .norm_eps = 1e-5, .rotary = {.theta = 1e5}},
-    {"tinyllama-1.1b", &llama, .layers = 22, .heads = 32, .kv_heads = 4, .width = 2048, .hidden = 5632,
-     .context = 2048, .vocab = 32000, .norm_eps = 1e-5},
-    {"llama-3.2-1b", &llama, .layers = 16, .heads = 32, .kv_heads = 8, .width = 2048, .hidden = 8192,
-     .context = 131072, .vocab = 128256, .tied_head = true, .norm_eps = 1e-5,
-     .rotary = {5e5, ROTARY_LLAMA3, .factor = 32, .low = 1, .high = 4, .context = 8192}},
-    {"qwen2.5-0.5b", &qwen2, .layers = 24, .heads = 14, .kv_heads = 2, .width = 896, .hidden = 4864,
-     .context = 32768, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
-    {"qwen2.5-1.5b", &qwen2, .layers = 28, .heads = 12, .kv_heads = 2, .width = 1536, .hidden = 8960,
-     .context = 131072, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
-    {"qwen3-0.6b", &qwen3, .layers = 28, .heads = 16, .kv_heads = 8, .head_size = 128, .width = 1024,
-     .hidden = 3072, .context = 40960, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
-    {"vit-nano", &vit, .layers = 4, .heads = 4, .width = 128, .image = 28, .patch = 4, .channels = 1,
-     .vocab = 10},
-    {"vit-tiny", &vit, .layers = 12, .heads = 3, .width = 192, .vocab = 1000},
-    {"vit-small", &vit, .layers = 12, .heads = 6, .width = 384, .vocab = 1000},
-    {"vit-base", &vit, .layers = 12, .heads = 12, .width = 768, .vocab = 1000},
-};
-
 const Architecture *architecture_at(int index) {
     return index >= 0 && index < (int)(sizeof rows / sizeof *rows) ? rows[index] : NULL;
-}
-
-const Preset *preset_at(int index) {
-    return index >= 0 && index < (int)(sizeof presets / sizeof *presets) ? &presets[index] : NULL;
 }

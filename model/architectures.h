@@ -195,17 +195,3 @@ struct Architecture {
 
 /* The rows; NULL after the last. */
 const Architecture *architecture_at(int index);
-
-/* A network that has a name. What is 0 here is as the row or config_complete has it. */
-typedef struct {
-    const char *name;
-    const Architecture *architecture;
-    int64_t layers, heads, kv_heads, head_size, width, hidden, context, vocab;
-    int64_t image, patch, channels;
-    bool tied_head;
-    double norm_eps, init_std;
-    Rotary rotary;
-} Preset;
-
-/* The presets; NULL after the last. */
-const Preset *preset_at(int index);

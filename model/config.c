@@ -79,9 +79,64 @@ bool config_equal(const Config *a, const Config *b) {
 
 /* ---- presets ---- */
 
+/* A network that has a name. What is 0 here is as the row or config_complete has it. */
+typedef struct {
+    const char *name;
+    const char *type;
+    int64_t layers, heads, kv_heads, head_size, width, hidden, context, vocab;
+    int64_t image, patch, channels;
+    bool tied_head;
+    double norm_eps, init_std;
+    Rotary rotary;
+} Preset;
+
+/* Radford et al. 2019, table 2; Devlin et al. 2019, section 3; Vaswani et al. 2017, table 3; all as released,
+ * and so the Llama family's. A name stands for a shape: its weights are drawn. The nano ones are ours, small
+ * enough to train on a laptop's CPU. */
+static const Preset presets[] = {
+    {"gpt2-nano", "gpt2", .layers = 4, .heads = 4, .width = 128, .context = 256, .vocab = 256},
+    {"gpt2", "gpt2", .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocab = 50257},
+    {"gpt2-medium", "gpt2", .layers = 24, .heads = 16, .width = 1024, .context = 1024, .vocab = 50257},
+    {"gpt2-large", "gpt2", .layers = 36, .heads = 20, .width = 1280, .context = 1024, .vocab = 50257},
+    {"gpt2-xl", "gpt2", .layers = 48, .heads = 25, .width = 1600, .context = 1024, .vocab = 50257},
+    {"bert-nano", "bert", .layers = 4, .heads = 4, .width = 128, .context = 128, .vocab = 4096},
+    {"bert-base", "bert", .layers = 12, .heads = 12, .width = 768, .context = 512, .vocab = 30522},
+    {"bert-large", "bert", .layers = 24, .heads = 16, .width = 1024, .context = 512, .vocab = 30522},
+    {"transformer-nano", "fusebox-transformer", .layers = 3, .heads = 4, .width = 128, .context = 128,
+     .vocab = 4096},
+    {"transformer-base", "fusebox-transformer", .layers = 6, .heads = 8, .width = 512, .context = 1024,
+     .vocab = 37000},
+    {"transformer-big", "fusebox-transformer", .layers = 6, .heads = 16, .width = 1024, .context = 1024,
+     .vocab = 37000},
+    {"llama-nano", "llama", .layers = 4, .heads = 4, .kv_heads = 2, .width = 128, .context = 256,
+     .vocab = 256, .tied_head = true, .norm_eps = 1e-5},
+    {"smollm2-135m", "llama", .layers = 30, .heads = 9, .kv_heads = 3, .width = 576, .hidden = 1536,
+     .context = 8192, .vocab = 49152, .tied_head = true, .norm_eps = 1e-5, .init_std = 1.0 / 24,
+     .rotary = {.theta = 1e5}},
+    {"smollm2-360m", "llama", .layers = 32, .heads = 15, .kv_heads = 5, .width = 960, .hidden = 2560,
+     .context = 8192, .vocab = 49152, .tied_head = true, .norm_eps = 1e-5, .rotary = {.theta = 1e5}},
+    {"tinyllama-1.1b", "llama", .layers = 22, .heads = 32, .kv_heads = 4, .width = 2048, .hidden = 5632,
+     .context = 2048, .vocab = 32000, .norm_eps = 1e-5},
+    {"llama-3.2-1b", "llama", .layers = 16, .heads = 32, .kv_heads = 8, .width = 2048, .hidden = 8192,
+     .context = 131072, .vocab = 128256, .tied_head = true, .norm_eps = 1e-5,
+     .rotary = {5e5, ROTARY_LLAMA3, .factor = 32, .low = 1, .high = 4, .context = 8192}},
+    {"qwen2.5-0.5b", "qwen2", .layers = 24, .heads = 14, .kv_heads = 2, .width = 896, .hidden = 4864,
+     .context = 32768, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
+    {"qwen2.5-1.5b", "qwen2", .layers = 28, .heads = 12, .kv_heads = 2, .width = 1536, .hidden = 8960,
+     .context = 131072, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
+    {"qwen3-0.6b", "qwen3", .layers = 28, .heads = 16, .kv_heads = 8, .head_size = 128, .width = 1024,
+     .hidden = 3072, .context = 40960, .vocab = 151936, .tied_head = true, .rotary = {.theta = 1e6}},
+    {"vit-nano", "vit", .layers = 4, .heads = 4, .width = 128, .image = 28, .patch = 4, .channels = 1,
+     .vocab = 10},
+    {"vit-tiny", "vit", .layers = 12, .heads = 3, .width = 192, .vocab = 1000},
+    {"vit-small", "vit", .layers = 12, .heads = 6, .width = 384, .vocab = 1000},
+    {"vit-base", "vit", .layers = 12, .heads = 12, .width = 768, .vocab = 1000},
+};
+
+enum { PRESETS = sizeof presets / sizeof *presets };
+
 const char *config_preset_name(int index) {
-    const Preset *preset = preset_at(index);
-    return preset ? preset->name : NULL;
+    return index >= 0 && index < PRESETS ? presets[index].name : NULL;
 }
 
 void config_complete(Config *c) {
@@ -103,12 +158,14 @@ static Status no_preset(const char *name) {
 }
 
 Status config_preset(const char *name, Config *c) {
-    const Preset *p = NULL;
-    for (int i = 0; (p = preset_at(i)) && strcmp(name, p->name) != 0; i++) continue;
-    if (!p) return no_preset(name);
-    *c = p->architecture->defaults;
+    const Preset *p = presets;
+    while (p < presets + PRESETS && strcmp(name, p->name) != 0) p++;
+    if (p == presets + PRESETS) return no_preset(name);
+    const Architecture *architecture = architecture_at(0);
+    for (int i = 0; strcmp(architecture->type, p->type) != 0; architecture = architecture_at(++i)) continue;
+    *c = architecture->defaults;
     snprintf(c->name, sizeof c->name, "%s", p->name);
-    c->architecture = p->architecture;
+    c->architecture = architecture;
     c->layers = p->layers;
     c->heads = p->heads;
     c->kv_heads = p->kv_heads;

@@ -49,8 +49,8 @@ static const Case cases[] = {
     {2, 192, 3, 1, 200, 131, 400, 300, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 0},
     {1, 448, 7, 1, 1304, 301, 1500, 1400, 2, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen2.5-0.5b", 0},
     {2, 136, 4, 2, 264, 99, 200, 127, 3, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 128},
-    {1, 72, 3, 3, 40, 40000, 40, 30, 2, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 32},
-    {1, 2048, 4, 2, 5000, 5000, 9, 5, 1, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 64},
+    {1, 72, 3, 3, 40, 17000, 40, 30, 1, true, SWIGLU, false, 0, 0, false, 0, 0, "qwen3-0.6b", 32},
+    {1, 2048, 4, 2, 3000, 200, 9, 5, 1, true, SWIGLU, false, 0, 0, false, 0, 0, "llama-nano", 64},
     {2, 160, 2, 2, 200, 50, 12, 5, 3, true, SWIGLU, false, 0, 0, true, 0, 0, "llama-nano", 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };

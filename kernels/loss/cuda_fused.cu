@@ -1,7 +1,6 @@
 #include "kernels/loss/loss.h"
 
 #include "kernels/cuda/columns.cuh"
-#include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -24,7 +23,6 @@ constexpr int64_t CHUNK_ROWS = 128; // chunks are multiples of this: whole tiles
 constexpr int FEW_THREADS = 128, MANY_THREADS = 512; // of a row's block
 constexpr int FEW_PACKS = 8 * FEW_THREADS;           // up to here few threads do
 constexpr int BATCH = 4;                             // packs that a thread has on their way at once
-constexpr int SHARES = 4; // blocks of a row that is too long for one's shared memory: a cluster
 constexpr int SUM_THREADS = 1024;
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -85,53 +83,37 @@ __device__ __forceinline__ float logit_at(const Rows<T> &r, const T *x, int colu
     return to_float(x[column]) + (r.bias ? to_float(r.bias[column]) : 0.f);
 }
 
-/* What a block has of a row: packs [begin, end), and the last block what is left over. */
-struct Share {
-    int begin, end;
-    bool last;
-
-    __device__ Share(int whole, int rank, int shares) {
-        const int size = (int)divide_up(whole, shares);
-        begin = min(rank * size, whole);
-        end = min(begin + size, whole);
-        last = rank == shares - 1;
-    }
-};
-
-/* Writes scale * (softmax - target) over the block's share of the row x. A thread reads and writes what was
- * its own before, so no barrier is needed. */
+/* Writes scale * (softmax - target) over the row x. A thread reads and writes what was its own before, so no
+ * barrier is needed. */
 template <typename T, int THREADS, bool CACHED>
-__device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Words *cache, const Share &share,
-                                               int target, float chosen, float top, float log_sum) {
+__device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Words *cache, int target,
+                                               float chosen, float top, float log_sum) {
     constexpr int WIDTH = VECTOR<T>;
-    const int whole = r.vocab / WIDTH, pack = target / WIDTH;
+    const int whole = r.vocab / WIDTH;
     const float scale = r.scale(), everywhere = r.smoothing / (float)r.vocab; // the smoothed target's
     const auto softmax = [=](float logit) { return power_of_2(fmaf(logit - top, LOG2_E, -log_sum)); };
 #pragma unroll 4
-    for (int i = share.begin + (int)threadIdx.x; i < share.end; i += THREADS) {
+    for (int i = threadIdx.x; i < whole; i += THREADS) {
         float values[WIDTH];
-        unpack<T>(CACHED ? cache[i - share.begin] : load_words(x + (int64_t)i * WIDTH), values);
+        unpack<T>(CACHED ? cache[i] : load_words(x + (int64_t)i * WIDTH), values);
         add_bias(r, (int64_t)i * WIDTH, values);
 #pragma unroll
         for (int e = 0; e < WIDTH; e++) values[e] = scale * (softmax(values[e]) - everywhere);
         store_words(x + (int64_t)i * WIDTH, packed<T>(values));
     }
-    for (int c = whole * WIDTH + threadIdx.x; share.last && c < r.columns; c += THREADS) {
+    for (int c = whole * WIDTH + threadIdx.x; c < r.columns; c += THREADS) {
         const float p = c < r.vocab ? softmax(logit_at(r, x, c)) - everywhere : 0.f;
         x[c] = from_float<T>(scale * p);
     }
-    const bool own = pack < whole ? pack >= share.begin && pack < share.end : share.last;
-    const int owner = pack < whole ? pack - share.begin : target - whole * WIDTH;
+    const int owner = target < whole * WIDTH ? target / WIDTH : target - whole * WIDTH;
     const float aim = 1.f - r.smoothing + everywhere;
-    if (own && (int)threadIdx.x == owner % THREADS)
-        x[target] = from_float<T>(scale * (softmax(chosen) - aim));
+    if ((int)threadIdx.x == owner % THREADS) x[target] = from_float<T>(scale * (softmax(chosen) - aim));
 }
 
-/* Adds the packs [first, end) of a share, which begins at pack `begin` of its row, that are this thread's,
- * every THREADS-th, BATCH of them on their way at once, to `exponentials` and, where that is wanted, to the
- * sum of the logits. */
+/* Adds the packs [first, end) of a row that are this thread's, every THREADS-th, BATCH of them on their
+ * way at once, to `exponentials` and, where that is wanted, to the sum of the logits. */
 template <typename T, int THREADS>
-__device__ __forceinline__ void add_packs(const Rows<T> &r, const Words *from, int begin, int first, int end,
+__device__ __forceinline__ void add_packs(const Rows<T> &r, const Words *from, int first, int end,
                                           ExponentialSum &exponentials, float &logits) {
     constexpr int WIDTH = VECTOR<T>;
     for (int start = first + (int)threadIdx.x; start < end; start += BATCH * THREADS) {
@@ -144,7 +126,7 @@ __device__ __forceinline__ void add_packs(const Rows<T> &r, const Words *from, i
             if (start + b * THREADS >= end) continue;
             float values[WIDTH];
             unpack<T>(words[b], values);
-            add_bias(r, (int64_t)(begin + start + b * THREADS) * WIDTH, values);
+            add_bias(r, (int64_t)(start + b * THREADS) * WIDTH, values);
             exponentials.add(values);
             if (r.smoothing > 0.f)
 #pragma unroll
@@ -160,91 +142,52 @@ __device__ __forceinline__ void copy_packs(Words *to, const Words *from, int fir
     gpu::copy_async_commit();
 }
 
-/* What a row's blocks tell each other: the largest of a block's logits, the sum of exp(x - top), the sum of
- * the logits; and the target's, so that nobody writes before all have read it. */
-struct Seen {
-    float top, sum, logits, chosen;
-};
-
-/* The whole row's, from all blocks of the cluster, in their order. A block sends what it has seen to each. */
-__device__ __forceinline__ Seen exchange(const Seen &own) {
-    __shared__ alignas(16) float all[SHARES][4];
-    __shared__ uint64_t arrived;
-    if (threadIdx.x == 0) {
-        gpu::barrier_init(&arrived, 1);
-        gpu::fence_barrier_init();
-        gpu::arrive_expecting(&arrived, int(sizeof all));
-    }
-    __syncthreads();
-    gpu::cluster_arrive_relaxed();
-    gpu::cluster_join();
-    const float words[4] = {own.top, own.sum, own.logits, own.chosen};
-    if (threadIdx.x < SHARES) gpu::store_counted(all[gpu::cluster_rank()], &arrived, threadIdx.x, words);
-    gpu::wait(&arrived, 0);
-    Seen row = {-INFINITY, 0.f, 0.f, all[0][3]};
-#pragma unroll
-    for (int i = 0; i < SHARES; i++) row.top = fmaxf(row.top, all[i][0]);
-#pragma unroll
-    for (int i = 0; i < SHARES; i++) {
-        row.sum += all[i][1] * power_of_2((all[i][0] - row.top) * LOG2_E);
-        row.logits += all[i][2];
-    }
-    return row;
-}
-
 /* A block makes of a row of logits its loss and, with GRADIENT, writes scale * (softmax - target) over it.
  * CACHED keeps the row in shared memory, so that it is read once, and all of it is on its way at once; two
  * such blocks share a multiprocessor, and one computes while the other's row comes. A thread reads only
- * what it has copied itself, so no barrier is needed there either. SHARED: a cluster shares out the row.
+ * what it has copied itself, so no barrier is needed there either.
  * Floor: rows * columns * sizeof(T) bytes read, and as many written with GRADIENT. */
-template <typename T, int THREADS, bool GRADIENT, bool CACHED, bool SHARED>
+template <typename T, int THREADS, bool GRADIENT, bool CACHED>
 __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Rows<T> r) {
-    constexpr int WIDTH = VECTOR<T>, BLOCKS = SHARED ? SHARES : 1;
-    extern __shared__ Words cache[]; // (the share) where CACHED
-    const int64_t row = blockIdx.x / BLOCKS;
-    T *x = r.logits + row * r.stride;
-    const int target = r.targets[row], whole = r.vocab / WIDTH, rank = blockIdx.x % BLOCKS;
-    const Share share(whole, rank, BLOCKS);
+    constexpr int WIDTH = VECTOR<T>;
+    extern __shared__ Words cache[]; // (whole) where CACHED
+    T *x = r.logits + blockIdx.x * r.stride;
+    const int target = r.targets[blockIdx.x], whole = r.vocab / WIDTH;
     if (target < 0) { // ignored: no loss, no gradient
-        if (threadIdx.x == 0 && rank == 0) r.losses[row] = 0.f;
+        if (threadIdx.x == 0) r.losses[blockIdx.x] = 0.f;
         if constexpr (GRADIENT)
-            for (int c = rank * THREADS + threadIdx.x; c < r.columns; c += BLOCKS * THREADS)
-                x[c] = from_float<T>(0.f);
+            for (int c = threadIdx.x; c < r.columns; c += THREADS) x[c] = from_float<T>(0.f);
         return;
     }
 
     ExponentialSum mine;
     float logits = 0.f; // their sum
-    const Words *const packs = reinterpret_cast<const Words *>(x) + share.begin;
-    const int count = share.end - share.begin;
+    const Words *const packs = reinterpret_cast<const Words *>(x);
     if constexpr (CACHED) {
         // the first half is worked on before the second is here
-        const int half = min((int)divide_up(count, 2 * THREADS) * THREADS, count);
-        copy_packs<THREADS>(cache, packs, 0, half);
-        copy_packs<THREADS>(cache, packs, half, count);
+        const int half = (int)divide_up(whole, 2 * THREADS) * THREADS;
+        copy_packs<THREADS>(cache, packs, 0, half < whole ? half : whole);
+        copy_packs<THREADS>(cache, packs, half, whole);
         gpu::copy_async_wait_group<1>();
-        add_packs<T, THREADS>(r, cache, share.begin, 0, half, mine, logits);
+        add_packs<T, THREADS>(r, cache, 0, half < whole ? half : whole, mine, logits);
         gpu::copy_async_wait_group<0>();
-        add_packs<T, THREADS>(r, cache, share.begin, half, count, mine, logits);
+        add_packs<T, THREADS>(r, cache, half, whole, mine, logits);
     } else {
-        add_packs<T, THREADS>(r, packs, share.begin, 0, count, mine, logits);
+        add_packs<T, THREADS>(r, packs, 0, whole, mine, logits);
     }
-    for (int c = whole * WIDTH + threadIdx.x; share.last && c < r.vocab; c += THREADS) {
+    for (int c = whole * WIDTH + threadIdx.x; c < r.vocab; c += THREADS) {
         const float logit = logit_at(r, x, c);
         mine.add({logit});
         logits += logit;
     }
     const float chosen = logit_at(r, x, target); // before anybody writes
-    Seen seen = {block_max<THREADS>(mine.top), 0.f, 0.f, chosen};
-    seen.sum = block_sum<THREADS>(mine.sum * power_of_2((mine.top - seen.top) * LOG2_E));
-    seen.logits = r.smoothing > 0.f ? block_sum<THREADS>(logits) : 0.f;
-    if constexpr (SHARED && gpu::HOPPER) seen = exchange(seen);
-    const float log_sum = log2f(seen.sum); // of exp(x - top), to base 2
-    const float mean = r.smoothing > 0.f ? seen.logits / (float)r.vocab : seen.chosen;
-    if (threadIdx.x == 0 && rank == 0)
-        r.losses[row] = seen.top - seen.chosen + log_sum * LN_2 + r.smoothing * (seen.chosen - mean);
-    if constexpr (GRADIENT)
-        write_gradient<T, THREADS, CACHED>(r, x, cache, share, target, seen.chosen, seen.top, log_sum);
+    const float top = block_max<THREADS>(mine.top);
+    const float sum = block_sum<THREADS>(mine.sum * power_of_2((mine.top - top) * LOG2_E));
+    const float log_sum = log2f(sum); // of exp(x - top), to base 2
+    const float mean = r.smoothing > 0.f ? block_sum<THREADS>(logits) / (float)r.vocab : chosen;
+    if (threadIdx.x == 0)
+        r.losses[blockIdx.x] = top - chosen + log_sum * LN_2 + r.smoothing * (chosen - mean);
+    if constexpr (GRADIENT) write_gradient<T, THREADS, CACHED>(r, x, cache, target, chosen, top, log_sum);
 }
 
 /* loss[0] += scale * sum of losses: one block, so that the order is fixed. */
@@ -260,21 +203,12 @@ __global__ void __launch_bounds__(SUM_THREADS)
 
 template <typename T, int THREADS>
 Status launch_rows(Ctx *ctx, const Rows<T> &r, int64_t rows) {
-    const CudaDevice *device = cuda_device(ctx);
-    const int64_t packs = r.vocab / VECTOR<T>, own = 1024; // own: the reductions'
-    const auto fits = [=](int64_t count) {
-        return count * (int64_t)sizeof(Words) + own <= (int64_t)device->shared_bytes;
-    };
+    const size_t row_bytes = (size_t)(r.vocab / VECTOR<T>)*sizeof(Words), own = 1024; // own: the reductions'
     if (!ctx->training)
-        return LAUNCH(ctx, (softmax_rows<T, THREADS, false, false, false>), (unsigned)rows, THREADS, 0, r);
-    if (fits(packs))
-        return LAUNCH(ctx, (softmax_rows<T, THREADS, true, true, false>), (unsigned)rows, THREADS,
-                      (size_t)packs * sizeof(Words), r);
-    const int64_t share = divide_up(packs, SHARES);
-    if (!device->hopper || !fits(share))
-        return LAUNCH(ctx, (softmax_rows<T, THREADS, true, false, false>), (unsigned)rows, THREADS, 0, r);
-    return LAUNCH_CLUSTERS(ctx, SHARES, (softmax_rows<T, THREADS, true, true, true>), (unsigned)rows * SHARES,
-                           THREADS, (size_t)share * sizeof(Words), r);
+        return LAUNCH(ctx, (softmax_rows<T, THREADS, false, false>), (unsigned)rows, THREADS, 0, r);
+    if (row_bytes + own > cuda_device(ctx)->shared_bytes)
+        return LAUNCH(ctx, (softmax_rows<T, THREADS, true, false>), (unsigned)rows, THREADS, 0, r);
+    return LAUNCH(ctx, (softmax_rows<T, THREADS, true, true>), (unsigned)rows, THREADS, row_bytes, r);
 }
 
 /* Rows of the contract from `first` on. */
