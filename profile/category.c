@@ -167,6 +167,8 @@ static const Primitive primitives[] = {
     {OP_ADAMW, "update", CATEGORY_OPTIMIZER, "aten::addcdiv_", false},
     {OP_ADAMW, "count update", CATEGORY_OPTIMIZER, "aten::add_", false},
     {OP_ADAMW, "round", CATEGORY_OPTIMIZER, "aten::_to_copy", false},
+    {OP_ADAMW, "widen moments", CATEGORY_OPTIMIZER, "aten::_to_copy", false},
+    {OP_ADAMW, "round moments", CATEGORY_OPTIMIZER, "aten::_to_copy", false},
 };
 
 static const Primitive *find(Operation operation, const char *name) {
