@@ -5,6 +5,12 @@ import subprocess
 import threading
 import time
 
+WARMUP = 6  # steps of ./train that are not counted: the first are launched one by one, then captured
+
+
+def last_line(text):
+    return (text.strip().splitlines() or ["nothing was said"])[-1][:300]
+
 
 class Failed(Exception):
     """What could not be timed, and why."""

@@ -1,20 +1,17 @@
 """The sides of a row: a program of fusebox, PyTorch (tests/peers/), llm.c. A side's run() adds samples, in
 milliseconds, to its `times`: {"": [...]}, or by name where one run times several things."""
 
-import array
 import json
 import os
-import random
 import re
 import shlex
 import subprocess
 
 import inputs
-from asked import Failed, Worker
+from asked import WARMUP, Failed, Worker, last_line
+from llmc import Llmc, LlmcOnCpu
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PADDED, CONTEXT, MODEL_MAGIC = 50304, 1024, 20240326
-WARMUP = 6  # steps of ./train that are not counted: the first are launched one by one, then captured
 READY_SECONDS, TURN_SECONDS = 400, 300
 
 
@@ -73,10 +70,6 @@ class Bench:
             report = json.load(file)
         self.facts["library"] = report["library"]
         self.limits[dtype] = (report["peak_flops"], report["peak_bandwidth"])
-
-
-def last_line(text):
-    return (text.strip().splitlines() or ["nothing was said"])[-1][:300]
 
 
 def given(row, *keys):
@@ -304,106 +297,6 @@ class Torch:
 
     def close(self):
         self.worker.close()
-
-
-class Llmc:
-    """llm.c's trainer, a process for each turn."""
-
-    NAMES = {"gpt2": "d12", "gpt2-medium": "d24", "gpt2-large": "d36", "gpt2-xl": "d48"}
-
-    def __init__(self, row, bench):
-        self.name, self.row, self.bench, self.times, self.memory = "llm.c", row, bench, {}, 0
-
-    def run(self):
-        row, shard = self.row, self.bench.inputs.shard()
-        said = self.bench.call(
-            [
-                self.bench.llmc,
-                "-e",
-                self.NAMES[row["model"]],
-                "-b",
-                str(row["batch"]),
-                "-t",
-                str(row["seq"]),
-                "-d",
-                str(row["batch"] * row["seq"]),
-                "-x",
-                str(row["steps"] + WARMUP),
-                "-i",
-                shard,
-                "-j",
-                shard,
-                "-v",
-                "1000000",
-                "-m",
-                "1",
-                "-s",
-                "0",
-                "-h",
-                "0",
-            ]
-        ).stdout
-        samples = [float(ms) for ms in re.findall(r"\| *([\d.]+) ms \|", said)]
-        if len(samples) <= WARMUP:
-            raise Failed(f"no times in what llm.c said: {last_line(said)}")
-        self.times.setdefault("", []).extend(samples[WARMUP:])
-
-    def wait(self, bench):
-        pass
-
-    def close(self):
-        pass
-
-
-class LlmcOnCpu:
-    """llm.c's trainer for the CPU, which reads fixed names in its folder and whose batches are a part of the
-    build: 4 x 64 tokens as it is, another length in a build of that name: train_gpt2-256."""
-
-    PARTS = "dev/data/tinyshakespeare/tiny_shakespeare_{}.bin"
-    BUILT_LENGTH = 64
-
-    def __init__(self, row, bench):
-        self.name, self.row, self.bench, self.times, self.memory = "llm.c", row, bench, {}, 0
-        self.folder = os.path.join(bench.folder, row["name"])
-        self.program = os.path.abspath(bench.llmc)
-        if row["seq"] != self.BUILT_LENGTH:
-            self.program += f"-{row['seq']}"
-
-    def wait(self, bench):
-        """Weights at random in its format: a header, then fp32 numbers."""
-        if not os.path.exists(self.program):
-            raise Failed(f"{self.program} is not there: llm.c's train_gpt2.c with T = {self.row['seq']}")
-        os.makedirs(os.path.dirname(os.path.join(self.folder, self.PARTS)))
-        for part in ("train", "val"):
-            os.symlink(self.bench.inputs.shard(), os.path.join(self.folder, self.PARTS.format(part)))
-        layers, heads, width = (self.row["sizes"][key] for key in ("layers", "heads", "width"))
-        context = self.row.get("context", CONTEXT)
-        count = (PADDED + context + 2) * width + layers * width * (12 * width + 13)
-        draw = random.Random(0)
-        some = array.array("f", (draw.gauss(0, 0.02) for _ in range(1 << 16)))
-        with open(os.path.join(self.folder, "gpt2_124M.bin"), "wb") as file:
-            header = [MODEL_MAGIC, 3, context, inputs.VOCAB, layers, heads, width, PADDED]
-            array.array("i", header + (256 - len(header)) * [0]).tofile(file)
-            for first in range(0, count, len(some)):
-                some[: count - first].tofile(file)
-
-    def run(self):
-        """It ends when it has told enough times: it would go on to generate text."""
-        command = ["stdbuf", "-oL", self.program]
-        self.bench.note(command)
-        samples = []
-        with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, text=True) as process:
-            for line in process.stdout:
-                samples += [float(ms) for ms in re.findall(r"^step \d+: .*\(took ([\d.]+) ms\)", line)]
-                if len(samples) > self.row["steps"]:
-                    break
-            process.kill()
-        if len(samples) < 2:
-            raise Failed("no times in what llm.c said")
-        self.times.setdefault("", []).extend(samples[1:])
-
-    def close(self):
-        pass
 
 
 def check_parameters(ours, peer):
