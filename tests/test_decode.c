@@ -108,8 +108,9 @@ static void disturb_frequencies(Rig *rig, const Case *c, Tensor frequencies) {
 static void set_weights(Rig *rig, const Case *c, Transformer *model, double *const *in) {
     Parameters *p = &model->parameters;
     const double *values = in[WEIGHTS];
-    if (c->noise > 0) {
+    if (c->noise > 0 && !rig->ctx.measuring) {
         double *moved = zeros(p->size);
+#pragma omp parallel for
         for (int64_t i = 0; i < p->size; i++)
             moved[i] = values[i] * (1 + c->noise * random_normal(c->seed, 0, (uint64_t)i));
         values = moved;
