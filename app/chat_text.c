@@ -73,7 +73,7 @@ static Status take_message(Talk *t, TokenList *ids, bool *taken) {
     int64_t content;
     TRY(first ? begin(t, message, ids, &content)
               : chat_encode_next(&t->chat, &message, t->ended, ids, &content));
-    if (!first) make_room(t, ids->count + 1, 0); // and one of the answer
+    if (!first) make_room(t, ids->count + 1, 0);    // and one of the answer
     int64_t from = first || t->turns ? 0 : content; // what stands before the content is still there
     *taken = g->length + ids->count - from < g->window;
     if (!*taken) {
