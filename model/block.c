@@ -1,6 +1,6 @@
 #include "model/block.h"
 
-#include "model/first_rows.h"
+#include "kernels/pool/first_rows.h"
 
 #include <math.h>
 

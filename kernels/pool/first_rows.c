@@ -1,4 +1,4 @@
-#include "model/first_rows.h"
+#include "kernels/pool/first_rows.h"
 
 #include <assert.h>
 

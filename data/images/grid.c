@@ -1,4 +1,4 @@
-#include "model/grid.h"
+#include "data/images/grid.h"
 
 #include <math.h>
 
