@@ -151,12 +151,9 @@ def captured(step):
     return graph.replay
 
 
-def decoding(model, o, device):
-    """One decoding step as a CUDA graph: the token and its position stay on the device."""
-    heads, size = model.blocks[0].attention.heads, o.width // o.heads
-    cache = torch.zeros(
-        o.layers, 2, o.batch, heads, o.seq, size, device=device, dtype=model.token.weight.dtype
-    )
+def decoding(model, o, layers, heads, size, device):
+    """One step from a token and its position, which stay on the device; on a GPU a CUDA graph."""
+    cache = torch.zeros(layers, 2, o.batch, heads, o.seq, size, device=device, dtype=model.token.weight.dtype)
     token = torch.zeros(o.batch, 1, dtype=torch.long, device=device)
     position = torch.zeros(1, dtype=torch.long, device=device)
     run = torch.compile(model.next_token) if o.path == "compiled" else model.next_token
@@ -166,7 +163,7 @@ def decoding(model, o, device):
         token.copy_(run(token, position, cache))
         position.add_(1).remainder_(o.seq)
 
-    return captured(step)
+    return captured(step) if device == "cuda" else step
 
 
 def build(o, device):
@@ -200,7 +197,7 @@ def main():
     prepare(o)
     model = build(o, device)
     if o.work == "decode":
-        return serve(decoding(model, o, device))
+        return serve(decoding(model, o, o.layers, o.heads, o.width // o.heads, device))
     work = training if o.work == "train" else forward
     serve(work(model, compiled(model, o.path, o.gpus), o, device), store=store)
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gpt2 import captured, compiled, forward, optimizer
+from gpt2 import compiled, decoding, forward, optimizer
 from worker import add_integers, find_device, prepare, serve
 
 EPS = 1e-5
@@ -154,22 +154,6 @@ def training(model, run, o, device):
     return step
 
 
-def decoding(model, o, device):
-    """One step from a token and its position, which stay on the device; on a GPU a CUDA graph."""
-    s, dtype = model.s, model.token.weight.dtype
-    cache = torch.zeros(s.layers, 2, o.batch, s.kv_heads, o.seq, s.size, device=device, dtype=dtype)
-    token = torch.zeros(o.batch, 1, dtype=torch.long, device=device)
-    position = torch.zeros(1, dtype=torch.long, device=device)
-    run = torch.compile(model.next_token) if o.path == "compiled" else model.next_token
-
-    @torch.no_grad()
-    def step():
-        token.copy_(run(token, position, cache))
-        position.add_(1).remainder_(o.seq)
-
-    return captured(step) if device == "cuda" else step
-
-
 def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", choices=["train", "forward", "decode"], default="train")
@@ -191,7 +175,8 @@ def main():
         model = model.bfloat16()
     o.vocab, count = model.s.vocab, sum(p.numel() for p in model.parameters())
     if o.work == "decode":
-        return serve(decoding(model, o, device), parameters=count)
+        step = decoding(model, o, model.s.layers, model.s.kv_heads, model.s.size, device)
+        return serve(step, parameters=count)
     work = training if o.work == "train" else forward
     serve(work(model, compiled(model, o.path), o, device), parameters=count)
 
