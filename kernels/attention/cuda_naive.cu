@@ -31,6 +31,7 @@ Sizes sizes_of(const AttentionForward *a) {
 /* Which keys a row of the scores may see: the first seen(row). */
 struct Mask {
     const int32_t *key_lengths; // (B), or NULL
+    const int32_t *starts;      // (B, T), or NULL: a document's first key
     int64_t rows_per_batch, queries, keys;
     bool causal;
 
@@ -39,10 +40,19 @@ struct Mask {
         if (causal) seen = min(seen, row % queries + 1 + keys - queries);
         return max(seen, (int64_t)0);
     }
+    /* Hidden once, keys before it have the probability 0 like any other's that is too small. */
+    __device__ int64_t first(int64_t row) const {
+        return starts ? starts[row / rows_per_batch * queries + row % queries] : 0;
+    }
 };
 
 Mask mask_of(const AttentionForward *a, const Sizes &s) {
-    return {data_of<int32_t>(a->key_lengths), s.heads * s.queries, s.queries, s.keys, a->causal};
+    return {data_of<int32_t>(a->key_lengths),
+            data_of<int32_t>(a->starts),
+            s.heads * s.queries,
+            s.queries,
+            s.keys,
+            a->causal};
 }
 
 /* ---- rows of scores: one warp each ---- */
@@ -72,12 +82,12 @@ template <class T, int N>
 __global__ void hide(int64_t rows, Mask mask, T *scores) {
     FOR_EACH_ROW(row, rows) {
         T *at = scores + row * mask.keys;
-        int64_t seen = mask.seen(row);
-        FOR_EACH_PACK(j, seen, mask.keys) {
+        int64_t first = mask.first(row), seen = mask.seen(row);
+        FOR_EACH_PACK(j, first > 0 ? 0 : seen, mask.keys) {
             float value[N] = {};
             if (j < seen) load_floats(at + j, value);
 #pragma unroll
-            for (int e = 0; e < N; e++) value[e] = j + e < seen ? value[e] : -CUDART_INF_F;
+            for (int e = 0; e < N; e++) value[e] = j + e >= first && j + e < seen ? value[e] : -CUDART_INF_F;
             store_floats(at + j, value);
         }
     }
