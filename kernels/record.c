@@ -122,6 +122,28 @@ void record_end(Recorder *r) {
     r->failure = r->depth > 0 ? end(r) : fail(ERROR_INTERNAL, "a record ends that never began");
 }
 
+void record_inputs(Recorder *r, const RecordInput *inputs, int count) {
+    int64_t open = r->depth ? r->open[r->depth - 1] : -1;
+    for (int i = 0; i < count && open >= 0; i++) r->records[open].inputs[i] = inputs[i];
+}
+
+void record_call(Recorder *r, const Call *call) {
+    Tensor tensors[RECORD_INPUTS] = {{0}};
+    RecordInput inputs[RECORD_INPUTS] = {{{0}, {0}}};
+    if (!r->options.inputs) return;
+    r->options.inputs(call, tensors);
+    for (int i = 0; i < RECORD_INPUTS; i++) {
+        const Shape *shape = &inputs[i].shape;
+        inputs[i].shape = tensors[i].shape;
+        for (int axis = shape->rank - 1; axis >= 0; axis--)
+            inputs[i].stride[axis] = axis == shape->rank - 1 ? 1
+                                     : axis == shape->rank - 2
+                                         ? tensors[i].stride
+                                         : inputs[i].stride[axis + 1] * shape->d[axis + 1];
+    }
+    record_inputs(r, inputs, RECORD_INPUTS);
+}
+
 static void add_memory(Recorder *r, const RecordMemory *sample) {
     if (r->memory_count >= r->options.limit) return;
     r->memory = memory_grow(r->memory, &r->memory_room, r->memory_count + 1, sizeof *r->memory);

@@ -136,6 +136,8 @@ static void write_arguments(JsonWriter *w, const TraceEvent *e) {
         json_member_text(w, "category", category_name(e->category));
     }
     if (e->source) json_member_text(w, "source", e->source);
+    if (e->shapes) json_member_text(w, "shapes", e->shapes);
+    if (e->strides) json_member_text(w, "strides", e->strides);
     if (e->kind == TRACE_OPERATION) {
         json_member_number(w, "GFLOP", 1e-9 * e->work.flops);
         json_member_number(w, "least MB", 1e-6 * e->work.bytes);
