@@ -25,6 +25,8 @@ struct Recorder {
     RecordMemory *memory;
     int64_t memory_count, memory_room;
     size_t used[ARENA_COUNT]; // by arena, as last noted
+    RecordReading *readings;
+    int64_t reading_count, reading_room;
     Status failure;
 };
 
@@ -44,6 +46,7 @@ void recorder_close(Recorder *r) {
     memory_free(r->spans);
     memory_free(r->records);
     memory_free(r->memory);
+    memory_free(r->readings);
     status_free(r->failure);
     memory_free(r);
 }
@@ -160,6 +163,12 @@ void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT]) {
         r->used[i] = arenas[i].used;
         add_memory(r, &sample);
     }
+}
+
+void record_reading(Recorder *r, const RecordReading *reading) {
+    if (!r->options.whole || r->reading_count >= r->options.limit) return;
+    r->readings = memory_grow(r->readings, &r->reading_room, r->reading_count + 1, sizeof *r->readings);
+    r->readings[r->reading_count++] = *reading;
 }
 
 /* ---- graphs ---- */
@@ -292,9 +301,15 @@ void recorder_clear(Recorder *r) {
     r->dropped = 0;
     r->depth = 0;
     r->memory_count = 0;
+    r->reading_count = 0;
 }
 
 const RecordMemory *recorder_memory(const Recorder *r, int64_t *count) {
     *count = r->memory_count;
     return r->memory;
+}
+
+const RecordReading *recorder_readings(const Recorder *r, int64_t *count) {
+    *count = r->reading_count;
+    return r->readings;
 }

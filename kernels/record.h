@@ -52,6 +52,12 @@ typedef struct {
     int64_t record; // the innermost that was open; -1: none
 } RecordMemory;
 
+/* A batch that a thread has read ahead. */
+typedef struct {
+    int worker;        // from 1
+    double begin, end; // seconds, monotonic clock
+} RecordReading;
+
 typedef struct Recorder Recorder;
 
 typedef struct {
@@ -89,6 +95,7 @@ void record_end(Recorder *recorder);
 void record_call(Recorder *recorder, const Call *call);
 void record_inputs(Recorder *recorder, const RecordInput *inputs, int count);
 void record_memory(Recorder *recorder, const Arena arenas[ARENA_COUNT]); // notes what has changed
+void record_reading(Recorder *recorder, const RecordReading *reading);
 
 /* Around work that is captured as a graph: its records are taken out, and given back as the graph's, which
  * the caller frees. NULL when that failed, which recorder_read reports. */
@@ -110,3 +117,4 @@ void recorder_clear(Recorder *recorder);
 
 /* The changes of memory since the last clear, in order. */
 const RecordMemory *recorder_memory(const Recorder *recorder, int64_t *count);
+const RecordReading *recorder_readings(const Recorder *recorder, int64_t *count); // likewise

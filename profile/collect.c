@@ -137,7 +137,7 @@ static Calls open_calls(const Activities *a) {
 }
 
 /* The system's numbers of threads or streams become 0, 1, ... in the order in which they appear. */
-enum { NUMBERS_MOST = 64 };
+enum { NUMBERS_MOST = TRACE_READERS };
 typedef struct {
     int64_t known[NUMBERS_MOST];
     int32_t count;
@@ -246,6 +246,7 @@ Status collector_trace(const Collector *c, const TraceRun *run, const Arena aren
     set_run(c, run, t);
     t->run.origin = m.origin;
     records_add_host(&m);
+    records_add_readings(&m, c->recorder);
     if (c->cupti)
         add_activities(&m, c);
     else

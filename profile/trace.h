@@ -66,6 +66,9 @@ typedef struct {
     int64_t bytes;
 } CopyShape;
 
+/* The first thread that reads batches ahead; those before it are the program's own. */
+enum { TRACE_READERS = 64 };
+
 /* One event. Host events (up to TRACE_RUNTIME) have a thread, device events (from TRACE_KERNEL) a stream. On
  * the CPU a "kernel" has stream 0 and lies inside the primitive that it is. */
 typedef struct {

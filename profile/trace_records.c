@@ -100,6 +100,21 @@ void records_add_host(Making *m) {
     for (int64_t i = 0; i < m->count; i++) add_host_event(m, i);
 }
 
+void records_add_readings(Making *m, const Recorder *recorder) {
+    int64_t count;
+    const RecordReading *readings = recorder_readings(recorder, &count);
+    for (int64_t i = 0; i < count; i++) {
+        TraceEvent e = trace_event(m->trace, TRACE_SCOPE, "read a batch");
+        e.begin = record_ns(readings[i].begin) - m->origin;
+        e.end = record_ns(readings[i].end) - m->origin;
+        if (e.end < 0) continue; // before the window
+        if (e.begin < 0) e.begin = 0;
+        e.thread = TRACE_READERS + readings[i].worker - 1;
+        e.phase = PHASE_READER;
+        trace_add(m->trace, &e);
+    }
+}
+
 /* ---- device events: what was innermost ---- */
 
 static TraceKind device_kind(RecordKind kind) {
