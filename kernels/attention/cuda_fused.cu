@@ -200,11 +200,19 @@ static Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) {
     TRY(take(ctx, ARENA_SCRATCH, "attention.statistics", F32, shape4(p.batch, p.heads, p.queries, 2),
              &statistics));
     p.statistics = static_cast<float2 *>(statistics.data);
-    if (attention::suits_hopper(p) && attention::fits_hopper_backward(ctx, p))
-        TRY(attention::take_hopper_backward(ctx, &p));
+    const bool hopper = attention::suits_hopper(p) && attention::fits_hopper_backward(ctx, p);
+    const bool rotary = !tensor_empty(a->forward->frequencies);
+    if (hopper) TRY(attention::take_hopper_backward(ctx, &p));
+    if (hopper && rotary) {
+        Tensor angles; // (T, D)
+        TRY(take(ctx, ARENA_SCRATCH, "attention.angles", F32, shape2(p.queries, p.width), &angles));
+        p.angles = static_cast<const float2 *>(angles.data);
+        PRIMITIVE (ctx, "rotary angles") TRY(rotary_angles(ctx, a->forward, angles));
+    }
     PRIMITIVE (ctx, "delta") TRY(attention::statistics(ctx, p));
-    PRIMITIVE (ctx, "flash backward") TRY(attention::backward(ctx, &p));
-    if (!tensor_empty(a->forward->frequencies))
+    PRIMITIVE (ctx, hopper && rotary ? "flash backward, rotary gradient" : "flash backward")
+        TRY(attention::backward(ctx, &p));
+    if (rotary && !hopper)
         PRIMITIVE (ctx, "rotary gradient") TRY(rotate_heads(ctx, a->forward, a->dq, a->dk, nullptr, true));
     return OK;
 }

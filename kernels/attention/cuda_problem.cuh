@@ -27,6 +27,8 @@ struct Problem {
     float2 *statistics;     // (B, heads, T): lse in base 2 (+inf for -inf), delta; backward only
     float *dq_sums;         // scratch of backward_hopper, as is `turns`; else NULL
     int *turns;
+    const float2
+        *angles; // (T, D/2) cosines and sines, by which backward_hopper turns dq and dk back, or NULL
     int batch, queries, keys;          // B, T, S
     int heads, kv_heads, group, width; // group = heads / kv_heads; width = D
     bool causal;

@@ -76,7 +76,25 @@ Status launch(Ctx *ctx, const Turn<T> &t) {
     return LAUNCH_EARLY(ctx, (rotate_kernel<T, N>), blocks, THREADS, 0, t);
 }
 
+__global__ void __launch_bounds__(THREADS)
+    angles_kernel(const float *frequencies, int64_t past, int64_t count, int half, float2 *angles) {
+    wait_for_previous();
+    let_next_start();
+    const int64_t i = thread_index();
+    if (i >= count) return;
+    float2 angle;
+    sincosf(float(past + i / half) * frequencies[i % half], &angle.y, &angle.x);
+    angles[i] = angle;
+}
+
 } // namespace
+
+Status rotary_angles(Ctx *ctx, const AttentionForward *a, Tensor angles) {
+    const int64_t half = tensor_width(a->frequencies), count = tensor_rows(angles) * half;
+    return LAUNCH_EARLY(ctx, angles_kernel, divide_up(count, THREADS), THREADS, 0,
+                        data_of<const float>(a->frequencies), a->past, count, int(half),
+                        data_of<float2>(angles));
+}
 
 Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, const int *past, bool back) {
     const int64_t half = tensor_width(a->frequencies), size = 2 * half;
