@@ -18,8 +18,8 @@
 
 typedef REAL real;
 
-/* In double precision these are the library's, which is the specification. In fp32 they are what compilers turn
- * into vector code, as the fused forms have: so that what a fused form saves is not this. */
+/* In double precision these are the library's, which is the specification. In fp32 they are what compilers
+ * turn into vector code, as the fused forms have: so that what a fused form saves is not this. */
 #define real_exp(x)  _Generic((x), float : simd_exp, double : exp)(x)
 #define real_tanh(x) _Generic((x), float : simd_tanh, double : tanh)(x)
 #define real_erfc(x) _Generic((x), float : simd_erfc, double : erfc)(x)
