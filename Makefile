@@ -27,9 +27,11 @@ LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -lm -lpthread -fop
 LINK := $(CC)
 
 SOURCES := $(wildcard base/*.c data/*.c data/*/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c app/*.c)
-SPECIFICATION := $(filter %/cpu_naive.c,$(SOURCES))
-OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(SPECIFICATION),$(SOURCES))) \
-    $(foreach r,float double,$(patsubst %.c,$(BUILD)/%_$(r).o,$(SPECIFICATION)))
+# Compiled once for each type that tensors may have: kernels/real.h.
+NAIVE := $(filter %/cpu_naive.c,$(SOURCES))
+FUSED := $(filter %/cpu_fused.c,$(SOURCES))
+OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(NAIVE) $(FUSED),$(SOURCES))) \
+    $(foreach t,float bf16 double,$(NAIVE:%.c=$(BUILD)/%_$t.o)) $(foreach t,float bf16,$(FUSED:%.c=$(BUILD)/%_$t.o))
 ifeq ($(CUDA),1)
 OBJECTS += $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard comm/*.cu kernels/*/*.cu optim/*.cu))
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt
@@ -172,13 +174,12 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS) $(BUILD)/link.options
 $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZED)
 	$(call say,LD,$@)$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(LDLIBS)
 
-$(BUILD)/%_float.o: %.c $(BUILD)/cc.options
-	@mkdir -p $(@D)
-	$(call say,CC,$< (float))$(CC) $(CFLAGS) -DREAL=float -c -o $@ $<
-
-$(BUILD)/%_double.o: %.c $(BUILD)/cc.options
-	@mkdir -p $(@D)
-	$(call say,CC,$< (double))$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
+define TYPED_RULE
+$(BUILD)/%_$1.o: %.c $(BUILD)/cc.options
+	@mkdir -p $$(@D)
+	$$(call say,CC,$$< ($1))$$(CC) $$(CFLAGS) -DSTORED=$1 -c -o $$@ $$<
+endef
+$(foreach t,float bf16 double,$(eval $(call TYPED_RULE,$t)))
 
 # stb's arithmetic, which overflows.
 $(BUILD)/data/images/stb.o $(BUILD)/data/images/write.o: CFLAGS += -fwrapv

@@ -4,13 +4,14 @@
 
 #include <tgmath.h>
 
-static void add_bias(const real *bias, int64_t rows, int64_t width, int64_t stride, real *y) {
+static void add_bias(const stored *bias, int64_t rows, int64_t width, int64_t stride, stored *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * stride + c] += bias[c];
+        for (int64_t c = 0; c < width; c++)
+            y[i * stride + c] = store(load(y[i * stride + c]) + load(bias[c]));
 }
 
-static void add_residual(const real *skip, int64_t count, real *y) {
-    for (int64_t i = 0; i < count; i++) y[i] += skip[i];
+static void add_residual(const stored *skip, int64_t count, stored *y) {
+    for (int64_t i = 0; i < count; i++) y[i] = store(load(y[i]) + load(skip[i]));
 }
 
 static const real SQRT_2_OVER_PI = (real)0.79788456080286535588;
@@ -49,14 +50,14 @@ static real slope(Activation activation, real z) {
     return (real)NAN;
 }
 
-static void activate(Activation activation, const real *pre, int64_t count, real *y) {
-    for (int64_t i = 0; i < count; i++) y[i] = value(activation, pre[i]);
+static void activate(Activation activation, const stored *pre, int64_t count, stored *y) {
+    for (int64_t i = 0; i < count; i++) y[i] = store(value(activation, load(pre[i])));
 }
 
 /* dpre = dy * activation'(pre); in place where dpre is dy. */
-static void activation_gradient(Activation activation, const real *pre, const real *dy, int64_t count,
-                                real *dpre) {
-    for (int64_t i = 0; i < count; i++) dpre[i] = dy[i] * slope(activation, pre[i]);
+static void activation_gradient(Activation activation, const stored *pre, const stored *dy, int64_t count,
+                                stored *dpre) {
+    for (int64_t i = 0; i < count; i++) dpre[i] = store(load(dy[i]) * slope(activation, load(pre[i])));
 }
 
 static real silu(real z) {
@@ -69,31 +70,32 @@ static real silu_slope(real z) {
 }
 
 /* pre is (rows, 2 * width): gate, up. */
-static void silu_gate(const real *pre, int64_t rows, int64_t width, real *y) {
+static void silu_gate(const stored *pre, int64_t rows, int64_t width, stored *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * width + c] = silu(pre[2 * i * width + c]);
+        for (int64_t c = 0; c < width; c++) y[i * width + c] = store(silu(load(pre[2 * i * width + c])));
 }
 
-static void multiply_up(const real *pre, int64_t rows, int64_t width, real *y) {
+static void multiply_up(const stored *pre, int64_t rows, int64_t width, stored *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * width + c] *= pre[(2 * i + 1) * width + c];
+        for (int64_t c = 0; c < width; c++)
+            y[i * width + c] = store(load(y[i * width + c]) * load(pre[(2 * i + 1) * width + c]));
 }
 
-static void up_gradient(const real *pre, Tensor dy, real *dpre) {
+static void up_gradient(const stored *pre, Tensor dy, stored *dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++)
             dpre[(2 * i + 1) * width + c] =
-                ((const real *)dy.data)[i * dy.stride + c] * silu(pre[2 * i * width + c]);
+                store(load(stored_row(dy, i)[c]) * silu(load(pre[2 * i * width + c])));
 }
 
-static void gate_gradient(const real *pre, Tensor dy, real *dpre) {
+static void gate_gradient(const stored *pre, Tensor dy, stored *dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++) {
-            const real *at = pre + 2 * i * width + c; // the gate; up is at[width]
+            const stored *at = pre + 2 * i * width + c; // the gate; up is at[width]
             dpre[2 * i * width + c] =
-                ((const real *)dy.data)[i * dy.stride + c] * at[width] * silu_slope(at[0]);
+                store(load(stored_row(dy, i)[c]) * load(at[width]) * silu_slope(load(at[0])));
         }
 }
 
@@ -140,11 +142,11 @@ static Status linear_forward_cpu_naive(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(LINEAR, FORWARD, CPU, NAIVE, REAL_DTYPE, linear_forward_cpu_naive);
+SLOT(LINEAR, FORWARD, CPU, NAIVE, STORED_DTYPE, linear_forward_cpu_naive);
 
-static void add_columns(const real *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
+static void add_columns(const stored *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) sum[c] += x[i * stride + c];
+        for (int64_t c = 0; c < width; c++) sum[c] += load(x[i * stride + c]);
 }
 
 /* dx of a layer whose input came through a gate, twice as wide as that. */
@@ -195,4 +197,4 @@ static Status linear_backward_cpu_naive(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(LINEAR, BACKWARD, CPU, NAIVE, REAL_DTYPE, linear_backward_cpu_naive);
+SLOT(LINEAR, BACKWARD, CPU, NAIVE, STORED_DTYPE, linear_backward_cpu_naive);
