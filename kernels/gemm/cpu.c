@@ -1,5 +1,5 @@
 /* The product on the CPU: OpenBLAS, one call for each matrix of a batch. */
-#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/cpu.h"
 
 #include <cblas.h>
 #include <inttypes.h>
@@ -9,9 +9,16 @@ static bool fits(int64_t value) {
     return value <= INT_MAX;
 }
 
+bool gemm_cpu_bf16_fast(void) {
+    return false;
+}
+
 Status gemm_cpu(Ctx *ctx, const Gemm *g) {
+    if (g->a_dtype == BF16 && g->b_dtype == BF16 && (g->c_dtype == BF16 || g->c_dtype == F32))
+        return gemm_cpu_converted(ctx, g);
     if (g->a_dtype != g->c_dtype || g->b_dtype != g->c_dtype || (g->c_dtype != F32 && g->c_dtype != F64))
-        return fail(ERROR_INTERNAL, "gemm: the CPU multiplies fp32 or fp64 of one kind, not %s by %s into %s",
+        return fail(ERROR_INTERNAL,
+                    "gemm: the CPU multiplies fp32, fp64 or bf16 of one kind, not %s by %s into %s",
                     dtype_name(g->a_dtype), dtype_name(g->b_dtype), dtype_name(g->c_dtype));
     if (!fits(g->m) || !fits(g->n) || !fits(g->k) || !fits(g->lda) || !fits(g->ldb) || !fits(g->ldc))
         return fail(ERROR_INTERNAL,
