@@ -29,7 +29,7 @@ static Status matrix_product(Ctx *ctx, const Gemm *g, int64_t b) {
     wide.ldb = width_b;
     wide.ldc = narrow ? g->n : g->ldc;
     wide.batch = 1;
-    Status status = gemm_cpu(ctx, &wide);
+    Status status = gemm_cpu_openblas(ctx, &wide);
     for (int64_t i = 0; narrow && i < g->m; i++)
         for (int64_t j = 0; j < g->n; j++) c[i * g->ldc + j] = bfloat16_from_float(wide_c[i * g->n + j]);
     memory_free(wide_a);
