@@ -6,27 +6,14 @@
  * is OpenBLAS's. */
 #pragma once
 
-#include "kernels/device/cpu.h"
-#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/cpu_plan.h"
 
 __BEGIN_DECLS
-
-/* What is done to a product P before it is stored: C = finish(P + bias + added). */
-typedef struct {
-    const void *bias;  // (n) of A's dtype; NULL: none
-    const void *added; // a matrix of C's dtype that lies as C does, elsewhere; NULL: none
-    Finish finish;
-} GemmFinish;
 
 /* Whether gemm_cpu_finish will do these in one pass. It races where the product is new, so it is asked with the
  * operands there, and not while measuring. */
 bool gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish);
 CHECKED Status gemm_cpu_finish(Ctx *ctx, const Gemm *g, const GemmFinish *finish);
-
-/* The two that a race is between: OpenBLAS, whose bf16 is widened to fp32 and the sum rounded once where C is
- * bf16, and ... */
-CHECKED Status gemm_cpu_openblas(Ctx *ctx, const Gemm *g);
-CHECKED Status gemm_cpu_converted(Ctx *ctx, const Gemm *g);
 
 /* Whether products in bf16 are faster here than in fp32: oneDNN, on a processor with instructions for them. */
 bool gemm_cpu_bf16_fast(const Device *device);

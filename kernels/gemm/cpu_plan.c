@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "kernels/gemm/choices.h"
+#include "kernels/gemm/cpu_blas.h"
 
 #include <ctype.h>
 #include <float.h>

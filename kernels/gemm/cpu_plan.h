@@ -1,7 +1,15 @@
 /* plans: who computes a product on the CPU, decided once for each set of properties. */
 #pragma once
 
-#include "kernels/gemm/cpu.h"
+#include "kernels/device/cpu.h"
+#include "kernels/gemm/gemm.h"
+
+/* What is done to a product P before it is stored: C = finish(P + bias + added). */
+typedef struct {
+    const void *bias;  // (n) of A's dtype; NULL: none
+    const void *added; // a matrix of C's dtype that lies as C does, elsewhere; NULL: none
+    Finish finish;
+} GemmFinish;
 
 typedef struct {
     OnednnProduct product;
