@@ -6,7 +6,10 @@
 
 static Status run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
     const OnednnOperands operands = {g->a, g->b, finish->bias, finish->added, g->c};
-    library_begin(ctx, onednn_kernel_name(plan->kernel));
+    static const char *const names[2][2][2] = {
+        {{"onednn_sgemm NN", "onednn_sgemm NT"}, {"onednn_sgemm TN", "onednn_sgemm TT"}},
+        {{"onednn_bf16gemm NN", "onednn_bf16gemm NT"}, {"onednn_bf16gemm TN", "onednn_bf16gemm TT"}}};
+    library_begin(ctx, names[g->a_dtype == BF16][g->transpose_a][g->transpose_b]);
     TRY(onednn_run(plan->kernel, &operands));
     library_end(ctx);
     return OK;
