@@ -33,6 +33,8 @@ static const Option table[] = {
      .default_text = "the model's", .travels = true},
     {FLAG("new-head", new_head), .doc = "a head drawn anew for a folder's vision Transformer",
      .travels = true},
+    {FLAG("mean-pooling", mean_pooling),
+     .doc = "a vision Transformer without class token: its head reads the patches' mean", .travels = true},
     {FLAG("pre-norm", pre_norm), .doc = "pre-norm blocks in an encoder-decoder", .travels = true},
     {CHOICE("embeddings", "shared|separate", embeddings),
      .doc = "source, target and head of an encoder-decoder", .travels = true},

@@ -15,7 +15,7 @@ typedef enum { MOMENTS_FP32, MOMENTS_BF16 } Moments;
 typedef struct {
     const char *model;  // a preset, or a folder that holds a model
     int64_t image_size; // 0: the model's
-    bool new_head;
+    bool new_head, mean_pooling;
     int64_t layers, heads, width, context, vocab; // 0: the model's
     int64_t encoder_layers;                       // 0: as layers, or the model's
     bool pre_norm;

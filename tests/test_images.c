@@ -307,6 +307,7 @@ static void reads_processors_of_all_kinds(void **state) {
         {"{\"size\": {\"height\": 5}}", "\"size\""},
         {"{\"resample\": 0}", "resample"},
         {"{\"image_std\": [1, 0, 1]}", "out of range"},
+        {"{\"image_std\": [1, 1e-45, 1]}", "out of range"}, // a pixel would become infinite
         {"{\"image_mean\": [1, 2]}", "image_mean"},
         {"{\"do_resize\": false}", "not resized"},
         {"{\"size\": 20, \"do_center_crop\": true, \"crop_size\": 21}", "larger"},

@@ -9,6 +9,7 @@
 #define VIT                                                                                                  \
     "train --model=vit-nano --layers=1 --width=16 --heads=2 --batch=4 --device=cpu --data=data "             \
     "--val-every=3"
+#define DRAWN " --crop=0.5 --pad=2 --erase=0.5 --mean-pooling"
 
 enum { CLASSES = 3, EACH = 6, SIDE = 20 };
 
@@ -63,15 +64,28 @@ static void learns_classes(void **state) {
 /* The same bits with any number of workers, and after a resumption. */
 static void runs_are_repeatable(void **state) {
     char whole[20000];
-    program_succeeds(*state, VIT " --steps=8 --workers=0 --log=zero.jsonl");
+    program_succeeds(*state, VIT DRAWN " --steps=8 --workers=0 --log=zero.jsonl");
     snprintf(whole, sizeof whole, "%s", log_numbers(*state, "zero.jsonl", 0));
-    program_succeeds(*state, VIT " --steps=8 --workers=3 --log=three.jsonl");
+    program_succeeds(*state, VIT DRAWN " --steps=8 --workers=3 --log=three.jsonl");
     assert_string_equal(log_numbers(*state, "three.jsonl", 0), whole);
     snprintf(whole, sizeof whole, "%s", log_numbers(*state, "zero.jsonl", 5));
-    program_succeeds(*state, VIT " --steps=8 --save-every=5 --keep=0 --out=half --log=saved.jsonl");
+    program_succeeds(*state, VIT DRAWN " --steps=8 --save-every=5 --keep=0 --out=half --log=saved.jsonl");
     program_succeeds(*state,
                      "train --resume=half/step-00000005 --force --out=half --device=cpu --log=more.jsonl");
     assert_string_equal(log_numbers(*state, "more.jsonl", 5), whole);
+}
+
+static void heads_read_a_token_or_the_mean(void **state) {
+    program_succeeds(*state, VIT " --steps=1 --val-every=0 --quiet --out=token");
+    program_succeeds(*state, VIT " --steps=1 --val-every=0 --quiet --out=mean --mean-pooling");
+    const Ran *ran = program_succeeds(*state, "infer --model=mean --device=cpu --eval=data");
+    expect_text(ran->output, "data: 18 pictures, accuracy");
+    program_succeeds(*state, VIT " --model=mean --steps=1 --val-every=0 --quiet --mean-pooling --layers=0 "
+                                 "--width=0 --heads=0");
+    program_refuses(*state, ERROR_USAGE, "--mean-pooling can change a preset only",
+                    VIT " --model=token --steps=1 --quiet --mean-pooling --layers=0 --width=0 --heads=0");
+    program_refuses(*state, ERROR_USAGE, "--mean-pooling is for a vision Transformer",
+                    "train --device=cpu --steps=1 --quiet --mean-pooling");
 }
 
 static void passes_over_broken_pictures(void **state) {
@@ -94,6 +108,7 @@ static void refuses_what_does_not_fit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(learns_classes), cmocka_unit_test(runs_are_repeatable),
-        cmocka_unit_test(passes_over_broken_pictures), cmocka_unit_test(refuses_what_does_not_fit)};
+        cmocka_unit_test(heads_read_a_token_or_the_mean), cmocka_unit_test(passes_over_broken_pictures),
+        cmocka_unit_test(refuses_what_does_not_fit)};
     return cmocka_run_group_tests(tests, pictures_setup, scratch_teardown);
 }
