@@ -1,6 +1,6 @@
-/* Files of many pictures from bytes. The first byte says of which kind: CIFAR-10, CIFAR-100, or the IDX files
- * of the MNIST family; of these, two bytes have the length of the classes' file, which comes before that of the
- * pictures. What opens has a class and all pixels for each picture. */
+/* Files of many pictures from bytes. The first byte says of which kind: CIFAR-10, CIFAR-100, or the IDX
+ * files of the MNIST family. Then come two bytes, of IDX the length of the file of classes that follows, and
+ * then the pictures. What opens has a class and all pixels for each picture. */
 #include "base/directories.h"
 #include "base/files.h"
 #include "base/memory.h"

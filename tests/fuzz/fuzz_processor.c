@@ -1,5 +1,5 @@
-/* A preprocessor_config.json from bytes. What is accepted can be computed with, and comes back as it is when it
- * is written. */
+/* A preprocessor_config.json from bytes. What is accepted can be computed with, and comes back as it is when
+ * it is written. */
 #include "base/directories.h"
 #include "base/files.h"
 #include "base/memory.h"
