@@ -168,7 +168,7 @@ static Status draw_step(Report *r, int64_t step, const StepResult *result, doubl
     TRY(tensorboard_add(r->board, "loss/train", step, result->loss));
     TRY(tensorboard_add(r->board, "gradient norm", step, result->norm));
     TRY(tensorboard_add(r->board, "learning rate", step, learning_rate));
-    TRY(tensorboard_add(r->board, "tokens per second", step, rate));
+    TRY(tensorboard_add(r->board, r->pictures ? "images per second" : "tokens per second", step, rate));
     return tensorboard_flush(r->board);
 }
 
@@ -220,6 +220,8 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
     if (r->pictures) {
         json_member_number(w, "top1", v->top1);
         json_member_number(w, "top5", v->top5);
+        TRY(tensorboard_add(r->board, "accuracy/top 1", step, v->top1));
+        TRY(tensorboard_add(r->board, "accuracy/top 5", step, v->top5));
     }
     TRY(tensorboard_add(r->board, "loss/validation", step, v->loss));
     TRY(tensorboard_flush(r->board));
