@@ -40,6 +40,8 @@ static void test_decode(void **state) {
          "false, "
          "false, cutlass::half_t> >(pytorch_flash::Flash_fwd_params)",
          "attention, forward, fp16"},
+        {"onednn_sgemm TN", "fp32, TN, FMA"},
+        {"onednn_bf16gemm NN", "bf16, NN"},
         {"softmax max", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
