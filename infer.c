@@ -1,12 +1,12 @@
 /* infer: runs a model forward. Options in, calls down, report out: a profile of the forward pass,
- * generated text, the loss on a text, or logits. */
+ * generated text, logits, or what stands in app/. */
 #include "base/cores.h"
 #include "base/memory.h"
-#include "data/loader.h"
 #include "data/safetensors.h"
 #include "app/chat_text.h"
 #include "app/classify_pictures.h"
 #include "app/embed_text.h"
+#include "app/evaluate_text.h"
 #include "app/infer_benchmark.h"
 #include "app/infer_options.h"
 #include "app/print_text.h"
@@ -19,10 +19,8 @@
 #include "app/stream_text.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { PROMPT_LIMIT = 64 << 20 }; // bytes
 
@@ -228,64 +226,6 @@ static Status generate(Run *run) {
     return OK;
 }
 
-/* ---- evaluate ---- */
-
-typedef struct {
-    double sum;    // of losses, natural logarithm
-    int64_t count; // of tokens
-} Losses;
-
-/* Every window once. The last batch runs on into the next epoch: its targets there do not count. */
-static Status sum_losses(Run *run, Loader *loader, Losses *losses) {
-    Inference *in = &run->inference;
-    int64_t B = in->batch, T = in->seq, windows = loader_windows(loader);
-    int32_t *targets = memory_array((size_t)(B * T), sizeof *targets);
-    Status status = OK;
-    for (int64_t first = 0; first < windows && !status; first += B) {
-        Batch batch;
-        double sum = 0;
-        int64_t counted = (windows - first < B ? windows - first : B) * T;
-        status = loader_next(loader, &batch);
-        if (status) break;
-        for (int64_t i = 0; i < B * T; i++) targets[i] = i < counted ? batch.targets[i] : -1;
-        status = inference_loss(in, batch.inputs, targets, B, T, &sum);
-        losses->sum += sum;
-        losses->count += counted;
-    }
-    memory_free(targets);
-    return status;
-}
-
-static Status print_losses(const InferOptions *o, const Losses *losses, const TokenSource *source) {
-    double mean = losses->sum / (double)losses->count;
-    printf("%s: %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", o->eval, losses->count, mean,
-           exp(mean));
-    int64_t bytes = tokens_text_bytes(source);
-    if (bytes > 0)
-        printf(", %.4f bits per byte", mean / log(2.0) * (double)tokens_count(source) / (double)bytes);
-    printf("\n");
-    if (isfinite(mean)) return OK;
-    return fail(ERROR_NONFINITE, "the mean loss on %s is not finite", o->eval);
-}
-
-static Status evaluate(Run *run) {
-    const InferOptions *o = &run->options;
-    TokenSource *source = NULL;
-    Loader *loader = NULL;
-    Losses losses = {0};
-    TokenOptions tokens = {
-        .tokenizer = run->session.tokenizer, .vocab = run->session.config.vocab, .field = run->options.field};
-    TRY(tokens_open(o->eval, &tokens, &source));
-    LoaderOptions options = {.source = source, .batch = o->batch, .seq = o->seq};
-    Status status = prepare(run, INFERENCE_LOSS, o->batch, o->seq);
-    if (!status) status = loader_open(&options, &loader);
-    if (!status) status = sum_losses(run, loader, &losses);
-    if (!status) status = print_losses(o, &losses, source);
-    loader_close(loader);
-    tokens_close(source);
-    return status;
-}
-
 /* ---- logits ---- */
 
 static Status write_logits(Run *run, int64_t count) {
@@ -378,7 +318,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     case INFER_GENERATE: return generate(run);
     case INFER_CHAT: return chat_text(s, o);
     case INFER_PROMPTS: return prompts_text(s, o);
-    case INFER_EVALUATE: return pictures ? evaluate_pictures(s, o) : evaluate(run);
+    case INFER_EVALUATE: return pictures ? evaluate_pictures(s, o) : evaluate_text(s, o);
     case INFER_LOGITS: return logits(run);
     case INFER_TRANSLATE: return translate_text(s, o);
     case INFER_EMBED: return pictures ? embed_pictures(s, o) : embed_text(s, o);

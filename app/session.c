@@ -97,16 +97,11 @@ static Status change_pictures(Session *s, const ConfigSizes *sizes) {
         return fail(ERROR_USAGE, "--%s is for a vision Transformer, not for %s",
                     sizes->image ? "image-size" : "new-head", c->architecture->description);
     }
-    int64_t classes = sizes->classes ? sizes->classes : c->vocab;
-    if (s->folder && !sizes->new_head && (classes != c->vocab || !c->class_head))
-        return fail(ERROR_USAGE,
-                    "the model in %s %s %" PRId64 " classes, and %" PRId64
-                    " are wanted; --new-head draws a head for them",
-                    s->folder, c->class_head ? "has" : "has no head, also not for", c->vocab, classes);
+    if (s->folder && !sizes->new_head && !c->class_head)
+        return fail(ERROR_USAGE, "the model in %s has no head for classes; --new-head draws one", s->folder);
     if (sizes->image) c->image = sizes->image;
     c->new_head = s->folder && sizes->new_head;
     c->class_head = true;
-    c->vocab = classes;
     config_complete(c);
     scale_pictures(c);
     return OK;

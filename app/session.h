@@ -29,9 +29,8 @@ typedef struct {
     bool pre_norm;
     Embeddings embeddings;
     /* Of a vision Transformer, also of a folder's. */
-    int64_t image;   // pixels of a picture's side: positions are made to fit
-    int64_t classes; // that the data has: a folder's are as many, unless there is a new head
-    bool new_head;   // the folder's head gives way to one that is drawn, or it gets one
+    int64_t image; // pixels of a picture's side: positions are made to fit
+    bool new_head; // the folder's head gives way to one that is drawn, or it gets one
 } ConfigSizes;
 
 /* Opens the device, then reads the model's description (a preset's name, a folder, or
