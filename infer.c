@@ -282,17 +282,27 @@ static Status check_task(const Run *run, InferMode mode) {
         return fail(ERROR_USAGE, "--classify needs a vision Transformer with a head, but %s has none",
                     run->options.model);
     bool masked = a->task == TASK_MASKED_TOKEN;
+    if (masked && !run->session.config.head_transform && (mode == INFER_FILL || mode == INFER_LOGITS))
+        return fail(ERROR_USAGE,
+                    "--%s needs a head for masked tokens, and the model in %s has none: --embed needs none, "
+                    "./train --new-head draws one",
+                    infer_options_asker(mode), run->options.model);
     if (a->task == TASK_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
     const unsigned continuing = 1u << INFER_GENERATE | 1u << INFER_EVALUATE | 1u << INFER_LOGITS |
                                 1u << INFER_CHAT | 1u << INFER_PROMPTS;
     if (!(continuing >> mode & 1)) return OK;
     if (mode == INFER_EVALUATE && a->task == TASK_CLASS) return OK;
     return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s: see --%s",
-                infer_options_asker(mode), run->options.model, a->description, masked ? "fill" : "translate");
+                infer_options_asker(mode), run->options.model, a->description,
+                masked ? "fill or --embed" : "translate");
 }
 
-/* A preset has no weights: what it says looks like a result, and means nothing. */
-static void warn_of_random_weights(const Run *run, InferMode mode) {
+/* What of the model is not what it may look like. A preset has no weights: what it says looks like a result,
+ * and means nothing. */
+static void warn_of_weights(const Run *run, InferMode mode) {
+    if (run->session.config.other_head && !run->options.quiet)
+        fprintf(stderr, "%s: its head for %s is not used\n", run->options.model,
+                run->session.config.other_head);
     if (run->session.folder || mode == INFER_PROFILE || *run->options.profiling.window) return;
     fprintf(
         stderr,
@@ -310,7 +320,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     TRY(check_lengths(run));
     InferMode mode = infer_options_mode(&run->options);
     TRY(check_task(run, mode));
-    warn_of_random_weights(run, mode);
+    warn_of_weights(run, mode);
     const InferOptions *o = &run->options;
     Session *s = &run->session;
     bool pictures = s->config.architecture->patches;

@@ -89,12 +89,14 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", ", "model",
            session_model_name(s), c->layers, c->heads, c->width);
     if (c->architecture->patches)
-        printf("%" PRId64 " x %" PRId64 " pixels in patches of %" PRId64 ", %" PRId64 " classes%s", c->image,
-               c->image, c->patch, c->vocab, c->new_head ? ", with a new head" : "");
+        printf("%" PRId64 " x %" PRId64 " pixels in patches of %" PRId64 ", %" PRId64 " classes", c->image,
+               c->image, c->patch, c->vocab);
     else
         printf("context %" PRId64 ", vocab %" PRId64 " (%" PRId64 " with padding)", c->context, c->vocab,
                config_padded_vocab(c));
-    printf(", %.2fM parameters\n", 1e-6 * (double)config_parameters(c));
+    printf(", %.2fM parameters%s\n", 1e-6 * (double)config_parameters(c),
+           c->new_head ? ", with a new head" : "");
+    if (c->other_head) printf("  %-18s the folder's head for %s is left out\n", "", c->other_head);
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
     printf("  %-18s %s%s\n", "precision", session_dtype_name(s),
            t->model.parameters.narrow_moments ? ", moments in bf16" : "");

@@ -89,18 +89,20 @@ static void scale_pictures(Config *c) {
     p->channels = c->channels;
 }
 
-/* What a run can change of a model that reads pictures, also of one that is there. */
-static Status change_pictures(Session *s, const ConfigSizes *sizes) {
+/* What a run can change of a model, also of one that is there: its head, and the size of its pictures. */
+static Status change_head(Session *s, const ConfigSizes *sizes) {
     Config *c = &s->config;
-    if (!c->architecture->patches) {
-        if (!sizes->image && !sizes->new_head) return OK;
-        return fail(ERROR_USAGE, "--%s is for a vision Transformer, not for %s",
-                    sizes->image ? "image-size" : "new-head", c->architecture->description);
-    }
-    if (s->folder && !sizes->new_head && !c->class_head)
+    bool pictures = c->architecture->patches, masked = c->architecture->task == TASK_MASKED_TOKEN;
+    if ((sizes->image && !pictures) || (sizes->new_head && !pictures && !masked))
+        return fail(ERROR_USAGE, "--%s is for a vision Transformer%s, not for %s",
+                    sizes->image ? "image-size" : "new-head", sizes->image ? "" : " or a BERT",
+                    c->architecture->description);
+    c->new_head = s->folder && sizes->new_head;
+    if (masked) c->head_transform |= c->new_head;
+    if (!pictures) return OK;
+    if (s->folder && !c->new_head && !c->class_head)
         return fail(ERROR_USAGE, "the model in %s has no head for classes; --new-head draws one", s->folder);
     if (sizes->image) c->image = sizes->image;
-    c->new_head = s->folder && sizes->new_head;
     c->class_head = true;
     config_complete(c);
     scale_pictures(c);
@@ -121,7 +123,7 @@ static Status open_config(Session *s, const char *model, const ConfigSizes *size
         TRY(check_sizes(sizes, &s->config, model));
     else
         change_sizes(sizes, &s->config);
-    return change_pictures(s, sizes);
+    return change_head(s, sizes);
 }
 
 /* A folder's names of classes; those of the data come with a new head, from whoever has opened the data. */

@@ -33,7 +33,7 @@ static const Option table[] = {
 
     {COUNT("image-size", 0, 1 << 14, sizes.image), .doc = "pixels of a picture's side",
      .default_text = "the model's", .travels = true},
-    {FLAG("new-head", sizes.new_head), .doc = "a head drawn anew for a folder's vision Transformer",
+    {FLAG("new-head", sizes.new_head), .doc = "draw a head anew for a folder's vision Transformer or BERT",
      .travels = true},
     {FLAG("pre-norm", sizes.pre_norm), .doc = "pre-norm blocks in an encoder-decoder", .travels = true},
     {CHOICE("embeddings", "shared|separate", sizes.embeddings),
@@ -374,6 +374,9 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
     Task task = config->architecture->task;
     if (task == TASK_SEQUENCE && !*o->data)
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
+    if (task == TASK_MASKED_TOKEN && !config->head_transform && !*o->resume)
+        return fail(ERROR_USAGE, "the model in %s has no head for masked tokens; --new-head draws one",
+                    o->model);
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
     TRY(option_needs(set, "stochastic-depth", task == TASK_CLASS, "a vision Transformer"));
