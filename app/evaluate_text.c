@@ -41,6 +41,9 @@ static Status print_losses(const InferOptions *o, const Losses *losses, const To
     if (bytes > 0)
         printf(", %.4f bits per byte", mean / log(2.0) * (double)tokens_count(source) / (double)bytes);
     printf("\n");
+    if (tokens_raw(source) && !o->quiet)
+        fprintf(stderr, "%s is read as plain text: its keys, quotes and commas count, too\n",
+                tokens_raw(source));
     if (isfinite(mean)) return OK;
     return fail(ERROR_NONFINITE, "the mean loss on %s is not finite", o->eval);
 }

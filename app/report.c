@@ -79,6 +79,9 @@ static void print_data(const Session *s, const FeedCounts *data) {
     }
     printf("%" PRId64 " tokens (%s)\n", data->tokens,
            s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+    if (data->raw)
+        printf("  %-18s %s is read as plain text: its keys, quotes and commas are learned, too\n", "",
+               data->raw);
     const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
     if (passed) printf("  %-18s the special token %s is spelled in the data: there it is text\n", "", passed);
 }
