@@ -84,8 +84,8 @@ CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set,
 /* Whether --data holds conversations: JSON lines without a --field, for a model that is made to continue. */
 bool train_options_conversations(const TrainOptions *options, Task task);
 
-/* What rank 0 does for all, the rank `rank` leaves: printing, logging and writing; with --log-rank=all it prints
- * too, and logs beside it. */
+/* Rank 0 prints, logs and writes for all, so that `rank` does not; with --log-rank=all it prints, too, and logs
+ * beside it. */
 void train_options_hush(TrainOptions *options, int rank);
 
 Schedule train_options_schedule(const TrainOptions *options);

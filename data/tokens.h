@@ -40,8 +40,8 @@ CHECKED Status tokens_find_files(const char *path, PathList *files);
 
 int64_t tokens_count(const TokenSource *source);
 int64_t tokens_text_bytes(const TokenSource *source); // of plain texts; else -1
-/* The first of the plain texts whose name says that it is a table or JSON, of which everything is read: commas,
- * quotes and keys. NULL: there is none. */
+/* The first of the plain texts whose name says that it is a table or JSON, of which all is read: commas, quotes
+ * and keys. NULL: there is none. */
 const char *tokens_raw(const TokenSource *source);
 
 /* out[i] = token offset + i, for i < count, all within the source. A token outside the vocabulary is an

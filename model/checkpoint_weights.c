@@ -211,8 +211,8 @@ static bool has_layer(const Safetensors *file, const ParameterNames *names, cons
     return find(file, names, name) != NULL;
 }
 
-/* By which of the family's patterns a tensor of a file may be passed over, or NULL. The pooler stays where the
- * head is drawn. */
+/* By which of the family's patterns a tensor of a file may be passed over, or NULL. The pooler stays where
+ * the head is drawn. */
 static const IgnoredNames *ignored_by(const Config *c, const char *name) {
     const ParameterNames *names = &c->architecture->names;
     for (const IgnoredNames *i = names->ignored; i && i->pattern; i++) {

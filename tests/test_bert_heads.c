@@ -1,4 +1,5 @@
-/* What the programs do with a BERT's folder that has no head for masked tokens, or a head for something else. */
+/* What the programs do with a BERT's folder without a head for masked tokens, or with one for something
+ * else. */
 #include "tests/support/program.h"
 
 #include "data/safetensors.h"

@@ -1,5 +1,5 @@
-/* seen: an online softmax, which is what a query has seen of its keys so far (Milakov, Gimelshein 2018). Scores
- * are for powers of two. */
+/* seen: an online softmax, which is what a query has seen of its keys so far (Milakov, Gimelshein 2018).
+ * Scores are for powers of two. */
 #pragma once
 
 /* N columns of a head; y is not yet divided by `sum`. All is {-INFINITY, 0, {}} before the first key. */
