@@ -298,7 +298,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
     t->work = t->update_work;
     t->tokens = 0;
     for (int64_t i = 0; i < t->accum; i++) {
-        TRY(transformer_zero(&t->ctx, &t->model));
+        TRY(ranks_clear(t, i));
         TRY(upload_batch(t, fetch, source, i, NULL));
         const BatchSizes *s = &t->sizes;
         const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
