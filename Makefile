@@ -2,7 +2,7 @@
 
 # What the distribution must have. The one list of packages; `make packages` installs what is missing.
 PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev \
-    libxxhash-dev zlib1g-dev
+    libxxhash-dev zlib1g-dev libdnnl-dev
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
 IMAGE_PACKAGES := dataset-fashion-mnist
 FUZZ_PACKAGES := clang libclang-rt-dev
@@ -44,6 +44,11 @@ OBJECTS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard profile/cupti/*.c))
 LDLIBS += -Wl,-rpath,$(CUDA_HOME)/extras/CUPTI/lib64
 $(BUILD)/profile/cupti/%.o: CFLAGS += -isystem $(CUPTI) -isystem $(CUDA_HOME)/include
 endif
+endif
+# oneDNN multiplies on the CPU, and is opened at run time too; its headers are needed here. Without, OpenBLAS does.
+DNNL ?= $(if $(wildcard /usr/include/oneapi/dnnl/dnnl.h /usr/local/include/oneapi/dnnl/dnnl.h),1,0)
+ifeq ($(DNNL),1)
+OBJECTS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard kernels/device/onednn/*.c))
 endif
 # Ranks on the CPU: a module that is opened when it is needed, built where there is an MPI.
 MPICC := $(shell command -v mpicc)

@@ -1,6 +1,6 @@
 /* The product of bf16 matrices by OpenBLAS, block by block: a block of A and one of B are widened to fp32, their
  * product is added to a block of sums in fp32, and where C is bf16 that is rounded once, at the end. */
-#include "kernels/gemm/cpu.h"
+#include "kernels/gemm/cpu_blas.h"
 
 #include "base/bfloat16.h"
 #include "base/memory.h"
@@ -47,7 +47,7 @@ static Status add_products(Ctx *ctx, const Gemm *g, const bf16 *a, const bf16 *b
             widen(ctx, b + first * g->ldb + column, part.k, part.n, g->ldb, blocks->b);
         part.lda = g->transpose_a ? part.m : part.k;
         part.ldb = g->transpose_b ? part.k : part.n;
-        TRY(gemm_cpu(ctx, &part));
+        TRY(gemm_cpu_openblas(ctx, &part));
         part.beta = 1;
     }
     return OK;

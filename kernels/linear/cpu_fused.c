@@ -1,7 +1,9 @@
-/* linear: the bias is what the product is added to, so it costs no pass; activations and their derivatives
- * are one vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over
+/* linear: bias, residual add and activation are done by the product's own pass where oneDNN multiplies; else the
+ * bias is what the product is added to, so it costs no pass, and activations and their derivatives are one
+ * vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over
  * the weights. */
-#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/cpu.h"
+#include "kernels/gemm/cpu_blas.h"
 #include "kernels/linear/linear.h"
 #include "kernels/real.h"
 #include "kernels/simd.h"
@@ -134,18 +136,46 @@ static void few_rows(Ctx *ctx, const LinearForward *l) {
         }
 }
 
+/* What the product's own pass can do: all of the activation, unless its input is saved too. */
+static Finish finish_of(const LinearForward *l) {
+    static const Finish finishes[ACTIVATION_COUNT] = {[ACTIVATION_GELU_TANH] = FINISH_GELU_TANH,
+                                                      [ACTIVATION_GELU] = FINISH_GELU,
+                                                      [ACTIVATION_RELU] = FINISH_RELU,
+                                                      [ACTIVATION_TANH] = FINISH_TANH};
+    return tensor_empty(l->pre) ? finishes[l->activation] : FINISH_PLAIN;
+}
+
+static const char *product_name(const LinearForward *l) {
+    bool bias = !tensor_empty(l->bias);
+    if (finish_of(l)) return "product, bias, activation";
+    if (!tensor_empty(l->skip)) return bias ? "product, bias, residual add" : "product, residual add";
+    return bias ? "product, bias" : "product";
+}
+
+/* Where the library cannot add them: pre begins with them, and the product is added. */
+static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product, Tensor pre) {
+    bool bias = !tensor_empty(l->bias), skip = !tensor_empty(l->skip);
+    if (bias || skip)
+        PRIMITIVE (ctx, skip ? "bias, residual add" : "bias") fill(ctx, l->bias, l->skip, pre);
+    product->beta = bias || skip ? 1 : 0;
+    PRIMITIVE (ctx, "product") return gemm_cpu_openblas(ctx, product);
+    return OK;
+}
+
 static Status forward(Ctx *ctx, const LinearForward *l) {
     if (tensor_rows(l->x) <= FEW_ROWS) {
         PRIMITIVE (ctx, "product, bias, activation") few_rows(ctx, l);
         return OK;
     }
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
-    bool bias = !tensor_empty(l->bias), skip = !tensor_empty(l->skip);
-    if (bias || skip)
-        PRIMITIVE (ctx, skip ? "bias, residual add" : "bias") fill(ctx, l->bias, l->skip, pre);
-    Gemm product = gemm_forward(l->x, l->weight, pre, bias || skip ? 1 : 0);
-    PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
-    if (l->activation != ACTIVATION_NONE)
+    Gemm product = gemm_forward(l->x, l->weight, pre, 0);
+    const GemmFinish finish = {l->bias.data, l->skip.data, finish_of(l)};
+    bool finished = !ctx->measuring && gemm_cpu_finishes(ctx, &product, &finish);
+    if (finished)
+        PRIMITIVE (ctx, product_name(l)) TRY(gemm_cpu_finish(ctx, &product, &finish));
+    else
+        TRY(fill_and_multiply(ctx, l, &product, pre));
+    if (l->activation != ACTIVATION_NONE && !(finished && finish.finish))
         PRIMITIVE (ctx, activation_name(l->activation))
             activate(ctx, l->activation, pre.data, tensor_count(pre), l->y.data);
     return OK;
