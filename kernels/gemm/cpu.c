@@ -6,7 +6,10 @@
 
 static Status run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
     const OnednnOperands operands = {g->a, g->b, finish->bias, finish->added, g->c};
-    library_begin(ctx, onednn_kernel_name(plan->kernel));
+    static const char *const names[2][2][2] = {
+        {{"onednn_sgemm NN", "onednn_sgemm NT"}, {"onednn_sgemm TN", "onednn_sgemm TT"}},
+        {{"onednn_bf16gemm NN", "onednn_bf16gemm NT"}, {"onednn_bf16gemm TN", "onednn_bf16gemm TT"}}};
+    library_begin(ctx, names[g->a_dtype == BF16][g->transpose_a][g->transpose_b]);
     TRY(onednn_run(plan->kernel, &operands));
     library_end(ctx);
     return OK;
@@ -30,22 +33,29 @@ Status gemm_cpu(Ctx *ctx, const Gemm *g) {
 }
 
 /* Without tiles Intel's instructions multiply bf16 at half the rate of fp32. */
-bool gemm_cpu_bf16_fast(const Device *device) {
-    const CpuDevice *cpu = (const CpuDevice *)device;
-    const OnednnProduct usual = {.m = 256,
-                                 .n = 256,
-                                 .k = 256,
-                                 .a_row = 256,
+static bool kernel_is_fast(const OnednnKernel *kernel) {
+    const char *name = onednn_kernel_name(kernel);
+    char processor[PROCESSOR_BYTES];
+    device_processor(processor);
+    return strstr(name, "amx") || (strstr(name, "bf16") && strstr(processor, "AMD"));
+}
+
+bool gemm_cpu_bf16_fast(void) {
+    enum { SIZE = 256 };
+    const OnednnProduct usual = {.m = SIZE,
+                                 .n = SIZE,
+                                 .k = SIZE,
+                                 .a_row = SIZE,
                                  .a_column = 1,
                                  .b_row = 1,
-                                 .b_column = 256,
-                                 .c_row = 256,
+                                 .b_column = SIZE,
+                                 .c_row = SIZE,
                                  .dtype = BF16,
                                  .c_dtype = BF16};
-    OnednnKernel *kernel = cpu->onednn ? onednn_kernel(cpu->onednn, &usual) : NULL;
-    if (!kernel) return false;
-    const char *name = onednn_kernel_name(kernel);
-    bool fast = strstr(name, "amx") || (strstr(name, "bf16") && strstr(device->name, "AMD"));
-    onednn_kernel_free(kernel);
+    Onednn *onednn = onednn_open ? onednn_open() : NULL;
+    OnednnKernel *kernel = onednn ? onednn_kernel(onednn, &usual) : NULL;
+    bool fast = kernel && kernel_is_fast(kernel);
+    if (kernel) onednn_kernel_free(kernel);
+    if (onednn) onednn_close(onednn);
     return fast;
 }
