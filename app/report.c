@@ -1,7 +1,6 @@
 #include "app/report.h"
 
 #include "base/memory.h"
-#include "kernels/gemm/cpu.h"
 #include "profile/stats.h"
 
 #include <inttypes.h>
@@ -102,9 +101,10 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
            c->new_head ? ", with a new head" : "");
     if (c->other_head) printf("  %-18s the folder's head for %s is left out\n", "", c->other_head);
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
-    bool slow = s->dtype == BF16 && s->device->backend == BACKEND_CPU && !gemm_cpu_bf16_fast();
     printf("  %-18s %s%s%s\n", "precision", session_dtype_name(s),
-           slow ? " (slow: products in fp32 are faster on this processor)" : "",
+           s->dtype == BF16 && !session_bf16_fast(s->device)
+               ? " (slow: products in fp32 are faster on this processor)"
+               : "",
            t->model.parameters.narrow_moments ? ", moments in bf16" : "");
     print_forms(t);
     print_data(s, data);

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "kernels/gemm/cpu.h"
 #include "model/checkpoint.h"
 #include "model/parameter_values.h"
 
@@ -176,7 +177,9 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
     if (!status && s->folder) status = checkpoint_check(s->folder, &s->config);
     if (!status) status = fuses_parse(compute->fused, &s->fuses);
     if (!status) status = device_open(compute->device, (int)compute->threads, &s->device);
-    if (!status) status = compute_options_dtype(compute, s->device->backend, &s->dtype, &s->tf32);
+    if (!status)
+        status = compute_options_dtype(compute, s->device->backend, session_bf16_fast(s->device), &s->dtype,
+                                       &s->tf32);
     if (status) session_close(s);
     return status;
 }
@@ -213,6 +216,10 @@ void session_prepare(const Session *s, Ctx *ctx) {
 
 const char *session_model_name(const Session *s) {
     return s->folder ? s->folder : s->config.name;
+}
+
+bool session_bf16_fast(const Device *device) {
+    return device->backend == BACKEND_CUDA || gemm_cpu_bf16_fast();
 }
 
 const char *session_dtype_name(const Session *s) {

@@ -55,5 +55,8 @@ void session_prepare(const Session *session, Ctx *ctx);
 /* The folder that it came from, or the preset's name. */
 const char *session_model_name(const Session *session);
 
+/* Whether bf16 is faster than fp32: on a GPU, and on a CPU whose instructions multiply it faster. */
+bool session_bf16_fast(const Device *device);
+
 /* "fp32", "tf32", "bf16", "fp64" */
 const char *session_dtype_name(const Session *session);
