@@ -7,6 +7,7 @@
 
 #include "base/bfloat16.h"
 #include "base/tensor.h"
+#include "kernels/simd.h"
 
 #define TYPED_JOIN(name, type)   name##_##type
 #define TYPED_EXPAND(name, type) TYPED_JOIN(name, type)
@@ -48,3 +49,9 @@ static inline double store_double(double x) {
 static inline stored *stored_row(Tensor t, int64_t row) {
     return (stored *)t.data + row * t.stride;
 }
+
+/* In double precision these are the library's, which is the specification. In fp32 they are what compilers turn
+ * into vector code, as the fused forms have: so that what a fused form saves is not this. */
+#define real_exp(x)  _Generic((x), float : simd_exp, double : exp)(x)
+#define real_tanh(x) _Generic((x), float : simd_tanh, double : tanh)(x)
+#define real_erfc(x) _Generic((x), float : simd_erfc, double : erfc)(x)

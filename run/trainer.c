@@ -270,6 +270,8 @@ Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, i
     int32_t draw = (int32_t)(uint32_t)number;
     scope_begin(&t->ctx, "reader");
     TRY(fetch(source, index, &batch));
+    if (t->ctx.recorder && batch.worker)
+        record_reading(t->ctx.recorder, &(RecordReading){batch.worker, batch.begun, batch.done});
     int64_t seq = batch.seq ? batch.seq : t->seq;
     int64_t rows = batch.rows ? t->batch * t->seq / seq : t->batch; // the first, where the batch has more
     int64_t source_seq = batch.source_seq ? batch.source_seq : t->source_seq;

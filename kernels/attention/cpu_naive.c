@@ -129,7 +129,7 @@ static void row_max(const stored *scores, int64_t rows, int64_t width, real *max
 static void exponentials(const real *max, int64_t rows, int64_t width, stored *scores) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = i * width; j < (i + 1) * width; j++)
-            scores[j] = store(max[i] == -(real)INFINITY ? 0 : exp(load(scores[j]) - max[i]));
+            scores[j] = store(max[i] == -(real)INFINITY ? 0 : real_exp(load(scores[j]) - max[i]));
 }
 
 static void row_sum(const stored *p, int64_t rows, int64_t width, real *sum) {
