@@ -34,7 +34,8 @@ CHECKED Status compute_options_check(const ComputeOptions *options);
 /* ERROR_USAGE where nothing runs fused, for --compare. */
 CHECKED Status compute_options_check_compare(const ComputeOptions *options);
 
-/* What `dtype` means on a backend; auto is bf16 where that is fast. ERROR_USAGE if it has no such precision. */
+/* What `dtype` means on a backend; auto is bf16 where that is fast. ERROR_USAGE where there is no such
+ * precision. */
 CHECKED Status compute_options_dtype(const ComputeOptions *options, Backend backend, bool bf16_fast,
                                      Dtype *dtype, bool *tf32);
 
