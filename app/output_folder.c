@@ -16,7 +16,8 @@ Status output_folder_take(OutputFolder *f) {
     char *cache = path_join(out, "cache");
     Status status = directory_clean(cache);
     memory_free(cache);
-    return status ? status : directory_clean(out);
+    if (!status) status = directory_clean(out);
+    return status ? status : checkpoint_prune(out, 0, 0, 0); // what an interrupted save left
 }
 
 void output_folder_close(OutputFolder *f) {

@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 Status fail_file(const char *doing, const char *path) {
-    return fail(ERROR_FILE, "cannot %s %s: %s", doing, path, strerror(errno));
+    return fail(errno == ENOMEM ? ERROR_MEMORY : ERROR_FILE, "cannot %s %s: %s", doing, path,
+                strerror(errno));
 }
 
 /* ---- reading ---- */

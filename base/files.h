@@ -73,7 +73,7 @@ CHECKED Status path_glob(const char *pattern, PathList *list);
 
 /* ---- for those that work on files by the system's own calls ---- */
 
-/* "cannot open PATH: No such file or directory": the reason is errno's. */
+/* "cannot open PATH: No such file or directory": the reason is errno's, and that of ENOMEM an ERROR_MEMORY. */
 CHECKED Status fail_file(const char *doing, const char *path);
 
 /* Flush a file or a folder, or the folder that holds `path`, so that what it holds survives a power cut. */
