@@ -4,6 +4,8 @@
  * dropout_apply_cpu_naive_float or dropout_apply_cpu_naive_double. */
 #pragma once
 
+#include "kernels/simd.h"
+
 #define SPEC_JOIN(name, type)   name##_cpu_naive_##type
 #define SPEC_EXPAND(name, type) SPEC_JOIN(name, type)
 #define SPEC(name)              SPEC_EXPAND(name, REAL)
@@ -15,3 +17,9 @@
 #define REAL_DTYPE            REAL_DTYPE_OF(REAL)
 
 typedef REAL real;
+
+/* In double precision these are the library's, which is the specification. In fp32 they are what compilers turn
+ * into vector code, as the fused forms have: so that what a fused form saves is not this. */
+#define real_exp(x)  _Generic((x), float : simd_exp, double : exp)(x)
+#define real_tanh(x) _Generic((x), float : simd_tanh, double : tanh)(x)
+#define real_erfc(x) _Generic((x), float : simd_erfc, double : erfc)(x)

@@ -130,7 +130,7 @@ static void row_max(const real *scores, int64_t rows, int64_t width, real *max) 
 static void exponentials(const real *max, int64_t rows, int64_t width, real *scores) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = i * width; j < (i + 1) * width; j++)
-            scores[j] = max[i] == -(real)INFINITY ? 0 : exp(scores[j] - max[i]);
+            scores[j] = max[i] == -(real)INFINITY ? 0 : real_exp(scores[j] - max[i]);
 }
 
 static void row_sum(const real *p, int64_t rows, int64_t width, real *sum) {

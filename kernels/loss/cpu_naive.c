@@ -9,7 +9,7 @@ static void log_softmax(int64_t rows, int64_t vocab, int64_t stride, real *logit
     for (int64_t n = 0; n < rows; n++, logits += stride) {
         real max = logits[0], sum = 0;
         for (int64_t v = 1; v < vocab; v++) max = logits[v] > max ? logits[v] : max;
-        for (int64_t v = 0; v < vocab; v++) sum += exp(logits[v] - max);
+        for (int64_t v = 0; v < vocab; v++) sum += real_exp(logits[v] - max);
         real log_sum = log(sum);
         for (int64_t v = 0; v < vocab; v++) logits[v] -= max + log_sum;
     }
@@ -76,7 +76,7 @@ SLOT(LOSS, FORWARD, CPU, NAIVE, REAL_DTYPE, loss_forward_cpu_naive);
 
 static void exponential(const real *log_p, int64_t rows, int64_t vocab, int64_t stride, real *p) {
     for (int64_t n = 0; n < rows; n++)
-        for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] = exp(log_p[v]);
+        for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] = real_exp(log_p[v]);
 }
 
 static void subtract_targets(const int32_t *targets, int64_t rows, int64_t stride, real share, real *p) {
