@@ -128,7 +128,7 @@ fuzz: packages  ## feed mutated files to each reader of foreign files, FUZZ_SECO
 
 # ARGS: tests/attack/run --help.
 MINUTES ?= 30
-attack: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(BUILD)/attack/preload.so  ## make everything fail that the programs stand on, MINUTES=30, JOBS=2
+attack: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(BUILD)/attack/preload.so $(BUILD)/attack/judge  ## make everything fail that the programs stand on, MINUTES=30, JOBS=2
 	@tests/attack/run --build=$(BUILD) --minutes=$(MINUTES) $(if $(JOBS),--jobs=$(JOBS)) $(ARGS)
 
 fuzzers: $(FUZZERS)
@@ -175,6 +175,10 @@ $(BUILD)/comm_mpi.so: comm/mpi/module.c comm/mpi_module.h $(BUILD)/cc.options
 	$(call say,LD,$@)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) $(CFLAGS) -fPIC -shared -o $@ $<
 
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS) $(BUILD)/link.options
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
+
+$(BUILD)/attack/judge: $(BUILD)/tests/attack/judge.o $(OBJECTS) $(BUILD)/link.options
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 

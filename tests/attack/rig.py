@@ -95,7 +95,7 @@ class Rig:
         """One that is to succeed."""
         ran = self.run(command, folder, attack, **how)
         if ran.code != 0:
-            raise SystemExit(f"{command}: exit code {ran.code}: {ran.err}")
+            raise RuntimeError(f"{command}: exit code {ran.code}: {ran.err}")
         return ran
 
     def report(self, folder):
@@ -120,7 +120,7 @@ def orderly(ran, program, codes):
         return f"exit code {ran.code}: {ran.err[-300:]}"
     if ran.code == 0:
         return None
-    lines = [line for line in said if line.startswith(program + ": ") and not line.endswith("passed over")]
+    lines = [line for line in said if line.startswith(program + ": ") and "is damaged and passed over" not in line]
     if len(lines) != 1 or not said[-1].startswith(program + ": ") or len(said[-1]) < len(program) + 10:
         return f"exit code {ran.code} with other than one message: {ran.err[-300:]!r}"
     return None
