@@ -54,6 +54,7 @@ static Status open_session(Run *run) {
                          .encoder_layers = o->encoder_layers,
                          .pre_norm = o->pre_norm,
                          .embeddings = o->embeddings,
+                         .mean_pooling = o->mean_pooling,
                          .image = o->image_size,
                          .new_head = o->new_head && !run->resume};
     profiling_prepare(&o->profiling);

@@ -1,6 +1,7 @@
 #include "app/report.h"
 
 #include "base/memory.h"
+#include "kernels/gemm/cpu.h"
 #include "profile/stats.h"
 
 #include <inttypes.h>
@@ -96,7 +97,9 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
                config_padded_vocab(c));
     printf(", %.2fM parameters\n", 1e-6 * (double)config_parameters(c));
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
-    printf("  %-18s %s%s\n", "precision", session_dtype_name(s),
+    bool slow = s->dtype == BF16 && s->device->backend == BACKEND_CPU && !gemm_cpu_bf16_fast();
+    printf("  %-18s %s%s%s\n", "precision", session_dtype_name(s),
+           slow ? " (slow: products in fp32 are faster on this processor)" : "",
            t->model.parameters.narrow_moments ? ", moments in bf16" : "");
     print_forms(t);
     print_data(s, data);
@@ -165,7 +168,7 @@ static Status draw_step(Report *r, int64_t step, const StepResult *result, doubl
     TRY(tensorboard_add(r->board, "loss/train", step, result->loss));
     TRY(tensorboard_add(r->board, "gradient norm", step, result->norm));
     TRY(tensorboard_add(r->board, "learning rate", step, learning_rate));
-    TRY(tensorboard_add(r->board, "tokens per second", step, rate));
+    TRY(tensorboard_add(r->board, r->pictures ? "images per second" : "tokens per second", step, rate));
     return tensorboard_flush(r->board);
 }
 
@@ -219,6 +222,8 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
     if (r->pictures) {
         json_member_number(w, "top1", v->top1);
         json_member_number(w, "top5", v->top5);
+        TRY(tensorboard_add(r->board, "accuracy/top 1", step, v->top1));
+        TRY(tensorboard_add(r->board, "accuracy/top 5", step, v->top5));
     }
     return events_end(r->events);
 }

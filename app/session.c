@@ -58,6 +58,7 @@ static void change_sizes(const ConfigSizes *sizes, Config *c) {
     if (sizes->context) c->context = sizes->context;
     if (sizes->vocab) c->vocab = sizes->vocab;
     if (sizes->pre_norm) c->norm_order = NORM_PRE;
+    if (sizes->mean_pooling) c->class_token = false;
     if (sizes->embeddings == EMBEDDINGS_SEPARATE) c->tied_tables = c->tied_head = false;
     config_complete(c);
 }
@@ -76,10 +77,14 @@ static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char 
             return fail(ERROR_USAGE,
                         "--%s=%" PRId64 " can change a preset only; the model in %s has %" PRId64,
                         all[i].name, all[i].asked, model, all[i].there);
-    bool separate = sizes->embeddings == EMBEDDINGS_SEPARATE;
-    if ((!sizes->pre_norm || c->norm_order == NORM_PRE) && (!separate || !c->tied_tables)) return OK;
-    return fail(ERROR_USAGE, "%s can change a preset only; the model in %s was made without it",
-                sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm" : "--embeddings=separate", model);
+    const char *made_with = sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm"
+                            : sizes->embeddings == EMBEDDINGS_SEPARATE && c->tied_tables
+                                ? "--embeddings=separate"
+                            : sizes->mean_pooling && c->class_token ? "--mean-pooling"
+                                                                    : NULL;
+    if (!made_with) return OK;
+    return fail(ERROR_USAGE, "%s can change a preset only; the model in %s was made without it", made_with,
+                model);
 }
 
 /* Of another size than before, or new: pictures are scaled to all of it. */
@@ -93,9 +98,10 @@ static void scale_pictures(Config *c) {
 static Status change_pictures(Session *s, const ConfigSizes *sizes) {
     Config *c = &s->config;
     if (!c->architecture->patches) {
-        if (!sizes->image && !sizes->new_head) return OK;
-        return fail(ERROR_USAGE, "--%s is for a vision Transformer, not for %s",
-                    sizes->image ? "image-size" : "new-head", c->architecture->description);
+        if (!sizes->image && !sizes->new_head && !sizes->mean_pooling) return OK;
+        const char *option = sizes->image ? "image-size" : sizes->new_head ? "new-head" : "mean-pooling";
+        return fail(ERROR_USAGE, "--%s is for a vision Transformer, not for %s", option,
+                    c->architecture->description);
     }
     int64_t classes = sizes->classes ? sizes->classes : c->vocab;
     if (s->folder && !sizes->new_head && (classes != c->vocab || !c->class_head))

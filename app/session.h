@@ -21,13 +21,14 @@ typedef struct {
 
 typedef enum { EMBEDDINGS_SHARED, EMBEDDINGS_SEPARATE } Embeddings;
 
-/* What replaces the model's; 0 keeps it. Only for presets; the last three only for an encoder-decoder, where
- * `layers` without encoder_layers is for both stacks. */
+/* What replaces the model's; 0 keeps it. Only for presets; encoder_layers, pre_norm and embeddings only for an
+ * encoder-decoder, where `layers` without encoder_layers is for both stacks. */
 typedef struct {
     int64_t layers, heads, width, context, vocab;
     int64_t encoder_layers;
     bool pre_norm;
     Embeddings embeddings;
+    bool mean_pooling; // the head of a vision Transformer reads the patches' mean: there is no class token
     /* Of a vision Transformer, also of a folder's. */
     int64_t image;   // pixels of a picture's side: positions are made to fit
     int64_t classes; // that the data has: a folder's are as many, unless there is a new head

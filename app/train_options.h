@@ -15,7 +15,7 @@ typedef enum { MOMENTS_FP32, MOMENTS_BF16 } Moments;
 typedef struct {
     const char *model;  // a preset, or a folder that holds a model
     int64_t image_size; // 0: the model's
-    bool new_head;
+    bool new_head, mean_pooling;
     int64_t layers, heads, width, context, vocab; // 0: the model's
     int64_t encoder_layers;                       // 0: as layers, or the model's
     bool pre_norm;
@@ -27,6 +27,8 @@ typedef struct {
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
     double crop;                 // of pictures: least share of the area; 1: all of it
     bool flip, skip_broken;      // the same
+    int64_t pad;                 // pixels; 0: none
+    double erase;                // share of the pictures; 0: none
     int64_t workers;             // threads that load data
     int64_t reader_delay;        // us
     ComputeOptions compute;
