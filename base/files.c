@@ -276,6 +276,14 @@ Status path_same(const char *one, const char *other, bool *same) {
     return OK;
 }
 
+Status path_refuse_link(const char *path) {
+    struct stat about;
+    if (lstat(path, &about) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? OK : fail_file("examine", path);
+    if (!S_ISLNK(about.st_mode)) return OK;
+    return fail(ERROR_FILE, "%s is a symbolic link, through which nothing is written; remove it", path);
+}
+
 bool path_ends_with(const char *path, const char *ending) {
     size_t length = strlen(path), tail = strlen(ending);
     return length >= tail && memcmp(path + length - tail, ending, tail) == 0;
