@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "kernels/gemm/cpu.h"
 #include "model/checkpoint.h"
 #include "model/parameter_values.h"
 
@@ -58,6 +59,7 @@ static void change_sizes(const ConfigSizes *sizes, Config *c) {
     if (sizes->context) c->context = sizes->context;
     if (sizes->vocab) c->vocab = sizes->vocab;
     if (sizes->pre_norm) c->norm_order = NORM_PRE;
+    if (sizes->mean_pooling) c->class_token = false;
     if (sizes->embeddings == EMBEDDINGS_SEPARATE) c->tied_tables = c->tied_head = false;
     config_complete(c);
 }
@@ -76,10 +78,14 @@ static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char 
             return fail(ERROR_USAGE,
                         "--%s=%" PRId64 " can change a preset only; the model in %s has %" PRId64,
                         all[i].name, all[i].asked, model, all[i].there);
-    bool separate = sizes->embeddings == EMBEDDINGS_SEPARATE;
-    if ((!sizes->pre_norm || c->norm_order == NORM_PRE) && (!separate || !c->tied_tables)) return OK;
-    return fail(ERROR_USAGE, "%s can change a preset only; the model in %s was made without it",
-                sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm" : "--embeddings=separate", model);
+    const char *made_with = sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm"
+                            : sizes->embeddings == EMBEDDINGS_SEPARATE && c->tied_tables
+                                ? "--embeddings=separate"
+                            : sizes->mean_pooling && c->class_token ? "--mean-pooling"
+                                                                    : NULL;
+    if (!made_with) return OK;
+    return fail(ERROR_USAGE, "%s can change a preset only; the model in %s was made without it", made_with,
+                model);
 }
 
 /* Of another size than before, or new: pictures are scaled to all of it. */
@@ -93,10 +99,14 @@ static void scale_pictures(Config *c) {
 static Status change_head(Session *s, const ConfigSizes *sizes) {
     Config *c = &s->config;
     bool pictures = c->architecture->patches, masked = c->architecture->task == TASK_MASKED_TOKEN;
-    if ((sizes->image && !pictures) || (sizes->new_head && !pictures && !masked))
-        return fail(ERROR_USAGE, "--%s is for a vision Transformer%s, not for %s",
-                    sizes->image ? "image-size" : "new-head", sizes->image ? "" : " or a BERT",
-                    c->architecture->description);
+    const char *wrong = sizes->image          ? "image-size"
+                        : sizes->mean_pooling ? "mean-pooling"
+                        : sizes->new_head     ? "new-head"
+                                              : NULL;
+    bool head_only = wrong && !strcmp(wrong, "new-head");
+    if (wrong && !pictures && !(head_only && masked))
+        return fail(ERROR_USAGE, "--%s is for a vision Transformer%s, not for %s", wrong,
+                    head_only ? " or a BERT" : "", c->architecture->description);
     c->new_head = s->folder && sizes->new_head;
     if (masked) c->head_transform |= c->new_head;
     if (!pictures) return OK;
@@ -167,7 +177,9 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
     if (!status && s->folder) status = checkpoint_check(s->folder, &s->config);
     if (!status) status = fuses_parse(compute->fused, &s->fuses);
     if (!status) status = device_open(compute->device, (int)compute->threads, &s->device);
-    if (!status) status = compute_options_dtype(compute, s->device->backend, &s->dtype, &s->tf32);
+    if (!status)
+        status = compute_options_dtype(compute, s->device->backend, session_bf16_fast(s->device), &s->dtype,
+                                       &s->tf32);
     if (status) session_close(s);
     return status;
 }
@@ -204,6 +216,10 @@ void session_prepare(const Session *s, Ctx *ctx) {
 
 const char *session_model_name(const Session *s) {
     return s->folder ? s->folder : s->config.name;
+}
+
+bool session_bf16_fast(const Device *device) {
+    return device->backend == BACKEND_CUDA || gemm_cpu_bf16_fast();
 }
 
 const char *session_dtype_name(const Session *s) {

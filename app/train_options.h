@@ -22,6 +22,8 @@ typedef struct {
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
     double crop;                 // of pictures: least share of the area; 1: all of it
     bool flip, skip_broken;      // the same
+    int64_t pad;                 // pixels; 0: none
+    double erase;                // share of the pictures; 0: none
     int64_t workers;             // threads that load data
     int64_t reader_delay;        // us
     ComputeOptions compute;

@@ -126,7 +126,7 @@ static void step(Ctx *ctx, const Adamw *a, const Slice *s, bool decays) {
     if (s->narrow_m)
         PRIMITIVE (ctx, "round moments") round_moments(s, (uint32_t)state[ADAMW_UPDATES]);
     if (s->rounded)
-        PRIMITIVE (ctx, "round weights") round_weights(s);
+        PRIMITIVE (ctx, "round") round_weights(s);
 }
 
 static Status apply(Ctx *ctx, const Adamw *a) {
