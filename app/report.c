@@ -79,6 +79,9 @@ static void print_data(const Session *s, const FeedCounts *data) {
     }
     printf("%" PRId64 " tokens (%s)\n", data->tokens,
            s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+    if (data->raw)
+        printf("  %-18s %s is read as plain text: its keys, quotes and commas are learned, too\n", "",
+               data->raw);
     const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
     if (passed) printf("  %-18s the special token %s is spelled in the data: there it is text\n", "", passed);
 }
@@ -89,14 +92,19 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", ", "model",
            session_model_name(s), c->layers, c->heads, c->width);
     if (c->architecture->patches)
-        printf("%" PRId64 " x %" PRId64 " pixels in patches of %" PRId64 ", %" PRId64 " classes%s", c->image,
-               c->image, c->patch, c->vocab, c->new_head ? ", with a new head" : "");
+        printf("%" PRId64 " x %" PRId64 " pixels in patches of %" PRId64 ", %" PRId64 " classes", c->image,
+               c->image, c->patch, c->vocab);
     else
         printf("context %" PRId64 ", vocab %" PRId64 " (%" PRId64 " with padding)", c->context, c->vocab,
                config_padded_vocab(c));
-    printf(", %.2fM parameters\n", 1e-6 * (double)config_parameters(c));
+    printf(", %.2fM parameters%s\n", 1e-6 * (double)config_parameters(c),
+           c->new_head ? ", with a new head" : "");
+    if (c->other_head) printf("  %-18s the folder's head for %s is left out\n", "", c->other_head);
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
-    printf("  %-18s %s%s\n", "precision", session_dtype_name(s),
+    printf("  %-18s %s%s%s\n", "precision", session_dtype_name(s),
+           s->dtype == BF16 && !session_bf16_fast(s->device)
+               ? " (slow: products in fp32 are faster on this processor)"
+               : "",
            t->model.parameters.narrow_moments ? ", moments in bf16" : "");
     print_forms(t);
     print_data(s, data);

@@ -13,13 +13,8 @@ typedef enum { MOMENTS_FP32, MOMENTS_BF16 } Moments;
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
 typedef struct {
-    const char *model;  // a preset, or a folder that holds a model
-    int64_t image_size; // 0: the model's
-    bool new_head, mean_pooling;
-    int64_t layers, heads, width, context, vocab; // 0: the model's
-    int64_t encoder_layers;                       // 0: as layers, or the model's
-    bool pre_norm;
-    Embeddings embeddings;
+    const char *model;           // a preset, or a folder that holds a model
+    ConfigSizes sizes;           // what changes it
     const char *data, *val_data; // a file or a pattern of files; data "": the checkout's text
     const char *field;           // the key of the texts in JSON lines; "": plain texts, or conversations
     const char *template;        // of conversations: "chatml", ...; "": the model's own
@@ -91,6 +86,10 @@ CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set,
 
 /* Whether --data holds conversations: JSON lines without a --field, for a model that is made to continue. */
 bool train_options_conversations(const TrainOptions *options, Task task);
+
+/* Rank 0 prints, logs and writes for all, so that `rank` does not; with --log-rank=all it prints, too, and logs
+ * beside it. */
+void train_options_hush(TrainOptions *options, int rank);
 
 Schedule train_options_schedule(const TrainOptions *options);
 

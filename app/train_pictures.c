@@ -67,7 +67,7 @@ Status train_pictures_open(TrainOptions *o, const OptionSet *set, Session *sessi
     if (!c->architecture->patches || !*o->data) return OK;
     TRY(open_sources(o, p));
     if (!session->folder) TRY(fit_model(p, c));
-    if (!session->folder || c->new_head) TRY(fit_head(p, o->vocab, session));
+    if (!session->folder || c->new_head) TRY(fit_head(p, o->sizes.vocab, session));
     int64_t classes = images_classes(p->train);
     if (classes > c->vocab)
         return fail(ERROR_USAGE,

@@ -208,16 +208,17 @@ static Evidence weigh(const ProfilePath *path) {
 
 /* What to try where the device is busy: memory limits it, or arithmetic. */
 static const char *remedy(const ProfilePath *path, const Evidence *e) {
-    bool naive = strcmp(path->label, "naive") == 0;
+    bool naive = strcmp(path->label, "naive") == 0, fp32 = strcmp(path->trace->run.dtype, "fp32") == 0;
     if (e->memory > e->matrix)
         return naive ? "--fused=1, whose operations read and write what the naive ones pass through memory"
+               : e->cpu && fp32 ? "--dtype=bf16, which reads and writes half as much"
                : e->cpu
                    ? "improving the operations whose share of the limit is lowest"
                    : "a smaller dtype; where their share of the limit is high, kernels are as fast as a copy";
-    return strcmp(path->trace->run.dtype, "fp32") == 0 && !e->cpu
-               ? "--dtype=bf16 or tf32, which use the tensor cores"
-           : naive ? "--fused=1"
-                   : "improving the operations whose share of the limit is lowest";
+    return fp32 && !e->cpu ? "--dtype=bf16 or tf32, which use the tensor cores"
+           : naive         ? "--fused=1"
+           : fp32          ? "--dtype=bf16, where the processor has products for it"
+                           : "improving the operations whose share of the limit is lowest";
 }
 
 static void verdict(const ProfilePath *path, const Evidence *e, Answer *a) {

@@ -63,6 +63,14 @@ static void test_resume_narrow_naive(void **state) {
     expect_resumes(*state, "narrow-naive", "--fused=0 --optimizer-dtype=bf16");
 }
 
+static void test_resume_bf16(void **state) {
+    expect_resumes(*state, "bf16", "--fused=1 --dtype=bf16 --optimizer-dtype=bf16");
+}
+
+static void test_resume_bf16_naive(void **state) {
+    expect_resumes(*state, "bf16-naive", "--fused=0 --dtype=bf16");
+}
+
 static void test_resume_cuda_narrow(void **state) {
     program_needs_gpu(*state);
     expect_resumes(*state, "cuda-narrow", "--device=cuda --dtype=bf16 --fused=1 --optimizer-dtype=bf16");
@@ -336,6 +344,8 @@ int main(void) {
         cmocka_unit_test(test_resume_naive),
         cmocka_unit_test(test_resume_narrow),
         cmocka_unit_test(test_resume_narrow_naive),
+        cmocka_unit_test(test_resume_bf16),
+        cmocka_unit_test(test_resume_bf16_naive),
         cmocka_unit_test(test_resume_cuda_narrow),
         cmocka_unit_test(test_resume_cuda_fused),
         cmocka_unit_test(test_resume_cuda_naive),
