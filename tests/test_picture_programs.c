@@ -117,9 +117,8 @@ static void names_of_classes_are_compared(void **state) {
 }
 
 static void sizes_are_swept(void **state) {
-    const Ran *ran =
-        program_succeeds(*state, VIT " --sweep --batch-sizes=2,3 --image-sizes=28,32 "
-                                     "--profile-out=sizes --peaks=0");
+    const Ran *ran = program_succeeds(*state, VIT " --sweep --batch-sizes=2,3 --image-sizes=28,32 "
+                                                  "--profile-out=sizes --peaks=0");
     expect_text(ran->output, "Seq is a picture's side");
     ran = program_succeeds(*state, "cut -d, -f1,2 sizes/sweep.csv");
     expect_text(ran->output, "batch,seq\n2,28\n2,32\n3,28\n3,32\n");
