@@ -343,7 +343,7 @@ static void close_run(Run *run) {
 static Status run_size(void *context, int64_t batch, int64_t seq, const char *suffix) {
     Run *run = context;
     run->options.batch = batch;
-    *(run->options.image_sizes.count ? &run->options.image_size : &run->options.seq) = seq;
+    *(run->options.image_sizes.count ? &run->options.sizes.image : &run->options.seq) = seq;
     run->suffix = suffix;
     Status status = run_once(run);
     close_run(run);
@@ -358,7 +358,7 @@ static Status check_sizes(Run *run) {
     Status status = OK;
     OptionList sides = run->options.image_sizes;
     for (int64_t i = 0; (i == 0 || i < sides.count) && !status; i++) {
-        if (sides.count) run->options.image_size = sides.values[i];
+        if (sides.count) run->options.sizes.image = sides.values[i];
         status = open_session(run);
         close_run(run);
     }
