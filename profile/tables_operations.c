@@ -212,7 +212,14 @@ static void fill_operations(const Trace *t, Operations *o, Table *table) {
     table_note(table, "Memory: what was taken for it, while it ran or right before");
 }
 
-static Table make_operations(const Trace *t, bool torch, bool by_shape) {
+/* What a table of operations is to be. */
+typedef struct {
+    bool torch, by_shape;
+    bool whole; // with the columns of a device where there is none
+} OperationsView;
+
+static Table make_operations(const Trace *t, OperationsView view) {
+    bool torch = view.torch, by_shape = view.by_shape;
     size_t room = (size_t)t->count + 1;
     Operations o = {.names = trace_open(),
                     .taken = memory_array(room, sizeof(double)),
@@ -221,9 +228,10 @@ static Table make_operations(const Trace *t, bool torch, bool by_shape) {
                     .by_shape = by_shape};
     const char *key = by_shape ? "operations_by_shape" : "operations",
                *title = by_shape ? "Operations by the shapes of their inputs" : "Operations";
-    Table table = !torch                          ? TABLE(key, title, ours)
-                  : t->run.source == SOURCE_CLOCK ? TABLE(key, title, theirs_on_cpu)
-                                                  : TABLE(key, title, theirs);
+    bool host_only = t->run.source == SOURCE_CLOCK && !view.whole;
+    Table table = !torch      ? TABLE(key, title, ours)
+                  : host_only ? TABLE(key, title, theirs_on_cpu)
+                              : TABLE(key, title, theirs);
     if (torch && !by_shape) table.column_count--; // PyTorch has the shapes where it groups by them
     fill_operations(t, &o, &table);
     trace_close(o.names);
@@ -234,11 +242,17 @@ static Table make_operations(const Trace *t, bool torch, bool by_shape) {
 }
 
 Table table_operations(const Trace *t, unsigned names) {
-    return make_operations(t, names & NAMES_TORCH, false);
+    return make_operations(t, (OperationsView){.torch = names & NAMES_TORCH});
 }
 
 Table table_operations_by_shape(const Trace *t) {
-    return make_operations(t, true, true);
+    return make_operations(t, (OperationsView){.torch = true, .by_shape = true});
+}
+
+Table table_torch(const Trace *t) {
+    Table table = make_operations(t, (OperationsView){.torch = true, .whole = true});
+    table_arrange(&table, &(TableView){.sort = "device_ns"});
+    return table;
 }
 
 /* ---- categories ---- */

@@ -1,4 +1,4 @@
-/* torch: what PyTorch's profiler would call the host's events of the naive path, and the shapes beside them. */
+/* torch: what PyTorch calls the host's events of the naive path, and which shapes it prints beside them. */
 #pragma once
 
 #include "profile/trace.h"
