@@ -51,6 +51,8 @@ static Shape shape_named(const Trace *t, int64_t event, char letter) {
     case 'A': return by_head(a, first);
     case 'B': return by_head(b, first);
     case 'Y': return by_head(wrote, first);
+    case 'w': return b.rank ? shape2(b.d[1], b.d[0]) : b;
+    case 'c': return b.rank ? shape1(b.d[1]) : b;
     case 'y':
         if (first.rank && wrote.rank) first.d[first.rank - 1] = wrote.d[wrote.rank - 1];
         return first;

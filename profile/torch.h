@@ -18,6 +18,7 @@ typedef struct {
  *
  *     0 1 2 3   what the operation reads (profile/operands.h)
  *     a b       the two sides of the product that the primitive is
+ *     w c       the weight and the bias of the layer whose product it is: of one with parts a part's
  *     A B       the same of attention, as (B, heads, rows, columns)
  *     y         what the last product wrote, with the leading axes of what the operation reads
  *     Y         the same of attention, as (B, heads, rows, columns)
