@@ -49,6 +49,7 @@ typedef struct {
     int64_t tokens, pairs, left_out, padded, classes;
     int64_t conversations, cut, answers; // conversations whose end was cut off; targets
     int64_t rows, padded_apart;          // that the conversations are in; `padded` if each were a row
+    const char *raw;                     // tokens_raw, of training
 } FeedCounts;
 
 typedef struct {

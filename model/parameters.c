@@ -148,7 +148,7 @@ static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64
         add_block(walk, walk->list ? &s->blocks[walk->layer] : &counted, &n->block);
     }
     walk->group++;
-    if (c->norm_order == NORM_PRE) add_norm(walk, &s->final_norm, n->final_norm);
+    if (c->final_norm) add_norm(walk, &s->final_norm, n->final_norm);
 }
 
 static void add_all(Walk *walk, Parameters *p) {

@@ -4,13 +4,14 @@
 
 #include <tgmath.h>
 
-static void add_bias(const real *bias, int64_t rows, int64_t width, int64_t stride, real *y) {
+static void add_bias(const stored *bias, int64_t rows, int64_t width, int64_t stride, stored *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * stride + c] += bias[c];
+        for (int64_t c = 0; c < width; c++)
+            y[i * stride + c] = store(load(y[i * stride + c]) + load(bias[c]));
 }
 
-static void add_residual(const real *skip, int64_t count, real *y) {
-    for (int64_t i = 0; i < count; i++) y[i] += skip[i];
+static void add_residual(const stored *skip, int64_t count, stored *y) {
+    for (int64_t i = 0; i < count; i++) y[i] = store(load(y[i]) + load(skip[i]));
 }
 
 static const real SQRT_2_OVER_PI = (real)0.79788456080286535588;
@@ -37,30 +38,30 @@ static real gelu_slope(real z) {
 }
 
 #define FOR_EACH(value)                                                                                      \
-    _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = value;                                    \
+    _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = store(value);                             \
     return
 
 /* A loop for each activation, so that each can be vector code. */
-static void activate(Activation activation, const real *pre, int64_t count, real *y) {
+static void activate(Activation activation, const stored *pre, int64_t count, stored *y) {
     switch (activation) {
-    case ACTIVATION_NONE: FOR_EACH(pre[i]);
-    case ACTIVATION_GELU_TANH: FOR_EACH(gelu_tanh(pre[i]));
-    case ACTIVATION_GELU: FOR_EACH(gelu(pre[i]));
-    case ACTIVATION_RELU: FOR_EACH(pre[i] > 0 ? pre[i] : 0);
-    case ACTIVATION_TANH: FOR_EACH(real_tanh(pre[i]));
+    case ACTIVATION_NONE: FOR_EACH(load(pre[i]));
+    case ACTIVATION_GELU_TANH: FOR_EACH(gelu_tanh(load(pre[i])));
+    case ACTIVATION_GELU: FOR_EACH(gelu(load(pre[i])));
+    case ACTIVATION_RELU: FOR_EACH(load(pre[i]) > 0 ? load(pre[i]) : 0);
+    case ACTIVATION_TANH: FOR_EACH(real_tanh(load(pre[i])));
     case ACTIVATION_SWIGLU: break; // not element by element: silu, multiply_up
     }
 }
 
 /* y = dy * activation'(pre), in place where y is dy. */
-static void activation_gradient(Activation activation, const real *pre, const real *dy, int64_t count,
-                                real *y) {
+static void activation_gradient(Activation activation, const stored *pre, const stored *dy, int64_t count,
+                                stored *y) {
     switch (activation) {
-    case ACTIVATION_NONE: FOR_EACH(dy[i]);
-    case ACTIVATION_GELU_TANH: FOR_EACH(dy[i] * gelu_tanh_slope(pre[i]));
-    case ACTIVATION_GELU: FOR_EACH(dy[i] * gelu_slope(pre[i]));
-    case ACTIVATION_RELU: FOR_EACH(pre[i] > 0 ? dy[i] : 0);
-    case ACTIVATION_TANH: FOR_EACH(dy[i] * (1 - real_tanh(pre[i]) * real_tanh(pre[i])));
+    case ACTIVATION_NONE: FOR_EACH(load(dy[i]));
+    case ACTIVATION_GELU_TANH: FOR_EACH(load(dy[i]) * gelu_tanh_slope(load(pre[i])));
+    case ACTIVATION_GELU: FOR_EACH(load(dy[i]) * gelu_slope(load(pre[i])));
+    case ACTIVATION_RELU: FOR_EACH(load(pre[i]) > 0 ? load(dy[i]) : 0);
+    case ACTIVATION_TANH: FOR_EACH(load(dy[i]) * (1 - real_tanh(load(pre[i])) * real_tanh(load(pre[i]))));
     case ACTIVATION_SWIGLU: break;
     }
 }
@@ -75,31 +76,32 @@ static real silu_slope(real z) {
 }
 
 /* pre is (rows, 2 * width): gate, up. */
-static void silu_gate(const real *pre, int64_t rows, int64_t width, real *y) {
+static void silu_gate(const stored *pre, int64_t rows, int64_t width, stored *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * width + c] = silu(pre[2 * i * width + c]);
+        for (int64_t c = 0; c < width; c++) y[i * width + c] = store(silu(load(pre[2 * i * width + c])));
 }
 
-static void multiply_up(const real *pre, int64_t rows, int64_t width, real *y) {
+static void multiply_up(const stored *pre, int64_t rows, int64_t width, stored *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * width + c] *= pre[(2 * i + 1) * width + c];
+        for (int64_t c = 0; c < width; c++)
+            y[i * width + c] = store(load(y[i * width + c]) * load(pre[(2 * i + 1) * width + c]));
 }
 
-static void up_gradient(const real *pre, Tensor dy, real *dpre) {
+static void up_gradient(const stored *pre, Tensor dy, stored *dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++)
             dpre[(2 * i + 1) * width + c] =
-                ((const real *)dy.data)[i * dy.stride + c] * silu(pre[2 * i * width + c]);
+                store(load(stored_row(dy, i)[c]) * silu(load(pre[2 * i * width + c])));
 }
 
-static void gate_gradient(const real *pre, Tensor dy, real *dpre) {
+static void gate_gradient(const stored *pre, Tensor dy, stored *dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++) {
-            const real *at = pre + 2 * i * width + c; // the gate; up is at[width]
+            const stored *at = pre + 2 * i * width + c; // the gate; up is at[width]
             dpre[2 * i * width + c] =
-                ((const real *)dy.data)[i * dy.stride + c] * at[width] * silu_slope(at[0]);
+                store(load(stored_row(dy, i)[c]) * load(at[width]) * silu_slope(load(at[0])));
         }
 }
 
@@ -146,11 +148,11 @@ static Status linear_forward_cpu_naive(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(LINEAR, FORWARD, CPU, NAIVE, REAL_DTYPE, linear_forward_cpu_naive);
+SLOT(LINEAR, FORWARD, CPU, NAIVE, STORED_DTYPE, linear_forward_cpu_naive);
 
-static void add_columns(const real *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
+static void add_columns(const stored *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) sum[c] += x[i * stride + c];
+        for (int64_t c = 0; c < width; c++) sum[c] += load(x[i * stride + c]);
 }
 
 /* dx of a layer whose input came through a gate, twice as wide as that. */
@@ -201,4 +203,4 @@ static Status linear_backward_cpu_naive(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(LINEAR, BACKWARD, CPU, NAIVE, REAL_DTYPE, linear_backward_cpu_naive);
+SLOT(LINEAR, BACKWARD, CPU, NAIVE, STORED_DTYPE, linear_backward_cpu_naive);
