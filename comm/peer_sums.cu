@@ -8,6 +8,8 @@ enum { BESIDE_BLOCKS = 32, SUM_THREADS = 512, SMALL_THREADS = 1024 };
 
 template <class T, int N>
 __global__ static void add_in_rank_order(Addresses from, int ranks, int64_t count, T *to) {
+    wait_for_previous();
+    let_next_start();
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
         float total[N];
         load_floats<N>(reinterpret_cast<const T *>(from.at[0]) + i, total);
@@ -22,6 +24,16 @@ __global__ static void add_in_rank_order(Addresses from, int ranks, int64_t coun
     }
 }
 
+template <class T, int N>
+static Status launch_sum(PeerComm *p, const Addresses &from, int64_t count, T *to, unsigned blocks,
+                         Lane lane) {
+    if (lane == LANE_MAIN)
+        return cuda_launch<true>(p->cuda, "add_in_rank_order", add_in_rank_order<T, N>, dim3(blocks),
+                                 dim3(SUM_THREADS), 0, from, p->size, count, to);
+    add_in_rank_order<T, N><<<blocks, SUM_THREADS, 0, lane_stream(p, lane)>>>(from, p->size, count, to);
+    return peer_launched(p, "add_in_rank_order");
+}
+
 Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, void *to, Lane lane) {
     const int pack = 16 / (int)dtype_size(dtype);
     const int64_t least = divide_up(count, (int64_t)pack * SUM_THREADS);
@@ -30,11 +42,10 @@ Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, 
     bool packed = walks_in_packs(pack, {count}, {to});
     if (count == 0) return OK;
     for (int rank = 0; rank < p->size; rank++) packed = packed && (uintptr_t)from.at[rank] % 16 == 0;
-    DISPATCH_FLOAT(dtype, T,
-                   DISPATCH_PACK(packed, T, N,
-                                 add_in_rank_order<T, N><<<blocks, SUM_THREADS, 0, lane_stream(p, lane)>>>(
-                                     from, p->size, count, static_cast<T *>(to))));
-    return peer_launched(p, "add_in_rank_order");
+    DISPATCH_FLOAT(
+        dtype, T,
+        DISPATCH_PACK(packed, T, N,
+                      return launch_sum<T, N>(p, from, count, static_cast<T *>(to), blocks, lane)));
 }
 
 /* ---- little, in one launch ---- */

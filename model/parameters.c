@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { BUCKET_LEAST = 12 << 20 }; // elements, whose exchange takes many times what beginning it does
+
 /* The network from its first parameter to its last. Without a list they are only counted. */
 typedef struct {
     Parameters *list;
@@ -214,11 +216,14 @@ void parameters_share(Parameters *p, int rank, int ranks) {
     p->rank = rank;
     p->ranks = ranks;
     p->padded = ranks > 1 ? ceiling(p->size, unit) : p->size;
-    /* A group's beginning, up to the first cut, becomes ready with the bucket of the group below. */
-    for (int g = p->group_count - 1, end = 1; g >= 0; g--, end = 0) {
-        int64_t last = end ? p->padded : p->buckets[g + 1].first;
+    /* A group's beginning, up to the first cut, becomes ready with the bucket of the group below, and so does
+     * a small group as a whole, but for the two that are ready last. */
+    int64_t last = p->padded;
+    for (int g = p->group_count - 1; g >= 0; g--) {
         int64_t first = g == 0 ? 0 : ceiling(p->groups[g].first, unit);
+        if (g > 1 && last - first < BUCKET_LEAST) first = last;
         p->buckets[g] = (ParameterRange){first, last - first};
+        last = first;
     }
 }
 

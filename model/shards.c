@@ -156,13 +156,18 @@ Status shards_gather(Ctx *ctx, const Parameters *p) {
     return OK;
 }
 
-/* What a rank has posted needs no event to be waited for, but a graph must not end before it is over. */
+/* What a rank has posted needs no event to be waited for, but a graph must not end before it is over. It is
+ * waited for seldom, since a wait keeps the kernel behind it from starting early: for as many groups at once
+ * as have been entered. */
 Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
     Shards *s = p->shards;
     bool last = g == p->group_count - 1;
     if (!s || !s->gathers || ctx->measuring || g == 0) return OK;
-    if (posts(s)) TRY(arrive(p, weight_slot, s->entered, g + 1));
-    s->entered = g + 1;
+    if (posts(s) && g >= s->entered) {
+        int end = 2 * g < p->group_count ? 2 * g : p->group_count;
+        TRY(arrive(p, weight_slot, s->entered, end));
+        s->entered = end;
+    }
     return s->lane == LANE_SIDE && (last || !posts(s)) ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
 }
 

@@ -16,7 +16,7 @@ typedef struct Shards {
     Lane lane;      // where exchanges run beside the passes; LANE_MAIN where each is looked at (--check)
     bool reduces;   // set before a pass: gradients are exchanged as its groups are done
     bool gathers;   // set before a pass: the weights are still on their way
-    int entered;    // groups that the pass at hand has entered: their weights have come
+    int entered;    // groups whose weights have come in the pass at hand
     int events;     // of each kind, one a group
     Event **ready;  // a group's gradients are there
     Event **there;  // its weights
