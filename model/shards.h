@@ -41,14 +41,12 @@ CHECKED Status shards_enter(Ctx *ctx, const Parameters *parameters, int g);
  * for all. The first group's are gathered by shards_update, while it updates the others'. */
 CHECKED Status shards_gather(Ctx *ctx, const Parameters *parameters);
 
-/* What follows in the main lane waits for all that this rank has sent. */
-CHECKED Status shards_join(Ctx *ctx, const Parameters *parameters);
+/* Behind a pass that exchanges its gradients: this rank's parts become the sums, and their squares are added
+ * up. What follows in the main lane waits for all that this rank has sent. `whole` is the update of one rank
+ * alone, but for its state, which may be this rank's shard. */
+CHECKED Status shards_sum(Ctx *ctx, const Parameters *parameters, const Adamw *whole);
 
-/* Behind a pass that has exchanged its gradients: this rank's parts become the sums. */
-CHECKED Status shards_sum(Ctx *ctx, const Parameters *parameters);
-
-/* `whole` is the update of one rank alone, but for its state, which may be this rank's shard. Updates this
- * rank's parts, of the weights too. */
+/* Behind shards_sum and, in the main lane, a collective: updates this rank's parts, of the weights too. */
 CHECKED Status shards_update(Ctx *ctx, const Parameters *parameters, const Adamw *whole);
 
 /* Where a state tensor (master, m, v) is whole, (size) and flat: itself or, where it is sharded, the

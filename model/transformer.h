@@ -75,6 +75,8 @@ Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count);
 
 /* Gradients and loss_sum to zero: before a micro-batch. */
 CHECKED Status transformer_zero(Ctx *ctx, Transformer *model);
+/* Collective, behind a backward pass that exchanges its gradients: shards_sum. */
+CHECKED Status transformer_sum(Ctx *ctx, Transformer *model);
 /* Collective, where the parameters have shards. */
 CHECKED Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *options);
 

@@ -23,7 +23,7 @@ CHECKED Status ranks_say(Trainer *trainer);
 /* Collective, behind the last: the sums over all ranks, as far as they are still to be made. */
 CHECKED Status ranks_exchange(Trainer *trainer);
 
-/* What the step's tail says: tokens, whether to stop, who is to blame. */
+/* What the step's tail says: the loss, with one rank, too; tokens, whether to stop, who is to blame. */
 CHECKED Status ranks_read(Trainer *trainer, StepResult *result);
 
 /* Collective: tells the communicator where the memory lies that ranks exchange. */
