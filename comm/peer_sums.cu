@@ -37,7 +37,8 @@ static Status launch_sum(PeerComm *p, const Addresses &from, int64_t count, T *t
 Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, void *to, Lane lane) {
     const int pack = 16 / (int)dtype_size(dtype);
     const int64_t all = divide_up(count, (int64_t)pack * SUM_THREADS);
-    const unsigned blocks = (unsigned)(lane == LANE_MAIN || all < BESIDE_BLOCKS ? all : BESIDE_BLOCKS);
+    const unsigned blocks =
+        (unsigned)(lane == LANE_MAIN || all < (int64_t)BESIDE_BLOCKS ? all : (int64_t)BESIDE_BLOCKS);
     bool packed = walks_in_packs(pack, {count}, {to});
     if (count == 0) return OK;
     for (int rank = 0; rank < p->size; rank++) packed = packed && (uintptr_t)from.at[rank] % 16 == 0;

@@ -21,7 +21,7 @@ static void weigh_waiting(const Trace *t, double steps, RankEvidence *e) {
     Collectives all = collectives_of(t);
     double *caused = memory_array((size_t)all.ranks, sizeof *caused);
     for (int64_t i = 0; i < all.count; i++)
-        for (int rank = 0; rank < all.ranks; rank++) {
+        for (int rank = 0; rank < all.ranks && all.list[i].waits; rank++) {
             const Collected *c = &all.list[i];
             double waited = fmax(0, (double)(c->begin - c->spans[rank].begin)) / steps;
             caused[c->last] += waited / fmax(1, all.ranks - 1);
