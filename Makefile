@@ -2,7 +2,7 @@
 
 # What the distribution must have. The one list of packages; `make packages` installs what is missing.
 PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev libpcre2-dev libstb-dev libutf8proc-dev \
-    libxxhash-dev zlib1g-dev
+    libxxhash-dev zlib1g-dev libdnnl-dev
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
 IMAGE_PACKAGES := dataset-fashion-mnist
 FUZZ_PACKAGES := clang libclang-rt-dev
@@ -27,9 +27,11 @@ LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -lm -lpthread -fop
 LINK := $(CC)
 
 SOURCES := $(wildcard base/*.c data/*.c data/*/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c app/*.c)
-SPECIFICATION := $(filter %/cpu_naive.c,$(SOURCES))
-OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(SPECIFICATION),$(SOURCES))) \
-    $(foreach r,float double,$(patsubst %.c,$(BUILD)/%_$(r).o,$(SPECIFICATION)))
+# Compiled once for each type that tensors may have: kernels/real.h.
+NAIVE := $(filter %/cpu_naive.c,$(SOURCES))
+FUSED := $(filter %/cpu_fused.c,$(SOURCES))
+OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(NAIVE) $(FUSED),$(SOURCES))) \
+    $(foreach t,float bf16 double,$(NAIVE:%.c=$(BUILD)/%_$t.o)) $(foreach t,float bf16,$(FUSED:%.c=$(BUILD)/%_$t.o))
 ifeq ($(CUDA),1)
 OBJECTS += $(patsubst %.cu,$(BUILD)/%.cu.o,$(wildcard comm/*.cu kernels/*/*.cu optim/*.cu))
 LDLIBS += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart_static -ldl -lrt
@@ -42,6 +44,11 @@ OBJECTS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard profile/cupti/*.c))
 LDLIBS += -Wl,-rpath,$(CUDA_HOME)/extras/CUPTI/lib64
 $(BUILD)/profile/cupti/%.o: CFLAGS += -isystem $(CUPTI) -isystem $(CUDA_HOME)/include
 endif
+endif
+# oneDNN multiplies on the CPU, and is opened at run time too; its headers are needed here. Without, OpenBLAS does.
+DNNL ?= $(if $(wildcard /usr/include/oneapi/dnnl/dnnl.h /usr/local/include/oneapi/dnnl/dnnl.h),1,0)
+ifeq ($(DNNL),1)
+OBJECTS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard kernels/device/onednn/*.c))
 endif
 # Ranks on the CPU: a module that is opened when it is needed, built where there is an MPI.
 MPICC := $(shell command -v mpicc)
@@ -172,13 +179,12 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS) $(BUILD)/link.options
 $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZED)
 	$(call say,LD,$@)$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(LDLIBS)
 
-$(BUILD)/%_float.o: %.c $(BUILD)/cc.options
-	@mkdir -p $(@D)
-	$(call say,CC,$< (float))$(CC) $(CFLAGS) -DREAL=float -c -o $@ $<
-
-$(BUILD)/%_double.o: %.c $(BUILD)/cc.options
-	@mkdir -p $(@D)
-	$(call say,CC,$< (double))$(CC) $(CFLAGS) -DREAL=double -c -o $@ $<
+define TYPED_RULE
+$(BUILD)/%_$1.o: %.c $(BUILD)/cc.options
+	@mkdir -p $$(@D)
+	$$(call say,CC,$$< ($1))$$(CC) $$(CFLAGS) -DSTORED=$1 -c -o $$@ $$<
+endef
+$(foreach t,float bf16 double,$(eval $(call TYPED_RULE,$t)))
 
 # stb's arithmetic, which overflows.
 $(BUILD)/data/images/stb.o $(BUILD)/data/images/write.o: CFLAGS += -fwrapv

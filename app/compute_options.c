@@ -1,5 +1,7 @@
 #include "app/compute_options.h"
 
+#include "kernels/gemm/cpu.h"
+
 #include <string.h>
 
 const char fused_doc[] = "run fused: 0, 1, or as in norm,attention or -attention, of"
@@ -29,8 +31,8 @@ Status compute_options_check(const ComputeOptions *options) {
     TRY(check_device(options->device));
     TRY(fuses_parse(options->fused, &fuses));
     bool cpu = strcmp(options->device, "cpu") == 0, cuda = begins(options->device, "cuda");
-    if (cpu && (options->dtype == DTYPE_BF16 || options->dtype == DTYPE_TF32))
-        return fail(ERROR_USAGE, "--dtype=bf16 and --dtype=tf32 need a GPU, but --device=cpu was given");
+    if (cpu && options->dtype == DTYPE_TF32)
+        return fail(ERROR_USAGE, "--dtype=tf32 needs a GPU, but --device=cpu was given");
     if (cuda && options->dtype == DTYPE_FP64)
         return fail(ERROR_USAGE, "--dtype=fp64 runs on the CPU only, but --device=%s was given",
                     options->device);
@@ -51,11 +53,10 @@ Status compute_options_check_compare(const ComputeOptions *options) {
 Status compute_options_dtype(const ComputeOptions *options, Backend backend, Dtype *dtype, bool *tf32) {
     static const Dtype dtypes[] = {
         [DTYPE_AUTO] = F32, [DTYPE_FP32] = F32, [DTYPE_TF32] = F32, [DTYPE_BF16] = BF16, [DTYPE_FP64] = F64};
-    bool cuda = backend == BACKEND_CUDA;
-    *dtype = options->dtype == DTYPE_AUTO && cuda ? BF16 : dtypes[options->dtype];
+    bool cuda = backend == BACKEND_CUDA, fast = cuda || gemm_cpu_bf16_fast();
+    *dtype = options->dtype == DTYPE_AUTO && fast ? BF16 : dtypes[options->dtype];
     *tf32 = options->dtype == DTYPE_TF32;
-    if (!cuda && (*dtype == BF16 || *tf32))
-        return fail(ERROR_USAGE, "--dtype=bf16 and --dtype=tf32 need a GPU; the CPU has fp32 and fp64");
+    if (!cuda && *tf32) return fail(ERROR_USAGE, "--dtype=tf32 needs a GPU; the CPU has fp32, bf16 and fp64");
     if (cuda && *dtype == F64)
         return fail(ERROR_USAGE, "--dtype=fp64 runs on the CPU only; add --device=cpu");
     return OK;

@@ -29,7 +29,7 @@
     HEADING("Computing"),                                                                                    \
     {TEXT("device", "NAME", compute.device), .doc = "auto, cpu, cuda or cuda:N", .travels = true},           \
     {CHOICE("dtype", "auto|fp32|tf32|bf16|fp64", compute.dtype),                                             \
-     .doc = "auto is bf16 on a GPU and fp32 on the CPU", .travels = true},                                   \
+     .doc = "auto is bf16 on a GPU and on a CPU with AMX, else fp32", .travels = true},                                   \
     {TEXT("fused", "0|1|LIST", compute.fused), .doc = fused_doc,      \
      .travels = true},                                                                                       \
     {FLAG("graphs", compute.graphs),                                                                         \

@@ -1,6 +1,7 @@
 #include "app/report.h"
 
 #include "base/memory.h"
+#include "kernels/gemm/cpu.h"
 #include "profile/stats.h"
 
 #include <inttypes.h>
@@ -96,7 +97,9 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
                config_padded_vocab(c));
     printf(", %.2fM parameters\n", 1e-6 * (double)config_parameters(c));
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
-    printf("  %-18s %s%s\n", "precision", session_dtype_name(s),
+    bool slow = s->dtype == BF16 && s->device->backend == BACKEND_CPU && !gemm_cpu_bf16_fast();
+    printf("  %-18s %s%s%s\n", "precision", session_dtype_name(s),
+           slow ? " (slow: products in fp32 are faster on this processor)" : "",
            t->model.parameters.narrow_moments ? ", moments in bf16" : "");
     print_forms(t);
     print_data(s, data);

@@ -6,6 +6,11 @@
 #include <stdint.h>
 #include <string.h>
 
+/* One in memory: a struct, so that no arithmetic is done on its bits by mistake. */
+typedef struct {
+    uint16_t bits;
+} bf16;
+
 static inline float bfloat16_to_float(uint16_t half) {
     uint32_t bits = (uint32_t)half << 16;
     float value;

@@ -58,10 +58,13 @@ Status exchange_reduce(Ctx *ctx, const void *contract) {
     return OK;
 }
 SLOT(COMM, BACKWARD, CPU, NAIVE, F32, exchange_reduce);
+SLOT(COMM, BACKWARD, CPU, NAIVE, BF16, exchange_reduce);
 SLOT(COMM, BACKWARD, CPU, NAIVE, F64, exchange_reduce);
 SLOT(COMM, UPDATE, CPU, NAIVE, F32, exchange_reduce);
+SLOT(COMM, UPDATE, CPU, NAIVE, BF16, exchange_reduce);
 SLOT(COMM, UPDATE, CPU, NAIVE, F64, exchange_reduce);
 SLOT(COMM, UPDATE, CPU, FUSED, F32, exchange_reduce);
+SLOT(COMM, UPDATE, CPU, FUSED, BF16, exchange_reduce);
 
 /* What is only begun has a name of its own: no rank waits in it for another. */
 static bool begins(const Exchange *e) {
@@ -82,12 +85,14 @@ Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
     return OK;
 }
 SLOT(COMM, BACKWARD, CPU, FUSED, F32, exchange_gradients_fused);
+SLOT(COMM, BACKWARD, CPU, FUSED, BF16, exchange_gradients_fused);
 
 Status exchange_weights_naive(Ctx *ctx, const void *contract) {
     (void)ctx, (void)contract;
     return OK;
 }
 SLOT(COMM, FORWARD, CPU, NAIVE, F32, exchange_weights_naive);
+SLOT(COMM, FORWARD, CPU, NAIVE, BF16, exchange_weights_naive);
 SLOT(COMM, FORWARD, CPU, NAIVE, F64, exchange_weights_naive);
 
 Status exchange_weights_fused(Ctx *ctx, const void *contract) {
@@ -99,3 +104,4 @@ Status exchange_weights_fused(Ctx *ctx, const void *contract) {
     return OK;
 }
 SLOT(COMM, FORWARD, CPU, FUSED, F32, exchange_weights_fused);
+SLOT(COMM, FORWARD, CPU, FUSED, BF16, exchange_weights_fused);

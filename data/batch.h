@@ -16,6 +16,8 @@ typedef struct {
     int64_t position;        // of its first row
     int64_t tokens;          // targets that count
     int64_t step_tokens;     // the same of the whole step's batches; 0: as if all were like this one
+    int worker;              // the thread that read it ahead, from 1; 0: none
+    double begun, done;      // when that began and ended; seconds, monotonic clock
 } Batch;
 
 /* Where rows vary: the widths that batches of at most `seq` have are its multiples, and `seq`. */

@@ -27,7 +27,8 @@ struct Loader {
     int64_t base;        // the position of batch number 0; a seek moves it
     int64_t handed;      // batches handed out since then: what `mutex` guards begins here
     int64_t claimed;     // batches that a worker has begun
-    int reading;         // workers at a batch now
+    int working;         // workers that have begun to work
+    int reading;         // those at a batch now
     bool paused, ending; // paused: no batch is begun
     pthread_mutex_t mutex;
     pthread_cond_t room, filled; // workers wait for `room`, loader_next and loader_seek for `filled`
@@ -73,6 +74,7 @@ static bool has_room(const Loader *loader) {
 static void *work(void *argument) {
     Loader *loader = argument;
     pthread_mutex_lock(&loader->mutex);
+    const int worker = ++loader->working;
     for (;;) {
         while (!loader->ending && (loader->paused || !has_room(loader)))
             pthread_cond_wait(&loader->room, &loader->mutex);
@@ -82,7 +84,11 @@ static void *work(void *argument) {
         Slot *slot = &loader->slots[number % loader->slot_count];
         loader->reading++;
         pthread_mutex_unlock(&loader->mutex);
+        double begun = seconds();
         Status status = make_batch(loader, position, slot);
+        slot->batch.worker = worker;
+        slot->batch.begun = begun;
+        slot->batch.done = seconds();
         pthread_mutex_lock(&loader->mutex);
         loader->reading--;
         slot->status = status;

@@ -28,6 +28,7 @@ static Status compute(Ctx *ctx, const Call *call, OpFunction run) {
         Record record = record_of(ctx, RECORD_OPERATION, ctx->pass, NULL);
         record.work = call->work;
         record_begin(ctx->recorder, &record);
+        record_call(ctx->recorder, call);
     }
     device->range_push(device, operation_name(ctx->operation));
     Status status = run(ctx, call->contract);

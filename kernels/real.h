@@ -1,17 +1,57 @@
-/* real: the arithmetic type of the specification. The Makefile compiles every cpu_naive.c twice, with
- * -DREAL=float and with -DREAL=double: `real` is that type and REAL_DTYPE its dtype, F32 or F64. What one
- * room's specification lends to others is named by it too: SPEC(dropout_apply) is
- * dropout_apply_cpu_naive_float or dropout_apply_cpu_naive_double. */
+/* real: the types of the CPU's forms. The Makefile compiles every cpu_naive.c three times, with -DSTORED=float,
+ * bf16 and double, and every cpu_fused.c with the first two. Tensors hold `stored`, of STORED_DTYPE; arithmetic,
+ * statistics, losses and the parameters' gradients are `real`: float, but double where `stored` is. load() widens;
+ * store() rounds to nearest, ties to even; both do nothing where the types are the same. What one room's file
+ * lends to others is named by the type too: TYPED(dropout_row) is dropout_row_float, _bf16 or _double. */
 #pragma once
 
-#define SPEC_JOIN(name, type)   name##_cpu_naive_##type
-#define SPEC_EXPAND(name, type) SPEC_JOIN(name, type)
-#define SPEC(name)              SPEC_EXPAND(name, REAL)
+#include "base/bfloat16.h"
+#include "base/tensor.h"
+#include "kernels/simd.h"
 
-#define REAL_DTYPE_float      F32
-#define REAL_DTYPE_double     F64
-#define REAL_DTYPE_JOIN(type) REAL_DTYPE_##type
-#define REAL_DTYPE_OF(type)   REAL_DTYPE_JOIN(type)
-#define REAL_DTYPE            REAL_DTYPE_OF(REAL)
+#define TYPED_JOIN(name, type)   name##_##type
+#define TYPED_EXPAND(name, type) TYPED_JOIN(name, type)
+#define TYPED(name)              TYPED_EXPAND(name, STORED)
 
-typedef REAL real;
+#define REAL_OF_float   float
+#define REAL_OF_bf16    float
+#define REAL_OF_double  double
+#define DTYPE_OF_float  F32
+#define DTYPE_OF_bf16   BF16
+#define DTYPE_OF_double F64
+#define STORED_DTYPE    TYPED_EXPAND(DTYPE_OF, STORED)
+
+typedef STORED stored;
+typedef TYPED_EXPAND(REAL_OF, STORED) real;
+
+static inline float load_float(float x) {
+    return x;
+}
+static inline float load_bf16(bf16 x) {
+    return bfloat16_to_float(x.bits);
+}
+static inline double load_double(double x) {
+    return x;
+}
+#define load(x) TYPED(load)(x)
+
+static inline float store_float(float x) {
+    return x;
+}
+static inline bf16 store_bf16(float x) {
+    return (bf16){bfloat16_from_float(x)};
+}
+static inline double store_double(double x) {
+    return x;
+}
+#define store(x) TYPED(store)(x)
+
+static inline stored *stored_row(Tensor t, int64_t row) {
+    return (stored *)t.data + row * t.stride;
+}
+
+/* In double precision these are the library's, which is the specification. In fp32 they are what compilers turn
+ * into vector code, as the fused forms have: so that what a fused form saves is not this. */
+#define real_exp(x)  _Generic((x), float : simd_exp, double : exp)(x)
+#define real_tanh(x) _Generic((x), float : simd_tanh, double : tanh)(x)
+#define real_erfc(x) _Generic((x), float : simd_erfc, double : erfc)(x)

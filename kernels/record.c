@@ -25,6 +25,8 @@ struct Recorder {
     RecordMemory *memory;
     int64_t memory_count, memory_room;
     size_t used[ARENA_COUNT]; // by arena, as last noted
+    RecordReading *readings;
+    int64_t reading_count, reading_room;
     Status failure;
 };
 
@@ -44,6 +46,7 @@ void recorder_close(Recorder *r) {
     memory_free(r->spans);
     memory_free(r->records);
     memory_free(r->memory);
+    memory_free(r->readings);
     status_free(r->failure);
     memory_free(r);
 }
@@ -122,6 +125,28 @@ void record_end(Recorder *r) {
     r->failure = r->depth > 0 ? end(r) : fail(ERROR_INTERNAL, "a record ends that never began");
 }
 
+void record_inputs(Recorder *r, const RecordInput *inputs, int count) {
+    int64_t open = r->depth ? r->open[r->depth - 1] : -1;
+    for (int i = 0; i < count && open >= 0; i++) r->records[open].inputs[i] = inputs[i];
+}
+
+void record_call(Recorder *r, const Call *call) {
+    Tensor tensors[RECORD_INPUTS] = {{0}};
+    RecordInput inputs[RECORD_INPUTS] = {{{0}, {0}}};
+    if (!r->options.inputs) return;
+    r->options.inputs(call, tensors);
+    for (int i = 0; i < RECORD_INPUTS; i++) {
+        const Shape *shape = &inputs[i].shape;
+        inputs[i].shape = tensors[i].shape;
+        for (int axis = shape->rank - 1; axis >= 0; axis--)
+            inputs[i].stride[axis] = axis == shape->rank - 1 ? 1
+                                     : axis == shape->rank - 2
+                                         ? tensors[i].stride
+                                         : inputs[i].stride[axis + 1] * shape->d[axis + 1];
+    }
+    record_inputs(r, inputs, RECORD_INPUTS);
+}
+
 static void add_memory(Recorder *r, const RecordMemory *sample) {
     if (r->memory_count >= r->options.limit) return;
     r->memory = memory_grow(r->memory, &r->memory_room, r->memory_count + 1, sizeof *r->memory);
@@ -138,6 +163,12 @@ void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT]) {
         r->used[i] = arenas[i].used;
         add_memory(r, &sample);
     }
+}
+
+void record_reading(Recorder *r, const RecordReading *reading) {
+    if (!r->options.whole || r->reading_count >= r->options.limit) return;
+    r->readings = memory_grow(r->readings, &r->reading_room, r->reading_count + 1, sizeof *r->readings);
+    r->readings[r->reading_count++] = *reading;
 }
 
 /* ---- graphs ---- */
@@ -270,9 +301,15 @@ void recorder_clear(Recorder *r) {
     r->dropped = 0;
     r->depth = 0;
     r->memory_count = 0;
+    r->reading_count = 0;
 }
 
 const RecordMemory *recorder_memory(const Recorder *r, int64_t *count) {
     *count = r->memory_count;
     return r->memory;
+}
+
+const RecordReading *recorder_readings(const Recorder *r, int64_t *count) {
+    *count = r->reading_count;
+    return r->readings;
 }

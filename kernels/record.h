@@ -16,6 +16,14 @@ typedef enum {
     RECORD_FILL,
 } RecordKind;
 
+/* A tensor that something reads; the strides are in elements. */
+typedef struct {
+    Shape shape;
+    int64_t stride[4]; // of each axis
+} RecordInput;
+
+enum { RECORD_INPUTS = 5 };
+
 /* What ran once. */
 typedef struct {
     RecordKind kind;
@@ -32,7 +40,8 @@ typedef struct {
     double device_start;       // seconds of device time after the start of the outermost record
     double device_ms;          // between device events; the CPU's own time there
     int64_t launches;
-    Work work; // of operations the least; of copies and fills the bytes; else zero
+    Work work;                         // of operations the least; of copies and fills the bytes; else zero
+    RecordInput inputs[RECORD_INPUTS]; // of operations and of primitives that are a product; else empty
 } Record;
 
 /* From `at` on, `used` bytes of the arena are taken. */
@@ -43,6 +52,12 @@ typedef struct {
     int64_t record; // the innermost that was open; -1: none
 } RecordMemory;
 
+/* A batch that a thread has read ahead. */
+typedef struct {
+    int worker;        // from 1
+    double begin, end; // seconds, monotonic clock
+} RecordReading;
+
 typedef struct Recorder Recorder;
 
 typedef struct {
@@ -52,6 +67,8 @@ typedef struct {
     bool whole;      // scopes, library calls and memory too: what a trace needs
     bool timed;      // with device events around each record; else device_start and device_ms stay 0
     bool apart;      // the device is idle, and rests, before each primitive
+    /* Finds what an operation reads. NULL: not asked. */
+    void (*inputs)(const Call *call, Tensor inputs[RECORD_INPUTS]);
     /* Called as a record begins, with its index, and ends: for another profiler's correlation. NULL: none. */
     void (*mark)(void *marker, int64_t record);
     void (*unmark)(void *marker);
@@ -73,7 +90,12 @@ bool recorder_wants(const Recorder *recorder, RecordKind kind);
 void record_begin(Recorder *recorder, const Record *what);
 void record_transfer(Recorder *recorder, RecordKind kind, size_t bytes); // begins one, part of what is open
 void record_end(Recorder *recorder);
+
+/* What the innermost record that is open reads: what an operation was called with, or so many tensors. */
+void record_call(Recorder *recorder, const Call *call);
+void record_inputs(Recorder *recorder, const RecordInput *inputs, int count);
 void record_memory(Recorder *recorder, const Arena arenas[ARENA_COUNT]); // notes what has changed
+void record_reading(Recorder *recorder, const RecordReading *reading);
 
 /* Around work that is captured as a graph: its records are taken out, and given back as the graph's, which
  * the caller frees. NULL when that failed, which recorder_read reports. */
@@ -95,3 +117,4 @@ void recorder_clear(Recorder *recorder);
 
 /* The changes of memory since the last clear, in order. */
 const RecordMemory *recorder_memory(const Recorder *recorder, int64_t *count);
+const RecordReading *recorder_readings(const Recorder *recorder, int64_t *count); // likewise

@@ -87,6 +87,12 @@ static inline float simd_gelu_erf_slope(float z) {
     return (z < 0 ? tail : 1.0f - tail) + z * decay * 0.39894228f;
 }
 
+/* erfc(x) = 2 Phi(-sqrt 2 x) */
+static inline float simd_erfc(float x) {
+    float tail = 2.0f * simd_normal_tail(1.41421356f * x, simd_exp(-x * x));
+    return x < 0 ? 2.0f - tail : tail;
+}
+
 /* tanh(z) = -expm1(-2|z|) / (1 + exp(-2|z|)), signed: near 0 the quotient loses relative accuracy, but no
  * more than an ulp of 1. */
 static inline float simd_tanh(float z) {

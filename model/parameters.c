@@ -211,6 +211,27 @@ Tensor parameters_tail_of(const Parameters *p, Tensor sums) {
     return tensor_elements(sums, p->padded, shape1(parameters_tail(p)));
 }
 
+static bool is_block(const StackParameters *s, int64_t layers, int group) {
+    return group > s->first_group && group <= s->first_group + layers;
+}
+
+int parameters_outside_blocks(const Parameters *p, ParameterRange range,
+                              ParameterRange parts[PARTS_OUTSIDE_BLOCKS]) {
+    int count = 0;
+    const int64_t range_end = range.first + range.count;
+    for (int g = 0; g <= p->group_count; g++) {
+        if (is_block(&p->stack, p->config.layers, g) || is_block(&p->encoder, p->config.encoder_layers, g))
+            continue;
+        bool tail = g == p->group_count;
+        int64_t first = tail ? p->size : p->groups[g].first;
+        int64_t end = tail ? p->padded + parameters_tail(p) : first + p->groups[g].count;
+        if (first < range.first) first = range.first;
+        if (end > range_end) end = range_end;
+        if (first < end) parts[count++] = (ParameterRange){first, end - first};
+    }
+    return count;
+}
+
 void parameters_share(Parameters *p, int rank, int ranks) {
     int64_t unit = (int64_t)ranks * ADAMW_BLOCK;
     p->rank = rank;

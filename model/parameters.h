@@ -121,6 +121,13 @@ enum { TAIL_LOSS, TAIL_STOP, TAIL_TOKENS, TAIL_LOSSES }; // how many ranks want 
 int64_t parameters_tail(const Parameters *parameters);   // elements
 Tensor parameters_tail_of(const Parameters *parameters, Tensor sums);
 
+/* Of a range of the flat space, or of the sums, what lies outside the blocks: embeddings, heads and the tail,
+ * in at most so many parts. A backward pass adds to a block's gradients once; to these, which can be shared
+ * or are summed chunk by chunk, more often. */
+enum { PARTS_OUTSIDE_BLOCKS = 5 };
+int parameters_outside_blocks(const Parameters *parameters, ParameterRange range,
+                              ParameterRange parts[PARTS_OUTSIDE_BLOCKS]);
+
 /* What one rank of several has to do with: bucket g becomes ready when group g does in the backward pass, and
  * is needed when group g is in the forward pass. Buckets are cut at multiples of `ranks` blocks of
  * ADAMW_BLOCK, so that each rank's equal part of one is whole blocks, whose sums of squares have the same bits

@@ -65,12 +65,23 @@ static Status order(const Shards *s, Lane first, Lane then, Event *event) {
     return first == then ? OK : comm_wait(s->comm, then, event);
 }
 
+int shards_apart(const Ctx *ctx, const Parameters *p, ParameterRange whole,
+                 ParameterRange parts[PARTS_OUTSIDE_BLOCKS]) {
+    if (accumulates_in_products(ctx)) return parameters_outside_blocks(p, whole, parts);
+    parts[0] = whole;
+    return 1;
+}
+
 /* Onto the micro-batches before it. */
-static Status add_finished(Ctx *ctx, const Parameters *p, ParameterRange r) {
+static Status add_finished(Ctx *ctx, const Parameters *p, ParameterRange bucket) {
+    ParameterRange parts[PARTS_OUTSIDE_BLOCKS];
     if (tensor_empty(p->finished)) return OK;
+    int count = shards_apart(ctx, p, bucket, parts);
     ctx->call = "micro-batches";
-    return accumulate(ctx, &(Accumulate){.x = range(p->finished, r.first, r.count),
-                                         .sum = range(p->sums, r.first, r.count)});
+    for (int i = 0; i < count; i++)
+        TRY(accumulate(ctx, &(Accumulate){.x = range(p->finished, parts[i].first, parts[i].count),
+                                          .sum = range(p->sums, parts[i].first, parts[i].count)}));
+    return OK;
 }
 
 static int gradient_slot(const Parameters *p, int g) {

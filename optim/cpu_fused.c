@@ -1,5 +1,6 @@
 /* adamw in two passes over the range: the norm, then everything else. */
 #include "base/bfloat16.h"
+#include "kernels/real.h"
 #include "kernels/simd.h"
 #include "optim/adamw.h"
 
@@ -93,7 +94,9 @@ static void update(const Ctx *ctx, const Adamw *a) {
     const Constants c = constants_of(a);
     const uint32_t updates = (uint32_t)((const float *)a->state.data)[ADAMW_UPDATES];
     const float *gradient = a->gradient.data;
-    float *weight = a->weight.data;
+    const bool mastered = !tensor_empty(a->master);
+    float *weight = mastered ? a->master.data : a->weight.data;
+    stored *rounded = mastered ? a->weight.data : NULL;
     int64_t elements = tensor_count(a->gradient);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
     for (int64_t i = 0; i < elements; i += ADAMW_UNIT) {
@@ -103,6 +106,9 @@ static void update(const Ctx *ctx, const Adamw *a) {
                                (uint16_t *)a->v.data + i, weight + i);
         else
             update_unit(c, decay, gradient + i, (float *)a->m.data + i, (float *)a->v.data + i, weight + i);
+        if (!mastered) continue;
+#pragma omp simd
+        for (int64_t e = i; e < i + ADAMW_UNIT; e++) rounded[e] = store(weight[e]);
     }
 }
 
@@ -116,4 +122,4 @@ static Status adamw_update_cpu_fused(Ctx *ctx, const void *contract) {
         PRIMITIVE (ctx, "update") update(ctx, a);
     return OK;
 }
-SLOT(ADAMW, UPDATE, CPU, FUSED, F32, adamw_update_cpu_fused);
+SLOT(ADAMW, UPDATE, CPU, FUSED, STORED_DTYPE, adamw_update_cpu_fused);

@@ -7,7 +7,8 @@
 /* What one parameter's primitives work on: a slice of each tensor, and scratch of its size. */
 typedef struct {
     int64_t count;
-    real *weight, *m, *v;
+    real *weight, *m, *v; // weight: the master where there is one
+    stored *rounded;      // its weight then, else NULL
     const real *gradient;
     real *clipped, *m_hat, *v_hat; // scratch, as are m and v where the moments are narrow
     uint16_t *narrow_m, *narrow_v; // bf16, or NULL
@@ -18,8 +19,10 @@ enum { SCRATCH = 5, WIDE_M = 3, WIDE_V };
 
 static Slice slice_of(const Adamw *a, AdamwParameter part, const Tensor scratch[SCRATCH]) {
     bool narrow = a->m.dtype == BF16;
+    bool mastered = !tensor_empty(a->master);
     return (Slice){.count = part.count,
-                   .weight = (real *)a->weight.data + part.first,
+                   .weight = (real *)(mastered ? a->master.data : a->weight.data) + part.first,
+                   .rounded = mastered ? (stored *)a->weight.data + part.first : NULL,
                    .m = narrow ? scratch[WIDE_M].data : (real *)a->m.data + part.first,
                    .v = narrow ? scratch[WIDE_V].data : (real *)a->v.data + part.first,
                    .gradient = (const real *)a->gradient.data + part.first,
@@ -98,6 +101,10 @@ static void round_moments(const Slice *s, uint32_t updates) {
     }
 }
 
+static void round_weights(const Slice *s) {
+    for (int64_t i = 0; i < s->count; i++) s->rounded[i] = store(s->weight[i]);
+}
+
 static void step(Ctx *ctx, const Adamw *a, const Slice *s, bool decays) {
     const real *state = a->state.data;
     if (s->narrow_m)
@@ -118,6 +125,8 @@ static void step(Ctx *ctx, const Adamw *a, const Slice *s, bool decays) {
     PRIMITIVE (ctx, "update") update(s, state[ADAMW_LEARNING_RATE], (real)a->eps);
     if (s->narrow_m)
         PRIMITIVE (ctx, "round moments") round_moments(s, (uint32_t)state[ADAMW_UPDATES]);
+    if (s->rounded)
+        PRIMITIVE (ctx, "round") round_weights(s);
 }
 
 static Status apply(Ctx *ctx, const Adamw *a) {
@@ -151,4 +160,4 @@ static Status adamw_update_cpu_naive(Ctx *ctx, const void *contract) {
     }
     return a->steps & ADAMW_APPLY ? apply(ctx, a) : OK;
 }
-SLOT(ADAMW, UPDATE, CPU, NAIVE, REAL_DTYPE, adamw_update_cpu_naive);
+SLOT(ADAMW, UPDATE, CPU, NAIVE, STORED_DTYPE, adamw_update_cpu_naive);

@@ -9,6 +9,7 @@
  * a test refuses. */
 Category category_of(Operation operation, const char *primitive);
 
-/* What PyTorch's profiler calls the primitive, "aten::bmm"; NULL where it has no such operation. `joins`:
- * with what ran in the same operation before it under that name it is a single call there. */
-const char *torch_name(Operation operation, Pass pass, const char *primitive, bool *joins);
+/* What PyTorch's profiler calls the primitive, with what it nests in: "aten::matmul[AB]/aten::bmm[ab]", the
+ * letters as in profile/torch.h; NULL where it has no such operation. `bias`: the operation has one. `joins`:
+ * so many of these names, from the first, are calls that the operation's earlier primitives have begun. */
+const char *torch_name(Operation operation, Pass pass, const char *primitive, bool bias, int *joins);

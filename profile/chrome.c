@@ -71,13 +71,20 @@ static void name_process(JsonWriter *w, const Trace *t, const char *what, int ba
 }
 
 static void name_host(JsonWriter *w, const Trace *t) {
-    int32_t threads = 0;
+    enum { THREADS = 2 * TRACE_READERS };
+    bool has[THREADS] = {false};
     for (int64_t i = 0; i < t->count; i++)
-        if (t->events[i].thread >= threads) threads = t->events[i].thread + 1;
+        if (t->events[i].thread >= 0 && t->events[i].thread < THREADS) has[t->events[i].thread] = true;
     char name[32];
     name_process(w, t, "host", HOST, t->run.host);
-    for (int32_t i = 0; i < threads; i++) {
-        snprintf(name, sizeof name, i ? "thread %d" : "main thread", i);
+    for (int32_t i = 0; i < THREADS; i++) {
+        if (!has[i]) continue;
+        int reader = i - TRACE_READERS;
+        snprintf(name, sizeof name,
+                 !i           ? "main thread"
+                 : reader < 0 ? "thread %d"
+                              : "loader %d",
+                 reader < 0 ? i : reader);
         name_track(w, "thread_name", process_of(HOST, &t->run), i, name);
     }
 }
@@ -136,6 +143,8 @@ static void write_arguments(JsonWriter *w, const TraceEvent *e) {
         json_member_text(w, "category", category_name(e->category));
     }
     if (e->source) json_member_text(w, "source", e->source);
+    if (e->shapes) json_member_text(w, "shapes", e->shapes);
+    if (e->strides) json_member_text(w, "strides", e->strides);
     if (e->kind == TRACE_OPERATION) {
         json_member_number(w, "GFLOP", 1e-9 * e->work.flops);
         json_member_number(w, "least MB", 1e-6 * e->work.bytes);
@@ -257,6 +266,33 @@ typedef struct {
     int64_t collective_count, room;
 } Row;
 
+static void note_collective(Row *r, const TraceEvent *e, Point at) {
+    if (e->kind != TRACE_OPERATION || e->operation != OP_COMM || !trace_in_step(e)) return;
+    r->collectives = memory_grow(r->collectives, &r->room, r->collective_count + 1, sizeof at);
+    r->collectives[r->collective_count++] = at;
+}
+
+/* On the CPU what ran on the device ran on the main thread: only what no primitive or operation is as a whole
+ * is not there yet. */
+static bool is_repeated(const TraceEvent *e) {
+    char label[LABEL_BYTES];
+    operation_label(e, label);
+    return e->kind == TRACE_KERNEL && strncmp(e->name, label, strlen(label)) == 0;
+}
+
+static void write_on_cpu(Row *r, int64_t index) {
+    const TraceEvent *e = &r->trace->events[index];
+    const int process = process_of(HOST, &r->trace->run);
+    if (trace_on_device(e) && is_repeated(e)) return;
+    const Point at = {process, e->thread >= 0 ? e->thread : 0, e->begin};
+    write_slice(r->w, e, at.process, at.track, e->begin, e->end);
+    note_collective(r, e, at);
+    if (e->kind != TRACE_PRIMITIVE || e->parent < 0) return;
+    char id[48];
+    snprintf(id, sizeof id, "part %d.%" PRId64, r->trace->run.rank, index);
+    write_arrow(r->w, "part", (Point){process, at.track, r->trace->events[e->parent].begin}, at, id);
+}
+
 static void write_on_device(Row *r, int64_t index) {
     const TraceEvent *e = &r->trace->events[index];
     Stream *stream = &r->streams[e->stream];
@@ -270,12 +306,6 @@ static void write_on_device(Row *r, int64_t index) {
     char id[48];
     snprintf(id, sizeof id, "%d.%" PRId64, r->trace->run.rank, index);
     write_arrow(r->w, "launch", (Point){process_of(HOST, &r->trace->run), call->thread, call->begin}, to, id);
-}
-
-static void note_collective(Row *r, const TraceEvent *e, Point at) {
-    if (e->kind != TRACE_OPERATION || e->operation != OP_COMM || !trace_in_step(e)) return;
-    r->collectives = memory_grow(r->collectives, &r->room, r->collective_count + 1, sizeof at);
-    r->collectives[r->collective_count++] = at;
 }
 
 static void write_on_host(Row *r, int64_t index) {
@@ -301,12 +331,14 @@ static void write_row(Row *r) {
     r->spans = spans_make(t);
     name_host(r->w, t);
     for (int64_t i = 0; i < t->count; i++) {
-        if (trace_on_device(&t->events[i]))
+        if (t->run.source == SOURCE_CLOCK)
+            write_on_cpu(r, i);
+        else if (trace_on_device(&t->events[i]))
             write_on_device(r, i);
         else
             write_on_host(r, i);
     }
-    name_device(r->w, t, r->streams, r->count);
+    if (t->run.source != SOURCE_CLOCK) name_device(r->w, t, r->streams, r->count);
     write_memory(r->w, t);
     write_speed(r->w, t);
     memory_free(r->spans);

@@ -4,6 +4,7 @@
 #include "profile/counters.h"
 #include "profile/cupti.h"
 #include "profile/kernel_name.h"
+#include "profile/operands.h"
 #include "profile/trace_records.h"
 #include "profile/watch.h"
 
@@ -64,7 +65,8 @@ Collector *collector_open(Device *device, const CollectorOptions *what) {
         snprintf(c->note, sizeof c->note,
                  "on the CPU each primitive is alone anyway: --profile-apart does nothing");
     if (c->apart && !*c->note) snprintf(c->note, sizeof c->note, "the device rests before each primitive");
-    RecorderOptions options = {.primitives = true, .whole = true, .timed = !c->cupti, .apart = c->apart};
+    RecorderOptions options = {
+        .primitives = true, .whole = true, .timed = !c->cupti, .apart = c->apart, .inputs = operands_of};
     if (c->cupti) {
         options.mark = c->cupti->mark;
         options.unmark = c->cupti->unmark;
@@ -135,7 +137,7 @@ static Calls open_calls(const Activities *a) {
 }
 
 /* The system's numbers of threads or streams become 0, 1, ... in the order in which they appear. */
-enum { NUMBERS_MOST = 64 };
+enum { NUMBERS_MOST = TRACE_READERS };
 typedef struct {
     int64_t known[NUMBERS_MOST];
     int32_t count;
@@ -244,6 +246,7 @@ Status collector_trace(const Collector *c, const TraceRun *run, const Arena aren
     set_run(c, run, t);
     t->run.origin = m.origin;
     records_add_host(&m);
+    records_add_readings(&m, c->recorder);
     if (c->cupti)
         add_activities(&m, c);
     else

@@ -20,6 +20,7 @@ static Status make_all(const Trace *t, unsigned names, Tables *all) {
         return OK;
     }
     *next++ = table_operations(t, names);
+    if (names & NAMES_TORCH) *next++ = table_operations_by_shape(t);
     *next++ = table_overview(t);
     *next++ = table_model(t);
     *next++ = table_device(t);

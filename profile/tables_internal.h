@@ -6,6 +6,7 @@
 #include "profile/trace.h"
 
 Table table_operations(const Trace *trace, unsigned names);
+Table table_operations_by_shape(const Trace *trace); // by PyTorch's names
 Table table_kernels(const Trace *trace, unsigned names);
 Table table_latency(const Trace *trace, unsigned names);
 Table table_copies(const Trace *trace);

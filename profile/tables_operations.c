@@ -1,16 +1,17 @@
 /* Operations, and the categories and sources of them. */
-#include "profile/category.h"
 #include "profile/tables_internal.h"
+#include "profile/torch.h"
 
 #include "base/memory.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- operations ---- */
 
 /* What one row adds up. Self times of all rows are the whole. */
 typedef struct {
-    const char *name; // the trace's or a literal
+    const char *name, *shapes; // the trace's of names
     double calls, self_cpu, cpu, self_device, device, self_memory, memory;
     int64_t parent; // of the last event that was added; -1
 } OperationSum;
@@ -19,87 +20,95 @@ typedef struct {
     Trace *names; // keeps the rows' names
     OperationSum *rows;
     int64_t count, room;
-    double *taken, *taken_below; // (events) bytes of arenas taken in it; with all that is below it
+    double *taken, *taken_below; // (events) bytes of arenas taken for it; with all that is below it
+    bool torch, by_shape;        // by_shape: a row for each name and shapes
 } Operations;
 
-static OperationSum *row_of(Operations *o, const char *name) {
+static OperationSum *row_of(Operations *o, const char *name, const char *shapes) {
     name = trace_name(o->names, name);
+    shapes = trace_name(o->names, o->by_shape ? shapes : "");
     for (int64_t i = 0; i < o->count; i++)
-        if (o->rows[i].name == name) return &o->rows[i];
+        if (o->rows[i].name == name && o->rows[i].shapes == shapes) return &o->rows[i];
     o->rows = memory_grow(o->rows, &o->room, o->count + 1, sizeof *o->rows);
-    o->rows[o->count] = (OperationSum){.name = name, .parent = -1};
+    o->rows[o->count] = (OperationSum){.name = name, .shapes = shapes, .parent = -1};
     return &o->rows[o->count++];
 }
 
-/* Whether a product's bias is added in the same operation after it: for PyTorch the two are one addmm. */
-static bool adds_bias(const Trace *t, const TraceEvent *product) {
-    for (const TraceEvent *e = product + 1; e < t->events + t->count; e++) {
-        if (e->kind <= TRACE_OPERATION && e->begin >= t->events[product->parent].end) return false;
-        if (e->kind == TRACE_PRIMITIVE && e->parent == product->parent && strcmp(e->name, "bias add") == 0)
-            return true;
-    }
-    return false;
-}
-
-static const char *torch_name_of(const Trace *t, const TraceEvent *e, bool *joins) {
-    const char *name = torch_name(e->operation, e->pass, e->name, joins);
-    bool product = e->parent >= 0 && strcmp(e->name, "product") == 0;
-    return product && name && strcmp(name, "aten::addmm") == 0 && !adds_bias(t, e) ? "aten::mm" : name;
-}
-
-/* What a host event is called: steps, phases and scopes are what lies between operations. `joins` as
- * torch_name's. */
-static void name_event(const Trace *t, const TraceEvent *e, bool torch, char text[2 * LABEL_BYTES],
-                       bool *joins) {
+/* The rows to which a host event counts, from the outermost; its self time is the last one's. Steps, phases
+ * and scopes are what lies between operations; but in PyTorch's words each is a row. */
+static int rows_of_event(const Trace *t, int64_t event, bool torch, TorchCall calls[TORCH_DEPTH]) {
+    const TraceEvent *e = &t->events[event];
     char label[LABEL_BYTES];
-    const char *theirs = NULL;
-    *joins = false;
-    if (torch && e->kind == TRACE_PRIMITIVE) theirs = torch_name_of(t, e, joins);
+    if (torch) return torch_calls(t, event, calls);
     operation_label(e, label);
-    if (e->kind == TRACE_RUNTIME)
-        snprintf(text, 2 * LABEL_BYTES, "%s", e->name);
-    else if (theirs)
-        snprintf(text, 2 * LABEL_BYTES, "%s", theirs);
-    else if (e->kind == TRACE_OPERATION)
-        snprintf(text, 2 * LABEL_BYTES, "%s%s", torch ? "fusebox::" : "", label);
-    else if (e->kind == TRACE_PRIMITIVE)
-        snprintf(text, 2 * LABEL_BYTES, "%s: %s", label, e->name);
-    else
-        snprintf(text, 2 * LABEL_BYTES, "(between operations)");
+    calls[0] = (TorchCall){.name = "(between operations)"};
+    if (e->kind == TRACE_OPERATION) snprintf(calls[0].name, sizeof calls[0].name, "%s", label);
+    if (e->kind == TRACE_PRIMITIVE)
+        snprintf(calls[0].name, sizeof calls[0].name, "%.*s: %.100s", 40, label, e->name);
+    return 1;
 }
 
-static void sum_events(const Trace *t, bool torch, Operations *o) {
-    for (int64_t i = 0; i < t->count; i++) {
-        const TraceEvent *e = &t->events[i];
-        char name[2 * LABEL_BYTES];
-        bool joins;
-        if (!trace_in_step(e) || trace_on_device(e) || (e->kind == TRACE_RUNTIME && !torch)) continue;
-        name_event(t, e, torch, name, &joins);
-        OperationSum *row = row_of(o, name);
-        bool between = e->kind < TRACE_OPERATION, counted = joins && row->parent == e->parent;
+/* The row that an event's self time is of: where it has none, of what encloses it. */
+static OperationSum *own_row(const Trace *t, int64_t event, Operations *o) {
+    TorchCall calls[TORCH_DEPTH];
+    int count = 0;
+    for (; event >= 0 && !count; event = t->events[event].parent)
+        count = rows_of_event(t, event, o->torch, calls);
+    return count ? row_of(o, calls[count - 1].name, calls[count - 1].shapes)
+                 : row_of(o, "(between operations)", "");
+}
+
+static void sum_event(const Trace *t, int64_t event, Operations *o) {
+    const TraceEvent *e = &t->events[event];
+    TorchCall calls[TORCH_DEPTH];
+    int count = rows_of_event(t, event, o->torch, calls);
+    bool between = e->kind < TRACE_OPERATION && !o->torch;
+    for (int i = 0; i < count; i++) {
+        OperationSum *row = row_of(o, calls[i].name, calls[i].shapes);
+        bool counted = calls[i].joins && row->parent == e->parent;
         row->calls += between ? e->kind == TRACE_STEP : !counted;
         row->parent = e->parent;
-        row->self_cpu += (double)e->self;
-        row->self_device += (double)e->device_self;
-        row->self_memory += o->taken[i];
         row->cpu += between ? (double)e->self : (double)trace_length(e);
         row->device += between ? (double)e->device_self : (double)e->device_total;
-        row->memory += between ? o->taken[i] : o->taken_below[i];
-        if (e->kind != TRACE_RUNTIME || e->parent < 0) continue;
-        /* There a call is no part of its caller's self. */
-        name_event(t, &t->events[e->parent], torch, name, &joins);
-        row_of(o, name)->self_cpu -= (double)trace_length(e);
+        row->memory += between ? o->taken[event] : o->taken_below[event];
+    }
+    OperationSum *own = own_row(t, event, o);
+    own->self_cpu += (double)e->self;
+    own->self_device += (double)e->device_self;
+    own->self_memory += o->taken[event];
+    /* There a call is no part of its caller's self. */
+    if (e->kind == TRACE_RUNTIME && e->parent >= 0)
+        own_row(t, e->parent, o)->self_cpu -= (double)trace_length(e);
+}
+
+static void sum_events(const Trace *t, Operations *o) {
+    for (int64_t i = 0; i < t->count; i++) {
+        const TraceEvent *e = &t->events[i];
+        bool call = e->kind == TRACE_RUNTIME;
+        if (trace_in_step(e) && !trace_on_device(e) && (!call || o->torch)) sum_event(t, i, o);
     }
 }
 
-/* What each event took from arenas; what was given back is not counted against it. */
+/* What an operation fills, or a part of it in scratch, is taken right before it begins: of what lies in the
+ * event `taker` the first of the kind that begins then; where none does, the taker itself. */
+static int64_t taken_for(const Trace *t, int64_t taker, int64_t at, TraceKind kind) {
+    for (int64_t i = taker + 1; i < t->count && t->events[i].begin < t->events[taker].end; i++) {
+        const TraceEvent *e = &t->events[i];
+        if (e->kind == kind && e->begin >= at) return i;
+    }
+    return taker;
+}
+
+/* What was taken from arenas for each event; what was given back is not counted against it. */
 static void sum_memory(const Trace *t, Operations *o) {
+    TraceKind kind = o->torch ? TRACE_PRIMITIVE : TRACE_OPERATION;
     int64_t held[MEMORY_CLASS_COUNT] = {0};
     bool seen[MEMORY_CLASS_COUNT] = {false};
     for (int64_t i = 0; i < t->memory_count; i++) {
         const TraceMemory *m = &t->memory[i];
         int64_t more = m->bytes - held[m->class_];
-        if (m->event >= 0 && more > 0 && seen[m->class_]) o->taken[m->event] += (double)more;
+        if (m->event >= 0 && more > 0 && seen[m->class_])
+            o->taken[taken_for(t, m->event, m->at, kind)] += (double)more;
         held[m->class_] = m->bytes;
         seen[m->class_] = true;
     }
@@ -140,7 +149,8 @@ static const TableColumn theirs[] = {{"name", "Name", CELL_TEXT},
                                      {"self_cpu_memory_bytes", "Self CPU Mem", CELL_BYTES},
                                      {"device_memory_bytes", "CUDA Mem", CELL_BYTES},
                                      {"self_device_memory_bytes", "Self CUDA Mem", CELL_BYTES},
-                                     {"calls", "# of Calls", CELL_COUNT}};
+                                     {"calls", "# of Calls", CELL_COUNT},
+                                     {"shapes", "Input Shapes", CELL_TEXT}};
 
 /* And where there is no GPU. */
 static const TableColumn theirs_on_cpu[] = {{"name", "Name", CELL_TEXT},
@@ -151,7 +161,8 @@ static const TableColumn theirs_on_cpu[] = {{"name", "Name", CELL_TEXT},
                                             {"cpu_mean_ns", "CPU time avg", CELL_TIME},
                                             {"cpu_memory_bytes", "CPU Mem", CELL_BYTES},
                                             {"self_cpu_memory_bytes", "Self CPU Mem", CELL_BYTES},
-                                            {"calls", "# of Calls", CELL_COUNT}};
+                                            {"calls", "# of Calls", CELL_COUNT},
+                                            {"shapes", "Input Shapes", CELL_TEXT}};
 
 /* Sets a cell of the last row, in whatever column bears the key; none is fine. */
 static void set_keyed(Table *table, const char *key, double value) {
@@ -177,47 +188,57 @@ static void add_row(const Trace *t, const OperationSum *r, double steps, double 
     set_keyed(table, "device_memory_bytes", gpu ? r->memory : 0);
     set_keyed(table, "self_device_memory_bytes", gpu ? r->self_memory : 0);
     set_keyed(table, "calls", r->calls);
+    if (*r->shapes) table_set_text(table, table->column_count - 1, r->shapes);
 }
 
-static void fill_operations(const Trace *t, bool torch, Operations *o, Table *table) {
+static void fill_operations(const Trace *t, Operations *o, Table *table) {
     double steps = trace_steps_ns(t), device = trace_device_ns(t), self = 0, self_device = 0;
     sum_memory(t, o);
-    sum_events(t, torch, o);
+    sum_events(t, o);
     for (int64_t i = 0; i < o->count; i++) {
         add_row(t, &o->rows[i], steps, device, table);
         self += o->rows[i].self_cpu;
         self_device += o->rows[i].self_device;
     }
-    bool host_only = torch && t->run.source == SOURCE_CLOCK;
+    bool host_only = o->torch && t->run.source == SOURCE_CLOCK;
     table_arrange(table, &(TableView){.sort = host_only ? "self_cpu_ns" : "self_device_ns"});
     if (host_only)
         table_note(table, "Self CPU time total: %s; of %lld steps", in_words(CELL_TIME, self).text,
                    (long long)t->run.steps);
     else
         table_note(table, "Self CPU time total: %s; self %s time total: %s; of %lld steps",
-                   in_words(CELL_TIME, self).text, torch ? "CUDA" : "device",
+                   in_words(CELL_TIME, self).text, o->torch ? "CUDA" : "device",
                    in_words(CELL_TIME, self_device).text, (long long)t->run.steps);
-    table_note(
-        table,
-        "Memory: what was taken while it ran. The tensors that an operation fills are the model's, which "
-        "takes them between operations");
+    table_note(table, "Memory: what was taken for it, while it ran or right before");
 }
 
-Table table_operations(const Trace *t, unsigned names) {
-    bool torch = names & NAMES_TORCH;
+static Table make_operations(const Trace *t, bool torch, bool by_shape) {
     size_t room = (size_t)t->count + 1;
     Operations o = {.names = trace_open(),
                     .taken = memory_array(room, sizeof(double)),
-                    .taken_below = memory_array(room, sizeof(double))};
-    Table table = !torch                          ? TABLE("operations", "Operations", ours)
-                  : t->run.source == SOURCE_CLOCK ? TABLE("operations", "Operations", theirs_on_cpu)
-                                                  : TABLE("operations", "Operations", theirs);
-    fill_operations(t, torch, &o, &table);
+                    .taken_below = memory_array(room, sizeof(double)),
+                    .torch = torch,
+                    .by_shape = by_shape};
+    const char *key = by_shape ? "operations_by_shape" : "operations",
+               *title = by_shape ? "Operations by the shapes of their inputs" : "Operations";
+    Table table = !torch                          ? TABLE(key, title, ours)
+                  : t->run.source == SOURCE_CLOCK ? TABLE(key, title, theirs_on_cpu)
+                                                  : TABLE(key, title, theirs);
+    if (torch && !by_shape) table.column_count--; // PyTorch has the shapes where it groups by them
+    fill_operations(t, &o, &table);
     trace_close(o.names);
     memory_free(o.rows);
     memory_free(o.taken);
     memory_free(o.taken_below);
     return table;
+}
+
+Table table_operations(const Trace *t, unsigned names) {
+    return make_operations(t, names & NAMES_TORCH, false);
+}
+
+Table table_operations_by_shape(const Trace *t) {
+    return make_operations(t, true, true);
 }
 
 /* ---- categories ---- */

@@ -66,6 +66,9 @@ typedef struct {
     int64_t bytes;
 } CopyShape;
 
+/* The first thread that reads batches ahead; those before it are the program's own. */
+enum { TRACE_READERS = 64 };
+
 /* One event. Host events (up to TRACE_RUNTIME) have a thread, device events (from TRACE_KERNEL) a stream. On
  * the CPU a "kernel" has stream 0 and lies inside the primitive that it is. */
 typedef struct {
@@ -91,6 +94,7 @@ typedef struct {
     const char *call; // which call of the model: "attention.projection"
     Category category;
     const char *source; // "kernels/norm/cuda_fused.cu:120", where it is implemented; NULL where not known
+    const char *shapes, *strides; // of what it reads, "[[4, 64, 64], [192, 64]]"; NULL where not known
 
     Work work;          // of operations: the least that the contract demands
     KernelShape kernel; // of TRACE_KERNEL

@@ -13,7 +13,8 @@ static const size_t run_texts[] = {
     offsetof(TraceRun, program),       offsetof(TraceRun, step),   offsetof(TraceRun, window),
     offsetof(TraceRun, counters_note), offsetof(TraceRun, engine), offsetof(TraceRun, unit)};
 static const size_t event_texts[] = {offsetof(TraceEvent, name), offsetof(TraceEvent, call),
-                                     offsetof(TraceEvent, source)};
+                                     offsetof(TraceEvent, source), offsetof(TraceEvent, shapes),
+                                     offsetof(TraceEvent, strides)};
 enum {
     RUN_TEXTS = sizeof run_texts / sizeof *run_texts,
     EVENT_TEXTS = sizeof event_texts / sizeof *event_texts
@@ -49,15 +50,14 @@ static void number_texts(const Trace *t, void *object, const size_t *texts, int 
     }
 }
 
+static void keep_texts(Trace *t, void *object, const size_t *texts, int count) {
+    for (int i = 0; i < count; i++) (void)trace_name(t, *(const char **)(void *)((char *)object + texts[i]));
+}
+
 /* Before any number is read: a name that is added may change those of others. */
 static void name_all(Trace *t) {
-    for (int i = 0; i < RUN_TEXTS; i++)
-        (void)trace_name(t, *(const char **)(void *)((char *)&t->run + run_texts[i]));
-    for (int64_t i = 0; i < t->count; i++) {
-        (void)trace_name(t, t->events[i].name);
-        (void)trace_name(t, t->events[i].call);
-        (void)trace_name(t, t->events[i].source);
-    }
+    keep_texts(t, &t->run, run_texts, RUN_TEXTS);
+    for (int64_t i = 0; i < t->count; i++) keep_texts(t, &t->events[i], event_texts, EVENT_TEXTS);
 }
 
 static void put_number(Pack *p, double value) {

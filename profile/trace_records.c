@@ -46,6 +46,22 @@ static TraceEvent begin_event(const Making *m, int64_t i, TraceKind kind, const 
     return e;
 }
 
+/* "[[4, 64, 64], [64]]" of the sizes, or strides, of what was read; NULL where nothing was. */
+static const char *say_inputs(Trace *t, const RecordInput inputs[RECORD_INPUTS], bool strides) {
+    char text[RECORD_INPUTS * 100] = "[";
+    int count = RECORD_INPUTS;
+    while (count > 0 && !inputs[count - 1].shape.rank) count--;
+    for (int i = 0; i < count; i++) {
+        const int64_t *numbers = strides ? inputs[i].stride : inputs[i].shape.d;
+        snprintf(text + strlen(text), sizeof text - strlen(text), i ? ", [" : "[");
+        for (int axis = 0; axis < inputs[i].shape.rank; axis++)
+            snprintf(text + strlen(text), sizeof text - strlen(text), axis ? ", %lld" : "%lld",
+                     (long long)numbers[axis]);
+        snprintf(text + strlen(text), sizeof text - strlen(text), i == count - 1 ? "]]" : "]");
+    }
+    return count ? trace_name(t, text) : NULL;
+}
+
 static void add_host_event(Making *m, int64_t i) {
     const Record *r = &m->records[i];
     int64_t parent = r->parent < 0 ? m->outer : m->event[r->parent];
@@ -70,6 +86,8 @@ static void add_host_event(Making *m, int64_t i) {
         e.call = trace_name(m->trace, r->call);
         e.category = category_of(r->operation, r->name);
         e.source = trace_name(m->trace, r->source);
+        e.shapes = say_inputs(m->trace, r->inputs, false);
+        e.strides = say_inputs(m->trace, r->inputs, true);
         if (r->kind == RECORD_OPERATION) e.work = r->work;
         /* An operation stands where the first of its parts does. */
         if (e.source && parent >= 0 && !m->trace->events[parent].source)
@@ -80,6 +98,21 @@ static void add_host_event(Making *m, int64_t i) {
 
 void records_add_host(Making *m) {
     for (int64_t i = 0; i < m->count; i++) add_host_event(m, i);
+}
+
+void records_add_readings(Making *m, const Recorder *recorder) {
+    int64_t count;
+    const RecordReading *readings = recorder_readings(recorder, &count);
+    for (int64_t i = 0; i < count; i++) {
+        TraceEvent e = trace_event(m->trace, TRACE_SCOPE, "read a batch");
+        e.begin = record_ns(readings[i].begin) - m->origin;
+        e.end = record_ns(readings[i].end) - m->origin;
+        if (e.end < 0) continue; // before the window
+        if (e.begin < 0) e.begin = 0;
+        e.thread = TRACE_READERS + readings[i].worker - 1;
+        e.phase = PHASE_READER;
+        trace_add(m->trace, &e);
+    }
 }
 
 /* ---- device events: what was innermost ---- */

@@ -22,6 +22,9 @@ static inline int64_t record_ns(double seconds) {
 /* A host event for each record but copies, fills and calls of libraries. */
 void records_add_host(Making *making);
 
+/* Then, on threads of their own, the batches that were read ahead. */
+void records_add_readings(Making *making, const Recorder *recorder);
+
 /* Then device events: copies, fills, calls of libraries and primitives without such; what lies around
  * them. */
 void records_add_device(Making *making);

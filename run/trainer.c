@@ -274,6 +274,8 @@ Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, i
     int32_t draw = (int32_t)(uint32_t)number;
     scope_begin(&t->ctx, "reader");
     TRY(fetch(source, index, &batch));
+    if (t->ctx.recorder && batch.worker)
+        record_reading(t->ctx.recorder, &(RecordReading){batch.worker, batch.begun, batch.done});
     int64_t seq = batch.seq ? batch.seq : t->seq;
     int64_t rows = batch.rows ? t->batch * t->seq / seq : t->batch; // the first, where the batch has more
     int64_t source_seq = batch.source_seq ? batch.source_seq : t->source_seq;
@@ -302,7 +304,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
     t->work = t->update_work;
     t->tokens = 0;
     for (int64_t i = 0; i < t->accum; i++) {
-        TRY(transformer_zero(&t->ctx, &t->model));
+        TRY(ranks_clear(t, i));
         TRY(upload_batch(t, fetch, source, i, NULL));
         const BatchSizes *s = &t->sizes;
         const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;

@@ -14,7 +14,8 @@ int64_t step_batches(const Trainer *trainer); // micro-batches of a step, of all
 void ranks_begin(Trainer *trainer, int64_t index);
 void ranks_end(Trainer *trainer);
 
-/* With one rank, too: adds a micro-batch that is over to those before it. */
+/* With one rank, too: clears what micro-batch `index` adds its gradients to, and adds it to those before it. */
+CHECKED Status ranks_clear(Trainer *trainer, int64_t index);
 CHECKED Status ranks_finish(Trainer *trainer, int64_t index);
 
 /* Before the last micro-batch's passes: what this rank has to say besides. */

@@ -44,22 +44,45 @@ Status trainer_settle(Trainer *t) {
     return status;
 }
 
-/* Adds a finished micro-batch to those before it; behind the last the sum is where the gradients are.
- * Where its groups were exchanged they have been added, and the tail is left. */
+static Tensor part_of(Tensor sums, ParameterRange r) {
+    return tensor_elements(sums, r.first, shape1(r.count));
+}
+
+Status ranks_clear(Trainer *t, int64_t index) {
+    Device *device = t->ctx.device;
+    Parameters *p = &t->model.parameters;
+    ParameterRange parts[PARTS_OUTSIDE_BLOCKS];
+    if (index == 0) return transformer_zero(&t->ctx, &t->model);
+    int count = shards_apart(&t->ctx, p, (ParameterRange){0, tensor_count(p->sums)}, parts);
+    for (int i = 0; i < count; i++) {
+        Tensor part = part_of(p->sums, parts[i]);
+        TRY(device->fill(device, part.data, 0, tensor_bytes(part)));
+    }
+    return OK;
+}
+
+/* The first of several micro-batches is kept, each other added; behind the last the sum is where the
+ * gradients are. */
+static Status finish_part(Trainer *t, int64_t index, ParameterRange part) {
+    Device *device = t->ctx.device;
+    Tensor own = part_of(t->model.parameters.sums, part);
+    Tensor finished = part_of(t->model.parameters.finished, part);
+    bool last = index == t->accum - 1;
+    if (index == 0) return device->copy(device, finished.data, own.data, tensor_bytes(own));
+    return accumulate(&t->ctx, &(Accumulate){.x = last ? finished : own, .sum = last ? own : finished});
+}
+
+/* Where a micro-batch's groups were exchanged they have been added, and the tail is left. */
 Status ranks_finish(Trainer *t, int64_t index) {
     Parameters *p = &t->model.parameters;
-    bool last = index == t->accum - 1;
+    ParameterRange parts[PARTS_OUTSIDE_BLOCKS], all = {0, tensor_count(p->sums)};
     if (t->accum == 1) return OK;
     t->ctx.layer = -1;
     t->ctx.call = "micro-batches";
-    if (index == 0)
-        return t->ctx.device->copy(t->ctx.device, p->finished.data, p->sums.data, tensor_bytes(p->sums));
-    Accumulate a = {.x = last ? p->finished : p->sums, .sum = last ? p->sums : p->finished};
-    if (t->reduces) {
-        a.x = parameters_tail_of(p, p->finished);
-        a.sum = parameters_tail_of(p, p->sums);
-    }
-    return accumulate(&t->ctx, &a);
+    if (t->reduces) all = (ParameterRange){p->padded, all.count - p->padded};
+    int count = shards_apart(&t->ctx, p, all, parts);
+    for (int i = 0; i < count; i++) TRY(finish_part(t, index, parts[i]));
+    return OK;
 }
 
 /* In the tail behind the gradients, which the passes leave alone. */

@@ -1,6 +1,9 @@
-/* accumulate: one addition an element, in every form. */
+/* accumulate: one addition an element, in every form; and where products do it, a step has the same bits. */
 #include "kernels/accumulate/accumulate.h"
 #include "tests/support/compare.h"
+#include "tests/support/model.h"
+
+#include <stdlib.h>
 
 static const int64_t counts[] = {64, 65, 4096, 100003};
 enum { COUNTS = sizeof counts / sizeof *counts };
@@ -51,8 +54,53 @@ static void wrong_contracts_are_refused(void **state) {
     }
 }
 
+enum { BATCH = 2, SEQ = 16, ACCUM = 3, STEPS = 3 };
+
+/* Other tokens for each micro-batch. */
+static Status fetch(void *tokens, int64_t index, Batch *micro) {
+    return model_fetch((int32_t *)tokens + index, index, micro);
+}
+
+/* Losses and gradient norms of some steps, and the weights behind them. */
+static Tensor train(Device *device, uint32_t fuses, Trainer *t, StepResult results[STEPS]) {
+    int32_t tokens[BATCH * SEQ + ACCUM + 1];
+    for (int i = 0; i < BATCH * SEQ + ACCUM + 1; i++) tokens[i] = 7 * i * i % 64;
+    model_open_trainer(t, device, &(SmallTrainer){BATCH, SEQ, .accum = ACCUM, .fuses = fuses});
+    for (int step = 0; step < STEPS; step++) {
+        t->ctx.step = step + 1;
+        expect_ok(trainer_step(t, fetch, tokens, 1e-2, &results[step]));
+    }
+    return t->model.parameters.weight;
+}
+
+static void expect_the_same(Device *device) {
+    StepResult apart[STEPS], together[STEPS];
+    float *weights[2] = {0};
+    int64_t count = 0;
+    for (int i = 0; i < 2; i++) {
+        Trainer t;
+        Tensor weight = train(device, i ? ~0u : ~(1u << OP_ACCUMULATE), &t, i ? together : apart);
+        count = tensor_count(weight);
+        weights[i] = malloc((size_t)count * sizeof *weights[i]);
+        expect_ok(values_read(&t.ctx, weight, 0, count, weights[i]));
+        trainer_close(&t);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        assert_true(together[step].loss == apart[step].loss && together[step].norm == apart[step].norm);
+        assert_true(apart[step].norm > 0);
+    }
+    assert_memory_equal(weights[0], weights[1], (size_t)count * sizeof *weights[0]);
+    for (int i = 0; i < 2; i++) free(weights[i]);
+}
+
+static void steps_have_the_same_bits(void **state) {
+    (void)state;
+    expect_the_same(test_device(BACKEND_CPU));
+    if (test_device(BACKEND_CUDA)) expect_the_same(test_device(BACKEND_CUDA));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {ONCE(specification_adds), ONCE(wrong_contracts_are_refused),
-                                       ON_EACH_VARIANT(forms_add)};
+                                       ONCE(steps_have_the_same_bits), ON_EACH_VARIANT(forms_add)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -57,6 +57,7 @@ static void run(Rig *rig, const void *what, double *const *in, double *const *ou
     const Problem *problem = what;
     const Case *c = &problem->size;
     const Dtype dtype = rig->ctx.dtype;
+    rig->ctx.form = rig->variant->form;
     const Shape a_shape = shape3(c->batch, rows_a(c), stride_a(c));
     const Shape b_shape = shape3(c->batch, rows_b(c), stride_b(c));
     const Shape c_shape = shape3(c->batch, c->m, stride_c(c));
@@ -178,11 +179,16 @@ int main(void) {
                                        ONCE(helpers_describe_the_linear_layer),
                                        ONCE(wrong_products_are_refused),
                                        ON_VARIANT(product_follows_the_definition, 0, "cpu fp32"),
+                                       ON_VARIANT(product_follows_the_definition, 8, "cpu bf16"),
                                        ON_VARIANT(product_follows_the_definition, 2, "cuda fp32"),
                                        ON_VARIANT(product_follows_the_definition, 3, "cuda tf32"),
                                        ON_VARIANT(product_follows_the_definition, 4, "cuda bf16")};
+    const struct CMUnitTest onednn[] = {ON_VARIANT(product_follows_the_definition, 1, "oneDNN, cpu fp32"),
+                                        ON_VARIANT(product_follows_the_definition, 9, "oneDNN, cpu bf16")};
     const struct CMUnitTest own[] = {ON_VARIANT(product_follows_the_definition, 4, "our own, cuda bf16")};
     int failed = cmocka_run_group_tests(tests, NULL, devices_end);
+    setenv("FUSEBOX_TUNE", "0", 1); // kernels/gemm/cpu.h
+    failed += cmocka_run_group_tests(onednn, NULL, devices_end);
     setenv("FUSEBOX_TUNE", "own", 1); // kernels/gemm/cuda_hopper.cuh
     failed += cmocka_run_group_tests(own, NULL, devices_end);
     return failed;

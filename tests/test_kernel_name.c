@@ -27,6 +27,8 @@ static void test_decode(void **state) {
         {"void (anonymous namespace)::row_max<__nv_bfloat16, 8>(__nv_bfloat16 const*, long)", "bf16"},
         {"void scale<float, 4>(float*)", "fp32"},
         {"cblas_sgemm NT", "fp32, NT"},
+        {"onednn_sgemm TN", "fp32, TN, FMA"},
+        {"onednn_bf16gemm NN", "bf16, NN"},
         {"softmax max", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

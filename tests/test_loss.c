@@ -51,6 +51,8 @@ static const Case cases[] = {
     {14, 32, 90, 128, 1, false, 1, .spread = 1, .bias = true, .smoothing = 0.2, .count = 9},
     {700, 8, 41, 48, 1, true, 1, .spread = 1, .bias = true, .count = 466},
     {5, 8, 120003, 120064, 1, true, 0.2, .spread = 1, .bias = true, .smoothing = 0.1},
+    {3, 8, 70001, 70016, 1, true, 0.2, .spread = 1},
+    {4, 8, 151936, 151936, 1, true, 0.2, .spread = 2},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

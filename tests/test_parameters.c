@@ -174,10 +174,39 @@ static void buckets_are_whole_blocks(void **state) {
     }
 }
 
+/* Every element of the sums lies in a block or in one part; a range cuts the parts. */
+static void parts_lie_outside_the_blocks(void **state) {
+    (void)state;
+    for (int k = 0; config_preset_name(k); k++) {
+        Config c;
+        Parameters p;
+        ParameterRange parts[PARTS_OUTSIDE_BLOCKS];
+        open_preset(config_preset_name(k), &c, &p);
+        parameters_share(&p, 1, 3);
+        const int64_t all = p.padded + parameters_tail(&p), half = all / 2;
+        int64_t inside = 0, outside = 0;
+        int last = p.encoder.first_group + (int)c.encoder_layers, first = p.stack.first_group;
+        for (int g = p.encoder.first_group + 1; g <= last; g++) inside += p.groups[g].count;
+        for (int g = first + 1; g <= first + c.layers; g++) inside += p.groups[g].count;
+        for (int side = 0; side < 2; side++) {
+            const ParameterRange range =
+                side ? (ParameterRange){half, all - half} : (ParameterRange){0, half};
+            for (int i = parameters_outside_blocks(&p, range, parts); i-- > 0;) {
+                assert_true(parts[i].first >= range.first && parts[i].count > 0);
+                assert_true(parts[i].first + parts[i].count <= range.first + range.count);
+                outside += parts[i].count;
+            }
+        }
+        assert_int_equal(inside + outside, all);
+        parameters_close(&p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_are_ranges),          cmocka_unit_test(counts_follow_from_the_list),
-        cmocka_unit_test(a_shared_table_comes_first), cmocka_unit_test(parts_have_names),
-        cmocka_unit_test(buckets_are_whole_blocks),   cmocka_unit_test(decay_is_a_mark)};
+        cmocka_unit_test(groups_are_ranges),           cmocka_unit_test(counts_follow_from_the_list),
+        cmocka_unit_test(a_shared_table_comes_first),  cmocka_unit_test(parts_have_names),
+        cmocka_unit_test(buckets_are_whole_blocks),    cmocka_unit_test(decay_is_a_mark),
+        cmocka_unit_test(parts_lie_outside_the_blocks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

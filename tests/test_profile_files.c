@@ -50,13 +50,13 @@ static void train_leaves_its_files(void **state) {
  * other. */
 static void expect_nested(const char *folder, const char *name) {
     json_t *root = json_in(folder, name), *event;
-    enum { TRACKS = 64, DEPTHS = 32 };
+    enum { TRACKS = 512, DEPTHS = 32 };
     double open[TRACKS][DEPTHS]; // ends of the slices that enclose the present one
     int depth[TRACKS] = {0};
     size_t i, slices = 0;
     json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
         if (strcmp(json_string_value(json_object_get(event, "ph")), "X") != 0) continue;
-        int track = (int)(json_integer_value(json_object_get(event, "pid")) * 16 +
+        int track = (int)(json_integer_value(json_object_get(event, "pid")) * 128 +
                           json_integer_value(json_object_get(event, "tid")));
         assert_true(track >= 0 && track < TRACKS);
         double begin = json_number_value(json_object_get(event, "ts"));
@@ -75,6 +75,35 @@ static void expect_nested(const char *folder, const char *name) {
 static void trace_is_nested(void **state) {
     program_succeeds(*state, "train " TINY " " SHORT " --fused=0 --profile-out=nested -q");
     expect_nested(*state, "nested/trace.json");
+}
+
+/* One process; arrows from operations to their parts; what they read; the thread that loads data, which has read
+ * the first batches before the first step. */
+static void trace_of_the_cpu(void **state) {
+    int64_t primitives = 0, products = 0, arrows = 0, readings = 0, shapes = 0;
+    size_t i;
+    program_succeeds(*state, "train " TINY " --steps=50 --workers=1 --profile=38,0,0,9,1 --fused=0 "
+                             "--profile-out=threads -q");
+    expect_nested(*state, "threads/trace.json");
+    json_t *root = json_in(*state, "threads/trace.json"), *event;
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
+        const char *phase = json_string_value(json_object_get(event, "ph")),
+                   *category = json_string_value(json_object_get(event, "cat")),
+                   *name = json_string_value(json_object_get(event, "name"));
+        const json_t *args = json_object_get(event, "args");
+        assert_int_equal(json_integer_value(json_object_get(event, "pid")), 1);
+        if (*phase == 's') arrows += strcmp(category, "part") == 0;
+        if (strcmp(name, "thread_name") == 0)
+            readings += strcmp(json_string_value(json_object_get(args, "name")), "loader 0") == 0;
+        if (*phase != 'X') continue;
+        readings += strcmp(name, "read a batch") == 0;
+        primitives += strcmp(category, "primitive") == 0;
+        products += strcmp(category, "kernel") == 0;
+        if (strcmp(name, "mlp.expand") == 0 && json_object_get(args, "shapes"))
+            shapes += json_object_get(args, "strides") != NULL;
+    }
+    json_decref(root);
+    assert_true(readings > 1 && primitives > 0 && arrows == primitives && products > 0 && shapes > 0);
 }
 
 /* ---- generation ---- */
@@ -269,9 +298,10 @@ static void diff_tells_by_its_exit_code(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(train_leaves_its_files),      cmocka_unit_test(trace_is_nested),
-        cmocka_unit_test(questions_are_answered),      cmocka_unit_test(sweeps_leave_every_size),
-        cmocka_unit_test(diff_tells_by_its_exit_code), cmocka_unit_test(generation_is_profiled),
+        cmocka_unit_test(train_leaves_its_files),  cmocka_unit_test(trace_is_nested),
+        cmocka_unit_test(trace_of_the_cpu),        cmocka_unit_test(questions_are_answered),
+        cmocka_unit_test(sweeps_leave_every_size), cmocka_unit_test(diff_tells_by_its_exit_code),
+        cmocka_unit_test(generation_is_profiled),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

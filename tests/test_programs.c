@@ -79,7 +79,7 @@ static void test_usage(void **state) {
         {"--save-every has no effect without --out", "train --save-every=5"},
         {"--resume needs --out", "train --resume"},
         {"already holds step-00000002", "train " TINY " --steps=3 --out=runs"},
-        {"--dtype=bf16", "train --dtype=bf16 --device=cpu"},
+        {"--dtype=tf32", "train --dtype=tf32 --device=cpu"},
         {"--device=gpu", "train --device=gpu"},
         {"--layers=3 can change a preset only; the model in runs/step-00000002 has 2",
          "train " MODEL "--layers=3 --data=text.txt"},

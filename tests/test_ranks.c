@@ -113,7 +113,7 @@ static void test_profile(void **state) {
     program_succeeds(folder, "grep -q 'passed no rank leaves a collective before all are in it' profile.txt");
     program_succeeds(
         folder, "grep -q '^7. Does communication bind' profile.txt && grep -q 'is the slowest' profile.txt");
-    program_succeeds(folder, "grep -q 'rank 2, device' profile/trace.json && "
+    program_succeeds(folder, "grep -q 'rank 2, host' profile/trace.json && "
                              "grep -q '\"cat\":\"collective\"' profile/trace.json");
     program_succeeds(
         folder, "[ $(grep -c ^ profile/tables/distribution.csv) = 5 ] && "

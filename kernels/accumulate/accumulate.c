@@ -2,6 +2,10 @@
 
 #include "kernels/check.h"
 
+bool accumulates_in_products(const Ctx *ctx) {
+    return ctx->device->backend == BACKEND_CUDA && op_form(ctx, OP_ACCUMULATE, wide_dtype(ctx)) == FORM_FUSED;
+}
+
 Status accumulate(Ctx *ctx, const Accumulate *a) {
     Dtype wide = wide_dtype(ctx);
     TRY(check_present("accumulate", "x", a->x));

@@ -17,4 +17,8 @@ typedef struct {
 
 CHECKED Status accumulate(Ctx *ctx, const Accumulate *a);
 
+/* Whether products do it: CUDA's add to C once, all of their sum (OpenBLAS adds part after part), so what a
+ * backward pass adds to once has the same bits without a sum of its own. */
+bool accumulates_in_products(const Ctx *ctx);
+
 __END_DECLS

@@ -1,5 +1,6 @@
 /* accumulate on all threads. */
 #include "kernels/accumulate/accumulate.h"
+#include "kernels/real.h"
 #include "kernels/simd.h"
 
 static Status accumulate_cpu_fused(Ctx *ctx, const void *contract) {
@@ -13,4 +14,4 @@ static Status accumulate_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(ACCUMULATE, BACKWARD, CPU, FUSED, F32, accumulate_cpu_fused);
+SLOT(ACCUMULATE, BACKWARD, CPU, FUSED, STORED_DTYPE, accumulate_cpu_fused);

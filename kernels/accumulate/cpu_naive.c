@@ -10,4 +10,4 @@ static Status accumulate_cpu_naive(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "gradient sum") add(a->x.data, tensor_count(a->x), a->sum.data);
     return OK;
 }
-SLOT(ACCUMULATE, BACKWARD, CPU, NAIVE, REAL_DTYPE, accumulate_cpu_naive);
+SLOT(ACCUMULATE, BACKWARD, CPU, NAIVE, STORED_DTYPE, accumulate_cpu_naive);

@@ -2,10 +2,11 @@
  * 1 and 4): nothing of size T x S is stored. Scores are held transposed, (keys, queries): a block's softmax
  * then runs along vectors of queries, without sums across a vector. A block of queries, or of one key/value
  * head in the backward pass, is one thread's work from beginning to end: the bits do not depend on the
- * threads. */
+ * threads. Tiles are fp32, whatever is stored. */
 #include "kernels/attention/attention.h"
 #include "kernels/attention/cpu_tile.h"
 #include "kernels/dropout/mask.h"
+#include "kernels/real.h"
 
 #include <omp.h>
 
@@ -47,12 +48,36 @@ static Problem unpack(const Ctx *ctx, const AttentionForward *a) {
 }
 
 /* Row i of batch row b of a (B, T, heads*D) tensor, from the first column of head h on. */
-static float *query_row(const Problem *p, Tensor t, int64_t b, int64_t h, int64_t i) {
-    return float_row(t, b * p->queries + i) + h * p->size;
+static stored *query_row(const Problem *p, Tensor t, int64_t b, int64_t h, int64_t i) {
+    return stored_row(t, b * p->queries + i) + h * p->size;
 }
 
-static float *key_row(const Problem *p, Tensor t, int64_t b, int64_t kv_head, int64_t j) {
-    return float_row(t, b * p->key_rows + j) + kv_head * p->size;
+static stored *key_row(const Problem *p, Tensor t, int64_t b, int64_t kv_head, int64_t j) {
+    return stored_row(t, b * p->key_rows + j) + kv_head * p->size;
+}
+
+/* to (width, QUERY_BLOCK) = scale * from (rows, width)^T, the columns from `rows` zeroed. */
+static void transpose(const stored *from, int64_t stride, int64_t rows, int64_t width, float scale,
+                      float *to) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t d = 0; d < width; d++) to[d * QUERY_BLOCK + i] = scale * load(from[i * stride + d]);
+    if (rows == QUERY_BLOCK) return;
+    for (int64_t d = 0; d < width; d++)
+        memset(to + d * QUERY_BLOCK + rows, 0, (size_t)(QUERY_BLOCK - rows) * sizeof *to);
+}
+
+/* to (rows, padded) = from (rows, width), the columns from `width` zeroed. */
+static void pack(const stored *from, int64_t stride, int64_t rows, int64_t width, float *to, int64_t padded) {
+    for (int64_t i = 0; i < rows; i++) {
+#pragma omp simd
+        for (int64_t d = 0; d < width; d++) to[i * padded + d] = load(from[i * stride + d]);
+        memset(to + i * padded + width, 0, (size_t)(padded - width) * sizeof *to);
+    }
+}
+
+static void write_row(const float *from, int64_t width, stored *to) {
+#pragma omp simd
+    for (int64_t d = 0; d < width; d++) to[d] = store(from[d]);
 }
 
 /* Keys that query i of batch row b sees: they are [0, visible). */
@@ -144,11 +169,10 @@ static void forward_block(const Problem *p, int64_t b, int64_t h, int64_t first,
     Running running = {.sum = {0}};
     for (int i = 0; i < QUERY_BLOCK; i++) running.maximum[i] = -INFINITY;
     memset(sums, 0, (size_t)(QUERY_BLOCK * p->padded) * sizeof *sums);
-    tile_transpose(query_row(p, a->q, b, h, first), a->q.stride, count, p->size, (float)a->scale, queries,
-                   QUERY_BLOCK);
+    transpose(query_row(p, a->q, b, h, first), a->q.stride, count, p->size, (float)a->scale, queries);
     for (int64_t j = 0, end = visible(p, b, first + count - 1); j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
-        tile_pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, block, p->padded);
+        pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, block, p->padded);
         tile_product(keys, QUERY_BLOCK, p->size, (TileView){block, p->padded, 1}, queries, QUERY_BLOCK,
                      scores, QUERY_BLOCK, false);
         mask_causal(p, first, j, keys, scores);
@@ -157,30 +181,36 @@ static void forward_block(const Problem *p, int64_t b, int64_t h, int64_t first,
         for (int64_t i = 0; i < count; i++)
 #pragma omp simd
             for (int64_t d = 0; d < p->padded; d++) sums[i * p->padded + d] *= running.correction[i];
-        tile_pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, block, p->padded);
+        pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, block, p->padded);
         tile_product(count, p->padded, keys, (TileView){scores, 1, QUERY_BLOCK}, block, p->padded, sums,
                      p->padded, true);
     }
     float *lse = tensor_empty(a->lse) ? NULL : float_row(a->lse, b * p->heads + h) + first;
     for (int64_t i = 0; i < count; i++) {
-        float *y = query_row(p, a->y, b, h, first + i);
+        stored *y = query_row(p, a->y, b, h, first + i);
         float inverse = running.sum[i] == 0 ? 0 : 1 / running.sum[i];
-        for (int64_t d = 0; d < p->size; d++) y[d] = sums[i * p->padded + d] * inverse;
+#pragma omp simd
+        for (int64_t d = 0; d < p->size; d++) y[d] = store(sums[i * p->padded + d] * inverse);
         if (lse) lse[i] = running.maximum[i] + logf(running.sum[i]);
     }
 }
 
-static float dot(const float *x, const float *y, int64_t count) {
+static float dot(const stored *x, const stored *y, int64_t count) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t d = 0; d < count; d++) sum += x[d] * y[d];
+    for (int64_t d = 0; d < count; d++) sum += load(x[d]) * load(y[d]);
     return sum;
 }
 
+static int64_t query_floats(const Problem *p) {
+    return p->keys + p->size;
+}
+
 /* One query against all its keys, as decoding does: keys and values pass once, scores (S) stay in cache. */
-static void forward_query(const Problem *p, int64_t b, int64_t h, int64_t i, float *scores) {
+static void forward_query(const Problem *p, int64_t b, int64_t h, int64_t i, float *scratch) {
     const AttentionForward *a = p->a;
-    const float *query = query_row(p, a->q, b, h, i);
+    float *scores = carve(&scratch, p->keys), *y = carve(&scratch, p->size);
+    const stored *query = query_row(p, a->q, b, h, i);
     int64_t end = visible(p, b, i), kv = h / p->group;
     float maximum = -INFINITY, sum = 0;
     for (int64_t j = 0; j < end; j++) {
@@ -193,27 +223,27 @@ static void forward_query(const Problem *p, int64_t b, int64_t h, int64_t i, flo
         scores[j] = simd_exp(scores[j] - shift);
         sum += scores[j];
     }
-    if (p->drops) dropout_row(&p->dropout, (b * p->heads + h) * p->queries + i, scores, end, scores);
-    float *y = query_row(p, a->y, b, h, i);
+    if (p->drops) dropout_row_float(&p->dropout, (b * p->heads + h) * p->queries + i, scores, end, scores);
     memset(y, 0, (size_t)p->size * sizeof *y);
     for (int64_t j = 0; j < end; j++) {
-        const float *value = key_row(p, p->v, b, kv, j);
+        const stored *value = key_row(p, p->v, b, kv, j);
         float weight = scores[j] / sum;
 #pragma omp simd
-        for (int64_t d = 0; d < p->size; d++) y[d] += weight * value[d];
+        for (int64_t d = 0; d < p->size; d++) y[d] += weight * load(value[d]);
     }
+    write_row(y, p->size, query_row(p, a->y, b, h, i));
     if (!tensor_empty(a->lse)) float_row(a->lse, b * p->heads + h)[i] = maximum + logf(sum);
 }
 
 /* The heads of one row of x, turned by the angles whose cosines and sines these are. */
-static void rotate_row(float *x, int64_t width, const float *cosines, const float *sines, int64_t half) {
+static void rotate_row(stored *x, int64_t width, const float *cosines, const float *sines, int64_t half) {
     for (int64_t first = 0; first < width; first += 2 * half) {
-        float *low = x + first, *high = low + half;
+        stored *low = x + first, *high = low + half;
 #pragma omp simd
         for (int64_t d = 0; d < half; d++) {
-            float turned = low[d] * cosines[d] - high[d] * sines[d];
-            high[d] = high[d] * cosines[d] + low[d] * sines[d];
-            low[d] = turned;
+            float left = load(low[d]), right = load(high[d]);
+            low[d] = store(left * cosines[d] - right * sines[d]);
+            high[d] = store(right * cosines[d] + left * sines[d]);
         }
     }
 }
@@ -235,18 +265,18 @@ static Status rotate(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, fl
                 cosines[d] = cosf(angle);
                 sines[d] = sign * sinf(angle);
             }
-            rotate_row(float_row(q, row), tensor_width(q), cosines, sines, half);
-            rotate_row(float_row(k, row), tensor_width(k), cosines, sines, half);
+            rotate_row(stored_row(q, row), tensor_width(q), cosines, sines, half);
+            rotate_row(stored_row(k, row), tensor_width(k), cosines, sines, half);
         }
     }
     return OK;
 }
 
 static void append(const Problem *p, Tensor from, Tensor cache) {
-    size_t bytes = (size_t)tensor_width(from) * sizeof(float);
+    size_t bytes = (size_t)tensor_width(from) * sizeof(stored);
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t t = 0; t < p->queries; t++)
-            memcpy(float_row(cache, b * p->key_rows + p->a->past + t), float_row(from, b * p->queries + t),
+            memcpy(stored_row(cache, b * p->key_rows + p->a->past + t), stored_row(from, b * p->queries + t),
                    bytes);
 }
 
@@ -258,7 +288,7 @@ static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t pairs = p.batch * p.heads;
     Tensor scratch; // (threads, floats)
     TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32,
-             shape2(cpu_threads(ctx), few ? p.keys : forward_floats(&p)), &scratch));
+             shape2(cpu_threads(ctx), few ? query_floats(&p) : forward_floats(&p)), &scratch));
     TRY(rotate(ctx, a, a->q, a->k, 1));
     if (!tensor_empty(a->cache_k)) {
         PRIMITIVE (ctx, "cache") {
@@ -280,7 +310,7 @@ static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(ATTENTION, FORWARD, CPU, FUSED, F32, attention_forward_cpu_fused);
+SLOT(ATTENTION, FORWARD, CPU, FUSED, STORED_DTYPE, attention_forward_cpu_fused);
 
 /* Scratch of one thread in the backward pass. */
 typedef struct {
@@ -330,11 +360,11 @@ static void backward_block(const Problem *p, const AttentionBackward *g, int64_t
                            const Backward *s) {
     const AttentionForward *a = p->a;
     int64_t count = p->queries - first < QUERY_BLOCK ? p->queries - first : QUERY_BLOCK, kv = h / p->group;
-    const float *q = query_row(p, a->q, b, h, first), *dy = query_row(p, g->dy, b, h, first);
-    tile_pack(q, a->q.stride, count, p->size, s->queries, p->padded);
-    tile_transpose(q, a->q.stride, count, p->size, (float)a->scale, s->queries_across, QUERY_BLOCK);
-    tile_pack(dy, g->dy.stride, count, p->size, s->dy, p->padded);
-    tile_transpose(dy, g->dy.stride, count, p->size, 1, s->dy_across, QUERY_BLOCK);
+    const stored *q = query_row(p, a->q, b, h, first), *dy = query_row(p, g->dy, b, h, first);
+    pack(q, a->q.stride, count, p->size, s->queries, p->padded);
+    transpose(q, a->q.stride, count, p->size, (float)a->scale, s->queries_across);
+    pack(dy, g->dy.stride, count, p->size, s->dy, p->padded);
+    transpose(dy, g->dy.stride, count, p->size, 1, s->dy_across);
     const float *lse = float_row(a->lse, b * p->heads + h) + first;
     for (int64_t i = 0; i < QUERY_BLOCK; i++) {
         /* Where a query sees nothing, or is none, exp(score - inf) = 0 leaves no trace. */
@@ -346,8 +376,8 @@ static void backward_block(const Problem *p, const AttentionBackward *g, int64_t
     memset(s->dq, 0, (size_t)(QUERY_BLOCK * p->padded) * sizeof *s->dq);
     for (int64_t j = 0, end = visible(p, b, first + count - 1); j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK, width = p->padded;
-        tile_pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, s->keys, width);
-        tile_pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, s->values, width);
+        pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, s->keys, width);
+        pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, s->values, width);
         tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->keys, width, 1}, s->queries_across,
                      QUERY_BLOCK, s->weights, QUERY_BLOCK, false);
         mask_causal(p, first, j, keys, s->weights);
@@ -364,7 +394,7 @@ static void backward_block(const Problem *p, const AttentionBackward *g, int64_t
                      true);
     }
     for (int64_t i = 0; i < count; i++)
-        memcpy(query_row(p, g->dq, b, h, first + i), s->dq + i * p->padded, (size_t)p->size * sizeof *s->dq);
+        write_row(s->dq + i * p->padded, p->size, query_row(p, g->dq, b, h, first + i));
 }
 
 /* All that one key/value head takes part in. */
@@ -377,8 +407,8 @@ static void backward_head(const Problem *p, const AttentionBackward *g, int64_t 
         for (int64_t first = 0; first < p->queries; first += QUERY_BLOCK)
             backward_block(p, g, b, h, first, &s);
     for (int64_t j = 0; j < p->keys; j++) {
-        memcpy(key_row(p, g->dk, b, kv, j), s.dk + j * p->padded, (size_t)p->size * sizeof *s.dk);
-        memcpy(key_row(p, g->dv, b, kv, j), s.dv + j * p->padded, (size_t)p->size * sizeof *s.dv);
+        write_row(s.dk + j * p->padded, p->size, key_row(p, g->dk, b, kv, j));
+        write_row(s.dv + j * p->padded, p->size, key_row(p, g->dv, b, kv, j));
     }
 }
 
@@ -396,4 +426,4 @@ static Status attention_backward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return rotate(ctx, g->forward, g->dq, g->dk, -1);
 }
-SLOT(ATTENTION, BACKWARD, CPU, FUSED, F32, attention_backward_cpu_fused);
+SLOT(ATTENTION, BACKWARD, CPU, FUSED, STORED_DTYPE, attention_backward_cpu_fused);

@@ -24,11 +24,12 @@ static void rotate(Tensor x, Tensor frequencies, int64_t past, bool back) {
     for (int64_t row = 0; row < tensor_rows(x); row++)
         for (int64_t first = 0; first < tensor_width(x); first += 2 * half)
             for (int64_t d = 0; d < half; d++) {
-                real *at = (real *)x.data + row * x.stride + first + d, low = at[0], high = at[half];
+                stored *at = stored_row(x, row) + first + d;
+                real low = load(at[0]), high = load(at[half]);
                 real angle = (real)(past + row % rows) * frequency[d];
                 real cosine = cos(angle), sine = back ? -sin(angle) : sin(angle);
-                at[0] = low * cosine - high * sine;
-                at[half] = high * cosine + low * sine;
+                at[0] = store(low * cosine - high * sine);
+                at[half] = store(high * cosine + low * sine);
             }
 }
 
@@ -36,29 +37,27 @@ static void append(Tensor x, int64_t past, Tensor cache) {
     int64_t batch = x.shape.d[0], rows = x.shape.d[1], width = x.shape.d[2], capacity = cache.shape.d[1];
     for (int64_t b = 0; b < batch; b++)
         for (int64_t t = 0; t < rows; t++)
-            memcpy((real *)cache.data + (b * capacity + past + t) * width,
-                   (const real *)x.data + (b * rows + t) * x.stride, (size_t)width * sizeof(real));
+            memcpy((stored *)cache.data + (b * capacity + past + t) * width, stored_row(x, b * rows + t),
+                   (size_t)width * sizeof(stored));
 }
 
 /* (B, rows of x, heads*D) -> (B, heads, rows of split, D); a cache has more rows than take part. */
 static void split_heads(Tensor x, Tensor split) {
     int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
-    real *out = split.data;
+    stored *out = split.data;
     for (int64_t b = 0; b < split.shape.d[0]; b++)
         for (int64_t h = 0; h < heads; h++)
             for (int64_t t = 0; t < rows; t++, out += size)
-                memcpy(out, (const real *)x.data + (b * x.shape.d[1] + t) * x.stride + h * size,
-                       (size_t)size * sizeof(real));
+                memcpy(out, stored_row(x, b * x.shape.d[1] + t) + h * size, (size_t)size * sizeof(stored));
 }
 
 static void merge_heads(Tensor split, Tensor y) {
     int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
-    const real *in = split.data;
+    const stored *in = split.data;
     for (int64_t b = 0; b < split.shape.d[0]; b++)
         for (int64_t h = 0; h < heads; h++)
             for (int64_t t = 0; t < rows; t++, in += size)
-                memcpy((real *)y.data + (b * rows + t) * y.stride + h * size, in,
-                       (size_t)size * sizeof(real));
+                memcpy(stored_row(y, b * rows + t) + h * size, in, (size_t)size * sizeof(stored));
 }
 
 static Status take_heads(Ctx *ctx, const char *name, Dtype dtype, int64_t batch, int64_t heads, int64_t rows,
@@ -101,59 +100,60 @@ static Status transposed_product(Ctx *ctx, const Sizes *s, Tensor p, Tensor a, T
     return gemm(ctx, &g);
 }
 
-static void scale(real factor, int64_t count, real *x) {
-    for (int64_t i = 0; i < count; i++) x[i] *= factor;
+static void scale(real factor, int64_t count, stored *x) {
+    for (int64_t i = 0; i < count; i++) x[i] = store(factor * load(x[i]));
 }
 
-static void mask(const AttentionForward *a, const Sizes *s, real *scores) {
+static void mask(const AttentionForward *a, const Sizes *s, stored *scores) {
     const int32_t *key_lengths = tensor_empty(a->key_lengths) ? NULL : a->key_lengths.data;
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t row = 0; row < s->heads * s->queries; row++, scores += s->keys) {
             int64_t i = row % s->queries;
             for (int64_t j = 0; j < s->keys; j++)
                 if ((a->causal && j > i + s->keys - s->queries) || (key_lengths && j >= key_lengths[b]))
-                    scores[j] = -(real)INFINITY;
+                    scores[j] = store(-(real)INFINITY);
         }
 }
 
-static void row_max(const real *scores, int64_t rows, int64_t width, real *max) {
+static void row_max(const stored *scores, int64_t rows, int64_t width, real *max) {
     for (int64_t i = 0; i < rows; i++) {
         max[i] = -(real)INFINITY;
         for (int64_t j = 0; j < width; j++) {
-            real score = scores[i * width + j];
+            real score = load(scores[i * width + j]);
             max[i] = score > max[i] ? score : max[i];
         }
     }
 }
 
 /* A row that sees nothing has the maximum -inf, and gets zeros. */
-static void exponentials(const real *max, int64_t rows, int64_t width, real *scores) {
+static void exponentials(const real *max, int64_t rows, int64_t width, stored *scores) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = i * width; j < (i + 1) * width; j++)
-            scores[j] = max[i] == -(real)INFINITY ? 0 : exp(scores[j] - max[i]);
+            scores[j] = store(max[i] == -(real)INFINITY ? 0 : real_exp(load(scores[j]) - max[i]));
 }
 
-static void row_sum(const real *p, int64_t rows, int64_t width, real *sum) {
+static void row_sum(const stored *p, int64_t rows, int64_t width, real *sum) {
     for (int64_t i = 0; i < rows; i++) {
         sum[i] = 0;
-        for (int64_t j = 0; j < width; j++) sum[i] += p[i * width + j];
+        for (int64_t j = 0; j < width; j++) sum[i] += load(p[i * width + j]);
     }
 }
 
-static void divide(const real *sum, int64_t rows, int64_t width, real *p) {
+static void divide(const real *sum, int64_t rows, int64_t width, stored *p) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = i * width; j < (i + 1) * width; j++) p[j] = sum[i] > 0 ? p[j] / sum[i] : 0;
+        for (int64_t j = i * width; j < (i + 1) * width; j++)
+            p[j] = store(sum[i] > 0 ? load(p[j]) / sum[i] : 0);
 }
 
 static void log_sum(const real *max, const real *sum, int64_t rows, real *lse) {
     for (int64_t i = 0; i < rows; i++) lse[i] = max[i] + log(sum[i]); /* -inf + log 0 where nothing is seen */
 }
 
-static Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes *s, real *p) {
+static Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes *s, stored *p) {
     int64_t rows = s->batch * s->heads * s->queries;
     Tensor max, sum; // (B, heads, T)
-    TRY(take(ctx, ARENA_SCRATCH, "attention.max", a->q.dtype, shape1(rows), &max));
-    TRY(take(ctx, ARENA_SCRATCH, "attention.sum", a->q.dtype, shape1(rows), &sum));
+    TRY(take(ctx, ARENA_SCRATCH, "attention.max", dtype_wide(a->q.dtype), shape1(rows), &max));
+    TRY(take(ctx, ARENA_SCRATCH, "attention.sum", dtype_wide(a->q.dtype), shape1(rows), &sum));
     PRIMITIVE (ctx, "softmax max") row_max(p, rows, s->keys, max.data);
     PRIMITIVE (ctx, "softmax exp") exponentials(max.data, rows, s->keys, p);
     PRIMITIVE (ctx, "softmax sum") row_sum(p, rows, s->keys, sum.data);
@@ -169,7 +169,7 @@ static Status drop_probabilities(Ctx *ctx, const AttentionForward *a, Tensor *p)
     Tensor whole = *p;
     TRY(take(ctx, ARENA_SCRATCH, "attention.dropped", whole.dtype, whole.shape, p));
     PRIMITIVE (ctx, "dropout")
-        SPEC(dropout_apply)(&a->dropout, whole.data, tensor_rows(whole), tensor_width(whole), p->data);
+        TYPED(dropout_apply)(&a->dropout, whole.data, tensor_rows(whole), tensor_width(whole), p->data);
     return OK;
 }
 
@@ -211,19 +211,20 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "merge heads") merge_heads(y, a->y);
     return OK;
 }
-SLOT(ATTENTION, FORWARD, CPU, NAIVE, REAL_DTYPE, attention_forward_cpu_naive);
+SLOT(ATTENTION, FORWARD, CPU, NAIVE, STORED_DTYPE, attention_forward_cpu_naive);
 
-static void row_dot(const real *x, const real *y, int64_t rows, int64_t width, real *dot) {
+static void row_dot(const stored *x, const stored *y, int64_t rows, int64_t width, real *dot) {
     for (int64_t i = 0; i < rows; i++) {
         dot[i] = 0;
-        for (int64_t j = i * width; j < (i + 1) * width; j++) dot[i] += x[j] * y[j];
+        for (int64_t j = i * width; j < (i + 1) * width; j++) dot[i] += load(x[j]) * load(y[j]);
     }
 }
 
 /* ds = p * (dp - delta), in place of dp. */
-static void softmax_gradient(const real *p, const real *delta, int64_t rows, int64_t width, real *dp) {
+static void softmax_gradient(const stored *p, const real *delta, int64_t rows, int64_t width, stored *dp) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = i * width; j < (i + 1) * width; j++) dp[j] = p[j] * (dp[j] - delta[i]);
+        for (int64_t j = i * width; j < (i + 1) * width; j++)
+            dp[j] = store(load(p[j]) * (load(dp[j]) - delta[i]));
 }
 
 static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -236,7 +237,7 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     Tensor q, dy, dq;                       // (B, heads, T, D)
     Tensor k, v, dk, dv;                    // (B, kv_heads, S, D)
     TRY(take(ctx, ARENA_SCRATCH, "attention.ds", dtype, p.shape, &ds));
-    TRY(take(ctx, ARENA_SCRATCH, "attention.delta", dtype, shape1(rows), &delta));
+    TRY(take(ctx, ARENA_SCRATCH, "attention.delta", dtype_wide(dtype), shape1(rows), &delta));
     TRY(take_heads(ctx, "attention.q", dtype, s.batch, s.heads, s.queries, s.size, &q));
     TRY(take_heads(ctx, "attention.dy", dtype, s.batch, s.heads, s.queries, s.size, &dy));
     TRY(take_heads(ctx, "attention.dq", dtype, s.batch, s.heads, s.queries, s.size, &dq));
@@ -255,7 +256,7 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, &s, dropped, dy, dv));
     PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, &s, dy, v, ds));
     if (dropout_on(&a->dropout))
-        PRIMITIVE (ctx, "dropout gradient") SPEC(dropout_apply)(&a->dropout, ds.data, rows, s.keys, ds.data);
+        PRIMITIVE (ctx, "dropout gradient") TYPED(dropout_apply)(&a->dropout, ds.data, rows, s.keys, ds.data);
     PRIMITIVE (ctx, "softmax delta") row_dot(p.data, ds.data, rows, s.keys, delta.data);
     PRIMITIVE (ctx, "softmax gradient") softmax_gradient(p.data, delta.data, rows, s.keys, ds.data);
     PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(ds), ds.data);
@@ -273,4 +274,4 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
         }
     return OK;
 }
-SLOT(ATTENTION, BACKWARD, CPU, NAIVE, REAL_DTYPE, attention_backward_cpu_naive);
+SLOT(ATTENTION, BACKWARD, CPU, NAIVE, STORED_DTYPE, attention_backward_cpu_naive);

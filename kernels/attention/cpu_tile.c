@@ -35,20 +35,3 @@ void tile_product(int64_t m, int64_t n, int64_t k, TileView a, const float *b, i
             }
         }
 }
-
-void tile_transpose(const float *from, int64_t from_stride, int64_t rows, int64_t width, float scale,
-                    float *to, int64_t stride) {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t d = 0; d < width; d++) to[d * stride + i] = scale * from[i * from_stride + d];
-    if (rows == stride) return;
-    for (int64_t d = 0; d < width; d++)
-        memset(to + d * stride + rows, 0, (size_t)(stride - rows) * sizeof *to);
-}
-
-void tile_pack(const float *from, int64_t from_stride, int64_t rows, int64_t width, float *to,
-               int64_t padded) {
-    for (int64_t i = 0; i < rows; i++) {
-        memcpy(to + i * padded, from + i * from_stride, (size_t)width * sizeof *to);
-        memset(to + i * padded + width, 0, (size_t)(padded - width) * sizeof *to);
-    }
-}

@@ -22,11 +22,3 @@ typedef struct {
  * a multiple of TILE_WIDTH. The sums over k run in order. */
 void tile_product(int64_t m, int64_t n, int64_t k, TileView a, const float *b, int64_t ldb, float *c,
                   int64_t ldc, bool accumulate);
-
-/* to (width, stride) = scale * from (rows, width)^T. Columns from `rows` up to `stride` are zeroed. */
-void tile_transpose(const float *from, int64_t from_stride, int64_t rows, int64_t width, float scale,
-                    float *to, int64_t stride);
-
-/* to (rows, padded) = from (rows, width), the columns from `width` zeroed. */
-void tile_pack(const float *from, int64_t from_stride, int64_t rows, int64_t width, float *to,
-               int64_t padded);

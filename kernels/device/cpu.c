@@ -1,4 +1,4 @@
-#include "kernels/device/device.h"
+#include "kernels/device/cpu.h"
 
 #include "base/memory.h"
 
@@ -111,7 +111,10 @@ static void cpu_outside_profiler(Device *device, bool record) {
 }
 
 static void cpu_close(Device *device) {
-    memory_free(device);
+    CpuDevice *cpu = (CpuDevice *)device;
+    if (cpu->free_plans) cpu->free_plans(cpu->plans);
+    if (cpu->onednn) onednn_close(cpu->onednn);
+    memory_free(cpu);
 }
 
 void device_processor(char name[PROCESSOR_BYTES]) {
@@ -123,17 +126,20 @@ void device_processor(char name[PROCESSOR_BYTES]) {
     if (file) fclose(file);
 }
 
-static void describe(Device *device, int threads) {
+static void describe(CpuDevice *cpu) {
+    Device *device = &cpu->base;
     char model[PROCESSOR_BYTES];
     device_processor(model);
-    snprintf(device->name, sizeof device->name, "%s, %d thread%s", *model ? model : "CPU", threads,
-             threads == 1 ? "" : "s");
+    snprintf(device->name, sizeof device->name, "%s, %d thread%s", *model ? model : "CPU", device->threads,
+             device->threads == 1 ? "" : "s");
 
     /* "OpenBLAS 0.3.21 NO_LAPACK ... " -> the name and the version alone. */
     const char *config = openblas_get_config();
     int length = 0;
     for (int words = 0; config[length] && (config[length] != ' ' || ++words < 2);) length++;
-    snprintf(device->library, sizeof device->library, "%.*s (%s)", length, config, openblas_get_corename());
+    snprintf(device->library, sizeof device->library, "%s%s%.*s (%s)",
+             cpu->onednn ? onednn_name(cpu->onednn) : "", cpu->onednn ? ", " : "", length, config,
+             openblas_get_corename());
 }
 
 enum { THREADS_MOST = 4096 }; // as --threads says
@@ -156,35 +162,36 @@ static Status set_threads(int asked, int *threads) {
 }
 
 Status device_open_cpu(int threads, Device **device) {
-    Device *cpu = memory_allocate(sizeof *cpu);
-    *cpu = (Device){.backend = BACKEND_CPU,
-                    .memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
-                    .allocate = cpu_allocate,
-                    .release = cpu_release,
-                    .pinned = cpu_allocate,
-                    .release_pinned = cpu_release,
-                    .available = cpu_available,
-                    .fill = cpu_fill,
-                    .upload = cpu_upload,
-                    .download = cpu_download,
-                    .copy = cpu_upload,
-                    .synchronize = cpu_nothing,
-                    .launched = cpu_nothing,
-                    .event_create = cpu_event_create,
-                    .event_free = cpu_event_free,
-                    .event_record = cpu_event_record,
-                    .event_wait = cpu_event_wait,
-                    .elapsed = cpu_elapsed,
-                    .range_push = cpu_range_push,
-                    .range_pop = cpu_range_pop,
-                    .outside_profiler = cpu_outside_profiler,
-                    .close = cpu_close};
-    Status status = set_threads(threads, &cpu->threads);
+    CpuDevice *cpu = memory_allocate(sizeof *cpu);
+    cpu->base = (Device){.backend = BACKEND_CPU,
+                         .memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE),
+                         .allocate = cpu_allocate,
+                         .release = cpu_release,
+                         .pinned = cpu_allocate,
+                         .release_pinned = cpu_release,
+                         .available = cpu_available,
+                         .fill = cpu_fill,
+                         .upload = cpu_upload,
+                         .download = cpu_download,
+                         .copy = cpu_upload,
+                         .synchronize = cpu_nothing,
+                         .launched = cpu_nothing,
+                         .event_create = cpu_event_create,
+                         .event_free = cpu_event_free,
+                         .event_record = cpu_event_record,
+                         .event_wait = cpu_event_wait,
+                         .elapsed = cpu_elapsed,
+                         .range_push = cpu_range_push,
+                         .range_pop = cpu_range_pop,
+                         .outside_profiler = cpu_outside_profiler,
+                         .close = cpu_close};
+    Status status = set_threads(threads, &cpu->base.threads);
     if (status) {
         memory_free(cpu);
         return status;
     }
-    describe(cpu, cpu->threads);
-    *device = cpu;
+    if (onednn_open) cpu->onednn = onednn_open();
+    describe(cpu);
+    *device = &cpu->base;
     return OK;
 }

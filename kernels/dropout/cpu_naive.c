@@ -1,27 +1,27 @@
 #include "kernels/dropout/mask.h"
 #include "kernels/real.h"
 
-void SPEC(dropout_apply)(const Dropout *dropout, const real *x, int64_t rows, int64_t width, real *y) {
+void TYPED(dropout_apply)(const Dropout *dropout, const stored *x, int64_t rows, int64_t width, stored *y) {
     const DropoutMask mask = dropout_mask(dropout);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++) {
             bool kept = dropout_words(&mask, i, c / 4).word[c % 4] >= mask.least;
-            y[i * width + c] = kept ? x[i * width + c] * (real)mask.factor : 0;
+            y[i * width + c] = store(kept ? load(x[i * width + c]) * (real)mask.factor : 0);
         }
 }
 
 static Status dropout_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const DropoutForward *d = contract;
     PRIMITIVE (ctx, "dropout")
-        SPEC(dropout_apply)(&d->dropout, d->x.data, tensor_rows(d->x), tensor_width(d->x), d->y.data);
+        TYPED(dropout_apply)(&d->dropout, d->x.data, tensor_rows(d->x), tensor_width(d->x), d->y.data);
     return OK;
 }
-SLOT(DROPOUT, FORWARD, CPU, NAIVE, REAL_DTYPE, dropout_forward_cpu_naive);
+SLOT(DROPOUT, FORWARD, CPU, NAIVE, STORED_DTYPE, dropout_forward_cpu_naive);
 
 static Status dropout_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const DropoutBackward *d = contract;
-    PRIMITIVE (ctx, "dropout gradient") SPEC(dropout_apply)
+    PRIMITIVE (ctx, "dropout gradient") TYPED(dropout_apply)
     (&d->forward->dropout, d->dy.data, tensor_rows(d->dy), tensor_width(d->dy), d->dx.data);
     return OK;
 }
-SLOT(DROPOUT, BACKWARD, CPU, NAIVE, REAL_DTYPE, dropout_backward_cpu_naive);
+SLOT(DROPOUT, BACKWARD, CPU, NAIVE, STORED_DTYPE, dropout_backward_cpu_naive);

@@ -1,6 +1,7 @@
 /* mask: what the CPU's forms ask of a Dropout. */
 #pragma once
 
+#include "base/bfloat16.h"
 #include "base/random.h"
 #include "kernels/dropout/dropout.h"
 
@@ -22,11 +23,11 @@ static inline RandomBlock dropout_words(const DropoutMask *m, int64_t row, int64
     return random_philox(counter, m->key0, m->key1);
 }
 
-/* y = x * keep / (1 - rate) over one row of fp32; y may be x. */
-void dropout_row(const DropoutMask *mask, int64_t row, const float *x, int64_t width, float *y);
+/* y = x * keep / (1 - rate) over one row; y may be x. */
+void dropout_row_float(const DropoutMask *mask, int64_t row, const float *x, int64_t width, float *y);
+void dropout_row_bf16(const DropoutMask *mask, int64_t row, const bf16 *x, int64_t width, bf16 *y);
 
 /* The primitive of every naive form: the same over (rows, width). */
-void dropout_apply_cpu_naive_float(const Dropout *dropout, const float *x, int64_t rows, int64_t width,
-                                   float *y);
-void dropout_apply_cpu_naive_double(const Dropout *dropout, const double *x, int64_t rows, int64_t width,
-                                    double *y);
+void dropout_apply_float(const Dropout *dropout, const float *x, int64_t rows, int64_t width, float *y);
+void dropout_apply_bf16(const Dropout *dropout, const bf16 *x, int64_t rows, int64_t width, bf16 *y);
+void dropout_apply_double(const Dropout *dropout, const double *x, int64_t rows, int64_t width, double *y);

@@ -1,5 +1,6 @@
 /* embed, one pass: all tables' rows are added on the way from memory to memory. */
 #include "kernels/embed/embed.h"
+#include "kernels/real.h"
 #include "kernels/simd.h"
 
 static Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
@@ -11,22 +12,24 @@ static Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "gather and add") {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t n = 0; n < rows; n++) {
-            const float *token = float_row(e->token, tokens[n]);
-            const float *position = positioned ? float_row(e->position, e->past + n % columns) : token;
-            const float *segment = segmented ? float_row(e->segment, segments ? segments[n] : 0) : token;
-            float *y = float_row(e->y, n), with_position = positioned, with_segment = segmented;
+            const stored *token = stored_row(e->token, tokens[n]);
+            const stored *position = positioned ? stored_row(e->position, e->past + n % columns) : token;
+            const stored *segment = segmented ? stored_row(e->segment, segments ? segments[n] : 0) : token;
+            stored *y = stored_row(e->y, n);
+            float with_position = positioned, with_segment = segmented;
             if (!positioned && !segmented && scale == 1) {
                 memcpy(y, token, (size_t)width * sizeof *y);
                 continue;
             }
 #pragma omp simd
             for (int64_t c = 0; c < width; c++)
-                y[c] = scale * token[c] + with_position * position[c] + with_segment * segment[c];
+                y[c] = store(scale * load(token[c]) + with_position * load(position[c]) +
+                             with_segment * load(segment[c]));
         }
     }
     return OK;
 }
-SLOT(EMBED, FORWARD, CPU, FUSED, F32, embed_forward_cpu_fused);
+SLOT(EMBED, FORWARD, CPU, FUSED, STORED_DTYPE, embed_forward_cpu_fused);
 
 /* Columns [first, last) of every row of dy, in order. */
 static void scatter_columns(const EmbedBackward *e, int64_t first, int64_t last) {
@@ -36,19 +39,19 @@ static void scatter_columns(const EmbedBackward *e, int64_t first, int64_t last)
     const int32_t *tokens = f->tokens.data, *segments = tensor_empty(f->segments) ? NULL : f->segments.data;
     float scale = (float)f->scale;
     for (int64_t n = 0; n < rows; n++) {
-        const float *dy = float_row(e->dy, n);
+        const stored *dy = stored_row(e->dy, n);
         float *dtoken = float_row(e->dtoken, tokens[n]);
 #pragma omp simd
-        for (int64_t c = first; c < last; c++) dtoken[c] += scale * dy[c];
+        for (int64_t c = first; c < last; c++) dtoken[c] += scale * load(dy[c]);
         if (learned) {
             float *dposition = float_row(e->dposition, f->past + n % columns);
 #pragma omp simd
-            for (int64_t c = first; c < last; c++) dposition[c] += dy[c];
+            for (int64_t c = first; c < last; c++) dposition[c] += load(dy[c]);
         }
         if (!segmented) continue;
         float *dsegment = float_row(e->dsegment, segments ? segments[n] : 0);
 #pragma omp simd
-        for (int64_t c = first; c < last; c++) dsegment[c] += dy[c];
+        for (int64_t c = first; c < last; c++) dsegment[c] += load(dy[c]);
     }
 }
 
@@ -66,4 +69,4 @@ static Status embed_backward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(EMBED, BACKWARD, CPU, FUSED, F32, embed_backward_cpu_fused);
+SLOT(EMBED, BACKWARD, CPU, FUSED, STORED_DTYPE, embed_backward_cpu_fused);

@@ -1,30 +1,30 @@
 #include "kernels/embed/embed.h"
 #include "kernels/real.h"
 
-static void gather(const real *table, const int32_t *tokens, int64_t count, int64_t width, real *y) {
+static void gather(const stored *table, const int32_t *tokens, int64_t count, int64_t width, stored *y) {
     for (int64_t n = 0; n < count; n++)
         for (int64_t c = 0; c < width; c++) y[n * width + c] = table[tokens[n] * width + c];
 }
 
-static void gather_positions(const real *table, int64_t batch, int64_t columns, int64_t width, real *y) {
+static void gather_positions(const stored *table, int64_t batch, int64_t columns, int64_t width, stored *y) {
     for (int64_t b = 0; b < batch; b++)
         for (int64_t i = 0; i < columns * width; i++) y[b * columns * width + i] = table[i];
 }
 
-static void scale(real factor, int64_t count, real *y) {
-    for (int64_t i = 0; i < count; i++) y[i] *= factor;
+static void scale(real factor, int64_t count, stored *y) {
+    for (int64_t i = 0; i < count; i++) y[i] = store(factor * load(y[i]));
 }
 
 /* segments NULL: all 0 */
-static void gather_segments(const real *table, const int32_t *segments, int64_t count, int64_t width,
-                            real *y) {
+static void gather_segments(const stored *table, const int32_t *segments, int64_t count, int64_t width,
+                            stored *y) {
     for (int64_t n = 0; n < count; n++)
         for (int64_t c = 0; c < width; c++)
             y[n * width + c] = table[(segments ? segments[n] : 0) * width + c];
 }
 
-static void add(const real *x, int64_t count, real *y) {
-    for (int64_t i = 0; i < count; i++) y[i] += x[i];
+static void add(const stored *x, int64_t count, stored *y) {
+    for (int64_t i = 0; i < count; i++) y[i] = store(load(y[i]) + load(x[i]));
 }
 
 static Status embed_forward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -37,7 +37,7 @@ static Status embed_forward_cpu_naive(Ctx *ctx, const void *contract) {
         Tensor positions; // (B, T, C)
         TRY(take(ctx, ARENA_SCRATCH, "embed.positions", e->y.dtype, e->y.shape, &positions));
         PRIMITIVE (ctx, "position gather")
-            gather_positions((const real *)e->position.data + e->past * width, batch, columns, width,
+            gather_positions((const stored *)e->position.data + e->past * width, batch, columns, width,
                              positions.data);
         PRIMITIVE (ctx, "add") add(positions.data, tensor_count(e->y), e->y.data);
     }
@@ -49,14 +49,18 @@ static Status embed_forward_cpu_naive(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "add") add(kinds.data, tensor_count(e->y), e->y.data);
     return OK;
 }
-SLOT(EMBED, FORWARD, CPU, NAIVE, REAL_DTYPE, embed_forward_cpu_naive);
+SLOT(EMBED, FORWARD, CPU, NAIVE, STORED_DTYPE, embed_forward_cpu_naive);
 
 /* rows NULL: all 0 */
-static void scatter_add(const real *dy, const int32_t *rows, int64_t count, int64_t width, real factor,
+static void scatter_add(const stored *dy, const int32_t *rows, int64_t count, int64_t width, real factor,
                         real *dtable) {
     for (int64_t n = 0; n < count; n++)
         for (int64_t c = 0; c < width; c++)
-            dtable[(rows ? rows[n] : 0) * width + c] += factor * dy[n * width + c];
+            dtable[(rows ? rows[n] : 0) * width + c] += factor * load(dy[n * width + c]);
+}
+
+static void add_gradient(const stored *dy, int64_t count, real *sum) {
+    for (int64_t i = 0; i < count; i++) sum[i] += load(dy[i]);
 }
 
 static Status embed_backward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -69,11 +73,11 @@ static Status embed_backward_cpu_naive(Ctx *ctx, const void *contract) {
         PRIMITIVE (ctx, "position sum") {
             real *dposition = (real *)e->dposition.data + f->past * width;
             for (int64_t b = 0; b < batch; b++)
-                add((const real *)e->dy.data + b * columns * width, columns * width, dposition);
+                add_gradient((const stored *)e->dy.data + b * columns * width, columns * width, dposition);
         }
     if (!tensor_empty(e->dsegment))
         PRIMITIVE (ctx, "segment sum")
             scatter_add(e->dy.data, f->segments.data, batch * columns, width, 1, e->dsegment.data);
     return OK;
 }
-SLOT(EMBED, BACKWARD, CPU, NAIVE, REAL_DTYPE, embed_backward_cpu_naive);
+SLOT(EMBED, BACKWARD, CPU, NAIVE, STORED_DTYPE, embed_backward_cpu_naive);

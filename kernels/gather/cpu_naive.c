@@ -1,9 +1,10 @@
 #include "kernels/gather/gather.h"
 #include "kernels/real.h"
 
-static void gather(const real *x, const int32_t *from, int64_t rows, int64_t width, real *y) {
+static void gather(const stored *x, const int32_t *from, int64_t rows, int64_t width, stored *y) {
     for (int64_t m = 0; m < rows; m++)
-        for (int64_t c = 0; c < width; c++) y[m * width + c] = from[m] < 0 ? 0 : x[from[m] * width + c];
+        for (int64_t c = 0; c < width; c++)
+            y[m * width + c] = from[m] < 0 ? store(0) : x[from[m] * width + c];
 }
 
 static Status gather_forward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -12,13 +13,13 @@ static Status gather_forward_cpu_naive(Ctx *ctx, const void *contract) {
         gather(g->x.data, g->rows.data, tensor_rows(g->y), tensor_width(g->y), g->y.data);
     return OK;
 }
-SLOT(GATHER, FORWARD, CPU, NAIVE, REAL_DTYPE, gather_forward_cpu_naive);
+SLOT(GATHER, FORWARD, CPU, NAIVE, STORED_DTYPE, gather_forward_cpu_naive);
 
-static void clear(int64_t count, real *x) {
-    for (int64_t i = 0; i < count; i++) x[i] = 0;
+static void clear(int64_t count, stored *x) {
+    for (int64_t i = 0; i < count; i++) x[i] = store(0);
 }
 
-static void scatter(const real *dy, const int32_t *from, int64_t rows, int64_t width, real *dx) {
+static void scatter(const stored *dy, const int32_t *from, int64_t rows, int64_t width, stored *dx) {
     for (int64_t m = 0; m < rows; m++)
         for (int64_t c = 0; c < width && from[m] >= 0; c++) dx[from[m] * width + c] = dy[m * width + c];
 }
@@ -31,4 +32,4 @@ static Status gather_backward_cpu_naive(Ctx *ctx, const void *contract) {
         scatter(g->dy.data, f->rows.data, tensor_rows(g->dy), tensor_width(g->dy), g->dx.data);
     return OK;
 }
-SLOT(GATHER, BACKWARD, CPU, NAIVE, REAL_DTYPE, gather_backward_cpu_naive);
+SLOT(GATHER, BACKWARD, CPU, NAIVE, STORED_DTYPE, gather_backward_cpu_naive);

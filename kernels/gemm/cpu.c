@@ -1,42 +1,61 @@
-/* The product on the CPU: OpenBLAS, one call for each matrix of a batch. */
-#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/cpu.h"
 
-#include <cblas.h>
-#include <inttypes.h>
-#include <limits.h>
+#include "kernels/gemm/cpu_blas.h"
 
-static bool fits(int64_t value) {
-    return value <= INT_MAX;
+#include <string.h>
+
+static Status run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
+    const OnednnOperands operands = {g->a, g->b, finish->bias, finish->added, g->c};
+    static const char *const names[2][2][2] = {
+        {{"onednn_sgemm NN", "onednn_sgemm NT"}, {"onednn_sgemm TN", "onednn_sgemm TT"}},
+        {{"onednn_bf16gemm NN", "onednn_bf16gemm NT"}, {"onednn_bf16gemm TN", "onednn_bf16gemm TT"}}};
+    library_begin(ctx, names[g->a_dtype == BF16][g->transpose_a][g->transpose_b]);
+    TRY(onednn_run(plan->kernel, &operands));
+    library_end(ctx);
+    return OK;
+}
+
+bool gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
+    const CpuPlan *plan = cpu_plan(ctx, g, finish);
+    return plan && plan->kernel;
+}
+
+Status gemm_cpu_finish(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
+    const CpuPlan *plan = cpu_plan(ctx, g, finish);
+    if (plan && plan->kernel) return run(ctx, plan, g, finish);
+    return fail(ERROR_INTERNAL, "gemm: nobody finishes this product; gemm_cpu_finishes says so");
 }
 
 Status gemm_cpu(Ctx *ctx, const Gemm *g) {
-    if (g->a_dtype != g->c_dtype || g->b_dtype != g->c_dtype || (g->c_dtype != F32 && g->c_dtype != F64))
-        return fail(ERROR_INTERNAL, "gemm: the CPU multiplies fp32 or fp64 of one kind, not %s by %s into %s",
-                    dtype_name(g->a_dtype), dtype_name(g->b_dtype), dtype_name(g->c_dtype));
-    if (!fits(g->m) || !fits(g->n) || !fits(g->k) || !fits(g->lda) || !fits(g->ldb) || !fits(g->ldc))
-        return fail(ERROR_INTERNAL,
-                    "gemm: a product of (%" PRId64 ", %" PRId64 ") by (%" PRId64 ", %" PRId64
-                    ") has more rows or columns than BLAS can count",
-                    g->m, g->k, g->k, g->n);
-    const CBLAS_TRANSPOSE ta = g->transpose_a ? CblasTrans : CblasNoTrans;
-    const CBLAS_TRANSPOSE tb = g->transpose_b ? CblasTrans : CblasNoTrans;
-    const int m = (int)g->m, n = (int)g->n, k = (int)g->k;
-    /* BLAS refuses a leading dimension of 0, which an empty k has. */
-    const int lda = g->lda ? (int)g->lda : 1, ldb = g->ldb ? (int)g->ldb : 1, ldc = (int)g->ldc;
-    static const char *const names[2][2][2] = {
-        {{"cblas_sgemm NN", "cblas_sgemm NT"}, {"cblas_sgemm TN", "cblas_sgemm TT"}},
-        {{"cblas_dgemm NN", "cblas_dgemm NT"}, {"cblas_dgemm TN", "cblas_dgemm TT"}}};
-    library_begin(ctx, names[g->c_dtype == F64][g->transpose_a][g->transpose_b]);
-    for (int64_t b = 0; b < (g->batch ? g->batch : 1); b++) {
-        if (g->c_dtype == F32)
-            cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, (float)g->alpha, (const float *)g->a + b * g->a_step,
-                        lda, (const float *)g->b + b * g->b_step, ldb, (float)g->beta,
-                        (float *)g->c + b * g->c_step, ldc);
-        else
-            cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, g->alpha, (const double *)g->a + b * g->a_step, lda,
-                        (const double *)g->b + b * g->b_step, ldb, g->beta, (double *)g->c + b * g->c_step,
-                        ldc);
-    }
-    library_end(ctx);
-    return OK;
+    const GemmFinish none = {0};
+    const CpuPlan *plan = ctx->form == FORM_FUSED ? cpu_plan(ctx, g, &none) : NULL;
+    return plan && plan->kernel ? run(ctx, plan, g, &none) : gemm_cpu_openblas(ctx, g);
+}
+
+/* Without tiles Intel's instructions multiply bf16 at half the rate of fp32. */
+static bool kernel_is_fast(const OnednnKernel *kernel) {
+    const char *name = onednn_kernel_name(kernel);
+    char processor[PROCESSOR_BYTES];
+    device_processor(processor);
+    return strstr(name, "amx") || (strstr(name, "bf16") && strstr(processor, "AMD"));
+}
+
+bool gemm_cpu_bf16_fast(void) {
+    enum { SIZE = 256 };
+    const OnednnProduct usual = {.m = SIZE,
+                                 .n = SIZE,
+                                 .k = SIZE,
+                                 .a_row = SIZE,
+                                 .a_column = 1,
+                                 .b_row = 1,
+                                 .b_column = SIZE,
+                                 .c_row = SIZE,
+                                 .dtype = BF16,
+                                 .c_dtype = BF16};
+    Onednn *onednn = onednn_open ? onednn_open() : NULL;
+    OnednnKernel *kernel = onednn ? onednn_kernel(onednn, &usual) : NULL;
+    bool fast = kernel && kernel_is_fast(kernel);
+    if (kernel) onednn_kernel_free(kernel);
+    if (onednn) onednn_close(onednn);
+    return fast;
 }

@@ -156,7 +156,7 @@ static Status describe(Plan *plan, const Ctx *ctx, const Gemm *g, const GemmEpil
 }
 
 static Status set_preferences(cublasLtMatmulPreference_t preference, size_t workspace, const Plan *plan) {
-    const bool bf16 = (plan->key.types >> 8 & 15) == BF16;
+    const bool bf16 = (plan->key.types >> 8 & 15) == BF16, adds = plan->key.types >> 15 & 1;
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
         uint32_t value;
@@ -165,9 +165,9 @@ static Status set_preferences(cublasLtMatmulPreference_t preference, size_t work
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(&plan->key, ALIGN_A)},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(&plan->key, ALIGN_C)},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(&plan->key, ALIGN_C)},
-        // Parts of a split k are added in fp32 only, never as rounded bf16.
+        // Parts of a split k are added in fp32 only, never as rounded bf16, and to C their sum, not each.
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-         bf16 ? (uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : (uint32_t)CUBLASLT_REDUCTION_SCHEME_MASK},
+         (uint32_t)(bf16 || adds ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK)},
     };
     for (const auto &s : settings) {
         CUBLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, s.attribute, &s.value, sizeof s.value));

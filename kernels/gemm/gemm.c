@@ -1,5 +1,7 @@
 #include "kernels/gemm/gemm.h"
 
+#include "kernels/record.h"
+
 #include <inttypes.h>
 
 static Status check(const Gemm *g) {
@@ -17,9 +19,23 @@ static Status check(const Gemm *g) {
     return OK;
 }
 
+/* op(A) and op(B), for the primitive that this is. */
+static void record_operands(Recorder *recorder, const Gemm *g) {
+    int64_t batch = g->batch, m = g->m, n = g->n, k = g->k;
+    RecordInput a = {shape2(m, k), {g->lda, 1}}, b = {shape2(k, n), {g->ldb, 1}};
+    if (g->transpose_a) a = (RecordInput){shape2(m, k), {1, g->lda}};
+    if (g->transpose_b) b = (RecordInput){shape2(k, n), {1, g->ldb}};
+    if (batch > 1) {
+        a = (RecordInput){shape3(batch, m, k), {g->a_step, a.stride[0], a.stride[1]}};
+        b = (RecordInput){shape3(batch, k, n), {g->b_step, b.stride[0], b.stride[1]}};
+    }
+    record_inputs(recorder, (RecordInput[]){a, b}, 2);
+}
+
 Status gemm(Ctx *ctx, const Gemm *g) {
     TRY(check(g));
     if (ctx->measuring || g->m == 0 || g->n == 0) return OK;
+    if (ctx->marked) record_operands(ctx->recorder, g);
     if (ctx->device->backend == BACKEND_CPU) return gemm_cpu(ctx, g);
     if (gemm_cuda) return gemm_cuda(ctx, g);
     return fail(ERROR_INTERNAL, "gemm: this build has no product for %s", ctx->device->name);

@@ -4,8 +4,8 @@
  *
  * op(A) is (m, k), op(B) is (k, n), C is (m, n). A is stored (m, k) with rows `lda` elements apart, or (k, m)
  * when transpose_a; B (k, n) with rows `ldb` apart, or (n, k) when transpose_b. Batches lie `a_step` ...
- * elements apart. CPU: OpenBLAS, all three of one dtype F32 or F64. CUDA: cuBLASLt, F32 (tf32 where
- * ctx->tf32) or BF16 inputs with BF16 or F32 output; accumulation in fp32. beta = 0 never reads C. Empty
+ * elements apart. All are F32 (tf32 on CUDA where ctx->tf32), or F64 (on the CPU alone), or BF16 with C of
+ * BF16 or F32; sums are kept in fp32 at least. beta = 0 never reads C, and may find anything there. Empty
  * products (m, n or batch 0) do nothing; k = 0 scales C by beta. */
 #pragma once
 

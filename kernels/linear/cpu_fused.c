@@ -1,8 +1,11 @@
-/* linear: the bias is what the product is added to, so it costs no pass; activations and their derivatives
- * are one vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over
+/* linear: bias, residual add and activation are done by the product's own pass where oneDNN multiplies; else the
+ * bias is what the product is added to, so it costs no pass, and activations and their derivatives are one
+ * vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over
  * the weights. */
-#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/cpu.h"
+#include "kernels/gemm/cpu_blas.h"
 #include "kernels/linear/linear.h"
+#include "kernels/real.h"
 #include "kernels/simd.h"
 
 enum {
@@ -15,73 +18,74 @@ enum {
 /* pre = bias in every row, plus skip, either of which may be empty: the product then accumulates on top. */
 static void fill(Ctx *ctx, Tensor bias, Tensor skip, Tensor pre) {
     int64_t rows = tensor_rows(pre), width = tensor_width(pre);
-    const float *added = tensor_empty(bias) ? NULL : bias.data;
+    const stored *added = tensor_empty(bias) ? NULL : bias.data;
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
-        float *out = float_row(pre, i);
-        const float *from = tensor_empty(skip) ? added : float_row(skip, i);
-        memcpy(out, from, (size_t)width * sizeof(float));
+        stored *out = stored_row(pre, i);
+        const stored *from = tensor_empty(skip) ? added : stored_row(skip, i);
+        memcpy(out, from, (size_t)width * sizeof(stored));
         if (from == added || !added) continue;
 #pragma omp simd
-        for (int64_t c = 0; c < width; c++) out[c] += added[c];
+        for (int64_t c = 0; c < width; c++) out[c] = store(load(out[c]) + load(added[c]));
     }
 }
 
 #define FOR_EACH(value)                                                                                      \
-    _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = value;                                    \
+    _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = store(value);                             \
     return
 
 /* A loop for each activation, so that each is vector code. */
-static void activate_run(Activation activation, const float *pre, int64_t count, float *y) {
+static void activate_run(Activation activation, const stored *pre, int64_t count, stored *y) {
     switch (activation) {
-    case ACTIVATION_NONE: FOR_EACH(pre[i]);
-    case ACTIVATION_GELU_TANH: FOR_EACH(simd_gelu(pre[i]));
-    case ACTIVATION_GELU: FOR_EACH(simd_gelu_erf(pre[i]));
-    case ACTIVATION_RELU: FOR_EACH(pre[i] > 0 ? pre[i] : 0);
-    case ACTIVATION_TANH: FOR_EACH(simd_tanh(pre[i]));
+    case ACTIVATION_NONE: FOR_EACH(load(pre[i]));
+    case ACTIVATION_GELU_TANH: FOR_EACH(simd_gelu(load(pre[i])));
+    case ACTIVATION_GELU: FOR_EACH(simd_gelu_erf(load(pre[i])));
+    case ACTIVATION_RELU: FOR_EACH(load(pre[i]) > 0 ? load(pre[i]) : 0);
+    case ACTIVATION_TANH: FOR_EACH(simd_tanh(load(pre[i])));
     case ACTIVATION_SWIGLU: break; // not element by element: gate_row
     }
 }
 
 /* y = dy * activation'(pre); y may be dy. */
-static void slope_run(Activation activation, const float *pre, const float *dy, int64_t count, float *y) {
+static void slope_run(Activation activation, const stored *pre, const stored *dy, int64_t count, stored *y) {
     switch (activation) {
-    case ACTIVATION_NONE: FOR_EACH(dy[i]);
-    case ACTIVATION_GELU_TANH: FOR_EACH(dy[i] * simd_gelu_slope(pre[i]));
-    case ACTIVATION_GELU: FOR_EACH(dy[i] * simd_gelu_erf_slope(pre[i]));
-    case ACTIVATION_RELU: FOR_EACH(pre[i] > 0 ? dy[i] : 0);
-    case ACTIVATION_TANH: FOR_EACH(dy[i] * (1 - simd_tanh(pre[i]) * simd_tanh(pre[i])));
+    case ACTIVATION_NONE: FOR_EACH(load(dy[i]));
+    case ACTIVATION_GELU_TANH: FOR_EACH(load(dy[i]) * simd_gelu_slope(load(pre[i])));
+    case ACTIVATION_GELU: FOR_EACH(load(dy[i]) * simd_gelu_erf_slope(load(pre[i])));
+    case ACTIVATION_RELU: FOR_EACH(load(pre[i]) > 0 ? load(dy[i]) : 0);
+    case ACTIVATION_TANH: FOR_EACH(load(dy[i]) * (1 - simd_tanh(load(pre[i])) * simd_tanh(load(pre[i]))));
     case ACTIVATION_SWIGLU: break;
     }
 }
 
-static void activate(Ctx *ctx, Activation activation, const float *pre, int64_t count, float *y) {
+static void activate(Ctx *ctx, Activation activation, const stored *pre, int64_t count, stored *y) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
     for (int64_t first = 0; first < count; first += PIECE)
         activate_run(activation, pre + first, first + PIECE < count ? PIECE : count - first, y + first);
 }
 
 /* dx *= activation'(pre) */
-static void activation_gradient(Ctx *ctx, Activation activation, const float *pre, int64_t count, float *dx) {
+static void activation_gradient(Ctx *ctx, Activation activation, const stored *pre, int64_t count,
+                                stored *dx) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
     for (int64_t first = 0; first < count; first += PIECE)
         slope_run(activation, pre + first, dx + first, first + PIECE < count ? PIECE : count - first,
                   dx + first);
 }
 
-static void gate_row(const float *gate, const float *up, int64_t width, float *y) {
+static void gate_row(const stored *gate, const stored *up, int64_t width, stored *y) {
 #pragma omp simd
-    for (int64_t c = 0; c < width; c++) y[c] = simd_silu(gate[c]) * up[c];
+    for (int64_t c = 0; c < width; c++) y[c] = store(simd_silu(load(gate[c])) * load(up[c]));
 }
 
 /* dy may lie where dgate does. */
-static void gate_gradient_row(const float *gate, const float *up, const float *dy, int64_t width,
-                              float *dgate, float *dup) {
+static void gate_gradient_row(const stored *gate, const stored *up, const stored *dy, int64_t width,
+                              stored *dgate, stored *dup) {
 #pragma omp simd
     for (int64_t c = 0; c < width; c++) {
-        float d = dy[c];
-        dup[c] = d * simd_silu(gate[c]);
-        dgate[c] = d * up[c] * simd_silu_slope(gate[c]);
+        float d = load(dy[c]), z = load(gate[c]);
+        dup[c] = store(d * simd_silu(z));
+        dgate[c] = store(d * load(up[c]) * simd_silu_slope(z));
     }
 }
 
@@ -91,7 +95,7 @@ static void gate(Ctx *ctx, Tensor pre, Tensor y) {
     PRIMITIVE (ctx, "SwiGLU") {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < rows; i++)
-            gate_row(float_row(pre, i), float_row(pre, i) + width, width, float_row(y, i));
+            gate_row(stored_row(pre, i), stored_row(pre, i) + width, width, stored_row(y, i));
     }
 }
 
@@ -101,31 +105,61 @@ static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     PRIMITIVE (ctx, "SwiGLU gradient") {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < rows; i++)
-            gate_gradient_row(float_row(pre, i), float_row(pre, i) + width, float_row(dy, i), width,
-                              float_row(dpre, i), float_row(dpre, i) + width);
+            gate_gradient_row(stored_row(pre, i), stored_row(pre, i) + width, stored_row(dy, i), width,
+                              stored_row(dpre, i), stored_row(dpre, i) + width);
     }
 }
 
 /* One output of one row. */
-static float dot(const float *x, const float *weight, int64_t count) {
+static float dot(const stored *x, const stored *weight, int64_t count) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < count; i++) sum += x[i] * weight[i];
+    for (int64_t i = 0; i < count; i++) sum += load(x[i]) * load(weight[i]);
     return sum;
 }
 
 /* Every thread owns outputs and reads their weights once for all rows. */
 static void few_rows(Ctx *ctx, const LinearForward *l) {
     int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
-    const float *bias = tensor_empty(l->bias) ? NULL : l->bias.data;
+    const stored *bias = tensor_empty(l->bias) ? NULL : l->bias.data;
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
     for (int64_t o = 0; o < out; o++)
         for (int64_t n = 0; n < rows; n++) {
-            float pre = dot(float_row(l->x, n), float_row(l->weight, o), in) + (bias ? bias[o] : 0);
-            if (!tensor_empty(l->skip)) pre += float_row(l->skip, n)[o];
-            if (!tensor_empty(l->pre)) float_row(l->pre, n)[o] = pre;
-            activate_run(l->activation, &pre, 1, float_row(l->y, n) + o);
+            float sum = dot(stored_row(l->x, n), stored_row(l->weight, o), in) + (bias ? load(bias[o]) : 0);
+            if (!tensor_empty(l->skip)) sum += load(stored_row(l->skip, n)[o]);
+            const stored pre = store(sum);
+            if (!tensor_empty(l->pre)) stored_row(l->pre, n)[o] = pre;
+            if (l->y.dtype == STORED_DTYPE)
+                activate_run(l->activation, &pre, 1, stored_row(l->y, n) + o);
+            else
+                float_row(l->y, n)[o] = sum;
         }
+}
+
+/* What the product's own pass can do: all of the activation, unless its input is saved too. */
+static Finish finish_of(const LinearForward *l) {
+    static const Finish finishes[ACTIVATION_COUNT] = {[ACTIVATION_GELU_TANH] = FINISH_GELU_TANH,
+                                                      [ACTIVATION_GELU] = FINISH_GELU,
+                                                      [ACTIVATION_RELU] = FINISH_RELU,
+                                                      [ACTIVATION_TANH] = FINISH_TANH};
+    return tensor_empty(l->pre) ? finishes[l->activation] : FINISH_PLAIN;
+}
+
+static const char *product_name(const LinearForward *l) {
+    bool bias = !tensor_empty(l->bias);
+    if (finish_of(l)) return "product, bias, activation";
+    if (!tensor_empty(l->skip)) return bias ? "product, bias, residual add" : "product, residual add";
+    return bias ? "product, bias" : "product";
+}
+
+/* Where the library cannot add them: pre begins with them, and the product is added. */
+static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product, Tensor pre) {
+    bool bias = !tensor_empty(l->bias), skip = !tensor_empty(l->skip);
+    if (bias || skip)
+        PRIMITIVE (ctx, skip ? "bias, residual add" : "bias") fill(ctx, l->bias, l->skip, pre);
+    product->beta = bias || skip ? 1 : 0;
+    PRIMITIVE (ctx, "product") return gemm_cpu_openblas(ctx, product);
+    return OK;
 }
 
 static Status forward(Ctx *ctx, const LinearForward *l) {
@@ -134,12 +168,14 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
         return OK;
     }
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
-    bool bias = !tensor_empty(l->bias), skip = !tensor_empty(l->skip);
-    if (bias || skip)
-        PRIMITIVE (ctx, skip ? "bias, residual add" : "bias") fill(ctx, l->bias, l->skip, pre);
-    Gemm product = gemm_forward(l->x, l->weight, pre, bias || skip ? 1 : 0);
-    PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
-    if (l->activation != ACTIVATION_NONE)
+    Gemm product = gemm_forward(l->x, l->weight, pre, 0);
+    const GemmFinish finish = {l->bias.data, l->skip.data, finish_of(l)};
+    bool finished = !ctx->measuring && gemm_cpu_finishes(ctx, &product, &finish);
+    if (finished)
+        PRIMITIVE (ctx, product_name(l)) TRY(gemm_cpu_finish(ctx, &product, &finish));
+    else
+        TRY(fill_and_multiply(ctx, l, &product, pre));
+    if (l->activation != ACTIVATION_NONE && !(finished && finish.finish))
         PRIMITIVE (ctx, activation_name(l->activation))
             activate(ctx, l->activation, pre.data, tensor_count(pre), l->y.data);
     return OK;
@@ -149,13 +185,13 @@ static Status linear_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const LinearForward *l = contract;
     if (!activation_gated(l->activation)) return forward(ctx, l);
     Tensor pre = l->pre; // (..., O)
-    TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", F32, linear_pre_shape(l), &pre));
+    TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", STORED_DTYPE, linear_pre_shape(l), &pre));
     LinearForward plain = linear_ungated(l, pre);
     TRY(forward(ctx, &plain));
     gate(ctx, pre, l->y);
     return OK;
 }
-SLOT(LINEAR, FORWARD, CPU, FUSED, F32, linear_forward_cpu_fused);
+SLOT(LINEAR, FORWARD, CPU, FUSED, STORED_DTYPE, linear_forward_cpu_fused);
 
 /* Columns [first, last) of dpre = dy * activation'(pre), where dpre is not dy itself, and of dbias. Sums
  * over rows run in order, whatever the number of threads. */
@@ -165,15 +201,15 @@ static void bias_slab(const LinearBackward *l, Tensor dpre, int64_t first, int64
     for (int64_t top = 0; top < rows; top += RUN) {
         float sum[SLAB] = {0};
         for (int64_t n = top; n < rows && n < top + RUN; n++) {
-            const float *dy = float_row(l->dy, n) + first;
+            const stored *dy = stored_row(l->dy, n) + first;
             if (dpre.data != l->dy.data) {
-                const float *pre = float_row(l->forward->pre, n) + first;
-                float *out = float_row(dpre, n) + first;
+                const stored *pre = stored_row(l->forward->pre, n) + first;
+                stored *out = stored_row(dpre, n) + first;
                 slope_run(l->forward->activation, pre, dy, width, out);
                 dy = out;
             }
 #pragma omp simd
-            for (int64_t c = 0; c < width; c++) sum[c] += dy[c];
+            for (int64_t c = 0; c < width; c++) sum[c] += load(dy[c]);
         }
         if (!dbias) continue;
 #pragma omp simd
@@ -200,7 +236,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     int64_t width = tensor_width(l->dy);
     bool active = f->activation != ACTIVATION_NONE && !l->dy_is_dpre;
     Tensor dpre = l->dy; // (..., O)
-    if (active) TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", F32, l->dy.shape, &dpre));
+    if (active) TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", STORED_DTYPE, l->dy.shape, &dpre));
     if (active || !tensor_empty(l->dbias))
         PRIMITIVE (ctx, active ? "activation and bias gradient" : "bias gradient") {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
@@ -216,9 +252,9 @@ static Status linear_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const LinearBackward *l = contract;
     if (!activation_gated(l->forward->activation) || l->dy_is_dpre) return backward(ctx, l);
     Tensor dpre; // (..., O)
-    TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", F32, linear_pre_shape(l->forward), &dpre));
+    TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", STORED_DTYPE, linear_pre_shape(l->forward), &dpre));
     gate_gradient(ctx, l->forward->pre, l->dy, dpre);
     LinearBackward rest = linear_ungated_backward(l, dpre);
     return backward(ctx, &rest);
 }
-SLOT(LINEAR, BACKWARD, CPU, FUSED, F32, linear_backward_cpu_fused);
+SLOT(LINEAR, BACKWARD, CPU, FUSED, STORED_DTYPE, linear_backward_cpu_fused);

@@ -4,13 +4,14 @@
 
 #include <tgmath.h>
 
-static void add_bias(const real *bias, int64_t rows, int64_t width, int64_t stride, real *y) {
+static void add_bias(const stored *bias, int64_t rows, int64_t width, int64_t stride, stored *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * stride + c] += bias[c];
+        for (int64_t c = 0; c < width; c++)
+            y[i * stride + c] = store(load(y[i * stride + c]) + load(bias[c]));
 }
 
-static void add_residual(const real *skip, int64_t count, real *y) {
-    for (int64_t i = 0; i < count; i++) y[i] += skip[i];
+static void add_residual(const stored *skip, int64_t count, stored *y) {
+    for (int64_t i = 0; i < count; i++) y[i] = store(load(y[i]) + load(skip[i]));
 }
 
 static const real SQRT_2_OVER_PI = (real)0.79788456080286535588;
@@ -18,82 +19,89 @@ static const real SQRT_1_2 = (real)0.70710678118654752440;
 static const real SQRT_1_OVER_2_PI = (real)0.39894228040143267794;
 static const real CUBIC = (real)0.044715;
 
-/* Which activations there are linear.c has checked. */
-static real value(Activation activation, real z) {
-    switch (activation) {
-    case ACTIVATION_NONE: return z;
-    case ACTIVATION_GELU_TANH: return z / 2 * (1 + tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z)));
-    case ACTIVATION_GELU: return z / 2 * erfc(-z * SQRT_1_2);
-    case ACTIVATION_RELU: return z > 0 ? z : 0;
-    case ACTIVATION_TANH: return tanh(z);
-    case ACTIVATION_SWIGLU: break; // not element by element: silu, multiply_up
-    }
-    return (real)NAN;
+static real gelu_tanh(real z) {
+    return z / 2 * (1 + real_tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z)));
 }
 
 static real gelu_tanh_slope(real z) {
-    real t = tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z));
+    real t = real_tanh(SQRT_2_OVER_PI * (z + CUBIC * z * z * z));
     real inner = SQRT_2_OVER_PI * (1 + 3 * CUBIC * z * z);
     return (1 + t) / 2 + z / 2 * (1 - t * t) * inner;
 }
 
-static real slope(Activation activation, real z) {
+static real gelu(real z) {
+    return z / 2 * real_erfc(-z * SQRT_1_2);
+}
+
+static real gelu_slope(real z) {
+    return real_erfc(-z * SQRT_1_2) / 2 + z * real_exp(-z * z / 2) * SQRT_1_OVER_2_PI;
+}
+
+#define FOR_EACH(value)                                                                                      \
+    _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = store(value);                             \
+    return
+
+/* A loop for each activation, so that each can be vector code. */
+static void activate(Activation activation, const stored *pre, int64_t count, stored *y) {
     switch (activation) {
-    case ACTIVATION_NONE: return 1;
-    case ACTIVATION_GELU_TANH: return gelu_tanh_slope(z);
-    case ACTIVATION_GELU: return erfc(-z * SQRT_1_2) / 2 + z * exp(-z * z / 2) * SQRT_1_OVER_2_PI;
-    case ACTIVATION_RELU: return z > 0 ? 1 : 0;
-    case ACTIVATION_TANH: return 1 - tanh(z) * tanh(z);
+    case ACTIVATION_NONE: FOR_EACH(load(pre[i]));
+    case ACTIVATION_GELU_TANH: FOR_EACH(gelu_tanh(load(pre[i])));
+    case ACTIVATION_GELU: FOR_EACH(gelu(load(pre[i])));
+    case ACTIVATION_RELU: FOR_EACH(load(pre[i]) > 0 ? load(pre[i]) : 0);
+    case ACTIVATION_TANH: FOR_EACH(real_tanh(load(pre[i])));
+    case ACTIVATION_SWIGLU: break; // not element by element: silu, multiply_up
+    }
+}
+
+/* y = dy * activation'(pre), in place where y is dy. */
+static void activation_gradient(Activation activation, const stored *pre, const stored *dy, int64_t count,
+                                stored *y) {
+    switch (activation) {
+    case ACTIVATION_NONE: FOR_EACH(load(dy[i]));
+    case ACTIVATION_GELU_TANH: FOR_EACH(load(dy[i]) * gelu_tanh_slope(load(pre[i])));
+    case ACTIVATION_GELU: FOR_EACH(load(dy[i]) * gelu_slope(load(pre[i])));
+    case ACTIVATION_RELU: FOR_EACH(load(pre[i]) > 0 ? load(dy[i]) : 0);
+    case ACTIVATION_TANH: FOR_EACH(load(dy[i]) * (1 - real_tanh(load(pre[i])) * real_tanh(load(pre[i]))));
     case ACTIVATION_SWIGLU: break;
     }
-    return (real)NAN;
-}
-
-static void activate(Activation activation, const real *pre, int64_t count, real *y) {
-    for (int64_t i = 0; i < count; i++) y[i] = value(activation, pre[i]);
-}
-
-/* dpre = dy * activation'(pre); in place where dpre is dy. */
-static void activation_gradient(Activation activation, const real *pre, const real *dy, int64_t count,
-                                real *dpre) {
-    for (int64_t i = 0; i < count; i++) dpre[i] = dy[i] * slope(activation, pre[i]);
 }
 
 static real silu(real z) {
-    return z / (1 + exp(-z));
+    return z / (1 + real_exp(-z));
 }
 
 static real silu_slope(real z) {
-    real s = 1 / (1 + exp(-z));
+    real s = 1 / (1 + real_exp(-z));
     return s * (1 + z * (1 - s));
 }
 
 /* pre is (rows, 2 * width): gate, up. */
-static void silu_gate(const real *pre, int64_t rows, int64_t width, real *y) {
+static void silu_gate(const stored *pre, int64_t rows, int64_t width, stored *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * width + c] = silu(pre[2 * i * width + c]);
+        for (int64_t c = 0; c < width; c++) y[i * width + c] = store(silu(load(pre[2 * i * width + c])));
 }
 
-static void multiply_up(const real *pre, int64_t rows, int64_t width, real *y) {
+static void multiply_up(const stored *pre, int64_t rows, int64_t width, stored *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * width + c] *= pre[(2 * i + 1) * width + c];
+        for (int64_t c = 0; c < width; c++)
+            y[i * width + c] = store(load(y[i * width + c]) * load(pre[(2 * i + 1) * width + c]));
 }
 
-static void up_gradient(const real *pre, Tensor dy, real *dpre) {
+static void up_gradient(const stored *pre, Tensor dy, stored *dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++)
             dpre[(2 * i + 1) * width + c] =
-                ((const real *)dy.data)[i * dy.stride + c] * silu(pre[2 * i * width + c]);
+                store(load(stored_row(dy, i)[c]) * silu(load(pre[2 * i * width + c])));
 }
 
-static void gate_gradient(const real *pre, Tensor dy, real *dpre) {
+static void gate_gradient(const stored *pre, Tensor dy, stored *dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < width; c++) {
-            const real *at = pre + 2 * i * width + c; // the gate; up is at[width]
+            const stored *at = pre + 2 * i * width + c; // the gate; up is at[width]
             dpre[2 * i * width + c] =
-                ((const real *)dy.data)[i * dy.stride + c] * at[width] * silu_slope(at[0]);
+                store(load(stored_row(dy, i)[c]) * load(at[width]) * silu_slope(load(at[0])));
         }
 }
 
@@ -140,11 +148,11 @@ static Status linear_forward_cpu_naive(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(LINEAR, FORWARD, CPU, NAIVE, REAL_DTYPE, linear_forward_cpu_naive);
+SLOT(LINEAR, FORWARD, CPU, NAIVE, STORED_DTYPE, linear_forward_cpu_naive);
 
-static void add_columns(const real *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
+static void add_columns(const stored *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) sum[c] += x[i * stride + c];
+        for (int64_t c = 0; c < width; c++) sum[c] += load(x[i * stride + c]);
 }
 
 /* dx of a layer whose input came through a gate, twice as wide as that. */
@@ -195,4 +203,4 @@ static Status linear_backward_cpu_naive(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(LINEAR, BACKWARD, CPU, NAIVE, REAL_DTYPE, linear_backward_cpu_naive);
+SLOT(LINEAR, BACKWARD, CPU, NAIVE, STORED_DTYPE, linear_backward_cpu_naive);

@@ -2,7 +2,10 @@
  * the gradient in the logits' own memory. No more than one chunk of logits ever exists. */
 #include "kernels/gemm/gemm.h"
 #include "kernels/loss/loss.h"
+#include "kernels/real.h"
 #include "kernels/simd.h"
+
+#include <omp.h>
 
 /* Floats of a chunk of logits, 64 MiB, and the fewest rows of one: each chunk reads the whole head, so
  * a chunk of few rows would spend its time on that. */
@@ -74,6 +77,19 @@ static float softmax_row(const Loss *l, double scale, float *logits, int32_t tar
     return loss;
 }
 
+/* The same of a row as it is stored: where that is not fp32 it is worked on in `wide`, which stays in cache. */
+static float stored_softmax_row(const Loss *l, double scale, stored *logits, float *wide, int32_t target,
+                                bool training) {
+    if (STORED_DTYPE == F32) return softmax_row(l, scale, (float *)logits, target, training);
+#pragma omp simd
+    for (int64_t v = 0; v < l->vocab; v++) wide[v] = load(logits[v]);
+    float loss = softmax_row(l, scale, wide, target, training);
+    if (!training) return loss;
+#pragma omp simd
+    for (int64_t v = 0; v < l->vocab; v++) logits[v] = store(wide[v]);
+    return loss;
+}
+
 /* dbias += the sums over rows, each thread its own columns. */
 static void add_columns(Ctx *ctx, Tensor x, float *sum) {
     enum { SLAB = 512 };
@@ -81,29 +97,26 @@ static void add_columns(Ctx *ctx, Tensor x, float *sum) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
     for (int64_t first = 0; first < width; first += SLAB)
         for (int64_t n = 0; n < rows; n++) {
-            const float *row = float_row(x, n);
+            const stored *row = stored_row(x, n);
             int64_t last = first + SLAB < width ? first + SLAB : width;
 #pragma omp simd
-            for (int64_t v = first; v < last; v++) sum[v] += row[v];
+            for (int64_t v = first; v < last; v++) sum[v] += load(row[v]);
         }
 }
 
 /* Every row of the logits begins as the bias; the product adds to it. */
 static void fill_bias(Ctx *ctx, Tensor bias, Tensor logits) {
     int64_t rows = tensor_rows(logits);
-    size_t bytes = (size_t)tensor_width(logits) * sizeof(float);
+    size_t bytes = (size_t)tensor_width(logits) * sizeof(stored);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
-    for (int64_t n = 0; n < rows; n++) memcpy(float_row(logits, n), bias.data, bytes);
+    for (int64_t n = 0; n < rows; n++) memcpy(stored_row(logits, n), bias.data, bytes);
 }
 
 static Tensor rows_of(Tensor t, int64_t first, int64_t count) {
-    Tensor view = t;
-    view.data = (float *)t.data + first * t.stride;
-    view.shape = shape2(count, tensor_width(t));
-    return view;
+    return tensor_elements(t, first * t.stride, shape2(count, tensor_width(t)));
 }
 
-static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
+static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, Tensor wide, int64_t first) {
     int64_t rows = tensor_rows(logits);
     bool training = ctx->training, bias = !tensor_empty(l->bias);
     float *losses = (float *)l->losses.data + first;
@@ -117,7 +130,8 @@ static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
         double scale = scale_of(l);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t n = 0; n < rows; n++)
-            losses[n] = softmax_row(l, scale, float_row(logits, n), targets[n], training);
+            losses[n] = stored_softmax_row(l, scale, stored_row(logits, n),
+                                           float_row(wide, omp_get_thread_num()), targets[n], training);
     }
     if (!training) return OK;
     if (bias) PRIMITIVE_OF(ctx, PASS_BACKWARD, "bias gradient") add_columns(ctx, logits, l->dbias.data);
@@ -135,10 +149,12 @@ static Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t chunks = (rows + most - 1) / most;
     int64_t size = chunks ? (rows + chunks - 1) / chunks : 0; // equal chunks: no short last one
     int64_t room = rows < most ? rows : most; // of a shorter batch, whose one chunk may be larger than these
-    Tensor logits;                            // (room, vocab)
-    TRY(take(ctx, ARENA_SCRATCH, "loss.logits", F32, shape2(room, l->vocab), &logits));
+    Tensor logits, wide = {0};                // (room, vocab), (threads, vocab)
+    TRY(take(ctx, ARENA_SCRATCH, "loss.logits", STORED_DTYPE, shape2(room, l->vocab), &logits));
+    if (STORED_DTYPE != F32)
+        TRY(take(ctx, ARENA_SCRATCH, "loss.wide", F32, shape2(cpu_threads(ctx), l->vocab), &wide));
     for (int64_t first = 0; first < rows; first += size)
-        TRY(chunk(ctx, l, rows_of(logits, 0, rows - first < size ? rows - first : size), first));
+        TRY(chunk(ctx, l, rows_of(logits, 0, rows - first < size ? rows - first : size), wide, first));
     PRIMITIVE (ctx, "sum") {
         double sum = 0;
         for (int64_t n = 0; n < rows; n++) sum += (double)((const float *)l->losses.data)[n];
@@ -146,7 +162,7 @@ static Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(LOSS, FORWARD, CPU, FUSED, F32, loss_forward_cpu_fused);
+SLOT(LOSS, FORWARD, CPU, FUSED, STORED_DTYPE, loss_forward_cpu_fused);
 
 /* The forward pass has left the gradients. */
 static Status loss_backward_cpu_fused(Ctx *ctx, const void *contract) {
@@ -154,4 +170,4 @@ static Status loss_backward_cpu_fused(Ctx *ctx, const void *contract) {
     (void)contract;
     return OK;
 }
-SLOT(LOSS, BACKWARD, CPU, FUSED, F32, loss_backward_cpu_fused);
+SLOT(LOSS, BACKWARD, CPU, FUSED, STORED_DTYPE, loss_backward_cpu_fused);

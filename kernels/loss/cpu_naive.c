@@ -9,15 +9,15 @@ static void log_softmax(int64_t rows, int64_t vocab, int64_t stride, real *logit
     for (int64_t n = 0; n < rows; n++, logits += stride) {
         real max = logits[0], sum = 0;
         for (int64_t v = 1; v < vocab; v++) max = logits[v] > max ? logits[v] : max;
-        for (int64_t v = 0; v < vocab; v++) sum += exp(logits[v] - max);
+        for (int64_t v = 0; v < vocab; v++) sum += real_exp(logits[v] - max);
         real log_sum = log(sum);
         for (int64_t v = 0; v < vocab; v++) logits[v] -= max + log_sum;
     }
 }
 
-static void add_bias(const real *bias, int64_t rows, int64_t vocab, int64_t stride, real *logits) {
+static void add_bias(const stored *bias, int64_t rows, int64_t vocab, int64_t stride, real *logits) {
     for (int64_t n = 0; n < rows; n++)
-        for (int64_t v = 0; v < vocab; v++) logits[n * stride + v] += bias[v];
+        for (int64_t v = 0; v < vocab; v++) logits[n * stride + v] += load(bias[v]);
 }
 
 static void pick(const real *log_p, const int32_t *targets, int64_t rows, int64_t stride, real *losses) {
@@ -72,33 +72,36 @@ static Status loss_forward_cpu_naive(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "sum") sum_scaled(l->losses.data, rows, scale_of(l), l->loss.data);
     return OK;
 }
-SLOT(LOSS, FORWARD, CPU, NAIVE, REAL_DTYPE, loss_forward_cpu_naive);
+SLOT(LOSS, FORWARD, CPU, NAIVE, STORED_DTYPE, loss_forward_cpu_naive);
 
-static void exponential(const real *log_p, int64_t rows, int64_t vocab, int64_t stride, real *p) {
+static void exponential(const real *log_p, int64_t rows, int64_t vocab, int64_t stride, stored *p) {
     for (int64_t n = 0; n < rows; n++)
-        for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] = exp(log_p[v]);
+        for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] = store(real_exp(log_p[v]));
 }
 
-static void subtract_targets(const int32_t *targets, int64_t rows, int64_t stride, real share, real *p) {
-    for (int64_t n = 0; n < rows; n++)
-        if (targets[n] >= 0) p[n * stride + targets[n]] -= share;
+static void subtract_targets(const int32_t *targets, int64_t rows, int64_t stride, real share, stored *p) {
+    for (int64_t n = 0; n < rows; n++) {
+        if (targets[n] < 0) continue;
+        stored *at = p + n * stride + targets[n];
+        *at = store(load(*at) - share);
+    }
 }
 
-static void subtract_all(int64_t rows, int64_t vocab, int64_t stride, real share, real *p) {
+static void subtract_all(int64_t rows, int64_t vocab, int64_t stride, real share, stored *p) {
     for (int64_t n = 0; n < rows; n++)
-        for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] -= share;
+        for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] = store(load(p[v]) - share);
 }
 
-static void add_columns(const real *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
+static void add_columns(const stored *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
     for (int64_t n = 0; n < rows; n++)
-        for (int64_t v = 0; v < width; v++) sum[v] += x[n * stride + v];
+        for (int64_t v = 0; v < width; v++) sum[v] += load(x[n * stride + v]);
 }
 
 static void scale_rows(const int32_t *targets, int64_t rows, int64_t vocab, int64_t stride, real scale,
-                       real *dlogits) {
+                       stored *dlogits) {
     for (int64_t n = 0; n < rows; n++)
         for (int64_t v = n * stride; v < n * stride + vocab; v++)
-            dlogits[v] = targets[n] < 0 ? 0 : scale * dlogits[v];
+            dlogits[v] = store(targets[n] < 0 ? 0 : scale * load(dlogits[v]));
 }
 
 static Status loss_backward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -121,4 +124,4 @@ static Status loss_backward_cpu_naive(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
     return OK;
 }
-SLOT(LOSS, BACKWARD, CPU, NAIVE, REAL_DTYPE, loss_backward_cpu_naive);
+SLOT(LOSS, BACKWARD, CPU, NAIVE, STORED_DTYPE, loss_backward_cpu_naive);

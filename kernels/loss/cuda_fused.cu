@@ -1,6 +1,7 @@
 #include "kernels/loss/loss.h"
 
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -15,14 +16,16 @@
  * fp32. */
 namespace {
 
-/* A larger chunk reads and writes dweight less often, a smaller one takes less memory: at GPT-2's 50,304 x
- * 768 in bf16, 512 MiB hold 5,248 rows, and dweight's traffic is a tenth of the chunk's products' time. */
-constexpr int64_t CHUNK_BYTES = 512ll << 20;
+/* A larger chunk reads and writes dweight less often, a smaller one takes less memory: with so many rows
+ * dweight's traffic is an eighth of the chunk's products' time. Short rows fill 512 MiB. */
+constexpr int64_t CHUNK_BYTES = 512ll << 20, CHUNK_LEAST = 4096;
 constexpr int64_t CHUNK_ROWS = 128; // chunks are multiples of this: whole tiles of the products
 
 constexpr int FEW_THREADS = 128, MANY_THREADS = 512; // of a row's block
 constexpr int FEW_PACKS = 8 * FEW_THREADS;           // up to here few threads do
 constexpr int BATCH = 4;                             // packs that a thread has on their way at once
+constexpr int CLUSTER = 8, LONG_THREADS = 256;       // blocks of a long row, and threads of each
+constexpr int MOST_PACKS = 10;                       // of such a thread
 constexpr int SUM_THREADS = 1024;
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -83,31 +86,75 @@ __device__ __forceinline__ float logit_at(const Rows<T> &r, const T *x, int colu
     return to_float(x[column]) + (r.bias ? to_float(r.bias[column]) : 0.f);
 }
 
-/* Writes scale * (softmax - target) over the row x. A thread reads and writes what was its own before, so no
- * barrier is needed. */
-template <typename T, int THREADS, bool CACHED>
-__device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Words *cache, int target,
-                                               float chosen, float top, float log_sum) {
+/* What the gradient of a row is made with. */
+struct Softmax {
+    float top, log_sum; // of exp(x - top), to base 2
+
+    __device__ __forceinline__ float operator()(float logit) const {
+        return power_of_2(fmaf(logit - top, LOG2_E, -log_sum));
+    }
+};
+
+/* Writes scale * (softmax - target) over pack i of the row x, whose words these are. */
+template <typename T>
+__device__ __forceinline__ void write_pack(const Rows<T> &r, T *x, int i, const Words &words,
+                                           const Softmax &softmax) {
+    constexpr int WIDTH = VECTOR<T>;
+    const float scale = r.scale(), everywhere = r.smoothing / (float)r.vocab; // the smoothed target's
+    float values[WIDTH];
+    unpack<T>(words, values);
+    add_bias(r, (int64_t)i * WIDTH, values);
+#pragma unroll
+    for (int e = 0; e < WIDTH; e++) values[e] = scale * (softmax(values[e]) - everywhere);
+    store_words(x + (int64_t)i * WIDTH, packed<T>(values));
+}
+
+/* The same behind the last whole pack, and at the target. Of `threads` threads each, `mine` says which this
+ * is, writes what was its own before, so that no barrier is needed. */
+template <typename T>
+__device__ __forceinline__ void write_ends(const Rows<T> &r, T *x, int mine, int threads, int target,
+                                           float chosen, const Softmax &softmax) {
     constexpr int WIDTH = VECTOR<T>;
     const int whole = r.vocab / WIDTH;
-    const float scale = r.scale(), everywhere = r.smoothing / (float)r.vocab; // the smoothed target's
-    const auto softmax = [=](float logit) { return power_of_2(fmaf(logit - top, LOG2_E, -log_sum)); };
-#pragma unroll 4
-    for (int i = threadIdx.x; i < whole; i += THREADS) {
-        float values[WIDTH];
-        unpack<T>(CACHED ? cache[i] : load_words(x + (int64_t)i * WIDTH), values);
-        add_bias(r, (int64_t)i * WIDTH, values);
-#pragma unroll
-        for (int e = 0; e < WIDTH; e++) values[e] = scale * (softmax(values[e]) - everywhere);
-        store_words(x + (int64_t)i * WIDTH, packed<T>(values));
-    }
-    for (int c = whole * WIDTH + threadIdx.x; c < r.columns; c += THREADS) {
+    const float scale = r.scale(), everywhere = r.smoothing / (float)r.vocab;
+    for (int c = whole * WIDTH + mine; c < r.columns; c += threads) {
         const float p = c < r.vocab ? softmax(logit_at(r, x, c)) - everywhere : 0.f;
         x[c] = from_float<T>(scale * p);
     }
     const int owner = target < whole * WIDTH ? target / WIDTH : target - whole * WIDTH;
     const float aim = 1.f - r.smoothing + everywhere;
-    if ((int)threadIdx.x == owner % THREADS) x[target] = from_float<T>(scale * (softmax(chosen) - aim));
+    if (mine == owner % threads) x[target] = from_float<T>(scale * (softmax(chosen) - aim));
+}
+
+/* A row's loss; `mean` of its logits. */
+template <typename T>
+__device__ __forceinline__ float loss_of(const Rows<T> &r, const Softmax &softmax, float chosen, float mean) {
+    return softmax.top - chosen + softmax.log_sum * LN_2 + r.smoothing * (chosen - mean);
+}
+
+/* Adds a pack to the exponentials and, where that is wanted, to the sum of the logits. */
+template <typename T>
+__device__ __forceinline__ void add_pack(const Rows<T> &r, int i, const Words &words,
+                                         ExponentialSum &exponentials, float &logits) {
+    constexpr int WIDTH = VECTOR<T>;
+    float values[WIDTH];
+    unpack<T>(words, values);
+    add_bias(r, (int64_t)i * WIDTH, values);
+    exponentials.add(values);
+    if (r.smoothing > 0.f)
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++) logits += values[e];
+}
+
+/* And what lies behind the last whole pack. */
+template <typename T>
+__device__ __forceinline__ void add_end(const Rows<T> &r, const T *x, int mine, int threads,
+                                        ExponentialSum &exponentials, float &logits) {
+    for (int c = r.vocab / VECTOR<T> * VECTOR<T> + mine; c < r.vocab; c += threads) {
+        const float logit = logit_at(r, x, c);
+        exponentials.add({logit});
+        logits += logit;
+    }
 }
 
 /* Adds the packs [first, end) of a row that are this thread's, every THREADS-th, BATCH of them on their
@@ -115,7 +162,6 @@ __device__ __forceinline__ void write_gradient(const Rows<T> &r, T *x, const Wor
 template <typename T, int THREADS>
 __device__ __forceinline__ void add_packs(const Rows<T> &r, const Words *from, int first, int end,
                                           ExponentialSum &exponentials, float &logits) {
-    constexpr int WIDTH = VECTOR<T>;
     for (int start = first + (int)threadIdx.x; start < end; start += BATCH * THREADS) {
         Words words[BATCH];
 #pragma unroll
@@ -123,14 +169,7 @@ __device__ __forceinline__ void add_packs(const Rows<T> &r, const Words *from, i
             if (start + b * THREADS < end) words[b] = from[start + b * THREADS];
 #pragma unroll
         for (int b = 0; b < BATCH; b++) {
-            if (start + b * THREADS >= end) continue;
-            float values[WIDTH];
-            unpack<T>(words[b], values);
-            add_bias(r, (int64_t)(start + b * THREADS) * WIDTH, values);
-            exponentials.add(values);
-            if (r.smoothing > 0.f)
-#pragma unroll
-                for (int e = 0; e < WIDTH; e++) logits += values[e];
+            if (start + b * THREADS < end) add_pack(r, start + b * THREADS, words[b], exponentials, logits);
         }
     }
 }
@@ -175,19 +214,81 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
     } else {
         add_packs<T, THREADS>(r, packs, 0, whole, mine, logits);
     }
-    for (int c = whole * WIDTH + threadIdx.x; c < r.vocab; c += THREADS) {
-        const float logit = logit_at(r, x, c);
-        mine.add({logit});
-        logits += logit;
-    }
+    add_end(r, x, threadIdx.x, THREADS, mine, logits);
     const float chosen = logit_at(r, x, target); // before anybody writes
     const float top = block_max<THREADS>(mine.top);
     const float sum = block_sum<THREADS>(mine.sum * power_of_2((mine.top - top) * LOG2_E));
-    const float log_sum = log2f(sum); // of exp(x - top), to base 2
     const float mean = r.smoothing > 0.f ? block_sum<THREADS>(logits) / (float)r.vocab : chosen;
-    if (threadIdx.x == 0)
-        r.losses[blockIdx.x] = top - chosen + log_sum * LN_2 + r.smoothing * (chosen - mean);
-    if constexpr (GRADIENT) write_gradient<T, THREADS, CACHED>(r, x, cache, target, chosen, top, log_sum);
+    const Softmax softmax = {top, log2f(sum)};
+    if (threadIdx.x == 0) r.losses[blockIdx.x] = loss_of(r, softmax, chosen, mean);
+    if constexpr (GRADIENT) {
+#pragma unroll 4
+        for (int i = threadIdx.x; i < whole; i += THREADS)
+            write_pack(r, x, i, CACHED ? cache[i] : load_words(x + (int64_t)i * WIDTH), softmax);
+        write_ends(r, x, threadIdx.x, THREADS, target, chosen, softmax);
+    }
+}
+
+/* The same of a row that is too long for a block's shared memory, with its gradient: a cluster of blocks has it
+ * in its registers, PACKS packs a thread at most, so that it is read once; three such blocks share a
+ * multiprocessor. */
+template <typename T, int PACKS>
+__global__ void __launch_bounds__(LONG_THREADS, 3) softmax_long_rows(const Rows<T> r) {
+    if constexpr (gpu::HOPPER) {
+        __shared__ alignas(16) float blocks[CLUSTER][4]; // of each: top, exponentials, logits, nothing
+        __shared__ uint64_t arrived;
+        constexpr int WIDTH = VECTOR<T>, THREADS = CLUSTER * LONG_THREADS;
+        const int rank = (int)gpu::cluster_rank(), row = blockIdx.x / CLUSTER, whole = r.vocab / WIDTH;
+        const int mine = rank * LONG_THREADS + (int)threadIdx.x;
+        T *x = r.logits + row * r.stride;
+        if (threadIdx.x == 0) {
+            gpu::barrier_init(&arrived, 1);
+            gpu::fence_barrier_init();
+            gpu::arrive_expecting(&arrived, sizeof blocks);
+        }
+        __syncwarp();
+        gpu::cluster_arrive_relaxed();
+        wait_for_previous();
+        const int target = r.targets[row];
+        if (target < 0) { // ignored: no loss, no gradient
+            if (mine == 0) r.losses[row] = 0.f;
+            for (int c = mine; c < r.columns; c += THREADS) x[c] = from_float<T>(0.f);
+            gpu::cluster_join();
+            return;
+        }
+        Words words[PACKS];
+#pragma unroll
+        for (int p = 0; p < PACKS; p++)
+            if (mine + p * THREADS < whole) words[p] = load_words(x + (int64_t)(mine + p * THREADS) * WIDTH);
+        const float chosen = logit_at(r, x, target); // before anybody writes
+        ExponentialSum own;
+        float logits = 0.f; // their sum
+#pragma unroll
+        for (int p = 0; p < PACKS; p++)
+            if (mine + p * THREADS < whole) add_pack(r, mine + p * THREADS, words[p], own, logits);
+        add_end(r, x, mine, THREADS, own, logits);
+        const float top = block_max<LONG_THREADS>(own.top);
+        const float sum = block_sum<LONG_THREADS>(own.sum * power_of_2((own.top - top) * LOG2_E));
+        const float of_block[4] = {top, sum, r.smoothing > 0.f ? block_sum<LONG_THREADS>(logits) : 0.f, 0.f};
+        gpu::cluster_join(); // all blocks are there
+        if (threadIdx.x < CLUSTER) gpu::store_counted(blocks[rank], &arrived, threadIdx.x, of_block);
+        gpu::wait(&arrived, 0);
+        float highest = blocks[0][0], all = 0.f, logits_of_all = 0.f;
+#pragma unroll
+        for (int b = 1; b < CLUSTER; b++) highest = fmaxf(highest, blocks[b][0]);
+#pragma unroll
+        for (int b = 0; b < CLUSTER; b++) {
+            all += blocks[b][1] * power_of_2((blocks[b][0] - highest) * LOG2_E);
+            logits_of_all += blocks[b][2];
+        }
+        const Softmax softmax = {highest, log2f(all)};
+        const float mean = r.smoothing > 0.f ? logits_of_all / (float)r.vocab : chosen;
+        if (mine == 0) r.losses[row] = loss_of(r, softmax, chosen, mean);
+#pragma unroll
+        for (int p = 0; p < PACKS; p++)
+            if (mine + p * THREADS < whole) write_pack(r, x, mine + p * THREADS, words[p], softmax);
+        write_ends(r, x, mine, THREADS, target, chosen, softmax);
+    }
 }
 
 /* loss[0] += scale * sum of losses: one block, so that the order is fixed. */
@@ -201,12 +302,22 @@ __global__ void __launch_bounds__(SUM_THREADS)
     if (threadIdx.x == 0) loss[0] += scale * sum;
 }
 
+template <typename T, int PACKS>
+Status long_rows(Ctx *ctx, const Rows<T> &r, int64_t rows) {
+    return LAUNCH_CLUSTERS(ctx, CLUSTER, (softmax_long_rows<T, PACKS>), (unsigned)(CLUSTER * rows),
+                           LONG_THREADS, 0, r);
+}
+
 template <typename T, int THREADS>
 Status launch_rows(Ctx *ctx, const Rows<T> &r, int64_t rows) {
     const size_t row_bytes = (size_t)(r.vocab / VECTOR<T>)*sizeof(Words), own = 1024; // own: the reductions'
     if (!ctx->training)
         return LAUNCH(ctx, (softmax_rows<T, THREADS, false, false>), (unsigned)rows, THREADS, 0, r);
-    if (row_bytes + own > cuda_device(ctx)->shared_bytes)
+    const CudaDevice *device = cuda_device(ctx);
+    constexpr int LEAST = CLUSTER * LONG_THREADS * VECTOR<T>; // columns of a pack for each thread
+    if (row_bytes + own > device->shared_bytes && device->hopper && r.vocab / LEAST < MOST_PACKS)
+        return r.vocab / LEAST < 8 ? long_rows<T, 8>(ctx, r, rows) : long_rows<T, MOST_PACKS>(ctx, r, rows);
+    if (row_bytes + own > device->shared_bytes)
         return LAUNCH(ctx, (softmax_rows<T, THREADS, true, false>), (unsigned)rows, THREADS, 0, r);
     return LAUNCH(ctx, (softmax_rows<T, THREADS, true, true>), (unsigned)rows, THREADS, row_bytes, r);
 }
@@ -220,7 +331,7 @@ Tensor rows_from(Tensor t, int64_t first, int64_t count) {
 
 int64_t most_rows(int64_t row_bytes) {
     const int64_t most = CHUNK_BYTES / row_bytes / CHUNK_ROWS * CHUNK_ROWS;
-    return most < CHUNK_ROWS ? CHUNK_ROWS : most;
+    return most < CHUNK_LEAST ? CHUNK_LEAST : most;
 }
 
 int64_t chunk_rows(int64_t rows, int64_t most) {

@@ -2,48 +2,53 @@
  * that add, find its statistics and write it. */
 #include "kernels/dropout/mask.h"
 #include "kernels/norm/norm.h"
+#include "kernels/real.h"
 #include "kernels/simd.h"
 
 /* Returns the sum of r = x + skip. */
-static float residual_sum(const float *x, const float *skip, int64_t width, float *r) {
+static float residual_sum(const stored *x, const stored *skip, int64_t width, stored *r) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t c = 0; c < width; c++) {
-        r[c] = x[c] + skip[c];
-        sum += r[c];
+        r[c] = store(load(x[c]) + load(skip[c]));
+        sum += load(r[c]);
     }
     return sum;
 }
 
-static float row_sum(const float *x, int64_t width) {
+static float row_sum(const stored *x, int64_t width) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < width; c++) sum += x[c];
+    for (int64_t c = 0; c < width; c++) sum += load(x[c]);
     return sum;
 }
 
 /* The sum of squared distances from the mean: no cancellation, as sum r^2 - mean^2 would have. */
-static float row_spread(const float *r, float mean, int64_t width) {
+static float row_spread(const stored *r, float mean, int64_t width) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < width; c++) sum += (r[c] - mean) * (r[c] - mean);
+    for (int64_t c = 0; c < width; c++) {
+        float distance = load(r[c]) - mean;
+        sum += distance * distance;
+    }
     return sum;
 }
 
-static void normalize(const float *r, const float *weight, const float *bias, float mean, float rstd,
-                      int64_t width, float *y) {
+static void normalize(const stored *r, const stored *weight, const stored *bias, float mean, float rstd,
+                      int64_t width, stored *y) {
 #pragma omp simd
-    for (int64_t c = 0; c < width; c++) y[c] = (r[c] - mean) * rstd * weight[c] + bias[c];
+    for (int64_t c = 0; c < width; c++)
+        y[c] = store((load(r[c]) - mean) * rstd * load(weight[c]) + load(bias[c]));
 }
 
 /* r may be y: element by element. */
-static float rms_row(const float *r, const float *weight, double eps, int64_t width, float *y) {
+static float rms_row(const stored *r, const stored *weight, double eps, int64_t width, stored *y) {
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
-    for (int64_t c = 0; c < width; c++) squares += r[c] * r[c];
+    for (int64_t c = 0; c < width; c++) squares += load(r[c]) * load(r[c]);
     float rstd = 1 / sqrtf(squares / (float)width + (float)eps);
 #pragma omp simd
-    for (int64_t c = 0; c < width; c++) y[c] = r[c] * rstd * weight[c];
+    for (int64_t c = 0; c < width; c++) y[c] = store(load(r[c]) * rstd * load(weight[c]));
     return rstd;
 }
 
@@ -61,15 +66,15 @@ static SkipMask skip_mask(const NormForward *n) {
     return m;
 }
 
-static void skip_row(const SkipMask *m, int64_t row, const float *x, int64_t width, float *y) {
-    if (m->drops) dropout_row(&m->elements, row, x, width, y);
+static void skip_row(const SkipMask *m, int64_t row, const stored *x, int64_t width, stored *y) {
+    if (m->drops) TYPED(dropout_row)(&m->elements, row, x, width, y);
     if (!m->deepens) return;
     const DropoutMask *s = &m->samples;
     bool kept = dropout_words(s, row / m->rows, NORM_DEPTH_BLOCK).word[0] >= s->least;
     float factor = kept ? (float)s->factor : 0;
     if (m->drops) x = y;
 #pragma omp simd
-    for (int64_t c = 0; c < width; c++) y[c] = kept ? factor * x[c] : 0;
+    for (int64_t c = 0; c < width; c++) y[c] = store(kept ? factor * load(x[c]) : 0);
 }
 
 static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
@@ -82,8 +87,8 @@ static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
         const SkipMask mask = skip_mask(n);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < rows; i++) {
-            const float *x = float_row(n->x, i), *added = skip ? float_row(n->skip, i) : NULL;
-            float *r = skip ? float_row(n->r, i) : NULL;
+            const stored *x = stored_row(n->x, i), *added = skip ? stored_row(n->skip, i) : NULL;
+            stored *r = skip ? stored_row(n->r, i) : NULL;
             if (drop) {
                 skip_row(&mask, i, added, width, r);
                 added = r;
@@ -93,57 +98,59 @@ static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
             if (!layer) {
                 for (int64_t h = 0, at = 0; h < heads; h++, at += columns)
                     rstds[i * heads + h] =
-                        rms_row(x + at, n->weight.data, n->eps, columns, float_row(n->y, i) + at);
+                        rms_row(x + at, n->weight.data, n->eps, columns, stored_row(n->y, i) + at);
                 continue;
             }
             means[i] = sum / (float)width;
             rstds[i] = 1 / sqrtf(row_spread(x, means[i], width) / (float)width + (float)n->eps);
-            normalize(x, n->weight.data, n->bias.data, means[i], rstds[i], width, float_row(n->y, i));
+            normalize(x, n->weight.data, n->bias.data, means[i], rstds[i], width, stored_row(n->y, i));
         }
     }
     return OK;
 }
-SLOT(NORM, FORWARD, CPU, FUSED, F32, norm_forward_cpu_fused);
+SLOT(NORM, FORWARD, CPU, FUSED, STORED_DTYPE, norm_forward_cpu_fused);
 
 /* dskip of the rows [first, last), once their dr is there. */
 static void drop_rows(const NormBackward *b, int64_t first, int64_t last) {
     if (!norm_drops(b->forward)) return;
     const SkipMask mask = skip_mask(b->forward);
     for (int64_t i = first; i < last; i++)
-        skip_row(&mask, i, float_row(b->dr, i), tensor_width(b->dr), float_row(b->dskip, i));
+        skip_row(&mask, i, stored_row(b->dr, i), tensor_width(b->dr), stored_row(b->dskip, i));
 }
 
 /* One row of the backward pass; dweight, dbias and dr_sums are this thread's own sums. */
 static void backward_row(const NormBackward *b, int64_t row, float *dweight, float *dbias, float *dr_sums) {
     const NormForward *f = b->forward;
     int64_t width = tensor_width(f->x);
-    const float *r = float_row(tensor_empty(f->skip) ? f->x : f->r, row), *dy = float_row(b->dy, row);
-    const float *weight = f->weight.data;
+    const stored *r = stored_row(tensor_empty(f->skip) ? f->x : f->r, row), *dy = stored_row(b->dy, row);
+    const stored *weight = f->weight.data;
     float mean = ((const float *)f->mean.data)[row], rstd = ((const float *)f->rstd.data)[row];
     float sum = 0, product = 0; // of g; of g * n
 #pragma omp simd reduction(+ : sum, product)
     for (int64_t c = 0; c < width; c++) {
-        float n = (r[c] - mean) * rstd, g = dy[c] * weight[c];
+        float n = (load(r[c]) - mean) * rstd, d = load(dy[c]), g = d * load(weight[c]);
         sum += g;
         product += g * n;
-        dweight[c] += dy[c] * n;
-        dbias[c] += dy[c];
+        dweight[c] += d * n;
+        dbias[c] += d;
     }
     sum /= (float)width;
     product /= (float)width;
-    float *dr = float_row(b->dr, row);
+    stored *dr = stored_row(b->dr, row);
     if (!tensor_empty(b->dr_sums)) {
 #pragma omp simd
-        for (int64_t c = 0; c < width; c++) dr_sums[c] += dr[c];
+        for (int64_t c = 0; c < width; c++) dr_sums[c] += load(dr[c]);
     }
     if (b->accumulate) {
 #pragma omp simd
         for (int64_t c = 0; c < width; c++)
-            dr[c] += rstd * (dy[c] * weight[c] - sum - (r[c] - mean) * rstd * product);
+            dr[c] = store(load(dr[c]) + rstd * (load(dy[c]) * load(weight[c]) - sum -
+                                                (load(r[c]) - mean) * rstd * product));
     } else {
 #pragma omp simd
         for (int64_t c = 0; c < width; c++)
-            dr[c] = rstd * (dy[c] * weight[c] - sum - (r[c] - mean) * rstd * product);
+            dr[c] =
+                store(rstd * (load(dy[c]) * load(weight[c]) - sum - (load(r[c]) - mean) * rstd * product));
     }
 }
 
@@ -151,28 +158,33 @@ static void backward_row(const NormBackward *b, int64_t row, float *dweight, flo
 static void rms_backward_row(const NormBackward *b, int64_t row, float *dweight, float *dr_sums) {
     const NormForward *f = b->forward;
     int64_t width = tensor_width(f->weight), heads = norm_heads(f);
-    const float *weight = f->weight.data, *rstds = (const float *)f->rstd.data + row * heads;
+    const stored *weight = f->weight.data;
+    const float *rstds = (const float *)f->rstd.data + row * heads;
     for (int64_t h = 0, at = 0; h < heads; h++, at += width) {
-        const float *r = float_row(tensor_empty(f->skip) ? f->x : f->r, row) + at;
-        const float *dy = float_row(b->dy, row) + at;
-        float rstd = rstds[h], product = 0, *dr = float_row(b->dr, row) + at; // product: of g * n
+        const stored *r = stored_row(tensor_empty(f->skip) ? f->x : f->r, row) + at;
+        const stored *dy = stored_row(b->dy, row) + at;
+        stored *dr = stored_row(b->dr, row) + at;
+        float rstd = rstds[h], product = 0; // of g * n
 #pragma omp simd reduction(+ : product)
         for (int64_t c = 0; c < width; c++) {
-            float n = r[c] * rstd;
-            product += dy[c] * weight[c] * n;
-            dweight[c] += dy[c] * n;
+            float n = load(r[c]) * rstd, d = load(dy[c]);
+            product += d * load(weight[c]) * n;
+            dweight[c] += d * n;
         }
         product /= (float)width;
         if (!tensor_empty(b->dr_sums)) {
 #pragma omp simd
-            for (int64_t c = 0; c < width; c++) dr_sums[c] += dr[c];
+            for (int64_t c = 0; c < width; c++) dr_sums[c] += load(dr[c]);
         }
         if (b->accumulate) {
 #pragma omp simd
-            for (int64_t c = 0; c < width; c++) dr[c] += rstd * (dy[c] * weight[c] - r[c] * rstd * product);
+            for (int64_t c = 0; c < width; c++)
+                dr[c] =
+                    store(load(dr[c]) + rstd * (load(dy[c]) * load(weight[c]) - load(r[c]) * rstd * product));
         } else {
 #pragma omp simd
-            for (int64_t c = 0; c < width; c++) dr[c] = rstd * (dy[c] * weight[c] - r[c] * rstd * product);
+            for (int64_t c = 0; c < width; c++)
+                dr[c] = store(rstd * (load(dy[c]) * load(weight[c]) - load(r[c]) * rstd * product));
         }
     }
 }
@@ -211,4 +223,4 @@ static Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
     }
     return OK;
 }
-SLOT(NORM, BACKWARD, CPU, FUSED, F32, norm_backward_cpu_fused);
+SLOT(NORM, BACKWARD, CPU, FUSED, STORED_DTYPE, norm_backward_cpu_fused);

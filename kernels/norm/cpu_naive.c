@@ -2,32 +2,38 @@
 #include "kernels/norm/norm.h"
 #include "kernels/real.h"
 
-#include <string.h>
 #include <tgmath.h>
 
-/* The rows of a view, heads being rows of their own, one behind the other: t itself, or where its rows lie
- * apart a tensor to gather them in. */
-static Status take_rows(Ctx *ctx, const char *name, Tensor t, int64_t width, Tensor *dense) {
+/* The rows of a view as `real`, heads being rows of their own, one behind the other: t itself, or where its
+ * rows lie apart or are narrow a tensor to copy them to. */
+static Status take_rows(Ctx *ctx, const char *name, Tensor t, int64_t width, Tensor *rows) {
     Shape shape = shape2(tensor_count(t) / width, width);
-    if (!tensor_dense(t)) return take(ctx, ARENA_SCRATCH, name, t.dtype, shape, dense);
-    *dense = tensor_reshape(t, shape);
+    Dtype wide = dtype_wide(t.dtype);
+    if (t.dtype != wide || !tensor_dense(t)) return take(ctx, ARENA_SCRATCH, name, wide, shape, rows);
+    *rows = tensor_reshape(t, shape);
     return OK;
 }
 
-static void gather(Tensor view, real *dense) {
+static void copy_in(Ctx *ctx, Tensor view, Tensor rows) {
     int64_t width = tensor_width(view);
-    for (int64_t i = 0; i < tensor_rows(view); i++)
-        memcpy(dense + i * width, (const real *)view.data + i * view.stride, (size_t)width * sizeof(real));
+    real *to = rows.data;
+    if (view.data == to) return;
+    PRIMITIVE (ctx, "copy")
+        for (int64_t i = 0; i < tensor_rows(view); i++)
+            for (int64_t c = 0; c < width; c++) to[i * width + c] = load(stored_row(view, i)[c]);
 }
 
-static void scatter(const real *dense, Tensor view) {
+static void copy_out(Ctx *ctx, Tensor rows, Tensor view) {
     int64_t width = tensor_width(view);
-    for (int64_t i = 0; i < tensor_rows(view); i++)
-        memcpy((real *)view.data + i * view.stride, dense + i * width, (size_t)width * sizeof(real));
+    const real *from = rows.data;
+    if (view.data == from) return;
+    PRIMITIVE (ctx, "copy")
+        for (int64_t i = 0; i < tensor_rows(view); i++)
+            for (int64_t c = 0; c < width; c++) stored_row(view, i)[c] = store(from[i * width + c]);
 }
 
-static void residual_add(const real *x, const real *skip, int64_t count, real *r) {
-    for (int64_t i = 0; i < count; i++) r[i] = x[i] + skip[i];
+static void residual_add(const stored *x, const stored *skip, int64_t count, stored *r) {
+    for (int64_t i = 0; i < count; i++) r[i] = store(load(x[i]) + load(skip[i]));
 }
 
 static void row_mean(const real *x, int64_t rows, int64_t width, real *mean) {
@@ -69,14 +75,15 @@ static void divide_by_root(const real *r, const real *rstd, int64_t rows, int64_
         for (int64_t c = i * width; c < (i + 1) * width; c++) y[c] = r[c] * rstd[i];
 }
 
-static void scale_and_shift(const real *weight, const real *bias, int64_t rows, int64_t width, real *y) {
+static void scale_and_shift(const stored *weight, const stored *bias, int64_t rows, int64_t width, real *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * width + c] = y[i * width + c] * weight[c] + bias[c];
+        for (int64_t c = 0; c < width; c++)
+            y[i * width + c] = y[i * width + c] * load(weight[c]) + load(bias[c]);
 }
 
-static void multiply_rows(const real *x, const real *weight, int64_t rows, int64_t width, real *y) {
+static void multiply_rows(const real *x, const stored *weight, int64_t rows, int64_t width, real *y) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < width; c++) y[i * width + c] = x[i * width + c] * weight[c];
+        for (int64_t c = 0; c < width; c++) y[i * width + c] = x[i * width + c] * load(weight[c]);
 }
 
 static void layer_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
@@ -94,12 +101,12 @@ static void rms_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
     PRIMITIVE (ctx, "scale") multiply_rows(y.data, n->weight.data, rows, width, y.data);
 }
 
-static void drop_samples(const NormForward *n, const real *x, int64_t rows, int64_t width, real *y) {
+static void drop_samples(const NormForward *n, const stored *x, int64_t rows, int64_t width, stored *y) {
     const DropoutMask mask = dropout_mask(&n->depth);
     for (int64_t i = 0; i < rows; i++) {
         bool kept = dropout_words(&mask, i / n->depth_rows, NORM_DEPTH_BLOCK).word[0] >= mask.least;
         for (int64_t c = 0; c < width; c++)
-            y[i * width + c] = kept ? x[i * width + c] * (real)mask.factor : 0;
+            y[i * width + c] = store(kept ? load(x[i * width + c]) * (real)mask.factor : 0);
     }
 }
 
@@ -107,7 +114,7 @@ static void drop_samples(const NormForward *n, const real *x, int64_t rows, int6
 static void drop(Ctx *ctx, const NormForward *n, Tensor x, Tensor y) {
     int64_t rows = tensor_rows(x), width = tensor_width(x);
     if (dropout_on(&n->dropout)) {
-        PRIMITIVE (ctx, "dropout") SPEC(dropout_apply)(&n->dropout, x.data, rows, width, y.data);
+        PRIMITIVE (ctx, "dropout") TYPED(dropout_apply)(&n->dropout, x.data, rows, width, y.data);
         x = y;
     }
     if (dropout_on(&n->depth))
@@ -118,23 +125,19 @@ static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const NormForward *n = contract;
     int64_t width = tensor_width(n->weight), count = tensor_count(n->x);
     bool skip = !tensor_empty(n->skip);
-    Tensor x, y, added = n->skip; // (rows, C)
-    TRY(take_rows(ctx, "norm.x", n->x, width, &x));
+    Tensor r, y, added = n->skip; // (rows, C)
+    TRY(take_rows(ctx, "norm.x", skip ? n->r : n->x, width, &r));
     TRY(take_rows(ctx, "norm.y", n->y, width, &y));
-    if (!tensor_dense(n->x))
-        PRIMITIVE (ctx, "copy") gather(n->x, x.data);
-    if (norm_drops(n)) TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", x.dtype, x.shape, &added));
+    if (norm_drops(n)) TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", n->x.dtype, r.shape, &added));
     if (skip) drop(ctx, n, n->skip, added);
-    if (skip) {
-        PRIMITIVE (ctx, "residual add") residual_add(x.data, added.data, count, n->r.data);
-        x = tensor_reshape(n->r, x.shape);
-    }
-    (n->kind == NORM_RMS ? rms_norm : layer_norm)(ctx, n, x, y);
-    if (!tensor_dense(n->y))
-        PRIMITIVE (ctx, "copy") scatter(y.data, n->y);
+    if (skip)
+        PRIMITIVE (ctx, "residual add") residual_add(n->x.data, added.data, count, n->r.data);
+    copy_in(ctx, skip ? n->r : n->x, r);
+    (n->kind == NORM_RMS ? rms_norm : layer_norm)(ctx, n, r, y);
+    copy_out(ctx, y, n->y);
     return OK;
 }
-SLOT(NORM, FORWARD, CPU, NAIVE, REAL_DTYPE, norm_forward_cpu_naive);
+SLOT(NORM, FORWARD, CPU, NAIVE, STORED_DTYPE, norm_forward_cpu_naive);
 
 static void multiply(const real *a, const real *b, int64_t count, real *y) {
     for (int64_t i = 0; i < count; i++) y[i] = a[i] * b[i];
@@ -145,7 +148,7 @@ static void add_columns(const real *x, int64_t rows, int64_t width, real *sum) {
         for (int64_t c = 0; c < width; c++) sum[c] += x[i * width + c];
 }
 
-/* The backward pass as rows: views are gathered, and dr scattered again. */
+/* The backward pass as rows of `real`: dr is copied back. */
 typedef struct {
     Tensor r, dy, dr;       // (rows, C)
     Tensor n, g, product;   // (rows, C)
@@ -187,12 +190,9 @@ static Status norm_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const bool layer = f->kind == NORM_LAYER;
     Rows s = {0};
     TRY(take_backward(ctx, b, &s));
-    if (!tensor_dense(f->x))
-        PRIMITIVE (ctx, "copy") gather(f->x, s.r.data);
-    if (!tensor_dense(b->dy))
-        PRIMITIVE (ctx, "copy") gather(b->dy, s.dy.data);
-    if (!tensor_dense(b->dr) && b->accumulate)
-        PRIMITIVE (ctx, "copy") gather(b->dr, s.dr.data);
+    copy_in(ctx, tensor_empty(f->skip) ? f->x : f->r, s.r);
+    copy_in(ctx, b->dy, s.dy);
+    if (b->accumulate) copy_in(ctx, b->dr, s.dr);
     PRIMITIVE (ctx, "normalize") {
         if (layer)
             normalize(s.r.data, f->mean.data, f->rstd.data, rows, width, s.n.data);
@@ -211,9 +211,8 @@ static Status norm_backward_cpu_naive(Ctx *ctx, const void *contract) {
     if (!tensor_empty(b->dr_sums))
         PRIMITIVE (ctx, "column sums") add_columns(s.dr.data, rows, width, b->dr_sums.data);
     PRIMITIVE (ctx, "input gradient") input_gradient(b, &s);
-    if (!tensor_dense(b->dr))
-        PRIMITIVE (ctx, "copy") scatter(s.dr.data, b->dr);
+    copy_out(ctx, s.dr, b->dr);
     if (norm_drops(f)) drop(ctx, f, b->dr, b->dskip);
     return OK;
 }
-SLOT(NORM, BACKWARD, CPU, NAIVE, REAL_DTYPE, norm_backward_cpu_naive);
+SLOT(NORM, BACKWARD, CPU, NAIVE, STORED_DTYPE, norm_backward_cpu_naive);

@@ -1,18 +1,19 @@
 /* patch: bytes become a product's rows in one pass, and what the product is added to is there before it. */
 #include "kernels/gemm/gemm.h"
 #include "kernels/patch/patch.h"
+#include "kernels/real.h"
 #include "kernels/simd.h"
 
 enum { SLAB = 64 }; // columns that one thread sums at a time
 
 /* One patch's inputs, from its first pixel on. */
-static void unfold_patch(const PatchForward *p, const PatchSizes *s, const uint8_t *pixels, float *x) {
+static void unfold_patch(const PatchForward *p, const PatchSizes *s, const uint8_t *pixels, stored *x) {
     for (int64_t c = 0; c < s->channels; c++) {
         float scale = (float)(1 / (255 * p->deviation[c])), shift = (float)(-p->mean[c] / p->deviation[c]);
         for (int64_t i = 0; i < s->size; i++, x += s->size) {
             const uint8_t *from = pixels + i * s->width * s->channels + c;
 #pragma omp simd
-            for (int64_t j = 0; j < s->size; j++) x[j] = (float)from[j * s->channels] * scale + shift;
+            for (int64_t j = 0; j < s->size; j++) x[j] = store((float)from[j * s->channels] * scale + shift);
         }
     }
 }
@@ -20,10 +21,10 @@ static void unfold_patch(const PatchForward *p, const PatchSizes *s, const uint8
 /* Row `row` of x, and of y what its product is added to. */
 static void begin_row(const PatchForward *p, const PatchSizes *s, int64_t row) {
     int64_t b = row / s->rows, t = row % s->rows, n = t - s->first;
-    const float *added = t < s->first ? p->token.data : p->bias.data, *position = float_row(p->position, t);
-    float *x = (float *)p->x.data + row * s->inputs, *y = (float *)p->y.data + row * s->outputs;
+    const stored *added = t < s->first ? p->token.data : p->bias.data, *position = stored_row(p->position, t);
+    stored *x = (stored *)p->x.data + row * s->inputs, *y = (stored *)p->y.data + row * s->outputs;
 #pragma omp simd
-    for (int64_t c = 0; c < s->outputs; c++) y[c] = added[c] + position[c];
+    for (int64_t c = 0; c < s->outputs; c++) y[c] = store(load(added[c]) + load(position[c]));
     if (n < 0) {
         memset(x, 0, (size_t)s->inputs * sizeof *x);
         return;
@@ -44,20 +45,20 @@ static Status patch_forward_cpu_fused(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
     return OK;
 }
-SLOT(PATCH, FORWARD, CPU, FUSED, F32, patch_forward_cpu_fused);
+SLOT(PATCH, FORWARD, CPU, FUSED, STORED_DTYPE, patch_forward_cpu_fused);
 
 /* Columns [first, last) of all sums but the weight's: of each position over the pictures, which bias and token
  * then share in. Each sum runs in order, whatever the number of threads. */
 static void sum_columns(const PatchBackward *p, const PatchSizes *s, int64_t first, int64_t last) {
-    const float *dy = p->dy.data;
+    const stored *dy = p->dy.data;
     int64_t width = last - first;
     for (int64_t t = 0; t < s->rows; t++) {
         float sum[SLAB] = {0}, *dposition = float_row(p->dposition, t) + first;
         float *shared = (float *)(t < s->first ? p->dtoken.data : p->dbias.data) + first;
         for (int64_t b = 0; b < s->batch; b++) {
-            const float *row = dy + (b * s->rows + t) * s->outputs + first;
+            const stored *row = dy + (b * s->rows + t) * s->outputs + first;
 #pragma omp simd
-            for (int64_t c = 0; c < width; c++) sum[c] += row[c];
+            for (int64_t c = 0; c < width; c++) sum[c] += load(row[c]);
         }
 #pragma omp simd
         for (int64_t c = 0; c < width; c++) dposition[c] += sum[c];
@@ -78,4 +79,4 @@ static Status patch_backward_cpu_fused(Ctx *ctx, const void *contract) {
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &product));
     return OK;
 }
-SLOT(PATCH, BACKWARD, CPU, FUSED, F32, patch_backward_cpu_fused);
+SLOT(PATCH, BACKWARD, CPU, FUSED, STORED_DTYPE, patch_backward_cpu_fused);

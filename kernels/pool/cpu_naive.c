@@ -1,17 +1,17 @@
 #include "kernels/pool/pool.h"
 #include "kernels/real.h"
 
-static void copy_first(const real *x, int64_t batch, int64_t rows, int64_t width, real *y) {
+static void copy_first(const stored *x, int64_t batch, int64_t rows, int64_t width, stored *y) {
     for (int64_t b = 0; b < batch; b++)
         for (int64_t c = 0; c < width; c++) y[b * width + c] = x[b * rows * width + c];
 }
 
-static void mean(const real *x, int64_t batch, int64_t rows, int64_t width, real *y) {
+static void mean(const stored *x, int64_t batch, int64_t rows, int64_t width, stored *y) {
     for (int64_t b = 0; b < batch; b++)
         for (int64_t c = 0; c < width; c++) {
             real sum = 0;
-            for (int64_t t = 0; t < rows; t++) sum += x[(b * rows + t) * width + c];
-            y[b * width + c] = sum / (real)rows;
+            for (int64_t t = 0; t < rows; t++) sum += load(x[(b * rows + t) * width + c]);
+            y[b * width + c] = store(sum / (real)rows);
         }
 }
 
@@ -24,18 +24,18 @@ static Status pool_forward_cpu_naive(Ctx *ctx, const void *contract) {
         PRIMITIVE (ctx, "mean") mean(p->x.data, d[0], d[1], d[2], p->y.data);
     return OK;
 }
-SLOT(POOL, FORWARD, CPU, NAIVE, REAL_DTYPE, pool_forward_cpu_naive);
+SLOT(POOL, FORWARD, CPU, NAIVE, STORED_DTYPE, pool_forward_cpu_naive);
 
-static void put_first(const real *dy, int64_t batch, int64_t rows, int64_t width, real *dx) {
+static void put_first(const stored *dy, int64_t batch, int64_t rows, int64_t width, stored *dx) {
     for (int64_t i = 0; i < batch * rows * width; i++) {
         int64_t row = i / width;
-        dx[i] = row % rows == 0 ? dy[row / rows * width + i % width] : 0;
+        dx[i] = row % rows == 0 ? dy[row / rows * width + i % width] : store(0);
     }
 }
 
-static void spread(const real *dy, int64_t batch, int64_t rows, int64_t width, real *dx) {
+static void spread(const stored *dy, int64_t batch, int64_t rows, int64_t width, stored *dx) {
     for (int64_t i = 0; i < batch * rows * width; i++)
-        dx[i] = dy[i / (rows * width) * width + i % width] / (real)rows;
+        dx[i] = store(load(dy[i / (rows * width) * width + i % width]) / (real)rows);
 }
 
 static Status pool_backward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -47,4 +47,4 @@ static Status pool_backward_cpu_naive(Ctx *ctx, const void *contract) {
         PRIMITIVE (ctx, "mean gradient") spread(p->dy.data, d[0], d[1], d[2], p->dx.data);
     return OK;
 }
-SLOT(POOL, BACKWARD, CPU, NAIVE, REAL_DTYPE, pool_backward_cpu_naive);
+SLOT(POOL, BACKWARD, CPU, NAIVE, STORED_DTYPE, pool_backward_cpu_naive);

@@ -125,6 +125,8 @@ GPU = [
     llama("llama-step-1b", "step, Llama-3.2-1B", "llama-3.2-1b", 16, target=1.20),
     llama("llama-naive", "naive step, Qwen2.5-0.5B", "qwen2.5-0.5b", 8, peers=NAIVE, target=1.0, steps=5,
           options=["--fused=0"]),
+    llama("llama-naive-fp32", "naive step in fp32, Qwen2.5-0.5B", "qwen2.5-0.5b", 8, peers=NAIVE, target=1.0,
+          steps=5, dtype="fp32", options=["--fused=0"]),
     row("llama-forward-0.5b", "llama", "forward with logits, Qwen2.5-0.5B, B=32", "forward", COMPILED, 1.15,
         model="qwen2.5-0.5b", batch=32),
     row("llama-forward-1.5b", "llama", "forward with logits, Qwen2.5-1.5B, B=16", "forward", COMPILED, 1.15,

@@ -17,6 +17,8 @@ const Variant variants[VARIANT_COUNT] = {
     {"cuda fused fp32", BACKEND_CUDA, FORM_FUSED, F32, false},
     {"cuda fused tf32", BACKEND_CUDA, FORM_FUSED, F32, true},
     {"cuda fused bf16", BACKEND_CUDA, FORM_FUSED, BF16, false},
+    {"cpu naive bf16", BACKEND_CPU, FORM_NAIVE, BF16, false},
+    {"cpu fused bf16", BACKEND_CPU, FORM_FUSED, BF16, false},
 };
 
 enum { POISON = 0xFF };

@@ -17,7 +17,7 @@ typedef struct {
 } Variant;
 
 extern const Variant specification; // cpu naive fp64
-enum { VARIANT_COUNT = 8 };
+enum { VARIANT_COUNT = 10 };
 extern const Variant variants[VARIANT_COUNT];
 
 /* One cmocka test for each variant; the test starts with test_variant(state, operation). */
@@ -27,7 +27,8 @@ extern const Variant variants[VARIANT_COUNT];
     ON_VARIANT(test, 0, "cpu naive fp32"), ON_VARIANT(test, 1, "cpu fused fp32"),                            \
         ON_VARIANT(test, 2, "cuda naive fp32"), ON_VARIANT(test, 3, "cuda naive tf32"),                      \
         ON_VARIANT(test, 4, "cuda naive bf16"), ON_VARIANT(test, 5, "cuda fused fp32"),                      \
-        ON_VARIANT(test, 6, "cuda fused tf32"), ON_VARIANT(test, 7, "cuda fused bf16")
+        ON_VARIANT(test, 6, "cuda fused tf32"), ON_VARIANT(test, 7, "cuda fused bf16"),                      \
+        ON_VARIANT(test, 8, "cpu naive bf16"), ON_VARIANT(test, 9, "cpu fused bf16")
 #define ONCE(test)                                                                                           \
     { #test, test, NULL, test_end, NULL }
 

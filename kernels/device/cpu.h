@@ -1,0 +1,13 @@
+/* The CPU as a device, for the products that keep their plans with it. */
+#pragma once
+
+#include "kernels/device/device.h"
+#include "kernels/device/onednn.h"
+
+typedef struct {
+    Device base;    // first, so that a Device * is a CpuDevice *
+    Onednn *onednn; // NULL where it is not
+    /* What a library above keeps for this device (gemm's plans), and what frees it when the device closes. */
+    void *plans;
+    void (*free_plans)(void *plans);
+} CpuDevice;

@@ -1,0 +1,45 @@
+/* onednn: matrix products by oneDNN, with what follows them. The library is opened when the program runs: where
+ * it is not, or in a build without its headers, everybody gets along without. Which of its versions' interfaces
+ * the headers describe only onednn/onednn.c knows. */
+#pragma once
+
+#include "base/status.h"
+#include "base/tensor.h"
+
+#include <stdbool.h>
+
+typedef enum { FINISH_PLAIN, FINISH_GELU_TANH, FINISH_GELU, FINISH_RELU, FINISH_TANH } Finish;
+
+/* C = finish(A B + bias + added), or C += A B: A is (m, k), B (k, n), C (m, n). Strides are in elements. Plain
+ * bytes without gaps, so that it is a key. */
+typedef struct {
+    int64_t m, n, k;
+    int64_t a_row, a_column, b_row, b_column, c_row;
+    int32_t dtype, c_dtype; // Dtype of a, b and bias; of c and added: both F32, or BF16 and either
+    int32_t finish;         // Finish
+    uint8_t bias;           // (n)
+    uint8_t added;          // a matrix that lies as C does
+    uint8_t accumulates;    // into C; without bias, added and finish
+    uint8_t zero;
+} OnednnProduct;
+
+typedef struct Onednn Onednn;
+typedef struct OnednnKernel OnednnKernel; // what computes one product
+
+/* NULL where the library is not there, or another version than this build's. A weak symbol, as all of these:
+ * NULL in a build without oneDNN. It takes as many threads as OpenMP gives. */
+__attribute__((weak)) Onednn *onednn_open(void);
+__attribute__((weak)) void onednn_close(Onednn *onednn);
+__attribute__((weak)) const char *onednn_name(const Onednn *onednn); // "oneDNN 2.6.0"
+
+/* Generates the kernel of a product, some tenths of a millisecond; NULL where the library has none that is
+ * worth calling. */
+__attribute__((weak)) OnednnKernel *onednn_kernel(Onednn *onednn, const OnednnProduct *product);
+__attribute__((weak)) void onednn_kernel_free(OnednnKernel *kernel);
+__attribute__((weak)) const char *onednn_kernel_name(const OnednnKernel *kernel); // "brg:avx512_core"
+
+typedef struct {
+    const void *a, *b, *bias, *added; // NULL where the product has none
+    void *c;
+} OnednnOperands;
+__attribute__((weak)) CHECKED Status onednn_run(OnednnKernel *kernel, const OnednnOperands *operands);

@@ -1,0 +1,94 @@
+#include "kernels/gemm/choices.h"
+
+#include "base/directories.h"
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILE_LIMIT = 1 << 20, LINE_LIMIT = 512 };
+enum { LOCK_LOOKS = 30000, LOOK_MICROSECONDS = 1000 }; // a race takes seconds at most
+
+bool choices_wanted(void) {
+    const char *setting = getenv("FUSEBOX_TUNE");
+    if (setting && strcmp(setting, "0") == 0) return false;
+    char *path = path_in_cache("products", false);
+    memory_free(path);
+    return path != NULL;
+}
+
+/* The whole file, "" when there is none that can be read. */
+static char *choices_read(const char *path) {
+    char *text = NULL;
+    int64_t length;
+    Status status = file_read(path, FILE_LIMIT, &text, &length);
+    if (!status) return text;
+    status_free(status);
+    return memory_text("");
+}
+
+/* One line: the key's words, the fingerprint, the time. Whether it is this key's. */
+static bool line_parse(const char *line, const int64_t *key, int words, KeptChoice *choice) {
+    char *end;
+    for (int i = 0; i < words; i++, line = end)
+        if (strtoll(line, &end, 10) != key[i] || end == line || *end != ' ') return false;
+    choice->fingerprint = strtoull(line, &end, 16);
+    if (end == line || *end != ' ') return false;
+    line = end;
+    choice->microseconds = strtof(line, &end);
+    return end != line && *end == '\n' && choice->microseconds > 0;
+}
+
+bool choice_find(const char *file, const int64_t *key, int words, KeptChoice *choice) {
+    char *path = path_in_cache(file, false), *text = path ? choices_read(path) : NULL;
+    bool found = false;
+    for (const char *line = text; line && *line && !found;) {
+        found = line_parse(line, key, words, choice);
+        line = strchr(line, '\n');
+        if (line) line++;
+    }
+    memory_free(text);
+    memory_free(path);
+    return found;
+}
+
+static int line_write(char *line, const int64_t *key, int words, const KeptChoice *choice) {
+    size_t at = 0;
+    for (int i = 0; i < words; i++)
+        at += (size_t)snprintf(line + at, LINE_LIMIT - at, "%" PRId64 " ", key[i]);
+    at += (size_t)snprintf(line + at, LINE_LIMIT - at, "%016" PRIx64 " %.2f\n", choice->fingerprint,
+                           (double)choice->microseconds);
+    return (int)at;
+}
+
+void choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice) {
+    char line[LINE_LIMIT], *path = path_in_cache(file, true), *text = path ? choices_read(path) : NULL;
+    FileWriter *writer = NULL;
+    if (text && (int64_t)strlen(text) < FILE_LIMIT - LINE_LIMIT) {
+        Status status = file_writer_open(path, &writer);
+        if (!status) status = file_writer_append(writer, text, (int64_t)strlen(text));
+        if (!status) status = file_writer_append(writer, line, line_write(line, key, words, choice));
+        if (!status)
+            status = file_writer_close(writer);
+        else
+            file_writer_abandon(writer);
+        status_free(status);
+    }
+    memory_free(text);
+    memory_free(path);
+}
+
+/* The lock is the folder's: the file is replaced with each choice. */
+int choices_lock(void) {
+    char *folder = path_in_cache(".", true);
+    int lock = -1;
+    for (int looks = 0; folder && lock < 0 && looks < LOCK_LOOKS; looks++) {
+        if (looks > 0) usleep(LOOK_MICROSECONDS);
+        status_free(directory_lock(folder, &lock));
+    }
+    memory_free(folder);
+    return lock;
+}

@@ -1,0 +1,21 @@
+/* gemm on the CPU: OpenBLAS, or oneDNN with what follows the product (kernels/device/onednn.h). A fused form's
+ * product is timed at its first run with both, some laps each, and the faster is kept in the user's cache
+ * (products-*.txt, one file for a processor, its threads and libraries): with the same file the same library
+ * runs, and the same bits come out. FUSEBOX_TUNE=0 in the environment neither times nor reads the file, and takes
+ * oneDNN wherever it has a kernel; nor is anything timed where there is no cache folder. A naive form's product
+ * is OpenBLAS's. */
+#pragma once
+
+#include "kernels/gemm/cpu_plan.h"
+
+__BEGIN_DECLS
+
+/* Whether gemm_cpu_finish will do these in one pass. It races where the product is new, so it is asked with the
+ * operands there, and not while measuring. */
+bool gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish);
+CHECKED Status gemm_cpu_finish(Ctx *ctx, const Gemm *g, const GemmFinish *finish);
+
+/* Whether products in bf16 are faster here than in fp32: oneDNN, on a processor with instructions for them. */
+bool gemm_cpu_bf16_fast(void);
+
+__END_DECLS

@@ -1,0 +1,10 @@
+/* blas: products by OpenBLAS, one call for each matrix of a batch: any contract of gemm.h. Those in bf16 are widened
+ * to fp32, and the sum rounded once where C is bf16. */
+#pragma once
+
+#include "kernels/gemm/gemm.h"
+
+CHECKED Status gemm_cpu_openblas(Ctx *ctx, const Gemm *g);
+
+/* Its part for bf16. */
+CHECKED Status gemm_cpu_converted(Ctx *ctx, const Gemm *g);

@@ -1,0 +1,169 @@
+#include "kernels/gemm/cpu_plan.h"
+
+#include "base/memory.h"
+#include "kernels/gemm/choices.h"
+#include "kernels/gemm/cpu_blas.h"
+
+#include <ctype.h>
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PLANS_MOST = 1024 }; // then all are forgotten: the lengths of sentences have no end
+enum { SLOTS = 2 * PLANS_MOST, KEY_WORDS = sizeof(OnednnProduct) / sizeof(int64_t) };
+enum { LAPS = 4 }; // of which the first loads the caches and is not counted; two where that takes a while
+static const double LONG_SECONDS = 0.02;
+static const double OPENBLAS_NEEDS = 0.97; // of oneDNN's time: what follows the product is free there
+enum { OPENBLAS = 1, ONEDNN = 2 };         // fingerprints in the file
+
+typedef struct {
+    CpuPlan *slots[SLOTS]; // open addressing
+    int count;
+} CpuPlans;
+
+static void plans_clear(CpuPlans *plans) {
+    for (int i = 0; i < SLOTS; i++) {
+        if (plans->slots[i] && plans->slots[i]->kernel) onednn_kernel_free(plans->slots[i]->kernel);
+        memory_free(plans->slots[i]);
+        plans->slots[i] = NULL;
+    }
+    plans->count = 0;
+}
+
+static void plans_free(void *kept) {
+    plans_clear(kept);
+    memory_free(kept);
+}
+
+static CpuPlan **slot_of(CpuPlans *plans, const OnednnProduct *product) {
+    uint64_t words[KEY_WORDS], hash = 0;
+    memcpy(words, product, sizeof words);
+    for (int i = 0; i < KEY_WORDS; i++) {
+        hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15ull;
+        hash ^= hash >> 29;
+    }
+    size_t at = hash % SLOTS;
+    while (plans->slots[at] && memcmp(&plans->slots[at]->product, product, sizeof *product) != 0)
+        at = (at + 1) % SLOTS;
+    return &plans->slots[at];
+}
+
+/* ---- the race ---- */
+
+static OnednnProduct product_of(const Gemm *g, const GemmFinish *finish) {
+    return (OnednnProduct){.m = g->m,
+                           .n = g->n,
+                           .k = g->k,
+                           .a_row = g->transpose_a ? 1 : g->lda,
+                           .a_column = g->transpose_a ? g->lda : 1,
+                           .b_row = g->transpose_b ? 1 : g->ldb,
+                           .b_column = g->transpose_b ? g->ldb : 1,
+                           .c_row = g->ldc,
+                           .dtype = (int32_t)g->a_dtype,
+                           .c_dtype = (int32_t)g->c_dtype,
+                           .finish = (int32_t)finish->finish,
+                           .bias = finish->bias != NULL,
+                           .added = finish->added != NULL,
+                           .accumulates = g->beta != 0};
+}
+
+/* The least seconds of some laps; DBL_MAX where one fails, which is no error of the product. */
+static double least_seconds(Ctx *ctx, const Gemm *g, const OnednnOperands *operands, OnednnKernel *kernel) {
+    double least = DBL_MAX;
+    for (int lap = 0; lap < LAPS && (lap < 2 || least < LONG_SECONDS); lap++) {
+        double start = device_clock();
+        Status status = kernel ? onednn_run(kernel, operands) : gemm_cpu_openblas(ctx, g);
+        double seconds = device_clock() - start;
+        if (status) {
+            status_free(status);
+            return DBL_MAX;
+        }
+        if (lap > 0 && seconds < least) least = seconds;
+    }
+    return least;
+}
+
+/* What an accumulating product adds to while it is timed: the bytes that C spans. */
+static size_t bytes_of_c(const Gemm *g) {
+    return (size_t)((g->m - 1) * g->ldc + g->n) * dtype_size(g->c_dtype);
+}
+
+/* OpenBLAS is timed without what follows the product. Without memory for another C oneDNN wins. */
+static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, OnednnKernel *kernel) {
+    struct Recorder *recorder = ctx->recorder; // the laps are nobody's calls
+    KeptChoice choice = {ONEDNN, FLT_MIN};
+    Gemm timed = *g;
+    if (g->beta != 0) timed.c = memory_reserve(bytes_of_c(g));
+    if (!timed.c) return choice;
+    if (g->beta != 0) memset(timed.c, 0, bytes_of_c(g));
+    const OnednnOperands operands = {g->a, g->b, finish->bias, finish->added, timed.c};
+    ctx->recorder = NULL;
+    double ours = least_seconds(ctx, &timed, &operands, kernel);
+    double theirs = least_seconds(ctx, &timed, &operands, NULL);
+    ctx->recorder = recorder;
+    if (g->beta != 0) memory_free(timed.c);
+    bool openblas = theirs < OPENBLAS_NEEDS * ours;
+    choice.fingerprint = openblas ? OPENBLAS : ONEDNN;
+    choice.microseconds = (float)(1e6 * (openblas ? theirs : ours));
+    return choice;
+}
+
+/* This processor's, threads' and libraries' file. */
+static void file_name(const Device *device, char *name, size_t bytes) {
+    snprintf(name, bytes, "products %s %s.txt", device->name, device->library);
+    for (char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '.') *c = '-';
+}
+
+/* The choice that is kept, or a race's, which is kept from then on; one process at a time. */
+static KeptChoice choose(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
+    char file[400];
+    int64_t key[KEY_WORDS];
+    KeptChoice choice = {ONEDNN, 0};
+    memcpy(key, &plan->product, sizeof key);
+    file_name(ctx->device, file, sizeof file);
+    if (!choices_wanted() || choice_find(file, key, KEY_WORDS, &choice)) return choice;
+    int lock = choices_lock();
+    if (!choice_find(file, key, KEY_WORDS, &choice)) {
+        choice = race(ctx, g, finish, plan->kernel);
+        choice_keep(file, key, KEY_WORDS, &choice);
+    }
+    if (lock >= 0) close(lock);
+    return choice;
+}
+
+/* ---- finding a plan ---- */
+
+/* What the library's interface can say at all. */
+static bool served(const CpuDevice *device, const Gemm *g) {
+    bool types = g->a_dtype == g->b_dtype && (g->a_dtype == BF16 ? g->c_dtype != F64 : g->a_dtype == F32);
+    return device->onednn && types && g->batch <= 1 && g->k > 0 && g->alpha == 1 &&
+           (g->beta == 0 || g->beta == 1);
+}
+
+CpuPlan *cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
+    CpuDevice *device = (CpuDevice *)ctx->device;
+    if (!served(device, g)) return NULL;
+    if (!device->plans) {
+        device->plans = memory_allocate(sizeof(CpuPlans));
+        device->free_plans = plans_free;
+    }
+    CpuPlans *plans = device->plans;
+    OnednnProduct product = product_of(g, finish);
+    CpuPlan **slot = slot_of(plans, &product);
+    if (*slot) return *slot;
+    if (plans->count == PLANS_MOST) {
+        plans_clear(plans);
+        slot = slot_of(plans, &product);
+    }
+    CpuPlan *plan = *slot = memory_allocate(sizeof *plan);
+    plans->count++;
+    plan->product = product;
+    plan->kernel = onednn_kernel(device->onednn, &product);
+    if (plan->kernel && choose(ctx, g, finish, plan).fingerprint == OPENBLAS) {
+        onednn_kernel_free(plan->kernel);
+        plan->kernel = NULL;
+    }
+    return plan;
+}

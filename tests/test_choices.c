@@ -1,0 +1,217 @@
+/* Which library multiplies on the CPU, and the file that keeps what a race decided (kernels/gemm/choices.h). */
+#include "base/directories.h"
+#include "base/memory.h"
+#include "kernels/gemm/choices.h"
+#include "kernels/gemm/cpu.h"
+#include "tests/support/expect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* An empty cache of the test's own. */
+static int enter_cache(void **state) {
+    (void)state;
+    char folder[] = "/tmp/fusebox-choices-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    setenv("XDG_CACHE_HOME", folder, 1);
+    unsetenv("FUSEBOX_TUNE");
+    unsetenv("FUSEBOX_ONEDNN");
+    return 0;
+}
+
+static int leave_cache(void **state) {
+    (void)state;
+    expect_ok(directory_remove(getenv("XDG_CACHE_HOME")));
+    return 0;
+}
+
+static void choices_are_found_again(void **state) {
+    (void)state;
+    const int64_t first[3] = {256, -1, 7}, second[3] = {256, -1, 8};
+    const KeptChoice one = {0xFEDCBA9876543210u, 12.5f}, two = {2, 0.25f};
+    KeptChoice found;
+    assert_true(choices_wanted());
+    assert_false(choice_find("file.txt", first, 3, &found));
+    choice_keep("file.txt", first, 3, &one);
+    choice_keep("file.txt", second, 3, &two);
+    assert_true(choice_find("file.txt", first, 3, &found));
+    assert_true(found.fingerprint == one.fingerprint && found.microseconds == one.microseconds);
+    assert_true(choice_find("file.txt", second, 3, &found));
+    assert_true(found.fingerprint == two.fingerprint && found.microseconds == two.microseconds);
+    assert_false(choice_find("file.txt", first, 2, &found)); // a shorter key is another one
+    assert_false(choice_find("other.txt", first, 3, &found));
+}
+
+static void write_cache(const char *name, const char *text) {
+    char *path = path_in_cache(name, true);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    memory_free(path);
+}
+
+static void damaged_lines_choose_nothing(void **state) {
+    (void)state;
+    const char *const texts[] = {"",
+                                 "\n",
+                                 "7\n",
+                                 "7 ",
+                                 "7 12",
+                                 "7 12 \n",
+                                 "7 12 0.0\n",
+                                 "7 12 -1.0\n",
+                                 "7 12 nan\n",
+                                 "7 12 1.0",
+                                 "7 12 1.0 more\n",
+                                 "x 12 1.0\n"};
+    const int64_t key = 7;
+    KeptChoice found;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        write_cache("damaged.txt", texts[i]);
+        if (choice_find("damaged.txt", &key, 1, &found)) fail_msg("\"%s\" chooses something", texts[i]);
+    }
+    write_cache("damaged.txt", "7 12\n7 nonsense\n\n7 12 1.0\n");
+    assert_true(choice_find("damaged.txt", &key, 1, &found));
+    assert_int_equal(found.fingerprint, 0x12);
+}
+
+static void nothing_is_timed_unless_wanted(void **state) {
+    (void)state;
+    char *cache = memory_text(getenv("XDG_CACHE_HOME")),
+         *home = getenv("HOME") ? memory_text(getenv("HOME")) : NULL;
+    setenv("FUSEBOX_TUNE", "0", 1);
+    assert_false(choices_wanted());
+    unsetenv("FUSEBOX_TUNE");
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    assert_false(choices_wanted());
+    setenv("XDG_CACHE_HOME", cache, 1);
+    if (home) setenv("HOME", home, 1);
+    memory_free(cache);
+    memory_free(home);
+}
+
+static void one_process_chooses_at_a_time(void **state) {
+    (void)state;
+    int lock = choices_lock(), other;
+    assert_true(lock >= 0);
+    char *folder = path_in_cache(".", false);
+    Status status = directory_lock(folder, &other);
+    assert_non_null(status);
+    status_free(status);
+    memory_free(folder);
+    close(lock);
+    lock = choices_lock();
+    assert_true(lock >= 0);
+    close(lock);
+}
+
+/* ---- on the CPU ---- */
+
+enum { SIZE = 64 };
+
+static Ctx open_cpu(void) {
+    Ctx ctx = {.dtype = F32, .form = FORM_FUSED, .layer = -1};
+    expect_ok(device_open_cpu(0, &ctx.device));
+    return ctx;
+}
+
+/* Whether oneDNN has this product, asked as a process that starts now. */
+static bool onednn_multiplies(void) {
+    static float a[SIZE * SIZE], b[SIZE * SIZE], c[SIZE * SIZE];
+    const Gemm g = {.a = a,
+                    .b = b,
+                    .c = c,
+                    .m = SIZE,
+                    .n = SIZE,
+                    .k = SIZE,
+                    .lda = SIZE,
+                    .ldb = SIZE,
+                    .ldc = SIZE,
+                    .alpha = 1};
+    const GemmFinish plain = {0};
+    Ctx ctx = open_cpu();
+    bool does = gemm_cpu_finishes(&ctx, &g, &plain);
+    expect_ok(gemm(&ctx, &g));
+    ctx.device->close(ctx.device);
+    return does;
+}
+
+static bool onednn_is_here(void) {
+    Ctx ctx = open_cpu();
+    bool here = ((CpuDevice *)ctx.device)->onednn != NULL;
+    assert_int_equal(strncmp(ctx.device->library, "oneDNN ", 7) == 0, here);
+    assert_non_null(strstr(ctx.device->library, "OpenBLAS "));
+    ctx.device->close(ctx.device);
+    return here;
+}
+
+static char *products_file(void) {
+    Ctx ctx = open_cpu();
+    char *folder = path_in_cache("", true), *path = NULL;
+    PathList found = {0};
+    expect_ok(directory_list(folder, &found));
+    for (int64_t i = 0; i < found.count; i++)
+        if (strstr(found.paths[i], "products-")) path = memory_text(found.paths[i]);
+    path_list_free(&found);
+    memory_free(folder);
+    ctx.device->close(ctx.device);
+    return path;
+}
+
+static void a_race_is_run_once(void **state) {
+    (void)state;
+    if (!onednn_is_here()) skip();
+    bool winner = onednn_multiplies();
+    char *path = products_file(), *text, *again;
+    int64_t length;
+    assert_non_null(path);
+    expect_ok(file_read(path, 1 << 20, &text, &length));
+    assert_ptr_equal(strchr(text, '\n'), text + length - 1); // one line
+    assert_int_equal(onednn_multiplies(), winner);
+    expect_ok(file_read(path, 1 << 20, &again, &length));
+    assert_string_equal(again, text);
+
+    /* And the file decides: with the other fingerprint, 1 for OpenBLAS, 2 for oneDNN, the other one wins. */
+    char *fingerprint = strrchr(text, ' ') - 1;
+    assert_int_equal(*fingerprint, winner ? '2' : '1');
+    *fingerprint = winner ? '1' : '2';
+    char *name = strrchr(path, '/') + 1;
+    write_cache(name, text);
+    assert_int_equal(onednn_multiplies(), !winner);
+    memory_free(path);
+    memory_free(text);
+    memory_free(again);
+}
+
+static void without_the_library_openblas_multiplies(void **state) {
+    (void)state;
+    setenv("FUSEBOX_ONEDNN", "/nowhere/libdnnl.so", 1);
+    assert_false(onednn_is_here());
+    assert_false(onednn_multiplies());
+    assert_false(gemm_cpu_bf16_fast());
+    unsetenv("FUSEBOX_ONEDNN");
+}
+
+static void untimed_onednn_multiplies(void **state) {
+    (void)state;
+    if (!onednn_is_here()) skip();
+    setenv("FUSEBOX_TUNE", "0", 1);
+    assert_true(onednn_multiplies());
+    assert_null(products_file());
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(choices_are_found_again, enter_cache, leave_cache),
+        cmocka_unit_test_setup_teardown(damaged_lines_choose_nothing, enter_cache, leave_cache),
+        cmocka_unit_test_setup_teardown(nothing_is_timed_unless_wanted, enter_cache, leave_cache),
+        cmocka_unit_test_setup_teardown(one_process_chooses_at_a_time, enter_cache, leave_cache),
+        cmocka_unit_test_setup_teardown(a_race_is_run_once, enter_cache, leave_cache),
+        cmocka_unit_test_setup_teardown(without_the_library_openblas_multiplies, enter_cache, leave_cache),
+        cmocka_unit_test_setup_teardown(untimed_onednn_multiplies, enter_cache, leave_cache)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
