@@ -7,7 +7,8 @@
 enum { BESIDE_BLOCKS = 32, SUM_THREADS = 512, SMALL_THREADS = 1024 };
 
 template <class T, int N>
-__global__ static void add_in_rank_order(Addresses from, int ranks, int64_t count, T *to) {
+__global__ static void add_in_rank_order(const __grid_constant__ Addresses from, int ranks, int64_t count,
+                                         T *to) {
     wait_for_previous();
     let_next_start();
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
@@ -82,7 +83,8 @@ __device__ static inline T from_total(typename Total<T>::type x) {
  * here is written anew in the turn after the next, to which it must have come. */
 template <class T>
 __global__ static void __launch_bounds__(SMALL_THREADS)
-    add_small(Addresses buffers, const PeerPage *page, int lane, int rank, int size, int count, T *data) {
+    add_small(const __grid_constant__ Addresses buffers, const PeerPage *page, int lane, int rank, int size,
+              int count, T *data) {
     PeerBuffer *const own = reinterpret_cast<PeerBuffer *>(buffers.at[rank]);
     const uint32_t turn = own->turns.smalls[lane] + 1;
     const int thread = (int)threadIdx.x;

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BUCKET_LEAST = 12 << 20 }; // elements, whose exchange takes many times what beginning it does
-
 /* The network from its first parameter to its last. Without a list they are only counted. */
 typedef struct {
     Parameters *list;
@@ -150,7 +148,7 @@ static void add_stack(Walk *walk, StackParameters *s, const StackNames *n, int64
         add_block(walk, walk->list ? &s->blocks[walk->layer] : &counted, &n->block);
     }
     walk->group++;
-    if (c->norm_order == NORM_PRE) add_norm(walk, &s->final_norm, n->final_norm);
+    if (c->final_norm) add_norm(walk, &s->final_norm, n->final_norm);
 }
 
 static void add_all(Walk *walk, Parameters *p) {
@@ -237,14 +235,11 @@ void parameters_share(Parameters *p, int rank, int ranks) {
     p->rank = rank;
     p->ranks = ranks;
     p->padded = ranks > 1 ? ceiling(p->size, unit) : p->size;
-    /* A group's beginning, up to the first cut, becomes ready with the bucket of the group below, and so does
-     * a small group as a whole, but for the two that are ready last. */
-    int64_t last = p->padded;
-    for (int g = p->group_count - 1; g >= 0; g--) {
+    /* A group's beginning, up to the first cut, becomes ready with the bucket of the group below. */
+    for (int g = p->group_count - 1, end = 1; g >= 0; g--, end = 0) {
+        int64_t last = end ? p->padded : p->buckets[g + 1].first;
         int64_t first = g == 0 ? 0 : ceiling(p->groups[g].first, unit);
-        if (g > 1 && last - first < BUCKET_LEAST) first = last;
         p->buckets[g] = (ParameterRange){first, last - first};
-        last = first;
     }
 }
 
