@@ -1,12 +1,12 @@
 /* infer: runs a model forward. Options in, calls down, report out: a profile of the forward pass,
- * generated text, the loss on a text, or logits. */
+ * generated text, logits, or what stands in app/. */
 #include "base/cores.h"
 #include "base/memory.h"
-#include "data/loader.h"
 #include "data/safetensors.h"
 #include "app/chat_text.h"
 #include "app/classify_pictures.h"
 #include "app/embed_text.h"
+#include "app/evaluate_text.h"
 #include "app/infer_benchmark.h"
 #include "app/infer_options.h"
 #include "app/print_text.h"
@@ -19,10 +19,8 @@
 #include "app/stream_text.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { PROMPT_LIMIT = 64 << 20 }; // bytes
 
@@ -228,64 +226,6 @@ static Status generate(Run *run) {
     return OK;
 }
 
-/* ---- evaluate ---- */
-
-typedef struct {
-    double sum;    // of losses, natural logarithm
-    int64_t count; // of tokens
-} Losses;
-
-/* Every window once. The last batch runs on into the next epoch: its targets there do not count. */
-static Status sum_losses(Run *run, Loader *loader, Losses *losses) {
-    Inference *in = &run->inference;
-    int64_t B = in->batch, T = in->seq, windows = loader_windows(loader);
-    int32_t *targets = memory_array((size_t)(B * T), sizeof *targets);
-    Status status = OK;
-    for (int64_t first = 0; first < windows && !status; first += B) {
-        Batch batch;
-        double sum = 0;
-        int64_t counted = (windows - first < B ? windows - first : B) * T;
-        status = loader_next(loader, &batch);
-        if (status) break;
-        for (int64_t i = 0; i < B * T; i++) targets[i] = i < counted ? batch.targets[i] : -1;
-        status = inference_loss(in, batch.inputs, targets, B, T, &sum);
-        losses->sum += sum;
-        losses->count += counted;
-    }
-    memory_free(targets);
-    return status;
-}
-
-static Status print_losses(const InferOptions *o, const Losses *losses, const TokenSource *source) {
-    double mean = losses->sum / (double)losses->count;
-    printf("%s: %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", o->eval, losses->count, mean,
-           exp(mean));
-    int64_t bytes = tokens_text_bytes(source);
-    if (bytes > 0)
-        printf(", %.4f bits per byte", mean / log(2.0) * (double)tokens_count(source) / (double)bytes);
-    printf("\n");
-    if (isfinite(mean)) return OK;
-    return fail(ERROR_NONFINITE, "the mean loss on %s is not finite", o->eval);
-}
-
-static Status evaluate(Run *run) {
-    const InferOptions *o = &run->options;
-    TokenSource *source = NULL;
-    Loader *loader = NULL;
-    Losses losses = {0};
-    TokenOptions tokens = {
-        .tokenizer = run->session.tokenizer, .vocab = run->session.config.vocab, .field = run->options.field};
-    TRY(tokens_open(o->eval, &tokens, &source));
-    LoaderOptions options = {.source = source, .batch = o->batch, .seq = o->seq};
-    Status status = prepare(run, INFERENCE_LOSS, o->batch, o->seq);
-    if (!status) status = loader_open(&options, &loader);
-    if (!status) status = sum_losses(run, loader, &losses);
-    if (!status) status = print_losses(o, &losses, source);
-    loader_close(loader);
-    tokens_close(source);
-    return status;
-}
-
 /* ---- logits ---- */
 
 static Status write_logits(Run *run, int64_t count) {
@@ -342,17 +282,27 @@ static Status check_task(const Run *run, InferMode mode) {
         return fail(ERROR_USAGE, "--classify needs a vision Transformer with a head, but %s has none",
                     run->options.model);
     bool masked = a->task == TASK_MASKED_TOKEN;
+    if (masked && !run->session.config.head_transform && (mode == INFER_FILL || mode == INFER_LOGITS))
+        return fail(ERROR_USAGE,
+                    "--%s needs a head for masked tokens, and the model in %s has none: --embed needs none, "
+                    "./train --new-head draws one",
+                    infer_options_asker(mode), run->options.model);
     if (a->task == TASK_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
     const unsigned continuing = 1u << INFER_GENERATE | 1u << INFER_EVALUATE | 1u << INFER_LOGITS |
                                 1u << INFER_CHAT | 1u << INFER_PROMPTS;
     if (!(continuing >> mode & 1)) return OK;
     if (mode == INFER_EVALUATE && a->task == TASK_CLASS) return OK;
     return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s: see --%s",
-                infer_options_asker(mode), run->options.model, a->description, masked ? "fill" : "translate");
+                infer_options_asker(mode), run->options.model, a->description,
+                masked ? "fill or --embed" : "translate");
 }
 
-/* A preset has no weights: what it says looks like a result, and means nothing. */
-static void warn_of_random_weights(const Run *run, InferMode mode) {
+/* What of the model is not what it may look like. A preset has no weights: what it says looks like a result,
+ * and means nothing. */
+static void warn_of_weights(const Run *run, InferMode mode) {
+    if (run->session.config.other_head && !run->options.quiet)
+        fprintf(stderr, "%s: its head for %s is not used\n", run->options.model,
+                run->session.config.other_head);
     if (run->session.folder || mode == INFER_PROFILE || *run->options.profiling.window) return;
     fprintf(
         stderr,
@@ -370,7 +320,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     TRY(check_lengths(run));
     InferMode mode = infer_options_mode(&run->options);
     TRY(check_task(run, mode));
-    warn_of_random_weights(run, mode);
+    warn_of_weights(run, mode);
     const InferOptions *o = &run->options;
     Session *s = &run->session;
     bool pictures = s->config.architecture->patches;
@@ -378,7 +328,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     case INFER_GENERATE: return generate(run);
     case INFER_CHAT: return chat_text(s, o);
     case INFER_PROMPTS: return prompts_text(s, o);
-    case INFER_EVALUATE: return pictures ? evaluate_pictures(s, o) : evaluate(run);
+    case INFER_EVALUATE: return pictures ? evaluate_pictures(s, o) : evaluate_text(s, o);
     case INFER_LOGITS: return logits(run);
     case INFER_TRANSLATE: return translate_text(s, o);
     case INFER_EMBED: return pictures ? embed_pictures(s, o) : embed_text(s, o);

@@ -46,19 +46,10 @@ typedef struct {
 static Status open_session(Run *run) {
     TrainOptions *o = &run->options;
     if (*run->world.device) o->compute.device = run->world.device;
-    ConfigSizes sizes = {.layers = o->layers,
-                         .heads = o->heads,
-                         .width = o->width,
-                         .context = o->context,
-                         .vocab = o->vocab,
-                         .encoder_layers = o->encoder_layers,
-                         .pre_norm = o->pre_norm,
-                         .embeddings = o->embeddings,
-                         .image = o->image_size,
-                         .new_head = o->new_head && !run->resume};
+    if (run->resume) o->sizes.new_head = false; // it has been drawn
     profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
-    TRY(session_open(&run->session, run->resume ? run->resume : o->model, &sizes, tokenizer, &o->compute));
+    TRY(session_open(&run->session, run->resume ? run->resume : o->model, &o->sizes, tokenizer, &o->compute));
     TRY(train_pictures_open(o, &run->set, &run->session, &run->pictures));
     return train_options_settle(o, &run->set, &run->session.config);
 }
@@ -352,7 +343,7 @@ static void close_run(Run *run) {
 static Status run_size(void *context, int64_t batch, int64_t seq, const char *suffix) {
     Run *run = context;
     run->options.batch = batch;
-    run->options.seq = seq;
+    *(run->options.image_sizes.count ? &run->options.sizes.image : &run->options.seq) = seq;
     run->suffix = suffix;
     Status status = run_once(run);
     close_run(run);
@@ -364,8 +355,13 @@ static Status check_sizes(Run *run) {
     OptionList lengths = run->options.seq_lens;
     for (int64_t i = 0; i < lengths.count; i++)
         if (lengths.values[i] > run->options.seq) run->options.seq = lengths.values[i];
-    Status status = open_session(run);
-    close_run(run);
+    Status status = OK;
+    OptionList sides = run->options.image_sizes;
+    for (int64_t i = 0; (i == 0 || i < sides.count) && !status; i++) {
+        if (sides.count) run->options.sizes.image = sides.values[i];
+        status = open_session(run);
+        close_run(run);
+    }
     return status;
 }
 
@@ -373,19 +369,12 @@ static Status sweep(Run *run) {
     TrainOptions *o = &run->options;
     TRY(profiling_options_steps(&o->profiling, &o->steps));
     TRY(check_sizes(run));
-    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
+    SweepSizes sizes = {o->batch_sizes, o->image_sizes.count ? o->image_sizes : o->seq_lens, o->batch,
+                        o->seq};
+    FILE *file = o->quiet ? NULL : stdout;
     o->val_every = o->sample_every = 0;
-    return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
-}
-
-/* Rank 0 prints, logs and writes for all; with --log-rank=all the others print, too, and log beside it. */
-static void hush(Run *run) {
-    static char log[4096];
-    TrainOptions *o = &run->options;
-    snprintf(log, sizeof log, "%s.rank%d", o->log, run->world.rank);
-    o->log = *o->log && o->log_rank == LOG_RANK_ALL ? log : "";
-    o->profiling.out = o->tensorboard = "";
-    o->quiet |= o->log_rank == LOG_RANK_FIRST;
+    o->quiet = true; // but for the comparison
+    return profiling_sweep(&o->profiling, &sizes, run_size, run, file);
 }
 
 static Status run_all(Run *run, int argc, char **argv, int *code) {
@@ -395,7 +384,7 @@ static Status run_all(Run *run, int argc, char **argv, int *code) {
     TRY(train_options_read(argc, argv, &run->options, &run->set, &done));
     if (!done) TRY(world_open(&run->world, &run->options, &run->set, &done, code));
     if (done) return OK;
-    if (run->world.rank > 0) hush(run);
+    if (run->world.rank > 0) train_options_hush(&run->options, run->world.rank);
     if (run->options.train_tokenizer) return train_tokenizer(&run->options);
     if (run->options.profiling.sweep) return sweep(run);
     return run_once(run);

@@ -1,7 +1,5 @@
 #include "app/compute_options.h"
 
-#include "kernels/gemm/cpu.h"
-
 #include <string.h>
 
 const char fused_doc[] = "run fused: 0, 1, or as in norm,attention or -attention, of"
@@ -50,11 +48,12 @@ Status compute_options_check_compare(const ComputeOptions *options) {
                 options->dtype == DTYPE_FP64 ? "--dtype=fp64" : "--fused=0");
 }
 
-Status compute_options_dtype(const ComputeOptions *options, Backend backend, Dtype *dtype, bool *tf32) {
+Status compute_options_dtype(const ComputeOptions *options, Backend backend, bool bf16_fast, Dtype *dtype,
+                             bool *tf32) {
     static const Dtype dtypes[] = {
         [DTYPE_AUTO] = F32, [DTYPE_FP32] = F32, [DTYPE_TF32] = F32, [DTYPE_BF16] = BF16, [DTYPE_FP64] = F64};
-    bool cuda = backend == BACKEND_CUDA, fast = cuda || gemm_cpu_bf16_fast();
-    *dtype = options->dtype == DTYPE_AUTO && fast ? BF16 : dtypes[options->dtype];
+    bool cuda = backend == BACKEND_CUDA;
+    *dtype = options->dtype == DTYPE_AUTO && bf16_fast ? BF16 : dtypes[options->dtype];
     *tf32 = options->dtype == DTYPE_TF32;
     if (!cuda && *tf32) return fail(ERROR_USAGE, "--dtype=tf32 needs a GPU; the CPU has fp32, bf16 and fp64");
     if (cuda && *dtype == F64)

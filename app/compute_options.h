@@ -34,9 +34,10 @@ CHECKED Status compute_options_check(const ComputeOptions *options);
 /* ERROR_USAGE where nothing runs fused, for --compare. */
 CHECKED Status compute_options_check_compare(const ComputeOptions *options);
 
-/* What `dtype` means on a backend. ERROR_USAGE if it has no such precision. */
-CHECKED Status compute_options_dtype(const ComputeOptions *options, Backend backend, Dtype *dtype,
-                                     bool *tf32);
+/* What `dtype` means on a backend; auto is bf16 where that is fast. ERROR_USAGE where there is no such
+ * precision. */
+CHECKED Status compute_options_dtype(const ComputeOptions *options, Backend backend, bool bf16_fast,
+                                     Dtype *dtype, bool *tf32);
 
 /* The machine's limits: those measured before, where there are any, else measured now, as where --peaks was
  * given; with --peaks=0 never measured. Before the arenas are allocated. */

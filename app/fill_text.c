@@ -81,15 +81,6 @@ static void best_tokens(const float *logits, int64_t vocab, int32_t best[SHOWN],
     for (int64_t v = 0; v < vocab; v++) *sum += exp((double)logits[v] - (double)logits[best[0]]);
 }
 
-/* A folder may hold an encoder alone: its hidden states meet the vocabulary as they are. */
-static void print_note(const Config *c, const InferOptions *options) {
-    if (!c->head_transform && !options->quiet)
-        fprintf(
-            stderr,
-            "%s has no masked-token head: its predictions mean little unless it was trained without one\n",
-            options->model);
-}
-
 static Status print_gaps(const Job *job, const char *text) {
     const Config *c = &job->session->config;
     const Tokenizer *t = job->session->tokenizer;
@@ -121,7 +112,6 @@ static Status run(Job *job) {
     TRY(text_encoder_open(&job->encoder, job->session->device, &job->session->config));
     session_prepare(job->session, &job->encoder.ctx);
     TRY(read_text(job, text));
-    print_note(&job->session->config, job->options);
     TRY(compute(job));
     return print_gaps(job, text);
 }

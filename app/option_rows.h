@@ -29,9 +29,9 @@
     HEADING("Computing"),                                                                                    \
     {TEXT("device", "NAME", compute.device), .doc = "auto, cpu, cuda or cuda:N", .travels = true},           \
     {CHOICE("dtype", "auto|fp32|tf32|bf16|fp64", compute.dtype),                                             \
-     .doc = "auto is bf16 on a GPU and on a CPU with AMX, else fp32", .travels = true},                                   \
-    {TEXT("fused", "0|1|LIST", compute.fused), .doc = fused_doc,      \
+     .doc = "auto is bf16 on a GPU and on a CPU with fast bf16 products, else fp32",                         \
      .travels = true},                                                                                       \
+    {TEXT("fused", "0|1|LIST", compute.fused), .doc = fused_doc, .travels = true},                           \
     {FLAG("graphs", compute.graphs),                                                                         \
      .doc = "launch a step as one CUDA graph if all of it is fused; --graphs=0 does not"},                   \
     {FLAG("peaks", compute.peaks),                                                                           \

@@ -42,10 +42,28 @@ struct Profiling {
     TraceList *kept; // where it goes instead of being reported, or NULL
     Comm *comm;      // between the ranks whose traces come together, or NULL
     StepTimes traced, timed;
-    ProcessorTimes start; // of the timed pass
-    CoreTimes cores;      // when the last report was made
+    ProcessorTimes opened, start; // start: of the timed pass
+    CoreTimes cores;              // when the last report was made
     char window_text[128];
 };
+
+/* ---- the processors ---- */
+
+static ProcessorTimes processor_times(void) {
+    ProcessorTimes now = {.wall = device_clock()};
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        now.process = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                      1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    FILE *file = fopen("/proc/stat", "r");
+    double user, nice, system, idle, wait;
+    if (file && fscanf(file, "cpu %lf %lf %lf %lf %lf", &user, &nice, &system, &idle, &wait) == 5) {
+        now.busy = user + nice + system;
+        now.all = now.busy + idle + wait;
+    }
+    if (file) fclose(file);
+    return now;
+}
 
 /* ---- opening ---- */
 
@@ -93,6 +111,7 @@ Status profiling_open(const ProfilingOptions *options, Ctx *ctx, const TraceRun 
                      .suffix = suffix,
                      .file = file,
                      .segment = -1,
+                     .opened = processor_times(),
                      .cores = cores_read(),
                      .graphs = ctx->graphs};
     const CollectorOptions collector = collector_options(options);
@@ -140,33 +159,20 @@ void profiling_keep(Profiling *p, TraceList *list) {
     p->kept = list;
 }
 
-/* ---- the processors ---- */
+/* ---- a segment's report ---- */
 
-static ProcessorTimes processor_times(void) {
-    ProcessorTimes now = {.wall = device_clock()};
-    struct rusage usage;
-    if (getrusage(RUSAGE_SELF, &usage) == 0)
-        now.process = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                      1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-    FILE *file = fopen("/proc/stat", "r");
-    double user, nice, system, idle, wait;
-    if (file && fscanf(file, "cpu %lf %lf %lf %lf %lf", &user, &nice, &system, &idle, &wait) == 5) {
-        now.busy = user + nice + system;
-        now.all = now.busy + idle + wait;
-    }
-    if (file) fclose(file);
-    return now;
-}
-
-/* Shares of all processors. */
-static void set_processors(TraceRun *run, ProcessorTimes from) {
+/* Of the steps since `from`. The system counts in hundredths of a second: of too few of them its share is
+ * that of all since profiling began, and of too few of those at least this process's. */
+static void set_processors(TraceRun *run, ProcessorTimes from, ProcessorTimes opened) {
     ProcessorTimes now = processor_times();
-    double processors = (double)sysconf(_SC_NPROCESSORS_ONLN), wall = (now.wall - from.wall) * processors;
-    run->process_cpu = wall > 0 ? fmin((now.process - from.process) / wall, 1) : -1; // two clocks
-    run->system_cpu = now.all > from.all ? (now.busy - from.busy) / (now.all - from.all) : -1;
+    double processors = (double)sysconf(_SC_NPROCESSORS_ONLN), wall = now.wall - from.wall;
+    if (wall > 0) run->process_cpu = fmin((now.process - from.process) / wall, processors); // two clocks
+    if (now.all <= from.all) from = opened;
+    run->system_cpu =
+        now.all > from.all ? (now.busy - from.busy) / (now.all - from.all) : run->process_cpu / processors;
 }
 
-/* The share of an untraced step in which the GPU has something to do; -1 on the CPU. */
+/* The share of a step, an untraced one if there is any, in which the GPU has something to do. */
 static void measure_gpu_busy(Trace *t) {
     Interval *intervals = memory_array((size_t)(t->count ? t->count : 1), sizeof *intervals);
     int64_t count = 0;
@@ -176,13 +182,13 @@ static void measure_gpu_busy(Trace *t) {
     double busy = (double)intervals_union(intervals, count), step_ms = 0;
     memory_free(intervals);
     for (int64_t i = 0; i < t->run.step_count; i++) step_ms += t->run.step_ms[i] / (double)t->run.step_count;
+    for (int64_t i = 0; i < t->run.traced_count && !t->run.step_count; i++)
+        step_ms += t->run.traced_ms[i] / (double)t->run.traced_count;
     if (step_ms > 0 && t->run.steps > 0) {
         double share = 1e-6 * busy / (double)t->run.steps / step_ms;
         t->run.gpu_busy = share < 1 ? share : 1;
     }
 }
-
-/* ---- a segment's report ---- */
 
 static void add_time(StepTimes *times, const StepCost *cost, double tokens) {
     series_add(&times->ms, cost->ms);
@@ -239,7 +245,7 @@ static Status report(Profiling *p) {
     trace_set_times(t, p->timed.ms.values, p->timed.reader_ms.values, p->timed.ms.count, p->traced.ms.values,
                     p->options->timer_only ? 0 : p->traced.ms.count);
     trace_set_tokens(t, p->timed.tokens.values, p->traced.tokens.values);
-    if (p->timed.ms.count) set_processors(&t->run, p->start);
+    set_processors(&t->run, p->timed.ms.count ? p->start : p->opened, p->opened);
     if (t->run.source != SOURCE_CLOCK) measure_gpu_busy(t);
     t->run.cores_waited = cores_waited(p->cores);
     p->cores = cores_read();

@@ -1,7 +1,6 @@
 #include "app/report.h"
 
 #include "base/memory.h"
-#include "kernels/gemm/cpu.h"
 #include "profile/stats.h"
 
 #include <inttypes.h>
@@ -80,6 +79,9 @@ static void print_data(const Session *s, const FeedCounts *data) {
     }
     printf("%" PRId64 " tokens (%s)\n", data->tokens,
            s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+    if (data->raw)
+        printf("  %-18s %s is read as plain text: its keys, quotes and commas are learned, too\n", "",
+               data->raw);
     const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
     if (passed) printf("  %-18s the special token %s is spelled in the data: there it is text\n", "", passed);
 }
@@ -90,16 +92,19 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", ", "model",
            session_model_name(s), c->layers, c->heads, c->width);
     if (c->architecture->patches)
-        printf("%" PRId64 " x %" PRId64 " pixels in patches of %" PRId64 ", %" PRId64 " classes%s", c->image,
-               c->image, c->patch, c->vocab, c->new_head ? ", with a new head" : "");
+        printf("%" PRId64 " x %" PRId64 " pixels in patches of %" PRId64 ", %" PRId64 " classes", c->image,
+               c->image, c->patch, c->vocab);
     else
         printf("context %" PRId64 ", vocab %" PRId64 " (%" PRId64 " with padding)", c->context, c->vocab,
                config_padded_vocab(c));
-    printf(", %.2fM parameters\n", 1e-6 * (double)config_parameters(c));
+    printf(", %.2fM parameters%s\n", 1e-6 * (double)config_parameters(c),
+           c->new_head ? ", with a new head" : "");
+    if (c->other_head) printf("  %-18s the folder's head for %s is left out\n", "", c->other_head);
     printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
-    bool slow = s->dtype == BF16 && s->device->backend == BACKEND_CPU && !gemm_cpu_bf16_fast();
     printf("  %-18s %s%s%s\n", "precision", session_dtype_name(s),
-           slow ? " (slow: products in fp32 are faster on this processor)" : "",
+           s->dtype == BF16 && !session_bf16_fast(s->device)
+               ? " (slow: products in fp32 are faster on this processor)"
+               : "",
            t->model.parameters.narrow_moments ? ", moments in bf16" : "");
     print_forms(t);
     print_data(s, data);
@@ -168,7 +173,7 @@ static Status draw_step(Report *r, int64_t step, const StepResult *result, doubl
     TRY(tensorboard_add(r->board, "loss/train", step, result->loss));
     TRY(tensorboard_add(r->board, "gradient norm", step, result->norm));
     TRY(tensorboard_add(r->board, "learning rate", step, learning_rate));
-    TRY(tensorboard_add(r->board, "tokens per second", step, rate));
+    TRY(tensorboard_add(r->board, r->pictures ? "images per second" : "tokens per second", step, rate));
     return tensorboard_flush(r->board);
 }
 
@@ -195,6 +200,7 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
                       learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text);
     progress_step(r->progress, step, 1e-3 * cost->ms);
+    TRY(draw_step(r, step, result, learning_rate, rate));
     JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");
     json_member_integer(w, "step", step);
     json_member_number(w, "loss", result->loss);
@@ -204,7 +210,6 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     json_member_number(w, "data_ms", cost->reader_ms);
     json_member_number(w, rate_key(r), rate);
     json_member_number(w, "mfu", mfu);
-    TRY(draw_step(r, step, result, learning_rate, rate));
     return events_end(r->events);
 }
 
@@ -214,15 +219,17 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
         snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top 5 %.2f%%", 100 * v->top1, 100 * v->top5);
     progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f%s", step,
                   r->steps, v->loss, accuracy);
+    TRY(tensorboard_add(r->board, "loss/validation", step, v->loss));
+    TRY(tensorboard_flush(r->board));
     JsonWriter *w = events_begin(r->events, "val");
     json_member_integer(w, "step", step);
     json_member_number(w, "loss", v->loss);
     if (r->pictures) {
         json_member_number(w, "top1", v->top1);
         json_member_number(w, "top5", v->top5);
+        TRY(tensorboard_add(r->board, "accuracy/top 1", step, v->top1));
+        TRY(tensorboard_add(r->board, "accuracy/top 5", step, v->top5));
     }
-    TRY(tensorboard_add(r->board, "loss/validation", step, v->loss));
-    TRY(tensorboard_flush(r->board));
     return events_end(r->events);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "kernels/gemm/cpu.h"
 #include "model/checkpoint.h"
 #include "model/parameter_values.h"
 
@@ -58,6 +59,7 @@ static void change_sizes(const ConfigSizes *sizes, Config *c) {
     if (sizes->context) c->context = sizes->context;
     if (sizes->vocab) c->vocab = sizes->vocab;
     if (sizes->pre_norm) c->norm_order = NORM_PRE;
+    if (sizes->mean_pooling) c->class_token = false;
     if (sizes->embeddings == EMBEDDINGS_SEPARATE) c->tied_tables = c->tied_head = false;
     config_complete(c);
 }
@@ -76,10 +78,14 @@ static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char 
             return fail(ERROR_USAGE,
                         "--%s=%" PRId64 " can change a preset only; the model in %s has %" PRId64,
                         all[i].name, all[i].asked, model, all[i].there);
-    bool separate = sizes->embeddings == EMBEDDINGS_SEPARATE;
-    if ((!sizes->pre_norm || c->norm_order == NORM_PRE) && (!separate || !c->tied_tables)) return OK;
-    return fail(ERROR_USAGE, "%s can change a preset only; the model in %s was made without it",
-                sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm" : "--embeddings=separate", model);
+    const char *made_with = sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm"
+                            : sizes->embeddings == EMBEDDINGS_SEPARATE && c->tied_tables
+                                ? "--embeddings=separate"
+                            : sizes->mean_pooling && c->class_token ? "--mean-pooling"
+                                                                    : NULL;
+    if (!made_with) return OK;
+    return fail(ERROR_USAGE, "%s can change a preset only; the model in %s was made without it", made_with,
+                model);
 }
 
 /* Of another size than before, or new: pictures are scaled to all of it. */
@@ -89,24 +95,25 @@ static void scale_pictures(Config *c) {
     p->channels = c->channels;
 }
 
-/* What a run can change of a model that reads pictures, also of one that is there. */
-static Status change_pictures(Session *s, const ConfigSizes *sizes) {
+/* What a run can change of a model, also of one that is there: its head, and the size of its pictures. */
+static Status change_head(Session *s, const ConfigSizes *sizes) {
     Config *c = &s->config;
-    if (!c->architecture->patches) {
-        if (!sizes->image && !sizes->new_head) return OK;
-        return fail(ERROR_USAGE, "--%s is for a vision Transformer, not for %s",
-                    sizes->image ? "image-size" : "new-head", c->architecture->description);
-    }
-    int64_t classes = sizes->classes ? sizes->classes : c->vocab;
-    if (s->folder && !sizes->new_head && (classes != c->vocab || !c->class_head))
-        return fail(ERROR_USAGE,
-                    "the model in %s %s %" PRId64 " classes, and %" PRId64
-                    " are wanted; --new-head draws a head for them",
-                    s->folder, c->class_head ? "has" : "has no head, also not for", c->vocab, classes);
-    if (sizes->image) c->image = sizes->image;
+    bool pictures = c->architecture->patches, masked = c->architecture->task == TASK_MASKED_TOKEN;
+    const char *wrong = sizes->image          ? "image-size"
+                        : sizes->mean_pooling ? "mean-pooling"
+                        : sizes->new_head     ? "new-head"
+                                              : NULL;
+    bool head_only = wrong && !strcmp(wrong, "new-head");
+    if (wrong && !pictures && !(head_only && masked))
+        return fail(ERROR_USAGE, "--%s is for a vision Transformer%s, not for %s", wrong,
+                    head_only ? " or a BERT" : "", c->architecture->description);
     c->new_head = s->folder && sizes->new_head;
+    if (masked) c->head_transform |= c->new_head;
+    if (!pictures) return OK;
+    if (s->folder && !c->new_head && !c->class_head)
+        return fail(ERROR_USAGE, "the model in %s has no head for classes; --new-head draws one", s->folder);
+    if (sizes->image) c->image = sizes->image;
     c->class_head = true;
-    c->vocab = classes;
     config_complete(c);
     scale_pictures(c);
     return OK;
@@ -126,7 +133,7 @@ static Status open_config(Session *s, const char *model, const ConfigSizes *size
         TRY(check_sizes(sizes, &s->config, model));
     else
         change_sizes(sizes, &s->config);
-    return change_pictures(s, sizes);
+    return change_head(s, sizes);
 }
 
 /* A folder's names of classes; those of the data come with a new head, from whoever has opened the data. */
@@ -170,7 +177,9 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
     if (!status && s->folder) status = checkpoint_check(s->folder, &s->config);
     if (!status) status = fuses_parse(compute->fused, &s->fuses);
     if (!status) status = device_open(compute->device, (int)compute->threads, &s->device);
-    if (!status) status = compute_options_dtype(compute, s->device->backend, &s->dtype, &s->tf32);
+    if (!status)
+        status = compute_options_dtype(compute, s->device->backend, session_bf16_fast(s->device), &s->dtype,
+                                       &s->tf32);
     if (status) session_close(s);
     return status;
 }
@@ -207,6 +216,10 @@ void session_prepare(const Session *s, Ctx *ctx) {
 
 const char *session_model_name(const Session *s) {
     return s->folder ? s->folder : s->config.name;
+}
+
+bool session_bf16_fast(const Device *device) {
+    return device->backend == BACKEND_CUDA || gemm_cpu_bf16_fast();
 }
 
 const char *session_dtype_name(const Session *s) {

@@ -21,17 +21,17 @@ typedef struct {
 
 typedef enum { EMBEDDINGS_SHARED, EMBEDDINGS_SEPARATE } Embeddings;
 
-/* What replaces the model's; 0 keeps it. Only for presets; the last three only for an encoder-decoder, where
- * `layers` without encoder_layers is for both stacks. */
+/* What replaces the model's; 0 keeps it. Only for presets; encoder_layers, pre_norm and embeddings only for an
+ * encoder-decoder, where `layers` without encoder_layers is for both stacks. */
 typedef struct {
     int64_t layers, heads, width, context, vocab;
     int64_t encoder_layers;
     bool pre_norm;
     Embeddings embeddings;
-    /* Of a vision Transformer, also of a folder's. */
-    int64_t image;   // pixels of a picture's side: positions are made to fit
-    int64_t classes; // that the data has: a folder's are as many, unless there is a new head
-    bool new_head;   // the folder's head gives way to one that is drawn, or it gets one
+    bool mean_pooling; // the head of a vision Transformer reads the patches' mean: there is no class token
+    /* Also of a folder's model. */
+    int64_t image; // of a vision Transformer, pixels of a picture's side: positions are made to fit
+    bool new_head; // of that or a BERT: the folder's head gives way to one that is drawn, or it gets one
 } ConfigSizes;
 
 /* Opens the device, then reads the model's description (a preset's name, a folder, or
@@ -54,6 +54,9 @@ void session_prepare(const Session *session, Ctx *ctx);
 
 /* The folder that it came from, or the preset's name. */
 const char *session_model_name(const Session *session);
+
+/* Whether bf16 is faster than fp32: on a GPU, and on a CPU whose instructions multiply it faster. */
+bool session_bf16_fast(const Device *device);
 
 /* "fp32", "tf32", "bf16", "fp64" */
 const char *session_dtype_name(const Session *session);

@@ -26,7 +26,7 @@ Status train_data_open(const TrainOptions *o, const Session *session, const Trai
                                  .pictures = {pictures->train,
                                               pictures->val,
                                               session->config.processor,
-                                              {o->crop, o->flip},
+                                              {o->crop, o->flip, o->pad, o->erase},
                                               o->skip_broken},
                                  .cache = cache,
                                  .batch = o->batch,

@@ -18,23 +18,27 @@ enum { FROM_OTHERS = -1, SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
 static const Option table[] = {
     HEADING("Model"),
     MODEL_ROW,
-    {COUNT("layers", 0, 10000, layers), .doc = "blocks", .default_text = "the model's", .travels = true},
-    {COUNT("encoder-layers", 0, 10000, encoder_layers), .doc = "of an encoder-decoder",
+    {COUNT("layers", 0, 10000, sizes.layers), .doc = "blocks", .default_text = "the model's",
+     .travels = true},
+    {COUNT("encoder-layers", 0, 10000, sizes.encoder_layers), .doc = "of an encoder-decoder",
      .default_text = "--layers, or the model's", .travels = true},
-    {COUNT("heads", 0, 65536, heads), .doc = "attention heads", .default_text = "the model's",
+    {COUNT("heads", 0, 65536, sizes.heads), .doc = "attention heads", .default_text = "the model's",
      .travels = true},
-    {COUNT("width", 0, 1 << 20, width), .doc = "channels", .default_text = "the model's", .travels = true},
-    {COUNT("context", 0, SIZE_MOST, context), .doc = "positions", .default_text = "the model's",
+    {COUNT("width", 0, 1 << 20, sizes.width), .doc = "channels", .default_text = "the model's",
      .travels = true},
-    {COUNT("vocab", 0, 1 << 28, vocab), .doc = "tokens in the vocabulary", .default_text = "the model's",
+    {COUNT("context", 0, SIZE_MOST, sizes.context), .doc = "positions", .default_text = "the model's",
      .travels = true},
-
-    {COUNT("image-size", 0, 1 << 14, image_size), .doc = "pixels of a picture's side",
+    {COUNT("vocab", 0, 1 << 28, sizes.vocab), .doc = "tokens in the vocabulary",
      .default_text = "the model's", .travels = true},
-    {FLAG("new-head", new_head), .doc = "a head drawn anew for a folder's vision Transformer",
+
+    {COUNT("image-size", 0, 1 << 14, sizes.image), .doc = "pixels of a picture's side",
+     .default_text = "the model's", .travels = true},
+    {FLAG("new-head", sizes.new_head), .doc = "draw a head anew for a folder's vision Transformer or BERT",
      .travels = true},
-    {FLAG("pre-norm", pre_norm), .doc = "pre-norm blocks in an encoder-decoder", .travels = true},
-    {CHOICE("embeddings", "shared|separate", embeddings),
+    {FLAG("mean-pooling", sizes.mean_pooling),
+     .doc = "a vision Transformer without class token: its head reads the patches' mean", .travels = true},
+    {FLAG("pre-norm", sizes.pre_norm), .doc = "pre-norm blocks in an encoder-decoder", .travels = true},
+    {CHOICE("embeddings", "shared|separate", sizes.embeddings),
      .doc = "source, target and head of an encoder-decoder", .travels = true},
 
     HEADING("Data"),
@@ -51,6 +55,9 @@ static const Option table[] = {
     {NUMBER("crop", 0, 1, crop), .above = true,
      .doc = "train on parts of pictures, of at least this share of their area", .travels = true},
     {FLAG("flip", flip), .doc = "train on pictures mirrored at random", .travels = true},
+    {COUNT("pad", 0, 1 << 10, pad), .doc = "train on crops of pictures padded by N pixels", .travels = true},
+    {NUMBER("erase", 0, 1, erase), .doc = "share of pictures to train on with a rectangle erased",
+     .travels = true},
     {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read", .travels = true},
     {COUNT("workers", 0, 64, workers), .doc = "threads that load data ahead; 0 for none"},
     {COUNT("reader-delay", 0, 100000000, reader_delay),
@@ -128,6 +135,7 @@ static const Option table[] = {
     PROFILING_ROWS,
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "batch sizes for --sweep, such as 1,8"},
     {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "sequence lengths for --sweep, such as 128,256"},
+    {LIST("image-sizes", 1, 1 << 14, image_sizes), .doc = "pictures' sides for --sweep, such as 112,224"},
     {FLAG("check", check), .doc = "stop at the first value that is not finite"},
     {TEXT("hash-trace", "FILE", hash_trace), .doc = "write a hash of every operation's output"},
     {FLAG("quiet", quiet), .letter = 'q', .doc = "print errors only"},
@@ -201,11 +209,12 @@ static void unresolve(const OptionSet *set, TrainOptions *o) {
 }
 
 static Status check_sizes(const TrainOptions *o) {
-    if (o->heads && o->width && o->width % o->heads)
-        return fail(ERROR_USAGE, "--width=%" PRId64 " is not a multiple of --heads=%" PRId64, o->width,
-                    o->heads);
-    if (o->seq && o->context && o->seq > o->context)
-        return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than --context=%" PRId64, o->seq, o->context);
+    if (o->sizes.heads && o->sizes.width && o->sizes.width % o->sizes.heads)
+        return fail(ERROR_USAGE, "--width=%" PRId64 " is not a multiple of --heads=%" PRId64, o->sizes.width,
+                    o->sizes.heads);
+    if (o->seq && o->sizes.context && o->seq > o->sizes.context)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than --context=%" PRId64, o->seq,
+                    o->sizes.context);
     int64_t rows;
     if (__builtin_mul_overflow(o->batch, o->seq ? o->seq : 1, &rows) || rows > INT32_MAX)
         return fail(ERROR_USAGE,
@@ -232,9 +241,11 @@ static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
                                          "hash-trace", "train-tokenizer", "timer-only"};
     TRY(option_needs(set, "batch-sizes", o->profiling.sweep, "--sweep"));
     TRY(option_needs(set, "seq-lens", o->profiling.sweep, "--sweep"));
+    TRY(option_needs(set, "image-sizes", o->profiling.sweep, "--sweep"));
+    TRY(options_exclude(set, "image-sizes", "seq-lens"));
     if (!o->profiling.sweep) return OK;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) TRY(options_exclude(set, "sweep", others[i]));
-    return o->seq || o->seq_lens.count || o->batch_sizes.count
+    return o->seq || o->seq_lens.count || o->image_sizes.count || o->batch_sizes.count
                ? OK
                : fail(ERROR_USAGE, "--sweep needs --batch-sizes=LIST, --seq-lens=LIST, or --seq");
 }
@@ -371,6 +382,9 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
     Task task = config->architecture->task;
     if (task == TASK_SEQUENCE && !*o->data)
         return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
+    if (task == TASK_MASKED_TOKEN && !config->head_transform && !*o->resume)
+        return fail(ERROR_USAGE, "the model in %s has no head for masked tokens; --new-head draws one",
+                    o->model);
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
     TRY(option_needs(set, "stochastic-depth", task == TASK_CLASS, "a vision Transformer"));
@@ -400,4 +414,12 @@ TextOptions train_options_sample(const TrainOptions *o, int64_t step) {
                                      .top_p = 1,
                                      .seed = (uint64_t)o->seed,
                                      .sequence = (uint64_t)step}};
+}
+
+void train_options_hush(TrainOptions *o, int rank) {
+    static char log[4096];
+    snprintf(log, sizeof log, "%s.rank%d", o->log, rank);
+    o->log = *o->log && o->log_rank == LOG_RANK_ALL ? log : "";
+    o->profiling.out = o->tensorboard = "";
+    o->quiet |= o->log_rank == LOG_RANK_FIRST;
 }

@@ -13,13 +13,8 @@ typedef enum { MOMENTS_FP32, MOMENTS_BF16 } Moments;
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
 typedef struct {
-    const char *model;  // a preset, or a folder that holds a model
-    int64_t image_size; // 0: the model's
-    bool new_head;
-    int64_t layers, heads, width, context, vocab; // 0: the model's
-    int64_t encoder_layers;                       // 0: as layers, or the model's
-    bool pre_norm;
-    Embeddings embeddings;
+    const char *model;           // a preset, or a folder that holds a model
+    ConfigSizes sizes;           // what changes it
     const char *data, *val_data; // a file or a pattern of files; data "": the checkout's text
     const char *field;           // the key of the texts in JSON lines; "": plain texts, or conversations
     const char *template;        // of conversations: "chatml", ...; "": the model's own
@@ -27,6 +22,8 @@ typedef struct {
     int64_t train_tokenizer;     // tokens of a tokenizer to train, instead of a model; 0: none
     double crop;                 // of pictures: least share of the area; 1: all of it
     bool flip, skip_broken;      // the same
+    int64_t pad;                 // pixels; 0: none
+    double erase;                // share of the pictures; 0: none
     int64_t workers;             // threads that load data
     int64_t reader_delay;        // us
     ComputeOptions compute;
@@ -56,6 +53,7 @@ typedef struct {
     const char *tensorboard;      // folder; "": none
     ProfilingOptions profiling;
     OptionList batch_sizes, seq_lens; // of --sweep, in place of batch and seq
+    OptionList image_sizes;           // of --sweep, in place of sizes.image
     bool compare, check, quiet;
     int64_t gpus;        // ranks to start on this host; 0: one for each GPU
     const char *engine;  // of the communicator (comm/comm.h)
@@ -88,6 +86,10 @@ CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set,
 
 /* Whether --data holds conversations: JSON lines without a --field, for a model that is made to continue. */
 bool train_options_conversations(const TrainOptions *options, Task task);
+
+/* Rank 0 prints, logs and writes for all, so that `rank` does not; with --log-rank=all it prints, too, and logs
+ * beside it. */
+void train_options_hush(TrainOptions *options, int rank);
 
 Schedule train_options_schedule(const TrainOptions *options);
 

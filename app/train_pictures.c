@@ -3,6 +3,7 @@
 #include "base/memory.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* --val-data, or else the part for testing that the data come with. */
@@ -38,6 +39,20 @@ static Status fit_head(const TrainPictures *p, bool vocab_given, Session *sessio
     return config_validate(&session->config);
 }
 
+/* A model's head keeps its names: what is trained on is told apart by numbers. */
+static void tell_names(const TrainPictures *p, const Labels *labels) {
+    char text[LABEL_TEXT];
+    for (int64_t i = 0; i < images_classes(p->train); i++) {
+        const char *name = images_class_name(p->train, i), *own = labels_name(labels, i, text);
+        if (i >= labels->count || strcmp(name, own) == 0) continue;
+        fprintf(stderr,
+                "train: classes are taken by their order: \"%s\" of --data is the model's \"%s\"; "
+                "--new-head draws a head with the data's names\n",
+                name, own);
+        return;
+    }
+}
+
 static Status open_sources(const TrainOptions *o, TrainPictures *p) {
     char *cache = *o->out ? path_join(o->out, "cache") : NULL;
     Status status = fail_at(images_open(o->data, IMAGES_TRAIN, cache, &p->train), "--data");
@@ -52,13 +67,14 @@ Status train_pictures_open(TrainOptions *o, const OptionSet *set, Session *sessi
     if (!c->architecture->patches || !*o->data) return OK;
     TRY(open_sources(o, p));
     if (!session->folder) TRY(fit_model(p, c));
-    if (!session->folder || c->new_head) TRY(fit_head(p, o->vocab, session));
+    if (!session->folder || c->new_head) TRY(fit_head(p, o->sizes.vocab, session));
     int64_t classes = images_classes(p->train);
     if (classes > c->vocab)
         return fail(ERROR_USAGE,
                     "--data has %" PRId64 " classes, but the model tells only %" PRId64
                     " apart; --new-head draws a head for them",
                     classes, c->vocab);
+    if (!o->quiet) tell_names(p, &session->labels);
     int64_t held_out = p->val ? images_count(p->val) : images_count(p->train) / 10;
     if (!options_given(set, "val-steps") && held_out) o->val_steps = (held_out + o->batch - 1) / o->batch;
     return OK;

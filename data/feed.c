@@ -133,7 +133,8 @@ static Status count(const FeedOptions *o, Feed *feed) {
     PairPadding padding;
     FeedCounts *c = &feed->counts;
     const ImageSource *images = feed->pictures.train;
-    if (feed->source) c->tokens = tokens_count(feed->source);
+    if (feed->source)
+        *c = (FeedCounts){.tokens = tokens_count(feed->source), .raw = tokens_raw(feed->source)};
     if (o->kind == FEED_PICTURES)
         *c = (FeedCounts){.tokens = images ? images_count(images) : DRAWN_PICTURES, .classes = o->vocab};
     if (feed->conversations) {

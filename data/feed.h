@@ -47,6 +47,7 @@ typedef struct {
 typedef struct {
     int64_t tokens, pairs, left_out, padded, classes;
     int64_t conversations, cut, answers; // conversations whose end was cut off; targets
+    const char *raw;                     // tokens_raw, of training
 } FeedCounts;
 
 typedef struct {

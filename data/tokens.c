@@ -10,6 +10,7 @@
 struct TokenSource {
     TokenPart *parts;
     int64_t part_count, count, vocab, text_bytes;
+    char *raw; // tokens_raw
 };
 
 /* ---- opening ---- */
@@ -28,6 +29,7 @@ void tokens_close(TokenSource *source) {
     if (!source) return;
     for (int64_t i = 0; i < source->part_count; i++) token_part_close(&source->parts[i]);
     memory_free(source->parts);
+    memory_free(source->raw);
     memory_free(source);
 }
 
@@ -49,6 +51,15 @@ static Status open_shards(const PathList *files, TokenSource *s) {
     return OK;
 }
 
+static bool looks_raw(const char *path) {
+    static const char *const endings[] = {".csv", ".tsv", ".json", ".jsonl"};
+    char *name = memory_text_slice(path, strlen(path) - (path_ends_with(path, ".gz") ? 3 : 0));
+    bool found = false;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) found |= path_ends_with(name, endings[i]);
+    memory_free(name);
+    return found;
+}
+
 Status tokens_open_texts(const PathList *texts, const char *name, const TokenOptions *options,
                          TokenSource **source) {
     TokenSource *s = source_new(options, 1);
@@ -56,6 +67,8 @@ Status tokens_open_texts(const PathList *texts, const char *name, const TokenOpt
     const TokenizeOptions how = {options->tokenizer, options->field, options->cache};
     Status status = tokenize_texts(texts, name, &how, &s->parts[0], &s->text_bytes);
     s->count = s->parts[0].count;
+    for (int64_t i = 0; i < texts->count && s->text_bytes >= 0 && !s->raw; i++)
+        if (looks_raw(texts->paths[i])) s->raw = memory_text(texts->paths[i]);
     return finish(status, s, source);
 }
 
@@ -124,6 +137,9 @@ int64_t tokens_count(const TokenSource *source) {
 }
 int64_t tokens_text_bytes(const TokenSource *source) {
     return source->text_bytes;
+}
+const char *tokens_raw(const TokenSource *source) {
+    return source->raw;
 }
 
 /* The part that holds token `offset`: the last that begins at or before it. */

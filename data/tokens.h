@@ -40,6 +40,9 @@ CHECKED Status tokens_find_files(const char *path, PathList *files);
 
 int64_t tokens_count(const TokenSource *source);
 int64_t tokens_text_bytes(const TokenSource *source); // of plain texts; else -1
+/* The first of the plain texts whose name says that it is a table or JSON, of which all is read: commas, quotes
+ * and keys. NULL: there is none. */
+const char *tokens_raw(const TokenSource *source);
 
 /* out[i] = token offset + i, for i < count, all within the source. A token outside the vocabulary is an
  * ERROR_FORMAT that names its file and its position in it. Threads may read at once. */

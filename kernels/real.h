@@ -1,8 +1,9 @@
-/* real: the types of the CPU's forms. The Makefile compiles every cpu_naive.c three times, with -DSTORED=float,
- * bf16 and double, and every cpu_fused.c with the first two. Tensors hold `stored`, of STORED_DTYPE; arithmetic,
- * statistics, losses and the parameters' gradients are `real`: float, but double where `stored` is. load() widens;
- * store() rounds to nearest, ties to even; both do nothing where the types are the same. What one room's file
- * lends to others is named by the type too: TYPED(dropout_row) is dropout_row_float, _bf16 or _double. */
+/* real: the types of the CPU's forms. The Makefile compiles every cpu_naive.c three times, with
+ * -DSTORED=float, bf16 and double, and every cpu_fused.c with the first two. Tensors hold `stored`, of
+ * STORED_DTYPE. Arithmetic, statistics, losses and the parameters' gradients are `real`: float, but double
+ * where `stored` is. load() widens; store() rounds to nearest, ties to even; both do nothing where the
+ * types are the same. What one room's file lends to others is named by the type too: TYPED(dropout_row) is
+ * dropout_row_float or _bf16. */
 #pragma once
 
 #include "base/bfloat16.h"
@@ -50,8 +51,8 @@ static inline stored *stored_row(Tensor t, int64_t row) {
     return (stored *)t.data + row * t.stride;
 }
 
-/* In double precision these are the library's, which is the specification. In fp32 they are what compilers turn
- * into vector code, as the fused forms have: so that what a fused form saves is not this. */
+/* In double precision these are the library's, which is the specification. In fp32 they are what compilers
+ * turn into vector code, as the fused forms have: so that what a fused form saves is not this. */
 #define real_exp(x)  _Generic((x), float : simd_exp, double : exp)(x)
 #define real_tanh(x) _Generic((x), float : simd_tanh, double : tanh)(x)
 #define real_erfc(x) _Generic((x), float : simd_erfc, double : erfc)(x)

@@ -40,12 +40,16 @@ static const ConfigKey gpt2_keys[] = {
     {"embd_pdrop", .written = "0.0"},
     {"resid_pdrop", .written = "0.0"},
     {"bos_token_id", .end_of_text = true},
-    {"eos_token_id", .end_of_text = true},
+    {"eos_token_id", .end_of_text = true, .ends = true},
     {0},
 };
 static const ModelClass gpt2_classes[] = {{.name = "GPT2LMHeadModel"}};
 /* Masks that old files repeat. */
-static const IgnoredNames gpt2_ignored[] = {{"*.attn.bias", 0}, {"*.attn.masked_bias", 0}, {0}};
+static const IgnoredNames gpt2_ignored[] = {
+    {.pattern = "*.attn.bias"},
+    {.pattern = "*.attn.masked_bias"},
+    {0},
+};
 
 static const Architecture gpt2 = {
     .type = "gpt2",
@@ -54,6 +58,7 @@ static const Architecture gpt2 = {
     .mask = MASK_CAUSAL,
     .qkv_as_one = true,
     .shrunk_residuals = true,
+    .end_tokens = true,
     .decodes = true,
     .defaults = {.activation = ACTIVATION_GELU_TANH,
                  .norm_order = NORM_PRE,
@@ -106,11 +111,18 @@ static const ModelClass bert_classes[] = {
     {"BertForMaskedLM", .head_transform = true},
     {"BertForPreTraining", .head_transform = true, .pooler = true, .partial = true},
     {"BertModel", .pooler = true}};
-/* Positions' numbers, the sentence pairs' head, and of the heads those that the Config is without. */
+/* Positions' numbers, the sentence pairs' head, heads of what was trained from a BERT, and of its own heads
+ * those that the Config is without. */
 static const IgnoredNames bert_ignored[] = {
-    {"*embeddings.position_ids", 0},        {"cls.seq_relationship.*", 0},
-    {"cls.predictions.decoder.bias", 0},    {"cls.*", offsetof(Config, head_transform)},
-    {"pooler.*", offsetof(Config, pooler)}, {0}};
+    {.pattern = "*embeddings.position_ids"},
+    {.pattern = "cls.seq_relationship.*"},
+    {.pattern = "cls.predictions.decoder.bias"},
+    {.pattern = "cls.*", .unless = offsetof(Config, head_transform)},
+    {.pattern = "pooler.*", .unless = offsetof(Config, pooler)},
+    {.pattern = "classifier.*", .other = "classes"},
+    {.pattern = "qa_outputs.*", .other = "answers to questions"},
+    {0},
+};
 
 static const RenamedPart bert_renamed[] = {
     {"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}, {0}};
@@ -159,6 +171,7 @@ static const Architecture bert = {
 /* transformers has no class for it: this file is fusebox's own, and the names are torch.nn.Transformer's. */
 static const ConfigKey pairs_keys[] = {
     {"norm", FIELD(norm_order), .choices = norm_orders},
+    {"final_norm", FIELD(final_norm)},
     {"positions", FIELD(positions), .choices = positions},
     {"activation_function", FIELD(activation), .choices = activations},
     {"scale_embedding", FIELD(embedding_scale)},
@@ -252,7 +265,7 @@ static const ConfigKey rotary_members[] = {
         {"num_experts", .only = "null"}, {"num_local_experts", .only = "null"},                              \
         {"quantization_config", .only = "null"}, {"attention_dropout", .written = "0.0"},                    \
         {"bos_token_id", .written = "null"}, {                                                               \
-        "eos_token_id", .end_of_text = true                                                                  \
+        "eos_token_id", .end_of_text = true, .ends = true                                                    \
     }
 
 static const ConfigKey llama_keys[] = {
@@ -293,7 +306,10 @@ static const ModelClass qwen3_classes[] = {{.name = "Qwen3ForCausalLM"}};
 static const ModelClass mistral_classes[] = {{.name = "MistralForCausalLM"}};
 
 /* Frequencies that old files repeat. */
-static const IgnoredNames llama_ignored[] = {{"*.rotary_emb.inv_freq", 0}, {0}};
+static const IgnoredNames llama_ignored[] = {
+    {.pattern = "*.rotary_emb.inv_freq"},
+    {0},
+};
 
 #define LLAMA_DEFAULTS                                                                                       \
     .activation = ACTIVATION_SWIGLU, .norm_kind = NORM_RMS, .norm_order = NORM_PRE,                          \
@@ -351,10 +367,12 @@ static const ConfigKey vit_keys[] = {
 static const ModelClass vit_classes[] = {{"ViTForImageClassification", .class_head = true},
                                          {"ViTModel", .pooler = true}};
 /* What masked pictures are trained with, and of the heads those that the Config is without. */
-static const IgnoredNames vit_ignored[] = {{"embeddings.mask_token", 0},
-                                           {"pooler.*", offsetof(Config, pooler)},
-                                           {"classifier.*", offsetof(Config, class_head)},
-                                           {0}};
+static const IgnoredNames vit_ignored[] = {
+    {.pattern = "embeddings.mask_token"},
+    {.pattern = "pooler.*", .unless = offsetof(Config, pooler)},
+    {.pattern = "classifier.*", .unless = offsetof(Config, class_head)},
+    {0},
+};
 
 /* As transformers 5 calls them, which may stand in files too. */
 static const RenamedPart vit_renamed[] = {{"encoder.layer.", "layers."},

@@ -47,7 +47,8 @@ typedef struct {
     const Architecture *architecture; // the row of its family
     Activation activation;            // of the feed-forward layers
     NormKind norm_kind;
-    NormOrder norm_order; // NORM_PRE ends each stack with a norm of its own
+    NormOrder norm_order;
+    bool final_norm; // a norm of its own ends each stack: always with NORM_PRE, and in torch.nn.Transformer
     Positions positions;
     Rotary rotary;          // of POSITIONS_ROTARY
     bool attention_bias;    // queries, keys and values have biases, and the projection (but see the row)
@@ -73,10 +74,12 @@ typedef struct {
     int64_t context;   // positions the model knows; of pictures: a patch each, and the class token
     int64_t vocab;     // tokens that exist, or classes; the tables hold config_padded_vocab() rows
     double norm_eps;
-    double init_std;      // of the normal distribution that weights start from; 0: Glorot's, by their sizes
-    EndTokens ends;       // no field of config.c: it changes nothing that is computed
-    bool new_head;        // no field: the head is drawn, whatever a folder has
-    const Labels *labels; // no field: names of the classes, somebody else's; NULL: they have none
+    double init_std; // of the normal distribution that weights start from; 0: Glorot's, by their sizes
+    EndTokens ends;  // no field of config.c: it changes nothing that is computed
+    bool new_head;   // no field: the head is drawn, whatever a folder has
+    const char
+        *other_head; // no field: what a head of the folder is for that is passed over; NULL: there is none
+    const Labels *labels;     // no field: names of the classes, somebody else's; NULL: they have none
     ImageProcessor processor; // no field either: a folder's preprocessor_config.json has it
 } Config;
 
@@ -121,7 +124,8 @@ struct ConfigKey {
     const ConfigKey *members;    // of an object; what else it holds is turned away
     const char *only;    // JSON of the only value that is supported; what else a file has is turned away
     const char *written; // JSON that is written where there is no field
-    bool end_of_text;    // no field: the id that begins and ends texts is written
+    bool end_of_text;    // no field: the tokenizer's id that begins and ends texts is written
+    bool ends;           // instead of it the ids that the config says end a text, if any
     bool old;            // of older files: read, but not written
     bool labels;         // of a size: an object with a member for each class; label2id is written beside it
     bool always;         // of a size: written even where config_complete would find it
@@ -154,6 +158,7 @@ typedef struct {
 typedef struct {
     const char *pattern; // a shell's, for names without the optional prefix; NULL ends a list
     size_t unless;       // offset of a flag in Config that, if set, forbids it; 0: always
+    const char *other;   // what it is the head for, if it is another's: people are told; else NULL
 } IgnoredNames;
 
 /* A part of names that some files have in the place of ours. */

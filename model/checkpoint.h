@@ -19,14 +19,7 @@
 #include "kernels/op.h"
 #include "model/parameters.h"
 
-enum { TRAINING_FIELDS = 64 };
-
-typedef struct {
-    char key[40];
-    char value[216];
-} TrainingField;
-
-/* Where training stands. All-zero is a valid start. What has no member of its own goes into the fields. */
+/* Where training stands. All-zero is a valid start. */
 typedef struct {
     int64_t step;      // steps done, skipped updates included
     int64_t updates;   // updates applied: adamw's count
@@ -36,16 +29,7 @@ typedef struct {
     char schedule[16]; // "cosine", ...
     int64_t steps, warmup;
     double learning_rate, min_learning_rate;
-    int field_count;
-    TrainingField fields[TRAINING_FIELDS]; // UTF-8
 } TrainingState;
-
-/* Sets a field, new or known, printf-style. ERROR_INTERNAL where key or value is too long or the fields are
- * full. */
-CHECKED Status training_state_set(TrainingState *state, const char *key, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-/* A field's value, or NULL. */
-const char *training_state_get(const TrainingState *state, const char *key);
 
 /* Writes `folder`, in the place of one that is there. Collective: the ranks on rank 0's host write the tensors
  * together, and rank 0 all else; where one fails all do, and the folder is as it was. The gradients are lost. The tokenizer may be NULL; the state is NULL when there

@@ -10,49 +10,10 @@
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- fields ---- */
-
-/* Metadata of our own is kept apart from the caller's fields by its keys. */
-static const char own_prefix[] = "fusebox.", version_key[] = "fusebox.version", version[] = "1";
-
-static bool own_key(const char *key) {
-    return strcmp(key, "format") == 0 || strncmp(key, own_prefix, sizeof own_prefix - 1) == 0;
-}
-
-static const TrainingField *find_field(const TrainingState *state, const char *key) {
-    for (int i = 0; i < state->field_count; i++)
-        if (strcmp(state->fields[i].key, key) == 0) return &state->fields[i];
-    return NULL;
-}
-
-const char *training_state_get(const TrainingState *state, const char *key) {
-    const TrainingField *field = find_field(state, key);
-    return field ? field->value : NULL;
-}
-
-Status training_state_set(TrainingState *state, const char *key, const char *format, ...) {
-    const TrainingField *old = find_field(state, key);
-    int64_t index = old ? old - state->fields : state->field_count;
-    TrainingField field = {0};
-    if (index == TRAINING_FIELDS || strlen(key) >= sizeof field.key || own_key(key))
-        return fail(ERROR_INTERNAL, "the training state has no place for the field '%.80s'", key);
-    strcpy(field.key, key);
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(field.value, sizeof field.value, format, arguments);
-    va_end(arguments);
-    if (length < 0 || length >= (int)sizeof field.value)
-        return fail(ERROR_INTERNAL, "the value of the training state's field '%s' is too long", key);
-    state->fields[index] = field;
-    if (!old) state->field_count++;
-    return OK;
-}
 
 /* ---- members ---- */
 
@@ -74,6 +35,7 @@ static const struct {
     {"fusebox.learning_rate", MEMBER_REAL, offsetof(TrainingState, learning_rate)},
     {"fusebox.min_learning_rate", MEMBER_REAL, offsetof(TrainingState, min_learning_rate)},
 };
+static const char version_key[] = "fusebox.version", version[] = "1";
 enum { MEMBERS = sizeof members / sizeof *members, FORMAT_NOTES = 2 };
 
 static void print_member(const TrainingState *state, int i, char *text, size_t size) {
@@ -121,14 +83,6 @@ static Status parse_metadata(const Safetensors *file, const char *path, Training
                     found ? found : "", version);
     for (int i = 0; i < MEMBERS; i++)
         TRY(parse_member(path, safetensors_note_value(file, members[i].key), i, state));
-    for (int64_t i = 0; i < safetensors_note_count(file); i++) {
-        SafetensorsNote note = safetensors_note(file, i);
-        if (own_key(note.key)) continue;
-        Status status = training_state_set(state, note.key, "%s", note.value);
-        if (!status) continue;
-        status_free(status);
-        return fail(ERROR_FORMAT, "%s: the metadata '%.80s' is too long, or one too many", path, note.key);
-    }
     return OK;
 }
 
@@ -196,15 +150,12 @@ static Status save_moment(Ctx *ctx, const char *path, RankFile *file, const Para
 
 static Status open_file(const char *path, const Parameters *p, const TrainingState *state, RankFile *file) {
     char texts[MEMBERS][32];
-    SafetensorsNote notes[FORMAT_NOTES + MEMBERS + TRAINING_FIELDS] = {{"format", "pt"},
-                                                                       {version_key, version}};
+    SafetensorsNote notes[FORMAT_NOTES + MEMBERS] = {{"format", "pt"}, {version_key, version}};
     int64_t count = FORMAT_NOTES;
     for (int i = 0; i < MEMBERS; i++) {
         print_member(state, i, texts[i], sizeof texts[i]);
         notes[count++] = (SafetensorsNote){members[i].key, texts[i]};
     }
-    for (int i = 0; i < state->field_count; i++)
-        notes[count++] = (SafetensorsNote){state->fields[i].key, state->fields[i].value};
     size_t entry_count = 2 * (size_t)p->count;
     SafetensorsEntry *entries = memory_array(entry_count, sizeof *entries);
     MomentName *names = memory_array(entry_count, sizeof *names);

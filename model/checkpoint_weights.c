@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <fnmatch.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,6 +22,11 @@ typedef struct {
     Tensor from;   // what is saved, flat: the master weights where there are any
 } Staging;
 
+static void staging_close(Staging *staging) {
+    memory_free(staging->chunk);
+    memory_free(staging->matrix);
+}
+
 static Status staging_open(const Parameters *p, Staging *staging) {
     int64_t largest = 1;
     for (int i = 0; i < p->count; i++)
@@ -28,15 +34,9 @@ static Status staging_open(const Parameters *p, Staging *staging) {
     staging->chunk = memory_reserve(CHECKPOINT_CHUNK * sizeof(float));
     staging->matrix = memory_reserve((size_t)largest * sizeof(float));
     if (staging->chunk && staging->matrix) return OK;
-    memory_free(staging->chunk);
-    memory_free(staging->matrix);
+    staging_close(staging);
     return fail(ERROR_MEMORY, "out of host memory for the %lld values of the largest matrix",
                 (long long)largest);
-}
-
-static void staging_close(Staging *staging) {
-    memory_free(staging->chunk);
-    memory_free(staging->matrix);
 }
 
 /* to[j][i] = from[i][j] for rows x columns values, in tiles that fit the first cache. */
@@ -87,13 +87,10 @@ static Piece *list_pieces(const Parameters *p) {
 /* What a file says of it. */
 static SafetensorsEntry describe(const Piece *piece) {
     const ParameterInfo *info = piece->info;
-    SafetensorsEntry entry = {.name = piece->name, .type = SAFE_F32, .rank = info->shape.rank};
-    for (int i = 0; i < entry.rank; i++) entry.d[i] = info->shape.d[i];
-    entry.d[0] = piece->rows;
-    if (info->in_file.rank) {
-        entry.rank = info->in_file.rank;
-        for (int i = 0; i < entry.rank; i++) entry.d[i] = info->in_file.d[i];
-    }
+    const Shape *shape = info->in_file.rank ? &info->in_file : &info->shape;
+    SafetensorsEntry entry = {.name = piece->name, .type = SAFE_F32, .rank = shape->rank};
+    memcpy(entry.d, shape->d, sizeof shape->d);
+    if (shape == &info->shape) entry.d[0] = piece->rows;
     if (info->transposed) {
         entry.d[0] = info->shape.d[1];
         entry.d[1] = info->shape.d[0];
@@ -214,31 +211,36 @@ static bool has_layer(const Safetensors *file, const ParameterNames *names, cons
     return find(file, names, name) != NULL;
 }
 
+/* By which of the family's patterns a tensor of a file may be passed over, or NULL. The pooler stays where
+ * the head is drawn. */
+static const IgnoredNames *ignored_by(const Config *c, const char *name) {
+    const ParameterNames *names = &c->architecture->names;
+    for (const IgnoredNames *i = names->ignored; i && i->pattern; i++) {
+        bool wanted = i->unless && *(const bool *)((const char *)c + i->unless);
+        bool passed = !wanted || (c->new_head && i->unless != offsetof(Config, pooler));
+        if (passed && fnmatch(i->pattern, short_name(names, name), 0) == 0) return i;
+    }
+    return NULL;
+}
+
 void weights_heads(const char *folder, Config *config) {
     const ParameterNames *names = &config->architecture->names;
     Safetensors *file = NULL;
-    if (!names->transform && !names->pooler) return;
+    if (!names->transform && !names->pooler && !config->architecture->encoder) return;
     Status status = safetensors_open_folder(folder, &file);
     if (status) { /* loading will say what is wrong */
         status_free(status);
         return;
     }
     config->class_head = config->architecture->task == TASK_CLASS && find(file, names, names->head) != NULL;
+    config->final_norm |= has_layer(file, names, names->stack.final_norm);
     config->head_transform = has_layer(file, names, names->transform);
     config->pooler = has_layer(file, names, names->pooler);
-    safetensors_close(file);
-}
-
-/* Whether a tensor of a file may be passed over. */
-static bool ignored(const Config *c, const char *name) {
-    const ParameterNames *names = &c->architecture->names;
-    if ((c->tied_head || c->new_head) && strcmp(name, names->head) == 0) return true;
-    if (c->new_head && strcmp(name, names->head_bias) == 0) return true;
-    for (const IgnoredNames *i = names->ignored; i && i->pattern; i++) {
-        bool wanted = i->unless && *(const bool *)((const char *)c + i->unless);
-        if (!wanted && fnmatch(i->pattern, short_name(names, name), 0) == 0) return true;
+    for (int64_t i = 0; i < safetensors_count(file); i++) {
+        const IgnoredNames *passed = ignored_by(config, safetensors_entry(file, i)->name);
+        if (passed && passed->other) config->other_head = passed->other;
     }
-    return false;
+    safetensors_close(file);
 }
 
 static void print_shape(char text[120], int rank, const int64_t *d) {
@@ -262,8 +264,7 @@ static Status check_shape(const char *folder, const SafetensorsEntry *entry, con
 
 /* Of the head, which is drawn. */
 static bool drawn(const Parameters *p, const Piece *piece) {
-    const Parameter *of = piece->info->parameter;
-    return p->config.new_head && (of == &p->head || of == &p->head_bias);
+    return p->config.new_head && ignored_by(&p->config, piece->name);
 }
 
 /* Whether a file's table of positions is of another size of pictures: with a square of patches it can be made
@@ -301,7 +302,8 @@ static Status check_names(const char *folder, const Safetensors *file, const Par
     Status status = check_parameters(folder, file, p, pieces, known);
     for (int64_t i = 0; !status && i < entries; i++) {
         const SafetensorsEntry *entry = safetensors_entry(file, i);
-        if (!known[i] && !ignored(&p->config, entry->name))
+        bool copied = p->config.tied_head && strcmp(entry->name, p->config.architecture->names.head) == 0;
+        if (!known[i] && !copied && !ignored_by(&p->config, entry->name))
             status = fail(ERROR_FORMAT, "%s: a model of this config.json has no tensor '%.80s'", folder,
                           entry->name);
     }

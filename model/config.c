@@ -19,6 +19,7 @@ static const ConfigField fields[] = {
     OTHER(FIELD_CHOICE, activation),
     OTHER(FIELD_CHOICE, norm_kind),
     OTHER(FIELD_CHOICE, norm_order),
+    OTHER(FIELD_FLAG, final_norm),
     OTHER(FIELD_CHOICE, positions),
     OTHER(FIELD_REAL, rotary.theta),
     OTHER(FIELD_CHOICE, rotary.scaling),
@@ -142,6 +143,7 @@ const char *config_preset_name(int index) {
 void config_complete(Config *c) {
     if (c->architecture->patches) c->context = config_patches(c) + c->class_token;
     if (c->architecture->encoder && !c->encoder_layers) c->encoder_layers = c->layers;
+    c->final_norm |= c->norm_order == NORM_PRE;
     if (!c->kv_heads) c->kv_heads = c->heads;
     if (!c->head_size && c->heads > 0) c->head_size = c->width / c->heads;
     if (c->hidden || c->width > INT64_MAX / 8) return; // config_validate says no

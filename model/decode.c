@@ -8,6 +8,7 @@ bool transformer_decodes(const Ctx *ctx, const Transformer *model) {
     const Config *c = &model->config;
     for (size_t i = 0; i < sizeof replaced / sizeof *replaced; i++)
         if (op_form(ctx, replaced[i], ctx->dtype) != FORM_FUSED) return false;
+    if (c->final_norm && c->norm_order == NORM_POST) return false;
     const DecodeSizes sizes = {c->norm_kind, c->width, c->head_size, c->hidden};
     return c->architecture->decodes && decode_serves(ctx, &sizes);
 }

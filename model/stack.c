@@ -208,7 +208,7 @@ Status stack_forward(Ctx *ctx, Stack *s, const StackInput *in) {
     TRY(shards_enter(ctx, s->all, last_group(s)));
     if (in->cache) in->cache->length += in->tokens.shape.d[1];
     s->hidden = x;
-    if (s->config->norm_order == NORM_POST) return OK;
+    if (!s->config->final_norm) return OK;
     TRY(norm(ctx, s, &s->parameters->final_norm, "final norm", x, skip, &s->final_norm));
     s->hidden = s->final_norm.y;
     return OK;
@@ -289,8 +289,7 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     for (int i = 0; i < 2 + drops && s->first; i++)
         TRY(take(ctx, ARENA_SCRATCH, names[i], ctx->dtype, s->blocks[0].input.x.shape, &g->whole[i]));
     g->branch = g->d;
-    if (s->config->norm_order == NORM_PRE)
-        TRY(norm_back(ctx, &p->final_norm, "final norm", &s->final_norm, g));
+    if (s->config->final_norm) TRY(norm_back(ctx, &p->final_norm, "final norm", &s->final_norm, g));
     TRY(shards_ready(ctx, s->all, last_group(s)));
     for (int64_t layer = s->layers - 1; layer >= 0; layer--) {
         TRY(backward_block(ctx, s, layer, g));

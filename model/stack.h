@@ -1,9 +1,9 @@
-/* stack: from token ids, or pictures, to hidden states: tables or patches, blocks and, with NORM_PRE, a final
- * norm.
+/* stack: from token ids, or pictures, to hidden states: tables or patches, blocks and, where
+ * the config has one, a final norm.
  *
  *     x = tables(tokens)       or patches(pictures); then a norm and dropout, where the config has them
  *     x = block(x)             for each layer
- *     hidden = norm(x)         NORM_PRE; with NORM_POST hidden is x
+ *     hidden = norm(x)         with a final norm; else hidden is x
  *
  * A GPT or a BERT is one stack; an encoder-decoder is two, where the blocks of the second attend to the
  * output of the first. */

@@ -103,9 +103,11 @@ void bundle_render(const Profile *profile, const Answers *answers, JsonWriter *w
                            .differences = profile->differences,
                            .differences_count = profile->difference_count,
                            .answers = answers->answers,
-                           .answers_count = QUESTION_COUNT};
+                           .answers_count = QUESTION_COUNT,
+                           .guide = bundle_guide(profile->paths[0].trace)};
     for (int i = 0; i < profile->count; i++) paths[i] = path_of(&profile->paths[i], &rooms[i]);
     fields_write(writer, bundle_fields, &bundle);
+    bundle_guide_free(&bundle.guide);
     for (int i = 0; i < profile->count; i++) {
         memory_free(paths[i].timeline);
         memory_free(paths[i].tables);

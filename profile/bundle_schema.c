@@ -206,6 +206,34 @@ static const Field answers[] = {FIELD(TEXT, "question", Answer, question),
                                  .offset = offsetof(Answer, lines),
                                  .count = offsetof(Answer, count)},
                                 {0}};
+/* Under the keys of guides to PyTorch's profiler; written as they are, and not read. */
+#define GUIDE(key_, kind_, fields_)                                                                          \
+    {                                                                                                        \
+        .key = #key_, .kind = FIELD_##kind_, .offset = offsetof(Bundle, guide.key_), .fields = fields_,      \
+        .ready = true, .optional = true                                                                      \
+    }
+#define ANY(kind_, key_)                                                                                     \
+    { .key = key_, .kind = FIELD_##kind_ }
+#define GUIDE_TIMES                                                                                          \
+    TEXT_ONLY("name"), ANY(MEASURE, "cuda_time_total_ms"), ANY(MEASURE, "cuda_time_avg_ms"),                 \
+        ANY(COUNT, "count")
+#define GUIDE_OPERATOR                                                                                       \
+    GUIDE_TIMES, ANY(MEASURE, "cpu_time_total_ms"), ANY(MEASURE, "cpu_time_avg_ms"),                         \
+        ANY(MEASURE, "self_cuda_time_ms"), ANY(MEASURE, "self_cpu_time_ms")
+static const Field guide_config[] = {
+    ANY(COUNT, "batch_size"), ANY(COUNT, "seq_len"), ANY(COUNT, "hidden_size"), TEXT_ONLY("device"), {0}};
+static const Field guide_summary[] = {ANY(MEASURE, "total_cuda_time_ms"), ANY(MEASURE, "total_cpu_time_ms"),
+                                      ANY(COUNT, "total_operators"),      ANY(COUNT, "aten_operators"),
+                                      ANY(COUNT, "cuda_kernels"),         {0}};
+static const Field guide_operators[] = {GUIDE_OPERATOR, {0}};
+static const Field guide_aten[] = {GUIDE_OPERATOR,
+                                   TEXT_ONLY("native_function"),
+                                   TEXT_ONLY("potential_cuda_file"),
+                                   TEXT_ONLY("category"),
+                                   {0}};
+static const Field guide_kernels[] = {GUIDE_TIMES, {0}};
+static const Field guide_categories[] = {{0}}; // a key for each
+
 const Field bundle_fields[] = {
     FIELD(TEXT, "schema", Bundle, schema),
     FIELD(COUNT, "version", Bundle, version),
@@ -214,6 +242,12 @@ const Field bundle_fields[] = {
     FIELD_LIST_OF("paths", Bundle, paths, paths),
     FIELD_LIST_OF("differences", Bundle, differences, differences),
     FIELD_LIST_OF("questions", Bundle, answers, answers),
+    GUIDE(config, OBJECT, guide_config),
+    GUIDE(summary, OBJECT, guide_summary),
+    GUIDE(top_operators, LIST, guide_operators),
+    GUIDE(top_aten_operators, LIST, guide_aten),
+    GUIDE(top_cuda_kernels, LIST, guide_kernels),
+    GUIDE(category_statistics, OBJECT, guide_categories),
     {0}};
 
 /* ---- what a kind alone cannot say ---- */

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/json_fields.h"
+#include "profile/bundle_guide.h"
 #include "profile/questions.h"
 #include "profile/figures.h"
 #include "profile/output_difference.h"
@@ -56,6 +57,7 @@ typedef struct {
     const Difference *differences;
     const Answer *answers;
     int64_t paths_count, differences_count, answers_count;
+    BundleGuide guide; // of the first path; not read
 } Bundle;
 
 extern const Field bundle_fields[];

@@ -81,7 +81,9 @@ static void append(char text[KERNEL_NAME_BYTES], const char *piece) {
 
 /* "sm90", or the family that the name begins with. */
 static void add_architecture(const char *name, char text[KERNEL_NAME_BYTES]) {
-    static const Word families[] = {{"volta_", "sm70"},
+    static const Word families[] = {{"maxwell_", "sm50"},
+                                    {"pascal_", "sm60"},
+                                    {"volta_", "sm70"},
                                     {"turing_", "sm75"},
                                     {"ampere_", "sm80"},
                                     {"hopper_", "sm90"},
@@ -123,14 +125,39 @@ static void add_dtype(const char *name, char text[KERNEL_NAME_BYTES]) {
                                   {"s1688gemm", "tf32"}, {"sgemm", "fp32"},    {"f32f32_f32f32", "fp32"},
                                   {"dgemm", "fp64"},     {"hgemm", "fp16"},    {"h16816", "fp16"},
                                   {"f16f16", "fp16"},    {"<float", "fp32"},   {"<double", "fp64"},
-                                  {NULL, NULL}};
+                                  {"BFloat16", "bf16"},  {"::Half", "fp16"},   {"half_t", "fp16"},
+                                  {"scudnn", "fp32"},    {NULL, NULL}};
     const char *dtype = nvjet_dtype(name);
     if (!dtype) dtype = meaning_of(name, dtypes);
     if (dtype) append(text, dtype);
 }
 
 static bool is_library_product(const char *name) {
-    return strstr(name, "gemm") || strstr(name, "nvjet");
+    return strstr(name, "gemm") || strstr(name, "nvjet") || strstr(name, "scudnn");
+}
+
+/* Of PyTorch's kernels, which bear no architecture: what they compute. */
+static void add_kind(const char *name, char text[KERNEL_NAME_BYTES]) {
+    static const Word kinds[] = {{"flash_fwd", "attention, forward"},
+                                 {"flash_bwd", "attention, backward"},
+                                 {"fmha", "attention"},
+                                 {"elementwise_kernel", "elementwise"},
+                                 {"softmax_warp_forward", "softmax"},
+                                 {"SoftMaxForward", "softmax"},
+                                 {"layer_norm", "normalization"},
+                                 {NULL, NULL}};
+    static const Word functions[] = {
+        {"Gelu", "GELU"},        {"silu", "SiLU"},       {"tanh", "tanh"},
+        {"threshold", "ReLU"},   {"Functor_add", "add"}, {"MulFunctor", "multiply"},
+        {"FillFunctor", "fill"}, {"copy", "copy"},       {NULL, NULL}};
+    const char *kind = meaning_of(name, kinds), *vector = strstr(name, "vectorized_elementwise_kernel<");
+    const char *function = kind && strcmp(kind, "elementwise") == 0 ? meaning_of(name, functions) : NULL;
+    char width[32];
+    if (kind) append(text, kind);
+    if (function) append(text, function);
+    if (!vector) return;
+    snprintf(width, sizeof width, "%d at a time", atoi(strchr(vector, '<') + 1));
+    append(text, width);
 }
 
 /* The first "128x256" and the depth that follows as "_64x4" or "x64". */
@@ -166,11 +193,17 @@ static void add_transposition(const char *name, char text[KERNEL_NAME_BYTES]) {
 }
 
 void kernel_decode(const char *name, char text[KERNEL_NAME_BYTES]) {
-    static const Word units[] = {{"simt", "FMA"},           {"tensorop", "tensor cores"},
-                                 {"xmma", "tensor cores"},  {"nvjet", "tensor cores"},
-                                 {"16816", "tensor cores"}, {"s1688", "tensor cores"},
-                                 {"gmma", "tensor cores"},  {"sgemm", "FMA"},
-                                 {"dgemm", "FMA"},          {NULL, NULL}};
+    static const Word units[] = {{"simt", "FMA"},
+                                 {"tensorop", "tensor cores"},
+                                 {"xmma", "tensor cores"},
+                                 {"nvjet", "tensor cores"},
+                                 {"16816", "tensor cores"},
+                                 {"s1688", "tensor cores"},
+                                 {"gmma", "tensor cores"},
+                                 {"sgemm", "FMA"},
+                                 {"dgemm", "FMA"},
+                                 {"scudnn", "FMA"},
+                                 {NULL, NULL}};
     *text = 0;
     if (strncmp(name, "cblas_", 6) == 0) { // "cblas_sgemm NT"
         append(text, name[6] == 'd' ? "fp64" : "fp32");
@@ -178,7 +211,10 @@ void kernel_decode(const char *name, char text[KERNEL_NAME_BYTES]) {
         return;
     }
     bool product = is_library_product(name);
-    if (product) add_architecture(name, text);
+    if (product)
+        add_architecture(name, text);
+    else
+        add_kind(name, text);
     add_dtype(name, text);
     if (!product) return;
     add_tile(name, text);

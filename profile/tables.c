@@ -21,6 +21,7 @@ static Status make_all(const Trace *t, unsigned names, Tables *all) {
     }
     *next++ = table_operations(t, names);
     if (names & NAMES_TORCH) *next++ = table_operations_by_shape(t);
+    *next++ = table_operators(t);
     *next++ = table_overview(t);
     *next++ = table_model(t);
     *next++ = table_device(t);
@@ -31,6 +32,7 @@ static Status make_all(const Trace *t, unsigned names, Tables *all) {
     *next++ = table_kernels(t, names);
     *next++ = table_copies(t);
     *next++ = table_ranges(t);
+    *next++ = table_user_defined(t);
     *next++ = table_distribution(t);
     if (t->run.ranks > 1) *next++ = table_communication(t);
     *next++ = table_memory(t);

@@ -4,12 +4,13 @@
 #include "profile/table.h"
 #include "profile/trace.h"
 
-enum { TABLES_MOST = 20 };
+enum { TABLES_MOST = 24 };
 
-/* In the order of the report; `key` says which one it is: "operations", "overview", "model", "device",
- * "perf", "categories", "work", "kernels", "copies", "ranges", "distribution", "memory", "memory_timeline",
- * "tensors", "sources"; by PyTorch's names "operations_by_shape", where there are ranks "communication", and
- * "latency" where that is known. Of a trace without events only "device" and "perf". */
+/* In the order of the report; `key` says which one it is: "operations", "operators", "overview", "model",
+ * "device", "perf", "categories", "work", "kernels", "copies", "ranges", "user_defined", "distribution",
+ * "memory", "memory_timeline", "tensors", "sources"; by PyTorch's names "operations_by_shape", where there are
+ * ranks "communication", and "latency" where that is known. Of a trace without events only "device" and
+ * "perf". */
 typedef struct {
     Table tables[TABLES_MOST];
     int count;

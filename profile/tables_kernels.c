@@ -1,4 +1,4 @@
-/* Kernels, copies and fills, and the ranges that the program named. */
+/* Kernels, copies and fills. */
 #include "profile/kernel_name.h"
 #include "profile/tables_internal.h"
 
@@ -10,7 +10,6 @@
 typedef struct {
     int64_t *example; // (room) the longest event
     int64_t count, room;
-    bool by_phase;            // a name's events of each phase are a row
     RowValues values, queued; // queued: from the call that launched it to its begin
     Stats *stats, *queues;
 } Rows;
@@ -21,14 +20,10 @@ static void rows_free(Rows *rows) {
     memory_free(rows->queues);
 }
 
-static bool same_row(const Rows *rows, const TraceEvent *a, const TraceEvent *b) {
-    return a->name == b->name && (!rows->by_phase || a->phase == b->phase);
-}
-
 /* The row of an event's name. */
 static int64_t row_of(Rows *rows, const Trace *t, int64_t event) {
     int64_t row = 0;
-    while (row < rows->count && !same_row(rows, &t->events[rows->example[row]], &t->events[event])) row++;
+    while (row < rows->count && t->events[rows->example[row]].name != t->events[event].name) row++;
     if (row < rows->count) return row;
     rows->example = memory_grow(rows->example, &rows->room, rows->count + 1, sizeof *rows->example);
     rows->example[rows->count] = event;
@@ -212,78 +207,68 @@ Table table_latency(const Trace *t, unsigned names) {
 
 /* ---- copies ---- */
 
+/* What copies, or fills, of one kind took on the device, and their calls on the host. */
+typedef struct {
+    double bytes;
+    Series device, host;
+} Copies;
+
+static void add_copies(const Trace *t, const char *name, HostMemory memory, Copies *c, Table *table) {
+    Stats device = stats_make(c->device.values, c->device.count),
+          host = stats_make(c->host.values, c->host.count);
+    if (device.count) {
+        double count = (double)device.count;
+        table_add_row(table);
+        table_set_text(table, 0, name);
+        table_set_text(table, 1, host_memory_name(memory));
+        TABLE_SET(table, 2, count, c->bytes, c->bytes / count, device.total, device.mean, device.most,
+                  device.least, share_of(device.total, trace_device_ns(t)),
+                  share_of(c->bytes, 1e-9 * device.total), host.total, host.mean, host.most, host.least,
+                  share_of(host.total, trace_steps_ns(t)));
+    }
+    memory_free(c->device.values);
+    memory_free(c->host.values);
+}
+
 Table table_copies(const Trace *t) {
     static const TableColumn columns[] = {{"kind", "Copy", CELL_TEXT},
                                           {"memory", "Host memory", CELL_TEXT},
-                                          {"count", "Count", CELL_COUNT},
+                                          {"count", "Calls", CELL_COUNT},
                                           {"bytes", "Size", CELL_BYTES},
                                           {"mean_bytes", "Average size", CELL_BYTES},
                                           {"total_ns", "Total", CELL_TIME},
                                           {"mean_ns", "Average", CELL_TIME},
                                           {"most_ns", "Maximum", CELL_TIME},
-                                          {"rate", "Rate", CELL_BYTE_RATE}};
+                                          {"least_ns", "Minimum", CELL_TIME},
+                                          {"device_share", "Ratio", CELL_SHARE},
+                                          {"rate", "Rate", CELL_BYTE_RATE},
+                                          {"cpu_ns", "CPU total", CELL_TIME},
+                                          {"cpu_mean_ns", "Average", CELL_TIME},
+                                          {"cpu_most_ns", "Maximum", CELL_TIME},
+                                          {"cpu_least_ns", "Minimum", CELL_TIME},
+                                          {"cpu_share", "Ratio", CELL_SHARE}};
     enum { FILL = COPY_COUNT, KINDS };
-    struct {
-        double count, bytes, ns, most;
-    } sums[KINDS][HOST_MEMORY_COUNT] = {{{0, 0, 0, 0}}};
+    Copies sums[KINDS][HOST_MEMORY_COUNT] = {{{0}}};
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
         if ((e->kind != TRACE_COPY && e->kind != TRACE_FILL) || !trace_in_step(e)) continue;
-        int kind = e->kind == TRACE_FILL ? (int)FILL : (int)e->copy.direction;
-        double length = (double)trace_length(e);
-        sums[kind][e->copy.host].count++;
-        sums[kind][e->copy.host].bytes += (double)e->copy.bytes;
-        sums[kind][e->copy.host].ns += length;
-        sums[kind][e->copy.host].most = fmax(length, sums[kind][e->copy.host].most);
+        Copies *c = &sums[e->kind == TRACE_FILL ? (int)FILL : (int)e->copy.direction][e->copy.host];
+        c->bytes += (double)e->copy.bytes;
+        series_add(&c->device, (double)trace_length(e));
+        bool cpu = t->run.source == SOURCE_CLOCK; // where it is the call
+        if (cpu || e->launch >= 0)
+            series_add(&c->host, (double)trace_length(cpu ? e : &t->events[e->launch]));
     }
     Table table = TABLE("copies", "Memory copies", columns);
     for (int kind = 0; kind < KINDS; kind++)
-        for (int host = 0; host < HOST_MEMORY_COUNT; host++) {
-            double count = sums[kind][host].count, bytes = sums[kind][host].bytes, ns = sums[kind][host].ns;
-            if (!(count > 0)) continue;
-            table_add_row(&table);
-            table_set_text(&table, 0, kind == FILL ? "fill" : copy_name((CopyDirection)kind));
-            table_set_text(&table, 1, host_memory_name((HostMemory)host));
-            TABLE_SET(&table, 2, count, bytes, bytes / count, ns, ns / count, sums[kind][host].most,
-                      share_of(bytes, 1e-9 * ns));
-        }
+        for (int host = 0; host < HOST_MEMORY_COUNT; host++)
+            add_copies(t, kind == FILL ? "fill" : copy_name((CopyDirection)kind), (HostMemory)host,
+                       &sums[kind][host], &table);
     if (t->run.source == SOURCE_CLOCK)
         table_note(&table, "On the CPU both sides of a copy are the same memory.");
     if (t->run.source == SOURCE_EVENTS)
-        table_note(&table, "Without CUPTI it is not known whether the host's memory is pinned.");
-    return table;
-}
-
-/* ---- ranges ---- */
-
-Table table_ranges(const Trace *t) {
-    static const TableColumn columns[] = {{"name", "Range", CELL_TEXT},
-                                          {"calls", "Calls", CELL_COUNT},
-                                          {"cpu_ns", "CPU total", CELL_TIME},
-                                          {"cpu_mean_ns", "CPU average", CELL_TIME},
-                                          {"cpu_least_ns", "CPU minimum", CELL_TIME},
-                                          {"cpu_most_ns", "CPU maximum", CELL_TIME},
-                                          {"device_ns", "Device total", CELL_TIME},
-                                          {"device_mean_ns", "Device average", CELL_TIME},
-                                          {"phase", "In", CELL_TEXT}};
-    Rows rows = {.by_phase = true};
-    RowValues device = {0};
-    Table table = TABLE("ranges", "Ranges: of the program, and of PROFILE_SCOPE", columns);
-    for (int64_t i = 0; i < t->count; i++)
-        if (t->events[i].kind <= TRACE_SCOPE && trace_in_step(&t->events[i]))
-            row_values_add(&device, rows_add(&rows, t, i), (double)t->events[i].device_total);
-    rows_finish(&rows);
-    Stats *on_device = row_values_stats(&device, rows.count);
-    for (int64_t i = 0; i < rows.count; i++) {
-        const Stats *s = &rows.stats[i];
-        table_add_row(&table);
-        const TraceEvent *e = &t->events[rows.example[i]];
-        table_set_text(&table, 0, e->name);
-        table_set_text(&table, 8, e->kind == TRACE_SCOPE ? phase_name(e->phase) : "");
-        TABLE_SET(&table, 1, (double)s->count, s->total, s->mean, s->least, s->most, on_device[i].total,
-                  on_device[i].mean);
-    }
-    memory_free(on_device);
-    rows_free(&rows);
+        table_note(&table,
+                   "Without CUPTI it is not known whether the host's memory is pinned, nor how long the "
+                   "calls took.");
     return table;
 }

@@ -41,34 +41,46 @@ Table table_device(const Trace *t) {
                                           {"of", "Share of", CELL_TEXT}};
     const TraceRun *r = &t->run;
     Table table = TABLE("device", "Device", columns);
-    add_utilization(&table, "CPU, this process", r->process_cpu, "all processors, untraced steps");
-    add_utilization(&table, "CPU, the system", r->system_cpu, "all processors, untraced steps");
+    add_utilization(&table, "CPU, this process", r->process_cpu, "one processor: at most 100% of each");
+    add_utilization(&table, "CPU, the system", r->system_cpu, "all processors");
     if (r->source != SOURCE_CLOCK)
-        add_utilization(&table, "GPU", r->gpu_busy, "an untraced step: something runs on it");
-    if (r->process_cpu >= 0 && r->system_cpu < 0)
-        table_note(&table,
-                   "the system counts its processors' time in hundredths of a second: these steps were too "
-                   "short to tell its share");
-    if (r->process_cpu < 0) table_note(&table, "no step was left to be measured with tracing off");
+        add_utilization(&table, "GPU", r->gpu_busy, "a step: something runs on it");
+    table_note(&table,
+               "%s; the system's share, where they are too short for its clock, since profiling began",
+               r->step_count ? "of the steps with tracing off"
+                             : "since profiling began: no step was left to be measured with tracing off");
     note_counters(r, &table);
     return table;
 }
 
 /* ---- overview ---- */
 
-static void add_overview(const Trace *t, TraceKind kind, Interval *intervals, double wall, Table *table) {
+/* The rows: kinds of events, of which a phase's and the program's own ranges have names of their own. */
+enum { DATALOADER, FORWARD, BACKWARD, OPTIMIZATION, OTHERS, PROFILE_STEP, USER_DEFINED, EVENT_KINDS };
+
+static const char *const row_names[] = {"Dataloader", "Forward",     "Backward",   "Optimization",
+                                        "Others",     "ProfileStep", "UserDefined"};
+
+static int overview_row(const TraceEvent *e) {
+    if (e->kind == TRACE_STEP) return PROFILE_STEP;
+    if (e->kind == TRACE_PHASE) return (int)e->phase;
+    return trace_is_own(e) ? USER_DEFINED : EVENT_KINDS + (int)e->kind;
+}
+
+static void add_overview(const Trace *t, int row, Interval *intervals, double wall, Table *table) {
     int64_t count = 0;
     double sum = 0;
+    TraceKind kind = row < EVENT_KINDS ? TRACE_SCOPE : (TraceKind)(row - EVENT_KINDS);
     for (int64_t i = 0; i < t->count; i++) {
         const TraceEvent *e = &t->events[i];
-        if (e->kind != kind || !trace_in_step(e)) continue;
+        if (!trace_in_step(e) || overview_row(e) != row) continue;
         intervals[count++] = (Interval){e->begin, e->end};
         sum += (double)trace_length(e);
     }
     if (!count) return;
     double together = (double)intervals_union(intervals, count);
     table_add_row(table);
-    table_set_text(table, 0, trace_kind_name(kind));
+    table_set_text(table, 0, row < EVENT_KINDS ? row_names[row] : trace_kind_name(kind));
     table_set_text(table, 1, kind >= TRACE_KERNEL ? "device" : "host");
     TABLE_SET(table, 2, (double)count, sum, together, share_of(together, wall));
 }
@@ -76,12 +88,13 @@ static void add_overview(const Trace *t, TraceKind kind, Interval *intervals, do
 Table table_overview(const Trace *t) {
     static const TableColumn columns[] = {
         {"kind", "Event type", CELL_TEXT}, {"side", "Where", CELL_TEXT},
-        {"events", "Events", CELL_COUNT},  {"sum_ns", "Sum", CELL_TIME},
+        {"events", "Calls", CELL_COUNT},   {"sum_ns", "Sum", CELL_TIME},
         {"union_ns", "Union", CELL_TIME},  {"share", "of the steps", CELL_SHARE}};
     Interval *intervals = memory_array((size_t)t->count + 1, sizeof *intervals);
     Table table = TABLE("overview", "Overview", columns);
-    for (int kind = 0; kind < TRACE_KIND_COUNT; kind++)
-        add_overview(t, (TraceKind)kind, intervals, trace_steps_ns(t), &table);
+    add_overview(t, PROFILE_STEP, intervals, trace_steps_ns(t), &table);
+    for (int row = 0; row < EVENT_KINDS + TRACE_KIND_COUNT; row++)
+        if (row != PROFILE_STEP) add_overview(t, row, intervals, trace_steps_ns(t), &table);
     memory_free(intervals);
     table_note(&table, "Union: what overlaps counts once. Source: %s%s%s", source_name(t->run.source),
                *t->run.source_note ? "; " : "", t->run.source_note);
@@ -121,27 +134,42 @@ static void set_times(Table *table, int column, double *times, int64_t steps, do
     TABLE_SET(table, column, s.total, s.mean, s.most, s.least, share_of(s.total, whole));
 }
 
+/* The whole steps, which the phases are parts of. */
+static void add_steps(const Trace *t, double *times, Table *table) {
+    int64_t count = 0;
+    table_add_row(table);
+    table_set_text(table, 0, row_names[PROFILE_STEP]);
+    for (int device = 0; device < 2; device++, count = 0) {
+        for (int64_t i = 0; i < t->count; i++)
+            if (t->events[i].kind == TRACE_STEP)
+                times[count++] = (double)(device ? t->events[i].device_total : trace_length(&t->events[i]));
+        set_times(table, device ? 7 : 2, times, count, device ? trace_device_ns(t) : trace_steps_ns(t));
+    }
+    table_set(table, 1, (double)t->run.steps);
+}
+
+static int64_t calls_of(const Trace *t, Phase phase) {
+    int64_t calls = 0;
+    for (int64_t i = 0; i < t->count; i++)
+        calls += t->events[i].kind == TRACE_PHASE && t->events[i].phase == phase;
+    return calls;
+}
+
 Table table_model(const Trace *t) {
-    static const TableColumn columns[] = {{"phase", "Phase", CELL_TEXT},
-                                          {"cpu_ns", "CPU total", CELL_TIME},
-                                          {"cpu_mean_ns", "Average", CELL_TIME},
-                                          {"cpu_most_ns", "Maximum", CELL_TIME},
-                                          {"cpu_least_ns", "Minimum", CELL_TIME},
-                                          {"cpu_share", "Ratio", CELL_SHARE},
-                                          {"device_ns", "Device total", CELL_TIME},
-                                          {"device_mean_ns", "Average", CELL_TIME},
-                                          {"device_most_ns", "Maximum", CELL_TIME},
-                                          {"device_least_ns", "Minimum", CELL_TIME},
-                                          {"device_share", "Ratio", CELL_SHARE}};
+    static const TableColumn columns[] = {{"phase", "Phase", CELL_TEXT}, TIMED};
     PhaseTimes p = phase_times(t);
     double wall = trace_steps_ns(t), device = trace_device_ns(t);
+    double *room = memory_array((size_t)p.steps + 1, sizeof *room);
     Table table = TABLE("model", "Model", columns);
+    add_steps(t, room, &table);
     for (int phase = 0; phase < PHASE_COUNT; phase++) {
         table_add_row(&table);
-        table_set_text(&table, 0, phase_name((Phase)phase));
-        set_times(&table, 1, p.host + phase * p.steps, p.steps, wall);
-        set_times(&table, 6, p.device + phase * p.steps, p.steps, device);
+        table_set_text(&table, 0, row_names[phase]);
+        if (phase != PHASE_OTHER) table_set(&table, 1, (double)calls_of(t, (Phase)phase));
+        set_times(&table, 2, p.host + phase * p.steps, p.steps, wall);
+        set_times(&table, 7, p.device + phase * p.steps, p.steps, device);
     }
+    memory_free(room);
     memory_free(p.host);
     memory_free(p.device);
     table_note(&table,
@@ -195,7 +223,12 @@ Table table_perf(const Trace *t) {
     Table table = TABLE("perf", "Perf summary", columns);
     if (!count) return table;
     double *room = memory_array(2 * (size_t)(count + r->traced_count), sizeof *room);
-    if (own) (void)add_perf(&table, "reader cost, ms", r->reader_ms, count, room);
+    if (own) {
+        double *shares = room + count;
+        for (int64_t i = 0; i < count; i++) shares[i] = 100 * ratio(r->reader_ms[i], ms[i]);
+        (void)add_perf(&table, "reader ratio, %", shares, count, room);
+        (void)add_perf(&table, "reader cost, ms", r->reader_ms, count, room);
+    }
     double middle = add_perf(&table, "batch cost, ms", ms, count, room);
     if (r->seq > 1) add_rates(r, false, ms, count, room, &table); // one token is no sequence yet
     add_rates(r, true, ms, count, room, &table);

@@ -163,12 +163,14 @@ typedef struct {
     /* Of the same steps, but taken with tracing off; ms, in order. Then with tracing on, for the overhead. */
     double *step_ms, *traced_ms;
     int64_t step_count, traced_count;
-    double *reader_ms;                        // (step_count) of it waited for the reader
-    double *step_tokens, *traced_tokens;      // (step_count), (traced_count); NULL: each batch * seq * accum
-    double process_cpu, system_cpu, gpu_busy; // shares, 0 to 1, of the untraced pass; -1 not known
-    double cores_waited;                      // cores.h; of the steps with tracing on and off
-    int64_t launches;   // kernels launched in the window, counted apart from the records; -1: not counted
-    int64_t dropped;    // records
+    double *reader_ms;                   // (step_count) of it waited for the reader
+    double *step_tokens, *traced_tokens; // (step_count), (traced_count); NULL: each batch * seq * accum
+    /* Of the untraced pass: this process's time on all processors over the time that passed, at most their
+     * number; how busy all are, and the GPU, 0 to 1. -1: not known. */
+    double process_cpu, system_cpu, gpu_busy;
+    double cores_waited; // cores.h; of the steps with tracing on and off
+    int64_t launches;    // kernels launched in the window, counted apart from the records; -1: not counted
+    int64_t dropped;     // records
     double counters[4]; // cycles, instructions, cache misses, branch misses of the recorded steps; -1 unknown
     const char *counters_note; // why one is unknown; ""
     int32_t rank, ranks;       // whose it is, of how many: 0 of 1
@@ -256,6 +258,9 @@ const char *source_name(TraceSource source); // "CUPTI activity records", "CUDA 
 /* "attention forward"; "-" outside operations. */
 enum { LABEL_BYTES = 160 };
 void operation_label(const TraceEvent *event, char text[LABEL_BYTES]);
+
+/* Whether it is a range of the program's user (PROFILE_SCOPE), not one that fusebox itself opens. */
+bool trace_is_own(const TraceEvent *event);
 
 /* Whether the event lies in a recorded step; what does not is in no table. */
 static inline bool trace_in_step(const TraceEvent *event) {

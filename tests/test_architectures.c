@@ -14,11 +14,12 @@
 #include <string.h>
 
 #define FIXTURES "tests/fixtures/"
-enum { MODELS = 9 };
-static const char *const models[MODELS] = {
-    FIXTURES "bert/model",  FIXTURES "transformer/after", FIXTURES "transformer/before",
-    FIXTURES "llama/llama", FIXTURES "llama/llama3",      FIXTURES "llama/linear",
-    FIXTURES "llama/qwen2", FIXTURES "llama/qwen3",       FIXTURES "llama/mistral"};
+enum { MODELS = 10 };
+static const char *const models[MODELS] = {FIXTURES "bert/model",         FIXTURES "transformer/after",
+                                           FIXTURES "transformer/before", FIXTURES "transformer/final",
+                                           FIXTURES "llama/llama",        FIXTURES "llama/llama3",
+                                           FIXTURES "llama/linear",       FIXTURES "llama/qwen2",
+                                           FIXTURES "llama/qwen3",        FIXTURES "llama/mistral"};
 
 static ModelTask open_model(int i, Safetensors **file) {
     char path[100];

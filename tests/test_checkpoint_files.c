@@ -294,35 +294,11 @@ static void states_that_do_not_fit_are_named(void **scratch) {
                      wrong[i].part);
         notes[wrong[i].note].value = kept;
     }
-    notes[NOTES - 1].key = "a key that is longer than any key of a training state may be";
-    write_state(folder, notes, NOTES);
-    expect_error(checkpoint_load_state(&saved.ctx, folder, &saved.parameters, &state), ERROR_FORMAT,
-                 "too long");
     write_state(folder, notes, 5);
     expect_error(checkpoint_load_state(&saved.ctx, folder, &saved.parameters, &state), ERROR_FORMAT,
                  "fusebox.seed");
     model_close(&saved);
     model_close(&loaded);
-}
-
-static void fields_are_bounded(void **unused) {
-    (void)unused;
-    TrainingState state = {0};
-    char text[400];
-    memset(text, 'x', sizeof text - 1);
-    text[sizeof text - 1] = 0;
-    expect_error(training_state_set(&state, text, "1"), ERROR_INTERNAL, "no place");
-    expect_error(training_state_set(&state, "a", "%s", text), ERROR_INTERNAL, "too long");
-    expect_error(training_state_set(&state, "format", "1"), ERROR_INTERNAL, "no place");
-    expect_error(training_state_set(&state, "fusebox.step", "1"), ERROR_INTERNAL, "no place");
-    assert_int_equal(state.field_count, 0);
-    for (int i = 0; i < TRAINING_FIELDS; i++) {
-        snprintf(text, sizeof text, "field %d", i);
-        expect_ok(training_state_set(&state, text, "%d", i));
-    }
-    expect_error(training_state_set(&state, "one more", "1"), ERROR_INTERNAL, "no place");
-    expect_ok(training_state_set(&state, "field 3", "again"));
-    assert_string_equal(training_state_get(&state, "field 3"), "again");
 }
 
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
@@ -335,7 +311,6 @@ int main(void) {
         IN_SCRATCH(states_that_do_not_fit_are_named),
         IN_SCRATCH(moments_that_cannot_be_are_refused),
         IN_SCRATCH(weights_that_are_not_finite_are_refused),
-        cmocka_unit_test(fields_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,6 +111,7 @@ static void what_is_written_is_read(void **state) {
     expect_error(config_write(path, &config, -1), ERROR_USAGE, "cannot describe");
     config = preset("transformer-base");
     config.norm_order = NORM_PRE;
+    config.final_norm = true;
     config.positions = POSITIONS_LEARNED;
     config.tied_tables = false;
     config.activation = ACTIVATION_GELU_TANH;

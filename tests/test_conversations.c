@@ -296,6 +296,26 @@ static void texts_of_json_lines(void **state) {
                                  "--device=cpu");
     expect_text(ran->output, "texts.jsonl: ");
     expect_text(ran->output, "tokens, mean loss");
+    assert_string_equal(ran->error, "");
+}
+
+/* A table, or JSON lines without --field, is text like any other, but nobody learns its commas unawares. */
+static void what_is_no_prose_is_said(void **state) {
+    static const char note[] = "table.csv is read as plain text";
+    write_text_file(inside(*state, "table.csv"), "name,text\na,\"the box and the door\"\n");
+    const Ran *ran = program_succeeds(
+        *state, "train --model=model --data=table.csv --seq=4 --steps=1 --batch=1 --device=cpu "
+                "--peaks=0 --val-every=0");
+    expect_text(ran->output, note);
+    ran = program_succeeds(*state, "infer --eval=table.csv --model=model --seq=4 --batch=1 --device=cpu");
+    expect_text(ran->error, note);
+    ran = program_succeeds(*state, "infer --eval=texts.jsonl --model=model --seq=4 --batch=1 --device=cpu");
+    expect_text(ran->error, "texts.jsonl is read as plain text");
+    program_succeeds(*state, "gzip -k table.csv && mv table.csv table.txt");
+    ran = program_succeeds(*state, "infer --eval=table.csv.gz --model=model --seq=4 --batch=1 --device=cpu");
+    expect_text(ran->error, "table.csv.gz is read as plain text");
+    ran = program_succeeds(*state, "infer --eval=table.txt --model=model --seq=4 --batch=1 --device=cpu");
+    assert_string_equal(ran->error, "");
 }
 
 /* Ctrl-C where a message is waited for ends the conversation. */
@@ -310,11 +330,17 @@ static void interrupts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_are_pytorchs), cmocka_unit_test(epochs_of_batches),
-        cmocka_unit_test(runs_go_on),          cmocka_unit_test(long_ones_are_cut),
-        cmocka_unit_test(comparison),          cmocka_unit_test(what_is_learned_is_said),
-        cmocka_unit_test(full_contexts),       cmocka_unit_test(what_cannot_be),
-        cmocka_unit_test(prompts_in_batches),  cmocka_unit_test(texts_of_json_lines),
+        cmocka_unit_test(losses_are_pytorchs),
+        cmocka_unit_test(epochs_of_batches),
+        cmocka_unit_test(runs_go_on),
+        cmocka_unit_test(long_ones_are_cut),
+        cmocka_unit_test(comparison),
+        cmocka_unit_test(what_is_learned_is_said),
+        cmocka_unit_test(full_contexts),
+        cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(prompts_in_batches),
+        cmocka_unit_test(texts_of_json_lines),
+        cmocka_unit_test(what_is_no_prose_is_said),
         cmocka_unit_test(interrupts),
     };
     return cmocka_run_group_tests(tests, setup, scratch_teardown);

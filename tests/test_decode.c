@@ -76,6 +76,7 @@ static Config config_of(const Case *c) {
     config.context = c->capacity;
     config.activation = c->activation;
     config.norm_order = c->norm_after ? NORM_POST : NORM_PRE;
+    config.final_norm = !c->norm_after;
     config.embedding_scale = c->norm_after;
     config.tied_head = false;
     return config;

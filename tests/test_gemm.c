@@ -183,8 +183,9 @@ int main(void) {
                                        ON_VARIANT(product_follows_the_definition, 2, "cuda fp32"),
                                        ON_VARIANT(product_follows_the_definition, 3, "cuda tf32"),
                                        ON_VARIANT(product_follows_the_definition, 4, "cuda bf16")};
-    const struct CMUnitTest onednn[] = {ON_VARIANT(product_follows_the_definition, 1, "oneDNN, cpu fp32"),
-                                        ON_VARIANT(product_follows_the_definition, 9, "oneDNN, cpu bf16")};
+    const struct CMUnitTest onednn[] = {
+        ON_VARIANT(product_follows_the_definition, 1, "oneDNN where it is, cpu fp32"),
+        ON_VARIANT(product_follows_the_definition, 9, "oneDNN where it is, cpu bf16")};
     const struct CMUnitTest own[] = {ON_VARIANT(product_follows_the_definition, 4, "our own, cuda bf16")};
     int failed = cmocka_run_group_tests(tests, NULL, devices_end);
     setenv("FUSEBOX_TUNE", "0", 1); // kernels/gemm/cpu.h

@@ -139,7 +139,7 @@ static void a_telephones_second_picture_is_passed_over(void **state) {
 
 static void augments_by_counter(void **state) {
     const ImageProcessor p = {6, 6, 1, 6, 6, RESAMPLE_BILINEAR, {0}, {0}};
-    const Augmentation some = {0.3, true}, mirror = {1, true}, none = {1, false};
+    const Augmentation some = {0.3, true, 1, 0.5}, mirror = {1, true, 0, 0}, none = {1, false, 0, 0};
     uint8_t pixels[36], flipped[36], out[36], again[36];
     Image image = {pixels, 6, 6, 1};
     int mirrored = 0, same = 0;
@@ -164,9 +164,85 @@ static void augments_by_counter(void **state) {
     assert_in_range(same, 0, 40);
 }
 
+enum { SIDE = 6 };
+
+/* `pixels`, moved down and to the right, with black coming in. */
+static void moved(const uint8_t *pixels, int down, int right, uint8_t *out) {
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < SIDE; x++) {
+            int from_y = y - down, from_x = x - right;
+            bool there = from_y >= 0 && from_y < SIDE && from_x >= 0 && from_x < SIDE;
+            out[y * SIDE + x] = there ? pixels[from_y * SIDE + from_x] : 0;
+        }
+}
+
+static void padding_moves_pictures(void **state) {
+    enum { PAD = 2, PLACES = (2 * PAD + 1) * (2 * PAD + 1), DRAWN = 1000 };
+    const ImageProcessor p = {SIDE, SIDE, 1, SIDE, SIDE, RESAMPLE_BILINEAR, {0}, {0}};
+    const Augmentation pad = {.crop = 1, .pad = PAD}, far = {.crop = 1, .pad = 3 * SIDE};
+    uint8_t pixels[SIDE * SIDE], out[SIDE * SIDE], wanted[SIDE * SIDE];
+    int found[PLACES] = {0}, in_all = 0, black = 0;
+    Image image = {pixels, SIDE, SIDE, 1};
+    (void)state;
+    for (int i = 0; i < SIDE * SIDE; i++) pixels[i] = (uint8_t)(1 + 7 * i);
+    for (uint64_t counter = 0; counter < DRAWN; counter++) {
+        image_augment(&image, &p, &pad, 5, counter, out);
+        for (int place = 0; place < PLACES; place++) {
+            moved(pixels, place / (2 * PAD + 1) - PAD, place % (2 * PAD + 1) - PAD, wanted);
+            found[place] += memcmp(out, wanted, sizeof out) == 0;
+        }
+        image_augment(&image, &p, &far, 5, counter, out);
+        black += !memchr(out, 1, sizeof out) && !memchr(out, pixels[SIDE * SIDE - 1], sizeof out);
+    }
+    for (int place = 0; place < PLACES; place++) {
+        assert_in_range(found[place], 40 - 25, 40 + 25); // four standard deviations
+        in_all += found[place];
+    }
+    assert_int_equal(in_all, DRAWN);
+    assert_in_range(black, DRAWN / 2, DRAWN); // far away, most pictures have no corner left
+}
+
+/* The pixels that are not `value` any more lie in a rectangle that is filled with `mean`. */
+static int erased(const uint8_t *out, uint8_t value, uint8_t mean) {
+    int top = SIDE, left = SIDE, bottom = -1, right = -1, count = 0;
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        if (out[i] == value) continue;
+        assert_int_equal(out[i], mean);
+        int y = i / SIDE, x = i % SIDE;
+        top = y < top ? y : top;
+        left = x < left ? x : left;
+        bottom = y > bottom ? y : bottom;
+        right = x > right ? x : right;
+        count++;
+    }
+    assert_int_equal(count, count ? (bottom - top + 1) * (right - left + 1) : 0);
+    return count;
+}
+
+static void erases_rectangles(void **state) {
+    const ImageProcessor p = {SIDE, SIDE, 1, SIDE, SIDE, RESAMPLE_BILINEAR, {0.2f}, {1}};
+    const Augmentation some = {.crop = 1, .erase = 0.25};
+    uint8_t pixels[SIDE * SIDE], out[SIDE * SIDE];
+    Image image = {pixels, SIDE, SIDE, 1};
+    int count = 0, least = SIDE * SIDE, most = 0;
+    (void)state;
+    memset(pixels, 200, sizeof pixels);
+    for (uint64_t counter = 0; counter < 1000; counter++) {
+        image_augment(&image, &p, &some, 5, counter, out);
+        int pixels_gone = erased(out, 200, 51);
+        if (!pixels_gone) continue;
+        count++;
+        least = pixels_gone < least ? pixels_gone : least;
+        most = pixels_gone > most ? pixels_gone : most;
+    }
+    assert_in_range(count, 250 - 55, 250 + 55); // four standard deviations
+    assert_int_equal(least, 1);
+    assert_in_range(most, 12, 15); // a third of 36, with rounded sides
+}
+
 static void narrow_pictures_have_crops(void **state) {
     const ImageProcessor p = {4, 4, 1, 4, 4, RESAMPLE_BILINEAR, {0}, {0}};
-    const Augmentation some = {0.9, true};
+    const Augmentation some = {0.9, true, 5, 1};
     uint8_t pixels[100] = {0}, out[16];
     (void)state;
     for (uint64_t i = 0; i < 20; i++) {
@@ -231,6 +307,7 @@ static void reads_processors_of_all_kinds(void **state) {
         {"{\"size\": {\"height\": 5}}", "\"size\""},
         {"{\"resample\": 0}", "resample"},
         {"{\"image_std\": [1, 0, 1]}", "out of range"},
+        {"{\"image_std\": [1, 1e-45, 1]}", "out of range"}, // a pixel would become infinite
         {"{\"image_mean\": [1, 2]}", "image_mean"},
         {"{\"do_resize\": false}", "not resized"},
         {"{\"size\": 20, \"do_center_crop\": true, \"crop_size\": 21}", "larger"},
@@ -250,6 +327,8 @@ int main(void) {
                                        cmocka_unit_test(a_telephones_second_picture_is_passed_over),
                                        cmocka_unit_test(augments_by_counter),
                                        cmocka_unit_test(narrow_pictures_have_crops),
+                                       cmocka_unit_test(padding_moves_pictures),
+                                       cmocka_unit_test(erases_rectangles),
                                        IN_FOLDER(writes_pictures),
                                        IN_FOLDER(processors_come_back),
                                        IN_FOLDER(reads_processors_of_all_kinds)};

@@ -27,6 +27,19 @@ static void test_decode(void **state) {
         {"void (anonymous namespace)::row_max<__nv_bfloat16, 8>(__nv_bfloat16 const*, long)", "bf16"},
         {"void scale<float, 4>(float*)", "fp32"},
         {"cblas_sgemm NT", "fp32, NT"},
+        {"maxwell_scudnn_128x64_relu_interior_nn", "sm50, fp32, tile 128x64, NN, FMA"},
+        {"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+         "at::detail::Array<char*, 3> >(int, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, "
+         "3>)",
+         "elementwise, add, 4 at a time, fp32"},
+        {"void at::native::vectorized_elementwise_kernel<8, "
+         "at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, "
+         "at::native::GeluType)::{lambda()#1}::operator()() const::{lambda(c10::BFloat16)#1}>(int)",
+         "elementwise, GELU, 8 at a time, bf16"},
+        {"void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, "
+         "false, "
+         "false, cutlass::half_t> >(pytorch_flash::Flash_fwd_params)",
+         "attention, forward, fp16"},
         {"onednn_sgemm TN", "fp32, TN, FMA"},
         {"onednn_bf16gemm NN", "bf16, NN"},
         {"softmax max", ""},

@@ -9,6 +9,7 @@
 #define VIT                                                                                                  \
     "train --model=vit-nano --layers=1 --width=16 --heads=2 --batch=4 --device=cpu --data=data "             \
     "--val-every=3"
+#define DRAWN " --crop=0.5 --pad=2 --erase=0.5 --mean-pooling"
 
 enum { CLASSES = 3, EACH = 6, SIDE = 20 };
 
@@ -63,15 +64,31 @@ static void learns_classes(void **state) {
 /* The same bits with any number of workers, and after a resumption. */
 static void runs_are_repeatable(void **state) {
     char whole[20000];
-    program_succeeds(*state, VIT " --steps=8 --workers=0 --log=zero.jsonl");
+    program_succeeds(*state, VIT DRAWN " --steps=8 --workers=0 --log=zero.jsonl --tensorboard=board");
+    const Ran *curves = program_succeeds(*state, "cat board/* | tr -cd 'a-z0-9 /'");
+    expect_text(curves->output, "accuracy/top 1");
+    expect_text(curves->output, "images per second");
     snprintf(whole, sizeof whole, "%s", log_numbers(*state, "zero.jsonl", 0));
-    program_succeeds(*state, VIT " --steps=8 --workers=3 --log=three.jsonl");
+    program_succeeds(*state, VIT DRAWN " --steps=8 --workers=3 --log=three.jsonl");
     assert_string_equal(log_numbers(*state, "three.jsonl", 0), whole);
     snprintf(whole, sizeof whole, "%s", log_numbers(*state, "zero.jsonl", 5));
-    program_succeeds(*state, VIT " --steps=8 --save-every=5 --keep=0 --out=half --log=saved.jsonl");
+    program_succeeds(*state, VIT DRAWN " --steps=8 --save-every=5 --keep=0 --out=half --log=saved.jsonl");
     program_succeeds(*state,
                      "train --resume=half/step-00000005 --force --out=half --device=cpu --log=more.jsonl");
     assert_string_equal(log_numbers(*state, "more.jsonl", 5), whole);
+}
+
+static void heads_read_a_token_or_the_mean(void **state) {
+    program_succeeds(*state, VIT " --steps=1 --val-every=0 --quiet --out=token");
+    program_succeeds(*state, VIT " --steps=1 --val-every=0 --quiet --out=mean --mean-pooling");
+    const Ran *ran = program_succeeds(*state, "infer --model=mean --device=cpu --eval=data");
+    expect_text(ran->output, "data: 18 pictures, accuracy");
+    program_succeeds(*state, VIT " --model=mean --steps=1 --val-every=0 --quiet --mean-pooling --layers=0 "
+                                 "--width=0 --heads=0");
+    program_refuses(*state, ERROR_USAGE, "--mean-pooling can change a preset only",
+                    VIT " --model=token --steps=1 --quiet --mean-pooling --layers=0 --width=0 --heads=0");
+    program_refuses(*state, ERROR_USAGE, "--mean-pooling is for a vision Transformer",
+                    "train --device=cpu --steps=1 --quiet --mean-pooling");
 }
 
 static void passes_over_broken_pictures(void **state) {
@@ -84,6 +101,31 @@ static void passes_over_broken_pictures(void **state) {
     expect_ok(directory_remove(inside(*state, "data/classb/bad.jpg")));
 }
 
+/* A head that is kept has its own names. */
+static void names_of_classes_are_compared(void **state) {
+    const char *again = "train --model=named --batch=4 --device=cpu --steps=1 --val-every=0 --data=";
+    program_succeeds(*state, "mkdir other && cp -r data/classa other/first && cp -r data/classb other/second "
+                             "&& cp -r data/classc other/third");
+    program_succeeds(*state, VIT " --steps=1 --val-every=0 --quiet --out=named");
+    const Ran *ran = program_succeeds(*state, "%sother", again);
+    expect_text(ran->error, "\"first\" of --data is the model's \"classa\"");
+    ran = program_succeeds(*state, "%sdata", again);
+    assert_null(strstr(ran->error, "by their order"));
+    program_succeeds(*state, "%sother --new-head --out=anew --quiet", again);
+    ran = program_succeeds(*state, "infer --model=anew --device=cpu --classify=data/classa/0.png");
+    expect_text(ran->output, "third");
+}
+
+static void sizes_are_swept(void **state) {
+    const Ran *ran = program_succeeds(*state, VIT " --sweep --batch-sizes=2,3 --image-sizes=28,32 "
+                                                  "--profile-out=sizes --peaks=0");
+    expect_text(ran->output, "Seq is a picture's side");
+    ran = program_succeeds(*state, "cut -d, -f1,2 sizes/sweep.csv");
+    expect_text(ran->output, "batch,seq\n2,28\n2,32\n3,28\n3,32\n");
+    program_refuses(*state, ERROR_USAGE, "--image-size is for a vision Transformer",
+                    "train --device=cpu --sweep --image-sizes=28,32 --profile-out=none");
+}
+
 static void refuses_what_does_not_fit(void **state) {
     program_refuses(*state, ERROR_USAGE, "vision Transformer", "infer --classify=data --device=cpu");
     program_refuses(*state, ERROR_FORMAT, "not pictures", VIT " --data=text.txt --steps=1 --quiet");
@@ -92,8 +134,13 @@ static void refuses_what_does_not_fit(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learns_classes), cmocka_unit_test(runs_are_repeatable),
-        cmocka_unit_test(passes_over_broken_pictures), cmocka_unit_test(refuses_what_does_not_fit)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(learns_classes),
+                                       cmocka_unit_test(runs_are_repeatable),
+                                       cmocka_unit_test(heads_read_a_token_or_the_mean),
+                                       cmocka_unit_test(passes_over_broken_pictures),
+                                       cmocka_unit_test(names_of_classes_are_compared),
+
+                                       cmocka_unit_test(sizes_are_swept),
+                                       cmocka_unit_test(refuses_what_does_not_fit)};
     return cmocka_run_group_tests(tests, pictures_setup, scratch_teardown);
 }

@@ -11,7 +11,7 @@
 enum { CLASSES = 2, EACH = 5, COUNT = CLASSES * EACH, SIDE = 4, BYTES = SIDE * SIDE, BATCH = 3 };
 
 static const ImageProcessor processor = {SIDE, SIDE, 1, SIDE, SIDE, RESAMPLE_BILINEAR, {0}, {0}};
-static const Augmentation some = {0.4, true};
+static const Augmentation some = {0.4, true, 2, 0.5};
 
 /* Each picture has a colour of its own: 10, 20, ... in its upper half, and 5 more in its left half. */
 static void write_pictures(const char *folder) {
@@ -148,7 +148,7 @@ static void broken_pictures(void **state) {
     loader_close(loader);
 
     pictures.broken = broken;
-    pictures.augmentation = &(Augmentation){1, false};
+    pictures.augmentation = &(Augmentation){.crop = 1};
     loader = open_loader(&options, &pictures);
     for (int epoch = 0; epoch < 3; epoch++) {
         expect_ok(loader_seek(loader, epoch * COUNT));

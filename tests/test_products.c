@@ -184,8 +184,8 @@ int main(void) {
     const struct CMUnitTest own[] = {
         ON_VARIANT(products_follow_the_specification, 7, "our own, cuda fused bf16")};
     const struct CMUnitTest onednn[] = {
-        ON_VARIANT(products_follow_the_specification, 1, "oneDNN's, cpu fused fp32"),
-        ON_VARIANT(products_follow_the_specification, 9, "oneDNN's, cpu fused bf16")};
+        ON_VARIANT(products_follow_the_specification, 1, "oneDNN's where it is, cpu fused fp32"),
+        ON_VARIANT(products_follow_the_specification, 9, "oneDNN's where it is, cpu fused bf16")};
     const struct CMUnitTest openblas[] = {
         ON_VARIANT(products_follow_the_specification, 1, "OpenBLAS's, cpu fused fp32"),
         ON_VARIANT(products_follow_the_specification, 9, "OpenBLAS's, cpu fused bf16")};

@@ -96,91 +96,6 @@ static void test_operations(void **state) {
         }
 }
 
-/* The naive path is made of what PyTorch has names for; calls outside it are ours. */
-static void test_torch_names(void **state) {
-    Trace **traces = *state;
-    Tables tables;
-    expect_ok(tables_make(traces[FORM_NAIVE], NAMES_TORCH, &tables));
-    const Table *t = tables_find(&tables, "operations");
-    /* A step of PyTorch 2.15's profiler for the same model, with its layers L and norms N. */
-    enum { L = TRACED_LAYERS, N = 2 * TRACED_LAYERS + 1 };
-    static const struct {
-        const char *name;
-        int calls;
-    } theirs[] = {{"ProfilerStep*", 1},
-                  {"aten::embedding", 2},
-                  {"aten::layer_norm", N},
-                  {"aten::native_layer_norm", N},
-                  {"aten::linear", 4 * L + 1},
-                  {"aten::addmm", 4 * L},
-                  {"aten::matmul", 2 * L + 1},
-                  {"aten::bmm", 6 * L},
-                  {"aten::softmax", L},
-                  {"aten::_softmax", L},
-                  {"aten::gelu", L},
-                  {"aten::mm", 1 + 2 * (4 * L + 1)},
-                  {"aten::cross_entropy_loss", 1},
-                  {"aten::nll_loss_forward", 1},
-                  {"autograd::engine::evaluate_function: AddmmBackward0", 4 * L},
-                  {"AddmmBackward0", 4 * L},
-                  {"MmBackward0", 1},
-                  {"BmmBackward0", 2 * L},
-                  {"SoftmaxBackward0", L},
-                  {"aten::_softmax_backward_data", L},
-                  {"GeluBackward0", L},
-                  {"aten::native_layer_norm_backward", N},
-                  {"Optimizer.step#AdamW.step", 1}};
-    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) {
-        int64_t row = find_row(t, theirs[i].name);
-        if (cell(t, row, "calls") != TRACED_STEPS * theirs[i].calls) fail_msg("calls of %s", theirs[i].name);
-    }
-    for (int64_t row = 0; row < t->rows; row++)
-        assert_null(strstr(t->cells[row * t->column_count].text, "fusebox::"));
-    /* What nests: a product's time is its linear layer's, too. */
-    double linear = cell(t, find_row(t, "aten::linear"), "cpu_ns");
-    assert_true(linear > cell(t, find_row(t, "aten::addmm"), "cpu_ns"));
-    expect_about(cell(t, find_row(t, "ProfilerStep*"), "cpu_share"), 1);
-    assert_true(cell(t, find_row(t, "aten::linear"), "cpu_memory_bytes") > 0);
-    assert_string_equal(t->columns[6].title, "CPU Mem"); // here is no GPU
-    assert_int_equal(t->column_count, 9);
-    tables_free(&tables);
-}
-
-/* Of a fused path PyTorch has no rows but the ranges'. */
-static void test_torch_names_fused(void **state) {
-    Tables tables;
-    expect_ok(tables_make(((Trace **)*state)[FORM_FUSED], NAMES_TORCH, &tables));
-    const Table *t = tables_find(&tables, "operations");
-    assert_true(cell(t, find_row(t, "fusebox::linear forward"), "calls") == TRACED_STEPS * 4 * TRACED_LAYERS);
-    assert_true(cell(t, find_row(t, "my range"), "calls") == TRACED_STEPS);
-    tables_free(&tables);
-}
-
-static void test_torch_shapes(void **state) {
-    Tables tables;
-    expect_ok(tables_make(((Trace **)*state)[FORM_NAIVE], NAMES_TORCH, &tables));
-    const Table *t = tables_find(&tables, "operations_by_shape");
-    enum { B = TRACED_BATCH, T = TRACED_SEQ, L = TRACED_STEPS * TRACED_LAYERS };
-    char shapes[5][96];
-    const char *const names[] = {"aten::linear", "aten::addmm", "aten::matmul", "aten::bmm", "aten::gelu"};
-    snprintf(shapes[0], sizeof *shapes, "[[%d, %d, 32], [96, 32], [96]]", B, T);
-    snprintf(shapes[1], sizeof *shapes, "[[96], [%d, 32], [32, 96], [], []]", B * T);
-    snprintf(shapes[2], sizeof *shapes, "[[%d, 2, %d, 16], [%d, 2, 16, %d]]", B, T, B, T);
-    snprintf(shapes[3], sizeof *shapes, "[[%d, %d, 16], [%d, 16, %d]]", 2 * B, T, 2 * B, T);
-    snprintf(shapes[4], sizeof *shapes, "[[%d, %d, 128], []]", B, T);
-    for (int i = 0; i < 5; i++) {
-        int64_t found = -1;
-        for (int64_t row = 0; row < t->rows; row++) {
-            const Cell *cells = &t->cells[row * t->column_count];
-            const char *text = cells[t->column_count - 1].text;
-            if (strcmp(cells[0].text, names[i]) == 0 && text && strcmp(text, shapes[i]) == 0) found = row;
-        }
-        if (found < 0) fail_msg("no row for %s of %s", names[i], shapes[i]);
-        assert_true(cell(t, found, "calls") == (i == 3 ? 2 * L : L)); // bmm: dy times values, too
-    }
-    tables_free(&tables);
-}
-
 /* Only what multiplies matrices may count as such. */
 static void test_categories_of_operations(void **state) {
     (void)state;
@@ -301,23 +216,34 @@ static void test_kernels(void **state) {
     tables_free(&tables);
 }
 
-/* The naive form's activations are vector code, too: what fusion saves is not that. On one thread scalar ones
- * took 20 times as long as the fused form's, these about as long. */
+/* The naive form's activations are vector code: what fusion saves is not that. A scalar GELU takes 13 ns an
+ * element, 580 times what a bias takes of a quarter as many; this one takes 25 times that. */
 static void test_activations_are_vector_code(void **state) {
     static const char *const names[] = {"linear forward: GELU", "linear backward: GELU gradient"};
-    double least[FORM_COUNT][2];
-    for (int form = 0; form < FORM_COUNT; form++) {
-        Tables tables;
-        expect_ok(tables_make(((Trace **)*state)[form], NAMES_PLAIN, &tables));
-        const Table *t = tables_find(&tables, "kernels");
-        for (int i = 0; i < 2; i++) least[form][i] = cell(t, find_row(t, names[i]), "least_ns");
-        tables_free(&tables);
-    }
+    Tables tables;
+    expect_ok(tables_make(((Trace **)*state)[FORM_NAIVE], NAMES_PLAIN, &tables));
+    const Table *t = tables_find(&tables, "kernels");
+    double bias =
+        cell(t, find_row(t, "linear forward: bias add"), "least_ns"); // of a quarter of the elements
     for (int i = 0; i < 2; i++) {
-        if (least[FORM_NAIVE][i] > 5 * least[FORM_FUSED][i])
-            fail_msg("%s: naive %.0f ns, fused %.0f ns", names[i], least[FORM_NAIVE][i],
-                     least[FORM_FUSED][i]);
+        double least = cell(t, find_row(t, names[i]), "least_ns");
+        if (least > 120 * bias) fail_msg("%s: %.0f ns, beside a bias's %.0f", names[i], least, bias);
     }
+    tables_free(&tables);
+}
+
+/* Kernels stand below what they serve, and take its time. */
+static void expect_operators(const Table *t, bool fused) {
+    const char *kernel = fused ? "  attention forward: flash attention" : "  attention forward: softmax exp";
+    int64_t attention = find_row(t, "attention forward"), at = find_row(t, kernel), row = attention + 1;
+    double below = 0;
+    assert_true(at > attention);
+    for (; row < t->rows && *t->cells[row * t->column_count].text == ' '; row++)
+        below += cell(t, row, "device_ns");
+    assert_true(row > at);
+    expect_about(below, cell(t, attention, "device_ns"));
+    assert_true(cell(t, attention, "cpu_least_ns") <= cell(t, attention, "cpu_mean_ns"));
+    assert_true(cell(t, attention, "calls") == TRACED_STEPS * TRACED_LAYERS);
 }
 
 static void test_steps(void **state) {
@@ -326,14 +252,24 @@ static void test_steps(void **state) {
         Tables tables;
         expect_ok(tables_make(traces[form], NAMES_PLAIN, &tables));
         const Table *model = tables_find(&tables, "model"), *ranges = tables_find(&tables, "ranges");
-        expect_about(sum_of(model, "cpu_ns"), steps_ns(traces[form]));
-        expect_about(sum_of(model, "device_ns"), device_ns(traces[form]));
-        assert_true(cell(ranges, find_row(ranges, "my range"), "calls") == TRACED_STEPS);
-        assert_true(cell(ranges, find_row(ranges, "layer 1"), "calls") == 2 * TRACED_STEPS);
+        const Table *own = tables_find(&tables, "user_defined"),
+                    *operators = tables_find(&tables, "operators");
+        int64_t whole = find_row(model, "ProfileStep"); // and its parts
+        expect_about(cell(model, whole, "cpu_ns"), steps_ns(traces[form]));
+        assert_true(cell(model, whole, "calls") == TRACED_STEPS);
+        expect_about(sum_of(model, "cpu_ns"), 2 * steps_ns(traces[form]));
+        expect_about(sum_of(model, "device_ns"), 2 * device_ns(traces[form]));
+        assert_int_equal(own->rows, 1);
+        assert_true(cell(own, find_row(own, "my range"), "calls") == TRACED_STEPS);
+        assert_true(cell(own, 0, "device_least_ns") <= cell(own, 0, "device_most_ns"));
+        assert_true(cell(ranges, find_row(ranges, "layer 1"), "calls") == TRACED_STEPS * 2);
+        expect_operators(operators, form == FORM_FUSED);
         const Table *overview = tables_find(&tables, "overview");
         for (int64_t row = 0; row < overview->rows; row++)
             assert_true(cell(overview, row, "union_ns") <= cell(overview, row, "sum_ns"));
-        expect_about(cell(overview, find_row(overview, "step"), "share"), 1);
+        expect_about(cell(overview, find_row(overview, "ProfileStep"), "share"), 1);
+        assert_true(cell(overview, find_row(overview, "UserDefined"), "events") == TRACED_STEPS);
+        assert_true(cell(overview, find_row(overview, "Optimization"), "events") == TRACED_STEPS);
         const Table *categories = tables_find(&tables, "categories");
         assert_int_equal(categories->rows, CATEGORY_COUNT);
         expect_about(sum_of(categories, "share"), 1);
@@ -343,6 +279,10 @@ static void test_steps(void **state) {
         expect_about(cell(perf, find_row(perf, "tokens per second"), "most"),
                      TRACED_BATCH * TRACED_SEQ / 2e-3);
         expect_about(cell(perf, find_row(perf, "reader cost, ms"), "least"), 0.1);
+        expect_about(cell(perf, find_row(perf, "reader ratio, %"), "most"), 7.5);
+        const Table *copies = tables_find(&tables, "copies");
+        assert_true(cell(copies, find_row(copies, "fill"), "least_ns") > 0);
+        assert_true(cell(copies, find_row(copies, "fill"), "cpu_ns") > 0);
         const Table *device = tables_find(&tables, "device");
         expect_about(cell(device, 0, "utilization"), 0.5);
         const Table *distribution = tables_find(&tables, "distribution");
@@ -423,9 +363,6 @@ static void test_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tables[] = {cmocka_unit_test(test_events),
                                         cmocka_unit_test(test_operations),
-                                        cmocka_unit_test(test_torch_names),
-                                        cmocka_unit_test(test_torch_names_fused),
-                                        cmocka_unit_test(test_torch_shapes),
                                         cmocka_unit_test(test_categories_of_operations),
                                         cmocka_unit_test(test_categories_of_primitives),
                                         cmocka_unit_test(test_rates_of_each_step),

@@ -77,8 +77,8 @@ static void trace_is_nested(void **state) {
     expect_nested(*state, "nested/trace.json");
 }
 
-/* One process; arrows from operations to their parts; what they read; the thread that loads data, which has read
- * the first batches before the first step. */
+/* One process; arrows from operations to their parts; what they read; the thread that loads data, which has
+ * read the first batches before the first step. */
 static void trace_of_the_cpu(void **state) {
     int64_t primitives = 0, products = 0, arrows = 0, readings = 0, shapes = 0;
     size_t i;
@@ -237,13 +237,31 @@ static void expect_sweep(const char *folder, const char *sweep) {
     memory_free(table);
 }
 
+/* What a guide to PyTorch's profiler has its readers ask of the file. */
+static void expect_guide(const char *folder, const char *name) {
+    json_t *root = json_in(folder, name), *operators = json_object_get(root, "top_aten_operators");
+    const json_t *first = json_array_get(operators, 0), *summary = json_object_get(root, "summary");
+    double all = json_number_value(json_object_get(summary, "total_cuda_time_ms")),
+           longest = json_number_value(json_object_get(first, "cuda_time_total_ms"));
+    assert_int_equal(json_array_size(operators), 10);
+    assert_int_equal(strncmp(json_string_value(json_object_get(first, "name")), "aten::", 6), 0);
+    assert_non_null(strstr(json_string_value(json_object_get(first, "potential_cuda_file")), "cpu_naive.c:"));
+    assert_true(longest > 0 && longest < all);
+    assert_true(json_integer_value(json_object_get(summary, "aten_operators")) > 20);
+    json_decref(root);
+}
+
 static void sweeps_leave_every_size(void **state) {
     const char *sizes = "--sweep --profile=1,0,1,2,1 --batch-sizes=1,2 --seq-lens=8,16";
-    const Ran *ran = program_succeeds(*state, "train " TINY " %s --profile-out=t --report=questions", sizes);
+    const Ran *ran =
+        program_succeeds(*state, "train " TINY " %s --fused=0 --profile-out=t --report=questions", sizes);
     expect_text(ran->output, "Sizes side by side");
+    expect_text(ran->output, "batch 2, seq 16\n");
+    assert_null(strstr(ran->output, "memory plan")); // nothing of each run: the files have that
     expect_text(ran->output, "fp32, on ");
     expect_text(ran->output, "; records from: CPU clock");
     expect_sweep(*state, "t");
+    expect_guide(*state, "t/profiling_stats_bs1_seq8.json");
     program_succeeds(*state, "infer --model=gpt2-nano --device=cpu --peaks=0 %s --profile-out=i -q", sizes);
     expect_sweep(*state, "i");
     program_refuses(*state, ERROR_USAGE, "--profile-out", "train " TINY " --sweep --seq-lens=8");

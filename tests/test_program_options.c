@@ -2,7 +2,6 @@
 #include "base/memory.h"
 #include "app/infer_options.h"
 #include "app/train_options.h"
-#include "kernels/gemm/cpu.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -282,22 +281,25 @@ static void test_dtypes(void **state) {
     const struct {
         DtypeChoice choice;
         Backend backend;
+        bool fast; // in bf16
         bool possible;
         Dtype dtype;
         bool tf32;
-    } cases[] = {{DTYPE_AUTO, BACKEND_CPU, true, gemm_cpu_bf16_fast() ? BF16 : F32, false},
-                 {DTYPE_AUTO, BACKEND_CUDA, true, BF16, false},
-                 {DTYPE_FP32, BACKEND_CUDA, true, F32, false},
-                 {DTYPE_TF32, BACKEND_CUDA, true, F32, true},
-                 {DTYPE_TF32, BACKEND_CPU, false, F32, false},
-                 {DTYPE_BF16, BACKEND_CPU, true, BF16, false},
-                 {DTYPE_FP64, BACKEND_CPU, true, F64, false},
-                 {DTYPE_FP64, BACKEND_CUDA, false, F64, false}};
+    } cases[] = {{DTYPE_AUTO, BACKEND_CPU, false, true, F32, false},
+                 {DTYPE_AUTO, BACKEND_CPU, true, true, BF16, false},
+                 {DTYPE_AUTO, BACKEND_CUDA, true, true, BF16, false},
+                 {DTYPE_FP32, BACKEND_CUDA, true, true, F32, false},
+                 {DTYPE_TF32, BACKEND_CUDA, true, true, F32, true},
+                 {DTYPE_FP32, BACKEND_CPU, true, true, F32, false},
+                 {DTYPE_TF32, BACKEND_CPU, true, false, F32, false},
+                 {DTYPE_BF16, BACKEND_CPU, false, true, BF16, false},
+                 {DTYPE_FP64, BACKEND_CPU, true, true, F64, false},
+                 {DTYPE_FP64, BACKEND_CUDA, true, false, F64, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ComputeOptions options = {.device = "auto", .dtype = cases[i].choice, .fused = "0"};
         Dtype dtype;
         bool tf32;
-        Status status = compute_options_dtype(&options, cases[i].backend, &dtype, &tf32);
+        Status status = compute_options_dtype(&options, cases[i].backend, cases[i].fast, &dtype, &tf32);
         assert_true((status == OK) == cases[i].possible);
         status_free(status);
         if (!cases[i].possible) continue;

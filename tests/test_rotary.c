@@ -187,50 +187,13 @@ static void cached_keys_are_turned(void **state) {
     }
 }
 
-static void differentiate(Rig *rig, const void *what, double *const *in, double *const *out, bool backward) {
-    const AttentionBatch *batch = what;
-    const AttentionCase *c = &batch->size;
-    double *all_out[ATTENTION_OUTPUTS + 2];
-    attention_outputs(c, all_out);
-    for (int i = 0; i < 2; i++)
-        all_out[ATTENTION_OUTPUTS + i] = zeros(attention_output_count(c, ATTENTION_DQ + i));
-    double *all_in[ATTENTION_INPUTS] = {in[0], in[1], in[2],
-                                        backward ? in[3] : zeros(attention_output_count(c, 0))};
-    if (backward)
-        for (int i = 0; i < 3; i++) all_out[ATTENTION_DQ + i] = out[i];
-    else
-        all_out[ATTENTION_Y] = out[0];
-    attention_run(rig, batch, all_in, all_out);
-}
-
-static void differentiate_forward(Rig *rig, const void *what, double *const *in, double *const *out) {
-    differentiate(rig, what, in, out, false);
-}
-
-static void differentiate_backward(Rig *rig, const void *what, double *const *in, double *const *out) {
-    differentiate(rig, what, in, out, true);
-}
-
 static void gradients_are_slopes(void **state) {
     (void)state;
     const AttentionCase tiny[] = {{1, 3, 3, 1, 1, 2, true, false, true, 0},
                                   {2, 4, 4, 2, 1, 4, true, false, false, 0},
                                   {3, 5, 5, 6, 2, 6, false, true, false, 0}};
-    for (int i = 0; i < 3; i++) {
-        const AttentionCase *c = &tiny[i];
-        AttentionBatch batch;
-        double *in[ATTENTION_INPUTS];
-        attention_inputs(c, F64, 1, &batch, in);
-        batch.frequencies = frequencies_of(c->size);
-        Differentiable d = {
-            3,
-            1,
-            {attention_output_count(c, 2), attention_output_count(c, 3), attention_output_count(c, 4)},
-            {attention_output_count(c, 0)},
-            differentiate_forward,
-            differentiate_backward};
-        expect_gradients(&d, &batch, in, "rotary attention");
-    }
+    for (int i = 0; i < 3; i++)
+        attention_expect_gradients(&tiny[i], frequencies_of(tiny[i].size), "rotary attention");
 }
 
 static void wrong_contracts_are_refused(void **state) {

@@ -40,6 +40,7 @@ static Config small(NormOrder order) {
     config.vocab = VOCAB;
     config.init_std = 0.3; // far from flat, so that a wrong number changes a token
     config.norm_order = order;
+    config.final_norm = order == NORM_PRE;
     return config;
 }
 

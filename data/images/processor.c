@@ -79,7 +79,8 @@ static Status read_normalization(const json_t *root, const char *path, ImageProc
         }
         p->mean[c] = (float)(p->mean[c] / scale);
         p->deviation[c] = (float)(p->deviation[c] / scale);
-        if (!isfinite(p->mean[c]) || !isfinite(p->deviation[c]) || p->deviation[c] <= 0)
+        float largest = (1 + fabsf(p->mean[c])) / p->deviation[c]; // that a pixel can become
+        if (!isfinite(p->deviation[c]) || p->deviation[c] <= 0 || !isfinite(largest))
             return fail(ERROR_FORMAT, "%s: the pictures' mean or standard deviation is out of range", path);
     }
     return OK;

@@ -25,6 +25,17 @@ static Status check_heads(const AttentionForward *a) {
                       "the width of q is a multiple of heads");
 }
 
+/* (B, heads, T, S). On a GPU rows lie a multiple of 16 bytes apart, as wide accesses and the library's
+ * products ask for. */
+static Status take_probabilities(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
+    int64_t keys = keys_of(a), pitch = keys, step = 16 / (int64_t)dtype_size(a->q.dtype);
+    if (ctx->device->backend == BACKEND_CUDA) pitch = (keys + step - 1) / step * step;
+    TRY(take(ctx, saved, "attention.probabilities", a->q.dtype,
+             shape4(batch_of(a), a->heads, queries_of(a), pitch), &a->probabilities));
+    a->probabilities = tensor_columns(a->probabilities, 0, keys);
+    return OK;
+}
+
 static Status take_outputs(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     TRY(check_heads(a));
     Dtype type = a->q.dtype;
@@ -34,8 +45,7 @@ static Status take_outputs(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     if (!ctx->training) return OK;
     TRY(take(ctx, saved, "attention.lse", dtype_wide(type), shape3(batch, a->heads, queries), &a->lse));
     if (op_form(ctx, OP_ATTENTION, a->q.dtype) == FORM_FUSED) return OK;
-    return take(ctx, saved, "attention.probabilities", type, shape4(batch, a->heads, queries, keys_of(a)),
-                &a->probabilities);
+    return take_probabilities(ctx, a, saved);
 }
 
 static bool rotary(const AttentionForward *a) {
@@ -138,8 +148,8 @@ Status attention_backward(Ctx *ctx, const AttentionBackward *b) {
     TRY(check_that("attention", tensor_empty(a->cache_k), "there is no backward pass through a cache"));
     TRY(check_dense("attention", "lse", a->lse, dtype_wide(type), batch * a->heads, queries));
     if (op_form(ctx, OP_ATTENTION, a->q.dtype) == FORM_NAIVE)
-        TRY(check_dense("attention", "probabilities", a->probabilities, type, batch * a->heads * queries,
-                        keys));
+        TRY(check_view("attention", "probabilities", a->probabilities, type, batch * a->heads * queries,
+                       keys));
     TRY(check_dense("attention", "dy", b->dy, type, q_rows, q_width));
     TRY(check_view("attention", "dq", b->dq, type, q_rows, q_width));
     TRY(check_view("attention", "dk", b->dk, type, kv_rows, kv_width));

@@ -6,6 +6,7 @@
  * "Flash-Decoding"). New rows of k and v are read where the projection left them, and go to the cache on the
  * way: nobody reads them there in this launch. */
 #include "kernels/attention/cuda_problem.cuh"
+#include "kernels/cuda/seen.cuh"
 
 namespace attention {
 namespace {
@@ -27,56 +28,6 @@ struct Splits {
     int *tickets;    // (queries of all heads) zero before and after
 };
 
-/* What one group has seen: y is not yet divided by `sum`. */
-struct Partial {
-    float maximum, sum, y[COLUMNS];
-};
-
-/* Adds UNROLL keys with scores `s` (base 2; -inf: not seen) and values `v`. */
-__device__ inline void add_keys(Partial &partial, const float (&s)[UNROLL],
-                                const float (&v)[UNROLL][COLUMNS]) {
-    float maximum = partial.maximum;
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) maximum = fmaxf(maximum, s[u]);
-    const float base = maximum == -INFINITY ? 0.0f : maximum; // nothing seen yet: every exponential is 0
-    const float correction = exp2f(partial.maximum - base);
-    partial.maximum = maximum;
-    partial.sum *= correction;
-#pragma unroll
-    for (int i = 0; i < COLUMNS; i++) partial.y[i] *= correction;
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-        const float x = exp2f(s[u] - base);
-        partial.sum += x;
-#pragma unroll
-        for (int i = 0; i < COLUMNS; i++) partial.y[i] = fmaf(x, v[u][i], partial.y[i]);
-    }
-}
-
-/* Both partials' keys together. */
-__device__ inline void merge(Partial &partial, float maximum, float sum, const float (&y)[COLUMNS]) {
-    const float larger = fmaxf(partial.maximum, maximum), base = larger == -INFINITY ? 0.0f : larger;
-    const float own = exp2f(partial.maximum - base), other = exp2f(maximum - base);
-    partial.maximum = larger;
-    partial.sum = partial.sum * own + sum * other;
-#pragma unroll
-    for (int i = 0; i < COLUMNS; i++) partial.y[i] = partial.y[i] * own + y[i] * other;
-}
-
-/* The groups of a warp, each lane with those that have its columns. */
-template <int LANES>
-__device__ inline void merge_warp(Partial &partial) {
-#pragma unroll
-    for (int distance = LANES; distance < 32; distance *= 2) {
-        float y[COLUMNS];
-        const float maximum = __shfl_xor_sync(0xffffffffu, partial.maximum, distance);
-        const float sum = __shfl_xor_sync(0xffffffffu, partial.sum, distance);
-#pragma unroll
-        for (int i = 0; i < COLUMNS; i++) y[i] = __shfl_xor_sync(0xffffffffu, partial.y[i], distance);
-        merge(partial, maximum, sum, y);
-    }
-}
-
 /* The new rows of one key/value head to the cache. */
 template <class T>
 __device__ inline void append(const Problem &p, const Fresh &fresh, const HeadTile &mine, int past) {
@@ -91,11 +42,6 @@ __device__ inline void append(const Problem &p, const Fresh &fresh, const HeadTi
     }
 }
 
-/* One column of what several have seen. */
-struct Seen {
-    float maximum, sum, y;
-};
-
 /* Other blocks' results lie in the L2 cache, whatever an older line of L1 says. */
 struct FromShared {
     __device__ float operator()(const float *at) const { return *at; }
@@ -104,11 +50,11 @@ struct FromL2 {
     __device__ float operator()(const float *at) const { return __ldcg(at); }
 };
 
-/* Merges `count` partials, whose maxima and sums lie `step` floats apart, and their ys `y_step`. */
+/* Merges a column of what `count` have seen: maxima and sums lie `step` floats apart, ys `y_step`. */
 template <class Load>
-__device__ inline Seen merge_all(Load load, const float *maxima, const float *sums, const float *ys,
-                                 int count, int step, int y_step) {
-    Seen all = {-INFINITY, 0.0f, 0.0f};
+__device__ inline Seen<1> merge_all(Load load, const float *maxima, const float *sums, const float *ys,
+                                    int count, int step, int y_step) {
+    Seen<1> all = {-INFINITY, 0.0f, {}};
 #pragma unroll 8
     for (int i = 0; i < count; i++) all.maximum = fmaxf(all.maximum, load(maxima + i * step));
     const float base = all.maximum == -INFINITY ? 0.0f : all.maximum;
@@ -116,15 +62,15 @@ __device__ inline Seen merge_all(Load load, const float *maxima, const float *su
     for (int i = 0; i < count; i++) {
         const float weight = exp2f(load(maxima + i * step) - base);
         all.sum = fmaf(weight, load(sums + i * step), all.sum);
-        all.y = fmaf(weight, load(ys + i * y_step), all.y);
+        all.y[0] = fmaf(weight, load(ys + i * y_step), all.y[0]);
     }
     return all;
 }
 
 template <class T>
-__device__ inline void write(const Problem &p, const HeadTile &mine, const Seen &all) {
+__device__ inline void write(const Problem &p, const HeadTile &mine, const Seen<1> &all) {
     T *const to = head_rows<T>(p, p.y, mine.b, mine.head) + mine.tile * p.y.row;
-    to[threadIdx.x] = from_float<T>(all.sum == 0.0f ? 0.0f : all.y / all.sum);
+    to[threadIdx.x] = from_float<T>(all.sum == 0.0f ? 0.0f : all.y[0] / all.sum);
     if (p.lse && threadIdx.x == 0)
         p.lse[(int64_t(mine.b) * p.heads + mine.head) * p.queries + mine.tile] =
             all.sum == 0.0f ? -INFINITY : (all.maximum + log2f(all.sum)) * LN_2;
@@ -133,12 +79,12 @@ __device__ inline void write(const Problem &p, const HeadTile &mine, const Seen 
 /* Leaves the block's part; the last of `parts` blocks to do so merges all and writes. */
 template <class T>
 __device__ inline void write_together(const Problem &p, const Splits &splits, const HeadTile &mine,
-                                      const Seen &part, int parts) {
+                                      const Seen<1> &part, int parts) {
     __shared__ bool last;
     const int own = int(threadIdx.x), width = p.width, step = width + 2;
     float *const all = splits.partials + int64_t(blockIdx.x) * splits.most * step;
     float *const to = all + int64_t(blockIdx.y) * step;
-    if (own < width) to[own] = part.y;
+    if (own < width) to[own] = part.y[0];
     if (own == 0) to[width] = part.maximum, to[width + 1] = part.sum;
     __threadfence();
     __syncthreads();
@@ -185,7 +131,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) q[i] *= p.scale * LOG2_E;
 
-    Partial partial = {-INFINITY, 0.0f, {}};
+    Seen<COLUMNS> group_seen = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
     for (int first = begin + group; first - group < end; first += GROUPS * UNROLL) {
         float k_rows[UNROLL][COLUMNS], v_rows[UNROLL][COLUMNS], s[UNROLL];
@@ -207,17 +153,20 @@ __global__ void __launch_bounds__(THREADS)
                 s[u] += __shfl_xor_sync(0xffffffffu, s[u], distance);
             if (first + u * GROUPS >= end) s[u] = -INFINITY;
         }
-        add_keys(partial, s, v_rows);
+        add_keys(group_seen, s, [&](int u, float(&v)[COLUMNS]) {
+#pragma unroll
+            for (int i = 0; i < COLUMNS; i++) v[i] = v_rows[u][i];
+        });
     }
     if (part == 0 && mine.tile == 0 && mine.head % p.group == 0) append<T>(p, fresh, mine, past);
 
-    merge_warp<LANES>(partial);
+    merge_warp<LANES>(group_seen);
     const int warp = int(threadIdx.x) / 32;
-    if (threadIdx.x % 32 == 0) maxima[warp] = partial.maximum, sums[warp] = partial.sum;
-    if (int(threadIdx.x) % 32 < LANES) store_floats<COLUMNS>(&ys[warp][column], partial.y);
+    if (threadIdx.x % 32 == 0) maxima[warp] = group_seen.maximum, sums[warp] = group_seen.sum;
+    if (int(threadIdx.x) % 32 < LANES) store_floats<COLUMNS>(&ys[warp][column], group_seen.y);
     __syncthreads();
     const int own = min(int(threadIdx.x), p.width - 1);
-    const Seen all = merge_all(FromShared(), maxima, sums, &ys[0][own], WARPS, 1, LANES * COLUMNS);
+    const Seen<1> all = merge_all(FromShared(), maxima, sums, &ys[0][own], WARPS, 1, LANES * COLUMNS);
     if (parts > 1)
         write_together<T>(p, splits, mine, all, parts);
     else if (int(threadIdx.x) < p.width)

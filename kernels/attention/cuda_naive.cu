@@ -1,8 +1,9 @@
 /* attention as eager frameworks run it: the scores stand in memory, (B, heads, T, S) in the computation's
- * dtype, and each step of the formula passes over them. The keys that a query may see are always a prefix of
- * its row, so steps after the mask read only that prefix. In units of B*heads*T*S elements, causal with T = S
- * (half are seen), a forward pass makes 7 passes (product 1, scale 1, mask 0.5, max 0.5, exp 1.5, sum 0.5,
- * divide 1, value product 1) and a backward pass 8; PyTorch eager in fp32 makes 8 and 11. */
+ * dtype, rows a multiple of 16 bytes apart, and each step of the formula passes over them. The keys that a
+ * query may see are always a prefix of its row, so steps after the mask read only that prefix. In units of
+ * B*heads*T*S elements, causal with T = S (half are seen), a forward pass makes 7 passes (product 1, scale 1,
+ * mask 0.5, max 0.5, exp 1.5, sum 0.5, divide 1, value product 1) and a backward pass 8; PyTorch eager in
+ * fp32 makes 8 and 11. */
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/cuda_heads.cuh"
@@ -19,19 +20,23 @@ namespace {
 struct Sizes {
     int64_t batch, queries, keys, heads, kv_heads, size; // B, T, S, heads, kv_heads, D
     int64_t rows;                                        // B * heads * T
+    int64_t pitch;                                       // elements from a row of scores to the next
 };
 
 Sizes sizes_of(const AttentionForward *a) {
     int64_t past = tensor_empty(a->cache_k) ? 0 : a->past;
     int64_t batch = a->q.shape.d[0], queries = a->q.shape.d[1], keys = past + a->k.shape.d[1];
     int64_t size = a->q.shape.d[2] / a->heads, rows = batch * a->heads * queries;
-    return {batch, queries, keys, a->heads, a->kv_heads, size, rows};
+    const int64_t aligned = 16 / (int64_t)dtype_size(a->q.dtype);
+    int64_t pitch =
+        tensor_empty(a->probabilities) ? divide_up(keys, aligned) * aligned : a->probabilities.stride;
+    return {batch, queries, keys, a->heads, a->kv_heads, size, rows, pitch};
 }
 
 /* Which keys a row of the scores may see: the first seen(row). */
 struct Mask {
     const int32_t *key_lengths; // (B), or NULL
-    int64_t rows_per_batch, queries, keys;
+    int64_t rows_per_batch, queries, keys, pitch;
     bool causal;
 
     __device__ int64_t seen(int64_t row) const {
@@ -42,95 +47,100 @@ struct Mask {
 };
 
 Mask mask_of(const AttentionForward *a, const Sizes &s) {
-    return {data_of<int32_t>(a->key_lengths), s.heads * s.queries, s.queries, s.keys, a->causal};
+    return {data_of<int32_t>(a->key_lengths), s.heads * s.queries, s.queries, s.keys, s.pitch, a->causal};
 }
 
 /* ---- rows of scores: one warp each ---- */
 
 #define FOR_EACH_ROW(row, rows)                                                                              \
     for (int64_t row = thread_index() / 32; row < (rows); row += thread_count() / 32)
-#define FOR_EACH_PACK(j, from, to)                                                                           \
-    for (int64_t j = (from) / N * N + threadIdx.x % 32 * N; j < (to); j += 32 * N)
+
+/* Columns [from, end) of K tensors' rows, N neighbours at a time: each(column, values). What is not seen is
+ * not read, and comes as 0. A lane reads several packs before it does anything with the first: it may write
+ * where it has read, and a read cannot be moved above a write. */
+template <int N, int K, class T, class F>
+__device__ inline void walk(const T *const (&rows)[K], int64_t from, int64_t seen, int64_t end, F each) {
+    constexpr int AHEAD = N == 1 ? 8 : 16 / N;
+    for (int64_t first = from / N * N; first < end; first += 32 * N * AHEAD) {
+        const int64_t j = first + threadIdx.x % 32 * N;
+        float value[AHEAD][K][N] = {};
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+#pragma unroll
+            for (int k = 0; k < K; k++)
+                if (j + i * 32 * N < seen) load_floats(rows[k] + j + i * 32 * N, value[i][k]);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            if (j + i * 32 * N < end) each(j + i * 32 * N, value[i]);
+    }
+}
 
 /* Scores before the mask, gradients after it: x *= factor where the query sees the key. */
 template <class T, int N>
 __global__ void scale(int64_t rows, Mask mask, float factor, T *x) {
     FOR_EACH_ROW(row, rows) {
-        T *at = x + row * mask.keys;
+        T *at = x + row * mask.pitch;
         int64_t seen = mask.seen(row);
-        FOR_EACH_PACK(j, 0, seen) {
-            float value[N];
-            load_floats(at + j, value);
+        walk<N, 1, T>({at}, 0, seen, seen, [=](int64_t j, float(&value)[1][N]) {
 #pragma unroll
-            for (int e = 0; e < N; e++) value[e] *= factor;
-            store_floats(at + j, value);
-        }
+            for (int e = 0; e < N; e++) value[0][e] *= factor;
+            store_floats(at + j, value[0]);
+        });
     }
 }
 
+/* Also between the rows. */
 template <class T, int N>
 __global__ void hide(int64_t rows, Mask mask, T *scores) {
     FOR_EACH_ROW(row, rows) {
-        T *at = scores + row * mask.keys;
+        T *at = scores + row * mask.pitch;
         int64_t seen = mask.seen(row);
-        FOR_EACH_PACK(j, seen, mask.keys) {
-            float value[N] = {};
-            if (j < seen) load_floats(at + j, value);
+        walk<N, 1, T>({at}, seen, seen, mask.pitch, [=](int64_t j, float(&value)[1][N]) {
 #pragma unroll
-            for (int e = 0; e < N; e++) value[e] = j + e < seen ? value[e] : -CUDART_INF_F;
-            store_floats(at + j, value);
-        }
+            for (int e = 0; e < N; e++) value[0][e] = j + e < seen ? value[0][e] : -CUDART_INF_F;
+            store_floats(at + j, value[0]);
+        });
     }
 }
 
 template <class T, int N>
 __global__ void row_max(const T *scores, int64_t rows, Mask mask, float *maxima) {
     FOR_EACH_ROW(row, rows) {
-        const T *at = scores + row * mask.keys;
         int64_t seen = mask.seen(row);
         float most = -CUDART_INF_F;
-        FOR_EACH_PACK(j, 0, seen) {
-            float value[N];
-            load_floats(at + j, value);
+        walk<N, 1, T>({scores + row * mask.pitch}, 0, seen, seen, [&](int64_t, float(&value)[1][N]) {
 #pragma unroll
-            for (int e = 0; e < N; e++) most = fmaxf(most, value[e]);
-        }
+            for (int e = 0; e < N; e++) most = fmaxf(most, value[0][e]);
+        });
         most = warp_max(most);
         if (threadIdx.x % 32 == 0) maxima[row] = most;
     }
 }
 
-/* x = exp(x - max), and 0 for the keys that are not seen. */
+/* x = exp(x - max), and 0 for the keys that are not seen, and between the rows. */
 template <class T, int N>
 __global__ void exponentials(const float *maxima, int64_t rows, Mask mask, T *x) {
     FOR_EACH_ROW(row, rows) {
-        T *at = x + row * mask.keys;
+        T *at = x + row * mask.pitch;
         int64_t seen = mask.seen(row);
         float most = maxima[row];
-        FOR_EACH_PACK(j, 0, mask.keys) {
-            float value[N] = {};
-            if (j < seen) {
-                load_floats(at + j, value);
+        walk<N, 1, T>({at}, 0, seen, mask.pitch, [=](int64_t j, float(&value)[1][N]) {
 #pragma unroll
-                for (int e = 0; e < N; e++) value[e] = expf(value[e] - most);
-            }
-            store_floats(at + j, value);
-        }
+            for (int e = 0; e < N; e++) value[0][e] = j + e < seen ? expf(value[0][e] - most) : 0.0f;
+            store_floats(at + j, value[0]);
+        });
     }
 }
 
 template <class T, int N>
 __global__ void row_sum(const T *p, int64_t rows, Mask mask, float *sums) {
     FOR_EACH_ROW(row, rows) {
-        const T *at = p + row * mask.keys;
         int64_t seen = mask.seen(row);
         float sum = 0.0f;
-        FOR_EACH_PACK(j, 0, seen) {
-            float value[N];
-            load_floats(at + j, value);
+        walk<N, 1, T>({p + row * mask.pitch}, 0, seen, seen, [&](int64_t, float(&value)[1][N]) {
 #pragma unroll
-            for (int e = 0; e < N; e++) sum += value[e];
-        }
+            for (int e = 0; e < N; e++) sum += value[0][e];
+        });
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0) sums[row] = sum;
     }
@@ -139,16 +149,14 @@ __global__ void row_sum(const T *p, int64_t rows, Mask mask, float *sums) {
 template <class T, int N>
 __global__ void divide(const float *sums, int64_t rows, Mask mask, T *p) {
     FOR_EACH_ROW(row, rows) {
-        T *at = p + row * mask.keys;
+        T *at = p + row * mask.pitch;
         int64_t seen = mask.seen(row);
         float sum = sums[row];
-        FOR_EACH_PACK(j, 0, seen) {
-            float value[N];
-            load_floats(at + j, value);
+        walk<N, 1, T>({at}, 0, seen, seen, [=](int64_t j, float(&value)[1][N]) {
 #pragma unroll
-            for (int e = 0; e < N; e++) value[e] /= sum;
-            store_floats(at + j, value);
-        }
+            for (int e = 0; e < N; e++) value[0][e] /= sum;
+            store_floats(at + j, value[0]);
+        });
     }
 }
 
@@ -161,15 +169,12 @@ __global__ void log_sum(const float *maxima, const float *sums, int64_t rows, fl
 template <class T, int N>
 __global__ void row_dot(const T *p, const T *dp, int64_t rows, Mask mask, float *delta) {
     FOR_EACH_ROW(row, rows) {
-        int64_t seen = mask.seen(row);
+        int64_t at = row * mask.pitch, seen = mask.seen(row);
         float sum = 0.0f;
-        FOR_EACH_PACK(j, 0, seen) {
-            float x[N], y[N];
-            load_floats(p + row * mask.keys + j, x);
-            load_floats(dp + row * mask.keys + j, y);
+        walk<N, 2, T>({p + at, dp + at}, 0, seen, seen, [&](int64_t j, float(&value)[2][N]) {
 #pragma unroll
-            for (int e = 0; e < N; e++) sum += x[e] * y[e];
-        }
+            for (int e = 0; e < N; e++) sum += j + e < seen ? value[0][e] * value[1][e] : 0.0f;
+        });
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0) delta[row] = sum;
     }
@@ -179,18 +184,14 @@ __global__ void row_dot(const T *p, const T *dp, int64_t rows, Mask mask, float 
 template <class T, int N>
 __global__ void softmax_gradient(const T *p, const float *delta, int64_t rows, Mask mask, T *dp) {
     FOR_EACH_ROW(row, rows) {
-        int64_t seen = mask.seen(row);
+        int64_t at = row * mask.pitch, seen = mask.seen(row);
         float center = delta[row];
-        FOR_EACH_PACK(j, 0, mask.keys) {
-            float x[N], y[N] = {};
-            if (j < seen) {
-                load_floats(p + row * mask.keys + j, x);
-                load_floats(dp + row * mask.keys + j, y);
+        walk<N, 2, T>({p + at, dp + at}, 0, seen, mask.pitch, [=](int64_t j, float(&value)[2][N]) {
+            float ds[N];
 #pragma unroll
-                for (int e = 0; e < N; e++) y[e] = x[e] * (y[e] - center);
-            }
-            store_floats(dp + row * mask.keys + j, y);
-        }
+            for (int e = 0; e < N; e++) ds[e] = j + e < seen ? value[0][e] * (value[1][e] - center) : 0.0f;
+            store_floats(dp + at + j, ds);
+        });
     }
 }
 
@@ -198,44 +199,60 @@ __global__ void softmax_gradient(const T *p, const float *delta, int64_t rows, M
 
 /* The query heads that share a key head lie one behind the other, so their rows make one taller matrix: every
  * product has B * kv_heads batches, of (group * T, D), (S, D) and (group * T, S) matrices. */
-Status batched_product(Ctx *ctx, const Sizes &s, Gemm g) {
-    g.batch = s.batch * s.kv_heads;
-    g.a_step = g.m * g.k;
-    g.b_step = g.k * g.n;
-    g.c_step = g.m * g.n;
-    return gemm(ctx, &g);
-}
-
 Tensor rows_of(const Tensor &t, int64_t rows) {
-    return tensor_view(t.data, t.dtype, shape2(rows, tensor_width(t)));
+    Tensor first = tensor_view(t.data, t.dtype, shape2(rows, tensor_width(t)));
+    first.stride = t.stride;
+    return first;
 }
 
 int64_t tall(const Sizes &s) {
     return s.heads / s.kv_heads * s.queries;
 }
 
+Status batched_product(Ctx *ctx, const Sizes &s, Gemm g, int64_t a_rows, int64_t b_rows, int64_t c_rows) {
+    g.batch = s.batch * s.kv_heads;
+    g.a_step = a_rows * g.lda;
+    g.b_step = b_rows * g.ldb;
+    g.c_step = c_rows * g.ldc;
+    return gemm(ctx, &g);
+}
+
 /* c (T, S) = a (T, D) b (S, D)^T */
 Status scores_product(Ctx *ctx, const Sizes &s, Tensor a, Tensor b, Tensor c) {
-    return batched_product(ctx, s,
-                           gemm_forward(rows_of(a, tall(s)), rows_of(b, s.keys), rows_of(c, tall(s)), 0));
+    Gemm g = gemm_forward(rows_of(a, tall(s)), rows_of(b, s.keys), rows_of(c, tall(s)), 0);
+    return batched_product(ctx, s, g, tall(s), s.keys, tall(s));
 }
 
 /* c (T, D) = p (T, S) b (S, D) */
 Status values_product(Ctx *ctx, const Sizes &s, Tensor p, Tensor b, Tensor c) {
-    return batched_product(ctx, s,
-                           gemm_dinput(rows_of(p, tall(s)), rows_of(b, s.keys), rows_of(c, tall(s)), 0));
+    Gemm g = gemm_dinput(rows_of(p, tall(s)), rows_of(b, s.keys), rows_of(c, tall(s)), 0);
+    return batched_product(ctx, s, g, tall(s), s.keys, tall(s));
 }
 
 /* c (S, D) = p (T, S)^T a (T, D) */
 Status transposed_product(Ctx *ctx, const Sizes &s, Tensor p, Tensor a, Tensor c) {
-    return batched_product(ctx, s,
-                           gemm_dweight(rows_of(p, tall(s)), rows_of(a, tall(s)), rows_of(c, s.keys), 0));
+    Gemm g = gemm_dweight(rows_of(p, tall(s)), rows_of(a, tall(s)), rows_of(c, s.keys), 0);
+    return batched_product(ctx, s, g, tall(s), tall(s), s.keys);
 }
 
 /* ---- the passes ---- */
 
 Status take_heads(Ctx *ctx, const char *name, const Sizes &s, int64_t heads, int64_t rows, Tensor *split) {
     return take(ctx, ARENA_SCRATCH, name, ctx->dtype, shape4(s.batch, heads, rows, s.size), split);
+}
+
+/* (B, heads, T, S), rows `pitch` apart */
+Status take_scores(Ctx *ctx, const char *name, const Sizes &s, Tensor *scores) {
+    TRY(take(ctx, ARENA_SCRATCH, name, ctx->dtype, shape4(s.batch, s.heads, s.queries, s.pitch), scores));
+    *scores = tensor_columns(*scores, 0, s.keys);
+    return OK;
+}
+
+/* With what lies between the rows. */
+Tensor with_gaps(const Tensor &t) {
+    Tensor all = t;
+    all.shape.d[t.shape.rank - 1] = t.stride;
+    return all;
 }
 
 template <class T>
@@ -245,7 +262,7 @@ Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes &s, T *p) {
     TRY(take(ctx, ARENA_SCRATCH, "attention.sum", F32, shape1(s.rows), &sum));
     float *maxima = data_of<float>(max), *sums = data_of<float>(sum);
     Mask mask = mask_of(a, s);
-    bool packed = walks_in_packs(VECTOR<T>, {s.keys}, {p});
+    bool packed = walks_in_packs(VECTOR<T>, {s.pitch}, {p});
     PRIMITIVE (ctx, "softmax max") TRY(LAUNCH_ROWS(ctx, row_max, T, packed, s.rows, p, s.rows, mask, maxima));
     PRIMITIVE (ctx, "softmax exp")
         TRY(LAUNCH_ROWS(ctx, exponentials, T, packed, s.rows, maxima, s.rows, mask, p));
@@ -259,11 +276,11 @@ Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes &s, T *p) {
 }
 
 /* With dropout, *p becomes a tensor of its own: what was normalized stays for the backward pass. */
-Status drop_probabilities(Ctx *ctx, const AttentionForward *a, Tensor *p) {
+Status drop_probabilities(Ctx *ctx, const AttentionForward *a, const Sizes &s, Tensor *p) {
     if (!dropout_on(&a->dropout)) return OK;
     Tensor whole = *p;
-    TRY(take(ctx, ARENA_SCRATCH, "attention.dropped", ctx->dtype, whole.shape, p));
-    PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, a->dropout, whole, *p));
+    TRY(take_scores(ctx, "attention.dropped", s, p));
+    PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, a->dropout, with_gaps(whole), with_gaps(*p)));
     return OK;
 }
 
@@ -273,9 +290,7 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
     bool cached = !tensor_empty(a->cache_k);
     Tensor p = a->probabilities; // (B, heads, T, S)
     Tensor q, y, k, v;           // (B, heads, T, D) and (B, kv_heads, S, D)
-    if (tensor_empty(p))
-        TRY(take(ctx, ARENA_SCRATCH, "attention.probabilities", ctx->dtype,
-                 shape4(s.batch, s.heads, s.queries, s.keys), &p));
+    if (tensor_empty(p)) TRY(take_scores(ctx, "attention.probabilities", s, &p));
     TRY(take_heads(ctx, "attention.q", s, s.heads, s.queries, &q));
     TRY(take_heads(ctx, "attention.y", s, s.heads, s.queries, &y));
     TRY(take_heads(ctx, "attention.k", s, s.kv_heads, s.keys, &k));
@@ -293,13 +308,13 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
         TRY(split_heads(ctx, cached ? a->cache_v : a->v, v));
     }
     Mask mask = mask_of(a, s);
-    bool packed = walks_in_packs(VECTOR<T>, {s.keys}, {p.data});
+    bool packed = walks_in_packs(VECTOR<T>, {s.pitch}, {p.data});
     T *scores = data_of<T>(p);
     PRIMITIVE (ctx, "score product") TRY(scores_product(ctx, s, q, k, p));
     PRIMITIVE (ctx, "scale") TRY(LAUNCH_ROWS(ctx, scale, T, packed, s.rows, s.rows, mask, a->scale, scores));
     PRIMITIVE (ctx, "mask") TRY(LAUNCH_ROWS(ctx, hide, T, packed, s.rows, s.rows, mask, scores));
     TRY(softmax<T>(ctx, a, s, scores));
-    TRY(drop_probabilities(ctx, a, &p));
+    TRY(drop_probabilities(ctx, a, s, &p));
     PRIMITIVE (ctx, "value product") TRY(values_product(ctx, s, p, v, y));
     PRIMITIVE (ctx, "merge heads") TRY(merge_heads(ctx, y, a->y));
     return OK;
@@ -311,12 +326,12 @@ Status score_gradient(Ctx *ctx, const AttentionForward *a, const Sizes &s, Tenso
     Tensor delta; // (B, heads, T)
     TRY(take(ctx, ARENA_SCRATCH, "attention.delta", F32, shape1(s.rows), &delta));
     Mask mask = mask_of(a, s);
-    bool packed = walks_in_packs(VECTOR<T>, {s.keys}, {a->probabilities.data, ds.data});
+    bool packed = walks_in_packs(VECTOR<T>, {s.pitch}, {a->probabilities.data, ds.data});
     const T *p = data_of<T>(a->probabilities);
     T *gradient = data_of<T>(ds);
     PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, s, dy, v, ds));
     if (dropout_on(&a->dropout))
-        PRIMITIVE (ctx, "dropout gradient") TRY(dropout_apply(ctx, a->dropout, ds, ds));
+        PRIMITIVE (ctx, "dropout gradient") TRY(dropout_apply(ctx, a->dropout, with_gaps(ds), with_gaps(ds)));
     PRIMITIVE (ctx, "softmax delta")
         TRY(LAUNCH_ROWS(ctx, row_dot, T, packed, s.rows, p, gradient, s.rows, mask, data_of<float>(delta)));
     PRIMITIVE (ctx, "softmax gradient")
@@ -333,7 +348,7 @@ Status backward(Ctx *ctx, const AttentionBackward *b) {
     const Sizes s = sizes_of(a);
     Tensor p = a->probabilities, ds; // (B, heads, T, S)
     Tensor q, k, v, dy, dq, dk, dv;  // (B, heads, T, D) and (B, kv_heads, S, D)
-    TRY(take(ctx, ARENA_SCRATCH, "attention.ds", ctx->dtype, p.shape, &ds));
+    TRY(take_scores(ctx, "attention.ds", s, &ds));
     TRY(take_heads(ctx, "attention.q", s, s.heads, s.queries, &q));
     TRY(take_heads(ctx, "attention.k", s, s.kv_heads, s.keys, &k));
     TRY(take_heads(ctx, "attention.v", s, s.kv_heads, s.keys, &v));
@@ -347,7 +362,7 @@ Status backward(Ctx *ctx, const AttentionBackward *b) {
         TRY(split_heads(ctx, a->v, v));
         TRY(split_heads(ctx, b->dy, dy));
     }
-    TRY(drop_probabilities(ctx, a, &p));
+    TRY(drop_probabilities(ctx, a, s, &p));
     PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, s, p, dy, dv));
     TRY(score_gradient<T>(ctx, a, s, dy, v, ds));
     PRIMITIVE (ctx, "query gradient") TRY(values_product(ctx, s, ds, k, dq));

@@ -45,7 +45,7 @@ __device__ inline void project(const T *weights, const T *normed, int width, int
 /* Each group's keys, then the block's, then the head's unless each block has seen all keys:
  * exchange.merged is attention's result. */
 template <class T, int D, bool ACROSS>
-__device__ inline void merge(const Seen &seen, int rank, bool all, Exchange<D> &exchange) {
+__device__ inline void merge(const Seen<COLUMNS> &seen, int rank, bool all, Exchange<D> &exchange) {
     constexpr int LANES = D / COLUMNS;
     constexpr int QUADS = D / 4; // of columns
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, column = threadIdx.x % D;
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const __grid_constan
         gpu::wait(&exchange.arrived[0], 0);
 
         float q[COLUMNS], own_score = 0.f;
-        Seen seen = {-INFINITY, 0.f, {}};
+        Seen<COLUMNS> seen = {-INFINITY, 0.f, {}};
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) {
             q[i] = exchange.qkv[0][lane * COLUMNS + i] * a.scale;

@@ -45,7 +45,7 @@ __device__ inline void turn(float (&x)[COLUMNS], const Piece<T> &norm, bool norm
 
 /* Writes the head's y from what the block's warps have seen, or from what all of its `parts` blocks have. */
 template <class T, int D>
-__device__ inline void merge(const Seen &seen, int rank, int parts, Shared<D> &shared, T *y) {
+__device__ inline void merge(const Seen<COLUMNS> &seen, int rank, int parts, Shared<D> &shared, T *y) {
     constexpr int LANES = D / COLUMNS, QUADS = D / 4;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, column = threadIdx.x % D;
     float maximum, sum, one[1];
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(THREADS, 2) heads_kernel(const __grid_constant
         turn<T, D>(q, norms[0], normed, h.eps, shared);
         turn<T, D>(k, norms[1], normed, h.eps, shared);
         float own_score = 0.f;
-        Seen seen = {-INFINITY, 0.f, {}};
+        Seen<COLUMNS> seen = {-INFINITY, 0.f, {}};
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) {
             q[i] *= h.scale;

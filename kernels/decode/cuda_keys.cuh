@@ -2,6 +2,7 @@
  * online softmax, and what they have seen is merged in a fixed order. */
 #pragma once
 
+#include "kernels/cuda/seen.cuh"
 #include "kernels/decode/cuda_token.cuh"
 
 namespace decode {
@@ -32,37 +33,9 @@ struct Piece {
     }
 };
 
-/* What has been seen of the keys: y is not yet divided by `sum`. */
-struct Seen {
-    float maximum, sum, y[COLUMNS];
-};
-
-/* Adds keys with scores `s` (base 2; -inf: no key) and values `v`. */
-template <class T>
-__device__ inline void add_keys(Seen &seen, const float (&s)[UNROLL<T>], const Piece<T> (&v)[UNROLL<T>]) {
-    float maximum = seen.maximum;
-#pragma unroll
-    for (int u = 0; u < UNROLL<T>; u++) maximum = fmaxf(maximum, s[u]);
-    const float base = maximum == -INFINITY ? 0.f : maximum; // nothing yet: every power is 0
-    const float correction = exp2f(seen.maximum - base);
-    seen.maximum = maximum;
-    seen.sum *= correction;
-#pragma unroll
-    for (int i = 0; i < COLUMNS; i++) seen.y[i] *= correction;
-#pragma unroll
-    for (int u = 0; u < UNROLL<T>; u++) {
-        const float power = exp2f(s[u] - base);
-        float values[COLUMNS];
-        v[u].unpack_to(values);
-        seen.sum += power;
-#pragma unroll
-        for (int i = 0; i < COLUMNS; i++) seen.y[i] = fmaf(power, values[i], seen.y[i]);
-    }
-}
-
 /* Adds UNROLL keys, STEP apart from `key` on, to what the query q has seen. */
 template <class T, int LANES, int STEP>
-__device__ inline void add_scored_keys(Seen &seen, const float (&q)[COLUMNS], int key, int end,
+__device__ inline void add_scored_keys(Seen<COLUMNS> &seen, const float (&q)[COLUMNS], int key, int end,
                                        const Piece<T> (&k)[UNROLL<T>], const Piece<T> (&v)[UNROLL<T>]) {
     float scores[UNROLL<T>];
 #pragma unroll
@@ -75,26 +48,7 @@ __device__ inline void add_scored_keys(Seen &seen, const float (&q)[COLUMNS], in
         scores[u] = group_sum<LANES>(scores[u]);
         if (key + u * STEP >= end) scores[u] = -INFINITY;
     }
-    add_keys<T>(seen, scores, v);
-}
-
-/* The groups of LANES threads of a warp, each lane with those that have its columns. */
-template <int LANES>
-__device__ inline void merge_warp(Seen &seen) {
-#pragma unroll
-    for (int distance = LANES; distance < WARP; distance *= 2) {
-        const float maximum = __shfl_xor_sync(0xffffffffu, seen.maximum, distance);
-        const float sum = __shfl_xor_sync(0xffffffffu, seen.sum, distance);
-        const float larger = fmaxf(seen.maximum, maximum), base = larger == -INFINITY ? 0.f : larger;
-        const float own = exp2f(seen.maximum - base), other = exp2f(maximum - base);
-        seen.maximum = larger;
-        seen.sum = seen.sum * own + sum * other;
-#pragma unroll
-        for (int i = 0; i < COLUMNS; i++) {
-            const float y = __shfl_xor_sync(0xffffffffu, seen.y[i], distance);
-            seen.y[i] = seen.y[i] * own + y * other;
-        }
-    }
+    add_keys(seen, scores, [&](int u, float(&values)[COLUMNS]) { v[u].unpack_to(values); });
 }
 
 /* What several have seen, side by side: y of D columns, then maximum and sum; whole words of 16 bytes. */

@@ -1,5 +1,5 @@
-/* The product of bf16 matrices by OpenBLAS, block by block: a block of A and one of B are widened to fp32, their
- * product is added to a block of sums in fp32, and where C is bf16 that is rounded once, at the end. */
+/* The product of bf16 matrices by OpenBLAS, block by block: a block of A and one of B are widened to fp32,
+ * their product is added to a block of sums in fp32, and where C is bf16 that is rounded once, at the end. */
 #include "kernels/gemm/cpu_blas.h"
 
 #include "base/bfloat16.h"

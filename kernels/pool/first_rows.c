@@ -34,8 +34,12 @@ Status first_rows_map(Ctx *ctx, const AttentionForward *a, Tensor map) {
     ctx->training = false;
     ctx->fuses = fuses;
     TRY(status);
-    if (!ctx->measuring)
-        TRY(ctx->device->copy(ctx->device, map.data, first.probabilities.data, tensor_bytes(map)));
+    const Tensor p = first.probabilities; // (B, heads, 1, S)
+    const Shape row = shape1(tensor_width(p));
+    for (int64_t i = 0; i < tensor_rows(p) && !ctx->measuring; i++) // which may lie apart
+        TRY(ctx->device->copy(ctx->device, tensor_elements(map, i * row.d[0], row).data,
+                              tensor_elements(p, i * p.stride, row).data,
+                              (size_t)row.d[0] * dtype_size(p.dtype)));
     arena_release(scratch, mark);
     return OK;
 }

@@ -140,6 +140,7 @@ class Path:
         self.operations = path["operations"]
         self.steps = path["step"]["recorded"]
         self.wall = path["step"]["ns"] / 1e6
+        self.traced = path["step"]["traced_ns"] / 1e6  # of the steps that the operations' times are of
         self.phases = {phase["phase"]: phase for phase in path["phases"]}
         self.launches = path["step"]["launches"]
 

@@ -241,3 +241,42 @@ void attention_model(const AttentionBatch *batch, Units u, double *const *in, do
                 model_gradients(&q, seen);
             }
 }
+
+static void differentiate(Rig *rig, const void *what, double *const *in, double *const *out, bool backward) {
+    const AttentionBatch *batch = what;
+    const AttentionCase *c = &batch->size;
+    double *all_out[ATTENTION_OUTPUTS + 2];
+    attention_outputs(c, all_out);
+    for (int i = 0; i < 2; i++)
+        all_out[ATTENTION_OUTPUTS + i] = zeros(attention_output_count(c, ATTENTION_DQ + i));
+    double *all_in[ATTENTION_INPUTS] = {in[0], in[1], in[2],
+                                        backward ? in[3] : zeros(attention_output_count(c, 0))};
+    if (backward)
+        for (int i = 0; i < 3; i++) all_out[ATTENTION_DQ + i] = out[i];
+    else
+        all_out[ATTENTION_Y] = out[0];
+    attention_run(rig, batch, all_in, all_out);
+}
+
+static void differentiate_forward(Rig *rig, const void *what, double *const *in, double *const *out) {
+    differentiate(rig, what, in, out, false);
+}
+
+static void differentiate_backward(Rig *rig, const void *what, double *const *in, double *const *out) {
+    differentiate(rig, what, in, out, true);
+}
+
+void attention_expect_gradients(const AttentionCase *c, const double *frequencies, const char *name) {
+    AttentionBatch batch;
+    double *in[ATTENTION_INPUTS];
+    attention_inputs(c, F64, 1, &batch, in);
+    batch.frequencies = frequencies;
+    Differentiable d = {
+        3,
+        1,
+        {attention_output_count(c, 2), attention_output_count(c, 3), attention_output_count(c, 4)},
+        {attention_output_count(c, 0)},
+        differentiate_forward,
+        differentiate_backward};
+    expect_gradients(&d, &batch, in, name);
+}

@@ -35,3 +35,5 @@ void attention_outputs(const AttentionCase *c, double **out);
 void attention_run(Rig *rig, const void *batch, double *const *in, double *const *out);
 /* Of q and k as they are when scores are made: without frequencies, or already turned. */
 void attention_model(const AttentionBatch *batch, Units u, double *const *in, double **want, double **bound);
+/* That the specification's gradients are the slopes of its results. */
+void attention_expect_gradients(const AttentionCase *c, const double *frequencies, const char *name);
