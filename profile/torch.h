@@ -7,7 +7,7 @@ enum { TORCH_DEPTH = 4, TORCH_NAME_BYTES = LABEL_BYTES, TORCH_SHAPES_BYTES = 192
 
 typedef struct {
     char name[TORCH_NAME_BYTES];     // "aten::linear"
-    char shapes[TORCH_SHAPES_BYTES]; // "[[4, 64, 64], [192, 64], [192]]"; "" where not known
+    char shapes[TORCH_SHAPES_BYTES]; // "[[4, 64, 64], [192, 64], [192]]"; "" where not known or not asked for
     bool joins;                      // a call that an earlier part of the same operation began
 } TorchCall;
 
@@ -24,4 +24,4 @@ typedef struct {
  *     Y         the same of attention, as (B, heads, rows, columns)
  *     d         what the operation reads first, as a matrix
  *     -         a number, or nothing */
-int torch_calls(const Trace *trace, int64_t event, TorchCall calls[TORCH_DEPTH]);
+int torch_calls(const Trace *trace, int64_t event, bool shapes, TorchCall calls[TORCH_DEPTH]);
