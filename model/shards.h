@@ -31,8 +31,8 @@ void shards_close(Parameters *parameters);
 /* Whether a step is cut so, in the form that ctx->fuses names now. */
 bool shards_cut(const Ctx *ctx, const Parameters *parameters);
 
-/* Of a range of the sums what a micro-batch must not add to the ones before it by itself, in so many parts: all,
- * or where products add, what lies outside the blocks. Not collective. */
+/* Of a range of the sums what a micro-batch must not add to the ones before it by itself, in so many parts:
+ * all, or where products add, what lies outside the blocks. Not collective. */
 int shards_apart(const Ctx *ctx, const Parameters *parameters, ParameterRange range,
                  ParameterRange parts[PARTS_OUTSIDE_BLOCKS]);
 

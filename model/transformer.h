@@ -1,5 +1,6 @@
-/* transformer: a whole model, from token ids or pictures to hidden states, loss, gradients and logits. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
- * transformer_backward, transformer_update, in one Ctx. */
+/* transformer: a whole model, from token ids or pictures to hidden states, loss, gradients and logits. Knows
+ * no backend and no form. A step is: transformer_forward, transformer_loss, transformer_backward,
+ * transformer_update, in one Ctx. */
 #pragma once
 
 #include "kernels/decode/decode.h"

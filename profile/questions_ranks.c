@@ -47,8 +47,8 @@ static RankEvidence weigh(const Trace *t, double steps) {
     return e;
 }
 
-/* With n ranks (n - 1) / n of the bytes leave each: with one more the exposed part grows by n^2 / (n^2 - 1), and
- * the computation not at all. */
+/* With n ranks (n - 1) / n of the bytes leave each: with one more the exposed part grows by n^2 / (n^2 - 1),
+ * and the computation not at all. */
 static void one_more(const ProfilePath *path, const RankEvidence *e, Answer *a) {
     const double n = path->trace->run.ranks, step = 1e6 * path->figures.step_ms;
     const double longer = step + e->exposed * (n * n / (n * n - 1) - 1);
