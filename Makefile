@@ -70,7 +70,7 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
-.PHONY: all help packages demo demo-images install test check tests bench bench-rooms profiles sanitize sanitize-gpu fuzz fuzzers format clean \
+.PHONY: all help packages demo demo-images install test check tests bench bench-rooms profiles sanitize sanitize-gpu attack fuzz fuzzers format clean \
     ALWAYS
 .SECONDARY:
 
@@ -133,6 +133,11 @@ fuzz: packages  ## feed mutated files to each reader of foreign files, FUZZ_SECO
 	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/fuzz CC=clang FUZZ_SECONDS=$(FUZZ_SECONDS) fuzzers \
 	    EXTRA="-Wno-unknown-warning-option -fno-openmp -O1 -fno-sanitize-recover=all -fsanitize=fuzzer-no-link,address,undefined"
 
+# ARGS: tests/attack/run --help.
+MINUTES ?= 30
+attack: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(BUILD)/attack/preload.so $(BUILD)/attack/judge  ## make everything fail that the programs stand on, MINUTES=30, JOBS=2
+	@tests/attack/run --build=$(BUILD) --minutes=$(MINUTES) $(if $(JOBS),--jobs=$(JOBS)) $(ARGS)
+
 fuzzers: $(FUZZERS)
 	@tests/fuzz/run $(FUZZ_SECONDS) $(FUZZERS)
 
@@ -168,11 +173,19 @@ $(BUILD)/tests/planted/libcupti.so: tests/planted/cupti.c tests/planted/planted.
 	$(call say,LD,$@)$(CC) $(CFLAGS) -o $@ $<
 endif
 
+$(BUILD)/attack/preload.so: tests/attack/preload.c $(BUILD)/cc.options
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(CFLAGS) -fPIC -shared -o $@ $<
+
 $(BUILD)/comm_mpi.so: comm/mpi/module.c comm/mpi_module.h $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(call say,LD,$@)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) $(CFLAGS) -fPIC -shared -o $@ $<
 
 $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS) $(BUILD)/link.options
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
+
+$(BUILD)/attack/judge: $(BUILD)/tests/attack/judge.o $(OBJECTS) $(BUILD)/link.options
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 

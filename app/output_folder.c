@@ -8,15 +8,39 @@
 #include <string.h>
 #include <unistd.h>
 
+static Status refuse_links(const char *folder) {
+    PathList list;
+    TRY(directory_list(folder, &list));
+    Status status = OK;
+    for (int64_t i = 0; i < list.count && !status; i++) status = path_refuse_link(list.paths[i]);
+    path_list_free(&list);
+    return status;
+}
+
+/* It may be a stranger's: nothing is written through links in it. */
+static Status check_links(const char *out) {
+    PathKind kind;
+    char *options = path_join(out, "options.json"), *cache = path_join(out, "cache");
+    Status status = path_refuse_link(options);
+    if (!status) status = path_refuse_link(cache);
+    if (!status) status = path_kind(cache, &kind);
+    if (!status && kind == PATH_FOLDER) status = refuse_links(cache);
+    memory_free(cache);
+    memory_free(options);
+    return status;
+}
+
 Status output_folder_take(OutputFolder *f) {
     const char *out = f->options->out;
     if (!*out || !f->first) return OK;
     TRY(directory_make(out));
     TRY(directory_lock(out, &f->lock));
+    TRY(check_links(out));
     char *cache = path_join(out, "cache");
     Status status = directory_clean(cache);
     memory_free(cache);
-    return status ? status : directory_clean(out);
+    if (!status) status = directory_clean(out);
+    return status ? status : checkpoint_prune(out, 0, 0, 0); // what an interrupted save left
 }
 
 void output_folder_close(OutputFolder *f) {

@@ -200,6 +200,7 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
                       step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
                       learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text);
     progress_step(r->progress, step, 1e-3 * cost->ms);
+    TRY(draw_step(r, step, result, learning_rate, rate));
     JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");
     json_member_integer(w, "step", step);
     json_member_number(w, "loss", result->loss);
@@ -209,7 +210,6 @@ Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *
     json_member_number(w, "data_ms", cost->reader_ms);
     json_member_number(w, rate_key(r), rate);
     json_member_number(w, "mfu", mfu);
-    TRY(draw_step(r, step, result, learning_rate, rate));
     return events_end(r->events);
 }
 
@@ -219,6 +219,8 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
         snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top 5 %.2f%%", 100 * v->top1, 100 * v->top5);
     progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f%s", step,
                   r->steps, v->loss, accuracy);
+    TRY(tensorboard_add(r->board, "loss/validation", step, v->loss));
+    TRY(tensorboard_flush(r->board));
     JsonWriter *w = events_begin(r->events, "val");
     json_member_integer(w, "step", step);
     json_member_number(w, "loss", v->loss);
@@ -228,8 +230,6 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
         TRY(tensorboard_add(r->board, "accuracy/top 1", step, v->top1));
         TRY(tensorboard_add(r->board, "accuracy/top 5", step, v->top5));
     }
-    TRY(tensorboard_add(r->board, "loss/validation", step, v->loss));
-    TRY(tensorboard_flush(r->board));
     return events_end(r->events);
 }
 

@@ -30,7 +30,7 @@ Status directory_list(const char *folder, PathList *list) {
 
 static Status make_one(const char *path) {
     PathKind kind = PATH_ABSENT;
-    if (mkdir(path, 0777) == 0) return OK;
+    if (mkdir(path, 0777) == 0) return path_flush_parent(path);
     int reason = errno;
     if (reason == EEXIST) TRY(path_kind(path, &kind));
     errno = reason;
@@ -132,6 +132,7 @@ Status directory_discard(const char *folder) {
     char *aside = path_beside(folder, ".tmp");
     Status status = directory_remove(aside);
     if (!status && rename(folder, aside) != 0) status = fail_file("rename", folder);
+    if (!status) status = path_flush_parent(aside); // or a power cut could leave half of it under its name
     if (!status) status = directory_remove(aside);
     memory_free(aside);
     return status;

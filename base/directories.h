@@ -8,7 +8,8 @@ __BEGIN_DECLS
 /* Every entry of a folder, with the folder before it, sorted bytewise; hidden entries are left out. */
 CHECKED Status directory_list(const char *folder, PathList *list);
 
-CHECKED Status directory_make(const char *folder); // with its parents; one that exists is fine
+/* With its parents, each flushed to disk; one that exists is fine. */
+CHECKED Status directory_make(const char *folder);
 
 /* Takes a folder for this process until it closes `lock`: ERROR_FILE if another holds it. A file system that
  * knows no locks refuses nobody. */

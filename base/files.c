@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 Status fail_file(const char *doing, const char *path) {
-    return fail(ERROR_FILE, "cannot %s %s: %s", doing, path, strerror(errno));
+    return fail(errno == ENOMEM ? ERROR_MEMORY : ERROR_FILE, "cannot %s %s: %s", doing, path,
+                strerror(errno));
 }
 
 /* ---- reading ---- */
@@ -273,6 +274,14 @@ Status path_same(const char *one, const char *other, bool *same) {
     if (stat(other, &b) != 0) return fail_file("examine", other);
     *same = a.st_dev == b.st_dev && a.st_ino == b.st_ino;
     return OK;
+}
+
+Status path_refuse_link(const char *path) {
+    struct stat about;
+    if (lstat(path, &about) != 0)
+        return errno == ENOENT || errno == ENOTDIR ? OK : fail_file("examine", path);
+    if (!S_ISLNK(about.st_mode)) return OK;
+    return fail(ERROR_FILE, "%s is a symbolic link, through which nothing is written; remove it", path);
 }
 
 bool path_ends_with(const char *path, const char *ending) {

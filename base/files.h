@@ -58,6 +58,8 @@ CHECKED Status path_kind(const char *path, PathKind *kind);
 /* Whether both lead to the same file or folder. ERROR_FILE where one is not there. */
 CHECKED Status path_same(const char *one, const char *other, bool *same);
 bool path_ends_with(const char *path, const char *ending);
+/* ERROR_FILE where it is a symbolic link, for what is written into a folder that may be a stranger's. */
+CHECKED Status path_refuse_link(const char *path);
 
 /* All-zero: no paths. */
 typedef struct {
@@ -73,7 +75,7 @@ CHECKED Status path_glob(const char *pattern, PathList *list);
 
 /* ---- for those that work on files by the system's own calls ---- */
 
-/* "cannot open PATH: No such file or directory": the reason is errno's. */
+/* "cannot open PATH: No such file or directory": the reason is errno's, and that of ENOMEM an ERROR_MEMORY. */
 CHECKED Status fail_file(const char *doing, const char *path);
 
 /* Flush a file or a folder, or the folder that holds `path`, so that what it holds survives a power cut. */

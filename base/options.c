@@ -4,6 +4,7 @@
 
 #include <argp.h>
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -283,7 +284,8 @@ Status options_parse(OptionSet *set, int argc, char **argv, bool *printed) {
         struct argp argp = {.options = options, .parser = parse_one};
         error_t error = argp_parse(&argp, argc, argv, ARGP_SILENT, NULL, &parse);
         if (error && !parse.status)
-            parse.status = fail(ERROR_USAGE, "cannot read the command line: %s", strerror(error));
+            parse.status = fail(error == ENOMEM ? ERROR_MEMORY : ERROR_USAGE,
+                                "cannot read the command line: %s", strerror(error));
     }
     memory_free(options);
     return parse.status;

@@ -39,9 +39,14 @@ Status splitter_open(const char *pattern, bool literal, SplitBehavior behavior, 
         char reason[200] = "it matches nothing at all";
         if (!s->code) pcre2_get_error_message(error, (PCRE2_UCHAR *)reason, sizeof reason);
         splitter_free(s);
-        return fail(ERROR_FORMAT, "the pattern \"%.200s\" cannot be used: %s", pattern, reason);
+        return fail(error == PCRE2_ERROR_HEAP_FAILED ? ERROR_MEMORY : ERROR_FORMAT,
+                    "the pattern \"%.200s\" cannot be used: %s", pattern, reason);
     }
     s->match = pcre2_match_data_create(1, NULL);
+    if (!s->match) {
+        splitter_free(s);
+        return fail(ERROR_MEMORY, "out of host memory for a tokenizer's pattern");
+    }
     s->compiled = pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE) == 0;
     *splitter = s;
     return OK;
@@ -77,6 +82,8 @@ static Status find(Splitter *s, const uint8_t *text, int64_t length, int64_t fro
         found = pcre2_match(s->code, text, (size_t)length, (size_t)from, PCRE2_NO_UTF_CHECK, s->match, NULL);
     *begin = *end = length;
     if (found == PCRE2_ERROR_NOMATCH) return OK;
+    if (found == PCRE2_ERROR_NOMEMORY)
+        return fail(ERROR_MEMORY, "out of host memory for a tokenizer's pattern");
     /* With one pair of offsets, 0 says that there were groups besides. */
     const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(s->match);
     if (found < 0 || (int64_t)offsets[1] <= from || offsets[1] <= offsets[0])

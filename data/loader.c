@@ -111,7 +111,7 @@ static Status start_workers(Loader *loader) {
         if (!error) loader->started++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error ? fail(ERROR_INTERNAL, "cannot start data worker %d: %s", loader->started, strerror(error))
+    return error ? fail(ERROR_MEMORY, "cannot start data worker %d: %s", loader->started, strerror(error))
                  : OK;
 }
 

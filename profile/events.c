@@ -1,5 +1,6 @@
 #include "profile/events.h"
 
+#include "base/files.h"
 #include "base/memory.h"
 
 #include <assert.h>
@@ -16,27 +17,23 @@ struct Events {
     JsonWriter line;
 };
 
-static Status fail_file(const char *doing, const char *path) {
-    return fail(ERROR_FILE, "cannot %s the log %s: %s", doing, path, strerror(errno));
-}
-
 /* Cuts what follows the last newline. Pipes and terminals have nothing to cut. */
 static Status cut_half_line(const Events *events) {
     char block[4096];
     struct stat about;
-    if (fstat(events->descriptor, &about) != 0) return fail_file("examine", events->path);
+    if (fstat(events->descriptor, &about) != 0) return fail_file("examine the log", events->path);
     if (!S_ISREG(about.st_mode)) return OK;
     off_t end = about.st_size, keep = 0;
     while (end > 0 && keep == 0) {
         off_t start = end > (off_t)sizeof block ? end - (off_t)sizeof block : 0;
         ssize_t got = pread(events->descriptor, block, (size_t)(end - start), start);
-        if (got != end - start) return fail_file("read", events->path);
+        if (got != end - start) return fail_file("read the log", events->path);
         while (got > 0 && block[got - 1] != '\n') got--;
         if (got > 0) keep = start + got;
         end = start;
     }
     if (keep < about.st_size && ftruncate(events->descriptor, keep) != 0)
-        return fail_file("cut", events->path);
+        return fail_file("cut the log", events->path);
     return OK;
 }
 
@@ -51,7 +48,7 @@ Status events_open(const char *path, bool append, Events **events) {
     e->descriptor = *path ? open(path, flags, 0666) : -1;
     Status status = OK;
     if (*path && e->descriptor < 0)
-        status = fail_file("open", path);
+        status = fail_file("open the log", path);
     else if (readable)
         status = cut_half_line(e);
     if (status)
@@ -90,7 +87,7 @@ Status events_end(Events *events) {
     for (size_t done = 0; done < line->length + 1;) {
         ssize_t wrote = write(events->descriptor, line->text + done, line->length + 1 - done);
         if (wrote < 0 && errno == EINTR) continue;
-        if (wrote < 0) return fail_file("write", events->path);
+        if (wrote < 0) return fail_file("write the log", events->path);
         done += (size_t)wrote;
     }
     return OK;

@@ -52,7 +52,7 @@ static Status write_record(TensorBoard *b, const Message *m) {
     bool whole = fwrite(length, sizeof length, 1, b->file) == 1 &&
                  fwrite(&head, sizeof head, 1, b->file) == 1 && fwrite(m->bytes, m->count, 1, b->file) == 1 &&
                  fwrite(&tail, sizeof tail, 1, b->file) == 1;
-    return whole ? OK : fail_file("cannot write", b->path);
+    return whole ? OK : fail_file("write", b->path);
 }
 
 /* ---- protobuf ---- */
@@ -146,5 +146,5 @@ Status tensorboard_add(TensorBoard *b, const char *tag, int64_t step, double val
 
 Status tensorboard_flush(TensorBoard *b) {
     if (!b || fflush(b->file) == 0) return OK;
-    return fail_file("cannot write", b->path);
+    return fail_file("write", b->path);
 }

@@ -82,6 +82,14 @@ static void test_limited_log(void **state) {
     expect_checkpoint(folder, "limited");
 }
 
+/* The same of the curves: the event that was to be logged with them is not in the way of the save. */
+static void test_limited_curves(void **state) {
+    const char *folder = *state;
+    program_refuses(folder, ERROR_FILE, "cannot write curves/",
+                    "ulimit -f 800; train " ENDLESS "--out=drawn --tensorboard=curves -q");
+    expect_checkpoint(folder, "drawn");
+}
+
 /* --out that is removed during the run, or moved away. */
 static void expect_out_anew(const char *folder, const char *command) {
     program_succeeds(folder, "rm -rf gone.jsonl");
@@ -129,8 +137,9 @@ static void test_leftovers(void **state) {
     program_succeeds(folder,
                      "cd left && touch options.json.tmp.12.0 cache/a.bin.tmp.3.1 note.tmp. note.tmp.1 "
                      "note.tmp.x.1 note.tmp.1.x");
-    program_succeeds(folder, RESUME " --out=left --steps=2 -q");
-    const Ran *ran = program_succeeds(folder, "cd left && find . -name '*.tmp.*' | sort");
+    program_succeeds(folder, "mkdir left/step-00000002.tmp && touch left/step-00000002.tmp/config.json");
+    program_succeeds(folder, RESUME " --out=left --steps=1 -q");
+    const Ran *ran = program_succeeds(folder, "cd left && find . -name '*.tmp*' | sort");
     assert_string_equal(ran->output, "./note.tmp.\n./note.tmp.1\n./note.tmp.1.x\n./note.tmp.x.1\n");
 }
 
@@ -147,11 +156,12 @@ static void test_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hangup),         cmocka_unit_test(test_nohup),
-        cmocka_unit_test(test_nobody_reads),   cmocka_unit_test(test_closed_output),
-        cmocka_unit_test(test_limited_log),    cmocka_unit_test(test_removed_out),
-        cmocka_unit_test(test_shortened_data), cmocka_unit_test(test_nothing_saved),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_hangup),        cmocka_unit_test(test_nohup),
+        cmocka_unit_test(test_nobody_reads),  cmocka_unit_test(test_closed_output),
+        cmocka_unit_test(test_limited_log),   cmocka_unit_test(test_limited_curves),
+        cmocka_unit_test(test_removed_out),   cmocka_unit_test(test_shortened_data),
+        cmocka_unit_test(test_nothing_saved), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_leftovers),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

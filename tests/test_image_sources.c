@@ -154,6 +154,12 @@ static void refuses_idx_that_lies(void **state) {
     write_idx(folder, "train", "", IDX, IDX - 1);
     expect_error(images_open(folder, IMAGES_TRAIN, NULL, &source), ERROR_FORMAT, "longer than its header");
     expect_error(images_open(folder, IMAGES_TEST, NULL, &source), ERROR_FILE, "no pictures for testing");
+    /* What the system cannot read is not damaged. */
+    assert_int_equal(remove(inside(folder, "train-labels-idx1-ubyte")), 0);
+    expect_ok(directory_make(inside(folder, "train-labels-idx1-ubyte")));
+    expect_error(images_open(folder, IMAGES_TRAIN, NULL, &source), ERROR_FILE, "Is a directory");
+    expect_ok(directory_remove(inside(folder, "train-labels-idx1-ubyte")));
+    write_idx(folder, "train", "", IDX, IDX);
     write_idx(folder, "train", ".gz", IDX, IDX);
     expect_error(images_open(folder, IMAGES_TRAIN, NULL, &source), ERROR_USAGE, "name one");
 }

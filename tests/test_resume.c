@@ -150,12 +150,28 @@ static void test_foreign_options(void **state) {
                      "cmp foreign/step-00000004/model.safetensors own/step-00000004/model.safetensors");
 }
 
+/* Nothing that the run writes for itself leaves its folder by a link. */
+static void test_foreign_links(void **state) {
+    const char *folder = *state;
+    static const char *const links[] = {"options.json", "cache", "cache/text.bin"};
+    program_succeeds(folder,
+                     "train " TINY " --steps=1 --val-every=0 --out=linked -q && echo precious >target");
+    for (int i = 0; i < 3; i++) {
+        program_succeeds(
+            folder,
+            "rm -rf linking && cp -r linked linking && rm -rf linking/%s && ln -s ../target linking/%s",
+            links[i], links[i]);
+        program_refuses(folder, ERROR_FILE, "is a symbolic link", RESUME " --out=linking --steps=2 -q");
+        program_succeeds(folder, "echo precious | cmp - target");
+    }
+}
+
 /* Options that are there but cannot be read are not options that are not there. */
 static void test_unreadable_options(void **state) {
     const char *folder = *state;
     program_succeeds(folder, "train " TINY " --steps=1 --val-every=0 --out=unread -q && cd unread && "
-                             "rm options.json && ln -s options.json options.json");
-    program_refuses(folder, ERROR_FILE, "options.json: Too many levels",
+                             "rm options.json && mkdir options.json");
+    program_refuses(folder, ERROR_FILE, "options.json: Is a directory",
                     RESUME " --out=unread --steps=2 --data=text.txt -q");
 }
 
@@ -361,6 +377,7 @@ int main(void) {
         cmocka_unit_test(test_foreign_options),
         cmocka_unit_test(test_resume_keeps),
         cmocka_unit_test(test_go_back),
+        cmocka_unit_test(test_foreign_links),
         cmocka_unit_test(test_unreadable_options),
         cmocka_unit_test(test_decayed_first),
     };

@@ -13,6 +13,15 @@ enum { PIECE = 1 << 20, NAMES_LIMIT = 1 << 16 };
 
 /* ---- reading ---- */
 
+/* The system's reason, where it has one, is not the file's. */
+static Status fail_read(gzFile file, const char *path, const char *damage) {
+    int error;
+    const char *reason = gzerror(file, &error);
+    if (error == Z_ERRNO) return fail_file("read", path);
+    if (error == Z_MEM_ERROR) return fail(ERROR_MEMORY, "%s: %s", path, reason);
+    return fail(ERROR_FORMAT, "%s: %s", path, damage);
+}
+
 /* The next `count` bytes, into memory that grows with what really comes: a header may lie. */
 static Status read_bytes(gzFile file, const char *path, int64_t count, uint8_t **bytes) {
     int64_t used = 0, room = 0;
@@ -21,7 +30,7 @@ static Status read_bytes(gzFile file, const char *path, int64_t count, uint8_t *
         int64_t piece = count - used < PIECE ? count - used : PIECE;
         *bytes = memory_grow(*bytes, &room, used + piece, 1);
         int got = gzread(file, *bytes + used, (unsigned)piece);
-        if (got <= 0) return fail(ERROR_FORMAT, "%s: cut off, or damaged", path);
+        if (got <= 0) return fail_read(file, path, "cut off, or damaged");
         used += got;
     }
     return OK;
@@ -31,7 +40,7 @@ static Status check_end(gzFile file, const char *path) {
     char byte;
     int got = gzread(file, &byte, 1);
     if (got == 0) return OK;
-    return fail(ERROR_FORMAT, "%s: %s", path, got < 0 ? "damaged" : "longer than its header says");
+    return fail_read(file, path, got < 0 ? "damaged" : "longer than its header says");
 }
 
 static Status open_file(const char *path, gzFile *file) {

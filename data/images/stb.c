@@ -9,9 +9,8 @@ static _Thread_local size_t allowed;
 static void *allocate(size_t bytes) {
     if (bytes > allowed) return NULL;
     allowed -= bytes;
-    void *pointer = memory_reserve(bytes);
-    /* Of a damaged file parts are never written: they are to be the same each time. */
-    return pointer ? memset(pointer, 0, bytes) : NULL;
+    return memory_allocate(
+        bytes); // of a damaged file parts are never written: they are to be the same each time
 }
 
 static void *resize(void *pointer, size_t before, size_t bytes) {

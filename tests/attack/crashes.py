@@ -1,0 +1,141 @@
+"""crashes: runs that are killed, at any instant and at each change that they make of a file, and machines that lose power.
+What is left must hold the newest checkpoint that was published, whole; a run that goes on from it must end with the very
+bytes of one that was never interrupted, and leave nothing half-written behind."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import time
+
+from power import Disk, read_records
+from rig import COMMON, FAMILIES, FILE, FORMAT, OK, Kind, flawed_steps, options, orderly, steps, tree
+
+STEPS = 4
+INSTANTS, LOSSES = 1000, 10000  # kills at random, states after a loss of power
+FEW = "--val-every=0 --sample-every=0 --save-every=1"
+GOES_ON = f"train --resume --out=R --save-every=1 --keep=2 --steps={STEPS} --log=log.jsonl {COMMON}"
+
+
+class Run:
+    """A run into R that ends with step STEPS; `begin` is what R holds at first, with checkpoints up to `least`."""
+
+    def __init__(self, rig, name, command, begin="", least=0):
+        self.rig, self.name, self.command, self.begin, self.least = rig, name, command, begin, least
+        self.reference = steps(begin) if begin else {}
+        folder = self.folder()
+        records = rig.path(name.replace(" ", "-") + ".records")
+        rig.must(command, folder, f"record 0 {records}")
+        self.disk = Disk(folder, read_records(records), {f"R/{n}": data for n, data in (tree(begin) if begin else {}).items()})
+        begun = time.monotonic()
+        folder = self.folder()
+        self.changes = rig.must(command, folder, "count 0").counts[2]
+        self.seconds = time.monotonic() - begun
+        folder = self.folder()
+        rig.must(command + " --keep=0", folder)
+        self.reference.update(steps(os.path.join(folder, "R")))
+
+    def __str__(self):
+        return self.name
+
+    def folder(self):
+        folder = self.rig.folder()
+        if self.begin:
+            shutil.copytree(self.begin, os.path.join(folder, "R"))
+        return folder
+
+    def go_on(self, folder, promised):
+        """What is wrong with what a crash left there, where the checkpoint `promised` was sure to stay; 0: none."""
+        out = os.path.join(folder, "R")
+        fault = flawed_steps(out, self.reference, promised) if promised else None
+        if fault:
+            return fault
+        ran = self.rig.run(GOES_ON if steps(out) else self.command, folder)
+        if not promised and ran.code in (FILE, FORMAT):
+            return orderly(ran, "train", (FILE, FORMAT))
+        fault = orderly(ran, "train", (OK,))
+        if fault:
+            return fault
+        if steps(out).get(STEPS) != self.reference[STEPS]:
+            return "the run that went on ended with other bytes"
+        if promised and first_step(folder) <= promised:
+            return f"the run that went on began again at step {first_step(folder)}, though {promised} was saved"
+        left = [name for name in tree(folder) if ".tmp" in name or ".old" in name]
+        return f"left behind: {left}" if left else None
+
+
+def first_step(folder):
+    """The first step of the run that went on; STEPS + 1 where none was left to do."""
+    with open(os.path.join(folder, "log.jsonl")) as file:
+        events = [json.loads(line) for line in file]
+    return min((event["step"] for event in events if event["event"] == "step"), default=STEPS + 1)
+
+
+def kill_at_change(case):
+    run, k = case
+    folder = run.folder()
+    ran = run.rig.run(run.command, folder, f"kill {k}")
+    fault = None if ran.code in (0, -9) else f"exit code {ran.code}: {ran.err}"
+    fault = fault or run.go_on(folder, max(steps(os.path.join(folder, "R")), default=0))
+    shutil.rmtree(folder)
+    return fault + ran.failed if fault else None
+
+
+def kill_at_instant(case):
+    run, instant = case
+    folder = run.folder()
+    process = run.rig.start(run.command, folder)
+    time.sleep(instant)
+    process.kill()
+    process.communicate()
+    fault = run.go_on(folder, max(steps(os.path.join(folder, "R")), default=0))
+    shutil.rmtree(folder)
+    return fault
+
+
+def lose_power(case, seen):
+    run, number = case
+    draw = random.Random(f"{run.name} {number}")
+    when = draw.randrange(run.disk.times + 1)
+    found = run.disk.after_loss(when, draw)
+    promised = run.disk.promises[when - 1] if when else run.least
+    key = hashlib.sha256(repr((run.name, promised, sorted(found.items()))).encode()).digest()
+    if key in seen:
+        return None  # its first case has been reported
+    seen.add(key)
+    folder = run.rig.folder()
+    for path, data in found.items():
+        place = os.path.join(folder, path)
+        os.makedirs(place if data is None else os.path.dirname(place), exist_ok=True)
+        if data is not None:
+            with open(place, "wb") as file:
+                file.write(data)
+    fault = run.go_on(folder, promised)
+    shutil.rmtree(folder)
+    return f"{fault} (before call {when} of {run.disk.times})" if fault else None
+
+
+def runs(rig):
+    base, line = rig.path("base2"), rig.path("line")
+    rig.must(f"train {options(rig)} {FEW} --keep=0 --steps=2 --out={base}", rig.root)
+    rig.must(f"train {options(rig)} {FEW} --keep=0 --steps={STEPS} --out={line}", rig.root)
+    new = [Run(rig, family, f"train {options(rig, family)} {FEW} --out=R --steps={STEPS}") for family in FAMILIES]
+    return new + [
+        Run(rig, "going on", f"train --resume --out=R --save-every=1 --keep=1 --steps={STEPS} {COMMON}", base, 2),
+        Run(rig, "going back", f"train --resume=R/step-00000002 --out=R --force --save-every=1 --steps={STEPS} {COMMON}",
+            line, 2),
+    ]
+
+
+def kinds(rig):
+    all_runs, seen = runs(rig), set()
+    changes = [(run, k) for run in all_runs for k in range(1, run.changes + 1)]
+    rig.random.shuffle(changes)
+    instants = [(all_runs[i % len(all_runs)], rig.random.random()) for i in range(INSTANTS)]
+    return [
+        Kind("killed at each change of a file", kill_at_change, changes, len(changes)),
+        Kind("killed at random", kill_at_instant, [(run, run.seconds * at) for run, at in instants], INSTANTS),
+        Kind("power lost", lambda case: lose_power(case, seen),
+             ((all_runs[i % len(all_runs)], i) for i in range(LOSSES)), LOSSES),
+    ]

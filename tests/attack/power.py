@@ -1,0 +1,164 @@
+"""power: what a disk may hold after a loss of power, from the record of a run's writes and flushes. Of a file's bytes only
+what was flushed is sure, of a folder's entries what was before the folder was flushed; of everything else any part may be
+there: bytes torn or zero, entries each for itself, but a rename as a whole."""
+
+import os
+import struct
+
+FSYNC, FDATASYNC, RENAMEAT2, EXCHANGE = 74, 75, 316, 2  # as x86-64 numbers its system calls
+OPENS, WRITES, TRUNCATES = (2, 257), (1, 18), (77, 76)
+RENAMES, MAKES, REMOVES = (82, 264, RENAMEAT2), (83, 258), (84, 87, 263)
+SECTOR = 512
+NEVER = 1 << 60
+
+
+def read_records(path):
+    """[(system call, offset or flags, path, target, data)]"""
+    with open(path, "rb") as file:
+        data = file.read()
+    records, at = [], 0
+    while at < len(data):
+        number, offset, *lengths = struct.unpack_from("<5q", data, at)
+        at += 40
+        parts = []
+        for length in lengths:
+            parts.append(data[at:at + length])
+            at += length
+        records.append((number, offset, os.path.normpath(parts[0].decode()), os.path.normpath(parts[1].decode()), parts[2]))
+    return records
+
+
+class Operation:
+    """Bytes of a file (`inode`, `offset`, `data`; no data: cut there), or `entries` of folders: [(folder, name, inode)]."""
+
+    def __init__(self, time, inode=None, offset=0, data=None, entries=()):
+        self.time, self.inode, self.offset, self.data, self.entries = time, inode, offset, data, entries
+        self.durable = NEVER  # when it became so
+        self.waits = {folder for folder, _, _ in entries}  # folders still to be flushed
+
+
+class Disk:
+    """The operations of a run on files below `root`, and at which times which checkpoints were sure to stay."""
+
+    def __init__(self, root, records, begin):
+        self.root, self.operations, self.times = root, [], len(records)
+        self.files, self.folders = {}, {0: {}}  # what was there at first: bytes, entries
+        self.now = {}  # the entries as the run sees them; has all folders that ever were
+        self.sure, self.promises = set(), []
+        self.inodes = iter(range(1, NEVER))
+        for path, data in begin.items():
+            self.plant(path.split("/"), data)
+        self.now = {inode: dict(entries) for inode, entries in self.folders.items()}
+        for time, record in enumerate(records):
+            self.apply(time, *record)
+            self.promises.append(max(self.sure, default=0))
+
+    def plant(self, names, data):
+        folder = 0
+        for name in names[:-1]:
+            if name not in self.folders[folder]:
+                self.folders[folder][name] = inode = next(self.inodes)
+                self.folders[inode] = {}
+            folder = self.folders[folder][name]
+        self.folders[folder][names[-1]] = inode = next(self.inodes)
+        self.files[inode] = data
+        self.note(names, True)
+
+    def note(self, names, sure):
+        """Of a checkpoint's folder in R: whether it is sure to stay."""
+        if len(names) >= 2 and names[0] == "R" and names[1].startswith("step-") and names[1][5:].isdigit():
+            (self.sure.add if sure else self.sure.discard)(int(names[1][5:]))
+
+    def find(self, path):
+        """Folder, name, inode or None; no folder where it is not below the root."""
+        if not path.startswith(self.root + "/"):
+            return (0, "", 0) if path == self.root else (None, "", None)
+        folder, names = 0, path[len(self.root) + 1:].split("/")
+        for name in names[:-1]:
+            folder = self.now.get(folder, {}).get(name)
+        return folder, names[-1], self.now.get(folder, {}).get(names[-1])
+
+    def change(self, time, *entries):
+        for folder, name, inode in entries:
+            if inode is None:
+                self.now[folder].pop(name, None)
+            else:
+                self.now[folder][name] = inode
+        self.operations.append(Operation(time, entries=entries))
+
+    def apply(self, time, number, offset, path, target, data):
+        folder, name, inode = self.find(path)
+        if folder is None:
+            return
+        if number in OPENS:
+            if inode is None:
+                self.change(time, (folder, name, next(self.inodes)))
+            elif offset & os.O_TRUNC:
+                self.operations.append(Operation(time, inode, 0))
+        elif number in WRITES:
+            self.operations.append(Operation(time, inode, offset, data))
+        elif number in TRUNCATES:
+            self.operations.append(Operation(time, inode, offset))
+        elif number in MAKES:
+            inode = next(self.inodes)
+            self.now[inode] = {}
+            self.change(time, (folder, name, inode))
+        elif number in REMOVES:
+            self.change(time, (folder, name, None))
+        elif number in RENAMES:
+            self.note(path[len(self.root) + 1:].split("/"), False)
+            other, new, there = self.find(target)
+            back = there if number == RENAMEAT2 and offset & EXCHANGE else None
+            self.change(time, (folder, name, back), (other, new, inode))
+        elif number in (FSYNC, FDATASYNC):
+            self.flush(time, inode)
+
+    def flush(self, time, inode):
+        for operation in self.operations:
+            operation.waits.discard(inode)
+            if operation.durable == NEVER and (operation.inode == inode or operation.entries and not operation.waits):
+                operation.durable = time
+        if inode == self.now[0].get("R"):
+            for name in self.now[inode]:
+                self.note(["R", name], True)
+
+    def after_loss(self, time, draw):
+        """{path: bytes}, {folder's path: None}: what is found when the power goes before this call is made."""
+        chance, ordered = draw.choice((0, 0.1, 0.5, 0.9, 1)), draw.random() < 0.5
+        until = draw.randrange(time + 1) if ordered else NEVER  # entries in order, as a journal keeps them
+        files, folders = dict(self.files), {inode: dict(entries) for inode, entries in self.folders.items()}
+        for operation in self.operations:
+            if operation.time >= time:
+                break
+            sure = operation.durable < time
+            if operation.entries:
+                if sure or (operation.time < until if ordered else draw.random() < chance):
+                    for folder, name, inode in operation.entries:
+                        folders.setdefault(folder, {})[name] = inode
+            elif sure or draw.random() < chance:
+                self.write(files, operation, None if sure else draw)
+        return self.walk(files, folders)
+
+    @staticmethod
+    def write(files, operation, draw):
+        there, data, offset = files.get(operation.inode, b""), operation.data, operation.offset
+        if data is None:
+            files[operation.inode] = there[:offset]
+            return
+        if draw and draw.random() < 0.3:
+            torn = draw.randrange(len(data) // SECTOR + 1) * SECTOR
+            data = data[:torn] + bytes(len(data) - torn if draw.random() < 0.5 else 0)
+        there = there.ljust(offset, b"\0")
+        files[operation.inode] = there[:offset] + data + there[offset + len(data):]
+
+    def walk(self, files, folders):
+        found, waiting = {}, [("", 0)]
+        while waiting:
+            path, inode = waiting.pop()
+            for name, below in folders.get(inode, {}).items():
+                if below in self.now:
+                    waiting.append((path + name + "/", below))
+                    found[path + name] = None
+                elif below is not None:
+                    found[path + name] = files.get(below, b"")
+        return found

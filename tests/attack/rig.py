@@ -1,0 +1,228 @@
+"""rig: how a program is run under attack, what an orderly end is, what is attacked, and how the cases of a kind are
+shared out among threads."""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+
+OK, INTERNAL, USAGE, FILE, FORMAT, MEMORY = 0, 1, 2, 3, 4, 5  # exit codes, as docs/running.md has them
+HANGS = 60  # seconds, for runs of a few hundredths
+
+
+@dataclass
+class Ran:
+    code: int  # negative: the signal that ended it; None: it hung
+    out: str
+    err: str
+    counts: tuple = ()  # allocations, system calls, those that change files: of an attacked run
+    failed: str = ""  # the file of the system call that failed
+
+
+@dataclass
+class Kind:
+    """Cases of one kind: `attempt` returns what is wrong with one, or None. `most` is how many there are, if known."""
+    name: str
+    attempt: object
+    cases: object
+    most: int = 0
+    weight: float = 1
+    tried: int = 0
+    faults: list = field(default_factory=list)
+    seconds: float = 0
+
+
+class Rig:
+    def __init__(self, build, seed):
+        memory = "/dev/shm"
+        self.build = os.path.abspath(build)
+        self.random = random.Random(seed)
+        self.root = tempfile.mkdtemp(prefix="attack.", dir=memory if os.access(memory, os.W_OK) else None)
+        self.numbers = iter(range(1 << 60))
+        self.environment = {"PATH": os.environ["PATH"], "HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0"}
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def close(self):
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def path(self, *names):
+        return os.path.join(self.root, *names)
+
+    def folder(self):
+        """A new one, which the caller removes."""
+        path = self.path(f"case{next(self.numbers)}")
+        os.mkdir(path)
+        return path
+
+    def start(self, command, folder, attack="", limits=None, **how):
+        """Starts "train --steps=3"; ATTACK="MODE K" goes with a report in the folder."""
+        name, *arguments = command.split() if isinstance(command, str) else command
+        environment = dict(self.environment, **how.pop("environment", {}))
+        if attack:
+            environment["LD_PRELOAD"] = os.path.join(self.build, "attack/preload.so")
+            environment["ATTACK"] = attack if attack.count(" ") == 2 else f"{attack} {folder}.report"
+        program = os.path.join(self.build, "tools/profile" if name == "profile" else name)
+        how.setdefault("stdin", subprocess.DEVNULL)
+        how.setdefault("stdout", subprocess.PIPE)
+        how.setdefault("stderr", subprocess.PIPE)
+        set_limits = (lambda: [resource.setrlimit(what, (most, most)) for what, most in limits.items()]) if limits else None
+        return subprocess.Popen([program, *arguments], cwd=folder, env=environment, preexec_fn=set_limits,
+                                restore_signals=True, **how)
+
+    def end(self, process, folder="", seconds=HANGS):
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            return Ran(None, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"))
+        return Ran(process.returncode, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"))
+
+    def run(self, command, folder, attack="", **how):
+        ran = self.end(self.start(command, folder, attack, **how))
+        if attack and attack.count(" ") == 1:
+            ran.counts, ran.failed = self.report(folder)
+        return ran
+
+    def must(self, command, folder, attack="", **how):
+        """One that is to succeed."""
+        ran = self.run(command, folder, attack, **how)
+        if ran.code != 0:
+            raise RuntimeError(f"{command}: exit code {ran.code}: {ran.err}")
+        return ran
+
+    def report(self, folder):
+        with open(folder + ".report", "rb") as file:
+            data = file.read()
+        os.remove(folder + ".report")
+        *counts, number = struct.unpack("<4q", data[:32])
+        what = data[32:data.index(0, 32)].decode(errors="replace")
+        return counts, f" (system call {number} {what})" if number >= 0 else ""
+
+
+def orderly(ran, program, codes):
+    """What is wrong with an end that should have one of these codes, and, but for 0, one line that says why."""
+    said = ran.err.strip().split("\n")
+    if ran.code is None:
+        return "hangs"
+    if ran.code < 0 or ran.code > 128:
+        return f"ended by signal {-ran.code if ran.code < 0 else ran.code - 128}: {ran.err[-200:]}"
+    if ran.code == INTERNAL and MEMORY in codes and len(said) == 1 and said[0].startswith("libgomp: "):
+        return None  # which ends a program itself where there is no memory or thread for it
+    if ran.code not in codes:
+        return f"exit code {ran.code}: {ran.err[-300:]}"
+    if ran.code == 0:
+        return None
+    lines = [line for line in said if line.startswith(program + ": ") and "is damaged and passed over" not in line]
+    if len(lines) != 1 or not said[-1].startswith(program + ": ") or len(said[-1]) < len(program) + 10:
+        return f"exit code {ran.code} with other than one message: {ran.err[-300:]!r}"
+    return None
+
+
+# ---- what is attacked ----
+
+COMMON = "--device=cpu --threads=1 --peaks=0 --lr=1e-2 --schedule=constant --warmup=0 -q"
+SMALL = "--layers=1 --width=16 --heads=2 --batch=2"
+FAMILIES = {
+    "gpt2": SMALL + " --context=16 --data={root}/text.txt",
+    "llama": "--model=llama-nano " + SMALL + " --context=16 --data={root}/text.txt",
+    "bert": "--model=bert-nano " + SMALL + " --context=16 --data={root}/text.txt --tokenizer={root}/bert",
+    "encoder-decoder": "--model=transformer-nano " + SMALL + " --context=16 --tokenizer={root}/tokens "
+                       "--data={root}/source.txt,{root}/target.txt",
+    "vit": "--model=vit-nano " + SMALL + " --data={root}/pictures",
+}
+
+
+def write_idx(path, head, data):
+    with open(path, "wb") as file:
+        file.write(struct.pack(f">{len(head) + 1}i", 0x800 + len(head), *head) + data)
+
+
+def write_fixtures(rig):
+    """Texts, pairs, pictures, tokenizers, and a checkpoint of each family in FAMILY/step-00000002."""
+    words = "one two dog runs house tree sees the a and".split()
+    draw = random.Random(1)
+    with open(rig.path("text.txt"), "w") as file:
+        file.write(" ".join(draw.choice(words) for _ in range(600)) + "\n")
+    for name in "source.txt", "target.txt":
+        with open(rig.path(name), "w") as file:
+            file.writelines(" ".join(draw.choice(words) for _ in range(1 + i % 5)) + "\n" for i in range(40))
+    os.mkdir(rig.path("bert"))
+    with open(rig.path("bert/vocab.txt"), "w") as file:
+        file.write("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n")
+    os.mkdir(rig.path("pictures"))
+    for part, count in ("train", 24), ("t10k", 6):
+        write_idx(rig.path(f"pictures/{part}-images-idx3-ubyte"), (count, 28, 28), draw.randbytes(count * 784))
+        write_idx(rig.path(f"pictures/{part}-labels-idx1-ubyte"), (count,), bytes(i % 10 for i in range(count)))
+    rig.must("train --train-tokenizer=270 --data=source.txt,target.txt --out=tokens -q", rig.root)
+    for family in FAMILIES:
+        rig.must(f"train {options(rig, family)} --val-every=0 --sample-every=0 --steps=2 --out={family}", rig.root)
+
+
+def options(rig, family="gpt2"):
+    return FAMILIES[family].format(root=rig.root) + " " + COMMON
+
+
+def tree(folder):
+    """{path: bytes} of all files below."""
+    files = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(place, name)
+            with open(path, "rb") as file:
+                files[os.path.relpath(path, folder)] = file.read()
+    return files
+
+
+def steps(out):
+    """{step: files} of a run's published checkpoints."""
+    names = os.listdir(out) if os.path.isdir(out) else []
+    return {int(name[5:]): tree(os.path.join(out, name)) for name in names if name.startswith("step-") and name[5:].isdigit()}
+
+
+def flawed_steps(out, reference, least=0):
+    """What is wrong with them: each must be the reference's, byte by byte, and the newest at least `least`."""
+    there = steps(out)
+    for step, files in there.items():
+        if files != reference.get(step):
+            wrong = [n for n in {*files, *reference.get(step, {})} if files.get(n) != reference.get(step, {}).get(n)]
+            return f"step-{step} is not what was trained: {', '.join(sorted(wrong))}"
+    if max(there, default=0) < least:
+        return f"of step-{least} and later nothing is left"
+    return None
+
+
+# ---- sharing out ----
+
+def attack(kind, jobs, seconds):
+    """Tries the cases in order, `jobs` at a time, until there are no more or the time is over."""
+    lock, cases, begun = threading.Lock(), iter(kind.cases), time.monotonic()
+
+    def work():
+        while time.monotonic() - begun < seconds:
+            with lock:
+                case = next(cases, None)
+            if case is None:
+                return
+            try:
+                fault = kind.attempt(case)
+            except Exception as error:  # of the campaign itself
+                fault = f"{type(error).__name__}: {error}"
+            with lock:
+                kind.tried += 1
+                if fault:
+                    kind.faults.append((case, fault))
+
+    threads = [threading.Thread(target=work) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kind.seconds = time.monotonic() - begun
