@@ -252,7 +252,7 @@ static void expect_guide(const char *folder, const char *name) {
 }
 
 static void sweeps_leave_every_size(void **state) {
-    const char *sizes = "--sweep --profile=1,0,1,2,1 --batch-sizes=1,2 --seq-lens=8,16";
+    const char *sizes = "--sweep --dtype=fp32 --profile=1,0,1,2,1 --batch-sizes=1,2 --seq-lens=8,16";
     const Ran *ran =
         program_succeeds(*state, "train " TINY " %s --fused=0 --profile-out=t --report=questions", sizes);
     expect_text(ran->output, "Sizes side by side");
