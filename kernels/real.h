@@ -47,8 +47,8 @@ static inline double store_double(double x) {
 }
 #define store(x) TYPED(store)(x)
 
-/* Adds up products of two arrays, PRODUCTS elements at a time, in any order: of two bf16 in a word one is a float
- * where it stands but for the other one's bits, and the other where it is moved to. */
+/* Adds up products of two arrays, PRODUCTS elements at a time, in any order: of two bf16 in a word one is a
+ * float where it stands but for the other one's bits, and the other where it is moved to. */
 enum { PRODUCTS_float = LANES, PRODUCTS_bf16 = 2 * LANES };
 static inline Lanes add_products_float(Lanes sum, const float *x, const float *y) {
     return sum + *(const LanesView *)x * *(const LanesView *)y;
