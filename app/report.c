@@ -282,11 +282,11 @@ Status report_end(Report *r, int64_t step, const char *reason) {
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,
-                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
+                      "%s: median of the last %" PRId64 " step%s %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
                       "%.1f ms for data in all",
-                      reason, late, middles[STEP_MS], ms[0], ms[late - 1], middles[STEP_TOKENS_PER_S],
-                      unit(r), share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text,
-                      r->waited_ms);
+                      reason, late, late == 1 ? "" : "s", middles[STEP_MS], ms[0], ms[late - 1],
+                      middles[STEP_TOKENS_PER_S], unit(r),
+                      share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
     } else {
         progress_line(r->progress,
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
