@@ -114,8 +114,8 @@ static Status open_loader(const FeedOptions *o, const Feed *feed, Part part, Loa
     return loader_open(&options, loader);
 }
 
-/* What the kind of feed has. A tokenizer that cannot mask is reported before any text is read with it, and before a
- * text turns out to need one. */
+/* What the kind of feed has. A tokenizer that cannot mask is reported before any text is read with it, and
+ * before a text turns out to need one. */
 static Status open_data(const FeedOptions *o, const char *data, TokenSource **source, PairSource **pairs,
                         ConversationSource **conversations) {
     MaskRule rule;

@@ -1,5 +1,6 @@
-/* transformer: a whole model, from token ids or pictures to hidden states, loss, gradients and logits. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
- * transformer_backward, transformer_update, in one Ctx. */
+/* transformer: a whole model, from token ids or pictures to hidden states, loss, gradients and logits. Knows
+ * no backend and no form. A step is: transformer_forward, transformer_loss, transformer_backward,
+ * transformer_update, in one Ctx. */
 #pragma once
 
 #include "kernels/decode/decode.h"
@@ -75,6 +76,8 @@ Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count);
 
 /* Gradients and loss_sum to zero: before a micro-batch. */
 CHECKED Status transformer_zero(Ctx *ctx, Transformer *model);
+/* Collective, behind a backward pass that exchanges its gradients: shards_sum. */
+CHECKED Status transformer_sum(Ctx *ctx, Transformer *model);
 /* Collective, where the parameters have shards. */
 CHECKED Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *options);
 

@@ -144,8 +144,12 @@ static Status micro_step(Ctx *ctx, void *program) {
     scope_end(ctx);
     scope_begin(ctx, "backward");
     TRY(transformer_backward(ctx, &t->model));
-    TRY(shards_join(ctx, &t->model.parameters));
     scope_end(ctx);
+    if (t->reduces) {
+        scope_begin(ctx, "exchange");
+        TRY(transformer_sum(ctx, &t->model));
+        scope_end(ctx);
+    }
     arena_release(saved, mark);
     return OK;
 }
@@ -328,13 +332,13 @@ Status trainer_update(Trainer *t, double learning_rate) {
 }
 
 Status trainer_result(Trainer *t, StepResult *result) {
-    float loss, state[ADAMW_STATE_SIZE];
-    TRY(values_read(&t->ctx, t->model.loss_sum, 0, 1, &loss));
-    if (t->comm) TRY(comm_check(t->comm));
+    float state[ADAMW_STATE_SIZE];
+    *result = (StepResult){.blamed = -1};
+    TRY(ranks_read(t, result));
     TRY(trainer_read_state(t, state));
-    *result = (StepResult){
-        .loss = loss, .norm = state[ADAMW_NORM], .skipped = state[ADAMW_SKIPPED] != 0, .blamed = -1};
-    return t->comm ? ranks_read(t, result) : OK;
+    result->norm = state[ADAMW_NORM];
+    result->skipped = state[ADAMW_SKIPPED] != 0;
+    return OK;
 }
 
 Status trainer_step(Trainer *t, FetchBatch fetch, void *source, double learning_rate, StepResult *result) {

@@ -10,8 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FILE_LIMIT = 1 << 20, LINE_LIMIT = 512 };
+enum { LOCK_LOOKS = 30000, LOOK_MICROSECONDS = 1000 }; // a race takes seconds at most
 
 /* The path of this device's and library's file, or NULL when there is nowhere to keep one. */
 static char *choices_path(const CudaDevice *device, bool make) {
@@ -49,6 +51,18 @@ static char *choices_read(const char *path) {
     if (!status) return text;
     status_free(status);
     return memory_text("");
+}
+
+/* The lock is the folder's: the file is replaced with each choice. */
+int choices_lock() {
+    char *folder = path_in_cache(".", true);
+    int lock = -1;
+    for (int looks = 0; folder && lock < 0 && looks < LOCK_LOOKS; looks++) {
+        if (looks > 0) usleep(LOOK_MICROSECONDS);
+        status_free(directory_lock(folder, &lock));
+    }
+    memory_free(folder);
+    return lock;
 }
 
 /* One line: the key's words, the fingerprint, the time. */
@@ -92,9 +106,10 @@ static int line_write(char *line, size_t room, const PlanKey *key, const Choice 
     return (int)at;
 }
 
-void choice_keep(const CudaDevice *device, const PlanKey *key, const Choice *choice) {
+bool choice_keep(const CudaDevice *device, const PlanKey *key, const Choice *choice) {
     char line[LINE_LIMIT], *path = choices_path(device, true), *text = path ? choices_read(path) : NULL;
     FileWriter *writer = NULL;
+    bool kept = false;
     if (text && (int64_t)strlen(text) < FILE_LIMIT - LINE_LIMIT) {
         Status status = file_writer_open(path, &writer);
         if (!status) status = file_writer_append(writer, text, (int64_t)strlen(text));
@@ -103,8 +118,10 @@ void choice_keep(const CudaDevice *device, const PlanKey *key, const Choice *cho
             status = file_writer_close(writer);
         else
             file_writer_abandon(writer);
+        kept = status == OK;
         status_free(status);
     }
     memory_free(text);
     memory_free(path);
+    return kept;
 }

@@ -47,7 +47,11 @@ CHECKED Status plan_proposals(const CudaDevice *device, const Plan *plan, const 
 /* Tells algorithms apart. */
 uint64_t algorithm_fingerprint(const Algorithm *algorithm);
 
-/* Times the proposals on the product's own operands, settles the plan on the fastest and keeps the choice.
+/* Settles the plan on the choice that was kept for it, if that is among the proposals: true. */
+bool plan_take_kept(const CudaDevice *device, Plan *plan, const Algorithm *proposals, int count);
+
+/* Times the proposals on the product's own operands, settles the plan on the fastest and keeps the choice;
+ * processes that share the file (the ranks of a host) take turns, and the others take what the first has kept.
  * C is left alone where the product adds to it, else undefined, as is what the epilogue writes. Leaves the
  * plan as it is while a graph is being captured. */
 CHECKED Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g, const GemmEpilogue *e);
@@ -66,5 +70,7 @@ bool choices_wanted();
 enum OwnKernel { OWN_PROPOSED, OWN_ALWAYS, OWN_NEVER };
 OwnKernel choice_of_own();
 bool choice_find(const CudaDevice *device, const PlanKey *key, Choice *choice);
-/* Adds a choice to the file. That it cannot be written is no error: the next process will choose anew. */
-void choice_keep(const CudaDevice *device, const PlanKey *key, const Choice *choice);
+/* Makes this process the only one that chooses, until it closes what this returns; -1 where that cannot be. */
+int choices_lock();
+/* Adds a choice to the file, unless that cannot be written. */
+bool choice_keep(const CudaDevice *device, const PlanKey *key, const Choice *choice);
