@@ -4,8 +4,8 @@
 
 #include "kernels/ctx.h"
 
-/* The first `rows` of x (B, .., heads*D) -> split (B, heads, room, D), with 0 behind them; x may be a view with
- * a longer stride, or a cache. */
+/* The first `rows` of x (B, .., heads*D) -> split (B, heads, room, D), with 0 behind them; x may be a view
+ * with a longer stride, or a cache. */
 CHECKED Status split_heads(Ctx *ctx, Tensor x, int64_t rows, Tensor split);
 /* split (B, heads, room, D) -> y (B, rows, heads*D), which may be a view. */
 CHECKED Status merge_heads(Ctx *ctx, Tensor split, Tensor y);

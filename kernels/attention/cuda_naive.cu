@@ -1,10 +1,10 @@
 /* attention as eager frameworks run it: the scores stand in memory, (B, heads, T, S) in the computation's
- * dtype, and each step of the formula passes over them. There is room for keys up to a multiple of 16 bytes,
- * as the library's fast products need it: those keys and values are 0, and no query sees them. The keys that a
- * query may see are always a prefix of its row, so steps after the mask read only that prefix. In units of
- * B*heads*T*S elements, causal with T = S (half are seen), a forward pass makes 7 passes (product 1, scale 1,
- * mask 0.5, max 0.5, exp 1.5, sum 0.5, divide 1, value product 1) and a backward pass 8; PyTorch eager in
- * fp32 makes 8 and 11. */
+ * dtype, and each step of the formula passes over them. There is room for keys up to a multiple of 16
+ * bytes, as the library's fast products need it: those keys and values are 0, and no query sees them. The
+ * keys that a query may see are always a prefix of its row, so steps after the mask read only that prefix.
+ * In units of B*heads*T*S elements, causal with T = S (half are seen), a forward pass makes 7 passes (product
+ * 1, scale 1, mask 0.5, max 0.5, exp 1.5, sum 0.5, divide 1, value product 1) and a backward pass 8; PyTorch
+ * eager in fp32 makes 8 and 11. */
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/cuda_heads.cuh"
