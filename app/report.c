@@ -60,19 +60,21 @@ static void print_forms(const Trainer *t) {
     printf("\n");
 }
 
-static double padding_share(const FeedCounts *data) {
-    return 100 - 100 * (double)data->tokens / (double)data->padded;
+/* In percent. */
+static double padding_share(const FeedCounts *data, int64_t padded) {
+    return 100 - 100 * (double)data->tokens / (double)padded;
 }
 
 static void print_data(const Session *s, const FeedCounts *data) {
     printf("  %-18s ", "data");
     if (data->pairs)
         printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% padding, ", data->pairs, data->left_out,
-               padding_share(data));
+               padding_share(data, data->padded));
     if (data->conversations)
-        printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out), %.1f%% padding, %" PRId64
-               " tokens of answers among ",
-               data->conversations, data->cut, data->left_out, padding_share(data), data->answers);
+        printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out) in %" PRId64
+               " rows, %.1f%% padding (%.1f%% if each were a row), %" PRId64 " tokens of answers among ",
+               data->conversations, data->cut, data->left_out, data->rows, padding_share(data, data->padded),
+               padding_share(data, data->padded_apart), data->answers);
     if (data->classes) {
         printf("%" PRId64 " pictures in %" PRId64 " classes\n", data->tokens, data->classes);
         return;
@@ -152,6 +154,7 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
         json_member_integer(w, "data_conversations_cut", data->cut);
         json_member_integer(w, "data_conversations_left_out", data->left_out);
         json_member_integer(w, "data_answer_tokens", data->answers);
+        json_member_integer(w, "data_rows", data->rows);
         json_member_integer(w, "data_tokens_padded", data->padded);
     }
     json_member_number(w, "step_flops", t->work.flops);
