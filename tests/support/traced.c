@@ -60,6 +60,24 @@ Trace *traced(Device *device, uint32_t fuses, bool graphs) {
     return trace;
 }
 
+int traced_setup(void **state) {
+    Device *device;
+    Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
+    expect_ok(device_open_cpu(1, &device));
+    traces[FORM_NAIVE] = traced(device, 0, false);
+    traces[FORM_FUSED] = traced(device, ~0u, false);
+    device->close(device);
+    *state = traces;
+    return 0;
+}
+
+int traced_teardown(void **state) {
+    Trace **traces = *state;
+    for (int form = 0; form < FORM_COUNT; form++) trace_close(traces[form]);
+    memory_free(traces);
+    return 0;
+}
+
 double cell(const Table *table, int64_t row, const char *key) {
     for (int i = 0; i < table->column_count; i++)
         if (strcmp(table->columns[i].key, key) == 0)
