@@ -61,6 +61,9 @@ class Rig:
         os.mkdir(path)
         return path
 
+    def program(self, name):
+        return os.path.join(self.build, "tools/profile" if name == "profile" else name)
+
     def start(self, command, folder, attack="", limits=None, **how):
         """Starts "train --steps=3"; ATTACK="MODE K" goes with a report in the folder."""
         name, *arguments = command.split() if isinstance(command, str) else command
@@ -68,15 +71,18 @@ class Rig:
         if attack:
             environment["LD_PRELOAD"] = os.path.join(self.build, "attack/preload.so")
             environment["ATTACK"] = attack if attack.count(" ") == 2 else f"{attack} {folder}.report"
-        program = os.path.join(self.build, "tools/profile" if name == "profile" else name)
         how.setdefault("stdin", subprocess.DEVNULL)
         how.setdefault("stdout", subprocess.PIPE)
         how.setdefault("stderr", subprocess.PIPE)
         set_limits = (lambda: [resource.setrlimit(what, (most, most)) for what, most in limits.items()]) if limits else None
-        return subprocess.Popen([program, *arguments], cwd=folder, env=environment, preexec_fn=set_limits,
+        return subprocess.Popen([self.program(name), *arguments], cwd=folder, env=environment, preexec_fn=set_limits,
                                 restore_signals=True, **how)
 
-    def end(self, process, folder="", seconds=HANGS):
+    def run_shell(self, command, folder):
+        return self.end(subprocess.Popen(["sh", "-c", command], cwd=folder, env=self.environment, stdin=subprocess.DEVNULL,
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+
+    def end(self, process, seconds=HANGS):
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
