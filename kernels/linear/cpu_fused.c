@@ -158,7 +158,7 @@ static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product,
     if (bias || skip)
         PRIMITIVE (ctx, skip ? "bias, residual add" : "bias") fill(ctx, l->bias, l->skip, pre);
     product->beta = bias || skip ? 1 : 0;
-    PRIMITIVE (ctx, "product") return gemm_cpu_openblas(ctx, product);
+    PRIMITIVE (ctx, "product") TRY(gemm_cpu_openblas(ctx, product));
     return OK;
 }
 

@@ -46,7 +46,8 @@ class Rig:
         self.random = random.Random(seed)
         self.root = tempfile.mkdtemp(prefix="attack.", dir=memory if os.access(memory, os.W_OK) else None)
         self.numbers = iter(range(1 << 60))
-        self.environment = {"PATH": os.environ["PATH"], "HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0"}
+        self.environment = {"PATH": os.environ["PATH"], "HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0",
+                            "FUSEBOX_ONEDNN": "none"}  # which takes a second to begin
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def close(self):
