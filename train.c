@@ -343,7 +343,7 @@ static void close_run(Run *run) {
 static Status run_size(void *context, int64_t batch, int64_t seq, const char *suffix) {
     Run *run = context;
     run->options.batch = batch;
-    run->options.seq = seq;
+    *(run->options.image_sizes.count ? &run->options.sizes.image : &run->options.seq) = seq;
     run->suffix = suffix;
     Status status = run_once(run);
     close_run(run);
@@ -355,8 +355,13 @@ static Status check_sizes(Run *run) {
     OptionList lengths = run->options.seq_lens;
     for (int64_t i = 0; i < lengths.count; i++)
         if (lengths.values[i] > run->options.seq) run->options.seq = lengths.values[i];
-    Status status = open_session(run);
-    close_run(run);
+    Status status = OK;
+    OptionList sides = run->options.image_sizes;
+    for (int64_t i = 0; (i == 0 || i < sides.count) && !status; i++) {
+        if (sides.count) run->options.sizes.image = sides.values[i];
+        status = open_session(run);
+        close_run(run);
+    }
     return status;
 }
 
@@ -364,9 +369,12 @@ static Status sweep(Run *run) {
     TrainOptions *o = &run->options;
     TRY(profiling_options_steps(&o->profiling, &o->steps));
     TRY(check_sizes(run));
-    SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
+    SweepSizes sizes = {o->batch_sizes, o->image_sizes.count ? o->image_sizes : o->seq_lens, o->batch,
+                        o->seq};
+    FILE *file = o->quiet ? NULL : stdout;
     o->val_every = o->sample_every = 0;
-    return profiling_sweep(&o->profiling, &sizes, run_size, run, o->quiet ? NULL : stdout);
+    o->quiet = true; // but for the comparison
+    return profiling_sweep(&o->profiling, &sizes, run_size, run, file);
 }
 
 static Status run_all(Run *run, int argc, char **argv, int *code) {

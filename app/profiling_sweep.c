@@ -18,6 +18,7 @@ typedef struct {
     ProfileSize profile;
     void *context;
     bool files; // there are profiles to compare
+    bool told;  // which size is run
     Table table;
     int64_t left, done; // sizes to come, this one included; and that are in the table
 } Sweep;
@@ -25,6 +26,7 @@ typedef struct {
 static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
     char suffix[SWEEP_SUFFIX_BYTES];
     sweep_suffix(batch, seq, suffix);
+    if (s->files && s->told) fprintf(file, "batch %" PRId64 ", seq %" PRId64 "\n", batch, seq);
     Status status = s->profile(s->context, batch, seq, suffix);
     bool last_hope = s->left-- == 1 && s->done == 0;
     if (status) return last_hope ? status : pass_over(status, batch, seq, file);
@@ -53,6 +55,7 @@ Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes,
                    .profile = profile,
                    .context = context,
                    .files = *options->window && *options->out,
+                   .told = file != NULL,
                    .table = sweep_table(),
                    .left = batches.count * seqs.count};
     if (sweep.files) TRY(check_segments(options));

@@ -135,6 +135,7 @@ static const Option table[] = {
     PROFILING_ROWS,
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "batch sizes for --sweep, such as 1,8"},
     {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "sequence lengths for --sweep, such as 128,256"},
+    {LIST("image-sizes", 1, 1 << 14, image_sizes), .doc = "pictures' sides for --sweep, such as 112,224"},
     {FLAG("check", check), .doc = "stop at the first value that is not finite"},
     {TEXT("hash-trace", "FILE", hash_trace), .doc = "write a hash of every operation's output"},
     {FLAG("quiet", quiet), .letter = 'q', .doc = "print errors only"},
@@ -240,9 +241,11 @@ static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
                                          "hash-trace", "train-tokenizer", "timer-only"};
     TRY(option_needs(set, "batch-sizes", o->profiling.sweep, "--sweep"));
     TRY(option_needs(set, "seq-lens", o->profiling.sweep, "--sweep"));
+    TRY(option_needs(set, "image-sizes", o->profiling.sweep, "--sweep"));
+    TRY(options_exclude(set, "image-sizes", "seq-lens"));
     if (!o->profiling.sweep) return OK;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) TRY(options_exclude(set, "sweep", others[i]));
-    return o->seq || o->seq_lens.count || o->batch_sizes.count
+    return o->seq || o->seq_lens.count || o->image_sizes.count || o->batch_sizes.count
                ? OK
                : fail(ERROR_USAGE, "--sweep needs --batch-sizes=LIST, --seq-lens=LIST, or --seq");
 }

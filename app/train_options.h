@@ -53,6 +53,7 @@ typedef struct {
     const char *tensorboard;      // folder; "": none
     ProfilingOptions profiling;
     OptionList batch_sizes, seq_lens; // of --sweep, in place of batch and seq
+    OptionList image_sizes;           // of --sweep, in place of sizes.image
     bool compare, check, quiet;
     int64_t gpus;        // ranks to start on this host; 0: one for each GPU
     const char *engine;  // of the communicator (comm/comm.h)

@@ -40,7 +40,7 @@ static const ConfigKey gpt2_keys[] = {
     {"embd_pdrop", .written = "0.0"},
     {"resid_pdrop", .written = "0.0"},
     {"bos_token_id", .end_of_text = true},
-    {"eos_token_id", .end_of_text = true},
+    {"eos_token_id", .end_of_text = true, .ends = true},
     {0},
 };
 static const ModelClass gpt2_classes[] = {{.name = "GPT2LMHeadModel"}};
@@ -58,6 +58,7 @@ static const Architecture gpt2 = {
     .mask = MASK_CAUSAL,
     .qkv_as_one = true,
     .shrunk_residuals = true,
+    .end_tokens = true,
     .decodes = true,
     .defaults = {.activation = ACTIVATION_GELU_TANH,
                  .norm_order = NORM_PRE,
@@ -264,7 +265,7 @@ static const ConfigKey rotary_members[] = {
         {"num_experts", .only = "null"}, {"num_local_experts", .only = "null"},                              \
         {"quantization_config", .only = "null"}, {"attention_dropout", .written = "0.0"},                    \
         {"bos_token_id", .written = "null"}, {                                                               \
-        "eos_token_id", .end_of_text = true                                                                  \
+        "eos_token_id", .end_of_text = true, .ends = true                                                    \
     }
 
 static const ConfigKey llama_keys[] = {

@@ -124,7 +124,8 @@ struct ConfigKey {
     const ConfigKey *members;    // of an object; what else it holds is turned away
     const char *only;    // JSON of the only value that is supported; what else a file has is turned away
     const char *written; // JSON that is written where there is no field
-    bool end_of_text;    // no field: the id that begins and ends texts is written
+    bool end_of_text;    // no field: the tokenizer's id that begins and ends texts is written
+    bool ends;           // instead of it the ids that the config says end a text, if any
     bool old;            // of older files: read, but not written
     bool labels;         // of a size: an object with a member for each class; label2id is written beside it
     bool always;         // of a size: written even where config_complete would find it

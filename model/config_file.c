@@ -333,7 +333,7 @@ static void add_key(Object *o, const ConfigKey *k, const Config *c, int64_t end_
     if (k->written) add(o, k->key, k->written);
     if (!k->end_of_text) return;
     char ends[END_TOKENS_TEXT];
-    if (c->ends.count) {
+    if (k->ends && c->ends.count) {
         end_tokens_text(&c->ends, ends);
         add(o, k->key, ends);
     } else if (end_of_text < 0)

@@ -32,7 +32,7 @@ static const TraceEvent *first_of(const Trace *t, const char *name) {
     TorchCall calls[TORCH_DEPTH];
     for (int64_t i = 0; i < t->count; i++) {
         if (t->events[i].kind != TRACE_PRIMITIVE) continue;
-        int count = torch_calls(t, i, calls);
+        int count = torch_calls(t, i, false, calls);
         for (int k = 0; k < count; k++)
             if (strcmp(calls[k].name, name) == 0) return &t->events[i];
     }

@@ -70,8 +70,8 @@ static const Primitive primitives[] = {
     {OP_DROPOUT, "dropout gradient", CATEGORY_ELEMENTWISE,
      NODE("NativeDropout") "aten::native_dropout_backward", 0},
     {OP_LINEAR, "residual add", CATEGORY_ELEMENTWISE, "aten::add[y3-]", 0},
-    {OP_LINEAR, "product", CATEGORY_MATRIX, "aten::linear[012]/aten::addmm[2ab--]", 0},
-    {OP_LINEAR, "bias add", CATEGORY_ELEMENTWISE, "aten::linear[012]/aten::addmm[2ab--]", ALL},
+    {OP_LINEAR, "product", CATEGORY_MATRIX, "aten::linear[0wc]/aten::addmm[cab--]", 0},
+    {OP_LINEAR, "bias add", CATEGORY_ELEMENTWISE, "aten::linear[0wc]/aten::addmm[cab--]", ALL},
     {OP_LINEAR, "input gradient", CATEGORY_MATRIX, NODE("Addmm") "aten::mm[ab]", 2},
     {OP_LINEAR, "weight gradient", CATEGORY_MATRIX, NODE("Addmm") "aten::mm[ab]", 0},
     {OP_LINEAR, "bias gradient", CATEGORY_ELEMENTWISE,
@@ -231,6 +231,6 @@ const char *torch_name(Operation operation, Pass pass, const char *primitive, bo
     bool product = known && known->category == CATEGORY_MATRIX && known->torch;
     if (operation == OP_LINEAR && product && !bias) // else addmm
         return pass == PASS_BACKWARD ? NODE("Mm") "aten::mm[ab]"
-                                     : "aten::linear[01-]/aten::matmul[0b]/aten::mm[ab]";
+                                     : "aten::linear[0w-]/aten::matmul[0b]/aten::mm[ab]";
     return known ? known->torch : NULL;
 }

@@ -141,13 +141,16 @@ static bool computes(const InsideRow *inside, bool cpu) {
     return cpu && (activation || strncmp(inside->name, "softmax", 7) == 0);
 }
 
-/* A fused operation is bound by what its contract demands most of. A naive one passes through memory what
- * its primitives hand on: of it only those are arithmetic that compute. */
-static void weigh_row(const OperationRow *r, bool arithmetic, Evidence *e) {
+/* A fused operation is bound by what its contract demands most of; but a CPU computes what takes longer than
+ * its bytes, of which a contract does not count all, nor what a core needs for it. A naive one passes through
+ * memory what its primitives hand on: of it only those are arithmetic that compute. `reached` is the share of
+ * its limit. */
+static void weigh_row(const OperationRow *r, bool arithmetic, double reached, Evidence *e) {
     double computing = 0;
     for (int64_t i = 0; i < r->inside_count; i++)
         if (computes(&r->inside[i], e->cpu) && (arithmetic || r->inside[i].category != CATEGORY_MATRIX))
             computing += r->inside[i].ns;
+    if (r->form == FORM_FUSED && e->cpu) computing = fmax(0, 1 - reached) * r->ns;
     if (r->form == FORM_FUSED && arithmetic) computing = r->ns;
     e->matrix += computing;
     e->memory += r->ns - computing;
@@ -163,7 +166,7 @@ static void weigh_work(const ProfilePath *path, Evidence *e) {
         const OperationRow *r = &f->rows[i];
         double reached = limit_share(peaks, r->work, r->ns);
         if (r->operation == OP_COMM) continue; // the seventh question's
-        weigh_row(r, limit_is_arithmetic(peaks, r->work), e);
+        weigh_row(r, limit_is_arithmetic(peaks, r->work), reached, e);
         e->least += reached * r->ns;
         if ((1 - reached) * r->ns <= e->slack_ns) continue;
         e->slack = r;

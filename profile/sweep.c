@@ -66,7 +66,7 @@ static double pass_ns(const BundlePath *path, Pass pass) {
     return ns;
 }
 
-static void add_path(Table *table, const Bundle *bundle, const BundlePath *path) {
+static void add_path(Table *table, const Bundle *bundle, const BundlePath *path, int64_t seq) {
     const BundleStep *step = &path->step;
     char audit[64];
     int64_t passed = 0;
@@ -78,7 +78,7 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path)
     table_set_text(table, PATH, path->label);
     table_set_text(table, AUDIT, audit);
     table_set(table, BATCH, (double)bundle->run.batch);
-    table_set(table, SEQ, (double)bundle->run.seq);
+    table_set(table, SEQ, (double)seq);
     table_set(table, STEP, step->ns);
     table_set(table, LOW, step->low);
     table_set(table, HIGH, step->high);
@@ -93,8 +93,8 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path)
     table_set(table, OVERHEAD, step->overhead);
     table_set(table, WAITED, step->cores_waited);
     if (step->cores_waited > CORES_SHARED)
-        table_note(table, "batch %" PRId64 ", seq %" PRId64 ", %s: %s", bundle->run.batch, bundle->run.seq,
-                   path->label, cores_warning(step->cores_waited).text);
+        table_note(table, "batch %" PRId64 ", seq %" PRId64 ", %s: %s", bundle->run.batch, seq, path->label,
+                   cores_warning(step->cores_waited).text);
 }
 
 Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
@@ -110,8 +110,9 @@ Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {
         table_note(table, "%s, %s, on %s; records from: %s", bundle.run.model, bundle.run.dtype,
                    bundle.run.device, bundle.paths[0].source);
     if (!table->rows && strcmp(trace_unit(&bundle.run), "tokens") != 0)
-        table_note(table, "Tokens/s counts %s", trace_unit(&bundle.run));
-    for (int64_t i = 0; i < bundle.paths_count; i++) add_path(table, &bundle, &bundle.paths[i]);
+        table_note(table, "Tokens/s counts %s%s", trace_unit(&bundle.run),
+                   seq != bundle.run.seq ? ", and Seq is a picture's side" : "");
+    for (int64_t i = 0; i < bundle.paths_count; i++) add_path(table, &bundle, &bundle.paths[i], seq);
     bundle_free(&bundle);
     return OK;
 }

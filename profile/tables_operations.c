@@ -36,10 +36,10 @@ static OperationSum *row_of(Operations *o, const char *name, const char *shapes)
 
 /* The rows to which a host event counts, from the outermost; its self time is the last one's. Steps, phases
  * and scopes are what lies between operations; but in PyTorch's words each is a row. */
-static int rows_of_event(const Trace *t, int64_t event, bool torch, TorchCall calls[TORCH_DEPTH]) {
+static int rows_of_event(const Trace *t, int64_t event, const Operations *o, TorchCall calls[TORCH_DEPTH]) {
     const TraceEvent *e = &t->events[event];
     char label[LABEL_BYTES];
-    if (torch) return torch_calls(t, event, calls);
+    if (o->torch) return torch_calls(t, event, o->by_shape, calls);
     operation_label(e, label);
     calls[0] = (TorchCall){.name = "(between operations)"};
     if (e->kind == TRACE_OPERATION) snprintf(calls[0].name, sizeof calls[0].name, "%s", label);
@@ -52,8 +52,7 @@ static int rows_of_event(const Trace *t, int64_t event, bool torch, TorchCall ca
 static OperationSum *own_row(const Trace *t, int64_t event, Operations *o) {
     TorchCall calls[TORCH_DEPTH];
     int count = 0;
-    for (; event >= 0 && !count; event = t->events[event].parent)
-        count = rows_of_event(t, event, o->torch, calls);
+    for (; event >= 0 && !count; event = t->events[event].parent) count = rows_of_event(t, event, o, calls);
     return count ? row_of(o, calls[count - 1].name, calls[count - 1].shapes)
                  : row_of(o, "(between operations)", "");
 }
@@ -61,10 +60,11 @@ static OperationSum *own_row(const Trace *t, int64_t event, Operations *o) {
 static void sum_event(const Trace *t, int64_t event, Operations *o) {
     const TraceEvent *e = &t->events[event];
     TorchCall calls[TORCH_DEPTH];
-    int count = rows_of_event(t, event, o->torch, calls);
+    int count = rows_of_event(t, event, o, calls);
     bool between = e->kind < TRACE_OPERATION && !o->torch;
+    OperationSum *row = NULL;
     for (int i = 0; i < count; i++) {
-        OperationSum *row = row_of(o, calls[i].name, calls[i].shapes);
+        row = row_of(o, calls[i].name, calls[i].shapes);
         bool counted = calls[i].joins && row->parent == e->parent;
         row->calls += between ? e->kind == TRACE_STEP : !counted;
         row->parent = e->parent;
@@ -72,7 +72,7 @@ static void sum_event(const Trace *t, int64_t event, Operations *o) {
         row->device += between ? (double)e->device_self : (double)e->device_total;
         row->memory += between ? o->taken[event] : o->taken_below[event];
     }
-    OperationSum *own = own_row(t, event, o);
+    OperationSum *own = row ? row : own_row(t, event, o);
     own->self_cpu += (double)e->self;
     own->self_device += (double)e->device_self;
     own->self_memory += o->taken[event];

@@ -51,6 +51,8 @@ static Shape shape_named(const Trace *t, int64_t event, char letter) {
     case 'A': return by_head(a, first);
     case 'B': return by_head(b, first);
     case 'Y': return by_head(wrote, first);
+    case 'w': return b.rank ? shape2(b.d[1], b.d[0]) : b;
+    case 'c': return b.rank ? shape1(b.d[1]) : b;
     case 'y':
         if (first.rank && wrote.rank) first.d[first.rank - 1] = wrote.d[wrote.rank - 1];
         return first;
@@ -78,7 +80,7 @@ static void say_shapes(const Trace *t, int64_t event, const char *letters, int c
 /* ---- names ---- */
 
 /* "aten::matmul[AB]/aten::bmm[ab]" */
-static int split(const Trace *t, int64_t event, const char *path, int joins, TorchCall calls[TORCH_DEPTH]) {
+static int split(const Trace *t, int64_t event, const char *path, bool shapes, TorchCall calls[TORCH_DEPTH]) {
     int count = 0;
     for (const char *at = path; *at && count < TORCH_DEPTH; count++) {
         TorchCall *call = &calls[count];
@@ -87,10 +89,9 @@ static int split(const Trace *t, int64_t event, const char *path, int joins, Tor
         at += length;
         if (*at == '[') letters = strcspn(at + 1, "]");
         *call->shapes = 0;
-        if (letters) say_shapes(t, event, at + 1, (int)letters, call->shapes);
+        if (letters && shapes) say_shapes(t, event, at + 1, (int)letters, call->shapes);
         at += strcspn(at, "/");
         at += *at == '/';
-        call->joins = count < joins;
     }
     return count;
 }
@@ -107,10 +108,10 @@ static int named(TorchCall calls[TORCH_DEPTH], const char *prefix, const char *n
     return 1;
 }
 
-int torch_calls(const Trace *t, int64_t event, TorchCall calls[TORCH_DEPTH]) {
+int torch_calls(const Trace *t, int64_t event, bool shapes, TorchCall calls[TORCH_DEPTH]) {
     const TraceEvent *e = &t->events[event];
     char label[LABEL_BYTES], part[2 * LABEL_BYTES];
-    int joins;
+    int joins, count;
     operation_label(e, label);
     if (e->kind == TRACE_RUNTIME) return named(calls, "", e->name);
     if (e->kind == TRACE_STEP) return named(calls, "", "ProfilerStep*");
@@ -119,7 +120,11 @@ int torch_calls(const Trace *t, int64_t event, TorchCall calls[TORCH_DEPTH]) {
     const char *path = NULL;
     if (e->parent >= 0)
         path = torch_name(e->operation, e->pass, e->name, has_bias(&t->events[e->parent]), &joins);
-    if (path) return split(t, event, path, joins, calls);
-    snprintf(part, sizeof part, "%s: %s", label, e->name);
-    return named(calls, "fusebox::", part);
+    if (!path) {
+        snprintf(part, sizeof part, "%s: %s", label, e->name);
+        return named(calls, "fusebox::", part);
+    }
+    count = split(t, event, path, shapes, calls);
+    for (int i = 0; i < count; i++) calls[i].joins = i < joins;
+    return count;
 }

@@ -7,7 +7,7 @@ enum { TORCH_DEPTH = 4, TORCH_NAME_BYTES = LABEL_BYTES, TORCH_SHAPES_BYTES = 192
 
 typedef struct {
     char name[TORCH_NAME_BYTES];     // "aten::linear"
-    char shapes[TORCH_SHAPES_BYTES]; // "[[4, 64, 64], [192, 64], [192]]"; "" where not known
+    char shapes[TORCH_SHAPES_BYTES]; // "[[4, 64, 64], [192, 64], [192]]"; "" where not known or not asked for
     bool joins;                      // a call that an earlier part of the same operation began
 } TorchCall;
 
@@ -18,9 +18,10 @@ typedef struct {
  *
  *     0 1 2 3   what the operation reads (profile/operands.h)
  *     a b       the two sides of the product that the primitive is
+ *     w c       the weight and the bias of the layer whose product it is: of one with parts a part's
  *     A B       the same of attention, as (B, heads, rows, columns)
  *     y         what the last product wrote, with the leading axes of what the operation reads
  *     Y         the same of attention, as (B, heads, rows, columns)
  *     d         what the operation reads first, as a matrix
  *     -         a number, or nothing */
-int torch_calls(const Trace *trace, int64_t event, TorchCall calls[TORCH_DEPTH]);
+int torch_calls(const Trace *trace, int64_t event, bool shapes, TorchCall calls[TORCH_DEPTH]);

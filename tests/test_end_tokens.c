@@ -4,6 +4,8 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/end_tokens.h"
+#include "model/checkpoint.h"
+#include "model/config_file.h"
 #include "run/inference.h"
 #include "tests/support/rig.h"
 
@@ -60,6 +62,25 @@ static void what_is_written_is_read(void **state) {
     }
 }
 
+/* Of a GPT-2, too; what a text begins with is the tokenizer's. */
+static void every_familys_are_the_configs(void **state) {
+    static const char text[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 9, \"n_layer\": 1, \"n_head\": 1, "
+                               "\"n_embd\": 4, \"n_positions\": 8, \"bos_token_id\": 0, "
+                               "\"eos_token_id\": [5, 6]}";
+    Config config;
+    char *path = path_join(*state, "config.json"), *again;
+    int64_t length;
+    write_file(*state, "config.json", text);
+    expect_ok(checkpoint_config(*state, &config));
+    assert_true(config.ends.count == 2 && end_tokens_hold(&config.ends, 6));
+    expect_ok(config_write(path, &config, 7));
+    expect_ok(file_read(path, 1 << 16, &again, &length));
+    assert_non_null(strstr(again, "\"bos_token_id\": 7,"));
+    assert_non_null(strstr(again, "\"eos_token_id\": [5, 6],"));
+    memory_free(again);
+    memory_free(path);
+}
+
 enum { TOKENS = 60 };
 
 static Status ignore(void *context, const void *bytes, int64_t count) {
@@ -109,8 +130,9 @@ static void each_of_them_ends_a_text(void **state) {
 #define IN_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {IN_SCRATCH(one_or_several_are_read),
-                                       IN_SCRATCH(malformed_ones_are_named),
-                                       IN_SCRATCH(what_is_written_is_read), ONCE(each_of_them_ends_a_text)};
+    const struct CMUnitTest tests[] = {
+        IN_SCRATCH(one_or_several_are_read), IN_SCRATCH(malformed_ones_are_named),
+        IN_SCRATCH(what_is_written_is_read), IN_SCRATCH(every_familys_are_the_configs),
+        ONCE(each_of_them_ends_a_text)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

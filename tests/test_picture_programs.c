@@ -116,6 +116,16 @@ static void names_of_classes_are_compared(void **state) {
     expect_text(ran->output, "third");
 }
 
+static void sizes_are_swept(void **state) {
+    const Ran *ran = program_succeeds(*state, VIT " --sweep --batch-sizes=2,3 --image-sizes=28,32 "
+                                                  "--profile-out=sizes --peaks=0");
+    expect_text(ran->output, "Seq is a picture's side");
+    ran = program_succeeds(*state, "cut -d, -f1,2 sizes/sweep.csv");
+    expect_text(ran->output, "batch,seq\n2,28\n2,32\n3,28\n3,32\n");
+    program_refuses(*state, ERROR_USAGE, "--image-size is for a vision Transformer",
+                    "train --device=cpu --sweep --image-sizes=28,32 --profile-out=none");
+}
+
 static void refuses_what_does_not_fit(void **state) {
     program_refuses(*state, ERROR_USAGE, "vision Transformer", "infer --classify=data --device=cpu");
     program_refuses(*state, ERROR_FORMAT, "not pictures", VIT " --data=text.txt --steps=1 --quiet");
@@ -130,6 +140,7 @@ int main(void) {
                                        cmocka_unit_test(passes_over_broken_pictures),
                                        cmocka_unit_test(names_of_classes_are_compared),
 
+                                       cmocka_unit_test(sizes_are_swept),
                                        cmocka_unit_test(refuses_what_does_not_fit)};
     return cmocka_run_group_tests(tests, pictures_setup, scratch_teardown);
 }

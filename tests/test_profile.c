@@ -216,23 +216,20 @@ static void test_kernels(void **state) {
     tables_free(&tables);
 }
 
-/* The naive form's activations are vector code, too: what fusion saves is not that. On one thread scalar ones
- * took 20 times as long as the fused form's, these about as long. */
+/* The naive form's activations are vector code: what fusion saves is not that. A scalar GELU takes 13 ns an
+ * element, 580 times what a bias takes of a quarter as many; this one takes 25 times that. */
 static void test_activations_are_vector_code(void **state) {
     static const char *const names[] = {"linear forward: GELU", "linear backward: GELU gradient"};
-    double least[FORM_COUNT][2];
-    for (int form = 0; form < FORM_COUNT; form++) {
-        Tables tables;
-        expect_ok(tables_make(((Trace **)*state)[form], NAMES_PLAIN, &tables));
-        const Table *t = tables_find(&tables, "kernels");
-        for (int i = 0; i < 2; i++) least[form][i] = cell(t, find_row(t, names[i]), "least_ns");
-        tables_free(&tables);
-    }
+    Tables tables;
+    expect_ok(tables_make(((Trace **)*state)[FORM_NAIVE], NAMES_PLAIN, &tables));
+    const Table *t = tables_find(&tables, "kernels");
+    double bias =
+        cell(t, find_row(t, "linear forward: bias add"), "least_ns"); // of a quarter of the elements
     for (int i = 0; i < 2; i++) {
-        if (least[FORM_NAIVE][i] > 5 * least[FORM_FUSED][i])
-            fail_msg("%s: naive %.0f ns, fused %.0f ns", names[i], least[FORM_NAIVE][i],
-                     least[FORM_FUSED][i]);
+        double least = cell(t, find_row(t, names[i]), "least_ns");
+        if (least > 120 * bias) fail_msg("%s: %.0f ns, beside a bias's %.0f", names[i], least, bias);
     }
+    tables_free(&tables);
 }
 
 /* Kernels stand below what they serve, and take its time. */

@@ -256,6 +256,8 @@ static void sweeps_leave_every_size(void **state) {
     const Ran *ran =
         program_succeeds(*state, "train " TINY " %s --fused=0 --profile-out=t --report=questions", sizes);
     expect_text(ran->output, "Sizes side by side");
+    expect_text(ran->output, "batch 2, seq 16\n");
+    assert_null(strstr(ran->output, "memory plan")); // nothing of each run: the files have that
     expect_text(ran->output, "fp32, on ");
     expect_text(ran->output, "; records from: CPU clock");
     expect_sweep(*state, "t");

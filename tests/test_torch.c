@@ -110,9 +110,49 @@ static void test_torch_shapes(void **state) {
     tables_free(&tables);
 }
 
+static int64_t add(Trace *t, TraceKind kind, const char *name, int64_t begin, int64_t end, int64_t parent) {
+    TraceEvent e = trace_event(t, kind, name);
+    e.thread = 0;
+    e.begin = begin;
+    e.end = end;
+    e.parent = parent;
+    e.step = 0;
+    e.in_operation = kind >= TRACE_OPERATION;
+    e.operation = OP_LINEAR;
+    return trace_add(t, &e);
+}
+
+/* Queries, keys and values as three layers are three calls there, each with a third of weight and bias. */
+static void test_torch_parts(void **state) {
+    (void)state;
+    Tables tables;
+    Trace *t = trace_open();
+    int64_t step = add(t, TRACE_STEP, "step", 0, 100, -1),
+            linear = add(t, TRACE_OPERATION, "linear", 10, 90, step);
+    t->events[linear].shapes = trace_name(t, "[[4, 32, 64], [192, 64], [192]]");
+    for (int part = 0; part < 3; part++) {
+        int64_t product = add(t, TRACE_PRIMITIVE, "product", 10 + 20 * part, 20 + 20 * part, linear);
+        t->events[product].shapes = trace_name(t, "[[128, 64], [64, 64]]");
+        add(t, TRACE_PRIMITIVE, "bias add", 20 + 20 * part, 25 + 20 * part, linear);
+    }
+    expect_ok(trace_finish(t));
+    expect_ok(tables_make(t, NAMES_TORCH, &tables));
+    const Table *by_shape = tables_find(&tables, "operations_by_shape");
+    int64_t row = find_row(by_shape, "aten::linear");
+    assert_true(cell(by_shape, row, "calls") == 3 && cell(by_shape, row, "cpu_ns") == 45);
+    assert_string_equal(by_shape->cells[(row + 1) * by_shape->column_count - 1].text,
+                        "[[4, 32, 64], [64, 64], [64]]");
+    row = find_row(by_shape, "aten::addmm");
+    assert_true(cell(by_shape, row, "calls") == 3);
+    assert_string_equal(by_shape->cells[(row + 1) * by_shape->column_count - 1].text,
+                        "[[64], [128, 64], [64, 64], [], []]");
+    tables_free(&tables);
+    trace_close(t);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_torch_names),
-                                       cmocka_unit_test(test_torch_names_fused),
-                                       cmocka_unit_test(test_torch_shapes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_torch_names), cmocka_unit_test(test_torch_names_fused),
+        cmocka_unit_test(test_torch_shapes), cmocka_unit_test(test_torch_parts)};
     return cmocka_run_group_tests(tests, open_traces, close_traces);
 }

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 #include "kernels/device/device.h"
+#include "kernels/simd.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ static void by_primitives(const float *z, int64_t n, float *a, float *y) {
 #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) y[i] = a[i] * 0.7978845608f;
 #pragma omp parallel for
-    for (int64_t i = 0; i < n; i++) a[i] = tanhf(y[i]);
+    for (int64_t i = 0; i < n; i++) a[i] = simd_tanh(y[i]);
 #pragma omp parallel for
     for (int64_t i = 0; i < n; i++) y[i] = a[i] + 1;
 #pragma omp parallel for
@@ -33,7 +34,7 @@ static void by_primitives(const float *z, int64_t n, float *a, float *y) {
 static void in_one_pass(const float *z, int64_t n, float *y) {
 #pragma omp parallel for
     for (int64_t i = 0; i < n; i++)
-        y[i] = 0.5f * z[i] * (1 + tanhf(0.7978845608f * (z[i] + 0.044715f * z[i] * z[i] * z[i])));
+        y[i] = 0.5f * z[i] * (1 + simd_tanh(0.7978845608f * (z[i] + 0.044715f * z[i] * z[i] * z[i])));
 }
 
 static int compare(const void *left, const void *right) {

@@ -110,6 +110,8 @@ GPU = [
         vocab=1000, seq=1, batch=256),
     row("vit-naive", "vit", "naive step, vit-base, B=128, fp32", "train", NAIVE, 1.0, batch=128,
         **{**VIT_BASE, "dtype": "fp32", "steps": 5, "options": ["--fused=0"]}),
+    row("vit-naive-tf32", "vit", "the same, products in tf32", "train", NAIVE, 1.0, batch=128,
+        **{**VIT_BASE, "dtype": "tf32", "steps": 5, "options": ["--fused=0"]}),
     row("transformer-step", "transformer", "full step, transformer-base, B=8, 234/218", "train", TWO_PATHS,
         4.0, model="transformer-base", vocab=30000, embeddings="separate", batch=8, seq=240, source=234,
         tokens=218),

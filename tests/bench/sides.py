@@ -328,9 +328,11 @@ def open_peer(kind, row, bench):
         full = ["--full"] if row.get("full") else []
         return Torch("PyTorch", row, bench, "attention.py", f"--backend={kind}", *sizes, *full)
     architecture, sizes = row["model"].split("-")[0], {**row["sizes"], **row}
-    naive = kind == "naive"  # in fp32 always, but for the Llama family
+    naive = kind == "naive"  # never in bf16, but for the Llama family
     name = "PyTorch naive" if naive else "PyTorch"
-    dtype = "fp32" if naive and architecture not in LLAMA_FAMILY else row["dtype"]
+    dtype = row["dtype"]
+    if naive and dtype == "bf16" and architecture not in LLAMA_FAMILY:
+        dtype = "fp32"
     options = [f"--work={row['work']}", f"--path={kind}", f"--dtype={dtype}"]
     if architecture == "gpt2":
         options += [f"--weights={row.get('weights', 'fp32')}", *given(sizes, *SIZES)]

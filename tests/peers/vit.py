@@ -1,6 +1,6 @@
 """A vision Transformer (Dosovitskiy et al. 2021) in PyTorch, as a peer of ./train and ./infer.
 
-    python3 vit.py --work=train|forward --path=compiled|eager|naive --dtype=bf16|fp32
+    python3 vit.py --work=train|forward --path=compiled|eager|naive --dtype=bf16|tf32|fp32
                    --layers=12 --heads=12 --width=768 --image=224 --patch=16 --channels=3 --vocab=1000 --batch=128
 
 Its pictures are numbers that lie on the device already; ./train's and ./infer's are bytes that come from the
@@ -85,7 +85,7 @@ def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", choices=["train", "forward"], default="train")
     parser.add_argument("--path", choices=["compiled", "eager", "naive"], default="compiled")
-    parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
+    parser.add_argument("--dtype", choices=["bf16", "tf32", "fp32"], default="bf16")
     sizes = dict(layers=12, heads=12, width=768, image=224, patch=16, channels=3, vocab=1000)
     add_integers(parser, **sizes, batch=128, threads=0)
     return parser.parse_args()
@@ -95,6 +95,8 @@ def main():
     o = options()
     device = find_device()
     prepare(o)
+    if o.dtype == "tf32":
+        torch.set_float32_matmul_precision("high")
     model = ViT(o).to(device)
     work = training if o.work == "train" else forward
     parameters = sum(p.numel() for p in model.parameters())
