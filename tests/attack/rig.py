@@ -13,7 +13,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-OK, INTERNAL, USAGE, FILE, FORMAT, MEMORY = 0, 1, 2, 3, 4, 5  # exit codes, as docs/running.md has them
+OK, INTERNAL, USAGE, FILE, FORMAT, MEMORY, LOADER = 0, 1, 2, 3, 4, 5, 127  # exit codes, as docs/running.md has them
 HANGS = 60  # seconds, for runs of a few hundredths
 
 
@@ -121,8 +121,8 @@ def orderly(ran, program, codes):
         return "hangs"
     if ran.code < 0 or ran.code > 128:
         return f"ended by signal {-ran.code if ran.code < 0 else ran.code - 128}: {ran.err[-200:]}"
-    if ran.code == INTERNAL and MEMORY in codes and len(said) == 1 and said[0].startswith("libgomp: "):
-        return None  # which ends a program itself where there is no memory or thread for it
+    if MEMORY in codes and (ran.code, said[0].split(": ")[0]) in ((INTERNAL, "libgomp"), (LOADER, "out of memory")):
+        return None if len(said) == 1 else f"more than one message: {ran.err!r}"
     if ran.code not in codes:
         return f"exit code {ran.code}: {ran.err[-300:]}"
     if ran.code == 0:
