@@ -216,23 +216,16 @@ static Status loop(Run *run, const char **reason) {
     *reason = "done";
     while (run->state.step < o->steps) {
         TRY(one_step(run));
-        bool last = run->state.step == o->steps;
-        if (run->skips == SKIPS_ALLOWED) {
-            *reason = "diverged";
-            return OK;
-        }
-        if (run->stop) {
-            *reason = "interrupted";
-            return save(run);
-        }
+        bool last = run->state.step == o->steps, lost = run->skips == SKIPS_ALLOWED;
+        *reason = run->stop && !lost ? "interrupted" : run->skips ? "diverged" : "done";
+        if (lost) return OK;
+        if (run->stop) return save(run);
         if (run->skips) continue; // what may be broken does not take a good checkpoint's place
         if (run->feed.val && (every(run->state.step, o->val_every) || last)) TRY(validate(run));
         if (run->trainer.samples && (every(run->state.step, o->sample_every) || last)) TRY(sample(run));
         if (every(run->state.step, o->save_every) || last) TRY(save(run));
     }
-    if (!run->skips) return OK;
-    *reason = "diverged";
-    return save(run); // one more: a single bad batch at the end costs nothing
+    return run->skips ? save(run) : OK; // one more: a single bad batch at the end costs nothing
 }
 
 /* Where it is a file that fails, such as the log, the model is sound: what it has learned is not lost. Takes
@@ -340,10 +333,10 @@ static void close_run(Run *run) {
     *run = (Run){.options = run->options, .set = run->set, .world = run->world, .suffix = ""};
 }
 
-static Status run_size(void *context, int64_t batch, int64_t seq, const char *suffix) {
+static Status run_size(void *context, int64_t batch, int64_t size, const char *suffix) {
     Run *run = context;
     run->options.batch = batch;
-    *(run->options.image_sizes.count ? &run->options.sizes.image : &run->options.seq) = seq;
+    *train_options_swept(&run->options, NULL) = size;
     run->suffix = suffix;
     Status status = run_once(run);
     close_run(run);
@@ -351,14 +344,10 @@ static Status run_size(void *context, int64_t batch, int64_t seq, const char *su
 }
 
 /* Sizes that cannot be are refused before the first is run. */
-static Status check_sizes(Run *run) {
-    OptionList lengths = run->options.seq_lens;
-    for (int64_t i = 0; i < lengths.count; i++)
-        if (lengths.values[i] > run->options.seq) run->options.seq = lengths.values[i];
+static Status check_sizes(Run *run, OptionList sizes) {
     Status status = OK;
-    OptionList sides = run->options.image_sizes;
-    for (int64_t i = 0; (i == 0 || i < sides.count) && !status; i++) {
-        if (sides.count) run->options.sizes.image = sides.values[i];
+    for (int64_t i = 0; (i == 0 || i < sizes.count) && !status; i++) {
+        if (sizes.count) *train_options_swept(&run->options, NULL) = sizes.values[i];
         status = open_session(run);
         close_run(run);
     }
@@ -367,11 +356,12 @@ static Status check_sizes(Run *run) {
 
 static Status sweep(Run *run) {
     TrainOptions *o = &run->options;
-    TRY(profiling_options_steps(&o->profiling, &o->steps));
-    TRY(check_sizes(run));
-    SweepSizes sizes = {o->batch_sizes, o->image_sizes.count ? o->image_sizes : o->seq_lens, o->batch,
-                        o->seq};
     FILE *file = o->quiet ? NULL : stdout;
+    OptionList list;
+    const int64_t *size = train_options_swept(o, &list);
+    TRY(profiling_options_steps(&o->profiling, &o->steps));
+    TRY(check_sizes(run, list));
+    const SweepSizes sizes = {o->batch_sizes, list, o->batch, *size};
     o->val_every = o->sample_every = 0;
     o->quiet = true; // but for the comparison
     return profiling_sweep(&o->profiling, &sizes, run_size, run, file);

@@ -26,7 +26,7 @@ typedef struct {
 /* Measures the memory of both: instead of trainer_measure, before trainer_allocate. */
 CHECKED Status compare_run_measure(Trainer *trainer, uint32_t fuses, size_t bytes[FORM_COUNT]);
 
-/* Runs the comparison, reports it, with the profiles of both forms where a window asks for them, and leaves the
- * trainer's state as it was. Step times come from rounds of their own, with nothing else on. Needs a second
- * copy of the state for its duration. */
+/* Runs the comparison, reports it, with the profiles of both forms where a window asks for them, and leaves
+ * the trainer's state as it was. Step times come from rounds of their own, with nothing else on. Needs a
+ * second copy of the state for its duration. */
 CHECKED Status compare_report(Trainer *trainer, const CompareOptions *options);

@@ -61,19 +61,21 @@ static void print_forms(const Trainer *t) {
     printf("\n");
 }
 
-static double padding_share(const FeedCounts *data) {
-    return 100 - 100 * (double)data->tokens / (double)data->padded;
+/* In percent. */
+static double padding_share(const FeedCounts *data, int64_t padded) {
+    return 100 - 100 * (double)data->tokens / (double)padded;
 }
 
 static void print_data(const Session *s, const FeedCounts *data) {
     printf("  %-18s ", "data");
     if (data->pairs)
         printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% padding, ", data->pairs, data->left_out,
-               padding_share(data));
+               padding_share(data, data->padded));
     if (data->conversations)
-        printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out), %.1f%% padding, %" PRId64
-               " tokens of answers among ",
-               data->conversations, data->cut, data->left_out, padding_share(data), data->answers);
+        printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out) in %" PRId64
+               " rows, %.1f%% padding (%.1f%% if each were a row), %" PRId64 " tokens of answers among ",
+               data->conversations, data->cut, data->left_out, data->rows, padding_share(data, data->padded),
+               padding_share(data, data->padded_apart), data->answers);
     if (data->classes) {
         printf("%" PRId64 " pictures in %" PRId64 " classes\n", data->tokens, data->classes);
         return;
@@ -153,6 +155,7 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
         json_member_integer(w, "data_conversations_cut", data->cut);
         json_member_integer(w, "data_conversations_left_out", data->left_out);
         json_member_integer(w, "data_answer_tokens", data->answers);
+        json_member_integer(w, "data_rows", data->rows);
         json_member_integer(w, "data_tokens_padded", data->padded);
     }
     json_member_number(w, "step_flops", t->work.flops);
@@ -291,11 +294,11 @@ Status report_end(Report *r, int64_t step, const char *reason) {
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,
-                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
+                      "%s: median of the last %" PRId64 " step%s %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
                       "%.1f ms for data in all",
-                      reason, late, middles[STEP_MS], ms[0], ms[late - 1], middles[STEP_TOKENS_PER_S],
-                      unit(r), share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text,
-                      r->waited_ms);
+                      reason, late, late == 1 ? "" : "s", middles[STEP_MS], ms[0], ms[late - 1],
+                      middles[STEP_TOKENS_PER_S], unit(r),
+                      share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
     } else {
         progress_line(r->progress,
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",

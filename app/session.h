@@ -21,8 +21,8 @@ typedef struct {
 
 typedef enum { EMBEDDINGS_SHARED, EMBEDDINGS_SEPARATE } Embeddings;
 
-/* What replaces the model's; 0 keeps it. Only for presets; encoder_layers, pre_norm and embeddings only for an
- * encoder-decoder, where `layers` without encoder_layers is for both stacks. */
+/* What replaces the model's; 0 keeps it. Only for presets; encoder_layers, pre_norm and embeddings only for
+ * an encoder-decoder, where `layers` without encoder_layers is for both stacks. */
 typedef struct {
     int64_t layers, heads, width, context, vocab;
     int64_t encoder_layers;

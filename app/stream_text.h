@@ -25,7 +25,8 @@ typedef struct {
 /* The prompt's tokens: at least one, to be freed with token_list_free. */
 CHECKED Status stream_text_prompt(Tokenizer *tokenizer, const TextOptions *options, TokenList *prompt);
 
-/* How much of the model's context the prompt and the tokens asked for take: what a generator's window needs. */
+/* How much of the model's context the prompt and the tokens asked for take: what a generator's window
+ * needs. */
 CHECKED Status stream_text_window(Tokenizer *tokenizer, const TextOptions *options, const Config *config,
                                   int64_t *window);
 

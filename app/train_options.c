@@ -400,6 +400,12 @@ bool train_options_conversations(const TrainOptions *o, Task task) {
     return task == TASK_NEXT_TOKEN && path_ends_with(o->data, ".jsonl") && !*o->field;
 }
 
+int64_t *train_options_swept(TrainOptions *o, OptionList *list) {
+    bool pictures = o->image_sizes.count > 0;
+    if (list) *list = pictures ? o->image_sizes : o->seq_lens;
+    return pictures ? &o->sizes.image : &o->seq;
+}
+
 Schedule train_options_schedule(const TrainOptions *o) {
     return (Schedule){o->schedule, o->lr, has_minimum(o) ? o->min_lr : o->lr, o->warmup, o->steps};
 }

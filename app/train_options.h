@@ -87,9 +87,13 @@ CHECKED Status train_options_settle(TrainOptions *options, const OptionSet *set,
 /* Whether --data holds conversations: JSON lines without a --field, for a model that is made to continue. */
 bool train_options_conversations(const TrainOptions *options, Task task);
 
-/* Rank 0 prints, logs and writes for all, so that `rank` does not; with --log-rank=all it prints, too, and logs
- * beside it. */
+/* Rank 0 prints, logs and writes for all, so that `rank` does not; with --log-rank=all it prints, too, and
+ * logs beside it. */
 void train_options_hush(TrainOptions *options, int rank);
+
+/* What a sweep sets beside the batch, the length of sequences or the side of pictures, and to which values;
+ * `list` may be NULL. */
+int64_t *train_options_swept(TrainOptions *options, OptionList *list);
 
 Schedule train_options_schedule(const TrainOptions *options);
 

@@ -56,7 +56,8 @@ static Status check_ranks(const TrainOptions *o, const OptionSet *set, const Ide
     return OK;
 }
 
-/* Starts the ranks where nobody has. Returns in each of them and, `done`, in the one that has started them. */
+/* Starts the ranks where nobody has. Returns in each of them and, `done`, in the one that has started
+ * them. */
 static Status start_ranks(World *w, const TrainOptions *o, Identity *identity, bool *done, int *code) {
     int ranks;
     bool is_rank;

@@ -1,5 +1,5 @@
-/* world: the ranks of a run, from the start of the first process to the end of the last: who has started them,
- * that they mean the same run, who watches them, and their communicator. With one rank all of it does
+/* world: the ranks of a run, from the start of the first process to the end of the last: who has started
+ * them, that they mean the same run, who watches them, and their communicator. With one rank all of it does
  * nothing. */
 #pragma once
 
@@ -19,9 +19,9 @@ typedef struct {
     bool agreed; // the error that this rank ends with is known to all
 } World;
 
-/* Reads who has started this process, or starts the ranks itself (--gpus); before anything has started a thread
- * or called CUDA. `done` in the process that has started them, when all have ended, with its exit `code`.
- * Ranks meet here and compare the options that were given. */
+/* Reads who has started this process, or starts the ranks itself (--gpus); before anything has started a
+ * thread or called CUDA. `done` in the process that has started them, when all have ended, with its exit
+ * `code`. Ranks meet here and compare the options that were given. */
 CHECKED Status world_open(World *world, const TrainOptions *options, const OptionSet *set, bool *done,
                           int *code);
 

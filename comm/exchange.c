@@ -66,6 +66,11 @@ SLOT(COMM, UPDATE, CPU, NAIVE, F64, exchange_reduce);
 SLOT(COMM, UPDATE, CPU, FUSED, F32, exchange_reduce);
 SLOT(COMM, UPDATE, CPU, FUSED, BF16, exchange_reduce);
 
+/* What is only begun has a name of its own: no rank waits in it for another. */
+static bool begins(const Exchange *e) {
+    return e->comm->posts && e->lane == LANE_SIDE;
+}
+
 Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
     if (e->all) return exchange_reduce(ctx, e);
@@ -73,7 +78,7 @@ Status exchange_gradients_fused(Ctx *ctx, const void *contract) {
         PRIMITIVE (ctx, "gradient sum") TRY(comm_sum(e->comm, e->whole, e->arrivals));
         return OK;
     }
-    PRIMITIVE (ctx, "reduce-scatter")
+    PRIMITIVE (ctx, begins(e) ? "scatter" : "reduce-scatter")
         TRY(e->lane == LANE_SIDE
                 ? comm_scatter(e->comm, e->slot, e->whole, e->arrivals, e->lane)
                 : comm_reduce_scatter(e->comm, e->whole, comm_piece(e->comm, e->whole), e->lane));
@@ -92,7 +97,7 @@ SLOT(COMM, FORWARD, CPU, NAIVE, F64, exchange_weights_naive);
 
 Status exchange_weights_fused(Ctx *ctx, const void *contract) {
     const Exchange *e = contract;
-    PRIMITIVE (ctx, "all-gather")
+    PRIMITIVE (ctx, begins(e) ? "spread" : "all-gather")
         TRY(e->lane == LANE_SIDE
                 ? comm_spread(e->comm, e->slot, e->whole, e->lane)
                 : comm_all_gather(e->comm, comm_piece(e->comm, e->whole), e->whole, e->lane));

@@ -7,7 +7,10 @@
 enum { BESIDE_BLOCKS = 32, SUM_THREADS = 512, SMALL_THREADS = 1024 };
 
 template <class T, int N>
-__global__ static void add_in_rank_order(Addresses from, int ranks, int64_t count, T *to) {
+__global__ static void add_in_rank_order(const __grid_constant__ Addresses from, int ranks, int64_t count,
+                                         T *to) {
+    wait_for_previous();
+    let_next_start();
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
         float total[N];
         load_floats<N>(reinterpret_cast<const T *>(from.at[0]) + i, total);
@@ -22,19 +25,28 @@ __global__ static void add_in_rank_order(Addresses from, int ranks, int64_t coun
     }
 }
 
+template <class T, int N>
+static Status launch_sum(PeerComm *p, const Addresses &from, int64_t count, T *to, unsigned blocks,
+                         Lane lane) {
+    if (lane == LANE_MAIN)
+        return cuda_launch<true>(p->cuda, "add_in_rank_order", add_in_rank_order<T, N>, dim3(blocks),
+                                 dim3(SUM_THREADS), 0, from, p->size, count, to);
+    add_in_rank_order<T, N><<<blocks, SUM_THREADS, 0, lane_stream(p, lane)>>>(from, p->size, count, to);
+    return peer_launched(p, "add_in_rank_order");
+}
+
 Status peer_add(PeerComm *p, const Addresses &from, int64_t count, Dtype dtype, void *to, Lane lane) {
     const int pack = 16 / (int)dtype_size(dtype);
-    const int64_t least = divide_up(count, (int64_t)pack * SUM_THREADS);
-    const int64_t most = lane == LANE_MAIN ? 4 * (int64_t)p->cuda->multiprocessors : (int64_t)BESIDE_BLOCKS;
-    const unsigned blocks = (unsigned)(least < most ? least : most);
+    const int64_t all = divide_up(count, (int64_t)pack * SUM_THREADS);
+    const unsigned blocks =
+        (unsigned)(lane == LANE_MAIN || all < (int64_t)BESIDE_BLOCKS ? all : (int64_t)BESIDE_BLOCKS);
     bool packed = walks_in_packs(pack, {count}, {to});
     if (count == 0) return OK;
     for (int rank = 0; rank < p->size; rank++) packed = packed && (uintptr_t)from.at[rank] % 16 == 0;
-    DISPATCH_FLOAT(dtype, T,
-                   DISPATCH_PACK(packed, T, N,
-                                 add_in_rank_order<T, N><<<blocks, SUM_THREADS, 0, lane_stream(p, lane)>>>(
-                                     from, p->size, count, static_cast<T *>(to))));
-    return peer_launched(p, "add_in_rank_order");
+    DISPATCH_FLOAT(
+        dtype, T,
+        DISPATCH_PACK(packed, T, N,
+                      return launch_sum<T, N>(p, from, count, static_cast<T *>(to), blocks, lane)));
 }
 
 /* ---- little, in one launch ---- */
@@ -71,7 +83,8 @@ __device__ static inline T from_total(typename Total<T>::type x) {
  * here is written anew in the turn after the next, to which it must have come. */
 template <class T>
 __global__ static void __launch_bounds__(SMALL_THREADS)
-    add_small(Addresses buffers, const PeerPage *page, int lane, int rank, int size, int count, T *data) {
+    add_small(const __grid_constant__ Addresses buffers, const PeerPage *page, int lane, int rank, int size,
+              int count, T *data) {
     PeerBuffer *const own = reinterpret_cast<PeerBuffer *>(buffers.at[rank]);
     const uint32_t turn = own->turns.smalls[lane] + 1;
     const int thread = (int)threadIdx.x;

@@ -109,10 +109,10 @@ CHECKED Status safetensors_writer_append(SafetensorsWriter *writer, const void *
 CHECKED Status safetensors_writer_close(SafetensorsWriter *writer);
 void safetensors_writer_abandon(SafetensorsWriter *writer); // NULL is fine
 
-/* The same by several processes, each of which writes some of the entries whole: the first opens the file, the
- * others join it by what `share` gives (valid while the writer is) with the same entries, and are ended with
- * abandon. What follows go is the entry that it names and those behind it. At the end the first is told the
- * digests of what the others wrote; close demands every entry, written here or accepted. */
+/* The same by several processes, each of which writes some of the entries whole: the first opens the file,
+ * the others join it by what `share` gives (valid while the writer is) with the same entries, and are ended
+ * with abandon. What follows go is the entry that it names and those behind it. At the end the first is told
+ * the digests of what the others wrote; close demands every entry, written here or accepted. */
 typedef struct {
     const char *path; // of the temporary file; NULL: a device or a pipe, which cannot be shared
     int64_t base;     // where the elements begin

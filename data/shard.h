@@ -1,5 +1,6 @@
-/* shard: tokens in llm.c's two formats: 256 int32 of header (20240520 and version 1, or 20240801 and version 7;
- * the count of tokens; then anything), and the tokens as uint16, in the second as uint32; little-endian. */
+/* shard: tokens in llm.c's two formats: 256 int32 of header (20240520 and version 1, or 20240801 and version
+ * 7; the count of tokens; then anything), and the tokens as uint16, in the second as uint32;
+ * little-endian. */
 #pragma once
 
 #include "base/files.h"

@@ -2,11 +2,11 @@
  *
  *   .bin    token shards in llm.c's format (data/shard.h), memory-mapped. Several are taken one after the
  *           other.
- *   texts   any other files in UTF-8 (data/text_map.h), gzip or not: tokenized once and, given a folder for it,
- *           kept there as a shard named after
- *           the text and a hash of its name, its contents and the tokenizer. A kept shard that does not fit,
- *           or is not what was kept, is made anew. Between two texts stands the tokenizer's end of
- *           text, or a newline if it has none. The lines of JSON lines are texts of their own. */
+ *   texts   any other files in UTF-8 (data/text_map.h), gzip or not: tokenized once and, given a folder for
+ *           it, kept there as a shard named after the text and a hash of its name, its contents and the
+ *           tokenizer. A kept shard that does not fit, or is not what was kept, is made anew. Between two
+ *           texts stands the tokenizer's end of text, or a newline if it has none. The lines of JSON lines
+ *           are texts of their own. */
 #pragma once
 
 #include "base/files.h"
@@ -40,8 +40,8 @@ CHECKED Status tokens_find_files(const char *path, PathList *files);
 
 int64_t tokens_count(const TokenSource *source);
 int64_t tokens_text_bytes(const TokenSource *source); // of plain texts; else -1
-/* The first of the plain texts whose name says that it is a table or JSON, of which all is read: commas, quotes
- * and keys. NULL: there is none. */
+/* The first of the plain texts whose name says that it is a table or JSON, of which all is read: commas,
+ * quotes and keys. NULL: there is none. */
 const char *tokens_raw(const TokenSource *source);
 
 /* out[i] = token offset + i, for i < count, all within the source. A token outside the vocabulary is an

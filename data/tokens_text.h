@@ -12,8 +12,8 @@ typedef struct {
 } TokenizeOptions;
 
 /* Fills the all-zero `part` with the tokens of the texts, as data/tokens.h says: from the shard that the
- * options' folder keeps if it fits, else anew. `name` is for messages and the kept shard; `bytes` gets the texts'
- * size, or -1 for JSON lines. ERROR_USAGE without a tokenizer. What a failure leaves in `part`, token_part_close
- * frees. */
+ * options' folder keeps if it fits, else anew. `name` is for messages and the kept shard; `bytes` gets the
+ * texts' size, or -1 for JSON lines. ERROR_USAGE without a tokenizer. What a failure leaves in `part`,
+ * token_part_close frees. */
 CHECKED Status tokenize_texts(const PathList *texts, const char *name, const TokenizeOptions *options,
                               TokenPart *part, int64_t *bytes);

@@ -1,6 +1,7 @@
 /* architectures: what a Transformer can be, as data. A Config is one network: its choices and its numbers.
  * What a whole family of networks shares stands in a row of a table, which the Config points to. To add a
- * family is to add a row: no other code asks which family a network is of, only what its row and Config say. */
+ * family is to add a row: no other code asks which family a network is of, only what its row and Config
+ * say. */
 #pragma once
 
 #include "data/end_tokens.h"

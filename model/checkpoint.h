@@ -31,9 +31,9 @@ typedef struct {
     double learning_rate, min_learning_rate;
 } TrainingState;
 
-/* Writes `folder`, in the place of one that is there. Collective: the ranks on rank 0's host write the tensors
- * together, and rank 0 all else; where one fails all do, and the folder is as it was. The gradients are lost. The tokenizer may be NULL; the state is NULL when there
- * is nothing to resume. */
+/* Writes `folder`, in the place of one that is there. Collective: the ranks on rank 0's host write the
+ * tensors together, and rank 0 all else; where one fails all do, and the folder is as it was. The gradients
+ * are lost. The tokenizer may be NULL; the state is NULL when there is nothing to resume. */
 CHECKED Status checkpoint_save(Ctx *ctx, const char *folder, const Config *config,
                                const Parameters *parameters, const Tokenizer *tokenizer,
                                const TrainingState *state);

@@ -7,9 +7,9 @@
 enum { CHECKPOINT_CHUNK = 1 << 22 }; // fp32 values that pass at once
 
 CHECKED Status weights_save(Ctx *ctx, const char *path, const Parameters *parameters);
-/* Which heads and final norms that a family can have are in the folder's weights, whatever its config.json says:
- * many a folder holds more or less than the class that it names. Leaves the config alone where there are no
- * weights yet. */
+/* Which heads and final norms that a family can have are in the folder's weights, whatever its config.json
+ * says: many a folder holds more or less than the class that it names. Leaves the config alone where there
+ * are no weights yet. */
 void weights_heads(const char *folder, Config *config);
 CHECKED Status weights_check(const char *folder, const Config *config);
 CHECKED Status weights_load(Ctx *ctx, const char *folder, Parameters *parameters);
@@ -27,8 +27,8 @@ typedef struct {
     int *owner; // (count) the rank that writes each entry
 } RankFile;
 
-/* Collective; `path` and the notes are rank 0's. Each entry is then appended to the writer, in order, by the one
- * rank for which rank_file_mine is true. */
+/* Collective; `path` and the notes are rank 0's. Each entry is then appended to the writer, in order, by the
+ * one rank for which rank_file_mine is true. */
 CHECKED Status rank_file_open(const Parameters *parameters, const char *path, const SafetensorsEntry *entries,
                               int64_t count, const SafetensorsNote *notes, int64_t note_count,
                               RankFile *file);

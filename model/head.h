@@ -1,7 +1,7 @@
 /* head: from hidden states to the loss, and to logits. BERT's looks only at the rows that have a target, and
  * has a linear layer, an activation and a norm before the vocabulary (Devlin et al. 2019, section 3.1). That
- * of a class task looks at one row of each sequence: the class token's, or the mean of all (Dosovitskiy et al.
- * 2021, section 3.1, appendix D.3). */
+ * of a class task looks at one row of each sequence: the class token's, or the mean of all (Dosovitskiy et
+ * al. 2021, section 3.1, appendix D.3). */
 #pragma once
 
 #include "kernels/gather/gather.h"

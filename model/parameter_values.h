@@ -1,5 +1,5 @@
-/* parameter_values: the parameters' memory, initial values, and ways in and out; and the tables of positions, which
- * lie beside them but are computed, not learned. */
+/* parameter_values: the parameters' memory, initial values, and ways in and out; and the tables of positions,
+ * which lie beside them but are computed, not learned. */
 #pragma once
 
 #include "kernels/op.h"
@@ -15,8 +15,8 @@ CHECKED Status parameters_take(Ctx *ctx, Parameters *parameters, bool training);
  * the parameter's name. */
 CHECKED Status parameters_initialize(Ctx *ctx, Parameters *parameters, uint64_t seed);
 
-/* Parameter i from `values`, (count) fp32 host memory in the layout of `shape`: sets the weight and the master
- * weight, that one in shards_whole, whence shards_keep takes it after the last (model/shards.h). */
+/* Parameter i from `values`, (count) fp32 host memory in the layout of `shape`: sets the weight and the
+ * master weight, that one in shards_whole, whence shards_keep takes it after the last (model/shards.h). */
 CHECKED Status parameter_write(Ctx *ctx, Parameters *parameters, int i, const float *values);
 
 /* Any elements of a device tensor of F32, F64 or BF16 to or from fp32 host memory. */
@@ -26,8 +26,8 @@ CHECKED Status values_write(Ctx *ctx, Tensor t, int64_t first, int64_t count, co
 /* Whether `count` values in host memory are all finite. */
 bool values_finite(const float *values, int64_t count);
 
-/* What a model without learned positions computes them from, made once. Empty but for what the config's kind of
- * positions has. */
+/* What a model without learned positions computes them from, made once. Empty but for what the config's kind
+ * of positions has. */
 typedef struct {
     Tensor sinusoids;   // (context, C)
     Tensor frequencies; // (D/2) fp32: what each pair of a head's columns turns by a position (attention.h)

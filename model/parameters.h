@@ -116,7 +116,8 @@ typedef struct {
 } ParameterCount;
 ParameterCount parameters_count(const Config *config);
 
-/* Behind the gradients lies what else a step sums over micro-batches and ranks, and with ranks is gathered. */
+/* Behind the gradients lies what else a step sums over micro-batches and ranks, and with ranks is
+ * gathered. */
 enum { TAIL_LOSS, TAIL_STOP, TAIL_TOKENS, TAIL_LOSSES }; // how many ranks want to stop; each rank's own loss
 int64_t parameters_tail(const Parameters *parameters);   // elements
 Tensor parameters_tail_of(const Parameters *parameters, Tensor sums);
@@ -130,8 +131,8 @@ int parameters_outside_blocks(const Parameters *parameters, ParameterRange range
 
 /* What one rank of several has to do with: bucket g becomes ready when group g does in the backward pass, and
  * is needed when group g is in the forward pass. Buckets are cut at multiples of `ranks` blocks of
- * ADAMW_BLOCK, so that each rank's equal part of one is whole blocks, whose sums of squares have the same bits
- * however many ranks there are. To be called before the parameters have memory. */
+ * ADAMW_BLOCK, so that each rank's equal part of one is whole blocks, whose sums of squares have the same
+ * bits however many ranks there are. To be called before the parameters have memory. */
 void parameters_share(Parameters *parameters, int rank, int ranks);
 
 /* This rank's part of bucket g, of which what lies behind the flat space is left out. */

@@ -126,26 +126,6 @@ Status shards_ready(Ctx *ctx, const Parameters *p, int g) {
     return exchange_gradients(ctx, &e);
 }
 
-Status shards_join(Ctx *ctx, const Parameters *p) {
-    const Shards *s = p->shards;
-    return s && s->reduces && !ctx->measuring ? order(s, s->lane, LANE_MAIN, s->settled) : OK;
-}
-
-/* The first group's come last, and most of what is left to wait for is theirs: the others are added
- * meanwhile. */
-Status shards_sum(Ctx *ctx, const Parameters *p) {
-    ctx->layer = -1;
-    if (!posts(p->shards)) return OK;
-    if (!ctx->measuring) TRY(arrive(p, gradient_slot, 1, p->group_count));
-    for (int g = p->group_count - 1; g >= 0; g--) {
-        Exchange e = gradients_of(p, g);
-        if (p->buckets[g].count == 0) continue;
-        if (g == 0 && !ctx->measuring) TRY(arrive(p, gradient_slot, 0, 1));
-        TRY(exchange_sums(ctx, &e));
-    }
-    return OK;
-}
-
 /* Sends bucket g's weights, when what the main lane holds so far is done. */
 static Status gather(Ctx *ctx, const Parameters *p, int g) {
     const Shards *s = p->shards;
@@ -167,13 +147,18 @@ Status shards_gather(Ctx *ctx, const Parameters *p) {
     return OK;
 }
 
-/* What a rank has posted needs no event to be waited for, but a graph must not end before it is over. */
+/* What a rank has posted needs no event to be waited for, but a graph must not end before it is over. It is
+ * waited for seldom, since a wait keeps the kernel behind it from starting early: for as many groups at once
+ * as have been entered. */
 Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
     Shards *s = p->shards;
     bool last = g == p->group_count - 1;
     if (!s || !s->gathers || ctx->measuring || g == 0) return OK;
-    if (posts(s)) TRY(arrive(p, weight_slot, s->entered, g + 1));
-    s->entered = g + 1;
+    if (posts(s) && g >= s->entered) {
+        int end = 2 * g < p->group_count ? 2 * g : p->group_count;
+        TRY(arrive(p, weight_slot, s->entered, end));
+        s->entered = end;
+    }
     return s->lane == LANE_SIDE && (last || !posts(s)) ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
 }
 
@@ -201,15 +186,28 @@ static Status update_part(Ctx *ctx, const Parameters *p, const Adamw *whole, uns
     return tensor_count(a.weight) > 0 ? adamw_update(ctx, &a) : OK;
 }
 
-/* This rank's squares stand in their places in the flat space, among zeros, which add nothing: the sum
- * over all ranks is everybody's in their places, and the norm has one rank's bits. */
-static Status sum_squares(Ctx *ctx, const Parameters *p, const Adamw *whole) {
-    Device *device = ctx->device;
-    if (!ctx->measuring) TRY(device->fill(device, whole->squares.data, 0, tensor_bytes(whole->squares)));
-    if (!ctx->measuring)
-        TRY(comm_clear(p->shards->comm)); // between the sums of the losses and of the squares
-    for (int g = 0; g < p->group_count; g++) TRY(update_part(ctx, p, whole, ADAMW_SUM, g));
-    return exchange_squares(ctx, &(Exchange){.comm = p->shards->comm, .whole = whole->squares});
+/* This rank's part of bucket g becomes the sum. */
+static Status sum_part(Ctx *ctx, const Parameters *p, int g) {
+    Exchange e = gradients_of(p, g);
+    return posts(p->shards) && p->buckets[g].count > 0 ? exchange_sums(ctx, &e) : OK;
+}
+
+/* The first group's gradients come last, and most of what is left to wait for is theirs: the others are added
+ * meanwhile. This rank's squares stand in their places in the flat space, among zeros, which add nothing: the
+ * sum over all ranks is everybody's in their places, and the norm has one rank's bits. */
+Status shards_sum(Ctx *ctx, const Parameters *p, const Adamw *whole) {
+    const Shards *s = p->shards;
+    const bool posted = posts(s), runs = !ctx->measuring;
+    ctx->layer = -1;
+    if (runs) TRY(ctx->device->fill(ctx->device, whole->squares.data, 0, tensor_bytes(whole->squares)));
+    if (runs && !posted) TRY(order(s, s->lane, LANE_MAIN, s->settled));
+    if (runs && posted) TRY(arrive(p, gradient_slot, 1, p->group_count));
+    for (int g = p->group_count - 1; g >= 0; g--) {
+        if (runs && posted && g == 0) TRY(arrive(p, gradient_slot, 0, 1));
+        TRY(sum_part(ctx, p, g));
+        TRY(update_part(ctx, p, whole, ADAMW_SUM, g));
+    }
+    return runs && posted ? order(s, s->lane, LANE_MAIN, s->settled) : OK;
 }
 
 /* The first group comes first: the next forward pass begins with it, and its weights travel under the
@@ -227,7 +225,9 @@ static Status apply(Ctx *ctx, const Parameters *p, const Adamw *whole) {
 
 Status shards_update(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     ctx->layer = -1;
-    TRY(sum_squares(ctx, p, whole));
+    if (!ctx->measuring)
+        TRY(comm_clear(p->shards->comm)); // between the sums of the losses and of the squares
+    TRY(exchange_squares(ctx, &(Exchange){.comm = p->shards->comm, .whole = whole->squares}));
     Adamw clip = *whole;
     clip.steps = ADAMW_CLIP;
     ctx->call = "adamw";

@@ -16,7 +16,7 @@ typedef struct Shards {
     Lane lane;      // where exchanges run beside the passes; LANE_MAIN where each is looked at (--check)
     bool reduces;   // set before a pass: gradients are exchanged as its groups are done
     bool gathers;   // set before a pass: the weights are still on their way
-    int entered;    // groups that the pass at hand has entered: their weights have come
+    int entered;    // groups whose weights have come in the pass at hand
     int events;     // of each kind, one a group
     Event **ready;  // a group's gradients are there
     Event **there;  // its weights
@@ -31,8 +31,8 @@ void shards_close(Parameters *parameters);
 /* Whether a step is cut so, in the form that ctx->fuses names now. */
 bool shards_cut(const Ctx *ctx, const Parameters *parameters);
 
-/* Of a range of the sums what a micro-batch must not add to the ones before it by itself, in so many parts: all,
- * or where products add, what lies outside the blocks. Not collective. */
+/* Of a range of the sums what a micro-batch must not add to the ones before it by itself, in so many parts:
+ * all, or where products add, what lies outside the blocks. Not collective. */
 int shards_apart(const Ctx *ctx, const Parameters *parameters, ParameterRange range,
                  ParameterRange parts[PARTS_OUTSIDE_BLOCKS]);
 
@@ -46,14 +46,12 @@ CHECKED Status shards_enter(Ctx *ctx, const Parameters *parameters, int g);
  * for all. The first group's are gathered by shards_update, while it updates the others'. */
 CHECKED Status shards_gather(Ctx *ctx, const Parameters *parameters);
 
-/* What follows in the main lane waits for all that this rank has sent. */
-CHECKED Status shards_join(Ctx *ctx, const Parameters *parameters);
+/* Behind a pass that exchanges its gradients: this rank's parts become the sums, and their squares are added
+ * up. What follows in the main lane waits for all that this rank has sent. `whole` is the update of one rank
+ * alone, but for its state, which may be this rank's shard. */
+CHECKED Status shards_sum(Ctx *ctx, const Parameters *parameters, const Adamw *whole);
 
-/* Behind a pass that has exchanged its gradients: this rank's parts become the sums. */
-CHECKED Status shards_sum(Ctx *ctx, const Parameters *parameters);
-
-/* `whole` is the update of one rank alone, but for its state, which may be this rank's shard. Updates this
- * rank's parts, of the weights too. */
+/* Behind shards_sum and, in the main lane, a collective: updates this rank's parts, of the weights too. */
 CHECKED Status shards_update(Ctx *ctx, const Parameters *parameters, const Adamw *whole);
 
 /* Where a state tensor (master, m, v) is whole, (size) and flat: itself or, where it is sharded, the

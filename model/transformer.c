@@ -101,6 +101,7 @@ Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache
                         .pictures = in->pictures,
                         .segments = in->segments,
                         .lengths = in->lengths,
+                        .starts = in->starts,
                         .memory = in->memory,
                         .memory_lengths = in->source_lengths,
                         .cache = cache};
@@ -142,25 +143,36 @@ Status transformer_zero(Ctx *ctx, Transformer *model) {
     return device->fill(device, sums.data, 0, tensor_bytes(sums));
 }
 
+static Adamw update_of(const Transformer *model, const UpdateOptions *options) {
+    const Parameters *p = &model->parameters;
+    return (Adamw){.steps = ADAMW_WHOLE,
+                   .weight = p->weight,
+                   .master = p->master,
+                   .gradient = p->gradient,
+                   .m = p->m,
+                   .v = p->v,
+                   .loss = model->loss_sum,
+                   .state = model->state,
+                   .decays = p->decays,
+                   .squares = tensor_view(model->squares.data, F64, shape1(adamw_blocks(0, p->size))),
+                   .count = p->count,
+                   .parameters = p->optimized,
+                   .beta1 = options->beta1,
+                   .beta2 = options->beta2,
+                   .eps = options->eps,
+                   .weight_decay = options->weight_decay,
+                   .clip = options->clip};
+}
+
+Status transformer_sum(Ctx *ctx, Transformer *model) {
+    const UpdateOptions none = {0};
+    const Adamw a = update_of(model, &none);
+    return shards_sum(ctx, &model->parameters, &a);
+}
+
 Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *options) {
-    Parameters *p = &model->parameters;
-    Adamw a = {.steps = ADAMW_WHOLE,
-               .weight = p->weight,
-               .master = p->master,
-               .gradient = p->gradient,
-               .m = p->m,
-               .v = p->v,
-               .loss = model->loss_sum,
-               .state = model->state,
-               .decays = p->decays,
-               .squares = tensor_view(model->squares.data, F64, shape1(adamw_blocks(0, p->size))),
-               .count = p->count,
-               .parameters = p->optimized,
-               .beta1 = options->beta1,
-               .beta2 = options->beta2,
-               .eps = options->eps,
-               .weight_decay = options->weight_decay,
-               .clip = options->clip};
+    const Parameters *p = &model->parameters;
+    const Adamw a = update_of(model, options);
     if (shards_cut(ctx, p)) return shards_update(ctx, p, &a);
     ctx->layer = -1;
     ctx->call = "adamw";

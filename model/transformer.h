@@ -1,5 +1,6 @@
-/* transformer: a whole model, from token ids or pictures to hidden states, loss, gradients and logits. Knows no backend and no form. A step is: transformer_forward, transformer_loss,
- * transformer_backward, transformer_update, in one Ctx. */
+/* transformer: a whole model, from token ids or pictures to hidden states, loss, gradients and logits. Knows
+ * no backend and no form. A step is: transformer_forward, transformer_loss, transformer_backward,
+ * transformer_update, in one Ctx. */
 #pragma once
 
 #include "kernels/decode/decode.h"
@@ -38,6 +39,7 @@ typedef struct {
     Tensor pictures;               // (B, H, W, channels) u8: instead of tokens
     Tensor segments;               // (B, T) i32; empty: all 0
     Tensor lengths;                // (B) i32: tokens of each row that are attended to; empty: all
+    Tensor starts;                 // (B, T) i32: of each token's document (attention.h); empty: 0
     Tensor source, source_lengths; // (B, S) i32 and (B) i32: the encoder runs first
     Tensor memory;                 // (B, S, C): an encoder's output from before, instead of source
 } Inputs;
@@ -75,6 +77,8 @@ Tensor transformer_tail(const Transformer *model, int64_t first, int64_t count);
 
 /* Gradients and loss_sum to zero: before a micro-batch. */
 CHECKED Status transformer_zero(Ctx *ctx, Transformer *model);
+/* Collective, behind a backward pass that exchanges its gradients: shards_sum. */
+CHECKED Status transformer_sum(Ctx *ctx, Transformer *model);
 /* Collective, where the parameters have shards. */
 CHECKED Status transformer_update(Ctx *ctx, Transformer *model, const UpdateOptions *options);
 

@@ -33,6 +33,7 @@ struct Moments {
  * Floor: 4 * P bytes. */
 __global__ void __launch_bounds__(NORM_THREADS)
     sum_squares(const float *gradient, int64_t first, int64_t count, double *squares) {
+    wait_for_previous();
     let_next_start();
     const int64_t block = (first / ADAMW_BLOCK + blockIdx.x) * ADAMW_BLOCK - first;
     const int64_t begin = block > 0 ? block : 0;
@@ -106,6 +107,7 @@ template <typename T, typename M>
 __global__ void __launch_bounds__(UPDATE_THREADS)
     update_parameters(const Range<T, M> p, const float *state, const Moments c) {
     wait_for_previous();
+    let_next_start();
     if (state[ADAMW_SKIPPED] != 0.f) return;
     const float factor = state[ADAMW_FACTOR], rate = state[STEP_RATE], root = state[STEP_ROOT];
     const int64_t first = ((int64_t)blockIdx.x * UPDATE_THREADS + threadIdx.x) * WIDTH;
@@ -163,8 +165,8 @@ static Status adamw_update_cuda_fused(Ctx *ctx, const void *contract) {
     double *squares = data_of<double>(a->squares);
     if (a->steps & ADAMW_SUM)
         PRIMITIVE (ctx, "gradient norm")
-            TRY(LAUNCH(ctx, sum_squares, blocks, NORM_THREADS, 0, data_of<float>(a->gradient), a->first,
-                       tensor_count(a->gradient), squares));
+            TRY(LAUNCH_EARLY(ctx, sum_squares, blocks, NORM_THREADS, 0, data_of<float>(a->gradient), a->first,
+                             tensor_count(a->gradient), squares));
     if (a->steps & ADAMW_CLIP)
         PRIMITIVE (ctx, "clip factor") {
             const Hyperparameters h = {a->beta1, a->beta2, a->weight_decay, a->clip};

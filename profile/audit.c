@@ -89,7 +89,7 @@ static void check_ranks(Trace *t) {
     double within = 0, early = 0;
     for (int32_t i = 0; i < t->other_count; i++) within = fmax(within, t->others[i]->run.clock_within);
     for (int64_t i = 0; i < all.count; i++)
-        for (int rank = 0; rank < all.ranks; rank++)
+        for (int rank = 0; rank < all.ranks && all.list[i].waits; rank++)
             early = fmax(early, (double)(all.list[i].begin - all.list[i].spans[rank].end));
     trace_add_finding(t, "the ranks ran the same collectives", !all.amiss,
                       "%" PRId64 " on each of %d ranks%s%s", all.count, all.ranks, all.amiss ? "; " : "",

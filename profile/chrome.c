@@ -345,21 +345,44 @@ static void write_row(Row *r) {
     memory_free(r->streams);
 }
 
-/* From the rank that came last, for which the others waited, to each of them. */
+/* The sums of what collective `i` scattered: the n-th of its step to the n-th; -1: it has none. */
+static int64_t sums_of(const Collectives *all, int64_t i) {
+    const Collected *c = &all->list[i];
+    int64_t before = 0, k = i;
+    if (strcmp(c->name, "scatter") != 0) return -1;
+    while (k > 0 && all->list[k - 1].step == c->step) before += strcmp(all->list[--k].name, "scatter") == 0;
+    for (; k < all->count && all->list[k].step == c->step; k++)
+        if (strcmp(all->list[k].name, "gradient sum") == 0 && before-- == 0) return k;
+    return -1;
+}
+
+typedef struct {
+    int from, to;       // ranks
+    int64_t begin, end; // collectives
+} Arrow;
+
+/* Clocks may be wrong: an arrow does not lead outside of what it leads to. */
+static void write_collective(JsonWriter *w, const Collectives *all, const Row *rows, Arrow a) {
+    const Span *peer = &all->list[a.end].spans[a.to];
+    Point from = rows[a.from].collectives[a.begin], to = rows[a.to].collectives[a.end];
+    char id[64];
+    to.at = from.at < peer->end ? from.at : peer->end - 1;
+    if (to.at < peer->begin) to.at = peer->begin;
+    snprintf(id, sizeof id, "collective %" PRId64 ".%d.%d", a.begin, a.from, a.to);
+    write_arrow(w, "collective", from, to, id);
+}
+
+/* From the rank that came last, for which the others waited, to each of them; and from each that has
+ * scattered to the others' sums. */
 static void write_collectives(JsonWriter *w, const Trace *t, const Row *rows) {
     Collectives all = collectives_of(t);
-    for (int64_t i = 0; i < all.count; i++)
-        for (int rank = 0; rank < all.ranks; rank++) {
-            const Collected *c = &all.list[i];
-            const Span *peer = &c->spans[rank];
-            Point from = rows[c->last].collectives[i], to = rows[rank].collectives[i];
-            char id[48];
-            if (rank == c->last) continue;
-            to.at = from.at < peer->end ? from.at : peer->end - 1; // by no more than the clocks' uncertainty
-            if (to.at < peer->begin) to.at = peer->begin;
-            snprintf(id, sizeof id, "collective %" PRId64 ".%d", i, rank);
-            write_arrow(w, "collective", from, to, id);
-        }
+    for (int64_t i = 0; i < all.count; i++) {
+        const Collected *c = &all.list[i];
+        const int64_t sums = sums_of(&all, i), at = c->waits ? i : sums;
+        for (int from = 0; from < all.ranks && at >= 0; from++)
+            for (int to = 0; to < all.ranks && (!c->waits || from == c->last); to++)
+                if (to != from) write_collective(w, &all, rows, (Arrow){from, to, i, at});
+    }
     collectives_free(&all);
 }
 

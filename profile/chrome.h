@@ -1,6 +1,7 @@
 /* chrome: a trace in the Trace Event Format of chrome://tracing and Perfetto: host threads, device streams
  * with operations over their kernels, an arrow from each launch to its kernel, counters of memory and
- * speed; of several ranks a row of each, and arrows from the rank that came last into a collective to its peers. */
+ * speed; of several ranks a row of each, and arrows from the rank that came last into a collective to its
+ * peers. */
 #pragma once
 
 #include "base/json_writer.h"

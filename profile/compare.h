@@ -14,8 +14,8 @@ typedef struct {
     Figures figures;
 } TimedOperations;
 
-/* Waits for what the recorder has recorded and folds it. ERROR_INTERNAL where records were dropped; the message
- * tells people to use fewer `option`, as "--repeats". */
+/* Waits for what the recorder has recorded and folds it. ERROR_INTERNAL where records were dropped; the
+ * message tells people to use fewer `option`, as "--repeats". */
 CHECKED Status timed_operations_read(Recorder *recorder, const Peaks *peaks, const char *option,
                                      TimedOperations *timed);
 void timed_operations_free(TimedOperations *timed);

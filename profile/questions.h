@@ -25,8 +25,8 @@ void answers_free(Answers *answers);
 /* Adds a line, printf-style. */
 void answer_line(Answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The fifth question, what each fusion saves, the sixth, what limits the step, and the seventh, what the ranks
- * wait for. */
+/* The fifth question, what each fusion saves, the sixth, what limits the step, and the seventh, what the
+ * ranks wait for. */
 void question_savings(const Profile *profile, Answer *answer);
 void question_bound(const ProfilePath *path, Answer *answer);
 void question_ranks(const ProfilePath *path, Answer *answer);

@@ -21,7 +21,7 @@ static void weigh_waiting(const Trace *t, double steps, RankEvidence *e) {
     Collectives all = collectives_of(t);
     double *caused = memory_array((size_t)all.ranks, sizeof *caused);
     for (int64_t i = 0; i < all.count; i++)
-        for (int rank = 0; rank < all.ranks; rank++) {
+        for (int rank = 0; rank < all.ranks && all.list[i].waits; rank++) {
             const Collected *c = &all.list[i];
             double waited = fmax(0, (double)(c->begin - c->spans[rank].begin)) / steps;
             caused[c->last] += waited / fmax(1, all.ranks - 1);
@@ -47,8 +47,8 @@ static RankEvidence weigh(const Trace *t, double steps) {
     return e;
 }
 
-/* With n ranks (n - 1) / n of the bytes leave each: with one more the exposed part grows by n^2 / (n^2 - 1), and
- * the computation not at all. */
+/* With n ranks (n - 1) / n of the bytes leave each: with one more the exposed part grows by n^2 / (n^2 - 1),
+ * and the computation not at all. */
 static void one_more(const ProfilePath *path, const RankEvidence *e, Answer *a) {
     const double n = path->trace->run.ranks, step = 1e6 * path->figures.step_ms;
     const double longer = step + e->exposed * (n * n / (n * n - 1) - 1);

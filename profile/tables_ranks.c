@@ -60,9 +60,11 @@ static void add_collective(Moved *m, const Collected *c, int ranks) {
     for (int r = 0; r < ranks; r++) {
         const Span *s = &c->spans[r];
         m->ns += (double)(s->end - s->begin) / ranks;
+        if (!c->waits) m->moving += (double)(s->end - s->begin) / ranks;
+        if (!c->waits) continue;
         m->waiting += fmax(0, (double)((c->begin < s->end ? c->begin : s->end) - s->begin)) / ranks;
     }
-    m->moving += fmax(0, (double)(c->end - c->begin));
+    if (c->waits) m->moving += fmax(0, (double)(c->end - c->begin));
 }
 
 static void add_moved(Table *table, const char *name, const char *call, const Moved *m, double link) {
@@ -111,11 +113,12 @@ Table table_communication(const Trace *t) {
     add_kinds(&table, &all, r->measured.link);
     if (all.amiss) table_note(&table, "ERROR: %s", all.amiss);
     collectives_free(&all);
-    table_note(&table,
-               "%d ranks, by %s. Time and waiting (for the rank that comes last) are a rank's, in the mean; "
-               "bus bandwidth (nccl-tests' definition) is what each has to send over the time from the "
-               "last rank's coming to the end",
-               r->ranks, r->engine);
+    table_note(
+        &table,
+        "%d ranks, by %s. Time and waiting (for the rank that comes last) are a rank's, in the mean; "
+        "bus bandwidth (nccl-tests' definition) is what each has to send over the time from the "
+        "last rank's coming to the end; of what each begins by itself (scatter, spread) over its own time",
+        r->ranks, r->engine);
     if (r->measured.link > 0)
         table_note(&table, "the link's limit, measured here with large collectives: %.4g GB/s",
                    1e-9 * r->measured.link);

@@ -77,6 +77,11 @@ static double whole_bytes(const char *name, double sent, int ranks) {
     return ranks > 1 ? sent / times * ranks / (ranks - 1) : 0;
 }
 
+/* comm_scatter and comm_spread only begin, and comm_sum adds what has come (comm/comm.h). */
+static bool waits(const char *name) {
+    return strcmp(name, "scatter") != 0 && strcmp(name, "gradient sum") != 0 && strcmp(name, "spread") != 0;
+}
+
 /* The next collective of a trace from event `from` on; -1: none. */
 static int64_t next_of(const Trace *t, int64_t from) {
     while (from < t->count && !is_collective(&t->events[from])) from++;
@@ -114,6 +119,7 @@ static void add_rank(Collectives *all, int rank, const Trace *t) {
             const TraceEvent *e = &t->events[event];
             c->name = name_of(t, event);
             c->call = e->call ? e->call : e->name;
+            c->waits = waits(c->name);
             c->step = e->step;
             c->sent = e->work.sent;
             c->bytes = whole_bytes(c->name, c->sent, all->ranks);

@@ -13,6 +13,7 @@ CHECKED Status trace_gather(Trace *trace, Comm *comm);
 typedef struct {
     const char *name;   // "reduce-scatter"
     const char *call;   // what it moved: "gradients"
+    bool waits;         // no rank is through with it before all have come; else each does its own part
     int64_t step;       // in which
     double sent;        // bytes that had to leave each rank
     double bytes;       // of the whole tensor

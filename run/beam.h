@@ -6,7 +6,8 @@
  * where |Y| counts the end token (Wu et al. 2016, eq. 14, without coverage). In each step the likeliest
  * 2 * width continuations of a sentence are looked at in order: one that ends is finished if it is among the
  * first `width`; the first `width` that do not end go on. A sentence is done when `width` hypotheses have
- * finished, or at `most` tokens, where open ones finish as they are. Of equals the earlier one is the best. */
+ * finished, or at `most` tokens, where open ones finish as they are. Of equals the earlier one is the
+ * best. */
 #pragma once
 
 #include "base/status.h"

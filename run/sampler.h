@@ -25,8 +25,8 @@ void sampler_close(Sampler *sampler);
 /* Draws a token from the softmax of logits / temperature, restricted to the k largest and then to the
  * nucleus, as kernels/sample/sample.h says. `logits` are (vocab) in host memory, without the
  * vocabulary's padding. The draw is a pure function of the logits, the options and `index`, the token's
- * position in the sequence. Greedy takes the first of equal maxima. A logit of -inf is never drawn; NaN, +inf, or no
- * logit above -inf is ERROR_NONFINITE. */
+ * position in the sequence. Greedy takes the first of equal maxima. A logit of -inf is never drawn; NaN,
+ * +inf, or no logit above -inf is ERROR_NONFINITE. */
 CHECKED Status sampler_next(Sampler *sampler, const float *logits, int64_t index, int32_t *token);
 
 /* Applies the repeat_penalty to logits (vocab), once for each token that is among `tokens`. */

@@ -12,12 +12,13 @@
 
 typedef struct {
     int64_t rows, seq, source_seq;
-    bool segments, lengths, source_lengths; // which of these there are
+    bool segments, lengths, source_lengths, starts; // which of these there are
 } BatchSizes;
 
 /* Device memory of a micro-batch, i32, for the largest. Empty what the task does not have. */
 typedef struct {
     Tensor tokens, segments;        // (batch, seq)
+    Tensor starts;                  // (batch, seq)
     Tensor pictures;                // (batch, height, width, channels) u8, instead of tokens
     Tensor targets, rows;           // (batch, seq); in a masked-token batch (n), and the rows they are of
     Tensor lengths, source_lengths; // (batch)
@@ -74,13 +75,13 @@ typedef struct {
         top5; // of a class task: the share of targets that are the likeliest class, or of the five likeliest
 } Validation;
 
-/* Fetches micro-batch `index` of this rank's of the step, of at most the trainer's sizes; seq 0: of just these. Its memory
- * must stay valid until the step after has begun. In a masked-token batch at most MASKED_SHARE of a row's
- * positions, rounded up, have a target. */
+/* Fetches micro-batch `index` of this rank's of the step, of at most the trainer's sizes; seq 0: of just
+ * these. Its memory must stay valid until the step after has begun. In a masked-token batch at most
+ * MASKED_SHARE of a row's positions, rounded up, have a target. */
 typedef Status (*FetchBatch)(void *source, int64_t index, Batch *batch);
 
-/* Opens ctx and model on `device`, one of the ranks of `comm` unless that is NULL; both stay the caller's. Then
- * set ctx.dtype, fuses, ... and trainer_allocate. */
+/* Opens ctx and model on `device`, one of the ranks of `comm` unless that is NULL; both stay the caller's.
+ * Then set ctx.dtype, fuses, ... and trainer_allocate. */
 CHECKED Status trainer_open(Trainer *trainer, Device *device, const Config *config, Comm *comm);
 void trainer_close(Trainer *trainer);
 
@@ -98,9 +99,9 @@ void trainer_drop_graphs(Trainer *trainer);
 /* Collective: before the communicator is closed. */
 CHECKED Status trainer_unshare(Trainer *trainer);
 
-/* One optimizer step over `accum` micro-batches of every rank: its loss is the mean over all their targets that
- * count. Micro-batch i of rank r is micro-batch r * accum + i of the step: losses, norms and weights are those
- * of one rank that takes them all in that order, to the last bit where comm->rank_order. trainer_step =
+/* One optimizer step over `accum` micro-batches of every rank: its loss is the mean over all their targets
+ * that count. Micro-batch i of rank r is micro-batch r * accum + i of the step: losses, norms and weights are
+ * those of one rank that takes them all in that order, to the last bit where comm->rank_order. trainer_step =
  * gradients, then update; waits at the end. */
 CHECKED Status trainer_gradients(Trainer *trainer, FetchBatch fetch, void *source);
 CHECKED Status trainer_update(Trainer *trainer, double learning_rate);
@@ -108,7 +109,8 @@ CHECKED Status trainer_result(Trainer *trainer, StepResult *result);
 CHECKED Status trainer_step(Trainer *trainer, FetchBatch fetch, void *source, double learning_rate,
                             StepResult *result);
 
-/* Over the targets of `batches` batches, with nothing dropped; nothing is learned. Of several ranks each fetches its share, from trainer_share's `first` on. */
+/* Over the targets of `batches` batches, with nothing dropped; nothing is learned. Of several ranks each
+ * fetches its share, from trainer_share's `first` on. */
 int64_t trainer_share(const Trainer *trainer, int64_t batches, int64_t *first);
 CHECKED Status trainer_evaluate(Trainer *trainer, FetchBatch fetch, void *source, int64_t batches,
                                 Validation *validation);

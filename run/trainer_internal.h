@@ -1,5 +1,5 @@
-/* trainer_internal: a step of several micro-batches and ranks. What does not say otherwise does nothing with one
- * rank. */
+/* trainer_internal: a step of several micro-batches and ranks. What does not say otherwise does nothing with
+ * one rank. */
 #pragma once
 
 #include "run/trainer.h"
@@ -14,7 +14,8 @@ int64_t step_batches(const Trainer *trainer); // micro-batches of a step, of all
 void ranks_begin(Trainer *trainer, int64_t index);
 void ranks_end(Trainer *trainer);
 
-/* With one rank, too: clears what micro-batch `index` adds its gradients to, and adds it to those before it. */
+/* With one rank, too: clears what micro-batch `index` adds its gradients to, and adds it to those before
+ * it. */
 CHECKED Status ranks_clear(Trainer *trainer, int64_t index);
 CHECKED Status ranks_finish(Trainer *trainer, int64_t index);
 
@@ -24,7 +25,7 @@ CHECKED Status ranks_say(Trainer *trainer);
 /* Collective, behind the last: the sums over all ranks, as far as they are still to be made. */
 CHECKED Status ranks_exchange(Trainer *trainer);
 
-/* What the step's tail says: tokens, whether to stop, who is to blame. */
+/* What the step's tail says: the loss, with one rank, too; tokens, whether to stop, who is to blame. */
 CHECKED Status ranks_read(Trainer *trainer, StepResult *result);
 
 /* Collective: tells the communicator where the memory lies that ranks exchange. */

@@ -95,12 +95,11 @@ Status ranks_say(Trainer *t) {
 static Status exchange(Ctx *ctx, void *program) {
     Trainer *t = program;
     Device *device = ctx->device;
-    Parameters *p = &t->model.parameters;
     Tensor own = transformer_tail(&t->model, TAIL_LOSSES + rank_of(t), 1);
     scope_begin(ctx, "exchange");
     ctx->layer = -1;
     if (!ctx->measuring) TRY(device->copy(device, own.data, t->model.loss_sum.data, tensor_bytes(own)));
-    if (t->reduces) TRY(shards_sum(ctx, p));
+    const Parameters *p = &t->model.parameters;
     Exchange e = {.comm = t->comm, .whole = p->sums, .all = t->reduces};
     if (e.all) e.whole = parameters_tail_of(p, p->sums);
     TRY(exchange_gradients(ctx, &e));
@@ -116,15 +115,18 @@ Status ranks_exchange(Trainer *t) {
 }
 
 Status ranks_read(Trainer *t, StepResult *result) {
-    int64_t count = TAIL_LOSSES + ranks_of(t);
+    int64_t count = t->comm ? TAIL_LOSSES + ranks_of(t) : TAIL_LOSS + 1;
     float *tail = memory_array((size_t)count, sizeof *tail);
     Status status = values_read(&t->ctx, transformer_tail(&t->model, 0, count), 0, count, tail);
-    result->stop = tail[TAIL_STOP] != 0;
-    t->tokens = (int64_t)tail[TAIL_TOKENS];
-    for (int rank = ranks_of(t) - 1; rank >= 0; rank--)
-        if (!isfinite(tail[TAIL_LOSSES + rank])) result->blamed = rank;
+    result->loss = tail[TAIL_LOSS];
+    if (t->comm) {
+        result->stop = tail[TAIL_STOP] != 0;
+        t->tokens = (int64_t)tail[TAIL_TOKENS];
+        for (int rank = ranks_of(t) - 1; rank >= 0; rank--)
+            if (!isfinite(tail[TAIL_LOSSES + rank])) result->blamed = rank;
+    }
     memory_free(tail);
-    return status;
+    return status || !t->comm ? status : comm_check(t->comm);
 }
 
 /* What ranks exchange lies in these. */

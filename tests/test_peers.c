@@ -1,16 +1,19 @@
 /* Ranks on GPUs: two on one GPU read each other's memory, which needs no second GPU; NCCL wants one for each.
  * Skipped where there is no GPU. The tests' own process starts no CUDA: its children do. */
+#include "base/files.h"
 #include "base/memory.h"
 #include "comm/comm_internal.h"
 #include "comm/lanes.h"
 #include "comm/pulse.h"
+#include "kernels/gemm/gemm.h"
+#include "run/plan.h"
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -164,6 +167,54 @@ static void test_replay(void **state) {
     for (int rank = 0; rank < 2; rank++) expect_rank(ends, rank, 0, "");
 }
 
+/* ---- the algorithms of products ---- */
+
+enum { SIDES = 4, SIDE = 256 };
+
+/* Products of several sizes, each for the first time: on an empty cache all ranks would time them at once. */
+static Status choosing_rank(int rank, void *user) {
+    const Run *run = user;
+    const size_t bytes = (size_t)(SIDES * SIDE) * (SIDES * SIDE) * sizeof(uint16_t);
+    Opened o;
+    Ctx ctx;
+    char *memory[3];
+    TRY(open_rank(run, rank, &o));
+    ctx_open(&ctx, o.device);
+    for (int i = 0; i < 3; i++) {
+        TRY(o.device->allocate(o.device, bytes, (void **)&memory[i]));
+        TRY(o.device->fill(o.device, memory[i], 0, bytes));
+    }
+    TRY(comm_barrier(o.comm));
+    for (int64_t i = 1; i <= SIDES; i++) {
+        const Shape side = shape2(i * SIDE, i * SIDE);
+        const Gemm g = gemm_forward(tensor_view(memory[0], BF16, side), tensor_view(memory[1], BF16, side),
+                                    tensor_view(memory[2], BF16, side), 0);
+        TRY(gemm(&ctx, &g));
+    }
+    TRY(o.device->synchronize(o.device));
+    for (int i = 0; i < 3; i++) o.device->release(o.device, memory[i]);
+    ctx_close(&ctx);
+    close_rank(&o);
+    return OK;
+}
+
+/* One line of the file of choices for each: one rank has timed it, and the others have taken its choice. */
+static void test_one_choice(void **state) {
+    char *text;
+    PathList files;
+    int64_t length, lines = 0;
+    setenv("XDG_CACHE_HOME", *state, 1);
+    const RankEnd *ends = run_ranks("peer", 2, true, choosing_rank);
+    for (int rank = 0; rank < 2; rank++) expect_rank(ends, rank, 0, "");
+    expect_ok(path_glob(inside(*state, "fusebox/products-*.txt"), &files));
+    assert_int_equal(files.count, 1);
+    expect_ok(file_read(files.paths[0], 1 << 20, &text, &length));
+    for (const char *at = text; (at = strchr(at, '\n')); at++) lines++;
+    assert_int_equal(lines, SIDES);
+    memory_free(text);
+    path_list_free(&files);
+}
+
 /* ---- failure ---- */
 
 /* Rank 1 does not come to a collective; rank 0, which waits for it on the GPU, aborts. */
@@ -247,6 +298,7 @@ int main(void) {
         cmocka_unit_test(test_nccl),
         cmocka_unit_test(test_one_gpu_by_mistake),
         cmocka_unit_test(test_replay),
+        cmocka_unit_test_setup_teardown(test_one_choice, scratch_setup, scratch_teardown),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_killed_rank),
     };

@@ -7,24 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static int open_traces(void **state) {
-    Device *device;
-    Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
-    expect_ok(device_open_cpu(1, &device));
-    traces[FORM_NAIVE] = traced(device, 0, false);
-    traces[FORM_FUSED] = traced(device, ~0u, false);
-    device->close(device);
-    *state = traces;
-    return 0;
-}
-
-static int close_traces(void **state) {
-    Trace **traces = *state;
-    for (int form = 0; form < FORM_COUNT; form++) trace_close(traces[form]);
-    memory_free(traces);
-    return 0;
-}
-
 /* The naive path is made of what PyTorch has names for; calls outside it are ours. */
 static void test_torch_names(void **state) {
     Trace **traces = *state;
@@ -154,5 +136,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_torch_names), cmocka_unit_test(test_torch_names_fused),
         cmocka_unit_test(test_torch_shapes), cmocka_unit_test(test_torch_parts)};
-    return cmocka_run_group_tests(tests, open_traces, close_traces);
+    return cmocka_run_group_tests(tests, traced_setup, traced_teardown);
 }

@@ -13,6 +13,7 @@
 #include "tests/support/traced.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { MS = 1000000, RANKS = 3 };
@@ -30,22 +31,31 @@ static int64_t add(Trace *t, TraceKind kind, const char *name, int64_t begin, in
     return trace_add(t, &e);
 }
 
-/* A step of 100 ms: computation in [10, 60), a reduce-scatter from 40 + 5 * rank to 80 ms, of 6 MB. */
-static Trace *made(int rank, const char *collective) {
-    Trace *t = trace_open();
-    int64_t step = add(t, TRACE_STEP, "step", 0, 100 * MS, -1);
-    add(t, TRACE_KERNEL, "compute", 10 * MS, 60 * MS, step);
-    int64_t operation = add(t, TRACE_OPERATION, "comm", 30 * MS, 31 * MS, step);
-    int64_t part = add(t, TRACE_PRIMITIVE, collective, 30 * MS, 31 * MS, operation);
+/* A collective that the host begins at `at` and the device runs in [begin, end). */
+static void add_collective(Trace *t, int64_t step, const char *name, double sent, int64_t at, int64_t begin,
+                           int64_t end) {
+    int64_t operation = add(t, TRACE_OPERATION, "comm", at, at + MS, step);
+    int64_t part = add(t, TRACE_PRIMITIVE, name, at, at + MS, operation);
     for (int64_t i = operation; i <= part; i++) {
         TraceEvent *e = &t->events[i];
         e->in_operation = true;
         e->operation = OP_COMM;
         e->pass = PASS_BACKWARD;
-        e->call = trace_name(t, "gradients");
+        e->call = trace_name(t, sent > 0 ? "gradients" : "sums");
     }
-    t->events[operation].work.sent = 4e6;
-    add(t, TRACE_KERNEL, "ring", (40 + 5 * rank) * MS, 80 * MS, part);
+    t->events[operation].work.sent = sent;
+    add(t, TRACE_KERNEL, "ring", begin, end, part);
+}
+
+/* A step of 100 ms: computation in [10, 60), a collective of 6 MB from 40 + 5 * rank to 80 ms; a scatter is over
+ * after 4 ms, and its sum is made from 80 + rank to 90 ms. */
+static Trace *made(int rank, const char *collective) {
+    Trace *t = trace_open();
+    bool scatter = strcmp(collective, "scatter") == 0;
+    int64_t step = add(t, TRACE_STEP, "step", 0, 100 * MS, -1), begin = (40 + 5 * rank) * MS;
+    add(t, TRACE_KERNEL, "compute", 10 * MS, 60 * MS, step);
+    add_collective(t, step, collective, 4e6, 30 * MS, begin, scatter ? begin + 4 * MS : 80 * MS);
+    if (scatter) add_collective(t, step, "gradient sum", 0, 32 * MS, (80 + rank) * MS, 90 * MS);
     t->run.rank = rank;
     t->run.ranks = RANKS;
     t->run.engine = trace_name(t, "made up");
@@ -120,8 +130,8 @@ static Status check_file(const Trace *t) {
     chrome_render(t, &w);
     EXPECT(strstr(w.text, "\"pid\":3") && strstr(w.text, "rank 2, host"));
     EXPECT(!strstr(w.text, ", device")); // on the CPU that would be the host again
-    EXPECT(strstr(w.text, "\"id\":\"collective 0.0\"") && strstr(w.text, "\"id\":\"collective 0.1\""));
-    EXPECT(!strstr(w.text, "\"id\":\"collective 0.2\"")); // it came last
+    EXPECT(strstr(w.text, "\"id\":\"collective 0.2.0\"") && strstr(w.text, "\"id\":\"collective 0.2.1\""));
+    EXPECT(!strstr(w.text, "\"id\":\"collective 0.0.")); // rank 2 came last
     json_writer_free(&w);
     return OK;
 }
@@ -181,7 +191,46 @@ static void test_together(void **state) {
     }
 }
 
+static const TraceFinding *finding(const Trace *t, const char *name) {
+    for (int64_t i = 0; i < t->finding_count; i++)
+        if (strcmp(t->findings[i].name, name) == 0) return &t->findings[i];
+    fail_msg("no finding \"%s\"", name);
+    return NULL;
+}
+
+/* Ranks that only begin a collective wait for nobody in it: each one's arrows lead to the others' sums. */
+static void test_halves(void **state) {
+    (void)state;
+    Trace *t = made(0, "scatter");
+    Figures figures;
+    Tables tables;
+    JsonWriter w = {0};
+    t->others = memory_array(RANKS - 1, sizeof *t->others);
+    for (int rank = 1; rank < RANKS; rank++) t->others[t->other_count++] = made(rank, "scatter");
+    expect_ok(figures_make(t, &figures));
+    audit_profile(t, &figures);
+    assert_true(finding(t, "no rank leaves a collective before all are in it")->passed);
+    expect_ok(tables_make(t, NAMES_PLAIN, &tables));
+    const Table *c = tables_find(&tables, "communication");
+    assert_int_equal(c->rows, 3);
+    assert_true(cell(c, 0, "waiting_ns") == 0 && cell(c, 1, "waiting_ns") == 0);
+    expect_about(cell(c, 0, "moving_ns"), 4 * MS);
+    chrome_render(t, &w);
+    for (int from = 0; from < RANKS; from++)
+        for (int to = 0; to < RANKS; to++) {
+            char id[48];
+            snprintf(id, sizeof id, "\"id\":\"collective 0.%d.%d\"", from, to);
+            assert_true((strstr(w.text, id) != NULL) == (from != to));
+        }
+    assert_null(strstr(w.text, "\"id\":\"collective 1."));
+    json_writer_free(&w);
+    tables_free(&tables);
+    figures_free(&figures);
+    trace_close(t);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packing), cmocka_unit_test(test_together)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packing), cmocka_unit_test(test_together),
+                                       cmocka_unit_test(test_halves)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

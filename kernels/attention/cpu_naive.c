@@ -16,17 +16,23 @@ static Sizes sizes_of(const AttentionForward *a) {
                    a->heads,        a->kv_heads,     a->q.shape.d[2] / a->heads};
 }
 
+/* Of the document of row t of batch row b. */
+static int64_t start_of(const AttentionForward *a, int64_t b, int64_t t) {
+    return tensor_empty(a->starts) ? 0 : ((const int32_t *)a->starts.data)[b * a->q.shape.d[1] + t];
+}
+
 /* Turns the pairs of every head of x (B, T, heads*D), row t of a batch row by the angles of position past +
- * t, or by their opposites. */
-static void rotate(Tensor x, Tensor frequencies, int64_t past, bool back) {
-    int64_t half = tensor_width(frequencies), rows = x.shape.d[1];
-    const real *frequency = frequencies.data;
+ * t, or t in its document, or by their opposites. */
+static void rotate(const AttentionForward *a, Tensor x, bool back) {
+    int64_t half = tensor_width(a->frequencies), rows = x.shape.d[1];
+    const real *frequency = a->frequencies.data;
     for (int64_t row = 0; row < tensor_rows(x); row++)
         for (int64_t first = 0; first < tensor_width(x); first += 2 * half)
             for (int64_t d = 0; d < half; d++) {
                 stored *at = stored_row(x, row) + first + d;
                 real low = load(at[0]), high = load(at[half]);
-                real angle = (real)(past + row % rows) * frequency[d];
+                int64_t position = a->past + row % rows - start_of(a, row / rows, row % rows);
+                real angle = (real)position * frequency[d];
                 real cosine = cos(angle), sine = back ? -sin(angle) : sin(angle);
                 at[0] = store(low * cosine - high * sine);
                 at[half] = store(high * cosine + low * sine);
@@ -108,9 +114,10 @@ static void mask(const AttentionForward *a, const Sizes *s, stored *scores) {
     const int32_t *key_lengths = tensor_empty(a->key_lengths) ? NULL : a->key_lengths.data;
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t row = 0; row < s->heads * s->queries; row++, scores += s->keys) {
-            int64_t i = row % s->queries;
+            int64_t i = row % s->queries, first = start_of(a, b, i);
             for (int64_t j = 0; j < s->keys; j++)
-                if ((a->causal && j > i + s->keys - s->queries) || (key_lengths && j >= key_lengths[b]))
+                if (j < first || (a->causal && j > i + s->keys - s->queries) ||
+                    (key_lengths && j >= key_lengths[b]))
                     scores[j] = store(-(real)INFINITY);
         }
 }
@@ -189,8 +196,8 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
     TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
     if (!tensor_empty(a->frequencies))
         PRIMITIVE (ctx, "rotary positions") {
-            rotate(a->q, a->frequencies, a->past, false);
-            rotate(a->k, a->frequencies, a->past, false);
+            rotate(a, a->q, false);
+            rotate(a, a->k, false);
         }
     if (cached)
         PRIMITIVE (ctx, "cache append") {
@@ -269,8 +276,8 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     }
     if (!tensor_empty(a->frequencies))
         PRIMITIVE (ctx, "rotary gradient") {
-            rotate(b->dq, a->frequencies, a->past, true);
-            rotate(b->dk, a->frequencies, a->past, true);
+            rotate(a, b->dq, true);
+            rotate(a, b->dk, true);
         }
     return OK;
 }

@@ -36,6 +36,7 @@ Sizes sizes_of(const AttentionForward *a) {
 /* Which keys a row of the scores may see: the first seen(row). */
 struct Mask {
     const int32_t *key_lengths; // (B), or NULL
+    const int32_t *starts;      // (B, T), or NULL: a document's first key
     int64_t rows_per_batch, queries, keys, pitch;
     bool causal;
 
@@ -44,10 +45,20 @@ struct Mask {
         if (causal) seen = min(seen, row % queries + 1 + keys - queries);
         return max(seen, (int64_t)0);
     }
+    /* Hidden once, keys before it have the probability 0 like any other's that is too small. */
+    __device__ int64_t first(int64_t row) const {
+        return starts ? starts[row / rows_per_batch * queries + row % queries] : 0;
+    }
 };
 
 Mask mask_of(const AttentionForward *a, const Sizes &s) {
-    return {data_of<int32_t>(a->key_lengths), s.heads * s.queries, s.queries, s.keys, s.pitch, a->causal};
+    return {data_of<int32_t>(a->key_lengths),
+            data_of<int32_t>(a->starts),
+            s.heads * s.queries,
+            s.queries,
+            s.keys,
+            s.pitch,
+            a->causal};
 }
 
 /* ---- rows of scores: one warp each ---- */
@@ -94,10 +105,11 @@ template <class T, int N>
 __global__ void hide(int64_t rows, Mask mask, T *scores) {
     FOR_EACH_ROW(row, rows) {
         T *at = scores + row * mask.pitch;
-        int64_t seen = mask.seen(row);
-        walk<N, 1, T>({at}, seen, seen, mask.pitch, [=](int64_t j, float(&value)[1][N]) {
+        int64_t first = mask.first(row), seen = mask.seen(row);
+        walk<N, 1, T>({at}, first > 0 ? 0 : seen, seen, mask.pitch, [=](int64_t j, float(&value)[1][N]) {
 #pragma unroll
-            for (int e = 0; e < N; e++) value[0][e] = j + e < seen ? value[0][e] : -CUDART_INF_F;
+            for (int e = 0; e < N; e++)
+                value[0][e] = j + e >= first && j + e < seen ? value[0][e] : -CUDART_INF_F;
             store_floats(at + j, value[0]);
         });
     }

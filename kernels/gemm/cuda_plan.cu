@@ -231,6 +231,18 @@ static bool worth_timing(const PlanKey *key) {
     return (double)key->m * (double)key->n * (double)key->k * (double)key->batch >= least;
 }
 
+bool plan_take_kept(const CudaDevice *device, Plan *plan, const Algorithm *proposals, int count) {
+    KeptChoice kept;
+    if (!plan_choice_find(device, &plan->key, &kept)) return false;
+    for (int i = 0; i < count && !plan->settled; i++) {
+        if (algorithm_fingerprint(&proposals[i]) != kept.fingerprint) continue;
+        plan->algorithm = proposals[i];
+        plan->microseconds = kept.microseconds;
+        plan->settled = true;
+    }
+    return plan->settled;
+}
+
 /* The kept choice, if it is among the proposals; else the first of them. That there is none is no error here:
  * `found` stays false. */
 static Status choose_algorithm(CudaDevice *device, Plan *plan, const Gemm *g, const GemmEpilogue *e) {
@@ -242,14 +254,7 @@ static Status choose_algorithm(CudaDevice *device, Plan *plan, const Gemm *g, co
     plan->settled = count < 2 || !worth_timing(&plan->key) || !choices_wanted() || always_own;
     if (!plan->found) return OK;
     plan->algorithm = proposals[always_own ? count - 1 : 0];
-    Choice kept;
-    if (plan->settled || !choice_find(device, &plan->key, &kept)) return OK;
-    for (int i = 0; i < count && !plan->settled; i++) {
-        if (algorithm_fingerprint(&proposals[i]) != kept.fingerprint) continue;
-        plan->algorithm = proposals[i];
-        plan->microseconds = kept.microseconds;
-        plan->settled = true;
-    }
+    if (!plan->settled) (void)plan_take_kept(device, plan, proposals, count);
     return OK;
 }
 

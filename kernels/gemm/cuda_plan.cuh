@@ -1,9 +1,10 @@
 /* plans: what a product's cuBLASLt call needs beyond its addresses, made once for each set of properties:
  * descriptors, and the algorithm. Which algorithm is fastest only a clock knows: at its first run a product
- * is timed over what the library proposes, and the choice is kept in a file (cuda_choices.cu), so that a
+ * is timed over what the library proposes, and the choice is kept in a file (choices.h), so that a
  * later process runs the same algorithms and computes the same bits. */
 #pragma once
 
+#include "kernels/gemm/choices.h"
 #include "kernels/gemm/cuda_hopper.cuh"
 
 /* All that the choice of an algorithm depends on, as words so that keys are hashed and compared plainly. */
@@ -47,24 +48,20 @@ CHECKED Status plan_proposals(const CudaDevice *device, const Plan *plan, const 
 /* Tells algorithms apart. */
 uint64_t algorithm_fingerprint(const Algorithm *algorithm);
 
-/* Times the proposals on the product's own operands, settles the plan on the fastest and keeps the choice.
+/* Settles the plan on the choice that was kept for it, if that is among the proposals: true. */
+bool plan_take_kept(const CudaDevice *device, Plan *plan, const Algorithm *proposals, int count);
+
+/* Times the proposals on the product's own operands, settles the plan on the fastest and keeps the choice;
+ * processes that share the file (the ranks of a host) take turns, and the others take what the first has kept.
  * C is left alone where the product adds to it, else undefined, as is what the epilogue writes. Leaves the
  * plan as it is while a graph is being captured. */
 CHECKED Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g, const GemmEpilogue *e);
 
 /* ---- kept choices ---- */
 
-struct Choice {
-    uint64_t fingerprint;
-    float microseconds;
-};
-
-/* Whether choices are made by the clock at all: not with FUSEBOX_TUNE=0, nor where there is no folder to keep
- * them in, since two processes might then choose differently. */
-bool choices_wanted();
 /* What FUSEBOX_TUNE says of our own kernel (cuda.cuh). */
 enum OwnKernel { OWN_PROPOSED, OWN_ALWAYS, OWN_NEVER };
 OwnKernel choice_of_own();
-bool choice_find(const CudaDevice *device, const PlanKey *key, Choice *choice);
-/* Adds a choice to the file. That it cannot be written is no error: the next process will choose anew. */
-void choice_keep(const CudaDevice *device, const PlanKey *key, const Choice *choice);
+/* choice_find and choice_keep of choices.h, in this device's file. */
+bool plan_choice_find(const CudaDevice *device, const PlanKey *key, KeptChoice *choice);
+bool plan_choice_keep(const CudaDevice *device, const PlanKey *key, const KeptChoice *choice);

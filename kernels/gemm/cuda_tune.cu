@@ -1,6 +1,7 @@
 #include "kernels/gemm/cuda_plan.cuh"
 
 #include <math.h>
+#include <unistd.h>
 
 /* A race among the proposals: in each lap all of them run in turn, so that a chip that grows warm and slows
  * down slows all alike. */
@@ -66,8 +67,8 @@ Status run_laps(Race *race) {
     return OK;
 }
 
+/* A choice that cannot be kept is not made: another process would make another. */
 Status race_and_choose(Race *race, Plan *plan) {
-    TRY(plan_proposals(race->device, plan, race->product, race->epilogue, race->proposals, &race->count));
     TRY(run_laps(race));
     int winner = 0;
     for (int i = 1; i < race->count; i++)
@@ -75,10 +76,11 @@ Status race_and_choose(Race *race, Plan *plan) {
     if (score(&race->racers[winner]) > FIRST_KEEPS * score(&race->racers[0])) winner = 0;
     plan->settled = true;
     if (race->racers[winner].out) return OK; // nothing runs: the first proposal will say why
+    const float microseconds = (float)(1000 * score(&race->racers[winner]) / (LAPS - 1));
+    const KeptChoice choice = {algorithm_fingerprint(&race->proposals[winner]), microseconds};
+    if (!plan_choice_keep(race->device, &plan->key, &choice)) return OK;
     plan->algorithm = race->proposals[winner];
-    plan->microseconds = (float)(1000 * score(&race->racers[winner]) / (LAPS - 1));
-    const Choice choice = {algorithm_fingerprint(&plan->algorithm), plan->microseconds};
-    choice_keep(race->device, &plan->key, &choice);
+    plan->microseconds = microseconds;
     return OK;
 }
 
@@ -94,11 +96,37 @@ bool fits_in_caches(const CudaDevice *device, const Gemm *g) {
     return inputs + batch * g->m * g->n * (int64_t)dtype_size(g->c_dtype) < 4 * (int64_t)device->l2_bytes;
 }
 
+/* What a race needs besides; the launches in it are not counted. */
+Status hold_race(Race *race, Plan *plan) {
+    Device *device = &race->device->base;
+    const Gemm *g = race->product;
+    const int64_t launches = device->launches;
+    void *scratch = NULL; // stands for a C that is added to
+    const bool in_place = g->beta != 0 && !race->epilogue->added;
+    Status status = in_place ? device->allocate(device, bytes_of_c(g), &scratch) : OK;
+    if (status) { // no room: the first proposal will do
+        status_free(status);
+        plan->settled = true;
+        return OK;
+    }
+    if (scratch) {
+        race->c = scratch;
+        status = device->fill(device, scratch, 0, bytes_of_c(g));
+    }
+    if (!status) status = device->event_create(device, &race->start);
+    if (!status) status = device->event_create(device, &race->end);
+    if (!status) status = race_and_choose(race, plan);
+    device->launches = launches;
+    device->event_free(device, race->start);
+    device->event_free(device, race->end);
+    device->release(device, scratch);
+    return status;
+}
+
 } // namespace
 
 Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g, const GemmEpilogue *e) {
     CudaDevice *cuda = cuda_device(ctx);
-    Device *device = &cuda->base;
     cudaStreamCaptureStatus capture;
     CUDA_TRY(cudaStreamIsCapturing(cuda->stream, &capture));
     if (capture != cudaStreamCaptureStatusNone) return OK;
@@ -110,25 +138,13 @@ Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g, const GemmEpilogue *e) {
     race.epilogue = e;
     race.c = g->c;
     race.cold = fits_in_caches(cuda, g);
-    const int64_t launches = device->launches; // the race's are not counted
-    void *scratch = NULL;                      // stands for a C that is added to
-    const bool in_place = g->beta != 0 && !e->added;
-    Status status = in_place ? device->allocate(device, bytes_of_c(g), &scratch) : OK;
-    if (status) { // no room: the first proposal will do
-        status_free(status);
-        plan->settled = true;
-        return OK;
-    }
-    if (scratch) {
-        race.c = scratch;
-        status = device->fill(device, scratch, 0, bytes_of_c(g));
-    }
-    if (!status) status = device->event_create(device, &race.start);
-    if (!status) status = device->event_create(device, &race.end);
-    if (!status) status = race_and_choose(&race, plan);
-    device->launches = launches;
-    device->event_free(device, race.start);
-    device->event_free(device, race.end);
-    device->release(device, scratch);
+    TRY(plan_proposals(cuda, plan, g, e, race.proposals, &race.count));
+    const int lock = choices_lock();
+    Status status = OK;
+    if (lock < 0)
+        plan->settled = true;                                         // the first proposal stays
+    else if (!plan_take_kept(cuda, plan, race.proposals, race.count)) // meanwhile, by another process
+        status = hold_race(&race, plan);
+    if (lock >= 0) (void)close(lock);
     return status;
 }

@@ -55,6 +55,18 @@ static Activity copy_activity(const CUpti_ActivityMemcpy6 *m) {
                       .copy = {direction_of(m->copyKind), host_memory(m), (int64_t)m->bytes}};
 }
 
+/* From one GPU to another, also into memory that another process shares. */
+static Activity peer_copy_activity(const CUpti_ActivityMemcpyPtoP4 *m) {
+    return (Activity){.kind = TRACE_COPY,
+                      .name = copy_name(COPY_PEER),
+                      .begin = (int64_t)m->start,
+                      .end = (int64_t)m->end,
+                      .correlation = m->correlationId,
+                      .stream = m->streamId,
+                      .node = m->graphNodeId,
+                      .copy = {COPY_PEER, HOST_MEMORY_UNKNOWN, (int64_t)m->bytes}};
+}
+
 static Activity fill_activity(const CUpti_ActivityMemset4 *m) {
     return (Activity){.kind = TRACE_FILL,
                       .name = "fill",
@@ -100,6 +112,9 @@ static void add_record(Opened *c, const CUpti_Activity *record) {
         break;
     case CUPTI_ACTIVITY_KIND_MEMCPY:
         add_activity(c, copy_activity((const CUpti_ActivityMemcpy6 *)record));
+        break;
+    case CUPTI_ACTIVITY_KIND_MEMCPY2:
+        add_activity(c, peer_copy_activity((const CUpti_ActivityMemcpyPtoP4 *)record));
         break;
     case CUPTI_ACTIVITY_KIND_MEMSET:
         add_activity(c, fill_activity((const CUpti_ActivityMemset4 *)record));

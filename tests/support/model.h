@@ -18,8 +18,8 @@ Config model_small(void);
 void model_open(Model *model, const Config *config, Dtype dtype, bool training);
 void model_close(Model *model);
 
-/* Random numbers in every element of a flat tensor that is not padding; in weights and moments, the second one's
- * squared. */
+/* Random numbers in every element of a flat tensor that is not padding; in weights and moments, the second
+ * one's squared. */
 void model_fill(Model *model, Tensor flat, uint64_t stream);
 void model_fill_all(Model *model);
 

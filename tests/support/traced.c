@@ -1,5 +1,6 @@
 #include "tests/support/traced.h"
 
+#include "base/memory.h"
 #include "run/trainer.h"
 #include "profile/collect.h"
 #include "tests/support/expect.h"
@@ -96,4 +97,22 @@ double device_ns(const Trace *t) {
     for (int64_t i = 0; i < t->count; i++)
         if (trace_on_device(&t->events[i])) sum += (double)trace_length(&t->events[i]);
     return sum;
+}
+
+int traced_setup(void **state) {
+    Device *device;
+    Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
+    expect_ok(device_open_cpu(1, &device));
+    traces[FORM_NAIVE] = traced(device, 0, false);
+    traces[FORM_FUSED] = traced(device, ~0u, false);
+    device->close(device);
+    *state = traces;
+    return 0;
+}
+
+int traced_teardown(void **state) {
+    Trace **traces = *state;
+    for (int form = 0; form < FORM_COUNT; form++) trace_close(traces[form]);
+    memory_free(traces);
+    return 0;
 }
