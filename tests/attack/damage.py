@@ -260,13 +260,13 @@ def kinds(rig, peer):
     foreign = [(list(FOREIGN)[i % len(FOREIGN)], i) for i in range(FOLDERS)]
     all_kinds = [
         Kind("runs that go on, of each family, naive and fused", lambda case: go_on(rig, case, wholes), going,
-             len(going), 20),
+             len(going), 10),
         Kind("a bit flips in weights, state or tokens", lambda case: flip(rig, case, reference), flips, FLIPS,
-             250),
-        Kind("strangers' folders", lambda case: take_foreign(rig, case), foreign, FOLDERS, 350),
+             180),
+        Kind("strangers' folders", lambda case: take_foreign(rig, case), foreign, FOLDERS, 370),
     ]
     if has_safetensors(peer):
         batches = [(i,) for i in range(BATCHES)]
         all_kinds.append(Kind(f"{BATCH} headers at a time beside the safetensors package",
-                              lambda case: judge_batch(rig, case[0], peer), batches, BATCHES, 150))
+                              lambda case: judge_batch(rig, case[0], peer), batches, BATCHES, 70))
     return all_kinds
