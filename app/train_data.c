@@ -23,6 +23,7 @@ Status train_data_open(const TrainOptions *o, const Session *session, const Trai
                                  .vocab = session->config.vocab,
                                  .field = o->field,
                                  .template = o->template,
+                                 .packed = session->config.positions == POSITIONS_ROTARY,
                                  .pictures = {pictures->train,
                                               pictures->val,
                                               session->config.processor,

@@ -7,6 +7,7 @@
 typedef struct {
     const int32_t *inputs, *targets; // (batch, seq); a target of -1 does not count
     const int32_t *segments;         // (batch, seq); NULL: all 0
+    const int32_t *starts;           // (batch, seq) where each token's document begins in its row; NULL: 0
     const int32_t *lengths;          // (batch) inputs in each row that are no padding; NULL: all
     const uint8_t *pictures;         // (batch, height, width, channels) of a class task, whose seq is 1
     const int32_t *source;           // (batch, source_seq) of pairs

@@ -3,13 +3,15 @@
 #include "base/memory.h"
 #include "data/chat_json.h"
 #include "data/json_lines.h"
+#include "data/packing.h"
 #include "data/tokens.h"
 
 struct ConversationSource {
-    TokenList tokens; // of all rows, one after the other
+    TokenList tokens; // of all conversations, one after the other
     Bytes answers;
-    int64_t *starts; // (counts.rows + 1)
+    int64_t *starts; // (conversations + 1) of each in `tokens`
     int64_t room;
+    Packing rows;
     int32_t padding;
     ConversationCounts counts;
 };
@@ -21,8 +23,8 @@ typedef struct {
     ChatMessages messages;
 } Reading;
 
-/* Keeps the row from `first` on, if it has a target; a target's input stands before it. */
-static void keep_row(Reading *r, int64_t first) {
+/* Keeps the conversation from `first` on, if it has a target; a target's input stands before it. */
+static void keep(Reading *r, int64_t first) {
     ConversationSource *s = r->source;
     ConversationCounts *c = &s->counts;
     int64_t length = s->tokens.count - first, most = r->seq + 1, answers = 0;
@@ -36,9 +38,9 @@ static void keep_row(Reading *r, int64_t first) {
     c->cut += cut;
     c->answers += answers;
     c->tokens += length - 1;
-    s->starts = memory_grow(s->starts, &s->room, ++c->rows + 1, sizeof *s->starts);
-    s->starts[c->rows - 1] = first;
-    s->starts[c->rows] = first + length;
+    s->starts = memory_grow(s->starts, &s->room, ++c->conversations + 1, sizeof *s->starts);
+    s->starts[c->conversations - 1] = first;
+    s->starts[c->conversations] = first + length;
 }
 
 static Status read_conversation(void *context, const json_t *object) {
@@ -51,7 +53,7 @@ static Status read_conversation(void *context, const json_t *object) {
                     "with --field");
     TRY(chat_read_messages(object, &r->messages));
     TRY(chat_encode_answers(&r->chat, r->messages.list, r->messages.count, &s->tokens, &s->answers));
-    keep_row(r, first);
+    keep(r, first);
     return OK;
 }
 
@@ -61,9 +63,18 @@ static Status read_files(Reading *r, const char *path) {
     for (int64_t i = 0; i < files.count && !status; i++)
         status = json_lines_read(files.paths[i], read_conversation, r);
     path_list_free(&files);
-    if (status || r->source->counts.rows) return status;
+    if (status || r->source->counts.conversations) return status;
     return fail(ERROR_FORMAT, "%s: no conversation has an answer of the assistant's in its first %lld tokens",
                 path, (long long)r->seq);
+}
+
+/* Where they are not packed, each fills its row. */
+static void lay_out(ConversationSource *s, const ConversationOptions *o) {
+    int64_t count = s->counts.conversations, *lengths = memory_array((size_t)count, sizeof *lengths);
+    for (int64_t i = 0; i < count; i++) lengths[i] = o->packed ? s->starts[i + 1] - s->starts[i] - 1 : o->seq;
+    s->rows = pack_rows(lengths, count, o->seq);
+    s->counts.rows = s->rows.rows;
+    memory_free(lengths);
 }
 
 Status conversations_open(const ConversationOptions *o, ConversationSource **source) {
@@ -72,6 +83,7 @@ Status conversations_open(const ConversationOptions *o, ConversationSource **sou
     Status status = chat_open(o->tokenizer, o->template, &r.chat);
     if (!status) r.source->padding = r.chat.end;
     if (!status) status = read_files(&r, o->path);
+    if (!status) lay_out(r.source, o);
     chat_close(&r.chat);
     memory_free(r.messages.list);
     if (status)
@@ -86,6 +98,7 @@ void conversations_close(ConversationSource *s) {
     token_list_free(&s->tokens);
     memory_free(s->answers.bytes);
     memory_free(s->starts);
+    packing_free(&s->rows);
     memory_free(s);
 }
 
@@ -96,9 +109,14 @@ int32_t conversations_padding_token(const ConversationSource *s) {
     return s->padding;
 }
 
-const int32_t *conversations_row(const ConversationSource *s, int64_t row, int64_t *length,
-                                 const uint8_t **answers) {
-    *length = s->starts[row + 1] - s->starts[row];
-    *answers = s->answers.bytes + s->starts[row];
-    return s->tokens.ids + s->starts[row];
+const int32_t *conversations_tokens(const ConversationSource *s, int64_t conversation, int64_t *length,
+                                    const uint8_t **answers) {
+    *length = s->starts[conversation + 1] - s->starts[conversation];
+    *answers = s->answers.bytes + s->starts[conversation];
+    return s->tokens.ids + s->starts[conversation];
+}
+
+const int64_t *conversations_row(const ConversationSource *s, int64_t row, int64_t *count) {
+    *count = s->rows.starts[row + 1] - s->rows.starts[row];
+    return s->rows.items + s->rows.starts[row];
 }

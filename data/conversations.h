@@ -1,11 +1,13 @@
 /* conversations: what a model learns to answer, from JSON lines as {"messages": [{"role": "user", "content":
- * ...}, ...]} with the roles system, user and assistant. A conversation is a row of its own: its text by the
- * model's template, of which the assistant's tokens, with those that end its answers, are targets. */
+ * ...}, ...]} with the roles system, user and assistant. A conversation is its text by the model's template, of
+ * which the assistant's tokens, with those that end its answers, are targets. It is a row of its own, or packed
+ * with others into a row. */
 #pragma once
 
 #include "base/status.h"
 #include "data/tokenizer.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct ConversationSource ConversationSource;
@@ -15,12 +17,14 @@ typedef struct {
     Tokenizer *tokenizer; // used while opening, never kept
     const char *template; // as chat_open's name
     int64_t seq;          // inputs of a row: of a longer conversation the end is cut off
+    bool packed;          // a row has as many conversations as fit (data/packing.h)
 } ConversationOptions;
 
 /* What was read. */
 typedef struct {
-    int64_t rows, cut, left_out; // left out: nothing of the assistant's would be in its row
-    int64_t tokens, answers;     // inputs of all rows; targets
+    int64_t conversations, cut, left_out; // left out: nothing of the assistant's would be in its row
+    int64_t rows;                         // that they are in
+    int64_t tokens, answers;              // inputs of all; targets
 } ConversationCounts;
 
 /* ERROR_FORMAT for a line that is no conversation, or one that the template cannot say; and where none is
@@ -31,11 +35,14 @@ void conversations_close(ConversationSource *source); // NULL is fine
 ConversationCounts conversations_counts(const ConversationSource *source);
 int32_t conversations_padding_token(const ConversationSource *source);
 
-/* A row's tokens, of which all but the last are inputs, and for each a byte that tells whether it is a
+/* A conversation's tokens, of which all but the last are inputs, and for each a byte that tells whether it is a
  * target. They live as long as the source. */
-const int32_t *conversations_row(const ConversationSource *source, int64_t row, int64_t *length,
-                                 const uint8_t **answers);
+const int32_t *conversations_tokens(const ConversationSource *source, int64_t conversation, int64_t *length,
+                                    const uint8_t **answers);
 
-/* Inputs of one epoch's batches, with their padding. */
-CHECKED Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq,
+/* The conversations of a row, in the order in which they stand in it. */
+const int64_t *conversations_row(const ConversationSource *source, int64_t row, int64_t *count);
+
+/* Inputs of one epoch's batches, with their padding; `apart`: as if each conversation were a row. */
+CHECKED Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq, bool apart,
                                     int64_t *tokens);

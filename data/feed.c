@@ -46,7 +46,8 @@ static Status open_pairs(const FeedOptions *o, const char *data, PairSource **pa
 
 static Status open_conversations(const FeedOptions *o, const char *data, ConversationSource **source) {
     if (o->tokenizer)
-        return conversations_open(&(ConversationOptions){data, o->tokenizer, o->template, o->seq}, source);
+        return conversations_open(&(ConversationOptions){data, o->tokenizer, o->template, o->seq, o->packed},
+                                  source);
     return fail(ERROR_USAGE, "conversations need a tokenizer; name one with --tokenizer=FOLDER");
 }
 
@@ -141,10 +142,12 @@ static Status count(const FeedOptions *o, Feed *feed) {
         const ConversationCounts all = conversations_counts(feed->conversations);
         *c = (FeedCounts){.tokens = all.tokens,
                           .left_out = all.left_out,
-                          .conversations = all.rows,
+                          .conversations = all.conversations,
+                          .rows = all.rows,
                           .cut = all.cut,
                           .answers = all.answers};
-        return conversations_padded(feed->conversations, o->batch, o->seq, &c->padded);
+        TRY(conversations_padded(feed->conversations, o->batch, o->seq, true, &c->padded_apart));
+        return conversations_padded(feed->conversations, o->batch, o->seq, false, &c->padded);
     }
     if (!feed->pairs) return OK;
     TRY(pairs_padding(feed->pairs, o->batch, o->seed, &padding));
@@ -168,7 +171,7 @@ static Status hold_out(const FeedOptions *o, Feed *feed, Part *train) {
     bool rows = feed->pairs || feed->conversations ||
                 feed->pictures.train; // of these none may be left: a loader sees too few tokens
     int64_t all = feed->pairs           ? feed->counts.pairs
-                  : feed->conversations ? feed->counts.conversations
+                  : feed->conversations ? feed->counts.rows
                                         : feed->counts.tokens;
     Part val = *train;
     val.first = train->length = all - all / 10;
@@ -179,7 +182,7 @@ static Status hold_out(const FeedOptions *o, Feed *feed, Part *train) {
                     "too few %s (%lld) to hold out a tenth for validation; name others with --val-data, "
                     "or do without validation: --val-every=0",
                     feed->pairs           ? "pairs"
-                    : feed->conversations ? "conversations"
+                    : feed->conversations ? "rows of conversations"
                                           : "pictures",
                     (long long)all);
     return fail_at(open_loader(o, feed, val, &feed->val),
@@ -246,7 +249,7 @@ static Status sample(const Feed *feed, int64_t index, int64_t at, int32_t ids[SA
         return OK;
     }
     if (feed->conversations) {
-        *tokens = conversations_row(feed->conversations, at, length, &answers);
+        *tokens = conversations_tokens(feed->conversations, at, length, &answers);
         return OK;
     }
     if (feed->pictures.train) {

@@ -32,6 +32,7 @@ typedef struct {
     int64_t vocab;         // of the model: tokens, or classes
     const char *field;     // of texts that are JSON lines: the key of the text; "": they are plain
     const char *template;  // of conversations, as chat_open's name
+    bool packed;           // conversations: several in a row, where they fit
     const char *cache;     // folder that keeps tokenized texts, or NULL
     int64_t batch, seq;
     uint64_t seed;
@@ -47,6 +48,7 @@ typedef struct {
 typedef struct {
     int64_t tokens, pairs, left_out, padded, classes;
     int64_t conversations, cut, answers; // conversations whose end was cut off; targets
+    int64_t rows, padded_apart;          // that the conversations are in; `padded` if each were a row
     const char *raw;                     // tokens_raw, of training
 } FeedCounts;
 

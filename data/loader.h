@@ -5,7 +5,7 @@
  *   masked    windows of seq - 2 tokens between a begin and an end token, some hidden behind the mask: the
  *             targets are what they were, -1 elsewhere (Devlin et al. 2019, section 3.1)
  *   pairs     a source and a target sentence in each row, padded to the longest of the batch (data/pairs.h)
- *   conversations   one in each row, padded alike; targets are the assistant's (data/conversations.h)
+ *   conversations   rows of them, padded alike; targets are the assistant's (data/conversations.h)
  *
  * An epoch visits each window or pair once, in an order shuffled by (seed, epoch), or in the data's order;
  * batches of windows run on over the end of an epoch. All state is the position, the number of rows handed
@@ -72,8 +72,8 @@ CHECKED Status loader_open_masked(const LoaderOptions *options, const MaskRule *
  * rows that are all padding: their lengths are 0. ERROR_FORMAT where no pair fits. */
 CHECKED Status loader_open_pairs(const LoaderOptions *options, Loader **loader);
 
-/* Batches of conversations, put together in the same way, but with as many rows of their width as batch * seq
- * tokens hold. */
+/* Batches of rows of conversations, put together in the same way, but with as many rows of their width as batch *
+ * seq tokens hold. */
 CHECKED Status loader_open_conversations(const LoaderOptions *options, Loader **loader);
 
 /* Pictures with their classes that need no data: what a class looks like is drawn, and so is the noise over

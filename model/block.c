@@ -302,6 +302,7 @@ static Status self_attention(Walk *w) {
     Tensor u, q, k, v;
     b->qkv = (LinearForward){.parts = parts_of(w->config, 3)};
     b->attention = (AttentionForward){.key_lengths = in->lengths,
+                                      .starts = in->starts,
                                       .causal = in->causal,
                                       .frequencies = in->frequencies,
                                       .dropout = dropout_at(in->dropout, in->layer, SITE_ATTENTION),

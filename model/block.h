@@ -59,6 +59,7 @@ typedef struct {
     bool causal;             // of the self-attention
     Tensor frequencies;      // (D/2) wide: rotary positions; empty: none
     Tensor lengths;          // (B) i32: tokens of each row that can be attended to; empty: all
+    Tensor starts;           // (B, T) i32: of each token's document (attention.h); empty: 0
     Tensor memory;           // (B, S, C): the encoder's output; empty where there is none
     Tensor memory_lengths;   // (B) i32, or empty
     Tensor memory_cache;     // (B, S, 2*kv): keys and values made from memory before; memory is then not read

@@ -150,6 +150,7 @@ static BlockInput block_input(const Ctx *ctx, const Stack *s, const StackInput *
         .depth = {depth_rate(s, layer - (s->config->norm_order == NORM_PRE)), depth_rate(s, layer)},
         .layer = s->first_layer + layer,
         .lengths = in->lengths,
+        .starts = in->starts,
         .memory = in->memory,
         .memory_lengths = in->memory_lengths};
     if (layer == s->layers - 1) {

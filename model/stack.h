@@ -54,6 +54,7 @@ typedef struct {
     Tensor pictures;               // (B, H, W, channels) u8, device memory: instead of tokens
     Tensor segments;               // (B, T) i32, or empty
     Tensor lengths;                // (B) i32: keys at and beyond it are not attended to; empty: all are
+    Tensor starts;                 // (B, T) i32: of each token's document (attention.h); empty: 0
     Tensor memory, memory_lengths; // (B, S, C), (B) i32: of the encoder, for blocks with cross attention
     Cache *cache;                  // or NULL; its memory, where there is one, goes before `memory`
 } StackInput;

@@ -101,6 +101,7 @@ Status transformer_forward(Ctx *ctx, Transformer *model, const Inputs *in, Cache
                         .pictures = in->pictures,
                         .segments = in->segments,
                         .lengths = in->lengths,
+                        .starts = in->starts,
                         .memory = in->memory,
                         .memory_lengths = in->source_lengths,
                         .cache = cache};

@@ -39,6 +39,7 @@ typedef struct {
     Tensor pictures;               // (B, H, W, channels) u8: instead of tokens
     Tensor segments;               // (B, T) i32; empty: all 0
     Tensor lengths;                // (B) i32: tokens of each row that are attended to; empty: all
+    Tensor starts;                 // (B, T) i32: of each token's document (attention.h); empty: 0
     Tensor source, source_lengths; // (B, S) i32 and (B) i32: the encoder runs first
     Tensor memory;                 // (B, S, C): an encoder's output from before, instead of source
 } Inputs;

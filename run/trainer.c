@@ -70,6 +70,7 @@ static Status take_batch(Trainer *t) {
     TRY(take(ctx, ARENA_SAVED, "count", wide_dtype(ctx), shape1(1), &m->count));
     if (c->architecture->patches) return OK;
     if (!t->counts) TRY(take(ctx, ARENA_SAVED, "lengths", I32, each, &m->lengths));
+    if (t->counts) TRY(take(ctx, ARENA_SAVED, "starts", I32, rows, &m->starts));
     if (c->segments) TRY(take(ctx, ARENA_SAVED, "segments", I32, rows, &m->segments));
     if (masked) {
         TRY(take(ctx, ARENA_SAVED, "target rows", I32, targets, &m->rows));
@@ -82,7 +83,7 @@ static Status take_batch(Trainer *t) {
 
 static Status take_lasting(Trainer *t) {
     if (!t->source_seq) t->source_seq = t->seq;
-    t->sizes = (BatchSizes){t->batch, t->seq, t->source_seq, true, true, true};
+    t->sizes = (BatchSizes){t->batch, t->seq, t->source_seq, true, true, true, false};
     TRY(transformer_take(&t->ctx, &t->model, true));
     Parameters *p = &t->model.parameters;
     p->finished = (Tensor){0};
@@ -111,6 +112,7 @@ static Inputs inputs_of(const Trainer *t) {
                     .pictures = filled(m->pictures, true, pictures_shape(t)),
                     .segments = filled(m->segments, s->segments, rows),
                     .lengths = filled(m->lengths, lengths, each),
+                    .starts = filled(m->starts, s->starts, rows),
                     .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
                     .source_lengths = filled(m->source_lengths, s->source_lengths, each)};
 }
@@ -282,7 +284,8 @@ Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, i
     if (seq > t->seq || source_seq > t->source_seq)
         return fail(ERROR_INTERNAL, "a batch of %lld and %lld tokens is longer than memory was planned for",
                     (long long)seq, (long long)source_seq);
-    t->sizes = (BatchSizes){rows, seq, source_seq, batch.segments, batch.lengths, batch.source_lengths};
+    t->sizes = (BatchSizes){rows,        seq, source_seq, batch.segments, batch.lengths, batch.source_lengths,
+                            batch.starts};
     t->tokens += present(batch.lengths, rows, seq);
     if (batch.source) t->tokens += present(batch.source_lengths, t->batch, source_seq);
     TRY(put(t, m->tokens, batch.inputs, rows * seq));
@@ -290,6 +293,7 @@ Status upload_batch(Trainer *t, FetchBatch fetch, void *source, int64_t index, i
         TRY(t->ctx.device->upload(t->ctx.device, m->pictures.data, batch.pictures,
                                   (size_t)shape_count(pictures_shape(t))));
     TRY(put(t, m->segments, batch.segments, t->batch * seq));
+    TRY(put(t, m->starts, batch.starts, rows * seq));
     TRY(put(t, m->lengths, batch.lengths, t->batch));
     TRY(put(t, m->source, batch.source, t->batch * source_seq));
     TRY(put(t, m->source_lengths, batch.source_lengths, t->batch));
@@ -307,7 +311,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
         TRY(ranks_clear(t, i));
         TRY(upload_batch(t, fetch, source, i, NULL));
         const BatchSizes *s = &t->sizes;
-        const double given = 4 * s->segments + 2 * s->lengths + s->source_lengths;
+        const double given = 8 * s->starts + 4 * s->segments + 2 * s->lengths + s->source_lengths;
         const double terms[REPLAY_TERMS] = {(double)s->rows, (double)s->seq, (double)s->source_seq,
                                             given,           loss_scale(t),  t->model.recompute,
                                             t->smoothing,    t->dropout,     t->depth};

@@ -12,12 +12,13 @@
 
 typedef struct {
     int64_t rows, seq, source_seq;
-    bool segments, lengths, source_lengths; // which of these there are
+    bool segments, lengths, source_lengths, starts; // which of these there are
 } BatchSizes;
 
 /* Device memory of a micro-batch, i32, for the largest. Empty what the task does not have. */
 typedef struct {
     Tensor tokens, segments;        // (batch, seq)
+    Tensor starts;                  // (batch, seq)
     Tensor pictures;                // (batch, height, width, channels) u8, instead of tokens
     Tensor targets, rows;           // (batch, seq); in a masked-token batch (n), and the rows they are of
     Tensor lengths, source_lengths; // (batch)

@@ -62,11 +62,61 @@ static void losses_are_pytorchs(void **state) {
     json_decref(expected);
 }
 
-/* Of every epoch: each conversation once, in rows as wide as the longest of the batch, which fill its
- * tokens. */
+enum { LINES = 60, ROWS = 3, SEQ = 128, TOKENS = ROWS * SEQ };
+
+/* Counts the targets of each conversation of a row, which tell which it is; the row's targets are returned. */
+static int64_t look_at_row(const Batch *batch, int64_t row, int seen[LINES]) {
+    const int32_t *targets = batch->targets + row * batch->seq;
+    const int32_t *starts = batch->starts ? batch->starts + row * batch->seq : NULL;
+    int64_t all = 0, length = batch->lengths[row];
+    int count = 0;
+    for (int64_t k = 0; k < batch->seq; k++) {
+        bool begins = starts ? starts[k] == k : k == 0 || k == length;
+        if (begins && count) seen[count - 1]++, count = 0;
+        if (starts) assert_true(begins || (k > 0 && starts[k] == starts[k - 1]));
+        count += targets[k] >= 0;
+        all += targets[k] >= 0;
+        if (k >= length) assert_int_equal(targets[k], -1);
+    }
+    if (count) seen[count - 1]++;
+    return all;
+}
+
+static void look_at_epochs(const ConversationSource *source, bool shuffle) {
+    Loader *loader;
+    LoaderOptions options = {
+        .conversations = source, .batch = ROWS, .seq = SEQ, .shuffle = shuffle, .workers = shuffle};
+    expect_ok(loader_open_conversations(&options, &loader));
+    int64_t batches = loader_windows(loader) / ROWS, padded = 0, expected;
+    expect_ok(conversations_padded(source, ROWS, SEQ, false, &expected));
+    for (int epoch = 0; epoch < 2; epoch++, padded = 0) {
+        int seen[LINES] = {0};
+        for (int64_t i = 0; i < batches; i++) {
+            Batch batch;
+            int64_t targets, longest = 0;
+            expect_ok(loader_targets(loader, 1, &targets));
+            expect_ok(loader_next(loader, &batch));
+            assert_int_equal(targets, batch.tokens);
+            assert_int_equal(batch.rows, TOKENS / batch.seq);
+            for (int64_t row = 0; row < batch.rows; row++) {
+                targets -= look_at_row(&batch, row, seen);
+                if (batch.lengths[row] > longest) longest = batch.lengths[row];
+            }
+            assert_int_equal(targets, 0);
+            assert_in_range(batch.seq - longest, 0, 7);
+            padded += batch.rows * batch.seq;
+        }
+        for (int i = 0; i < LINES; i++) assert_int_equal(seen[i], 1);
+        if (shuffle) assert_int_equal(padded, expected);
+    }
+    loader_close(loader);
+}
+
+/* Of every epoch: each conversation once, alone in a row or packed, in rows as wide as the longest of the batch,
+ * which fill its tokens. */
 static void epochs_of_batches(void **state) {
-    enum { LINES = 60, ROWS = 3, SEQ = 128, TOKENS = ROWS * SEQ };
     FILE *file = fopen(inside(*state, "many.jsonl"), "w");
+    int64_t padded[2];
     for (int i = 0; i < LINES; i++) { /* the answer's length tells which it is */
         fprintf(file, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
                       "\"content\": \"");
@@ -75,48 +125,20 @@ static void epochs_of_batches(void **state) {
     }
     fclose(file);
     Tokenizer *tokenizer;
-    ConversationSource *source;
     expect_ok(tokenizer_open(inside(*state, "model"), &tokenizer));
-    expect_ok(conversations_open(&(ConversationOptions){inside(*state, "many.jsonl"), tokenizer, "", SEQ},
-                                 &source));
-    assert_int_equal(conversations_counts(source).rows, LINES);
-    assert_int_equal(conversations_counts(source).answers, LINES * (LINES - 1) / 2 + LINES);
-    for (int shuffle = 0; shuffle < 2; shuffle++) {
-        Loader *loader;
-        LoaderOptions options = {
-            .conversations = source, .batch = ROWS, .seq = SEQ, .shuffle = shuffle, .workers = shuffle};
-        expect_ok(loader_open_conversations(&options, &loader));
-        int64_t batches = loader_windows(loader) / ROWS, padded = 0, expected;
-        expect_ok(conversations_padded(source, ROWS, SEQ, &expected));
-        for (int epoch = 0; epoch < 2; epoch++, padded = 0) {
-            int seen[LINES] = {0};
-            for (int64_t i = 0; i < batches; i++) {
-                Batch batch;
-                int64_t targets, longest = 0;
-                expect_ok(loader_targets(loader, 1, &targets));
-                expect_ok(loader_next(loader, &batch));
-                assert_int_equal(targets, batch.tokens);
-                assert_int_equal(batch.rows, TOKENS / batch.seq);
-                for (int64_t row = 0; row < batch.rows; row++) {
-                    int count = 0;
-                    for (int64_t k = 0; k < batch.seq; k++) {
-                        count += batch.targets[row * batch.seq + k] >= 0;
-                        if (k >= batch.lengths[row]) assert_int_equal(batch.targets[row * batch.seq + k], -1);
-                    }
-                    if (batch.lengths[row] > longest) longest = batch.lengths[row];
-                    if (batch.lengths[row]) seen[count - 1]++;
-                    targets -= count;
-                }
-                assert_int_equal(targets, 0);
-                assert_in_range(batch.seq - longest, 0, 7);
-                padded += batch.rows * batch.seq;
-            }
-            for (int i = 0; i < LINES; i++) assert_int_equal(seen[i], 1);
-            if (shuffle) assert_int_equal(padded, expected);
-        }
-        loader_close(loader);
+    for (int packed = 0; packed < 2; packed++) {
+        ConversationSource *source;
+        const ConversationOptions options = {inside(*state, "many.jsonl"), tokenizer, "", SEQ, packed};
+        expect_ok(conversations_open(&options, &source));
+        const ConversationCounts counts = conversations_counts(source);
+        assert_int_equal(counts.conversations, LINES);
+        assert_int_equal(counts.answers, LINES * (LINES - 1) / 2 + LINES);
+        assert_true(packed ? counts.rows * SEQ < counts.tokens * 5 / 4 : counts.rows == LINES);
+        expect_ok(conversations_padded(source, ROWS, SEQ, !packed, &padded[packed]));
+        for (int shuffle = 0; shuffle < 2; shuffle++) look_at_epochs(source, shuffle);
+        conversations_close(source);
     }
-    conversations_close(source);
+    assert_true(padded[1] < padded[0]);
     tokenizer_free(tokenizer);
 }
 
@@ -157,7 +179,8 @@ static void long_ones_are_cut(void **state) {
         program_succeeds(*state, "train --model=model --data=lessons.jsonl --seq=64 --steps=1 --batch=8 "
                                  "--device=cpu --val-every=0 --sample-every=0");
     expect_text(ran->output, " cut, ");
-    expect_text(ran->output, "% padding, ");
+    expect_text(ran->output, " left out) in ");
+    expect_text(ran->output, "% padding (");
     program_refuses(*state, ERROR_FORMAT, "no conversation has an answer",
                     "train --model=model --data=lessons.jsonl "
                     "--seq=4 --steps=1 " FAST);

@@ -11,24 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-static int open_traces(void **state) {
-    Device *device;
-    Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
-    expect_ok(device_open_cpu(1, &device));
-    traces[FORM_NAIVE] = traced(device, 0, false);
-    traces[FORM_FUSED] = traced(device, ~0u, false);
-    device->close(device);
-    *state = traces;
-    return 0;
-}
-
-static int close_traces(void **state) {
-    Trace **traces = *state;
-    for (int form = 0; form < FORM_COUNT; form++) trace_close(traces[form]);
-    memory_free(traces);
-    return 0;
-}
-
 /* ---- the tables ---- */
 
 static void test_events(void **state) {
@@ -373,5 +355,5 @@ int main(void) {
                                         cmocka_unit_test(test_work),
                                         cmocka_unit_test(test_limits),
                                         cmocka_unit_test(test_memory)};
-    return cmocka_run_group_tests(tables, open_traces, close_traces);
+    return cmocka_run_group_tests(tables, traced_setup, traced_teardown);
 }

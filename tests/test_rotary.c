@@ -19,6 +19,20 @@ static const AttentionCase cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
+/* Several documents in a row, of about so many tokens. */
+static const struct {
+    AttentionCase size;
+    int64_t tokens;
+} documents[] = {
+    {{2, 70, 70, 2, 1, 16, true, false, true, 0}, 1},
+    {{2, 130, 130, 7, 1, 64, true, false, true, 8}, 5},
+    {{1, 300, 300, 6, 2, 128, true, false, true, 0}, 90},
+    {{3, 520, 520, 4, 2, 64, true, false, true, 0}, 200},
+    {{1, 270, 270, 2, 1, 80, true, false, false, 0}, 40},
+    {{1, 700, 700, 4, 1, 128, true, false, true, 0}, 300},
+};
+enum { DOCUMENTS = sizeof documents / sizeof *documents };
+
 /* As Hugging Face spaces them for rope_theta = 10000, in fp32. */
 static double *frequencies_of(int64_t size) {
     double *frequencies = zeros(size / 2);
@@ -37,7 +51,8 @@ static void turn(const AttentionBatch *batch, int64_t heads, int64_t past, Units
     for (int64_t row = 0; row < c->batch * c->queries * heads; row++)
         for (int64_t d = 0; d < half; d++) {
             const int64_t low = row * c->size + d, high = low + half;
-            const double angle = (double)(past + row / heads % c->queries) * batch->frequencies[d];
+            const int64_t start = batch->starts ? batch->starts[row / heads] : 0;
+            const double angle = (double)(past + row / heads % c->queries - start) * batch->frequencies[d];
             const double cosine = cos(angle), sine = sign * sin(angle), a = x[low], b = x[high];
             const double error = u.wide * (angle + 7) * (fabs(a) + fabs(b)), was = bound[low];
             x[low] = a * cosine - b * sine;
@@ -67,7 +82,7 @@ static void describe(const AttentionCase *c, char text[96]) {
              c->lengths ? " lengths" : "", c->packed ? " packed" : "");
 }
 
-static void check(const Variant *variant, const AttentionCase *c) {
+static void check(const Variant *variant, const AttentionCase *c, int64_t tokens) {
     static const char *const names[ATTENTION_OUTPUTS] = {"y", "lse", "dq", "dk", "dv"};
     const Units u = units_of(variant);
     AttentionBatch batch;
@@ -77,6 +92,7 @@ static void check(const Variant *variant, const AttentionCase *c) {
     describe(c, text);
     attention_inputs(c, variant->dtype, 1, &batch, in);
     batch.frequencies = frequencies_of(c->size);
+    if (tokens) attention_documents(&batch, tokens);
     attention_outputs(c, got);
     for (int i = 0; i < 2; i++)
         got[ATTENTION_OUTPUTS + i] = zeros(attention_output_count(c, ATTENTION_DQ + i));
@@ -95,12 +111,20 @@ static void check(const Variant *variant, const AttentionCase *c) {
 
 static void specification_follows_the_formula(void **state) {
     (void)state;
-    for (int i = 0; i < CASES; i++) check(&specification, &cases[i]);
+    for (int i = 0; i < CASES; i++) check(&specification, &cases[i], 0);
 }
 
 static void form_follows_the_formula(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
-    for (int i = 0; i < CASES; i++) check(variant, &cases[i]);
+    for (int i = 0; i < CASES; i++) check(variant, &cases[i], 0);
+}
+
+static void documents_see_themselves(void **state) {
+    const Variant *variant = test_variant(state, OP_ATTENTION);
+    for (int i = 0; i < DOCUMENTS; i++) {
+        check(&specification, &documents[i].size, documents[i].tokens);
+        check(variant, &documents[i].size, documents[i].tokens);
+    }
 }
 
 /* Rows [first, first + count) of each batch row of a (B, T, width) array: out of the whole, or into it. */
@@ -218,9 +242,9 @@ static void wrong_contracts_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {ONCE(specification_follows_the_formula), ONCE(gradients_are_slopes),
-                                       ONCE(wrong_contracts_are_refused),
-                                       ON_EACH_VARIANT(form_follows_the_formula),
-                                       ON_EACH_VARIANT(cached_keys_are_turned)};
+    const struct CMUnitTest tests[] = {
+        ONCE(specification_follows_the_formula),   ONCE(gradients_are_slopes),
+        ONCE(wrong_contracts_are_refused),         ON_EACH_VARIANT(form_follows_the_formula),
+        ON_EACH_VARIANT(documents_see_themselves), ON_EACH_VARIANT(cached_keys_are_turned)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -1,29 +1,10 @@
 /* The table of operations in PyTorch's words, of real steps on the CPU. */
-#include "base/memory.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
 #include "tests/support/traced.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static int open_traces(void **state) {
-    Device *device;
-    Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
-    expect_ok(device_open_cpu(1, &device));
-    traces[FORM_NAIVE] = traced(device, 0, false);
-    traces[FORM_FUSED] = traced(device, ~0u, false);
-    device->close(device);
-    *state = traces;
-    return 0;
-}
-
-static int close_traces(void **state) {
-    Trace **traces = *state;
-    for (int form = 0; form < FORM_COUNT; form++) trace_close(traces[form]);
-    memory_free(traces);
-    return 0;
-}
 
 /* The naive path is made of what PyTorch has names for; calls outside it are ours. */
 static void test_torch_names(void **state) {
@@ -70,6 +51,11 @@ static void test_torch_names(void **state) {
     assert_true(linear > cell(t, find_row(t, "aten::addmm"), "cpu_ns"));
     expect_about(cell(t, find_row(t, "ProfilerStep*"), "cpu_share"), 1);
     assert_true(cell(t, find_row(t, "aten::linear"), "cpu_memory_bytes") > 0);
+    /* Each layer's: y of the values; of the backward pass dp and of queries, keys and values a gradient each. */
+    const double of_heads = TRACED_BATCH * TRACED_SEQ * 32 * 4,
+                 scores = TRACED_BATCH * 2 * TRACED_SEQ * TRACED_SEQ * 4;
+    expect_about(cell(t, find_row(t, "aten::bmm"), "cpu_memory_bytes"),
+                 TRACED_STEPS * L * (4 * of_heads + scores));
     assert_string_equal(t->columns[6].title, "CPU Mem"); // here is no GPU
     assert_int_equal(t->column_count, 9);
     tables_free(&tables);
@@ -154,5 +140,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_torch_names), cmocka_unit_test(test_torch_names_fused),
         cmocka_unit_test(test_torch_shapes), cmocka_unit_test(test_torch_parts)};
-    return cmocka_run_group_tests(tests, open_traces, close_traces);
+    return cmocka_run_group_tests(tests, traced_setup, traced_teardown);
 }

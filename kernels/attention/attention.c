@@ -25,7 +25,7 @@ static Status check_heads(const AttentionForward *a) {
                       "the width of q is a multiple of heads");
 }
 
-/* (B, heads, T, S). On a GPU rows lie a multiple of 16 bytes apart, as wide accesses and the library's
+/* (B, heads, T, S). On a GPU rows lie a multiple of 16 bytes apart, as wide accesses and the library's fast
  * products ask for. */
 static Status take_probabilities(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     int64_t keys = keys_of(a), pitch = keys, step = 16 / (int64_t)dtype_size(a->q.dtype);
@@ -87,6 +87,13 @@ static Status check_forward(const Ctx *ctx, const AttentionForward *a) {
     TRY(check_dense("attention", "y", a->y, a->q.dtype, q_rows, q_width));
     if (!tensor_empty(a->key_lengths))
         TRY(check_dense("attention", "key_lengths", a->key_lengths, I32, 1, batch_of(a)));
+    if (!tensor_empty(a->starts)) {
+        TRY(check_dense("attention", "starts", a->starts, I32, batch_of(a), queries_of(a)));
+        TRY(check_that("attention",
+                       a->causal && queries_of(a) == a->k.shape.d[1] && tensor_empty(a->key_lengths) &&
+                           tensor_empty(a->cache_k),
+                       "documents are for causal attention of a row to itself, without lengths or a cache"));
+    }
     TRY(check_rotary(a));
     TRY(dropout_check("attention", &a->dropout));
     TRY(check_that("attention", ctx->training || !dropout_on(&a->dropout), "only training drops"));

@@ -30,6 +30,9 @@
  *
  * and k alike; dq and dk, turned back, are the gradients of q and k as they came in.
  *
+ * Rows may be made of documents, one behind the other, that do not see each other: query i then sees no key
+ * before starts[i], where its document begins, and the positions of its turn count from there.
+ *
  * With a cache (inference only) k and v are first copied to rows [past, past + T) of cache_k and cache_v, and
  * the queries attend to the cache's first past + T rows. */
 #pragma once
@@ -46,6 +49,8 @@ typedef struct {
     Tensor q;           // (B, T, heads*D) view; rotary: also written
     Tensor k, v;        // (B, S, kv_heads*D) views; rotary: T = S, and k is also written
     Tensor key_lengths; // (B) i32, device memory; empty: all keys count
+    Tensor starts;      // (B, T) i32, device memory, rising along a row, each at most its own t; empty: 0.
+                        // Only causal, with T = S, and without key lengths or a cache
     Tensor y;           // (B, T, heads*D)
     int64_t heads, kv_heads;
     bool causal;

@@ -193,12 +193,13 @@ void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t 
     memset(sums, 0, (size_t)(padded * BLOCK) * sizeof *sums);
     copy_rows(row_of(a->q, b * p->queries + first, h, size), a->q.stride, count, size, padded, rows);
     transpose_words(rows, BLOCK, padded / 2, queries);
-    for (int64_t j = 0, end = attention_visible(p, b, first + count - 1); j < end; j += BLOCK) {
+    for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
+         j < end; j += BLOCK) {
         int64_t keys = end - j < BLOCK ? end - j : BLOCK;
         copy_rows(row_of(p->k, b * p->key_rows + j, kv, size), p->k.stride, keys, size, padded, rows);
         product(BLOCK, BLOCK, padded, rows, padded, queries, BLOCK, scores, BLOCK, false);
         scale_scores(keys, (float)a->scale, scores);
-        attention_mask(p, first, j, keys, scores);
+        attention_mask(p, b, first, j, keys, scores);
         softmax_step(&running, keys, scores);
         attention_drop(p, b, h, first, j, count, keys, scores);
         pairs_of_floats(scores, weights);
@@ -297,14 +298,15 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
     pack_queries(p, a->q, row, h, count, s, s->queries, s->queries_across);
     pack_queries(p, g->dy, row, h, count, s, s->dy, s->dy_across);
     memset(s->dq, 0, (size_t)(padded * BLOCK) * sizeof *s->dq);
-    for (int64_t j = 0, end = attention_visible(p, b, first + count - 1); j < end; j += BLOCK) {
+    for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
+         j < end; j += BLOCK) {
         int64_t keys = end - j < BLOCK ? end - j : BLOCK, at = j * padded;
         product(BLOCK, BLOCK, padded, s->keys + at, padded, s->queries_across, BLOCK, s->weights, BLOCK,
                 false);
         product(BLOCK, BLOCK, padded, s->values + at, padded, s->dy_across, BLOCK, s->dscores, BLOCK, false);
         scale_scores(keys, (float)a->scale, s->weights);
         scale_scores(keys, 1, s->dscores);
-        attention_mask(p, first, j, keys, s->weights);
+        attention_mask(p, b, first, j, keys, s->weights);
         attention_drop(p, b, h, first, j, count, keys, s->dscores);
         softmax_gradient(keys, (float)a->scale, s->lse, s->delta, s->weights, s->dscores);
         attention_drop(p, b, h, first, j, count, keys, s->weights);

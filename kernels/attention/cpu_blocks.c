@@ -20,6 +20,15 @@ AttentionProblem attention_problem(const Ctx *ctx, const AttentionForward *a) {
     return p;
 }
 
+int64_t attention_first_key(const AttentionForward *a, int64_t b, int64_t i) {
+    const Tensor starts = a->starts;
+    return tensor_empty(starts) ? 0 : ((const int32_t *)starts.data)[b * a->q.shape.d[1] + i];
+}
+
+int64_t attention_first_block(const AttentionProblem *p, int64_t b, int64_t i) {
+    return attention_first_key(p->a, b, i) / KEY_BLOCK * KEY_BLOCK;
+}
+
 int64_t attention_visible(const AttentionProblem *p, int64_t b, int64_t i) {
     int64_t limit = p->keys;
     if (!tensor_empty(p->a->key_lengths)) {
@@ -31,7 +40,11 @@ int64_t attention_visible(const AttentionProblem *p, int64_t b, int64_t i) {
     return limit > 0 ? limit : 0;
 }
 
-void attention_mask(const AttentionProblem *p, int64_t i, int64_t j, int64_t keys, float *scores) {
+void attention_mask(const AttentionProblem *p, int64_t b, int64_t i, int64_t j, int64_t keys, float *scores) {
+    for (int64_t query = 0; query < QUERY_BLOCK && i + query < p->queries; query++)
+        for (int64_t key = 0, end = attention_first_key(p->a, b, i + query) - j; key < keys && key < end;
+             key++)
+            scores[key * QUERY_BLOCK + query] = -INFINITY;
     if (!p->a->causal) return;
     for (int64_t key = 0; key < keys; key++) {
         int64_t blind = j + key - (p->keys - p->queries) - i; // queries before this one do not see the key

@@ -25,11 +25,15 @@ typedef struct {
 
 AttentionProblem attention_problem(const Ctx *ctx, const AttentionForward *a);
 
-/* Keys that query i of batch row b sees: they are [0, visible). */
+/* Keys that query i of batch row b sees: they are [first_key, visible). */
+int64_t attention_first_key(const AttentionForward *a, int64_t b, int64_t i); // its document's
 int64_t attention_visible(const AttentionProblem *p, int64_t b, int64_t i);
 
-/* Hides what lies above the diagonal of scores (keys from j, queries from i). */
-void attention_mask(const AttentionProblem *p, int64_t i, int64_t j, int64_t keys, float *scores);
+/* Where a block of keys begins that query i sees. */
+int64_t attention_first_block(const AttentionProblem *p, int64_t b, int64_t i);
+
+/* Hides what lies above the diagonal of scores (keys from j, queries from i), and other documents' keys. */
+void attention_mask(const AttentionProblem *p, int64_t b, int64_t i, int64_t j, int64_t keys, float *scores);
 
 /* x (keys from j, queries from i of head h) *= what the mask keeps of each. j is a multiple of 4. */
 void attention_drop(const AttentionProblem *p, int64_t b, int64_t h, int64_t i, int64_t j, int64_t count,

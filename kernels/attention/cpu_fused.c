@@ -60,12 +60,13 @@ static void forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64
     softmax_begin(&running);
     memset(sums, 0, (size_t)(QUERY_BLOCK * p->padded) * sizeof *sums);
     transpose(query_row(p, a->q, b, h, first), a->q.stride, count, p->size, (float)a->scale, queries);
-    for (int64_t j = 0, end = attention_visible(p, b, first + count - 1); j < end; j += KEY_BLOCK) {
+    for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
+         j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
         pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, block, p->padded);
         tile_product(keys, QUERY_BLOCK, p->size, (TileView){block, p->padded, 1}, queries, QUERY_BLOCK,
                      scores, QUERY_BLOCK, false);
-        attention_mask(p, first, j, keys, scores);
+        attention_mask(p, b, first, j, keys, scores);
         softmax_step(&running, keys, scores);
         attention_drop(p, b, h, first, j, count, keys, scores);
         for (int64_t i = 0; i < count; i++)
@@ -101,21 +102,21 @@ static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64
     const AttentionForward *a = p->a;
     float *scores = carve(&scratch, p->keys), *y = carve(&scratch, p->size);
     const stored *query = query_row(p, a->q, b, h, i);
-    int64_t end = attention_visible(p, b, i), kv = h / p->group;
+    int64_t start = attention_first_key(a, b, i), end = attention_visible(p, b, i), kv = h / p->group;
     float maximum = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < end; j++) {
+    for (int64_t j = start; j < end; j++) {
         scores[j] = (float)a->scale * dot(query, key_row(p, p->k, b, kv, j), p->size);
         maximum = scores[j] > maximum ? scores[j] : maximum;
     }
     float shift = maximum == -INFINITY ? 0 : maximum;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < end; j++) {
+    for (int64_t j = start; j < end; j++) {
         scores[j] = simd_exp(scores[j] - shift);
         sum += scores[j];
     }
     if (p->drops) dropout_row_float(&p->dropout, (b * p->heads + h) * p->queries + i, scores, end, scores);
     memset(y, 0, (size_t)p->size * sizeof *y);
-    for (int64_t j = 0; j < end; j++) {
+    for (int64_t j = start; j < end; j++) {
         const stored *value = key_row(p, p->v, b, kv, j);
         float weight = scores[j] / sum;
 #pragma omp simd
@@ -150,8 +151,9 @@ static Status rotate(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, fl
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t row = 0; row < tensor_rows(q); row++) {
             float *cosines = float_row(turns, omp_get_thread_num()), *sines = cosines + half;
+            float position = (float)(a->past + row % rows - attention_first_key(a, row / rows, row % rows));
             for (int64_t d = 0; d < half; d++) {
-                float angle = (float)(a->past + row % rows) * frequencies[d];
+                float angle = position * frequencies[d];
                 cosines[d] = cosf(angle);
                 sines[d] = sign * sinf(angle);
             }
@@ -256,13 +258,14 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
                                 : 0;
     }
     memset(s->dq, 0, (size_t)(QUERY_BLOCK * p->padded) * sizeof *s->dq);
-    for (int64_t j = 0, end = attention_visible(p, b, first + count - 1); j < end; j += KEY_BLOCK) {
+    for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
+         j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK, width = p->padded;
         pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, s->keys, width);
         pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, s->values, width);
         tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->keys, width, 1}, s->queries_across,
                      QUERY_BLOCK, s->weights, QUERY_BLOCK, false);
-        attention_mask(p, first, j, keys, s->weights);
+        attention_mask(p, b, first, j, keys, s->weights);
         tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->values, width, 1}, s->dy_across, QUERY_BLOCK,
                      s->dscores, QUERY_BLOCK, false);
         attention_drop(p, b, h, first, j, count, keys, s->dscores);

@@ -16,17 +16,23 @@ static Sizes sizes_of(const AttentionForward *a) {
                    a->heads,        a->kv_heads,     a->q.shape.d[2] / a->heads};
 }
 
+/* Of the document of row t of batch row b. */
+static int64_t start_of(const AttentionForward *a, int64_t b, int64_t t) {
+    return tensor_empty(a->starts) ? 0 : ((const int32_t *)a->starts.data)[b * a->q.shape.d[1] + t];
+}
+
 /* Turns the pairs of every head of x (B, T, heads*D), row t of a batch row by the angles of position past +
- * t, or by their opposites. */
-static void rotate(Tensor x, Tensor frequencies, int64_t past, bool back) {
-    int64_t half = tensor_width(frequencies), rows = x.shape.d[1];
-    const real *frequency = frequencies.data;
+ * t, or t in its document, or by their opposites. */
+static void rotate(const AttentionForward *a, Tensor x, bool back) {
+    int64_t half = tensor_width(a->frequencies), rows = x.shape.d[1];
+    const real *frequency = a->frequencies.data;
     for (int64_t row = 0; row < tensor_rows(x); row++)
         for (int64_t first = 0; first < tensor_width(x); first += 2 * half)
             for (int64_t d = 0; d < half; d++) {
                 stored *at = stored_row(x, row) + first + d;
                 real low = load(at[0]), high = load(at[half]);
-                real angle = (real)(past + row % rows) * frequency[d];
+                int64_t position = a->past + row % rows - start_of(a, row / rows, row % rows);
+                real angle = (real)position * frequency[d];
                 real cosine = cos(angle), sine = back ? -sin(angle) : sin(angle);
                 at[0] = store(low * cosine - high * sine);
                 at[half] = store(high * cosine + low * sine);
@@ -108,9 +114,10 @@ static void mask(const AttentionForward *a, const Sizes *s, stored *scores) {
     const int32_t *key_lengths = tensor_empty(a->key_lengths) ? NULL : a->key_lengths.data;
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t row = 0; row < s->heads * s->queries; row++, scores += s->keys) {
-            int64_t i = row % s->queries;
+            int64_t i = row % s->queries, first = start_of(a, b, i);
             for (int64_t j = 0; j < s->keys; j++)
-                if ((a->causal && j > i + s->keys - s->queries) || (key_lengths && j >= key_lengths[b]))
+                if (j < first || (a->causal && j > i + s->keys - s->queries) ||
+                    (key_lengths && j >= key_lengths[b]))
                     scores[j] = store(-(real)INFINITY);
         }
 }
@@ -180,17 +187,13 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
     bool cached = !tensor_empty(a->cache_k);
     Tensor p = a->probabilities; // (B, heads, T, S)
     Tensor q, y, k, v;           // (B, heads, T, D) and (B, kv_heads, S, D)
-    if (tensor_empty(p))
-        TRY(take(ctx, ARENA_SCRATCH, "attention.probabilities", dtype,
-                 shape4(s.batch, s.heads, s.queries, s.keys), &p));
     TRY(take_heads(ctx, "attention.q", dtype, s.batch, s.heads, s.queries, s.size, &q));
-    TRY(take_heads(ctx, "attention.y", dtype, s.batch, s.heads, s.queries, s.size, &y));
     TRY(take_heads(ctx, "attention.k", dtype, s.batch, s.kv_heads, s.keys, s.size, &k));
     TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
     if (!tensor_empty(a->frequencies))
         PRIMITIVE (ctx, "rotary positions") {
-            rotate(a->q, a->frequencies, a->past, false);
-            rotate(a->k, a->frequencies, a->past, false);
+            rotate(a, a->q, false);
+            rotate(a, a->k, false);
         }
     if (cached)
         PRIMITIVE (ctx, "cache append") {
@@ -202,11 +205,15 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
         split_heads(cached ? a->cache_k : a->k, k);
         split_heads(cached ? a->cache_v : a->v, v);
     }
+    if (tensor_empty(p))
+        TRY(take(ctx, ARENA_SCRATCH, "attention.probabilities", dtype,
+                 shape4(s.batch, s.heads, s.queries, s.keys), &p));
     PRIMITIVE (ctx, "score product") TRY(scores_product(ctx, &s, q, k, p));
     PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(p), p.data);
     PRIMITIVE (ctx, "mask") mask(a, &s, p.data);
     TRY(softmax(ctx, a, &s, p.data));
     TRY(drop_probabilities(ctx, a, &p));
+    TRY(take_heads(ctx, "attention.y", dtype, s.batch, s.heads, s.queries, s.size, &y));
     PRIMITIVE (ctx, "value product") TRY(values_product(ctx, &s, p, v, y));
     PRIMITIVE (ctx, "merge heads") merge_heads(y, a->y);
     return OK;
@@ -236,15 +243,10 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     Tensor p = a->probabilities, ds, delta; // (B, heads, T, S), (B, heads, T, S), (B, heads, T)
     Tensor q, dy, dq;                       // (B, heads, T, D)
     Tensor k, v, dk, dv;                    // (B, kv_heads, S, D)
-    TRY(take(ctx, ARENA_SCRATCH, "attention.ds", dtype, p.shape, &ds));
-    TRY(take(ctx, ARENA_SCRATCH, "attention.delta", dtype_wide(dtype), shape1(rows), &delta));
     TRY(take_heads(ctx, "attention.q", dtype, s.batch, s.heads, s.queries, s.size, &q));
     TRY(take_heads(ctx, "attention.dy", dtype, s.batch, s.heads, s.queries, s.size, &dy));
-    TRY(take_heads(ctx, "attention.dq", dtype, s.batch, s.heads, s.queries, s.size, &dq));
     TRY(take_heads(ctx, "attention.k", dtype, s.batch, s.kv_heads, s.keys, s.size, &k));
     TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
-    TRY(take_heads(ctx, "attention.dk", dtype, s.batch, s.kv_heads, s.keys, s.size, &dk));
-    TRY(take_heads(ctx, "attention.dv", dtype, s.batch, s.kv_heads, s.keys, s.size, &dv));
     PRIMITIVE (ctx, "split heads") {
         split_heads(a->q, q);
         split_heads(a->k, k);
@@ -253,14 +255,19 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     }
     Tensor dropped = p;
     TRY(drop_probabilities(ctx, a, &dropped));
+    TRY(take_heads(ctx, "attention.dv", dtype, s.batch, s.kv_heads, s.keys, s.size, &dv));
     PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, &s, dropped, dy, dv));
+    TRY(take(ctx, ARENA_SCRATCH, "attention.ds", dtype, p.shape, &ds));
     PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, &s, dy, v, ds));
     if (dropout_on(&a->dropout))
         PRIMITIVE (ctx, "dropout gradient") TYPED(dropout_apply)(&a->dropout, ds.data, rows, s.keys, ds.data);
+    TRY(take(ctx, ARENA_SCRATCH, "attention.delta", dtype_wide(dtype), shape1(rows), &delta));
     PRIMITIVE (ctx, "softmax delta") row_dot(p.data, ds.data, rows, s.keys, delta.data);
     PRIMITIVE (ctx, "softmax gradient") softmax_gradient(p.data, delta.data, rows, s.keys, ds.data);
     PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(ds), ds.data);
+    TRY(take_heads(ctx, "attention.dq", dtype, s.batch, s.heads, s.queries, s.size, &dq));
     PRIMITIVE (ctx, "query gradient") TRY(values_product(ctx, &s, ds, k, dq));
+    TRY(take_heads(ctx, "attention.dk", dtype, s.batch, s.kv_heads, s.keys, s.size, &dk));
     PRIMITIVE (ctx, "key gradient") TRY(transposed_product(ctx, &s, ds, q, dk));
     PRIMITIVE (ctx, "merge heads") {
         merge_heads(dq, b->dq);
@@ -269,8 +276,8 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     }
     if (!tensor_empty(a->frequencies))
         PRIMITIVE (ctx, "rotary gradient") {
-            rotate(b->dq, a->frequencies, a->past, true);
-            rotate(b->dk, a->frequencies, a->past, true);
+            rotate(a, b->dq, true);
+            rotate(a, b->dk, true);
         }
     return OK;
 }

@@ -155,16 +155,17 @@ __global__ void __launch_bounds__(THREADS) forward_kernel(const __grid_constant_
     float y[4][COLUMNS / 16] = {}, maximum[4], sum[4] = {};
     for (int i = 0; i < 4; i++) maximum[i] = -INFINITY;
 #pragma unroll 1
-    for (int key = 0; key < end; key += TILE) {
+    for (int key = first_key(p, mine.b, first) / TILE * TILE; key < end; key += TILE) {
         float s[4][4];
         score_tile<T, COLUMNS>(s, a, q, p.q, first, p.queries, b, k, p.k, key, length, p.width);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int seen = keys_seen(p, length, row + i) - key;
+            const int seen = keys_seen(p, length, row + i) - key, from = first_key(p, mine.b, row + i) - key;
             float new_maximum = maximum[i];
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                s[i][j] = thread_x() + 16 * j < seen ? s[i][j] * scale : -INFINITY;
+                const int column = thread_x() + 16 * j;
+                s[i][j] = column >= from && column < seen ? s[i][j] * scale : -INFINITY;
                 new_maximum = fmaxf(new_maximum, s[i][j]);
             }
             new_maximum = row_reduce(new_maximum, Max());
@@ -218,11 +219,13 @@ __device__ inline void gradient_tiles(const Problem &p, float *a, float *b, floa
     for (int i = 0; i < 4; i++) {
         const int row = query + 4 * thread_y() + i;
         const int seen = row < p.queries ? keys_seen(p, length, row) - key : 0;
+        const int from = first_key(p, batch, row) - key;
         const float2 statistic = row < p.queries ? statistics[row] : make_float2(0.0f, 0.0f);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int column = thread_x() + 16 * j, index = (4 * thread_y() + i) * SCORES_PITCH + column;
-            const float x = column < seen ? exp2f(s[i][j] * (p.scale * LOG2_E) - statistic.x) : 0.0f;
+            const bool sees = column >= from && column < seen;
+            const float x = sees ? exp2f(s[i][j] * (p.scale * LOG2_E) - statistic.x) : 0.0f;
             const float keep = p.dropout.on() ? kept(p, draw, batch, head, row, key + column) : 1.0f;
             if (p_tile) p_tile[index] = x * keep;
             ds_tile[index] = x * (dp[i][j] * keep - statistic.y);
@@ -246,7 +249,8 @@ __global__ void __launch_bounds__(THREADS) keys_kernel(const __grid_constant__ P
 #pragma unroll 1
     for (int head = mine.head * p.group; head < (mine.head + 1) * p.group && key < length; head++)
 #pragma unroll 1
-        for (int query = first_query(p, key) / TILE * TILE; query < p.queries; query += TILE) {
+        for (int query = first_query(p, key) / TILE * TILE;
+             query < p.queries && first_key(p, mine.b, query) < key + TILE; query += TILE) {
             gradient_tiles<T, COLUMNS>(p, a, b, p_tile, ds_tile, mine.b, head, query, key, length);
             load_tile<T, COLUMNS>(a, head_rows<T>(p, p.dy, mine.b, head), p.dy, query, p.queries, column,
                                   p.width);
@@ -278,7 +282,7 @@ __global__ void __launch_bounds__(THREADS) queries_kernel(const __grid_constant_
     const T *const k = head_rows<T>(p, p.k, mine.b, mine.head / p.group);
     float dq[4][COLUMNS / 16] = {};
 #pragma unroll 1
-    for (int key = 0; key < end; key += TILE) {
+    for (int key = first_key(p, mine.b, query) / TILE * TILE; key < end; key += TILE) {
         gradient_tiles<T, COLUMNS>(p, a, b, nullptr, ds_tile, mine.b, mine.head, query, key, length);
         load_tile<T, COLUMNS>(b, k, p.k, key, length, column, p.width);
         multiply<COLUMNS, false>(dq, ds_tile, b);

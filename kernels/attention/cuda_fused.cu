@@ -40,6 +40,7 @@ Status make_problem(const AttentionForward *a, Problem *p) {
     p->v = make_rows(v, width);
     p->y = make_rows(a->y, width);
     p->key_lengths = data_of<int>(a->key_lengths);
+    p->starts = data_of<int>(a->starts);
     p->lse = data_of<float>(a->lse);
     p->batch = (int)batch;
     p->queries = (int)queries;
@@ -146,12 +147,16 @@ bool fits_tensor_cores(const Ctx *ctx, const Problem &p) {
 }
 
 bool suits_decode(const Problem &p) {
-    return p.queries <= DECODE_QUERIES && p.width <= DECODE_WIDTH && !p.dropout.on();
+    return p.queries <= DECODE_QUERIES && p.width <= DECODE_WIDTH && !p.dropout.on() && !p.starts;
 }
 
-/* The choice of a kernel. Hopper's own draw no masks. */
+/* The choice of a kernel. Hopper's own draw no masks, and know one document a row. */
+bool suits_hopper(const Problem &p) {
+    return !p.dropout.on() && !p.starts;
+}
+
 Status forward(Ctx *ctx, const Problem *p) {
-    if (!p->dropout.on() && fits_hopper_forward(ctx, *p)) return forward_hopper(ctx, p);
+    if (suits_hopper(*p) && fits_hopper_forward(ctx, *p)) return forward_hopper(ctx, p);
     if (fits_tensor_cores(ctx, *p)) return forward_tensor(ctx, p);
     return forward_exact(ctx, p);
 }
@@ -195,11 +200,19 @@ static Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) {
     TRY(take(ctx, ARENA_SCRATCH, "attention.statistics", F32, shape4(p.batch, p.heads, p.queries, 2),
              &statistics));
     p.statistics = static_cast<float2 *>(statistics.data);
-    if (!p.dropout.on() && attention::fits_hopper_backward(ctx, p))
-        TRY(attention::take_hopper_backward(ctx, &p));
+    const bool hopper = attention::suits_hopper(p) && attention::fits_hopper_backward(ctx, p);
+    const bool rotary = !tensor_empty(a->forward->frequencies);
+    if (hopper) TRY(attention::take_hopper_backward(ctx, &p));
+    if (hopper && rotary) {
+        Tensor angles; // (T, D)
+        TRY(take(ctx, ARENA_SCRATCH, "attention.angles", F32, shape2(p.queries, p.width), &angles));
+        p.angles = static_cast<const float2 *>(angles.data);
+        PRIMITIVE (ctx, "rotary angles") TRY(rotary_angles(ctx, a->forward, angles));
+    }
     PRIMITIVE (ctx, "delta") TRY(attention::statistics(ctx, p));
-    PRIMITIVE (ctx, "flash backward") TRY(attention::backward(ctx, &p));
-    if (!tensor_empty(a->forward->frequencies))
+    PRIMITIVE (ctx, hopper && rotary ? "flash backward, rotary gradient" : "flash backward")
+        TRY(attention::backward(ctx, &p));
+    if (rotary && !hopper)
         PRIMITIVE (ctx, "rotary gradient") TRY(rotate_heads(ctx, a->forward, a->dq, a->dk, nullptr, true));
     return OK;
 }

@@ -22,10 +22,13 @@ struct Problem {
     Rows q, k, v, y;        // (B, T, heads*D), (B, S, kv_heads*D) twice, (B, T, heads*D)
     Rows dy, dq, dk, dv;    // backward only
     const int *key_lengths; // (B), or NULL
+    const int *starts;      // (B, T), or NULL: attention.h
     float *lse;             // (B, heads, T), or NULL when nothing is saved
     float2 *statistics;     // (B, heads, T): lse in base 2 (+inf for -inf), delta; backward only
     float *dq_sums;         // scratch of backward_hopper, as is `turns`; else NULL
     int *turns;
+    const float2
+        *angles; // (T, D/2) cosines and sines, by which backward_hopper turns dq and dk back, or NULL
     int batch, queries, keys;          // B, T, S
     int heads, kv_heads, group, width; // group = heads / kv_heads; width = D
     bool causal;
@@ -49,6 +52,11 @@ __device__ inline int keys_seen(const Problem &p, int length, int i) {
 /* The first query that may see key j; it may lie beyond the last query. */
 __device__ inline int first_query(const Problem &p, int j) {
     return p.causal ? max(0, j - (p.keys - p.queries)) : 0;
+}
+
+/* The first key that query i of batch row b sees; T = S where there are several documents. */
+__device__ inline int first_key(const Problem &p, int b, int i) {
+    return p.starts ? p.starts[int64_t(b) * p.queries + min(i, p.queries - 1)] : 0;
 }
 
 /* What the mask makes of a probability: 0, or 1 / (1 - rate). One element, or two neighbours from an even

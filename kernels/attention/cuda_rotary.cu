@@ -20,6 +20,7 @@ struct Turn {
     int batch_rows, half;      // T; D/2
     const float *frequencies;  // (half)
     const int *past_on_device; // or NULL: past
+    const int *starts;         // (rows), or NULL: of each row's document
     int64_t past;
     float sign; // of the sines: -1 turns back
 };
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(THREADS) rotate_kernel(const Turn<T> t) {
     for (int64_t i = thread_index(); i < t.rows * packs; i += thread_count()) {
         const int64_t row = i / packs;
         const int d = int(i - row * packs) * N;
-        const float position = float(past + row % t.batch_rows);
+        const float position = float(past + row % t.batch_rows - (t.starts ? t.starts[row] : 0));
         T *const at = heads.x + row * heads.stride + int64_t(first) * 2 * t.half + d;
         float low[HEADS][N], high[HEADS][N];
 #pragma unroll
@@ -75,7 +76,25 @@ Status launch(Ctx *ctx, const Turn<T> &t) {
     return LAUNCH_EARLY(ctx, (rotate_kernel<T, N>), blocks, THREADS, 0, t);
 }
 
+__global__ void __launch_bounds__(THREADS)
+    angles_kernel(const float *frequencies, int64_t past, int64_t count, int half, float2 *angles) {
+    wait_for_previous();
+    let_next_start();
+    const int64_t i = thread_index();
+    if (i >= count) return;
+    float2 angle;
+    sincosf(float(past + i / half) * frequencies[i % half], &angle.y, &angle.x);
+    angles[i] = angle;
+}
+
 } // namespace
+
+Status rotary_angles(Ctx *ctx, const AttentionForward *a, Tensor angles) {
+    const int64_t half = tensor_width(a->frequencies), count = tensor_rows(angles) * half;
+    return LAUNCH_EARLY(ctx, angles_kernel, divide_up(count, THREADS), THREADS, 0,
+                        data_of<const float>(a->frequencies), a->past, count, int(half),
+                        data_of<float2>(angles));
+}
 
 Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, const int *past, bool back) {
     const int64_t half = tensor_width(a->frequencies), size = 2 * half;
@@ -87,6 +106,7 @@ Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, con
                            int(half),
                            data_of<float>(a->frequencies),
                            past,
+                           data_of<int>(a->starts),
                            a->past,
                            back ? -1.f : 1.f};
         const bool packed = walks_in_packs(VECTOR<T>, {half, q.stride, k.stride}, {q.data, k.data});

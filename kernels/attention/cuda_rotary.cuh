@@ -9,3 +9,6 @@
  * device memory counts the rows in the cache; NULL: a->past does. */
 CHECKED Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, const int *past,
                             bool back);
+
+/* The cosine and sine of each angle of the rows of q, to `angles` (T, D) fp32, in pairs; for one document. */
+CHECKED Status rotary_angles(Ctx *ctx, const AttentionForward *a, Tensor angles);

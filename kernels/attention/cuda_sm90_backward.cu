@@ -134,6 +134,28 @@ __device__ inline void add_shares(const Problem &p, const Units &units, typename
 
 /* ---- the consumers ---- */
 
+/* Columns n of two accumulators' rows `row` and `row` + 8, half a head apart, turned back by the angles of
+ * column 8 n + 2 t (attention.h), of rows below `end`. */
+template <int N, int M>
+__device__ inline void turn_back(const Problem &p, float (&c)[N][4], int low, float (&d)[M][4], int high,
+                                 int column, int row) {
+    const int half = p.width / 2;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int position = min(row + 8 * i, p.queries - 1);
+        const float4 angle = __ldg(reinterpret_cast<const float4 *>(p.angles + int64_t(position) * half +
+                                                                    column + int(threadIdx.x) % 4 * 2));
+        const float cosines[2] = {angle.x, angle.z}, sines[2] = {angle.y, angle.w};
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            float &x = c[low][2 * i + e], &y = d[high][2 * i + e];
+            const float turned = x * cosines[e] + y * sines[e];
+            y = y * cosines[e] - x * sines[e];
+            x = turned;
+        }
+    }
+}
+
 template <class F>
 struct Consumer {
     static constexpr int COLUMNS = F::QUERIES / 8, WIDE = F::WIDTH / 8, NARROW = 8;
@@ -244,11 +266,38 @@ struct Consumer {
                 share[n][0] += sum.x, share[n][1] += sum.y, share[n][2] += sum.z, share[n][3] += sum.w;
             }
         }
-        release(shared.dq_here);
         constexpr bool BY_QUERIES = F::QUERIES == 2 * 64;
+        const int query = at.tile * F::QUERIES + (BY_QUERIES ? group * 64 : 0) + row;
+        if (p.angles) turn_share_back<BY_QUERIES>(share, query);
+        release(shared.dq_here);
         store_rows(share,
                    head_rows<bf16>(p, p.dq, unit.b, at.head) + (BY_QUERIES ? 0 : group * BLOCK_COLUMNS),
-                   p.dq.row, at.tile * F::QUERIES + (BY_QUERIES ? group * 64 : 0) + row, p.queries, p.scale);
+                   p.dq.row, query, p.queries, p.scale);
+    }
+
+    /* Where a warpgroup has half of a head's columns, the other half comes through shared memory. */
+    template <bool BY_QUERIES>
+    __device__ inline void turn_share_back(float (&share)[NARROW][4], int query) const {
+        if constexpr (BY_QUERIES) {
+#pragma unroll
+            for (int n = 0; n < NARROW / 2; n++) turn_back(p, share, n, share, n + NARROW / 2, 8 * n, query);
+            return;
+        }
+        float4 *const staged = reinterpret_cast<float4 *>(shared.dq) + thread;
+#pragma unroll
+        for (int n = 0; n < NARROW; n++)
+            staged[group * (SHARE / 8) + n * WARPGROUP] =
+                make_float4(share[n][0], share[n][1], share[n][2], share[n][3]);
+        named_wait(2, CONSUMER_THREADS);
+#pragma unroll
+        for (int n = 0; n < NARROW; n++) {
+            const float4 four = staged[(1 - group) * (SHARE / 8) + n * WARPGROUP];
+            float other[1][4] = {{four.x, four.y, four.z, four.w}};
+            if (group == 0)
+                turn_back(p, share, n, other, 0, 8 * n, query);
+            else
+                turn_back(p, other, 0, share, n, 8 * n, query);
+        }
     }
 
     __device__ inline void step(float (&dk)[WIDE][4], float (&dv)[WIDE][4], const Unit<F> &unit,
@@ -325,6 +374,9 @@ struct Consumer {
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     if (key + i / 2 * 8 >= unit.length) dk[n][i] = dv[n][i] = 0.0f;
+            if (p.angles)
+#pragma unroll
+                for (int n = 0; n < WIDE / 2; n++) turn_back(p, dk, n, dk, n + WIDE / 2, 8 * n, key);
             store_rows(dk, head_rows<bf16>(p, p.dk, unit.b, unit.kv_head), p.dk.row, key, p.keys, p.scale);
             store_rows(dv, head_rows<bf16>(p, p.dv, unit.b, unit.kv_head), p.dv.row, key, p.keys);
         }

@@ -44,10 +44,11 @@ __device__ inline void load_queries(const Problem &p, bf16 *q, bf16 *dy, float2 
     copy_async_8(statistics + i, inside ? from + first + i : from, inside);
 }
 
-/* Scores, transposed, to probabilities. `key` and `query` are the first of the rows and columns. */
+/* Scores, transposed, to probabilities. `key` and `query` are the first of the rows and columns of batch row
+ * b. */
 template <int M, int N>
 __device__ inline void probabilities_transposed(const Problem &p, float (&s)[M][N][4],
-                                                const float2 *statistics, int key, int query) {
+                                                const float2 *statistics, int b, int key, int query) {
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
     const float scale = p.scale * LOG2_E;
     const bool masked = first_query(p, key + 16 * M - 1) > query;
@@ -61,6 +62,17 @@ __device__ inline void probabilities_transposed(const Problem &p, float (&s)[M][
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 s[m][n][i] = power_of_two(s[m][n][i] * scale - (i % 2 ? two.z : two.x));
+    }
+    if (p.starts) {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int from = first_key(p, b, query + 8 * n + 2 * t + i % 2) - key - g;
+#pragma unroll
+                for (int m = 0; m < M; m++)
+                    if (16 * m + i / 2 * 8 < from) s[m][n][i] = 0.0f;
+            }
     }
     if (!masked) return;
 #pragma unroll
@@ -108,7 +120,7 @@ __device__ inline void add_dropped_queries(const Problem &p, float (&dk)[M][WIDT
     float s[M][N][4], dp[M][N][4], keep[M][N][4];
     uint32_t left[M][N / 2][4];
     multiply_transposed(s, k, q, FromZero());
-    probabilities_transposed(p, s, statistics, key, query);
+    probabilities_transposed(p, s, statistics, mine.b, key, query);
     masks_transposed(p, keep, mine, head, key, query);
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -133,14 +145,15 @@ __device__ inline void add_dropped_queries(const Problem &p, float (&dk)[M][WIDT
 
 /* Adds to dk (not yet times scale) and dv of a warp's keys what 8 * N queries pass. */
 template <int M, int N, int WIDTH>
-__device__ inline void
-add_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4], float (&dv)[M][WIDTH / 8][4], const bf16 *keys,
-            const bf16 *values, const bf16 *q, const bf16 *dy, const float2 *statistics, int key, int query) {
+__device__ inline void add_queries(const Problem &p, float (&dk)[M][WIDTH / 8][4],
+                                   float (&dv)[M][WIDTH / 8][4], const bf16 *keys, const bf16 *values,
+                                   const bf16 *q, const bf16 *dy, const float2 *statistics, int b, int key,
+                                   int query) {
     const Left<M, WIDTH, false> k(keys), v(values);
     float s[M][N][4], dp[M][N][4];
     uint32_t left[M][N / 2][4];
     multiply_transposed(s, k, q, FromZero());
-    probabilities_transposed(p, s, statistics, key, query);
+    probabilities_transposed(p, s, statistics, b, key, query);
     pack_left<M, N>(left, s);
     multiply_rows<M, N / 2, WIDTH>(dv, left, dy);
     multiply_transposed(dp, v, dy, FromDelta{statistics + 2 * (threadIdx.x % 4)});
@@ -201,13 +214,14 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
             const bool any = first_query(p, first + own) < min(query + part + Tile::PART, p.queries);
             const int at = stage * STAGE + part * PITCH<WIDTH>;
             if (!any || first + own >= length) continue;
+            if (first_key(p, mine.b, query + part) >= first + own + 16 * M) continue; // another document's
             const bf16 *k = keys + own * PITCH<WIDTH>, *v = values + own * PITCH<WIDTH>;
             const float2 *rows = statistics + stage * Tile::QUERIES + part;
             if constexpr (DROP)
                 add_dropped_queries<M, Tile::PART / 8, WIDTH>(p, dk, dv, k, v, queries + at, dys + at, rows,
                                                               first + own, query + part, mine, of);
             else
-                add_queries<M, Tile::PART / 8, WIDTH>(p, dk, dv, k, v, queries + at, dys + at, rows,
+                add_queries<M, Tile::PART / 8, WIDTH>(p, dk, dv, k, v, queries + at, dys + at, rows, mine.b,
                                                       first + own, query + part);
         }
     }
@@ -265,7 +279,7 @@ __device__ inline void drop_gradients(const Problem &p, float (&dp)[M][N][4],
  * less delta. */
 template <int M, int N>
 __device__ inline void score_gradients(const Problem &p, float (&s)[M][N][4], const float (&dp)[M][N][4],
-                                       const float2 (&statistics)[M][2], int length, int row, int key,
+                                       const float2 (&statistics)[M][2], int b, int length, int row, int key,
                                        bool masked) {
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
     const float scale = p.scale * LOG2_E;
@@ -281,12 +295,13 @@ __device__ inline void score_gradients(const Problem &p, float (&s)[M][N][4], co
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int seen = keys_seen(p, length, row + 16 * m + 8 * half + g) - key - 2 * t;
+            const int query = row + 16 * m + 8 * half + g, first = key + 2 * t;
+            const int seen = keys_seen(p, length, query) - first, from = first_key(p, b, query) - first;
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    if (8 * n + i >= seen) s[m][n][2 * half + i] = 0.0f;
+                    if (8 * n + i >= seen || 8 * n + i < from) s[m][n][2 * half + i] = 0.0f;
         }
 }
 
@@ -309,7 +324,9 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
     const int steps =
         (keys_seen(p, length, min(first + Tile::QUERIES - 1, last)) + Tile::KEYS - 1) / Tile::KEYS;
     const int seen = keys_seen(p, length, min(row + 16 * M - 1, last)); // by the last row of this warp
-    const int whole = keys_seen(p, length, row);                        // by its first row
+    const int whole = p.starts ? 0 : keys_seen(p, length, row);         // by its first row, and all others
+    const int first_step =
+        first_key(p, mine.b, first) / (2 * Tile::KEYS) * 2; // whose tiles are the first of two
     const bf16 *const k = head_rows<bf16>(p, p.k, mine.b, mine.head / p.group);
     const bf16 *const v = head_rows<bf16>(p, p.v, mine.b, mine.head / p.group);
 
@@ -317,8 +334,8 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
                                     p.queries, p.width, p.q.vector);
     load_tile<Tile::QUERIES, WIDTH>(dys, head_rows<bf16>(p, p.dy, mine.b, mine.head), p.dy.row, first,
                                     p.queries, p.width, p.dy.vector);
-    load_tile<Tile::KEYS, WIDTH>(keys, k, p.k.row, 0, length, p.width, p.k.vector);
-    load_tile<Tile::KEYS, WIDTH>(values, v, p.v.row, 0, length, p.width, p.v.vector);
+    load_tile<Tile::KEYS, WIDTH>(keys, k, p.k.row, first_step * Tile::KEYS, length, p.width, p.k.vector);
+    load_tile<Tile::KEYS, WIDTH>(values, v, p.v.row, first_step * Tile::KEYS, length, p.width, p.v.vector);
 
     float2 statistics[M][2];
 #pragma unroll
@@ -338,7 +355,7 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
     clear(dq);
 
 #pragma unroll 1
-    for (int step = 0; step < steps; step++) {
+    for (int step = first_step; step < steps; step++) {
         copy_async_wait();
         __syncthreads(); // this tile has arrived, and all warps are done with the one before
         const int stage = step % 2 * STAGE, next = (step + 1) % 2 * STAGE;
@@ -361,7 +378,7 @@ __global__ void __launch_bounds__(THREADS, DROP ? 1 : Tile::BLOCKS)
                 multiply_transposed(dp, dy, values + stage + part * PITCH<WIDTH>,
                                     FromRowDelta<M>{statistics});
             }
-            score_gradients<M, N>(p, s, dp, statistics, length, row, key, key + Tile::PART > whole);
+            score_gradients<M, N>(p, s, dp, statistics, mine.b, length, row, key, key + Tile::PART > whole);
             pack_left<M, N>(left, s);
             multiply_rows<M, N / 2, WIDTH>(dq, left, keys + stage + part * PITCH<WIDTH>);
         }

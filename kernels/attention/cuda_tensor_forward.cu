@@ -21,20 +21,23 @@ struct Softmax {
     float maximum[M][2], sum[M][2];
 };
 
-/* What a lane sees masked: scores of keys at or beyond the number that its row may see become -inf. */
+/* What a lane sees masked: scores of keys at or beyond the number that its row may see become -inf, and those
+ * before its document's first. */
 template <int M>
-__device__ inline void mask(float (&s)[M][KEYS / 8][4], const Problem &p, int length, int row, int key) {
+__device__ inline void mask(float (&s)[M][KEYS / 8][4], const Problem &p, int b, int length, int row,
+                            int key) {
     const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int seen = keys_seen(p, length, row + 16 * m + 8 * half + g) - key - 2 * t;
+            const int query = row + 16 * m + 8 * half + g, first = key + 2 * t;
+            const int seen = keys_seen(p, length, query) - first, from = first_key(p, b, query) - first;
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    if (8 * n + i >= seen) s[m][n][2 * half + i] = -INFINITY;
+                    if (8 * n + i >= seen || 8 * n + i < from) s[m][n][2 * half + i] = -INFINITY;
         }
 }
 
@@ -131,16 +134,17 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
     const int warp = int(threadIdx.x) / 32, row = first + 16 * M * warp;
     const int length = key_length(p, mine.b), last = p.queries - 1;
     const int steps = (keys_seen(p, length, min(first + QUERIES - 1, last)) + KEYS - 1) / KEYS;
-    const int seen = keys_seen(p, length, min(row + 16 * M - 1, last)); // by the last row of this warp
-    const int unmasked = keys_seen(p, length, row) / KEYS;              // tiles that all its rows see whole
+    const int seen = keys_seen(p, length, min(row + 16 * M - 1, last));   // by the last row of this warp
+    const int unmasked = p.starts ? 0 : keys_seen(p, length, row) / KEYS; // tiles that all its rows see whole
+    const int first_step = first_key(p, mine.b, first) / (2 * KEYS) * 2;  // whose tiles are the first of two
     const bf16 *const k = head_rows<bf16>(p, p.k, mine.b, mine.head / p.group);
     const bf16 *const v = head_rows<bf16>(p, p.v, mine.b, mine.head / p.group);
     const float scale = p.scale * LOG2_E;
 
     load_tile<QUERIES, WIDTH>(queries, head_rows<bf16>(p, p.q, mine.b, mine.head), p.q.row, first, p.queries,
                               p.width, p.q.vector);
-    load_tile<KEYS, WIDTH>(keys, k, p.k.row, 0, length, p.width, p.k.vector);
-    load_tile<KEYS, WIDTH>(values, v, p.v.row, 0, length, p.width, p.v.vector);
+    load_tile<KEYS, WIDTH>(keys, k, p.k.row, first_step * KEYS, length, p.width, p.k.vector);
+    load_tile<KEYS, WIDTH>(values, v, p.v.row, first_step * KEYS, length, p.width, p.v.vector);
 
     bf16 *const own = queries + 16 * M * warp * PITCH<WIDTH>;
     const Left<M, WIDTH, false> q(own);
@@ -151,7 +155,7 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
         for (int half = 0; half < 2; half++) state.maximum[m][half] = -INFINITY, state.sum[m][half] = 0.0f;
 
 #pragma unroll 1
-    for (int step = 0; step < steps; step++) {
+    for (int step = first_step; step < steps; step++) {
         copy_async_wait();
         __syncthreads(); // this tile has arrived, and all warps are done with the one before
         if (step + 1 < steps) {
@@ -163,7 +167,7 @@ __global__ void __launch_bounds__(THREADS, WIDTH <= 64 ? 5 - M : 2)
         float s[M][KEYS / 8][4];
         uint32_t probabilities[M][KEYS / 16][4];
         multiply_transposed(s, q, keys + step % 2 * TILE, FromZero());
-        if (step >= unmasked) mask(s, p, length, row, step * KEYS);
+        if (step >= unmasked) mask(s, p, mine.b, length, row, step * KEYS);
         softmax_step<WIDTH>(state, s, o, scale);
         if constexpr (DROP) drop_scores(s, p, mine, row, step * KEYS);
         pack_left<M, KEYS / 8>(probabilities, s);

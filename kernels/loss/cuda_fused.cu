@@ -1,7 +1,6 @@
 #include "kernels/loss/loss.h"
 
 #include "kernels/cuda/columns.cuh"
-#include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/instructions.cuh"
 #include "kernels/cuda/packs.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -24,8 +23,6 @@ constexpr int64_t CHUNK_ROWS = 128; // chunks are multiples of this: whole tiles
 constexpr int FEW_THREADS = 128, MANY_THREADS = 512; // of a row's block
 constexpr int FEW_PACKS = 8 * FEW_THREADS;           // up to here few threads do
 constexpr int BATCH = 4;                             // packs that a thread has on their way at once
-constexpr int CLUSTER = 8, LONG_THREADS = 256;       // blocks of a long row, and threads of each
-constexpr int MOST_PACKS = 10;                       // of such a thread
 constexpr int SUM_THREADS = 1024;
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -229,68 +226,6 @@ __global__ void __launch_bounds__(THREADS, 1024 / THREADS) softmax_rows(const Ro
     }
 }
 
-/* The same of a row that is too long for a block's shared memory, with its gradient: a cluster of blocks has it
- * in its registers, PACKS packs a thread at most, so that it is read once; three such blocks share a
- * multiprocessor. */
-template <typename T, int PACKS>
-__global__ void __launch_bounds__(LONG_THREADS, 3) softmax_long_rows(const Rows<T> r) {
-    if constexpr (gpu::HOPPER) {
-        __shared__ alignas(16) float blocks[CLUSTER][4]; // of each: top, exponentials, logits, nothing
-        __shared__ uint64_t arrived;
-        constexpr int WIDTH = VECTOR<T>, THREADS = CLUSTER * LONG_THREADS;
-        const int rank = (int)gpu::cluster_rank(), row = blockIdx.x / CLUSTER, whole = r.vocab / WIDTH;
-        const int mine = rank * LONG_THREADS + (int)threadIdx.x;
-        T *x = r.logits + row * r.stride;
-        if (threadIdx.x == 0) {
-            gpu::barrier_init(&arrived, 1);
-            gpu::fence_barrier_init();
-            gpu::arrive_expecting(&arrived, sizeof blocks);
-        }
-        __syncwarp();
-        gpu::cluster_arrive_relaxed();
-        wait_for_previous();
-        const int target = r.targets[row];
-        if (target < 0) { // ignored: no loss, no gradient
-            if (mine == 0) r.losses[row] = 0.f;
-            for (int c = mine; c < r.columns; c += THREADS) x[c] = from_float<T>(0.f);
-            gpu::cluster_join();
-            return;
-        }
-        Words words[PACKS];
-#pragma unroll
-        for (int p = 0; p < PACKS; p++)
-            if (mine + p * THREADS < whole) words[p] = load_words(x + (int64_t)(mine + p * THREADS) * WIDTH);
-        const float chosen = logit_at(r, x, target); // before anybody writes
-        ExponentialSum own;
-        float logits = 0.f; // their sum
-#pragma unroll
-        for (int p = 0; p < PACKS; p++)
-            if (mine + p * THREADS < whole) add_pack(r, mine + p * THREADS, words[p], own, logits);
-        add_end(r, x, mine, THREADS, own, logits);
-        const float top = block_max<LONG_THREADS>(own.top);
-        const float sum = block_sum<LONG_THREADS>(own.sum * power_of_2((own.top - top) * LOG2_E));
-        const float of_block[4] = {top, sum, r.smoothing > 0.f ? block_sum<LONG_THREADS>(logits) : 0.f, 0.f};
-        gpu::cluster_join(); // all blocks are there
-        if (threadIdx.x < CLUSTER) gpu::store_counted(blocks[rank], &arrived, threadIdx.x, of_block);
-        gpu::wait(&arrived, 0);
-        float highest = blocks[0][0], all = 0.f, logits_of_all = 0.f;
-#pragma unroll
-        for (int b = 1; b < CLUSTER; b++) highest = fmaxf(highest, blocks[b][0]);
-#pragma unroll
-        for (int b = 0; b < CLUSTER; b++) {
-            all += blocks[b][1] * power_of_2((blocks[b][0] - highest) * LOG2_E);
-            logits_of_all += blocks[b][2];
-        }
-        const Softmax softmax = {highest, log2f(all)};
-        const float mean = r.smoothing > 0.f ? logits_of_all / (float)r.vocab : chosen;
-        if (mine == 0) r.losses[row] = loss_of(r, softmax, chosen, mean);
-#pragma unroll
-        for (int p = 0; p < PACKS; p++)
-            if (mine + p * THREADS < whole) write_pack(r, x, mine + p * THREADS, words[p], softmax);
-        write_ends(r, x, mine, THREADS, target, chosen, softmax);
-    }
-}
-
 /* loss[0] += scale * sum of losses: one block, so that the order is fixed. */
 __global__ void __launch_bounds__(SUM_THREADS)
     add_losses(const float *losses, int64_t rows, double factor, const float *count, float *loss) {
@@ -302,22 +237,12 @@ __global__ void __launch_bounds__(SUM_THREADS)
     if (threadIdx.x == 0) loss[0] += scale * sum;
 }
 
-template <typename T, int PACKS>
-Status long_rows(Ctx *ctx, const Rows<T> &r, int64_t rows) {
-    return LAUNCH_CLUSTERS(ctx, CLUSTER, (softmax_long_rows<T, PACKS>), (unsigned)(CLUSTER * rows),
-                           LONG_THREADS, 0, r);
-}
-
 template <typename T, int THREADS>
 Status launch_rows(Ctx *ctx, const Rows<T> &r, int64_t rows) {
     const size_t row_bytes = (size_t)(r.vocab / VECTOR<T>)*sizeof(Words), own = 1024; // own: the reductions'
     if (!ctx->training)
         return LAUNCH(ctx, (softmax_rows<T, THREADS, false, false>), (unsigned)rows, THREADS, 0, r);
-    const CudaDevice *device = cuda_device(ctx);
-    constexpr int LEAST = CLUSTER * LONG_THREADS * VECTOR<T>; // columns of a pack for each thread
-    if (row_bytes + own > device->shared_bytes && device->hopper && r.vocab / LEAST < MOST_PACKS)
-        return r.vocab / LEAST < 8 ? long_rows<T, 8>(ctx, r, rows) : long_rows<T, MOST_PACKS>(ctx, r, rows);
-    if (row_bytes + own > device->shared_bytes)
+    if (row_bytes + own > cuda_device(ctx)->shared_bytes)
         return LAUNCH(ctx, (softmax_rows<T, THREADS, true, false>), (unsigned)rows, THREADS, 0, r);
     return LAUNCH(ctx, (softmax_rows<T, THREADS, true, true>), (unsigned)rows, THREADS, row_bytes, r);
 }

@@ -18,6 +18,18 @@ int64_t attention_output_count(const AttentionCase *c, int output) {
     return c->batch * c->queries * q_width(c);
 }
 
+void attention_documents(AttentionBatch *batch, int64_t n) {
+    const AttentionCase *c = &batch->size;
+    int32_t *starts = integers(c->batch * c->queries, (int32_t)(2 * n - 1));
+    for (int64_t b = 0; b < c->batch; b++)
+        for (int64_t i = 0, start = 0, end = 64; i < c->queries; i++) {
+            int32_t *at = &starts[b * c->queries + i];
+            if (i == end) start = i, end += 1 + *at;
+            *at = (int32_t)start;
+        }
+    batch->starts = starts;
+}
+
 void attention_inputs(const AttentionCase *c, Dtype dtype, double spread, AttentionBatch *batch,
                       double **in) {
     int32_t *lengths = integers(c->batch, (int32_t)c->keys + 1);
@@ -91,6 +103,7 @@ void attention_run(Rig *rig, const void *what, double *const *in, double *const 
         f.dropout = (Dropout){batch->dropout, 12345, 6, rig_put_ints(rig, "draw", shape1(1), &draw)};
     if (batch->key_lengths)
         f.key_lengths = rig_put_ints(rig, "key_lengths", shape1(c->batch), batch->key_lengths);
+    if (batch->starts) f.starts = rig_put_ints(rig, "starts", shape2(c->batch, c->queries), batch->starts);
     if (batch->frequencies)
         f.frequencies = rig_put(rig, "frequencies", wide_dtype(ctx), shape1(c->size / 2), batch->frequencies);
     expect_ok(attention_forward(ctx, &f, ARENA_SAVED));
@@ -130,6 +143,10 @@ static int64_t visible_keys(const Query *q) {
     return seen < 0 ? 0 : seen;
 }
 
+static int64_t first_key(const Query *q) {
+    return q->batch->starts ? q->batch->starts[q->b * q->batch->size.queries + q->i] : 0;
+}
+
 static int64_t query_at(const Query *q) {
     const AttentionCase *c = &q->batch->size;
     return ((q->b * c->queries + q->i) * c->heads + q->h) * c->size;
@@ -156,10 +173,12 @@ static double dot(const double *x, const double *y, int64_t count, double *size)
  * Returns the number of keys seen. */
 static int64_t model_probabilities(const Query *q) {
     const AttentionCase *c = &q->batch->size;
-    const int64_t seen = visible_keys(q), lse = (q->b * c->heads + q->h) * c->queries + q->i;
+    const int64_t first = first_key(q), seen = visible_keys(q),
+                  lse = (q->b * c->heads + q->h) * c->queries + q->i;
     const double *query = q->in[ATTENTION_Q] + query_at(q);
     double largest = -INFINITY, error = 0, magnitude = 0, sum = 0;
-    for (int64_t j = 0; j < seen; j++) {
+    for (int64_t j = 0; j < first; j++) q->p[j] = q->error[j] = 0;
+    for (int64_t j = first; j < seen; j++) {
         double size;
         q->p[j] = q->batch->scale * dot(query, q->in[ATTENTION_K] + key_at(q, j), c->size, &size);
         largest = fmax(largest, q->p[j]);
@@ -167,10 +186,10 @@ static int64_t model_probabilities(const Query *q) {
         error = fmax(error, product_error(q->u, c->size) * q->batch->scale * size +
                                 (3 * q->u.storage + 2 * q->u.wide) * fabs(q->p[j]));
     }
-    for (int64_t j = 0; j < seen; j++) sum += exp(q->p[j] - largest);
+    for (int64_t j = first; j < seen; j++) sum += exp(q->p[j] - largest);
     const double rounding = sum_error(q->u.wide, c->keys) + 8 * q->u.wide * (1 + magnitude);
     const double relative = expm1(fmin(2 * error + rounding, 700)) + 2 * q->u.storage;
-    for (int64_t j = 0; j < seen; j++) {
+    for (int64_t j = first; j < seen; j++) {
         q->p[j] = exp(q->p[j] - largest) / sum;
         q->error[j] = fmin(q->p[j] * relative, 1);
     }

@@ -15,6 +15,7 @@ typedef struct {
 typedef struct {
     AttentionCase size;
     const int32_t *key_lengths;
+    const int32_t *starts; // (B, T): of each token's document; NULL: 0
     double scale;
     bool inference;
     double dropout;            // rate
@@ -29,6 +30,8 @@ enum { ATTENTION_Y, ATTENTION_LSE, ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV, ATT
 int64_t attention_output_count(const AttentionCase *c, int output);
 /* Scores have the standard deviation spread^2. */
 void attention_inputs(const AttentionCase *c, Dtype dtype, double spread, AttentionBatch *batch, double **in);
+/* Documents of 1 to 2n - 1 tokens in each row, but for the first of 64: no kernel's block is longer. */
+void attention_documents(AttentionBatch *batch, int64_t n);
 void attention_outputs(const AttentionCase *c, double **out);
 /* A Body. With frequencies, q and k as they were turned go to out[ATTENTION_OUTPUTS] and the one behind it.
  * */
