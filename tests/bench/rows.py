@@ -151,7 +151,7 @@ GPU = [
 
 WIDTH384 = dict(layers=6, heads=6, width=384, context=256, seq=256)
 ON_CPU = dict(model="gpt2", dtype="fp32", steps=6)
-NARROW_ON_CPU = {**ON_CPU, "dtype": "bf16"}  # where the processor multiplies bf16 faster; PyTorch under autocast
+NARROW_ON_CPU = {**ON_CPU, "dtype": "bf16"}  # PyTorch under autocast
 
 SMALL_BERT = dict(model="bert-nano", vocab=4096, batch=8, seq=128, dtype="fp32", steps=6)
 SMALL_PAIRS = dict(model="transformer-nano", vocab=4096, context=128)
