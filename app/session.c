@@ -7,6 +7,7 @@
 #include "model/parameter_values.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BYTES = 256 };
@@ -119,6 +120,14 @@ static Status change_head(Session *s, const ConfigSizes *sizes) {
     return OK;
 }
 
+/* A preset of other sizes than its name stands for says so. */
+static Status rename_changed(const char *model, Config *c) {
+    Config preset;
+    TRY(config_preset(model, &preset));
+    if (!config_equal(c, &preset)) snprintf(c->name, sizeof c->name, "%.21s (changed)", model);
+    return OK;
+}
+
 static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
     TRY(find_folder(model, &s->folder));
     TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
@@ -133,7 +142,8 @@ static Status open_config(Session *s, const char *model, const ConfigSizes *size
         TRY(check_sizes(sizes, &s->config, model));
     else
         change_sizes(sizes, &s->config);
-    return change_head(s, sizes);
+    TRY(change_head(s, sizes));
+    return s->folder ? OK : rename_changed(model, &s->config);
 }
 
 /* A folder's names of classes; those of the data come with a new head, from whoever has opened the data. */
