@@ -100,14 +100,12 @@ static void scale_pictures(Config *c) {
 static Status change_head(Session *s, const ConfigSizes *sizes) {
     Config *c = &s->config;
     bool pictures = c->architecture->patches, masked = c->architecture->task == TASK_MASKED_TOKEN;
-    const char *wrong = sizes->image          ? "image-size"
-                        : sizes->mean_pooling ? "mean-pooling"
-                        : sizes->new_head     ? "new-head"
-                                              : NULL;
-    bool head_only = wrong && !strcmp(wrong, "new-head");
-    if (wrong && !pictures && !(head_only && masked))
-        return fail(ERROR_USAGE, "--%s is for a vision Transformer%s, not for %s", wrong,
-                    head_only ? " or a BERT" : "", c->architecture->description);
+    if ((sizes->image || sizes->mean_pooling) && !pictures)
+        return fail(ERROR_USAGE, "--%s is for a vision Transformer, not for %s",
+                    sizes->image ? "image-size" : "mean-pooling", c->architecture->description);
+    if (sizes->new_head && !pictures && !masked)
+        return fail(ERROR_USAGE, "--new-head is for a vision Transformer or a BERT, not for %s",
+                    c->architecture->description);
     c->new_head = s->folder && sizes->new_head;
     if (masked) c->head_transform |= c->new_head;
     if (!pictures) return OK;
