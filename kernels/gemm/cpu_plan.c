@@ -89,10 +89,10 @@ static size_t bytes_of_c(const Gemm *g) {
     return (size_t)((g->m - 1) * g->ldc + g->n) * dtype_size(g->c_dtype);
 }
 
-/* OpenBLAS is timed without what follows the product. Without memory for another C oneDNN wins. */
+/* OpenBLAS is timed without what follows the product. Without memory for another C nothing is: 0 microseconds. */
 static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, OnednnKernel *kernel) {
     struct Recorder *recorder = ctx->recorder; // the laps are nobody's calls
-    KeptChoice choice = {ONEDNN, FLT_MIN};
+    KeptChoice choice = {ONEDNN, 0};
     Gemm timed = *g;
     if (g->beta != 0) timed.c = memory_reserve(bytes_of_c(g));
     if (!timed.c) return choice;
@@ -116,21 +116,30 @@ static void file_name(const Device *device, char *name, size_t bytes) {
         if (!isalnum((unsigned char)*c) && *c != '.') *c = '-';
 }
 
-/* The choice that is kept, or a race's, which is kept from then on; one process at a time. */
-static KeptChoice choose(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
+/* Small products are over before a choice could matter. */
+static bool worth_timing(const Gemm *g) {
+    const double least = 1 << 20;
+    return (double)g->m * (double)g->n * (double)g->k >= least;
+}
+
+/* Whether OpenBLAS is the choice that is kept, or a race's, which is kept from then on; one process at a time. A
+ * choice that cannot be kept is not made, since another process would make another. */
+static bool openblas_wins(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
     char file[400];
     int64_t key[KEY_WORDS];
-    KeptChoice choice = {ONEDNN, 0};
+    KeptChoice choice;
+    if (!worth_timing(g) || !choices_wanted()) return false;
     memcpy(key, &plan->product, sizeof key);
     file_name(ctx->device, file, sizeof file);
-    if (!choices_wanted() || choice_find(file, key, KEY_WORDS, &choice)) return choice;
+    if (choice_find(file, key, KEY_WORDS, &choice)) return choice.fingerprint == OPENBLAS;
     int lock = choices_lock();
-    if (!choice_find(file, key, KEY_WORDS, &choice)) {
+    bool kept = choice_find(file, key, KEY_WORDS, &choice);
+    if (!kept) {
         choice = race(ctx, g, finish, plan->kernel);
-        (void)choice_keep(file, key, KEY_WORDS, &choice);
+        kept = choice.microseconds > 0 && choice_keep(file, key, KEY_WORDS, &choice);
     }
     if (lock >= 0) close(lock);
-    return choice;
+    return kept && choice.fingerprint == OPENBLAS;
 }
 
 /* ---- finding a plan ---- */
@@ -161,7 +170,7 @@ CpuPlan *cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
     plans->count++;
     plan->product = product;
     plan->kernel = onednn_kernel(device->onednn, &product);
-    if (plan->kernel && choose(ctx, g, finish, plan).fingerprint == OPENBLAS) {
+    if (plan->kernel && openblas_wins(ctx, g, finish, plan)) {
         onednn_kernel_free(plan->kernel);
         plan->kernel = NULL;
     }
