@@ -61,26 +61,12 @@ static Shape shape_named(const Trace *t, int64_t event, char letter) {
     }
 }
 
-static void say_shapes(const Trace *t, int64_t event, const char *letters, int count,
-                       char text[TORCH_SHAPES_BYTES]) {
-    snprintf(text, TORCH_SHAPES_BYTES, "[");
-    for (int i = 0; i < count; i++) {
-        Shape s = shape_named(t, event, letters[i]);
-        size_t used = strlen(text);
-        snprintf(text + used, TORCH_SHAPES_BYTES - used, i ? ", [" : "[");
-        for (int axis = 0; axis < s.rank; axis++) {
-            used = strlen(text);
-            snprintf(text + used, TORCH_SHAPES_BYTES - used, axis ? ", %lld" : "%lld", (long long)s.d[axis]);
-        }
-        used = strlen(text);
-        snprintf(text + used, TORCH_SHAPES_BYTES - used, i == count - 1 ? "]]" : "]");
-    }
-}
-
 /* ---- names ---- */
 
 /* "aten::matmul[AB]/aten::bmm[ab]" */
 static int split(const Trace *t, int64_t event, const char *path, bool shapes, TorchCall calls[TORCH_DEPTH]) {
+    enum { LETTERS_MOST = 8 };
+    Shape sizes[LETTERS_MOST];
     int count = 0;
     for (const char *at = path; *at && count < TORCH_DEPTH; count++) {
         TorchCall *call = &calls[count];
@@ -88,8 +74,9 @@ static int split(const Trace *t, int64_t event, const char *path, bool shapes, T
         snprintf(call->name, sizeof call->name, "%.*s", (int)length, at);
         at += length;
         if (*at == '[') letters = strcspn(at + 1, "]");
-        *call->shapes = 0;
-        if (letters && shapes) say_shapes(t, event, at + 1, (int)letters, call->shapes);
+        if (!shapes || letters > LETTERS_MOST) letters = 0;
+        for (size_t i = 0; i < letters; i++) sizes[i] = shape_named(t, event, at[1 + i]);
+        shapes_say(sizes, (int)letters, call->shapes);
         at += strcspn(at, "/");
         at += *at == '/';
     }

@@ -1,14 +1,15 @@
 /* torch: what PyTorch calls the host's events of the naive path, and which shapes it prints beside them. */
 #pragma once
 
+#include "profile/operands.h"
 #include "profile/trace.h"
 
-enum { TORCH_DEPTH = 4, TORCH_NAME_BYTES = LABEL_BYTES, TORCH_SHAPES_BYTES = 192 };
+enum { TORCH_DEPTH = 4, TORCH_NAME_BYTES = LABEL_BYTES };
 
 typedef struct {
-    char name[TORCH_NAME_BYTES];     // "aten::linear"
-    char shapes[TORCH_SHAPES_BYTES]; // "[[4, 64, 64], [192, 64], [192]]"; "" where not known or not asked for
-    bool joins;                      // a call that an earlier part of the same operation began
+    char name[TORCH_NAME_BYTES]; // "aten::linear"
+    char shapes[SHAPES_BYTES];   // "[[4, 64, 64], [192, 64], [192]]"; "" where not known or not asked for
+    bool joins;                  // a call that an earlier part of the same operation began
 } TorchCall;
 
 /* The calls that an event is there, from the outermost to the innermost; gives their number. 0: PyTorch has

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "profile/category.h"
+#include "profile/operands.h"
 #include "profile/spans.h"
 
 #include <math.h>
@@ -46,19 +47,17 @@ static TraceEvent begin_event(const Making *m, int64_t i, TraceKind kind, const 
     return e;
 }
 
-/* "[[4, 64, 64], [64]]" of the sizes, or strides, of what was read; NULL where nothing was. */
+/* The sizes of what was read, or its strides; NULL where nothing was. */
 static const char *say_inputs(Trace *t, const RecordInput inputs[RECORD_INPUTS], bool strides) {
-    char text[RECORD_INPUTS * 100] = "[";
-    int count = RECORD_INPUTS;
-    while (count > 0 && !inputs[count - 1].shape.rank) count--;
-    for (int i = 0; i < count; i++) {
-        const int64_t *numbers = strides ? inputs[i].stride : inputs[i].shape.d;
-        snprintf(text + strlen(text), sizeof text - strlen(text), i ? ", [" : "[");
-        for (int axis = 0; axis < inputs[i].shape.rank; axis++)
-            snprintf(text + strlen(text), sizeof text - strlen(text), axis ? ", %lld" : "%lld",
-                     (long long)numbers[axis]);
-        snprintf(text + strlen(text), sizeof text - strlen(text), i == count - 1 ? "]]" : "]");
+    Shape shapes[RECORD_INPUTS];
+    char text[SHAPES_BYTES];
+    int count = 0;
+    for (int i = 0; i < RECORD_INPUTS; i++) {
+        shapes[i] = inputs[i].shape;
+        if (strides) memcpy(shapes[i].d, inputs[i].stride, sizeof shapes[i].d);
+        if (shapes[i].rank) count = i + 1;
     }
+    shapes_say(shapes, count, text);
     return count ? trace_name(t, text) : NULL;
 }
 

@@ -1,5 +1,4 @@
 /* The table of operations in PyTorch's words, of real steps on the CPU. */
-#include "base/memory.h"
 #include "tests/support/expect.h"
 #include "tests/support/profile.h"
 #include "tests/support/traced.h"
@@ -52,6 +51,11 @@ static void test_torch_names(void **state) {
     assert_true(linear > cell(t, find_row(t, "aten::addmm"), "cpu_ns"));
     expect_about(cell(t, find_row(t, "ProfilerStep*"), "cpu_share"), 1);
     assert_true(cell(t, find_row(t, "aten::linear"), "cpu_memory_bytes") > 0);
+    /* Each layer's: y of the values; of the backward pass dp and of queries, keys and values a gradient each. */
+    const double of_heads = TRACED_BATCH * TRACED_SEQ * 32 * 4,
+                 scores = TRACED_BATCH * 2 * TRACED_SEQ * TRACED_SEQ * 4;
+    expect_about(cell(t, find_row(t, "aten::bmm"), "cpu_memory_bytes"),
+                 TRACED_STEPS * L * (4 * of_heads + scores));
     assert_string_equal(t->columns[6].title, "CPU Mem"); // here is no GPU
     assert_int_equal(t->column_count, 9);
     tables_free(&tables);

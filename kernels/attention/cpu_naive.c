@@ -187,11 +187,7 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
     bool cached = !tensor_empty(a->cache_k);
     Tensor p = a->probabilities; // (B, heads, T, S)
     Tensor q, y, k, v;           // (B, heads, T, D) and (B, kv_heads, S, D)
-    if (tensor_empty(p))
-        TRY(take(ctx, ARENA_SCRATCH, "attention.probabilities", dtype,
-                 shape4(s.batch, s.heads, s.queries, s.keys), &p));
     TRY(take_heads(ctx, "attention.q", dtype, s.batch, s.heads, s.queries, s.size, &q));
-    TRY(take_heads(ctx, "attention.y", dtype, s.batch, s.heads, s.queries, s.size, &y));
     TRY(take_heads(ctx, "attention.k", dtype, s.batch, s.kv_heads, s.keys, s.size, &k));
     TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
     if (!tensor_empty(a->frequencies))
@@ -209,11 +205,15 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
         split_heads(cached ? a->cache_k : a->k, k);
         split_heads(cached ? a->cache_v : a->v, v);
     }
+    if (tensor_empty(p))
+        TRY(take(ctx, ARENA_SCRATCH, "attention.probabilities", dtype,
+                 shape4(s.batch, s.heads, s.queries, s.keys), &p));
     PRIMITIVE (ctx, "score product") TRY(scores_product(ctx, &s, q, k, p));
     PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(p), p.data);
     PRIMITIVE (ctx, "mask") mask(a, &s, p.data);
     TRY(softmax(ctx, a, &s, p.data));
     TRY(drop_probabilities(ctx, a, &p));
+    TRY(take_heads(ctx, "attention.y", dtype, s.batch, s.heads, s.queries, s.size, &y));
     PRIMITIVE (ctx, "value product") TRY(values_product(ctx, &s, p, v, y));
     PRIMITIVE (ctx, "merge heads") merge_heads(y, a->y);
     return OK;
@@ -243,15 +243,10 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     Tensor p = a->probabilities, ds, delta; // (B, heads, T, S), (B, heads, T, S), (B, heads, T)
     Tensor q, dy, dq;                       // (B, heads, T, D)
     Tensor k, v, dk, dv;                    // (B, kv_heads, S, D)
-    TRY(take(ctx, ARENA_SCRATCH, "attention.ds", dtype, p.shape, &ds));
-    TRY(take(ctx, ARENA_SCRATCH, "attention.delta", dtype_wide(dtype), shape1(rows), &delta));
     TRY(take_heads(ctx, "attention.q", dtype, s.batch, s.heads, s.queries, s.size, &q));
     TRY(take_heads(ctx, "attention.dy", dtype, s.batch, s.heads, s.queries, s.size, &dy));
-    TRY(take_heads(ctx, "attention.dq", dtype, s.batch, s.heads, s.queries, s.size, &dq));
     TRY(take_heads(ctx, "attention.k", dtype, s.batch, s.kv_heads, s.keys, s.size, &k));
     TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
-    TRY(take_heads(ctx, "attention.dk", dtype, s.batch, s.kv_heads, s.keys, s.size, &dk));
-    TRY(take_heads(ctx, "attention.dv", dtype, s.batch, s.kv_heads, s.keys, s.size, &dv));
     PRIMITIVE (ctx, "split heads") {
         split_heads(a->q, q);
         split_heads(a->k, k);
@@ -260,14 +255,19 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     }
     Tensor dropped = p;
     TRY(drop_probabilities(ctx, a, &dropped));
+    TRY(take_heads(ctx, "attention.dv", dtype, s.batch, s.kv_heads, s.keys, s.size, &dv));
     PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, &s, dropped, dy, dv));
+    TRY(take(ctx, ARENA_SCRATCH, "attention.ds", dtype, p.shape, &ds));
     PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, &s, dy, v, ds));
     if (dropout_on(&a->dropout))
         PRIMITIVE (ctx, "dropout gradient") TYPED(dropout_apply)(&a->dropout, ds.data, rows, s.keys, ds.data);
+    TRY(take(ctx, ARENA_SCRATCH, "attention.delta", dtype_wide(dtype), shape1(rows), &delta));
     PRIMITIVE (ctx, "softmax delta") row_dot(p.data, ds.data, rows, s.keys, delta.data);
     PRIMITIVE (ctx, "softmax gradient") softmax_gradient(p.data, delta.data, rows, s.keys, ds.data);
     PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(ds), ds.data);
+    TRY(take_heads(ctx, "attention.dq", dtype, s.batch, s.heads, s.queries, s.size, &dq));
     PRIMITIVE (ctx, "query gradient") TRY(values_product(ctx, &s, ds, k, dq));
+    TRY(take_heads(ctx, "attention.dk", dtype, s.batch, s.kv_heads, s.keys, s.size, &dk));
     PRIMITIVE (ctx, "key gradient") TRY(transposed_product(ctx, &s, ds, q, dk));
     PRIMITIVE (ctx, "merge heads") {
         merge_heads(dq, b->dq);

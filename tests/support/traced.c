@@ -41,7 +41,7 @@ Trace *traced(Device *device, uint32_t fuses, bool graphs) {
                           .seq = TRACED_SEQ,
                           .accum = 1,
                           .steps = TRACED_STEPS,
-                          .measured = {1e11, 1e10},
+                          .measured = {.flops = 1e11, .bandwidth = 1e10},
                           .process_cpu = 0.5,
                           .system_cpu = 0.75};
     for (int i = 0; i <= TRACED_BATCH * TRACED_SEQ; i++) tokens[i] = i * 7 % 256;
@@ -58,6 +58,24 @@ Trace *traced(Device *device, uint32_t fuses, bool graphs) {
     collector_close(collector);
     trainer_close(&t);
     return trace;
+}
+
+int traced_setup(void **state) {
+    Device *device;
+    Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
+    expect_ok(device_open_cpu(1, &device));
+    traces[FORM_NAIVE] = traced(device, 0, false);
+    traces[FORM_FUSED] = traced(device, ~0u, false);
+    device->close(device);
+    *state = traces;
+    return 0;
+}
+
+int traced_teardown(void **state) {
+    Trace **traces = *state;
+    for (int form = 0; form < FORM_COUNT; form++) trace_close(traces[form]);
+    memory_free(traces);
+    return 0;
 }
 
 double cell(const Table *table, int64_t row, const char *key) {
@@ -97,22 +115,4 @@ double device_ns(const Trace *t) {
     for (int64_t i = 0; i < t->count; i++)
         if (trace_on_device(&t->events[i])) sum += (double)trace_length(&t->events[i]);
     return sum;
-}
-
-int traced_setup(void **state) {
-    Device *device;
-    Trace **traces = memory_array(FORM_COUNT, sizeof *traces);
-    expect_ok(device_open_cpu(1, &device));
-    traces[FORM_NAIVE] = traced(device, 0, false);
-    traces[FORM_FUSED] = traced(device, ~0u, false);
-    device->close(device);
-    *state = traces;
-    return 0;
-}
-
-int traced_teardown(void **state) {
-    Trace **traces = *state;
-    for (int form = 0; form < FORM_COUNT; form++) trace_close(traces[form]);
-    memory_free(traces);
-    return 0;
 }
