@@ -146,7 +146,8 @@ static bool openblas_wins(Ctx *ctx, const Gemm *g, const GemmFinish *finish, con
 
 /* What the library's interface can say at all. */
 static bool served(const CpuDevice *device, const Gemm *g) {
-    bool types = g->a_dtype == g->b_dtype && (g->a_dtype == BF16 ? g->c_dtype != F64 : g->a_dtype == F32);
+    bool narrow = g->a_dtype == BF16 && (g->c_dtype == BF16 || g->c_dtype == F32);
+    bool types = g->a_dtype == g->b_dtype && (narrow || (g->a_dtype == F32 && g->c_dtype == F32));
     return device->onednn && types && g->batch <= 1 && g->k > 0 && g->alpha == 1 &&
            (g->beta == 0 || g->beta == 1);
 }
