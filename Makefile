@@ -20,7 +20,7 @@ BUILD ?= build
 say = $(if $(filter-out 0,$(V)),,@printf '  %-4s  %s\n' $1 '$(2:$(BUILD)/%=%)' && )
 CFLAGS := -std=gnu11 -O3 -g1 -march=$(ARCH) -fopenmp -fno-math-errno -fno-trapping-math \
     -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum -Wno-unknown-pragmas \
-    -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
+    -Wno-unknown-warning-option -Wno-pass-failed -Wno-format-truncation -Werror -MMD -MP -I. $(EXTRA)
 NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=compute_$(t),code=sm_$(t)) \
     -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -MMD -MP -I.
 LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -lm -lpthread -fopenmp $(EXTRA)
@@ -131,7 +131,7 @@ sanitize-gpu:  ## the operations' tests on the GPU under compute-sanitizer: memo
 fuzz: EXTRA_PACKAGES := $(FUZZ_PACKAGES)
 fuzz: packages  ## feed mutated files to each reader of foreign files, FUZZ_SECONDS=20 each
 	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/fuzz CC=clang FUZZ_SECONDS=$(FUZZ_SECONDS) fuzzers \
-	    EXTRA="-Wno-unknown-warning-option -fno-openmp -O1 -fno-sanitize-recover=all -fsanitize=fuzzer-no-link,address,undefined"
+	    EXTRA="-fno-openmp -O1 -fno-sanitize-recover=all -fsanitize=fuzzer-no-link,address,undefined"
 
 # ARGS: tests/attack/run --help.
 MINUTES ?= 30

@@ -183,9 +183,6 @@ static Status prepare_text(Run *run, const TextOptions *options) {
     const InferOptions *o = &run->options;
     Session *s = &run->session;
     int64_t window = o->context;
-    if (window > s->config.context)
-        return fail(ERROR_USAGE, "--context=%" PRId64 " is more than the model's %" PRId64, window,
-                    s->config.context);
     if (!window) TRY(stream_text_window(s->tokenizer, options, &s->config, &window));
     return prepare(run, INFERENCE_GENERATE, 1, window);
 }
@@ -203,10 +200,6 @@ static void print_speed(const InferOptions *o, const TextStats *stats) {
 
 static Status generate(Run *run) {
     const InferOptions *o = &run->options;
-    if (!run->session.tokenizer)
-        return fail(ERROR_USAGE,
-                    "--prompt needs a tokenizer, but %s has none; name one with --tokenizer=FOLDER",
-                    o->model);
     char *prompt = NULL;
     TextStats stats;
     TextOptions options = {.tokens = o->tokens, .stop = o->stop, .sampler = infer_options_sampler(o)};
@@ -269,6 +262,9 @@ static Status check_lengths(Run *run) {
     int64_t context = run->session.config.context;
     if (!o->seq) o->seq = run->session.config.architecture->patches ? 1 : context;
     int64_t seq = largest(o->seq_lens, o->seq);
+    if (o->context > context)
+        return fail(ERROR_USAGE, "--context=%" PRId64 " is more than the model's %" PRId64, o->context,
+                    context);
     if (seq <= context) return OK;
     return fail(ERROR_USAGE,
                 "a sequence of %" PRId64 " tokens is longer than the model's context of %" PRId64, seq,
@@ -287,14 +283,16 @@ static Status check_task(const Run *run, InferMode mode) {
                     "--%s needs a head for masked tokens, and the model in %s has none: --embed needs none, "
                     "./train --new-head draws one",
                     infer_options_asker(mode), run->options.model);
-    if (a->task == TASK_NEXT_TOKEN || (mode == INFER_LOGITS && masked)) return OK;
-    const unsigned continuing = 1u << INFER_GENERATE | 1u << INFER_EVALUATE | 1u << INFER_LOGITS |
-                                1u << INFER_CHAT | 1u << INFER_PROMPTS;
-    if (!(continuing >> mode & 1)) return OK;
-    if (mode == INFER_EVALUATE && a->task == TASK_CLASS) return OK;
-    return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s: see --%s",
-                infer_options_asker(mode), run->options.model, a->description,
-                masked ? "fill or --embed" : "translate");
+    bool writes = mode == INFER_GENERATE || mode == INFER_CHAT || mode == INFER_PROMPTS;
+    bool continues =
+        writes || (mode == INFER_LOGITS && !masked) || (mode == INFER_EVALUATE && a->task != TASK_CLASS);
+    if (continues && a->task != TASK_NEXT_TOKEN)
+        return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s: see --%s",
+                    infer_options_asker(mode), run->options.model, a->description,
+                    masked ? "fill or --embed" : "translate");
+    if (!writes || run->session.tokenizer) return OK;
+    return fail(ERROR_USAGE, "--%s needs a tokenizer, but %s has none; name one with --tokenizer=FOLDER",
+                infer_options_asker(mode), run->options.model);
 }
 
 /* What of the model is not what it may look like. A preset has no weights: what it says looks like a result,

@@ -155,28 +155,16 @@ static Status converse(Talk *t) {
     return OK;
 }
 
-static Status open_window(const Talk *t, int64_t *window) {
-    int64_t context = t->session->config.context;
-    *window = t->options->context ? t->options->context : CHAT_WINDOW < context ? CHAT_WINDOW : context;
-    if (*window <= context) return OK;
-    return fail(ERROR_USAGE, "--context=%" PRId64 " is more than the model's %" PRId64, *window, context);
-}
-
 static Status open_talk(Talk *t) {
     const Session *s = t->session;
     const SamplerOptions sampling = infer_options_sampler(t->options);
     Inference *in = &t->inference;
-    int64_t window;
-    if (!s->tokenizer)
-        return fail(ERROR_USAGE,
-                    "--chat needs a tokenizer, but %s has none; name one with --tokenizer=FOLDER",
-                    t->options->model);
+    int64_t wanted = t->options->context ? t->options->context : CHAT_WINDOW;
     TRY(chat_open(s->tokenizer, t->options->template, &t->chat));
-    TRY(open_window(t, &window));
     TRY(inference_open(in, s->device, &s->config, true));
     session_prepare(s, &in->ctx);
     in->use = INFERENCE_GENERATE;
-    in->generator.window = window;
+    in->generator.window = wanted < s->config.context ? wanted : s->config.context;
     TRY(inference_measure(in, NULL));
     TRY(inference_allocate(in));
     TRY(session_load(s, &in->ctx, &in->model.parameters, (uint64_t)t->options->seed));

@@ -167,10 +167,6 @@ static Status write_answers(Job *job) {
 }
 
 static Status run_all(Job *job) {
-    if (!job->session->tokenizer)
-        return fail(ERROR_USAGE,
-                    "--prompts needs a tokenizer, but %s has none; name one with --tokenizer=FOLDER",
-                    job->options->model);
     TRY(json_lines_read(job->options->prompts, read_prompt, job));
     if (!job->count) return fail(ERROR_FORMAT, "%s has no prompts", job->options->prompts);
     qsort(job->prompts, (size_t)job->count, sizeof *job->prompts, by_length);

@@ -4,6 +4,7 @@
 #include "app/infer_options.h"
 #include "app/session.h"
 
-/* Reads JSON lines, {"prompt": TEXT} or {"messages": [...]}, and writes for each a line {"text", "tokens",
- * "ended"} in their order to standard output. They are run in batches of similar lengths. */
+/* Of a session with a tokenizer. Reads JSON lines, {"prompt": TEXT} or {"messages": [...]}, and writes for
+ * each a line {"text", "tokens", "ended"} in their order to standard output. They are run in batches of
+ * similar lengths. */
 CHECKED Status prompts_text(Session *session, const InferOptions *options);

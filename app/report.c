@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* Fast steps do not flood the terminal; the log has them all. */
 #define LINE_SECONDS 0.5
@@ -180,13 +181,24 @@ static Status draw_step(Report *r, int64_t step, const StepResult *result, doubl
     return tensorboard_flush(r->board);
 }
 
+/* A run may be long, and its memory must not grow: the later half of the steps is enough. */
+static void remember(Series *series, double value) {
+    enum { STEPS_KEPT = 1 << 13 };
+    if (series->count == STEPS_KEPT) {
+        series->count /= 2;
+        memmove(series->values, series->values + series->count,
+                (size_t)series->count * sizeof *series->values);
+    }
+    series_add(series, value);
+}
+
 Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
                    const StepCost *cost) {
     double seconds = fmax(1e-3 * cost->ms, 1e-9), rate = (double)t->tokens / seconds;
     double flops = t->work.flops / seconds, mfu = share_of_peak(r, flops);
-    series_add(&r->figures[STEP_MS], cost->ms);
-    series_add(&r->figures[STEP_TOKENS_PER_S], rate);
-    series_add(&r->figures[STEP_FLOPS_PER_S], flops);
+    remember(&r->figures[STEP_MS], cost->ms);
+    remember(&r->figures[STEP_TOKENS_PER_S], rate);
+    remember(&r->figures[STEP_FLOPS_PER_S], flops);
     r->waited_ms += cost->reader_ms;
     bool due = device_clock() >= r->next_line || step == r->steps;
     if (due) r->next_line = device_clock() + LINE_SECONDS;
@@ -282,11 +294,11 @@ Status report_end(Report *r, int64_t step, const char *reason) {
     progress_hide(r->progress);
     if (late) {
         progress_line(r->progress,
-                      "%s: median of the last %" PRId64 " steps %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
+                      "%s: median of the last %" PRId64 " step%s %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
                       "%.1f ms for data in all",
-                      reason, late, middles[STEP_MS], ms[0], ms[late - 1], middles[STEP_TOKENS_PER_S],
-                      unit(r), share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text,
-                      r->waited_ms);
+                      reason, late, late == 1 ? "" : "s", middles[STEP_MS], ms[0], ms[late - 1],
+                      middles[STEP_TOKENS_PER_S], unit(r),
+                      share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
     } else {
         progress_line(r->progress,
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",

@@ -20,7 +20,7 @@ typedef struct {
     Peaks peaks;
     bool pictures;                // are what the model reads, and not tokens
     int64_t steps;                // of the whole run
-    Series figures[STEP_FIGURES]; // of the steps of this process, in order
+    Series figures[STEP_FIGURES]; // of this process's last steps, in order
     double next_line;             // when the next step's line is due: seconds of device_clock
     int64_t broken, val_broken;   // pictures that were passed over and told
     double waited_ms;             // for data, in all

@@ -40,8 +40,8 @@ Status train_tokenizer(const TrainOptions *o) {
     if (!status) status = directory_make(o->out);
     if (!status) status = tokenizer_save(tokenizer, o->out);
     if (!status && !o->quiet)
-        printf("tokenizer of %" PRId32 " tokens, trained on %" PRId64 " texts, in %s%s\n",
-               tokenizer_vocab(tokenizer), texts.count, o->out,
+        printf("tokenizer of %" PRId32 " tokens, trained on %" PRId64 " text%s, in %s%s\n",
+               tokenizer_vocab(tokenizer), texts.count, texts.count == 1 ? "" : "s", o->out,
                tokenizer_vocab(tokenizer) < o->train_tokenizer ? ": they have no pairs left to merge" : "");
     tokenizer_free(tokenizer);
     path_list_free(&texts);

@@ -53,6 +53,7 @@ static Status map_texts(TextJob *job, int64_t *bytes) {
 
 /* Takes the tokens out of `list`. */
 static Status put_tokens(TextJob *job, TokenList *list) {
+    if (list->count == 0) return OK;
     if (job->count + list->count > INT32_MAX)
         return fail(ERROR_FORMAT, "%s has over %d tokens: split it into several shards", job->name,
                     INT32_MAX);

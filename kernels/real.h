@@ -47,6 +47,23 @@ static inline double store_double(double x) {
 }
 #define store(x) TYPED(store)(x)
 
+/* Adds up products of two arrays, PRODUCTS elements at a time, in any order: of two bf16 in a word one is a
+ * float where it stands but for the other one's bits, and the other where it is moved to. */
+enum { PRODUCTS_float = LANES, PRODUCTS_bf16 = 2 * LANES };
+static inline Lanes add_products_float(Lanes sum, const float *x, const float *y) {
+    return sum + *(const LanesView *)x * *(const LanesView *)y;
+}
+static inline Lanes add_products_bf16(Lanes sum, const bf16 *x, const bf16 *y) {
+    typedef uint32_t Words __attribute__((vector_size(sizeof(Lanes))));
+    Words a, b;
+    memcpy(&a, x, sizeof a);
+    memcpy(&b, y, sizeof b);
+    sum += (Lanes)(a << 16) * (Lanes)(b << 16);
+    return sum + (Lanes)(a & 0xFFFF0000u) * (Lanes)(b & 0xFFFF0000u);
+}
+#define PRODUCTS                TYPED(PRODUCTS)
+#define add_products(sum, x, y) TYPED(add_products)(sum, x, y)
+
 static inline stored *stored_row(Tensor t, int64_t row) {
     return (stored *)t.data + row * t.stride;
 }

@@ -372,8 +372,8 @@ static void write_collective(JsonWriter *w, const Collectives *all, const Row *r
     write_arrow(w, "collective", from, to, id);
 }
 
-/* From the rank that came last, for which the others waited, to each of them; and from each that has scattered
- * to the others' sums. */
+/* From the rank that came last, for which the others waited, to each of them; and from each that has
+ * scattered to the others' sums. */
 static void write_collectives(JsonWriter *w, const Trace *t, const Row *rows) {
     Collectives all = collectives_of(t);
     for (int64_t i = 0; i < all.count; i++) {

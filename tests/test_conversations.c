@@ -12,7 +12,8 @@
 #include <string.h>
 
 #define FAST                                                                                                 \
-    "--device=cpu --warmup=0 --schedule=constant --weight-decay=0 --clip=0 --val-every=0 --sample-every=0 "  \
+    "--device=cpu --dtype=fp32 --warmup=0 --schedule=constant --weight-decay=0 --clip=0 --val-every=0 "      \
+    "--sample-every=0 "                                                                                      \
     "-q "
 
 enum { STEPS = 20 };
@@ -273,11 +274,11 @@ static void prompts_in_batches(void **state) {
     write_text_file(inside(*state, "prompts.jsonl"), text);
     const Ran *ran = program_succeeds(
         *state, "infer --prompts=prompts.jsonl --model=model --batch=1 --tokens=20 --device=cpu "
-                "--repeat-penalty=1.3 --min-p=0.01");
+                "--dtype=fp32 --repeat-penalty=1.3 --min-p=0.01");
     snprintf(alone, sizeof alone, "%s", ran->output);
     ran = program_succeeds(*state,
                            "infer --prompts=prompts.jsonl --model=model --batch=3 --tokens=20 --device=cpu "
-                           "--repeat-penalty=1.3 --min-p=0.01");
+                           "--dtype=fp32 --repeat-penalty=1.3 --min-p=0.01");
     assert_string_equal(ran->output, alone);
     json_t *answer;
     int count = 0;

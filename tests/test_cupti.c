@@ -132,7 +132,7 @@ static Trace *traced(const CollectorOptions *options, bool ready) {
                           .seq = SEQ,
                           .accum = 2,
                           .steps = STEPS,
-                          .measured = {1e12, 1e11}};
+                          .measured = {.flops = 1e12, .bandwidth = 1e11}};
     open_trainer(&t, device);
     run_steps(&t, 1, WARM, NULL);
     Collector *collector = open_collector(device, options);

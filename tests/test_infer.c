@@ -8,12 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MODEL "--model=runs/step-00000200 --device=cpu "
+#define MODEL "--model=runs/step-00000200 --device=cpu --dtype=fp32 "
 
 /* A model that has learned some of the words: one that looks back, and would notice what a cache has lost. */
 static int setup(void **state) {
     if (program_setup(state) != 0) return -1;
-    program_succeeds(*state, "train " TINY " --steps=200 --lr=1e-2 --val-data=validation.txt --val-every=200 "
+    program_succeeds(*state, "train " TINY
+                             " --dtype=fp32 --steps=200 --lr=1e-2 --val-data=validation.txt --val-every=200 "
                              "--val-steps=4 --sample-every=0 --out=runs --log=log.jsonl -q");
     return 0;
 }
@@ -28,6 +29,7 @@ static double number(const json_t *object, const char *key) {
 /* ---- profile ---- */
 
 static void test_profile(void **state) {
+    program_succeeds(*state, "FUSEBOX_ONEDNN=none infer " MODEL "--batch=2 --repeats=1"); // OpenBLAS multiplies
     const Ran *ran = program_succeeds(*state, "infer " MODEL "--batch=2 --repeats=2 --json=profile.json");
     expect_text(ran->output, "forward pass of runs/step-00000200");
     expect_text(ran->output, "batch 2, seq 32: operations, medians of 2 passes");
@@ -50,7 +52,8 @@ static void test_profile(void **state) {
 /* A run's folder stands for its latest checkpoint. */
 static void test_run_folder(void **state) {
     const Ran *step = program_succeeds(*state, "infer " MODEL "--eval=validation.txt");
-    const Ran *run = program_succeeds(*state, "infer --model=runs --device=cpu --eval=validation.txt");
+    const Ran *run =
+        program_succeeds(*state, "infer --model=runs --device=cpu --dtype=fp32 --eval=validation.txt");
     assert_string_equal(step->output, run->output);
 }
 

@@ -267,7 +267,7 @@ static void on_lost(void *user, Status status) {
 /* Four steps of a collective each, in which everybody waits for everybody. */
 static int steps(int rank, Board *board) {
     Identity identity;
-    Rendezvous *r;
+    Rendezvous *r = NULL;
     Pulse *pulse;
     Status status = identity_read(&identity);
     if (!status) status = rendezvous_open(&identity, "", PATIENCE, NULL, &r);
@@ -349,7 +349,7 @@ static void test_watch(void **state) {
 /* One rank ends before the others, which needs nobody's answer, and is not missed. */
 static int ends_early(int rank, Board *board) {
     Identity identity;
-    Rendezvous *r;
+    Rendezvous *r = NULL;
     Pulse *pulse;
     Status status = identity_read(&identity);
     if (!status) status = rendezvous_open(&identity, "", PATIENCE, NULL, &r);

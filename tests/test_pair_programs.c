@@ -155,7 +155,7 @@ static void test_embeddings(void **state) {
         for (int batch = 1; batch <= 3; batch += 2) {
             program_succeeds(*state,
                              "infer --model=masked --device=cpu --embed=lines.txt --output=e.safetensors "
-                             "--pooling=%s --batch=%d -q",
+                             "--dtype=fp32 --pooling=%s --batch=%d -q",
                              poolings[p], batch);
             Safetensors *file;
             float read[3][32];

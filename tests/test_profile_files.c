@@ -26,7 +26,7 @@ static json_t *json_in(const char *folder, const char *name) {
 /* ---- a run's files ---- */
 
 static void train_leaves_its_files(void **state) {
-    program_succeeds(*state, "train " TINY " " SHORT " --peaks --profile-out=made/here -q");
+    program_succeeds(*state, "train " TINY " " SHORT " --dtype=fp32 --peaks --profile-out=made/here -q");
     Bundle bundle = bundle_in(*state, "made/here/profiling_stats.json");
     assert_int_equal(bundle.paths_count, 1);
     const BundlePath *path = &bundle.paths[0];
@@ -141,8 +141,9 @@ static void expect_generation(const char *folder, const char *name, const char *
 }
 
 static void generation_is_profiled(void **state) {
-    const char *folder = *state,
-               *text = "infer --model=gpt2-nano --device=cpu --peaks=0 --prompt=profiled --tokens=12";
+    const char
+        *folder = *state,
+        *text = "infer --model=gpt2-nano --device=cpu --dtype=fp32 --peaks=0 --prompt=profiled --tokens=12";
     const Ran *plain = program_succeeds(folder, "%s -q", text);
     const Ran *ran =
         program_succeeds(folder, "%s --profile=2,0,1,3,1 --profile-out=text --report=tables", text);
@@ -252,7 +253,7 @@ static void expect_guide(const char *folder, const char *name) {
 }
 
 static void sweeps_leave_every_size(void **state) {
-    const char *sizes = "--sweep --profile=1,0,1,2,1 --batch-sizes=1,2 --seq-lens=8,16";
+    const char *sizes = "--sweep --dtype=fp32 --profile=1,0,1,2,1 --batch-sizes=1,2 --seq-lens=8,16";
     const Ran *ran =
         program_succeeds(*state, "train " TINY " %s --fused=0 --profile-out=t --report=questions", sizes);
     expect_text(ran->output, "Sizes side by side");

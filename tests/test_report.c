@@ -64,6 +64,27 @@ static void figures_keep_waiting_apart(void **state) {
     trace_close(t);
 }
 
+/* The device waits for a graph's launch as for an operation's. */
+static void figures_attribute_launches_of_graphs(void **state) {
+    (void)state;
+    static const char *const names[] = {"something", "graph"};
+    for (int i = 0; i < 2; i++) {
+        Trace *t = sample_trace(FORM_NAIVE, 1000);
+        Figures f;
+        for (int64_t k = 0, count = t->count; k < count; k++) {
+            TraceEvent e = trace_event(t, TRACE_SCOPE, names[i]);
+            if (t->events[k].kind != TRACE_STEP) continue;
+            e.begin = t->events[k].begin, e.end = t->events[k].end;
+            e.step = t->events[k].step, e.parent = k;
+            trace_add(t, &e);
+        }
+        expect_ok(figures_make(t, &f));
+        assert_true((f.covered_ns == f.step_ns) == (i == 1));
+        figures_free(&f);
+        trace_close(t);
+    }
+}
+
 /* On top of what lay there before; what is given back and taken again counts once. */
 static void figures_know_what_a_call_takes(void **state) {
     (void)state;
@@ -373,6 +394,7 @@ static void a_cpu_computes_what_takes_longer_than_its_bytes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_add_up),
+        cmocka_unit_test(figures_attribute_launches_of_graphs),
         cmocka_unit_test(figures_keep_waiting_apart),
         cmocka_unit_test(figures_know_what_a_call_takes),
         cmocka_unit_test(figures_need_a_step),

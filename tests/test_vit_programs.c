@@ -7,7 +7,8 @@
 #include <string.h>
 
 #define VIT                                                                                                  \
-    "train --model=vit-nano --layers=2 --width=32 --heads=2 --batch=16 --device=cpu --peaks=0 -q --lr=2e-3 "
+    "train --model=vit-nano --layers=2 --width=32 --heads=2 --batch=16 --device=cpu --dtype=fp32 --peaks=0 " \
+    "-q --lr=2e-3 "
 
 /* Ten classes: a guess is right one time in ten, and among five likeliest one in two. */
 static void pictures_are_told_apart(void **state) {

@@ -25,7 +25,7 @@ static Status check_heads(const AttentionForward *a) {
                       "the width of q is a multiple of heads");
 }
 
-/* (B, heads, T, S). On a GPU rows lie a multiple of 16 bytes apart, as wide accesses and the library's
+/* (B, heads, T, S). On a GPU rows lie a multiple of 16 bytes apart, as wide accesses and the library's fast
  * products ask for. */
 static Status take_probabilities(Ctx *ctx, AttentionForward *a, ArenaKind saved) {
     int64_t keys = keys_of(a), pitch = keys, step = 16 / (int64_t)dtype_size(a->q.dtype);

@@ -2,57 +2,21 @@
  * 1 and 4): nothing of size T x S is stored. Scores are held transposed, (keys, queries): a block's softmax
  * then runs along vectors of queries, without sums across a vector. A block of queries, or of one key/value
  * head in the backward pass, is one thread's work from beginning to end: the bits do not depend on the
- * threads. Tiles are fp32, whatever is stored. */
-#include "kernels/attention/attention.h"
-#include "kernels/attention/cpu_tile.h"
-#include "kernels/dropout/mask.h"
+ * threads. Tiles are fp32, whatever is stored, but where there is AMX (cpu_amx.h). */
+#include "kernels/attention/cpu_amx.h"
+#include "kernels/attention/cpu_blocks.h"
 #include "kernels/real.h"
 
 #include <omp.h>
 
-enum {
-    QUERY_BLOCK = 64,
-    KEY_BLOCK = 64,
-    FEW_QUERIES = 4, // up to here a block would be mostly empty: each query walks its keys alone
-};
-_Static_assert(QUERY_BLOCK % TILE_WIDTH == 0, "a block of queries is made of whole tiles");
-
-/* The contract, unpacked. Keys and values are those attended to: the cache's where there is one. */
-typedef struct {
-    const AttentionForward *a;
-    Tensor k, v;
-    int64_t batch, queries, keys; // B, T, S
-    int64_t key_rows;             // rows of k and v from one batch row to the next
-    int64_t heads, group;         // query heads; those that share a key/value head
-    int64_t size, padded;         // D; rounded up to whole tiles
-    bool drops;
-    DropoutMask dropout; // where it drops
-} Problem;
-
-static Problem unpack(const Ctx *ctx, const AttentionForward *a) {
-    bool cached = !tensor_empty(a->cache_k);
-    Problem p = {.a = a,
-                 .k = cached ? a->cache_k : a->k,
-                 .v = cached ? a->cache_v : a->v,
-                 .batch = a->q.shape.d[0],
-                 .queries = a->q.shape.d[1],
-                 .heads = a->heads,
-                 .group = a->heads / a->kv_heads,
-                 .size = tensor_width(a->q) / a->heads};
-    p.keys = cached ? a->past + p.queries : a->k.shape.d[1];
-    p.key_rows = p.k.shape.d[1];
-    p.drops = dropout_on(&a->dropout);
-    if (p.drops && !ctx->measuring) p.dropout = dropout_mask(&a->dropout);
-    p.padded = (p.size + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;
-    return p;
-}
+enum { FEW_QUERIES = 4 }; // up to here a block would be mostly empty: each query walks its keys alone
 
 /* Row i of batch row b of a (B, T, heads*D) tensor, from the first column of head h on. */
-static stored *query_row(const Problem *p, Tensor t, int64_t b, int64_t h, int64_t i) {
+static stored *query_row(const AttentionProblem *p, Tensor t, int64_t b, int64_t h, int64_t i) {
     return stored_row(t, b * p->queries + i) + h * p->size;
 }
 
-static stored *key_row(const Problem *p, Tensor t, int64_t b, int64_t kv_head, int64_t j) {
+static stored *key_row(const AttentionProblem *p, Tensor t, int64_t b, int64_t kv_head, int64_t j) {
     return stored_row(t, b * p->key_rows + j) + kv_head * p->size;
 }
 
@@ -80,118 +44,31 @@ static void write_row(const float *from, int64_t width, stored *to) {
     for (int64_t d = 0; d < width; d++) to[d] = store(from[d]);
 }
 
-/* Keys that query i of batch row b sees: they are [0, visible). */
-static int64_t visible(const Problem *p, int64_t b, int64_t i) {
-    int64_t limit = p->keys;
-    if (!tensor_empty(p->a->key_lengths)) {
-        int64_t length = ((const int32_t *)p->a->key_lengths.data)[b];
-        limit = length < limit ? length : limit;
-    }
-    int64_t last = i + p->keys - p->queries + 1;
-    if (p->a->causal && last < limit) limit = last;
-    return limit > 0 ? limit : 0;
-}
-
-/* The first key that query i of batch row b sees: its document's. */
-static int64_t first_key(const AttentionForward *a, int64_t b, int64_t i) {
-    return tensor_empty(a->starts) ? 0 : ((const int32_t *)a->starts.data)[b * a->q.shape.d[1] + i];
-}
-
-/* Where a block of keys begins that query i sees. */
-static int64_t first_block(const Problem *p, int64_t b, int64_t i) {
-    return first_key(p->a, b, i) / KEY_BLOCK * KEY_BLOCK;
-}
-
-/* Hides what lies above the diagonal of scores (keys from j, queries from i), and other documents' keys. */
-static void mask(const Problem *p, int64_t b, int64_t i, int64_t j, int64_t keys, float *scores) {
-    for (int64_t query = 0; query < QUERY_BLOCK && i + query < p->queries; query++)
-        for (int64_t key = 0, end = first_key(p->a, b, i + query) - j; key < keys && key < end; key++)
-            scores[key * QUERY_BLOCK + query] = -INFINITY;
-    if (!p->a->causal) return;
-    for (int64_t key = 0; key < keys; key++) {
-        int64_t blind = j + key - (p->keys - p->queries) - i; // queries before this one do not see the key
-        for (int64_t query = 0; query < blind && query < QUERY_BLOCK; query++)
-            scores[key * QUERY_BLOCK + query] = -INFINITY;
-    }
-}
-
-/* x (keys from j, queries from i of head h) *= what the mask keeps of each. j is a multiple of 4. */
-static void drop(const Problem *p, int64_t b, int64_t h, int64_t i, int64_t j, int64_t count, int64_t keys,
-                 float *x) {
-    float factor = (float)p->dropout.factor;
-    for (int64_t query = 0; query < count && p->drops; query++)
-        for (int64_t key = 0; key < keys; key += 4) {
-            int64_t row = (b * p->heads + h) * p->queries + i + query;
-            const RandomBlock words = dropout_words(&p->dropout, row, (j + key) / 4);
-            for (int64_t e = 0; e < 4 && key + e < keys; e++)
-                x[(key + e) * QUERY_BLOCK + query] *= words.word[e] >= p->dropout.least ? factor : 0;
-        }
-}
-
-/* Running softmax of a block of queries, one vector element for each. */
-typedef struct {
-    float maximum[QUERY_BLOCK], sum[QUERY_BLOCK], correction[QUERY_BLOCK];
-} Running;
-
-/* Turns scores (keys, QUERY_BLOCK) into exponentials relative to the new maximum; `correction` is what
- * earlier sums are to be multiplied by. A query that has seen nothing yet keeps the maximum -inf and sums of
- * 0. */
-static void softmax_step(Running *running, int64_t keys, float *scores) {
-    float maximum[QUERY_BLOCK], shift[QUERY_BLOCK];
-    memcpy(maximum, running->maximum, sizeof maximum);
-    for (int64_t j = 0; j < keys; j++) {
-        const float *row = scores + j * QUERY_BLOCK;
-#pragma omp simd
-        for (int i = 0; i < QUERY_BLOCK; i++) maximum[i] = row[i] > maximum[i] ? row[i] : maximum[i];
-    }
-#pragma omp simd
-    for (int i = 0; i < QUERY_BLOCK; i++) {
-        shift[i] = maximum[i] == -INFINITY ? 0 : maximum[i];
-        running->correction[i] = simd_exp(running->maximum[i] - shift[i]);
-        running->sum[i] *= running->correction[i];
-        running->maximum[i] = maximum[i];
-    }
-    for (int64_t j = 0; j < keys; j++) {
-        float *row = scores + j * QUERY_BLOCK;
-#pragma omp simd
-        for (int i = 0; i < QUERY_BLOCK; i++) {
-            row[i] = simd_exp(row[i] - shift[i]);
-            running->sum[i] += row[i];
-        }
-    }
-}
-
-static float *carve(float **rest, int64_t floats) {
-    float *piece = *rest;
-    *rest += floats;
-    return piece;
-}
-
-static int64_t forward_floats(const Problem *p) {
+static int64_t forward_floats(const AttentionProblem *p) {
     return QUERY_BLOCK * (p->size + KEY_BLOCK + 2 * p->padded);
 }
 
 /* Queries [first, first + QUERY_BLOCK) of head h in batch row b. */
-static void forward_block(const Problem *p, int64_t b, int64_t h, int64_t first, float *scratch) {
+static void forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t first, float *scratch) {
     const AttentionForward *a = p->a;
     int64_t count = p->queries - first < QUERY_BLOCK ? p->queries - first : QUERY_BLOCK, kv = h / p->group;
     float *queries = carve(&scratch, p->size * QUERY_BLOCK);  // (D, queries), scaled
     float *scores = carve(&scratch, KEY_BLOCK * QUERY_BLOCK); // (keys, queries)
     float *block = carve(&scratch, KEY_BLOCK * p->padded);    // (keys, D): keys, then values
     float *sums = carve(&scratch, QUERY_BLOCK * p->padded);   // (queries, D)
-    Running running = {.sum = {0}};
-    for (int i = 0; i < QUERY_BLOCK; i++) running.maximum[i] = -INFINITY;
+    RunningSoftmax running;
+    softmax_begin(&running);
     memset(sums, 0, (size_t)(QUERY_BLOCK * p->padded) * sizeof *sums);
     transpose(query_row(p, a->q, b, h, first), a->q.stride, count, p->size, (float)a->scale, queries);
-    for (int64_t j = first_block(p, b, first), end = visible(p, b, first + count - 1); j < end;
-         j += KEY_BLOCK) {
+    for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
+         j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
         pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, block, p->padded);
         tile_product(keys, QUERY_BLOCK, p->size, (TileView){block, p->padded, 1}, queries, QUERY_BLOCK,
                      scores, QUERY_BLOCK, false);
-        mask(p, b, first, j, keys, scores);
+        attention_mask(p, b, first, j, keys, scores);
         softmax_step(&running, keys, scores);
-        drop(p, b, h, first, j, count, keys, scores);
+        attention_drop(p, b, h, first, j, count, keys, scores);
         for (int64_t i = 0; i < count; i++)
 #pragma omp simd
             for (int64_t d = 0; d < p->padded; d++) sums[i * p->padded + d] *= running.correction[i];
@@ -216,16 +93,16 @@ static float dot(const stored *x, const stored *y, int64_t count) {
     return sum;
 }
 
-static int64_t query_floats(const Problem *p) {
+static int64_t query_floats(const AttentionProblem *p) {
     return p->keys + p->size;
 }
 
 /* One query against all its keys, as decoding does: keys and values pass once, scores (S) stay in cache. */
-static void forward_query(const Problem *p, int64_t b, int64_t h, int64_t i, float *scratch) {
+static void forward_query(const AttentionProblem *p, int64_t b, int64_t h, int64_t i, float *scratch) {
     const AttentionForward *a = p->a;
     float *scores = carve(&scratch, p->keys), *y = carve(&scratch, p->size);
     const stored *query = query_row(p, a->q, b, h, i);
-    int64_t start = first_key(a, b, i), end = visible(p, b, i), kv = h / p->group;
+    int64_t start = attention_first_key(a, b, i), end = attention_visible(p, b, i), kv = h / p->group;
     float maximum = -INFINITY, sum = 0;
     for (int64_t j = start; j < end; j++) {
         scores[j] = (float)a->scale * dot(query, key_row(p, p->k, b, kv, j), p->size);
@@ -274,7 +151,7 @@ static Status rotate(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, fl
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t row = 0; row < tensor_rows(q); row++) {
             float *cosines = float_row(turns, omp_get_thread_num()), *sines = cosines + half;
-            float position = (float)(a->past + row % rows - first_key(a, row / rows, row % rows));
+            float position = (float)(a->past + row % rows - attention_first_key(a, row / rows, row % rows));
             for (int64_t d = 0; d < half; d++) {
                 float angle = position * frequencies[d];
                 cosines[d] = cosf(angle);
@@ -287,7 +164,7 @@ static Status rotate(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, fl
     return OK;
 }
 
-static void append(const Problem *p, Tensor from, Tensor cache) {
+static void append(const AttentionProblem *p, Tensor from, Tensor cache) {
     size_t bytes = (size_t)tensor_width(from) * sizeof(stored);
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t t = 0; t < p->queries; t++)
@@ -295,15 +172,19 @@ static void append(const Problem *p, Tensor from, Tensor cache) {
                    bytes);
 }
 
+static bool on_tiles(void) {
+    return STORED_DTYPE == BF16 && amx_ready && amx_ready();
+}
+
 static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const AttentionForward *a = contract;
-    const Problem p = unpack(ctx, a);
-    bool few = p.queries <= FEW_QUERIES;
+    const AttentionProblem p = attention_problem(ctx, a);
+    bool few = p.queries <= FEW_QUERIES, tiles = on_tiles();
     int64_t blocks = few ? p.queries : (p.queries + QUERY_BLOCK - 1) / QUERY_BLOCK;
     int64_t pairs = p.batch * p.heads;
+    int64_t floats = few ? query_floats(&p) : tiles ? amx_forward_floats(&p) : forward_floats(&p);
     Tensor scratch; // (threads, floats)
-    TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32,
-             shape2(cpu_threads(ctx), few ? query_floats(&p) : forward_floats(&p)), &scratch));
+    TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32, shape2(cpu_threads(ctx), floats), &scratch));
     TRY(rotate(ctx, a, a->q, a->k, 1));
     if (!tensor_empty(a->cache_k)) {
         PRIMITIVE (ctx, "cache") {
@@ -320,7 +201,7 @@ static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
             if (few)
                 forward_query(&p, b, h, block, own);
             else
-                forward_block(&p, b, h, block * QUERY_BLOCK, own);
+                (tiles ? amx_forward_block : forward_block)(&p, b, h, block * QUERY_BLOCK, own);
         }
     }
     return OK;
@@ -337,11 +218,11 @@ typedef struct {
     float *lse, *delta;              // (queries)
 } Backward;
 
-static int64_t backward_floats(const Problem *p) {
+static int64_t backward_floats(const AttentionProblem *p) {
     return QUERY_BLOCK * (2 * p->size + 2 * KEY_BLOCK + 5 * p->padded + 2) + 2 * p->keys * p->padded;
 }
 
-static Backward backward_scratch(const Problem *p, float *scratch) {
+static Backward backward_scratch(const AttentionProblem *p, float *scratch) {
     int64_t tile = QUERY_BLOCK * p->padded, across = p->size * QUERY_BLOCK, square = KEY_BLOCK * QUERY_BLOCK;
     return (Backward){.queries = carve(&scratch, tile),
                       .queries_across = carve(&scratch, across),
@@ -358,21 +239,9 @@ static Backward backward_scratch(const Problem *p, float *scratch) {
                       .dv = carve(&scratch, p->keys * p->padded)};
 }
 
-/* weights = exp(scores - lse); dscores, which holds dy v^T, becomes scale * weights * (dy v^T - delta). */
-static void softmax_gradient(const Backward *s, int64_t keys, float scale) {
-    for (int64_t j = 0; j < keys; j++) {
-        float *weights = s->weights + j * QUERY_BLOCK, *dscores = s->dscores + j * QUERY_BLOCK;
-#pragma omp simd
-        for (int i = 0; i < QUERY_BLOCK; i++) {
-            weights[i] = simd_exp(weights[i] - s->lse[i]);
-            dscores[i] = scale * weights[i] * (dscores[i] - s->delta[i]);
-        }
-    }
-}
-
 /* A block of queries of head h: writes its dq and adds to dk and dv. */
-static void backward_block(const Problem *p, const AttentionBackward *g, int64_t b, int64_t h, int64_t first,
-                           const Backward *s) {
+static void backward_block(const AttentionProblem *p, const AttentionBackward *g, int64_t b, int64_t h,
+                           int64_t first, const Backward *s) {
     const AttentionForward *a = p->a;
     int64_t count = p->queries - first < QUERY_BLOCK ? p->queries - first : QUERY_BLOCK, kv = h / p->group;
     const stored *q = query_row(p, a->q, b, h, first), *dy = query_row(p, g->dy, b, h, first);
@@ -389,19 +258,19 @@ static void backward_block(const Problem *p, const AttentionBackward *g, int64_t
                                 : 0;
     }
     memset(s->dq, 0, (size_t)(QUERY_BLOCK * p->padded) * sizeof *s->dq);
-    for (int64_t j = first_block(p, b, first), end = visible(p, b, first + count - 1); j < end;
-         j += KEY_BLOCK) {
+    for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
+         j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK, width = p->padded;
         pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, s->keys, width);
         pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, s->values, width);
         tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->keys, width, 1}, s->queries_across,
                      QUERY_BLOCK, s->weights, QUERY_BLOCK, false);
-        mask(p, b, first, j, keys, s->weights);
+        attention_mask(p, b, first, j, keys, s->weights);
         tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->values, width, 1}, s->dy_across, QUERY_BLOCK,
                      s->dscores, QUERY_BLOCK, false);
-        drop(p, b, h, first, j, count, keys, s->dscores);
-        softmax_gradient(s, keys, (float)a->scale);
-        drop(p, b, h, first, j, count, keys, s->weights);
+        attention_drop(p, b, h, first, j, count, keys, s->dscores);
+        softmax_gradient(keys, (float)a->scale, s->lse, s->delta, s->weights, s->dscores);
+        attention_drop(p, b, h, first, j, count, keys, s->weights);
         tile_product(keys, width, count, (TileView){s->weights, QUERY_BLOCK, 1}, s->dy, width,
                      s->dv + j * width, width, true);
         tile_product(keys, width, count, (TileView){s->dscores, QUERY_BLOCK, 1}, s->queries, width,
@@ -414,7 +283,7 @@ static void backward_block(const Problem *p, const AttentionBackward *g, int64_t
 }
 
 /* All that one key/value head takes part in. */
-static void backward_head(const Problem *p, const AttentionBackward *g, int64_t b, int64_t kv,
+static void backward_head(const AttentionProblem *p, const AttentionBackward *g, int64_t b, int64_t kv,
                           float *scratch) {
     const Backward s = backward_scratch(p, scratch);
     memset(s.dk, 0, (size_t)(p->keys * p->padded) * sizeof *s.dk);
@@ -430,15 +299,16 @@ static void backward_head(const Problem *p, const AttentionBackward *g, int64_t 
 
 static Status attention_backward_cpu_fused(Ctx *ctx, const void *contract) {
     const AttentionBackward *g = contract;
-    const Problem p = unpack(ctx, g->forward);
+    const AttentionProblem p = attention_problem(ctx, g->forward);
+    const bool tiles = on_tiles();
+    int64_t kv_heads = p.heads / p.group, floats = tiles ? amx_backward_floats(&p) : backward_floats(&p);
     Tensor scratch; // (threads, floats)
-    TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32, shape2(cpu_threads(ctx), backward_floats(&p)),
-             &scratch));
-    int64_t kv_heads = p.heads / p.group;
+    TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32, shape2(cpu_threads(ctx), floats), &scratch));
     PRIMITIVE (ctx, "flash attention") {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(dynamic)
         for (int64_t item = 0; item < p.batch * kv_heads; item++)
-            backward_head(&p, g, item / kv_heads, item % kv_heads, float_row(scratch, omp_get_thread_num()));
+            (tiles ? amx_backward_head : backward_head)(&p, g, item / kv_heads, item % kv_heads,
+                                                        float_row(scratch, omp_get_thread_num()));
     }
     return rotate(ctx, g->forward, g->dq, g->dk, -1);
 }

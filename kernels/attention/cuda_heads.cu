@@ -21,29 +21,29 @@ bool heads_in_packs(const Tensor &t, int64_t size) {
     return walks_in_packs(VECTOR<T>, {size, t.stride}, {t.data});
 }
 
-/* (B, rows, heads*D) -> (B, heads, rows, D). One thread moves one pack of one head of one row. */
+/* (B, rows, heads*D) -> (B, heads, room, D). One thread moves one pack of one head of one row. */
 template <class T, int N>
-__global__ void split_kernel(Merged<T> x, int64_t count, int64_t heads, int64_t rows, int64_t size,
-                             T *split) {
+__global__ void split_kernel(Merged<T> x, int64_t count, int64_t heads, int64_t rows, int64_t room,
+                             int64_t size, T *split) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
-        int64_t above = i / size, d = i - above * size; // above = (b * heads + h) * rows + t
-        int64_t outer = above / rows, t = above - outer * rows;
+        int64_t above = i / size, d = i - above * size; // above = (b * heads + h) * room + t
+        int64_t outer = above / room, t = above - outer * room;
         int64_t b = outer / heads, h = outer - b * heads;
         const T *from = x.data + (b * x.batch_rows + t) * x.stride + h * size + d;
-        store_pack(split + i, load_pack<N>(from));
+        store_pack(split + i, t < rows ? load_pack<N>(from) : Pack<T, N>{});
     }
 }
 
-/* (B, heads, rows, D) -> (B, rows, heads*D) */
+/* (B, heads, room, D) -> (B, rows, heads*D) */
 template <class T, int N>
-__global__ void merge_kernel(const T *split, int64_t count, int64_t heads, int64_t rows, int64_t size,
-                             Merged<T> y) {
+__global__ void merge_kernel(const T *split, int64_t count, int64_t heads, int64_t rows, int64_t room,
+                             int64_t size, Merged<T> y) {
     for (int64_t i = thread_index() * N; i < count; i += thread_count() * N) {
         int64_t above = i / size, d = i - above * size;
         int64_t outer = above / rows, t = above - outer * rows;
         int64_t b = outer / heads, h = outer - b * heads;
         T *to = y.data + (b * y.batch_rows + t) * y.stride + h * size + d;
-        store_pack(to, load_pack<N>(split + i));
+        store_pack(to, load_pack<N>(split + (outer * room + t) * size + d));
     }
 }
 
@@ -61,23 +61,23 @@ __global__ void append_kernel(Merged<T> x, int64_t count, int64_t rows, int64_t 
 
 } // namespace
 
-Status split_heads(Ctx *ctx, Tensor x, Tensor split) {
-    int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
+Status split_heads(Ctx *ctx, Tensor x, int64_t rows, Tensor split) {
+    int64_t heads = split.shape.d[1], room = split.shape.d[2], size = split.shape.d[3];
     int64_t count = tensor_count(split);
     DISPATCH_FLOAT(x.dtype, T, {
         bool packed = heads_in_packs<T>(x, size);
         return LAUNCH_ELEMENTS(ctx, split_kernel, T, packed, count, merged<T>(x, x.shape.d[1]), count, heads,
-                               rows, size, data_of<T>(split));
+                               rows, room, size, data_of<T>(split));
     });
 }
 
 Status merge_heads(Ctx *ctx, Tensor split, Tensor y) {
-    int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
-    int64_t count = tensor_count(split);
+    int64_t heads = split.shape.d[1], room = split.shape.d[2], size = split.shape.d[3];
+    int64_t rows = y.shape.d[1], count = tensor_count(y);
     DISPATCH_FLOAT(y.dtype, T, {
         bool packed = heads_in_packs<T>(y, size);
         return LAUNCH_ELEMENTS(ctx, merge_kernel, T, packed, count, data_of<T>(split), count, heads, rows,
-                               size, merged<T>(y, rows));
+                               room, size, merged<T>(y, rows));
     });
 }
 

@@ -1,9 +1,10 @@
 /* attention as eager frameworks run it: the scores stand in memory, (B, heads, T, S) in the computation's
- * dtype, rows a multiple of 16 bytes apart, and each step of the formula passes over them. The keys that a
- * query may see are always a prefix of its row, so steps after the mask read only that prefix. In units of
- * B*heads*T*S elements, causal with T = S (half are seen), a forward pass makes 7 passes (product 1, scale 1,
- * mask 0.5, max 0.5, exp 1.5, sum 0.5, divide 1, value product 1) and a backward pass 8; PyTorch eager in
- * fp32 makes 8 and 11. */
+ * dtype, and each step of the formula passes over them. There is room for keys up to a multiple of 16
+ * bytes, as the library's fast products need it: those keys and values are 0, and no query sees them. The
+ * keys that a query may see are always a prefix of its row, so steps after the mask read only that prefix.
+ * In units of B*heads*T*S elements, causal with T = S (half are seen), a forward pass makes 7 passes (product
+ * 1, scale 1, mask 0.5, max 0.5, exp 1.5, sum 0.5, divide 1, value product 1) and a backward pass 8; PyTorch
+ * eager in fp32 makes 8 and 11. */
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/cuda_heads.cuh"
@@ -20,7 +21,7 @@ namespace {
 struct Sizes {
     int64_t batch, queries, keys, heads, kv_heads, size; // B, T, S, heads, kv_heads, D
     int64_t rows;                                        // B * heads * T
-    int64_t pitch;                                       // elements from a row of scores to the next
+    int64_t room;                                        // for keys
 };
 
 Sizes sizes_of(const AttentionForward *a) {
@@ -28,16 +29,16 @@ Sizes sizes_of(const AttentionForward *a) {
     int64_t batch = a->q.shape.d[0], queries = a->q.shape.d[1], keys = past + a->k.shape.d[1];
     int64_t size = a->q.shape.d[2] / a->heads, rows = batch * a->heads * queries;
     const int64_t aligned = 16 / (int64_t)dtype_size(a->q.dtype);
-    int64_t pitch =
+    int64_t room =
         tensor_empty(a->probabilities) ? divide_up(keys, aligned) * aligned : a->probabilities.stride;
-    return {batch, queries, keys, a->heads, a->kv_heads, size, rows, pitch};
+    return {batch, queries, keys, a->heads, a->kv_heads, size, rows, room};
 }
 
 /* Which keys a row of the scores may see: the first seen(row). */
 struct Mask {
     const int32_t *key_lengths; // (B), or NULL
     const int32_t *starts;      // (B, T), or NULL: a document's first key
-    int64_t rows_per_batch, queries, keys, pitch;
+    int64_t rows_per_batch, queries, keys, room;
     bool causal;
 
     __device__ int64_t seen(int64_t row) const {
@@ -57,7 +58,7 @@ Mask mask_of(const AttentionForward *a, const Sizes &s) {
             s.heads * s.queries,
             s.queries,
             s.keys,
-            s.pitch,
+            s.room,
             a->causal};
 }
 
@@ -90,7 +91,7 @@ __device__ inline void walk(const T *const (&rows)[K], int64_t from, int64_t see
 template <class T, int N>
 __global__ void scale(int64_t rows, Mask mask, float factor, T *x) {
     FOR_EACH_ROW(row, rows) {
-        T *at = x + row * mask.pitch;
+        T *at = x + row * mask.room;
         int64_t seen = mask.seen(row);
         walk<N, 1, T>({at}, 0, seen, seen, [=](int64_t j, float(&value)[1][N]) {
 #pragma unroll
@@ -100,13 +101,13 @@ __global__ void scale(int64_t rows, Mask mask, float factor, T *x) {
     }
 }
 
-/* Also between the rows. */
 template <class T, int N>
 __global__ void hide(int64_t rows, Mask mask, T *scores) {
     FOR_EACH_ROW(row, rows) {
-        T *at = scores + row * mask.pitch;
+        T *at = scores + row * mask.room;
         int64_t first = mask.first(row), seen = mask.seen(row);
-        walk<N, 1, T>({at}, first > 0 ? 0 : seen, seen, mask.pitch, [=](int64_t j, float(&value)[1][N]) {
+        if (first == 0 && seen == mask.keys) continue;
+        walk<N, 1, T>({at}, first > 0 ? 0 : seen, seen, mask.room, [=](int64_t j, float(&value)[1][N]) {
 #pragma unroll
             for (int e = 0; e < N; e++)
                 value[0][e] = j + e >= first && j + e < seen ? value[0][e] : -CUDART_INF_F;
@@ -120,23 +121,23 @@ __global__ void row_max(const T *scores, int64_t rows, Mask mask, float *maxima)
     FOR_EACH_ROW(row, rows) {
         int64_t seen = mask.seen(row);
         float most = -CUDART_INF_F;
-        walk<N, 1, T>({scores + row * mask.pitch}, 0, seen, seen, [&](int64_t, float(&value)[1][N]) {
+        walk<N, 1, T>({scores + row * mask.room}, 0, seen, seen, [&](int64_t j, float(&value)[1][N]) {
 #pragma unroll
-            for (int e = 0; e < N; e++) most = fmaxf(most, value[0][e]);
+            for (int e = 0; e < N; e++) most = fmaxf(most, j + e < seen ? value[0][e] : -CUDART_INF_F);
         });
         most = warp_max(most);
         if (threadIdx.x % 32 == 0) maxima[row] = most;
     }
 }
 
-/* x = exp(x - max), and 0 for the keys that are not seen, and between the rows. */
+/* x = exp(x - max), and 0 for the keys that are not seen. */
 template <class T, int N>
 __global__ void exponentials(const float *maxima, int64_t rows, Mask mask, T *x) {
     FOR_EACH_ROW(row, rows) {
-        T *at = x + row * mask.pitch;
+        T *at = x + row * mask.room;
         int64_t seen = mask.seen(row);
         float most = maxima[row];
-        walk<N, 1, T>({at}, 0, seen, mask.pitch, [=](int64_t j, float(&value)[1][N]) {
+        walk<N, 1, T>({at}, 0, seen, mask.room, [=](int64_t j, float(&value)[1][N]) {
 #pragma unroll
             for (int e = 0; e < N; e++) value[0][e] = j + e < seen ? expf(value[0][e] - most) : 0.0f;
             store_floats(at + j, value[0]);
@@ -149,7 +150,7 @@ __global__ void row_sum(const T *p, int64_t rows, Mask mask, float *sums) {
     FOR_EACH_ROW(row, rows) {
         int64_t seen = mask.seen(row);
         float sum = 0.0f;
-        walk<N, 1, T>({p + row * mask.pitch}, 0, seen, seen, [&](int64_t, float(&value)[1][N]) {
+        walk<N, 1, T>({p + row * mask.room}, 0, seen, seen, [&](int64_t, float(&value)[1][N]) {
 #pragma unroll
             for (int e = 0; e < N; e++) sum += value[0][e];
         });
@@ -161,7 +162,7 @@ __global__ void row_sum(const T *p, int64_t rows, Mask mask, float *sums) {
 template <class T, int N>
 __global__ void divide(const float *sums, int64_t rows, Mask mask, T *p) {
     FOR_EACH_ROW(row, rows) {
-        T *at = p + row * mask.pitch;
+        T *at = p + row * mask.room;
         int64_t seen = mask.seen(row);
         float sum = sums[row];
         walk<N, 1, T>({at}, 0, seen, seen, [=](int64_t j, float(&value)[1][N]) {
@@ -181,7 +182,7 @@ __global__ void log_sum(const float *maxima, const float *sums, int64_t rows, fl
 template <class T, int N>
 __global__ void row_dot(const T *p, const T *dp, int64_t rows, Mask mask, float *delta) {
     FOR_EACH_ROW(row, rows) {
-        int64_t at = row * mask.pitch, seen = mask.seen(row);
+        int64_t at = row * mask.room, seen = mask.seen(row);
         float sum = 0.0f;
         walk<N, 2, T>({p + at, dp + at}, 0, seen, seen, [&](int64_t j, float(&value)[2][N]) {
 #pragma unroll
@@ -196,9 +197,9 @@ __global__ void row_dot(const T *p, const T *dp, int64_t rows, Mask mask, float 
 template <class T, int N>
 __global__ void softmax_gradient(const T *p, const float *delta, int64_t rows, Mask mask, T *dp) {
     FOR_EACH_ROW(row, rows) {
-        int64_t at = row * mask.pitch, seen = mask.seen(row);
+        int64_t at = row * mask.room, seen = mask.seen(row);
         float center = delta[row];
-        walk<N, 2, T>({p + at, dp + at}, 0, seen, mask.pitch, [=](int64_t j, float(&value)[2][N]) {
+        walk<N, 2, T>({p + at, dp + at}, 0, seen, mask.room, [=](int64_t j, float(&value)[2][N]) {
             float ds[N];
 #pragma unroll
             for (int e = 0; e < N; e++) ds[e] = j + e < seen ? value[0][e] * (value[1][e] - center) : 0.0f;
@@ -210,41 +211,39 @@ __global__ void softmax_gradient(const T *p, const float *delta, int64_t rows, M
 /* ---- products ---- */
 
 /* The query heads that share a key head lie one behind the other, so their rows make one taller matrix: every
- * product has B * kv_heads batches, of (group * T, D), (S, D) and (group * T, S) matrices. */
+ * product has B * kv_heads batches, of (group * T, D), (room, D) and (group * T, room) matrices. */
+Status batched_product(Ctx *ctx, const Sizes &s, Gemm g) {
+    g.batch = s.batch * s.kv_heads;
+    g.a_step = g.m * g.k;
+    g.b_step = g.k * g.n;
+    g.c_step = g.m * g.n;
+    return gemm(ctx, &g);
+}
+
 Tensor rows_of(const Tensor &t, int64_t rows) {
-    Tensor first = tensor_view(t.data, t.dtype, shape2(rows, tensor_width(t)));
-    first.stride = t.stride;
-    return first;
+    return tensor_view(t.data, t.dtype, shape2(rows, tensor_width(t)));
 }
 
 int64_t tall(const Sizes &s) {
     return s.heads / s.kv_heads * s.queries;
 }
 
-Status batched_product(Ctx *ctx, const Sizes &s, Gemm g, int64_t a_rows, int64_t b_rows, int64_t c_rows) {
-    g.batch = s.batch * s.kv_heads;
-    g.a_step = a_rows * g.lda;
-    g.b_step = b_rows * g.ldb;
-    g.c_step = c_rows * g.ldc;
-    return gemm(ctx, &g);
-}
-
-/* c (T, S) = a (T, D) b (S, D)^T */
+/* c (T, room) = a (T, D) b (room, D)^T */
 Status scores_product(Ctx *ctx, const Sizes &s, Tensor a, Tensor b, Tensor c) {
-    Gemm g = gemm_forward(rows_of(a, tall(s)), rows_of(b, s.keys), rows_of(c, tall(s)), 0);
-    return batched_product(ctx, s, g, tall(s), s.keys, tall(s));
+    return batched_product(ctx, s,
+                           gemm_forward(rows_of(a, tall(s)), rows_of(b, s.room), rows_of(c, tall(s)), 0));
 }
 
-/* c (T, D) = p (T, S) b (S, D) */
+/* c (T, D) = p (T, room) b (room, D) */
 Status values_product(Ctx *ctx, const Sizes &s, Tensor p, Tensor b, Tensor c) {
-    Gemm g = gemm_dinput(rows_of(p, tall(s)), rows_of(b, s.keys), rows_of(c, tall(s)), 0);
-    return batched_product(ctx, s, g, tall(s), s.keys, tall(s));
+    return batched_product(ctx, s,
+                           gemm_dinput(rows_of(p, tall(s)), rows_of(b, s.room), rows_of(c, tall(s)), 0));
 }
 
-/* c (S, D) = p (T, S)^T a (T, D) */
+/* c (room, D) = p (T, room)^T a (T, D) */
 Status transposed_product(Ctx *ctx, const Sizes &s, Tensor p, Tensor a, Tensor c) {
-    Gemm g = gemm_dweight(rows_of(p, tall(s)), rows_of(a, tall(s)), rows_of(c, s.keys), 0);
-    return batched_product(ctx, s, g, tall(s), tall(s), s.keys);
+    return batched_product(ctx, s,
+                           gemm_dweight(rows_of(p, tall(s)), rows_of(a, tall(s)), rows_of(c, s.room), 0));
 }
 
 /* ---- the passes ---- */
@@ -253,18 +252,13 @@ Status take_heads(Ctx *ctx, const char *name, const Sizes &s, int64_t heads, int
     return take(ctx, ARENA_SCRATCH, name, ctx->dtype, shape4(s.batch, heads, rows, s.size), split);
 }
 
-/* (B, heads, T, S), rows `pitch` apart */
 Status take_scores(Ctx *ctx, const char *name, const Sizes &s, Tensor *scores) {
-    TRY(take(ctx, ARENA_SCRATCH, name, ctx->dtype, shape4(s.batch, s.heads, s.queries, s.pitch), scores));
-    *scores = tensor_columns(*scores, 0, s.keys);
-    return OK;
+    return take(ctx, ARENA_SCRATCH, name, ctx->dtype, shape4(s.batch, s.heads, s.queries, s.room), scores);
 }
 
-/* With what lies between the rows. */
-Tensor with_gaps(const Tensor &t) {
-    Tensor all = t;
-    all.shape.d[t.shape.rank - 1] = t.stride;
-    return all;
+/* The contract's (B, heads, T, S) as (B, heads, T, room). */
+Tensor whole(const Tensor &probabilities, const Sizes &s) {
+    return tensor_view(probabilities.data, probabilities.dtype, shape4(s.batch, s.heads, s.queries, s.room));
 }
 
 template <class T>
@@ -274,7 +268,7 @@ Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes &s, T *p) {
     TRY(take(ctx, ARENA_SCRATCH, "attention.sum", F32, shape1(s.rows), &sum));
     float *maxima = data_of<float>(max), *sums = data_of<float>(sum);
     Mask mask = mask_of(a, s);
-    bool packed = walks_in_packs(VECTOR<T>, {s.pitch}, {p});
+    bool packed = walks_in_packs(VECTOR<T>, {s.room}, {p});
     PRIMITIVE (ctx, "softmax max") TRY(LAUNCH_ROWS(ctx, row_max, T, packed, s.rows, p, s.rows, mask, maxima));
     PRIMITIVE (ctx, "softmax exp")
         TRY(LAUNCH_ROWS(ctx, exponentials, T, packed, s.rows, maxima, s.rows, mask, p));
@@ -290,9 +284,9 @@ Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes &s, T *p) {
 /* With dropout, *p becomes a tensor of its own: what was normalized stays for the backward pass. */
 Status drop_probabilities(Ctx *ctx, const AttentionForward *a, const Sizes &s, Tensor *p) {
     if (!dropout_on(&a->dropout)) return OK;
-    Tensor whole = *p;
+    Tensor all = *p;
     TRY(take_scores(ctx, "attention.dropped", s, p));
-    PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, a->dropout, with_gaps(whole), with_gaps(*p)));
+    PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, a->dropout, all, *p));
     return OK;
 }
 
@@ -300,13 +294,13 @@ template <class T>
 Status forward(Ctx *ctx, const AttentionForward *a) {
     const Sizes s = sizes_of(a);
     bool cached = !tensor_empty(a->cache_k);
-    Tensor p = a->probabilities; // (B, heads, T, S)
-    Tensor q, y, k, v;           // (B, heads, T, D) and (B, kv_heads, S, D)
-    if (tensor_empty(p)) TRY(take_scores(ctx, "attention.probabilities", s, &p));
+    Tensor p = whole(a->probabilities, s); // (B, heads, T, room)
+    Tensor q, y, k, v;                     // (B, heads, T, D) and (B, kv_heads, room, D)
+    if (tensor_empty(a->probabilities)) TRY(take_scores(ctx, "attention.probabilities", s, &p));
     TRY(take_heads(ctx, "attention.q", s, s.heads, s.queries, &q));
     TRY(take_heads(ctx, "attention.y", s, s.heads, s.queries, &y));
-    TRY(take_heads(ctx, "attention.k", s, s.kv_heads, s.keys, &k));
-    TRY(take_heads(ctx, "attention.v", s, s.kv_heads, s.keys, &v));
+    TRY(take_heads(ctx, "attention.k", s, s.kv_heads, s.room, &k));
+    TRY(take_heads(ctx, "attention.v", s, s.kv_heads, s.room, &v));
     if (!tensor_empty(a->frequencies))
         PRIMITIVE (ctx, "rotary positions") TRY(rotate_heads(ctx, a, a->q, a->k, nullptr, false));
     if (cached)
@@ -315,12 +309,12 @@ Status forward(Ctx *ctx, const AttentionForward *a) {
             TRY(append_rows(ctx, a->v, a->past, a->cache_v));
         }
     PRIMITIVE (ctx, "split heads") {
-        TRY(split_heads(ctx, a->q, q));
-        TRY(split_heads(ctx, cached ? a->cache_k : a->k, k));
-        TRY(split_heads(ctx, cached ? a->cache_v : a->v, v));
+        TRY(split_heads(ctx, a->q, s.queries, q));
+        TRY(split_heads(ctx, cached ? a->cache_k : a->k, s.keys, k));
+        TRY(split_heads(ctx, cached ? a->cache_v : a->v, s.keys, v));
     }
     Mask mask = mask_of(a, s);
-    bool packed = walks_in_packs(VECTOR<T>, {s.pitch}, {p.data});
+    bool packed = walks_in_packs(VECTOR<T>, {s.room}, {p.data});
     T *scores = data_of<T>(p);
     PRIMITIVE (ctx, "score product") TRY(scores_product(ctx, s, q, k, p));
     PRIMITIVE (ctx, "scale") TRY(LAUNCH_ROWS(ctx, scale, T, packed, s.rows, s.rows, mask, a->scale, scores));
@@ -338,12 +332,12 @@ Status score_gradient(Ctx *ctx, const AttentionForward *a, const Sizes &s, Tenso
     Tensor delta; // (B, heads, T)
     TRY(take(ctx, ARENA_SCRATCH, "attention.delta", F32, shape1(s.rows), &delta));
     Mask mask = mask_of(a, s);
-    bool packed = walks_in_packs(VECTOR<T>, {s.pitch}, {a->probabilities.data, ds.data});
+    bool packed = walks_in_packs(VECTOR<T>, {s.room}, {a->probabilities.data, ds.data});
     const T *p = data_of<T>(a->probabilities);
     T *gradient = data_of<T>(ds);
     PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, s, dy, v, ds));
     if (dropout_on(&a->dropout))
-        PRIMITIVE (ctx, "dropout gradient") TRY(dropout_apply(ctx, a->dropout, with_gaps(ds), with_gaps(ds)));
+        PRIMITIVE (ctx, "dropout gradient") TRY(dropout_apply(ctx, a->dropout, ds, ds));
     PRIMITIVE (ctx, "softmax delta")
         TRY(LAUNCH_ROWS(ctx, row_dot, T, packed, s.rows, p, gradient, s.rows, mask, data_of<float>(delta)));
     PRIMITIVE (ctx, "softmax gradient")
@@ -358,21 +352,21 @@ template <class T>
 Status backward(Ctx *ctx, const AttentionBackward *b) {
     const AttentionForward *a = b->forward;
     const Sizes s = sizes_of(a);
-    Tensor p = a->probabilities, ds; // (B, heads, T, S)
-    Tensor q, k, v, dy, dq, dk, dv;  // (B, heads, T, D) and (B, kv_heads, S, D)
+    Tensor p = whole(a->probabilities, s), ds; // (B, heads, T, room)
+    Tensor q, k, v, dy, dq, dk, dv;            // (B, heads, T, D) and (B, kv_heads, room, D)
     TRY(take_scores(ctx, "attention.ds", s, &ds));
     TRY(take_heads(ctx, "attention.q", s, s.heads, s.queries, &q));
-    TRY(take_heads(ctx, "attention.k", s, s.kv_heads, s.keys, &k));
-    TRY(take_heads(ctx, "attention.v", s, s.kv_heads, s.keys, &v));
+    TRY(take_heads(ctx, "attention.k", s, s.kv_heads, s.room, &k));
+    TRY(take_heads(ctx, "attention.v", s, s.kv_heads, s.room, &v));
     TRY(take_heads(ctx, "attention.dy", s, s.heads, s.queries, &dy));
     TRY(take_heads(ctx, "attention.dq", s, s.heads, s.queries, &dq));
-    TRY(take_heads(ctx, "attention.dk", s, s.kv_heads, s.keys, &dk));
-    TRY(take_heads(ctx, "attention.dv", s, s.kv_heads, s.keys, &dv));
+    TRY(take_heads(ctx, "attention.dk", s, s.kv_heads, s.room, &dk));
+    TRY(take_heads(ctx, "attention.dv", s, s.kv_heads, s.room, &dv));
     PRIMITIVE (ctx, "split heads") {
-        TRY(split_heads(ctx, a->q, q));
-        TRY(split_heads(ctx, a->k, k));
-        TRY(split_heads(ctx, a->v, v));
-        TRY(split_heads(ctx, b->dy, dy));
+        TRY(split_heads(ctx, a->q, s.queries, q));
+        TRY(split_heads(ctx, a->k, s.keys, k));
+        TRY(split_heads(ctx, a->v, s.keys, v));
+        TRY(split_heads(ctx, b->dy, s.queries, dy));
     }
     TRY(drop_probabilities(ctx, a, s, &p));
     PRIMITIVE (ctx, "value gradient") TRY(transposed_product(ctx, s, p, dy, dv));

@@ -64,9 +64,10 @@ static int line_write(char *line, const int64_t *key, int words, const KeptChoic
     return (int)at;
 }
 
-void choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice) {
+bool choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice) {
     char line[LINE_LIMIT], *path = path_in_cache(file, true), *text = path ? choices_read(path) : NULL;
     FileWriter *writer = NULL;
+    bool kept = false;
     if (text && (int64_t)strlen(text) < FILE_LIMIT - LINE_LIMIT) {
         Status status = file_writer_open(path, &writer);
         if (!status) status = file_writer_append(writer, text, (int64_t)strlen(text));
@@ -75,10 +76,12 @@ void choice_keep(const char *file, const int64_t *key, int words, const KeptChoi
             status = file_writer_close(writer);
         else
             file_writer_abandon(writer);
+        kept = status == OK;
         status_free(status);
     }
     memory_free(text);
     memory_free(path);
+    return kept;
 }
 
 /* The lock is the folder's: the file is replaced with each choice. */

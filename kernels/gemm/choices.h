@@ -1,6 +1,7 @@
-/* choices: which way of computing a product was the fastest, kept in a file of the user's cache, so that a later
- * process computes the same bits. A line is a product's key, the choice's fingerprint and its time. Nothing in it
- * is believed: a line only picks one among the ways that there are, so that a damaged file costs time at worst. */
+/* choices: which way of computing a product was the fastest, kept in a file of the user's cache, so that a
+ * later process computes the same bits. A line is a product's key, the choice's fingerprint and its time.
+ * Nothing in it is believed: a line only picks one among the ways that there are, so that a damaged file costs
+ * time at worst. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,10 +21,11 @@ bool choices_wanted(void);
 
 /* The choice for a key of `words` numbers in the file of that name. */
 bool choice_find(const char *file, const int64_t *key, int words, KeptChoice *choice);
-/* Adds one. That it cannot be written is no error: the next process will choose anew. */
-void choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice);
+/* Adds one. False where it cannot be written, which is no error: the next process will choose anew. */
+bool choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice);
 
-/* Makes this process the only one that chooses, until it closes what this returns; -1 where that cannot be. */
+/* Makes this process the only one that chooses, until it closes what this returns; -1 where that cannot
+ * be. */
 int choices_lock(void);
 
 __END_DECLS

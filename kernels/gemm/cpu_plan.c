@@ -127,7 +127,7 @@ static KeptChoice choose(Ctx *ctx, const Gemm *g, const GemmFinish *finish, cons
     int lock = choices_lock();
     if (!choice_find(file, key, KEY_WORDS, &choice)) {
         choice = race(ctx, g, finish, plan->kernel);
-        choice_keep(file, key, KEY_WORDS, &choice);
+        (void)choice_keep(file, key, KEY_WORDS, &choice);
     }
     if (lock >= 0) close(lock);
     return choice;

@@ -232,8 +232,8 @@ static bool worth_timing(const PlanKey *key) {
 }
 
 bool plan_take_kept(const CudaDevice *device, Plan *plan, const Algorithm *proposals, int count) {
-    Choice kept;
-    if (!choice_find(device, &plan->key, &kept)) return false;
+    KeptChoice kept;
+    if (!plan_choice_find(device, &plan->key, &kept)) return false;
     for (int i = 0; i < count && !plan->settled; i++) {
         if (algorithm_fingerprint(&proposals[i]) != kept.fingerprint) continue;
         plan->algorithm = proposals[i];

@@ -1,9 +1,10 @@
 /* plans: what a product's cuBLASLt call needs beyond its addresses, made once for each set of properties:
  * descriptors, and the algorithm. Which algorithm is fastest only a clock knows: at its first run a product
- * is timed over what the library proposes, and the choice is kept in a file (cuda_choices.cu), so that a
+ * is timed over what the library proposes, and the choice is kept in a file (choices.h), so that a
  * later process runs the same algorithms and computes the same bits. */
 #pragma once
 
+#include "kernels/gemm/choices.h"
 #include "kernels/gemm/cuda_hopper.cuh"
 
 /* All that the choice of an algorithm depends on, as words so that keys are hashed and compared plainly. */
@@ -58,19 +59,9 @@ CHECKED Status plan_tune(Ctx *ctx, Plan *plan, const Gemm *g, const GemmEpilogue
 
 /* ---- kept choices ---- */
 
-struct Choice {
-    uint64_t fingerprint;
-    float microseconds;
-};
-
-/* Whether choices are made by the clock at all: not with FUSEBOX_TUNE=0, nor where there is no folder to keep
- * them in, since two processes might then choose differently. */
-bool choices_wanted();
 /* What FUSEBOX_TUNE says of our own kernel (cuda.cuh). */
 enum OwnKernel { OWN_PROPOSED, OWN_ALWAYS, OWN_NEVER };
 OwnKernel choice_of_own();
-bool choice_find(const CudaDevice *device, const PlanKey *key, Choice *choice);
-/* Makes this process the only one that chooses, until it closes what this returns; -1 where that cannot be. */
-int choices_lock();
-/* Adds a choice to the file, unless that cannot be written. */
-bool choice_keep(const CudaDevice *device, const PlanKey *key, const Choice *choice);
+/* choice_find and choice_keep of choices.h, in this device's file. */
+bool plan_choice_find(const CudaDevice *device, const PlanKey *key, KeptChoice *choice);
+bool plan_choice_keep(const CudaDevice *device, const PlanKey *key, const KeptChoice *choice);

@@ -77,8 +77,8 @@ Status race_and_choose(Race *race, Plan *plan) {
     plan->settled = true;
     if (race->racers[winner].out) return OK; // nothing runs: the first proposal will say why
     const float microseconds = (float)(1000 * score(&race->racers[winner]) / (LAPS - 1));
-    const Choice choice = {algorithm_fingerprint(&race->proposals[winner]), microseconds};
-    if (!choice_keep(race->device, &plan->key, &choice)) return OK;
+    const KeptChoice choice = {algorithm_fingerprint(&race->proposals[winner]), microseconds};
+    if (!plan_choice_keep(race->device, &plan->key, &choice)) return OK;
     plan->algorithm = race->proposals[winner];
     plan->microseconds = microseconds;
     return OK;

@@ -10,6 +10,8 @@
 
 enum {
     FEW_ROWS = 4, // up to here reading the weights is the whole cost
+    SUMS = 4,     // that an output of such a row is made of
+    BLOCK = 16,   // outputs that a thread finishes at a time
     SLAB = 256,   // columns of a bias gradient that one thread sums at a time
     RUN = 128,    // rows summed in fp32 before they are added to the total
     PIECE = 4096, // elements of an activation that a thread does at a time
@@ -110,30 +112,50 @@ static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     }
 }
 
-/* One output of one row. */
+/* Several sums, so that they wait for memory and not for one another's additions. */
 static float dot(const stored *x, const stored *weight, int64_t count) {
+    Lanes sums[SUMS] = {{0}};
+    int64_t i = 0;
+    for (; i + SUMS * PRODUCTS <= count; i += SUMS * PRODUCTS)
+        for (int s = 0; s < SUMS; s++)
+            sums[s] = add_products(sums[s], x + i + s * PRODUCTS, weight + i + s * PRODUCTS);
+    Lanes all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < count; i++) sum += load(x[i]) * load(weight[i]);
+    for (int l = 0; l < LANES; l++) sum += all[l];
+    for (; i < count; i++) sum += load(x[i]) * load(weight[i]);
     return sum;
+}
+
+/* What follows the sums of some outputs, from `first` on, of row n. */
+static void finish_outputs(const LinearForward *l, int64_t n, int64_t first, int64_t count,
+                           float sums[BLOCK]) {
+    const stored *bias = tensor_empty(l->bias) ? NULL : (const stored *)l->bias.data + first;
+    const stored *skip = tensor_empty(l->skip) ? NULL : stored_row(l->skip, n) + first;
+    stored pre[BLOCK];
+    for (int64_t o = 0; o < count; o++) {
+        if (bias) sums[o] += load(bias[o]);
+        if (skip) sums[o] += load(skip[o]);
+        pre[o] = store(sums[o]);
+    }
+    if (!tensor_empty(l->pre)) memcpy(stored_row(l->pre, n) + first, pre, (size_t)count * sizeof(stored));
+    if (l->y.dtype == STORED_DTYPE)
+        activate_run(l->activation, pre, count, stored_row(l->y, n) + first);
+    else
+        memcpy(float_row(l->y, n) + first, sums, (size_t)count * sizeof(float));
 }
 
 /* Every thread owns outputs and reads their weights once for all rows. */
 static void few_rows(Ctx *ctx, const LinearForward *l) {
     int64_t rows = tensor_rows(l->x), in = tensor_width(l->weight), out = tensor_rows(l->weight);
-    const stored *bias = tensor_empty(l->bias) ? NULL : l->bias.data;
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
-    for (int64_t o = 0; o < out; o++)
-        for (int64_t n = 0; n < rows; n++) {
-            float sum = dot(stored_row(l->x, n), stored_row(l->weight, o), in) + (bias ? load(bias[o]) : 0);
-            if (!tensor_empty(l->skip)) sum += load(stored_row(l->skip, n)[o]);
-            const stored pre = store(sum);
-            if (!tensor_empty(l->pre)) stored_row(l->pre, n)[o] = pre;
-            if (l->y.dtype == STORED_DTYPE)
-                activate_run(l->activation, &pre, 1, stored_row(l->y, n) + o);
-            else
-                float_row(l->y, n)[o] = sum;
-        }
+    for (int64_t first = 0; first < out; first += BLOCK) {
+        int64_t count = first + BLOCK < out ? BLOCK : out - first;
+        float sums[FEW_ROWS][BLOCK];
+        for (int64_t o = 0; o < count; o++)
+            for (int64_t n = 0; n < rows; n++)
+                sums[n][o] = dot(stored_row(l->x, n), stored_row(l->weight, first + o), in);
+        for (int64_t n = 0; n < rows; n++) finish_outputs(l, n, first, count, sums[n]);
+    }
 }
 
 /* What the product's own pass can do: all of the activation, unless its input is saved too. */

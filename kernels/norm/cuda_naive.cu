@@ -65,6 +65,23 @@ static __global__ void row_mean(const T *x, int64_t rows, int64_t width, float *
     }
 }
 
+/* mean = mean(x * y). One warp for each row. */
+template <class T, int N>
+static __global__ void row_mean_product(const T *x, const T *y, int64_t rows, int64_t width, float *mean) {
+    for (int64_t row = thread_index() / 32; row < rows; row += thread_count() / 32) {
+        float sum = 0.0f;
+        for (int64_t c = threadIdx.x % 32 * N; c < width; c += 32 * N) {
+            float a[N], b[N];
+            load_floats(x + row * width + c, a);
+            load_floats(y + row * width + c, b);
+#pragma unroll
+            for (int e = 0; e < N; e++) sum += a[e] * b[e];
+        }
+        sum = warp_sum(sum);
+        if (threadIdx.x % 32 == 0) mean[row] = sum / (float)width;
+    }
+}
+
 /* rstd = 1 / sqrt(mean((r - mean)^2) + eps). One warp for each row. */
 template <class T, int N>
 static __global__ void row_rstd(const T *r, const float *mean, int64_t rows, int64_t width, float eps,
@@ -351,7 +368,7 @@ static Status backward(Ctx *ctx, const NormBackward *b) {
     if (b->accumulate) TRY(gather<T>(ctx, b->dr, s.dr));
     int64_t rows = tensor_rows(s.r), width = tensor_width(s.r), count = tensor_count(s.r);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {s.r.data, s.dy.data, s.dr.data, f->weight.data});
-    float *n = data_of<float>(s.n), *g = data_of<float>(s.g), *product = data_of<float>(s.product);
+    float *n = data_of<float>(s.n), *g = data_of<float>(s.g);
     float *g_mean = data_of<float>(s.g_mean), *gn_mean = data_of<float>(s.gn_mean);
     TRY(parameter_gradients<T>(ctx, b, packed, &s));
     PRIMITIVE (ctx, "scale")
@@ -360,8 +377,8 @@ static Status backward(Ctx *ctx, const NormBackward *b) {
     bool wide = width % VECTOR<float> == 0;
     if (g_mean)
         PRIMITIVE (ctx, "mean") TRY(LAUNCH_ROWS(ctx, row_mean, float, wide, rows, g, rows, width, g_mean));
-    PRIMITIVE (ctx, "multiply") TRY(LAUNCH_ELEMENTS(ctx, multiply, float, wide, count, g, n, count, product));
-    PRIMITIVE (ctx, "mean") TRY(LAUNCH_ROWS(ctx, row_mean, float, wide, rows, product, rows, width, gn_mean));
+    PRIMITIVE (ctx, "mean")
+        TRY(LAUNCH_ROWS(ctx, row_mean_product, float, wide, rows, g, n, rows, width, gn_mean));
     Statistics statistics = {data_of<float>(f->rstd), g_mean, gn_mean};
     PRIMITIVE (ctx, "input gradient")
         TRY(LAUNCH_ELEMENTS(ctx, input_gradient, T, packed, count, n, g, statistics, count, width,

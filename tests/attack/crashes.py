@@ -128,8 +128,8 @@ def runs(rig):
     ]
 
 
-def kinds(rig):
-    all_runs, seen = runs(rig), set()
+def kinds(rig, all_runs):
+    seen = set()
     changes = [(run, k) for run in all_runs for k in range(1, run.changes + 1)]
     rig.random.shuffle(changes)
     instants = [(all_runs[i % len(all_runs)], rig.random.random()) for i in range(INSTANTS)]

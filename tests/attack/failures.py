@@ -83,9 +83,8 @@ def scenarios(rig):
     ]
 
 
-def kinds(rig):
+def kinds(rig, everything):
     all_kinds = []
-    everything = scenarios(rig)
     for mode, name in KINDS.items():
         counts = {"allocation": lambda s: s.allocations, "short": lambda s: MOST_SHORT}.get(mode, lambda s: s.calls)
         cases = [(s, k) for s in everything for k in range(1, counts(s) + 1)]

@@ -13,7 +13,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-OK, INTERNAL, USAGE, FILE, FORMAT, MEMORY = 0, 1, 2, 3, 4, 5  # exit codes, as docs/running.md has them
+OK, INTERNAL, USAGE, FILE, FORMAT, MEMORY, LOADER = 0, 1, 2, 3, 4, 5, 127  # exit codes, as docs/running.md has them
 HANGS = 60  # seconds, for runs of a few hundredths
 
 
@@ -46,7 +46,8 @@ class Rig:
         self.random = random.Random(seed)
         self.root = tempfile.mkdtemp(prefix="attack.", dir=memory if os.access(memory, os.W_OK) else None)
         self.numbers = iter(range(1 << 60))
-        self.environment = {"PATH": os.environ["PATH"], "HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0"}
+        self.environment = {"PATH": os.environ["PATH"], "HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0",
+                            "FUSEBOX_ONEDNN": "none"}  # which takes a second to begin
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def close(self):
@@ -61,6 +62,9 @@ class Rig:
         os.mkdir(path)
         return path
 
+    def program(self, name):
+        return os.path.join(self.build, "tools/profile" if name == "profile" else name)
+
     def start(self, command, folder, attack="", limits=None, **how):
         """Starts "train --steps=3"; ATTACK="MODE K" goes with a report in the folder."""
         name, *arguments = command.split() if isinstance(command, str) else command
@@ -68,15 +72,18 @@ class Rig:
         if attack:
             environment["LD_PRELOAD"] = os.path.join(self.build, "attack/preload.so")
             environment["ATTACK"] = attack if attack.count(" ") == 2 else f"{attack} {folder}.report"
-        program = os.path.join(self.build, "tools/profile" if name == "profile" else name)
         how.setdefault("stdin", subprocess.DEVNULL)
         how.setdefault("stdout", subprocess.PIPE)
         how.setdefault("stderr", subprocess.PIPE)
         set_limits = (lambda: [resource.setrlimit(what, (most, most)) for what, most in limits.items()]) if limits else None
-        return subprocess.Popen([program, *arguments], cwd=folder, env=environment, preexec_fn=set_limits,
+        return subprocess.Popen([self.program(name), *arguments], cwd=folder, env=environment, preexec_fn=set_limits,
                                 restore_signals=True, **how)
 
-    def end(self, process, folder="", seconds=HANGS):
+    def run_shell(self, command, folder):
+        return self.end(subprocess.Popen(["sh", "-c", command], cwd=folder, env=self.environment, stdin=subprocess.DEVNULL,
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+
+    def end(self, process, seconds=HANGS):
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -114,8 +121,8 @@ def orderly(ran, program, codes):
         return "hangs"
     if ran.code < 0 or ran.code > 128:
         return f"ended by signal {-ran.code if ran.code < 0 else ran.code - 128}: {ran.err[-200:]}"
-    if ran.code == INTERNAL and MEMORY in codes and len(said) == 1 and said[0].startswith("libgomp: "):
-        return None  # which ends a program itself where there is no memory or thread for it
+    if MEMORY in codes and (ran.code, said[0].split(": ")[0]) in ((INTERNAL, "libgomp"), (LOADER, "out of memory")):
+        return None if len(said) == 1 else f"more than one message: {ran.err!r}"
     if ran.code not in codes:
         return f"exit code {ran.code}: {ran.err[-300:]}"
     if ran.code == 0:

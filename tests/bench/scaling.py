@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 HOST = 8  # GPUs that NVLink joins
-SUM, GATHER = 245e9, 254e9  # bytes/s that leave a GPU: reduce-scatter and all-gather of 512 MiB, two H200, NV18
+PUSH = 300e9  # bytes/s that the copy engines push out of each GPU, to and fro at once: 79 MB in 0.26 ms, two H200, NV18
+ADD = 3.8e12  # bytes/s of memory that sums read and write
 NETWORK = 40e9  # assumed: 400 Gbit/s a GPU, four fifths of it
-CALL, HOP, HOST_HOP = 30e-6, 3e-6, 10e-6  # a collective between two, each further GPU; assumed: each doubling of the hosts
-LOST = 0.9  # of the time of what is hidden, computation loses so much
-BUSY, SIGMA = 0.007, 0.01  # computation is slower while the neighbours compute; GPUs differ
-FACTS = 5e-6  # a collective of a few numbers, behind another
+CALL, HOP, HOST_HOP = 10e-6, 3e-6, 10e-6  # an exchange between two, each further GPU; assumed: each doubling of the hosts
+BUCKET = 10e-6  # what a bucket's forks, waits and launches cost the passes and the update
+FACTS = 70e-6  # the losses', the squares' exchange and what the host reads more than with one GPU
+LOST = 0.1  # of the time of what is hidden, the kernels beside it lose so much
+SIGMA = 0.011  # of a GPU's steps: GPUs differ, and each slows down at its own moments, at the limit of its power
 
 
 @dataclass
@@ -33,11 +35,11 @@ MODELS = [
 ]
 
 
-def moving(size, n, rate):
-    """Seconds of a reduce-scatter or an all-gather of `size` bytes between n GPUs: in the hosts, then between them."""
+def moving(size, n):
+    """Seconds in which each of n GPUs has all parts of `size` bytes, or sums of its own: in the hosts, then between them."""
     inside, hosts = min(n, HOST), math.ceil(n / HOST)
     latency = CALL + HOP * (inside - 2) + HOST_HOP * math.log2(hosts)
-    return latency + size * (inside - 1) / inside / rate + size / inside * (hosts - 1) / hosts / NETWORK
+    return latency + size * (inside - 1) / inside / PUSH + size / inside * (hosts - 1) / hosts / NETWORK
 
 
 def spread(n):
@@ -48,17 +50,18 @@ def spread(n):
 def step(m, n, batch=None, alone=None):
     """ms of a step, of it exposed communication, with `batch` a GPU instead of the measured one."""
     compute = 1e-3 * (m.step - m.update) * (batch or m.batch) / m.batch
-    compute = 1e-3 * (alone - m.update) if alone else compute * (1 + SIGMA * spread(n))
+    compute = 1e-3 * (alone - m.update) if alone else compute
     if n == 1:
         return 1e3 * compute + m.update, 0
-    compute *= 1 + BUSY
+    compute *= 1 + SIGMA * spread(n)
     blocks = m.parameters - m.embedding
-    ends = moving(4 * m.embedding, n, SUM) + moving(2 * m.embedding, n, GATHER)
-    sums, gathers = (m.layers * moving(b * blocks / m.layers, n, rate) for b, rate in ((4, SUM), (2, GATHER)))
+    adding = 4 * (1 + 1 / n) / ADD  # seconds a parameter
+    behind = max(moving(4 * m.embedding, n), blocks * adding) + m.embedding * adding
+    first = max(0, moving(2 * m.embedding, n) - 1e-3 * m.update / n * blocks / m.parameters)
+    sums, gathers = (m.layers * moving(b * blocks / m.layers, n) for b in (4, 2))
     late = max(0, sums - compute * 2 / 3) + max(0, gathers - compute / 3)  # what the passes are too short to hide
-    latency = moving(0, n, SUM)
-    hidden = max(0, sums + gathers - late - 2 * m.layers * latency)  # bytes in motion, which take from the kernels
-    exposed = ends + late + latency + (1 + m.layers) * (latency - CALL + FACTS)  # the losses; the squares
+    hidden = sums + gathers - late
+    exposed = behind + first + late + FACTS + (m.layers + 1) * BUCKET
     return 1e3 * (compute + exposed + LOST * hidden) + m.update / n, 1e3 * exposed
 
 

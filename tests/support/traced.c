@@ -41,7 +41,7 @@ Trace *traced(Device *device, uint32_t fuses, bool graphs) {
                           .seq = TRACED_SEQ,
                           .accum = 1,
                           .steps = TRACED_STEPS,
-                          .measured = {1e11, 1e10},
+                          .measured = {.flops = 1e11, .bandwidth = 1e10},
                           .process_cpu = 0.5,
                           .system_cpu = 0.75};
     for (int i = 0; i <= TRACED_BATCH * TRACED_SEQ; i++) tokens[i] = i * 7 % 256;

@@ -8,7 +8,7 @@ enum { TRACED_STEPS = 3, TRACED_LAYERS = 2, TRACED_BATCH = 2, TRACED_SEQ = 32 };
 /* TRACED_STEPS steps, the same again before them in a window that is forgotten. The caller closes it. */
 Trace *traced(Device *device, uint32_t fuses, bool graphs);
 
-/* Of a test program: *state is a naive and a fused trace, (FORM_COUNT), on one thread of the CPU. */
+/* For cmocka_run_group_tests: *state is a naive and a fused trace, (FORM_COUNT), on one thread of the CPU. */
 int traced_setup(void **state);
 int traced_teardown(void **state);
 

@@ -1,9 +1,11 @@
 /* oneDNN's interface is another in each major version; what both share has the same names. */
+#define _GNU_SOURCE
 #include "kernels/device/onednn.h"
 
 #include "base/memory.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,7 +282,20 @@ void onednn_close(Onednn *o) {
     memory_free(o);
 }
 
+static void run_out(void) {
+    fprintf(stderr, "%s: out of host memory for oneDNN\n", program_invocation_short_name);
+    exit(ERROR_MEMORY);
+}
+
+/* std::set_new_handler: an exception that nobody catches would abort the program. */
+static void end_by_shortage(void) {
+    void *library = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL), (*(*set_handler)(void (*)(void)))(void);
+    *(void **)&set_handler = library ? dlsym(library, "_ZSt15set_new_handlerPFvvE") : NULL;
+    if (set_handler) (void)set_handler(run_out);
+}
+
 Onednn *onednn_open(void) {
+    end_by_shortage();
     void *library = open_library();
     Onednn *o = memory_allocate(sizeof *o);
     if (library && find_functions(o, library) && o->version()->major == DNNL_VERSION_MAJOR &&

@@ -1,0 +1,348 @@
+#include "kernels/attention/cpu_amx.h"
+
+#ifdef __AMX_BF16__
+
+#include "base/bfloat16.h"
+
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* What a product's right side is made of: two elements of a column, one below the other. */
+typedef uint32_t Pair;
+
+enum { SIDE = 16, DEPTH = 32, BLOCK = QUERY_BLOCK, SQUARE = BLOCK * BLOCK }; // SIDE: rows and pairs of a tile
+_Static_assert(QUERY_BLOCK == KEY_BLOCK && TILE_WIDTH % DEPTH == 0, "operands are made of whole tiles");
+
+bool amx_ready(void) {
+    enum { REQUEST = 0x1023, TILE_DATA = 18 }; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of Linux
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+}
+
+/* Eight whole tiles; a library may have set others since. */
+static void tiles_begin(void) {
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } shape = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        shape.bytes[i] = 64;
+        shape.rows[i] = SIDE;
+    }
+    _tile_loadconfig(&shape);
+}
+
+/* C (m, n) = A (m, k) B (k, n), or += with `accumulate`; A in rows, B in pairs (k / 2, n), strides in
+ * elements of each. m, n and k are multiples of 32. The compiler does not know that tiles read and write
+ * memory. */
+static void product(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t a_stride, const Pair *b,
+                    int64_t b_stride, float *c, int64_t c_stride, bool accumulate) {
+    __asm__ volatile("" ::: "memory");
+    for (int64_t i = 0; i < m; i += 2 * SIDE)
+        for (int64_t j = 0; j < n; j += 2 * SIDE) {
+            float *top = c + i * c_stride + j, *bottom = top + SIDE * c_stride;
+            if (accumulate) {
+                _tile_loadd(0, top, 4 * c_stride);
+                _tile_loadd(1, top + SIDE, 4 * c_stride);
+                _tile_loadd(2, bottom, 4 * c_stride);
+                _tile_loadd(3, bottom + SIDE, 4 * c_stride);
+            } else {
+                _tile_zero(0);
+                _tile_zero(1);
+                _tile_zero(2);
+                _tile_zero(3);
+            }
+            for (int64_t p = 0; p < k; p += DEPTH) {
+                const bf16 *left = a + i * a_stride + p;
+                const Pair *right = b + p / 2 * b_stride + j;
+                _tile_loadd(4, left, 2 * a_stride);
+                _tile_loadd(5, left + SIDE * a_stride, 2 * a_stride);
+                _tile_loadd(6, right, 4 * b_stride);
+                _tile_loadd(7, right + SIDE, 4 * b_stride);
+                _tile_dpbf16ps(0, 4, 6);
+                _tile_dpbf16ps(1, 4, 7);
+                _tile_dpbf16ps(2, 5, 6);
+                _tile_dpbf16ps(3, 5, 7);
+            }
+            _tile_stored(0, top, 4 * c_stride);
+            _tile_stored(1, top + SIDE, 4 * c_stride);
+            _tile_stored(2, bottom, 4 * c_stride);
+            _tile_stored(3, bottom + SIDE, 4 * c_stride);
+        }
+    __asm__ volatile("" ::: "memory");
+}
+
+/* ---- operands ---- */
+
+/* to (16, 16) = from (16, 16)^T, of words: pairs, or fp32. */
+static void transpose(const void *from, int64_t from_stride, void *to, int64_t to_stride) {
+    __m512i r[SIDE], t[SIDE];
+    for (int i = 0; i < SIDE; i++) r[i] = _mm512_loadu_si512((const uint32_t *)from + i * from_stride);
+    for (int i = 0; i < SIDE; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < SIDE; i += 4) { // r[i + c]: of columns c, c + 4, c + 8, c + 12 rows i to i + 3
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int c = 0; c < 4; c++) {
+        __m512i even = _mm512_shuffle_i32x4(r[c], r[c + 4], 0x88);
+        __m512i odd = _mm512_shuffle_i32x4(r[c], r[c + 4], 0xDD);
+        __m512i even_below = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0x88);
+        __m512i odd_below = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0xDD);
+        uint32_t *column = (uint32_t *)to + c * to_stride;
+        _mm512_storeu_si512(column, _mm512_shuffle_i32x4(even, even_below, 0x88));
+        _mm512_storeu_si512(column + 4 * to_stride, _mm512_shuffle_i32x4(odd, odd_below, 0x88));
+        _mm512_storeu_si512(column + 8 * to_stride, _mm512_shuffle_i32x4(even, even_below, 0xDD));
+        _mm512_storeu_si512(column + 12 * to_stride, _mm512_shuffle_i32x4(odd, odd_below, 0xDD));
+    }
+}
+
+/* to (columns, rows) = from (rows, columns)^T, of words; both are multiples of 16. */
+static void transpose_words(const void *from, int64_t rows, int64_t columns, void *to) {
+    for (int64_t i = 0; i < rows; i += SIDE)
+        for (int64_t c = 0; c < columns; c += SIDE)
+            transpose((const uint32_t *)from + i * columns + c, columns, (uint32_t *)to + c * rows + i, rows);
+}
+
+/* to (BLOCK, padded) = from (rows, width), the rest zeroed. */
+static void copy_rows(const bf16 *from, int64_t stride, int64_t rows, int64_t width, int64_t padded,
+                      bf16 *to) {
+    if (rows < BLOCK || width < padded) memset(to, 0, (size_t)(BLOCK * padded) * sizeof *to);
+    for (int64_t i = 0; i < rows; i++) memcpy(to + i * padded, from + i * stride, (size_t)width * sizeof *to);
+}
+
+static __m512i zip(__m256i low, __m256i high) {
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+}
+
+/* rows (BLOCK, padded) in pairs (BLOCK / 2, padded). */
+static void pairs_of_rows(const bf16 *rows, int64_t padded, Pair *to) {
+    for (int64_t i = 0; i < BLOCK; i += 2, to += padded)
+        for (int64_t d = 0; d < padded; d += SIDE) {
+            const bf16 *low = rows + i * padded + d, *high = low + padded;
+            _mm512_storeu_si512(to + d, zip(_mm256_loadu_si256((const __m256i *)low),
+                                            _mm256_loadu_si256((const __m256i *)high)));
+        }
+}
+
+static __m256i narrow(const float *x) {
+    return (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x));
+}
+
+/* x (BLOCK, BLOCK), rounded to rows and to pairs. */
+static void rows_of_floats(const float *x, bf16 *to) {
+    for (int64_t i = 0; i < SQUARE; i += SIDE) _mm256_storeu_si256((__m256i *)(to + i), narrow(x + i));
+}
+
+static void pairs_of_floats(const float *x, Pair *to) {
+    for (int64_t i = 0; i < BLOCK; i += 2, to += BLOCK)
+        for (int64_t c = 0; c < BLOCK; c += SIDE)
+            _mm512_storeu_si512(to + c, zip(narrow(x + i * BLOCK + c), narrow(x + (i + 1) * BLOCK + c)));
+}
+
+static void write_row(const float *from, int64_t width, bf16 *to) {
+#pragma omp simd
+    for (int64_t d = 0; d < width; d++) to[d].bits = bfloat16_from_float(from[d]);
+}
+
+/* scores (keys, queries) *= scale; the rows of keys that nobody sees become 0. */
+static void scale_scores(int64_t keys, float scale, float *scores) {
+#pragma omp simd
+    for (int64_t i = 0; i < keys * BLOCK; i++) scores[i] *= scale;
+    memset(scores + keys * BLOCK, 0, (size_t)((BLOCK - keys) * BLOCK) * sizeof *scores);
+}
+
+/* ---- the forward pass ---- */
+
+static bf16 *row_of(Tensor t, int64_t row, int64_t head, int64_t size) {
+    return (bf16 *)t.data + row * t.stride + head * size;
+}
+
+static bf16 *carve_rows(float **scratch, int64_t elements) {
+    return (bf16 *)carve(scratch, elements / 2);
+}
+
+static Pair *carve_pairs(float **scratch, int64_t pairs) {
+    return (Pair *)carve(scratch, pairs);
+}
+
+int64_t amx_forward_floats(const AttentionProblem *p) {
+    return BLOCK * p->padded * 4 + SQUARE * 3 / 2;
+}
+
+void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t first, float *scratch) {
+    const AttentionForward *a = p->a;
+    const int64_t padded = p->padded, size = p->size, kv = h / p->group;
+    const int64_t count = p->queries - first < BLOCK ? p->queries - first : BLOCK;
+    float *sums = carve(&scratch, padded * BLOCK);             // (D, queries)
+    float *turned = carve(&scratch, BLOCK * padded);           // (queries, D)
+    bf16 *rows = carve_rows(&scratch, BLOCK * padded);         // (64, D): of queries, keys, values
+    Pair *pairs = carve_pairs(&scratch, BLOCK / 2 * padded);   // (keys / 2, D): of values
+    Pair *queries = carve_pairs(&scratch, padded / 2 * BLOCK); // (D / 2, queries)
+    bf16 *values = carve_rows(&scratch, padded * BLOCK);       // (D, keys)
+    float *scores = carve(&scratch, SQUARE);                   // (keys, queries)
+    Pair *weights = carve_pairs(&scratch, SQUARE / 2);         // (keys / 2, queries)
+    RunningSoftmax running;
+    softmax_begin(&running);
+    tiles_begin();
+    memset(sums, 0, (size_t)(padded * BLOCK) * sizeof *sums);
+    copy_rows(row_of(a->q, b * p->queries + first, h, size), a->q.stride, count, size, padded, rows);
+    transpose_words(rows, BLOCK, padded / 2, queries);
+    for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
+         j < end; j += BLOCK) {
+        int64_t keys = end - j < BLOCK ? end - j : BLOCK;
+        copy_rows(row_of(p->k, b * p->key_rows + j, kv, size), p->k.stride, keys, size, padded, rows);
+        product(BLOCK, BLOCK, padded, rows, padded, queries, BLOCK, scores, BLOCK, false);
+        scale_scores(keys, (float)a->scale, scores);
+        attention_mask(p, b, first, j, keys, scores);
+        softmax_step(&running, keys, scores);
+        attention_drop(p, b, h, first, j, count, keys, scores);
+        pairs_of_floats(scores, weights);
+        for (int64_t d = 0; d < padded; d++)
+#pragma omp simd
+            for (int64_t i = 0; i < BLOCK; i++) sums[d * BLOCK + i] *= running.correction[i];
+        copy_rows(row_of(p->v, b * p->key_rows + j, kv, size), p->v.stride, keys, size, padded, rows);
+        pairs_of_rows(rows, padded, pairs);
+        transpose_words(pairs, BLOCK / 2, padded, values);
+        product(padded, BLOCK, BLOCK, values, BLOCK, weights, BLOCK, sums, BLOCK, true);
+    }
+    _tile_release();
+    transpose_words(sums, padded, BLOCK, turned);
+    float *lse = tensor_empty(a->lse) ? NULL : float_row(a->lse, b * p->heads + h) + first;
+    for (int64_t i = 0; i < count; i++) {
+        float *y = turned + i * padded, inverse = running.sum[i] == 0 ? 0 : 1 / running.sum[i];
+#pragma omp simd
+        for (int64_t d = 0; d < size; d++) y[d] *= inverse;
+        write_row(y, size, row_of(a->y, b * p->queries + first + i, h, size));
+        if (lse) lse[i] = running.maximum[i] + logf(running.sum[i]);
+    }
+}
+
+/* ---- the backward pass ---- */
+
+/* Scratch of one thread. */
+typedef struct {
+    bf16 *keys, *values, *keys_across; // of all S, block by block: (keys, D), (keys, D), (D, keys)
+    float *dk, *dv;                    // (S, D), sums over all queries of the group
+    bf16 *rows;                        // (queries, D)
+    Pair *queries, *queries_across;    // (queries / 2, D) and (D / 2, queries)
+    Pair *dy, *dy_across;              // likewise
+    float *dq, *turned;                // (D, queries), (queries, D)
+    float *weights, *dscores;          // (keys, queries)
+    bf16 *narrow;                      // (keys, queries)
+    Pair *pairs;                       // (keys / 2, queries)
+    float lse[QUERY_BLOCK], delta[QUERY_BLOCK];
+} Backward;
+
+/* S, in whole blocks. */
+static int64_t padded_keys(const AttentionProblem *p) {
+    return (p->keys + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+int64_t amx_backward_floats(const AttentionProblem *p) {
+    return padded_keys(p) * p->padded * 7 / 2 + BLOCK * p->padded * 9 / 2 + SQUARE * 3;
+}
+
+static Backward backward_scratch(const AttentionProblem *p, float *scratch) {
+    int64_t all = padded_keys(p) * p->padded, block = BLOCK * p->padded;
+    return (Backward){.keys = carve_rows(&scratch, all),
+                      .values = carve_rows(&scratch, all),
+                      .keys_across = carve_rows(&scratch, all),
+                      .dk = carve(&scratch, all),
+                      .dv = carve(&scratch, all),
+                      .rows = carve_rows(&scratch, block),
+                      .queries = carve_pairs(&scratch, block / 2),
+                      .queries_across = carve_pairs(&scratch, block / 2),
+                      .dy = carve_pairs(&scratch, block / 2),
+                      .dy_across = carve_pairs(&scratch, block / 2),
+                      .dq = carve(&scratch, block),
+                      .turned = carve(&scratch, block),
+                      .weights = carve(&scratch, SQUARE),
+                      .dscores = carve(&scratch, SQUARE),
+                      .narrow = carve_rows(&scratch, SQUARE),
+                      .pairs = carve_pairs(&scratch, SQUARE / 2)};
+}
+
+/* Both operands that a block of queries, or of dy, is. */
+static void pack_queries(const AttentionProblem *p, Tensor t, int64_t row, int64_t h, int64_t count,
+                         const Backward *s, Pair *pairs, Pair *across) {
+    copy_rows(row_of(t, row, h, p->size), t.stride, count, p->size, p->padded, s->rows);
+    pairs_of_rows(s->rows, p->padded, pairs);
+    transpose_words(s->rows, BLOCK, p->padded / 2, across);
+}
+
+static float dot(const bf16 *x, const bf16 *y, int64_t count) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t d = 0; d < count; d++) sum += bfloat16_to_float(x[d].bits) * bfloat16_to_float(y[d].bits);
+    return sum;
+}
+
+static void backward_block(const AttentionProblem *p, const AttentionBackward *g, int64_t b, int64_t h,
+                           int64_t first, Backward *s) {
+    const AttentionForward *a = p->a;
+    const int64_t padded = p->padded, size = p->size, row = b * p->queries + first;
+    const int64_t count = p->queries - first < BLOCK ? p->queries - first : BLOCK;
+    const float *lse = float_row(a->lse, b * p->heads + h) + first;
+    for (int64_t i = 0; i < BLOCK; i++) {
+        /* Where a query sees nothing, or is none, exp(score - inf) = 0 leaves no trace. */
+        s->lse[i] = i < count && lse[i] != -INFINITY ? lse[i] : INFINITY;
+        s->delta[i] =
+            i < count ? dot(row_of(g->dy, row + i, h, size), row_of(a->y, row + i, h, size), size) : 0;
+    }
+    pack_queries(p, a->q, row, h, count, s, s->queries, s->queries_across);
+    pack_queries(p, g->dy, row, h, count, s, s->dy, s->dy_across);
+    memset(s->dq, 0, (size_t)(padded * BLOCK) * sizeof *s->dq);
+    for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
+         j < end; j += BLOCK) {
+        int64_t keys = end - j < BLOCK ? end - j : BLOCK, at = j * padded;
+        product(BLOCK, BLOCK, padded, s->keys + at, padded, s->queries_across, BLOCK, s->weights, BLOCK,
+                false);
+        product(BLOCK, BLOCK, padded, s->values + at, padded, s->dy_across, BLOCK, s->dscores, BLOCK, false);
+        scale_scores(keys, (float)a->scale, s->weights);
+        scale_scores(keys, 1, s->dscores);
+        attention_mask(p, b, first, j, keys, s->weights);
+        attention_drop(p, b, h, first, j, count, keys, s->dscores);
+        softmax_gradient(keys, (float)a->scale, s->lse, s->delta, s->weights, s->dscores);
+        attention_drop(p, b, h, first, j, count, keys, s->weights);
+        rows_of_floats(s->weights, s->narrow);
+        product(BLOCK, padded, BLOCK, s->narrow, BLOCK, s->dy, padded, s->dv + at, padded, true);
+        rows_of_floats(s->dscores, s->narrow);
+        product(BLOCK, padded, BLOCK, s->narrow, BLOCK, s->queries, padded, s->dk + at, padded, true);
+        pairs_of_floats(s->dscores, s->pairs);
+        product(padded, BLOCK, BLOCK, s->keys_across + at, BLOCK, s->pairs, BLOCK, s->dq, BLOCK, true);
+    }
+    transpose_words(s->dq, padded, BLOCK, s->turned);
+    for (int64_t i = 0; i < count; i++)
+        write_row(s->turned + i * padded, size, row_of(g->dq, row + i, h, size));
+}
+
+void amx_backward_head(const AttentionProblem *p, const AttentionBackward *g, int64_t b, int64_t kv,
+                       float *scratch) {
+    const int64_t padded = p->padded, size = p->size, rows = b * p->key_rows;
+    Backward s = backward_scratch(p, scratch);
+    memset(s.dk, 0, (size_t)(padded_keys(p) * padded) * sizeof *s.dk);
+    memset(s.dv, 0, (size_t)(padded_keys(p) * padded) * sizeof *s.dv);
+    for (int64_t j = 0; j < p->keys; j += BLOCK) {
+        int64_t keys = p->keys - j < BLOCK ? p->keys - j : BLOCK, at = j * padded;
+        copy_rows(row_of(p->k, rows + j, kv, size), p->k.stride, keys, size, padded, s.keys + at);
+        copy_rows(row_of(p->v, rows + j, kv, size), p->v.stride, keys, size, padded, s.values + at);
+        pairs_of_rows(s.keys + at, padded, s.queries);
+        transpose_words(s.queries, BLOCK / 2, padded, s.keys_across + at);
+    }
+    tiles_begin();
+    for (int64_t h = kv * p->group; h < (kv + 1) * p->group; h++)
+        for (int64_t first = 0; first < p->queries; first += BLOCK) backward_block(p, g, b, h, first, &s);
+    _tile_release();
+    for (int64_t j = 0; j < p->keys; j++) {
+        write_row(s.dk + j * padded, size, row_of(g->dk, rows + j, kv, size));
+        write_row(s.dv + j * padded, size, row_of(g->dv, rows + j, kv, size));
+    }
+}
+
+#endif

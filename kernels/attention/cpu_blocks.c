@@ -1,0 +1,108 @@
+#include "kernels/attention/cpu_blocks.h"
+
+_Static_assert(QUERY_BLOCK % TILE_WIDTH == 0, "a block of queries is made of whole tiles");
+
+AttentionProblem attention_problem(const Ctx *ctx, const AttentionForward *a) {
+    bool cached = !tensor_empty(a->cache_k);
+    AttentionProblem p = {.a = a,
+                          .k = cached ? a->cache_k : a->k,
+                          .v = cached ? a->cache_v : a->v,
+                          .batch = a->q.shape.d[0],
+                          .queries = a->q.shape.d[1],
+                          .heads = a->heads,
+                          .group = a->heads / a->kv_heads,
+                          .size = tensor_width(a->q) / a->heads};
+    p.keys = cached ? a->past + p.queries : a->k.shape.d[1];
+    p.key_rows = p.k.shape.d[1];
+    p.drops = dropout_on(&a->dropout);
+    if (p.drops && !ctx->measuring) p.dropout = dropout_mask(&a->dropout);
+    p.padded = (p.size + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;
+    return p;
+}
+
+int64_t attention_first_key(const AttentionForward *a, int64_t b, int64_t i) {
+    const Tensor starts = a->starts;
+    return tensor_empty(starts) ? 0 : ((const int32_t *)starts.data)[b * a->q.shape.d[1] + i];
+}
+
+int64_t attention_first_block(const AttentionProblem *p, int64_t b, int64_t i) {
+    return attention_first_key(p->a, b, i) / KEY_BLOCK * KEY_BLOCK;
+}
+
+int64_t attention_visible(const AttentionProblem *p, int64_t b, int64_t i) {
+    int64_t limit = p->keys;
+    if (!tensor_empty(p->a->key_lengths)) {
+        int64_t length = ((const int32_t *)p->a->key_lengths.data)[b];
+        limit = length < limit ? length : limit;
+    }
+    int64_t last = i + p->keys - p->queries + 1;
+    if (p->a->causal && last < limit) limit = last;
+    return limit > 0 ? limit : 0;
+}
+
+void attention_mask(const AttentionProblem *p, int64_t b, int64_t i, int64_t j, int64_t keys, float *scores) {
+    for (int64_t query = 0; query < QUERY_BLOCK && i + query < p->queries; query++)
+        for (int64_t key = 0, end = attention_first_key(p->a, b, i + query) - j; key < keys && key < end;
+             key++)
+            scores[key * QUERY_BLOCK + query] = -INFINITY;
+    if (!p->a->causal) return;
+    for (int64_t key = 0; key < keys; key++) {
+        int64_t blind = j + key - (p->keys - p->queries) - i; // queries before this one do not see the key
+        for (int64_t query = 0; query < blind && query < QUERY_BLOCK; query++)
+            scores[key * QUERY_BLOCK + query] = -INFINITY;
+    }
+}
+
+void attention_drop(const AttentionProblem *p, int64_t b, int64_t h, int64_t i, int64_t j, int64_t count,
+                    int64_t keys, float *x) {
+    float factor = (float)p->dropout.factor;
+    for (int64_t query = 0; query < count && p->drops; query++)
+        for (int64_t key = 0; key < keys; key += 4) {
+            int64_t row = (b * p->heads + h) * p->queries + i + query;
+            const RandomBlock words = dropout_words(&p->dropout, row, (j + key) / 4);
+            for (int64_t e = 0; e < 4 && key + e < keys; e++)
+                x[(key + e) * QUERY_BLOCK + query] *= words.word[e] >= p->dropout.least ? factor : 0;
+        }
+}
+
+void softmax_begin(RunningSoftmax *running) {
+    for (int i = 0; i < QUERY_BLOCK; i++) {
+        running->maximum[i] = -INFINITY;
+        running->sum[i] = 0;
+    }
+}
+
+void softmax_step(RunningSoftmax *running, int64_t keys, float *scores) {
+    float maximum[QUERY_BLOCK], shift[QUERY_BLOCK];
+    memcpy(maximum, running->maximum, sizeof maximum);
+    for (int64_t j = 0; j < keys; j++) {
+        const float *row = scores + j * QUERY_BLOCK;
+#pragma omp simd
+        for (int i = 0; i < QUERY_BLOCK; i++) maximum[i] = row[i] > maximum[i] ? row[i] : maximum[i];
+    }
+#pragma omp simd
+    for (int i = 0; i < QUERY_BLOCK; i++) {
+        shift[i] = maximum[i] == -INFINITY ? 0 : maximum[i];
+        running->correction[i] = simd_exp(running->maximum[i] - shift[i]);
+        running->sum[i] *= running->correction[i];
+        running->maximum[i] = maximum[i];
+    }
+    for (int64_t j = 0; j < keys; j++) {
+        float *row = scores + j * QUERY_BLOCK;
+#pragma omp simd
+        for (int i = 0; i < QUERY_BLOCK; i++) {
+            row[i] = simd_exp(row[i] - shift[i]);
+            running->sum[i] += row[i];
+        }
+    }
+}
+
+void softmax_gradient(int64_t keys, float scale, const float *lse, const float *delta, float *weights,
+                      float *dscores) {
+    for (int64_t j = 0; j < keys; j++, weights += QUERY_BLOCK, dscores += QUERY_BLOCK)
+#pragma omp simd
+        for (int i = 0; i < QUERY_BLOCK; i++) {
+            weights[i] = simd_exp(weights[i] - lse[i]);
+            dscores[i] = scale * weights[i] * (dscores[i] - delta[i]);
+        }
+}

@@ -1,0 +1,192 @@
+"""ends: runs that are told to end, whose outputs are full, closed or gone, whose files are shortened or removed while they
+are used, that meet another on the same folder; and long ones, which must not grow."""
+
+import os
+import resource
+import shlex
+import shutil
+import signal
+import time
+
+from crashes import STEPS
+from rig import FILE, FORMAT, OK, USAGE, Kind, flawed_steps, options, orderly, steps
+
+SIGNALS, TIMES = 500, 200  # signals; cases of each other kind that goes by the clock
+GROWING = 100000  # steps
+GROWTH, DESCRIPTORS = 1 << 20, 2  # that a run may have more at its end than after a tenth of it
+SIGNAL_KINDS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+REDIRECTIONS = (">/dev/full", "2>/dev/full", ">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-", "| true", "2>&1 | true")
+LENGTHS = (0, 1, 100, 1024, 8192, 40000, 70000, 100000)  # bytes that a file may have
+
+
+def tell_to_end(case):
+    run, at, number, times = case
+    folder = run.folder()
+    process = run.rig.start(run.command, folder)
+    time.sleep(at)
+    for _ in range(times):
+        process.send_signal(number)
+    ran = run.rig.end(process)
+    published = max(steps(os.path.join(folder, "R")), default=0)
+    if ran.code in (-number, 128 + number):  # before the program listens, or the second
+        fault = None
+    else:
+        fault = orderly(ran, "train", (OK,)) or (None if published else "exit code 0, and nothing was saved")
+    fault = fault or run.go_on(folder, published)
+    shutil.rmtree(folder)
+    return fault
+
+
+# ---- outputs ----
+
+def redirect(case):
+    """Through a shell; what is printed is lost, and nothing else."""
+    scenario, to = case
+    folder = scenario.folder()
+    program, *arguments = scenario.command.split()
+    words = " ".join(shlex.quote(word) for word in (scenario.rig.program(program), *arguments))
+    to_file, pipe, reader = to.partition("|")
+    command = f"{{ {words} {to_file}; echo $? >code; }} {pipe} {reader}"
+    ran = scenario.rig.run_shell(command, folder)
+    with open(os.path.join(folder, "code")) as file:
+        ran.code = int(file.read())
+    loses = any(part in to for part in (">/dev/full", ">&-", "| true")) and to not in ("2>/dev/full", "2>&-")
+    if "2>" in to and ran.code:
+        ran.err = f"{program}: its message is lost"
+    if program != "train" and pipe and ran.code == 128 + signal.SIGPIPE:
+        ran.code = OK  # nothing is to be saved: it ends as others do
+    fault = orderly(ran, program, (OK, FILE) if loses else (OK,))
+    fault = fault or flawed_steps(os.path.join(folder, "R"), scenario.reference, scenario.least)
+    if not fault and ran.code == OK and scenario.results(folder) != scenario.files:
+        fault = "exit code 0 with other files"
+    shutil.rmtree(folder)
+    return fault
+
+
+def limit(case):
+    """Files that may not become longer (SIGXFSZ)."""
+    scenario, length = case
+    folder = scenario.folder()
+    ran = scenario.rig.run(scenario.command, folder, limits={resource.RLIMIT_FSIZE: length})
+    fault = orderly(ran, scenario.command.split()[0], (OK, FILE))
+    fault = fault or flawed_steps(os.path.join(folder, "R"), scenario.reference, scenario.least)
+    shutil.rmtree(folder)
+    return fault
+
+
+# ---- files that change ----
+
+def shorten(case):
+    """A mapped file, weights or tokens, that another program shortens."""
+    rig, name, command, source, at, part = case
+    folder = rig.folder()
+    shutil.copytree(rig.path("gpt2"), os.path.join(folder, "R"))
+    path = os.path.join(folder, "file" + os.path.splitext(source)[1])
+    shutil.copy(source, path)
+    if name == "weights":
+        os.replace(path, os.path.join(folder, "R/step-00000002/model.safetensors"))
+        path = os.path.join(folder, "R/step-00000002/model.safetensors")
+    process = rig.start(command, folder)
+    time.sleep(at)
+    os.truncate(path, int(part * os.path.getsize(path)))
+    ran = rig.end(process)
+    shutil.rmtree(folder)
+    return orderly(ran, command.split()[0], (OK, FILE, FORMAT))
+
+
+def remove(case):
+    """R is removed, or moved away, during the run: what is saved then goes into a new one."""
+    run, at, how = case
+    folder = run.folder()
+    out, aside = os.path.join(folder, "R"), os.path.join(folder, "aside")
+    process = run.rig.start(run.command, folder)
+    time.sleep(at)
+    if how == "moved":
+        if os.path.isdir(out):
+            os.rename(out, aside)
+    else:
+        shutil.rmtree(out, ignore_errors=True)
+    ran = run.rig.end(process)
+    fault = orderly(ran, "train", (OK, FILE, USAGE))  # USAGE: what was looked up in it is no model any more
+    fault = fault or flawed_steps(out, run.reference) or flawed_steps(aside, run.reference)
+    if not fault and "was removed or moved during the run; its last state" in ran.err and not steps(out):
+        fault = "it says that its last state is in a new folder, which has none"
+    shutil.rmtree(folder)
+    return fault
+
+
+def meet(case):
+    """Two of the same run on one folder."""
+    run, at = case
+    folder = run.folder()
+    first = run.rig.start(run.command, folder)
+    time.sleep(at)
+    second = run.rig.start(run.command, folder)
+    ends = [run.rig.end(first), run.rig.end(second)]
+    fault = next(filter(None, (orderly(ran, "train", (OK, FILE, USAGE)) for ran in ends)), None)
+    if not fault and all(ran.code != OK for ran in ends):
+        fault = f"neither came to its end: {ends[0].err} {ends[1].err}"
+    fault = fault or flawed_steps(os.path.join(folder, "R"), run.reference, STEPS)
+    shutil.rmtree(folder)
+    return fault
+
+
+# ---- growth ----
+
+def resources(process):
+    """Bytes that are resident, and open descriptors."""
+    with open(f"/proc/{process.pid}/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize(), len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
+def grow(case):
+    rig, count = case
+    folder = rig.folder()
+    few, out = count // 100, os.path.join(folder, "R")
+    process = rig.start(f"train {options(rig)} --steps={count} --save-every={few * 5} --val-every={few} --val-steps=2 "
+                        f"--sample-every={few} --sample-tokens=2 --log=log.jsonl --tensorboard=board --out=R", folder)
+    early, late = None, (0, 0)
+    while process.poll() is None:
+        time.sleep(0.02)
+        try:
+            late = resources(process)
+            newest = max((name for name in os.listdir(out) if name[5:].isdigit()), default="step-0")
+        except OSError:  # not yet, or no more
+            continue
+        if not early and int(newest[5:]) >= few * 10:
+            early = late
+    ran = rig.end(process)
+    shutil.rmtree(folder)
+    fault = orderly(ran, "train", (OK,))
+    if not fault and (not early or late[0] > early[0] + GROWTH or late[1] > early[1] + DESCRIPTORS):
+        fault = f"bytes and descriptors: {early} after a tenth of the steps, {late} at the end"
+    return fault
+
+
+def kinds(rig, everything, all_runs, minutes):
+    """Of failures.py the scenarios, of crashes.py the runs."""
+    draw = rig.random
+    seconds = {run: run.seconds for run in all_runs}
+
+    def instants(count, *choices):
+        picked = [all_runs[i % len(all_runs)] for i in range(count)]
+        return [(run, draw.random() * seconds[run], *(draw.choice(choice) for choice in choices)) for run in picked]
+
+    endless = f"train {options(rig)} --data=file.bin --val-every=0 --sample-every=0 --steps=300 --save-every=100 --out=N"
+    generate = f"infer --model=R --device=cpu --threads=1 --peaks=0 -q --prompt=one --tokens=3000"
+    tokens = next(rig.path("gpt2/cache", name) for name in os.listdir(rig.path("gpt2/cache")))
+    weights = rig.path("gpt2/step-00000002/model.safetensors")
+    shortened = [(rig, *(("tokens", endless, tokens) if i % 2 else ("weights", generate, weights)), 0.1 * draw.random(),
+                  draw.random()) for i in range(TIMES)]
+    redirected = [(scenario, to) for scenario in everything for to in REDIRECTIONS]
+    limited = [(scenario, length) for scenario in everything for length in LENGTHS]
+    count = min(GROWING, max(1000, int(GROWING / 25 * minutes) // 100 * 100))
+    return [
+        Kind("told to end, once or twice, at random", tell_to_end, instants(SIGNALS, SIGNAL_KINDS, (1, 1, 1, 2)), SIGNALS),
+        Kind("outputs that are full, closed or gone", redirect, redirected, len(redirected)),
+        Kind("files that may not become longer", limit, limited, len(limited)),
+        Kind("a mapped file is shortened", shorten, shortened, TIMES),
+        Kind("the output folder is removed or moved away", remove, instants(TIMES, ("removed", "moved")), TIMES),
+        Kind("two runs on one folder", meet, instants(TIMES), TIMES),
+        Kind(f"{count} steps without growth", grow, [(rig, count)], 1),
+    ]
