@@ -84,7 +84,7 @@ all: train infer tools/profile $(MPI_MODULE)  ## build ./train, ./infer and tool
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
-	@echo 'variables: CUDA=0 (CPU only), GPU_TARGETS="80 90a", ARCH=native, BUILD=build, V=1 (show the commands)'
+	@echo 'variables: CUDA=0 (CPU only), DNNL=0 (without oneDNN), GPU_TARGETS="80 90a", ARCH=native, BUILD=build, V=1 (show the commands)'
 
 packages:
 	@tools/packages $(PACKAGES) $(EXTRA_PACKAGES)
@@ -122,8 +122,9 @@ profiles: $(BUILD)/train $(BUILD)/infer $(BUILD)/bench/gelu $(BUILD)/bench/pictu
 
 $(BUILD)/bench/gelu: $(if $(filter 1,$(CUDA)),$(BUILD)/tests/bench/gelu_cuda.cu.o)
 
+# Without oneDNN, in whose threads the leak checker gets lost: so these are a build's without it, too.
 sanitize:  ## the same tests on the CPU under address and undefined-behaviour sanitizers
-	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/sanitize ARCH=$(ARCH) \
+	@$(MAKE) --no-print-directory CUDA=0 DNNL=0 BUILD=$(BUILD)/sanitize ARCH=$(ARCH) \
 	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O2" check
 
 sanitize-gpu: export CUDA_HOME := $(CUDA_HOME)

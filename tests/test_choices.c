@@ -111,7 +111,7 @@ static void one_process_chooses_at_a_time(void **state) {
 
 /* ---- on the CPU ---- */
 
-enum { SIZE = 64 };
+enum { SIZE = 128 };
 
 static Ctx open_cpu(void) {
     Ctx ctx = {.dtype = F32, .form = FORM_FUSED, .layer = -1};

@@ -29,7 +29,8 @@ static double number(const json_t *object, const char *key) {
 /* ---- profile ---- */
 
 static void test_profile(void **state) {
-    program_succeeds(*state, "FUSEBOX_ONEDNN=none infer " MODEL "--batch=2 --repeats=1"); // OpenBLAS multiplies
+    program_succeeds(*state,
+                     "FUSEBOX_ONEDNN=none infer " MODEL "--batch=2 --repeats=1"); // OpenBLAS multiplies
     const Ran *ran = program_succeeds(*state, "infer " MODEL "--batch=2 --repeats=2 --json=profile.json");
     expect_text(ran->output, "forward pass of runs/step-00000200");
     expect_text(ran->output, "batch 2, seq 32: operations, medians of 2 passes");

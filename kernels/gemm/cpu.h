@@ -1,5 +1,5 @@
 /* gemm on the CPU: OpenBLAS, or oneDNN with what follows the product (kernels/device/onednn.h). A fused form's
- * product is timed at its first run with both, some laps each, and the faster is kept in the user's cache
+ * product is timed at its first run with both, some laps each on cold operands, and the faster is kept in the user's cache
  * (products-*.txt, one file for a processor, its threads and libraries): with the same file the same library
  * runs, and the same bits come out. FUSEBOX_TUNE=0 in the environment neither times nor reads the file, and takes
  * oneDNN wherever it has a kernel; nor is anything timed where there is no cache folder. A naive form's product

@@ -12,7 +12,7 @@
 
 enum { PLANS_MOST = 1024 }; // then all are forgotten: the lengths of sentences have no end
 enum { SLOTS = 2 * PLANS_MOST, KEY_WORDS = sizeof(OnednnProduct) / sizeof(int64_t) };
-enum { LAPS = 4 }; // of which the first loads the caches and is not counted; two where that takes a while
+enum { LAPS = 4 }; // of which the first wakes the threads and is not counted; two where that takes a while
 static const double LONG_SECONDS = 0.02;
 static const double OPENBLAS_NEEDS = 0.97; // of oneDNN's time: what follows the product is free there
 enum { OPENBLAS = 1, ONEDNN = 2 };         // fingerprints in the file
@@ -68,10 +68,30 @@ static OnednnProduct product_of(const Gemm *g, const GemmFinish *finish) {
                            .accumulates = g->beta != 0};
 }
 
+/* Pushes an operand out of the caches, where a model's weights are not when their turn comes: what is fast on warm
+ * operands may be the slower one there. Elsewhere than on x86 the race is warm. */
+static void evict(const void *operand, int64_t rows, int64_t width, int64_t ld, Dtype dtype) {
+#if defined(__SSE2__)
+    enum { LINE = 64 };
+    const char *bytes = operand;
+    size_t count = (size_t)((rows - 1) * ld + width) * dtype_size(dtype);
+    for (size_t at = 0; at < count; at += LINE) __builtin_ia32_clflush(bytes + at);
+#else
+    (void)operand, (void)rows, (void)width, (void)ld, (void)dtype;
+#endif
+}
+
+static void evict_operands(const Gemm *g) {
+    evict(g->a, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->lda, g->a_dtype);
+    evict(g->b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->ldb, g->b_dtype);
+    evict(g->c, g->m, g->n, g->ldc, g->c_dtype);
+}
+
 /* The least seconds of some laps; DBL_MAX where one fails, which is no error of the product. */
 static double least_seconds(Ctx *ctx, const Gemm *g, const OnednnOperands *operands, OnednnKernel *kernel) {
     double least = DBL_MAX;
     for (int lap = 0; lap < LAPS && (lap < 2 || least < LONG_SECONDS); lap++) {
+        evict_operands(g);
         double start = device_clock();
         Status status = kernel ? onednn_run(kernel, operands) : gemm_cpu_openblas(ctx, g);
         double seconds = device_clock() - start;
@@ -89,10 +109,10 @@ static size_t bytes_of_c(const Gemm *g) {
     return (size_t)((g->m - 1) * g->ldc + g->n) * dtype_size(g->c_dtype);
 }
 
-/* OpenBLAS is timed without what follows the product. Without memory for another C oneDNN wins. */
+/* OpenBLAS is timed without what follows the product. Without memory for another C nothing is: 0 microseconds. */
 static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, OnednnKernel *kernel) {
     struct Recorder *recorder = ctx->recorder; // the laps are nobody's calls
-    KeptChoice choice = {ONEDNN, FLT_MIN};
+    KeptChoice choice = {ONEDNN, 0};
     Gemm timed = *g;
     if (g->beta != 0) timed.c = memory_reserve(bytes_of_c(g));
     if (!timed.c) return choice;
@@ -116,28 +136,38 @@ static void file_name(const Device *device, char *name, size_t bytes) {
         if (!isalnum((unsigned char)*c) && *c != '.') *c = '-';
 }
 
-/* The choice that is kept, or a race's, which is kept from then on; one process at a time. */
-static KeptChoice choose(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
+/* Small products are over before a choice could matter. */
+static bool worth_timing(const Gemm *g) {
+    const double least = 1 << 20;
+    return (double)g->m * (double)g->n * (double)g->k >= least;
+}
+
+/* Whether OpenBLAS is the choice that is kept, or a race's, which is kept from then on; one process at a time. A
+ * choice that cannot be kept is not made, since another process would make another. */
+static bool openblas_wins(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
     char file[400];
     int64_t key[KEY_WORDS];
-    KeptChoice choice = {ONEDNN, 0};
+    KeptChoice choice;
+    if (!worth_timing(g) || !choices_wanted()) return false;
     memcpy(key, &plan->product, sizeof key);
     file_name(ctx->device, file, sizeof file);
-    if (!choices_wanted() || choice_find(file, key, KEY_WORDS, &choice)) return choice;
+    if (choice_find(file, key, KEY_WORDS, &choice)) return choice.fingerprint == OPENBLAS;
     int lock = choices_lock();
-    if (!choice_find(file, key, KEY_WORDS, &choice)) {
+    bool kept = choice_find(file, key, KEY_WORDS, &choice);
+    if (!kept) {
         choice = race(ctx, g, finish, plan->kernel);
-        (void)choice_keep(file, key, KEY_WORDS, &choice);
+        kept = choice.microseconds > 0 && choice_keep(file, key, KEY_WORDS, &choice);
     }
     if (lock >= 0) close(lock);
-    return choice;
+    return kept && choice.fingerprint == OPENBLAS;
 }
 
 /* ---- finding a plan ---- */
 
 /* What the library's interface can say at all. */
 static bool served(const CpuDevice *device, const Gemm *g) {
-    bool types = g->a_dtype == g->b_dtype && (g->a_dtype == BF16 ? g->c_dtype != F64 : g->a_dtype == F32);
+    bool narrow = g->a_dtype == BF16 && (g->c_dtype == BF16 || g->c_dtype == F32);
+    bool types = g->a_dtype == g->b_dtype && (narrow || (g->a_dtype == F32 && g->c_dtype == F32));
     return device->onednn && types && g->batch <= 1 && g->k > 0 && g->alpha == 1 &&
            (g->beta == 0 || g->beta == 1);
 }
@@ -161,7 +191,7 @@ CpuPlan *cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
     plans->count++;
     plan->product = product;
     plan->kernel = onednn_kernel(device->onednn, &product);
-    if (plan->kernel && choose(ctx, g, finish, plan).fingerprint == OPENBLAS) {
+    if (plan->kernel && openblas_wins(ctx, g, finish, plan)) {
         onednn_kernel_free(plan->kernel);
         plan->kernel = NULL;
     }
