@@ -136,8 +136,8 @@ def kinds(rig, all_runs):
     picked = [all_runs[i % len(all_runs)] for i in range(INSTANTS)]
     instants = [(run, run.seconds * rig.random.random()) for run in picked]
     return [
-        Kind("killed at each change of a file", kill_at_change, changes, len(changes), 230),
-        Kind("killed at random", kill_at_instant, instants, INSTANTS, 80),
+        Kind("killed at each change of a file", kill_at_change, changes, len(changes), 80),
+        Kind("killed at random", kill_at_instant, instants, INSTANTS, 25),
         Kind("power lost", lambda case: lose_power(case, seen),
-             ((all_runs[i % len(all_runs)], i) for i in range(LOSSES)), LOSSES, 330),
+             ((all_runs[i % len(all_runs)], i) for i in range(LOSSES)), LOSSES, 80),
     ]

@@ -260,10 +260,10 @@ def kinds(rig, peer):
     foreign = [(list(FOREIGN)[i % len(FOREIGN)], i) for i in range(FOLDERS)]
     all_kinds = [
         Kind("runs that go on, of each family, naive and fused", lambda case: go_on(rig, case, wholes), going,
-             len(going), 10),
+             len(going), 5),
         Kind("a bit flips in weights, state or tokens", lambda case: flip(rig, case, reference), flips, FLIPS,
-             180),
-        Kind("strangers' folders", lambda case: take_foreign(rig, case), foreign, FOLDERS, 370),
+             85),
+        Kind("strangers' folders", lambda case: take_foreign(rig, case), foreign, FOLDERS, 290),
     ]
     if has_safetensors(peer):
         batches = [(i,) for i in range(BATCHES)]

@@ -90,5 +90,5 @@ def kinds(rig, everything):
         cases = [(s, k) for s in everything for k in range(1, counts(s) + 1)]
         rig.random.shuffle(cases)
         all_kinds.append(Kind(name, lambda case, mode=mode: case[0].attempt(mode, case[1]), cases, len(cases),
-                              len(cases) / (80 if mode == "allocation" else 30)))
+                              len(cases) / (43 if mode == "allocation" else 32)))
     return all_kinds

@@ -5,7 +5,6 @@ import os
 import random
 import resource
 import shutil
-import signal
 import struct
 import subprocess
 import tempfile
