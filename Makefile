@@ -25,6 +25,11 @@ NVCCFLAGS := -std=c++17 -O3 -lineinfo $(foreach t,$(GPU_TARGETS),-gencode arch=c
     -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -MMD -MP -I.
 LDLIBS := -lopenblas -ljansson -lpcre2-8 -l:libutf8proc.a -lz -lm -lpthread -fopenmp $(EXTRA)
 LINK := $(CC)
+# Without it pragmas use no parameters, and its functions are the library's still.
+ifneq ($(filter -fno-openmp,$(EXTRA)),)
+CFLAGS += -Wno-unused-parameter
+LDLIBS += -lgomp
+endif
 
 SOURCES := $(wildcard base/*.c data/*.c data/*/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c app/*.c)
 # Compiled once for each type that tensors may have: kernels/real.h.

@@ -1,6 +1,8 @@
 /* ./infer --fill: the tokens that a BERT expects behind each [MASK]. */
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "app/embed_text.h"
+#include "app/print_text.h"
 #include "run/text_encoder.h"
 
 #include <inttypes.h>
@@ -54,18 +56,22 @@ static Status compute(Job *job) {
     return values_read(&e->ctx, e->output, 0, gaps * padded, job->logits);
 }
 
-static void print_token(const Tokenizer *t, int32_t id) {
-    int64_t length;
+static Status print_token(const Tokenizer *t, int32_t id) {
+    int64_t length; // none: a model may have more tokens than its tokenizer
     const uint8_t *bytes = tokenizer_decode(t, id, &length);
-    if (length) fwrite(bytes, 1, (size_t)length, stdout); // a model may have more tokens than its tokenizer
+    return print_text(NULL, bytes, length);
 }
 
-/* In a list on one line: a line's end and its like as in C. */
+/* In a list on one line: what a terminal would obey, such as a line's end, as in C. */
 static void print_candidate(const Tokenizer *t, int32_t id) {
     int64_t length;
     const uint8_t *bytes = tokenizer_decode(t, id, &length);
+    char *tame = memory_text_slice((const char *)bytes, (size_t)length);
+    utf8_tame(tame, length, false);
     fputc(' ', stderr);
-    for (int64_t i = 0; i < length; i++) fprintf(stderr, bytes[i] < ' ' ? "\\%03o" : "%c", bytes[i]);
+    for (int64_t i = 0; i < length; i++)
+        fprintf(stderr, (uint8_t)tame[i] == bytes[i] ? "%c" : "\\%03o", bytes[i]);
+    memory_free(tame);
 }
 
 /* The likeliest tokens, the lower id first among equals; `sum` gets that of exp(logit - the largest). */
@@ -93,7 +99,7 @@ static Status print_gaps(const Job *job, const char *text) {
         if (!isfinite(sum)) return fail(ERROR_NONFINITE, "the logits of a [MASK] are not finite");
         const char *end = strstr(text, mask_text);
         printf("%.*s", (int)(end - text), text);
-        print_token(t, best[0]);
+        TRY(print_token(t, best[0]));
         fprintf(stderr, "gap %" PRId64 ":", gap + 1);
         for (int64_t i = 0; i < shown; i++) {
             print_candidate(t, best[i]);

@@ -7,6 +7,7 @@
 #include "model/parameter_values.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { BYTES = 256 };
@@ -99,14 +100,12 @@ static void scale_pictures(Config *c) {
 static Status change_head(Session *s, const ConfigSizes *sizes) {
     Config *c = &s->config;
     bool pictures = c->architecture->patches, masked = c->architecture->task == TASK_MASKED_TOKEN;
-    const char *wrong = sizes->image          ? "image-size"
-                        : sizes->mean_pooling ? "mean-pooling"
-                        : sizes->new_head     ? "new-head"
-                                              : NULL;
-    bool head_only = wrong && !strcmp(wrong, "new-head");
-    if (wrong && !pictures && !(head_only && masked))
-        return fail(ERROR_USAGE, "--%s is for a vision Transformer%s, not for %s", wrong,
-                    head_only ? " or a BERT" : "", c->architecture->description);
+    if ((sizes->image || sizes->mean_pooling) && !pictures)
+        return fail(ERROR_USAGE, "--%s is for a vision Transformer, not for %s",
+                    sizes->image ? "image-size" : "mean-pooling", c->architecture->description);
+    if (sizes->new_head && !pictures && !masked)
+        return fail(ERROR_USAGE, "--new-head is for a vision Transformer or a BERT, not for %s",
+                    c->architecture->description);
     c->new_head = s->folder && sizes->new_head;
     if (masked) c->head_transform |= c->new_head;
     if (!pictures) return OK;
@@ -116,6 +115,14 @@ static Status change_head(Session *s, const ConfigSizes *sizes) {
     c->class_head = true;
     config_complete(c);
     scale_pictures(c);
+    return OK;
+}
+
+/* A preset of other sizes than its name stands for says so. */
+static Status rename_changed(const char *model, Config *c) {
+    Config preset;
+    TRY(config_preset(model, &preset));
+    if (!config_equal(c, &preset)) snprintf(c->name, sizeof c->name, "%.21s (changed)", model);
     return OK;
 }
 
@@ -133,7 +140,8 @@ static Status open_config(Session *s, const char *model, const ConfigSizes *size
         TRY(check_sizes(sizes, &s->config, model));
     else
         change_sizes(sizes, &s->config);
-    return change_head(s, sizes);
+    TRY(change_head(s, sizes));
+    return s->folder ? OK : rename_changed(model, &s->config);
 }
 
 /* A folder's names of classes; those of the data come with a new head, from whoever has opened the data. */

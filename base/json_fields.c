@@ -1,6 +1,7 @@
 #include "base/json_fields.h"
 
 #include "base/memory.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <string.h>
@@ -165,8 +166,7 @@ int field_word(const char *(*word)(int i), const char *name) {
 
 static char *copy_of(const json_t *value) {
     char *text = memory_text(json_string_value(value));
-    for (char *at = text; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+    utf8_tame(text, (int64_t)strlen(text), false);
     return text;
 }
 

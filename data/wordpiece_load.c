@@ -25,12 +25,13 @@ static Status cut_lines(char *text, int64_t length, const char *path, const char
     for (char *line = text; line < text + length;) {
         char *end = memchr(line, '\n', (size_t)(text + length - line));
         if (!end) end = text + length; /* where file_read has put a zero */
+        char *next = end + 1;
         *end = 0;
         if (memchr(line, 0, (size_t)(end - line)))
             return fail(ERROR_FORMAT, "%s, line %lld contains a zero byte", path, (long long)*count + 1);
-        if (end > line && end[-1] == '\r') end[-1] = 0;
+        while (end > line && end[-1] == '\r') *--end = 0;
         (*lines)[(*count)++] = line;
-        line = end + 1;
+        line = next;
     }
     return OK;
 }

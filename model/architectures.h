@@ -44,7 +44,7 @@ typedef struct Architecture Architecture;
  * of a second stack, the encoder, whose own attention is never masked. A member that is added here goes into
  * config.c's list of fields as well. */
 typedef struct {
-    char name[32];                    // of the preset that it equals, or "custom"
+    char name[32];                    // of the preset that it equals or comes from, or "custom"
     const Architecture *architecture; // the row of its family
     Activation activation;            // of the feed-forward layers
     NormKind norm_kind;

@@ -252,13 +252,12 @@ static Status take_d_heads(Walk *w, Tensor heads, Tensor *d) {
     return take(w->ctx, ARENA_SCRATCH, "d heads", heads.dtype, heads.shape, d);
 }
 
-/* x, columns of the packed projection, becomes what is normed, where the config has such norms. Inference
- * norms it where it lies; the backward pass reads it. */
+/* x, columns of the packed projection, becomes what is normed, where the config has such norms. */
 static Status head_norm(Walk *w, const char *name, const Affine *p, Tensor *x, NormForward *n) {
     if (!w->config->head_norms) return OK;
     *n = (NormForward){
         .kind = NORM_RMS, .x = *x, .weight = p->weight.weight, .y = *x, .eps = w->config->norm_eps};
-    if (w->ctx->training) n->y = none;
+    if (w->ctx->training) n->y = none; // the backward pass reads x
     w->ctx->call = name;
     TRY(norm_forward(w->ctx, n, w->b->input.inner));
     *x = n->y;

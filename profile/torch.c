@@ -10,7 +10,7 @@
 /* The i-th of "[[4, 64, 64], [], [64]]"; of rank 0 where there is none. */
 static Shape shape_of(const char *shapes, int i) {
     Shape s = {0};
-    const char *at = shapes ? shapes : "";
+    const char *at = shapes;
     for (; i >= 0 && at; i--) at = strchr(at + 1, '[');
     for (at = at ? at + 1 : "]"; *at != ']' && s.rank < 4; at += strspn(at, ", ")) {
         long long size;

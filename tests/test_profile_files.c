@@ -37,7 +37,7 @@ static void train_leaves_its_files(void **state) {
     assert_true(path->audit_count >= 8);
     bundle_free(&bundle);
     const Ran *ran = program_succeeds(*state, "profile check made/here/profiling_stats.json");
-    expect_text(ran->output, "gpt2-nano, fp32");
+    expect_text(ran->output, "gpt2-nano (changed), fp32");
     program_succeeds(*state, "profile page made/here/profiling_stats.json again.html");
     expect_same_file(*state, "made/here/profile.html", "again.html");
     assert_true(path_exists(inside(*state, "made/here/kernel_analysis_report.md")));

@@ -178,7 +178,7 @@ static void bad_vocabularies_are_refused(void **state) {
     memcpy(line, "[UNK]\n", 6);
     write_bytes(inside(*state, "vocab.txt"), line, sizeof line);
     expect_error(tokenizer_open(*state, &tokenizer), ERROR_FORMAT, "at most 4096");
-    write_text_file(inside(*state, "vocab.txt"), "[UNK]\r\na\r\nb"); /* other line ends, none at the end */
+    write_text_file(inside(*state, "vocab.txt"), "[UNK]\r\r\na\r\nb"); /* other line ends, none at the end */
     expect_ok(tokenizer_open(*state, &tokenizer));
     assert_int_equal(tokenizer_vocab(tokenizer), 3);
     tokenizer_free(tokenizer);

@@ -134,28 +134,6 @@ __device__ inline void add_shares(const Problem &p, const Units &units, typename
 
 /* ---- the consumers ---- */
 
-/* Columns n of two accumulators' rows `row` and `row` + 8, half a head apart, turned back by the angles of
- * column 8 n + 2 t (attention.h), of rows below `end`. */
-template <int N, int M>
-__device__ inline void turn_back(const Problem &p, float (&c)[N][4], int low, float (&d)[M][4], int high,
-                                 int column, int row) {
-    const int half = p.width / 2;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int position = min(row + 8 * i, p.queries - 1);
-        const float4 angle = __ldg(reinterpret_cast<const float4 *>(p.angles + int64_t(position) * half +
-                                                                    column + int(threadIdx.x) % 4 * 2));
-        const float cosines[2] = {angle.x, angle.z}, sines[2] = {angle.y, angle.w};
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            float &x = c[low][2 * i + e], &y = d[high][2 * i + e];
-            const float turned = x * cosines[e] + y * sines[e];
-            y = y * cosines[e] - x * sines[e];
-            x = turned;
-        }
-    }
-}
-
 template <class F>
 struct Consumer {
     static constexpr int COLUMNS = F::QUERIES / 8, WIDE = F::WIDTH / 8, NARROW = 8;

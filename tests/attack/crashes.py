@@ -1,6 +1,6 @@
-"""crashes: runs that are killed, at any instant and at each change that they make of a file, and machines that lose power.
-What is left must hold the newest checkpoint that was published, whole; a run that goes on from it must end with the very
-bytes of one that was never interrupted, and leave nothing half-written behind."""
+"""crashes: runs that are killed, at any instant and at each change that they make of a file, and machines that lose
+power. What is left must hold the newest checkpoint that was published, whole; a run that goes on from it must end with
+the very bytes of one that was never interrupted, and leave nothing half-written behind."""
 
 import hashlib
 import json
@@ -27,7 +27,8 @@ class Run:
         folder = self.folder()
         records = rig.path(name.replace(" ", "-") + ".records")
         rig.must(command, folder, f"record 0 {records}")
-        self.disk = Disk(folder, read_records(records), {f"R/{n}": data for n, data in (tree(begin) if begin else {}).items()})
+        planted = tree(begin) if begin else {}
+        self.disk = Disk(folder, read_records(records), {f"R/{name}": data for name, data in planted.items()})
         begun = time.monotonic()
         folder = self.folder()
         self.changes = rig.must(command, folder, "count 0").counts[2]
@@ -123,8 +124,8 @@ def runs(rig):
     new = [Run(rig, family, f"train {options(rig, family)} {FEW} --out=R --steps={STEPS}") for family in FAMILIES]
     return new + [
         Run(rig, "going on", f"train --resume --out=R --save-every=1 --keep=1 --steps={STEPS} {COMMON}", base, 2),
-        Run(rig, "going back", f"train --resume=R/step-00000002 --out=R --force --save-every=1 --steps={STEPS} {COMMON}",
-            line, 2),
+        Run(rig, "going back",
+            f"train --resume=R/step-00000002 --out=R --force --save-every=1 --steps={STEPS} {COMMON}", line, 2),
     ]
 
 
@@ -132,10 +133,11 @@ def kinds(rig, all_runs):
     seen = set()
     changes = [(run, k) for run in all_runs for k in range(1, run.changes + 1)]
     rig.random.shuffle(changes)
-    instants = [(all_runs[i % len(all_runs)], rig.random.random()) for i in range(INSTANTS)]
+    picked = [all_runs[i % len(all_runs)] for i in range(INSTANTS)]
+    instants = [(run, run.seconds * rig.random.random()) for run in picked]
     return [
-        Kind("killed at each change of a file", kill_at_change, changes, len(changes)),
-        Kind("killed at random", kill_at_instant, [(run, run.seconds * at) for run, at in instants], INSTANTS),
+        Kind("killed at each change of a file", kill_at_change, changes, len(changes), 230),
+        Kind("killed at random", kill_at_instant, instants, INSTANTS, 80),
         Kind("power lost", lambda case: lose_power(case, seen),
-             ((all_runs[i % len(all_runs)], i) for i in range(LOSSES)), LOSSES),
+             ((all_runs[i % len(all_runs)], i) for i in range(LOSSES)), LOSSES, 330),
     ]

@@ -71,8 +71,8 @@ def flip(rig, case, reference):
 
 # ---- strangers' folders ----
 
-VALUES = (0, -1, 1, 2, 3, 7, 1 << 20, 1 << 31, (1 << 63) - 1, 1 << 63, 1e308, -0.0, 0.5, "", "x", "x" * 5000, "../victim",
-          "/dev/zero", "\x1b[31m\x9b", "gelu", None, True, False, [], {}, [0], ["a", "b"], {"a": {}})
+VALUES = (0, -1, 1, 2, 3, 7, 1 << 20, 1 << 31, (1 << 63) - 1, 1 << 63, 1e308, -0.0, 0.5, "", "x", "x" * 5000,
+          "../victim", "/dev/zero", "\x1b[31m\x9b", "gelu", None, True, False, [], {}, [0], ["a", "b"], {"a": {}})
 
 
 def mutate_value(draw, text):
@@ -95,7 +95,8 @@ def mutate_value(draw, text):
         name = draw.choice(list(node)) + draw.choice(("", "s", "\n"))
         node[name] = node.pop(key)
     elif how == 2 and isinstance(node[key], (int, float)):
-        node[key] = draw.choice((node[key] + 1, node[key] - 1, -node[key], node[key] * 2, node[key] * 1000003, str(node[key])))
+        number = node[key]
+        node[key] = draw.choice((number + 1, number - 1, -number, number * 2, number * 1000003, str(number)))
     else:
         node[key] = draw.choice(VALUES)
     return json.dumps(root).encode()
@@ -104,7 +105,7 @@ def mutate_value(draw, text):
 def mutate_bytes(draw, data):
     for _ in range(draw.choice((1, 1, 2, 8))):
         at, length = draw.randrange(len(data) + 1), draw.choice((1, 1, 2, 7, 64))
-        new = draw.choice((b"", draw.randbytes(length), data[at:at + length] * 2, b"[" * 300, b'"', b"\0", b"-0", b"9" * 30))
+        new = draw.choice((b"", draw.randbytes(length), data[at:at + length] * 2, b"[" * 300, b'"', b"\0", b"9" * 30))
         data = data[:at] + new + data[at + draw.choice((0, length)):]
     return data if draw.random() < 0.9 else data[:draw.randrange(len(data) + 1)]
 
@@ -155,7 +156,8 @@ FOREIGN = {  # command, and what it is given as M
     "bert": (INFER + "--fill=one[MASK]", "bert/step-00000002"),
     "encoder-decoder": (INFER + "--translate={root}/source.txt --tokens=2", "encoder-decoder/step-00000002"),
     "vit": (INFER + "--eval={root}/pictures", "vit/step-00000002"),
-    "tokenizer": (f"train {FAMILIES['encoder-decoder'].replace('{root}/tokens', 'M')} {COMMON} {FEW} --steps=1", "tokens"),
+    "tokenizer": (f"train {FAMILIES['encoder-decoder'].replace('{root}/tokens', 'M')} {COMMON} {FEW} --steps=1",
+                  "tokens"),
     "run": (f"train --resume=M/step-00000002 {COMMON} --steps=3", "gpt2"),
     "run to go on": (f"train --resume --out=M {COMMON} --steps=3", "gpt2"),
 }
@@ -199,9 +201,10 @@ def fingerprint(folder, without):
 
 # ---- headers beside the safetensors package ----
 
-WORDS = ("-0", "0", "1", "01", "1.0", "1e0", "-1", "18446744073709551616", "[", "]", "{", "}", ",", ":", '"', " ", "\t",
-         "null", "true", '"x":1,', '"\\u0000"', "\\ud800", "\0", "\u00e9", "[[[[", '"F32"', '"U8"', '"F4"', '"shape"',
-         '"data_offsets"', '"dtype"', '"__metadata__":{"a":"b"},', '"__metadata__":{"a":1},', "[0,0]", "[2,2]", "4", "8", "16")
+WORDS = ("-0", "0", "1", "01", "1.0", "1e0", "-1", "18446744073709551616", "[", "]", "{", "}", ",", ":", '"', " ",
+         "\t", "null", "true", '"x":1,', '"\\u0000"', "\\ud800", "\0", "\u00e9", "[[[[", '"F32"', '"U8"', '"F4"',
+         '"shape"', '"data_offsets"', '"dtype"', '"__metadata__":{"a":"b"},', '"__metadata__":{"a":1},', "[0,0]",
+         "[2,2]", "4", "8", "16")
 
 
 def mutant(draw):
@@ -224,7 +227,8 @@ def mutant(draw):
         text = text[:-1] + ',"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"y":' + "[" * depth + "]" * depth + "}}"
     header = text.encode() + b" " * draw.choice((0, 0, 1, 7))
     length = len(header) + (draw.choice((-1, 1, 8)) if draw.random() < 0.05 else 0)
-    return struct.pack("<Q", max(length, 0)) + header + bytes(max(0, at + (draw.choice((-1, 1)) if draw.random() < 0.05 else 0)))
+    size = at + (draw.choice((-1, 1)) if draw.random() < 0.05 else 0)
+    return struct.pack("<Q", max(length, 0)) + header + bytes(max(size, 0))
 
 
 def judge_batch(rig, number, peer):
@@ -234,7 +238,8 @@ def judge_batch(rig, number, peer):
     ours = subprocess.run([os.path.join(rig.build, "attack/judge")], input=data, capture_output=True)
     if ours.returncode != 0 or len(ours.stdout) != BATCH:
         return f"exit code {ours.returncode} after {len(ours.stdout)} of {BATCH}: {ours.stderr[-200:]}"
-    theirs = subprocess.run([peer, os.path.join(os.path.dirname(__file__), "peer.py")], input=data, capture_output=True)
+    script = os.path.join(os.path.dirname(__file__), "peer.py")
+    theirs = subprocess.run([peer, script], input=data, capture_output=True)
     wrong = [m for m, a, b in zip(mutants, ours.stdout, theirs.stdout) if a == ord("1") and b == ord("0")]
     if len(theirs.stdout) != BATCH:
         return f"the safetensors package ends after {len(theirs.stdout)} of {BATCH}: {theirs.stderr[-200:]}"
@@ -254,12 +259,14 @@ def kinds(rig, peer):
     flips = [(("model.safetensors", "training_state", ".bin")[i % 3], i) for i in range(FLIPS)]
     foreign = [(list(FOREIGN)[i % len(FOREIGN)], i) for i in range(FOLDERS)]
     all_kinds = [
-        Kind("runs that go on, of each family, naive and fused", lambda case: go_on(rig, case, wholes), going, len(going)),
-        Kind("a bit flips in weights, state or tokens", lambda case: flip(rig, case, reference), flips, FLIPS),
-        Kind("strangers' folders", lambda case: take_foreign(rig, case), foreign, FOLDERS),
+        Kind("runs that go on, of each family, naive and fused", lambda case: go_on(rig, case, wholes), going,
+             len(going), 10),
+        Kind("a bit flips in weights, state or tokens", lambda case: flip(rig, case, reference), flips, FLIPS,
+             180),
+        Kind("strangers' folders", lambda case: take_foreign(rig, case), foreign, FOLDERS, 370),
     ]
     if has_safetensors(peer):
         batches = [(i,) for i in range(BATCHES)]
         all_kinds.append(Kind(f"{BATCH} headers at a time beside the safetensors package",
-                              lambda case: judge_batch(rig, case[0], peer), batches, BATCHES))
+                              lambda case: judge_batch(rig, case[0], peer), batches, BATCHES, 70))
     return all_kinds

@@ -1,5 +1,5 @@
-"""ends: runs that are told to end, whose outputs are full, closed or gone, whose files are shortened or removed while they
-are used, that meet another on the same folder; and long ones, which must not grow."""
+"""ends: runs that are told to end, whose outputs are full, closed or gone, whose files are shortened or removed while
+they are used, that meet another on the same folder; and long ones, which must not grow."""
 
 import os
 import resource
@@ -76,9 +76,10 @@ def limit(case):
 
 # ---- files that change ----
 
-def shorten(case):
+def shorten(rig, case, uses):
     """A mapped file, weights or tokens, that another program shortens."""
-    rig, name, command, source, at, part = case
+    name, at, part = case
+    command, source = uses[name]
     folder = rig.folder()
     shutil.copytree(rig.path("gpt2"), os.path.join(folder, "R"))
     path = os.path.join(folder, "file" + os.path.splitext(source)[1])
@@ -139,8 +140,7 @@ def resources(process):
         return int(file.read().split()[1]) * resource.getpagesize(), len(os.listdir(f"/proc/{process.pid}/fd"))
 
 
-def grow(case):
-    rig, count = case
+def grow(rig, count):
     folder = rig.folder()
     few, out = count // 100, os.path.join(folder, "R")
     process = rig.start(f"train {options(rig)} --steps={count} --save-every={few * 5} --val-every={few} --val-steps=2 "
@@ -172,21 +172,22 @@ def kinds(rig, everything, all_runs, minutes):
         picked = [all_runs[i % len(all_runs)] for i in range(count)]
         return [(run, draw.random() * seconds[run], *(draw.choice(choice) for choice in choices)) for run in picked]
 
-    endless = f"train {options(rig)} --data=file.bin --val-every=0 --sample-every=0 --steps=300 --save-every=100 --out=N"
-    generate = f"infer --model=R --device=cpu --threads=1 --peaks=0 -q --prompt=one --tokens=3000"
+    endless = f"train {options(rig)} --data=file.bin --val-every=0 --sample-every=0 --steps=1000"
+    generate = "infer --model=R --device=cpu --threads=1 --peaks=0 -q --prompt=one --tokens=3000"
     tokens = next(rig.path("gpt2/cache", name) for name in os.listdir(rig.path("gpt2/cache")))
     weights = rig.path("gpt2/step-00000002/model.safetensors")
-    shortened = [(rig, *(("tokens", endless, tokens) if i % 2 else ("weights", generate, weights)), 0.1 * draw.random(),
-                  draw.random()) for i in range(TIMES)]
+    told = instants(SIGNALS, SIGNAL_KINDS, (1, 1, 1, 2))
+    uses = {"tokens": (endless, tokens), "weights": (generate, weights)}
+    shortened = [(draw.choice(list(uses)), 0.1 * draw.random(), draw.random()) for _ in range(TIMES)]
     redirected = [(scenario, to) for scenario in everything for to in REDIRECTIONS]
     limited = [(scenario, length) for scenario in everything for length in LENGTHS]
     count = min(GROWING, max(1000, int(GROWING / 25 * minutes) // 100 * 100))
     return [
-        Kind("told to end, once or twice, at random", tell_to_end, instants(SIGNALS, SIGNAL_KINDS, (1, 1, 1, 2)), SIGNALS),
-        Kind("outputs that are full, closed or gone", redirect, redirected, len(redirected)),
-        Kind("files that may not become longer", limit, limited, len(limited)),
-        Kind("a mapped file is shortened", shorten, shortened, TIMES),
-        Kind("the output folder is removed or moved away", remove, instants(TIMES, ("removed", "moved")), TIMES),
-        Kind("two runs on one folder", meet, instants(TIMES), TIMES),
-        Kind(f"{count} steps without growth", grow, [(rig, count)], 1),
+        Kind("told to end, once or twice, at random", tell_to_end, told, SIGNALS, 20),
+        Kind("outputs that are full, closed or gone", redirect, redirected, len(redirected), 10),
+        Kind("files that may not become longer", limit, limited, len(limited), 10),
+        Kind("a mapped file is shortened", lambda case: shorten(rig, case, uses), shortened, TIMES, 20),
+        Kind("the output folder is removed or moved away", remove, instants(TIMES, ("removed", "moved")), TIMES, 15),
+        Kind("two runs on one folder", meet, instants(TIMES), TIMES, 20),
+        Kind(f"{count} steps without growth", lambda case: grow(rig, *case), [(count,)], 1, 60),
     ]

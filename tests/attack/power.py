@@ -1,6 +1,6 @@
-"""power: what a disk may hold after a loss of power, from the record of a run's writes and flushes. Of a file's bytes only
-what was flushed is sure, of a folder's entries what was before the folder was flushed; of everything else any part may be
-there: bytes torn or zero, entries each for itself, but a rename as a whole."""
+"""power: what a disk may hold after a loss of power, from the record of a run's writes and flushes. Of a file's bytes
+only what was flushed is sure, of a folder's entries what was before the folder was flushed; of everything else any part
+may be there: bytes torn or zero, entries each for itself, but a rename as a whole."""
 
 import os
 import struct
@@ -24,12 +24,13 @@ def read_records(path):
         for length in lengths:
             parts.append(data[at:at + length])
             at += length
-        records.append((number, offset, os.path.normpath(parts[0].decode()), os.path.normpath(parts[1].decode()), parts[2]))
+        paths = (os.path.normpath(part.decode()) for part in parts[:2])
+        records.append((number, offset, *paths, parts[2]))
     return records
 
 
 class Operation:
-    """Bytes of a file (`inode`, `offset`, `data`; no data: cut there), or `entries` of folders: [(folder, name, inode)]."""
+    """Bytes of a file (`inode`, `offset`, `data`; none: cut there), or `entries` of folders: [(folder, name, inode)]."""
 
     def __init__(self, time, inode=None, offset=0, data=None, entries=()):
         self.time, self.inode, self.offset, self.data, self.entries = time, inode, offset, data, entries

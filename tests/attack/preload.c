@@ -1,7 +1,6 @@
-/* preload: a library to be put before a program (LD_PRELOAD) that makes one of its allocations or system calls
- * fail, kills it at one, or records what it does to files. System calls are caught by a seccomp filter that sends
- * them to a handler in the same process, so that those that libc makes for itself are caught as well. For x86-64
- * and glibc.
+/* preload: a library to be put before a program (LD_PRELOAD) that makes one of its allocations or system calls fail,
+ * kills it at one, or records what it does to files. System calls are caught by a seccomp filter that sends them to a
+ * handler in the same process, so that those that libc makes for itself are caught as well. For x86-64 and glibc.
  *
  * ATTACK="MODE K FILE" says what is done. Everything is counted from 1, from main() on:
  *   count       nothing fails
@@ -13,6 +12,7 @@
  *   record      each change of a file or a folder is appended to FILE
  * Where nothing is recorded, FILE is mapped and gets a Report, which survives any end. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -338,8 +338,7 @@ static int attacked_main(int count, char **arguments, char **environment) {
     return program_main(count, arguments, environment);
 }
 
-/* What _start calls. The real one is found by its name in libc. */
-#include <dlfcn.h>
+/* What _start calls. */
 int __libc_start_main(Main *main, int count, char **arguments, void (*init)(void), void (*fini)(void),
                       void (*exit_dynamic)(void), void *stack_end);
 int __libc_start_main(Main *main, int count, char **arguments, void (*init)(void), void (*fini)(void),

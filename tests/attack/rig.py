@@ -28,12 +28,12 @@ class Ran:
 
 @dataclass
 class Kind:
-    """Cases of one kind: `attempt` returns what is wrong with one, or None. `most` is how many there are, if known."""
+    """Cases of one kind: `attempt` returns what is wrong with one, or None."""
     name: str
     attempt: object
     cases: object
-    most: int = 0
-    weight: float = 1
+    most: int  # how many there are
+    weight: float  # seconds that all of them take on a core
     tried: int = 0
     faults: list = field(default_factory=list)
     seconds: float = 0
@@ -75,22 +75,28 @@ class Rig:
         how.setdefault("stdin", subprocess.DEVNULL)
         how.setdefault("stdout", subprocess.PIPE)
         how.setdefault("stderr", subprocess.PIPE)
-        set_limits = (lambda: [resource.setrlimit(what, (most, most)) for what, most in limits.items()]) if limits else None
-        return subprocess.Popen([self.program(name), *arguments], cwd=folder, env=environment, preexec_fn=set_limits,
-                                restore_signals=True, **how)
+
+        def set_limits():
+            for what, most in limits.items():
+                resource.setrlimit(what, (most, most))
+
+        return subprocess.Popen([self.program(name), *arguments], cwd=folder, env=environment,
+                                preexec_fn=set_limits if limits else None, **how)
 
     def run_shell(self, command, folder):
-        return self.end(subprocess.Popen(["sh", "-c", command], cwd=folder, env=self.environment, stdin=subprocess.DEVNULL,
-                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return self.end(subprocess.Popen(["sh", "-c", command], cwd=folder, env=self.environment,
+                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
 
     def end(self, process, seconds=HANGS):
+        hangs = False
         try:
-            out, err = process.communicate(timeout=seconds)
+            texts = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
+            hangs = True
             process.kill()
-            out, err = process.communicate()
-            return Ran(None, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"))
-        return Ran(process.returncode, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"))
+            texts = process.communicate()
+        out, err = ((text or b"").decode(errors="replace") for text in texts)
+        return Ran(None if hangs else process.returncode, out, err)
 
     def run(self, command, folder, attack="", **how):
         ran = self.end(self.start(command, folder, attack, **how))
@@ -191,7 +197,8 @@ def tree(folder):
 def steps(out):
     """{step: files} of a run's published checkpoints."""
     names = os.listdir(out) if os.path.isdir(out) else []
-    return {int(name[5:]): tree(os.path.join(out, name)) for name in names if name.startswith("step-") and name[5:].isdigit()}
+    names = [name for name in names if name.startswith("step-") and name[5:].isdigit()]
+    return {int(name[5:]): tree(os.path.join(out, name)) for name in names}
 
 
 def flawed_steps(out, reference, least=0):

@@ -151,6 +151,7 @@ GPU = [
 
 WIDTH384 = dict(layers=6, heads=6, width=384, context=256, seq=256)
 ON_CPU = dict(model="gpt2", dtype="fp32", steps=6)
+NARROW_ON_CPU = {**ON_CPU, "dtype": "bf16"}  # PyTorch under autocast
 
 SMALL_BERT = dict(model="bert-nano", vocab=4096, batch=8, seq=128, dtype="fp32", steps=6)
 SMALL_PAIRS = dict(model="transformer-nano", vocab=4096, context=128)
@@ -166,6 +167,14 @@ CPU = [
         **{**ON_CPU, "steps": 3}),
     row("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64, fp32", "forward", EAGER, None,
         batch=1, seq=64, **ON_CPU),
+    row("cpu-step124-bf16", "bf16", "full step, 124M, B=4, T=64, bf16", "train", EAGER, None, batch=4, seq=64,
+        **NARROW_ON_CPU),
+    row("cpu-step-width384-bf16", "bf16", "full step, 6 layers, width 384, T=256, bf16", "train", EAGER, None,
+        batch=4, **WIDTH384, **NARROW_ON_CPU),
+    row("cpu-forward124-bf16", "bf16", "forward with logits, 124M, B=1, T=64, bf16", "forward", EAGER, None,
+        batch=1, seq=64, **NARROW_ON_CPU),
+    row("cpu-decode124-bf16", "bf16", "decode, 124M, B=1, bf16", "decode", EAGER, None,
+        **{**DECODED, "model": "gpt2", "steps": 24}),
     row("cpu-llama-prompt", "llama", "forward with logits, SmolLM2-135M, B=1, T=256, fp32", "forward", EAGER,
         1.5, model="smollm2-135m", dtype="fp32", batch=1, seq=256, steps=4),
     row("cpu-llama-decode", "llama", "decode, SmolLM2-135M, B=1, fp32", "decode", EAGER, 1.2,

@@ -9,8 +9,10 @@ ADD = 3.8e12  # bytes/s of memory that sums read and write
 NETWORK = 40e9  # assumed: 400 Gbit/s a GPU, four fifths of it
 CALL, HOP, HOST_HOP = 10e-6, 3e-6, 10e-6  # an exchange between two, each further GPU; assumed: each doubling of the hosts
 BUCKET = 10e-6  # what a bucket's forks, waits and launches cost the passes and the update
+SMALL = 10e-6  # what a small sum's launch took where it was not `under`
 FACTS = 70e-6  # the losses', the squares' exchange and what the host reads more than with one GPU
 LOST = 0.1  # of the time of what is hidden, the kernels beside it lose so much
+TOGETHER = 0.02  # computation is slower where ranks wait for each other at each step; chosen to fit the four rows of check()
 SIGMA = 0.011  # of a GPU's steps: GPUs differ, and each slows down at its own moments, at the limit of its power
 
 
@@ -23,16 +25,16 @@ class Model:
     parameters: float
     embedding: float  # parameters of the group that is ready last and needed first
     layers: int
-    measured: tuple = ()  # ms of one GPU (the slower of the two) and of two
 
 
 MODELS = [
-    Model("124M", 64, 103.69, 1.00, 124.4e6, 39.4e6, 12, (103.99, 106.32)),
-    Model("124M", 16, 26.78, 1.02, 124.4e6, 39.4e6, 12, (27.35, 28.48)),
+    Model("124M", 64, 103.69, 1.00, 124.4e6, 39.4e6, 12),
+    Model("124M", 16, 26.78, 1.02, 124.4e6, 39.4e6, 12),
     Model("350M", 16, 71.23, 2.85, 354.8e6, 52.5e6, 24),
     Model("1558M", 16, 294.9, 12.5, 1557.6e6, 82.1e6, 48),
     Model("Qwen2.5-1.5B", 16, 286.8, 12.4, 1543.7e6, 233.4e6, 28),
 ]
+MEASURED = [(0, 64, 102.54, 105.40), (1, 16, 27.29, 28.52), (2, 16, 72.03, 75.31), (3, 8, 158.68, 161.14)]  # ms: one GPU, two
 
 
 def moving(size, n):
@@ -47,16 +49,18 @@ def spread(n):
     return 0 if n == 1 else -NormalDist().inv_cdf((1 - 0.375) / (n + 0.25))
 
 
-def step(m, n, batch=None, alone=None):
-    """ms of a step, of it exposed communication, with `batch` a GPU instead of the measured one."""
+def step(m, n, batch=None, alone=None, under=True):
+    """ms of a step, of it exposed communication, with `batch` a GPU instead of the measured one. `under`: sums run under
+    the last exchange."""
     compute = 1e-3 * (m.step - m.update) * (batch or m.batch) / m.batch
     compute = 1e-3 * (alone - m.update) if alone else compute
     if n == 1:
         return 1e3 * compute + m.update, 0
-    compute *= 1 + SIGMA * spread(n)
+    compute *= (1 + TOGETHER) * (1 + SIGMA * spread(n))
     blocks = m.parameters - m.embedding
     adding = 4 * (1 + 1 / n) / ADD  # seconds a parameter
-    behind = max(moving(4 * m.embedding, n), blocks * adding) + m.embedding * adding
+    last, others = moving(4 * m.embedding, n), blocks * adding
+    behind = (max(last, others) if under else last + others + m.layers * SMALL) + m.embedding * adding
     first = max(0, moving(2 * m.embedding, n) - 1e-3 * m.update / n * blocks / m.parameters)
     sums, gathers = (m.layers * moving(b * blocks / m.layers, n) for b in (4, 2))
     late = max(0, sums - compute * 2 / 3) + max(0, gathers - compute / 3)  # what the passes are too short to hide
@@ -66,11 +70,11 @@ def step(m, n, batch=None, alone=None):
 
 
 def check():
-    print("| | batch | one GPU | two, by the model | two, measured |\n|---|---|---|---|---|")
-    for m in MODELS:
-        if m.measured:
-            alone, two = m.measured
-            print(f"| {m.name} | {m.batch} | {alone:.2f} ms | {step(m, 2, alone=alone)[0]:.2f} ms | {two:.2f} ms |")
+    print("| | batch | one GPU | two, by the model | two, measured | two now, by the model |\n|---|---|---|---|---|---|")
+    for which, batch, alone, two in MEASURED:
+        m = MODELS[which]
+        then, now = (step(m, 2, alone=alone, under=under)[0] for under in (False, True))
+        print(f"| {m.name} | {batch} | {alone:.2f} ms | {then:.2f} ms | {two:.2f} ms | {now:.2f} ms, {100 * alone / now:.1f}% |")
 
 
 def weak(sizes=(2, 8, 64, 1024)):
