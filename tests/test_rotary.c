@@ -26,10 +26,10 @@ static const struct {
 } documents[] = {
     {{2, 70, 70, 2, 1, 16, true, false, true, 0}, 1},
     {{2, 130, 130, 7, 1, 64, true, false, true, 8}, 5},
-    {{1, 300, 300, 6, 2, 128, true, false, true, 0}, 90},
-    {{3, 520, 520, 4, 2, 64, true, false, true, 0}, 200},
+    {{1, 300, 300, 3, 1, 128, true, false, true, 0}, 90},
+    {{2, 520, 520, 2, 1, 64, true, false, true, 0}, 200},
     {{1, 270, 270, 2, 1, 80, true, false, false, 0}, 40},
-    {{1, 700, 700, 4, 1, 128, true, false, true, 0}, 300},
+    {{1, 600, 600, 1, 1, 128, true, false, true, 0}, 260},
 };
 enum { DOCUMENTS = sizeof documents / sizeof *documents };
 
