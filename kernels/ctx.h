@@ -40,7 +40,7 @@ struct Call;
 
 typedef struct Ctx {
     Device *device;
-    Dtype dtype;    // of the model's weights and activations: F32, BF16 (CUDA), F64 (CPU, naive only)
+    Dtype dtype;    // of the model's weights and activations: F32, BF16, F64 (CPU, naive only)
     bool tf32;      // fp32 products may round their inputs to tf32 (CUDA)
     bool measuring; // the door is closed: arenas count, nothing is computed
     bool training;  // the forward pass saves what the backward pass needs
