@@ -95,7 +95,7 @@ static Status open_observers(Run *run) {
     }
     if (!*o->hash_trace || run->world.rank > 0) return OK;
     run->hash_trace = fopen(o->hash_trace, "w");
-    if (!run->hash_trace) return fail(ERROR_FILE, "--hash-trace: cannot write %s", o->hash_trace);
+    if (!run->hash_trace) return fail_file("write --hash-trace to", o->hash_trace);
     run->trainer.ctx.observe = guard_hash;
     run->trainer.ctx.observer = run->hash_trace;
     return OK;

@@ -280,8 +280,9 @@ Status path_refuse_link(const char *path) {
     struct stat about;
     if (lstat(path, &about) != 0)
         return errno == ENOENT || errno == ENOTDIR ? OK : fail_file("examine", path);
-    if (!S_ISLNK(about.st_mode)) return OK;
-    return fail(ERROR_FILE, "%s is a symbolic link, through which nothing is written; remove it", path);
+    if (S_ISREG(about.st_mode) || S_ISDIR(about.st_mode)) return OK;
+    return fail(ERROR_FILE, "%s is a %s, through which nothing is written; remove it", path,
+                S_ISLNK(about.st_mode) ? "symbolic link" : "pipe or a device");
 }
 
 bool path_ends_with(const char *path, const char *ending) {

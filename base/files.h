@@ -58,7 +58,8 @@ CHECKED Status path_kind(const char *path, PathKind *kind);
 /* Whether both lead to the same file or folder. ERROR_FILE where one is not there. */
 CHECKED Status path_same(const char *one, const char *other, bool *same);
 bool path_ends_with(const char *path, const char *ending);
-/* ERROR_FILE where it is a symbolic link, for what is written into a folder that may be a stranger's. */
+/* ERROR_FILE where it is a link, a pipe or a device: for what is written into a folder that may be a
+ * stranger's. */
 CHECKED Status path_refuse_link(const char *path);
 
 /* All-zero: no paths. */

@@ -150,7 +150,7 @@ static void test_foreign_options(void **state) {
                      "cmp foreign/step-00000004/model.safetensors own/step-00000004/model.safetensors");
 }
 
-/* Nothing that the run writes for itself leaves its folder by a link. */
+/* Nothing that the run writes for itself leaves its folder by a link, or waits for a pipe's reader. */
 static void test_foreign_links(void **state) {
     const char *folder = *state;
     static const char *const links[] = {"options.json", "cache", "cache/text.bin"};
@@ -164,6 +164,8 @@ static void test_foreign_links(void **state) {
         program_refuses(folder, ERROR_FILE, "is a symbolic link", RESUME " --out=linking --steps=2 -q");
         program_succeeds(folder, "echo precious | cmp - target");
     }
+    program_succeeds(folder, "rm -rf linking && cp -r linked linking && mkfifo linking/cache/text.bin");
+    program_refuses(folder, ERROR_FILE, "is a pipe or a device", RESUME " --out=linking --steps=2 -q");
 }
 
 /* Options that are there but cannot be read are not options that are not there. */
