@@ -10,9 +10,7 @@
 enum { OPERATORS_MOST = 30, ATEN_MOST = 10, KERNELS_MOST = 20 };
 
 static double cell(const Table *table, int64_t row, const char *key) {
-    int i = 0;
-    while (strcmp(table->columns[i].key, key) != 0) i++;
-    return table->cells[row * table->column_count + i].number;
+    return table->cells[row * table->column_count + table_column(table, key)].number;
 }
 
 static const char *name_of(const Table *table, int64_t row) {

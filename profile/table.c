@@ -59,14 +59,10 @@ void table_note(Table *table, const char *format, ...) {
     table->notes[table->note_count++] = memory_text(text);
 }
 
-static int find_column(const Table *table, const char *key) {
+int table_column(const Table *table, const char *key) {
     for (int i = 0; i < table->column_count; i++)
         if (strcmp(table->columns[i].key, key) == 0) return i;
     return -1;
-}
-
-bool table_has_column(const Table *table, const char *key) {
-    return find_column(table, key) >= 0;
 }
 
 /* A row and what it is sorted by. */
@@ -107,7 +103,7 @@ static void sort(Table *table, int column) {
 }
 
 void table_arrange(Table *table, const TableView *view) {
-    int column = view->sort && *view->sort ? find_column(table, view->sort) : -1;
+    int column = view->sort && *view->sort ? table_column(table, view->sort) : -1;
     if (column >= 0 && table->rows > 1) sort(table, column);
     if (!view->limit || table->rows <= view->limit) return;
     int64_t left_out = table->rows - view->limit;

@@ -69,8 +69,8 @@ void table_set_numbers(Table *table, int column, const double *numbers, size_t c
                       sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
 void table_note(Table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Whether some column has this key: what --sort may name. */
-bool table_has_column(const Table *table, const char *key);
+/* The column with this key, which --sort may name; -1: none. */
+int table_column(const Table *table, const char *key);
 
 /* Sorts and cuts the rows as `view` says; a note tells how many were left out. */
 void table_arrange(Table *table, const TableView *view);

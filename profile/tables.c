@@ -66,7 +66,7 @@ bool tables_have_column(const char *key) {
         Status status = trace_finish(trace);
         if (!status) status = tables_make(trace, names, &tables);
         for (int i = 0; !status && i < tables.count; i++)
-            found = found || table_has_column(&tables.tables[i], key);
+            found = found || table_column(&tables.tables[i], key) >= 0;
         if (!status) tables_free(&tables);
         status_free(status);
         trace_close(trace);

@@ -166,8 +166,8 @@ static const TableColumn theirs_on_cpu[] = {{"name", "Name", CELL_TEXT},
 
 /* Sets a cell of the last row, in whatever column bears the key; none is fine. */
 static void set_keyed(Table *table, const char *key, double value) {
-    for (int i = 0; i < table->column_count; i++)
-        if (strcmp(table->columns[i].key, key) == 0) table_set(table, i, value);
+    int column = table_column(table, key);
+    if (column >= 0) table_set(table, column, value);
 }
 
 static void add_row(const Trace *t, const OperationSum *r, double steps, double device, Table *table) {

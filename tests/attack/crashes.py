@@ -41,10 +41,7 @@ class Run:
         return self.name
 
     def folder(self):
-        folder = self.rig.folder()
-        if self.begin:
-            shutil.copytree(self.begin, os.path.join(folder, "R"))
-        return folder
+        return self.rig.folder(self.begin)
 
     def go_on(self, folder, promised):
         """What is wrong with what a crash left there, where the checkpoint `promised` was sure to stay; 0: none."""

@@ -29,10 +29,7 @@ class Scenario:
         return self.name
 
     def folder(self):
-        folder = self.rig.folder()
-        if self.begin:
-            shutil.copytree(self.begin, os.path.join(folder, "R"))
-        return folder
+        return self.rig.folder(self.begin)
 
     def results(self, folder):
         """The files that do not depend on the time of day."""

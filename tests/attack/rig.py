@@ -55,10 +55,12 @@ class Rig:
     def path(self, *names):
         return os.path.join(self.root, *names)
 
-    def folder(self):
-        """A new one, which the caller removes."""
+    def folder(self, begin=None):
+        """A new one, which the caller removes; with a copy of the run folder `begin` as R."""
         path = self.path(f"case{next(self.numbers)}")
         os.mkdir(path)
+        if begin:
+            shutil.copytree(begin, os.path.join(path, "R"))
         return path
 
     def program(self, name):

@@ -79,11 +79,9 @@ int traced_teardown(void **state) {
 }
 
 double cell(const Table *table, int64_t row, const char *key) {
-    for (int i = 0; i < table->column_count; i++)
-        if (strcmp(table->columns[i].key, key) == 0)
-            return table->cells[row * table->column_count + i].number;
-    fail_msg("table %s has no column %s", table->key, key);
-    return 0;
+    int column = table_column(table, key);
+    if (column < 0) fail_msg("table %s has no column %s", table->key, key);
+    return table->cells[row * table->column_count + column].number;
 }
 
 int64_t find_row(const Table *table, const char *name) {
