@@ -3,6 +3,7 @@
 #include "base/directories.h"
 #include "base/memory.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,16 @@ bool choices_wanted(void) {
     char *path = path_in_cache("products", false);
     memory_free(path);
     return path != NULL;
+}
+
+/* In a file's name words of devices and libraries are parted by dashes. */
+static char *choices_path(const char *file, bool make) {
+    char *name = memory_text(file);
+    for (char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '.') *c = '-';
+    char *path = path_in_cache(name, make);
+    memory_free(name);
+    return path;
 }
 
 /* The whole file, "" when there is none that can be read. */
@@ -43,7 +54,7 @@ static bool line_parse(const char *line, const int64_t *key, int words, KeptChoi
 }
 
 bool choice_find(const char *file, const int64_t *key, int words, KeptChoice *choice) {
-    char *path = path_in_cache(file, false), *text = path ? choices_read(path) : NULL;
+    char *path = choices_path(file, false), *text = path ? choices_read(path) : NULL;
     bool found = false;
     for (const char *line = text; line && *line && !found;) {
         found = line_parse(line, key, words, choice);
@@ -65,7 +76,7 @@ static int line_write(char *line, const int64_t *key, int words, const KeptChoic
 }
 
 bool choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice) {
-    char line[LINE_LIMIT], *path = path_in_cache(file, true), *text = path ? choices_read(path) : NULL;
+    char line[LINE_LIMIT], *path = choices_path(file, true), *text = path ? choices_read(path) : NULL;
     FileWriter *writer = NULL;
     bool kept = false;
     if (text && (int64_t)strlen(text) < FILE_LIMIT - LINE_LIMIT) {

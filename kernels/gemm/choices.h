@@ -19,7 +19,7 @@ typedef struct {
  * them in, since two processes might then choose differently. */
 bool choices_wanted(void);
 
-/* The choice for a key of `words` numbers in the file of that name. */
+/* The choice for a key of `words` numbers in the file of that name, which may be made of any words. */
 bool choice_find(const char *file, const int64_t *key, int words, KeptChoice *choice);
 /* Adds one. False where it cannot be written, which is no error: the next process will choose anew. */
 bool choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice);

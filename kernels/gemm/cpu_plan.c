@@ -4,7 +4,6 @@
 #include "kernels/gemm/choices.h"
 #include "kernels/gemm/cpu_blas.h"
 
-#include <ctype.h>
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
@@ -132,8 +131,6 @@ static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, Onednn
 /* This processor's, threads' and libraries' file. */
 static void file_name(const Device *device, char *name, size_t bytes) {
     snprintf(name, bytes, "products %s %s.txt", device->name, device->library);
-    for (char *c = name; *c; c++)
-        if (!isalnum((unsigned char)*c) && *c != '.') *c = '-';
 }
 
 /* Small products are over before a choice could matter. */

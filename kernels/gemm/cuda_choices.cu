@@ -1,7 +1,6 @@
 /* The kept choices (choices.h) of a GPU's products, and what FUSEBOX_TUNE says of our own kernel. */
 #include "kernels/gemm/cuda_plan.cuh"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +15,6 @@ struct Kept {
         (void)cudaDriverGetVersion(&driver);
         snprintf(file, sizeof file, "products %s %s driver %d.txt", device->base.name, device->base.library,
                  driver);
-        for (char *c = file; *c; c++)
-            if (!isalnum((unsigned char)*c) && *c != '.') *c = '-';
         memcpy(words, key, sizeof words);
     }
 };
