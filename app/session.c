@@ -227,7 +227,7 @@ const char *session_model_name(const Session *s) {
 }
 
 bool session_bf16_fast(const Device *device) {
-    return device->backend == BACKEND_CUDA || gemm_cpu_bf16_fast();
+    return device->backend == BACKEND_CUDA || gemm_cpu_bf16_fast(device);
 }
 
 const char *session_dtype_name(const Session *s) {

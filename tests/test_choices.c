@@ -192,7 +192,9 @@ static void without_the_library_openblas_multiplies(void **state) {
     setenv("FUSEBOX_ONEDNN", "/nowhere/libdnnl.so", 1);
     assert_false(onednn_is_here());
     assert_false(onednn_multiplies());
-    assert_false(gemm_cpu_bf16_fast());
+    Ctx ctx = open_cpu();
+    assert_false(gemm_cpu_bf16_fast(ctx.device));
+    ctx.device->close(ctx.device);
     unsetenv("FUSEBOX_ONEDNN");
 }
 

@@ -40,7 +40,7 @@ static bool kernel_is_fast(const OnednnKernel *kernel) {
     return strstr(name, "amx") || (strstr(name, "bf16") && strstr(processor, "AMD"));
 }
 
-bool gemm_cpu_bf16_fast(void) {
+bool gemm_cpu_bf16_fast(const Device *device) {
     enum { SIZE = 256 };
     const OnednnProduct usual = {.m = SIZE,
                                  .n = SIZE,
@@ -52,10 +52,9 @@ bool gemm_cpu_bf16_fast(void) {
                                  .c_row = SIZE,
                                  .dtype = BF16,
                                  .c_dtype = BF16};
-    Onednn *onednn = onednn_open ? onednn_open() : NULL;
+    Onednn *onednn = ((const CpuDevice *)device)->onednn;
     OnednnKernel *kernel = onednn ? onednn_kernel(onednn, &usual) : NULL;
     bool fast = kernel && kernel_is_fast(kernel);
     if (kernel) onednn_kernel_free(kernel);
-    if (onednn) onednn_close(onednn);
     return fast;
 }

@@ -15,7 +15,7 @@ __BEGIN_DECLS
 bool gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish);
 CHECKED Status gemm_cpu_finish(Ctx *ctx, const Gemm *g, const GemmFinish *finish);
 
-/* Whether products in bf16 are faster here than in fp32: oneDNN, on a processor with instructions for them. */
-bool gemm_cpu_bf16_fast(void);
+/* Whether products in bf16 are faster on this CPU than in fp32: oneDNN, and instructions for them. */
+bool gemm_cpu_bf16_fast(const Device *device);
 
 __END_DECLS
