@@ -6,8 +6,8 @@
 
 #include <float.h>
 
-/* Squares are summed in fp64: over a hundred million elements fp32 would lose the small ones. Two halves are read
- * side by side, since one stream of reads takes no more than half of what the memory gives. */
+/* Squares are summed in fp64: over a hundred million elements fp32 would lose the small ones. Two halves are
+ * read side by side, since the processor fetches ahead for each. */
 static double sum_of_squares(const float *x, int64_t count) {
     const int64_t half = count / 2;
     const float *other = x + half;
@@ -112,9 +112,7 @@ static void update(const Ctx *ctx, const Adamw *a) {
                                (uint16_t *)a->v.data + i, weight + i);
         else
             update_unit(c, decay, gradient + i, (float *)a->m.data + i, (float *)a->v.data + i, weight + i);
-        if (!mastered) continue;
-#pragma omp simd
-        for (int64_t e = i; e < i + ADAMW_UNIT; e++) rounded[e] = store(weight[e]);
+        if (mastered) store_run(weight + i, ADAMW_UNIT, rounded + i);
     }
 }
 

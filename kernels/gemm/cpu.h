@@ -10,7 +10,7 @@
 
 __BEGIN_DECLS
 
-/* The plan by which gemm_cpu_finish does these in one pass, until the next product; NULL where nobody does. It
+/* The plan by which gemm_cpu_finish does these in one pass, good until the next; NULL where nobody does. It
  * races where the product is new, so it is asked with the operands there, and not while measuring. */
 const CpuPlan *gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish);
 CHECKED Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish);

@@ -15,7 +15,7 @@ enum {
     BLOCK = 16,   // outputs that a thread finishes at a time
     SLAB = 256,   // columns of a bias gradient that one thread sums at a time
     RUN = 128,    // rows summed in fp32 before they are added to the total
-    PIECE = 4096, // elements of an activation that a thread does at a time
+    PIECE = 2048, // elements of an activation that a thread does at a time
 };
 
 /* pre = bias in every row, plus skip, either of which may be empty: the product then accumulates on top. */
@@ -34,31 +34,35 @@ static void fill(Ctx *ctx, Tensor bias, Tensor skip, Tensor pre) {
 }
 
 #define FOR_EACH(value)                                                                                      \
-    _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = store(value);                             \
-    return
+    _Pragma("omp simd") for (int64_t i = 0; i < count; i++) run[i] = value;                                  \
+    break
 
-/* A loop for each activation, so that each is vector code. */
+/* A loop for each activation, so that each is vector code, of PIECE elements at most. */
 static void activate_run(Activation activation, const stored *pre, int64_t count, stored *y) {
+    float room[PIECE], *run = run_of(y, room);
     switch (activation) {
     case ACTIVATION_NONE: FOR_EACH(load(pre[i]));
     case ACTIVATION_GELU_TANH: FOR_EACH(simd_gelu(load(pre[i])));
     case ACTIVATION_GELU: FOR_EACH(simd_gelu_erf(load(pre[i])));
     case ACTIVATION_RELU: FOR_EACH(load(pre[i]) > 0 ? load(pre[i]) : 0);
     case ACTIVATION_TANH: FOR_EACH(simd_tanh(load(pre[i])));
-    case ACTIVATION_SWIGLU: break; // not element by element: gate_row
+    case ACTIVATION_SWIGLU: return; // not element by element: gate_row
     }
+    store_run(run, count, y);
 }
 
 /* y = dy * activation'(pre); y may be dy. */
 static void slope_run(Activation activation, const stored *pre, const stored *dy, int64_t count, stored *y) {
+    float room[PIECE], *run = run_of(y, room);
     switch (activation) {
     case ACTIVATION_NONE: FOR_EACH(load(dy[i]));
     case ACTIVATION_GELU_TANH: FOR_EACH(load(dy[i]) * simd_gelu_slope(load(pre[i])));
     case ACTIVATION_GELU: FOR_EACH(load(dy[i]) * simd_gelu_erf_slope(load(pre[i])));
     case ACTIVATION_RELU: FOR_EACH(load(pre[i]) > 0 ? load(dy[i]) : 0);
     case ACTIVATION_TANH: FOR_EACH(load(dy[i]) * (1 - simd_tanh(load(pre[i])) * simd_tanh(load(pre[i]))));
-    case ACTIVATION_SWIGLU: break;
+    case ACTIVATION_SWIGLU: return;
     }
+    store_run(run, count, y);
 }
 
 static void activate(Ctx *ctx, Activation activation, const stored *pre, int64_t count, stored *y) {
@@ -113,8 +117,9 @@ static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     }
 }
 
-/* sums[s] = x . weights[s]: as many rows of the weights at once, far apart in memory, and what comes after them is
- * asked for early. One row alone, left to the processor's own prefetching, gets two thirds of this rate in bf16. */
+/* sums[s] = x . weights[s]: as many rows of the weights at once, far apart in memory, and what comes after them
+ * is asked for early. One row alone, left to the processor's own prefetching, gets two thirds of this rate in
+ * bf16. */
 static void dots(const stored *x, const stored *const weights[STREAMS], int64_t count, float sums[STREAMS]) {
     Lanes lanes[STREAMS] = {{0}};
     int64_t i = 0;

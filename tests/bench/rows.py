@@ -2,8 +2,8 @@
 printed.
 
 A target is the least ratio peer's best / our best (of the fastest peer), except where `least` or `most` says
-that it is an absolute rate, memory or share; least_share: of the rate at which the memory could be read; gain: the
-least ratio to the best fp32 time of an earlier build (--before)."""
+that it is an absolute rate, memory or share; least_share: of the rate at which the memory could be read;
+gain: the least ratio to the best fp32 time of an earlier build (--before)."""
 import statistics
 
 LAYERS = {"gpt2": dict(layers=12, heads=12, width=768), "gpt2-medium": dict(layers=24, heads=16, width=1024),
@@ -160,8 +160,8 @@ SMALL_PAIRS = dict(model="transformer-nano", vocab=4096, context=128)
 
 
 def on_cpu(name, group, what, work, gain, ratio=1.2, **values):
-    """A row in fp32 and the same in bf16, which is to be `gain` times as fast as an earlier build in fp32, and
-    `ratio` times as PyTorch in fp32 or under autocast, whichever is faster."""
+    """A row in fp32 and the same in bf16, which is to be `gain` times as fast as an earlier build in fp32,
+    and `ratio` times as fast as PyTorch in fp32 or under autocast, whichever is faster."""
     narrow = {**values, "dtype": "bf16", "gain": gain}
     if "weights" in values:
         narrow["weights"] = "bf16"
@@ -177,7 +177,8 @@ CPU = [
             **WIDTH384, **ON_CPU),
     row("cpu-llmc-width384", "llmc", "width 384, T=256, fp32, against llm.c", "train", ["llm.c"], 3.0, batch=4,
         **WIDTH384, **{**ON_CPU, "steps": 3}),
-    *on_cpu("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64", "forward", 1.7, batch=1, seq=64, **ON_CPU),
+    *on_cpu("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64", "forward", 1.7, batch=1,
+            seq=64, **ON_CPU),
     *on_cpu("cpu-decode124", "decode", "decode, 124M, B=1", "decode", 1.7, 1.5,
             **{**DECODED, **ON_CPU, "weights": "fp32", "steps": 48, "seq": 128}),
     row("cpu-llama-prompt", "llama", "forward with logits, SmolLM2-135M, B=1, T=256, fp32", "forward", EAGER,
