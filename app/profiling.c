@@ -44,7 +44,8 @@ struct Profiling {
     char reported_suffix[96];
     TraceValidation *validations;
     int64_t validation_count, validation_room;
-    Comm *comm; // between the ranks whose traces come together, or NULL
+    Comm *comm;     // between the ranks whose traces come together, or NULL
+    Loader *loader; // that reads ahead, or NULL
     StepTimes traced, timed;
     ProcessorTimes opened, start; // start: of the timed pass
     CoreTimes cores;              // when the last report was made
@@ -168,6 +169,10 @@ void profiling_validated(Profiling *p, TraceValidation validation) {
     p->validations[p->validation_count++] = validation;
 }
 
+void profiling_read_ahead(Profiling *p, Loader *loader) {
+    if (p) p->loader = loader;
+}
+
 void profiling_keep(Profiling *p, TraceList *list) {
     p->kept = list;
 }
@@ -213,6 +218,14 @@ static const WindowSegment *segment_of(const Profiling *p) {
     return &p->window.segments[p->segment];
 }
 
+static void record_read_ahead(const Profiling *p) {
+    Batch ahead[LOADER_AHEAD];
+    int count = p->loader && p->recording ? loader_ahead(p->loader, ahead) : 0;
+    for (int i = 0; i < count; i++)
+        record_reading(collector_recorder(p->collector),
+                       &(RecordReading){ahead[i].worker, ahead[i].begun, ahead[i].done});
+}
+
 /* The recorded steps become a trace. */
 static Status take_trace(Profiling *p, Ctx *ctx) {
     const WindowSegment *s = segment_of(p);
@@ -224,6 +237,7 @@ static Status take_trace(Profiling *p, Ctx *ctx) {
     run.window = p->window_text;
     run.steps = p->traced.ms.count;
     ctx->recorder = NULL;
+    record_read_ahead(p);
     if (p->recording) TRY(collector_end(p->collector));
     p->recording = false;
     return collector_trace(p->collector, &run, ctx->arenas, &p->trace);

@@ -4,6 +4,7 @@
 #include "app/profiling_report.h"
 #include "app/session.h"
 #include "comm/comm.h"
+#include "data/loader.h"
 #include "profile/trace.h"
 
 #include <stdio.h>
@@ -52,6 +53,9 @@ void profiling_set_seq(Profiling *profiling, int64_t seq);
 /* Collective, as what hands out a report is from then on: rank 0's traces get those of the other ranks, which
  * report nothing. `comm` may be NULL. */
 void profiling_share(Profiling *profiling, Comm *comm);
+
+/* Batches that it has read ahead when a window ends belong to the trace too. */
+void profiling_read_ahead(Profiling *profiling, Loader *loader);
 
 /* From now on traces go into `list` instead of being reported: for profiling_report_lists. */
 void profiling_keep(Profiling *profiling, TraceList *list);

@@ -126,7 +126,7 @@ typedef struct {
     int64_t at; // ns
     MemoryClass class_;
     int64_t bytes;
-    int64_t event; // the host event that was open; -1
+    int64_t event; // the host event that fills what was taken then, or else was open; -1
 } TraceMemory;
 
 /* A tensor that lay in memory when its class was fullest. */
