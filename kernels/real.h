@@ -47,7 +47,8 @@ static inline double store_double(double x) {
 }
 #define store(x) TYPED(store)(x)
 
-/* A run of results: made in fp32 in `room`, or where they go if that is how they are stored, and then stored. */
+/* A run of results: made in fp32 in `room`, or where they go if that is how they are stored, and then
+ * stored. */
 static inline float *run_of_float(float *y, float *room) {
     (void)room;
     return y;

@@ -29,9 +29,9 @@ static inline int cpu_threads(const Ctx *ctx) {
     return ctx->device->threads;
 }
 
-/* Rounds what it can of `count` numbers by the processor's own instruction, and returns how many those are: in
- * loops of some dozen operations the compiler's rounding is a third of the time. What lies below 1.2e-38 becomes
- * 0. */
+/* Rounds what it can of `count` numbers by the processor's own instruction, and returns how many those are:
+ * in loops of some dozen operations the compiler's rounding is a third of the time. What lies below 1.2e-38
+ * becomes 0. */
 static inline int64_t simd_narrow(const float *x, int64_t count, bf16 *y) {
     int64_t i = 0;
 #if defined(__AVX512BF16__)

@@ -117,9 +117,9 @@ static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     }
 }
 
-/* sums[s] = x . weights[s]: as many rows of the weights at once, far apart in memory, and what comes after them
- * is asked for early. One row alone, left to the processor's own prefetching, gets two thirds of this rate in
- * bf16. */
+/* sums[s] = x . weights[s]: as many rows of the weights at once, far apart in memory, and what comes after
+ * them is asked for early. One row alone, left to the processor's own prefetching, gets two thirds of this
+ * rate in bf16. */
 static void dots(const stored *x, const stored *const weights[STREAMS], int64_t count, float sums[STREAMS]) {
     Lanes lanes[STREAMS] = {{0}};
     int64_t i = 0;

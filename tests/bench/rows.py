@@ -171,12 +171,12 @@ def on_cpu(name, group, what, work, gain, ratio=1.2, **values):
 
 CPU = [
     *on_cpu("cpu-step124", "step", "full step, 124M, B=4, T=64", "train", 2.0, batch=4, seq=64, **ON_CPU),
-    row("cpu-llmc124", "llmc", "124M, B=4, T=64, fp32, against llm.c", "train", ["llm.c"], 3.0, batch=4, seq=64,
-        **{**ON_CPU, "steps": 3}),
+    row("cpu-llmc124", "llmc", "124M, B=4, T=64, fp32, against llm.c", "train", ["llm.c"], 3.0, batch=4,
+        seq=64, **{**ON_CPU, "steps": 3}),
     *on_cpu("cpu-step-width384", "step", "full step, 6 layers, width 384, T=256", "train", 3.0, batch=4,
             **WIDTH384, **ON_CPU),
-    row("cpu-llmc-width384", "llmc", "width 384, T=256, fp32, against llm.c", "train", ["llm.c"], 3.0, batch=4,
-        **WIDTH384, **{**ON_CPU, "steps": 3}),
+    row("cpu-llmc-width384", "llmc", "width 384, T=256, fp32, against llm.c", "train", ["llm.c"], 3.0,
+        batch=4, **WIDTH384, **{**ON_CPU, "steps": 3}),
     *on_cpu("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64", "forward", 1.7, batch=1,
             seq=64, **ON_CPU),
     *on_cpu("cpu-decode124", "decode", "decode, 124M, B=1", "decode", 1.7, 1.5,
@@ -312,7 +312,8 @@ def print_line(line):
 
     if "gain" in line:
         before = f"{BEFORE} {line['before']['best']:.3f} / {line['before']['median']:.3f}"
-        print(f"{'':95} {before:42} {line['gain']:5.2f} {'':5} >= {line['least_gain']:5.2f} {mark(line['gained'])}")
+        print(f"{'':95} {before:42} {line['gain']:5.2f} {'':5} >= {line['least_gain']:5.2f}"
+              f" {mark(line['gained'])}")
 
 
 def print_list(chosen):
