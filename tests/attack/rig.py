@@ -48,8 +48,8 @@ class Rig:
         self.numbers = iter(range(1 << 60))
         kept = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
         self.environment = {name: os.environ[name] for name in kept if name in os.environ}
-        self.environment |= {"HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0", "FUSEBOX_TUNE": "0",
-                             "FUSEBOX_ONEDNN": "none"}  # which takes a second to begin
+        self.environment |= {"HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0", "OMP_NUM_THREADS": "1",
+                             "FUSEBOX_TUNE": "0", "FUSEBOX_ONEDNN": "none"}  # which takes a second to begin
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def close(self):
@@ -224,10 +224,11 @@ def attack(kinds, jobs, end, report):
     more or the time is over. Reports each kind. In processes, since a Python's threads take turns."""
     order = [(k, i) for k, kind in enumerate(kinds) for i in range(len(kind.cases))]
     order.sort(key=lambda at: at[1] / len(kinds[at[0]].cases))
-    turn, readers = multiprocessing.Value("q", 0), {}
+    processes = multiprocessing.get_context("fork")  # which need not be told what is attacked
+    turn, readers = processes.Value("q", 0), {}
     for _ in range(jobs):
-        reader, writer = multiprocessing.Pipe(duplex=False)
-        process = multiprocessing.Process(target=work, args=(kinds, order, turn, end, writer))
+        reader, writer = processes.Pipe(duplex=False)
+        process = processes.Process(target=work, args=(kinds, order, turn, end, writer))
         process.start()
         writer.close()
         readers[reader] = process
