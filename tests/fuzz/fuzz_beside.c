@@ -28,7 +28,8 @@ static void read_beside(const uint8_t *data, size_t size) {
         must(ends.count <= END_TOKENS && end_tokens_hold(&ends, ends.ids[0]));
         end_tokens_text(&ends, text);
         must(!end_tokens_write(SCRATCH, &ends) && !end_tokens_read(SCRATCH, &again));
-        must(again.count == ends.count && memcmp(again.ids, ends.ids, sizeof *ends.ids * (size_t)ends.count) == 0);
+        must(again.count == ends.count &&
+             memcmp(again.ids, ends.ids, sizeof *ends.ids * (size_t)ends.count) == 0);
     }
     (void)taken(sentence_config_read(SCRATCH, &sentence));
 }

@@ -15,7 +15,8 @@ static void check_rows(const ConversationSource *source) {
         for (int64_t i = 0; i < members; i++) {
             must(row_of[i] >= 0 && row_of[i] < counts.conversations);
             const int32_t *ids = conversations_tokens(source, row_of[i], &length, &marked);
-            for (int64_t k = 0; k < length; k++) must(ids[k] >= 0 && ids[k] < TRAINED_LEAST && marked[k] <= 1);
+            for (int64_t k = 0; k < length; k++)
+                must(ids[k] >= 0 && ids[k] < TRAINED_LEAST && marked[k] <= 1);
             for (int64_t k = 1; k < length; k++) answers += marked[k];
             filled += length - 1;
         }

@@ -17,8 +17,8 @@ static void open_options(bool resumed, TrainOptions *options, OptionSet *set) {
     if (!sets[resumed].values)
         must(!train_options_read(1 + resumed, argv, &values[resumed], &sets[resumed], &done) && !done);
     *options = values[resumed];
-    options_open(set, sets[resumed].program, sets[resumed].version, sets[resumed].summary, sets[resumed].table,
-                 sets[resumed].count, options);
+    options_open(set, sets[resumed].program, sets[resumed].version, sets[resumed].summary,
+                 sets[resumed].table, sets[resumed].count, options);
     memcpy(set->source, sets[resumed].source, (size_t)set->count * sizeof *set->source);
 }
 

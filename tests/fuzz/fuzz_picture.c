@@ -17,8 +17,8 @@ static void draw(const uint8_t *data, size_t size) {
     }
     const uint8_t *svg = scratch_get("picture.svg", &length), *end = svg + length;
     for (const uint8_t *at = svg; (at = memchr(at, '<', (size_t)(end - at))); at++) {
-        static const char *const tags[] = {"svg ", "/svg>", "style>", "/style>", "rect ", "text ",
-                                           "/text>", "tspan ", "/tspan>"};
+        static const char *const tags[] = {"svg ",  "/svg>",  "style>", "/style>", "rect ",
+                                           "text ", "/text>", "tspan ", "/tspan>"};
         bool own = false;
         for (size_t i = 0; i < sizeof tags / sizeof *tags; i++)
             own |= (size_t)(end - at - 1) >= strlen(tags[i]) && memcmp(at + 1, tags[i], strlen(tags[i])) == 0;

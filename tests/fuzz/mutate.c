@@ -69,9 +69,7 @@ static void change_header(json_t *header, unsigned *seed) {
     case 1:
         if (name && member) json_object_set_new(header, json_string_value(name), json_deep_copy(member));
         break;
-    case 2:
-        json_object_set_new(header, "new", json_pack("{s:s, s:[i]}", "dtype", "BF16", "shape", 3));
-        break;
+    case 2: json_object_set_new(header, "new", json_pack("{s:s, s:[i]}", "dtype", "BF16", "shape", 3)); break;
     case 3:
         if (name && !json_object_get(header, "__metadata__"))
             json_object_set_new(header, "__metadata__", json_object());
@@ -94,9 +92,9 @@ static int64_t bytes_of(const json_t *entry) {
     for (int type = 0; dtype && type < SAFE_TYPE_COUNT; type++)
         if (strcmp(safetensors_type_name((SafetensorsType)type), dtype) == 0)
             bytes = safetensors_type_size((SafetensorsType)type);
-    json_array_foreach(json_object_get(entry, "shape"), i, side)
-        if (json_integer_value(side) < 0 ||
-            __builtin_mul_overflow(bytes, json_integer_value(side), &bytes)) return 0;
+    json_array_foreach(json_object_get(entry, "shape"), i,
+                       side) if (json_integer_value(side) < 0 ||
+                                 __builtin_mul_overflow(bytes, json_integer_value(side), &bytes)) return 0;
     return bytes;
 }
 
@@ -127,8 +125,9 @@ static void set_digests(json_t *header, const uint8_t *data) {
     json_t *notes = json_object_get(header, "__metadata__"), *entry, *copy = json_deep_copy(notes);
     const char *key;
     char name[TEXT + 256];
-    json_object_foreach(copy, key, entry)
-        if (strncmp(key, SAFETENSORS_DIGEST, sizeof SAFETENSORS_DIGEST - 1) == 0) json_object_del(notes, key);
+    json_object_foreach(copy, key,
+                        entry) if (strncmp(key, SAFETENSORS_DIGEST, sizeof SAFETENSORS_DIGEST - 1) == 0)
+        json_object_del(notes, key);
     json_decref(copy);
     json_object_foreach(header, key, entry) {
         const json_t *offsets = json_object_get(entry, "data_offsets");
@@ -136,7 +135,8 @@ static void set_digests(json_t *header, const uint8_t *data) {
         int64_t end = json_integer_value(json_array_get(offsets, 1));
         if (!offsets || snprintf(name, sizeof name, SAFETENSORS_DIGEST ".%s", key) >= (int)sizeof name)
             continue;
-        set_digits(notes, name, begin < 0 || end < begin ? 0 : digest_bytes(data + begin, (size_t)(end - begin)));
+        set_digits(notes, name,
+                   begin < 0 || end < begin ? 0 : digest_bytes(data + begin, (size_t)(end - begin)));
     }
     set_digits(notes, SAFETENSORS_DIGEST, 0);
     static const char before[] = "\"" SAFETENSORS_DIGEST "\":\"";
@@ -224,7 +224,8 @@ size_t mutate_folder(uint8_t *data, size_t size, size_t most, unsigned seed) {
     uint8_t *from = parts[draw(&seed, count)];
     uint8_t *to = memmem(from, (size_t)(end - from), mark, 4);
     if (!to) to = end;
-    size_t length = (size_t)(to - from), rest = (size_t)(end - to), room = most - (size_t)(from - data) - rest;
+    size_t length = (size_t)(to - from), rest = (size_t)(end - to),
+           room = most - (size_t)(from - data) - rest;
     uint8_t *tail = memory_allocate(rest + 1);
     memcpy(tail, to, rest);
     bool tensors = from - data > (int)sizeof weights && memcmp(from - sizeof weights, weights, 12) == 0;
