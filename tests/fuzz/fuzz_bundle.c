@@ -7,7 +7,9 @@
 
 static void read_bundle(const uint8_t *data, size_t size) {
     Bundle bundle;
-    Status status = bundle_parse((const char *)data, (int64_t)size, "input", &bundle);
+    scratch_clear();
+    scratch_put("bundle.json", data, size);
+    Status status = bundle_read(SCRATCH "/bundle.json", &bundle);
     if (status) {
         must_refuse(status, ERROR_FORMAT);
         return;

@@ -14,6 +14,7 @@ static void read_kept(const uint8_t *data, size_t size) {
     scratch_clear();
     scratch_put("products", data, size);
     scratch_put("peaks.json", data, size);
+    must(choices_wanted() && choices_lock() >= 0);
     peaks_remember(&ctx, &peaks);
     must((peaks.flops > 0) == (peaks.bandwidth > 0) && peaks.flops >= 0);
     for (int words = 1; words <= 3; words++) {

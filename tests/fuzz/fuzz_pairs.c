@@ -1,4 +1,5 @@
 /* Sentence pairs from two texts with a zero byte between. What opens has sentences of the sizes that fit. */
+#include "base/memory.h"
 #include "data/pairs.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -16,7 +17,13 @@ static void read_pairs(const uint8_t *data, size_t size) {
     scratch_clear();
     scratch_put("source", data, first);
     scratch_put("target", data + first + (zero != NULL), size - first - (zero != NULL));
-    Status status = pairs_open(&options, &pairs);
+    char *names = memory_text_slice((const char *)data, first), *sides[2];
+    Status status = pairs_split_names(names, &sides[0], &sides[1]);
+    must(!status == (sides[0] && sides[1]));
+    for (int side = 0; side < 2; side++) memory_free(sides[side]);
+    memory_free(names);
+    status_free(status);
+    status = pairs_open(&options, &pairs);
     if (status) {
         must_refuse(status, ERROR_FORMAT);
         return;

@@ -1,5 +1,5 @@
 /* A tokenizer's whole folder from an input of scratch_unpack: it is opened, saved and opened again, and gives
- * the same ids. */
+ * the same ids. Of one that holds a file "text" the tokenizer is trained. */
 #include "data/chat.h"
 #include "data/text_stream.h"
 #include "base/memory.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const char sample[] = "Ab \xC3\xA9\xE4\xB8\xAD 12's\n\n  x<s></s>[CLS]\xF0\x9F\x98\x80\xFF.";
+static const char sample[] = "Ab \xC3\xA9\xE4\xB8\xAD 12's\n\n  x<s></s> b <s>\xE2\x80\x83</s>_[CLS]\xF0\x9F\x98\x80\xFF.";
 
 static void encode(Tokenizer *t, TokenList *ids, Bytes *text) {
     TextStream stream = {0};
@@ -39,8 +39,12 @@ static void converse(Tokenizer *t) {
     TokenList ids = {0};
     Bytes answers = {0};
     Status status = chat_open(t, "", &chat);
+    int64_t content;
     if (!status) status = chat_encode_answers(&chat, messages, 2, &ids, &answers);
     must(answers.count == ids.count);
+    if (!status) status = chat_encode(&chat, messages, 1, true, &ids, &content);
+    if (!status) status = chat_encode_next(&chat, messages, false, &ids, &content);
+    if (!status) status = chat_encode_next(&chat, messages, true, &ids, &content);
     status_free(status);
     chat_close(&chat);
     token_list_free(&ids);
@@ -51,11 +55,13 @@ static void read_vocabulary(const uint8_t *data, size_t size) {
     Tokenizer *first, *again;
     bool present;
     scratch_unpack(data, size);
-    Status status = tokenizer_open(SCRATCH, &first);
+    PathList texts = {(char *[]){SCRATCH "/text"}, 1, 0};
+    Status status = scratch_get("text", &size) ? tokenizer_train(&texts, TRAINED_LEAST + 9, &first)
+                                               : tokenizer_open(SCRATCH, &first);
     must(!status == (first != NULL));
     if (!status) {
-        must(!tokenizer_present(SCRATCH, &present) && present);
         must(!tokenizer_save(first, SCRATCH "/saved"));
+        must(!tokenizer_present(SCRATCH "/saved", &present) && present);
         must(!tokenizer_open(SCRATCH "/saved", &again));
         compare(first, again);
         tokenizer_free(again);

@@ -146,6 +146,15 @@ def make_vocabulary():
         write("vocabulary", name, pack({file: of(name)}))
     write("vocabulary", "cased", pack({"vocab.txt": of("wordpiece-lines"), "tokenizer_config.json": text(
         {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False})}))
+    whole = json.loads(of("whole"))
+    for name, post in {"pair": {"type": "BertProcessing", "sep": ["</s>", 262], "cls": ["<s>", 261]}, "post": {"type": "Other"},
+                       "sequence": {"type": "Sequence", "processors": [{"type": "ByteLevel"}]},
+                       "no-ids": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}]},
+                       "no-token": {"type": "RobertaProcessing", "sep": ["</s>", 999], "cls": ["<s>", 261]}}.items():
+        added = [{"id": 260, "content": "b", "single_word": True}, {"id": 261, "content": "<s>", "lstrip": True, "rstrip": True},
+                 {"id": 262, "content": "</s>", "single_word": True, "special": True}]
+        write("vocabulary", name, pack({"tokenizer.json": text(whole | {"added_tokens": added, "post_processor": post})}))
+    write("vocabulary", "trained", pack({"text": "the fuse, the fuse box; 'the' fuse " * 3}))
     write("vocabulary", "bytes", pack({"tokenizer_config.json": text({"fusebox_tokenizer": "bytes"})}))
     write("vocabulary", "not-bytes", pack({"tokenizer_config.json": text({"fusebox_tokenizer": 1})}))
     write("vocabulary", "none", pack({"vocab.json": "{}"}))
@@ -153,11 +162,25 @@ def make_vocabulary():
 
 def make_bundles():
     bundle = json.load(open(corpus / "bundle/one.json", encoding="utf-8"))
-    for key in ("answers", "differences"):
-        if bundle.get(key):
-            bundle[key] = bundle[key][:1]
     path = bundle["paths"][0]
-    path.update(operations=path["operations"][:2], kernels=path["kernels"][:1], timeline=None, tables=None)
+    path["tables"] = path["tables"][:1]
+    whole = text(bundle)
+    for name, change in {"schema": {"schema": "x"}, "version": {"version": 2}, "paths": {"paths": []},
+                         "twice": {"paths": [path, path]}, "text": {"run": bundle["run"] | {"model": 1}}}.items():
+        write("bundle", name, text(bundle | change))
+    write("bundle", "word", whole.replace('"operation":"', '"operation":"x'))
+    write("bundle", "low", whole.replace('"low_ns":', '"low_ns":9'))
+    write("bundle", "infinite", whole.replace('"covered":0', '"covered":1e999'))
+    write("bundle", "negative", whole.replace('"ns":4', '"ns":-4'))
+    write("bundle", "cell", whole.replace('"rows":[[', '"rows":[[1,'))
+    write("bundle", "event", whole.replace('"events":[[', '"events":[[-1,'))
+    fields = {"text": "a\u001bb", "word": "two", "count": 3, "older": 1, "measure": 0.5, "number": -2, "perhaps": None,
+              "inner": {"count": 1, "truth": True}, "list": [{"count": 2, "truth": False}], "texts": ["x", ""], "items": [1]}
+    write("fields", "whole", text(fields))
+    write("fields", "older", text({key: fields[key] for key in fields if key not in ("older", "items")} | {"word": "?"}))
+    for key, value in {"text": 1, "word": [], "count": -1, "measure": -1, "number": "x", "perhaps": 1e300, "inner": [],
+                       "list": {}, "texts": [1], "items": ["x"], "long": 0}.items():
+        write("fields", key, text(fields | {"text": "long " * 900} if key == "long" else fields | {key: value}))
     before = text(bundle)
     path["operations"][0].update(ns=5e5, median_ns=5e5)
     path["operations"][1]["place"] = "another"
@@ -224,7 +247,34 @@ def make_checkpoints(build):
         gpt2 = run("gpt2", "--model=gpt2-nano", "--data=d.bin")
         last = {name: data for name, data in gpt2.items() if "step-00000002" in name}
         write("checkpoint", "gpt2", pack(last))
-        print({name: len(data) for name, data in last.items()})
+        write("checkpoint", "damaged", pack(last | {"step-00000002/training_state.safetensors": b"x"}))
+
+        def other(name, *more, **changes):
+            files = run(name, "--steps=1", *more)
+            files = {"step-00000001/" + path: files[f"step-00000001/{path}"] for path in ("config.json", "model.safetensors")}
+            for path, change in changes.items():
+                key = f"step-00000001/{path}.json"
+                files[key] = text(json.loads(files[key]) | change)
+            write("checkpoint", name, pack(files))
+            return files
+
+        idx = pathlib.Path(place) / "pictures"
+        idx.mkdir()
+        for part in ("train", "t10k"):
+            (idx / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 0x803, 4, 8, 8) + bytes(256))
+            (idx / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, 4) + bytes([0, 1, 0, 1]))
+        (pathlib.Path(place) / "text").write_text("the fuse box\n" * 40)
+        (pathlib.Path(place) / "pairs").write_text("a\nb\n")
+        subprocess.run([program, "--train-tokenizer=260", "--data=text", "--out=tok", "--quiet"], cwd=place, check=True)
+        other("llama", "--model=llama-nano", "--data=d.bin")
+        other("llama-tied", "--model=llama-nano", "--data=d.bin", config={"tie_word_embeddings": True})
+        other("wide", "--model=gpt2-nano", "--data=d.bin", config={"n_ctx": 8, "n_positions": 8})
+        bert = ["--model=bert-nano", "--tokenizer=tok", "--data=text", "--vocab=260"]
+        other("bert", *bert)
+        other("transformer", "--model=transformer-nano", "--tokenizer=tok", "--data=pairs,pairs", "--vocab=260")
+        vit = other("vit", "--model=vit-nano", "--data=pictures", "--image-size=8")
+        write("checkpoint", "vit-larger", pack(vit | {"step-00000001/config.json": text(
+            json.loads(vit["step-00000001/config.json"]) | {"image_size": 12})}))
         return gpt2["options.json"]
 
 
