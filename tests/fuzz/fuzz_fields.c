@@ -30,7 +30,8 @@ static Status check_item(const json_t *item, const char *where) {
     return json_is_integer(item) ? OK : fail(ERROR_FORMAT, "%s: not a whole number", where);
 }
 
-static const Field inner_fields[] = {FIELD(COUNT, "count", Inner, count), FIELD(TRUTH, "truth", Inner, truth), {0}};
+static const Field inner_fields[] = {
+    FIELD(COUNT, "count", Inner, count), FIELD(TRUTH, "truth", Inner, truth), {0}};
 
 static const Field fields[] = {FIELD(TEXT, "text", Outer, text),
                                FIELD_WORD_OF("word", Outer, word, word_of),

@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-static const char sample[] = "Ab \xC3\xA9\xE4\xB8\xAD 12's\n\n  x<s></s> b <s>\xE2\x80\x83</s>_[CLS]\xF0\x9F\x98\x80\xFF.";
+static const char sample[] =
+    "Ab \xC3\xA9\xE4\xB8\xAD 12's\n\n  x<s></s> b <s>\xE2\x80\x83</s>_[CLS]\xF0\x9F\x98\x80\xFF.";
 
 static void encode(Tokenizer *t, TokenList *ids, Bytes *text) {
     TextStream stream = {0};
