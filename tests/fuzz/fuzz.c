@@ -49,8 +49,9 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
                                 : LLVMFuzzerMutate(data, size, most);
 }
 
-void must(bool holds) {
-    if (!holds) abort();
+void fuzz_broken(const char *promise, const char *file, int line) {
+    fprintf(stderr, "%s:%d: broken: %s\n", file, line, promise);
+    abort();
 }
 
 void must_refuse(Status status, ErrorCode code) {

@@ -19,8 +19,9 @@ typedef size_t FuzzMutator(uint8_t *data, size_t size, size_t most, unsigned see
     }
 void fuzz_add(const char *name, FuzzDoor *door, FuzzMutator *mutate);
 
-/* Ends the fuzzer where a promise is broken. */
-void must(bool holds);
+/* Ends the fuzzer where a promise is broken, and says which. */
+#define must(promise) ((promise) ? (void)0 : fuzz_broken(#promise, __FILE__, __LINE__))
+_Noreturn void fuzz_broken(const char *promise, const char *file, int line);
 /* What a reader refuses it refuses with this code and in one line that a terminal may show. Frees it. */
 void must_refuse(Status status, ErrorCode code);
 

@@ -151,7 +151,7 @@ def make_vocabulary():
                        "sequence": {"type": "Sequence", "processors": [{"type": "ByteLevel"}]},
                        "no-ids": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}]},
                        "no-token": {"type": "RobertaProcessing", "sep": ["</s>", 999], "cls": ["<s>", 261]}}.items():
-        added = [{"id": 260, "content": "b", "single_word": True}, {"id": 261, "content": "<s>", "lstrip": True, "rstrip": True},
+        added = [{"id": 260, "content": "Ab", "single_word": True}, {"id": 261, "content": "<s>", "lstrip": True, "rstrip": True},
                  {"id": 262, "content": "</s>", "single_word": True, "special": True}]
         write("vocabulary", name, pack({"tokenizer.json": text(whole | {"added_tokens": added, "post_processor": post})}))
     write("vocabulary", "trained", pack({"text": "the fuse, the fuse box; 'the' fuse " * 3}))
@@ -182,13 +182,22 @@ def make_bundles():
                        "list": {}, "texts": [1], "items": ["x"], "long": 0}.items():
         write("fields", key, text(fields | {"text": "long " * 900} if key == "long" else fields | {key: value}))
     before = text(bundle)
-    path["operations"][0].update(ns=5e5, median_ns=5e5)
+    other = path["operations"][1]["place"]
+    path["operations"][0].update(ns=5e5, low_ns=5e5, high_ns=5e5, median_ns=5e5, spread_ns=1)
     path["operations"][1]["place"] = "another"
+    path["step"].update(low_ns=1, high_ns=1e9, ns=9e5, spread_ns=2)
+    slower = text(bundle)
     path["label"] = "naive"
     bundle["run"].update(batch=9, model="other")
     after = text(bundle)
     write("diff", "same", f"step>+3%\0{before}\0{before}")
     write("diff", "other", f"mlp.expand forward>+5%\0{before}\0{after}")
+    write("diff", "slower", f"step>+3%\0{before}\0{slower}")
+    write("diff", "row", f"{other}>+5%\0{slower}\0{before}")
+    write("diff", "one-pass", f"{path['operations'][0]['place']} forward>-90%\0{before}\0{slower}")
+    naive = text(bundle | {"paths": [path, path | {"label": "fused"}]})
+    write("diff", "partner", f"launches>-50%\0{naive}\0{before}")
+    write("diff", "no-partner", f"memory>-50%\0{before}\0{naive}")
     write("diff", "memory", f"memory<-1%\0{after}\0{before}")
     write("diff", "launches", f"launches>+0%\0{after}\0{after}")
     write("diff", "unknown", f"nothing>+1%\0{before}\0{before}")
@@ -275,7 +284,7 @@ def make_checkpoints(build):
         vit = other("vit", "--model=vit-nano", "--data=pictures", "--image-size=8")
         write("checkpoint", "vit-larger", pack(vit | {"step-00000001/config.json": text(
             json.loads(vit["step-00000001/config.json"]) | {"image_size": 12})}))
-        return gpt2["options.json"]
+        return text(json.loads(gpt2["options.json"]) | {"out": "run"})
 
 
 own = make_checkpoints(sys.argv[1])
