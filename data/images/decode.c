@@ -38,13 +38,13 @@ static uint8_t *with_all_colours(const uint8_t *bytes, const ImageHeader *header
 
 Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int64_t channels, Image *image) {
     ImageHeader header;
-    int width, height, stored;
+    int width, height;
     *image = (Image){0};
     TRY(image_inspect(bytes, length, name, &header));
     stb_allow(bound(&header, length));
     uint8_t *copy = header.missing ? with_all_colours(bytes, &header) : NULL;
-    uint8_t *pixels = stbi_load_from_memory(copy ? copy : bytes, (int)(header.end + header.missing), &width,
-                                            &height, &stored, (int)channels);
+    uint8_t *pixels =
+        stb_load(copy ? copy : bytes, header.end + header.missing, (int)channels, &width, &height);
     memory_free(copy);
     if (!pixels) return fail(ERROR_FORMAT, "%s: damaged: %s", name, stbi_failure_reason());
     *image = (Image){pixels, height, width, channels};
