@@ -47,6 +47,28 @@ static inline double store_double(double x) {
 }
 #define store(x) TYPED(store)(x)
 
+/* A run of results: made in fp32 in `room`, or where they go if that is how they are stored, and then
+ * stored. */
+static inline float *run_of_float(float *y, float *room) {
+    (void)room;
+    return y;
+}
+static inline float *run_of_bf16(const bf16 *y, float *room) {
+    (void)y;
+    return room;
+}
+#define run_of(y, room) TYPED(run_of)(y, room)
+
+static inline void store_run_float(const float *run, int64_t count, float *y) {
+    if (run != y) memcpy(y, run, (size_t)count * sizeof *y);
+}
+static inline void store_run_bf16(const float *run, int64_t count, bf16 *y) {
+    int64_t done = simd_narrow(run, count, y);
+#pragma omp simd
+    for (int64_t i = done; i < count; i++) y[i] = store_bf16(run[i]);
+}
+#define store_run(run, count, y) TYPED(store_run)(run, count, y)
+
 /* Adds up products of two arrays, PRODUCTS elements at a time, in any order: of two bf16 in a word one is a
  * float where it stands but for the other one's bits, and the other where it is moved to. */
 enum { PRODUCTS_float = LANES, PRODUCTS_bf16 = 2 * LANES };
@@ -63,6 +85,23 @@ static inline Lanes add_products_bf16(Lanes sum, const bf16 *x, const bf16 *y) {
 }
 #define PRODUCTS                TYPED(PRODUCTS)
 #define add_products(sum, x, y) TYPED(add_products)(sum, x, y)
+
+/* The loops of the naive forms run on all threads where there is enough to do, as eager frameworks' do: so that
+ * what a fused form saves is not this. An iteration is one thread's, and so is every sum, in the order that it
+ * has on a single thread: the bits of such a loop do not depend on the number of threads.
+ *
+ *     EACH (ctx, i, count, elements)   i from 0 to count - 1, with so many elements each
+ *     EACH_ELEMENT (ctx, i, count)     the same of single ones, as vector code                             */
+enum { EACH_LEAST = 1 << 14 }; // elements for which threads are worth their start
+#define EACH_PRAGMA(text) _Pragma(#text)
+#define EACH(ctx, i, count, elements)                                                                        \
+    EACH_PRAGMA(omp parallel for num_threads(cpu_threads(ctx)) schedule(static)                              \
+                if ((count) * (elements) >= EACH_LEAST))                                                     \
+    for (int64_t i = 0; i < (count); i++)
+#define EACH_ELEMENT(ctx, i, count)                                                                          \
+    EACH_PRAGMA(omp parallel for simd num_threads(cpu_threads(ctx)) schedule(static)                         \
+                if (parallel : (count) >= EACH_LEAST))                                                       \
+    for (int64_t i = 0; i < (count); i++)
 
 static inline stored *stored_row(Tensor t, int64_t row) {
     return (stored *)t.data + row * t.stride;
