@@ -6,7 +6,8 @@
 
 #include <float.h>
 
-/* Elements that are asked for before they are needed; bytes from which on rounded weights go past the caches. */
+/* Elements that are asked for before they are needed; bytes from which on rounded weights go past the
+ * caches. */
 enum { AHEAD = 512, LARGE = 8 << 20 };
 
 /* Squares are summed in fp64: over a hundred million elements fp32 would lose the small ones. Two halves are

@@ -7,8 +7,8 @@
 
 #include <omp.h>
 
-/* Logits of a chunk, 256 MiB of fp32, and the fewest rows of one: each chunk reads the whole head twice and adds
- * to all of its gradient, and its products put the head in order anew. */
+/* Logits of a chunk, 256 MiB of fp32, and the fewest rows of one: each chunk reads the whole head twice and
+ * adds to all of its gradient, and its products put the head in order anew. */
 enum { CHUNK_LOGITS = 64 << 20, FEWEST_ROWS = 64 };
 
 static float row_maximum(const float *x, int64_t count) {
