@@ -34,7 +34,9 @@ static void read_batches(const ConversationSource *source) {
     Batch batch;
     must(!loader_open_conversations(&options, &loader));
     for (int64_t rows = 0; rows <= conversations_counts(source).rows + BATCH; rows += BATCH) {
-        must(!loader_next(loader, &batch) && batch.seq <= SEQ);
+        int64_t targets;
+        must(!loader_targets(loader, 1, &targets));
+        must(!loader_next(loader, &batch) && batch.seq <= SEQ && batch.tokens == targets);
         int64_t count = batch.rows ? batch.rows : BATCH;
         for (int64_t i = 0; i < count; i++) must(batch.lengths[i] <= batch.seq);
         for (int64_t i = 0; i < count * batch.seq; i++)
