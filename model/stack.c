@@ -278,6 +278,15 @@ static Status patches_back(Ctx *ctx, Stack *s, Tensor dy) {
     return patch_backward(ctx, &b);
 }
 
+/* The embedding's gradients are the largest group, and the last to be ready: they are on their way meanwhile. */
+static Status finish_first_block(Ctx *ctx, Stack *s, const LinearBackward *late) {
+    ctx->layer = (int)s->first_layer;
+    ctx->call = "mlp.expand";
+    if (late->forward) TRY(linear_backward(ctx, late));
+    ctx->layer = -1;
+    return shards_ready(ctx, s->all, block_group(s, 0));
+}
+
 Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     const StackParameters *p = s->parameters;
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
@@ -293,8 +302,10 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     if (s->config->final_norm) TRY(norm_back(ctx, &p->final_norm, "final norm", &s->final_norm, g));
     TRY(shards_ready(ctx, s->all, last_group(s)));
     for (int64_t layer = s->layers - 1; layer >= 0; layer--) {
+        g->puts_off =
+            layer == 0 && shards_exchange(s->all, block_group(s, 0), p->blocks[0].expand.weight.gradient);
         TRY(backward_block(ctx, s, layer, g));
-        TRY(shards_ready(ctx, s->all, block_group(s, layer)));
+        if (!g->puts_off) TRY(shards_ready(ctx, s->all, block_group(s, layer)));
     }
     if (dropout_on(&s->dropout)) {
         DropoutBackward d = {.forward = &s->embedding_dropout, .dy = g->d, .dx = g->d};
@@ -305,5 +316,6 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
         TRY(norm_back(ctx, &p->embedding_norm, "embedding norm", &s->embedding_norm, g));
     TRY(s->config->architecture->patches ? patches_back(ctx, s, g->d) : tables_back(ctx, s, g->d));
     arena_release(scratch, mark);
-    return shards_ready(ctx, s->all, embedding_group(s));
+    TRY(shards_ready(ctx, s->all, embedding_group(s)));
+    return g->puts_off ? finish_first_block(ctx, s, &g->late) : OK;
 }
