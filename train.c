@@ -164,6 +164,8 @@ static Status validate(Run *run) {
     (void)trainer_share(&run->trainer, run->options.val_steps, &first);
     TRY(loader_seek(run->feed.val, first * run->options.batch));
     TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &result));
+    profiling_validated(run->profiling,
+                        (TraceValidation){run->state.step, result.loss, result.top1, result.top5});
     return report_validation(&run->report, run->state.step, &result);
 }
 
@@ -310,6 +312,7 @@ static Status run_once(Run *run) {
     TRY(world_agree(w, set_up(run, bytes)));
     /* After the plan: a batch that is too large must not be pinned first. */
     TRY(train_data_open(&run->options, &run->session, &run->pictures, w, &run->feed, &run->batches));
+    profiling_read_ahead(run->profiling, run->feed.train);
     TRY(world_agree(w, start_state(run)));
     TRY(check_start(run));
     TRY(output_folder_write_options(&run->output)); // over the first run's, once this one can go on

@@ -27,7 +27,10 @@ void trace_list_free(TraceList *list) {
 /* ---- reports ---- */
 
 static TableView view_of(const ProfilingOptions *options) {
-    return (TableView){options->unit, options->limit, options->sort, options->full_names};
+    return (TableView){.unit = options->unit,
+                       .limit = options->limit,
+                       .sort = options->sort,
+                       .full_names = options->full_names};
 }
 
 static unsigned names_of(const ProfilingOptions *options) {
@@ -58,7 +61,7 @@ static Status print_timed(const ProfilingOptions *options, Trace *const *traces,
 
 /* ---- a screenful ---- */
 
-static int terminal_width(FILE *file) {
+int terminal_width(FILE *file) {
     enum { PAGE = 80 };
     struct winsize size;
     bool known = ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;

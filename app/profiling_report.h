@@ -13,6 +13,9 @@ typedef struct {
     int64_t count, room;
 } TraceList;
 
+/* Columns of a terminal; of anything else those of a page. */
+int terminal_width(FILE *file);
+
 /* Takes the trace over. */
 void trace_list_add(TraceList *list, Trace *trace);
 void trace_list_free(TraceList *list);

@@ -1,5 +1,6 @@
 #include "app/profiling_sweep.h"
 
+#include "app/profiling_report.h"
 #include "profile/sweep.h"
 #include "profile/window.h"
 
@@ -59,7 +60,9 @@ Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes,
                    .table = sweep_table(),
                    .left = batches.count * seqs.count};
     if (sweep.files) TRY(check_segments(options));
-    const TableView view = {.unit = options->unit, .full_names = options->full_names};
+    const TableView view = {.unit = options->unit,
+                            .full_names = options->full_names,
+                            .width = options->report == REPORT_BRIEF && file ? terminal_width(file) : 0};
     Status status = OK;
     for (int64_t i = 0; i < batches.count * seqs.count && !status; i++)
         status = one_size(&sweep, batches.values[i / seqs.count], seqs.values[i % seqs.count],

@@ -17,6 +17,8 @@ typedef struct {
     Batch batch;
     bool ready;
     Status status;
+    int worker;   // that reads it now; 0: none does
+    double begun; // then
 } Slot;
 
 struct Loader {
@@ -83,13 +85,15 @@ static void *work(void *argument) {
         int64_t position = position_of(loader, number);
         Slot *slot = &loader->slots[number % loader->slot_count];
         loader->reading++;
+        slot->begun = seconds();
+        slot->worker = worker;
         pthread_mutex_unlock(&loader->mutex);
-        double begun = seconds();
         Status status = make_batch(loader, position, slot);
-        slot->batch.worker = worker;
-        slot->batch.begun = begun;
-        slot->batch.done = seconds();
         pthread_mutex_lock(&loader->mutex);
+        slot->batch.worker = worker;
+        slot->batch.begun = slot->begun;
+        slot->batch.done = seconds();
+        slot->worker = 0;
         loader->reading--;
         slot->status = status;
         slot->ready = true;
@@ -219,6 +223,21 @@ int64_t loader_windows(const Loader *loader) {
 }
 double loader_waited_ms(const Loader *loader) {
     return 1e3 * loader->waited;
+}
+
+int loader_ahead(Loader *loader, Batch batches[LOADER_AHEAD]) {
+    int count = 0;
+    pthread_mutex_lock(&loader->mutex);
+    for (int i = 0; i < loader->slot_count; i++) {
+        const Slot *slot = &loader->slots[i];
+        if (slot->ready)
+            batches[count++] =
+                (Batch){.worker = slot->batch.worker, .begun = slot->batch.begun, .done = slot->batch.done};
+        else if (slot->worker)
+            batches[count++] = (Batch){.worker = slot->worker, .begun = slot->begun, .done = seconds()};
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return count;
 }
 
 /* Lets the workers finish what they are at, forgets all they have read, and begins anew with batch `number`

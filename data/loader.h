@@ -101,3 +101,8 @@ int64_t loader_windows(const Loader *loader);                 // rows of one epo
 
 /* How long loader_next has waited for batches, in milliseconds, since the opening. */
 double loader_waited_ms(const Loader *loader);
+
+/* What the workers have read, or are reading now, and has not been handed out: of each the worker and when it began,
+ * and ended or is seen to go on. Nothing else of it is set. Gives how many there are. */
+enum { LOADER_AHEAD = 129 };
+int loader_ahead(Loader *loader, Batch batches[LOADER_AHEAD]);

@@ -56,7 +56,7 @@ Status op_run(Ctx *ctx, const Call *call) {
     ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SCRATCH]);
     Status status = ctx->measuring ? run(ctx, call->contract) : compute(ctx, call, run);
     arena_release(&ctx->arenas[ARENA_SCRATCH], mark);
-    if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas);
+    if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas, NULL);
     return fail_at(status, "%s %s %s, layer %d", form_name(ctx->form), operation_name(call->operation),
                    pass_name(call->pass), ctx->layer);
 }
@@ -87,7 +87,7 @@ bool scope_begin(Ctx *ctx, const char *name) {
     if (ctx->measuring) return true;
     if (ctx->recorder && recorder_wants(ctx->recorder, RECORD_SCOPE)) {
         Record record = record_of(ctx, RECORD_SCOPE, PASS_FORWARD, name);
-        record_memory(ctx->recorder, ctx->arenas);
+        record_memory(ctx->recorder, ctx->arenas, NULL);
         record_begin(ctx->recorder, &record);
     }
     ctx->device->range_push(ctx->device, name);
@@ -99,7 +99,7 @@ bool scope_end(Ctx *ctx) {
     ctx->device->range_pop(ctx->device);
     if (ctx->recorder && recorder_wants(ctx->recorder, RECORD_SCOPE)) {
         record_end(ctx->recorder);
-        record_memory(ctx->recorder, ctx->arenas);
+        record_memory(ctx->recorder, ctx->arenas, NULL);
     }
     return false;
 }
@@ -116,13 +116,14 @@ void library_end(Ctx *ctx) {
 
 Status take(Ctx *ctx, ArenaKind arena, const char *name, Dtype dtype, Shape shape, Tensor *tensor) {
     char full[ARENA_NAME_BYTES];
+    const char *own = name;
     if (ctx->layer >= 0) {
         snprintf(full, sizeof full, "block.%d.%s", ctx->layer, name);
         name = full;
     }
     Arena *a = &ctx->arenas[arena];
     TRY(arena_take(a, name, dtype, shape, tensor));
-    if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas);
+    if (ctx->recorder && !ctx->measuring) record_memory(ctx->recorder, ctx->arenas, own);
     return a->canaries && a->base ? guard_plant(ctx, a, &a->entries[a->count - 1]) : OK;
 }
 

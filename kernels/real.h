@@ -64,6 +64,23 @@ static inline Lanes add_products_bf16(Lanes sum, const bf16 *x, const bf16 *y) {
 #define PRODUCTS                TYPED(PRODUCTS)
 #define add_products(sum, x, y) TYPED(add_products)(sum, x, y)
 
+/* The loops of the naive forms run on all threads where there is enough to do, as eager frameworks' do: so that
+ * what a fused form saves is not this. An iteration is one thread's, and so is every sum, in the order that it
+ * has on a single thread: the bits of such a loop do not depend on the number of threads.
+ *
+ *     EACH (ctx, i, count, elements)   i from 0 to count - 1, with so many elements each
+ *     EACH_ELEMENT (ctx, i, count)     the same of single ones, as vector code                             */
+enum { EACH_LEAST = 1 << 14 }; // elements for which threads are worth their start
+#define EACH_PRAGMA(text) _Pragma(#text)
+#define EACH(ctx, i, count, elements)                                                                        \
+    EACH_PRAGMA(omp parallel for num_threads(cpu_threads(ctx)) schedule(static)                              \
+                if ((count) * (elements) >= EACH_LEAST))                                                     \
+    for (int64_t i = 0; i < (count); i++)
+#define EACH_ELEMENT(ctx, i, count)                                                                          \
+    EACH_PRAGMA(omp parallel for simd num_threads(cpu_threads(ctx)) schedule(static)                         \
+                if (parallel : (count) >= EACH_LEAST))                                                       \
+    for (int64_t i = 0; i < (count); i++)
+
 static inline stored *stored_row(Tensor t, int64_t row) {
     return (stored *)t.data + row * t.stride;
 }

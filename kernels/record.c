@@ -153,13 +153,13 @@ static void add_memory(Recorder *r, const RecordMemory *sample) {
     r->memory[r->memory_count++] = *sample;
 }
 
-void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT]) {
+void record_memory(Recorder *r, const Arena arenas[ARENA_COUNT], const char *name) {
     if (!r->options.whole) return;
     for (int i = 0; i < ARENA_COUNT && !r->failure; i++) {
         bool first = r->memory_count <= i; // of each arena one, changed or not
         if (!first && arenas[i].used == r->used[i]) continue;
         const RecordMemory sample = {device_clock(), (ArenaKind)i, arenas[i].used,
-                                     r->depth ? r->open[r->depth - 1] : -1};
+                                     r->depth ? r->open[r->depth - 1] : -1, name};
         r->used[i] = arenas[i].used;
         add_memory(r, &sample);
     }

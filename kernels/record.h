@@ -49,7 +49,8 @@ typedef struct {
     double at; // seconds, monotonic clock
     ArenaKind arena;
     size_t used;
-    int64_t record; // the innermost that was open; -1: none
+    int64_t record;   // the innermost that was open; -1: none
+    const char *name; // of the tensor that was taken; NULL: none was
 } RecordMemory;
 
 /* A batch that a thread has read ahead. */
@@ -94,7 +95,8 @@ void record_end(Recorder *recorder);
 /* What the innermost record that is open reads: what an operation was called with, or so many tensors. */
 void record_call(Recorder *recorder, const Call *call);
 void record_inputs(Recorder *recorder, const RecordInput *inputs, int count);
-void record_memory(Recorder *recorder, const Arena arenas[ARENA_COUNT]); // notes what has changed
+/* Notes what has changed: `name` has been taken, which must live as long as the recorder, or NULL. */
+void record_memory(Recorder *recorder, const Arena arenas[ARENA_COUNT], const char *name);
 void record_reading(Recorder *recorder, const RecordReading *reading);
 
 /* Around work that is captured as a graph: its records are taken out, and given back as the graph's, which

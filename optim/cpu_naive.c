@@ -36,15 +36,16 @@ static Slice slice_of(const Adamw *a, AdamwParameter part, const Tensor scratch[
 
 static double sum_of_squares(const real *x, int64_t count) {
     double sum = 0;
+#pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < count; i++) sum += (double)x[i] * (double)x[i];
     return sum;
 }
 
 /* In fp64: past 2^24 equal terms an fp32 sum stands still, and GPT-2's token table has twice as many. And
  * unit by unit: over 32,768 terms in a row even fp64 would lose more digits than it has to. */
-static void sums_of_squares(const Adamw *a) {
+static void sums_of_squares(const Ctx *ctx, const Adamw *a) {
     double *squares = a->squares.data;
-    for (int64_t b = 0; b < tensor_count(a->squares); b++) {
+    EACH (ctx, b, tensor_count(a->squares), ADAMW_BLOCK) {
         AdamwParameter block = adamw_block(a, b);
         const real *g = (const real *)a->gradient.data + block.first;
         squares[b] = 0;
@@ -64,36 +65,35 @@ static void clip_factor(const Adamw *a) {
     state[ADAMW_SKIPPED] = finite ? 0 : 1;
 }
 
-static void scale(const real *x, real factor, int64_t count, real *y) {
-    for (int64_t i = 0; i < count; i++) y[i] = factor * x[i];
+static void scale(const Ctx *ctx, const real *x, real factor, int64_t count, real *y) {
+    EACH_ELEMENT (ctx, i, count) y[i] = factor * x[i];
 }
 
 /* 1 - beta comes from fp64: in fp32, 1 - 0.999 has lost three digits. */
-static void first_moment(const Slice *s, double beta) {
+static void first_moment(const Ctx *ctx, const Slice *s, double beta) {
     const real keep = (real)beta, take_in = (real)(1 - beta);
-    for (int64_t i = 0; i < s->count; i++) s->m[i] = keep * s->m[i] + take_in * s->clipped[i];
+    EACH_ELEMENT (ctx, i, s->count) s->m[i] = keep * s->m[i] + take_in * s->clipped[i];
 }
 
-static void second_moment(const Slice *s, double beta) {
+static void second_moment(const Ctx *ctx, const Slice *s, double beta) {
     const real keep = (real)beta, take_in = (real)(1 - beta);
-    for (int64_t i = 0; i < s->count; i++) s->v[i] = keep * s->v[i] + take_in * s->clipped[i] * s->clipped[i];
+    EACH_ELEMENT (ctx, i, s->count) s->v[i] = keep * s->v[i] + take_in * s->clipped[i] * s->clipped[i];
 }
 
-static void decay(const Slice *s, real factor) {
-    for (int64_t i = 0; i < s->count; i++) s->weight[i] -= factor * s->weight[i];
+static void decay(const Ctx *ctx, const Slice *s, real factor) {
+    EACH_ELEMENT (ctx, i, s->count) s->weight[i] -= factor * s->weight[i];
 }
 
-static void update(const Slice *s, real learning_rate, real eps) {
-    for (int64_t i = 0; i < s->count; i++)
-        s->weight[i] -= learning_rate * s->m_hat[i] / (sqrt(s->v_hat[i]) + eps);
+static void update(const Ctx *ctx, const Slice *s, real learning_rate, real eps) {
+    EACH_ELEMENT (ctx, i, s->count) s->weight[i] -= learning_rate * s->m_hat[i] / (sqrt(s->v_hat[i]) + eps);
 }
 
-static void widen(const uint16_t *narrow, int64_t count, real *x) {
-    for (int64_t i = 0; i < count; i++) x[i] = (real)bfloat16_to_float(narrow[i]);
+static void widen(const Ctx *ctx, const uint16_t *narrow, int64_t count, real *x) {
+    EACH_ELEMENT (ctx, i, count) x[i] = (real)bfloat16_to_float(narrow[i]);
 }
 
-static void round_moments(const Slice *s, uint32_t updates) {
-    for (int64_t i = 0; i < s->count; i++) {
+static void round_moments(const Ctx *ctx, const Slice *s, uint32_t updates) {
+    EACH (ctx, i, s->count, 1) {
         RandomBlock random = random_philox(adamw_counter((s->first + i) / 4, updates), 0, 0);
         uint32_t word = random.word[(s->first + i) % 4];
         s->narrow_m[i] = bfloat16_stochastic((float)s->m[i], word & 0xFFFF);
@@ -101,32 +101,32 @@ static void round_moments(const Slice *s, uint32_t updates) {
     }
 }
 
-static void round_weights(const Slice *s) {
-    for (int64_t i = 0; i < s->count; i++) s->rounded[i] = store(s->weight[i]);
+static void round_weights(const Ctx *ctx, const Slice *s) {
+    EACH_ELEMENT (ctx, i, s->count) s->rounded[i] = store(s->weight[i]);
 }
 
 static void step(Ctx *ctx, const Adamw *a, const Slice *s, bool decays) {
     const real *state = a->state.data;
     if (s->narrow_m)
         PRIMITIVE (ctx, "widen moments") {
-            widen(s->narrow_m, s->count, s->m);
-            widen(s->narrow_v, s->count, s->v);
+            widen(ctx, s->narrow_m, s->count, s->m);
+            widen(ctx, s->narrow_v, s->count, s->v);
         }
-    PRIMITIVE (ctx, "clip") scale(s->gradient, state[ADAMW_FACTOR], s->count, s->clipped);
-    PRIMITIVE (ctx, "first moment") first_moment(s, a->beta1);
-    PRIMITIVE (ctx, "second moment") second_moment(s, a->beta2);
+    PRIMITIVE (ctx, "clip") scale(ctx, s->gradient, state[ADAMW_FACTOR], s->count, s->clipped);
+    PRIMITIVE (ctx, "first moment") first_moment(ctx, s, a->beta1);
+    PRIMITIVE (ctx, "second moment") second_moment(ctx, s, a->beta2);
     PRIMITIVE (ctx, "bias correction") {
         double t = (double)state[ADAMW_UPDATES];
-        scale(s->m, (real)(1 / (1 - pow(a->beta1, t))), s->count, s->m_hat);
-        scale(s->v, (real)(1 / (1 - pow(a->beta2, t))), s->count, s->v_hat);
+        scale(ctx, s->m, (real)(1 / (1 - pow(a->beta1, t))), s->count, s->m_hat);
+        scale(ctx, s->v, (real)(1 / (1 - pow(a->beta2, t))), s->count, s->v_hat);
     }
     if (decays)
-        PRIMITIVE (ctx, "decay") decay(s, state[ADAMW_LEARNING_RATE] * (real)a->weight_decay);
-    PRIMITIVE (ctx, "update") update(s, state[ADAMW_LEARNING_RATE], (real)a->eps);
+        PRIMITIVE (ctx, "decay") decay(ctx, s, state[ADAMW_LEARNING_RATE] * (real)a->weight_decay);
+    PRIMITIVE (ctx, "update") update(ctx, s, state[ADAMW_LEARNING_RATE], (real)a->eps);
     if (s->narrow_m)
-        PRIMITIVE (ctx, "round moments") round_moments(s, (uint32_t)state[ADAMW_UPDATES]);
+        PRIMITIVE (ctx, "round moments") round_moments(ctx, s, (uint32_t)state[ADAMW_UPDATES]);
     if (s->rounded)
-        PRIMITIVE (ctx, "round") round_weights(s);
+        PRIMITIVE (ctx, "round") round_weights(ctx, s);
 }
 
 static Status apply(Ctx *ctx, const Adamw *a) {
@@ -153,7 +153,7 @@ static Status adamw_update_cpu_naive(Ctx *ctx, const void *contract) {
     const Adamw *a = contract;
     real *state = a->state.data;
     if (a->steps & ADAMW_SUM)
-        PRIMITIVE (ctx, "gradient norm") sums_of_squares(a);
+        PRIMITIVE (ctx, "gradient norm") sums_of_squares(ctx, a);
     if (a->steps & ADAMW_CLIP) {
         PRIMITIVE (ctx, "clip factor") clip_factor(a);
         PRIMITIVE (ctx, "count update") state[ADAMW_UPDATES] += state[ADAMW_SKIPPED] != 0 ? 0 : 1;

@@ -40,7 +40,7 @@ static int64_t name_index(Timeline *t, const char *name) {
 }
 
 static const char *shown_category(const TraceEvent *e) {
-    return e->in_operation ? category_name(e->category) : e->kind >= TRACE_COPY ? "memory" : "other";
+    return category_name(e->category);
 }
 
 /* [name, begin, length, category, depth], in microseconds from the step's begin */

@@ -198,6 +198,45 @@ static const Primitive primitives[] = {
     {OP_ADAMW, "round moments", CATEGORY_OPTIMIZER, "Optimizer.step#AdamW.step/aten::_to_copy", 1},
 };
 
+/* Which part of an operation fills what, by the name under which it is taken; "y" is the result. Of what is not
+ * here, that begins with the operation's name or is taken inside of it, the part that comes next. */
+static const struct {
+    Operation operation;
+    const char *primitive, *name;
+} fills[] = {
+    {OP_EMBED, "token gather", "y"},
+    {OP_PATCH, "unfold", "patch.x"},
+    {OP_PATCH, "product", "y"},
+    {OP_NORM, "residual add", "norm.residual"},
+    {OP_NORM, "dropout", "norm.dropped"},
+    {OP_NORM, "mean", "norm.mean"},
+    {OP_NORM, "variance", "norm.rstd"},
+    {OP_NORM, "mean square", "norm.rstd"},
+    {OP_NORM, "normalize", "y"},
+    {OP_LINEAR, "product", "y"},
+    {OP_LINEAR, "product", "before activation"},
+    {OP_LINEAR, "GELU", "y"},
+    {OP_LINEAR, "ReLU", "y"},
+    {OP_LINEAR, "tanh", "y"},
+    {OP_LINEAR, "SiLU", "y"},
+    {OP_LINEAR, "input gradient", "d branch"},
+    {OP_LINEAR, "input gradient", "d all rows"},
+    {OP_LINEAR, "input gradient", "d heads"},
+    {OP_LINEAR, "input gradient", "d memory"},
+    {OP_ATTENTION, "score product", "attention.probabilities"},
+    {OP_ATTENTION, "log-sum-exp", "attention.lse"},
+    {OP_ATTENTION, "softmax max", "attention.max"},
+    {OP_ATTENTION, "softmax sum", "attention.sum"},
+    {OP_ATTENTION, "merge heads", "y"},
+    {OP_ATTENTION, "merge heads", "d qkv"},
+    {OP_ATTENTION, "merge heads", "d query"},
+    {OP_ATTENTION, "merge heads", "d memory"},
+    {OP_LOSS, "logits product", "loss.log_probabilities"},
+    {OP_LOSS, "pick", "losses"},
+    {OP_LOSS, "hidden gradient", "d hidden"},
+    {OP_LINEAR, "SiLU gradient", "d gate and up"},
+};
+
 static const Primitive *find(Operation operation, const char *name) {
     for (size_t i = 0; i < sizeof primitives / sizeof *primitives; i++)
         if (primitives[i].operation == operation && strcmp(primitives[i].name, name) == 0)
@@ -221,6 +260,15 @@ Category category_of(Operation operation, const char *primitive) {
     const Primitive *known = find(operation, primitive);
     for (int lender = 0; lender < OP_COUNT && !known; lender++) known = find((Operation)lender, primitive);
     return known ? known->category : CATEGORY_OTHER;
+}
+
+bool primitive_fills(Operation operation, const char *primitive, const char *name) {
+    for (size_t i = 0; i < sizeof fills / sizeof *fills; i++)
+        if (fills[i].operation == operation && strcmp(fills[i].name, name) == 0 &&
+            (!primitive || strcmp(fills[i].primitive, primitive) == 0))
+            return true;
+    const char *own = operation_name(operation);
+    return !primitive && (strcmp(name, "y") == 0 || strncmp(name, own, strlen(own)) == 0);
 }
 
 const char *torch_name(Operation operation, Pass pass, const char *primitive, bool bias, int *joins) {

@@ -9,6 +9,10 @@
  * a test refuses. */
 Category category_of(Operation operation, const char *primitive);
 
+/* Whether the primitive, or with NULL any, fills what is taken for its operation under this name ("y": its
+ * result). */
+bool primitive_fills(Operation operation, const char *primitive, const char *name);
+
 /* What PyTorch's profiler calls the primitive, with what it nests in: "aten::matmul[AB]/aten::bmm[ab]", the
  * letters as in profile/torch.h; NULL where it has no such operation. `bias`: the operation has one. `joins`:
  * so many of these names, from the first, are calls that the operation's earlier primitives have begun. */

@@ -186,10 +186,7 @@ static void add_activity(Making *m, const MultiprocessorLimits *limits, const Ac
     e.launch = calls->call[a->correlation - calls->first];
     e.kernel = a->kernel;
     e.copy = a->copy;
-    if (a->kind == TRACE_KERNEL)
-        e.kernel.occupancy = kernel_occupancy(limits, &a->kernel);
-    else
-        e.category = CATEGORY_MEMORY;
+    if (a->kind == TRACE_KERNEL) e.kernel.occupancy = kernel_occupancy(limits, &a->kernel);
     trace_add(m->trace, &e);
 }
 

@@ -68,7 +68,7 @@ static void add_kernel(Figures *f, const TraceEvent *e) {
                            .kind = e->kind,
                            .call = call};
     }
-    row->category = e->in_operation ? e->category : CATEGORY_MEMORY;
+    row->category = e->category;
     if (row->call != call) row->call = "several";
     KernelUse *const uses[] = {&row->in[pass_of(e)], &row->all};
     for (int i = 0; i < 2; i++) {
@@ -81,7 +81,7 @@ static void add_device(Figures *f, const TraceEvent *e) {
     double ns = (double)trace_length(e), launches = e->kind == TRACE_KERNEL ? (double)e->launches : 0;
     f->device_ns += ns;
     f->launches += launches;
-    f->phases[figures_phase(e)].categories[e->in_operation ? e->category : CATEGORY_MEMORY] += ns;
+    f->phases[figures_phase(e)].categories[e->category] += ns;
     add_kernel(f, e);
     if (!e->in_operation) return;
     OperationRow *row = row_of(f, e);

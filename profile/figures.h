@@ -45,7 +45,7 @@ typedef struct {
     const char *name;
     char *label, *decoded; // the row's own: kernel_label, kernel_decode
     TraceKind kind;
-    Category category; // of what it served most recently; CATEGORY_MEMORY outside operations
+    Category category; // of what it served most recently; CATEGORY_OTHER of a kernel outside operations
     const char *call;  // that it served, or "several"; NULL outside operations
     KernelUse in[PASS_COUNT], all;
 } KernelRow;

@@ -11,21 +11,22 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* By how much they matter, since a narrow terminal has no room for the last ones. */
 enum {
     BATCH,
     SEQ,
     PATH,
     STEP,
-    LOW,
-    HIGH,
     TOKENS,
+    MFU,
+    PEAK,
     FORWARD,
     BACKWARD,
     OPTIMIZER,
+    LOW,
+    HIGH,
     IDLE,
     LAUNCHES,
-    MFU,
-    PEAK,
     OVERHEAD,
     WAITED,
     AUDIT,
@@ -36,16 +37,16 @@ static const TableColumn columns[] = {
     [SEQ] = {"seq", "Seq", CELL_COUNT},
     [PATH] = {"path", "Path", CELL_TEXT},
     [STEP] = {"step_ns", "Median step", CELL_TIME},
-    [LOW] = {"step_minimum_ns", "Minimum", CELL_TIME},
-    [HIGH] = {"step_maximum_ns", "Maximum", CELL_TIME},
     [TOKENS] = {"tokens_per_s", "Tokens/s", CELL_COUNT},
+    [MFU] = {"mfu", "MFU", CELL_SHARE},
+    [PEAK] = {"peak_bytes", "Peak memory", CELL_BYTES},
     [FORWARD] = {"forward_ns", "Forward", CELL_TIME},
     [BACKWARD] = {"backward_ns", "Backward", CELL_TIME},
     [OPTIMIZER] = {"optimizer_ns", "Optimizer", CELL_TIME},
+    [LOW] = {"step_minimum_ns", "Minimum", CELL_TIME},
+    [HIGH] = {"step_maximum_ns", "Maximum", CELL_TIME},
     [IDLE] = {"idle_share", "Idle", CELL_SHARE},
     [LAUNCHES] = {"launches", "Launches", CELL_COUNT},
-    [MFU] = {"mfu", "MFU", CELL_SHARE},
-    [PEAK] = {"peak_bytes", "Peak memory", CELL_BYTES},
     [OVERHEAD] = {"overhead_share", "Tracing costs", CELL_SHARE},
     [WAITED] = {"cores_waited", "Waited for cores", CELL_SHARE},
     [AUDIT] = {"audit", "Audit", CELL_TEXT},
@@ -95,6 +96,9 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path,
     if (step->cores_waited > CORES_SHARED)
         table_note(table, "batch %" PRId64 ", seq %" PRId64 ", %s: %s", bundle->run.batch, seq, path->label,
                    cores_warning(step->cores_waited).text);
+    if (passed < path->audit_count)
+        table_note(table, "batch %" PRId64 ", seq %" PRId64 ", %s: the audit fails: %s", bundle->run.batch,
+                   seq, path->label, audit);
 }
 
 Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {

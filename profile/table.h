@@ -40,6 +40,7 @@ typedef struct {
     int64_t limit;    // rows at most; 0: all
     const char *sort; // key of a column; NULL or "": as the table is. Numbers fall, texts rise
     bool full_names;  // in text, names are otherwise cut to about 55 bytes
+    int width;        // of text; the last columns that it has no room for are named below. 0: any
 } TableView;
 
 typedef struct {

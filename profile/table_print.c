@@ -80,10 +80,10 @@ static void cell_text(const Table *table, const TableView *view, int64_t row, in
 
 /* ---- text ---- */
 
-static void print_line(const Table *table, const int *widths, FILE *file) {
-    for (int i = 0; i < table->column_count; i++) {
+static void print_line(const int *widths, int columns, FILE *file) {
+    for (int i = 0; i < columns; i++) {
         for (int k = 0; k < widths[i]; k++) fputc('-', file);
-        fputs(i + 1 < table->column_count ? "  " : "\n", file);
+        fputs(i + 1 < columns ? "  " : "\n", file);
     }
 }
 
@@ -97,8 +97,9 @@ static void print_padded(const char *text, int width, bool left, bool last, FILE
 
 enum { COLUMNS_MOST = 32 };
 
-void table_print_text(const Table *table, const TableView *view, FILE *file) {
-    int widths[COLUMNS_MOST], columns = table->column_count;
+/* Of each column; gives how many of them fit. */
+static int measure_columns(const Table *table, const TableView *view, int widths[COLUMNS_MOST]) {
+    int columns = table->column_count, fit = 0, room = view && view->width ? view->width : INT_MAX;
     char text[NAME_BYTES];
     for (int i = 0; i < columns; i++) widths[i] = (int)strlen(table->columns[i].title);
     for (int64_t row = 0; row < table->rows; row++)
@@ -107,19 +108,51 @@ void table_print_text(const Table *table, const TableView *view, FILE *file) {
             int length = (int)strlen(text);
             widths[i] = length > widths[i] ? length : widths[i];
         }
+    while (fit < columns && widths[fit] <= room) room -= widths[fit++] + 2;
+    return fit ? fit : 1;
+}
+
+/* Broken at blanks, after which the lines are indented. */
+static void print_note(const char *text, const TableView *view, FILE *file) {
+    size_t room = view && view->width > 2 ? (size_t)view->width : SIZE_MAX;
+    const char *indent = "";
+    for (; strlen(text) > room - strlen(indent); indent = "  ") {
+        size_t length = room - strlen(indent);
+        while (length > 0 && text[length] != ' ') length--;
+        if (length == 0) break;
+        fprintf(file, "%s%.*s\n", indent, (int)length, text);
+        text += length + 1;
+    }
+    fprintf(file, "%s%s\n", indent, text);
+}
+
+static void name_columns(const Table *table, int first, const TableView *view, FILE *file) {
+    char text[NAME_BYTES] = "no room for";
+    if (first == table->column_count) return;
+    for (int i = first; i < table->column_count; i++) {
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s %s", i > first ? "," : "", table->columns[i].title);
+    }
+    print_note(text, view, file);
+}
+
+void table_print_text(const Table *table, const TableView *view, FILE *file) {
+    int widths[COLUMNS_MOST], columns = measure_columns(table, view, widths);
+    char text[NAME_BYTES];
     fprintf(file, "%s\n", table->title);
-    print_line(table, widths, file);
+    print_line(widths, columns, file);
     for (int i = 0; i < columns; i++)
         print_padded(table->columns[i].title, widths[i], table->columns[i].kind == CELL_TEXT,
                      i + 1 == columns, file);
-    print_line(table, widths, file);
+    print_line(widths, columns, file);
     for (int64_t row = 0; row < table->rows; row++)
         for (int i = 0; i < columns; i++) {
             cell_text(table, view, row, i, text);
             print_padded(text, widths[i], table->columns[i].kind == CELL_TEXT, i + 1 == columns, file);
         }
-    print_line(table, widths, file);
-    for (int64_t i = 0; i < table->note_count; i++) fprintf(file, "%s\n", table->notes[i]);
+    print_line(widths, columns, file);
+    name_columns(table, columns, view, file);
+    for (int64_t i = 0; i < table->note_count; i++) print_note(table->notes[i], view, file);
 }
 
 /* ---- Markdown ---- */

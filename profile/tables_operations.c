@@ -89,26 +89,14 @@ static void sum_events(const Trace *t, Operations *o) {
     }
 }
 
-/* What an operation fills, or a part of it in scratch, is taken right before it begins: of what lies in the
- * event `taker` the first of the kind that begins then; where none does, the taker itself. */
-static int64_t taken_for(const Trace *t, int64_t taker, int64_t at, TraceKind kind) {
-    for (int64_t i = taker + 1; i < t->count && t->events[i].begin < t->events[taker].end; i++) {
-        const TraceEvent *e = &t->events[i];
-        if (e->kind == kind && e->begin >= at) return i;
-    }
-    return taker;
-}
-
 /* What was taken from arenas for each event; what was given back is not counted against it. */
 static void sum_memory(const Trace *t, Operations *o) {
-    TraceKind kind = o->torch ? TRACE_PRIMITIVE : TRACE_OPERATION;
     int64_t held[MEMORY_CLASS_COUNT] = {0};
     bool seen[MEMORY_CLASS_COUNT] = {false};
     for (int64_t i = 0; i < t->memory_count; i++) {
         const TraceMemory *m = &t->memory[i];
         int64_t more = m->bytes - held[m->class_];
-        if (m->event >= 0 && more > 0 && seen[m->class_])
-            o->taken[taken_for(t, m->event, m->at, kind)] += (double)more;
+        if (m->event >= 0 && more > 0 && seen[m->class_]) o->taken[m->event] += (double)more;
         held[m->class_] = m->bytes;
         seen[m->class_] = true;
     }
@@ -209,7 +197,7 @@ static void fill_operations(const Trace *t, Operations *o, Table *table) {
         table_note(table, "Self CPU time total: %s; self %s time total: %s; of %lld steps",
                    in_words(CELL_TIME, self).text, o->torch ? "CUDA" : "device",
                    in_words(CELL_TIME, self_device).text, (long long)t->run.steps);
-    table_note(table, "Memory: what was taken for it, while it ran or right before");
+    table_note(table, "Memory: what it was the first to fill, taken while it ran or right before");
 }
 
 /* What a table of operations is to be. */

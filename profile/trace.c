@@ -115,6 +115,7 @@ TraceEvent trace_event(Trace *trace, TraceKind kind, const char *name) {
                         .step = -1,
                         .phase = PHASE_OTHER,
                         .layer = -1,
+                        .category = kind > TRACE_KERNEL ? CATEGORY_MEMORY : CATEGORY_OTHER,
                         .launches = kind == TRACE_KERNEL};
 }
 

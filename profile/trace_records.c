@@ -160,10 +160,8 @@ static void add_device_event(Making *m, int64_t i, Interval when) {
     e.end = when.end > when.begin ? when.end : when.begin;
     e.stream = 0;
     e.parent = m->event[i];
-    if (is_transfer(r->kind)) {
-        e.category = CATEGORY_MEMORY;
+    if (is_transfer(r->kind))
         e.copy = (CopyShape){.direction = direction_of(r->kind), .bytes = (int64_t)r->work.bytes};
-    }
     trace_add(m->trace, &e);
 }
 
@@ -187,6 +185,30 @@ void records_add_device(Making *m) {
 }
 
 /* ---- memory ---- */
+
+/* The first of the kind that begins then, inside `outer`; where there is none, that. */
+static int64_t next_inside(const Trace *t, int64_t outer, int64_t at, TraceKind kind) {
+    for (int64_t i = outer + 1; i < t->count && t->events[i].begin < t->events[outer].end; i++)
+        if (t->events[i].kind == kind && t->events[i].begin >= at) return i;
+    return outer;
+}
+
+/* What an operation fills is taken in it or right before it begins: of its primitives the last that says so
+ * fills it, or else the next to begin. What is taken for nobody is the taker's. */
+static int64_t filler_of(const Trace *t, int64_t taker, int64_t at, const char *name) {
+    int64_t operation = trace_above(t, taker, TRACE_OPERATION), filler = -1;
+    bool inside = operation >= 0;
+    if (!inside) operation = next_inside(t, taker, at, TRACE_OPERATION);
+    const TraceEvent *o = &t->events[operation];
+    if (o->kind != TRACE_OPERATION) return taker;
+    if (strcmp(name, o->call ? o->call : "") == 0) name = "y";
+    if (!inside && !primitive_fills(o->operation, NULL, name)) return taker;
+    for (int64_t i = operation + 1; i < t->count && t->events[i].begin < o->end; i++)
+        if (t->events[i].parent == operation && t->events[i].kind == TRACE_PRIMITIVE &&
+            primitive_fills(o->operation, t->events[i].name, name))
+            filler = i;
+    return filler >= 0 ? filler : next_inside(t, operation, at, TRACE_PRIMITIVE);
+}
 
 static const MemoryClass classes[ARENA_COUNT] = {
     [ARENA_PARAMETERS] = MEMORY_PARAMETERS, [ARENA_GRADIENTS] = MEMORY_GRADIENTS,
@@ -219,6 +241,8 @@ void records_add_memory(Making *m, const Recorder *recorder, size_t workspace,
         int64_t at = record_ns(memory[i].at) - m->origin;
         TraceMemory sample = {at < 0 ? 0 : at, classes[memory[i].arena], (int64_t)memory[i].used,
                               memory[i].record < 0 ? -1 : m->event[memory[i].record]};
+        if (sample.event >= 0 && memory[i].name)
+            sample.event = filler_of(m->trace, sample.event, sample.at, memory[i].name);
         int64_t cache = cached;
         if (memory[i].arena == ARENA_SAVED) cache = cache_bytes(&arenas[ARENA_SAVED], memory[i].used);
         if (memory[i].arena == ARENA_SAVED) sample.bytes -= cache;

@@ -3,6 +3,7 @@
  * in test_model.c: what disturbing the weights by the dtype's unit roundoff does, ALLOWED times. */
 #include "model/decode.h"
 
+#include "base/memory.h"
 #include "base/random.h"
 #include "tests/support/compare.h"
 
@@ -111,9 +112,10 @@ static void set_weights(Rig *rig, const Case *c, Transformer *model, double *con
     const double *values = in[WEIGHTS];
     if (c->noise > 0 && !rig->ctx.measuring) {
         double *moved = zeros(p->size);
-#pragma omp parallel for
-        for (int64_t i = 0; i < p->size; i++)
-            moved[i] = values[i] * (1 + c->noise * random_normal(c->seed, 0, (uint64_t)i));
+        float *draws = memory_array((size_t)p->size, sizeof *draws);
+        random_normals(c->seed, 0, 0, 1, draws, p->size);
+        for (int64_t i = 0; i < p->size; i++) moved[i] = values[i] * (1 + c->noise * (double)draws[i]);
+        memory_free(draws);
         values = moved;
         if (c->preset) disturb_frequencies(rig, c, model->stack.frequencies);
     }

@@ -208,6 +208,36 @@ static void order_depends_on_position_alone(void **state) {
     tokens_close(source);
 }
 
+/* What has been read ahead is told until it is handed out; what is being read is told, too. */
+static void what_is_read_ahead_is_told(void **state) {
+    TokenSource *source = open_numbers(*state, 400);
+    LoaderOptions options = {.source = source, .batch = 2, .seq = 5, .workers = 2, .delay_us = 1000};
+    Loader *loader = open_loader(&options);
+    Batch ahead[LOADER_AHEAD], batch;
+    int count = 0;
+    for (int done = 0; done < 4;) { // as many as there is room for
+        count = loader_ahead(loader, ahead);
+        assert_true(count <= 4);
+        done = 0;
+        for (int i = 0; i < count; i++) {
+            assert_true(ahead[i].worker >= 1 && ahead[i].worker <= 2 && ahead[i].begun > 0);
+            assert_true(ahead[i].done >= ahead[i].begun);
+            done += ahead[i].done >= ahead[i].begun + 1e-3;
+        }
+    }
+    expect_ok(loader_next(loader, &batch));
+    assert_true(batch.done - batch.begun >= 1e-3);
+    count = loader_ahead(loader, ahead);
+    assert_true(count >= 2);
+    for (int i = 0; i < count; i++) assert_true(ahead[i].begun != batch.begun);
+    loader_close(loader);
+    options.workers = 0;
+    loader = open_loader(&options);
+    assert_int_equal(loader_ahead(loader, ahead), 0);
+    loader_close(loader);
+    tokens_close(source);
+}
+
 /* Three loaders that share steps of six batches hand out what one does, whatever the workers; also from where
  * they have been sent, and count what all of them read. */
 static void shares_are_one_loaders_batches(void **state) {
@@ -339,6 +369,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(sources_that_are_too_short, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(epochs_visit_each_window_once, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(order_depends_on_position_alone, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(what_is_read_ahead_is_told, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(shares_are_one_loaders_batches, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(batches_stay_while_held, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(buffers_come_from_the_caller, scratch_setup, scratch_teardown),

@@ -98,6 +98,12 @@ static void test_brief(void **state) {
         *state, "infer --device=cpu --batch-sizes=1,2 --seq=16 --profile=1,0,0,2,1 --profile-out=sizes");
     assert_null(strstr(ran->output, "profile  gpt2"));
     expect_text(ran->output, "Sizes side by side");
+    expect_text(ran->output, "no room for ");
+    for (const char *line = strstr(ran->output, "Sizes"), *end; (end = strchr(line, '\n')); line = end + 1)
+        if (end - line > 80) fail_msg("wider than a page: %.*s", (int)(end - line), line);
+    ran = program_succeeds(*state, "infer --device=cpu --batch-sizes=1,2 --seq=16 --profile=1,0,0,2,1 "
+                                   "--profile-out=sizes --report=tables");
+    expect_text(ran->output, "Waited for cores");
 }
 
 static void test_infer(void **state) {

@@ -75,10 +75,10 @@ static RecordedGraph *capture_work(Recorder *r, int64_t step) {
     begin(r, RECORD_SCOPE, "forward", step);
     begin(r, RECORD_OPERATION, "product", step);
     arenas[ARENA_SCRATCH].used = 100;
-    record_memory(r, arenas);
+    record_memory(r, arenas, NULL);
     arenas[ARENA_SCRATCH].used = 0;
     record_end(r);
-    record_memory(r, arenas);
+    record_memory(r, arenas, NULL);
     begin(r, RECORD_OPERATION, "bias", step);
     record_end(r);
     record_end(r);
@@ -101,7 +101,7 @@ static void launches_repeat_the_capture(void **state) {
     int64_t count, dropped;
     Recorder *r = open_recorder(&told, 0);
     begin(r, RECORD_SCOPE, "step", 4);
-    record_memory(r, (Arena[ARENA_COUNT]){0});
+    record_memory(r, (Arena[ARENA_COUNT]){0}, NULL);
     RecordedGraph *graph = capture_work(r, 4);
     record_end(r);
     assert_non_null(graph);

@@ -325,6 +325,40 @@ static void expect_bound(Trace *t, const char *part) {
 }
 
 /* Short or as the source tells them: --full-names. */
+/* A kernel that no operation launched is nobody's, and a copy there is of memory. */
+static void kernels_outside_operations_are_others(void **state) {
+    (void)state;
+    Trace *t = sample_trace(FORM_FUSED, 0);
+    Figures before, f;
+    expect_ok(figures_make(t, &before));
+    int64_t step = 0;
+    while (t->events[step].kind != TRACE_STEP) step++;
+    for (TraceKind kind = TRACE_KERNEL; kind <= TRACE_COPY; kind++) {
+        TraceEvent e = trace_event(t, kind, "foreign");
+        e.parent = step;
+        e.stream = 0;
+        e.begin = t->events[step].begin;
+        e.end = e.begin + (kind == TRACE_KERNEL ? 1000 : 10);
+        trace_add(t, &e);
+    }
+    expect_ok(trace_finish(t));
+    expect_ok(figures_make(t, &f));
+    const PhaseRow *was = &before.phases[PHASE_OTHER], *is = &f.phases[PHASE_OTHER];
+    near(is->categories[CATEGORY_OTHER] - was->categories[CATEGORY_OTHER], 1000.0 / SAMPLE_STEPS);
+    near(is->categories[CATEGORY_MEMORY] - was->categories[CATEGORY_MEMORY], 10.0 / SAMPLE_STEPS);
+    near(is->categories[CATEGORY_MATRIX], was->categories[CATEGORY_MATRIX]);
+    Tables tables;
+    expect_ok(tables_make(t, NAMES_PLAIN, &tables));
+    const Table *categories = tables_find(&tables, "categories");
+    for (int64_t row = 0; row < categories->rows; row++)
+        if (strcmp(categories->cells[row * categories->column_count].text, "other") == 0)
+            near(categories->cells[row * categories->column_count + 1].number, 1000);
+    tables_free(&tables);
+    figures_free(&before);
+    figures_free(&f);
+    trace_close(t);
+}
+
 static void kernels_have_short_and_full_names(void **state) {
     (void)state;
     static const char full[] = "void fusebox::scale<float, 4>(float*, long)";
@@ -402,6 +436,7 @@ int main(void) {
         cmocka_unit_test(audit_finds_each_fault),
         cmocka_unit_test(overhead_may_be_noise),
         cmocka_unit_test(questions_have_figures),
+        cmocka_unit_test(kernels_outside_operations_are_others),
         cmocka_unit_test(kernels_have_short_and_full_names),
         cmocka_unit_test(a_cpu_computes_what_takes_longer_than_its_bytes),
         cmocka_unit_test(questions_know_what_was_timed),

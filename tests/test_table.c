@@ -119,8 +119,34 @@ static void test_long_names(void **state) {
     table_free(&t);
 }
 
+/* Columns from the end that there is no room for are named, and notes are broken. */
+static void test_width(void **state) {
+    (void)state;
+    Table t = example();
+    table_note(&t, "a note that is rather long");
+    char *text = printed(&t, &(TableView){.width = 24}, table_print_text);
+    assert_string_equal(text, "Example\n"
+                              "-----  --------  ------\n"
+                              "Name       Time   Share\n"
+                              "-----  --------  ------\n"
+                              "a|b    1.500 us  25.00%\n"
+                              "c,\"d\"   2.500 s  50.00%\n"
+                              "e      3.000 ms        \n"
+                              "-----  --------  ------\n"
+                              "no room for Size\n"
+                              "3 rows\n"
+                              "a note that is rather\n"
+                              "  long\n");
+    free(text);
+    text = printed(&t, &(TableView){.width = 33}, table_print_text);
+    assert_null(strstr(text, "no room"));
+    free(text);
+    table_free(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_text), cmocka_unit_test(test_other_forms),
-                                       cmocka_unit_test(test_arranged), cmocka_unit_test(test_long_names)};
+                                       cmocka_unit_test(test_arranged), cmocka_unit_test(test_long_names),
+                                       cmocka_unit_test(test_width)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

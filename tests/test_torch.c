@@ -51,11 +51,17 @@ static void test_torch_names(void **state) {
     assert_true(linear > cell(t, find_row(t, "aten::addmm"), "cpu_ns"));
     expect_about(cell(t, find_row(t, "ProfilerStep*"), "cpu_share"), 1);
     assert_true(cell(t, find_row(t, "aten::linear"), "cpu_memory_bytes") > 0);
-    /* Each layer's: y of the values; of the backward pass dp and of queries, keys and values a gradient each. */
-    const double of_heads = TRACED_BATCH * TRACED_SEQ * 32 * 4,
-                 scores = TRACED_BATCH * 2 * TRACED_SEQ * TRACED_SEQ * 4;
+    /* Each layer's: p and y; of the backward pass dp and of queries, keys and values a gradient each. */
+    const double rows = TRACED_BATCH * TRACED_SEQ * 4, of_heads = rows * 32, scores = rows * 2 * TRACED_SEQ;
     expect_about(cell(t, find_row(t, "aten::bmm"), "cpu_memory_bytes"),
-                 TRACED_STEPS * L * (4 * of_heads + scores));
+                 TRACED_STEPS * L * (4 * of_heads + 2 * scores));
+    /* Each call has what it fills: GELU its result, and the product before it GELU's argument. */
+    expect_about(cell(t, find_row(t, "aten::gelu"), "cpu_memory_bytes"), TRACED_STEPS * L * rows * 128);
+    expect_about(cell(t, find_row(t, "aten::addmm"), "cpu_memory_bytes"),
+                 TRACED_STEPS * L * rows * (96 + 32 + 128)); // a block's last result has its place already
+    expect_about(cell(t, find_row(t, "aten::native_layer_norm"), "cpu_memory_bytes"),
+                 TRACED_STEPS * N * rows * (32 + 2));
+    expect_about(cell(t, find_row(t, "aten::add"), "cpu_memory_bytes"), TRACED_STEPS * L * of_heads);
     assert_string_equal(t->columns[6].title, "CPU Mem"); // here is no GPU
     assert_int_equal(t->column_count, 9);
     tables_free(&tables);

@@ -20,11 +20,11 @@ static size_t bound(const ImageHeader *header, int64_t length) {
 
 Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int64_t channels, Image *image) {
     ImageHeader header;
-    int width, height, stored;
+    int width, height;
     *image = (Image){0};
     TRY(image_inspect(bytes, length, name, &header));
     stb_allow(bound(&header, length));
-    uint8_t *pixels = stbi_load_from_memory(bytes, (int)header.end, &width, &height, &stored, (int)channels);
+    uint8_t *pixels = stb_load(bytes, header.end, (int)channels, &width, &height);
     if (!pixels) return fail(ERROR_FORMAT, "%s: damaged: %s", name, stbi_failure_reason());
     *image = (Image){pixels, height, width, channels};
     if (height == header.height && width == header.width) return OK;

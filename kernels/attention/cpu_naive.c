@@ -23,10 +23,10 @@ static int64_t start_of(const AttentionForward *a, int64_t b, int64_t t) {
 
 /* Turns the pairs of every head of x (B, T, heads*D), row t of a batch row by the angles of position past +
  * t, or t in its document, or by their opposites. */
-static void rotate(const AttentionForward *a, Tensor x, bool back) {
+static void rotate(const Ctx *ctx, const AttentionForward *a, Tensor x, bool back) {
     int64_t half = tensor_width(a->frequencies), rows = x.shape.d[1];
     const real *frequency = a->frequencies.data;
-    for (int64_t row = 0; row < tensor_rows(x); row++)
+    EACH (ctx, row, tensor_rows(x), tensor_width(x))
         for (int64_t first = 0; first < tensor_width(x); first += 2 * half)
             for (int64_t d = 0; d < half; d++) {
                 stored *at = stored_row(x, row) + first + d;
@@ -39,31 +39,32 @@ static void rotate(const AttentionForward *a, Tensor x, bool back) {
             }
 }
 
-static void append(Tensor x, int64_t past, Tensor cache) {
+static void append(const Ctx *ctx, Tensor x, int64_t past, Tensor cache) {
     int64_t batch = x.shape.d[0], rows = x.shape.d[1], width = x.shape.d[2], capacity = cache.shape.d[1];
-    for (int64_t b = 0; b < batch; b++)
-        for (int64_t t = 0; t < rows; t++)
-            memcpy((stored *)cache.data + (b * capacity + past + t) * width, stored_row(x, b * rows + t),
-                   (size_t)width * sizeof(stored));
+    EACH (ctx, row, batch * rows, width)
+        memcpy((stored *)cache.data + (row / rows * capacity + past + row % rows) * width, stored_row(x, row),
+               (size_t)width * sizeof(stored));
 }
 
 /* (B, rows of x, heads*D) -> (B, heads, rows of split, D); a cache has more rows than take part. */
-static void split_heads(Tensor x, Tensor split) {
+static void split_heads(const Ctx *ctx, Tensor x, Tensor split) {
     int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
-    stored *out = split.data;
-    for (int64_t b = 0; b < split.shape.d[0]; b++)
-        for (int64_t h = 0; h < heads; h++)
-            for (int64_t t = 0; t < rows; t++, out += size)
-                memcpy(out, stored_row(x, b * x.shape.d[1] + t) + h * size, (size_t)size * sizeof(stored));
+    EACH (ctx, head, split.shape.d[0] * heads, rows * size) {
+        stored *out = (stored *)split.data + head * rows * size;
+        for (int64_t t = 0; t < rows; t++, out += size)
+            memcpy(out, stored_row(x, head / heads * x.shape.d[1] + t) + head % heads * size,
+                   (size_t)size * sizeof(stored));
+    }
 }
 
-static void merge_heads(Tensor split, Tensor y) {
+static void merge_heads(const Ctx *ctx, Tensor split, Tensor y) {
     int64_t heads = split.shape.d[1], rows = split.shape.d[2], size = split.shape.d[3];
-    const stored *in = split.data;
-    for (int64_t b = 0; b < split.shape.d[0]; b++)
-        for (int64_t h = 0; h < heads; h++)
-            for (int64_t t = 0; t < rows; t++, in += size)
-                memcpy(stored_row(y, b * rows + t) + h * size, in, (size_t)size * sizeof(stored));
+    EACH (ctx, head, split.shape.d[0] * heads, rows * size) {
+        const stored *in = (const stored *)split.data + head * rows * size;
+        for (int64_t t = 0; t < rows; t++, in += size)
+            memcpy(stored_row(y, head / heads * rows + t) + head % heads * size, in,
+                   (size_t)size * sizeof(stored));
+    }
 }
 
 static Status take_heads(Ctx *ctx, const char *name, Dtype dtype, int64_t batch, int64_t heads, int64_t rows,
@@ -106,48 +107,51 @@ static Status transposed_product(Ctx *ctx, const Sizes *s, Tensor p, Tensor a, T
     return gemm(ctx, &g);
 }
 
-static void scale(real factor, int64_t count, stored *x) {
-    for (int64_t i = 0; i < count; i++) x[i] = store(factor * load(x[i]));
+static void scale(const Ctx *ctx, real factor, int64_t count, stored *x) {
+    EACH_ELEMENT (ctx, i, count) x[i] = store(factor * load(x[i]));
 }
 
-static void mask(const AttentionForward *a, const Sizes *s, stored *scores) {
+static void mask(const Ctx *ctx, const AttentionForward *a, const Sizes *s, stored *p) {
     const int32_t *key_lengths = tensor_empty(a->key_lengths) ? NULL : a->key_lengths.data;
-    for (int64_t b = 0; b < s->batch; b++)
-        for (int64_t row = 0; row < s->heads * s->queries; row++, scores += s->keys) {
-            int64_t i = row % s->queries, first = start_of(a, b, i);
-            for (int64_t j = 0; j < s->keys; j++)
-                if (j < first || (a->causal && j > i + s->keys - s->queries) ||
-                    (key_lengths && j >= key_lengths[b]))
-                    scores[j] = store(-(real)INFINITY);
-        }
+    EACH (ctx, row, s->batch * s->heads * s->queries, s->keys) {
+        int64_t b = row / (s->heads * s->queries), i = row % s->queries, first = start_of(a, b, i);
+        stored *scores = p + row * s->keys;
+        for (int64_t j = 0; j < s->keys; j++)
+            if (j < first || (a->causal && j > i + s->keys - s->queries) ||
+                (key_lengths && j >= key_lengths[b]))
+                scores[j] = store(-(real)INFINITY);
+    }
 }
 
-static void row_max(const stored *scores, int64_t rows, int64_t width, real *max) {
-    for (int64_t i = 0; i < rows; i++) {
-        max[i] = -(real)INFINITY;
-        for (int64_t j = 0; j < width; j++) {
-            real score = load(scores[i * width + j]);
-            max[i] = score > max[i] ? score : max[i];
-        }
+static void row_max(const Ctx *ctx, const stored *scores, int64_t rows, int64_t width, real *max) {
+    EACH (ctx, i, rows, width) {
+        real most = -(real)INFINITY;
+#pragma omp simd reduction(max : most)
+        for (int64_t j = i * width; j < (i + 1) * width; j++)
+            most = load(scores[j]) > most ? load(scores[j]) : most;
+        max[i] = most;
     }
 }
 
 /* A row that sees nothing has the maximum -inf, and gets zeros. */
-static void exponentials(const real *max, int64_t rows, int64_t width, stored *scores) {
-    for (int64_t i = 0; i < rows; i++)
+static void exponentials(const Ctx *ctx, const real *max, int64_t rows, int64_t width, stored *scores) {
+    EACH (ctx, i, rows, width)
+#pragma omp simd
         for (int64_t j = i * width; j < (i + 1) * width; j++)
             scores[j] = store(max[i] == -(real)INFINITY ? 0 : real_exp(load(scores[j]) - max[i]));
 }
 
-static void row_sum(const stored *p, int64_t rows, int64_t width, real *sum) {
-    for (int64_t i = 0; i < rows; i++) {
-        sum[i] = 0;
-        for (int64_t j = 0; j < width; j++) sum[i] += load(p[i * width + j]);
+static void row_sum(const Ctx *ctx, const stored *p, int64_t rows, int64_t width, real *sum) {
+    EACH (ctx, i, rows, width) {
+        real all = 0;
+#pragma omp simd reduction(+ : all)
+        for (int64_t j = i * width; j < (i + 1) * width; j++) all += load(p[j]);
+        sum[i] = all;
     }
 }
 
-static void divide(const real *sum, int64_t rows, int64_t width, stored *p) {
-    for (int64_t i = 0; i < rows; i++)
+static void divide(const Ctx *ctx, const real *sum, int64_t rows, int64_t width, stored *p) {
+    EACH (ctx, i, rows, width)
         for (int64_t j = i * width; j < (i + 1) * width; j++)
             p[j] = store(sum[i] > 0 ? load(p[j]) / sum[i] : 0);
 }
@@ -161,10 +165,10 @@ static Status softmax(Ctx *ctx, const AttentionForward *a, const Sizes *s, store
     Tensor max, sum; // (B, heads, T)
     TRY(take(ctx, ARENA_SCRATCH, "attention.max", dtype_wide(a->q.dtype), shape1(rows), &max));
     TRY(take(ctx, ARENA_SCRATCH, "attention.sum", dtype_wide(a->q.dtype), shape1(rows), &sum));
-    PRIMITIVE (ctx, "softmax max") row_max(p, rows, s->keys, max.data);
-    PRIMITIVE (ctx, "softmax exp") exponentials(max.data, rows, s->keys, p);
-    PRIMITIVE (ctx, "softmax sum") row_sum(p, rows, s->keys, sum.data);
-    PRIMITIVE (ctx, "softmax divide") divide(sum.data, rows, s->keys, p);
+    PRIMITIVE (ctx, "softmax max") row_max(ctx, p, rows, s->keys, max.data);
+    PRIMITIVE (ctx, "softmax exp") exponentials(ctx, max.data, rows, s->keys, p);
+    PRIMITIVE (ctx, "softmax sum") row_sum(ctx, p, rows, s->keys, sum.data);
+    PRIMITIVE (ctx, "softmax divide") divide(ctx, sum.data, rows, s->keys, p);
     if (!tensor_empty(a->lse))
         PRIMITIVE (ctx, "log-sum-exp") log_sum(max.data, sum.data, rows, a->lse.data);
     return OK;
@@ -176,7 +180,7 @@ static Status drop_probabilities(Ctx *ctx, const AttentionForward *a, Tensor *p)
     Tensor whole = *p;
     TRY(take(ctx, ARENA_SCRATCH, "attention.dropped", whole.dtype, whole.shape, p));
     PRIMITIVE (ctx, "dropout")
-        TYPED(dropout_apply)(&a->dropout, whole.data, tensor_rows(whole), tensor_width(whole), p->data);
+        TYPED(dropout_apply)(ctx, &a->dropout, whole.data, tensor_rows(whole), tensor_width(whole), p->data);
     return OK;
 }
 
@@ -192,44 +196,48 @@ static Status attention_forward_cpu_naive(Ctx *ctx, const void *contract) {
     TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
     if (!tensor_empty(a->frequencies))
         PRIMITIVE (ctx, "rotary positions") {
-            rotate(a, a->q, false);
-            rotate(a, a->k, false);
+            rotate(ctx, a, a->q, false);
+            rotate(ctx, a, a->k, false);
         }
     if (cached)
         PRIMITIVE (ctx, "cache append") {
-            append(a->k, a->past, a->cache_k);
-            append(a->v, a->past, a->cache_v);
+            append(ctx, a->k, a->past, a->cache_k);
+            append(ctx, a->v, a->past, a->cache_v);
         }
     PRIMITIVE (ctx, "split heads") {
-        split_heads(a->q, q);
-        split_heads(cached ? a->cache_k : a->k, k);
-        split_heads(cached ? a->cache_v : a->v, v);
+        split_heads(ctx, a->q, q);
+        split_heads(ctx, cached ? a->cache_k : a->k, k);
+        split_heads(ctx, cached ? a->cache_v : a->v, v);
     }
     if (tensor_empty(p))
         TRY(take(ctx, ARENA_SCRATCH, "attention.probabilities", dtype,
                  shape4(s.batch, s.heads, s.queries, s.keys), &p));
     PRIMITIVE (ctx, "score product") TRY(scores_product(ctx, &s, q, k, p));
-    PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(p), p.data);
-    PRIMITIVE (ctx, "mask") mask(a, &s, p.data);
+    PRIMITIVE (ctx, "scale") scale(ctx, (real)a->scale, tensor_count(p), p.data);
+    PRIMITIVE (ctx, "mask") mask(ctx, a, &s, p.data);
     TRY(softmax(ctx, a, &s, p.data));
     TRY(drop_probabilities(ctx, a, &p));
     TRY(take_heads(ctx, "attention.y", dtype, s.batch, s.heads, s.queries, s.size, &y));
     PRIMITIVE (ctx, "value product") TRY(values_product(ctx, &s, p, v, y));
-    PRIMITIVE (ctx, "merge heads") merge_heads(y, a->y);
+    PRIMITIVE (ctx, "merge heads") merge_heads(ctx, y, a->y);
     return OK;
 }
 SLOT(ATTENTION, FORWARD, CPU, NAIVE, STORED_DTYPE, attention_forward_cpu_naive);
 
-static void row_dot(const stored *x, const stored *y, int64_t rows, int64_t width, real *dot) {
-    for (int64_t i = 0; i < rows; i++) {
-        dot[i] = 0;
-        for (int64_t j = i * width; j < (i + 1) * width; j++) dot[i] += load(x[j]) * load(y[j]);
+static void row_dot(const Ctx *ctx, const stored *x, const stored *y, int64_t rows, int64_t width,
+                    real *dot) {
+    EACH (ctx, i, rows, width) {
+        real sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t j = i * width; j < (i + 1) * width; j++) sum += load(x[j]) * load(y[j]);
+        dot[i] = sum;
     }
 }
 
 /* ds = p * (dp - delta), in place of dp. */
-static void softmax_gradient(const stored *p, const real *delta, int64_t rows, int64_t width, stored *dp) {
-    for (int64_t i = 0; i < rows; i++)
+static void softmax_gradient(const Ctx *ctx, const stored *p, const real *delta, int64_t rows, int64_t width,
+                             stored *dp) {
+    EACH (ctx, i, rows, width)
         for (int64_t j = i * width; j < (i + 1) * width; j++)
             dp[j] = store(load(p[j]) * (load(dp[j]) - delta[i]));
 }
@@ -248,10 +256,10 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     TRY(take_heads(ctx, "attention.k", dtype, s.batch, s.kv_heads, s.keys, s.size, &k));
     TRY(take_heads(ctx, "attention.v", dtype, s.batch, s.kv_heads, s.keys, s.size, &v));
     PRIMITIVE (ctx, "split heads") {
-        split_heads(a->q, q);
-        split_heads(a->k, k);
-        split_heads(a->v, v);
-        split_heads(b->dy, dy);
+        split_heads(ctx, a->q, q);
+        split_heads(ctx, a->k, k);
+        split_heads(ctx, a->v, v);
+        split_heads(ctx, b->dy, dy);
     }
     Tensor dropped = p;
     TRY(drop_probabilities(ctx, a, &dropped));
@@ -260,24 +268,25 @@ static Status attention_backward_cpu_naive(Ctx *ctx, const void *contract) {
     TRY(take(ctx, ARENA_SCRATCH, "attention.ds", dtype, p.shape, &ds));
     PRIMITIVE (ctx, "probability gradient") TRY(scores_product(ctx, &s, dy, v, ds));
     if (dropout_on(&a->dropout))
-        PRIMITIVE (ctx, "dropout gradient") TYPED(dropout_apply)(&a->dropout, ds.data, rows, s.keys, ds.data);
+        PRIMITIVE (ctx, "dropout gradient")
+            TYPED(dropout_apply)(ctx, &a->dropout, ds.data, rows, s.keys, ds.data);
     TRY(take(ctx, ARENA_SCRATCH, "attention.delta", dtype_wide(dtype), shape1(rows), &delta));
-    PRIMITIVE (ctx, "softmax delta") row_dot(p.data, ds.data, rows, s.keys, delta.data);
-    PRIMITIVE (ctx, "softmax gradient") softmax_gradient(p.data, delta.data, rows, s.keys, ds.data);
-    PRIMITIVE (ctx, "scale") scale((real)a->scale, tensor_count(ds), ds.data);
+    PRIMITIVE (ctx, "softmax delta") row_dot(ctx, p.data, ds.data, rows, s.keys, delta.data);
+    PRIMITIVE (ctx, "softmax gradient") softmax_gradient(ctx, p.data, delta.data, rows, s.keys, ds.data);
+    PRIMITIVE (ctx, "scale") scale(ctx, (real)a->scale, tensor_count(ds), ds.data);
     TRY(take_heads(ctx, "attention.dq", dtype, s.batch, s.heads, s.queries, s.size, &dq));
     PRIMITIVE (ctx, "query gradient") TRY(values_product(ctx, &s, ds, k, dq));
     TRY(take_heads(ctx, "attention.dk", dtype, s.batch, s.kv_heads, s.keys, s.size, &dk));
     PRIMITIVE (ctx, "key gradient") TRY(transposed_product(ctx, &s, ds, q, dk));
     PRIMITIVE (ctx, "merge heads") {
-        merge_heads(dq, b->dq);
-        merge_heads(dk, b->dk);
-        merge_heads(dv, b->dv);
+        merge_heads(ctx, dq, b->dq);
+        merge_heads(ctx, dk, b->dk);
+        merge_heads(ctx, dv, b->dv);
     }
     if (!tensor_empty(a->frequencies))
         PRIMITIVE (ctx, "rotary gradient") {
-            rotate(a, b->dq, true);
-            rotate(a, b->dk, true);
+            rotate(ctx, a, b->dq, true);
+            rotate(ctx, a, b->dk, true);
         }
     return OK;
 }

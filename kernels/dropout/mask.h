@@ -28,6 +28,9 @@ void dropout_row_float(const DropoutMask *mask, int64_t row, const float *x, int
 void dropout_row_bf16(const DropoutMask *mask, int64_t row, const bf16 *x, int64_t width, bf16 *y);
 
 /* The primitive of every naive form: the same over (rows, width). */
-void dropout_apply_float(const Dropout *dropout, const float *x, int64_t rows, int64_t width, float *y);
-void dropout_apply_bf16(const Dropout *dropout, const bf16 *x, int64_t rows, int64_t width, bf16 *y);
-void dropout_apply_double(const Dropout *dropout, const double *x, int64_t rows, int64_t width, double *y);
+void dropout_apply_float(const Ctx *ctx, const Dropout *dropout, const float *x, int64_t rows, int64_t width,
+                         float *y);
+void dropout_apply_bf16(const Ctx *ctx, const Dropout *dropout, const bf16 *x, int64_t rows, int64_t width,
+                        bf16 *y);
+void dropout_apply_double(const Ctx *ctx, const Dropout *dropout, const double *x, int64_t rows,
+                          int64_t width, double *y);

@@ -1,66 +1,71 @@
 #include "kernels/embed/embed.h"
 #include "kernels/real.h"
 
-static void gather(const stored *table, const int32_t *tokens, int64_t count, int64_t width, stored *y) {
-    for (int64_t n = 0; n < count; n++)
+static void gather(const Ctx *ctx, const stored *table, const int32_t *tokens, int64_t count, int64_t width,
+                   stored *y) {
+    EACH (ctx, n, count, width)
         for (int64_t c = 0; c < width; c++) y[n * width + c] = table[tokens[n] * width + c];
 }
 
-static void gather_positions(const stored *table, int64_t batch, int64_t columns, int64_t width, stored *y) {
-    for (int64_t b = 0; b < batch; b++)
+static void gather_positions(const Ctx *ctx, const stored *table, int64_t batch, int64_t columns,
+                             int64_t width, stored *y) {
+    EACH (ctx, b, batch, columns * width)
         for (int64_t i = 0; i < columns * width; i++) y[b * columns * width + i] = table[i];
 }
 
-static void scale(real factor, int64_t count, stored *y) {
-    for (int64_t i = 0; i < count; i++) y[i] = store(factor * load(y[i]));
+static void scale(const Ctx *ctx, real factor, int64_t count, stored *y) {
+    EACH_ELEMENT (ctx, i, count) y[i] = store(factor * load(y[i]));
 }
 
 /* segments NULL: all 0 */
-static void gather_segments(const stored *table, const int32_t *segments, int64_t count, int64_t width,
-                            stored *y) {
-    for (int64_t n = 0; n < count; n++)
+static void gather_segments(const Ctx *ctx, const stored *table, const int32_t *segments, int64_t count,
+                            int64_t width, stored *y) {
+    EACH (ctx, n, count, width)
         for (int64_t c = 0; c < width; c++)
             y[n * width + c] = table[(segments ? segments[n] : 0) * width + c];
 }
 
-static void add(const stored *x, int64_t count, stored *y) {
-    for (int64_t i = 0; i < count; i++) y[i] = store(load(y[i]) + load(x[i]));
+static void add(const Ctx *ctx, const stored *x, int64_t count, stored *y) {
+    EACH_ELEMENT (ctx, i, count) y[i] = store(load(y[i]) + load(x[i]));
 }
 
 static Status embed_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const EmbedForward *e = contract;
     int64_t batch = tensor_rows(e->tokens), columns = tensor_width(e->tokens), width = tensor_width(e->y);
-    PRIMITIVE (ctx, "token gather") gather(e->token.data, e->tokens.data, batch * columns, width, e->y.data);
+    PRIMITIVE (ctx, "token gather")
+        gather(ctx, e->token.data, e->tokens.data, batch * columns, width, e->y.data);
     if (e->scale != 1)
-        PRIMITIVE (ctx, "scale") scale((real)e->scale, tensor_count(e->y), e->y.data);
+        PRIMITIVE (ctx, "scale") scale(ctx, (real)e->scale, tensor_count(e->y), e->y.data);
     if (!tensor_empty(e->position)) {
         Tensor positions; // (B, T, C)
         TRY(take(ctx, ARENA_SCRATCH, "embed.positions", e->y.dtype, e->y.shape, &positions));
         PRIMITIVE (ctx, "position gather")
-            gather_positions((const stored *)e->position.data + e->past * width, batch, columns, width,
+            gather_positions(ctx, (const stored *)e->position.data + e->past * width, batch, columns, width,
                              positions.data);
-        PRIMITIVE (ctx, "add") add(positions.data, tensor_count(e->y), e->y.data);
+        PRIMITIVE (ctx, "add") add(ctx, positions.data, tensor_count(e->y), e->y.data);
     }
     if (tensor_empty(e->segment)) return OK;
     Tensor kinds; // (B, T, C)
     TRY(take(ctx, ARENA_SCRATCH, "embed.segments", e->y.dtype, e->y.shape, &kinds));
     PRIMITIVE (ctx, "segment gather")
-        gather_segments(e->segment.data, e->segments.data, batch * columns, width, kinds.data);
-    PRIMITIVE (ctx, "add") add(kinds.data, tensor_count(e->y), e->y.data);
+        gather_segments(ctx, e->segment.data, e->segments.data, batch * columns, width, kinds.data);
+    PRIMITIVE (ctx, "add") add(ctx, kinds.data, tensor_count(e->y), e->y.data);
     return OK;
 }
 SLOT(EMBED, FORWARD, CPU, NAIVE, STORED_DTYPE, embed_forward_cpu_naive);
 
 /* rows NULL: all 0 */
-static void scatter_add(const stored *dy, const int32_t *rows, int64_t count, int64_t width, real factor,
-                        real *dtable) {
+static void scatter_add(const Ctx *ctx, const stored *dy, const int32_t *rows, int64_t count, int64_t width,
+                        real factor, real *dtable) {
+#pragma omp parallel num_threads(cpu_threads(ctx)) if (count * width >= EACH_LEAST)
     for (int64_t n = 0; n < count; n++)
+#pragma omp for simd schedule(static) nowait
         for (int64_t c = 0; c < width; c++)
             dtable[(rows ? rows[n] : 0) * width + c] += factor * load(dy[n * width + c]);
 }
 
-static void add_gradient(const stored *dy, int64_t count, real *sum) {
-    for (int64_t i = 0; i < count; i++) sum[i] += load(dy[i]);
+static void add_gradient(const Ctx *ctx, const stored *dy, int64_t count, real *sum) {
+    EACH_ELEMENT (ctx, i, count) sum[i] += load(dy[i]);
 }
 
 static Status embed_backward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -68,16 +73,17 @@ static Status embed_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const EmbedForward *f = e->forward;
     int64_t batch = tensor_rows(f->tokens), columns = tensor_width(f->tokens), width = tensor_width(f->y);
     PRIMITIVE (ctx, "token scatter add")
-        scatter_add(e->dy.data, f->tokens.data, batch * columns, width, (real)f->scale, e->dtoken.data);
+        scatter_add(ctx, e->dy.data, f->tokens.data, batch * columns, width, (real)f->scale, e->dtoken.data);
     if (!tensor_empty(e->dposition))
         PRIMITIVE (ctx, "position sum") {
             real *dposition = (real *)e->dposition.data + f->past * width;
             for (int64_t b = 0; b < batch; b++)
-                add_gradient((const stored *)e->dy.data + b * columns * width, columns * width, dposition);
+                add_gradient(ctx, (const stored *)e->dy.data + b * columns * width, columns * width,
+                             dposition);
         }
     if (!tensor_empty(e->dsegment))
         PRIMITIVE (ctx, "segment sum")
-            scatter_add(e->dy.data, f->segments.data, batch * columns, width, 1, e->dsegment.data);
+            scatter_add(ctx, e->dy.data, f->segments.data, batch * columns, width, 1, e->dsegment.data);
     return OK;
 }
 SLOT(EMBED, BACKWARD, CPU, NAIVE, STORED_DTYPE, embed_backward_cpu_naive);

@@ -1,8 +1,9 @@
 #include "kernels/gather/gather.h"
 #include "kernels/real.h"
 
-static void gather(const stored *x, const int32_t *from, int64_t rows, int64_t width, stored *y) {
-    for (int64_t m = 0; m < rows; m++)
+static void gather(const Ctx *ctx, const stored *x, const int32_t *from, int64_t rows, int64_t width,
+                   stored *y) {
+    EACH (ctx, m, rows, width)
         for (int64_t c = 0; c < width; c++)
             y[m * width + c] = from[m] < 0 ? store(0) : x[from[m] * width + c];
 }
@@ -10,13 +11,13 @@ static void gather(const stored *x, const int32_t *from, int64_t rows, int64_t w
 static Status gather_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const GatherForward *g = contract;
     PRIMITIVE (ctx, "gather")
-        gather(g->x.data, g->rows.data, tensor_rows(g->y), tensor_width(g->y), g->y.data);
+        gather(ctx, g->x.data, g->rows.data, tensor_rows(g->y), tensor_width(g->y), g->y.data);
     return OK;
 }
 SLOT(GATHER, FORWARD, CPU, NAIVE, STORED_DTYPE, gather_forward_cpu_naive);
 
-static void clear(int64_t count, stored *x) {
-    for (int64_t i = 0; i < count; i++) x[i] = store(0);
+static void clear(const Ctx *ctx, int64_t count, stored *x) {
+    EACH_ELEMENT (ctx, i, count) x[i] = store(0);
 }
 
 static void scatter(const stored *dy, const int32_t *from, int64_t rows, int64_t width, stored *dx) {
@@ -27,7 +28,7 @@ static void scatter(const stored *dy, const int32_t *from, int64_t rows, int64_t
 static Status gather_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const GatherBackward *g = contract;
     const GatherForward *f = g->forward;
-    PRIMITIVE (ctx, "clear") clear(tensor_count(g->dx), g->dx.data);
+    PRIMITIVE (ctx, "clear") clear(ctx, tensor_count(g->dx), g->dx.data);
     PRIMITIVE (ctx, "scatter")
         scatter(g->dy.data, f->rows.data, tensor_rows(g->dy), tensor_width(g->dy), g->dx.data);
     return OK;

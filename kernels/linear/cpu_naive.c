@@ -4,14 +4,15 @@
 
 #include <tgmath.h>
 
-static void add_bias(const stored *bias, int64_t rows, int64_t width, int64_t stride, stored *y) {
-    for (int64_t i = 0; i < rows; i++)
+static void add_bias(const Ctx *ctx, const stored *bias, int64_t rows, int64_t width, int64_t stride,
+                     stored *y) {
+    EACH (ctx, i, rows, width)
         for (int64_t c = 0; c < width; c++)
             y[i * stride + c] = store(load(y[i * stride + c]) + load(bias[c]));
 }
 
-static void add_residual(const stored *skip, int64_t count, stored *y) {
-    for (int64_t i = 0; i < count; i++) y[i] = store(load(y[i]) + load(skip[i]));
+static void add_residual(const Ctx *ctx, const stored *skip, int64_t count, stored *y) {
+    EACH_ELEMENT (ctx, i, count) y[i] = store(load(y[i]) + load(skip[i]));
 }
 
 static const real SQRT_2_OVER_PI = (real)0.79788456080286535588;
@@ -38,11 +39,11 @@ static real gelu_slope(real z) {
 }
 
 #define FOR_EACH(value)                                                                                      \
-    _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = store(value);                             \
+    EACH_ELEMENT (ctx, i, count) y[i] = store(value);                                                        \
     return
 
 /* A loop for each activation, so that each can be vector code. */
-static void activate(Activation activation, const stored *pre, int64_t count, stored *y) {
+static void activate(const Ctx *ctx, Activation activation, const stored *pre, int64_t count, stored *y) {
     switch (activation) {
     case ACTIVATION_NONE: FOR_EACH(load(pre[i]));
     case ACTIVATION_GELU_TANH: FOR_EACH(gelu_tanh(load(pre[i])));
@@ -54,8 +55,8 @@ static void activate(Activation activation, const stored *pre, int64_t count, st
 }
 
 /* y = dy * activation'(pre), in place where y is dy. */
-static void activation_gradient(Activation activation, const stored *pre, const stored *dy, int64_t count,
-                                stored *y) {
+static void activation_gradient(const Ctx *ctx, Activation activation, const stored *pre, const stored *dy,
+                                int64_t count, stored *y) {
     switch (activation) {
     case ACTIVATION_NONE: FOR_EACH(load(dy[i]));
     case ACTIVATION_GELU_TANH: FOR_EACH(load(dy[i]) * gelu_tanh_slope(load(pre[i])));
@@ -76,28 +77,32 @@ static real silu_slope(real z) {
 }
 
 /* pre is (rows, 2 * width): gate, up. */
-static void silu_gate(const stored *pre, int64_t rows, int64_t width, stored *y) {
-    for (int64_t i = 0; i < rows; i++)
+static void silu_gate(const Ctx *ctx, const stored *pre, int64_t rows, int64_t width, stored *y) {
+    EACH (ctx, i, rows, width)
+#pragma omp simd
         for (int64_t c = 0; c < width; c++) y[i * width + c] = store(silu(load(pre[2 * i * width + c])));
 }
 
-static void multiply_up(const stored *pre, int64_t rows, int64_t width, stored *y) {
-    for (int64_t i = 0; i < rows; i++)
+static void multiply_up(const Ctx *ctx, const stored *pre, int64_t rows, int64_t width, stored *y) {
+    EACH (ctx, i, rows, width)
+#pragma omp simd
         for (int64_t c = 0; c < width; c++)
             y[i * width + c] = store(load(y[i * width + c]) * load(pre[(2 * i + 1) * width + c]));
 }
 
-static void up_gradient(const stored *pre, Tensor dy, stored *dpre) {
+static void up_gradient(const Ctx *ctx, const stored *pre, Tensor dy, stored *dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
-    for (int64_t i = 0; i < rows; i++)
+    EACH (ctx, i, rows, width)
+#pragma omp simd
         for (int64_t c = 0; c < width; c++)
             dpre[(2 * i + 1) * width + c] =
                 store(load(stored_row(dy, i)[c]) * silu(load(pre[2 * i * width + c])));
 }
 
-static void gate_gradient(const stored *pre, Tensor dy, stored *dpre) {
+static void gate_gradient(const Ctx *ctx, const stored *pre, Tensor dy, stored *dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
-    for (int64_t i = 0; i < rows; i++)
+    EACH (ctx, i, rows, width)
+#pragma omp simd
         for (int64_t c = 0; c < width; c++) {
             const stored *at = pre + 2 * i * width + c; // the gate; up is at[width]
             dpre[2 * i * width + c] =
@@ -107,8 +112,8 @@ static void gate_gradient(const stored *pre, Tensor dy, stored *dpre) {
 
 /* dpre of dy, which may be the first half of dpre's columns. */
 static void gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
-    PRIMITIVE (ctx, "up gradient") up_gradient(pre.data, dy, dpre.data);
-    PRIMITIVE (ctx, "SiLU gradient") gate_gradient(pre.data, dy, dpre.data);
+    PRIMITIVE (ctx, "up gradient") up_gradient(ctx, pre.data, dy, dpre.data);
+    PRIMITIVE (ctx, "SiLU gradient") gate_gradient(ctx, pre.data, dy, dpre.data);
 }
 
 static Status forward(Ctx *ctx, const LinearForward *l);
@@ -119,8 +124,8 @@ static Status gated_forward(Ctx *ctx, const LinearForward *l) {
     TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
     LinearForward plain = linear_ungated(l, pre);
     TRY(forward(ctx, &plain));
-    PRIMITIVE (ctx, "SiLU") silu_gate(pre.data, rows, width, l->y.data);
-    PRIMITIVE (ctx, "gate multiply") multiply_up(pre.data, rows, width, l->y.data);
+    PRIMITIVE (ctx, "SiLU") silu_gate(ctx, pre.data, rows, width, l->y.data);
+    PRIMITIVE (ctx, "gate multiply") multiply_up(ctx, pre.data, rows, width, l->y.data);
     return OK;
 }
 
@@ -131,12 +136,12 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     Gemm product = gemm_forward(l->x, l->weight, pre, 0);
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias))
-        PRIMITIVE (ctx, "bias add") add_bias(l->bias.data, rows, width, pre.stride, pre.data);
+        PRIMITIVE (ctx, "bias add") add_bias(ctx, l->bias.data, rows, width, pre.stride, pre.data);
     if (!tensor_empty(l->skip))
-        PRIMITIVE (ctx, "residual add") add_residual(l->skip.data, rows * width, l->y.data);
+        PRIMITIVE (ctx, "residual add") add_residual(ctx, l->skip.data, rows * width, l->y.data);
     if (l->activation != ACTIVATION_NONE)
         PRIMITIVE (ctx, activation_name(l->activation))
-            activate(l->activation, pre.data, rows * width, l->y.data);
+            activate(ctx, l->activation, pre.data, rows * width, l->y.data);
     return OK;
 }
 
@@ -150,8 +155,11 @@ static Status linear_forward_cpu_naive(Ctx *ctx, const void *contract) {
 }
 SLOT(LINEAR, FORWARD, CPU, NAIVE, STORED_DTYPE, linear_forward_cpu_naive);
 
-static void add_columns(const stored *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
+static void add_columns(const Ctx *ctx, const stored *x, int64_t rows, int64_t width, int64_t stride,
+                        real *sum) {
+#pragma omp parallel num_threads(cpu_threads(ctx)) if (rows * width >= EACH_LEAST)
     for (int64_t i = 0; i < rows; i++)
+#pragma omp for simd schedule(static) nowait
         for (int64_t c = 0; c < width; c++) sum[c] += load(x[i * stride + c]);
 }
 
@@ -177,21 +185,21 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     if (f->activation != ACTIVATION_NONE && !l->dy_is_dpre) {
         TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
         PRIMITIVE (ctx, activation_gradient_name(f->activation))
-            activation_gradient(f->activation, f->pre.data, l->dy.data, rows * width, dpre.data);
+            activation_gradient(ctx, f->activation, f->pre.data, l->dy.data, rows * width, dpre.data);
     }
     Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
     if (!tensor_empty(l->dweight))
         PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
     if (!tensor_empty(l->dbias))
-        PRIMITIVE (ctx, "bias gradient") add_columns(dpre.data, rows, width, dpre.stride, l->dbias.data);
+        PRIMITIVE (ctx, "bias gradient") add_columns(ctx, dpre.data, rows, width, dpre.stride, l->dbias.data);
     if (tensor_empty(l->dx)) return OK;
     if (l->input && activation_gated(l->input->activation)) return gated_input_gradient(ctx, l, dpre);
     Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
     PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &input_gradient));
     if (l->input)
         PRIMITIVE (ctx, activation_gradient_name(l->input->activation))
-            activation_gradient(l->input->activation, l->input->pre.data, l->dx.data, tensor_count(l->dx),
-                                l->dx.data);
+            activation_gradient(ctx, l->input->activation, l->input->pre.data, l->dx.data,
+                                tensor_count(l->dx), l->dx.data);
     return OK;
 }
 

@@ -5,18 +5,21 @@
 #include <tgmath.h>
 
 /* In place; the columns from `vocab` to `stride` are padding and stay as they are. */
-static void log_softmax(int64_t rows, int64_t vocab, int64_t stride, real *logits) {
-    for (int64_t n = 0; n < rows; n++, logits += stride) {
-        real max = logits[0], sum = 0;
-        for (int64_t v = 1; v < vocab; v++) max = logits[v] > max ? logits[v] : max;
-        for (int64_t v = 0; v < vocab; v++) sum += real_exp(logits[v] - max);
+static void log_softmax(const Ctx *ctx, int64_t rows, int64_t vocab, int64_t stride, real *logits) {
+    EACH (ctx, n, rows, vocab) {
+        real *row = logits + n * stride, max = row[0], sum = 0;
+#pragma omp simd reduction(max : max)
+        for (int64_t v = 1; v < vocab; v++) max = row[v] > max ? row[v] : max;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t v = 0; v < vocab; v++) sum += real_exp(row[v] - max);
         real log_sum = log(sum);
-        for (int64_t v = 0; v < vocab; v++) logits[v] -= max + log_sum;
+        for (int64_t v = 0; v < vocab; v++) row[v] -= max + log_sum;
     }
 }
 
-static void add_bias(const stored *bias, int64_t rows, int64_t vocab, int64_t stride, real *logits) {
-    for (int64_t n = 0; n < rows; n++)
+static void add_bias(const Ctx *ctx, const stored *bias, int64_t rows, int64_t vocab, int64_t stride,
+                     real *logits) {
+    EACH (ctx, n, rows, vocab)
         for (int64_t v = 0; v < vocab; v++) logits[n * stride + v] += load(bias[v]);
 }
 
@@ -25,10 +28,11 @@ static void pick(const real *log_p, const int32_t *targets, int64_t rows, int64_
 }
 
 /* losses = (1 - smoothing) * losses + smoothing * mean of -log p */
-static void smooth(const real *log_p, const int32_t *targets, int64_t rows, int64_t vocab, int64_t stride,
-                   real smoothing, real *losses) {
-    for (int64_t n = 0; n < rows; n++) {
+static void smooth(const Ctx *ctx, const real *log_p, const int32_t *targets, int64_t rows, int64_t vocab,
+                   int64_t stride, real smoothing, real *losses) {
+    EACH (ctx, n, rows, vocab) {
         real sum = 0;
+#pragma omp simd reduction(- : sum)
         for (int64_t v = 0; v < vocab; v++) sum -= log_p[n * stride + v];
         if (targets[n] >= 0) losses[n] = (1 - smoothing) * losses[n] + smoothing * (sum / (real)vocab);
     }
@@ -63,19 +67,22 @@ static Status loss_forward_cpu_naive(Ctx *ctx, const void *contract) {
     Gemm product = gemm_forward(l->hidden, vocab_rows(l, l->weight), log_p, 0);
     PRIMITIVE (ctx, "logits product") TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias))
-        PRIMITIVE (ctx, "bias add") add_bias(l->bias.data, rows, l->vocab, padded, log_p.data);
-    PRIMITIVE (ctx, "log-softmax") log_softmax(rows, l->vocab, padded, log_p.data);
+        PRIMITIVE (ctx, "bias add") add_bias(ctx, l->bias.data, rows, l->vocab, padded, log_p.data);
+    PRIMITIVE (ctx, "log-softmax") log_softmax(ctx, rows, l->vocab, padded, log_p.data);
     PRIMITIVE (ctx, "pick") pick(log_p.data, l->targets.data, rows, padded, l->losses.data);
     if (l->smoothing > 0)
         PRIMITIVE (ctx, "smoothing")
-            smooth(log_p.data, l->targets.data, rows, l->vocab, padded, (real)l->smoothing, l->losses.data);
+            smooth(ctx, log_p.data, l->targets.data, rows, l->vocab, padded, (real)l->smoothing,
+                   l->losses.data);
     PRIMITIVE (ctx, "sum") sum_scaled(l->losses.data, rows, scale_of(l), l->loss.data);
     return OK;
 }
 SLOT(LOSS, FORWARD, CPU, NAIVE, STORED_DTYPE, loss_forward_cpu_naive);
 
-static void exponential(const real *log_p, int64_t rows, int64_t vocab, int64_t stride, stored *p) {
-    for (int64_t n = 0; n < rows; n++)
+static void exponential(const Ctx *ctx, const real *log_p, int64_t rows, int64_t vocab, int64_t stride,
+                        stored *p) {
+    EACH (ctx, n, rows, vocab)
+#pragma omp simd
         for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] = store(real_exp(log_p[v]));
 }
 
@@ -87,19 +94,22 @@ static void subtract_targets(const int32_t *targets, int64_t rows, int64_t strid
     }
 }
 
-static void subtract_all(int64_t rows, int64_t vocab, int64_t stride, real share, stored *p) {
-    for (int64_t n = 0; n < rows; n++)
+static void subtract_all(const Ctx *ctx, int64_t rows, int64_t vocab, int64_t stride, real share, stored *p) {
+    EACH (ctx, n, rows, vocab)
         for (int64_t v = n * stride; v < n * stride + vocab; v++) p[v] = store(load(p[v]) - share);
 }
 
-static void add_columns(const stored *x, int64_t rows, int64_t width, int64_t stride, real *sum) {
+static void add_columns(const Ctx *ctx, const stored *x, int64_t rows, int64_t width, int64_t stride,
+                        real *sum) {
+#pragma omp parallel num_threads(cpu_threads(ctx)) if (rows * width >= EACH_LEAST)
     for (int64_t n = 0; n < rows; n++)
+#pragma omp for simd schedule(static) nowait
         for (int64_t v = 0; v < width; v++) sum[v] += load(x[n * stride + v]);
 }
 
-static void scale_rows(const int32_t *targets, int64_t rows, int64_t vocab, int64_t stride, real scale,
-                       stored *dlogits) {
-    for (int64_t n = 0; n < rows; n++)
+static void scale_rows(const Ctx *ctx, const int32_t *targets, int64_t rows, int64_t vocab, int64_t stride,
+                       real scale, stored *dlogits) {
+    EACH (ctx, n, rows, vocab)
         for (int64_t v = n * stride; v < n * stride + vocab; v++)
             dlogits[v] = store(targets[n] < 0 ? 0 : scale * load(dlogits[v]));
 }
@@ -109,15 +119,18 @@ static Status loss_backward_cpu_naive(Ctx *ctx, const void *contract) {
     int64_t rows = tensor_rows(l->hidden), padded = tensor_rows(l->weight);
     Tensor dlogits; // (N, Vp)
     TRY(take(ctx, ARENA_SCRATCH, "loss.dlogits", l->hidden.dtype, shape2(rows, padded), &dlogits));
-    PRIMITIVE (ctx, "softmax") exponential(l->log_probabilities.data, rows, l->vocab, padded, dlogits.data);
+    PRIMITIVE (ctx, "softmax")
+        exponential(ctx, l->log_probabilities.data, rows, l->vocab, padded, dlogits.data);
     PRIMITIVE (ctx, "subtract target")
         subtract_targets(l->targets.data, rows, padded, 1 - (real)l->smoothing, dlogits.data);
     if (l->smoothing > 0)
         PRIMITIVE (ctx, "smoothing")
-            subtract_all(rows, l->vocab, padded, (real)l->smoothing / (real)l->vocab, dlogits.data);
-    PRIMITIVE (ctx, "scale") scale_rows(l->targets.data, rows, l->vocab, padded, scale_of(l), dlogits.data);
+            subtract_all(ctx, rows, l->vocab, padded, (real)l->smoothing / (real)l->vocab, dlogits.data);
+    PRIMITIVE (ctx, "scale")
+        scale_rows(ctx, l->targets.data, rows, l->vocab, padded, scale_of(l), dlogits.data);
     if (!tensor_empty(l->dbias))
-        PRIMITIVE (ctx, "bias gradient") add_columns(dlogits.data, rows, l->vocab, padded, l->dbias.data);
+        PRIMITIVE (ctx, "bias gradient")
+            add_columns(ctx, dlogits.data, rows, l->vocab, padded, l->dbias.data);
     Gemm hidden_gradient = gemm_dinput(dlogits, vocab_rows(l, l->weight), l->dhidden, 0);
     PRIMITIVE (ctx, "hidden gradient") TRY(gemm(ctx, &hidden_gradient));
     Gemm weight_gradient = gemm_dweight(tensor_columns(dlogits, 0, l->vocab), l->hidden, l->dweight, 1);

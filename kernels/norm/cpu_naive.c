@@ -19,7 +19,7 @@ static void copy_in(Ctx *ctx, Tensor view, Tensor rows) {
     real *to = rows.data;
     if (view.data == to) return;
     PRIMITIVE (ctx, "copy")
-        for (int64_t i = 0; i < tensor_rows(view); i++)
+        EACH (ctx, i, tensor_rows(view), width)
             for (int64_t c = 0; c < width; c++) to[i * width + c] = load(stored_row(view, i)[c]);
 }
 
@@ -28,25 +28,28 @@ static void copy_out(Ctx *ctx, Tensor rows, Tensor view) {
     const real *from = rows.data;
     if (view.data == from) return;
     PRIMITIVE (ctx, "copy")
-        for (int64_t i = 0; i < tensor_rows(view); i++)
+        EACH (ctx, i, tensor_rows(view), width)
             for (int64_t c = 0; c < width; c++) stored_row(view, i)[c] = store(from[i * width + c]);
 }
 
-static void residual_add(const stored *x, const stored *skip, int64_t count, stored *r) {
-    for (int64_t i = 0; i < count; i++) r[i] = store(load(x[i]) + load(skip[i]));
+static void residual_add(const Ctx *ctx, const stored *x, const stored *skip, int64_t count, stored *r) {
+    EACH_ELEMENT (ctx, i, count) r[i] = store(load(x[i]) + load(skip[i]));
 }
 
-static void row_mean(const real *x, int64_t rows, int64_t width, real *mean) {
-    for (int64_t i = 0; i < rows; i++) {
+static void row_mean(const Ctx *ctx, const real *x, int64_t rows, int64_t width, real *mean) {
+    EACH (ctx, i, rows, width) {
         real sum = 0;
+#pragma omp simd reduction(+ : sum)
         for (int64_t c = 0; c < width; c++) sum += x[i * width + c];
         mean[i] = sum / (real)width;
     }
 }
 
-static void row_rstd(const real *r, const real *mean, real eps, int64_t rows, int64_t width, real *rstd) {
-    for (int64_t i = 0; i < rows; i++) {
+static void row_rstd(const Ctx *ctx, const real *r, const real *mean, real eps, int64_t rows, int64_t width,
+                     real *rstd) {
+    EACH (ctx, i, rows, width) {
         real sum = 0;
+#pragma omp simd reduction(+ : sum)
         for (int64_t c = 0; c < width; c++) {
             real distance = r[i * width + c] - mean[i];
             sum += distance * distance;
@@ -56,54 +59,60 @@ static void row_rstd(const real *r, const real *mean, real eps, int64_t rows, in
 }
 
 /* 1 / sqrt(mean(r^2) + eps) */
-static void row_root(const real *r, real eps, int64_t rows, int64_t width, real *rstd) {
-    for (int64_t i = 0; i < rows; i++) {
+static void row_root(const Ctx *ctx, const real *r, real eps, int64_t rows, int64_t width, real *rstd) {
+    EACH (ctx, i, rows, width) {
         real sum = 0;
+#pragma omp simd reduction(+ : sum)
         for (int64_t c = 0; c < width; c++) sum += r[i * width + c] * r[i * width + c];
         rstd[i] = 1 / sqrt(sum / (real)width + eps);
     }
 }
 
-static void normalize(const real *r, const real *mean, const real *rstd, int64_t rows, int64_t width,
-                      real *y) {
-    for (int64_t i = 0; i < rows; i++)
+static void normalize(const Ctx *ctx, const real *r, const real *mean, const real *rstd, int64_t rows,
+                      int64_t width, real *y) {
+    EACH (ctx, i, rows, width)
         for (int64_t c = 0; c < width; c++) y[i * width + c] = (r[i * width + c] - mean[i]) * rstd[i];
 }
 
-static void divide_by_root(const real *r, const real *rstd, int64_t rows, int64_t width, real *y) {
-    for (int64_t i = 0; i < rows; i++)
+static void divide_by_root(const Ctx *ctx, const real *r, const real *rstd, int64_t rows, int64_t width,
+                           real *y) {
+    EACH (ctx, i, rows, width)
         for (int64_t c = i * width; c < (i + 1) * width; c++) y[c] = r[c] * rstd[i];
 }
 
-static void scale_and_shift(const stored *weight, const stored *bias, int64_t rows, int64_t width, real *y) {
-    for (int64_t i = 0; i < rows; i++)
+static void scale_and_shift(const Ctx *ctx, const stored *weight, const stored *bias, int64_t rows,
+                            int64_t width, real *y) {
+    EACH (ctx, i, rows, width)
         for (int64_t c = 0; c < width; c++)
             y[i * width + c] = y[i * width + c] * load(weight[c]) + load(bias[c]);
 }
 
-static void multiply_rows(const real *x, const stored *weight, int64_t rows, int64_t width, real *y) {
-    for (int64_t i = 0; i < rows; i++)
+static void multiply_rows(const Ctx *ctx, const real *x, const stored *weight, int64_t rows, int64_t width,
+                          real *y) {
+    EACH (ctx, i, rows, width)
         for (int64_t c = 0; c < width; c++) y[i * width + c] = x[i * width + c] * load(weight[c]);
 }
 
 static void layer_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
     int64_t rows = tensor_rows(r), width = tensor_width(r);
-    PRIMITIVE (ctx, "mean") row_mean(r.data, rows, width, n->mean.data);
-    PRIMITIVE (ctx, "variance") row_rstd(r.data, n->mean.data, (real)n->eps, rows, width, n->rstd.data);
-    PRIMITIVE (ctx, "normalize") normalize(r.data, n->mean.data, n->rstd.data, rows, width, y.data);
-    PRIMITIVE (ctx, "scale and shift") scale_and_shift(n->weight.data, n->bias.data, rows, width, y.data);
+    PRIMITIVE (ctx, "mean") row_mean(ctx, r.data, rows, width, n->mean.data);
+    PRIMITIVE (ctx, "variance") row_rstd(ctx, r.data, n->mean.data, (real)n->eps, rows, width, n->rstd.data);
+    PRIMITIVE (ctx, "normalize") normalize(ctx, r.data, n->mean.data, n->rstd.data, rows, width, y.data);
+    PRIMITIVE (ctx, "scale and shift")
+        scale_and_shift(ctx, n->weight.data, n->bias.data, rows, width, y.data);
 }
 
 static void rms_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
     int64_t rows = tensor_rows(r), width = tensor_width(r);
-    PRIMITIVE (ctx, "mean square") row_root(r.data, (real)n->eps, rows, width, n->rstd.data);
-    PRIMITIVE (ctx, "normalize") divide_by_root(r.data, n->rstd.data, rows, width, y.data);
-    PRIMITIVE (ctx, "scale") multiply_rows(y.data, n->weight.data, rows, width, y.data);
+    PRIMITIVE (ctx, "mean square") row_root(ctx, r.data, (real)n->eps, rows, width, n->rstd.data);
+    PRIMITIVE (ctx, "normalize") divide_by_root(ctx, r.data, n->rstd.data, rows, width, y.data);
+    PRIMITIVE (ctx, "scale") multiply_rows(ctx, y.data, n->weight.data, rows, width, y.data);
 }
 
-static void drop_samples(const NormForward *n, const stored *x, int64_t rows, int64_t width, stored *y) {
+static void drop_samples(const Ctx *ctx, const NormForward *n, const stored *x, int64_t rows, int64_t width,
+                         stored *y) {
     const DropoutMask mask = dropout_mask(&n->depth);
-    for (int64_t i = 0; i < rows; i++) {
+    EACH (ctx, i, rows, width) {
         bool kept = dropout_words(&mask, i / n->depth_rows, NORM_DEPTH_BLOCK).word[0] >= mask.least;
         for (int64_t c = 0; c < width; c++)
             y[i * width + c] = store(kept ? load(x[i * width + c]) * (real)mask.factor : 0);
@@ -114,11 +123,11 @@ static void drop_samples(const NormForward *n, const stored *x, int64_t rows, in
 static void drop(Ctx *ctx, const NormForward *n, Tensor x, Tensor y) {
     int64_t rows = tensor_rows(x), width = tensor_width(x);
     if (dropout_on(&n->dropout)) {
-        PRIMITIVE (ctx, "dropout") TYPED(dropout_apply)(&n->dropout, x.data, rows, width, y.data);
+        PRIMITIVE (ctx, "dropout") TYPED(dropout_apply)(ctx, &n->dropout, x.data, rows, width, y.data);
         x = y;
     }
     if (dropout_on(&n->depth))
-        PRIMITIVE (ctx, "stochastic depth") drop_samples(n, x.data, rows, width, y.data);
+        PRIMITIVE (ctx, "stochastic depth") drop_samples(ctx, n, x.data, rows, width, y.data);
 }
 
 static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -131,7 +140,7 @@ static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
     if (norm_drops(n)) TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", n->x.dtype, r.shape, &added));
     if (skip) drop(ctx, n, n->skip, added);
     if (skip)
-        PRIMITIVE (ctx, "residual add") residual_add(n->x.data, added.data, count, n->r.data);
+        PRIMITIVE (ctx, "residual add") residual_add(ctx, n->x.data, added.data, count, n->r.data);
     copy_in(ctx, skip ? n->r : n->x, r);
     (n->kind == NORM_RMS ? rms_norm : layer_norm)(ctx, n, r, y);
     copy_out(ctx, y, n->y);
@@ -139,12 +148,14 @@ static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
 }
 SLOT(NORM, FORWARD, CPU, NAIVE, STORED_DTYPE, norm_forward_cpu_naive);
 
-static void multiply(const real *a, const real *b, int64_t count, real *y) {
-    for (int64_t i = 0; i < count; i++) y[i] = a[i] * b[i];
+static void multiply(const Ctx *ctx, const real *a, const real *b, int64_t count, real *y) {
+    EACH_ELEMENT (ctx, i, count) y[i] = a[i] * b[i];
 }
 
-static void add_columns(const real *x, int64_t rows, int64_t width, real *sum) {
+static void add_columns(const Ctx *ctx, const real *x, int64_t rows, int64_t width, real *sum) {
+#pragma omp parallel num_threads(cpu_threads(ctx)) if (rows * width >= EACH_LEAST)
     for (int64_t i = 0; i < rows; i++)
+#pragma omp for simd schedule(static) nowait
         for (int64_t c = 0; c < width; c++) sum[c] += x[i * width + c];
 }
 
@@ -171,12 +182,12 @@ static Status take_backward(Ctx *ctx, const NormBackward *b, Rows *s) {
 }
 
 /* dr = (or +=) rstd * (g - mean(g) - n * mean(g * n)); RMS without mean(g) */
-static void input_gradient(const NormBackward *b, const Rows *s) {
+static void input_gradient(const Ctx *ctx, const NormBackward *b, const Rows *s) {
     const real *rstd = b->forward->rstd.data, *n = s->n.data, *g = s->g.data;
     const real *g_mean = tensor_empty(s->g_mean) ? NULL : s->g_mean.data, *gn_mean = s->gn_mean.data;
     real *dr = s->dr.data;
     int64_t rows = tensor_rows(s->r), width = tensor_width(s->r);
-    for (int64_t i = 0; i < rows; i++)
+    EACH (ctx, i, rows, width)
         for (int64_t c = i * width; c < (i + 1) * width; c++) {
             real gradient = rstd[i] * (g[c] - (g_mean ? g_mean[i] : 0) - n[c] * gn_mean[i]);
             dr[c] = b->accumulate ? dr[c] + gradient : gradient;
@@ -195,22 +206,22 @@ static Status norm_backward_cpu_naive(Ctx *ctx, const void *contract) {
     if (b->accumulate) copy_in(ctx, b->dr, s.dr);
     PRIMITIVE (ctx, "normalize") {
         if (layer)
-            normalize(s.r.data, f->mean.data, f->rstd.data, rows, width, s.n.data);
+            normalize(ctx, s.r.data, f->mean.data, f->rstd.data, rows, width, s.n.data);
         else
-            divide_by_root(s.r.data, f->rstd.data, rows, width, s.n.data);
+            divide_by_root(ctx, s.r.data, f->rstd.data, rows, width, s.n.data);
     }
-    PRIMITIVE (ctx, "multiply") multiply(s.dy.data, s.n.data, count, s.product.data);
-    PRIMITIVE (ctx, "weight gradient") add_columns(s.product.data, rows, width, b->dweight.data);
+    PRIMITIVE (ctx, "multiply") multiply(ctx, s.dy.data, s.n.data, count, s.product.data);
+    PRIMITIVE (ctx, "weight gradient") add_columns(ctx, s.product.data, rows, width, b->dweight.data);
     if (layer)
-        PRIMITIVE (ctx, "bias gradient") add_columns(s.dy.data, rows, width, b->dbias.data);
-    PRIMITIVE (ctx, "scale") multiply_rows(s.dy.data, f->weight.data, rows, width, s.g.data);
+        PRIMITIVE (ctx, "bias gradient") add_columns(ctx, s.dy.data, rows, width, b->dbias.data);
+    PRIMITIVE (ctx, "scale") multiply_rows(ctx, s.dy.data, f->weight.data, rows, width, s.g.data);
     if (layer)
-        PRIMITIVE (ctx, "mean") row_mean(s.g.data, rows, width, s.g_mean.data);
-    PRIMITIVE (ctx, "multiply") multiply(s.g.data, s.n.data, count, s.product.data);
-    PRIMITIVE (ctx, "mean") row_mean(s.product.data, rows, width, s.gn_mean.data);
+        PRIMITIVE (ctx, "mean") row_mean(ctx, s.g.data, rows, width, s.g_mean.data);
+    PRIMITIVE (ctx, "multiply") multiply(ctx, s.g.data, s.n.data, count, s.product.data);
+    PRIMITIVE (ctx, "mean") row_mean(ctx, s.product.data, rows, width, s.gn_mean.data);
     if (!tensor_empty(b->dr_sums))
-        PRIMITIVE (ctx, "column sums") add_columns(s.dr.data, rows, width, b->dr_sums.data);
-    PRIMITIVE (ctx, "input gradient") input_gradient(b, &s);
+        PRIMITIVE (ctx, "column sums") add_columns(ctx, s.dr.data, rows, width, b->dr_sums.data);
+    PRIMITIVE (ctx, "input gradient") input_gradient(ctx, b, &s);
     copy_out(ctx, s.dr, b->dr);
     if (norm_drops(f)) drop(ctx, f, b->dr, b->dskip);
     return OK;

@@ -103,9 +103,9 @@ double *zeros(int64_t count) {
 
 double *normals(int64_t count, double scale, Dtype dtype) {
     double *values = zeros(count);
-    uint64_t stream = held.stream++;
-    for (int64_t i = 0; i < count; i++)
-        values[i] = rounded(dtype, scale * random_normal(1, stream, (uint64_t)i));
+    float *draws = array_of(count, sizeof *draws);
+    random_normals(1, held.stream++, 0, 1, draws, count);
+    for (int64_t i = 0; i < count; i++) values[i] = rounded(dtype, scale * (double)draws[i]);
     return values;
 }
 
