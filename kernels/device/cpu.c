@@ -46,9 +46,12 @@ static void cpu_release(Device *device, void *memory) {
     memory_free(memory);
 }
 
+/* By all threads: one alone writes a third of what the memory takes. */
 static Status cpu_fill(Device *device, void *memory, int byte, size_t bytes) {
-    (void)device;
-    if (bytes) memset(memory, byte, bytes);
+    enum { PIECE = 1 << 20 };
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (bytes > PIECE)
+    for (size_t at = 0; at < bytes; at += PIECE)
+        memset((char *)memory + at, byte, bytes - at < PIECE ? bytes - at : PIECE);
     return OK;
 }
 
