@@ -69,14 +69,14 @@ FUZZED := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/fuzz/*.c)) $(filter $(add
     $(addprefix profile/,bundle_schema.o category.o diff.o figures.o kernel_name.o operands.o page.o peaks.o picture.o \
     spans.o stats.o table% text_file.o torch.o trace% window.o) \
     $(addprefix app/,compute_options.o profiling_options.o sentence_config.o train_options.o)),$(OBJECTS))
-# What tests/fuzz/scratch.c answers in the place of base/files.h and base/directories.h.
-FUZZ_FILES := file_map file_unmap file_read file_write path_kind path_glob path_in_cache directory_list directory_lock directory_make gzopen \
-    $(addprefix file_writer_,open append write_at seeks close abandon)
+# What tests/fuzz/scratch.c answers in the place of base/files.h and base/directories.h, and fuzz_meeting.c of comm/wire.h.
+FUZZ_WRAPPED := file_map file_unmap file_read file_write path_kind path_glob path_in_cache directory_list directory_lock directory_make gzopen \
+    $(addprefix file_writer_,open append write_at seeks close abandon) wire_accept wire_take wire_send device_clock
 FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies
 # that arrive at barriers racecheck knows too little: it reports races in attention's backward pass, as in cuBLAS's own kernels.
-MEMCHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm linear swiglu norm norm_rms embed dropout gather attention rotary \
-    loss decode generate adamw accumulate replay)
+MEMCHECKED := $(patsubst %,$(BUILD)/tests/test_%,attention loss linear gemm products swiglu norm norm_rms embed dropout \
+    gather patch pool rotary decode generate adamw adamw_steps accumulate replay)
 RACECHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm norm norm_rms embed)
 SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 ifeq ($(MAKELEVEL),0)
@@ -136,10 +136,10 @@ sanitize:  ## the same tests on the CPU under address and undefined-behaviour sa
 	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O2" check
 
 sanitize-gpu: export CUDA_HOME := $(CUDA_HOME)
-sanitize-gpu:  ## the operations' tests on the GPU under compute-sanitizer: memory, races
+sanitize-gpu:  ## the operations' tests on the GPU under compute-sanitizer: memory, barriers, races
 	@tests/sanitize-gpu
 	@$(MAKE) --no-print-directory $(sort $(MEMCHECKED) $(RACECHECKED))
-	@tests/sanitize-gpu memcheck $(MEMCHECKED)
+	@tests/sanitize-gpu memcheck,initcheck,synccheck $(MEMCHECKED)
 	@tests/sanitize-gpu racecheck $(RACECHECKED)
 
 fuzz: EXTRA_PACKAGES := $(FUZZ_PACKAGES)
@@ -150,7 +150,7 @@ fuzz: packages  ## feed mutated files to each reader of foreign bytes, FUZZ_SECO
 
 # ARGS: tests/attack/run --help.
 MINUTES ?= 30
-attack: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(BUILD)/attack/preload.so $(BUILD)/attack/judge  ## make everything fail that the programs stand on, MINUTES=30, JOBS=2
+attack: $(addprefix $(BUILD)/,train infer tools/profile attack/preload.so attack/driver.so attack/judge)  ## make everything fail that the programs stand on, MINUTES=30, JOBS=2
 	@tests/attack/run --build=$(BUILD) --minutes=$(MINUTES) $(if $(JOBS),--jobs=$(JOBS)) $(ARGS)
 
 fuzzers: $(FUZZERS)
@@ -188,7 +188,7 @@ $(BUILD)/tests/planted/libcupti.so: tests/planted/cupti.c tests/planted/planted.
 	$(call say,LD,$@)$(CC) $(CFLAGS) -o $@ $<
 endif
 
-$(BUILD)/attack/preload.so: tests/attack/preload.c $(BUILD)/cc.options
+$(BUILD)/attack/%.so: tests/attack/%.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CFLAGS) -fPIC -shared -o $@ $<
 
@@ -205,7 +205,7 @@ $(BUILD)/attack/judge: $(BUILD)/tests/attack/judge.o $(OBJECTS) $(BUILD)/link.op
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 
 $(BUILD)/fuzz: $(FUZZED) $(BUILD)/link.options
-	$(call say,LD,$@)$(CC) -fsanitize=fuzzer $(EXTRA) $(FUZZ_FILES:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) $(LDLIBS)
+	$(call say,LD,$@)$(CC) -fsanitize=fuzzer $(EXTRA) $(FUZZ_WRAPPED:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) $(LDLIBS)
 
 $(BUILD)/fuzz_%: $(BUILD)/fuzz
 	@ln -sf fuzz $@

@@ -37,7 +37,6 @@ static void read_conversations(const uint8_t *data, size_t size) {
                                          .template = templates[data[0] >> 1 & 3],
                                          .seq = SEQ,
                                          .packed = data[0] & 1};
-    scratch_clear();
     scratch_put("lessons.jsonl", data + 1, size - 1);
     Status status = conversations_open(&options, &source);
     must(!status == (source != NULL));

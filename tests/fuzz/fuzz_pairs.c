@@ -14,7 +14,6 @@ static void read_pairs(const uint8_t *data, size_t size) {
     PairOptions options = {SCRATCH "/source", SCRATCH "/target", tokenizer, SEQ};
     PairSource *pairs;
     PairPadding padding;
-    scratch_clear();
     scratch_put("source", data, first);
     scratch_put("target", data + first + (zero != NULL), size - first - (zero != NULL));
     char *names = memory_text_slice((const char *)data, first), *sides[2];

@@ -25,7 +25,6 @@ static void compare(const ImageProcessor *p, const ImageProcessor *back) {
 
 static void read_processor(const uint8_t *data, size_t size) {
     const char folder[] = SCRATCH;
-    scratch_clear();
     scratch_put("preprocessor_config.json", data, size);
     ImageProcessor p = {0}, back = {0};
     bool found;

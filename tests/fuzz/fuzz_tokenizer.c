@@ -33,7 +33,6 @@ static Status load(Tokenizer *tokenizer, const uint8_t *data, size_t size) {
     const char first[] = SCRATCH "/first", second[] = SCRATCH "/second";
     const uint8_t *zero = data[0] == 'v' ? memchr(data, 0, size) : NULL;
     size_t length = zero ? (size_t)(zero - data) : size;
-    scratch_clear();
     scratch_put("first", data + 1, length - 1);
     if (zero) scratch_put("second", zero + 1, size - length - 1);
     return zero             ? bpe_load(tokenizer, first, second, NULL)
