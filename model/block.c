@@ -410,16 +410,7 @@ static Status feed_forward_back(Walk *w) {
     if (activation_gated(expand.activation))
         TRY(take(w->ctx, ARENA_SCRATCH, "d gate and up", expand.pre.dtype, expand.pre.shape, &dexpand));
     TRY(closing_back(w, &branch, &expand, dexpand));
-    Affine p = w->p->expand;
-    if (w->g->puts_off && w->b->input.hidden == ARENA_SAVED && dexpand.data == expand.y.data) {
-        w->g->late = (LinearBackward){.forward = &w->b->expand,
-                                      .dy = dexpand,
-                                      .dy_is_dpre = true,
-                                      .dweight = p.weight.gradient,
-                                      .dbias = p.bias.gradient};
-        p.weight.gradient = p.bias.gradient = none;
-    }
-    TRY(opening_back(w, "mlp.expand", &p, &expand, dexpand));
+    TRY(opening_back(w, "mlp.expand", &w->p->expand, &expand, dexpand));
     return enter_back(w, &branch);
 }
 

@@ -100,8 +100,6 @@ typedef struct {
     Tensor memory;       // (B, S, C): of the encoder's output; empty where there is none
     bool memory_written; // by a layer above, so that this one adds to it
     Tensor whole[3];     // (B, T, C): what d, spare and masked become below a block of first rows; else empty
-    bool puts_off;       // the gradient of mlp.expand's weights, which nothing below waits for, is left as
-    LinearBackward late; // this, if what it reads was saved; else `forward` stays NULL
 } StreamGradient;
 
 /* The rows of a cross attention's packed layer that make the queries. */

@@ -359,31 +359,6 @@ static void kernels_outside_operations_are_others(void **state) {
     trace_close(t);
 }
 
-/* A copy that a step only begins, and one behind it. */
-static void phases_end_with_their_step(void **state) {
-    (void)state;
-    Trace *t = sample_trace(FORM_FUSED, 0);
-    Figures f;
-    double phases = 0;
-    int64_t step = 0;
-    while (t->events[step].kind != TRACE_STEP) step++;
-    for (int64_t late = -1000; late <= 1000; late += 2000) {
-        TraceEvent e = trace_event(t, TRACE_COPY, "sent");
-        e.parent = step;
-        e.stream = 1;
-        e.begin = t->events[step].end + late;
-        e.end = e.begin + 500000;
-        trace_add(t, &e);
-    }
-    expect_ok(trace_finish(t));
-    expect_ok(figures_make(t, &f));
-    for (int p = 0; p < PHASE_COUNT; p++) phases += f.phases[p].ns;
-    near(phases, f.step_ns);
-    assert_true(f.covered_ns <= f.step_ns);
-    figures_free(&f);
-    trace_close(t);
-}
-
 static void kernels_have_short_and_full_names(void **state) {
     (void)state;
     static const char full[] = "void fusebox::scale<float, 4>(float*, long)";
@@ -462,7 +437,6 @@ int main(void) {
         cmocka_unit_test(overhead_may_be_noise),
         cmocka_unit_test(questions_have_figures),
         cmocka_unit_test(kernels_outside_operations_are_others),
-        cmocka_unit_test(phases_end_with_their_step),
         cmocka_unit_test(kernels_have_short_and_full_names),
         cmocka_unit_test(a_cpu_computes_what_takes_longer_than_its_bytes),
         cmocka_unit_test(questions_know_what_was_timed),

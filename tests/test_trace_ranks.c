@@ -249,8 +249,34 @@ static void test_halves(void **state) {
     trace_close(t);
 }
 
+/* A copy that a step only begins, and one behind it. */
+static void test_phases_end_with_their_step(void **state) {
+    (void)state;
+    Trace *t = sample_trace(FORM_FUSED, 0);
+    Figures f;
+    double phases = 0;
+    int64_t step = 0;
+    while (t->events[step].kind != TRACE_STEP) step++;
+    for (int64_t late = -1000; late <= 1000; late += 2000) {
+        TraceEvent e = trace_event(t, TRACE_COPY, "sent");
+        e.parent = step;
+        e.stream = 1;
+        e.begin = t->events[step].end + late;
+        e.end = e.begin + 500000;
+        trace_add(t, &e);
+    }
+    expect_ok(trace_finish(t));
+    expect_ok(figures_make(t, &f));
+    for (int p = 0; p < PHASE_COUNT; p++) phases += f.phases[p].ns;
+    expect_about(phases, f.step_ns);
+    assert_true(f.covered_ns <= f.step_ns);
+    figures_free(&f);
+    trace_close(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_packing), cmocka_unit_test(test_together),
-                                       cmocka_unit_test(test_halves)};
+                                       cmocka_unit_test(test_halves),
+                                       cmocka_unit_test(test_phases_end_with_their_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
