@@ -94,10 +94,26 @@ static Shape of_embedding(char letter, Shape tokens, int64_t width) {
     }
 }
 
-/* (B, T, 3 C) of queries that lie in rows with keys and values. */
-static Shape packed(const Trace *t, int64_t operation, Shape queries, int at) {
-    Shape strides = operation >= 0 ? shape_of(t->events[operation].strides, at) : (Shape){0};
-    if (strides.rank != 3 || strides.d[1] == queries.d[2]) return (Shape){0};
+/* Whether one product makes, or takes back, so many columns: that of the linear layer next to attention, before
+ * it in the forward pass and behind it in the backward pass. */
+static bool made_at_once(const Trace *t, int64_t attention, int64_t columns) {
+    const int step = t->events[attention].pass == PASS_BACKWARD ? 1 : -1;
+    for (int64_t i = attention; i >= 0 && i < t->count; i += step) {
+        const TraceEvent *e = &t->events[i];
+        if (e->kind != TRACE_PRIMITIVE || e->operation != OP_LINEAR || !e->shapes) continue;
+        return shape_of(e->shapes, 0).d[0] == columns || shape_of(e->shapes, 1).d[1] == columns;
+    }
+    return false;
+}
+
+/* (B, T, 3 C) of queries that a layer makes together with keys and values; `at`: which of what attention reads
+ * they are. */
+static Shape packed(const Trace *t, int64_t attention, int at) {
+    if (attention < 0) return (Shape){0};
+    Shape queries = shape_of(t->events[attention].shapes, at),
+          strides = shape_of(t->events[attention].strides, at);
+    if (strides.rank != 3 || strides.d[1] == queries.d[2] || !made_at_once(t, attention, strides.d[1]))
+        return (Shape){0};
     return shape3(queries.d[0], queries.d[1], strides.d[1]);
 }
 
@@ -117,7 +133,7 @@ static Shape shape_named(const Trace *t, int64_t event, char letter) {
         if (first.rank) first.d[first.rank - 1] = 1;
         return first;
     case 'z': return swapped(shape_of(read, 2), 0);
-    case 'S': return packed(t, e->parent, back ? second : first, back);
+    case 'S': return packed(t, e->parent, back);
     case 'V': return shape2(rows, second.d[0]);
     case 'n':
     case 't':
