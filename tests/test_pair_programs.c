@@ -144,6 +144,8 @@ static void test_masked(void **state) {
     assert_string_equal(ran->output, "one two dog runs one two dog runs\n");
     expect_text(ran->error, "gap 1: dog ");
     expect_text(ran->error, "gap 2: two ");
+    ran = program_succeeds(*state, "infer --model=masked --device=cpu --fill='one two [MASK] runs' 2>&1");
+    expect_text(ran->output, "one two dog runs\ngap 1: dog "); // on a terminal, too
     program_succeeds(*state, "cp -r masked strange && sed -i 's/^dog$/d\xC2\x9Bg/' strange/*/vocab.txt");
     ran = program_succeeds(*state, "infer --model=strange --device=cpu --fill='one two [MASK] runs'");
     expect_text(ran->error, "d\\302\\233g "); // not what a terminal obeys
