@@ -220,6 +220,9 @@ static void test_sentence_transformers(void **state) {
         program_succeeds(*state, "infer --model=st --device=cpu --embed=l.txt --output=e.safetensors");
     expect_text(ran->error, "lines truncated to 4 tokens: 1");
     read_embedding(*state, theirs);
+    ran = program_succeeds(*state,
+                           "infer --model=st --device=cpu --embed=l.txt --output=s.safetensors --seq=5");
+    expect_text(ran->error, "lines truncated to 5 tokens: 1"); // an option decides
     for (int i = 0; i < 32; i++) squares += (double)plain[i] * (double)plain[i];
     for (int i = 0; i < 32; i++) assert_true(fabs(theirs[i] - plain[i] / sqrt(squares)) < 1e-6);
     program_succeeds(*state, "sed -i s/Normalize/Dense/g st/modules.json");
