@@ -5,7 +5,7 @@ PACKAGES := build-essential pkg-config libopenblas-openmp-dev libjansson-dev lib
     libxxhash-dev zlib1g-dev libdnnl-dev
 TEST_PACKAGES := libcmocka-dev libopenmpi-dev openmpi-bin
 IMAGE_PACKAGES := dataset-fashion-mnist
-FUZZ_PACKAGES := clang libclang-rt-dev
+FUZZ_PACKAGES := clang libclang-rt-dev llvm
 
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(realpath $(shell command -v nvcc)) $(wildcard /usr/local/cuda/bin/nvcc)))
 CUDA ?= $(if $(CUDA_HOME),1,0)
@@ -60,15 +60,23 @@ MPICC := $(shell command -v mpicc)
 MPI_MODULE := $(if $(MPICC),$(BUILD)/comm_mpi.so)
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
 BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
+# One program, with a name for each door.
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZED := $(filter $(BUILD)/base/% $(BUILD)/data/% $(BUILD)/model/config% $(BUILD)/model/architectures% \
-    $(BUILD)/model/parameters.o $(BUILD)/profile/bundle_schema.o $(BUILD)/profile/trace.o \
-    $(BUILD)/kernels/ctx.o,$(OBJECTS))
+# What the doors stand on, and no more: it is compiled for them alone.
+FUZZED := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/fuzz/*.c)) $(filter $(addprefix $(BUILD)/,base/% data/% comm/% \
+    $(addprefix model/,architectures.o checkpoint% config% parameter% shards.o) $(addprefix optim/,adamw.o schedule.o) \
+    $(addprefix kernels/,check.o ctx.o guard.o op.o record.o slot.o accumulate/accumulate.o device/% gemm/%) \
+    $(addprefix profile/,bundle_schema.o category.o diff.o figures.o kernel_name.o operands.o page.o peaks.o picture.o \
+    spans.o stats.o table% text_file.o torch.o trace% window.o) \
+    $(addprefix app/,compute_options.o profiling_options.o sentence_config.o train_options.o)),$(OBJECTS))
+# What tests/fuzz/scratch.c answers in the place of base/files.h and base/directories.h, and fuzz_meeting.c of comm/wire.h.
+FUZZ_WRAPPED := file_map file_unmap file_read file_write path_kind path_glob path_in_cache directory_list directory_lock directory_make gzopen \
+    $(addprefix file_writer_,open append write_at seeks close abandon) wire_accept wire_take wire_send device_clock
 FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies
 # that arrive at barriers racecheck knows too little: it reports races in attention's backward pass, as in cuBLAS's own kernels.
-MEMCHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm linear swiglu norm norm_rms embed dropout gather attention rotary \
-    loss decode generate adamw accumulate replay)
+MEMCHECKED := $(patsubst %,$(BUILD)/tests/test_%,attention loss linear gemm products swiglu norm norm_rms embed dropout \
+    gather patch pool rotary decode generate adamw adamw_steps accumulate replay)
 RACECHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm norm norm_rms embed)
 SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 ifeq ($(MAKELEVEL),0)
@@ -128,24 +136,25 @@ sanitize:  ## the same tests on the CPU under address and undefined-behaviour sa
 	    EXTRA="-fsanitize=address,undefined -fno-sanitize-recover=all -O2" check
 
 sanitize-gpu: export CUDA_HOME := $(CUDA_HOME)
-sanitize-gpu:  ## the operations' tests on the GPU under compute-sanitizer: memory, races
+sanitize-gpu:  ## the operations' tests on the GPU under compute-sanitizer: memory, barriers, races
 	@tests/sanitize-gpu
 	@$(MAKE) --no-print-directory $(sort $(MEMCHECKED) $(RACECHECKED))
-	@tests/sanitize-gpu memcheck $(MEMCHECKED)
+	@tests/sanitize-gpu memcheck,initcheck,synccheck $(MEMCHECKED)
 	@tests/sanitize-gpu racecheck $(RACECHECKED)
 
 fuzz: EXTRA_PACKAGES := $(FUZZ_PACKAGES)
-fuzz: packages  ## feed mutated files to each reader of foreign files, FUZZ_SECONDS=20 each
-	@$(MAKE) --no-print-directory CUDA=0 BUILD=$(BUILD)/fuzz CC=clang FUZZ_SECONDS=$(FUZZ_SECONDS) fuzzers \
-	    EXTRA="-fno-openmp -O1 -fno-sanitize-recover=all -fsanitize=fuzzer-no-link,address,undefined"
+fuzz: packages  ## feed mutated files to each reader of foreign bytes, FUZZ_SECONDS=20 each; prints how much of each they reach
+	@$(MAKE) --no-print-directory CUDA=0 DNNL=0 BUILD=$(BUILD)/fuzz CC=clang FUZZ_SECONDS=$(FUZZ_SECONDS) fuzzers \
+	    EXTRA="-fno-openmp -O1 -fno-sanitize-recover=all -fsanitize=fuzzer-no-link,address,undefined \
+	    -fprofile-instr-generate -fcoverage-mapping"
 
 # ARGS: tests/attack/run --help.
 MINUTES ?= 30
-attack: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(BUILD)/attack/preload.so $(BUILD)/attack/judge  ## make everything fail that the programs stand on, MINUTES=30, JOBS=2
+attack: $(addprefix $(BUILD)/,train infer tools/profile attack/preload.so attack/driver.so attack/judge)  ## make everything fail that the programs stand on, MINUTES=30, JOBS=2
 	@tests/attack/run --build=$(BUILD) --minutes=$(MINUTES) $(if $(JOBS),--jobs=$(JOBS)) $(ARGS)
 
 fuzzers: $(FUZZERS)
-	@tests/fuzz/run $(FUZZ_SECONDS) $(FUZZERS)
+	@tests/fuzz/run $(FUZZ_SECONDS) $(BUILD)/fuzz $(FUZZERS:$(BUILD)/fuzz_%=%)
 
 train infer: %: $(BUILD)/%
 	@ln -sf $< $@
@@ -179,7 +188,7 @@ $(BUILD)/tests/planted/libcupti.so: tests/planted/cupti.c tests/planted/planted.
 	$(call say,LD,$@)$(CC) $(CFLAGS) -o $@ $<
 endif
 
-$(BUILD)/attack/preload.so: tests/attack/preload.c $(BUILD)/cc.options
+$(BUILD)/attack/%.so: tests/attack/%.c $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CFLAGS) -fPIC -shared -o $@ $<
 
@@ -195,8 +204,11 @@ $(BUILD)/attack/judge: $(BUILD)/tests/attack/judge.o $(OBJECTS) $(BUILD)/link.op
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 
-$(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZED)
-	$(call say,LD,$@)$(CC) $(CFLAGS) -fsanitize=fuzzer -o $@ $(filter %.c %.o,$^) $(LDLIBS)
+$(BUILD)/fuzz: $(FUZZED) $(BUILD)/link.options
+	$(call say,LD,$@)$(CC) -fsanitize=fuzzer $(EXTRA) $(FUZZ_WRAPPED:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) $(LDLIBS)
+
+$(BUILD)/fuzz_%: $(BUILD)/fuzz
+	@ln -sf fuzz $@
 
 define TYPED_RULE
 $(BUILD)/%_$1.o: %.c $(BUILD)/cc.options
@@ -205,8 +217,8 @@ $(BUILD)/%_$1.o: %.c $(BUILD)/cc.options
 endef
 $(foreach t,float bf16 double,$(eval $(call TYPED_RULE,$t)))
 
-# stb's arithmetic, which overflows.
-$(BUILD)/data/images/stb.o $(BUILD)/data/images/write.o: CFLAGS += -fwrapv
+# stb's arithmetic, and that of a damaged JPEG's coefficients, which overflows.
+$(BUILD)/data/images/stb.o $(BUILD)/data/images/jpeg.o $(BUILD)/data/images/write.o: CFLAGS += -fwrapv
 
 $(BUILD)/profile/page.o: $(wildcard profile/page/*)
 

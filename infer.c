@@ -117,32 +117,59 @@ static Status profile_timed(Run *run, const BenchmarkSize *size) {
     return OK;
 }
 
+/* Memory, weights and an input for passes of that size at most. */
+static Status prepare_passes(Run *run, int64_t batch, int64_t seq) {
+    const Config *c = &run->session.config;
+    Task task = c->architecture->task;
+    bool hidden =
+        task == TASK_MASKED_TOKEN /* its head is for training */ || (task == TASK_CLASS && !c->class_head);
+    TRY(prepare(run, hidden ? INFERENCE_HIDDEN : INFERENCE_LOGITS, batch, seq));
+    int64_t words = run->inference.input_bytes / (int64_t)sizeof *run->tokens + 1;
+    memory_free(run->tokens);
+    run->tokens = memory_array((size_t)words, sizeof *run->tokens);
+    infer_benchmark_tokens(run->tokens, words, c->architecture->patches ? INT32_MAX : c->vocab,
+                           (uint64_t)run->options.seed);
+    return OK;
+}
+
+/* Pictures of another size have other positions: the model is loaded anew. */
+static Status prepare_pictures(Run *run, int64_t batch, int64_t side) {
+    inference_close(&run->inference);
+    run->inference = (Inference){0};
+    TRY(session_scale(&run->session, side));
+    return prepare_passes(run, batch, 1);
+}
+
 static Status profile_size(void *context, int64_t batch, int64_t seq, const char *suffix) {
     Run *run = context;
-    const BenchmarkSize size = {run->tokens, batch, seq};
+    bool sides = run->options.image_sizes.count > 0; // in place of lengths
+    if (sides) TRY(prepare_pictures(run, batch, seq));
+    const BenchmarkSize size = {run->tokens, batch, sides ? 1 : seq};
     return *run->options.profiling.window ? profile_traced(run, &size, suffix) : profile_timed(run, &size);
 }
 
 static Status profile_sizes(Run *run) {
     const InferOptions *o = &run->options;
-    const SweepSizes sizes = {o->batch_sizes, o->seq_lens, o->batch, o->seq};
+    const SweepSizes sizes = {o->batch_sizes, o->image_sizes.count ? o->image_sizes : o->seq_lens, o->batch,
+                              o->seq};
     if (!o->batch_sizes.count && !o->seq_lens.count && !o->profiling.sweep)
         return profile_size(run, o->batch, o->seq, "");
     return profiling_sweep(&o->profiling, &sizes, profile_size, run, o->quiet ? NULL : stdout);
 }
 
+/* Sizes that cannot be are refused before the first is run. */
+static Status check_sides(Run *run) {
+    for (int64_t i = 0; i < run->options.image_sizes.count; i++)
+        TRY(session_scale(&run->session, run->options.image_sizes.values[i]));
+    return OK;
+}
+
 static Status profile(Run *run) {
     const InferOptions *o = &run->options;
     const Session *s = &run->session;
-    int64_t batch = largest(o->batch_sizes, o->batch), seq = largest(o->seq_lens, o->seq);
-    Task task = s->config.architecture->task;
-    bool hidden = task == TASK_MASKED_TOKEN /* its head is for training */ ||
-                  (task == TASK_CLASS && !s->config.class_head);
-    TRY(prepare(run, hidden ? INFERENCE_HIDDEN : INFERENCE_LOGITS, batch, seq));
-    int64_t words = run->inference.input_bytes / (int64_t)sizeof *run->tokens + 1;
-    int64_t below = s->config.architecture->patches ? INT32_MAX : s->config.vocab;
-    run->tokens = memory_array((size_t)words, sizeof *run->tokens);
-    infer_benchmark_tokens(run->tokens, words, below, (uint64_t)o->seed);
+    TRY(check_sides(run));
+    if (!o->image_sizes.count)
+        TRY(prepare_passes(run, largest(o->batch_sizes, o->batch), largest(o->seq_lens, o->seq)));
     if (!o->quiet)
         printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
                s->device->library);

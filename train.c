@@ -164,6 +164,8 @@ static Status validate(Run *run) {
     (void)trainer_share(&run->trainer, run->options.val_steps, &first);
     TRY(loader_seek(run->feed.val, first * run->options.batch));
     TRY(trainer_evaluate(&run->trainer, batches_validate, &run->batches, run->options.val_steps, &result));
+    profiling_validated(run->profiling,
+                        (TraceValidation){run->state.step, result.loss, result.top1, result.top5});
     return report_validation(&run->report, run->state.step, &result);
 }
 

@@ -23,6 +23,7 @@ static const Option table[] = {
      .default_text = "the context"},
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "several batch sizes, such as 1,8"},
     {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "several lengths, such as 128,256"},
+    {LIST("image-sizes", 1, 1 << 14, image_sizes), .doc = "pictures' sides for --sweep, such as 112,224"},
     {COUNT("repeats", 1, RUNS_MOST, repeats), .doc = "timed runs"},
     {COUNT("warmup-runs", 0, RUNS_MOST, warmup_runs), .doc = "untimed runs before them"},
     {FLAG("compare", compare), .doc = "measure naive and fused"},
@@ -183,6 +184,7 @@ static const struct {
     {"ids", IN(INFER_LOGITS), "--logits=FILE"},
     {"batch-sizes", IN(INFER_PROFILE), NULL},
     {"seq-lens", IN(INFER_PROFILE), NULL},
+    {"image-sizes", IN(INFER_PROFILE), NULL},
     {"repeats", IN(INFER_PROFILE), NULL},
     {"warmup-runs", IN(INFER_PROFILE), NULL},
     {"compare", IN(INFER_PROFILE) | IN(INFER_GENERATE), NULL},
@@ -217,6 +219,8 @@ static Status check_modes(const InferOptions *o, const OptionSet *set) {
     TRY(options_exclude(set, "sweep", "json"));
     TRY(options_exclude(set, "sweep", "repeats"));
     TRY(options_exclude(set, "sweep", "warmup-runs"));
+    TRY(options_exclude(set, "image-sizes", "seq-lens"));
+    TRY(option_needs(set, "image-sizes", o->profiling.sweep, "--sweep"));
     TRY(profiling_options_check(&o->profiling, &o->compute, set, 0));
     if (mode == INFER_GENERATE && *o->profiling.window) TRY(text_profile_check(&o->profiling, o->tokens));
     TRY(option_needs(set, "profile-tokens", *o->profiling.window, "--profile"));

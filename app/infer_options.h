@@ -30,6 +30,7 @@ typedef struct {
     int64_t seed;
     int64_t batch, seq;               // seq 0: the context
     OptionList batch_sizes, seq_lens; // sweeps, in place of batch and seq
+    OptionList image_sizes;           // of --sweep, in place of the model's own
     int64_t repeats, warmup_runs;     // runs that are timed, and before them runs that are not
     bool compare;                     // naive and fused
     const char *json;                 // file for the profile

@@ -40,8 +40,12 @@ struct Profiling {
     bool recording;  // the collector is between begin and end
     Trace *trace;    // recorded, and waiting for its times
     TraceList *kept; // where it goes instead of being reported, or NULL
-    Comm *comm;      // between the ranks whose traces come together, or NULL
-    Loader *loader;  // that reads ahead, or NULL
+    Trace *reported; // the last one that was, or NULL; its files' suffix, and how many validations it shows
+    char reported_suffix[96];
+    TraceValidation *validations;
+    int64_t validation_count, validation_room;
+    Comm *comm;     // between the ranks whose traces come together, or NULL
+    Loader *loader; // that reads ahead, or NULL
     StepTimes traced, timed;
     ProcessorTimes opened, start; // start: of the timed pass
     CoreTimes cores;              // when the last report was made
@@ -138,6 +142,8 @@ static void free_times(StepTimes *times) {
 void profiling_close(Profiling *p) {
     if (!p) return;
     trace_close(p->trace);
+    trace_close(p->reported);
+    memory_free(p->validations);
     collector_close(p->collector);
     free_times(&p->traced);
     free_times(&p->timed);
@@ -154,6 +160,13 @@ void profiling_share(Profiling *p, Comm *comm) {
     p->facts.rank = comm->rank;
     p->facts.ranks = comm->size;
     p->facts.engine = comm->name;
+}
+
+void profiling_validated(Profiling *p, TraceValidation validation) {
+    if (!p) return;
+    p->validations =
+        memory_grow(p->validations, &p->validation_room, p->validation_count + 1, sizeof *p->validations);
+    p->validations[p->validation_count++] = validation;
 }
 
 void profiling_read_ahead(Profiling *p, Loader *loader) {
@@ -230,6 +243,13 @@ static Status take_trace(Profiling *p, Ctx *ctx) {
     return collector_trace(p->collector, &run, ctx->arenas, &p->trace);
 }
 
+static Status write_report(Profiling *p, FILE *file) {
+    Trace *t = p->reported;
+    t->run.validations = p->validations;
+    t->run.validation_count = p->validation_count;
+    return profiling_report(p->options, &t, 1, NULL, 0, p->reported_suffix, file);
+}
+
 /* The trace's report, or its handing over. */
 static Status hand_out(Profiling *p) {
     Trace *t = p->trace;
@@ -245,12 +265,13 @@ static Status hand_out(Profiling *p) {
         trace_list_add(p->kept, t);
         return OK;
     }
-    char suffix[96];
-    snprintf(suffix, sizeof suffix, "%s", p->suffix);
-    if (p->window.count > 1) snprintf(suffix, sizeof suffix, "%s_segment%" PRId64, p->suffix, p->segment + 1);
-    Status status = profiling_report(p->options, &t, 1, NULL, 0, suffix, p->file);
-    trace_close(t);
-    return status;
+    char *suffix = p->reported_suffix;
+    snprintf(suffix, sizeof p->reported_suffix, "%s", p->suffix);
+    if (p->window.count > 1)
+        snprintf(suffix, sizeof p->reported_suffix, "%s_segment%" PRId64, p->suffix, p->segment + 1);
+    trace_close(p->reported);
+    p->reported = t;
+    return write_report(p, p->file);
 }
 
 static Status report(Profiling *p) {
@@ -325,7 +346,9 @@ Status profiling_finish(Profiling *p, Ctx *ctx) {
     if (!p) return OK;
     if (p->use == STEP_RECORD) TRY(take_trace(p, ctx));
     p->use = STEP_OUTSIDE;
-    return report(p);
+    TRY(report(p));
+    bool news = p->reported && p->reported->run.validation_count < p->validation_count;
+    return news ? write_report(p, NULL) : OK;
 }
 
 Status profiling_differences(Ctx *ctx, uint32_t fuses, StepWork work, void *program, Difference **differences,

@@ -60,9 +60,13 @@ void profiling_read_ahead(Profiling *profiling, Loader *loader);
 /* From now on traces go into `list` instead of being reported: for profiling_report_lists. */
 void profiling_keep(Profiling *profiling, TraceList *list);
 
+/* What validation gave: the report shows all that came before it, and the files at the end of the run all. */
+void profiling_validated(Profiling *profiling, TraceValidation validation);
+
 /* Nothing more will be recorded or timed. */
 bool profiling_done(const Profiling *profiling);
 
-/* Makes the report of a segment that the end of the run cut short. */
+/* Makes the report of a segment that the end of the run cut short; writes the last one's files again where
+ * validation has come since. */
 CHECKED Status profiling_finish(Profiling *profiling, Ctx *ctx);
 void profiling_close(Profiling *profiling);

@@ -200,6 +200,17 @@ void session_close(Session *s) {
     *s = (Session){0};
 }
 
+Status session_scale(Session *s, int64_t side) {
+    Config *c = &s->config;
+    if (!c->architecture->patches)
+        return fail(ERROR_USAGE, "--image-sizes is for a vision Transformer, not for %s",
+                    c->architecture->description);
+    c->image = side;
+    config_complete(c);
+    scale_pictures(c);
+    return config_validate(c);
+}
+
 Status session_needs_bert(const Session *s, const char *option) {
     const Tokenizer *t = s->tokenizer;
     const Architecture *a = s->config.architecture;

@@ -43,6 +43,10 @@ CHECKED Status session_open(Session *session, const char *model, const ConfigSiz
                             const char *tokenizer, const ComputeOptions *compute);
 void session_close(Session *session);
 
+/* Gives a vision Transformer that has not been loaded yet pictures of another side, in pixels: positions are made
+ * to fit. ERROR_USAGE for another model, or a side that is not made of patches. */
+CHECKED Status session_scale(Session *session, int64_t side);
+
 /* ERROR_USAGE unless the model is a BERT whose tokenizer has [CLS] and [SEP]: `option` asked for it. */
 CHECKED Status session_needs_bert(const Session *session, const char *option);
 

@@ -7,7 +7,8 @@
 enum {
     CACHED_BYTES = 31, // the longest piece that is remembered
     CACHED_IDS = 7,
-    CACHE_SLOTS = 1 << 16, // direct-mapped
+    SLOTS_LEAST = 1 << 8, // direct-mapped
+    SLOTS_MOST = 1 << 16,
 };
 
 /* A piece met before and its ids: one cache line. `length` is 0 in an unused slot. */
@@ -24,7 +25,17 @@ static CachedPiece *cache_slot(const Tokenizer *tokenizer, const uint8_t key[CAC
         mixed = (mixed ^ words[i]) * 0x9E3779B97F4A7C15;
         mixed ^= mixed >> 32;
     }
-    return &tokenizer->cache[mixed % CACHE_SLOTS];
+    return &tokenizer->cache[mixed % (uint64_t)tokenizer->cache_slots];
+}
+
+/* It begins small, since most texts are short; a larger one takes its place, empty, when half of it has been
+ * filled. */
+static void make_room(Tokenizer *t) {
+    if (t->cache_slots == SLOTS_MOST || t->cached < t->cache_slots / 2) return;
+    t->cache_slots = t->cache_slots ? 4 * t->cache_slots : SLOTS_LEAST;
+    t->cached = 0;
+    memory_free(t->cache);
+    t->cache = memory_array((size_t)t->cache_slots, sizeof *t->cache);
 }
 
 void piece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, EncodePiece *encode,
@@ -33,7 +44,7 @@ void piece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, En
         encode(tokenizer, piece, length, list);
         return;
     }
-    if (!tokenizer->cache) tokenizer->cache = memory_array(CACHE_SLOTS, sizeof *tokenizer->cache);
+    make_room(tokenizer);
     uint8_t key[CACHED_BYTES + 1] = {0};
     memcpy(key, piece, (size_t)length);
     key[CACHED_BYTES] = (uint8_t)length;
@@ -48,6 +59,7 @@ void piece_encode(Tokenizer *tokenizer, const uint8_t *piece, int64_t length, En
     encode(tokenizer, piece, length, list);
     int64_t count = list->count - before;
     if (count == 0 || count > CACHED_IDS) return;
+    tokenizer->cached += slot->length == 0;
     memcpy(slot, key, sizeof key);
     slot->count = (int32_t)count;
     memcpy(slot->ids, list->ids + before, (size_t)count * sizeof *slot->ids);

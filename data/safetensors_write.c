@@ -32,13 +32,15 @@ struct SafetensorsWriter {
 
 /* One entry of the header. `offset` is where its elements begin, and then where they end. */
 static Status describe_entry(json_t *header, const SafetensorsEntry *entry, int64_t *offset) {
-    int64_t bytes = safetensors_type_size(entry->type), begin = *offset;
+    int64_t bytes = 1, begin = *offset;
     json_t *shape = json_array();
     bool overflow = false;
     for (int i = 0; i < entry->rank; i++) {
         json_array_append_new(shape, json_integer(entry->d[i]));
         overflow |= checked_multiply(bytes, entry->d[i], &bytes);
     }
+    /* The size of an element comes last: of no elements the bytes are none, however long another axis is. */
+    overflow |= checked_multiply(bytes, safetensors_type_size(entry->type), &bytes);
     if (overflow || checked_add(begin, bytes, offset)) {
         json_decref(shape);
         return fail(ERROR_MEMORY, "tensor '%s' is too large to be written", entry->name);

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "data/bpe.h"
+#include "data/hash.h"
 #include "data/tokenizer_load.h"
 #include "data/tokenizer_save.h"
 #include "data/wordpiece.h"
@@ -48,6 +49,7 @@ static void settle_added(Tokenizer *t) {
         for (int64_t i = 0; i < t->added[set].count; i++)
             if (!t->added[set].tokens[i].special) t->hash = added_hash(&t->added[set].tokens[i], t->hash);
     }
+    t->hash = hash_bytes(t->hash, &t->end_of_text, sizeof t->end_of_text); // as the config has it
     t->by_stretches = kept || (t->kind == TOKENIZER_BPE && bpe_by_stretches(t));
 }
 

@@ -100,10 +100,12 @@ static void put_whole(TextFile *file, const Tokenizer *tokenizer) {
     put_text(file, "]}}\n");
 }
 
-/* The last keys of a config: the names of the special tokens. */
+/* The last keys of a config: the names of the special tokens, but for an end that is not the end of a text:
+ * named here, it would become that. */
 static void put_special(TextFile *file, const Tokenizer *tokenizer) {
     for (int i = 0; i < SPECIAL_COUNT; i++) {
         if (tokenizer->special[i] < 0) continue;
+        if (i == TOKEN_END && tokenizer->special[i] != tokenizer->end_of_text) continue;
         put_text(file, ", \"");
         put_text(file, tokenizer_config_key(i, tokenizer->kind == TOKENIZER_WORDPIECE));
         put_text(file, "\": \"");

@@ -47,7 +47,8 @@ typedef struct Tokenizer {
     bool by_stretches;           // a text must be normalized before it is cut
     struct Bpe *bpe;             // of a BPE
     struct WordPiece *wordpiece; // of a WordPiece
-    struct CachedPiece *cache;   // pieces met before and their ids; NULL until the first
+    struct CachedPiece *cache;   // (cache_slots) pieces met before and their ids; NULL until the first
+    int64_t cache_slots, cached; // cached: slots in use
     KeptFile kept[KEPT_FILES];
     int kept_count;
     char *chat_template; // or NULL

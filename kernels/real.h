@@ -47,6 +47,28 @@ static inline double store_double(double x) {
 }
 #define store(x) TYPED(store)(x)
 
+/* A run of results: made in fp32 in `room`, or where they go if that is how they are stored, and then
+ * stored. */
+static inline float *run_of_float(float *y, float *room) {
+    (void)room;
+    return y;
+}
+static inline float *run_of_bf16(const bf16 *y, float *room) {
+    (void)y;
+    return room;
+}
+#define run_of(y, room) TYPED(run_of)(y, room)
+
+static inline void store_run_float(const float *run, int64_t count, float *y) {
+    if (run != y) memcpy(y, run, (size_t)count * sizeof *y);
+}
+static inline void store_run_bf16(const float *run, int64_t count, bf16 *y) {
+    int64_t done = simd_narrow(run, count, y);
+#pragma omp simd
+    for (int64_t i = done; i < count; i++) y[i] = store_bf16(run[i]);
+}
+#define store_run(run, count, y) TYPED(store_run)(run, count, y)
+
 /* Adds up products of two arrays, PRODUCTS elements at a time, in any order: of two bf16 in a word one is a
  * float where it stands but for the other one's bits, and the other where it is moved to. */
 enum { PRODUCTS_float = LANES, PRODUCTS_bf16 = 2 * LANES };

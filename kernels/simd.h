@@ -3,8 +3,12 @@
  * loops that must hold their sums in registers; and rows of tensors. */
 #pragma once
 
+#include "base/bfloat16.h"
 #include "kernels/op.h"
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 #include <math.h>
 #include <string.h>
 
@@ -23,6 +27,22 @@ typedef Lanes LanesView __attribute__((aligned(sizeof(float)), may_alias));
 /* Threads of a parallel region: what the device was opened with. */
 static inline int cpu_threads(const Ctx *ctx) {
     return ctx->device->threads;
+}
+
+/* Rounds what it can of `count` numbers by the processor's own instruction, and returns how many those are:
+ * in loops of some dozen operations the compiler's rounding is a third of the time. What lies below 1.2e-38
+ * becomes 0. */
+static inline int64_t simd_narrow(const float *x, int64_t count, bf16 *y) {
+    int64_t i = 0;
+#if defined(__AVX512BF16__)
+    for (; i + 2 * LANES <= count; i += 2 * LANES) {
+        __m512bh pair = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + LANES), _mm512_loadu_ps(x + i));
+        memcpy(y + i, &pair, sizeof pair);
+    }
+#else
+    (void)x, (void)count, (void)y;
+#endif
+    return i;
 }
 
 static inline float *float_row(Tensor t, int64_t row) {

@@ -4,7 +4,9 @@
 #include "data/safetensors.h"
 #include "model/checkpoint.h"
 
-enum { CHECKPOINT_CHUNK = 1 << 22 }; // fp32 values that pass at once
+enum { CHECKPOINT_CHUNK = 1 << 22 }; // fp32 values that pass at once, at most
+/* As many as any pass of these parameters needs. */
+int64_t checkpoint_chunk(const Parameters *parameters);
 
 CHECKED Status weights_save(Ctx *ctx, const char *path, const Parameters *parameters);
 /* Which heads and final norms that a family can have are in the folder's weights, whatever its config.json

@@ -88,6 +88,13 @@ static Status parse_metadata(const Safetensors *file, const char *path, Training
 
 /* ---- moments ---- */
 
+int64_t checkpoint_chunk(const Parameters *p) {
+    int64_t largest = 1;
+    for (int i = 0; i < p->count; i++)
+        if (p->info[i].count > largest) largest = p->info[i].count;
+    return largest < CHECKPOINT_CHUNK ? largest : CHECKPOINT_CHUNK;
+}
+
 typedef struct {
     char text[72]; // "m.transformer.h.0.attn.c_attn.weight"
 } MomentName;
@@ -168,7 +175,7 @@ static Status open_file(const char *path, const Parameters *p, const TrainingSta
 }
 
 Status training_state_save(Ctx *ctx, const char *path, const Parameters *p, const TrainingState *state) {
-    float *chunk = memory_reserve(CHECKPOINT_CHUNK * sizeof *chunk);
+    float *chunk = memory_reserve((size_t)checkpoint_chunk(p) * sizeof *chunk);
     if (!chunk) return fail(ERROR_MEMORY, "out of host memory to save %s", path);
     RankFile file;
     Status status = open_file(path, p, state, &file);
@@ -239,7 +246,7 @@ static Status load_moments(Ctx *ctx, const Safetensors *file, const char *path, 
 Status training_state_load(Ctx *ctx, const char *path, Parameters *p, TrainingState *state) {
     Safetensors *file;
     TRY(safetensors_open(path, &file));
-    float *chunk = memory_reserve(CHECKPOINT_CHUNK * sizeof *chunk);
+    float *chunk = memory_reserve((size_t)checkpoint_chunk(p) * sizeof *chunk);
     Status status = chunk ? OK : fail(ERROR_MEMORY, "out of host memory to load %s", path);
     if (!status) status = parse_metadata(file, path, state);
     if (!status) status = load_moments(ctx, file, path, p, chunk);

@@ -17,7 +17,7 @@
 
 /* Host memory that the values pass through. */
 typedef struct {
-    float *chunk;  // (CHECKPOINT_CHUNK)
+    float *chunk;  // (checkpoint_chunk)
     float *matrix; // the largest matrix that is stored transposed
     Tensor from;   // what is saved, flat: the master weights where there are any
 } Staging;
@@ -31,7 +31,7 @@ static Status staging_open(const Parameters *p, Staging *staging) {
     int64_t largest = 1;
     for (int i = 0; i < p->count; i++)
         if (p->info[i].transposed && p->info[i].count > largest) largest = p->info[i].count;
-    staging->chunk = memory_reserve(CHECKPOINT_CHUNK * sizeof(float));
+    staging->chunk = memory_reserve((size_t)checkpoint_chunk(p) * sizeof(float));
     staging->matrix = memory_reserve((size_t)largest * sizeof(float));
     if (staging->chunk && staging->matrix) return OK;
     staging_close(staging);

@@ -6,12 +6,18 @@
 
 #include <float.h>
 
-/* Squares are summed in fp64: over a hundred million elements fp32 would lose the small ones. */
+/* Squares are summed in fp64: over a hundred million elements fp32 would lose the small ones. Two halves are
+ * read side by side, since the processor fetches ahead for each. */
 static double sum_of_squares(const float *x, int64_t count) {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < count; i++) sum += (double)x[i] * (double)x[i];
-    return sum;
+    const int64_t half = count / 2;
+    const float *other = x + half;
+    double sum = count % 2 ? (double)x[count - 1] * (double)x[count - 1] : 0, rest = 0;
+#pragma omp simd reduction(+ : sum, rest)
+    for (int64_t i = 0; i < half; i++) {
+        sum += (double)x[i] * (double)x[i];
+        rest += (double)other[i] * (double)other[i];
+    }
+    return sum + rest;
 }
 
 static void gradient_norm(const Ctx *ctx, const Adamw *a) {
@@ -106,9 +112,7 @@ static void update(const Ctx *ctx, const Adamw *a) {
                                (uint16_t *)a->v.data + i, weight + i);
         else
             update_unit(c, decay, gradient + i, (float *)a->m.data + i, (float *)a->v.data + i, weight + i);
-        if (!mastered) continue;
-#pragma omp simd
-        for (int64_t e = i; e < i + ADAMW_UNIT; e++) rounded[e] = store(weight[e]);
+        if (mastered) store_run(weight + i, ADAMW_UNIT, rounded + i);
     }
 }
 

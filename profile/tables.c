@@ -26,6 +26,7 @@ static Status make_all(const Trace *t, unsigned names, Tables *all) {
     *next++ = table_model(t);
     *next++ = table_device(t);
     *next++ = table_perf(t);
+    if (t->run.validation_count) *next++ = table_validation(t);
     *next++ = table_categories(t);
     all->count = (int)(next - all->tables) + 1;
     TRY(table_work(t, next++));

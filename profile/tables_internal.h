@@ -33,6 +33,7 @@ Table table_model(const Trace *trace);
 Table table_distribution(const Trace *trace);
 Table table_communication(const Trace *trace);
 Table table_perf(const Trace *trace);
+Table table_validation(const Trace *trace);
 Status table_work(const Trace *trace, Table *table); // ERROR_FORMAT without a recorded step
 Table table_memory(const Trace *trace);
 Table table_timeline(const Trace *trace);

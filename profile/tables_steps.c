@@ -258,3 +258,19 @@ Table table_perf(const Trace *t) {
     memory_free(room);
     return table;
 }
+
+/* ---- what was learned ---- */
+
+Table table_validation(const Trace *t) {
+    static const TableColumn columns[] = {{"step", "Step", CELL_COUNT},
+                                          {"loss", "Loss", CELL_NUMBER},
+                                          {"top1", "Top 1", CELL_SHARE},
+                                          {"top5", "Top 5", CELL_SHARE}};
+    Table table = TABLE("validation", "Validation", columns);
+    for (int64_t i = 0; i < t->run.validation_count; i++) {
+        const TraceValidation *v = &t->run.validations[i];
+        table_add_row(&table);
+        TABLE_SET(&table, 0, (double)v->step, v->loss, v->top1, v->top5);
+    }
+    return table;
+}

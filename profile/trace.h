@@ -145,6 +145,12 @@ typedef struct {
 
 typedef enum { SOURCE_CUPTI, SOURCE_EVENTS, SOURCE_CLOCK } TraceSource;
 
+/* What a run knew of itself after a step. */
+typedef struct {
+    int64_t step;
+    double loss, top1, top5; // shares, of a class task; else NAN
+} TraceValidation;
+
 typedef struct {
     TraceSource source;
     const char *source_note; // why not a better one, or how it is used; "". "nsys holds CUPTI", ...
@@ -160,6 +166,8 @@ typedef struct {
     int64_t layers, heads, width, parameters; // of the model
     int64_t first_step, steps;                // recorded
     const char *window;                       // "skip 3, ready 2, record 5, segment 1 of 2"
+    const TraceValidation *validations;       // (validation_count) so far
+    int64_t validation_count;
     /* Of the same steps, but taken with tracing off; ms, in order. Then with tracing on, for the overhead. */
     double *step_ms, *traced_ms;
     int64_t step_count, traced_count;

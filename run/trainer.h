@@ -71,8 +71,8 @@ typedef struct {
 /* What validation reports. */
 typedef struct {
     double loss; // mean over the targets, not smoothed
-    double top1,
-        top5; // of a class task: the share of targets that are the likeliest class, or of the five likeliest
+    /* Of a class task: the share of targets that are the likeliest class, or of the five likeliest; else NAN. */
+    double top1, top5;
 } Validation;
 
 /* Fetches micro-batch `index` of this rank's of the step, of at most the trainer's sizes; seq 0: of just

@@ -5,6 +5,7 @@
 #include "comm/rendezvous.h"
 #include "run/ranking.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { LIKELIEST = 5 };
@@ -83,9 +84,10 @@ Status trainer_evaluate(Trainer *t, FetchBatch fetch, void *source, int64_t batc
         five_hits += all[i].five;
     }
     double counted = targets ? (double)targets : 1;
+    const bool classes = t->model.config.architecture->task == TASK_CLASS;
     *v = (Validation){.loss = counts_targets(t) ? sum / counted : sum,
-                      .top1 = (double)first_hits / counted,
-                      .top5 = (double)five_hits / counted};
+                      .top1 = classes ? (double)first_hits / counted : NAN,
+                      .top5 = classes ? (double)five_hits / counted : NAN};
     memory_free(own);
     memory_free(all);
     return status;

@@ -3,7 +3,9 @@
 #include "data/images/write.h"
 #include "tests/support/program.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define VIT                                                                                                  \
@@ -124,6 +126,33 @@ static void sizes_are_swept(void **state) {
     expect_text(ran->output, "batch,seq\n2,28\n2,32\n3,28\n3,32\n");
     program_refuses(*state, ERROR_USAGE, "--image-size is for a vision Transformer",
                     "train --device=cpu --sweep --image-sizes=28,32 --profile-out=none");
+    ran = program_succeeds(*state, "infer --model=learned --device=cpu --peaks=0 --sweep --batch-sizes=2,3 "
+                                   "--image-sizes=28,36 --compare --profile-out=passes");
+    expect_text(ran->output, "Seq is a picture's side");
+    ran = program_succeeds(*state, "cut -d, -f1-3 passes/sweep.csv | tr '\\n' ' '");
+    expect_text(ran->output,
+                "batch,seq,path 2,28,naive 2,28,fused 2,36,naive 2,36,fused 3,28,naive 3,28,fused");
+    program_refuses(*state, ERROR_USAGE, "--image-sizes is for a vision Transformer",
+                    "infer --device=cpu --sweep --image-sizes=28,32 --profile-out=none");
+    program_refuses(*state, ERROR_USAGE, "--image-sizes has no effect without --sweep",
+                    "infer --model=vit-nano --device=cpu --image-sizes=28,32");
+    program_refuses(*state, ERROR_USAGE, "no patch",
+                    "infer --model=vit-nano --device=cpu --sweep --image-sizes=28,3 --profile-out=none");
+}
+
+/* Of a validation inside the window and of one behind it; a page's tables are the bundle's. */
+static void pages_tell_the_accuracy(void **state) {
+    program_succeeds(*state,
+                     VIT " --steps=12 --val-every=4 --profile=0,0,1,2,1 --profile-out=told --log=told.jsonl");
+    json_t *events = log_read(*state, "told.jsonl", false);
+    double top1 = json_number_value(json_object_get(log_last(events, "val"), "top1"));
+    json_decref(events);
+    const Ran *ran = program_succeeds(*state, "cut -d, -f1 told/tables/validation.csv | tr '\\n' ' '");
+    expect_text(ran->output, "step 4 8 12");
+    ran = program_succeeds(*state, "tail -n 1 told/tables/validation.csv | cut -d, -f3");
+    assert_true(fabs(atof(ran->output) - top1) < 1e-6);
+    program_succeeds(*state, "grep -q '\"validation\"' told/profiling_stats.json && "
+                             "grep -q '\"validation\"' told/profile.html");
 }
 
 static void refuses_what_does_not_fit(void **state) {
@@ -141,6 +170,7 @@ int main(void) {
                                        cmocka_unit_test(names_of_classes_are_compared),
 
                                        cmocka_unit_test(sizes_are_swept),
+                                       cmocka_unit_test(pages_tell_the_accuracy),
                                        cmocka_unit_test(refuses_what_does_not_fit)};
     return cmocka_run_group_tests(tests, pictures_setup, scratch_teardown);
 }

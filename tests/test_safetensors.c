@@ -158,6 +158,19 @@ static Status check_whole(const uint8_t *bytes, int64_t size) {
 
 /* Any bit of what was written: header, padding, values. What others write has no digests and is not checked.
  * */
+/* As the reader takes it: of no elements, with an axis as long as it may be. */
+static void an_empty_tensor_may_have_a_long_axis(void **state) {
+    const SafetensorsEntry entry = {.name = "none", .type = SAFE_F64, .rank = 2, .d = {INT64_MAX, 0}};
+    const char *path = inside(*state, "none.safetensors");
+    SafetensorsWriter *writer;
+    Safetensors *file;
+    expect_ok(safetensors_writer_open(path, &entry, 1, NULL, 0, &writer));
+    expect_ok(safetensors_writer_close(writer));
+    expect_ok(safetensors_open(path, &file));
+    assert_true(safetensors_entry(file, 0)->d[0] == INT64_MAX);
+    safetensors_close(file);
+}
+
 static void flipped_bits_are_found(void **state) {
     const char *path = inside(*state, "x.safetensors");
     SafetensorsEntry entries[] = {{.name = "b", .type = SAFE_F32, .rank = 2, .d = {2, 3}},
@@ -338,12 +351,19 @@ static void a_missing_file_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_is_read),       cmocka_unit_test(a_file_of_nothing_is_read),
-        cmocka_unit_test(values_are_converted), cmocka_unit_test(every_dtype_has_its_size),
-        IN_SCRATCH(what_is_written_is_read),    IN_SCRATCH(a_writer_holds_its_caller_to_the_header),
-        IN_SCRATCH(writers_share_a_file),       IN_SCRATCH(flipped_bits_are_found),
-        IN_SCRATCH(a_pipe_gets_no_digests),     IN_SCRATCH(shards_are_one_file),
-        IN_SCRATCH(an_index_is_checked),        IN_SCRATCH(a_missing_file_is_named),
+        cmocka_unit_test(a_file_is_read),
+        cmocka_unit_test(a_file_of_nothing_is_read),
+        cmocka_unit_test(values_are_converted),
+        cmocka_unit_test(every_dtype_has_its_size),
+        IN_SCRATCH(what_is_written_is_read),
+        IN_SCRATCH(a_writer_holds_its_caller_to_the_header),
+        IN_SCRATCH(an_empty_tensor_may_have_a_long_axis),
+        IN_SCRATCH(writers_share_a_file),
+        IN_SCRATCH(flipped_bits_are_found),
+        IN_SCRATCH(a_pipe_gets_no_digests),
+        IN_SCRATCH(shards_are_one_file),
+        IN_SCRATCH(an_index_is_checked),
+        IN_SCRATCH(a_missing_file_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -402,6 +402,31 @@ static void older_files_and_added_tokens(void **state) {
     tokenizer_free(tokenizer);
 }
 
+/* The end of a text is what the config says, or "<|endoftext|>", which need not be the token of the end: both are
+ * what they were when the tokenizer is saved, and what decides where texts are parted is in the hash. */
+static void the_end_of_a_text_is_kept(void **state) {
+    const int32_t next = 757;
+    json_t *root = fixture(WHOLE "/tokenizer.json");
+    json_array_append_new(json_object_get(root, "added_tokens"),
+                          json_pack("{sisssb}", "id", next, "content", "</s>", "special", 1));
+    write_json(*state, "tokenizer.json", root);
+    Tokenizer *first = open_tokenizer(*state), *saved, *configured;
+    assert_int_equal(tokenizer_special(first, TOKEN_END), next);
+    assert_int_equal(tokenizer_end_of_text(first), next - 1);
+    expect_ok(tokenizer_save(first, *state));
+    saved = open_tokenizer(*state);
+    assert_int_equal(tokenizer_special(saved, TOKEN_END), next);
+    assert_int_equal(tokenizer_end_of_text(saved), next - 1);
+    assert_true(tokenizer_hash(saved) == tokenizer_hash(first));
+    write_json(*state, "tokenizer_config.json", json_pack("{ss}", "eos_token", "</s>"));
+    configured = open_tokenizer(*state);
+    assert_int_equal(tokenizer_end_of_text(configured), next);
+    assert_true(tokenizer_hash(configured) != tokenizer_hash(first));
+    tokenizer_free(first);
+    tokenizer_free(saved);
+    tokenizer_free(configured);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(bytes_are_their_own_ids, scratch_setup, scratch_teardown),
@@ -415,6 +440,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(hostile_merges, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(other_kinds_of_tokenizer, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(older_files_and_added_tokens, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(the_end_of_a_text_is_kept, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include "data/images/stb.h"
 
+#include <string.h>
+
 enum {
     BYTES_PER_PIXEL =
         40,          // of an interlaced PNG of 16 bits and four channels: inflated, in passes, whole, ...
@@ -18,13 +20,32 @@ static size_t bound(const ImageHeader *header, int64_t length) {
     return (size_t)(height * width * BYTES_PER_PIXEL + 4 * length + TABLES);
 }
 
+/* A copy in which every colour that a pixel could name is there: black, as for Pillow. stb_image looks behind
+ * those that are. */
+static uint8_t *with_all_colours(const uint8_t *bytes, const ImageHeader *header) {
+    uint8_t *copy = memory_allocate((size_t)(header->end + header->missing));
+    memcpy(copy, bytes, (size_t)header->palette);
+    memcpy(copy + header->palette + header->missing, bytes + header->palette,
+           (size_t)(header->end - header->palette));
+    if (copy[0] == 'B') {
+        for (int i = 0; i < 4; i++) copy[10 + i] = (uint8_t)((header->palette + header->missing) >> 8 * i);
+    } else {
+        int64_t length = 3 * 256, at = header->palette + header->missing - length - 8;
+        for (int i = 0; i < 4; i++) copy[at + i] = (uint8_t)(length >> (24 - 8 * i));
+    }
+    return copy;
+}
+
 Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int64_t channels, Image *image) {
     ImageHeader header;
-    int width, height, stored;
+    int width, height;
     *image = (Image){0};
     TRY(image_inspect(bytes, length, name, &header));
     stb_allow(bound(&header, length));
-    uint8_t *pixels = stbi_load_from_memory(bytes, (int)header.end, &width, &height, &stored, (int)channels);
+    uint8_t *copy = header.missing ? with_all_colours(bytes, &header) : NULL;
+    uint8_t *pixels =
+        stb_load(copy ? copy : bytes, header.end + header.missing, (int)channels, &width, &height);
+    memory_free(copy);
     if (!pixels) return fail(ERROR_FORMAT, "%s: damaged: %s", name, stbi_failure_reason());
     *image = (Image){pixels, height, width, channels};
     if (height == header.height && width == header.width) return OK;

@@ -31,7 +31,9 @@ void image_free(Image *image); // leaves it all-zero
 /* What the file's own headers say. */
 typedef struct {
     int64_t height, width;
-    int64_t end; // byte behind the picture
+    int64_t end;     // byte behind the picture
+    int64_t palette; // byte behind the colours that pixels name; 0: they name none
+    int64_t missing; // bytes of those that a pixel could name, and that are not there
 } ImageHeader;
 
 /* Walks through the file's parts to its end. ERROR_FORMAT as above. */

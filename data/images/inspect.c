@@ -113,6 +113,16 @@ static Status walk_jpeg(Walk *w) {
 
 /* ---- PNG ---- */
 
+enum { PNG_PALETTE_BYTES = 3 * 256 };
+
+/* Of a picture of colours by number. */
+static Status png_palette(Walk *w, int64_t length) {
+    if (w->header->palette || length > PNG_PALETTE_BYTES) return damaged(w, "the PNG's palette");
+    w->header->palette = w->at + 8 + length;
+    w->header->missing = PNG_PALETTE_BYTES - length;
+    return OK;
+}
+
 static Status walk_png(Walk *w) {
     for (w->at = 8; has(w, 12);) {
         const uint8_t *chunk = w->bytes + w->at;
@@ -123,6 +133,7 @@ static Status walk_png(Walk *w) {
             return damaged(w, "a checksum of the PNG does not fit");
         if (first != header || (first && length != 13)) return damaged(w, "the PNG's header");
         if (header) TRY(check_size(w, big(chunk + 12, 4), big(chunk + 8, 4)));
+        if (memcmp(chunk + 4, "PLTE", 4) == 0 && w->bytes[25] == 3) TRY(png_palette(w, length));
         w->at += length + 12;
         if (memcmp(chunk + 4, "IEND", 4) == 0) return OK;
     }
@@ -131,10 +142,21 @@ static Status walk_png(Walk *w) {
 
 /* ---- BMP ---- */
 
+/* stb_image takes what stands between the header and the pixels for colours, but for 12 bytes behind a header
+ * of 12. */
+static Status bmp_palette(Walk *w, int64_t header, int64_t bits) {
+    int64_t first = 14 + header, colour = header == 12 ? 3 : 4;
+    if (w->at < first || header > 124 || bits > 8) return damaged(w, "the BMP's header");
+    int64_t whole = first + (header == 12 ? 12 : 0) + (colour << bits);
+    w->header->palette = w->at;
+    w->header->missing = whole > w->at ? whole - w->at : 0;
+    return OK;
+}
+
 static Status walk_bmp(Walk *w) {
     const uint8_t *b = w->bytes;
-    if (!has(w, 54)) return cut_off(w);
-    bool core = little(b + 14, 4) == 12;
+    bool core = has(w, 26) && little(b + 14, 4) == 12;
+    if (!has(w, core ? 26 : 54)) return cut_off(w);
     int64_t width = core ? little(b + 18, 2) : (int32_t)little(b + 18, 4);
     int64_t height = core ? little(b + 20, 2) : (int32_t)little(b + 22, 4);
     int64_t bits = little(b + (core ? 24 : 28), 2);
@@ -142,6 +164,7 @@ static Status walk_bmp(Walk *w) {
     int64_t row = (width * bits + 31) / 32 * 4;
     w->at = little(b + 10, 4);
     if (w->at < 26 || !has(w, row * w->header->height)) return cut_off(w);
+    if (bits < 16) TRY(bmp_palette(w, core ? 12 : little(b + 14, 4), bits));
     w->at += row * w->header->height;
     return OK;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define STBI_ONLY_PNG
 #define STBI_ONLY_JPEG
@@ -16,3 +17,6 @@
 /* What this thread's next decoding may allocate, in bytes altogether, what it has freed included; beyond that
  * it fails as if memory had run out. */
 void stb_allow(size_t bytes);
+
+/* A picture of that many channels, for STBI_FREE; NULL where it is damaged or takes more than it may. */
+uint8_t *stb_load(const uint8_t *bytes, int64_t length, int channels, int *width, int *height);

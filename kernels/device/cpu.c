@@ -46,9 +46,12 @@ static void cpu_release(Device *device, void *memory) {
     memory_free(memory);
 }
 
+/* By all threads: one alone writes a third of what the memory takes. */
 static Status cpu_fill(Device *device, void *memory, int byte, size_t bytes) {
-    (void)device;
-    if (bytes) memset(memory, byte, bytes);
+    enum { PIECE = 1 << 20 };
+#pragma omp parallel for num_threads(device->threads) schedule(static) if (bytes > PIECE)
+    for (size_t at = 0; at < bytes; at += PIECE)
+        memset((char *)memory + at, byte, bytes - at < PIECE ? bytes - at : PIECE);
     return OK;
 }
 
@@ -142,7 +145,30 @@ static void describe(CpuDevice *cpu) {
              openblas_get_corename());
 }
 
-enum { THREADS_MOST = 4096 }; // as --threads says
+enum { THREADS_MOST = 4096 };         // as --threads says
+enum { OPENBLAS_BUFFER = 160 << 20 }; // more than one takes
+
+static Status see_to_room(void) {
+    void *room = memory_reserve(OPENBLAS_BUFFER);
+    if (!room)
+        return fail(ERROR_MEMORY, "no memory for OpenBLAS: it takes 128 MiB for each thread, and 128 more");
+    memory_free(room);
+    return OK;
+}
+
+/* OpenBLAS tries for ever to get memory for its buffers, one for each thread and one for products. So they are taken
+ * here, each where there is room for it. */
+static Status start_openblas(int threads) {
+    float one = 0;
+    for (int t = openblas_get_num_threads(); t < threads; t++) {
+        TRY(see_to_room());
+        openblas_set_num_threads(t + 1);
+    }
+    openblas_set_num_threads(threads);
+    TRY(see_to_room());
+    cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, 1, 1, 1, &one, 1, 0, &one, 1);
+    return OK;
+}
 
 /* As many as asked for, or the environment's. OpenBLAS waits forever for threads that OpenMP does not start.
  * */
@@ -157,8 +183,7 @@ static Status set_threads(int asked, int *threads) {
     if (*threads > limit) *threads = limit;
     omp_set_dynamic(0);
     omp_set_num_threads(*threads);
-    openblas_set_num_threads(*threads);
-    return OK;
+    return start_openblas(*threads);
 }
 
 Status device_open_cpu(int threads, Device **device) {

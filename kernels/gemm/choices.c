@@ -75,11 +75,19 @@ static int line_write(char *line, const int64_t *key, int words, const KeptChoic
     return (int)at;
 }
 
+/* Bytes of a text before what is left of a line that was not written to its end: one behind it would be part
+ * of it, and never found. */
+static size_t whole_lines(const char *text) {
+    const char *end = strrchr(text, '\n');
+    return end ? (size_t)(end + 1 - text) : 0;
+}
+
 bool choice_keep(const char *file, const int64_t *key, int words, const KeptChoice *choice) {
     char line[LINE_LIMIT], *path = choices_path(file, true), *text = path ? choices_read(path) : NULL;
     FileWriter *writer = NULL;
     bool kept = false;
     if (text && (int64_t)strlen(text) < FILE_LIMIT - LINE_LIMIT) {
+        text[whole_lines(text)] = 0;
         Status status = file_writer_open(path, &writer);
         if (!status) status = file_writer_append(writer, text, (int64_t)strlen(text));
         if (!status) status = file_writer_append(writer, line, line_write(line, key, words, choice));

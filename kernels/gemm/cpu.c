@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static Status run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
+Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
     const OnednnOperands operands = {g->a, g->b, finish->bias, finish->added, g->c};
     static const char *const names[2][2][2] = {
         {{"onednn_sgemm NN", "onednn_sgemm NT"}, {"onednn_sgemm TN", "onednn_sgemm TT"}},
@@ -15,21 +15,15 @@ static Status run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish
     return OK;
 }
 
-bool gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
+const CpuPlan *gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
     const CpuPlan *plan = cpu_plan(ctx, g, finish);
-    return plan && plan->kernel;
-}
-
-Status gemm_cpu_finish(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
-    const CpuPlan *plan = cpu_plan(ctx, g, finish);
-    if (plan && plan->kernel) return run(ctx, plan, g, finish);
-    return fail(ERROR_INTERNAL, "gemm: nobody finishes this product; gemm_cpu_finishes says so");
+    return plan && plan->kernel ? plan : NULL;
 }
 
 Status gemm_cpu(Ctx *ctx, const Gemm *g) {
     const GemmFinish none = {0};
-    const CpuPlan *plan = ctx->form == FORM_FUSED ? cpu_plan(ctx, g, &none) : NULL;
-    return plan && plan->kernel ? run(ctx, plan, g, &none) : gemm_cpu_openblas(ctx, g);
+    const CpuPlan *plan = ctx->form == FORM_FUSED ? gemm_cpu_finishes(ctx, g, &none) : NULL;
+    return plan ? gemm_cpu_finish(ctx, plan, g, &none) : gemm_cpu_openblas(ctx, g);
 }
 
 /* Without tiles Intel's instructions multiply bf16 at half the rate of fp32. */

@@ -9,6 +9,11 @@ function drawHead() {
         `batch ${run.batch}, seq ${run.seq}, ${run.dtype}, on ${run.device} with ${run.library}`;
     const figure = (value, text, kind = '') =>
         node('div', {class: 'figure ' + kind}, node('b', {}, value), node('span', {}, text));
+    /* Of a class task, after the last validation that there was. */
+    const accuracy = path => {
+        const [at, , top1, top5] = path.tables.find(t => t.key === 'validation')?.rows.at(-1) ?? [];
+        return Number.isFinite(top1) ? figure(percent(top1), `accuracy after step ${at}, top 5 ${percent(top5)}`) : null;
+    };
     for (const path of paths) {
         const step = path.step,
               rate = bundle.peaks.measured.flops, work = sum(path.operations, o => o.flops),
@@ -22,6 +27,7 @@ function drawHead() {
             figure(scaled(safe(1e9 * step.tokens, step.ns), ''), `${bundle.run.unit || 'tokens'} a second`),
             figure(percent(limit), 'of the measured matrix rate (MFU)'),
             figure(bytes(path.memory.peak_bytes), 'peak memory'),
+            accuracy(path),
             figure(String(Math.round(step.launches)), `launches a ${step.name}`),
             figure(step.timed === 0 ? 'not known' : percent(step.overhead),
                    'overhead of tracing' + (step.overhead_noise ? ', within noise' : '')),

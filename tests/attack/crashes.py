@@ -15,26 +15,21 @@ from rig import COMMON, FAMILIES, FILE, FORMAT, OK, Kind, flawed_steps, options,
 STEPS = 4
 INSTANTS, LOSSES = 1000, 10000  # kills at random, states after a loss of power
 FEW = "--val-every=0 --sample-every=0 --save-every=1"
-GOES_ON = f"train --resume --out=R --save-every=1 --keep=2 --steps={STEPS} --log=log.jsonl {COMMON}"
+GOES_ON = f"train --resume --out=R --save-every=1 --keep=2 --steps={STEPS} --log=log.jsonl "
 
 
 class Run:
     """A run into R that ends with step STEPS; `begin` is what R holds at first, with checkpoints up to `least`."""
 
-    def __init__(self, rig, name, command, begin="", least=0):
+    def __init__(self, rig, name, command, begin="", least=0, common=COMMON):
         self.rig, self.name, self.command, self.begin, self.least = rig, name, command, begin, least
+        self.common = common  # options of the run that goes on
+        self.disk = None  # of what it wrote, once recorded
         self.reference = steps(begin) if begin else {}
-        folder = self.folder()
-        records = rig.path(name.replace(" ", "-") + ".records")
-        rig.must(command, folder, f"record 0 {records}")
-        planted = tree(begin) if begin else {}
-        self.disk = Disk(folder, read_records(records), {f"R/{name}": data for name, data in planted.items()})
         begun = time.monotonic()
         folder = self.folder()
-        self.changes = rig.must(command, folder, "count 0").counts[2]
-        self.seconds = time.monotonic() - begun
-        folder = self.folder()
         rig.must(command + " --keep=0", folder)
+        self.seconds = time.monotonic() - begun
         self.reference.update(steps(os.path.join(folder, "R")))
 
     def __str__(self):
@@ -43,13 +38,22 @@ class Run:
     def folder(self):
         return self.rig.folder(self.begin)
 
+    def count_changes(self):
+        return self.rig.must(self.command, self.folder(), "count 0").counts[2]
+
+    def record_disk(self):
+        folder, records = self.folder(), self.rig.path(self.name.replace(" ", "-") + ".records")
+        self.rig.must(self.command, folder, f"record 0 {records}")
+        planted = tree(self.begin) if self.begin else {}
+        self.disk = Disk(folder, read_records(records), {f"R/{name}": data for name, data in planted.items()})
+
     def go_on(self, folder, promised):
         """What is wrong with what a crash left there, where the checkpoint `promised` was sure to stay; 0: none."""
         out = os.path.join(folder, "R")
         fault = flawed_steps(out, self.reference, promised) if promised else None
         if fault:
             return fault
-        ran = self.rig.run(GOES_ON if steps(out) else self.command, folder)
+        ran = self.rig.run(GOES_ON + self.common if steps(out) else self.command, folder)
         if not promised and ran.code in (FILE, FORMAT):
             return orderly(ran, "train", (FILE, FORMAT))
         fault = orderly(ran, "train", (OK,))
@@ -92,16 +96,17 @@ def kill_at_instant(case):
     return fault
 
 
-def lose_power(case, seen):
+def lose_power(case):
     run, number = case
     draw = random.Random(f"{run.name} {number}")
     when = draw.randrange(run.disk.times + 1)
     found = run.disk.after_loss(when, draw)
     promised = run.disk.promises[when - 1] if when else run.least
-    key = hashlib.sha256(repr((run.name, promised, sorted(found.items()))).encode()).digest()
-    if key in seen:
+    key = hashlib.sha256(repr((run.name, promised, sorted(found.items()))).encode()).hexdigest()
+    try:
+        os.mkdir(run.rig.path("seen-" + key))
+    except FileExistsError:
         return None  # its first case has been reported
-    seen.add(key)
     folder = run.rig.folder()
     for path, data in found.items():
         place = os.path.join(folder, path)
@@ -127,14 +132,14 @@ def runs(rig):
 
 
 def kinds(rig, all_runs):
-    seen = set()
-    changes = [(run, k) for run in all_runs for k in range(1, run.changes + 1)]
+    changes = [(run, k) for run in all_runs for k in range(1, run.count_changes() + 1)]
     rig.random.shuffle(changes)
     picked = [all_runs[i % len(all_runs)] for i in range(INSTANTS)]
     instants = [(run, run.seconds * rig.random.random()) for run in picked]
+    for run in all_runs:
+        run.record_disk()
     return [
-        Kind("killed at each change of a file", kill_at_change, changes, len(changes), 80),
-        Kind("killed at random", kill_at_instant, instants, INSTANTS, 25),
-        Kind("power lost", lambda case: lose_power(case, seen),
-             ((all_runs[i % len(all_runs)], i) for i in range(LOSSES)), LOSSES, 80),
+        Kind("killed at each change of a file", kill_at_change, changes),
+        Kind("killed at random", kill_at_instant, instants),
+        Kind("power lost", lose_power, [(all_runs[i % len(all_runs)], i) for i in range(LOSSES)]),
     ]

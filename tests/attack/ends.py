@@ -9,9 +9,11 @@ import signal
 import time
 
 from crashes import STEPS
-from rig import FILE, FORMAT, OK, USAGE, Kind, flawed_steps, options, orderly, steps
+from rig import FILE, FORMAT, MEMORY, OK, USAGE, Kind, flawed_steps, options, orderly, steps
 
 SIGNALS, TIMES = 500, 200  # signals; cases of each other kind that goes by the clock
+ONEDNN = {"FUSEBOX_ONEDNN": ""}  # where it is there
+MISSING, PART = 150 << 20, 1 << 18  # bytes of addresses that a run lacks at most; from case to case
 GROWING = 100000  # steps
 GROWTH, DESCRIPTORS = 1 << 20, 2  # that a run may have more at its end than after a tenth of it
 SIGNAL_KINDS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
@@ -132,6 +134,31 @@ def meet(case):
     return fault
 
 
+# ---- addresses ----
+
+def most_addresses(rig, command):
+    """Bytes that a run takes, going by one that is stopped after its second step."""
+    folder = rig.folder()
+    out = os.path.join(folder, "R")
+    process = rig.start(command + " --steps=1000000 --save-every=2 --out=R", folder, environment=ONEDNN)
+    while process.poll() is None and not (os.path.isdir(out) and any(name[5:].isdigit() for name in os.listdir(out))):
+        time.sleep(0.01)
+    with open(f"/proc/{process.pid}/status") as file:
+        peak = next(line for line in file if line.startswith("VmPeak:"))
+    process.kill()
+    process.communicate()
+    shutil.rmtree(folder)
+    return 1024 * int(peak.split()[1])
+
+
+def starve(rig, case, command):
+    """A limit of addresses, as a real shortage is: what is refused once is refused again."""
+    folder = rig.folder()
+    ran = rig.run(command + " --steps=2", folder, limits={resource.RLIMIT_AS: case[0]}, environment=ONEDNN)
+    shutil.rmtree(folder)
+    return orderly(ran, "train", (OK, MEMORY))
+
+
 # ---- growth ----
 
 def resources(process):
@@ -181,13 +208,18 @@ def kinds(rig, everything, all_runs, minutes):
     shortened = [(draw.choice(list(uses)), 0.1 * draw.random(), draw.random()) for _ in range(TIMES)]
     redirected = [(scenario, to) for scenario in everything for to in REDIRECTIONS]
     limited = [(scenario, length) for scenario in everything for length in LENGTHS]
-    count = min(GROWING, max(1000, int(GROWING / 25 * minutes) // 100 * 100))
+    train = f"train {options(rig)} --threads=2 --val-every=0 --sample-every=0"
+    most = most_addresses(rig, train)
+    starved = [(most - lacks,) for lacks in range(0, MISSING, PART)]
+    draw.shuffle(starved)
+    count = min(GROWING, max(1000, int(GROWING / 6 * minutes) // 100 * 100))  # the longest case by far
     return [
-        Kind("told to end, once or twice, at random", tell_to_end, told, SIGNALS, 40),
-        Kind("outputs that are full, closed or gone", redirect, redirected, len(redirected), 5),
-        Kind("files that may not become longer", limit, limited, len(limited), 5),
-        Kind("a mapped file is shortened", lambda case: shorten(rig, case, uses), shortened, TIMES, 35),
-        Kind("the output folder is removed or moved away", remove, instants(TIMES, ("removed", "moved")), TIMES, 8),
-        Kind("two runs on one folder", meet, instants(TIMES), TIMES, 10),
-        Kind(f"{count} steps without growth", lambda case: grow(rig, *case), [(count,)], 1, 60),
+        Kind(f"{count} steps without growth", lambda case: grow(rig, *case), [(count,)]),
+        Kind("told to end, once or twice, at random", tell_to_end, told),
+        Kind("outputs that are full, closed or gone", redirect, redirected),
+        Kind("files that may not become longer", limit, limited),
+        Kind("too few addresses, with oneDNN", lambda case: starve(rig, case, train), starved),
+        Kind("a mapped file is shortened", lambda case: shorten(rig, case, uses), shortened),
+        Kind("the output folder is removed or moved away", remove, instants(TIMES, ("removed", "moved"))),
+        Kind("two runs on one folder", meet, instants(TIMES)),
     ]

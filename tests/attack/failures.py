@@ -86,6 +86,5 @@ def kinds(rig, everything):
         counts = {"allocation": lambda s: s.allocations, "short": lambda s: MOST_SHORT}.get(mode, lambda s: s.calls)
         cases = [(s, k) for s in everything for k in range(1, counts(s) + 1)]
         rig.random.shuffle(cases)
-        all_kinds.append(Kind(name, lambda case, mode=mode: case[0].attempt(mode, case[1]), cases, len(cases),
-                              len(cases) / (43 if mode == "allocation" else 32)))
+        all_kinds.append(Kind(name, lambda case, mode=mode: case[0].attempt(mode, case[1]), cases))
     return all_kinds

@@ -1,6 +1,7 @@
-"""rig: how a program is run under attack, what an orderly end is, what is attacked, and how the cases of a kind are
-shared out among threads."""
+"""rig: how a program is run under attack, what an orderly end is, what is attacked, and how the cases of all kinds are
+shared out among processes."""
 
+import multiprocessing
 import os
 import random
 import resource
@@ -8,11 +9,12 @@ import shutil
 import struct
 import subprocess
 import tempfile
-import threading
 import time
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 
-OK, INTERNAL, USAGE, FILE, FORMAT, MEMORY, LOADER = 0, 1, 2, 3, 4, 5, 127  # exit codes, as docs/running.md has them
+OK, INTERNAL, USAGE, FILE, FORMAT, MEMORY, DEVICE = range(7)  # exit codes, as docs/running.md has them
+LOADER = 127
 HANGS = 60  # seconds, for runs of a few hundredths
 
 
@@ -22,7 +24,7 @@ class Ran:
     out: str
     err: str
     counts: tuple = ()  # allocations, system calls, those that change files: of an attacked run
-    failed: str = ""  # the file of the system call that failed
+    failed: str = ""  # the system call that failed and its file, or the driver's function
 
 
 @dataclass
@@ -30,12 +32,11 @@ class Kind:
     """Cases of one kind: `attempt` returns what is wrong with one, or None."""
     name: str
     attempt: object
-    cases: object
-    most: int  # how many there are
-    weight: float  # seconds that all of them take on a core
+    cases: list
+    lacks: str = ""  # why it is skipped
     tried: int = 0
     faults: list = field(default_factory=list)
-    seconds: float = 0
+    seconds: float = 0  # of all cases together
 
 
 class Rig:
@@ -45,8 +46,10 @@ class Rig:
         self.random = random.Random(seed)
         self.root = tempfile.mkdtemp(prefix="attack.", dir=memory if os.access(memory, os.W_OK) else None)
         self.numbers = iter(range(1 << 60))
-        self.environment = {"PATH": os.environ["PATH"], "HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0",
-                            "FUSEBOX_ONEDNN": "none"}  # which takes a second to begin
+        kept = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+        self.environment = {name: os.environ[name] for name in kept if name in os.environ}
+        self.environment |= {"HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0", "OMP_NUM_THREADS": "1",
+                             "FUSEBOX_TUNE": "0", "FUSEBOX_ONEDNN": "none"}  # which takes a second to begin
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def close(self):
@@ -57,7 +60,7 @@ class Rig:
 
     def folder(self, begin=None):
         """A new one, which the caller removes; with a copy of the run folder `begin` as R."""
-        path = self.path(f"case{next(self.numbers)}")
+        path = self.path(f"case{os.getpid()}.{next(self.numbers)}")
         os.mkdir(path)
         if begin:
             shutil.copytree(begin, os.path.join(path, "R"))
@@ -66,12 +69,12 @@ class Rig:
     def program(self, name):
         return os.path.join(self.build, "tools/profile" if name == "profile" else name)
 
-    def start(self, command, folder, attack="", limits=None, **how):
+    def start(self, command, folder, attack="", limits=None, library="preload", **how):
         """Starts "train --steps=3"; ATTACK="MODE K" goes with a report in the folder."""
         name, *arguments = command.split() if isinstance(command, str) else command
         environment = dict(self.environment, **how.pop("environment", {}))
         if attack:
-            environment["LD_PRELOAD"] = os.path.join(self.build, "attack/preload.so")
+            environment["LD_PRELOAD"] = os.path.join(self.build, f"attack/{library}.so")
             environment["ATTACK"] = attack if attack.count(" ") == 2 else f"{attack} {folder}.report"
         how.setdefault("stdin", subprocess.DEVNULL)
         how.setdefault("stdout", subprocess.PIPE)
@@ -118,7 +121,7 @@ class Rig:
         os.remove(folder + ".report")
         *counts, number = struct.unpack("<4q", data[:32])
         what = data[32:data.index(0, 32)].decode(errors="replace")
-        return counts, f" (system call {number} {what})" if number >= 0 else ""
+        return counts, f" (call {number} {what})" if number >= 0 else ""
 
 
 def orderly(ran, program, codes):
@@ -216,28 +219,52 @@ def flawed_steps(out, reference, least=0):
 
 # ---- sharing out ----
 
-def attack(kind, jobs, seconds):
-    """Tries the cases in order, `jobs` at a time, until there are no more or the time is over."""
-    lock, cases, begun = threading.Lock(), iter(kind.cases), time.monotonic()
-
-    def work():
-        while time.monotonic() - begun < seconds:
-            with lock:
-                case = next(cases, None)
-            if case is None:
-                return
+def attack(kinds, jobs, end, report):
+    """Tries the cases, `jobs` at a time, those of a kind in order and all kinds at the same pace, until there are no
+    more or the time is over. Reports each kind. In processes, since a Python's threads take turns."""
+    order = [(k, i) for k, kind in enumerate(kinds) for i in range(len(kind.cases))]
+    order.sort(key=lambda at: at[1] / len(kinds[at[0]].cases))
+    processes = multiprocessing.get_context("fork")  # which need not be told what is attacked
+    turn, readers = processes.Value("q", 0), {}
+    for _ in range(jobs):
+        reader, writer = processes.Pipe(duplex=False)
+        process = processes.Process(target=work, args=(kinds, order, turn, end, writer))
+        process.start()
+        writer.close()
+        readers[reader] = process
+    while readers:
+        for reader in wait(list(readers)):
             try:
-                fault = kind.attempt(case)
-            except Exception as error:  # of the campaign itself
-                fault = f"{type(error).__name__}: {error}"
-            with lock:
-                kind.tried += 1
-                if fault:
-                    kind.faults.append((case, fault))
+                (k, i), fault, seconds = reader.recv()
+            except EOFError:
+                process = readers.pop(reader)
+                process.join()
+                if process.exitcode:
+                    raise RuntimeError(f"one of the campaign's processes ended with {process.exitcode}")
+                continue
+            kind = kinds[k]
+            kind.tried += 1
+            kind.seconds += seconds
+            if fault:
+                kind.faults.append((kind.cases[i], fault))
+            if kind.tried == len(kind.cases):
+                report(kind)
+    for kind in kinds:
+        if not kind.cases or kind.tried < len(kind.cases):
+            report(kind)
 
-    threads = [threading.Thread(target=work) for _ in range(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    kind.seconds = time.monotonic() - begun
+
+def work(kinds, order, turn, end, writer):
+    while time.monotonic() < end:
+        with turn:
+            number = turn.value
+            turn.value += 1
+        if number >= len(order):
+            return
+        k, i = order[number]
+        begun = time.monotonic()
+        try:
+            fault = kinds[k].attempt(kinds[k].cases[i])
+        except Exception as error:  # of the campaign itself
+            fault = f"{type(error).__name__}: {error}"
+        writer.send(((k, i), fault, time.monotonic() - begun))

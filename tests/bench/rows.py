@@ -2,7 +2,8 @@
 printed.
 
 A target is the least ratio peer's best / our best (of the fastest peer), except where `least` or `most` says
-that it is an absolute rate, memory or share; least_share: of the rate at which the memory could be read."""
+that it is an absolute rate, memory or share; least_share: of the rate at which the memory could be read;
+gain: the least ratio to the best fp32 time of an earlier build (--before)."""
 import statistics
 
 LAYERS = {"gpt2": dict(layers=12, heads=12, width=768), "gpt2-medium": dict(layers=24, heads=16, width=1024),
@@ -14,7 +15,9 @@ LAYERS = {"gpt2": dict(layers=12, heads=12, width=768), "gpt2-medium": dict(laye
           "vit-nano": dict(layers=4, heads=4, width=128, image=28, patch=4, channels=1),
           "transformer-nano": dict(layers=3, heads=4, width=128)}
 
+BEFORE = "before"  # the name of the side that is an earlier build
 COMPILED, BOTH, CUDNN, EAGER = ["compiled"], ["llm.c", "compiled"], ["cudnn"], ["eager"]
+EITHER = ["eager", "eager-fp32"]  # autocast and fp32
 NAIVE, TWO_PATHS = ["naive"], ["compiled", "naive"]
 
 
@@ -123,6 +126,8 @@ GPU = [
     llama("llama-step-1.5b", "step, Qwen2.5-1.5B", "qwen2.5-1.5b", 16, 8, least=1.02 * LLMQ_15B),
     llama("llama-step-1.5b-moments", "the same, moments in bf16", "qwen2.5-1.5b", 16, 8, peers=[],
           least=1.02 * LLMQ_15B, options=NARROW_MOMENTS),
+    llama("llama-step-1.5b-llmq", "the same, as LLM.Q takes it", "qwen2.5-1.5b", 32, 4, peers=[],
+          least=1.02 * LLMQ_15B, options=NARROW_MOMENTS),
     llama("llama-step-135m", "step, SmolLM2-135M", "smollm2-135m", 32, seq=2048, target=1.25),
     llama("llama-step-1b", "step, Llama-3.2-1B", "llama-3.2-1b", 16, target=1.20),
     llama("llama-naive", "naive step, Qwen2.5-0.5B", "qwen2.5-0.5b", 8, peers=NAIVE, target=1.0, steps=5,
@@ -151,44 +156,51 @@ GPU = [
 
 WIDTH384 = dict(layers=6, heads=6, width=384, context=256, seq=256)
 ON_CPU = dict(model="gpt2", dtype="fp32", steps=6)
-NARROW_ON_CPU = {**ON_CPU, "dtype": "bf16"}  # PyTorch under autocast
 
 SMALL_BERT = dict(model="bert-nano", vocab=4096, batch=8, seq=128, dtype="fp32", steps=6)
 SMALL_PAIRS = dict(model="transformer-nano", vocab=4096, context=128)
 
+
+def on_cpu(name, group, what, work, gain, ratio=1.2, **values):
+    """A row in fp32 and the same in bf16, which is to be `gain` times as fast as an earlier build in fp32,
+    and `ratio` times as fast as PyTorch in fp32 or under autocast, whichever is faster."""
+    narrow = {**values, "dtype": "bf16", "gain": gain}
+    if "weights" in values:
+        narrow["weights"] = "bf16"
+    return [row(name, group, f"{what}, fp32", work, EAGER, 1.15, gain=1.1, **values),
+            row(f"{name}-bf16", "bf16", f"{what}, bf16", work, EITHER, ratio, **narrow)]
+
+
 CPU = [
-    row("cpu-step124", "step", "full step, 124M, B=4, T=64, fp32", "train", EAGER, 1.0, batch=4, seq=64,
-        **ON_CPU),
-    row("cpu-llmc124", "llmc", "the same against llm.c", "train", ["llm.c"], 3.0, batch=4, seq=64,
-        **{**ON_CPU, "steps": 3}),
-    row("cpu-step-width384", "step", "full step, 6 layers, width 384, T=256, fp32", "train", EAGER, 1.0,
-        batch=4, **WIDTH384, **ON_CPU),
-    row("cpu-llmc-width384", "llmc", "the same against llm.c", "train", ["llm.c"], 3.0, batch=4, **WIDTH384,
-        **{**ON_CPU, "steps": 3}),
-    row("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64, fp32", "forward", EAGER, None,
-        batch=1, seq=64, **ON_CPU),
-    row("cpu-step124-bf16", "bf16", "full step, 124M, B=4, T=64, bf16", "train", EAGER, None, batch=4, seq=64,
-        **NARROW_ON_CPU),
-    row("cpu-step-width384-bf16", "bf16", "full step, 6 layers, width 384, T=256, bf16", "train", EAGER, None,
-        batch=4, **WIDTH384, **NARROW_ON_CPU),
-    row("cpu-forward124-bf16", "bf16", "forward with logits, 124M, B=1, T=64, bf16", "forward", EAGER, None,
-        batch=1, seq=64, **NARROW_ON_CPU),
-    row("cpu-decode124-bf16", "bf16", "decode, 124M, B=1, bf16", "decode", EAGER, None,
-        **{**DECODED, "model": "gpt2", "steps": 24}),
-    row("cpu-llama-prompt", "llama", "forward with logits, SmolLM2-135M, B=1, T=256, fp32", "forward", EAGER,
-        1.5, model="smollm2-135m", dtype="fp32", batch=1, seq=256, steps=4),
+    *on_cpu("cpu-step124", "step", "full step, 124M, B=4, T=64", "train", 2.0, batch=4, seq=64, **ON_CPU),
+    row("cpu-llmc124", "llmc", "124M, B=4, T=64, fp32, against llm.c", "train", ["llm.c"], 3.0, batch=4,
+        seq=64, **{**ON_CPU, "steps": 3}),
+    *on_cpu("cpu-step-width384", "step", "full step, 6 layers, width 384, T=256", "train", 3.0, batch=4,
+            **WIDTH384, **ON_CPU),
+    row("cpu-llmc-width384", "llmc", "width 384, T=256, fp32, against llm.c", "train", ["llm.c"], 3.0,
+        batch=4, **WIDTH384, **{**ON_CPU, "steps": 3}),
+    *on_cpu("cpu-forward124", "forward", "forward with logits, 124M, B=1, T=64", "forward", 1.7, batch=1,
+            seq=64, **ON_CPU),
+    *on_cpu("cpu-decode124", "decode", "decode, 124M, B=1", "decode", 1.7, 1.5,
+            **{**DECODED, **ON_CPU, "weights": "fp32", "steps": 48, "seq": 128}),
+    row("cpu-llama-prompt", "llama", "prompt of 256 tokens, SmolLM2-135M, fp32", "prompt", EAGER, 1.5,
+        model="smollm2-135m", dtype="fp32", batch=1, seq=256, steps=4),
+    row("cpu-llama-prompt-bf16", "llama", "the same, bf16", "prompt", EAGER, None, weights="bf16",
+        model="smollm2-135m", dtype="bf16", batch=1, seq=256, steps=4),
+    row("cpu-llama-forward", "llama", "forward with all logits, SmolLM2-135M, B=1, T=256, fp32", "forward",
+        EAGER, None, model="smollm2-135m", dtype="fp32", batch=1, seq=256, steps=4),
     row("cpu-llama-decode", "llama", "decode, SmolLM2-135M, B=1, fp32", "decode", EAGER, 1.2,
         model="smollm2-135m", vocab=49152, **{**DECODED, "dtype": "fp32", "weights": "fp32", "steps": 64}),
-    row("cpu-bert-step", "bert", "masked-token step, bert-nano, B=8, T=128", "train", EAGER, None,
-        context=128, **SMALL_BERT),
+    *on_cpu("cpu-bert-step", "bert", "masked-token step, bert-nano, B=8, T=128", "train", 1.5, context=128,
+            **SMALL_BERT),
     row("cpu-bert-forward", "bert", "forward, bert-nano, B=8, T=128", "forward", EAGER, None, **SMALL_BERT),
     row("cpu-vit-step", "vit", "full step, vit-nano, B=32", "train", EAGER, 1.5, model="vit-nano", vocab=10,
         seq=1, batch=32, dtype="fp32", steps=6),
     row("cpu-vit-forward", "vit", "forward, vit-tiny, B=8", "forward", EAGER, 1.5, model="vit-tiny",
         vocab=1000, seq=1, batch=8, dtype="fp32", steps=6),
-    row("cpu-transformer-step", "transformer", "full step, transformer-nano, B=8, 42/37", "train", EAGER,
-        None, embeddings="separate", batch=8, seq=48, source=42, tokens=37, dtype="fp32", steps=6,
-        **SMALL_PAIRS),
+    *on_cpu("cpu-transformer-step", "transformer", "full step, transformer-nano, B=8, 42/37", "train", 1.5,
+            embeddings="separate", batch=8, seq=48, source=42, tokens=37, dtype="fp32", steps=6,
+            **SMALL_PAIRS),
     translation("cpu-translate-naive", "greedy decoding, 63 tokens, naive, no cache", None, True, tokens=63,
                 **SMALL_PAIRS),
     translation("cpu-translate", "greedy decoding, 63 tokens, cached and fused", None, False, tokens=63,
@@ -238,6 +250,12 @@ def judge(spec, line, limit):
         line.update(target=spec.get("target"), passed=None)
 
 
+def judge_gain(spec, line, before):
+    if before:
+        gain = before["best"] / line["ours"]["best"]
+        line.update(before=before, gain=gain, least_gain=spec["gain"], gained=gain >= spec["gain"])
+
+
 def result(spec, ours, peers, bench):
     lines = []
     for name, samples in ours.times.items():
@@ -246,6 +264,7 @@ def result(spec, ours, peers, bench):
                 "ours": spread(samples), "memory": ours.memory, "peers": {}}
         for peer in peers:
             line["peers"][peer.name] = {**spread(peer.times[name]), "memory": peer.memory}
+        judge_gain(spec, line, line["peers"].pop(BEFORE, None))
         if line["peers"]:
             line.update(ratio=ratio_of(line, "best"), median_ratio=ratio_of(line, "median"))
         flops, limit = flops_of(spec, ours, name), bench.limits.get(spec["dtype"])
@@ -295,6 +314,12 @@ def print_line(line):
     if "value" in line:
         print(f"{'':46} {line['value']:9.0f} {line['unit']:60}    >= {line['target']:5.0f}"
               f" {mark(line['passed'])}")
+
+
+    if "gain" in line:
+        before = f"{BEFORE} {line['before']['best']:.3f} / {line['before']['median']:.3f}"
+        print(f"{'':95} {before:42} {line['gain']:5.2f} {'':5} >= {line['least_gain']:5.2f}"
+              f" {mark(line['gained'])}")
 
 
 def print_list(chosen):

@@ -1,6 +1,7 @@
 """The sides of a row: a program of fusebox, PyTorch (tests/peers/), llm.c. A side's run() adds samples, in
 milliseconds, to its `times`: {"": [...]}, or by name where one run times several things."""
 
+import copy
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import inputs
 from asked import WARMUP, Failed, Worker, last_line
 from llmc import Llmc, LlmcOnCpu
+from rows import BEFORE
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 READY_SECONDS, TURN_SECONDS = 400, 300
@@ -19,7 +21,8 @@ class Bench:
     """What the rows of one run share: options, the synthetic data, what was learnt of the machine."""
 
     def __init__(self, options, folder, gpu):
-        self.build, self.python, self.llmc = options.build, options.python, options.llmc
+        self.build, self.before = options.build, options.before
+        self.python, self.llmc = options.python, options.llmc
         self.peers, self.rounds, self.folder, self.gpu = options.peers, options.rounds, folder, gpu
         self.facts, self.limits, self.inputs = {"commands": []}, {}, inputs.Inputs(folder)
 
@@ -121,6 +124,12 @@ class Ours:
             *self.row.get("options", []),
         ]
 
+    def wait(self, bench):  # as a peer
+        pass
+
+    def close(self):
+        pass
+
 
 class Train(Ours):
     def gpus(self):
@@ -160,12 +169,6 @@ class Alone(Train):
         self.turn += 1
         return [f"--device=cuda:{(self.turn - 1) % self.row['gpus']}"]
 
-    def wait(self, bench):
-        pass
-
-    def close(self):
-        pass
-
 
 class Forward(Ours):
     def run(self):
@@ -186,6 +189,29 @@ class Forward(Ours):
             profile = json.load(file)["profiles"][0]
         self.flops = profile["flops"]
         self.add("", [profile["ms_low"], profile["ms"], profile["ms_high"]])
+
+
+class Prompt(Ours):
+    """A prompt that is read at once, with the logits of its last token alone, as text begins."""
+
+    def run(self):
+        said = self.bench.call(
+            [
+                self.bench.program("infer"),
+                *model_options(self.row),
+                "--tokenizer=bytes",
+                f"--prompt={'prompts ' * (self.row['seq'] // 8)}",
+                "--tokens=10",
+                "--profile",
+                "--timer-only",
+                "--report=tables",
+                *[option for option in self.common() if option != "--quiet"],
+            ]
+        ).stderr
+        found = re.search(r"^batch cost, ms +([\d.]+) +([\d.]+) +([\d.]+)", said, re.MULTILINE)
+        if not found:
+            raise Failed(f"no times in what infer said: {last_line(said)}")
+        self.add("", [float(time) for time in found.groups()])
 
 
 class Decode(Ours):
@@ -270,7 +296,23 @@ class Attention(Ours):
             self.add(name, samples)
 
 
-OURS = {"train": Train, "forward": Forward, "decode": Decode, "translate": Translate, "attention": Attention}
+OURS = {
+    "train": Train,
+    "forward": Forward,
+    "prompt": Prompt,
+    "decode": Decode,
+    "translate": Translate,
+    "attention": Attention,
+}
+
+
+def before(row, bench):
+    """An earlier build of ours, in fp32."""
+    earlier = copy.copy(bench)
+    earlier.build = bench.before
+    side = OURS[row["work"]]({**row, "dtype": "fp32"}, earlier)
+    side.name = BEFORE
+    return side
 
 
 class Torch:
@@ -315,7 +357,8 @@ def open_peers(row, bench):
     """The peers of a row that this run wants; wait() waits until one is ready."""
     there = {"llm.c": bench.llmc, "alone": True}
     wanted = [kind for kind in row["peers"] if there.get(kind, bench.peers)]
-    return [open_peer(kind, row, bench) for kind in wanted]
+    earlier = [before(row, bench)] if bench.before and "gain" in row else []
+    return earlier + [open_peer(kind, row, bench) for kind in wanted]
 
 
 def open_peer(kind, row, bench):
@@ -323,6 +366,10 @@ def open_peer(kind, row, bench):
         return Alone(row, bench)
     if kind == "llm.c":
         return Llmc(row, bench) if bench.gpu else LlmcOnCpu(row, bench)
+    if kind == "eager-fp32":
+        fp32 = open_peer("eager", {**row, "dtype": "fp32", "weights": "fp32"}, bench)
+        fp32.name = "PyTorch fp32"
+        return fp32
     if row["work"] == "attention":
         sizes = given(row, "batch", "heads", "seq", "size")
         full = ["--full"] if row.get("full") else []

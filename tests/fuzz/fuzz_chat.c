@@ -2,13 +2,12 @@
  * render it. */
 #include "base/memory.h"
 #include "data/chat.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static void read_chat(const uint8_t *data, size_t size) {
     const uint8_t *zero = memchr(data, 0, size);
     const char *message = zero ? (const char *)zero + 1 : "";
     int64_t length = zero ? (int64_t)(data + size - zero - 1) : 0, starts[3];
@@ -26,5 +25,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!status) chat_template_free(&template);
     status_free(status);
     memory_free(source);
-    return 0;
 }
+
+FUZZ(chat, read_chat, NULL)

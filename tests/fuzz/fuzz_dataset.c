@@ -1,66 +1,56 @@
-/* Files of many pictures from bytes. The first byte says of which kind: CIFAR-10, CIFAR-100, or the IDX
- * files of the MNIST family. Then come two bytes, of IDX the length of the file of classes that follows, and
- * then the pictures. What opens has a class and all pixels for each picture. */
-#include "base/directories.h"
+/* Pictures in files of many, and their lists. The first byte says of which kind: CIFAR-10, CIFAR-100, or the
+ * IDX files of the MNIST family; or what a cache has kept of a folder's pictures. Then come two bytes, the
+ * length of the file of classes that follows, and then the pictures. What opens has a class and all pixels for
+ * each picture. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "data/images/images.h"
+#include "tests/fuzz/fuzz.h"
 
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 enum { TEN, HUNDRED, IDX, KINDS };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static char folder[] = "/dev/shm/fuzz-XXXXXX";
-
-static void must(bool holds) {
-    if (!holds) abort();
-}
-
-static void leave(void) {
-    status_free(directory_remove(folder));
-}
-
-static char *write_file(const char *name, const uint8_t *data, size_t size) {
-    char *path = path_join(folder, name);
-    FILE *file = fopen(path, "wb");
-    must(file && fwrite(data, 1, size, file) == size);
-    must(fclose(file) == 0);
-    return path;
-}
-
-static void read_all(const char *path) {
+static void read_all(const char *path, ImagePart part) {
     ImageSource *source;
-    Status status = images_open(path, IMAGES_TRAIN, NULL, &source);
+    Status status = images_open(path, part, NULL, &source);
     must(!status == (source != NULL));
     for (int64_t i = 0; !status && i < images_count(source); i++) {
-        Image image;
+        Image image, grey;
         int32_t label = images_label(source, i);
         must(label >= 0 && label < images_classes(source) && images_class_name(source, label));
         must(!images_read(source, i, IMAGE_CHANNELS, &image));
+        must(image.height == images_height(source) && image.width == images_width(source));
         volatile uint8_t last = image.pixels[image.height * image.width * IMAGE_CHANNELS - 1];
         (void)last;
         image_free(&image);
+        must(images_channels(source) > 0 && !images_read(source, i, 1, &grey));
+        image_free(&grey);
+        memory_free(images_name(source, i));
     }
     images_close(source);
+    must(!status || status_code(status) == ERROR_FORMAT || status_code(status) == ERROR_FILE);
     status_free(status);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static bool made;
-    if (!made) must(mkdtemp(folder) && atexit(leave) == 0);
-    made = true;
-    if (size < 3) return 0;
+static void read_dataset(const uint8_t *data, size_t size) {
+    static const char *const names[] = {"data_batch_1.bin", "train.bin", "a-images-idx3-ubyte"},
+                             *const classes[] = {"batches.meta.txt", "fine_label_names.txt",
+                                                 "a-labels-idx1-ubyte"};
+    if (size < 3) return;
     int kind = data[0] % KINDS;
     size_t labels = (size_t)data[1] << 8 | data[2];
-    if (kind != IDX || labels > size - 3) labels = 0;
-    memory_free(write_file("a-labels-idx1-ubyte", data + 3, labels));
-    static const char *const names[] = {"data_batch_1.bin", "train.bin", "a-images-idx3-ubyte"};
-    char *path = write_file(names[kind], data + 3 + labels, size - 3 - labels);
-    read_all(path);
+    if (labels > size - 3) labels = 0;
+    scratch_put(classes[kind], data + 3, labels);
+    scratch_put(names[kind], data + 3 + labels, size - 3 - labels);
+    bool test;
+    must(!images_have_test(SCRATCH, &test) && !test);
+    read_all(SCRATCH, IMAGES_TRAIN);
+    read_all(SCRATCH, IMAGES_TEST);
+    char *path = path_join(SCRATCH, size % 2 ? names[kind] : classes[kind]);
+    read_all(path, IMAGES_TRAIN);
     memory_free(path);
-    return 0;
 }
+
+FUZZ(dataset, read_dataset, NULL)

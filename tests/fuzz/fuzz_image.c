@@ -3,15 +3,13 @@
  * tried again. */
 #include "base/memory.h"
 #include "data/images/decode.h"
+#include "tests/fuzz/fuzz.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
 enum { PIXELS = 1 << 18 }; // larger ones are only inspected: they are slow, not different
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void decode(const uint8_t *data, int64_t size, int64_t channels) {
     ImageHeader header;
@@ -25,7 +23,8 @@ static void decode(const uint8_t *data, int64_t size, int64_t channels) {
         size_t bytes = (size_t)(image.height * image.width * channels);
         if (image.height != header.height || image.width != header.width || image.channels != channels)
             abort();
-        status_free(image_decode(data, size, "input", channels, &again));
+        scratch_put("image", data, (size_t)size);
+        status_free(image_read_file(SCRATCH "/image", channels, &again));
         if (!again.pixels || memcmp(image.pixels, again.pixels, bytes) != 0) abort();
         image_free(&again);
     } else if (image.pixels) {
@@ -49,12 +48,13 @@ static bool mend_checksums(uint8_t *data, size_t size) {
     return true;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static void read_image(const uint8_t *data, size_t size) {
     decode(data, (int64_t)size, 3);
     decode(data, (int64_t)size, 1);
     uint8_t *mended = memory_allocate(size);
     if (size) memcpy(mended, data, size);
     if (mend_checksums(mended, size)) decode(mended, (int64_t)size, 3);
     memory_free(mended);
-    return 0;
 }
+
+FUZZ(image, read_image, NULL)

@@ -1,25 +1,9 @@
 /* A preprocessor_config.json from bytes. What is accepted can be computed with, and comes back as it is when
  * it is written. */
-#include "base/directories.h"
-#include "base/files.h"
-#include "base/memory.h"
 #include "data/images/processor.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static char folder[] = "/dev/shm/fuzz-XXXXXX";
-
-static void must(bool holds) {
-    if (!holds) abort();
-}
-
-static void leave(void) {
-    status_free(directory_remove(folder));
-}
 
 static void check(const ImageProcessor *p) {
     must(p->channels == 1 || p->channels == IMAGE_CHANNELS);
@@ -39,24 +23,20 @@ static void compare(const ImageProcessor *p, const ImageProcessor *back) {
         must(back->mean[c] == p->mean[c] && back->deviation[c] == p->deviation[c]);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static bool made;
-    if (!made) must(mkdtemp(folder) && atexit(leave) == 0);
-    made = true;
-    char *path = path_join(folder, "preprocessor_config.json");
-    FILE *file = fopen(path, "wb");
-    must(file && fwrite(data, 1, size, file) == size);
-    must(fclose(file) == 0);
+static void read_processor(const uint8_t *data, size_t size) {
+    const char folder[] = SCRATCH;
+    scratch_put("preprocessor_config.json", data, size);
     ImageProcessor p = {0}, back = {0};
     bool found;
     Status status = processor_read(folder, &p, &found);
     must(found);
-    if (!status) {
-        check(&p);
-        must(!processor_write(folder, &p) && !processor_read(folder, &back, &found));
-        compare(&p, &back);
+    if (status) {
+        must_refuse(status, ERROR_FORMAT);
+        return;
     }
-    status_free(status);
-    memory_free(path);
-    return 0;
+    check(&p);
+    must(!processor_write(folder, &p) && !processor_read(folder, &back, &found));
+    compare(&p, &back);
 }
+
+FUZZ(processor, read_processor, NULL)

@@ -1,12 +1,11 @@
 /* Token shards from bytes: whatever passes the check can be read to its end. */
 #include "data/shard.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static void read_tokens(const uint8_t *data, size_t size) {
     int64_t count = 0, width = 0;
     Status status = shard_check(data, (int64_t)size, "input", &count, &width);
     if (!status) {
@@ -20,5 +19,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (SHARD_HEADER_BYTES + width * count != (int64_t)size || sum > most * (uint64_t)count) abort();
     }
     status_free(status);
-    return 0;
 }
+
+FUZZ(tokens, read_tokens, NULL)

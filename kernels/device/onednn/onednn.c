@@ -53,6 +53,8 @@ struct Onednn {
 #undef DECLARE
 };
 
+enum { KERNEL_BYTES = 64 << 20 }; // more than a kernel takes
+
 /* The operands of a product, in the order of OnednnKernel's memories. */
 enum { A, B, C, BIAS, ADDED, OPERANDS };
 
@@ -215,7 +217,20 @@ static bool worth_calling(const char *name) {
     return strncmp(name, "ref", 3) != 0;
 }
 
+static void run_out(void) {
+    fprintf(stderr, "%s: out of host memory for oneDNN\n", program_invocation_short_name);
+    exit(ERROR_MEMORY);
+}
+
+/* Where it gets no memory, it may write through NULL: that there is enough is seen to before. */
+static void see_to_room(void) {
+    void *room = memory_reserve(KERNEL_BYTES);
+    if (!room) run_out();
+    memory_free(room);
+}
+
 OnednnKernel *onednn_kernel(Onednn *o, const OnednnProduct *p) {
+    see_to_room();
     OnednnKernel *kernel = memory_allocate(sizeof *kernel);
     Matrix matrices[OPERANDS] = {0};
     dnnl_primitive_desc_t description = NULL;
@@ -280,11 +295,6 @@ void onednn_close(Onednn *o) {
     if (o->stream) (void)o->stream_destroy(o->stream);
     if (o->engine) (void)o->engine_destroy(o->engine);
     memory_free(o);
-}
-
-static void run_out(void) {
-    fprintf(stderr, "%s: out of host memory for oneDNN\n", program_invocation_short_name);
-    exit(ERROR_MEMORY);
 }
 
 /* std::set_new_handler: an exception that nobody catches would abort the program. */

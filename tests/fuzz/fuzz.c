@@ -1,0 +1,71 @@
+/* The program: finds the door by its own name, and hands it each input. */
+#include "tests/fuzz/fuzz.h"
+
+#include "base/files.h"
+#include "data/tokenizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DOORS = 64 };
+
+static struct {
+    const char *name;
+    FuzzDoor *door;
+    FuzzMutator *mutate;
+} doors[DOORS];
+static int count, chosen;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
+
+void fuzz_add(const char *name, FuzzDoor *door, FuzzMutator *mutate) {
+    must(count < DOORS);
+    doors[count].name = name;
+    doors[count].door = door;
+    doors[count++].mutate = mutate;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    const char *name = path_name((*argv)[0]);
+    (void)argc;
+    for (chosen = 0; chosen < count; chosen++)
+        if (strncmp(name, "fuzz_", 5) == 0 && strcmp(name + 5, doors[chosen].name) == 0) return 0;
+    fprintf(stderr, "call this program fuzz_NAME, with one of these names:");
+    for (int i = 0; i < count; i++) fprintf(stderr, " %s", doors[i].name);
+    fprintf(stderr, "\n");
+    exit(ERROR_USAGE);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    doors[chosen].door(data, size);
+    scratch_clear(); // or libFuzzer would look for a leak
+    return 0;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
+    return doors[chosen].mutate ? doors[chosen].mutate(data, size, most, seed)
+                                : LLVMFuzzerMutate(data, size, most);
+}
+
+void fuzz_broken(const char *promise, const char *file, int line) {
+    fprintf(stderr, "%s:%d: broken: %s\n", file, line, promise);
+    abort();
+}
+
+void must_refuse(Status status, ErrorCode code) {
+    must(status_code(status) == code);
+    must(!strpbrk(status_message(status), "\n\r\033"));
+    status_free(status);
+}
+
+Tokenizer *fuzz_tokenizer(void) {
+    static Tokenizer *tokenizer;
+    static char *path = "scratch/letters";
+    if (tokenizer) return tokenizer;
+    scratch_put("letters", "a b c", 5);
+    must(!tokenizer_train(&(PathList){&path, 1, 0}, TRAINED_LEAST, &tokenizer));
+    return tokenizer;
+}

@@ -1,0 +1,37 @@
+/* The small files beside a model, from an input of scratch_unpack: names of classes, tokens that end a text,
+ * how a sentence's vector is made. */
+#include "app/sentence_config.h"
+#include "data/end_tokens.h"
+#include "data/labels.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <string.h>
+
+/* Refused with a line, for what is malformed. */
+static bool taken(Status status) {
+    if (status) must_refuse(status, ERROR_FORMAT);
+    return !status;
+}
+
+static void read_beside(const uint8_t *data, size_t size) {
+    Labels labels;
+    EndTokens ends, again;
+    SentenceConfig sentence;
+    scratch_unpack(data, size);
+    char text[END_TOKENS_TEXT], name[LABEL_TEXT];
+    if (!scratch_get("config.json", &size)) scratch_put("config.json", "{}", 2);
+    if (taken(labels_read(SCRATCH, &labels))) {
+        for (int64_t i = 0; i <= labels.count; i++) must(!strpbrk(labels_name(&labels, i, name), "\033\n"));
+        labels_free(&labels);
+    }
+    if (taken(end_tokens_read(SCRATCH, &ends)) && ends.count) {
+        must(ends.count <= END_TOKENS && end_tokens_hold(&ends, ends.ids[0]));
+        end_tokens_text(&ends, text);
+        must(!end_tokens_write(SCRATCH, &ends) && !end_tokens_read(SCRATCH, &again));
+        must(again.count == ends.count &&
+             memcmp(again.ids, ends.ids, sizeof *ends.ids * (size_t)ends.count) == 0);
+    }
+    (void)taken(sentence_config_read(SCRATCH, &sentence));
+}
+
+FUZZ(beside, read_beside, mutate_folder)

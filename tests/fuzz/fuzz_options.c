@@ -1,0 +1,67 @@
+/* The options of a run, as they lie beside a checkpoint that may be a stranger's, and as --config. Whatever
+ * they say, those beside a checkpoint name nothing that is written to; and what was read is written and read
+ * again. */
+#include "app/train_options.h"
+#include "base/memory.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <string.h>
+
+/* As one that has read "train" and, where it goes on, --resume; which takes longer than all else here, and is
+ * done once. */
+static void open_options(bool resumed, TrainOptions *options, OptionSet *set) {
+    static char *argv[] = {"train", "--resume=" SCRATCH "/step-00000001", NULL};
+    static TrainOptions values[2];
+    static OptionSet sets[2];
+    bool done;
+    if (!sets[resumed].values)
+        must(!train_options_read(1 + resumed, argv, &values[resumed], &sets[resumed], &done) && !done);
+    *options = values[resumed];
+    options_open(set, sets[resumed].program, sets[resumed].version, sets[resumed].summary,
+                 sets[resumed].table, sets[resumed].count, options);
+    memcpy(set->source, sets[resumed].source, (size_t)set->count * sizeof *set->source);
+}
+
+/* Beside scratch/step-00000001. */
+static void go_on(void) {
+    TrainOptions o;
+    OptionSet set;
+    char *folder;
+    open_options(true, &o, &set);
+    Status status = train_options_resume(&o, &set, &folder);
+    must(!*o.log && !*o.hash_trace && !*o.tensorboard && !*o.out && !*o.config && !*o.profiling.out);
+    must(!o.train_tokenizer && !o.profiling.sweep && !o.force);
+    status_free(status);
+    memory_free(folder);
+    options_close(&set);
+}
+
+static void read_again(const OptionSet *read) {
+    TrainOptions o;
+    OptionSet set;
+    char *text = options_json(read, true), *again;
+    scratch_put("again.json", text, strlen(text));
+    open_options(false, &o, &set);
+    must(!options_read_file(&set, SCRATCH "/again.json"));
+    again = options_json(&set, true);
+    must(strcmp(text, again) == 0);
+    memory_free(text);
+    memory_free(again);
+    options_close(&set);
+}
+
+static void read_options(const uint8_t *data, size_t size) {
+    TrainOptions o;
+    OptionSet set;
+    scratch_put("options.json", data, size);
+    scratch_put("step-00000001/config.json", "{}", 2);
+    go_on();
+    open_options(false, &o, &set);
+    Status status = options_read_file(&set, SCRATCH "/options.json");
+    if (!status) read_again(&set);
+    must(!status || status_code(status) == ERROR_FORMAT || status_code(status) == ERROR_USAGE);
+    status_free(status);
+    options_close(&set);
+}
+
+FUZZ(options, read_options, NULL)

@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+"""Writes the corpora of the fuzzers whose inputs are folders, texts or caches: small ones from which they begin.
+
+make_corpus.py BUILD: from the root of the checkout, with the programs of a build, which save the checkpoints."""
+import gzip, json, pathlib, struct, subprocess, sys, tempfile
+
+corpus = pathlib.Path("tests/fuzz/corpus")
+
+
+def write(door, name, data):
+    (corpus / door).mkdir(parents=True, exist_ok=True)
+    (corpus / door / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+def pack(files):
+    """An input of scratch_unpack."""
+    parts = [b"%%%% %s\n%s" % (name.encode(), data if isinstance(data, bytes) else data.encode())
+             for name, data in files.items()]
+    return b"\n".join(parts)
+
+
+def text(value):
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def tensors(shapes, **notes):
+    """A safetensors file of fp32 zeros."""
+    header, at = {"__metadata__": notes} if notes else {}, 0
+    for name, shape in shapes.items():
+        size = 4
+        for side in shape:
+            size *= side
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    head = text(header).encode()
+    return struct.pack("<Q", len(head)) + head + bytes(at)
+
+
+def make_index():
+    one, two = tensors({"a": [2], "b": [1, 3]}, format="pt"), tensors({"c": [], "d": [0]})
+    names = {"a": "1.safetensors", "b": "1.safetensors", "c": "2.safetensors", "d": "2.safetensors"}
+    index = "model.safetensors.index.json"
+
+    def folder(weight_map, **files):
+        return pack({index: text({"metadata": {}, "weight_map": weight_map}), "1.safetensors": one, "2.safetensors": two} | files)
+
+    write("index", "two", folder(names))
+    write("index", "missing", folder(names | {"e": "2.safetensors"}))
+    write("index", "unlisted", folder({name: names[name] for name in "abc"}))
+    write("index", "elsewhere", folder(names | {"a": "../1.safetensors"}))
+    write("index", "twice", folder(names, **{"2.safetensors": tensors({"a": [1], "c": [], "d": [0]})}))
+    write("index", "absent", folder(names | {"d": "3.safetensors"}))
+    write("index", "no-map", pack({index: "{}"}))
+    write("index", "single", pack({"model.safetensors": one}))
+    write("index", "other", pack({"pytorch_model.bin": "PK"}))
+    write("index", "none", pack({"readme": ""}))
+
+
+def make_options(own):
+    write("options", "own", own)
+    write("options", "hostile", text({"out": "/tmp/x", "log": ".bashrc", "hash-trace": "h", "keep": 1, "config": "c",
+                                      "profile-out": "p", "lr": 0.5, "seq": 8, "fused": "1,-attention", "resume": "last"}))
+    write("options", "lists", text({"sweep": True, "batch-sizes": [1, 2], "seq-lens": [8], "steps": 3}))
+    write("options", "types", text({"steps": "many", "lr": True}))
+    write("options", "list-types", text({"batch-sizes": [1, "2"]}))
+    write("options", "flag-type", text({"quiet": 1}))
+    write("options", "text-type", text({"data": []}))
+    write("options", "unknown", text({"stepz": 3}))
+    write("options", "own-line", text({"print-config": True}))
+    write("options", "array", "[]")
+    write("options", "fused-number", text({"fused": 1, "val-every": 0}))
+
+
+def make_texts():
+    lines = "".join(text({"text": line, "other": 1}) + "\n" for line in ("One.", "Zwei\n\u00e4", "")) + "\n"
+    write("texts", "plain", pack({"data/a.txt": "Hello there.\n", "data/b.csv": "a,b\n"}))
+    write("texts", "lines", pack({"data/a.jsonl": lines}))
+    write("texts", "lines-bad", pack({"data/a.jsonl": '{"text": 1}\n'}))
+    write("texts", "lines-array", pack({"data/a.jsonl": "[]\n"}))
+    both = gzip.compress(b"First.\n" * 9, mtime=0) + gzip.compress(lines.encode(), mtime=0)
+    write("texts", "gzip", pack({"data/a.txt.gz": both}))
+    write("texts", "gzip-cut", pack({"data/a.gz": both[:40]}))
+    write("texts", "gzip-empty", pack({"data/a.gz": gzip.compress(b"", mtime=0)}))
+    shard = struct.pack("<3i", 20240520, 1, 5).ljust(1024, b"\0") + struct.pack("<5H", 1, 2, 3, 250, 259)
+    wide = struct.pack("<3i", 20240801, 7, 2).ljust(1024, b"\0") + struct.pack("<2I", 0, 259)
+    write("texts", "shards", pack({"data/a.bin": shard, "data/b.bin": wide}))
+    write("texts", "outside", pack({"data/a.bin": shard[:-2] + b"\xff\xff"}))
+    write("texts", "mixed", pack({"data/a.bin": shard, "data/b.txt": "x"}))
+    write("texts", "empty", pack({"data/a.txt": ""}))
+    write("texts", "zip", pack({"data/a": "PK\3\4"}))
+    write("texts", "weights", pack({"data/a": tensors({"a": [1]})}))
+    write("texts", "utf16", pack({"data/a": "hi".encode("utf-16")}))
+    write("texts", "latin", pack({"data/a": "na\xefve text".encode("latin-1")}))
+    write("texts", "zero", pack({"data/a": "a\0b"}))
+    write("texts", "cut", pack({"data/a": "caf\u00e9".encode()[:-1]}))
+    write("texts", "nothing", pack({"other": "x"}))
+
+
+def make_pairs():
+    write("pairs", "two", "a b\nlonger line here\n\nd\0A B\nL\nx\n\u00e9\r\n")
+    write("pairs", "uneven", "a\nb\0A\n")
+    write("pairs", "none", "\n\0\n")
+    write("pairs", "empty", "\0")
+    write("pairs", "gzip", gzip.compress(b"a\nb\n", mtime=0).replace(b"\0", b"\0"))
+
+
+def make_conversations():
+    def line(*said, key="messages"):
+        return text({key: [{"role": role, "content": content} for role, content in said]}) + "\n"
+
+    turns = line(("user", "Hi"), ("assistant", "Yes."))
+    longer = line(("system", "Be."), ("user", "a" * 40), ("assistant", "cut")) + "\n"
+    for name, first in (("zephyr", 0), ("zephyr-packed", 1), ("mistral", 2), ("mistral-packed", 3), ("chatml", 4), ("none", 6)):
+        write("conversations", name, bytes([first]) + (turns * 3 + (longer if first < 2 else "")).encode())
+    write("conversations", "no-answer", b"\0" + line(("user", "Hi")).encode())
+    write("conversations", "role", b"\0" + line(("tool", "Hi")).encode())
+    write("conversations", "no-role", b"\0" + b'{"messages":[{"content":"x"}]}')
+    write("conversations", "content", b"\0" + b'{"messages":[{"role":"user","content":1}]}')
+    write("conversations", "empty", b"\0" + line().encode())
+    write("conversations", "key", b"\0" + line(("user", "Hi"), key="text").encode())
+    write("conversations", "turns", b"\2" + line(("user", "a"), ("user", "b")).encode())
+    write("conversations", "system", b"\2" + line(("system", "s"), ("user", "b"), ("assistant", "c")).encode())
+
+
+def make_vocabulary():
+    def of(name):
+        return (corpus / "tokenizer" / name).read_bytes()[1:]
+
+    special = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": None}
+    template = json.load(open("tests/fixtures/chat/templates.json", encoding="utf-8"))["cases"]
+    chat = {case["name"]: case["template"] for case in template}
+    vocab, merges = of("vocab-and-merges").split(b"\0")
+    write("vocabulary", "gpt2", pack({"vocab.json": vocab, "merges.txt": merges, "tokenizer_config.json": text(
+        {"add_prefix_space": True, "added_tokens_decoder": {"259": {"content": "<|endoftext|>", "special": True},
+                                                            "260": {"content": "<s>", "special": True}}} | special)}))
+    for name in ("llama2", "llama3", "qwen2", "smollm2", "metaspace", "previous", "whole"):
+        write("vocabulary", name, pack({"tokenizer.json": of(name), "special_tokens_map.json": text(special)}))
+    smollm = json.loads(of("smollm2"))
+    known = [token["content"] for token in smollm["added_tokens"]]
+    config = {"chat_template": [{"name": "default", "template": chat["smollm2"]}], "eos_token": known[-1]}
+    write("vocabulary", "chat", pack({"tokenizer.json": text(smollm), "tokenizer_config.json": text(config)}))
+    write("vocabulary", "jinja", pack({"tokenizer.json": of("llama2"), "chat_template.jinja": chat["zephyr"],
+                                       "tokenizer_config.json": text(special)}))
+    for name in ("wordpiece-lines", "wordpiece-whole"):
+        file = "vocab.txt" if name == "wordpiece-lines" else "tokenizer.json"
+        write("vocabulary", name, pack({file: of(name)}))
+    write("vocabulary", "cased", pack({"vocab.txt": of("wordpiece-lines"), "tokenizer_config.json": text(
+        {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False})}))
+    whole = json.loads(of("whole"))
+    for name, post in {"pair": {"type": "BertProcessing", "sep": ["</s>", 262], "cls": ["<s>", 261]}, "post": {"type": "Other"},
+                       "sequence": {"type": "Sequence", "processors": [{"type": "ByteLevel"}]},
+                       "no-ids": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}]},
+                       "no-token": {"type": "RobertaProcessing", "sep": ["</s>", 999], "cls": ["<s>", 261]}}.items():
+        added = [{"id": 260, "content": "Ab", "single_word": True}, {"id": 261, "content": "<s>", "lstrip": True, "rstrip": True},
+                 {"id": 262, "content": "</s>", "single_word": True, "special": True}]
+        write("vocabulary", name, pack({"tokenizer.json": text(whole | {"added_tokens": added, "post_processor": post})}))
+    write("vocabulary", "trained", pack({"text": "the fuse, the fuse box; 'the' fuse " * 3}))
+    write("vocabulary", "bytes", pack({"tokenizer_config.json": text({"fusebox_tokenizer": "bytes"})}))
+    write("vocabulary", "not-bytes", pack({"tokenizer_config.json": text({"fusebox_tokenizer": 1})}))
+    write("vocabulary", "none", pack({"vocab.json": "{}"}))
+
+
+def make_bundles():
+    bundle = json.load(open(corpus / "bundle/one.json", encoding="utf-8"))
+    path = bundle["paths"][0]
+    path["tables"] = path["tables"][:1]
+    whole = text(bundle)
+    for name, change in {"schema": {"schema": "x"}, "version": {"version": 2}, "paths": {"paths": []},
+                         "twice": {"paths": [path, path]}, "text": {"run": bundle["run"] | {"model": 1}}}.items():
+        write("bundle", name, text(bundle | change))
+    write("bundle", "word", whole.replace('"operation":"', '"operation":"x'))
+    write("bundle", "low", whole.replace('"low_ns":', '"low_ns":9'))
+    write("bundle", "infinite", whole.replace('"covered":0', '"covered":1e999'))
+    write("bundle", "negative", whole.replace('"ns":4', '"ns":-4'))
+    write("bundle", "cell", whole.replace('"rows":[[', '"rows":[[1,'))
+    write("bundle", "event", whole.replace('"events":[[', '"events":[[-1,'))
+    fields = {"text": "a\u001bb", "word": "two", "count": 3, "older": 1, "measure": 0.5, "number": -2, "perhaps": None,
+              "inner": {"count": 1, "truth": True}, "list": [{"count": 2, "truth": False}], "texts": ["x", ""], "items": [1]}
+    write("fields", "whole", text(fields))
+    write("fields", "older", text({key: fields[key] for key in fields if key not in ("older", "items")} | {"word": "?"}))
+    for key, value in {"text": 1, "word": [], "count": -1, "measure": -1, "number": "x", "perhaps": 1e300, "inner": [],
+                       "list": {}, "texts": [1], "items": ["x"], "long": 0}.items():
+        write("fields", key, text(fields | {"text": "long " * 900} if key == "long" else fields | {key: value}))
+    before = text(bundle)
+    other = path["operations"][1]["place"]
+    path["operations"][0].update(ns=5e5, low_ns=5e5, high_ns=5e5, median_ns=5e5, spread_ns=1)
+    path["operations"][1]["place"] = "another"
+    path["step"].update(low_ns=1, high_ns=1e9, ns=9e5, spread_ns=2)
+    slower = text(bundle)
+    path["label"] = "naive"
+    bundle["run"].update(batch=9, model="other")
+    after = text(bundle)
+    write("diff", "same", f"step>+3%\0{before}\0{before}")
+    write("diff", "other", f"mlp.expand forward>+5%\0{before}\0{after}")
+    write("diff", "slower", f"step>+3%\0{before}\0{slower}")
+    write("diff", "row", f"{other}>+5%\0{slower}\0{before}")
+    write("diff", "one-pass", f"{path['operations'][0]['place']} forward>-90%\0{before}\0{slower}")
+    naive = text(bundle | {"paths": [path, path | {"label": "fused"}]})
+    write("diff", "partner", f"launches>-50%\0{naive}\0{before}")
+    write("diff", "no-partner", f"memory>-50%\0{before}\0{naive}")
+    write("diff", "memory", f"memory<-1%\0{after}\0{before}")
+    write("diff", "launches", f"launches>+0%\0{after}\0{after}")
+    write("diff", "unknown", f"nothing>+1%\0{before}\0{before}")
+    write("diff", "malformed", "step>3\0")
+    row = {"place": "attention", "pass": "forward", "naive": {"ms": 2.5}, "fused": {"ms": 0.5}}
+    comparison = {"model": "a<b&c", "device": "d", "dtype": "fp32", "batch": 1, "seq": 2, "rounds": 3,
+                  "operations": [row, row | {"naive": {"ms": 250}, "fused": {"ms": 25}}],
+                  "naive": {"step_ms": 5}, "fused": {"step_ms": 1}}
+    write("picture", "two", text(comparison))
+    write("picture", "no-time", text(comparison | {"operations": [], "naive": {"step_ms": 0}, "fused": {"step_ms": 0}}))
+    write("picture", "missing", text({"model": 1}))
+    write("picture", "markup", "</script><b>")
+
+
+def make_folder():
+    entries = ["D1.000000000 ", "D1.000000000 a", "Px.png", "D1.000000000 b", "Px.png", "D1.000000000 b/c", "Px.png"]
+    for name, change in {"whole": entries, "other": ["D2.5 a"], "none": [], "no-root": entries[1:], "outside": entries + ["P../x.png"],
+                         "above": entries + ["D1.000000000 b/.."], "absolute": entries[:1] + ["D1.000000000 /dev/shm"],
+                         "beside": ["D1.000000000 ", "Px.png"], "no-pictures": entries[:4], "word": ["x"]}.items():
+        write("folder", name, "".join(entry + "\0" for entry in change))
+
+
+def make_kept():
+    write("kept", "choices", "64 -1 3 00000000000000ff 1.25\n64 -1 0000000000000001 2.5\n1 2 x\n")
+    write("kept", "peaks", text({"device | library | fp32": {"flops": 1e12, "bandwidth": 2e11}}))
+    write("kept", "peaks-none", text({"device | library | fp32": {"flops": -1, "bandwidth": "x"}}))
+    write("kept", "array", "[]")
+
+
+def make_meeting():
+    def hello(rank, channel, token=0x7A, size=3, process=7, host="there", facts="a=1\nb=2\n", magic=b"fusebox\1"):
+        return struct.pack("<8sQ4i64s4096s", magic, token, rank, size, channel, process, host.encode(), facts.encode())
+
+    each = struct.calcsize("<8sQ4i64s4096s")
+
+    def write_all(name, *hellos):
+        write("meeting", name, struct.pack(">H", each - 1) + b"".join(hellos))
+
+    all_ranks = [hello(rank, channel, process=rank) for rank in (1, 2) for channel in (0, 1)]
+    write_all("all", hello(1, 0, token=1), hello(1, 0, magic=b"GET / HT"), *all_ranks[:1])
+    write_all("again", all_ranks[0], *all_ranks[:2])
+    write_all("size", hello(1, 0, size=4))
+    write_all("rank", hello(3, 0))
+    write_all("two", all_ranks[0], hello(1, 1, process=9))
+    write_all("facts", hello(1, 0, facts="a=1\nb=3\n"))
+    write_all("lacks", hello(1, 0, facts="a=1\nc\n"))
+    write_all("more", hello(1, 0, facts="a=1\nb=2\nc=3\n"))
+
+
+def make_beside():
+    sentence = {"sentence_bert_config.json": text({"max_seq_length": 16}), "1_Pooling/config.json": text(
+        {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True})}
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""},
+               {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+               {"type": "sentence_transformers.models.Normalize", "path": "2"}]
+    write("beside", "sentence", pack(sentence | {"modules.json": text(modules)}))
+    write("beside", "first", pack({"modules.json": text(modules), "1_Pooling/config.json": text({"pooling_mode_cls_token": True})}))
+    write("beside", "both", pack({"modules.json": text(modules), "1_Pooling/config.json": "{}"}))
+    write("beside", "last", pack({"modules.json": text(modules), "1_Pooling/config.json": text(
+        {"pooling_mode_mean_tokens": True, "pooling_mode_lasttoken": True})}))
+    write("beside", "dense", pack({"modules.json": text([{"type": "x.Dense"}])}))
+    write("beside", "labels", pack({"config.json": text({"id2label": {"0": "cat", "1": "d\u001bog"}, "eos_token_id": 3})}))
+    write("beside", "labels-gap", pack({"config.json": text({"id2label": {"0": "cat", "2": "dog"}})}))
+    write("beside", "ends", pack({"generation_config.json": text({"eos_token_id": [1, 2]})}))
+    write("beside", "ends-many", pack({"generation_config.json": text({"eos_token_id": list(range(17))})}))
+    write("beside", "ends-bad", pack({"generation_config.json": text({"eos_token_id": -1})}))
+    write("beside", "ends-none", pack({"generation_config.json": text({"eos_token_id": None})}))
+
+
+def make_checkpoints(build):
+    """Folders that ./train saved; those of other families without a state. Returns a run's options."""
+    with tempfile.TemporaryDirectory() as place:
+        shard = struct.pack("<3i", 20240520, 1, 64).ljust(1024, b"\0") + struct.pack("<64H", *(i % 7 for i in range(64)))
+        (pathlib.Path(place) / "d.bin").write_bytes(shard)
+        program = str(pathlib.Path(build).resolve() / "train")
+        common = ["--layers=1", "--width=2", "--heads=1", "--context=4", "--batch=1", "--steps=2", "--save-every=1",
+                  "--peaks=0", "--val-every=0", "--sample-every=0", "--device=cpu", "--dtype=fp32", "--quiet"]
+
+        def run(name, *more):
+            out = pathlib.Path(place) / name
+            subprocess.run([program, *common, *more, f"--out={out}"], cwd=place, check=True)
+            return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+
+        gpt2 = run("gpt2", "--model=gpt2-nano", "--data=d.bin")
+        last = {name: data for name, data in gpt2.items() if "step-00000002" in name}
+        write("checkpoint", "gpt2", pack(last))
+        write("checkpoint", "damaged", pack(last | {"step-00000002/training_state.safetensors": b"x"}))
+
+        def other(name, *more, **changes):
+            files = run(name, "--steps=1", *more)
+            files = {"step-00000001/" + path: files[f"step-00000001/{path}"] for path in ("config.json", "model.safetensors")}
+            for path, change in changes.items():
+                key = f"step-00000001/{path}.json"
+                files[key] = text(json.loads(files[key]) | change)
+            write("checkpoint", name, pack(files))
+            return files
+
+        idx = pathlib.Path(place) / "pictures"
+        idx.mkdir()
+        for part in ("train", "t10k"):
+            (idx / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 0x803, 4, 8, 8) + bytes(256))
+            (idx / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, 4) + bytes([0, 1, 0, 1]))
+        (pathlib.Path(place) / "text").write_text("the fuse box\n" * 40)
+        (pathlib.Path(place) / "pairs").write_text("a\nb\n")
+        subprocess.run([program, "--train-tokenizer=260", "--data=text", "--out=tok", "--quiet"], cwd=place, check=True)
+        other("llama", "--model=llama-nano", "--data=d.bin")
+        other("llama-tied", "--model=llama-nano", "--data=d.bin", config={"tie_word_embeddings": True})
+        other("wide", "--model=gpt2-nano", "--data=d.bin", config={"n_ctx": 8, "n_positions": 8})
+        bert = ["--model=bert-nano", "--tokenizer=tok", "--data=text", "--vocab=260"]
+        other("bert", *bert)
+        other("transformer", "--model=transformer-nano", "--tokenizer=tok", "--data=pairs,pairs", "--vocab=260")
+        vit = other("vit", "--model=vit-nano", "--data=pictures", "--image-size=8")
+        write("checkpoint", "vit-larger", pack(vit | {"step-00000001/config.json": text(
+            json.loads(vit["step-00000001/config.json"]) | {"image_size": 12})}))
+        return text(json.loads(gpt2["options.json"]) | {"out": "run"})
+
+
+own = make_checkpoints(sys.argv[1])
+make_index()
+make_options(own)
+make_texts()
+make_pairs()
+make_conversations()
+make_vocabulary()
+make_bundles()
+make_kept()
+make_folder()
+make_meeting()
+make_beside()
