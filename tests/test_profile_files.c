@@ -301,6 +301,10 @@ static void diff_tells_by_its_exit_code(void **state) {
     expect_text(ran->output, "0 added, 0 removed, 0 slower, 0 faster");
     ran = program_succeeds(*state, "profile diff d/profiling_stats.json none.json");
     expect_text(ran->output, "1 added, 1 removed");
+    change(*state, "d/profiling_stats.json", "shared.json",
+           "\"cores_waited\":", "\"cores_waited\":0.5,\"was\":");
+    ran = program_succeeds(*state, "profile diff d/profiling_stats.json shared.json");
+    expect_text(ran->output, "after, fused: CORES SHARED");
     ran = program_run(*state, "profile diff d/profiling_stats.json more.json --fail-if 'memory>+3%%'");
     assert_int_equal(ran->code, 8);
     expect_text(ran->output, "FAIL fused: memory changed");
