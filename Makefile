@@ -70,8 +70,8 @@ FUZZED := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/fuzz/*.c)) $(filter $(add
     spans.o stats.o table% text_file.o torch.o trace% window.o) \
     $(addprefix app/,compute_options.o profiling_options.o sentence_config.o train_options.o)),$(OBJECTS))
 # What tests/fuzz/scratch.c answers in the place of base/files.h and base/directories.h, and fuzz_meeting.c of comm/wire.h.
-FUZZ_WRAPPED := file_map file_unmap file_read file_write path_kind path_glob path_in_cache directory_list directory_lock directory_make gzopen \
-    $(addprefix file_writer_,open append write_at seeks close abandon) wire_accept wire_take wire_send device_clock
+FUZZ_WRAPPED := file_map file_unmap file_read file_write path_kind path_glob path_in_cache gzopen \
+    $(addprefix directory_,list lock make remove discard stage publish) $(addprefix file_writer_,open append write_at seeks close abandon) wire_accept wire_take wire_send device_clock
 FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies
 # that arrive at barriers racecheck knows too little: it reports races in attention's backward pass, as in cuBLAS's own kernels.
