@@ -11,8 +11,8 @@
 
 enum { PLANS_MOST = 1024 }; // then all are forgotten: the lengths of sentences have no end
 enum { SLOTS = 2 * PLANS_MOST, KEY_WORDS = sizeof(OnednnProduct) / sizeof(int64_t) };
-enum { LAPS = 4 }; // of which the first wakes the threads and is not counted; two where that takes a while
-static const double LONG_SECONDS = 0.02;
+enum { FEWEST_LAPS = 3, MOST_LAPS = 12 };  // of each in turns, so that a busy moment is not one's alone
+static const double LONG_SECONDS = 0.06;   // no more laps after that
 static const double OPENBLAS_NEEDS = 0.97; // of the others' time: what follows the product is free there
 
 typedef struct {
@@ -95,22 +95,16 @@ Status cpu_plan_run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFini
     return OK;
 }
 
-/* The least seconds of some laps; DBL_MAX where one fails, which is no error of the product. */
-static double least_seconds(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
-    double least = DBL_MAX;
-    for (int lap = 0; lap < LAPS && (lap < 2 || least < LONG_SECONDS); lap++) {
-        evict_operands(g);
-        double start = device_clock();
-        Status status =
-            plan->winner == PLAN_OPENBLAS ? gemm_cpu_openblas(ctx, g) : cpu_plan_run(ctx, plan, g, finish);
-        double seconds = device_clock() - start;
-        if (status) {
-            status_free(status);
-            return DBL_MAX;
-        }
-        if (lap > 0 && seconds < least) least = seconds;
-    }
-    return least;
+/* The seconds of a lap; DBL_MAX where it fails, which is no error of the product. */
+static double lap_seconds(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
+    evict_operands(g);
+    double start = device_clock();
+    Status status =
+        plan->winner == PLAN_OPENBLAS ? gemm_cpu_openblas(ctx, g) : cpu_plan_run(ctx, plan, g, finish);
+    double seconds = device_clock() - start;
+    if (!status) return seconds;
+    status_free(status);
+    return DBL_MAX;
 }
 
 /* What an accumulating product adds to while it is timed: the bytes that C spans. */
@@ -132,14 +126,22 @@ static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const 
     if (!timed.c) return choice;
     if (g->beta != 0) memset(timed.c, 0, bytes_of_c(g));
     ctx->recorder = NULL;
+    double least[PLAN_END], all = 0;
+    for (int who = 0; who < PLAN_END; who++) least[who] = DBL_MAX;
+    for (int lap = 0; lap < FEWEST_LAPS || (lap < MOST_LAPS && all < LONG_SECONDS); lap++)
+        for (CpuPlan one = {.winner = 1, .kernel = plan->kernel, .packed = plan->packed};
+             one.winner < PLAN_END; one.winner++) {
+            if (!can_run(plan, one.winner)) continue;
+            double seconds = lap_seconds(ctx, &one, &timed, finish);
+            if (lap == 0) continue; // it wakes the threads
+            all += seconds;
+            if (seconds < least[one.winner]) least[one.winner] = seconds;
+        }
     double best = DBL_MAX;
-    for (CpuPlan one = {.winner = PLAN_END - 1, .kernel = plan->kernel, .packed = plan->packed}; one.winner;
-         one.winner--) {
-        if (!can_run(plan, one.winner)) continue;
-        double seconds = least_seconds(ctx, &one, &timed, finish);
-        if (seconds >= best * (one.winner == PLAN_OPENBLAS ? OPENBLAS_NEEDS : 1)) continue;
-        best = seconds;
-        choice = (KeptChoice){one.winner, (float)(1e6 * seconds)};
+    for (int who = PLAN_END - 1; who > 0; who--) {
+        if (least[who] >= best * (who == PLAN_OPENBLAS ? OPENBLAS_NEEDS : 1)) continue;
+        best = least[who];
+        choice = (KeptChoice){(uint64_t)who, (float)(1e6 * best)};
     }
     ctx->recorder = recorder;
     if (g->beta != 0) memory_free(timed.c);
