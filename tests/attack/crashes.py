@@ -13,7 +13,7 @@ from power import Disk, read_records
 from rig import COMMON, FAMILIES, FILE, FORMAT, OK, Kind, flawed_steps, options, orderly, steps, tree
 
 STEPS = 4
-INSTANTS, LOSSES = 1000, 10000  # kills at random, states after a loss of power
+INSTANTS, LOSSES, DRAWS = 1000, 10000, 100  # kills at random, states after a loss of power, draws for one
 FEW = "--val-every=0 --sample-every=0 --save-every=1"
 GOES_ON = f"train --resume --out=R --save-every=1 --keep=2 --steps={STEPS} --log=log.jsonl "
 
@@ -97,16 +97,21 @@ def kill_at_instant(case):
 
 
 def lose_power(case):
+    """In a state that has not been tried yet."""
     run, number = case
     draw = random.Random(f"{run.name} {number}")
-    when = draw.randrange(run.disk.times + 1)
-    found = run.disk.after_loss(when, draw)
-    promised = run.disk.promises[when - 1] if when else run.least
-    key = hashlib.sha256(repr((run.name, promised, sorted(found.items()))).encode()).hexdigest()
-    try:
-        os.mkdir(run.rig.path("seen-" + key))
-    except FileExistsError:
-        return None  # its first case has been reported
+    for _ in range(DRAWS):
+        when = draw.randrange(run.disk.times + 1)
+        found = run.disk.after_loss(when, draw)
+        promised = run.disk.promises[when - 1] if when else run.least
+        key = hashlib.sha256(repr((run.name, promised, sorted(found.items()))).encode()).hexdigest()
+        try:
+            os.mkdir(run.rig.path("seen-" + key))
+            break
+        except FileExistsError:
+            pass
+    else:
+        return f"{DRAWS} draws give no new state"
     folder = run.rig.folder()
     for path, data in found.items():
         place = os.path.join(folder, path)

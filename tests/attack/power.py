@@ -1,6 +1,6 @@
 """power: what a disk may hold after a loss of power, from the record of a run's writes and flushes. Of a file's bytes
 only what was flushed is sure, of a folder's entries what was before the folder was flushed; of everything else any part
-may be there: bytes torn or zero, entries each for itself, but a rename as a whole."""
+may be there: bytes torn or zero, sectors each for itself, entries each for itself, but a rename as a whole."""
 
 import os
 import struct
@@ -149,6 +149,9 @@ class Disk:
         if draw and draw.random() < 0.3:
             torn = draw.randrange(len(data) // SECTOR + 1) * SECTOR
             data = data[:torn] + bytes(len(data) - torn if draw.random() < 0.5 else 0)
+        elif draw and draw.random() < 0.5:
+            data = b"".join(data[at:at + SECTOR] if draw.random() < 0.8 else bytes(len(data[at:at + SECTOR]))
+                            for at in range(0, len(data), SECTOR))
         there = there.ljust(offset, b"\0")
         files[operation.inode] = there[:offset] + data + there[offset + len(data):]
 

@@ -220,6 +220,14 @@ def make_folder():
         write("folder", name, "".join(entry + "\0" for entry in change))
 
 
+def make_processor():
+    plain = {"do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": False}
+    write("processor", "small-bicubic.json", text(plain | {"resample": 3, "size": {"height": 9, "width": 4}}))
+    write("processor", "small-crop.json", text(plain | {"resample": 3, "size": {"shortest_edge": 12}, "do_center_crop": True,
+                                                        "crop_size": {"height": 10, "width": 12}}))
+    write("processor", "small.json", text(plain | {"resample": 2, "size": {"height": 3, "width": 8}}))
+
+
 def make_kept():
     write("kept", "choices", "64 -1 3 00000000000000ff 1.25\n64 -1 0000000000000001 2.5\n1 2 x\n")
     write("kept", "peaks", text({"device | library | fp32": {"flops": 1e12, "bandwidth": 2e11}}))
@@ -326,4 +334,5 @@ make_bundles()
 make_kept()
 make_folder()
 make_meeting()
+make_processor()
 make_beside()
