@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
 OK, INTERNAL, USAGE, FILE, FORMAT, MEMORY, DEVICE = range(7)  # exit codes, as docs/running.md has them
-LOADER = 127
+OTHERS = {(1, "libgomp"), (127, "out of memory"), (127, "cannot allocate memory for thread-local data")}  # of a shortage
 HANGS = 60  # seconds, for runs of a few hundredths
 
 
@@ -131,7 +131,7 @@ def orderly(ran, program, codes):
         return "hangs"
     if ran.code < 0 or ran.code > 128:
         return f"ended by signal {-ran.code if ran.code < 0 else ran.code - 128}: {ran.err[-200:]}"
-    if MEMORY in codes and (ran.code, said[0].split(": ")[0]) in ((INTERNAL, "libgomp"), (LOADER, "out of memory")):
+    if MEMORY in codes and (ran.code, said[0].split(": ")[0]) in OTHERS:
         return None if len(said) == 1 else f"more than one message: {ran.err!r}"
     if ran.code not in codes:
         return f"exit code {ran.code}: {ran.err[-300:]}"
