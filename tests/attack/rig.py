@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
-OK, INTERNAL, USAGE, FILE, FORMAT, MEMORY, DEVICE = range(7)  # exit codes, as docs/running.md has them
+OK, _, USAGE, FILE, FORMAT, MEMORY, DEVICE = range(7)  # exit codes, as docs/running.md has them
 OTHERS = {(1, "libgomp"), (127, "out of memory"), (127, "cannot allocate memory for thread-local data")}  # of a shortage
 HANGS = 60  # seconds, for runs of a few hundredths
 
