@@ -69,9 +69,9 @@ FUZZED := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/fuzz/*.c)) $(filter $(add
     $(addprefix profile/,bundle_schema.o category.o diff.o figures.o kernel_name.o operands.o page.o peaks.o picture.o \
     spans.o stats.o table% text_file.o torch.o trace% window.o) \
     $(addprefix app/,compute_options.o profiling_options.o sentence_config.o train_options.o)),$(OBJECTS))
-# What tests/fuzz/scratch.c answers in the place of base/files.h and base/directories.h.
-FUZZ_FILES := file_map file_unmap file_read file_write path_kind path_glob path_in_cache directory_list directory_lock directory_make gzopen \
-    $(addprefix file_writer_,open append write_at seeks close abandon)
+# What tests/fuzz/scratch.c answers in the place of base/files.h and base/directories.h, and fuzz_meeting.c of comm/wire.h.
+FUZZ_WRAPPED := file_map file_unmap file_read file_write path_kind path_glob path_in_cache directory_list directory_lock directory_make gzopen \
+    $(addprefix file_writer_,open append write_at seeks close abandon) wire_accept wire_take wire_send device_clock
 FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies
 # that arrive at barriers racecheck knows too little: it reports races in attention's backward pass, as in cuBLAS's own kernels.
@@ -205,7 +205,7 @@ $(BUILD)/attack/judge: $(BUILD)/tests/attack/judge.o $(OBJECTS) $(BUILD)/link.op
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 
 $(BUILD)/fuzz: $(FUZZED) $(BUILD)/link.options
-	$(call say,LD,$@)$(CC) -fsanitize=fuzzer $(EXTRA) $(FUZZ_FILES:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) $(LDLIBS)
+	$(call say,LD,$@)$(CC) -fsanitize=fuzzer $(EXTRA) $(FUZZ_WRAPPED:%=-Wl,--wrap=%) -o $@ $(filter %.o,$^) $(LDLIBS)
 
 $(BUILD)/fuzz_%: $(BUILD)/fuzz
 	@ln -sf fuzz $@

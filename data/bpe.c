@@ -44,7 +44,7 @@ static uint64_t hash_all(const Tokenizer *t) {
 }
 
 Status bpe_finish(Tokenizer *t) {
-    TRY(bpe_build_pairs(t->bpe));
+    TRY(bpe_build_pairs(t->bpe, t->vocab));
     t->hash = hash_all(t);
     return OK;
 }

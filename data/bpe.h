@@ -99,7 +99,7 @@ bool bpe_by_stretches(const Tokenizer *tokenizer);
 /* ---- bpe_merge.c ---- */
 
 /* From the merges: the table of their pairs. ERROR_FORMAT on a repeated pair. */
-CHECKED Status bpe_build_pairs(Bpe *bpe);
+CHECKED Status bpe_build_pairs(Bpe *bpe, int64_t vocab);
 /* From now on a piece that is one of these tokens is that at once ("ignore_merges"). */
 void bpe_take_whole(Tokenizer *tokenizer, const json_t *vocab);
 /* Appends the ids of one piece after the last cut. */

@@ -34,8 +34,8 @@ static int32_t pair_rank(const PairTable *pairs, int32_t left, int32_t right) {
 }
 
 /* Is every merge that takes a product of rank higher than those that make it? */
-static void find_order(Bpe *bpe) {
-    int32_t *made = memory_array(VOCAB_LIMIT, sizeof *made); /* 1 + the highest rank that makes a token */
+static void find_order(Bpe *bpe, int64_t vocab) {
+    int32_t *made = memory_array((size_t)vocab, sizeof *made); /* 1 + the highest rank that makes a token */
     bpe->in_order = true;
     for (int64_t rank = 0; rank < bpe->merge_count; rank++)
         made[bpe->merges[rank].product] = (int32_t)rank + 1;
@@ -46,7 +46,7 @@ static void find_order(Bpe *bpe) {
     memory_free(made);
 }
 
-Status bpe_build_pairs(Bpe *bpe) {
+Status bpe_build_pairs(Bpe *bpe, int64_t vocab) {
     uint64_t slots = 16;
     while (slots < (uint64_t)bpe->merge_count * 2) slots *= 2;
     bpe->pairs = (PairTable){memory_array(slots, sizeof *bpe->pairs.slots), slots - 1};
@@ -58,7 +58,7 @@ Status bpe_build_pairs(Bpe *bpe) {
             return fail(ERROR_FORMAT, "merge %lld repeats merge %d", (long long)rank, slot->rank);
         *slot = (PairSlot){merge->left, merge->right, (int32_t)rank, merge->product};
     }
-    find_order(bpe);
+    find_order(bpe, vocab);
     return OK;
 }
 

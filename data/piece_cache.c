@@ -7,7 +7,7 @@
 enum {
     CACHED_BYTES = 31, // the longest piece that is remembered
     CACHED_IDS = 7,
-    SLOTS_LEAST = 1 << 8, // direct-mapped
+    SLOTS_LEAST = 1 << 8, // direct-mapped; powers of two
     SLOTS_MOST = 1 << 16,
 };
 
@@ -25,7 +25,7 @@ static CachedPiece *cache_slot(const Tokenizer *tokenizer, const uint8_t key[CAC
         mixed = (mixed ^ words[i]) * 0x9E3779B97F4A7C15;
         mixed ^= mixed >> 32;
     }
-    return &tokenizer->cache[mixed % (uint64_t)tokenizer->cache_slots];
+    return &tokenizer->cache[mixed & (uint64_t)(tokenizer->cache_slots - 1)];
 }
 
 /* It begins small, since most texts are short; a larger one takes its place, empty, when half of it has been

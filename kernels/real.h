@@ -59,15 +59,17 @@ static inline float *run_of_bf16(const bf16 *y, float *room) {
 }
 #define run_of(y, room) TYPED(run_of)(y, room)
 
-static inline void store_run_float(const float *run, int64_t count, float *y) {
+static inline void store_run_float(const float *run, int64_t count, float *y, bool streams) {
+    (void)streams;
     if (run != y) memcpy(y, run, (size_t)count * sizeof *y);
 }
-static inline void store_run_bf16(const float *run, int64_t count, bf16 *y) {
-    int64_t done = simd_narrow(run, count, y);
+static inline void store_run_bf16(const float *run, int64_t count, bf16 *y, bool streams) {
+    int64_t done = simd_narrow(run, count, y, streams);
 #pragma omp simd
     for (int64_t i = done; i < count; i++) y[i] = store_bf16(run[i]);
 }
-#define store_run(run, count, y) TYPED(store_run)(run, count, y)
+#define store_run(run, count, y)  TYPED(store_run)(run, count, y, false)
+#define stream_run(run, count, y) TYPED(store_run)(run, count, y, true) // as simd_narrow() says
 
 /* Adds up products of two arrays, PRODUCTS elements at a time, in any order: of two bf16 in a word one is a
  * float where it stands but for the other one's bits, and the other where it is moved to. */

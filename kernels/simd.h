@@ -31,18 +31,29 @@ static inline int cpu_threads(const Ctx *ctx) {
 
 /* Rounds what it can of `count` numbers by the processor's own instruction, and returns how many those are:
  * in loops of some dozen operations the compiler's rounding is a third of the time. What lies below 1.2e-38
- * becomes 0. */
-static inline int64_t simd_narrow(const float *x, int64_t count, bf16 *y) {
+ * becomes 0. What `streams` goes past the caches, and y is a multiple of 64 bytes; simd_streamed() follows. */
+static inline int64_t simd_narrow(const float *x, int64_t count, bf16 *y, bool streams) {
     int64_t i = 0;
 #if defined(__AVX512BF16__)
     for (; i + 2 * LANES <= count; i += 2 * LANES) {
-        __m512bh pair = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + LANES), _mm512_loadu_ps(x + i));
-        memcpy(y + i, &pair, sizeof pair);
+        const __m512i pair =
+            (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + LANES), _mm512_loadu_ps(x + i));
+        if (streams)
+            _mm512_stream_si512((void *)(y + i), pair);
+        else
+            _mm512_storeu_si512(y + i, pair);
     }
 #else
-    (void)x, (void)count, (void)y;
+    (void)x, (void)count, (void)y, (void)streams;
 #endif
     return i;
+}
+
+/* Other threads see what was streamed. */
+static inline void simd_streamed(void) {
+#if defined(__AVX512BF16__)
+    _mm_sfence();
+#endif
 }
 
 static inline float *float_row(Tensor t, int64_t row) {

@@ -107,8 +107,10 @@ static void draw(const Measured *m, double longest, FILE *file) {
     draw_text(m->model, file);
     fputs(", naive and fused</text>\n<text class=\"soft\" x=\"20\" y=\"50\">", file);
     draw_text(m->device, file);
-    fprintf(file, ", %s, %lld × %lld tokens; medians of %lld rounds, in turns</text>\n", m->dtype,
-            (long long)m->batch, (long long)m->seq, (long long)m->rounds);
+    fputs(", ", file);
+    draw_text(m->dtype, file);
+    fprintf(file, ", %lld × %lld tokens; medians of %lld rounds, in turns</text>\n", (long long)m->batch,
+            (long long)m->seq, (long long)m->rounds);
     draw_legend("naive", WIDTH - 150, file);
     draw_legend("fused", WIDTH - 78, file);
     draw_row("whole step", "", &step, fmax(step.naive.ms, step.fused.ms), y, file);

@@ -86,12 +86,14 @@ static void pictures_are_seen_whole(void **state) {
     for (int i = 0; i < 5; i++) check(variant, &whole[i], 1, false);
 }
 
-/* Three tiles of queries for each of 45 heads, two for each of 164: more than a GPU has multiprocessors. */
+/* Three tiles of queries for each of 45 heads, two for each of 164 and 168: more than a GPU has multiprocessors,
+ * and the last more heads than are drawn together. */
 static void many_tiles_are_all_done(void **state) {
     const Variant *variant = test_variant(state, OP_ATTENTION);
     const AttentionCase many[] = {{15, 257, 257, 3, 3, 64, true, false, true, 0},
-                                  {41, 197, 197, 4, 4, 64, false, false, true, 0}};
-    for (int i = 0; i < 2; i++) check(variant, &many[i], 1, false);
+                                  {41, 197, 197, 4, 4, 64, false, false, true, 0},
+                                  {42, 129, 129, 8, 4, 64, true, false, true, 0}};
+    for (int i = 0; i < 3; i++) check(variant, &many[i], 1, false);
 }
 
 /* Without training nothing is saved, and y is the same. */

@@ -62,6 +62,7 @@ static Status list_folder(const char *root, const char *folder, int depth, List 
     PathKind kind;
     if (depth > DEPTH_LIMIT) return fail(ERROR_FORMAT, "%s/%s: too many folders in folders", root, folder);
     stamp(root, folder, mtime);
+    if (!*mtime) return fail_file("examine", *folder ? folder : root);
     add_entry(list, mtime, folder);
     char *path = *folder ? path_join(root, folder) : memory_text(root);
     Status status = directory_list(path, &entries);
@@ -89,21 +90,31 @@ static const char *next_entry(const List *list, const char *entry) {
     return next < list->text + list->length ? next : NULL;
 }
 
-/* Whether a list is of this folder, and the folders are as they were. */
-static bool still_holds(const List *list, const char *root) {
+/* The folder of an entry that is as it was: one below the root, none of whose names begins with a dot; NULL
+ * else. */
+static const char *same_folder(const char *root, const char *entry) {
     char mtime[STAMP];
-    const char *entry = list->text;
+    const char *space = strchr(entry, ' '), *folder = space ? space + 1 : "/";
+    if (*entry != 'D' || *folder == '/' || *folder == '.' || strstr(folder, "/.")) return NULL;
+    stamp(root, folder, mtime);
+    return *mtime && strncmp(entry, mtime, strlen(mtime)) == 0 ? folder : NULL;
+}
+
+/* Whether a list is of this folder, and the folders are as they were. It may lie in a stranger's: it names no
+ * picture elsewhere. */
+static bool still_holds(const List *list, const char *root) {
+    const char *entry = list->text, *folder = NULL;
     if (!list->length || list->text[list->length - 1] || strcmp(entry, first_entry) != 0) return false;
     entry = next_entry(list, entry);
     if (!entry || strcmp(entry, root) != 0) return false;
     while ((entry = next_entry(list, entry))) {
+        bool first = !folder;
+        if (*entry == 'P' && (first || !*folder || strchr(entry, '/'))) return false;
         if (*entry == 'P') continue;
-        const char *folder = strchr(entry, ' ');
-        if (*entry != 'D' || !folder) return false;
-        stamp(root, folder + 1, mtime);
-        if (!*mtime || strncmp(entry, mtime, strlen(mtime)) != 0) return false;
+        folder = same_folder(root, entry);
+        if (!folder || first == (*folder != 0)) return false; // the root itself comes first
     }
-    return true;
+    return folder;
 }
 
 static char *kept_name(const char *cache, const char *root) {

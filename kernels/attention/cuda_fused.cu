@@ -84,30 +84,40 @@ Status append_to_cache(Ctx *ctx, const AttentionForward *a) {
 }
 
 constexpr int ROW_LANES = 8,
-              ROW_STEP = THREADS / ROW_LANES; // of statistics_kernel: threads of a row, rows at once
+              ROW_STEP = THREADS / ROW_LANES; // of statistics_kernel: a row's threads, rows at once
 constexpr int ROW_STEPS = 4;                  // so many times
 
-/* lse in base 2 and delta = dy . y of every query and head: a block has ROW_STEPS * ROW_STEP queries of
- * one head, N columns a thread. Heads run fastest over the blocks, since a query's heads are neighbours in
- * memory. Floor: read y and dy, 2 * B * T * heads * D * sizeof(T) bytes. */
+/* lse in base 2 and delta = dy . y of every query and head, N columns a thread. A block has ROW_STEPS *
+ * ROW_STEP rows of D numbers as they lie in memory, a query's heads side by side. Floor: read y and dy,
+ * 2 * B * T * heads * D * sizeof(T) bytes. */
 template <class T, int N>
-__global__ void __launch_bounds__(THREADS, 3)
-    statistics_kernel(const __grid_constant__ Problem p, int tiles) {
-    const int lane = int(threadIdx.x) % ROW_LANES, head = int(blockIdx.x) % p.heads;
-    const int rest = int(blockIdx.x) / p.heads, b = rest / tiles;
-    const int first = rest % tiles * (ROW_STEPS * ROW_STEP) + int(threadIdx.x) / ROW_LANES;
+__global__ void __launch_bounds__(THREADS, 2)
+    statistics_kernel(const __grid_constant__ Problem p, int64_t rows) {
+    const int lane = int(threadIdx.x) % ROW_LANES;
+    const int64_t first = blockIdx.x * int64_t(ROW_STEPS * ROW_STEP) + int(threadIdx.x) / ROW_LANES;
+    const int64_t row = min(first, rows - 1), query = row / p.heads; // of all batch rows
+    const int first_head = int(row % p.heads), first_i = int(query % p.queries),
+              first_b = int(query / p.queries);
+    const T *y[ROW_STEPS], *dy[ROW_STEPS];
+    int64_t to[ROW_STEPS];
+#pragma unroll
+    for (int s = 0; s < ROW_STEPS; s++) {
+        const int rest = first_head + (first + s * ROW_STEP < rows ? s * ROW_STEP : 0);
+        const int at = first_i + rest / p.heads, head = rest % p.heads;
+        const int i = at % p.queries, b = first_b + at / p.queries;
+        y[s] = head_rows<T>(p, p.y, b, head) + i * p.y.row;
+        dy[s] = head_rows<T>(p, p.dy, b, head) + i * p.dy.row;
+        to[s] = (int64_t(b) * p.heads + head) * p.queries + i;
+    }
     wait_for_previous();
     let_next_start();
-    const T *const y = head_rows<T>(p, p.y, b, head), *const dy = head_rows<T>(p, p.dy, b, head);
     float delta[ROW_STEPS] = {};
     for (int column = lane * N; column < p.width; column += ROW_LANES * N) {
-        Words left[ROW_STEPS] = {}, right[ROW_STEPS] = {};
+        Words left[ROW_STEPS], right[ROW_STEPS];
 #pragma unroll
         for (int s = 0; s < ROW_STEPS; s++) {
-            const int64_t i = first + s * ROW_STEP;
-            if (i >= p.queries) continue;
-            left[s] = load_words_of<T, N>(y + i * p.y.row + column);
-            right[s] = load_words_of<T, N>(dy + i * p.dy.row + column);
+            left[s] = load_words_of<T, N>(y[s] + column);
+            right[s] = load_words_of<T, N>(dy[s] + column);
         }
 #pragma unroll
         for (int s = 0; s < ROW_STEPS; s++) {
@@ -123,20 +133,18 @@ __global__ void __launch_bounds__(THREADS, 3)
 #pragma unroll
         for (int distance = ROW_LANES / 2; distance > 0; distance /= 2)
             delta[s] += __shfl_xor_sync(0xffffffffu, delta[s], distance);
-        const int i = first + s * ROW_STEP;
-        if (i >= p.queries || lane != 0) continue;
-        const int64_t to = ((int64_t)b * p.heads + head) * p.queries + i;
-        const float lse = p.lse[to];
+        if (first + s * ROW_STEP >= rows || lane != 0) continue;
+        const float lse = p.lse[to[s]];
         // a query that saw nothing: 2^(score - inf) = 0 makes all its probabilities 0
-        p.statistics[to] = make_float2(lse == -INFINITY ? INFINITY : lse * LOG2_E, delta[s]);
+        p.statistics[to[s]] = make_float2(lse == -INFINITY ? INFINITY : lse * LOG2_E, delta[s]);
     }
 }
 
 Status statistics(Ctx *ctx, const Problem &p) {
-    const int tiles = int(divide_up(p.queries, ROW_STEPS * ROW_STEP));
-    const int64_t blocks = int64_t(tiles) * p.heads * p.batch;
+    const int64_t rows = int64_t(p.batch) * p.queries * p.heads;
     DISPATCH_FLOAT(p.dtype, T, DISPATCH_PACK(p.y.vector && p.dy.vector, T, N, {
-                       return LAUNCH_EARLY(ctx, (statistics_kernel<T, N>), blocks, THREADS, 0, p, tiles);
+                       return LAUNCH_EARLY(ctx, (statistics_kernel<T, N>),
+                                           divide_up(rows, ROW_STEPS * ROW_STEP), THREADS, 0, p, rows);
                    }));
 }
 
@@ -150,13 +158,9 @@ bool suits_decode(const Problem &p) {
     return p.queries <= DECODE_QUERIES && p.width <= DECODE_WIDTH && !p.dropout.on() && !p.starts;
 }
 
-/* The choice of a kernel. Hopper's own draw no masks, and know one document a row. */
-bool suits_hopper(const Problem &p) {
-    return !p.dropout.on() && !p.starts;
-}
-
+/* The choice of a kernel. Hopper's own draw no masks. */
 Status forward(Ctx *ctx, const Problem *p) {
-    if (suits_hopper(*p) && fits_hopper_forward(ctx, *p)) return forward_hopper(ctx, p);
+    if (!p->dropout.on() && fits_hopper_forward(ctx, *p)) return forward_hopper(ctx, p);
     if (fits_tensor_cores(ctx, *p)) return forward_tensor(ctx, p);
     return forward_exact(ctx, p);
 }
@@ -200,7 +204,7 @@ static Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) {
     TRY(take(ctx, ARENA_SCRATCH, "attention.statistics", F32, shape4(p.batch, p.heads, p.queries, 2),
              &statistics));
     p.statistics = static_cast<float2 *>(statistics.data);
-    const bool hopper = attention::suits_hopper(p) && attention::fits_hopper_backward(ctx, p);
+    const bool hopper = !p.dropout.on() && attention::fits_hopper_backward(ctx, p);
     const bool rotary = !tensor_empty(a->forward->frequencies);
     if (hopper) TRY(attention::take_hopper_backward(ctx, &p));
     if (hopper && rotary) {

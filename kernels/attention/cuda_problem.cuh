@@ -59,6 +59,19 @@ __device__ inline int first_key(const Problem &p, int b, int i) {
     return p.starts ? p.starts[int64_t(b) * p.queries + min(i, p.queries - 1)] : 0;
 }
 
+/* The first query of batch row b that begins behind key j's document; beyond the last where none does. */
+__device__ inline int document_end(const Problem &p, int b, int j) {
+    int low = j + 1, high = p.queries;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (first_key(p, b, middle) > j)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 /* What the mask makes of a probability: 0, or 1 / (1 - rate). One element, or two neighbours from an even
  * key on. */
 __device__ inline float kept(const Problem &p, uint32_t draw, int b, int head, int i, int key) {

@@ -3,8 +3,8 @@
  * keys at a time and passes over the tiles of queries that see it. Scores are computed transposed (keys x
  * queries), so that p^T and ds^T are left operands of dv = p^T dy and dk = ds^T q as they leave the
  * registers. ds goes through shared memory for dq = ds k, which sums over the blocks that own keys: they
- * take turns, the last key tile first, so every sum has one order and the results are the same bits in
- * every run (cuda_sm90_backward.cuh).
+ * take turns, so every sum has one order and the results are the same bits in every run
+ * (cuda_sm90_backward.cuh).
  *
  * Roles: one warp, the producer, copies tiles to shared memory; one, the adder, adds the blocks' shares of
  * dq in global memory; two warpgroups, the consumers, have 64 keys each and compute. */
@@ -26,6 +26,9 @@ struct Tile {
         bf16 ds[STAGES][QUERIES * KEYS]; // rows are keys, in blocks of 64 queries
         float dq[SHARE];                 // as the consumers' accumulators lie
         float2 statistics[STAGES][QUERIES];
+        Place places[STAGES]; // of q and dy
+        int ends[KEYS];       // the first query behind each key's document, where there are several
+        Turn turn;            // to add to dq, of the step whose dq_free is awaited
         uint64_t keys_here, keys_free, q_here[STAGES], q_free[STAGES], dq_free, dq_here;
         int unit; // the one that `keys` and `values` are of
     };
@@ -34,10 +37,6 @@ struct Tile {
 
 template <class F>
 constexpr int BLOCKS = F::WIDTH / BLOCK_COLUMNS; // of a head's columns
-
-struct Maps {
-    CUtensorMap q, k, v, dy;
-};
 
 /* ---- the producer ---- */
 
@@ -57,6 +56,7 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Units &
             return;
         }
         const Unit<F> unit(p, units, number);
+        if (p.starts) find_ends(p, unit.b, unit.first, shared.ends);
         if (lane == 0) {
             if (unit.steps > 0) {
                 arrive_expecting(&shared.keys_here, sizeof(shared.keys) + sizeof(shared.values));
@@ -69,11 +69,12 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Units &
             }
         }
         Step<F> at(p, unit);
-        for (int step = 0; step < unit.steps; step++, at.advance(units, unit), ring.advance()) {
+        for (int step = 0; step < unit.steps; step++, at.advance(unit), ring.advance()) {
             const int s = ring.stage, row = at.tile * F::QUERIES;
             uint64_t *const here = &shared.q_here[s];
             wait(&shared.q_free[s], ring.parity ^ 1);
             if (lane == 0) {
+                shared.places[s] = at.place(p, unit);
                 arrive_expecting(here, sizeof(shared.q[s]) + sizeof(shared.dy[s]));
                 load_tile_async(shared.q[s], maps.q, row, at.head * BLOCKS<F>, unit.b, here);
                 load_tile_async(shared.dy[s], maps.dy, row, at.head * BLOCKS<F>, unit.b, here);
@@ -92,8 +93,7 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Units &
 /* ---- the adder ---- */
 
 /* One thread. A unit's share of dq goes from shared to global memory: stored by the first, added by the
- * later ones. For the unit of tile 0, the last, the sum so far comes to shared memory, and the consumers
- * finish it. */
+ * later ones. For the last the sum so far comes to shared memory, and the consumers finish it. */
 template <class F>
 __device__ inline void add_shares(const Problem &p, const Units &units, typename F::Shared &shared) {
     uint32_t parity = 0;
@@ -104,22 +104,22 @@ __device__ inline void add_shares(const Problem &p, const Units &units, typename
         if (number >= units.count) return;
         const Unit<F> unit(p, units, number);
         Step<F> at(p, unit);
-        for (int step = 0; step < unit.steps; step++, at.advance(units, unit), parity ^= 1) {
+        for (int step = 0; step < unit.steps; step++, at.advance(unit), parity ^= 1) {
             const int64_t tile = at.number(p, units, unit.b);
-            const int others = at.others(p, unit.length);
+            const Turn turn = at.turn(p, unit);
+            shared.turn = turn;
             float *const sum = p.dq_sums + tile * SHARE;
-            if (unit.tile == 0 && others > 0) {
-                wait_flag(p.turns + tile, others);
+            if (turn.last && turn.before > 0) {
+                wait_flag(p.turns + tile, turn.before);
                 arrive_expecting(&shared.dq_free, sizeof(shared.dq));
                 load_bytes_async(shared.dq, sum, sizeof(shared.dq), &shared.dq_free);
             } else {
                 arrive(&shared.dq_free);
             }
             wait(&shared.dq_here, parity);
-            if (unit.tile == 0) continue;
-            const int before = others - unit.tile;
-            if (before > 0) {
-                wait_flag(p.turns + tile, before);
+            if (turn.last) continue;
+            if (turn.before > 0) {
+                wait_flag(p.turns + tile, turn.before);
                 add_floats_async(sum, shared.dq, sizeof(shared.dq));
             } else {
                 store_bytes_async(sum, shared.dq, sizeof(shared.dq));
@@ -127,7 +127,7 @@ __device__ inline void add_shares(const Problem &p, const Units &units, typename
             commit_stores();
             wait_stores();
             fence_async_global();
-            store_release(p.turns + tile, before + 1);
+            store_release(p.turns + tile, turn.before + 1);
         }
     }
 }
@@ -223,13 +223,14 @@ struct Consumer {
             store_matrices(left[k], to + k / 4 * KEY_BYTES + swizzled(key, k % 4 * 16 + lane / 16 * 8));
     }
 
-    /* The warpgroup's part of dq to shared memory, or, by the unit of tile 0, added to what is there and then
-     * to dq. */
-    __device__ inline void hand_over(float (&share)[NARROW][4], const Unit<F> &unit, const Step<F> &at) {
+    /* The warpgroup's part of dq to shared memory, or, by the last unit, added to what is there and then to
+     * dq. */
+    __device__ inline void hand_over(float (&share)[NARROW][4], const Unit<F> &unit, const Place &at) {
         float4 *const staged = reinterpret_cast<float4 *>(shared.dq) + group * (SHARE / 8) + thread;
         wait(&shared.dq_free, dq_parity);
         dq_parity ^= 1;
-        if (unit.tile > 0) {
+        const Turn turn = shared.turn;
+        if (!turn.last) {
 #pragma unroll
             for (int n = 0; n < NARROW; n++)
                 staged[n * WARPGROUP] = make_float4(share[n][0], share[n][1], share[n][2], share[n][3]);
@@ -237,7 +238,7 @@ struct Consumer {
             release(shared.dq_here);
             return;
         }
-        if (at.others(p, unit.length) > 0) {
+        if (turn.before > 0) {
 #pragma unroll
             for (int n = 0; n < NARROW; n++) {
                 const float4 sum = staged[n * WARPGROUP];
@@ -246,7 +247,7 @@ struct Consumer {
         }
         constexpr bool BY_QUERIES = F::QUERIES == 2 * 64;
         const int query = at.tile * F::QUERIES + (BY_QUERIES ? group * 64 : 0) + row;
-        if (p.angles) turn_share_back<BY_QUERIES>(share, query);
+        if (p.angles) turn_share_back<BY_QUERIES>(share, unit.b, query);
         release(shared.dq_here);
         store_rows(share,
                    head_rows<bf16>(p, p.dq, unit.b, at.head) + (BY_QUERIES ? 0 : group * BLOCK_COLUMNS),
@@ -255,10 +256,11 @@ struct Consumer {
 
     /* Where a warpgroup has half of a head's columns, the other half comes through shared memory. */
     template <bool BY_QUERIES>
-    __device__ inline void turn_share_back(float (&share)[NARROW][4], int query) const {
+    __device__ inline void turn_share_back(float (&share)[NARROW][4], int b, int query) const {
         if constexpr (BY_QUERIES) {
 #pragma unroll
-            for (int n = 0; n < NARROW / 2; n++) turn_back(p, share, n, share, n + NARROW / 2, 8 * n, query);
+            for (int n = 0; n < NARROW / 2; n++)
+                turn_back(p, b, share, n, share, n + NARROW / 2, 8 * n, query);
             return;
         }
         float4 *const staged = reinterpret_cast<float4 *>(shared.dq) + thread;
@@ -272,15 +274,15 @@ struct Consumer {
             const float4 four = staged[(1 - group) * (SHARE / 8) + n * WARPGROUP];
             float other[1][4] = {{four.x, four.y, four.z, four.w}};
             if (group == 0)
-                turn_back(p, share, n, other, 0, 8 * n, query);
+                turn_back(p, b, share, n, other, 0, 8 * n, query);
             else
-                turn_back(p, other, 0, share, n, 8 * n, query);
+                turn_back(p, b, other, 0, share, n, 8 * n, query);
         }
     }
 
-    __device__ inline void step(float (&dk)[WIDE][4], float (&dv)[WIDE][4], const Unit<F> &unit,
-                                const Step<F> &at) {
-        const int stage = ring.stage, query = at.tile * F::QUERIES;
+    __device__ inline void step(float (&dk)[WIDE][4], float (&dv)[WIDE][4], const Unit<F> &unit) {
+        const int stage = ring.stage;
+        const Place &at = shared.places[stage];
         const float2 *const statistics = shared.statistics[stage];
         float s[COLUMNS][4], dp[COLUMNS][4], share[NARROW][4];
         uint32_t left[COLUMNS / 2][4];
@@ -288,17 +290,23 @@ struct Consumer {
         wait(&shared.q_here[stage], ring.parity);
         issue_transposed(s, shared.keys, shared.q[stage]);
         issue_transposed(dp, shared.values, shared.dy[stage]);
+        const int query = at.tile * F::QUERIES,
+                  column = query + lane % 4 * 2; // the first; this thread's first
+        const int key = unit.first + 64 * group;
         int visible[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int key = unit.first + 64 * group + row + 8 * half;
-            visible[half] = key < unit.length ? first_query(p, key) - query - lane % 4 * 2 : F::QUERIES;
+            const int own = key + row + 8 * half;
+            visible[half] = own < unit.length ? first_query(p, own) - column : F::QUERIES;
         }
-        const bool masked =
-            unit.first + KEYS > unit.length || first_query(p, unit.first + 64 * group + 63) > query;
+        const bool masked = unit.first + KEYS > unit.length || first_query(p, key + 63) > query;
         products_wait<1>();
         hold(s);
         probabilities(s, statistics, visible, masked);
+        if (at.document > key) {
+            const int *const ends = shared.ends + 64 * group + row;
+            part_documents(s, {ends[0] - column, ends[8] - column});
+        }
         pack_rows(left, s);
         issue_rows(dv, left, shared.dy[stage]);
         products_wait<1>();
@@ -342,9 +350,8 @@ struct Consumer {
             float dk[WIDE][4] = {}, dv[WIDE][4] = {};
             if (unit.steps > 0 && unit.first + KEYS > unit.length)
                 zero_rows(max(0, unit.length - unit.first));
-            Step<F> at(p, unit);
 #pragma unroll 1
-            for (int i = 0; i < unit.steps; i++, at.advance(units, unit)) step(dk, dv, unit, at);
+            for (int i = 0; i < unit.steps; i++) step(dk, dv, unit);
             release(shared.keys_free);
             const int key = unit.first + 64 * group + row;
 #pragma unroll
@@ -354,7 +361,7 @@ struct Consumer {
                     if (key + i / 2 * 8 >= unit.length) dk[n][i] = dv[n][i] = 0.0f;
             if (p.angles)
 #pragma unroll
-                for (int n = 0; n < WIDE / 2; n++) turn_back(p, dk, n, dk, n + WIDE / 2, 8 * n, key);
+                for (int n = 0; n < WIDE / 2; n++) turn_back(p, unit.b, dk, n, dk, n + WIDE / 2, 8 * n, key);
             store_rows(dk, head_rows<bf16>(p, p.dk, unit.b, unit.kv_head), p.dk.row, key, p.keys, p.scale);
             store_rows(dv, head_rows<bf16>(p, p.dv, unit.b, unit.kv_head), p.dv.row, key, p.keys);
         }
@@ -406,13 +413,10 @@ Status launch(Ctx *ctx, const Problem &p) {
     TRY(tensor_map(p.dy, p.batch, p.queries, columns, F::QUERIES, F::WIDTH, &maps.dy));
     TRY(tensor_map(p.k, p.batch, p.keys, kv_columns, KEYS, F::WIDTH, &maps.k));
     TRY(tensor_map(p.v, p.batch, p.keys, kv_columns, KEYS, F::WIDTH, &maps.v));
-    Units units;
-    units.per_head = int(divide_up(p.keys, KEYS));
-    units.count = units.per_head * p.kv_heads * p.batch;
-    units.query_tiles = int(divide_up(p.queries, F::QUERIES));
+    const int resident = cuda_device(ctx)->multiprocessors;
+    const Units units = make_units(p, F::QUERIES, resident);
     const int64_t turns = query_tiles(p);
     TRY(ctx->device->fill(ctx->device, p.turns, 0, size_t(turns + 1) * sizeof(int)));
-    const int resident = cuda_device(ctx)->multiprocessors;
     return LAUNCH(ctx, hopper_backward_kernel<F>, units.count < resident ? units.count : resident,
                   BLOCK_THREADS, F::SHARED, p, maps, units, p.turns + turns);
 }

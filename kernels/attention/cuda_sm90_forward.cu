@@ -11,9 +11,9 @@ namespace attention {
 namespace hopper_forward { // not an anonymous one: in a build for other GPUs much of it is not used
 
 /* A tile of queries, as the producer tells the consumers: its first row, head and batch row, the keys that
- * count and the steps that they take. */
+ * count, and the steps that they take behind those `skipped`, in which no query sees a key. */
 struct Tile {
-    int first, head, b, length, steps;
+    int first, head, b, length, skipped, steps;
 };
 
 /* GROUPS consumers of 64 queries, KEYS keys a step, STAGES steps under way in shared memory; REGISTERS of a
@@ -78,11 +78,11 @@ struct Schedule {
     }
 };
 
-/* Steps of `keys` keys that the queries [first, first + rows) need. */
+/* Steps of KEYS keys that the queries [first, first + rows) need behind the `skipped` first. */
 template <int KEYS>
-__device__ inline int steps_of(const Problem &p, int length, int first, int rows) {
+__device__ inline int steps_of(const Problem &p, int length, int skipped, int first, int rows) {
     if (first >= p.queries) return 0;
-    return (keys_seen(p, length, min(first + rows, p.queries) - 1) + KEYS - 1) / KEYS;
+    return (keys_seen(p, length, min(first + rows, p.queries) - 1) + KEYS - 1) / KEYS - skipped;
 }
 
 template <class F>
@@ -95,15 +95,16 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Schedul
         const HeadTile mine = schedule.get(p, turn);
         const int first = mine.tile * F::QUERIES, length = key_length(p, mine.b);
         const int kv_block = mine.head / p.group * BLOCKS;
-        const int steps = steps_of<F::KEYS>(p, length, first, F::QUERIES);
+        const int skipped = first_key(p, mine.b, first) / F::KEYS;
+        const int steps = steps_of<F::KEYS>(p, length, skipped, first, F::QUERIES);
         uint64_t *const here = &shared.queries_here[tiles.stage];
         wait(&shared.queries_free[tiles.stage], tiles.parity ^ 1);
-        shared.tiles[tiles.stage] = {first, mine.head, mine.b, length, steps};
+        shared.tiles[tiles.stage] = {first, mine.head, mine.b, length, skipped, steps};
         arrive_expecting(here, sizeof(shared.queries[0]));
         load_tile_async(shared.queries[tiles.stage], maps.q, first, mine.head * BLOCKS, mine.b, here);
         tiles.advance();
         for (int step = 0; step < steps; step++, ring.advance()) {
-            const int s = ring.stage, row = step * F::KEYS;
+            const int s = ring.stage, row = (skipped + step) * F::KEYS;
             wait(&shared.keys_free[s], ring.parity ^ 1);
             arrive_expecting(&shared.keys_here[s], sizeof(shared.keys[s]));
             load_tile_async(shared.keys[s], maps.k, row, kv_block, mine.b, &shared.keys_here[s]);
@@ -168,18 +169,19 @@ struct Softmax {
     }
 };
 
-/* Scores of keys at or beyond the number that their row may see become -inf. `row` and `key` are this
- * thread's first. */
+/* Scores of keys that their row may not see become -inf: at or beyond a number, and before its document.
+ * `row` and `key` are this thread's first. */
 template <int N>
-__device__ inline void mask(float (&s)[N][4], const Problem &p, int length, int row, int key) {
+__device__ inline void mask(float (&s)[N][4], const Problem &p, const Tile &tile, int row, int key) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const int seen = keys_seen(p, length, row + 8 * half) - key;
+        const int seen = keys_seen(p, tile.length, row + 8 * half) - key;
+        const int from = first_key(p, tile.b, row + 8 * half) - key;
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
             for (int i = 0; i < 2; i++)
-                if (8 * n + i >= seen) s[n][2 * half + i] = -INFINITY;
+                if (8 * n + i >= seen || 8 * n + i < from) s[n][2 * half + i] = -INFINITY;
     }
 }
 
@@ -277,8 +279,10 @@ template <class F>
 __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &tile) {
     const int first = tile.first + 64 * own.part(), column = own.lane % 4 * 2;
     const int row = first + int(threadIdx.x) % WARPGROUP / 32 * 16 + own.lane / 4; // this thread's first
-    const int length = tile.length, own_steps = steps_of<F::KEYS>(p, length, first, 64);
-    const int unmasked = keys_seen(p, length, first) / F::KEYS; // steps that all rows see whole
+    const int length = tile.length, own_steps = steps_of<F::KEYS>(p, length, tile.skipped, first, 64);
+    // steps that all rows see whole, but for keys before the one where the last row's document begins
+    const int unmasked = keys_seen(p, length, first) / F::KEYS - tile.skipped;
+    const int parted = first_key(p, tile.b, first + 63);
     const int ragged = p.key_lengths && length % F::KEYS ? length / F::KEYS : -1;
     const float scale = p.scale * LOG2_E;
     float o[F::WIDTH / 8][4] = {}, s[F::KEYS / 8][4], correction[2];
@@ -293,7 +297,8 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
         products_wait<0>();
         hold(s);
         own.release(own.shared.keys_free[own.ring.stage]);
-        if (unmasked == 0) mask(s, p, length, row, column);
+        const int key = tile.skipped * F::KEYS;
+        if (unmasked == 0 || key < parted) mask(s, p, tile, row, key + column);
         (void)softmax.step(s, scale, correction); // nothing was accumulated before
         pack_rows(probabilities, s);
     }
@@ -310,7 +315,8 @@ __device__ inline void attend(Consumer<F> &own, const Problem &p, const Tile &ti
         products_wait<1>();
         hold(s);
         own.release(own.shared.keys_free[own.ring.stage]);
-        if (step >= unmasked) mask(s, p, length, row, step * F::KEYS + column);
+        const int key = (tile.skipped + step) * F::KEYS;
+        if (step >= unmasked || key < parted) mask(s, p, tile, row, key + column);
         const bool rescaled = softmax.step(s, scale, correction);
         if constexpr (F::OVERLAPPED) { // never true, but the compiler does not move the wait before it
             if (softmax.sum[0] + softmax.sum[1] < 0.0f) __nanosleep(1);
@@ -351,8 +357,8 @@ __device__ inline void consume(const Problem &p, int turns, typename F::Shared &
     for (int turn = 0; turn < turns; turn++) {
         wait(&shared.queries_here[own.tiles.stage], own.tiles.parity);
         const Tile &next = shared.tiles[own.tiles.stage];
-        const Tile tile = {uniform(next.first), uniform(next.head), uniform(next.b), uniform(next.length),
-                           uniform(next.steps)};
+        const Tile tile = {uniform(next.first),  uniform(next.head),    uniform(next.b),
+                           uniform(next.length), uniform(next.skipped), uniform(next.steps)};
         attend(own, p, tile);
     }
     if (own.group == 0) own.begin_turn(); // the last has been given back

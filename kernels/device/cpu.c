@@ -9,6 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 #include <cblas.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 struct Event {
     double seconds;
@@ -46,12 +49,30 @@ static void cpu_release(Device *device, void *memory) {
     memory_free(memory);
 }
 
-/* By all threads: one alone writes a third of what the memory takes. */
+/* Past the caches, which would first read what is overwritten: twice the rate. */
+static void fill_memory(char *memory, int byte, size_t bytes) {
+    size_t done = 0;
+#if defined(__SSE2__)
+    const __m128i value = _mm_set1_epi8((char)byte);
+    const size_t unaligned = -(uintptr_t)memory % sizeof value;
+    done = unaligned < bytes ? unaligned : bytes;
+    memset(memory, byte, done);
+    for (; done + sizeof value <= bytes; done += sizeof value)
+        _mm_stream_si128((__m128i *)(memory + done), value);
+    _mm_sfence();
+#endif
+    memset(memory + done, byte, bytes - done);
+}
+
 static Status cpu_fill(Device *device, void *memory, int byte, size_t bytes) {
-    enum { PIECE = 1 << 20 };
-#pragma omp parallel for num_threads(device->threads) schedule(static) if (bytes > PIECE)
+    enum { PIECE = 1 << 20, LARGE = 16 << 20 }; // the caches may hold less
+    if (bytes < LARGE) {
+        if (bytes) memset(memory, byte, bytes);
+        return OK;
+    }
+#pragma omp parallel for num_threads(device->threads) schedule(static)
     for (size_t at = 0; at < bytes; at += PIECE)
-        memset((char *)memory + at, byte, bytes - at < PIECE ? bytes - at : PIECE);
+        fill_memory((char *)memory + at, byte, bytes - at < PIECE ? bytes - at : PIECE);
     return OK;
 }
 

@@ -11,8 +11,11 @@
 
 enum { PLANS_MOST = 1024 }; // then all are forgotten: the lengths of sentences have no end
 enum { SLOTS = 2 * PLANS_MOST, KEY_WORDS = sizeof(OnednnProduct) / sizeof(int64_t) };
-enum { LAPS = 4 }; // of which the first wakes the threads and is not counted; two where that takes a while
-static const double LONG_SECONDS = 0.02;
+enum {
+    FEWEST_LAPS = 3,
+    MOST_LAPS = 12
+};                                       // of each library in turns, so that a busy moment is not one's alone
+static const double LONG_SECONDS = 0.06; // no more laps after that
 static const double OPENBLAS_NEEDS = 0.97; // of oneDNN's time: what follows the product is free there
 enum { OPENBLAS = 1, ONEDNN = 2 };         // fingerprints in the file
 
@@ -86,21 +89,19 @@ static void evict_operands(const Gemm *g) {
     evict(g->c, g->m, g->n, g->ldc, g->c_dtype);
 }
 
-/* The least seconds of some laps; DBL_MAX where one fails, which is no error of the product. */
-static double least_seconds(Ctx *ctx, const Gemm *g, const OnednnOperands *operands, OnednnKernel *kernel) {
-    double least = DBL_MAX;
-    for (int lap = 0; lap < LAPS && (lap < 2 || least < LONG_SECONDS); lap++) {
-        evict_operands(g);
-        double start = device_clock();
-        Status status = kernel ? onednn_run(kernel, operands) : gemm_cpu_openblas(ctx, g);
-        double seconds = device_clock() - start;
-        if (status) {
-            status_free(status);
-            return DBL_MAX;
-        }
-        if (lap > 0 && seconds < least) least = seconds;
-    }
-    return least;
+/* The seconds of a lap; DBL_MAX where it fails, which is no error of the product. */
+static double lap_seconds(Ctx *ctx, const Gemm *g, const OnednnOperands *operands, OnednnKernel *kernel) {
+    evict_operands(g);
+    double start = device_clock();
+    Status status = kernel ? onednn_run(kernel, operands) : gemm_cpu_openblas(ctx, g);
+    double seconds = device_clock() - start;
+    if (!status) return seconds;
+    status_free(status);
+    return DBL_MAX;
+}
+
+static double smaller(double x, double y) {
+    return x < y ? x : y;
 }
 
 /* What an accumulating product adds to while it is timed: the bytes that C spans. */
@@ -118,8 +119,14 @@ static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, Onednn
     if (g->beta != 0) memset(timed.c, 0, bytes_of_c(g));
     const OnednnOperands operands = {g->a, g->b, finish->bias, finish->added, timed.c};
     ctx->recorder = NULL;
-    double ours = least_seconds(ctx, &timed, &operands, kernel);
-    double theirs = least_seconds(ctx, &timed, &operands, NULL);
+    double ours = DBL_MAX, theirs = DBL_MAX;
+    for (int lap = 0; lap < FEWEST_LAPS || (lap < MOST_LAPS && lap * (ours + theirs) < LONG_SECONDS); lap++) {
+        double first = lap_seconds(ctx, &timed, &operands, kernel);
+        double second = lap_seconds(ctx, &timed, &operands, NULL);
+        if (lap == 0) continue; // it wakes the threads
+        ours = smaller(ours, first);
+        theirs = smaller(theirs, second);
+    }
     ctx->recorder = recorder;
     if (g->beta != 0) memory_free(timed.c);
     bool openblas = theirs < OPENBLAS_NEEDS * ours;

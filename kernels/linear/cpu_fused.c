@@ -13,7 +13,7 @@ enum {
     STREAMS = 4,  // of weights that a thread reads side by side,
     AHEAD = 2048, // bytes of each that it asks for before it needs them
     BLOCK = 16,   // outputs that a thread finishes at a time
-    SLAB = 256,   // columns of a bias gradient that one thread sums at a time
+    SLAB = 256,   // columns of a bias gradient that one thread sums at a time, at most
     RUN = 128,    // rows summed in fp32 before they are added to the total
     PIECE = 2048, // elements of an activation that a thread does at a time
 };
@@ -260,6 +260,12 @@ static void bias_slab(const LinearBackward *l, Tensor dpre, int64_t first, int64
     }
 }
 
+/* So that narrow layers have work for all threads. */
+static int64_t slab_of(Ctx *ctx, int64_t width) {
+    const int64_t share = (width / cpu_threads(ctx) + CACHE_LINE_FLOATS - 1) & -CACHE_LINE_FLOATS;
+    return share > SLAB ? SLAB : share > CACHE_LINE_FLOATS ? share : CACHE_LINE_FLOATS;
+}
+
 static Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     bool gated = l->input && activation_gated(l->input->activation);
     Tensor dx = gated ? tensor_columns(l->dx, 0, tensor_width(l->forward->x)) : l->dx;
@@ -282,9 +288,10 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     if (active) TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", STORED_DTYPE, l->dy.shape, &dpre));
     if (active || !tensor_empty(l->dbias))
         PRIMITIVE (ctx, active ? "activation and bias gradient" : "bias gradient") {
+            const int64_t slab = slab_of(ctx, width);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
-            for (int64_t first = 0; first < width; first += SLAB)
-                bias_slab(l, dpre, first, first + SLAB < width ? first + SLAB : width);
+            for (int64_t first = 0; first < width; first += slab)
+                bias_slab(l, dpre, first, first + slab < width ? first + slab : width);
         }
     Gemm dweight = gemm_dweight(dpre, f->x, l->dweight, 1);
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &dweight));

@@ -7,9 +7,9 @@
 
 #include <omp.h>
 
-/* Floats of a chunk of logits, 64 MiB, and the fewest rows of one: each chunk reads the whole head, so
- * a chunk of few rows would spend its time on that. */
-enum { CHUNK_FLOATS = 16 << 20, FEWEST_ROWS = 64 };
+/* Logits of a chunk, 256 MiB of fp32, and the fewest rows of one: each chunk reads the whole head twice and
+ * adds to all of its gradient, and its products put the head in order anew. */
+enum { CHUNK_LOGITS = 64 << 20, FEWEST_ROWS = 64 };
 
 static float row_maximum(const float *x, int64_t count) {
     float maximum = -INFINITY;
@@ -85,8 +85,7 @@ static float stored_softmax_row(const Loss *l, double scale, stored *logits, flo
     for (int64_t v = 0; v < l->vocab; v++) wide[v] = load(logits[v]);
     float loss = softmax_row(l, scale, wide, target, training);
     if (!training) return loss;
-#pragma omp simd
-    for (int64_t v = 0; v < l->vocab; v++) logits[v] = store(wide[v]);
+    store_run(wide, l->vocab, logits);
     return loss;
 }
 
@@ -144,7 +143,7 @@ static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, Tensor wide, int64_t
 
 static Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const Loss *l = contract;
-    int64_t rows = tensor_rows(l->hidden), most = CHUNK_FLOATS / l->vocab;
+    int64_t rows = tensor_rows(l->hidden), most = CHUNK_LOGITS / l->vocab;
     if (most < FEWEST_ROWS) most = FEWEST_ROWS;
     int64_t chunks = (rows + most - 1) / most;
     int64_t size = chunks ? (rows + chunks - 1) / chunks : 0; // equal chunks: no short last one

@@ -191,6 +191,29 @@ class Forward(Ours):
         self.add("", [profile["ms_low"], profile["ms"], profile["ms_high"]])
 
 
+class Prompt(Ours):
+    """A prompt that is read at once, with the logits of its last token alone, as text begins."""
+
+    def run(self):
+        said = self.bench.call(
+            [
+                self.bench.program("infer"),
+                *model_options(self.row),
+                "--tokenizer=bytes",
+                f"--prompt={'prompts ' * (self.row['seq'] // 8)}",
+                "--tokens=10",
+                "--profile",
+                "--timer-only",
+                "--report=tables",
+                *[option for option in self.common() if option != "--quiet"],
+            ]
+        ).stderr
+        found = re.search(r"^batch cost, ms +([\d.]+) +([\d.]+) +([\d.]+)", said, re.MULTILINE)
+        if not found:
+            raise Failed(f"no times in what infer said: {last_line(said)}")
+        self.add("", [float(time) for time in found.groups()])
+
+
 class Decode(Ours):
     def run(self):
         command = [
@@ -273,7 +296,14 @@ class Attention(Ours):
             self.add(name, samples)
 
 
-OURS = {"train": Train, "forward": Forward, "decode": Decode, "translate": Translate, "attention": Attention}
+OURS = {
+    "train": Train,
+    "forward": Forward,
+    "prompt": Prompt,
+    "decode": Decode,
+    "translate": Translate,
+    "attention": Attention,
+}
 
 
 def before(row, bench):

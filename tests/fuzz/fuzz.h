@@ -40,7 +40,7 @@ size_t mutate_folder(uint8_t *data, size_t size, size_t most, unsigned seed);
  * does: whoever reads on is caught. All else is the system's. */
 #define SCRATCH "scratch"
 
-void scratch_clear(void);
+void scratch_clear(void); // behind each input
 /* `name` is below the folder; a file of this name is replaced. */
 void scratch_put(const char *name, const void *data, size_t size);
 /* NULL where there is none; valid until the next is put. */

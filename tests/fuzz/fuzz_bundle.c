@@ -7,7 +7,6 @@
 
 static void read_bundle(const uint8_t *data, size_t size) {
     Bundle bundle;
-    scratch_clear();
     scratch_put("bundle.json", data, size);
     Status status = bundle_read(SCRATCH "/bundle.json", &bundle);
     if (status) {

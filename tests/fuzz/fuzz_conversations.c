@@ -1,6 +1,6 @@
 /* Conversations from JSON lines. The first byte says by which template, and whether they are packed. What
  * opens is in rows that it fits. */
-#include "data/conversations.h"
+#include "data/loader.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { SEQ = 48, BATCH = 2 };
@@ -27,6 +27,24 @@ static void check_rows(const ConversationSource *source) {
     must(seen == counts.conversations && tokens == counts.tokens && answers == counts.answers);
 }
 
+/* Of an epoch and the beginning of the next. */
+static void read_batches(const ConversationSource *source) {
+    const LoaderOptions options = {.conversations = source, .batch = BATCH, .seq = SEQ, .shuffle = true};
+    Loader *loader;
+    Batch batch;
+    must(!loader_open_conversations(&options, &loader));
+    for (int64_t rows = 0; rows <= conversations_counts(source).rows + BATCH; rows += BATCH) {
+        int64_t targets;
+        must(!loader_targets(loader, 1, &targets));
+        must(!loader_next(loader, &batch) && batch.seq <= SEQ && batch.tokens == targets);
+        int64_t count = batch.rows ? batch.rows : BATCH;
+        for (int64_t i = 0; i < count; i++) must(batch.lengths[i] <= batch.seq);
+        for (int64_t i = 0; i < count * batch.seq; i++)
+            must(batch.inputs[i] >= 0 && batch.inputs[i] < TRAINED_LEAST && batch.targets[i] < TRAINED_LEAST);
+    }
+    loader_close(loader);
+}
+
 static void read_conversations(const uint8_t *data, size_t size) {
     static const char *const templates[] = {"zephyr", "mistral", "chatml", "none"};
     ConversationSource *source;
@@ -37,12 +55,12 @@ static void read_conversations(const uint8_t *data, size_t size) {
                                          .template = templates[data[0] >> 1 & 3],
                                          .seq = SEQ,
                                          .packed = data[0] & 1};
-    scratch_clear();
     scratch_put("lessons.jsonl", data + 1, size - 1);
     Status status = conversations_open(&options, &source);
     must(!status == (source != NULL));
     if (!status) {
         check_rows(source);
+        read_batches(source);
         must(!conversations_padded(source, BATCH, SEQ, false, &padded) && padded > 0);
     }
     must(!status || status_code(status) == ERROR_FORMAT || status_code(status) == ERROR_USAGE);

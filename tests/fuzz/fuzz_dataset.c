@@ -2,6 +2,7 @@
  * IDX files of the MNIST family; or what a cache has kept of a folder's pictures. Then come two bytes, the
  * length of the file of classes that follows, and then the pictures. What opens has a class and all pixels for
  * each picture. */
+#include "base/files.h"
 #include "base/memory.h"
 #include "data/images/images.h"
 #include "tests/fuzz/fuzz.h"
@@ -11,21 +12,26 @@
 
 enum { TEN, HUNDRED, IDX, KINDS };
 
-static void read_all(const char *path) {
+static void read_all(const char *path, ImagePart part) {
     ImageSource *source;
-    Status status = images_open(path, IMAGES_TRAIN, NULL, &source);
+    Status status = images_open(path, part, NULL, &source);
     must(!status == (source != NULL));
     for (int64_t i = 0; !status && i < images_count(source); i++) {
-        Image image;
+        Image image, grey;
         int32_t label = images_label(source, i);
         must(label >= 0 && label < images_classes(source) && images_class_name(source, label));
         must(!images_read(source, i, IMAGE_CHANNELS, &image));
+        must(image.height == images_height(source) && image.width == images_width(source));
         volatile uint8_t last = image.pixels[image.height * image.width * IMAGE_CHANNELS - 1];
         (void)last;
         image_free(&image);
+        must(images_channels(source) > 0 && !images_read(source, i, 1, &grey));
+        image_free(&grey);
+        memory_free(images_name(source, i));
     }
     images_close(source);
-    if (status) must_refuse(status, ERROR_FORMAT);
+    must(!status || status_code(status) == ERROR_FORMAT || status_code(status) == ERROR_FILE);
+    status_free(status);
 }
 
 static void read_dataset(const uint8_t *data, size_t size) {
@@ -36,10 +42,15 @@ static void read_dataset(const uint8_t *data, size_t size) {
     int kind = data[0] % KINDS;
     size_t labels = (size_t)data[1] << 8 | data[2];
     if (labels > size - 3) labels = 0;
-    scratch_clear();
     scratch_put(classes[kind], data + 3, labels);
     scratch_put(names[kind], data + 3 + labels, size - 3 - labels);
-    read_all(SCRATCH);
+    bool test;
+    must(!images_have_test(SCRATCH, &test) && !test);
+    read_all(SCRATCH, IMAGES_TRAIN);
+    read_all(SCRATCH, IMAGES_TEST);
+    char *path = path_join(SCRATCH, size % 2 ? names[kind] : classes[kind]);
+    read_all(path, IMAGES_TRAIN);
+    memory_free(path);
 }
 
 FUZZ(dataset, read_dataset, NULL)

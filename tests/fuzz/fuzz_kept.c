@@ -11,7 +11,6 @@ static void read_kept(const uint8_t *data, size_t size) {
     const Ctx ctx = {.device = &device, .dtype = F32};
     KeptChoice choice, again;
     Peaks peaks;
-    scratch_clear();
     scratch_put("products", data, size);
     scratch_put("peaks.json", data, size);
     must(choices_wanted() && choices_lock() >= 0);

@@ -53,7 +53,6 @@ static void read_again(const OptionSet *read) {
 static void read_options(const uint8_t *data, size_t size) {
     TrainOptions o;
     OptionSet set;
-    scratch_clear();
     scratch_put("options.json", data, size);
     scratch_put("step-00000001/config.json", "{}", 2);
     go_on();

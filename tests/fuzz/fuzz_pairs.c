@@ -1,11 +1,27 @@
 /* Sentence pairs from two texts with a zero byte between. What opens has sentences of the sizes that fit. */
 #include "base/memory.h"
-#include "data/pairs.h"
+#include "data/loader.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
 
 enum { SEQ = 12, BATCH = 3 };
+
+/* Of an epoch and the beginning of the next. */
+static void read_batches(const PairSource *pairs) {
+    const LoaderOptions options = {.pairs = pairs, .batch = BATCH, .seq = SEQ, .shuffle = true};
+    Loader *loader;
+    Batch batch;
+    must(!loader_open_pairs(&options, &loader));
+    for (int64_t rows = 0; rows <= pairs_count(pairs) + BATCH; rows += BATCH) {
+        must(!loader_next(loader, &batch) && batch.seq <= SEQ && batch.source_seq <= SEQ);
+        for (int i = 0; i < BATCH; i++)
+            must(batch.lengths[i] <= batch.seq && batch.source_lengths[i] <= batch.source_seq);
+        for (int64_t i = 0; i < BATCH * batch.seq; i++)
+            must(batch.inputs[i] >= 0 && batch.inputs[i] < TRAINED_LEAST && batch.targets[i] < TRAINED_LEAST);
+    }
+    loader_close(loader);
+}
 
 static void read_pairs(const uint8_t *data, size_t size) {
     Tokenizer *tokenizer = fuzz_tokenizer();
@@ -14,7 +30,6 @@ static void read_pairs(const uint8_t *data, size_t size) {
     PairOptions options = {SCRATCH "/source", SCRATCH "/target", tokenizer, SEQ};
     PairSource *pairs;
     PairPadding padding;
-    scratch_clear();
     scratch_put("source", data, first);
     scratch_put("target", data + first + (zero != NULL), size - first - (zero != NULL));
     char *names = memory_text_slice((const char *)data, first), *sides[2];
@@ -39,6 +54,7 @@ static void read_pairs(const uint8_t *data, size_t size) {
     must(pairs_count(pairs) > 0 && pairs_left_out(pairs) >= 0);
     must(!pairs_padding(pairs, BATCH, 1, &padding));
     must(padding.tokens <= sum && padding.padded >= padding.tokens);
+    read_batches(pairs);
     pairs_close(pairs);
 }
 

@@ -29,7 +29,6 @@ static void draw(const uint8_t *data, size_t size) {
 static void read_picture(const uint8_t *data, size_t size) {
     static size_t own; // bytes of a page without a bundle
     size_t length;
-    scratch_clear();
     draw(data, size);
     if (!own) must(!page_write("", 0, SCRATCH "/page.html") && scratch_get("page.html", &own));
     must(!page_write((const char *)data, (int64_t)size, SCRATCH "/page.html"));

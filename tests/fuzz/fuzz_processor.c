@@ -1,9 +1,12 @@
 /* A preprocessor_config.json from bytes. What is accepted can be computed with, and comes back as it is when
  * it is written. */
-#include "data/images/processor.h"
+#include "base/memory.h"
+#include "data/images/transform.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
+
+enum { SIDE_MOST = 200 };
 
 static void check(const ImageProcessor *p) {
     must(p->channels == 1 || p->channels == IMAGE_CHANNELS);
@@ -23,9 +26,20 @@ static void compare(const ImageProcessor *p, const ImageProcessor *back) {
         must(back->mean[c] == p->mean[c] && back->deviation[c] == p->deviation[c]);
 }
 
+/* A small picture, where the processor's are not large. */
+static void process(const ImageProcessor *p) {
+    uint8_t pixels[5 * 7 * IMAGE_CHANNELS];
+    int64_t width = p->scaled_width ? p->scaled_width : p->scaled_height * 2;
+    if (p->scaled_height > SIDE_MOST || width > SIDE_MOST) return;
+    for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(37 * i);
+    uint8_t *out = memory_allocate((size_t)(p->height * p->width * p->channels));
+    image_process(&(Image){pixels, 5, 7, p->channels}, p, out);
+    image_process(&(Image){pixels, 7, 5, p->channels}, p, out);
+    memory_free(out);
+}
+
 static void read_processor(const uint8_t *data, size_t size) {
     const char folder[] = SCRATCH;
-    scratch_clear();
     scratch_put("preprocessor_config.json", data, size);
     ImageProcessor p = {0}, back = {0};
     bool found;
@@ -38,6 +52,7 @@ static void read_processor(const uint8_t *data, size_t size) {
     check(&p);
     must(!processor_write(folder, &p) && !processor_read(folder, &back, &found));
     compare(&p, &back);
+    process(&p);
 }
 
 FUZZ(processor, read_processor, NULL)

@@ -66,7 +66,6 @@ static void read_safetensors(const uint8_t *data, size_t size) {
     }
     must(read_all(file) <= (int64_t)size - 8);
     status_free(safetensors_verify_all(file));
-    scratch_clear();
     write_again(file);
     safetensors_close(file);
 }

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { TEXT_MOST = 1024 }; // bytes to train on; a longer one takes longer, and is no different
+
 static const char sample[] =
     "Ab \xC3\xA9\xE4\xB8\xAD 12's\n\n  x<s></s> b <s>\xE2\x80\x83</s>_[CLS]\xF0\x9F\x98\x80\xFF.";
 
@@ -57,8 +59,10 @@ static void read_vocabulary(const uint8_t *data, size_t size) {
     bool present;
     scratch_unpack(data, size);
     PathList texts = {(char *[]){SCRATCH "/text"}, 1, 0};
-    Status status = scratch_get("text", &size) ? tokenizer_train(&texts, TRAINED_LEAST + 9, &first)
-                                               : tokenizer_open(SCRATCH, &first);
+    bool trained = scratch_get("text", &size);
+    if (trained && size > TEXT_MOST) return;
+    Status status =
+        trained ? tokenizer_train(&texts, TRAINED_LEAST + 9, &first) : tokenizer_open(SCRATCH, &first);
     must(!status == (first != NULL));
     if (!status) {
         must(!tokenizer_save(first, SCRATCH "/saved"));

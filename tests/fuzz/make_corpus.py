@@ -212,11 +212,47 @@ def make_bundles():
     write("picture", "markup", "</script><b>")
 
 
+def make_folder():
+    entries = ["D1.000000000 ", "D1.000000000 a", "Px.png", "D1.000000000 b", "Px.png", "D1.000000000 b/c", "Px.png"]
+    for name, change in {"whole": entries, "other": ["D2.5 a"], "none": [], "no-root": entries[1:], "outside": entries + ["P../x.png"],
+                         "above": entries + ["D1.000000000 b/.."], "absolute": entries[:1] + ["D1.000000000 /dev/shm"],
+                         "beside": ["D1.000000000 ", "Px.png"], "no-pictures": entries[:4], "word": ["x"]}.items():
+        write("folder", name, "".join(entry + "\0" for entry in change))
+
+
+def make_processor():
+    plain = {"do_resize": True, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": False}
+    write("processor", "small-bicubic.json", text(plain | {"resample": 3, "size": {"height": 9, "width": 4}}))
+    write("processor", "small-crop.json", text(plain | {"resample": 3, "size": {"shortest_edge": 12}, "do_center_crop": True,
+                                                        "crop_size": {"height": 10, "width": 12}}))
+    write("processor", "small.json", text(plain | {"resample": 2, "size": {"height": 3, "width": 8}}))
+
+
 def make_kept():
     write("kept", "choices", "64 -1 3 00000000000000ff 1.25\n64 -1 0000000000000001 2.5\n1 2 x\n")
     write("kept", "peaks", text({"device | library | fp32": {"flops": 1e12, "bandwidth": 2e11}}))
     write("kept", "peaks-none", text({"device | library | fp32": {"flops": -1, "bandwidth": "x"}}))
     write("kept", "array", "[]")
+
+
+def make_meeting():
+    def hello(rank, channel, token=0x7A, size=3, process=7, host="there", facts="a=1\nb=2\n", magic=b"fusebox\1"):
+        return struct.pack("<8sQ4i64s4096s", magic, token, rank, size, channel, process, host.encode(), facts.encode())
+
+    each = struct.calcsize("<8sQ4i64s4096s")
+
+    def write_all(name, *hellos):
+        write("meeting", name, struct.pack(">H", each - 1) + b"".join(hellos))
+
+    all_ranks = [hello(rank, channel, process=rank) for rank in (1, 2) for channel in (0, 1)]
+    write_all("all", hello(1, 0, token=1), hello(1, 0, magic=b"GET / HT"), *all_ranks[:1])
+    write_all("again", all_ranks[0], *all_ranks[:2])
+    write_all("size", hello(1, 0, size=4))
+    write_all("rank", hello(3, 0))
+    write_all("two", all_ranks[0], hello(1, 1, process=9))
+    write_all("facts", hello(1, 0, facts="a=1\nb=3\n"))
+    write_all("lacks", hello(1, 0, facts="a=1\nc\n"))
+    write_all("more", hello(1, 0, facts="a=1\nb=2\nc=3\n"))
 
 
 def make_beside():
@@ -296,4 +332,7 @@ make_conversations()
 make_vocabulary()
 make_bundles()
 make_kept()
+make_folder()
+make_meeting()
+make_processor()
 make_beside()

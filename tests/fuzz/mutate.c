@@ -196,13 +196,15 @@ size_t mutate_safetensors(uint8_t *data, size_t size, size_t most, unsigned seed
     if (how == 0 || length < 2 || length > size - 8) return LLVMFuzzerMutate(data, size, most);
     if (how == 1) return mutate_text(data, size, (size_t)length, most);
     size_t first = 8 + (size_t)length;
-    if (how == 2 && first < size) return first + LLVMFuzzerMutate(data + first, size - first, size - first);
     json_t *header = json_loadb((const char *)data + 8, (size_t)length, 0, NULL);
     if (!json_is_object(header)) {
         json_decref(header);
         return mutate_text(data, size, (size_t)length, most);
     }
-    for (unsigned times = 1 + draw(&seed, 3); times > 0; times--) change_header(header, &seed);
+    if (how < 5 && first < size)
+        LLVMFuzzerMutate(data + first, size - first, size - first);
+    else
+        for (unsigned times = 1 + draw(&seed, 3); times > 0; times--) change_header(header, &seed);
     size = write_again(header, data, size, first, most, &seed);
     json_decref(header);
     return size;

@@ -1,7 +1,7 @@
 """Models of the Llama family in PyTorch, as peers of ./train and ./infer: full training steps, forward passes
 or decoding steps.
 
-    python3 llama.py --work=train|forward|decode --model=smollm2-135m --path=compiled|eager|naive
+    python3 llama.py --work=train|forward|prompt|decode --model=smollm2-135m --path=compiled|eager|naive
                      --dtype=bf16|fp32 --weights=fp32|bf16 --batch=32 --seq=1024 --accum=4
 
 RMS norm (Zhang, Sennrich 2019), rotary positions (Su et al. 2021), SwiGLU (Shazeer 2020) and grouped queries
@@ -107,7 +107,7 @@ class Llama(nn.Module):
 
     def __init__(self, s, naive, computed):
         super().__init__()
-        self.s, self.computed = s, computed
+        self.s, self.computed, self.last = s, computed, False
         self.token, self.norm = nn.Embedding(s.vocab, s.width), Norm(s.width)
         self.blocks = nn.ModuleList(Block(s, naive) for _ in range(s.layers))
         for parameter in self.parameters():
@@ -125,7 +125,7 @@ class Llama(nn.Module):
         angles = self.angles(torch.arange(tokens.shape[1], device=x.device))
         for block in self.blocks:
             x = block(x, angles)
-        logits = F.linear(self.norm(x), self.token.weight)
+        logits = F.linear(self.norm(x[:, -1:] if self.last else x), self.token.weight)
         if targets is None:
             return logits
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
@@ -156,7 +156,7 @@ def training(model, run, o, device):
 
 def options():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--work", choices=["train", "forward", "decode"], default="train")
+    parser.add_argument("--work", choices=["train", "forward", "prompt", "decode"], default="train")
     parser.add_argument("--model", choices=sorted(PRESETS), default="smollm2-135m")
     parser.add_argument("--path", choices=["compiled", "eager", "naive"], default="compiled")
     parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
@@ -177,6 +177,7 @@ def main():
     if o.work == "decode":
         step = decoding(model, o, model.s.layers, model.s.kv_heads, model.s.size, device)
         return serve(step, parameters=count)
+    model.last = o.work == "prompt"  # logits of the last token alone
     work = training if o.work == "train" else forward
     serve(work(model, compiled(model, o.path), o, device), parameters=count)
 
