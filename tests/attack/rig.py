@@ -15,6 +15,7 @@ from multiprocessing.connection import wait
 
 OK, _, USAGE, FILE, FORMAT, MEMORY, DEVICE = range(7)  # exit codes, as docs/running.md has them
 OTHERS = {(1, "libgomp"), (127, "out of memory"), (127, "cannot allocate memory for thread-local data")}  # of a shortage
+ONEDNN = {"FUSEBOX_ONEDNN": ""}  # multiplies, where it is there: else OpenBLAS does, which is sooner ready
 HANGS = 60  # seconds, for runs of a few hundredths
 
 
@@ -49,7 +50,7 @@ class Rig:
         kept = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
         self.environment = {name: os.environ[name] for name in kept if name in os.environ}
         self.environment |= {"HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0", "OMP_NUM_THREADS": "1",
-                             "FUSEBOX_TUNE": "0", "FUSEBOX_ONEDNN": "none"}  # which takes a second to begin
+                             "FUSEBOX_TUNE": "0", "FUSEBOX_ONEDNN": "none"}
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def close(self):
