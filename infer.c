@@ -316,7 +316,9 @@ static Status check_task(const Run *run, InferMode mode) {
     if (continues && a->task != TASK_NEXT_TOKEN)
         return fail(ERROR_USAGE, "--%s needs a decoder-only model, but %s is %s: see --%s",
                     infer_options_asker(mode), run->options.model, a->description,
-                    masked ? "fill or --embed" : "translate");
+                    masked                  ? "fill or --embed"
+                    : a->task == TASK_CLASS ? "classify"
+                                            : "translate");
     if (!writes || run->session.tokenizer) return OK;
     return fail(ERROR_USAGE, "--%s needs a tokenizer, but %s has none; name one with --tokenizer=FOLDER",
                 infer_options_asker(mode), run->options.model);

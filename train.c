@@ -255,6 +255,7 @@ static Status train(Run *run) {
     pulse_other(run->world.pulse, "the report");
     TRY(report_end(&run->report, run->state.step, reason));
     if (run->stop && *out) progress_line(run->report.progress, "go on with: ./train --resume --out=%s", out);
+    if (run->stop && !*out) progress_line(run->report.progress, "nothing was saved: --out=FOLDER does that");
     TRY(profiling_finish(run->profiling, &run->trainer.ctx));
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;

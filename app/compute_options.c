@@ -62,8 +62,7 @@ Status compute_options_dtype(const ComputeOptions *options, Backend backend, boo
 }
 
 Status compute_options_peaks(const ComputeOptions *options, const OptionSet *set, Ctx *ctx, Peaks *peaks) {
-    peaks_remember(ctx, peaks);
-    bool wanted = options_given(set, "peaks") || !peaks_known(peaks);
+    bool settled = peaks_remember(ctx, peaks), wanted = options_given(set, "peaks") || !settled;
     return options->peaks && wanted ? peaks_measure(ctx, peaks) : OK;
 }
 

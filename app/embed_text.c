@@ -114,7 +114,7 @@ static Status read_sentences(Job *job) {
     SentenceConfig *s = &job->sentences;
     if (job->session->folder) TRY(sentence_config_read(job->session->folder, s));
     if (o->pooling_given || !s->has_pooling) s->pooling = o->pooling;
-    job->most = s->most > 0 && s->most < o->seq ? s->most : o->seq;
+    job->most = s->most > 0 && s->most < o->seq && !o->seq_given ? s->most : o->seq;
     if (job->most > 2) return OK;
     return fail(ERROR_USAGE, "--embed: %" PRId64 " tokens leave no room for a word between [CLS] and [SEP]",
                 job->most);

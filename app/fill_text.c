@@ -87,29 +87,40 @@ static void best_tokens(const float *logits, int64_t vocab, int32_t best[SHOWN],
     for (int64_t v = 0; v < vocab; v++) *sum += exp((double)logits[v] - (double)logits[best[0]]);
 }
 
-static Status print_gaps(const Job *job, const char *text) {
-    const Config *c = &job->session->config;
-    const Tokenizer *t = job->session->tokenizer;
+static const float *logits_of(const Job *job, int64_t gap) {
+    return job->logits + gap * config_padded_vocab(&job->session->config);
+}
+
+static Status print_filled(const Job *job, const char *text) {
     for (int64_t gap = 0; gap < job->gaps.count; gap++) {
-        const float *logits = job->logits + gap * config_padded_vocab(c);
-        int64_t shown = c->vocab < SHOWN ? c->vocab : SHOWN;
+        const char *end = strstr(text, mask_text);
         int32_t best[SHOWN] = {0};
         double sum;
-        best_tokens(logits, c->vocab, best, &sum);
+        best_tokens(logits_of(job, gap), job->session->config.vocab, best, &sum);
         if (!isfinite(sum)) return fail(ERROR_NONFINITE, "the logits of a [MASK] are not finite");
-        const char *end = strstr(text, mask_text);
         printf("%.*s", (int)(end - text), text);
-        TRY(print_token(t, best[0]));
-        fprintf(stderr, "gap %" PRId64 ":", gap + 1);
-        for (int64_t i = 0; i < shown; i++) {
-            print_candidate(t, best[i]);
-            fprintf(stderr, " %.3f", exp((double)logits[best[i]] - (double)logits[best[0]]) / sum);
-        }
-        fprintf(stderr, "\n");
+        TRY(print_token(job->session->tokenizer, best[0]));
         text = end + MASK_BYTES;
     }
     printf("%s\n", text);
     return fflush(stdout) == 0 ? OK : fail(ERROR_FILE, "cannot write the text to standard output");
+}
+
+/* Below the text, since a terminal shows both. */
+static void print_candidates(const Job *job) {
+    const int64_t vocab = job->session->config.vocab, shown = vocab < SHOWN ? vocab : SHOWN;
+    for (int64_t gap = 0; gap < job->gaps.count; gap++) {
+        const float *logits = logits_of(job, gap);
+        int32_t best[SHOWN] = {0};
+        double sum;
+        best_tokens(logits, vocab, best, &sum);
+        fprintf(stderr, "gap %" PRId64 ":", gap + 1);
+        for (int64_t i = 0; i < shown; i++) {
+            print_candidate(job->session->tokenizer, best[i]);
+            fprintf(stderr, " %.3f", exp((double)logits[best[i]] - (double)logits[best[0]]) / sum);
+        }
+        fprintf(stderr, "\n");
+    }
 }
 
 static Status run(Job *job) {
@@ -119,7 +130,9 @@ static Status run(Job *job) {
     session_prepare(job->session, &job->encoder.ctx);
     TRY(read_text(job, text));
     TRY(compute(job));
-    return print_gaps(job, text);
+    TRY(print_filled(job, text));
+    print_candidates(job);
+    return OK;
 }
 
 Status fill_text(Session *session, const InferOptions *options) {

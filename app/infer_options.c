@@ -258,6 +258,7 @@ Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSe
     profiling_options_resolve(set, &options->profiling);
     if (options->chat && !options_given(set, "tokens")) options->tokens = SIZE_MOST;
     options->pooling_given = options_given(set, "pooling");
+    options->seq_given = options_given(set, "seq");
     TRY(infer_options_check(options, set));
     *done = options->print_config;
     return options->print_config ? options_print(set) : OK;

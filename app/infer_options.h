@@ -62,6 +62,7 @@ typedef struct {
     const char *output;               // safetensors file of the embeddings
     Pooling pooling;
     bool pooling_given;        // by --pooling
+    bool seq_given;            // by --seq
     const char *fill;          // a text with [MASK] in it
     const char *classify;      // a picture, a pattern or a folder
     const char *attention_map; // PNG file to draw; "": none

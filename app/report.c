@@ -95,8 +95,8 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
     printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", ", "model",
            session_model_name(s), c->layers, c->heads, c->width);
     if (c->architecture->patches)
-        printf("%" PRId64 " x %" PRId64 " pixels in patches of %" PRId64 ", %" PRId64 " classes", c->image,
-               c->image, c->patch, c->vocab);
+        printf("%" PRId64 " x %" PRId64 " %spixels in patches of %" PRId64 ", %" PRId64 " classes", c->image,
+               c->image, c->channels == 1 ? "grey " : "", c->patch, c->vocab);
     else
         printf("context %" PRId64 ", vocab %" PRId64 " (%" PRId64 " with padding)", c->context, c->vocab,
                config_padded_vocab(c));

@@ -80,7 +80,8 @@ static void lay_out(ConversationSource *s, const ConversationOptions *o) {
 Status conversations_open(const ConversationOptions *o, ConversationSource **source) {
     *source = NULL;
     Reading r = {.source = memory_allocate(sizeof *r.source), .seq = o->seq};
-    Status status = chat_open(o->tokenizer, o->template, &r.chat);
+    Status status = fail_at(chat_open(o->tokenizer, o->template, &r.chat),
+                            "%s as conversations (--field=NAME reads a text a line)", o->path);
     if (!status) r.source->padding = r.chat.end;
     if (!status) status = read_files(&r, o->path);
     if (!status) lay_out(r.source, o);

@@ -111,11 +111,11 @@ static const ModelClass bert_classes[] = {
     {"BertForMaskedLM", .head_transform = true},
     {"BertForPreTraining", .head_transform = true, .pooler = true, .partial = true},
     {"BertModel", .pooler = true}};
-/* Positions' numbers, the sentence pairs' head, heads of what was trained from a BERT, and of its own heads
+/* Positions' numbers, heads that are not of masked tokens, and of a BERT's own heads
  * those that the Config is without. */
 static const IgnoredNames bert_ignored[] = {
     {.pattern = "*embeddings.position_ids"},
-    {.pattern = "cls.seq_relationship.*"},
+    {.pattern = "cls.seq_relationship.*", .other = "pairs of sentences"},
     {.pattern = "cls.predictions.decoder.bias"},
     {.pattern = "cls.*", .unless = offsetof(Config, head_transform)},
     {.pattern = "pooler.*", .unless = offsetof(Config, pooler)},

@@ -126,6 +126,12 @@ Status shards_ready(Ctx *ctx, const Parameters *p, int g) {
     return exchange_gradients(ctx, &e);
 }
 
+bool shards_exchange(const Parameters *p, int g, Tensor gradient) {
+    const uintptr_t first = (uintptr_t)gradient.data - (uintptr_t)p->sums.data;
+    return p->shards && p->shards->reduces && p->buckets[g].count > 0 &&
+           first >= (size_t)p->buckets[g].first * dtype_size(p->sums.dtype);
+}
+
 /* Sends bucket g's weights, when what the main lane holds so far is done. */
 static Status gather(Ctx *ctx, const Parameters *p, int g) {
     const Shards *s = p->shards;
@@ -135,31 +141,34 @@ static Status gather(Ctx *ctx, const Parameters *p, int g) {
                   .slot = weight_slot(p, g),
                   .whole = range(p->weight, bucket.first, bucket.count)};
     if (bucket.count > 0) TRY(exchange_weights(ctx, &e));
-    return ctx->measuring ? OK : comm_record(s->comm, s->lane, s->there[g]);
+    return ctx->measuring || posts(s) ? OK : comm_record(s->comm, s->lane, s->there[g]);
 }
 
 Status shards_gather(Ctx *ctx, const Parameters *p) {
     Shards *s = p->shards;
     ctx->layer = -1;
-    s->entered = 1;
     if (!ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->settled));
-    for (int g = 1; g < p->group_count; g++) TRY(gather(ctx, p, g));
+    for (int g = posts(s) ? 0 : 1; g < p->group_count; g++) TRY(gather(ctx, p, g));
     return OK;
 }
 
-/* What a rank has posted needs no event to be waited for, but a graph must not end before it is over. It is
- * waited for seldom, since a wait keeps the kernel behind it from starting early: for as many groups at once
- * as have been entered. */
+bool shards_send(const Parameters *p) {
+    return posts(p->shards);
+}
+
+/* What others have posted is waited for seldom, since a wait keeps the kernel behind it from starting early:
+ * for as many groups at once as have been entered. What this rank has posted has come when the others' passes,
+ * which wait for it, send gradients, before it is written anew. */
 Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
     Shards *s = p->shards;
-    bool last = g == p->group_count - 1;
-    if (!s || !s->gathers || ctx->measuring || g == 0) return OK;
+    if (!s || !s->gathers || ctx->measuring) return OK;
     if (posts(s) && g >= s->entered) {
-        int end = 2 * g < p->group_count ? 2 * g : p->group_count;
+        int end = g > 0 ? 2 * g : 2;
+        if (end > p->group_count) end = p->group_count;
         TRY(arrive(p, weight_slot, s->entered, end));
         s->entered = end;
     }
-    return s->lane == LANE_SIDE && (last || !posts(s)) ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
+    return s->lane == LANE_SIDE && !posts(s) && g > 0 ? comm_wait(s->comm, LANE_MAIN, s->there[g]) : OK;
 }
 
 /* ---- the update ---- */
@@ -192,35 +201,37 @@ static Status sum_part(Ctx *ctx, const Parameters *p, int g) {
     return posts(p->shards) && p->buckets[g].count > 0 ? exchange_sums(ctx, &e) : OK;
 }
 
-/* The first group's gradients come last, and most of what is left to wait for is theirs: the others are added
- * meanwhile. This rank's squares stand in their places in the flat space, among zeros, which add nothing: the
- * sum over all ranks is everybody's in their places, and the norm has one rank's bits. */
+enum { LAST_GROUPS = 2 }; // the first two, whose gradients are ready last
+
+/* Most of what is left to wait for is the last groups': the others are added meanwhile. This rank's squares
+ * stand in their places in the flat space, among zeros, which add nothing: the sum over all ranks is
+ * everybody's in their places, and the norm has one rank's bits. */
 Status shards_sum(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     const Shards *s = p->shards;
     const bool posted = posts(s), runs = !ctx->measuring;
     ctx->layer = -1;
     if (runs) TRY(ctx->device->fill(ctx->device, whole->squares.data, 0, tensor_bytes(whole->squares)));
     if (runs && !posted) TRY(order(s, s->lane, LANE_MAIN, s->settled));
-    if (runs && posted) TRY(arrive(p, gradient_slot, 1, p->group_count));
+    if (runs && posted) TRY(arrive(p, gradient_slot, LAST_GROUPS, p->group_count));
     for (int g = p->group_count - 1; g >= 0; g--) {
-        if (runs && posted && g == 0) TRY(arrive(p, gradient_slot, 0, 1));
+        if (runs && posted && g == LAST_GROUPS - 1) TRY(arrive(p, gradient_slot, 0, LAST_GROUPS));
         TRY(sum_part(ctx, p, g));
         TRY(update_part(ctx, p, whole, ADAMW_SUM, g));
     }
     return runs && posted ? order(s, s->lane, LANE_MAIN, s->settled) : OK;
 }
 
-/* The first group comes first: the next forward pass begins with it, and its weights travel under the
- * update of the others. */
+/* The first group comes first: the next forward pass begins with it, and where its weights are gathered they
+ * travel under the update of the others. */
 static Status apply(Ctx *ctx, const Parameters *p, const Adamw *whole) {
     const Shards *s = p->shards;
+    const bool gathers = !posts(s);
     TRY(update_part(ctx, p, whole, ADAMW_APPLY, 0));
-    if (!ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->settled));
-    TRY(gather(ctx, p, 0));
+    if (gathers && !ctx->measuring) TRY(order(s, LANE_MAIN, s->lane, s->settled));
+    if (gathers) TRY(gather(ctx, p, 0));
     for (int g = 1; g < p->group_count; g++) TRY(update_part(ctx, p, whole, ADAMW_APPLY, g));
-    if (ctx->measuring) return OK;
-    if (posts(s)) TRY(arrive(p, weight_slot, 0, 1));
-    return s->lane == LANE_MAIN ? OK : comm_wait(s->comm, LANE_MAIN, s->there[0]);
+    if (ctx->measuring || !gathers || s->lane == LANE_MAIN) return OK;
+    return comm_wait(s->comm, LANE_MAIN, s->there[0]);
 }
 
 Status shards_update(Ctx *ctx, const Parameters *p, const Adamw *whole) {

@@ -16,7 +16,7 @@ typedef struct Shards {
     Lane lane;      // where exchanges run beside the passes; LANE_MAIN where each is looked at (--check)
     bool reduces;   // set before a pass: gradients are exchanged as its groups are done
     bool gathers;   // set before a pass: the weights are still on their way
-    int entered;    // groups whose weights have come in the pass at hand
+    int entered;    // groups whose weights have come; reset before a pass that gathers
     int events;     // of each kind, one a group
     Event **ready;  // a group's gradients are there
     Event **there;  // its weights
@@ -39,12 +39,17 @@ int shards_apart(const Ctx *ctx, const Parameters *parameters, ParameterRange ra
 /* The backward pass is through with group g. Adds it to the finished micro-batches, and exchanges it, if this
  * pass does; nothing without shards. */
 CHECKED Status shards_ready(Ctx *ctx, const Parameters *parameters, int g);
+/* Whether this pass exchanges group g, and `gradient`, one of its, with it. Not collective. */
+bool shards_exchange(const Parameters *parameters, int g, Tensor gradient);
 /* The forward pass enters group g: waits for its weights and those before it, if this pass does. */
 CHECKED Status shards_enter(Ctx *ctx, const Parameters *parameters, int g);
 
 /* Sends every rank's weights on their way, in the forward pass's order; shards_enter of the last group waits
- * for all. The first group's are gathered by shards_update, while it updates the others'. */
+ * for all. Where they are posted (shards_send) this stands behind shards_update, outside the graphs, and the
+ * copies run while the host makes the next step ready; elsewhere the forward pass begins with it, and the first
+ * group's are gathered by shards_update, while it updates the others'. */
 CHECKED Status shards_gather(Ctx *ctx, const Parameters *parameters);
+bool shards_send(const Parameters *parameters);
 
 /* Behind a pass that exchanges its gradients: this rank's parts become the sums, and their squares are added
  * up. What follows in the main lane waits for all that this rank has sent. `whole` is the update of one rank

@@ -237,10 +237,12 @@ static Status norm_back(Ctx *ctx, const Affine *p, const char *name, const NormF
 
 /* Where blocks are recomputed, a block's inside exists only here. Its input is what the layer below left,
  * its outputs are the tensors it wrote the first time. */
-static Status backward_block(Ctx *ctx, Stack *s, int64_t layer, StreamGradient *g) {
+static Status backward_block(Ctx *ctx, Stack *s, int64_t layer, StreamGradient *g, bool unfinished) {
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark mark = arena_mark(scratch);
     Block *block = &s->blocks[layer];
+    BlockParameters p = s->parameters->blocks[layer];
+    if (unfinished) p.expand.weight.gradient = p.expand.bias.gradient = (Tensor){0};
     if (s->recompute == RECOMPUTE_BLOCKS) {
         BlockInput input = block->input;
         input.again = true;
@@ -248,7 +250,7 @@ static Status backward_block(Ctx *ctx, Stack *s, int64_t layer, StreamGradient *
     }
     ctx->layer = (int)(s->first_layer + layer);
     scope_begin(ctx, s->layer_names[layer]);
-    TRY(block_backward(ctx, s->config, &s->parameters->blocks[layer], block, g));
+    TRY(block_backward(ctx, s->config, &p, block, g));
     scope_end(ctx);
     ctx->layer = -1;
     arena_release(scratch, mark);
@@ -278,13 +280,37 @@ static Status patches_back(Ctx *ctx, Stack *s, Tensor dy) {
     return patch_backward(ctx, &b);
 }
 
+/* Whether the gradient of the first block's mlp.expand comes last, while ranks exchange the embedding's, which
+ * is the largest and ready last: nothing waits for it, and what it is made of was saved. */
+static bool puts_off(const Stack *s) {
+    const Affine *expand = &s->parameters->blocks[0].expand;
+    return s->recompute == RECOMPUTE_NONE && !activation_gated(s->config->activation) &&
+           shards_exchange(s->all, block_group(s, 0), expand->weight.gradient);
+}
+
+/* The block's backward pass has left the gradient of `pre` where the layer's output was. */
+static Status finish_first_block(Ctx *ctx, Stack *s) {
+    const Affine *p = &s->parameters->blocks[0].expand;
+    const LinearForward *expand = &s->blocks[0].expand;
+    const LinearBackward late = {.forward = expand,
+                                 .dy = expand->y,
+                                 .dy_is_dpre = true,
+                                 .dweight = p->weight.gradient,
+                                 .dbias = p->bias.gradient};
+    ctx->layer = (int)s->first_layer;
+    ctx->call = "mlp.expand";
+    TRY(linear_backward(ctx, &late));
+    ctx->layer = -1;
+    return shards_ready(ctx, s->all, block_group(s, 0));
+}
+
 Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     const StackParameters *p = s->parameters;
     Arena *scratch = &ctx->arenas[ARENA_SCRATCH];
     ArenaMark mark = arena_mark(scratch);
     ctx->layer = -1;
     TRY(take(ctx, ARENA_SCRATCH, "d residual", ctx->dtype, g->d.shape, &g->spare));
-    bool drops = stack_drops(s);
+    bool drops = stack_drops(s), unfinished = false;
     if (drops) TRY(take(ctx, ARENA_SCRATCH, "d branch", ctx->dtype, g->d.shape, &g->masked));
     static const char *const names[] = {"d all residuals", "d other residuals", "d all branches"};
     for (int i = 0; i < 2 + drops && s->first; i++)
@@ -293,8 +319,9 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
     if (s->config->final_norm) TRY(norm_back(ctx, &p->final_norm, "final norm", &s->final_norm, g));
     TRY(shards_ready(ctx, s->all, last_group(s)));
     for (int64_t layer = s->layers - 1; layer >= 0; layer--) {
-        TRY(backward_block(ctx, s, layer, g));
-        TRY(shards_ready(ctx, s->all, block_group(s, layer)));
+        unfinished = layer == 0 && puts_off(s);
+        TRY(backward_block(ctx, s, layer, g, unfinished));
+        if (!unfinished) TRY(shards_ready(ctx, s->all, block_group(s, layer)));
     }
     if (dropout_on(&s->dropout)) {
         DropoutBackward d = {.forward = &s->embedding_dropout, .dy = g->d, .dx = g->d};
@@ -305,5 +332,6 @@ Status stack_backward(Ctx *ctx, Stack *s, StreamGradient *g) {
         TRY(norm_back(ctx, &p->embedding_norm, "embedding norm", &s->embedding_norm, g));
     TRY(s->config->architecture->patches ? patches_back(ctx, s, g->d) : tables_back(ctx, s, g->d));
     arena_release(scratch, mark);
-    return shards_ready(ctx, s->all, embedding_group(s));
+    TRY(shards_ready(ctx, s->all, embedding_group(s)));
+    return unfinished ? finish_first_block(ctx, s) : OK;
 }

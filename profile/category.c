@@ -13,23 +13,24 @@ typedef struct {
 enum { ALL = 9 }; // more than there are
 
 /* What PyTorch's backward pass puts around the operations of a node. */
-#define NODE(name) "autograd::engine::evaluate_function: " name "Backward0/" name "Backward0/"
+#define NODE(name, shapes)                                                                                   \
+    "autograd::engine::evaluate_function: " name "Backward0/" name "Backward0[" shapes "]/"
 
 /* Several primitives of ours are one operation of PyTorch's: their rows add up. */
 static const Primitive primitives[] = {
-    {OP_EMBED, "token gather", CATEGORY_EMBEDDING, "aten::embedding[01---]", 0},
-    {OP_EMBED, "position gather", CATEGORY_EMBEDDING, "aten::embedding[21---]", 0},
+    {OP_EMBED, "token gather", CATEGORY_EMBEDDING, "aten::embedding[01---]/aten::index_select[0-n]", 0},
+    {OP_EMBED, "position gather", CATEGORY_EMBEDDING, "aten::embedding[2t---]/aten::index_select[2-t]", 0},
     {OP_EMBED, "segment gather", CATEGORY_EMBEDDING, "aten::embedding[31---]", 0},
-    {OP_EMBED, "add", CATEGORY_EMBEDDING, "aten::add", 0},
+    {OP_EMBED, "add", CATEGORY_EMBEDDING, "aten::add[EQ-]", 0},
     {OP_EMBED, "scale", CATEGORY_EMBEDDING, "aten::mul", 0},
     {OP_EMBED, "token scatter add", CATEGORY_EMBEDDING,
-     NODE("Embedding") "aten::embedding_backward/aten::embedding_dense_backward", ALL},
+     NODE("Embedding", "0") "aten::embedding_backward[02----]/aten::embedding_dense_backward[02---]", ALL},
     {OP_EMBED, "token sort", CATEGORY_EMBEDDING,
-     NODE("Embedding") "aten::embedding_backward/aten::embedding_dense_backward", 0},
+     NODE("Embedding", "0") "aten::embedding_backward[02----]/aten::embedding_dense_backward[02---]", 0},
     {OP_EMBED, "position sum", CATEGORY_EMBEDDING,
-     NODE("Embedding") "aten::embedding_backward/aten::embedding_dense_backward", 0},
+     NODE("Embedding", "Q") "aten::embedding_backward[Qt----]/aten::embedding_dense_backward[Qt---]", 0},
     {OP_EMBED, "segment sum", CATEGORY_EMBEDDING,
-     NODE("Embedding") "aten::embedding_backward/aten::embedding_dense_backward", 0},
+     NODE("Embedding", "0") "aten::embedding_backward[02----]/aten::embedding_dense_backward[02---]", 0},
     {OP_EMBED, "gather and add", CATEGORY_EMBEDDING, NULL, 0},
     {OP_EMBED, "scatter add", CATEGORY_EMBEDDING, NULL, 0},
     {OP_PATCH, "normalize", CATEGORY_ELEMENTWISE, "aten::div", 0},
@@ -45,11 +46,11 @@ static const Primitive primitives[] = {
     {OP_PATCH, "position sum", CATEGORY_ELEMENTWISE, "aten::sum", 0},
     {OP_PATCH, "bias, token and position gradients", CATEGORY_EMBEDDING, NULL, 0},
     {OP_NORM, "residual add", CATEGORY_ELEMENTWISE, "aten::add[01-]", 0},
-    {OP_NORM, "column sums", CATEGORY_NORMALIZATION, "aten::sum",
+    {OP_NORM, "column sums", CATEGORY_NORMALIZATION, "aten::sum[d---]",
      0}, // a bias gradient of the linear layer ahead
     {OP_NORM, "dropout", CATEGORY_ELEMENTWISE, "aten::dropout[0--]/aten::native_dropout[0--]", 0},
-    {OP_NORM, "dropout gradient", CATEGORY_ELEMENTWISE, NODE("NativeDropout") "aten::native_dropout_backward",
-     0},
+    {OP_NORM, "dropout gradient", CATEGORY_ELEMENTWISE,
+     NODE("NativeDropout", "0") "aten::native_dropout_backward[0--]", 0},
     {OP_NORM, "stochastic depth", CATEGORY_ELEMENTWISE, "aten::mul", 0},
     {OP_NORM, "add, statistics, output", CATEGORY_NORMALIZATION, NULL, 0},
     {OP_NORM, "gradients", CATEGORY_NORMALIZATION, NULL, 0},
@@ -68,24 +69,24 @@ static const Primitive primitives[] = {
     {OP_NORM, "norm gradient", CATEGORY_NORMALIZATION, NULL, 0},
     {OP_DROPOUT, "dropout", CATEGORY_ELEMENTWISE, "aten::dropout[0--]/aten::native_dropout[0--]", 0},
     {OP_DROPOUT, "dropout gradient", CATEGORY_ELEMENTWISE,
-     NODE("NativeDropout") "aten::native_dropout_backward", 0},
+     NODE("NativeDropout", "0") "aten::native_dropout_backward[0--]", 0},
     {OP_LINEAR, "residual add", CATEGORY_ELEMENTWISE, "aten::add[y3-]", 0},
     {OP_LINEAR, "product", CATEGORY_MATRIX, "aten::linear[0wc]/aten::addmm[cab--]", 0},
     {OP_LINEAR, "bias add", CATEGORY_ELEMENTWISE, "aten::linear[0wc]/aten::addmm[cab--]", ALL},
-    {OP_LINEAR, "input gradient", CATEGORY_MATRIX, NODE("Addmm") "aten::mm[ab]", 2},
-    {OP_LINEAR, "weight gradient", CATEGORY_MATRIX, NODE("Addmm") "aten::mm[ab]", 0},
+    {OP_LINEAR, "input gradient", CATEGORY_MATRIX, NODE("Addmm", "d") "aten::mm[ab]", 2},
+    {OP_LINEAR, "weight gradient", CATEGORY_MATRIX, NODE("Addmm", "d") "aten::mm[ab]", 0},
     {OP_LINEAR, "bias gradient", CATEGORY_ELEMENTWISE,
      "autograd::engine::evaluate_function: AddmmBackward0/aten::sum[d---]", 1},
     {OP_LINEAR, "GELU", CATEGORY_ACTIVATION, "aten::gelu[y-]", 0},
-    {OP_LINEAR, "GELU gradient", CATEGORY_ACTIVATION, NODE("Gelu") "aten::gelu_backward[11-]", 0},
+    {OP_LINEAR, "GELU gradient", CATEGORY_ACTIVATION, NODE("Gelu", "1") "aten::gelu_backward[11-]", 0},
     {OP_LINEAR, "ReLU", CATEGORY_ACTIVATION, "aten::relu[y]", 0},
-    {OP_LINEAR, "ReLU gradient", CATEGORY_ACTIVATION, NODE("Relu") "aten::threshold_backward[11-]", 0},
+    {OP_LINEAR, "ReLU gradient", CATEGORY_ACTIVATION, NODE("Relu", "1") "aten::threshold_backward[11-]", 0},
     {OP_LINEAR, "tanh", CATEGORY_ACTIVATION, "aten::tanh[y]", 0},
-    {OP_LINEAR, "tanh gradient", CATEGORY_ACTIVATION, NODE("Tanh") "aten::tanh_backward[11]", 0},
+    {OP_LINEAR, "tanh gradient", CATEGORY_ACTIVATION, NODE("Tanh", "1") "aten::tanh_backward[11]", 0},
     {OP_LINEAR, "SiLU", CATEGORY_ACTIVATION, "aten::silu[y]", 0},
     {OP_LINEAR, "gate multiply", CATEGORY_ACTIVATION, "aten::mul[yy]", 0},
-    {OP_LINEAR, "up gradient", CATEGORY_ACTIVATION, NODE("Mul") "aten::mul", 0},
-    {OP_LINEAR, "SiLU gradient", CATEGORY_ACTIVATION, NODE("Silu") "aten::silu_backward", 0},
+    {OP_LINEAR, "up gradient", CATEGORY_ACTIVATION, NODE("Mul", "0") "aten::mul[00]", 0},
+    {OP_LINEAR, "SiLU gradient", CATEGORY_ACTIVATION, NODE("Silu", "0") "aten::silu_backward[00]", 0},
     {OP_LINEAR, "SwiGLU", CATEGORY_ACTIVATION, NULL, 0},
     {OP_LINEAR, "SwiGLU gradient", CATEGORY_ACTIVATION, NULL, 0},
     {OP_LINEAR, "product, bias, activation", CATEGORY_MATRIX, NULL, 0},
@@ -101,32 +102,34 @@ static const Primitive primitives[] = {
     {OP_LINEAR, "bias, activation", CATEGORY_ACTIVATION, NULL, 0},
     {OP_LINEAR, "input gradient, GELU gradient", CATEGORY_MATRIX, NULL, 0},
     {OP_LINEAR, "input gradient, SwiGLU gradient", CATEGORY_MATRIX, NULL, 0},
-    {OP_ATTENTION, "split heads", CATEGORY_MEMORY, "aten::copy_", 0},
-    {OP_ATTENTION, "merge heads", CATEGORY_MEMORY, "aten::copy_", 0},
+    {OP_ATTENTION, "split heads", CATEGORY_MEMORY,
+     "aten::matmul[AB]/aten::reshape[A-]/aten::clone[A-]/aten::copy_[AA-]", 0},
+    {OP_ATTENTION, "merge heads", CATEGORY_MEMORY, "aten::contiguous[M-]/aten::clone[M-]/aten::copy_[MM-]",
+     0},
     {OP_ATTENTION, "cache append", CATEGORY_MEMORY, "aten::copy_", 0},
     {OP_ATTENTION, "rotary positions", CATEGORY_ELEMENTWISE, NULL, 0},
     {OP_ATTENTION, "rotary gradient", CATEGORY_ELEMENTWISE, NULL, 0},
     {OP_ATTENTION, "rotary angles", CATEGORY_ELEMENTWISE, NULL, 0},
-    {OP_ATTENTION, "score product", CATEGORY_MATRIX, "aten::matmul[AB]/aten::bmm[ab]", 0},
+    {OP_ATTENTION, "score product", CATEGORY_MATRIX, "aten::matmul[AB]/aten::bmm[ab]", 1},
     {OP_ATTENTION, "value product", CATEGORY_MATRIX, "aten::matmul[AB]/aten::bmm[ab]", 0},
-    {OP_ATTENTION, "query gradient", CATEGORY_MATRIX, NODE("Bmm") "aten::bmm[ab]", 0},
-    {OP_ATTENTION, "key gradient", CATEGORY_MATRIX, NODE("Bmm") "aten::bmm[ab]", 2},
-    {OP_ATTENTION, "value gradient", CATEGORY_MATRIX, NODE("Bmm") "aten::bmm[ab]", 0},
-    {OP_ATTENTION, "probability gradient", CATEGORY_MATRIX, NODE("Bmm") "aten::bmm[ab]", 2},
+    {OP_ATTENTION, "query gradient", CATEGORY_MATRIX, NODE("Bmm", "a") "aten::bmm[ab]", 0},
+    {OP_ATTENTION, "key gradient", CATEGORY_MATRIX, NODE("Bmm", "a") "aten::bmm[ab]", 2},
+    {OP_ATTENTION, "value gradient", CATEGORY_MATRIX, NODE("Bmm", "b") "aten::bmm[ab]", 0},
+    {OP_ATTENTION, "probability gradient", CATEGORY_MATRIX, NODE("Bmm", "a") "aten::bmm[ab]", 2},
     {OP_ATTENTION, "scale", CATEGORY_ATTENTION, "aten::mul[Y-]", 0},
-    {OP_ATTENTION, "mask", CATEGORY_ATTENTION, "aten::masked_fill[Y--]", 0},
+    {OP_ATTENTION, "mask", CATEGORY_ATTENTION, "aten::masked_fill[Ym-]/aten::masked_fill_[Ym-]", 0},
     {OP_ATTENTION, "dropout", CATEGORY_ELEMENTWISE, "aten::dropout[Y--]/aten::native_dropout[Y--]", 0},
     {OP_ATTENTION, "dropout gradient", CATEGORY_ELEMENTWISE,
-     NODE("NativeDropout") "aten::native_dropout_backward", 0},
+     NODE("NativeDropout", "0") "aten::native_dropout_backward[0--]", 0},
     {OP_ATTENTION, "softmax max", CATEGORY_ATTENTION, "aten::softmax[Y--]/aten::_softmax[Y--]", ALL},
     {OP_ATTENTION, "softmax exp", CATEGORY_ATTENTION, "aten::softmax[Y--]/aten::_softmax[Y--]", ALL},
     {OP_ATTENTION, "softmax sum", CATEGORY_ATTENTION, "aten::softmax[Y--]/aten::_softmax[Y--]", ALL},
     {OP_ATTENTION, "softmax divide", CATEGORY_ATTENTION, "aten::softmax[Y--]/aten::_softmax[Y--]", ALL},
     {OP_ATTENTION, "log-sum-exp", CATEGORY_ATTENTION, "aten::logsumexp", 0},
-    {OP_ATTENTION, "softmax delta", CATEGORY_ATTENTION, NODE("Softmax") "aten::_softmax_backward_data[YY--]",
-     ALL},
+    {OP_ATTENTION, "softmax delta", CATEGORY_ATTENTION,
+     NODE("Softmax", "Y") "aten::_softmax_backward_data[YY--]", ALL},
     {OP_ATTENTION, "softmax gradient", CATEGORY_ATTENTION,
-     NODE("Softmax") "aten::_softmax_backward_data[YY--]", ALL},
+     NODE("Softmax", "Y") "aten::_softmax_backward_data[YY--]", ALL},
     {OP_ATTENTION, "cache", CATEGORY_MEMORY, NULL, 0},
     {OP_ATTENTION, "flash attention", CATEGORY_ATTENTION, NULL, 0},
     {OP_ATTENTION, "decode", CATEGORY_ATTENTION, NULL, 0},
@@ -149,21 +152,21 @@ static const Primitive primitives[] = {
     {OP_LOSS, "bias add", CATEGORY_LOSS, "aten::add", 0},
     {OP_LOSS, "bias gradient", CATEGORY_LOSS, "aten::sum", 0},
     {OP_LOSS, "smoothing", CATEGORY_LOSS, "aten::sum", 0},
-    {OP_LOSS, "hidden gradient", CATEGORY_MATRIX, NODE("Mm") "aten::mm[ab]", 0},
-    {OP_LOSS, "weight gradient", CATEGORY_MATRIX, NODE("Mm") "aten::mm[ab]", 2},
+    {OP_LOSS, "hidden gradient", CATEGORY_MATRIX, NODE("Mm", "V") "aten::mm[ab]", 0},
+    {OP_LOSS, "weight gradient", CATEGORY_MATRIX, NODE("Mm", "V") "aten::mm[ab]", 2},
     {OP_LOSS, "log-softmax", CATEGORY_LOSS,
-     "aten::cross_entropy_loss[y3---]/aten::log_softmax[y--]/aten::_log_softmax[y--]", 0},
+     "aten::cross_entropy_loss[V3----]/aten::log_softmax[V--]/aten::_log_softmax[V--]", 0},
     {OP_LOSS, "pick", CATEGORY_LOSS,
-     "aten::cross_entropy_loss[y3---]/aten::nll_loss_nd[y3---]/aten::nll_loss[y3---]/"
-     "aten::nll_loss_forward[y3---]",
+     "aten::cross_entropy_loss[V3----]/aten::nll_loss_nd[V3---]/aten::nll_loss[V3---]/"
+     "aten::nll_loss_forward[V3---]",
      ALL},
     {OP_LOSS, "sum", CATEGORY_LOSS,
-     "aten::cross_entropy_loss[y3---]/aten::nll_loss_nd[y3---]/aten::nll_loss[y3---]/"
-     "aten::nll_loss_forward[y3---]",
+     "aten::cross_entropy_loss[V3----]/aten::nll_loss_nd[V3---]/aten::nll_loss[V3---]/"
+     "aten::nll_loss_forward[V3---]",
      ALL},
-    {OP_LOSS, "softmax", CATEGORY_LOSS, NODE("LogSoftmax") "aten::_log_softmax_backward_data", 0},
-    {OP_LOSS, "subtract target", CATEGORY_LOSS, NODE("NllLoss") "aten::nll_loss_backward", ALL},
-    {OP_LOSS, "scale", CATEGORY_LOSS, NODE("NllLoss") "aten::nll_loss_backward", ALL},
+    {OP_LOSS, "softmax", CATEGORY_LOSS, NODE("LogSoftmax", "V") "aten::_log_softmax_backward_data[VV--]", 0},
+    {OP_LOSS, "subtract target", CATEGORY_LOSS, NODE("NllLoss", "-") "aten::nll_loss_backward[-V3----]", ALL},
+    {OP_LOSS, "scale", CATEGORY_LOSS, NODE("NllLoss", "-") "aten::nll_loss_backward[-V3----]", ALL},
     {OP_LOSS, "bias", CATEGORY_LOSS, NULL, 0},
     {OP_LOSS, "softmax, loss, gradient", CATEGORY_LOSS, NULL, 0},
     {OP_LOSS, "softmax, loss", CATEGORY_LOSS, NULL, 0},
@@ -192,7 +195,7 @@ static const Primitive primitives[] = {
     {OP_ADAMW, "second moment", CATEGORY_OPTIMIZER, "Optimizer.step#AdamW.step/aten::addcmul_", 1},
     {OP_ADAMW, "bias correction", CATEGORY_OPTIMIZER, "Optimizer.step#AdamW.step/aten::div", 1},
     {OP_ADAMW, "update", CATEGORY_OPTIMIZER, "Optimizer.step#AdamW.step/aten::addcdiv_", 1},
-    {OP_ADAMW, "count update", CATEGORY_OPTIMIZER, "Optimizer.step#AdamW.step/aten::add_", 1},
+    {OP_ADAMW, "count update", CATEGORY_OPTIMIZER, "Optimizer.step#AdamW.step", 1},
     {OP_ADAMW, "round", CATEGORY_OPTIMIZER, "Optimizer.step#AdamW.step/aten::_to_copy", 1},
     {OP_ADAMW, "widen moments", CATEGORY_OPTIMIZER, "Optimizer.step#AdamW.step/aten::_to_copy", 1},
     {OP_ADAMW, "round moments", CATEGORY_OPTIMIZER, "Optimizer.step#AdamW.step/aten::_to_copy", 1},
@@ -237,6 +240,14 @@ static const struct {
     {OP_LINEAR, "SiLU gradient", "d gate and up"},
 };
 
+/* Where PyTorch's backward pass has another name for what bears the same here. */
+static const Primitive backward[] = {
+    {OP_ATTENTION, "split heads", CATEGORY_MEMORY,
+     NODE("UnsafeView", "B") "aten::reshape[B-]/aten::clone[B-]/aten::copy_[BB-]", 0},
+    {OP_ATTENTION, "merge heads", CATEGORY_MEMORY, NODE("Split", "123") "aten::cat[--]", 0},
+    {OP_ATTENTION, "scale", CATEGORY_ATTENTION, NODE("Mul", "Y") "aten::mul[Y-]", 0},
+};
+
 static const Primitive *find(Operation operation, const char *name) {
     for (size_t i = 0; i < sizeof primitives / sizeof *primitives; i++)
         if (primitives[i].operation == operation && strcmp(primitives[i].name, name) == 0)
@@ -273,17 +284,20 @@ bool primitive_fills(Operation operation, const char *primitive, const char *nam
 
 const char *torch_name(Operation operation, Pass pass, const char *primitive, bool bias, int *joins) {
     const Primitive *known = find(operation, primitive);
+    for (size_t i = 0; pass == PASS_BACKWARD && i < sizeof backward / sizeof *backward; i++)
+        if (backward[i].operation == operation && strcmp(backward[i].name, primitive) == 0)
+            known = &backward[i];
     bool norm = operation == OP_NORM && !(known && known->torch); // its own parts are one operation there
     *joins = norm ? ALL : known ? known->joins : 0;
     if (norm && pass == PASS_BACKWARD)
-        return bias ? NODE("NativeLayerNorm") "aten::native_layer_norm_backward"
-                    : NODE("FusedRmsNorm") "aten::_fused_rms_norm_backward";
+        return bias ? NODE("NativeLayerNorm", "0") "aten::native_layer_norm_backward[01-uu34-]"
+                    : NODE("FusedRmsNorm", "0") "aten::_fused_rms_norm_backward[01-u3-]";
     if (norm)
         return bias ? "aten::layer_norm[0-23--]/aten::native_layer_norm[0-23-]"
                     : "aten::rms_norm[0-2-]/aten::_fused_rms_norm[0-2-]";
     bool product = known && known->category == CATEGORY_MATRIX && known->torch;
     if (operation == OP_LINEAR && product && !bias) // else addmm
-        return pass == PASS_BACKWARD ? NODE("Mm") "aten::mm[ab]"
+        return pass == PASS_BACKWARD ? NODE("Mm", "d") "aten::mm[ab]"
                                      : "aten::linear[0w-]/aten::matmul[0b]/aten::mm[ab]";
     return known ? known->torch : NULL;
 }

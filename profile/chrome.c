@@ -40,13 +40,16 @@ static void write_key_time(JsonWriter *w, const char *key, int64_t ns) {
     json_write_json(w, text);
 }
 
+/* Viewers take a track with its process's number, or 0, for the main thread, and show both as one. */
+enum { FIRST_TRACK = 10000 };
+
 /* Begins an event; the caller adds the rest and closes the object. */
 static void begin_event(JsonWriter *w, const char *phase, int process, int64_t track) {
     json_write_line(w, 0, true);
     json_write_open(w, '{');
     json_member_text(w, "ph", phase);
     json_member_integer(w, "pid", process);
-    json_member_integer(w, "tid", track);
+    json_member_integer(w, "tid", FIRST_TRACK + track);
 }
 
 /* ---- names of tracks ---- */
@@ -177,14 +180,16 @@ typedef struct {
     int64_t track, at;
 } Point;
 
-/* An arrow: its two ends bind to the slices that are open on their tracks at their times. */
-static void write_arrow(JsonWriter *w, const char *name, Point from, Point to, const char *id) {
+/* An arrow: its two ends bind to the slices that are open on their tracks at their times. They have a number
+ * in common, for viewers take no other name: `arrows` counts those of the file. */
+static void write_arrow(JsonWriter *w, int64_t *arrows, const char *name, Point from, Point to) {
+    ++*arrows;
     for (int last = 0; last < 2; last++) {
         const Point *p = last ? &to : &from;
         begin_event(w, last ? "f" : "s", p->process, p->track);
         json_member_text(w, "cat", name);
         json_member_text(w, "name", name);
-        json_member_text(w, "id", id);
+        json_member_integer(w, "id", *arrows);
         write_key_time(w, "ts", p->at);
         if (last) json_member_text(w, "bp", "e");
         json_write_close(w, '}');
@@ -258,6 +263,7 @@ static void write_about(JsonWriter *w, const TraceRun *r) {
 /* What a rank's events need on their way into the file. */
 typedef struct {
     JsonWriter *w;
+    int64_t *arrows;
     const Trace *trace;
     Span *spans;
     Stream *streams; // (count)
@@ -288,9 +294,7 @@ static void write_on_cpu(Row *r, int64_t index) {
     write_slice(r->w, e, at.process, at.track, e->begin, e->end);
     note_collective(r, e, at);
     if (e->kind != TRACE_PRIMITIVE || e->parent < 0) return;
-    char id[48];
-    snprintf(id, sizeof id, "part %d.%" PRId64, r->trace->run.rank, index);
-    write_arrow(r->w, "part", (Point){process, at.track, r->trace->events[e->parent].begin}, at, id);
+    write_arrow(r->w, r->arrows, "part", (Point){process, at.track, r->trace->events[e->parent].begin}, at);
 }
 
 static void write_on_device(Row *r, int64_t index) {
@@ -303,9 +307,8 @@ static void write_on_device(Row *r, int64_t index) {
     write_slice(r->w, e, to.process, to.track, begin, e->end);
     if (e->launch < 0) return;
     const TraceEvent *call = &r->trace->events[e->launch];
-    char id[48];
-    snprintf(id, sizeof id, "%d.%" PRId64, r->trace->run.rank, index);
-    write_arrow(r->w, "launch", (Point){process_of(HOST, &r->trace->run), call->thread, call->begin}, to, id);
+    const Point from = {process_of(HOST, &r->trace->run), call->thread, call->begin};
+    write_arrow(r->w, r->arrows, "launch", from, to);
 }
 
 static void write_on_host(Row *r, int64_t index) {
@@ -362,42 +365,41 @@ typedef struct {
 } Arrow;
 
 /* Clocks may be wrong: an arrow does not lead outside of what it leads to. */
-static void write_collective(JsonWriter *w, const Collectives *all, const Row *rows, Arrow a) {
+static void write_collective(const Collectives *all, const Row *rows, Arrow a) {
     const Span *peer = &all->list[a.end].spans[a.to];
     Point from = rows[a.from].collectives[a.begin], to = rows[a.to].collectives[a.end];
-    char id[64];
     to.at = from.at < peer->end ? from.at : peer->end - 1;
     if (to.at < peer->begin) to.at = peer->begin;
-    snprintf(id, sizeof id, "collective %" PRId64 ".%d.%d", a.begin, a.from, a.to);
-    write_arrow(w, "collective", from, to, id);
+    write_arrow(rows->w, rows->arrows, "collective", from, to);
 }
 
 /* From the rank that came last, for which the others waited, to each of them; and from each that has
  * scattered to the others' sums. */
-static void write_collectives(JsonWriter *w, const Trace *t, const Row *rows) {
+static void write_collectives(const Trace *t, const Row *rows) {
     Collectives all = collectives_of(t);
     for (int64_t i = 0; i < all.count; i++) {
         const Collected *c = &all.list[i];
         const int64_t sums = sums_of(&all, i), at = c->waits ? i : sums;
         for (int from = 0; from < all.ranks && at >= 0; from++)
             for (int to = 0; to < all.ranks && (!c->waits || from == c->last); to++)
-                if (to != from) write_collective(w, &all, rows, (Arrow){from, to, i, at});
+                if (to != from) write_collective(&all, rows, (Arrow){from, to, i, at});
     }
     collectives_free(&all);
 }
 
 void chrome_render(const Trace *t, JsonWriter *w) {
     int32_t ranks = 1 + t->other_count;
+    int64_t arrows = 0;
     Row *rows = memory_array((size_t)ranks, sizeof *rows);
     json_write_open(w, '{');
     json_member_text(w, "displayTimeUnit", "ms");
     write_about(w, &t->run);
     json_member_open(w, "traceEvents", '[');
     for (int32_t rank = 0; rank < ranks; rank++) {
-        rows[rank] = (Row){.w = w, .trace = trace_of_rank(t, rank)};
+        rows[rank] = (Row){.w = w, .arrows = &arrows, .trace = trace_of_rank(t, rank)};
         write_row(&rows[rank]);
     }
-    if (ranks > 1) write_collectives(w, t, rows);
+    if (ranks > 1) write_collectives(t, rows);
     json_write_close(w, ']');
     json_write_close(w, '}');
     for (int32_t rank = 0; rank < ranks; rank++) memory_free(rows[rank].collectives);

@@ -99,7 +99,10 @@ Status collector_begin(Collector *c, bool warm) {
     counters_open(&c->counters);
     c->outside = !warm;
     if (c->outside) c->device->outside_profiler(c->device, true);
-    if (c->cupti) return c->cupti->start(c->cupti);
+    if (c->cupti) {
+        TRY(c->cupti->start(c->cupti));
+        return c->device->synchronize(c->device); // its first call takes CUPTI up to 2 ms: not in a step
+    }
     if (!c->device->watcher) watch_begin(c->device, c->recorder);
     return OK;
 }

@@ -1,5 +1,6 @@
 #include "profile/diff.h"
 
+#include "base/cores.h"
 #include "base/memory.h"
 #include "profile/stats.h"
 
@@ -197,6 +198,12 @@ static void print_head(const Bundle *before, const Bundle *after, FILE *file) {
                 both[i]->run.dtype, both[i]->run.device);
 }
 
+/* Noise that other programs made is in no run's own spread. */
+static void print_shared(const char *when, const BundlePath *path, FILE *file) {
+    if (path->step.cores_waited > CORES_SHARED)
+        fprintf(file, "%s, %s: %s\n", when, path->label, cores_warning(path->step.cores_waited).text);
+}
+
 /* Of two configurations, what is compared is not one thing before and after. */
 static void print_differences(const TraceRun *a, const TraceRun *b, FILE *file) {
     const struct {
@@ -238,6 +245,8 @@ Status diff_bundles(const Bundle *before, const Bundle *after, const DiffLimit *
         }
         compared++;
         fprintf(file, "\n");
+        print_shared("before", a, file);
+        print_shared("after", b, file);
         print_path(a, b, file);
         for (int k = 0; k < limit_count; k++) *exceeded += passed_limit(a, b, &limits[k], file, &known[k]);
     }

@@ -251,13 +251,13 @@ static void gather(Figures *f, const Span *spans, const Interval *steps, Stretch
         const TraceEvent *e = &t->events[i];
         if (!in_window(f, e)) continue;
         bool reader = e->kind == TRACE_PHASE && e->phase == PHASE_READER;
-        if (trace_on_device(e) || reader)
-            stretches[count++] =
-                (Stretch){{e->begin, e->end}, e->step, reader ? PHASE_READER : figures_phase(e)};
+        const Interval step = steps[e->step - f->first_step],
+                       when = clipped((Interval){e->begin, e->end}, step);
+        if ((trace_on_device(e) || reader) && when.end > when.begin)
+            stretches[count++] = (Stretch){when, e->step, reader ? PHASE_READER : figures_phase(e)};
         Interval own[2];
         int intervals = attributed(t, i, spans[i], own);
-        for (int k = 0; k < intervals; k++)
-            covered[covering++] = clipped(own[k], steps[e->step - f->first_step]);
+        for (int k = 0; k < intervals; k++) covered[covering++] = clipped(own[k], step);
     }
     add_phases(f, stretches, count, steps);
     f->covered_ns = (double)intervals_union(covered, covering) / (double)f->steps;

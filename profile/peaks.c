@@ -1,6 +1,7 @@
 #include "profile/peaks.h"
 
 #include "base/bfloat16.h"
+#include "base/cores.h"
 #include "base/directories.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
@@ -240,8 +241,9 @@ static void cache_store(json_t *cache) {
     json_writer_free(&w);
 }
 
-/* What was seen of this device, library and dtype before. */
-static void find(const Ctx *ctx, const json_t *cache, char key[KEY_BYTES], Peaks *peaks) {
+/* What was seen of this device, library and dtype before; false where others had the cores then, or nothing
+ * was. */
+static bool find(const Ctx *ctx, const json_t *cache, char key[KEY_BYTES], Peaks *peaks) {
     snprintf(key, KEY_BYTES, "%s | %s | %s", ctx->device->name, ctx->device->library,
              ctx->tf32 ? "tf32" : dtype_name(ctx->dtype));
     const json_t *found = json_object_get(cache, key);
@@ -250,28 +252,34 @@ static void find(const Ctx *ctx, const json_t *cache, char key[KEY_BYTES], Peaks
     bool seen = flops > 0 && bandwidth > 0;
     peaks->flops = seen ? flops : 0;
     peaks->bandwidth = seen ? bandwidth : 0;
+    return seen && json_number_value(json_object_get(found, "cores_waited")) <= CORES_SHARED;
 }
 
-void peaks_remember(const Ctx *ctx, Peaks *peaks) {
+bool peaks_remember(const Ctx *ctx, Peaks *peaks) {
     char key[KEY_BYTES];
     json_t *cache = cache_load();
-    find(ctx, cache, key, peaks);
+    bool settled = find(ctx, cache, key, peaks);
     json_decref(cache);
+    return settled;
 }
 
 Status peaks_measure(Ctx *ctx, Peaks *peaks) {
     char key[KEY_BYTES];
     Peaks before;
     json_t *cache = cache_load();
-    find(ctx, cache, key, &before);
+    bool settled = find(ctx, cache, key, &before);
+    const CoreTimes cores = cores_read();
     Status status = measure(ctx, peaks);
     if (!status) {
-        bool better = peaks->flops > before.flops || peaks->bandwidth > before.bandwidth;
+        double waited = settled || ctx->device->backend != BACKEND_CPU ? 0 : cores_waited(cores);
+        bool better = peaks->flops > before.flops || peaks->bandwidth > before.bandwidth ||
+                      (!settled && waited <= CORES_SHARED);
         peaks->flops = fmax(before.flops, peaks->flops);
         peaks->bandwidth = fmax(before.bandwidth, peaks->bandwidth);
         if (better) {
-            json_object_set_new(
-                cache, key, json_pack("{s:f, s:f}", "flops", peaks->flops, "bandwidth", peaks->bandwidth));
+            json_object_set_new(cache, key,
+                                json_pack("{s:f, s:f, s:f}", "flops", peaks->flops, "bandwidth",
+                                          peaks->bandwidth, "cores_waited", waited));
             cache_store(cache);
         }
     }

@@ -260,10 +260,11 @@ void question_bound(const ProfilePath *path, Answer *a) {
     if (ns > 0)
         answer_line(a,
                     "%s: of the operations' time %.1f%% is limited by arithmetic, %.1f%% by memory; at the "
-                    "%s limits they "
-                    "would take %s instead of %s",
+                    "%s limits they would take %s, %s %s%s",
                     path->label, 100 * e.matrix / ns, 100 * e.memory / ns, e.limits,
-                    in_words(CELL_TIME, e.least).text, in_words(CELL_TIME, ns).text);
+                    in_words(CELL_TIME, e.least).text, e.least > ns ? "but took" : "instead of",
+                    in_words(CELL_TIME, ns).text,
+                    e.least > ns ? ": those are too low, and --peaks measures them anew" : "");
     if (e.slack)
         answer_line(a, "%s: the most to gain is in %s %s: %s at %.1f%% of its limit", path->label,
                     e.slack->call, pass_name(e.slack->pass), in_words(CELL_TIME, e.slack->ns).text,

@@ -57,6 +57,15 @@ static OperationSum *own_row(const Trace *t, int64_t event, Operations *o) {
                  : row_of(o, "(between operations)", "");
 }
 
+/* What PyTorch lists besides takes no time here. */
+static void count_call(void *operations, const TorchCall *call) {
+    row_of(operations, call->name, call->shapes)->calls++;
+}
+
+static void count_calls(const Trace *t, int64_t event, Operations *o) {
+    if (o->torch) torch_beside(t, event, o->by_shape, count_call, o);
+}
+
 static void sum_event(const Trace *t, int64_t event, Operations *o) {
     const TraceEvent *e = &t->events[event];
     TorchCall calls[TORCH_DEPTH];
@@ -67,12 +76,17 @@ static void sum_event(const Trace *t, int64_t event, Operations *o) {
         row = row_of(o, calls[i].name, calls[i].shapes);
         bool counted = calls[i].joins && row->parent == e->parent;
         row->calls += between ? e->kind == TRACE_STEP : !counted;
+        if (o->torch && !counted)
+            torch_inside(&calls[i], i + 1 < count ? calls[i + 1].name : NULL, o->by_shape, count_call, o);
+        row = row_of(o, calls[i].name, calls[i].shapes); // rows may have moved
         row->parent = e->parent;
         row->cpu += between ? (double)e->self : (double)trace_length(e);
         row->device += between ? (double)e->device_self : (double)e->device_total;
         row->memory += between ? o->taken[event] : o->taken_below[event];
     }
-    OperationSum *own = row ? row : own_row(t, event, o);
+    count_calls(t, event, o);
+    OperationSum *own =
+        count ? row_of(o, calls[count - 1].name, calls[count - 1].shapes) : own_row(t, event, o);
     own->self_cpu += (double)e->self;
     own->self_device += (double)e->device_self;
     own->self_memory += o->taken[event];

@@ -4,7 +4,7 @@
 #include "profile/operands.h"
 #include "profile/trace.h"
 
-enum { TORCH_DEPTH = 4, TORCH_NAME_BYTES = LABEL_BYTES };
+enum { TORCH_DEPTH = 6, TORCH_NAME_BYTES = LABEL_BYTES, TORCH_LETTERS = 12 };
 
 typedef struct {
     char name[TORCH_NAME_BYTES]; // "aten::linear"
@@ -17,12 +17,31 @@ typedef struct {
  *
  * In category.c letters behind a name say which shapes PyTorch prints beside it:
  *
- *     0 1 2 3   what the operation reads (profile/operands.h)
- *     a b       the two sides of the product that the primitive is
- *     w c       the weight and the bias of the layer whose product it is: of one with parts a part's
- *     A B       the same of attention, as (B, heads, rows, columns)
- *     y         what the last product wrote, with the leading axes of what the operation reads
- *     Y         the same of attention, as (B, heads, rows, columns)
- *     d         what the operation reads first, as a matrix
- *     -         a number, or nothing */
+ *     0 1 2 3 4   what the operation reads (profile/operands.h)
+ *     d x         the first and the second of these as matrices
+ *     r u         the first without its last axis: as one, and as (B, T, 1)
+ *     z           the third, transposed
+ *     a b o       the two sides of the product that the primitive is, or that is next to it, and what it writes
+ *     g j         a and b, transposed
+ *     w c         the weight and the bias of the layer whose product it is: of one with parts a part's
+ *     y           what the product writes, with the leading axes of what the operation reads
+ *     A B Y       a, b and o of attention, as (B, heads, rows, columns)
+ *     H N M       the same, as (B, rows, heads, columns)
+ *     k K         keys, where b is: (B, heads, rows, columns) and (B, rows, heads, columns)
+ *     m           a mask of Y
+ *     S           queries, keys and values in one, as (B, T, all of them); nothing where they lie apart
+ *     n t e Q E   an embedding's indices as one axis; those of a row; what it writes: (B * T, C), (T, C), (B, T, C)
+ *     V           logits
+ *     -           a number, or nothing */
 int torch_calls(const Trace *trace, int64_t event, bool shapes, TorchCall calls[TORCH_DEPTH]);
+
+/* "[[4, 64], []]" of letters; torch_shapes_of: the digits are shapes of such a text. */
+void torch_shapes(const Trace *trace, int64_t event, const char *letters, char text[SHAPES_BYTES]);
+void torch_shapes_of(const char *outer, const char *letters, char text[SHAPES_BYTES]);
+bool torch_has_bias(const Trace *trace, int64_t primitive); // the operation that it is of
+
+/* What PyTorch lists besides, and what here takes no time (profile/torch_views.c): beside a primitive, and inside of
+ * a call. `but`: what is inside and has a time of its own; NULL: nothing. */
+typedef void TorchVisit(void *visitor, const TorchCall *call);
+void torch_beside(const Trace *trace, int64_t event, bool shapes, TorchVisit *visit, void *visitor);
+void torch_inside(const TorchCall *call, const char *but, bool shapes, TorchVisit *visit, void *visitor);

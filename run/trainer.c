@@ -17,7 +17,10 @@ Status trainer_open(Trainer *t, Device *device, const Config *config, Comm *comm
 }
 
 void trainer_drop_graphs(Trainer *t) {
-    for (int i = 0; i < 4; i++) replay_close(t->ctx.device, &t->micro[i / 2][i % 2]);
+    for (int i = 0; i < 4; i++) {
+        replay_close(t->ctx.device, &t->passes[i / 2][i % 2].forward);
+        replay_close(t->ctx.device, &t->passes[i / 2][i % 2].backward);
+    }
     replay_close(t->ctx.device, &t->exchanged);
     replay_close(t->ctx.device, &t->updated);
 }
@@ -135,15 +138,19 @@ Status forward_and_loss(Trainer *t, double factor) {
     return transformer_loss(&t->ctx, &t->model, &targets);
 }
 
-static Status micro_step(Ctx *ctx, void *program) {
+static Status forward_pass(Ctx *ctx, void *program) {
     Trainer *t = program;
-    Arena *saved = &ctx->arenas[ARENA_SAVED];
-    ArenaMark mark = arena_mark(saved);
     ctx->training = true;
     scope_begin(ctx, "forward");
-    if (t->gathers) TRY(shards_gather(ctx, &t->model.parameters));
+    if (t->gathers && !shards_send(&t->model.parameters)) TRY(shards_gather(ctx, &t->model.parameters));
     TRY(forward_and_loss(t, loss_scale(t)));
     scope_end(ctx);
+    t->passes[t->gathers][t->reduces].between = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    return OK;
+}
+
+static Status backward_pass(Ctx *ctx, void *program) {
+    Trainer *t = program;
     scope_begin(ctx, "backward");
     TRY(transformer_backward(ctx, &t->model));
     scope_end(ctx);
@@ -152,6 +159,29 @@ static Status micro_step(Ctx *ctx, void *program) {
         TRY(transformer_sum(ctx, &t->model));
         scope_end(ctx);
     }
+    return OK;
+}
+
+static Status both_passes(Ctx *ctx, void *program) {
+    TRY(forward_pass(ctx, program));
+    return backward_pass(ctx, program);
+}
+
+static void add_work(Trainer *t) {
+    t->work.flops += t->micro_work.flops;
+    t->work.bytes += t->micro_work.bytes;
+    t->work.sent += t->micro_work.sent;
+}
+
+/* With several ranks a graph for each pass: one with branches, which exchanges make of the backward pass, is
+ * launched kernel by kernel, and the forward pass would wait for that. */
+static Status run_passes(Trainer *t, const double terms[REPLAY_TERMS]) {
+    Passes *p = &t->passes[t->gathers][t->reduces];
+    Arena *saved = &t->ctx.arenas[ARENA_SAVED];
+    const ArenaMark mark = arena_mark(saved);
+    TRY(replay_run(&t->ctx, &p->forward, terms, t->comm ? forward_pass : both_passes, t));
+    arena_release(saved, p->between); // a graph's tensors lie where they were taken
+    if (t->comm) TRY(replay_run(&t->ctx, &p->backward, terms, backward_pass, t));
     arena_release(saved, mark);
     return OK;
 }
@@ -164,10 +194,11 @@ static Status update(Ctx *ctx, void *program) {
     return OK;
 }
 
-static void add_work(Trainer *t) {
-    t->work.flops += t->micro_work.flops;
-    t->work.bytes += t->micro_work.bytes;
-    t->work.sent += t->micro_work.sent;
+static Status rehearse_passes(Ctx *ctx, Trainer *t) {
+    const ArenaMark mark = arena_mark(&ctx->arenas[ARENA_SAVED]);
+    TRY(both_passes(ctx, t));
+    arena_release(&ctx->arenas[ARENA_SAVED], mark);
+    return OK;
 }
 
 /* Batches of every width, where rows vary: what a pass takes for many short rows may be more than for few. */
@@ -178,7 +209,7 @@ static Status rehearse_widths(Trainer *t) {
     for (int64_t width = step; t->counts && width < t->seq; width += step) {
         t->sizes.seq = width;
         t->sizes.rows = t->batch * t->seq / width;
-        TRY(micro_step(&t->ctx, t));
+        TRY(rehearse_passes(&t->ctx, t));
         TRY(evaluate_batch(t, 1, &evaluation));
     }
     t->sizes = largest;
@@ -190,7 +221,7 @@ static Status rehearse(Ctx *ctx, void *program) {
     TRY(take_lasting(t));
     ctx->work = (Work){0};
     ranks_begin(t, t->accum - 1);
-    TRY(micro_step(ctx, t));
+    TRY(rehearse_passes(ctx, t));
     ranks_end(t);
     t->micro_work = ctx->work;
     TRY(rehearse_widths(t));
@@ -201,6 +232,7 @@ static Status rehearse(Ctx *ctx, void *program) {
     ctx->work.sent *= (double)(t->accum - 1);
     TRY(ranks_exchange(t));
     TRY(update(ctx, t));
+    TRY(ranks_send(t));
     t->update_work = t->work = ctx->work;
     for (int64_t i = 0; i < t->accum; i++) add_work(t);
     t->tokens = t->batch * step_batches(t) * (t->seq + (t->model.config.encoder_layers ? t->source_seq : 0));
@@ -318,7 +350,7 @@ Status trainer_gradients(Trainer *t, FetchBatch fetch, void *source) {
         t->ctx.work = (Work){0};
         if (i == t->accum - 1) TRY(ranks_say(t));
         ranks_begin(t, i);
-        TRY(replay_run(&t->ctx, &t->micro[t->gathers][t->reduces], terms, micro_step, t));
+        TRY(run_passes(t, terms));
         ranks_end(t);
         if (t->ctx.work.flops > 0) t->micro_work = t->ctx.work;
         add_work(t);
@@ -332,7 +364,8 @@ Status trainer_update(Trainer *t, double learning_rate) {
     const UpdateOptions *u = &t->update;
     const double terms[REPLAY_TERMS] = {u->beta1, u->beta2, u->eps, u->weight_decay, u->clip};
     TRY(values_write(&t->ctx, t->model.state, ADAMW_LEARNING_RATE, 1, &rate));
-    return replay_run(&t->ctx, &t->updated, terms, update, t);
+    TRY(replay_run(&t->ctx, &t->updated, terms, update, t));
+    return ranks_send(t);
 }
 
 Status trainer_result(Trainer *t, StepResult *result) {

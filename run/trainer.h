@@ -28,6 +28,12 @@ typedef struct {
     int32_t *compact;               // host memory: targets, then rows, of a masked-token batch
 } BatchMemory;
 
+/* A micro-batch's two passes as graphs, which are made and replayed together. */
+typedef struct {
+    Replay forward, backward; // of one rank the first holds both
+    ArenaMark between;        // what the forward pass has taken of the saved activations
+} Passes;
+
 typedef struct {
     Ctx ctx;
     Transformer model;
@@ -54,7 +60,7 @@ typedef struct {
     int64_t tokens;        // of the last step: that are there, of both sides, padding not counted
     bool stale;            // this rank's weights lack what the others have updated
     bool gathers, reduces; // the micro-batch at hand gets them; exchanges its gradients, as the last one
-    Replay micro[2][2];    // a micro-batch's forward and backward pass as graphs: that gathers, that reduces
+    Passes passes[2][2];   // that gathers, that reduces
     Replay exchanged;      // what ranks exchange behind them
     Replay updated;        // the update
 } Trainer;

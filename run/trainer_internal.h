@@ -25,6 +25,9 @@ CHECKED Status ranks_say(Trainer *trainer);
 /* Collective, behind the last: the sums over all ranks, as far as they are still to be made. */
 CHECKED Status ranks_exchange(Trainer *trainer);
 
+/* Collective, behind the update: puts the weights on their way, where that is no part of the passes. */
+CHECKED Status ranks_send(Trainer *trainer);
+
 /* What the step's tail says: the loss, with one rank, too; tokens, whether to stop, who is to blame. */
 CHECKED Status ranks_read(Trainer *trainer, StepResult *result);
 

@@ -23,6 +23,7 @@ void ranks_begin(Trainer *t, int64_t index) {
     Shards *s = t->model.parameters.shards;
     if (!s) return;
     s->gathers = t->gathers = t->stale;
+    s->entered = 0;
     s->lane = t->ctx.check || t->apart ? LANE_MAIN : LANE_SIDE;
     s->reduces = t->reduces = index == t->accum - 1 && shards_cut(&t->ctx, &t->model.parameters);
 }
@@ -36,9 +37,11 @@ void ranks_end(Trainer *t) {
 
 Status trainer_settle(Trainer *t) {
     Shards *s = t->model.parameters.shards;
+    Status status = OK;
     if (!t->stale) return OK;
     s->gathers = true;
-    Status status = shards_gather(&t->ctx, &t->model.parameters);
+    s->entered = 0;
+    if (!shards_send(&t->model.parameters)) status = shards_gather(&t->ctx, &t->model.parameters);
     if (!status) status = shards_enter(&t->ctx, &t->model.parameters, t->model.parameters.group_count - 1);
     ranks_end(t);
     return status;
@@ -111,6 +114,15 @@ Status ranks_exchange(Trainer *t) {
     if (!t->comm) return OK;
     TRY(replay_run(&t->ctx, &t->exchanged, (const double[REPLAY_TERMS]){t->reduces}, exchange, t));
     t->stale = t->reduces && !t->ctx.measuring;
+    return OK;
+}
+
+Status ranks_send(Trainer *t) {
+    const bool sends = shards_cut(&t->ctx, &t->model.parameters) && shards_send(&t->model.parameters);
+    if (!sends) return OK;
+    scope_begin(&t->ctx, "optimizer");
+    TRY(shards_gather(&t->ctx, &t->model.parameters));
+    scope_end(&t->ctx);
     return OK;
 }
 

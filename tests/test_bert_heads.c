@@ -78,8 +78,10 @@ static void a_new_head_is_drawn_and_trained(void **state) {
 
 /* As an encoder it is what it is without that head, and the run says that the head is not used. */
 static void a_head_for_something_else_is_left_out(void **state) {
-    static const char *const heads[][2] = {{"classifier", "classes"}, {"qa_outputs", "answers to questions"}};
-    for (int i = 0; i < 2; i++) {
+    static const char *const heads[][2] = {{"classifier", "classes"},
+                                           {"qa_outputs", "answers to questions"},
+                                           {"cls.seq_relationship", "pairs of sentences"}};
+    for (int i = 0; i < 3; i++) {
         write_with_head(*state, heads[i][0], heads[i][0]);
         program_succeeds(*state,
                          "infer --model=encoder --embed=lines.txt --output=e.safetensors --device=cpu");

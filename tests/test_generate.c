@@ -381,7 +381,7 @@ static void train(const Setup *setup, Recompute recompute, double losses[STEPS])
         if (step == 4) expect_ok(trainer_evaluate(&t, fetch, &step, 1, &validation));
     }
     bool captured = setup->graphs && setup->backend == BACKEND_CUDA;
-    assert_int_equal(t.micro[0][0].graph && t.updated.graph, captured);
+    assert_int_equal(t.passes[0][0].forward.graph && t.updated.graph, captured);
     trainer_close(&t);
 }
 

@@ -42,6 +42,7 @@ static void test_decode(void **state) {
          "attention, forward, fp16"},
         {"onednn_sgemm TN", "fp32, TN, FMA"},
         {"onednn_bf16gemm NN", "bf16, NN"},
+        {"amx_bf16x3gemm NT", "bf16, NT"},
         {"softmax max", ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

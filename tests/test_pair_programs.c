@@ -144,6 +144,8 @@ static void test_masked(void **state) {
     assert_string_equal(ran->output, "one two dog runs one two dog runs\n");
     expect_text(ran->error, "gap 1: dog ");
     expect_text(ran->error, "gap 2: two ");
+    ran = program_succeeds(*state, "infer --model=masked --device=cpu --fill='one two [MASK] runs' 2>&1");
+    expect_text(ran->output, "one two dog runs\ngap 1: dog "); // on a terminal, too
     program_succeeds(*state, "cp -r masked strange && sed -i 's/^dog$/d\xC2\x9Bg/' strange/*/vocab.txt");
     ran = program_succeeds(*state, "infer --model=strange --device=cpu --fill='one two [MASK] runs'");
     expect_text(ran->error, "d\\302\\233g "); // not what a terminal obeys
@@ -218,6 +220,9 @@ static void test_sentence_transformers(void **state) {
         program_succeeds(*state, "infer --model=st --device=cpu --embed=l.txt --output=e.safetensors");
     expect_text(ran->error, "lines truncated to 4 tokens: 1");
     read_embedding(*state, theirs);
+    ran = program_succeeds(*state,
+                           "infer --model=st --device=cpu --embed=l.txt --output=s.safetensors --seq=5");
+    expect_text(ran->error, "lines truncated to 5 tokens: 1"); // an option decides
     for (int i = 0; i < 32; i++) squares += (double)plain[i] * (double)plain[i];
     for (int i = 0; i < 32; i++) assert_true(fabs(theirs[i] - plain[i] / sqrt(squares)) < 1e-6);
     program_succeeds(*state, "sed -i s/Normalize/Dense/g st/modules.json");

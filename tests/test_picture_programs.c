@@ -160,6 +160,8 @@ static void refuses_what_does_not_fit(void **state) {
     program_refuses(*state, ERROR_FORMAT, "not pictures", VIT " --data=text.txt --steps=1 --quiet");
     program_refuses(*state, ERROR_FILE, "no file or folder", VIT " --data=nowhere --steps=1 --quiet");
     program_refuses(*state, ERROR_USAGE, "--classify", "infer --attention-map=x.png --device=cpu");
+    program_refuses(*state, ERROR_USAGE, "see --classify",
+                    "infer --model=learned --prompt=what --device=cpu");
 }
 
 int main(void) {

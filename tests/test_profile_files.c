@@ -50,14 +50,14 @@ static void train_leaves_its_files(void **state) {
  * other. */
 static void expect_nested(const char *folder, const char *name) {
     json_t *root = json_in(folder, name), *event;
-    enum { TRACKS = 512, DEPTHS = 32 };
+    enum { TRACKS = 512, DEPTHS = 32, FIRST_TRACK = 10000 };
     double open[TRACKS][DEPTHS]; // ends of the slices that enclose the present one
     int depth[TRACKS] = {0};
     size_t i, slices = 0;
     json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
         if (strcmp(json_string_value(json_object_get(event, "ph")), "X") != 0) continue;
         int track = (int)(json_integer_value(json_object_get(event, "pid")) * 128 +
-                          json_integer_value(json_object_get(event, "tid")));
+                          json_integer_value(json_object_get(event, "tid")) - FIRST_TRACK);
         assert_true(track >= 0 && track < TRACKS);
         double begin = json_number_value(json_object_get(event, "ts"));
         double end = begin + json_number_value(json_object_get(event, "dur"));
@@ -301,6 +301,10 @@ static void diff_tells_by_its_exit_code(void **state) {
     expect_text(ran->output, "0 added, 0 removed, 0 slower, 0 faster");
     ran = program_succeeds(*state, "profile diff d/profiling_stats.json none.json");
     expect_text(ran->output, "1 added, 1 removed");
+    change(*state, "d/profiling_stats.json", "shared.json",
+           "\"cores_waited\":", "\"cores_waited\":0.5,\"was\":");
+    ran = program_succeeds(*state, "profile diff d/profiling_stats.json shared.json");
+    expect_text(ran->output, "after, fused: CORES SHARED");
     ran = program_run(*state, "profile diff d/profiling_stats.json more.json --fail-if 'memory>+3%%'");
     assert_int_equal(ran->code, 8);
     expect_text(ran->output, "FAIL fused: memory changed");

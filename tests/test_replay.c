@@ -132,7 +132,8 @@ static void train(const How *how, const What *what, double results[2 * STEPS]) {
         Validation validation;
         if (source.step == 3) expect_ok(trainer_evaluate(&t, fetch, &source, ACCUM, &validation));
     }
-    assert_int_equal(t.micro[0][0].graph && t.updated.graph, how->graphs && how->backend == BACKEND_CUDA);
+    assert_int_equal(t.passes[0][0].forward.graph && t.updated.graph,
+                     how->graphs && how->backend == BACKEND_CUDA);
     trainer_close(&t);
 }
 

@@ -260,6 +260,14 @@ static void test_terminate(void **state) {
     expect_saves(*state, SIGTERM);
 }
 
+static void test_interrupted_without_a_folder(void **state) {
+    const char *folder = *state;
+    pid_t program = program_start(folder, "train " ENDLESS "--steps=1000000 --log=lost.jsonl");
+    log_wait(folder, "lost.jsonl", program, "step", 1);
+    assert_int_equal(kill(program, SIGINT), 0);
+    expect_text(program_end(folder, program)->output, "nothing was saved: --out=FOLDER does that\n");
+}
+
 /* A second run leaves the first one's folder alone, whatever it finds there. */
 static void test_two_at_once(void **state) {
     const char *folder = *state;
@@ -370,6 +378,7 @@ int main(void) {
         cmocka_unit_test(test_resume_last),
         cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_terminate),
+        cmocka_unit_test(test_interrupted_without_a_folder),
         cmocka_unit_test(test_second_interrupt),
         cmocka_unit_test(test_second_terminate),
         cmocka_unit_test(test_kill),

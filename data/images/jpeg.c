@@ -7,8 +7,9 @@ enum { PLACES = 13, BETWEEN = 2 };
 
 typedef int32_t Row __attribute__((vector_size(JPEG_SIDE * sizeof(int32_t))));
 
-/* Row k: the wave that coefficient k stands for. Sums are exact, so what counts is the rounding of the constants: libjpeg
- * rounds those of a graph with fewer products (Loeffler, Ligtenberg, Moschytz 1989), of which these are sums. */
+/* Row k: the wave that coefficient k stands for. Sums are exact, so what counts is the rounding of the
+ * constants: libjpeg rounds those of a graph with fewer products (Loeffler, Ligtenberg, Moschytz 1989), of
+ * which these are sums. */
 static const Row waves[JPEG_SIDE] = {{8192, 8192, 8192, 8192, 8192, 8192, 8192, 8192},
                                      {11363, 9633, 6437, 2260, -2260, -6437, -9633, -11363},
                                      {10703, 4433, -4433, -10703, -10703, -4433, 4433, 10703},

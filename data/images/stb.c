@@ -34,8 +34,8 @@ static uint8_t *double_both(uint8_t *out, uint8_t *near, uint8_t *far, int width
     return out;
 }
 
-/* Of the library's name, by which it is chosen: the library's own, which mistakes the last two values for each other,
- * is given another. */
+/* Of the library's name, by which it is chosen: the library's own, which mistakes the last two values for
+ * each other, is given another. */
 static uint8_t *stbi__resample_row_h_2(uint8_t *out, uint8_t *near, uint8_t *far, int width, int factor) {
     (void)far, (void)factor;
     jpeg_double(out, near, near, width, JPEG_HALF_ACROSS);

@@ -3,35 +3,15 @@
 #ifdef __AMX_BF16__
 
 #include "base/bfloat16.h"
+#include "kernels/device/amx.h"
 
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* What a product's right side is made of: two elements of a column, one below the other. */
 typedef uint32_t Pair;
 
-enum { SIDE = 16, DEPTH = 32, BLOCK = QUERY_BLOCK, SQUARE = BLOCK * BLOCK }; // SIDE: rows and pairs of a tile
-_Static_assert(QUERY_BLOCK == KEY_BLOCK && TILE_WIDTH % DEPTH == 0, "operands are made of whole tiles");
-
-bool amx_ready(void) {
-    enum { REQUEST = 0x1023, TILE_DATA = 18 }; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA of Linux
-    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
-}
-
-/* Eight whole tiles; a library may have set others since. */
-static void tiles_begin(void) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } shape = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        shape.bytes[i] = 64;
-        shape.rows[i] = SIDE;
-    }
-    _tile_loadconfig(&shape);
-}
+enum { SIDE = AMX_SIDE, DEPTH = AMX_DEPTH, BLOCK = QUERY_BLOCK, SQUARE = BLOCK * BLOCK };
+_Static_assert(QUERY_BLOCK == KEY_BLOCK && TILE_UNIT % DEPTH == 0, "operands are made of whole tiles");
 
 /* C (m, n) = A (m, k) B (k, n), or += with `accumulate`; A in rows, B in pairs (k / 2, n), strides in
  * elements of each. m, n and k are multiples of 32. The compiler does not know that tiles read and write
@@ -75,38 +55,12 @@ static void product(int64_t m, int64_t n, int64_t k, const bf16 *a, int64_t a_st
 
 /* ---- operands ---- */
 
-/* to (16, 16) = from (16, 16)^T, of words: pairs, or fp32. */
-static void transpose(const void *from, int64_t from_stride, void *to, int64_t to_stride) {
-    __m512i r[SIDE], t[SIDE];
-    for (int i = 0; i < SIDE; i++) r[i] = _mm512_loadu_si512((const uint32_t *)from + i * from_stride);
-    for (int i = 0; i < SIDE; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < SIDE; i += 4) { // r[i + c]: of columns c, c + 4, c + 8, c + 12 rows i to i + 3
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int c = 0; c < 4; c++) {
-        __m512i even = _mm512_shuffle_i32x4(r[c], r[c + 4], 0x88);
-        __m512i odd = _mm512_shuffle_i32x4(r[c], r[c + 4], 0xDD);
-        __m512i even_below = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0x88);
-        __m512i odd_below = _mm512_shuffle_i32x4(r[c + 8], r[c + 12], 0xDD);
-        uint32_t *column = (uint32_t *)to + c * to_stride;
-        _mm512_storeu_si512(column, _mm512_shuffle_i32x4(even, even_below, 0x88));
-        _mm512_storeu_si512(column + 4 * to_stride, _mm512_shuffle_i32x4(odd, odd_below, 0x88));
-        _mm512_storeu_si512(column + 8 * to_stride, _mm512_shuffle_i32x4(even, even_below, 0xDD));
-        _mm512_storeu_si512(column + 12 * to_stride, _mm512_shuffle_i32x4(odd, odd_below, 0xDD));
-    }
-}
-
 /* to (columns, rows) = from (rows, columns)^T, of words; both are multiples of 16. */
 static void transpose_words(const void *from, int64_t rows, int64_t columns, void *to) {
     for (int64_t i = 0; i < rows; i += SIDE)
         for (int64_t c = 0; c < columns; c += SIDE)
-            transpose((const uint32_t *)from + i * columns + c, columns, (uint32_t *)to + c * rows + i, rows);
+            amx_transpose((const uint32_t *)from + i * columns + c, columns, (uint32_t *)to + c * rows + i,
+                          rows);
 }
 
 /* to (BLOCK, padded) = from (rows, width), the rest zeroed. */
@@ -189,7 +143,7 @@ void amx_forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64_t 
     Pair *weights = carve_pairs(&scratch, SQUARE / 2);         // (keys / 2, queries)
     RunningSoftmax running;
     softmax_begin(&running);
-    tiles_begin();
+    amx_begin();
     memset(sums, 0, (size_t)(padded * BLOCK) * sizeof *sums);
     copy_rows(row_of(a->q, b * p->queries + first, h, size), a->q.stride, count, size, padded, rows);
     transpose_words(rows, BLOCK, padded / 2, queries);
@@ -335,7 +289,7 @@ void amx_backward_head(const AttentionProblem *p, const AttentionBackward *g, in
         pairs_of_rows(s.keys + at, padded, s.queries);
         transpose_words(s.queries, BLOCK / 2, padded, s.keys_across + at);
     }
-    tiles_begin();
+    amx_begin();
     for (int64_t h = kv * p->group; h < (kv + 1) * p->group; h++)
         for (int64_t first = 0; first < p->queries; first += BLOCK) backward_block(p, g, b, h, first, &s);
     _tile_release();

@@ -7,10 +7,7 @@
 
 __BEGIN_DECLS
 
-/* Whether the kernel lets this process use them. Weak symbols: NULL in a build for other processors. */
-__attribute__((weak)) bool amx_ready(void);
-
-/* Floats of scratch that one thread needs. */
+/* Floats of scratch that one thread needs. Weak symbols: NULL in a build for other processors. */
 __attribute__((weak)) int64_t amx_forward_floats(const AttentionProblem *p);
 __attribute__((weak)) int64_t amx_backward_floats(const AttentionProblem *p);
 

@@ -1,6 +1,6 @@
 #include "kernels/attention/cpu_blocks.h"
 
-_Static_assert(QUERY_BLOCK % TILE_WIDTH == 0, "a block of queries is made of whole tiles");
+_Static_assert(QUERY_BLOCK % TILE_UNIT == 0, "a block of queries is made of whole tiles");
 
 AttentionProblem attention_problem(const Ctx *ctx, const AttentionForward *a) {
     bool cached = !tensor_empty(a->cache_k);
@@ -16,7 +16,7 @@ AttentionProblem attention_problem(const Ctx *ctx, const AttentionForward *a) {
     p.key_rows = p.k.shape.d[1];
     p.drops = dropout_on(&a->dropout);
     if (p.drops && !ctx->measuring) p.dropout = dropout_mask(&a->dropout);
-    p.padded = (p.size + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;
+    p.padded = (p.size + TILE_UNIT - 1) / TILE_UNIT * TILE_UNIT;
     return p;
 }
 

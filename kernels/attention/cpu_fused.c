@@ -5,6 +5,7 @@
  * threads. Tiles are fp32, whatever is stored, but where there is AMX (cpu_amx.h). */
 #include "kernels/attention/cpu_amx.h"
 #include "kernels/attention/cpu_blocks.h"
+#include "kernels/device/amx.h"
 #include "kernels/real.h"
 
 #include <omp.h>
@@ -39,6 +40,20 @@ static void pack(const stored *from, int64_t stride, int64_t rows, int64_t width
     }
 }
 
+/* Rows of fp32. */
+typedef struct {
+    const float *data;
+    int64_t stride;
+} Rows;
+
+/* Those of fp32 and whole tiles as they lie; others in `packed`. */
+static Rows rows_of(const AttentionProblem *p, const stored *from, int64_t stride, int64_t rows,
+                    float *packed) {
+    if (STORED_DTYPE == F32 && p->size == p->padded) return (Rows){(const void *)from, stride};
+    pack(from, stride, rows, p->size, packed, p->padded);
+    return (Rows){packed, p->padded};
+}
+
 static void write_row(const float *from, int64_t width, stored *to) {
 #pragma omp simd
     for (int64_t d = 0; d < width; d++) to[d] = store(from[d]);
@@ -63,8 +78,8 @@ static void forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64
     for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
          j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK;
-        pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, block, p->padded);
-        tile_product(keys, QUERY_BLOCK, p->size, (TileView){block, p->padded, 1}, queries, QUERY_BLOCK,
+        const Rows k = rows_of(p, key_row(p, p->k, b, kv, j), p->k.stride, keys, block);
+        tile_product(keys, QUERY_BLOCK, p->size, (TileView){k.data, k.stride, 1}, queries, QUERY_BLOCK,
                      scores, QUERY_BLOCK, false);
         attention_mask(p, b, first, j, keys, scores);
         softmax_step(&running, keys, scores);
@@ -72,8 +87,8 @@ static void forward_block(const AttentionProblem *p, int64_t b, int64_t h, int64
         for (int64_t i = 0; i < count; i++)
 #pragma omp simd
             for (int64_t d = 0; d < p->padded; d++) sums[i * p->padded + d] *= running.correction[i];
-        pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, block, p->padded);
-        tile_product(count, p->padded, keys, (TileView){scores, 1, QUERY_BLOCK}, block, p->padded, sums,
+        const Rows v = rows_of(p, key_row(p, p->v, b, kv, j), p->v.stride, keys, block);
+        tile_product(count, p->padded, keys, (TileView){scores, 1, QUERY_BLOCK}, v.data, v.stride, sums,
                      p->padded, true);
     }
     float *lse = tensor_empty(a->lse) ? NULL : float_row(a->lse, b * p->heads + h) + first;
@@ -245,9 +260,9 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
     const AttentionForward *a = p->a;
     int64_t count = p->queries - first < QUERY_BLOCK ? p->queries - first : QUERY_BLOCK, kv = h / p->group;
     const stored *q = query_row(p, a->q, b, h, first), *dy = query_row(p, g->dy, b, h, first);
-    pack(q, a->q.stride, count, p->size, s->queries, p->padded);
+    const Rows queries = rows_of(p, q, a->q.stride, count, s->queries);
     transpose(q, a->q.stride, count, p->size, (float)a->scale, s->queries_across);
-    pack(dy, g->dy.stride, count, p->size, s->dy, p->padded);
+    const Rows gradients = rows_of(p, dy, g->dy.stride, count, s->dy);
     transpose(dy, g->dy.stride, count, p->size, 1, s->dy_across);
     const float *lse = float_row(a->lse, b * p->heads + h) + first;
     for (int64_t i = 0; i < QUERY_BLOCK; i++) {
@@ -261,22 +276,22 @@ static void backward_block(const AttentionProblem *p, const AttentionBackward *g
     for (int64_t j = attention_first_block(p, b, first), end = attention_visible(p, b, first + count - 1);
          j < end; j += KEY_BLOCK) {
         int64_t keys = end - j < KEY_BLOCK ? end - j : KEY_BLOCK, width = p->padded;
-        pack(key_row(p, p->k, b, kv, j), p->k.stride, keys, p->size, s->keys, width);
-        pack(key_row(p, p->v, b, kv, j), p->v.stride, keys, p->size, s->values, width);
-        tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->keys, width, 1}, s->queries_across,
+        const Rows k = rows_of(p, key_row(p, p->k, b, kv, j), p->k.stride, keys, s->keys);
+        const Rows v = rows_of(p, key_row(p, p->v, b, kv, j), p->v.stride, keys, s->values);
+        tile_product(keys, QUERY_BLOCK, p->size, (TileView){k.data, k.stride, 1}, s->queries_across,
                      QUERY_BLOCK, s->weights, QUERY_BLOCK, false);
         attention_mask(p, b, first, j, keys, s->weights);
-        tile_product(keys, QUERY_BLOCK, p->size, (TileView){s->values, width, 1}, s->dy_across, QUERY_BLOCK,
+        tile_product(keys, QUERY_BLOCK, p->size, (TileView){v.data, v.stride, 1}, s->dy_across, QUERY_BLOCK,
                      s->dscores, QUERY_BLOCK, false);
         attention_drop(p, b, h, first, j, count, keys, s->dscores);
         softmax_gradient(keys, (float)a->scale, s->lse, s->delta, s->weights, s->dscores);
         attention_drop(p, b, h, first, j, count, keys, s->weights);
-        tile_product(keys, width, count, (TileView){s->weights, QUERY_BLOCK, 1}, s->dy, width,
-                     s->dv + j * width, width, true);
-        tile_product(keys, width, count, (TileView){s->dscores, QUERY_BLOCK, 1}, s->queries, width,
+        tile_product(keys, width, count, (TileView){s->weights, QUERY_BLOCK, 1}, gradients.data,
+                     gradients.stride, s->dv + j * width, width, true);
+        tile_product(keys, width, count, (TileView){s->dscores, QUERY_BLOCK, 1}, queries.data, queries.stride,
                      s->dk + j * width, width, true);
-        tile_product(count, width, keys, (TileView){s->dscores, 1, QUERY_BLOCK}, s->keys, width, s->dq, width,
-                     true);
+        tile_product(count, width, keys, (TileView){s->dscores, 1, QUERY_BLOCK}, k.data, k.stride, s->dq,
+                     width, true);
     }
     for (int64_t i = 0; i < count; i++)
         write_row(s->dq + i * p->padded, p->size, query_row(p, g->dq, b, h, first + i));

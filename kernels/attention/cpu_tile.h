@@ -3,14 +3,14 @@
 
 #include "kernels/simd.h"
 
-/* Rows and columns of the block of sums that one pass holds in registers. Columns of a product come in whole
- * multiples of TILE_WIDTH; rows in any number. */
+/* Rows and columns of the block of sums that one pass holds in registers, but for the last columns, of
+ * which it may be fewer. Columns of a product come in whole multiples of TILE_UNIT; rows in any number. */
 #if defined(__AVX512F__) || defined(__aarch64__)
 enum { TILE_ROWS = 4, TILE_VECTORS = 4 }; // 16 of 32 registers: enough to hide a multiply-add's latency
 #else
 enum { TILE_ROWS = 4, TILE_VECTORS = 2 }; // 8 of 16
 #endif
-enum { TILE_WIDTH = TILE_VECTORS * LANES };
+enum { TILE_WIDTH = TILE_VECTORS * LANES, TILE_UNIT = 32 };
 
 /* A matrix by its element (i, p) = data[i * row + p * column]: rows of a tensor, or its transpose. */
 typedef struct {
@@ -19,6 +19,6 @@ typedef struct {
 } TileView;
 
 /* C (m, n) = A (m, k) B (k, n), or += with `accumulate`. B and C are row-major, rows ldb and ldc apart; n is
- * a multiple of TILE_WIDTH. The sums over k run in order. */
+ * a multiple of TILE_UNIT. The sums over k run in order. */
 void tile_product(int64_t m, int64_t n, int64_t k, TileView a, const float *b, int64_t ldb, float *c,
                   int64_t ldc, bool accumulate);

@@ -10,5 +10,5 @@
 CHECKED Status rotate_heads(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, const int *past,
                             bool back);
 
-/* The cosine and sine of each angle of the rows of q, to `angles` (T, D) fp32, in pairs; for one document. */
+/* The cosine and sine of each angle of T positions from a's past on, to `angles` (T, D) fp32, in pairs. */
 CHECKED Status rotary_angles(Ctx *ctx, const AttentionForward *a, Tensor angles);

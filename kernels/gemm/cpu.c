@@ -5,19 +5,21 @@
 #include <string.h>
 
 Status gemm_cpu_finish(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
-    const OnednnOperands operands = {g->a, g->b, finish->bias, finish->added, g->c};
     static const char *const names[2][2][2] = {
         {{"onednn_sgemm NN", "onednn_sgemm NT"}, {"onednn_sgemm TN", "onednn_sgemm TT"}},
         {{"onednn_bf16gemm NN", "onednn_bf16gemm NT"}, {"onednn_bf16gemm TN", "onednn_bf16gemm TT"}}};
-    library_begin(ctx, names[g->a_dtype == BF16][g->transpose_a][g->transpose_b]);
-    TRY(onednn_run(plan->kernel, &operands));
+    static const char *const own[2][2] = {{"amx_bf16x3gemm NN", "amx_bf16x3gemm NT"},
+                                          {"amx_bf16x3gemm TN", "amx_bf16x3gemm TT"}};
+    library_begin(ctx, plan->winner == PLAN_AMX ? own[g->transpose_a][g->transpose_b]
+                                                : names[g->a_dtype == BF16][g->transpose_a][g->transpose_b]);
+    TRY(cpu_plan_run(ctx, plan, g, finish));
     library_end(ctx);
     return OK;
 }
 
 const CpuPlan *gemm_cpu_finishes(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
     const CpuPlan *plan = cpu_plan(ctx, g, finish);
-    return plan && plan->kernel ? plan : NULL;
+    return plan && plan->winner != PLAN_OPENBLAS ? plan : NULL;
 }
 
 Status gemm_cpu(Ctx *ctx, const Gemm *g) {

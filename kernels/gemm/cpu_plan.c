@@ -11,17 +11,14 @@
 
 enum { PLANS_MOST = 1024 }; // then all are forgotten: the lengths of sentences have no end
 enum { SLOTS = 2 * PLANS_MOST, KEY_WORDS = sizeof(OnednnProduct) / sizeof(int64_t) };
-enum {
-    FEWEST_LAPS = 3,
-    MOST_LAPS = 12
-};                                       // of each library in turns, so that a busy moment is not one's alone
-static const double LONG_SECONDS = 0.06; // no more laps after that
-static const double OPENBLAS_NEEDS = 0.97; // of oneDNN's time: what follows the product is free there
-enum { OPENBLAS = 1, ONEDNN = 2 };         // fingerprints in the file
+enum { FEWEST_LAPS = 3, MOST_LAPS = 12 };  // of each in turns, so that a busy moment is not one's alone
+static const double LONG_SECONDS = 0.06;   // no more laps after that
+static const double OPENBLAS_NEEDS = 0.97; // of the others' time: what follows the product is free there
 
 typedef struct {
     CpuPlan *slots[SLOTS]; // open addressing
     int count;
+    AmxPacked packed;
 } CpuPlans;
 
 static void plans_clear(CpuPlans *plans) {
@@ -34,8 +31,10 @@ static void plans_clear(CpuPlans *plans) {
 }
 
 static void plans_free(void *kept) {
-    plans_clear(kept);
-    memory_free(kept);
+    CpuPlans *plans = kept;
+    plans_clear(plans);
+    memory_free(plans->packed.values);
+    memory_free(plans);
 }
 
 static CpuPlan **slot_of(CpuPlans *plans, const OnednnProduct *product) {
@@ -70,8 +69,8 @@ static OnednnProduct product_of(const Gemm *g, const GemmFinish *finish) {
                            .accumulates = g->beta != 0};
 }
 
-/* Pushes an operand out of the caches, where a model's weights are not when their turn comes: what is fast on warm
- * operands may be the slower one there. Elsewhere than on x86 the race is warm. */
+/* Pushes an operand out of the caches, where a model's weights are not when their turn comes: what is fast
+ * on warm operands may be the slower one there. Elsewhere than on x86 the race is warm. */
 static void evict(const void *operand, int64_t rows, int64_t width, int64_t ld, Dtype dtype) {
 #if defined(__SSE2__)
     enum { LINE = 64 };
@@ -89,19 +88,23 @@ static void evict_operands(const Gemm *g) {
     evict(g->c, g->m, g->n, g->ldc, g->c_dtype);
 }
 
+Status cpu_plan_run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
+    const OnednnOperands operands = {g->a, g->b, finish->bias, finish->added, g->c};
+    if (plan->winner == PLAN_ONEDNN) return onednn_run(plan->kernel, &operands);
+    gemm_amx_run(ctx, g, finish, plan->packed);
+    return OK;
+}
+
 /* The seconds of a lap; DBL_MAX where it fails, which is no error of the product. */
-static double lap_seconds(Ctx *ctx, const Gemm *g, const OnednnOperands *operands, OnednnKernel *kernel) {
+static double lap_seconds(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {
     evict_operands(g);
     double start = device_clock();
-    Status status = kernel ? onednn_run(kernel, operands) : gemm_cpu_openblas(ctx, g);
+    Status status =
+        plan->winner == PLAN_OPENBLAS ? gemm_cpu_openblas(ctx, g) : cpu_plan_run(ctx, plan, g, finish);
     double seconds = device_clock() - start;
     if (!status) return seconds;
     status_free(status);
     return DBL_MAX;
-}
-
-static double smaller(double x, double y) {
-    return x < y ? x : y;
 }
 
 /* What an accumulating product adds to while it is timed: the bytes that C spans. */
@@ -109,35 +112,46 @@ static size_t bytes_of_c(const Gemm *g) {
     return (size_t)((g->m - 1) * g->ldc + g->n) * dtype_size(g->c_dtype);
 }
 
-/* OpenBLAS is timed without what follows the product. Without memory for another C nothing is: 0 microseconds. */
-static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, OnednnKernel *kernel) {
+static bool can_run(const CpuPlan *plan, PlanWinner who) {
+    return who == PLAN_OPENBLAS || (who == PLAN_ONEDNN ? plan->kernel != NULL : plan->packed != NULL);
+}
+
+/* OpenBLAS is timed without what follows the product. Without memory for another C nothing is: 0
+ * microseconds. */
+static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
     struct Recorder *recorder = ctx->recorder; // the laps are nobody's calls
-    KeptChoice choice = {ONEDNN, 0};
+    KeptChoice choice = {plan->winner, 0};
     Gemm timed = *g;
     if (g->beta != 0) timed.c = memory_reserve(bytes_of_c(g));
     if (!timed.c) return choice;
     if (g->beta != 0) memset(timed.c, 0, bytes_of_c(g));
-    const OnednnOperands operands = {g->a, g->b, finish->bias, finish->added, timed.c};
     ctx->recorder = NULL;
-    double ours = DBL_MAX, theirs = DBL_MAX;
-    for (int lap = 0; lap < FEWEST_LAPS || (lap < MOST_LAPS && lap * (ours + theirs) < LONG_SECONDS); lap++) {
-        double first = lap_seconds(ctx, &timed, &operands, kernel);
-        double second = lap_seconds(ctx, &timed, &operands, NULL);
-        if (lap == 0) continue; // it wakes the threads
-        ours = smaller(ours, first);
-        theirs = smaller(theirs, second);
+    double least[PLAN_END], all = 0;
+    for (int who = 0; who < PLAN_END; who++) least[who] = DBL_MAX;
+    for (int lap = 0; lap < FEWEST_LAPS || (lap < MOST_LAPS && all < LONG_SECONDS); lap++)
+        for (CpuPlan one = {.winner = 1, .kernel = plan->kernel, .packed = plan->packed};
+             one.winner < PLAN_END; one.winner++) {
+            if (!can_run(plan, one.winner)) continue;
+            double seconds = lap_seconds(ctx, &one, &timed, finish);
+            if (lap == 0) continue; // it wakes the threads
+            all += seconds;
+            if (seconds < least[one.winner]) least[one.winner] = seconds;
+        }
+    double best = DBL_MAX;
+    for (int who = PLAN_END - 1; who > 0; who--) {
+        if (least[who] >= best * (who == PLAN_OPENBLAS ? OPENBLAS_NEEDS : 1)) continue;
+        best = least[who];
+        choice = (KeptChoice){(uint64_t)who, (float)(1e6 * best)};
     }
     ctx->recorder = recorder;
     if (g->beta != 0) memory_free(timed.c);
-    bool openblas = theirs < OPENBLAS_NEEDS * ours;
-    choice.fingerprint = openblas ? OPENBLAS : ONEDNN;
-    choice.microseconds = (float)(1e6 * (openblas ? theirs : ours));
     return choice;
 }
 
 /* This processor's, threads' and libraries' file. */
 static void file_name(const Device *device, char *name, size_t bytes) {
-    snprintf(name, bytes, "products %s %s.txt", device->name, device->library);
+    snprintf(name, bytes, "products %s %s%s.txt", device->name, device->library,
+             gemm_amx_serves ? ", AMX" : "");
 }
 
 /* Small products are over before a choice could matter. */
@@ -146,29 +160,30 @@ static bool worth_timing(const Gemm *g) {
     return (double)g->m * (double)g->n * (double)g->k >= least;
 }
 
-/* Whether OpenBLAS is the choice that is kept, or a race's, which is kept from then on; one process at a time. A
- * choice that cannot be kept is not made, since another process would make another. */
-static bool openblas_wins(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
+/* The choice that is kept, or a race's, which is kept from then on; one process at a time. A choice that
+ * cannot be kept is not made, since another process would make another. */
+static PlanWinner find_winner(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
     char file[400];
     int64_t key[KEY_WORDS];
     KeptChoice choice;
-    if (!worth_timing(g) || !choices_wanted()) return false;
+    if (!worth_timing(g) || !choices_wanted()) return plan->winner;
     memcpy(key, &plan->product, sizeof key);
     file_name(ctx->device, file, sizeof file);
-    if (choice_find(file, key, KEY_WORDS, &choice)) return choice.fingerprint == OPENBLAS;
-    int lock = choices_lock();
     bool kept = choice_find(file, key, KEY_WORDS, &choice);
+    int lock = kept ? -1 : choices_lock();
+    if (!kept) kept = choice_find(file, key, KEY_WORDS, &choice);
     if (!kept) {
-        choice = race(ctx, g, finish, plan->kernel);
+        choice = race(ctx, g, finish, plan);
         kept = choice.microseconds > 0 && choice_keep(file, key, KEY_WORDS, &choice);
     }
     if (lock >= 0) close(lock);
-    return kept && choice.fingerprint == OPENBLAS;
+    bool known = kept && choice.fingerprint < PLAN_END && can_run(plan, (PlanWinner)choice.fingerprint);
+    return known ? (PlanWinner)choice.fingerprint : plan->winner;
 }
 
 /* ---- finding a plan ---- */
 
-/* What the library's interface can say at all. */
+/* What oneDNN's interface can say at all. */
 static bool served(const CpuDevice *device, const Gemm *g) {
     bool narrow = g->a_dtype == BF16 && (g->c_dtype == BF16 || g->c_dtype == F32);
     bool types = g->a_dtype == g->b_dtype && (narrow || (g->a_dtype == F32 && g->c_dtype == F32));
@@ -176,9 +191,25 @@ static bool served(const CpuDevice *device, const Gemm *g) {
            (g->beta == 0 || g->beta == 1);
 }
 
+static bool on_tiles(const Gemm *g) {
+    return gemm_amx_serves && gemm_amx_serves(g);
+}
+
+/* Before there is a choice, oneDNN is it. */
+static void make_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish, CpuPlans *plans, CpuPlan *plan) {
+    CpuDevice *device = (CpuDevice *)ctx->device;
+    if (served(device, g)) plan->kernel = onednn_kernel(device->onednn, &plan->product);
+    if (on_tiles(g)) plan->packed = &plans->packed;
+    plan->winner = plan->kernel ? PLAN_ONEDNN : plan->packed ? PLAN_AMX : PLAN_OPENBLAS;
+    if (plan->winner != PLAN_OPENBLAS) plan->winner = find_winner(ctx, g, finish, plan);
+    if (!plan->kernel || plan->winner == PLAN_ONEDNN) return;
+    onednn_kernel_free(plan->kernel);
+    plan->kernel = NULL;
+}
+
 CpuPlan *cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
     CpuDevice *device = (CpuDevice *)ctx->device;
-    if (!served(device, g)) return NULL;
+    if (!served(device, g) && !on_tiles(g)) return NULL;
     if (!device->plans) {
         device->plans = memory_allocate(sizeof(CpuPlans));
         device->free_plans = plans_free;
@@ -194,10 +225,6 @@ CpuPlan *cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish) {
     CpuPlan *plan = *slot = memory_allocate(sizeof *plan);
     plans->count++;
     plan->product = product;
-    plan->kernel = onednn_kernel(device->onednn, &product);
-    if (plan->kernel && openblas_wins(ctx, g, finish, plan)) {
-        onednn_kernel_free(plan->kernel);
-        plan->kernel = NULL;
-    }
+    make_plan(ctx, g, finish, plans, plan);
     return plan;
 }

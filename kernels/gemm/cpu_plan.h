@@ -2,20 +2,21 @@
 #pragma once
 
 #include "kernels/device/cpu.h"
-#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/cpu_amx.h"
 
-/* What is done to a product P before it is stored: C = finish(P + bias + added). */
-typedef struct {
-    const void *bias;  // (n) of A's dtype; NULL: none
-    const void *added; // a matrix of C's dtype that lies as C does, elsewhere; NULL: none
-    Finish finish;
-} GemmFinish;
+/* Who computes a product, in the order of the numbers in the file of choices. */
+typedef enum { PLAN_OPENBLAS = 1, PLAN_ONEDNN, PLAN_AMX, PLAN_END } PlanWinner;
 
 typedef struct {
     OnednnProduct product;
-    OnednnKernel *kernel; // NULL: OpenBLAS does it
+    PlanWinner winner;
+    OnednnKernel *kernel; // of PLAN_ONEDNN
+    AmxPacked *packed;    // of PLAN_AMX
 } CpuPlan;
 
-/* The plan of a product, raced and kept if it is new; NULL where oneDNN is not, or cannot serve it at all. It
- * stays until the next call. */
+/* The plan of a product, raced and kept if it is new; NULL where OpenBLAS alone can serve it. It stays until
+ * the next call. */
 CpuPlan *cpu_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish);
+
+/* Runs a plan, but OpenBLAS's. */
+CHECKED Status cpu_plan_run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish);

@@ -294,7 +294,8 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
                 bias_slab(l, dpre, first, first + slab < width ? first + slab : width);
         }
     Gemm dweight = gemm_dweight(dpre, f->x, l->dweight, 1);
-    PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &dweight));
+    if (!tensor_empty(l->dweight))
+        PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &dweight));
     return tensor_empty(l->dx) ? OK : input_gradient(ctx, l, dpre);
 }
 

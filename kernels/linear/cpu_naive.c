@@ -188,7 +188,8 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
             activation_gradient(ctx, f->activation, f->pre.data, l->dy.data, rows * width, dpre.data);
     }
     Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
-    PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
+    if (!tensor_empty(l->dweight))
+        PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
     if (!tensor_empty(l->dbias))
         PRIMITIVE (ctx, "bias gradient") add_columns(ctx, dpre.data, rows, width, dpre.stride, l->dbias.data);
     if (tensor_empty(l->dx)) return OK;

@@ -233,9 +233,9 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
     if (active || !tensor_empty(l->dbias))
         TRY(gradient_and_bias<T>(ctx, active ? f->activation : ACTIVATION_NONE, l->dy,
                                  active ? f->pre : Tensor{}, dpre, l->dbias));
-    PRIMITIVE (ctx, "weight gradient") {
+    if (!tensor_empty(l->dweight)) {
         const Gemm product = gemm_dweight(dpre, f->x, l->dweight, 1);
-        TRY(gemm(ctx, &product));
+        PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &product));
     }
     return tensor_empty(l->dx) ? OK : input_gradient<T>(ctx, l, dpre);
 }

@@ -241,7 +241,8 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
             TRY(launch_gradient<T>(ctx, f->activation, f->pre, l->dy, dpre));
     }
     Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
-    PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
+    if (!tensor_empty(l->dweight))
+        PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
     if (!tensor_empty(l->dbias)) {
         TRY(columns_take(ctx, dpre, &partials));
         PRIMITIVE (ctx, "bias gradient") TRY(columns_add(ctx, dpre, partials, l->dbias));

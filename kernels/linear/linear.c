@@ -151,7 +151,9 @@ static Status check_backward(const Ctx *ctx, const LinearBackward *l) {
     Dtype type = f->x.dtype, wide = dtype_wide(type);
     int64_t rows = tensor_rows(f->x), in = tensor_width(f->weight), out = tensor_rows(f->weight);
     TRY(check_dense("linear", "dy", l->dy, type, rows, l->dy_is_dpre ? out : y_width(f)));
-    TRY(check_dense("linear", "dweight", l->dweight, wide, out, in));
+    TRY(check_that("linear", !tensor_empty(l->dweight) || (!tensor_empty(l->dx) && tensor_empty(l->dbias)),
+                   "a pass without dweight has dx, and no dbias"));
+    if (!tensor_empty(l->dweight)) TRY(check_dense("linear", "dweight", l->dweight, wide, out, in));
     TRY(check_that("linear", tensor_empty(l->dbias) || !tensor_empty(f->bias), "dbias goes with a bias"));
     if (!tensor_empty(l->dbias)) TRY(check_dense("linear", "dbias", l->dbias, wide, 1, out));
     bool gated_input = l->input && activation_gated(l->input->activation);
@@ -175,9 +177,10 @@ Status linear_backward(Ctx *ctx, const LinearBackward *l) {
     double rows = (double)tensor_rows(f->x), in = (double)tensor_width(f->weight);
     double out = (double)tensor_rows(f->weight);
     bool active = f->activation != ACTIVATION_NONE && !l->dy_is_dpre, dx = !tensor_empty(l->dx);
-    double flops = rows * out * (2 * in * (dx ? 2 : 1) + (tensor_empty(l->dbias) ? 0 : 1)) +
+    bool dweight = !tensor_empty(l->dweight);
+    double flops = rows * out * (2 * in * (dx + dweight) + (tensor_empty(l->dbias) ? 0 : 1)) +
                    (active ? 12 * (double)tensor_count(l->dy) : 0);
-    size_t bytes = tensor_bytes(l->dy) + tensor_bytes(f->x) + 2 * tensor_bytes(l->dweight) +
+    size_t bytes = tensor_bytes(l->dy) + (dweight ? tensor_bytes(f->x) : 0) + 2 * tensor_bytes(l->dweight) +
                    2 * tensor_bytes(l->dbias) + (active ? tensor_bytes(f->pre) : 0);
     if (dx) bytes += tensor_bytes(f->weight) + tensor_bytes(l->dx) * (l->accumulate ? 2 : 1);
     if (dx && l->input) {

@@ -33,7 +33,8 @@
  *
  * That layer's own backward pass is then told dy_is_dpre. Where it is gated, dx is its dgate and dup, twice
  * as wide as x. Without `accumulate` a dx as wide as x may lie where x does: every form reads x for dweight
- * before it writes dx. */
+ * before it writes dx. The weights' gradients may have a pass of their own: without dweight there is dx alone,
+ * without dx there are dweight and dbias. */
 #pragma once
 
 #include "kernels/op.h"
@@ -77,7 +78,7 @@ typedef struct {
     bool dy_is_dpre;
     Tensor dx;       // (..., I), or (..., 2*I) where `input` is gated; may be empty
     bool accumulate; // dx += instead of dx =; not with `input`
-    Tensor dweight;  // (O, I) fp32, +=
+    Tensor dweight;  // (O, I) fp32, +=; may be empty, and then dbias is
     Tensor dbias;    // (O) fp32, +=; empty where bias is, or where another operation sums dpre
 } LinearBackward;
 
