@@ -73,7 +73,8 @@ struct OnednnKernel {
 
 static void run_out(void) {
     fprintf(stderr, "%s: out of host memory for oneDNN\n", program_invocation_short_name);
-    exit(ERROR_MEMORY);
+    fflush(NULL);
+    _exit(ERROR_MEMORY); // as in base/memory.c
 }
 
 static void on_crash(int number) {
@@ -98,6 +99,12 @@ static struct sigaction guard_begin(void) {
     return before;
 }
 
+/* What the library says; anything else than success or a lack of memory is its "not this one". */
+static bool good(dnnl_status_t status) {
+    if (status == dnnl_out_of_memory) run_out();
+    return status == dnnl_success;
+}
+
 static void guard_end(const struct sigaction *before) {
     sigaction(SIGSEGV, before, NULL);
 }
@@ -111,7 +118,7 @@ typedef dnnl_memory_desc_t Matrix;
 static bool matrix_make(const Onednn *o, Matrix *matrix, dnnl_data_type_t type, int64_t rows, int64_t columns,
                         int64_t row, int64_t column) {
     const dnnl_dims_t sizes = {rows, columns}, strides = {row, column};
-    return o->memory_desc_init_by_strides(matrix, 2, sizes, type, strides) == dnnl_success;
+    return good(o->memory_desc_init_by_strides(matrix, 2, sizes, type, strides));
 }
 
 static void matrix_free(const Onednn *o, Matrix *matrix) {
@@ -145,7 +152,7 @@ typedef dnnl_memory_desc_t Matrix; // NULL: not made
 static bool matrix_make(const Onednn *o, Matrix *matrix, dnnl_data_type_t type, int64_t rows, int64_t columns,
                         int64_t row, int64_t column) {
     const dnnl_dims_t sizes = {rows, columns}, strides = {row, column};
-    return o->memory_desc_create_with_strides(matrix, 2, sizes, type, strides) == dnnl_success;
+    return good(o->memory_desc_create_with_strides(matrix, 2, sizes, type, strides));
 }
 
 static void matrix_free(const Onednn *o, Matrix *matrix) {
@@ -217,7 +224,7 @@ static bool describe_with_steps(const Onednn *o, const OnednnProduct *p, const M
     if (!status) status = describe(o, matrices, p->bias, attributes, description);
     if (steps) (void)o->post_ops_destroy(steps);
     if (attributes) (void)o->primitive_attr_destroy(attributes);
-    return status == dnnl_success;
+    return good(status);
 }
 
 static bool argument_add(OnednnKernel *kernel, const Matrix *matrices, int operand, int argument) {
@@ -227,7 +234,7 @@ static bool argument_add(OnednnKernel *kernel, const Matrix *matrices, int opera
     dnnl_status_t status = o->memory_create(&kernel->memories[operand], matrix_of(&matrices[operand]),
                                             o->engine, DNNL_MEMORY_NONE);
     kernel->arguments[kernel->count - 1].memory = kernel->memories[operand];
-    return status == dnnl_success;
+    return good(status);
 }
 
 static bool arguments_make(OnednnKernel *kernel, const OnednnProduct *p, const Matrix *matrices) {
@@ -259,8 +266,8 @@ static OnednnKernel *make_kernel(Onednn *o, const OnednnProduct *p) {
     const char *name;
     kernel->onednn = o;
     bool made = matrices_make(o, p, matrices) && describe_with_steps(o, p, matrices, &description) &&
-                o->primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
-                worth_calling(name) && o->primitive_create(&kernel->primitive, description) == dnnl_success &&
+                good(o->primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name)) &&
+                worth_calling(name) && good(o->primitive_create(&kernel->primitive, description)) &&
                 arguments_make(kernel, p, matrices);
     if (made) snprintf(kernel->name, sizeof kernel->name, "%s", name);
     if (description) (void)o->primitive_desc_destroy(description);
@@ -335,8 +342,8 @@ static void end_by_shortage(void) {
 
 static bool start(Onednn *o) {
     const struct sigaction before = guard_begin();
-    bool started = o->engine_create(&o->engine, dnnl_cpu, 0) == dnnl_success &&
-                   o->stream_create(&o->stream, o->engine, dnnl_stream_default_flags) == dnnl_success;
+    bool started = good(o->engine_create(&o->engine, dnnl_cpu, 0)) &&
+                   good(o->stream_create(&o->stream, o->engine, dnnl_stream_default_flags));
     guard_end(&before);
     return started;
 }
