@@ -94,7 +94,7 @@ static inline Lanes add_products_bf16(Lanes sum, const bf16 *x, const bf16 *y) {
  *
  *     EACH (ctx, i, count, elements)   i from 0 to count - 1, with so many elements each
  *     EACH_ELEMENT (ctx, i, count)     the same of single ones, as vector code                             */
-enum { EACH_LEAST = 1 << 14 }; // elements for which threads are worth their start
+enum { EACH_LEAST = 1 << 15 }; // elements that are worth the start of threads: PyTorch's grain, too
 #define EACH_PRAGMA(text) _Pragma(#text)
 #define EACH(ctx, i, count, elements)                                                                        \
     EACH_PRAGMA(omp parallel for num_threads(cpu_threads(ctx)) schedule(static)                              \

@@ -59,11 +59,11 @@ void timed_operations_print(const TimedOperations *timed, FILE *file) {
     const Peaks *peaks = &timed->trace->run.measured;
     const RateUnit unit = rate_unit(f);
     double total = pass_ms(f, PASS_COUNT);
-    fprintf(file, "%-26s %-8s %-5s %10s %6s %9s  %cFLOP/s    %cB/s %8s\n", "operation", "pass", "form", "ms",
+    fprintf(file, "%-30s %-8s %-5s %10s %6s %9s  %cFLOP/s    %cB/s %8s\n", "operation", "pass", "form", "ms",
             "%", "launches", unit.letter, unit.letter, "of limit");
     for (int64_t i = 0; i < f->row_count; i++) {
         const OperationRow *r = &f->rows[i];
-        fprintf(file, "%-26s %-8s %-5s %10.3f %6.1f %9.0f %8.2f %7.3f %6.1f%%%c\n", r->call,
+        fprintf(file, "%-30s %-8s %-5s %10.3f %6.1f %9.0f %8.2f %7.3f %6.1f%%%c\n", r->call,
                 pass_name(r->pass), form_name(r->form), 1e-6 * r->median, 1e-4 * ratio(r->median, total),
                 r->launches, unit.per_ns * ratio(r->work.flops, r->median),
                 unit.per_ns * ratio(r->work.bytes, r->median), 100 * limit_share(peaks, r->work, r->median),
@@ -71,12 +71,12 @@ void timed_operations_print(const TimedOperations *timed, FILE *file) {
         for (int64_t k = 0; k < r->inside_count; k++) {
             const InsideRow *inside = &r->inside[k];
             if (inside->primitive)
-                fprintf(file, "  %-24s %-8s %-5s %10.3f %6.1f %9.0f\n", inside->name, pass_name(r->pass),
+                fprintf(file, "  %-28s %-8s %-5s %10.3f %6.1f %9.0f\n", inside->name, pass_name(r->pass),
                         form_name(r->form), 1e-6 * inside->median, 1e-4 * ratio(inside->median, total),
                         inside->launches);
         }
     }
-    fprintf(file, "%-41s %10.3f  (limits: m %.4g TFLOP/s, b %.3g TB/s, measured)\n", "sum of operations",
+    fprintf(file, "%-45s %10.3f  (limits: m %.4g TFLOP/s, b %.3g TB/s, measured)\n", "sum of operations",
             total, 1e-12 * peaks->flops, 1e-12 * peaks->bandwidth);
 }
 

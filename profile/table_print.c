@@ -31,6 +31,16 @@ static void format_time(double ns, TimeUnit unit, char text[CELL_TEXT_BYTES]) {
     }
 }
 
+/* With four digits, and no exponents. */
+static void format_number(double number, char text[CELL_TEXT_BYTES]) {
+    const double size = fabs(number);
+    snprintf(text, CELL_TEXT_BYTES,
+             size >= 1000                ? "%.0f"
+             : size >= 1e-3 || size == 0 ? "%.4g"
+                                         : "%.6f",
+             number);
+}
+
 void cell_format(CellKind kind, double number, TimeUnit unit, char text[CELL_TEXT_BYTES]) {
     static const char *const bytes[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     static const char *const flops[] = {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"};
@@ -40,7 +50,7 @@ void cell_format(CellKind kind, double number, TimeUnit unit, char text[CELL_TEX
     if (!isfinite(number)) return;
     switch (kind) {
     case CELL_COUNT: snprintf(text, CELL_TEXT_BYTES, "%.0f", number); break;
-    case CELL_NUMBER: snprintf(text, CELL_TEXT_BYTES, fabs(number) < 1000 ? "%.4g" : "%.0f", number); break;
+    case CELL_NUMBER: format_number(number, text); break;
     case CELL_TIME: format_time(number, unit, text); break;
     case CELL_BYTES: format_scaled(number, 1024, bytes, 5, 2, text); break;
     case CELL_SHARE: snprintf(text, CELL_TEXT_BYTES, "%.2f%%", 100 * number); break;

@@ -119,6 +119,20 @@ static void test_long_names(void **state) {
     table_free(&t);
 }
 
+static void test_numbers(void **state) {
+    static const struct {
+        double number;
+        const char *text;
+    } numbers[] = {
+        {13750, "13750"}, {0, "0"}, {8.995e-05, "0.000090"}, {0.0125, "0.0125"}, {31.694, "31.69"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char text[CELL_TEXT_BYTES];
+        cell_format(CELL_NUMBER, numbers[i].number, UNIT_AUTO, text);
+        assert_string_equal(text, numbers[i].text);
+    }
+}
+
 /* Columns from the end that there is no room for are named, and notes are broken. */
 static void test_width(void **state) {
     (void)state;
@@ -145,8 +159,8 @@ static void test_width(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text), cmocka_unit_test(test_other_forms),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text),     cmocka_unit_test(test_other_forms),
                                        cmocka_unit_test(test_arranged), cmocka_unit_test(test_long_names),
-                                       cmocka_unit_test(test_width)};
+                                       cmocka_unit_test(test_width),    cmocka_unit_test(test_numbers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

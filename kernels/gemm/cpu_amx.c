@@ -157,23 +157,26 @@ static void multiply(const Operand *a, const Operand *b, int64_t i, int64_t j, f
 
 #define FOR_EACH(value) _Pragma("omp simd") for (int64_t c = 0; c < count; c++) to[c] = (value)
 
-/* What follows the sums, of one row of them. */
-static void finish_row(const Gemm *g, const GemmFinish *finish, int64_t row, int64_t column,
-                       const float *sums) {
-    const int64_t count = least(g->n - column, BLOCK);
+/* What follows the sums. `count`, of columns, is a constant where this is inlined for a whole block. */
+static inline __attribute__((always_inline)) void finish_rows(const Gemm *g, const GemmFinish *finish,
+                                                              int64_t row, int64_t column, const float *sums,
+                                                              const int64_t count) {
     const float *bias = finish->bias ? (const float *)finish->bias + column : NULL;
     const float *added = finish->added ? (const float *)finish->added + row * g->ldc + column : NULL;
     float *to = (float *)g->c + row * g->ldc + column, x[BLOCK];
-    memcpy(x, sums, sizeof x);
-    for (int64_t c = 0; c < count && bias; c++) x[c] += bias[c];
-    for (int64_t c = 0; c < count && added; c++) x[c] += added[c];
-    for (int64_t c = 0; c < count && g->beta != 0; c++) x[c] += to[c];
-    switch (finish->finish) {
-    case FINISH_PLAIN: FOR_EACH(x[c]); break;
-    case FINISH_GELU_TANH: FOR_EACH(simd_gelu(x[c])); break;
-    case FINISH_GELU: FOR_EACH(simd_gelu_erf(x[c])); break;
-    case FINISH_RELU: FOR_EACH(x[c] > 0 ? x[c] : 0); break;
-    case FINISH_TANH: FOR_EACH(simd_tanh(x[c])); break;
+    const int64_t rows = least(g->m - row, BLOCK);
+    for (int64_t r = 0; r < rows; r++, sums += BLOCK, to += g->ldc) {
+        for (int64_t c = 0; c < count; c++) x[c] = sums[c];
+        for (int64_t c = 0; c < count && bias; c++) x[c] += bias[c];
+        for (int64_t c = 0; c < count && added; c++) x[c] += added[c + r * g->ldc];
+        for (int64_t c = 0; c < count && g->beta != 0; c++) x[c] += to[c];
+        switch (finish->finish) {
+        case FINISH_PLAIN: FOR_EACH(x[c]); break;
+        case FINISH_GELU_TANH: FOR_EACH(simd_gelu(x[c])); break;
+        case FINISH_GELU: FOR_EACH(simd_gelu_erf(x[c])); break;
+        case FINISH_RELU: FOR_EACH(x[c] > 0 ? x[c] : 0); break;
+        case FINISH_TANH: FOR_EACH(simd_tanh(x[c])); break;
+        }
     }
 }
 
@@ -193,8 +196,10 @@ static void multiply_blocks(const Gemm *g, const GemmFinish *finish, const Opera
     for (int64_t j = columns[0]; j < columns[1]; j++)
         for (int64_t i = rows[0]; i < rows[1]; i++) {
             multiply(a, b, i, j, sums);
-            for (int64_t r = 0; r < BLOCK && i * BLOCK + r < g->m; r++)
-                finish_row(g, finish, i * BLOCK + r, j * BLOCK, sums + r * BLOCK);
+            if (j * BLOCK + BLOCK <= g->n)
+                finish_rows(g, finish, i * BLOCK, j * BLOCK, sums, BLOCK);
+            else
+                finish_rows(g, finish, i * BLOCK, j * BLOCK, sums, g->n - j * BLOCK);
         }
 }
 

@@ -11,11 +11,33 @@
  * adds to all of its gradient, and its products put the head in order anew. */
 enum { CHUNK_LOGITS = 64 << 20, FEWEST_ROWS = 64 };
 
-static float row_maximum(const float *x, int64_t count) {
+/* The largest of a row, which is widened to fp32 where it is not. */
+static float widen_row(const stored *x, int64_t count, float *wide) {
     float maximum = -INFINITY;
+    if (STORED_DTYPE == F32) {
 #pragma omp simd reduction(max : maximum)
-    for (int64_t v = 0; v < count; v++) maximum = x[v] > maximum ? x[v] : maximum;
+        for (int64_t v = 0; v < count; v++) maximum = load(x[v]) > maximum ? load(x[v]) : maximum;
+        return maximum;
+    }
+#pragma omp simd reduction(max : maximum)
+    for (int64_t v = 0; v < count; v++) {
+        wide[v] = load(x[v]);
+        maximum = wide[v] > maximum ? wide[v] : maximum;
+    }
     return maximum;
+}
+
+/* y = factor * wide - less */
+static void scale_row(const float *wide, float factor, float less, int64_t count, stored *y) {
+    enum { RUN = 1024 };
+    float room[RUN];
+    for (int64_t first = 0; first < count; first += RUN) {
+        int64_t length = first + RUN < count ? RUN : count - first;
+        float *run = run_of(y + first, room);
+#pragma omp simd
+        for (int64_t v = 0; v < length; v++) run[v] = factor * wide[first + v] - less;
+        store_run(run, length, y + first);
+    }
 }
 
 /* x = exp(x - shift); returns the sum. Partial sums of short runs keep fp32 exact enough for any
@@ -57,35 +79,24 @@ static double scale_of(const Loss *l) {
     return count > 0 ? l->scale / (double)count : 0;
 }
 
-/* One row of logits: returns its loss and leaves the gradient in its place. */
-static float softmax_row(const Loss *l, double scale, float *logits, int32_t target, bool training) {
+/* One row of logits: returns its loss and leaves the gradient in its place. Where it is not fp32 it is worked on
+ * in `room`, which stays in cache. */
+static float softmax_row(const Loss *l, double scale, stored *logits, float *room, int32_t target,
+                         bool training) {
     if (target < 0) {
         if (training) memset(logits, 0, (size_t)l->vocab * sizeof *logits);
         return 0;
     }
-    float picked = logits[target], maximum = row_maximum(logits, l->vocab);
-    double expected = (double)picked; // of the logits under the smoothed target
-    if (l->smoothing > 0)
-        expected += l->smoothing * (sum_of(logits, l->vocab) / (double)l->vocab - (double)picked);
-    double sum = exponentials(logits, maximum, l->vocab);
+    float *wide = run_of(logits, room), maximum = widen_row(logits, l->vocab, wide);
+    double picked = (double)wide[target], expected = picked; // of the logits under the smoothed target
+    if (l->smoothing > 0) expected += l->smoothing * (sum_of(wide, l->vocab) / (double)l->vocab - picked);
+    double sum = exponentials(wide, maximum, l->vocab);
     float loss = (float)(log(sum) + (double)maximum - expected);
     if (!training) return loss;
     float factor = (float)(scale / sum), everywhere = (float)(scale * l->smoothing / (double)l->vocab);
-#pragma omp simd
-    for (int64_t v = 0; v < l->vocab; v++) logits[v] = factor * logits[v] - everywhere;
-    logits[target] -= (float)(scale * (1 - l->smoothing));
-    return loss;
-}
-
-/* The same of a row as it is stored: where that is not fp32 it is worked on in `wide`, which stays in cache. */
-static float stored_softmax_row(const Loss *l, double scale, stored *logits, float *wide, int32_t target,
-                                bool training) {
-    if (STORED_DTYPE == F32) return softmax_row(l, scale, (float *)logits, target, training);
-#pragma omp simd
-    for (int64_t v = 0; v < l->vocab; v++) wide[v] = load(logits[v]);
-    float loss = softmax_row(l, scale, wide, target, training);
-    if (!training) return loss;
-    store_run(wide, l->vocab, logits);
+    float wanted = factor * wide[target] - everywhere - (float)(scale * (1 - l->smoothing));
+    scale_row(wide, factor, everywhere, l->vocab, logits);
+    logits[target] = store(wanted);
     return loss;
 }
 
@@ -129,8 +140,8 @@ static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, Tensor wide, int64_t
         double scale = scale_of(l);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t n = 0; n < rows; n++)
-            losses[n] = stored_softmax_row(l, scale, stored_row(logits, n),
-                                           float_row(wide, omp_get_thread_num()), targets[n], training);
+            losses[n] = softmax_row(l, scale, stored_row(logits, n), float_row(wide, omp_get_thread_num()),
+                                    targets[n], training);
     }
     if (!training) return OK;
     if (bias) PRIMITIVE_OF(ctx, PASS_BACKWARD, "bias gradient") add_columns(ctx, logits, l->dbias.data);

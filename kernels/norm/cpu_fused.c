@@ -5,13 +5,23 @@
 #include "kernels/real.h"
 #include "kernels/simd.h"
 
+enum { RUN = 256 }; // columns that are made in fp32 before they are stored
+
+static int64_t run_end(int64_t first, int64_t width) {
+    return first + RUN < width ? first + RUN : width;
+}
+
 /* Returns the sum of r = x + skip. */
 static float residual_sum(const stored *x, const stored *skip, int64_t width, stored *r) {
-    float sum = 0;
+    float sum = 0, room[RUN];
+    for (int64_t first = 0, end; first < width; first = end) {
+        float *run = run_of(r + first, room);
+        end = run_end(first, width);
+#pragma omp simd
+        for (int64_t c = first; c < end; c++) run[c - first] = load(x[c]) + load(skip[c]);
+        store_run(run, end - first, r + first);
 #pragma omp simd reduction(+ : sum)
-    for (int64_t c = 0; c < width; c++) {
-        r[c] = store(load(x[c]) + load(skip[c]));
-        sum += load(r[c]);
+        for (int64_t c = first; c < end; c++) sum += load(r[c]);
     }
     return sum;
 }
@@ -36,9 +46,15 @@ static float row_spread(const stored *r, float mean, int64_t width) {
 
 static void normalize(const stored *r, const stored *weight, const stored *bias, float mean, float rstd,
                       int64_t width, stored *y) {
+    float room[RUN];
+    for (int64_t first = 0, end; first < width; first = end) {
+        float *run = run_of(y + first, room);
+        end = run_end(first, width);
 #pragma omp simd
-    for (int64_t c = 0; c < width; c++)
-        y[c] = store((load(r[c]) - mean) * rstd * load(weight[c]) + load(bias[c]));
+        for (int64_t c = first; c < end; c++)
+            run[c - first] = (load(r[c]) - mean) * rstd * load(weight[c]) + load(bias[c]);
+        store_run(run, end - first, y + first);
+    }
 }
 
 /* r may be y: element by element. */
@@ -141,16 +157,22 @@ static void backward_row(const NormBackward *b, int64_t row, float *dweight, flo
 #pragma omp simd
         for (int64_t c = 0; c < width; c++) dr_sums[c] += load(dr[c]);
     }
-    if (b->accumulate) {
+    float room[RUN];
+    for (int64_t first = 0, end; first < width; first = end) {
+        float *run = run_of(dr + first, room);
+        end = run_end(first, width);
+        if (b->accumulate) {
 #pragma omp simd
-        for (int64_t c = 0; c < width; c++)
-            dr[c] = store(load(dr[c]) + rstd * (load(dy[c]) * load(weight[c]) - sum -
-                                                (load(r[c]) - mean) * rstd * product));
-    } else {
+            for (int64_t c = first; c < end; c++)
+                run[c - first] = load(dr[c]) + rstd * (load(dy[c]) * load(weight[c]) - sum -
+                                                       (load(r[c]) - mean) * rstd * product);
+        } else {
 #pragma omp simd
-        for (int64_t c = 0; c < width; c++)
-            dr[c] =
-                store(rstd * (load(dy[c]) * load(weight[c]) - sum - (load(r[c]) - mean) * rstd * product));
+            for (int64_t c = first; c < end; c++)
+                run[c - first] =
+                    rstd * (load(dy[c]) * load(weight[c]) - sum - (load(r[c]) - mean) * rstd * product);
+        }
+        store_run(run, end - first, dr + first);
     }
 }
 

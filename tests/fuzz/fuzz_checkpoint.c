@@ -43,19 +43,37 @@ static bool same(Tensor a, Tensor b) {
     return memcmp(a.data, b.data, tensor_bytes(a)) == 0;
 }
 
-/* What was loaded, but for the names of families that files have. */
+/* The newest of a run's, and whole. */
+static void expect_newest(const char *run, const char *folder) {
+    PathList passed = {0};
+    char *latest, *whole;
+    must(!checkpoint_latest(run, &latest) && latest && strcmp(latest, folder) == 0);
+    must(!checkpoint_latest_whole(run, &whole, &passed) && whole && strcmp(whole, folder) == 0 &&
+         !passed.count);
+    memory_free(latest);
+    memory_free(whole);
+}
+
+/* What was loaded comes back; and an older one gives way to a newer. */
 static void save_and_load(Model *m, const Config *config, const TrainingState *state) {
+    static const char run[] = SCRATCH "/run", first[] = SCRATCH "/run/step-00000007",
+                      second[] = SCRATCH "/run/step-00000008";
     Model again;
+    Config config_again;
     TrainingState back;
+    char *latest;
     Parameters *p = &m->parameters, *q = &again.parameters;
-    must(!weights_save(&m->ctx, SCRATCH "/saved/model.safetensors", p));
-    model_open(&again, config);
-    must(!weights_load(&again.ctx, SCRATCH "/saved", q) && same(p->weight, q->weight));
-    if (state) {
-        must(!training_state_save(&m->ctx, SCRATCH "/saved/state", p, state));
-        must(!training_state_load(&again.ctx, SCRATCH "/saved/state", q, &back));
-        must(same(p->m, q->m) && same(p->v, q->v) && memcmp(state, &back, sizeof back) == 0);
-    }
+    must(!checkpoint_save(&m->ctx, first, config, p, NULL, state));
+    expect_newest(run, first);
+    must(!checkpoint_config(first, &config_again) && !checkpoint_check(first, &config_again));
+    model_open(&again, &config_again);
+    must(!checkpoint_load(&again.ctx, first, q) && same(p->weight, q->weight));
+    must(!checkpoint_load_state(&again.ctx, first, q, &back));
+    must(same(p->m, q->m) && same(p->v, q->v) && memcmp(state, &back, sizeof back) == 0);
+    must(!checkpoint_save(&again.ctx, second, &config_again, q, NULL, state) &&
+         !checkpoint_prune(run, 0, 8, 1));
+    expect_newest(run, second);
+    must(!checkpoint_remove_after(run, 7) && !checkpoint_latest(run, &latest) && !latest);
     model_close(&again);
 }
 
@@ -70,7 +88,8 @@ static void load(const char *folder) {
         status = checkpoint_load(&model.ctx, folder, &model.parameters);
         if (!status) {
             status = checkpoint_load_state(&model.ctx, folder, &model.parameters, &state);
-            save_and_load(&model, &config, status ? NULL : &state);
+            if (status) state = (TrainingState){.schedule = "cosine"};
+            save_and_load(&model, &config, &state);
         }
         model_close(&model);
     }

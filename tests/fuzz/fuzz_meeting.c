@@ -40,9 +40,8 @@ long __wrap_wire_take(int connection, void *data, size_t bytes) {
 }
 
 bool __wrap_wire_send(int connection, const void *data, size_t bytes, double until) {
-    const uint8_t *byte = data;
-    (void)connection, (void)until;
-    for (size_t i = 0; i < bytes; i++) must(byte[i] <= UINT8_MAX); // all are there
+    volatile uint8_t last = ((const uint8_t *)data)[bytes - 1];
+    (void)connection, (void)until, (void)last;
     return true;
 }
 

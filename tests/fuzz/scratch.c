@@ -253,6 +253,45 @@ WRAP(Status, directory_lock, const char *folder, int *lock) {
     return inside(folder) ? OK : __real_directory_lock(folder, lock);
 }
 
+/* A file, or a folder with all below it. */
+static bool below(const ScratchFile *file, const char *name) {
+    size_t length = strlen(name);
+    return strncmp(file->name, name, length) == 0 && (!file->name[length] || file->name[length] == '/');
+}
+
+WRAP(Status, directory_remove, const char *folder) {
+    const char *name = inside(folder);
+    if (!name) return __real_directory_remove(folder);
+    for (int i = count - 1; i >= 0; i--) {
+        if (!below(&files[i], name)) continue;
+        free(files[i].bytes);
+        files[i] = files[--count];
+    }
+    return OK;
+}
+
+WRAP(Status, directory_discard, const char *folder) {
+    return __wrap_directory_remove(folder);
+}
+
+WRAP(Status, directory_stage, const char *target, char **stage) {
+    must(inside(target) && asprintf(stage, "%s.tmp", target) > 0);
+    return __wrap_directory_remove(*stage);
+}
+
+WRAP(Status, directory_publish, const char *stage, const char *target) {
+    char from[NAME], name[2 * NAME];
+    TRY(__wrap_directory_remove(target));
+    snprintf(from, sizeof from, "%s", inside(stage));
+    for (int i = 0; i < count; i++) {
+        if (!below(&files[i], from)) continue;
+        snprintf(name, sizeof name, "%s%s", inside(target), files[i].name + strlen(from));
+        must(strlen(name) < NAME);
+        strcpy(files[i].name, name);
+    }
+    return OK;
+}
+
 WRAP(Status, directory_make, const char *folder) {
     return inside(folder) ? OK : __real_directory_make(folder);
 }

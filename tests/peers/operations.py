@@ -14,6 +14,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd import DeviceType
 from torch.profiler import profile, record_function
 
 from worker import add_integers, find_device, prepare
@@ -118,7 +119,8 @@ def main():
         theirs = {}
         for e in seen.key_averages(group_by_input_shape=by_shape):
             name = f"{e.key} {e.input_shapes or '[]'}" if by_shape else e.key
-            theirs[name] = (e.count / o.steps, e.self_cpu_time_total / o.steps)
+            if e.device_type == DeviceType.CPU:
+                theirs[name] = (e.count / o.steps, e.self_cpu_time_total / o.steps)
         if path:
             compare(o, theirs, read(path, o.steps, by_shape), "name and shapes" if by_shape else "name")
 
