@@ -16,11 +16,11 @@ class Scenario:
     """A command in a folder whose R is at first a copy of `begin`, with checkpoints up to `least`. Where it may end as
     another scenario does, that is `other`."""
 
-    def __init__(self, rig, name, command, begin=None, least=0, environment={}, other=None):
+    def __init__(self, rig, name, command, begin=None, least=0, environment=None, other=None):
         self.rig, self.name, self.command, self.begin, self.least = rig, name, command, begin, least
-        self.environment, self.other = environment, other
+        self.environment, self.other = environment or {}, other
         folder = self.folder()
-        ran = rig.must(command, folder, "count 0", environment=environment)
+        ran = rig.must(command, folder, "count 0", environment=self.environment)
         self.allocations, self.calls, self.changes = ran.counts
         self.out = ran.out if command.startswith("infer") else ""
         self.reference = {**(steps(begin) if begin else {}), **steps(os.path.join(folder, "R"))}
