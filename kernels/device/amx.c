@@ -21,6 +21,7 @@ void amx_begin(void) {
         shape.bytes[i] = 64;
         shape.rows[i] = AMX_SIDE;
     }
+    __asm__ volatile("" ::"r"(&shape) : "memory"); // the compiler thinks that only its beginning is read
     _tile_loadconfig(&shape);
 }
 
