@@ -62,10 +62,6 @@ static void count_call(void *operations, const TorchCall *call) {
     row_of(operations, call->name, call->shapes)->calls++;
 }
 
-static void count_calls(const Trace *t, int64_t event, Operations *o) {
-    if (o->torch) torch_beside(t, event, o->by_shape, count_call, o);
-}
-
 static void sum_event(const Trace *t, int64_t event, Operations *o) {
     const TraceEvent *e = &t->events[event];
     TorchCall calls[TORCH_DEPTH];
@@ -84,7 +80,7 @@ static void sum_event(const Trace *t, int64_t event, Operations *o) {
         row->device += between ? (double)e->device_self : (double)e->device_total;
         row->memory += between ? o->taken[event] : o->taken_below[event];
     }
-    count_calls(t, event, o);
+    if (o->torch) torch_beside(t, event, o->by_shape, count_call, o);
     OperationSum *own =
         count ? row_of(o, calls[count - 1].name, calls[count - 1].shapes) : own_row(t, event, o);
     own->self_cpu += (double)e->self;

@@ -3,6 +3,7 @@
 #include "profile/category.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- shapes ---- */
@@ -13,11 +14,11 @@ static Shape shape_of(const char *shapes, int i) {
     const char *at = shapes;
     for (; i >= 0 && at; i--) at = strchr(at + 1, '[');
     for (at = at ? at + 1 : "]"; *at != ']' && s.rank < 4; at += strspn(at, ", ")) {
-        long long size;
-        int used;
-        if (sscanf(at, "%lld%n", &size, &used) != 1) break;
-        s.d[s.rank++] = size;
-        at += used;
+        char *end;
+        s.d[s.rank] = strtoll(at, &end, 10);
+        if (end == at) break;
+        s.rank++;
+        at = end;
     }
     return s;
 }
@@ -126,6 +127,7 @@ static Shape shape_named(const Trace *t, int64_t event, char letter) {
     int64_t rows = matrix(first).d[0];
     if (letter >= '0' && letter <= '4') return shape_of(read, letter - '0');
     switch (letter) {
+    case '-': return (Shape){0};
     case 'd': return matrix(first);
     case 'x': return matrix(second);
     case 'r': return shape1(rows);

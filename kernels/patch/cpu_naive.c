@@ -3,24 +3,24 @@
 #include "kernels/real.h"
 
 /* (rows, channels) of bytes to numbers */
-static void normalize(const uint8_t *pixels, int64_t count, const PatchForward *p, int64_t channels,
-                      stored *values) {
-    for (int64_t i = 0; i < count; i++) {
+static void normalize(const Ctx *ctx, const uint8_t *pixels, int64_t count, const PatchForward *p,
+                      int64_t channels, stored *values) {
+    EACH (ctx, i, count, 1) {
         int64_t c = i % channels;
         values[i] = store(((real)pixels[i] / 255 - (real)p->mean[c]) / (real)p->deviation[c]);
     }
 }
 
 /* Row by row of x, the inputs of a patch: c, then i, then j. A class token's row is zeros. */
-static void unfold(const stored *values, const PatchSizes *s, stored *x) {
-    for (int64_t b = 0; b < s->batch; b++) {
-        for (int64_t k = 0; k < s->first * s->inputs; k++) *x++ = store(0);
-        for (int64_t n = 0; n < s->down * s->across; n++)
-            for (int64_t k = 0; k < s->inputs; k++) {
-                int64_t c = k / (s->size * s->size), i = k / s->size % s->size, j = k % s->size;
-                int64_t row = n / s->across * s->size + i, column = n % s->across * s->size + j;
-                *x++ = values[((b * s->height + row) * s->width + column) * s->channels + c];
-            }
+static void unfold(const Ctx *ctx, const stored *values, const PatchSizes *s, stored *x) {
+    EACH (ctx, t, s->batch * s->rows, s->inputs) {
+        int64_t b = t / s->rows, n = t % s->rows - s->first;
+        for (int64_t k = 0; k < s->inputs; k++) {
+            int64_t c = k / (s->size * s->size), i = k / s->size % s->size, j = k % s->size;
+            int64_t row = n / s->across * s->size + i, column = n % s->across * s->size + j;
+            x[t * s->inputs + k] =
+                n < 0 ? store(0) : values[((b * s->height + row) * s->width + column) * s->channels + c];
+        }
     }
 }
 
@@ -28,18 +28,18 @@ static void add(const stored *x, int64_t count, stored *y) {
     for (int64_t i = 0; i < count; i++) y[i] = store(load(y[i]) + load(x[i]));
 }
 
-static void add_bias(const stored *bias, const PatchSizes *s, stored *y) {
-    for (int64_t b = 0; b < s->batch; b++)
-        for (int64_t t = s->first; t < s->rows; t++)
-            add(bias, s->outputs, y + (b * s->rows + t) * s->outputs);
+static void add_bias(const Ctx *ctx, const stored *bias, const PatchSizes *s, stored *y) {
+    EACH (ctx, t, s->batch * s->rows, s->outputs)
+        if (t % s->rows >= s->first) add(bias, s->outputs, y + t * s->outputs);
 }
 
 static void add_token(const stored *token, const PatchSizes *s, stored *y) {
     for (int64_t b = 0; b < s->batch; b++) add(token, s->outputs, y + b * s->rows * s->outputs);
 }
 
-static void add_positions(const stored *position, const PatchSizes *s, stored *y) {
-    for (int64_t b = 0; b < s->batch; b++) add(position, s->rows * s->outputs, y + b * s->rows * s->outputs);
+static void add_positions(const Ctx *ctx, const stored *position, const PatchSizes *s, stored *y) {
+    EACH (ctx, b, s->batch, s->rows * s->outputs)
+        add(position, s->rows * s->outputs, y + b * s->rows * s->outputs);
 }
 
 static Status patch_forward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -47,35 +47,40 @@ static Status patch_forward_cpu_naive(Ctx *ctx, const void *contract) {
     const PatchSizes s = patch_sizes(p);
     Tensor values; // (B, H, W, channels)
     TRY(take(ctx, ARENA_SCRATCH, "patch.values", STORED_DTYPE, p->pixels.shape, &values));
-    PRIMITIVE (ctx, "normalize") normalize(p->pixels.data, tensor_count(values), p, s.channels, values.data);
-    PRIMITIVE (ctx, "unfold") unfold(values.data, &s, p->x.data);
+    PRIMITIVE (ctx, "normalize")
+        normalize(ctx, p->pixels.data, tensor_count(values), p, s.channels, values.data);
+    PRIMITIVE (ctx, "unfold") unfold(ctx, values.data, &s, p->x.data);
     Gemm product = gemm_forward(p->x, p->weight, p->y, 0);
     PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
-    PRIMITIVE (ctx, "bias add") add_bias(p->bias.data, &s, p->y.data);
+    PRIMITIVE (ctx, "bias add") add_bias(ctx, p->bias.data, &s, p->y.data);
     if (s.first)
         PRIMITIVE (ctx, "class token") add_token(p->token.data, &s, p->y.data);
-    PRIMITIVE (ctx, "position add") add_positions(p->position.data, &s, p->y.data);
+    PRIMITIVE (ctx, "position add") add_positions(ctx, p->position.data, &s, p->y.data);
     return OK;
 }
 SLOT(PATCH, FORWARD, CPU, NAIVE, STORED_DTYPE, patch_forward_cpu_naive);
 
-static void add_gradient(const stored *dy, int64_t count, real *sum) {
-    for (int64_t i = 0; i < count; i++) sum[i] += load(dy[i]);
+static void add_gradient(const Ctx *ctx, const stored *dy, int64_t count, real *sum) {
+    EACH_ELEMENT (ctx, i, count) sum[i] += load(dy[i]);
 }
 
-static void sum_bias(const stored *dy, const PatchSizes *s, real *dbias) {
+static void sum_bias(const Ctx *ctx, const stored *dy, const PatchSizes *s, real *dbias) {
+#pragma omp parallel num_threads(cpu_threads(ctx)) if (s->batch * s->rows * s->outputs >= EACH_LEAST)
+    for (int64_t t = 0; t < s->batch * s->rows; t++) {
+        if (t % s->rows < s->first) continue; // for all threads alike
+#pragma omp for simd schedule(static) nowait
+        for (int64_t c = 0; c < s->outputs; c++) dbias[c] += load(dy[t * s->outputs + c]);
+    }
+}
+
+static void sum_token(const Ctx *ctx, const stored *dy, const PatchSizes *s, real *dtoken) {
     for (int64_t b = 0; b < s->batch; b++)
-        for (int64_t t = s->first; t < s->rows; t++)
-            add_gradient(dy + (b * s->rows + t) * s->outputs, s->outputs, dbias);
+        add_gradient(ctx, dy + b * s->rows * s->outputs, s->outputs, dtoken);
 }
 
-static void sum_token(const stored *dy, const PatchSizes *s, real *dtoken) {
-    for (int64_t b = 0; b < s->batch; b++) add_gradient(dy + b * s->rows * s->outputs, s->outputs, dtoken);
-}
-
-static void sum_positions(const stored *dy, const PatchSizes *s, real *dposition) {
+static void sum_positions(const Ctx *ctx, const stored *dy, const PatchSizes *s, real *dposition) {
     for (int64_t b = 0; b < s->batch; b++)
-        add_gradient(dy + b * s->rows * s->outputs, s->rows * s->outputs, dposition);
+        add_gradient(ctx, dy + b * s->rows * s->outputs, s->rows * s->outputs, dposition);
 }
 
 static Status patch_backward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -83,10 +88,10 @@ static Status patch_backward_cpu_naive(Ctx *ctx, const void *contract) {
     const PatchSizes s = patch_sizes(p->forward);
     Gemm product = gemm_dweight(p->dy, p->forward->x, p->dweight, 1);
     PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &product));
-    PRIMITIVE (ctx, "bias gradient") sum_bias(p->dy.data, &s, p->dbias.data);
+    PRIMITIVE (ctx, "bias gradient") sum_bias(ctx, p->dy.data, &s, p->dbias.data);
     if (s.first)
-        PRIMITIVE (ctx, "token sum") sum_token(p->dy.data, &s, p->dtoken.data);
-    PRIMITIVE (ctx, "position sum") sum_positions(p->dy.data, &s, p->dposition.data);
+        PRIMITIVE (ctx, "token sum") sum_token(ctx, p->dy.data, &s, p->dtoken.data);
+    PRIMITIVE (ctx, "position sum") sum_positions(ctx, p->dy.data, &s, p->dposition.data);
     return OK;
 }
 SLOT(PATCH, BACKWARD, CPU, NAIVE, STORED_DTYPE, patch_backward_cpu_naive);

@@ -31,8 +31,11 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
 /* A safetensors file, as its fields: what is changed gets lengths, offsets and digests that fit, but for now
  * and then. */
 size_t mutate_safetensors(uint8_t *data, size_t size, size_t most, unsigned seed);
+/* JSON, as JSON, one time of two; what is none as any text. */
+size_t mutate_json(uint8_t *data, size_t size, size_t most, unsigned seed);
 /* An input of scratch_unpack: one of its files, by what it is. */
 size_t mutate_folder(uint8_t *data, size_t size, size_t most, unsigned seed);
+unsigned fuzz_draw(unsigned *seed, unsigned below); // the next of a row of random numbers
 
 /* ---- a folder that only memory has ---- */
 

@@ -22,4 +22,4 @@ static void read_bundle(const uint8_t *data, size_t size) {
     bundle_free(&bundle);
 }
 
-FUZZ(bundle, read_bundle, NULL)
+FUZZ(bundle, read_bundle, mutate_json)

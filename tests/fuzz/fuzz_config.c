@@ -20,4 +20,4 @@ static void read_config(const uint8_t *data, size_t size) {
     must(config_parameters(&again) == config_parameters(&config) && again.vocab == config.vocab);
 }
 
-FUZZ(config, read_config, NULL)
+FUZZ(config, read_config, mutate_json)

@@ -85,4 +85,4 @@ static void read_fields(const uint8_t *data, size_t size) {
     fields_free(fields, &first);
 }
 
-FUZZ(fields, read_fields, NULL)
+FUZZ(fields, read_fields, mutate_json)

@@ -25,4 +25,4 @@ static void read_kept(const uint8_t *data, size_t size) {
     }
 }
 
-FUZZ(kept, read_kept, NULL)
+FUZZ(kept, read_kept, mutate_json)

@@ -64,4 +64,4 @@ static void read_options(const uint8_t *data, size_t size) {
     options_close(&set);
 }
 
-FUZZ(options, read_options, NULL)
+FUZZ(options, read_options, mutate_json)

@@ -38,4 +38,4 @@ static void read_picture(const uint8_t *data, size_t size) {
     must(begin && !memchr(begin + sizeof before - 1, '<', length - own));
 }
 
-FUZZ(picture, read_picture, NULL)
+FUZZ(picture, read_picture, mutate_json)

@@ -13,7 +13,7 @@
 
 enum { HEADER_MOST = 1 << 16, TEXT = 64 };
 
-static unsigned draw(unsigned *seed, unsigned below) {
+unsigned fuzz_draw(unsigned *seed, unsigned below) {
     *seed = *seed * 1664525 + 1013904223;
     return (unsigned)((uint64_t)*seed * below >> 32);
 }
@@ -22,7 +22,7 @@ static unsigned draw(unsigned *seed, unsigned below) {
 
 /* The member at a random place; its key is a copy, to be freed. */
 static json_t *pick(json_t *object, unsigned *seed, char **key) {
-    size_t at = json_object_size(object) ? draw(seed, (unsigned)json_object_size(object)) : 0;
+    size_t at = json_object_size(object) ? fuzz_draw(seed, (unsigned)json_object_size(object)) : 0;
     void *member = json_object_iter(object);
     while (at-- > 0) member = json_object_iter_next(object, member);
     *key = member ? memory_text(json_object_iter_key(member)) : NULL;
@@ -39,9 +39,9 @@ static json_t *changed_text(const char *text) {
 
 static void change_shape(json_t *shape, unsigned *seed) {
     static const int64_t sides[] = {0, 1, 2, 3, 4, 7, 8, 16, 255, INT32_MAX, INT64_MAX, -1};
-    json_t *side = json_integer(sides[draw(seed, sizeof sides / sizeof *sides)]);
-    size_t rank = json_array_size(shape), at = rank ? draw(seed, (unsigned)rank) : 0;
-    switch (draw(seed, 3)) {
+    json_t *side = json_integer(sides[fuzz_draw(seed, sizeof sides / sizeof *sides)]);
+    size_t rank = json_array_size(shape), at = rank ? fuzz_draw(seed, (unsigned)rank) : 0;
+    switch (fuzz_draw(seed, 3)) {
     case 0: json_array_insert_new(shape, at, side); break;
     case 1: json_array_set_new(shape, at, side); break;
     default: json_array_remove(shape, at), json_decref(side);
@@ -49,12 +49,12 @@ static void change_shape(json_t *shape, unsigned *seed) {
 }
 
 static void change_entry(json_t *entry, unsigned *seed) {
-    SafetensorsType type = (SafetensorsType)draw(seed, SAFE_TYPE_COUNT);
-    switch (draw(seed, 6)) {
+    SafetensorsType type = (SafetensorsType)fuzz_draw(seed, SAFE_TYPE_COUNT);
+    switch (fuzz_draw(seed, 6)) {
     case 0: json_object_set_new(entry, "dtype", json_string(safetensors_type_name(type))); break;
     case 1: json_object_set_new(entry, "dtype", changed_text("F32")); break;
     case 2: json_object_set_new(entry, "more", json_pack("[{s:f}, n]", "x", 1.5)); break;
-    case 3: json_object_del(entry, draw(seed, 2) ? "dtype" : "shape"); break;
+    case 3: json_object_del(entry, fuzz_draw(seed, 2) ? "dtype" : "shape"); break;
     default: change_shape(json_object_get(entry, "shape"), seed);
     }
 }
@@ -62,7 +62,7 @@ static void change_entry(json_t *entry, unsigned *seed) {
 static void change_header(json_t *header, unsigned *seed) {
     char *key;
     json_t *member = pick(header, seed, &key), *name = changed_text(key ? key : "a");
-    switch (draw(seed, 6)) {
+    switch (fuzz_draw(seed, 6)) {
     case 0:
         if (key) json_object_del(header, key);
         break;
@@ -103,10 +103,11 @@ static int64_t lay_out(json_t *header, unsigned *seed) {
     int64_t at = 0;
     const char *key;
     json_t *entry;
-    unsigned wrong = draw(seed, 8) ? UINT32_MAX : draw(seed, (unsigned)json_object_size(header) + 1);
+    unsigned wrong =
+        fuzz_draw(seed, 8) ? UINT32_MAX : fuzz_draw(seed, (unsigned)json_object_size(header) + 1);
     json_object_foreach(header, key, entry) {
         int64_t bytes = bytes_of(entry), end = bytes > HEADER_MOST - at ? at : at + bytes;
-        int64_t off = wrong-- == 0 ? (int64_t)draw(seed, 9) - 4 : 0;
+        int64_t off = wrong-- == 0 ? (int64_t)fuzz_draw(seed, 9) - 4 : 0;
         if (strcmp(key, "__metadata__") == 0) continue;
         json_object_set_new(entry, "data_offsets", json_pack("[I, I]", at + off, end));
         at = end;
@@ -174,8 +175,8 @@ static size_t write_again(json_t *header, uint8_t *data, size_t size, size_t fir
     memcpy(elements, data + first, old);
     size_t bytes = (size_t)lay_out(header, seed);
     const json_t *notes = json_object_get(header, "__metadata__");
-    if (json_is_object(notes) && draw(seed, 4) &&
-        (json_object_get(notes, SAFETENSORS_DIGEST) || !draw(seed, 8)))
+    if (json_is_object(notes) && fuzz_draw(seed, 4) &&
+        (json_object_get(notes, SAFETENSORS_DIGEST) || !fuzz_draw(seed, 8)))
         set_digests(header, elements);
     size_t length = json_dumpb(header, (char *)data + 8, most - 8, JSON_COMPACT | JSON_ENCODE_ANY);
     if (length && 8 + length + bytes <= most) {
@@ -190,7 +191,7 @@ static size_t write_again(json_t *header, uint8_t *data, size_t size, size_t fir
 }
 
 size_t mutate_safetensors(uint8_t *data, size_t size, size_t most, unsigned seed) {
-    unsigned how = draw(&seed, 8);
+    unsigned how = fuzz_draw(&seed, 8);
     uint64_t length = 0;
     for (int i = 0; i < 8 && size > 8; i++) length |= (uint64_t)data[i] << 8 * i;
     if (how == 0 || length < 2 || length > size - 8) return LLVMFuzzerMutate(data, size, most);
@@ -204,7 +205,7 @@ size_t mutate_safetensors(uint8_t *data, size_t size, size_t most, unsigned seed
     if (how < 5 && first < size)
         LLVMFuzzerMutate(data + first, size - first, size - first);
     else
-        for (unsigned times = 1 + draw(&seed, 3); times > 0; times--) change_header(header, &seed);
+        for (unsigned times = 1 + fuzz_draw(&seed, 3); times > 0; times--) change_header(header, &seed);
     size = write_again(header, data, size, first, most, &seed);
     json_decref(header);
     return size;
@@ -222,8 +223,8 @@ size_t mutate_folder(uint8_t *data, size_t size, size_t most, unsigned seed) {
         at = line ? memmem(line + 1, (size_t)(end - line - 1), mark, 4) : NULL;
         if (at) at += 4;
     }
-    if (!count || draw(&seed, 8) == 0) return LLVMFuzzerMutate(data, size, most);
-    uint8_t *from = parts[draw(&seed, count)];
+    if (!count || fuzz_draw(&seed, 8) == 0) return LLVMFuzzerMutate(data, size, most);
+    uint8_t *from = parts[fuzz_draw(&seed, count)];
     uint8_t *to = memmem(from, (size_t)(end - from), mark, 4);
     if (!to) to = end;
     size_t length = (size_t)(to - from), rest = (size_t)(end - to),
@@ -231,7 +232,7 @@ size_t mutate_folder(uint8_t *data, size_t size, size_t most, unsigned seed) {
     uint8_t *tail = memory_allocate(rest + 1);
     memcpy(tail, to, rest);
     bool tensors = from - data > (int)sizeof weights && memcmp(from - sizeof weights, weights, 12) == 0;
-    length = tensors ? mutate_safetensors(from, length, room, seed) : LLVMFuzzerMutate(from, length, room);
+    length = (tensors ? mutate_safetensors : mutate_json)(from, length, room, seed); // or any text
     memcpy(from + length, tail, rest);
     memory_free(tail);
     return (size_t)(from + length + rest - data);
