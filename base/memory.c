@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { CACHE_LINE = 64, HUGE_PAGE = 2 << 20 };
 enum { EXIT_CODE = 5 }; // ERROR_MEMORY of base/status.h, which itself stands on this file
@@ -25,11 +26,13 @@ void *memory_reserve(size_t bytes) {
 }
 
 /* A run that has no memory left for a list or a name cannot go on in any useful way. What it saves meanwhile
- * is whole: files are written beside the old ones and renamed. */
+ * is whole: files are written beside the old ones and renamed. It ends at once, since at an ordinary exit libraries
+ * take away what other threads are still using. */
 static _Noreturn void run_out(size_t bytes) {
     fprintf(stderr, "%s: out of host memory: %zu bytes more were needed\n", program_invocation_short_name,
             bytes);
-    exit(EXIT_CODE);
+    fflush(NULL);
+    _exit(EXIT_CODE);
 }
 
 static void *or_run_out(void *pointer, size_t bytes) {

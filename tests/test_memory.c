@@ -48,8 +48,13 @@ static void expect_shortage(int code, const char *printed) {
     assert_ptr_equal(strchr(said, '\n'), printed + strlen(printed) - 1);
 }
 
+static void library_ends(void) {
+    fputs("a library ended while threads may be using it\n", stderr);
+}
+
 static void ask_for_too_much(int which) {
     int64_t room = 0;
+    (void)atexit(library_ends);
     switch (which) {
     case 0: memory_free(memory_allocate(too_many)); break;
     case 1: memory_free(memory_array(too_many, 8)); break;

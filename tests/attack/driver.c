@@ -6,7 +6,7 @@
  *   count   nothing fails
  *   device  the K-th call fails with an unknown error
  *   memory  the K-th call fails for want of memory on the device
- *   lost    the K-th and all later calls fail, as after an illegal access of a kernel
+ *   lost    the K-th and all later calls that ask something of the device fail, as after an illegal access of a kernel
  * FILE is mapped and gets a Report, which survives any end. */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -43,14 +43,15 @@ static long at = LONG_MAX;
 __attribute__((visibility("hidden"))) Function *detour_real[DETOURS];
 __attribute__((visibility("hidden"))) long detour_error(long number);
 static char detour_names[DETOURS][64];
+static bool asks[DETOURS]; // something of the device
 static int detours;
 static char *code; // CODE_BYTES for each
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 long detour_error(long number) {
     long call = atomic_fetch_add(&report->calls, 1) + 1;
-    if (call < at || (call > at && !stays)) return 0;
-    if (call == at) {
+    if (call < at || (call > at && !stays) || (stays && !asks[number])) return 0;
+    if (report->failed < 0) {
         report->failed = call;
         snprintf(report->what, sizeof report->what, "%s", detour_names[number]);
     }
@@ -66,6 +67,14 @@ __asm__(".text\ndetour_common:\n"
         "test %r11d, %r11d\n jne 1f\n"
         "lea detour_real(%rip), %r11\n jmp *(%r11,%rax,8)\n"
         "1: mov %r11d, %eax\n ret\n");
+
+static bool asks_device(const char *name) {
+    static const char *const names[] = {"cuCtxSynchronize", "cuEvent", "cuGraph",
+                                        "cuLaunch",         "cuMem",   "cuStream"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(name, names[i], strlen(names[i])) == 0) return true;
+    return false;
+}
 
 /* mov $number, %eax; movabs $detour_common, %r11; jmp *%r11 */
 static void write_code(char *to, int number) {
@@ -90,6 +99,7 @@ static void *detour(const char *name, void *real) {
     if (number == detours) {
         *(void **)&detour_real[number] = real;
         snprintf(detour_names[number], sizeof detour_names[number], "%s", name);
+        asks[number] = asks_device(name);
         write_code(code + number * CODE_BYTES, number);
         detours++;
     }

@@ -9,10 +9,9 @@ import signal
 import time
 
 from crashes import STEPS
-from rig import FILE, FORMAT, MEMORY, OK, USAGE, Kind, flawed_steps, options, orderly, steps
+from rig import FILE, FORMAT, MEMORY, OK, ONEDNN, USAGE, Kind, flawed_steps, options, orderly, steps
 
 SIGNALS, TIMES = 500, 200  # signals; cases of each other kind that goes by the clock
-ONEDNN = {"FUSEBOX_ONEDNN": ""}  # where it is there
 MISSING, PART = 150 << 20, 1 << 18  # bytes of addresses that a run lacks at most; from case to case
 GROWING = 100000  # steps
 GROWTH, DESCRIPTORS = 1 << 20, 2  # that a run may have more at its end than after a tenth of it
@@ -206,6 +205,7 @@ def kinds(rig, everything, all_runs, minutes):
     told = instants(SIGNALS, SIGNAL_KINDS, (1, 1, 1, 2))
     uses = {"tokens": (endless, tokens), "weights": (generate, weights)}
     shortened = [(draw.choice(list(uses)), 0.1 * draw.random(), draw.random()) for _ in range(TIMES)]
+    everything = [scenario for scenario in everything if not scenario.environment]
     redirected = [(scenario, to) for scenario in everything for to in REDIRECTIONS]
     limited = [(scenario, length) for scenario in everything for length in LENGTHS]
     train = f"train {options(rig)} --threads=2 --val-every=0 --sample-every=0"

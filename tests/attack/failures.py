@@ -4,7 +4,7 @@ message, and leave what was saved before as it was; or go on, and do what it wou
 import os
 import shutil
 
-from rig import COMMON, FILE, MEMORY, OK, Kind, flawed_steps, options, orderly, steps, tree
+from rig import COMMON, FILE, MEMORY, OK, ONEDNN, Kind, flawed_steps, options, orderly, steps, tree
 
 CODES = {"allocation": (OK, MEMORY), "io": (OK, FILE, MEMORY), "lack": (OK, FILE, MEMORY), "short": (OK,)}
 KINDS = {"allocation": "each allocation fails", "io": "each system call fails: EIO, or no memory",
@@ -13,12 +13,14 @@ MOST_SHORT = 12
 
 
 class Scenario:
-    """A command in a folder whose R is at first a copy of `begin`, with checkpoints up to `least`."""
+    """A command in a folder whose R is at first a copy of `begin`, with checkpoints up to `least`. Where it may end as
+    another scenario does, that is `other`."""
 
-    def __init__(self, rig, name, command, begin=None, least=0):
+    def __init__(self, rig, name, command, begin=None, least=0, environment=None, other=None):
         self.rig, self.name, self.command, self.begin, self.least = rig, name, command, begin, least
+        self.environment, self.other = environment or {}, other
         folder = self.folder()
-        ran = rig.must(command, folder, "count 0")
+        ran = rig.must(command, folder, "count 0", environment=self.environment)
         self.allocations, self.calls, self.changes = ran.counts
         self.out = ran.out if command.startswith("infer") else ""
         self.reference = {**(steps(begin) if begin else {}), **steps(os.path.join(folder, "R"))}
@@ -38,15 +40,18 @@ class Scenario:
     def attempt(self, mode, k):
         folder = self.folder()
         try:
-            ran = self.rig.run(self.command, folder, f"{mode} {k}")
+            ran = self.rig.run(self.command, folder, f"{mode} {k}", environment=self.environment)
             fault = self.fault(ran, folder, mode)
             return fault + ran.failed if fault else None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def fault(self, ran, folder, mode):
-        fault = orderly(ran, self.command.split()[0], CODES[mode])
-        fault = fault or flawed_steps(os.path.join(folder, "R"), self.reference, self.least)
+        fault = orderly(ran, self.command.split()[0], CODES[mode]) or self.compare(ran, folder)
+        return self.other.fault(ran, folder, mode) if fault and self.other else fault
+
+    def compare(self, ran, folder):
+        fault = flawed_steps(os.path.join(folder, "R"), self.reference, self.least)
         if fault or ran.code != OK:
             return fault
         if self.out and ran.out != self.out:
@@ -63,10 +68,12 @@ def scenarios(rig):
     rig.must(profile, rig.root)
     bundle = rig.path("P/profiling_stats.json")
     few = "--val-every=0 --sample-every=0 --steps=1 --out=R"
+    plain = f"{train} --steps=2 --val-every=0 --sample-every=0"
     return [
         Scenario(rig, "train", f"{train} --steps=2 --val-every=1 --val-steps=1 --sample-every=2 --sample-tokens=2 "
                                "--log=log.jsonl --tensorboard=board --hash-trace=hash.txt"),
         Scenario(rig, "save and resume", f"train --resume --out=R --save-every=1 --keep=2 --steps=4 {COMMON}", base, 2),
+        Scenario(rig, "train by oneDNN", plain, environment=ONEDNN, other=Scenario(rig, "by OpenBLAS", plain)),
         Scenario(rig, "profile", profile),
         Scenario(rig, "diff", f"profile diff {bundle} {bundle}"),
         Scenario(rig, "generate", infer + "gpt2 --prompt=one --tokens=3"),

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from crashes import FEW, STEPS, Run
 from rig import COMMON, DEVICE, MEMORY, OK, Kind, flawed_steps, options, orderly, steps
 
-CALLS, TAKEN = 300, 60  # calls that fail, in each way; cases of memory that is taken
+CALLS, TAKEN = 200, 40  # calls that fail, in each way; cases of memory that is taken
 LEFT = 1 << 30  # bytes at most that another process leaves
 TAKES = "GPU: another process takes its memory"
 MODES = {"device": "GPU: a call of the driver fails", "memory": "GPU: a call of the driver finds no memory",
@@ -83,6 +83,7 @@ def take_memory(case):
             held = other.stdout.readline()
             ran = run.rig.end(process or run.rig.start(run.command, folder))
             other.stdin.close()
+    with gpu(run.rig, fcntl.LOCK_SH):
         fault = run.judge(folder, ran) or (None if held else "hold.py could not take the memory")
     shutil.rmtree(folder)
     return fault

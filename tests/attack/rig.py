@@ -13,8 +13,9 @@ import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
-OK, INTERNAL, USAGE, FILE, FORMAT, MEMORY, DEVICE = range(7)  # exit codes, as docs/running.md has them
-LOADER = 127
+OK, _, USAGE, FILE, FORMAT, MEMORY, DEVICE = range(7)  # exit codes, as docs/running.md has them
+OTHERS = {(1, "libgomp"), (127, "out of memory"), (127, "cannot allocate memory for thread-local data")}  # of a shortage
+ONEDNN = {"FUSEBOX_ONEDNN": ""}  # multiplies, where it is there: else OpenBLAS does, which is sooner ready
 HANGS = 60  # seconds, for runs of a few hundredths
 
 
@@ -49,7 +50,7 @@ class Rig:
         kept = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
         self.environment = {name: os.environ[name] for name in kept if name in os.environ}
         self.environment |= {"HOME": self.root, "LC_ALL": "C.UTF-8", "GOMP_SPINCOUNT": "0", "OMP_NUM_THREADS": "1",
-                             "FUSEBOX_TUNE": "0", "FUSEBOX_ONEDNN": "none"}  # which takes a second to begin
+                             "FUSEBOX_TUNE": "0", "FUSEBOX_ONEDNN": "none"}
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def close(self):
@@ -131,7 +132,7 @@ def orderly(ran, program, codes):
         return "hangs"
     if ran.code < 0 or ran.code > 128:
         return f"ended by signal {-ran.code if ran.code < 0 else ran.code - 128}: {ran.err[-200:]}"
-    if MEMORY in codes and (ran.code, said[0].split(": ")[0]) in ((INTERNAL, "libgomp"), (LOADER, "out of memory")):
+    if MEMORY in codes and (ran.code, said[0].split(": ")[0]) in OTHERS:
         return None if len(said) == 1 else f"more than one message: {ran.err!r}"
     if ran.code not in codes:
         return f"exit code {ran.code}: {ran.err[-300:]}"

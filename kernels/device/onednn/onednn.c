@@ -7,9 +7,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <oneapi/dnnl/dnnl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SHARED_FUNCTIONS(F)                                                                                  \
     F(version)                                                                                               \
@@ -53,7 +55,7 @@ struct Onednn {
 #undef DECLARE
 };
 
-enum { KERNEL_BYTES = 64 << 20 }; // more than a kernel takes
+enum { ROOM = 64 << 20 }; // bytes: more than it takes for a kernel
 
 /* The operands of a product, in the order of OnednnKernel's memories. */
 enum { A, B, C, BIAS, ADDED, OPERANDS };
@@ -67,6 +69,46 @@ struct OnednnKernel {
     int count;
 };
 
+/* ---- where memory runs out ---- */
+
+static void run_out(void) {
+    fprintf(stderr, "%s: out of host memory for oneDNN\n", program_invocation_short_name);
+    fflush(NULL);
+    _exit(ERROR_MEMORY); // as in base/memory.c
+}
+
+static void on_crash(int number) {
+    const char *const parts[] = {
+        program_invocation_short_name,
+        ": oneDNN crashed, as it does where it gets no memory; FUSEBOX_ONEDNN=none does without it\n"};
+    (void)number;
+    for (int i = 0; i < 2; i++)
+        if (write(STDERR_FILENO, parts[i], strlen(parts[i])) < 0) break; // nobody is there to be told
+    _exit(ERROR_MEMORY);
+}
+
+/* It may write through NULL where it gets no memory. So it is seen to before that there is enough; where a single
+ * allocation fails nevertheless, the program ends in order. */
+static struct sigaction guard_begin(void) {
+    struct sigaction ours = {.sa_handler = on_crash}, before;
+    void *room = memory_reserve(ROOM);
+    if (!room) run_out();
+    memory_free(room);
+    sigemptyset(&ours.sa_mask);
+    sigaction(SIGSEGV, &ours, &before);
+    return before;
+}
+
+/* What the library says; anything else than success or a lack of memory is its "not this one". */
+static bool good(dnnl_status_t status) {
+    if (status == dnnl_out_of_memory) run_out();
+    return status == dnnl_success;
+}
+
+static void guard_end(const struct sigaction *before) {
+    sigaction(SIGSEGV, before, NULL);
+}
+
 /* ---- what differs ---- */
 
 #if DNNL_VERSION_MAJOR < 3
@@ -76,7 +118,7 @@ typedef dnnl_memory_desc_t Matrix;
 static bool matrix_make(const Onednn *o, Matrix *matrix, dnnl_data_type_t type, int64_t rows, int64_t columns,
                         int64_t row, int64_t column) {
     const dnnl_dims_t sizes = {rows, columns}, strides = {row, column};
-    return o->memory_desc_init_by_strides(matrix, 2, sizes, type, strides) == dnnl_success;
+    return good(o->memory_desc_init_by_strides(matrix, 2, sizes, type, strides));
 }
 
 static void matrix_free(const Onednn *o, Matrix *matrix) {
@@ -110,7 +152,7 @@ typedef dnnl_memory_desc_t Matrix; // NULL: not made
 static bool matrix_make(const Onednn *o, Matrix *matrix, dnnl_data_type_t type, int64_t rows, int64_t columns,
                         int64_t row, int64_t column) {
     const dnnl_dims_t sizes = {rows, columns}, strides = {row, column};
-    return o->memory_desc_create_with_strides(matrix, 2, sizes, type, strides) == dnnl_success;
+    return good(o->memory_desc_create_with_strides(matrix, 2, sizes, type, strides));
 }
 
 static void matrix_free(const Onednn *o, Matrix *matrix) {
@@ -182,7 +224,7 @@ static bool describe_with_steps(const Onednn *o, const OnednnProduct *p, const M
     if (!status) status = describe(o, matrices, p->bias, attributes, description);
     if (steps) (void)o->post_ops_destroy(steps);
     if (attributes) (void)o->primitive_attr_destroy(attributes);
-    return status == dnnl_success;
+    return good(status);
 }
 
 static bool argument_add(OnednnKernel *kernel, const Matrix *matrices, int operand, int argument) {
@@ -192,7 +234,7 @@ static bool argument_add(OnednnKernel *kernel, const Matrix *matrices, int opera
     dnnl_status_t status = o->memory_create(&kernel->memories[operand], matrix_of(&matrices[operand]),
                                             o->engine, DNNL_MEMORY_NONE);
     kernel->arguments[kernel->count - 1].memory = kernel->memories[operand];
-    return status == dnnl_success;
+    return good(status);
 }
 
 static bool arguments_make(OnednnKernel *kernel, const OnednnProduct *p, const Matrix *matrices) {
@@ -217,28 +259,15 @@ static bool worth_calling(const char *name) {
     return strncmp(name, "ref", 3) != 0;
 }
 
-static void run_out(void) {
-    fprintf(stderr, "%s: out of host memory for oneDNN\n", program_invocation_short_name);
-    exit(ERROR_MEMORY);
-}
-
-/* Where it gets no memory, it may write through NULL: that there is enough is seen to before. */
-static void see_to_room(void) {
-    void *room = memory_reserve(KERNEL_BYTES);
-    if (!room) run_out();
-    memory_free(room);
-}
-
-OnednnKernel *onednn_kernel(Onednn *o, const OnednnProduct *p) {
-    see_to_room();
+static OnednnKernel *make_kernel(Onednn *o, const OnednnProduct *p) {
     OnednnKernel *kernel = memory_allocate(sizeof *kernel);
     Matrix matrices[OPERANDS] = {0};
     dnnl_primitive_desc_t description = NULL;
     const char *name;
     kernel->onednn = o;
     bool made = matrices_make(o, p, matrices) && describe_with_steps(o, p, matrices, &description) &&
-                o->primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
-                worth_calling(name) && o->primitive_create(&kernel->primitive, description) == dnnl_success &&
+                good(o->primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name)) &&
+                worth_calling(name) && good(o->primitive_create(&kernel->primitive, description)) &&
                 arguments_make(kernel, p, matrices);
     if (made) snprintf(kernel->name, sizeof kernel->name, "%s", name);
     if (description) (void)o->primitive_desc_destroy(description);
@@ -246,6 +275,13 @@ OnednnKernel *onednn_kernel(Onednn *o, const OnednnProduct *p) {
     if (made) return kernel;
     onednn_kernel_free(kernel);
     return NULL;
+}
+
+OnednnKernel *onednn_kernel(Onednn *o, const OnednnProduct *p) {
+    const struct sigaction before = guard_begin();
+    OnednnKernel *kernel = make_kernel(o, p);
+    guard_end(&before);
+    return kernel;
 }
 
 const char *onednn_kernel_name(const OnednnKernel *kernel) {
@@ -304,13 +340,19 @@ static void end_by_shortage(void) {
     if (set_handler) (void)set_handler(run_out);
 }
 
+static bool start(Onednn *o) {
+    const struct sigaction before = guard_begin();
+    bool started = good(o->engine_create(&o->engine, dnnl_cpu, 0)) &&
+                   good(o->stream_create(&o->stream, o->engine, dnnl_stream_default_flags));
+    guard_end(&before);
+    return started;
+}
+
 Onednn *onednn_open(void) {
     end_by_shortage();
     void *library = open_library();
     Onednn *o = memory_allocate(sizeof *o);
-    if (library && find_functions(o, library) && o->version()->major == DNNL_VERSION_MAJOR &&
-        o->engine_create(&o->engine, dnnl_cpu, 0) == dnnl_success &&
-        o->stream_create(&o->stream, o->engine, dnnl_stream_default_flags) == dnnl_success) {
+    if (library && find_functions(o, library) && o->version()->major == DNNL_VERSION_MAJOR && start(o)) {
         const dnnl_version_t *version = o->version();
         snprintf(o->name, sizeof o->name, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
         return o;
