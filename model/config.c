@@ -141,7 +141,8 @@ const char *config_preset_name(int index) {
 }
 
 void config_complete(Config *c) {
-    if (c->architecture->patches) c->context = config_patches(c) + c->class_token;
+    if (c->architecture->patches && c->image <= INT32_MAX) // else config_validate says no
+        c->context = config_patches(c) + c->class_token;
     if (c->architecture->encoder && !c->encoder_layers) c->encoder_layers = c->layers;
     c->final_norm |= c->norm_order == NORM_PRE;
     if (!c->kv_heads) c->kv_heads = c->heads;

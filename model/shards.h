@@ -17,6 +17,8 @@ typedef struct Shards {
     bool reduces;   // set before a pass: gradients are exchanged as its groups are done
     bool gathers;   // set before a pass: the weights are still on their way
     int entered;    // groups whose weights have come; reset before a pass that gathers
+    int *order;     // the groups with buckets as their gradients became ready; reset before a pass
+    int done, sent; // so many of them are ready, and so many are being exchanged
     int events;     // of each kind, one a group
     Event **ready;  // a group's gradients are there
     Event **there;  // its weights

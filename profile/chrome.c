@@ -35,7 +35,8 @@ static int64_t kernel_track(int32_t stream, int lane) {
 /* Nanoseconds as microseconds, exactly: a double would round long runs' times. */
 static void write_key_time(JsonWriter *w, const char *key, int64_t ns) {
     char text[48];
-    snprintf(text, sizeof text, "%" PRId64 ".%03d", ns / 1000, (int)(ns % 1000));
+    const int64_t length = ns < 0 ? -ns : ns;
+    snprintf(text, sizeof text, "%s%" PRId64 ".%03d", ns < 0 ? "-" : "", length / 1000, (int)(length % 1000));
     json_write_key(w, key);
     json_write_json(w, text);
 }

@@ -197,8 +197,9 @@ static void add_activities(Making *m, const Collector *collector) {
     const Activities *a = &collector->activities;
     Numbering threads = {0}, streams = {0};
     Calls calls = open_calls(a);
-    for (int64_t i = 0; i < a->count; i++)
-        if (a->activities[i].kind == TRACE_RUNTIME) add_call(m, &a->activities[i], &calls, &threads);
+    for (int64_t i = 0; i < a->count; i++) /* but for what made CUPTI ready, before the first record */
+        if (a->activities[i].kind == TRACE_RUNTIME && a->activities[i].begin >= m->origin)
+            add_call(m, &a->activities[i], &calls, &threads);
     for (int64_t i = 0; i < a->count; i++)
         if (a->activities[i].kind != TRACE_RUNTIME)
             add_activity(m, &collector->device->limits, &a->activities[i], &calls, &streams);

@@ -23,7 +23,7 @@ void ranks_begin(Trainer *t, int64_t index) {
     Shards *s = t->model.parameters.shards;
     if (!s) return;
     s->gathers = t->gathers = t->stale;
-    s->entered = 0;
+    s->entered = s->done = s->sent = 0;
     s->lane = t->ctx.check || t->apart ? LANE_MAIN : LANE_SIDE;
     s->reduces = t->reduces = index == t->accum - 1 && shards_cut(&t->ctx, &t->model.parameters);
 }

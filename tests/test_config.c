@@ -339,6 +339,10 @@ static void malformed_files_are_named(void **state) {
     expect_malformed("{\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_layer\":2,\"n_head\":1,"
                      "\"n_embd\":9223372036854775807,\"n_positions\":16}",
                      "width");
+    expect_malformed(
+        "{\"model_type\":\"vit\",\"num_hidden_layers\":1,\"num_attention_heads\":1,\"hidden_size\":8,"
+        "\"intermediate_size\":8,\"image_size\":9223372036854775807,\"patch_size\":4,\"num_channels\":1}",
+        "the picture's side");
     Config config;
     expect_error(config_read(inside(*state, "none.json"), &config), ERROR_FILE, "none.json");
 }

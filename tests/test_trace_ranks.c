@@ -249,6 +249,21 @@ static void test_halves(void **state) {
     trace_close(t);
 }
 
+/* A clock that runs behind may put an event before the first. */
+static void test_times_below_zero(void **state) {
+    (void)state;
+    Trace *t = sample_trace(FORM_FUSED, 0);
+    JsonWriter w = {0};
+    t->events[0].begin = -464238;
+    chrome_render(t, &w);
+    json_t *file = json_loads(w.text, 0, NULL);
+    assert_non_null(file);
+    assert_non_null(strstr(w.text, "\"ts\":-464.238"));
+    json_decref(file);
+    json_writer_free(&w);
+    trace_close(t);
+}
+
 /* A copy that a step only begins, and one behind it. */
 static void test_phases_end_with_their_step(void **state) {
     (void)state;
@@ -276,7 +291,7 @@ static void test_phases_end_with_their_step(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_packing), cmocka_unit_test(test_together),
-                                       cmocka_unit_test(test_halves),
+                                       cmocka_unit_test(test_halves), cmocka_unit_test(test_times_below_zero),
                                        cmocka_unit_test(test_phases_end_with_their_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

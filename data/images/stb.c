@@ -56,7 +56,7 @@ static uint8_t *load_jpeg(stbi__context *context, int channels, int *width, int 
     if (!jpeg) return NULL;
     jpeg->s = context;
     stbi__setup_jpeg(jpeg);
-    (void)library_row;
+    (void)library_row; // nobody calls it
     jpeg->idct_block_kernel = jpeg_transform;
     jpeg->resample_row_hv_2_kernel = double_both;
     jpeg->YCbCr_to_RGB_kernel = jpeg_colours;

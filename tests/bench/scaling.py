@@ -8,12 +8,12 @@ PUSH = 300e9  # bytes/s that the copy engines push out of each GPU, to and fro a
 ADD = 3.8e12  # bytes/s of memory that sums read and write
 NETWORK = 40e9  # assumed: 400 Gbit/s a GPU, four fifths of it
 CALL, HOP, HOST_HOP = 10e-6, 3e-6, 10e-6  # an exchange between two, each further GPU; assumed: each doubling of the hosts
-BUCKET = 10e-6  # what a bucket's forks, waits and launches cost the passes and the update
-SMALL = 10e-6  # what a small sum's launch took where it was not `under`
-FACTS = 70e-6  # the losses', the squares' exchange and what the host reads more than with one GPU
-LOST = 0.1  # of the time of what is hidden, the kernels beside it lose so much
-TOGETHER = 0.02  # computation is slower where ranks wait for each other at each step; chosen to fit the four rows of check()
-SIGMA = 0.011  # of a GPU's steps: GPUs differ, and each slows down at its own moments, at the limit of its power
+BRANCH = 15e-6  # a branch of the backward pass's graph: two that mark and wait, but send nothing, against two that do not
+TOGETHER = 4  # buckets that share one
+FACTS = 100e-6  # the losses', the squares' exchange, weights that come while gradients are cleared, what the host does more
+PAUSE = 250e-6  # between update and forward pass: the host reads the results, gradients are cleared
+LINKS = 0.019  # computation is slower where the links are awake, at the limit of a GPU's power
+SIGMA = 0.017  # of a GPU's steps: GPUs differ, and each slows down at its own moments; the median of the slower of two is 1% up
 
 
 @dataclass
@@ -34,7 +34,7 @@ MODELS = [
     Model("1558M", 16, 294.9, 12.5, 1557.6e6, 82.1e6, 48),
     Model("Qwen2.5-1.5B", 16, 286.8, 12.4, 1543.7e6, 233.4e6, 28),
 ]
-MEASURED = [(0, 64, 102.54, 105.40), (1, 16, 27.29, 28.52), (2, 16, 72.03, 75.31), (3, 8, 158.68, 161.14)]  # ms: one GPU, two
+MEASURED = [(0, 64, 101.62, 104.59), (1, 16, 26.63, 27.50), (2, 16, 70.79, 72.99), (3, 8, 158.68, 161.14)]  # ms: one GPU, two
 
 
 def moving(size, n):
@@ -49,32 +49,32 @@ def spread(n):
     return 0 if n == 1 else -NormalDist().inv_cdf((1 - 0.375) / (n + 0.25))
 
 
-def step(m, n, batch=None, alone=None, under=True):
-    """ms of a step, of it exposed communication, with `batch` a GPU instead of the measured one. `under`: sums run under
-    the last exchange."""
+def step(m, n, batch=None, alone=None, together=TOGETHER):
+    """ms of a step, of it exposed communication, with `batch` a GPU instead of the measured one."""
     compute = 1e-3 * (m.step - m.update) * (batch or m.batch) / m.batch
     compute = 1e-3 * (alone - m.update) if alone else compute
     if n == 1:
         return 1e3 * compute + m.update, 0
-    compute *= (1 + TOGETHER) * (1 + SIGMA * spread(n))
+    compute *= (1 + LINKS) * (1 + SIGMA * spread(n))
     blocks = m.parameters - m.embedding
     adding = 4 * (1 + 1 / n) / ADD  # seconds a parameter
-    last, others = moving(4 * m.embedding, n), blocks * adding
-    behind = (max(last, others) if under else last + others + m.layers * SMALL) + m.embedding * adding
-    first = max(0, moving(2 * m.embedding, n) - 1e-3 * m.update / n * blocks / m.parameters)
-    sums, gathers = (m.layers * moving(b * blocks / m.layers, n) for b in (4, 2))
-    late = max(0, sums - compute * 2 / 3) + max(0, gathers - compute / 3)  # what the passes are too short to hide
-    hidden = sums + gathers - late
-    exposed = behind + first + late + FACTS + (m.layers + 1) * BUCKET
-    return 1e3 * (compute + exposed + LOST * hidden) + m.update / n, 1e3 * exposed
+    gradients, weights = (moving(b * blocks / m.layers, n) for b in (4, 2))  # of a block
+    product = compute * blocks / m.parameters / m.layers / 9  # the first block's late gradient, a ninth of its products
+    last = moving(4 * m.embedding, n) + gradients
+    behind = max(0, last - product - blocks * adding) + m.parameters * adding
+    first = max(0, moving(2 * m.embedding, n) + weights - PAUSE)
+    late = max(0, m.layers * gradients - compute * 2 / 3) + max(0, m.layers * weights - compute / 3)  # too much to hide
+    exposed = behind + first + late + FACTS + (m.layers / together + 2) * BRANCH
+    return 1e3 * (compute + exposed) + m.update / n, 1e3 * exposed
 
 
 def check():
-    print("| | batch | one GPU | two, by the model | two, measured | two now, by the model |\n|---|---|---|---|---|---|")
+    print("| | batch | one GPU | two, by the model | two, measured | now, by the model |\n|---|---|---|---|---|---|")
     for which, batch, alone, two in MEASURED:
         m = MODELS[which]
-        then, now = (step(m, 2, alone=alone, under=under)[0] for under in (False, True))
-        print(f"| {m.name} | {batch} | {alone:.2f} ms | {then:.2f} ms | {two:.2f} ms | {now:.2f} ms, {100 * alone / now:.1f}% |")
+        then, now = (step(m, 2, alone=alone, together=together)[0] for together in (1, TOGETHER))
+        print(f"| {m.name} | {batch} | {alone:.2f} ms | {then:.2f} ms, {100 * alone / then:.1f}% | {two:.2f} ms, "
+              f"{100 * alone / two:.1f}% | {100 * alone / now:.1f}% |")
 
 
 def weak(sizes=(2, 8, 64, 1024)):

@@ -7,10 +7,11 @@
 
 #include <string.h>
 
-/* Refused with a line, for what is malformed. */
+/* Refused with a line, for what is malformed, or a folder of that name. */
 static bool taken(Status status) {
-    if (status) must_refuse(status, ERROR_FORMAT);
-    return !status;
+    bool refused = status != OK;
+    if (refused) must_refuse(status, status_code(status) == ERROR_FILE ? ERROR_FILE : ERROR_FORMAT);
+    return !refused;
 }
 
 static void read_beside(const uint8_t *data, size_t size) {

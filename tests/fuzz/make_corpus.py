@@ -318,6 +318,7 @@ def make_checkpoints(build):
         other("bert", *bert)
         other("transformer", "--model=transformer-nano", "--tokenizer=tok", "--data=pairs,pairs", "--vocab=260")
         vit = other("vit", "--model=vit-nano", "--data=pictures", "--image-size=8")
+        write("config", "vit.json", vit["step-00000001/config.json"])
         write("checkpoint", "vit-larger", pack(vit | {"step-00000001/config.json": text(
             json.loads(vit["step-00000001/config.json"]) | {"image_size": 12})}))
         return text(json.loads(gpt2["options.json"]) | {"out": "run"})

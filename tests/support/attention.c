@@ -176,6 +176,7 @@ static int64_t model_probabilities(const Query *q) {
     const int64_t first = first_key(q), seen = visible_keys(q),
                   lse = (q->b * c->heads + q->h) * c->queries + q->i;
     const double *query = q->in[ATTENTION_Q] + query_at(q);
+    const double product = product_error(q->u, c->size) * q->batch->scale;
     double largest = -INFINITY, error = 0, magnitude = 0, sum = 0;
     for (int64_t j = 0; j < first; j++) q->p[j] = q->error[j] = 0;
     for (int64_t j = first; j < seen; j++) {
@@ -183,8 +184,7 @@ static int64_t model_probabilities(const Query *q) {
         q->p[j] = q->batch->scale * dot(query, q->in[ATTENTION_K] + key_at(q, j), c->size, &size);
         largest = fmax(largest, q->p[j]);
         magnitude = fmax(magnitude, fabs(q->p[j]));
-        error = fmax(error, product_error(q->u, c->size) * q->batch->scale * size +
-                                (3 * q->u.storage + 2 * q->u.wide) * fabs(q->p[j]));
+        error = fmax(error, product * size + (3 * q->u.storage + 2 * q->u.wide) * fabs(q->p[j]));
     }
     for (int64_t j = first; j < seen; j++) sum += exp(q->p[j] - largest);
     const double rounding = sum_error(q->u.wide, c->keys) + 8 * q->u.wide * (1 + magnitude);
@@ -200,13 +200,17 @@ static int64_t model_probabilities(const Query *q) {
 
 static void model_output(const Query *q, int64_t seen) {
     const AttentionCase *c = &q->batch->size;
-    double *y = q->want[ATTENTION_Y] + query_at(q), *bound = q->bound[ATTENTION_Y] + query_at(q);
-    for (int64_t j = 0; j < seen; j++)
+    double *restrict y = q->want[ATTENTION_Y] + query_at(q);
+    double *restrict bound = q->bound[ATTENTION_Y] + query_at(q);
+    const double rounding = product_error(q->u, c->keys);
+    for (int64_t j = first_key(q); j < seen; j++) {
+        const double *v = q->in[ATTENTION_V] + key_at(q, j);
+        const double p = q->p[j], error = q->error[j] + rounding * p;
         for (int64_t d = 0; d < c->size; d++) {
-            double v = q->in[ATTENTION_V][key_at(q, j) + d];
-            y[d] += q->p[j] * v;
-            bound[d] += (q->error[j] + product_error(q->u, c->keys) * q->p[j]) * fabs(v);
+            y[d] += p * v[d];
+            bound[d] += error * fabs(v[d]);
         }
+    }
     for (int64_t d = 0; d < c->size; d++) bound[d] += 2 * q->u.storage * fabs(y[d]);
 }
 
@@ -218,7 +222,7 @@ static void model_gradients(const Query *q, int64_t seen) {
     const Units u = q->u;
     const double *dy = q->in[ATTENTION_DY] + query_at(q), *query = q->in[ATTENTION_Q] + query_at(q);
     double delta = 0, delta_size = 0, delta_error = 0;
-    for (int64_t j = 0; j < seen; j++) {
+    for (int64_t j = first_key(q); j < seen; j++) {
         double size, dp = dot(dy, q->in[ATTENTION_V] + key_at(q, j), c->size, &size);
         delta += q->p[j] * dp;
         delta_size += q->p[j] * size;
@@ -229,20 +233,26 @@ static void model_gradients(const Query *q, int64_t seen) {
     const double group = (double)(c->heads / c->kv_heads);
     const double across_keys = product_error(u, c->keys) + stores;
     const double across_queries = product_error(u, c->queries * (int64_t)group) + stores;
-    for (int64_t j = 0; j < seen; j++) {
+    double *restrict dq = q->want[ATTENTION_DQ] + query_at(q);
+    double *restrict dq_bound = q->bound[ATTENTION_DQ] + query_at(q);
+    for (int64_t j = first_key(q); j < seen; j++) {
         const int64_t key = key_at(q, j);
         double size, dp = dot(dy, q->in[ATTENTION_V] + key, c->size, &size), p = q->p[j];
         double ds = q->batch->scale * p * (dp - delta), ds_size = q->batch->scale * p * (size + delta_size);
         double error = q->batch->scale * (q->error[j] * (size + delta_size) +
                                           p * ((product_error(u, c->size) + stores) * size + delta_error));
+        const double q_error = error + across_keys * ds_size, k_error = error + across_queries * ds_size;
+        const double v_error = q->error[j] + across_queries * p;
+        const double *k = q->in[ATTENTION_K] + key;
+        double *restrict dk = q->want[ATTENTION_DK] + key, *restrict dk_bound = q->bound[ATTENTION_DK] + key;
+        double *restrict dv = q->want[ATTENTION_DV] + key, *restrict dv_bound = q->bound[ATTENTION_DV] + key;
         for (int64_t d = 0; d < c->size; d++) {
-            double k = q->in[ATTENTION_K][key + d];
-            q->want[ATTENTION_DQ][query_at(q) + d] += ds * k;
-            q->bound[ATTENTION_DQ][query_at(q) + d] += (error + across_keys * ds_size) * fabs(k);
-            q->want[ATTENTION_DK][key + d] += ds * query[d];
-            q->bound[ATTENTION_DK][key + d] += (error + across_queries * ds_size) * fabs(query[d]);
-            q->want[ATTENTION_DV][key + d] += p * dy[d];
-            q->bound[ATTENTION_DV][key + d] += (q->error[j] + across_queries * p) * fabs(dy[d]);
+            dq[d] += ds * k[d];
+            dq_bound[d] += q_error * fabs(k[d]);
+            dk[d] += ds * query[d];
+            dk_bound[d] += k_error * fabs(query[d]);
+            dv[d] += p * dy[d];
+            dv_bound[d] += v_error * fabs(dy[d]);
         }
     }
 }

@@ -99,9 +99,9 @@ static struct sigaction guard_begin(void) {
     return before;
 }
 
-/* What the library says; anything else than success or a lack of memory is its "not this one". */
+/* Anything else is its "not this one"; a runtime error is memory that it cannot make executable. */
 static bool good(dnnl_status_t status) {
-    if (status == dnnl_out_of_memory) run_out();
+    if (status == dnnl_out_of_memory || status == dnnl_runtime_error) run_out();
     return status == dnnl_success;
 }
 
