@@ -405,8 +405,9 @@ static Status load_positions(Ctx *ctx, const SafetensorsEntry *entry, Parameters
     if (!status) {
         memcpy(to, from, (size_t)first * sizeof *to);
         grid_resize(from + first, side, c->image / c->patch, c->width, to + first);
-        status = parameter_write(ctx, p, (int)(piece->info - p->info), to);
+        status = check_loaded(entry, to, piece->info->count);
     }
+    if (!status) status = parameter_write(ctx, p, (int)(piece->info - p->info), to);
     memory_free(from);
     memory_free(to);
     return status;

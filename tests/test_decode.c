@@ -55,6 +55,7 @@ static const Case cases[] = {
     {2, 160, 2, 2, 200, 50, 12, 5, 3, true, SWIGLU, false, 0, 0, true, 0, 0, "llama-nano", 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
+enum { WIDE = 1024 }; // what only the CUDA kernels divide otherwise; most of the time on the CPU
 
 enum { WEIGHTS, POSITIONS, CACHES, MEMORIES, INPUTS };
 
@@ -243,6 +244,7 @@ static void form_follows_the_specification(void **state) {
     int served_cases = 0, fitting = 0;
     for (int n = 0; n < CASES; n++) {
         const Case *c = &cases[n];
+        if (c->width >= WIDE && variant->backend == BACKEND_CPU) continue;
         double *in[INPUTS], *want[OUTPUTS], *got[OUTPUTS], *moved[OUTPUTS], change[OUTPUTS] = {0};
         int64_t counts[OUTPUTS];
         make_inputs(c, variant->dtype, in);

@@ -104,6 +104,13 @@ static void kept_lists_name_nothing_else(void **state) {
         expect_picture(source, 0, "1.png", "a");
         images_close(source);
     }
+    FILE *file = fopen(kept.paths[0], "ab"); // behind the list as it is
+    assert_non_null(file);
+    assert_int_equal(fwrite("P..", 1, 4, file), 4);
+    assert_int_equal(fclose(file), 0);
+    ImageSource *source = open_source(root, IMAGES_TRAIN, cache);
+    assert_int_equal(images_count(source), 1);
+    images_close(source);
     path_list_free(&kept);
 }
 

@@ -345,6 +345,8 @@ static void reads_processors_of_all_kinds(void **state) {
         {"{\"image_mean\": [1, 2]}", "image_mean"},
         {"{\"do_resize\": false}", "not resized"},
         {"{\"size\": 20, \"do_center_crop\": true, \"crop_size\": 21}", "larger"},
+        {"{\"size\": 20, \"do_center_crop\": true, \"crop_size\": {\"shortest_edge\": 5}}",
+         "a height and a width"},
         {"[]", "not a JSON object"}};
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         write_text_file(path, lies[i][0]);

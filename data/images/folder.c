@@ -109,7 +109,7 @@ static bool still_holds(const List *list, const char *root) {
     if (!entry || strcmp(entry, root) != 0) return false;
     while ((entry = next_entry(list, entry))) {
         bool first = !folder;
-        if (*entry == 'P' && (first || !*folder || strchr(entry, '/'))) return false;
+        if (*entry == 'P' && (first || !*folder || entry[1] == '.' || strchr(entry, '/'))) return false;
         if (*entry == 'P') continue;
         folder = same_folder(root, entry);
         if (!folder || first == (*folder != 0)) return false; // the root itself comes first

@@ -97,6 +97,7 @@ static Status read_all(const json_t *root, const char *path, ImageProcessor *p) 
     p->width = p->scaled_width ? p->scaled_width : p->scaled_height;
     if (asks(root, "do_center_crop", false)) TRY(read_size(root, "crop_size", path, &p->height, &p->width));
     bool both = p->scaled_width > 0; // sides are given
+    if (!p->width) return fail(ERROR_FORMAT, "%s: \"crop_size\" needs a height and a width", path);
     if (p->height > p->scaled_height || p->width > (both ? p->scaled_width : p->scaled_height))
         return fail(ERROR_FORMAT, "%s: \"crop_size\" is larger than \"size\"", path);
     bool cubic = json_integer_value(resample) == PILLOW_BICUBIC;
