@@ -1,5 +1,6 @@
 #include "app/session.h"
 
+#include "base/directories.h"
 #include "base/files.h"
 #include "base/memory.h"
 #include "kernels/gemm/cpu.h"
@@ -31,6 +32,18 @@ static Status find_snapshot(const char *model, char **folder) {
     return OK;
 }
 
+/* The top of such a cache is no model: one that it keeps is named. */
+static Status refuse_cache(const char *folder) {
+    PathList list = {0};
+    Status status = directory_list(folder, &list);
+    for (int64_t i = 0; !status && i < list.count; i++)
+        if (strncmp(path_name(list.paths[i]), "models--", 8) == 0)
+            status = fail(ERROR_FILE, "%s is a cache of models; name one of them: --model=%s", folder,
+                          list.paths[i]);
+    path_list_free(&list);
+    return status;
+}
+
 /* The model's folder: `model` itself, the latest checkpoint or the snapshot in it; NULL where it is no
  * folder. */
 static Status find_folder(const char *model, char **folder) {
@@ -45,6 +58,7 @@ static Status find_folder(const char *model, char **folder) {
     if (kind == PATH_ABSENT) TRY(checkpoint_latest(model, folder));
     if (kind == PATH_ABSENT && !*folder) TRY(find_snapshot(model, folder));
     if (*folder) return OK;
+    if (kind == PATH_ABSENT) TRY(refuse_cache(model));
     *folder = memory_text(model);
     return OK;
 }

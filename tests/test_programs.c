@@ -250,6 +250,8 @@ static void test_folders_of_others(void **state) {
                      "mkdir -p hub/refs hub/snapshots && cp -r runs/step-00000002 hub/snapshots/0123abc && "
                      "echo 0123abc >hub/refs/main");
     program_succeeds(*state, "infer --model=hub --device=cpu --prompt=a --tokens=1 -q");
+    program_succeeds(*state, "mkdir cache && mv hub cache/models--a--b");
+    program_refuses(*state, ERROR_FILE, "--model=cache/models--a--b", "infer --model=cache --device=cpu");
     program_succeeds(
         *state,
         "mkdir foreign && cp runs/step-00000002/config.json foreign && touch foreign/pytorch_model.bin");
