@@ -22,6 +22,11 @@ typedef struct {
     float *logits;    // (gaps, padded vocab)
 } Job;
 
+typedef struct {
+    int32_t ids[SHOWN];
+    double likely[SHOWN]; // their probabilities
+} Guess;
+
 /* The text's stretches between the gaps are tokenized each by itself; "[MASK]" in a text would be text. */
 static Status read_text(Job *job, const char *text) {
     Tokenizer *t = job->session->tokenizer;
@@ -74,32 +79,30 @@ static void print_candidate(const Tokenizer *t, int32_t id) {
     memory_free(tame);
 }
 
-/* The likeliest tokens, the lower id first among equals; `sum` gets that of exp(logit - the largest). */
-static void best_tokens(const float *logits, int64_t vocab, int32_t best[SHOWN], double *sum) {
+/* The likeliest tokens of a gap, the lower id first among equals, and how likely they are. */
+static Status guess(const float *logits, int64_t vocab, Guess *g) {
     int count = 0;
+    double sum = 0;
     for (int32_t v = 0; v < vocab; v++) {
         int at = count < SHOWN ? count++ : SHOWN;
-        for (; at > 0 && logits[v] > logits[best[at - 1]]; at--)
-            if (at < SHOWN) best[at] = best[at - 1];
-        if (at < SHOWN) best[at] = v;
+        for (; at > 0 && logits[v] > logits[g->ids[at - 1]]; at--)
+            if (at < SHOWN) g->ids[at] = g->ids[at - 1];
+        if (at < SHOWN) g->ids[at] = v;
     }
-    *sum = 0;
-    for (int64_t v = 0; v < vocab; v++) *sum += exp((double)logits[v] - (double)logits[best[0]]);
+    const double largest = (double)logits[g->ids[0]];
+    for (int64_t v = 0; v < vocab; v++) sum += exp((double)logits[v] - largest);
+    if (!isfinite(sum)) return fail(ERROR_NONFINITE, "the logits of a [MASK] are not finite");
+    for (int i = 0; i < count; i++) g->likely[i] = exp((double)logits[g->ids[i]] - largest) / sum;
+    return OK;
 }
 
-static const float *logits_of(const Job *job, int64_t gap) {
-    return job->logits + gap * config_padded_vocab(&job->session->config);
-}
-
-static Status print_filled(const Job *job, const char *text) {
+static Status print_filled(const Job *job, const char *text, Guess *guesses) {
+    const Config *c = &job->session->config;
     for (int64_t gap = 0; gap < job->gaps.count; gap++) {
         const char *end = strstr(text, mask_text);
-        int32_t best[SHOWN] = {0};
-        double sum;
-        best_tokens(logits_of(job, gap), job->session->config.vocab, best, &sum);
-        if (!isfinite(sum)) return fail(ERROR_NONFINITE, "the logits of a [MASK] are not finite");
+        TRY(guess(job->logits + gap * config_padded_vocab(c), c->vocab, &guesses[gap]));
         printf("%.*s", (int)(end - text), text);
-        TRY(print_token(job->session->tokenizer, best[0]));
+        TRY(print_token(job->session->tokenizer, guesses[gap].ids[0]));
         text = end + MASK_BYTES;
     }
     printf("%s\n", text);
@@ -107,17 +110,13 @@ static Status print_filled(const Job *job, const char *text) {
 }
 
 /* Below the text, since a terminal shows both. */
-static void print_candidates(const Job *job) {
+static void print_candidates(const Job *job, const Guess *guesses) {
     const int64_t vocab = job->session->config.vocab, shown = vocab < SHOWN ? vocab : SHOWN;
     for (int64_t gap = 0; gap < job->gaps.count; gap++) {
-        const float *logits = logits_of(job, gap);
-        int32_t best[SHOWN] = {0};
-        double sum;
-        best_tokens(logits, vocab, best, &sum);
         fprintf(stderr, "gap %" PRId64 ":", gap + 1);
         for (int64_t i = 0; i < shown; i++) {
-            print_candidate(job->session->tokenizer, best[i]);
-            fprintf(stderr, " %.3f", exp((double)logits[best[i]] - (double)logits[best[0]]) / sum);
+            print_candidate(job->session->tokenizer, guesses[gap].ids[i]);
+            fprintf(stderr, " %.3f", guesses[gap].likely[i]);
         }
         fprintf(stderr, "\n");
     }
@@ -130,9 +129,11 @@ static Status run(Job *job) {
     session_prepare(job->session, &job->encoder.ctx);
     TRY(read_text(job, text));
     TRY(compute(job));
-    TRY(print_filled(job, text));
-    print_candidates(job);
-    return OK;
+    Guess *guesses = memory_array((size_t)job->gaps.count, sizeof *guesses);
+    Status status = print_filled(job, text, guesses);
+    if (!status) print_candidates(job, guesses);
+    memory_free(guesses);
+    return status;
 }
 
 Status fill_text(Session *session, const InferOptions *options) {
