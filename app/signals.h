@@ -10,8 +10,8 @@
 void signals_prepare(void);
 
 /* For a run that saves before it ends: SIGINT, SIGTERM and SIGHUP (but not under nohup) are waited for, and a
- * second one ends the program at once, with 128 and its number. A pipe that nobody reads fails to be written.
- * */
+ * second one ends the program at once, with 128 and its number. A pipe that nobody reads fails to be
+ * written. */
 void signals_catch(void);
 bool signals_caught(void);
 

@@ -81,8 +81,8 @@ static Status describe(SafetensorsWriter *w, const SafetensorsEntry *entries, co
     return OK;
 }
 
-/* Length and text, the text padded so that the elements begin at a multiple of 8 bytes. The caller frees it.
- * */
+/* Length and text, the text padded so that the elements begin at a multiple of 8 bytes. The caller frees
+ * it. */
 static uint8_t *print_header(const SafetensorsWriter *w, int64_t *bytes) {
     size_t length = json_dumpb(w->header, NULL, 0, JSON_COMPACT), padded = (length + 7) / 8 * 8;
     uint8_t *text = memory_allocate(8 + padded);

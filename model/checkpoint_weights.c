@@ -335,8 +335,7 @@ static Status check_tied_head(const char *folder, const Safetensors *file, const
     if (same) return OK;
     return fail(ERROR_FORMAT,
                 "%s: the head '%s' is not the token table, but by config.json they are one; a model with a "
-                "head of its "
-                "own has \"tie_word_embeddings\": false there",
+                "head of its own has \"tie_word_embeddings\": false there",
                 folder, head->name);
 }
 

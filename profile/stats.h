@@ -15,8 +15,8 @@ Stats stats_make(double *values, int64_t count); // sorts them
 
 /* Medians of `count` values each that spread so, before and after: do they differ by more than chance lets
  * medians differ once in a hundred times? A median's standard error is taken as 0.93 spread / sqrt(count -
- * 1); their difference over its own error is held against Student's t. Of no use with fewer than two values.
- * */
+ * 1); their difference over its own error is held against Student's t. Of no use with fewer than two
+ * values. */
 typedef struct {
     double median, spread;
     int64_t count;

@@ -216,8 +216,8 @@ static void moments_that_cannot_be_are_refused(void **scratch) {
     model_close(&model);
 }
 
-/* Neither saved nor loaded, and what was saved before stays. A matrix is stored transposed, a bias as it is.
- * */
+/* Neither saved nor loaded, and what was saved before stays. A matrix is stored transposed, a bias as it
+ * is. */
 static void weights_that_are_not_finite_are_refused(void **scratch) {
     static const float wrong[] = {NAN, INFINITY, -INFINITY};
     const char *const names[] = {small_bias, "transformer.h.0.attn.c_attn.weight"};

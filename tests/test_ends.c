@@ -1,5 +1,5 @@
-/* Runs that are told to end, or whose files go away under them: each is saved where it can be, and says why.
- * */
+/* Runs that are told to end, or whose files go away under them: each is saved where it can be, and says
+ * why. */
 #include "tests/support/program.h"
 
 #include <inttypes.h>

@@ -156,8 +156,8 @@ static Status check_whole(const uint8_t *bytes, int64_t size) {
     return status;
 }
 
-/* Any bit of what was written: header, padding, values. What others write has no digests and is not checked.
- * */
+/* Any bit of what was written: header, padding, values. What others write has no digests and is not
+ * checked. */
 /* As the reader takes it: of no elements, with an axis as long as it may be. */
 static void an_empty_tensor_may_have_a_long_axis(void **state) {
     const SafetensorsEntry entry = {.name = "none", .type = SAFE_F64, .rank = 2, .d = {INT64_MAX, 0}};

@@ -1,5 +1,5 @@
-/* SwiGLU: a gated layer alone, its own backward pass, and the one that the layer behind it makes (`input`).
- * */
+/* SwiGLU: a gated layer alone, its own backward pass, and the one that the layer behind it makes
+ * (`input`). */
 #include "kernels/linear/linear.h"
 #include "tests/support/compare.h"
 

@@ -193,8 +193,8 @@ static Status start_openblas(int threads) {
     return OK;
 }
 
-/* As many as asked for, or the environment's. OpenBLAS waits forever for threads that OpenMP does not start.
- * */
+/* As many as asked for, or the environment's. OpenBLAS waits forever for threads that OpenMP does not
+ * start. */
 static Status set_threads(int asked, int *threads) {
     int limit = omp_get_thread_limit();
     *threads = asked > 0 ? asked : omp_get_max_threads();

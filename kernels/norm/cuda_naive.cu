@@ -32,8 +32,8 @@ static Status copy(Ctx *ctx, Tensor from, int64_t from_stride, Tensor to, int64_
                            data_of<T>(to), to_stride);
 }
 
-/* Fills what take_rows has taken for a view, and the way back; nothing where the rows are those of the view.
- * */
+/* Fills what take_rows has taken for a view, and the way back; nothing where the rows are those of the
+ * view. */
 template <class T>
 static Status gather(Ctx *ctx, Tensor view, Tensor dense) {
     if (tensor_dense(view)) return OK;

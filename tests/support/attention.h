@@ -33,8 +33,8 @@ void attention_inputs(const AttentionCase *c, Dtype dtype, double spread, Attent
 /* Documents of 1 to 2n - 1 tokens in each row, but for the first of 64: no kernel's block is longer. */
 void attention_documents(AttentionBatch *batch, int64_t n);
 void attention_outputs(const AttentionCase *c, double **out);
-/* A Body. With frequencies, q and k as they were turned go to out[ATTENTION_OUTPUTS] and the one behind it.
- * */
+/* A Body. With frequencies, q and k as they were turned go to out[ATTENTION_OUTPUTS] and the one behind
+ * it. */
 void attention_run(Rig *rig, const void *batch, double *const *in, double *const *out);
 /* Of q and k as they are when scores are made: without frequencies, or already turned. */
 void attention_model(const AttentionBatch *batch, Units u, double *const *in, double **want, double **bound);
