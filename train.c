@@ -260,8 +260,7 @@ static Status train(Run *run) {
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;
     return fail(ERROR_NONFINITE,
-                "the last %d steps had a loss or gradient that is not finite; lower --lr, or "
-                "try --check",
+                "the last %d steps had a loss or gradient that is not finite; lower --lr, or try --check",
                 run->skips);
 }
 
