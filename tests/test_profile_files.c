@@ -211,8 +211,8 @@ static void questions_are_answered(void **state) {
  * for its gradient, which the layer behind it makes, and softmax's 4 and 3 for each logit. */
 static void a_llamas_work_is_counted(void **state) {
     const double rows = 64, width = 128, kv = 64, qkv = width + 2 * kv, hidden = 384, vocab = 256;
-    const double seen = 2 * 4 * (32 * 33 / 2),
-                 head = 32; // keys by all queries of all heads; a head's columns
+    // keys that all queries of all heads see, the columns of a head, and what turning q and k takes
+    const double seen = 2 * 4 * (32 * 33 / 2), head = 32;
     const double turned = 6 * rows * (width + kv) / 2;
     const struct {
         const char *place;
