@@ -207,8 +207,8 @@ static void questions_are_answered(void **state) {
     assert_true(path_exists(inside(*state, "both/trace_fused.json")));
 }
 
-/* The Llama family's work, counted by hand: products, 6 for each pair that is turned, 8 for each SwiGLU and 12
- * for its gradient, which the layer behind it makes, and softmax's 4 and 3 for each logit. */
+/* The Llama family's work, counted by hand: products, 6 for each pair that is turned, 8 for each SwiGLU and
+ * 12 for its gradient, which the layer behind it makes, and softmax's 4 and 3 for each logit. */
 static void a_llamas_work_is_counted(void **state) {
     const double rows = 64, width = 128, kv = 64, qkv = width + 2 * kv, hidden = 384, vocab = 256;
     // keys that all queries of all heads see, the columns of a head, and what turning q and k takes
