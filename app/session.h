@@ -42,6 +42,9 @@ CHECKED Status session_open(Session *session, const char *model, const ConfigSiz
                             const char *tokenizer, const ComputeOptions *compute);
 void session_close(Session *session);
 
+/* ERROR_USAGE where `model` is a preset that with these sizes is another than the session's model. */
+CHECKED Status session_expect(const Session *session, const char *model, const ConfigSizes *sizes);
+
 /* Gives a vision Transformer that has not been loaded yet pictures of another side, in pixels: positions are made
  * to fit. ERROR_USAGE for another model, or a side that is not made of patches. */
 CHECKED Status session_scale(Session *session, int64_t side);

@@ -354,6 +354,7 @@ static void diff_tells_by_its_exit_code(void **state) {
     program_refuses(*state, ERROR_USAGE, "step>+3%", "%s --fail-if step", same);
     program_refuses(*state, ERROR_USAGE, "a figure 'sofa'", "%s --fail-if='sofa>+1%%' >/dev/null", same);
     program_refuses(*state, ERROR_USAGE, "there is no command 'shrink'", "profile shrink");
+    program_refuses(*state, ERROR_USAGE, "a command is needed", "profile");
     program_refuses(*state, ERROR_FORMAT, "bad.json", "profile check bad.json");
 }
 
