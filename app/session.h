@@ -34,11 +34,10 @@ typedef struct {
     bool new_head; // of that or a BERT: the folder's head gives way to one that is drawn, or it gets one
 } ConfigSizes;
 
-/* Opens the device, then reads the model's description (a preset's name, a folder, or
- * a run's folder, of which the latest checkpoint is taken) and the tokenizer: the named
- * one, else the folder's own, else bytes for a model of at most 256 tokens. A preset whose --vocab is not
- * given gets the vocabulary of a named tokenizer. ERROR_USAGE for a tokenizer with more tokens than the
- * model. */
+/* Opens the device, then reads the model's description (a preset's name, a folder, or a run's folder, of which
+ * the latest checkpoint is taken) and the tokenizer: the named one, else the folder's own, else bytes for a
+ * model of at most 256 tokens. A preset whose --vocab is not given gets the vocabulary of a named tokenizer.
+ * ERROR_USAGE for a tokenizer with more tokens than the model. */
 CHECKED Status session_open(Session *session, const char *model, const ConfigSizes *sizes,
                             const char *tokenizer, const ComputeOptions *compute);
 void session_close(Session *session);

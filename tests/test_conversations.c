@@ -244,7 +244,7 @@ static void what_cannot_be(void **state) {
         program_refuses(*state, ERROR_FORMAT, lines[i].part,
                         "train --model=model --data=bad.jsonl --steps=1 " FAST);
     }
-    program_refuses(*state, ERROR_USAGE, "lessons.jsonl as conversations (--field=NAME reads a text a line)",
+    program_refuses(*state, ERROR_USAGE, "lessons.jsonl as conversations (--field=KEY reads a text a line)",
                     "train --model=llama-nano --data=lessons.jsonl "
                     "--steps=1 " FAST);
     program_refuses(*state, ERROR_USAGE, "--template has no effect without conversations",

@@ -160,6 +160,12 @@ static void refuses_what_does_not_fit(void **state) {
     program_refuses(*state, ERROR_FORMAT, "not pictures", VIT " --data=text.txt --steps=1 --quiet");
     program_refuses(*state, ERROR_FILE, "no file or folder", VIT " --data=nowhere --steps=1 --quiet");
     program_refuses(*state, ERROR_USAGE, "--classify", "infer --attention-map=x.png --device=cpu");
+    program_refuses(*state, ERROR_USAGE, "--seq=5 has no effect on pictures",
+                    VIT " --data=data --seq=5 --quiet");
+    program_refuses(*state, ERROR_USAGE, "a length of 5 has no effect on pictures",
+                    "infer --model=vit-nano --seq-lens=1,5 --device=cpu");
+    program_refuses(*state, ERROR_USAGE, "--pad has no effect without a vision Transformer",
+                    "train --pad=2 --steps=1 --device=cpu");
     program_refuses(*state, ERROR_USAGE, "see --classify",
                     "infer --model=learned --prompt=what --device=cpu");
 }

@@ -63,6 +63,8 @@ static void test_usage(void **state) {
         {"unknown option '--laers=3'; did you mean '--layers'?", "train --laers=3"},
         {"did you mean", "train --schedule=cosin"},
         {"did you mean", "train --model=gpt2-smal"},
+        {"'somewhere' is neither a folder nor a preset: presets are gpt2-nano, ", "train --model=somewhere"},
+        {"without --data this checkout is the text", "train --model=gpt2 --quiet"},
         {"did you mean", "infer --promt=x"},
         {"--steps", "train --steps=ten"},
         {"--steps", "train --steps=0"},
