@@ -68,7 +68,7 @@ static const Option table[] = {
 
     HEADING("Many GPUs"),
     {COUNT("gpus", 0, 1024, gpus), .doc = "train on N GPUs of this host; 0 for all of them"},
-    {TEXT("comm", "ENGINE", engine), .doc = "between ranks: auto, nccl, peer or, on the CPU, mpi"},
+    {CHOICE("comm", "auto|nccl|peer|mpi", engine), .doc = "between ranks; on the CPU mpi"},
     {NUMBER("comm-timeout", -1, HUGE_VAL, comm_timeout),
      .doc = "seconds that a step may take; 0: three times the last ones; -1: no limit"},
     {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print and log"},
@@ -155,7 +155,6 @@ static const TrainOptions defaults = {
     .batch = 8,
     .accum = 1,
     .gpus = 1,
-    .engine = "auto",
     .steps = 500,
     .lr = FROM_OTHERS,
     .min_lr = FROM_OTHERS,
