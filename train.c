@@ -261,8 +261,8 @@ static Status train(Run *run) {
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;
     return fail(ERROR_NONFINITE,
-                "the last %d steps had a loss or gradient that is not finite; lower --lr, or try --check",
-                run->skips);
+                "loss or gradient of the last %d step%s is not finite; lower --lr, or try --check",
+                run->skips, run->skips == 1 ? "" : "s");
 }
 
 static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
