@@ -7,16 +7,15 @@
 #include "kernels/simd.h"
 
 #include <immintrin.h>
-#include <omp.h>
 
 enum { PARTS = 3, TILE = AMX_SIDE * AMX_DEPTH }; // elements of a tile
 enum { PAIR = 2, BLOCK = PAIR * AMX_SIDE };      // tiles of a block of C each way; rows and columns of it
 enum { STEP = PAIR * PARTS * TILE };             // elements of a block of an operand, one tile deep
-enum { LINE = 64, AHEAD = 4 };                   // bytes of a cache line; steps that packing asks ahead
-#ifndef DEPTH_MOST
+enum { LINE = 64, AHEAD = 2 };                   // bytes of a cache line; steps that packing asks ahead
+enum { SLICES = 8, ROWS = PAIR * AMX_SIDE / SLICES }; // of packing a step; rows of a tile in each
+enum { SLOTS = PARTS * (PARTS + 1) / 2 };             // products of parts in a step
 enum { DEPTH_MOST = 832 };      // of a part of a product: a packed panel, 156 KiB, stays in the second cache
 enum { KEPT_MOST = 196 << 10 }; // elements of the packed operand, 1.2 MB, that stay there with it
-#endif
 enum { LEAST_ROWS = 24, LEAST = 1 << 20 }; // smaller products are not worth the packing
 
 static int64_t pieces(int64_t count, int64_t of) {
@@ -31,25 +30,6 @@ static int64_t least(int64_t x, int64_t y) {
 static int64_t part_of(int64_t count, int64_t most, int64_t of) {
     const int64_t parts = pieces(count, most > of ? most / of * of : of);
     return pieces(pieces(count, parts), of) * of;
-}
-
-/* ---- memory that is needed soon ---- */
-
-/* Rows of a matrix, of which a few lines are asked for at a time, while other work is done. */
-typedef struct {
-    const char *row;
-    int64_t rows, stride, width, at; // bytes; of which `at` were asked for
-} Ahead;
-
-static inline void ask(Ahead *ahead, int64_t lines) {
-    for (; lines > 0 && ahead->rows > 0; lines--) {
-        _mm_prefetch(ahead->row + ahead->at, _MM_HINT_T1);
-        ahead->at += LINE;
-        if (ahead->at < ahead->width) continue;
-        ahead->at = 0;
-        ahead->row += ahead->stride;
-        ahead->rows--;
-    }
 }
 
 /* ---- operands ---- */
@@ -79,61 +59,131 @@ static inline void split(__m512 low, __m512 high, __m512i parts[PARTS]) {
     }
 }
 
-/* 16 rows of 32 numbers as a tile of rows for each part; tiles of one half of a block lie PAIR apart. */
-static void pack_rows(const Operand *o, int64_t first, int64_t depth, uint16_t *tiles, int64_t apart) {
+/* Of the memory of a block's step. */
+static const float *start_of(const Operand *o, int64_t block, int64_t step) {
+    const int64_t first = block * BLOCK, depth = step * AMX_DEPTH;
+    return o->from + (o->across ? depth * o->stride + first : first * o->stride + depth);
+}
+
+/* Rows [row, row + ROWS) of 32 numbers into a tile of rows for each part, `apart` from one to the next.
+ * `ahead`: from a number to what will be read soon. */
+static void pack_rows(const Operand *o, int64_t first, int64_t depth, int64_t row, int64_t ahead,
+                      uint16_t *to, int64_t apart) {
     const __mmask16 low = mask_of(o->depth - depth), high = mask_of(o->depth - depth - AMX_SIDE);
-    for (int64_t i = 0; i < AMX_SIDE; i++) {
+    for (int64_t i = row; i < row + ROWS; i++) {
         const bool there = first + i < o->side;
         const float *x = o->from + (there ? first + i : 0) * o->stride + depth;
         __m512i parts[PARTS];
-        _mm_prefetch(x + AHEAD * AMX_DEPTH, _MM_HINT_T0);
-        _mm_prefetch(x + AHEAD * AMX_DEPTH + AMX_SIDE, _MM_HINT_T0);
+        _mm_prefetch(x + ahead, _MM_HINT_T0);
+        _mm_prefetch(x + ahead + AMX_SIDE, _MM_HINT_T0);
         split(_mm512_maskz_loadu_ps(there ? low : 0, x),
               _mm512_maskz_loadu_ps(there ? high : 0, x + AMX_SIDE), parts);
-        for (int p = 0; p < PARTS; p++) _mm512_storeu_si512(tiles + p * apart + i * AMX_DEPTH, parts[p]);
+        for (int p = 0; p < PARTS; p++) _mm512_storeu_si512(to + p * apart + i * AMX_DEPTH, parts[p]);
     }
 }
 
-/* 32 rows of 16 numbers as a tile of pairs for each part. */
-static void pack_pairs(const Operand *o, int64_t first, int64_t depth, uint16_t *tiles, int64_t apart) {
+/* The same of pairs of rows of 16 numbers into tiles of pairs. */
+static void pack_pairs(const Operand *o, int64_t first, int64_t depth, int64_t row, int64_t ahead,
+                       uint16_t *to, int64_t apart) {
     const __mmask16 mask = mask_of(o->side - first);
     uint16_t order[AMX_DEPTH]; // a pair: a number of the first row and the one below it
     for (int c = 0; c < AMX_DEPTH; c++) order[c] = (uint16_t)(c / 2 + c % 2 * AMX_SIDE);
     const __m512i pairs = _mm512_loadu_si512(order);
-    for (int64_t i = 0; i < AMX_SIDE; i++) {
-        const int64_t row = depth + 2 * i;
-        const float *x = o->from + (row < o->depth ? row : 0) * o->stride + first;
-        const float *y = row + 1 < o->depth ? x + o->stride : x;
+    for (int64_t i = row; i < row + ROWS; i++) {
+        const int64_t above = depth + 2 * i, below = above + 1;
+        const float *x = o->from + (above < o->depth ? above : 0) * o->stride + first;
+        const float *y = o->from + (below < o->depth ? below : 0) * o->stride + first;
         __m512i parts[PARTS];
-        _mm_prefetch(x + AHEAD * AMX_DEPTH * o->stride, _MM_HINT_T0);
-        _mm_prefetch(y + AHEAD * AMX_DEPTH * o->stride, _MM_HINT_T0);
-        split(_mm512_maskz_loadu_ps(row < o->depth ? mask : 0, x),
-              _mm512_maskz_loadu_ps(row + 1 < o->depth ? mask : 0, y), parts);
+        _mm_prefetch(x + ahead, _MM_HINT_T0);
+        _mm_prefetch(y + ahead, _MM_HINT_T0);
+        split(_mm512_maskz_loadu_ps(above < o->depth ? mask : 0, x),
+              _mm512_maskz_loadu_ps(below < o->depth ? mask : 0, y), parts);
         for (int p = 0; p < PARTS; p++)
-            _mm512_storeu_si512(tiles + p * apart + i * AMX_DEPTH, _mm512_permutexvar_epi16(pairs, parts[p]));
+            _mm512_storeu_si512(to + p * apart + i * AMX_DEPTH, _mm512_permutexvar_epi16(pairs, parts[p]));
     }
 }
 
-/* A step of a block, as (part, half of the block) tiles: as its memory lies, and then turned where the other
- * form is wanted: a pair is a word. */
-static void pack_step(const Operand *o, int64_t block, int64_t step, uint16_t *to) {
+/* Packs blocks of an operand slice by slice, each step as (part, half of the block) tiles. */
+typedef struct {
+    const Operand *o;
+    uint16_t *to;        // of `block`
+    int64_t block, next; // the slice that is next
     uint16_t turned[PARTS * TILE] __attribute__((aligned(LINE)));
+} Packer;
+
+/* As the memory lies, and then turned where the other form is wanted: a pair is a word. */
+static void pack_slice(Packer *packer) {
+    const Operand *o = packer->o;
+    const int64_t step = packer->next / SLICES, half = packer->next % SLICES / (SLICES / PAIR);
+    const int64_t row = packer->next % (SLICES / PAIR) * ROWS,
+                  first = packer->block * BLOCK + half * AMX_SIDE;
+    const int64_t steps = pieces(o->depth, AMX_DEPTH), later = step + AHEAD;
+    const int64_t ahead =
+        start_of(o, packer->block + later / steps, later % steps) - start_of(o, packer->block, step);
     const bool turn = o->across != o->pairs;
-    for (int64_t half = 0; half < PAIR; half++, to += TILE) {
-        (o->across ? pack_pairs : pack_rows)(o, block * BLOCK + half * AMX_SIDE, step * AMX_DEPTH,
-                                             turn ? turned : to, turn ? TILE : PAIR * TILE);
-        for (int p = 0; p < PARTS && turn; p++)
-            amx_transpose(turned + p * TILE, AMX_SIDE, to + p * PAIR * TILE, AMX_SIDE);
+    uint16_t *to = packer->to + step * STEP + half * TILE;
+    (o->across ? pack_pairs : pack_rows)(o, first, step * AMX_DEPTH, row, ahead, turn ? packer->turned : to,
+                                         turn ? TILE : PAIR * TILE);
+    for (int p = 0; p < PARTS && turn && row + ROWS == AMX_SIDE; p++)
+        amx_transpose(packer->turned + p * TILE, AMX_SIDE, to + p * PAIR * TILE, AMX_SIDE);
+    packer->next++;
+}
+
+/* ---- beside the tiles ---- */
+
+enum { WHOLE = 1 << 10 }; // of a slice: how it is counted
+
+#define FOR_EACH(value) _Pragma("omp simd") for (int64_t c = 0; c < count; c++) to[c] = (value)
+
+/* What follows a row of sums. `count`, of columns, is a constant where this is inlined for a whole block. */
+static inline __attribute__((always_inline)) void finish_row(const Gemm *g, const GemmFinish *finish,
+                                                             int64_t row, int64_t column, const float *sums,
+                                                             const int64_t count) {
+    const float *bias = finish->bias ? (const float *)finish->bias + column : NULL;
+    const float *added = finish->added ? (const float *)finish->added + row * g->ldc + column : NULL;
+    float *to = (float *)g->c + row * g->ldc + column, x[BLOCK];
+    for (int64_t c = 0; c < count; c++) x[c] = sums[c];
+    for (int64_t c = 0; c < count && bias; c++) x[c] += bias[c];
+    for (int64_t c = 0; c < count && added; c++) x[c] += added[c];
+    for (int64_t c = 0; c < count && g->beta != 0; c++) x[c] += to[c];
+    switch (finish->finish) {
+    case FINISH_PLAIN: FOR_EACH(x[c]); break;
+    case FINISH_GELU_TANH: FOR_EACH(simd_gelu(x[c])); break;
+    case FINISH_GELU: FOR_EACH(simd_gelu_erf(x[c])); break;
+    case FINISH_RELU: FOR_EACH(x[c] > 0 ? x[c] : 0); break;
+    case FINISH_TANH: FOR_EACH(simd_tanh(x[c])); break;
     }
 }
 
-/* What packing a block will read. */
-static Ahead ahead_of(const Operand *o, int64_t block) {
-    const int64_t first = block * BLOCK, side = least(o->side - first, BLOCK), bytes = sizeof *o->from;
-    if (side <= 0) return (Ahead){0};
-    return o->across ? (Ahead){(const char *)(o->from + first), o->depth, o->stride * bytes, side * bytes, 0}
-                     : (Ahead){(const char *)(o->from + first * o->stride), side, o->stride * bytes,
-                               o->depth * bytes, 0};
+/* What a thread's vectors do while its tiles multiply: they finish the block before, and pack the next
+ * panel, a slice now and then. */
+typedef struct {
+    const Gemm *g;
+    const GemmFinish *finish;
+    int64_t row, rows, column; // of C: from `row` to `rows` they are to be finished
+    const float *sums;         // of `row`
+    int64_t ahead;             // elements from there to the block that the tiles make
+    Packer packer;
+    int64_t slices, rate, credit; // up to where the packer goes; parts of a slice each time, and saved up
+} Beside;
+
+static void finish_next_row(Beside *b) {
+    const Gemm *g = b->g;
+    const float *soon = (const float *)g->c + b->row * g->ldc + b->column + b->ahead;
+    __builtin_prefetch(soon, 1);
+    __builtin_prefetch(soon + AMX_SIDE, 1);
+    if (b->column + BLOCK <= g->n)
+        finish_row(g, b->finish, b->row, b->column, b->sums, BLOCK);
+    else
+        finish_row(g, b->finish, b->row, b->column, b->sums, g->n - b->column);
+    b->sums += BLOCK;
+    b->row++;
+}
+
+static __attribute__((noinline)) void work_beside(Beside *b) {
+    if (b->row < b->rows) finish_next_row(b);
+    for (b->credit += b->rate; b->credit >= WHOLE && b->packer.next < b->slices; b->credit -= WHOLE)
+        pack_slice(&b->packer);
 }
 
 /* ---- a block of C ---- */
@@ -149,18 +199,19 @@ static inline void load_right(const uint16_t *step, int part) {
     _tile_loadd(7, step + part * PAIR * TILE + TILE, LINE);
 }
 
-static inline void multiply_tiles(void) {
+static inline void multiply_tiles(Beside *beside) {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
+    work_beside(beside);
 }
 
-/* sums (BLOCK, BLOCK) = the product of a block of A and one of B; a few lines are asked for in each step. A
- * multiplication sums its 32 products before it adds them: six roundings at the place of the whole sum,
- * where a plain sum has 32. The compiler does not know that tiles read memory. */
-static void multiply(const uint16_t *a, const uint16_t *b, int64_t steps, Ahead ahead[2],
-                     const int64_t lines[2], float sums[BLOCK * BLOCK]) {
+/* sums (BLOCK, BLOCK) = the product of a block of A and one of B. A multiplication sums its 32 products
+ * before it adds them: six roundings at the place of the whole sum, where a plain sum has 32. The compiler
+ * does not know that tiles read memory. */
+static void multiply(const uint16_t *a, const uint16_t *b, int64_t steps, float sums[BLOCK * BLOCK],
+                     Beside *beside) {
     __asm__ volatile("" ::: "memory");
     _tile_zero(0);
     _tile_zero(1);
@@ -169,19 +220,17 @@ static void multiply(const uint16_t *a, const uint16_t *b, int64_t steps, Ahead 
     for (int64_t step = 0; step < steps; step++, a += STEP, b += STEP) {
         load_left(a, 2);
         load_right(b, 0);
-        multiply_tiles();
+        multiply_tiles(beside);
         load_left(a, 1);
-        multiply_tiles();
+        multiply_tiles(beside);
         load_right(b, 1);
-        multiply_tiles();
-        ask(&ahead[0], lines[0]);
+        multiply_tiles(beside);
         load_left(a, 0);
-        multiply_tiles();
+        multiply_tiles(beside);
         load_right(b, 2);
-        multiply_tiles();
-        ask(&ahead[1], lines[1]);
+        multiply_tiles(beside);
         load_right(b, 0);
-        multiply_tiles();
+        multiply_tiles(beside);
     }
     _tile_stored(0, sums, 4 * BLOCK);
     _tile_stored(1, sums + AMX_SIDE, 4 * BLOCK);
@@ -190,36 +239,11 @@ static void multiply(const uint16_t *a, const uint16_t *b, int64_t steps, Ahead 
     __asm__ volatile("" ::: "memory");
 }
 
-#define FOR_EACH(value) _Pragma("omp simd") for (int64_t c = 0; c < count; c++) to[c] = (value)
-
-/* What follows the sums. `count`, of columns, is a constant where this is inlined for a whole block. */
-static inline __attribute__((always_inline)) void finish_rows(const Gemm *g, const GemmFinish *finish,
-                                                              int64_t row, int64_t column, const float *sums,
-                                                              const int64_t count) {
-    const float *bias = finish->bias ? (const float *)finish->bias + column : NULL;
-    const float *added = finish->added ? (const float *)finish->added + row * g->ldc + column : NULL;
-    float *to = (float *)g->c + row * g->ldc + column, x[BLOCK];
-    const int64_t rows = least(g->m - row, BLOCK);
-    for (int64_t r = 0; r < rows; r++, sums += BLOCK, to += g->ldc) {
-        for (int64_t c = 0; c < count; c++) x[c] = sums[c];
-        for (int64_t c = 0; c < count && bias; c++) x[c] += bias[c];
-        for (int64_t c = 0; c < count && added; c++) x[c] += added[c + r * g->ldc];
-        for (int64_t c = 0; c < count && g->beta != 0; c++) x[c] += to[c];
-        switch (finish->finish) {
-        case FINISH_PLAIN: FOR_EACH(x[c]); break;
-        case FINISH_GELU_TANH: FOR_EACH(simd_gelu(x[c])); break;
-        case FINISH_GELU: FOR_EACH(simd_gelu_erf(x[c])); break;
-        case FINISH_RELU: FOR_EACH(x[c] > 0 ? x[c] : 0); break;
-        case FINISH_TANH: FOR_EACH(simd_tanh(x[c])); break;
-        }
-    }
-}
-
 /* ---- a product ---- */
 
 /* One whose operands both fit. The one with the shorter side is packed whole, by all threads; of the other
- * one a thread packs a panel for itself, multiplies all blocks of the first with it, and meanwhile asks for
- * the next panel's memory. */
+ * one a thread packs a panel for itself, multiplies all blocks of the first with it, and meanwhile packs the
+ * next. */
 typedef struct {
     const Gemm *g;
     const GemmFinish *finish;
@@ -229,43 +253,47 @@ typedef struct {
     uint16_t *values; // of the kept one
 } Product;
 
-static void finish_block(const Product *p, int64_t i, int64_t j, const float *sums) {
-    if (j * BLOCK + BLOCK <= p->g->n)
-        finish_rows(p->g, p->finish, i * BLOCK, j * BLOCK, sums, BLOCK);
-    else
-        finish_rows(p->g, p->finish, i * BLOCK, j * BLOCK, sums, p->g->n - j * BLOCK);
+/* The panel that begins here is there, and the next one, if the share goes on, is begun. */
+static const uint16_t *panel_of(const Product *p, int64_t at, int64_t last, uint16_t *panels, Beside *b) {
+    const int64_t blocks = pieces(p->kept.side, BLOCK), panel = at / blocks, next = (panel + 1) * blocks;
+    const int64_t slots = SLOTS * p->steps * (least(next, last) - at);
+    while (b->packer.next < b->slices) pack_slice(&b->packer);
+    b->packer.to = panels + (panel + 1) % 2 * p->steps * STEP;
+    b->packer.block = panel + 1;
+    b->packer.next = next < last ? 0 : b->slices;
+    b->rate = pieces(WHOLE * b->slices, slots);
+    b->credit = 0;
+    return panels + panel % 2 * p->steps * STEP;
 }
 
-/* Blocks [first, last) of the kept operand with a panel of the other one. */
-static void multiply_panel(const Product *p, int64_t panel, const uint16_t *packed, const int64_t blocks[2],
-                           Ahead next) {
-    float sums[BLOCK * BLOCK] __attribute__((aligned(LINE)));
-    enum { LINES = BLOCK * BLOCK * sizeof(float) / LINE };
-    const int64_t each = pieces(next.rows * pieces(next.width, LINE), (blocks[1] - blocks[0]) * p->steps);
-    const int64_t lines[2] = {each, pieces(LINES, p->steps)};
-    Ahead ahead[2] = {next};
-    for (int64_t block = blocks[0]; block < blocks[1]; block++) {
-        const int64_t i = p->kept_left ? block : panel, j = p->kept_left ? panel : block;
-        const uint16_t *kept = p->values + block * p->steps * STEP;
-        ahead[1] = (Ahead){(char *)((float *)p->g->c + i * BLOCK * p->g->ldc + j * BLOCK),
-                           least(p->g->m - i * BLOCK, BLOCK), p->g->ldc * (int64_t)sizeof(float),
-                           BLOCK * sizeof(float), 0};
-        multiply(p->kept_left ? kept : packed, p->kept_left ? packed : kept, p->steps, ahead, lines, sums);
-        finish_block(p, i, j, sums);
+/* Blocks [first, last) of C, panel by panel. `panels`: room for two. */
+static void multiply_share(const Product *p, int64_t first, int64_t last, uint16_t *panels) {
+    float sums[2][BLOCK * BLOCK] __attribute__((aligned(LINE)));
+    const int64_t blocks = pieces(p->kept.side, BLOCK), panel = first / blocks;
+    const uint16_t *packed = NULL;
+    Beside b = {.g = p->g, .finish = p->finish, .slices = p->steps * SLICES};
+    b.packer.o = &p->other;
+    b.packer.to = panels + panel % 2 * p->steps * STEP;
+    b.packer.block = panel;
+    for (int64_t at = first; at < last; at++) {
+        if (at == first || at % blocks == 0) packed = panel_of(p, at, last, panels, &b);
+        const uint16_t *kept = p->values + at % blocks * p->steps * STEP;
+        const int64_t row = BLOCK * (p->kept_left ? at % blocks : at / blocks);
+        const int64_t column = BLOCK * (p->kept_left ? at / blocks : at % blocks);
+        b.ahead = (row - b.row) * p->g->ldc + column - b.column;
+        multiply(p->kept_left ? kept : packed, p->kept_left ? packed : kept, p->steps, sums[at % 2], &b);
+        while (b.row < b.rows) finish_next_row(&b);
+        b.row = row, b.rows = least(p->g->m, row + BLOCK), b.column = column, b.sums = sums[at % 2];
     }
+    while (b.row < b.rows) finish_next_row(&b);
 }
 
-/* A thread's share of the blocks of C, panel by panel. */
-static void multiply_share(const Product *p, int64_t first, int64_t last, uint16_t *packed) {
-    const int64_t blocks = pieces(p->kept.side, BLOCK);
-    while (first < last) {
-        const int64_t panel = first / blocks, from = first % blocks, to = least(blocks, from + last - first);
-        first += to - from;
-        for (int64_t step = 0; step < p->steps; step++)
-            pack_step(&p->other, panel, step, packed + step * STEP);
-        multiply_panel(p, panel, packed, (int64_t[]){from, to},
-                       first < last ? ahead_of(&p->other, panel + 1) : (Ahead){0});
-    }
+/* A step of a block of the kept operand. */
+static void pack_kept(const Product *p, int64_t block, int64_t step, Packer *packer) {
+    packer->o = &p->kept;
+    packer->to = p->values + block * p->steps * STEP;
+    packer->block = block;
+    for (packer->next = step * SLICES; packer->next < (step + 1) * SLICES;) pack_slice(packer);
 }
 
 static void run(const Ctx *ctx, const Gemm *g, const GemmFinish *finish, AmxPacked *packed) {
@@ -275,21 +303,20 @@ static void run(const Ctx *ctx, const Gemm *g, const GemmFinish *finish, AmxPack
     Product p = {g, finish, a, b, true, steps, NULL};
     if (g->n < g->m) p.kept = b, p.other = a, p.kept_left = false;
     const int64_t blocks = pieces(p.kept.side, BLOCK), all = blocks * pieces(p.other.side, BLOCK);
-    packed->values =
-        memory_grow(packed->values, &packed->room, (blocks + threads) * panel + TILE, sizeof *packed->values);
+    packed->values = memory_grow(packed->values, &packed->room, (blocks + 2 * threads) * panel + TILE,
+                                 sizeof *packed->values);
     p.values = packed->values + (-(uintptr_t)packed->values % LINE) / sizeof *packed->values;
 #pragma omp parallel num_threads(threads)
     {
-        const int64_t thread = omp_get_thread_num(), first = all * thread / threads;
-        Ahead mine = ahead_of(&p.other, first / blocks);
-        const int64_t lines = pieces(mine.rows * pieces(mine.width, LINE), pieces(blocks * steps, threads));
+        Packer packer;
         amx_begin();
 #pragma omp for schedule(static)
-        for (int64_t step = 0; step < blocks * steps; step++) {
-            pack_step(&p.kept, step / steps, step % steps, p.values + step * STEP);
-            ask(&mine, lines);
-        }
-        multiply_share(&p, first, all * (thread + 1) / threads, p.values + (blocks + thread) * panel);
+        for (int64_t step = 0; step < blocks * steps; step++)
+            pack_kept(&p, step / steps, step % steps, &packer);
+#pragma omp for schedule(static)
+        for (int64_t share = 0; share < threads; share++)
+            multiply_share(&p, all * share / threads, all * (share + 1) / threads,
+                           p.values + (blocks + 2 * share) * panel);
         _tile_release();
     }
 }
