@@ -49,8 +49,7 @@ Status peer_share(Comm *comm, void *memory, size_t bytes) {
     PeerComm *p = peer_of(comm);
     Offer mine = {}, all[PEERS_MOST];
     PeerRegion *region = (PeerRegion *)memory_allocate(sizeof *region);
-    Status status = region ? cuda_status(cudaIpcGetMemHandle(&mine.handle, memory), "cudaIpcGetMemHandle")
-                           : fail(ERROR_MEMORY, "out of host memory for the communicator");
+    Status status = cuda_status(cudaIpcGetMemHandle(&mine.handle, memory), "cudaIpcGetMemHandle");
     status = rendezvous_agree(p->rendezvous, status);
     mine.bytes = bytes;
     if (!status) status = rendezvous_gather(p->rendezvous, &mine, sizeof mine, all);

@@ -93,11 +93,9 @@ Status rendezvous_open(const Identity *identity, const char *facts, double secon
     r->hosts = memory_array(size, sizeof *r->hosts);
     r->talks = memory_array(size, sizeof *r->talks);
     r->pulses = memory_array(size, sizeof *r->pulses);
-    Status status =
-        r->hosts && r->talks && r->pulses ? OK : fail(ERROR_MEMORY, "out of host memory for %zu ranks", size);
-    for (size_t i = 0; i < size && !status; i++) r->talks[i] = r->pulses[i] = -1;
+    for (size_t i = 0; i < size; i++) r->talks[i] = r->pulses[i] = -1;
     Hello mine;
-    if (!status) status = say_who(identity, facts, &mine);
+    Status status = say_who(identity, facts, &mine);
     if (!status && size > 1) {
         const double until = device_clock() + seconds;
         allow_files(r->rank == 0 ? r->size : 1);
@@ -115,8 +113,8 @@ Status rendezvous_open(const Identity *identity, const char *facts, double secon
 void rendezvous_close(Rendezvous *r) {
     if (!r) return;
     for (int i = 0; i < r->size; i++) {
-        if (r->talks && r->talks[i] >= 0) close(r->talks[i]);
-        if (r->pulses && r->pulses[i] >= 0) close(r->pulses[i]);
+        if (r->talks[i] >= 0) close(r->talks[i]);
+        if (r->pulses[i] >= 0) close(r->pulses[i]);
     }
     memory_free(r->hosts);
     memory_free(r->talks);
@@ -165,8 +163,7 @@ static Status gather_at_first(Rendezvous *r, size_t bytes, char *all) {
     Collection c = {.r = r, .all = all, .bytes = bytes};
     c.have = memory_array((size_t)r->size, sizeof *c.have);
     c.waits = memory_array((size_t)r->size, sizeof *c.waits);
-    Status status = c.have && c.waits ? collect(&c, device_clock() + r->seconds)
-                                      : fail(ERROR_MEMORY, "out of host memory for %d ranks", r->size);
+    Status status = collect(&c, device_clock() + r->seconds);
     const Answer answer = answer_of(0, status);
     for (int rank = 1; rank < r->size; rank++) {
         const double until = device_clock() + SEND_SECONDS;

@@ -167,19 +167,15 @@ Status rendezvous_host(Rendezvous *r, const Identity *identity, const Hello *min
     Meeting m = {.r = r, .mine = mine, .missing = CHANNELS * (r->size - 1), .listener = -1};
     m.processes = memory_array((size_t)r->size, sizeof *m.processes);
     m.newcomers = memory_array(NEWCOMERS, sizeof *m.newcomers);
-    Status status =
-        m.processes && m.newcomers ? OK : fail(ERROR_MEMORY, "out of host memory for the rendezvous");
-    if (!status) status = listen_somewhere(identity, &m.listener);
-    m.failure = status;
+    m.failure = listen_somewhere(identity, &m.listener);
     while (!m.failure && m.missing > 0) {
         look(&m);
         if (!m.failure && m.missing > 0 && device_clock() > until) m.failure = missing_ranks(&m, r->seconds);
     }
     tell(&m);
-    status = m.failure;
     for (int i = 0; i < m.count; i++) close(m.newcomers[i].connection);
     if (m.listener >= 0) close(m.listener);
     memory_free(m.processes);
     memory_free(m.newcomers);
-    return status;
+    return m.failure;
 }
