@@ -46,16 +46,21 @@ static __mmask16 mask_of(int64_t count) {
     return (__mmask16)(count >= AMX_SIDE ? 0xFFFF : count > 0 ? (1u << count) - 1 : 0);
 }
 
-static __m512 widened(__m256i x) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+/* The nearest number of 8 bits, in the upper half of each word. */
+static inline __m512 rounded(__m512 x) {
+    const __m512i upper = _mm512_set1_epi32((int)0xFFFF0000), half = _mm512_set1_epi32(0x8000);
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(x), half), upper));
 }
 
-/* The three parts of 32 numbers. */
+/* The three parts of 16 pairs of numbers, a pair in a word. The third is what is left: 8 bits at most. */
 static inline void split(__m512 low, __m512 high, __m512i parts[PARTS]) {
+    const __mmask32 odd = 0xAAAAAAAA;
     for (int p = 0; p < PARTS; p++) {
-        parts[p] = (__m512i)_mm512_cvtne2ps_pbh(high, low);
-        low = _mm512_sub_ps(low, widened(_mm512_castsi512_si256(parts[p])));
-        high = _mm512_sub_ps(high, widened(_mm512_extracti64x4_epi64(parts[p], 1)));
+        const __m512 x = p + 1 < PARTS ? rounded(low) : low, y = p + 1 < PARTS ? rounded(high) : high;
+        parts[p] = _mm512_mask_blend_epi16(odd, _mm512_srli_epi32(_mm512_castps_si512(x), 16),
+                                           _mm512_castps_si512(y));
+        low = _mm512_sub_ps(low, x);
+        high = _mm512_sub_ps(high, y);
     }
 }
 
@@ -65,8 +70,8 @@ static const float *start_of(const Operand *o, int64_t block, int64_t step) {
     return o->from + (o->across ? depth * o->stride + first : first * o->stride + depth);
 }
 
-/* Rows [row, row + ROWS) of 32 numbers into a tile of rows for each part, `apart` from one to the next.
- * `ahead`: from a number to what will be read soon. */
+/* Rows [row, row + ROWS) of 32 numbers into a tile of rows for each part, `apart` from one to the next. The
+ * depth's order is free: a pair is 16 apart. `ahead`: from a number to what will be read soon. */
 static void pack_rows(const Operand *o, int64_t first, int64_t depth, int64_t row, int64_t ahead,
                       uint16_t *to, int64_t apart) {
     const __mmask16 low = mask_of(o->depth - depth), high = mask_of(o->depth - depth - AMX_SIDE);
@@ -86,11 +91,8 @@ static void pack_rows(const Operand *o, int64_t first, int64_t depth, int64_t ro
 static void pack_pairs(const Operand *o, int64_t first, int64_t depth, int64_t row, int64_t ahead,
                        uint16_t *to, int64_t apart) {
     const __mmask16 mask = mask_of(o->side - first);
-    uint16_t order[AMX_DEPTH]; // a pair: a number of the first row and the one below it
-    for (int c = 0; c < AMX_DEPTH; c++) order[c] = (uint16_t)(c / 2 + c % 2 * AMX_SIDE);
-    const __m512i pairs = _mm512_loadu_si512(order);
     for (int64_t i = row; i < row + ROWS; i++) {
-        const int64_t above = depth + 2 * i, below = above + 1;
+        const int64_t above = depth + i, below = above + AMX_SIDE;
         const float *x = o->from + (above < o->depth ? above : 0) * o->stride + first;
         const float *y = o->from + (below < o->depth ? below : 0) * o->stride + first;
         __m512i parts[PARTS];
@@ -98,8 +100,7 @@ static void pack_pairs(const Operand *o, int64_t first, int64_t depth, int64_t r
         _mm_prefetch(y + ahead, _MM_HINT_T0);
         split(_mm512_maskz_loadu_ps(above < o->depth ? mask : 0, x),
               _mm512_maskz_loadu_ps(below < o->depth ? mask : 0, y), parts);
-        for (int p = 0; p < PARTS; p++)
-            _mm512_storeu_si512(to + p * apart + i * AMX_DEPTH, _mm512_permutexvar_epi16(pairs, parts[p]));
+        for (int p = 0; p < PARTS; p++) _mm512_storeu_si512(to + p * apart + i * AMX_DEPTH, parts[p]);
     }
 }
 
