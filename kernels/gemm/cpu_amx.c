@@ -70,36 +70,22 @@ static const float *start_of(const Operand *o, int64_t block, int64_t step) {
     return o->from + (o->across ? depth * o->stride + first : first * o->stride + depth);
 }
 
-/* Rows [row, row + ROWS) of 32 numbers into a tile of rows for each part, `apart` from one to the next. The
- * depth's order is free: a pair is 16 apart. `ahead`: from a number to what will be read soon. */
-static void pack_rows(const Operand *o, int64_t first, int64_t depth, int64_t row, int64_t ahead,
-                      uint16_t *to, int64_t apart) {
-    const __mmask16 low = mask_of(o->depth - depth), high = mask_of(o->depth - depth - AMX_SIDE);
-    for (int64_t i = row; i < row + ROWS; i++) {
-        const bool there = first + i < o->side;
-        const float *x = o->from + (there ? first + i : 0) * o->stride + depth;
+/* Rows [row, row + ROWS) of a tile for each part, `apart` from one to the next, as the memory lies: a row is
+ * 32 numbers of one side, or two rows of 16 sides. The order of the depth is free: a pair is 16 apart.
+ * `ahead`: from a number to what will be read soon. */
+static void pack_rows(const Operand *o, int64_t side, int64_t depth, int64_t row, int64_t ahead, uint16_t *to,
+                      int64_t apart) {
+    const int64_t top = o->across ? depth : side, lines = (o->across ? o->depth : o->side) - top;
+    const int64_t below = o->across ? AMX_SIDE : 0, other = o->across ? AMX_SIDE * o->stride : AMX_SIDE;
+    const __mmask16 low = mask_of(o->across ? o->side - side : o->depth - depth);
+    const __mmask16 high = o->across ? low : mask_of(o->depth - depth - AMX_SIDE);
+    const float *x = o->from + (top + row) * o->stride + (o->across ? side : depth);
+    for (int64_t i = row; i < row + ROWS; i++, x += o->stride) {
         __m512i parts[PARTS];
         _mm_prefetch(x + ahead, _MM_HINT_T0);
-        _mm_prefetch(x + ahead + AMX_SIDE, _MM_HINT_T0);
-        split(_mm512_maskz_loadu_ps(there ? low : 0, x),
-              _mm512_maskz_loadu_ps(there ? high : 0, x + AMX_SIDE), parts);
-        for (int p = 0; p < PARTS; p++) _mm512_storeu_si512(to + p * apart + i * AMX_DEPTH, parts[p]);
-    }
-}
-
-/* The same of pairs of rows of 16 numbers into tiles of pairs. */
-static void pack_pairs(const Operand *o, int64_t first, int64_t depth, int64_t row, int64_t ahead,
-                       uint16_t *to, int64_t apart) {
-    const __mmask16 mask = mask_of(o->side - first);
-    for (int64_t i = row; i < row + ROWS; i++) {
-        const int64_t above = depth + i, below = above + AMX_SIDE;
-        const float *x = o->from + (above < o->depth ? above : 0) * o->stride + first;
-        const float *y = o->from + (below < o->depth ? below : 0) * o->stride + first;
-        __m512i parts[PARTS];
-        _mm_prefetch(x + ahead, _MM_HINT_T0);
-        _mm_prefetch(y + ahead, _MM_HINT_T0);
-        split(_mm512_maskz_loadu_ps(above < o->depth ? mask : 0, x),
-              _mm512_maskz_loadu_ps(below < o->depth ? mask : 0, y), parts);
+        _mm_prefetch(x + ahead + other, _MM_HINT_T0);
+        split(_mm512_maskz_loadu_ps(i < lines ? low : 0, x),
+              _mm512_maskz_loadu_ps(i + below < lines ? high : 0, x + other), parts);
         for (int p = 0; p < PARTS; p++) _mm512_storeu_si512(to + p * apart + i * AMX_DEPTH, parts[p]);
     }
 }
@@ -116,15 +102,14 @@ typedef struct {
 static void pack_slice(Packer *packer) {
     const Operand *o = packer->o;
     const int64_t step = packer->next / SLICES, half = packer->next % SLICES / (SLICES / PAIR);
-    const int64_t row = packer->next % (SLICES / PAIR) * ROWS,
-                  first = packer->block * BLOCK + half * AMX_SIDE;
+    const int64_t row = packer->next % (SLICES / PAIR) * ROWS;
+    const int64_t side = packer->block * BLOCK + half * AMX_SIDE;
     const int64_t steps = pieces(o->depth, AMX_DEPTH), later = step + AHEAD;
     const int64_t ahead =
         start_of(o, packer->block + later / steps, later % steps) - start_of(o, packer->block, step);
     const bool turn = o->across != o->pairs;
     uint16_t *to = packer->to + step * STEP + half * TILE;
-    (o->across ? pack_pairs : pack_rows)(o, first, step * AMX_DEPTH, row, ahead, turn ? packer->turned : to,
-                                         turn ? TILE : PAIR * TILE);
+    pack_rows(o, side, step * AMX_DEPTH, row, ahead, turn ? packer->turned : to, turn ? TILE : PAIR * TILE);
     for (int p = 0; p < PARTS && turn && row + ROWS == AMX_SIDE; p++)
         amx_transpose(packer->turned + p * TILE, AMX_SIDE, to + p * PAIR * TILE, AMX_SIDE);
     packer->next++;
