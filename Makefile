@@ -59,6 +59,7 @@ endif
 MPICC := $(shell command -v mpicc)
 MPI_MODULE := $(if $(MPICC),$(BUILD)/comm_mpi.so)
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_*.c))
+LONGEST := $(patsubst %,$(BUILD)/tests/test_%,ranks rotary curves)
 BENCHES := $(patsubst tests/%.c,$(BUILD)/%,$(wildcard tests/bench/*.c))
 # One program, with a name for each door.
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -108,9 +109,10 @@ test: EXTRA_PACKAGES := $(TEST_PACKAGES)
 test: packages  ## install what is missing, build, run every test
 	@$(MAKE) --no-print-directory all check
 
-# Two at a time, since many wait for most of their time; on a GPU, whose memory and clock they would share, one.
+# One more at a time than two cores have, since some wait for most of their time, and the longest first; on a GPU, whose
+# memory and clock they would share, one.
 check: tests
-	@JOBS=$(if $(GPU),1,2) tests/run $(TESTS)
+	@JOBS=$(if $(GPU),1,3) tests/run $(LONGEST) $(filter-out $(LONGEST),$(TESTS))
 
 tests: $(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile $(MPI_MODULE) $(BENCHES) $(TESTS)
 

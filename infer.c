@@ -287,8 +287,12 @@ static Status logits(Run *run) {
 static Status check_lengths(Run *run) {
     InferOptions *o = &run->options;
     int64_t context = run->session.config.context;
-    if (!o->seq) o->seq = run->session.config.architecture->patches ? 1 : context;
+    bool patches = run->session.config.architecture->patches;
+    if (!o->seq) o->seq = patches ? 1 : context; // a picture is one
     int64_t seq = largest(o->seq_lens, o->seq);
+    if (patches && seq > 1)
+        return fail(ERROR_USAGE,
+                    "a length of %" PRId64 " has no effect on pictures; a --sweep has --image-sizes", seq);
     if (o->context > context)
         return fail(ERROR_USAGE, "--context=%" PRId64 " is more than the model's %" PRId64, o->context,
                     context);
@@ -347,6 +351,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     TRY(check_lengths(run));
     InferMode mode = infer_options_mode(&run->options);
     TRY(check_task(run, mode));
+    TRY(infer_options_check_outputs(&run->options));
     warn_of_weights(run, mode);
     const InferOptions *o = &run->options;
     Session *s = &run->session;

@@ -30,7 +30,6 @@ static const Option table[] = {
      .travels = true},
     {COUNT("vocab", 0, 1 << 28, sizes.vocab), .doc = "tokens in the vocabulary",
      .default_text = "the model's", .travels = true},
-
     {COUNT("image-size", 0, 1 << 14, sizes.image), .doc = "pixels of a picture's side",
      .default_text = "the model's", .travels = true},
     {FLAG("new-head", sizes.new_head), .doc = "draw a head anew for a folder's vision Transformer or BERT",
@@ -71,7 +70,7 @@ static const Option table[] = {
     {COUNT("gpus", 0, 1024, gpus), .doc = "train on N GPUs of this host; 0 for all of them"},
     {TEXT("comm", "ENGINE", engine), .doc = "between ranks: auto, nccl, peer or, on the CPU, mpi"},
     {NUMBER("comm-timeout", -1, HUGE_VAL, comm_timeout),
-     .doc = "seconds that a step may take; 0: three times the last ones; -1: any"},
+     .doc = "seconds that a step may take; 0: three times the last ones; -1: no limit"},
     {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print and log"},
 
     HEADING("Training"),
@@ -131,7 +130,7 @@ static const Option table[] = {
     HEADING("Output"),
     {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
     {TEXT("tensorboard", "FOLDER", tensorboard), .doc = "write curves for TensorBoard"},
-    {FLAG("compare", compare), .doc = "run naive and fused in turns and print a table"},
+    {FLAG("compare", compare), .doc = "run naive and fused alternately and print a table"},
     PROFILING_ROWS,
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "batch sizes for --sweep, such as 1,8"},
     {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "sequence lengths for --sweep, such as 128,256"},
@@ -273,7 +272,7 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
 
 Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
     *options = defaults;
-    options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text.", table,
+    options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text or pictures.", table,
                  sizeof table / sizeof *table, options);
     TRY(options_parse(set, argc, argv, done));
     if (*done) return OK;
@@ -373,7 +372,13 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder
 }
 
 Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config *config) {
-    if (!o->seq) o->seq = config->architecture->patches ? 1 : config->context; // a picture is one
+    static const char *const of_pictures[] = {"crop",  "flip",        "pad",
+                                              "erase", "skip-broken", "stochastic-depth"};
+    bool patches = config->architecture->patches;
+    if (patches && o->seq > 1)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " has no effect on pictures; their size is --image-size",
+                    o->seq);
+    if (!o->seq) o->seq = patches ? 1 : config->context; // a picture is one
     if (o->seq > config->context)
         return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
                     config->context);
@@ -387,7 +392,8 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
                     o->model);
     if (o->sample_every)
         TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
-    TRY(option_needs(set, "stochastic-depth", task == TASK_CLASS, "a vision Transformer"));
+    for (size_t i = 0; i < sizeof of_pictures / sizeof *of_pictures; i++)
+        TRY(option_needs(set, of_pictures[i], task == TASK_CLASS, "a vision Transformer"));
     TRY(option_needs(set, "field", task == TASK_NEXT_TOKEN || task == TASK_MASKED_TOKEN,
                      "a model that reads texts"));
     TRY(option_needs(set, "template", train_options_conversations(o, task),

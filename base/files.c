@@ -133,7 +133,7 @@ static Status create_temporary(FileWriter *w) {
         w->descriptor = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (w->descriptor >= 0 || errno != EEXIST) break;
     }
-    return w->descriptor < 0 ? fail_file("create", w->temporary) : OK;
+    return w->descriptor < 0 ? fail_file("create", w->path) : OK;
 }
 
 static Status open_output(FileWriter *w, const char *path) {

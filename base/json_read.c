@@ -18,6 +18,7 @@ static Status parse(const char *text, int64_t length, const char *name, size_t f
     json_error_t error;
     *root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES | flags, &error);
     if (*root) return OK;
+    if (!name) return fail(ERROR_FORMAT, "not valid JSON at column %d: %s", error.column, error.text);
     return fail(ERROR_FORMAT, "%s: line %d, column %d: not valid JSON: %s", name, error.line, error.column,
                 error.text);
 }

@@ -25,6 +25,9 @@ static Status open_source(const FeedOptions *o, const char *data, TokenSource **
         .tokenizer = o->tokenizer, .vocab = o->vocab, .field = o->field, .cache = o->cache};
     if (*data) return tokens_open(data, &tokens, source);
     PathList texts;
+    if (!o->tokenizer)
+        return fail(ERROR_USAGE, "without --data this checkout is the text, which a tokenizer reads: "
+                                 "--tokenizer=FOLDER, or --tokenizer=bytes");
     TRY(corpus_list(&texts));
     Status status = tokens_open_texts(&texts, "corpus", &tokens, source);
     path_list_free(&texts);

@@ -3,9 +3,9 @@
 #include "base/json_read.h"
 #include "data/lines.h"
 
-static Status read_line(const Line *line, const char *path, JsonLine take, void *context) {
+static Status read_line(const Line *line, JsonLine take, void *context) {
     json_t *object;
-    TRY(json_parse(line->text, line->length, path, &object));
+    TRY(json_parse(line->text, line->length, NULL, &object));
     Status status = json_is_object(object) ? take(context, object) : fail(ERROR_FORMAT, "not a JSON object");
     json_decref(object);
     return status;
@@ -17,7 +17,7 @@ Status json_lines_read(const char *path, JsonLine take, void *context) {
     Status status = OK;
     for (int64_t i = 0; i < lines.count && !status; i++) {
         if (lines.list[i].length == 0) continue;
-        status = read_line(&lines.list[i], path, take, context);
+        status = read_line(&lines.list[i], take, context);
         if (status) status = fail_at(status, "%s, line %lld", path, (long long)i + 1);
     }
     lines_close(&lines);

@@ -171,8 +171,8 @@ static Status read_into_memory(TextJob *job, TokenPart *part) {
 Status tokenize_texts(const PathList *texts, const char *name, const TokenizeOptions *o, TokenPart *part,
                       int64_t *bytes) {
     if (!o->tokenizer)
-        return fail(ERROR_USAGE, "%s is text: a tokenizer is needed to read it; name one with --tokenizer",
-                    name);
+        return fail(ERROR_USAGE,
+                    "%s is text, which a tokenizer reads: --tokenizer=FOLDER, or --tokenizer=bytes", name);
     bool wide = tokenizer_vocab(o->tokenizer) > SHARD_NARROW_VOCAB;
     TextJob job = {.name = name,
                    .files = texts,

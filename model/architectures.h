@@ -25,9 +25,10 @@ typedef struct {
     double theta; // pair i of D/2 turns by theta^(-2i/D) a position
     RotaryScaling scaling;
     double factor; // by which the context was stretched; 0 with ROTARY_PLAIN
-    double low,
-        high;        // of ROTARY_LLAMA3: turns within `context` below which a pair is slowed, above which not
-    int64_t context; // of ROTARY_LLAMA3: positions before it was stretched
+    /* Of ROTARY_LLAMA3: positions before the context was stretched, and turns within them: a pair with fewer
+     * than `low` is slowed by `factor`, one with more than `high` not at all. */
+    double low, high;
+    int64_t context;
 } Rotary;
 
 /* What is trained. */

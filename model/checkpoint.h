@@ -1,10 +1,9 @@
 /* checkpoint: a model as a Hugging Face folder, and what training needs to go on from it.
  *
  *   config.json                     the Config (model/config_file.h)
- *   model.safetensors               fp32 weights, the master weights where there are any, in GPT-2's names
- *   and
- *                                   layouts: matrices (in, out), the tables without the vocabulary's padding,
- *                                   the tied head not repeated
+ *   model.safetensors               fp32 weights, the master weights where there are any, in the family's
+ *                                   names and layouts (model/architectures.h); tables without the padding
+ *                                   of the vocabulary, the tied head not repeated
  *   generation_config.json          the tokens that end a text, where the family names them
  *   the tokenizer's files           (data/tokenizer.h)
  *   training_state.safetensors      moments "m.<parameter>", "v.<parameter>" in fp32 or, as they are

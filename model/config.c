@@ -153,11 +153,17 @@ void config_complete(Config *c) {
 }
 
 static Status no_preset(const char *name) {
-    const char *names[64];
-    int count = 0;
-    for (; count < 64 && config_preset_name(count); count++) names[count] = config_preset_name(count);
-    return fail(ERROR_USAGE, "no preset is named '%s', and no folder either%s", name,
-                nearest_hint(name, "'", "'", names, count).text);
+    const char *names[PRESETS];
+    char list[1000] = "";
+    int used = 0;
+    for (int i = 0; i < PRESETS; i++) {
+        names[i] = presets[i].name;
+        used +=
+            snprintf(list + used, sizeof list - (size_t)used, "%s %s", i ? "," : ": presets are", names[i]);
+    }
+    const Hint hint = nearest_hint(name, "'", "'", names, PRESETS);
+    return fail(ERROR_USAGE, "'%.200s' is neither a folder nor a preset%s", name,
+                *hint.text ? hint.text : list);
 }
 
 Status config_preset(const char *name, Config *c) {

@@ -73,7 +73,7 @@ Status plan_allocate(Ctx *ctx) {
         return fail(
             ERROR_MEMORY,
             "this run needs %.0f MiB, most of it %s (%.0f MiB), but %s has %.0f MiB left; use a smaller "
-            "--batch, --seq or model, or --recompute",
+            "--batch, --seq or model, or train with --recompute",
             mebibytes(plan_bytes(ctx)), arena_names[largest], mebibytes(ctx->arenas[largest].peak),
             ctx->device->name, mebibytes(available));
     }

@@ -7,8 +7,7 @@
 
 #include <stdio.h>
 
-/* An all-naive fp32 Ctx on the device, which stays the caller's. Set the other fields before the rehearsal.
- */
+/* An all-naive fp32 Ctx on the device, which stays the caller's. Set other fields before the rehearsal. */
 void ctx_open(Ctx *ctx, Device *device);
 void ctx_close(Ctx *ctx);
 

@@ -8,9 +8,9 @@ typedef struct {
     int64_t top_k;      // only the k largest logits (the lower id first among equals); 0: all
     double top_p;       // then only the fewest, the likeliest first, whose probability adds up to p; 1: all
     double min_p;       // before both, only those at least this much as likely as the likeliest; 0: all
-    double
-        repeat_penalty; // the logit of a token that the text holds already is divided by it, or multiplied if
-                        // negative (Keskar et al. 2019, section 4.1); 1, or 0: left as it is
+    /* The logit of a token that the text holds already is divided by it, or multiplied if negative (Keskar et
+     * al. 2019, section 4.1); 1, or 0: left as it is. */
+    double repeat_penalty;
     uint64_t seed;
     uint64_t sequence; // sequences of one seed with different numbers are independent
 } SamplerOptions;

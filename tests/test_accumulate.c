@@ -94,13 +94,13 @@ static void expect_the_same(Device *device) {
 }
 
 static void steps_have_the_same_bits(void **state) {
-    (void)state;
-    expect_the_same(test_device(BACKEND_CPU));
-    if (test_device(BACKEND_CUDA)) expect_the_same(test_device(BACKEND_CUDA));
+    expect_the_same(test_device(test_variant(state, OP_ACCUMULATE)->backend));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {ONCE(specification_adds), ONCE(wrong_contracts_are_refused),
-                                       ONCE(steps_have_the_same_bits), ON_EACH_VARIANT(forms_add)};
+                                       ON_VARIANT(steps_have_the_same_bits, 1, "cpu fused fp32"),
+                                       ON_VARIANT(steps_have_the_same_bits, 5, "cuda fused fp32"),
+                                       ON_EACH_VARIANT(forms_add)};
     return cmocka_run_group_tests(tests, NULL, devices_end);
 }

@@ -5,9 +5,11 @@
 #include "kernels/gemm/cpu.h"
 #include "tests/support/expect.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* An empty cache of the test's own. */
@@ -210,8 +212,38 @@ static void untimed_onednn_multiplies(void **state) {
     assert_null(products_file());
 }
 
+/* As the first product on AMX's tiles does where there is no memory for code; here there is none for its operands. */
+static void a_first_product_that_crashes_ends_in_order(void **state) {
+    (void)state;
+    enum { ABSENT = 100 };
+    const OnednnProduct product = {.m = SIZE,
+                                   .n = SIZE,
+                                   .k = SIZE,
+                                   .a_row = SIZE,
+                                   .a_column = 1,
+                                   .b_row = SIZE,
+                                   .b_column = 1,
+                                   .c_row = SIZE,
+                                   .dtype = F32,
+                                   .c_dtype = F32};
+    int how;
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); // not cmocka's
+        Onednn *onednn = onednn_open ? onednn_open() : NULL;
+        if (!onednn) _exit(ABSENT);
+        status_free(onednn_run(onednn_kernel(onednn, &product), &(OnednnOperands){0}));
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    if (WEXITSTATUS(how) == ABSENT) skip();
+    assert_int_equal(WEXITSTATUS(how), ERROR_MEMORY);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_first_product_that_crashes_ends_in_order), // before OpenMP has threads
         cmocka_unit_test_setup_teardown(choices_are_found_again, enter_cache, leave_cache),
         cmocka_unit_test_setup_teardown(damaged_lines_choose_nothing, enter_cache, leave_cache),
         cmocka_unit_test_setup_teardown(nothing_is_timed_unless_wanted, enter_cache, leave_cache),

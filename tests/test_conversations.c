@@ -12,9 +12,8 @@
 #include <string.h>
 
 #define FAST                                                                                                 \
-    "--device=cpu --dtype=fp32 --warmup=0 --schedule=constant --weight-decay=0 --clip=0 --val-every=0 "      \
-    "--sample-every=0 "                                                                                      \
-    "-q "
+    "--device=cpu --peaks=0 --dtype=fp32 --warmup=0 --schedule=constant --weight-decay=0 --clip=0 "          \
+    "--val-every=0 --sample-every=0 -q "
 
 enum { STEPS = 20 };
 
@@ -153,14 +152,14 @@ static void runs_go_on(void **state) {
             "rm -rf whole half half.jsonl; train --model=model --data=many.jsonl --seq=128 --batch=3 "
             "--steps=8 "
             "--lr=1e-3 --warmup=0 --schedule=constant --val-every=4 --val-steps=2 --sample-every=0 "
-            "--device=cpu -q --check %s --out=whole --log=whole.jsonl",
+            "--device=cpu --peaks=0 -q --check %s --out=whole --log=whole.jsonl",
             forms[i]);
         program_succeeds(
             *state,
             "train --model=model --data=many.jsonl --seq=128 --batch=3 --steps=8 --lr=1e-3 --warmup=0 "
-            "--schedule=constant --val-every=4 --val-steps=2 --sample-every=0 --device=cpu -q %s "
-            "--out=half --save-every=4 --keep=0 && rm -rf half/step-00000008 && "
-            "train --resume --out=half -q --log=half.jsonl",
+            "--schedule=constant --val-every=4 --val-steps=2 --sample-every=0 --device=cpu --peaks=0 -q %s "
+            "--out=half --save-every=4 --keep=0 && rm -rf half/step-00000008 && " RESUME
+            " --out=half -q --log=half.jsonl",
             forms[i]);
         assert_string_equal(log_numbers(*state, "half.jsonl", 4), log_numbers(*state, "whole.jsonl", 4));
     }
@@ -169,7 +168,7 @@ static void runs_go_on(void **state) {
 static void comparison(void **state) {
     const Ran *ran = program_succeeds(
         *state, "train --model=model --data=lessons.jsonl --seq=96 --batch=2 --compare --device=cpu "
-                "--threads=1");
+                "--peaks=0 --threads=1");
     expect_text(ran->output, "attention");
 }
 
@@ -177,7 +176,7 @@ static void comparison(void **state) {
 static void long_ones_are_cut(void **state) {
     const Ran *ran =
         program_succeeds(*state, "train --model=model --data=lessons.jsonl --seq=64 --steps=1 --batch=8 "
-                                 "--device=cpu --val-every=0 --sample-every=0");
+                                 "--device=cpu --peaks=0 --val-every=0 --sample-every=0");
     expect_text(ran->output, " cut, ");
     expect_text(ran->output, " left out) in ");
     expect_text(ran->output, "% padding (");
@@ -245,7 +244,7 @@ static void what_cannot_be(void **state) {
         program_refuses(*state, ERROR_FORMAT, lines[i].part,
                         "train --model=model --data=bad.jsonl --steps=1 " FAST);
     }
-    program_refuses(*state, ERROR_USAGE, "lessons.jsonl as conversations (--field=NAME reads a text a line)",
+    program_refuses(*state, ERROR_USAGE, "lessons.jsonl as conversations (--field=KEY reads a text a line)",
                     "train --model=llama-nano --data=lessons.jsonl "
                     "--steps=1 " FAST);
     program_refuses(*state, ERROR_USAGE, "--template has no effect without conversations",

@@ -30,7 +30,8 @@ static double number(const json_t *object, const char *key) {
 
 static void test_profile(void **state) {
     program_succeeds(*state,
-                     "FUSEBOX_ONEDNN=none infer " MODEL "--batch=2 --repeats=1"); // OpenBLAS multiplies
+                     "FUSEBOX_ONEDNN=none infer " MODEL
+                     "--batch=2 --repeats=1 --peaks=0"); // OpenBLAS multiplies
     const Ran *ran = program_succeeds(*state, "infer " MODEL "--batch=2 --repeats=2 --json=profile.json");
     expect_text(ran->output, "forward pass of runs/step-00000200");
     expect_text(ran->output, "batch 2, seq 32: operations, medians of 2 passes");
@@ -62,7 +63,7 @@ static void test_sweep(void **state) {
     static const char *const paths[] = {"naive", "fused"};
     program_succeeds(*state,
                      "infer " MODEL "--batch-sizes=1,3 --seq-lens=8,32 --compare --repeats=2 --warmup-runs=1 "
-                     "--json=sweep.json -q");
+                     "--peaks=0 --json=sweep.json -q");
     json_t *root = json_load_file(inside(*state, "sweep.json"), 0, NULL), *profile;
     const json_t *profiles = json_object_get(root, "profiles");
     assert_int_equal(json_array_size(profiles), 8);
@@ -95,7 +96,7 @@ static void test_cache(void **state) {
 }
 
 static void test_random_weights_are_said(void **state) {
-    static const char *const modes[] = {"--prompt=x --tokens=2", "--eval=text.txt --batch=1 --seq=16",
+    static const char *const modes[] = {"--prompt=x --tokens=2", "--eval=validation.txt --batch=1 --seq=16",
                                         "--logits=l.safetensors --ids=1,2"};
     for (int i = 0; i < 3; i++) {
         const Ran *ran = program_succeeds(

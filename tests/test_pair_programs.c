@@ -49,7 +49,7 @@ static int setup(void **state) {
     write_bert(*state);
     program_succeeds(*state, "train --train-tokenizer=290 --data=source.txt,target.txt --out=tok");
     program_succeeds(*state, PAIRS "--steps=400 --val-every=0 --log=pairs.jsonl --out=pairs");
-    program_succeeds(*state, BERT "--steps=1000 --log=bert.jsonl --out=masked");
+    program_succeeds(*state, BERT "--steps=400 --log=bert.jsonl --out=masked");
     return 0;
 }
 
@@ -138,7 +138,7 @@ static void test_resume(void **state) {
 }
 
 static void test_masked(void **state) {
-    expect_learned(*state, "bert.jsonl", 1000, 0.5);
+    expect_learned(*state, "bert.jsonl", 400, 0.5);
     const Ran *ran = program_succeeds(
         *state, "infer --model=masked --device=cpu --fill='one two [MASK] runs one [MASK] dog runs'");
     assert_string_equal(ran->output, "one two dog runs one two dog runs\n");
@@ -295,7 +295,7 @@ static void test_refusals(void **state) {
     program_refuses(*state, ERROR_USAGE, "[MASK]",
                     "train --model=bert-nano --tokenizer=bytes --device=cpu --peaks=0 --data=words.txt");
     program_refuses(*state, ERROR_USAGE, "or train one with --train-tokenizer",
-                    "train --model=bert-nano --device=cpu --data=words.txt");
+                    "train --model=bert-nano --device=cpu --peaks=0 --data=words.txt");
     program_refuses(*state, ERROR_USAGE, "--min-tokens=33 is more than the model's context of 32",
                     "infer --model=pairs --device=cpu --translate=source.txt --min-tokens=33");
     program_refuses(*state, ERROR_USAGE, "label-smoothing", "train " TINY " --label-smoothing=0.1");

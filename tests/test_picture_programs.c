@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define VIT                                                                                                  \
-    "train --model=vit-nano --layers=1 --width=16 --heads=2 --batch=4 --device=cpu --data=data "             \
+    "train --model=vit-nano --layers=1 --width=16 --heads=2 --batch=4 --device=cpu --peaks=0 --data=data "   \
     "--val-every=3"
 #define DRAWN " --crop=0.5 --pad=2 --erase=0.5 --mean-pooling"
 
@@ -75,8 +75,7 @@ static void runs_are_repeatable(void **state) {
     assert_string_equal(log_numbers(*state, "three.jsonl", 0), whole);
     snprintf(whole, sizeof whole, "%s", log_numbers(*state, "zero.jsonl", 5));
     program_succeeds(*state, VIT DRAWN " --steps=8 --save-every=5 --keep=0 --out=half --log=saved.jsonl");
-    program_succeeds(*state,
-                     "train --resume=half/step-00000005 --force --out=half --device=cpu --log=more.jsonl");
+    program_succeeds(*state, RESUME "=half/step-00000005 --force --out=half --device=cpu --log=more.jsonl");
     assert_string_equal(log_numbers(*state, "more.jsonl", 5), whole);
 }
 
@@ -105,7 +104,8 @@ static void passes_over_broken_pictures(void **state) {
 
 /* A head that is kept has its own names. */
 static void names_of_classes_are_compared(void **state) {
-    const char *again = "train --model=named --batch=4 --device=cpu --steps=1 --val-every=0 --data=";
+    const char *again =
+        "train --model=named --batch=4 --device=cpu --peaks=0 --steps=1 --val-every=0 --data=";
     program_succeeds(*state, "mkdir other && cp -r data/classa other/first && cp -r data/classb other/second "
                              "&& cp -r data/classc other/third");
     program_succeeds(*state, VIT " --steps=1 --val-every=0 --quiet --out=named");
@@ -120,7 +120,7 @@ static void names_of_classes_are_compared(void **state) {
 
 static void sizes_are_swept(void **state) {
     const Ran *ran = program_succeeds(*state, VIT " --sweep --batch-sizes=2,3 --image-sizes=28,32 "
-                                                  "--profile-out=sizes --peaks=0");
+                                                  "--profile-out=sizes");
     expect_text(ran->output, "Seq is a picture's side");
     ran = program_succeeds(*state, "cut -d, -f1,2 sizes/sweep.csv");
     expect_text(ran->output, "batch,seq\n2,28\n2,32\n3,28\n3,32\n");
@@ -160,6 +160,12 @@ static void refuses_what_does_not_fit(void **state) {
     program_refuses(*state, ERROR_FORMAT, "not pictures", VIT " --data=text.txt --steps=1 --quiet");
     program_refuses(*state, ERROR_FILE, "no file or folder", VIT " --data=nowhere --steps=1 --quiet");
     program_refuses(*state, ERROR_USAGE, "--classify", "infer --attention-map=x.png --device=cpu");
+    program_refuses(*state, ERROR_USAGE, "--seq=5 has no effect on pictures",
+                    VIT " --data=data --seq=5 --quiet");
+    program_refuses(*state, ERROR_USAGE, "a length of 5 has no effect on pictures",
+                    "infer --model=vit-nano --seq-lens=1,5 --device=cpu");
+    program_refuses(*state, ERROR_USAGE, "--pad has no effect without a vision Transformer",
+                    "train --pad=2 --steps=1 --device=cpu");
     program_refuses(*state, ERROR_USAGE, "see --classify",
                     "infer --model=learned --prompt=what --device=cpu");
 }

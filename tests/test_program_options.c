@@ -153,6 +153,7 @@ static void test_train_contradictions(void **state) {
     train("--val-steps=3 --val-every=0", "--val-steps has no effect without --val-every");
     train("--sample-every=0 --sample-tokens=3", "--sample-tokens has no effect without --sample-every");
     train("--sheps=3", "unknown option '--sheps=3'; did you mean '--steps'?");
+    train("--foo=3", "unknown option '--foo=3'; --help lists them all"); // and not: did you mean '--log'?
     train("--schedule=cosin",
           "--schedule=cosin: expected cosine|linear|wsd|constant|noam; did you mean 'cosine'?");
     train("--beta1=1", "--beta1=1: expected a number of at least 0 and below 1");

@@ -169,7 +169,7 @@ static void sources_that_cannot_be(void **state) {
     expect_error(tokens_open(*state, &options, &source), ERROR_FILE, "no such file");
     write_text_file(inside(*state, "a.txt"), "text");
     expect_error(tokens_open(inside(*state, "a.txt"), &(TokenOptions){0}, &source), ERROR_USAGE,
-                 "tokenizer is needed");
+                 "which a tokenizer reads");
     write_shard(inside(*state, "b.bin"), 4, 0);
     expect_error(tokens_open(*state, &options, &source), ERROR_USAGE, "both");
     write_text_file(inside(*state, "[x].txt"), "odd");
@@ -272,7 +272,8 @@ static void texts_of_json_lines(void **state) {
     options.field = "text";
     expect_error(tokens_open(path, &options, &source), ERROR_FORMAT, "line 2: not a JSON object");
     write_text_file(path, "{\"text\": \"one\"");
-    expect_error(tokens_open(path, &options, &source), ERROR_FORMAT, "line 1: ");
+    expect_error(tokens_open(path, &options, &source), ERROR_FORMAT,
+                 "texts.jsonl, line 1: not valid JSON at column 14: ");
     free(path);
     free(cache);
     tokenizer_free(bytes);

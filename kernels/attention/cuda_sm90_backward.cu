@@ -90,54 +90,14 @@ __device__ inline void produce(const Problem &p, const Maps &maps, const Units &
     }
 }
 
-/* ---- the adder ---- */
-
-/* One thread. A unit's share of dq goes from shared to global memory: stored by the first, added by the
- * later ones. For the last the sum so far comes to shared memory, and the consumers finish it. */
-template <class F>
-__device__ inline void add_shares(const Problem &p, const Units &units, typename F::Shared &shared) {
-    uint32_t parity = 0;
-    for (uint32_t keys_parity = 0;; keys_parity ^= 1) {
-        wait(&shared.keys_here, keys_parity);
-        const int number = shared.unit;
-        arrive(&shared.keys_free);
-        if (number >= units.count) return;
-        const Unit<F> unit(p, units, number);
-        Step<F> at(p, unit);
-        for (int step = 0; step < unit.steps; step++, at.advance(unit), parity ^= 1) {
-            const int64_t tile = at.number(p, units, unit.b);
-            const Turn turn = at.turn(p, unit);
-            shared.turn = turn;
-            float *const sum = p.dq_sums + tile * SHARE;
-            if (turn.last && turn.before > 0) {
-                wait_flag(p.turns + tile, turn.before);
-                arrive_expecting(&shared.dq_free, sizeof(shared.dq));
-                load_bytes_async(shared.dq, sum, sizeof(shared.dq), &shared.dq_free);
-            } else {
-                arrive(&shared.dq_free);
-            }
-            wait(&shared.dq_here, parity);
-            if (turn.last) continue;
-            if (turn.before > 0) {
-                wait_flag(p.turns + tile, turn.before);
-                add_floats_async(sum, shared.dq, sizeof(shared.dq));
-            } else {
-                store_bytes_async(sum, shared.dq, sizeof(shared.dq));
-            }
-            commit_stores();
-            wait_stores();
-            fence_async_global();
-            store_release(p.turns + tile, turn.before + 1);
-        }
-    }
-}
-
 /* ---- the consumers ---- */
 
 template <class F>
 struct Consumer {
     static constexpr int COLUMNS = F::QUERIES / 8, WIDE = F::WIDTH / 8, NARROW = 8;
     static constexpr int KEY_BYTES = KEYS * ROW_BYTES, QUERY_BYTES = F::QUERIES * ROW_BYTES; // of a block
+    // a warpgroup's part of dq: its 64 queries, or, where the tile has only 64, its 64 columns
+    static constexpr bool BY_QUERIES = F::QUERIES == 2 * 64;
     const Problem &p;
     typename F::Shared &shared;
     Ring<STAGES> ring;
@@ -173,9 +133,8 @@ struct Consumer {
             multiply_async<true>(c, a[k], advance(b, 16 * k * ROW_BYTES), true);
         products_commit();
     }
-    /* The warpgroup's part of ds k: its 64 queries, or, where the tile has only 64, its 64 columns. */
+    /* The warpgroup's part of ds k. */
     __device__ inline void issue_share(float (&c)[NARROW][4], const bf16 *ds) const {
-        constexpr bool BY_QUERIES = F::QUERIES == 2 * 64;
         const uint64_t a = columns_operand(ds + (BY_QUERIES ? group * KEYS * 64 : 0), KEY_BYTES);
         const uint64_t b = columns_operand(shared.keys + (BY_QUERIES ? 0 : group * KEYS * 64), KEY_BYTES);
         products_begin();
@@ -245,39 +204,49 @@ struct Consumer {
                 share[n][0] += sum.x, share[n][1] += sum.y, share[n][2] += sum.z, share[n][3] += sum.w;
             }
         }
-        constexpr bool BY_QUERIES = F::QUERIES == 2 * 64;
         const int query = at.tile * F::QUERIES + (BY_QUERIES ? group * 64 : 0) + row;
-        if (p.angles) turn_share_back<BY_QUERIES>(share, unit.b, query);
+        const bool quarters = p.angles && !BY_QUERIES; // of a head's columns, which lie half a head apart
+        const int column = BY_QUERIES ? 0 : group * (quarters ? 32 : 64), apart = quarters ? 64 : 32;
+        if (p.angles) turn_share_back(share, unit.b, column, query);
         release(shared.dq_here);
-        store_rows(share,
-                   head_rows<bf16>(p, p.dq, unit.b, at.head) + (BY_QUERIES ? 0 : group * BLOCK_COLUMNS),
-                   p.dq.row, query, p.queries, p.scale);
+        bf16 *const to = head_rows<bf16>(p, p.dq, unit.b, at.head) + column;
+        store_rows(half_of<0>(share), to, p.dq.row, query, p.queries, p.scale);
+        store_rows(half_of<1>(share), to + apart, p.dq.row, query, p.queries, p.scale);
     }
 
-    /* Where a warpgroup has half of a head's columns, the other half comes through shared memory. */
-    template <bool BY_QUERIES>
-    __device__ inline void turn_share_back(float (&share)[NARROW][4], int b, int query) const {
-        if constexpr (BY_QUERIES) {
+    using Half = float[NARROW / 2][4]; // of a share's columns
+
+    template <int WHICH>
+    __device__ static inline Half &half_of(float (&share)[NARROW][4]) {
+        return reinterpret_cast<Half &>(share[WHICH * NARROW / 2]);
+    }
+
+    /* A warpgroup that has 64 of 128 columns gives the other one those 32 whose partners are kept there, and
+     * gets the partners of its own. */
+    __device__ inline void turn_share_back(float (&share)[NARROW][4], int b, int column, int query) const {
+        constexpr int HALF = NARROW / 2;
+        float4 angles[HALF][2];
+        load_angles(p, b, column, query, angles);
+        if constexpr (!BY_QUERIES) {
+            float4 *const staged = reinterpret_cast<float4 *>(shared.dq) + thread;
 #pragma unroll
-            for (int n = 0; n < NARROW / 2; n++)
-                turn_back(p, b, share, n, share, n + NARROW / 2, 8 * n, query);
-            return;
+            for (int n = 0; n < HALF; n++) {
+                const float(&c)[4] = share[n], (&d)[4] = share[n + HALF];
+                staged[group * (SHARE / 8) + n * WARPGROUP] =
+                    group ? make_float4(c[0], c[1], c[2], c[3]) : make_float4(d[0], d[1], d[2], d[3]);
+            }
+            named_wait(2, CONSUMER_THREADS);
+#pragma unroll
+            for (int n = 0; n < HALF; n++) {
+                const float4 other = staged[(1 - group) * (SHARE / 8) + n * WARPGROUP];
+                float(&c)[4] = share[n], (&d)[4] = share[n + HALF];
+                const float got[4] = {other.x, other.y, other.z, other.w};
+#pragma unroll
+                for (int i = 0; i < 4; i++) (group ? c[i] : d[i]) = got[i];
+            }
         }
-        float4 *const staged = reinterpret_cast<float4 *>(shared.dq) + thread;
 #pragma unroll
-        for (int n = 0; n < NARROW; n++)
-            staged[group * (SHARE / 8) + n * WARPGROUP] =
-                make_float4(share[n][0], share[n][1], share[n][2], share[n][3]);
-        named_wait(2, CONSUMER_THREADS);
-#pragma unroll
-        for (int n = 0; n < NARROW; n++) {
-            const float4 four = staged[(1 - group) * (SHARE / 8) + n * WARPGROUP];
-            float other[1][4] = {{four.x, four.y, four.z, four.w}};
-            if (group == 0)
-                turn_back(p, b, share, n, other, 0, 8 * n, query);
-            else
-                turn_back(p, b, other, 0, share, n, 8 * n, query);
-        }
+        for (int n = 0; n < HALF; n++) turn_back(angles[n], share[n], share[n + HALF]);
     }
 
     __device__ inline void step(float (&dk)[WIDE][4], float (&dv)[WIDE][4], const Unit<F> &unit) {
@@ -359,9 +328,12 @@ struct Consumer {
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     if (key + i / 2 * 8 >= unit.length) dk[n][i] = dv[n][i] = 0.0f;
-            if (p.angles)
+            if (p.angles) {
+                float4 angles[WIDE / 2][2];
+                load_angles(p, unit.b, 0, key, angles);
 #pragma unroll
-                for (int n = 0; n < WIDE / 2; n++) turn_back(p, unit.b, dk, n, dk, n + WIDE / 2, 8 * n, key);
+                for (int n = 0; n < WIDE / 2; n++) turn_back(angles[n], dk[n], dk[n + WIDE / 2]);
+            }
             store_rows(dk, head_rows<bf16>(p, p.dk, unit.b, unit.kv_head), p.dk.row, key, p.keys, p.scale);
             store_rows(dv, head_rows<bf16>(p, p.dv, unit.b, unit.kv_head), p.dv.row, key, p.keys);
         }

@@ -111,6 +111,46 @@ struct Step {
     }
 };
 
+/* The adder, one thread: a unit's share of dq goes from shared to global memory, stored by the first, added
+ * by the later ones. For the last the sum so far comes to shared memory, and the consumers finish it. */
+template <class F>
+__device__ inline void add_shares(const Problem &p, const Units &units, typename F::Shared &shared) {
+    uint32_t parity = 0;
+    for (uint32_t keys_parity = 0;; keys_parity ^= 1) {
+        wait(&shared.keys_here, keys_parity);
+        const int number = shared.unit;
+        arrive(&shared.keys_free);
+        if (number >= units.count) return;
+        const Unit<F> unit(p, units, number);
+        Step<F> at(p, unit);
+        for (int step = 0; step < unit.steps; step++, at.advance(unit), parity ^= 1) {
+            const int64_t tile = at.number(p, units, unit.b);
+            const Turn turn = at.turn(p, unit);
+            shared.turn = turn;
+            float *const sum = p.dq_sums + tile * SHARE;
+            if (turn.last && turn.before > 0) {
+                wait_flag(p.turns + tile, turn.before);
+                arrive_expecting(&shared.dq_free, sizeof(shared.dq));
+                load_bytes_async(shared.dq, sum, sizeof(shared.dq), &shared.dq_free);
+            } else {
+                arrive(&shared.dq_free);
+            }
+            wait(&shared.dq_here, parity);
+            if (turn.last) continue;
+            if (turn.before > 0) {
+                wait_flag(p.turns + tile, turn.before);
+                add_floats_async(sum, shared.dq, sizeof(shared.dq));
+            } else {
+                store_bytes_async(sum, shared.dq, sizeof(shared.dq));
+            }
+            commit_stores();
+            wait_stores();
+            fence_async_global();
+            store_release(p.turns + tile, turn.before + 1);
+        }
+    }
+}
+
 /* The first query behind the document of each of KEYS keys from `first` on. A warp calls it. */
 __device__ inline void find_ends(const Problem &p, int b, int first, int (&ends)[KEYS]) {
     for (int i = int(threadIdx.x) % 32; i < KEYS; i += 32)
@@ -128,25 +168,28 @@ __device__ inline void part_documents(float (&s)[N][4], const int (&end)[2]) {
             if (8 * n + i % 2 >= end[i / 2]) s[n][i] = 0.0f;
 }
 
-/* Columns n of two accumulators' rows `row` and `row` + 8, half a head apart, turned back by the angles from
- * `column` on (attention.h). */
-template <int N, int M>
-__device__ inline void turn_back(const Problem &p, int b, float (&c)[N][4], int low, float (&d)[M][4],
-                                 int high, int column, int row) {
-    const int half = p.width / 2;
+/* The angles of two columns from column + 8 n + lane % 4 * 2 on, of rows `row` and `row` + 8. */
+template <int N>
+__device__ inline void load_angles(const Problem &p, int b, int column, int row, float4 (&angles)[N][2]) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int at = min(row + 8 * i, p.queries - 1), position = at - first_key(p, b, at);
-        const float4 angle = __ldg(reinterpret_cast<const float4 *>(p.angles + int64_t(position) * half +
-                                                                    column + int(threadIdx.x) % 4 * 2));
-        const float cosines[2] = {angle.x, angle.z}, sines[2] = {angle.y, angle.w};
+        const float2 *const from =
+            p.angles + int64_t(position) * (p.width / 2) + column + int(threadIdx.x) % 4 * 2;
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            float &x = c[low][2 * i + e], &y = d[high][2 * i + e];
-            const float turned = x * cosines[e] + y * sines[e];
-            y = y * cosines[e] - x * sines[e];
-            x = turned;
-        }
+        for (int n = 0; n < N; n++) angles[n][i] = __ldg(reinterpret_cast<const float4 *>(from + 8 * n));
+    }
+}
+
+/* Accumulators half a head apart, turned back. */
+__device__ inline void turn_back(const float4 (&angle)[2], float (&low)[4], float (&high)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float4 two = angle[i / 2];
+        const float cosine = i % 2 ? two.z : two.x, sine = i % 2 ? two.w : two.y;
+        const float turned = low[i] * cosine + high[i] * sine;
+        high[i] = high[i] * cosine - low[i] * sine;
+        low[i] = turned;
     }
 }
 

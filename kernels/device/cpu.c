@@ -171,16 +171,20 @@ enum { THREADS_MOST = 4096 };         // as --threads says
 enum { OPENBLAS_BUFFER = 160 << 20 }; // more than one takes
 
 /* By a mapping that is never touched: for as large an allocation sanitizers take a tenth of a second. */
-static Status see_to_room(void) {
-    void *room = mmap(NULL, OPENBLAS_BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (room == MAP_FAILED)
-        return fail(ERROR_MEMORY, "no memory for OpenBLAS: it takes 128 MiB for each thread, and 128 more");
-    munmap(room, OPENBLAS_BUFFER);
-    return OK;
+bool cpu_has_room(size_t bytes) {
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) return false;
+    munmap(room, bytes);
+    return true;
 }
 
-/* OpenBLAS tries for ever to get memory for its buffers, one for each thread and one for products. So they are taken
- * here, each where there is room for it. */
+static Status see_to_room(void) {
+    if (cpu_has_room(OPENBLAS_BUFFER)) return OK;
+    return fail(ERROR_MEMORY, "no memory for OpenBLAS: it takes 128 MiB for each thread, and 128 more");
+}
+
+/* OpenBLAS tries for ever to get memory for its buffers, one for each thread and one for products. So they
+ * are taken here, each where there is room for it. */
 static Status start_openblas(int threads) {
     float one = 0;
     for (int t = openblas_get_num_threads(); t < threads; t++) {

@@ -11,3 +11,6 @@ typedef struct {
     void *plans;
     void (*free_plans)(void *plans);
 } CpuDevice;
+
+/* Whether a library that does not look would get so much memory. */
+bool cpu_has_room(size_t bytes);

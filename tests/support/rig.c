@@ -51,6 +51,11 @@ Device *test_device(Backend backend) {
     return held.devices[backend];
 }
 
+__attribute__((constructor)) static void choose_tests(void) {
+    const char *pattern = getenv("TEST_FILTER");
+    if (pattern) cmocka_set_test_filter(pattern);
+}
+
 static Ctx context_of(const Variant *variant) {
     return (Ctx){.device = test_device(variant->backend),
                  .dtype = variant->dtype,

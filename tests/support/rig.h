@@ -2,7 +2,8 @@
  * serves the specification, the fused CPU code and a GPU. What it proves on the way, for every operation:
  * memory is poisoned with NaN (0xFF bytes) before each run, so that an output that was not written, or
  * scratch that was read first, is seen; nothing is written between tensors; a second run gives the same bits;
- * and the measuring pass has asked for as much memory as the run uses. */
+ * and the measuring pass has asked for as much memory as the run uses. TEST_FILTER="*cuda*bf16" in the
+ * environment runs only the tests of such names. */
 #pragma once
 
 #include "kernels/op.h"

@@ -3,6 +3,7 @@
 #include "kernels/device/onednn.h"
 
 #include "base/memory.h"
+#include "kernels/device/cpu.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -67,6 +68,7 @@ struct OnednnKernel {
     dnnl_memory_t memories[OPERANDS];
     dnnl_exec_arg_t arguments[OPERANDS];
     int count;
+    bool has_run;
 };
 
 /* ---- where memory runs out ---- */
@@ -91,9 +93,7 @@ static void on_crash(int number) {
  * allocation fails nevertheless, the program ends in order. */
 static struct sigaction guard_begin(void) {
     struct sigaction ours = {.sa_handler = on_crash}, before;
-    void *room = memory_reserve(ROOM);
-    if (!room) run_out();
-    memory_free(room);
+    if (!cpu_has_room(ROOM)) run_out();
     sigemptyset(&ours.sa_mask);
     sigaction(SIGSEGV, &ours, &before);
     return before;
@@ -288,6 +288,23 @@ const char *onednn_kernel_name(const OnednnKernel *kernel) {
     return kernel->name;
 }
 
+static dnnl_status_t execute(const OnednnKernel *kernel) {
+    const Onednn *o = kernel->onednn;
+    dnnl_status_t status =
+        o->primitive_execute(kernel->primitive, o->stream, kernel->count, kernel->arguments);
+    return status ? status : o->stream_wait(o->stream);
+}
+
+/* Code that kernels share, as that which sets up AMX's tiles, is generated when the first of them runs, and is
+ * called even where there was no memory for it. */
+static dnnl_status_t execute_first(OnednnKernel *kernel) {
+    const struct sigaction before = guard_begin();
+    dnnl_status_t status = execute(kernel);
+    guard_end(&before);
+    kernel->has_run = true;
+    return status;
+}
+
 Status onednn_run(OnednnKernel *kernel, const OnednnOperands *operands) {
     const Onednn *o = kernel->onednn;
     const void *handles[OPERANDS] = {[A] = operands->a,
@@ -298,9 +315,7 @@ Status onednn_run(OnednnKernel *kernel, const OnednnOperands *operands) {
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < OPERANDS && !status; i++)
         if (kernel->memories[i]) status = o->memory_set_data_handle(kernel->memories[i], (void *)handles[i]);
-    if (!status)
-        status = o->primitive_execute(kernel->primitive, o->stream, kernel->count, kernel->arguments);
-    if (!status) status = o->stream_wait(o->stream);
+    if (!status) status = kernel->has_run ? execute(kernel) : execute_first(kernel);
     if (status)
         return fail(ERROR_INTERNAL, "%s: its product %s failed with status %d", o->name, kernel->name,
                     status);
