@@ -365,7 +365,7 @@ static Status sweep(Run *run) {
     const int64_t *size = train_options_swept(o, &list);
     TRY(profiling_options_steps(&o->profiling, &o->steps));
     TRY(check_sizes(run, list));
-    const SweepSizes sizes = {o->batch_sizes, list, o->batch, *size};
+    const SweepSizes sizes = {o->batch_sizes, list, o->batch, *size, o->image_sizes.count > 0};
     o->val_every = o->sample_every = 0;
     o->quiet = true; // but for the comparison
     return profiling_sweep(&o->profiling, &sizes, run_size, run, file);
