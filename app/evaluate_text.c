@@ -1,5 +1,6 @@
 #include "app/evaluate_text.h"
 
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "data/loader.h"
 #include "run/inference.h"
@@ -33,14 +34,30 @@ static Status sum_losses(Inference *in, Loader *loader, Losses *losses) {
     return status;
 }
 
-static Status print_losses(const InferOptions *o, const Losses *losses, const TokenSource *source) {
-    double mean = losses->sum / (double)losses->count;
+/* `bits` for each byte; NaN where the bytes are not known. */
+static Status write_json(const InferOptions *o, int64_t tokens, double mean, double bits) {
+    JsonWriter w = {0};
+    json_write_open(&w, '{');
+    json_member_text(&w, "data", o->eval);
+    json_member_integer(&w, "tokens", tokens);
+    json_member_number(&w, "loss", mean);
+    json_member_number(&w, "perplexity", exp(mean));
+    json_member_number(&w, "bits_per_byte", bits);
+    json_write_close(&w, '}');
+    Status status = json_writer_save(&w, o->json);
+    json_writer_free(&w);
+    return status;
+}
+
+static Status report(const InferOptions *o, const Losses *losses, const TokenSource *source) {
+    double mean = losses->sum / (double)losses->count, bits = NAN;
+    int64_t bytes = tokens_text_bytes(source);
+    if (bytes > 0) bits = mean / log(2.0) * (double)tokens_count(source) / (double)bytes;
     printf("%s: %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", o->eval, losses->count, mean,
            exp(mean));
-    int64_t bytes = tokens_text_bytes(source);
-    if (bytes > 0)
-        printf(", %.4f bits per byte", mean / log(2.0) * (double)tokens_count(source) / (double)bytes);
+    if (bytes > 0) printf(", %.4f bits per byte", bits);
     printf("\n");
+    if (*o->json) TRY(write_json(o, losses->count, mean, bits));
     if (tokens_raw(source) && !o->quiet)
         fprintf(stderr, "%s is read as plain text: its keys, quotes and commas count, too\n",
                 tokens_raw(source));
@@ -63,7 +80,7 @@ static Status run(const Session *s, const InferOptions *o, TokenSource *source, 
     TRY(loader_open(&options, &loader));
     Status status = sum_losses(in, loader, &losses);
     loader_close(loader);
-    return status ? status : print_losses(o, &losses, source);
+    return status ? status : report(o, &losses, source);
 }
 
 Status evaluate_text(Session *session, const InferOptions *options) {

@@ -184,6 +184,13 @@ static void test_eval(void **state) {
         assert_true(fabs(perplexity - exp(loss)) <= 0.5e-4 + exp(loss) * printed);
         assert_true(fabs(bits - loss / log(2)) <= 0.5e-4 + printed); // a token is a byte here
     }
+    program_succeeds(*state, "infer " MODEL "--eval=validation.txt --json=eval.json");
+    json_t *root = json_load_file(inside(*state, "eval.json"), 0, NULL);
+    assert_int_equal(number(root, "tokens"), 256);
+    assert_true(fabs(number(root, "loss") - loss) <= 1e-6);
+    assert_true(fabs(number(root, "perplexity") - perplexity) <= 1e-3 * perplexity);
+    assert_true(fabs(number(root, "bits_per_byte") - bits) <= 1e-4);
+    json_decref(root);
 }
 
 /* ---- logits ---- */

@@ -221,5 +221,7 @@ Status images_open_unnamed(const char *path, ImageSource *source) {
         else
             folder = strchr(entry, ' ') + 1;
     }
-    return source->count ? OK : fail(ERROR_FILE, "no pictures in %s (PNG, JPEG, BMP, PNM)", path);
+    if (source->count) return OK;
+    return source->files.root ? fail(ERROR_FILE, "no pictures in %s (PNG, JPEG, BMP, PNM)", path)
+                              : fail(ERROR_FILE, "there is no file or folder %s", path);
 }
