@@ -305,6 +305,8 @@ static Status check_lengths(Run *run) {
 /* What goes from token to token needs a model that has learned that. */
 static Status check_task(const Run *run, InferMode mode) {
     const Architecture *a = run->session.config.architecture;
+    TRY(option_needs(&run->set, "skip-broken", a->patches, "a vision Transformer"));
+    TRY(option_needs(&run->set, "workers", a->patches, "a vision Transformer"));
     if (mode == INFER_CLASSIFY && !run->session.config.class_head)
         return fail(ERROR_USAGE, "--classify needs a vision Transformer with a head, but %s has none",
                     run->options.model);

@@ -371,6 +371,7 @@ Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder
 }
 
 Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config *config) {
+    static const char *const of_samples[] = {"sample-every", "sample-tokens", "sample-prompt"};
     static const char *const of_pictures[] = {"crop",  "flip",        "pad",
                                               "erase", "skip-broken", "stochastic-depth"};
     bool patches = config->architecture->patches;
@@ -389,8 +390,8 @@ Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config 
     if (task == TASK_MASKED_TOKEN && !config->head_transform && !*o->resume)
         return fail(ERROR_USAGE, "the model in %s has no head for masked tokens; --new-head draws one",
                     o->model);
-    if (o->sample_every)
-        TRY(option_needs(set, "sample-every", task == TASK_NEXT_TOKEN, "a decoder-only model"));
+    for (size_t i = 0; i < sizeof of_samples / sizeof *of_samples && o->sample_every; i++)
+        TRY(option_needs(set, of_samples[i], task == TASK_NEXT_TOKEN, "a decoder-only model"));
     for (size_t i = 0; i < sizeof of_pictures / sizeof *of_pictures; i++)
         TRY(option_needs(set, of_pictures[i], task == TASK_CLASS, "a vision Transformer"));
     TRY(option_needs(set, "field", task == TASK_NEXT_TOKEN || task == TASK_MASKED_TOKEN,

@@ -165,6 +165,10 @@ static void refuses_what_does_not_fit(void **state) {
                     VIT " --data=data --seq=5 --quiet");
     program_refuses(*state, ERROR_USAGE, "a length of 5 has no effect on pictures",
                     "infer --model=vit-nano --seq-lens=1,5 --device=cpu");
+    program_refuses(*state, ERROR_USAGE, "--workers has no effect without a vision Transformer",
+                    "infer --eval=text.txt --workers=2 --device=cpu");
+    program_refuses(*state, ERROR_USAGE, "--sample-tokens has no effect without a decoder-only model",
+                    VIT " --data=data --sample-tokens=5 --quiet");
     program_refuses(*state, ERROR_USAGE, "--pad has no effect without a vision Transformer",
                     "train --pad=2 --steps=1 --device=cpu");
     program_refuses(*state, ERROR_USAGE, "see --classify",
