@@ -150,8 +150,8 @@ static Status profile_size(void *context, int64_t batch, int64_t seq, const char
 
 static Status profile_sizes(Run *run) {
     const InferOptions *o = &run->options;
-    const SweepSizes sizes = {o->batch_sizes, o->image_sizes.count ? o->image_sizes : o->seq_lens, o->batch,
-                              o->seq};
+    bool sides = o->image_sizes.count > 0;
+    const SweepSizes sizes = {o->batch_sizes, sides ? o->image_sizes : o->seq_lens, o->batch, o->seq, sides};
     if (!o->batch_sizes.count && !o->seq_lens.count && !o->profiling.sweep)
         return profile_size(run, o->batch, o->seq, "");
     return profiling_sweep(&o->profiling, &sizes, profile_size, run, o->quiet ? NULL : stdout);

@@ -261,8 +261,8 @@ static Status train(Run *run) {
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;
     return fail(ERROR_NONFINITE,
-                "the last %d steps had a loss or gradient that is not finite; lower --lr, or try --check",
-                run->skips);
+                "loss or gradient of the last %d step%s is not finite; lower --lr, or try --check",
+                run->skips, run->skips == 1 ? "" : "s");
 }
 
 static Status compare(Run *run, const size_t bytes[FORM_COUNT]) {
@@ -365,7 +365,7 @@ static Status sweep(Run *run) {
     const int64_t *size = train_options_swept(o, &list);
     TRY(profiling_options_steps(&o->profiling, &o->steps));
     TRY(check_sizes(run, list));
-    const SweepSizes sizes = {o->batch_sizes, list, o->batch, *size};
+    const SweepSizes sizes = {o->batch_sizes, list, o->batch, *size, o->image_sizes.count > 0};
     o->val_every = o->sample_every = 0;
     o->quiet = true; // but for the comparison
     return profiling_sweep(&o->profiling, &sizes, run_size, run, file);

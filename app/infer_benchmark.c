@@ -65,8 +65,8 @@ Status infer_benchmark_measure(Inference *in, const int32_t *tokens, int64_t war
     if (!file) return OK;
     fprintf(file,
             "\nbatch %" PRId64 ", seq %" PRId64 "%s%s: operations, medians of %" PRId64
-            " passes, launched one by one\n",
-            p->batch, p->seq, *p->label ? ", " : "", p->label, p->repeats);
+            " pass%s, launched one by one\n",
+            p->batch, p->seq, *p->label ? ", " : "", p->label, p->repeats, p->repeats == 1 ? "" : "es");
     timed_operations_print(&p->operations, file);
     return OK;
 }

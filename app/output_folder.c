@@ -99,7 +99,7 @@ Status output_folder_save(OutputFolder *f, Trainer *t, const Tokenizer *tokenize
     TRY(complete_state(t, o, s));
     if (o->force && f->first) TRY(checkpoint_remove_after(o->out, f->begun));
     o->force = false; // once: what comes later now is this run's
-    TRY(checkpoint_step_folder(o->out, s->step, checkpoint));
+    *checkpoint = checkpoint_step_folder(o->out, s->step);
     TRY(checkpoint_save(&t->ctx, *checkpoint, &t->model.config, &t->model.parameters, tokenizer, s));
     /* What was there before this run is not its to remove, unless --keep asks for it. */
     int64_t first = options_given(f->set, "keep") ? 0 : f->begun + 1;

@@ -63,8 +63,8 @@ Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *
     int64_t last = window_last_recorded(&window);
     if (steps && last > steps)
         return fail(ERROR_USAGE,
-                    "--profile=%.100s records up to step %" PRId64 ", but the run has only %" PRId64
-                    " steps; give --steps=%" PRId64 " or an earlier window",
+                    "--profile=%.100s records up to step %" PRId64 ", but the run ends after step %" PRId64
+                    "; give --steps=%" PRId64 " or an earlier window",
                     o->window, last, steps, last);
     if (*o->sort && !tables_have_column(o->sort))
         return fail(ERROR_USAGE,

@@ -7,9 +7,9 @@
 #include <inttypes.h>
 
 /* Takes `status` over: OK when memory did not suffice, which is told. */
-static Status pass_over(Status status, int64_t batch, int64_t seq, FILE *file) {
+static Status pass_over(Status status, const char *size, FILE *file) {
     if (status_code(status) != ERROR_MEMORY) return status;
-    fprintf(file, "batch %" PRId64 ", seq %" PRId64 " is left out: %s\n", batch, seq, status_message(status));
+    fprintf(file, "%s is left out: %s\n", size, status_message(status));
     status_free(status);
     return OK;
 }
@@ -20,17 +20,19 @@ typedef struct {
     void *context;
     bool files; // there are profiles to compare
     bool told;  // which size is run
+    bool sides;
     Table table;
     int64_t left, done; // sizes to come, this one included; and that are in the table
 } Sweep;
 
 static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
-    char suffix[SWEEP_SUFFIX_BYTES];
+    char suffix[SWEEP_SUFFIX_BYTES], size[64];
     sweep_suffix(batch, seq, suffix);
-    if (s->files && s->told) fprintf(file, "batch %" PRId64 ", seq %" PRId64 "\n", batch, seq);
+    snprintf(size, sizeof size, "batch %" PRId64 ", %s %" PRId64, batch, s->sides ? "side" : "seq", seq);
+    if (s->files && s->told) fprintf(file, "%s\n", size);
     Status status = s->profile(s->context, batch, seq, suffix);
     bool last_hope = s->left-- == 1 && s->done == 0;
-    if (status) return last_hope ? status : pass_over(status, batch, seq, file);
+    if (status) return last_hope ? status : pass_over(status, size, file);
     s->done++;
     if (!s->files) return OK;
     return sweep_add(&s->table, s->options->out, batch, seq);
@@ -57,6 +59,7 @@ Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes,
                    .context = context,
                    .files = *options->window && *options->out,
                    .told = file != NULL,
+                   .sides = sizes->sides,
                    .table = sweep_table(),
                    .left = batches.count * seqs.count};
     if (sweep.files) TRY(check_segments(options));

@@ -13,6 +13,7 @@ typedef Status (*ProfileSize)(void *context, int64_t batch, int64_t seq, const c
 typedef struct {
     OptionList batches, seqs;
     int64_t batch, seq;
+    bool sides; // the lengths are pictures' sides
 } SweepSizes;
 
 /* Profiles every batch with every length. With a window and a folder for the files it then prints a table

@@ -3,6 +3,9 @@
 
 #include <stdint.h>
 
+/* Of a row's tokens those that are hidden in a masked-token batch (Devlin et al. 2019, section 3.1). */
+#define MASKED_SHARE 0.15
+
 /* What a task has no use for is NULL or 0. */
 typedef struct {
     const int32_t *inputs, *targets; // (batch, seq); a target of -1 does not count

@@ -59,9 +59,9 @@ typedef struct Loader Loader;
 /* ERROR_FORMAT where the source is too short for one window. */
 CHECKED Status loader_open(const LoaderOptions *options, Loader **loader);
 
-/* The tokens that masking puts in. In each row of n tokens, max(1, round(0.15 n)) positions are drawn: 80%
- * become the mask, 10% a token drawn from the whole vocabulary, 10% stay. Which, follows from seed and
- * position. */
+/* The tokens that masking puts in. In each row of n tokens max(1, round(MASKED_SHARE n)) positions are drawn:
+ * 80% become the mask, 10% a token drawn from the whole vocabulary, 10% stay. Which ones follows from seed
+ * and position. */
 typedef struct {
     int32_t begin, end, mask; // [CLS], [SEP], [MASK]
     int64_t vocab;

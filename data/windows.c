@@ -53,7 +53,7 @@ static Status count_windows(void *context, int64_t position, int64_t *targets) {
 
 /* How many of a row's n tokens are hidden. */
 static int64_t hidden_of(int64_t n) {
-    int64_t hidden = llround(0.15 * (double)n);
+    int64_t hidden = llround(MASKED_SHARE * (double)n);
     return hidden < 1 ? 1 : hidden;
 }
 

@@ -107,11 +107,10 @@ Status checkpoint_load_state(Ctx *ctx, const char *folder, Parameters *parameter
 
 /* ---- the step folders of a run ---- */
 
-Status checkpoint_step_folder(const char *out, int64_t step, char **folder) {
+char *checkpoint_step_folder(const char *out, int64_t step) {
     char name[40];
     snprintf(name, sizeof name, "step-%08" PRId64, step);
-    *folder = path_join(out, name);
-    return OK;
+    return path_join(out, name);
 }
 
 /* The step of ".../step-00000100" followed by `ending`, or -1. */
@@ -226,8 +225,7 @@ static Status is_leftover(const char *out, const char *path, bool *leftover) {
     *leftover = step_of(path, ".tmp") >= 0;
     int64_t step = step_of(path, ".old");
     if (step < 0) return OK;
-    char *target;
-    TRY(checkpoint_step_folder(out, step, &target));
+    char *target = checkpoint_step_folder(out, step);
     Status status = complete(target, leftover);
     memory_free(target);
     return status;

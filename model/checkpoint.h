@@ -57,7 +57,7 @@ CHECKED Status checkpoint_load_state(Ctx *ctx, const char *folder, Parameters *p
 
 /* ---- the step folders of a run: <out>/step-00000100 ---- */
 
-CHECKED Status checkpoint_step_folder(const char *out, int64_t step, char **folder);
+char *checkpoint_step_folder(const char *out, int64_t step); // the caller frees it
 /* The step that the folder's name says, or -1 where it is none of these. */
 int64_t checkpoint_step(const char *folder);
 

@@ -72,6 +72,7 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path,
     char audit[64];
     int64_t passed = 0;
     double flops = 0, idle = 1 - ratio(step->device, step->ns);
+    const char *length = seq != bundle->run.seq ? "side" : "seq";
     for (int64_t i = 0; i < path->audit_count; i++) passed += path->audit[i].passed;
     for (int64_t i = 0; i < path->rows_count; i++) flops += path->rows[i].work.flops;
     snprintf(audit, sizeof audit, "%" PRId64 " of %" PRId64 " passed", passed, path->audit_count);
@@ -94,11 +95,11 @@ static void add_path(Table *table, const Bundle *bundle, const BundlePath *path,
     table_set(table, OVERHEAD, step->overhead);
     table_set(table, WAITED, step->cores_waited);
     if (step->cores_waited > CORES_SHARED)
-        table_note(table, "batch %" PRId64 ", seq %" PRId64 ", %s: %s", bundle->run.batch, seq, path->label,
-                   cores_warning(step->cores_waited).text);
+        table_note(table, "batch %" PRId64 ", %s %" PRId64 ", %s: %s", bundle->run.batch, length, seq,
+                   path->label, cores_warning(step->cores_waited).text);
     if (passed < path->audit_count)
-        table_note(table, "batch %" PRId64 ", seq %" PRId64 ", %s: the audit fails: %s", bundle->run.batch,
-                   seq, path->label, audit);
+        table_note(table, "batch %" PRId64 ", %s %" PRId64 ", %s: the audit fails: %s", bundle->run.batch,
+                   length, seq, path->label, audit);
 }
 
 Status sweep_add(Table *table, const char *folder, int64_t batch, int64_t seq) {

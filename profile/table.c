@@ -110,5 +110,5 @@ void table_arrange(Table *table, const TableView *view) {
     for (int64_t row = view->limit; row < table->rows; row++)
         for (int i = 0; i < table->column_count; i++) free_text(table, row, i);
     table->rows = view->limit;
-    table_note(table, "%lld more rows are left out (--limit)", (long long)left_out);
+    table_note(table, "%lld more row%s left out (--limit)", (long long)left_out, left_out == 1 ? "" : "s");
 }

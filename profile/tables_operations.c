@@ -207,7 +207,8 @@ static void fill_operations(const Trace *t, Operations *o, Table *table) {
         table_note(table, "Self CPU time total: %s; self %s time total: %s; of %lld steps",
                    in_words(CELL_TIME, self).text, o->torch ? "CUDA" : "device",
                    in_words(CELL_TIME, self_device).text, (long long)t->run.steps);
-    table_note(table, "Memory: what it was the first to fill, taken while it ran or right before");
+    table_note(table,
+               "Memory: for what the operation was the first to fill, taken while it ran or right before");
 }
 
 /* What a table of operations is to be. */

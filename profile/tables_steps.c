@@ -46,7 +46,8 @@ Table table_device(const Trace *t) {
     if (r->source != SOURCE_CLOCK)
         add_utilization(&table, "GPU", r->gpu_busy, "a step: something runs on it");
     table_note(&table,
-               "%s; the system's share, where they are too short for its clock, since profiling began",
+               "%s; where steps are too short for its clock, the system's share is of the time since "
+               "profiling began",
                r->step_count ? "of the steps with tracing off"
                              : "since profiling began: no step was left to be measured with tracing off");
     note_counters(r, &table);

@@ -8,8 +8,6 @@
 #include "run/replay.h"
 #include "model/transformer.h"
 
-#define MASKED_SHARE 0.15
-
 typedef struct {
     int64_t rows, seq, source_seq;
     bool segments, lengths, source_lengths, starts; // which of these there are

@@ -196,8 +196,7 @@ static void expect_latest(const char *out, const char *name) {
 
 static void the_latest_is_found_and_the_rest_pruned(void **scratch) {
     const char *out = *scratch;
-    char *folder;
-    expect_ok(checkpoint_step_folder(out, 100, &folder));
+    char *folder = checkpoint_step_folder(out, 100);
     assert_string_equal(path_name(folder), "step-00000100");
     memory_free(folder);
     expect_latest(inside(out, "nowhere"), NULL);
@@ -277,10 +276,9 @@ static void set_all(Model *model, float value) {
 
 /* Saves a step in its folder and, in the place of what is there, in `same`. Tells the pipe in between. */
 static void save_step(Model *model, const char *out, int64_t step, int report) {
-    char *folder;
+    char *folder = checkpoint_step_folder(out, step);
     TrainingState state = {.step = step};
     set_all(model, (float)step);
-    expect_ok(checkpoint_step_folder(out, step, &folder));
     expect_ok(checkpoint_save(&model->ctx, folder, &model->config, &model->parameters, NULL, &state));
     memory_free(folder);
     if (report >= 0 && write(report, &step, sizeof step) != sizeof step) _exit(1);

@@ -122,6 +122,7 @@ static void sizes_are_swept(void **state) {
     const Ran *ran = program_succeeds(*state, VIT " --sweep --batch-sizes=2,3 --image-sizes=28,32 "
                                                   "--profile-out=sizes");
     expect_text(ran->output, "Seq is a picture's side");
+    expect_text(ran->output, "batch 3, side 28\n");
     ran = program_succeeds(*state, "cut -d, -f1,2 sizes/sweep.csv");
     expect_text(ran->output, "batch,seq\n2,28\n2,32\n3,28\n3,32\n");
     program_refuses(*state, ERROR_USAGE, "--image-size is for a vision Transformer",

@@ -14,7 +14,7 @@ static void test_window(void **state) {
                                       "--profile-out=segments");
     expect_text(ran->output, "steps 2 to 3 ([2,4),[6,8)), segment 1 of 2");
     expect_text(ran->output, "steps 6 to 7 ([2,4),[6,8)), segment 2 of 2");
-    expect_text(ran->output, "more rows are left out (--limit)");
+    expect_text(ran->output, "more rows left out (--limit)");
     expect_text(ran->output, " us  ");
     const char *head = strstr(ran->output, ": CPU clock; steps 2 to 3");
     assert_true(head && head < strstr(ran->output, "Operations\n")); // the source stands before all tables

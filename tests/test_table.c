@@ -95,7 +95,7 @@ static void test_arranged(void **state) {
     assert_non_null(strstr(text, "2500.0000 ms"));
     assert_true(strstr(text, "c,\"d\"") < strstr(text, "3.0000 ms"));
     assert_null(strstr(text, "a|b"));
-    assert_non_null(strstr(text, "1 more rows are left out"));
+    assert_non_null(strstr(text, "1 more row left out"));
     free(text);
     table_free(&t);
 }
