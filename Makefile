@@ -74,9 +74,11 @@ FUZZ_WRAPPED := file_map file_unmap file_read file_write path_kind path_glob pat
 FUZZ_SECONDS ?= 20
 # Operations and steps on the GPU; and those whose threads exchange through shared memory by ordinary stores. Of asynchronous copies
 # that arrive at barriers racecheck knows too little: it reports races in attention's backward pass, as in cuBLAS's own kernels.
+# Ranks read what another process has written, which initcheck takes for unwritten.
 MEMCHECKED := $(patsubst %,$(BUILD)/tests/test_%,attention loss linear gemm products swiglu norm norm_rms embed dropout \
     gather patch pool rotary decode generate adamw adamw_steps accumulate replay)
 RACECHECKED := $(patsubst %,$(BUILD)/tests/test_%,gemm norm norm_rms embed)
+RANKCHECKED := $(BUILD)/tests/test_peers
 SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
@@ -138,9 +140,10 @@ sanitize:  ## the same tests on the CPU under address and undefined-behaviour sa
 sanitize-gpu: export CUDA_HOME := $(CUDA_HOME)
 sanitize-gpu:  ## the operations' tests on the GPU under compute-sanitizer: memory, barriers, races
 	@tests/sanitize-gpu
-	@$(MAKE) --no-print-directory $(sort $(MEMCHECKED) $(RACECHECKED))
+	@$(MAKE) --no-print-directory $(sort $(MEMCHECKED) $(RACECHECKED) $(RANKCHECKED))
 	@tests/sanitize-gpu memcheck,initcheck,synccheck $(MEMCHECKED)
 	@tests/sanitize-gpu racecheck $(RACECHECKED)
+	@tests/sanitize-gpu memcheck,synccheck $(RANKCHECKED)
 
 fuzz: EXTRA_PACKAGES := $(FUZZ_PACKAGES)
 fuzz: packages  ## feed mutated files to each reader of foreign bytes, FUZZ_SECONDS=20 each; prints how much of each they reach

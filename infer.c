@@ -351,6 +351,7 @@ static Status run_all(Run *run, int argc, char **argv) {
     TRY(check_lengths(run));
     InferMode mode = infer_options_mode(&run->options);
     TRY(check_task(run, mode));
+    TRY(infer_options_check_outputs(&run->options));
     warn_of_weights(run, mode);
     const InferOptions *o = &run->options;
     Session *s = &run->session;

@@ -1,5 +1,4 @@
-/* train: trains a Transformer. Options in, calls down, report out; what a step is stands in
- * run/trainer.c. */
+/* train: trains a Transformer. Options in, calls down, report out; what a step is: run/trainer.c. */
 #include "base/cores.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
@@ -50,6 +49,8 @@ static Status open_session(Run *run) {
     profiling_prepare(&o->profiling);
     const char *tokenizer = run->resume && !options_given(&run->set, "tokenizer") ? "" : o->tokenizer;
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &o->sizes, tokenizer, &o->compute));
+    if (run->resume && options_given(&run->set, "model"))
+        TRY(session_expect(&run->session, o->model, &o->sizes));
     TRY(train_pictures_open(o, &run->set, &run->session, &run->pictures));
     return train_options_settle(o, &run->set, &run->session.config);
 }
@@ -260,8 +261,7 @@ static Status train(Run *run) {
     run->world.agreed = strcmp(reason, "diverged") == 0; // by all ranks
     if (!run->world.agreed) return OK;
     return fail(ERROR_NONFINITE,
-                "the last %d steps had a loss or gradient that is not finite; lower --lr, or "
-                "try --check",
+                "the last %d steps had a loss or gradient that is not finite; lower --lr, or try --check",
                 run->skips);
 }
 

@@ -1,5 +1,6 @@
 #include "app/infer_options.h"
 
+#include "base/files.h"
 #include "app/option_rows.h"
 #include "app/text_profile.h"
 
@@ -244,6 +245,25 @@ Status infer_options_check(const InferOptions *o, const OptionSet *set) {
     TRY(option_needs(set, "top-p", o->temperature > 0, "a --temperature above 0"));
     TRY(option_needs(set, "min-p", o->temperature > 0, "a --temperature above 0"));
     return o->compare ? compute_options_check_compare(&o->compute) : OK;
+}
+
+/* What is there may be a pipe, which is to be opened once. */
+static Status check_output(const char *path) {
+    PathKind kind;
+    FileWriter *writer;
+    if (!*path) return OK;
+    TRY(path_kind(path, &kind));
+    if (kind == PATH_FOLDER) return fail(ERROR_FILE, "cannot write %s: it is a folder", path);
+    if (kind == PATH_FILE) return OK;
+    TRY(file_writer_open(path, &writer));
+    file_writer_abandon(writer);
+    return OK;
+}
+
+Status infer_options_check_outputs(const InferOptions *o) {
+    const char *const outputs[] = {o->output, o->logits, o->json, o->attention_map};
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) TRY(check_output(outputs[i]));
+    return OK;
 }
 
 Status infer_options_read(int argc, char **argv, InferOptions *options, OptionSet *set, bool *done) {

@@ -79,6 +79,9 @@ CHECKED Status infer_options_read(int argc, char **argv, InferOptions *options, 
 /* The contradictions, as ERROR_USAGE. A pure function; infer_options_read has called it. */
 CHECKED Status infer_options_check(const InferOptions *options, const OptionSet *set);
 
+/* Whether the files that will be written can be: asked before anything is computed for them. ERROR_FILE. */
+CHECKED Status infer_options_check_outputs(const InferOptions *options);
+
 SamplerOptions infer_options_sampler(const InferOptions *options);
 
 InferMode infer_options_mode(const InferOptions *options);

@@ -35,7 +35,7 @@
     {FLAG("graphs", compute.graphs),                                                                         \
      .doc = "launch a step as one CUDA graph if all of it is fused; --graphs=0 does not"},                   \
     {FLAG("peaks", compute.peaks),                                                                           \
-     .doc = "measure the machine's limits, if known or not; --peaks=0 never does"},                          \
+     .doc = "measure the machine's limits even if known; --peaks=0 never does"},                          \
     {COUNT("threads", 0, 4096, compute.threads), .doc = "threads on the CPU",                                \
      .default_text = "all", .travels = true}
 

@@ -206,6 +206,21 @@ Status session_open(Session *s, const char *model, const ConfigSizes *sizes, con
     return status;
 }
 
+Status session_expect(const Session *s, const char *model, const ConfigSizes *sizes) {
+    const Config *c = &s->config;
+    Config preset;
+    Status status = config_preset(model, &preset);
+    bool folder = status != OK;
+    status_free(status);
+    if (folder) return OK;
+    change_sizes(sizes, &preset);
+    if (preset.architecture == c->architecture && preset.layers == c->layers && preset.heads == c->heads &&
+        preset.width == c->width)
+        return OK;
+    return fail(ERROR_USAGE, "--model=%s is not the model in %s, with which --resume continues; leave it out",
+                model, session_model_name(s));
+}
+
 void session_close(Session *s) {
     tokenizer_free(s->tokenizer);
     memory_free(s->folder);

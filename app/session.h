@@ -34,16 +34,19 @@ typedef struct {
     bool new_head; // of that or a BERT: the folder's head gives way to one that is drawn, or it gets one
 } ConfigSizes;
 
-/* Opens the device, then reads the model's description (a preset's name, a folder, or a run's folder, of which
- * the latest checkpoint is taken) and the tokenizer: the named one, else the folder's own, else bytes for a
- * model of at most 256 tokens. A preset whose --vocab is not given gets the vocabulary of a named tokenizer.
- * ERROR_USAGE for a tokenizer with more tokens than the model. */
+/* Opens the device, then reads the model's description (a preset's name, a folder, or a run's folder, of
+ * which the latest checkpoint is taken) and the tokenizer: the named one, else the folder's own, else bytes
+ * for a model of at most 256 tokens. A preset whose --vocab is not given gets the vocabulary of a named
+ * tokenizer. ERROR_USAGE for a tokenizer with more tokens than the model. */
 CHECKED Status session_open(Session *session, const char *model, const ConfigSizes *sizes,
                             const char *tokenizer, const ComputeOptions *compute);
 void session_close(Session *session);
 
-/* Gives a vision Transformer that has not been loaded yet pictures of another side, in pixels: positions are made
- * to fit. ERROR_USAGE for another model, or a side that is not made of patches. */
+/* ERROR_USAGE where `model` is a preset that with these sizes is another than the session's model. */
+CHECKED Status session_expect(const Session *session, const char *model, const ConfigSizes *sizes);
+
+/* Gives a vision Transformer that has not been loaded yet pictures of another side, in pixels: positions are
+ * made to fit. ERROR_USAGE for another model, or a side that is not made of patches. */
 CHECKED Status session_scale(Session *session, int64_t side);
 
 /* ERROR_USAGE unless the model is a BERT whose tokenizer has [CLS] and [SEP]: `option` asked for it. */

@@ -68,9 +68,9 @@ static const Option table[] = {
 
     HEADING("Many GPUs"),
     {COUNT("gpus", 0, 1024, gpus), .doc = "train on N GPUs of this host; 0 for all of them"},
-    {TEXT("comm", "ENGINE", engine), .doc = "between ranks: auto, nccl, peer or, on the CPU, mpi"},
+    {CHOICE("comm", "auto|nccl|peer|mpi", engine), .doc = "between ranks; on the CPU mpi"},
     {NUMBER("comm-timeout", -1, HUGE_VAL, comm_timeout),
-     .doc = "seconds that a step may take; 0: three times the last ones; -1: any"},
+     .doc = "seconds that a step may take; 0: three times the last ones; -1: no limit"},
     {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print and log"},
 
     HEADING("Training"),
@@ -130,7 +130,7 @@ static const Option table[] = {
     HEADING("Output"),
     {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
     {TEXT("tensorboard", "FOLDER", tensorboard), .doc = "write curves for TensorBoard"},
-    {FLAG("compare", compare), .doc = "run naive and fused in turns and print a table"},
+    {FLAG("compare", compare), .doc = "run naive and fused alternately and print a table"},
     PROFILING_ROWS,
     {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "batch sizes for --sweep, such as 1,8"},
     {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "sequence lengths for --sweep, such as 128,256"},
@@ -155,7 +155,6 @@ static const TrainOptions defaults = {
     .batch = 8,
     .accum = 1,
     .gpus = 1,
-    .engine = "auto",
     .steps = 500,
     .lr = FROM_OTHERS,
     .min_lr = FROM_OTHERS,
@@ -272,7 +271,7 @@ Status train_options_check(const TrainOptions *o, const OptionSet *set) {
 
 Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
     *options = defaults;
-    options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text.", table,
+    options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text or pictures.", table,
                  sizeof table / sizeof *table, options);
     TRY(options_parse(set, argc, argv, done));
     if (*done) return OK;

@@ -9,6 +9,7 @@
 #include "optim/schedule.h"
 
 typedef enum { LOG_RANK_FIRST, LOG_RANK_ALL } LogRank;
+typedef enum { COMM_AUTO, COMM_NCCL, COMM_PEER, COMM_MPI } CommChoice;
 typedef enum { MOMENTS_FP32, MOMENTS_BF16 } Moments;
 
 /* Texts are never NULL; "" means not given. The defaults are in train_options.c, and in --help. */
@@ -56,7 +57,7 @@ typedef struct {
     OptionList image_sizes;           // of --sweep, in place of sizes.image
     bool compare, check, quiet;
     int64_t gpus;        // ranks to start on this host; 0: one for each GPU
-    const char *engine;  // of the communicator (comm/comm.h)
+    CommChoice engine;   // of the communicator (comm/comm.h)
     double comm_timeout; // s that a step may take (comm/pulse.h)
     LogRank log_rank;    // who prints
     const char *config;

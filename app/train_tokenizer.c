@@ -42,7 +42,7 @@ Status train_tokenizer(const TrainOptions *o) {
     if (!status && !o->quiet)
         printf("tokenizer of %" PRId32 " tokens, trained on %" PRId64 " text%s, in %s%s\n",
                tokenizer_vocab(tokenizer), texts.count, texts.count == 1 ? "" : "s", o->out,
-               tokenizer_vocab(tokenizer) < o->train_tokenizer ? ": they have no pairs left to merge" : "");
+               tokenizer_vocab(tokenizer) < o->train_tokenizer ? "; no pairs are left to merge" : "");
     tokenizer_free(tokenizer);
     path_list_free(&texts);
     return status;

@@ -154,11 +154,13 @@ Status world_agree(World *w, Status mine) {
 }
 
 Status world_connect(World *w, const TrainOptions *o, Device *device) {
+    static const char *const engines[] = {
+        [COMM_AUTO] = "auto", [COMM_NCCL] = "nccl", [COMM_PEER] = "peer", [COMM_MPI] = "mpi"};
     if (w->size == 1) return OK;
     const CommSetup setup = {.device = device,
                              .rendezvous = w->rendezvous,
                              .board = w->board,
-                             .engine = o->engine,
+                             .engine = engines[o->engine],
                              .share_gpu = getenv("FUSEBOX_SHARE_GPU") != NULL};
     return world_agree(w, comm_open(&setup, &w->comm));
 }

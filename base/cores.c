@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* About 150 us of today's pause instruction: longer than from one operation to the next, for where the cores are
- * free (with a third of it translation by a small model takes 1.7 times as long), and too short to take much from
- * others where they are not. */
+/* About 150 us of today's pause instruction: longer than from one operation to the next, for where the cores
+ * are free (with a third of it translation by a small model takes 1.7 times as long), and too short to take
+ * much from others where they are not. */
 static const char *const SPINS = "3000";
 
 void cores_share(char **argv) {

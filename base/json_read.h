@@ -8,7 +8,8 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* `name` is for messages; NULL: the text is one line, which the caller names. ERROR_FORMAT for what is not JSON; *root is NULL then. */
+/* `name` is for messages; NULL: the text is one line, which the caller names. ERROR_FORMAT for what is not
+ * JSON; *root is NULL then. */
 CHECKED Status json_parse(const char *text, int64_t length, const char *name, json_t **root);
 
 /* Reads a file of at most `limit` bytes (file_read) and parses it. */

@@ -26,8 +26,8 @@ void *memory_reserve(size_t bytes) {
 }
 
 /* A run that has no memory left for a list or a name cannot go on in any useful way. What it saves meanwhile
- * is whole: files are written beside the old ones and renamed. It ends at once, since at an ordinary exit libraries
- * take away what other threads are still using. */
+ * is whole: files are written beside the old ones and renamed. It ends at once, since at an ordinary exit
+ * libraries take away what other threads are still using. */
 static _Noreturn void run_out(size_t bytes) {
     fprintf(stderr, "%s: out of host memory: %zu bytes more were needed\n", program_invocation_short_name,
             bytes);

@@ -14,8 +14,8 @@ enum { BUCKET_STEP = 8, BUCKET_SIZE_MOST = (1 << 12) - 1 };
 typedef struct {
     int64_t first, count; // rows that are used; count 0: to the end of `rows`
     int64_t rows, batch;
-    int64_t tokens, step,
-        seq; // with tokens: a batch's rows are as wide as its largest, in steps, at most seq
+    /* With tokens: a batch's rows are as wide as its largest, in steps, at most seq. */
+    int64_t tokens, step, seq;
     bool shuffle;
     uint64_t seed;
     /* Of a row, below 2^24; with `tokens` in steps. The largest come last, or first with `tokens`. */

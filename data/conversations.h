@@ -1,7 +1,7 @@
 /* conversations: what a model learns to answer, from JSON lines as {"messages": [{"role": "user", "content":
- * ...}, ...]} with the roles system, user and assistant. A conversation is its text by the model's template, of
- * which the assistant's tokens, with those that end its answers, are targets. It is a row of its own, or packed
- * with others into a row. */
+ * ...}, ...]} with the roles system, user and assistant. A conversation is its text by the model's template,
+ * of which the assistant's tokens, with those that end its answers, are targets. It is a row of its own, or
+ * packed with others into a row. */
 #pragma once
 
 #include "base/status.h"
@@ -35,8 +35,8 @@ void conversations_close(ConversationSource *source); // NULL is fine
 ConversationCounts conversations_counts(const ConversationSource *source);
 int32_t conversations_padding_token(const ConversationSource *source);
 
-/* A conversation's tokens, of which all but the last are inputs, and for each a byte that tells whether it is a
- * target. They live as long as the source. */
+/* A conversation's tokens, of which all but the last are inputs, and for each a byte that tells whether it is
+ * a target. They live as long as the source. */
 const int32_t *conversations_tokens(const ConversationSource *source, int64_t conversation, int64_t *length,
                                     const uint8_t **answers);
 

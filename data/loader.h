@@ -1,4 +1,4 @@
-/* loader: batches, read ahead by worker threads. Four kinds:
+/* loader: batches, read ahead by worker threads. Five kinds:
  *
  *   windows   the row of tokens is cut into windows of seq + 1 tokens with stride seq: a window's inputs are
  *             its first seq tokens, its targets its last seq
@@ -6,8 +6,9 @@
  *             targets are what they were, -1 elsewhere (Devlin et al. 2019, section 3.1)
  *   pairs     a source and a target sentence in each row, padded to the longest of the batch (data/pairs.h)
  *   conversations   rows of them, padded alike; targets are the assistant's (data/conversations.h)
+ *   pictures  with their classes: read from files (data/pictures.h), or drawn
  *
- * An epoch visits each window or pair once, in an order shuffled by (seed, epoch), or in the data's order;
+ * An epoch visits each row once, in an order shuffled by (seed, epoch), or in the data's order;
  * batches of windows run on over the end of an epoch. All state is the position, the number of rows handed
  * out since the start: the same position gives the same batches, whatever the number of workers.
  *
@@ -72,8 +73,8 @@ CHECKED Status loader_open_masked(const LoaderOptions *options, const MaskRule *
  * rows that are all padding: their lengths are 0. ERROR_FORMAT where no pair fits. */
 CHECKED Status loader_open_pairs(const LoaderOptions *options, Loader **loader);
 
-/* Batches of rows of conversations, put together in the same way, but with as many rows of their width as batch *
- * seq tokens hold. */
+/* Batches of rows of conversations, put together in the same way, but with as many rows of their width as
+ * batch * seq tokens hold. */
 CHECKED Status loader_open_conversations(const LoaderOptions *options, Loader **loader);
 
 /* Pictures with their classes that need no data: what a class looks like is drawn, and so is the noise over
@@ -102,7 +103,7 @@ int64_t loader_windows(const Loader *loader);                 // rows of one epo
 /* How long loader_next has waited for batches, in milliseconds, since the opening. */
 double loader_waited_ms(const Loader *loader);
 
-/* What the workers have read, or are reading now, and has not been handed out: of each the worker and when it began,
- * and ended or is seen to go on. Nothing else of it is set. Gives how many there are. */
+/* What the workers have read, or are reading now, and has not been handed out: of each the worker and when it
+ * began, and ended or is seen to go on. Nothing else of it is set. Gives how many there are. */
 enum { LOADER_AHEAD = 129 };
 int loader_ahead(Loader *loader, Batch batches[LOADER_AHEAD]);

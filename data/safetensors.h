@@ -3,7 +3,7 @@
  * if, as that text demands,
  *   - the header has at most 100 MB, begins with '{', is UTF-8 JSON and names nothing twice;
  *   - each tensor has a known dtype, a shape whose product does not overflow, and data_offsets that lie in
- * the file and span exactly as many bytes as dtype and shape say;
+ *     the file and span exactly as many bytes as dtype and shape say;
  *   - the tensors cover all bytes behind the header: no overlap, no hole, nothing left at the end;
  *   - __metadata__ maps strings to strings.
  * Beyond it, a tensor has at most 8 axes, and no string holds a zero. Every violation is an ERROR_FORMAT that

@@ -74,10 +74,10 @@ Status tokens_open_texts(const PathList *texts, const char *name, const TokenOpt
 
 /* What one name of a list stands for. */
 static Status find_named(const char *path, PathList *files) {
-    PathKind kind;
-    TRY(path_kind(path, &kind));
-    TRY(kind == PATH_FOLDER ? directory_list(path, files) : path_glob(path, files));
-    if (files->count == 0 && kind == PATH_FILE) /* a name with brackets that is no pattern */
+    PathKind named, kind;
+    TRY(path_kind(path, &named));
+    TRY(named == PATH_FOLDER ? directory_list(path, files) : path_glob(path, files));
+    if (files->count == 0 && named == PATH_FILE) /* a name with brackets that is no pattern */
         path_list_add(files, memory_text(path));
     Status status = OK;
     int64_t kept = 0;
@@ -90,8 +90,11 @@ static Status find_named(const char *path, PathList *files) {
     }
     files->count = kept;
     TRY(status);
-    if (kept == 0) return fail(ERROR_FILE, "no data at %s: there is no such file", path);
-    return OK;
+    if (kept) return OK;
+    return fail(ERROR_FILE,
+                named == PATH_FOLDER ? "no data in %s: the folder holds no files"
+                                     : "no data at %s: there is no such file",
+                path);
 }
 
 Status tokens_find_files(const char *path, PathList *files) {

@@ -115,7 +115,7 @@ static Status open_windows(const LoaderOptions *o, int64_t stride, int64_t beyon
     TRY(loader_check(o, 2, &bytes));
     TRY(part_length(o, &length));
     if (length < stride + beyond)
-        return fail(ERROR_FORMAT, "the data has %lld tokens, but one window of --seq=%lld needs %lld",
+        return fail(ERROR_FORMAT, "too few tokens (%lld): one window of --seq=%lld needs %lld",
                     (long long)length, (long long)o->seq, (long long)(stride + beyond));
     Windows *w = memory_allocate(sizeof *w);
     *w = (Windows){.options = *o, .windows = (length - beyond) / stride, .stride = stride};

@@ -2,8 +2,8 @@
  *
  *   config.json                     the Config (model/config_file.h)
  *   model.safetensors               fp32 weights, the master weights where there are any, in the family's
- *                                   names and layouts (model/architectures.h); tables without the vocabulary's
- *                                   padding, the tied head not repeated
+ *                                   names and layouts (model/architectures.h); tables without the padding
+ *                                   of the vocabulary, the tied head not repeated
  *   generation_config.json          the tokens that end a text, where the family names them
  *   the tokenizer's files           (data/tokenizer.h)
  *   training_state.safetensors      moments "m.<parameter>", "v.<parameter>" in fp32 or, as they are

@@ -169,8 +169,8 @@ bool shards_send(const Parameters *p) {
 }
 
 /* What others have posted is waited for seldom, since a wait keeps the kernel behind it from starting early:
- * for as many groups at once as have been entered. What this rank has posted has come when the others' passes,
- * which wait for it, send gradients, before it is written anew. */
+ * for as many groups at once as have been entered. What this rank has posted has come when the others'
+ * passes, which wait for it, send gradients, before it is written anew. */
 Status shards_enter(Ctx *ctx, const Parameters *p, int g) {
     Shards *s = p->shards;
     if (!s || !s->gathers || ctx->measuring) return OK;

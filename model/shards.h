@@ -48,8 +48,8 @@ CHECKED Status shards_enter(Ctx *ctx, const Parameters *parameters, int g);
 
 /* Sends every rank's weights on their way, in the forward pass's order; shards_enter of the last group waits
  * for all. Where they are posted (shards_send) this stands behind shards_update, outside the graphs, and the
- * copies run while the host makes the next step ready; elsewhere the forward pass begins with it, and the first
- * group's are gathered by shards_update, while it updates the others'. */
+ * copies run while the host makes the next step ready; elsewhere the forward pass begins with it, and the
+ * first group's are gathered by shards_update, while it updates the others'. */
 CHECKED Status shards_gather(Ctx *ctx, const Parameters *parameters);
 bool shards_send(const Parameters *parameters);
 

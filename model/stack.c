@@ -280,8 +280,8 @@ static Status patches_back(Ctx *ctx, Stack *s, Tensor dy) {
     return patch_backward(ctx, &b);
 }
 
-/* Whether the gradient of the first block's mlp.expand comes last, while ranks exchange the embedding's, which
- * is the largest and ready last: nothing waits for it, and what it is made of was saved. */
+/* Whether the gradient of the first block's mlp.expand comes last, while ranks exchange the embedding's,
+ * which is the largest and ready last: nothing waits for it, and what it is made of was saved. */
 static bool puts_off(const Stack *s) {
     const Affine *expand = &s->parameters->blocks[0].expand;
     return s->recompute == RECOMPUTE_NONE && !activation_gated(s->config->activation) &&

@@ -16,8 +16,7 @@ enum { BUNDLE_VERSION = 1 };
  * only what the table names is there. Times are ns, per step. */
 typedef struct {
     const char *name;
-    int64_t recorded,
-        timed; // of steps; timed -1: not known, an older bundle, whose steps are timed with tracing off
+    int64_t recorded, timed; // steps; timed with tracing off, -1: an older bundle, which does not count them
     double ns, low, high, traced, overhead, reader, device, covered, tokens, launches;
     double cores_waited; // cores.h
     bool overhead_noise; // what tracing adds is within noise

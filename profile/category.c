@@ -201,8 +201,8 @@ static const Primitive primitives[] = {
     {OP_ADAMW, "round moments", CATEGORY_OPTIMIZER, "Optimizer.step#AdamW.step/aten::_to_copy", 1},
 };
 
-/* Which part of an operation fills what, by the name under which it is taken; "y" is the result. Of what is not
- * here, that begins with the operation's name or is taken inside of it, the part that comes next. */
+/* Which part of an operation fills what, by the name under which it is taken; "y" is the result. Of what is
+ * not here, that begins with the operation's name or is taken inside of it, the part that comes next. */
 static const struct {
     Operation operation;
     const char *primitive, *name;

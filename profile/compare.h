@@ -27,8 +27,8 @@ void timed_operations_print(const TimedOperations *timed, FILE *file);
 /* One path's measurements. */
 typedef struct {
     TimedOperations operations;
-    double step_ms, step_low,
-        step_high; // whole step with timing per operation off: median and range over the rounds
+    /* Of the whole step, with timing per operation off: median and range over the rounds. */
+    double step_ms, step_low, step_high;
     size_t peak_bytes;
 } PathTimes;
 

@@ -229,8 +229,8 @@ static bool is_work_of_host(const TraceEvent *e) {
 }
 
 /* What an event attributes: of an operation the time from its first to its last kernel, and that in which
- * the host launches it, for which the device waits where the launches bind, as for a graph's; of a copy the time from the
- * call that asks for it, since the host waits for its end. Gives up to two intervals. */
+ * the host launches it, for which the device waits where the launches bind, as for a graph's; of a copy the
+ * time from the call that asks for it, since the host waits for its end. Gives up to two intervals. */
 static int attributed(const Trace *t, int64_t index, Span span, Interval intervals[2]) {
     const TraceEvent *e = &t->events[index];
     int count = 0;

@@ -68,8 +68,8 @@ typedef struct {
     int64_t first_step, steps;
     double step_ns; // a recorded step, tracing on
     int64_t timed;  // steps with tracing off
-    double step_ms, // median and range of those; of the recorded steps where there are none
-        low, high, spread;
+    /* Median and range of those; of the recorded steps where there are none. */
+    double step_ms, low, high, spread;
     double reader_ms;    // of it waited for the reader, mean
     double overhead;     // of tracing: median with over median without, less 1; 0 where not known
     bool overhead_noise; // these medians differ by no more than chance lets them (medians_differ)

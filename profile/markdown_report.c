@@ -24,8 +24,7 @@ static void print_head(const Profile *p, FILE *file) {
             fprintf(file, "\n**%s, %s.**\n\n", p->paths[i].label, cores_warning(run->cores_waited).text);
     }
     fprintf(file,
-            "\n| path | median step | range | %s/s | launches | peak memory | tracing costs "
-            "| attributed "
+            "\n| path | median step | range | %s/s | launches | peak memory | tracing costs | attributed "
             "|\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
             trace_unit(r));
     for (int i = 0; i < p->count; i++) {

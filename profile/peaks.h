@@ -1,8 +1,8 @@
 /* peaks: what this machine can do at most, measured: the rate of a large matrix product, the bandwidth of a
  * large copy and, in a profile, that of large collectives between the ranks. Measured once, and again where
  * that is asked for; the best that was ever seen of a device, library and dtype is kept in
- * $XDG_CACHE_HOME/fusebox (or ~/.cache/fusebox), so that a busy moment does not lower the limits. Where others had the
- * CPU's cores meanwhile, they are measured again at the next start. */
+ * $XDG_CACHE_HOME/fusebox (or ~/.cache/fusebox), so that a busy moment does not lower the limits. Where
+ * others had the CPU's cores meanwhile, they are measured again at the next start. */
 #pragma once
 
 #include "comm/comm.h"

@@ -108,8 +108,7 @@ static void softmax_pass(const ProfilePath *path, Pass pass, Answer *a) {
     if (t.fused) {
         answer_line(a,
                     "%s, %s: attention is fused; softmax is hidden behind the products, in kernels of %s in "
-                    "all, %s per "
-                    "head and layer",
+                    "all, %s per head and layer",
                     path->label, pass_name(pass), in_words(CELL_TIME, t.all).text,
                     in_words(CELL_TIME, ratio(t.all, heads)).text);
         return;

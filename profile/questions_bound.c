@@ -238,8 +238,7 @@ static void verdict(const ProfilePath *path, const Evidence *e, Answer *a) {
     else if (!e->limits)
         answer_line(a,
                     "%s: memory or arithmetic; which of them is not known without this machine's limits. Try "
-                    "--peaks=1, "
-                    "which measures them",
+                    "--peaks=1, which measures them",
                     path->label);
     else
         answer_line(a, "%s: %s. Try %s", path->label, e->memory > e->matrix ? "memory" : "arithmetic",
@@ -272,8 +271,7 @@ void question_bound(const ProfilePath *path, Answer *a) {
     if (path->trace->run.source == SOURCE_CUPTI) // else no calls are known
         answer_line(a,
                     "%s: the host waits for the device %.1f times a step (%s); %.1f synchronous copies, %.1f "
-                    "of pageable "
-                    "memory, %s copied",
+                    "of pageable memory, %s copied",
                     path->label, e.waits, in_words(CELL_TIME, e.wait_ns).text, e.copies, e.pageable,
                     in_words(CELL_BYTES, e.copied).text);
 }

@@ -73,14 +73,12 @@ void question_ranks(const ProfilePath *path, Answer *a) {
     double share = ratio(e.exposed, f->step_ns);
     answer_line(a,
                 "%s: %s: in %.1f%% of a step (%s of %s with tracing) ranks exchange and compute nothing; "
-                "another %s is hidden "
-                "beside computation",
+                "another %s is hidden beside computation",
                 path->label, share > BINDS ? "yes" : "no", 100 * share, in_words(CELL_TIME, e.exposed).text,
                 in_words(CELL_TIME, f->step_ns).text, in_words(CELL_TIME, e.hidden).text);
     answer_line(a,
                 "%s: rank %d is the slowest: each of the others waits %s a step for it in collectives; a "
-                "rank computes %s to %s "
-                "a step",
+                "rank computes %s to %s a step",
                 path->label, e.slowest, in_words(CELL_TIME, e.caused).text, in_words(CELL_TIME, e.least).text,
                 in_words(CELL_TIME, e.most).text);
     one_more(path, &e, a);

@@ -23,8 +23,8 @@ static Shape shape_of(const char *shapes, int i) {
     return s;
 }
 
-/* The shapes of the product that the event is, of the last one before it in the same operation, or else of the
- * next. */
+/* The shapes of the product that the event is, of the last one before it in the same operation, or else of
+ * the next. */
 static const char *product_of(const Trace *t, int64_t event) {
     int64_t parent = t->events[event].parent;
     for (int64_t i = event; i > parent; i--)

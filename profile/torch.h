@@ -21,7 +21,7 @@ typedef struct {
  *     d x         the first and the second of these as matrices
  *     r u         the first without its last axis: as one, and as (B, T, 1)
  *     z           the third, transposed
- *     a b o       the two sides of the product that the primitive is, or that is next to it, and what it writes
+ *     a b o       the two sides of the product that the primitive is or is next to, and what it writes
  *     g j         a and b, transposed
  *     w c         the weight and the bias of the layer whose product it is: of one with parts a part's
  *     y           what the product writes, with the leading axes of what the operation reads
@@ -30,7 +30,7 @@ typedef struct {
  *     k K         keys, where b is: (B, heads, rows, columns) and (B, rows, heads, columns)
  *     m           a mask of Y
  *     S           queries, keys and values in one, as (B, T, all of them); nothing where they lie apart
- *     n t e Q E   an embedding's indices as one axis; those of a row; what it writes: (B * T, C), (T, C), (B, T, C)
+ *     n t e Q E   an embedding's indices as one axis; a row's; what it writes: (B * T, C), (T, C), (B, T, C)
  *     V           logits
  *     -           a number, or nothing */
 int torch_calls(const Trace *trace, int64_t event, bool shapes, TorchCall calls[TORCH_DEPTH]);
@@ -40,8 +40,8 @@ void torch_shapes(const Trace *trace, int64_t event, const char *letters, char t
 void torch_shapes_of(const char *outer, const char *letters, char text[SHAPES_BYTES]);
 bool torch_has_bias(const Trace *trace, int64_t primitive); // the operation that it is of
 
-/* What PyTorch lists besides, and what here takes no time (profile/torch_views.c): beside a primitive, and inside of
- * a call. `but`: what is inside and has a time of its own; NULL: nothing. */
+/* What PyTorch lists besides, and what here takes no time (profile/torch_views.c): beside a primitive, and
+ * inside of a call. `but`: what is inside and has a time of its own; NULL: nothing. */
 typedef void TorchVisit(void *visitor, const TorchCall *call);
 void torch_beside(const Trace *trace, int64_t event, bool shapes, TorchVisit *visit, void *visitor);
 void torch_inside(const TorchCall *call, const char *but, bool shapes, TorchVisit *visit, void *visitor);

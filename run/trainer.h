@@ -77,7 +77,8 @@ typedef struct {
 /* What validation reports. */
 typedef struct {
     double loss; // mean over the targets, not smoothed
-    /* Of a class task: the share of targets that are the likeliest class, or of the five likeliest; else NAN. */
+    /* Of a class task: the share of targets that are the likeliest class, or of the five likeliest; else
+     * NAN. */
     double top1, top5;
 } Validation;
 

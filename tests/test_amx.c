@@ -9,8 +9,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { SIDE_MOST = 150, CASES = 60, GAP = 3 };
+enum { SIDE_MOST = 150, CASES = 60, LARGE_CASES = 8, GAP = 3 };
 static const double ERROR_MOST = 4e-7;
 
 typedef struct {
@@ -29,10 +30,11 @@ static float *numbers(int64_t count, uint64_t stream, bool wide) {
     return x;
 }
 
-static Product make_product(uint64_t number) {
+/* Of sides that are drawn, at least (m, n, k). */
+static Product make_product(uint64_t number, int64_t m, int64_t n, int64_t k) {
     uint64_t draws[8];
     for (uint64_t i = 0; i < 8; i++) draws[i] = random_below(3, i, number, SIDE_MOST);
-    const int64_t m = 1 + (int64_t)draws[0], n = 1 + (int64_t)draws[1], k = 1 + (int64_t)draws[2];
+    m += (int64_t)draws[0], n += (int64_t)draws[1], k += (int64_t)draws[2];
     const bool turned_a = draws[3] % 2, turned_b = draws[4] % 2, accumulates = draws[5] % 3 == 0;
     const int64_t lda = (turned_a ? m : k) + GAP, ldb = (turned_b ? k : n) + GAP, ldc = n + GAP;
     Product p = {.a = numbers(lda * (turned_a ? k : m), 8 * number, true),
@@ -94,27 +96,64 @@ static void compare_element(const Product *p, int64_t i, int64_t j) {
                  (int)g->n, (int)g->k, p->c[at], expected, magnitude);
 }
 
+static void compare_product(const Product *p) {
+    for (int64_t i = 0; i < p->g.m; i++) {
+        for (int64_t j = 0; j < p->g.n; j++) compare_element(p, i, j);
+        for (int64_t j = p->g.n; j < p->g.ldc; j++)
+            assert_true(p->c[i * p->g.ldc + j] == p->before[i * p->g.ldc + j]);
+    }
+}
+
+static void free_product(Product *p) {
+    float *all[] = {p->a, p->b, p->c, p->before, p->added, p->bias};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) memory_free(all[i]);
+}
+
+static void run_product(const Product *p, int threads, AmxPacked *packed) {
+    Device device = {.threads = threads};
+    Ctx ctx = {.device = &device};
+    gemm_amx_run(&ctx, &p->g, &p->finish, packed);
+}
+
 static void products_have_the_error_of_fp32(void **state) {
     (void)state;
     if (!gemm_amx_run || !amx_ready()) skip();
-    Device device = {.threads = 2};
-    Ctx ctx = {.device = &device};
     AmxPacked packed = {0};
     for (uint64_t number = 0; number < CASES; number++) {
-        Product p = make_product(number);
-        gemm_amx_run(&ctx, &p.g, &p.finish, &packed);
-        for (int64_t i = 0; i < p.g.m; i++) {
-            for (int64_t j = 0; j < p.g.n; j++) compare_element(&p, i, j);
-            for (int64_t j = p.g.n; j < p.g.ldc; j++)
-                assert_true(p.c[i * p.g.ldc + j] == p.before[i * p.g.ldc + j]);
-        }
-        float *all[] = {p.a, p.b, p.c, p.before, p.added, p.bias};
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++) memory_free(all[i]);
+        Product p = make_product(number, 1, 1, 1);
+        run_product(&p, 2, &packed);
+        compare_product(&p);
+        free_product(&p);
+    }
+    memory_free(packed.values);
+}
+
+/* Sides that do not fit into a cache, on either side, and any number of threads. */
+static void large_products_are_made_in_parts(void **state) {
+    static const int64_t sides[][3] = {{300, 400, 900}, {400, 300, 900}, {40, 600, 1700}, {500, 40, 30}};
+    (void)state;
+    if (!gemm_amx_run || !amx_ready()) skip();
+    AmxPacked packed = {0};
+    for (uint64_t number = 0; number < LARGE_CASES; number++) {
+        const int64_t *side = sides[number % (sizeof sides / sizeof *sides)];
+        Product p = make_product(CASES + number, side[0], side[1], side[2]);
+        const size_t bytes = (size_t)(p.g.m * p.g.ldc) * sizeof *p.c;
+        float *first = memory_array((size_t)(p.g.m * p.g.ldc), sizeof *first);
+        memcpy(first, p.c, bytes);
+        run_product(&p, 2, &packed);
+        compare_product(&p);
+        float *swap = p.c;
+        p.c = first, first = swap, p.g.c = p.c;
+        run_product(&p, number % 2 ? 1 : 7, &packed);
+        assert_memory_equal(p.c, first, bytes);
+        memory_free(first);
+        free_product(&p);
     }
     memory_free(packed.values);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(products_have_the_error_of_fp32)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(products_have_the_error_of_fp32),
+                                       cmocka_unit_test(large_products_are_made_in_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

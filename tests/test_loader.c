@@ -86,7 +86,7 @@ static void windows_of_a_part(void **state) {
     }
     options.first = 20;
     options.length = 0;
-    expect_error(loader_open(&options, &loader), ERROR_FORMAT, "has 4 tokens");
+    expect_error(loader_open(&options, &loader), ERROR_FORMAT, "too few tokens (4)");
     tokens_close(source);
 }
 
@@ -99,7 +99,7 @@ static void sources_that_are_too_short(void **state) {
     expect_batch(loader, (int32_t[]){0, 0}, 2, 8);
     loader_close(loader);
     expect_error(loader_open(&(LoaderOptions){.source = source, .batch = 1, .seq = 9}, &loader), ERROR_FORMAT,
-                 "the data has 9 tokens, but one window of --seq=9 needs 10");
+                 "too few tokens (9): one window of --seq=9 needs 10");
     assert_null(loader);
     for (int64_t length = 8; length <= 9;
          length++) { /* two windows of 4 need a token more for the last target */

@@ -375,7 +375,7 @@ static void masks_follow_the_rule(void **state) {
     assert_true(batch.targets[1] >= 'a');
     loader_close(loader);
     options.seq = 6000;
-    expect_error(loader_open_masked(&options, &rule, &loader), ERROR_FORMAT, "has 5000 tokens");
+    expect_error(loader_open_masked(&options, &rule, &loader), ERROR_FORMAT, "too few tokens (5000)");
     tokens_close(source);
     tokenizer_free(tokenizer);
 }

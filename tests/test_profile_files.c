@@ -207,6 +207,44 @@ static void questions_are_answered(void **state) {
     assert_true(path_exists(inside(*state, "both/trace_fused.json")));
 }
 
+/* The Llama family's work, counted by hand: products, 6 for each pair that is turned, 8 for each SwiGLU and
+ * 12 for its gradient, which the layer behind it makes, and softmax's 4 and 3 for each logit. */
+static void a_llamas_work_is_counted(void **state) {
+    const double rows = 64, width = 128, kv = 64, qkv = width + 2 * kv, hidden = 384, vocab = 256;
+    // keys that all queries of all heads see, the columns of a head, and what turning q and k takes
+    const double seen = 2 * 4 * (32 * 33 / 2), head = 32;
+    const double turned = 6 * rows * (width + kv) / 2;
+    const struct {
+        const char *place;
+        double flops[2]; // forward, backward
+    } rooms[] = {
+        {"attention.qkv", {2 * rows * width * qkv, 4 * rows * width * qkv}},
+        {"attention", {4 * head * seen + turned, 10 * head * seen + turned}},
+        {"attention.projection", {2 * rows * width * width, 4 * rows * width * width}},
+        {"mlp.expand", {2 * rows * width * 2 * hidden + 8 * rows * hidden, 4 * rows * width * 2 * hidden}},
+        {"mlp.contract", {2 * rows * hidden * width, 4 * rows * hidden * width + 12 * rows * hidden}},
+        {"head and loss", {rows * vocab * (2 * width + 4), rows * vocab * (4 * width + 3)}},
+    };
+    const Ran *ran = program_succeeds(
+        *state, "train --model=llama-nano --layers=1 --seq=32 --batch=2 --peaks=0 "
+                "--data=text.txt --device=cpu " SHORT " --compare --report=questions --profile-out=llama");
+    expect_text(ran->output, "6. What limits the step");
+    Bundle bundle = bundle_in(*state, "llama/profiling_stats.json");
+    assert_int_equal(bundle.paths_count, 2);
+    for (int64_t path = 0; path < bundle.paths_count; path++)
+        for (size_t i = 0; i < 2 * (sizeof rooms / sizeof *rooms); i++) {
+            const char *place = rooms[i / 2].place;
+            double want = rooms[i / 2].flops[i % 2], got = 0;
+            for (int64_t row = 0; row < bundle.paths[path].rows_count; row++) {
+                const OperationRow *r = &bundle.paths[path].rows[row];
+                if (strcmp(r->call, place) == 0 && r->pass == (i % 2 ? PASS_BACKWARD : PASS_FORWARD))
+                    got += r->work.flops;
+            }
+            if (got != want) fail_msg("%s: %.0f operations, and not %.0f", place, got, want);
+        }
+    bundle_free(&bundle);
+}
+
 /* ---- sweeps ---- */
 
 static void expect_sweep(const char *folder, const char *sweep) {
@@ -316,6 +354,7 @@ static void diff_tells_by_its_exit_code(void **state) {
     program_refuses(*state, ERROR_USAGE, "step>+3%", "%s --fail-if step", same);
     program_refuses(*state, ERROR_USAGE, "a figure 'sofa'", "%s --fail-if='sofa>+1%%' >/dev/null", same);
     program_refuses(*state, ERROR_USAGE, "there is no command 'shrink'", "profile shrink");
+    program_refuses(*state, ERROR_USAGE, "a command is needed", "profile");
     program_refuses(*state, ERROR_FORMAT, "bad.json", "profile check bad.json");
 }
 
@@ -324,7 +363,7 @@ int main(void) {
         cmocka_unit_test(train_leaves_its_files),  cmocka_unit_test(trace_is_nested),
         cmocka_unit_test(trace_of_the_cpu),        cmocka_unit_test(questions_are_answered),
         cmocka_unit_test(sweeps_leave_every_size), cmocka_unit_test(diff_tells_by_its_exit_code),
-        cmocka_unit_test(generation_is_profiled),
+        cmocka_unit_test(generation_is_profiled),  cmocka_unit_test(a_llamas_work_is_counted),
     };
     return cmocka_run_group_tests(tests, program_setup, scratch_teardown);
 }

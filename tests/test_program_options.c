@@ -139,6 +139,7 @@ static void test_train_contradictions(void **state) {
     train("--schedule=constant --min-lr=1e-5", "--min-lr=1e-05 has no effect with --schedule=constant");
     train("--schedule=noam --min-lr=1e-5", "--min-lr=1e-05 has no effect with --schedule=noam");
     train("--schedule=noam --lr=1e-3 --min-lr=1e-3", "--min-lr=0.001 has no effect with --schedule=noam");
+    train("--comm=ncl", "--comm=ncl: expected auto|nccl|peer|mpi; did you mean 'nccl'?");
     train("--train-tokenizer=300", "--train-tokenizer needs --out=FOLDER, where the tokenizer goes");
     train("--steps=10 --warmup=11", "--warmup=11 is longer than --steps=10");
     train("--steps=10 --warmup=10", NULL);

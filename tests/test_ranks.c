@@ -207,7 +207,7 @@ static void test_wrong_starts(void **state) {
         {"env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 train", "ranks are numbered from 0", ERROR_USAGE},
         {MPIRUN "-n 2 train " SMALL "--gpus=3", "--gpus=3, but Open MPI has started 2 ranks", ERROR_USAGE},
         {MPIRUN "-n 2 train " SMALL "--comm=nccl", "nccl is for GPUs", ERROR_USAGE},
-        {MPIRUN "-n 2 train " SMALL "--comm=tcp", "is no communication engine", ERROR_USAGE},
+        {MPIRUN "-n 2 train " SMALL "--comm=tcp", "expected auto|nccl|peer|mpi", ERROR_USAGE},
         {MPIRUN "-n 2 train " SMALL "--sweep --seq-lens=8 --profile-out=p", "--sweep is for one rank",
          ERROR_USAGE},
         {MPIRUN "-n 2 train --model=nothing", "nothing", ERROR_USAGE},

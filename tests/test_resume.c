@@ -97,6 +97,9 @@ static void test_resume_last(void **state) {
     assert_string_equal(log_numbers(folder, "last.jsonl", 5), log_numbers(folder, "whole.jsonl", 5));
     const Ran *ran = program_succeeds(folder, RESUME " --out=last");
     expect_text(ran->output, "done: step 8 of 8 was already done; a larger --steps continues");
+    program_succeeds(folder, RESUME " --out=last --model=gpt2-nano");
+    program_refuses(folder, ERROR_USAGE, "--model=llama-nano is not the model in last/step-00000008",
+                    RESUME " --out=last --model=llama-nano");
     program_refuses(folder, ERROR_FILE, "no complete checkpoint in empty",
                     "train " RUN "--resume --out=empty");
 }

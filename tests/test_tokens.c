@@ -166,7 +166,7 @@ static void sources_that_cannot_be(void **state) {
     const TokenOptions options = {.tokenizer = bytes};
     expect_error(tokens_open(inside(*state, "none.txt"), &options, &source), ERROR_FILE, "no such file");
     expect_error(tokens_open(inside(*state, "*.none"), &options, &source), ERROR_FILE, "no such file");
-    expect_error(tokens_open(*state, &options, &source), ERROR_FILE, "no such file");
+    expect_error(tokens_open(*state, &options, &source), ERROR_FILE, "the folder holds no files");
     write_text_file(inside(*state, "a.txt"), "text");
     expect_error(tokens_open(inside(*state, "a.txt"), &(TokenOptions){0}, &source), ERROR_USAGE,
                  "which a tokenizer reads");

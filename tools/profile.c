@@ -17,21 +17,19 @@ static const char help[] =
     "       profile picture COMPARE.json PICTURE.svg\n"
     "       profile schema\n"
     "\n"
-    "  diff   compares two bundles: what was added or removed, is slower or faster, or the same within "
-    "noise: "
-    "less than\n"
-    "         1%, or than medians of so many steps with such a spread differ by chance once in a hundred "
-    "times.\n"
-    "         A LIMIT is \"step>+3%\", \"memory>+1%\" or \"launches>+0%\", or names a call, with its pass or "
-    "for both:\n"
-    "         \"attention backward>+5%\". With \"<-3%\" a gain exceeds it. Exit code 8 if a limit is "
-    "exceeded\n"
-    "         by what is not the same within noise.\n"
-    "  check  reads bundles and says what is wrong with them. Exit code 4 if anything is.\n"
-    "  page   makes the HTML page of a bundle, which needs no network and no other file.\n"
-    "  picture draws what `./train --compare --out=FOLDER` wrote to FOLDER/compare.json, operation by "
-    "operation.\n"
-    "  schema prints the keys of a bundle, as docs/profile-schema.md has them.\n";
+    "  diff     compares two profiles operation by operation: added, removed, slower,\n"
+    "           faster, or the same within noise, which is a change of less than 1%,\n"
+    "           or of less than chance moves medians once in a hundred times.\n"
+    "           LIMIT is \"step>+3%\", \"memory>+1%\" or \"launches>+0%\", or names a call,\n"
+    "           with its pass or without: \"attention backward>+5%\"; \"<-3%\" limits a\n"
+    "           gain. Exit code 8 if a change that is not noise exceeds one.\n"
+    "  check    reads profiles and says what is wrong with them. Exit code 4 if\n"
+    "           anything is.\n"
+    "  page     makes the HTML page of a profile, which needs no network and no other\n"
+    "           file.\n"
+    "  picture  draws what `./train --compare --out=FOLDER` wrote to\n"
+    "           FOLDER/compare.json, operation by operation.\n"
+    "  schema   prints the keys of a profile, as docs/profile-schema.md has them.\n";
 
 /* "--fail-if LIMIT" or "--fail-if=LIMIT" at argv[*at]; moves *at to its last word. */
 static Status read_limit(int argc, char **argv, int *at, DiffLimit *limits, int *count) {
@@ -105,8 +103,10 @@ static Status picture(int argc, char **argv) {
 }
 
 static Status run(int argc, char **argv, int *code) {
-    const char *verb = argc > 1 ? argv[1] : "--help";
-    if (strcmp(verb, "--help") == 0 || strcmp(verb, "help") == 0) {
+    static const char *const commands = "diff, check, page, picture and schema";
+    if (argc < 2) return fail(ERROR_USAGE, "a command is needed; there are %s, and --help", commands);
+    const char *verb = argv[1];
+    if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0 || strcmp(verb, "help") == 0) {
         fputs(help, stdout);
         return OK;
     }
@@ -118,8 +118,7 @@ static Status run(int argc, char **argv, int *code) {
         fields_describe(bundle_fields, stdout);
         return OK;
     }
-    return fail(ERROR_USAGE,
-                "there is no command '%s'; the commands are diff, check, page, picture and schema", verb);
+    return fail(ERROR_USAGE, "there is no command '%s'; there are %s, and --help", verb, commands);
 }
 
 int main(int argc, char **argv) {

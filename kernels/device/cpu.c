@@ -183,8 +183,8 @@ static Status see_to_room(void) {
     return fail(ERROR_MEMORY, "no memory for OpenBLAS: it takes 128 MiB for each thread, and 128 more");
 }
 
-/* OpenBLAS tries for ever to get memory for its buffers, one for each thread and one for products. So they are taken
- * here, each where there is room for it. */
+/* OpenBLAS tries for ever to get memory for its buffers, one for each thread and one for products. So they
+ * are taken here, each where there is room for it. */
 static Status start_openblas(int threads) {
     float one = 0;
     for (int t = openblas_get_num_threads(); t < threads; t++) {

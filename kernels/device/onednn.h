@@ -1,6 +1,6 @@
-/* onednn: matrix products by oneDNN, with what follows them. The library is opened when the program runs: where
- * it is not, or in a build without its headers, everybody gets along without. Which of its versions' interfaces
- * the headers describe only onednn/onednn.c knows. */
+/* onednn: matrix products by oneDNN, with what follows them. The library is opened when the program runs:
+ * where it is not, or in a build without its headers, everybody gets along without. Which of its versions'
+ * interfaces the headers describe only onednn/onednn.c knows. */
 #pragma once
 
 #include "base/status.h"

@@ -10,8 +10,12 @@
 
 enum { PARTS = 3, TILE = AMX_SIDE * AMX_DEPTH }; // elements of a tile
 enum { PAIR = 2, BLOCK = PAIR * AMX_SIDE };      // tiles of a block of C each way; rows and columns of it
-enum { GROUP = 4, CHUNK = 8 };   // blocks of a task at most: their operands stay in the second cache
-enum { PACKED_MOST = 12 << 20 }; // elements of the right operand that are packed at a time
+enum { STEP = PAIR * PARTS * TILE };             // elements of a block of an operand, one tile deep
+enum { LINE = 64, AHEAD = 2 };                   // bytes of a cache line; steps that packing asks ahead
+enum { SLICES = 8, ROWS = PAIR * AMX_SIDE / SLICES }; // of packing a step; rows of a tile in each
+enum { SLOTS = PARTS * (PARTS + 1) / 2 };             // products of parts in a step
+enum { DEPTH_MOST = 832 };      // of a part of a product: a packed panel, 156 KiB, stays in the second cache
+enum { KEPT_MOST = 196 << 10 }; // elements of the packed operand, 1.2 MB, that stay there with it
 enum { LEAST_ROWS = 24, LEAST = 1 << 20 }; // smaller products are not worth the packing
 
 static int64_t pieces(int64_t count, int64_t of) {
@@ -22,131 +26,197 @@ static int64_t least(int64_t x, int64_t y) {
     return x < y ? x : y;
 }
 
+/* The size of equal parts of at most `most`, both whole multiples of `of`. */
+static int64_t part_of(int64_t count, int64_t most, int64_t of) {
+    const int64_t parts = pieces(count, most > of ? most / of * of : of);
+    return pieces(pieces(count, parts), of) * of;
+}
+
 /* ---- operands ---- */
 
-/* One that is packed: (side / 16, depth / 32) times three tiles, all rounded up. A row of a tile is one of
- * A's with 32 of its elements; or of B two, in pairs, of 16 columns. */
 typedef struct {
     const float *from;
     int64_t side, depth; // rows of A or columns of B; what is summed over
     int64_t stride;      // of `from`'s rows
     bool across;         // which are runs of the side, not of the depth
     bool pairs;          // B
-    uint16_t *to;
 } Operand;
-
-static uint16_t *tiles_of(const Operand *o, int64_t side, int64_t step) {
-    return o->to + (side * pieces(o->depth, AMX_DEPTH) + step) * PARTS * TILE;
-}
 
 static __mmask16 mask_of(int64_t count) {
     return (__mmask16)(count >= AMX_SIDE ? 0xFFFF : count > 0 ? (1u << count) - 1 : 0);
 }
 
-static __m512 widened(__m256i x) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+/* The nearest number of 8 bits, in the upper half of each word. */
+static inline __m512 rounded(__m512 x) {
+    const __m512i upper = _mm512_set1_epi32((int)0xFFFF0000), half = _mm512_set1_epi32(0x8000);
+    return _mm512_castsi512_ps(_mm512_and_si512(_mm512_add_epi32(_mm512_castps_si512(x), half), upper));
 }
 
-/* The three parts of 16 numbers. */
-static void split(__m512 x, __m256i parts[PARTS]) {
+/* The three parts of 16 pairs of numbers, a pair in a word. The third is what is left: 8 bits at most. */
+static inline void split(__m512 low, __m512 high, __m512i parts[PARTS]) {
+    const __mmask32 odd = 0xAAAAAAAA;
     for (int p = 0; p < PARTS; p++) {
-        parts[p] = (__m256i)_mm512_cvtneps_pbh(x);
-        x = _mm512_sub_ps(x, widened(parts[p]));
+        const __m512 x = p + 1 < PARTS ? rounded(low) : low, y = p + 1 < PARTS ? rounded(high) : high;
+        parts[p] = _mm512_mask_blend_epi16(odd, _mm512_srli_epi32(_mm512_castps_si512(x), 16),
+                                           _mm512_castps_si512(y));
+        low = _mm512_sub_ps(low, x);
+        high = _mm512_sub_ps(high, y);
     }
 }
 
-/* 16 rows of 32 numbers as three tiles of rows. */
-static void pack_rows(const Operand *o, int64_t first, int64_t depth, uint16_t *tiles) {
-    const __mmask16 low = mask_of(o->depth - depth), high = mask_of(o->depth - depth - AMX_SIDE);
-    for (int64_t i = 0; i < AMX_SIDE; i++) {
-        const bool there = first + i < o->side;
-        const float *x = o->from + (there ? first + i : 0) * o->stride + depth;
-        __m256i parts[2][PARTS];
-        split(_mm512_maskz_loadu_ps(there ? low : 0, x), parts[0]);
-        split(_mm512_maskz_loadu_ps(there ? high : 0, x + AMX_SIDE), parts[1]);
-        for (int p = 0; p < PARTS; p++)
-            for (int half = 0; half < 2; half++)
-                _mm256_storeu_si256((__m256i *)(tiles + p * TILE + i * AMX_DEPTH + half * AMX_SIDE),
-                                    parts[half][p]);
+/* Of the memory of a block's step. */
+static const float *start_of(const Operand *o, int64_t block, int64_t step) {
+    const int64_t first = block * BLOCK, depth = step * AMX_DEPTH;
+    return o->from + (o->across ? depth * o->stride + first : first * o->stride + depth);
+}
+
+/* Rows [row, row + ROWS) of a tile for each part, `apart` from one to the next, as the memory lies: a row is
+ * 32 numbers of one side, or two rows of 16 sides. The order of the depth is free: a pair is 16 apart.
+ * `ahead`: from a number to what will be read soon. */
+static void pack_rows(const Operand *o, int64_t side, int64_t depth, int64_t row, int64_t ahead, uint16_t *to,
+                      int64_t apart) {
+    const int64_t top = o->across ? depth : side, lines = (o->across ? o->depth : o->side) - top;
+    const int64_t below = o->across ? AMX_SIDE : 0, other = o->across ? AMX_SIDE * o->stride : AMX_SIDE;
+    const __mmask16 low = mask_of(o->across ? o->side - side : o->depth - depth);
+    const __mmask16 high = o->across ? low : mask_of(o->depth - depth - AMX_SIDE);
+    const float *x = o->from + (top + row) * o->stride + (o->across ? side : depth);
+    for (int64_t i = row; i < row + ROWS; i++, x += o->stride) {
+        __m512i parts[PARTS];
+        _mm_prefetch(x + ahead, _MM_HINT_T0);
+        _mm_prefetch(x + ahead + other, _MM_HINT_T0);
+        split(_mm512_maskz_loadu_ps(i < lines ? low : 0, x),
+              _mm512_maskz_loadu_ps(i + below < lines ? high : 0, x + other), parts);
+        for (int p = 0; p < PARTS; p++) _mm512_storeu_si512(to + p * apart + i * AMX_DEPTH, parts[p]);
     }
 }
 
-/* 32 rows of 16 numbers as three tiles of pairs. */
-static void pack_pairs(const Operand *o, int64_t first, int64_t depth, uint16_t *tiles) {
-    const __mmask16 mask = mask_of(o->side - first);
-    for (int64_t i = 0; i < AMX_SIDE; i++) {
-        __m256i parts[2][PARTS];
-        for (int64_t half = 0; half < 2; half++) {
-            const int64_t row = depth + 2 * i + half;
-            const bool there = row < o->depth;
-            split(_mm512_maskz_loadu_ps(there ? mask : 0, o->from + (there ? row : 0) * o->stride + first),
-                  parts[half]);
-        }
-        for (int p = 0; p < PARTS; p++)
-            _mm512_storeu_si512(tiles + p * TILE + i * AMX_DEPTH,
-                                _mm512_or_si512(_mm512_cvtepu16_epi32(parts[0][p]),
-                                                _mm512_slli_epi32(_mm512_cvtepu16_epi32(parts[1][p]), 16)));
-    }
-}
+/* Packs blocks of an operand slice by slice, each step as (part, half of the block) tiles. */
+typedef struct {
+    const Operand *o;
+    uint16_t *to;        // of `block`
+    int64_t block, next; // the slice that is next
+    uint16_t turned[PARTS * TILE] __attribute__((aligned(LINE)));
+} Packer;
 
-/* As its memory lies, and then turned where the other form is wanted: a pair is a word. */
-static void pack(const Operand *o, int64_t side, int64_t step) {
-    uint16_t *tiles = tiles_of(o, side, step), turned[PARTS * TILE] __attribute__((aligned(64)));
+/* As the memory lies, and then turned where the other form is wanted: a pair is a word. */
+static void pack_slice(Packer *packer) {
+    const Operand *o = packer->o;
+    const int64_t step = packer->next / SLICES, half = packer->next % SLICES / (SLICES / PAIR);
+    const int64_t row = packer->next % (SLICES / PAIR) * ROWS;
+    const int64_t side = packer->block * BLOCK + half * AMX_SIDE;
+    const int64_t steps = pieces(o->depth, AMX_DEPTH), later = step + AHEAD;
+    const int64_t ahead =
+        start_of(o, packer->block + later / steps, later % steps) - start_of(o, packer->block, step);
     const bool turn = o->across != o->pairs;
-    (o->across ? pack_pairs : pack_rows)(o, side * AMX_SIDE, step * AMX_DEPTH, turn ? turned : tiles);
-    for (int p = 0; p < PARTS && turn; p++)
-        amx_transpose(turned + p * TILE, AMX_SIDE, tiles + p * TILE, AMX_SIDE);
+    uint16_t *to = packer->to + step * STEP + half * TILE;
+    pack_rows(o, side, step * AMX_DEPTH, row, ahead, turn ? packer->turned : to, turn ? TILE : PAIR * TILE);
+    for (int p = 0; p < PARTS && turn && row + ROWS == AMX_SIDE; p++)
+        amx_transpose(packer->turned + p * TILE, AMX_SIDE, to + p * PAIR * TILE, AMX_SIDE);
+    packer->next++;
+}
+
+/* ---- beside the tiles ---- */
+
+enum { WHOLE = 1 << 10 }; // of a slice: how it is counted
+
+#define FOR_EACH(value) _Pragma("omp simd") for (int64_t c = 0; c < count; c++) to[c] = (value)
+
+/* What follows a row of sums. `count`, of columns, is a constant where this is inlined for a whole block. */
+static inline __attribute__((always_inline)) void finish_row(const Gemm *g, const GemmFinish *finish,
+                                                             int64_t row, int64_t column, const float *sums,
+                                                             const int64_t count) {
+    const float *bias = finish->bias ? (const float *)finish->bias + column : NULL;
+    const float *added = finish->added ? (const float *)finish->added + row * g->ldc + column : NULL;
+    float *to = (float *)g->c + row * g->ldc + column, x[BLOCK];
+    for (int64_t c = 0; c < count; c++) x[c] = sums[c];
+    for (int64_t c = 0; c < count && bias; c++) x[c] += bias[c];
+    for (int64_t c = 0; c < count && added; c++) x[c] += added[c];
+    for (int64_t c = 0; c < count && g->beta != 0; c++) x[c] += to[c];
+    switch (finish->finish) {
+    case FINISH_PLAIN: FOR_EACH(x[c]); break;
+    case FINISH_GELU_TANH: FOR_EACH(simd_gelu(x[c])); break;
+    case FINISH_GELU: FOR_EACH(simd_gelu_erf(x[c])); break;
+    case FINISH_RELU: FOR_EACH(x[c] > 0 ? x[c] : 0); break;
+    case FINISH_TANH: FOR_EACH(simd_tanh(x[c])); break;
+    }
+}
+
+/* What a thread's vectors do while its tiles multiply: they finish the block before, and pack the next
+ * panel, a slice now and then. */
+typedef struct {
+    const Gemm *g;
+    const GemmFinish *finish;
+    int64_t row, rows, column; // of C: from `row` to `rows` they are to be finished
+    const float *sums;         // of `row`
+    int64_t ahead;             // elements from there to the block that the tiles make
+    Packer packer;
+    int64_t slices, rate, credit; // up to where the packer goes; parts of a slice each time, and saved up
+} Beside;
+
+static void finish_next_row(Beside *b) {
+    const Gemm *g = b->g;
+    const float *soon = (const float *)g->c + b->row * g->ldc + b->column + b->ahead;
+    __builtin_prefetch(soon, 1);
+    __builtin_prefetch(soon + AMX_SIDE, 1);
+    if (b->column + BLOCK <= g->n)
+        finish_row(g, b->finish, b->row, b->column, b->sums, BLOCK);
+    else
+        finish_row(g, b->finish, b->row, b->column, b->sums, g->n - b->column);
+    b->sums += BLOCK;
+    b->row++;
+}
+
+static __attribute__((noinline)) void work_beside(Beside *b) {
+    if (b->row < b->rows) finish_next_row(b);
+    for (b->credit += b->rate; b->credit >= WHOLE && b->packer.next < b->slices; b->credit -= WHOLE)
+        pack_slice(&b->packer);
 }
 
 /* ---- a block of C ---- */
 
-/* Tiles 0 to 3 are sums, 4 and 5 a part of A, 6 and 7 one of B; `rest` is from one row of tiles to the
- * next. */
-static inline void load_left(const uint16_t *tiles, int64_t rest) {
-    _tile_loadd(4, tiles, 64);
-    _tile_loadd(5, tiles + rest, 64);
+/* Tiles 0 to 3 are sums, 4 and 5 a part of A, 6 and 7 one of B. */
+static inline void load_left(const uint16_t *step, int part) {
+    _tile_loadd(4, step + part * PAIR * TILE, LINE);
+    _tile_loadd(5, step + part * PAIR * TILE + TILE, LINE);
 }
 
-static inline void load_right(const uint16_t *tiles, int64_t rest) {
-    _tile_loadd(6, tiles, 64);
-    _tile_loadd(7, tiles + rest, 64);
+static inline void load_right(const uint16_t *step, int part) {
+    _tile_loadd(6, step + part * PAIR * TILE, LINE);
+    _tile_loadd(7, step + part * PAIR * TILE + TILE, LINE);
 }
 
-static inline void multiply_tiles(void) {
+static inline void multiply_tiles(Beside *beside) {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
+    work_beside(beside);
 }
 
-/* sums (BLOCK, BLOCK) = the product of two rows of tiles each. What is small is summed first, so that it
- * is not rounded at the large sums' last place. The compiler does not know that tiles read memory. */
-static void multiply(const Operand *a, const Operand *b, int64_t i, int64_t j, float sums[BLOCK * BLOCK]) {
-    const int64_t steps = pieces(a->depth, AMX_DEPTH), rest = steps * PARTS * TILE;
-    const uint16_t *left = tiles_of(a, PAIR * i, 0), *right = tiles_of(b, PAIR * j, 0);
+/* sums (BLOCK, BLOCK) = the product of a block of A and one of B. A multiplication sums its 32 products
+ * before it adds them: six roundings at the place of the whole sum, where a plain sum has 32. The compiler
+ * does not know that tiles read memory. */
+static void multiply(const uint16_t *a, const uint16_t *b, int64_t steps, float sums[BLOCK * BLOCK],
+                     Beside *beside) {
     __asm__ volatile("" ::: "memory");
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t step = 0; step < steps; step++) {
-        const uint16_t *x = left + step * PARTS * TILE, *y = right + step * PARTS * TILE;
-        load_left(x, rest);
-        load_right(y + 2 * TILE, rest);
-        multiply_tiles();
-        load_right(y + TILE, rest);
-        multiply_tiles();
-        load_left(x + TILE, rest);
-        multiply_tiles();
-        load_right(y, rest);
-        multiply_tiles();
-        load_left(x + 2 * TILE, rest);
-        multiply_tiles();
-    }
-    for (int64_t step = 0; step < steps; step++) {
-        load_left(left + step * PARTS * TILE, rest);
-        load_right(right + step * PARTS * TILE, rest);
-        multiply_tiles();
+    for (int64_t step = 0; step < steps; step++, a += STEP, b += STEP) {
+        load_left(a, 2);
+        load_right(b, 0);
+        multiply_tiles(beside);
+        load_left(a, 1);
+        multiply_tiles(beside);
+        load_right(b, 1);
+        multiply_tiles(beside);
+        load_left(a, 0);
+        multiply_tiles(beside);
+        load_right(b, 2);
+        multiply_tiles(beside);
+        load_right(b, 0);
+        multiply_tiles(beside);
     }
     _tile_stored(0, sums, 4 * BLOCK);
     _tile_stored(1, sums + AMX_SIDE, 4 * BLOCK);
@@ -155,79 +225,85 @@ static void multiply(const Operand *a, const Operand *b, int64_t i, int64_t j, f
     __asm__ volatile("" ::: "memory");
 }
 
-#define FOR_EACH(value) _Pragma("omp simd") for (int64_t c = 0; c < count; c++) to[c] = (value)
-
-/* What follows the sums. `count`, of columns, is a constant where this is inlined for a whole block. */
-static inline __attribute__((always_inline)) void finish_rows(const Gemm *g, const GemmFinish *finish,
-                                                              int64_t row, int64_t column, const float *sums,
-                                                              const int64_t count) {
-    const float *bias = finish->bias ? (const float *)finish->bias + column : NULL;
-    const float *added = finish->added ? (const float *)finish->added + row * g->ldc + column : NULL;
-    float *to = (float *)g->c + row * g->ldc + column, x[BLOCK];
-    const int64_t rows = least(g->m - row, BLOCK);
-    for (int64_t r = 0; r < rows; r++, sums += BLOCK, to += g->ldc) {
-        for (int64_t c = 0; c < count; c++) x[c] = sums[c];
-        for (int64_t c = 0; c < count && bias; c++) x[c] += bias[c];
-        for (int64_t c = 0; c < count && added; c++) x[c] += added[c + r * g->ldc];
-        for (int64_t c = 0; c < count && g->beta != 0; c++) x[c] += to[c];
-        switch (finish->finish) {
-        case FINISH_PLAIN: FOR_EACH(x[c]); break;
-        case FINISH_GELU_TANH: FOR_EACH(simd_gelu(x[c])); break;
-        case FINISH_GELU: FOR_EACH(simd_gelu_erf(x[c])); break;
-        case FINISH_RELU: FOR_EACH(x[c] > 0 ? x[c] : 0); break;
-        case FINISH_TANH: FOR_EACH(simd_tanh(x[c])); break;
-        }
-    }
-}
-
 /* ---- a product ---- */
 
-static void pack_all(const Ctx *ctx, const Operand *o) {
-    const int64_t sides = PAIR * pieces(o->side, BLOCK), steps = pieces(o->depth, AMX_DEPTH);
-#pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
-    for (int64_t side = 0; side < sides; side++)
-        for (int64_t step = 0; step < steps; step++) pack(o, side, step);
+/* One whose operands both fit. The one with the shorter side is packed whole, by all threads; of the other
+ * one a thread packs a panel for itself, multiplies all blocks of the first with it, and meanwhile packs the
+ * next. */
+typedef struct {
+    const Gemm *g;
+    const GemmFinish *finish;
+    Operand kept, other;
+    bool kept_left; // the kept one is A
+    int64_t steps;
+    uint16_t *values; // of the kept one
+} Product;
+
+/* The panel that begins here is there, and the next one, if the share goes on, is begun. */
+static const uint16_t *panel_of(const Product *p, int64_t at, int64_t last, uint16_t *panels, Beside *b) {
+    const int64_t blocks = pieces(p->kept.side, BLOCK), panel = at / blocks, next = (panel + 1) * blocks;
+    const int64_t slots = SLOTS * p->steps * (least(next, last) - at);
+    while (b->packer.next < b->slices) pack_slice(&b->packer);
+    b->packer.to = panels + (panel + 1) % 2 * p->steps * STEP;
+    b->packer.block = panel + 1;
+    b->packer.next = next < last ? 0 : b->slices;
+    b->rate = pieces(WHOLE * b->slices, slots);
+    b->credit = 0;
+    return panels + panel % 2 * p->steps * STEP;
 }
 
-/* Blocks [first, last) of rows and of columns. */
-static void multiply_blocks(const Gemm *g, const GemmFinish *finish, const Operand *a, const Operand *b,
-                            const int64_t rows[2], const int64_t columns[2]) {
-    float sums[BLOCK * BLOCK] __attribute__((aligned(64)));
-    for (int64_t j = columns[0]; j < columns[1]; j++)
-        for (int64_t i = rows[0]; i < rows[1]; i++) {
-            multiply(a, b, i, j, sums);
-            if (j * BLOCK + BLOCK <= g->n)
-                finish_rows(g, finish, i * BLOCK, j * BLOCK, sums, BLOCK);
-            else
-                finish_rows(g, finish, i * BLOCK, j * BLOCK, sums, g->n - j * BLOCK);
-        }
+/* Blocks [first, last) of C, panel by panel. `panels`: room for two. */
+static void multiply_share(const Product *p, int64_t first, int64_t last, uint16_t *panels) {
+    float sums[2][BLOCK * BLOCK] __attribute__((aligned(LINE)));
+    const int64_t blocks = pieces(p->kept.side, BLOCK), panel = first / blocks;
+    const uint16_t *packed = NULL;
+    Beside b = {.g = p->g, .finish = p->finish, .slices = p->steps * SLICES};
+    b.packer.o = &p->other;
+    b.packer.to = panels + panel % 2 * p->steps * STEP;
+    b.packer.block = panel;
+    for (int64_t at = first; at < last; at++) {
+        if (at == first || at % blocks == 0) packed = panel_of(p, at, last, panels, &b);
+        const uint16_t *kept = p->values + at % blocks * p->steps * STEP;
+        const int64_t row = BLOCK * (p->kept_left ? at % blocks : at / blocks);
+        const int64_t column = BLOCK * (p->kept_left ? at / blocks : at % blocks);
+        b.ahead = (row - b.row) * p->g->ldc + column - b.column;
+        multiply(p->kept_left ? kept : packed, p->kept_left ? packed : kept, p->steps, sums[at % 2], &b);
+        while (b.row < b.rows) finish_next_row(&b);
+        b.row = row, b.rows = least(p->g->m, row + BLOCK), b.column = column, b.sums = sums[at % 2];
+    }
+    while (b.row < b.rows) finish_next_row(&b);
 }
 
-/* Both operands are packed, all threads together, and then blocks of C shared out. */
+/* A step of a block of the kept operand. */
+static void pack_kept(const Product *p, int64_t block, int64_t step, Packer *packer) {
+    packer->o = &p->kept;
+    packer->to = p->values + block * p->steps * STEP;
+    packer->block = block;
+    for (packer->next = step * SLICES; packer->next < (step + 1) * SLICES;) pack_slice(packer);
+}
+
 static void run(const Ctx *ctx, const Gemm *g, const GemmFinish *finish, AmxPacked *packed) {
-    const int64_t steps = pieces(g->k, AMX_DEPTH), tile = steps * PARTS * TILE;
-    const int64_t height = pieces(g->m, BLOCK), width = pieces(g->n, BLOCK);
-    packed->values = memory_grow(packed->values, &packed->room, PAIR * (height + width) * tile + TILE,
+    const int64_t steps = pieces(g->k, AMX_DEPTH), panel = steps * STEP, threads = cpu_threads(ctx);
+    const Operand a = {g->a, g->m, g->k, g->lda, g->transpose_a, false};
+    const Operand b = {g->b, g->n, g->k, g->ldb, !g->transpose_b, true};
+    Product p = {g, finish, a, b, true, steps, NULL};
+    if (g->n < g->m) p.kept = b, p.other = a, p.kept_left = false;
+    const int64_t blocks = pieces(p.kept.side, BLOCK), all = blocks * pieces(p.other.side, BLOCK);
+    packed->values = memory_grow(packed->values, &packed->room, (blocks + 2 * threads) * panel + TILE,
                                  sizeof *packed->values);
-    uint16_t *values = packed->values + (-(uintptr_t)packed->values % 64) / sizeof *values;
-    const Operand a = {g->a, g->m, g->k, g->lda, g->transpose_a, false, values};
-    const Operand b = {g->b, g->n, g->k, g->ldb, !g->transpose_b, true, values + PAIR * height * tile};
-    pack_all(ctx, &a);
-    pack_all(ctx, &b);
-    int64_t group = GROUP, chunk = CHUNK;
-    const int64_t enough = 4 * cpu_threads(ctx);
-    while (group > 1 && pieces(height, group) * pieces(width, chunk) < enough) group /= 2;
-    while (chunk > 1 && pieces(height, group) * pieces(width, chunk) < enough) chunk /= 2;
-    const int64_t across = pieces(width, chunk), tasks = pieces(height, group) * across;
-#pragma omp parallel num_threads(cpu_threads(ctx))
+    p.values = packed->values + (-(uintptr_t)packed->values % LINE) / sizeof *packed->values;
+#pragma omp parallel num_threads(threads)
     {
+        Packer packer;
         amx_begin();
-#pragma omp for schedule(dynamic)
-        for (int64_t task = 0; task < tasks; task++) {
-            const int64_t i = task / across * group, j = task % across * chunk;
-            multiply_blocks(g, finish, &a, &b, (int64_t[]){i, least(i + group, height)},
-                            (int64_t[]){j, least(j + chunk, width)});
-        }
+#pragma omp for schedule(static)
+        for (int64_t step = 0; step < blocks * steps; step++)
+            pack_kept(&p, step / steps, step % steps, &packer);
+#pragma omp for schedule(static)
+        for (int64_t share = 0; share < threads; share++)
+            multiply_share(&p, all * share / threads, all * (share + 1) / threads,
+                           p.values + (blocks + 2 * share) * panel);
+        _tile_release();
     }
 }
 
@@ -238,19 +314,23 @@ bool gemm_amx_serves(const Gemm *g) {
            amx_ready();
 }
 
-/* Of a part of both operands at a time, so that they fit into a cache. */
+/* In parts, so that what is packed fits into a cache; C carries the sums from one depth to the next. */
 void gemm_amx_run(Ctx *ctx, const Gemm *g, const GemmFinish *finish, AmxPacked *packed) {
-    const int64_t most = least(PACKED_MOST / (PARTS * pieces(g->k, AMX_DEPTH) * AMX_DEPTH) / BLOCK, 1 << 20);
-    const int64_t part = (most > 0 ? most : 1) * BLOCK;
-    for (int64_t column = 0; column < g->n; column += part)
-        for (int64_t row = 0; row < g->m; row += part) {
+    const int64_t depth = part_of(g->k, DEPTH_MOST, AMX_DEPTH), kept = least(g->m, g->n);
+    const int64_t side = part_of(kept, KEPT_MOST / depth, BLOCK);
+    for (int64_t first = 0; first < kept; first += side)
+        for (int64_t from = 0; from < g->k; from += depth) {
+            const int64_t row = g->n < g->m ? 0 : first, column = g->n < g->m ? first : 0;
+            const GemmFinish none = {0};
             Gemm one = *g;
-            GemmFinish rest = *finish;
-            one.m = least(g->m - row, part);
-            one.n = least(g->n - column, part);
-            one.a = (const float *)g->a + (g->transpose_a ? row : row * g->lda);
-            one.b = (const float *)g->b + (g->transpose_b ? column * g->ldb : column);
+            GemmFinish rest = from + depth < g->k ? none : *finish;
+            one.m = g->n < g->m ? g->m : least(g->m - row, side);
+            one.n = g->n < g->m ? least(g->n - column, side) : g->n;
+            one.k = least(g->k - from, depth);
+            one.a = (const float *)g->a + (g->transpose_a ? from * g->lda + row : row * g->lda + from);
+            one.b = (const float *)g->b + (g->transpose_b ? column * g->ldb + from : from * g->ldb + column);
             one.c = (float *)g->c + row * g->ldc + column;
+            if (from > 0) one.beta = 1;
             if (rest.bias) rest.bias = (const float *)rest.bias + column;
             if (rest.added) rest.added = (const float *)rest.added + row * g->ldc + column;
             run(ctx, &one, &rest, packed);

@@ -69,23 +69,24 @@ static OnednnProduct product_of(const Gemm *g, const GemmFinish *finish) {
                            .accumulates = g->beta != 0};
 }
 
-/* Pushes an operand out of the caches, where a model's weights are not when their turn comes: what is fast
- * on warm operands may be the slower one there. Elsewhere than on x86 the race is warm. */
+/* Pushes the beginning of an operand out of the caches; the rest of a large one is pushed out by it. */
 static void evict(const void *operand, int64_t rows, int64_t width, int64_t ld, Dtype dtype) {
 #if defined(__SSE2__)
-    enum { LINE = 64 };
+    enum { LINE = 64, MOST = 16 << 20 };
     const char *bytes = operand;
     size_t count = (size_t)((rows - 1) * ld + width) * dtype_size(dtype);
-    for (size_t at = 0; at < count; at += LINE) __builtin_ia32_clflush(bytes + at);
+    for (size_t at = 0; at < count && at < MOST; at += LINE) __builtin_ia32_clflush(bytes + at);
 #else
     (void)operand, (void)rows, (void)width, (void)ld, (void)dtype;
 #endif
 }
 
+/* As a model's run finds them: `a` is what the operation before has just written, but `b`, weights or what
+ * the forward pass has saved, and a gradient that is added to were last used a step ago. What is fast on warm
+ * operands may be the slower one there. Elsewhere than on x86 the race is warm. */
 static void evict_operands(const Gemm *g) {
-    evict(g->a, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->lda, g->a_dtype);
     evict(g->b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->ldb, g->b_dtype);
-    evict(g->c, g->m, g->n, g->ldc, g->c_dtype);
+    if (g->beta != 0) evict(g->c, g->m, g->n, g->ldc, g->c_dtype);
 }
 
 Status cpu_plan_run(Ctx *ctx, const CpuPlan *plan, const Gemm *g, const GemmFinish *finish) {

@@ -79,8 +79,8 @@ static double scale_of(const Loss *l) {
     return count > 0 ? l->scale / (double)count : 0;
 }
 
-/* One row of logits: returns its loss and leaves the gradient in its place. Where it is not fp32 it is worked on
- * in `room`, which stays in cache. */
+/* One row of logits: returns its loss and leaves the gradient in its place. Where it is not fp32 it is worked
+ * on in `room`, which stays in cache. */
 static float softmax_row(const Loss *l, double scale, stored *logits, float *room, int32_t target,
                          bool training) {
     if (target < 0) {

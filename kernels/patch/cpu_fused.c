@@ -47,8 +47,8 @@ static Status patch_forward_cpu_fused(Ctx *ctx, const void *contract) {
 }
 SLOT(PATCH, FORWARD, CPU, FUSED, STORED_DTYPE, patch_forward_cpu_fused);
 
-/* Columns [first, last) of all sums but the weight's: of each position over the pictures, which bias and token
- * then share in. Each sum runs in order, whatever the number of threads. */
+/* Columns [first, last) of all sums but the weight's: of each position over the pictures, which bias and
+ * token then share in. Each sum runs in order, whatever the number of threads. */
 static void sum_columns(const PatchBackward *p, const PatchSizes *s, int64_t first, int64_t last) {
     const stored *dy = p->dy.data;
     int64_t width = last - first;

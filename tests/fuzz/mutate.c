@@ -229,6 +229,7 @@ size_t mutate_folder(uint8_t *data, size_t size, size_t most, unsigned seed) {
     if (!to) to = end;
     size_t length = (size_t)(to - from), rest = (size_t)(end - to),
            room = most - (size_t)(from - data) - rest;
+    if (!room) return LLVMFuzzerMutate(data, size, most);
     uint8_t *tail = memory_allocate(rest + 1);
     memcpy(tail, to, rest);
     bool tensors = from - data > (int)sizeof weights && memcmp(from - sizeof weights, weights, 12) == 0;
