@@ -175,10 +175,14 @@ $(BUILD)/%.options: ALWAYS
 	@mkdir -p $(@D)
 	@echo '$(WITH)' | cmp -s - $@ || echo '$(WITH)' >$@
 
-$(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o $(OBJECTS) $(BUILD)/link.options
+# All but the programs' own files, put together once and not for each of a hundred programs.
+$(BUILD)/fusebox.o: $(OBJECTS) $(BUILD)/link.options
+	$(call say,LD,$@)$(LD) -r -o $@ $(OBJECTS)
+
+$(BUILD)/train $(BUILD)/infer $(BUILD)/tools/profile: $(BUILD)/%: $(BUILD)/%.o $(BUILD)/fusebox.o
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(OBJECTS) $(BUILD)/link.options
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(SUPPORT) $(BUILD)/fusebox.o
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) -lcmocka $(LDLIBS)
 
 # A CUPTI of the tests' own, which bears the name that the profiler looks for: what it does needs no GPU then.
@@ -199,11 +203,11 @@ $(BUILD)/comm_mpi.so: comm/mpi/module.c comm/mpi_module.h $(BUILD)/cc.options
 	@mkdir -p $(@D)
 	$(call say,LD,$@)OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC) $(CFLAGS) -fPIC -shared -o $@ $<
 
-$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(OBJECTS) $(BUILD)/link.options
+$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/fusebox.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 
-$(BUILD)/attack/judge: $(BUILD)/tests/attack/judge.o $(OBJECTS) $(BUILD)/link.options
+$(BUILD)/attack/judge: $(BUILD)/tests/attack/judge.o $(BUILD)/fusebox.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(LINK) -o $@ $(filter %.o,$^) $(LDLIBS)
 

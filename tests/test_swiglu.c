@@ -136,11 +136,12 @@ static void product(Units u, int64_t rows, int64_t in, int64_t out, const double
                     const double *b, const double *bias, double *c, double *bound) {
     for (int64_t n = 0; n < rows; n++)
         for (int64_t o = 0; o < out; o++) {
+            const double *x = a + n * in, *y = b + o * in, *x_error = a_error ? a_error + n * in : NULL;
             double sum = bias ? bias[o] : 0, size = fabs(sum), carried = 0;
             for (int64_t i = 0; i < in; i++) {
-                sum += a[n * in + i] * b[o * in + i];
-                size += fabs(a[n * in + i] * b[o * in + i]);
-                carried += a_error ? a_error[n * in + i] * fabs(b[o * in + i]) : 0;
+                sum += x[i] * y[i];
+                size += fabs(x[i] * y[i]);
+                if (x_error) carried += x_error[i] * fabs(y[i]);
             }
             c[n * out + o] = sum;
             bound[n * out + o] = carried + product_error(u, in) * size + u.storage * (size + fabs(sum));
@@ -157,14 +158,16 @@ static void weight_gradient(Units u, int64_t rows, int64_t in, int64_t out, cons
         bound[at] = sum * fabs(before[at]);
     }
     for (int64_t n = 0; n < rows; n++)
-        for (int64_t o = 0; o < out; o++)
+        for (int64_t o = 0; o < out; o++) {
+            const double x = a[n * out + o], x_error = a_error[n * out + o];
+            const double *y = b + n * in, *y_error = b_error ? b_error + n * in : NULL;
+            const double share = x_error + (2 * u.product + sum) * fabs(x);
+            double *sums = c + o * in, *bounds = bound + o * in;
             for (int64_t i = 0; i < in; i++) {
-                const double x = a[n * out + o], y = b[n * in + i];
-                c[o * in + i] += x * y;
-                bound[o * in + i] += a_error[n * out + o] * (fabs(y) + (b_error ? b_error[n * in + i] : 0)) +
-                                     (b_error ? b_error[n * in + i] * fabs(x) : 0) +
-                                     (2 * u.product + sum) * fabs(x * y);
+                sums[i] += x * y[i];
+                bounds[i] += share * fabs(y[i]) + (y_error ? y_error[i] * (x_error + fabs(x)) : 0);
             }
+        }
 }
 
 /* h = silu(gate) * up and, of its gradient d, dgate and dup. |silu'| <= 1.1 and |silu''| <= 0.5; silu itself

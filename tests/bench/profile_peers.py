@@ -72,7 +72,7 @@ class PyTorch:
     # ---- what each profile starts ----
 
     def start_pairs(self, name, path, dtype, work, *options):
-        size = ["--vocab=30000", "--width=512", "--heads=8"] if self.gpu else ["--vocab=300", "--width=32", "--heads=1"]
+        size = ["--vocab=30000", "--width=512", "--heads=8"] if self.gpu else ["--vocab=300", "--width=8", "--heads=1"]
         self.start(name, "architectures.py", "--model=transformer", "--layers=6", *size, f"--path={path}",
                    f"--dtype={dtype}", f"--work={work}", *options)
 

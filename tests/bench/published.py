@@ -60,7 +60,7 @@ def start_peers(machine, chosen):
 
 def pair_options(machine):
     """The encoder-decoder of the report, in fp32: its sizes, or small ones."""
-    size = ["--vocab=30000"] if machine.gpu else ["--vocab=300", "--width=32", "--heads=1", "--context=512"]
+    size = ["--vocab=30000"] if machine.gpu else ["--vocab=300", "--width=8", "--heads=1", "--context=512"]
     return ["--model=transformer-base", *size, "--tokenizer=letters"]
 
 
@@ -184,7 +184,7 @@ def ladder(machine, page, base, figures, first):
     """Step by step from the textbook's decoding, whose time and launches a token are `first` where they are known, to
     the quickest. A prediction takes what waits longer: the products' FLOP or the launches."""
     N = machine.sizes.tokens
-    width, hidden, vocab = (512, 2048, 30000) if machine.gpu else (32, 128, 300)
+    width, hidden, vocab = (512, 2048, 30000) if machine.gpu else (8, 32, 300)
     rows, times, bounds, each, launches = [], [], [], [], 0
     for name, way, form in STEPS[: None if machine.gpu else -1]:
         graph = way == "graph"

@@ -132,7 +132,8 @@ typedef struct {
     double *const *in;
     double **want, **bound;
     int64_t b, h, i;
-    double *p, *error; // (S): probabilities, and how far they may be off
+    double *p, *error;  // (S): probabilities, and how far they may be off
+    double *dp, *sizes; // (S): dy.v, and the sum of its magnitudes
 } Query;
 
 static int64_t visible_keys(const Query *q) {
@@ -158,12 +159,13 @@ static int64_t key_at(const Query *q, int64_t j) {
 }
 
 static double dot(const double *x, const double *y, int64_t count, double *size) {
-    double sum = 0;
-    *size = 0;
+    double sum = 0, magnitudes = 0;
     for (int64_t d = 0; d < count; d++) {
-        sum += x[d] * y[d];
-        *size += fabs(x[d] * y[d]);
+        const double product = x[d] * y[d];
+        sum += product;
+        magnitudes += fabs(product);
     }
+    *size = magnitudes;
     return sum;
 }
 
@@ -223,10 +225,10 @@ static void model_gradients(const Query *q, int64_t seen) {
     const double *dy = q->in[ATTENTION_DY] + query_at(q), *query = q->in[ATTENTION_Q] + query_at(q);
     double delta = 0, delta_size = 0, delta_error = 0;
     for (int64_t j = first_key(q); j < seen; j++) {
-        double size, dp = dot(dy, q->in[ATTENTION_V] + key_at(q, j), c->size, &size);
-        delta += q->p[j] * dp;
-        delta_size += q->p[j] * size;
-        delta_error += q->error[j] * size;
+        q->dp[j] = dot(dy, q->in[ATTENTION_V] + key_at(q, j), c->size, &q->sizes[j]);
+        delta += q->p[j] * q->dp[j];
+        delta_size += q->p[j] * q->sizes[j];
+        delta_error += q->error[j] * q->sizes[j];
     }
     const double stores = 3 * u.storage + 4 * u.wide;
     delta_error += (product_error(u, c->size) + sum_error(u.wide, c->keys) + stores) * delta_size;
@@ -237,7 +239,7 @@ static void model_gradients(const Query *q, int64_t seen) {
     double *restrict dq_bound = q->bound[ATTENTION_DQ] + query_at(q);
     for (int64_t j = first_key(q); j < seen; j++) {
         const int64_t key = key_at(q, j);
-        double size, dp = dot(dy, q->in[ATTENTION_V] + key, c->size, &size), p = q->p[j];
+        const double dp = q->dp[j], size = q->sizes[j], p = q->p[j];
         double ds = q->batch->scale * p * (dp - delta), ds_size = q->batch->scale * p * (size + delta_size);
         double error = q->batch->scale * (q->error[j] * (size + delta_size) +
                                           p * ((product_error(u, c->size) + stores) * size + delta_error));
@@ -261,7 +263,8 @@ void attention_model(const AttentionBatch *batch, Units u, double *const *in, do
     const AttentionCase *c = &batch->size;
     attention_outputs(c, want);
     attention_outputs(c, bound);
-    Query q = {batch, u, in, want, bound, 0, 0, 0, zeros(c->keys), zeros(c->keys)};
+    Query q = {batch,         u, in, want, bound, 0, 0, 0, zeros(c->keys), zeros(c->keys), zeros(c->keys),
+               zeros(c->keys)};
     for (q.b = 0; q.b < c->batch; q.b++)
         for (q.h = 0; q.h < c->heads; q.h++)
             for (q.i = 0; q.i < c->queries; q.i++) {
