@@ -6,7 +6,7 @@
 
 __BEGIN_DECLS
 
-/* The numbers are the programs' exit codes; README.md documents them. */
+/* The numbers are the programs' exit codes; docs/running.md documents them. */
 typedef enum {
     ERROR_INTERNAL = 1,  // a fault of fusebox itself
     ERROR_USAGE = 2,     // an unknown, malformed or contradictory option

@@ -270,7 +270,7 @@ __device__ inline void fewer_registers() {
 
 /* Describes an operand in shared memory to a product. `rows_operand`: the tile's rows are the operand's rows
  * (of a) or columns (of b), and the product sums along them: a and b of a b^T. The operand of the next 16
- * columns within a 64-column block starts 32 bytes on (operand_step_columns), of 8 more rows 1024 bytes on.
+ * columns within a 64-column block starts 32 bytes on, of 8 more rows 1024 bytes on.
  * `columns_operand`: the product sums over the tile's rows: a and b of a^T b. The operand of the next 16 rows
  * starts 2048 bytes on; further 64-column blocks follow every `block_bytes`. To be used with TRANSPOSED. */
 __device__ inline uint64_t operand(uint32_t address, uint32_t leading_bytes) {
