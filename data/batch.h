@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* Of a row's tokens those that are hidden in a masked-token batch (Devlin et al. 2019, section 3.1). */
+/* The share of a row's tokens that a masked-token batch hides (Devlin et al. 2019, section 3.1). */
 #define MASKED_SHARE 0.15
 
 /* What a task has no use for is NULL or 0. */

@@ -1,4 +1,4 @@
-/* corpus: the built-in text, fusebox's own source and documentation, read from the checkout that the
+/* corpus: the built-in text, fusebox's own source and its README, read from the checkout that the
  * program was built in. Real text that everybody who can run the program has. */
 #pragma once
 
