@@ -43,7 +43,7 @@ static Status parse_number(const Option *option, const char *text, double *value
     bool inside = option->above ? number > option->low : number >= option->low;
     inside = inside && (option->below ? number < option->high : number <= option->high);
     if (end && end != text && !*end && isfinite(number) && inside) {
-        *value = number;
+        *value = number + 0.0; // -0 is 0
         return OK;
     }
     const char *from = option->above ? "above" : "of at least";
