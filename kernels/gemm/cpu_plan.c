@@ -113,12 +113,8 @@ static size_t bytes_of_c(const Gemm *g) {
     return (size_t)((g->m - 1) * g->ldc + g->n) * dtype_size(g->c_dtype);
 }
 
-static bool can_run(const CpuPlan *plan, PlanWinner who) {
-    return who == PLAN_OPENBLAS || (who == PLAN_ONEDNN ? plan->kernel != NULL : plan->packed != NULL);
-}
-
-/* OpenBLAS is timed without what follows the product. Without memory for another C nothing is: 0
- * microseconds. */
+/* Between the two libraries. OpenBLAS is timed without what follows the product. Without memory for another C
+ * nothing is: 0 microseconds. */
 static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const CpuPlan *plan) {
     struct Recorder *recorder = ctx->recorder; // the laps are nobody's calls
     KeptChoice choice = {plan->winner, 0};
@@ -127,23 +123,19 @@ static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const 
     if (!timed.c) return choice;
     if (g->beta != 0) memset(timed.c, 0, bytes_of_c(g));
     ctx->recorder = NULL;
-    double least[PLAN_END], all = 0;
-    for (int who = 0; who < PLAN_END; who++) least[who] = DBL_MAX;
-    for (int lap = 0; lap < FEWEST_LAPS || (lap < MOST_LAPS && all < LONG_SECONDS); lap++)
-        for (CpuPlan one = {.winner = 1, .kernel = plan->kernel, .packed = plan->packed};
-             one.winner < PLAN_END; one.winner++) {
-            if (!can_run(plan, one.winner)) continue;
-            double seconds = lap_seconds(ctx, &one, &timed, finish);
-            if (lap == 0) continue; // it wakes the threads
-            all += seconds;
-            if (seconds < least[one.winner]) least[one.winner] = seconds;
-        }
-    double best = DBL_MAX;
-    for (int who = PLAN_END - 1; who > 0; who--) {
-        if (least[who] >= best * (who == PLAN_OPENBLAS ? OPENBLAS_NEEDS : 1)) continue;
-        best = least[who];
-        choice = (KeptChoice){(uint64_t)who, (float)(1e6 * best)};
+    double openblas = DBL_MAX, onednn = DBL_MAX, all = 0;
+    for (int lap = 0; lap < FEWEST_LAPS || (lap < MOST_LAPS && all < LONG_SECONDS); lap++) {
+        double first = lap_seconds(ctx, &(CpuPlan){.winner = PLAN_OPENBLAS}, &timed, finish);
+        double second = lap_seconds(ctx, plan, &timed, finish);
+        if (lap == 0) continue; // it wakes the threads
+        all += first + second;
+        if (first < openblas) openblas = first;
+        if (second < onednn) onednn = second;
     }
+    if (openblas < onednn * OPENBLAS_NEEDS)
+        choice = (KeptChoice){PLAN_OPENBLAS, (float)(1e6 * openblas)};
+    else if (onednn < DBL_MAX)
+        choice = (KeptChoice){PLAN_ONEDNN, (float)(1e6 * onednn)};
     ctx->recorder = recorder;
     if (g->beta != 0) memory_free(timed.c);
     return choice;
@@ -151,8 +143,7 @@ static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const 
 
 /* This processor's, threads' and libraries' file. */
 static void file_name(const Device *device, char *name, size_t bytes) {
-    snprintf(name, bytes, "products %s %s%s.txt", device->name, device->library,
-             gemm_amx_serves ? ", AMX" : "");
+    snprintf(name, bytes, "products %s %s.txt", device->name, device->library);
 }
 
 /* Small products are over before a choice could matter. */
@@ -178,8 +169,7 @@ static PlanWinner find_winner(Ctx *ctx, const Gemm *g, const GemmFinish *finish,
         kept = choice.microseconds > 0 && choice_keep(file, key, KEY_WORDS, &choice);
     }
     if (lock >= 0) close(lock);
-    bool known = kept && choice.fingerprint < PLAN_END && can_run(plan, (PlanWinner)choice.fingerprint);
-    return known ? (PlanWinner)choice.fingerprint : plan->winner;
+    return kept && choice.fingerprint == PLAN_OPENBLAS ? PLAN_OPENBLAS : PLAN_ONEDNN;
 }
 
 /* ---- finding a plan ---- */
@@ -196,13 +186,18 @@ static bool on_tiles(const Gemm *g) {
     return gemm_amx_serves && gemm_amx_serves(g);
 }
 
-/* Before there is a choice, oneDNN is it. */
+/* Tiles are not raced. They are the fastest nearly everywhere, but for the seconds in which somebody else's
+ * thread is busy on the same core: a race that falls into them would keep another choice for good. Before
+ * there is a choice between the libraries, oneDNN is it. */
 static void make_plan(Ctx *ctx, const Gemm *g, const GemmFinish *finish, CpuPlans *plans, CpuPlan *plan) {
-    CpuDevice *device = (CpuDevice *)ctx->device;
-    if (served(device, g)) plan->kernel = onednn_kernel(device->onednn, &plan->product);
-    if (on_tiles(g)) plan->packed = &plans->packed;
-    plan->winner = plan->kernel ? PLAN_ONEDNN : plan->packed ? PLAN_AMX : PLAN_OPENBLAS;
-    if (plan->winner != PLAN_OPENBLAS) plan->winner = find_winner(ctx, g, finish, plan);
+    if (on_tiles(g)) {
+        plan->winner = PLAN_AMX;
+        plan->packed = &plans->packed;
+        return;
+    }
+    plan->kernel = onednn_kernel(((CpuDevice *)ctx->device)->onednn, &plan->product);
+    plan->winner = plan->kernel ? PLAN_ONEDNN : PLAN_OPENBLAS;
+    if (plan->kernel) plan->winner = find_winner(ctx, g, finish, plan);
     if (!plan->kernel || plan->winner == PLAN_ONEDNN) return;
     onednn_kernel_free(plan->kernel);
     plan->kernel = NULL;

@@ -4,8 +4,8 @@
 #include "kernels/device/cpu.h"
 #include "kernels/gemm/cpu_amx.h"
 
-/* Who computes a product, in the order of the numbers in the file of choices. */
-typedef enum { PLAN_OPENBLAS = 1, PLAN_ONEDNN, PLAN_AMX, PLAN_END } PlanWinner;
+/* Who computes a product; the first two as they stand in the file of choices. */
+typedef enum { PLAN_OPENBLAS = 1, PLAN_ONEDNN, PLAN_AMX } PlanWinner;
 
 typedef struct {
     OnednnProduct product;
