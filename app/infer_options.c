@@ -1,8 +1,8 @@
 #include "app/infer_options.h"
 
-#include "base/files.h"
 #include "app/option_rows.h"
 #include "app/text_profile.h"
+#include "base/files.h"
 
 #include <string.h>
 

@@ -26,7 +26,7 @@ static int distance(const char *a, const char *b) {
 
 const char *nearest_name(const char *text, const char *const names[], int count) {
     const char *nearest = NULL;
-    int length = (int)strnlen(text, LONGEST), most = minimum(length / 3 + 1, length / 2), least = most + 1;
+    int length = (int)strnlen(text, LONGEST), least = minimum(length / 3 + 1, length / 2) + 1;
     for (int i = 0; i < count; i++) {
         int d = distance(text, names[i]);
         if (d < least) {

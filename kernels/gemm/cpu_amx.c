@@ -316,16 +316,17 @@ bool gemm_amx_serves(const Gemm *g) {
 
 /* In parts, so that what is packed fits into a cache; C carries the sums from one depth to the next. */
 void gemm_amx_run(Ctx *ctx, const Gemm *g, const GemmFinish *finish, AmxPacked *packed) {
+    const bool keeps_b = g->n < g->m; // as run() decides for each part
     const int64_t depth = part_of(g->k, DEPTH_MOST, AMX_DEPTH), kept = least(g->m, g->n);
     const int64_t side = part_of(kept, KEPT_MOST / depth, BLOCK);
     for (int64_t first = 0; first < kept; first += side)
         for (int64_t from = 0; from < g->k; from += depth) {
-            const int64_t row = g->n < g->m ? 0 : first, column = g->n < g->m ? first : 0;
+            const int64_t row = keeps_b ? 0 : first, column = keeps_b ? first : 0;
             const GemmFinish none = {0};
             Gemm one = *g;
             GemmFinish rest = from + depth < g->k ? none : *finish;
-            one.m = g->n < g->m ? g->m : least(g->m - row, side);
-            one.n = g->n < g->m ? least(g->n - column, side) : g->n;
+            one.m = least(g->m - row, keeps_b ? g->m : side);
+            one.n = least(g->n - column, keeps_b ? side : g->n);
             one.k = least(g->k - from, depth);
             one.a = (const float *)g->a + (g->transpose_a ? from * g->lda + row : row * g->lda + from);
             one.b = (const float *)g->b + (g->transpose_b ? column * g->ldb + from : from * g->ldb + column);
