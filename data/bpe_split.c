@@ -8,9 +8,12 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+enum { INTERPRETER_KIB = 1 << 18 }; // of memory for one match
+
 struct Splitter {
     pcre2_code *code;
     pcre2_match_data *match;
+    pcre2_match_context *limits;
     bool compiled; // to machine code
     SplitBehavior behavior;
     bool invert;
@@ -43,10 +46,12 @@ Status splitter_open(const char *pattern, bool literal, SplitBehavior behavior, 
                     "the pattern \"%.200s\" cannot be used: %s", pattern, reason);
     }
     s->match = pcre2_match_data_create(1, NULL);
-    if (!s->match) {
+    s->limits = pcre2_match_context_create(NULL);
+    if (!s->match || !s->limits) {
         splitter_free(s);
         return fail(ERROR_MEMORY, "out of host memory for a tokenizer's pattern");
     }
+    pcre2_set_heap_limit(s->limits, INTERPRETER_KIB);
     s->compiled = pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE) == 0;
     *splitter = s;
     return OK;
@@ -62,6 +67,7 @@ Status splitter_open_gpt2(Splitter **splitter) {
 
 void splitter_free(Splitter *splitter) {
     if (!splitter) return;
+    pcre2_match_context_free(splitter->limits);
     pcre2_match_data_free(splitter->match);
     pcre2_code_free(splitter->code);
     memory_free(splitter);
@@ -79,11 +85,15 @@ static Status find(Splitter *s, const uint8_t *text, int64_t length, int64_t fro
     /* The caller has checked the UTF-8. */
     if (s->compiled) found = pcre2_jit_match(s->code, text, (size_t)length, (size_t)from, 0, s->match, NULL);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter's grows */
-        found = pcre2_match(s->code, text, (size_t)length, (size_t)from, PCRE2_NO_UTF_CHECK, s->match, NULL);
+        found = pcre2_match(s->code, text, (size_t)length, (size_t)from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                            s->match, s->limits);
     *begin = *end = length;
     if (found == PCRE2_ERROR_NOMATCH) return OK;
     if (found == PCRE2_ERROR_NOMEMORY)
         return fail(ERROR_MEMORY, "out of host memory for a tokenizer's pattern");
+    if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_HEAPLIMIT)
+        return fail(ERROR_FORMAT,
+                    "a tokenizer's pattern takes too many steps, or too much memory, on this text");
     /* With one pair of offsets, 0 says that there were groups besides. */
     const PCRE2_SIZE *offsets = pcre2_get_ovector_pointer(s->match);
     if (found < 0 || (int64_t)offsets[1] <= from || offsets[1] <= offsets[0])

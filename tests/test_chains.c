@@ -183,6 +183,34 @@ static void long_texts_are_taken_by_stretches(void **state) {
 
 /* ---- special tokens ---- */
 
+static Status encode_with_pattern(const char *folder, const char *pattern, TokenList *list) {
+    enum { LENGTH = 20000 };
+    char text[LENGTH];
+    memset(text, 'a', sizeof text);
+    json_t *root = json_load_file(CHAINS "qwen2/tokenizer.json", JSON_ALLOW_NUL, NULL);
+    json_t *split =
+        json_array_get(json_object_get(json_object_get(root, "pre_tokenizer"), "pretokenizers"), 0);
+    assert_int_equal(json_object_set_new(json_object_get(split, "pattern"), "Regex", json_string(pattern)),
+                     0);
+    assert_int_equal(json_dump_file(root, inside(folder, "tokenizer.json"), 0), 0);
+    json_decref(root);
+    Tokenizer *tokenizer = open_tokenizer(folder);
+    Status status = tokenizer_encode(tokenizer, text, sizeof text, list);
+    tokenizer_free(tokenizer);
+    return status;
+}
+
+/* A pattern comes from a file: one that would try for ever is the file's fault; one that only needs more
+ * memory than the machine code's stack has gets it. */
+static void costly_patterns_end(void **state) {
+    TokenList deep = {0}, costly = {0};
+    expect_ok(encode_with_pattern(*state, "(?:(?:a|b)c?)+", &deep));
+    assert_true(deep.count > 0);
+    expect_error(encode_with_pattern(*state, "(?:a+)+b", &costly), ERROR_FORMAT, "too many steps");
+    token_list_free(&deep);
+    token_list_free(&costly);
+}
+
 static int32_t find_token(const Tokenizer *tokenizer, const char *text) {
     for (int32_t id = 0; id < tokenizer_vocab(tokenizer); id++) {
         int64_t length;
@@ -340,6 +368,7 @@ int main(void) {
         cmocka_unit_test(hashes_differ),
         cmocka_unit_test(any_bytes_come_back),
         cmocka_unit_test(long_texts_are_taken_by_stretches),
+        cmocka_unit_test_setup_teardown(costly_patterns_end, scratch_setup, scratch_teardown),
         cmocka_unit_test(special_tokens_in_plain_data_are_said),
         cmocka_unit_test_setup_teardown(configs_name_special_tokens, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(gpt2_files_with_a_config, scratch_setup, scratch_teardown),
