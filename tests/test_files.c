@@ -417,6 +417,27 @@ static void a_pipe_is_read(void **state) {
     waitpid(child, NULL, 0);
 }
 
+/* A stranger's link to what is never at its end. */
+static void a_link_to_a_device_or_a_pipe_is_refused(void **state) {
+    const char *path = inside(*state, "link");
+    char *text, end[40];
+    int64_t length;
+    int ends[2];
+    assert_int_equal(symlink("/dev/zero", path), 0);
+    expect_error(file_read(path, 100, &text, &length), ERROR_FILE, "a link to one");
+    assert_int_equal(pipe(ends), 0);
+    snprintf(end, sizeof end, "/proc/self/fd/%d", ends[0]);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink(end, path), 0);
+    alarm(10); // else it would wait for the end that is open here
+    expect_error(file_read(path, 100, &text, &length), ERROR_FILE, "a link to one");
+    alarm(0);
+    close(ends[1]);
+    expect_ok(file_read(end, 100, &text, &length)); // as the user names it
+    memory_free(text);
+    close(ends[0]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(maps_files, scratch_setup, scratch_teardown),
@@ -426,6 +447,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(writes_through_links, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(compresses_by_name, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(a_pipe_is_read, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(a_link_to_a_device_or_a_pipe_is_refused, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(reports_failed_writes, scratch_setup, scratch_teardown),
         cmocka_unit_test(joins_and_takes_paths_apart),
         cmocka_unit_test_setup_teardown(tells_what_is_there, scratch_setup, scratch_teardown),
