@@ -7,6 +7,7 @@
  *   device  the K-th call fails with an unknown error
  *   memory  the K-th call fails for want of memory on the device
  *   lost    the K-th and all later calls that ask something of the device fail, as after an illegal access of a kernel
+ *   nan     nothing fails; the device's memory is full of NaN when it is given out, which nobody may notice
  * FILE is mapped and gets a Report, which survives any end. */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -35,7 +36,7 @@ typedef int Function(void);
 
 static Report nowhere = {.failed = -1}, *report = &nowhere;
 static int error;
-static bool stays;
+static bool stays, fills;
 static long at = LONG_MAX;
 
 /* ---- detours ---- */
@@ -113,10 +114,30 @@ static void *detour(const char *name, void *real) {
 typedef int GetAddress(const char *name, void **function, int version, unsigned long flags, void *about);
 static GetAddress *get_address;
 
+static int (*allocate)(unsigned long long *memory, size_t bytes);
+static int (*set_bytes)(unsigned long long memory, unsigned char value, size_t bytes);
+static int (*synchronize)(void *stream);
+
+static int allocate_filled(unsigned long long *memory, size_t bytes) {
+    int result = allocate(memory, bytes);
+    if (result == 0) result = set_bytes(*memory, 0xFF, bytes);
+    return result == 0 ? synchronize(NULL) : result;
+}
+
 static int get_detour(const char *name, void **function, int version, unsigned long flags, void *about) {
     int result = get_address(name, function, version, flags, about);
     if (result != 0 || !*function) return result;
-    *function = strcmp(name, "cuGetProcAddress") == 0 ? (void *)get_detour : detour(name, *function);
+    if (strcmp(name, "cuGetProcAddress") == 0) {
+        *function = (void *)get_detour;
+    } else if (fills && strcmp(name, "cuMemAlloc") == 0) {
+        *(void **)&allocate = *function;
+        *function = (void *)allocate_filled;
+        result = get_address("cuMemsetD8", (void **)&set_bytes, version, flags, about);
+        if (result == 0)
+            result = get_address("cuStreamSynchronize", (void **)&synchronize, version, flags, about);
+    } else {
+        *function = detour(name, *function);
+    }
     return result;
 }
 
@@ -147,5 +168,6 @@ __attribute__((constructor)) static void begin(void) {
             : strcmp(mode, "lost") == 0 ? ILLEGAL_ADDRESS
                                         : UNKNOWN;
     stays = strcmp(mode, "lost") == 0;
-    if (strcmp(mode, "count") == 0) at = LONG_MAX;
+    fills = strcmp(mode, "nan") == 0;
+    if (fills || strcmp(mode, "count") == 0) at = LONG_MAX;
 }
