@@ -25,6 +25,18 @@ typedef struct {
     double loss; // sum
 } Job;
 
+/* Says which names differ, where the model has any. */
+static void tell_names(const Job *job) {
+    char text[LABEL_TEXT];
+    for (int64_t i = 0; i < images_classes(job->source) && job->names->count; i++) {
+        const char *name = images_class_name(job->source, i), *own = labels_name(job->names, i, text);
+        if (strcmp(name, own) == 0) continue;
+        fprintf(stderr, "infer: classes are taken by their order: \"%s\" of --eval is the model's \"%s\"\n",
+                name, own);
+        return;
+    }
+}
+
 /* By their names where the model knows them all, else by their numbers. */
 static Status match_classes(Job *job) {
     int64_t count = images_classes(job->source), found = 0;
@@ -42,6 +54,7 @@ static Status match_classes(Job *job) {
         return fail(ERROR_USAGE, "--eval: %" PRId64 " classes, but the model tells %" PRId64 " apart", count,
                     job->classes);
     for (int64_t i = 0; i < count; i++) job->labels[i] = (int32_t)i;
+    tell_names(job);
     return OK;
 }
 
