@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "app/classify_pictures.h"
 #include "app/picture_passes.h"
+#include "app/print_text.h"
 #include "run/ranking.h"
 
 #include <inttypes.h>
@@ -24,6 +25,18 @@ typedef struct {
     double loss; // sum
 } Job;
 
+/* Says which names differ, where the model has any. */
+static void tell_names(const Job *job) {
+    char text[LABEL_TEXT];
+    for (int64_t i = 0; i < images_classes(job->source) && job->names->count; i++) {
+        const char *name = images_class_name(job->source, i), *own = labels_name(job->names, i, text);
+        if (strcmp(name, own) == 0) continue;
+        fprintf(stderr, "infer: classes are taken by their order: \"%s\" of --eval is the model's \"%s\"\n",
+                name, own);
+        return;
+    }
+}
+
 /* By their names where the model knows them all, else by their numbers. */
 static Status match_classes(Job *job) {
     int64_t count = images_classes(job->source), found = 0;
@@ -41,6 +54,7 @@ static Status match_classes(Job *job) {
         return fail(ERROR_USAGE, "--eval: %" PRId64 " classes, but the model tells %" PRId64 " apart", count,
                     job->classes);
     for (int64_t i = 0; i < count; i++) job->labels[i] = (int32_t)i;
+    tell_names(job);
     return OK;
 }
 
@@ -120,8 +134,9 @@ static Status report(Job *job) {
     double count = (double)job->count, loss = job->loss / count;
     int64_t broken = job->passes.broken ? broken_count(job->passes.broken) : 0;
     if (!job->count) return fail(ERROR_FORMAT, "--eval: none of the pictures can be read");
-    printf("%s: %" PRId64 " pictures, accuracy %.2f%%, top 5 %.2f%%, mean loss %.6f", job->options->eval,
-           job->count, 100 * (double)job->top1 / count, 100 * (double)job->top5 / count, loss);
+    print_name(job->options->eval, stdout);
+    printf(": %" PRId64 " pictures, accuracy %.2f%%, top 5 %.2f%%, mean loss %.6f", job->count,
+           100 * (double)job->top1 / count, 100 * (double)job->top5 / count, loss);
     if (broken) printf(", %" PRId64 " broken", broken);
     printf("\n");
     if (*job->options->json) TRY(write_json(job, loss));

@@ -116,6 +116,10 @@ static void names_of_classes_are_compared(void **state) {
     program_succeeds(*state, "%sother --new-head --out=anew --quiet", again);
     ran = program_succeeds(*state, "infer --model=anew --device=cpu --classify=data/classa/0.png");
     expect_text(ran->output, "third");
+    ran = program_succeeds(*state, "infer --model=anew --device=cpu --eval=data");
+    expect_text(ran->error, "\"classa\" of --eval is the model's \"first\"");
+    ran = program_succeeds(*state, "infer --model=anew --device=cpu --eval=other");
+    assert_null(strstr(ran->error, "by their order"));
 }
 
 static void sizes_are_swept(void **state) {
