@@ -53,7 +53,7 @@ static Status match_classes(Job *job) {
         return fail(ERROR_USAGE, "--eval: %" PRId64 " classes, but the model tells %" PRId64 " apart", count,
                     job->classes);
     for (int64_t i = 0; i < count; i++) job->labels[i] = (int32_t)i;
-    tell_names(job);
+    if (!job->options->quiet) tell_names(job);
     return OK;
 }
 
