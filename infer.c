@@ -171,8 +171,8 @@ static Status profile(Run *run) {
     if (!o->image_sizes.count)
         TRY(prepare_passes(run, largest(o->batch_sizes, o->batch), largest(o->seq_lens, o->seq)));
     if (!o->quiet)
-        printf("forward pass of %s, %s, on %s with %s\n", o->model, session_dtype_name(s), s->device->name,
-               s->device->library);
+        printf("forward pass of %s, %s, on %s with %s\n", session_model_name(s), session_dtype_name(s),
+               s->device->name, s->device->library);
     run->report.unit = s->config.architecture->patches ? "images/s" : "tok/s";
     TRY(profile_sizes(run));
     if (*o->profiling.window) return OK;
@@ -334,7 +334,7 @@ static Status check_task(const Run *run, InferMode mode) {
  * and means nothing. */
 static void warn_of_weights(const Run *run, InferMode mode) {
     if (run->session.config.other_head && !run->options.quiet)
-        fprintf(stderr, "%s: its head for %s is not used\n", run->options.model,
+        fprintf(stderr, "%s: its head for %s is not used\n", session_model_name(&run->session),
                 run->session.config.other_head);
     if (run->session.folder || mode == INFER_PROFILE || *run->options.profiling.window) return;
     fprintf(

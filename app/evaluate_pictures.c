@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "app/classify_pictures.h"
 #include "app/picture_passes.h"
+#include "app/print_text.h"
 #include "run/ranking.h"
 
 #include <inttypes.h>
@@ -133,8 +134,9 @@ static Status report(Job *job) {
     double count = (double)job->count, loss = job->loss / count;
     int64_t broken = job->passes.broken ? broken_count(job->passes.broken) : 0;
     if (!job->count) return fail(ERROR_FORMAT, "--eval: none of the pictures can be read");
-    printf("%s: %" PRId64 " pictures, accuracy %.2f%%, top 5 %.2f%%, mean loss %.6f", job->options->eval,
-           job->count, 100 * (double)job->top1 / count, 100 * (double)job->top5 / count, loss);
+    print_name(job->options->eval, stdout);
+    printf(": %" PRId64 " pictures, accuracy %.2f%%, top 5 %.2f%%, mean loss %.6f", job->count,
+           100 * (double)job->top1 / count, 100 * (double)job->top5 / count, loss);
     if (broken) printf(", %" PRId64 " broken", broken);
     printf("\n");
     if (*job->options->json) TRY(write_json(job, loss));

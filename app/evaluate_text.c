@@ -1,5 +1,6 @@
 #include "app/evaluate_text.h"
 
+#include "app/print_text.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "data/loader.h"
@@ -53,14 +54,15 @@ static Status report(const InferOptions *o, const Losses *losses, const TokenSou
     double mean = losses->sum / (double)losses->count, bits = NAN;
     int64_t bytes = tokens_text_bytes(source);
     if (bytes > 0) bits = mean / log(2.0) * (double)tokens_count(source) / (double)bytes;
-    printf("%s: %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", o->eval, losses->count, mean,
-           exp(mean));
+    print_name(o->eval, stdout);
+    printf(": %" PRId64 " tokens, mean loss %.6f, perplexity %.4f", losses->count, mean, exp(mean));
     if (bytes > 0) printf(", %.4f bits per byte", bits);
     printf("\n");
     if (*o->json) TRY(write_json(o, losses->count, mean, bits));
-    if (tokens_raw(source) && !o->quiet)
-        fprintf(stderr, "%s is read as plain text: its keys, quotes and commas count, too\n",
-                tokens_raw(source));
+    if (tokens_raw(source) && !o->quiet) {
+        print_name(tokens_raw(source), stderr);
+        fprintf(stderr, " is read as plain text: its keys, quotes and commas count, too\n");
+    }
     if (isfinite(mean)) return OK;
     return fail(ERROR_NONFINITE, "the mean loss on %s is not finite", o->eval);
 }

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 
-#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 Status print_text(void *unused, const void *bytes, int64_t count) {
@@ -13,4 +13,11 @@ Status print_text(void *unused, const void *bytes, int64_t count) {
     bool written = fwrite(text, 1, (size_t)count, stdout) == (size_t)count && fflush(stdout) == 0;
     memory_free(text);
     return written ? OK : fail(ERROR_FILE, "cannot write the text to standard output");
+}
+
+void print_name(const char *name, FILE *file) {
+    char *text = memory_text(name);
+    utf8_tame(text, (int64_t)strlen(text), false);
+    (void)fputs(text, file);
+    memory_free(text);
 }

@@ -1,5 +1,6 @@
 #include "app/report.h"
 
+#include "app/print_text.h"
 #include "base/memory.h"
 #include "profile/stats.h"
 
@@ -82,11 +83,16 @@ static void print_data(const Session *s, const FeedCounts *data) {
     }
     printf("%" PRId64 " tokens (%s)\n", data->tokens,
            s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
-    if (data->raw)
-        printf("  %-18s %s is read as plain text: its keys, quotes and commas are learned, too\n", "",
-               data->raw);
+    if (data->raw) {
+        printf("  %-18s ", "");
+        print_name(data->raw, stdout);
+        printf(" is read as plain text: its keys, quotes and commas are learned, too\n");
+    }
     const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
-    if (passed) printf("  %-18s the special token %s is spelled in the data: there it is text\n", "", passed);
+    if (!passed) return;
+    printf("  %-18s the special token ", "");
+    print_name(passed, stdout);
+    printf(" is spelled in the data: there it is text\n");
 }
 
 static void print_configuration(const Report *r, const Session *s, const Trainer *t, const FeedCounts *data) {

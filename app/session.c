@@ -3,6 +3,7 @@
 #include "base/directories.h"
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "kernels/gemm/cpu.h"
 #include "model/checkpoint.h"
 #include "model/parameter_values.h"
@@ -142,6 +143,8 @@ static Status rename_changed(const char *model, Config *c) {
 
 static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
     TRY(find_folder(model, &s->folder));
+    if (s->folder) s->name = memory_text(s->folder);
+    if (s->folder) utf8_tame(s->name, (int64_t)strlen(s->name), false);
     TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
     scale_pictures(&s->config);
     if (!sizes) return OK;
@@ -224,6 +227,7 @@ Status session_expect(const Session *s, const char *model, const ConfigSizes *si
 void session_close(Session *s) {
     tokenizer_free(s->tokenizer);
     memory_free(s->folder);
+    memory_free(s->name);
     labels_free(&s->labels);
     if (s->device) s->device->close(s->device);
     *s = (Session){0};
@@ -263,7 +267,7 @@ void session_prepare(const Session *s, Ctx *ctx) {
 }
 
 const char *session_model_name(const Session *s) {
-    return s->folder ? s->folder : s->config.name;
+    return s->name ? s->name : s->config.name;
 }
 
 bool session_bf16_fast(const Device *device) {

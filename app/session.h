@@ -15,6 +15,7 @@ typedef struct {
     bool graphs;
     Config config;
     char *folder;         // that the model comes from; NULL for a preset
+    char *name;           // of the folder, as a terminal may show it
     Labels labels;        // the names of a model's classes
     Tokenizer *tokenizer; // NULL where none is known: only shards can be read, and nothing can be written out
 } Session;
@@ -58,7 +59,7 @@ CHECKED Status session_load(const Session *session, Ctx *ctx, Parameters *parame
 /* Copies dtype, tf32, fuses and graphs into a Ctx. */
 void session_prepare(const Session *session, Ctx *ctx);
 
-/* The folder that it came from, or the preset's name. */
+/* The folder that it came from, as a terminal may show it, or the preset's name. */
 const char *session_model_name(const Session *session);
 
 /* Whether bf16 is faster than fp32: on a GPU, and on a CPU whose instructions multiply it faster. */

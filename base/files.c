@@ -48,6 +48,16 @@ void file_unmap(FileMap *map) {
     *map = (FileMap){0};
 }
 
+/* A stranger's folder may hold a link to the terminal, or to a pipe that this process itself holds open: to
+ * read it would wait for ever. What the user names, such as /dev/stdin, is read, and so is a pipe. */
+static Status refuse_device(int descriptor, const char *path) {
+    struct stat about, named;
+    if (strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0) return OK;
+    if (fstat(descriptor, &about) != 0 || lstat(path, &named) != 0) return fail_file("examine", path);
+    if (S_ISREG(about.st_mode) || S_ISDIR(about.st_mode) || S_ISFIFO(named.st_mode)) return OK;
+    return fail(ERROR_FILE, "%s is a device, or a link to one or to a pipe, which is not read", path);
+}
+
 /* Reads `descriptor` to its end into a growing buffer; one byte beyond `limit` proves the file too long. */
 static Status read_all(int descriptor, const char *path, int64_t limit, char **text, int64_t *length) {
     enum { LEAST_READ = 1 << 16 };
@@ -85,7 +95,8 @@ Status file_read(const char *path, int64_t limit, char **text, int64_t *length) 
         close(descriptor);
         return failed;
     }
-    Status status = read_all(descriptor, path, limit, text, length);
+    Status status = refuse_device(descriptor, path);
+    if (!status) status = read_all(descriptor, path, limit, text, length);
     close(descriptor);
     return status;
 }

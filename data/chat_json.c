@@ -21,7 +21,8 @@ static Status read_message(const json_t *object, ChatMessage *message) {
 Status chat_read_messages(const json_t *object, ChatMessages *messages) {
     const json_t *list = json_object_get(object, "messages"), *message;
     size_t i, count = json_array_size(list);
-    if (!count || count > MESSAGES_MOST) return fail(ERROR_FORMAT, "the object has no \"messages\"");
+    if (!count || count > MESSAGES_MOST)
+        return fail(ERROR_FORMAT, "\"messages\" must be a list of 1 to %d messages", MESSAGES_MOST);
     messages->list = memory_grow(messages->list, &messages->room, (int64_t)count, sizeof *messages->list);
     messages->count = (int64_t)count;
     json_array_foreach(list, i, message) {

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "data/text_map.h"
 
+#include "base/gzip.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 
@@ -31,7 +32,7 @@ static Status write_all(int file, const uint8_t *bytes, size_t count) {
 
 /* Of a file may follow another: what they hold is one text. */
 static Status inflate_all(const char *path, const FileMap *from, z_stream *stream, uint8_t *out, int file) {
-    int64_t read = 0;
+    int64_t read = 0, written = 0;
     int answer = Z_OK;
     while (answer != Z_STREAM_END || stream->avail_in > 0 || read < from->size) {
         if (answer == Z_STREAM_END && inflateReset(stream) != Z_OK)
@@ -47,6 +48,9 @@ static Status inflate_all(const char *path, const FileMap *from, z_stream *strea
         answer = inflate(stream, Z_NO_FLUSH);
         if (answer != Z_OK && answer != Z_STREAM_END)
             return fail(ERROR_FORMAT, "%s: the compressed data are damaged, or end too early", path);
+        written += PIECE - stream->avail_out;
+        if (written > gzip_most(from->size))
+            return fail(ERROR_FORMAT, "%s uncompresses to more than 64 times its size; no text does", path);
         TRY(write_all(file, out, PIECE - stream->avail_out));
     }
     return OK;

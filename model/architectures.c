@@ -259,12 +259,11 @@ static const ConfigKey rotary_members[] = {
         {"intermediate_size", NEEDED(hidden)}, {"max_position_embeddings", NEEDED(context)},                 \
         {"rms_norm_eps", FIELD(norm_eps)}, {"initializer_range", FIELD(init_std)},                           \
         {"rope_theta", FIELD(rotary.theta), .old = true},                                                    \
-        {"rope_scaling", .members = rotary_members, .old = true},                                            \
-        {"rope_parameters", .members = rotary_members}, {"partial_rotary_factor", .only = "1.0"},            \
-        {"attn_logit_softcapping", .only = "null"}, {"final_logit_softcapping", .only = "null"},             \
-        {"num_experts", .only = "null"}, {"num_local_experts", .only = "null"},                              \
-        {"quantization_config", .only = "null"}, {"attention_dropout", .written = "0.0"},                    \
-        {"bos_token_id", .written = "null"}, {                                                               \
+        {"rope_parameters", .members = rotary_members, .alias = "rope_scaling"},                             \
+        {"partial_rotary_factor", .only = "1.0"}, {"attn_logit_softcapping", .only = "null"},                \
+        {"final_logit_softcapping", .only = "null"}, {"num_experts", .only = "null"},                        \
+        {"num_local_experts", .only = "null"}, {"quantization_config", .only = "null"},                      \
+        {"attention_dropout", .written = "0.0"}, {"bos_token_id", .written = "null"}, {                      \
         "eos_token_id", .end_of_text = true, .ends = true                                                    \
     }
 

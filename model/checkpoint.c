@@ -174,12 +174,23 @@ Status checkpoint_latest(const char *out, char **folder) {
     return status;
 }
 
+static Status verify_tokenizer(const char *folder) {
+    Tokenizer *tokenizer = NULL;
+    bool there;
+    TRY(tokenizer_present(folder, &there));
+    if (there) TRY(tokenizer_open(folder, &tokenizer));
+    tokenizer_free(tokenizer);
+    return OK;
+}
+
 /* ERROR_FORMAT where the folder's files are there but not what was saved. */
 static Status verify(const char *folder) {
     Config config;
     Safetensors *weights = NULL, *state = NULL;
     bool there;
     TRY(checkpoint_config(folder, &config));
+    TRY(checkpoint_check(folder, &config));
+    TRY(verify_tokenizer(folder));
     TRY(holds(folder, state_name, &there));
     if (!there) return fail(ERROR_FORMAT, "there is no %s", state_name);
     char *path = path_join(folder, state_name);

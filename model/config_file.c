@@ -103,7 +103,7 @@ static Status check_only(const File *file, const ConfigKey *k) {
     return equal ? OK : fail_value(file, k->key, expected);
 }
 
-static Status read_members(const File *file, const ConfigKey *k, Config *config);
+static Status read_objects(const File *file, const ConfigKey *k, Config *config);
 
 static Status count_labels(const File *file, const ConfigKey *k, Config *config) {
     size_t count = json_object_size(value_of(file, k->key));
@@ -115,7 +115,7 @@ static Status count_labels(const File *file, const ConfigKey *k, Config *config)
 static Status read_key(const File *file, const ConfigKey *k, Config *config) {
     const json_t *value = value_of(file, k->key), *again = k->alias ? value_of(file, k->alias) : NULL;
     if (k->only) return check_only(file, k);
-    if (k->members) return value ? read_members(file, k, config) : OK;
+    if (k->members) return read_objects(file, k, config);
     if (k->labels) return value ? count_labels(file, k, config) : OK;
     if (!k->field || (!value && !again && !k->required)) return OK;
     const char *key = again && !value ? k->alias : k->key;
@@ -132,11 +132,11 @@ static Status read_keys(const File *file, const ConfigKey *keys, Config *config)
 }
 
 /* An object's. One that means nothing to us changes what its other members mean. */
-static Status read_members(const File *file, const ConfigKey *k, Config *config) {
-    File object = {value_of(file, k->key), file->name};
+static Status read_members(const File *file, const ConfigKey *k, const char *key, Config *config) {
+    File object = {value_of(file, key), file->name};
     const char *name;
     json_t *value;
-    if (!json_is_object(object.root)) return fail_value(file, k->key, "an object is needed");
+    if (!json_is_object(object.root)) return fail_value(file, key, "an object is needed");
     TRY(read_keys(&object, k->members, config));
     json_object_foreach((json_t *)object.root, name, value) {
         const ConfigKey *member = k->members;
@@ -144,6 +144,18 @@ static Status read_members(const File *file, const ConfigKey *k, Config *config)
         if (!member->key && !json_is_null(value)) return fail_value(&object, name, "it is not supported");
     }
     return OK;
+}
+
+/* An object's under either key. Two objects may be spelled differently, but must mean the same. */
+static Status read_objects(const File *file, const ConfigKey *k, Config *config) {
+    Config again = *config;
+    bool first = value_of(file, k->key), second = k->alias && value_of(file, k->alias);
+    if (first) TRY(read_members(file, k, k->key, config));
+    if (second) TRY(read_members(file, k, k->alias, first ? &again : config));
+    if (!first || !second || config_equal(config, &again)) return OK;
+    char expected[64];
+    snprintf(expected, sizeof expected, "it must mean the same as \"%s\"", k->key);
+    return fail_value(file, k->alias, expected);
 }
 
 /* ---- the file ---- */

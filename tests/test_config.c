@@ -290,6 +290,10 @@ static void rotary_positions_are_read(void **state) {
                     &before));
     assert_true(before.rotary.scaling == ROTARY_LLAMA3 && before.rotary.low == 1 && before.rotary.high == 4);
     assert_true(before.rotary.context == 8);
+    expect_ok(parse(LLAMA ",\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4},"
+                          "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":4,\"rope_theta\":5e5}}",
+                    &before));
+    assert_true(config_equal(&before, &since));
 }
 
 static void other_llamas_are_turned_away(void **state) {
@@ -300,6 +304,10 @@ static void other_llamas_are_turned_away(void **state) {
                      "\"type\" is \"dynamic\"");
     expect_malformed(LLAMA ",\"rope_parameters\":{\"mrope_section\":[1]}}", "\"mrope_section\" is [1]");
     expect_malformed(LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", "partial_rotary_factor");
+    expect_malformed(
+        LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5},"
+              "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}",
+        "\"rope_scaling\" is {\"type\":\"linear\",\"factor\":4}; it must mean the same as \"rope_par");
     expect_malformed(LLAMA ",\"rope_parameters\":3}", "\"rope_parameters\" is 3; an object is needed");
     expect_malformed(LLAMA ",\"rope_parameters\":{\"rope_type\":\"linear\"}}", "factor 0");
     expect_malformed(LLAMA ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8}}",

@@ -230,7 +230,7 @@ static void what_cannot_be(void **state) {
         const char *line, *part;
     } lines[] = {
         {"{\"text\": \"a\"}", "line 2: the object has no \"messages\"; where its text stands"},
-        {"{\"messages\": []}", "line 2: the object has no \"messages\""},
+        {"{\"messages\": []}", "line 2: \"messages\" must be a list of 1 to 65536 messages"},
         {"{\"messages\": [{\"role\": \"tool\", \"content\": \"a\"}]}", "line 2: message 1: the role is tool"},
         {"{\"messages\": [{\"content\": \"a\"}]}", "message 1: the role is missing"},
         {"{\"messages\": [{\"role\": \"user\"}]}", "message 1: the object has no text under \"content\""},

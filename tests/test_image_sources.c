@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static ImageSource *open_source(const char *path, ImagePart part, const char *cache) {
@@ -188,8 +189,16 @@ static void refuses_idx_that_lies(void **state) {
     /* What the system cannot read is not damaged. */
     assert_int_equal(remove(inside(folder, "train-labels-idx1-ubyte")), 0);
     expect_ok(directory_make(inside(folder, "train-labels-idx1-ubyte")));
-    expect_error(images_open(folder, IMAGES_TRAIN, NULL, &source), ERROR_FILE, "Is a directory");
+    expect_error(images_open(folder, IMAGES_TRAIN, NULL, &source), ERROR_FILE, "not a regular file");
     expect_ok(directory_remove(inside(folder, "train-labels-idx1-ubyte")));
+    assert_int_equal(mkfifo(inside(folder, "train-labels-idx1-ubyte"), 0600), 0);
+    alarm(10); // else it would wait for a writer
+    expect_error(images_open(folder, IMAGES_TRAIN, NULL, &source), ERROR_FILE, "not a regular file");
+    alarm(0);
+    assert_int_equal(remove(inside(folder, "train-labels-idx1-ubyte")), 0);
+    uint8_t many[17] = {0, 0, 8, 3, 0, 1, 0, 0, 0, 0, 4, 0, 0, 0, 4, 0}; // 2^36 pixels
+    write_bytes(inside(folder, "train-images-idx3-ubyte"), many, sizeof many);
+    expect_error(images_open(folder, IMAGES_TRAIN, NULL, &source), ERROR_FORMAT, "claims more than a file");
     write_idx(folder, "train", "", IDX, IDX);
     write_idx(folder, "train", ".gz", IDX, IDX);
     expect_error(images_open(folder, IMAGES_TRAIN, NULL, &source), ERROR_USAGE, "name one");

@@ -59,6 +59,22 @@ static void test_run_folder(void **state) {
     assert_string_equal(step->output, run->output);
 }
 
+/* A folder's name may be a stranger's, and is printed as a terminal may show it. */
+static void test_tamed_names(void **state) {
+    program_succeeds(*state, "ln -s runs 'e\033[31m' && ln -s ../validation.txt runs/'v\033[31m.csv'");
+    static const char *const commands[] = {
+        "infer --model='e\033[31m' --device=cpu --batch=1 --repeats=1 --peaks=0",
+        "infer --model='e\033[31m' --device=cpu --batch=1 --peaks=0 --profile",
+        "infer --model='e\033[31m' --device=cpu --eval='e\033[31m/v\033[31m.csv'",
+        "train --resume='e\033[31m/step-00000200' --steps=201 --data='e\033[31m/v\033[31m.csv'"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const Ran *ran = program_succeeds(*state, "%s", commands[i]);
+        assert_null(strchr(ran->output, '\033'));
+        assert_null(strchr(ran->error, '\033'));
+        expect_text(ran->output, "e?[31m/");
+    }
+}
+
 static void test_sweep(void **state) {
     static const char *const paths[] = {"naive", "fused"};
     program_succeeds(*state,
@@ -235,6 +251,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile),
         cmocka_unit_test(test_run_folder),
+        cmocka_unit_test(test_tamed_names),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_cache),
 

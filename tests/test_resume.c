@@ -109,7 +109,8 @@ static void test_resume_damaged(void **state) {
     const char *folder = *state;
     program_succeeds(folder,
                      "train " TINY " --steps=6 --save-every=2 --val-every=0 --sample-every=0 --keep=0 "
-                     "--schedule=constant --out=flipped -q && cp -r flipped once");
+                     "--schedule=constant --out=flipped -q && cp -r flipped once && "
+                     "cp flipped/step-00000006/training_state.safetensors whole.safetensors");
     program_succeeds(folder, "printf x | dd of=flipped/step-00000006/model.safetensors bs=1 seek=9000 "
                              "conv=notrunc 2>dd.txt");
     program_succeeds(folder,
@@ -132,6 +133,13 @@ static void test_resume_damaged(void **state) {
                      "rm once/step-00000006/training_state.safetensors once/step-00000004/config.json");
     ran = program_succeeds(folder, RESUME " --out=once --steps=3 -q");
     expect_text(ran->error, "step-00000006 is damaged and passed over: there is no training_state");
+    /* Files without a digest, too, where they cannot be what was saved. */
+    program_succeeds(folder, "sed -i 's/\"n_layer\": 2/\"n_layer\": 3/' flipped/step-00000008/config.json && "
+                             "printf x >flipped/step-00000006/tokenizer_config.json");
+    ran = program_succeeds(folder, RESUME " --out=flipped --steps=6 -q");
+    expect_text(ran->error, "train: step-00000008 is damaged and passed over: flipped/step-00000008: ");
+    expect_text(ran->error, "train: step-00000006 is damaged and passed over: flipped/step-00000006/tok");
+    expect_same_file(folder, "flipped/step-00000006/training_state.safetensors", "whole.safetensors");
 }
 
 /* A checkpoint may be a stranger's: what its options say of files, and of deleting, is not obeyed. */

@@ -58,6 +58,21 @@ static void gzip_is_read(void **state) {
     free(text);
 }
 
+/* 66 KB that would take 67 MB, and as many times more as somebody likes. */
+static void what_only_fills_the_memory_is_refused(void **state) {
+    enum { LENGTH = (1 << 26) + 1 };
+    char *text = malloc(LENGTH);
+    const char *path = inside(*state, "text.gz");
+    FileMap map;
+    memset(text, 'a', LENGTH);
+    expect_ok(gzip_write(path, text, LENGTH - 1));
+    expect_ok(text_map(path, &map));
+    file_unmap(&map);
+    expect_ok(gzip_write(path, text, LENGTH));
+    expect_error(text_map(path, &map), ERROR_FORMAT, "more than 64 times its size");
+    free(text);
+}
+
 static void what_is_no_text_is_refused(void **state) {
     char tar[512] = "name";
     memcpy(tar + 257, "ustar", 5);
@@ -76,6 +91,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(text_is_read, scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(gzip_is_read, scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(what_only_fills_the_memory_is_refused, scratch_setup,
+                                        scratch_teardown),
         cmocka_unit_test_setup_teardown(what_is_no_text_is_refused, scratch_setup, scratch_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

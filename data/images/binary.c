@@ -1,6 +1,8 @@
 /* Pictures in files of many: IDX of the MNIST family, and CIFAR-10 and CIFAR-100. They are read into memory
  * at once, compressed or not. */
 #include "base/checked.h"
+#include "base/files.h"
+#include "base/gzip.h"
 #include "base/memory.h"
 #include "data/images/images_internal.h"
 
@@ -43,7 +45,12 @@ static Status check_end(gzFile file, const char *path) {
     return fail_read(file, path, got < 0 ? "damaged" : "longer than its header says");
 }
 
-static Status open_file(const char *path, gzFile *file) {
+/* `most` bytes can be in it. Mapped before, since gzopen would wait for a pipe's other end. */
+static Status open_file(const char *path, gzFile *file, int64_t *most) {
+    FileMap map;
+    TRY(file_map(path, &map));
+    *most = gzip_most(map.size);
+    file_unmap(&map);
     *file = gzopen(path, "rb");
     return *file ? OK : fail_file("open", path);
 }
@@ -66,13 +73,16 @@ static Status read_header(gzFile file, const char *path, int64_t magic, int rank
 
 static Status read_idx(const char *path, int64_t magic, int rank, int64_t sizes[3], uint8_t **bytes) {
     gzFile file;
+    int64_t most;
     *bytes = NULL;
     sizes[1] = sizes[2] = 1;
-    TRY(open_file(path, &file));
+    TRY(open_file(path, &file, &most));
     Status status = read_header(file, path, magic, rank, sizes);
     bool fits = sizes[0] > 0 && sizes[1] > 0 && sizes[2] > 0 && sizes[1] <= IDX_SIDE_LIMIT &&
                 sizes[2] <= IDX_SIDE_LIMIT;
     if (!status && !fits) status = fail(ERROR_FORMAT, "%s: the sizes in its header are out of range", path);
+    if (!status && sizes[0] * sizes[1] * sizes[2] > most)
+        status = fail(ERROR_FORMAT, "%s: its header claims more than a file of its size holds", path);
     if (!status) status = read_bytes(file, path, sizes[0] * sizes[1] * sizes[2], bytes);
     if (!status) status = check_end(file, path);
     gzclose_r(file);

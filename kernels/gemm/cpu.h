@@ -1,9 +1,10 @@
-/* gemm on the CPU: OpenBLAS, oneDNN (kernels/device/onednn.h) or AMX's tiles (cpu_amx.h), the latter two with
- * what follows the product. A fused form's product is timed at its first run with all that serve it, some laps
- * each on cold operands, and the fastest is kept in the user's cache (products-*.txt, one file for a
- * processor, its threads and libraries): with the same file the same one runs, and the same bits come out.
- * FUSEBOX_TUNE=0 in the environment neither times nor reads the file, and takes oneDNN wherever it has a
- * kernel; nor is anything timed where there is no cache folder. A naive form's product is OpenBLAS's. */
+/* gemm on the CPU: AMX's tiles (cpu_amx.h) or oneDNN (kernels/device/onednn.h), both with what follows the
+ * product, or OpenBLAS. A fused form's product goes to the tiles if they serve it. Any other is timed at its
+ * first run with both libraries, some laps each on cold operands, and the faster is kept in the user's cache
+ * (products-*.txt, one file for a processor, its threads and libraries): with the same file the same one
+ * runs, and the same bits come out. FUSEBOX_TUNE=0 in the environment neither times nor reads the file, and
+ * takes oneDNN wherever it has a kernel; nor is anything timed where there is no cache folder. A naive form's
+ * product is OpenBLAS's. */
 #pragma once
 
 #include "kernels/gemm/cpu_plan.h"

@@ -11,8 +11,10 @@
 
 enum { PLANS_MOST = 1024 }; // then all are forgotten: the lengths of sentences have no end
 enum { SLOTS = 2 * PLANS_MOST, KEY_WORDS = sizeof(OnednnProduct) / sizeof(int64_t) };
-enum { FEWEST_LAPS = 3, MOST_LAPS = 12 };  // of each in turns, so that a busy moment is not one's alone
-static const double LONG_SECONDS = 0.06;   // no more laps after that
+enum { FEWEST_LAPS = 3, MOST_LAPS = 12 }; // of each in turns, so that a busy moment is not one's alone
+static const double LONG_SECONDS = 0.06;  // no more laps after that
+static const double LOST_SECONDS = 0.25; // where OpenBLAS takes as long, longer than threads wait for a core,
+static const double LOST_TIMES = 2;      // and so many times the other's, the lap is the last
 static const double OPENBLAS_NEEDS = 0.97; // of the others' time: what follows the product is free there
 
 typedef struct {
@@ -127,10 +129,12 @@ static KeptChoice race(Ctx *ctx, const Gemm *g, const GemmFinish *finish, const 
     for (int lap = 0; lap < FEWEST_LAPS || (lap < MOST_LAPS && all < LONG_SECONDS); lap++) {
         double first = lap_seconds(ctx, &(CpuPlan){.winner = PLAN_OPENBLAS}, &timed, finish);
         double second = lap_seconds(ctx, plan, &timed, finish);
-        if (lap == 0) continue; // it wakes the threads
+        const bool lost = first > LOST_SECONDS && first > LOST_TIMES * second;
+        if (lap == 0 && !lost) continue; // it wakes the threads
         all += first + second;
         if (first < openblas) openblas = first;
         if (second < onednn) onednn = second;
+        if (lost) break;
     }
     if (openblas < onednn * OPENBLAS_NEEDS)
         choice = (KeptChoice){PLAN_OPENBLAS, (float)(1e6 * openblas)};

@@ -1,7 +1,7 @@
-/* linear: bias, residual add and activation are done by the product's own pass where oneDNN multiplies; else
- * the bias is what the product is added to, so it costs no pass, and activations and their derivatives are
- * one vectorized pass. A few rows (decoding) are dot products instead, with everything in one pass over the
- * weights. */
+/* linear: bias, residual add and activation are done by the product's own pass where oneDNN or AMX's tiles
+ * multiply; else the bias is what the product is added to, so it costs no pass, and activations and their
+ * derivatives are one vectorized pass. A few rows (decoding) are dot products instead, with everything in one
+ * pass over the weights. */
 #include "kernels/gemm/cpu.h"
 #include "kernels/gemm/cpu_blas.h"
 #include "kernels/linear/linear.h"
