@@ -48,7 +48,8 @@ static void make_room(Talk *t, int64_t needed, int64_t least) {
     if (g->length + needed <= g->window) return;
     while (t->turns > least && g->length + wanted > g->window) forget_oldest(t);
     if (before > t->turns)
-        fprintf(stderr, "(the context of %" PRId64 " tokens is full: the oldest %s gone)\n", g->window,
+        fprintf(stderr, "%s(the context of %" PRId64 " tokens is full: the oldest %s gone)\n",
+                least ? "\n" : "", g->window, // an answer that goes on left the cursor behind a word
                 before - t->turns == 1 ? "message and its answer are" : "messages and their answers are");
 }
 
@@ -77,8 +78,9 @@ static Status take_message(Talk *t, TokenList *ids, bool *taken) {
     int64_t from = first || t->turns ? 0 : content; // what stands before the content is still there
     *taken = g->length + ids->count - from < g->window;
     if (!*taken) {
-        fprintf(stderr, "(the message is too long: it has %" PRId64 " tokens, and the context %" PRId64 ")\n",
-                ids->count, g->window);
+        fprintf(stderr,
+                "(the message is too long: %sit has %" PRId64 " tokens, and the context %" PRId64 ")\n",
+                first && *t->options->system ? "with the system message " : "", ids->count, g->window);
         return OK;
     }
     add_turn(t, g->length + content - from);

@@ -213,6 +213,13 @@ static void full_contexts(void **state) {
     ran = program_succeeds(*state, "for i in 1 2 3 4; do printf 'one two three four '; done | infer --chat "
                                    "--model=model --context=60 --device=cpu -q");
     expect_text(ran->error, "(the message is too long: it has ");
+    ran = program_succeeds(*state, "echo one | infer --chat --model=model --context=60 --device=cpu -q "
+                                   "--system=\"$(yes one | head -60)\"");
+    expect_text(ran->error, "(the message is too long: with the system message it has ");
+    ran = program_succeeds(*state, "printf 'one\\none\\n' | infer --chat --model=model --context=128 "
+                                   "--tokens=34 --device=cpu --dtype=fp32 -q --temperature=0");
+    expect_text(ran->error,
+                "\n(the context of 128 tokens is full: the oldest message and its answer are gone)");
     ran = program_succeeds(
         *state, "echo one | infer --chat --model=model --context=70 --device=cpu -q --temperature=0");
     expect_text(ran->error, "(the context of 70 tokens is full: the answer ends here)");
