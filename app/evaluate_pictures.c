@@ -54,7 +54,7 @@ static Status match_classes(Job *job) {
         return fail(ERROR_USAGE, "--eval: %" PRId64 " classes, but the model tells %" PRId64 " apart", count,
                     job->classes);
     for (int64_t i = 0; i < count; i++) job->labels[i] = (int32_t)i;
-    tell_names(job);
+    if (!job->options->quiet) tell_names(job);
     return OK;
 }
 
@@ -103,12 +103,13 @@ static void print_mistakes(Job *job) {
     }
 }
 
-static Status write_json(const Job *job, double loss) {
+static Status write_json(const Job *job, double loss, int64_t broken) {
     JsonWriter w = {0};
     char text[LABEL_TEXT];
     json_write_open(&w, '{');
     json_member_text(&w, "data", job->options->eval);
     json_member_integer(&w, "pictures", job->count);
+    json_member_integer(&w, "broken", broken);
     json_member_number(&w, "loss", loss);
     json_member_number(&w, "top1", (double)job->top1 / (double)job->count);
     json_member_number(&w, "top5", (double)job->top5 / (double)job->count);
@@ -139,7 +140,7 @@ static Status report(Job *job) {
            100 * (double)job->top1 / count, 100 * (double)job->top5 / count, loss);
     if (broken) printf(", %" PRId64 " broken", broken);
     printf("\n");
-    if (*job->options->json) TRY(write_json(job, loss));
+    if (*job->options->json) TRY(write_json(job, loss, broken));
     if (job->classes <= TABLE_CLASSES)
         print_table(job);
     else

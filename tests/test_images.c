@@ -82,6 +82,26 @@ static void as_pillow_and_transformers(void **state) {
     images_close(source);
 }
 
+/* Pillow's convert("L") of the same colours, in every format: ITU-R BT.601 in 16 bits, rounded. */
+static void grey_is_pillows(void **state) {
+    ImageSource *source = open_source(FOLDER "/classes", IMAGES_TRAIN, NULL);
+    (void)state;
+    for (int64_t i = 0; i < images_count(source); i++) {
+        Image grey, colours;
+        expect_ok(images_read(source, i, 1, &grey));
+        expect_ok(images_read(source, i, 3, &colours));
+        assert_int_equal(grey.channels, 1);
+        for (int64_t k = 0; k < grey.height * grey.width; k++) {
+            const uint8_t *rgb = colours.pixels + 3 * k;
+            assert_int_equal(grey.pixels[k],
+                             (19595 * rgb[0] + 38470 * rgb[1] + 7471 * rgb[2] + 32768) / 65536);
+        }
+        image_free(&grey);
+        image_free(&colours);
+    }
+    images_close(source);
+}
+
 static void refuses_damaged_files(void **state) {
     static const struct {
         const char *name, *why;
@@ -358,6 +378,7 @@ static void reads_processors_of_all_kinds(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_pillow_and_transformers),
+                                       cmocka_unit_test(grey_is_pillows),
                                        cmocka_unit_test(refuses_damaged_files),
                                        cmocka_unit_test(refuses_every_beginning),
                                        cmocka_unit_test(a_telephones_second_picture_is_passed_over),

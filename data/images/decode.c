@@ -36,19 +36,33 @@ static uint8_t *with_all_colours(const uint8_t *bytes, const ImageHeader *header
     return copy;
 }
 
+uint8_t image_grey(const uint8_t colours[3]) {
+    return (uint8_t)((19595 * colours[0] + 38470 * colours[1] + 7471 * colours[2] + (1 << 15)) >> 16);
+}
+
+/* Pixels of `stored` channels, of which a second or fourth is alpha, become grey where they are. */
+static void make_grey(uint8_t *pixels, int64_t count, int stored) {
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *from = pixels + i * stored;
+        pixels[i] = stored < 3 ? *from : image_grey(from);
+    }
+}
+
 Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int64_t channels, Image *image) {
     ImageHeader header;
-    int width, height;
+    int width, height, stored = channels == 1 ? 0 : (int)channels; // stb_image's own grey is rounded down
     *image = (Image){0};
     TRY(image_inspect(bytes, length, name, &header));
     stb_allow(bound(&header, length));
     uint8_t *copy = header.missing ? with_all_colours(bytes, &header) : NULL;
-    uint8_t *pixels =
-        stb_load(copy ? copy : bytes, header.end + header.missing, (int)channels, &width, &height);
+    uint8_t *pixels = stb_load(copy ? copy : bytes, header.end + header.missing, &stored, &width, &height);
     memory_free(copy);
     if (!pixels) return fail(ERROR_FORMAT, "%s: damaged: %s", name, stbi_failure_reason());
     *image = (Image){pixels, height, width, channels};
-    if (height == header.height && width == header.width) return OK;
+    if (height == header.height && width == header.width) {
+        if (channels == 1) make_grey(pixels, header.height * header.width, stored);
+        return OK;
+    }
     image_free(image);
     return fail(ERROR_FORMAT, "%s: damaged: it says two sizes", name);
 }

@@ -28,6 +28,9 @@ CHECKED Status image_decode(const uint8_t *bytes, int64_t length, const char *na
 CHECKED Status image_read_file(const char *path, int64_t channels, Image *image);
 void image_free(Image *image); // leaves it all-zero
 
+/* What three colours weigh as one, by ITU-R BT.601, to the bits of Pillow's. */
+uint8_t image_grey(const uint8_t colours[3]);
+
 /* What the file's own headers say. */
 typedef struct {
     int64_t height, width;

@@ -164,10 +164,9 @@ char *images_name(const ImageSource *s, int64_t index) {
     return name;
 }
 
-/* A pixel of 3 channels as 1, or of 1 as 3: the weights of ITU-R BT.601, as stb_image has them. */
+/* Pixels of 3 channels as 1, or of 1 as 3. */
 static void convert(const uint8_t *from, int64_t count, int64_t channels, uint8_t *to) {
-    for (int64_t i = 0; i < count && channels == 1; i++, from += IMAGE_CHANNELS)
-        *to++ = (uint8_t)((77 * from[0] + 150 * from[1] + 29 * from[2]) >> 8);
+    for (int64_t i = 0; i < count && channels == 1; i++, from += IMAGE_CHANNELS) *to++ = image_grey(from);
     for (int64_t i = 0; i < count && channels != 1; i++, to += IMAGE_CHANNELS)
         memset(to, from[i], IMAGE_CHANNELS);
 }

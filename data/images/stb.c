@@ -51,7 +51,7 @@ void stb_allow(size_t bytes) {
 }
 
 /* As the library's own, but for three of its steps. */
-static uint8_t *load_jpeg(stbi__context *context, int channels, int *width, int *height) {
+static uint8_t *load_jpeg(stbi__context *context, int *stored, int channels, int *width, int *height) {
     stbi__jpeg *jpeg = stbi__malloc(sizeof *jpeg);
     if (!jpeg) return NULL;
     jpeg->s = context;
@@ -60,15 +60,20 @@ static uint8_t *load_jpeg(stbi__context *context, int channels, int *width, int 
     jpeg->idct_block_kernel = jpeg_transform;
     jpeg->resample_row_hv_2_kernel = double_both;
     jpeg->YCbCr_to_RGB_kernel = jpeg_colours;
-    uint8_t *pixels = load_jpeg_image(jpeg, width, height, NULL, channels);
+    uint8_t *pixels = load_jpeg_image(jpeg, width, height, stored, channels);
     STBI_FREE(jpeg);
     return pixels;
 }
 
-uint8_t *stb_load(const uint8_t *bytes, int64_t length, int channels, int *width, int *height) {
+uint8_t *stb_load(const uint8_t *bytes, int64_t length, int *channels, int *width, int *height) {
     stbi__context context;
-    int stored;
+    int stored = 0;
+    uint8_t *pixels;
     stbi__start_mem(&context, bytes, (int)length);
-    if (stbi__jpeg_test(&context)) return load_jpeg(&context, channels, width, height);
-    return stbi_load_from_memory(bytes, (int)length, width, height, &stored, channels);
+    if (stbi__jpeg_test(&context))
+        pixels = load_jpeg(&context, &stored, *channels, width, height);
+    else
+        pixels = stbi_load_from_memory(bytes, (int)length, width, height, &stored, *channels);
+    if (!*channels) *channels = stored;
+    return pixels;
 }

@@ -18,5 +18,6 @@
  * it fails as if memory had run out. */
 void stb_allow(size_t bytes);
 
-/* A picture of that many channels, for STBI_FREE; NULL where it is damaged or takes more than it may. */
-uint8_t *stb_load(const uint8_t *bytes, int64_t length, int channels, int *width, int *height);
+/* A picture of `*channels`, for STBI_FREE; where they are 0, of as many as the file has, which they become.
+ * NULL where it is damaged or takes more than it may. */
+uint8_t *stb_load(const uint8_t *bytes, int64_t length, int *channels, int *width, int *height);
