@@ -274,7 +274,9 @@ static int64_t other_grid(const Parameters *p, const SafetensorsEntry *entry, co
     if (!c->architecture->patches || piece->info->parameter != &p->stack.position) return 0;
     if (entry->rank != 3 || entry->d[0] != 1 || entry->d[2] != c->width || entry->d[1] == c->context)
         return 0;
-    int64_t patches = entry->d[1] - c->class_token, side = (int64_t)sqrt((double)patches);
+    const int64_t patches = entry->d[1] - c->class_token;
+    if (patches < 1) return 0;
+    const int64_t side = (int64_t)sqrt((double)patches);
     return side * side == patches ? side : 0;
 }
 
