@@ -48,6 +48,12 @@ void memory_free(void *pointer) {
     free(pointer);
 }
 
+void memory_release(void *variable) {
+    void *pointer;
+    memcpy(&pointer, variable, sizeof pointer); // the variable may be a pointer of any type
+    free(pointer);
+}
+
 void *memory_array(size_t count, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) run_out(SIZE_MAX);

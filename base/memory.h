@@ -12,6 +12,15 @@ __BEGIN_DECLS
 void *memory_allocate(size_t bytes);
 void memory_free(void *pointer);
 
+/* Frees a local variable's memory where its scope ends, on every way out:
+ *
+ *     OWNED char *json = NULL;
+ *
+ * A function that hands the memory on sets the variable to NULL first. CLOSED_BY(close) calls close(&variable). */
+#define OWNED            CLOSED_BY(memory_release)
+#define CLOSED_BY(close) __attribute__((cleanup(close)))
+void memory_release(void *variable); // the address of a pointer from one of these functions
+
 /* Memory that is not zeroed, 64-byte aligned, or NULL: for arenas. */
 void *memory_reserve(size_t bytes);
 
