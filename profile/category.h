@@ -3,12 +3,6 @@
 
 #include "profile/trace.h"
 
-/* Of an operation (kernels/ops.def), or with `primitive` of that part of it: attention's softmax is
- * attention, its products are matrix products. All parts of an operation that has no line in the table of
- * primitives are of its own category; in one that has, CATEGORY_OTHER of a primitive that is not known, which
- * a test refuses. */
-Category category_of(Operation operation, const char *primitive);
-
 /* Whether the primitive, or with NULL any, fills what is taken for its operation under this name ("y": its
  * result). */
 bool primitive_fills(Operation operation, const char *primitive, const char *name);
