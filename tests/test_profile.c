@@ -99,7 +99,10 @@ static void test_categories_of_primitives(void **state) {
         const Trace *t = ((Trace **)*state)[form];
         for (int64_t i = 0; i < t->count; i++) {
             const TraceEvent *e = &t->events[i];
-            if (e->kind == TRACE_OPERATION) assert_int_equal(e->category, operation_category(e->operation));
+            if (e->kind == TRACE_OPERATION) {
+                assert_int_equal(e->category, operation_category(e->operation));
+                assert_non_null(e->shapes); // of what its contract says it reads
+            }
             if (e->kind != TRACE_PRIMITIVE) continue;
             assert_int_not_equal(e->category, CATEGORY_OTHER);
             for (int k = 0; k < KNOWN; k++)
