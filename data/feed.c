@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "data/corpus.h"
-#include "data/hash.h"
+#include "base/hash.h"
 
 enum { SAMPLE_TOKENS = 256 }; // of a fingerprint
 
