@@ -255,24 +255,6 @@ static const Primitive *find(Operation operation, const char *name) {
     return NULL;
 }
 
-static bool has_primitives(Operation operation) {
-    for (size_t i = 0; i < sizeof primitives / sizeof *primitives; i++)
-        if (primitives[i].operation == operation) return true;
-    return false;
-}
-
-Category category_of(Operation operation, const char *primitive) {
-    static const Category of_operations[OP_COUNT] = {
-#define OPERATION(name, NAME, CATEGORY) [OP_##NAME] = CATEGORY_##CATEGORY,
-#include "kernels/ops.def"
-#undef OPERATION
-    };
-    if (!primitive || !has_primitives(operation)) return of_operations[operation];
-    const Primitive *known = find(operation, primitive);
-    for (int lender = 0; lender < OP_COUNT && !known; lender++) known = find((Operation)lender, primitive);
-    return known ? known->category : CATEGORY_OTHER;
-}
-
 Operation operation_named(const char *name) {
     int i = 0;
     while (i < OP_COUNT && (!name || strcmp(operation_name((Operation)i), name) != 0)) i++;

@@ -4,12 +4,6 @@
 #include "kernels/ctx.h"
 #include "report/trace.h"
 
-/* Of an operation (kernels/ops.def), or with `primitive` of that part of it: attention's softmax is
- * attention, its products are matrix products. All parts of an operation that has no line in the table of
- * primitives are of its own category; in one that has, CATEGORY_OTHER of a primitive that is not known, which
- * a test refuses. */
-Category category_of(Operation operation, const char *primitive);
-
 /* That of this name; OP_COUNT: none, nor of NULL. */
 Operation operation_named(const char *name);
 

@@ -83,7 +83,7 @@ static void add_host_event(Making *m, int64_t i) {
         e.pass = r->pass;
         e.form = r->form;
         e.call = trace_name(m->trace, r->call);
-        e.category = category_of(r->operation, r->name);
+        e.category = r->category;
         e.source = trace_name(m->trace, r->source);
         e.shapes = say_inputs(m->trace, r->inputs, false);
         e.strides = say_inputs(m->trace, r->inputs, true);

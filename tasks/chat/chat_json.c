@@ -1,4 +1,4 @@
-#include "data/chat_json.h"
+#include "tasks/chat/chat_json.h"
 
 #include "base/memory.h"
 #include "data/json_lines.h"

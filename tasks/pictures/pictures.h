@@ -29,3 +29,12 @@ typedef struct {
  * the one behind it; in validation it does not count. */
 CHECKED Status loader_open_pictures(const LoaderOptions *options, const PictureOptions *pictures,
                                     Loader **loader);
+
+/* Pictures with their classes that need no data: what a class looks like is drawn, and so is the noise over
+ * it. There are DRAWN_PICTURES of them, of which first and length choose a part. */
+enum { DRAWN_PICTURES = 1 << 16 };
+typedef struct {
+    int64_t side, channels, classes;
+    uint64_t seed; // of the pictures
+} DrawnPictures;
+CHECKED Status loader_open_drawn(const LoaderOptions *options, const DrawnPictures *what, Loader **loader);

@@ -1,4 +1,4 @@
-#include "data/chat_template.h"
+#include "tasks/chat/chat_template.h"
 
 #include "base/memory.h"
 #include "data/token.h"

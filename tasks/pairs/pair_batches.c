@@ -1,13 +1,14 @@
 /* Batches of sentence pairs of similar length. */
 #include "base/memory.h"
 #include "data/buckets.h"
-#include "data/loader_internal.h"
+#include "tasks/pairs/pairs.h"
 
 #include <string.h>
 
 /* What a maker of pair batches keeps. */
 typedef struct {
     LoaderOptions options;
+    const PairSource *pairs;
     Buckets *buckets;
 } PairBatches;
 
@@ -19,13 +20,13 @@ static uint32_t size_of(const void *context, int64_t pair) {
 }
 
 /* Tokens of a row as long as the longest of these sentences, with its begin or end token. */
-static int64_t row_width(const LoaderOptions *o, int side, const int64_t *chosen, int64_t count) {
+static int64_t row_width(const PairBatches *p, int side, const int64_t *chosen, int64_t count) {
     int64_t longest = 0, length;
     for (int64_t row = 0; row < count; row++) {
-        pairs_sentence(o->pairs, side, chosen[row], &length);
+        pairs_sentence(p->pairs, side, chosen[row], &length);
         if (length + 1 > longest) longest = length + 1;
     }
-    return bucket_width(longest, o->seq);
+    return bucket_width(longest, p->options.seq);
 }
 
 static void fill(int32_t *row, int64_t from, int64_t width, int32_t value) {
@@ -45,10 +46,10 @@ static int64_t put_sentence(const int32_t *ids, int64_t length, int32_t before, 
 static Status make_pairs(void *context, int64_t position, void *memory, Batch *batch) {
     PairBatches *p = context;
     const LoaderOptions *o = &p->options;
-    PairTokens special = pairs_special(o->pairs);
+    PairTokens special = pairs_special(p->pairs);
     int64_t *chosen = memory_array((size_t)o->batch, sizeof *chosen);
     int64_t count = buckets_choose(p->buckets, position / o->batch, chosen);
-    int64_t S = row_width(o, 0, chosen, count), T = row_width(o, 1, chosen, count), length;
+    int64_t S = row_width(p, 0, chosen, count), T = row_width(p, 1, chosen, count), length;
     int32_t *inputs = memory, *targets = inputs + o->batch * T, *source = targets + o->batch * T;
     int32_t *lengths = source + o->batch * S, *source_lengths = lengths + o->batch;
     *batch = (Batch){.inputs = inputs,
@@ -63,9 +64,9 @@ static Status make_pairs(void *context, int64_t position, void *memory, Batch *b
         int32_t *in = inputs + row * T, *out = targets + row * T, *from = source + row * S;
         lengths[row] = source_lengths[row] = 0;
         if (row < count) {
-            const int32_t *ids = pairs_sentence(o->pairs, 0, chosen[row], &length);
+            const int32_t *ids = pairs_sentence(p->pairs, 0, chosen[row], &length);
             source_lengths[row] = (int32_t)put_sentence(ids, length, -1, special.end, from);
-            ids = pairs_sentence(o->pairs, 1, chosen[row], &length);
+            ids = pairs_sentence(p->pairs, 1, chosen[row], &length);
             lengths[row] = (int32_t)put_sentence(ids, length, special.begin, -1, in);
             put_sentence(ids, length, -1, special.end, out);
         }
@@ -85,7 +86,7 @@ static Status count_pairs(void *context, int64_t position, int64_t *targets) {
     int64_t count = buckets_choose(p->buckets, position / o->batch, chosen), length;
     *targets = 0;
     for (int64_t row = 0; row < count; row++) {
-        pairs_sentence(o->pairs, 1, chosen[row], &length);
+        pairs_sentence(p->pairs, 1, chosen[row], &length);
         *targets += length + 1;
     }
     memory_free(chosen);
@@ -100,17 +101,17 @@ static void release_pairs(void *context) {
     memory_free(p);
 }
 
-static Status new_batches(const LoaderOptions *o, PairBatches **batches) {
+static Status new_batches(const LoaderOptions *o, const PairSource *pairs, PairBatches **batches) {
     PairBatches *p = memory_allocate(sizeof *p);
     const BucketOptions buckets = {.first = o->first,
                                    .count = o->length,
-                                   .rows = pairs_count(o->pairs),
+                                   .rows = pairs_count(pairs),
                                    .batch = o->batch,
                                    .shuffle = o->shuffle,
                                    .seed = o->seed,
                                    .size = size_of,
-                                   .context = o->pairs};
-    p->options = *o;
+                                   .context = pairs};
+    *p = (PairBatches){*o, pairs, NULL};
     Status status = buckets_open(&buckets, &p->buckets);
     if (status)
         memory_free(p);
@@ -119,12 +120,12 @@ static Status new_batches(const LoaderOptions *o, PairBatches **batches) {
     return status;
 }
 
-Status loader_open_pairs(const LoaderOptions *options, Loader **loader) {
+Status loader_open_pairs(const LoaderOptions *options, const PairSource *pairs, Loader **loader) {
     int64_t bytes;
     PairBatches *p = NULL;
     *loader = NULL;
     TRY(loader_check(options, 3, &bytes));
-    TRY(new_batches(options, &p));
+    TRY(new_batches(options, pairs, &p));
     BatchMaker maker = {.context = p,
                         .windows = buckets_batches(p->buckets) * options->batch,
                         .bytes = bytes,
@@ -135,16 +136,15 @@ Status loader_open_pairs(const LoaderOptions *options, Loader **loader) {
 }
 
 Status pairs_padding(const PairSource *pairs, int64_t batch, uint64_t seed, PairPadding *padding) {
-    LoaderOptions options = {
-        .pairs = pairs, .batch = batch, .seq = pairs_seq(pairs), .shuffle = true, .seed = seed};
+    const LoaderOptions options = {.batch = batch, .seq = pairs_seq(pairs), .shuffle = true, .seed = seed};
     PairBatches *p = NULL;
     *padding = (PairPadding){0};
     int64_t *chosen = memory_array((size_t)batch, sizeof *chosen);
-    Status status = new_batches(&options, &p);
+    Status status = new_batches(&options, pairs, &p);
     for (int64_t number = 0; !status && number < buckets_batches(p->buckets); number++) {
         int64_t count = buckets_choose(p->buckets, number, chosen), length;
         for (int side = 0; side < 2; side++) {
-            padding->padded += batch * row_width(&options, side, chosen, count);
+            padding->padded += batch * row_width(p, side, chosen, count);
             for (int64_t row = 0; row < count; row++) {
                 pairs_sentence(pairs, side, chosen[row], &length);
                 padding->tokens += length + 1;

@@ -3,7 +3,7 @@
  * are the begin token and the sentence, its targets the sentence and the end token. */
 #pragma once
 
-#include "base/status.h"
+#include "data/loader.h"
 #include "data/tokenizer.h"
 
 #include <stdint.h>
@@ -36,6 +36,12 @@ CHECKED Status pairs_padding(const PairSource *pairs, int64_t batch, uint64_t se
 /* Splits "SRC,TGT" at its one comma. ERROR_USAGE if it has not exactly one, or a side is empty. The caller
  * frees both with memory_free. */
 CHECKED Status pairs_split_names(const char *names, char **source, char **target);
+
+/* Batches of pairs of similar length: with `shuffle`, each epoch's shuffled pairs are sorted by their lengths
+ * in steps of BUCKET_STEP, cut into batches, and the batches shuffled. A row is padded to the longest of its
+ * batch; the last batch of an epoch may have rows that are all padding: their lengths are 0. The pairs outlive
+ * the loader. ERROR_FORMAT where no pair fits. */
+CHECKED Status loader_open_pairs(const LoaderOptions *options, const PairSource *pairs, Loader **loader);
 
 /* ---- for the maker of batches ---- */
 

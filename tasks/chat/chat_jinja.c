@@ -1,6 +1,6 @@
 /* What a Jinja template prints, without running it. */
 #include "base/memory.h"
-#include "data/chat_template.h"
+#include "tasks/chat/chat_template.h"
 #include "data/token.h"
 
 #include <string.h>

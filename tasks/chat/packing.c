@@ -1,4 +1,4 @@
-#include "data/packing.h"
+#include "tasks/chat/packing.h"
 
 #include "base/memory.h"
 

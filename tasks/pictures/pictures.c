@@ -1,9 +1,9 @@
-#include "data/pictures.h"
+#include "tasks/pictures/pictures.h"
 
 #include "base/checked.h"
+#include "base/files.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "data/loader_internal.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "base/checked.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "data/loader_internal.h"
+#include "tasks/pictures/pictures.h"
 
 enum { STREAM_NOISE = 0x64726177, STREAM_CLASS, STREAM_FIRST }; // "draw"; of base/random.h
 enum { SHIFTS = 1 << 16 }; // places in the noise where a picture can begin

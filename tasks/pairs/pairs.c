@@ -1,4 +1,4 @@
-#include "data/pairs.h"
+#include "tasks/pairs/pairs.h"
 
 #include "base/memory.h"
 #include "data/lines.h"

@@ -1,9 +1,9 @@
-#include "data/conversations.h"
+#include "tasks/chat/conversations.h"
 
 #include "base/memory.h"
-#include "data/chat_json.h"
+#include "tasks/chat/chat_json.h"
 #include "data/json_lines.h"
-#include "data/packing.h"
+#include "tasks/chat/packing.h"
 #include "data/tokens.h"
 
 struct ConversationSource {

@@ -2,7 +2,7 @@
  * apply_chat_template does. Marks that a message spells, such as <|im_end|>, are tokens there, and here. */
 #pragma once
 
-#include "data/chat_template.h"
+#include "tasks/chat/chat_template.h"
 #include "data/tokenizer.h"
 
 typedef struct {

@@ -2,7 +2,7 @@
  * roles system, user and assistant. */
 #pragma once
 
-#include "data/chat.h"
+#include "tasks/chat/chat.h"
 
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 /* Batches of conversations of similar length. */
 #include "base/memory.h"
 #include "data/buckets.h"
-#include "data/loader_internal.h"
+#include "tasks/chat/conversations.h"
 
 #include <string.h>
 
@@ -90,10 +90,10 @@ static Status make_conversations(void *context, int64_t position, void *memory, 
     for (int64_t r = 0; r < R; r++) {
         Row row = {inputs + r * T, targets + r * T, starts + r * T, 0, 0};
         int64_t members = 0;
-        const int64_t *list = r < count ? conversations_row(o->conversations, chosen[r], &members) : NULL;
-        for (int64_t i = 0; i < members; i++) put_conversation(o->conversations, list[i], &row);
+        const int64_t *list = r < count ? conversations_row(c->sizes.source, chosen[r], &members) : NULL;
+        for (int64_t i = 0; i < members; i++) put_conversation(c->sizes.source, list[i], &row);
         lengths[r] = (int32_t)row.filled;
-        put_padding(o->conversations, T, &row);
+        put_padding(c->sizes.source, T, &row);
         batch->tokens += row.answers;
         if (members > 1) batch->starts = starts; // else what stands before a token is its own conversation's
     }
@@ -118,7 +118,7 @@ static Status count_conversations(void *context, int64_t position, int64_t *targ
     int64_t *chosen = memory_array((size_t)buckets_most(c->buckets), sizeof *chosen);
     int64_t count = buckets_choose(c->buckets, position / o->batch, chosen);
     *targets = 0;
-    for (int64_t row = 0; row < count; row++) *targets += row_answers(o->conversations, chosen[row]);
+    for (int64_t row = 0; row < count; row++) *targets += row_answers(c->sizes.source, chosen[row]);
     memory_free(chosen);
     return OK;
 }
@@ -132,7 +132,7 @@ static void release(void *context) {
 }
 
 static Status open_buckets(const LoaderOptions *o, const Sizes *sizes, Buckets **buckets) {
-    const ConversationCounts counts = conversations_counts(o->conversations);
+    const ConversationCounts counts = conversations_counts(sizes->source);
     const BucketOptions options = {.first = o->first,
                                    .count = o->length,
                                    .rows = sizes->apart ? counts.conversations : counts.rows,
@@ -147,13 +147,13 @@ static Status open_buckets(const LoaderOptions *o, const Sizes *sizes, Buckets *
     return buckets_open(&options, buckets);
 }
 
-Status loader_open_conversations(const LoaderOptions *options, Loader **loader) {
+Status loader_open_conversations(const LoaderOptions *options, const ConversationSource *source,
+                                 Loader **loader) {
     int64_t bytes;
     *loader = NULL;
     TRY(loader_check(options, 4, &bytes)); // a row's length is no more than its tokens
     ConversationBatches *c = memory_allocate(sizeof *c);
-    *c = (ConversationBatches){
-        *options, {options->conversations, batch_width_step(options->seq), false}, NULL};
+    *c = (ConversationBatches){*options, {source, batch_width_step(options->seq), false}, NULL};
     Status status = open_buckets(options, &c->sizes, &c->buckets);
     if (status) {
         release(c);
@@ -170,7 +170,7 @@ Status loader_open_conversations(const LoaderOptions *options, Loader **loader) 
 
 Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq, bool apart,
                             int64_t *tokens) {
-    const LoaderOptions options = {.conversations = source, .batch = batch, .seq = seq, .shuffle = true};
+    const LoaderOptions options = {.batch = batch, .seq = seq, .shuffle = true};
     const Sizes sizes = {source, batch_width_step(seq), apart};
     Buckets *buckets = NULL;
     *tokens = 0;

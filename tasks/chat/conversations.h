@@ -4,7 +4,7 @@
  * packed with others into a row. */
 #pragma once
 
-#include "base/status.h"
+#include "data/loader.h"
 #include "data/tokenizer.h"
 
 #include <stdbool.h>
@@ -17,7 +17,7 @@ typedef struct {
     Tokenizer *tokenizer; // used while opening, never kept
     const char *template; // as chat_open's name
     int64_t seq;          // inputs of a row: of a longer conversation the end is cut off
-    bool packed;          // a row has as many conversations as fit (data/packing.h)
+    bool packed;          // a row has as many conversations as fit (tasks/chat/packing.h)
 } ConversationOptions;
 
 /* What was read. */
@@ -42,6 +42,11 @@ const int32_t *conversations_tokens(const ConversationSource *source, int64_t co
 
 /* The conversations of a row, in the order in which they stand in it. */
 const int64_t *conversations_row(const ConversationSource *source, int64_t row, int64_t *count);
+
+/* Batches of rows of conversations of similar length: put together as those of pairs (tasks/pairs/pairs.h), but
+ * with as many rows of their width as batch * seq tokens hold. The source outlives the loader. */
+CHECKED Status loader_open_conversations(const LoaderOptions *options, const ConversationSource *source,
+                                         Loader **loader);
 
 /* Inputs of one epoch's batches, with their padding; `apart`: as if each conversation were a row. */
 CHECKED Status conversations_padded(const ConversationSource *source, int64_t batch, int64_t seq, bool apart,

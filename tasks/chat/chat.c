@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "data/chat.h"
+#include "tasks/chat/chat.h"
 
 #include "base/memory.h"
 
