@@ -3,7 +3,8 @@
 #include "base/memory.h"
 #include "profile/counters.h"
 #include "profile/cupti.h"
-#include "profile/kernel_name.h"
+#include "profile/occupancy.h"
+#include "report/kernel_name.h"
 #include "profile/trace_records.h"
 #include "profile/watch.h"
 

@@ -2,7 +2,7 @@
 
 #include "run/print_text.h"
 #include "base/memory.h"
-#include "profile/stats.h"
+#include "base/stats.h"
 
 #include <inttypes.h>
 #include <math.h>
