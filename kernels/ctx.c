@@ -21,13 +21,13 @@ const char *operation_name(Operation operation) {
     return operation_names[operation];
 }
 
-const char *pass_name(Pass pass) {
-    static const char *const names[PASS_COUNT] = {"forward", "backward", "update"};
-    return names[pass];
-}
-
-const char *form_name(Form form) {
-    return form == FORM_FUSED ? "fused" : "naive";
+Category operation_category(Operation operation) {
+    static const Category categories[OP_COUNT] = {
+#define OPERATION(name, NAME, CATEGORY) [OP_##NAME] = CATEGORY_##CATEGORY,
+#include "kernels/ops.def"
+#undef OPERATION
+    };
+    return categories[operation];
 }
 
 static Status fuse_named(const char *name, size_t length, uint32_t *bit) {
