@@ -112,12 +112,12 @@ static DeviceBatch inputs_of(const Trainer *t) {
     /* A causal mask keeps every token from the padding behind it. */
     bool lengths = s->lengths && t->model.config.architecture->mask == MASK_FULL;
     return (DeviceBatch){.tokens = filled(m->tokens, true, rows),
-                    .pictures = filled(m->pictures, true, pictures_shape(t)),
-                    .segments = filled(m->segments, s->segments, rows),
-                    .lengths = filled(m->lengths, lengths, each),
-                    .starts = filled(m->starts, s->starts, rows),
-                    .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
-                    .source_lengths = filled(m->source_lengths, s->source_lengths, each)};
+                         .pictures = filled(m->pictures, true, pictures_shape(t)),
+                         .segments = filled(m->segments, s->segments, rows),
+                         .lengths = filled(m->lengths, lengths, each),
+                         .starts = filled(m->starts, s->starts, rows),
+                         .source = filled(m->source, true, shape2(t->batch, s->source_seq)),
+                         .source_lengths = filled(m->source_lengths, s->source_lengths, each)};
 }
 
 static Targets targets_of(const Trainer *t, double factor) {

@@ -196,8 +196,8 @@ static void encoder_body(Rig *rig, const void *what, double *const *in, double *
     const Config *c = &task->config;
     const Shape rows = shape2(task->batch, task->seq);
     const DeviceBatch inputs = {.tokens = tensor_reshape(s.tokens, rows),
-                           .segments = tensor_reshape(s.segments, rows),
-                           .lengths = tensor_reshape(s.lengths, shape1(task->batch))};
+                                .segments = tensor_reshape(s.segments, rows),
+                                .lengths = tensor_reshape(s.lengths, shape1(task->batch))};
     Tensor pooled = rig_blank(rig, "pooled", rig->ctx.dtype, shape2(task->batch, c->width));
     expect_ok(transformer_forward(&rig->ctx, &s.model, &inputs, NULL));
     expect_ok(transformer_pool(&rig->ctx, &s.model, s.model.hidden, pooled));
