@@ -31,7 +31,7 @@ CFLAGS += -Wno-unused-parameter
 LDLIBS += -lgomp
 endif
 
-SOURCES := $(wildcard base/*.c data/*.c data/*/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c app/*.c)
+SOURCES := $(wildcard base/*.c data/*.c kernels/*.c kernels/*/*.c optim/*.c comm/*.c model/*.c run/*.c profile/*.c tasks/*.c tasks/*/*.c tasks/*/*/*.c)
 # Compiled once for each type that tensors may have: kernels/real.h.
 NAIVE := $(filter %/cpu_naive.c,$(SOURCES))
 FUSED := $(filter %/cpu_fused.c,$(SOURCES))
@@ -67,7 +67,7 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZED := $(filter $(addprefix $(BUILD)/,base/% data/% comm/% profile/% kernels/device/% kernels/gemm/% kernels/accumulate/accumulate.o \
     $(addprefix kernels/,check.o ctx.o guard.o op.o record.o slot.o) $(addprefix optim/,adamw.o schedule.o) \
     $(addprefix model/,architectures.o checkpoint% config% parameter% shards.o) \
-    $(addprefix app/,compute_options% profiling_options% sentence_config% train_options%)),$(OBJECTS))
+    tasks/pictures/images/% tasks/masked/sentence_config.o $(addprefix run/,compute_options% profiling_options% train_options%)),$(OBJECTS))
 # What tests/fuzz/scratch.c answers in the place of base/files.h and base/directories.h, and fuzz_meeting.c of comm/wire.h.
 FUZZ_WRAPPED := file_map file_unmap file_read file_write path_kind path_glob path_in_cache gzopen \
     $(addprefix directory_,list lock make remove discard stage publish) $(addprefix file_writer_,open append write_at seeks close abandon) wire_accept wire_take wire_send device_clock
@@ -233,8 +233,8 @@ $(foreach t,float bf16 double,$(eval $(call TYPED_RULE,$t)))
 
 # stb's arithmetic, and that of a damaged JPEG's coefficients, which overflows. Where such a file's bits run out stb shifts
 # by more than 31, into pixels that mean nothing anyway; of an empty chunk it copies no bytes to no address.
-$(BUILD)/data/images/stb.o $(BUILD)/data/images/jpeg.o $(BUILD)/data/images/write.o: CFLAGS += -fwrapv
-$(BUILD)/data/images/stb.o: CFLAGS += -fno-sanitize=shift,nonnull-attribute
+$(BUILD)/tasks/pictures/images/stb.o $(BUILD)/tasks/pictures/images/jpeg.o $(BUILD)/tasks/pictures/images/write.o: CFLAGS += -fwrapv
+$(BUILD)/tasks/pictures/images/stb.o: CFLAGS += -fno-sanitize=shift,nonnull-attribute
 
 $(BUILD)/profile/page.o: $(wildcard profile/page/*)
 

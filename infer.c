@@ -1,22 +1,22 @@
 /* infer: runs a model forward. Options in, calls down, report out: a profile of the forward pass,
- * generated text, logits, or what stands in app/. */
+ * generated text, logits, or what stands in tasks/. */
 #include "base/cores.h"
 #include "base/memory.h"
 #include "data/safetensors.h"
-#include "app/chat_text.h"
-#include "app/classify_pictures.h"
-#include "app/embed_text.h"
-#include "app/evaluate_text.h"
-#include "app/infer_benchmark.h"
-#include "app/infer_options.h"
-#include "app/print_text.h"
-#include "app/profiling_sweep.h"
-#include "app/prompts_text.h"
-#include "app/session.h"
-#include "app/signals.h"
-#include "app/text_profile.h"
-#include "app/translate_text.h"
-#include "app/stream_text.h"
+#include "tasks/chat/chat_text.h"
+#include "tasks/pictures/classify_pictures.h"
+#include "tasks/masked/embed_text.h"
+#include "tasks/text/evaluate_text.h"
+#include "run/infer_benchmark.h"
+#include "run/infer_options.h"
+#include "run/print_text.h"
+#include "run/profiling_sweep.h"
+#include "tasks/chat/prompts_text.h"
+#include "run/session.h"
+#include "run/signals.h"
+#include "run/text_profile.h"
+#include "tasks/pairs/translate_text.h"
+#include "run/stream_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -7,10 +7,23 @@
 
 /* [ch]*: .cu and .cuh, too. */
 static const char *const patterns[] = {
-    "README.md",         "Makefile",           "*.c",          "base/*.[ch]",
-    "data/*.[ch]",       "data/images/*.[ch]", "comm/*.[ch]*", "kernels/*.[ch]",
-    "kernels/*/*.[ch]*", "model/*.[ch]",       "run/*.[ch]",   "app/*.[ch]",
-    "optim/*.[ch]*",     "profile/*.[ch]",     "tests/*.c",    "tests/support/*.[ch]",
+    "README.md",
+    "Makefile",
+    "*.c",
+    "base/*.[ch]",
+    "data/*.[ch]",
+    "comm/*.[ch]*",
+    "kernels/*.[ch]",
+    "kernels/*/*.[ch]*",
+    "model/*.[ch]",
+    "run/*.[ch]",
+    "tasks/*.[ch]",
+    "tasks/*/*.[ch]",
+    "tasks/*/*/*.[ch]",
+    "optim/*.[ch]*",
+    "profile/*.[ch]",
+    "tests/*.c",
+    "tests/support/*.[ch]",
 };
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
 

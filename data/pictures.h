@@ -1,9 +1,9 @@
-/* pictures: batches of pictures for a class task (data/images/images.h), on the loader's terms: a row is a
+/* pictures: batches of pictures for a class task (tasks/pictures/images/images.h), on the loader's terms: a row is a
  * picture, and seq is 1. What a row holds follows from the seed and its position alone. */
 #pragma once
 
-#include "data/images/images.h"
-#include "data/images/transform.h"
+#include "tasks/pictures/images/images.h"
+#include "tasks/pictures/images/transform.h"
 #include "data/loader.h"
 
 /* Pictures that could not be read and were passed over: each is told once. */

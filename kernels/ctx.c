@@ -21,15 +21,6 @@ const char *operation_name(Operation operation) {
     return operation_names[operation];
 }
 
-const char *pass_name(Pass pass) {
-    static const char *const names[PASS_COUNT] = {"forward", "backward", "update"};
-    return names[pass];
-}
-
-const char *form_name(Form form) {
-    return form == FORM_FUSED ? "fused" : "naive";
-}
-
 static Status fuse_named(const char *name, size_t length, uint32_t *bit) {
     for (int i = 0; i < OP_COUNT; i++)
         if (strlen(operation_names[i]) == length && strncmp(operation_names[i], name, length) == 0) {

@@ -1,11 +1,12 @@
 /* ctx: what travels with every call of an operation (the device, the arenas, the fuses, what runs now), and
- * the words for it: operation, pass, form. It lies below the door (op.h), so that what the door itself uses
+ * the names of operations. It lies below the door (op.h), so that what the door itself uses
  * (record.h, guard.h) can read it. */
 #pragma once
 
 #include "base/arena.h"
 #include "base/status.h"
 #include "base/tensor.h"
+#include "base/terms.h"
 #include "kernels/device/device.h"
 
 __BEGIN_DECLS
@@ -17,8 +18,6 @@ typedef enum {
     OP_COUNT
 } Operation;
 
-typedef enum { PASS_FORWARD, PASS_BACKWARD, PASS_UPDATE, PASS_COUNT } Pass;
-typedef enum { FORM_NAIVE, FORM_FUSED, FORM_COUNT } Form;
 typedef enum {
     ARENA_PARAMETERS, // weights in the dtype of the computation
     ARENA_GRADIENTS,  // fp32 gradients of the parameters
@@ -27,13 +26,6 @@ typedef enum {
     ARENA_SCRATCH,    // everything else: taken and given back inside an operation or a block
     ARENA_COUNT
 } ArenaKind;
-
-/* The least work that the contract demands, whatever the form: what a perfect kernel would do. */
-typedef struct {
-    double flops; // 2 for a multiply-add; causal attention counts its triangle
-    double bytes; // each input read once, each output written once
-    double sent;  // that must leave this rank for the others
-} Work;
 
 struct Recorder; // kernels/record.h
 struct Call;
@@ -80,8 +72,6 @@ typedef struct Call {
 } Call;
 
 const char *operation_name(Operation operation);
-const char *pass_name(Pass pass);
-const char *form_name(Form form);
 
 /* Parses "0", "1", "norm,attention", "1,-attention" or "-attention", which is the same, into fuses.
  * ERROR_USAGE names the operations. */

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "data/end_tokens.h"
-#include "data/images/processor.h"
-#include "data/labels.h"
+#include "tasks/pictures/images/processor.h"
+#include "tasks/pictures/images/labels.h"
 #include "kernels/linear/linear.h"
 #include "kernels/norm/norm.h"
 #include "kernels/patch/patch.h"

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "data/safetensors.h"
 #include "model/checkpoint_internal.h"
-#include "data/images/grid.h"
+#include "tasks/pictures/images/grid.h"
 #include "model/parameter_values.h"
 #include "model/shards.h"
 

@@ -218,7 +218,7 @@ static Interval clipped(Interval i, Interval step) {
     return i;
 }
 
-/* A token that the host draws, its search among the beams (run/generate.c, run/translate.c), or a graph that
+/* A token that the host draws, its search among the beams (run/generate.c, tasks/pairs/translate.c), or a graph that
  * it launches (kernels/record.h). */
 static bool is_work_of_host(const TraceEvent *e) {
     static const char *const names[] = {"sample", "search", "graph"};

@@ -300,18 +300,6 @@ const char *trace_kind_name(TraceKind kind) {
     return names[kind];
 }
 
-const char *phase_name(Phase phase) {
-    static const char *const names[PHASE_COUNT] = {"reader", "forward", "backward", "optimizer", "others"};
-    return names[phase];
-}
-
-const char *category_name(Category category) {
-    static const char *const names[CATEGORY_COUNT] = {"matrix",    "normalization", "activation", "attention",
-                                                      "embedding", "elementwise",   "memory",     "loss",
-                                                      "optimizer", "communication", "other"};
-    return names[category];
-}
-
 const char *copy_name(CopyDirection direction) {
     static const char *const names[COPY_COUNT] = {"host to device", "device to host", "device to device",
                                                   "device to another device", "other"};

@@ -18,23 +18,6 @@ typedef enum {
     TRACE_KIND_COUNT
 } TraceKind;
 
-typedef enum { PHASE_READER, PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_OTHER, PHASE_COUNT } Phase;
-
-typedef enum {
-    CATEGORY_MATRIX,
-    CATEGORY_NORMALIZATION,
-    CATEGORY_ACTIVATION,
-    CATEGORY_ATTENTION,
-    CATEGORY_EMBEDDING,
-    CATEGORY_ELEMENTWISE,
-    CATEGORY_MEMORY,
-    CATEGORY_LOSS,
-    CATEGORY_OPTIMIZER,
-    CATEGORY_COMMUNICATION,
-    CATEGORY_OTHER, // what nobody has named
-    CATEGORY_COUNT
-} Category;
-
 typedef enum {
     COPY_HOST_TO_DEVICE,
     COPY_DEVICE_TO_HOST,
@@ -256,8 +239,6 @@ enum { NAMES_PLAIN = 0, NAMES_TORCH = 1, NAMES_FULL = 2 };
 
 /* The words of reports. */
 const char *trace_kind_name(TraceKind kind);
-const char *phase_name(Phase phase);
-const char *category_name(Category category);
 const char *copy_name(CopyDirection direction); // "host to device"
 const char *host_memory_name(HostMemory host);  // "pinned"; "-" where not known
 const char *memory_class_name(MemoryClass class_);

@@ -1,7 +1,7 @@
 /* Beam search against the plainest search that keeps its definition: all continuations, sorted. */
 #include "base/memory.h"
 #include "base/random.h"
-#include "run/beam.h"
+#include "tasks/pairs/beam.h"
 #include "tests/support/expect.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* BLEU against sacreBLEU's scores (fixtures/make_bleu.py). */
-#include "data/bleu.h"
+#include "tasks/pairs/bleu.h"
 #include "tests/support/expect.h"
 
 #include <jansson.h>

@@ -4,7 +4,7 @@
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "profile/events.h"
-#include "app/progress.h"
+#include "run/progress.h"
 #include "tests/support/expect.h"
 
 #include <fcntl.h>

@@ -1,9 +1,9 @@
-/* data/images: where pictures come from. */
+/* tasks/pictures/images: where pictures come from. */
 #include "base/directories.h"
 #include "base/gzip.h"
 #include "base/memory.h"
-#include "data/images/images.h"
-#include "data/images/write.h"
+#include "tasks/pictures/images/images.h"
+#include "tasks/pictures/images/write.h"
 #include "tests/support/expect.h"
 
 #include <math.h>

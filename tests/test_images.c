@@ -1,9 +1,9 @@
-/* data/images: what is decoded and how it is scaled, against Pillow and transformers (make_images.py). */
+/* tasks/pictures/images: what is decoded and how it is scaled, against Pillow and transformers (make_images.py). */
 #include "base/directories.h"
 #include "base/memory.h"
-#include "data/images/images.h"
-#include "data/images/transform.h"
-#include "data/images/write.h"
+#include "tasks/pictures/images/images.h"
+#include "tasks/pictures/images/transform.h"
+#include "tasks/pictures/images/write.h"
 #include "data/safetensors.h"
 #include "tests/support/expect.h"
 

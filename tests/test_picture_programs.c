@@ -1,6 +1,6 @@
 /* ./train and ./infer with pictures, as a user runs them. */
 #include "base/directories.h"
-#include "data/images/write.h"
+#include "tasks/pictures/images/write.h"
 #include "tests/support/program.h"
 
 #include <math.h>

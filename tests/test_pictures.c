@@ -1,7 +1,7 @@
 /* data/pictures: batches of pictures. */
 #include "base/directories.h"
 #include "base/memory.h"
-#include "data/images/write.h"
+#include "tasks/pictures/images/write.h"
 #include "data/pictures.h"
 #include "tests/support/expect.h"
 

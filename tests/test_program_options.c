@@ -1,7 +1,7 @@
 /* The options of ./train and ./infer: defaults, what depends on what, and contradictions. */
 #include "base/memory.h"
-#include "app/infer_options.h"
-#include "app/train_options.h"
+#include "run/infer_options.h"
+#include "run/train_options.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

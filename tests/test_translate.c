@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "run/generate.h"
 #include "run/plan.h"
-#include "run/translate.h"
+#include "tasks/pairs/translate.h"
 #include "tests/support/rig.h"
 
 #include <math.h>

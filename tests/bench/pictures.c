@@ -9,9 +9,9 @@
 #include "base/directories.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "data/images/resample.h"
-#include "data/images/transform.h"
-#include "data/images/write.h"
+#include "tasks/pictures/images/resample.h"
+#include "tasks/pictures/images/transform.h"
+#include "tasks/pictures/images/write.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* The small files beside a model, from an input of scratch_unpack: names of classes, tokens that end a text,
  * how a sentence's vector is made. */
-#include "app/sentence_config.h"
+#include "tasks/masked/sentence_config.h"
 #include "data/end_tokens.h"
-#include "data/labels.h"
+#include "tasks/pictures/images/labels.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

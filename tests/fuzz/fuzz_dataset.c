@@ -4,7 +4,7 @@
  * each picture. */
 #include "base/files.h"
 #include "base/memory.h"
-#include "data/images/images.h"
+#include "tasks/pictures/images/images.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "base/directories.h"
 #include "base/memory.h"
-#include "data/images/images.h"
+#include "tasks/pictures/images/images.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * and nothing else happens. A mutated PNG would fail at its checksums: they are made to fit, and it is
  * tried again. */
 #include "base/memory.h"
-#include "data/images/decode.h"
+#include "tasks/pictures/images/decode.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

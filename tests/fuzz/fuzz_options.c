@@ -1,7 +1,7 @@
 /* The options of a run, as they lie beside a checkpoint that may be a stranger's, and as --config. Whatever
  * they say, those beside a checkpoint name nothing that is written to; and what was read is written and read
  * again. */
-#include "app/train_options.h"
+#include "run/train_options.h"
 #include "base/memory.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,7 +1,7 @@
 /* A preprocessor_config.json from bytes. What is accepted can be computed with, and comes back as it is when
  * it is written. */
 #include "base/memory.h"
-#include "data/images/transform.h"
+#include "tasks/pictures/images/transform.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

@@ -1,0 +1,23 @@
+#include "base/terms.h"
+
+const char *form_name(Form form) {
+    static const char *const names[FORM_COUNT] = {"naive", "fused"};
+    return names[form];
+}
+
+const char *pass_name(Pass pass) {
+    static const char *const names[PASS_COUNT] = {"forward", "backward", "update"};
+    return names[pass];
+}
+
+const char *phase_name(Phase phase) {
+    static const char *const names[PHASE_COUNT] = {"reader", "forward", "backward", "optimizer", "others"};
+    return names[phase];
+}
+
+const char *category_name(Category category) {
+    static const char *const names[CATEGORY_COUNT] = {"matrix",    "normalization", "activation", "attention",
+                                                      "embedding", "elementwise",   "memory",     "loss",
+                                                      "optimizer", "communication", "other"};
+    return names[category];
+}

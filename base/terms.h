@@ -1,0 +1,40 @@
+/* terms: the words in which the runtime writes of its work, and the reader of its profiles reads: in which form and
+ * pass and phase of a step something runs, what kind of work it is, and how much. */
+#pragma once
+
+#include <sys/cdefs.h>
+
+__BEGIN_DECLS
+
+typedef enum { FORM_NAIVE, FORM_FUSED, FORM_COUNT } Form;
+typedef enum { PASS_FORWARD, PASS_BACKWARD, PASS_UPDATE, PASS_COUNT } Pass;
+typedef enum { PHASE_READER, PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_OTHER, PHASE_COUNT } Phase;
+
+typedef enum {
+    CATEGORY_MATRIX,
+    CATEGORY_NORMALIZATION,
+    CATEGORY_ACTIVATION,
+    CATEGORY_ATTENTION,
+    CATEGORY_EMBEDDING,
+    CATEGORY_ELEMENTWISE,
+    CATEGORY_MEMORY,
+    CATEGORY_LOSS,
+    CATEGORY_OPTIMIZER,
+    CATEGORY_COMMUNICATION,
+    CATEGORY_OTHER, // work outside of operations
+    CATEGORY_COUNT
+} Category;
+
+/* The least work that a contract demands, whatever the form: what a perfect kernel would do. */
+typedef struct {
+    double flops; // 2 for a multiply-add; causal attention counts its triangle
+    double bytes; // each input read once, each output written once
+    double sent;  // that must leave this rank for the others
+} Work;
+
+const char *form_name(Form form);
+const char *pass_name(Pass pass);
+const char *phase_name(Phase phase);
+const char *category_name(Category category);
+
+__END_DECLS

@@ -1,0 +1,198 @@
+#include "run/infer_benchmark.h"
+
+#include "base/cores.h"
+#include "base/json_writer.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "profile/stats.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+void infer_benchmark_tokens(int32_t *tokens, int64_t count, int64_t vocab, uint64_t seed) {
+    enum { STREAM = 0x746F6B73 }; // apart from everything else that the seed makes
+    for (int64_t i = 0; i < count; i++)
+        tokens[i] = (int32_t)random_below(seed, STREAM, (uint64_t)i, (uint64_t)vocab);
+}
+
+static Status time_passes(Inference *in, const int32_t *tokens, int64_t warmup, BenchmarkResult *p) {
+    double *ms = memory_array((size_t)p->repeats, sizeof *ms);
+    Status status = OK;
+    for (int64_t i = -warmup; i < p->repeats && !status; i++) {
+        double start = device_clock();
+        status = inference_logits(in, i == -warmup ? tokens : NULL, p->batch, p->seq);
+        if (!status) status = in->ctx.device->synchronize(in->ctx.device);
+        if (i >= 0) ms[i] = 1e3 * (device_clock() - start);
+    }
+    p->work = in->work;
+    p->ms = median(ms, p->repeats); // sorts
+    p->low = ms[0];
+    p->high = ms[p->repeats - 1];
+    memory_free(ms);
+    return status;
+}
+
+static Status time_operations(Inference *in, const int32_t *tokens, Recorder *recorder, const Peaks *peaks,
+                              BenchmarkResult *p) {
+    for (int64_t i = 0; i < p->repeats; i++) {
+        in->ctx.step = i;
+        TRY(inference_logits(in, tokens, p->batch, p->seq));
+    }
+    return timed_operations_read(recorder, peaks, "--repeats", &p->operations);
+}
+
+static Status measure(Inference *in, const int32_t *tokens, int64_t warmup, const Peaks *peaks,
+                      BenchmarkResult *p) {
+    const RecorderOptions options = {.primitives = true, .timed = true};
+    const CoreTimes cores = cores_read();
+    TRY(time_passes(in, tokens, warmup, p));
+    p->cores_waited = cores_waited(cores);
+    in->ctx.recorder = recorder_open(in->ctx.device, &options);
+    Status status = time_operations(in, tokens, in->ctx.recorder, peaks, p);
+    recorder_close(in->ctx.recorder);
+    in->ctx.recorder = NULL;
+    return status;
+}
+
+Status infer_benchmark_measure(Inference *in, const int32_t *tokens, int64_t warmup,
+                               const BenchmarkResult *what, Benchmark *report, FILE *file) {
+    report->profiles =
+        memory_grow(report->profiles, &report->room, report->count + 1, sizeof *report->profiles);
+    BenchmarkResult *p = &report->profiles[report->count];
+    *p = *what;
+    TRY(measure(in, tokens, warmup, &report->peaks, p));
+    report->count++;
+    if (!file) return OK;
+    fprintf(file,
+            "\nbatch %" PRId64 ", seq %" PRId64 "%s%s: operations, medians of %" PRId64
+            " pass%s, launched one by one\n",
+            p->batch, p->seq, *p->label ? ", " : "", p->label, p->repeats, p->repeats == 1 ? "" : "es");
+    timed_operations_print(&p->operations, file);
+    return OK;
+}
+
+typedef struct {
+    Inference *inference;
+    const BenchmarkSize *size;
+} SizedPass;
+
+static Status run_pass(Ctx *ctx, void *program, StepCost *cost) {
+    const SizedPass *pass = program;
+    const BenchmarkSize *size = pass->size;
+    (void)cost;
+    scope_begin(ctx, "step");
+    TRY(inference_logits(pass->inference, size->tokens, size->batch, size->seq));
+    TRY(ctx->device->synchronize(ctx->device));
+    scope_end(ctx);
+    return OK;
+}
+
+Status infer_benchmark_trace(Inference *in, const BenchmarkSize *size, Profiling *profiling) {
+    SizedPass pass = {in, size};
+    for (int64_t step = 1; !profiling_done(profiling); step++)
+        TRY(profiling_step(profiling, &in->ctx, step, run_pass, &pass, NULL));
+    return profiling_finish(profiling, &in->ctx);
+}
+
+Status infer_benchmark_differences(Inference *in, const BenchmarkSize *size, uint32_t fuses,
+                                   Difference **differences, int *count) {
+    const BenchmarkSize row = {size->tokens, 1, size->seq};
+    SizedPass pass = {in, &row};
+    return profiling_differences(&in->ctx, fuses, run_pass, &pass, differences, count);
+}
+
+static double seconds(const BenchmarkResult *p) {
+    return 1e-3 * p->ms;
+}
+
+static double tokens_per_second(const BenchmarkResult *p) {
+    return (double)p->batch * (double)p->seq / seconds(p);
+}
+
+void infer_benchmark_print(const Benchmark *report, FILE *file) {
+    bool tera = false; // a column has one unit
+    for (int i = 0; i < report->count; i++)
+        tera |= report->profiles[i].work.flops / seconds(&report->profiles[i]) >= 1e12;
+    fprintf(file, "\n%6s %6s %-6s %10s %21s %12s %9s %6s\n", "batch", "seq", "form", "ms", "spread",
+            report->unit, tera ? "TFLOP/s" : "GFLOP/s", "MFU");
+    for (int i = 0; i < report->count; i++) {
+        const BenchmarkResult *p = &report->profiles[i];
+        double rate = p->work.flops / seconds(p);
+        double share = report->peaks.flops > 0 ? rate / report->peaks.flops : 0;
+        fprintf(file, "%6" PRId64 " %6" PRId64 " %-6s %10.3f %10.3f-%10.3f %12.0f %9.3f %5.1f%%\n", p->batch,
+                p->seq, *p->label ? p->label : "-", p->ms, p->low, p->high, tokens_per_second(p),
+                rate * (tera ? 1e-12 : 1e-9), 100 * share);
+        if (p->cores_waited > CORES_SHARED) fprintf(file, "%s\n", cores_warning(p->cores_waited).text);
+    }
+}
+
+/* An operation, or with `inside` a primitive in it. */
+static void write_row(JsonWriter *w, const OperationRow *r, const InsideRow *inside) {
+    json_write_line(w, 6, true);
+    json_write_open(w, '{');
+    json_member_text(w, "place", r->call);
+    json_member_text(w, "operation", operation_name(r->operation));
+    if (inside) json_member_text(w, "primitive", inside->name);
+    json_member_text(w, "form", form_name(r->form));
+    json_member_number(w, "ms", 1e-6 * (inside ? inside->median : r->median));
+    json_member_number(w, "ms_low", 1e-6 * (inside ? inside->low : r->low));
+    json_member_number(w, "ms_high", 1e-6 * (inside ? inside->high : r->high));
+    json_member_number(w, "calls", inside ? inside->calls : r->calls);
+    json_member_number(w, "launches", inside ? inside->launches : r->launches);
+    json_member_number(w, "flops", inside ? 0 : r->work.flops);
+    json_member_number(w, "least_bytes", inside ? 0 : r->work.bytes);
+    json_write_close(w, '}');
+}
+
+static void write_operations(JsonWriter *w, const Figures *f) {
+    json_member_open(w, "operations", '[');
+    for (int64_t i = 0; i < f->row_count; i++) {
+        write_row(w, &f->rows[i], NULL);
+        for (int64_t k = 0; k < f->rows[i].inside_count; k++)
+            if (f->rows[i].inside[k].primitive) write_row(w, &f->rows[i], &f->rows[i].inside[k]);
+    }
+    json_write_close(w, ']');
+}
+
+static void write_profile(JsonWriter *w, const BenchmarkResult *p) {
+    json_write_line(w, 2, true);
+    json_write_open(w, '{');
+    json_member_number(w, "batch", (double)p->batch);
+    json_member_number(w, "seq", (double)p->seq);
+    json_member_text(w, "form", p->label);
+    json_member_number(w, "ms", p->ms);
+    json_member_number(w, "ms_low", p->low);
+    json_member_number(w, "ms_high", p->high);
+    json_member_number(w, "cores_waited", p->cores_waited);
+    json_member_number(w, "tokens_per_s", tokens_per_second(p));
+    json_member_number(w, "flops", p->work.flops);
+    json_member_number(w, "least_bytes", p->work.bytes);
+    write_operations(w, &p->operations.figures);
+    json_write_close(w, '}');
+}
+
+Status infer_benchmark_write(const Benchmark *report, const Device *device, const char *dtype,
+                             const char *model, const char *path) {
+    JsonWriter w = {0};
+    json_write_open(&w, '{');
+    json_member_number(&w, "schema", 1);
+    json_member_text(&w, "device", device->name);
+    json_member_text(&w, "library", device->library);
+    json_member_text(&w, "dtype", dtype);
+    json_member_text(&w, "model", model);
+    json_member_number(&w, "peak_flops", report->peaks.flops);
+    json_member_number(&w, "peak_bandwidth", report->peaks.bandwidth);
+    json_member_open(&w, "profiles", '[');
+    for (int i = 0; i < report->count; i++) write_profile(&w, &report->profiles[i]);
+    json_write_close(&w, ']');
+    json_write_close(&w, '}');
+    Status status = json_writer_save(&w, path);
+    json_writer_free(&w);
+    return status;
+}
+
+void infer_benchmark_free(Benchmark *report) {
+    for (int i = 0; i < report->count; i++) timed_operations_free(&report->profiles[i].operations);
+    memory_free(report->profiles);
+    *report = (Benchmark){0};
+}

@@ -1,0 +1,107 @@
+#include "run/output_folder.h"
+
+#include "base/directories.h"
+#include "base/files.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static Status refuse_links(const char *folder) {
+    PathList list;
+    TRY(directory_list(folder, &list));
+    Status status = OK;
+    for (int64_t i = 0; i < list.count && !status; i++) status = path_refuse_link(list.paths[i]);
+    path_list_free(&list);
+    return status;
+}
+
+/* It may be a stranger's: nothing is written through links in it. */
+static Status check_links(const char *out) {
+    PathKind kind;
+    char *options = path_join(out, "options.json"), *cache = path_join(out, "cache");
+    Status status = path_refuse_link(options);
+    if (!status) status = path_refuse_link(cache);
+    if (!status) status = path_kind(cache, &kind);
+    if (!status && kind == PATH_FOLDER) status = refuse_links(cache);
+    memory_free(cache);
+    memory_free(options);
+    return status;
+}
+
+Status output_folder_take(OutputFolder *f) {
+    const char *out = f->options->out;
+    if (!*out || !f->first) return OK;
+    TRY(directory_make(out));
+    TRY(directory_lock(out, &f->lock));
+    TRY(check_links(out));
+    char *cache = path_join(out, "cache");
+    Status status = directory_clean(cache);
+    memory_free(cache);
+    if (!status) status = directory_clean(out);
+    return status ? status : checkpoint_prune(out, 0, 0, 0); // what an interrupted save left
+}
+
+void output_folder_close(OutputFolder *f) {
+    if (f->lock > 0) close(f->lock);
+    f->lock = 0;
+}
+
+Status output_folder_write_options(const OutputFolder *f) {
+    if (!*f->options->out || !f->first) return OK;
+    char *path = path_join(f->options->out, "options.json"), *json = options_json(f->set, true);
+    Status status = file_write(path, json, (int64_t)strlen(json));
+    memory_free(json);
+    memory_free(path);
+    return status;
+}
+
+Status output_folder_there(const OutputFolder *f, bool *there) {
+    *there = true;
+    return f->lock > 0 ? directory_held(f->options->out, f->lock, there) : OK;
+}
+
+/* Where the folder has been removed or moved away, what is saved now goes into a new one of its name. */
+static Status renew(OutputFolder *f) {
+    bool there;
+    char *latest = NULL;
+    TRY(output_folder_there(f, &there));
+    if (there) return OK;
+    output_folder_close(f);
+    TRY(output_folder_take(f));
+    TRY(checkpoint_latest(f->options->out, &latest));
+    f->removed = !latest;
+    if (!latest) return output_folder_write_options(f);
+    memory_free(latest);
+    return fail(ERROR_FILE, "--out=%s has become another run's during this one; nothing more is saved",
+                f->options->out);
+}
+
+static Status complete_state(Trainer *t, const TrainOptions *o, TrainingState *s) {
+    float state[ADAMW_STATE_SIZE];
+    TRY(trainer_read_state(t, state));
+    s->updates = (int64_t)state[ADAMW_UPDATES];
+    snprintf(s->schedule, sizeof s->schedule, "%s", schedule_name(o->schedule));
+    s->steps = o->steps;
+    s->warmup = o->warmup;
+    s->learning_rate = o->lr;
+    s->min_learning_rate = train_options_schedule(o).minimum;
+    return OK;
+}
+
+Status output_folder_save(OutputFolder *f, Trainer *t, const Tokenizer *tokenizer, TrainingState *s,
+                          char **checkpoint) {
+    TrainOptions *o = f->options;
+    *checkpoint = NULL;
+    f->saved = s->step;
+    TRY(renew(f));
+    TRY(complete_state(t, o, s));
+    if (o->force && f->first) TRY(checkpoint_remove_after(o->out, f->begun));
+    o->force = false; // once: what comes later now is this run's
+    *checkpoint = checkpoint_step_folder(o->out, s->step);
+    TRY(checkpoint_save(&t->ctx, *checkpoint, &t->model.config, &t->model.parameters, tokenizer, s));
+    /* What was there before this run is not its to remove, unless --keep asks for it. */
+    int64_t first = options_given(f->set, "keep") ? 0 : f->begun + 1;
+    return f->first ? checkpoint_prune(o->out, first, s->step, o->keep) : OK;
+}

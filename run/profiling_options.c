@@ -1,0 +1,75 @@
+#include "run/profiling_options.h"
+
+#include "base/directories.h"
+#include "profile/tables.h"
+#include "profile/window.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+void profiling_options_resolve(const OptionSet *set, ProfilingOptions *o) {
+    static const char *const of_tables[] = {"sort", "limit", "unit", "full-names", "torch-compat"};
+    for (size_t i = 0; i < sizeof of_tables / sizeof *of_tables && !options_given(set, "report"); i++)
+        if (options_given(set, of_tables[i])) o->report = REPORT_TABLES;
+    if (o->sweep && !*o->window) o->window = "2,0,1,5,1";
+}
+
+Status profiling_options_steps(const ProfilingOptions *o, int64_t *steps) {
+    Window window;
+    TRY(window_parse(o->window, &window));
+    *steps = window_last(&window);
+    return OK;
+}
+
+Status profiling_options_folder(const ProfilingOptions *o) {
+    if (!*o->out) return OK;
+    TRY(directory_make(o->out));
+    if (access(o->out, W_OK | X_OK) == 0) return OK;
+    return fail(ERROR_FILE, "--profile-out=%.200s: cannot write files there: %s", o->out, strerror(errno));
+}
+
+Status profiling_options_check(const ProfilingOptions *o, const ComputeOptions *compute, const OptionSet *set,
+                               int64_t steps) {
+    static const char *const others[] = {
+        "profile-out",   "profile-trace", "profile-graphs", "profile-latency",
+        "profile-apart", "report",        "timer-only",     "sort",
+        "limit",         "unit",          "full-names",     "torch-compat"};
+    if (o->graphs && !compute->graphs)
+        return fail(ERROR_USAGE, "--profile-graphs and --graphs=0 exclude each other; give one of them");
+    if (o->graphs && o->latency)
+        return fail(ERROR_USAGE,
+                    "--profile-graphs and --profile-latency exclude each other: a graph's kernels "
+                    "are queued together, and CUPTI gives them no times of their own there");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        TRY(option_needs(set, others[i], *o->window, "--profile"));
+    TRY(option_needs(set, "profile-trace", *o->out, "--profile-out"));
+    TRY(options_exclude(set, "timer-only", "profile-out")); // nothing is traced, so there is nothing to write
+    TRY(options_exclude(set, "timer-only", "profile-graphs"));
+    TRY(options_exclude(set, "timer-only", "profile-latency"));
+    TRY(options_exclude(set, "timer-only", "profile-apart"));
+    TRY(options_exclude(set, "profile-graphs", "profile-apart"));
+    if (o->sweep && !*o->out)
+        return fail(ERROR_USAGE, "--sweep needs --profile-out=FOLDER, where the profiles of all sizes go");
+    if (!*o->window && options_given(set, "profile"))
+        return fail(ERROR_USAGE,
+                    "--profile= is empty; --profile traces a few steps, --profile=[10,20) steps 10 to 19");
+    if (!*o->window) return OK;
+    if (strcmp(o->trace, "trace.json") != 0 && strcmp(o->trace, "trace.json.gz") != 0)
+        return fail(ERROR_USAGE, "--profile-trace=%.100s: expected trace.json or trace.json.gz", o->trace);
+    Window window;
+    TRY(window_parse(o->window, &window));
+    int64_t last = window_last_recorded(&window);
+    if (steps && last > steps)
+        return fail(ERROR_USAGE,
+                    "--profile=%.100s records up to step %" PRId64 ", but the run ends after step %" PRId64
+                    "; give --steps=%" PRId64 " or an earlier window",
+                    o->window, last, steps, last);
+    if (*o->sort && !tables_have_column(o->sort))
+        return fail(ERROR_USAGE,
+                    "--sort=%.100s: no table of the profile has such a column; try name, cpu_ns, device_ns, "
+                    "total_ns, calls or bytes",
+                    o->sort);
+    return OK;
+}

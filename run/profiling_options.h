@@ -1,0 +1,40 @@
+/* profiling_options: how a program is profiled; the part of the options that ./train and ./infer share. */
+#pragma once
+
+#include "run/compute_options.h"
+#include "profile/table.h"
+
+typedef enum { REPORT_BRIEF, REPORT_TABLES, REPORT_QUESTIONS } ProfilingReport;
+
+typedef struct {
+    const char *window; // for window_parse; "": no profile
+    const char *out;    // folder for the report's files; "": none
+    const char *trace;  // name of the trace file there
+    ProfilingReport report;
+    bool sweep;       // of several sizes, side by side
+    bool timer_only;  // time steps, trace nothing
+    bool graphs;      // trace steps as they are launched without a profile: as CUDA graphs
+    bool apart;       // let the device rest before each primitive
+    bool latency;     // ask how long launches wait on their way to the device
+    const char *sort; // key of a column; "": as each table is
+    int64_t limit;    // rows of a table; 0: all
+    TimeUnit unit;
+    bool full_names, torch;
+} ProfilingOptions;
+
+#define PROFILING_DEFAULTS                                                                                   \
+    { .window = "", .out = "", .trace = "trace.json", .sort = "", .limit = 25 }
+
+/* --sweep alone profiles a short window; who says how tables are to look wants to see them. */
+void profiling_options_resolve(const OptionSet *set, ProfilingOptions *options);
+
+/* The steps that a run needs for its window and for the times without tracing. */
+CHECKED Status profiling_options_steps(const ProfilingOptions *options, int64_t *steps);
+
+/* Makes the folder of --profile-out, so that what cannot be written shows before anything runs. */
+CHECKED Status profiling_options_folder(const ProfilingOptions *options);
+
+/* ERROR_USAGE for a window that cannot be, a column that no table has, options without --profile, graphs that
+ * `compute` rules out. A window that records steps after `steps`, unless that is 0, cannot be. */
+CHECKED Status profiling_options_check(const ProfilingOptions *options, const ComputeOptions *compute,
+                                       const OptionSet *set, int64_t steps);

@@ -1,0 +1,77 @@
+#include "run/profiling_sweep.h"
+
+#include "run/profiling_report.h"
+#include "profile/sweep.h"
+#include "profile/window.h"
+
+#include <inttypes.h>
+
+/* Takes `status` over: OK when memory did not suffice, which is told. */
+static Status pass_over(Status status, const char *size, FILE *file) {
+    if (status_code(status) != ERROR_MEMORY) return status;
+    fprintf(file, "%s is left out: %s\n", size, status_message(status));
+    status_free(status);
+    return OK;
+}
+
+typedef struct {
+    const ProfilingOptions *options;
+    ProfileSize profile;
+    void *context;
+    bool files; // there are profiles to compare
+    bool told;  // which size is run
+    bool sides;
+    Table table;
+    int64_t left, done; // sizes to come, this one included; and that are in the table
+} Sweep;
+
+static Status one_size(Sweep *s, int64_t batch, int64_t seq, FILE *file) {
+    char suffix[SWEEP_SUFFIX_BYTES], size[64];
+    sweep_suffix(batch, seq, suffix);
+    snprintf(size, sizeof size, "batch %" PRId64 ", %s %" PRId64, batch, s->sides ? "side" : "seq", seq);
+    if (s->files && s->told) fprintf(file, "%s\n", size);
+    Status status = s->profile(s->context, batch, seq, suffix);
+    bool last_hope = s->left-- == 1 && s->done == 0;
+    if (status) return last_hope ? status : pass_over(status, size, file);
+    s->done++;
+    if (!s->files) return OK;
+    return sweep_add(&s->table, s->options->out, batch, seq);
+}
+
+/* A size is a row of the comparison, so it has one window. */
+static Status check_segments(const ProfilingOptions *options) {
+    Window window;
+    TRY(window_parse(options->window, &window));
+    if (window.count == 1) return OK;
+    return fail(ERROR_USAGE,
+                "--profile=%.100s has %" PRId64
+                " segments, but a comparison of sizes takes one, such as 2,0,1,5,1",
+                options->window, window.count);
+}
+
+Status profiling_sweep(const ProfilingOptions *options, const SweepSizes *sizes, ProfileSize profile,
+                       void *context, FILE *file) {
+    int64_t batch = sizes->batch, seq = sizes->seq;
+    OptionList batches = sizes->batches.count ? sizes->batches : (OptionList){&batch, 1};
+    OptionList seqs = sizes->seqs.count ? sizes->seqs : (OptionList){&seq, 1};
+    Sweep sweep = {.options = options,
+                   .profile = profile,
+                   .context = context,
+                   .files = *options->window && *options->out,
+                   .told = file != NULL,
+                   .sides = sizes->sides,
+                   .table = sweep_table(),
+                   .left = batches.count * seqs.count};
+    if (sweep.files) TRY(check_segments(options));
+    const TableView view = {.unit = options->unit,
+                            .full_names = options->full_names,
+                            .width = options->report == REPORT_BRIEF && file ? terminal_width(file) : 0};
+    Status status = OK;
+    for (int64_t i = 0; i < batches.count * seqs.count && !status; i++)
+        status = one_size(&sweep, batches.values[i / seqs.count], seqs.values[i % seqs.count],
+                          file ? file : stderr);
+    if (!status && sweep.files && file) fputc('\n', file);
+    if (!status && sweep.files) status = sweep_write(&sweep.table, &view, options->out, file);
+    table_free(&sweep.table);
+    return status;
+}

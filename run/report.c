@@ -1,0 +1,331 @@
+#include "run/report.h"
+
+#include "run/print_text.h"
+#include "base/memory.h"
+#include "profile/stats.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* Fast steps do not flood the terminal; the log has them all. */
+#define LINE_SECONDS 0.5
+
+Status report_open(Report *r, const char *log, bool append, int64_t done, int64_t steps, bool quiet) {
+    r->steps = steps;
+    r->progress = progress_open(stdout, stderr, done, steps, quiet);
+    return events_open(log, append, &r->events);
+}
+
+void report_close(Report *r) {
+    progress_close(r->progress);
+    events_close(r->events);
+    tensorboard_close(r->board);
+    for (int i = 0; i < STEP_FIGURES; i++) memory_free(r->figures[i].values);
+}
+
+/* Of what a model reads. */
+static const char *unit(const Report *r) {
+    return r->pictures ? "images/s" : "tok/s";
+}
+static const char *rate_key(const Report *r) {
+    return r->pictures ? "images_per_s" : "tokens_per_s";
+}
+
+/* NaN where the peaks are unknown: a log writes it as null. */
+static double share_of_peak(const Report *r, double flops_per_s) {
+    return r->peaks.flops > 0 ? flops_per_s / r->peaks.flops : NAN;
+}
+
+typedef struct {
+    char text[24];
+} Share;
+
+/* ", MFU 48.0%", or nothing where the share is unknown. */
+static Share share_text(const char *before, double share) {
+    Share s = {""};
+    if (!isnan(share)) snprintf(s.text, sizeof s.text, "%sMFU %.1f%%", before, 100 * share);
+    return s;
+}
+
+static const char *form_remark(const Ctx *ctx, Operation operation) {
+    if (op_form(ctx, operation, ctx->dtype) == FORM_FUSED) return "";
+    if (!slots_filled(ctx->device->backend, ctx->dtype, operation, FORM_NAIVE)) return " (by operations)";
+    return ctx->fuses >> operation & 1 ? " (naive: no fused form here)" : " (naive)";
+}
+
+static void print_forms(const Trainer *t) {
+    printf("  %-18s", "fused");
+    for (int i = 0; i < OP_COUNT; i++)
+        printf(" %s%s%s", operation_name((Operation)i), form_remark(&t->ctx, (Operation)i),
+               i + 1 < OP_COUNT ? "," : "");
+    printf("\n");
+}
+
+/* In percent. */
+static double padding_share(const FeedCounts *data, int64_t padded) {
+    return 100 - 100 * (double)data->tokens / (double)padded;
+}
+
+static void print_data(const Session *s, const FeedCounts *data) {
+    printf("  %-18s ", "data");
+    if (data->pairs)
+        printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% padding, ", data->pairs, data->left_out,
+               padding_share(data, data->padded));
+    if (data->conversations)
+        printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out) in %" PRId64
+               " rows, %.1f%% padding (%.1f%% if each were a row), %" PRId64 " tokens of answers among ",
+               data->conversations, data->cut, data->left_out, data->rows, padding_share(data, data->padded),
+               padding_share(data, data->padded_apart), data->answers);
+    if (data->classes) {
+        printf("%" PRId64 " pictures in %" PRId64 " classes\n", data->tokens, data->classes);
+        return;
+    }
+    printf("%" PRId64 " tokens (%s)\n", data->tokens,
+           s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
+    if (data->raw) {
+        printf("  %-18s ", "");
+        print_name(data->raw, stdout);
+        printf(" is read as plain text: its keys, quotes and commas are learned, too\n");
+    }
+    const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
+    if (!passed) return;
+    printf("  %-18s the special token ", "");
+    print_name(passed, stdout);
+    printf(" is spelled in the data: there it is text\n");
+}
+
+static void print_configuration(const Report *r, const Session *s, const Trainer *t, const FeedCounts *data) {
+    const Config *c = &s->config;
+    printf("configuration\n");
+    printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", ", "model",
+           session_model_name(s), c->layers, c->heads, c->width);
+    if (c->architecture->patches)
+        printf("%" PRId64 " x %" PRId64 " %spixels in patches of %" PRId64 ", %" PRId64 " classes", c->image,
+               c->image, c->channels == 1 ? "grey " : "", c->patch, c->vocab);
+    else
+        printf("context %" PRId64 ", vocab %" PRId64 " (%" PRId64 " with padding)", c->context, c->vocab,
+               config_padded_vocab(c));
+    printf(", %.2fM parameters%s\n", 1e-6 * (double)config_parameters(c),
+           c->new_head ? ", with a new head" : "");
+    if (c->other_head) printf("  %-18s the folder's head for %s is left out\n", "", c->other_head);
+    printf("  %-18s %s, %s\n", "device", s->device->name, s->device->library);
+    printf("  %-18s %s%s%s\n", "precision", session_dtype_name(s),
+           s->dtype == BF16 && !session_bf16_fast(s->device)
+               ? " (slow: products in fp32 are faster on this processor)"
+               : "",
+           t->model.parameters.narrow_moments ? ", moments in bf16" : "");
+    print_forms(t);
+    print_data(s, data);
+    if (t->comm)
+        printf("  %-18s %d, by %s%s\n", "ranks", t->comm->size, t->comm->name,
+               t->model.parameters.sharded ? ", each with its shard of the optimizer's state" : "");
+    bool patches = c->architecture->patches;
+    printf("  %-18s %" PRId64, "step", t->batch);
+    if (!patches) printf(" x %" PRId64, t->seq);
+    printf(" x %" PRId64, t->accum);
+    if (t->comm) printf(" x %d", t->comm->size);
+    printf(" = %" PRId64 " %s (batch%s x accum%s), %.3g GFLOP%s\n", t->tokens,
+           r->pictures ? "pictures" : "tokens", patches ? "" : " x seq", t->comm ? " x ranks" : "",
+           1e-9 * t->work.flops, t->comm ? " a rank" : "");
+    if (r->peaks.flops > 0)
+        printf("  %-18s %.4g TFLOP/s products, %.4g TB/s copy (measured)\n", "limits", 1e-12 * r->peaks.flops,
+               1e-12 * r->peaks.bandwidth);
+}
+
+Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCounts *data,
+                    const char *options, bool quiet) {
+    r->pictures = s->config.architecture->patches;
+    if (!quiet) {
+        print_configuration(r, s, t, data);
+        plan_print(&t->ctx, 0, stdout);
+        fflush(stdout);
+    }
+    JsonWriter *w = events_begin(r->events, "config");
+    json_member_text(w, "device", s->device->name);
+    json_member_text(w, "library", s->device->library);
+    json_member_text(w, "dtype", session_dtype_name(s));
+    json_member_integer(w, "parameters", config_parameters(&s->config));
+    if (t->comm) {
+        json_member_integer(w, "ranks", t->comm->size);
+        json_member_text(w, "comm", t->comm->name);
+    }
+    json_member_integer(w, r->pictures ? "data_pictures" : "data_tokens", data->tokens);
+    if (data->pairs) {
+        json_member_integer(w, "data_pairs", data->pairs);
+        json_member_integer(w, "data_pairs_left_out", data->left_out);
+        json_member_integer(w, "data_tokens_padded", data->padded);
+    }
+    if (data->conversations) {
+        json_member_integer(w, "data_conversations", data->conversations);
+        json_member_integer(w, "data_conversations_cut", data->cut);
+        json_member_integer(w, "data_conversations_left_out", data->left_out);
+        json_member_integer(w, "data_answer_tokens", data->answers);
+        json_member_integer(w, "data_rows", data->rows);
+        json_member_integer(w, "data_tokens_padded", data->padded);
+    }
+    json_member_number(w, "step_flops", t->work.flops);
+    json_member_number(w, "peak_flops", r->peaks.flops);
+    json_member_number(w, "peak_bandwidth", r->peaks.bandwidth);
+    json_write_key(w, "options");
+    json_write_json(w, options);
+    TRY(events_end(r->events));
+    w = events_begin(r->events, "plan");
+    for (int i = 0; i < ARENA_COUNT; i++)
+        json_member_integer(w, t->ctx.arenas[i].name, (int64_t)t->ctx.arenas[i].peak);
+    json_member_integer(w, "total", (int64_t)plan_bytes(&t->ctx));
+    r->cores = cores_read();
+    return events_end(r->events);
+}
+
+static Status draw_step(Report *r, int64_t step, const StepResult *result, double learning_rate,
+                        double rate) {
+    TRY(tensorboard_add(r->board, "loss/train", step, result->loss));
+    TRY(tensorboard_add(r->board, "gradient norm", step, result->norm));
+    TRY(tensorboard_add(r->board, "learning rate", step, learning_rate));
+    TRY(tensorboard_add(r->board, r->pictures ? "images per second" : "tokens per second", step, rate));
+    return tensorboard_flush(r->board);
+}
+
+/* A run may be long, and its memory must not grow: the later half of the steps is enough. */
+static void remember(Series *series, double value) {
+    enum { STEPS_KEPT = 1 << 13 };
+    if (series->count == STEPS_KEPT) {
+        series->count /= 2;
+        memmove(series->values, series->values + series->count,
+                (size_t)series->count * sizeof *series->values);
+    }
+    series_add(series, value);
+}
+
+Status report_step(Report *r, const Trainer *t, int64_t step, const StepResult *result, double learning_rate,
+                   const StepCost *cost) {
+    double seconds = fmax(1e-3 * cost->ms, 1e-9), rate = (double)t->tokens / seconds;
+    double flops = t->work.flops / seconds, mfu = share_of_peak(r, flops);
+    remember(&r->figures[STEP_MS], cost->ms);
+    remember(&r->figures[STEP_TOKENS_PER_S], rate);
+    remember(&r->figures[STEP_FLOPS_PER_S], flops);
+    r->waited_ms += cost->reader_ms;
+    bool due = device_clock() >= r->next_line || step == r->steps;
+    if (due) r->next_line = device_clock() + LINE_SECONDS;
+    char blamed[40] = "";
+    if (result->blamed >= 0) snprintf(blamed, sizeof blamed, ", first on rank %d", result->blamed);
+    if (result->skipped)
+        progress_line(r->progress,
+                      "step %" PRId64 ": loss %g or norm %g is not finite%s; the update is skipped", step,
+                      result->loss, result->norm, blamed);
+    if (due)
+        progress_line(r->progress,
+                      "step %5" PRId64 "/%" PRId64
+                      " %5.1f%% | loss %.6f | norm %.4f | lr %.3e | %9.2f ms | %.0f %s%s",
+                      step, r->steps, 100 * (double)step / (double)r->steps, result->loss, result->norm,
+                      learning_rate, cost->ms, rate, unit(r), share_text(" | ", mfu).text);
+    progress_step(r->progress, step, 1e-3 * cost->ms);
+    TRY(draw_step(r, step, result, learning_rate, rate));
+    JsonWriter *w = events_begin(r->events, result->skipped ? "skip" : "step");
+    json_member_integer(w, "step", step);
+    json_member_number(w, "loss", result->loss);
+    json_member_number(w, "norm", result->norm);
+    json_member_number(w, "lr", learning_rate);
+    json_member_number(w, "ms", cost->ms);
+    json_member_number(w, "data_ms", cost->reader_ms);
+    json_member_number(w, rate_key(r), rate);
+    json_member_number(w, "mfu", mfu);
+    return events_end(r->events);
+}
+
+Status report_validation(Report *r, int64_t step, const Validation *v) {
+    char accuracy[80] = "";
+    if (r->pictures)
+        snprintf(accuracy, sizeof accuracy, " | accuracy %.2f%%, top 5 %.2f%%", 100 * v->top1, 100 * v->top5);
+    progress_line(r->progress, "step %5" PRId64 "/%" PRId64 "        | validation loss %.6f%s", step,
+                  r->steps, v->loss, accuracy);
+    TRY(tensorboard_add(r->board, "loss/validation", step, v->loss));
+    TRY(tensorboard_flush(r->board));
+    JsonWriter *w = events_begin(r->events, "val");
+    json_member_integer(w, "step", step);
+    json_member_number(w, "loss", v->loss);
+    if (r->pictures) {
+        json_member_number(w, "top1", v->top1);
+        json_member_number(w, "top5", v->top5);
+        TRY(tensorboard_add(r->board, "accuracy/top 1", step, v->top1));
+        TRY(tensorboard_add(r->board, "accuracy/top 5", step, v->top5));
+    }
+    return events_end(r->events);
+}
+
+static Status tell_broken(Report *r, int64_t step, BrokenPictures *broken, int64_t *told) {
+    for (int64_t count = broken ? broken_count(broken) : 0; *told < count; ++*told) {
+        char *message = broken_message(broken, *told);
+        progress_line(r->progress, "passed over %s", message);
+        JsonWriter *w = events_begin(r->events, "broken");
+        json_member_integer(w, "step", step);
+        json_member_text(w, "message", message);
+        memory_free(message);
+        TRY(events_end(r->events));
+    }
+    return OK;
+}
+
+Status report_broken(Report *r, int64_t step, const Feed *feed) {
+    TRY(tell_broken(r, step, feed->broken, &r->broken));
+    return tell_broken(r, step, feed->val_broken, &r->val_broken);
+}
+
+Status report_sample(Report *r, int64_t step, const char *text, int64_t length) {
+    progress_line(r->progress, "---- sample at step %" PRId64, step);
+    progress_line(r->progress, "%.*s", (int)length, text);
+    progress_line(r->progress, "----");
+    JsonWriter *w = events_begin(r->events, "sample");
+    json_member_integer(w, "step", step);
+    json_write_key(w, "text");
+    json_write_string(w, text, length);
+    return events_end(r->events);
+}
+
+Status report_save(Report *r, int64_t step, const char *folder) {
+    progress_line(r->progress, "saved %s", folder);
+    JsonWriter *w = events_begin(r->events, "save");
+    json_member_integer(w, "step", step);
+    json_member_text(w, "folder", folder);
+    return events_end(r->events);
+}
+
+Status report_end(Report *r, int64_t step, const char *reason) {
+    /* The first half warms up: caches, clocks, plans. */
+    int64_t early = r->figures[STEP_MS].count / 2, late = r->figures[STEP_MS].count - early;
+    double *ms = r->figures[STEP_MS].values + early, middles[STEP_FIGURES];
+    for (int i = 0; i < STEP_FIGURES && late; i++) // sorts the late half
+        middles[i] = median(r->figures[i].values + early, late);
+    progress_hide(r->progress);
+    if (late) {
+        progress_line(r->progress,
+                      "%s: median of the last %" PRId64 " step%s %.2f ms (%.2f to %.2f), %.0f %s%s; waited "
+                      "%.1f ms for data in all",
+                      reason, late, late == 1 ? "" : "s", middles[STEP_MS], ms[0], ms[late - 1],
+                      middles[STEP_TOKENS_PER_S], unit(r),
+                      share_text(", ", share_of_peak(r, middles[STEP_FLOPS_PER_S])).text, r->waited_ms);
+    } else {
+        progress_line(r->progress,
+                      "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
+                      reason, step, r->steps);
+    }
+    if (r->broken + r->val_broken)
+        progress_line(r->progress, "broken pictures that were passed over: %" PRId64,
+                      r->broken + r->val_broken);
+    double waited = cores_waited(r->cores);
+    if (late && waited > CORES_SHARED) progress_line(r->progress, "%s", cores_warning(waited).text);
+    JsonWriter *w = events_begin(r->events, "end");
+    json_member_integer(w, "step", step);
+    json_member_text(w, "reason", reason);
+    if (late) {
+        json_member_number(w, "median_ms", middles[STEP_MS]);
+        json_member_number(w, "low_ms", ms[0]);
+        json_member_number(w, "high_ms", ms[late - 1]);
+        json_member_number(w, rate_key(r), middles[STEP_TOKENS_PER_S]);
+        json_member_number(w, "mfu", share_of_peak(r, middles[STEP_FLOPS_PER_S]));
+        json_member_number(w, "data_ms", r->waited_ms);
+        json_member_number(w, "cores_waited", waited);
+    }
+    return events_end(r->events);
+}

@@ -1,0 +1,49 @@
+/* report: what ./train tells: on the terminal, and the same as events in the log. */
+#pragma once
+
+#include "base/cores.h"
+#include "data/feed.h"
+#include "run/profiling.h"
+#include "run/trainer.h"
+#include "profile/events.h"
+#include "profile/peaks.h"
+#include "profile/stats.h"
+#include "profile/tensorboard.h"
+#include "run/progress.h"
+
+typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } StepFigure;
+
+typedef struct {
+    Progress *progress;
+    Events *events;
+    TensorBoard *board; // or NULL
+    Peaks peaks;
+    bool pictures;                // are what the model reads, and not tokens
+    int64_t steps;                // of the whole run
+    Series figures[STEP_FIGURES]; // of this process's last steps, in order
+    double next_line;             // when the next step's line is due: seconds of device_clock
+    int64_t broken, val_broken;   // pictures that were passed over and told
+    double waited_ms;             // for data, in all
+    CoreTimes cores;              // when the steps began
+} Report;
+
+/* `done` of `steps` steps are behind. `log` is a path or ""; a resumed run appends to it. */
+CHECKED Status report_open(Report *report, const char *log, bool append, int64_t done, int64_t steps,
+                           bool quiet);
+void report_close(Report *report);
+
+/* The configuration table and the memory plan. `options` is the run's options as one line of JSON. */
+CHECKED Status report_start(Report *report, const Session *session, const Trainer *trainer,
+                            const FeedCounts *data, const char *options, bool quiet);
+
+/* Of step `step`, 1 for the first. */
+CHECKED Status report_step(Report *report, const Trainer *trainer, int64_t step, const StepResult *result,
+                           double learning_rate, const StepCost *cost);
+CHECKED Status report_validation(Report *report, int64_t step, const Validation *validation);
+/* Pictures that were found broken since the last call. */
+CHECKED Status report_broken(Report *report, int64_t step, const Feed *feed);
+CHECKED Status report_sample(Report *report, int64_t step, const char *text, int64_t length);
+CHECKED Status report_save(Report *report, int64_t step, const char *folder);
+
+/* The medians of the late steps, with the times' spread. `reason`: "done", "interrupted" or "diverged". */
+CHECKED Status report_end(Report *report, int64_t step, const char *reason);

@@ -1,0 +1,279 @@
+#include "run/session.h"
+
+#include "base/directories.h"
+#include "base/files.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "kernels/gemm/cpu.h"
+#include "model/checkpoint.h"
+#include "model/parameter_values.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BYTES = 256 };
+
+/* Hugging Face's cache keeps a model in models--OWNER--NAME: refs/main names the folder in snapshots; NULL
+ * where it is no such folder. */
+static Status find_snapshot(const char *model, char **folder) {
+    enum { NAME_MOST = 256 };
+    char *path = path_join(model, "refs/main"), *name = NULL;
+    int64_t length;
+    PathKind kind;
+    Status status = path_kind(path, &kind);
+    if (!status && kind == PATH_FILE) status = file_read(path, NAME_MOST, &name, &length);
+    memory_free(path);
+    if (status || !name) return status;
+    name[strcspn(name, "\r\n/")] = 0;
+    char *snapshots = path_join(model, "snapshots");
+    *folder = path_join(snapshots, name);
+    memory_free(snapshots);
+    memory_free(name);
+    return OK;
+}
+
+/* The top of such a cache is no model: one that it keeps is named. */
+static Status refuse_cache(const char *folder) {
+    PathList list = {0};
+    Status status = directory_list(folder, &list);
+    for (int64_t i = 0; !status && i < list.count; i++)
+        if (strncmp(path_name(list.paths[i]), "models--", 8) == 0)
+            status = fail(ERROR_FILE, "%s is a cache of models; name one of them: --model=%s", folder,
+                          list.paths[i]);
+    path_list_free(&list);
+    return status;
+}
+
+/* The model's folder: `model` itself, the latest checkpoint or the snapshot in it; NULL where it is no
+ * folder. */
+static Status find_folder(const char *model, char **folder) {
+    *folder = NULL;
+    PathKind kind;
+    TRY(path_kind(model, &kind));
+    if (kind != PATH_FOLDER) return OK;
+    char *config = path_join(model, "config.json");
+    Status status = path_kind(config, &kind);
+    memory_free(config);
+    TRY(status);
+    if (kind == PATH_ABSENT) TRY(checkpoint_latest(model, folder));
+    if (kind == PATH_ABSENT && !*folder) TRY(find_snapshot(model, folder));
+    if (*folder) return OK;
+    if (kind == PATH_ABSENT) TRY(refuse_cache(model));
+    *folder = memory_text(model);
+    return OK;
+}
+
+static void change_sizes(const ConfigSizes *sizes, Config *c) {
+    if (sizes->layers) c->layers = sizes->layers;
+    if (sizes->layers && c->encoder_layers) c->encoder_layers = sizes->layers;
+    if (sizes->encoder_layers) c->encoder_layers = sizes->encoder_layers;
+    if (sizes->heads) c->heads = c->kv_heads = sizes->heads;
+    if (sizes->width) c->width = sizes->width;
+    if (sizes->width) c->hidden = 0;
+    if (sizes->heads || sizes->width) c->head_size = 0;
+    if (sizes->context) c->context = sizes->context;
+    if (sizes->vocab) c->vocab = sizes->vocab;
+    if (sizes->pre_norm) c->norm_order = NORM_PRE;
+    if (sizes->mean_pooling) c->class_token = false;
+    if (sizes->embeddings == EMBEDDINGS_SEPARATE) c->tied_tables = c->tied_head = false;
+    config_complete(c);
+}
+
+/* A model that is there has its sizes; to name them again is no contradiction. */
+static Status check_sizes(const ConfigSizes *sizes, const Config *c, const char *model) {
+    const struct {
+        const char *name;
+        int64_t asked, there;
+    } all[] = {
+        {"layers", sizes->layers, c->layers},    {"encoder-layers", sizes->encoder_layers, c->encoder_layers},
+        {"heads", sizes->heads, c->heads},       {"width", sizes->width, c->width},
+        {"context", sizes->context, c->context}, {"vocab", sizes->vocab, c->vocab}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].asked && all[i].asked != all[i].there)
+            return fail(ERROR_USAGE,
+                        "--%s=%" PRId64 " can change a preset only; the model in %s has %" PRId64,
+                        all[i].name, all[i].asked, model, all[i].there);
+    const char *made_with = sizes->pre_norm && c->norm_order != NORM_PRE ? "--pre-norm"
+                            : sizes->embeddings == EMBEDDINGS_SEPARATE && c->tied_tables
+                                ? "--embeddings=separate"
+                            : sizes->mean_pooling && c->class_token ? "--mean-pooling"
+                                                                    : NULL;
+    if (!made_with) return OK;
+    return fail(ERROR_USAGE, "%s can change a preset only; the model in %s was made without it", made_with,
+                model);
+}
+
+/* Of another size than before, or new: pictures are scaled to all of it. */
+static void scale_pictures(Config *c) {
+    ImageProcessor *p = &c->processor;
+    if (p->height != c->image) p->height = p->width = p->scaled_height = p->scaled_width = c->image;
+    p->channels = c->channels;
+}
+
+/* What a run can change of a model, also of one that is there: its head, and the size of its pictures. */
+static Status change_head(Session *s, const ConfigSizes *sizes) {
+    Config *c = &s->config;
+    bool pictures = c->architecture->patches, masked = c->architecture->task == TASK_MASKED_TOKEN;
+    if ((sizes->image || sizes->mean_pooling) && !pictures)
+        return fail(ERROR_USAGE, "--%s is for a vision Transformer, not for %s",
+                    sizes->image ? "image-size" : "mean-pooling", c->architecture->description);
+    if (sizes->new_head && !pictures && !masked)
+        return fail(ERROR_USAGE, "--new-head is for a vision Transformer or a BERT, not for %s",
+                    c->architecture->description);
+    c->new_head = s->folder && sizes->new_head;
+    if (masked) c->head_transform |= c->new_head;
+    if (!pictures) return OK;
+    if (s->folder && !c->new_head && !c->class_head)
+        return fail(ERROR_USAGE, "the model in %s has no head for classes; --new-head draws one", s->folder);
+    if (sizes->image) c->image = sizes->image;
+    c->class_head = true;
+    config_complete(c);
+    scale_pictures(c);
+    return OK;
+}
+
+/* A preset of other sizes than its name stands for says so. */
+static Status rename_changed(const char *model, Config *c) {
+    Config preset;
+    TRY(config_preset(model, &preset));
+    if (!config_equal(c, &preset)) snprintf(c->name, sizeof c->name, "%.21s (changed)", model);
+    return OK;
+}
+
+static Status open_config(Session *s, const char *model, const ConfigSizes *sizes) {
+    TRY(find_folder(model, &s->folder));
+    if (s->folder) s->name = memory_text(s->folder);
+    if (s->folder) utf8_tame(s->name, (int64_t)strlen(s->name), false);
+    TRY(s->folder ? checkpoint_config(s->folder, &s->config) : config_preset(model, &s->config));
+    scale_pictures(&s->config);
+    if (!sizes) return OK;
+    bool of_pairs = sizes->encoder_layers || sizes->pre_norm || sizes->embeddings;
+    if (of_pairs && !s->config.architecture->encoder)
+        return fail(ERROR_USAGE,
+                    "--encoder-layers, --pre-norm and --embeddings are for an encoder-decoder, not for %s",
+                    model);
+    if (s->folder)
+        TRY(check_sizes(sizes, &s->config, model));
+    else
+        change_sizes(sizes, &s->config);
+    TRY(change_head(s, sizes));
+    return s->folder ? OK : rename_changed(model, &s->config);
+}
+
+/* A folder's names of classes; those of the data come with a new head, from whoever has opened the data. */
+static Status open_labels(Session *s) {
+    Config *c = &s->config;
+    c->labels = &s->labels;
+    if (!s->folder || c->architecture->task != TASK_CLASS || c->new_head) return OK;
+    return labels_read(s->folder, &s->labels);
+}
+
+static Status open_tokenizer(Session *s, const char *name, bool vocab_given) {
+    const char *path = name;
+    if (s->config.architecture->patches)
+        return *name ? fail(ERROR_USAGE, "--tokenizer is for text, and this model reads pictures") : OK;
+    if (!*name) {
+        bool present = false;
+        if (s->folder) TRY(tokenizer_present(s->folder, &present));
+        if (present)
+            path = s->folder;
+        else if (s->config.vocab <= BYTES)
+            path = "bytes";
+        else
+            return OK;
+    }
+    TRY(tokenizer_open(path, &s->tokenizer));
+    int64_t vocab = tokenizer_vocab(s->tokenizer);
+    if (*name && !s->folder && !vocab_given) s->config.vocab = vocab;
+    if (vocab > s->config.vocab)
+        return fail(ERROR_USAGE, "the tokenizer %s has %lld tokens, but the model has only %lld", path,
+                    (long long)vocab, (long long)s->config.vocab);
+    return OK;
+}
+
+Status session_open(Session *s, const char *model, const ConfigSizes *sizes, const char *tokenizer,
+                    const ComputeOptions *compute) {
+    *s = (Session){.graphs = compute->graphs};
+    Status status = open_config(s, model, sizes);
+    if (!status) status = open_labels(s);
+    if (!status) status = open_tokenizer(s, tokenizer, sizes && sizes->vocab);
+    if (!status) status = config_validate(&s->config);
+    if (!status && s->folder) status = checkpoint_check(s->folder, &s->config);
+    if (!status) status = fuses_parse(compute->fused, &s->fuses);
+    if (!status) status = device_open(compute->device, (int)compute->threads, &s->device);
+    if (!status)
+        status = compute_options_dtype(compute, s->device->backend, session_bf16_fast(s->device), &s->dtype,
+                                       &s->tf32);
+    if (status) session_close(s);
+    return status;
+}
+
+Status session_expect(const Session *s, const char *model, const ConfigSizes *sizes) {
+    const Config *c = &s->config;
+    Config preset;
+    Status status = config_preset(model, &preset);
+    bool folder = status != OK;
+    status_free(status);
+    if (folder) return OK;
+    change_sizes(sizes, &preset);
+    if (preset.architecture == c->architecture && preset.layers == c->layers && preset.heads == c->heads &&
+        preset.width == c->width)
+        return OK;
+    return fail(ERROR_USAGE, "--model=%s is not the model in %s, with which --resume continues; leave it out",
+                model, session_model_name(s));
+}
+
+void session_close(Session *s) {
+    tokenizer_free(s->tokenizer);
+    memory_free(s->folder);
+    memory_free(s->name);
+    labels_free(&s->labels);
+    if (s->device) s->device->close(s->device);
+    *s = (Session){0};
+}
+
+Status session_scale(Session *s, int64_t side) {
+    Config *c = &s->config;
+    if (!c->architecture->patches)
+        return fail(ERROR_USAGE, "--image-sizes is for a vision Transformer, not for %s",
+                    c->architecture->description);
+    c->image = side;
+    config_complete(c);
+    scale_pictures(c);
+    return config_validate(c);
+}
+
+Status session_needs_bert(const Session *s, const char *option) {
+    const Tokenizer *t = s->tokenizer;
+    const Architecture *a = s->config.architecture;
+    if (a->task != TASK_MASKED_TOKEN)
+        return fail(ERROR_USAGE, "--%s needs a BERT, but this is %s", option, a->description);
+    if (t && tokenizer_special(t, TOKEN_BEGIN) >= 0 && tokenizer_special(t, TOKEN_END) >= 0) return OK;
+    return fail(ERROR_USAGE, "--%s needs a tokenizer with [CLS] and [SEP]; name one with --tokenizer=FOLDER",
+                option);
+}
+
+Status session_load(const Session *s, Ctx *ctx, Parameters *parameters, uint64_t seed) {
+    if (!s->folder || s->config.new_head) TRY(parameters_initialize(ctx, parameters, seed));
+    return s->folder ? checkpoint_load(ctx, s->folder, parameters) : OK;
+}
+
+void session_prepare(const Session *s, Ctx *ctx) {
+    ctx->dtype = s->dtype;
+    ctx->tf32 = s->tf32;
+    ctx->fuses = s->fuses;
+    ctx->graphs = s->graphs;
+}
+
+const char *session_model_name(const Session *s) {
+    return s->name ? s->name : s->config.name;
+}
+
+bool session_bf16_fast(const Device *device) {
+    return device->backend == BACKEND_CUDA || gemm_cpu_bf16_fast(device);
+}
+
+const char *session_dtype_name(const Session *s) {
+    return s->tf32 ? "tf32" : dtype_name(s->dtype);
+}

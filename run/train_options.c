@@ -1,0 +1,438 @@
+#include "run/train_options.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+#include "model/checkpoint.h"
+#include "run/option_rows.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FROM_OTHERS = -1, SIZE_MOST = 1 << 24, STEPS_MOST = 1000000000 };
+
+#define AT(member) .field = offsetof(TrainOptions, member)
+
+static const Option table[] = {
+    HEADING("Model"),
+    MODEL_ROW,
+    {COUNT("layers", 0, 10000, sizes.layers), .doc = "blocks", .default_text = "the model's",
+     .travels = true},
+    {COUNT("encoder-layers", 0, 10000, sizes.encoder_layers), .doc = "of an encoder-decoder",
+     .default_text = "--layers, or the model's", .travels = true},
+    {COUNT("heads", 0, 65536, sizes.heads), .doc = "attention heads", .default_text = "the model's",
+     .travels = true},
+    {COUNT("width", 0, 1 << 20, sizes.width), .doc = "channels", .default_text = "the model's",
+     .travels = true},
+    {COUNT("context", 0, SIZE_MOST, sizes.context), .doc = "positions", .default_text = "the model's",
+     .travels = true},
+    {COUNT("vocab", 0, 1 << 28, sizes.vocab), .doc = "tokens in the vocabulary",
+     .default_text = "the model's", .travels = true},
+    {COUNT("image-size", 0, 1 << 14, sizes.image), .doc = "pixels of a picture's side",
+     .default_text = "the model's", .travels = true},
+    {FLAG("new-head", sizes.new_head), .doc = "draw a head anew for a folder's vision Transformer or BERT",
+     .travels = true},
+    {FLAG("mean-pooling", sizes.mean_pooling),
+     .doc = "a vision Transformer without class token: its head reads the patches' mean", .travels = true},
+    {FLAG("pre-norm", sizes.pre_norm), .doc = "pre-norm blocks in an encoder-decoder", .travels = true},
+    {CHOICE("embeddings", "shared|separate", sizes.embeddings),
+     .doc = "source, target and head of an encoder-decoder", .travels = true},
+
+    HEADING("Data"),
+    {TEXT("data", "FILES", data), .doc = "text, shards, conversations (.jsonl) or a folder of pictures",
+     .default_text = "this checkout", .travels = true},
+    {TEXT("val-data", "FILES", val_data), .doc = "the same for validation",
+     .default_text = "a tenth of --data", .travels = true},
+    {TEXT("field", "KEY", field), .doc = "--data is JSON lines, with a text under this key", .travels = true},
+    {TEXT("template", "NAME", template), .doc = "of conversations: chatml, llama3, zephyr or mistral",
+     .default_text = "the model's", .travels = true},
+    TOKENIZER_ROW,
+    {COUNT("train-tokenizer", 0, 1 << 20, train_tokenizer), .default_text = "",
+     .doc = "train a tokenizer of N tokens on --data=TEXT[,TEXT] into --out, and no model"},
+    {NUMBER("crop", 0, 1, crop), .above = true,
+     .doc = "train on parts of pictures, of at least this share of their area", .travels = true},
+    {FLAG("flip", flip), .doc = "train on pictures mirrored at random", .travels = true},
+    {COUNT("pad", 0, 1 << 10, pad), .doc = "train on crops of pictures padded by N pixels", .travels = true},
+    {NUMBER("erase", 0, 1, erase), .doc = "share of pictures to train on with a rectangle erased",
+     .travels = true},
+    {FLAG("skip-broken", skip_broken), .doc = "pass over pictures that cannot be read", .travels = true},
+    {COUNT("workers", 0, 64, workers), .doc = "threads that load data ahead; 0 for none"},
+    {COUNT("reader-delay", 0, 100000000, reader_delay),
+     .doc = "delay each batch by N us, to mimic a slow loader"},
+
+    COMPUTE_ROWS,
+    {CHOICE("recompute", "none|hidden|blocks", recompute), .bare = "hidden",
+     .doc = "recompute activations, to save memory", .travels = true},
+
+    HEADING("Many GPUs"),
+    {COUNT("gpus", 0, 1024, gpus), .doc = "train on N GPUs of this host; 0 for all of them"},
+    {CHOICE("comm", "auto|nccl|peer|mpi", engine), .doc = "between ranks; on the CPU mpi"},
+    {NUMBER("comm-timeout", -1, HUGE_VAL, comm_timeout),
+     .doc = "seconds that a step may take; 0: three times the last ones; -1: no limit"},
+    {CHOICE("log-rank", "first|all", log_rank), .doc = "which ranks print and log"},
+
+    HEADING("Training"),
+    {COUNT("steps", 1, STEPS_MOST, steps), .doc = "optimizer steps", .travels = true},
+    {COUNT("batch", 1, 1 << 20, batch), .alias = "batch-size", .doc = "sequences in a micro-batch",
+     .travels = true},
+    {COUNT("seq", 0, SIZE_MOST, seq), .doc = "tokens in a sequence", .default_text = "the context",
+     .travels = true},
+    {COUNT("accum", 1, 1 << 20, accum), .alias = "gradient-accumulation-steps",
+     .doc = "micro-batches in a step", .travels = true},
+    {NUMBER("lr", 0, FLT_MAX, lr), .alias = "learning-rate", .doc = "peak learning rate",
+     .default_text = "0.001; for noam the paper's", .travels = true},
+    {NUMBER("min-lr", 0, FLT_MAX, min_lr), .doc = "final learning rate", .default_text = "a tenth of --lr",
+     .travels = true},
+    {COUNT("warmup", 0, STEPS_MOST, warmup), .alias = "warmup-steps", .doc = "steps of linear warm-up",
+     .default_text = "a tenth of --steps", .travels = true},
+    {CHOICE("schedule", "cosine|linear|wsd|constant|noam", schedule), .doc = "of the learning rate",
+     .travels = true},
+    {NUMBER("weight-decay", 0, FLT_MAX, weight_decay), .doc = "AdamW's weight decay, of matrices only",
+     .travels = true},
+    {NUMBER("beta1", 0, 1, beta1), .below = true, .doc = "AdamW's decay rate of the first moment",
+     .travels = true},
+    {NUMBER("beta2", 0, 1, beta2), .below = true, .doc = "AdamW's decay rate of the second moment",
+     .travels = true},
+    {NUMBER("eps", FLT_MIN, 1, eps), .doc = "AdamW's epsilon", .travels = true},
+    {CHOICE("optimizer-dtype", "fp32|bf16", moments),
+     .doc = "of AdamW's moments; bf16 is rounded stochastically", .travels = true},
+    {NUMBER("label-smoothing", 0, 1, label_smoothing), .below = true,
+     .doc = "share of the target spread over all tokens or classes", .travels = true},
+    {NUMBER("dropout", 0, 1, dropout), .below = true, .doc = "rate for embeddings, branches and attention",
+     .travels = true},
+    {NUMBER("stochastic-depth", 0, 1, stochastic_depth), .below = true,
+     .doc = "rate at which the last layer's branches are left out of a sample; fewer below", .travels = true},
+    {NUMBER("clip", 0, FLT_MAX, clip), .alias = "grad-clip",
+     .doc = "clip the gradient to this norm; 0 never clips", .travels = true},
+    {COUNT("seed", 0, INT64_MAX, seed), .doc = "seed of everything random", .travels = true},
+
+    HEADING("Validation and samples"),
+    {COUNT("val-every", 0, STEPS_MOST, val_every), .doc = "steps between validations; 0 for none",
+     .travels = true},
+    {COUNT("val-steps", 1, STEPS_MOST, val_steps), .doc = "batches in a validation",
+     .default_text = "10; all pictures", .travels = true},
+    {COUNT("sample-every", 0, STEPS_MOST, sample_every), .doc = "steps between samples; 0 for none",
+     .travels = true},
+    {COUNT("sample-tokens", 1, SIZE_MOST, sample_tokens), .doc = "tokens in a sample", .travels = true},
+    {TEXT("sample-prompt", "TEXT", sample_prompt), .doc = "prompt of the samples",
+     .default_text = "a newline", .travels = true},
+
+    HEADING("Checkpoints"),
+    {TEXT("out", "FOLDER", out), .doc = "folder for checkpoints; without it none are saved"},
+    {COUNT("save-every", 0, STEPS_MOST, save_every), .doc = "steps between saves; 0 saves at the end only",
+     .travels = true},
+    {COUNT("keep", 0, STEPS_MOST, keep), .doc = "newest checkpoints to keep; 0 keeps all"},
+    {TEXT("resume", "FOLDER", resume), .bare = "last", .doc = "continue from FOLDER, or the newest in --out"},
+    {FLAG("force", force), .doc = "with --resume=FOLDER: remove the checkpoints after that one",
+     .command_line_only = true},
+
+    HEADING("Output"),
+    {TEXT("log", "FILE", log), .doc = "write events as JSON lines"},
+    {TEXT("tensorboard", "FOLDER", tensorboard), .doc = "write curves for TensorBoard"},
+    {FLAG("compare", compare), .doc = "run naive and fused alternately and print a table"},
+    PROFILING_ROWS,
+    {LIST("batch-sizes", 1, 1 << 20, batch_sizes), .doc = "batch sizes for --sweep, such as 1,8"},
+    {LIST("seq-lens", 1, SIZE_MOST, seq_lens), .doc = "sequence lengths for --sweep, such as 128,256"},
+    {LIST("image-sizes", 1, 1 << 14, image_sizes), .doc = "pictures' sides for --sweep, such as 112,224"},
+    {FLAG("check", check), .doc = "stop at the first value that is not finite"},
+    {TEXT("hash-trace", "FILE", hash_trace), .doc = "write a hash of every operation's output"},
+    {FLAG("quiet", quiet), .letter = 'q', .doc = "print errors only"},
+    CONFIG_ROWS,
+};
+
+static const TrainOptions defaults = {
+    .model = "gpt2-nano",
+    .field = "",
+    .template = "",
+    .data = "",
+    .val_data = "",
+    .tokenizer = "",
+    .crop = 0.25,
+    .flip = true,
+    .workers = 1,
+    .compute = COMPUTE_DEFAULTS,
+    .batch = 8,
+    .accum = 1,
+    .gpus = 1,
+    .steps = 500,
+    .lr = FROM_OTHERS,
+    .min_lr = FROM_OTHERS,
+    .warmup = FROM_OTHERS,
+    .schedule = SCHEDULE_COSINE,
+    .weight_decay = 0.1,
+    .beta1 = 0.9,
+    .beta2 = 0.95,
+    .eps = 1e-8,
+    .clip = 1,
+    .val_every = 100,
+    .val_steps = 10,
+    .sample_every = 100,
+    .sample_tokens = 160,
+    .sample_prompt = "",
+    .out = "",
+    .keep = 2,
+    .resume = "",
+    .seed = 1,
+    .log = "",
+    .tensorboard = "",
+    .profiling = PROFILING_DEFAULTS,
+    .hash_trace = "",
+    .config = "",
+};
+
+/* Does the schedule end at --min-lr? */
+static bool has_minimum(const TrainOptions *o) {
+    return o->schedule != SCHEDULE_CONSTANT && o->schedule != SCHEDULE_NOAM;
+}
+
+/* That of noam waits for the model's width. */
+static void resolve_rate(TrainOptions *o) {
+    if (o->lr == FROM_OTHERS && o->schedule != SCHEDULE_NOAM) o->lr = 1e-3;
+}
+
+static void resolve(const OptionSet *set, TrainOptions *o) {
+    compute_options_resolve(set, &o->compute);
+    profiling_options_resolve(set, &o->profiling);
+    resolve_rate(o);
+    if (o->warmup == FROM_OTHERS) o->warmup = o->steps / 10;
+    if (o->min_lr == FROM_OTHERS && has_minimum(o)) o->min_lr = o->lr / 10;
+}
+
+/* What follows from others is to follow from those that a file, or a later command line, gives. */
+static void unresolve(const OptionSet *set, TrainOptions *o) {
+    if (!options_given(set, "lr")) o->lr = FROM_OTHERS;
+    if (!options_given(set, "warmup")) o->warmup = FROM_OTHERS;
+    if (!options_given(set, "min-lr")) o->min_lr = FROM_OTHERS;
+}
+
+static Status check_sizes(const TrainOptions *o) {
+    if (o->sizes.heads && o->sizes.width && o->sizes.width % o->sizes.heads)
+        return fail(ERROR_USAGE, "--width=%" PRId64 " is not a multiple of --heads=%" PRId64, o->sizes.width,
+                    o->sizes.heads);
+    if (o->seq && o->sizes.context && o->seq > o->sizes.context)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than --context=%" PRId64, o->seq,
+                    o->sizes.context);
+    int64_t rows;
+    if (__builtin_mul_overflow(o->batch, o->seq ? o->seq : 1, &rows) || rows > INT32_MAX)
+        return fail(ERROR_USAGE,
+                    "--batch=%" PRId64 " times --seq=%" PRId64 " is more than 2^31 - 1 tokens; use --accum",
+                    o->batch, o->seq);
+    return OK;
+}
+
+static Status check_rates(const TrainOptions *o) {
+    if (!has_minimum(o) && o->min_lr != FROM_OTHERS)
+        return fail(ERROR_USAGE, "--min-lr=%g has no effect with --schedule=%s", o->min_lr,
+                    schedule_name(o->schedule));
+    if (has_minimum(o) && o->min_lr > o->lr)
+        return fail(ERROR_USAGE, "--min-lr=%g is above --lr=%g", o->min_lr, o->lr);
+    /* The noam schedule knows no last step: a run may end on its way up. */
+    if (o->warmup > o->steps && o->schedule != SCHEDULE_NOAM)
+        return fail(ERROR_USAGE, "--warmup=%" PRId64 " is longer than --steps=%" PRId64, o->warmup, o->steps);
+    return OK;
+}
+
+/* A sweep's runs are too short for anything but their profiles. */
+static Status check_sweep(const TrainOptions *o, const OptionSet *set) {
+    static const char *const others[] = {"out",        "resume",          "log",       "tensorboard",
+                                         "hash-trace", "train-tokenizer", "timer-only"};
+    TRY(option_needs(set, "batch-sizes", o->profiling.sweep, "--sweep"));
+    TRY(option_needs(set, "seq-lens", o->profiling.sweep, "--sweep"));
+    TRY(option_needs(set, "image-sizes", o->profiling.sweep, "--sweep"));
+    TRY(options_exclude(set, "image-sizes", "seq-lens"));
+    if (!o->profiling.sweep) return OK;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) TRY(options_exclude(set, "sweep", others[i]));
+    return o->seq || o->seq_lens.count || o->image_sizes.count || o->batch_sizes.count
+               ? OK
+               : fail(ERROR_USAGE, "--sweep needs --batch-sizes=LIST, --seq-lens=LIST, or --seq");
+}
+
+Status train_options_check(const TrainOptions *o, const OptionSet *set) {
+    TRY(compute_options_check(&o->compute));
+    TRY(check_sizes(o));
+    TRY(check_rates(o));
+    TRY(profiling_options_check(&o->profiling, &o->compute, set, o->steps));
+    TRY(check_sweep(o, set));
+    TRY(option_needs(set, "val-data", *o->data, "--data"));
+    TRY(option_needs(set, "val-data", o->val_every, "--val-every"));
+    TRY(option_needs(set, "val-steps", o->val_every, "--val-every"));
+    TRY(option_needs(set, "sample-tokens", o->sample_every, "--sample-every"));
+    TRY(option_needs(set, "sample-prompt", o->sample_every, "--sample-every"));
+    if (o->train_tokenizer && !*o->out)
+        return fail(ERROR_USAGE, "--train-tokenizer needs --out=FOLDER, where the tokenizer goes");
+    TRY(option_needs(set, "save-every", *o->out, "--out=FOLDER"));
+    TRY(option_needs(set, "keep", *o->out, "--out=FOLDER"));
+    TRY(option_needs(set, "force", *o->resume, "--resume=FOLDER"));
+    if (strcmp(o->resume, "last") == 0 && !*o->out)
+        return fail(ERROR_USAGE, "--resume needs --out=FOLDER, or a checkpoint: --resume=FOLDER");
+    return o->compare ? compute_options_check_compare(&o->compute) : OK;
+}
+
+Status train_options_read(int argc, char **argv, TrainOptions *options, OptionSet *set, bool *done) {
+    *options = defaults;
+    options_open(set, "train", FUSEBOX_VERSION, "Trains a Transformer on text or pictures.", table,
+                 sizeof table / sizeof *table, options);
+    TRY(options_parse(set, argc, argv, done));
+    if (*done) return OK;
+    if (*options->config) TRY(options_read_file(set, options->config));
+    resolve(set, options);
+    TRY(train_options_check(options, set));
+    if (!options->print_config) return OK;
+    *done = true;
+    unresolve(set, options);
+    resolve_rate(options);
+    return options_print(set);
+}
+
+/* What the command line leaves out is as in the first run, whose options lie in the file `path`. */
+static Status go_on(const char *path, TrainOptions *options, OptionSet *set) {
+    PathKind kind;
+    TRY(path_kind(path, &kind));
+    if (kind == PATH_ABSENT) return OK;
+    bool minimum = options_given(set, "min-lr");
+    unresolve(set, options);
+    TRY(options_read_travelling(set, path));
+    /* The first run's schedule may have had one, and this one not. */
+    if (!minimum && !has_minimum(options)) options->min_lr = FROM_OTHERS;
+    resolve(set, options);
+    return train_options_check(options, set);
+}
+
+static Status check_new(const char *out) {
+    char *latest = NULL;
+    if (!*out) return OK;
+    TRY(checkpoint_latest(out, &latest));
+    if (!latest) return OK;
+    Status status =
+        fail(ERROR_USAGE, "--out=%s already holds %s; continue it with --resume, or name another folder", out,
+             path_name(latest));
+    memory_free(latest);
+    return status;
+}
+
+/* A run that goes back keeps its own line: what was saved later is neither mixed with what it saves now, nor
+ * lost without a word. */
+static Status check_later(const TrainOptions *o, const char *folder) {
+    char *latest = NULL;
+    TRY(checkpoint_latest(o->out, &latest));
+    Status status = OK;
+    if (!o->force && latest && checkpoint_step(latest) > checkpoint_step(folder))
+        status = fail(ERROR_USAGE,
+                      "--out=%s holds later checkpoints, up to %s; --force removes them before the first "
+                      "save, another folder leaves them alone",
+                      o->out, path_name(latest));
+    memory_free(latest);
+    return status;
+}
+
+/* Does the run go on in the folder that it comes from, or in a new one? */
+static Status check_own(const TrainOptions *o, const char *folder) {
+    char *parent = NULL;
+    bool own = false;
+    if (!*o->out) return OK;
+    parent = path_join(folder, "..");
+    Status status = path_same(parent, o->out, &own);
+    memory_free(parent);
+    TRY(status);
+    return own ? check_later(o, folder) : check_new(o->out);
+}
+
+/* Where a later one is damaged it gives way to what is saved now: the run goes back. */
+static Status newest(TrainOptions *options, char **folder) {
+    PathList passed = {0};
+    Status status = checkpoint_latest_whole(options->out, folder, &passed);
+    for (int64_t i = 0; i < passed.count; i++) fprintf(stderr, "train: %s\n", passed.paths[i]);
+    options->force = options->force || passed.count > 0;
+    path_list_free(&passed);
+    if (status || *folder) return status;
+    return fail(ERROR_FILE, "--resume: there is no complete checkpoint in %s yet", options->out);
+}
+
+Status train_options_resume(TrainOptions *options, OptionSet *set, char **folder) {
+    const char *resume = options->resume;
+    char *path = NULL;
+    PathKind kind;
+    *folder = NULL;
+    if (!*resume) return check_new(options->out);
+    if (strcmp(resume, "last") == 0) {
+        TRY(newest(options, folder));
+    } else {
+        *folder = memory_text(resume);
+        TRY(path_kind(resume, &kind));
+        if (kind != PATH_FOLDER)
+            return fail(ERROR_FILE, "--resume: there is no checkpoint folder %s", resume);
+        TRY(check_own(options, *folder));
+    }
+    path = path_join(*folder, "../options.json");
+    Status status = go_on(path, options, set);
+    memory_free(path);
+    return status;
+}
+
+Status train_options_settle(TrainOptions *o, const OptionSet *set, const Config *config) {
+    static const char *const of_samples[] = {"sample-every", "sample-tokens", "sample-prompt"};
+    static const char *const of_pictures[] = {"crop",  "flip",        "pad",
+                                              "erase", "skip-broken", "stochastic-depth"};
+    bool patches = config->architecture->patches;
+    if (patches && o->seq > 1)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " has no effect on pictures; their size is --image-size",
+                    o->seq);
+    if (!o->seq) o->seq = patches ? 1 : config->context; // a picture is one
+    if (o->seq > config->context)
+        return fail(ERROR_USAGE, "--seq=%" PRId64 " is longer than the model's context of %" PRId64, o->seq,
+                    config->context);
+    if (o->lr == FROM_OTHERS)
+        o->lr = 1 / sqrt((double)config->width * (o->warmup > 1 ? (double)o->warmup : 1));
+    Task task = config->architecture->task;
+    if (task == TASK_SEQUENCE && !*o->data)
+        return fail(ERROR_USAGE, "an encoder-decoder is trained on pairs of sentences: --data=SOURCE,TARGET");
+    if (task == TASK_MASKED_TOKEN && !config->head_transform && !*o->resume)
+        return fail(ERROR_USAGE, "the model in %s has no head for masked tokens; --new-head draws one",
+                    o->model);
+    for (size_t i = 0; i < sizeof of_samples / sizeof *of_samples && o->sample_every; i++)
+        TRY(option_needs(set, of_samples[i], task == TASK_NEXT_TOKEN, "a decoder-only model"));
+    for (size_t i = 0; i < sizeof of_pictures / sizeof *of_pictures; i++)
+        TRY(option_needs(set, of_pictures[i], task == TASK_CLASS, "a vision Transformer"));
+    TRY(option_needs(set, "field", task == TASK_NEXT_TOKEN || task == TASK_MASKED_TOKEN,
+                     "a model that reads texts"));
+    TRY(option_needs(set, "template", train_options_conversations(o, task),
+                     "conversations: --data=FILE.jsonl"));
+    return option_needs(set, "label-smoothing", task == TASK_SEQUENCE || task == TASK_CLASS,
+                        "an encoder-decoder or a vision Transformer");
+}
+
+bool train_options_conversations(const TrainOptions *o, Task task) {
+    return task == TASK_NEXT_TOKEN && path_ends_with(o->data, ".jsonl") && !*o->field;
+}
+
+int64_t *train_options_swept(TrainOptions *o, OptionList *list) {
+    bool pictures = o->image_sizes.count > 0;
+    if (list) *list = pictures ? o->image_sizes : o->seq_lens;
+    return pictures ? &o->sizes.image : &o->seq;
+}
+
+Schedule train_options_schedule(const TrainOptions *o) {
+    return (Schedule){o->schedule, o->lr, has_minimum(o) ? o->min_lr : o->lr, o->warmup, o->steps};
+}
+
+TextOptions train_options_sample(const TrainOptions *o, int64_t step) {
+    return (TextOptions){.prompt = o->sample_prompt,
+                         .prompt_length = (int64_t)strlen(o->sample_prompt),
+                         .tokens = o->sample_tokens,
+                         .stop = "",
+                         .sampler = {.temperature = 0.8,
+                                     .top_k = 40,
+                                     .top_p = 1,
+                                     .seed = (uint64_t)o->seed,
+                                     .sequence = (uint64_t)step}};
+}
+
+void train_options_hush(TrainOptions *o, int rank) {
+    static char log[4096];
+    snprintf(log, sizeof log, "%s.rank%d", o->log, rank);
+    o->log = *o->log && o->log_rank == LOG_RANK_ALL ? log : "";
+    o->profiling.out = o->tensorboard = "";
+    o->quiet |= o->log_rank == LOG_RANK_FIRST;
+}

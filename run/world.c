@@ -1,0 +1,214 @@
+#define _GNU_SOURCE
+#include "run/world.h"
+
+#include "run/profiling.h"
+#include "base/memory.h"
+#include "comm/identity.h"
+#include "comm/lanes.h"
+#include "comm/launch.h"
+#include "comm/rendezvous.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MEETING_SECONDS = 60, GRACE = 10, EXCHANGE_SECONDS = PULSE_OTHER, WATCH_SECONDS = 2 };
+
+/* ---- who is there ---- */
+
+static bool on_cpu(const TrainOptions *o) {
+    return strcmp(o->compute.device, "cpu") == 0;
+}
+
+/* How many ranks this process shall start. */
+static Status count_ranks(const TrainOptions *o, int *ranks) {
+    int gpus;
+    *ranks = (int)o->gpus;
+    if (o->gpus == 1) return OK;
+    if (on_cpu(o))
+        return fail(ERROR_USAGE,
+                    "--gpus=%" PRId64 " starts ranks on GPUs; on the CPU it is mpirun that starts "
+                    "them: mpirun -n 2 ./train --device=cpu ...",
+                    o->gpus);
+    if (strcmp(o->compute.device, "auto") != 0 && strcmp(o->compute.device, "cuda") != 0)
+        return fail(ERROR_USAGE,
+                    "--gpus=%" PRId64 " takes the first GPUs; leave out --device=%s, or choose "
+                    "GPUs by CUDA_VISIBLE_DEVICES",
+                    o->gpus, o->compute.device);
+    TRY(launch_count_gpus(&gpus));
+    if (o->gpus == 0) *ranks = gpus;
+    if (gpus == 0) return fail(ERROR_USAGE, "--gpus=%" PRId64 ": no GPU is visible here", o->gpus);
+    if (*ranks > gpus && !getenv("FUSEBOX_SHARE_GPU"))
+        return fail(ERROR_USAGE, "--gpus=%d, but only %d visible here", *ranks, gpus);
+    return OK;
+}
+
+static Status check_ranks(const TrainOptions *o, const OptionSet *set, const Identity *identity) {
+    if (identity->starter && options_given(set, "gpus") && o->gpus > 0 && o->gpus != identity->size)
+        return fail(ERROR_USAGE, "--gpus=%" PRId64 ", but %s has started %d ranks; leave --gpus out", o->gpus,
+                    identity->starter, identity->size);
+    if (identity->size > 1 && (o->profiling.sweep || o->train_tokenizer))
+        return fail(ERROR_USAGE, "--%s is for one rank, but %s has started %d",
+                    o->profiling.sweep ? "sweep" : "train-tokenizer", identity->starter, identity->size);
+    return OK;
+}
+
+/* Starts the ranks where nobody has. Returns in each of them and, `done`, in the one that has started
+ * them. */
+static Status start_ranks(World *w, const TrainOptions *o, Identity *identity, bool *done, int *code) {
+    int ranks;
+    bool is_rank;
+    if (identity->starter) return board_open(1, &w->board);
+    TRY(count_ranks(o, &ranks));
+    if (ranks <= 1) return OK;
+    if (o->profiling.sweep || o->train_tokenizer)
+        return fail(ERROR_USAGE, "--%s does not go with --gpus=%d",
+                    o->profiling.sweep ? "sweep" : "train-tokenizer", ranks);
+    TRY(board_open(ranks, &w->board));
+    const Launch how = {.program = "train", .ranks = ranks, .grace = GRACE, .board = w->board};
+    TRY(launch(&how, &is_rank, code));
+    *done = !is_rank;
+    return is_rank ? identity_read(identity) : OK;
+}
+
+/* The GPU of this rank, or the CPU where there is none. */
+static void choose_device(World *w, const TrainOptions *o, int local_rank) {
+    if (strcmp(o->compute.device, "auto") != 0 && strcmp(o->compute.device, "cuda") != 0) return;
+    profiling_prepare(&o->profiling); // counting GPUs starts CUDA
+    int gpus = gpu_count ? gpu_count() : 0;
+    if (gpus == 0) return;
+    bool share = getenv("FUSEBOX_SHARE_GPU") != NULL;
+    snprintf(w->device, sizeof w->device, "cuda:%d", share ? local_rank % gpus : local_rank);
+}
+
+/* ---- what they must have in common ---- */
+
+/* Lines of NAME=VALUE: the options that were given, but for those that each rank may have its own of. */
+static Status list_facts(const OptionSet *set, char facts[FACTS_BYTES]) {
+    static const char *const own[] = {"device",      "threads",     "workers",    "reader-delay",
+                                      "log",         "tensorboard", "hash-trace", "config",
+                                      "profile-out", "quiet",       "log-rank"};
+    char *text = options_json(set, false);
+    json_t *values = json_loads(text, 0, NULL);
+    int used = snprintf(facts, FACTS_BYTES, "version=%s\n", FUSEBOX_VERSION);
+    for (int i = 0; i < set->count && used < FACTS_BYTES; i++) {
+        const Option *option = &set->table[i];
+        bool counts = option->kind != OPTION_HEADING && options_given(set, option->name);
+        for (size_t k = 0; counts && k < sizeof own / sizeof *own; k++)
+            counts = strcmp(own[k], option->name) != 0;
+        char *value = counts ? json_dumps(json_object_get(values, option->name), JSON_ENCODE_ANY) : NULL;
+        if (value)
+            used += snprintf(facts + used, (size_t)(FACTS_BYTES - used), "--%s=%s\n", option->name, value);
+        free(value);
+    }
+    json_decref(values);
+    memory_free(text);
+    return used < FACTS_BYTES ? OK : fail(ERROR_USAGE, "the options of a run of several ranks are too long");
+}
+
+/* In the watching thread. The main thread may hang in a library, so that nothing is waited for. */
+static void lost(void *user, Status status) {
+    World *w = user;
+    fprintf(stderr, "train: %s\n", status_message(status));
+    if (w->comm) comm_abort(w->comm);
+    _exit(ERROR_DEVICE);
+}
+
+static Status meet(World *w, const TrainOptions *o, const OptionSet *set, const Identity *identity) {
+    char facts[FACTS_BYTES];
+    TRY(list_facts(set, facts));
+    board_phase(w->board, "the start");
+    Status status = rendezvous_open(identity, facts, MEETING_SECONDS, &w->agreed, &w->rendezvous);
+    TRY(status);
+    w->rendezvous->seconds = EXCHANGE_SECONDS;
+    /* A profile's report comes within a step, and may take long. */
+    double timeout = o->comm_timeout == 0 && *o->profiling.window ? PULSE_START : o->comm_timeout;
+    const PulseSetup watch = {
+        .rendezvous = w->rendezvous, .board = w->board, .timeout = timeout, .lost = lost, .user = w};
+    return pulse_open(&watch, &w->pulse);
+}
+
+Status world_open(World *w, const TrainOptions *o, const OptionSet *set, bool *done, int *code) {
+    Identity identity;
+    *w = (World){.size = 1};
+    *done = false;
+    TRY(identity_read(&identity));
+    TRY(check_ranks(o, set, &identity));
+    TRY(start_ranks(w, o, &identity, done, code));
+    if (*done || !identity.starter) return OK;
+    w->rank = identity.rank;
+    w->size = identity.size;
+    if (w->size > 1) TRY(meet(w, o, set, &identity));
+    choose_device(w, o, identity.local_rank);
+    return OK;
+}
+
+Status world_agree(World *w, Status mine) {
+    if (w->size == 1) return mine;
+    Status status = rendezvous_agree(w->rendezvous, mine);
+    w->agreed = status != OK;
+    return status;
+}
+
+Status world_connect(World *w, const TrainOptions *o, Device *device) {
+    static const char *const engines[] = {
+        [COMM_AUTO] = "auto", [COMM_NCCL] = "nccl", [COMM_PEER] = "peer", [COMM_MPI] = "mpi"};
+    if (w->size == 1) return OK;
+    const CommSetup setup = {.device = device,
+                             .rendezvous = w->rendezvous,
+                             .board = w->board,
+                             .engine = engines[o->engine],
+                             .share_gpu = getenv("FUSEBOX_SHARE_GPU") != NULL};
+    return world_agree(w, comm_open(&setup, &w->comm));
+}
+
+static const char *difference(const WorldStart *a, const WorldStart *b) {
+    if (a->data != b->data) return "other data";
+    if (a->parameters != b->parameters) return "another model";
+    return a->step != b->step || a->position != b->position ? "another checkpoint" : NULL;
+}
+
+Status world_compare(World *w, const WorldStart *start) {
+    if (w->size == 1) return OK;
+    WorldStart *all = memory_array((size_t)w->size, sizeof *all);
+    Status status = rendezvous_gather(w->rendezvous, start, sizeof *start, all);
+    for (int rank = 1; rank < w->size && !status; rank++) {
+        const char *what = difference(&all[0], &all[rank]);
+        if (what)
+            status = fail(ERROR_USAGE, "rank %d on %s has %s than rank 0 on %s", rank,
+                          w->rendezvous->hosts[rank], what, w->rendezvous->hosts[0]);
+    }
+    memory_free(all);
+    w->agreed = status != OK;
+    return status;
+}
+
+Status world_part(World *w) {
+    if (w->size == 1) return OK;
+    TRY(comm_barrier(w->comm));
+    pulse_close(w->pulse, OK);
+    w->pulse = NULL;
+    comm_close(w->comm);
+    w->comm = NULL;
+    return OK;
+}
+
+void world_fail(World *w, Status status) {
+    if (w->size == 1 || !status) return;
+    int code = (int)status_code(status);
+    /* A rank that is gone may show first in an exchange that fails: the watch knows what it did last. */
+    if (!w->agreed && code == ERROR_DEVICE && w->pulse) sleep(WATCH_SECONDS);
+    if (!w->agreed || w->rank == 0) fprintf(stderr, "train: %s\n", status_message(status));
+    pulse_close(w->pulse, w->agreed ? OK : status);
+    fflush(NULL);
+    _exit(code); // collectives under way would be waited for
+}
+
+void world_close(World *w) {
+    pulse_close(w->pulse, OK);
+    rendezvous_close(w->rendezvous);
+    board_close(w->board);
+}

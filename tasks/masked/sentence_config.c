@@ -1,0 +1,80 @@
+#include "tasks/masked/sentence_config.h"
+
+#include "base/files.h"
+#include "base/json_read.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+enum { FILE_LIMIT = 1 << 20 };
+
+/* *root is NULL where there is no such file. */
+static Status read_file(const char *folder, const char *name, json_t **root) {
+    char *path = path_join(folder, name);
+    PathKind kind;
+    *root = NULL;
+    Status status = path_kind(path, &kind);
+    if (!status && kind == PATH_FILE) status = json_read(path, FILE_LIMIT, root);
+    memory_free(path);
+    return status;
+}
+
+static bool flag(const json_t *root, const char *key) {
+    return json_is_true(json_object_get(root, key));
+}
+
+/* Of the modes that it knows one is on. */
+static Status read_pooling(const char *folder, const char *path, SentenceConfig *config) {
+    static const char *const others[] = {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
+                                         "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"};
+    json_t *root;
+    char *name = path_join(path, "config.json");
+    Status status = read_file(folder, name, &root);
+    memory_free(name);
+    if (status || !root) return status;
+    bool first = flag(root, "pooling_mode_cls_token"), mean = flag(root, "pooling_mode_mean_tokens");
+    config->has_pooling = true;
+    config->pooling = first ? POOLING_FIRST : POOLING_MEAN;
+    if (first == mean)
+        status = fail(ERROR_FORMAT,
+                      "%s/%s/config.json: only pooling by the first token or by the mean is done here",
+                      folder, path);
+    for (size_t i = 0; i < sizeof others / sizeof *others && !status; i++)
+        if (flag(root, others[i]))
+            status = fail(ERROR_FORMAT, "%s/%s/config.json: %s is not done here", folder, path, others[i]);
+    json_decref(root);
+    return status;
+}
+
+static bool ends(const char *text, const char *ending) {
+    return text && path_ends_with(text, ending);
+}
+
+static Status read_modules(const char *folder, const json_t *modules, SentenceConfig *config) {
+    size_t i;
+    json_t *module;
+    json_array_foreach(modules, i, module) {
+        const char *type = json_string_value(json_object_get(module, "type"));
+        const char *path = json_string_value(json_object_get(module, "path"));
+        if (ends(type, ".Normalize"))
+            config->normalize = true;
+        else if (ends(type, ".Pooling"))
+            TRY(read_pooling(folder, path ? path : "", config));
+        else if (!ends(type, ".Transformer"))
+            return fail(ERROR_FORMAT, "%s/modules.json: the module %.80s is not done here", folder,
+                        type ? type : "?");
+    }
+    return OK;
+}
+
+Status sentence_config_read(const char *folder, SentenceConfig *config) {
+    json_t *lengths, *modules = NULL;
+    *config = (SentenceConfig){0};
+    TRY(read_file(folder, "sentence_bert_config.json", &lengths));
+    config->most = json_integer_value(json_object_get(lengths, "max_seq_length"));
+    json_decref(lengths);
+    TRY(read_file(folder, "modules.json", &modules));
+    Status status = read_modules(folder, modules, config);
+    json_decref(modules);
+    return status;
+}

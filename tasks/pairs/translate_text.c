@@ -1,0 +1,364 @@
+#include "tasks/pairs/translate_text.h"
+
+#include "base/memory.h"
+#include "tasks/pairs/bleu.h"
+#include "run/generate.h"
+#include "run/plan.h"
+#include "run/profiling.h"
+#include "run/text_lines.h"
+#include "run/text_profile.h"
+#include "tasks/pairs/translate.h"
+#include "profile/stats.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One line. */
+typedef struct {
+    char *text;
+    int64_t length; // bytes
+} Translation;
+
+typedef struct {
+    Session *session;
+    const InferOptions *options;
+    TextLines source;
+    Lines reference;
+    Translation *translations; // (lines), in the order of the text
+    Sentence *batch;           // (options->batch)
+    int64_t batched;           // of them, those of the present batch
+    int64_t decoded;           // tokens of all translations
+    Ctx ctx;
+    Transformer model;
+    bool greedy; // one hypothesis of one sentence at a time: by the generator, which draws on the device
+    Translator translator; // unless greedy
+    Generator generator;   // if greedy
+    Sampler *sampler;
+    TokenList greedy_tokens;
+    Peaks peaks;
+    Profiling *profiling; // NULL without --profile
+    int64_t step;         // batches so far
+    double *ms;           // (lines.count) of each batch
+    int64_t timed;        // batches of which that is known
+} Job;
+
+/* ---- reading ---- */
+
+static Status open_texts(Job *job) {
+    const InferOptions *o = job->options;
+    TRY(text_lines_open(o->translate, job->session->tokenizer, false, job->session->config.context,
+                        &job->source));
+    job->translations = memory_array((size_t)job->source.lines.count, sizeof *job->translations);
+    job->batch = memory_array((size_t)o->batch, sizeof *job->batch);
+    job->ms = memory_array((size_t)job->source.lines.count, sizeof *job->ms);
+    if (!*o->reference) return OK;
+    TRY(lines_open(o->reference, &job->reference));
+    if (job->reference.count == job->source.lines.count) return OK;
+    return fail(ERROR_FORMAT, "%s has %" PRId64 " lines, but --reference=%s has %" PRId64, o->translate,
+                job->source.lines.count, o->reference, job->reference.count);
+}
+
+static Status check_model(const Job *job) {
+    const Tokenizer *tokenizer = job->session->tokenizer;
+    if (!job->session->config.encoder_layers)
+        return fail(ERROR_USAGE, "--translate needs an encoder-decoder, but %s is not one",
+                    job->options->model);
+    if (job->options->min_tokens > job->session->config.context)
+        return fail(ERROR_USAGE, "--min-tokens=%" PRId64 " is more than the model's context of %" PRId64,
+                    job->options->min_tokens, job->session->config.context);
+    if (tokenizer && tokenizer_special(tokenizer, TOKEN_BEGIN) >= 0 &&
+        tokenizer_special(tokenizer, TOKEN_END) >= 0)
+        return OK;
+    return fail(ERROR_USAGE, "--translate needs a tokenizer with <s> and </s>; name one with "
+                             "--tokenizer=FOLDER");
+}
+
+/* ---- running ---- */
+
+static Status rehearse(Ctx *ctx, void *program) {
+    Job *job = program;
+    TRY(transformer_take(ctx, &job->model, false));
+    return job->greedy ? generator_take(ctx, &job->generator) : translator_take(ctx, &job->translator);
+}
+
+static Status open_greedy(Job *job, int64_t source) {
+    const SamplerOptions options = {.temperature = 0, .top_p = 1};
+    TRY(generator_open(job->session->device, &job->model, true, &job->generator));
+    job->generator.source = source;
+    return sampler_open(job->session->config.vocab, &options, &job->sampler);
+}
+
+/* Of a translation, with its end. */
+static int64_t most_tokens(const Job *job) {
+    int64_t context = job->session->config.context;
+    return job->options->tokens < context ? job->options->tokens : context;
+}
+
+static Status prepare(Job *job) {
+    const InferOptions *o = job->options;
+    const Session *s = job->session;
+    ctx_open(&job->ctx, s->device);
+    session_prepare(s, &job->ctx);
+    TRY(transformer_open(&s->config, &job->model));
+    TranslateOptions options = {.sentences =
+                                    o->batch < job->source.lines.count ? o->batch : job->source.lines.count,
+                                .beam = o->beam,
+                                .penalty = o->length_penalty,
+                                .begin = tokenizer_special(s->tokenizer, TOKEN_BEGIN),
+                                .end = tokenizer_special(s->tokenizer, TOKEN_END),
+                                .source = job->source.sorted[0].count,
+                                .least = o->min_tokens,
+                                .most = most_tokens(job),
+                                .decoding = o->no_cache ? DECODING_LAST : (Decoding)o->decoding};
+    job->greedy = o->beam == 1 && options.sentences == 1 && !o->min_tokens && !*o->profiling.window &&
+                  options.decoding == DECODING_CACHED;
+    if (job->greedy)
+        TRY(open_greedy(job, options.source));
+    else
+        TRY(translator_open(&options, &job->model, &job->translator));
+    TRY(plan_measure(&job->ctx, rehearse, job, NULL));
+    TRY(plan_allocate(&job->ctx));
+    TRY(rehearse(&job->ctx, job));
+    return session_load(s, &job->ctx, &job->model.parameters, (uint64_t)o->seed);
+}
+
+/* The tokens' bytes, with spaces for line ends: a translation is one line. */
+static void keep_text(Job *job, int64_t line, const int32_t *ids, int64_t count) {
+    Translation *kept = &job->translations[line];
+    int64_t bytes, at = 0;
+    for (int64_t i = 0; i < count; i++) {
+        tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
+        kept->length += bytes;
+    }
+    kept->text = memory_allocate((size_t)kept->length + 1);
+    for (int64_t i = 0; i < count; i++, at += bytes) {
+        const uint8_t *token = tokenizer_decode(job->session->tokenizer, ids[i], &bytes);
+        if (bytes) memcpy(kept->text + at, token, (size_t)bytes);
+    }
+    for (int64_t i = 0; i < kept->length; i++)
+        if (kept->text[i] == '\n' || kept->text[i] == '\r') kept->text[i] = ' ';
+}
+
+static void take_batch(Job *job, int64_t first, int64_t count) {
+    job->batched = count;
+    for (int64_t i = 0; i < count; i++) {
+        const TextLine *line = &job->source.sorted[first + i];
+        job->batch[i] = (Sentence){job->source.tokens.ids + line->first, line->count};
+    }
+}
+
+/* The sentences of job->batch: a step of the profile. */
+static Status translate_batch(Ctx *ctx, void *program, StepCost *cost) {
+    Job *job = program;
+    scope_begin(ctx, "step");
+    scope_begin(ctx, "forward");
+    TRY(translator_run(ctx, &job->translator, job->batch, job->batched));
+    profiling_set_seq(job->profiling, job->translator.steps);
+    scope_end(ctx);
+    scope_end(ctx);
+    cost->tokens = job->batched * job->translator.steps;
+    return OK;
+}
+
+/* The likeliest token, time after time. */
+static Status translate_greedily(Job *job, const TextLine *line) {
+    const Tokenizer *tokenizer = job->session->tokenizer;
+    int32_t begin = tokenizer_special(tokenizer, TOKEN_BEGIN), end = tokenizer_special(tokenizer, TOKEN_END);
+    int64_t most = most_tokens(job);
+    Generator *g = &job->generator;
+    TRY(generator_start(g, &begin, 1));
+    TRY(generator_read_source(&job->ctx, g, job->source.tokens.ids + line->first, line->count));
+    job->greedy_tokens.count = 0;
+    for (int32_t token = begin; token != end && g->draws < most;) {
+        TRY(generator_next(&job->ctx, g, job->sampler, &token));
+        if (token != end) token_list_add(&job->greedy_tokens, token);
+    }
+    job->decoded += job->greedy_tokens.count;
+    keep_text(job, line->line, job->greedy_tokens.ids, job->greedy_tokens.count);
+    return OK;
+}
+
+static Status translate_all(Job *job) {
+    for (int64_t i = 0; job->greedy && i < job->source.lines.count; i++) {
+        double start = device_clock();
+        TRY(translate_greedily(job, &job->source.sorted[i]));
+        job->ms[job->timed++] = 1e3 * (device_clock() - start);
+    }
+    if (job->greedy) return OK;
+    int64_t most = job->translator.options.sentences, count;
+    for (int64_t first = 0; first < job->source.lines.count; first += count) {
+        count = job->source.lines.count - first < most ? job->source.lines.count - first : most;
+        StepCost cost;
+        take_batch(job, first, count);
+        TRY(profiling_step(NULL, &job->ctx, ++job->step, translate_batch, job, &cost));
+        job->ms[job->timed++] = cost.ms;
+        for (int64_t i = 0; i < count; i++) {
+            int64_t length;
+            double score;
+            const int32_t *ids = translator_best(&job->translator, i, &length, &score);
+            keep_text(job, job->source.sorted[first + i].line, ids, length);
+            job->decoded += length;
+        }
+    }
+    return OK;
+}
+
+/* ---- results ---- */
+
+static Status print_texts(const Job *job) {
+    bool written = true;
+    for (int64_t i = 0; i < job->source.lines.count && written; i++) {
+        const Translation *t = &job->translations[i];
+        written = fwrite(t->text, 1, (size_t)t->length, stdout) == (size_t)t->length && putchar('\n') != EOF;
+    }
+    if (written && fflush(stdout) == 0) return OK;
+    return fail(ERROR_FILE, "cannot write the translations to standard output");
+}
+
+static void print_times(const Job *job, double seconds) {
+    const InferOptions *o = job->options;
+    fprintf(stderr,
+            "%" PRId64 " lines in %.2f s (%.0f lines/s, %.0f tokens/s), beam %" PRId64
+            "%s; median of %" PRId64 " batches %.2f ms\n",
+            job->source.lines.count, seconds, (double)job->source.lines.count / seconds,
+            (double)job->decoded / seconds, o->beam,
+            o->no_cache || o->decoding > DECODING_SELF ? ", without a cache" : "", job->timed,
+            median(job->ms, job->timed));
+    text_lines_print_cut(&job->source, job->session->config.context);
+}
+
+static void print_bleu(const Job *job) {
+    Bleu bleu = {0};
+    if (!*job->options->reference) return;
+    for (int64_t i = 0; i < job->source.lines.count; i++) {
+        const Line *line = &job->reference.list[i];
+        bleu_add(&bleu, job->translations[i].text, job->translations[i].length, line->text, line->length);
+    }
+    fprintf(stderr, "BLEU %.2f: %.1f/%.1f/%.1f/%.1f, brevity %.3f, %" PRId64 " words against %" PRId64 "\n",
+            bleu_score(&bleu), bleu_precision(&bleu, 1), bleu_precision(&bleu, 2), bleu_precision(&bleu, 3),
+            bleu_precision(&bleu, 4), bleu_brevity(&bleu), bleu.words, bleu.reference_words);
+}
+
+/* With --profile the first batch is translated again until the window has been recorded. */
+static Status profile_batches(Job *job) {
+    while (!profiling_done(job->profiling))
+        TRY(profiling_step(job->profiling, &job->ctx, ++job->step, translate_batch, job, NULL));
+    return OK;
+}
+
+static Status begin_batch(Job *job) {
+    return translator_begin(&job->ctx, &job->translator, job->batch, job->batched);
+}
+
+/* The sources of the batch: what comes before the tokens. Their padding does not count. */
+static Status sources_step(Ctx *ctx, void *program, StepCost *cost) {
+    Job *job = program;
+    for (int64_t i = 0; i < job->batched; i++) cost->tokens += job->source.sorted[i].count;
+    scope_begin(ctx, "step");
+    PROFILE_SCOPE(ctx, "forward") TRY(begin_batch(job));
+    TRY(ctx->device->synchronize(ctx->device));
+    scope_end(ctx);
+    return OK;
+}
+
+/* A token of each row. */
+static Status tokens_step(Ctx *ctx, void *program, StepCost *cost) {
+    Job *job = program;
+    (void)cost;
+    scope_begin(ctx, "step");
+    PROFILE_SCOPE(ctx, "forward") TRY(translator_step(ctx, &job->translator));
+    TRY(ctx->device->synchronize(ctx->device));
+    scope_end(ctx);
+    return OK;
+}
+
+static Status profile_sources(Job *job) {
+    for (int64_t step = 1; !profiling_done(job->profiling); step++) {
+        TRY(profiling_step(job->profiling, &job->ctx, step, sources_step, job, NULL));
+        translator_end(&job->ctx, &job->translator);
+    }
+    return OK;
+}
+
+/* Where a batch ends before the window, it is decoded again. */
+static Status profile_tokens(Job *job) {
+    for (int64_t step = 0; !profiling_done(job->profiling);) {
+        TRY(begin_batch(job));
+        while (!translator_done(&job->translator) && !profiling_done(job->profiling))
+            TRY(profiling_step(job->profiling, &job->ctx, ++step, tokens_step, job, NULL));
+        translator_end(&job->ctx, &job->translator);
+    }
+    return OK;
+}
+
+/* A profile whose steps are what `steps` runs; each reads or makes `seq` tokens of each sentence. */
+static Status profile_as(Job *job, const ProfilingOptions *options, const char *name, const char *suffix,
+                         int64_t seq, Status (*steps)(Job *job)) {
+    FILE *file = job->options->quiet ? NULL : stderr;
+    TraceRun facts =
+        profiling_facts(job->session, "infer", &job->peaks, job->translator.options.sentences, seq, 1);
+    facts.step = name;
+    job->ctx.graphs = job->session->graphs;
+    TRY(profiling_open(options, &job->ctx, &facts, suffix, file, &job->profiling));
+    TRY(steps(job));
+    TRY(profiling_finish(job->profiling, &job->ctx));
+    profiling_close(job->profiling);
+    job->profiling = NULL;
+    return OK;
+}
+
+static Status profile(Job *job) {
+    const InferOptions *o = job->options;
+    ProfilingOptions sources = o->profiling;
+    if (!*o->profiling.window) return OK;
+    peaks_remember(&job->ctx, &job->peaks);
+    take_batch(job, 0, job->translator.options.sentences);
+    if (!o->profile_tokens)
+        return profile_as(job, &o->profiling, "translation", "", job->translator.options.most,
+                          profile_batches);
+    sources.window = PREFILL_WINDOW;
+    TRY(profile_as(job, &sources, "prefill", "_prefill", job->source.sorted[0].count, profile_sources));
+    return profile_as(job, &o->profiling, "decoding step", "_decode", 1, profile_tokens);
+}
+
+static Status run(Job *job) {
+    TRY(check_model(job));
+    TRY(open_texts(job));
+    TRY(prepare(job));
+    TRY(profile(job));
+    double start = device_clock();
+    TRY(translate_all(job));
+    double seconds = device_clock() - start;
+    TRY(print_texts(job));
+    if (!job->options->quiet) print_times(job, seconds);
+    print_bleu(job);
+    return OK;
+}
+
+static void close_job(Job *job) {
+    for (int64_t i = 0; job->translations && i < job->source.lines.count; i++)
+        memory_free(job->translations[i].text);
+    memory_free(job->translations);
+    memory_free(job->batch);
+    memory_free(job->ms);
+    text_lines_close(&job->source);
+    lines_close(&job->reference);
+    profiling_close(job->profiling);
+    generator_close(&job->generator);
+    sampler_close(job->sampler);
+    token_list_free(&job->greedy_tokens);
+    translator_close(&job->translator);
+    transformer_close(&job->model);
+    if (job->ctx.device) ctx_close(&job->ctx);
+    memory_free(job);
+}
+
+Status translate_text(Session *session, const InferOptions *options) {
+    Job *job = memory_allocate(sizeof *job); /* the model must stay where it is */
+    job->session = session;
+    job->options = options;
+    Status status = run(job);
+    close_job(job);
+    return status;
+}

@@ -1,0 +1,83 @@
+#include "tasks/pictures/images/decode.h"
+
+#include "base/files.h"
+#include "base/memory.h"
+#include "tasks/pictures/images/stb.h"
+
+#include <string.h>
+
+enum {
+    BYTES_PER_PIXEL =
+        40,          // of an interlaced PNG of 16 bits and four channels: inflated, in passes, whole, ...
+    BLOCK = 32,      // pixels that a side may be rounded up to
+    TABLES = 1 << 20 // bytes, of any picture
+};
+
+/* What decoding may take, in bytes. */
+static size_t bound(const ImageHeader *header, int64_t length) {
+    int64_t height = (header->height + BLOCK - 1) / BLOCK * BLOCK;
+    int64_t width = (header->width + BLOCK - 1) / BLOCK * BLOCK;
+    return (size_t)(height * width * BYTES_PER_PIXEL + 4 * length + TABLES);
+}
+
+/* A copy in which every colour that a pixel could name is there: black, as for Pillow. stb_image looks behind
+ * those that are. */
+static uint8_t *with_all_colours(const uint8_t *bytes, const ImageHeader *header) {
+    uint8_t *copy = memory_allocate((size_t)(header->end + header->missing));
+    memcpy(copy, bytes, (size_t)header->palette);
+    memcpy(copy + header->palette + header->missing, bytes + header->palette,
+           (size_t)(header->end - header->palette));
+    if (copy[0] == 'B') {
+        for (int i = 0; i < 4; i++) copy[10 + i] = (uint8_t)((header->palette + header->missing) >> 8 * i);
+    } else {
+        int64_t length = 3 * 256, at = header->palette + header->missing - length - 8;
+        for (int i = 0; i < 4; i++) copy[at + i] = (uint8_t)(length >> (24 - 8 * i));
+    }
+    return copy;
+}
+
+uint8_t image_grey(const uint8_t colours[3]) {
+    return (uint8_t)((19595 * colours[0] + 38470 * colours[1] + 7471 * colours[2] + (1 << 15)) >> 16);
+}
+
+/* Pixels of `stored` channels, of which a second or fourth is alpha, become grey where they are. */
+static void make_grey(uint8_t *pixels, int64_t count, int stored) {
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *from = pixels + i * stored;
+        pixels[i] = stored < 3 ? *from : image_grey(from);
+    }
+}
+
+Status image_decode(const uint8_t *bytes, int64_t length, const char *name, int64_t channels, Image *image) {
+    ImageHeader header;
+    int width, height, stored = channels == 1 ? 0 : (int)channels; // stb_image's own grey is rounded down
+    *image = (Image){0};
+    TRY(image_inspect(bytes, length, name, &header));
+    stb_allow(bound(&header, length));
+    uint8_t *copy = header.missing ? with_all_colours(bytes, &header) : NULL;
+    uint8_t *pixels = stb_load(copy ? copy : bytes, header.end + header.missing, &stored, &width, &height);
+    memory_free(copy);
+    if (!pixels) return fail(ERROR_FORMAT, "%s: damaged: %s", name, stbi_failure_reason());
+    *image = (Image){pixels, height, width, channels};
+    if (height == header.height && width == header.width) {
+        if (channels == 1) make_grey(pixels, header.height * header.width, stored);
+        return OK;
+    }
+    image_free(image);
+    return fail(ERROR_FORMAT, "%s: damaged: it says two sizes", name);
+}
+
+Status image_read_file(const char *path, int64_t channels, Image *image) {
+    char *bytes;
+    int64_t length;
+    *image = (Image){0};
+    TRY(file_read(path, IMAGE_FILE_LIMIT, &bytes, &length));
+    Status status = image_decode((const uint8_t *)bytes, length, path, channels, image);
+    memory_free(bytes);
+    return status;
+}
+
+void image_free(Image *image) {
+    memory_free(image->pixels);
+    *image = (Image){0};
+}

@@ -1,0 +1,227 @@
+/* A folder of class folders. The list of its files is a text of entries that each end in a zero:
+ *
+ *     fusebox pictures 1
+ *     /data/train             the folder that was listed
+ *     D<mtime> <folder>       each folder in it, and first itself: D1700000000.123456789
+ *     P<name>                 a picture in that folder
+ *
+ * A kept list holds as long as no folder has been changed since: its mtime tells. */
+#define _GNU_SOURCE
+#include "base/directories.h"
+#include "base/memory.h"
+#include "tasks/pictures/images/images_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+enum { DEPTH_LIMIT = 32, LIST_LIMIT = 1 << 30, STAMP = 32 /* characters of an mtime */ };
+
+static const char first_entry[] = "fusebox pictures 1";
+
+bool images_is_picture(const char *name) {
+    static const char *const endings[] = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".pnm"};
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++)
+        if (strcasecmp(dot, endings[i]) == 0) return true;
+    return false;
+}
+
+/* ---- making a list ---- */
+
+typedef struct {
+    char *text;
+    int64_t length, room;
+} List;
+
+/* Adds an entry of two parts. */
+static void add_entry(List *list, const char *head, const char *tail) {
+    int64_t heads = (int64_t)strlen(head), tails = (int64_t)strlen(tail) + 1;
+    list->text = memory_grow(list->text, &list->room, list->length + heads + tails, 1);
+    memcpy(list->text + list->length, head, (size_t)heads);
+    memcpy(list->text + list->length + heads, tail, (size_t)tails);
+    list->length += heads + tails;
+}
+
+/* "D<mtime> " of a folder; empty where there is none. */
+static void stamp(const char *root, const char *folder, char text[STAMP]) {
+    struct stat now;
+    char *path = path_join(root, folder);
+    *text = 0;
+    if (stat(path, &now) == 0)
+        snprintf(text, STAMP, "D%lld.%09ld ", (long long)now.st_mtim.tv_sec, now.st_mtim.tv_nsec);
+    memory_free(path);
+}
+
+/* The pictures of root/folder, then those of the folders in it. */
+static Status list_folder(const char *root, const char *folder, int depth, List *list) {
+    char mtime[STAMP];
+    PathList entries;
+    PathKind kind;
+    if (depth > DEPTH_LIMIT) return fail(ERROR_FORMAT, "%s/%s: too many folders in folders", root, folder);
+    stamp(root, folder, mtime);
+    if (!*mtime) return fail_file("examine", *folder ? folder : root);
+    add_entry(list, mtime, folder);
+    char *path = *folder ? path_join(root, folder) : memory_text(root);
+    Status status = directory_list(path, &entries);
+    memory_free(path);
+    for (int64_t i = 0; i < entries.count && depth > 0 && !status; i++)
+        if (images_is_picture(entries.paths[i])) add_entry(list, "P", path_name(entries.paths[i]));
+    for (int64_t i = 0; i < entries.count && !status; i++) {
+        if (images_is_picture(entries.paths[i])) continue;
+        status = path_kind(entries.paths[i], &kind);
+        if (status || kind != PATH_FOLDER) continue;
+        char *below = *folder ? path_join(folder, path_name(entries.paths[i]))
+                              : memory_text(path_name(entries.paths[i]));
+        status = list_folder(root, below, depth + 1, list);
+        memory_free(below);
+    }
+    path_list_free(&entries);
+    return status;
+}
+
+/* ---- keeping it ---- */
+
+/* The entry behind `entry`; NULL at the end. */
+static const char *next_entry(const List *list, const char *entry) {
+    const char *next = entry + strlen(entry) + 1;
+    return next < list->text + list->length ? next : NULL;
+}
+
+/* The folder of an entry that is as it was: one below the root, none of whose names begins with a dot; NULL
+ * else. */
+static const char *same_folder(const char *root, const char *entry) {
+    char mtime[STAMP];
+    const char *space = strchr(entry, ' '), *folder = space ? space + 1 : "/";
+    if (*entry != 'D' || *folder == '/' || *folder == '.' || strstr(folder, "/.")) return NULL;
+    stamp(root, folder, mtime);
+    return *mtime && strncmp(entry, mtime, strlen(mtime)) == 0 ? folder : NULL;
+}
+
+/* Whether a list is of this folder, and the folders are as they were. It may lie in a stranger's: it names no
+ * picture elsewhere. */
+static bool still_holds(const List *list, const char *root) {
+    const char *entry = list->text, *folder = NULL;
+    if (!list->length || list->text[list->length - 1] || strcmp(entry, first_entry) != 0) return false;
+    entry = next_entry(list, entry);
+    if (!entry || strcmp(entry, root) != 0) return false;
+    while ((entry = next_entry(list, entry))) {
+        bool first = !folder;
+        if (*entry == 'P' && (first || !*folder || entry[1] == '.' || strchr(entry, '/'))) return false;
+        if (*entry == 'P') continue;
+        folder = same_folder(root, entry);
+        if (!folder || first == (*folder != 0)) return false; // the root itself comes first
+    }
+    return folder;
+}
+
+static char *kept_name(const char *cache, const char *root) {
+    char name[64];
+    snprintf(name, sizeof name, "pictures-%08lx.list", crc32(0, (const Bytef *)root, (uInt)strlen(root)));
+    return path_join(cache, name);
+}
+
+/* The kept list, or a new one, which is kept then. */
+static Status find_list(const char *root, const char *cache, List *list) {
+    char *kept = cache ? kept_name(cache, root) : NULL;
+    PathKind kind = PATH_ABSENT;
+    Status status = kept ? path_kind(kept, &kind) : OK;
+    if (!status && kind == PATH_FILE) status = file_read(kept, LIST_LIMIT, &list->text, &list->length);
+    list->room = list->length;
+    if (!status && !still_holds(list, root)) {
+        list->length = 0;
+        add_entry(list, first_entry, "");
+        add_entry(list, root, "");
+        status = list_folder(root, "", 0, list);
+        if (!status && cache) status = directory_make(cache);
+        if (!status && cache) status = file_write(kept, list->text, list->length);
+    }
+    memory_free(kept);
+    return status;
+}
+
+/* ---- reading it ---- */
+
+static void add_file(ImageSource *s, const char *folder, const char *name) {
+    s->files.files = memory_grow(s->files.files, &s->files.room, s->count + 1, sizeof *s->files.files);
+    s->labels = memory_grow(s->labels, &s->label_room, s->count + 1, sizeof *s->labels);
+    s->files.files[s->count].folder = folder;
+    s->files.files[s->count].name = name;
+    s->labels[s->count++] = (int32_t)(s->classes - 1);
+}
+
+/* The class is the first part of a picture's folder. */
+static Status read_list(const List *list, ImageSource *s) {
+    const char *folder = "", *class = NULL;
+    int64_t class_length = 0, before = 0;
+    const char *entry = next_entry(list, next_entry(list, list->text)); // the folder itself
+    while ((entry = next_entry(list, entry))) {
+        if (*entry == 'P') {
+            add_file(s, folder, entry + 1);
+            continue;
+        }
+        folder = strchr(entry, ' ') + 1;
+        int64_t length = (int64_t)strcspn(folder, "/");
+        if (class && length == class_length && memcmp(class, folder, (size_t)length) == 0) continue;
+        if (class && s->count == before) break;
+        class = folder;
+        class_length = length;
+        before = s->count;
+        images_add_class(s, class, length);
+    }
+    if (!class)
+        return fail(ERROR_FORMAT, "%s: no class folders: pictures are expected in CLASS/NAME.jpg, and so on",
+                    s->files.root);
+    if (s->count > before) return OK;
+    return fail(ERROR_FORMAT, "%s/%.*s: the folder of a class has no pictures (PNG, JPEG, BMP, PNM)",
+                s->files.root, (int)class_length, class);
+}
+
+Status images_open_folder(const char *path, const char *cache, ImageSource *source) {
+    List list = {0};
+    source->files.root = realpath(path, NULL);
+    if (!source->files.root) return fail_file("open", path);
+    Status status = find_list(source->files.root, cache, &list);
+    source->files.text = list.text;
+    return status ? status : read_list(&list, source);
+}
+
+/* ---- pictures without classes ---- */
+
+static Status list_any(const char *path, List *list, char **root) {
+    PathKind kind;
+    PathList paths = {0};
+    *root = NULL;
+    TRY(path_kind(path, &kind));
+    if (kind == PATH_FOLDER) {
+        *root = memory_text(path);
+        return list_folder(path, "", 1, list);
+    }
+    if (kind == PATH_FILE)
+        path_list_add(&paths, memory_text(path));
+    else
+        TRY(path_glob(path, &paths));
+    for (int64_t i = 0; i < paths.count; i++) add_entry(list, "P", paths.paths[i]);
+    path_list_free(&paths);
+    return OK;
+}
+
+Status images_open_unnamed(const char *path, ImageSource *source) {
+    List list = {0};
+    const char *folder = "";
+    Status status = list_any(path, &list, &source->files.root);
+    source->files.text = list.text;
+    TRY(status);
+    images_add_class(source, "", 0);
+    for (const char *entry = list.length ? list.text : NULL; entry; entry = next_entry(&list, entry)) {
+        if (*entry == 'P')
+            add_file(source, folder, entry + 1);
+        else
+            folder = strchr(entry, ' ') + 1;
+    }
+    if (source->count) return OK;
+    return source->files.root ? fail(ERROR_FILE, "no pictures in %s (PNG, JPEG, BMP, PNM)", path)
+                              : fail(ERROR_FILE, "there is no file or folder %s", path);
+}

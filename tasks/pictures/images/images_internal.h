@@ -1,0 +1,41 @@
+/* images_internal: what the kinds of sources share. */
+#pragma once
+
+#include "tasks/pictures/images/images.h"
+
+#include "base/files.h"
+
+/* The files of a folder. */
+typedef struct {
+    char *root;     // the folder; NULL: names are paths
+    char *text;     // what the list is read from; `folder` and `name` point into it
+    int64_t length; // of `text`
+    struct {
+        const char *folder, *name; // root/folder/name
+    } * files;                     // (count of the source)
+    int64_t room;
+} ImageFiles;
+
+struct ImageSource {
+    int64_t count, classes;
+    int64_t height, width, channels; // 0: each picture has its own
+    int32_t *labels;                 // (count)
+    int64_t label_room;
+    char **class_names; // (classes)
+    int64_t class_room;
+    char *path;       // of pictures in memory, for messages
+    uint8_t *pixels;  // (count, height, width, channels), or NULL
+    ImageFiles files; // else
+};
+
+/* Each fills an empty source. Where it fails, images_close frees what there is. */
+CHECKED Status images_open_folder(const char *path, const char *cache, ImageSource *source);
+CHECKED Status images_open_unnamed(const char *path, ImageSource *source);
+CHECKED Status images_open_idx(const char *path, ImageSource *source); // a file of pictures
+CHECKED Status images_open_cifar(const PathList *files, bool fine, ImageSource *source);
+
+void images_add_class(ImageSource *source, const char *name, int64_t length);
+void images_number_classes(ImageSource *source, int64_t classes); // names them "0", "1", ...
+
+/* Whether a file's name says that it is a picture. */
+bool images_is_picture(const char *name);
