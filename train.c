@@ -2,6 +2,7 @@
 #include "base/cores.h"
 #include "base/memory.h"
 #include "kernels/guard.h"
+#include "run/batches.h"
 #include "run/compare_run.h"
 #include "run/output_folder.h"
 #include "run/profiling.h"
@@ -9,9 +10,8 @@
 #include "run/report.h"
 #include "run/signals.h"
 #include "run/stream_text.h"
-#include "tasks/train_data.h"
 #include "run/train_tokenizer.h"
-#include "run/world.h"
+#include "tasks/task.h"
 
 #include <string.h>
 
@@ -23,7 +23,7 @@ typedef struct {
     World world; // the ranks of the run
     OutputFolder output;
     Session session;
-    TrainPictures pictures;
+    const TaskRow *task;
     Feed feed;
     Batches batches;
     Trainer trainer;
@@ -51,7 +51,9 @@ static Status open_session(Run *run) {
     TRY(session_open(&run->session, run->resume ? run->resume : o->model, &o->sizes, tokenizer, &o->compute));
     if (run->resume && options_given(&run->set, "model"))
         TRY(session_expect(&run->session, o->model, &o->sizes));
-    TRY(train_pictures_open(o, &run->set, &run->session, &run->pictures));
+    run->task = task_find(&run->session.config, o);
+    run->feed.batches = &run->task->batches;
+    if (run->task->begin) TRY(run->task->begin(o, &run->set, &run->session, &run->feed));
     return train_options_settle(o, &run->set, &run->session.config);
 }
 
@@ -71,7 +73,7 @@ static Status open_trainer(Run *run) {
     t->dropout = o->dropout;
     t->depth = o->stochastic_depth;
     t->seed = (uint64_t)o->seed;
-    t->counts = train_data_kind(o, &run->session) == FEED_CONVERSATIONS;
+    t->counts = run->task->batches.varied;
     const Session *session = &run->session;
     const TextOptions sample = train_options_sample(o, 0);
     t->samples = o->sample_every > 0 && session->tokenizer && !o->compare &&
@@ -124,8 +126,7 @@ static Status start_report(Run *run) {
     TRY(tensorboard_open(o->tensorboard, &run->report.board));
     TRY(report_open(&run->report, o->log, run->resume != NULL, run->state.step, steps, o->quiet));
     char *json = options_json(&run->set, false);
-    Status status =
-        report_start(&run->report, &run->session, &run->trainer, &run->feed.counts, json, o->quiet);
+    Status status = report_start(&run->report, &run->session, &run->trainer, &run->feed, json, o->quiet);
     memory_free(json);
     return status;
 }
@@ -210,7 +211,7 @@ static Status one_step(Run *run) {
     run->skips = run->result.skipped ? run->skips + 1 : 0;
     run->stop = run->result.stop;
     if (run->world.size == 1) TRY(wants_to_stop(run, &run->stop));
-    TRY(report_broken(&run->report, run->state.step, &run->feed));
+    TRY(report_passed(&run->report, run->state.step, &run->feed));
     return report_step(&run->report, t, run->state.step, &run->result, run->learning_rate, &cost);
 }
 
@@ -312,7 +313,9 @@ static Status run_once(Run *run) {
                    &run->report.peaks));
     TRY(world_agree(w, set_up(run, bytes)));
     /* After the plan: a batch that is too large must not be pinned first. */
-    TRY(train_data_open(&run->options, &run->session, &run->pictures, w, &run->feed, &run->batches));
+    TRY(feed_open(&run->options, &run->session, w, &run->feed));
+    run->batches =
+        (Batches){&run->feed, run->session.device, run->options.batch, run->options.accum, w->size, 0};
     profiling_read_ahead(run->profiling, run->feed.train);
     TRY(world_agree(w, start_state(run)));
     TRY(check_start(run));
@@ -331,7 +334,6 @@ static void close_run(Run *run) {
     trainer_close(&run->trainer);
     feed_close(&run->feed);
     session_close(&run->session);
-    train_pictures_close(&run->pictures);
     memory_free(run->resume);
     output_folder_close(&run->output);
     *run = (Run){.options = run->options, .set = run->set, .world = run->world, .suffix = ""};

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "base/checked.h"
 #include "base/memory.h"
-#include "data/loader_internal.h"
+#include "data/loader.h"
 
 #include <errno.h>
 #include <pthread.h>

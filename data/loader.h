@@ -1,12 +1,5 @@
-/* loader: batches, read ahead by worker threads. Five kinds:
- *
- *   windows   the row of tokens is cut into windows of seq + 1 tokens with stride seq: a window's inputs are
- *             its first seq tokens, its targets its last seq
- *   masked    windows of seq - 2 tokens between a begin and an end token, some hidden behind the mask: the
- *             targets are what they were, -1 elsewhere (Devlin et al. 2019, section 3.1)
- *   pairs     a source and a target sentence in each row, padded to the longest of the batch (data/pairs.h)
- *   conversations   rows of them, padded alike; targets are the assistant's (data/conversations.h)
- *   pictures  with their classes: read from files (data/pictures.h), or drawn
+/* loader: batches, read ahead by worker threads. What a row is, and what fills a batch, is the task's to say
+ * (BatchMaker, below).
  *
  * An epoch visits each row once, in an order shuffled by (seed, epoch), or in the data's order;
  * batches of windows run on over the end of an epoch. All state is the position, the number of rows handed
@@ -19,9 +12,6 @@
 
 #include "base/status.h"
 #include "data/batch.h"
-#include "data/conversations.h"
-#include "data/pairs.h"
-#include "data/tokens.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,10 +30,7 @@ typedef struct {
 } LoaderShare;
 
 typedef struct {
-    const TokenSource *source;               // of windows; outlives the loader
-    const PairSource *pairs;                 // of pairs; outlives the loader
-    const ConversationSource *conversations; // the same
-    int64_t first, length; // the part that is used: tokens, pairs or conversations; length 0: to its end
+    int64_t first, length; // the part of the source that is used, in tokens, pairs, ...; length 0: to its end
     int64_t batch, seq;
     bool shuffle;
     uint64_t seed;
@@ -56,35 +43,24 @@ typedef struct {
 
 typedef struct Loader Loader;
 
-/* ERROR_FORMAT where the source is too short for one window. */
-CHECKED Status loader_open(const LoaderOptions *options, Loader **loader);
-
-/* The tokens that masking puts in. In each row of n tokens max(1, round(MASKED_SHARE n)) positions are drawn:
- * 80% become the mask, 10% a token drawn from the whole vocabulary, 10% stay. Which ones follows from seed
- * and position. */
+/* What fills a batch. `make` is called by several threads at once. */
 typedef struct {
-    int32_t begin, end, mask; // [CLS], [SEP], [MASK]
-    int64_t vocab;
-} MaskRule;
-CHECKED Status loader_open_masked(const LoaderOptions *options, const MaskRule *rule, Loader **loader);
+    void *context;
+    int64_t windows; // rows of one epoch
+    int64_t bytes;   // of a batch's memory
+    /* Fills `memory`, and `batch` with pointers into it. A pure function of the position. */
+    Status (*make)(void *context, int64_t position, void *memory, Batch *batch);
+    /* The targets that count in the batch that `make` would make there, without making it. */
+    Status (*count)(void *context, int64_t position, int64_t *targets);
+    void (*release)(void *context);
+} BatchMaker;
 
-/* Batches of pairs of similar length: with `shuffle`, each epoch's shuffled pairs are sorted by their lengths
- * in steps of BUCKET_STEP, cut into batches, and the batches shuffled. The last batch of an epoch may have
- * rows that are all padding: their lengths are 0. ERROR_FORMAT where no pair fits. */
-CHECKED Status loader_open_pairs(const LoaderOptions *options, Loader **loader);
+/* Checks batch, seq, workers, hold and delay; `bytes` gets the size of `tensors` tensors of (batch, seq) and
+ * two of (batch). */
+CHECKED Status loader_check(const LoaderOptions *options, int tensors, int64_t *bytes);
 
-/* Batches of rows of conversations, put together in the same way, but with as many rows of their width as
- * batch * seq tokens hold. */
-CHECKED Status loader_open_conversations(const LoaderOptions *options, Loader **loader);
-
-/* Pictures with their classes that need no data: what a class looks like is drawn, and so is the noise over
- * it. There are DRAWN_PICTURES of them, of which first and length choose a part. */
-enum { DRAWN_PICTURES = 1 << 16 };
-typedef struct {
-    int64_t side, channels, classes;
-    uint64_t seed; // of the pictures
-} DrawnPictures;
-CHECKED Status loader_open_drawn(const LoaderOptions *options, const DrawnPictures *what, Loader **loader);
+/* Takes the maker over, also where it fails. */
+CHECKED Status loader_start(const LoaderOptions *options, BatchMaker maker, Loader **loader);
 void loader_close(Loader *loader); // ends the workers; NULL is fine
 
 /* The next batch, valid until `hold` more have been asked for, or a seek, or the close. An error that a

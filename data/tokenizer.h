@@ -70,7 +70,7 @@ int32_t tokenizer_special(const Tokenizer *tokenizer, SpecialToken token); // it
 const TokenList *tokenizer_before(const Tokenizer *tokenizer);
 const TokenList *tokenizer_after(const Tokenizer *tokenizer);
 
-/* The source of its folder's chat template (data/chat_template.h), or NULL. */
+/* The source of its folder's chat template (tasks/chat/chat_template.h), or NULL. */
 const char *tokenizer_chat_template(const Tokenizer *tokenizer);
 
 /* Trains a byte-level BPE of `vocab` tokens on texts (Sennrich, Haddow, Birch 2016, algorithm 1): <pad>,

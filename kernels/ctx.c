@@ -21,6 +21,15 @@ const char *operation_name(Operation operation) {
     return operation_names[operation];
 }
 
+Category operation_category(Operation operation) {
+    static const Category categories[OP_COUNT] = {
+#define OPERATION(name, NAME, CATEGORY) [OP_##NAME] = CATEGORY_##CATEGORY,
+#include "kernels/ops.def"
+#undef OPERATION
+    };
+    return categories[operation];
+}
+
 static Status fuse_named(const char *name, size_t length, uint32_t *bit) {
     for (int i = 0; i < OP_COUNT; i++)
         if (strlen(operation_names[i]) == length && strncmp(operation_names[i], name, length) == 0) {

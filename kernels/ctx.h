@@ -72,6 +72,7 @@ typedef struct Call {
 } Call;
 
 const char *operation_name(Operation operation);
+Category operation_category(Operation operation); // as ops.def says it
 
 /* Parses "0", "1", "norm,attention", "1,-attention" or "-attention", which is the same, into fuses.
  * ERROR_USAGE names the operations. */

@@ -26,6 +26,7 @@ static Status compute(Ctx *ctx, const Call *call, OpFunction run) {
     Device *device = ctx->device;
     if (ctx->recorder) {
         Record record = record_of(ctx, RECORD_OPERATION, ctx->pass, NULL);
+        record.category = operation_category(call->operation);
         record.work = call->work;
         record_begin(ctx->recorder, &record);
         record_call(ctx->recorder, call);
@@ -61,11 +62,12 @@ Status op_run(Ctx *ctx, const Call *call) {
                    pass_name(call->pass), ctx->layer);
 }
 
-bool primitive_begin(Ctx *ctx, Pass pass, const char *name, const char *source) {
+bool primitive_begin(Ctx *ctx, Pass pass, const char *name, Category category, const char *source) {
     if (ctx->measuring) return false;
     ctx->marked = ctx->recorder && (pass != ctx->pass || recorder_wants(ctx->recorder, RECORD_PRIMITIVE));
     if (ctx->marked) {
         Record record = record_of(ctx, RECORD_PRIMITIVE, pass, name);
+        record.category = category;
         record.source = source;
         record_begin(ctx->recorder, &record);
         ctx->device->range_push(ctx->device, name);

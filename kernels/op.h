@@ -20,16 +20,17 @@ CHECKED Status take_missing(Ctx *ctx, ArenaKind arena, const char *name, Dtype d
                             Tensor *tensor);
 
 /* Marks what follows, one statement or block, as a primitive of the running operation:
- *     PRIMITIVE(ctx, "scale") TRY(scale(ctx, scores));
+ *     PRIMITIVE(ctx, "scale", ATTENTION) TRY(scale(ctx, scores));
+ * The last word is its category, CATEGORY_ATTENTION (base/terms.h).
  * Skipped while measuring, so an implementation takes its scratch outside and computes only inside. Never
  * left by break or goto; leaving by return (TRY) ends the run. PRIMITIVE_OF names another pass than the
  * operation's, for work that a form does early (the loss's gradient), so that each pass is given its own
- * time. */
-#define PRIMITIVE(ctx, name) PRIMITIVE_OF(ctx, (ctx)->pass, name)
-#define PRIMITIVE_OF(ctx, pass, name)                                                                        \
-    for (bool primitive_open_ = primitive_begin(ctx, pass, name, SOURCE_LINE); primitive_open_;              \
+ * time; and its category is a value, where that hangs on what is launched. */
+#define PRIMITIVE(ctx, name, CATEGORY) PRIMITIVE_OF (ctx, (ctx)->pass, name, CATEGORY_##CATEGORY)
+#define PRIMITIVE_OF(ctx, pass, name, category)                                                              \
+    for (bool primitive_open_ = primitive_begin(ctx, pass, name, category, SOURCE_LINE); primitive_open_;    \
          primitive_open_ = primitive_end(ctx))
-bool primitive_begin(Ctx *ctx, Pass pass, const char *name, const char *source);
+bool primitive_begin(Ctx *ctx, Pass pass, const char *name, Category category, const char *source);
 bool primitive_end(Ctx *ctx);
 #define SOURCE_LINE                SOURCE_LINE_OF(__FILE__, __LINE__) // "kernels/norm/cpu_naive.c:71"
 #define SOURCE_LINE_OF(file, line) file ":" SOURCE_LINE_TEXT(line)

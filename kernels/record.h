@@ -30,6 +30,7 @@ typedef struct {
     Operation operation;
     Pass pass;
     Form form;
+    Category category;  // of operations and primitives
     const char *name;   // of all but operations
     const char *call;   // which call of the model: "attention.projection"
     const char *source; // of primitives: "kernels/norm/cpu_naive.c:71"

@@ -150,7 +150,7 @@ Status update(Ctx *ctx, const Adamw *a) {
     const Moments moments = {(float)a->beta1, (float)a->beta2, (float)(1 - a->beta1), (float)(1 - a->beta2),
                              (float)a->eps};
     const unsigned blocks = (unsigned)divide_up(p.count, UPDATE_THREADS * WIDTH);
-    PRIMITIVE (ctx, "update")
+    PRIMITIVE (ctx, "update", OPTIMIZER)
         TRY(LAUNCH_EARLY(ctx, (update_parameters<T, M>), blocks, UPDATE_THREADS, 0, p,
                          data_of<float>(a->state), moments));
     return OK;
@@ -164,11 +164,11 @@ static Status adamw_update_cuda_fused(Ctx *ctx, const void *contract) {
     const unsigned blocks = (unsigned)tensor_count(a->squares);
     double *squares = data_of<double>(a->squares);
     if (a->steps & ADAMW_SUM)
-        PRIMITIVE (ctx, "gradient norm")
+        PRIMITIVE (ctx, "gradient norm", OPTIMIZER)
             TRY(LAUNCH_EARLY(ctx, sum_squares, blocks, NORM_THREADS, 0, data_of<float>(a->gradient), a->first,
                              tensor_count(a->gradient), squares));
     if (a->steps & ADAMW_CLIP)
-        PRIMITIVE (ctx, "clip factor") {
+        PRIMITIVE (ctx, "clip factor", OPTIMIZER) {
             const Hyperparameters h = {a->beta1, a->beta2, a->weight_decay, a->clip};
             TRY(LAUNCH_EARLY(ctx, prepare_step, 1, NORM_THREADS, 0, squares, blocks, data_of<float>(a->loss),
                              h, data_of<float>(a->state)));

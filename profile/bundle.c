@@ -1,8 +1,10 @@
 #include "profile/bundle.h"
 
 #include "base/memory.h"
-#include "profile/bundle_schema.h"
-#include "profile/stats.h"
+#include "profile/bundle_guide.h"
+#include "report/bundle_schema.h"
+#include "report/timeline.h"
+#include "base/stats.h"
 
 enum { LARGEST = 50 }; // tensors
 
@@ -54,7 +56,7 @@ static void add_parts(const Figures *f, BundlePath *path, PathRoom *room) {
 
 static char *timeline_of(const Trace *trace) {
     JsonWriter w = {0};
-    bundle_timeline(trace, &w);
+    timeline_write(trace, &w);
     return w.text;
 }
 

@@ -2,7 +2,7 @@
 
 #include "base/json_writer.h"
 #include "base/memory.h"
-#include "profile/tables_internal.h"
+#include "report/tables_internal.h"
 #include "profile/torch.h"
 
 #include <string.h>

@@ -2,12 +2,7 @@
  * kernels and sums, under the keys that guides use. Times are milliseconds, of all recorded steps. */
 #pragma once
 
-#include "profile/trace.h"
-
-/* JSON texts, each to be freed with memory_free. */
-typedef struct {
-    char *config, *summary, *top_operators, *top_aten_operators, *top_cuda_kernels, *category_statistics;
-} BundleGuide;
+#include "report/bundle_schema.h"
 
 BundleGuide bundle_guide(const Trace *trace);
 void bundle_guide_free(const BundleGuide *guide);

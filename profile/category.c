@@ -255,31 +255,18 @@ static const Primitive *find(Operation operation, const char *name) {
     return NULL;
 }
 
-static bool has_primitives(Operation operation) {
-    for (size_t i = 0; i < sizeof primitives / sizeof *primitives; i++)
-        if (primitives[i].operation == operation) return true;
-    return false;
+Operation operation_named(const char *name) {
+    int i = 0;
+    while (i < OP_COUNT && (!name || strcmp(operation_name((Operation)i), name) != 0)) i++;
+    return (Operation)i;
 }
 
-Category category_of(Operation operation, const char *primitive) {
-    static const Category of_operations[OP_COUNT] = {
-#define OPERATION(name, NAME, CATEGORY) [OP_##NAME] = CATEGORY_##CATEGORY,
-#include "kernels/ops.def"
-#undef OPERATION
-    };
-    if (!primitive || !has_primitives(operation)) return of_operations[operation];
-    const Primitive *known = find(operation, primitive);
-    for (int lender = 0; lender < OP_COUNT && !known; lender++) known = find((Operation)lender, primitive);
-    return known ? known->category : CATEGORY_OTHER;
-}
-
-bool primitive_fills(Operation operation, const char *primitive, const char *name) {
+bool primitive_fills(const char *operation, const char *primitive, const char *name) {
     for (size_t i = 0; i < sizeof fills / sizeof *fills; i++)
-        if (fills[i].operation == operation && strcmp(fills[i].name, name) == 0 &&
+        if (fills[i].operation == operation_named(operation) && strcmp(fills[i].name, name) == 0 &&
             (!primitive || strcmp(fills[i].primitive, primitive) == 0))
             return true;
-    const char *own = operation_name(operation);
-    return !primitive && (strcmp(name, "y") == 0 || strncmp(name, own, strlen(own)) == 0);
+    return !primitive && (strcmp(name, "y") == 0 || strncmp(name, operation, strlen(operation)) == 0);
 }
 
 const char *torch_name(Operation operation, Pass pass, const char *primitive, bool bias, int *joins) {

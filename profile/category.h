@@ -1,17 +1,15 @@
 /* category: what kind of work an operation or a primitive is, and PyTorch's name for it. */
 #pragma once
 
-#include "profile/trace.h"
+#include "kernels/ctx.h"
+#include "report/trace.h"
 
-/* Of an operation (kernels/ops.def), or with `primitive` of that part of it: attention's softmax is
- * attention, its products are matrix products. All parts of an operation that has no line in the table of
- * primitives are of its own category; in one that has, CATEGORY_OTHER of a primitive that is not known, which
- * a test refuses. */
-Category category_of(Operation operation, const char *primitive);
+/* That of this name; OP_COUNT: none, nor of NULL. */
+Operation operation_named(const char *name);
 
 /* Whether the primitive, or with NULL any, fills what is taken for its operation under this name ("y": its
  * result). */
-bool primitive_fills(Operation operation, const char *primitive, const char *name);
+bool primitive_fills(const char *operation, const char *primitive, const char *name);
 
 /* What PyTorch's profiler calls the primitive, with what it nests in: "aten::matmul[AB]/aten::bmm[ab]", the
  * letters as in profile/torch.h; NULL where it has no such operation. `bias`: the operation has one. `joins`:

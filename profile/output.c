@@ -4,9 +4,10 @@
 #include "base/directories.h"
 #include "base/memory.h"
 #include "profile/bundle.h"
-#include "profile/chrome.h"
-#include "profile/page.h"
-#include "profile/text_file.h"
+#include "report/chrome.h"
+#include "report/markdown_report.h"
+#include "report/page.h"
+#include "report/text_file.h"
 
 #include <inttypes.h>
 

@@ -1,7 +1,7 @@
 /* output: a profile on the terminal and in files. */
 #pragma once
 
-#include "profile/questions.h"
+#include "report/questions.h"
 
 /* The head of a path's report, a line: what ran on what, and where its records come from. `label` NULL: of a
  * run that was only timed. */
@@ -15,7 +15,3 @@ void profile_print(const Profile *profile, const ProfileOptions *options, FILE *
  * profile.html, and tables/ with a CSV file for each table and all as Markdown. The options' suffix stands
  * before the dot, and after tables. */
 CHECKED Status profile_write(const Profile *profile, const char *folder, const ProfileOptions *options);
-
-/* The Markdown report alone: what ran where, the step and its phases, the longest operations and kernels, the
- * answers, the audit. */
-void markdown_report_print(const Profile *profile, const Answers *answers, FILE *file);

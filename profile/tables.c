@@ -1,6 +1,5 @@
-#include "profile/tables.h"
-
-#include "profile/tables_internal.h"
+#include "report/tables_internal.h"
+#include "report/tables.h"
 
 #include <string.h>
 
@@ -11,25 +10,22 @@ static bool has_latency(const Trace *t) {
     return false;
 }
 
-static Status make_all(const Trace *t, unsigned names, Tables *all) {
+void tables_make(const Figures *f, unsigned names, Tables *all) {
+    const Trace *t = f->trace;
     Table *next = all->tables;
-    if (!t->count) {
-        *next++ = table_device(t);
-        *next++ = table_perf(t);
-        all->count = 2;
-        return OK;
-    }
-    *next++ = table_operations(t, names);
-    if (names & NAMES_TORCH) *next++ = table_operations_by_shape(t);
-    *next++ = table_operators(t);
-    *next++ = table_overview(t);
-    *next++ = table_model(t);
+    *all = (Tables){0};
+    if (t->count) *next++ = table_operations(t, names);
+    if (t->count && names & NAMES_TORCH) *next++ = table_operations_by_shape(t);
+    if (t->count) *next++ = table_operators(t);
+    if (t->count) *next++ = table_overview(t);
+    if (t->count) *next++ = table_model(t);
     *next++ = table_device(t);
     *next++ = table_perf(t);
+    all->count = (int)(next - all->tables);
+    if (!t->count) return;
     if (t->run.validation_count) *next++ = table_validation(t);
     *next++ = table_categories(t);
-    all->count = (int)(next - all->tables) + 1;
-    TRY(table_work(t, next++));
+    *next++ = table_work(f);
     *next++ = table_kernels(t, names);
     *next++ = table_copies(t);
     *next++ = table_ranges(t);
@@ -42,14 +38,6 @@ static Status make_all(const Trace *t, unsigned names, Tables *all) {
     *next++ = table_sources(t);
     if (has_latency(t)) *next++ = table_latency(t, names);
     all->count = (int)(next - all->tables);
-    return OK;
-}
-
-Status tables_make(const Trace *trace, unsigned names, Tables *tables) {
-    *tables = (Tables){0};
-    Status status = make_all(trace, names, tables);
-    if (status) tables_free(tables);
-    return status;
 }
 
 void tables_free(Tables *tables) {
@@ -61,15 +49,12 @@ bool tables_have_column(const char *key) {
     bool found = false;
     for (unsigned names = NAMES_PLAIN; names <= NAMES_TORCH && !found; names++) {
         Trace *trace = trace_open(); // with an event and ranks, so that every table is made
-        trace->run.ranks = 2;
         Tables tables;
+        trace->run.ranks = 2;
         trace_add(trace, &(TraceEvent){.name = "", .parent = -1, .launch = -1, .queued = 1});
-        Status status = trace_finish(trace);
-        if (!status) status = tables_make(trace, names, &tables);
-        for (int i = 0; !status && i < tables.count; i++)
-            found = found || table_column(&tables.tables[i], key) >= 0;
-        if (!status) tables_free(&tables);
-        status_free(status);
+        tables_make(&(Figures){.trace = trace}, names, &tables);
+        for (int i = 0; i < tables.count; i++) found = found || table_column(&tables.tables[i], key) >= 0;
+        tables_free(&tables);
         trace_close(trace);
     }
     return found;

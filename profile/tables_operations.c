@@ -1,5 +1,5 @@
 /* Operations, and the categories and sources of them. */
-#include "profile/tables_internal.h"
+#include "report/tables_internal.h"
 #include "profile/torch.h"
 
 #include "base/memory.h"
@@ -272,7 +272,7 @@ Table table_categories(const Trace *t) {
         const TraceEvent *e = &t->events[i];
         if (!trace_on_device(e) || !trace_in_step(e)) continue;
         int part = e->phase == PHASE_FORWARD ? FORWARD : e->phase == PHASE_BACKWARD ? BACKWARD : OTHER;
-        if (e->in_operation && part != OTHER) part = e->pass == PASS_BACKWARD ? BACKWARD : FORWARD;
+        if (e->operation && part != OTHER) part = e->pass == PASS_BACKWARD ? BACKWARD : FORWARD;
         ns[e->category][part] += (double)trace_length(e);
         sums[part] += (double)trace_length(e);
         events[e->category]++;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "profile/operands.h"
-#include "profile/trace.h"
+#include "report/trace.h"
 
 enum { TORCH_DEPTH = 6, TORCH_NAME_BYTES = LABEL_BYTES, TORCH_LETTERS = 12 };
 

@@ -1,6 +1,7 @@
 /* What PyTorch's profiler lists besides: views, the copies that make them contiguous, numbers that become
  * tensors, and nodes of the backward pass that compute nothing. As PyTorch 2.15 lists them on the CPU for a
  * GPT-2 of nn.Linear (tests/peers/operations.py). */
+#include "profile/category.h"
 #include "profile/torch.h"
 
 #include <stdio.h>
@@ -168,7 +169,7 @@ void torch_beside(const Trace *t, int64_t event, bool shapes, TorchVisit *visit,
     const bool bias = torch_has_bias(t, event);
     if (e->kind != TRACE_PRIMITIVE || e->form != FORM_NAIVE) return;
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
-        if (beside[i].operation != e->operation || beside[i].pass != e->pass ||
+        if (beside[i].operation != operation_named(e->operation) || beside[i].pass != e->pass ||
             strcmp(beside[i].primitive, e->name) != 0 ||
             (beside[i].bias != ANY && beside[i].bias != WITHOUT + bias))
             continue;

@@ -2,7 +2,8 @@
 
 static Status next(const Batches *batches, Loader *loader, int64_t index, Batch *batch) {
     /* A batch's memory is read by a copy that waits its turn in the stream. */
-    if (index && index % (batches->held - 1) == 0) TRY(batches->device->synchronize(batches->device));
+    if (index && index % (batches->feed->batches->held - 1) == 0)
+        TRY(batches->device->synchronize(batches->device));
     return loader_next(loader, batch);
 }
 

@@ -2,17 +2,12 @@
  * whose source is a Batches. */
 #pragma once
 
-#include "data/feed.h"
+#include "run/feed.h"
 #include "run/trainer.h"
-
-/* Micro-batches that may be on their way to the device, the feed's `hold`: of tokens, and of pictures,
- * which are a thousand times as large. */
-enum { BATCHES_HELD = 32, PICTURES_HELD = 3 };
 
 typedef struct {
     const Feed *feed;
     Device *device;
-    int held;      // the feed's `hold`
     int64_t batch; // rows of a micro-batch
     int64_t accum; // micro-batches of a step, of each rank
     int64_t ranks;

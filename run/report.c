@@ -2,7 +2,7 @@
 
 #include "run/print_text.h"
 #include "base/memory.h"
-#include "profile/stats.h"
+#include "base/stats.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -62,40 +62,7 @@ static void print_forms(const Trainer *t) {
     printf("\n");
 }
 
-/* In percent. */
-static double padding_share(const FeedCounts *data, int64_t padded) {
-    return 100 - 100 * (double)data->tokens / (double)padded;
-}
-
-static void print_data(const Session *s, const FeedCounts *data) {
-    printf("  %-18s ", "data");
-    if (data->pairs)
-        printf("%" PRId64 " pairs (%" PRId64 " left out), %.1f%% padding, ", data->pairs, data->left_out,
-               padding_share(data, data->padded));
-    if (data->conversations)
-        printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out) in %" PRId64
-               " rows, %.1f%% padding (%.1f%% if each were a row), %" PRId64 " tokens of answers among ",
-               data->conversations, data->cut, data->left_out, data->rows, padding_share(data, data->padded),
-               padding_share(data, data->padded_apart), data->answers);
-    if (data->classes) {
-        printf("%" PRId64 " pictures in %" PRId64 " classes\n", data->tokens, data->classes);
-        return;
-    }
-    printf("%" PRId64 " tokens (%s)\n", data->tokens,
-           s->tokenizer ? tokenizer_name(s->tokenizer) : "shards, no tokenizer");
-    if (data->raw) {
-        printf("  %-18s ", "");
-        print_name(data->raw, stdout);
-        printf(" is read as plain text: its keys, quotes and commas are learned, too\n");
-    }
-    const char *passed = s->tokenizer ? tokenizer_passed(s->tokenizer) : NULL;
-    if (!passed) return;
-    printf("  %-18s the special token ", "");
-    print_name(passed, stdout);
-    printf(" is spelled in the data: there it is text\n");
-}
-
-static void print_configuration(const Report *r, const Session *s, const Trainer *t, const FeedCounts *data) {
+static void print_configuration(const Report *r, const Session *s, const Trainer *t, const Feed *feed) {
     const Config *c = &s->config;
     printf("configuration\n");
     printf("  %-18s %s: %" PRId64 " layers, %" PRId64 " heads, width %" PRId64 ", ", "model",
@@ -116,7 +83,8 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
                : "",
            t->model.parameters.narrow_moments ? ", moments in bf16" : "");
     print_forms(t);
-    print_data(s, data);
+    printf("  %-18s ", "data");
+    feed->batches->print(feed->source, s);
     if (t->comm)
         printf("  %-18s %d, by %s%s\n", "ranks", t->comm->size, t->comm->name,
                t->model.parameters.sharded ? ", each with its shard of the optimizer's state" : "");
@@ -133,11 +101,11 @@ static void print_configuration(const Report *r, const Session *s, const Trainer
                1e-12 * r->peaks.bandwidth);
 }
 
-Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCounts *data,
-                    const char *options, bool quiet) {
+Status report_start(Report *r, const Session *s, const Trainer *t, const Feed *feed, const char *options,
+                    bool quiet) {
     r->pictures = s->config.architecture->patches;
     if (!quiet) {
-        print_configuration(r, s, t, data);
+        print_configuration(r, s, t, feed);
         plan_print(&t->ctx, 0, stdout);
         fflush(stdout);
     }
@@ -150,20 +118,7 @@ Status report_start(Report *r, const Session *s, const Trainer *t, const FeedCou
         json_member_integer(w, "ranks", t->comm->size);
         json_member_text(w, "comm", t->comm->name);
     }
-    json_member_integer(w, r->pictures ? "data_pictures" : "data_tokens", data->tokens);
-    if (data->pairs) {
-        json_member_integer(w, "data_pairs", data->pairs);
-        json_member_integer(w, "data_pairs_left_out", data->left_out);
-        json_member_integer(w, "data_tokens_padded", data->padded);
-    }
-    if (data->conversations) {
-        json_member_integer(w, "data_conversations", data->conversations);
-        json_member_integer(w, "data_conversations_cut", data->cut);
-        json_member_integer(w, "data_conversations_left_out", data->left_out);
-        json_member_integer(w, "data_answer_tokens", data->answers);
-        json_member_integer(w, "data_rows", data->rows);
-        json_member_integer(w, "data_tokens_padded", data->padded);
-    }
+    feed->batches->record(feed->source, w);
     json_member_number(w, "step_flops", t->work.flops);
     json_member_number(w, "peak_flops", r->peaks.flops);
     json_member_number(w, "peak_bandwidth", r->peaks.bandwidth);
@@ -254,9 +209,10 @@ Status report_validation(Report *r, int64_t step, const Validation *v) {
     return events_end(r->events);
 }
 
-static Status tell_broken(Report *r, int64_t step, BrokenPictures *broken, int64_t *told) {
-    for (int64_t count = broken ? broken_count(broken) : 0; *told < count; ++*told) {
-        char *message = broken_message(broken, *told);
+static Status tell_passed(Report *r, int64_t step, const Feed *feed, const void *source, int64_t *told) {
+    char *message;
+    while (source && (message = feed->batches->passed_over(source, *told)) != NULL) {
+        ++*told;
         progress_line(r->progress, "passed over %s", message);
         JsonWriter *w = events_begin(r->events, "broken");
         json_member_integer(w, "step", step);
@@ -267,9 +223,10 @@ static Status tell_broken(Report *r, int64_t step, BrokenPictures *broken, int64
     return OK;
 }
 
-Status report_broken(Report *r, int64_t step, const Feed *feed) {
-    TRY(tell_broken(r, step, feed->broken, &r->broken));
-    return tell_broken(r, step, feed->val_broken, &r->val_broken);
+Status report_passed(Report *r, int64_t step, const Feed *feed) {
+    if (!feed->batches->passed_over) return OK;
+    TRY(tell_passed(r, step, feed, feed->source, &r->passed[0]));
+    return tell_passed(r, step, feed, feed->val_source, &r->passed[1]);
 }
 
 Status report_sample(Report *r, int64_t step, const char *text, int64_t length) {
@@ -310,9 +267,9 @@ Status report_end(Report *r, int64_t step, const char *reason) {
                       "%s: step %" PRId64 " of %" PRId64 " was already done; a larger --steps continues",
                       reason, step, r->steps);
     }
-    if (r->broken + r->val_broken)
+    if (r->passed[0] + r->passed[1])
         progress_line(r->progress, "broken pictures that were passed over: %" PRId64,
-                      r->broken + r->val_broken);
+                      r->passed[0] + r->passed[1]);
     double waited = cores_waited(r->cores);
     if (late && waited > CORES_SHARED) progress_line(r->progress, "%s", cores_warning(waited).text);
     JsonWriter *w = events_begin(r->events, "end");

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "base/cores.h"
-#include "data/feed.h"
+#include "run/feed.h"
 #include "run/profiling.h"
 #include "run/trainer.h"
 #include "profile/events.h"
-#include "profile/peaks.h"
-#include "profile/stats.h"
-#include "profile/tensorboard.h"
+#include "run/peaks.h"
+#include "base/stats.h"
+#include "report/tensorboard.h"
 #include "run/progress.h"
 
 typedef enum { STEP_MS, STEP_TOKENS_PER_S, STEP_FLOPS_PER_S, STEP_FIGURES } StepFigure;
@@ -22,7 +22,7 @@ typedef struct {
     int64_t steps;                // of the whole run
     Series figures[STEP_FIGURES]; // of this process's last steps, in order
     double next_line;             // when the next step's line is due: seconds of device_clock
-    int64_t broken, val_broken;   // pictures that were passed over and told
+    int64_t passed[2];            // what was passed over and told, of training and validation
     double waited_ms;             // for data, in all
     CoreTimes cores;              // when the steps began
 } Report;
@@ -33,15 +33,15 @@ CHECKED Status report_open(Report *report, const char *log, bool append, int64_t
 void report_close(Report *report);
 
 /* The configuration table and the memory plan. `options` is the run's options as one line of JSON. */
-CHECKED Status report_start(Report *report, const Session *session, const Trainer *trainer,
-                            const FeedCounts *data, const char *options, bool quiet);
+CHECKED Status report_start(Report *report, const Session *session, const Trainer *trainer, const Feed *feed,
+                            const char *options, bool quiet);
 
 /* Of step `step`, 1 for the first. */
 CHECKED Status report_step(Report *report, const Trainer *trainer, int64_t step, const StepResult *result,
                            double learning_rate, const StepCost *cost);
 CHECKED Status report_validation(Report *report, int64_t step, const Validation *validation);
-/* Pictures that were found broken since the last call. */
-CHECKED Status report_broken(Report *report, int64_t step, const Feed *feed);
+/* What could not be read since the last call, and was passed over. */
+CHECKED Status report_passed(Report *report, int64_t step, const Feed *feed);
 CHECKED Status report_sample(Report *report, int64_t step, const char *text, int64_t length);
 CHECKED Status report_save(Report *report, int64_t step, const char *folder);
 

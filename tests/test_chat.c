@@ -1,7 +1,7 @@
 /* Conversations against transformers' (tests/fixtures/make_chat.py): the text that each template makes of them, its
  * tokens, which of them are the assistant's, and what goes from an answer to the next. */
 #include "base/memory.h"
-#include "data/chat.h"
+#include "tasks/chat/chat.h"
 #include "tests/support/chat.h"
 #include "tests/support/expect.h"
 

@@ -1,7 +1,7 @@
 /* Training on conversations as a user does it, against PyTorch's losses (tests/fixtures/make_chat.py); and
  * chatting with what has come out. */
 #include "base/json_read.h"
-#include "data/loader.h"
+#include "tasks/chat/conversations.h"
 #include "tests/support/chat.h"
 #include "tests/support/program.h"
 
@@ -83,9 +83,8 @@ static int64_t look_at_row(const Batch *batch, int64_t row, int seen[LINES]) {
 
 static void look_at_epochs(const ConversationSource *source, bool shuffle) {
     Loader *loader;
-    LoaderOptions options = {
-        .conversations = source, .batch = ROWS, .seq = SEQ, .shuffle = shuffle, .workers = shuffle};
-    expect_ok(loader_open_conversations(&options, &loader));
+    LoaderOptions options = {.batch = ROWS, .seq = SEQ, .shuffle = shuffle, .workers = shuffle};
+    expect_ok(loader_open_conversations(&options, source, &loader));
     int64_t batches = loader_windows(loader) / ROWS, padded = 0, expected;
     expect_ok(conversations_padded(source, ROWS, SEQ, false, &expected));
     for (int epoch = 0; epoch < 2; epoch++, padded = 0) {

@@ -1,5 +1,5 @@
 /* data/loader. */
-#include "data/loader.h"
+#include "tasks/text/windows.h"
 #include "data/shard.h"
 #include "data/tokens.h"
 #include "tests/support/expect.h"
@@ -31,9 +31,9 @@ static TokenSource *open_numbers(const char *folder, int count) {
     return open_tokens(inside(folder, "numbers.bin"), &(TokenOptions){0});
 }
 
-static Loader *open_loader(const LoaderOptions *options) {
+static Loader *open_loader(const TokenSource *source, const LoaderOptions *options) {
     Loader *loader;
-    expect_ok(loader_open(options, &loader));
+    expect_ok(loader_open_windows(options, source, &loader));
     return loader;
 }
 
@@ -53,8 +53,7 @@ static void expect_batch(Loader *loader, const int32_t *first_inputs, int64_t ba
 static void windows_in_the_rows_order(void **state) {
     TokenSource *source = open_numbers(*state, 24); /* 23 / 5: four windows, and three tokens left over */
     for (int workers = 0; workers < 3; workers++) {
-        Loader *loader =
-            open_loader(&(LoaderOptions){.source = source, .batch = 3, .seq = 5, .workers = workers});
+        Loader *loader = open_loader(source, &(LoaderOptions){.batch = 3, .seq = 5, .workers = workers});
         assert_int_equal(loader_windows(loader), 4);
         expect_batch(loader, (int32_t[]){0, 5, 10}, 3, 5);
         expect_batch(loader, (int32_t[]){15, 0, 5}, 3, 5);
@@ -69,24 +68,24 @@ static void windows_in_the_rows_order(void **state) {
 
 static void windows_of_a_part(void **state) {
     TokenSource *source = open_numbers(*state, 24);
-    LoaderOptions options = {.source = source, .first = 8, .length = 11, .batch = 2, .seq = 5, .workers = 1};
-    Loader *loader = open_loader(&options);
+    LoaderOptions options = {.first = 8, .length = 11, .batch = 2, .seq = 5, .workers = 1};
+    Loader *loader = open_loader(source, &options);
     assert_int_equal(loader_windows(loader), 2);
     expect_batch(loader, (int32_t[]){8, 13}, 2, 5);
     loader_close(loader);
     options.length = 0; /* to the end */
-    loader = open_loader(&options);
+    loader = open_loader(source, &options);
     assert_int_equal(loader_windows(loader), 3);
     loader_close(loader);
     static const int64_t wrong[][2] = {{-1, 0}, {8, 17}, {25, 0}, {0, -1}, {0, INT64_MAX}, {INT64_MAX, 1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         options.first = wrong[i][0];
         options.length = wrong[i][1];
-        expect_error(loader_open(&options, &loader), ERROR_INTERNAL, "is out of range");
+        expect_error(loader_open_windows(&options, source, &loader), ERROR_INTERNAL, "is out of range");
     }
     options.first = 20;
     options.length = 0;
-    expect_error(loader_open(&options, &loader), ERROR_FORMAT, "too few tokens (4)");
+    expect_error(loader_open_windows(&options, source, &loader), ERROR_FORMAT, "too few tokens (4)");
     tokens_close(source);
 }
 
@@ -94,16 +93,15 @@ static void windows_of_a_part(void **state) {
 static void sources_that_are_too_short(void **state) {
     Loader *loader;
     TokenSource *source = open_numbers(*state, 9);
-    loader =
-        open_loader(&(LoaderOptions){.source = source, .batch = 2, .seq = 8, .shuffle = true, .workers = 1});
+    loader = open_loader(source, &(LoaderOptions){.batch = 2, .seq = 8, .shuffle = true, .workers = 1});
     expect_batch(loader, (int32_t[]){0, 0}, 2, 8);
     loader_close(loader);
-    expect_error(loader_open(&(LoaderOptions){.source = source, .batch = 1, .seq = 9}, &loader), ERROR_FORMAT,
+    expect_error(loader_open_windows(&(LoaderOptions){.batch = 1, .seq = 9}, source, &loader), ERROR_FORMAT,
                  "too few tokens (9): one window of --seq=9 needs 10");
     assert_null(loader);
     for (int64_t length = 8; length <= 9;
          length++) { /* two windows of 4 need a token more for the last target */
-        loader = open_loader(&(LoaderOptions){.source = source, .length = length, .batch = 1, .seq = 4});
+        loader = open_loader(source, &(LoaderOptions){.length = length, .batch = 1, .seq = 4});
         assert_int_equal(loader_windows(loader), length - 7);
         loader_close(loader);
     }
@@ -116,10 +114,9 @@ static void sources_that_are_too_short(void **state) {
                                           {.batch = 1, .seq = 1, .delay_us = -1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         LoaderOptions options = wrong[i];
-        options.source = source;
-        expect_error(loader_open(&options, &loader), ERROR_USAGE, "");
+        expect_error(loader_open_windows(&options, source, &loader), ERROR_USAGE, "");
     }
-    loader = open_loader(&(LoaderOptions){.source = source, .batch = 1, .seq = 8});
+    loader = open_loader(source, &(LoaderOptions){.batch = 1, .seq = 8});
     expect_error(loader_seek(loader, -1), ERROR_FORMAT, "no window -1");
     expect_error(loader_seek(loader, INT64_MAX), ERROR_FORMAT, "no window");
     loader_close(loader);
@@ -129,11 +126,10 @@ static void sources_that_are_too_short(void **state) {
 static void epochs_visit_each_window_once(void **state) {
     enum { WINDOWS = 100, SEQ = 4 };
     TokenSource *source = open_numbers(*state, WINDOWS * SEQ + 1);
-    LoaderOptions options = {
-        .source = source, .batch = 10, .seq = SEQ, .shuffle = true, .seed = 5, .workers = 2};
+    LoaderOptions options = {.batch = 10, .seq = SEQ, .shuffle = true, .seed = 5, .workers = 2};
     int order[3][WINDOWS], same = 0, in_place = 0;
     for (int run = 0; run < 2; run++) {
-        Loader *loader = open_loader(&options);
+        Loader *loader = open_loader(source, &options);
         for (int epoch = 0; epoch < 2; epoch++) {
             bool seen[WINDOWS] = {0};
             for (int i = 0; i < WINDOWS; i += 10) {
@@ -160,9 +156,10 @@ static void epochs_visit_each_window_once(void **state) {
 }
 
 /* The inputs of `batches` batches from a position on. */
-static void collect(LoaderOptions options, int workers, int64_t position, int batches, int32_t *out) {
+static void collect(const TokenSource *source, LoaderOptions options, int workers, int64_t position,
+                    int batches, int32_t *out) {
     options.workers = workers;
-    Loader *loader = open_loader(&options);
+    Loader *loader = open_loader(source, &options);
     if (position) expect_ok(loader_seek(loader, position));
     size_t tokens = (size_t)(options.batch * options.seq);
     for (int i = 0; i < batches; i++) {
@@ -176,24 +173,24 @@ static void collect(LoaderOptions options, int workers, int64_t position, int ba
 static void order_depends_on_position_alone(void **state) {
     enum { BATCHES = 60, BATCH = 3, SEQ = 7, TOKENS = BATCH * SEQ };
     TokenSource *source = open_numbers(*state, 50 * SEQ + 3);
-    LoaderOptions options = {.source = source, .batch = BATCH, .seq = SEQ, .shuffle = true, .seed = 9};
+    LoaderOptions options = {.batch = BATCH, .seq = SEQ, .shuffle = true, .seed = 9};
     static int32_t expected[BATCHES * TOKENS], got[BATCHES * TOKENS];
-    collect(options, 0, 0, BATCHES, expected);
+    collect(source, options, 0, 0, BATCHES, expected);
     const int workers[] = {1, 4};
     for (int w = 0; w < 2; w++) {
-        collect(options, workers[w], 0, BATCHES, got);
+        collect(source, options, workers[w], 0, BATCHES, got);
         assert_memory_equal(got, expected, sizeof got);
     }
     for (int from = 1; from < 40; from += 13)
         for (int w = 0; w < 5; w += 4) {
-            collect(options, w, (int64_t)from * BATCH, BATCHES - from, got);
+            collect(source, options, w, (int64_t)from * BATCH, BATCHES - from, got);
             assert_memory_equal(got, expected + from * TOKENS,
                                 (size_t)(BATCHES - from) * TOKENS * sizeof *got);
         }
     /* There and back again, with workers in full run. */
     options.workers = 4;
     options.delay_us = 300;
-    Loader *loader = open_loader(&options);
+    Loader *loader = open_loader(source, &options);
     for (int i = 0; i < 200; i++) {
         int64_t number = i * 7 % 50;
         Batch batch;
@@ -211,8 +208,8 @@ static void order_depends_on_position_alone(void **state) {
 /* What has been read ahead is told until it is handed out; what is being read is told, too. */
 static void what_is_read_ahead_is_told(void **state) {
     TokenSource *source = open_numbers(*state, 400);
-    LoaderOptions options = {.source = source, .batch = 2, .seq = 5, .workers = 2, .delay_us = 1000};
-    Loader *loader = open_loader(&options);
+    LoaderOptions options = {.batch = 2, .seq = 5, .workers = 2, .delay_us = 1000};
+    Loader *loader = open_loader(source, &options);
     Batch ahead[LOADER_AHEAD], batch;
     int count = 0;
     for (int done = 0; done < 4;) { // as many as there is room for
@@ -232,7 +229,7 @@ static void what_is_read_ahead_is_told(void **state) {
     for (int i = 0; i < count; i++) assert_true(ahead[i].begun != batch.begun);
     loader_close(loader);
     options.workers = 0;
-    loader = open_loader(&options);
+    loader = open_loader(source, &options);
     assert_int_equal(loader_ahead(loader, ahead), 0);
     loader_close(loader);
     tokens_close(source);
@@ -243,12 +240,12 @@ static void what_is_read_ahead_is_told(void **state) {
 static void shares_are_one_loaders_batches(void **state) {
     enum { SHARES = 3, RUN = 2, STEPS = 4 };
     TokenSource *source = open_numbers(*state, 400);
-    LoaderOptions options = {.source = source, .batch = 2, .seq = 5, .shuffle = true, .seed = 3, .hold = 1};
-    Loader *whole = open_loader(&options), *shares[SHARES];
+    LoaderOptions options = {.batch = 2, .seq = 5, .shuffle = true, .seed = 3, .hold = 1};
+    Loader *whole = open_loader(source, &options), *shares[SHARES];
     for (int r = 0; r < SHARES; r++) {
         options.share = (LoaderShare){r, SHARES, RUN};
         options.workers = r;
-        shares[r] = open_loader(&options);
+        shares[r] = open_loader(source, &options);
         expect_ok(loader_seek(shares[r], 4));
     }
     expect_ok(loader_seek(whole, 4));
@@ -274,8 +271,8 @@ static void shares_are_one_loaders_batches(void **state) {
 static void batches_stay_while_held(void **state) {
     TokenSource *source = open_numbers(*state, 1001);
     for (int workers = 0; workers < 5; workers += 2) {
-        LoaderOptions options = {.source = source, .batch = 1, .seq = 10, .workers = workers, .hold = 3};
-        Loader *loader = open_loader(&options);
+        LoaderOptions options = {.batch = 1, .seq = 10, .workers = workers, .hold = 3};
+        Loader *loader = open_loader(source, &options);
         Batch batches[50];
         for (int i = 0; i < 50; i++) {
             expect_ok(loader_next(loader, &batches[i]));
@@ -309,13 +306,10 @@ static void buffers_come_from_the_caller(void **state) {
     TokenSource *source = open_numbers(*state, 100);
     for (int allowed = 0; allowed < 5; allowed++) {
         Budget budget = {allowed, 0};
-        LoaderOptions options = {.source = source,
-                                 .batch = 2,
-                                 .seq = 4,
-                                 .workers = 2,
-                                 .buffers = {budget_allocate, budget_release, &budget}};
+        LoaderOptions options = {
+            .batch = 2, .seq = 4, .workers = 2, .buffers = {budget_allocate, budget_release, &budget}};
         Loader *loader;
-        Status status = loader_open(&options, &loader);
+        Status status = loader_open_windows(&options, source, &loader);
         if (allowed < 4) {
             expect_error(status, ERROR_MEMORY, "no memory left for");
         } else {
@@ -333,8 +327,7 @@ static void errors_come_in_their_turn(void **state) {
     TokenSource *source = open_tokens(*state, &(TokenOptions){.vocab = 55});
     for (int workers = 0; workers < 4; workers++) {
         Batch batch;
-        Loader *loader =
-            open_loader(&(LoaderOptions){.source = source, .batch = 1, .seq = 10, .workers = workers});
+        Loader *loader = open_loader(source, &(LoaderOptions){.batch = 1, .seq = 10, .workers = workers});
         for (int i = 0; i < 5; i++) expect_ok(loader_next(loader, &batch));
         for (int again = 0; again < 3; again++)
             expect_error(loader_next(loader, &batch), ERROR_FORMAT, "numbers.bin: token 55 is 55");
@@ -349,9 +342,8 @@ static void errors_come_in_their_turn(void **state) {
 static void waiting_is_measured(void **state) {
     TokenSource *source = open_numbers(*state, 100);
     for (int workers = 0; workers < 2; workers++) {
-        LoaderOptions options = {
-            .source = source, .batch = 1, .seq = 4, .workers = workers, .delay_us = 20000};
-        Loader *loader = open_loader(&options);
+        LoaderOptions options = {.batch = 1, .seq = 4, .workers = workers, .delay_us = 20000};
+        Loader *loader = open_loader(source, &options);
         Batch batch;
         for (int i = 0; i < 3; i++) expect_ok(loader_next(loader, &batch));
         double before = loader_waited_ms(loader);

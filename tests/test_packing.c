@@ -1,5 +1,5 @@
 /* Items packed into rows: each once, none too full, and about as few rows as can be. */
-#include "data/packing.h"
+#include "tasks/chat/packing.h"
 
 #include "base/random.h"
 #include "tests/support/expect.h"

@@ -1,7 +1,8 @@
-/* data/pairs, and the loader's batches of pairs and of masked tokens. */
+/* tasks/pairs/pairs, and the loader's batches of pairs and of masked tokens. */
 #include "base/memory.h"
 #include "data/buckets.h"
-#include "data/loader.h"
+#include "tasks/masked/masked.h"
+#include "tasks/pairs/pairs.h"
 #include "tests/support/expect.h"
 
 #include <stdio.h>
@@ -157,11 +158,10 @@ static uint64_t sum_of(const Batch *b, int64_t rows) {
 static void an_epoch_has_each_pair_once(void **state) {
     PairSource *pairs = open_pairs(*state, 64);
     for (int shuffle = 0; shuffle < 2; shuffle++) {
-        LoaderOptions options = {
-            .pairs = pairs, .batch = 10, .seq = 64, .shuffle = shuffle, .seed = 5, .workers = shuffle};
+        LoaderOptions options = {.batch = 10, .seq = 64, .shuffle = shuffle, .seed = 5, .workers = shuffle};
         Loader *loader;
         uint64_t sums[2] = {0}, widths[2] = {0};
-        expect_ok(loader_open_pairs(&options, &loader));
+        expect_ok(loader_open_pairs(&options, pairs, &loader));
         assert_int_equal(loader_windows(loader), 110);
         for (int epoch = 0; epoch < 2; epoch++) {
             int seen[PAIRS] = {0};
@@ -186,12 +186,12 @@ static void padding_is_that_of_the_batches(void **state) {
     static const int64_t seqs[] = {64, 27}; /* at 27 rows of 26 tokens end before a multiple of BUCKET_STEP */
     for (size_t i = 0; i < sizeof seqs / sizeof *seqs; i++) {
         PairSource *pairs = open_pairs(*state, seqs[i]);
-        LoaderOptions options = {.pairs = pairs, .batch = 10, .seq = seqs[i], .shuffle = true, .seed = 5};
+        LoaderOptions options = {.batch = 10, .seq = seqs[i], .shuffle = true, .seed = 5};
         Loader *loader;
         Batch batch;
         PairPadding padding;
         int64_t slots = 0, tokens = 0;
-        expect_ok(loader_open_pairs(&options, &loader));
+        expect_ok(loader_open_pairs(&options, pairs, &loader));
         for (int64_t left = loader_windows(loader); left > 0; left -= 10) {
             expect_ok(loader_next(loader, &batch));
             slots += 10 * (batch.seq + batch.source_seq);
@@ -210,12 +210,11 @@ static void the_position_is_all_state(void **state) {
     PairSource *pairs = open_pairs(*state, 64);
     uint64_t sums[40];
     for (int workers = 0; workers < 4; workers++) {
-        LoaderOptions options = {
-            .pairs = pairs, .batch = 8, .seq = 64, .shuffle = true, .seed = 9, .workers = workers};
+        LoaderOptions options = {.batch = 8, .seq = 64, .shuffle = true, .seed = 9, .workers = workers};
         Loader *loader;
         Batch batch;
         int64_t targets;
-        expect_ok(loader_open_pairs(&options, &loader));
+        expect_ok(loader_open_pairs(&options, pairs, &loader));
         expect_ok(loader_targets(loader, 40, &targets));
         for (int i = 0; i < 40; i++) {
             expect_ok(loader_next(loader, &batch));
@@ -231,7 +230,7 @@ static void the_position_is_all_state(void **state) {
         }
         loader_close(loader);
         options.seed = 10;
-        expect_ok(loader_open_pairs(&options, &loader));
+        expect_ok(loader_open_pairs(&options, pairs, &loader));
         expect_ok(loader_next(loader, &batch));
         assert_true(sums[0] != sum_of(&batch, 8));
         loader_close(loader);
@@ -241,10 +240,10 @@ static void the_position_is_all_state(void **state) {
 
 static void parts_of_the_pairs(void **state) {
     PairSource *pairs = open_pairs(*state, 64);
-    LoaderOptions options = {.pairs = pairs, .first = 90, .batch = 4, .seq = 64};
+    LoaderOptions options = {.first = 90, .batch = 4, .seq = 64};
     Loader *loader;
     Batch batch;
-    expect_ok(loader_open_pairs(&options, &loader));
+    expect_ok(loader_open_pairs(&options, pairs, &loader));
     assert_int_equal(loader_windows(loader), 16);
     int seen[PAIRS] = {0};
     for (int i = 0; i < 4; i++) {
@@ -257,10 +256,10 @@ static void parts_of_the_pairs(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         options.first = wrong[i][0];
         options.length = wrong[i][1];
-        expect_error(loader_open_pairs(&options, &loader), ERROR_INTERNAL, "is out of range");
+        expect_error(loader_open_pairs(&options, pairs, &loader), ERROR_INTERNAL, "is out of range");
     }
     options.batch = 0;
-    expect_error(loader_open_pairs(&options, &loader), ERROR_USAGE, "out of range");
+    expect_error(loader_open_pairs(&options, pairs, &loader), ERROR_USAGE, "out of range");
     pairs_close(pairs);
 }
 
@@ -285,8 +284,8 @@ static void random_tokens_are_of_the_whole_vocabulary(void **state) {
     expect_ok(tokenizer_open("bytes", &tokenizer));
     TokenSource *source = open_text(*state, tokenizer);
     MaskRule rule = {.begin = 300, .end = 301, .mask = 302, .vocab = VOCAB};
-    LoaderOptions options = {.source = source, .batch = ROWS, .seq = SEQ, .seed = 3};
-    expect_ok(loader_open_masked(&options, &rule, &loader));
+    LoaderOptions options = {.batch = ROWS, .seq = SEQ, .seed = 3};
+    expect_ok(loader_open_masked(&options, source, &rule, &loader));
     expect_ok(loader_next(loader, &batch));
     for (int i = 0; i < ROWS * SEQ; i++) {
         if (batch.targets[i] < 0 || batch.inputs[i] == 302 || batch.inputs[i] == batch.targets[i]) continue;
@@ -333,11 +332,11 @@ static void masks_follow_the_rule(void **state) {
     TokenSource *source = open_text(*state, tokenizer);
     enum { ROWS = 125 };
     MaskRule rule = {.begin = 300, .end = 301, .mask = 302, .vocab = 303};
-    LoaderOptions options = {.source = source, .batch = ROWS, .seq = MASKED_SEQ, .seed = 3, .shuffle = true};
+    LoaderOptions options = {.batch = ROWS, .seq = MASKED_SEQ, .seed = 3, .shuffle = true};
     Loader *loader;
     Batch batch;
     MaskCounts m = {0};
-    expect_ok(loader_open_masked(&options, &rule, &loader));
+    expect_ok(loader_open_masked(&options, source, &rule, &loader));
     assert_int_equal(loader_windows(loader), ROWS);
     int64_t targets;
     expect_ok(loader_targets(loader, 20, &targets));
@@ -358,7 +357,7 @@ static void masks_follow_the_rule(void **state) {
     Loader *again;
     Batch same;
     options.workers = 2;
-    expect_ok(loader_open_masked(&options, &rule, &again));
+    expect_ok(loader_open_masked(&options, source, &rule, &again));
     expect_ok(loader_seek(again, 19 * ROWS));
     expect_ok(loader_next(again, &same));
     assert_memory_equal(same.inputs, batch.inputs, ROWS * MASKED_SEQ * sizeof(int32_t));
@@ -366,16 +365,16 @@ static void masks_follow_the_rule(void **state) {
     loader_close(again);
     loader_close(loader);
     options.seq = 2;
-    expect_error(loader_open_masked(&options, &rule, &loader), ERROR_USAGE, "the minimum is 3");
+    expect_error(loader_open_masked(&options, source, &rule, &loader), ERROR_USAGE, "the minimum is 3");
     options.seq = 3; /* one token, always hidden */
     options.batch = 1;
-    expect_ok(loader_open_masked(&options, &rule, &loader));
+    expect_ok(loader_open_masked(&options, source, &rule, &loader));
     expect_ok(loader_next(loader, &batch));
     assert_int_equal(batch.tokens, 1);
     assert_true(batch.targets[1] >= 'a');
     loader_close(loader);
     options.seq = 6000;
-    expect_error(loader_open_masked(&options, &rule, &loader), ERROR_FORMAT, "too few tokens (5000)");
+    expect_error(loader_open_masked(&options, source, &rule, &loader), ERROR_FORMAT, "too few tokens (5000)");
     tokens_close(source);
     tokenizer_free(tokenizer);
 }

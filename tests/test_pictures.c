@@ -1,8 +1,8 @@
-/* data/pictures: batches of pictures. */
+/* tasks/pictures/pictures: batches of pictures. */
 #include "base/directories.h"
 #include "base/memory.h"
 #include "tasks/pictures/images/write.h"
-#include "data/pictures.h"
+#include "tasks/pictures/pictures.h"
 #include "tests/support/expect.h"
 
 #include <stdio.h>

@@ -162,7 +162,7 @@ static Status rotate(Ctx *ctx, const AttentionForward *a, Tensor q, Tensor k, fl
     const float *frequencies = a->frequencies.data;
     Tensor turns; // (threads, D): cosines, sines
     TRY(take(ctx, ARENA_SCRATCH, "attention.turns", F32, shape2(cpu_threads(ctx), 2 * half), &turns));
-    PRIMITIVE (ctx, sign > 0 ? "rotary positions" : "rotary gradient") {
+    PRIMITIVE (ctx, sign > 0 ? "rotary positions" : "rotary gradient", ELEMENTWISE) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t row = 0; row < tensor_rows(q); row++) {
             float *cosines = float_row(turns, omp_get_thread_num()), *sines = cosines + half;
@@ -202,12 +202,12 @@ static Status attention_forward_cpu_fused(Ctx *ctx, const void *contract) {
     TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32, shape2(cpu_threads(ctx), floats), &scratch));
     TRY(rotate(ctx, a, a->q, a->k, 1));
     if (!tensor_empty(a->cache_k)) {
-        PRIMITIVE (ctx, "cache") {
+        PRIMITIVE (ctx, "cache", MEMORY) {
             append(&p, a->k, a->cache_k);
             append(&p, a->v, a->cache_v);
         }
     }
-    PRIMITIVE (ctx, "flash attention") {
+    PRIMITIVE (ctx, "flash attention", ATTENTION) {
         /* The last blocks see the most keys: they go first, so that no thread is left alone with one. */
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(dynamic)
         for (int64_t item = 0; item < pairs * blocks; item++) {
@@ -319,7 +319,7 @@ static Status attention_backward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t kv_heads = p.heads / p.group, floats = tiles ? amx_backward_floats(&p) : backward_floats(&p);
     Tensor scratch; // (threads, floats)
     TRY(take(ctx, ARENA_SCRATCH, "attention.scratch", F32, shape2(cpu_threads(ctx), floats), &scratch));
-    PRIMITIVE (ctx, "flash attention") {
+    PRIMITIVE (ctx, "flash attention", ATTENTION) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(dynamic)
         for (int64_t item = 0; item < p.batch * kv_heads; item++)
             (tiles ? amx_backward_head : backward_head)(&p, g, item / kv_heads, item % kv_heads,

@@ -216,7 +216,8 @@ Status forward_decode(Ctx *ctx, const Problem *problem, const AttentionForward *
         longest = a->cache_k.shape.d[1];
     }
     TRY(take_splits(ctx, p, longest, &splits));
-    PRIMITIVE (ctx, "decode") DISPATCH_FLOAT(p.dtype, T, TRY(launch_width<T>(ctx, p, fresh, splits)));
+    PRIMITIVE (ctx, "decode", ATTENTION)
+        DISPATCH_FLOAT(p.dtype, T, TRY(launch_width<T>(ctx, p, fresh, splits)));
     return OK;
 }
 

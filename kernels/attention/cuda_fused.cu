@@ -179,14 +179,14 @@ static Status attention_forward_cuda_fused(Ctx *ctx, const void *contract) {
     TRY(attention::make_problem(a, &p));
     const bool decode = attention::suits_decode(p);
     if (!tensor_empty(a->frequencies))
-        PRIMITIVE (ctx, "rotary positions") {
+        PRIMITIVE (ctx, "rotary positions", ELEMENTWISE) {
             const int *past = decode ? data_of<int>(a->past_on_device) : nullptr;
             TRY(rotate_heads(ctx, a, a->q, a->k, past, false));
         }
     if (decode) return attention::forward_decode(ctx, &p, a);
     if (!tensor_empty(a->cache_k))
-        PRIMITIVE (ctx, "append to cache") TRY(attention::append_to_cache(ctx, a));
-    PRIMITIVE (ctx, "flash forward") TRY(attention::forward(ctx, &p));
+        PRIMITIVE (ctx, "append to cache", MEMORY) TRY(attention::append_to_cache(ctx, a));
+    PRIMITIVE (ctx, "flash forward", ATTENTION) TRY(attention::forward(ctx, &p));
     return OK;
 }
 SLOT(ATTENTION, FORWARD, CUDA, FUSED, F32, attention_forward_cuda_fused);
@@ -211,13 +211,14 @@ static Status attention_backward_cuda_fused(Ctx *ctx, const void *contract) {
         Tensor angles; // (T, D)
         TRY(take(ctx, ARENA_SCRATCH, "attention.angles", F32, shape2(p.queries, p.width), &angles));
         p.angles = static_cast<const float2 *>(angles.data);
-        PRIMITIVE (ctx, "rotary angles") TRY(rotary_angles(ctx, a->forward, angles));
+        PRIMITIVE (ctx, "rotary angles", ELEMENTWISE) TRY(rotary_angles(ctx, a->forward, angles));
     }
-    PRIMITIVE (ctx, "delta") TRY(attention::statistics(ctx, p));
-    PRIMITIVE (ctx, hopper && rotary ? "flash backward, rotary gradient" : "flash backward")
+    PRIMITIVE (ctx, "delta", ATTENTION) TRY(attention::statistics(ctx, p));
+    PRIMITIVE (ctx, hopper && rotary ? "flash backward, rotary gradient" : "flash backward", ATTENTION)
         TRY(attention::backward(ctx, &p));
     if (rotary && !hopper)
-        PRIMITIVE (ctx, "rotary gradient") TRY(rotate_heads(ctx, a->forward, a->dq, a->dk, nullptr, true));
+        PRIMITIVE (ctx, "rotary gradient", ELEMENTWISE)
+            TRY(rotate_heads(ctx, a->forward, a->dq, a->dk, nullptr, true));
     return OK;
 }
 SLOT(ATTENTION, BACKWARD, CUDA, FUSED, F32, attention_backward_cuda_fused);

@@ -119,7 +119,7 @@ Status attention(Ctx *ctx, Token *t, const DecodeLayer *l) {
     a.cache_k = data_of<T>(l->cache_k);
     a.cache_v = data_of<T>(l->cache_v);
     a.apart = int(tensor_width(l->cache_k));
-    PRIMITIVE (ctx, "norm, qkv, attention, projection")
+    PRIMITIVE (ctx, "norm, qkv, attention, projection", MATRIX)
         TRY(attend(ctx, a, int(sizes_of(t->d).D), false, t->d->norm_after));
     return OK;
 }
@@ -132,7 +132,7 @@ Status cross_attention(Ctx *ctx, Token *t, const DecodeLayer *l) {
     a.apart = int(tensor_width(l->memory));
     a.length = data_of<int>(t->d->memory_length);
     a.most = int(tensor_rows(l->memory));
-    PRIMITIVE (ctx, "norm, query, cross attention, projection")
+    PRIMITIVE (ctx, "norm, query, cross attention, projection", MATRIX)
         TRY(attend(ctx, a, int(sizes_of(t->d).D), true, t->d->norm_after));
     return OK;
 }
@@ -149,7 +149,7 @@ Status feed_forward(Ctx *ctx, Token *t, const DecodeLayer *l) {
     f.hidden = int(sizes_of(d).hidden);
     t->parts = t->between.fed;
     f.parts = data_of<float>(t->parts);
-    PRIMITIVE (ctx, "norm, expand, contract") TRY(feed(ctx, f, d->activation, d->norm_after));
+    PRIMITIVE (ctx, "norm, expand, contract", MATRIX) TRY(feed(ctx, f, d->activation, d->norm_after));
     return OK;
 }
 
@@ -167,7 +167,7 @@ Status forward(Ctx *ctx, const Decode *d) {
     Head<T> h = {next_stream<T>(&token, &d->final_norm), data_of<T>(d->head), data_of<float>(d->logits),
                  int(tensor_rows(d->head))};
     h.stream.kept = nullptr;
-    PRIMITIVE (ctx, "norm, head") TRY(head(ctx, h, d->norm_after));
+    PRIMITIVE (ctx, "norm, head", MATRIX) TRY(head(ctx, h, d->norm_after));
     return OK;
 }
 
@@ -227,7 +227,7 @@ Status heads_of(Ctx *ctx, const Decode *d, const DecodeLayer *l, const Rows &r) 
     h.eps = float(d->eps);
     h.scale = float(d->scale) * LOG2_E;
     h.y = data_of<T>(r.heads);
-    PRIMITIVE (ctx, "attention") TRY(heads(ctx, h, int(sizes_of(d).D)));
+    PRIMITIVE (ctx, "attention", ATTENTION) TRY(heads(ctx, h, int(sizes_of(d).D)));
     return OK;
 }
 
@@ -250,18 +250,19 @@ Status forward_rows(Ctx *ctx, const Decode *d) {
     for (int64_t i = 0; i < d->layer_count; i++) {
         const DecodeLayer *l = &d->layers[i];
         const int qkv = int(tensor_count(r.qkv)), hidden = int(tensor_count(r.hidden));
-        PRIMITIVE (ctx, "norm, qkv")
+        PRIMITIVE (ctx, "norm, qkv", MATRIX)
             TRY(product(ctx, product_of<T>(d, stream, &l->norm1, l->qkv, r.qkv, qkv), false));
         TRY(heads_of<T>(ctx, d, l, r));
-        PRIMITIVE (ctx, "projection")
+        PRIMITIVE (ctx, "projection", MATRIX)
             TRY(add_branch<T>(ctx, d, r.heads, l->projection, r.stream[0], &stream));
-        PRIMITIVE (ctx, "norm, gate, up, SwiGLU")
+        PRIMITIVE (ctx, "norm, gate, up, SwiGLU", MATRIX)
             TRY(product(ctx, product_of<T>(d, stream, &l->norm2, l->expand, r.hidden, hidden), true));
-        PRIMITIVE (ctx, "contract") TRY(add_branch<T>(ctx, d, r.hidden, l->contract, r.stream[1], &stream));
+        PRIMITIVE (ctx, "contract", MATRIX)
+            TRY(add_branch<T>(ctx, d, r.hidden, l->contract, r.stream[1], &stream));
     }
     Product<T> p = product_of<T>(d, stream, &d->final_norm, {d->head, {}}, {}, int(tensor_rows(d->head)));
     p.logits = data_of<float>(d->logits);
-    PRIMITIVE (ctx, "norm, head") TRY(product(ctx, p, false));
+    PRIMITIVE (ctx, "norm, head", MATRIX) TRY(product(ctx, p, false));
     return OK;
 }
 

@@ -9,7 +9,7 @@ static Status embed_forward_cpu_fused(Ctx *ctx, const void *contract) {
     bool positioned = !tensor_empty(e->position), segmented = !tensor_empty(e->segment);
     const int32_t *tokens = e->tokens.data, *segments = tensor_empty(e->segments) ? NULL : e->segments.data;
     float scale = (float)e->scale;
-    PRIMITIVE (ctx, "gather and add") {
+    PRIMITIVE (ctx, "gather and add", EMBEDDING) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t n = 0; n < rows; n++) {
             const stored *token = stored_row(e->token, tokens[n]);
@@ -62,7 +62,7 @@ static Status embed_backward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t width = tensor_width(e->dy), threads = cpu_threads(ctx);
     int64_t share =
         ((width + threads - 1) / threads + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS;
-    PRIMITIVE (ctx, "scatter add") {
+    PRIMITIVE (ctx, "scatter add", EMBEDDING) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static, 1)
         for (int64_t first = 0; first < width; first += share)
             scatter_columns(e, first, first + share < width ? first + share : width);

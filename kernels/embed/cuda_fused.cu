@@ -178,7 +178,7 @@ Status forward(Ctx *ctx, const EmbedForward *e) {
     T *y = data_of<T>(e->y);
     const bool packs = walks_in_packs(VECTOR<T>, {width}, {tables.token, tables.position, tables.segment, y});
     const unsigned blocks = (unsigned)divide_up(rows, ROWS);
-    PRIMITIVE (ctx, "gather and add")
+    PRIMITIVE (ctx, "gather and add", EMBEDDING)
         DISPATCH_PACK(packs, T, N,
                       TRY(LAUNCH_EARLY(ctx, (gather_rows<T, N>), blocks, dim3(WARP, ROWS), 0, tables, rows,
                                        tensor_width(e->tokens), width, y)));
@@ -209,12 +209,13 @@ Status backward(Ctx *ctx, const EmbedBackward *e) {
     TokenSort sort;
     TRY(token_sort_take(ctx, tensor_count(f->tokens), vocabulary, width, &sort));
     const bool packs = walks_in_packs(VECTOR<T>, {width}, {e->dy.data, e->dtoken.data, sort.partials.data});
-    PRIMITIVE (ctx, "token sort") TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
-    PRIMITIVE (ctx, "token scatter add") DISPATCH_PACK(packs, T, N, TRY((scatter<T, N>(ctx, e, &sort))));
+    PRIMITIVE (ctx, "token sort", EMBEDDING) TRY(token_sort(ctx, f->tokens, vocabulary, &sort));
+    PRIMITIVE (ctx, "token scatter add", EMBEDDING)
+        DISPATCH_PACK(packs, T, N, TRY((scatter<T, N>(ctx, e, &sort))));
     if (!tensor_empty(e->dposition)) {
         const T *dy = data_of<T>(e->dy);
         float *dposition = data_of<float>(e->dposition) + f->past * width;
-        PRIMITIVE (ctx, "position sum") {
+        PRIMITIVE (ctx, "position sum", EMBEDDING) {
             DISPATCH_PACK(walks_in_packs(VECTOR<T>, {period}, {dy, dposition}), T, N,
                           TRY(LAUNCH(ctx, (add_batches<T, N>), (unsigned)divide_up(period, N * ROWS * WARP),
                                      ROWS * WARP, 0, dy, tensor_rows(f->tokens), period, dposition)));

@@ -8,7 +8,7 @@ static Status gather_forward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t rows = tensor_rows(g->y);
     size_t bytes = (size_t)tensor_width(g->y) * sizeof(stored);
     const int32_t *from = g->rows.data;
-    PRIMITIVE (ctx, "gather") {
+    PRIMITIVE (ctx, "gather", MEMORY) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t m = 0; m < rows; m++) {
             if (from[m] < 0)
@@ -26,7 +26,7 @@ static Status gather_backward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t rows = tensor_rows(g->dy);
     size_t bytes = (size_t)tensor_width(g->dy) * sizeof(stored);
     const int32_t *from = g->forward->rows.data;
-    PRIMITIVE (ctx, "clear and scatter") {
+    PRIMITIVE (ctx, "clear and scatter", MEMORY) {
         memset(g->dx.data, 0, tensor_bytes(g->dx));
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t m = 0; m < rows; m++)

@@ -99,7 +99,7 @@ static void gate_gradient_row(const stored *gate, const stored *up, const stored
 /* y = silu(gate) * up, from pre (..., 2 * width). */
 static void gate(Ctx *ctx, Tensor pre, Tensor y) {
     int64_t rows = tensor_rows(y), width = tensor_width(y);
-    PRIMITIVE (ctx, "SwiGLU") {
+    PRIMITIVE (ctx, "SwiGLU", ACTIVATION) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < rows; i++)
             gate_row(stored_row(pre, i), stored_row(pre, i) + width, width, stored_row(y, i));
@@ -109,7 +109,7 @@ static void gate(Ctx *ctx, Tensor pre, Tensor y) {
 /* dpre (..., 2 * width) of dy, which may be the first half of its columns. */
 static void gate_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
     int64_t rows = tensor_rows(dy), width = tensor_width(dy);
-    PRIMITIVE (ctx, "SwiGLU gradient") {
+    PRIMITIVE (ctx, "SwiGLU gradient", ACTIVATION) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < rows; i++)
             gate_gradient_row(stored_row(pre, i), stored_row(pre, i) + width, stored_row(dy, i), width,
@@ -199,15 +199,15 @@ static const char *product_name(const LinearForward *l) {
 static Status fill_and_multiply(Ctx *ctx, const LinearForward *l, Gemm *product, Tensor pre) {
     bool bias = !tensor_empty(l->bias), skip = !tensor_empty(l->skip);
     if (bias || skip)
-        PRIMITIVE (ctx, skip ? "bias, residual add" : "bias") fill(ctx, l->bias, l->skip, pre);
+        PRIMITIVE (ctx, skip ? "bias, residual add" : "bias", ELEMENTWISE) fill(ctx, l->bias, l->skip, pre);
     product->beta = bias || skip ? 1 : 0;
-    PRIMITIVE (ctx, "product") TRY(gemm_cpu_openblas(ctx, product));
+    PRIMITIVE (ctx, "product", MATRIX) TRY(gemm_cpu_openblas(ctx, product));
     return OK;
 }
 
 static Status forward(Ctx *ctx, const LinearForward *l) {
     if (tensor_rows(l->x) <= FEW_ROWS) {
-        PRIMITIVE (ctx, "product, bias, activation") few_rows(ctx, l);
+        PRIMITIVE (ctx, "product, bias, activation", MATRIX) few_rows(ctx, l);
         return OK;
     }
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
@@ -216,11 +216,11 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     const CpuPlan *plan = NULL;
     if (!ctx->measuring) TRY(gemm_cpu_finishes(ctx, &product, &finish, &plan));
     if (plan)
-        PRIMITIVE (ctx, product_name(l)) TRY(gemm_cpu_finish(ctx, plan, &product, &finish));
+        PRIMITIVE (ctx, product_name(l), MATRIX) TRY(gemm_cpu_finish(ctx, plan, &product, &finish));
     else
         TRY(fill_and_multiply(ctx, l, &product, pre));
     if (l->activation != ACTIVATION_NONE && !(plan && finish.finish))
-        PRIMITIVE (ctx, activation_name(l->activation))
+        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION)
             activate(ctx, l->activation, pre.data, tensor_count(pre), l->y.data);
     return OK;
 }
@@ -271,11 +271,11 @@ static Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     bool gated = l->input && activation_gated(l->input->activation);
     Tensor dx = gated ? tensor_columns(l->dx, 0, tensor_width(l->forward->x)) : l->dx;
     Gemm dinput = gemm_dinput(dpre, l->forward->weight, dx, l->accumulate);
-    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &dinput));
+    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &dinput));
     if (gated)
         gate_gradient(ctx, l->input->pre, dx, l->dx);
     else if (l->input)
-        PRIMITIVE (ctx, activation_gradient_name(l->input->activation))
+        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION)
             activation_gradient(ctx, l->input->activation, l->input->pre.data, tensor_count(l->dx),
                                 l->dx.data);
     return OK;
@@ -288,7 +288,8 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     Tensor dpre = l->dy; // (..., O)
     if (active) TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", STORED_DTYPE, l->dy.shape, &dpre));
     if (active || !tensor_empty(l->dbias))
-        PRIMITIVE (ctx, active ? "activation and bias gradient" : "bias gradient") {
+        PRIMITIVE_OF (ctx, ctx->pass, active ? "activation and bias gradient" : "bias gradient",
+                      active ? CATEGORY_ACTIVATION : CATEGORY_ELEMENTWISE) {
             const int64_t slab = slab_of(ctx, width);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
             for (int64_t first = 0; first < width; first += slab)
@@ -296,7 +297,7 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
         }
     Gemm dweight = gemm_dweight(dpre, f->x, l->dweight, 1);
     if (!tensor_empty(l->dweight))
-        PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &dweight));
+        PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &dweight));
     return tensor_empty(l->dx) ? OK : input_gradient(ctx, l, dpre);
 }
 

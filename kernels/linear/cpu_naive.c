@@ -112,8 +112,8 @@ static void gate_gradient(const Ctx *ctx, const stored *pre, Tensor dy, stored *
 
 /* dpre of dy, which may be the first half of dpre's columns. */
 static void gated_gradient(Ctx *ctx, Tensor pre, Tensor dy, Tensor dpre) {
-    PRIMITIVE (ctx, "up gradient") up_gradient(ctx, pre.data, dy, dpre.data);
-    PRIMITIVE (ctx, "SiLU gradient") gate_gradient(ctx, pre.data, dy, dpre.data);
+    PRIMITIVE (ctx, "up gradient", ACTIVATION) up_gradient(ctx, pre.data, dy, dpre.data);
+    PRIMITIVE (ctx, "SiLU gradient", ACTIVATION) gate_gradient(ctx, pre.data, dy, dpre.data);
 }
 
 static Status forward(Ctx *ctx, const LinearForward *l);
@@ -124,8 +124,8 @@ static Status gated_forward(Ctx *ctx, const LinearForward *l) {
     TRY(take_missing(ctx, ARENA_SCRATCH, "linear.pre", l->x.dtype, linear_pre_shape(l), &pre));
     LinearForward plain = linear_ungated(l, pre);
     TRY(forward(ctx, &plain));
-    PRIMITIVE (ctx, "SiLU") silu_gate(ctx, pre.data, rows, width, l->y.data);
-    PRIMITIVE (ctx, "gate multiply") multiply_up(ctx, pre.data, rows, width, l->y.data);
+    PRIMITIVE (ctx, "SiLU", ACTIVATION) silu_gate(ctx, pre.data, rows, width, l->y.data);
+    PRIMITIVE (ctx, "gate multiply", ACTIVATION) multiply_up(ctx, pre.data, rows, width, l->y.data);
     return OK;
 }
 
@@ -134,13 +134,14 @@ static Status forward(Ctx *ctx, const LinearForward *l) {
     int64_t rows = tensor_rows(l->y), width = tensor_width(l->y);
     Tensor pre = tensor_empty(l->pre) ? l->y : l->pre;
     Gemm product = gemm_forward(l->x, l->weight, pre, 0);
-    PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "product", MATRIX) TRY(gemm(ctx, &product));
     if (!tensor_empty(l->bias))
-        PRIMITIVE (ctx, "bias add") add_bias(ctx, l->bias.data, rows, width, pre.stride, pre.data);
+        PRIMITIVE (ctx, "bias add", ELEMENTWISE)
+            add_bias(ctx, l->bias.data, rows, width, pre.stride, pre.data);
     if (!tensor_empty(l->skip))
-        PRIMITIVE (ctx, "residual add") add_residual(ctx, l->skip.data, rows * width, l->y.data);
+        PRIMITIVE (ctx, "residual add", ELEMENTWISE) add_residual(ctx, l->skip.data, rows * width, l->y.data);
     if (l->activation != ACTIVATION_NONE)
-        PRIMITIVE (ctx, activation_name(l->activation))
+        PRIMITIVE (ctx, activation_name(l->activation), ACTIVATION)
             activate(ctx, l->activation, pre.data, rows * width, l->y.data);
     return OK;
 }
@@ -167,7 +168,7 @@ static void add_columns(const Ctx *ctx, const stored *x, int64_t rows, int64_t w
 static Status gated_input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
     Tensor first = tensor_columns(l->dx, 0, tensor_width(l->forward->x));
     Gemm product = gemm_dinput(dpre, l->forward->weight, first, 0);
-    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &product));
     gated_gradient(ctx, l->input->pre, first, l->dx);
     return OK;
 }
@@ -184,20 +185,21 @@ static Status backward(Ctx *ctx, const LinearBackward *l) {
     }
     if (f->activation != ACTIVATION_NONE && !l->dy_is_dpre) {
         TRY(take(ctx, ARENA_SCRATCH, "linear.dpre", l->dy.dtype, l->dy.shape, &dpre));
-        PRIMITIVE (ctx, activation_gradient_name(f->activation))
+        PRIMITIVE (ctx, activation_gradient_name(f->activation), ACTIVATION)
             activation_gradient(ctx, f->activation, f->pre.data, l->dy.data, rows * width, dpre.data);
     }
     Gemm weight_gradient = gemm_dweight(dpre, f->x, l->dweight, 1);
     if (!tensor_empty(l->dweight))
-        PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &weight_gradient));
+        PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &weight_gradient));
     if (!tensor_empty(l->dbias))
-        PRIMITIVE (ctx, "bias gradient") add_columns(ctx, dpre.data, rows, width, dpre.stride, l->dbias.data);
+        PRIMITIVE (ctx, "bias gradient", ELEMENTWISE)
+            add_columns(ctx, dpre.data, rows, width, dpre.stride, l->dbias.data);
     if (tensor_empty(l->dx)) return OK;
     if (l->input && activation_gated(l->input->activation)) return gated_input_gradient(ctx, l, dpre);
     Gemm input_gradient = gemm_dinput(dpre, f->weight, l->dx, l->accumulate);
-    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &input_gradient));
+    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &input_gradient));
     if (l->input)
-        PRIMITIVE (ctx, activation_gradient_name(l->input->activation))
+        PRIMITIVE (ctx, activation_gradient_name(l->input->activation), ACTIVATION)
             activation_gradient(ctx, l->input->activation, l->input->pre.data, l->dx.data,
                                 tensor_count(l->dx), l->dx.data);
     return OK;

@@ -116,7 +116,7 @@ Status plain(Ctx *ctx, const Gemm *product, const GemmEpilogue *epilogue) {
 template <typename T>
 Status forward(Ctx *ctx, const LinearForward *l) {
     if (linear_rows_suit(l)) {
-        PRIMITIVE (ctx, "few rows") TRY(linear_rows(ctx, l));
+        PRIMITIVE (ctx, "few rows", MATRIX) TRY(linear_rows(ctx, l));
         return OK;
     }
     const bool activate = l->activation != ACTIVATION_NONE, skip = !tensor_empty(l->skip);
@@ -125,7 +125,8 @@ Status forward(Ctx *ctx, const LinearForward *l) {
     GemmEpilogue epilogue = {};
     epilogue.added = l->skip.data;
     if (tensor_empty(l->bias) && !activate) {
-        PRIMITIVE (ctx, skip ? "product, residual add" : "product") TRY(plain(ctx, &product, &epilogue));
+        PRIMITIVE (ctx, skip ? "product, residual add" : "product", MATRIX)
+            TRY(plain(ctx, &product, &epilogue));
         return OK;
     }
     const bool erf = l->activation == ACTIVATION_GELU;
@@ -139,9 +140,11 @@ Status forward(Ctx *ctx, const LinearForward *l) {
     }
     const bool known = !activate || erf || l->activation == ACTIVATION_GELU_TANH; // to the products
     if (!tensor_empty(l->bias) && known && in_epilogue(ctx, &product, &epilogue)) {
-        PRIMITIVE (ctx, activate ? "product, bias, GELU"
-                        : skip   ? "product, bias, residual add"
-                                 : "product, bias")
+        PRIMITIVE (ctx,
+                   activate ? "product, bias, GELU"
+                   : skip   ? "product, bias, residual add"
+                            : "product, bias",
+                   MATRIX)
             TRY(gemm_cuda_epilogue(ctx, &product, &epilogue));
         return OK;
     }
@@ -150,9 +153,10 @@ Status forward(Ctx *ctx, const LinearForward *l) {
     T *pre = data_of<T>(l->pre), *y = data_of<T>(l->y);
     epilogue = {}; // the pass below has bias and activation
     epilogue.added = l->skip.data;
-    PRIMITIVE (ctx, skip ? "product, residual add" : "product") TRY(plain(ctx, &product, &epilogue));
+    PRIMITIVE (ctx, skip ? "product, residual add" : "product", MATRIX) TRY(plain(ctx, &product, &epilogue));
     const bool packs = walks_in_packs(VECTOR<T>, {width}, {bias, pre, y});
-    PRIMITIVE (ctx, activate ? "bias, activation" : "bias") {
+    PRIMITIVE_OF (ctx, ctx->pass, activate ? "bias, activation" : "bias",
+                  activate ? CATEGORY_ACTIVATION : CATEGORY_ELEMENTWISE) {
         DISPATCH_ACTIVATION(
             l->activation, A,
             DISPATCH_PACK(packs, T, N,
@@ -172,8 +176,9 @@ Status gradient_and_sums(Ctx *ctx, Activation activation, Tensor dy, Tensor pre,
     if (!tensor_empty(dbias))
         TRY(take(ctx, ARENA_SCRATCH, "linear.partials", F32, shape2(grid.y, width), &partials));
     float *sums = tensor_empty(dbias) ? nullptr : data_of<float>(partials);
-    const char *name = activation == ACTIVATION_NONE ? "bias gradient" : activation_gradient_name(activation);
-    PRIMITIVE (ctx, name) {
+    const bool active = activation != ACTIVATION_NONE;
+    PRIMITIVE_OF (ctx, ctx->pass, active ? activation_gradient_name(activation) : "bias gradient",
+                  active ? CATEGORY_ACTIVATION : CATEGORY_ELEMENTWISE) {
         DISPATCH_ACTIVATION(
             activation, A,
             TRY(LAUNCH_EARLY(ctx, (column_sums<T, N, A>), grid, dim3(WARP, ROWS), 0, data_of<T>(dy),
@@ -199,7 +204,7 @@ Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
         epilogue.aux = l->input->pre.data;
         epilogue.aux_ld = l->input->pre.stride;
         if (in_epilogue(ctx, &whole, &epilogue)) {
-            PRIMITIVE (ctx, "input gradient, SwiGLU gradient")
+            PRIMITIVE (ctx, "input gradient, SwiGLU gradient", MATRIX)
                 TRY(gemm_cuda_epilogue(ctx, &whole, &epilogue));
             return OK;
         }
@@ -213,12 +218,12 @@ Status input_gradient(Ctx *ctx, const LinearBackward *l, Tensor dpre) {
         epilogue.aux = l->input->pre.data;
         epilogue.aux_ld = l->input->pre.stride;
         if (in_epilogue(ctx, &product, &epilogue)) {
-            PRIMITIVE (ctx, "input gradient, GELU gradient")
+            PRIMITIVE (ctx, "input gradient, GELU gradient", MATRIX)
                 TRY(gemm_cuda_epilogue(ctx, &product, &epilogue));
             return OK;
         }
     }
-    PRIMITIVE (ctx, "input gradient") TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "input gradient", MATRIX) TRY(gemm(ctx, &product));
     if (gated) return gated_gradient(ctx, l->input->pre, dx, l->dx);
     if (!l->input) return OK;
     return gradient_and_bias<T>(ctx, l->input->activation, l->dx, l->input->pre, l->dx, Tensor{});
@@ -235,7 +240,7 @@ Status backward(Ctx *ctx, const LinearBackward *l) {
                                  active ? f->pre : Tensor{}, dpre, l->dbias));
     if (!tensor_empty(l->dweight)) {
         const Gemm product = gemm_dweight(dpre, f->x, l->dweight, 1);
-        PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &product));
+        PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &product));
     }
     return tensor_empty(l->dx) ? OK : input_gradient<T>(ctx, l, dpre);
 }
@@ -251,7 +256,7 @@ Status forward_gated(Ctx *ctx, const LinearForward *l) {
     epilogue.aux = l->pre.data;
     epilogue.aux_ld = l->pre.stride;
     if (tensor_empty(l->bias) && !linear_rows_suit(l) && in_epilogue(ctx, &product, &epilogue)) {
-        PRIMITIVE (ctx, "product, SwiGLU") TRY(gemm_cuda_epilogue(ctx, &product, &epilogue));
+        PRIMITIVE (ctx, "product, SwiGLU", MATRIX) TRY(gemm_cuda_epilogue(ctx, &product, &epilogue));
         return OK;
     }
     const LinearForward plain = linear_ungated(l, pre);

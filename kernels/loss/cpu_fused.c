@@ -134,9 +134,9 @@ static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, Tensor wide, int64_t
     Tensor hidden = rows_of(l->hidden, first, rows), head = rows_of(l->weight, 0, l->vocab);
     Gemm product = gemm_forward(hidden, head, logits, bias ? 1 : 0);
     if (bias)
-        PRIMITIVE (ctx, "bias") fill_bias(ctx, l->bias, logits);
-    PRIMITIVE (ctx, "logits product") TRY(gemm(ctx, &product));
-    PRIMITIVE (ctx, training ? "softmax, loss, gradient" : "softmax, loss") {
+        PRIMITIVE (ctx, "bias", LOSS) fill_bias(ctx, l->bias, logits);
+    PRIMITIVE (ctx, "logits product", MATRIX) TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, training ? "softmax, loss, gradient" : "softmax, loss", LOSS) {
         double scale = scale_of(l);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t n = 0; n < rows; n++)
@@ -144,11 +144,13 @@ static Status chunk(Ctx *ctx, const Loss *l, Tensor logits, Tensor wide, int64_t
                                     targets[n], training);
     }
     if (!training) return OK;
-    if (bias) PRIMITIVE_OF(ctx, PASS_BACKWARD, "bias gradient") add_columns(ctx, logits, l->dbias.data);
+    if (bias)
+        PRIMITIVE_OF (ctx, PASS_BACKWARD, "bias gradient", CATEGORY_LOSS)
+            add_columns(ctx, logits, l->dbias.data);
     Gemm dhidden = gemm_dinput(logits, head, rows_of(l->dhidden, first, rows), 0);
-    PRIMITIVE_OF(ctx, PASS_BACKWARD, "hidden gradient") TRY(gemm(ctx, &dhidden));
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "hidden gradient", CATEGORY_MATRIX) TRY(gemm(ctx, &dhidden));
     Gemm dweight = gemm_dweight(logits, hidden, rows_of(l->dweight, 0, l->vocab), 1);
-    PRIMITIVE_OF(ctx, PASS_BACKWARD, "weight gradient") TRY(gemm(ctx, &dweight));
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "weight gradient", CATEGORY_MATRIX) TRY(gemm(ctx, &dweight));
     return OK;
 }
 
@@ -165,7 +167,7 @@ static Status loss_forward_cpu_fused(Ctx *ctx, const void *contract) {
         TRY(take(ctx, ARENA_SCRATCH, "loss.wide", F32, shape2(cpu_threads(ctx), l->vocab), &wide));
     for (int64_t first = 0; first < rows; first += size)
         TRY(chunk(ctx, l, rows_of(logits, 0, rows - first < size ? rows - first : size), wide, first));
-    PRIMITIVE (ctx, "sum") {
+    PRIMITIVE (ctx, "sum", LOSS) {
         double sum = 0;
         for (int64_t n = 0; n < rows; n++) sum += (double)((const float *)l->losses.data)[n];
         *(float *)l->loss.data += (float)(scale_of(l) * sum);

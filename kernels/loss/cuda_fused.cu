@@ -281,11 +281,11 @@ Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
                        data_of<const float>(l->count),
                        data_of<const T>(l->bias),
                        (float)l->smoothing};
-    PRIMITIVE (ctx, "logits product") {
+    PRIMITIVE (ctx, "logits product", MATRIX) {
         const Gemm product = gemm_forward(hidden, l->weight, logits, 0);
         TRY(gemm(ctx, &product));
     }
-    PRIMITIVE (ctx, "softmax cross-entropy") {
+    PRIMITIVE (ctx, "softmax cross-entropy", LOSS) {
         if (r.vocab <= FEW_PACKS * VECTOR<T>)
             TRY((launch_rows<T, FEW_THREADS>(ctx, r, rows)));
         else
@@ -295,13 +295,14 @@ Status chunk(Ctx *ctx, const Loss *l, Tensor logits, int64_t first) {
     if (!tensor_empty(l->dbias)) {
         Tensor partials;
         TRY(columns_take(ctx, logits, &partials));
-        PRIMITIVE_OF(ctx, PASS_BACKWARD, "bias gradient") TRY(columns_add(ctx, logits, partials, l->dbias));
+        PRIMITIVE_OF (ctx, PASS_BACKWARD, "bias gradient", CATEGORY_LOSS)
+            TRY(columns_add(ctx, logits, partials, l->dbias));
     }
-    PRIMITIVE_OF(ctx, PASS_BACKWARD, "hidden gradient") {
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "hidden gradient", CATEGORY_MATRIX) {
         const Gemm product = gemm_dinput(logits, l->weight, rows_from(l->dhidden, first, rows), 0);
         TRY(gemm(ctx, &product));
     }
-    PRIMITIVE_OF(ctx, PASS_BACKWARD, "weight gradient") {
+    PRIMITIVE_OF (ctx, PASS_BACKWARD, "weight gradient", CATEGORY_MATRIX) {
         const Gemm product = gemm_dweight(logits, hidden, l->dweight, 1);
         TRY(gemm(ctx, &product));
     }
@@ -321,7 +322,7 @@ Status forward(Ctx *ctx, const Loss *l) {
         logits.shape = shape2(count, columns);
         TRY(chunk<T>(ctx, l, logits, first));
     }
-    PRIMITIVE (ctx, "sum") {
+    PRIMITIVE (ctx, "sum", LOSS) {
         TRY(LAUNCH(ctx, add_losses, 1, SUM_THREADS, 0, data_of<float>(l->losses), rows, l->scale,
                    data_of<const float>(l->count), data_of<float>(l->loss)));
     }

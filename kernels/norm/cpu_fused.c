@@ -99,7 +99,7 @@ static Status norm_forward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t columns = tensor_width(n->weight), heads = norm_heads(n);
     bool skip = !tensor_empty(n->skip), drop = norm_drops(n), layer = n->kind == NORM_LAYER;
     float *means = n->mean.data, *rstds = n->rstd.data;
-    PRIMITIVE (ctx, "add, statistics, output") {
+    PRIMITIVE (ctx, "add, statistics, output", NORMALIZATION) {
         const SkipMask mask = skip_mask(n);
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t i = 0; i < rows; i++) {
@@ -220,7 +220,7 @@ static Status norm_backward_cpu_fused(Ctx *ctx, const void *contract) {
     Tensor partial; // (threads, 3, C): dweight, dbias, dr_sums
     TRY(take(ctx, ARENA_SCRATCH, "norm.partial", F32, shape3(threads, 3, width), &partial));
     float *sums[3] = {b->dweight.data, b->dbias.data, b->dr_sums.data};
-    PRIMITIVE (ctx, "gradients") {
+    PRIMITIVE (ctx, "gradients", NORMALIZATION) {
 #pragma omp parallel num_threads(cpu_threads(ctx))
         {
 #pragma omp for schedule(static)

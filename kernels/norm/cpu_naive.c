@@ -18,7 +18,7 @@ static void copy_in(Ctx *ctx, Tensor view, Tensor rows) {
     int64_t width = tensor_width(view);
     real *to = rows.data;
     if (view.data == to) return;
-    PRIMITIVE (ctx, "copy")
+    PRIMITIVE (ctx, "copy", MEMORY)
         EACH (ctx, i, tensor_rows(view), width)
             for (int64_t c = 0; c < width; c++) to[i * width + c] = load(stored_row(view, i)[c]);
 }
@@ -27,7 +27,7 @@ static void copy_out(Ctx *ctx, Tensor rows, Tensor view) {
     int64_t width = tensor_width(view);
     const real *from = rows.data;
     if (view.data == from) return;
-    PRIMITIVE (ctx, "copy")
+    PRIMITIVE (ctx, "copy", MEMORY)
         EACH (ctx, i, tensor_rows(view), width)
             for (int64_t c = 0; c < width; c++) stored_row(view, i)[c] = store(from[i * width + c]);
 }
@@ -95,18 +95,22 @@ static void multiply_rows(const Ctx *ctx, const real *x, const stored *weight, i
 
 static void layer_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
     int64_t rows = tensor_rows(r), width = tensor_width(r);
-    PRIMITIVE (ctx, "mean") row_mean(ctx, r.data, rows, width, n->mean.data);
-    PRIMITIVE (ctx, "variance") row_rstd(ctx, r.data, n->mean.data, (real)n->eps, rows, width, n->rstd.data);
-    PRIMITIVE (ctx, "normalize") normalize(ctx, r.data, n->mean.data, n->rstd.data, rows, width, y.data);
-    PRIMITIVE (ctx, "scale and shift")
+    PRIMITIVE (ctx, "mean", NORMALIZATION) row_mean(ctx, r.data, rows, width, n->mean.data);
+    PRIMITIVE (ctx, "variance", NORMALIZATION)
+        row_rstd(ctx, r.data, n->mean.data, (real)n->eps, rows, width, n->rstd.data);
+    PRIMITIVE (ctx, "normalize", NORMALIZATION)
+        normalize(ctx, r.data, n->mean.data, n->rstd.data, rows, width, y.data);
+    PRIMITIVE (ctx, "scale and shift", NORMALIZATION)
         scale_and_shift(ctx, n->weight.data, n->bias.data, rows, width, y.data);
 }
 
 static void rms_norm(Ctx *ctx, const NormForward *n, Tensor r, Tensor y) {
     int64_t rows = tensor_rows(r), width = tensor_width(r);
-    PRIMITIVE (ctx, "mean square") row_root(ctx, r.data, (real)n->eps, rows, width, n->rstd.data);
-    PRIMITIVE (ctx, "normalize") divide_by_root(ctx, r.data, n->rstd.data, rows, width, y.data);
-    PRIMITIVE (ctx, "scale") multiply_rows(ctx, y.data, n->weight.data, rows, width, y.data);
+    PRIMITIVE (ctx, "mean square", NORMALIZATION)
+        row_root(ctx, r.data, (real)n->eps, rows, width, n->rstd.data);
+    PRIMITIVE (ctx, "normalize", NORMALIZATION)
+        divide_by_root(ctx, r.data, n->rstd.data, rows, width, y.data);
+    PRIMITIVE (ctx, "scale", NORMALIZATION) multiply_rows(ctx, y.data, n->weight.data, rows, width, y.data);
 }
 
 static void drop_samples(const Ctx *ctx, const NormForward *n, const stored *x, int64_t rows, int64_t width,
@@ -123,11 +127,12 @@ static void drop_samples(const Ctx *ctx, const NormForward *n, const stored *x, 
 static void drop(Ctx *ctx, const NormForward *n, Tensor x, Tensor y) {
     int64_t rows = tensor_rows(x), width = tensor_width(x);
     if (dropout_on(&n->dropout)) {
-        PRIMITIVE (ctx, "dropout") TYPED(dropout_apply)(ctx, &n->dropout, x.data, rows, width, y.data);
+        PRIMITIVE (ctx, "dropout", ELEMENTWISE)
+            TYPED(dropout_apply)(ctx, &n->dropout, x.data, rows, width, y.data);
         x = y;
     }
     if (dropout_on(&n->depth))
-        PRIMITIVE (ctx, "stochastic depth") drop_samples(ctx, n, x.data, rows, width, y.data);
+        PRIMITIVE (ctx, "stochastic depth", ELEMENTWISE) drop_samples(ctx, n, x.data, rows, width, y.data);
 }
 
 static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
@@ -140,7 +145,8 @@ static Status norm_forward_cpu_naive(Ctx *ctx, const void *contract) {
     if (norm_drops(n)) TRY(take(ctx, ARENA_SCRATCH, "norm.dropped", n->x.dtype, r.shape, &added));
     if (skip) drop(ctx, n, n->skip, added);
     if (skip)
-        PRIMITIVE (ctx, "residual add") residual_add(ctx, n->x.data, added.data, count, n->r.data);
+        PRIMITIVE (ctx, "residual add", ELEMENTWISE)
+            residual_add(ctx, n->x.data, added.data, count, n->r.data);
     copy_in(ctx, skip ? n->r : n->x, r);
     (n->kind == NORM_RMS ? rms_norm : layer_norm)(ctx, n, r, y);
     copy_out(ctx, y, n->y);
@@ -204,24 +210,28 @@ static Status norm_backward_cpu_naive(Ctx *ctx, const void *contract) {
     copy_in(ctx, tensor_empty(f->skip) ? f->x : f->r, s.r);
     copy_in(ctx, b->dy, s.dy);
     if (b->accumulate) copy_in(ctx, b->dr, s.dr);
-    PRIMITIVE (ctx, "normalize") {
+    PRIMITIVE (ctx, "normalize", NORMALIZATION) {
         if (layer)
             normalize(ctx, s.r.data, f->mean.data, f->rstd.data, rows, width, s.n.data);
         else
             divide_by_root(ctx, s.r.data, f->rstd.data, rows, width, s.n.data);
     }
-    PRIMITIVE (ctx, "multiply") multiply(ctx, s.dy.data, s.n.data, count, s.product.data);
-    PRIMITIVE (ctx, "weight gradient") add_columns(ctx, s.product.data, rows, width, b->dweight.data);
+    PRIMITIVE (ctx, "multiply", NORMALIZATION) multiply(ctx, s.dy.data, s.n.data, count, s.product.data);
+    PRIMITIVE (ctx, "weight gradient", NORMALIZATION)
+        add_columns(ctx, s.product.data, rows, width, b->dweight.data);
     if (layer)
-        PRIMITIVE (ctx, "bias gradient") add_columns(ctx, s.dy.data, rows, width, b->dbias.data);
-    PRIMITIVE (ctx, "scale") multiply_rows(ctx, s.dy.data, f->weight.data, rows, width, s.g.data);
+        PRIMITIVE (ctx, "bias gradient", NORMALIZATION)
+            add_columns(ctx, s.dy.data, rows, width, b->dbias.data);
+    PRIMITIVE (ctx, "scale", NORMALIZATION)
+        multiply_rows(ctx, s.dy.data, f->weight.data, rows, width, s.g.data);
     if (layer)
-        PRIMITIVE (ctx, "mean") row_mean(ctx, s.g.data, rows, width, s.g_mean.data);
-    PRIMITIVE (ctx, "multiply") multiply(ctx, s.g.data, s.n.data, count, s.product.data);
-    PRIMITIVE (ctx, "mean") row_mean(ctx, s.product.data, rows, width, s.gn_mean.data);
+        PRIMITIVE (ctx, "mean", NORMALIZATION) row_mean(ctx, s.g.data, rows, width, s.g_mean.data);
+    PRIMITIVE (ctx, "multiply", NORMALIZATION) multiply(ctx, s.g.data, s.n.data, count, s.product.data);
+    PRIMITIVE (ctx, "mean", NORMALIZATION) row_mean(ctx, s.product.data, rows, width, s.gn_mean.data);
     if (!tensor_empty(b->dr_sums))
-        PRIMITIVE (ctx, "column sums") add_columns(ctx, s.dr.data, rows, width, b->dr_sums.data);
-    PRIMITIVE (ctx, "input gradient") input_gradient(ctx, b, &s);
+        PRIMITIVE (ctx, "column sums", NORMALIZATION)
+            add_columns(ctx, s.dr.data, rows, width, b->dr_sums.data);
+    PRIMITIVE (ctx, "input gradient", NORMALIZATION) input_gradient(ctx, b, &s);
     copy_out(ctx, s.dr, b->dr);
     if (norm_drops(f)) drop(ctx, f, b->dr, b->dskip);
     return OK;

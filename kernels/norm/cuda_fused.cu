@@ -186,7 +186,7 @@ Status forward(Ctx *ctx, const NormForward *n) {
         plan = task.mask.on() ? forward_plan<T, KIND, true>(columns / VECTOR<T>)
                               : forward_plan<T, KIND, false>(columns / VECTOR<T>);
     const dim3 blocks((unsigned)divide_up(rows, plan.rows), (unsigned)norm_heads(n));
-    PRIMITIVE (ctx, "norm") TRY(LAUNCH_EARLY(ctx, plan.kernel, blocks, plan.threads, 0, task));
+    PRIMITIVE (ctx, "norm", NORMALIZATION) TRY(LAUNCH_EARLY(ctx, plan.kernel, blocks, plan.threads, 0, task));
     return OK;
 }
 

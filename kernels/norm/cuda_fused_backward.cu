@@ -306,14 +306,14 @@ Status backward(Ctx *ctx, const NormBackward *n) {
     Tensor partials;
     TRY(take(ctx, ARENA_SCRATCH, "norm.partials", F32, shape3(blocks * heads, b.sums, columns), &partials));
     b.partials = data_of<float>(partials);
-    PRIMITIVE (ctx, "norm gradient") {
+    PRIMITIVE (ctx, "norm gradient", NORMALIZATION) {
         TRY(LAUNCH_EARLY(ctx, plan.kernel, dim3((unsigned)blocks, (unsigned)heads), plan.threads, shared, b));
     }
     float *const dr_sums = data_of<float>(n->dr_sums);
     const SumTargets targets =
         KIND == NORM_LAYER ? SumTargets{{data_of<float>(n->dweight), data_of<float>(n->dbias), dr_sums}}
                            : SumTargets{{data_of<float>(n->dweight), dr_sums}};
-    PRIMITIVE (ctx, "column sums") {
+    PRIMITIVE (ctx, "column sums", NORMALIZATION) {
         TRY(partials_add(ctx, b.partials, blocks * heads, columns, targets));
     }
     return OK;

@@ -37,14 +37,14 @@ static Status copy(Ctx *ctx, Tensor from, int64_t from_stride, Tensor to, int64_
 template <class T>
 static Status gather(Ctx *ctx, Tensor view, Tensor dense) {
     if (tensor_dense(view)) return OK;
-    PRIMITIVE (ctx, "copy")
+    PRIMITIVE (ctx, "copy", MEMORY)
         TRY(copy<T>(ctx, view, view.stride, dense, tensor_width(view), tensor_width(view)));
     return OK;
 }
 template <class T>
 static Status scatter(Ctx *ctx, Tensor dense, Tensor view) {
     if (tensor_dense(view)) return OK;
-    PRIMITIVE (ctx, "copy")
+    PRIMITIVE (ctx, "copy", MEMORY)
         TRY(copy<T>(ctx, dense, tensor_width(view), view, view.stride, tensor_width(view)));
     return OK;
 }
@@ -187,13 +187,13 @@ template <class T>
 static Status layer_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Tensor y) {
     int64_t rows = tensor_rows(r), width = tensor_width(r), count = tensor_count(r);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {r.data, f->weight.data, f->bias.data, y.data});
-    PRIMITIVE (ctx, "mean")
+    PRIMITIVE (ctx, "mean", NORMALIZATION)
         TRY(LAUNCH_ROWS(ctx, row_mean, T, packed, rows, data_of<T>(r), rows, width, data_of<float>(f->mean)));
-    PRIMITIVE (ctx, "variance")
+    PRIMITIVE (ctx, "variance", NORMALIZATION)
         TRY(LAUNCH_ROWS(ctx, row_rstd, T, packed, rows, data_of<T>(r), data_of<float>(f->mean), rows, width,
                         f->eps, data_of<float>(f->rstd)));
-    PRIMITIVE (ctx, "normalize") TRY(normalize_rows<T>(ctx, f, r, n));
-    PRIMITIVE (ctx, "scale and shift")
+    PRIMITIVE (ctx, "normalize", NORMALIZATION) TRY(normalize_rows<T>(ctx, f, r, n));
+    PRIMITIVE (ctx, "scale and shift", NORMALIZATION)
         TRY(LAUNCH_ELEMENTS(ctx, scale_and_shift, T, packed, count, data_of<float>(n), data_of<T>(f->weight),
                             data_of<T>(f->bias), count, width, data_of<T>(y)));
     return OK;
@@ -203,11 +203,11 @@ template <class T>
 static Status rms_norm(Ctx *ctx, const NormForward *f, Tensor r, Tensor n, Tensor y) {
     int64_t rows = tensor_rows(r), width = tensor_width(r), count = tensor_count(r);
     bool packed = walks_in_packs(VECTOR<T>, {width}, {r.data, f->weight.data, y.data});
-    PRIMITIVE (ctx, "mean square")
+    PRIMITIVE (ctx, "mean square", NORMALIZATION)
         TRY(LAUNCH_ROWS(ctx, row_root, T, packed, rows, data_of<T>(r), rows, width, f->eps,
                         data_of<float>(f->rstd)));
-    PRIMITIVE (ctx, "normalize") TRY(normalize_rows<T>(ctx, f, r, n));
-    PRIMITIVE (ctx, "scale")
+    PRIMITIVE (ctx, "normalize", NORMALIZATION) TRY(normalize_rows<T>(ctx, f, r, n));
+    PRIMITIVE (ctx, "scale", NORMALIZATION)
         TRY(LAUNCH_ELEMENTS(ctx, scale, T, packed, count, data_of<float>(n), data_of<T>(f->weight), count,
                             width, data_of<T>(y)));
     return OK;
@@ -231,12 +231,12 @@ template <class T>
 static Status drop_skip(Ctx *ctx, const NormForward *f, Tensor x, Tensor y) {
     int64_t count = tensor_count(x), width = tensor_width(x);
     if (dropout_on(&f->dropout)) {
-        PRIMITIVE (ctx, "dropout") TRY(dropout_apply(ctx, f->dropout, x, y));
+        PRIMITIVE (ctx, "dropout", ELEMENTWISE) TRY(dropout_apply(ctx, f->dropout, x, y));
         x = y;
     }
     if (!dropout_on(&f->depth)) return OK;
     bool packed = walks_in_packs(VECTOR<T>, {width}, {x.data, y.data});
-    PRIMITIVE (ctx, "stochastic depth")
+    PRIMITIVE (ctx, "stochastic depth", ELEMENTWISE)
         TRY(LAUNCH_ELEMENTS(ctx, drop_samples, T, packed, count, skip_mask(f), data_of<T>(x), count, width,
                             data_of<T>(y)));
     return OK;
@@ -254,7 +254,7 @@ static Status forward(Ctx *ctx, const NormForward *f) {
     if (norm_drops(f)) TRY(drop_skip<T>(ctx, f, f->skip, added));
     if (!tensor_empty(f->skip)) {
         bool packed = walks_in_packs(VECTOR<T>, {count}, {x.data, added.data, f->r.data});
-        PRIMITIVE (ctx, "residual add")
+        PRIMITIVE (ctx, "residual add", ELEMENTWISE)
             TRY(LAUNCH_ELEMENTS(ctx, add_elements, T, packed, count, data_of<T>(x), data_of<T>(added), count,
                                 data_of<T>(f->r)));
         x = tensor_reshape(f->r, x.shape);
@@ -346,15 +346,16 @@ static Status take_backward(Ctx *ctx, const NormBackward *b, Rows *s) {
 template <class T>
 static Status parameter_gradients(Ctx *ctx, const NormBackward *b, bool packed, const Rows *s) {
     int64_t count = tensor_count(s->r);
-    PRIMITIVE (ctx, "normalize") TRY(normalize_rows<T>(ctx, b->forward, s->r, s->n));
-    PRIMITIVE (ctx, "multiply")
+    PRIMITIVE (ctx, "normalize", NORMALIZATION) TRY(normalize_rows<T>(ctx, b->forward, s->r, s->n));
+    PRIMITIVE (ctx, "multiply", NORMALIZATION)
         TRY(LAUNCH_ELEMENTS(ctx, multiply, T, packed, count, data_of<T>(s->dy), data_of<float>(s->n), count,
                             data_of<float>(s->product)));
-    PRIMITIVE (ctx, "weight gradient") TRY(columns_add(ctx, s->product, s->partials, b->dweight));
+    PRIMITIVE (ctx, "weight gradient", NORMALIZATION)
+        TRY(columns_add(ctx, s->product, s->partials, b->dweight));
     if (!tensor_empty(b->dbias))
-        PRIMITIVE (ctx, "bias gradient") TRY(columns_add(ctx, s->dy, s->partials, b->dbias));
+        PRIMITIVE (ctx, "bias gradient", NORMALIZATION) TRY(columns_add(ctx, s->dy, s->partials, b->dbias));
     if (!tensor_empty(b->dr_sums))
-        PRIMITIVE (ctx, "column sums") TRY(columns_add(ctx, s->dr, s->partials, b->dr_sums));
+        PRIMITIVE (ctx, "column sums", NORMALIZATION) TRY(columns_add(ctx, s->dr, s->partials, b->dr_sums));
     return OK;
 }
 
@@ -371,16 +372,17 @@ static Status backward(Ctx *ctx, const NormBackward *b) {
     float *n = data_of<float>(s.n), *g = data_of<float>(s.g);
     float *g_mean = data_of<float>(s.g_mean), *gn_mean = data_of<float>(s.gn_mean);
     TRY(parameter_gradients<T>(ctx, b, packed, &s));
-    PRIMITIVE (ctx, "scale")
+    PRIMITIVE (ctx, "scale", NORMALIZATION)
         TRY(LAUNCH_ELEMENTS(ctx, multiply_rows, T, packed, count, data_of<T>(s.dy), data_of<T>(f->weight),
                             count, width, g));
     bool wide = width % VECTOR<float> == 0;
     if (g_mean)
-        PRIMITIVE (ctx, "mean") TRY(LAUNCH_ROWS(ctx, row_mean, float, wide, rows, g, rows, width, g_mean));
-    PRIMITIVE (ctx, "mean")
+        PRIMITIVE (ctx, "mean", NORMALIZATION)
+            TRY(LAUNCH_ROWS(ctx, row_mean, float, wide, rows, g, rows, width, g_mean));
+    PRIMITIVE (ctx, "mean", NORMALIZATION)
         TRY(LAUNCH_ROWS(ctx, row_mean_product, float, wide, rows, g, n, rows, width, gn_mean));
     Statistics statistics = {data_of<float>(f->rstd), g_mean, gn_mean};
-    PRIMITIVE (ctx, "input gradient")
+    PRIMITIVE (ctx, "input gradient", NORMALIZATION)
         TRY(LAUNCH_ELEMENTS(ctx, input_gradient, T, packed, count, n, g, statistics, count, width,
                             b->accumulate, data_of<T>(s.dr)));
     TRY(scatter<T>(ctx, s.dr, b->dr));

@@ -45,7 +45,7 @@ Status forward(Ctx *ctx, const PatchForward *p) {
     const PatchSizes s = patch_sizes(p);
     const bool packed = walks_in_packs(VECTOR<T>, {s.size, s.outputs},
                                        {p->bias.data, p->token.data, p->position.data, p->x.data, p->y.data});
-    PRIMITIVE (ctx, "unfold, positions") {
+    PRIMITIVE (ctx, "unfold, positions", EMBEDDING) {
         DISPATCH_PACK(packed, T, N,
                       TRY(LAUNCH_EARLY(ctx, (begin_rows<T, N>), (unsigned)(s.batch * s.rows), THREADS, 0,
                                        data_of<uint8_t>(p->pixels), pixel_scale(p), s, data_of<T>(p->bias),
@@ -53,7 +53,7 @@ Status forward(Ctx *ctx, const PatchForward *p) {
                                        data_of<T>(p->y))));
     }
     const Gemm product = gemm_forward(p->x, p->weight, p->y, 1);
-    PRIMITIVE (ctx, "product") TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "product", MATRIX) TRY(gemm(ctx, &product));
     return OK;
 }
 
@@ -88,7 +88,7 @@ Status backward(Ctx *ctx, const PatchBackward *p) {
     TRY(take(ctx, ARENA_SCRATCH, "patch.sums", F32, p->dposition.shape, &sums));
     float *sum = data_of<float>(sums), *dposition = data_of<float>(p->dposition);
     const bool packed = walks_in_packs(VECTOR<T>, {count}, {p->dy.data, dposition});
-    PRIMITIVE (ctx, "bias, token and position gradients") {
+    PRIMITIVE (ctx, "bias, token and position gradients", EMBEDDING) {
         DISPATCH_PACK(packed, T, N,
                       TRY(LAUNCH_EARLY(ctx, (sum_pictures<T, N>), (unsigned)divide_up(count, THREADS * N),
                                        THREADS, 0, data_of<T>(p->dy), s.batch, count, sum, dposition)));
@@ -97,7 +97,7 @@ Status backward(Ctx *ctx, const PatchBackward *p) {
                          {{data_of<float>(p->dbias)}}));
     }
     const Gemm product = gemm_dweight(p->dy, p->forward->x, p->dweight, 1);
-    PRIMITIVE (ctx, "weight gradient") TRY(gemm(ctx, &product));
+    PRIMITIVE (ctx, "weight gradient", MATRIX) TRY(gemm(ctx, &product));
     return OK;
 }
 

@@ -29,7 +29,7 @@ static void pool_one(const PoolForward *p, int64_t b) {
 
 static Status pool_forward_cpu_fused(Ctx *ctx, const void *contract) {
     const PoolForward *p = contract;
-    PRIMITIVE (ctx, "pool") {
+    PRIMITIVE (ctx, "pool", MEMORY) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t b = 0; b < p->x.shape.d[0]; b++) pool_one(p, b);
     }
@@ -42,7 +42,7 @@ static Status pool_backward_cpu_fused(Ctx *ctx, const void *contract) {
     int64_t rows = p->dx.shape.d[1], width = tensor_width(p->dx);
     bool first = p->forward->kind == POOL_FIRST;
     float share = first ? 1 : 1 / (float)rows;
-    PRIMITIVE (ctx, "pool gradient") {
+    PRIMITIVE (ctx, "pool gradient", MEMORY) {
 #pragma omp parallel for num_threads(cpu_threads(ctx)) schedule(static)
         for (int64_t row = 0; row < tensor_rows(p->dx); row++) {
             const stored *dy = stored_row(p->dy, row / rows);

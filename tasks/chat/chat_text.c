@@ -1,7 +1,7 @@
 #include "tasks/chat/chat_text.h"
 
 #include "base/memory.h"
-#include "data/chat.h"
+#include "tasks/chat/chat.h"
 #include "data/text_stream.h"
 #include "data/end_tokens.h"
 #include "run/inference.h"

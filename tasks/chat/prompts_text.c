@@ -2,7 +2,7 @@
 
 #include "base/json_writer.h"
 #include "base/memory.h"
-#include "data/chat_json.h"
+#include "tasks/chat/chat_json.h"
 #include "data/end_tokens.h"
 #include "data/json_lines.h"
 #include "data/text_stream.h"

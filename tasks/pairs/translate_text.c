@@ -8,7 +8,7 @@
 #include "run/text_lines.h"
 #include "run/text_profile.h"
 #include "tasks/pairs/translate.h"
-#include "profile/stats.h"
+#include "base/stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>

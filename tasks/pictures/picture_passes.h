@@ -2,7 +2,7 @@
  * have decoded meanwhile. */
 #pragma once
 
-#include "data/pictures.h"
+#include "tasks/pictures/pictures.h"
 #include "run/infer_options.h"
 #include "run/session.h"
 #include "run/inference.h"

@@ -3,7 +3,7 @@
 #include "run/print_text.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
-#include "data/loader.h"
+#include "tasks/text/windows.h"
 #include "run/inference.h"
 
 #include <inttypes.h>
@@ -68,7 +68,7 @@ static Status report(const InferOptions *o, const Losses *losses, const TokenSou
 }
 
 static Status run(const Session *s, const InferOptions *o, TokenSource *source, Inference *in) {
-    const LoaderOptions options = {.source = source, .batch = o->batch, .seq = o->seq};
+    const LoaderOptions options = {.batch = o->batch, .seq = o->seq};
     Loader *loader = NULL;
     Losses losses = {0};
     TRY(inference_open(in, s->device, &s->config, true));
@@ -79,7 +79,7 @@ static Status run(const Session *s, const InferOptions *o, TokenSource *source, 
     TRY(inference_measure(in, NULL));
     TRY(inference_allocate(in));
     TRY(session_load(s, &in->ctx, &in->model.parameters, (uint64_t)o->seed));
-    TRY(loader_open(&options, &loader));
+    TRY(loader_open_windows(&options, source, &loader));
     Status status = sum_losses(in, loader, &losses);
     loader_close(loader);
     return status ? status : report(o, &losses, source);

@@ -1,7 +1,7 @@
 /* Chat templates from bytes: a template's source, a zero byte, and a message. What is recognized can
  * render it. */
 #include "base/memory.h"
-#include "data/chat.h"
+#include "tasks/chat/chat.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

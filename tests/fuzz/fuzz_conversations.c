@@ -1,6 +1,6 @@
 /* Conversations from JSON lines. The first byte says by which template, and whether they are packed. What
  * opens is in rows that it fits. */
-#include "data/loader.h"
+#include "tasks/chat/conversations.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { SEQ = 48, BATCH = 2 };
@@ -29,10 +29,10 @@ static void check_rows(const ConversationSource *source) {
 
 /* Of an epoch and the beginning of the next. */
 static void read_batches(const ConversationSource *source) {
-    const LoaderOptions options = {.conversations = source, .batch = BATCH, .seq = SEQ, .shuffle = true};
+    const LoaderOptions options = {.batch = BATCH, .seq = SEQ, .shuffle = true};
     Loader *loader;
     Batch batch;
-    must(!loader_open_conversations(&options, &loader));
+    must(!loader_open_conversations(&options, source, &loader));
     for (int64_t rows = 0; rows <= conversations_counts(source).rows + BATCH; rows += BATCH) {
         int64_t targets;
         must(!loader_targets(loader, 1, &targets));

@@ -1,6 +1,6 @@
 /* Sentence pairs from two texts with a zero byte between. What opens has sentences of the sizes that fit. */
 #include "base/memory.h"
-#include "data/loader.h"
+#include "tasks/pairs/pairs.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>
@@ -9,10 +9,10 @@ enum { SEQ = 12, BATCH = 3 };
 
 /* Of an epoch and the beginning of the next. */
 static void read_batches(const PairSource *pairs) {
-    const LoaderOptions options = {.pairs = pairs, .batch = BATCH, .seq = SEQ, .shuffle = true};
+    const LoaderOptions options = {.batch = BATCH, .seq = SEQ, .shuffle = true};
     Loader *loader;
     Batch batch;
-    must(!loader_open_pairs(&options, &loader));
+    must(!loader_open_pairs(&options, pairs, &loader));
     for (int64_t rows = 0; rows <= pairs_count(pairs) + BATCH; rows += BATCH) {
         must(!loader_next(loader, &batch) && batch.seq <= SEQ && batch.source_seq <= SEQ);
         for (int i = 0; i < BATCH; i++)

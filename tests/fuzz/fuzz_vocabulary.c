@@ -1,6 +1,6 @@
 /* A tokenizer's whole folder from an input of scratch_unpack: it is opened, saved and opened again, and gives
  * the same ids. Of one that holds a file "text" the tokenizer is trained. */
-#include "data/chat.h"
+#include "tasks/chat/chat.h"
 #include "data/text_stream.h"
 #include "base/memory.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,0 +1,106 @@
+/* The task of conversations: the assistant's next token. */
+#include "base/files.h"
+#include "base/memory.h"
+#include "tasks/chat/conversations.h"
+#include "tasks/task.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    ConversationSource *conversations;
+    int64_t padded, padded_apart; // tokens of an epoch's batches; the same if each conversation were a row
+} Source;
+
+static bool takes(const TrainOptions *o) {
+    return train_options_conversations(o, TASK_NEXT_TOKEN);
+}
+
+static void close_source(void *source) {
+    Source *s = source;
+    if (s) conversations_close(s->conversations);
+    memory_free(s);
+}
+
+static Status open_source(const FeedOptions *o, const char *data, void **source) {
+    ConversationSource *conversations = NULL;
+    Tokenizer *tokenizer = o->session->tokenizer;
+    if (!tokenizer)
+        return fail(ERROR_USAGE, "conversations need a tokenizer; name one with --tokenizer=FOLDER");
+    const ConversationOptions options = {data, tokenizer, o->options->template, o->options->seq,
+                                         .packed = o->session->config.positions == POSITIONS_ROTARY};
+    TRY(conversations_open(&options, &conversations));
+    Source *s = memory_allocate(sizeof *s);
+    s->conversations = conversations;
+    *source = s;
+    return OK;
+}
+
+static ConversationCounts counts_of(const void *source) {
+    return conversations_counts(((const Source *)source)->conversations);
+}
+
+static int64_t rows(const void *source) {
+    return counts_of(source).rows;
+}
+
+static Status make(const FeedOptions *o, const void *source, const LoaderOptions *part, Loader **loader) {
+    (void)o;
+    return loader_open_conversations(part, ((const Source *)source)->conversations, loader);
+}
+
+static Status count(const FeedOptions *o, void *source) {
+    Source *s = source;
+    const TrainOptions *t = o->options;
+    TRY(conversations_padded(s->conversations, t->batch, t->seq, true, &s->padded_apart));
+    return conversations_padded(s->conversations, t->batch, t->seq, false, &s->padded);
+}
+
+static void print(const void *source, const Session *session) {
+    const Source *s = source;
+    const ConversationCounts c = counts_of(source);
+    printf("%" PRId64 " conversations (%" PRId64 " cut, %" PRId64 " left out) in %" PRId64
+           " rows, %.1f%% padding (%.1f%% if each were a row), %" PRId64 " tokens of answers among ",
+           c.conversations, c.cut, c.left_out, c.rows, 100 - 100 * (double)c.tokens / (double)s->padded,
+           100 - 100 * (double)c.tokens / (double)s->padded_apart, c.answers);
+    feed_print_tokens(c.tokens, NULL, session->tokenizer);
+}
+
+static void record(const void *source, JsonWriter *w) {
+    const ConversationCounts c = counts_of(source);
+    json_member_integer(w, "data_tokens", c.tokens);
+    json_member_integer(w, "data_conversations", c.conversations);
+    json_member_integer(w, "data_conversations_cut", c.cut);
+    json_member_integer(w, "data_conversations_left_out", c.left_out);
+    json_member_integer(w, "data_answer_tokens", c.answers);
+    json_member_integer(w, "data_rows", c.rows);
+    json_member_integer(w, "data_tokens_padded", ((const Source *)source)->padded);
+}
+
+/* Of the row's first conversation. */
+static Status sample(const void *source, int64_t row, int32_t *out, int64_t *length) {
+    const ConversationSource *conversations = ((const Source *)source)->conversations;
+    const uint8_t *answers;
+    int64_t members;
+    const int64_t *list = conversations_row(conversations, row, &members);
+    const int32_t *ids = conversations_tokens(conversations, list[0], length, &answers);
+    if (*length > FEED_SAMPLE) *length = FEED_SAMPLE;
+    memcpy(out, ids, (size_t)*length * sizeof *out);
+    return OK;
+}
+
+const TaskRow task_chat = {.name = "chat",
+                           .trains = TASK_NEXT_TOKEN,
+                           .takes = takes,
+                           .batches = {.rows_name = "rows of conversations",
+                                       .held = BATCHES_HELD,
+                                       .varied = true,
+                                       .open = open_source,
+                                       .rows = rows,
+                                       .make = make,
+                                       .count = count,
+                                       .print = print,
+                                       .record = record,
+                                       .sample = sample,
+                                       .close = close_source}};

@@ -1,0 +1,41 @@
+/* The task of masked tokens: the tokens that stood where others, or a mask, stand now. */
+#include "tasks/masked/masked.h"
+#include "tasks/task.h"
+#include "tasks/text/texts.h"
+
+static Status masked_rule(const Session *s, MaskRule *rule) {
+    const Tokenizer *t = s->tokenizer;
+    *rule = (MaskRule){.begin = -1, .end = -1, .mask = -1, .vocab = s->config.vocab};
+    if (t)
+        *rule = (MaskRule){tokenizer_special(t, TOKEN_BEGIN), tokenizer_special(t, TOKEN_END),
+                           tokenizer_special(t, TOKEN_MASK), tokenizer_vocab(t)};
+    if (rule->begin >= 0 && rule->end >= 0 && rule->mask >= 0) return OK;
+    return fail(ERROR_USAGE, "masked tokens need a tokenizer with [CLS], [SEP] and [MASK], such as BERT's "
+                             "vocab.txt; name its folder with --tokenizer, or train one with "
+                             "--train-tokenizer=N");
+}
+
+/* A tokenizer that cannot mask is reported before any text is read with it, and before a text turns out to
+ * need one. */
+static Status open_texts(const FeedOptions *o, const char *data, void **source) {
+    MaskRule rule;
+    TRY(masked_rule(o->session, &rule));
+    return texts_open(o, data, source);
+}
+
+static Status make(const FeedOptions *o, const void *source, const LoaderOptions *part, Loader **loader) {
+    MaskRule rule;
+    TRY(masked_rule(o->session, &rule));
+    return loader_open_masked(part, source, &rule, loader);
+}
+
+const TaskRow task_masked = {.name = "masked",
+                             .trains = TASK_MASKED_TOKEN,
+                             .batches = {.held = BATCHES_HELD,
+                                         .open = open_texts,
+                                         .rows = texts_rows,
+                                         .make = make,
+                                         .print = texts_print,
+                                         .record = texts_record,
+                                         .sample = texts_sample,
+                                         .close = texts_close}};
