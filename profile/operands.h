@@ -6,7 +6,3 @@
 /* The tensors of its contract, in the order of their declaration; of a backward pass the gradient, and then
  * what the forward pass read. What it has none of stays empty. */
 void operands_of(const Call *call, Tensor inputs[RECORD_INPUTS]);
-
-/* "[[4, 64, 64], [], [64]]" */
-enum { SHAPES_BYTES = 256 };
-void shapes_say(const Shape shapes[], int count, char text[SHAPES_BYTES]);
