@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "profile/audit.h"
+#include "profile/profile.h"
 #include "report/bundle.h"
 #include "report/bundle_schema.h"
 #include "report/diff.h"

@@ -102,6 +102,7 @@ static void test_categories_of_primitives(void **state) {
             for (int o = 0; o < OP_COUNT && e->kind == TRACE_OPERATION; o++)
                 if (strcmp(e->operation, operation_name((Operation)o)) == 0)
                     assert_int_equal(e->category, operation_category((Operation)o));
+            if (e->kind == TRACE_OPERATION) assert_non_null(e->shapes); // of what its contract reads
             if (e->kind != TRACE_PRIMITIVE) continue;
             assert_int_not_equal(e->category, CATEGORY_OTHER);
             for (int k = 0; k < KNOWN; k++)
