@@ -50,10 +50,11 @@ LDLIBS += -Wl,-rpath,$(CUDA_HOME)/extras/CUPTI/lib64
 $(BUILD)/profile/cupti/%.o: CFLAGS += -isystem $(CUPTI) -isystem $(CUDA_HOME)/include
 endif
 endif
-# oneDNN multiplies on the CPU, and is opened at run time too; its headers are needed here. Without, OpenBLAS does.
+# oneDNN multiplies on the CPU. Without, OpenBLAS does.
 DNNL ?= $(if $(wildcard /usr/include/oneapi/dnnl/dnnl.h /usr/local/include/oneapi/dnnl/dnnl.h),1,0)
 ifeq ($(DNNL),1)
 OBJECTS += $(patsubst %.c,$(BUILD)/%.o,$(wildcard kernels/device/onednn/*.c))
+LDLIBS += -ldnnl
 endif
 # Ranks on the CPU: a module that is opened when it is needed, built where there is an MPI.
 MPICC := $(shell command -v mpicc)

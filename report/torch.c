@@ -1,6 +1,4 @@
-#include "profile/torch.h"
-
-#include "profile/category.h"
+#include "report/torch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,7 +99,7 @@ static bool made_at_once(const Trace *t, int64_t attention, int64_t columns) {
     const int step = t->events[attention].pass == PASS_BACKWARD ? 1 : -1;
     for (int64_t i = attention; i >= 0 && i < t->count; i += step) {
         const TraceEvent *e = &t->events[i];
-        if (e->kind != TRACE_PRIMITIVE || operation_named(e->operation) != OP_LINEAR || !e->shapes) continue;
+        if (e->kind != TRACE_PRIMITIVE || strcmp(e->operation, "linear") != 0 || !e->shapes) continue;
         return shape_of(e->shapes, 0).d[0] == columns || shape_of(e->shapes, 1).d[1] == columns;
     }
     return false;
@@ -185,7 +183,7 @@ static int split(const Trace *t, int64_t event, const char *path, bool shapes, T
 /* A backward pass reads a gradient before what its forward pass read. */
 bool torch_has_bias(const Trace *t, int64_t primitive) {
     const TraceEvent *e = &t->events[primitive];
-    const int bias = (operation_named(e->operation) == OP_NORM ? 3 : 2) + (e->pass == PASS_BACKWARD);
+    const int bias = (e->operation && strcmp(e->operation, "norm") == 0 ? 3 : 2) + (e->pass == PASS_BACKWARD);
     return e->parent >= 0 && shape_of(t->events[e->parent].shapes, bias).rank > 0;
 }
 
@@ -205,8 +203,7 @@ int torch_calls(const Trace *t, int64_t event, bool shapes, TorchCall calls[TORC
     if (e->kind < TRACE_OPERATION) return e->layer >= 0 ? 0 : named(calls, "", e->name);
     if (e->kind == TRACE_OPERATION) return e->form == FORM_NAIVE ? 0 : named(calls, "fusebox::", label);
     const char *path = NULL;
-    if (e->parent >= 0)
-        path = torch_name(operation_named(e->operation), e->pass, e->name, torch_has_bias(t, event), &joins);
+    if (e->parent >= 0) path = torch_name(e, torch_has_bias(t, event), &joins);
     if (!path) {
         snprintf(part, sizeof part, "%s: %s", label, e->name);
         return named(calls, "fusebox::", part);

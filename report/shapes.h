@@ -1,4 +1,4 @@
-/* operands: how shapes are written in traces and tables. */
+/* shapes: sizes of tensors as texts. */
 #pragma once
 
 #include "base/tensor.h"

@@ -1,9 +1,9 @@
-#include "profile/bundle_guide.h"
+#include "report/bundle_guide.h"
 
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "report/tables_internal.h"
-#include "profile/torch.h"
+#include "report/torch.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/json_writer.h"
 #include "report/questions.h"
-#include "profile/profile.h"
+#include "report/profile.h"
 
 /* The whole document. */
 void bundle_render(const Profile *profile, const Answers *answers, JsonWriter *writer);

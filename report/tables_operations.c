@@ -1,6 +1,6 @@
 /* Operations, and the categories and sources of them. */
 #include "report/tables_internal.h"
-#include "profile/torch.h"
+#include "report/torch.h"
 
 #include "base/memory.h"
 

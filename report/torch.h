@@ -1,7 +1,7 @@
 /* torch: what PyTorch calls the host's events of the naive path, and which shapes it prints beside them. */
 #pragma once
 
-#include "profile/operands.h"
+#include "report/shapes.h"
 #include "report/trace.h"
 
 enum { TORCH_DEPTH = 6, TORCH_NAME_BYTES = LABEL_BYTES, TORCH_LETTERS = 12 };
@@ -15,9 +15,9 @@ typedef struct {
 /* The calls that an event is there, from the outermost to the innermost; gives their number. 0: PyTorch has
  * no row for it (a layer, an operation that is made of calls), and its time is that of what encloses it.
  *
- * In category.c letters behind a name say which shapes PyTorch prints beside it:
+ * In torch_names.c letters behind a name say which shapes PyTorch prints beside it:
  *
- *     0 1 2 3 4   what the operation reads (profile/operands.h)
+ *     0 1 2 3 4   what the operation reads (its contract's tensors, in order)
  *     d x         the first and the second of these as matrices
  *     r u         the first without its last axis: as one, and as (B, T, 1)
  *     z           the third, transposed
@@ -35,12 +35,17 @@ typedef struct {
  *     -           a number, or nothing */
 int torch_calls(const Trace *trace, int64_t event, bool shapes, TorchCall calls[TORCH_DEPTH]);
 
+/* What PyTorch's profiler calls the primitive, with what it nests in: "aten::matmul[AB]/aten::bmm[ab]", the
+ * letters as above; NULL where it has no such operation. `bias`: its operation has one. `joins`:
+ * so many of these names, from the first, are calls that the operation's earlier primitives have begun. */
+const char *torch_name(const TraceEvent *primitive, bool bias, int *joins);
+
 /* "[[4, 64], []]" of letters; torch_shapes_of: the digits are shapes of such a text. */
 void torch_shapes(const Trace *trace, int64_t event, const char *letters, char text[SHAPES_BYTES]);
 void torch_shapes_of(const char *outer, const char *letters, char text[SHAPES_BYTES]);
 bool torch_has_bias(const Trace *trace, int64_t primitive); // the operation that it is of
 
-/* What PyTorch lists besides, and what here takes no time (profile/torch_views.c): beside a primitive, and
+/* What PyTorch lists besides, and what here takes no time (report/torch_views.c): beside a primitive, and
  * inside of a call. `but`: what is inside and has a time of its own; NULL: nothing. */
 typedef void TorchVisit(void *visitor, const TorchCall *call);
 void torch_beside(const Trace *trace, int64_t event, bool shapes, TorchVisit *visit, void *visitor);

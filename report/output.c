@@ -1,9 +1,9 @@
-#include "profile/output.h"
+#include "report/output.h"
 
 #include "base/cores.h"
 #include "base/directories.h"
 #include "base/memory.h"
-#include "profile/bundle.h"
+#include "report/bundle.h"
 #include "report/chrome.h"
 #include "report/markdown_report.h"
 #include "report/page.h"

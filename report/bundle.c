@@ -1,7 +1,7 @@
-#include "profile/bundle.h"
+#include "report/bundle.h"
 
 #include "base/memory.h"
-#include "profile/bundle_guide.h"
+#include "report/bundle_guide.h"
 #include "report/bundle_schema.h"
 #include "report/timeline.h"
 #include "base/stats.h"

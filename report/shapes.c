@@ -1,4 +1,4 @@
-#include "profile/operands.h"
+#include "report/shapes.h"
 
 #include <stdio.h>
 

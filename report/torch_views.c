@@ -1,8 +1,7 @@
 /* What PyTorch's profiler lists besides: views, the copies that make them contiguous, numbers that become
  * tensors, and nodes of the backward pass that compute nothing. As PyTorch 2.15 lists them on the CPU for a
  * GPT-2 of nn.Linear (tests/peers/operations.py). */
-#include "profile/category.h"
-#include "profile/torch.h"
+#include "report/torch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -55,78 +54,78 @@ static const struct {
 enum { ANY = -1, WITHOUT, WITH }; // a bias
 
 static const struct {
-    Operation operation;
+    const char *operation;
     Pass pass;
     const char *primitive;
     int bias;
     const char *calls; // name?condition[shapes], as in torch.h
 } beside[] = {
-    {OP_EMBED, PASS_FORWARD, "token gather", ANY, RESHAPED("1") "aten::view[e-];"},
-    {OP_EMBED, PASS_BACKWARD, "token scatter add", ANY,
+    {"embed", PASS_FORWARD, "token gather", ANY, RESHAPED("1") "aten::view[e-];"},
+    {"embed", PASS_BACKWARD, "token scatter add", ANY,
      ZEROS("1") "aten::view[0-];aten::add[11-];" GRADIENT("1")},
-    {OP_EMBED, PASS_BACKWARD, "position sum", ANY,
+    {"embed", PASS_BACKWARD, "position sum", ANY,
      BACK("Add", "0") "aten::sum[0---];aten::view[--];" ZEROS("Q") "aten::view[Q-];" GRADIENT("Q")},
-    {OP_NORM, PASS_FORWARD, "mean", WITH, EMPTY EMPTY EMPTY "aten::view[r-];aten::view[r-];"},
-    {OP_NORM, PASS_BACKWARD, "input gradient", WITH,
+    {"norm", PASS_FORWARD, "mean", WITH, EMPTY EMPTY EMPTY "aten::view[r-];aten::view[r-];"},
+    {"norm", PASS_BACKWARD, "input gradient", WITH,
      EMPTY EMPTY EMPTY EMPTY "aten::resize_[---];aten::zero_[-];autograd::engine::evaluate_function: "
                              "AddBackward0?2;AddBackward0?2[0];"
                              "aten::add_?2[00-];" GRADIENT("3") GRADIENT("4")},
-    {OP_NORM, PASS_BACKWARD, "column sums", ANY, "aten::view[--];" GRADIENT("4")},
-    {OP_LINEAR, PASS_FORWARD, "product", WITH, "aten::view[0-];aten::t[w];aten::_unsafe_view[o-];"},
-    {OP_LINEAR, PASS_FORWARD, "product", WITHOUT, RESHAPED("0") "aten::t[w];aten::_unsafe_view[o-];"},
-    {OP_LINEAR, PASS_BACKWARD, "weight gradient", ANY, LAYER_BACK},
-    {OP_LINEAR, PASS_BACKWARD, "input gradient", ANY, "aten::t[z];aten::resolve_conj[a];"},
-    {OP_LINEAR, PASS_BACKWARD, "bias gradient", ANY, "aten::view[--];" GRADIENT("3")},
-    {OP_ATTENTION, PASS_FORWARD, "split heads", ANY,
+    {"norm", PASS_BACKWARD, "column sums", ANY, "aten::view[--];" GRADIENT("4")},
+    {"linear", PASS_FORWARD, "product", WITH, "aten::view[0-];aten::t[w];aten::_unsafe_view[o-];"},
+    {"linear", PASS_FORWARD, "product", WITHOUT, RESHAPED("0") "aten::t[w];aten::_unsafe_view[o-];"},
+    {"linear", PASS_BACKWARD, "weight gradient", ANY, LAYER_BACK},
+    {"linear", PASS_BACKWARD, "input gradient", ANY, "aten::t[z];aten::resolve_conj[a];"},
+    {"linear", PASS_BACKWARD, "bias gradient", ANY, "aten::view[--];" GRADIENT("3")},
+    {"attention", PASS_FORWARD, "split heads", ANY,
      "aten::split?S[S--];aten::view[0-];aten::view[1-];aten::view[2-];aten::transpose[H--];"
      "aten::transpose[K--];aten::transpose[K--];aten::transpose[k--];aten::expand[A--];"
      "aten::_unsafe_view[A-];aten::expand[B--];" COPIED("B")},
-    {OP_ATTENTION, PASS_FORWARD, "score product", ANY, "aten::_unsafe_view[o-];"},
-    {OP_ATTENTION, PASS_FORWARD, "scale", ANY, NUMBER},
-    {OP_ATTENTION, PASS_FORWARD, "mask", ANY, FILLED},
-    {OP_ATTENTION, PASS_FORWARD, "value product", ANY,
+    {"attention", PASS_FORWARD, "score product", ANY, "aten::_unsafe_view[o-];"},
+    {"attention", PASS_FORWARD, "scale", ANY, NUMBER},
+    {"attention", PASS_FORWARD, "mask", ANY, FILLED},
+    {"attention", PASS_FORWARD, "value product", ANY,
      "aten::expand[A--];" RESHAPED("A") "aten::expand[B--];" COPIED("B") "aten::_unsafe_view[o-];"},
-    {OP_ATTENTION, PASS_FORWARD, "merge heads", ANY, "aten::transpose[Y--];aten::view[M-];"},
-    {OP_ATTENTION, PASS_BACKWARD, "split heads", ANY,
+    {"attention", PASS_FORWARD, "merge heads", ANY, "aten::transpose[Y--];aten::view[M-];"},
+    {"attention", PASS_BACKWARD, "split heads", ANY,
      BACK("View", "0") RESHAPED("0") BACK("Clone", "N")
          BACK("Transpose", "N") "aten::transpose[N--];aten::_unsafe_view[B-];"},
-    {OP_ATTENTION, PASS_BACKWARD, "value gradient", ANY,
+    {"attention", PASS_BACKWARD, "value gradient", ANY,
      "aten::transpose[g--];" BACK("UnsafeView", "o") RESHAPED("o") BACK("Clone", "Y") BACK("Expand", "Y")
          BACK("Transpose", "Y") "aten::transpose[Y--];"},
-    {OP_ATTENTION, PASS_BACKWARD, "probability gradient", ANY,
+    {"attention", PASS_BACKWARD, "probability gradient", ANY,
      "aten::transpose[j--];" BACK("View", "o") RESHAPED("o") BACK("Expand", "Y")},
-    {OP_ATTENTION, PASS_BACKWARD, "scale", ANY,
+    {"attention", PASS_BACKWARD, "scale", ANY,
      NUMBER BACK("MaskedFill", "Y") "aten::masked_fill[Ym-];aten::masked_fill_[Ym-];" FILLED BACK(
          "UnsafeView", "Y") RESHAPED("Y")},
-    {OP_ATTENTION, PASS_BACKWARD, "query gradient", ANY,
+    {"attention", PASS_BACKWARD, "query gradient", ANY,
      "aten::transpose[j--];" BACK("UnsafeView", "o") RESHAPED("o") BACK("Clone", "Y") BACK("Expand", "Y")
          BACK("Transpose", "Y") "aten::transpose[Y--];"},
-    {OP_ATTENTION, PASS_BACKWARD, "key gradient", ANY,
+    {"attention", PASS_BACKWARD, "key gradient", ANY,
      "aten::transpose[j--];" BACK("UnsafeView", "o") RESHAPED("o") BACK("Clone", "Y") BACK("Expand", "Y")
          BACK("Transpose", "Y") "aten::transpose[Y--];" BACK("Transpose", "Y") "aten::transpose[Y--];"},
-    {OP_ATTENTION, PASS_BACKWARD, "merge heads", ANY,
+    {"attention", PASS_BACKWARD, "merge heads", ANY,
      BACK("View", "M") COPIED("M") BACK("View", "M") COPIED("M") BACK(
          "View", "M") "aten::reshape[M-];aten::_reshape_alias[M--];aten::narrow?S[S---];aten::narrow?S[S---];"
                       "aten::narrow?S[S---];"},
-    {OP_LOSS, PASS_FORWARD, "logits product", ANY, RESHAPED("0") "aten::t[1];aten::_unsafe_view[o-];"},
-    {OP_LOSS, PASS_FORWARD, "log-softmax", ANY, "aten::view[V-];aten::view[3-];aten::to[V-------];"},
-    {OP_LOSS, PASS_BACKWARD, "softmax", ANY,
+    {"loss", PASS_FORWARD, "logits product", ANY, RESHAPED("0") "aten::t[1];aten::_unsafe_view[o-];"},
+    {"loss", PASS_FORWARD, "log-softmax", ANY, "aten::view[V-];aten::view[3-];aten::to[V-------];"},
+    {"loss", PASS_BACKWARD, "softmax", ANY,
      BACK("View", "V") RESHAPED("V") BACK("UnsafeView", "V") RESHAPED("V")},
-    {OP_LOSS, PASS_BACKWARD, "subtract target", ANY, "aten::zero_[V];aten::fill_[V-];"},
-    {OP_LOSS, PASS_BACKWARD, "scale", ANY,
+    {"loss", PASS_BACKWARD, "subtract target", ANY, "aten::zero_[V];aten::fill_[V-];"},
+    {"loss", PASS_BACKWARD, "scale", ANY,
      "aten::ones_like[------];aten::empty_strided[------];aten::fill_[--];"},
-    {OP_LOSS, PASS_BACKWARD, "hidden gradient", ANY, "aten::t[-];aten::resolve_conj[a];"},
-    {OP_LOSS, PASS_BACKWARD, "weight gradient", ANY,
+    {"loss", PASS_BACKWARD, "hidden gradient", ANY, "aten::t[-];aten::resolve_conj[a];"},
+    {"loss", PASS_BACKWARD, "weight gradient", ANY,
      "aten::t[V];aten::t[1];" BACK("T", "-") "aten::t[-];" BACK("View", "0") RESHAPED("0")},
-    {OP_ADAMW, PASS_UPDATE, "gradient norm", ANY,
+    {"adamw", PASS_UPDATE, "gradient norm", ANY,
      "aten::stack[--];aten::cat[--];aten::add[---];" NUMBER "aten::reciprocal[-];aten::mul[--];" NUMBER
      "aten::to[-----];aten::to[--------];"},
-    {OP_ADAMW, PASS_UPDATE, "clip", ANY,
+    {"adamw", PASS_UPDATE, "clip", ANY,
      "aten::linalg_vector_norm[-----];aten::to[--------];aten::unsqueeze[--];"},
-    {OP_ADAMW, PASS_UPDATE, "decay", ANY, NUMBER},
-    {OP_ADAMW, PASS_UPDATE, "first moment", ANY, "aten::add_[---];" NUMBER},
-    {OP_ADAMW, PASS_UPDATE, "second moment", ANY, "aten::mul_[--];" NUMBER},
-    {OP_ADAMW, PASS_UPDATE, "bias correction", ANY,
+    {"adamw", PASS_UPDATE, "decay", ANY, NUMBER},
+    {"adamw", PASS_UPDATE, "first moment", ANY, "aten::add_[---];" NUMBER},
+    {"adamw", PASS_UPDATE, "second moment", ANY, "aten::mul_[--];" NUMBER},
+    {"adamw", PASS_UPDATE, "bias correction", ANY,
      "aten::item[-];aten::sqrt[-];" NUMBER "aten::add_[---];" NUMBER},
 };
 
@@ -169,7 +168,7 @@ void torch_beside(const Trace *t, int64_t event, bool shapes, TorchVisit *visit,
     const bool bias = torch_has_bias(t, event);
     if (e->kind != TRACE_PRIMITIVE || e->form != FORM_NAIVE) return;
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
-        if (beside[i].operation != operation_named(e->operation) || beside[i].pass != e->pass ||
+        if (beside[i].pass != e->pass || strcmp(beside[i].operation, e->operation) != 0 ||
             strcmp(beside[i].primitive, e->name) != 0 ||
             (beside[i].bias != ANY && beside[i].bias != WITHOUT + bias))
             continue;
